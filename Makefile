@@ -1,0 +1,85 @@
+# The workbook's commands; `make` alone lists them. Set-up happens by itself.
+#
+#   CUDA=12          packages for CUDA 12 in place of 13 (drivers older than 580)
+#   PYTHON=python3   use an interpreter that already has the packages; nothing is installed
+
+CUDA ?= 13
+BOOTSTRAP ?= python3
+LESSONS := $(patsubst lessons/%/,%,$(wildcard lessons/[0-9][0-9]_*/))
+
+ifdef PYTHON
+  SETUP :=
+else
+  ifeq ($(OS),Windows_NT)
+    PYTHON := .venv/Scripts/python.exe
+  else
+    PYTHON := .venv/bin/python
+  endif
+  SETUP := .venv/ready-cuda$(CUDA)
+endif
+
+.DEFAULT_GOAL := help
+.PHONY: help all setup test check bench charts code photo lint format lock clean $(foreach l,$(LESSONS),$(firstword $(subst _, ,$(l))))
+.DELETE_ON_ERROR:
+
+help: ## print this list
+	@echo "usage: make TARGET [CUDA=12] [PYTHON=/path/to/python3]"
+	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  \1|\2/p' Makefile | awk -F'|' '{ printf "%-10s %s\n", $$1, $$2 }'
+	@echo "  01 ... 05  run one lesson: check its steps, time them, compare"
+
+all: $(SETUP) ## check every step, time it if there is a GPU, write records, redraw charts and tables
+	$(PYTHON) -m common all
+
+setup: $(SETUP) ## install the packages into .venv (the other targets do it when needed)
+
+test: $(SETUP) ## run the tests; those that need a GPU skip without one
+	$(PYTHON) -m pytest -n auto --dist worksteal
+
+check: $(SETUP) ## check every step, on the GPU if there is one
+	$(PYTHON) -m common check
+
+bench: $(SETUP) ## time every step and the vendor's libraries, and write the record
+	$(PYTHON) -m common bench
+
+charts: $(SETUP) ## draw charts and page tables from the records
+	$(PYTHON) -m common charts
+
+code: $(SETUP) ## compile every kernel and record its machine code
+	$(PYTHON) -m common compile --record
+
+photo: $(SETUP) ## convolve a photograph with twelve filters and draw the feature maps
+	$(PYTHON) -m common photo
+
+lint: $(SETUP) ## lint and type-check
+	$(PYTHON) -m ruff check .
+	$(PYTHON) -m ruff format --check .
+	$(PYTHON) -m mypy
+
+format: $(SETUP) ## format the code
+	$(PYTHON) -m ruff check --fix .
+	$(PYTHON) -m ruff format .
+
+define LESSON
+$(firstword $(subst _, ,$(1))): $$(SETUP)
+	$$(PYTHON) -m lessons.$(1)
+endef
+$(foreach l,$(LESSONS),$(eval $(call LESSON,$(l))))
+
+# pip verifies every package against the lock's hashes.
+.venv/ready-cuda$(CUDA): locks/cu$(CUDA).txt
+	@$(BOOTSTRAP) -c 'import sys; v = sys.version_info[:2]; sys.exit(None if (3, 10) <= v <= (3, 14) else "Python %d.%d: must be 3.10 to 3.14; name one with make BOOTSTRAP=python3.12" % v)'
+	@echo "setting up .venv for CUDA $(CUDA) (once; downloads about 400 MB)"
+	@rm -rf .venv
+	@$(BOOTSTRAP) -m venv .venv
+	@$(PYTHON) -m pip install --quiet --disable-pip-version-check --require-hashes --only-binary=:all: -r $<
+	@touch $@
+
+lock: ## resolve the packages anew (for maintainers; needs uv)
+	for cuda in 12 13; do \
+	  uv pip compile --quiet --universal --generate-hashes --no-emit-index-url --no-emit-find-links --no-header \
+	    --python-version 3.10 --upgrade --extra cu$$cuda --extra dev pyproject.toml -o locks/cu$$cuda.txt || exit 1; \
+	done
+
+clean: ## remove .venv and caches; records, charts and edits stay
+	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .hypothesis results/charts/simulator
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

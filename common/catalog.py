@@ -1,0 +1,200 @@
+"""Finds lessons, steps, experiments and ladders from the folders, and loads step files.
+
+A step is ``lessons/<lesson>/<step>.py``, its ladder is the name's first word, and its docstring says
+``Previous step: NAME`` (or ``none``). An experiment is ``lessons/<lesson>/experiments/<name>.py`` whose docstring
+says ``Variant of: STEP``; it is measured beside its step but is no rung of the ladder.
+"""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+import importlib.util
+import inspect
+import re
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from common.problems import LADDERS, Problem
+
+ROOT = Path(__file__).resolve().parent.parent
+LESSONS = ROOT / "lessons"
+
+LAUNCH_ARGUMENTS = {
+    "gemm": ("a", "b", "c"),
+    "conv2d": ("x", "filt", "y"),
+    "conv3d": ("x", "filt", "y", "geometry"),
+}
+
+
+class CatalogError(ValueError):
+    """A step file, or the chain of steps, is not what the workbook expects."""
+
+
+@dataclass(frozen=True)
+class Step:
+    """One kernel file. ``predecessor`` is the step before it, or for an experiment the step it varies."""
+
+    name: str
+    lesson: str
+    ladder: str
+    predecessor: str | None
+    path: Path
+    title: str
+    experiment: bool = False
+
+    def as_dict(self) -> dict[str, Any]:
+        return {
+            "step": self.name,
+            "lesson": self.lesson,
+            "ladder": self.ladder,
+            "predecessor": self.predecessor,
+            "path": self.path.relative_to(ROOT).as_posix(),
+        }
+
+
+def lessons(root: Path = LESSONS) -> list[str]:
+    """Lesson folder names in teaching order."""
+    return sorted(path.name for path in root.iterdir() if re.match(r"\d\d_", path.name) and path.is_dir())
+
+
+def steps(root: Path = LESSONS) -> list[Step]:
+    """Every step in teaching order: ladder by ladder, each from its first step to its last.
+
+    Raises CatalogError if a file's header or a ladder's chain is broken.
+    """
+    found = [_read(path, lesson) for lesson in lessons(root) for path in _python_files(root / lesson)]
+    return [step for ladder in LADDERS for step in _chain(ladder, [s for s in found if s.ladder == ladder])]
+
+
+def experiments(root: Path = LESSONS) -> list[Step]:
+    """Every experiment, sorted by lesson and name."""
+    return [
+        _read(path, lesson, experiment=True)
+        for lesson in lessons(root)
+        for path in _python_files(root / lesson / "experiments")
+    ]
+
+
+def find(name: str, root: Path = LESSONS) -> Step:
+    """The step or experiment called ``name``; raises CatalogError listing the steps if there is none."""
+    known = steps(root)
+    for step in (*known, *experiments(root)):
+        if step.name == name:
+            return step
+    raise CatalogError(f"step {name!r} is unknown: steps are {', '.join(step.name for step in known)}")
+
+
+def predecessors(step: Step, root: Path = LESSONS) -> list[Step]:
+    """The steps before ``step`` on its ladder, first to last."""
+    rungs = [s for s in steps(root) if s.ladder == step.ladder]
+    names = [s.name for s in rungs]
+    anchor = step.predecessor if step.experiment else step.name
+    end = names.index(anchor) if anchor in names else len(names)
+    return rungs[: end + 1] if step.experiment else rungs[:end]
+
+
+def load(path: Path, ladder: str) -> ModuleType:
+    """Import a step file and check its interface.
+
+    Raises CatalogError when ``launch`` is missing or does not take the ladder's arguments. What the file itself
+    raises on import passes through.
+    """
+    path = path.resolve()
+    spec = importlib.util.spec_from_file_location(f"step_{path.stem}", path)
+    if spec is None or spec.loader is None:
+        raise CatalogError(f"{path.name}: must be a Python file (.py)")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module  # Numba pickles kernels by module
+    spec.loader.exec_module(module)
+    wanted = LAUNCH_ARGUMENTS[ladder] + (("workspace",) if hasattr(module, "workspace") else ())
+    signature = f"launch({', '.join(wanted)})"
+    launch = getattr(module, "launch", None)
+    if not callable(launch):
+        raise CatalogError(f"{path.name}: launch is missing; a {ladder} step must define {signature}")
+    try:
+        inspect.signature(launch).bind(*wanted)
+    except TypeError as error:
+        raise CatalogError(
+            f"{path.name}: launch{inspect.signature(launch)} cannot be called as {signature}: {error}"
+        ) from None
+    return module
+
+
+def launch_arguments(problem: Problem, x: Any, weight: Any, y: Any, workspace: Any = None) -> tuple[Any, ...]:
+    """The arguments of ``launch`` in order, for the problem's ladder."""
+    geometry = getattr(problem, "geometry", None)
+    extra = tuple(item for item in (geometry, workspace) if item is not None)
+    return (x, weight, y, *extra)
+
+
+def source_hash(path: Path) -> str:
+    """SHA-256 of a file's code, blind to comments, docstrings and layout, so records outlive an edited word."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    return hashlib.sha256(repr(_canonical(tree)).encode()).hexdigest()
+
+
+def _canonical(node: object) -> Any:
+    """The syntax tree as nested tuples, the same under every Python version."""
+    if isinstance(node, ast.AST):
+        values = dict(ast.iter_fields(node))
+        body = values.get("body")
+        if isinstance(body, list):
+            values["body"] = [statement for statement in body if not _is_bare_string(statement)]
+        kept = ((key, _canonical(value)) for key, value in values.items() if key not in ("ctx", "kind"))
+        return type(node).__name__, tuple((key, value) for key, value in kept if value not in (None, ()))
+    if isinstance(node, list):
+        return tuple(_canonical(item) for item in node)
+    return None if node is None else repr(node)
+
+
+def _is_bare_string(node: object) -> bool:
+    return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
+
+
+def _python_files(folder: Path) -> Iterator[Path]:
+    if folder.is_dir():
+        yield from (path for path in sorted(folder.glob("*.py")) if not path.name.startswith("_"))
+
+
+def _read(path: Path, lesson: str, experiment: bool = False) -> Step:
+    """Read a file's header without importing it, so that a broken file still has a name."""
+    text = path.read_text(encoding="utf-8", errors="replace")
+    ladder = path.stem.split("_")[0]
+    if ladder not in LADDERS:
+        raise CatalogError(f"{path.name}: the name must start with {', '.join(LADDERS)} and an underscore")
+    key = "Variant of" if experiment else "Previous step"
+    header = re.search(rf"^{key}: (\w+)$", text, re.MULTILINE)
+    if header is None:
+        raise CatalogError(f"{path.name}: the docstring must have a line '{key}: NAME'")
+    title = re.match(rf'\s*(?:r?""")?{path.stem}: (.+)', text)
+    if title is None:
+        raise CatalogError(f"{path.name}: the docstring must start with '{path.stem}: what it does'")
+    previous = None if header[1] == "none" else header[1]
+    return Step(path.stem, lesson, ladder, previous, path, title[1].rstrip('."') + ".", experiment)
+
+
+def _chain(ladder: str, found: list[Step]) -> list[Step]:
+    """Order a ladder's steps by their ``Previous step`` lines."""
+    after: dict[str | None, Step] = {}
+    for step in found:
+        if step.predecessor in after:
+            other = after[step.predecessor].name
+            raise CatalogError(f"{step.name} and {other} both name {step.predecessor} as their previous step")
+        after[step.predecessor] = step
+    chain: list[Step] = []
+    name: str | None = None
+    while name in after:
+        chain.append(after.pop(name))
+        name = chain[-1].name
+    if after:
+        stray = next(iter(after.values()))
+        raise CatalogError(
+            f"{stray.name}: its previous step {stray.predecessor!r} is not on the {ladder} ladder: "
+            f"that has {', '.join(step.name for step in chain) or 'no steps'}"
+        )
+    return chain

@@ -1,0 +1,298 @@
+"""Records to figures: one speed-up chart per preset, one roofline per ladder, and the photograph's feature maps.
+
+Reads records only. Each figure is written as PNG and SVG on an opaque light card, so that it reads on a dark page
+too; colours are Okabe and Ito's, told apart by the colour-blind.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import matplotlib as mpl
+import numpy as np
+from numpy.typing import NDArray
+
+from common import catalog, problems
+from common.records import Record, Row
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+CHARTS = catalog.ROOT / "results" / "charts"
+
+BLUE, ORANGE, GREEN, VERMILION, SKY, PURPLE, YELLOW = (
+    "#0072B2", "#E69F00", "#009E73", "#D55E00", "#56B4E9", "#CC79A7", "#F0E442",
+)  # fmt: skip
+INK, MUTED, CARD, GRID = "#1b1f24", "#57606a", "#ffffff", "#d8dee4"
+MARKERS = "osD^vP"
+PEER_STYLES = {"FP32": (VERMILION, "-"), "TF32": (PURPLE, "--")}
+
+_STYLE = {
+    "font.family": "DejaVu Sans",
+    "font.size": 11,
+    "figure.facecolor": CARD,
+    "axes.facecolor": CARD,
+    "savefig.facecolor": CARD,
+    "text.color": INK,
+    "axes.labelcolor": INK,
+    "axes.edgecolor": MUTED,
+    "xtick.color": INK,
+    "ytick.color": INK,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "svg.hashsalt": "workbook",  # same figure, same file
+    "svg.fonttype": "none",
+}
+
+
+def draw_all(record: Record, folder: Path = CHARTS) -> list[Path]:
+    """Draw every chart the record has rows for; returns the PNG files."""
+    target = folder / record.slug
+    written = []
+    for ladder in problems.LADDERS:
+        timed = [name for name in problems.timed_presets(ladder) if _step_rows(record, name)]
+        for preset in timed:
+            written.append(save(speedups(record, preset), target / preset))
+        if timed and record.ceilings:
+            written.append(save(roofline(record, ladder), target / f"roofline-{ladder}"))
+    return written
+
+
+def new_figure(width: float, height: float, rows: int = 1, columns: int = 1, **options: Any) -> tuple[Figure, Any]:
+    """A figure and its axes in the workbook's style; sizes in inches."""
+    from matplotlib import pyplot as plt
+
+    mpl.rcParams.update(_STYLE)
+    figure, axes = plt.subplots(rows, columns, figsize=(width, height), layout="constrained", **options)
+    return figure, axes
+
+
+def save(figure: Figure, stem: Path, svg: bool = True) -> Path:
+    """Write ``stem``.png and, unless it is all pixels, .svg; close the figure; returns the PNG's path."""
+    from matplotlib import pyplot as plt
+
+    stem.parent.mkdir(parents=True, exist_ok=True)
+    png = stem.with_name(stem.name + ".png")
+    figure.savefig(png, dpi=150, metadata={"Software": None})
+    if svg:
+        vector = stem.with_name(stem.name + ".svg")
+        figure.savefig(vector, metadata={"Date": None, "Creator": None})
+        lines = vector.read_text(encoding="utf-8").splitlines()  # Matplotlib leaves blanks at line ends
+        vector.write_text("\n".join(line.rstrip() for line in lines) + "\n", encoding="utf-8")
+    plt.close(figure)
+    return png
+
+
+def speedups(record: Record, preset: str) -> Figure:
+    """Bars in ladder order: speed-up over the first step, ms on each bar, p20 to p80 as error bars; peers and the
+    floor as lines."""
+    rows = _step_rows(record, preset)
+    first = rows[0][1]["timing"]["median_ms"]
+    times = np.array([row["timing"]["median_ms"] for _, row in rows])
+    gains = first / times
+    # a slow p80 is a low speed-up
+    spread = np.abs(
+        np.array([[first / row["timing"]["p80_ms"], first / row["timing"]["p20_ms"]] for _, row in rows]).T - gains
+    )
+    lines = _lines(record, preset)
+    most = max([*gains, *(first / ms for _, ms, _, _ in lines)])
+    least = min(gains)
+
+    figure, axes = new_figure(9.6, 2.1 + 0.5 * len(rows))
+    places = np.arange(len(rows))
+    axes.barh(
+        places,
+        gains,
+        height=0.62,
+        color=BLUE,
+        xerr=spread,
+        error_kw={"ecolor": INK, "capsize": 3, "elinewidth": 1.2},
+    )
+    for place, gain, ms in zip(places, gains, times, strict=True):
+        axes.annotate(
+            f"{gain:.3g}×  {_ms(ms)}",
+            (gain, place),
+            xytext=(8, 0),
+            textcoords="offset points",
+            va="center",
+            fontweight="bold",
+            bbox={"facecolor": CARD, "edgecolor": "none", "alpha": 0.8, "pad": 1},
+            zorder=5,
+        )
+    for label, ms, colour, style in lines:
+        axes.axvline(first / ms, color=colour, linestyle=style, linewidth=2, label=f"{label}: {_ms(ms)}", zorder=3)
+    axes.set_yticks(places, [name for name, _ in rows])
+    axes.invert_yaxis()
+    axes.set_ylim(len(rows) - 0.4, -0.6)
+    axes.set_xscale("log")
+    axes.set_xlim(min(0.8, 0.7 * least), most * 2.2)
+    _plain_log_ticks(axes.xaxis, axes.get_xlim())
+    axes.grid(axis="x", color=GRID, linewidth=0.8)
+    axes.set_axisbelow(True)
+    axes.tick_params(axis="y", length=0)
+    axes.set_xlabel(f"speed-up over {rows[0][0]} (logarithmic)")
+    figure.suptitle(
+        f"{preset}: {_shape(record, preset, rows[0][1])}", fontsize=13, fontweight="bold", x=0.01, ha="left"
+    )
+    figure.text(0.99, 0.005, _source(record, rows[-1][1]), ha="right", va="bottom", fontsize=8.5, color=MUTED)
+    if lines:
+        axes.legend(
+            loc="lower left",
+            bbox_to_anchor=(0, 1.0),
+            ncols=3,
+            frameon=False,
+            borderaxespad=0.2,
+            handlelength=2.6,
+        )
+    _frame(figure, 0, 0.035, 1, 0.965)
+    return figure
+
+
+def roofline(record: Record, ladder: str) -> Figure:
+    """Arithmetic intensity against GFLOP/s under the measured ceilings, one point per step and preset.
+
+    Intensity counts least traffic (each operand moved once), so the points of one preset stand in one column and the
+    gap above them is what is left to gain.
+    """
+    ceilings = record.ceilings
+    assert ceilings is not None
+    figure, axes = new_figure(9.6, 6.0)
+    bandwidth, peak = ceilings["copy_gbs"], ceilings["fma_gflops"]
+    names = [step.name for step in catalog.steps() if step.ladder == ladder]
+    colours = dict(zip(names, mpl.colormaps["viridis"](np.linspace(0.0, 0.92, max(2, len(names)))), strict=False))
+    intensities, rates = [], []
+    for marker, preset in zip(MARKERS, problems.timed_presets(ladder), strict=False):
+        rows = _step_rows(record, preset)
+        for name, row in rows:
+            problem = record.problem(preset, row)
+            figures = record.derive(preset, row)
+            assert figures is not None
+            intensities.append(problem.intensity)
+            rates.append(figures.gflops)
+            axes.plot(
+                problem.intensity, figures.gflops, marker=marker, markersize=10, color=colours[name],
+                markeredgecolor=INK, markeredgewidth=0.7, linestyle="none", zorder=4,
+            )  # fmt: skip
+        if rows:
+            axes.plot([], [], marker=marker, color=MUTED, linestyle="none", markersize=8, label=preset)
+    for name in names:
+        axes.plot([], [], color=colours[name], linewidth=6, label=name)
+    ridge = peak / bandwidth
+    low, high = min([*intensities, ridge]) / 3, max([*intensities, ridge]) * 4
+    reach = np.array([low, ridge, high])
+    axes.plot(reach, np.minimum(reach * bandwidth, peak), color=INK, linewidth=2.2, zorder=3)
+    axes.set_xscale("log")
+    axes.set_yscale("log")
+    axes.set_xlim(low, high)
+    axes.set_ylim(min([*rates, low * bandwidth]) / 2, peak * 2)
+    _plain_log_ticks(axes.xaxis, axes.get_xlim())
+    _plain_log_ticks(axes.yaxis, axes.get_ylim())
+    axes.annotate(
+        f"multiply-adds: {peak / 1e3:.1f} TFLOP/s", (high, peak), xytext=(-4, 6), textcoords="offset points",
+        ha="right", fontsize=10,
+    )  # fmt: skip
+    axes.annotate(
+        f"copy: {bandwidth / 1e3:.2f} TB/s", (ridge, peak), xytext=(-8, 6), textcoords="offset points",
+        ha="right", fontsize=10,
+    )  # fmt: skip
+    axes.grid(color=GRID, linewidth=0.8)
+    axes.set_axisbelow(True)
+    axes.set_xlabel("arithmetic intensity, FLOP per byte of least traffic")
+    axes.set_ylabel("GFLOP/s")
+    axes.legend(loc="center left", bbox_to_anchor=(1.01, 0.5), frameon=False)
+    figure.suptitle(f"Roofline, {ladder} ladder", fontsize=13, fontweight="bold", x=0.01, ha="left")
+    figure.text(0.99, 0.005, f"{record.gpu_name}, measured {_day(record)}", ha="right", fontsize=8.5, color=MUTED)
+    _frame(figure, 0, 0.03, 1, 0.97)
+    return figure
+
+
+def feature_maps(image: NDArray[Any], bank: dict[str, NDArray[Any]], maps: NDArray[Any], caption: str) -> Figure:
+    """The input image, and per filter its 5x5 taps beside its feature map. ``maps`` has shape (K, P, Q)."""
+    figure, axes = new_figure(9.6, 10.4, rows=3, columns=5)
+    for axis in axes.flat:
+        axis.axis("off")
+    axes[0, 0].imshow(image, cmap="gray", vmin=0, vmax=1)
+    axes[0, 0].set_title("input", fontsize=10, fontweight="bold")
+    slots = [axis for axis in axes.flat if axis not in (axes[0, 0], axes[1, 0], axes[2, 0])]
+    for axis, (name, taps), result in zip(slots, bank.items(), maps, strict=True):
+        signed = taps.sum() < 0.4
+        limit = max(float(np.percentile(np.abs(result), 99.5)), 1e-6)
+        axis.imshow(
+            result,
+            cmap="RdBu_r" if signed else "gray",
+            vmin=-limit if signed else 0,
+            vmax=limit if signed else 1,
+        )
+        axis.set_title(name, fontsize=10)
+        inset = axis.inset_axes((0.0, 0.0, 0.27, 0.23))
+        reach = float(np.abs(taps).max())
+        inset.imshow(taps, cmap="RdBu_r", vmin=-reach, vmax=reach)
+        inset.set_xticks([])
+        inset.set_yticks([])
+    axes[1, 0].text(
+        0, 0.5, "Inset: the filter's taps.\nRed is positive, blue\nnegative, white zero.\n\nMaps of filters that\n"
+        "sum to 0 use the\nsame colours.", transform=axes[1, 0].transAxes, fontsize=9, color=MUTED, va="center",
+    )  # fmt: skip
+    figure.text(0.99, 0.004, caption, ha="right", fontsize=8.5, color=MUTED)
+    _frame(figure, 0, 0.02, 1, 0.98)
+    return figure
+
+
+def _frame(figure: Figure, left: float, bottom: float, width: float, height: float) -> None:
+    """Keep the axes inside this share of the figure."""
+    engine: Any = figure.get_layout_engine()
+    engine.set(rect=(left, bottom, width, height))
+
+
+def _step_rows(record: Record, preset: str) -> list[tuple[str, Row]]:
+    """The preset's measured steps in ladder order."""
+    ladder = problems.preset(preset).ladder
+    found = record.rows(preset)
+    return [(s.name, found[s.name]) for s in catalog.steps() if s.ladder == ladder and s.name in found]
+
+
+def _lines(record: Record, preset: str) -> list[tuple[str, float, str, str]]:
+    """Label, ms, colour and line style of the peers and the floor."""
+    lines = []
+    for name, row in sorted(record.rows(preset).items()):
+        if row["kind"] == "peer":
+            colour, style = PEER_STYLES[name.split()[-1]]
+            lines.append((name, row["timing"]["median_ms"], colour, style))
+    steps = _step_rows(record, preset)
+    figures = record.derive(preset, steps[0][1])
+    if figures:
+        lines.append((f"floor ({figures.floor_kind})", figures.floor_ms, INK, ":"))
+    return lines
+
+
+def _shape(record: Record, preset: str, row: Row) -> str:
+    problem = record.problem(preset, row)
+    text = " ".join(f"{k}={v}" for k, v in problem.shape().items() if not k.startswith(("stride", "pad", "dilation")))
+    reduced = problem.batch_key and problem != problems.preset(preset)
+    return text + (f"  (N reduced from {getattr(problems.preset(preset), 'N', '')})" if reduced else "")
+
+
+def _source(record: Record, row: Row) -> str:
+    run = record.data["runs"][row["run"]]
+    packages = ", ".join(f"{name} {version}" for name, version in sorted(run["packages"].items()))
+    return f"{record.gpu_name}, driver {run['driver']}, {packages}, {run['date']}"
+
+
+def _day(record: Record) -> str:
+    assert record.ceilings is not None
+    return str(record.data["runs"][record.ceilings["run"]]["date"])
+
+
+def _ms(value: float) -> str:
+    return f"{value:.3g} ms" if value < 100 else f"{value:.0f} ms"
+
+
+def _plain_log_ticks(axis: Any, limits: tuple[float, float]) -> None:
+    """Ticks at 1, 2 and 5 of each decade, written plainly; only 1 when there are many decades."""
+    from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
+
+    few = limits[1] / limits[0] < 1e3
+    axis.set_major_locator(LogLocator(subs=(1, 2, 5) if few else (1,)))
+    axis.set_minor_locator(NullLocator())
+    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.10g}"))

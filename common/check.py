@@ -1,0 +1,362 @@
+"""Is a kernel right? One verdict per problem shape, each finding named for what it is.
+
+Runs in the process that owns the GPU (or the simulator). Integers come first: their sums are exact in float32, so a
+right kernel equals the oracle bit for bit. Normals come second, within an elementwise bound. The output is filled
+with NaN and lies between canary margins; the operands lie between NaN margins, so a read beyond them
+shows in the result.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from common import catalog, diagnose, inputs, reference
+from common.problems import Problem
+
+Array = NDArray[Any]
+
+# A quiet NaN no arithmetic produces: an element that still holds it was never written.
+_UNWRITTEN = np.uint32(0x7FC0BEEF)
+MARGIN = 4096  # float32 elements before and after each array; keeps 128-bit alignment
+SAMPLES = 20_000
+REPEATS = 3  # launches on equal inputs that must agree, to catch races
+
+KINDS = (
+    "wrote_outside",
+    "modified_input",
+    "unwritten",
+    "nan",
+    "wrong",
+    "imprecise",
+    "stale",
+    "unstable",
+)
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing that is not right. ``kind`` is one of KINDS."""
+
+    kind: str
+    message: str
+
+
+@dataclass
+class Verdict:
+    """What a check of one shape found; right if nothing."""
+
+    problem: Problem
+    findings: list[Finding] = field(default_factory=list)
+    elements_compared: int = 0
+
+    @property
+    def right(self) -> bool:
+        return not self.findings
+
+    def as_dict(self) -> dict[str, Any]:
+        return {
+            "shape": self.problem.shape(),
+            "right": self.right,
+            "elements_compared": self.elements_compared,
+            "findings": [asdict(finding) for finding in self.findings],
+        }
+
+
+class Guarded:
+    """A device array between two margins whose every float32 holds the unwritten pattern."""
+
+    def __init__(self, shape: tuple[int, ...]) -> None:
+        from numba import cuda
+
+        self.size = math.prod(shape)
+        self._flat = cuda.device_array(self.size + 2 * MARGIN, np.float32)
+        self._blank = np.full(MARGIN, _UNWRITTEN, np.uint32).view(np.float32)
+        self._flat[:MARGIN].copy_to_device(self._blank)
+        self._flat[MARGIN + self.size :].copy_to_device(self._blank)
+        self.array = self._flat[MARGIN : MARGIN + self.size].reshape(shape)
+
+    def set(self, values: Array) -> None:
+        self._flat[MARGIN : MARGIN + self.size].copy_to_device(np.ascontiguousarray(values).reshape(-1))
+
+    def blank(self) -> None:
+        """Fill with the unwritten pattern, in pieces so that the host never holds it all."""
+        piece = np.full(min(self.size, 1 << 24), _UNWRITTEN, np.uint32).view(np.float32)
+        for start in range(0, self.size, len(piece)):
+            stop = min(start + len(piece), self.size)
+            self._flat[MARGIN + start : MARGIN + stop].copy_to_device(piece[: stop - start])
+
+    def get(self) -> Array:
+        return np.asarray(self.array.copy_to_host())
+
+    def trespasses(self) -> list[int]:
+        """Offsets written in the margins: negative before the array, from ``size`` on after it."""
+        margins = (self._flat[:MARGIN], self._flat[MARGIN + self.size :])
+        before, after = (np.asarray(part.copy_to_host()).view(np.uint32) != _UNWRITTEN for part in margins)
+        return [int(i) - MARGIN for i in np.flatnonzero(before)] + [int(i) + self.size for i in np.flatnonzero(after)]
+
+
+class Bench:
+    """One step bound to one problem: guarded operands, ``prepare``, workspace, ``launch``."""
+
+    def __init__(self, module: ModuleType, problem: Problem) -> None:
+        self.module, self.problem = module, problem
+        self.x = Guarded(problem.input_shape)
+        self.weight = Guarded(problem.weight_shape)
+        self.y = Guarded(problem.output_shape)
+        make = getattr(module, "workspace", None)
+        self.workspace = make(problem) if make else None
+        self.prepared: Any = None
+
+    def load(self, x: Array, weight: Array) -> None:
+        """Copy operands to the device and prepare the weights."""
+        self.x.set(x)
+        self.weight.set(weight)
+        self.prepare()
+
+    def prepare(self) -> None:
+        prepare: Callable[[Any, Problem], Any] | None = getattr(self.module, "prepare", None)
+        self.prepared = prepare(self.weight.array, self.problem) if prepare else self.weight.array
+
+    def launch(self) -> None:
+        args = catalog.launch_arguments(self.problem, self.x.array, self.prepared, self.y.array, self.workspace)
+        self.module.launch(*args)
+
+
+def check(module: ModuleType, problem: Problem, seed: int = 0, repeats: int = REPEATS) -> Verdict:
+    """Check a step at one shape, element by element. ValueError from ``prepare`` (a refusal) passes through."""
+    verdict = Verdict(problem)
+    bench = Bench(module, problem)
+
+    x, weight = inputs.integers(problem, seed)
+    bench.load(x, weight)
+    bench.y.blank()
+    first = _run(bench)
+    expected = reference.full(problem, x, weight)
+    verdict.elements_compared += expected.size
+    verdict.findings += _trespass(bench, x, weight)
+    verdict.findings += _compare(problem, x, weight, first, expected)
+    if verdict.findings:
+        return verdict
+
+    # new operands over the old output: nothing of the first launch may survive
+    x2, weight2 = inputs.integers(problem, seed + 1)
+    bench.load(x2, weight2)
+    second = _run(bench)
+    expected2 = reference.full(problem, x2, weight2)
+    verdict.elements_compared += expected2.size
+    if not np.array_equal(second, expected2):
+        verdict.findings.append(_stale(problem, (x, weight), (x2, weight2), first, second, expected2))
+        return verdict
+
+    for _ in range(repeats - 1):
+        again = _run(bench)
+        if not np.array_equal(again, second):
+            count = int(np.count_nonzero(again != second))
+            verdict.findings.append(
+                Finding(
+                    "unstable",
+                    f"{count} of {second.size} elements differ between launches on equal inputs: a race, "
+                    "such as a missing barrier",
+                )
+            )
+            return verdict
+
+    x3, weight3 = inputs.normals(problem, seed + 2)
+    bench.load(x3, weight3)
+    bench.y.blank()
+    third = _run(bench)
+    verdict.elements_compared += third.size
+    verdict.findings += _trespass(bench, x3, weight3)
+    verdict.findings += _precision(problem, x3, weight3, third)
+    return verdict
+
+
+def check_sampled(module: ModuleType, problem: Problem, seed: int = 0, samples: int = SAMPLES) -> Verdict:
+    """Check a large problem: every element written and finite, random positions and the corners exact."""
+    verdict = Verdict(problem)
+    bench = Bench(module, problem)
+    x, weight = inputs.integers(problem, seed)
+    bench.load(x, weight)
+    bench.y.blank()
+    y = _run(bench)
+    verdict.findings += _trespass(bench, x, weight)
+    holes = _holes(problem, y)
+    if holes:
+        verdict.findings += holes
+        return verdict
+    positions = sample_positions(problem, samples, seed)
+    expected = reference.at(problem, x, weight, positions)
+    got = y[positions].astype(np.float64)
+    verdict.elements_compared = len(expected)
+    wrong = np.flatnonzero(got != expected)
+    if len(wrong):
+        region = np.zeros(problem.output_shape, np.bool_)
+        region[tuple(axis[wrong] for axis in positions)] = True
+        examples = [(tuple(int(axis[i]) for axis in positions), got[i], expected[i]) for i in wrong[:3]]
+        verdict.findings.append(
+            Finding("wrong", _tally(len(wrong), len(expected), "sampled elements are wrong", examples, ""))
+        )
+    return verdict
+
+
+def sample_positions(problem: Problem, samples: int, seed: int) -> reference.Indices:
+    """Random output positions over the whole batch, plus every corner."""
+    rng = np.random.default_rng(seed)
+    shape = problem.output_shape
+    drawn = [rng.integers(0, extent, samples) for extent in shape]
+    corners = np.indices((2,) * len(shape)).reshape(len(shape), -1)
+    ends = [corner * (extent - 1) for corner, extent in zip(corners, shape, strict=True)]
+    return tuple(np.concatenate(pair) for pair in zip(drawn, ends, strict=True))
+
+
+def _run(bench: Bench) -> Array:
+    from numba import cuda
+
+    bench.launch()
+    cuda.synchronize()
+    return bench.y.get()
+
+
+def _trespass(bench: Bench, x: Array, weight: Array) -> list[Finding]:
+    names = catalog.LAUNCH_ARGUMENTS[bench.problem.ladder]
+    findings = []
+    for name, guarded in zip(names, (bench.x, bench.weight, bench.y), strict=False):
+        offsets = guarded.trespasses()
+        if offsets:
+            shown = ", ".join(
+                f"{o} before its start" if o < 0 else f"{o - guarded.size + 1} past its end" for o in offsets[:3]
+            )
+            findings.append(Finding("wrote_outside", f"{len(offsets)} elements written outside {name}: {shown}"))
+    for name, guarded, sent in ((names[0], bench.x, x), (names[1], bench.weight, weight)):
+        changed = np.argwhere(guarded.get() != sent)
+        if len(changed):
+            index = tuple(int(i) for i in changed[0])
+            findings.append(
+                Finding(
+                    "modified_input",
+                    f"{len(changed)} elements of the input {name} were changed, the first at {_at(name, index)}",
+                )
+            )
+    return findings
+
+
+def _holes(problem: Problem, y: Array) -> list[Finding]:
+    """Unwritten and NaN elements of y (in its own shape)."""
+    name = _output_name(problem)
+    flat = y.reshape(-1)
+    missing = np.flatnonzero(np.isnan(flat))
+    if not len(missing):
+        return []
+    unwritten = flat[missing].view(np.uint32) == _UNWRITTEN
+    findings = []
+    for kind, indices, text in (
+        ("unwritten", missing[unwritten], "were never written"),
+        (
+            "nan",
+            missing[~unwritten],
+            "are NaN, as from a read beyond an input's end or of uninitialised memory",
+        ),
+    ):
+        if len(indices):
+            mask = np.zeros(flat.shape, np.bool_)
+            mask[indices] = True
+            region = diagnose.where(problem, mask.reshape(y.shape))
+            if kind == "unwritten" and len(indices) == flat.size:
+                region = "nothing was: does launch start the kernel, and does the kernel store?"
+            first = tuple(int(i) for i in np.unravel_index(indices[0], y.shape))
+            message = f"{len(indices)} of {flat.size} elements of {name} {text}, the first {_at(name, first)}"
+            findings.append(Finding(kind, message + (f" ({region})" if region else "")))
+    return findings
+
+
+def _compare(problem: Problem, x: Array, weight: Array, got: Array, expected: Array) -> list[Finding]:
+    findings = _holes(problem, got)
+    wrong = (got != expected) & ~np.isnan(got)
+    if not wrong.any():
+        return findings
+    places = np.argwhere(wrong)
+    examples = [(tuple(int(i) for i in p), got[tuple(p)], expected[tuple(p)]) for p in places[:3]]
+    if findings:
+        hint = diagnose.where(problem, wrong)
+    else:
+        hint = diagnose.explain(problem, x, weight, got.astype(np.float64), expected)
+    return [
+        *findings,
+        Finding("wrong", _tally(len(places), got.size, "elements are wrong", examples, hint, problem)),
+    ]
+
+
+def _precision(problem: Problem, x: Array, weight: Array, got: Array) -> list[Finding]:
+    holes = _holes(problem, got)
+    if holes:
+        return holes
+    expected = reference.full(problem, x, weight)
+    bound = reference.error_bound(problem, reference.full(problem, np.abs(x), np.abs(weight)))
+    error = np.abs(got - expected)
+    beyond = np.argwhere(error > bound)
+    if not len(beyond):
+        return []
+    worst = float(np.max(error / bound))
+    examples = [(tuple(int(i) for i in p), got[tuple(p)], expected[tuple(p)]) for p in beyond[:3]]
+    hint = f"up to {worst:.3g} times the float32 bound, as from float16 or TF32 arithmetic or a dropped term"
+    return [
+        Finding(
+            "imprecise",
+            _tally(
+                len(beyond),
+                got.size,
+                "elements are right on integers but not precise",
+                examples,
+                hint,
+                problem,
+            ),
+        )
+    ]
+
+
+def _stale(
+    problem: Problem,
+    old: tuple[Array, Array],
+    new: tuple[Array, Array],
+    first: Array,
+    second: Array,
+    expected: Array,
+) -> Finding:
+    wrong = second != expected
+    count = int(wrong.sum())
+    text = f"{count} of {second.size} elements are wrong on the second launch, with new inputs"
+    names = catalog.LAUNCH_ARGUMENTS[problem.ladder]
+    if np.array_equal(second[wrong], first[wrong]):
+        return Finding("stale", f"{text}: they still hold the first launch's output")
+    for x, weight, name in ((new[0], old[1], names[1]), (old[0], new[1], names[0])):
+        if np.array_equal(second, reference.full(problem, x, weight)):
+            return Finding("stale", f"{text}: {name} is the first launch's")
+    return Finding("stale", f"{text}, and the first was right: something is kept between launches")
+
+
+def _tally(
+    count: int,
+    total: int,
+    text: str,
+    examples: list[tuple[tuple[int, ...], Any, Any]],
+    hint: str,
+    problem: Problem | None = None,
+) -> str:
+    name = _output_name(problem) if problem else "y"
+    shown = "; ".join(f"{_at(name, i)} = {got:.9g}, expected {want:.9g}" for i, got, want in examples)
+    return f"{count} of {total} {text}: {shown}" + (f" ({hint})" if hint else "")
+
+
+def _at(name: str, index: tuple[int, ...]) -> str:
+    return f"{name}[{', '.join(map(str, index))}]"
+
+
+def _output_name(problem: Problem) -> str:
+    return "c" if problem.ladder == "gemm" else "y"

@@ -1,0 +1,216 @@
+"""The process kernels run in: reads tasks, does them one by one, appends one JSON line per task to a file.
+
+Started by :mod:`common.run`, which outlives whatever a kernel does here.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from common import catalog, problems
+
+Task = dict[str, Any]
+
+# Device operands, a flush buffer and room for a workspace must fit.
+MEMORY_SHARE = 0.8
+
+
+def check_task(task: Task) -> dict[str, Any]:
+    """Check one file at one shape."""
+    from common import check
+
+    problem = problems.from_shape(task["ladder"], task["shape"])
+    module = catalog.load(Path(task["path"]), task["ladder"])
+    verdict = check.check(module, problem, task.get("seed", 0), task.get("repeats", check.REPEATS))
+    return {"status": "right" if verdict.right else "wrong", **verdict.as_dict()}
+
+
+def time_task(task: Task) -> dict[str, Any]:
+    """Check one file at full size by samples, then time it."""
+    from numba import cuda
+
+    from common import check, device, inputs, timing
+
+    gpu = device.current_gpu()
+    problem = _fit(task)
+    module = catalog.load(Path(task["path"]), task["ladder"])
+    verdict = check.check_sampled(module, problem, task.get("seed", 0))
+    result: dict[str, Any] = {"status": "right" if verdict.right else "wrong", **verdict.as_dict()}
+    if not verdict.right:
+        return result
+    # imported anew, so that prepare and compilation are seen cold
+    module = catalog.load(Path(task["path"]), task["ladder"])
+    bench = check.Bench(module, problem)
+    x, weight = inputs.normals(problem, task.get("seed", 0) + 2)
+    bench.x.set(x)
+    bench.weight.set(weight)
+    cuda.synchronize()
+    start = time.perf_counter()
+    bench.prepare()
+    cuda.synchronize()
+    prepared = time.perf_counter()
+    bench.launch()
+    cuda.synchronize()
+    compiled = time.perf_counter()
+    stopwatch = timing.Stopwatch(gpu.l2_bytes)
+    result["timing"] = stopwatch.measure(bench.launch).as_dict()
+    result["prepare_ms"] = (prepared - start) * 1e3 if hasattr(module, "prepare") else None
+    result["first_launch_ms"] = (compiled - prepared) * 1e3
+    result["workspace_bytes"] = _nbytes(bench.workspace)
+    result["source"] = catalog.source_hash(Path(task["path"]))
+    return result
+
+
+def peer_task(task: Task) -> dict[str, Any]:
+    """Time cuBLAS or cuDNN on a problem."""
+    from numba import cuda
+
+    from common import device, peers, timing
+
+    cuda.current_context()
+    problem = _fit(task)
+    stopwatch = timing.Stopwatch(device.current_gpu().l2_bytes)
+    return {"status": "right", "shape": problem.shape(), "rows": peers.measure(problem, stopwatch)}
+
+
+def ceilings_task(_: Task) -> dict[str, Any]:
+    """Measure this GPU's ceilings and say what it is."""
+    from common import ceilings, device, timing
+
+    gpu = device.current_gpu()
+    stopwatch = timing.Stopwatch(gpu.l2_bytes)
+    measured = ceilings.measure(stopwatch, gpu.multiprocessors, device.free_bytes())
+    return {"status": "right", "gpu": gpu.as_dict(), "ceilings": measured}
+
+
+def device_task(_: Task) -> dict[str, Any]:
+    """Say what this GPU is."""
+    from common import device
+
+    return {"status": "right", "gpu": device.current_gpu().as_dict()}
+
+
+def compile_task(task: Task) -> dict[str, Any]:
+    """Compile every kernel of a file for the named architectures; count machine instructions where asked."""
+    from common import codegen
+
+    problem = problems.from_shape(task["ladder"], task["shape"])
+    module = catalog.load(Path(task["path"]), task["ladder"])
+    kernels = []
+    for launch in _distinct(codegen.launches(module, problem)):
+        for architecture in task["architectures"]:
+            entry: dict[str, Any] = {"kernel": launch.name, "architecture": architecture}
+            text = codegen.ptx(launch, architecture)
+            entry["float64"] = codegen.float64_arithmetic(text)
+            if task.get("machine_code"):
+                entry.update(codegen.machine_code(launch, architecture).as_dict())
+            kernels.append(entry)
+    return {"status": "right", "kernels": kernels, "source": catalog.source_hash(Path(task["path"]))}
+
+
+def maps_task(task: Task) -> dict[str, Any]:
+    """Run a conv2d step on given operands (.npy files) and save its output."""
+    import numpy as np
+    from numba import cuda
+
+    from common import check
+
+    x, filt = np.load(task["x"]), np.load(task["filt"])
+    n, c, h, w = x.shape
+    k, _, r, s = filt.shape
+    problem = problems.Conv2d(N=n, C=c, H=h, W=w, K=k, R=r, S=s)
+    bench = check.Bench(catalog.load(Path(task["path"]), "conv2d"), problem)
+    bench.load(x, filt)
+    bench.y.blank()
+    bench.launch()
+    cuda.synchronize()
+    np.save(task["y"], bench.y.get())
+    return {"status": "right", "shape": problem.shape()}
+
+
+TASKS: dict[str, Callable[[Task], dict[str, Any]]] = {
+    "check": check_task,
+    "time": time_task,
+    "peer": peer_task,
+    "ceilings": ceilings_task,
+    "device": device_task,
+    "compile": compile_task,
+    "maps": maps_task,
+}
+
+
+def main(task_file: str, result_file: str) -> None:
+    tasks: list[Task] = json.loads(Path(task_file).read_text(encoding="utf-8"))
+    sys.stdout = sys.stderr  # a kernel file's prints are not results
+    for task in tasks:
+        result = _attempt(task)
+        with open(result_file, "a", encoding="utf-8") as file:
+            file.write(json.dumps(result) + "\n")
+        if result.get("fatal"):
+            break
+
+
+def _attempt(task: Task) -> dict[str, Any]:
+    try:
+        return TASKS[task["task"]](task)
+    except catalog.CatalogError as error:
+        return {"status": "unusable", "message": str(error)}
+    except (Exception, SystemExit) as error:
+        where, line = _blame(error, Path(task.get("path", "")))
+        refused = isinstance(error, ValueError) and where in ("prepare", "specialise", "workspace", "launch")
+        return {
+            "status": "refused" if refused else "crashed",
+            "message": str(error) if refused else f"{type(error).__name__}{line}: {_one_line(error)}",
+            # a CUDA context does not recover from a fault
+            "fatal": "Cuda" in type(error).__name__ or "CUDA_ERROR" in str(error),
+        }
+
+
+def _blame(error: BaseException, path: Path) -> tuple[str, str]:
+    """The innermost function of the step file on the error's traceback, and ' at file:line'."""
+    name, line = "", ""
+    for frame in traceback.extract_tb(error.__traceback__):
+        if Path(frame.filename).name == path.name and path.name:
+            name, line = frame.name, f" at {path.name}:{frame.lineno}"
+    if isinstance(error, SyntaxError) and error.lineno:
+        line = f" at {path.name}:{error.lineno}"
+    return name, line
+
+
+def _one_line(error: BaseException) -> str:
+    text = " ".join(str(error).split())
+    return text if len(text) <= 600 else text[:600] + " ..."
+
+
+def _fit(task: Task) -> problems.Problem:
+    """The task's problem, its batch reduced to what this card's free memory holds."""
+    from common import device
+
+    return problems.fit_batch(
+        problems.from_shape(task["ladder"], task["shape"]), int(device.free_bytes() * MEMORY_SHARE)
+    )
+
+
+def _distinct(launches: list[Any]) -> list[Any]:
+    seen: dict[tuple[int, str], Any] = {}
+    for launch in launches:
+        seen.setdefault((id(launch.kernel), str(launch.signature)), launch)
+    return list(seen.values())
+
+
+def _nbytes(workspace: Any) -> int:
+    if workspace is None:
+        return 0
+    if isinstance(workspace, list | tuple):
+        return sum(_nbytes(item) for item in workspace)
+    return int(workspace.nbytes)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,507 @@
+"""The command line: ``python -m common ...`` and the lessons' ``python -m lessons.NN_name``.
+
+The only module that prints. JSON goes to standard output alone; progress, tables for reading and warnings
+go to standard error when JSON is asked for. Exit codes: 0 right, 1 wrong, 2 unusable arguments.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from common import catalog, charts, device, pages, peers, photo, problems, records, run
+from common.catalog import Step
+from common.records import Record
+from common.run import Outcome
+
+RIGHT, WRONG, UNUSABLE, INTERRUPTED = 0, 1, 2, 130
+USER_ERRORS = (ValueError, device.NoGpuError, run.DeviceError, photo.PhotoError, FileNotFoundError)
+
+Item = TypeVar("Item")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run a command of ``python -m common``; returns the exit code."""
+    options = _parser().parse_args(arguments)
+    return _guarded(lambda: int(options.command(options)), options)
+
+
+def lesson_main(lesson: str, arguments: Sequence[str] | None = None) -> int:
+    """Run a lesson: check its steps, time them against the previous ones, print the table."""
+    parser = argparse.ArgumentParser(prog=f"python -m lessons.{lesson}", description=f"Run lesson {lesson}.")
+    parser.add_argument(
+        "step", nargs="?", metavar="STEP", help="one step or experiment of this lesson (default: all steps)"
+    )
+    parser.add_argument("--problem", metavar="PRESET", help="preset to time on (default: one per ladder)")
+    options = parser.parse_args(arguments)
+    options.json = False
+    return _guarded(lambda: _lesson(lesson, options.step, options.problem), options)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m common", description="The workbook's harness.")
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+
+    def add(name: str, command: Callable[[Any], int], text: str) -> argparse.ArgumentParser:
+        sub = commands.add_parser(name, help=text, description=text)
+        sub.set_defaults(command=command, json=False)
+        return sub
+
+    def takes_steps(sub: argparse.ArgumentParser) -> None:
+        sub.add_argument("steps", nargs="*", metavar="STEP", help="steps or experiments (default: all)")
+        sub.add_argument("--file", type=Path, metavar="PATH", help="use this file in the one STEP's place")
+        sub.add_argument("--json", action="store_true", help="results as JSON on standard output")
+
+    sub = add("list", _list, "list the steps")
+    sub.add_argument("--json", action="store_true", help="as JSON on standard output")
+
+    sub = add("check", _check, "check steps against the oracle")
+    takes_steps(sub)
+    sub.add_argument("--shape", metavar='"N=2 C=3 ..."', help="check at this shape only")
+    sub.add_argument("--sim", action="store_true", help="in the CUDA simulator, even if there is a GPU")
+
+    sub = add("time", _time, "time steps on the GPU")
+    takes_steps(sub)
+    sub.add_argument("--problem", metavar="PRESET", help="preset (default: one per ladder)")
+
+    sub = add("bench", _bench, "check and time every step and the vendor's libraries, and write the record")
+    sub.add_argument("steps", nargs="*", metavar="STEP", help="steps or experiments (default: all)")
+    sub.add_argument("--problem", metavar="PRESET", help="this preset only (default: all)")
+
+    sub = add("compile", _compile, "compile every kernel, without a GPU")
+    takes_steps(sub)
+    sub.add_argument("--cc", metavar="X.Y", action="append", help="compute capability (default: several)")
+    sub.add_argument("--machine-code", action="store_true", help="assemble for one --cc and count instructions")
+    sub.add_argument("--record", action="store_true", help="write results/machine-code.json (implies --machine-code)")
+
+    add("charts", _charts, "draw charts and page tables from the records")
+
+    sub = add("photo", _photo, "convolve a photograph and draw the feature maps")
+    sub.add_argument(
+        "step", nargs="?", default="conv2d_naive", metavar="STEP", help="conv2d step (default: conv2d_naive)"
+    )
+    sub.add_argument("--sim", action="store_true", help="in the CUDA simulator, on a reduced photograph")
+
+    add("all", _all, "check everything, time it if there is a GPU, draw charts and tables")
+    return parser
+
+
+def _guarded(command: Callable[[], int], options: argparse.Namespace) -> int:
+    """Turn what a user can mend into one line and exit code 2."""
+    try:
+        return command()
+    except USER_ERRORS as error:
+        if options.json:
+            print(json.dumps({"error": str(error)}))
+        _say(options).print(f"[bold red]error:[/] {escape(str(error))}", soft_wrap=True)
+        return UNUSABLE
+    except KeyboardInterrupt:
+        _say(options).print("interrupted: records written so far are kept")
+        return INTERRUPTED
+
+
+def _say(options: argparse.Namespace | None = None) -> Console:
+    """Where people read: standard output, or standard error beside JSON."""
+    return Console(stderr=bool(options and options.json), highlight=False)
+
+
+def _list(options: argparse.Namespace) -> int:
+    steps = catalog.steps()
+    if options.json:
+        print(json.dumps([step.as_dict() for step in steps], indent=1))
+        return RIGHT
+    table = Table("step", "lesson", "after", "what it does")
+    for step in steps:
+        table.add_row(step.name, step.lesson, step.predecessor or "", step.title)
+    _say().print(table)
+    return RIGHT
+
+
+def _check(options: argparse.Namespace) -> int:
+    steps = _chosen(options)
+    shape = None
+    if options.shape is not None:
+        ladders = {step.ladder for step in steps}
+        if len(ladders) != 1:
+            raise ValueError(
+                f"--shape {options.shape!r}: name steps of one ladder; these are of {', '.join(sorted(ladders))}"
+            )
+        shape = problems.parse_shape(ladders.pop(), options.shape)
+    simulator = _simulator(options.sim, options)
+    outcomes = list(_progress("check", run.check_steps(steps, simulator, shape, options.file), steps, shape))
+    if options.json:
+        results = [{"step": o.step.name, **o.result, "shape": o.problem.shape()} for o in outcomes]
+        right = all(_acceptable(o, shape is not None) for o in outcomes)
+        print(
+            json.dumps({"device": "simulator" if simulator else "gpu", "right": right, "results": results}, indent=1)
+        )
+    else:
+        _print_checks(outcomes)
+    return _exit_code(outcomes, shape is not None)
+
+
+def _time(options: argparse.Namespace) -> int:
+    device.require_gpu("timing")
+    steps = _chosen(options)
+    pairs = _pairs(steps, options.problem, every_preset=False)
+    gpu, slug, ceilings = run.measure_device()
+    outcomes = list(_progress("time", run.time_steps(pairs, options.file), pairs))
+    if options.json:
+        results = [_timed_json(outcome, ceilings) for outcome in outcomes]
+        print(json.dumps({"gpu": gpu, "slug": slug, "ceilings": ceilings, "results": results}, indent=1))
+    else:
+        _print_times(outcomes, ceilings, gpu["name"])
+    return _exit_code(outcomes, asked=True)
+
+
+def _bench(options: argparse.Namespace) -> int:
+    device.require_gpu("the bench")
+    steps = [catalog.find(name) for name in options.steps] or [*catalog.steps(), *catalog.experiments()]
+    return _run_bench(_pairs(steps, options.problem, every_preset=True))
+
+
+def _compile(options: argparse.Namespace) -> int:
+    from common import codegen
+
+    steps = _chosen(options)
+    assemble = options.machine_code or options.record
+    default = (run.CODE_ARCHITECTURE,) if assemble else codegen.ARCHITECTURES
+    architectures = tuple(options.cc or default)
+    for architecture in architectures:
+        if not architecture.replace(".", "", 1).isdigit() or "." not in architecture:
+            raise ValueError(f"--cc {architecture!r}: must be a compute capability such as 9.0")
+    if options.record and (len(architectures) != 1 or options.file):
+        raise ValueError("--record: takes one --cc and no --file")
+    outcomes = list(_progress("compile", run.compile_steps(steps, architectures, assemble, options.file), steps))
+    if options.json:
+        print(json.dumps([{"step": o.step.name, **o.result} for o in outcomes], indent=1))
+    else:
+        _print_compiled(outcomes, architectures, assemble)
+    if options.record and all(o.status == "right" for o in outcomes):
+        run.record_code(outcomes)
+    return _exit_code(outcomes, asked=True)
+
+
+def _charts(_: argparse.Namespace) -> int:
+    _redraw()
+    return RIGHT
+
+
+def _photo(options: argparse.Namespace) -> int:
+    _draw_photo(catalog.find(options.step), _simulator(options.sim, options))
+    return RIGHT
+
+
+def _all(options: argparse.Namespace) -> int:
+    say = _say()
+    steps = [*catalog.steps(), *catalog.experiments()]
+    simulator = device.gpu_count() == 0
+    say.rule("check every step" + (" in the simulator: no GPU was found" if simulator else ""))
+    outcomes = list(_progress("check", run.check_steps(steps, simulator), steps, None))
+    _print_checks(outcomes)
+    code = _exit_code(outcomes, asked=False)
+    wrong = {o.step.name for o in outcomes if not _acceptable(o, asked=False)}
+    sound = [step for step in steps if step.name not in wrong]
+    for name in sorted(wrong):
+        say.print(f"[yellow]{name} is not timed: it is not right[/]")
+
+    if simulator:
+        from common import codegen
+
+        say.rule("compile every kernel")
+        compiled = list(_progress("compile", run.compile_steps(steps, codegen.ARCHITECTURES, False), steps))
+        _print_compiled(compiled, codegen.ARCHITECTURES, False)
+        code = max(code, _exit_code(compiled, asked=True))
+    else:
+        say.rule("time every step")
+        code = max(code, _run_bench(_pairs(sound, None, every_preset=True)))
+    say.rule("photograph")
+    if "conv2d_naive" in wrong:
+        say.print("[yellow]the photograph is left out: conv2d_naive is not right[/]")
+    else:
+        _draw_photo(catalog.find("conv2d_naive"), simulator)
+    say.rule("charts and tables")
+    if simulator:
+        say.print(
+            "No GPU here: the charts and tables come from the records in results/, measured on the cards they name."
+        )
+    _redraw()
+    return code
+
+
+def _lesson(lesson: str, name: str | None, preset: str | None) -> int:
+    say = _say()
+    here = [step for step in (*catalog.steps(), *catalog.experiments()) if step.lesson == lesson]
+    chosen = [step for step in here if (step.name == name if name else not step.experiment)]
+    if not chosen:
+        raise ValueError(f"step {name!r} is not in lesson {lesson}: it has {', '.join(step.name for step in here)}")
+    if preset:
+        ladder = problems.preset(preset).ladder
+        chosen = [step for step in chosen if step.ladder == ladder]
+        if not chosen:
+            raise ValueError(
+                f"problem {preset!r} is a {ladder} problem: lesson {lesson} has no such step to run on it"
+            )
+    simulator = _simulator(False, None)
+    outcomes = list(_progress("check", run.check_steps(chosen, simulator), chosen, None))
+    _print_checks(outcomes)
+    code = _exit_code(outcomes, asked=False)
+    if code != RIGHT:
+        return code
+    if simulator:
+        say.print("\nNo GPU here, so nothing is timed. The records hold what these steps reached elsewhere:\n")
+        _print_recorded(chosen, preset)
+        return code
+    compared: list[Step] = []
+    for step in chosen:
+        compared += [s for s in (*catalog.predecessors(step), step) if s not in compared]
+    _, slug, ceilings = run.measure_device()
+    pairs = _pairs(compared, preset, every_preset=False)
+    timed = list(_progress("time", run.time_steps(pairs), pairs))
+    _print_times(timed, ceilings, slug)
+    return _exit_code(timed, asked=True)
+
+
+def _run_bench(pairs: list[tuple[Step, str]]) -> int:
+    """Time every pair and the peers of its presets; each row is written as soon as it is there."""
+    say = _say()
+    gpu, slug, ceilings = run.measure_device()
+    record = Record.open(gpu, slug)
+    key = record.start_run()
+    record.set_ceilings(ceilings, key)
+    say.print(
+        f"{gpu['name']}: copy {ceilings['copy_gbs']:,.0f} GB/s, "
+        f"FP32 multiply-add {ceilings['fma_gflops']:,.0f} GFLOP/s"
+    )
+    outcomes = []
+    for outcome in _progress("time", run.time_steps(pairs), pairs):
+        outcomes.append(outcome)
+        if outcome.status == "right":
+            run.record_step(record, key, outcome)
+    _print_times(outcomes, ceilings, gpu["name"])
+    presets = list(dict.fromkeys(preset for _, preset in pairs))
+    if not peers.available():
+        say.print(peers.HOW_TO_GET)
+    else:
+        for preset, result in _progress("libraries", run.time_peers(presets), presets):
+            if result["status"] == "right":
+                run.record_peers(record, key, preset, result)
+            else:
+                say.print(f"[yellow]the library on {preset}: {escape(result['message'])}[/]")
+    return _exit_code(outcomes, asked=False)
+
+
+def _redraw() -> None:
+    say = _say()
+    found = list(records.all_records())
+    reference = next((r for r in found if r.slug == records.REFERENCE_GPU), None)
+    for record in found:
+        written = charts.draw_all(record)
+        summary = records.RESULTS / f"{record.slug}.md"
+        summary.write_text(pages.summary(record), encoding="utf-8")
+        day = max(run["date"] for run in record.data["runs"].values())
+        say.print(
+            f"{record.gpu_name}, measured up to {day}: {len(written)} charts in "
+            f"{charts.CHARTS.relative_to(catalog.ROOT)}/{record.slug}/, tables in results/{summary.name}"
+        )
+    if not found:
+        say.print("no records in results/: a run with a GPU writes the first")
+    for path in pages.update(reference):
+        say.print(f"tables rewritten: {path.relative_to(catalog.ROOT)}")
+
+
+def _draw_photo(step: Step, simulator: bool) -> None:
+    name, slug = "the CUDA simulator", "simulator"
+    if not simulator:
+        gpu = run.describe_device()
+        name, slug = gpu.name, gpu.slug
+    path = photo.draw(step, simulator, name, slug)
+    _say().print(f"feature maps drawn: {path.relative_to(catalog.ROOT)}")
+
+
+def _chosen(options: argparse.Namespace) -> list[Step]:
+    """The steps named, or all; with --file exactly one must be named."""
+    steps = [catalog.find(name) for name in options.steps]
+    if options.file is not None:
+        if len(steps) != 1:
+            raise ValueError(f"--file {options.file}: name the one STEP it stands in for; {len(steps)} are named")
+        if not options.file.is_file():
+            raise ValueError(f"--file {options.file}: there is no such file")
+        options.file = options.file.resolve()
+    return steps or [*catalog.steps(), *catalog.experiments()]
+
+
+def _pairs(steps: list[Step], preset: str | None, every_preset: bool) -> list[tuple[Step, str]]:
+    """Each step with each preset it is to be timed on; experiments only with their ladder's default."""
+    pairs = []
+    for step in steps:
+        if preset is not None:
+            if problems.preset(preset).ladder == step.ladder:
+                pairs.append((step, preset))
+        elif every_preset and not step.experiment:
+            pairs += [(step, name) for name in problems.timed_presets(step.ladder)]
+        else:
+            pairs.append((step, run.DEFAULT_PRESET[step.ladder]))
+    if not pairs:
+        problems.preset(str(preset), steps[0].ladder)  # raises, naming the presets that fit
+    return pairs
+
+
+def _simulator(asked: bool, options: argparse.Namespace | None) -> bool:
+    """Use the simulator? Says so when it was not asked for."""
+    if asked:
+        return True
+    if device.gpu_count() == 0:
+        _say(options).print("no GPU was found: the kernels run in the CUDA simulator")
+        return True
+    return False
+
+
+def _acceptable(outcome: Outcome, asked: bool) -> bool:
+    """Right, or a shape the step says it does not take (unless that very shape was asked for)."""
+    return outcome.status == "right" or (outcome.status == "refused" and not asked)
+
+
+def _exit_code(outcomes: Iterable[Outcome], asked: bool) -> int:
+    statuses = {outcome.status for outcome in outcomes if not _acceptable(outcome, asked)}
+    if statuses & {"wrong", "crashed", "timed_out"}:
+        return WRONG
+    return UNUSABLE if statuses else RIGHT
+
+
+def _progress(what: str, items: Iterator[Item], expected: Sequence[Any], shape: object = ()) -> Iterator[Item]:
+    """A progress bar on standard error while ``items`` come in."""
+    total = len(expected)
+    if what == "check" and shape is None:
+        total = sum(len(problems.RAGGED[step.ladder]) for step in expected)
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task(what, total=total)
+        for item in items:
+            bar.advance(task)
+            yield item
+
+
+def _print_checks(outcomes: list[Outcome]) -> None:
+    say = _say()
+    table = Table("step", "shape", "verdict")
+    for outcome in outcomes:
+        colour = "green" if outcome.status == "right" else "yellow" if outcome.status == "refused" else "bold red"
+        table.add_row(outcome.step.name, str(outcome.problem), f"[{colour}]{outcome.status}[/]")
+    say.print(table)
+    for outcome in outcomes:
+        for reason in outcome.reasons:
+            say.print(f"{outcome.step.name} at {outcome.problem}\n  {escape(reason)}", soft_wrap=True)
+
+
+def _print_times(outcomes: list[Outcome], ceilings: dict[str, Any], gpu: str) -> None:
+    say = _say()
+    for preset in dict.fromkeys(outcome.preset for outcome in outcomes):
+        rows = [o for o in outcomes if o.preset == preset]
+        table = Table("step", title=f"{preset}: {rows[0].problem} on {gpu}", title_justify="left")
+        for title in (
+            "ms",
+            "p20–p80",
+            "× first",
+            "× previous",
+            "GFLOP/s",
+            "GB/s",
+            "% of floor",
+            "prepare ms",
+        ):
+            table.add_column(title, justify="right")
+        first = previous = None
+        for outcome in rows:
+            if outcome.status != "right":
+                table.add_row(outcome.step.name, f"[bold red]{outcome.status}[/]")
+                continue
+            timing = outcome.result["timing"]
+            ms = timing["median_ms"]
+            first, previous = first or ms, previous or ms
+            figures = records.derive(outcome.problem, ms, ceilings)
+            prepare = outcome.result["prepare_ms"]
+            table.add_row(
+                outcome.step.name, pages.milliseconds(ms),
+                f"{pages.milliseconds(timing['p20_ms'])}–{pages.milliseconds(timing['p80_ms'])}",
+                f"{first / ms:.2f}", f"{previous / ms:.2f}", f"{figures.gflops:,.0f}", f"{figures.gbs:,.0f}",
+                f"{figures.percent_of_floor:.1f}", "" if prepare is None else pages.milliseconds(prepare),
+            )  # fmt: skip
+            previous = ms
+        say.print(table)
+        for outcome in rows:
+            for reason in outcome.reasons:
+                say.print(f"{outcome.step.name} on {preset}\n  {escape(reason)}", soft_wrap=True)
+            if outcome.preset and outcome.status == "right" and outcome.problem != problems.preset(outcome.preset):
+                say.print(
+                    f"[yellow]{outcome.step.name}: {outcome.problem} ran; all of {preset} does not fit this card[/]"
+                )
+
+
+def _print_recorded(steps: list[Step], preset: str | None) -> None:
+    say = _say()
+    for record in records.all_records():
+        for name in dict.fromkeys(preset or run.DEFAULT_PRESET[step.ladder] for step in steps):
+            ladder = problems.preset(name).ladder
+            wanted: list[Step] = []
+            for step in (s for s in steps if s.ladder == ladder):
+                wanted += [s for s in (*catalog.predecessors(step), step) if s not in wanted]
+            if not any(record.row(name, step.name) for step in wanted):
+                continue
+            header, body = pages.ladder_cells(record, name, wanted)
+            title = f"{name}, recorded on {record.gpu_name}"
+            table = Table(title=title, title_justify="left")
+            for i, text in enumerate(header):
+                table.add_column(text, justify="right" if i else "left")
+            for cells in body:
+                table.add_row(*(escape(cell.strip("`*")) for cell in cells))
+            say.print(table)
+
+
+def _print_compiled(outcomes: list[Outcome], architectures: tuple[str, ...], assembled: bool) -> None:
+    say = _say()
+    if assembled:
+        table = Table("kernel", "cc")
+        for title in ("registers", "stack", "spills", "shared", "loop", "instructions per FMA"):
+            table.add_column(title, justify="right")
+        for outcome in outcomes:
+            for k in outcome.result.get("kernels", []):
+                table.add_row(
+                    k["kernel"], k["architecture"], str(k["registers"]), f"{k['stack_bytes']} B",
+                    f"{k['spill_bytes']} B", f"{k['shared_bytes']} B", str(sum(k["loop"].values())),
+                    str(k["loop_per_fma"]),
+                )  # fmt: skip
+    else:
+        table = Table("step", "kernels", "PTX for")
+        for outcome in outcomes:
+            kernels = {item["kernel"] for item in outcome.result.get("kernels", [])}
+            right = outcome.status == "right"
+            table.add_row(
+                outcome.step.name,
+                ", ".join(sorted(kernels)),
+                ", ".join(architectures) if right else f"[bold red]{outcome.status}[/]",
+            )
+    say.print(table)
+    for outcome in outcomes:
+        for reason in outcome.reasons:
+            say.print(f"{outcome.step.name}\n  {escape(reason)}", soft_wrap=True)
+
+
+def _timed_json(outcome: Outcome, ceilings: dict[str, Any]) -> dict[str, Any]:
+    entry: dict[str, Any] = {"step": outcome.step.name, "problem": outcome.preset, **outcome.result}
+    if outcome.status == "right":
+        figures = records.derive(outcome.problem, outcome.result["timing"]["median_ms"], ceilings)
+        entry.update(
+            gflops=figures.gflops,
+            gbs=figures.gbs,
+            floor_ms=figures.floor_ms,
+            percent_of_floor=figures.percent_of_floor,
+        )
+    return entry

@@ -1,0 +1,113 @@
+"""Is there a GPU, what is it, and where do kernels run: on it or in Numba's CUDA simulator.
+
+Nothing here imports Numba at module level: the simulator must be chosen before that import.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import re
+import shutil
+import subprocess
+import sys
+from dataclasses import asdict, dataclass
+from typing import Any
+
+SIMULATOR_SWITCH = "NUMBA_ENABLE_CUDASIM"
+
+
+class NoGpuError(RuntimeError):
+    """A GPU is needed and none can be used."""
+
+
+def gpu_count() -> int:
+    """GPUs the CUDA driver reports; 0 when there is no driver."""
+    library = "nvcuda.dll" if sys.platform == "win32" else "libcuda.so.1"
+    try:
+        driver = ctypes.CDLL(library)
+    except OSError:
+        return 0
+    count = ctypes.c_int(0)
+    if driver.cuInit(0) != 0 or driver.cuDeviceGetCount(ctypes.byref(count)) != 0:
+        return 0
+    return count.value
+
+
+def require_gpu(what: str) -> None:
+    """Raise NoGpuError unless a GPU is present."""
+    if gpu_count() == 0:
+        raise NoGpuError(
+            f"{what} needs an NVIDIA GPU and its driver, and none was found: "
+            "the simulator checks kernels (python -m common check --sim) but says nothing about speed"
+        )
+
+
+def environment(simulator: bool) -> dict[str, str]:
+    """The environment of a process whose kernels run in the simulator, or on (or for) a GPU."""
+    env = dict(os.environ)
+    env.pop(SIMULATOR_SWITCH, None)
+    if simulator:
+        env[SIMULATOR_SWITCH] = "1"
+    return env
+
+
+@dataclass(frozen=True)
+class Gpu:
+    """What identifies the card a figure was measured on."""
+
+    name: str
+    compute_capability: str
+    multiprocessors: int
+    memory_bytes: int
+    l2_bytes: int
+    driver: str
+    cuda: str
+
+    @property
+    def slug(self) -> str:
+        """The card's name as a file name, e.g. ``nvidia-h200``."""
+        return re.sub(r"[^a-z0-9]+", "-", self.name.lower()).strip("-")
+
+    def as_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def current_gpu() -> Gpu:
+    """The GPU of Numba's current context."""
+    from numba import cuda
+
+    device = cuda.get_current_device()
+    name = device.name.decode() if isinstance(device.name, bytes) else str(device.name)
+    major, minor = device.compute_capability
+    version = ctypes.c_int(0)
+    library = "nvcuda.dll" if sys.platform == "win32" else "libcuda.so.1"
+    ctypes.CDLL(library).cuDriverGetVersion(ctypes.byref(version))
+    return Gpu(
+        name=name,
+        compute_capability=f"{major}.{minor}",
+        multiprocessors=int(device.MULTIPROCESSOR_COUNT),
+        memory_bytes=int(cuda.current_context().get_memory_info().total),
+        l2_bytes=int(device.L2_CACHE_SIZE),
+        driver=_driver_version(),
+        cuda=f"{version.value // 1000}.{version.value % 1000 // 10}",
+    )
+
+
+def free_bytes() -> int:
+    """Unused memory of the current GPU in bytes."""
+    from numba import cuda
+
+    return int(cuda.current_context().get_memory_info().free)
+
+
+def _driver_version() -> str:
+    smi = shutil.which("nvidia-smi")
+    if smi is None:
+        return "unknown"
+    query = [smi, "--query-gpu=driver_version", "--format=csv,noheader"]
+    try:
+        answer = subprocess.run(query, capture_output=True, text=True, timeout=20, check=True).stdout
+    except (OSError, subprocess.SubprocessError):
+        return "unknown"
+    return answer.split("\n")[0].strip() or "unknown"

@@ -1,0 +1,123 @@
+"""Runs tasks in child processes with a time limit, so that no kernel takes the harness down."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+from common import catalog, device
+
+_POLL_SECONDS = 0.02
+
+Task = dict[str, Any]
+Result = dict[str, Any]
+
+
+def run_groups(
+    groups: list[list[Task]], simulator: bool, seconds: float, workers: int = 1
+) -> Iterator[tuple[Task, Result]]:
+    """Run each group of tasks in a child process of its own, ``workers`` at a time; results come group by group."""
+    if workers == 1:
+        for group in groups:
+            yield from run(group, simulator, seconds)
+        return
+    with ThreadPoolExecutor(workers) as pool:
+        for results in pool.map(lambda group: list(run(group, simulator, seconds)), groups):
+            yield from results
+
+
+def run(tasks: list[Task], simulator: bool, seconds: float) -> Iterator[tuple[Task, Result]]:
+    """Run tasks in order in one child process, yielding each result as it comes.
+
+    A task that crashes its process or takes longer than ``seconds`` gets a result that says so (``status`` crashed or
+    timed_out), and the rest go on in a fresh process. Other statuses: right, wrong, refused (the step does not take
+    this shape), unusable (not a step file).
+    """
+    pending = list(tasks)
+    while pending:
+        done = 0
+        for result in _child(pending, simulator, seconds):
+            yield pending[done], result
+            done += 1
+        pending = pending[done:]
+
+
+def _child(tasks: list[Task], simulator: bool, seconds: float) -> Iterator[Result]:
+    """Results of one child process: one per task until it ends; at least one."""
+    with tempfile.TemporaryDirectory(prefix="workbook-") as folder:
+        task_file, result_file, log = (Path(folder, name) for name in ("tasks.json", "results.jsonl", "log.txt"))
+        task_file.write_text(json.dumps(tasks), encoding="utf-8")
+        result_file.touch()
+        env = device.environment(simulator)
+        env["NUMBA_CUDA_LOW_OCCUPANCY_WARNINGS"] = "0"  # tiny grids are meant
+        with log.open("wb") as output:
+            process = subprocess.Popen(
+                [sys.executable, "-m", "common.child", str(task_file), str(result_file)],
+                cwd=catalog.ROOT,
+                env=env,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                start_new_session=os.name == "posix",
+            )
+        try:
+            with result_file.open(encoding="utf-8") as lines:
+                yield from _follow(process, lines, log, len(tasks), seconds)
+        finally:
+            _kill(process)
+
+
+def _follow(process: subprocess.Popen[bytes], lines: Any, log: Path, count: int, seconds: float) -> Iterator[Result]:
+    """Read result lines as they appear; make up the one that a dead or late process owes."""
+    delivered, partial = 0, ""
+    deadline = time.monotonic() + seconds
+    while delivered < count:
+        exited = process.poll() is not None
+        partial += lines.readline()
+        if partial.endswith("\n"):
+            result: Result = json.loads(partial)
+            partial = ""
+            delivered += 1
+            deadline = time.monotonic() + seconds
+            fatal = result.pop("fatal", False)
+            yield result
+            if fatal:
+                return
+        elif exited:
+            yield {"status": "crashed", "message": _obituary(process.returncode, log)}
+            return
+        elif time.monotonic() > deadline:
+            _kill(process)
+            yield {
+                "status": "timed_out",
+                "message": f"no result within {seconds:.0f} s: an endless loop, or a barrier that some threads skip?",
+            }
+            return
+        else:
+            time.sleep(_POLL_SECONDS)
+
+
+def _obituary(code: int, log: Path) -> str:
+    text = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
+    last = f"; its last words: {text[-1][:300]}" if text else ""
+    if code < 0:
+        return f"the process died of {signal.Signals(-code).name}{last}"
+    return f"the process ended with exit code {code} and no result{last}"
+
+
+def _kill(process: subprocess.Popen[bytes]) -> None:
+    if process.poll() is None:
+        if os.name == "posix":
+            os.killpg(process.pid, signal.SIGKILL)
+        else:
+            process.kill()
+    process.wait()

@@ -1,0 +1,306 @@
+"""Tables inside Markdown pages, written between markers from records, so that no figure is typed by hand.
+
+A block is ``<!-- table: KIND ARGUMENTS -->`` to ``<!-- end table -->``; KIND is one of TABLES.
+Pages show the reference GPU's record; a figure's date stands in the table's last line.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from common import catalog, problems, records
+from common.catalog import Step
+from common.problems import Problem
+from common.records import Record, Row
+
+_BLOCK = re.compile(r"(<!-- table: (\w+)((?: [\w.-]+)*) -->\n)(.*?)(<!-- end table -->)", re.DOTALL)
+
+
+def pages() -> list[Path]:
+    """Every page that may hold a table."""
+    return [catalog.ROOT / "README.md", *sorted(catalog.LESSONS.glob("*/README.md"))]
+
+
+def rendered(text: str, record: Record | None, code: dict[str, Any]) -> str:
+    """The page with each table written anew; raises ValueError at a block of unknown kind."""
+
+    def replace(match: re.Match[str]) -> str:
+        opening, kind, arguments, _, closing = match.groups()
+        if kind not in TABLES:
+            raise ValueError(f"table kind {kind!r} is unknown: kinds are {', '.join(TABLES)}")
+        return f"{opening}{TABLES[kind](record, code, arguments.split())}\n{closing}"
+
+    return _BLOCK.sub(replace, text)
+
+
+def update(record: Record | None) -> list[Path]:
+    """Rewrite the tables of every page; returns the pages that changed."""
+    code = records.load_code()
+    changed = []
+    for path in pages():
+        old = path.read_text(encoding="utf-8")
+        new = rendered(old, record, code)
+        if new != old:
+            path.write_text(new, encoding="utf-8")
+            changed.append(path)
+    return changed
+
+
+def summary(record: Record) -> str:
+    """A page of its own for one GPU: every ladder table and chart."""
+    lines = [f"# {record.gpu_name}", "", _ceilings(record, {}, []), ""]
+    for ladder in problems.LADDERS:
+        for preset in problems.timed_presets(ladder):
+            if record.rows(preset):
+                lines += [f"## {preset}", "", f"![{preset}](charts/{record.slug}/{preset}.png)", ""]
+                lines += [_ladder(record, {}, [preset]), ""]
+        if record.ceilings and any(record.rows(p) for p in problems.timed_presets(ladder)):
+            lines += [f"![roofline, {ladder}](charts/{record.slug}/roofline-{ladder}.png)", ""]
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def table(header: list[str], rows: list[list[str]]) -> str:
+    """A Markdown table, the first column left-aligned and the others right."""
+    rule = [":--"] + ["--:"] * (len(header) - 1)
+    return "\n".join("| " + " | ".join(cells) + " |" for cells in [header, rule, *rows])
+
+
+def milliseconds(value: float) -> str:
+    """Three significant digits, never in exponent form."""
+    return f"{value:.0f}" if value >= 100 else f"{value:.3g}"
+
+
+def ladder_cells(record: Record, preset: str, steps: list[Step]) -> tuple[list[str], list[list[str]]]:
+    """Header and rows of a ladder's table: the given steps that have rows, then the peers."""
+    found = record.rows(preset)
+    timed = [(step, found[step.name]) for step in steps if step.name in found]
+    with_prepare = any(row["prepare_ms"] is not None for _, row in timed)
+    with_workspace = any(row["workspace_bytes"] for _, row in timed)
+    header = ["step", "ms", "p20–p80", "× first", "× previous", "GFLOP/s", "GB/s", "% of floor"]
+    header += ["prepare ms"] * with_prepare + ["workspace MB"] * with_workspace
+    body = []
+    first = previous = timed[0][1]["timing"]["median_ms"] if timed else 0.0
+    for step, row in timed:
+        timing = row["timing"]
+        ms = timing["median_ms"]
+        figures = record.derive(preset, row)
+        cells = [f"`{step.name}`", *_times(timing), f"{first / ms:.2f}", f"{previous / ms:.2f}"]
+        cells += (
+            [f"{figures.gflops:,.0f}", f"{figures.gbs:,.0f}", f"{figures.percent_of_floor:.1f}"]
+            if figures
+            else [""] * 3
+        )
+        if with_prepare:
+            cells.append("" if row["prepare_ms"] is None else milliseconds(row["prepare_ms"]))
+        if with_workspace:
+            cells.append(f"{row['workspace_bytes'] / 1e6:,.0f}" if row["workspace_bytes"] else "")
+        body.append(cells)
+        if not step.experiment:
+            previous = ms
+    for name, row in sorted(found.items()):
+        if row["kind"] == "peer":
+            figures = record.derive(preset, row)
+            ms = row["timing"]["median_ms"]
+            cells = [
+                f"*{name}* ({row['layout']})",
+                *_times(row["timing"]),
+                f"{first / ms:.2f}" if first else "",
+                "",
+            ]
+            if figures:
+                tf32 = name.endswith("TF32")  # the FP32 floor does not bind the tensor cores
+                share = "" if tf32 else f"{figures.percent_of_floor:.1f}"
+                cells += [f"{figures.gflops:,.0f}", f"{figures.gbs:,.0f}", share]
+            body.append(cells + [""] * (len(header) - len(cells)))
+    return header, body
+
+
+def _times(timing: dict[str, Any]) -> list[str]:
+    return [
+        milliseconds(timing["median_ms"]),
+        f"{milliseconds(timing['p20_ms'])}–{milliseconds(timing['p80_ms'])}",
+    ]
+
+
+def _ladder(record: Record | None, _: dict[str, Any], arguments: list[str]) -> str:
+    """``ladder PRESET [LESSON]``: every step (of the lesson), the peers, the floor."""
+    preset, *rest = arguments
+    problem = problems.preset(preset)
+    if record is None or not record.rows(preset):
+        return _nothing(preset)
+    steps = [s for s in catalog.steps() if s.ladder == problem.ladder and (not rest or s.lesson == rest[0])]
+    header, body = ladder_cells(record, preset, steps)
+    return table(header, body) + "\n\n" + _footnote(record, preset)
+
+
+def _experiments(record: Record | None, _: dict[str, Any], arguments: list[str]) -> str:
+    """``experiments PRESET STEP``: the step, then its variants."""
+    preset, name = arguments
+    if record is None or not record.rows(preset):
+        return _nothing(preset)
+    steps = [catalog.find(name)] + [e for e in catalog.experiments() if e.predecessor == name]
+    header, body = ladder_cells(record, preset, steps)
+    keep = [i for i, title in enumerate(header) if title not in ("× previous", "prepare ms")]
+    header = [header[i].replace("× first", f"× {name}") for i in keep]
+    body = [[cells[i] for i in keep] for cells in body if cells[0].startswith("`")]
+    return table(header, body) + "\n\n" + _footnote(record, preset, peers=False)
+
+
+def _summary(record: Record | None, _: dict[str, Any], __: list[str]) -> str:
+    """``summary``: all steps by ladder, ms on each timed preset, with the vendor's library and the floor below."""
+    if record is None:
+        return _nothing("any preset")
+    blocks = []
+    for ladder in problems.LADDERS:
+        presets = [p for p in problems.timed_presets(ladder) if record.rows(p)]
+        if not presets:
+            continue
+        rows = [
+            [f"[`{s.name}`](lessons/{s.lesson}/{s.path.name})", *(_cell(record, p, s.name) for p in presets)]
+            for s in catalog.steps()
+            if s.ladder == ladder
+        ]
+        peers = sorted({n for p in presets for n, row in record.rows(p).items() if row["kind"] == "peer"})
+        rows += [[f"*{name}*", *(_cell(record, p, name) for p in presets)] for name in peers]
+        rows.append(["*floor*", *(_floor(record, p) for p in presets)])
+        blocks.append(table([f"{ladder}, ms", *presets], rows))
+    return (
+        "\n\n".join(blocks) + f"\n\nMedian times on one {_machine(record)}. All use FP32, but TF32 where it says so."
+    )
+
+
+def _code(_: Record | None, code: dict[str, Any], arguments: list[str]) -> str:
+    """``code STEP ...``: registers, and the instructions of the multiply loop for each multiply-add."""
+    rows = []
+    architecture = ""
+    for name in arguments:
+        entry = code["steps"].get(name)
+        if entry is None:
+            rows.append([f"`{name}`", *["not compiled yet"] * 6])
+            continue
+        for kernel in entry["kernels"]:
+            architecture = kernel["architecture"]
+            loop = kernel["loop"]
+            fma = sum(loop.get(op, 0) for op in ("FFMA", "DFMA", "DADD"))
+            loads = sum(loop.get(op, 0) for op in ("LDG", "LDS", "LDL", "LDC"))
+            rows.append(
+                [
+                    f"`{kernel['kernel']}`", str(kernel["registers"]), str(kernel["stack_bytes"]),
+                    str(sum(loop.values())), str(fma), str(loads), f"{kernel['loop_per_fma']:.1f}",
+                ]
+            )  # fmt: skip
+    header = [
+        "kernel",
+        "registers",
+        "stack bytes",
+        "instructions in the loop",
+        "multiply-adds",
+        "loads",
+        "instructions per multiply-add",
+    ]
+    tools = ", ".join(f"{name} {version}" for name, version in sorted(code.get("tools", {}).items()))
+    return (
+        table(header, rows)
+        + f"\n\nThe innermost multiply loop, compiled for compute capability {architecture} with {tools}."
+    )
+
+
+def _steps(_: Record | None, __: dict[str, Any], arguments: list[str]) -> str:
+    """``steps LESSON``: the lesson's steps, what each does, and the step before."""
+    (lesson,) = arguments
+    rows = [
+        [
+            f"[`{s.name}`]({s.path.name})",
+            s.title,
+            f"`{s.predecessor}`" if s.predecessor else "starts the ladder",
+        ]
+        for s in catalog.steps()
+        if s.lesson == lesson
+    ]
+    return "\n".join(
+        "| " + " | ".join(cells) + " |" for cells in [["step", "what it does", "after"], [":--"] * 3, *rows]
+    )
+
+
+def _ceilings(record: Record | None, _: dict[str, Any], __: list[str]) -> str:
+    """``ceilings``: the card and its two measured ceilings."""
+    if record is None or record.ceilings is None:
+        return _nothing("the ceilings")
+    c, gpu = record.ceilings, record.data["gpu"]
+    return table(
+        ["GPU", "multiprocessors", "memory GB", "L2 MB", "copy GB/s", "FP32 multiply-add GFLOP/s"],
+        [
+            [
+                gpu["name"], str(gpu["multiprocessors"]), f"{gpu['memory_bytes'] / 1e9:.0f}",
+                f"{gpu['l2_bytes'] / 1e6:.0f}", f"{c['copy_gbs']:,.0f}", f"{c['fma_gflops']:,.0f}",
+            ]
+        ],
+    ) + f"\n\nMeasured on one {_machine(record)}."  # fmt: skip
+
+
+def _problems(_: Record | None, __: dict[str, Any], ___: list[str]) -> str:
+    """``problems``: the timed presets, their work and least traffic."""
+    rows = []
+    for name, p in problems.PRESETS.items():
+        if not name.startswith("tiny-"):
+            rows.append(
+                [
+                    f"`{name}`",
+                    str(p),
+                    f"{p.flops / 1e9:.3g}",
+                    f"{p.least_bytes / 1e6:.3g}",
+                    f"{p.intensity:.1f}",
+                ]
+            )
+    return table(["preset", "shape", "GFLOP", "least MB", "FLOP per byte"], rows)
+
+
+TABLES: dict[str, Callable[[Record | None, dict[str, Any], list[str]], str]] = {
+    "ladder": _ladder,
+    "experiments": _experiments,
+    "summary": _summary,
+    "code": _code,
+    "steps": _steps,
+    "ceilings": _ceilings,
+    "problems": _problems,
+}
+
+
+def _cell(record: Record, preset: str, name: str) -> str:
+    row = record.row(preset, name)
+    return milliseconds(row["timing"]["median_ms"]) if row else ""
+
+
+def _floor(record: Record, preset: str) -> str:
+    row = next(iter(record.rows(preset).values()))
+    figures = record.derive(preset, row)
+    return milliseconds(figures.floor_ms) if figures else ""
+
+
+def _footnote(record: Record, preset: str, peers: bool = True) -> str:
+    rows = record.rows(preset)
+    row = next(iter(rows.values()))
+    problem = record.problem(preset, row)
+    figures = record.derive(preset, row)
+    floor = f" The floor is {milliseconds(figures.floor_ms)} ms, set by {figures.floor_kind}." if figures else ""
+    libraries = sorted({r["library"] for r in rows.values() if r["kind"] == "peer"}) if peers else []
+    library = f" Libraries: {'; '.join(libraries)}." if libraries else ""
+    return f"`{preset}`: {_ran(problem, preset)}.{floor}{library} Median on one {_machine(record, row)}."
+
+
+def _ran(problem: Problem, preset: str) -> str:
+    asked = problems.preset(preset)
+    return f"{problem}" + (f", N reduced from {getattr(asked, 'N', '')} to fit the card" if problem != asked else "")
+
+
+def _machine(record: Record, row: Row | None = None) -> str:
+    key = row["run"] if row else max(record.data["runs"])
+    run = record.data["runs"][key]
+    return f"{record.gpu_name} (driver {run['driver']}, CUDA {run['cuda']}) on {run['date']}"
+
+
+def _nothing(what: str) -> str:
+    return f"*Nothing has been measured for {what} yet.*"

@@ -1,0 +1,356 @@
+"""What is computed: problem shapes, their FLOPs and least traffic, and the named presets.
+
+Index letters are cuDNN's and CUTLASS's: N batch, C input channels, D/H/W input, K filters, T/R/S filter,
+O/P/Q output. Convolution is cross-correlation: ``h = p * stride_h - pad_h + r * dilation_h``.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict, dataclass, fields, replace
+from typing import Any, ClassVar, NamedTuple
+
+FLOAT32_BYTES = 4
+
+
+class Geometry(NamedTuple):
+    """Stride, padding and dilation of a 3D convolution, as ``launch`` of a conv3d step receives them."""
+
+    stride_d: int = 1
+    stride_h: int = 1
+    stride_w: int = 1
+    pad_d: int = 0
+    pad_h: int = 0
+    pad_w: int = 0
+    dilation_d: int = 1
+    dilation_h: int = 1
+    dilation_w: int = 1
+
+
+def _require(name: str, value: object, least: int) -> None:
+    """Raise ValueError unless ``value`` is an int of at least ``least``."""
+    if isinstance(value, bool) or not isinstance(value, int) or value < least:
+        kind = "a positive integer" if least == 1 else "an integer of at least 0"
+        raise ValueError(f"{name}={value!r}: must be {kind}")
+
+
+@dataclass(frozen=True)
+class Problem:
+    """A shape to compute. ``input`` is A or x, ``weight`` is B or filt, ``output`` is C or y."""
+
+    ladder: ClassVar[str]
+    batch_key: ClassVar[str | None] = None
+    required: ClassVar[tuple[str, ...]]
+
+    @property
+    def input_shape(self) -> tuple[int, ...]:
+        raise NotImplementedError
+
+    @property
+    def weight_shape(self) -> tuple[int, ...]:
+        raise NotImplementedError
+
+    @property
+    def output_shape(self) -> tuple[int, ...]:
+        raise NotImplementedError
+
+    @property
+    def reduction(self) -> int:
+        """Products summed into one output element (GEMM_K)."""
+        raise NotImplementedError
+
+    @property
+    def flops(self) -> int:
+        """Floating-point operations of the definition: two per multiply-add, padding not counted out."""
+        return 2 * math.prod(self.output_shape) * self.reduction
+
+    @property
+    def least_bytes(self) -> int:
+        """Bytes moved when each input is read once and each output written once."""
+        shapes = (self.input_shape, self.weight_shape, self.output_shape)
+        return FLOAT32_BYTES * sum(math.prod(shape) for shape in shapes)
+
+    @property
+    def intensity(self) -> float:
+        """Arithmetic intensity in FLOP per byte of least traffic."""
+        return self.flops / self.least_bytes
+
+    def shape(self) -> dict[str, int]:
+        """The fields that tell this problem from others: required keys, and options off their default."""
+        values = asdict(self)
+        defaults = {f.name: f.default for f in fields(self)}
+        return {k: v for k, v in values.items() if k in self.required or v != defaults[k]}
+
+    def __str__(self) -> str:
+        return " ".join(f"{key}={value}" for key, value in self.shape().items())
+
+
+@dataclass(frozen=True)
+class Gemm(Problem):
+    """C[M, N] = A[M, K] @ B[K, N], row-major float32."""
+
+    M: int
+    N: int
+    K: int
+    ladder: ClassVar[str] = "gemm"
+    required: ClassVar[tuple[str, ...]] = ("M", "N", "K")
+
+    def __post_init__(self) -> None:
+        for key in self.required:
+            _require(key, getattr(self, key), 1)
+
+    @property
+    def input_shape(self) -> tuple[int, ...]:
+        return self.M, self.K
+
+    @property
+    def weight_shape(self) -> tuple[int, ...]:
+        return self.K, self.N
+
+    @property
+    def output_shape(self) -> tuple[int, ...]:
+        return self.M, self.N
+
+    @property
+    def reduction(self) -> int:
+        return self.K
+
+
+@dataclass(frozen=True)
+class Conv2d(Problem):
+    """y[N, K, P, Q] from x[N, C, H, W] and filt[K, C, R, S]: stride 1, no padding, P = H-R+1, Q = W-S+1."""
+
+    N: int
+    C: int
+    H: int
+    W: int
+    K: int
+    R: int
+    S: int
+    ladder: ClassVar[str] = "conv2d"
+    batch_key: ClassVar[str | None] = "N"
+    required: ClassVar[tuple[str, ...]] = ("N", "C", "H", "W", "K", "R", "S")
+
+    def __post_init__(self) -> None:
+        for key in self.required:
+            _require(key, getattr(self, key), 1)
+        for extent, taps in (("H", "R"), ("W", "S")):
+            if getattr(self, taps) > getattr(self, extent):
+                raise ValueError(
+                    f"{taps}={getattr(self, taps)}: the filter must not exceed the input, "
+                    f"{extent}={getattr(self, extent)}"
+                )
+
+    @property
+    def P(self) -> int:  # noqa: N802
+        return self.H - self.R + 1
+
+    @property
+    def Q(self) -> int:  # noqa: N802
+        return self.W - self.S + 1
+
+    @property
+    def input_shape(self) -> tuple[int, ...]:
+        return self.N, self.C, self.H, self.W
+
+    @property
+    def weight_shape(self) -> tuple[int, ...]:
+        return self.K, self.C, self.R, self.S
+
+    @property
+    def output_shape(self) -> tuple[int, ...]:
+        return self.N, self.K, self.P, self.Q
+
+    @property
+    def reduction(self) -> int:
+        return self.C * self.R * self.S
+
+
+@dataclass(frozen=True)
+class Conv3d(Problem):
+    """y[N, O, P, Q, K] from x[N, D, H, W, C] (NDHWC) and filt[K, T, R, S, C] (KTRSC)."""
+
+    N: int
+    C: int
+    D: int
+    H: int
+    W: int
+    K: int
+    T: int
+    R: int
+    S: int
+    stride_d: int = 1
+    stride_h: int = 1
+    stride_w: int = 1
+    pad_d: int = 0
+    pad_h: int = 0
+    pad_w: int = 0
+    dilation_d: int = 1
+    dilation_h: int = 1
+    dilation_w: int = 1
+    ladder: ClassVar[str] = "conv3d"
+    batch_key: ClassVar[str | None] = "N"
+    required: ClassVar[tuple[str, ...]] = ("N", "C", "D", "H", "W", "K", "T", "R", "S")
+
+    def __post_init__(self) -> None:
+        for key in self.required:
+            _require(key, getattr(self, key), 1)
+        for axis in "dhw":
+            _require(f"stride_{axis}", getattr(self, f"stride_{axis}"), 1)
+            _require(f"dilation_{axis}", getattr(self, f"dilation_{axis}"), 1)
+            _require(f"pad_{axis}", getattr(self, f"pad_{axis}"), 0)
+        for axis, extent, taps in (("d", "D", "T"), ("h", "H", "R"), ("w", "W", "S")):
+            padded = getattr(self, extent) + 2 * getattr(self, f"pad_{axis}")
+            reach = (getattr(self, taps) - 1) * getattr(self, f"dilation_{axis}") + 1
+            if reach > padded:
+                raise ValueError(
+                    f"{taps}={getattr(self, taps)}: the dilated filter spans {reach}, which must not exceed "
+                    f"the padded input, {extent} + 2*pad_{axis} = {padded}"
+                )
+
+    def _out(self, extent: int, taps: int, axis: str) -> int:
+        stride, pad, dilation = (getattr(self, f"{what}_{axis}") for what in ("stride", "pad", "dilation"))
+        return int((extent + 2 * pad - dilation * (taps - 1) - 1) // stride + 1)
+
+    @property
+    def O(self) -> int:  # noqa: N802, E743
+        return self._out(self.D, self.T, "d")
+
+    @property
+    def P(self) -> int:  # noqa: N802
+        return self._out(self.H, self.R, "h")
+
+    @property
+    def Q(self) -> int:  # noqa: N802
+        return self._out(self.W, self.S, "w")
+
+    @property
+    def geometry(self) -> Geometry:
+        return Geometry(**{name: getattr(self, name) for name in Geometry._fields})
+
+    @property
+    def input_shape(self) -> tuple[int, ...]:
+        return self.N, self.D, self.H, self.W, self.C
+
+    @property
+    def weight_shape(self) -> tuple[int, ...]:
+        return self.K, self.T, self.R, self.S, self.C
+
+    @property
+    def output_shape(self) -> tuple[int, ...]:
+        return self.N, self.O, self.P, self.Q, self.K
+
+    @property
+    def reduction(self) -> int:
+        return self.T * self.R * self.S * self.C
+
+
+LADDERS: dict[str, type[Problem]] = {"gemm": Gemm, "conv2d": Conv2d, "conv3d": Conv3d}
+
+PRESETS: dict[str, Problem] = {
+    "gemm-4096": Gemm(M=4096, N=4096, K=4096),
+    "gemm-2048": Gemm(M=2048, N=2048, K=2048),
+    "ece408-layer1": Conv2d(N=10000, C=1, H=70, W=70, K=12, R=5, S=5),
+    "ece408-layer2": Conv2d(N=10000, C=12, H=33, W=33, K=24, R=5, S=5),
+    "photo": Conv2d(N=1, C=1, H=600, W=512, K=12, R=5, S=5),
+    "c3d-conv3a": Conv3d(
+        N=16, C=128, D=8, H=28, W=28, K=256, T=3, R=3, S=3, pad_d=1, pad_h=1, pad_w=1
+    ),
+    "unet3d": Conv3d(N=4, C=32, D=64, H=64, W=64, K=64, T=3, R=3, S=3, pad_d=1, pad_h=1, pad_w=1),
+    "resnet50-conv3": Conv3d(N=64, C=128, D=1, H=28, W=28, K=128, T=1, R=3, S=3, pad_h=1, pad_w=1),
+    "tiny-gemm": Gemm(M=37, N=45, K=19),
+    "tiny-conv2d": Conv2d(N=2, C=3, H=10, W=19, K=3, R=3, S=2),
+    "tiny-conv3d": Conv3d(
+        N=2, C=5, D=4, H=6, W=7, K=6, T=2, R=3, S=2, stride_h=2, pad_d=1, pad_w=1, dilation_h=2
+    ),
+}  # fmt: skip
+
+# The shapes every step is checked at: tile edges just missed, degenerate extents, unequal axes.
+RAGGED: dict[str, tuple[Problem, ...]] = {
+    "gemm": (
+        Gemm(M=37, N=45, K=19),
+        Gemm(M=1, N=33, K=70),
+        Gemm(M=33, N=1, K=1),
+        Gemm(M=32, N=64, K=32),
+    ),
+    "conv2d": (
+        Conv2d(N=2, C=3, H=10, W=19, K=3, R=3, S=2),
+        Conv2d(N=3, C=1, H=6, W=20, K=2, R=5, S=5),
+        Conv2d(N=1, C=2, H=5, W=4, K=3, R=2, S=4),
+        Conv2d(N=1, C=1, H=1, W=1, K=1, R=1, S=1),
+    ),
+    "conv3d": (
+        Conv3d(N=2, C=5, D=4, H=6, W=7, K=6, T=2, R=3, S=2, stride_h=2, pad_d=1, pad_w=1, dilation_h=2),
+        Conv3d(N=1, C=3, D=1, H=5, W=9, K=18, T=1, R=3, S=3, pad_h=1, pad_w=1),
+        Conv3d(N=1, C=1, D=3, H=3, W=3, K=2, T=3, R=1, S=2, stride_w=2, pad_h=2, dilation_d=1),
+        Conv3d(N=1, C=1, D=1, H=1, W=1, K=1, T=1, R=1, S=1),
+    ),
+}
+
+
+def from_shape(ladder: str, shape: dict[str, Any]) -> Problem:
+    """Build the ladder's problem from a mapping of extents.
+
+    Raises ValueError naming an unknown or missing key, or the field whose value is not allowed.
+    """
+    kind = LADDERS[ladder]
+    allowed = [field.name for field in fields(kind)]
+    for key in shape:
+        if key not in allowed:
+            raise ValueError(f"shape key {key!r} is unknown for {ladder}: allowed are {' '.join(allowed)}")
+    missing = [key for key in kind.required if key not in shape]
+    if missing:
+        raise ValueError(f"shape key {missing[0]!r} is missing: {ladder} needs {' '.join(kind.required)}")
+    return kind(**shape)
+
+
+def parse_shape(ladder: str, text: str) -> Problem:
+    """Build a problem from ``"N=2 C=3 ..."``; raises ValueError as :func:`from_shape` does."""
+    shape: dict[str, Any] = {}
+    for word in text.split():
+        key, equals, value = word.partition("=")
+        if not equals:
+            raise ValueError(f"{word!r} in the shape: must be KEY=INTEGER")
+        if key in shape:
+            raise ValueError(f"shape key {key!r} is given twice")
+        try:
+            shape[key] = int(value)
+        except ValueError:
+            shape[key] = value  # the problem's own check names the field
+    return from_shape(ladder, shape)
+
+
+def preset(name: str, ladder: str | None = None) -> Problem:
+    """The preset called ``name``; raises ValueError if it is unknown or belongs to another ladder."""
+    if name not in PRESETS:
+        raise ValueError(f"problem {name!r} is unknown: presets are {', '.join(PRESETS)}")
+    problem = PRESETS[name]
+    if ladder is not None and problem.ladder != ladder:
+        fitting = ", ".join(presets_of(ladder))
+        raise ValueError(f"problem {name!r} is a {problem.ladder} problem: {ladder} presets are {fitting}")
+    return problem
+
+
+def presets_of(ladder: str) -> list[str]:
+    """Names of the ladder's presets, in their order."""
+    return [name for name, problem in PRESETS.items() if problem.ladder == ladder]
+
+
+def timed_presets(ladder: str) -> list[str]:
+    """The ladder's presets large enough to time."""
+    return [name for name in presets_of(ladder) if not name.startswith("tiny-")]
+
+
+def fit_batch(problem: Problem, budget_bytes: int) -> Problem:
+    """The problem with N halved until its operands fit ``budget_bytes``.
+
+    Raises ValueError when it has no batch to reduce or one image is still too large.
+    """
+    while problem.least_bytes > budget_bytes:
+        batch = getattr(problem, problem.batch_key) if problem.batch_key else 1
+        if batch == 1:
+            raise ValueError(
+                f"{problem}: needs {problem.least_bytes / 1e9:.2f} GB, and {budget_bytes / 1e9:.2f} GB are free"
+            )
+        problem = replace(problem, **{str(problem.batch_key): batch // 2})
+    return problem

@@ -1,0 +1,197 @@
+"""What is run: checks, timings, compilations and the whole bench, each as tasks for child processes."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from common import catalog, check, device, isolate, problems, records
+from common.catalog import Step
+from common.isolate import Result, Task
+from common.problems import Problem
+from common.records import Record
+
+CHECK_SECONDS = 120.0
+TIME_SECONDS = 180.0
+COMPILE_SECONDS = 180.0
+CODE_ARCHITECTURE = "9.0"
+
+# The preset a step is timed on unless another is asked for.
+DEFAULT_PRESET = {"gemm": "gemm-4096", "conv2d": "ece408-layer1", "conv3d": "c3d-conv3a"}
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """The result of one task on one step: ``result["status"]`` is right, wrong, refused, unusable, crashed or
+    timed_out."""
+
+    step: Step
+    problem: Problem
+    preset: str | None
+    result: Result
+
+    @property
+    def status(self) -> str:
+        return str(self.result["status"])
+
+    @property
+    def reasons(self) -> list[str]:
+        """One line per finding, or what stopped the task."""
+        findings = [f"{item['kind']}: {item['message']}" for item in self.result.get("findings", [])]
+        message = self.result.get("message")
+        return findings + ([f"{self.status}: {message}"] if message else [])
+
+
+class DeviceError(RuntimeError):
+    """The GPU could not be measured."""
+
+
+def check_steps(
+    steps: list[Step], simulator: bool, shape: Problem | None = None, file: Path | None = None
+) -> Iterator[Outcome]:
+    """Check each step at its ladder's ragged shapes (or at ``shape``), in child processes.
+
+    ``file`` is checked in the step's place.
+    """
+    groups = []
+    shapes: list[Problem] = []
+    owners: list[Step] = []
+    for step in steps:
+        wanted = (shape,) if shape else problems.RAGGED[step.ladder]
+        groups.append(
+            [
+                # the simulator has no races to catch by repeating
+                {**_task("check", step, file, problem), "repeats": 1 if simulator else check.REPEATS}
+                for problem in wanted
+            ]
+        )
+        shapes += wanted
+        owners += [step] * len(wanted)
+    workers = os.cpu_count() or 1 if simulator else 1
+    results = isolate.run_groups(groups, simulator, CHECK_SECONDS, workers)
+    for step, problem, (_, result) in zip(owners, shapes, results, strict=True):
+        yield Outcome(step, problem, None, result)
+
+
+def compile_steps(
+    steps: list[Step], architectures: tuple[str, ...], machine_code: bool, file: Path | None = None
+) -> Iterator[Outcome]:
+    """Compile every kernel of each step for its default preset, without a GPU."""
+    groups = []
+    for step in steps:
+        problem = problems.preset(DEFAULT_PRESET[step.ladder])
+        extra = {"architectures": list(architectures), "machine_code": machine_code}
+        groups.append([{**_task("compile", step, file, problem), **extra}])
+    results = isolate.run_groups(groups, False, COMPILE_SECONDS, os.cpu_count() or 1)
+    for step, (_, result) in zip(steps, results, strict=True):
+        preset = DEFAULT_PRESET[step.ladder]
+        yield Outcome(step, problems.preset(preset), preset, result)
+
+
+def record_code(outcomes: list[Outcome]) -> None:
+    """Write compiled outcomes (for one architecture, with machine code) as the machine-code record."""
+    steps = records.load_code()["steps"]
+    for outcome in outcomes:
+        kernels = [{k: v for k, v in item.items() if k != "float64"} for item in outcome.result["kernels"]]
+        steps[outcome.step.name] = {
+            "preset": outcome.preset,
+            "source": outcome.result["source"],
+            "kernels": kernels,
+        }
+    known = {step.name for step in (*catalog.steps(), *catalog.experiments())}
+    steps = {name: value for name, value in steps.items() if name in known}
+    tools = ("numba-cuda", "nvidia-cuda-nvcc", "nvidia-cuda-nvcc-cu12", "nvidia-cuda-nvdisasm")
+    records.save_code(steps, records.package_versions(tools))
+
+
+def time_steps(pairs: list[tuple[Step, str]], file: Path | None = None) -> Iterator[Outcome]:
+    """Check at full size and time each (step, preset), one process per step; needs a GPU."""
+    device.require_gpu("timing")
+    groups: dict[str, list[tuple[Step, str]]] = {}
+    for step, preset in pairs:
+        groups.setdefault(step.name, []).append((step, preset))
+    ordered = [pair for group in groups.values() for pair in group]
+    tasks = [[_task("time", step, file, problems.preset(preset)) for step, preset in g] for g in groups.values()]
+    results = isolate.run_groups(tasks, False, TIME_SECONDS)
+    for (step, preset), (_, result) in zip(ordered, results, strict=True):
+        problem = problems.from_shape(step.ladder, result.get("shape", problems.preset(preset).shape()))
+        yield Outcome(step, problem, preset, result)
+
+
+def measure_device() -> tuple[dict[str, Any], str, dict[str, Any]]:
+    """The GPU's description, its slug and its measured ceilings.
+
+    Raises NoGpuError without a GPU, DeviceError if the measurement fails.
+    """
+    device.require_gpu("measuring the ceilings")
+    (_, result), *_ = isolate.run([{"task": "ceilings"}], False, TIME_SECONDS)
+    if result["status"] != "right":
+        raise DeviceError(f"the GPU could not be measured: {result['message']}")
+    return result["gpu"], device.Gpu(**result["gpu"]).slug, result["ceilings"]
+
+
+def describe_device() -> device.Gpu:
+    """What this machine's GPU is; raises as :func:`measure_device` does."""
+    device.require_gpu("describing the GPU")
+    ((_, result),) = isolate.run([{"task": "device"}], False, CHECK_SECONDS)
+    if result["status"] != "right":
+        raise DeviceError(f"the GPU could not be used: {result['message']}")
+    return device.Gpu(**result["gpu"])
+
+
+def time_peers(presets: list[str]) -> Iterator[tuple[str, Result]]:
+    """cuBLAS or cuDNN on each preset, a result with ``rows`` each; needs a GPU and PyTorch."""
+    tasks = [{"task": "peer", "ladder": p.ladder, "shape": p.shape()} for p in map(problems.preset, presets)]
+    for preset, (_, result) in zip(presets, isolate.run(tasks, False, TIME_SECONDS), strict=True):
+        yield preset, result
+
+
+def record_step(record: Record, run: str, outcome: Outcome) -> None:
+    """Store a timed outcome."""
+    assert outcome.preset is not None
+    kept = (
+        "timing",
+        "prepare_ms",
+        "first_launch_ms",
+        "workspace_bytes",
+        "elements_compared",
+        "source",
+        "shape",
+    )
+    row = {key: outcome.result[key] for key in kept}
+    record.put(outcome.preset, outcome.step.name, {"kind": "step", **row}, run)
+
+
+def record_peers(record: Record, run: str, preset: str, result: Result) -> None:
+    """Store a peer result's rows."""
+    for row in result["rows"]:
+        name = row["peer"]
+        kept = {key: row[key] for key in ("layout", "library", "timing")}
+        record.put(preset, name, {"kind": "peer", "shape": result["shape"], **kept}, run)
+
+
+def convolve(step: Step, x_file: Path, filt_file: Path, y_file: Path, simulator: bool) -> Outcome:
+    """Run a conv2d step on operands saved as .npy files and save its output."""
+    task = {
+        "task": "maps",
+        "step": step.name,
+        "path": str(step.path),
+        "x": str(x_file),
+        "filt": str(filt_file),
+        "y": str(y_file),
+    }
+    ((_, result),) = isolate.run([task], simulator, CHECK_SECONDS)
+    return Outcome(step, problems.preset("photo"), "photo", result)
+
+
+def _task(kind: str, step: Step, file: Path | None, problem: Problem) -> Task:
+    return {
+        "task": kind,
+        "step": step.name,
+        "ladder": step.ladder,
+        "path": str(file or step.path),
+        "shape": problem.shape(),
+    }

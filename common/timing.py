@@ -1,0 +1,108 @@
+"""How long a launch takes: CUDA events around it, a cold L2 cache, repeats until the median is known."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+TARGET_ERROR = 0.01
+MIN_REPEATS = 10
+MAX_SECONDS = 4.0
+WARM_UP_SECONDS = 0.1
+BATCH = 5
+
+
+@dataclass(frozen=True)
+class Timing:
+    """Milliseconds per launch. ``median_error`` is the median's 95% half-width over the median."""
+
+    median_ms: float
+    p20_ms: float
+    p80_ms: float
+    median_error: float
+    repeats: int
+
+    def as_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def summarise(samples_ms: list[float]) -> Timing:
+    """Median, p20, p80 and the median's error, from order statistics (no normality assumed).
+
+    The 95% interval of the median runs between the samples of rank n/2 -+ 0.98 sqrt(n) (the binomial interval in
+    its normal approximation; Conover 1999, section 3.2).
+    """
+    ordered = np.sort(np.asarray(samples_ms, dtype=np.float64))
+    count = len(ordered)
+    median, p20, p80 = (float(value) for value in np.percentile(ordered, (50, 20, 80)))
+    reach = 0.98 * math.sqrt(count)
+    low = max(0, math.floor(count / 2 - reach))
+    high = min(count - 1, math.ceil(count / 2 + reach) - 1)
+    error = float(ordered[high] - ordered[low]) / 2 / median if median > 0 else math.inf
+    return Timing(median, p20, p80, error, count)
+
+
+def collect(
+    sample: Callable[[int], list[float]],
+    clock: Callable[[], float] = time.perf_counter,
+    target_error: float = TARGET_ERROR,
+    min_repeats: int = MIN_REPEATS,
+    max_seconds: float = MAX_SECONDS,
+) -> Timing:
+    """Call ``sample(count)``, which returns ``count`` times in ms, until the median is known well enough.
+
+    Stops at ``target_error`` once ``min_repeats`` are in, or after ``max_seconds`` of wall clock.
+    """
+    samples: list[float] = []
+    deadline = clock() + max_seconds
+    while True:
+        samples += sample(BATCH)
+        timing = summarise(samples)
+        if len(samples) >= min_repeats and (timing.median_error <= target_error or clock() >= deadline):
+            return timing
+
+
+class Stopwatch:
+    """Times launches on the default stream of the current GPU, which Numba and PyTorch share.
+
+    Before each launch the L2 cache is overwritten, which also gives the host time to queue the launch, so that its
+    own overhead stays out of the figure.
+    """
+
+    def __init__(self, l2_bytes: int) -> None:
+        from numba import cuda
+
+        self._cuda = cuda
+        self._scratch = cuda.device_array(max(8 * l2_bytes, 1 << 28), np.uint8)
+        self._queue: list[tuple[Any, Any]] = [
+            (cuda.event(timing=True), cuda.event(timing=True)) for _ in range(BATCH)
+        ]
+
+    def _flush(self) -> None:
+        from numba.cuda.cudadrv.driver import device_memset
+
+        device_memset(self._scratch, 0, self._scratch.nbytes)
+
+    def measure(self, launch: Callable[[], object], **limits: Any) -> Timing:
+        """Time ``launch``, which must have run before (so that it is compiled)."""
+        warm = time.perf_counter()
+        while time.perf_counter() - warm < WARM_UP_SECONDS:
+            launch()
+            self._cuda.synchronize()
+
+        def sample(count: int) -> list[float]:
+            pairs = self._queue[:count]
+            for start, end in pairs:
+                self._flush()
+                start.record()
+                launch()
+                end.record()
+            self._cuda.synchronize()
+            return [float(start.elapsed_time(end)) for start, end in pairs]
+
+        return collect(sample, **limits)
