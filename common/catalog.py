@@ -104,13 +104,7 @@ def load(path: Path, ladder: str) -> ModuleType:
     Raises CatalogError when ``launch`` is missing or does not take the ladder's arguments. What the file itself
     raises on import passes through.
     """
-    path = path.resolve()
-    spec = importlib.util.spec_from_file_location(f"step_{path.stem}", path)
-    if spec is None or spec.loader is None:
-        raise CatalogError(f"{path.name}: must be a Python file (.py)")
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module  # Numba pickles kernels by module
-    spec.loader.exec_module(module)
+    module = load_file(path)
     wanted = LAUNCH_ARGUMENTS[ladder] + (("workspace",) if hasattr(module, "workspace") else ())
     signature = f"launch({', '.join(wanted)})"
     launch = getattr(module, "launch", None)
@@ -122,6 +116,18 @@ def load(path: Path, ladder: str) -> ModuleType:
         raise CatalogError(
             f"{path.name}: launch{inspect.signature(launch)} cannot be called as {signature}: {error}"
         ) from None
+    return module
+
+
+def load_file(path: Path) -> ModuleType:
+    """Import a Python file by its path, anew at each call."""
+    path = path.resolve()
+    spec = importlib.util.spec_from_file_location(f"file_{path.stem}", path)
+    if spec is None or spec.loader is None:
+        raise CatalogError(f"{path.name}: must be a Python file (.py)")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module  # Numba pickles kernels by module
+    spec.loader.exec_module(module)
     return module
 
 

@@ -59,6 +59,16 @@ def draw_all(record: Record, folder: Path = CHARTS) -> list[Path]:
     return written
 
 
+def draw_lessons(root: Path = catalog.LESSONS) -> list[Path]:
+    """Draw the pictures of every lesson that has a ``figures/draw.py``; returns the PNG files."""
+    written: list[Path] = []
+    for lesson in catalog.lessons(root):
+        script = root / lesson / "figures" / "draw.py"
+        if script.exists():
+            written += catalog.load_file(script).draw(script.parent)
+    return written
+
+
 def new_figure(width: float, height: float, rows: int = 1, columns: int = 1, **options: Any) -> tuple[Figure, Any]:
     """A figure and its axes in the workbook's style; sizes in inches."""
     from matplotlib import pyplot as plt
@@ -74,7 +84,7 @@ def save(figure: Figure, stem: Path, svg: bool = True) -> Path:
 
     stem.parent.mkdir(parents=True, exist_ok=True)
     png = stem.with_name(stem.name + ".png")
-    figure.savefig(png, dpi=150, metadata={"Software": None})
+    figure.savefig(png, dpi=150 if svg else 110, metadata={"Software": None})
     if svg:
         vector = stem.with_name(stem.name + ".svg")
         figure.savefig(vector, metadata={"Date": None, "Creator": None})
@@ -209,7 +219,7 @@ def roofline(record: Record, ladder: str) -> Figure:
 
 def feature_maps(image: NDArray[Any], bank: dict[str, NDArray[Any]], maps: NDArray[Any], caption: str) -> Figure:
     """The input image, and per filter its 5x5 taps beside its feature map. ``maps`` has shape (K, P, Q)."""
-    figure, axes = new_figure(9.6, 10.4, rows=3, columns=5)
+    figure, axes = new_figure(9.6, 7.4, rows=3, columns=5)
     for axis in axes.flat:
         axis.axis("off")
     axes[0, 0].imshow(image, cmap="gray", vmin=0, vmax=1)
@@ -285,7 +295,7 @@ def _day(record: Record) -> str:
 
 
 def _ms(value: float) -> str:
-    return f"{value:.3g} ms" if value < 100 else f"{value:.0f} ms"
+    return f"{value:#.3g} ms" if value < 100 else f"{value:.0f} ms"
 
 
 def _plain_log_ticks(axis: Any, limits: tuple[float, float]) -> None:

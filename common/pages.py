@@ -1,6 +1,7 @@
-"""Tables inside Markdown pages, written between markers from records, so that no figure is typed by hand.
+"""Tables and figures inside Markdown pages, written between markers from records: none is typed by hand.
 
-A block is ``<!-- table: KIND ARGUMENTS -->`` to ``<!-- end table -->``; KIND is one of TABLES.
+A block is ``<!-- table: KIND ARGUMENTS -->`` to ``<!-- end table -->``; KIND is one of TABLES. A figure in a sentence
+is ``<!--= KIND ARGUMENTS -->`` to ``<!--/-->``; KIND is one of FIGURES.
 Pages show the reference GPU's record; a figure's date stands in the table's last line.
 """
 
@@ -18,6 +19,8 @@ from common.records import Record, Row
 
 _BLOCK = re.compile(r"(<!-- table: (\w+)((?: [\w.-]+)*) -->\n)(.*?)(<!-- end table -->)", re.DOTALL)
 
+_INLINE = re.compile(r"(<!--= (\w+)((?: [\w.-]+)*) -->)(.*?)(<!--/-->)", re.DOTALL)
+
 
 def pages() -> list[Path]:
     """Every page that may hold a table."""
@@ -25,15 +28,16 @@ def pages() -> list[Path]:
 
 
 def rendered(text: str, record: Record | None, code: dict[str, Any]) -> str:
-    """The page with each table written anew; raises ValueError at a block of unknown kind."""
+    """The page with each table and figure written anew; raises ValueError at a kind that is unknown."""
 
-    def replace(match: re.Match[str]) -> str:
+    def write(match: re.Match[str], kinds: dict[str, Writer], end: str) -> str:
         opening, kind, arguments, _, closing = match.groups()
-        if kind not in TABLES:
-            raise ValueError(f"table kind {kind!r} is unknown: kinds are {', '.join(TABLES)}")
-        return f"{opening}{TABLES[kind](record, code, arguments.split())}\n{closing}"
+        if kind not in kinds:
+            raise ValueError(f"{opening.strip()}: kind {kind!r} is unknown: kinds are {', '.join(kinds)}")
+        return f"{opening}{kinds[kind](record, code, arguments.split())}{end}{closing}"
 
-    return _BLOCK.sub(replace, text)
+    text = _BLOCK.sub(lambda match: write(match, TABLES, "\n"), text)
+    return _INLINE.sub(lambda match: write(match, FIGURES, ""), text)
 
 
 def update(record: Record | None) -> list[Path]:
@@ -70,7 +74,7 @@ def table(header: list[str], rows: list[list[str]]) -> str:
 
 def milliseconds(value: float) -> str:
     """Three significant digits, never in exponent form."""
-    return f"{value:.0f}" if value >= 100 else f"{value:.3g}"
+    return f"{value:.0f}" if value >= 100 else f"{value:#.3g}"
 
 
 def ladder_cells(record: Record, preset: str, steps: list[Step]) -> tuple[list[str], list[list[str]]]:
@@ -179,17 +183,18 @@ def _code(_: Record | None, code: dict[str, Any], arguments: list[str]) -> str:
     for name in arguments:
         entry = code["steps"].get(name)
         if entry is None:
-            rows.append([f"`{name}`", *["not compiled yet"] * 6])
+            rows.append([f"`{name}`", *["not compiled yet"] * 7])
             continue
         for kernel in entry["kernels"]:
             architecture = kernel["architecture"]
             loop = kernel["loop"]
             fma = sum(loop.get(op, 0) for op in ("FFMA", "DFMA", "DADD"))
-            loads = sum(loop.get(op, 0) for op in ("LDG", "LDS", "LDL", "LDC"))
+            loads = sum(loop.get(op, 0) for op in ("LDG", "LDS", "LDL"))
+            constants = sum(loop.get(op, 0) for op in ("LDC", "ULDC"))
             rows.append(
                 [
                     f"`{kernel['kernel']}`", str(kernel["registers"]), str(kernel["stack_bytes"]),
-                    str(sum(loop.values())), str(fma), str(loads), f"{kernel['loop_per_fma']:.1f}",
+                    str(sum(loop.values())), str(fma), str(loads), str(constants), f"{kernel['loop_per_fma']:.1f}",
                 ]
             )  # fmt: skip
     header = [
@@ -199,6 +204,7 @@ def _code(_: Record | None, code: dict[str, Any], arguments: list[str]) -> str:
         "instructions in the loop",
         "multiply-adds",
         "loads",
+        "constant loads",
         "instructions per multiply-add",
     ]
     tools = ", ".join(f"{name} {version}" for name, version in sorted(code.get("tools", {}).items()))
@@ -258,7 +264,45 @@ def _problems(_: Record | None, __: dict[str, Any], ___: list[str]) -> str:
     return table(["preset", "shape", "GFLOP", "least MB", "FLOP per byte"], rows)
 
 
-TABLES: dict[str, Callable[[Record | None, dict[str, Any], list[str]], str]] = {
+def _ms(record: Record | None, _: dict[str, Any], arguments: list[str]) -> str:
+    """``ms PRESET NAME``: median milliseconds."""
+    preset, name = arguments
+    return (_cell(record, preset, _spoken(name)) if record else "") or "?"
+
+
+def _ratio(record: Record | None, _: dict[str, Any], arguments: list[str]) -> str:
+    """``ratio PRESET A B``: time of A over time of B."""
+    preset, *names = arguments
+    rows = [record.row(preset, _spoken(name)) for name in names] if record else []
+    if len(rows) != 2 or rows[0] is None or rows[1] is None:
+        return "?"
+    return f"{rows[0]['timing']['median_ms'] / rows[1]['timing']['median_ms']:#.3g}".rstrip(".")
+
+
+def _perfma(_: Record | None, code: dict[str, Any], arguments: list[str]) -> str:
+    """``perfma STEP``: instructions per multiply-add in the step's multiply loop."""
+    entry = code["steps"].get(arguments[0])
+    return f"{entry['kernels'][-1]['loop_per_fma']:.0f}" if entry else "?"
+
+
+def _share(record: Record | None, _: dict[str, Any], arguments: list[str]) -> str:
+    """``share PRESET NAME``: percent of the floor."""
+    preset, name = arguments
+    row = record.row(preset, _spoken(name)) if record else None
+    figures = record.derive(preset, row) if record and row else None
+    return f"{figures.percent_of_floor:.1f}" if figures else "?"
+
+
+def _spoken(name: str) -> str:
+    """A peer's name, written with a hyphen where arguments are split at blanks: ``cuDNN-FP32``."""
+    return name.replace("-", " ")
+
+
+Writer = Callable[[Record | None, dict[str, Any], list[str]], str]
+
+FIGURES: dict[str, Writer] = {"ms": _ms, "ratio": _ratio, "perfma": _perfma, "share": _share}
+
+TABLES: dict[str, Writer] = {
     "ladder": _ladder,
     "experiments": _experiments,
     "summary": _summary,
@@ -286,6 +330,11 @@ def _footnote(record: Record, preset: str, peers: bool = True) -> str:
     problem = record.problem(preset, row)
     figures = record.derive(preset, row)
     floor = f" The floor is {milliseconds(figures.floor_ms)} ms, set by {figures.floor_kind}." if figures else ""
+    shares = [
+        d.percent_of_floor for name, r in rows.items() if "TF32" not in name and (d := record.derive(preset, r))
+    ]
+    if peers and max(shares, default=0) > 100:
+        floor += " Above 100%: an algorithm with fewer multiply-adds than the definition, such as Winograd's."
     libraries = sorted({r["library"] for r in rows.values() if r["kind"] == "peer"}) if peers else []
     library = f" Libraries: {'; '.join(libraries)}." if libraries else ""
     return f"`{preset}`: {_ran(problem, preset)}.{floor}{library} Median on one {_machine(record, row)}."
