@@ -106,7 +106,7 @@ def speedups(record: Record, preset: str) -> Figure:
         np.array([[first / row["timing"]["p80_ms"], first / row["timing"]["p20_ms"]] for _, row in rows]).T - gains
     )
     lines = _lines(record, preset)
-    most = max([*gains, *(first / ms for _, ms, _, _ in lines)])
+    most = max([*gains, *(first / ms for _, ms, _, _ in lines)], default=1.0)
     least = min(gains)
 
     figure, axes = new_figure(9.6, 2.1 + 0.5 * len(rows))
@@ -121,41 +121,22 @@ def speedups(record: Record, preset: str) -> Figure:
     )
     for place, gain, ms in zip(places, gains, times, strict=True):
         axes.annotate(
-            f"{gain:.3g}×  {_ms(ms)}",
-            (gain, place),
-            xytext=(8, 0),
-            textcoords="offset points",
-            va="center",
-            fontweight="bold",
-            bbox={"facecolor": CARD, "edgecolor": "none", "alpha": 0.8, "pad": 1},
-            zorder=5,
-        )
+            f"{gain:#.3g}×  {_ms(ms)}", (1.0, place), xycoords=("axes fraction", "data"), xytext=(8, 0),
+            textcoords="offset points", va="center", fontweight="bold",
+        )  # fmt: skip
     for label, ms, colour, style in lines:
         axes.axvline(first / ms, color=colour, linestyle=style, linewidth=2, label=f"{label}: {_ms(ms)}", zorder=3)
     axes.set_yticks(places, [name for name, _ in rows])
     axes.invert_yaxis()
     axes.set_ylim(len(rows) - 0.4, -0.6)
     axes.set_xscale("log")
-    axes.set_xlim(min(0.8, 0.7 * least), most * 2.2)
+    axes.set_xlim(min(0.8, 0.7 * least), most * 1.25)
     _plain_log_ticks(axes.xaxis, axes.get_xlim())
     axes.grid(axis="x", color=GRID, linewidth=0.8)
     axes.set_axisbelow(True)
     axes.tick_params(axis="y", length=0)
     axes.set_xlabel(f"speed-up over {rows[0][0]} (logarithmic)")
-    figure.suptitle(
-        f"{preset}: {_shape(record, preset, rows[0][1])}", fontsize=13, fontweight="bold", x=0.01, ha="left"
-    )
-    figure.text(0.99, 0.005, _source(record, rows[-1][1]), ha="right", va="bottom", fontsize=8.5, color=MUTED)
-    if lines:
-        axes.legend(
-            loc="lower left",
-            bbox_to_anchor=(0, 1.0),
-            ncols=3,
-            frameon=False,
-            borderaxespad=0.2,
-            handlelength=2.6,
-        )
-    _frame(figure, 0, 0.035, 1, 0.965)
+    _headings(figure, f"{preset}: {_shape(record, preset, rows[0][1])}", _source(record, rows[-1][1]), legend=True)
     return figure
 
 
@@ -211,9 +192,7 @@ def roofline(record: Record, ladder: str) -> Figure:
     axes.set_xlabel("arithmetic intensity, FLOP per byte of least traffic")
     axes.set_ylabel("GFLOP/s")
     axes.legend(loc="center left", bbox_to_anchor=(1.01, 0.5), frameon=False)
-    figure.suptitle(f"Roofline, {ladder} ladder", fontsize=13, fontweight="bold", x=0.01, ha="left")
-    figure.text(0.99, 0.005, f"{record.gpu_name}, measured {_day(record)}", ha="right", fontsize=8.5, color=MUTED)
-    _frame(figure, 0, 0.03, 1, 0.97)
+    _headings(figure, f"Roofline, {ladder} ladder", f"{record.gpu_name}, measured {_day(record)}")
     return figure
 
 
@@ -244,15 +223,28 @@ def feature_maps(image: NDArray[Any], bank: dict[str, NDArray[Any]], maps: NDArr
         0, 0.5, "Inset: the filter's taps.\nRed is positive, blue\nnegative, white zero.\n\nMaps of filters that\n"
         "sum to 0 use the\nsame colours.", transform=axes[1, 0].transAxes, fontsize=9, color=MUTED, va="center",
     )  # fmt: skip
-    figure.text(0.99, 0.004, caption, ha="right", fontsize=8.5, color=MUTED)
-    _frame(figure, 0, 0.02, 1, 0.98)
+    _headings(figure, "", caption)
     return figure
 
 
-def _frame(figure: Figure, left: float, bottom: float, width: float, height: float) -> None:
-    """Keep the axes inside this share of the figure."""
+def _headings(figure: Figure, title: str, source: str, legend: bool = False) -> None:
+    """Title and legend above the axes, source below them, each on a line of its own."""
+    height = figure.get_figheight()
+    line = 0.3 / height
+    top = 1 - 0.1 / height
+    if title:
+        figure.text(0.01, top, title, fontsize=13, fontweight="bold", ha="left", va="top")
+        top -= line
+    if legend:
+        figure.legend(
+            loc="upper left", bbox_to_anchor=(0.005, top + 0.05 / height), ncols=3, frameon=False, fontsize=10.5,
+            handlelength=2.6, borderpad=0.2,
+        )  # fmt: skip
+        top -= line
+    figure.text(0.99, 0.05 / height, source, ha="right", va="bottom", fontsize=8.5, color=MUTED)
     engine: Any = figure.get_layout_engine()
-    engine.set(rect=(left, bottom, width, height))
+    bottom = 0.25 / height
+    engine.set(rect=(0, bottom, 1, top - bottom))
 
 
 def _step_rows(record: Record, preset: str) -> list[tuple[str, Row]]:

@@ -6,14 +6,18 @@ Started by :mod:`common.run`, which outlives whatever a kernel does here.
 from __future__ import annotations
 
 import json
+import os
+import re
 import sys
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
-from common import catalog, problems
+from common import catalog, device, problems, simulator
 
 Task = dict[str, Any]
 
@@ -35,7 +39,7 @@ def time_task(task: Task) -> dict[str, Any]:
     """Check one file at full size by samples, then time it."""
     from numba import cuda
 
-    from common import check, device, inputs, timing
+    from common import check, inputs, timing
 
     gpu = device.current_gpu()
     problem = _fit(task)
@@ -67,11 +71,37 @@ def time_task(task: Task) -> dict[str, Any]:
     return result
 
 
+def launch_task(task: Task) -> dict[str, Any]:
+    """Launch a file's kernels once on plain arrays, for tools that watch from outside.
+
+    No margins: an access beyond an array must leave its allocation to be seen.
+    """
+    from numba import cuda
+
+    from common import inputs
+
+    problem = _fit(task)
+    module = catalog.load(Path(task["path"]), task["ladder"])
+    x, weight = (cuda.to_device(array) for array in inputs.normals(problem, 0))
+    y = cuda.device_array(problem.output_shape, x.dtype)
+    workspace = module.workspace(problem) if hasattr(module, "workspace") else None
+    with _counting_launches() as kernels:
+        prepared = module.prepare(weight, problem) if hasattr(module, "prepare") else weight
+        module.launch(*catalog.launch_arguments(problem, x, prepared, y, workspace))
+    cuda.synchronize()
+    return {
+        "status": "right",
+        "shape": problem.shape(),
+        "source": catalog.source_hash(Path(task["path"])),
+        "kernels": kernels,
+    }
+
+
 def peer_task(task: Task) -> dict[str, Any]:
     """Time cuBLAS or cuDNN on a problem."""
     from numba import cuda
 
-    from common import device, peers, timing
+    from common import peers, timing
 
     cuda.current_context()
     problem = _fit(task)
@@ -81,7 +111,7 @@ def peer_task(task: Task) -> dict[str, Any]:
 
 def ceilings_task(_: Task) -> dict[str, Any]:
     """Measure this GPU's ceilings and say what it is."""
-    from common import ceilings, device, timing
+    from common import ceilings, timing
 
     gpu = device.current_gpu()
     stopwatch = timing.Stopwatch(gpu.l2_bytes)
@@ -91,8 +121,6 @@ def ceilings_task(_: Task) -> dict[str, Any]:
 
 def device_task(_: Task) -> dict[str, Any]:
     """Say what this GPU is."""
-    from common import device
-
     return {"status": "right", "gpu": device.current_gpu().as_dict()}
 
 
@@ -137,6 +165,7 @@ def maps_task(task: Task) -> dict[str, Any]:
 TASKS: dict[str, Callable[[Task], dict[str, Any]]] = {
     "check": check_task,
     "time": time_task,
+    "launch": launch_task,
     "peer": peer_task,
     "ceilings": ceilings_task,
     "device": device_task,
@@ -148,6 +177,8 @@ TASKS: dict[str, Callable[[Task], dict[str, Any]]] = {
 def main(task_file: str, result_file: str) -> None:
     tasks: list[Task] = json.loads(Path(task_file).read_text(encoding="utf-8"))
     sys.stdout = sys.stderr  # a kernel file's prints are not results
+    if os.environ.get(device.SIMULATOR_SWITCH) == "1":
+        simulator.enforce_limits()
     for task in tasks:
         result = _attempt(task)
         with open(result_file, "a", encoding="utf-8") as file:
@@ -162,7 +193,10 @@ def _attempt(task: Task) -> dict[str, Any]:
     except catalog.CatalogError as error:
         return {"status": "unusable", "message": str(error)}
     except (Exception, SystemExit) as error:
-        where, line = _blame(error, Path(task.get("path", "")))
+        path = Path(task.get("path", ""))
+        if isinstance(error, SyntaxError):
+            return {"status": "unusable", "message": _syntax(error, path)}
+        where, line = _blame(error, path)
         refused = isinstance(error, ValueError) and where in ("prepare", "specialise", "workspace", "launch")
         return {
             "status": "refused" if refused else "crashed",
@@ -178,23 +212,41 @@ def _blame(error: BaseException, path: Path) -> tuple[str, str]:
     for frame in traceback.extract_tb(error.__traceback__):
         if Path(frame.filename).name == path.name and path.name:
             name, line = frame.name, f" at {path.name}:{frame.lineno}"
-    if isinstance(error, SyntaxError) and error.lineno:
-        line = f" at {path.name}:{error.lineno}"
     return name, line
+
+
+def _syntax(error: SyntaxError, path: Path) -> str:
+    return f"{path.name}:{error.lineno}: syntax error, {error.msg}: {(error.text or '').strip()}"
 
 
 def _one_line(error: BaseException) -> str:
     text = " ".join(str(error).split())
+    # the simulator's words for a thread's place, in the lessons' words
+    text = re.sub(r"tid=\[([^]]*)\] ctaid=\[([^]]*)\]", r"in thread (\1) of block (\2)", text)
     return text if len(text) <= 600 else text[:600] + " ..."
 
 
 def _fit(task: Task) -> problems.Problem:
     """The task's problem, its batch reduced to what this card's free memory holds."""
-    from common import device
-
     return problems.fit_batch(
         problems.from_shape(task["ladder"], task["shape"]), int(device.free_bytes() * MEMORY_SHARE)
     )
+
+
+@contextmanager
+def _counting_launches() -> Iterator[list[str]]:
+    """The names of the kernels launched meanwhile, in order."""
+    from numba.cuda import dispatcher
+
+    names: list[str] = []
+    call = dispatcher._LaunchConfiguration.__call__
+
+    def counted(self: Any, *args: Any) -> Any:
+        names.append(self.dispatcher.py_func.__name__)
+        return call(self, *args)
+
+    with mock.patch.object(dispatcher._LaunchConfiguration, "__call__", counted):
+        yield names
 
 
 def _distinct(launches: list[Any]) -> list[Any]:

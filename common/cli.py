@@ -17,13 +17,29 @@ from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from common import catalog, charts, device, pages, peers, photo, problems, records, run
+from common import (
+    catalog,
+    charts,
+    device,
+    pages,
+    peers,
+    photo,
+    problems,
+    profiler,
+    records,
+    run,
+    sanitizer,
+    tables,
+)  # fmt: skip
 from common.catalog import Step
 from common.records import Record
 from common.run import Outcome
 
 RIGHT, WRONG, UNUSABLE, INTERRUPTED = 0, 1, 2, 130
-USER_ERRORS = (ValueError, device.NoGpuError, run.DeviceError, photo.PhotoError, FileNotFoundError)
+USER_ERRORS = (
+    ValueError, FileNotFoundError, device.NoGpuError, run.DeviceError, photo.PhotoError, profiler.ProfileError,
+    sanitizer.SanitizerError,
+)  # fmt: skip
 
 Item = TypeVar("Item")
 
@@ -81,6 +97,15 @@ def _parser() -> argparse.ArgumentParser:
     sub.add_argument("--cc", metavar="X.Y", action="append", help="compute capability (default: several)")
     sub.add_argument("--machine-code", action="store_true", help="assemble for one --cc and count instructions")
     sub.add_argument("--record", action="store_true", help="write results/machine-code.json (implies --machine-code)")
+
+    sub = add("profile", _profile, "read hardware counters with ncu and say what they mean")
+    sub.add_argument("steps", nargs="*", metavar="STEP", help="steps or experiments (default: all)")
+    sub.add_argument("--problem", metavar="PRESET", help="preset (default: one per ladder)")
+    sub.add_argument("--record", action="store_true", help="write the counters to this GPU's record")
+
+    sub = add("sanitize", _sanitize, "run compute-sanitizer's four tools over ragged shapes")
+    sub.add_argument("steps", nargs="*", metavar="STEP", help="steps or experiments (default: all)")
+    sub.add_argument("--record", action="store_true", help="write the result to this GPU's record")
 
     add("charts", _charts, "draw charts and page tables from the records")
 
@@ -184,10 +209,46 @@ def _compile(options: argparse.Namespace) -> int:
     if options.json:
         print(json.dumps([{"step": o.step.name, **o.result} for o in outcomes], indent=1))
     else:
-        _print_compiled(outcomes, architectures, assemble)
+        _print_outcomes(tables.compiled(outcomes, architectures, assemble), outcomes)
     if options.record and all(o.status == "right" for o in outcomes):
         run.record_code(outcomes)
     return _exit_code(outcomes, asked=True)
+
+
+def _profile(options: argparse.Namespace) -> int:
+    steps = [catalog.find(name) for name in options.steps] or [*catalog.steps(), *catalog.experiments()]
+    profiles = run.profile_steps(_pairs(steps, options.problem, every_preset=False))
+    say = _say()
+    for step, preset, profile in profiles:
+        for entry in profile["kernels"]:
+            say.print(tables.counters(f"{step.name} on {preset}: {entry['kernel']}", profiler.sentences(entry)))
+    if options.record:
+        record, key = _open_record()
+        for step, preset, profile in profiles:
+            record.put_profile(preset, step.name, profile, key)
+    return RIGHT
+
+
+def _sanitize(options: argparse.Namespace) -> int:
+    steps = [catalog.find(name) for name in options.steps] or [*catalog.steps(), *catalog.experiments()]
+    found = list(_progress("sanitize", run.sanitize_steps(steps), steps * len(sanitizer.TOOLS)))
+    say = _say()
+    say.print(tables.sanitized(found))
+    for tool, step, count, report in found:
+        if count:
+            say.print(f"{step.name}: {tool}: {escape(report)}", soft_wrap=True)
+    if options.record:
+        record, key = _open_record()
+        for tool, step, count, _ in found:
+            record.put_sanitizer(tool, step.name, count, catalog.source_hash(step.path), key)
+    return WRONG if any(count for _, _, count, _ in found) else RIGHT
+
+
+def _open_record() -> tuple[Record, str]:
+    """This GPU's record, and the key of a run started now."""
+    gpu = run.describe_device()
+    record = Record.open(gpu.as_dict(), gpu.slug)
+    return record, record.start_run()
 
 
 def _charts(_: argparse.Namespace) -> int:
@@ -218,7 +279,7 @@ def _all(options: argparse.Namespace) -> int:
 
         say.rule("compile every kernel")
         compiled = list(_progress("compile", run.compile_steps(steps, codegen.ARCHITECTURES, False), steps))
-        _print_compiled(compiled, codegen.ARCHITECTURES, False)
+        _print_outcomes(tables.compiled(compiled, codegen.ARCHITECTURES, False), compiled)
         code = max(code, _exit_code(compiled, asked=True))
     else:
         say.rule("time every step")
@@ -260,13 +321,10 @@ def _lesson(lesson: str, name: str | None, preset: str | None) -> int:
         say.print("\nNo GPU here, so nothing is timed. The records hold what these steps reached elsewhere:\n")
         _print_recorded(chosen, preset)
         return code
-    compared: list[Step] = []
-    for step in chosen:
-        compared += [s for s in (*catalog.predecessors(step), step) if s not in compared]
-    _, slug, ceilings = run.measure_device()
-    pairs = _pairs(compared, preset, every_preset=False)
+    gpu, _, ceilings = run.measure_device()
+    pairs = _pairs(_with_predecessors(chosen), preset, every_preset=False)
     timed = list(_progress("time", run.time_steps(pairs), pairs))
-    _print_times(timed, ceilings, slug)
+    _print_times(timed, ceilings, gpu["name"])
     return _exit_code(timed, asked=True)
 
 
@@ -392,54 +450,15 @@ def _progress(what: str, items: Iterator[Item], expected: Sequence[Any], shape: 
 
 
 def _print_checks(outcomes: list[Outcome]) -> None:
-    say = _say()
-    table = Table("step", "shape", "verdict")
-    for outcome in outcomes:
-        colour = "green" if outcome.status == "right" else "yellow" if outcome.status == "refused" else "bold red"
-        table.add_row(outcome.step.name, str(outcome.problem), f"[{colour}]{outcome.status}[/]")
-    say.print(table)
-    for outcome in outcomes:
-        for reason in outcome.reasons:
-            say.print(f"{outcome.step.name} at {outcome.problem}\n  {escape(reason)}", soft_wrap=True)
+    _print_outcomes(tables.checks(outcomes), outcomes)
 
 
 def _print_times(outcomes: list[Outcome], ceilings: dict[str, Any], gpu: str) -> None:
     say = _say()
     for preset in dict.fromkeys(outcome.preset for outcome in outcomes):
         rows = [o for o in outcomes if o.preset == preset]
-        table = Table("step", title=f"{preset}: {rows[0].problem} on {gpu}", title_justify="left")
-        for title in (
-            "ms",
-            "p20–p80",
-            "× first",
-            "× previous",
-            "GFLOP/s",
-            "GB/s",
-            "% of floor",
-            "prepare ms",
-        ):
-            table.add_column(title, justify="right")
-        first = previous = None
+        _print_outcomes(tables.times(rows, ceilings, gpu, say.width), rows)
         for outcome in rows:
-            if outcome.status != "right":
-                table.add_row(outcome.step.name, f"[bold red]{outcome.status}[/]")
-                continue
-            timing = outcome.result["timing"]
-            ms = timing["median_ms"]
-            first, previous = first or ms, previous or ms
-            figures = records.derive(outcome.problem, ms, ceilings)
-            prepare = outcome.result["prepare_ms"]
-            table.add_row(
-                outcome.step.name, pages.milliseconds(ms),
-                f"{pages.milliseconds(timing['p20_ms'])}–{pages.milliseconds(timing['p80_ms'])}",
-                f"{first / ms:.2f}", f"{previous / ms:.2f}", f"{figures.gflops:,.0f}", f"{figures.gbs:,.0f}",
-                f"{figures.percent_of_floor:.1f}", "" if prepare is None else pages.milliseconds(prepare),
-            )  # fmt: skip
-            previous = ms
-        say.print(table)
-        for outcome in rows:
-            for reason in outcome.reasons:
-                say.print(f"{outcome.step.name} on {preset}\n  {escape(reason)}", soft_wrap=True)
             if outcome.preset and outcome.status == "right" and outcome.problem != problems.preset(outcome.preset):
                 say.print(
                     f"[yellow]{outcome.step.name}: {outcome.problem} ran; all of {preset} does not fit this card[/]"
@@ -451,48 +470,30 @@ def _print_recorded(steps: list[Step], preset: str | None) -> None:
     for record in records.all_records():
         for name in dict.fromkeys(preset or run.DEFAULT_PRESET[step.ladder] for step in steps):
             ladder = problems.preset(name).ladder
-            wanted: list[Step] = []
-            for step in (s for s in steps if s.ladder == ladder):
-                wanted += [s for s in (*catalog.predecessors(step), step) if s not in wanted]
-            if not any(record.row(name, step.name) for step in wanted):
-                continue
-            header, body = pages.ladder_cells(record, name, wanted)
-            title = f"{name}, recorded on {record.gpu_name}"
-            table = Table(title=title, title_justify="left")
-            for i, text in enumerate(header):
-                table.add_column(text, justify="right" if i else "left")
-            for cells in body:
-                table.add_row(*(escape(cell.strip("`*")) for cell in cells))
-            say.print(table)
+            wanted = _with_predecessors([step for step in steps if step.ladder == ladder])
+            if any(record.row(name, step.name) for step in wanted):
+                say.print(tables.recorded(record, name, wanted, say.width))
 
 
-def _print_compiled(outcomes: list[Outcome], architectures: tuple[str, ...], assembled: bool) -> None:
+def _print_outcomes(table: Table, outcomes: list[Outcome]) -> None:
+    """A table, then what is wrong, each reason on lines of its own."""
     say = _say()
-    if assembled:
-        table = Table("kernel", "cc")
-        for title in ("registers", "stack", "spills", "shared", "loop", "instructions per FMA"):
-            table.add_column(title, justify="right")
-        for outcome in outcomes:
-            for k in outcome.result.get("kernels", []):
-                table.add_row(
-                    k["kernel"], k["architecture"], str(k["registers"]), f"{k['stack_bytes']} B",
-                    f"{k['spill_bytes']} B", f"{k['shared_bytes']} B", str(sum(k["loop"].values())),
-                    str(k["loop_per_fma"]),
-                )  # fmt: skip
-    else:
-        table = Table("step", "kernels", "PTX for")
-        for outcome in outcomes:
-            kernels = {item["kernel"] for item in outcome.result.get("kernels", [])}
-            right = outcome.status == "right"
-            table.add_row(
-                outcome.step.name,
-                ", ".join(sorted(kernels)),
-                ", ".join(architectures) if right else f"[bold red]{outcome.status}[/]",
-            )
     say.print(table)
+    where: dict[tuple[str, str], list[str]] = {}
     for outcome in outcomes:
         for reason in outcome.reasons:
-            say.print(f"{outcome.step.name}\n  {escape(reason)}", soft_wrap=True)
+            where.setdefault((outcome.step.name, reason), []).append(str(outcome.problem))
+    for (name, reason), shapes in where.items():
+        more = f" and {len(shapes) - 1} more shapes" if len(shapes) > 1 else ""
+        say.print(f"{name} at {shapes[0]}{more}\n  {escape(reason)}", soft_wrap=True)
+
+
+def _with_predecessors(steps: list[Step]) -> list[Step]:
+    """The steps, each after those it is compared with."""
+    found: list[Step] = []
+    for step in steps:
+        found += [s for s in (*catalog.predecessors(step), step) if s not in found]
+    return found
 
 
 def _timed_json(outcome: Outcome, ceilings: dict[str, Any]) -> dict[str, Any]:

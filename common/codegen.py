@@ -60,13 +60,12 @@ class MachineCode:
     instructions: dict[str, int]
     loop: dict[str, int]
 
-    @property
-    def loop_per_fma(self) -> float:
-        """Instructions of the innermost multiply loop for each FFMA in it; 0 when there is no such loop."""
-        fma = sum(self.loop.get(name, 0) for name in _MULTIPLY_ADD)
-        return sum(self.loop.values()) / fma if fma else 0.0
+    def _in_loop(self, *names: str) -> int:
+        return sum(self.loop.get(name, 0) for name in names)
 
     def as_dict(self) -> dict[str, Any]:
+        """The figures, and of the innermost multiply loop its instructions in all and for each multiply-add."""
+        total, fma = sum(self.loop.values()), self._in_loop(*_MULTIPLY_ADD)
         return {
             "kernel": self.kernel,
             "architecture": self.architecture,
@@ -76,7 +75,11 @@ class MachineCode:
             "shared_bytes": self.shared_bytes,
             "instructions": self.instructions,
             "loop": self.loop,
-            "loop_per_fma": round(self.loop_per_fma, 2),
+            "loop_total": total,
+            "loop_fma": fma,
+            "loop_loads": self._in_loop("LDG", "LDS", "LDL"),
+            "loop_constants": self._in_loop("LDC", "ULDC"),
+            "loop_per_fma": round(total / fma, 2) if fma else 0.0,
         }
 
 

@@ -51,19 +51,41 @@ def run(tasks: list[Task], simulator: bool, seconds: float) -> Iterator[tuple[Ta
         pending = pending[done:]
 
 
+def watched(tasks: list[Task], command: list[str], seconds: float) -> tuple[list[Result], str]:
+    """Run tasks in one child process under ``command`` (a profiler or sanitizer); returns results and all output.
+
+    Results may be fewer than tasks if the child ended early. Raises subprocess.TimeoutExpired.
+    """
+    with tempfile.TemporaryDirectory(prefix="workbook-") as folder:
+        task_file, result_file = Path(folder, "tasks.json"), Path(folder, "results.jsonl")
+        task_file.write_text(json.dumps(tasks), encoding="utf-8")
+        result_file.touch()
+        done = subprocess.run(
+            [*command, sys.executable, "-m", "common.child", str(task_file), str(result_file)],
+            cwd=catalog.ROOT, env=_environment(False), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT, text=True, errors="replace", timeout=seconds,
+        )  # fmt: skip
+        results = [json.loads(line) for line in result_file.read_text(encoding="utf-8").splitlines()]
+    return results, done.stdout
+
+
+def _environment(simulator: bool) -> dict[str, str]:
+    env = device.environment(simulator)
+    env["NUMBA_CUDA_LOW_OCCUPANCY_WARNINGS"] = "0"  # tiny grids are meant
+    return env
+
+
 def _child(tasks: list[Task], simulator: bool, seconds: float) -> Iterator[Result]:
     """Results of one child process: one per task until it ends; at least one."""
     with tempfile.TemporaryDirectory(prefix="workbook-") as folder:
         task_file, result_file, log = (Path(folder, name) for name in ("tasks.json", "results.jsonl", "log.txt"))
         task_file.write_text(json.dumps(tasks), encoding="utf-8")
         result_file.touch()
-        env = device.environment(simulator)
-        env["NUMBA_CUDA_LOW_OCCUPANCY_WARNINGS"] = "0"  # tiny grids are meant
         with log.open("wb") as output:
             process = subprocess.Popen(
                 [sys.executable, "-m", "common.child", str(task_file), str(result_file)],
                 cwd=catalog.ROOT,
-                env=env,
+                env=_environment(simulator),
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,

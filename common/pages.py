@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from common import catalog, problems, records
+from common import catalog, problems, profiler, records, sanitizer
 from common.catalog import Step
 from common.problems import Problem
 from common.records import Record, Row
@@ -63,6 +63,8 @@ def summary(record: Record) -> str:
                 lines += [_ladder(record, {}, [preset]), ""]
         if record.ceilings and any(record.rows(p) for p in problems.timed_presets(ladder)):
             lines += [f"![roofline, {ladder}](charts/{record.slug}/roofline-{ladder}.png)", ""]
+    if record.sanitizer():
+        lines += ["## compute-sanitizer", "", _sanitizer(record, {}, []), ""]
     return "\n".join(lines).rstrip() + "\n"
 
 
@@ -187,16 +189,9 @@ def _code(_: Record | None, code: dict[str, Any], arguments: list[str]) -> str:
             continue
         for kernel in entry["kernels"]:
             architecture = kernel["architecture"]
-            loop = kernel["loop"]
-            fma = sum(loop.get(op, 0) for op in ("FFMA", "DFMA", "DADD"))
-            loads = sum(loop.get(op, 0) for op in ("LDG", "LDS", "LDL"))
-            constants = sum(loop.get(op, 0) for op in ("LDC", "ULDC"))
-            rows.append(
-                [
-                    f"`{kernel['kernel']}`", str(kernel["registers"]), str(kernel["stack_bytes"]),
-                    str(sum(loop.values())), str(fma), str(loads), str(constants), f"{kernel['loop_per_fma']:.1f}",
-                ]
-            )  # fmt: skip
+            keys = ("registers", "stack_bytes", "loop_total", "loop_fma", "loop_loads", "loop_constants")
+            figures = [str(kernel[key]) for key in keys]
+            rows.append([f"`{kernel['kernel']}`", *figures, f"{kernel['loop_per_fma']:.1f}"])
     header = [
         "kernel",
         "registers",
@@ -212,6 +207,47 @@ def _code(_: Record | None, code: dict[str, Any], arguments: list[str]) -> str:
         table(header, rows)
         + f"\n\nThe innermost multiply loop, compiled for compute capability {architecture} with {tools}."
     )
+
+
+def _profile(record: Record | None, _: dict[str, Any], arguments: list[str]) -> str:
+    """``profile PRESET STEP ...``: hardware counters of each step's main kernel."""
+    preset, *names = arguments
+    rows, run = [], None
+    for name in names:
+        entry = record.profile(preset, name) if record else None
+        if record is None or entry is None:
+            rows.append([f"`{name}`", *["not profiled yet"] * 9])
+            continue
+        run = record.data["runs"][entry["run"]]
+        main = max(entry["kernels"], key=lambda kernel: kernel["time_ns"])
+        fma = profiler.per(main, "instructions", "ffma_threads")
+        loads = profiler.per(main, "load_sectors", "load_requests")
+        stall = max(main["stalls"].items(), key=lambda item: item[1], default=("", 0.0))[0]
+        shares = ("issue_pct", "fma_pipe_pct", "l1_pct", "l2_pct", "dram_pct", "occupancy_pct")
+        rows.append(
+            [
+                f"`{name}`",
+                f"{32 * fma:.1f}" if fma else "",
+                *(f"{main[key]:.0f}" if main[key] is not None else "" for key in shares),
+                f"{loads:.1f}" if loads else "",
+                stall.replace("_", " "),
+            ]
+        )
+    header = ["step", "instructions per multiply-add", "issue slots %", "FP32 pipe %", "L1 %", "L2 %", "DRAM %"]
+    header += ["occupancy %", "sectors per load", "main stall"]
+    source = f" on {record.gpu_name}, {run['date']}" if record and run else ""
+    return table(header, rows) + f"\n\nHardware counters, `{preset}`, read with Nsight Compute{source}."
+
+
+def _sanitizer(record: Record | None, _: dict[str, Any], __: list[str]) -> str:
+    """``sanitizer``: errors that compute-sanitizer's tools found, by step."""
+    found = record.sanitizer() if record else {}
+    if record is None or not found:
+        return _nothing("the sanitizers")
+    tools = list(sanitizer.TOOLS)
+    names = [s.name for s in (*catalog.steps(), *catalog.experiments()) if s.name in found]
+    rows = [[f"`{n}`", *(str(found[n][t]["errors"]) if t in found[n] else "" for t in tools)] for n in names]
+    return table(["step", *tools], rows) + f"\n\nErrors found at ragged shapes on one {_machine(record)}."
 
 
 def _steps(_: Record | None, __: dict[str, Any], arguments: list[str]) -> str:
@@ -257,7 +293,7 @@ def _problems(_: Record | None, __: dict[str, Any], ___: list[str]) -> str:
                     f"`{name}`",
                     str(p),
                     f"{p.flops / 1e9:.3g}",
-                    f"{p.least_bytes / 1e6:.3g}",
+                    f"{p.least_bytes / 1e6:,.0f}",
                     f"{p.intensity:.1f}",
                 ]
             )
@@ -285,6 +321,24 @@ def _perfma(_: Record | None, code: dict[str, Any], arguments: list[str]) -> str
     return f"{entry['kernels'][-1]['loop_per_fma']:.0f}" if entry else "?"
 
 
+def _counter(record: Record | None, _: dict[str, Any], arguments: list[str]) -> str:
+    """``counter PRESET STEP KEY``: one hardware counter of the step's main kernel; ``perfma`` is instructions per FMA."""
+    preset, name, key = arguments
+    entry = record.profile(preset, name) if record else None
+    if entry is None:
+        return "?"
+    main = max(entry["kernels"], key=lambda kernel: kernel["time_ns"])
+    ratios = {
+        "perfma": ("instructions", "ffma_threads", 32),
+        "load_ratio": ("load_sectors", "load_requests", 1),
+        "store_ratio": ("store_sectors", "store_requests", 1),
+    }
+    if key in ratios:
+        above, below, factor = ratios[key]
+        return f"{factor * (profiler.per(main, above, below) or 0):.1f}"
+    return f"{main[key]:.0f}" if main.get(key) is not None else "?"
+
+
 def _share(record: Record | None, _: dict[str, Any], arguments: list[str]) -> str:
     """``share PRESET NAME``: percent of the floor."""
     preset, name = arguments
@@ -300,13 +354,15 @@ def _spoken(name: str) -> str:
 
 Writer = Callable[[Record | None, dict[str, Any], list[str]], str]
 
-FIGURES: dict[str, Writer] = {"ms": _ms, "ratio": _ratio, "perfma": _perfma, "share": _share}
+FIGURES: dict[str, Writer] = {"ms": _ms, "ratio": _ratio, "perfma": _perfma, "counter": _counter, "share": _share}
 
 TABLES: dict[str, Writer] = {
     "ladder": _ladder,
     "experiments": _experiments,
     "summary": _summary,
     "code": _code,
+    "profile": _profile,
+    "sanitizer": _sanitizer,
     "steps": _steps,
     "ceilings": _ceilings,
     "problems": _problems,

@@ -120,6 +120,28 @@ class Record:
         self._prune()
         self._save()
 
+    def put_profile(self, preset: str, name: str, profile: dict[str, Any], run: str) -> None:
+        """Store a step's hardware counters on a preset and write the file."""
+        self.data.setdefault("profile", {}).setdefault(preset, {})[name] = {**profile, "run": run}
+        self._prune()
+        self._save()
+
+    def profile(self, preset: str, name: str) -> dict[str, Any] | None:
+        found: dict[str, Any] | None = self.data.get("profile", {}).get(preset, {}).get(name)
+        return found
+
+    def put_sanitizer(self, tool: str, name: str, errors: int, source: str, run: str) -> None:
+        """Store how many errors a sanitizer tool found in a step and write the file."""
+        entry = {"errors": errors, "source": source, "run": run}
+        self.data.setdefault("sanitizer", {}).setdefault(name, {})[tool] = entry
+        self._prune()
+        self._save()
+
+    def sanitizer(self) -> dict[str, dict[str, Any]]:
+        """By step, then by tool: errors found, the source's hash and the run."""
+        found: dict[str, dict[str, Any]] = self.data.get("sanitizer", {})
+        return found
+
     def row(self, preset: str, name: str) -> Row | None:
         found: Row | None = self.data["rows"].get(preset, {}).get(name)
         return found
@@ -143,7 +165,12 @@ class Record:
         return derive(self.problem(preset, row), row["timing"]["median_ms"], self.ceilings)
 
     def _prune(self) -> None:
-        used = {row["run"] for rows in self.data["rows"].values() for row in rows.values()}
+        groups = (
+            *self.data["rows"].values(),
+            *self.data.get("profile", {}).values(),
+            *self.data.get("sanitizer", {}).values(),
+        )
+        used = {row["run"] for rows in groups for row in rows.values()}
         if self.ceilings:
             used.add(self.ceilings["run"])
         newest = max(self.data["runs"], default=None)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from common import catalog, check, device, isolate, problems, records
+from common import catalog, check, device, isolate, problems, profiler, records, sanitizer
 from common.catalog import Step
 from common.isolate import Result, Task
 from common.problems import Problem
@@ -17,6 +17,7 @@ from common.records import Record
 CHECK_SECONDS = 120.0
 TIME_SECONDS = 180.0
 COMPILE_SECONDS = 180.0
+WATCHED_SECONDS = 550.0  # all steps under a profiler or sanitizer
 CODE_ARCHITECTURE = "9.0"
 
 # The preset a step is timed on unless another is asked for.
@@ -147,6 +148,52 @@ def time_peers(presets: list[str]) -> Iterator[tuple[str, Result]]:
     tasks = [{"task": "peer", "ladder": p.ladder, "shape": p.shape()} for p in map(problems.preset, presets)]
     for preset, (_, result) in zip(presets, isolate.run(tasks, False, TIME_SECONDS), strict=True):
         yield preset, result
+
+
+def profile_steps(pairs: list[tuple[Step, str]]) -> list[tuple[Step, str, dict[str, Any]]]:
+    """Step, preset and ``{"kernels": [counters, ...], "source": ...}`` of each pair, launched once under ncu.
+
+    Raises NoGpuError without a GPU, ProfileError when the counters cannot be read.
+    """
+    device.require_gpu("profiling")
+    tasks = [_task("launch", step, None, problems.preset(preset)) for step, preset in pairs]
+    results, output = isolate.watched(tasks, profiler.command(), WATCHED_SECONDS)
+    counters = iter(profiler.parse(output))
+    profiles = []
+    for (step, preset), result in zip(pairs, results, strict=False):
+        if result["status"] != "right":
+            raise profiler.ProfileError(f"{step.name} on {preset}: {result['message']}")
+        kernels = [{**entry, "kernel": name} for name, entry in zip(result["kernels"], counters, strict=False)]
+        profiles.append((step, preset, {"kernels": kernels, "source": result["source"], "shape": result["shape"]}))
+    if len(profiles) < len(pairs):
+        raise profiler.ProfileError(f"{pairs[len(profiles)][0].name}: the profiled process ended early")
+    return profiles
+
+
+def sanitize_steps(steps: list[Step]) -> Iterator[tuple[str, Step, int, str]]:
+    """Tool, step, number of errors and the first report, for every tool of compute-sanitizer over ragged shapes.
+
+    Raises NoGpuError without a GPU, SanitizerError when a tool does not run.
+    """
+    device.require_gpu("the sanitizers")
+    for tool in sanitizer.TOOLS:
+        total, report = _sanitize(tool, steps)
+        for step in steps:
+            # all at once is quick; only errors are traced to their step
+            count, report = _sanitize(tool, [step]) if total else (0, "")
+            yield tool, step, count, report
+
+
+def _sanitize(tool: str, steps: list[Step]) -> tuple[int, str]:
+    tasks = [_task("launch", step, None, shape) for step in steps for shape in problems.RAGGED[step.ladder]]
+    results, output = isolate.watched(tasks, sanitizer.command(tool), WATCHED_SECONDS)
+    failed = [r for r in results if r["status"] not in ("right", "refused")]
+    if failed or len(results) < len(tasks):
+        message = failed[0]["message"] if failed else "the process ended early"
+        count = max(1, sanitizer.errors(output) if "SUMMARY" in output else 1)
+        return count, f"{message}; {sanitizer.first_report(output)}"
+    count = sanitizer.errors(output)
+    return count, sanitizer.first_report(output) if count else ""
 
 
 def record_step(record: Record, run: str, outcome: Outcome) -> None:

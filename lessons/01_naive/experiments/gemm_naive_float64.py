@@ -11,6 +11,7 @@ from numba import cuda
 
 THREADS_X = 32
 THREADS_Y = 8
+MAX_ROWS = 65535 * THREADS_Y  # a grid holds at most 65535 blocks in y
 
 
 @cuda.jit
@@ -34,5 +35,7 @@ def gemm_naive_float64(a, b, c):
 
 def launch(a, b, c):
     M, N = c.shape
-    grid = (-(-N // THREADS_X), -(-M // THREADS_Y))
-    gemm_naive_float64[grid, (THREADS_X, THREADS_Y)](a, b, c)
+    for m0 in range(0, M, MAX_ROWS):
+        rows = slice(m0, min(m0 + MAX_ROWS, M))
+        grid = (-(-N // THREADS_X), -(-(rows.stop - m0) // THREADS_Y))
+        gemm_naive_float64[grid, (THREADS_X, THREADS_Y)](a[rows], b, c[rows])

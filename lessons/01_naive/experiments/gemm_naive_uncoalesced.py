@@ -11,6 +11,7 @@ from numba import cuda, float32
 
 THREADS_X = 32
 THREADS_Y = 8
+MAX_COLUMNS = 65535 * THREADS_Y  # a grid holds at most 65535 blocks in y
 
 
 @cuda.jit
@@ -34,5 +35,7 @@ def gemm_naive_uncoalesced(a, b, c):
 
 def launch(a, b, c):
     M, N = c.shape
+    if N > MAX_COLUMNS:
+        raise ValueError(f"{N=}: must be at most {MAX_COLUMNS} where columns ride on grid y")
     grid = (-(-M // THREADS_X), -(-N // THREADS_Y))
     gemm_naive_uncoalesced[grid, (THREADS_X, THREADS_Y)](a, b, c)

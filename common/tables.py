@@ -1,0 +1,121 @@
+"""Tables for the terminal, from outcomes and records; the caller prints them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rich.markup import escape
+from rich.table import Table
+
+from common import pages, records, sanitizer
+from common.catalog import Step
+from common.records import Record
+from common.run import Outcome
+
+_COLOURS = {"right": "green", "refused": "yellow"}
+# Left out when the terminal is narrow.
+_OPTIONAL = ("p20–p80", "workspace MB", "prepare ms", "GB/s")
+_NARROW, _WIDE = 100, 130
+
+
+def checks(outcomes: list[Outcome]) -> Table:
+    """Step, shape and verdict of each outcome."""
+    table = Table("step", "shape", "verdict")
+    for outcome in outcomes:
+        table.add_row(outcome.step.name, str(outcome.problem), _status(outcome))
+    return table
+
+
+def times(outcomes: list[Outcome], ceilings: dict[str, Any], gpu: str, width: int) -> Table:
+    """Times and rates of one preset's outcomes, in their order."""
+    header = ["step", "ms", "p20–p80", "× first", "× previous", "GFLOP/s", "GB/s", "% of floor", "prepare ms"]
+    body = []
+    first = previous = None
+    for outcome in outcomes:
+        if outcome.status != "right":
+            body.append([outcome.step.name, _status(outcome), *[""] * (len(header) - 2)])
+            continue
+        timing, prepare = outcome.result["timing"], outcome.result["prepare_ms"]
+        ms = timing["median_ms"]
+        first, previous = first or ms, previous or ms
+        figures = records.derive(outcome.problem, ms, ceilings)
+        body.append(
+            [
+                outcome.step.name, pages.milliseconds(ms),
+                f"{pages.milliseconds(timing['p20_ms'])}–{pages.milliseconds(timing['p80_ms'])}",
+                f"{first / ms:.2f}", f"{previous / ms:.2f}", f"{figures.gflops:,.0f}", f"{figures.gbs:,.0f}",
+                f"{figures.percent_of_floor:.1f}", "" if prepare is None else pages.milliseconds(prepare),
+            ]
+        )  # fmt: skip
+        if not outcome.step.experiment:
+            previous = ms
+    return _fitted(f"{outcomes[0].preset}: {outcomes[0].problem} on {gpu}", header, body, width)
+
+
+def recorded(record: Record, preset: str, steps: list[Step], width: int) -> Table:
+    """A preset's rows for the given steps, and the peers', as another card's record has them."""
+    header, body = pages.ladder_cells(record, preset, steps)
+    plain = [[escape(cell.replace("`", "").replace("*", "")) for cell in cells] for cells in body]
+    return _fitted(f"{preset}, recorded on {record.gpu_name}", header, plain, width)
+
+
+def compiled(outcomes: list[Outcome], architectures: tuple[str, ...], assembled: bool) -> Table:
+    """What was compiled for which architectures; with machine code, its resources and multiply loop."""
+    if not assembled:
+        table = Table("step", "kernels", "PTX for")
+        for outcome in outcomes:
+            kernels = {item["kernel"] for item in outcome.result.get("kernels", [])}
+            targets = ", ".join(architectures) if outcome.status == "right" else _status(outcome)
+            table.add_row(outcome.step.name, ", ".join(sorted(kernels)), targets)
+        return table
+    table = Table("kernel", "cc")
+    for title in ("registers", "stack B", "shared B", "loop", "FMA", "loads", "const", "per FMA"):
+        table.add_column(title, justify="right", no_wrap=True)
+    for outcome in outcomes:
+        for item in outcome.result.get("kernels", []):
+            figures = [item[key] for key in ("registers", "stack_bytes", "shared_bytes")]
+            figures += [item["loop_total"], item["loop_fma"], item["loop_loads"], item["loop_constants"]]
+            table.add_row(item["kernel"], item["architecture"], *map(str, figures), f"{item['loop_per_fma']:.1f}")
+    table.caption = (
+        "loop: instructions in the innermost multiply loop, and of these multiply-adds, loads, constant loads; "
+        "per FMA: instructions for each multiply-add"
+    )
+    return table
+
+
+def counters(title: str, sentences: list[tuple[str, str, str]]) -> Table:
+    """A profiled kernel's counters, each with what it says."""
+    table = Table(title=title, title_justify="left", show_header=False)
+    table.add_column(no_wrap=True)
+    table.add_column(justify="right", no_wrap=True)
+    table.add_column()
+    for cells in sentences:
+        table.add_row(*cells)
+    return table
+
+
+def sanitized(found: list[tuple[str, Step, int, str]]) -> Table:
+    """Errors by step and tool."""
+    table = Table("step")
+    for tool, text in sanitizer.TOOLS.items():
+        table.add_column(f"{tool}\n[dim]{text}[/]", justify="right")
+    counts = {(tool, step.name): count for tool, step, count, _ in found}
+    for name in dict.fromkeys(step.name for _, step, _, _ in found):
+        table.add_row(name, *(str(counts[tool, name]) for tool in sanitizer.TOOLS))
+    return table
+
+
+def _status(outcome: Outcome) -> str:
+    return f"[{_COLOURS.get(outcome.status, 'bold red')}]{outcome.status}[/]"
+
+
+def _fitted(title: str, header: list[str], body: list[list[str]], width: int) -> Table:
+    """A table without the optional columns that this width has no room for."""
+    dropped = _OPTIONAL if width < _NARROW else _OPTIONAL[:2] if width < _WIDE else ()
+    kept = [i for i, name in enumerate(header) if name not in dropped]
+    table = Table(title=title, title_justify="left")
+    for i in kept:
+        table.add_column(header[i], justify="right" if i else "left", no_wrap=True)
+    for cells in body:
+        table.add_row(*(cells[i] for i in kept))
+    return table
