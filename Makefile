@@ -19,7 +19,7 @@ else
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help all setup test check bench charts code photo lint format lock clean $(foreach l,$(LESSONS),$(firstword $(subst _, ,$(l))))
+.PHONY: help all setup test check bench charts code photo sweep profile sanitize diff lint format lock clean $(foreach l,$(LESSONS),$(firstword $(subst _, ,$(l))))
 .DELETE_ON_ERROR:
 
 help: ## print this list
@@ -49,6 +49,18 @@ code: $(SETUP) ## compile every kernel and record its machine code
 
 photo: $(SETUP) ## convolve a photograph with twelve filters and draw the feature maps
 	$(PYTHON) -m common photo
+
+sweep: $(SETUP) ## time a step over its tile constants: make sweep STEP=gemm_tuned [PROBLEM=...]
+	$(PYTHON) -m common sweep $(STEP) $(if $(PROBLEM),--problem $(PROBLEM))
+
+profile: $(SETUP) ## read hardware counters: make profile STEP=gemm_tuned [PROBLEM=...]
+	$(PYTHON) -m common profile $(STEP) $(if $(PROBLEM),--problem $(PROBLEM))
+
+sanitize: $(SETUP) ## run compute-sanitizer over every step, or make sanitize STEP=...
+	$(PYTHON) -m common sanitize $(STEP)
+
+diff: $(SETUP) ## show what a step changes: make diff FROM=gemm_naive TO=gemm_shared_tile
+	@$(PYTHON) -m common diff $(FROM) $(TO)
 
 lint: $(SETUP) ## lint and type-check
 	$(PYTHON) -m ruff check .

@@ -8,6 +8,7 @@ says ``Variant of: STEP``; it is measured beside its step but is no rung of the 
 from __future__ import annotations
 
 import ast
+import difflib
 import hashlib
 import importlib.util
 import inspect
@@ -86,7 +87,11 @@ def find(name: str, root: Path = LESSONS) -> Step:
     for step in (*known, *experiments(root)):
         if step.name == name:
             return step
-    raise CatalogError(f"step {name!r} is unknown: steps are {', '.join(step.name for step in known)}")
+    extra = ", ".join(step.name for step in experiments(root))
+    raise CatalogError(
+        f"step {name!r} is unknown: steps are {', '.join(step.name for step in known)}"
+        + (f"; experiments are {extra}" if extra else "")
+    )
 
 
 def predecessors(step: Step, root: Path = LESSONS) -> list[Step]:
@@ -136,6 +141,31 @@ def launch_arguments(problem: Problem, x: Any, weight: Any, y: Any, workspace: A
     geometry = getattr(problem, "geometry", None)
     extra = tuple(item for item in (geometry, workspace) if item is not None)
     return (x, weight, y, *extra)
+
+
+def difference(old: Step, new: Step, context: int = 2) -> Iterator[str]:
+    """What ``new`` changes against ``old``, as the lines of a unified diff.
+
+    The module docstring, a deeper indentation and the step's own name do not count as changes.
+    """
+    before, after = (_without_docstring(step.path) for step in (old, new))
+    plain = [
+        [line.strip().replace(step.name, "STEP") for line in lines] for step, lines in ((old, before), (new, after))
+    ]
+    for group in difflib.SequenceMatcher(None, *plain, autojunk=False).get_grouped_opcodes(context):
+        first, last = group[0], group[-1]
+        yield f"@@ {old.name}.py {first[1] + 1}-{last[2]}, {new.name}.py {first[3] + 1}-{last[4]} @@"
+        for tag, i1, i2, j1, j2 in group:
+            if tag == "equal":
+                yield from (f"  {line}" for line in after[j1:j2])
+            else:
+                yield from (f"- {line}" for line in before[i1:i2])
+                yield from (f"+ {line}" for line in after[j1:j2])
+
+
+def _without_docstring(path: Path) -> list[str]:
+    text = path.read_text(encoding="utf-8")
+    return re.sub(r'\A\s*"""(.*?)"""\s*', "", text, flags=re.DOTALL).splitlines()
 
 
 def source_hash(path: Path) -> str:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import matplotlib as mpl
+import matplotlib.patches
 import numpy as np
 from numpy.typing import NDArray
 
@@ -54,6 +55,8 @@ def draw_all(record: Record, folder: Path = CHARTS) -> list[Path]:
         timed = [name for name in problems.timed_presets(ladder) if _step_rows(record, name)]
         for preset in timed:
             written.append(save(speedups(record, preset), target / preset))
+            for name in record.data.get("sweeps", {}).get(preset, {}):
+                written.append(save(sweep(record, preset, name), target / f"sweep-{preset}-{name}"))
         if timed and record.ceilings:
             written.append(save(roofline(record, ladder), target / f"roofline-{ladder}"))
     return written
@@ -193,6 +196,71 @@ def roofline(record: Record, ladder: str) -> Figure:
     axes.set_ylabel("GFLOP/s")
     axes.legend(loc="center left", bbox_to_anchor=(1.01, 0.5), frameon=False)
     _headings(figure, f"Roofline, {ladder} ladder", f"{record.gpu_name}, measured {_day(record)}")
+    return figure
+
+
+def sweep(record: Record, preset: str, name: str) -> Figure:
+    """A sweep as a heat map over its two widest tunables (each cell the best of the others), or as a line over one.
+
+    The shipped tile is outlined; cells that the step refuses say so.
+    """
+    entry = record.sweep(preset, name)
+    assert entry is not None
+    points, shipped = entry["points"], entry["shipped"]
+    values = {key: sorted({point["tile"][key] for point in points}) for key in shipped}
+    axes_names = sorted(values, key=lambda key: -len(values[key]))[:2]
+    timed = [point for point in points if "median_ms" in point]
+    title = f"{name} on {preset}: milliseconds by tile"
+    if len(axes_names) == 1 or len(values[axes_names[1]]) == 1:
+        key = axes_names[0]
+        figure, axes = new_figure(9.6, 3.8)
+        best = {v: min((p["median_ms"] for p in timed if p["tile"][key] == v), default=None) for v in values[key]}
+        shown = [(i, ms) for i, ms in enumerate(best.values()) if ms is not None]
+        axes.plot(*zip(*shown, strict=True), color=BLUE, marker="o", linewidth=2, markersize=8)
+        for i, ms in shown:
+            axes.annotate(_ms(ms), (i, ms), xytext=(0, 9), textcoords="offset points", ha="center")
+        if shipped[key] in best and best[shipped[key]] is not None:
+            place = values[key].index(shipped[key])
+            axes.plot(
+                place,
+                best[shipped[key]],
+                "o",
+                markersize=17,
+                markerfacecolor="none",
+                color=VERMILION,
+                markeredgewidth=2,
+            )
+        axes.set_xticks(range(len(values[key])), [str(v) for v in values[key]])
+        axes.set_xlabel(key)
+        axes.set_ylabel("ms")
+        axes.set_ylim(0, max(ms for _, ms in shown) * 1.2)
+    else:
+        across, down = axes_names
+        figure, axes = new_figure(9.6, 1.9 + 0.55 * len(values[down]))
+        grid = np.full((len(values[down]), len(values[across])), np.nan)
+        for point in timed:
+            cell = values[down].index(point["tile"][down]), values[across].index(point["tile"][across])
+            grid[cell] = np.fmin(grid[cell], point["median_ms"])
+        axes.imshow(np.log(grid), cmap="viridis_r", aspect="auto")
+        middle = float(np.nanmean(np.log(grid)))
+        for (i, j), ms in np.ndenumerate(grid):
+            if np.isnan(ms):
+                axes.text(j, i, "refused", ha="center", va="center", fontsize=9, color=MUTED)
+            else:
+                colour = CARD if np.log(ms) > middle else INK
+                axes.text(j, i, f"{ms:#.3g}", ha="center", va="center", color=colour, fontweight="bold")
+        if shipped[down] in values[down] and shipped[across] in values[across]:
+            corner = values[across].index(shipped[across]) - 0.5, values[down].index(shipped[down]) - 0.5
+            axes.add_patch(mpl.patches.Rectangle(corner, 1, 1, fill=False, edgecolor=VERMILION, linewidth=3))
+        axes.set_xticks(range(len(values[across])), [str(v) for v in values[across]])
+        axes.set_yticks(range(len(values[down])), [str(v) for v in values[down]])
+        axes.set_xlabel(across)
+        axes.set_ylabel(down)
+        others = [key for key in shipped if key not in axes_names]
+        if others:
+            title += f" (best of {', '.join(others)})"
+    run = record.data["runs"][entry["run"]]
+    _headings(figure, title, f"{record.gpu_name}, {run['date']}; the shipped tile is outlined")
     return figure
 
 

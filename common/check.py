@@ -8,6 +8,7 @@ shows in the result.
 
 from __future__ import annotations
 
+import inspect
 import math
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
@@ -103,10 +104,13 @@ class Guarded:
 
 
 class Bench:
-    """One step bound to one problem: guarded operands, ``prepare``, workspace, ``launch``."""
+    """One step bound to one problem: guarded operands, ``prepare``, workspace, ``launch``.
 
-    def __init__(self, module: ModuleType, problem: Problem) -> None:
-        self.module, self.problem = module, problem
+    ``tile`` overrides tile constants, for steps whose ``launch`` and ``prepare`` take them by name.
+    """
+
+    def __init__(self, module: ModuleType, problem: Problem, tile: dict[str, int] | None = None) -> None:
+        self.module, self.problem, self.tile = module, problem, tile or {}
         self.x = Guarded(problem.input_shape)
         self.weight = Guarded(problem.weight_shape)
         self.y = Guarded(problem.output_shape)
@@ -121,12 +125,16 @@ class Bench:
         self.prepare()
 
     def prepare(self) -> None:
-        prepare: Callable[[Any, Problem], Any] | None = getattr(self.module, "prepare", None)
-        self.prepared = prepare(self.weight.array, self.problem) if prepare else self.weight.array
+        prepare: Callable[..., Any] | None = getattr(self.module, "prepare", None)
+        if prepare is None:
+            self.prepared = self.weight.array
+            return
+        takes_tile = any(p.kind is p.VAR_KEYWORD for p in inspect.signature(prepare).parameters.values())
+        self.prepared = prepare(self.weight.array, self.problem, **(self.tile if takes_tile else {}))
 
     def launch(self) -> None:
         args = catalog.launch_arguments(self.problem, self.x.array, self.prepared, self.y.array, self.workspace)
-        self.module.launch(*args)
+        self.module.launch(*args, **self.tile)
 
 
 def check(module: ModuleType, problem: Problem, seed: int = 0, repeats: int = REPEATS) -> Verdict:
@@ -178,10 +186,12 @@ def check(module: ModuleType, problem: Problem, seed: int = 0, repeats: int = RE
     return verdict
 
 
-def check_sampled(module: ModuleType, problem: Problem, seed: int = 0, samples: int = SAMPLES) -> Verdict:
+def check_sampled(
+    module: ModuleType, problem: Problem, seed: int = 0, samples: int = SAMPLES, tile: dict[str, int] | None = None
+) -> Verdict:
     """Check a large problem: every element written and finite, random positions and the corners exact."""
     verdict = Verdict(problem)
-    bench = Bench(module, problem)
+    bench = Bench(module, problem, tile)
     x, weight = inputs.integers(problem, seed)
     bench.load(x, weight)
     bench.y.blank()

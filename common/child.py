@@ -23,6 +23,7 @@ Task = dict[str, Any]
 
 # Device operands, a flush buffer and room for a workspace must fit.
 MEMORY_SHARE = 0.8
+SWEEP_SECONDS = 1.0
 
 
 def check_task(task: Task) -> dict[str, Any]:
@@ -68,6 +69,42 @@ def time_task(task: Task) -> dict[str, Any]:
     result["first_launch_ms"] = (compiled - prepared) * 1e3
     result["workspace_bytes"] = _nbytes(bench.workspace)
     result["source"] = catalog.source_hash(Path(task["path"]))
+    return result
+
+
+def tunables_task(task: Task) -> dict[str, Any]:
+    """The tile constants a file lets a sweep vary, their values to try, and those it ships with."""
+    module = catalog.load(Path(task["path"]), task["ladder"])
+    tunables = getattr(module, "TUNABLES", {})
+    return {
+        "status": "right",
+        "tunables": {name: list(values) for name, values in tunables.items()},
+        "shipped": {name: getattr(module, name) for name in tunables},
+        "source": catalog.source_hash(Path(task["path"])),
+    }
+
+
+def sweep_task(task: Task) -> dict[str, Any]:
+    """Check one tile at full size by samples, then time it; ``refused`` if the step or the card does not take it."""
+    from numba.cuda.cudadrv.driver import CudaAPIError
+
+    from common import check, inputs, timing
+
+    problem, tile = _fit(task), task["tile"]
+    module = catalog.load(Path(task["path"]), task["ladder"])
+    try:
+        verdict = check.check_sampled(module, problem, tile=tile)
+    except CudaAPIError as error:
+        if "OUT_OF_RESOURCES" in str(error):
+            return {"status": "refused", "message": "the block needs more registers than a multiprocessor has"}
+        raise
+    result: dict[str, Any] = {"status": "right" if verdict.right else "wrong", **verdict.as_dict()}
+    if verdict.right:
+        bench = check.Bench(module, problem, tile)
+        bench.load(*inputs.normals(problem, 2))
+        bench.launch()
+        stopwatch = timing.Stopwatch(device.current_gpu().l2_bytes)
+        result["timing"] = stopwatch.measure(bench.launch, max_seconds=SWEEP_SECONDS).as_dict()
     return result
 
 
@@ -165,6 +202,8 @@ def maps_task(task: Task) -> dict[str, Any]:
 TASKS: dict[str, Callable[[Task], dict[str, Any]]] = {
     "check": check_task,
     "time": time_task,
+    "tunables": tunables_task,
+    "sweep": sweep_task,
     "launch": launch_task,
     "peer": peer_task,
     "ceilings": ceilings_task,

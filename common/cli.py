@@ -107,6 +107,14 @@ def _parser() -> argparse.ArgumentParser:
     sub.add_argument("steps", nargs="*", metavar="STEP", help="steps or experiments (default: all)")
     sub.add_argument("--record", action="store_true", help="write the result to this GPU's record")
 
+    sub = add("sweep", _sweep, "time a step over its tile constants; an interrupted sweep goes on")
+    sub.add_argument("step", metavar="STEP")
+    sub.add_argument("--problem", metavar="PRESET", help="preset (default: the ladder's)")
+
+    sub = add("diff", _diff, "show what one step changes against another, docstrings left out")
+    sub.add_argument("old", metavar="FROM", help="step or experiment")
+    sub.add_argument("new", metavar="TO", help="step or experiment")
+
     add("charts", _charts, "draw charts and page tables from the records")
 
     sub = add("photo", _photo, "convolve a photograph and draw the feature maps")
@@ -210,6 +218,11 @@ def _compile(options: argparse.Namespace) -> int:
         print(json.dumps([{"step": o.step.name, **o.result} for o in outcomes], indent=1))
     else:
         _print_outcomes(tables.compiled(outcomes, architectures, assemble), outcomes)
+    for outcome in outcomes if not options.json else []:
+        for item in outcome.result.get("kernels", []):
+            if item["float64"]:
+                _say().print(f"[yellow]{item['kernel']} computes in float64: {escape(item['float64'][0])}[/]")
+                break
     if options.record and all(o.status == "right" for o in outcomes):
         run.record_code(outcomes)
     return _exit_code(outcomes, asked=True)
@@ -242,6 +255,46 @@ def _sanitize(options: argparse.Namespace) -> int:
         for tool, step, count, _ in found:
             record.put_sanitizer(tool, step.name, count, catalog.source_hash(step.path), key)
     return WRONG if any(count for _, _, count, _ in found) else RIGHT
+
+
+def _sweep(options: argparse.Namespace) -> int:
+    step = catalog.find(options.step)
+    preset = options.problem or run.DEFAULT_PRESET[step.ladder]
+    problems.preset(preset, step.ladder)
+    device.require_gpu("a sweep")
+    found = run.tunables(step)
+    record, key = _open_record()
+    old = record.sweep(preset, step.name)
+    points = old["points"] if old and old["source"] == found["source"] else []
+    done = [point["tile"] for point in points]
+    tiles = [tile for tile in run.combinations(found["tunables"]) if tile not in done]
+    say = _say()
+    if points:
+        say.print(f"{len(points)} points of this sweep are already recorded, {len(tiles)} are left")
+    for tile, result in _progress("sweep", run.sweep(step, preset, tiles), tiles):
+        point: dict[str, Any] = {"tile": tile, "status": result["status"]}
+        if result["status"] == "right":
+            point["median_ms"] = result["timing"]["median_ms"]
+        else:
+            point["reason"] = result.get("message") or "; ".join(f["message"] for f in result["findings"])
+        points.append(point)
+        entry = {"source": found["source"], "shipped": found["shipped"], "points": points}
+        record.put_sweep(preset, step.name, entry, key)
+    say.print(tables.swept(f"{step.name} on {preset}, {record.gpu_name}", points, found["shipped"]))
+    return WRONG if any(p["status"] in ("wrong", "crashed", "timed_out") for p in points) else RIGHT
+
+
+def _diff(options: argparse.Namespace) -> int:
+    old, new = catalog.find(options.old), catalog.find(options.new)
+    say = _say()
+    colours = {"+": "green", "-": "red", "@": "cyan"}
+    lines = list(catalog.difference(old, new))
+    for line in lines:
+        colour = colours.get(line[0])
+        say.print(f"[{colour}]{escape(line)}[/]" if colour else escape(line), soft_wrap=True)
+    counts = [sum(line[0] == sign for line in lines) for sign in "-+"]
+    say.print(f"{counts[0]} lines go, {counts[1]} come; docstrings and indentation are left out")
+    return RIGHT
 
 
 def _open_record() -> tuple[Record, str]:

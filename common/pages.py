@@ -322,7 +322,7 @@ def _perfma(_: Record | None, code: dict[str, Any], arguments: list[str]) -> str
 
 
 def _counter(record: Record | None, _: dict[str, Any], arguments: list[str]) -> str:
-    """``counter PRESET STEP KEY``: one hardware counter of the step's main kernel; ``perfma`` is instructions per FMA."""
+    """``counter PRESET STEP KEY``: a hardware counter of the step's main kernel, or a quotient of two."""
     preset, name, key = arguments
     entry = record.profile(preset, name) if record else None
     if entry is None:

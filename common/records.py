@@ -120,6 +120,17 @@ class Record:
         self._prune()
         self._save()
 
+    def sweep(self, preset: str, name: str) -> dict[str, Any] | None:
+        """``source``, ``shipped`` and ``points``: a list of ``tile``, ``status`` and ``median_ms`` or ``reason``."""
+        found: dict[str, Any] | None = self.data.get("sweeps", {}).get(preset, {}).get(name)
+        return found
+
+    def put_sweep(self, preset: str, name: str, sweep: dict[str, Any], run: str) -> None:
+        """Store a sweep, finished or not, and write the file."""
+        self.data.setdefault("sweeps", {}).setdefault(preset, {})[name] = {**sweep, "run": run}
+        self._prune()
+        self._save()
+
     def put_profile(self, preset: str, name: str, profile: dict[str, Any], run: str) -> None:
         """Store a step's hardware counters on a preset and write the file."""
         self.data.setdefault("profile", {}).setdefault(preset, {})[name] = {**profile, "run": run}
@@ -169,6 +180,7 @@ class Record:
             *self.data["rows"].values(),
             *self.data.get("profile", {}).values(),
             *self.data.get("sanitizer", {}).values(),
+            *self.data.get("sweeps", {}).values(),
         )
         used = {row["run"] for rows in groups for row in rows.values()}
         if self.ceilings:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -148,6 +149,32 @@ def time_peers(presets: list[str]) -> Iterator[tuple[str, Result]]:
     tasks = [{"task": "peer", "ladder": p.ladder, "shape": p.shape()} for p in map(problems.preset, presets)]
     for preset, (_, result) in zip(presets, isolate.run(tasks, False, TIME_SECONDS), strict=True):
         yield preset, result
+
+
+def tunables(step: Step) -> dict[str, Any]:
+    """``tunables``, ``shipped`` and ``source`` of a step. Raises ValueError if it has none."""
+    ((_, result),) = isolate.run(
+        [_task("tunables", step, None, problems.RAGGED[step.ladder][0])], False, CHECK_SECONDS
+    )
+    if result["status"] != "right":
+        raise ValueError(f"{step.name}: {result['message']}")
+    if not result["tunables"]:
+        raise ValueError(f"{step.name}: has no TUNABLES to sweep")
+    return result
+
+
+def combinations(tunables: dict[str, list[int]]) -> list[dict[str, int]]:
+    """Every combination of the tunables' values."""
+    names = list(tunables)
+    return [dict(zip(names, values, strict=True)) for values in itertools.product(*tunables.values())]
+
+
+def sweep(step: Step, preset: str, tiles: list[dict[str, int]]) -> Iterator[tuple[dict[str, int], Result]]:
+    """Check and time a step with each tile; needs a GPU."""
+    device.require_gpu("a sweep")
+    tasks = [{**_task("sweep", step, None, problems.preset(preset)), "tile": tile} for tile in tiles]
+    for task, result in isolate.run(tasks, False, TIME_SECONDS):
+        yield task["tile"], result
 
 
 def profile_steps(pairs: list[tuple[Step, str]]) -> list[tuple[Step, str, dict[str, Any]]]:

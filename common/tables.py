@@ -7,7 +7,7 @@ from typing import Any
 from rich.markup import escape
 from rich.table import Table
 
-from common import pages, records, sanitizer
+from common import catalog, pages, records, sanitizer
 from common.catalog import Step
 from common.records import Record
 from common.run import Outcome
@@ -56,6 +56,10 @@ def recorded(record: Record, preset: str, steps: list[Step], width: int) -> Tabl
     """A preset's rows for the given steps, and the peers', as another card's record has them."""
     header, body = pages.ladder_cells(record, preset, steps)
     plain = [[escape(cell.replace("`", "").replace("*", "")) for cell in cells] for cells in body]
+    found = record.rows(preset)
+    edited = {s.name for s in steps if s.name in found and found[s.name]["source"] != catalog.source_hash(s.path)}
+    for cells in plain:
+        cells[0] += " (before your edit)" if cells[0] in edited else ""
     return _fitted(f"{preset}, recorded on {record.gpu_name}", header, plain, width)
 
 
@@ -91,6 +95,18 @@ def counters(title: str, sentences: list[tuple[str, str, str]]) -> Table:
     table.add_column()
     for cells in sentences:
         table.add_row(*cells)
+    return table
+
+
+def swept(title: str, points: list[dict[str, Any]], shipped: dict[str, int]) -> Table:
+    """Tiles by time, the fastest first; then those that were not timed, with the reason."""
+    table = Table(*shipped, title=title, title_justify="left")
+    table.add_column("ms", justify="right")
+    table.add_column("")
+    for point in sorted(points, key=lambda point: point.get("median_ms", float("inf"))):
+        time = pages.milliseconds(point["median_ms"]) if "median_ms" in point else point["status"]
+        note = "shipped" if point["tile"] == shipped else escape(point.get("reason", ""))
+        table.add_row(*(str(point["tile"][name]) for name in shipped), time, note)
     return table
 
 
