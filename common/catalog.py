@@ -149,10 +149,10 @@ def difference(old: Step, new: Step, context: int = 2) -> Iterator[str]:
     The module docstring, a deeper indentation and the step's own name do not count as changes.
     """
     before, after = (_without_docstring(step.path) for step in (old, new))
-    plain = [
+    old_plain, new_plain = (
         [line.strip().replace(step.name, "STEP") for line in lines] for step, lines in ((old, before), (new, after))
-    ]
-    for group in difflib.SequenceMatcher(None, *plain, autojunk=False).get_grouped_opcodes(context):
+    )
+    for group in difflib.SequenceMatcher(None, old_plain, new_plain, autojunk=False).get_grouped_opcodes(context):
         first, last = group[0], group[-1]
         yield f"@@ {old.name}.py {first[1] + 1}-{last[2]}, {new.name}.py {first[3] + 1}-{last[4]} @@"
         for tag, i1, i2, j1, j2 in group:
