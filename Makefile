@@ -50,8 +50,8 @@ code: $(SETUP) ## compile every kernel and record its machine code
 photo: $(SETUP) ## convolve a photograph with twelve filters and draw the feature maps
 	$(PYTHON) -m common photo
 
-sweep: $(SETUP) ## time a step over its tile constants: make sweep STEP=gemm_tuned [PROBLEM=...]
-	$(PYTHON) -m common sweep $(STEP) $(if $(PROBLEM),--problem $(PROBLEM))
+sweep: $(SETUP) ## time a step over its tile constants: make sweep STEP=gemm_tuned [PROBLEM=...] [VALUES="BLOCK_K=8,16"]
+	$(PYTHON) -m common sweep $(STEP) $(if $(PROBLEM),--problem $(PROBLEM)) $(if $(VALUES),--values "$(VALUES)")
 
 profile: $(SETUP) ## read hardware counters: make profile STEP=gemm_tuned [PROBLEM=...]
 	$(PYTHON) -m common profile $(STEP) $(if $(PROBLEM),--problem $(PROBLEM))

@@ -74,11 +74,18 @@ def steps(root: Path = LESSONS) -> list[Step]:
 
 def experiments(root: Path = LESSONS) -> list[Step]:
     """Every experiment, sorted by lesson and name."""
-    return [
+    found = [
         _read(path, lesson, experiment=True)
         for lesson in lessons(root)
         for path in _python_files(root / lesson / "experiments")
     ]
+    known = {step.name for step in steps(root)}
+    for experiment in found:
+        if experiment.predecessor not in known:
+            raise CatalogError(f"{experiment.path.name}: varies {experiment.predecessor!r}, which is no step")
+        if experiment.name in known:
+            raise CatalogError(f"{experiment.path.name}: a step has the name {experiment.name!r} already")
+    return found
 
 
 def find(name: str, root: Path = LESSONS) -> Step:
@@ -217,7 +224,10 @@ def _read(path: Path, lesson: str, experiment: bool = False) -> Step:
 def _chain(ladder: str, found: list[Step]) -> list[Step]:
     """Order a ladder's steps by their ``Previous step`` lines."""
     after: dict[str | None, Step] = {}
+    names = [step.name for step in found]
     for step in found:
+        if names.count(step.name) > 1:
+            raise CatalogError(f"{step.path.name}: two lessons have a step {step.name!r}")
         if step.predecessor in after:
             other = after[step.predecessor].name
             raise CatalogError(f"{step.name} and {other} both name {step.predecessor} as their previous step")

@@ -28,6 +28,7 @@ _UNWRITTEN = np.uint32(0x7FC0BEEF)
 MARGIN = 4096  # float32 elements before and after each array; keeps 128-bit alignment
 SAMPLES = 20_000
 REPEATS = 3  # launches on equal inputs that must agree, to catch races
+_FILL = np.float32(0.5)  # no sum of integers: an output filled with it shows whether the kernel reads it
 
 KINDS = (
     "wrote_outside",
@@ -149,7 +150,10 @@ def check(module: ModuleType, problem: Problem, seed: int = 0, repeats: int = RE
     expected = reference.full(problem, x, weight)
     verdict.elements_compared += expected.size
     verdict.findings += _trespass(bench, x, weight)
-    verdict.findings += _compare(problem, x, weight, first, expected)
+    wrong = _compare(bench, x, weight, first, expected)
+    if wrong and not verdict.findings:
+        verdict.findings += _disagreement(bench, first, repeats)
+    verdict.findings += wrong
     if verdict.findings:
         return verdict
 
@@ -163,18 +167,9 @@ def check(module: ModuleType, problem: Problem, seed: int = 0, repeats: int = RE
         verdict.findings.append(_stale(problem, (x, weight), (x2, weight2), first, second, expected2))
         return verdict
 
-    for _ in range(repeats - 1):
-        again = _run(bench)
-        if not np.array_equal(again, second):
-            count = int(np.count_nonzero(again != second))
-            verdict.findings.append(
-                Finding(
-                    "unstable",
-                    f"{count} of {second.size} elements differ between launches on equal inputs: a race, "
-                    "such as a missing barrier",
-                )
-            )
-            return verdict
+    verdict.findings += _disagreement(bench, second, repeats)
+    if verdict.findings:
+        return verdict
 
     x3, weight3 = inputs.normals(problem, seed + 2)
     bench.load(x3, weight3)
@@ -207,11 +202,10 @@ def check_sampled(
     verdict.elements_compared = len(expected)
     wrong = np.flatnonzero(got != expected)
     if len(wrong):
-        region = np.zeros(problem.output_shape, np.bool_)
-        region[tuple(axis[wrong] for axis in positions)] = True
+        hint = diagnose.where_sampled(problem, tuple(axis[wrong] for axis in positions))
         examples = [(tuple(int(axis[i]) for axis in positions), got[i], expected[i]) for i in wrong[:3]]
         verdict.findings.append(
-            Finding("wrong", _tally(len(wrong), len(expected), "sampled elements are wrong", examples, ""))
+            Finding("wrong", _tally(len(wrong), len(expected), "sampled elements are wrong", examples, hint, problem))
         )
     return verdict
 
@@ -234,6 +228,19 @@ def _run(bench: Bench) -> Array:
     return bench.y.get()
 
 
+def _disagreement(bench: Bench, earlier: Array, repeats: int) -> list[Finding]:
+    """Do more launches on the same operands give what ``earlier`` is, bit for bit?"""
+    for _ in range(repeats - 1):
+        bench.y.blank()
+        again = _run(bench)
+        count = int(np.count_nonzero(again.view(np.uint32) != earlier.view(np.uint32)))
+        if count:
+            text = f"{count} of {earlier.size} elements differ between launches on equal inputs"
+            cause = "a race, such as a missing barrier, or a read of memory that nothing wrote"
+            return [Finding("unstable", f"{text}: {cause}")]
+    return []
+
+
 def _trespass(bench: Bench, x: Array, weight: Array) -> list[Finding]:
     names = catalog.LAUNCH_ARGUMENTS[bench.problem.ladder]
     findings = []
@@ -241,7 +248,7 @@ def _trespass(bench: Bench, x: Array, weight: Array) -> list[Finding]:
         offsets = guarded.trespasses()
         if offsets:
             shown = ", ".join(
-                f"{o} before its start" if o < 0 else f"{o - guarded.size + 1} past its end" for o in offsets[:3]
+                f"{-o} before its start" if o < 0 else f"{o - guarded.size + 1} past its end" for o in offsets[:3]
             )
             findings.append(Finding("wrote_outside", f"{len(offsets)} elements written outside {name}: {shown}"))
     for name, guarded, sent in ((names[0], bench.x, x), (names[1], bench.weight, weight)):
@@ -257,22 +264,22 @@ def _trespass(bench: Bench, x: Array, weight: Array) -> list[Finding]:
     return findings
 
 
-def _holes(problem: Problem, y: Array) -> list[Finding]:
-    """Unwritten and NaN elements of y (in its own shape)."""
+def _holes(problem: Problem, y: Array, adds: bool = False) -> list[Finding]:
+    """Unwritten, NaN and infinite elements of y (in its own shape). ``adds``: the kernel reads what y held before."""
     name = _output_name(problem)
     flat = y.reshape(-1)
-    missing = np.flatnonzero(np.isnan(flat))
+    missing = np.flatnonzero(~np.isfinite(flat))
     if not len(missing):
         return []
-    unwritten = flat[missing].view(np.uint32) == _UNWRITTEN
+    # a sum may keep the payload of the NaN it started from
+    unwritten = (flat[missing].view(np.uint32) == _UNWRITTEN) & (not adds)
+    cause = "as from a read beyond an input's end or of uninitialised memory"
+    if adds:
+        cause = f"because the kernel adds to what {name} held before: it must assign"
     findings = []
     for kind, indices, text in (
         ("unwritten", missing[unwritten], "were never written"),
-        (
-            "nan",
-            missing[~unwritten],
-            "are NaN, as from a read beyond an input's end or of uninitialised memory",
-        ),
+        ("nan", missing[~unwritten], f"are NaN or infinite, {cause}"),
     ):
         if len(indices):
             mask = np.zeros(flat.shape, np.bool_)
@@ -286,9 +293,20 @@ def _holes(problem: Problem, y: Array) -> list[Finding]:
     return findings
 
 
-def _compare(problem: Problem, x: Array, weight: Array, got: Array, expected: Array) -> list[Finding]:
-    findings = _holes(problem, got)
-    wrong = (got != expected) & ~np.isnan(got)
+def _adds(bench: Bench, got: Array, expected: Array) -> bool:
+    """Are the NaN elements of ``got`` sums that start from the output's old contents?"""
+    missing = np.isnan(got)
+    if not missing.any():
+        return False
+    bench.y.set(np.full(got.shape, _FILL))
+    again = _run(bench)[missing]
+    return bool((again != _FILL).any()) and np.array_equal(again, expected[missing] + _FILL)
+
+
+def _compare(bench: Bench, x: Array, weight: Array, got: Array, expected: Array) -> list[Finding]:
+    problem = bench.problem
+    findings = _holes(problem, got, _adds(bench, got, expected))
+    wrong = (got != expected) & np.isfinite(got)
     if not wrong.any():
         return findings
     places = np.argwhere(wrong)
@@ -313,7 +331,7 @@ def _precision(problem: Problem, x: Array, weight: Array, got: Array) -> list[Fi
     beyond = np.argwhere(error > bound)
     if not len(beyond):
         return []
-    worst = float(np.max(error / bound))
+    worst = float(np.max(error[bound > 0] / bound[bound > 0], initial=0.0))
     examples = [(tuple(int(i) for i in p), got[tuple(p)], expected[tuple(p)]) for p in beyond[:3]]
     hint = f"up to {worst:.3g} times the float32 bound, as from float16 or TF32 arithmetic or a dropped term"
     return [
@@ -357,9 +375,9 @@ def _tally(
     text: str,
     examples: list[tuple[tuple[int, ...], Any, Any]],
     hint: str,
-    problem: Problem | None = None,
+    problem: Problem,
 ) -> str:
-    name = _output_name(problem) if problem else "y"
+    name = _output_name(problem)
     shown = "; ".join(f"{_at(name, i)} = {got:.9g}, expected {want:.9g}" for i, got, want in examples)
     return f"{count} of {total} {text}: {shown}" + (f" ({hint})" if hint else "")
 

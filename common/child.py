@@ -76,10 +76,12 @@ def tunables_task(task: Task) -> dict[str, Any]:
     """The tile constants a file lets a sweep vary, their values to try, and those it ships with."""
     module = catalog.load(Path(task["path"]), task["ladder"])
     tunables = getattr(module, "TUNABLES", {})
+    choose = getattr(module, "shipped", None)  # for steps whose tile depends on the problem
+    shipped = choose(problems.from_shape(task["ladder"], task["shape"])) if choose else vars(module)
     return {
         "status": "right",
         "tunables": {name: list(values) for name, values in tunables.items()},
-        "shipped": {name: getattr(module, name) for name in tunables},
+        "shipped": {name: shipped[name] for name in tunables},
         "source": catalog.source_hash(Path(task["path"])),
     }
 
@@ -235,8 +237,9 @@ def _attempt(task: Task) -> dict[str, Any]:
         path = Path(task.get("path", ""))
         if isinstance(error, SyntaxError):
             return {"status": "unusable", "message": _syntax(error, path)}
-        where, line = _blame(error, path)
-        refused = isinstance(error, ValueError) and where in ("prepare", "specialise", "workspace", "launch")
+        line, said = _blame(error, path)
+        # a step refuses a shape by a ValueError that it raises itself
+        refused = isinstance(error, ValueError) and said.startswith("raise ")
         return {
             "status": "refused" if refused else "crashed",
             "message": str(error) if refused else f"{type(error).__name__}{line}: {_one_line(error)}",
@@ -246,12 +249,14 @@ def _attempt(task: Task) -> dict[str, Any]:
 
 
 def _blame(error: BaseException, path: Path) -> tuple[str, str]:
-    """The innermost function of the step file on the error's traceback, and ' at file:line'."""
-    name, line = "", ""
-    for frame in traceback.extract_tb(error.__traceback__):
-        if Path(frame.filename).name == path.name and path.name:
-            name, line = frame.name, f" at {path.name}:{frame.lineno}"
-    return name, line
+    """' at file:line' of the step file's innermost frame, and that line's text if the error arose right there."""
+    line, said = "", ""
+    frames = traceback.extract_tb(error.__traceback__)
+    for frame in frames:
+        if path.name and Path(frame.filename).name == path.name:
+            line = f" at {path.name}:{frame.lineno}"
+            said = (frame.line or "").strip() if frame is frames[-1] else ""
+    return line, said
 
 
 def _syntax(error: SyntaxError, path: Path) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
@@ -110,6 +111,12 @@ def _parser() -> argparse.ArgumentParser:
     sub = add("sweep", _sweep, "time a step over its tile constants; an interrupted sweep goes on")
     sub.add_argument("step", metavar="STEP")
     sub.add_argument("--problem", metavar="PRESET", help="preset (default: the ladder's)")
+    sub.add_argument(
+        "--values",
+        default="",
+        metavar='"NAME=1,2 ..."',
+        help="sweep these constants only; the others stay as shipped",
+    )
 
     sub = add("diff", _diff, "show what one step changes against another, docstrings left out")
     sub.add_argument("old", metavar="FROM", help="step or experiment")
@@ -134,7 +141,7 @@ def _guarded(command: Callable[[], int], options: argparse.Namespace) -> int:
     except USER_ERRORS as error:
         if options.json:
             print(json.dumps({"error": str(error)}))
-        _say(options).print(f"[bold red]error:[/] {escape(str(error))}", soft_wrap=True)
+        _complain(f"[bold red]error:[/] {escape(str(error))}")
         return UNUSABLE
     except KeyboardInterrupt:
         _say(options).print("interrupted: records written so far are kept")
@@ -146,15 +153,16 @@ def _say(options: argparse.Namespace | None = None) -> Console:
     return Console(stderr=bool(options and options.json), highlight=False)
 
 
+def _complain(text: str) -> None:
+    Console(stderr=True, highlight=False).print(text, soft_wrap=True)
+
+
 def _list(options: argparse.Namespace) -> int:
     steps = catalog.steps()
     if options.json:
         print(json.dumps([step.as_dict() for step in steps], indent=1))
         return RIGHT
-    table = Table("step", "lesson", "after", "what it does")
-    for step in steps:
-        table.add_row(step.name, step.lesson, step.predecessor or "", step.title)
-    _say().print(table)
+    _say().print(tables.steps(steps))
     return RIGHT
 
 
@@ -172,7 +180,7 @@ def _check(options: argparse.Namespace) -> int:
     outcomes = list(_progress("check", run.check_steps(steps, simulator, shape, options.file), steps, shape))
     if options.json:
         results = [{"step": o.step.name, **o.result, "shape": o.problem.shape()} for o in outcomes]
-        right = all(_acceptable(o, shape is not None) for o in outcomes)
+        right = _exit_code(outcomes, shape is not None) == RIGHT
         print(
             json.dumps({"device": "simulator" if simulator else "gpu", "right": right, "results": results}, indent=1)
         )
@@ -184,7 +192,7 @@ def _check(options: argparse.Namespace) -> int:
 def _time(options: argparse.Namespace) -> int:
     device.require_gpu("timing")
     steps = _chosen(options)
-    pairs = _pairs(steps, options.problem, every_preset=False)
+    pairs = _pairs(steps, options.problem, every_preset=False, named=bool(options.steps))
     gpu, slug, ceilings = run.measure_device()
     outcomes = list(_progress("time", run.time_steps(pairs, options.file), pairs))
     if options.json:
@@ -198,7 +206,7 @@ def _time(options: argparse.Namespace) -> int:
 def _bench(options: argparse.Namespace) -> int:
     device.require_gpu("the bench")
     steps = [catalog.find(name) for name in options.steps] or [*catalog.steps(), *catalog.experiments()]
-    return _run_bench(_pairs(steps, options.problem, every_preset=True))
+    return _run_bench(_pairs(steps, options.problem, every_preset=True, named=bool(options.steps)))
 
 
 def _compile(options: argparse.Namespace) -> int:
@@ -209,7 +217,7 @@ def _compile(options: argparse.Namespace) -> int:
     default = (run.CODE_ARCHITECTURE,) if assemble else codegen.ARCHITECTURES
     architectures = tuple(options.cc or default)
     for architecture in architectures:
-        if not architecture.replace(".", "", 1).isdigit() or "." not in architecture:
+        if not re.fullmatch(r"\d+\.\d", architecture):
             raise ValueError(f"--cc {architecture!r}: must be a compute capability such as 9.0")
     if options.record and (len(architectures) != 1 or options.file):
         raise ValueError("--record: takes one --cc and no --file")
@@ -230,7 +238,7 @@ def _compile(options: argparse.Namespace) -> int:
 
 def _profile(options: argparse.Namespace) -> int:
     steps = [catalog.find(name) for name in options.steps] or [*catalog.steps(), *catalog.experiments()]
-    profiles = run.profile_steps(_pairs(steps, options.problem, every_preset=False))
+    profiles = run.profile_steps(_pairs(steps, options.problem, every_preset=False, named=bool(options.steps)))
     say = _say()
     for step, preset, profile in profiles:
         for entry in profile["kernels"]:
@@ -262,12 +270,13 @@ def _sweep(options: argparse.Namespace) -> int:
     preset = options.problem or run.DEFAULT_PRESET[step.ladder]
     problems.preset(preset, step.ladder)
     device.require_gpu("a sweep")
-    found = run.tunables(step)
+    found = run.tunables(step, preset)
     record, key = _open_record()
     old = record.sweep(preset, step.name)
     points = old["points"] if old and old["source"] == found["source"] else []
     done = [point["tile"] for point in points]
-    tiles = [tile for tile in run.combinations(found["tunables"]) if tile not in done]
+    values = run.narrowed(found["tunables"], found["shipped"], options.values)
+    tiles = [tile for tile in run.combinations(values) if tile not in done]
     say = _say()
     if points:
         say.print(f"{len(points)} points of this sweep are already recorded, {len(tiles)} are left")
@@ -310,7 +319,10 @@ def _charts(_: argparse.Namespace) -> int:
 
 
 def _photo(options: argparse.Namespace) -> int:
-    _draw_photo(catalog.find(options.step), _simulator(options.sim, options))
+    step = catalog.find(options.step)
+    if step.ladder != "conv2d":
+        raise ValueError(f"step {step.name!r}: the photograph needs a conv2d step, and this is a {step.ladder} step")
+    _draw_photo(step, _simulator(options.sim, options))
     return RIGHT
 
 
@@ -451,11 +463,18 @@ def _chosen(options: argparse.Namespace) -> list[Step]:
     return steps or [*catalog.steps(), *catalog.experiments()]
 
 
-def _pairs(steps: list[Step], preset: str | None, every_preset: bool) -> list[tuple[Step, str]]:
-    """Each step with each preset it is to be timed on; experiments only with their ladder's default."""
+def _pairs(steps: list[Step], preset: str | None, every_preset: bool, named: bool = False) -> list[tuple[Step, str]]:
+    """Each step with each preset it is to be timed on; experiments only with their ladder's default.
+
+    Raises ValueError if the preset is unknown, or does not fit a step that was ``named``.
+    """
     pairs = []
     for step in steps:
         if preset is not None:
+            if named and problems.preset(preset).ladder != step.ladder:
+                fitting = ", ".join(problems.presets_of(step.ladder))
+                ladder = problems.preset(preset).ladder
+                raise ValueError(f"problem {preset!r} is a {ladder} problem: presets for {step.name} are {fitting}")
             if problems.preset(preset).ladder == step.ladder:
                 pairs.append((step, preset))
         elif every_preset and not step.experiment:
@@ -483,10 +502,13 @@ def _acceptable(outcome: Outcome, asked: bool) -> bool:
 
 
 def _exit_code(outcomes: Iterable[Outcome], asked: bool) -> int:
+    outcomes = list(outcomes)
     statuses = {outcome.status for outcome in outcomes if not _acceptable(outcome, asked)}
     if statuses & {"wrong", "crashed", "timed_out"}:
         return WRONG
-    return UNUSABLE if statuses else RIGHT
+    # a step that refuses every shape has shown nothing
+    checked = {o.step.name for o in outcomes if o.status != "refused"}
+    return UNUSABLE if statuses or {o.step.name for o in outcomes} - checked else RIGHT
 
 
 def _progress(what: str, items: Iterator[Item], expected: Sequence[Any], shape: object = ()) -> Iterator[Item]:
@@ -538,7 +560,11 @@ def _print_outcomes(table: Table, outcomes: list[Outcome]) -> None:
             where.setdefault((outcome.step.name, reason), []).append(str(outcome.problem))
     for (name, reason), shapes in where.items():
         more = f" and {len(shapes) - 1} more shapes" if len(shapes) > 1 else ""
-        say.print(f"{name} at {shapes[0]}{more}\n  {escape(reason)}", soft_wrap=True)
+        text = f"{name} at {shapes[0]}{more}\n  {escape(reason)}"
+        if reason.startswith(("refused", "unusable")):
+            _complain(text)
+        else:
+            say.print(text, soft_wrap=True)
 
 
 def _with_predecessors(steps: list[Step]) -> list[Step]:

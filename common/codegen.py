@@ -182,6 +182,9 @@ def count_instructions(listing: str) -> tuple[dict[str, int], dict[str, int]]:
         found = _INSTRUCTION.match(line)
         if found is None or found[2] == "NOP":
             continue
+        target = _BACK_EDGE.search(line)
+        if target and labels.get(target[1]) == len(names):
+            continue  # the jump to itself that fills the end
         edge = _BACK_EDGE.search(line)
         if edge and labels.get(edge[1], len(names)) < len(names):
             jumps.append((labels[edge[1]], len(names) + 1))

@@ -29,36 +29,57 @@ def explain(problem: Problem, x: Array, weight: Array, got: Array, expected: Arr
     for mistake, result in _mistakes(problem, x, weight, expected):
         if result.shape == got.shape and np.array_equal(result, got) and not np.array_equal(result, expected):
             return mistake
-    shifted = _shift(problem, got, expected)
-    return shifted or where(problem, got != expected)
+    wrong = got != expected
+    return _shift(problem, got, expected) or _padding(problem, wrong) or where(problem, wrong)
 
 
 def where(problem: Problem, wrong: NDArray[np.bool_]) -> str:
     """Describe the region of ``wrong`` (output's shape), axis by axis; empty when it has no shape."""
-    parts = []
+    box, slabs = [], []
+    covered = np.zeros_like(wrong)
     for axis, name in enumerate(AXES[problem.ladder]):
-        extent = wrong.shape[axis]
         others = tuple(i for i in range(wrong.ndim) if i != axis)
-        hit = np.flatnonzero(wrong.any(axis=others))
-        if len(hit) in (0, extent):
-            continue
-        first, last = int(hit[0]), int(hit[-1])
-        contiguous = len(hit) == last - first + 1
-        tile = next((size for size in _TILES if first % size == 0 and extent - first <= size), None)
-        if contiguous and last == extent - 1 and first > 0:
-            if first == last:
-                parts.append(f"{name} = {first}, the last")
-            elif tile:
-                parts.append(f"{name} >= {first}, the last tile of {tile}")
-            else:
-                parts.append(f"{name} >= {first}")
-        elif first == last:
-            parts.append(f"{name} = {first}")
-        elif np.array_equal(hit, [0, extent - 1]):
-            parts.append(f"the two borders of {name}")
-        elif contiguous:
-            parts.append(f"{first} <= {name} <= {last}")
-    return "only " + " and ".join(parts) if parts else ""
+        box.append(_range(name, np.asarray(wrong.any(axis=others))))
+        whole = np.asarray(wrong.all(axis=others))
+        slabs.append(_range(name, whole))
+        if slabs[-1]:
+            np.moveaxis(covered, axis, 0)[whole] = True
+    if any(box):
+        return "only " + " and ".join(filter(None, box))
+    # the last tile of several axes is no box but slabs that cross
+    if any(slabs) and np.array_equal(covered, wrong):
+        return "only " + " or ".join(filter(None, slabs))
+    return ""
+
+
+def where_sampled(problem: Problem, positions: tuple[NDArray[Any], ...]) -> str:
+    """The box around wrong samples, for the axes on which it is narrower than the output."""
+    parts = []
+    for name, extent, hit in zip(AXES[problem.ladder], problem.output_shape, positions, strict=True):
+        inside = np.zeros(extent, np.bool_)
+        inside[int(hit.min()) : int(hit.max()) + 1] = True
+        parts.append(_range(name, inside))
+    return "only " + " and ".join(filter(None, parts)) if any(parts) else ""
+
+
+def _range(name: str, inside: NDArray[np.bool_]) -> str:
+    """The indices of one axis that are ``inside``; empty when all or none are, or they follow no pattern."""
+    extent = len(inside)
+    hit = np.flatnonzero(inside)
+    if len(hit) in (0, extent):
+        return ""
+    first, last = int(hit[0]), int(hit[-1])
+    contiguous = len(hit) == last - first + 1
+    tile = next((size for size in _TILES if first % size == 0 and extent - first <= size), None)
+    if contiguous and last == extent - 1 and first > 0:
+        if first == last:
+            return f"{name} = {first}, the last"
+        return f"{name} >= {first}" + (f", the last tile of {tile}" if tile else "")
+    if first == last:
+        return f"{name} = {first}"
+    if np.array_equal(hit, [0, extent - 1]):
+        return f"the two borders of {name}"
+    return f"{first} <= {name} <= {last}" if contiguous else ""
 
 
 def _mistakes(problem: Problem, x: Array, weight: Array, expected: Array) -> Iterator[tuple[str, Array]]:
@@ -68,12 +89,10 @@ def _mistakes(problem: Problem, x: Array, weight: Array, expected: Array) -> Ite
         return reference.full(problem, x, weight)
 
     if isinstance(problem, Gemm):
-        if problem.M == problem.N:
-            yield "transposed: c[m, n] holds the value of c[n, m]", expected.T
-        if problem.M == problem.K:
-            yield "a is read transposed, a[k, m] in place of a[m, k]", result(x.T, weight)
-        if problem.K == problem.N:
-            yield "b is read transposed, b[n, k] in place of b[k, n]", result(x, weight.T)
+        yield "transposed: c is stored column by column, c[n, m] in place of c[m, n]", _restored(expected, 0, 1)
+        yield "a is read transposed, a[k, m] in place of a[m, k]", result(_reread(x, 0, 1), weight)
+        yield "b is read transposed, b[n, k] in place of b[k, n]", result(x, _reread(weight, 0, 1))
+        yield "the last term, k = K - 1, is left out", result(x, _without(weight, 0, problem.K - 1))
         for size in (*_TILES, 4, 2):
             whole = problem.K // size * size
             if whole < problem.K:
@@ -83,7 +102,6 @@ def _mistakes(problem: Problem, x: Array, weight: Array, expected: Array) -> Ite
                     f"the sum stops at k = {whole}: the last {problem.K - whole} terms are left out",
                     result(x, rest),
                 )
-        yield "the last term, k = K - 1, is left out", result(x, _without(weight, 0, problem.K - 1))
         yield "the first term, k = 0, is left out", result(x, _without(weight, 0, 0))
         return
 
@@ -91,13 +109,11 @@ def _mistakes(problem: Problem, x: Array, weight: Array, expected: Array) -> Ite
     if isinstance(problem, Conv2d):
         taps = {"r": 2, "s": 3}
         channel = 1
-        if problem.P == problem.Q:
-            yield "transposed: y[.., p, q] holds the value of y[.., q, p]", expected.swapaxes(2, 3)
+        yield "transposed: y[.., q, p] in place of y[.., p, q]", _restored(expected, 2, 3)
     else:
         taps = {"t": 1, "r": 2, "s": 3}
         channel = 4
-        if problem.P == problem.Q:
-            yield "transposed: y[.., p, q, ..] holds the value of y[.., q, p, ..]", expected.swapaxes(2, 3)
+        yield "transposed: y[.., q, p, ..] in place of y[.., p, q, ..]", _restored(expected, 2, 3)
         if problem.C > 1:
             moved = weight.reshape(problem.K, problem.C, problem.T, problem.R, problem.S)
             yield "filt is read in KCTRS order, and it is stored KTRSC", result(x, np.moveaxis(moved, 1, -1))
@@ -106,8 +122,7 @@ def _mistakes(problem: Problem, x: Array, weight: Array, expected: Array) -> Ite
         "the filter is flipped: this is convolution, and cross-correlation is asked for",
         result(x, np.flip(weight, axes)),
     )
-    if problem.R == problem.S:
-        yield "r and s are swapped: h pairs with r and w with s", result(x, weight.swapaxes(2, 3))
+    yield "r and s are swapped: h pairs with r and w with s", result(x, _reread(weight, 2, 3))
     for c in range(problem.C if problem.C > 1 else 0):
         yield f"channel c = {c} is left out", result(x, _without(weight, channel, c))
     for name, axis in taps.items():
@@ -120,11 +135,34 @@ def _mistakes(problem: Problem, x: Array, weight: Array, expected: Array) -> Ite
             yield f"the first filter tap, {name} = 0, is left out", result(x, _without(weight, axis, 0))
 
 
+def _restored(array: Array, first: int, second: int) -> Array:
+    """What memory of the array's shape holds if its values are stored with two axes swapped."""
+    return array.swapaxes(first, second).reshape(array.shape)
+
+
+def _reread(array: Array, first: int, second: int) -> Array:
+    """What is read from the array's memory, in the array's shape, if two axes are taken as swapped."""
+    shape = list(array.shape)
+    shape[first], shape[second] = shape[second], shape[first]
+    return array.reshape(shape).swapaxes(first, second)
+
+
 def _without(array: Array, axis: int, index: int) -> Array:
     """A copy with one slice set to zero."""
     copy = array.copy()
     np.moveaxis(copy, axis, 0)[index] = 0
     return copy
+
+
+def _padding(problem: Problem, wrong: NDArray[np.bool_]) -> str:
+    """Are the wrong elements those whose taps reach the padding, most of them at least?"""
+    if not isinstance(problem, Conv3d):
+        return ""
+    ones = (np.ones(shape) for shape in (problem.input_shape, problem.weight_shape))
+    padded = reference.full(problem, *ones) < problem.reduction
+    if padded.all() or wrong[~padded].any() or 2 * wrong.sum() <= padded.sum():
+        return ""
+    return "only where the filter reaches over an edge of the input: a tap on the padding must add nothing"
 
 
 def _shift(problem: Problem, got: Array, expected: Array) -> str:

@@ -132,7 +132,8 @@ def _obituary(code: int, log: Path) -> str:
     text = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
     last = f"; its last words: {text[-1][:300]}" if text else ""
     if code < 0:
-        return f"the process died of {signal.Signals(-code).name}{last}"
+        name = next((s.name for s in signal.Signals if s == -code), f"signal {-code}")
+        return f"the process died of {name}{last}"
     return f"the process ended with exit code {code} and no result{last}"
 
 

@@ -7,6 +7,7 @@ Pages show the reference GPU's record; a figure's date stands in the table's las
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -17,9 +18,12 @@ from common.catalog import Step
 from common.problems import Problem
 from common.records import Record, Row
 
-_BLOCK = re.compile(r"(<!-- table: (\w+)((?: [\w.-]+)*) -->\n)(.*?)(<!-- end table -->)", re.DOTALL)
+# What stands between two markers must hold no other opening: a forgotten end is said, not swallowed.
+_BLOCK = re.compile(
+    r"(<!-- table: (\w+)((?: [\w.-]+)*) -->\n)((?:(?!<!-- table:).)*?)(<!-- end table -->)", re.DOTALL
+)
 
-_INLINE = re.compile(r"(<!--= (\w+)((?: [\w.-]+)*) -->)(.*?)(<!--/-->)", re.DOTALL)
+_INLINE = re.compile(r"(<!--= (\w+)((?: [\w.-]+)*) -->)((?:(?!<!--=).)*?)(<!--/-->)", re.DOTALL)
 
 
 def pages() -> list[Path]:
@@ -36,6 +40,9 @@ def rendered(text: str, record: Record | None, code: dict[str, Any]) -> str:
             raise ValueError(f"{opening.strip()}: kind {kind!r} is unknown: kinds are {', '.join(kinds)}")
         return f"{opening}{kinds[kind](record, code, arguments.split())}{end}{closing}"
 
+    for opening, whole, what in (("<!-- table:", _BLOCK, "table"), ("<!--=", _INLINE, "figure")):
+        if text.count(opening) != len(whole.findall(text)):
+            raise ValueError(f"a {what} marker {opening} ... has no end, or is not written as it must be")
     text = _BLOCK.sub(lambda match: write(match, TABLES, "\n"), text)
     return _INLINE.sub(lambda match: write(match, FIGURES, ""), text)
 
@@ -76,7 +83,9 @@ def table(header: list[str], rows: list[list[str]]) -> str:
 
 def milliseconds(value: float) -> str:
     """Three significant digits, never in exponent form."""
-    return f"{value:.0f}" if value >= 100 else f"{value:#.3g}"
+    if value >= 99.95:
+        return f"{value:.0f}"
+    return f"{value:#.3g}" if value >= 1e-4 else f"{value:.{2 - math.floor(math.log10(value))}f}"
 
 
 def ladder_cells(record: Record, preset: str, steps: list[Step]) -> tuple[list[str], list[list[str]]]:

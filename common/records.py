@@ -8,6 +8,7 @@ at once and atomically, so an interrupted run keeps what it has. A replaced row 
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import datetime
 import importlib.metadata
 import json
@@ -19,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from common import catalog, problems
+from common import catalog, device, problems
 from common.problems import Problem
 
 RESULTS = catalog.ROOT / "results"
@@ -67,6 +68,9 @@ class Record:
         for key, kind in (("gpu", dict), ("runs", dict), ("rows", dict)):
             if not isinstance(data.get(key), kind):
                 raise RecordError(f"{_shown(path)}: {key} must be an object; move the file away to start anew")
+        flaw = _flaw(data)
+        if flaw:
+            raise RecordError(f"{_shown(path)}: {flaw}; move the file away to start anew")
         return cls(path, data)
 
     @classmethod
@@ -199,6 +203,33 @@ class Record:
         _write(self.path, self.data)
 
 
+def _flaw(data: dict[str, Any]) -> str:
+    """What of a record's inside is not as it must be; empty if nothing is."""
+    missing = [f.name for f in dataclasses.fields(device.Gpu) if f.name not in data["gpu"]]
+    if missing:
+        return f"gpu has no {missing[0]}"
+    ceilings = data.get("ceilings")
+    wanted = ("copy_gbs", "fma_gflops", "run")
+    if ceilings is not None and not (isinstance(ceilings, dict) and all(key in ceilings for key in wanted)):
+        return f"ceilings must be an object with {', '.join(wanted)}"
+    for preset, rows in data["rows"].items():
+        if preset not in problems.PRESETS:
+            return f"rows.{preset} is no preset"
+        if not isinstance(rows, dict):
+            return f"rows.{preset} must be an object"
+        for name, row in rows.items():
+            place = f"rows.{preset}.{name}"
+            if not isinstance(row, dict):
+                return f"{place} must be an object"
+            if not isinstance(row.get("timing"), dict) or not isinstance(row["timing"].get("median_ms"), float | int):
+                return f"{place}.timing.median_ms must be a number"
+            if row.get("kind") not in ("step", "peer") or not isinstance(row.get("shape"), dict):
+                return f"{place} must have a kind, step or peer, and a shape"
+            if row.get("run") not in data["runs"]:
+                return f"{place}.run is not among the runs"
+    return ""
+
+
 def derive(problem: Problem, median_ms: float, ceilings: dict[str, Any]) -> Derived:
     """GFLOP/s, GB/s of least traffic, and the floor: max(FLOPs / FMA ceiling, least bytes / copy bandwidth)."""
     compute_ms = problem.flops / ceilings["fma_gflops"] / 1e6
@@ -213,8 +244,9 @@ def derive(problem: Problem, median_ms: float, ceilings: dict[str, Any]) -> Deri
     )
 
 
-def all_records(folder: Path = RESULTS) -> Iterator[Record]:
-    """Every GPU's record in ``folder``; raises RecordError at one that is not."""
+def all_records(folder: Path | None = None) -> Iterator[Record]:
+    """Every GPU's record in ``folder`` (default: RESULTS); raises RecordError at one that is not."""
+    folder = folder or RESULTS
     for path in sorted(folder.glob("*.json")):
         if path.name != CODE_FILE:
             yield Record.load(path)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import os
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -72,7 +73,8 @@ def check_steps(
         )
         shapes += wanted
         owners += [step] * len(wanted)
-    workers = os.cpu_count() or 1 if simulator else 1
+    # on a GPU compiling takes the time, and that is the host's work
+    workers = (os.cpu_count() or 1) if simulator else max(1, min(6, (os.cpu_count() or 1) // 2))
     results = isolate.run_groups(groups, simulator, CHECK_SECONDS, workers)
     for step, problem, (_, result) in zip(owners, shapes, results, strict=True):
         yield Outcome(step, problem, None, result)
@@ -151,11 +153,9 @@ def time_peers(presets: list[str]) -> Iterator[tuple[str, Result]]:
         yield preset, result
 
 
-def tunables(step: Step) -> dict[str, Any]:
-    """``tunables``, ``shipped`` and ``source`` of a step. Raises ValueError if it has none."""
-    ((_, result),) = isolate.run(
-        [_task("tunables", step, None, problems.RAGGED[step.ladder][0])], False, CHECK_SECONDS
-    )
+def tunables(step: Step, preset: str) -> dict[str, Any]:
+    """``tunables``, ``shipped`` and ``source`` of a step on a preset. Raises ValueError if it has none."""
+    ((_, result),) = isolate.run([_task("tunables", step, None, problems.preset(preset))], False, CHECK_SECONDS)
     if result["status"] != "right":
         raise ValueError(f"{step.name}: {result['message']}")
     if not result["tunables"]:
@@ -167,6 +167,25 @@ def combinations(tunables: dict[str, list[int]]) -> list[dict[str, int]]:
     """Every combination of the tunables' values."""
     names = list(tunables)
     return [dict(zip(names, values, strict=True)) for values in itertools.product(*tunables.values())]
+
+
+def narrowed(tunables: dict[str, list[int]], shipped: dict[str, int], text: str) -> dict[str, list[int]]:
+    """The values to sweep: all tunables, or those that ``text`` (``"NAME=1,2 ..."``) names, the rest as shipped.
+
+    Raises ValueError naming a word that is not of that form or a constant the step does not have.
+    """
+    if not text:
+        return tunables
+    values = {name: [value] for name, value in shipped.items()}
+    for word in text.split():
+        name, _, numbers = word.partition("=")
+        if name not in tunables:
+            raise ValueError(f"--values {word!r}: {name} is no tunable of this step: it has {', '.join(tunables)}")
+        try:
+            values[name] = [int(number) for number in numbers.split(",")]
+        except ValueError:
+            raise ValueError(f"--values {word!r}: must be {name}=INTEGER,INTEGER,...") from None
+    return values
 
 
 def sweep(step: Step, preset: str, tiles: list[dict[str, int]]) -> Iterator[tuple[dict[str, int], Result]]:
@@ -203,8 +222,10 @@ def sanitize_steps(steps: list[Step]) -> Iterator[tuple[str, Step, int, str]]:
     Raises NoGpuError without a GPU, SanitizerError when a tool does not run.
     """
     device.require_gpu("the sanitizers")
-    for tool in sanitizer.TOOLS:
-        total, report = _sanitize(tool, steps)
+    with ThreadPoolExecutor(len(sanitizer.TOOLS)) as pool:
+        # most of the time is compilation, so the tools run side by side
+        totals = list(pool.map(lambda tool: _sanitize(tool, steps)[0], sanitizer.TOOLS))
+    for tool, total in zip(sanitizer.TOOLS, totals, strict=True):
         for step in steps:
             # all at once is quick; only errors are traced to their step
             count, report = _sanitize(tool, [step]) if total else (0, "")

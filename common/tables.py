@@ -18,6 +18,15 @@ _OPTIONAL = ("p20–p80", "workspace MB", "prepare ms", "GB/s")
 _NARROW, _WIDE = 100, 130
 
 
+def steps(found: list[Step]) -> Table:
+    """Steps in teaching order: name, what it does, and in which lesson."""
+    table = Table("step", "what it does", "lesson", title_justify="left")
+    table.columns[0].no_wrap = table.columns[2].no_wrap = True
+    for step in found:
+        table.add_row(step.name, step.title, step.lesson[:2])
+    return table
+
+
 def checks(outcomes: list[Outcome]) -> Table:
     """Step, shape and verdict of each outcome."""
     table = Table("step", "shape", "verdict")
@@ -73,6 +82,7 @@ def compiled(outcomes: list[Outcome], architectures: tuple[str, ...], assembled:
             table.add_row(outcome.step.name, ", ".join(sorted(kernels)), targets)
         return table
     table = Table("kernel", "cc")
+    table.columns[0].no_wrap = table.columns[1].no_wrap = True
     for title in ("registers", "stack B", "shared B", "loop", "FMA", "loads", "const", "per FMA"):
         table.add_column(title, justify="right", no_wrap=True)
     for outcome in outcomes:

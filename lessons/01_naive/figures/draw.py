@@ -83,7 +83,7 @@ def coalescing():
         axis.set_ylim(rows + 2.4, -0.6)
         axis.axis("off")
     figure.text(
-        0.5, 0.01, "A line is a 32-byte sector of 8 floats. Blue: wanted. Orange: fetched for nothing. White: not fetched.",
+        0.5, 0.01, "A line is a sector of 8 floats. Blue: wanted. Orange: fetched for nothing. White: not fetched.",
         ha="center", fontsize=9.5, color=MUTED,
     )  # fmt: skip
     figure.get_layout_engine().set(rect=(0, 0.05, 1, 0.95))

@@ -1,0 +1,384 @@
+"""The pictures of lesson 04: register tile, banks, occupancy, double buffering, warp tiles, what stays."""
+
+from importlib import import_module
+from pathlib import Path
+
+from matplotlib.colors import to_rgba
+from matplotlib.patches import Rectangle
+
+from common import charts, problems
+from common.charts import BLUE, GREEN, GRID, INK, MUTED, ORANGE, PURPLE, SKY, VERMILION, YELLOW
+
+LESSON = "lessons.04_register_blocking."
+gemm_rectangular_tiles = import_module(LESSON + "gemm_rectangular_tiles")
+gemm_register_blocked = import_module(LESSON + "gemm_register_blocked")
+gemm_tuned = import_module(LESSON + "gemm_tuned")
+conv2d_register_tiled = import_module(LESSON + "conv2d_register_tiled")
+VECTOR = import_module("lessons.wide").VECTOR
+
+BANKS = WARP = 32
+SM_REGISTERS, SM_WARPS, SM_BLOCKS, REGISTER_STEP = 65536, 64, 32, 8
+
+
+def draw(folder: Path) -> list[Path]:
+    """Write every picture into ``folder``; returns the PNG files."""
+    return [
+        charts.save(register_tile(), folder / "register_tile"),
+        charts.save(loads(), folder / "loads"),
+        charts.save(banks(), folder / "banks"),
+        charts.save(occupancy(), folder / "occupancy"),
+        charts.save(overlap(), folder / "overlap"),
+        charts.save(warp_tiles(), folder / "warp_tiles"),
+        charts.save(stationary(), folder / "stationary"),
+    ]
+
+
+def register_tile():
+    """The pieces of a block that one thread owns, and the outer product it adds to them at each k."""
+    step = gemm_register_blocked
+    threads_x, threads_y = step.BLOCK_N // step.THREAD_N, step.BLOCK_M // step.THREAD_M
+    tx, ty = 5, 2
+    rows = [i // VECTOR * VECTOR * threads_y + ty * VECTOR + i % VECTOR for i in range(step.THREAD_M)]
+    columns = [j // VECTOR * VECTOR * threads_x + tx * VECTOR + j % VECTOR for j in range(step.THREAD_N)]
+    figure, (left, right) = charts.new_figure(9.6, 5.0, columns=2)
+    _box(left, 0, 0, step.BLOCK_N, step.BLOCK_M, line=1.4)
+    for n in range(0, step.BLOCK_N, VECTOR):
+        left.plot([n, n], [0, step.BLOCK_M], color=GRID, linewidth=0.5)
+    for m in range(0, step.BLOCK_M, VECTOR):
+        left.plot([0, step.BLOCK_N], [m, m], color=GRID, linewidth=0.5)
+    for m in rows[::VECTOR]:
+        _box(left, -9, m, 5, VECTOR, face=BLUE, line=0)
+        for n in columns[::VECTOR]:
+            _box(left, n, m, VECTOR, VECTOR, face=GREEN, line=0)
+    for n in columns[::VECTOR]:
+        _box(left, n, -9, VECTOR, 5, face=ORANGE, line=0)
+    left.text(step.BLOCK_N / 2, -14, "n within the block", ha="center", fontsize=9.5)
+    left.text(-14, step.BLOCK_M / 2, "m within the block", va="center", rotation=90, fontsize=9.5)
+    left.set_title(
+        f"what thread ({tx}, {ty}) owns of {step.BLOCK_M} × {step.BLOCK_N}", fontsize=11, fontweight="bold"
+    )
+    _frame(left, (-19, step.BLOCK_N + 1), (step.BLOCK_M + 1, -19))
+    for i, m in enumerate(rows):
+        _box(right, -1.6, i, 1, 1, face=BLUE, alpha=0.6, line=0.8)
+        _label(right, -1.1, i + 0.5, str(m), size=8.5)
+        for j in range(step.THREAD_N):
+            _box(right, j, i, 1, 1, face=GREEN, alpha=0.5, line=0.8)
+    for j, n in enumerate(columns):
+        _box(right, j, -1.6, 1, 1, face=ORANGE, alpha=0.7, line=0.8)
+        _label(right, j + 0.5, -1.1, str(n), size=8.5)
+    _label(right, step.THREAD_N / 2, -2.2, "b_frag: columns n", size=10)
+    right.text(-2.1, step.THREAD_M / 2, "a_frag: rows m", rotation=90, va="center", ha="center", fontsize=10)
+    _label(
+        right,
+        step.THREAD_N / 2,
+        step.THREAD_M / 2,
+        "acc[i, j] += a_frag[i] * b_frag[j]",
+        size=10,
+        weight="bold",
+        card=True,
+    )
+    total, products = step.THREAD_M + step.THREAD_N, step.THREAD_M * step.THREAD_N
+    _label(
+        right, step.THREAD_N / 2 - 0.8, step.THREAD_M + 0.8,
+        f"at each k: {total} values read, {products} multiply-adds: {total / products:g}", size=10,
+    )  # fmt: skip
+    right.set_title("in its registers", fontsize=11, fontweight="bold")
+    _frame(right, (-2.8, step.THREAD_N + 0.3), (step.THREAD_M + 1.4, -2.7))
+    return figure
+
+
+def loads():
+    """Values read from shared memory for each multiply-add against the outputs of a thread, by the tile's shape."""
+    figure, axes = charts.new_figure(9.6, 3.9)
+    sizes = [2**i for i in range(9)]
+    axes.plot(
+        sizes, [(size + 1) / size for size in sizes], color=BLUE, marker="o", linewidth=2, label="a column, WPT × 1"
+    )
+    squares = [(1, 1), (2, 2), (4, 4), (8, 8), (16, 16)]
+    axes.plot(
+        [m * n for m, n in squares], [(m + n) / (m * n) for m, n in squares], color=VERMILION, marker="s",
+        linewidth=2, label="a square, THREAD × THREAD",
+    )  # fmt: skip
+    for m, n, offset in ((4, 4, (8, 4)), (8, 8, (8, 4)), (8, 16, (-50, -17)), (16, 16, (-42, 10))):
+        axes.plot(m * n, (m + n) / (m * n), "o", color=VERMILION if m == n else GREEN, markersize=8)
+        axes.annotate(
+            f"{m} × {n}: {(m + n) / (m * n):.3g}", (m * n, (m + n) / (m * n)), xytext=offset,
+            textcoords="offset points", fontsize=9.5,
+        )  # fmt: skip
+    axes.annotate("8 × 1: 1.12", (8, 9 / 8), xytext=(4, 9), textcoords="offset points", fontsize=9.5)
+    axes.set_xscale("log", base=2)
+    axes.set_xticks(sizes, [str(size) for size in sizes])
+    axes.set_ylim(0, 2.1)
+    axes.set_xlabel("outputs per thread: each needs a register")
+    axes.set_ylabel("values read per multiply-add")
+    axes.grid(color=GRID, linewidth=0.8)
+    axes.set_axisbelow(True)
+    axes.legend(frameon=False)
+    return figure
+
+
+def turns(stride, words):
+    """Clocks that shared memory takes to give each lane ``words`` floats from its own row, rows ``stride`` apart.
+
+    A request of 64 or 128 bits is served for half or a quarter of the warp at a time.
+    """
+    total = 0
+    lanes = WARP // words
+    for first in range(0, WARP, lanes):
+        wanted = [set() for _ in range(BANKS)]
+        for lane in range(first, first + lanes):
+            for word in range(words):
+                address = lane * stride + word
+                wanted[address % BANKS].add(address)
+        total += max(len(addresses) for addresses in wanted)
+    return total
+
+
+def widest(pad):
+    """Words in the widest aligned read of a row that is BLOCK_K + pad long."""
+    return next(words for words in (4, 2, 1) if (gemm_rectangular_tiles.BLOCK_K + pad) % words == 0)
+
+
+def banks():
+    """The bank that each lane of a warp reads from b_tile, for four paddings."""
+    pads = (0, 1, 2, 4)
+    figure, axes_row = charts.new_figure(9.6, 3.9, columns=len(pads))
+    for axes, pad in zip(axes_row, pads, strict=True):
+        stride = gemm_rectangular_tiles.BLOCK_K + pad
+        one = turns(stride, 1)
+        _box(axes, 0, 0, BANKS, WARP, line=0.8)
+        for edge in range(8, BANKS, 8):
+            axes.plot([edge, edge], [0, WARP], color=GRID, linewidth=0.6)
+            axes.plot([0, BANKS], [edge, edge], color=GRID, linewidth=0.6)
+        shade = GREEN if one == 1 else (ORANGE if one < 8 else VERMILION)
+        for lane in range(WARP):
+            axes.add_patch(Rectangle((lane * stride % BANKS, lane), 1, 1, facecolor=shade, edgecolor="none"))
+        words = widest(pad)
+        four = turns(stride, words) * (VECTOR // words)
+        axes.set_title(f"PAD = {pad}", fontsize=11, fontweight="bold")
+        _label(axes, BANKS / 2, WARP + 5.6, f"one float per lane:\n{one} turn{'s' if one > 1 else ''}", size=9.5)
+        _label(
+            axes, BANKS / 2, WARP + 12.2, f"four, {32 * words} bits at a time:\n{four} turns", size=9.5, color=MUTED,
+        )  # fmt: skip
+        axes.text(BANKS / 2, -0.8, "bank 0 … 31", fontsize=8.5, ha="center", va="bottom", color=MUTED)
+        _frame(axes, (-2.5, BANKS + 0.5), (WARP + 15, -3))
+    axes_row[0].text(-1.2, WARP / 2, "lane 0 … 31", rotation=90, fontsize=8.5, va="center", ha="center", color=MUTED)
+    return figure
+
+
+def blocks_per_sm(threads, registers):
+    """Blocks that a multiprocessor's registers, warps and limit on blocks allow."""
+    rounded = -(-registers // REGISTER_STEP) * REGISTER_STEP
+    return min(SM_REGISTERS // (rounded * threads), SM_WARPS * 32 // threads, SM_BLOCKS)
+
+
+def occupancy():
+    """Warps resident on a multiprocessor against registers per thread."""
+    figure, axes = charts.new_figure(9.6, 4.0)
+    registers = list(range(16, 256))
+    for threads, colour, style in ((128, BLUE, "-"), (256, VERMILION, "-"), (512, GREEN, "--")):
+        warps = [blocks_per_sm(threads, r) * threads // 32 for r in registers]
+        axes.step(
+            registers,
+            warps,
+            where="post",
+            color=colour,
+            linewidth=2,
+            linestyle=style,
+            label=f"{threads} threads per block",
+        )
+    axes.plot(registers, [SM_REGISTERS / (32 * r) for r in registers], color=MUTED, linewidth=1, linestyle=":",
+              label="65,536 / (32 × registers)")  # fmt: skip
+    axes.set_ylim(0, 68)
+    axes.set_xlim(16, 256)
+    axes.set_xticks(range(32, 257, 32))
+    axes.set_yticks(range(0, 65, 8))
+    axes.set_xlabel("registers per thread (at most 255)")
+    axes.set_ylabel("warps on a multiprocessor")
+    axes.grid(color=GRID, linewidth=0.8)
+    axes.set_axisbelow(True)
+    axes.legend(frameon=False, fontsize=9.5)
+    return figure
+
+
+def overlap():
+    """One block in time: stage and multiply in turns, and the next copy under the current multiplication."""
+    figure, (above, below) = charts.new_figure(9.6, 4.3, rows=2, gridspec_kw={"height_ratios": [1, 1.6]})
+    copy, multiply, turns_shown = 1.6, 2.4, 3
+    for i in range(turns_shown):
+        start = i * (copy + multiply)
+        _span(above, start, 0, copy, SKY, f"stage {i}")
+        _span(above, start + copy, 0, multiply, GREEN, f"multiply {i}")
+        for wall in (start + copy, start + copy + multiply):
+            above.plot([wall, wall], [-0.15, 1.15], color=INK, linewidth=2.5)
+    above.set_title(
+        "one pair of tiles: the multiplier waits for every copy, two barriers per pair",
+        fontsize=11,
+        fontweight="bold",
+        loc="left",
+    )
+    _span(below, 0, 0, copy, SKY, "copy 0")
+    for i in range(turns_shown):
+        start = copy + i * multiply
+        if i + 1 < turns_shown + 1:
+            _span(below, start, (i + 1) % 2 * 1.2, copy, SKY, f"copy {i + 1}")
+        _span(below, start, 2.6, multiply, GREEN, f"multiply {i}, from half {i % 2}")
+        below.plot([start, start], [-0.15, 3.75], color=INK, linewidth=2.5)
+    end = copy + turns_shown * multiply
+    below.plot([end, end], [-0.15, 3.75], color=INK, linewidth=2.5)
+    for y, name in ((0.5, "half 0"), (1.7, "half 1"), (3.1, "registers")):
+        below.text(-0.15, y, name, ha="right", va="center", fontsize=9.5)
+    above.text(-0.15, 0.5, "one thread", ha="right", va="center", fontsize=9.5)
+    below.set_title(
+        "two pairs of tiles: the copy runs under the multiplication, one barrier per pair",
+        fontsize=11,
+        fontweight="bold",
+        loc="left",
+    )
+    reach = turns_shown * (copy + multiply)
+    for axes, low in ((above, 1.4), (below, 4.0)):
+        _frame(axes, (-1.6, reach + 0.2), (low, -0.3), equal=False)
+    below.text(
+        reach, 0.5, "thick lines: barriers\ntime runs right", ha="right", va="center", fontsize=9.5, color=MUTED
+    )
+    return figure
+
+
+def warp_tiles():
+    """gemm_tuned's block in warp tiles, and the pieces of one lane of one warp."""
+    step = gemm_tuned
+    warp_m, warp_n = step.LANES_M * step.THREAD_M, step.LANES_N * step.THREAD_N
+    warps_n = step.BLOCK_N // warp_n
+    figure, (left, right) = charts.new_figure(9.6, 3.4, columns=2, gridspec_kw={"width_ratios": [1, 2.1]})
+    shades = (SKY, YELLOW, ORANGE, GREEN, PURPLE, BLUE, VERMILION, GRID)
+    warps = step.BLOCK_M // warp_m * warps_n
+    for warp in range(warps):
+        m, n = warp // warps_n * warp_m, warp % warps_n * warp_n
+        _box(left, n, m, warp_n, warp_m, face=shades[warp % len(shades)], alpha=0.5, line=1.4)
+        _label(left, n + warp_n / 2, m + warp_m / 2, f"warp {warp}: {warp_m} × {warp_n}", size=10)
+    left.set_title(f"a block: {step.BLOCK_M} × {step.BLOCK_N}, {32 * warps} threads", fontsize=11, fontweight="bold")
+    _frame(left, (-1, step.BLOCK_N + 1), (step.BLOCK_M + 1, -1))
+    chosen = 9
+    for lane in range(WARP):
+        base_m, base_n = (lane // 16 * 2 + lane % 2) * VECTOR, lane // 2 % step.LANES_N * VECTOR
+        for i in range(0, step.THREAD_M, VECTOR):
+            for j in range(0, step.THREAD_N, VECTOR):
+                m, n = i * step.LANES_M + base_m, j * step.LANES_N + base_n
+                _box(right, n, m, VECTOR, VECTOR, face=VERMILION if lane == chosen else "none", line=0.4)
+                if (i, j) == (0, 0):
+                    _label(
+                        right,
+                        n + VECTOR / 2,
+                        m + VECTOR / 2,
+                        str(lane),
+                        size=6.5,
+                        color="white" if lane == chosen else INK,
+                    )
+    right.set_title(f"warp 0: the pieces of lane {chosen}", fontsize=11, fontweight="bold")
+    _label(
+        right, warp_n / 2, warp_m + 7,
+        f"{step.THREAD_M} × {step.THREAD_N} per lane in pieces of {VECTOR} × {VECTOR}; numbers: lanes,\n"
+        "the same pattern repeats in every part", size=9.5, color=MUTED,
+    )  # fmt: skip
+    _frame(right, (-1, warp_n + 1), (warp_m + 12, -1))
+    return figure
+
+
+def stationary():
+    """conv2d_register_tiled's two kernels: what stays in registers and what streams past, per ECE408 layer."""
+    figure, (left, right) = charts.new_figure(9.6, 4.3, columns=2)
+    layer = problems.preset("ece408-layer1")
+    _, one = _plan(layer)
+    rows, cols = one["ROWS"], one["COLS"]
+    window_h, window_w = rows + layer.R - 1, cols + layer.S - 1
+    for h in range(window_h):
+        for w in range(window_w):
+            _box(left, w, h + 1, 1, 1, face=GREEN, alpha=0.6, line=0.8)
+    for k in range(3):
+        _box(left, 9 + 0.7 * k, 1.2 + 0.7 * k, layer.S * 0.8, layer.R * 0.8, face="white", line=0.8)
+        _box(left, 9 + 0.7 * k, 1.2 + 0.7 * k, layer.S * 0.8, layer.R * 0.8, face=ORANGE, alpha=0.6, line=0.8)
+    _label(left, window_w / 2, 0.3, f"window: {window_h} × {window_w}", weight="bold", size=10)
+    _label(left, window_w / 2, window_h + 1.7, "stays in registers", size=10, color=GREEN, weight="bold")
+    _label(left, 11.7, 0.3, f"{layer.K} filters, one at a time", weight="bold", size=10)
+    _label(left, 11.7, window_h + 1.7, "stream from shared memory", size=10)
+    left.annotate("", (6.7, 4), (8.7, 4), arrowprops={"arrowstyle": "-|>", "color": INK, "lw": 1.6})
+    quads = -(-layer.R * layer.S // VECTOR)
+    products = rows * cols * layer.R * layer.S * layer.K
+    _label(
+        left, 7, window_h + 3.9,
+        f"{window_h * window_w} pixels read once, {quads} reads of 128 bits per filter,\n"
+        f"{rows * cols} sums, stored and forgotten after each filter;\n"
+        f"{products} multiply-adds per thread", size=9.5,
+    )  # fmt: skip
+    left.set_title(
+        f"layer 1, one channel: hold the window ({rows} × {cols} pixels)", fontsize=10.5, fontweight="bold"
+    )
+    _frame(left, (-0.6, 15.4), (11.4, -0.4))
+
+    layer = problems.preset("ece408-layer2")
+    _, many = _plan(layer)
+    rows, filters = many["ROWS"], many["FILTERS"]
+    window, cell = rows + layer.R - 1, 0.52
+    for h in range(window):
+        _box(right, 0, 1 + h * cell, cell, cell, face=ORANGE, alpha=0.6, line=0.8)
+    for i in range(rows):
+        for f in range(filters):
+            _box(right, 6 + f * cell, 1 + (i + layer.R // 2) * cell, cell, cell, face=GREEN, alpha=0.6, line=0.8)
+    for f in range(filters):
+        _box(right, 6 + f * cell, 1, cell, cell, face=SKY, alpha=0.8, line=0.8)
+    _label(right, 1.3, 0.3, f"column: {window} pixels", weight="bold", size=10)
+    _label(right, 6 + filters * cell / 2, 0.3, f"{filters} taps", weight="bold", size=10)
+    _label(
+        right,
+        6 + filters * cell / 2,
+        1 + (rows / 2 + layer.R // 2) * cell,
+        f"{rows} × {filters} sums",
+        weight="bold",
+        size=10,
+        card=True,
+    )
+    _label(
+        right, 6 + filters * cell / 2, 1 + (rows + layer.R // 2) * cell + 0.5, "stay in registers", size=10,
+        color=GREEN, weight="bold",
+    )  # fmt: skip
+    right.annotate("", (5.7, 4.6), (1, 4.6), arrowprops={"arrowstyle": "-|>", "color": INK, "lw": 1.6})
+    _label(right, 3.2, 5.2, f"streams: {layer.C} channels\n× {layer.S} columns", size=9.5, va="top")
+    taps = layer.R * filters
+    _label(
+        right, 6, 1 + window * cell + 1.7,
+        f"a column of {window} pixels and {layer.R} × {filters} taps\n"
+        f"({layer.R * -(-filters // VECTOR)} reads of 128 bits) serve {taps * rows} multiply-adds;\n"
+        f"the sums are stored once, at the end", size=9.5,
+    )  # fmt: skip
+    right.set_title(f"layer 2, {layer.C} channels: hold the sums", fontsize=10.5, fontweight="bold")
+    _frame(right, (-1.8, 14.2), (11.4, -0.4))
+    return figure
+
+
+def _plan(layer):
+    return conv2d_register_tiled.plan(layer.C, layer.H, layer.W, layer.K, layer.R, layer.S)
+
+
+def _span(axes, x, y, width, colour, text):
+    _box(axes, x, y, width, 1, face=colour, alpha=0.75, line=0.8)
+    _label(axes, x + width / 2, y + 0.5, text, size=9.5)
+
+
+def _box(axes, x, y, width, height, face="none", alpha=1.0, line=1.0):
+    colour = "none" if face == "none" else to_rgba(face, alpha)
+    axes.add_patch(
+        Rectangle((x, y), width, height, facecolor=colour, edgecolor=INK if line > 1 else MUTED, linewidth=line)
+    )
+
+
+def _label(axes, x, y, text, size=11, color=INK, weight="normal", va="center", card=False):
+    box = {"facecolor": charts.CARD, "edgecolor": "none", "pad": 2} if card else None
+    axes.text(x, y, text, ha="center", va=va, fontsize=size, color=color, fontweight=weight, bbox=box)
+
+
+def _frame(axes, x_range, y_range, equal=True):
+    axes.set_xlim(*x_range)
+    axes.set_ylim(*y_range)
+    if equal:
+        axes.set_aspect("equal")
+    axes.axis("off")

@@ -1,0 +1,52 @@
+"""The pytest process runs kernels in the CUDA simulator; work for a real GPU goes through child processes."""
+
+import os
+import sys
+from pathlib import Path
+
+# Before anything imports numba or matplotlib.
+os.environ["NUMBA_ENABLE_CUDASIM"] = "1"
+os.environ["NUMBA_CUDA_LOW_OCCUPANCY_WARNINGS"] = "0"
+os.environ["MPLBACKEND"] = "Agg"
+
+import hypothesis
+import pytest
+
+from common import device
+
+ROOT = Path(__file__).resolve().parent.parent
+
+# A warning filter that names a class of Numba's has imported it before this file.
+if "numba.core.config" in sys.modules:
+    sys.modules["numba.core.config"].reload_config()
+
+_SLOW = (hypothesis.HealthCheck.too_slow, hypothesis.HealthCheck.data_too_large)
+hypothesis.settings.register_profile("local", deadline=None, max_examples=20, suppress_health_check=_SLOW)
+hypothesis.settings.register_profile("ci", hypothesis.settings.get_profile("local"), derandomize=True)
+hypothesis.settings.load_profile("ci" if os.environ.get("CI") else "local")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    needy = [item for item in items if item.get_closest_marker("gpu")]
+    if needy and device.gpu_count() == 0:
+        for item in needy:
+            item.add_marker(pytest.mark.skip(reason="needs a CUDA GPU, and the driver reports none"))
+
+
+@pytest.fixture
+def root() -> Path:
+    """The repository."""
+    return ROOT
+
+
+@pytest.fixture
+def write(tmp_path: Path):
+    """Write a file below the test's own folder and return its path."""
+
+    def write(name: str, text: str) -> Path:
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+        return path
+
+    return write

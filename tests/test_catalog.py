@@ -1,0 +1,369 @@
+"""Finding steps from folders, ordering them, loading them, and telling an edit from a changed word."""
+
+import textwrap
+
+import pytest
+
+from common import catalog
+from common.catalog import CatalogError
+from common.problems import LADDERS
+
+LAUNCH = {"gemm": "a, b, c", "conv2d": "x, filt, y", "conv3d": "x, filt, y, geometry"}
+
+
+def header(name, previous, key="Previous step"):
+    return f'"""{name}: does something.\n\n{key}: {previous}\n"""\n'
+
+
+@pytest.fixture
+def tree(tmp_path):
+    """Write step files below a lessons folder: ``tree({"01_a/gemm_x": "none"})``."""
+
+    def tree(files, key="Previous step"):
+        for place, previous in files.items():
+            path = tmp_path / f"{place}.py"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(header(path.stem, previous, key) + f"def launch({LAUNCH['gemm']}): ...\n")
+        return tmp_path
+
+    return tree
+
+
+# --- the shipped lessons ---
+
+
+def test_shipped_steps_form_a_chain_per_ladder():
+    found = catalog.steps()
+    order = list(LADDERS)
+    assert [order.index(step.ladder) for step in found] == sorted(order.index(step.ladder) for step in found)
+    for ladder in LADDERS:
+        rungs = [step for step in found if step.ladder == ladder]
+        assert [step.predecessor for step in rungs] == [None, *(step.name for step in rungs[:-1])]
+        # a later step is never in an earlier lesson
+        assert [step.lesson for step in rungs] == sorted(step.lesson for step in rungs)
+
+
+def test_the_first_steps_are_the_naive_ones():
+    first = {ladder: next(s.name for s in catalog.steps() if s.ladder == ladder) for ladder in LADDERS}
+    assert first == {"gemm": "gemm_naive", "conv2d": "conv2d_naive", "conv3d": "conv3d_direct"}
+
+
+def test_lesson_01_holds_the_steps_its_design_names():
+    here = [step.name for step in catalog.steps() if step.lesson == "01_naive"]
+    assert here == ["gemm_naive", "conv2d_naive", "conv2d_unrolled", "conv2d_constant_weights", "conv3d_direct"]
+
+
+def test_no_step_file_is_left_out():
+    names = [step.name for step in (*catalog.steps(), *catalog.experiments())]
+    files = [
+        path.stem
+        for pattern in ("[0-9]*/*.py", "[0-9]*/experiments/*.py")
+        for path in catalog.LESSONS.glob(pattern)
+        if path.stem != "__main__"
+    ]
+    assert sorted(names) == sorted(files)
+
+
+def test_every_experiment_varies_a_step_of_its_ladder():
+    ladders = {step.name: step.ladder for step in catalog.steps()}
+    for experiment in catalog.experiments():
+        assert experiment.experiment
+        assert ladders[experiment.predecessor] == experiment.ladder
+
+
+def test_every_title_is_a_sentence_and_every_docstring_says_how_to_run():
+    for step in (*catalog.steps(), *catalog.experiments()):
+        assert step.title.endswith("."), step.name
+        assert len(step.title) > 15, step.name
+        assert f"\nRun: python -m lessons.{step.lesson} {step.name}\n" in step.path.read_text(), step.name
+
+
+def test_predecessors_are_the_rungs_below():
+    def names(step):
+        return [s.name for s in catalog.predecessors(catalog.find(step))]
+
+    assert names("gemm_naive") == []
+    assert names("conv2d_constant_weights") == ["conv2d_naive", "conv2d_unrolled"]
+    # an experiment is compared with the step it varies, too
+    assert names("gemm_naive_float64") == ["gemm_naive"]
+
+
+def test_find_lists_the_steps_when_there_is_no_such():
+    with pytest.raises(CatalogError, match=r"'gemm_nave' is unknown: steps are gemm_naive, .*conv3d_direct"):
+        catalog.find("gemm_nave")
+
+
+def test_as_dict_has_the_fields_that_scripts_read():
+    assert catalog.find("conv2d_unrolled").as_dict() == {
+        "step": "conv2d_unrolled",
+        "lesson": "01_naive",
+        "ladder": "conv2d",
+        "predecessor": "conv2d_naive",
+        "path": "lessons/01_naive/conv2d_unrolled.py",
+    }
+
+
+def test_every_shipped_file_loads():
+    for step in (*catalog.steps(), *catalog.experiments()):
+        assert callable(catalog.load(step.path, step.ladder).launch)
+
+
+# --- trees of our own ---
+
+
+def test_order_follows_the_chain_not_the_file_names(tree):
+    root = tree(
+        {"01_one/gemm_z": "none", "02_two/gemm_a": "gemm_z", "01_one/gemm_m": "gemm_a", "01_one/conv3d_x": "none"}
+    )
+    assert [step.name for step in catalog.steps(root)] == ["gemm_z", "gemm_a", "gemm_m", "conv3d_x"]
+    assert catalog.lessons(root) == ["01_one", "02_two"]
+
+
+def test_folders_without_a_number_and_private_files_are_no_lessons_or_steps(tree):
+    root = tree({"01_one/gemm_z": "none", "drafts/gemm_y": "gemm_z", "01_one/_helpers": "none"})
+    assert [step.name for step in catalog.steps(root)] == ["gemm_z"]
+    (root / "02_file").write_text("")
+    assert catalog.lessons(root) == ["01_one"]
+
+
+def test_a_title_may_end_in_quotes_or_a_full_stop(tree, write):
+    root = tree({"01_one/gemm_z": "none"})
+    (root / "01_one/gemm_z.py").write_text('"""gemm_z: short."""\n# comment\n"""\nPrevious step: none\n"""\n')
+    assert catalog.steps(root)[0].title == "short."
+
+
+@pytest.mark.parametrize(
+    ("files", "names"),
+    [
+        ({"01_a/gemm_x": "none", "01_a/gemm_y": "none"}, ("gemm_x", "gemm_y", "both")),
+        ({"01_a/gemm_x": "none", "01_a/gemm_y": "gemm_x", "02_b/gemm_z": "gemm_x"}, ("gemm_y", "gemm_z", "gemm_x")),
+        ({"01_a/gemm_x": "none", "01_a/gemm_y": "gemm_lost"}, ("gemm_y", "'gemm_lost'", "gemm ladder", "gemm_x")),
+        ({"01_a/gemm_x": "gemm_y", "01_a/gemm_y": "gemm_x"}, ("gemm_", "no steps")),
+        ({"01_a/gemm_x": "gemm_x"}, ("gemm_x", "no steps")),
+        ({"01_a/gemm_x": "none", "01_a/conv2d_y": "gemm_x"}, ("conv2d_y", "'gemm_x'", "conv2d ladder")),
+    ],
+    ids=["two first steps", "a fork", "a lost predecessor", "a ring", "its own predecessor", "of another ladder"],
+)
+def test_a_broken_chain_names_the_steps(tree, files, names):
+    with pytest.raises(CatalogError) as caught:
+        catalog.steps(tree(files))
+    for name in names:
+        assert name in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "message"),
+    [
+        ("gemm_x", '"""gemm_x: something."""\n', "gemm_x.py: the docstring must have a line 'Previous step: NAME'"),
+        ("gemm_x", "", "gemm_x.py: the docstring must have a line 'Previous step: NAME'"),
+        ("gemm_x", header("gemm_y", "none"), "gemm_x.py: the docstring must start with 'gemm_x: what it does'"),
+        ("pool_x", header("pool_x", "none"), "pool_x.py: the name must start with gemm, conv2d, conv3d"),
+    ],
+)  # fmt: skip
+def test_a_missing_header_line_names_the_file_and_the_line(tmp_path, name, text, message):
+    (tmp_path / "01_a").mkdir()
+    (tmp_path / "01_a" / f"{name}.py").write_text(text)
+    with pytest.raises(CatalogError) as caught:
+        catalog.steps(tmp_path)
+    assert str(caught.value).startswith(message)
+
+
+def test_an_experiment_says_which_step_it_varies(tree):
+    root = tree({"01_a/gemm_x": "none"})
+    tree({"01_a/experiments/gemm_x_slow": "gemm_x"}, key="Variant of")
+    (variant,) = catalog.experiments(root)
+    assert (variant.name, variant.predecessor, variant.lesson) == ("gemm_x_slow", "gemm_x", "01_a")
+    assert [step.name for step in catalog.steps(root)] == ["gemm_x"]
+    assert catalog.find("gemm_x_slow", root) == variant
+
+
+def test_an_experiment_with_a_step_header_is_refused(tree):
+    with pytest.raises(CatalogError, match=r"gemm_slow\.py: .*'Variant of: NAME'"):
+        catalog.experiments(tree({"01_a/experiments/gemm_slow": "gemm_x"}))
+
+
+def test_an_experiment_of_an_unknown_step_is_refused(tree):
+    tree({"01_a/gemm_x": "none"})
+    with pytest.raises(CatalogError, match="gemm_slow"):
+        catalog.experiments(tree({"01_a/experiments/gemm_slow": "gemm_lost"}, key="Variant of"))
+
+
+def test_one_name_in_two_lessons_is_refused(tree):
+    with pytest.raises(CatalogError, match="gemm_x"):
+        catalog.steps(tree({"01_a/gemm_x": "none", "02_b/gemm_x": "gemm_x"}))
+
+
+# --- difference ---
+
+
+def diff(write, old, new):
+    steps = []
+    for name, text in (("gemm_a", old), ("gemm_b", new)):
+        path = write(f"{name}.py", header(name, "none") + text)
+        steps.append(catalog.Step(name, "01_x", "gemm", None, path, "", False))
+    return list(catalog.difference(*steps))
+
+
+def test_difference_shows_what_goes_and_what_comes(write):
+    lines = diff(write, "x = 1\ny = 2\nz = 3\n", "x = 1\ny = 20\nz = 3\n")
+    assert lines == ["@@ gemm_a.py 1-3, gemm_b.py 1-3 @@", "  x = 1", "- y = 2", "+ y = 20", "  z = 3"]
+
+
+def test_difference_leaves_docstring_indentation_and_the_own_name_out(write):
+    same = diff(write, "def gemm_a(x):\n    return x\n", "if True:\n    def gemm_b(x):\n        return x\n")
+    assert [line for line in same if line[0] in "+-"] == ["+ if True:"]
+    assert diff(write, "x = 1\n", "x = 1\n") == []
+
+
+# --- load ---
+
+
+@pytest.mark.parametrize(
+    ("ladder", "text", "message"),
+    [
+        ("gemm", "x = 1", "launch is missing; a gemm step must define launch(a, b, c)"),
+        ("gemm", "launch = 3", "launch is missing"),
+        ("gemm", "def launch(a, b): ...", "launch(a, b) cannot be called as launch(a, b, c): too many"),
+        ("gemm", "def launch(a, b, c, d): ...", "launch(a, b, c, d) cannot be called as launch(a, b, c): missing"),
+        ("gemm", "def launch(a, b, *, c): ...", "cannot be called as launch(a, b, c)"),
+        ("conv2d", "def launch(x, filt): ...", "cannot be called as launch(x, filt, y)"),
+        ("conv3d", "def launch(x, filt, y): ...", "cannot be called as launch(x, filt, y, geometry)"),
+        ("conv2d", "def workspace(p): ...\ndef launch(x, filt, y): ...", "as launch(x, filt, y, workspace)"),
+    ],
+)
+def test_load_says_what_the_file_must_define(write, ladder, text, message):
+    path = write("student.py", text + "\n")
+    with pytest.raises(CatalogError) as caught:
+        catalog.load(path, ladder)
+    assert str(caught.value).startswith("student.py: ")
+    assert message in str(caught.value)
+
+
+def test_load_takes_any_argument_names_and_defaults(write):
+    module = catalog.load(write("student.py", "def launch(left, right, out, extra=1): return out\n"), "gemm")
+    assert module.launch(1, 2, 3) == 3
+
+
+def test_load_refuses_what_is_not_python(write):
+    with pytest.raises(CatalogError, match=r"notes\.txt: must be a Python file"):
+        catalog.load(write("notes.txt", "def launch(a, b, c): ..."), "gemm")
+
+
+def test_what_the_file_raises_passes_through(write):
+    with pytest.raises(ZeroDivisionError):
+        catalog.load(write("student.py", "1 / 0"), "gemm")
+    with pytest.raises(SyntaxError):
+        catalog.load(write("broken.py", "def launch(:"), "gemm")
+
+
+def test_load_reads_an_edited_file_again(write):
+    first = catalog.load(write("student.py", "def launch(a, b, c): return 1\n"), "gemm")
+    second = catalog.load(write("student.py", "def launch(a, b, c): return 'other'\n"), "gemm")
+    assert (first.launch(0, 0, 0), second.launch(0, 0, 0)) == (1, "other")
+
+
+# --- source_hash ---
+
+SOURCE = textwrap.dedent(
+    '''
+    """What it does.
+
+    Previous step: none
+    """
+
+    from numba import cuda, float32
+
+    TILE = 16
+
+
+    @cuda.jit(fastmath=False)
+    def kernel(a, b):
+        """Computes."""
+        i = cuda.grid(1)
+        if i < a.shape[0]:
+            # multiply
+            b[i] = a[i] * float32(2.0) + TILE
+        return None
+
+
+    def launch(a, b, c):
+        kernel[1, TILE](a, b)
+    '''
+)
+
+
+@pytest.fixture
+def digest(write):
+    def digest(text):
+        return catalog.source_hash(write("step.py", text))
+
+    return digest
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("# multiply", "# multiply, then add"),
+        ("        # multiply\n", ""),
+        ("What it does.", "What it really does."),
+        ('    """Computes."""\n', ""),
+        ("TILE = 16\n", "TILE = 16  # threads\n"),
+        ("a[i] * float32(2.0) + TILE", "(\n                a[i] * float32(2.0) + TILE\n            )"),
+        ("a[i] * float32(2.0)", "(a[i] * float32(2.0))"),
+        ("from numba import cuda, float32\n", "\n\n\nfrom numba import cuda, float32\n"),
+        ("TILE = 16", "TILE = 0x10"),
+    ],
+    ids=[
+        "comment",
+        "no comment",
+        "docstring",
+        "inner docstring",
+        "trailing",
+        "line break",
+        "brackets",
+        "blank",
+        "hex",
+    ],
+)
+def test_hash_is_blind_to_words_and_layout(digest, old, new):
+    assert old in SOURCE
+    assert digest(SOURCE.replace(old, new)) == digest(SOURCE)
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("TILE = 16", "TILE = 17"),
+        ("TILE = 16", "TILE = 16.0"),
+        ("TILE = 16", "TILE = '16'"),
+        ("float32(2.0)", "float32(2)"),
+        ("float32(2.0)", "2.0"),
+        (" * ", " + "),
+        ("i < a.shape[0]", "i <= a.shape[0]"),
+        ("a.shape[0]", "a.shape[1]"),
+        ("@cuda.jit(fastmath=False)", "@cuda.jit(fastmath=True)"),
+        ("@cuda.jit(fastmath=False)", "@cuda.jit()"),
+        ("@cuda.jit(fastmath=False)\n", ""),
+        ("(a, b)\n", "(b, a)\n"),
+        ("import cuda, float32", "import cuda, float32, float64"),
+        ("return None", "return 0"),
+        ("return None", "return i"),
+        ("kernel[1, TILE]", "kernel[TILE, 1]"),
+        ("    kernel[1, TILE](a, b)", "    kernel[1, TILE](a, b)\n    kernel[1, TILE](a, b)"),
+    ],
+)
+def test_hash_sees_a_change_of_code(digest, old, new):
+    assert old in SOURCE
+    assert digest(SOURCE.replace(old, new)) != digest(SOURCE)
+
+
+def test_hash_sees_where_a_statement_belongs(digest):
+    inside = "for i in x:\n    f(i)\n    g(i)\n"
+    outside = "for i in x:\n    f(i)\ng(i)\n"
+    assert digest(inside) != digest(outside)
+
+
+def test_hash_is_the_same_under_every_python_version(digest):
+    # the figure of 3.10, 3.11, 3.12 and 3.13; if it changes, every shipped record is stale
+    pinned = "3f158f9e45d6739e8e89c5b723fa5f9d32c492b6986a348d04031913d5a1152c"
+    assert digest("x = None\n\n\ndef f(a, *, b=1):\n    return a[0] + b\n") == pinned

@@ -1,0 +1,310 @@
+"""Charts from records, and the tables in the pages: drawn whole, the same twice, never stale."""
+
+import copy
+import re
+import xml.etree.ElementTree as ElementTree
+
+import numpy as np
+import pytest
+
+from common import catalog, charts, pages, problems, records
+from common.records import Record
+
+
+@pytest.fixture(scope="module")
+def shipped():
+    return Record.load(records.RESULTS / f"{records.REFERENCE_GPU}.json")
+
+
+@pytest.fixture
+def small(shipped):
+    """The shipped record with two presets of one ladder."""
+    data = copy.deepcopy(shipped.data)
+    data["rows"] = {name: data["rows"][name] for name in ("gemm-2048", "gemm-4096")}
+    return Record(shipped.path, data)
+
+
+def texts(svg):
+    return " | ".join(
+        "".join(node.itertext()) for node in ElementTree.parse(svg).iter() if node.tag.endswith("}text")
+    )
+
+
+def measured(record, preset):
+    """Names of the preset's rows: steps in ladder order, then the rest."""
+    rows = record.rows(preset)
+    return [step.name for step in catalog.steps() if step.name in rows], [
+        n for n, r in rows.items() if r["kind"] == "peer"
+    ]
+
+
+def test_every_chart_of_the_shipped_record(shipped, tmp_path):
+    written = charts.draw_all(shipped, tmp_path)
+    presets = [p for ladder in problems.LADDERS for p in problems.timed_presets(ladder)]
+    assert [path.stem for path in written if "roofline" not in path.stem] == presets
+    assert [path.stem for path in written if "roofline" in path.stem] == [
+        f"roofline-{name}" for name in problems.LADDERS
+    ]
+    for path in written:
+        assert path.parent == tmp_path / shipped.slug
+        assert path.read_bytes().startswith(b"\x89PNG")
+        assert path.stat().st_size > 10_000
+        text = texts(path.with_suffix(".svg"))
+        assert shipped.gpu_name in text  # whose figures these are
+        assert re.search(r"\d{4}-\d\d-\d\d", text)  # and of which day
+        if path.stem.startswith("roofline-"):
+            ladder = path.stem.removeprefix("roofline-")
+            expected = [step.name for step in catalog.steps() if step.ladder == ladder]
+            expected += problems.timed_presets(ladder)
+        else:
+            steps, peers = measured(shipped, path.stem)
+            assert steps
+            assert peers
+            expected = [*steps, *peers, "floor", path.stem]
+            order = [text.index(name) for name in (f"| {name} |" for name in steps)]
+            assert order == sorted(order)  # bars in ladder order
+        for name in expected:
+            assert name in text, (path.stem, name)
+    assert {path.suffix for path in (tmp_path / shipped.slug).iterdir()} == {".png", ".svg"}
+
+
+def test_the_same_record_gives_the_same_bytes(small, tmp_path):
+    for folder in ("first", "second"):
+        charts.draw_all(small, tmp_path / folder)
+    first = sorted((tmp_path / "first" / small.slug).iterdir())
+    assert len(first) == 6
+    for path in first:
+        assert path.read_bytes() == (tmp_path / "second" / small.slug / path.name).read_bytes(), path.name
+
+
+def test_a_chart_shows_times_and_speed_ups_of_its_record(shipped, tmp_path):
+    data = copy.deepcopy(shipped.data)
+    rows = data["rows"]["ece408-layer1"]
+    for name, (ms, low, high) in {"conv2d_naive": (80.0, 79.0, 81.0), "conv2d_unrolled": (5.0, 4.9, 5.1)}.items():
+        rows[name]["timing"].update(median_ms=ms, p20_ms=low, p80_ms=high)
+    charts.save(charts.speedups(Record(shipped.path, data), "ece408-layer1"), tmp_path / "chart")
+    text = texts(tmp_path / "chart.svg")
+    assert "1.00×  80.0 ms" in text
+    assert "16.0×  5.00 ms" in text
+
+
+def test_a_reduced_batch_is_said(shipped, tmp_path):
+    data = copy.deepcopy(shipped.data)
+    for row in data["rows"]["ece408-layer1"].values():
+        row["shape"] = {**row["shape"], "N": 2500}
+    charts.save(charts.speedups(Record(shipped.path, data), "ece408-layer1"), tmp_path / "chart")
+    text = texts(tmp_path / "chart.svg")
+    assert "N=2500" in text
+    assert "N reduced from 10000" in text
+
+
+def test_without_ceilings_there_is_neither_floor_nor_roofline(small, tmp_path):
+    small.data["ceilings"] = None
+    written = charts.draw_all(small, tmp_path)
+    assert [path.stem for path in written] == ["gemm-4096", "gemm-2048"]
+    assert "floor" not in texts(written[0].with_suffix(".svg"))
+
+
+def test_without_peers_the_chart_has_no_lines_but_the_floor(small, tmp_path):
+    for rows in small.data["rows"].values():
+        for name in [name for name, row in rows.items() if row["kind"] == "peer"]:
+            del rows[name]
+    text = texts(charts.draw_all(small, tmp_path)[0].with_suffix(".svg"))
+    assert "cuBLAS" not in text
+    assert "floor" in text
+
+
+def test_an_empty_record_draws_nothing(shipped, tmp_path):
+    assert charts.draw_all(Record(shipped.path, {**shipped.data, "rows": {}}), tmp_path) == []
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_feature_maps_show_every_filter(tmp_path):
+    rng = np.random.default_rng(0)
+    bank = {f"filter {i}": rng.standard_normal((5, 5)).astype(np.float32) for i in range(12)}
+    figure = charts.feature_maps(rng.random((20, 18)), bank, rng.standard_normal((12, 16, 14)), "caption of mine")
+    titles = [axis.get_title() for axis in figure.axes]
+    assert set(bank) <= set(titles)
+    assert "caption of mine" in [text.get_text() for text in figure.texts]
+    assert charts.save(figure, tmp_path / "maps", svg=False).exists()
+    assert not (tmp_path / "maps.svg").exists()
+
+
+def test_lesson_pictures_are_drawn_by_their_scripts(tmp_path):
+    script = tmp_path / "01_a" / "figures" / "draw.py"
+    script.parent.mkdir(parents=True)
+    script.write_text("def draw(folder):\n    return [folder / 'one.png']\n")
+    (tmp_path / "02_b").mkdir()
+    assert charts.draw_lessons(tmp_path) == [script.parent / "one.png"]
+
+
+# --- pages ---
+
+RECORD = {
+    "schema": records.SCHEMA,
+    "gpu": {"name": "NVIDIA Test 9", "driver": "1.2", "cuda": "13.0"},
+    "ceilings": {"copy_gbs": 1000.0, "fma_gflops": 10_000.0, "run": "2026-01-02T00:00:00Z"},
+    "runs": {"2026-01-02T00:00:00Z": {"date": "2026-01-02", "driver": "1.2", "cuda": "13.0", "packages": {}}},
+    "rows": {},
+}
+
+
+def made(ms, kind="step", **extra):
+    timing = {"median_ms": ms, "p20_ms": ms * 0.99, "p80_ms": ms * 1.01, "median_error": 0.001, "repeats": 10}
+    return {
+        "kind": kind, "shape": {"M": 2048, "N": 2048, "K": 2048}, "timing": timing, "prepare_ms": None,
+        "workspace_bytes": 0, "run": "2026-01-02T00:00:00Z", "source": "s", **extra,
+    }  # fmt: skip
+
+
+@pytest.fixture
+def own(tmp_path):
+    """A record whose figures are round: gemm-2048 is 17.18 GFLOP, so 1.718 ms at 10 TFLOP/s."""
+    rows = {
+        "gemm_naive": made(17.18),
+        "gemm_naive_unsigned": made(8.59),
+        "cuBLAS FP32": made(3.436, "peer", layout="row-major", library="CUDA 13"),
+        "cuBLAS TF32": made(0.5, "peer", layout="row-major", library="CUDA 13"),
+    }
+    return Record(tmp_path / "nvidia-test-9.json", {**copy.deepcopy(RECORD), "rows": {"gemm-2048": rows}})
+
+
+NO_CODE = {"steps": {}, "tools": {}}
+
+
+def cells(text):
+    return [
+        [cell.strip() for cell in line.strip("|").split("|")] for line in text.splitlines() if line.startswith("|")
+    ]
+
+
+@pytest.mark.parametrize("path", pages.pages(), ids=lambda path: path.relative_to(catalog.ROOT).as_posix())
+def test_the_tables_of_a_page_are_not_stale(path, shipped):
+    text = path.read_text(encoding="utf-8")
+    assert pages.rendered(text, shipped, records.load_code()) == text, "python -m common charts"
+
+
+@pytest.mark.parametrize("path", pages.pages(), ids=lambda path: path.relative_to(catalog.ROOT).as_posix())
+def test_the_markers_of_a_page_are_in_pairs(path):
+    text = path.read_text(encoding="utf-8")
+    marks = re.findall(r"<!-- (table: |end table)|<!--(= |/)", text)
+    kinds = [block or inline for block, inline in marks]
+    assert kinds[::2] == [kind for kind in kinds if kind in ("table: ", "= ")]
+    assert kinds[1::2] == [kind for kind in kinds if kind in ("end table", "/")]
+    for opening, closing in zip(kinds[::2], kinds[1::2], strict=True):
+        assert (opening, closing) in (("table: ", "end table"), ("= ", "/"))
+    # a marker that is not understood would stay as it is for ever
+    understood = re.findall(r"<!-- table: \w+(?: [\w.-]+)* -->\n|<!--= \w+(?: [\w.-]+)* -->", text)
+    assert len(understood) == len(kinds[::2])
+
+
+def test_the_page_of_the_shipped_record_is_not_stale(shipped):
+    page = records.RESULTS / f"{shipped.slug}.md"
+    assert page.read_text(encoding="utf-8") == pages.summary(shipped), "python -m common charts"
+    for chart in re.findall(r"\]\((charts/[^)]+)\)", page.read_text(encoding="utf-8")):
+        assert (records.RESULTS / chart).is_file(), chart
+
+
+@pytest.mark.parametrize("text", ["<!-- table: weather -->\nold\n<!-- end table -->", "<!--= weather -->old<!--/-->"])
+def test_an_unknown_kind_raises_and_lists_the_known(text, own):
+    with pytest.raises(ValueError, match="'weather' is unknown: kinds are "):
+        pages.rendered(text, own, NO_CODE)
+
+
+def test_only_what_is_between_the_markers_changes(own):
+    block, inline = "<!-- table: ladder gemm-2048 -->\n", "<!--= ms gemm-2048 gemm_naive -->"
+    text = f"before\n{block}old\n<!-- end table -->\nmiddle {inline}old<!--/-->, end\n"
+    new = pages.rendered(text, own, NO_CODE)
+    assert new.startswith(f"before\n{block}| step | ms |")
+    assert new.endswith(f"\n<!-- end table -->\nmiddle {inline}17.2<!--/-->, end\n")
+    assert "old" not in new
+    assert pages.rendered(new, own, NO_CODE) == new
+    assert pages.rendered("no markers here\n", own, NO_CODE) == "no markers here\n"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "<!-- table: problems -->\nold\n\nprose\n\n<!-- table: problems -->\nold\n<!-- end table -->\n",
+        "<!--= ms gemm-2048 gemm_naive -->17.2 ms, prose <!--= ms gemm-2048 gemm_naive -->17.2<!--/-->\n",
+    ],
+    ids=["table", "figure"],
+)
+def test_a_missing_end_marker_does_not_cost_the_text_after_it(text, own):
+    try:
+        new = pages.rendered(text, own, NO_CODE)
+    except ValueError:
+        return  # said, nothing lost
+    assert "prose" in new
+
+
+def test_a_ladder_table(own):
+    table = cells(pages.rendered("<!-- table: ladder gemm-2048 -->\n<!-- end table -->", own, NO_CODE))
+    header, _, first, fp32, tf32 = table
+    assert header == ["step", "ms", "p20–p80", "× first", "× previous", "GFLOP/s", "GB/s", "% of floor"]
+    assert first == ["`gemm_naive`", "17.2", "17.0–17.4", "1.00", "1.00", "1,000", "3", "10.0"]
+    assert fp32 == ["*cuBLAS FP32* (row-major)", "3.44", "3.40–3.47", "5.00", "", "5,000", "15", "50.0"]
+    # the FP32 floor does not bind the tensor cores
+    assert tf32[-1] == ""
+    assert tf32[3] == "34.36"
+
+
+def test_an_experiments_table_compares_with_the_step(own):
+    text = pages.rendered("<!-- table: experiments gemm-2048 gemm_naive -->\n<!-- end table -->", own, NO_CODE)
+    table = cells(text)
+    assert table[0][3] == "× gemm_naive"
+    assert [line[0] for line in table[2:]] == ["`gemm_naive`", "`gemm_naive_unsigned`"]
+    assert table[3][1:4] == ["8.59", "8.50–8.68", "2.00"]
+    assert "NVIDIA Test 9 (driver 1.2, CUDA 13.0) on 2026-01-02" in text
+
+
+def test_prepare_and_workspace_get_columns_only_when_there_are_some(own):
+    own.data["rows"]["gemm-2048"]["gemm_naive"].update(prepare_ms=0.25, workspace_bytes=3_000_000)
+    table = cells(pages.rendered("<!-- table: ladder gemm-2048 -->\n<!-- end table -->", own, NO_CODE))
+    assert table[0][-2:] == ["prepare ms", "workspace MB"]
+    assert table[2][-2:] == ["0.250", "3"]
+
+
+@pytest.mark.parametrize(
+    ("figure", "text"),
+    [
+        ("ms gemm-2048 gemm_naive", "17.2"),
+        ("ms gemm-2048 cuBLAS-FP32", "3.44"),
+        ("ratio gemm-2048 gemm_naive gemm_naive_unsigned", "2.00"),
+        ("ratio gemm-2048 gemm_naive cuBLAS-FP32", "5.00"),
+        ("share gemm-2048 gemm_naive", "10.0"),
+        ("ms gemm-4096 gemm_naive", "?"),
+        ("ratio gemm-2048 gemm_naive gemm_lost", "?"),
+        ("perfma gemm_naive", "?"),
+        ("counter gemm-2048 gemm_naive issue_pct", "?"),
+    ],
+)
+def test_figures_in_a_sentence(own, figure, text):
+    opening = f"<!--= {figure} -->"
+    assert pages.rendered(f"{opening}old<!--/-->", own, NO_CODE) == f"{opening}{text}<!--/-->"
+
+
+@pytest.mark.parametrize("kind", pages.TABLES)
+def test_every_table_can_be_written_without_any_record(kind):
+    arguments = {
+        "ladder": "gemm-2048", "experiments": "gemm-2048 gemm_naive", "code": "gemm_naive",
+        "profile": "gemm-2048 gemm_naive", "steps": "01_naive",
+    }.get(kind, "")  # fmt: skip
+    opening = f"<!-- table: {kind} {arguments}".rstrip() + " -->"
+    new = pages.rendered(f"{opening}\nold\n<!-- end table -->", None, NO_CODE)
+    assert "old" not in new
+    if kind not in ("steps", "problems"):
+        assert re.search(r"Nothing has been measured|not compiled yet|not profiled yet", new)
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(0.00379, "0.00379"), (0.0123456, "0.0123"), (1.0, "1.00"), (17.18, "17.2"), (99.94, "99.9"), (1234.4, "1234")],
+)
+def test_milliseconds_have_three_digits(value, text):
+    assert pages.milliseconds(value) == text
+
+
+@pytest.mark.parametrize(("value", "text"), [(99.96, "100"), (0.0000512, "0.0000512")])
+def test_milliseconds_at_the_ends_of_the_range(value, text):
+    assert pages.milliseconds(value) == text

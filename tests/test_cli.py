@@ -1,0 +1,429 @@
+"""The command line: exit codes, one line for what a user can mend, and JSON alone on standard output."""
+
+import io
+import json
+import re
+import subprocess
+import sys
+
+import pytest
+from rich.console import Console
+
+from common import catalog, charts, cli, device, pages, records, run, tables
+from common.run import Outcome
+
+GPU = device.gpu_count() > 0
+NO_GPU = pytest.mark.skipif(GPU, reason="says what happens without a GPU")
+RIGHT, WRONG, UNUSABLE, INTERRUPTED = 0, 1, 2, 130
+
+PRODUCT = """
+from numba import cuda, float32
+
+@cuda.jit
+def product(a, b, c):
+    n, m = cuda.grid(2)
+    if m < c.shape[0] and n < c.shape[1]:
+        acc = float32(0.0)
+        for k in range(a.shape[1]):
+            acc += a[m, k] * b[k, n]
+        c[m, n] = acc
+
+def launch(a, b, c):
+    grid = (-(-c.shape[1] // 8), -(-c.shape[0] // 8))
+    product[grid, (8, 8)](a, b, c)
+"""
+
+
+@pytest.fixture
+def call(capsys, monkeypatch):
+    """Run a command in this process; returns exit code, standard output and standard error."""
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.delenv("FORCE_COLOR", raising=False)
+
+    def call(*words, lesson=None):
+        code = cli.lesson_main(lesson, words) if lesson else cli.main(words)
+        return (code, *capsys.readouterr())
+
+    return call
+
+
+def outside(*words, module="common"):
+    """Run a command in a process of its own."""
+    done = subprocess.run(
+        [sys.executable, "-m", module, *words], cwd=catalog.ROOT, capture_output=True, text=True, timeout=120
+    )
+    return done.returncode, done.stdout, done.stderr
+
+
+@pytest.fixture
+def pretend_gpu(monkeypatch):
+    """Commands believe in a GPU; one that reaches for it fails the test."""
+
+    def reached(*_args, **_kwargs):
+        raise AssertionError("the arguments were accepted")
+
+    monkeypatch.setattr(device, "require_gpu", lambda what: None)
+    monkeypatch.setattr(run, "measure_device", reached)
+    monkeypatch.setattr(run, "describe_device", reached)
+    monkeypatch.setattr(run.isolate, "run_groups", reached)
+    monkeypatch.setattr(run.isolate, "watched", reached)
+
+
+# What a user types, and what the one line must say.
+MISTAKES = {
+    "unknown step": (["check", "gemm_nave"], ["'gemm_nave' is unknown", "gemm_naive"]),
+    "zero": (["check", "gemm_naive", "--shape", "M=0 N=1 K=1"], ["M=0: must be a positive integer"]),
+    "negative": (["check", "gemm_naive", "--shape", "M=1 N=-4 K=1"], ["N=-4: must be a positive integer"]),
+    "no integer": (["check", "gemm_naive", "--shape", "M=1 N=1 K=1.5"], ["K='1.5': must be a positive integer"]),
+    "missing": (["check", "gemm_naive", "--shape", "M=1 N=1"], ["'K' is missing", "M N K"]),
+    "empty": (["check", "gemm_naive", "--shape", ""], ["'M' is missing", "M N K"]),
+    "unknown key": (["check", "gemm_naive", "--shape", "M=1 N=1 K=1 R=1"], ["'R' is unknown", "M N K"]),
+    "twice": (["check", "gemm_naive", "--shape", "M=1 N=1 K=1 K=2"], ["'K' is given twice"]),
+    "no value": (["check", "gemm_naive", "--shape", "M N=1 K=1"], ["'M' in the shape", "KEY=INTEGER"]),
+    "filter": (["check", "conv2d_naive", "--shape", "N=1 C=1 H=4 W=9 K=1 R=5 S=5"], ["R=5", "H=4"]),
+    "dilation": (["check", "conv3d_direct", "--shape", "N=1 C=1 D=1 H=4 W=4 K=1 T=1 R=3 S=1 dilation_h=2"],
+                 ["R=3", "spans 5", "H + 2*pad_h = 4"]),
+    "stride": (["check", "conv3d_direct", "--shape", "N=1 C=1 D=1 H=4 W=4 K=1 T=1 R=1 S=1 stride_w=0"],
+               ["stride_w=0: must be a positive integer"]),
+    "two ladders": (["check", "--shape", "M=1 N=1 K=1"], ["one ladder", "conv2d, conv3d, gemm"]),
+    "file without step": (["check", "--file", "x.py"], ["--file x.py", "one STEP", "0 are named"]),
+    "file with two": (["check", "gemm_naive", "conv2d_naive", "--file", "x.py"], ["one STEP", "2 are named"]),
+    "no such file": (["check", "gemm_naive", "--file", "lost.py"], ["lost.py", "no such file"]),
+    "folder": (["check", "gemm_naive", "--file", "lessons"], ["lessons", "no such file"]),
+    "capability": (["compile", "gemm_naive", "--cc", "nine"], ["--cc 'nine'", "such as 9.0"]),
+    "whole capability": (["compile", "gemm_naive", "--cc", "90"], ["--cc '90'", "such as 9.0"]),
+    "recording two": (["compile", "gemm_naive", "--record", "--cc", "8.0", "--cc", "9.0"], ["--record", "one --cc"]),
+    "photo": (["photo", "conv2d_nave"], ["'conv2d_nave' is unknown"]),
+    "diff": (["diff", "gemm_naive", "gemm_nave"], ["'gemm_nave' is unknown"]),
+    "sweep": (["sweep", "gemm_nave"], ["'gemm_nave' is unknown"]),
+    "sweep ladder": (["sweep", "gemm_naive", "--problem", "photo"], ["'photo' is a conv2d problem", "gemm-4096"]),
+}  # fmt: skip
+# With a GPU to run on.
+GPU_MISTAKES = {
+    "step": (["time", "gemm_nave"], ["'gemm_nave' is unknown", "gemm_naive"]),
+    "preset": (["time", "gemm_naive", "--problem", "gemm-1"], ["'gemm-1' is unknown", "gemm-4096"]),
+    "ladder": (["time", "gemm_naive", "--problem", "photo"], ["'photo' is a conv2d problem", "gemm-4096, gemm-2048"]),
+    "bench step": (["bench", "gemm_nave"], ["'gemm_nave' is unknown"]),
+    "bench preset": (["bench", "--problem", "gemm-1"], ["'gemm-1' is unknown", "gemm-4096"]),
+    "bench ladder": (["bench", "conv2d_naive", "--problem", "unet3d"], ["'unet3d' is a conv3d problem", "photo"]),
+    "profile preset": (["profile", "gemm_naive", "--problem", "gemm-1"], ["'gemm-1' is unknown"]),
+    "file": (["time", "gemm_naive", "--file", "lost.py"], ["lost.py", "no such file"]),
+}
+LESSON_MISTAKES = {
+    "step": (["gemm_nave"], ["'gemm_nave' is not in lesson 01_naive", "gemm_naive"]),
+    "preset": (["--problem", "gemm-1"], ["'gemm-1' is unknown", "gemm-4096"]),
+    "ladder": (["gemm_naive", "--problem", "photo"], ["'photo' is a conv2d problem", "01_naive"]),
+}
+WITHOUT_GPU = {
+    "time": (["time"], ["timing needs an NVIDIA GPU", "check --sim"]),
+    "bench": (["bench", "gemm_naive"], ["the bench needs an NVIDIA GPU", "check --sim"]),
+    "profile": (["profile", "gemm_naive"], ["profiling needs an NVIDIA GPU"]),
+    "sanitize": (["sanitize", "gemm_naive"], ["an NVIDIA GPU"]),
+    "sweep": (["sweep", "gemm_naive"], ["a sweep needs an NVIDIA GPU"]),
+}
+
+
+def cases(mistakes):
+    return pytest.mark.parametrize(("words", "says"), mistakes.values(), ids=mistakes)
+
+
+def assert_one_line(answer, says):
+    code, out, err = answer
+    assert code == UNUSABLE
+    lines = [line for line in (out + err).splitlines() if line.strip()]
+    assert len(lines) == 1, lines
+    assert lines[0].startswith("error: ")
+    for text in says:
+        assert text in lines[0]
+
+
+@cases(MISTAKES)
+def test_a_mistake_is_one_line_that_says_what_is_allowed(call, words, says):
+    assert_one_line(call(*words), says)
+
+
+@cases(GPU_MISTAKES)
+def test_a_mistake_in_what_to_time_is_found_before_the_gpu_is_used(call, pretend_gpu, words, says):
+    assert_one_line(call(*words), says)
+
+
+@cases(LESSON_MISTAKES)
+def test_a_mistake_in_a_lesson_is_one_line(call, words, says):
+    assert_one_line(call(*words, lesson="01_naive"), says)
+
+
+@NO_GPU
+@cases(WITHOUT_GPU)
+def test_without_a_gpu_that_is_said(call, words, says):
+    assert_one_line(call(*words), says)
+
+
+def test_errors_go_to_standard_error(call):
+    for words, _ in {**MISTAKES, **({} if GPU else WITHOUT_GPU)}.values():
+        _, out, err = call(*words)
+        assert out == "", words
+        assert err.startswith("error: "), words
+
+
+def test_a_named_step_that_the_preset_does_not_fit_is_not_dropped(call, pretend_gpu):
+    assert_one_line(call("time", "gemm_naive", "conv2d_naive", "--problem", "gemm-2048"), ["conv2d_naive"])
+
+
+@pytest.mark.parametrize("cc", ["9.", ".9"])
+def test_half_a_compute_capability_is_a_mistake(call, monkeypatch, cc):
+    def reached(*_):
+        raise AssertionError("the argument was accepted")
+
+    monkeypatch.setattr(run, "compile_steps", reached)
+    assert_one_line(call("compile", "gemm_naive", "--cc", cc), ["such as 9.0"])
+
+
+def test_a_corrupt_record_is_named_and_nothing_is_drawn(call, monkeypatch, tmp_path):
+    def drawn(*_args, **_kwargs):
+        raise AssertionError("drawn in spite of the record")
+
+    for module, name in ((charts, "draw_all"), (charts, "draw_lessons"), (pages, "update")):
+        monkeypatch.setattr(module, name, drawn)
+    monkeypatch.setattr(records.all_records, "__defaults__", (tmp_path,))
+    (tmp_path / "nvidia-test.json").write_text("{")
+    assert_one_line(call("charts"), ["nvidia-test.json", "not a readable record", "move it away"])
+    assert [path.name for path in tmp_path.iterdir()] == ["nvidia-test.json"]
+    assert (tmp_path / "nvidia-test.json").read_text() == "{"
+
+
+def test_the_results_folder_can_be_set(monkeypatch, tmp_path):
+    monkeypatch.setattr(records, "RESULTS", tmp_path)
+    assert list(records.all_records()) == []
+
+
+@pytest.mark.parametrize("words", [[], ["nope"], ["check", "--colour"], ["check", "--shape"]])
+def test_words_the_parser_does_not_know_are_usage(call, capsys, words):
+    with pytest.raises(SystemExit) as caught:
+        call(*words)
+    assert caught.value.code == UNUSABLE
+    assert "usage: python -m common" in capsys.readouterr().err
+
+
+def test_an_interrupt_is_no_error(call, monkeypatch):
+    def interrupt():
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(catalog, "steps", interrupt)
+    code, out, err = call("list")
+    assert code == INTERRUPTED
+    assert "interrupted" in out + err
+
+
+# --- list ---
+
+
+def test_list_as_json(call):
+    code, out, err = call("list", "--json")
+    assert (code, err) == (RIGHT, "")
+    listed = json.loads(out)
+    assert [entry["step"] for entry in listed] == [step.name for step in catalog.steps()]
+    for entry in listed:
+        assert list(entry) == ["step", "lesson", "ladder", "predecessor", "path"]
+        assert (catalog.ROOT / entry["path"]).is_file()
+
+
+def test_list_shows_every_step(call, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "160")
+    code, out, _ = call("list")
+    assert code == RIGHT
+    for step in catalog.steps():
+        assert step.name in out
+
+
+def test_list_cuts_no_name_short_at_80_columns(call):
+    _, out, _ = call("list")
+    for step in catalog.steps():
+        assert step.name in out
+
+
+# --- diff and sweep ---
+
+
+def test_diff_shows_the_lines_that_change(call):
+    code, out, _ = call("diff", "gemm_naive", "gemm_naive_float64")
+    assert code == RIGHT
+    assert "-         acc = float32(0.0)" in out
+    assert "+         acc = 0.0" in out
+    assert "Variant of" not in out
+    assert re.search(r"\d+ lines go, \d+ come", out)
+
+
+def test_a_sweep_tries_every_combination():
+    assert run.combinations({"BLOCK": [8, 16], "PAD": [0, 1, 2]}) == [
+        {"BLOCK": block, "PAD": pad} for block in (8, 16) for pad in (0, 1, 2)
+    ]
+
+
+def test_a_step_without_tunables_cannot_be_swept():
+    with pytest.raises(ValueError, match="gemm_naive: has no TUNABLES to sweep"):
+        run.tunables(catalog.find("gemm_naive"))
+
+
+def test_a_sweep_lists_the_fastest_first_and_marks_the_shipped_tile():
+    points = [
+        {"tile": {"BLOCK": 8}, "status": "right", "median_ms": 3.0},
+        {"tile": {"BLOCK": 64}, "status": "refused", "reason": "too many registers"},
+        {"tile": {"BLOCK": 16}, "status": "right", "median_ms": 2.0},
+    ]
+    lines = [line for line in printed(tables.swept("title", points, {"BLOCK": 16})).splitlines() if "│" in line]
+    found = [[cell.strip() for cell in line.strip("│").split("│")] for line in lines]
+    assert found == [["16", "2.00", "shipped"], ["8", "3.00", ""], ["64", "refused", "too many registers"]]
+
+
+# --- check ---
+
+TINY = ("--shape", "M=3 N=5 K=2", "--sim")
+
+
+def test_a_right_step_exits_0(call):
+    code, out, _ = call("check", "gemm_naive", *TINY)
+    assert code == RIGHT
+    assert re.search(r"gemm_naive .* M=3 N=5 K=2 .* right", out)
+
+
+def test_another_file_is_checked_in_the_steps_place(call, write):
+    wrong = write("mine.py", PRODUCT.replace("range(a.shape[1])", "range(1)"))
+    code, out, _ = call("check", "gemm_naive", "--file", str(wrong), *TINY)
+    assert code == WRONG
+    assert "15 of 15 elements are wrong: c[0, 0] = " in out
+
+
+def test_json_stands_alone_on_standard_output(write):
+    noisy = write("noisy.py", PRODUCT + "\nimport os\nprint('{')\nos.write(1, b'noise\\n')\n")
+    code, out, err = outside("check", "gemm_naive", "--file", str(noisy), "--json", *TINY)
+    assert code == RIGHT, err
+    answer = json.loads(out)
+    assert (answer["device"], answer["right"]) == ("simulator", True)
+    ((result),) = answer["results"]
+    assert result["step"] == "gemm_naive"
+    assert result["shape"] == {"M": 3, "N": 5, "K": 2}
+    assert result["status"] == "right"
+    assert result["findings"] == []
+
+
+def test_a_wrong_step_as_json(call, write):
+    nothing = write("mine.py", "def launch(a, b, c): pass\n")
+    code, out, _ = call("check", "gemm_naive", "--file", str(nothing), "--json", *TINY)
+    assert code == WRONG
+    answer = json.loads(out)
+    assert answer["right"] is False
+    assert answer["results"][0]["findings"][0]["kind"] == "unwritten"
+
+
+def test_an_error_as_json_stands_on_both(call):
+    code, out, err = call("check", "gemm_nave", "--json")
+    assert code == UNUSABLE
+    assert "'gemm_nave' is unknown" in json.loads(out)["error"]
+    assert err.startswith("error: ")
+
+
+FULL_FILTER = ("conv2d_constant_weights", "--sim", "--shape", "N=1 C=8 H=5 W=5 K=100 R=5 S=5")
+
+
+def test_a_filter_too_large_for_constant_memory_exits_2_when_asked_for(call):
+    code, out, err = call("check", *FULL_FILTER)
+    assert code == UNUSABLE
+    assert "K=100 C=8 R=5 S=5 takes 80000 bytes: constant memory holds 65536" in out + err
+
+
+def test_a_file_without_launch_exits_2(call, write):
+    code, out, err = call("check", "gemm_naive", "--file", str(write("mine.py", "x = 1\n")), *TINY)
+    assert code == UNUSABLE
+    assert "mine.py: launch is missing; a gemm step must define launch(a, b, c)" in out + err
+
+
+def test_what_cannot_be_used_is_said_on_standard_error(call, write):
+    _, _, err = call("check", *FULL_FILTER)
+    assert "80000 bytes" in err
+    _, _, err = call("check", "gemm_naive", "--file", str(write("mine.py", "x = 1\n")), *TINY)
+    assert "launch is missing" in err
+
+
+def test_a_broken_file_is_named_with_its_line(call, write):
+    broken = write("mine.py", "x = 1\ndef launch(a, b, c:\n    pass\n")
+    code, out, err = call("check", "gemm_naive", "--file", str(broken), *TINY)
+    assert code == UNUSABLE
+    assert "mine.py:2: syntax error" in out + err
+
+
+def test_a_step_that_refuses_every_shape_is_not_right(call, write):
+    refuses = write("mine.py", "def prepare(b, p): raise ValueError('no')\ndef launch(a, b, c): pass\n")
+    code, out, _ = call("check", "gemm_naive", "--file", str(refuses), "--sim", "--json")
+    assert json.loads(out)["right"] is False
+    assert code != RIGHT
+
+
+def test_a_launch_that_unpacks_wrongly_is_not_right(call, write):
+    unpacks = write("mine.py", "def launch(a, b, c):\n    M, N, K = c.shape\n")
+    code, _, _ = call("check", "gemm_naive", "--file", str(unpacks), "--sim")
+    assert code == WRONG
+
+
+def test_the_photograph_needs_a_conv2d_step(call):
+    assert_one_line(call("photo", "gemm_naive", "--sim"), ["gemm_naive", "conv2d"])
+
+
+def test_the_module_and_the_lessons_run_as_programs():
+    code, out, err = outside("list", "--json")
+    assert code == RIGHT, err
+    assert json.loads(out)[0]["step"] == "gemm_naive"
+    code, out, err = outside("gemm_nave", module="lessons.01_naive")
+    assert code == UNUSABLE
+    assert "'gemm_nave' is not in lesson 01_naive" in out + err
+    assert "Traceback" not in err
+
+
+@NO_GPU
+def test_a_lesson_without_a_gpu_shows_the_recorded_figures(call):
+    code, out, _ = call("conv3d_direct", lesson="01_naive")
+    assert code == RIGHT
+    assert "no GPU was found" in out
+    assert "c3d-conv3a, recorded on NVIDIA H200" in out
+    assert re.search(r"conv3d_direct .*\d", out)
+
+
+# --- tables at a terminal's width ---
+
+
+def printed(table, width=80):
+    console = Console(width=width, file=io.StringIO())
+    console.print(table)
+    return console.file.getvalue()
+
+
+def outcome(status, **result):
+    step = catalog.find("conv2d_constant_weights")
+    problem = cli.problems.RAGGED["conv2d"][0]
+    return Outcome(step, problem, "ece408-layer1", {"status": status, **result})
+
+
+def test_a_table_of_checks_names_step_shape_and_verdict():
+    text = printed(tables.checks([outcome("right"), outcome("wrong"), outcome("timed_out")]))
+    assert text.count("conv2d_constant_weights") == 3
+    for verdict in ("right", "wrong", "timed_out"):
+        assert verdict in text
+
+
+@pytest.mark.parametrize("width", [80, 100, 140])
+def test_a_table_of_times_fits_and_keeps_its_figures(width):
+    timing = {"median_ms": 2.0, "p20_ms": 1.9, "p80_ms": 2.1, "median_error": 0.0, "repeats": 10}
+    outcomes = [outcome("right", timing=timing, prepare_ms=0.5), outcome("wrong")]
+    text = printed(
+        tables.times(outcomes, {"copy_gbs": 4000.0, "fma_gflops": 60_000.0}, "NVIDIA Test 9", width), width
+    )
+    assert max(map(len, text.splitlines())) <= width
+    assert text.count("conv2d_constant_weights") == 2
+    for figure in ("2.00", "1.00", "wrong"):
+        assert figure in text
+
+
+def test_every_reason_is_told_once_with_the_shapes_it_holds_for():
+    finding = {"kind": "wrong", "message": "3 of 4"}
+    assert outcome("wrong", findings=[finding]).reasons == ["wrong: 3 of 4"]
+    assert outcome("crashed", message="NameError").reasons == ["crashed: NameError"]
+    assert outcome("right", findings=[]).reasons == []

@@ -1,0 +1,88 @@
+"""On a real GPU: every step is right, times are plausible, and no kernel takes the harness down."""
+
+import pytest
+
+from common import catalog, isolate, problems, records, run, timing
+from common.records import Record
+
+pytestmark = pytest.mark.gpu
+
+FILES = [*catalog.steps(), *catalog.experiments()]
+
+
+def test_every_step_is_right_at_ragged_shapes():
+    outcomes = list(run.check_steps(FILES, simulator=False))
+    assert len(outcomes) == sum(len(problems.RAGGED[step.ladder]) for step in FILES)
+    wrong = [(o.step.name, str(o.problem), o.reasons) for o in outcomes if o.status != "right"]
+    assert wrong == []
+
+
+def test_a_time_is_plausible_and_complete():
+    step = catalog.find("gemm_naive")
+    (outcome,) = run.time_steps([(step, "tiny-gemm")])
+    assert outcome.status == "right", outcome.reasons
+    assert outcome.problem == problems.PRESETS["tiny-gemm"]
+    result = outcome.result
+    times = result["timing"]
+    assert 0 < times["p20_ms"] <= times["median_ms"] <= times["p80_ms"] < 10
+    assert times["repeats"] >= timing.MIN_REPEATS
+    # compilation is kept out of the time, and said beside it
+    assert result["first_launch_ms"] > 10 * times["median_ms"]
+    assert result["prepare_ms"] is None
+    assert result["workspace_bytes"] == 0
+    assert result["source"] == catalog.source_hash(step.path)
+    assert result["elements_compared"] >= 20_000
+
+
+def test_a_copy_takes_as_long_as_recorded():
+    described = run.describe_device()
+    path = records.RESULTS / f"{described.slug}.json"
+    if not path.exists():
+        pytest.skip(f"no record of this card: {path.name}")
+    recorded = Record.load(path).ceilings
+    # other tests may use the card meanwhile, so the best of three
+    measured = []
+    for _ in range(3):
+        gpu, slug, ceilings = run.measure_device()
+        assert (gpu["name"], slug) == (described.name, described.slug)
+        measured.append(ceilings)
+        if ceilings["copy_gbs"] > 0.9 * recorded["copy_gbs"]:
+            break
+    best = max(measured, key=lambda ceilings: ceilings["copy_gbs"])
+    assert best["copy_gbs"] == pytest.approx(recorded["copy_gbs"], rel=0.5)
+    assert best["copy_bytes"] / best["copy"]["median_ms"] / 1e6 == pytest.approx(best["copy_gbs"])
+    assert max(m["fma_gflops"] for m in measured) == pytest.approx(recorded["fma_gflops"], rel=0.5)
+
+
+KERNEL = """
+from numba import cuda, float32
+
+@cuda.jit
+def kernel(a, b, c):
+    n, m = cuda.grid(2)
+    if m < c.shape[0] and n < c.shape[1]:
+        {body}
+
+def launch(a, b, c):
+    kernel[(1, 1), (8, 8)](a, b, c)
+"""
+GOOD = """acc = float32(0.0)
+        for k in range(a.shape[1]):
+            acc += a[m, k] * b[k, n]
+        c[m, n] = acc"""
+FAULT = "c[m + (1 << 40), n] = float32(1.0)"
+# the output starts as NaN, and NaN is never equal to anything
+ENDLESS = """while cuda.atomic.add(c, (m, n), float32(0.0)) != float32(1.0):
+            pass"""
+
+
+def test_a_fault_and_an_endless_loop_leave_the_next_kernel_alone(write):
+    tasks = []
+    for name, body in (("good", GOOD), ("fault", FAULT), ("after", GOOD), ("endless", ENDLESS), ("last", GOOD)):
+        path = write(f"{name}.py", KERNEL.format(body=body))
+        shape = {"M": 5, "N": 7, "K": 3}
+        tasks.append({"task": "check", "ladder": "gemm", "path": str(path), "shape": shape})
+    results = [result for _, result in isolate.run(tasks, False, seconds=40.0)]
+    assert [result["status"] for result in results] == ["right", "crashed", "right", "timed_out", "right"]
+    assert "illegal" in results[1]["message"].lower()
+    assert "endless loop" in results[3]["message"]

@@ -1,0 +1,218 @@
+"""Whatever a step file does to its process, its task gets a result and the tasks after it run."""
+
+import json
+import os
+import sys
+
+import pytest
+
+from common import isolate
+
+GOOD = """
+from numba import cuda, float32
+
+@cuda.jit
+def product(a, b, c):
+    n, m = cuda.grid(2)
+    if m < c.shape[0] and n < c.shape[1]:
+        acc = float32(0.0)
+        for k in range(a.shape[1]):
+            acc += a[m, k] * b[k, n]
+        c[m, n] = acc
+
+def launch(a, b, c):
+    product[(1, 1), (4, 4)](a, b, c)
+"""
+LAUNCH = "def launch(a, b, c):\n    "
+POSIX = pytest.mark.skipif(os.name != "posix", reason="signals")
+PATIENCE = 60.0  # idle, a child answers in two seconds
+
+
+@pytest.fixture
+def task(write):
+    """A check task for a step file with this text."""
+
+    def task(name, text):
+        path = write(f"{name}.py", text)
+        return {
+            "task": "check", "ladder": "gemm", "path": str(path), "shape": {"M": 2, "N": 3, "K": 2}, "repeats": 1,
+        }  # fmt: skip
+
+    return task
+
+
+def run(tasks, seconds=PATIENCE):
+    answered = list(isolate.run(tasks, True, seconds))
+    assert [given for given, _ in answered] == tasks  # one answer each, in order
+    return [result for _, result in answered]
+
+
+def test_ways_to_end_a_process_and_the_tasks_after_them(task):
+    tasks = [
+        task("good", GOOD),
+        task("quits", "import os\n" + LAUNCH + "os._exit(0)\n"),
+        task("quits_early", "import os\nos._exit(3)\n"),
+        task("leaves", "raise SystemExit(0)\n"),
+        task("leaves_late", "import sys\n" + LAUNCH + "sys.exit(0)\n"),
+        task("noisy", GOOD + "import os\nprint('{\"status\": \"right\"}')\nos.write(1, b'\\xff\\n{}\\n[')\n"),
+        task("good_again", GOOD),
+    ]
+    results = run(tasks)
+    assert [result["status"] for result in results] == [
+        "right", "crashed", "crashed", "crashed", "crashed", "right", "right",
+    ]  # fmt: skip
+    assert "exit code 0 and no result" in results[1]["message"]
+    assert "exit code 3 and no result" in results[2]["message"]
+    assert "SystemExit at leaves.py:1" in results[3]["message"]
+    assert "SystemExit at leaves_late.py:3" in results[4]["message"]
+    for result in (results[0], results[5], results[6]):
+        assert result["elements_compared"] == 18
+        assert result["findings"] == []
+
+
+@POSIX
+def test_a_signal_is_named_and_its_last_words_are_kept(task):
+    tasks = [
+        task("killed", "import os, signal\n" + LAUNCH + "os.kill(os.getpid(), signal.SIGKILL)\n"),
+        task("faults", "import sys\nprint('about to fault', file=sys.stderr, flush=True)\nimport ctypes\n"
+                       + LAUNCH + "ctypes.string_at(0)\n"),
+        task("no_launch", "x = 1\n"),
+    ]  # fmt: skip
+    killed, faulted, unusable = run(tasks)
+    assert (killed["status"], faulted["status"], unusable["status"]) == ("crashed", "crashed", "unusable")
+    assert killed["message"].startswith("the process died of SIGKILL")
+    assert faulted["message"].startswith("the process died of SIGSEGV; its last words: about to fault")
+    assert "no_launch.py: launch is missing" in unusable["message"]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="real-time signals")
+def test_a_signal_without_a_name_is_told_by_its_number(task):
+    dies = "import os\n" + LAUNCH + "os.kill(os.getpid(), 40)\n"
+    (result,) = run([task("dies", dies)])
+    assert result["status"] == "crashed"
+    assert "40" in result["message"]
+
+
+@POSIX
+def test_an_endless_loop_is_stopped_with_all_its_children(task, tmp_path):
+    pids = tmp_path / "pids"
+    endless = f"""
+import os, subprocess, sys, time
+child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+open({str(pids)!r}, "w").write(f"{{os.getpid()}} {{child.pid}}")
+while True:
+    time.sleep(0.05)
+"""
+    stopped, unusable = run([task("endless", endless), task("no_launch", "x = 1\n")], seconds=6.0)
+    assert stopped["status"] == "timed_out"
+    assert "no result within 6 s" in stopped["message"]
+    assert unusable["status"] == "unusable"
+    for pid in map(int, pids.read_text().split()):
+        assert ended(pid)
+
+
+def ended(pid):
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return True
+    try:  # a zombie that nobody has reaped yet has ended, too
+        with open(f"/proc/{pid}/stat", encoding="utf-8") as stat:
+            return stat.read().rpartition(")")[2].split()[0] == "Z"
+    except OSError:
+        return True
+
+
+def test_a_wrong_step_an_error_and_a_refusal_are_told_apart(task):
+    zeros = LAUNCH + "c[0, 0] = 1.0\n"
+    error = LAUNCH + "return undefined\n"
+    syntax = "def launch(a, b, c:\n    pass\n"
+    refusal = "def prepare(b, problem):\n    raise ValueError('K=2: too small')\n" + LAUNCH + "pass\n"
+    results = run([task("wrong", zeros), task("error", error), task("syntax", syntax), task("refusal", refusal)])
+    assert [result["status"] for result in results] == ["wrong", "crashed", "unusable", "refused"]
+    assert results[0]["findings"][0]["kind"] == "unwritten"
+    assert "NameError at error.py:2" in results[1]["message"]
+    assert results[2]["message"].startswith("syntax.py:1: syntax error, ")
+    assert results[3]["message"] == "K=2: too small"
+
+
+def test_a_mistake_in_launch_is_no_refusal(task):
+    unpack = LAUNCH + "M, N, K = c.shape\n"
+    inside = "import numpy as np\n" + LAUNCH + "np.zeros(3).reshape(2, 2)\n"
+    results = run([task("unpack", unpack), task("inside", inside)])
+    assert [result["status"] for result in results] == ["crashed", "crashed"]
+
+
+def test_after_a_device_error_the_rest_runs_in_a_fresh_process(task):
+    tell = "import os\nraise RuntimeError(f'pid {os.getpid()}')\n"
+    fault = "import os\nraise RuntimeError(f'CUDA_ERROR_ILLEGAL_ADDRESS pid {os.getpid()}')\n"
+    results = run([task("first", tell), task("second", tell), task("fault", fault), task("after", tell)])
+    assert all("fatal" not in result for result in results)  # a matter between parent and child
+    first, second, third, fourth = (result["message"].rpartition("pid ")[2] for result in results)
+    assert first == second == third != fourth
+
+
+def test_the_simulator_refuses_what_no_gpu_would_launch(task):
+    launch = "from numba import cuda\n@cuda.jit\ndef k(c): pass\n" + LAUNCH + "k[{}](c)\n"
+    results = run([task("block", launch.format("1, (64, 32)")), task("grid", launch.format("(1, 65536), 1"))])
+    assert [result["status"] for result in results] == ["crashed", "crashed"]
+    assert "2048 threads: a block holds at most 1024" in results[0]["message"]
+    assert "y must be from 1 to 65535" in results[1]["message"]
+
+
+def test_groups_keep_their_order_whoever_ends_first(task):
+    slow = "import time\ntime.sleep(1.5)\n"
+    groups = [
+        [task("slow", slow), task("a", "x = 1\n")],
+        [task("b", "x = 1\n")],
+        [task("c", "import os\nos._exit(1)\n"), task("d", "x = 1\n")],
+    ]
+    answered = list(isolate.run_groups(groups, True, PATIENCE, workers=2))
+    assert [given for given, _ in answered] == [one for group in groups for one in group]
+    assert [result["status"] for _, result in answered] == [
+        "unusable", "unusable", "unusable", "crashed", "unusable",
+    ]  # fmt: skip
+
+
+def test_results_come_one_by_one(task, tmp_path):
+    flag = tmp_path / "flag"
+    waits = f"import os, time\nwhile not os.path.exists({str(flag)!r}):\n    time.sleep(0.02)\n"
+    results = isolate.run([task("first", "x = 1\n"), task("second", waits)], True, PATIENCE)
+    assert next(results)[1]["status"] == "unusable"  # the second has not ended
+    flag.touch()
+    assert next(results)[1]["status"] == "unusable"
+    assert next(results, None) is None
+
+
+def test_nothing_to_do_starts_no_process(monkeypatch):
+    monkeypatch.setattr(isolate.subprocess, "Popen", None)
+    assert list(isolate.run([], True, PATIENCE)) == []
+    assert list(isolate.run_groups([], True, PATIENCE, workers=2)) == []
+
+
+def test_the_simulator_switch_is_set_and_unset(task):
+    # a file that is not a step tells through its error what its process sees
+    tell = "import os\nraise RuntimeError(os.environ.get('NUMBA_ENABLE_CUDASIM', 'unset'))\n"
+    for simulator, seen in ((True, "1"), (False, "unset")):
+        ((_, result),) = isolate.run([task(f"tell_{simulator}", tell)], simulator, PATIENCE)
+        assert f": {seen}" in result["message"]
+
+
+def test_results_are_plain_json(task):
+    (result,) = run([task("no_launch", "x = 1\n")])
+    assert json.loads(json.dumps(result)) == result
+
+
+def test_the_child_runs_this_interpreter(task):
+    tell = "import sys\nraise RuntimeError(sys.executable)\n"
+    (result,) = run([task("tell", tell)])
+    assert sys.executable in result["message"]
+
+
+@POSIX
+def test_watched_runs_under_the_command_and_returns_its_output(task):
+    tell = "import os\nprint('seen', os.environ.get('WATCHER'))\nx = 1\n"
+    results, output = isolate.watched([task("tell", tell), task("quits", "import os\nos._exit(0)\n")],
+                                      ["env", "WATCHER=here"], PATIENCE)  # fmt: skip
+    assert [result["status"] for result in results] == ["unusable"]  # the second ended the process
+    assert "seen here" in output

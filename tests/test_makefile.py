@@ -1,0 +1,88 @@
+"""The Makefile lists its targets, and installs nothing into an interpreter that is given."""
+
+import os
+import re
+import shutil
+import subprocess
+
+import pytest
+
+from common import catalog, cli
+
+pytestmark = pytest.mark.skipif(shutil.which("make") is None, reason="make is not installed")
+
+
+@pytest.fixture
+def make(root):
+    # `make test` hands its own flags down
+    env = {
+        k: v
+        for k, v in os.environ.items()
+        if k not in ("MAKEFLAGS", "MAKELEVEL", "MFLAGS", "MAKEOVERRIDES", "PYTHON")
+    }
+
+    def make(*words):
+        done = subprocess.run(["make", *words], cwd=root, env=env, capture_output=True, text=True, timeout=60)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    return make
+
+
+def described(root):
+    """Targets with a description in the Makefile."""
+    return re.findall(r"^([a-z]+):.*## ", (root / "Makefile").read_text(), re.MULTILINE)
+
+
+def test_make_alone_lists_every_target_with_what_it_does(make, root):
+    text = make()
+    assert text == make("help")
+    lines = [line.split(None, 1) for line in text.splitlines() if line.startswith("  ")]
+    listed = dict(lines)
+    for name in ("all", "test", "check", "bench", "charts", "sweep", "diff", "lint", "clean"):
+        assert name in listed, name
+    assert set(described(root)) <= set(listed)
+    assert all(len(does) > 10 for does in listed.values())
+    assert "01 ... 05" in text
+
+
+@pytest.mark.parametrize(
+    ("target", "command"),
+    [("all", "x -m common all"), ("check", "x -m common check"), ("bench", "x -m common bench"),
+     ("charts", "x -m common charts"), ("test", "x -m pytest -n auto --dist worksteal")],
+)  # fmt: skip
+def test_a_given_python_is_used_and_nothing_is_installed(make, target, command):
+    assert make("-n", target, "PYTHON=x").strip() == command
+
+
+@pytest.mark.parametrize("lesson", catalog.lessons())
+def test_every_lesson_has_its_number_as_a_target(make, lesson):
+    assert make("-n", lesson[:2], "PYTHON=x").strip() == f"x -m lessons.{lesson}"
+    assert (catalog.LESSONS / lesson / "__main__.py").is_file()
+
+
+def test_every_command_the_makefile_runs_exists(root, capsys):
+    commands = set(re.findall(r"-m common (\w+)", (root / "Makefile").read_text()))
+    assert {"all", "check", "bench", "charts"} <= commands
+    for command in sorted(commands):
+        with pytest.raises(SystemExit) as caught:
+            cli.main([command, "--help"])
+        assert caught.value.code == 0, command
+        assert f"python -m common {command}" in capsys.readouterr().out
+
+
+def test_without_a_python_a_virtual_environment_is_made_first(make):
+    text = make("-n", "-B", "check")
+    steps = [
+        text.index(words) for words in ("-m venv .venv", "--require-hashes", "-r locks/cu13.txt", "-m common check")
+    ]
+    assert steps == sorted(steps)
+    assert "-r locks/cu12.txt" in make("-n", "-B", "check", "CUDA=12")
+
+
+@pytest.mark.parametrize("cuda", ["12", "13"])
+def test_every_locked_package_has_hashes(root, cuda):
+    text = (root / "locks" / f"cu{cuda}.txt").read_text()
+    packages = re.findall(r"^([a-z0-9_.-]+)(?:\[[^]]*\])?==(\S+)", text, re.MULTILINE | re.IGNORECASE)
+    assert {"numba", "numba-cuda", "numpy", "matplotlib", "rich", "pytest"} <= {name for name, _ in packages}
+    assert len(packages) == len(re.findall(r"^\S+==.*\\\n +--hash", text, re.MULTILINE))

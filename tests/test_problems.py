@@ -1,0 +1,200 @@
+"""Shapes: what is refused and how, work and traffic against figures worked out by hand."""
+
+import math
+
+import pytest
+
+from common import problems
+from common.problems import LADDERS, PRESETS, RAGGED, Conv2d, Conv3d, Gemm
+
+CONV2D = {"N": 1, "C": 1, "H": 5, "W": 5, "K": 1, "R": 3, "S": 3}
+CONV3D = {"N": 1, "C": 1, "D": 4, "H": 5, "W": 6, "K": 1, "T": 2, "R": 3, "S": 2}
+SMALLEST = {"gemm": {"M": 1, "N": 1, "K": 1}, "conv2d": CONV2D, "conv3d": CONV3D}
+
+
+@pytest.mark.parametrize("value", [0, -1, 2.0, 2.5, "2", "x", True, None])
+@pytest.mark.parametrize(
+    ("ladder", "key"), [(ladder, key) for ladder, kind in LADDERS.items() for key in kind.required]
+)
+def test_an_extent_must_be_a_positive_integer(ladder, key, value):
+    with pytest.raises(ValueError) as caught:
+        problems.from_shape(ladder, {**SMALLEST[ladder], key: value})
+    assert str(caught.value) == f"{key}={value!r}: must be a positive integer"
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "allowed"),
+    [
+        *[(f"{what}_{axis}", bad, "a positive integer")
+          for what in ("stride", "dilation") for axis in "dhw" for bad in (0, -2, 1.0, True)],
+        *[(f"pad_{axis}", bad, "an integer of at least 0") for axis in "dhw" for bad in (-1, 0.0, False)],
+    ],
+)  # fmt: skip
+def test_bad_stride_dilation_and_padding_are_named(key, value, allowed):
+    with pytest.raises(ValueError) as caught:
+        Conv3d(**CONV3D, **{key: value})
+    assert str(caught.value) == f"{key}={value!r}: must be {allowed}"
+
+
+@pytest.mark.parametrize("ladder", LADDERS)
+def test_a_missing_key_is_named_with_all_that_are_needed(ladder):
+    for key in SMALLEST[ladder]:
+        shape = {k: v for k, v in SMALLEST[ladder].items() if k != key}
+        with pytest.raises(ValueError, match=f"'{key}' is missing: {ladder} needs {' '.join(SMALLEST[ladder])}"):
+            problems.from_shape(ladder, shape)
+
+
+def test_an_unknown_key_is_named_with_those_allowed():
+    with pytest.raises(ValueError, match="'Z' is unknown for gemm: allowed are M N K"):
+        problems.from_shape("gemm", {"M": 1, "N": 1, "K": 1, "Z": 1})
+    # stride belongs to conv3d alone
+    with pytest.raises(ValueError, match="'stride_h' is unknown for conv2d: allowed are N C H W K R S"):
+        problems.from_shape("conv2d", {**CONV2D, "stride_h": 1})
+
+
+@pytest.mark.parametrize(("key", "extent"), [("R", "H"), ("S", "W")])
+def test_conv2d_filter_must_fit_the_input(key, extent):
+    assert math.prod(Conv2d(**{**CONV2D, key: 5}).output_shape) > 0
+    with pytest.raises(ValueError, match=f"{key}=6.*{extent}=5"):
+        Conv2d(**{**CONV2D, key: 6})
+
+
+@pytest.mark.parametrize(
+    ("changes", "names"),
+    [
+        ({"T": 5}, ("T=5", "spans 5", "D + 2*pad_d = 4")),
+        ({"R": 3, "dilation_h": 3}, ("R=3", "spans 7", "H + 2*pad_h = 5")),
+        ({"S": 9, "pad_w": 1}, ("S=9", "spans 9", "W + 2*pad_w = 8")),
+    ],
+)
+def test_conv3d_dilated_filter_must_fit_the_padded_input(changes, names):
+    with pytest.raises(ValueError) as caught:
+        Conv3d(**{**CONV3D, **changes})
+    for name in names:
+        assert name in str(caught.value)
+
+
+def test_conv3d_filter_that_just_fits_gives_one_output():
+    assert Conv3d(**{**CONV3D, "D": 4, "T": 4}).O == 1
+    assert Conv3d(**{**CONV3D, "H": 5, "R": 3, "dilation_h": 2}).P == 1
+    assert Conv3d(**{**CONV3D, "W": 1, "S": 3, "pad_w": 1}).Q == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("M=1 N=1", "'K' is missing"),
+        ("", "'M' is missing"),
+        ("M=1 N=1 K=1 M=1", "'M' is given twice"),
+        ("M=1 N=1 K", "'K' in the shape: must be KEY=INTEGER"),
+        ("M=1 N=1 K=", "K='': must be a positive integer"),
+        ("M=1 N=1 K=1.5", "K='1.5': must be a positive integer"),
+        ("M=1 N=1 K=-3", "K=-3: must be a positive integer"),
+        ("M=1,N=1,K=1", "'N' is missing: gemm needs M N K"),
+        ("m=1 N=1 K=1", "'m' is unknown for gemm: allowed are M N K"),
+    ],
+)
+def test_shape_text_that_cannot_be_used(text, message):
+    with pytest.raises(ValueError) as caught:
+        problems.parse_shape("gemm", text)
+    assert message in str(caught.value)
+
+
+def test_shape_text_in_any_order_and_with_options():
+    assert problems.parse_shape("gemm", "  K=3 M=1   N=2 ") == Gemm(M=1, N=2, K=3)
+    parsed = problems.parse_shape("conv3d", "N=1 C=2 D=3 H=4 W=5 K=6 T=1 R=2 S=3 pad_w=1 stride_h=2")
+    assert parsed == Conv3d(N=1, C=2, D=3, H=4, W=5, K=6, T=1, R=2, S=3, pad_w=1, stride_h=2)
+
+
+@pytest.mark.parametrize("problem", [*PRESETS.values(), *(p for shapes in RAGGED.values() for p in shapes)], ids=str)
+def test_text_and_mapping_give_the_same_problem_back(problem):
+    assert problems.parse_shape(problem.ladder, str(problem)) == problem
+    assert problems.from_shape(problem.ladder, problem.shape()) == problem
+
+
+# 2 * 4096**3; three matrices of 4096 * 4096 * 4 bytes
+# layer 1: y is 10000 x 12 x 66 x 66 = 522 720 000, each the sum of 25 products; x 49 000 000; filter 300
+# layer 2: y is 10000 x 24 x 29 x 29 = 201 840 000, each the sum of 300; x 130 680 000; filter 7200
+# c3d: y is 16 x 8 x 28 x 28 x 256 = 25 690 112, each the sum of 27 * 128 = 3456
+# resnet50: y is 64 x 28 x 28 x 128 = 6 422 528, each the sum of 9 * 128 = 1152
+@pytest.mark.parametrize(
+    ("name", "flops", "least_bytes"),
+    [
+        ("gemm-4096", 137_438_953_472, 201_326_592),
+        ("ece408-layer1", 26_136_000_000, 4 * (49_000_000 + 300 + 522_720_000)),
+        ("ece408-layer2", 121_104_000_000, 4 * (130_680_000 + 7_200 + 201_840_000)),
+        ("c3d-conv3a", 177_570_054_144, 4 * (12_845_056 + 884_736 + 25_690_112)),
+        ("resnet50-conv3", 14_797_504_512, 4 * (6_422_528 + 147_456 + 6_422_528)),
+    ],
+)
+def test_work_and_least_traffic(name, flops, least_bytes):
+    problem = PRESETS[name]
+    assert problem.flops == flops
+    assert problem.least_bytes == least_bytes
+
+
+def test_the_ece408_layers_in_round_figures():
+    assert PRESETS["ece408-layer1"].flops / 1e9 == pytest.approx(26.136)
+    assert PRESETS["ece408-layer1"].least_bytes / 1e9 == pytest.approx(2.29, abs=0.005)
+    assert PRESETS["ece408-layer1"].intensity == pytest.approx(11.43, abs=0.01)
+    assert PRESETS["ece408-layer2"].flops / 1e9 == pytest.approx(121, abs=0.5)
+
+
+def test_strides_padding_and_dilation_shape_the_output():
+    problem = Conv3d(N=1, C=1, D=7, H=8, W=9, K=1, T=3, R=2, S=3, stride_d=2, pad_h=1, dilation_w=3)
+    # depth (7 - 3) // 2 + 1, height 8 + 2 - 2 + 1, width 9 - (3 - 1) * 3
+    assert problem.output_shape == (1, 3, 9, 3, 1)
+    assert problem.geometry._asdict() == {
+        "stride_d": 2, "stride_h": 1, "stride_w": 1, "pad_d": 0, "pad_h": 1, "pad_w": 0,
+        "dilation_d": 1, "dilation_h": 1, "dilation_w": 3,
+    }  # fmt: skip
+
+
+def test_presets_by_name_and_ladder():
+    for ladder in LADDERS:
+        assert all(PRESETS[name].ladder == ladder for name in problems.presets_of(ladder))
+        assert not [name for name in problems.timed_presets(ladder) if "tiny" in name]
+        assert f"tiny-{ladder}" in problems.presets_of(ladder)
+    assert sum(len(problems.presets_of(ladder)) for ladder in LADDERS) == len(PRESETS)
+    assert problems.preset("photo") is PRESETS["photo"]
+    assert problems.preset("photo", "conv2d") is PRESETS["photo"]
+
+
+def test_an_unknown_preset_lists_those_there_are():
+    with pytest.raises(ValueError, match=r"'gemm-1' is unknown: presets are gemm-4096, .*tiny-conv3d"):
+        problems.preset("gemm-1")
+
+
+def test_a_preset_of_another_ladder_lists_those_that_fit():
+    with pytest.raises(ValueError, match=r"'photo' is a conv2d problem: gemm presets are gemm-4096, gemm-2048"):
+        problems.preset("photo", "gemm")
+
+
+def test_ragged_shapes_miss_tile_edges_on_every_axis():
+    for ladder, shapes in RAGGED.items():
+        assert any(1 in problem.output_shape for problem in shapes), ladder
+        for axis in range(len(shapes[0].output_shape)):
+            if axis:  # the batch is no tile axis, but for GEMM
+                assert any(problem.output_shape[axis] % 4 for problem in shapes), (ladder, axis)
+        assert any(problem.reduction % 4 for problem in shapes), ladder
+
+
+def test_fit_batch_halves_until_it_fits():
+    layer = PRESETS["ece408-layer1"]
+    assert problems.fit_batch(layer, layer.least_bytes) is layer
+    assert problems.fit_batch(layer, layer.least_bytes - 1).N == 5000
+    assert problems.fit_batch(layer, 1_000_000).N == 4  # one image takes about 229 kB
+    reduced = problems.fit_batch(layer, 600_000_000)
+    assert (reduced.N, reduced.C, reduced.H, reduced.K) == (2500, 1, 70, 12)
+
+
+@pytest.mark.parametrize("name", ["gemm-4096", "photo"])
+def test_fit_batch_says_when_nothing_can_be_reduced(name):
+    problem = PRESETS[name]
+    with pytest.raises(ValueError, match=f"{problem.least_bytes / 1e9:.2f} GB"):
+        problems.fit_batch(problem, problem.least_bytes - 1)
+
+
+def test_a_problem_cannot_be_changed():
+    with pytest.raises(AttributeError):
+        PRESETS["gemm-2048"].M = 1

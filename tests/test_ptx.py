@@ -1,0 +1,199 @@
+"""Every kernel compiles for every architecture with real Numba CUDA, and the machine code is what is meant."""
+
+import pytest
+
+from common import catalog, codegen, isolate, problems, run
+
+SECONDS = 180.0
+FILES = [*catalog.steps(), *catalog.experiments()]
+ON_PURPOSE = "gemm_naive_float64"
+
+
+def compiled(step):
+    """PTX for all architectures but one, and PTX with machine code for that one, in one child process."""
+    problem = problems.preset(run.DEFAULT_PRESET[step.ladder])
+    task = {"task": "compile", "ladder": step.ladder, "path": str(step.path), "shape": problem.shape()}
+    others = [architecture for architecture in codegen.ARCHITECTURES if architecture != run.CODE_ARCHITECTURE]
+    tasks = [
+        {**task, "architectures": others},
+        {**task, "architectures": [run.CODE_ARCHITECTURE], "machine_code": True},
+    ]
+    (_, ptx), (_, code) = isolate.run(tasks, False, SECONDS)
+    if "ToolMissingError" in code.get("message", ""):
+        tasks[1]["machine_code"] = False
+        ((_, code),) = isolate.run(tasks[1:], False, SECONDS)
+    return ptx, code
+
+
+def test_the_architectures_are_those_promised():
+    assert codegen.ARCHITECTURES == ("7.5", "8.0", "8.6", "9.0", "10.0")
+    assert run.CODE_ARCHITECTURE == "9.0"
+
+
+@pytest.mark.parametrize("step", FILES, ids=lambda step: step.name)
+def test_compiles_without_float64_stack_or_spills(step):
+    ptx, code = compiled(step)
+
+    built = {}
+    for result in (ptx, code):
+        assert result["status"] == "right", result.get("message")
+        assert result["source"] == catalog.source_hash(step.path)
+        for kernel in result["kernels"]:
+            built.setdefault(kernel["kernel"], []).append(kernel["architecture"])
+            if step.name == ON_PURPOSE:
+                assert any("add" in line or "fma" in line for line in kernel["float64"]), "the search finds nothing"
+            else:
+                assert kernel["float64"] == [], kernel["kernel"]
+    assert built
+    for architectures in built.values():
+        assert set(architectures) == set(codegen.ARCHITECTURES)
+
+    if "registers" not in code["kernels"][0]:
+        pytest.skip("ptxas or nvdisasm is not installed: no machine code to look at")
+    for kernel in code["kernels"]:
+        assert kernel["stack_bytes"] == 0, kernel["kernel"]
+        assert kernel["spill_bytes"] == 0, kernel["kernel"]
+        assert 8 <= kernel["registers"] <= 255
+        assert sum(kernel["instructions"].values()) > 20
+    # one kernel of the step multiplies and adds in a loop
+    assert any(kernel["loop_per_fma"] >= 1 for kernel in code["kernels"])
+
+
+def test_machine_code_shows_a_stack_frame_where_there_is_one(write):
+    # a local array indexed at run time cannot live in registers
+    path = write(
+        "gemm_framed.py",
+        "from numba import cuda, float32\n"
+        "LENGTH = 256\n"
+        "@cuda.jit\n"
+        "def framed(a, b, c):\n"
+        "    frame = cuda.local.array(LENGTH, float32)\n"
+        "    for i in range(LENGTH):\n"
+        "        frame[i] = float32(0.0)\n"
+        "    for i in range(a.shape[0]):\n"
+        "        frame[int(b[i, 0]) % LENGTH] += a[i, 0]\n"
+        "    for i in range(LENGTH):\n"
+        "        c[i, 0] = frame[i]\n"
+        "def launch(a, b, c):\n"
+        "    framed[1, 1](a, b, c)\n",
+    )
+    task = {
+        "task": "compile", "ladder": "gemm", "path": str(path), "shape": {"M": 256, "N": 1, "K": 1},
+        "architectures": ["9.0"], "machine_code": True,
+    }  # fmt: skip
+    ((_, result),) = isolate.run([task], False, SECONDS)
+    if "ToolMissingError" in result.get("message", ""):
+        pytest.skip(result["message"])
+    (kernel,) = result["kernels"]
+    assert kernel["stack_bytes"] >= 256 * 4
+    assert kernel["shared_bytes"] == 0
+
+
+# --- reading PTX and disassemblies ---
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "add.f64 %fd3, %fd1, %fd2;",
+        "add.rn.f64 %fd3, %fd1, %fd2;",
+        "fma.rn.f64 %fd3, %fd1, %fd2, %fd0;",
+        "mul.f64 %fd3, %fd1, 0d3FF0000000000000;",
+        "cvt.f64.f32 %fd1, %f1;",
+        "cvt.rn.f32.f64 %f1, %fd1;",
+        "setp.lt.f64 %p1, %fd1, %fd2;",
+        "@%p3 add.f64 %fd3, %fd1, %fd2;",
+    ],
+)
+def test_float64_arithmetic_is_found(line):
+    assert codegen.float64_arithmetic(f"\tmov.u32 %r1, %tid.x;\n\t{line}\n\tret;\n") == [line]
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["fma.rn.f32 %f3, %f1, %f2, %f0;", "ld.param.f64 %fd1, [p];", "mov.f64 %fd1, %fd2;", "add.s64 %rd1, %rd2, %rd3;",
+     "// add.f64 in a comment", "cvt.rn.f32.s64 %f1, %rd1;"],
+)  # fmt: skip
+def test_other_lines_are_no_float64_arithmetic(line):
+    assert codegen.float64_arithmetic(f"\t{line}\n") == []
+
+
+# An outer loop of 9 (L_x_1) around a multiply loop of 5 (L_x_2), then a remainder loop (L_x_3) with fewer FFMA,
+# a copy loop without any (L_x_4), the exit, and the assembler's padding.
+LISTING = """
+\t.text.kernel:
+        /*0000*/                   LDC R1, c[0x0][0x28] ;
+        /*0010*/                   S2R R0, SR_TID.X ;
+        /*0020*/              @P0  EXIT ;
+        /*0030*/                   BRA `(.L_x_9) ;
+.L_x_9:
+.L_x_1:
+        /*0040*/                   IMAD.MOV.U32 R4, RZ, RZ, R0 ;
+.L_x_2:
+        /*0050*/                   LDG.E R6, desc[UR4][R2.64] ;
+        /*0060*/                   FFMA R8, R6, R6, R8 ;
+        /*0070*/                   FFMA.FTZ R9, R6, R6, R9 ;
+        /*0080*/                   UIADD3 UR5, UR5, 0x1, URZ ;
+        /*0090*/              @!P1 BRA `(.L_x_2) ;
+        /*00a0*/                   ISETP.GE.AND P2, PT, R0, R4, PT ;
+        /*00b0*/                   NOP ;
+        /*00c0*/                   FADD R8, R8, R9 ;
+        /*00d0*/             @!UP2 BRA `(.L_x_1) ;
+.L_x_3:
+        /*00e0*/                   FFMA R8, R6, R6, R8 ;
+        /*00f0*/               @P3 BRA `(.L_x_3) ;
+.L_x_4:
+        /*0100*/                   STG.E desc[UR4][R2.64], R8 ;
+        /*0110*/                   IADD3 R2, R2, 0x4, RZ ;
+        /*0120*/                   MOV R3, R2 ;
+        /*0130*/               @P4 BRA `(.L_x_4) ;
+        /*0140*/                   EXIT ;
+"""
+PADDING = """.L_x_5:
+        /*0150*/                   BRA `(.L_x_5);
+        /*0160*/                   NOP;
+        /*0170*/                   NOP;
+"""
+
+
+def test_count_instructions_takes_the_inner_multiply_loop():
+    body, loop = codegen.count_instructions(LISTING)
+    assert loop == {"FFMA": 2, "LDG": 1, "UIADD3": 1, "BRA": 1}
+    assert body == {
+        "BRA": 5, "FFMA": 3, "EXIT": 2, "LDC": 1, "S2R": 1, "IMAD": 1, "LDG": 1, "UIADD3": 1, "ISETP": 1,
+        "FADD": 1, "STG": 1, "IADD3": 1, "MOV": 1,
+    }  # fmt: skip
+
+
+def test_count_instructions_leaves_the_padding_out():
+    assert codegen.count_instructions(LISTING + PADDING) == codegen.count_instructions(LISTING)
+
+
+def test_count_instructions_without_a_loop():
+    straight = "\n".join(line for line in LISTING.splitlines() if "`(" not in line)
+    body, loop = codegen.count_instructions(straight)
+    assert loop == {}
+    assert body["FFMA"] == 3
+    assert codegen.count_instructions("") == ({}, {})
+
+
+def test_a_float64_accumulator_counts_as_a_multiply_loop():
+    listing = (
+        ".L_x_0:\n"
+        "        /*0010*/                   FMUL R2, R3, R4 ;\n"
+        "        /*0020*/                   F2F.F64.F32 R6, R2 ;\n"
+        "        /*0030*/                   DADD R8, R8, R6 ;\n"
+        "        /*0040*/               @P0 BRA `(.L_x_0) ;\n"
+    )
+    body, loop = codegen.count_instructions(listing)
+    assert loop == {"FMUL": 1, "F2F": 1, "DADD": 1, "BRA": 1}
+    figures = codegen.MachineCode("k", "9.0", 32, 0, 0, 0, body, loop).as_dict()
+    assert (figures["loop_total"], figures["loop_fma"], figures["loop_per_fma"]) == (4, 1, 4.0)
+    assert codegen.MachineCode("k", "9.0", 32, 0, 0, 0, body, {}).as_dict()["loop_per_fma"] == 0
+
+
+def test_loads_and_constant_loads_of_the_loop_are_counted_apart():
+    loop = {"FFMA": 8, "LDG": 3, "LDS": 2, "LDL": 1, "LDC": 4, "ULDC": 5, "IMAD": 9}
+    figures = codegen.MachineCode("k", "9.0", 32, 0, 0, 0, loop, loop).as_dict()
+    assert (figures["loop_total"], figures["loop_loads"], figures["loop_constants"]) == (32, 6, 9)
+    assert figures["loop_per_fma"] == 4.0

@@ -1,0 +1,64 @@
+"""Every step and experiment is right, in the simulator: at the ragged shapes, and at small shapes drawn at random."""
+
+import functools
+
+import pytest
+import shapes
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from common import catalog, check, problems, simulator
+from common.problems import Conv2d
+
+simulator.enforce_limits()  # as in the child processes
+
+FILES = [*catalog.steps(), *catalog.experiments()]
+# Threads beyond an edge may multiply what lies in shared memory uninitialised, and throw the product away.
+pytestmark = [
+    pytest.mark.filterwarnings(f"ignore:{what} encountered in scalar:RuntimeWarning")
+    for what in ("invalid value", "overflow")
+]
+STEPS = pytest.mark.parametrize("step", FILES, ids=lambda step: step.name)
+
+
+@functools.cache
+def module(step):
+    return catalog.load(step.path, step.ladder)
+
+
+def complaints(step, problem, seed=0):
+    verdict = check.check(module(step), problem, seed, repeats=1)
+    assert verdict.elements_compared  # right because compared, not because skipped
+    return [f"{finding.kind}: {finding.message}" for finding in verdict.findings]
+
+
+@pytest.mark.parametrize(
+    ("step", "problem"),
+    [(step, problem) for step in FILES for problem in problems.RAGGED[step.ladder]],
+    ids=lambda value: value.name if isinstance(value, catalog.Step) else str(value).replace(" ", "-"),
+)
+def test_right_at_ragged_shapes(step, problem):
+    assert complaints(step, problem) == []
+
+
+@STEPS
+@settings(max_examples=4)
+@given(data=st.data(), seed=st.integers(0, 2**31))
+def test_right_at_any_small_shape(step, data, seed):
+    problem = data.draw(shapes.BY_LADDER[step.ladder])
+    assert complaints(step, problem, seed) == []
+
+
+class TestConstantMemory:
+    step = catalog.find("conv2d_constant_weights")
+
+    def test_a_filter_that_does_not_fit_is_refused_with_its_size(self):
+        problem = Conv2d(N=1, C=8, H=5, W=5, K=100, R=5, S=5)  # 100 * 8 * 25 * 4 bytes
+        with pytest.raises(ValueError, match=r"K=100 C=8 R=5 S=5 takes 80000 bytes.* holds 65536"):
+            check.check(module(self.step), problem)
+
+    def test_one_element_decides(self):
+        # 16384 weights of 4 bytes fill constant memory
+        assert complaints(self.step, Conv2d(N=1, C=16384, H=1, W=1, K=1, R=1, S=1)) == []
+        with pytest.raises(ValueError, match="takes 65540 bytes"):
+            check.check(module(self.step), Conv2d(N=1, C=16385, H=1, W=1, K=1, R=1, S=1))

@@ -1,0 +1,140 @@
+"""Order statistics of known samples, and when collecting stops, by a clock of our own."""
+
+import random
+
+import pytest
+
+from common import timing
+
+
+class Clock:
+    """Seconds that pass only when told to."""
+
+    def __init__(self):
+        self.now = 100.0
+
+    def __call__(self):
+        return self.now
+
+
+def source(clock, values, seconds_each=0.0):
+    """A ``sample`` that hands out ``values`` in turn while the clock runs; counts what it gave."""
+    stream = iter(values)
+
+    def sample(count):
+        sample.given += count
+        clock.now += count * seconds_each
+        return [next(stream) for _ in range(count)]
+
+    sample.given = 0
+    return sample
+
+
+def forever(value):
+    while True:
+        yield value
+
+
+def noise(spread, seed=0):
+    rng = random.Random(seed)
+    while True:
+        yield 10.0 * (1 + spread * (rng.random() - 0.5))
+
+
+# --- summarise ---
+
+
+def test_median_and_percentiles_of_known_samples():
+    result = timing.summarise([float(n) for n in range(101)])  # 0, 1, ... 100
+    assert (result.median_ms, result.p20_ms, result.p80_ms, result.repeats) == (50, 20, 80, 101)
+
+
+def test_order_does_not_matter_and_one_outlier_moves_no_median():
+    assert timing.summarise([3.0, 1.0, 2.0]).median_ms == 2
+    assert timing.summarise([1.0] * 20 + [1000.0]).median_ms == 1
+    assert timing.summarise([1.0, 2.0]).median_ms == 1.5
+
+
+def test_equal_samples_have_no_error():
+    assert timing.summarise([7.0] * 10).median_error == 0
+
+
+def test_the_median_error_of_a_hundred_samples():
+    # the binomial interval of 100 samples: ranks 41 and 60, one based (Conover 1999, table A3 gives 40 and 61)
+    result = timing.summarise([float(n) for n in range(1, 101)])
+    assert result.median_ms == 50.5
+    assert result.median_error == pytest.approx((60 - 41) / 2 / 50.5, abs=1.01 / 50.5)
+
+
+def test_the_interval_holds_the_median_as_often_as_it_says():
+    rng = random.Random(1)
+    inside = 0
+    for _ in range(1000):
+        result = timing.summarise([rng.uniform(0, 2) for _ in range(40)])
+        inside += abs(result.median_ms - 1) <= result.median_error * result.median_ms * 1.3
+    # the half-width is centred on the sample median, hence the slack
+    assert inside > 900
+
+
+def test_the_median_error_shrinks_with_the_root_of_the_count():
+    rng = random.Random(2)
+    samples = [rng.gauss(100, 5) for _ in range(3600)]
+    errors = [timing.summarise(samples[:count]).median_error for count in (25, 100, 400, 3600)]
+    assert errors == sorted(errors, reverse=True)
+    assert errors[3] == pytest.approx(errors[1] / 6, rel=0.5)
+
+
+def test_a_timing_as_json():
+    assert timing.summarise([2.0] * 4).as_dict() == {
+        "median_ms": 2.0,
+        "p20_ms": 2.0,
+        "p80_ms": 2.0,
+        "median_error": 0.0,
+        "repeats": 4,
+    }
+
+
+# --- collect ---
+
+
+def test_steady_samples_stop_at_the_least_repeats():
+    clock = Clock()
+    sample = source(clock, forever(3.0))
+    assert timing.collect(sample, clock).repeats == timing.MIN_REPEATS == 10
+    assert sample.given == 10
+
+
+def test_the_least_repeats_can_be_raised():
+    clock = Clock()
+    result = timing.collect(source(clock, forever(3.0)), clock, min_repeats=32)
+    assert 32 <= result.repeats < 32 + timing.BATCH
+
+
+def test_noisy_samples_go_on_until_the_error_is_met():
+    clock = Clock()
+    result = timing.collect(source(clock, noise(0.2), seconds_each=1e-6), clock, target_error=0.01)
+    assert result.median_error <= 0.01
+    assert result.repeats > timing.MIN_REPEATS
+    tighter = timing.collect(source(clock, noise(0.2), seconds_each=1e-6), clock, target_error=0.003)
+    assert tighter.median_error <= 0.003
+    assert tighter.repeats > result.repeats
+    assert result.median_ms == pytest.approx(10, rel=0.02)
+
+
+def test_the_deadline_stops_what_never_settles():
+    clock = Clock()
+    wild = (1.0 if i % 2 else 100.0 for i in range(10**6))
+    each = 1 / 32
+    result = timing.collect(source(clock, wild, each), clock, max_seconds=2.0)
+    assert result.median_error > timing.TARGET_ERROR  # said, not hidden
+    assert (result.repeats - timing.BATCH) * each < 2.0 <= result.repeats * each
+
+
+def test_the_deadline_does_not_cut_the_least_repeats():
+    clock = Clock()
+    result = timing.collect(source(clock, noise(0.5), seconds_each=60.0), clock, max_seconds=2.0)
+    assert result.repeats == timing.MIN_REPEATS
+
+
+def test_the_defaults_are_those_the_pages_promise():
+    assert timing.TARGET_ERROR == 0.01

@@ -1,0 +1,138 @@
+"""What is read from NVIDIA's tools, from texts such as they print, and the simulator's launch limits."""
+
+import pytest
+
+from common import profiler, sanitizer, simulator
+from common.profiler import METRICS, ProfileError
+from common.sanitizer import SanitizerError
+
+MANGLED = "_ZN6cudapy9file_step10gemm_naiveB2v1B92cw51cXTLSUwv1sDUaKthqaNgoKmjgOR3E5ArrayIfLi2E1C7mutable7alignedE"
+
+
+def csv(*rows):
+    """ncu's raw page: a header of metric names, a row of units, one row per launch."""
+    names = ["ID", "Kernel Name", *METRICS.values(), "smsp__average_warps_issue_stalled_wait_per_issue_active.ratio"]
+    lines = [names, ["", "", *["unit"] * (len(names) - 2)], *rows]
+    table = "\n".join(",".join(f'"{cell}"' for cell in line) for line in lines)
+    return f"==PROF== Connected to process 7\n==PROF== Profiling ...\n{table}\n"
+
+
+def launch(number, name=MANGLED, stall="1.5", **values):
+    return [str(number), name, *(str(values.get(key, "100")) for key in METRICS), stall]
+
+
+def test_counters_are_read_per_launch_and_in_order():
+    output = csv(launch(0, time_ns="1,234,567", instructions="2e3"), launch(1, name="plain(float*)", time_ns="5"))
+    first, second = profiler.parse(output)
+    assert (first["kernel"], second["kernel"]) == ("gemm_naive", "plain")
+    assert (first["time_ns"], second["time_ns"]) == (1_234_567, 5)
+    assert first["instructions"] == 2000
+    assert first["stalls"] == {"wait": 1.5}
+
+
+def test_a_counter_the_card_does_not_have_is_none():
+    (entry,) = profiler.parse(csv(launch(0, dram_pct="n/a", l2_pct="")))
+    assert entry["dram_pct"] is None
+    assert entry["l2_pct"] is None
+    assert profiler.sentences(entry)
+
+
+def test_sentences_say_what_the_figures_mean():
+    (entry,) = profiler.parse(
+        csv(launch(0, time_ns="2500000", issue_pct="90", dram_pct="12", load_sectors="3200", load_requests="100",
+                   ffma_threads="640", instructions="100"))
+    )  # fmt: skip
+    said = {name: (value, text) for name, value, text in profiler.sentences(entry)}
+    assert said["time"][0] == "2.50 ms"
+    assert said["issue slots used"] == ("90.0%", "the instruction count is the limit")
+    assert said["DRAM throughput"] == ("12.0%", "memory bandwidth is not the limit")
+    assert said["sectors per global load"][0] == "32.00"
+    assert "scattered" in said["sectors per global load"][1]
+    assert said["multiply-adds per instruction"][0] == "0.20"  # 640 / 32 threads / 100
+    assert said["stall: wait"][0] == "1.50 warps"
+
+
+@pytest.mark.parametrize(
+    ("output", "says"),
+    [
+        ("==ERROR== ERR_NVGPUCTRPERM - The user does not have permission", "may not read the counters"),
+        ("==ERROR== No kernels were profiled.", "No kernels were profiled"),
+        ("", "no output"),
+    ],
+)
+def test_output_without_counters_says_why(output, says):
+    with pytest.raises(ProfileError, match=says):
+        profiler.parse(output)
+
+
+def test_quotients_need_both_counters():
+    assert profiler.per({"a": 6.0, "b": 4.0}, "a", "b") == 1.5
+    for entry in ({"a": None, "b": 4.0}, {"a": 6.0, "b": 0.0}, {"a": 6.0}, {"b": 4.0}):
+        assert profiler.per(entry, "a", "b") is None
+
+
+@pytest.mark.parametrize(("module", "call", "error"), [
+    (profiler, profiler.command, ProfileError),
+    (sanitizer, lambda: sanitizer.command("memcheck"), SanitizerError),
+])  # fmt: skip
+def test_a_tool_that_is_missing_is_named_with_where_it_comes_from(monkeypatch, module, call, error):
+    monkeypatch.setattr(module.shutil, "which", lambda name: None)
+    with pytest.raises(error, match="was not found: it comes with the CUDA toolkit"):
+        call()
+
+
+MEMCHECK = """========= COMPUTE-SANITIZER
+========= Invalid __global__ write of size 4 bytes
+=========     at gemm_broken+0x90
+=========     by thread (5,0,0) in block (1,0,0)
+=========     Address 0x7f0000 is out of bounds
+=========
+========= ERROR SUMMARY: 3 errors
+"""
+
+
+@pytest.mark.parametrize(
+    ("output", "count"),
+    [
+        (MEMCHECK, 3),
+        ("========= ERROR SUMMARY: 0 errors\n", 0),
+        ("========= ERROR SUMMARY: 1 error\n", 1),
+        ("========= RACECHECK SUMMARY: 2 hazards displayed (2 errors, 0 warnings)\n", 2),
+        ("========= ERROR SUMMARY: 0 errors\n========= ERROR SUMMARY: 4 errors\n", 4),
+    ],
+)
+def test_the_summary_is_counted(output, count):
+    assert sanitizer.errors(output) == count
+
+
+@pytest.mark.parametrize("output", ["", "killed", "========= COMPUTE-SANITIZER\n"])
+def test_no_summary_is_no_clean_bill(output):
+    with pytest.raises(SanitizerError, match="no summary"):
+        sanitizer.errors(output)
+
+
+def test_the_first_report_leaves_the_banner_out():
+    report = sanitizer.first_report(MEMCHECK)
+    assert report.startswith("Invalid __global__ write of size 4 bytes; at gemm_broken+0x90; by thread (5,0,0)")
+    assert "SANITIZER" not in report
+
+
+@pytest.mark.parametrize(
+    ("grid", "block", "says"),
+    [
+        ((1, 1, 1), (1024, 1, 1), None),
+        ((2**31 - 1, 65535, 65535), (32, 32, 1), None),
+        ((1, 1, 1), (1, 1, 64), None),
+        ((1, 1, 1), (32, 33, 1), "1056 threads: a block holds at most 1024"),
+        ((1, 1, 1), (1, 1, 65), "z must be from 1 to 64"),
+        ((1, 65536, 1), (1, 1, 1), "y must be from 1 to 65535"),
+        ((1, 1, 65536), (1, 1, 1), "z must be from 1 to 65535"),
+        ((0, 1, 1), (1, 1, 1), "x must be from 1 to 2147483647"),
+    ],
+)
+def test_launch_limits(grid, block, says):
+    if says is None:
+        simulator._require(grid, block)
+    else:
+        with pytest.raises(simulator.LaunchLimitError, match=says):
+            simulator._require(grid, block)

@@ -1,0 +1,238 @@
+"""Every mistake is found and called what it is: ``tests/wrong_kernels`` holds one file for each."""
+
+import ast
+import re
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from common import catalog, check, isolate
+from common.problems import RAGGED, Gemm
+
+FOLDER = Path(__file__).parent / "wrong_kernels"
+ENDED = ("crashed", "timed_out", "unusable")  # what became of a task that has no verdict
+PATIENCE = 120.0
+GPU_LIMIT = 30.0  # of an endless kernel, its compilation included
+
+# By name, so that none goes missing unnoticed.
+NAMES = [
+    "conv2d_channel_dropped", "conv2d_computed_once", "conv2d_first_image_only", "conv2d_flipped_filter",
+    "conv2d_halo_off_by_one", "conv2d_no_guard_p", "conv2d_no_guard_q", "conv2d_one_row_of_tiles",
+    "conv2d_swapped_r_s", "conv2d_tap_dropped", "conv2d_weights_cached", "conv3d_dilation_d_ignored",
+    "conv3d_dilation_h_ignored", "conv3d_dilation_w_ignored", "conv3d_filter_kctrs", "conv3d_h_paired_with_s",
+    "conv3d_images_p_deep", "conv3d_no_guard_below_zero", "conv3d_no_guard_past_end", "conv3d_one_block_of_filters",
+    "conv3d_padding_is_one", "conv3d_stride_d_ignored", "conv3d_stride_h_along_d", "conv3d_stride_h_ignored",
+    "conv3d_stride_w_ignored", "gemm_accumulates", "gemm_bad_unpacking", "gemm_block_too_large", "gemm_endless",
+    "gemm_first_block_only", "gemm_float16_accumulator", "gemm_kernels_out_of_order", "gemm_last_k_dropped",
+    "gemm_last_tile_unwritten", "gemm_missing_barrier", "gemm_modified_input", "gemm_multiples_of_16_only",
+    "gemm_no_guard_m", "gemm_no_guard_n", "gemm_no_launch", "gemm_no_op", "gemm_one_nan", "gemm_raises",
+    "gemm_reads_past_end", "gemm_square_only", "gemm_tf32_operands", "gemm_third_launch_differs", "gemm_transposed",
+    "gemm_two_arguments", "gemm_whole_k_tiles_only", "gemm_writes_past_end",
+]  # fmt: skip
+
+# Mistakes that no ragged shape brings out yet.
+UNSEEN = {"conv3d_images_p_deep": "O and P are equal in every conv3d shape of several images"}
+
+
+@dataclass(frozen=True)
+class Expectation:
+    """The kind and message that at least one finding must have; no other kind may come first."""
+
+    kind: str
+    says: str
+
+    def met_by(self, findings):
+        return any(kind == self.kind and re.search(self.says, message) for kind, message in findings)
+
+    def require(self, findings):
+        assert findings, "nothing was found"
+        assert findings[0][0] == self.kind, findings
+        assert self.met_by(findings), (self.says, findings)
+
+
+@dataclass(frozen=True)
+class WrongKernel:
+    """A file of ``tests/wrong_kernels``. ``simulator`` is None where only a GPU shows the mistake."""
+
+    name: str
+    simulator: Expectation | None
+    gpu: Expectation
+
+    @property
+    def path(self):
+        return FOLDER / f"{self.name}.py"
+
+    @property
+    def ladder(self):
+        return self.name.split("_")[0]
+
+    def task(self, problem, **options):
+        return {
+            "task": "check", "ladder": self.ladder, "path": str(self.path), "shape": problem.shape(), **options,
+        }  # fmt: skip
+
+
+DOCSTRING = re.compile(
+    r"[A-Z\w].+\.\n\n"
+    r"(?P<only>GPU only: .+\n)?Expect: (?P<kind>\w+)\nSays: (?P<says>.+)\n"
+    r"(Expect on GPU: (?P<gpu_kind>\w+)\nSays on GPU: (?P<gpu_says>.+)\n)?"
+)
+
+
+def read(path):
+    found = DOCSTRING.fullmatch(ast.get_docstring(ast.parse(path.read_text(encoding="utf-8")), clean=False) or "")
+    assert found, f"{path.name}: the docstring must be a sentence, then Expect: KIND and Says: PATTERN"
+    first = Expectation(found["kind"], found["says"])
+    second = Expectation(found["gpu_kind"], found["gpu_says"]) if found["gpu_kind"] else first
+    return WrongKernel(path.stem, None if found["only"] else first, second)
+
+
+FILES = [read(path) for path in sorted(FOLDER.glob("*.py"))]
+
+
+def each(kernels):
+    """Parametrise a test over wrong kernels."""
+    unseen = {name: [pytest.mark.xfail(strict=True, reason=reason)] for name, reason in UNSEEN.items()}
+    return pytest.mark.parametrize(
+        "kernel", [pytest.param(kernel, id=kernel.name, marks=unseen.get(kernel.name, ())) for kernel in kernels]
+    )
+
+
+def with_kind(*kinds):
+    return [kernel for kernel in FILES if kernel.simulator and kernel.simulator.kind in kinds]
+
+
+def findings(path, problem, repeats=1):
+    verdict = check.check(catalog.load(path, problem.ladder), problem, repeats=repeats)
+    return [(finding.kind, finding.message) for finding in verdict.findings]
+
+
+def answer(result):
+    """A child's result as findings."""
+    if result["status"] in ("right", "wrong"):
+        return [(finding["kind"], finding["message"]) for finding in result["findings"]]
+    return [(result["status"], result["message"])]
+
+
+# --- the collection ---
+
+
+def test_the_collection_is_complete():
+    assert [kernel.name for kernel in FILES] == NAMES
+    assert UNSEEN.keys() <= set(NAMES)
+
+
+def test_every_kind_of_finding_has_a_kernel():
+    expected = {e.kind for kernel in FILES for e in (kernel.simulator, kernel.gpu) if e}
+    assert expected == {*check.KINDS, *ENDED}
+
+
+@pytest.mark.parametrize(
+    "text", ["", "Does nothing.", "Does nothing.\n\nExpect: nan\n", "Does nothing.\n\nExpect: nan\nSays:\n"]
+)
+def test_a_docstring_that_expects_nothing_is_no_wrong_kernel(write, text):
+    with pytest.raises(AssertionError, match=r"gemm_x\.py: the docstring must be"):
+        read(write("gemm_x.py", f'"""{text}"""\n'))
+
+
+@pytest.mark.parametrize("ladder", RAGGED)
+def test_a_right_kernel_meets_no_expectation(ladder):
+    first = next(step for step in catalog.steps() if step.ladder == ladder)
+    found = findings(first.path, min(RAGGED[ladder], key=lambda problem: problem.flops))
+    for kernel in FILES:
+        for expectation in filter(None, (kernel.simulator, kernel.gpu)):
+            with pytest.raises(AssertionError):
+                expectation.require(found)
+
+
+def test_an_expectation_fails_on_another_kind_or_message():
+    expectation = Expectation("nan", "adds to")
+    expectation.require([("nan", "the kernel adds to c"), ("wrong", "5 of 9")])
+    for found in ([("wrong", "5 of 9"), ("nan", "adds to c")], [("nan", "1 of 9")], [("wrong", "adds to c")], []):
+        with pytest.raises(AssertionError):
+            expectation.require(found)
+
+
+# --- in the simulator ---
+
+
+@each(with_kind(*check.KINDS))
+def test_the_mistake_is_found_and_named(kernel):
+    # launches on equal inputs are compared only where that is the point
+    repeats = 2 if kernel.simulator.kind == "unstable" else 1
+    found = []
+    for problem in RAGGED[kernel.ladder]:
+        found += findings(kernel.path, problem, repeats)
+        if kernel.simulator.met_by(found):
+            break
+    kernel.simulator.require(found)
+
+
+@pytest.fixture(scope="module")
+def answers():
+    """What one child process says of the kernels that never get a verdict, by name."""
+    kernels = with_kind("crashed", "unusable")
+    tasks = [kernel.task(RAGGED[kernel.ladder][0], repeats=1) for kernel in kernels]
+    results = isolate.run(tasks, True, PATIENCE)
+    return {kernel.name: answer(result) for kernel, (_, result) in zip(kernels, results, strict=True)}
+
+
+@each(with_kind("crashed", "unusable"))
+def test_a_kernel_without_a_verdict_says_why(kernel, answers):
+    kernel.simulator.require(answers[kernel.name])
+
+
+@each(with_kind("timed_out"))
+def test_an_endless_kernel_is_stopped_and_the_rest_goes_on(kernel):
+    other = next(kernel for kernel in FILES if kernel.name == "gemm_no_launch")
+    other, endless = (one.task(Gemm(M=1, N=1, K=1)) for one in (other, kernel))
+    start = time.monotonic()
+    ((_, first),) = isolate.run([other], True, PATIENCE)
+    # long enough that it is not the start of a process that takes too long
+    limit = 3 + 4 * (time.monotonic() - start)
+    (_, stopped), (_, last) = isolate.run([endless, other], True, limit)
+    kernel.simulator.require(answer(stopped))
+    assert first["status"] == last["status"] == "unusable"
+
+
+@pytest.mark.parametrize(
+    ("name", "problem"),
+    [
+        ("gemm_square_only", Gemm(M=16, N=16, K=16)),
+        ("gemm_multiples_of_16_only", Gemm(M=16, N=32, K=16)),
+        ("gemm_whole_k_tiles_only", Gemm(M=5, N=7, K=32)),
+    ],
+)
+def test_a_shape_that_suits_the_mistake_does_not_show_it(name, problem):
+    # so it is the ragged shapes that find it
+    assert findings(FOLDER / f"{name}.py", problem) == []
+
+
+# --- on a GPU ---
+
+
+@pytest.fixture(scope="module")
+def on_gpu():
+    """What the GPU says of every kernel, by name: one child for each shape, as long as one is needed."""
+    found = {kernel.name: [] for kernel in FILES}
+    for number in range(max(map(len, RAGGED.values()))):
+        for seconds, endless in ((PATIENCE, False), (GPU_LIMIT, True)):
+            kernels = [
+                kernel
+                for kernel in FILES
+                if (kernel.gpu.kind == "timed_out") == endless
+                and number < len(RAGGED[kernel.ladder])
+                and not kernel.gpu.met_by(found[kernel.name])
+            ]
+            tasks = [kernel.task(RAGGED[kernel.ladder][number]) for kernel in kernels]
+            for kernel, (_, result) in zip(kernels, isolate.run(tasks, False, seconds), strict=True):
+                found[kernel.name] += answer(result)
+    return found
+
+
+@pytest.mark.gpu
+@each(FILES)
+def test_the_gpu_shows_the_mistake(kernel, on_gpu):
+    kernel.gpu.require(on_gpu[kernel.name])

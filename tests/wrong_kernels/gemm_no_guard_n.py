@@ -1,0 +1,30 @@
+r"""Columns have no edge guard: threads past the last column compute and store, too.
+
+Expect: crashed
+Says: ^IndexError at gemm_no_guard_n\.py:\d+: .*out of bounds
+Expect on GPU: wrote_outside
+Says on GPU: written outside [cy]: .*\d past its end
+"""
+
+from numba import cuda, float32
+
+THREADS_X = 16
+THREADS_Y = 8
+
+
+@cuda.jit
+def product(a, b, c):
+    M, N = c.shape
+    K = a.shape[1]
+    n, m = cuda.grid(2)
+    if m < M:
+        acc = float32(0.0)
+        for k in range(K):
+            acc += a[m, k] * b[k, n]
+        c[m, n] = acc
+
+
+def launch(a, b, c):
+    M, N = c.shape
+    grid = (-(-N // THREADS_X), -(-M // THREADS_Y))
+    product[grid, (THREADS_X, THREADS_Y)](a, b, c)
