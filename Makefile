@@ -33,7 +33,7 @@ all: $(SETUP) ## check every step, time it if there is a GPU, write records, red
 setup: $(SETUP) ## install the packages into .venv (the other targets do it when needed)
 
 test: $(SETUP) ## run the tests; those that need a GPU skip without one
-	$(PYTHON) -m pytest -n auto --dist worksteal
+	$(PYTHON) -m pytest -n auto --dist loadgroup
 
 check: $(SETUP) ## check every step, on the GPU if there is one
 	$(PYTHON) -m common check

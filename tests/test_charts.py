@@ -41,6 +41,10 @@ def measured(record, preset):
 def test_every_chart_of_the_shipped_record(shipped, tmp_path):
     written = charts.draw_all(shipped, tmp_path)
     presets = [p for ladder in problems.LADDERS for p in problems.timed_presets(ladder)]
+    sweeps = [path.stem for path in written if path.stem.startswith("sweep-")]
+    recorded = shipped.data["sweeps"]
+    assert sorted(sweeps) == sorted(f"sweep-{preset}-{name}" for preset in recorded for name in recorded[preset])
+    written = [path for path in written if path.stem not in sweeps]
     assert [path.stem for path in written if "roofline" not in path.stem] == presets
     assert [path.stem for path in written if "roofline" in path.stem] == [
         f"roofline-{name}" for name in problems.LADDERS
@@ -72,7 +76,7 @@ def test_the_same_record_gives_the_same_bytes(small, tmp_path):
     for folder in ("first", "second"):
         charts.draw_all(small, tmp_path / folder)
     first = sorted((tmp_path / "first" / small.slug).iterdir())
-    assert len(first) == 6
+    assert len(first) == 6 + 2 * len(small.data.get("sweeps", {}).get("gemm-4096", {}))
     for path in first:
         assert path.read_bytes() == (tmp_path / "second" / small.slug / path.name).read_bytes(), path.name
 
@@ -101,7 +105,7 @@ def test_a_reduced_batch_is_said(shipped, tmp_path):
 def test_without_ceilings_there_is_neither_floor_nor_roofline(small, tmp_path):
     small.data["ceilings"] = None
     written = charts.draw_all(small, tmp_path)
-    assert [path.stem for path in written] == ["gemm-4096", "gemm-2048"]
+    assert [path.stem for path in written if "sweep" not in path.stem] == ["gemm-4096", "gemm-2048"]
     assert "floor" not in texts(written[0].with_suffix(".svg"))
 
 

@@ -162,7 +162,7 @@ def test_errors_go_to_standard_error(call):
     for words, _ in {**MISTAKES, **({} if GPU else WITHOUT_GPU)}.values():
         _, out, err = call(*words)
         assert out == "", words
-        assert err.startswith("error: "), words
+        assert err.strip().startswith("error: "), words
 
 
 def test_a_named_step_that_the_preset_does_not_fit_is_not_dropped(call, pretend_gpu):
@@ -259,9 +259,19 @@ def test_a_sweep_tries_every_combination():
     ]
 
 
+def test_a_sweep_can_be_narrowed():
+    tunables, shipped = {"BLOCK": [8, 16], "PAD": [0, 1, 2]}, {"BLOCK": 16, "PAD": 1}
+    assert run.narrowed(tunables, shipped, "") == tunables
+    assert run.narrowed(tunables, shipped, "PAD=0,3") == {"BLOCK": [16], "PAD": [0, 3]}
+    for text, says in (("PADS=1", "PADS is no tunable of this step: it has BLOCK, PAD"), ("PAD=x", "PAD=INTEGER"),
+                       ("PAD=", "PAD=INTEGER"), ("PAD", "PAD=INTEGER")):  # fmt: skip
+        with pytest.raises(ValueError, match=f"--values '{text}': .*{says}"):
+            run.narrowed(tunables, shipped, text)
+
+
 def test_a_step_without_tunables_cannot_be_swept():
     with pytest.raises(ValueError, match="gemm_naive: has no TUNABLES to sweep"):
-        run.tunables(catalog.find("gemm_naive"))
+        run.tunables(catalog.find("gemm_naive"), "gemm-2048")
 
 
 def test_a_sweep_lists_the_fastest_first_and_marks_the_shipped_tile():

@@ -5,7 +5,8 @@ import pytest
 from common import catalog, isolate, problems, records, run, timing
 from common.records import Record
 
-pytestmark = pytest.mark.gpu
+# one process, so that no test disturbs the times of another
+pytestmark = [pytest.mark.gpu, pytest.mark.xdist_group("gpu")]
 
 FILES = [*catalog.steps(), *catalog.experiments()]
 

@@ -49,7 +49,7 @@ def test_make_alone_lists_every_target_with_what_it_does(make, root):
 @pytest.mark.parametrize(
     ("target", "command"),
     [("all", "x -m common all"), ("check", "x -m common check"), ("bench", "x -m common bench"),
-     ("charts", "x -m common charts"), ("test", "x -m pytest -n auto --dist worksteal")],
+     ("charts", "x -m common charts"), ("test", "x -m pytest -n auto --dist loadgroup")],
 )  # fmt: skip
 def test_a_given_python_is_used_and_nothing_is_installed(make, target, command):
     assert make("-n", target, "PYTHON=x").strip() == command

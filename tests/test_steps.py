@@ -4,13 +4,15 @@ import functools
 
 import pytest
 import shapes
+import turns
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from common import catalog, check, problems, simulator
-from common.problems import Conv2d
+from common.problems import Conv2d, Gemm
 
 simulator.enforce_limits()  # as in the child processes
+turns.install()
 
 FILES = [*catalog.steps(), *catalog.experiments()]
 # Threads beyond an edge may multiply what lies in shared memory uninitialised, and throw the product away.
@@ -42,11 +44,44 @@ def test_right_at_ragged_shapes(step, problem):
 
 
 @STEPS
-@settings(max_examples=4)
+@settings(max_examples=3)
 @given(data=st.data(), seed=st.integers(0, 2**31))
 def test_right_at_any_small_shape(step, data, seed):
     problem = data.draw(shapes.BY_LADDER[step.ladder])
     assert complaints(step, problem, seed) == []
+
+
+def shipped_tile(step, problem):
+    choose = getattr(module(step), "shipped", None)
+    values = choose(problem) if choose else vars(module(step))
+    return {name: values[name] for name in module(step).TUNABLES}
+
+
+@pytest.mark.parametrize(
+    "step", [step for step in FILES if "\nTUNABLES = " in step.path.read_text()], ids=lambda step: step.name
+)
+def test_right_with_other_tiles_than_the_shipped(step):
+    problem = Gemm(M=5, N=37, K=9) if step.ladder == "gemm" else problems.RAGGED[step.ladder][1]
+    shipped = shipped_tile(step, problem)
+    taken = 0
+    for name, values in module(step).TUNABLES.items():
+        other = next(value for value in values if value != shipped[name])
+        try:
+            verdict = check.check_sampled(module(step), problem, samples=200, tile={**shipped, name: other})
+        except ValueError:  # the step says that the tile does not fit the others
+            continue
+        taken += 1
+        assert verdict.findings == [], (name, other)
+    assert taken
+
+
+@pytest.mark.parametrize("preset", [name for ladder in problems.LADDERS for name in problems.timed_presets(ladder)])
+def test_a_sweep_holds_the_shipped_tile(preset):
+    problem = problems.PRESETS[preset]
+    for step in FILES:
+        if step.ladder == problem.ladder and hasattr(module(step), "TUNABLES"):
+            for name, value in shipped_tile(step, problem).items():
+                assert value in module(step).TUNABLES[name], (step.name, name)
 
 
 class TestConstantMemory:

@@ -99,7 +99,7 @@ def loads():
         [m * n for m, n in squares], [(m + n) / (m * n) for m, n in squares], color=VERMILION, marker="s",
         linewidth=2, label="a square, THREAD × THREAD",
     )  # fmt: skip
-    for m, n, offset in ((4, 4, (8, 4)), (8, 8, (8, 4)), (8, 16, (-50, -17)), (16, 16, (-42, 10))):
+    for m, n, offset in ((4, 4, (8, 4)), (8, 8, (8, 4)), (16, 8, (-50, -17)), (16, 16, (-42, 10))):
         axes.plot(m * n, (m + n) / (m * n), "o", color=VERMILION if m == n else GREEN, markersize=8)
         axes.annotate(
             f"{m} × {n}: {(m + n) / (m * n):.3g}", (m * n, (m + n) / (m * n)), xytext=offset,
