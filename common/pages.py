@@ -146,8 +146,10 @@ def _ladder(record: Record | None, _: dict[str, Any], arguments: list[str]) -> s
     problem = problems.preset(preset)
     if record is None or not record.rows(preset):
         return _nothing(preset)
-    steps = [s for s in catalog.steps() if s.ladder == problem.ladder and (not rest or s.lesson == rest[0])]
-    header, body = ladder_cells(record, preset, steps)
+    steps = [s for s in catalog.steps() if s.ladder == problem.ladder]
+    header, body = ladder_cells(record, preset, steps)  # all, so that speed-ups count from the ladder's first
+    hidden = {f"`{s.name}`" for s in steps if rest and s.lesson != rest[0]}
+    body = [cells for cells in body if cells[0] not in hidden]
     return table(header, body) + "\n\n" + _footnote(record, preset)
 
 

@@ -5,7 +5,7 @@ New idea: registers are the fastest memory, so they hold whatever is used longes
     sums of a ROWS x FILTERS tile of outputs, and the channels stream past; with one channel it is the window of
     ROWS x COLS pixels, and the filters stream past. Either way the filter lies in shared memory in the order of
     use, so that one 128-bit read brings four taps, and each tap serves every pixel of the tile.
-Loads per FMA: many channels, 10 x 12 outputs, 5 x 5 taps: (14 + 15) / 600 = 0.05; one channel, 2 x 2 outputs,
+Loads per FMA: many channels, 10 x 8 outputs, 5 x 5 taps: (14 + 10) / 400 = 0.06; one channel, 2 x 2 outputs,
     12 filters: (18 + 84) / 1200 = 0.09, of which 84 are 128 bits wide and shared.
 Run: python -m lessons.04_register_blocking conv2d_register_tiled
 """
