@@ -6,6 +6,7 @@ too; colours are Okabe and Ito's, told apart by the colour-blind.
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -91,7 +92,11 @@ def save(figure: Figure, stem: Path, svg: bool = True) -> Path:
     if svg:
         vector = stem.with_name(stem.name + ".svg")
         figure.savefig(vector, metadata={"Date": None, "Creator": None})
-        lines = vector.read_text(encoding="utf-8").splitlines()  # Matplotlib leaves blanks at line ends
+        text = vector.read_text(encoding="utf-8")
+        # clip paths get ids from memory addresses: number them, so that the same figure is the same file
+        for number, name in enumerate(dict.fromkeys(re.findall(r"\bp[0-9a-f]{10}\b", text))):
+            text = text.replace(name, f"clip{number}")
+        lines = text.splitlines()  # Matplotlib leaves blanks at line ends
         vector.write_text("\n".join(line.rstrip() for line in lines) + "\n", encoding="utf-8")
     plt.close(figure)
     return png
@@ -200,68 +205,57 @@ def roofline(record: Record, ladder: str) -> Figure:
 
 
 def sweep(record: Record, preset: str, name: str) -> Figure:
-    """A sweep as a heat map over its two widest tunables (each cell the best of the others), or as a line over one.
+    """A sweep: a line over the one tunable that varies, or a heat map, half of those that vary across and half down.
 
-    The shipped tile is outlined; cells that the step refuses say so.
+    The shipped tile is marked; tiles that the step refuses say so.
     """
     entry = record.sweep(preset, name)
     assert entry is not None
     points, shipped = entry["points"], entry["shipped"]
-    values = {key: sorted({point["tile"][key] for point in points}) for key in shipped}
-    axes_names = sorted(values, key=lambda key: -len(values[key]))[:2]
-    timed = [point for point in points if "median_ms" in point]
+    varied = [key for key in shipped if len({point["tile"][key] for point in points}) > 1] or list(shipped)[:1]
+    run = record.data["runs"][entry["run"]]
     title = f"{name} on {preset}: milliseconds by tile"
-    if len(axes_names) == 1 or len(values[axes_names[1]]) == 1:
-        key = axes_names[0]
+    source = f"{record.gpu_name}, {run['date']}; the shipped tile is marked"
+    across, down = varied[len(varied) // 2 :], varied[: len(varied) // 2]
+    columns = sorted({_tile_key(point["tile"], across) for point in points})
+    if not down:
         figure, axes = new_figure(9.6, 3.8)
-        best = {v: min((p["median_ms"] for p in timed if p["tile"][key] == v), default=None) for v in values[key]}
-        shown = [(i, ms) for i, ms in enumerate(best.values()) if ms is not None]
+        times = {_tile_key(p["tile"], across): p["median_ms"] for p in points if "median_ms" in p}
+        shown = [(i, times[key]) for i, key in enumerate(columns) if key in times]
         axes.plot(*zip(*shown, strict=True), color=BLUE, marker="o", linewidth=2, markersize=8)
         for i, ms in shown:
-            axes.annotate(_ms(ms), (i, ms), xytext=(0, 9), textcoords="offset points", ha="center")
-        if shipped[key] in best and best[shipped[key]] is not None:
-            place = values[key].index(shipped[key])
-            axes.plot(
-                place,
-                best[shipped[key]],
-                "o",
-                markersize=17,
-                markerfacecolor="none",
-                color=VERMILION,
-                markeredgewidth=2,
-            )
-        axes.set_xticks(range(len(values[key])), [str(v) for v in values[key]])
-        axes.set_xlabel(key)
+            axes.annotate(_ms(ms), (i, ms), xytext=(0, 11), textcoords="offset points", ha="center")
+        ours = _tile_key(shipped, across)
+        if ours in times:
+            ring = {"markersize": 17, "markerfacecolor": "none", "color": VERMILION, "markeredgewidth": 2}
+            axes.plot(columns.index(ours), times[ours], "o", **ring)
         axes.set_ylabel("ms")
         axes.set_ylim(0, max(ms for _, ms in shown) * 1.2)
     else:
-        across, down = axes_names
-        figure, axes = new_figure(9.6, 1.9 + 0.55 * len(values[down]))
-        grid = np.full((len(values[down]), len(values[across])), np.nan)
-        for point in timed:
-            cell = values[down].index(point["tile"][down]), values[across].index(point["tile"][across])
-            grid[cell] = np.fmin(grid[cell], point["median_ms"])
-        axes.imshow(np.log(grid), cmap="viridis_r", aspect="auto")
-        middle = float(np.nanmean(np.log(grid)))
+        rows = sorted({_tile_key(point["tile"], down) for point in points})
+        figure, axes = new_figure(9.6, 1.9 + 0.5 * len(rows))
+        grid = np.full((len(rows), len(columns)), np.nan)
+        for point in points:
+            cell = rows.index(_tile_key(point["tile"], down)), columns.index(_tile_key(point["tile"], across))
+            grid[cell] = point.get("median_ms", np.nan)
+        image = axes.imshow(np.log(grid), cmap="viridis_r", aspect="auto")
         for (i, j), ms in np.ndenumerate(grid):
-            if np.isnan(ms):
-                axes.text(j, i, "refused", ha="center", va="center", fontsize=9, color=MUTED)
-            else:
-                colour = CARD if np.log(ms) > middle else INK
-                axes.text(j, i, f"{ms:#.3g}", ha="center", va="center", color=colour, fontweight="bold")
-        if shipped[down] in values[down] and shipped[across] in values[across]:
-            corner = values[across].index(shipped[across]) - 0.5, values[down].index(shipped[down]) - 0.5
+            text, dark = ("refused", False) if np.isnan(ms) else (f"{ms:#.3g}", float(image.norm(np.log(ms))) > 0.5)
+            axes.text(j, i, text, ha="center", va="center", color=CARD if dark else INK, fontsize=10)
+        place = _tile_key(shipped, across), _tile_key(shipped, down)
+        if place[0] in columns and place[1] in rows:
+            corner = columns.index(place[0]) - 0.5, rows.index(place[1]) - 0.5
             axes.add_patch(mpl.patches.Rectangle(corner, 1, 1, fill=False, edgecolor=VERMILION, linewidth=3))
-        axes.set_xticks(range(len(values[across])), [str(v) for v in values[across]])
-        axes.set_yticks(range(len(values[down])), [str(v) for v in values[down]])
-        axes.set_xlabel(across)
-        axes.set_ylabel(down)
-        others = [key for key in shipped if key not in axes_names]
-        if others:
-            title += f" (best of {', '.join(others)})"
-    run = record.data["runs"][entry["run"]]
-    _headings(figure, title, f"{record.gpu_name}, {run['date']}; the shipped tile is outlined")
+        axes.set_yticks(range(len(rows)), [" × ".join(map(str, key)) for key in rows])
+        axes.set_ylabel(" × ".join(down))
+    axes.set_xticks(range(len(columns)), [" × ".join(map(str, key)) for key in columns])
+    axes.set_xlabel(" × ".join(across))
+    _headings(figure, title, source)
     return figure
+
+
+def _tile_key(tile: dict[str, int], names: list[str]) -> tuple[int, ...]:
+    return tuple(int(tile[name]) for name in names)
 
 
 def feature_maps(image: NDArray[Any], bank: dict[str, NDArray[Any]], maps: NDArray[Any], caption: str) -> Figure:

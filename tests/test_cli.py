@@ -196,6 +196,19 @@ def test_the_results_folder_can_be_set(monkeypatch, tmp_path):
     assert list(records.all_records()) == []
 
 
+@pytest.mark.xfail(
+    strict=True, raises=subprocess.TimeoutExpired, reason="cli.USER_ERRORS lacks what isolate.watched raises"
+)
+def test_a_profiler_that_takes_too_long_is_said(call, monkeypatch):
+    def late(tasks, command, seconds):
+        raise subprocess.TimeoutExpired("ncu", seconds)
+
+    monkeypatch.setattr(device, "require_gpu", lambda what: None)
+    monkeypatch.setattr(run.profiler, "command", lambda: ["ncu"])
+    monkeypatch.setattr(run.isolate, "watched", late)
+    assert_one_line(call("profile", "gemm_naive"), ["ncu", "seconds"])
+
+
 @pytest.mark.parametrize("words", [[], ["nope"], ["check", "--colour"], ["check", "--shape"]])
 def test_words_the_parser_does_not_know_are_usage(call, capsys, words):
     with pytest.raises(SystemExit) as caught:

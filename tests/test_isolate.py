@@ -2,6 +2,8 @@
 
 import json
 import os
+import signal
+import subprocess
 import sys
 
 import pytest
@@ -216,3 +218,19 @@ def test_watched_runs_under_the_command_and_returns_its_output(task):
                                       ["env", "WATCHER=here"], PATIENCE)  # fmt: skip
     assert [result["status"] for result in results] == ["unusable"]  # the second ended the process
     assert "seen here" in output
+
+
+@POSIX
+@pytest.mark.xfail(strict=True, reason="isolate.watched kills the tool alone; the process it watches lives on")
+def test_watched_ends_what_the_tool_started(task, tmp_path):
+    pid = tmp_path / "pid"
+    endless = f"import os, time\nopen({str(pid)!r}, 'w').write(str(os.getpid()))\ntime.sleep(60)\n"
+    tool = ["sh", "-c", '"$@"; exit $?', "sh"]  # a process of its own between, as ncu is
+    with pytest.raises(subprocess.TimeoutExpired):
+        isolate.watched([task("endless", endless)], tool, 4.0)
+    child = int(pid.read_text())
+    try:
+        assert ended(child)
+    finally:
+        if not ended(child):
+            os.kill(child, signal.SIGKILL)
