@@ -239,7 +239,7 @@ def _attempt(task: Task) -> dict[str, Any]:
             return {"status": "unusable", "message": _syntax(error, path)}
         line, said = _blame(error, path)
         # a step refuses a shape by a ValueError that it raises itself
-        refused = isinstance(error, ValueError) and said.startswith("raise ")
+        refused = isinstance(error, ValueError) and "raise ValueError" in said
         return {
             "status": "refused" if refused else "crashed",
             "message": str(error) if refused else f"{type(error).__name__}{line}: {_one_line(error)}",

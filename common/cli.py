@@ -38,8 +38,8 @@ from common.run import Outcome
 
 RIGHT, WRONG, UNUSABLE, INTERRUPTED = 0, 1, 2, 130
 USER_ERRORS = (
-    ValueError, FileNotFoundError, device.NoGpuError, run.DeviceError, photo.PhotoError, profiler.ProfileError,
-    sanitizer.SanitizerError,
+    ValueError, FileNotFoundError, TimeoutError, device.NoGpuError, run.DeviceError, photo.PhotoError,
+    profiler.ProfileError, sanitizer.SanitizerError,
 )  # fmt: skip
 
 Item = TypeVar("Item")

@@ -54,19 +54,30 @@ def run(tasks: list[Task], simulator: bool, seconds: float) -> Iterator[tuple[Ta
 def watched(tasks: list[Task], command: list[str], seconds: float) -> tuple[list[Result], str]:
     """Run tasks in one child process under ``command`` (a profiler or sanitizer); returns results and all output.
 
-    Results may be fewer than tasks if the child ended early. Raises subprocess.TimeoutExpired.
+    Results may be fewer than tasks if the child ended early. Raises TimeoutError after ``seconds``.
     """
     with tempfile.TemporaryDirectory(prefix="workbook-") as folder:
         task_file, result_file = Path(folder, "tasks.json"), Path(folder, "results.jsonl")
         task_file.write_text(json.dumps(tasks), encoding="utf-8")
         result_file.touch()
-        done = subprocess.run(
+        process = subprocess.Popen(
             [*command, sys.executable, "-m", "common.child", str(task_file), str(result_file)],
             cwd=catalog.ROOT, env=_environment(False), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT, text=True, errors="replace", timeout=seconds,
+            stderr=subprocess.STDOUT, text=True, errors="replace", start_new_session=os.name == "posix",
         )  # fmt: skip
-        results = [json.loads(line) for line in result_file.read_text(encoding="utf-8").splitlines()]
-    return results, done.stdout
+        try:
+            output, _ = process.communicate(timeout=seconds)
+        except subprocess.TimeoutExpired:
+            raise TimeoutError(f"{Path(command[0]).name} was not done within {seconds:.0f} s") from None
+        finally:
+            _kill(process)
+            if process.stdout and not process.stdout.closed:
+                process.communicate()  # to its end: then all that wrote to it have ended
+        lines = result_file.read_text(encoding="utf-8").splitlines(keepends=True)
+        results = [json.loads(line) for line in lines if line.endswith("\n")]
+        for result in results:
+            result.pop("fatal", None)
+    return results, output
 
 
 def _environment(simulator: bool) -> dict[str, str]:
@@ -137,7 +148,7 @@ def _obituary(code: int, log: Path) -> str:
     return f"the process ended with exit code {code} and no result{last}"
 
 
-def _kill(process: subprocess.Popen[bytes]) -> None:
+def _kill(process: subprocess.Popen[Any]) -> None:
     if process.poll() is None:
         if os.name == "posix":
             os.killpg(process.pid, signal.SIGKILL)

@@ -208,10 +208,22 @@ def _flaw(data: dict[str, Any]) -> str:
     missing = [f.name for f in dataclasses.fields(device.Gpu) if f.name not in data["gpu"]]
     if missing:
         return f"gpu has no {missing[0]}"
+    for key, run in data["runs"].items():
+        if not isinstance(run, dict) or not all(name in run for name in ("date", "driver", "cuda", "packages")):
+            return f"runs.{key} must be an object with date, driver, cuda, packages"
     ceilings = data.get("ceilings")
     wanted = ("copy_gbs", "fma_gflops", "run")
-    if ceilings is not None and not (isinstance(ceilings, dict) and all(key in ceilings for key in wanted)):
-        return f"ceilings must be an object with {', '.join(wanted)}"
+    if ceilings is not None:
+        if not isinstance(ceilings, dict) or not all(key in ceilings for key in wanted):
+            return f"ceilings must be an object with {', '.join(wanted)}"
+        if ceilings["run"] not in data["runs"]:
+            return "ceilings.run is not among the runs"
+    for group in ("profile", "sanitizer", "sweeps"):
+        outer = data.get(group, {})
+        inner = outer.values() if isinstance(outer, dict) else [None]
+        entries = [entry for names in inner for entry in (names.values() if isinstance(names, dict) else [None])]
+        if not all(isinstance(entry, dict) and entry.get("run") in data["runs"] for entry in entries):
+            return f"{group} must hold objects of objects, each with one of the runs"
     for preset, rows in data["rows"].items():
         if preset not in problems.PRESETS:
             return f"rows.{preset} is no preset"

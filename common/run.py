@@ -221,7 +221,7 @@ def sanitize_steps(steps: list[Step]) -> Iterator[tuple[str, Step, int, str]]:
 
     Raises NoGpuError without a GPU, SanitizerError when a tool does not run.
     """
-    device.require_gpu("the sanitizers")
+    device.require_gpu("the sanitizer run")
     with ThreadPoolExecutor(len(sanitizer.TOOLS)) as pool:
         # most of the time is compilation, so the tools run side by side
         totals = list(pool.map(lambda tool: _sanitize(tool, steps)[0], sanitizer.TOOLS))
