@@ -137,11 +137,23 @@ class Bench:
         args = catalog.launch_arguments(self.problem, self.x.array, self.prepared, self.y.array, self.workspace)
         self.module.launch(*args, **self.tile)
 
+    def run(self) -> None:
+        """Launch and wait."""
+        from numba import cuda
+
+        self.launch()
+        cuda.synchronize()
+
 
 def check(module: ModuleType, problem: Problem, seed: int = 0, repeats: int = REPEATS) -> Verdict:
     """Check a step at one shape, element by element. ValueError from ``prepare`` (a refusal) passes through."""
+    return check_bench(Bench(module, problem), seed, repeats)
+
+
+def check_bench(bench: Bench, seed: int = 0, repeats: int = REPEATS) -> Verdict:
+    """As :func:`check`, for anything with a bench's ``problem``, ``x``, ``weight``, ``y``, ``load`` and ``run``."""
+    problem = bench.problem
     verdict = Verdict(problem)
-    bench = Bench(module, problem)
 
     x, weight = inputs.integers(problem, seed)
     bench.load(x, weight)
@@ -185,8 +197,13 @@ def check_sampled(
     module: ModuleType, problem: Problem, seed: int = 0, samples: int = SAMPLES, tile: dict[str, int] | None = None
 ) -> Verdict:
     """Check a large problem: every element written and finite, random positions and the corners exact."""
+    return sample_bench(Bench(module, problem, tile), seed, samples)
+
+
+def sample_bench(bench: Bench, seed: int = 0, samples: int = SAMPLES) -> Verdict:
+    """As :func:`check_sampled`, for anything with a bench's methods."""
+    problem = bench.problem
     verdict = Verdict(problem)
-    bench = Bench(module, problem, tile)
     x, weight = inputs.integers(problem, seed)
     bench.load(x, weight)
     bench.y.blank()
@@ -221,10 +238,7 @@ def sample_positions(problem: Problem, samples: int, seed: int) -> reference.Ind
 
 
 def _run(bench: Bench) -> Array:
-    from numba import cuda
-
-    bench.launch()
-    cuda.synchronize()
+    bench.run()
     return bench.y.get()
 
 

@@ -231,21 +231,25 @@ def main(task_file: str, result_file: str) -> None:
 def _attempt(task: Task) -> dict[str, Any]:
     try:
         return TASKS[task["task"]](task)
-    except catalog.CatalogError as error:
-        return {"status": "unusable", "message": str(error)}
     except (Exception, SystemExit) as error:
-        path = Path(task.get("path", ""))
-        if isinstance(error, SyntaxError):
-            return {"status": "unusable", "message": _syntax(error, path)}
-        line, said = _blame(error, path)
-        # a step refuses a shape by a ValueError that it raises itself
-        refused = isinstance(error, ValueError) and "raise ValueError" in said
-        return {
-            "status": "refused" if refused else "crashed",
-            "message": str(error) if refused else f"{type(error).__name__}{line}: {_one_line(error)}",
-            # a CUDA context does not recover from a fault
-            "fatal": "Cuda" in type(error).__name__ or "CUDA_ERROR" in str(error),
-        }
+        return failure(error, Path(task.get("path", "")))
+
+
+def failure(error: BaseException, path: Path) -> dict[str, Any]:
+    """What became of the step file at ``path``: unusable, refused or crashed, and why in one line."""
+    if isinstance(error, catalog.CatalogError):
+        return {"status": "unusable", "message": str(error)}
+    if isinstance(error, SyntaxError):
+        return {"status": "unusable", "message": _syntax(error, path)}
+    line, said = _blame(error, path)
+    # a step refuses a shape by a ValueError that it raises itself
+    refused = isinstance(error, ValueError) and "raise ValueError" in said
+    return {
+        "status": "refused" if refused else "crashed",
+        "message": str(error) if refused else f"{type(error).__name__}{line}: {_one_line(error)}",
+        # a CUDA context does not recover from a fault
+        "fatal": "Cuda" in type(error).__name__ or "CUDA_ERROR" in str(error),
+    }
 
 
 def _blame(error: BaseException, path: Path) -> tuple[str, str]:
