@@ -201,6 +201,36 @@ def maps_task(task: Task) -> dict[str, Any]:
     return {"status": "right", "shape": problem.shape()}
 
 
+def launches_task(task: Task) -> dict[str, Any]:
+    """The kernels a file would start, with grid and block; needs no GPU."""
+    from common import codegen
+
+    problem = problems.from_shape(task["ladder"], task["shape"])
+    module = catalog.load(Path(task["path"]), task["ladder"])
+    found = codegen.launches(module, problem)
+    return {"status": "right", "launches": [{"name": o.name, "grid": o.grid, "block": o.block} for o in found]}
+
+
+def touch_task(task: Task) -> dict[str, Any]:
+    """What the warps of a file's kernels touch, counted in the simulator."""
+    from common import check, rehearse, touches, watch
+
+    problem = problems.from_shape(task["ladder"], task["shape"])
+    path = Path(task["path"])
+    stage = rehearse.Rehearsal(catalog.load(path, task["ladder"]), problem, watch.Watch(str(path)), check.MARGIN)
+    stage.prepare()
+    with touches.counted() as found:
+        stage.launch()
+    return {"status": "right", "sectors": found.sectors(), "turns": found.turns()}
+
+
+def replay_task(task: Task) -> dict[str, Any]:
+    """Check and time plans that were recorded elsewhere."""
+    from common import replay
+
+    return replay.replay(task)
+
+
 TASKS: dict[str, Callable[[Task], dict[str, Any]]] = {
     "check": check_task,
     "time": time_task,
@@ -212,6 +242,9 @@ TASKS: dict[str, Callable[[Task], dict[str, Any]]] = {
     "device": device_task,
     "compile": compile_task,
     "maps": maps_task,
+    "launches": launches_task,
+    "touch": touch_task,
+    "replay": replay_task,
 }
 
 
