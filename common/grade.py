@@ -53,6 +53,7 @@ COUNTED = {
     "shared_bytes": "{} bytes of shared memory for each block",
     "shared_per_thread": "{} bytes of shared memory for each thread",
     "per_fma": "{} instructions for each multiply-add in the compiled loop",
+    "shared_per_fma": "{} loads from shared memory for each multiply-add in the compiled loop",
     "loads_per_fma": "{} loads for each multiply-add in the compiled loop",
     "barriers": "{} barriers in the compiled kernel",
     "warps": "{} warps fit a multiprocessor",
@@ -265,7 +266,8 @@ class Grader:
                         )
                 if counted:
                     problem = problems.preset(preset)
-                    plan = _recorded(player, problem, inputs.integers(problem, seed)[1], "counted", folder)
+                    weight = np.random.default_rng(seed).standard_normal(problem.weight_shape)
+                    plan = _recorded(player, problem, weight, "counted", folder)
                     evidence.figures |= count(plan, folder, problem)
                 if gpu:
                     timed = self._record_for_gpu(player, shapes, preset, seed, folder, exercise)
@@ -410,6 +412,7 @@ def count(plan: dict[str, Any], folder: Path, problem: Problem) -> dict[str, flo
         "shared_per_thread": code["shared_bytes"] / block,
         "per_fma": code["loop_total"] / fma,
         "loads_per_fma": code["loop_loads"] / fma,
+        "shared_per_fma": code["loop"].get("LDS", 0) / fma,
         "barriers": len(re.findall(r"\bbar(?:rier)?\.(?:cta\.)?sync\b", texts[main["kernel"]])),
         "warps": answers.warps(code["registers"], block, code["shared_bytes"]),
         "idle": 100 * (1 - outputs / (block * grid)),
