@@ -24,6 +24,7 @@ from __future__ import annotations
 import ast
 import math
 import operator
+import threading
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -70,6 +71,7 @@ class Facts:
     def __init__(self) -> None:
         self._launches: dict[tuple[str, str], list[dict[str, Any]]] = {}
         self._touched: dict[tuple[str, str], float] = {}
+        self._lock = threading.Lock()
 
     def prepare(self, texts: Iterable[str]) -> None:
         """Count beforehand what all these expected values need."""
@@ -80,8 +82,9 @@ class Facts:
                 pairs.add((arguments[0], arguments[1]))
             elif kind == "sectors":
                 touched.add((arguments[0], arguments[1]))
-        self._record(sorted(pairs - self._launches.keys()))
-        self._touch(sorted(touched - self._touched.keys()))
+        with self._lock:
+            self._record(sorted(pairs - self._launches.keys()))
+            self._touch(sorted(touched - self._touched.keys()))
 
     def expected(self, text: str) -> Expected:
         """The value that these words stand for; raises AnswerError if they make no sense."""
@@ -98,7 +101,6 @@ class Facts:
         return Expected(value, within, source)
 
     def launches(self, name: str, preset: str) -> list[dict[str, Any]]:
-        self._record([] if (name, preset) in self._launches else [(name, preset)])
         return self._launches[name, preset]
 
     def _record(self, pairs: list[tuple[str, str]]) -> None:
@@ -312,7 +314,7 @@ def read(path: Path) -> dict[str, float | None]:
     """
     try:
         tree = ast.parse(path.read_text(encoding="utf-8", errors="replace"))
-    except (SyntaxError, ValueError) as error:
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         line = getattr(error, "lineno", 1)
         raise AnswerError(f"{path.name}:{line}: not readable as Python") from None
     found: dict[str, float | None] = {}
