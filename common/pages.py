@@ -13,7 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from common import catalog, problems, profiler, records, sanitizer
+from common import catalog, exercises, problems, profiler, records, sanitizer
 from common.catalog import Step
 from common.problems import Problem
 from common.records import Record, Row
@@ -278,6 +278,17 @@ def _steps(_: Record | None, __: dict[str, Any], arguments: list[str]) -> str:
     )
 
 
+def _exercises(_: Record | None, __: dict[str, Any], arguments: list[str]) -> str:
+    """``exercises LESSON``: the graded ones, each with its number, file, kind and what is asked for."""
+    kinds = {"bug": "find the bug"}
+    rows = [
+        [f"**{one.number}** [`{one.name}`](exercises/{one.name}.py)", kinds.get(one.kind, one.kind), one.title]
+        for one in exercises.everything()
+        if one.lesson == arguments[0]
+    ]
+    return "\n".join("| " + " | ".join(cells) + " |" for cells in [["exercise", "kind", "what"], [":--"] * 3, *rows])
+
+
 def _ceilings(record: Record | None, _: dict[str, Any], __: list[str]) -> str:
     """``ceilings``: the card and its two measured ceilings."""
     if record is None or record.ceilings is None:
@@ -375,6 +386,7 @@ TABLES: dict[str, Writer] = {
     "profile": _profile,
     "sanitizer": _sanitizer,
     "steps": _steps,
+    "exercises": _exercises,
     "ceilings": _ceilings,
     "problems": _problems,
 }

@@ -295,13 +295,22 @@ class Checkout:
     def __init__(self, root: Path = catalog.ROOT) -> None:
         self.root = root
         self._seen = self._now()
+        self._changes: list[str] = []
         self._lock = threading.Lock()
 
-    def changed(self) -> list[str]:
-        """Files that changed, came or went since the last call."""
+    def mark(self) -> int:
+        """A point in time to ask :meth:`since`."""
+        return len(self._look())
+
+    def since(self, mark: int) -> list[str]:
+        """Files that changed, came or went since a mark, whoever did it."""
+        return self._look()[mark:]
+
+    def _look(self) -> list[str]:
         with self._lock:
             before, self._seen = self._seen, self._now()
-            return differences(before, self._seen)
+            self._changes += differences(before, self._seen)
+            return list(self._changes)
 
     def _now(self) -> dict[str, Any]:
         return {name: value for part in self.PARTS for name, value in contents(self.root, part).items()}
