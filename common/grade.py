@@ -8,6 +8,7 @@ and must also compile to the same launches. With one, it is recorded, and its ke
 from __future__ import annotations
 
 import ast
+import contextlib
 import hashlib
 import json
 import re
@@ -145,6 +146,9 @@ class Grader:
 
     def all(self, files: list[Submission], workers: int) -> Iterator[Grade]:
         """Grades in the order of the files."""
+        targets = [target for target in (file.target for file in files) if isinstance(target, Exercise)]
+        with contextlib.suppress(answers.AnswerError):  # whoever needs it says so
+            self.facts.prepare(text for target in targets for text in target.answers.values())
         with ThreadPoolExecutor(max(1, workers)) as pool:
             yield from pool.map(self.grade, files)
 

@@ -1,7 +1,7 @@
 """Processes for submissions, forked from one that has Numba imported and warm: that takes most of the time.
 
-The nursery imports no part of the workbook, so what a submission sees of it comes from its own folder. Where a
-system cannot fork, each process starts from nothing.
+The nursery imports no part of the workbook, so what a submission sees of it comes from its own folder. On other
+systems than Linux each process starts from nothing.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ _MESSAGE = 1 << 16
 _POLL_SECONDS = 0.01
 _LOST = 255  # exit code of a process whose nursery died before it could say
 MODULE = "common.player"
+FORKS = sys.platform == "linux"  # elsewhere libraries do not survive a fork, or there is none
 
 
 class Started:
@@ -168,7 +169,7 @@ def start(argument: str, work: Path, environment: dict[str, str], log: IO[bytes]
     Processes of one ``kind`` come from one nursery, which has the environment of the first of them; each process
     then has its own.
     """
-    if not hasattr(os, "fork"):
+    if not FORKS:
         return _Direct(argument, work, environment, log)
     for _ in range(2):  # a submission may have killed the nursery
         with _lock:

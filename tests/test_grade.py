@@ -2,9 +2,9 @@
 
 import ast
 import json
-import os
 import re
 import shutil
+import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +19,7 @@ from common import (
     device,
     exercises,
     grade,
+    nursery,
     plans,
     problems,
     referee,
@@ -33,7 +34,7 @@ from common.referee import Limits, Player, PlayerError
 turns.install()
 FOLDER = Path(__file__).parent / "cheats"
 TARGET = "gemm_one_dimension"  # the exercise that every cheat pretends to solve
-POSIX = pytest.mark.skipif(os.name != "posix", reason="processes are limited by POSIX means")
+LINUX = pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc, and needs all limits")
 PATIENCE = 60.0
 
 # By name, so that none goes missing unnoticed.
@@ -104,7 +105,7 @@ def test_the_collection_is_complete():
     assert [path.stem for path in FILES] == NAMES
 
 
-@POSIX
+@LINUX
 @EACH
 def test_the_cheat_is_found_and_named(path, checkout):
     read(path).require(graded(path, checkout))
@@ -197,7 +198,7 @@ def test_replaced_tools_are_noted_once(write, monkeypatch):
 ANSWERS = "def launch(a, b, c):\n    pass\n"
 
 
-@POSIX
+@LINUX
 def test_a_process_sees_little_of_this_one(write, monkeypatch):
     monkeypatch.setenv("SECRET_TOKEN", "x")
     text = "import os\nraise RuntimeError(' '.join(sorted(os.environ)) + ' at ' + os.getcwd())\n"
@@ -212,7 +213,7 @@ def test_a_process_sees_little_of_this_one(write, monkeypatch):
     assert not folder.exists()
 
 
-@POSIX
+@LINUX
 def test_the_exchange_and_the_plan_are_not_taken_on_trust(write):
     text = (
         "import os\nos.truncate('exchange.bin', 0)\nos.mkdir('plans')\nos.symlink('/etc/passwd', 'plans/a.json')\n"
@@ -431,9 +432,9 @@ def test_an_empty_folder_is_said(call, tmp_path):
 # --- where processes come from ---
 
 
-@POSIX
-def test_a_process_starts_where_there_is_no_fork(write, monkeypatch):
-    monkeypatch.delattr(os, "fork")
+@LINUX
+def test_a_process_starts_without_a_nursery(write, monkeypatch):
+    monkeypatch.setattr(nursery, "FORKS", False)
     with Player(write("gemm_x.py", ANSWERS), "gemm", False) as player:
         assert player.ask("start")["status"] == "done"
     with (
@@ -443,7 +444,7 @@ def test_a_process_starts_where_there_is_no_fork(write, monkeypatch):
         player.ask("start")
 
 
-@POSIX
+@LINUX
 def test_a_signal_is_named(write):
     text = "import os, signal\nos.kill(os.getpid(), signal.SIGTERM)\n"
     with (
@@ -453,7 +454,7 @@ def test_a_signal_is_named(write):
         player.ask("start")
 
 
-@POSIX
+@LINUX
 def test_what_a_submission_starts_ends_with_it(write, tmp_path):
     flag = tmp_path / "pid"
     text = (
@@ -481,7 +482,7 @@ def machine():
 @pytest.mark.gpu
 @pytest.mark.xdist_group("gpu")
 class TestOnGpu:
-    @POSIX
+    @LINUX
     @EACH
     def test_the_cheat_is_found_and_named(self, path, checkout, machine):
         read(path, gpu=True).require(graded(path, checkout, machine))
