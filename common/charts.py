@@ -192,8 +192,7 @@ def roofline(record: Record, ladder: str) -> Figure:
         ha="right", fontsize=10,
     )  # fmt: skip
     axes.annotate(
-        f"copy: {bandwidth / 1e3:.2f} TB/s", (ridge, peak), xytext=(-8, 6), textcoords="offset points",
-        ha="right", fontsize=10,
+        f"copy: {bandwidth / 1e3:.2f} TB/s", (low, peak), xytext=(6, 6), textcoords="offset points", fontsize=10,
     )  # fmt: skip
     axes.grid(color=GRID, linewidth=0.8)
     axes.set_axisbelow(True)

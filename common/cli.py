@@ -95,6 +95,7 @@ def _parser() -> argparse.ArgumentParser:
 
     sub = add("compile", _compile, "compile every kernel, without a GPU")
     takes_steps(sub)
+    sub.add_argument("--problem", metavar="PRESET", help="preset (default: one per ladder)")
     sub.add_argument("--cc", metavar="X.Y", action="append", help="compute capability (default: several)")
     sub.add_argument("--machine-code", action="store_true", help="assemble for one --cc and count instructions")
     sub.add_argument("--record", action="store_true", help="write results/machine-code.json (implies --machine-code)")
@@ -219,9 +220,11 @@ def _compile(options: argparse.Namespace) -> int:
     for architecture in architectures:
         if not re.fullmatch(r"\d+\.\d", architecture):
             raise ValueError(f"--cc {architecture!r}: must be a compute capability such as 9.0")
-    if options.record and (len(architectures) != 1 or options.file):
-        raise ValueError("--record: takes one --cc and no --file")
-    outcomes = list(_progress("compile", run.compile_steps(steps, architectures, assemble, options.file), steps))
+    if options.record and (len(architectures) != 1 or options.file or options.problem):
+        raise ValueError("--record: takes one --cc, no --file and no --problem")
+    steps = [step for step, _ in _pairs(steps, options.problem, every_preset=False, named=bool(options.steps))]
+    compiled = run.compile_steps(steps, architectures, assemble, options.file, options.problem)
+    outcomes = list(_progress("compile", compiled, steps))
     if options.json:
         print(json.dumps([{"step": o.step.name, **o.result} for o in outcomes], indent=1))
     else:

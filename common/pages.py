@@ -200,9 +200,9 @@ def _code(_: Record | None, code: dict[str, Any], arguments: list[str]) -> str:
             continue
         for kernel in entry["kernels"]:
             architecture = kernel["architecture"]
-            keys = ("registers", "stack_bytes", "loop_total", "loop_fma", "loop_loads", "loop_constants")
-            figures = [str(kernel[key]) for key in keys]
-            rows.append([f"`{kernel['kernel']}`", *figures, f"{kernel['loop_per_fma']:.1f}"])
+            loop = [str(kernel[key]) for key in ("loop_total", "loop_fma", "loop_loads", "loop_constants")]
+            loop = [*loop, f"{kernel['loop_per_fma']:.1f}"] if kernel["loop_fma"] else ["–"] * 5
+            rows.append([f"`{kernel['kernel']}`", str(kernel["registers"]), str(kernel["stack_bytes"]), *loop])
     header = [
         "kernel",
         "registers",
@@ -343,6 +343,7 @@ def _counter(record: Record | None, _: dict[str, Any], arguments: list[str]) -> 
         "perfma": ("instructions", "ffma_threads", 32),
         "load_ratio": ("load_sectors", "load_requests", 1),
         "store_ratio": ("store_sectors", "store_requests", 1),
+        "conflict_pct": ("shared_conflicts", "shared_wavefronts", 100),
     }
     if key in ratios:
         above, below, factor = ratios[key]

@@ -81,18 +81,22 @@ def check_steps(
 
 
 def compile_steps(
-    steps: list[Step], architectures: tuple[str, ...], machine_code: bool, file: Path | None = None
+    steps: list[Step],
+    architectures: tuple[str, ...],
+    machine_code: bool,
+    file: Path | None = None,
+    preset: str | None = None,
 ) -> Iterator[Outcome]:
-    """Compile every kernel of each step for its default preset, without a GPU."""
+    """Compile every kernel of each step for the preset, or its ladder's default one, without a GPU."""
+    presets = [preset or DEFAULT_PRESET[step.ladder] for step in steps]
     groups = []
-    for step in steps:
-        problem = problems.preset(DEFAULT_PRESET[step.ladder])
+    for step, name in zip(steps, presets, strict=True):
+        problem = problems.preset(name)
         extra = {"architectures": list(architectures), "machine_code": machine_code}
         groups.append([{**_task("compile", step, file, problem), **extra}])
     results = isolate.run_groups(groups, False, COMPILE_SECONDS, os.cpu_count() or 1)
-    for step, (_, result) in zip(steps, results, strict=True):
-        preset = DEFAULT_PRESET[step.ladder]
-        yield Outcome(step, problems.preset(preset), preset, result)
+    for step, name, (_, result) in zip(steps, presets, results, strict=True):
+        yield Outcome(step, problems.preset(name), name, result)
 
 
 def record_code(outcomes: list[Outcome]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from rich import box
 from rich.markup import escape
 from rich.table import Table
 
@@ -81,18 +82,22 @@ def compiled(outcomes: list[Outcome], architectures: tuple[str, ...], assembled:
             targets = ", ".join(architectures) if outcome.status == "right" else _status(outcome)
             table.add_row(outcome.step.name, ", ".join(sorted(kernels)), targets)
         return table
-    table = Table("kernel", "cc")
-    table.columns[0].no_wrap = table.columns[1].no_wrap = True
-    for title in ("registers", "stack B", "shared B", "loop", "FMA", "loads", "const", "per FMA"):
+    table = Table("kernel", box=box.SIMPLE_HEAD, padding=(0, 0, 0, 1), show_edge=False)  # so 80 columns hold it
+    table.columns[0].no_wrap = True
+    several = len(architectures) > 1
+    if several:
+        table.add_column("cc", no_wrap=True)
+    for title in ("regis-\nters", "stack\nbytes", "shared\nbytes", "loop", "FMA", "loads", "const", "per\nFMA"):
         table.add_column(title, justify="right", no_wrap=True)
     for outcome in outcomes:
         for item in outcome.result.get("kernels", []):
             figures = [item[key] for key in ("registers", "stack_bytes", "shared_bytes")]
             figures += [item["loop_total"], item["loop_fma"], item["loop_loads"], item["loop_constants"]]
-            table.add_row(item["kernel"], item["architecture"], *map(str, figures), f"{item['loop_per_fma']:.1f}")
+            names = (item["kernel"], item["architecture"]) if several else (item["kernel"],)
+            table.add_row(*names, *map(str, figures), f"{item['loop_per_fma']:.1f}")
     table.caption = (
-        "loop: instructions in the innermost multiply loop, and of these multiply-adds, loads, constant loads; "
-        "per FMA: instructions for each multiply-add"
+        "loop: instructions in the innermost multiply loop, and of these multiply-adds (FMA), loads, constant loads; "
+        f"per FMA: instructions for each multiply-add; compute capability {', '.join(architectures)}"
     )
     return table
 
@@ -141,7 +146,7 @@ def _fitted(title: str, header: list[str], body: list[list[str]], width: int) ->
     kept = [i for i, name in enumerate(header) if name not in dropped]
     table = Table(title=title, title_justify="left")
     for i in kept:
-        table.add_column(header[i], justify="right" if i else "left", no_wrap=True)
+        table.add_column(header[i].replace("% of ", "% of\n"), justify="right" if i else "left", no_wrap=True)
     for cells in body:
         table.add_row(*(cells[i] for i in kept))
     return table

@@ -288,6 +288,22 @@ def test_figures_in_a_sentence(own, figure, text):
     assert pages.rendered(f"{opening}old<!--/-->", own, NO_CODE) == f"{opening}{text}<!--/-->"
 
 
+def test_bank_conflicts_are_a_share_of_the_turns(own):
+    main = {"time_ns": 2.0, "shared_conflicts": 3.0, "shared_wavefronts": 8.0}
+    first = {"time_ns": 1.0, "shared_conflicts": 0.0, "shared_wavefronts": 8.0}
+    own.data["profile"] = {"gemm-2048": {"gemm_naive": {"kernels": [first, main], "run": "", "source": "s"}}}
+    opening = "<!--= counter gemm-2048 gemm_naive conflict_pct -->"
+    assert pages.rendered(f"{opening}<!--/-->", own, NO_CODE) == f"{opening}37.5<!--/-->"
+
+
+def test_a_kernel_without_a_multiply_loop_has_no_figures_of_one():
+    loop = dict.fromkeys(("loop_total", "loop_loads", "loop_constants", "loop_per_fma"), 0)
+    kernel = {"kernel": "transpose", "architecture": "9.0", "registers": 22, "stack_bytes": 0, "loop_fma": 0, **loop}
+    code = {"steps": {"gemm_naive": {"kernels": [kernel]}}, "tools": {}}
+    table = cells(pages.rendered("<!-- table: code gemm_naive -->\n<!-- end table -->", None, code))
+    assert table[2] == ["`transpose`", "22", "0", *["–"] * 5]
+
+
 @pytest.mark.parametrize("kind", pages.TABLES)
 def test_every_table_can_be_written_without_any_record(kind):
     arguments = {
