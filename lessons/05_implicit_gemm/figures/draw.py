@@ -1,5 +1,7 @@
-"""The pictures of lesson 05: the worked example, tiles over (t, r, s, c), who loads what, masks, memory."""
+"""The pictures of lesson 05: the worked example, memory, tiles over (t, r, s, c), who loads what, offsets, masks,
+waves."""
 
+from importlib import import_module
 from pathlib import Path
 
 import numpy as np
@@ -7,8 +9,13 @@ from matplotlib.colors import to_rgba
 from matplotlib.patches import Rectangle
 
 from common import charts, problems
-from common.charts import BLUE, GREEN, GRID, INK, MUTED, ORANGE, SKY, VERMILION, YELLOW
+from common.charts import BLUE, GREEN, GRID, INK, MUTED, ORANGE, PURPLE, SKY, VERMILION, YELLOW
 
+step = import_module("lessons.05_implicit_gemm.conv3d_implicit_gemm_precomputed")
+VECTOR = import_module("lessons.wide").VECTOR
+
+WARP = 32
+MULTIPROCESSORS = 132  # of the H200
 # The worked example: NHWC = {1, 4, 4, 3}, KRSC = {4, 2, 2, 3}, and the output that is followed through it.
 H = W = 4
 C, K, R, S = 3, 4, 2, 2
@@ -24,7 +31,10 @@ def draw(folder: Path) -> list[Path]:
         charts.save(matrices(), folder / "matrices"),
         charts.save(memory(), folder / "memory"),
         charts.save(walk(), folder / "walk"),
+        charts.save(loads(), folder / "loads"),
+        charts.save(offsets(), folder / "offsets"),
         charts.save(masks(), folder / "masks"),
+        charts.save(waves(), folder / "waves"),
     ]
 
 
@@ -41,15 +51,15 @@ def tensors():
     _label(axes, W * C / 2, H + 0.7, f"{C} neighbours are the\nchannels of one pixel", size=9, color=MUTED, va="top")
     left = W * C + 2.4
     for k in range(K):
-        x0, y0 = left + k % 2 * (S * C + 0.9), k // 2 * (R + 0.9) - 0.2
+        x0, y0 = left + k % 2 * (S * C + 0.9), k // 2 * (R + 1.1) - 0.2
         for r in range(R):
             for s in range(S):
                 _pixel(axes, x0 + s * C, y0 + r, ((k * R + r) * S + s) * C, C, TAPS[r * S + s])
         if k == CHOSEN_K:
             _outline(axes, x0, y0, S * C, R)
-        _label(axes, x0 + S * C / 2, y0 + R + 0.33, f"k = {k}", size=8.5, color=MUTED)
+        _label(axes, x0 + S * C / 2, y0 + R + 0.5, f"k = {k}", size=8.5, color=MUTED)
     _label(axes, left + S * C + 0.45, -0.75, f"filt[k, r, s, c]: {K} × {R} × {S} × {C}", weight="bold")
-    _label(axes, left + S * C + 0.45, 6.15, "a colour for each tap (r, s)", size=9, color=MUTED, va="top")
+    _label(axes, left + S * C + 0.45, 6.45, "a colour for each tap (r, s)", size=9, color=MUTED, va="top")
     left += 2 * S * C + 3.3
     for p in range(P):
         for q in range(Q):
@@ -207,6 +217,117 @@ def walk():
     return figure
 
 
+def loads():
+    """Who copies which element of the tile of A: the tile by turns, one warp by threads, and where that is in x."""
+    layer = problems.preset("c3d-conv3a")
+    columns = step.BLOCK_K // VECTOR  # groups of four in a row of the tile
+    threads = _threads(_tile(layer))
+    rows = threads // columns
+    turns, per_warp = step.BLOCK_M // rows, WARP // columns
+    colours = (SKY, ORANGE, GREEN, YELLOW, PURPLE, BLUE, VERMILION, GRID)
+    figure, (left, middle, right) = charts.new_figure(
+        9.6, 4.6, columns=3, gridspec_kw={"width_ratios": [1, 2.2, 2.2]}
+    )
+    for turn in range(turns):
+        _box(left, 0, turn * rows, columns * 4, rows, face=colours[turn % len(colours)], alpha=0.35, line=0.8)
+        _box(left, 0, turn * rows, columns * 4, per_warp, face=colours[turn % len(colours)], line=0.3)
+        text = f"turn {turn}: rows {turn * rows}\nto {turn * rows + rows - 1}"
+        _label(left, columns * 2, turn * rows + per_warp + (rows - per_warp) / 2, text, size=8.5)
+    left.set_title(f"a_tile: {step.BLOCK_M} × {step.BLOCK_K},\n{threads} threads", fontsize=10.5, fontweight="bold")
+    _label(left, columns * 2, step.BLOCK_M + 5, "strong: warp 0", size=9.5, color=MUTED)
+    _frame(left, (-1, columns * 4 + 1), (step.BLOCK_M + 9, -1), equal=False)
+
+    for row in range(per_warp):
+        for column in range(columns):
+            thread = row * columns + column
+            _box(middle, column * VECTOR, row, VECTOR, 1, face=colours[0], alpha=0.35, line=1.1)
+            _label(middle, column * VECTOR + VECTOR / 2, row + 0.5, str(thread), size=9.5)
+        middle.text(-0.3, row + 0.5, f"row {row}", fontsize=9, ha="right", va="center")
+    middle.set_title(
+        f"warp 0 in turn 0: {per_warp} rows,\n{VECTOR} floats per thread", fontsize=10.5, fontweight="bold"
+    )
+    _label(
+        middle, step.BLOCK_K / 2, per_warp + 0.55, "numbers: threads; along a row gemm_k grows", size=9, color=MUTED
+    )
+    _frame(middle, (-2.6, step.BLOCK_K + 0.3), (per_warp + 1.1, -0.3), equal=False)
+
+    pieces, now = layer.C // step.BLOCK_K, 2
+    for row in range(per_warp):
+        for piece in range(pieces):
+            _box(
+                right,
+                piece,
+                row,
+                1,
+                1,
+                face=colours[0] if piece == now else "none",
+                line=1.1 if piece == now else 0.4,
+            )
+        right.text(-0.2, row + 0.5, f"w0 + {row}" if row else "w0", fontsize=9, ha="right", va="center")
+    first = now * step.BLOCK_K
+    right.set_title(
+        f"in x: channels {first} to {first + step.BLOCK_K - 1}\nof {per_warp} pixels",
+        fontsize=10.5,
+        fontweight="bold",
+    )
+    _label(
+        right, pieces / 2, per_warp + 0.55, f"a line: the {layer.C} channels of a pixel; the next line follows",
+        size=9, color=MUTED,
+    )  # fmt: skip
+    _frame(right, (-1.6, pieces + 0.3), (per_warp + 1.1, -0.3), equal=False)
+    return figure
+
+
+def offset(layer, gemm_k):
+    """Floats from the corner of a window to the element gemm_k of it."""
+    t, r, s, c = (
+        gemm_k // (layer.R * layer.S * layer.C), gemm_k // (layer.S * layer.C) % layer.R,
+        gemm_k // layer.C % layer.S, gemm_k % layer.C,
+    )  # fmt: skip
+    return ((t * layer.dilation_d * layer.H + r * layer.dilation_h) * layer.W + s * layer.dilation_w) * layer.C + c
+
+
+def offsets():
+    """The table of offsets of c3d-conv3a: a staircase, and its four kinds of steps."""
+    layer = problems.preset("c3d-conv3a")
+    tiles = range(0, layer.reduction, step.BLOCK_K)
+    values = [offset(layer, gemm_k) for gemm_k in tiles]
+    per_tap = layer.C // step.BLOCK_K
+    kinds = (
+        ("next channels", 1),
+        ("next s", per_tap),
+        ("next r", per_tap * layer.S),
+        ("next t", per_tap * layer.S * layer.R),
+    )
+    figure, (left, right) = charts.new_figure(9.6, 4.0, columns=2, gridspec_kw={"width_ratios": [1.5, 1]})
+    left.plot(range(len(values)), [v / 1000 for v in values], ".", color=BLUE, markersize=4)
+    for t in range(layer.T):
+        start = t * per_tap * layer.S * layer.R
+        left.annotate(f"t = {t}", (start + per_tap * layer.S * layer.R / 2, values[start] / 1000), xytext=(0, 20),
+                      textcoords="offset points", ha="center", fontsize=9.5)  # fmt: skip
+    left.set_xlabel(f"tile of BLOCK_K = {step.BLOCK_K} along gemm_k")
+    left.set_ylabel("offset, thousands of floats")
+    left.set_xlim(-3, len(values))
+    left.set_ylim(-5, 1.22 * values[-1] / 1000)
+    left.grid(color=GRID, linewidth=0.8)
+    left.set_title("the whole table, 3 × 3 × 3 taps", fontsize=11, fontweight="bold", loc="left")
+    shown = 2 * per_tap * layer.S
+    right.plot(range(shown), [v / 1000 for v in values[:shown]], ".", color=BLUE, markersize=5)
+    right.set_xlim(-1, shown)
+    right.set_ylim(-0.1, 1.5 * values[shown - 1] / 1000)
+    right.set_xlabel("the first tiles")
+    right.grid(color=GRID, linewidth=0.8)
+    lines = [f"{what}: + {values[tile] - values[tile - 1]:,}" for what, tile in kinds]
+    right.text(
+        0.04, 0.97, "\n".join(lines), transform=right.transAxes, va="top", fontsize=9.5, linespacing=1.5,
+        bbox={"facecolor": charts.CARD, "edgecolor": "none", "pad": 2},
+    )  # fmt: skip
+    right.set_title("its kinds of steps, in floats", fontsize=11, fontweight="bold", loc="left")
+    for axes in (left, right):
+        axes.set_axisbelow(True)
+    return figure
+
+
 def masks():
     """Which taps of a 3 x 3 filter lie inside, as a mask of rows and a mask of columns, for four outputs."""
     height, width, extent, pad = 5, 6, 3, 1
@@ -246,6 +367,48 @@ def masks():
     )  # fmt: skip
     figure.get_layout_engine().set(rect=(0, 0.06, 1, 0.94))
     return figure
+
+
+def waves():
+    """Which share of the slots for blocks is used, against SPLIT_K, for each layer that has few blocks."""
+    splits = range(1, 9)
+    figure, axes = charts.new_figure(9.6, 4.2)
+    colours = iter((BLUE, VERMILION, GREEN, ORANGE, PURPLE, SKY, MUTED, YELLOW, INK))
+    for marker, name in zip("osD^vPXd*", problems.timed_presets("conv3d"), strict=False):
+        layer = problems.preset(name)
+        tile = _tile(layer)
+        rows = np.prod(layer.output_shape) // layer.K
+        blocks = -(-rows // tile["BLOCK_M"]) * -(-layer.K // tile["BLOCK_N"])
+        slots = MULTIPROCESSORS * tile["BLOCKS_PER_SM"]
+        if blocks > 8 * slots:
+            continue
+        shares = [100 * blocks * split / (-(-blocks * split // slots) * slots) for split in splits]
+        axes.plot(splits, shares, color=next(colours), marker=marker, linewidth=1.8, label=f"{name}: {blocks} blocks")
+    axes.set_ylim(0, 105)
+    axes.set_xlabel("SPLIT_K")
+    axes.set_ylabel("% of the waves' places used")
+    axes.grid(color=GRID, linewidth=0.8)
+    axes.set_axisbelow(True)
+    axes.legend(loc="center left", bbox_to_anchor=(1.01, 0.5), frameon=False, fontsize=9.5)
+    axes.set_title(
+        f"a wave: {MULTIPROCESSORS} multiprocessors × {step.BLOCKS_PER_SM} blocks", fontsize=11, fontweight="bold",
+        loc="left",
+    )  # fmt: skip
+    return figure
+
+
+def _tile(layer):
+    """The step's tile constants for a layer."""
+    names = ("BLOCK_M", "BLOCK_N", "BLOCK_K", "THREAD_M", "THREAD_N", "BLOCKS_PER_SM")
+    chosen = step.shipped(layer) if hasattr(step, "shipped") else {}
+    return {name: chosen.get(name, getattr(step, name)) for name in names}
+
+
+def _threads(tile):
+    warps = (
+        tile["BLOCK_M"] // (step.LANES_M * tile["THREAD_M"]) * (tile["BLOCK_N"] // (step.LANES_N * tile["THREAD_N"]))
+    )
+    return warps * WARP
 
 
 def _pixel(axes, x, y, first, channels, colour):
