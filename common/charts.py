@@ -241,7 +241,7 @@ def per_layer(record: Record, ladder: str) -> Figure:
         if layer.floor_ms:
             at = layer.problem.flops / layer.floor_ms / 1e9
             axes.plot([at, at], [place - 0.44, place + 0.44], color=INK, linestyle=":", linewidth=2,
-                      label="" if place else "floor")  # fmt: skip
+                      label="" if place else "the floor's rate")  # fmt: skip
             most = max(most, at)
     axes.set_yticks(range(len(best)), [layer.preset for layer in best])
     axes.set_ylim(len(best) - 0.45, -0.55)

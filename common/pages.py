@@ -228,13 +228,17 @@ def _mix(_: Record | None, code: dict[str, Any], arguments: list[str]) -> str:
     for name in arguments:
         kernel = _multiplying(code, name)
         if kernel is None:
-            rows.append([f"`{name}`", *["not compiled yet"] * (len(instructions.KINDS) + 1)])
+            rows.append([f"`{name}`", *["not compiled yet"] * len(instructions.KINDS)])
             continue
-        counts = instructions.by_kind(kernel["loop"])
-        shares = (f"{counts[kind] / kernel['loop_fma']:.3f}" for kind in instructions.KINDS)
+        shares = (_per_multiply_add(kernel, kind) for kind in instructions.KINDS[1:])
         rows.append([f"`{kernel['kernel']}`", str(kernel["loop_fma"]), *shares])
-    header = ["per multiply-add", "multiply-adds in the loop", *instructions.KINDS]
-    return table(header, rows)
+    header = ["kernel", "multiply-adds in the loop", *instructions.KINDS[1:]]
+    return table(header, rows) + "\n\nInstructions of the innermost multiply loop for each multiply-add."
+
+
+def _per_multiply_add(kernel: dict[str, Any], kind: str) -> str:
+    value = instructions.by_kind(kernel["loop"])[kind] / kernel["loop_fma"]
+    return f"{value:.1f}" if value >= 1 else f"{value:.3f}"
 
 
 def _multiplying(code: dict[str, Any], name: str) -> dict[str, Any] | None:
@@ -417,7 +421,7 @@ def _kindfma(_: Record | None, code: dict[str, Any], arguments: list[str]) -> st
     """``kindfma STEP KIND``: instructions of a kind per multiply-add in the step's multiply loop."""
     name, kind = arguments
     kernel = _multiplying(code, name)
-    return f"{instructions.by_kind(kernel['loop'])[kind] / kernel['loop_fma']:.3f}" if kernel else "?"
+    return _per_multiply_add(kernel, kind) if kernel else "?"
 
 
 def _counter(record: Record | None, _: dict[str, Any], arguments: list[str]) -> str:
