@@ -15,7 +15,7 @@ import matplotlib.patches
 import numpy as np
 from numpy.typing import NDArray
 
-from common import catalog, problems
+from common import catalog, layers, problems
 from common.records import Record, Row
 
 if TYPE_CHECKING:
@@ -60,6 +60,8 @@ def draw_all(record: Record, folder: Path = CHARTS) -> list[Path]:
                 written.append(save(sweep(record, preset, name), target / f"sweep-{preset}-{name}"))
         if timed and record.ceilings:
             written.append(save(roofline(record, ladder), target / f"roofline-{ladder}"))
+        if timed and ladder in layers.CHARTED:
+            written.append(save(per_layer(record, ladder), target / f"layers-{ladder}"))
     return written
 
 
@@ -106,6 +108,8 @@ def speedups(record: Record, preset: str) -> Figure:
     """Bars in ladder order: speed-up over the first step, ms on each bar, p20 to p80 as error bars; peers and the
     floor as lines."""
     rows = _step_rows(record, preset)
+    other = layers.twin(preset)  # the same layer with channels last
+    rows += [(f"{name} (NHWC)", row) for name, row in (_step_rows(record, other)[-2:] if other else [])]
     first = rows[0][1]["timing"]["median_ms"]
     times = np.array([row["timing"]["median_ms"] for _, row in rows])
     gains = first / times
@@ -144,7 +148,7 @@ def speedups(record: Record, preset: str) -> Figure:
     axes.set_axisbelow(True)
     axes.tick_params(axis="y", length=0)
     axes.set_xlabel(f"speed-up over {rows[0][0]} (logarithmic)")
-    _headings(figure, f"{preset}: {_shape(record, preset, rows[0][1])}", _source(record, rows[-1][1]), legend=True)
+    _headings(figure, f"{preset}: {_shape(record, preset, rows[0][1])}", _source(record, rows[-1][1]), legend=1)
     return figure
 
 
@@ -200,6 +204,53 @@ def roofline(record: Record, ladder: str) -> Figure:
     axes.set_ylabel("GFLOP/s")
     axes.legend(loc="center left", bbox_to_anchor=(1.01, 0.5), frameon=False)
     _headings(figure, f"Roofline, {ladder} ladder", f"{record.gpu_name}, measured {_day(record)}")
+    return figure
+
+
+def per_layer(record: Record, ladder: str) -> Figure:
+    """TFLOP/s of the ladder's last two measured steps and of the library on each layer, and where the floor is.
+
+    A bar of the library says how it computes where that is not the definition's multiply-adds.
+    """
+    names = [step.name for step in catalog.steps() if step.ladder == ladder]
+    timed = [n for n in names if any(record.row(preset, n) for preset in problems.timed_presets(ladder))][-2:]
+    found = {n: [la for la in layers.compare(record, ladder, n) if record.rows(la.preset)] for n in timed}
+    best = found[timed[-1]]
+    peer = layers.PEERS[ladder]
+    bars = [(n, [la.tflops for la in found[n]], c) for n, c in zip(timed[::-1], (BLUE, SKY), strict=False)][::-1]
+    bars.append((peer, [la.peer_tflops for la in best], VERMILION))
+    figure, axes = new_figure(9.6, 2.0 + (0.25 + 0.23 * len(bars)) * len(best))
+    most = max([rate or 0 for _, rates, _ in bars for rate in rates])
+    height = 0.8 / len(bars)
+    for i, (name, rates, colour) in enumerate(bars):
+        for place, (layer, rate) in enumerate(zip(best, rates, strict=True)):
+            y = place + (i - (len(bars) - 1) / 2) * height
+            unlike = name == peer and layer.peer_method in ("Winograd", "FFT", layers.FEWER)
+            axes.barh(
+                y, rate or 0, height=0.92 * height, color=colour, hatch="///" if unlike else None, edgecolor=CARD,
+                linewidth=0, label="" if place else name,
+            )  # fmt: skip
+            text = f"{rate:.1f}" if rate else "not timed yet"
+            if name == peer and layer.peer_method:
+                text += f"  {layer.peer_method}"
+            elif name == timed[-1] and layer.percent_of_peer:
+                text += f"  {layer.percent_of_peer:.0f}% of {peer.split()[0]}"
+            axes.annotate(text, (rate or 0, y), xytext=(5, 0), textcoords="offset points", va="center", fontsize=9)
+    for place, layer in enumerate(best):
+        if layer.floor_ms:
+            at = layer.problem.flops / layer.floor_ms / 1e9
+            axes.plot([at, at], [place - 0.44, place + 0.44], color=INK, linestyle=":", linewidth=2,
+                      label="" if place else "the floor's rate")  # fmt: skip
+            most = max(most, at)
+    axes.set_yticks(range(len(best)), [layer.preset for layer in best])
+    axes.set_ylim(len(best) - 0.45, -0.55)
+    axes.set_xlim(0, 1.3 * most)
+    axes.set_xlabel("TFLOP/s by the definition's multiply-adds")
+    axes.grid(axis="x", color=GRID, linewidth=0.8)
+    axes.set_axisbelow(True)
+    axes.tick_params(axis="y", length=0)
+    last = next(row for layer in reversed(best) for row in record.rows(layer.preset).values())
+    _headings(figure, f"{ladder}, layer by layer", _source(record, last), legend=2)
     return figure
 
 
@@ -288,8 +339,8 @@ def feature_maps(image: NDArray[Any], bank: dict[str, NDArray[Any]], maps: NDArr
     return figure
 
 
-def _headings(figure: Figure, title: str, source: str, legend: bool = False) -> None:
-    """Title and legend above the axes, source below them, each on a line of its own."""
+def _headings(figure: Figure, title: str, source: str, legend: int = 0) -> None:
+    """Title and a legend of so many lines above the axes, source below them."""
     height = figure.get_figheight()
     line = 0.3 / height
     top = 1 - 0.1 / height
@@ -298,10 +349,10 @@ def _headings(figure: Figure, title: str, source: str, legend: bool = False) -> 
         top -= line
     if legend:
         figure.legend(
-            loc="upper left", bbox_to_anchor=(0.005, top + 0.05 / height), ncols=3, frameon=False, fontsize=10.5,
-            handlelength=2.6, borderpad=0.2,
+            loc="upper left", bbox_to_anchor=(0.005, top + 0.05 / height), ncols=3 if legend == 1 else 2,
+            frameon=False, fontsize=10.5, handlelength=2.6, borderpad=0.2,
         )  # fmt: skip
-        top -= line
+        top -= line * legend
     figure.text(0.99, 0.05 / height, source, ha="right", va="bottom", fontsize=8.5, color=MUTED)
     engine: Any = figure.get_layout_engine()
     bottom = 0.25 / height

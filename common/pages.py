@@ -13,7 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from common import catalog, problems, profiler, records, sanitizer
+from common import catalog, instructions, layers, problems, profiler, records, sanitizer
 from common.catalog import Step
 from common.problems import Problem
 from common.records import Record, Row
@@ -70,6 +70,8 @@ def summary(record: Record) -> str:
                 lines += [_ladder(record, {}, [preset]), ""]
         if record.ceilings and any(record.rows(p) for p in problems.timed_presets(ladder)):
             lines += [f"![roofline, {ladder}](charts/{record.slug}/roofline-{ladder}.png)", ""]
+        if ladder in layers.CHARTED and any(record.rows(p) for p in problems.timed_presets(ladder)):
+            lines += [f"![{ladder}, layer by layer](charts/{record.slug}/layers-{ladder}.png)", ""]
     if record.sanitizer():
         lines += ["## compute-sanitizer", "", _sanitizer(record, {}, []), ""]
     return "\n".join(lines).rstrip() + "\n"
@@ -220,6 +222,89 @@ def _code(_: Record | None, code: dict[str, Any], arguments: list[str]) -> str:
     )
 
 
+def _mix(_: Record | None, code: dict[str, Any], arguments: list[str]) -> str:
+    """``mix STEP ...``: the multiply loop's instructions by what they do, for each multiply-add."""
+    rows = []
+    for name in arguments:
+        kernel = _multiplying(code, name)
+        if kernel is None:
+            rows.append([f"`{name}`", *["not compiled yet"] * len(instructions.KINDS)])
+            continue
+        shares = (_per_multiply_add(kernel, kind) for kind in instructions.KINDS[1:])
+        rows.append([f"`{kernel['kernel']}`", str(kernel["loop_fma"]), *shares])
+    header = ["kernel", "multiply-adds in the loop", *instructions.KINDS[1:]]
+    return table(header, rows) + "\n\nInstructions of the innermost multiply loop for each multiply-add."
+
+
+def _per_multiply_add(kernel: dict[str, Any], kind: str) -> str:
+    value = instructions.by_kind(kernel["loop"])[kind] / kernel["loop_fma"]
+    return f"{value:.1f}" if value >= 1 else f"{value:.3f}"
+
+
+def _multiplying(code: dict[str, Any], name: str) -> dict[str, Any] | None:
+    """The kernel of a step whose loop holds the most multiply-adds."""
+    entry = code["steps"].get(name)
+    return max(entry["kernels"], key=lambda kernel: int(kernel["loop_fma"])) if entry else None
+
+
+def _layers(record: Record | None, _: dict[str, Any], arguments: list[str]) -> str:
+    """``layers STEP [PRESET ...]``: one step on each layer, beside the library; by default on all timed presets."""
+    step, *presets = arguments
+    ladder = step.split("_")[0]
+    found = layers.compare(record, ladder, step, presets)
+    library = layers.PEERS[ladder]
+    rows = []
+    for layer in found:
+        m, n, k = layers.matrix(layer.problem)
+        timed = layer.ms is not None
+        rows.append(
+            [
+                f"`{layer.preset}`",
+                f"{m:,} × {n:,} × {k:,}",
+                milliseconds(layer.ms) if layer.ms else "not timed yet",
+                _one(layer.tflops),
+                milliseconds(layer.peer_ms) if layer.peer_ms else "",
+                _one(layer.peer_tflops),
+                f"**{layer.percent_of_peer:.0f}**" if layer.percent_of_peer else "",
+                _one(layer.percent_of_floor),
+                layer.peer_method if timed or layer.peer_ms else "",
+            ]
+        )
+    header = ["layer", "GEMM_M × GEMM_N × GEMM_K", "ms", "TFLOP/s", f"{library} ms", f"{library} TFLOP/s"]
+    header += [f"% of {library.split()[0]}", "% of floor", f"{library.split()[0]} computes by"]
+    known = [layer.preset for layer in found if record and record.rows(layer.preset)]
+    source = f" Median on one {_machine(record)}." if record and known else ""
+    return table(header, rows) + f"\n\n`{step}` beside {library}.{source}"
+
+
+def _progression(record: Record | None, _: dict[str, Any], arguments: list[str]) -> str:
+    """``progression PRESET``: all steps of all lessons on one layer, then those for channels last on its twin."""
+    (preset,) = arguments
+    if record is None or not record.rows(preset):
+        return _nothing(preset)
+    ladder, other = problems.preset(preset).ladder, layers.twin(preset)
+    found = [(s, preset, "") for s in catalog.steps() if s.ladder == ladder]
+    found += [(s, other, " (NHWC)") for s in catalog.steps() if other and s.ladder == "conv3d"][-2:]
+    names = [(s.name, s.lesson[:2], where, f"`{s.name}`{layout}") for s, where, layout in found]
+    names += [(n, "", preset, f"*{n}*") for n, row in sorted(record.rows(preset).items()) if row["kind"] == "peer"]
+    rows, first = [], None
+    for name, lesson, where, label in names:
+        row = record.row(where, name)
+        if row is None:
+            rows.append([label, lesson, "not timed yet", "", ""])
+            continue
+        ms = row["timing"]["median_ms"]
+        first = first or ms
+        figures = None if name.endswith("TF32") else record.derive(where, row)
+        share = f"{figures.percent_of_floor:.1f}" if figures else ""
+        rows.append([label, lesson, milliseconds(ms), f"{first / ms:#.3g}".rstrip("."), share])
+    return table(["step", "lesson", "ms", "× first", "% of floor"], rows) + "\n\n" + _footnote(record, preset)
+
+
+def _one(value: float | None) -> str:
+    return f"{value:.1f}" if value else ""
+
+
 def _profile(record: Record | None, _: dict[str, Any], arguments: list[str]) -> str:
     """``profile PRESET STEP ...``: hardware counters of each step's main kernel."""
     preset, *names = arguments
@@ -332,6 +417,13 @@ def _perfma(_: Record | None, code: dict[str, Any], arguments: list[str]) -> str
     return f"{entry['kernels'][-1]['loop_per_fma']:.0f}" if entry else "?"
 
 
+def _kindfma(_: Record | None, code: dict[str, Any], arguments: list[str]) -> str:
+    """``kindfma STEP KIND``: instructions of a kind per multiply-add in the step's multiply loop."""
+    name, kind = arguments
+    kernel = _multiplying(code, name)
+    return _per_multiply_add(kernel, kind) if kernel else "?"
+
+
 def _counter(record: Record | None, _: dict[str, Any], arguments: list[str]) -> str:
     """``counter PRESET STEP KEY``: a hardware counter of the step's main kernel, or a quotient of two."""
     preset, name, key = arguments
@@ -366,13 +458,23 @@ def _spoken(name: str) -> str:
 
 Writer = Callable[[Record | None, dict[str, Any], list[str]], str]
 
-FIGURES: dict[str, Writer] = {"ms": _ms, "ratio": _ratio, "perfma": _perfma, "counter": _counter, "share": _share}
+FIGURES: dict[str, Writer] = {
+    "ms": _ms,
+    "ratio": _ratio,
+    "perfma": _perfma,
+    "kindfma": _kindfma,
+    "counter": _counter,
+    "share": _share,
+}
 
 TABLES: dict[str, Writer] = {
     "ladder": _ladder,
     "experiments": _experiments,
     "summary": _summary,
     "code": _code,
+    "mix": _mix,
+    "layers": _layers,
+    "progression": _progression,
     "profile": _profile,
     "sanitizer": _sanitizer,
     "steps": _steps,

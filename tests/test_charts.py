@@ -7,7 +7,7 @@ import xml.etree.ElementTree as ElementTree
 import numpy as np
 import pytest
 
-from common import catalog, charts, pages, problems, records
+from common import catalog, charts, layers, pages, problems, records
 from common.records import Record
 
 
@@ -44,7 +44,9 @@ def test_every_chart_of_the_shipped_record(shipped, tmp_path):
     sweeps = [path.stem for path in written if path.stem.startswith("sweep-")]
     recorded = shipped.data["sweeps"]
     assert sorted(sweeps) == sorted(f"sweep-{preset}-{name}" for preset in recorded for name in recorded[preset])
-    written = [path for path in written if path.stem not in sweeps]
+    drawn = [path.stem for path in written if path.stem.startswith("layers-")]
+    assert drawn == [f"layers-{ladder}" for ladder in layers.CHARTED]
+    written = [path for path in written if path.stem not in (*sweeps, *drawn)]
     assert [path.stem for path in written if "roofline" not in path.stem] == presets
     assert [path.stem for path in written if "roofline" in path.stem] == [
         f"roofline-{name}" for name in problems.LADDERS
@@ -308,13 +310,14 @@ def test_a_kernel_without_a_multiply_loop_has_no_figures_of_one():
 def test_every_table_can_be_written_without_any_record(kind):
     arguments = {
         "ladder": "gemm-2048", "experiments": "gemm-2048 gemm_naive", "code": "gemm_naive",
-        "profile": "gemm-2048 gemm_naive", "steps": "01_naive",
+        "profile": "gemm-2048 gemm_naive", "steps": "01_naive", "mix": "gemm_naive", "layers": "gemm_naive",
+        "progression": "ece408-layer1",
     }.get(kind, "")  # fmt: skip
     opening = f"<!-- table: {kind} {arguments}".rstrip() + " -->"
     new = pages.rendered(f"{opening}\nold\n<!-- end table -->", None, NO_CODE)
     assert "old" not in new
     if kind not in ("steps", "problems"):
-        assert re.search(r"Nothing has been measured|not compiled yet|not profiled yet", new)
+        assert re.search(r"Nothing has been measured|not (compiled|profiled|timed) yet", new)
 
 
 @pytest.mark.parametrize(
