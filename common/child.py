@@ -164,21 +164,72 @@ def device_task(_: Task) -> dict[str, Any]:
 
 
 def compile_task(task: Task) -> dict[str, Any]:
-    """Compile every kernel of a file for the named architectures; count machine instructions where asked."""
-    from common import codegen
+    """Compile every kernel of a file for the named architectures; count machine instructions where asked.
 
-    problem = problems.from_shape(task["ladder"], task["shape"])
+    ``others`` maps more presets to shapes: ``other_presets`` has the kernels of those that do not compile to the same.
+    """
+    from common import cards, codegen
+
     module = catalog.load(Path(task["path"]), task["ladder"])
-    kernels = []
-    for launch in _distinct(codegen.launches(module, problem)):
-        for architecture in task["architectures"]:
-            entry: dict[str, Any] = {"kernel": launch.name, "architecture": architecture}
-            text = codegen.ptx(launch, architecture)
-            entry["float64"] = codegen.float64_arithmetic(text)
-            if task.get("machine_code"):
-                entry.update(codegen.machine_code(launch, architecture).as_dict())
-            kernels.append(entry)
-    return {"status": "right", "kernels": kernels, "source": catalog.source_hash(Path(task["path"]))}
+    built: dict[tuple[int, str], list[tuple[str, list[str], Any]]] = {}
+
+    def compiled(launch: Any) -> list[tuple[str, list[str], Any]]:
+        """For each architecture its name, the lines in float64 and the machine code, if that was asked for."""
+        key = id(launch.kernel), str(launch.signature)
+        if key not in built:
+            built[key] = []
+            for name, text in codegen.ptx(launch, task["architectures"], bool(task.get("machine_code"))).items():
+                code = codegen.machine_code(launch, name, text) if task.get("machine_code") else None
+                built[key].append((name, codegen.float64_arithmetic(text), code))
+        return built[key]
+
+    def kernels(shape: dict[str, int]) -> list[dict[str, Any]]:
+        entries = []
+        for launch in codegen.distinct(codegen.launches(module, problems.from_shape(task["ladder"], shape))):
+            for architecture, float64, code in compiled(launch):
+                entry = {"kernel": launch.name, "architecture": architecture, "float64": float64}
+                if code is not None:
+                    entry.update(code.as_dict(), **cards.recorded(cards.card(launch, code)))
+                entries.append(entry)
+        return entries
+
+    first = kernels(task["shape"])
+    others = {preset: kernels(shape) for preset, shape in task.get("others", {}).items()}
+    return {
+        "status": "right",
+        "kernels": first,
+        "other_presets": {preset: entries for preset, entries in others.items() if entries != first},
+        "source": catalog.source_hash(Path(task["path"])),
+    }
+
+
+def card_task(task: Task) -> dict[str, Any]:
+    """A card for every kernel of a file, and the ``text`` of its PTX or machine code where ``show`` asks for it.
+
+    ``files`` are the lesson files that the kernels are made of.
+    """
+    from common import cards, codegen
+
+    module = catalog.load(Path(task["path"]), task["ladder"])
+    launches = codegen.distinct(codegen.launches(module, problems.from_shape(task["ladder"], task["shape"])))
+    architecture, show = task["architecture"], task.get("show")
+    found = []
+    for launch in launches:
+        text = codegen.ptx(launch, [architecture], lines=show != "ptx")[architecture]
+        if show == "ptx":
+            found.append({"kernel": launch.name, "architecture": architecture, "text": text})
+            continue
+        try:
+            code = codegen.machine_code(launch, architecture, text)
+        except codegen.ToolMissingError as error:
+            return {"status": "unusable", "message": f"{error}; --ptx works without it"}
+        found.append(cards.card(launch, code))
+        if show == "sass":
+            found[-1]["text"] = cards.whole(code)
+    mine = [Path(task["path"]).resolve(), catalog.LESSONS.resolve()]
+    loaded = {Path(m.__file__).resolve() for m in list(sys.modules.values()) if getattr(m, "__file__", None)}
+    files = sorted(str(path) for path in loaded if path == mine[0] or path.is_relative_to(mine[1]))
+    return {"status": "right", "cards": found, "files": files}
 
 
 def maps_task(task: Task) -> dict[str, Any]:
@@ -211,6 +262,7 @@ TASKS: dict[str, Callable[[Task], dict[str, Any]]] = {
     "ceilings": ceilings_task,
     "device": device_task,
     "compile": compile_task,
+    "card": card_task,
     "maps": maps_task,
 }
 
@@ -291,13 +343,6 @@ def _counting_launches() -> Iterator[list[str]]:
 
     with mock.patch.object(dispatcher._LaunchConfiguration, "__call__", counted):
         yield names
-
-
-def _distinct(launches: list[Any]) -> list[Any]:
-    seen: dict[tuple[int, str], Any] = {}
-    for launch in launches:
-        seen.setdefault((id(launch.kernel), str(launch.signature)), launch)
-    return list(seen.values())
 
 
 def _nbytes(workspace: Any) -> int:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from common import catalog, check, device, isolate, problems, profiler, records, sanitizer
+from common import cardcache, catalog, check, device, isolate, problems, profiler, records, sanitizer
 from common.catalog import Step
 from common.isolate import Result, Task
 from common.problems import Problem
@@ -81,34 +81,74 @@ def check_steps(
 
 
 def compile_steps(
-    steps: list[Step], architectures: tuple[str, ...], machine_code: bool, file: Path | None = None
+    steps: list[Step],
+    architectures: tuple[str, ...],
+    machine_code: bool,
+    file: Path | None = None,
+    every_preset: bool = False,
 ) -> Iterator[Outcome]:
-    """Compile every kernel of each step for its default preset, without a GPU."""
+    """Compile every kernel of each step for its default preset, or for all that a bench times, without a GPU."""
     groups = []
     for step in steps:
-        problem = problems.preset(DEFAULT_PRESET[step.ladder])
-        extra = {"architectures": list(architectures), "machine_code": machine_code}
-        groups.append([{**_task("compile", step, file, problem), **extra}])
+        default = DEFAULT_PRESET[step.ladder]
+        others = [name for name in problems.timed_presets(step.ladder) if name != default]
+        extra = {
+            "architectures": list(architectures),
+            "machine_code": machine_code,
+            # a bench times an experiment on its ladder's default only
+            "others": {n: problems.preset(n).shape() for n in others} if every_preset and not step.experiment else {},
+        }
+        groups.append([{**_task("compile", step, file, problems.preset(default)), **extra}])
     results = isolate.run_groups(groups, False, COMPILE_SECONDS, os.cpu_count() or 1)
     for step, (_, result) in zip(steps, results, strict=True):
         preset = DEFAULT_PRESET[step.ladder]
         yield Outcome(step, problems.preset(preset), preset, result)
 
 
+def cards(
+    pairs: list[tuple[Step, str]], architecture: str, file: Path | None = None, show: str | None = None, workers: int = 1
+) -> Iterator[Outcome]:
+    """``result["cards"]``: a card for every kernel of each (step, preset), without a GPU; kept cards are not remade.
+
+    ``file`` stands in the step's place. With ``show`` ("ptx" or "sass") each card has the ``text`` of that.
+    """
+    kept, groups = {}, [[] for _ in range(workers)]
+    for number, (step, preset) in enumerate(pairs):
+        problem = problems.preset(preset)
+        entry = cardcache.entry(file or step.path, problem, architecture)
+        found = None if show else cardcache.load(entry)
+        if found is not None:
+            kept[number] = {"status": "right", "cards": found}
+            continue
+        extra = {"architecture": architecture, "show": show, "number": number, "entry": str(entry)}
+        groups[number % workers].append({**_task("card", step, file, problem), **extra})
+    for task, result in isolate.run_groups([group for group in groups if group], False, COMPILE_SECONDS, workers):
+        files = result.pop("files", None)
+        if result["status"] == "right" and not show:
+            cardcache.store(Path(task["entry"]), result["cards"], files)
+        kept[task["number"]] = result
+    for number, (step, preset) in enumerate(pairs):
+        yield Outcome(step, problems.preset(preset), preset, kept[number])
+
+
 def record_code(outcomes: list[Outcome]) -> None:
     """Write compiled outcomes (for one architecture, with machine code) as the machine-code record."""
     steps = records.load_code()["steps"]
     for outcome in outcomes:
-        kernels = [{k: v for k, v in item.items() if k != "float64"} for item in outcome.result["kernels"]]
         steps[outcome.step.name] = {
             "preset": outcome.preset,
             "source": outcome.result["source"],
-            "kernels": kernels,
+            "kernels": _without_float64(outcome.result["kernels"]),
+            "other_presets": {k: _without_float64(v) for k, v in outcome.result["other_presets"].items()},
         }
     known = {step.name for step in (*catalog.steps(), *catalog.experiments())}
     steps = {name: value for name, value in steps.items() if name in known}
     tools = ("numba-cuda", "nvidia-cuda-nvcc", "nvidia-cuda-nvcc-cu12", "nvidia-cuda-nvdisasm")
     records.save_code(steps, records.package_versions(tools))
+
+
+def _without_float64(kernels: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [{key: value for key, value in kernel.items() if key != "float64"} for kernel in kernels]
 
 
 def time_steps(pairs: list[tuple[Step, str]], file: Path | None = None) -> Iterator[Outcome]:
