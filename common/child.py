@@ -212,17 +212,19 @@ def card_task(task: Task) -> dict[str, Any]:
 
     module = catalog.load(Path(task["path"]), task["ladder"])
     launches = codegen.distinct(codegen.launches(module, problems.from_shape(task["ladder"], task["shape"])))
+    if not launches:
+        raise catalog.CatalogError(f"{Path(task['path']).name}: launch starts no kernel")
     architecture, show = task["architecture"], task.get("show")
     found = []
     for launch in launches:
         text = codegen.ptx(launch, [architecture], lines=show != "ptx")[architecture]
         if show == "ptx":
-            found.append({"kernel": launch.name, "architecture": architecture, "text": text})
+            found.append({"kernel": launch.name, "architecture": architecture, "text": codegen.readable(text, launch)})
             continue
         try:
             code = codegen.machine_code(launch, architecture, text)
         except codegen.ToolMissingError as error:
-            return {"status": "unusable", "message": f"{error}; --ptx works without it"}
+            return {"status": "unusable", "missing_tool": True, "message": str(error)}
         found.append(cards.card(launch, code))
         if show == "sass":
             found[-1]["text"] = cards.whole(code)
@@ -308,7 +310,17 @@ def _blame(error: BaseException, path: Path) -> tuple[str, str]:
         if path.name and Path(frame.filename).name == path.name:
             line = f" at {path.name}:{frame.lineno}"
             said = (frame.line or "").strip() if frame is frames[-1] else ""
-    return line, said
+    return _compiled_line(error, path) or line, said
+
+
+def _compiled_line(error: BaseException, path: Path) -> str:
+    """' at file:line' of the kernel's line that Numba was working on when it gave up."""
+    found = ""
+    for frame, _ in traceback.walk_tb(error.__traceback__):
+        place = getattr(frame.f_locals.get("self"), "loc", None)
+        if path.name and Path(str(getattr(place, "filename", ""))).name == path.name:
+            found = f" at {path.name}:{getattr(place, 'line', 0)}"
+    return found
 
 
 def _syntax(error: SyntaxError, path: Path) -> str:
@@ -317,6 +329,9 @@ def _syntax(error: SyntaxError, path: Path) -> str:
 
 def _one_line(error: BaseException) -> str:
     text = " ".join(str(error).split())
+    # what a reader of Numba's errors skips: the compiler's stage, and the functions that do not fit
+    text = re.sub(r"Failed in \w+ mode pipeline \(step: [^)]*\) ", "", text)
+    text = re.sub(r" (?:There are \d+ candidate implementations:|During: ).*", "", text)
     # the simulator's words for a thread's place, in the lessons' words
     text = re.sub(r"tid=\[([^]]*)\] ctaid=\[([^]]*)\]", r"in thread (\1) of block (\2)", text)
     return text if len(text) <= 600 else text[:600] + " ..."

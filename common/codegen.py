@@ -139,6 +139,12 @@ def ptx(launch: Launch, architectures: Iterable[str], lines: bool = False) -> di
     return texts
 
 
+def readable(text: str, launch: Launch) -> str:
+    """PTX with the kernel's plain name in place of the mangled one, which is hundreds of characters long."""
+    entry = re.search(r"\.entry (\w+)\(", text)
+    return text.replace(entry[1], launch.name) if entry else text
+
+
 def float64_arithmetic(text: str) -> list[str]:
     """PTX lines that compute in float64: what a literal such as ``0.0`` slips in."""
     pattern = re.compile(r"^\s*(?:@\S+\s+)?(?:add|sub|mul|fma|div|mad|neg|setp|cvt)\S*\.f64\b.*$", re.MULTILINE)
@@ -157,8 +163,8 @@ def machine_code(launch: Launch, architecture: str, text: str) -> MachineCode:
         arch = "sm_" + architecture.replace(".", "")
         limit = launch.kernel.targetoptions.get("max_registers")
         extra = [f"--maxrregcount={limit}"] if limit else []
-        report = _run([assembler, "-v", f"-arch={arch}", *extra, str(source), "-o", str(cubin)])
-        listing = _run([disassembler, "-c", "-g", str(cubin)])
+        report = _run([assembler, "-v", f"-arch={arch}", *extra, str(source), "-o", str(cubin)], launch.name)
+        listing = _run([disassembler, "-c", "-g", str(cubin)], launch.name)
 
     def figure(pattern: str) -> int:
         found = re.search(pattern, report)
@@ -182,7 +188,8 @@ def _lowered(launch: Launch, cc: tuple[int, int], lines: bool) -> tuple[Any, boo
     wanted = launch.kernel.targetoptions
     options = {key: wanted[key] for key in ("fastmath", "launch_bounds") if wanted.get(key)}
     lines = lines or bool(wanted.get("lineinfo"))
-    with _without_device(cc), _watched_capability() as asked, _source_lines() if lines else contextlib.nullcontext():
+    tracing = _source_lines() if lines else contextlib.nullcontext()
+    with _without_device(cc, lines), _watched_capability() as asked, tracing:
         library, _ = compiler._compile_pyfunc_with_fixup(
             launch.kernel.py_func, launch.signature, device=False, abi="numba", cc=cc, lineinfo=lines, **options
         )
@@ -209,7 +216,7 @@ def _watched_capability() -> Iterator[list[str]]:
 
 
 @contextmanager
-def _without_device(cc: tuple[int, int]) -> Iterator[None]:
+def _without_device(cc: tuple[int, int], lines: bool) -> Iterator[None]:
     """Device functions compile for ``cc`` and not for this machine's GPU, and are forgotten afterwards."""
     from numba.cuda import dispatcher
 
@@ -218,7 +225,8 @@ def _without_device(cc: tuple[int, int]) -> Iterator[None]:
 
     def compile_for_target(self: Any, *args: Any) -> Any:
         used.append(self)
-        return compile_device(self, *args)
+        with mock.patch.dict(self.targetoptions, lineinfo=lines):
+            return compile_device(self, *args)
 
     target = SimpleNamespace(compute_capability=cc)
     with (
@@ -287,10 +295,13 @@ def _tool(name: str) -> str:
     return path
 
 
-def _run(command: list[str]) -> str:
+def _run(command: list[str], kernel: str) -> str:
     done = subprocess.run(command, capture_output=True, text=True, timeout=300)
     if done.returncode:
-        raise RuntimeError(f"{Path(command[0]).name} failed: {(done.stderr or done.stdout).strip()[:500]}")
+        said = (done.stderr or done.stdout).splitlines()
+        text = " ".join([line for line in said if "error" in line or "fatal" in line] or said)
+        text = re.sub(r"0x[0-9a-f]+", lambda match: f"{int(match[0], 16):,}", re.sub(r"_ZN\w+", kernel, text))
+        raise RuntimeError(f"{Path(command[0]).name} failed: {' '.join(text.split())[:500]}")
     return done.stdout + done.stderr
 
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import itertools
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from common import cardcache, catalog, check, device, isolate, problems, profiler, records, sanitizer
+from common import cardcache, catalog, check, device, isolate, occupancy, problems, profiler, records, sanitizer
 from common.catalog import Step
 from common.isolate import Result, Task
 from common.problems import Problem
@@ -50,6 +50,10 @@ class Outcome:
 
 class DeviceError(RuntimeError):
     """The GPU could not be measured."""
+
+
+class ToolError(RuntimeError):
+    """NVIDIA's assembler or disassembler is not installed."""
 
 
 def check_steps(
@@ -105,12 +109,19 @@ def compile_steps(
         yield Outcome(step, problems.preset(preset), preset, result)
 
 
+def card_architecture() -> str:
+    """The compute capability that cards are for unless another is named: this GPU's, if its limits are known."""
+    found = device.compute_capability()
+    return found if found in occupancy.LIMITS else CODE_ARCHITECTURE
+
+
 def cards(
     pairs: list[tuple[Step, str]], architecture: str, file: Path | None = None, show: str | None = None, workers: int = 1
 ) -> Iterator[Outcome]:
     """``result["cards"]``: a card for every kernel of each (step, preset), without a GPU; kept cards are not remade.
 
-    ``file`` stands in the step's place. With ``show`` ("ptx" or "sass") each card has the ``text`` of that.
+    ``file`` stands in the step's place. With ``show`` ("ptx" or "sass") each card has the ``text`` of that; PTX comes
+    alone. Raises ToolError when machine code cannot be had.
     """
     kept, groups = {}, [[] for _ in range(workers)]
     for number, (step, preset) in enumerate(pairs):
@@ -123,12 +134,32 @@ def cards(
         extra = {"architecture": architecture, "show": show, "number": number, "entry": str(entry)}
         groups[number % workers].append({**_task("card", step, file, problem), **extra})
     for task, result in isolate.run_groups([group for group in groups if group], False, COMPILE_SECONDS, workers):
+        if result.get("missing_tool"):
+            raise ToolError(result["message"])
         files = result.pop("files", None)
         if result["status"] == "right" and not show:
             cardcache.store(Path(task["entry"]), result["cards"], files)
         kept[task["number"]] = result
     for number, (step, preset) in enumerate(pairs):
         yield Outcome(step, problems.preset(preset), preset, kept[number])
+
+
+def cards_beside(pairs: list[tuple[Step, str]]) -> Callable[[], list[Outcome] | str]:
+    """Start making cards for this GPU in the background; calling the result waits for them.
+
+    It gives a sentence in their place when machine code cannot be had.
+    """
+    pool = ThreadPoolExecutor(1)
+    future = pool.submit(lambda: list(cards(pairs, card_architecture())))
+    pool.shutdown(wait=False)
+
+    def collect() -> list[Outcome] | str:
+        try:
+            return future.result()
+        except ToolError as error:
+            return str(error)
+
+    return collect
 
 
 def record_code(outcomes: list[Outcome]) -> None:
