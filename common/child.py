@@ -164,21 +164,74 @@ def device_task(_: Task) -> dict[str, Any]:
 
 
 def compile_task(task: Task) -> dict[str, Any]:
-    """Compile every kernel of a file for the named architectures; count machine instructions where asked."""
-    from common import codegen
+    """Compile every kernel of a file for the named architectures; count machine instructions where asked.
 
-    problem = problems.from_shape(task["ladder"], task["shape"])
+    ``others`` maps more presets to shapes: ``other_presets`` has the kernels of those that do not compile to the same.
+    """
+    from common import cards, codegen
+
     module = catalog.load(Path(task["path"]), task["ladder"])
-    kernels = []
-    for launch in _distinct(codegen.launches(module, problem)):
-        for architecture in task["architectures"]:
-            entry: dict[str, Any] = {"kernel": launch.name, "architecture": architecture}
-            text = codegen.ptx(launch, architecture)
-            entry["float64"] = codegen.float64_arithmetic(text)
-            if task.get("machine_code"):
-                entry.update(codegen.machine_code(launch, architecture).as_dict())
-            kernels.append(entry)
-    return {"status": "right", "kernels": kernels, "source": catalog.source_hash(Path(task["path"]))}
+    built: dict[tuple[int, str], list[tuple[str, list[str], Any]]] = {}
+
+    def compiled(launch: Any) -> list[tuple[str, list[str], Any]]:
+        """For each architecture its name, the lines in float64 and the machine code, if that was asked for."""
+        key = id(launch.kernel), str(launch.signature)
+        if key not in built:
+            built[key] = []
+            for name, text in codegen.ptx(launch, task["architectures"], bool(task.get("machine_code"))).items():
+                code = codegen.machine_code(launch, name, text) if task.get("machine_code") else None
+                built[key].append((name, codegen.float64_arithmetic(text), code))
+        return built[key]
+
+    def kernels(shape: dict[str, int]) -> list[dict[str, Any]]:
+        entries = []
+        for launch in codegen.distinct(codegen.launches(module, problems.from_shape(task["ladder"], shape))):
+            for architecture, float64, code in compiled(launch):
+                entry = {"kernel": launch.name, "architecture": architecture, "float64": float64}
+                if code is not None:
+                    entry.update(code.as_dict(), **cards.recorded(cards.card(launch, code)))
+                entries.append(entry)
+        return entries
+
+    first = kernels(task["shape"])
+    others = {preset: kernels(shape) for preset, shape in task.get("others", {}).items()}
+    return {
+        "status": "right",
+        "kernels": first,
+        "other_presets": {preset: entries for preset, entries in others.items() if entries != first},
+        "source": catalog.source_hash(Path(task["path"])),
+    }
+
+
+def card_task(task: Task) -> dict[str, Any]:
+    """A card for every kernel of a file, and the ``text`` of its PTX or machine code where ``show`` asks for it.
+
+    ``files`` are the lesson files that the kernels are made of.
+    """
+    from common import cards, codegen
+
+    module = catalog.load(Path(task["path"]), task["ladder"])
+    launches = codegen.distinct(codegen.launches(module, problems.from_shape(task["ladder"], task["shape"])))
+    if not launches:
+        raise catalog.CatalogError(f"{Path(task['path']).name}: launch starts no kernel")
+    architecture, show = task["architecture"], task.get("show")
+    found = []
+    for launch in launches:
+        text = codegen.ptx(launch, [architecture], lines=show != "ptx")[architecture]
+        if show == "ptx":
+            found.append({"kernel": launch.name, "architecture": architecture, "text": codegen.readable(text, launch)})
+            continue
+        try:
+            code = codegen.machine_code(launch, architecture, text)
+        except codegen.ToolMissingError as error:
+            return {"status": "unusable", "missing_tool": True, "message": str(error)}
+        found.append(cards.card(launch, code))
+        if show == "sass":
+            found[-1]["text"] = cards.whole(code)
+    mine = [Path(task["path"]).resolve(), catalog.LESSONS.resolve()]
+    loaded = {Path(m.__file__).resolve() for m in list(sys.modules.values()) if getattr(m, "__file__", None)}
+    files = sorted(str(path) for path in loaded if path == mine[0] or path.is_relative_to(mine[1]))
+    return {"status": "right", "cards": found, "files": files}
 
 
 def maps_task(task: Task) -> dict[str, Any]:
@@ -211,6 +264,7 @@ TASKS: dict[str, Callable[[Task], dict[str, Any]]] = {
     "ceilings": ceilings_task,
     "device": device_task,
     "compile": compile_task,
+    "card": card_task,
     "maps": maps_task,
 }
 
@@ -256,7 +310,17 @@ def _blame(error: BaseException, path: Path) -> tuple[str, str]:
         if path.name and Path(frame.filename).name == path.name:
             line = f" at {path.name}:{frame.lineno}"
             said = (frame.line or "").strip() if frame is frames[-1] else ""
-    return line, said
+    return _compiled_line(error, path) or line, said
+
+
+def _compiled_line(error: BaseException, path: Path) -> str:
+    """' at file:line' of the kernel's line that Numba was working on when it gave up."""
+    found = ""
+    for frame, _ in traceback.walk_tb(error.__traceback__):
+        place = getattr(frame.f_locals.get("self"), "loc", None)
+        if path.name and Path(str(getattr(place, "filename", ""))).name == path.name:
+            found = f" at {path.name}:{getattr(place, 'line', 0)}"
+    return found
 
 
 def _syntax(error: SyntaxError, path: Path) -> str:
@@ -265,6 +329,9 @@ def _syntax(error: SyntaxError, path: Path) -> str:
 
 def _one_line(error: BaseException) -> str:
     text = " ".join(str(error).split())
+    # what a reader of Numba's errors skips: the compiler's stage, and the functions that do not fit
+    text = re.sub(r"Failed in \w+ mode pipeline \(step: [^)]*\) ", "", text)
+    text = re.sub(r" (?:There are \d+ candidate implementations:|During: ).*", "", text)
     # the simulator's words for a thread's place, in the lessons' words
     text = re.sub(r"tid=\[([^]]*)\] ctaid=\[([^]]*)\]", r"in thread (\1) of block (\2)", text)
     return text if len(text) <= 600 else text[:600] + " ..."
@@ -291,13 +358,6 @@ def _counting_launches() -> Iterator[list[str]]:
 
     with mock.patch.object(dispatcher._LaunchConfiguration, "__call__", counted):
         yield names
-
-
-def _distinct(launches: list[Any]) -> list[Any]:
-    seen: dict[tuple[int, str], Any] = {}
-    for launch in launches:
-        seen.setdefault((id(launch.kernel), str(launch.signature)), launch)
-    return list(seen.values())
 
 
 def _nbytes(workspace: Any) -> int:

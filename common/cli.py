@@ -19,9 +19,11 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from common import (
+    cardtables,
     catalog,
     charts,
     device,
+    occupancy,
     pages,
     peers,
     photo,
@@ -38,7 +40,7 @@ from common.run import Outcome
 
 RIGHT, WRONG, UNUSABLE, INTERRUPTED = 0, 1, 2, 130
 USER_ERRORS = (
-    ValueError, FileNotFoundError, TimeoutError, device.NoGpuError, run.DeviceError, photo.PhotoError,
+    ValueError, FileNotFoundError, TimeoutError, device.NoGpuError, run.DeviceError, run.ToolError, photo.PhotoError,
     profiler.ProfileError, sanitizer.SanitizerError,
 )  # fmt: skip
 
@@ -99,6 +101,17 @@ def _parser() -> argparse.ArgumentParser:
     sub.add_argument("--cc", metavar="X.Y", action="append", help="compute capability (default: several)")
     sub.add_argument("--machine-code", action="store_true", help="assemble for one --cc and count instructions")
     sub.add_argument("--record", action="store_true", help="write results/machine-code.json (implies --machine-code)")
+
+    sub = add("inspect", _inspect, "show what a kernel became: its registers, occupancy and hot loop, without a GPU")
+    sub.add_argument("step", metavar="STEP", help="step or experiment")
+    sub.add_argument("other", nargs="?", metavar="STEP2", help="a second one, to set beside it")
+    sub.add_argument("--file", type=Path, metavar="PATH", help="use this file in the one STEP's place")
+    sub.add_argument("--problem", metavar="PRESET", help="preset (default: the ladder's)")
+    sub.add_argument("--cc", metavar="X.Y", help="compute capability (default: this GPU's, else 9.0)")
+    show = sub.add_mutually_exclusive_group()
+    show.add_argument("--ptx", action="store_const", const="ptx", dest="show", help="print the PTX")
+    show.add_argument("--sass", action="store_const", const="sass", dest="show", help="print all machine code")
+    sub.add_argument("--json", action="store_true", help="results as JSON on standard output")
 
     sub = add("profile", _profile, "read hardware counters with ncu and say what they mean")
     sub.add_argument("steps", nargs="*", metavar="STEP", help="steps or experiments (default: all)")
@@ -223,8 +236,10 @@ def _compile(options: argparse.Namespace) -> int:
     if options.record and (len(architectures) != 1 or options.file or options.problem):
         raise ValueError("--record: takes one --cc, no --file and no --problem")
     steps = [step for step, _ in _pairs(steps, options.problem, every_preset=False, named=bool(options.steps))]
-    compiled = run.compile_steps(steps, architectures, assemble, options.file, options.problem)
-    outcomes = list(_progress("compile", compiled, steps))
+    compiling = run.compile_steps(
+        steps, architectures, assemble, options.file, options.problem, every_preset=options.record
+    )
+    outcomes = list(_progress("compile", compiling, steps))
     if options.json:
         print(json.dumps([{"step": o.step.name, **o.result} for o in outcomes], indent=1))
     else:
@@ -236,6 +251,33 @@ def _compile(options: argparse.Namespace) -> int:
                 break
     if options.record and all(o.status == "right" for o in outcomes):
         run.record_code(outcomes)
+    return _exit_code(outcomes, asked=True)
+
+
+def _inspect(options: argparse.Namespace) -> int:
+    options.steps = [options.step, *([options.other] if options.other else [])]
+    pairs = _pairs(_chosen(options), options.problem, every_preset=False, named=True)
+    architecture = options.cc or run.card_architecture()
+    occupancy.limits(architecture)
+    outcomes = list(_progress("compile", run.cards(pairs, architecture, options.file, options.show), pairs))
+    found = [(o.step.name, card) for o in outcomes for card in o.result.get("cards", [])]
+    say = _say(options)
+    if options.json:
+        results = [{"step": o.step.name, "problem": o.preset, **o.result} for o in outcomes]
+        print(json.dumps({"architecture": architecture, "results": results}, indent=1))
+    elif options.show:
+        for name, card in found:
+            print(f"// {cardtables.title(name, card)}, compute capability {architecture}")
+            print(card["text"] if options.show == "ptx" else "\n".join(cardtables.whole(card["text"])))
+    else:
+        if len(outcomes) > 1 and found:
+            say.print(cardtables.side_by_side(found))
+        for name, card in found:
+            for part in cardtables.full(name, card, listing=len(outcomes) == 1):
+                say.print(part)
+    for outcome in outcomes:
+        for reason in outcome.reasons:
+            _complain(f"[bold red]error:[/] {outcome.step.name}: {escape(reason)}")
     return _exit_code(outcomes, asked=True)
 
 
@@ -380,19 +422,25 @@ def _lesson(lesson: str, name: str | None, preset: str | None) -> int:
                 f"problem {preset!r} is a {ladder} problem: lesson {lesson} has no such step to run on it"
             )
     simulator = _simulator(False, None)
+    # compiled while the checks run, and done before anything is timed
+    compiling = run.cards_beside(_pairs(_with_last(chosen), preset, every_preset=False))
     outcomes = list(_progress("check", run.check_steps(chosen, simulator), chosen, None))
     _print_checks(outcomes)
     code = _exit_code(outcomes, asked=False)
     if code != RIGHT:
         return code
+    cards = compiling()
     if simulator:
         say.print("\nNo GPU here, so nothing is timed. The records hold what these steps reached elsewhere:\n")
         _print_recorded(chosen, preset)
+        _print_cards(cards, {})
         return code
     gpu, _, ceilings = run.measure_device()
     pairs = _pairs(_with_predecessors(chosen), preset, every_preset=False)
     timed = list(_progress("time", run.time_steps(pairs), pairs))
     _print_times(timed, ceilings, gpu["name"])
+    medians = {(o.step.name, o.preset): o.result["timing"]["median_ms"] for o in timed if o.status == "right"}
+    _print_cards(cards, medians)
     return _exit_code(timed, asked=True)
 
 
@@ -543,6 +591,24 @@ def _print_times(outcomes: list[Outcome], ceilings: dict[str, Any], gpu: str) ->
                 )
 
 
+def _print_cards(cards: list[Outcome] | str, medians: dict[tuple[str, str | None], float]) -> None:
+    """What the kernels take, a line each; or why that is not known."""
+    say = _say()
+    if isinstance(cards, str):
+        say.print(f"[yellow]the kernels' registers and occupancy are left out: {escape(cards)}[/]")
+        return
+    rows = [
+        (outcome.step.name, card, medians.get((outcome.step.name, outcome.preset)))
+        for outcome in cards
+        for card in outcome.result.get("cards", [])
+    ]
+    if rows:
+        say.print(cardtables.short(rows))
+    for outcome in cards:
+        for reason in outcome.reasons:
+            say.print(f"[yellow]{outcome.step.name} has no card: {escape(reason)}[/]", soft_wrap=True)
+
+
 def _print_recorded(steps: list[Step], preset: str | None) -> None:
     say = _say()
     for record in records.all_records():
@@ -575,6 +641,14 @@ def _with_predecessors(steps: list[Step]) -> list[Step]:
     found: list[Step] = []
     for step in steps:
         found += [s for s in (*catalog.predecessors(step), step) if s not in found]
+    return found
+
+
+def _with_last(steps: list[Step]) -> list[Step]:
+    """The steps, each after the one it is compared with first."""
+    found: list[Step] = []
+    for step in steps:
+        found += [s for s in (*catalog.predecessors(step)[-1:], step) if s not in found]
     return found
 
 

@@ -265,8 +265,9 @@ def all_records(folder: Path | None = None) -> Iterator[Record]:
 
 
 def load_code(folder: Path = RESULTS) -> dict[str, Any]:
-    """What the assembler made of each kernel: ``{"tools": {...}, "steps": {preset: {step: ...}}}``.
+    """What the assembler made of each kernel: ``{"tools": {...}, "steps": {step: {...}}}``.
 
+    A step has ``kernels`` for its default ``preset``; ``other_presets`` holds those that differ.
     Raises RecordError if the file is not such a record.
     """
     path = folder / CODE_FILE
@@ -279,6 +280,13 @@ def load_code(folder: Path = RESULTS) -> dict[str, Any]:
     if not isinstance(data, dict) or data.get("schema") != SCHEMA or not isinstance(data.get("steps"), dict):
         raise RecordError(f"{_shown(path)}: schema must be {SCHEMA!r}; move it away to start anew")
     return data
+
+
+def code_kernels(code: dict[str, Any], step: str, preset: str | None = None) -> list[dict[str, Any]]:
+    """The recorded kernels of a step for a preset (default: its ladder's first); empty if it is not recorded."""
+    entry = code["steps"].get(step, {})
+    kernels: list[dict[str, Any]] = entry.get("other_presets", {}).get(preset, entry.get("kernels", []))
+    return kernels
 
 
 def save_code(steps: dict[str, dict[str, Any]], tools: dict[str, str], folder: Path = RESULTS) -> None:

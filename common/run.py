@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import itertools
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from common import catalog, check, device, isolate, problems, profiler, records, sanitizer
+from common import cardcache, catalog, check, device, isolate, occupancy, problems, profiler, records, sanitizer
 from common.catalog import Step
 from common.isolate import Result, Task
 from common.problems import Problem
@@ -52,6 +52,10 @@ class DeviceError(RuntimeError):
     """The GPU could not be measured."""
 
 
+class ToolError(RuntimeError):
+    """NVIDIA's assembler or disassembler is not installed."""
+
+
 def check_steps(
     steps: list[Step], simulator: bool, shape: Problem | None = None, file: Path | None = None
 ) -> Iterator[Outcome]:
@@ -86,33 +90,96 @@ def compile_steps(
     machine_code: bool,
     file: Path | None = None,
     preset: str | None = None,
+    every_preset: bool = False,
 ) -> Iterator[Outcome]:
-    """Compile every kernel of each step for the preset, or its ladder's default one, without a GPU."""
+    """Compile every kernel of each step, without a GPU: for a preset or its ladder's default, or for all that are timed."""
     presets = [preset or DEFAULT_PRESET[step.ladder] for step in steps]
-    groups = []
+    groups: list[list[dict[str, Any]]] = []
     for step, name in zip(steps, presets, strict=True):
-        problem = problems.preset(name)
-        extra = {"architectures": list(architectures), "machine_code": machine_code}
-        groups.append([{**_task("compile", step, file, problem), **extra}])
+        others = [other for other in problems.timed_presets(step.ladder) if other != name]
+        extra = {
+            "architectures": list(architectures),
+            "machine_code": machine_code,
+            # a bench times an experiment on its ladder's default only
+            "others": {n: problems.preset(n).shape() for n in others} if every_preset and not step.experiment else {},
+        }
+        groups.append([{**_task("compile", step, file, problems.preset(name)), **extra}])
     results = isolate.run_groups(groups, False, COMPILE_SECONDS, os.cpu_count() or 1)
     for step, name, (_, result) in zip(steps, presets, results, strict=True):
         yield Outcome(step, problems.preset(name), name, result)
+
+
+def card_architecture() -> str:
+    """The compute capability that cards are for unless another is named: this GPU's, if its limits are known."""
+    found = device.compute_capability()
+    return found if found in occupancy.LIMITS else CODE_ARCHITECTURE
+
+
+def cards(
+    pairs: list[tuple[Step, str]], architecture: str, file: Path | None = None, show: str | None = None, workers: int = 1
+) -> Iterator[Outcome]:
+    """``result["cards"]``: a card for every kernel of each (step, preset), without a GPU; kept cards are not remade.
+
+    ``file`` stands in the step's place. With ``show`` ("ptx" or "sass") each card has the ``text`` of that; PTX comes
+    alone. Raises ToolError when machine code cannot be had.
+    """
+    kept, groups = {}, [[] for _ in range(workers)]
+    for number, (step, preset) in enumerate(pairs):
+        problem = problems.preset(preset)
+        entry = cardcache.entry(file or step.path, problem, architecture)
+        found = None if show else cardcache.load(entry)
+        if found is not None:
+            kept[number] = {"status": "right", "cards": found}
+            continue
+        extra = {"architecture": architecture, "show": show, "number": number, "entry": str(entry)}
+        groups[number % workers].append({**_task("card", step, file, problem), **extra})
+    for task, result in isolate.run_groups([group for group in groups if group], False, COMPILE_SECONDS, workers):
+        if result.get("missing_tool"):
+            raise ToolError(result["message"])
+        files = result.pop("files", None)
+        if result["status"] == "right" and not show:
+            cardcache.store(Path(task["entry"]), result["cards"], files)
+        kept[task["number"]] = result
+    for number, (step, preset) in enumerate(pairs):
+        yield Outcome(step, problems.preset(preset), preset, kept[number])
+
+
+def cards_beside(pairs: list[tuple[Step, str]]) -> Callable[[], list[Outcome] | str]:
+    """Start making cards for this GPU in the background; calling the result waits for them.
+
+    It gives a sentence in their place when machine code cannot be had.
+    """
+    pool = ThreadPoolExecutor(1)
+    future = pool.submit(lambda: list(cards(pairs, card_architecture())))
+    pool.shutdown(wait=False)
+
+    def collect() -> list[Outcome] | str:
+        try:
+            return future.result()
+        except ToolError as error:
+            return str(error)
+
+    return collect
 
 
 def record_code(outcomes: list[Outcome]) -> None:
     """Write compiled outcomes (for one architecture, with machine code) as the machine-code record."""
     steps = records.load_code()["steps"]
     for outcome in outcomes:
-        kernels = [{k: v for k, v in item.items() if k != "float64"} for item in outcome.result["kernels"]]
         steps[outcome.step.name] = {
             "preset": outcome.preset,
             "source": outcome.result["source"],
-            "kernels": kernels,
+            "kernels": _without_float64(outcome.result["kernels"]),
+            "other_presets": {k: _without_float64(v) for k, v in outcome.result["other_presets"].items()},
         }
     known = {step.name for step in (*catalog.steps(), *catalog.experiments())}
     steps = {name: value for name, value in steps.items() if name in known}
     tools = ("numba-cuda", "nvidia-cuda-nvcc", "nvidia-cuda-nvcc-cu12", "nvidia-cuda-nvdisasm")
     records.save_code(steps, records.package_versions(tools))
+
+
+def _without_float64(kernels: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [{key: value for key, value in kernel.items() if key != "float64"} for kernel in kernels]
 
 
 def time_steps(pairs: list[tuple[Step, str]], file: Path | None = None) -> Iterator[Outcome]:
