@@ -13,7 +13,7 @@ import math
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from types import ModuleType
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,7 +24,7 @@ from common.problems import Problem
 Array = NDArray[Any]
 
 # A quiet NaN no arithmetic produces: an element that still holds it was never written.
-_UNWRITTEN = np.uint32(0x7FC0BEEF)
+UNWRITTEN = np.uint32(0x7FC0BEEF)
 MARGIN = 4096  # float32 elements before and after each array; keeps 128-bit alignment
 SAMPLES = 20_000
 REPEATS = 3  # launches on equal inputs that must agree, to catch races
@@ -79,7 +79,7 @@ class Guarded:
 
         self.size = math.prod(shape)
         self._flat = cuda.device_array(self.size + 2 * MARGIN, np.float32)
-        self._blank = np.full(MARGIN, _UNWRITTEN, np.uint32).view(np.float32)
+        self._blank = np.full(MARGIN, UNWRITTEN, np.uint32).view(np.float32)
         self._flat[:MARGIN].copy_to_device(self._blank)
         self._flat[MARGIN + self.size :].copy_to_device(self._blank)
         self.array = self._flat[MARGIN : MARGIN + self.size].reshape(shape)
@@ -89,7 +89,7 @@ class Guarded:
 
     def blank(self) -> None:
         """Fill with the unwritten pattern, in pieces so that the host never holds it all."""
-        piece = np.full(min(self.size, 1 << 24), _UNWRITTEN, np.uint32).view(np.float32)
+        piece = np.full(min(self.size, 1 << 24), UNWRITTEN, np.uint32).view(np.float32)
         for start in range(0, self.size, len(piece)):
             stop = min(start + len(piece), self.size)
             self._flat[MARGIN + start : MARGIN + stop].copy_to_device(piece[: stop - start])
@@ -100,8 +100,27 @@ class Guarded:
     def trespasses(self) -> list[int]:
         """Offsets written in the margins: negative before the array, from ``size`` on after it."""
         margins = (self._flat[:MARGIN], self._flat[MARGIN + self.size :])
-        before, after = (np.asarray(part.copy_to_host()).view(np.uint32) != _UNWRITTEN for part in margins)
-        return [int(i) - MARGIN for i in np.flatnonzero(before)] + [int(i) + self.size for i in np.flatnonzero(after)]
+        before, after = (np.asarray(part.copy_to_host()) for part in margins)
+        return written_outside(before, after, self.size)
+
+
+def written_outside(before: Array, after: Array, size: int) -> list[int]:
+    """Offsets written in the margins before and after an array of ``size`` elements."""
+    low, high = (np.flatnonzero(part.view(np.uint32) != UNWRITTEN) for part in (before, after))
+    return [int(i) - len(before) for i in low] + [int(i) + size for i in high]
+
+
+class AnyBench(Protocol):
+    """What a check needs: operands to set and get, and a way to launch. ``load`` prepares the weights too."""
+
+    problem: Problem
+    x: Any
+    weight: Any
+    y: Any
+
+    def load(self, x: Array, weight: Array) -> None: ...
+
+    def run(self) -> None: ...
 
 
 class Bench:
@@ -137,11 +156,23 @@ class Bench:
         args = catalog.launch_arguments(self.problem, self.x.array, self.prepared, self.y.array, self.workspace)
         self.module.launch(*args, **self.tile)
 
+    def run(self) -> None:
+        """Launch and wait."""
+        from numba import cuda
+
+        self.launch()
+        cuda.synchronize()
+
 
 def check(module: ModuleType, problem: Problem, seed: int = 0, repeats: int = REPEATS) -> Verdict:
     """Check a step at one shape, element by element. ValueError from ``prepare`` (a refusal) passes through."""
+    return check_bench(Bench(module, problem), seed, repeats)
+
+
+def check_bench(bench: AnyBench, seed: int = 0, repeats: int = REPEATS) -> Verdict:
+    """As :func:`check`, for anything with a bench's ``problem``, ``x``, ``weight``, ``y``, ``load`` and ``run``."""
+    problem = bench.problem
     verdict = Verdict(problem)
-    bench = Bench(module, problem)
 
     x, weight = inputs.integers(problem, seed)
     bench.load(x, weight)
@@ -185,8 +216,13 @@ def check_sampled(
     module: ModuleType, problem: Problem, seed: int = 0, samples: int = SAMPLES, tile: dict[str, int] | None = None
 ) -> Verdict:
     """Check a large problem: every element written and finite, random positions and the corners exact."""
+    return sample_bench(Bench(module, problem, tile), seed, samples)
+
+
+def sample_bench(bench: AnyBench, seed: int = 0, samples: int = SAMPLES) -> Verdict:
+    """As :func:`check_sampled`, for anything with a bench's methods."""
+    problem = bench.problem
     verdict = Verdict(problem)
-    bench = Bench(module, problem, tile)
     x, weight = inputs.integers(problem, seed)
     bench.load(x, weight)
     bench.y.blank()
@@ -220,15 +256,13 @@ def sample_positions(problem: Problem, samples: int, seed: int) -> reference.Ind
     return tuple(np.concatenate(pair) for pair in zip(drawn, ends, strict=True))
 
 
-def _run(bench: Bench) -> Array:
-    from numba import cuda
-
-    bench.launch()
-    cuda.synchronize()
-    return bench.y.get()
+def _run(bench: AnyBench) -> Array:
+    bench.run()
+    y: Array = bench.y.get()
+    return y
 
 
-def _disagreement(bench: Bench, earlier: Array, repeats: int) -> list[Finding]:
+def _disagreement(bench: AnyBench, earlier: Array, repeats: int) -> list[Finding]:
     """Do more launches on the same operands give what ``earlier`` is, bit for bit?"""
     for _ in range(repeats - 1):
         bench.y.blank()
@@ -241,7 +275,7 @@ def _disagreement(bench: Bench, earlier: Array, repeats: int) -> list[Finding]:
     return []
 
 
-def _trespass(bench: Bench, x: Array, weight: Array) -> list[Finding]:
+def _trespass(bench: AnyBench, x: Array, weight: Array) -> list[Finding]:
     names = catalog.LAUNCH_ARGUMENTS[bench.problem.ladder]
     findings = []
     for name, guarded in zip(names, (bench.x, bench.weight, bench.y), strict=False):
@@ -272,7 +306,7 @@ def _holes(problem: Problem, y: Array, adds: bool = False) -> list[Finding]:
     if not len(missing):
         return []
     # a sum may keep the payload of the NaN it started from
-    unwritten = (flat[missing].view(np.uint32) == _UNWRITTEN) & (not adds)
+    unwritten = (flat[missing].view(np.uint32) == UNWRITTEN) & (not adds)
     cause = "as from a read beyond an input's end or of uninitialised memory"
     if adds:
         cause = f"because the kernel adds to what {name} held before: it must assign"
@@ -293,7 +327,7 @@ def _holes(problem: Problem, y: Array, adds: bool = False) -> list[Finding]:
     return findings
 
 
-def _adds(bench: Bench, got: Array, expected: Array) -> bool:
+def _adds(bench: AnyBench, got: Array, expected: Array) -> bool:
     """Are the NaN elements of ``got`` sums that start from the output's old contents?"""
     missing = np.isnan(got)
     if not missing.any():
@@ -303,7 +337,7 @@ def _adds(bench: Bench, got: Array, expected: Array) -> bool:
     return bool((again != _FILL).any()) and np.array_equal(again, expected[missing] + _FILL)
 
 
-def _compare(bench: Bench, x: Array, weight: Array, got: Array, expected: Array) -> list[Finding]:
+def _compare(bench: AnyBench, x: Array, weight: Array, got: Array, expected: Array) -> list[Finding]:
     problem = bench.problem
     findings = _holes(problem, got, _adds(bench, got, expected))
     wrong = (got != expected) & np.isfinite(got)

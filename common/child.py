@@ -254,6 +254,36 @@ def maps_task(task: Task) -> dict[str, Any]:
     return {"status": "right", "shape": problem.shape()}
 
 
+def launches_task(task: Task) -> dict[str, Any]:
+    """The kernels a file would start, with grid and block; needs no GPU."""
+    from common import codegen
+
+    problem = problems.from_shape(task["ladder"], task["shape"])
+    module = catalog.load(Path(task["path"]), task["ladder"])
+    found = codegen.launches(module, problem)
+    return {"status": "right", "launches": [{"name": o.name, "grid": o.grid, "block": o.block} for o in found]}
+
+
+def touch_task(task: Task) -> dict[str, Any]:
+    """What the warps of a file's kernels touch, counted in the simulator."""
+    from common import check, rehearse, touches, watch
+
+    problem = problems.from_shape(task["ladder"], task["shape"])
+    path = Path(task["path"])
+    stage = rehearse.Rehearsal(catalog.load(path, task["ladder"]), problem, watch.Watch(str(path)), check.MARGIN)
+    stage.prepare()
+    with touches.counted() as found:
+        stage.launch()
+    return {"status": "right", "sectors": found.sectors(), "turns": found.turns()}
+
+
+def replay_task(task: Task) -> dict[str, Any]:
+    """Check and time plans that were recorded elsewhere."""
+    from common import replay
+
+    return replay.replay(task)
+
+
 TASKS: dict[str, Callable[[Task], dict[str, Any]]] = {
     "check": check_task,
     "time": time_task,
@@ -266,6 +296,9 @@ TASKS: dict[str, Callable[[Task], dict[str, Any]]] = {
     "compile": compile_task,
     "card": card_task,
     "maps": maps_task,
+    "launches": launches_task,
+    "touch": touch_task,
+    "replay": replay_task,
 }
 
 
@@ -285,21 +318,25 @@ def main(task_file: str, result_file: str) -> None:
 def _attempt(task: Task) -> dict[str, Any]:
     try:
         return TASKS[task["task"]](task)
-    except catalog.CatalogError as error:
-        return {"status": "unusable", "message": str(error)}
     except (Exception, SystemExit) as error:
-        path = Path(task.get("path", ""))
-        if isinstance(error, SyntaxError):
-            return {"status": "unusable", "message": _syntax(error, path)}
-        line, said = _blame(error, path)
-        # a step refuses a shape by a ValueError that it raises itself
-        refused = isinstance(error, ValueError) and "raise ValueError" in said
-        return {
-            "status": "refused" if refused else "crashed",
-            "message": str(error) if refused else f"{type(error).__name__}{line}: {_one_line(error)}",
-            # a CUDA context does not recover from a fault
-            "fatal": "Cuda" in type(error).__name__ or "CUDA_ERROR" in str(error),
-        }
+        return failure(error, Path(task.get("path", "")))
+
+
+def failure(error: BaseException, path: Path) -> dict[str, Any]:
+    """What became of the step file at ``path``: unusable, refused or crashed, and why in one line."""
+    if isinstance(error, catalog.CatalogError):
+        return {"status": "unusable", "message": str(error)}
+    if isinstance(error, SyntaxError):
+        return {"status": "unusable", "message": _syntax(error, path)}
+    line, said = _blame(error, path)
+    # a step refuses a shape by a ValueError that it raises itself
+    refused = isinstance(error, ValueError) and "raise ValueError" in said
+    return {
+        "status": "refused" if refused else "crashed",
+        "message": str(error) if refused else f"{type(error).__name__}{line}: {_one_line(error)}",
+        # a CUDA context does not recover from a fault
+        "fatal": "Cuda" in type(error).__name__ or "CUDA_ERROR" in str(error),
+    }
 
 
 def _blame(error: BaseException, path: Path) -> tuple[str, str]:

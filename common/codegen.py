@@ -156,22 +156,26 @@ def machine_code(launch: Launch, architecture: str, text: str) -> MachineCode:
 
     Raises ToolMissingError without NVIDIA's ptxas and nvdisasm.
     """
+    return assemble(text, launch.name, architecture, launch.kernel.targetoptions.get("max_registers"))
+
+
+def assemble(text: str, name: str, architecture: str, max_registers: int | None = None) -> MachineCode:
+    """Assemble PTX that holds one kernel and count its instructions; raises as :func:`machine_code`."""
     assembler, disassembler = _tool("ptxas"), _tool("nvdisasm")
     with tempfile.TemporaryDirectory() as folder:
         source, cubin = Path(folder, "kernel.ptx"), Path(folder, "kernel.cubin")
         source.write_text(text)
         arch = "sm_" + architecture.replace(".", "")
-        limit = launch.kernel.targetoptions.get("max_registers")
-        extra = [f"--maxrregcount={limit}"] if limit else []
-        report = _run([assembler, "-v", f"-arch={arch}", *extra, str(source), "-o", str(cubin)], launch.name)
-        listing = _run([disassembler, "-c", "-g", str(cubin)], launch.name)
+        extra = [f"--maxrregcount={max_registers}"] if max_registers else []
+        report = _run([assembler, "-v", f"-arch={arch}", *extra, str(source), "-o", str(cubin)], name)
+        listing = _run([disassembler, "-c", "-g", str(cubin)], name)
 
     def figure(pattern: str) -> int:
         found = re.search(pattern, report)
         return int(found[1]) if found else 0
 
     return MachineCode(
-        kernel=launch.name,
+        kernel=name,
         architecture=architecture,
         registers=figure(r"Used (\d+) registers"),
         stack_bytes=figure(r"(\d+) bytes stack frame"),

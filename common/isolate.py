@@ -70,7 +70,7 @@ def watched(tasks: list[Task], command: list[str], seconds: float) -> tuple[list
         except subprocess.TimeoutExpired:
             raise TimeoutError(f"{Path(command[0]).name} was not done within {seconds:.0f} s") from None
         finally:
-            _kill(process)
+            kill(process)
             if process.stdout and not process.stdout.closed:
                 process.communicate()  # to its end: then all that wrote to it have ended
         lines = result_file.read_text(encoding="utf-8").splitlines(keepends=True)
@@ -106,7 +106,7 @@ def _child(tasks: list[Task], simulator: bool, seconds: float) -> Iterator[Resul
             with result_file.open(encoding="utf-8") as lines:
                 yield from _follow(process, lines, log, len(tasks), seconds)
         finally:
-            _kill(process)
+            kill(process)
 
 
 def _follow(process: subprocess.Popen[bytes], lines: Any, log: Path, count: int, seconds: float) -> Iterator[Result]:
@@ -126,10 +126,10 @@ def _follow(process: subprocess.Popen[bytes], lines: Any, log: Path, count: int,
             if fatal:
                 return
         elif exited:
-            yield {"status": "crashed", "message": _obituary(process.returncode, log)}
+            yield {"status": "crashed", "message": obituary(process.returncode, log)}
             return
         elif time.monotonic() > deadline:
-            _kill(process)
+            kill(process)
             yield {
                 "status": "timed_out",
                 "message": f"no result within {seconds:.0f} s: an endless loop, or a barrier that some threads skip?",
@@ -139,7 +139,8 @@ def _follow(process: subprocess.Popen[bytes], lines: Any, log: Path, count: int,
             time.sleep(_POLL_SECONDS)
 
 
-def _obituary(code: int, log: Path) -> str:
+def obituary(code: int, log: Path) -> str:
+    """How a process ended, and the last line of its log."""
     text = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
     last = f"; its last words: {text[-1][:300]}" if text else ""
     if code < 0:
@@ -148,7 +149,8 @@ def _obituary(code: int, log: Path) -> str:
     return f"the process ended with exit code {code} and no result{last}"
 
 
-def _kill(process: subprocess.Popen[Any]) -> None:
+def kill(process: subprocess.Popen[Any]) -> None:
+    """End a process and all of its group."""
     if process.poll() is None:
         if os.name == "posix":
             os.killpg(process.pid, signal.SIGKILL)

@@ -88,21 +88,36 @@ class Stopwatch:
 
         device_memset(self._scratch, 0, self._scratch.nbytes)
 
-    def measure(self, launch: Callable[[], object], **limits: Any) -> Timing:
-        """Time ``launch``, which must have run before (so that it is compiled)."""
+    def measure(
+        self,
+        launch: Callable[[], object],
+        before: Callable[[], object] | None = None,
+        after: Callable[[], object] | None = None,
+        **limits: Any,
+    ) -> Timing:
+        """Time ``launch``, which must have run before (so that it is compiled).
+
+        ``before`` is called before each launch, untimed, and ``after`` when a batch of launches has ended.
+        """
         warm = time.perf_counter()
         while time.perf_counter() - warm < WARM_UP_SECONDS:
+            if before:
+                before()
             launch()
             self._cuda.synchronize()
 
         def sample(count: int) -> list[float]:
             pairs = self._queue[:count]
             for start, end in pairs:
+                if before:
+                    before()
                 self._flush()
                 start.record()
                 launch()
                 end.record()
             self._cuda.synchronize()
+            if after:
+                after()
             return [float(start.elapsed_time(end)) for start, end in pairs]
 
         return collect(sample, **limits)

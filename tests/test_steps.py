@@ -4,11 +4,10 @@ import functools
 
 import pytest
 import shapes
-import turns
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from common import catalog, check, problems, simulator
+from common import catalog, check, problems, simulator, turns
 from common.problems import Conv2d, Gemm
 
 simulator.enforce_limits()  # as in the child processes

@@ -2,8 +2,9 @@
 
 import numpy as np
 import pytest
-import turns
 from numba import cuda, float32, int32
+
+from common import turns
 
 turns.install()
 SIZE = 64

@@ -1,0 +1,339 @@
+"""What a prediction is compared with: counted in code, worked out from a shape, or read from a record.
+
+An expected value is written as words: a kind and its arguments, and ``within P`` for a tolerance in percent. Whole
+numbers must match exactly and others within 1%, unless ``within`` says more.
+
+``blocks STEP PRESET``, ``threads STEP PRESET``   what launch starts, all kernels together
+``block STEP PRESET``                             threads in a block of its last kernel
+``idle STEP PRESET``                              percent of its threads that have no output of their own
+``gflop PRESET``, ``least_mb PRESET``, ``asked_gb PRESET``   the last: two loads of 4 bytes for each multiply-add
+``floor_ms PRESET``                               from the ceilings in a record
+``registers STEP``, ``shared_bytes STEP``, ``per_fma STEP``, ``loads_per_fma STEP``   from the machine-code record
+``warps STEP PRESET``                             that fit a multiprocessor, by registers, shared memory and threads
+``turns STRIDE``                                  turns of shared memory when lane l of a warp reads float l * STRIDE
+``sectors STEP SHAPE``                            sectors per request of the worst instruction, SHAPE as M=32,N=32,...
+``ratio``, ``ms``, ``share``, ``counter``, ``perfma``   as the figures of :mod:`common.pages`: measured
+``worked ...``                                    of the worked example, see :func:`worked`
+"""
+
+from __future__ import annotations
+
+import ast
+import operator
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from common import catalog, isolate, pages, problems, records, touches
+from common.problems import Conv3d
+from common.records import Record
+
+SECONDS = 120.0
+# Of a multiprocessor: 64 warps, 32 blocks, registers, and shared memory in bytes (compute capability 9.0).
+WARPS, BLOCKS, REGISTERS, SHARED = 64, 32, 65536, 227 * 1024
+REGISTER_STEP = 8  # registers of a thread are given in steps of 8
+BLOCK_SHARED = 1024  # that the system takes for each block
+
+# NHWC input {1, 4, 4, 3}, KRSC filter {4, 2, 2, 3}
+WORKED = Conv3d(N=1, C=3, D=1, H=4, W=4, K=4, T=1, R=2, S=2)
+
+
+class AnswerError(ValueError):
+    """A file of answers, or an expected value, cannot be read."""
+
+
+@dataclass(frozen=True)
+class Expected:
+    """A value, the tolerance in percent, and where it comes from."""
+
+    value: float
+    within: float
+    source: str
+
+    def compare(self, answer: float) -> str:
+        """Empty if the answer is right, else which way it is off."""
+        if abs(answer - self.value) <= abs(self.value) * self.within / 100:
+            return ""
+        return "too low" if answer < self.value else "too high"
+
+
+class Facts:
+    """Works expected values out; what takes a process of its own is done once, and for many at a time."""
+
+    def __init__(self) -> None:
+        self._launches: dict[tuple[str, str], list[dict[str, Any]]] = {}
+        self._touched: dict[tuple[str, str], float] = {}
+
+    def prepare(self, texts: Iterable[str]) -> None:
+        """Count beforehand what all these expected values need."""
+        pairs, touched = set(), set()
+        for text in texts:
+            kind, *arguments = text.split()
+            if kind in ("blocks", "threads", "block", "idle", "warps"):
+                pairs.add((arguments[0], arguments[1]))
+            elif kind == "sectors":
+                touched.add((arguments[0], arguments[1]))
+        self._record(sorted(pairs - self._launches.keys()))
+        self._touch(sorted(touched - self._touched.keys()))
+
+    def expected(self, text: str) -> Expected:
+        """The value that these words stand for; raises AnswerError if they make no sense."""
+        self.prepare([text])
+        words, _, tolerance = text.partition(" within ")
+        kind, *arguments = words.split()
+        if kind in pages.FIGURES:
+            value, source = _measured(kind, arguments)
+        elif kind in KINDS:
+            value, source = KINDS[kind](self, arguments)
+        else:
+            raise AnswerError(f"{text!r}: kind {kind!r} is unknown: kinds are {', '.join((*KINDS, *pages.FIGURES))}")
+        within = float(tolerance) if tolerance else 0.0 if isinstance(value, int) else 1.0
+        return Expected(value, within, source)
+
+    def launches(self, name: str, preset: str) -> list[dict[str, Any]]:
+        self._record([] if (name, preset) in self._launches else [(name, preset)])
+        return self._launches[name, preset]
+
+    def _record(self, pairs: list[tuple[str, str]]) -> None:
+        tasks = [
+            {
+                "task": "launches",
+                "ladder": problems.preset(preset).ladder,
+                "path": str(_file(name)),
+                "shape": problems.preset(preset).shape(),
+            }
+            for name, preset in pairs
+        ]
+        for pair, (_, result) in zip(pairs, isolate.run(tasks, False, SECONDS), strict=True):
+            if result["status"] != "right":
+                raise AnswerError(f"{pair[0]}: {result['message']}")
+            self._launches[pair] = result["launches"]
+
+    def _touch(self, pairs: list[tuple[str, str]]) -> None:
+        tasks = []
+        for name, shape in pairs:
+            ladder = name.split("_")[0]
+            problem = problems.parse_shape(ladder, shape.replace(",", " "))
+            tasks.append({"task": "touch", "ladder": ladder, "path": str(_file(name)), "shape": problem.shape()})
+        for pair, (_, result) in zip(pairs, isolate.run(tasks, True, SECONDS), strict=True):
+            if result["status"] != "right":
+                raise AnswerError(f"{pair[0]}: {result['message']}")
+            self._touched[pair] = result["sectors"]
+
+    def sectors(self, name: str, shape: str) -> float:
+        return self._touched[name, shape]
+
+
+def warps(registers: int, threads: int, shared_bytes: int) -> int:
+    """Warps that fit a multiprocessor at a time, given what a thread and a block take."""
+    per_block = -(-threads // 32)
+    rounded = -(-max(1, registers) // REGISTER_STEP) * REGISTER_STEP
+    blocks = min(
+        BLOCKS, WARPS // per_block, REGISTERS // (rounded * 32 * per_block), SHARED // (shared_bytes + BLOCK_SHARED)
+    )
+    return blocks * per_block
+
+
+def worked(arguments: list[str]) -> int:
+    """A number of the worked example: an input {1, 4, 4, 3} in NHWC, and filters {4, 2, 2, 3} in KRSC.
+
+    ``GEMM_M``, ``GEMM_N``, ``GEMM_K``; ``p M`` or ``q M``, the output pixel of row M; ``r K``, ``s K`` or ``c K``,
+    the tap and channel of column K; ``h M K`` or ``w M K``, the input pixel of both; ``gemm_m P Q`` and
+    ``gemm_k R S C``, the way back; ``offset M K``, the place in x as it lies in memory.
+    """
+    problem = WORKED
+    name, numbers = arguments[0], [int(word) for word in arguments[1:]]
+    sizes = {
+        "GEMM_M": problem.N * problem.O * problem.P * problem.Q,
+        "GEMM_N": problem.K,
+        "GEMM_K": problem.T * problem.R * problem.S * problem.C,
+    }
+    taps = (problem.R, problem.S, problem.C)
+    if name in sizes:
+        return sizes[name]
+    if name == "gemm_m":
+        return int(np.ravel_multi_index(tuple(numbers), (problem.P, problem.Q)))
+    if name == "gemm_k":
+        return int(np.ravel_multi_index(tuple(numbers), taps))
+    if name in "pq":
+        return int(np.unravel_index(numbers[0], (problem.P, problem.Q))["pq".index(name)])
+    if name in "rsc":
+        return int(np.unravel_index(numbers[0], taps)["rsc".index(name)])
+    p, q = np.unravel_index(numbers[0], (problem.P, problem.Q))
+    r, s, c = np.unravel_index(numbers[1], taps)
+    h, w = int(p + r), int(q + s)
+    places = {"h": h, "w": w, "offset": int(np.ravel_multi_index((h, w, c), (problem.H, problem.W, problem.C)))}
+    if name not in places:
+        raise AnswerError(f"worked {name}: unknown")
+    return places[name]
+
+
+Kind = Callable[[Facts, list[str]], tuple[float, str]]
+
+
+def _of_launch(count: Callable[[list[dict[str, Any]]], float], text: str) -> Kind:
+    def kind(facts: Facts, arguments: list[str]) -> tuple[float, str]:
+        name, preset = arguments
+        return count(facts.launches(name, preset)), f"{text} of {name} on {preset}, counted"
+
+    return kind
+
+
+def _total(entries: list[dict[str, Any]], *keys: str) -> int:
+    return sum(int(np.prod([extent for key in keys for extent in entry[key]])) for entry in entries)
+
+
+def _idle(facts: Facts, arguments: list[str]) -> tuple[float, str]:
+    name, preset = arguments
+    outputs = int(np.prod(problems.preset(preset).output_shape))
+    threads = _total(facts.launches(name, preset), "grid", "block")
+    return 100 * (1 - outputs / threads), f"percent of {name}'s threads without an output on {preset}, counted"
+
+
+def _of_problem(value: Callable[[Any], float], text: str) -> Kind:
+    def kind(_: Facts, arguments: list[str]) -> tuple[float, str]:
+        return value(problems.preset(arguments[0])), f"{text} of {arguments[0]}"
+
+    return kind
+
+
+def _of_code(value: Callable[[dict[str, Any]], float], text: str) -> Kind:
+    def kind(_: Facts, arguments: list[str]) -> tuple[float, str]:
+        entry = records.load_code()["steps"].get(arguments[0])
+        if entry is None:
+            raise AnswerError(f"{arguments[0]}: not in the machine-code record; make code writes it")
+        kernel = max(entry["kernels"], key=lambda kernel: kernel["loop_fma"])
+        return value(kernel), f"{text} of {arguments[0]}, in its machine code"
+
+    return kind
+
+
+def _warps(facts: Facts, arguments: list[str]) -> tuple[float, str]:
+    name, preset = arguments
+    entry = records.load_code()["steps"][name]
+    kernel = max(entry["kernels"], key=lambda kernel: kernel["loop_fma"])
+    threads = _total(facts.launches(name, preset)[-1:], "block")
+    return warps(kernel["registers"], threads, kernel["shared_bytes"]), f"warps of {name} that fit a multiprocessor"
+
+
+def _floor(_: Facts, arguments: list[str]) -> tuple[float, str]:
+    record = _record()
+    if record is None or record.ceilings is None:
+        raise AnswerError("no record has ceilings: make bench writes them")
+    figures = records.derive(problems.preset(arguments[0]), 1.0, record.ceilings)
+    return figures.floor_ms, f"floor of {arguments[0]} on {record.gpu_name}"
+
+
+def _measured(kind: str, arguments: list[str]) -> tuple[float, str]:
+    record = _record()
+    text = pages.FIGURES[kind](record, records.load_code(), arguments)
+    if text == "?" or record is None:
+        raise AnswerError(f"{kind} {' '.join(arguments)}: nothing has been measured for it yet")
+    return float(text), f"{kind} {' '.join(arguments)}, measured on {record.gpu_name}"
+
+
+def _record() -> Record | None:
+    """The reference GPU's record, as the pages show it."""
+    return next((found for found in records.all_records() if found.slug == records.REFERENCE_GPU), None)
+
+
+def _turns(_: Facts, arguments: list[str]) -> tuple[float, str]:
+    stride = int(arguments[0])
+    return touches.turns({4 * stride * lane for lane in range(32)}), f"turns at a stride of {stride} floats, counted"
+
+
+def _sectors(facts: Facts, arguments: list[str]) -> tuple[float, str]:
+    return facts.sectors(*arguments), f"sectors per request of {arguments[0]}, counted"
+
+
+KINDS: dict[str, Kind] = {
+    "blocks": _of_launch(lambda entries: _total(entries, "grid"), "blocks"),
+    "threads": _of_launch(lambda entries: _total(entries, "grid", "block"), "threads"),
+    "block": _of_launch(lambda entries: _total(entries[-1:], "block"), "threads in a block"),
+    "idle": _idle,
+    "gflop": _of_problem(lambda problem: problem.flops / 1e9, "GFLOP"),
+    "least_mb": _of_problem(lambda problem: problem.least_bytes / 1e6, "least MB"),
+    "asked_gb": _of_problem(
+        lambda problem: problem.flops / 2 * 2 * 4 / 1e9, "GB asked for by two loads a multiply-add"
+    ),
+    "floor_ms": _floor,
+    "registers": _of_code(lambda kernel: int(kernel["registers"]), "registers"),
+    "shared_bytes": _of_code(lambda kernel: int(kernel["shared_bytes"]), "bytes of shared memory"),
+    "per_fma": _of_code(lambda kernel: kernel["loop_total"] / kernel["loop_fma"], "instructions per multiply-add"),
+    "loads_per_fma": _of_code(lambda kernel: kernel["loop_loads"] / kernel["loop_fma"], "loads per multiply-add"),
+    "warps": _warps,
+    "turns": _turns,
+    "sectors": _sectors,
+    "worked": lambda _, arguments: (worked(arguments), f"worked example, {' '.join(arguments)}"),
+}
+
+
+def _file(name: str) -> Path:
+    """A step's file, or a solution's."""
+    found = sorted(catalog.LESSONS.glob(f"*/solutions/{name}.py"))
+    return found[0] if found else catalog.find(name).path
+
+
+# --- reading a student's answers, without running them ---
+
+_OPERATORS: dict[type, Callable[..., Any]] = {
+    ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Div: operator.truediv,
+    ast.FloorDiv: operator.floordiv, ast.Mod: operator.mod, ast.USub: operator.neg, ast.UAdd: operator.pos,
+}  # fmt: skip
+_LARGEST = 10.0**30
+
+
+def read(path: Path) -> dict[str, float | None]:
+    """The names a file assigns and their values: numbers, arithmetic of numbers and of names assigned before.
+
+    None where nothing is answered yet. Raises AnswerError naming the line of anything else.
+    """
+    try:
+        tree = ast.parse(path.read_text(encoding="utf-8", errors="replace"))
+    except (SyntaxError, ValueError) as error:
+        line = getattr(error, "lineno", 1)
+        raise AnswerError(f"{path.name}:{line}: not readable as Python") from None
+    found: dict[str, float | None] = {}
+    for statement in tree.body:
+        if isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant):
+            continue  # a docstring
+        names = statement.targets if isinstance(statement, ast.Assign) else []
+        if len(names) != 1 or not isinstance(names[0], ast.Name):
+            raise AnswerError(f"{path.name}:{statement.lineno}: must be NAME = number, or arithmetic of numbers")
+        assert isinstance(statement, ast.Assign)
+        try:
+            found[names[0].id] = _value(statement.value, found)
+        except (ArithmeticError, TypeError, KeyError, RecursionError) as error:
+            reason = f"{error.args[0]} has no value yet" if isinstance(error, KeyError) else "cannot be worked out"
+            raise AnswerError(f"{path.name}:{statement.lineno}: {names[0].id}: {reason}") from None
+    return found
+
+
+def _value(node: ast.expr, known: dict[str, float | None]) -> float | None:
+    if isinstance(node, ast.Constant) and (node.value is None or type(node.value) in (int, float)):
+        return node.value  # type: ignore[return-value]
+    if isinstance(node, ast.Name):
+        value = known[node.id]
+        if value is None:
+            raise KeyError(node.id)
+        return value
+    if isinstance(node, ast.UnaryOp) and type(node.op) in _OPERATORS:
+        return _bounded(_OPERATORS[type(node.op)](_value(node.operand, known)))
+    if isinstance(node, ast.BinOp):
+        left, right = _value(node.left, known), _value(node.right, known)
+        if isinstance(node.op, ast.Pow):
+            if left is None or right is None or abs(right) > 64 or abs(left) > 10**6:
+                raise ArithmeticError
+            return _bounded(left**right)
+        if type(node.op) in _OPERATORS:
+            return _bounded(_OPERATORS[type(node.op)](left, right))
+    raise TypeError
+
+
+def _bounded(value: Any) -> float:
+    if isinstance(value, complex) or not abs(value) <= _LARGEST:
+        raise ArithmeticError
+    return value  # type: ignore[no-any-return]

@@ -1,0 +1,484 @@
+"""Verdicts on exercises and on other people's kernels: passed or not, and why.
+
+A kernel is checked at its shapes, and what its exercise limits is counted or timed. Files come from anybody, so they
+run as :mod:`common.referee` has it; a prediction is read and not run. Without a GPU a kernel runs in the simulator,
+and must also compile to the same launches. With one, it is recorded, and its kernels run where its Python does not.
+"""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+import json
+import re
+import secrets
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from common import answers, catalog, check, codegen, exercises, inputs, isolate, plans, problems, records, referee
+from common.answers import Facts
+from common.catalog import Step
+from common.check import Finding
+from common.exercises import Exercise
+from common.problems import Problem
+from common.referee import Limits, Note, Player, PlayerError
+
+ARCHITECTURE = "9.0"  # machine code is counted for it, whatever the GPU, so that limits mean the same everywhere
+SHARE_OF_MEMORY = 0.3  # of the card, for a problem's operands: the input is held twice
+TIMED_SECONDS = 180.0
+BEYOND_FLOOR = 1.05  # ceilings are measured too, to a few percent
+
+# Libraries that compute; a kernel file has no use for them.
+COMPUTING = ("torch", "cupy", "jax", "tensorflow", "scipy", "numexpr", "ctypes", "cffi")
+
+# What the submission's own process noted, most telling first; the words of a check come after these.
+CHEATS = (
+    "changed_files", "replaced", "remembers", "stream", "imports", "host_access", "host_write", "foreign_array",
+    "allocates", "exited", "broken", "reaches_out", "differs",
+)  # fmt: skip
+
+# Names that at_most and at_least may limit: what is counted, and what to say of it.
+COUNTED = {
+    "float64": "{} float64 instructions in the compiled kernels: a literal such as 0.0 is a float64",
+    "stack_bytes": "{} bytes of stack for each thread: an array that should be registers lies in local memory",
+    "registers": "{} registers for each thread",
+    "shared_bytes": "{} bytes of shared memory for each block",
+    "shared_per_thread": "{} bytes of shared memory for each thread",
+    "per_fma": "{} instructions for each multiply-add in the compiled loop",
+    "loads_per_fma": "{} loads for each multiply-add in the compiled loop",
+    "barriers": "{} barriers in the compiled kernel",
+    "warps": "{} warps fit a multiprocessor",
+    "idle": "{} percent of the threads have no output",
+    "threads": "{} threads in a block",
+    "sectors": "{} sectors for each request to global memory, of the instruction that touches most",
+    "turns": "{} turns for each request to shared memory, of the instruction with most bank conflicts",
+}
+TOUCHED = ("sectors", "turns")
+
+
+@dataclass
+class Grade:
+    """The verdict on one file. ``findings`` are reasons not to pass; ``notes`` are said and decide nothing."""
+
+    target: str  # the exercise's number, or the step's name
+    name: str
+    kind: str
+    student: str = ""
+    findings: list[Finding] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    figures: dict[str, float] = field(default_factory=dict)
+    seconds: float = 0.0
+
+    @property
+    def passed(self) -> bool:
+        return not self.findings
+
+    @property
+    def reasons(self) -> list[str]:
+        """One line per finding."""
+        return [f"{finding.kind}: {finding.message}" for finding in self.findings]
+
+    def as_dict(self) -> dict[str, Any]:
+        return {**asdict(self), "passed": self.passed}
+
+
+@dataclass(frozen=True)
+class Machine:
+    """What grades run on: a GPU with its ceilings, or the simulator."""
+
+    gpu: dict[str, Any] | None = None
+    ceilings: dict[str, Any] | None = None
+
+    @property
+    def architecture(self) -> str:
+        return str(self.gpu["compute_capability"]) if self.gpu else ARCHITECTURE
+
+
+@dataclass
+class Evidence:
+    """What was found out about a kernel."""
+
+    findings: list[Finding] = field(default_factory=list)
+    notes: list[Note] = field(default_factory=list)
+    figures: dict[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Submission:
+    """One file to grade, and whose it is."""
+
+    path: Path
+    student: str = ""
+
+    @property
+    def target(self) -> Exercise | Step | None:
+        """The exercise or step that the file's name says it is; None if it says neither."""
+        for one in exercises.everything():
+            if one.name == self.path.stem:
+                return one
+        steps = (*catalog.steps(), *catalog.experiments())
+        return next((step for step in steps if step.name == self.path.stem), None)
+
+
+class Grader:
+    """Grades files, several at a time; work on a GPU goes one at a time."""
+
+    def __init__(
+        self, machine: Machine | None = None, limits: Limits | None = None, root: Path | None = None
+    ) -> None:
+        self.machine, self.limits = machine or Machine(), limits or Limits()
+        self.facts = Facts()
+        self.checkout = referee.Checkout(root or catalog.ROOT)
+        self._gpu = threading.Lock()
+
+    def all(self, files: list[Submission], workers: int) -> Iterator[Grade]:
+        """Grades in the order of the files."""
+        with ThreadPoolExecutor(max(1, workers)) as pool:
+            yield from pool.map(self.grade, files)
+
+    def grade(self, file: Submission) -> Grade:
+        """The verdict on one file; one whose name is of no exercise and no step is not passed."""
+        start = time.monotonic()
+        target = file.target
+        if isinstance(target, Exercise):
+            grade = Grade(target.number, target.name, target.kind, file.student)
+            if target.kind == "predict":
+                grade.findings, grade.notes = predicted(target, file.path, self.facts)
+            else:
+                self._kernel(grade, file.path, target.ladder, target)
+        elif target:
+            grade = Grade(target.name, target.name, "step", file.student)
+            self._kernel(grade, file.path, target.ladder, None)
+        else:
+            grade = Grade("", file.path.stem, "unknown", file.student)
+            grade.findings = [Finding("unknown", f"{file.path.name}: no exercise and no step has this name")]
+        changed = self.checkout.changed()
+        if changed:
+            text = f"files of the checkout changed while it ran: {referee.some(changed)}"
+            grade.findings.insert(0, Finding("changed_files", text))
+        grade.seconds = time.monotonic() - start
+        return grade
+
+    def _kernel(self, grade: Grade, path: Path, ladder: str, exercise: Exercise | None) -> None:
+        evidence = Evidence()
+        try:
+            text = path.read_text(encoding="utf-8", errors="replace")
+        except OSError as error:
+            grade.findings = [Finding("unusable", f"{path.name}: {error.strerror}")]
+            return
+        evidence.notes += imported(text)
+        shapes = exercise.problems() if exercise else list(problems.RAGGED[ladder])
+        try:
+            self._run(evidence, path, ladder, shapes, exercise)
+        except PlayerError as error:
+            evidence.findings.append(Finding(error.kind, str(error)))
+        except codegen.ToolMissingError as error:
+            evidence.findings.append(Finding("unjudged", f"cannot be judged here: {error}"))
+        except plans.PlanError as error:
+            evidence.findings.append(Finding("broken", f"its launches cannot be written down: {error}"))
+        grade.findings = judged(evidence, exercise)
+        grade.notes = [message for kind, message in evidence.notes if kind not in CHEATS]
+        grade.figures = evidence.figures
+
+    def _run(
+        self, evidence: Evidence, path: Path, ladder: str, shapes: list[Problem], exercise: Exercise | None
+    ) -> None:
+        limited = [*exercise.at_most, *exercise.at_least] if exercise else []
+        launched: list[str] | None = None
+        if self.machine.gpu is None or any(name in TOUCHED for name in limited):
+            launched = self._rehearse(evidence, path, ladder, shapes, touched=any(n in TOUCHED for n in limited))
+            if evidence.findings or any(kind in CHEATS for kind, _ in evidence.notes):
+                return
+        self._record(evidence, path, ladder, shapes, exercise, launched)
+
+    def _rehearse(
+        self, evidence: Evidence, path: Path, ladder: str, shapes: list[Problem], touched: bool
+    ) -> list[str] | None:
+        """Check in the simulator; returns the kernels that the first shape starts."""
+        seed = secrets.randbits(48)
+        launched: list[str] | None = None
+        with _Noted(evidence, Player(path, ladder, True, self.limits)) as player:
+            player.ask("start")
+            for problem in shapes:
+                bench = referee.RemoteBench(player, problem)
+                verdict = check.check_bench(bench, seed, repeats=1)
+                evidence.findings += [Finding(f.kind, f"at {problem}: {f.message}") for f in verdict.findings]
+                if launched is None:
+                    launched = [name for name, *_ in bench.launched[0]] if bench.launched else []
+                    evidence.notes += self._again(bench, seed)
+                if evidence.findings:
+                    return launched
+            if touched:
+                player.ask("bind", shape=shapes[0].shape())
+                found = player.ask("touch")
+                evidence.figures |= {name: float(found[name]) for name in TOUCHED}
+        return launched
+
+    def _again(self, bench: referee.RemoteBench, seed: int) -> list[Note]:
+        """Launch on the first operands once more: the same work must be done again."""
+        bench.load(*inputs.integers(bench.problem, seed))
+        bench.y.blank()
+        bench.run()
+        first, last = bench.launched[0], bench.launched[-1]
+        if first == last:
+            return []
+        names = [" and ".join(name for name, *_ in one) or "no kernel" for one in (first, last)]
+        text = f"launch starts {names[0]} the first time and {names[1]} when it sees the same operands again"
+        return [("remembers", f"{text}: it must do its work each time")]
+
+    def _record(
+        self,
+        evidence: Evidence,
+        path: Path,
+        ladder: str,
+        shapes: list[Problem],
+        exercise: Exercise | None,
+        launched: list[str] | None,
+    ) -> None:
+        """Write down what would start on a GPU; compare it with the rehearsal, count in it, and run it on a GPU."""
+        seed = secrets.randbits(48)
+        gpu = self.machine.gpu
+        preset = exercise.preset if exercise else exercises.PRESETS[ladder]
+        counted = exercise is not None and any(
+            name not in TOUCHED for name in (*exercise.at_most, *exercise.at_least)
+        )
+        with tempfile.TemporaryDirectory(prefix="workbook-") as name:
+            folder = Path(name)
+            timed = None
+            with _Noted(evidence, Player(path, ladder, False, self.limits)) as player:
+                player.ask("start")
+                if launched is not None:
+                    plan = _recorded(player, shapes[0], inputs.integers(shapes[0], seed)[1], "first", folder)
+                    started = [entry["name"] for entry in plan["launch"]]
+                    if started != launched:
+                        text = f"it starts {', '.join(launched) or 'no kernel'} in the simulator and"
+                        evidence.notes.append(
+                            ("differs", f"{text} {', '.join(started) or 'no kernel'} when compiled")
+                        )
+                if counted:
+                    problem = problems.preset(preset)
+                    plan = _recorded(player, problem, inputs.integers(problem, seed)[1], "counted", folder)
+                    evidence.figures |= count(plan, folder, problem)
+                if gpu:
+                    timed = self._record_for_gpu(player, shapes, preset, seed, folder, exercise)
+            if gpu and not any(kind in CHEATS for kind, _ in evidence.notes):
+                self._replay(evidence, ladder, shapes, timed, seed, folder)
+
+    def _record_for_gpu(
+        self, player: Player, shapes: list[Problem], preset: str, seed: int, folder: Path, exercise: Exercise | None
+    ) -> Problem | None:
+        """Plans for a check's three sets of weights at each shape, and one to time. Returns the problem to time."""
+        assert self.machine.gpu is not None
+        architecture = self.machine.architecture
+        for number, problem in enumerate(shapes):
+            weights = (
+                inputs.integers(problem, seed)[1],
+                inputs.integers(problem, seed + 1)[1],
+                inputs.normals(problem, seed + 2)[1],
+            )
+            for part, weight in enumerate(weights):
+                _recorded(player, problem, weight, f"{number}-{part}", folder, architecture)
+        if exercise is not None and not exercise.floor:
+            return None
+        budget = int(self.machine.gpu["memory_bytes"] * SHARE_OF_MEMORY)
+        timed = problems.fit_batch(problems.preset(preset), budget)
+        _recorded(player, timed, inputs.integers(timed, seed)[1], "timed", folder, architecture)
+        return timed
+
+    def _replay(
+        self, evidence: Evidence, ladder: str, shapes: list[Problem], timed: Problem | None, seed: int, folder: Path
+    ) -> None:
+        task = {
+            "task": "replay",
+            "ladder": ladder,
+            "folder": str(folder),
+            "seed": seed,
+            "shapes": [problem.shape() for problem in shapes],
+            "timed": timed.shape() if timed else None,
+        }
+        with self._gpu:
+            ((_, result),) = isolate.run([task], False, TIMED_SECONDS)
+        if "findings" not in result:
+            evidence.findings.append(Finding(result["status"], result["message"]))
+            return
+        for item in result["findings"]:
+            shape = f"at {problems.from_shape(ladder, item['shape'])}: " if "shape" in item else ""
+            evidence.findings.append(Finding(item["kind"], shape + item["message"]))
+        if "timing" in result and timed and self.machine.ceilings:
+            milliseconds = result["timing"]["median_ms"]
+            figures = records.derive(timed, milliseconds, self.machine.ceilings)
+            evidence.figures |= {"ms": milliseconds, "percent_of_floor": figures.percent_of_floor}
+            if figures.percent_of_floor > 100 * BEYOND_FLOOR:
+                text = f"{milliseconds:.3g} ms is less than the floor, {figures.floor_ms:.3g} ms, allows"
+                evidence.findings.append(Finding("impossible", f"{text}: look at this one by hand"))
+
+
+def judged(evidence: Evidence, exercise: Exercise | None) -> list[Finding]:
+    """Reasons not to pass: what was noted of a cheat, what a check found, and limits that are not kept."""
+    noted = sorted((note for note in evidence.notes if note[0] in CHEATS), key=lambda note: CHEATS.index(note[0]))
+    findings = [Finding(kind, message) for kind, message in dict.fromkeys(noted)] + evidence.findings
+    if exercise is None or findings:
+        return findings
+    for limits, side, beyond in ((exercise.at_most, "at most", 1), (exercise.at_least, "at least", -1)):
+        for name, limit in limits.items():
+            value = evidence.figures.get(name)
+            if value is None:
+                findings.append(Finding("unjudged", f"{name} was not counted"))
+            elif beyond * (value - limit) > 1e-9:
+                text = COUNTED[name].format(f"{value:.4g}")
+                findings.append(Finding("limit", f"{text}; {side} {limit:g} is asked for"))
+    percent = evidence.figures.get("percent_of_floor")
+    if exercise.floor and percent is not None and percent < exercise.floor:
+        text = f"{percent:.1f} percent of the floor's rate on {exercise.preset} ({evidence.figures['ms']:.3g} ms)"
+        findings.append(Finding("slow", f"{text}; {exercise.floor:g} percent is asked for"))
+    return findings
+
+
+def predicted(exercise: Exercise, path: Path, facts: Facts) -> tuple[list[Finding], list[str]]:
+    """Reasons not to pass a prediction, and what each right answer was compared with."""
+    try:
+        given = answers.read(path)
+    except answers.AnswerError as error:
+        return [Finding("unusable", str(error))], []
+    except OSError as error:
+        return [Finding("unusable", f"{path.name}: {error.strerror}")], []
+    facts.prepare(exercise.answers.values())
+    findings, notes = [], []
+    for name, text in exercise.answers.items():
+        value = given.get(name)
+        if value is None:
+            findings.append(Finding("unanswered", f"{name} has no value yet"))
+            continue
+        expected = facts.expected(text)
+        off = expected.compare(value)
+        if off:
+            findings.append(Finding("wrong", f"{name} = {value:.6g} is {off}: {expected.source}"))
+        else:
+            notes.append(f"{name} = {expected.value:.6g}: {expected.source}")
+    return findings, notes
+
+
+def imported(text: str) -> list[Note]:
+    """Notes on libraries that compute and that a file imports, anywhere in it."""
+    try:
+        tree = ast.parse(text)
+    except (SyntaxError, ValueError):
+        return []  # importing the file says so with its line
+    found = []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            names = [node.module or ""] if isinstance(node, ast.ImportFrom) else [alias.name for alias in node.names]
+            for name in names:
+                if name.split(".")[0] in COMPUTING:
+                    found.append(("imports", f"imports {name} (line {node.lineno}): only kernels may compute"))
+    return found
+
+
+def count(plan: dict[str, Any], folder: Path, problem: Problem) -> dict[str, float]:
+    """Figures of :data:`COUNTED` for the plan's kernel with the most multiply-adds, from its PTX and machine code.
+
+    Raises ToolMissingError where NVIDIA's assembler is not installed.
+    """
+    texts = {
+        entry["kernel"]: Path(folder, f"{entry['kernel']}.ptx").read_text(encoding="utf-8")
+        for entry in plan["launch"]
+    }
+    if not texts:
+        return {}
+    codes = {
+        digest: codegen.assemble(text, digest, ARCHITECTURE, plans.entry(text)[1] or None).as_dict()
+        for digest, text in texts.items()
+    }
+    main = max(plan["launch"], key=lambda entry: codes[entry["kernel"]]["loop_fma"])
+    code = codes[main["kernel"]]
+    fma = code["loop_fma"] or 1
+    block, grid = (int(np.prod(main[key])) for key in ("block", "grid"))
+    outputs = int(np.prod(problem.output_shape))
+    return {
+        "float64": sum(len(codegen.float64_arithmetic(text)) for text in texts.values()),
+        "stack_bytes": max(entry["stack_bytes"] for entry in codes.values()),
+        "registers": code["registers"],
+        "shared_bytes": code["shared_bytes"],
+        "shared_per_thread": code["shared_bytes"] / block,
+        "per_fma": code["loop_total"] / fma,
+        "loads_per_fma": code["loop_loads"] / fma,
+        "barriers": len(re.findall(r"\bbar(?:rier)?\.(?:cta\.)?sync\b", texts[main["kernel"]])),
+        "warps": answers.warps(code["registers"], block, code["shared_bytes"]),
+        "idle": 100 * (1 - outputs / (block * grid)),
+        "threads": block,
+    }
+
+
+def submissions(folder: Path) -> list[Submission]:
+    """Python files of a folder, and of its sub-folders, which are named after students."""
+    found = []
+    for path in sorted(folder.rglob("*.py")):
+        parts = path.relative_to(folder).parts
+        if path.is_file() and not path.is_symlink() and not any(part.startswith((".", "__")) for part in parts):
+            found.append(Submission(path, parts[0] if len(parts) > 1 else ""))
+    return found
+
+
+def report(grades: list[Grade], folder: Path) -> tuple[Path, Path]:
+    """Write ``grades.json`` and a table, ``grades.md``, to a folder; returns both paths."""
+    as_json, as_table = folder / "grades.json", folder / "grades.md"
+    as_json.write_text(json.dumps([grade.as_dict() for grade in grades], indent=1) + "\n", encoding="utf-8")
+    lines = ["| student | file | passed | why |", "| :-- | :-- | :-- | :-- |"]
+    for grade in grades:
+        why = "<br>".join(_cell(reason) for reason in (*grade.reasons, *grade.notes))
+        lines.append(f"| {_cell(grade.student)} | {_cell(grade.name)} | {'yes' if grade.passed else 'no'} | {why} |")
+    as_table.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return as_json, as_table
+
+
+def _cell(text: str) -> str:
+    # a student's words must not make a row or a link of their own
+    return re.sub(r"[|\r\n<>\[\]`]", " ", text)
+
+
+class _Noted:
+    """A player whose notes go to the evidence when it ends, whatever ended it."""
+
+    def __init__(self, evidence: Evidence, player: Player) -> None:
+        self.evidence, self.player = evidence, player
+
+    def __enter__(self) -> Player:
+        return self.player.__enter__()
+
+    def __exit__(self, *error: object) -> None:
+        self.player.__exit__(*error)
+        self.evidence.notes += [note for note in self.player.notes if note not in self.evidence.notes]
+
+
+def _recorded(
+    player: Player, problem: Problem, weight: Any, name: str, folder: Path, architecture: str = ARCHITECTURE
+) -> dict[str, Any]:
+    """Have a plan written down, and copy it and its files to ``folder`` if it is a proper one."""
+    player.send(0, np.ascontiguousarray(weight, np.float32).tobytes())
+    player.ask("record", shape=problem.shape(), architecture=architecture, name=name)
+    try:
+        plan = plans.checked(json.loads(player.plan_file(f"{name}.json")))
+    except (ValueError, TypeError, AttributeError, KeyError) as error:
+        raise PlayerError("broken", f"its plan is none: {error}") from None
+    for buffer in plan["buffers"]:
+        if buffer["data"] is not None:
+            data = player.plan_file(buffer["data"])
+            if len(data) != buffer["bytes"]:
+                raise PlayerError("broken", "a buffer of its plan has another size than it says")
+            Path(folder, buffer["data"]).write_bytes(data)
+    for digest in {entry["kernel"] for entry in (*plan["prepare"], *plan["launch"])}:
+        text = player.plan_file(f"{digest}.ptx")
+        if hashlib.sha256(text).hexdigest() != digest:
+            raise PlayerError("broken", "a kernel of its plan is not the one it names")
+        plans.entry(text.decode(errors="replace"))
+        Path(folder, f"{digest}.ptx").write_bytes(text)
+    Path(folder, f"{name}.json").write_text(json.dumps(plan), encoding="utf-8")
+    return plan

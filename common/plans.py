@@ -1,0 +1,357 @@
+"""What a step would start on a GPU, written down without one: kernels as PTX, grids, blocks and arguments.
+
+``launch`` and ``prepare`` run on stand-ins for device arrays, and every kernel launch is recorded in place of being
+made. The plan is all that leaves the submission's process: :mod:`common.replay` runs it elsewhere, on operands that
+this process never sees. So nothing that ``launch`` does on the host can change a result or a time.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+from unittest import mock
+
+import numpy as np
+
+from common import catalog, codegen
+from common.problems import Problem
+from common.watch import Watch
+
+ALIGNMENT = 256  # what the driver gives an allocation
+MAX_LAUNCHES = 20_000
+SIMPLE = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float32", "float64", "boolean")
+ROLES = ("x", "weight", "y", "workspace", "prepared")
+
+
+class PlanError(ValueError):
+    """The step does something that a plan cannot hold."""
+
+
+@dataclass
+class Buffer:
+    """One allocation of the plan. ``data`` are its first contents, None if nothing is in it yet."""
+
+    role: str
+    array: np.ndarray[Any, Any]
+    written: bool = False
+
+    @property
+    def start(self) -> int:
+        return int(self.array.__array_interface__["data"][0])
+
+    @property
+    def bytes(self) -> int:
+        return int(self.array.nbytes)
+
+
+class StandIn(np.ndarray[Any, Any]):
+    """Stands in for a device array. What the host does with its elements is noted."""
+
+    recorder: Recorder | None = None
+
+    def __array_finalize__(self, origin: Any) -> None:
+        self.recorder = getattr(origin, "recorder", None)
+
+    @property
+    def __cuda_array_interface__(self) -> dict[str, Any]:
+        return {**self.__array_interface__, "version": 3}
+
+    def copy_to_host(self, ary: Any = None, stream: Any = 0) -> Any:
+        self._touched(".copy_to_host()")
+        plain = np.array(self)
+        if ary is None:
+            return plain
+        ary[...] = plain
+        return ary
+
+    def copy_to_device(self, ary: Any, stream: Any = 0) -> None:
+        self._touched(".copy_to_device()")
+        np.copyto(np.asarray(self), np.asarray(ary))
+        self._written()
+
+    def __getitem__(self, index: Any) -> Any:
+        value = super().__getitem__(index)
+        if not isinstance(value, np.ndarray):
+            self._touched("[...]")
+        return value
+
+    def __setitem__(self, index: Any, value: Any) -> None:
+        self._touched("[...] = ...")
+        np.asarray(self)[index] = np.asarray(value)
+        self._written()
+
+    def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **options: Any) -> Any:
+        self._computed(ufunc.__name__)
+        plain = [np.asarray(value) if isinstance(value, StandIn) else value for value in inputs]
+        if "out" in options:
+            options["out"] = tuple(
+                np.asarray(value) if isinstance(value, StandIn) else value for value in options["out"]
+            )
+        return getattr(ufunc, method)(*plain, **options)
+
+    def __array_function__(self, function: Any, types: Any, args: Any, kwargs: Any) -> Any:
+        self._computed(function.__name__)
+        return super().__array_function__(function, types, args, kwargs)
+
+    def _touched(self, how: str) -> None:
+        if self.recorder:
+            self.recorder.accessed(how)
+
+    def _computed(self, name: str) -> None:
+        if self.recorder and self.recorder.watch.phase == "launch":
+            self.recorder.watch.note(
+                "host_access", f"launch computes on the host (numpy.{name}): only kernels may compute"
+            )
+
+    def _written(self) -> None:
+        if self.recorder:
+            self.recorder.find(self)[0].written = True
+
+
+@dataclass
+class Recorder:
+    """Records one step file's launches; one problem at a time."""
+
+    module: ModuleType
+    ladder: str
+    watch: Watch
+    buffers: list[Buffer] = field(default_factory=list)
+    launches: list[dict[str, Any]] = field(default_factory=list)
+    kernels: dict[tuple[int, str, str], tuple[Any, str]] = field(default_factory=dict)
+    texts: dict[str, str] = field(default_factory=dict)
+
+    def record(self, problem: Problem, weight: np.ndarray[Any, Any], architecture: str) -> dict[str, Any]:
+        """The plan for one problem and one set of weights: ``buffers``, ``prepare`` and ``launch``.
+
+        Launches name kernels by the SHA-256 of their PTX, which :attr:`texts` holds. Raises PlanError if a plan
+        cannot hold what the step does, and whatever the step raises.
+        """
+        self.buffers, self.launches = [], []
+        x, filt, y = (
+            self._allocate(role, shape, np.float32)
+            for role, shape in zip(
+                ROLES[:3], (problem.input_shape, problem.weight_shape, problem.output_shape), strict=True
+            )
+        )
+        np.asarray(filt)[...] = weight
+        with self._recording(architecture):
+            self.watch.phase = "workspace"
+            workspace = self.module.workspace(problem) if hasattr(self.module, "workspace") else None
+            self.watch.phase = "prepare"
+            prepared = self.module.prepare(filt, problem) if hasattr(self.module, "prepare") else filt
+            before, self.launches = self.launches, []
+            contents = [
+                np.asarray(buffer.array).copy() if buffer.role == "prepared" and buffer.written else None
+                for buffer in self.buffers
+            ]
+            # on inputs that it has seen before, a step must start what it started at first
+            arguments = catalog.launch_arguments(problem, x, prepared, y, workspace)
+            self.watch.phase = "launch"
+            self.module.launch(*arguments)
+            first, self.launches = self.launches, []
+            self.module.launch(*arguments)
+        self.watch.phase = "import"
+        if [entry["kernel"] for entry in first] != [entry["kernel"] for entry in self.launches]:
+            self.watch.note(
+                "remembers",
+                f"launch starts {_kernels(first)} the first time and {_kernels(self.launches)} when it sees the same "
+                "operands again: it must do its work each time",
+            )
+        return {
+            "shape": problem.shape(),
+            "architecture": architecture,
+            "buffers": [
+                {"role": buffer.role, "bytes": buffer.bytes, "data": content}
+                for buffer, content in zip(self.buffers, (*contents, *[None] * len(self.buffers)), strict=False)
+            ],
+            "prepare": before,
+            "launch": first,
+        }
+
+    def accessed(self, how: str) -> None:
+        """An operand's elements were asked for on the host; in a launch only kernels may."""
+        if self.watch.phase == "launch":
+            self.watch.note("host_access", f"launch reaches into an operand from the host ({how}): only kernels may")
+        elif self.watch.phase == "prepare" and how == ".copy_to_host()" and self.launches:
+            raise PlanError("prepare reads back what a kernel wrote: a plan holds kernels after host work only")
+
+    def find(self, array: Any) -> tuple[Buffer, int]:
+        """The buffer an array lies in, and its offset there in bytes."""
+        start = int(array.__array_interface__["data"][0])
+        for buffer in self.buffers:
+            if buffer.start <= start < buffer.start + max(1, buffer.bytes):
+                return buffer, start - buffer.start
+        raise PlanError("a kernel is given an array that was not made by cuda.to_device or cuda.device_array")
+
+    def _allocate(self, role: str, shape: Any, dtype: Any) -> StandIn:
+        kind = np.dtype(dtype)
+        shape = tuple(int(extent) for extent in (shape if isinstance(shape, tuple | list) else (shape,)))
+        size = int(np.prod(shape)) * kind.itemsize
+        raw = np.empty(size + ALIGNMENT, np.uint8)
+        skip = -raw.__array_interface__["data"][0] % ALIGNMENT
+        array = raw[skip : skip + size].view(kind).reshape(shape)
+        self.buffers.append(Buffer(role, array))
+        stand_in: StandIn = array.view(StandIn)
+        stand_in.recorder = self
+        return stand_in
+
+    def _made(self, name: str, shape: Any, dtype: Any) -> StandIn:
+        """What the step's own call of ``cuda.NAME`` gives."""
+        if self.watch.phase == "launch":
+            self.watch.note("allocates", f"launch calls cuda.{name}: arrays come from prepare or workspace")
+        return self._allocate("workspace" if self.watch.phase == "workspace" else "prepared", shape, dtype)
+
+    @contextmanager
+    def _recording(self, architecture: str) -> Iterator[None]:
+        import numba
+        from numba import cuda, types
+        from numba.cuda import dispatcher
+
+        recorder = self
+
+        def configure(self: Any, kernel: Any, grid: Any, block: Any, stream: Any = 0, sharedmem: Any = 0) -> None:
+            self.dispatcher, self.griddim, self.blockdim, self.stream = kernel, grid, block, stream
+            self.sharedmem = sharedmem
+
+        def type_of(value: Any) -> Any:
+            if isinstance(value, np.ndarray):
+                layout = "C" if value.flags.c_contiguous else "F" if value.flags.f_contiguous else "A"
+                return types.Array(numba.from_dtype(value.dtype), value.ndim, layout)
+            return numba.typeof(value)
+
+        def record(self: Any, *arguments: Any) -> None:
+            kernel, name = self.dispatcher, self.dispatcher.py_func.__name__
+            if self.stream:
+                recorder.watch.note("stream", f"{name} runs on a stream of its own: use the default stream")
+            if len(recorder.launches) >= MAX_LAUNCHES:
+                raise PlanError(f"launch starts more than {MAX_LAUNCHES} kernels")
+            signature = types.void(*map(type_of, arguments))
+            launch = codegen.Launch(name, kernel, tuple(self.griddim), tuple(self.blockdim), signature)
+            recorder.launches.append(
+                {
+                    "kernel": recorder._compiled(launch, architecture),
+                    "name": name,
+                    "grid": list(launch.grid),
+                    "block": list(launch.block),
+                    "shared": int(self.sharedmem),
+                    "arguments": [
+                        part
+                        for kind, value in zip(signature.args, arguments, strict=True)
+                        for part in recorder._argument(kind, value)
+                    ],
+                }
+            )
+
+        def to_device(array: Any, stream: Any = 0, copy: bool = True, to: Any = None) -> Any:
+            if to is not None:
+                to.copy_to_device(array)
+                return to
+            plain = np.asarray(array)
+            made = recorder._made("to_device", plain.shape, plain.dtype)
+            np.copyto(np.asarray(made), plain)
+            made._written()
+            return made
+
+        def device_array(shape: Any, dtype: Any = np.float64, *_: Any, **__: Any) -> Any:
+            return recorder._made("device_array", shape, dtype)
+
+        def device_array_like(array: Any, *_: Any, **__: Any) -> Any:
+            return recorder._made("device_array_like", array.shape, array.dtype)
+
+        configuration = dispatcher._LaunchConfiguration
+        with (
+            mock.patch.object(configuration, "__init__", configure),
+            mock.patch.object(configuration, "__call__", record),
+            mock.patch.multiple(
+                cuda, to_device=to_device, device_array=device_array, device_array_like=device_array_like
+            ),
+        ):
+            yield
+
+    def _argument(self, kind: Any, value: Any) -> Iterator[list[Any]]:
+        """One argument as a plan has it: an array's place, or a number and its type."""
+        if isinstance(value, np.ndarray):
+            buffer, offset = self.find(value)
+            place = self.buffers.index(buffer)
+            yield ["array", place, offset, list(value.shape), list(value.strides), value.itemsize]
+        elif isinstance(value, tuple):
+            for item_kind, item in zip(kind, value, strict=True):
+                yield from self._argument(item_kind, item)
+        elif str(kind) in SIMPLE or str(kind) == "bool":
+            name = "boolean" if str(kind) == "bool" else str(kind)
+            yield [name, float(value) if name.startswith("float") else int(value)]
+        else:
+            raise PlanError(f"a kernel argument of type {kind}: a plan holds arrays, numbers and tuples of them")
+
+    def _compiled(self, launch: codegen.Launch, architecture: str) -> str:
+        key = id(launch.kernel), str(launch.signature), architecture
+        if key not in self.kernels:
+            text = codegen.ptx(launch, [architecture])[architecture]
+            limit = launch.kernel.targetoptions.get("max_registers")
+            text = f"// max_registers {limit or 0}\n{text}"
+            digest = hashlib.sha256(text.encode()).hexdigest()
+            self.texts[digest] = text
+            self.kernels[key] = launch.kernel, digest  # holding the kernel keeps its id taken
+        return self.kernels[key][1]
+
+
+def entry(text: str) -> tuple[str, int]:
+    """The kernel's symbol in a plan's PTX, and the registers that it is limited to (0: no limit)."""
+    names = re.findall(r"\.visible\s+\.entry\s+([\w$]+)\s*\(", text)
+    limit = re.match(r"// max_registers (\d+)\n", text)
+    if len(names) != 1 or limit is None:
+        raise PlanError(f"PTX must hold one kernel and its register limit; it holds {len(names)} kernels")
+    return names[0], int(limit[1])
+
+
+def save(plan: dict[str, Any], folder: Path, prefix: str) -> dict[str, Any]:
+    """The plan with its buffers' contents in files ``PREFIX-NUMBER.bin`` of ``folder``: what can be sent as JSON."""
+    buffers = []
+    for number, buffer in enumerate(plan["buffers"]):
+        name = None
+        if buffer["data"] is not None:
+            name = f"{prefix}-{number}.bin"
+            Path(folder, name).write_bytes(buffer["data"].tobytes())
+        buffers.append({**buffer, "data": name})
+    return {**plan, "buffers": buffers}
+
+
+def checked(plan: Any) -> dict[str, Any]:
+    """A plan that came from elsewhere, if it is one; raises PlanError naming what it is not."""
+    if not isinstance(plan, dict) or not all(
+        isinstance(plan.get(key), list) for key in ("buffers", "prepare", "launch")
+    ):
+        raise PlanError("a plan must have buffers, prepare and launch")
+    for buffer in plan["buffers"]:
+        name = buffer.get("data")
+        if buffer.get("role") not in ROLES or not _whole([buffer.get("bytes")]):
+            raise PlanError("a buffer of a plan must have a role and a size")
+        if name is not None and not (isinstance(name, str) and re.fullmatch(r"[\w-]+\.bin", name)):
+            raise PlanError("a buffer's data must be a file of the plan")
+    for launch in (*plan["prepare"], *plan["launch"]):
+        if not isinstance(launch.get("kernel"), str) or not re.fullmatch(r"[0-9a-f]{64}", launch["kernel"]):
+            raise PlanError("a launch of a plan must name its kernel")
+        if not _whole([launch.get("shared"), *launch.get("grid", [None]), *launch.get("block", [None])]):
+            raise PlanError("a launch's grid, block and shared memory must be whole numbers")
+        for kind, *rest in launch["arguments"]:
+            if kind == "array":
+                place, offset, shape, strides, itemsize = rest
+                if not _whole([place, offset, itemsize, *shape]) or place >= len(plan["buffers"]):
+                    raise PlanError("an array of a plan must lie in one of its buffers")
+            elif kind not in SIMPLE or not isinstance(rest[0], int | float):
+                raise PlanError(f"a plan has no arguments of type {kind}")
+    return plan
+
+
+def _whole(values: list[Any]) -> bool:
+    return all(isinstance(value, int) and value >= 0 for value in values)
+
+
+def _kernels(launches: list[dict[str, Any]]) -> str:
+    return "no kernel" if not launches else ", ".join(dict.fromkeys(entry["name"] for entry in launches))

@@ -1,0 +1,342 @@
+"""Runs files that nobody vouches for, and keeps everything a verdict rests on out of their reach.
+
+A submission runs in a process of its own (:mod:`common.player`), in a fresh folder that holds a copy of the harness
+and of the file, with limits on time and memory. This process
+
+- draws the operands from a seed that the other does not know, after the file has been imported,
+- keeps its own copy of them, compares the output that comes back with its own oracle, and holds the only clock,
+- reads nothing that the submission prints, and no exit code,
+- looks at the checkout before and after, and says which of its files changed.
+
+The GPU is not given to it at all. Its process records what it would start (:mod:`common.plans`), and a third process,
+which runs none of its Python, starts those kernels on fresh operands and times them (:mod:`common.replay`).
+
+What this does not protect against stands in lessons/GRADING.md: a submission has the rights of the user who grades.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import queue
+import re
+import shutil
+import stat
+import subprocess
+import sys
+import tempfile
+import threading
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from common import catalog, check, device, isolate
+from common.problems import Problem
+
+Note = tuple[str, str]  # kind and message, as in a check's findings
+
+MAX_ANSWER = 1 << 20
+MAX_PLAN_FILE = 1 << 30
+# What a process needs to start Python with its packages; nothing else is passed on.
+_ENVIRONMENT = (
+    "PATH", "PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH", "CUDA_HOME",
+    "CUDA_PATH", "LANG", "LC_ALL", "SYSTEMROOT", "TEMP", "TMP", "TMPDIR", "NUMBA_CUDA_USE_NVIDIA_BINDING",
+)  # fmt: skip
+_VERDICT = re.compile(r"\b(pass(ed)?|right|correct|verdict|status|grade|score|ok)\b", re.IGNORECASE)
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What one submission may take. ``seconds`` is the wall clock for each answer; the rest is for the process."""
+
+    seconds: float = 60.0
+    cpu_seconds: int = 300
+    memory_bytes: int = 8 << 30
+    file_bytes: int = 2 << 30
+
+
+class PlayerError(RuntimeError):
+    """The submission's process gave no proper answer. ``kind`` is one of isolate's statuses, or ``broken``."""
+
+    def __init__(self, kind: str, message: str) -> None:
+        super().__init__(message)
+        self.kind = kind
+
+
+@dataclass
+class Player:
+    """A submission's process. Use as a context; leaving it ends the process and removes its folder."""
+
+    file: Path
+    ladder: str
+    simulator: bool
+    limits: Limits = field(default_factory=Limits)
+    notes: list[Note] = field(default_factory=list)
+
+    def __enter__(self) -> Player:
+        self.folder = Path(tempfile.mkdtemp(prefix="workbook-"))
+        try:
+            self._start()
+        except BaseException:
+            shutil.rmtree(self.folder, ignore_errors=True)
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        isolate.kill(self._process)
+        self._exchange.close()
+        for stream in (self._process.stdin, self._process.stdout):
+            if stream:
+                stream.close()
+        self._log.close()
+        self._look()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def _start(self) -> None:
+        self.work = self.folder / "work"
+        for package in ("common", "lessons"):
+            target = self.work / package
+            target.mkdir(parents=True)
+            for source in sorted(Path(catalog.ROOT, package).glob("*.py")):
+                shutil.copyfile(source, target / source.name)
+        copy = self.work / "submission" / self.file.name
+        copy.parent.mkdir()
+        shutil.copyfile(self.file, copy)
+        self._before = contents(self.work)
+        exchange = self.work / "exchange.bin"
+        self._exchange = open(exchange, "w+b")  # noqa: SIM115 - open as long as the process
+        self._log = open(self.folder / "log.txt", "w+b")  # noqa: SIM115
+        options = {
+            "file": str(copy),
+            "ladder": self.ladder,
+            "exchange": str(exchange),
+            "margin": check.MARGIN,
+            "memory_bytes": self.limits.memory_bytes,
+            "cpu_seconds": self.limits.cpu_seconds,
+            "file_bytes": self.limits.file_bytes,
+        }
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "common.player", json.dumps(options)],
+            cwd=self.work,
+            env=self._environment(),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._log,
+            start_new_session=os.name == "posix",
+        )
+        self._answers: queue.Queue[bytes] = queue.Queue()
+        threading.Thread(target=self._listen, args=(self._process.stdout,), daemon=True).start()
+
+    def _environment(self) -> dict[str, str]:
+        given = {name: os.environ[name] for name in _ENVIRONMENT if name in os.environ}
+        fixed = {
+            "HOME": str(self.work),
+            "PYTHONDONTWRITEBYTECODE": "1",
+            "CUDA_VISIBLE_DEVICES": "-1",
+            "NUMBA_CUDA_LOW_OCCUPANCY_WARNINGS": "0",
+            # one thread each, so that several fit a machine and the memory limit
+            "OPENBLAS_NUM_THREADS": "1",
+            "OMP_NUM_THREADS": "1",
+            "MKL_NUM_THREADS": "1",
+        }
+        if self.simulator:
+            fixed[device.SIMULATOR_SWITCH] = "1"
+        return {**given, **fixed}
+
+    def ask(self, question: str, **arguments: Any) -> dict[str, Any]:
+        """Put a question and wait for its answer. Raises PlayerError if none comes, or if it says that it failed."""
+        assert self._process.stdin is not None
+        line = json.dumps({"ask": question, **arguments}).encode() + b"\n"
+        try:
+            self._process.stdin.write(line)
+            self._process.stdin.flush()
+        except OSError:
+            raise self._ended() from None
+        try:
+            text = self._answers.get(timeout=self.limits.seconds)
+        except queue.Empty:
+            isolate.kill(self._process)
+            raise PlayerError(
+                "timed_out",
+                f"no result within {self.limits.seconds:.0f} s: an endless loop, or a barrier that threads skip?",
+            ) from None
+        if not text:
+            raise self._ended()
+        try:
+            found = json.loads(text)
+            self.notes = [(str(kind), str(message)) for kind, message in found["notes"]]
+            status, message = str(found["status"]), str(found.get("message", ""))
+        except (ValueError, KeyError, TypeError):
+            raise PlayerError(
+                "broken", f"something that is no answer came from its process: {text[:80].decode(errors='replace')!r}"
+            ) from None
+        if status != "done":
+            raise PlayerError(status, message)
+        return dict(found)
+
+    def send(self, offset: int, data: bytes) -> None:
+        """Put bytes into the exchange."""
+        self._exchange.seek(offset)
+        self._exchange.write(data)
+        self._exchange.flush()
+
+    def receive(self, count: int) -> bytes:
+        """The exchange's first bytes, as the submission's process left them."""
+        self._exchange.seek(0)
+        data = self._exchange.read(count)
+        if len(data) != count:
+            raise PlayerError("broken", "the file that its output travels in was cut short")
+        return data
+
+    def plan_file(self, name: str) -> bytes:
+        """A file that the recording wrote. Raises PlayerError if it is no plain file of a sensible size."""
+        path = self.work / "plans" / Path(name).name
+        try:
+            handle = os.open(path, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0))
+        except OSError:
+            raise PlayerError("broken", f"{path.name} of its plan is missing") from None
+        with os.fdopen(handle, "rb") as file:
+            state = os.fstat(file.fileno())
+            if not stat.S_ISREG(state.st_mode) or state.st_size > MAX_PLAN_FILE:
+                raise PlayerError("broken", f"{path.name} of its plan is no plain file")
+            return file.read()
+
+    def _listen(self, stream: Any) -> None:
+        """Pass on lines as they come; an empty one when the process has ended."""
+        with contextlib.suppress(ValueError, OSError):  # closed
+            while True:
+                line = stream.readline(MAX_ANSWER)
+                self._answers.put(line)
+                if not line:
+                    return
+
+    def _ended(self) -> PlayerError:
+        isolate.kill(self._process)
+        log = Path(self.folder, "log.txt")
+        if self._process.returncode == 0:
+            return PlayerError(
+                "exited", "it ended its process with exit code 0 in place of an output: an exit code is no verdict"
+            )
+        return PlayerError("crashed", isolate.obituary(self._process.returncode, log))
+
+    def _look(self) -> None:
+        """Note what the submission printed and changed."""
+        changed = [name for name in differences(self._before, contents(self.work)) if not name.startswith("plans/")]
+        if changed:
+            self.notes.append(("changed_files", f"changed its copy of {some(changed)}"))
+        log = Path(self.folder, "log.txt").read_bytes()[-(1 << 16) :].decode(errors="replace")
+        for line in log.splitlines():
+            if _VERDICT.search(line) and "Error" not in line:
+                self.notes.append(("printed", f"printed {line.strip()[:80]!r}: nothing that it prints is read"))
+                break
+
+
+class RemoteArray:
+    """One operand of a remote bench: this process's copy, between its margins."""
+
+    def __init__(self, shape: tuple[int, ...]) -> None:
+        self.shape = shape
+        self.size = int(np.prod(shape))
+        self._flat = np.full(self.size + 2 * check.MARGIN, check.UNWRITTEN, np.uint32).view(np.float32)
+
+    @property
+    def nbytes(self) -> int:
+        return int(self._flat.nbytes)
+
+    def set(self, values: Any) -> None:
+        self._flat[check.MARGIN : check.MARGIN + self.size] = np.asarray(values, np.float32).reshape(-1)
+
+    def blank(self) -> None:
+        self._flat[check.MARGIN : check.MARGIN + self.size] = np.uint32(check.UNWRITTEN).view(np.float32)
+
+    def get(self) -> Any:
+        return self._flat[check.MARGIN : check.MARGIN + self.size].reshape(self.shape).copy()
+
+    def trespasses(self) -> list[int]:
+        return check.written_outside(self._flat[: check.MARGIN], self._flat[check.MARGIN + self.size :], self.size)
+
+    def tobytes(self) -> bytes:
+        return self._flat.tobytes()
+
+    def frombytes(self, data: bytes) -> None:
+        self._flat = np.frombuffer(data, np.float32).copy()
+
+
+class RemoteBench:
+    """A submission's process as :func:`common.check.check_bench` wants a bench."""
+
+    def __init__(self, player: Player, problem: Problem) -> None:
+        self.player, self.problem = player, problem
+        self.x, self.weight, self.y = (
+            RemoteArray(shape) for shape in (problem.input_shape, problem.weight_shape, problem.output_shape)
+        )
+        self.launched: list[list[Any]] = []
+        player.ask("bind", shape=problem.shape())
+
+    def load(self, x: Any, weight: Any) -> None:
+        """New operands; the submission sees the weights now, and the input only when it is launched."""
+        self.x.set(x)
+        self.weight.set(weight)
+        self.player.send(self.x.nbytes, self.weight.tobytes())
+        self.player.ask("prepare")
+
+    def run(self) -> None:
+        """Send all operands, launch, and take back what became of them."""
+        operands = (self.x, self.weight, self.y)
+        self.player.send(0, b"".join(operand.tobytes() for operand in operands))
+        self.launched.append(self.player.ask("launch").get("launched", []))
+        data = self.player.receive(sum(operand.nbytes for operand in operands))
+        start = 0
+        for operand in operands:
+            operand.frombytes(data[start : start + operand.nbytes])
+            start += operand.nbytes
+
+
+class Checkout:
+    """The files that a submission must leave alone."""
+
+    PARTS = ("common", "lessons", "results", "tests", "Makefile", "pyproject.toml", "README.md")
+
+    def __init__(self, root: Path = catalog.ROOT) -> None:
+        self.root = root
+        self._seen = self._now()
+        self._lock = threading.Lock()
+
+    def changed(self) -> list[str]:
+        """Files that changed, came or went since the last call."""
+        with self._lock:
+            before, self._seen = self._seen, self._now()
+            return differences(before, self._seen)
+
+    def _now(self) -> dict[str, Any]:
+        return {name: value for part in self.PARTS for name, value in contents(self.root, part).items()}
+
+
+def contents(root: Path, part: str = "") -> dict[str, Any]:
+    """What identifies the contents of each file under ``root/part``, by its path in ``root``."""
+    start = root / part
+    paths = [start] if start.is_file() else sorted(start.rglob("*")) if start.is_dir() else []
+    found = {}
+    for path in paths:
+        if path.is_file() and "__pycache__" not in path.parts and path.name != "exchange.bin":
+            found[path.relative_to(root).as_posix()] = hashlib.sha256(path.read_bytes()).hexdigest()
+    return found
+
+
+def differences(before: dict[str, Any], after: dict[str, Any]) -> list[str]:
+    """Names whose contents differ, each with what became of it."""
+    found = []
+    for name in sorted(before.keys() | after.keys()):
+        if before.get(name) != after.get(name):
+            fate = "deleted" if name not in after else "new" if name not in before else "overwritten"
+            found.append(f"{name} ({fate})")
+    return found
+
+
+def some(names: list[str]) -> str:
+    """The first few of many."""
+    return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")

@@ -1,0 +1,233 @@
+"""A step file in the simulator, with an eye on its operands: during ``launch`` only kernels may touch them.
+
+Runs in the submission's own process. In the simulator everything is Python, so what is noted here is a matter of
+good faith; :mod:`common.plans` is the way that needs none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from types import ModuleType
+from typing import Any
+from unittest import mock
+
+import numpy as np
+from numba import cuda
+from numba.cuda.simulator import kernel
+from numba.cuda.simulator.cudadrv.devicearray import FakeCUDAArray
+
+from common import catalog
+from common.problems import Problem
+from common.watch import Watch
+
+ALIGNMENT = 256
+Launched = tuple[str, tuple[int, ...], tuple[int, ...]]  # kernel, grid, block
+
+
+class Handed(FakeCUDAArray):  # type: ignore[misc]
+    """An operand as ``launch`` gets it. During a launch and outside a kernel, a look at its elements is noted."""
+
+    stage: Rehearsal
+
+    @property
+    def _ary(self) -> Any:
+        if self.stage.watch.caller():
+            self.stage.accessed("._ary")
+        return self._raw
+
+    @_ary.setter
+    def _ary(self, value: Any) -> None:
+        self._raw = value
+
+    def _like(self, array: Any) -> Handed:
+        other = Handed(array, self.stream)
+        other.stage = self.stage
+        return other
+
+    def __getattr__(self, name: str) -> Any:
+        if name in ("__array_struct__", "__array__"):
+            self.stage.accessed("numpy.asarray")
+        if name in ("stage", "_raw"):
+            raise AttributeError(name)
+        return getattr(self._raw, name)
+
+    def __getitem__(self, index: Any) -> Any:
+        value = self._raw[index]
+        if isinstance(value, np.ndarray):
+            return self._like(value)
+        self.stage.accessed("[...]")
+        return value
+
+    def __setitem__(self, index: Any, value: Any) -> None:
+        self.stage.accessed("[...] = ...")
+        self._raw[index] = value
+
+    def copy_to_host(self, *args: Any, **options: Any) -> Any:
+        self.stage.accessed(".copy_to_host()")
+        return FakeCUDAArray(self._raw).copy_to_host(*args, **options)
+
+    def copy_to_device(self, source: Any, *args: Any, **options: Any) -> Any:
+        self.stage.accessed(".copy_to_device()")
+        return FakeCUDAArray(self._raw).copy_to_device(getattr(source, "_raw", source), *args, **options)
+
+    def bind(self, stream: Any = 0) -> Handed:
+        return self._like(self._raw)
+
+    def transpose(self, axes: Any = None) -> Handed:
+        return self._like(np.transpose(self._raw, axes))
+
+    def ravel(self, *args: Any, **options: Any) -> Handed:
+        return self._like(self._raw.ravel(*args, **options))
+
+    def reshape(self, *args: Any, **options: Any) -> Handed:
+        return self._like(self._raw.reshape(*args, **options))
+
+    def view(self, *args: Any, **options: Any) -> Handed:
+        return self._like(self._raw.view(*args, **options))
+
+
+class Rehearsal:
+    """One step file bound to one problem. The buffers are flat float32, margins included."""
+
+    def __init__(self, module: ModuleType, problem: Problem, watch: Watch, margin: int) -> None:
+        self.module, self.problem, self.watch = module, problem, watch
+        self.inside = False  # a kernel is running
+        self.launched: list[Launched] = []
+        self.known: list[tuple[int, int]] = []
+        shapes = (problem.input_shape, problem.weight_shape, problem.output_shape)
+        self.buffers = [_aligned(int(np.prod(shape)) + 2 * margin) for shape in shapes]
+        self.arrays = []
+        for buffer, shape in zip(self.buffers, shapes, strict=True):
+            array = Handed(buffer[margin : len(buffer) - margin].reshape(shape))
+            array.stage = self
+            self.arrays.append(array)
+            self._know(buffer)
+        with self._noting_allocations():
+            make = getattr(module, "workspace", None)
+            self.workspace = make(problem) if make else None
+        self.prepared: Any = self.arrays[1]
+        self._last_y = self.buffers[2].copy()
+
+    def prepare(self) -> None:
+        """Call the file's ``prepare``, if it has one. The input and the output hold nothing yet."""
+        for buffer in (self.buffers[0], self.buffers[2]):
+            buffer[:] = 0
+        make = getattr(self.module, "prepare", None)
+        if make:
+            self.watch.phase = "prepare"
+            with self._noting_allocations(), _Observed(self):
+                self.prepared = make(self.arrays[1], self.problem)
+
+    def launch(self) -> list[Launched]:
+        """Call ``launch``; returns the kernels it started."""
+        self.watch.phase, self.launched = "launch", []
+        self._last_y = self.buffers[2].copy()
+        arguments = catalog.launch_arguments(
+            self.problem, self.arrays[0], self.prepared, self.arrays[2], self.workspace
+        )
+        with _Observed(self), self._noting_allocations():
+            self.module.launch(*arguments)
+        self._outside_kernels()
+        self.watch.phase = "import"
+        return self.launched
+
+    def accessed(self, how: str) -> None:
+        """An operand's elements were asked for; in a launch only kernels may."""
+        if self.watch.phase == "launch" and not self.inside:
+            self.watch.note("host_access", f"launch reaches into an operand from the host ({how}): only kernels may")
+
+    def started(self, fake: Any, arguments: tuple[Any, ...]) -> None:
+        """A kernel is about to run."""
+        if self.watch.phase != "launch":
+            return
+        self._outside_kernels()
+        self.launched.append((fake.fn.__name__, tuple(fake.grid_dim), tuple(fake.block_dim)))
+        for array in arguments:
+            raw = getattr(array, "_raw", getattr(array, "_ary", array))
+            if isinstance(raw, np.ndarray) and not self._knows(raw):
+                self.watch.note(
+                    "foreign_array",
+                    f"launch hands {fake.fn.__name__} an array that neither prepare nor workspace made",
+                )
+
+    def ended(self) -> None:
+        """A kernel has run: what the output holds now is its work."""
+        self._last_y = self.buffers[2].copy()
+
+    def _outside_kernels(self) -> None:
+        if not np.array_equal(self.buffers[2].view(np.uint32), self._last_y.view(np.uint32)):
+            self.watch.note("host_write", "the output changed while no kernel ran: launch wrote it from the host")
+            self._last_y = self.buffers[2].copy()
+
+    def _know(self, array: Any) -> None:
+        raw = getattr(array, "_raw", getattr(array, "_ary", array))
+        start = raw.__array_interface__["data"][0]
+        self.known.append((start, start + raw.nbytes))
+
+    def _knows(self, raw: Any) -> bool:
+        start = raw.__array_interface__["data"][0]
+        return any(low <= start < high for low, high in self.known)
+
+    def _noting_allocations(self) -> Any:
+        """Arrays made in ``prepare`` and ``workspace`` are known; those made in ``launch`` are noted."""
+        stack = []
+        for name in ("to_device", "device_array", "device_array_like", "mapped_array", "pinned_array"):
+            stack.append((name, getattr(cuda, name)))
+
+        def wrapped(name: str, make: Any) -> Any:
+            def allocate(*args: Any, **options: Any) -> Any:
+                array = make(*args, **options)
+                if self.watch.phase == "launch":
+                    self.watch.note("allocates", f"launch calls cuda.{name}: arrays come from prepare or workspace")
+                else:
+                    self._know(array)
+                return array
+
+            return allocate
+
+        return mock.patch.multiple(cuda, **{name: wrapped(name, make) for name, make in stack})
+
+
+class _Observed:
+    """While it lasts, kernels report to a rehearsal."""
+
+    def __init__(self, stage: Rehearsal) -> None:
+        self.stage = stage
+
+    def __enter__(self) -> None:
+        self._patches = list(self._replacements())
+        for patch in self._patches:
+            patch.start()
+
+    def __exit__(self, *_: object) -> None:
+        for patch in self._patches:
+            patch.stop()
+
+    def _replacements(self) -> Iterator[Any]:
+        stage, call, configure = self.stage, kernel.FakeCUDAKernel.__call__, kernel.FakeCUDAKernel.__getitem__
+
+        def called(fake: Any, *arguments: Any) -> Any:
+            if fake._device or kernel._kernel_context:
+                return call(fake, *arguments)
+            stage.started(fake, arguments)
+            stage.inside = True
+            try:
+                return call(fake, *arguments)
+            finally:
+                stage.inside = False
+                stage.ended()
+
+        def configured(fake: Any, configuration: Any) -> Any:
+            if len(configuration) > 2 and configuration[2]:
+                stage.watch.note("stream", f"{fake.fn.__name__} runs on a stream of its own: use the default stream")
+            return configure(fake, configuration)
+
+        yield mock.patch.object(kernel.FakeCUDAKernel, "__call__", called)
+        yield mock.patch.object(kernel.FakeCUDAKernel, "__getitem__", configured)
+
+
+def _aligned(count: int) -> Any:
+    """Zeros that start where a device array would, on a boundary of 256 bytes."""
+    raw = np.zeros(4 * count + ALIGNMENT, np.uint8)
+    skip = -raw.__array_interface__["data"][0] % ALIGNMENT
+    return raw[skip : skip + 4 * count].view(np.float32)

@@ -1,0 +1,246 @@
+"""Runs plans on the GPU: kernels that came as PTX, on operands made here, checked and timed here.
+
+What a result and a time are worth rests on this:
+
+- No Python of the submission runs in this process, only its kernels; they reach the GPU's memory and nothing else.
+- Operands are drawn here, from a seed that the submission's process never had. The input is another one at every
+  launch, the output is overwritten with NaN before it, and what lies in workspaces and prepared arrays is put back,
+  so that nothing is gained by keeping results anywhere.
+- All kernels of a launch run on one stream, between two events of that stream. There is no other.
+- A sample of the output is compared after every batch of timed launches.
+
+A kernel may still be written by something else than Numba: a plan says what to run, not who wrote it. And kernels
+are built from PTX, while Numba itself links with optimisation at link time where it can: times may differ a little.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from common import check, device, inputs, plans, problems, reference, timing
+from common.check import Guarded
+from common.problems import Problem
+
+RUNS, RUN_LENGTH = 48, 32  # pieces of the output that are compared after a batch, and their elements
+SLACK = 1 << 16  # places at which the input may start in its pool
+MAX_SECONDS = 2.0
+
+Plan = dict[str, Any]
+
+
+class Kernels:
+    """Kernels of plans, linked for this GPU as they are first needed."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._functions: dict[str, Any] = {}
+
+    def launch(self, entry: dict[str, Any], arguments: list[Any]) -> None:
+        from numba.cuda import dispatcher
+        from numba.cuda.cudadrv import driver
+
+        config = dispatcher.LaunchConfig(
+            grid=tuple(entry["grid"]), block=tuple(entry["block"]), shmem_size=entry["shared"]
+        )
+        function = self._function(entry["kernel"])
+        dispatcher.launch(driver._to_core_stream(0), config, function.kernel, *arguments)
+
+    def _function(self, digest: str) -> Any:
+        if digest not in self._functions:
+            from numba import cuda
+
+            context = cuda.current_context()
+            text = Path(self.folder, f"{digest}.ptx").read_text(encoding="utf-8")
+            code, name = link(text, context.device.compute_capability)
+            module = context.create_module_image(code)
+            self._functions[digest] = module, module.get_function(name)
+        return self._functions[digest][1]
+
+
+def link(text: str, compute_capability: tuple[int, int]) -> tuple[Any, str]:
+    """A plan's PTX as code for a GPU, and the kernel's symbol."""
+    from numba.cuda.cudadrv import driver
+
+    name, registers = plans.entry(text)
+    linker = driver._Linker(max_registers=registers or None, cc=compute_capability, lto=False)
+    linker.add_ptx(text.encode())
+    return linker.complete(), name
+
+
+def arguments_of(entry: dict[str, Any], addresses: list[int]) -> list[Any]:
+    """A launch's arguments as Numba's kernels take them, given where each buffer of the plan lies."""
+    found: list[Any] = []
+    for kind, *rest in entry["arguments"]:
+        if kind == "array":
+            place, offset, shape, strides, itemsize = rest
+            # meminfo, parent, size, itemsize, data, then the extents and the strides in bytes
+            found += [0, 0, math.prod(shape), itemsize, addresses[place] + offset, *shape, *strides]
+        elif kind == "boolean":
+            found.append(bool(rest[0]))
+        else:
+            found.append(getattr(ctypes, _C_TYPES[kind])(rest[0]))
+    return found
+
+
+_C_TYPES = {
+    **{f"{sign}int{bits}": f"c_{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)},
+    "float32": "c_float",
+    "float64": "c_double",
+}
+
+
+class ReplayBench:
+    """Plans of one problem as :func:`common.check.check_bench` wants a bench; each ``load`` takes the next plan."""
+
+    def __init__(self, problem: Problem, found: list[Plan], folder: Path, kernels: Kernels) -> None:
+        self.problem, self.folder, self.kernels = problem, folder, kernels
+        self.x = Guarded(problem.input_shape)
+        self.weight = Guarded(problem.weight_shape)
+        self.y = Guarded(problem.output_shape)
+        self._waiting = list(found)
+        self._buffers: list[Any] = []
+        self._pristine: list[Any] = []
+        self._launches: list[tuple[dict[str, Any], list[Any]]] = []
+
+    def load(self, x: Any, weight: Any) -> None:
+        """New operands: bind the next plan to them and run what ``prepare`` started."""
+        from numba import cuda
+
+        plan = self._waiting.pop(0)
+        self.x.set(x)
+        self.weight.set(weight)
+        own = {"x": self.x.array, "weight": self.weight.array, "y": self.y.array}
+        self._buffers = [
+            (buffer["role"], own.get(buffer["role"]), *self._allocated(buffer)) for buffer in plan["buffers"]
+        ]
+        addresses = [
+            int((given if given is not None else made).__cuda_array_interface__["data"][0])
+            for _, given, made in self._buffers
+        ]
+        for entry in plan["prepare"]:
+            self.kernels.launch(entry, arguments_of(entry, addresses))
+        cuda.synchronize()
+        self._pristine = [
+            cuda.to_device(made.copy_to_host()) if role == "prepared" else None for role, _, made in self._buffers
+        ]
+        self._launches = [(entry, arguments_of(entry, addresses)) for entry in plan["launch"]]
+
+    def launch(self) -> None:
+        for entry, arguments in self._launches:
+            self.kernels.launch(entry, arguments)
+
+    def run(self) -> None:
+        from numba import cuda
+
+        self.restore()
+        self.launch()
+        cuda.synchronize()
+
+    def restore(self) -> None:
+        """Put back what lay in prepared arrays, and leave nothing in workspaces."""
+        from numba.cuda.cudadrv.driver import device_memset
+
+        for (role, _, made), pristine in zip(self._buffers, self._pristine, strict=True):
+            if role == "prepared":
+                made.copy_to_device(pristine)
+            elif role == "workspace":
+                device_memset(made, 0xFF, made.nbytes)
+
+    def _allocated(self, buffer: dict[str, Any]) -> tuple[Any]:
+        from numba import cuda
+
+        if buffer["role"] in ("x", "weight", "y"):
+            return (None,)
+        made = cuda.device_array(max(1, buffer["bytes"]), np.uint8)
+        if buffer["data"] is not None:
+            made.copy_to_device(np.fromfile(Path(self.folder, buffer["data"]), np.uint8))
+        return (made,)
+
+
+class Refreshed:
+    """Gives a bench another input before each launch, and compares samples of the output with the oracle."""
+
+    def __init__(self, bench: ReplayBench, x: Any, more: Any, weight: Any, seed: int) -> None:
+        from numba import cuda
+
+        self.bench, self.weight = bench, weight
+        slack = min(SLACK, x.size)
+        self._pool = np.concatenate((x.reshape(-1), more.reshape(-1)[:slack]))
+        self._on_device = cuda.to_device(self._pool)
+        self._slack, self._start = slack, 0
+        self._random = np.random.default_rng(seed)
+        self.wrong = 0
+
+    def refresh(self) -> None:
+        from numba.cuda.cudadrv.driver import device_memset
+
+        bench = self.bench
+        self._start = int(self._random.integers(0, self._slack))
+        flat = bench.x.array.reshape(bench.x.size)
+        flat.copy_to_device(self._on_device[self._start : self._start + bench.x.size])
+        device_memset(bench.y.array, 0xFF, bench.y.array.nbytes)
+        bench.restore()
+
+    def compare(self) -> None:
+        bench, problem = self.bench, self.bench.problem
+        flat = bench.y.array.reshape(bench.y.size)
+        length = min(RUN_LENGTH, bench.y.size)
+        starts = self._random.integers(0, bench.y.size - length + 1, RUNS)
+        got = np.concatenate([flat[start : start + length].copy_to_host() for start in starts])
+        places = (starts[:, None] + np.arange(length)).reshape(-1)
+        positions = np.unravel_index(places, problem.output_shape)
+        x = self._pool[self._start : self._start + bench.x.size].reshape(problem.input_shape)
+        self.wrong += int(np.count_nonzero(got != reference.at(problem, x, self.weight, positions)))
+
+
+def replay(task: dict[str, Any]) -> dict[str, Any]:
+    """Check plans at ragged shapes, then time one at full size. The task: ``folder`` with the plans' files,
+    ``ladder``, ``seed``, ``shapes`` (each with three plans, NUMBER-0 to -2), ``timed`` (a shape with plan ``timed``,
+    or None)."""
+    folder, ladder, seed = Path(task["folder"]), task["ladder"], task["seed"]
+    kernels = Kernels(folder)
+    findings: list[dict[str, Any]] = []
+    compared = 0
+    for number, shape in enumerate(task["shapes"]):
+        problem = problems.from_shape(ladder, shape)
+        found = [_read(folder, f"{number}-{part}") for part in range(3)]
+        verdict = check.check_bench(ReplayBench(problem, found, folder, kernels), seed)
+        compared += verdict.elements_compared
+        findings += [{**item, "shape": shape} for item in verdict.as_dict()["findings"]]
+        if findings:
+            break
+    result: dict[str, Any] = {"findings": findings, "elements_compared": compared}
+    if task["timed"] and not findings:
+        result |= _timed(problems.from_shape(ladder, task["timed"]), folder, kernels, seed)
+    return {"status": "wrong" if result["findings"] else "right", **result}
+
+
+def _timed(problem: Problem, folder: Path, kernels: Kernels, seed: int) -> dict[str, Any]:
+    plan = _read(folder, "timed")
+    bench = ReplayBench(problem, [plan, plan], folder, kernels)
+    verdict = check.sample_bench(bench, seed)
+    if not verdict.right:
+        return {"findings": verdict.as_dict()["findings"]}
+    x, weight = inputs.integers(problem, seed)
+    bench.load(x, weight)
+    refreshed = Refreshed(bench, x, inputs.integers(problem, seed + 1)[0], weight, seed)
+    stopwatch = timing.Stopwatch(device.current_gpu().l2_bytes)
+    measured = stopwatch.measure(
+        bench.launch, before=refreshed.refresh, after=refreshed.compare, max_seconds=MAX_SECONDS
+    )
+    found = []
+    if refreshed.wrong:
+        text = f"{refreshed.wrong} sampled elements are wrong when timed, with another input at each launch"
+        found.append({"kind": "stale", "message": f"{text}: something is kept between launches"})
+    return {"timing": measured.as_dict(), "findings": found}
+
+
+def _read(folder: Path, name: str) -> Plan:
+    plan: Plan = json.loads(Path(folder, f"{name}.json").read_text(encoding="utf-8"))
+    return plan
