@@ -201,6 +201,21 @@ def maps_task(task: Task) -> dict[str, Any]:
     return {"status": "right", "shape": problem.shape()}
 
 
+def trace_task(task: Task) -> dict[str, Any]:
+    """Trace a file's kernels at one shape; only in a process whose Numba is the simulator."""
+    from common import lanes, trace
+
+    problem = problems.from_shape(task["ladder"], task["shape"])
+    options = dict(task["options"])
+    if options.get("block"):
+        options["block"] = tuple(options["block"])
+    try:
+        found = trace.run(catalog.load(Path(task["path"]), task["ladder"]), problem, **options)
+    except lanes.TraceError as error:
+        return {"status": "unusable", "message": str(error)}
+    return {"status": "wrong" if found.faults else "right", "trace": found.as_dict()}
+
+
 TASKS: dict[str, Callable[[Task], dict[str, Any]]] = {
     "check": check_task,
     "time": time_task,
@@ -212,6 +227,7 @@ TASKS: dict[str, Callable[[Task], dict[str, Any]]] = {
     "device": device_task,
     "compile": compile_task,
     "maps": maps_task,
+    "trace": trace_task,
 }
 
 

@@ -109,7 +109,9 @@ class Machine:
             names = ", ".join(sorted({copy.view.name for copy in self.copies}))
             self.ledger.note(f"copies to {names} are never waited for")
         for _, line, name in self.sources:
-            self.ledger.note(f"line {line} reads elements of {name} that nothing has written; no such value is stored")
+            self.ledger.note(
+                f"line {line} reads elements of {name} that nothing has written; no such value is stored"
+            )
 
     def _axes(self, numbers: Any, extents: Point) -> list[Value]:
         x, y, _ = extents
@@ -336,7 +338,7 @@ class Machine:
     def beyond(
         self, view: View, place: Offsets, width: int, wrong: Bools | None, line: int, verb: str
     ) -> Bools | None:
-        """The lanes whose access leaves the allocation, though not the array's stated shape; adds them to ``wrong``."""
+        """Lanes whose access leaves the allocation, though not the array's stated shape, added to ``wrong``."""
         limit = len(view.storage.data) - width
         outside = (place < 0) | (place > limit)
         if not np.any(outside):
@@ -416,7 +418,8 @@ class Machine:
         waiting = self.without(self.all, self.exited)
         if self.mask is not waiting and self.mask.count != waiting.count:
             rows = self.mask.bits.reshape(self.blocks_at_once, -1)
-            absent = (waiting.bits.reshape(rows.shape) & ~rows) & rows.any(axis=1)[:, None]
+            some: Bools = np.asarray(rows.any(axis=1))
+            absent = (waiting.bits.reshape(rows.shape) & ~rows) & some[:, None]
             if absent.any():
                 lane = int(np.argmax(absent.reshape(-1)))
                 text = f"{int(absent.sum())} threads do not reach this barrier, which others wait at"
@@ -467,6 +470,8 @@ class Machine:
                 left.append(copy)
                 continue
             storage = copy.storage
+            assert storage.pending is not None
+            assert storage.written is not None
             storage.pending[copy.place[lanes]] = False
             storage.data[copy.place[lanes]] = copy.value if np.ndim(copy.value) == 0 else copy.value[lanes]
             storage.written[copy.place[lanes]] = True
@@ -724,14 +729,18 @@ def shared_array(machine: Machine, line: int, size: int) -> View:
     return _shared(machine, line, size, Cast(np.float32), alignment=16)
 
 
-def _read_wide(machine: Machine, line: int, registers: View, i: Value, array: View, offset: Value, width: int) -> None:
+def _read_wide(
+    machine: Machine, line: int, registers: View, i: Value, array: View, offset: Value, width: int
+) -> None:
     source, wrong = array.place_flat(machine, offset, width, line, "read")
     found = array.storage.read(machine, array, source, width, wrong, line)
     target, bad = registers.place_flat(machine, i, width, line, "written", aligned=False)
     registers.storage.write(machine, registers, target, found, bad, line)
 
 
-def _write_wide(machine: Machine, line: int, array: View, offset: Value, registers: View, i: Value, width: int) -> None:
+def _write_wide(
+    machine: Machine, line: int, array: View, offset: Value, registers: View, i: Value, width: int
+) -> None:
     source, wrong = registers.place_flat(machine, i, width, line, "read", aligned=False)
     found = registers.storage.read(machine, registers, source, width, wrong, line)
     target, bad = array.place_flat(machine, offset, width, line, "written")

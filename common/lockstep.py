@@ -4,13 +4,14 @@ The translation keeps names and lines. What differs between threads is an array 
 or a loop whose condition differs runs under a mask of active lanes. A variable assigned under a mask keeps its old
 value in the other lanes only if one of them may still read it: otherwise a loop counter would become an array.
 
-In the translated code ``_t`` is the machine (:mod:`common.lanes`), whose ``mask`` holds the active lanes, and the names
-of :mod:`common.values` have an underscore in front.
+In the translated code ``_t`` is the machine (:mod:`common.lanes`), whose ``mask`` holds the active lanes, and the
+names of :mod:`common.values` have an underscore in front.
 """
 
 from __future__ import annotations
 
 import ast
+import copy
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
@@ -27,11 +28,13 @@ class UntranslatableError(ValueError):
     """A statement or expression that the tracer does not know; says which, and in which line."""
 
 
-def translate(definition: ast.FunctionDef, pure: Callable[[str], bool], home: bool) -> tuple[ast.Module, dict[str, float]]:
+def translate(
+    definition: ast.FunctionDef, pure: Callable[[str], bool], home: bool
+) -> tuple[ast.Module, dict[str, float]]:
     """A module with the translated function, and the float constants that it names.
 
-    ``pure(name)`` says whether a call of a free name reads no memory and needs no line. ``home``: is the function in the
-    step's own file? Otherwise what it does is booked on the line that called it.
+    ``pure(name)`` says whether a call of a free name reads no memory and needs no line. ``home``: is the function in
+    the step's own file? Otherwise what it does is booked on the line that called it.
     """
     translator = _Translator(definition, pure, home)
     return translator.module(), translator.constants
@@ -159,13 +162,10 @@ class _Translator:
             start += [self.assign_plain("_r", self.machine("none")), self.assign_plain("_rv", ast.Constant(None))]
             end = [self.set_mask(ast.Name("_m0", ast.Load())), ast.Return(ast.Name("_rv", ast.Load()))]
         start += [self.assign_plain(name, ast.Constant(None)) for name in sorted(self.merged - self.parameters())]
-        function = ast.FunctionDef(
-            name=self.definition.name, args=self.definition.args, body=[*start, *body, *end], decorator_list=[],
-            returns=None, type_comment=None,
-        )  # fmt: skip
-        if "type_params" in ast.FunctionDef._fields:
-            function.type_params = []
-        ast.copy_location(function, self.definition)
+        function = copy.copy(self.definition)
+        function.body, function.decorator_list, function.returns = [*start, *body, *end], [], None
+        for argument in function.args.args:
+            argument.annotation = None
         return ast.fix_missing_locations(ast.Module([function], []))
 
     def parameters(self) -> set[str]:
@@ -413,8 +413,11 @@ class _Translator:
     def expression(self, node: ast.expr) -> ast.expr:
         method = getattr(self, "of_" + type(node).__name__, None)
         if method is None:
-            raise UntranslatableError(f"line {node.lineno}: {ast.unparse(node)} is not traced ({type(node).__name__})")
-        return ast.copy_location(method(node), node)
+            raise UntranslatableError(
+                f"line {node.lineno}: {ast.unparse(node)} is not traced ({type(node).__name__})"
+            )
+        written: ast.expr = method(node)
+        return ast.copy_location(written, node)
 
     def of_Constant(self, node: ast.Constant) -> ast.expr:  # noqa: N802
         if isinstance(node.value, float):
@@ -436,7 +439,9 @@ class _Translator:
 
     def index(self, node: ast.expr) -> ast.expr:
         if isinstance(node, ast.Slice):
-            ends = [self.expression(end) if end else ast.Constant(None) for end in (node.lower, node.upper, node.step)]
+            ends = [
+                self.expression(end) if end else ast.Constant(None) for end in (node.lower, node.upper, node.step)
+            ]
             return ast.copy_location(self.apply("_slice", *ends), node)
         if isinstance(node, ast.Tuple):
             return ast.copy_location(ast.Tuple([self.index(element) for element in node.elts], ast.Load()), node)
@@ -508,7 +513,7 @@ class _Translator:
 
     @staticmethod
     def later(value: ast.expr) -> ast.Lambda:
-        nothing = ast.arguments(posonlyargs=[], args=[], vararg=None, kwonlyargs=[], kw_defaults=[], kwarg=None, defaults=[])
+        nothing = ast.arguments(posonlyargs=[], args=[], kwonlyargs=[], kw_defaults=[], defaults=[])
         return ast.Lambda(nothing, value)
 
     def of_Call(self, node: ast.Call) -> ast.expr:  # noqa: N802

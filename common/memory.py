@@ -2,10 +2,10 @@
 
 Rules, with their sources:
 
-- Global memory moves in sectors of 32 bytes; a request fetches each sector that an active lane touches once (CUDA C++
-  Best Practices Guide, "Coalesced Access to Global Memory"; Nsight Compute, ``l1tex__t_sectors``).
-- Shared memory has 32 banks of 4 bytes. In one wavefront each bank delivers one word, to any number of lanes (CUDA C++
-  Programming Guide, "Shared Memory"; Nsight Compute, ``l1tex__data_pipe_lsu_wavefronts_mem_shared``).
+- Global memory moves in sectors of 32 bytes; a request fetches each sector that an active lane touches once (CUDA
+  C++ Best Practices Guide, "Coalesced Access to Global Memory"; Nsight Compute, ``l1tex__t_sectors``).
+- Shared memory has 32 banks of 4 bytes. In one wavefront each bank delivers one word, to any number of lanes (CUDA
+  C++ Programming Guide, "Shared Memory"; Nsight Compute, ``l1tex__data_pipe_lsu_wavefronts_mem_shared``).
 - A request of 64 bits per lane is served for half a warp at a time, one of 128 bits for a quarter. Two such parts
   share a pass if every active lane i agrees with lane i ^ 1 on the address, or every one with lane i ^ 2; halves of a
   128-bit request never do. NVIDIA documents the parts, not the pairing: that was inferred from counters, and
@@ -31,15 +31,17 @@ _FAR = np.int64(2**62)
 
 
 class Cost(NamedTuple):
-    """Of one instruction over some warps: requests, sectors or wavefronts, and the fewest that could serve it.
+    """Of one instruction over some warps.
 
-    ``ideal`` is, for global memory, the sectors that the requested bytes would fill if they were neighbours; for
-    shared memory, the passes that the access's width takes without any bank conflict.
+    ``moved`` counts sectors or wavefronts, ``ideal`` the fewest that could do: of global memory, the sectors that the
+    requested bytes would fill if they were neighbours; of shared memory, the passes that the access's width takes
+    without any bank conflict. ``distinct`` counts the addresses that the lanes of each request differ in.
     """
 
     requests: int
     moved: int
     ideal: int
+    distinct: int
 
 
 def sectors(addresses: Ints, active: Bools, width_bytes: int) -> Cost:
@@ -49,21 +51,21 @@ def sectors(addresses: Ints, active: Bools, width_bytes: int) -> Cost:
     """
     rows, _ = _active_rows(addresses, active)
     if not len(rows):
-        return Cost(0, 0, 0)
+        return Cost(0, 0, 0, 0)
     rows.sort(axis=1)
-    distinct = 1 + np.count_nonzero(np.diff(rows, axis=1), axis=1)
-    moved = 1 + np.count_nonzero(np.diff(rows // SECTOR_BYTES, axis=1), axis=1)
+    distinct = _changes(rows)
     ideal = -(-distinct * width_bytes // SECTOR_BYTES)
-    return Cost(len(rows), int(moved.sum()), int(ideal.sum()))
+    return Cost(len(rows), int(_changes(rows // SECTOR_BYTES).sum()), int(ideal.sum()), int(distinct.sum()))
 
 
 def wavefronts(words: Ints, active: Bools, width: int) -> Cost:
     """Cost of a shared request of ``width`` (1, 2 or 4) words per lane; ``words`` are word addresses, (warps, 32)."""
     rows, used = _active_rows(words, active)
     if not len(rows):
-        return Cost(0, 0, 0)
+        return Cost(0, 0, 0, 0)
+    distinct = int(_changes(np.sort(rows, axis=1)).sum())
     if width == 1:
-        return Cost(len(rows), int(_turns(rows, used, 1).sum()), len(rows))
+        return Cost(len(rows), int(_turns(rows, used, 1).sum()), len(rows), distinct)
     lanes = WARP if width == 2 else WARP // 2  # that may share a pass
     parts, used_parts = rows.reshape(-1, lanes), used.reshape(-1, lanes)
     together = _agree(parts, used_parts, 1) | _agree(parts, used_parts, 2)
@@ -71,7 +73,7 @@ def wavefronts(words: Ints, active: Bools, width: int) -> Cost:
     apart = _turns(halves, used_halves, width).reshape(-1, 2).sum(axis=1)
     passes = np.where(together, used_parts.any(axis=1), used_halves.any(axis=1).reshape(-1, 2).sum(axis=1))
     turns = np.where(together, _turns(parts, used_parts, width), apart)
-    return Cost(len(rows), int(turns.sum()), int(passes.sum()))
+    return Cost(len(rows), int(turns.sum()), int(passes.sum()), distinct)
 
 
 def banks(words: Ints) -> Ints:
@@ -87,6 +89,11 @@ def _active_rows(values: Ints, active: Bools) -> tuple[Ints, Bools]:
         stand_in = np.where(active, values, _FAR).min(axis=1, initial=_FAR)
         values = np.where(active, values, stand_in[:, None])
     return values, active
+
+
+def _changes(rows: Ints) -> Ints:
+    """Different values in each sorted row."""
+    return np.asarray(1 + np.count_nonzero(np.diff(rows, axis=1), axis=1))
 
 
 def _agree(words: Ints, used: Bools, distance: int) -> Bools:
@@ -113,13 +120,14 @@ def _turns(words: Ints, used: Bools, width: int) -> Ints:
 class Tally:
     """Counts of one access: a line, an array, a direction and a width."""
 
-    __slots__ = ("accesses", "ideal", "moved", "requests", "sample")
+    __slots__ = ("accesses", "distinct", "ideal", "moved", "requests", "sample")
 
     def __init__(self) -> None:
         self.accesses = 0  # by lanes
         self.requests = 0  # by warps
         self.moved = 0
         self.ideal = 0
+        self.distinct = 0
         self.sample: list[int | None] | None = None  # element offsets of the first request's lanes
 
     def add(self, accesses: int, cost: Cost) -> None:
@@ -127,10 +135,11 @@ class Tally:
         self.requests += cost.requests
         self.moved += cost.moved
         self.ideal += cost.ideal
+        self.distinct += cost.distinct
 
 
 class Key(NamedTuple):
-    """What a tally is kept for. ``space`` is global, shared, constant or local; ``op`` read, write, copy or atomic."""
+    """What is tallied. ``space`` is global, shared, constant or local; ``op`` is read, write, copy or atomic."""
 
     line: int
     space: str
@@ -155,10 +164,10 @@ FAULTS = {
     "out_of_bounds": "out of bounds",
     "negative_index": "negative index",
     "misaligned": "misaligned access",
+    "copy_not_awaited": "read of a copy that was not waited for",
     "race": "race",
     "barrier": "barrier not reached by all threads",
     "uninitialised": "uninitialised read",
-    "copy_not_awaited": "read of a copy that was not waited for",
 }
 
 
@@ -173,8 +182,9 @@ class Ledger:
         self.faults: dict[tuple[str, int, str], Fault] = {}
         self.counts: dict[tuple[str, int, str], int] = {}  # lanes or words that a fault concerns
         self.notes: dict[str, int] = {}
-        self.watched: frozenset[str] = frozenset()
+        self.watched: frozenset[str] = frozenset()  # arrays whose every access is kept in `events`
         self.events: list[dict[str, Any]] = []
+        self.merged: dict[str, int] = {}  # shared arrays whose 32-bit reads the compiler makes so many words wide
         self._costs: dict[Any, Cost] = {}
 
     def tally(self, key: Key) -> Tally:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from common.memory import WARP, WORD_BYTES, Bools, Cost, Fault, Ints, Key
+from common.memory import WARP, WORD_BYTES, Bools, Cost, Ints, Key
 from common.values import INT64, UINT64, Value, choose, signed, uniform, widened
 
 if TYPE_CHECKING:
@@ -195,7 +195,7 @@ class Global(Storage):
         size = self.dtype.itemsize
         tally = ledger.tally(Key(line, self.space, op, view.name, 8 * size * width))
         if type(place) is int and wrong is None:
-            cost = Cost(mask.warps, mask.warps, mask.warps)
+            cost = Cost(mask.warps, mask.warps, mask.warps, mask.warps)
             accesses = mask.count
         else:
             lanes = mask.bits if wrong is None else mask.bits & ~wrong
@@ -224,7 +224,7 @@ class Constant(Storage):
             if type(place) is not int:
                 rows = np.where(mask.bits, place, -1).reshape(-1, WARP)
                 turns = sum(len(set(row.tolist()) - {-1}) for row in rows)
-            ledger.tally(key).add(mask.count, Cost(mask.warps, turns, mask.warps))
+            ledger.tally(key).add(mask.count, Cost(mask.warps, turns, mask.warps, turns))
         value = self.data.take(place, mode="clip")
         return [value if wrong is None else choose(wrong, self.dtype.type(0), value)]
 
@@ -294,10 +294,14 @@ class Shared(Storage):
         ledger, mask = machine.ledger, machine.mask
         if not ledger.recording:
             return
+        if op == "read" and width == 1 and view.name in ledger.merged:
+            width = ledger.merged[view.name]
+            if np.any(place % width):
+                return  # comes with the neighbour before it
         words = width * self.dtype.itemsize // WORD_BYTES or 1
         tally = ledger.tally(Key(line, self.space, op, view.name, 8 * self.dtype.itemsize * width))
         if type(place) is int and words == 1:
-            cost = Cost(mask.warps, mask.warps, mask.warps)
+            cost = Cost(mask.warps, mask.warps, mask.warps, mask.warps)
         else:
             lanes = np.broadcast_to(place * self.dtype.itemsize // WORD_BYTES, mask.bits.shape)
             cost = ledger.cost("shared", lanes, mask.bits, words)
@@ -346,7 +350,7 @@ class Shared(Storage):
     @staticmethod
     def _unordered(first: Ints, second: Ints, then: Ints, now: int) -> Bools:
         """Different threads, with no syncwarp between them."""
-        apart = first != second
+        apart: Bools = np.asarray(first != second)
         if now or then.any():
             apart &= (first // WARP != second // WARP) | (then == now)
         return apart
@@ -358,9 +362,10 @@ class Shared(Storage):
         if not met.any():
             return
         i = int(np.argmax(met))
+        mine, theirs = machine.thread_of(int(who[i])), machine.thread_of(int(other[i]))
         text = (
-            f"{name}[{int(places[i]) % self.size}] is {verb} thread {machine.thread_of(int(who[i]))} in line {line} and "
-            f"written by thread {machine.thread_of(int(other[i]))} in line {int(lines[i])}, with no barrier between"
+            f"{name}[{int(places[i]) % self.size}] is {verb} thread {mine} in line {line} and written by thread "
+            f"{theirs} in line {int(lines[i])}, with no barrier between"
         )
         machine.fault("race", line, name, text, lane=int(who[i]), count=int(np.count_nonzero(met)))
 
@@ -424,9 +429,8 @@ class Local(Storage):
     def _record(self, machine: Machine, view: View, place: Offsets, width: int, op: str, line: int) -> None:
         if machine.ledger.recording:
             bits = 8 * self.dtype.itemsize * width
-            machine.ledger.tally(Key(line, self.space, op, view.name, bits)).add(
-                machine.mask.count, Cost(machine.mask.warps, 0, 0)
-            )
+            tally = machine.ledger.tally(Key(line, self.space, op, view.name, bits))
+            tally.add(machine.mask.count, Cost(machine.mask.warps, 0, 0, 0))
             if type(place) is not int:
                 machine.ledger.note(f"{view.name} is indexed by a value that differs between threads: it cannot stay "
                                     "in registers")  # fmt: skip

@@ -12,7 +12,8 @@ import linecache
 import math
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 from unittest import mock
@@ -20,12 +21,26 @@ from unittest import mock
 import numpy as np
 from numpy.typing import NDArray
 
-from common import catalog, inputs
+from common import catalog, inputs, isolate
+from common.catalog import Step
 from common.lanes import Machine, Point, TraceError
-from common.memory import FAULTS, SECTOR_BYTES, WARP, Ledger
-from common.problems import Problem
+from common.memory import FAULTS, SECTOR_BYTES, Ledger
+from common.problems import Conv2d, Conv3d, Gemm, Problem
+from common.simulator import MAX_THREADS
 from common.spaces import Global, View
 
+# Small enough to trace every block in a second or two, large enough for a block that touches no edge. The two conv2d
+# shapes are the ECE408 layers with four images.
+SHAPES: dict[str, tuple[Problem, ...]] = {
+    "gemm": (Gemm(M=384, N=384, K=256),),
+    "conv2d": (
+        Conv2d(N=4, C=1, H=70, W=70, K=12, R=5, S=5),
+        Conv2d(N=4, C=12, H=33, W=33, K=24, R=5, S=5),
+    ),
+    "conv3d": (Conv3d(N=1, C=32, D=4, H=14, W=14, K=64, T=3, R=3, S=3, pad_d=1, pad_h=1, pad_w=1),),
+}
+
+SECONDS = 120.0  # for one trace in a child process
 _ALIGNMENT = 256  # of an allocation's first byte (CUDA C++ Programming Guide, "Device Memory Accesses")
 _LANES_AT_ONCE = 8192  # blocks run together up to here; beyond it NumPy gains nothing
 
@@ -34,8 +49,8 @@ _LANES_AT_ONCE = 8192  # blocks run together up to here; beyond it NumPy gains n
 class Access:
     """One array, accessed in one line in one direction and width.
 
-    ``moved`` counts sectors (global) or wavefronts (shared), ``ideal`` the fewest that could have served the requests.
-    ``accesses`` counts threads. ``sample``: the first request's element offsets by lane.
+    ``moved``, ``ideal`` and ``distinct`` are as in :class:`common.memory.Cost`; ``accesses`` counts threads.
+    ``sample``: the first request's element offsets by lane.
     """
 
     line: int
@@ -48,6 +63,7 @@ class Access:
     requests: int
     moved: int
     ideal: int
+    distinct: int
     sample: list[int | None] | None = None
 
     @property
@@ -57,6 +73,16 @@ class Access:
     @property
     def ideal_per_request(self) -> float:
         return self.ideal / self.requests if self.requests else 0.0
+
+    @property
+    def lanes_per_address(self) -> float:
+        """How many threads of a request share an address: above 1, the value is broadcast."""
+        return self.accesses / self.distinct if self.distinct else 0.0
+
+    @property
+    def bytes_moved(self) -> int:
+        """Whole sectors, from global memory or to it; 0 for other memories."""
+        return self.moved * SECTOR_BYTES if self.space == "global" else 0
 
     @property
     def efficiency(self) -> float:
@@ -124,18 +150,19 @@ class KernelTrace:
             return {}
         found = {}
         for space in ("global", "shared", "constant", "local"):
-            cells = {}
-            for name, ops in (("loads", ("read", "copy")), ("stores", ("write", "atomic"))):
-                chosen = self.select(space, *ops)
-                cells[name] = sum(a.accesses for a in chosen) / self.fma
-                cells[name.removesuffix("s") + "ed_values"] = sum(a.accesses * a.bits for a in chosen) / 32 / self.fma
-            found[space] = cells
+            reads, writes = self.select(space, "read", "copy"), self.select(space, "write", "atomic")
+            found[space] = {
+                "loads": sum(a.accesses for a in reads) / self.fma,
+                "loaded_values": sum(a.accesses * a.bits for a in reads) / 32 / self.fma,
+                "stores": sum(a.accesses for a in writes) / self.fma,
+                "stored_values": sum(a.accesses * a.bits for a in writes) / 32 / self.fma,
+            }
         return found
 
     def as_dict(self) -> dict[str, Any]:
         accesses = [
             {**asdict(a), "per_request": a.per_request, "ideal_per_request": a.ideal_per_request,
-             "efficiency": a.efficiency}
+             "efficiency": a.efficiency, "lanes_per_address": a.lanes_per_address, "bytes_moved": a.bytes_moved}
             for a in self.accesses
         ]  # fmt: skip
         return {
@@ -159,6 +186,10 @@ class Trace:
     @property
     def faults(self) -> list[Found]:
         return [fault for kernel in self.kernels for fault in kernel.faults]
+
+    def as_dict(self) -> dict[str, Any]:
+        kernels = [kernel.as_dict() for kernel in self.kernels]
+        return {"ladder": self.problem.ladder, "shape": self.problem.shape(), "kernels": kernels}
 
     @property
     def main(self) -> KernelTrace:
@@ -236,14 +267,16 @@ def run(
     every: bool = False,
     tile: dict[str, int] | None = None,
     watched: Iterable[str] = (),
+    merged: dict[str, int] | None = None,
     seed: int = 0,
 ) -> Trace:
     """Trace a step on integers drawn with ``seed``.
 
     Of each kernel's first launch ``block`` is traced (default: one in the middle of the grid), or with ``every`` all
     blocks of all launches. A kernel whose output another one needs runs whole all the same. ``watched``: names of
-    arrays whose every access by the first block is kept. Raises TraceError for what the tracer does not know, and for
-    a block outside every grid.
+    arrays whose every access by the first block is kept. ``merged``: shared arrays whose 32-bit reads are counted as
+    the compiler is known to make them, so many words at a time. Raises TraceError for what the tracer does not know,
+    and for a block outside every grid.
     """
     memory = _Memory()
     x, weight = inputs.integers(problem, seed)
@@ -252,14 +285,16 @@ def run(
                          memory.allocate(weight.shape, weight.dtype, weight), y, tile or {})  # fmt: skip
     if block is not None and not any(_inside(block, launch.grid) for launch in launches):
         grids = ", ".join(f"{launch.function.__name__} {launch.grid}" for launch in launches)
-        raise TraceError(f"block {','.join(map(str, block))} lies outside every grid: {grids or 'nothing is launched'}")
+        raise TraceError(
+            f"block {','.join(map(str, block))} lies outside every grid: {grids or 'nothing is launched'}"
+        )
     ledgers: dict[Callable[..., Any], Ledger] = {}
     traced: dict[Callable[..., Any], list[Point]] = {}
     for number, launch in enumerate(launches):
         function = launch.function
         first = function not in ledgers
         ledger = ledgers.setdefault(function, Ledger())
-        ledger.watched = frozenset(watched)
+        ledger.watched, ledger.merged = frozenset(watched), merged or {}
         machine = Machine(function, launch.grid, launch.block, ledger, launch.shared_bytes)
         names = list(inspect.signature(function).parameters)
         arguments = [_argument(memory, a, name) for a, name in zip(launch.arguments, names, strict=False)]
@@ -283,6 +318,74 @@ def run(
         own = [launch for launch in launches if launch.function is function]
         kernels.append(_report(function, own, ledger, traced[function]))
     return Trace(problem, kernels, np.asarray(y))
+
+
+def task(step: Step, problem: Problem, file: Path | None = None, **options: Any) -> isolate.Task:
+    """A child's task that traces a step, or ``file`` in its place, with the options of :func:`run`."""
+    return {
+        "task": "trace", "step": step.name, "ladder": step.ladder, "path": str(file or step.path),
+        "shape": problem.shape(), "options": options,
+    }  # fmt: skip
+
+
+def results(tasks: list[isolate.Task]) -> Iterator[dict[str, Any]]:
+    """The traces of tasks, done in one child process. Raises TraceError naming the step that could not be traced."""
+    for task_, result in isolate.run(tasks, True, SECONDS):
+        if "trace" not in result:
+            raise TraceError(f"{task_['step']}: {result['message']}")
+        yield result["trace"]
+
+
+def summary(step: Step, problem: Problem, file: Path | None = None) -> dict[str, Any]:
+    """The main kernel's memory figures in one block: what a resource card shows.
+
+    ``sectors_per_load`` and ``sectors_per_store`` with the ideal beside, ``conflict_degree`` (wavefronts for each
+    pass that would do without conflicts), ``bytes_per_fma`` and ``loads_per_fma`` by memory, the kinds of ``faults``.
+    Large problems are cut down first (:func:`reduced`), which changes none of these but at the edges.
+    """
+    (found,) = results([task(step, reduced(problem), file)])
+    return summarised(found)
+
+
+def summarised(found: dict[str, Any]) -> dict[str, Any]:
+    """The summary of a trace's dictionary."""
+    kernel = max(found["kernels"], key=lambda kernel: kernel["fma"])
+
+    def chosen(space: str, *ops: str) -> list[dict[str, Any]]:
+        return [a for a in kernel["accesses"] if a["space"] == space and a["op"] in ops]
+
+    def each(accesses: list[dict[str, Any]], key: str, per: str = "requests") -> float | None:
+        below = sum(a[per] for a in accesses)
+        return round(sum(a[key] for a in accesses) / below, 3) if below else None
+
+    reads, writes = chosen("global", "read", "copy"), chosen("global", "write")
+    shared = chosen("shared", "read", "write")
+    fma = kernel["fma"]
+    return {
+        "kernel": kernel["name"],
+        "sectors_per_load": each(reads, "moved"),
+        "ideal_sectors_per_load": each(reads, "ideal"),
+        "sectors_per_store": each(writes, "moved"),
+        "ideal_sectors_per_store": each(writes, "ideal"),
+        "conflict_degree": each(shared, "moved", "ideal"),
+        "bytes_per_fma": {
+            space: round(sum(a["accesses"] * a["bits"] // 8 for a in chosen(space, "read", "copy", "write")) / fma, 4)
+            for space in ("global", "shared")
+        } if fma else {},
+        "loads_per_fma": {
+            space: round(kernel["per_fma"][space]["loads"], 4) for space in ("global", "shared", "constant")
+        } if fma else {},
+        "faults": sorted({fault["kind"] for k in found["kernels"] for fault in k["faults"]}),
+    }  # fmt: skip
+
+
+def reduced(problem: Problem) -> Problem:
+    """The problem with at most four images, and matrices of at most a few blocks, their remainders kept."""
+    if isinstance(problem, Gemm):
+        small = {key: 384 + value % 128 if value > 512 else value for key, value in problem.shape().items()}
+        return Gemm(**small)
+    assert isinstance(problem, Conv2d | Conv3d)
+    return replace(problem, N=min(problem.N, 4))
 
 
 def _argument(memory: _Memory, value: Any, name: str) -> Any:
@@ -331,6 +434,8 @@ def _in_place_of_the_device(memory: _Memory, launches: list[_Launch]) -> Iterato
         if kernel.grid_dim is None:
             raise TraceError(f"{kernel.fn.__name__} is called without a grid and a block")
         grid, block = (tuple([*extents, 1, 1][:3]) for extents in (kernel.grid_dim, kernel.block_dim))
+        if math.prod(grid) < 1 or not 1 <= math.prod(block) <= MAX_THREADS:
+            raise TraceError(f"{kernel.fn.__name__}: no GPU starts grid {grid} with block {block}")
         launches.append(_Launch(kernel.fn, grid, block, kernel.dynshared_size, arguments))
 
     def device_array(shape: Any, dtype: Any = np.float64, *_: Any, **__: Any) -> Any:
@@ -362,7 +467,7 @@ def _report(
 
     accesses = [
         Access(**key._asdict(), text=text(key.line), accesses=t.accesses, requests=t.requests, moved=t.moved,
-               ideal=t.ideal, sample=t.sample)
+               ideal=t.ideal, distinct=t.distinct, sample=t.sample)
         for key, t in sorted(ledger.tallies.items())
     ]  # fmt: skip
     order = list(FAULTS)

@@ -25,7 +25,8 @@ def dtype_of(value: Value) -> np.dtype[Any]:
         return INT64
     if type(value) is float:
         return FLOAT64
-    return np.dtype(value.dtype)
+    dtype: np.dtype[Any] = value.dtype
+    return dtype
 
 
 def widened(value: Value) -> Value:
@@ -178,7 +179,9 @@ def maximum(*values: Value) -> Value:
     return _extreme(max, np.maximum, values)
 
 
-def _extreme(plain: Callable[..., Value], by_lane: Callable[[Value, Value], Value], values: tuple[Value, ...]) -> Value:
+def _extreme(
+    plain: Callable[..., Value], by_lane: Callable[[Value, Value], Value], values: tuple[Value, ...]
+) -> Value:
     if len(values) == 1:
         values = tuple(values[0])
     result, *rest = values
@@ -203,7 +206,9 @@ class Cast:
             if self.dtype.kind in "iu":
                 bits = 8 * self.dtype.itemsize
                 number = int(value) % 2**bits  # wraps around, as the cast in C does
-                return self.dtype.type(number - 2**bits if self.dtype.kind == "i" and number >> (bits - 1) else number)
+                return self.dtype.type(
+                    number - 2**bits if self.dtype.kind == "i" and number >> (bits - 1) else number
+                )
             return self.dtype.type(value)
         return value.astype(self.dtype)
 
