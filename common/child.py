@@ -282,6 +282,19 @@ def replay_task(task: Task) -> dict[str, Any]:
     from common import replay
 
     return replay.replay(task)
+def trace_task(task: Task) -> dict[str, Any]:
+    """Trace a file's kernels at one shape; only in a process whose Numba is the simulator."""
+    from common import lanes, trace
+
+    problem = problems.from_shape(task["ladder"], task["shape"])
+    options = dict(task["options"])
+    if options.get("block"):
+        options["block"] = tuple(options["block"])
+    try:
+        found = trace.run(catalog.load(Path(task["path"]), task["ladder"]), problem, **options)
+    except lanes.TraceError as error:
+        return {"status": "unusable", "message": str(error)}
+    return {"status": "wrong" if found.faults else "right", "trace": found.as_dict()}
 
 
 TASKS: dict[str, Callable[[Task], dict[str, Any]]] = {
@@ -299,6 +312,7 @@ TASKS: dict[str, Callable[[Task], dict[str, Any]]] = {
     "launches": launches_task,
     "touch": touch_task,
     "replay": replay_task,
+    "trace": trace_task,
 }
 
 

@@ -24,6 +24,12 @@ from common import (
     charts,
     device,
     occupancy,
+    agreement,
+    catalog,
+    charts,
+    device,
+    lanes,
+    microscope,
     pages,
     peers,
     photo,
@@ -33,15 +39,20 @@ from common import (
     run,
     sanitizer,
     tables,
+    trace,
+    tracefigures,
 )  # fmt: skip
 from common.catalog import Step
 from common.records import Record
 from common.run import Outcome
 
 RIGHT, WRONG, UNUSABLE, INTERRUPTED = 0, 1, 2, 130
+_SUSPECTS = 3  # failed steps that are traced for the reason
 USER_ERRORS = (
     ValueError, FileNotFoundError, TimeoutError, device.NoGpuError, run.DeviceError, run.ToolError, photo.PhotoError,
     profiler.ProfileError, sanitizer.SanitizerError,
+    ValueError, FileNotFoundError, TimeoutError, device.NoGpuError, run.DeviceError, photo.PhotoError,
+    profiler.ProfileError, sanitizer.SanitizerError, lanes.TraceError,
 )  # fmt: skip
 
 Item = TypeVar("Item")
@@ -132,6 +143,15 @@ def _parser() -> argparse.ArgumentParser:
         help="sweep these constants only; the others stay as shipped",
     )
 
+    sub = add("trace", _trace, "run one block on the CPU and report every access to memory, line by line")
+    takes_steps(sub)
+    sub.add_argument("--shape", metavar='"M=2 N=3 ..."', help="trace at this shape (default: a small one)")
+    sub.add_argument("--block", metavar="X,Y,Z", help="the block to trace (default: one in the middle)")
+    sub.add_argument("--figure", type=Path, metavar="OUT", help="draw the accesses as OUT.png and OUT.svg")
+    sub.add_argument(
+        "--agree", action="store_true", help="compare with the hardware's counters; with a GPU, count anew"
+    )
+
     sub = add("diff", _diff, "show what one step changes against another, docstrings left out")
     sub.add_argument("old", metavar="FROM", help="step or experiment")
     sub.add_argument("new", metavar="TO", help="step or experiment")
@@ -199,7 +219,7 @@ def _check(options: argparse.Namespace) -> int:
             json.dumps({"device": "simulator" if simulator else "gpu", "right": right, "results": results}, indent=1)
         )
     else:
-        _print_checks(outcomes)
+        _print_checks(outcomes, options.file)
     return _exit_code(outcomes, shape is not None)
 
 
@@ -336,6 +356,55 @@ def _sweep(options: argparse.Namespace) -> int:
         record.put_sweep(preset, step.name, entry, key)
     say.print(tables.swept(f"{step.name} on {preset}, {record.gpu_name}", points, found["shipped"]))
     return WRONG if any(p["status"] in ("wrong", "crashed", "timed_out") for p in points) else RIGHT
+
+
+def _trace(options: argparse.Namespace) -> int:
+    if options.agree:
+        return _agree(options)
+    if len(options.steps) != 1:
+        raise ValueError(f"trace takes one STEP, and {len(options.steps)} are named")
+    (step,) = _chosen(options)
+    problem = trace.SHAPES[step.ladder][0]
+    if options.shape is not None:
+        problem = problems.parse_shape(step.ladder, options.shape)
+    choice = {} if options.block is None else {"block": microscope.block(options.block)}
+    (found,) = _progress("trace", trace.results([trace.task(step, problem, options.file, **choice)]), [step])
+    faults = [fault for kernel in found["kernels"] for fault in kernel["faults"]]
+    say = _say(options)
+    if options.figure is not None:
+        say.print(f"drawn: {charts.save(tracefigures.accesses(found), options.figure.with_suffix(''))}")
+    if options.json:
+        print(json.dumps({"step": step.name, **found}, indent=1))
+        return WRONG if faults else RIGHT
+    say.print(f"{step.name} at {problem}")
+    for kernel in found["kernels"]:
+        for table in tables.traced(kernel, say.width):
+            say.print(table)
+        for sentence in microscope.sentences(kernel):
+            say.print(escape(sentence), soft_wrap=True)
+    for fault in faults:
+        text = f"[bold red]{escape(microscope.fault_sentence(fault))}[/]\n    {escape(fault['text'])}"
+        say.print(text, soft_wrap=True)
+    if not faults:
+        say.print("[green]No fault[/]: nothing out of bounds, no race, no uninitialised value stored.")
+    return WRONG if faults else RIGHT
+
+
+def _agree(options: argparse.Namespace) -> int:
+    """Count on the hardware if there is a GPU, trace anew, and show both; the record keeps them."""
+    pairs = agreement.cases(_chosen(options))
+    key = None
+    if device.gpu_count():
+        record, key = _open_record()
+    else:
+        record = Record.load(records.RESULTS / f"{records.REFERENCE_GPU}.json")
+    for _ in _progress("trace", agreement.refresh(record, pairs, key), pairs):
+        pass
+    if options.json:
+        print(json.dumps(record.agreement(), indent=1))
+    else:
+        _say().print(tables.agreed(*agreement.rows(record.agreement())))
+    return RIGHT
 
 
 def _diff(options: argparse.Namespace) -> int:
@@ -575,8 +644,14 @@ def _progress(what: str, items: Iterator[Item], expected: Sequence[Any], shape: 
             yield item
 
 
-def _print_checks(outcomes: list[Outcome]) -> None:
+def _print_checks(outcomes: list[Outcome], file: Path | None = None) -> None:
     _print_outcomes(tables.checks(outcomes), outcomes)
+    failed = {o.step.name: o for o in reversed(outcomes) if o.status in ("wrong", "crashed")}
+    for outcome in list(failed.values())[:_SUSPECTS]:
+        found = microscope.suspicion(outcome.step, outcome.problem, file)
+        if found:
+            text = f"[bold]{outcome.step.name}[/]: a trace finds {escape(found[0])}\n  {escape(found[1])}"
+            _say().print(text, soft_wrap=True)
 
 
 def _print_times(outcomes: list[Outcome], ceilings: dict[str, Any], gpu: str) -> None:

@@ -145,6 +145,21 @@ class Record:
         found: dict[str, Any] | None = self.data.get("profile", {}).get(preset, {}).get(name)
         return found
 
+    def put_agreement(self, name: str, shape: str, entry: dict[str, Any], run: str | None = None) -> None:
+        """Store a step's counters at a shape, as the hardware and as the tracer have them, and write the file.
+
+        Without ``run`` the hardware's part is the old one, and so is its run.
+        """
+        shapes = self.data.setdefault("agreement", {}).setdefault(name, {})
+        shapes[shape] = {**entry, "run": run or shapes[shape]["run"]}
+        self._prune()
+        self._save()
+
+    def agreement(self) -> dict[str, dict[str, dict[str, Any]]]:
+        """By step, then by shape: ``shape``, ``source``, ``kernels`` and the run."""
+        found: dict[str, dict[str, dict[str, Any]]] = self.data.get("agreement", {})
+        return found
+
     def put_sanitizer(self, tool: str, name: str, errors: int, source: str, run: str) -> None:
         """Store how many errors a sanitizer tool found in a step and write the file."""
         entry = {"errors": errors, "source": source, "run": run}
@@ -185,6 +200,7 @@ class Record:
             *self.data.get("profile", {}).values(),
             *self.data.get("sanitizer", {}).values(),
             *self.data.get("sweeps", {}).values(),
+            *self.data.get("agreement", {}).values(),
         )
         used = {row["run"] for rows in groups for row in rows.values()}
         if self.ceilings:
@@ -218,7 +234,7 @@ def _flaw(data: dict[str, Any]) -> str:
             return f"ceilings must be an object with {', '.join(wanted)}"
         if ceilings["run"] not in data["runs"]:
             return "ceilings.run is not among the runs"
-    for group in ("profile", "sanitizer", "sweeps"):
+    for group in ("profile", "sanitizer", "sweeps", "agreement"):
         outer = data.get(group, {})
         inner = outer.values() if isinstance(outer, dict) else [None]
         entries = [entry for names in inner for entry in (names.values() if isinstance(names, dict) else [None])]

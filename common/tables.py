@@ -113,6 +113,100 @@ def counters(title: str, sentences: list[tuple[str, str, str]]) -> Table:
     return table
 
 
+_SPACES = {
+    "global": ("global memory, in sectors of 32 bytes", "sectors"),
+    "shared": ("shared memory, in wavefronts", "wavefronts"),
+    "constant": ("constant memory, in reads", "reads"),
+}
+_VERBS = {"read": "read", "write": "write", "copy": "copy", "atomic": "update"}
+_LEAST_SOURCE = 12  # characters below which a source line is left out
+
+
+def traced(kernel: dict[str, Any], width: int) -> list[Table]:
+    """A traced kernel: its accesses by memory and source line, then what they come to for each multiply-add."""
+    where = f"block {_point(kernel['first_block'])} of {_point(kernel['grid'])}"
+    if kernel["blocks"] > 1:
+        where = f"all {kernel['blocks']} blocks"
+    head = f"{kernel['name']}, {where}, {_point(kernel['block'])} threads"
+    found: list[Table] = []
+    for space, (title, unit) in _SPACES.items():
+        accesses = [a for a in kernel["accesses"] if a["space"] == space]
+        if accesses:
+            name = f"{head}\n{title}" if not found else title
+            found.append(_accesses(name, accesses, unit, width))
+    title = "for each multiply-add of a thread"
+    rates = Table("memory", title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
+    for name in ("load instructions", "floats loaded", "store instructions", "floats stored"):
+        rates.add_column(name, justify="right")
+    for space, cells in kernel["per_fma"].items():
+        if any(cells.values()):
+            name = "registers" if space == "local" else space
+            keys = ("loads", "loaded_values", "stores", "stored_values")
+            rates.add_row(name, *(f"{cells[key]:.3g}" for key in keys))
+    return [*found, rates] if rates.row_count else found
+
+
+def _accesses(title: str, accesses: list[dict[str, Any]], unit: str, width: int) -> Table:
+    header = [
+        "line",
+        "access",
+        "bits",
+        "requests",
+        f"{unit} each",
+        "ideal",
+        "efficiency",
+        "lanes per address",
+        "bytes",
+    ]
+    rows = [
+        [
+            str(a["line"]), f"{_VERBS[a['op']]} {a['array']}", str(a["bits"]), f"{a['requests']:,}",
+            f"{a['per_request']:.2f}", f"{a['ideal_per_request']:.2f}", f"{100 * a['efficiency']:.0f}%",
+            f"{a['lanes_per_address']:.3g}", f"{a['bytes_moved']:,}" if a["bytes_moved"] else "",
+        ]
+        for a in accesses
+    ]  # fmt: skip
+    if not any(cells[-1] for cells in rows):
+        header, rows = header[:-1], [cells[:-1] for cells in rows]
+
+    def used() -> int:
+        return 1 + sum(
+            3 + max(len(text) for text in [*name.split(" "), *(cells[i] for cells in rows)])
+            for i, name in enumerate(header)
+        )
+
+    if used() > width:  # a narrow terminal
+        header, rows = header[:7] + header[8:], [cells[:7] + cells[8:] for cells in rows]
+    room = width - used() - 1
+    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
+    for i, name in enumerate(header):
+        lines = "\n".join(name.split(" "))
+        table.add_column(lines, justify="left" if i == 1 else "right", no_wrap=True, vertical="bottom")
+    if room >= _LEAST_SOURCE:
+        table.add_column("source", no_wrap=True)
+    for a, cells in zip(accesses, rows, strict=True):
+        colour = "default" if a["efficiency"] > 0.99 else "yellow" if a["efficiency"] > 0.5 else "red"
+        cells = [escape(cell) for cell in cells]
+        cells[6] = f"[{colour}]{cells[6]}[/]"
+        source = a["text"] if len(a["text"]) <= room else a["text"][: room - 1] + "…"
+        table.add_row(*cells, *([escape(source)] if room >= _LEAST_SOURCE else []))
+    return table
+
+
+def _point(point: list[int]) -> str:
+    return "(" + ", ".join(map(str, point)) + ")"
+
+
+def agreed(header: list[str], body: list[list[str]]) -> Table:
+    """Hardware counters with their ratio to the trace."""
+    table = Table(title="counted by the hardware (ratio to the trace)", title_justify="left")
+    for title in header:
+        table.add_column(title, justify="left" if title in ("kernel", "shape", "remark") else "right")
+    for cells in body:
+        table.add_row(*(escape(cell.replace("`", "")) for cell in cells))
+    return table
+
+
 def swept(title: str, points: list[dict[str, Any]], shipped: dict[str, int]) -> Table:
     """Tiles by time, the fastest first; then those that were not timed, with the reason."""
     table = Table(*shipped, title=title, title_justify="left")
