@@ -219,7 +219,9 @@ def card_task(task: Task) -> dict[str, Any]:
     for launch in launches:
         text = codegen.ptx(launch, [architecture], lines=show != "ptx")[architecture]
         if show == "ptx":
-            found.append({"kernel": launch.name, "architecture": architecture, "text": codegen.readable(text, launch)})
+            found.append(
+                {"kernel": launch.name, "architecture": architecture, "text": codegen.readable(text, launch)}
+            )
             continue
         try:
             code = codegen.machine_code(launch, architecture, text)
@@ -282,6 +284,8 @@ def replay_task(task: Task) -> dict[str, Any]:
     from common import replay
 
     return replay.replay(task)
+
+
 def trace_task(task: Task) -> dict[str, Any]:
     """Trace a file's kernels at one shape; only in a process whose Numba is the simulator."""
     from common import lanes, trace

@@ -19,17 +19,14 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from common import (
-    cardtables,
-    catalog,
-    charts,
-    device,
-    occupancy,
     agreement,
+    cardtables,
     catalog,
     charts,
     device,
     lanes,
     microscope,
+    occupancy,
     pages,
     peers,
     photo,
@@ -49,10 +46,8 @@ from common.run import Outcome
 RIGHT, WRONG, UNUSABLE, INTERRUPTED = 0, 1, 2, 130
 _SUSPECTS = 3  # failed steps that are traced for the reason
 USER_ERRORS = (
-    ValueError, FileNotFoundError, TimeoutError, device.NoGpuError, run.DeviceError, run.ToolError, photo.PhotoError,
-    profiler.ProfileError, sanitizer.SanitizerError,
-    ValueError, FileNotFoundError, TimeoutError, device.NoGpuError, run.DeviceError, photo.PhotoError,
-    profiler.ProfileError, sanitizer.SanitizerError, lanes.TraceError,
+    ValueError, FileNotFoundError, TimeoutError, device.NoGpuError, run.DeviceError, run.ToolError,
+    photo.PhotoError, profiler.ProfileError, sanitizer.SanitizerError, lanes.TraceError,
 )  # fmt: skip
 
 Item = TypeVar("Item")
