@@ -270,8 +270,9 @@ def _layers(record: Record | None, _: dict[str, Any], arguments: list[str]) -> s
                 layer.peer_method if timed or layer.peer_ms else "",
             ]
         )
-    header = ["layer", "GEMM_M × GEMM_N × GEMM_K", "ms", "TFLOP/s", f"{library} ms", f"{library} TFLOP/s"]
-    header += [f"% of {library.split()[0]}", "% of floor", f"{library.split()[0]} computes by"]
+    short = library.split()[0]
+    header = ["layer", "GEMM_M × GEMM_N × GEMM_K", "ms", "TFLOP/s", f"{short} ms", f"{short} TFLOP/s"]
+    header += [f"% of {short}", "% of floor", f"{short} computes by"]
     known = [layer.preset for layer in found if record and record.rows(layer.preset)]
     source = f" Median on one {_machine(record)}." if record and known else ""
     return table(header, rows) + f"\n\n`{step}` beside {library}.{source}"
