@@ -8,7 +8,7 @@ import numpy as np
 from matplotlib.colors import to_rgba
 from matplotlib.patches import Rectangle
 
-from common import charts, layers, problems
+from common import charts, problems
 from common.charts import BLUE, GREEN, GRID, INK, MUTED, ORANGE, PURPLE, SKY, VERMILION, YELLOW
 
 step = import_module("lessons.05_implicit_gemm.conv3d_implicit_gemm_precomputed")
@@ -134,9 +134,7 @@ def matrices():
 
 def memory():
     """Bytes of the input and of A written out, for each layer; implicit GEMM needs no more than the input."""
-    flat = problems.timed_presets("conv2d")
-    twins = {layers.twin(name) for name in flat}
-    names = [*flat, *(name for name in problems.timed_presets("conv3d") if name not in twins)]
+    names = [name for ladder in ("conv2d", "conv3d") for name in problems.timed_presets(ladder)]
     figure, axes = charts.new_figure(9.6, 1.5 + 0.52 * len(names))
     for place, name in enumerate(names):
         layer = problems.preset(name)
