@@ -108,8 +108,6 @@ def speedups(record: Record, preset: str) -> Figure:
     """Bars in ladder order: speed-up over the first step, ms on each bar, p20 to p80 as error bars; peers and the
     floor as lines."""
     rows = _step_rows(record, preset)
-    other = layers.twin(preset)  # the same layer with channels last
-    rows += [(f"{name} (NHWC)", row) for name, row in (_step_rows(record, other)[-2:] if other else [])]
     first = rows[0][1]["timing"]["median_ms"]
     times = np.array([row["timing"]["median_ms"] for _, row in rows])
     gains = first / times

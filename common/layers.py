@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from common import problems
-from common.problems import Conv2d, Conv3d, Problem
+from common.problems import Problem
 from common.records import Record, Row
 
 CHARTED = ("conv3d",)  # ladders with a chart of their last steps over all layers
@@ -70,15 +70,6 @@ def matrix(problem: Problem) -> tuple[int, int, int]:
     """GEMM_M, GEMM_N, GEMM_K: the matrix product that the problem is; C's columns, or filters, are GEMM_N."""
     columns = getattr(problem, "N" if problem.ladder == "gemm" else "K")
     return math.prod(problem.output_shape) // columns, columns, problem.reduction
-
-
-def twin(preset: str) -> str | None:
-    """The conv3d preset that is this conv2d preset with channels last, if there is one."""
-    flat = problems.preset(preset)
-    if not isinstance(flat, Conv2d):
-        return None
-    same = Conv3d(N=flat.N, C=flat.C, D=1, H=flat.H, W=flat.W, K=flat.K, T=1, R=flat.R, S=flat.S)
-    return next((name for name in problems.timed_presets("conv3d") if problems.preset(name) == same), None)
 
 
 def method(kernels: Iterable[str]) -> str:

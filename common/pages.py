@@ -270,35 +270,12 @@ def _layers(record: Record | None, _: dict[str, Any], arguments: list[str]) -> s
                 layer.peer_method if timed or layer.peer_ms else "",
             ]
         )
-    header = ["layer", "GEMM_M × GEMM_N × GEMM_K", "ms", "TFLOP/s", f"{library} ms", f"{library} TFLOP/s"]
-    header += [f"% of {library.split()[0]}", "% of floor", f"{library.split()[0]} computes by"]
+    short = library.split()[0]
+    header = ["layer", "GEMM_M × GEMM_N × GEMM_K", "ms", "TFLOP/s", f"{short} ms", f"{short} TFLOP/s"]
+    header += [f"% of {short}", "% of floor", f"{short} computes by"]
     known = [layer.preset for layer in found if record and record.rows(layer.preset)]
     source = f" Median on one {_machine(record)}." if record and known else ""
     return table(header, rows) + f"\n\n`{step}` beside {library}.{source}"
-
-
-def _progression(record: Record | None, _: dict[str, Any], arguments: list[str]) -> str:
-    """``progression PRESET``: all steps of all lessons on one layer, then those for channels last on its twin."""
-    (preset,) = arguments
-    if record is None or not record.rows(preset):
-        return _nothing(preset)
-    ladder, other = problems.preset(preset).ladder, layers.twin(preset)
-    found = [(s, preset, "") for s in catalog.steps() if s.ladder == ladder]
-    found += [(s, other, " (NHWC)") for s in catalog.steps() if other and s.ladder == "conv3d"][-2:]
-    names = [(s.name, s.lesson[:2], where, f"`{s.name}`{layout}") for s, where, layout in found]
-    names += [(n, "", preset, f"*{n}*") for n, row in sorted(record.rows(preset).items()) if row["kind"] == "peer"]
-    rows, first = [], None
-    for name, lesson, where, label in names:
-        row = record.row(where, name)
-        if row is None:
-            rows.append([label, lesson, "not timed yet", "", ""])
-            continue
-        ms = row["timing"]["median_ms"]
-        first = first or ms
-        figures = None if name.endswith("TF32") else record.derive(where, row)
-        share = f"{figures.percent_of_floor:.1f}" if figures else ""
-        rows.append([label, lesson, milliseconds(ms), f"{first / ms:#.3g}".rstrip("."), share])
-    return table(["step", "lesson", "ms", "× first", "% of floor"], rows) + "\n\n" + _footnote(record, preset)
 
 
 def _one(value: float | None) -> str:
@@ -474,7 +451,6 @@ TABLES: dict[str, Writer] = {
     "code": _code,
     "mix": _mix,
     "layers": _layers,
-    "progression": _progression,
     "profile": _profile,
     "sanitizer": _sanitizer,
     "steps": _steps,

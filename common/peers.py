@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import warnings
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
@@ -59,9 +60,11 @@ def _kernels(run: Callable[[], Any]) -> list[str]:
     import torch
 
     try:
-        with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as trace:
-            run()
-            torch.cuda.synchronize()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # the profiler's, about cycles that this one does not have
+            with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as trace:
+                run()
+                torch.cuda.synchronize()
     except RuntimeError:
         return []
     on_gpu = torch.autograd.DeviceType.CUDA

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from common import catalog, charts, instructions, layers, pages, problems, records
+from common import charts, instructions, layers, pages, problems, records
 from common.problems import Conv2d, Conv3d, Gemm
 from common.records import Record
 
@@ -135,16 +135,6 @@ def test_faster_than_the_floor_means_fewer_multiply_adds(own):
     assert by_preset(own)["c3d-conv3a"].peer_method == ""
 
 
-def test_the_twin_of_a_conv2d_layer_has_channels_last(monkeypatch):
-    assert layers.twin("c3d-conv3a") is None
-    assert layers.twin("photo") is None
-    flat = problems.preset("photo")
-    twin = Conv3d(N=1, C=1, D=1, H=flat.H, W=flat.W, K=12, T=1, R=5, S=5)
-    presets = {**problems.PRESETS, "other": replace(twin, pad_h=1), "photo-nhwc": twin}
-    monkeypatch.setattr(problems, "PRESETS", presets)
-    assert layers.twin("photo") == "photo-nhwc"
-
-
 # --- tables ---
 
 
@@ -191,26 +181,6 @@ def test_every_instruction_is_of_one_kind():
             assert counts["other"] <= 0.25 * kernel["loop_total"]  # nothing large is left unnamed
 
 
-def test_a_progression_names_every_step_and_the_twin(own, monkeypatch):
-    flat = problems.preset("photo")
-    twin = Conv3d(N=1, C=1, D=1, H=flat.H, W=flat.W, K=12, T=1, R=5, S=5)
-    monkeypatch.setattr(problems, "PRESETS", {**problems.PRESETS, "photo-nhwc": twin})
-    last = [step.name for step in catalog.steps() if step.ladder == "conv3d"][-1]
-    own.data["rows"]["photo"] = {
-        "conv2d_naive": made("photo", 1.0),
-        "conv2d_coarsened": made("photo", 0.25),
-        "cuDNN FP32": made("photo", 0.5, "peer"),
-    }
-    own.data["rows"]["photo-nhwc"] = {last: made("photo-nhwc", 0.125)}
-    _, _, *rows = table("progression photo", own)
-    rows = {row[0]: row[1:] for row in rows}
-    assert rows["`conv2d_naive`"][:3] == ["01", "1.00", "1.00"]
-    assert rows["`conv2d_coarsened`"][:3] == ["03", "0.250", "4.00"]
-    assert rows["`conv2d_unrolled`"][1] == "not timed yet"
-    assert rows[f"`{last}` (NHWC)"][1:3] == ["0.125", "8.00"]
-    assert rows["*cuDNN FP32*"][1:3] == ["0.500", "2.00"]
-
-
 # --- charts ---
 
 
@@ -228,17 +198,6 @@ def test_the_chart_says_what_it_shows(own, tmp_path):
         assert words in text, words
     other = charts.save(charts.per_layer(own, "conv3d"), tmp_path / "again")
     assert png.read_bytes() == other.read_bytes()
-
-
-def test_a_ladder_chart_ends_with_the_twin(own, monkeypatch, tmp_path):
-    flat = problems.preset("photo")
-    twin = Conv3d(N=1, C=1, D=1, H=flat.H, W=flat.W, K=12, T=1, R=5, S=5)
-    monkeypatch.setattr(problems, "PRESETS", {**problems.PRESETS, "photo-nhwc": twin})
-    own.data["rows"]["photo"] = {"conv2d_naive": made("photo", 1.0)}
-    own.data["rows"]["photo-nhwc"] = {TILED: made("photo-nhwc", 0.125)}
-    text = texts(charts.save(charts.speedups(own, "photo"), tmp_path / "photo").with_suffix(".svg"))
-    assert f"{TILED} (NHWC)" in text
-    assert "8.00×  0.125 ms" in text
 
 
 def test_the_chart_of_one_step_without_library_and_ceilings(own, tmp_path):

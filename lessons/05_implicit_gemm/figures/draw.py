@@ -134,7 +134,7 @@ def matrices():
 
 def memory():
     """Bytes of the input and of A written out, for each layer; implicit GEMM needs no more than the input."""
-    names = [n for ladder in ("conv2d", "conv3d") for n in problems.timed_presets(ladder)]
+    names = [name for ladder in ("conv2d", "conv3d") for name in problems.timed_presets(ladder)]
     figure, axes = charts.new_figure(9.6, 1.5 + 0.52 * len(names))
     for place, name in enumerate(names):
         layer = problems.preset(name)
