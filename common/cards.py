@@ -46,7 +46,7 @@ def card(launch: codegen.Launch, code: codegen.MachineCode) -> Card:
 
 
 def hot_figures(instructions: tuple[sass.Instruction, ...]) -> dict[str, Any]:
-    """The mix of a stretch of code: in all, by class, by access width, by source line, and instruction by instruction.
+    """What a stretch of code does: in all, by class, access width and source line, and instruction by instruction.
 
     ``useful`` is the share of multiply-adds among all instructions. ``as_single_loads`` is that share if nothing but
     the multiply-adds and their operands' loads from shared memory counted, one 32-bit load for each float: what a
@@ -99,7 +99,9 @@ def recorded(found: Card) -> dict[str, Any]:
     kept = ("what", "total", "multiply_adds", "mix", "useful", "fma_per_shared_load", "floats_per_fma")
     return {
         "block": found["block"],
-        "occupancy": {key: found["occupancy"][key] for key in ("blocks", "warps", "max_warps", "fraction", "limited_by")},
+        "occupancy": {
+            key: found["occupancy"][key] for key in ("blocks", "warps", "max_warps", "fraction", "limited_by")
+        },
         "hot": {
             **{key: hot[key] for key in (*kept, "as_single_loads", "widths")},
             "lines": [{"text": item["text"], "mix": item["mix"]} for item in hot["lines"]],

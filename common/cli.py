@@ -599,7 +599,7 @@ def _print_cards(cards: list[Outcome] | str, medians: dict[tuple[str, str | None
         for card in outcome.result.get("cards", [])
     ]
     if rows:
-        say.print(cardtables.short(rows))
+        say.print(cardtables.short(rows, say.width))
     for outcome in cards:
         for reason in outcome.reasons:
             say.print(f"[yellow]{outcome.step.name} has no card: {escape(reason)}[/]", soft_wrap=True)

@@ -116,14 +116,19 @@ def card_architecture() -> str:
 
 
 def cards(
-    pairs: list[tuple[Step, str]], architecture: str, file: Path | None = None, show: str | None = None, workers: int = 1
+    pairs: list[tuple[Step, str]],
+    architecture: str,
+    file: Path | None = None,
+    show: str | None = None,
+    workers: int = 1,
 ) -> Iterator[Outcome]:
     """``result["cards"]``: a card for every kernel of each (step, preset), without a GPU; kept cards are not remade.
 
     ``file`` stands in the step's place. With ``show`` ("ptx" or "sass") each card has the ``text`` of that; PTX comes
     alone. Raises ToolError when machine code cannot be had.
     """
-    kept, groups = {}, [[] for _ in range(workers)]
+    kept: dict[int, Result] = {}
+    groups: list[list[Task]] = [[] for _ in range(workers)]
     for number, (step, preset) in enumerate(pairs):
         problem = problems.preset(preset)
         entry = cardcache.entry(file or step.path, problem, architecture)
