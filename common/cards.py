@@ -63,7 +63,7 @@ def hot_figures(instructions: tuple[sass.Instruction, ...]) -> dict[str, Any]:
         "multiply_adds": fma,
         "mix": mix,
         "useful": round(fused / total, 4) if total else 0.0,
-        "fma_per_shared_load": round(fma / shared, 3) if shared else None,
+        "fma_per_shared_load": round(fma / shared, 3) if shared and fma else None,
         "floats_per_fma": round(floats / fma, 3) if fma else None,
         "as_single_loads": round(fma / (fma + floats), 4) if fma and floats else None,
         "widths": widths,
@@ -93,7 +93,7 @@ def source_line(file: str, line: int) -> dict[str, Any]:
 def recorded(found: Card) -> dict[str, Any]:
     """What the machine-code record keeps of a card beside :meth:`codegen.MachineCode.as_dict`.
 
-    Source lines are kept without their numbers, which move when a comment is edited.
+    Source lines are kept without their numbers and comments, which an edited word would make stale.
     """
     hot = found["hot"]
     kept = ("what", "total", "multiply_adds", "mix", "useful", "fma_per_shared_load", "floats_per_fma")
@@ -104,7 +104,7 @@ def recorded(found: Card) -> dict[str, Any]:
         },
         "hot": {
             **{key: hot[key] for key in (*kept, "as_single_loads", "widths")},
-            "lines": [{"text": item["text"], "mix": item["mix"]} for item in hot["lines"]],
+            "lines": [{"text": item["text"].split("  #")[0], "mix": item["mix"]} for item in hot["lines"]],
         },
     }
 

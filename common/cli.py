@@ -482,6 +482,7 @@ def _redraw() -> None:
             f"{record.gpu_name}, measured up to {day}: {len(written)} charts in "
             f"{charts.CHARTS.relative_to(catalog.ROOT)}/{record.slug}/, tables in results/{summary.name}"
         )
+    charts.draw_code(records.load_code())
     charts.draw_lessons()
     if not found:
         say.print("no records in results/: a run with a GPU writes the first")
