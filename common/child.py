@@ -111,22 +111,19 @@ def sweep_task(task: Task) -> dict[str, Any]:
 
 
 def launch_task(task: Task) -> dict[str, Any]:
-    """Launch a file's kernels once on plain arrays, for tools that watch from outside.
+    """Launch a file's kernels once, for tools that watch from outside.
 
     No margins: an access beyond an array must leave its allocation to be seen.
     """
     from numba import cuda
 
-    from common import inputs
+    from common import check, inputs
 
     problem = _fit(task)
-    module = catalog.load(Path(task["path"]), task["ladder"])
-    x, weight = (cuda.to_device(array) for array in inputs.normals(problem, 0))
-    y = cuda.device_array(problem.output_shape, x.dtype)
-    workspace = module.workspace(problem) if hasattr(module, "workspace") else None
+    bench = check.Bench(catalog.load(Path(task["path"]), task["ladder"]), problem, margin=0)
     with _counting_launches() as kernels:
-        prepared = module.prepare(weight, problem) if hasattr(module, "prepare") else weight
-        module.launch(*catalog.launch_arguments(problem, x, prepared, y, workspace))
+        bench.load(*inputs.normals(problem, 0))
+        bench.launch()
     cuda.synchronize()
     return {
         "status": "right",

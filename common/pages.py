@@ -417,7 +417,8 @@ def _card(__: Record | None, code: dict[str, Any], arguments: list[str]) -> str:
     kind, _, bits = key.replace("_", " ").partition(".")
     if kind in sass.CLASSES:
         return str(hot["widths"].get(kind, {}).get(bits, 0) if bits else hot["mix"].get(kind, 0))
-    line = max((item["mix"] for item in hot["lines"]), key=lambda mix: int(mix.get("multiply-add", 0)), default={})
+    mixes: list[dict[str, int]] = [line["mix"] for line in hot["lines"]]
+    line = max(mixes, key=lambda mix: mix.get("multiply-add", 0), default={})
     all_of_line = sum(line.values())
     figures = {
         "line_total": str(all_of_line),
