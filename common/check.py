@@ -113,8 +113,8 @@ class Guarded:
 class Bench:
     """One step bound to one problem: guarded operands, ``prepare``, workspace, ``launch``.
 
-    ``tile`` overrides tile constants, for steps whose ``launch`` and ``prepare`` take them by name. ``margin`` is that of
-    every operand.
+    ``tile`` overrides tile constants, for steps whose ``launch`` and ``prepare`` take them by name. ``margin``: see
+    :class:`Guarded`.
     """
 
     def __init__(
