@@ -19,7 +19,7 @@ else
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help all setup test check bench charts code photo sweep profile sanitize diff lint format lock clean $(foreach l,$(LESSONS),$(firstword $(subst _, ,$(l))))
+.PHONY: help all setup test check bench charts code inspect photo sweep profile sanitize diff lint format lock clean $(foreach l,$(LESSONS),$(firstword $(subst _, ,$(l))))
 .DELETE_ON_ERROR:
 
 help: ## print this list
@@ -46,6 +46,9 @@ charts: $(SETUP) ## draw charts and page tables from the records
 
 code: $(SETUP) ## compile every kernel and record its machine code
 	$(PYTHON) -m common compile --record
+
+inspect: $(SETUP) ## show what a kernel became: make inspect STEP=gemm_tuned [WITH=gemm_register_blocked]
+	@$(PYTHON) -m common inspect $(STEP) $(WITH)
 
 photo: $(SETUP) ## convolve a photograph with twelve filters and draw the feature maps
 	$(PYTHON) -m common photo
@@ -93,5 +96,5 @@ lock: ## resolve the packages anew (for maintainers; needs uv)
 	done
 
 clean: ## remove .venv and caches; records, charts and edits stay
-	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .hypothesis results/charts/simulator
+	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .hypothesis .workbook/cards results/charts/simulator
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -46,7 +46,7 @@ def card(launch: codegen.Launch, code: codegen.MachineCode) -> Card:
 
 
 def hot_figures(instructions: tuple[sass.Instruction, ...]) -> dict[str, Any]:
-    """The mix of a stretch of code: in all, by class, by access width, by source line, and instruction by instruction.
+    """What a stretch of code does: in all, by class, access width and source line, and instruction by instruction.
 
     ``useful`` is the share of multiply-adds among all instructions. ``as_single_loads`` is that share if nothing but
     the multiply-adds and their operands' loads from shared memory counted, one 32-bit load for each float: what a
@@ -63,7 +63,7 @@ def hot_figures(instructions: tuple[sass.Instruction, ...]) -> dict[str, Any]:
         "multiply_adds": fma,
         "mix": mix,
         "useful": round(fused / total, 4) if total else 0.0,
-        "fma_per_shared_load": round(fma / shared, 3) if shared else None,
+        "fma_per_shared_load": round(fma / shared, 3) if shared and fma else None,
         "floats_per_fma": round(floats / fma, 3) if fma else None,
         "as_single_loads": round(fma / (fma + floats), 4) if fma and floats else None,
         "widths": widths,
@@ -93,16 +93,18 @@ def source_line(file: str, line: int) -> dict[str, Any]:
 def recorded(found: Card) -> dict[str, Any]:
     """What the machine-code record keeps of a card beside :meth:`codegen.MachineCode.as_dict`.
 
-    Source lines are kept without their numbers, which move when a comment is edited.
+    Source lines are kept without their numbers and comments, which an edited word would make stale.
     """
     hot = found["hot"]
     kept = ("what", "total", "multiply_adds", "mix", "useful", "fma_per_shared_load", "floats_per_fma")
     return {
         "block": found["block"],
-        "occupancy": {key: found["occupancy"][key] for key in ("blocks", "warps", "max_warps", "fraction", "limited_by")},
+        "occupancy": {
+            key: found["occupancy"][key] for key in ("blocks", "warps", "max_warps", "fraction", "limited_by")
+        },
         "hot": {
             **{key: hot[key] for key in (*kept, "as_single_loads", "widths")},
-            "lines": [{"text": item["text"], "mix": item["mix"]} for item in hot["lines"]],
+            "lines": [{"text": item["text"].split("  #")[0], "mix": item["mix"]} for item in hot["lines"]],
         },
     }
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from rich.console import Group, RenderableType
@@ -17,6 +17,7 @@ LISTED_ROWS = 150  # of a hot loop; --sass shows the rest
 _LONG_GROUP, _SHOWN = 12, 4  # a longer group of one source line is cut in a loop of more than LISTED_ROWS
 _BAR = 20  # characters
 _INSTRUCTION = 46
+WIDE = 100  # characters of a terminal that need not leave columns out
 
 
 def full(step: str, card: Card, listing: bool = True) -> Iterator[RenderableType]:
@@ -65,7 +66,8 @@ def resources(card: Card) -> list[tuple[str, str]]:
     spilled = f"{card['spill_bytes']} bytes spilled" if card["spill_bytes"] else "nothing spilled"
     stack = f"a stack frame of {card['stack_bytes']} bytes" if card["stack_bytes"] else "no stack frame"
     dynamic = card["dynamic_shared_bytes"]
-    shared = f"{card['shared_bytes']:,} bytes per block" + (f" and {dynamic:,} asked for at launch" if dynamic else "")
+    shared = f"{card['shared_bytes']:,} bytes per block"
+    shared += f" and {dynamic:,} asked for at launch" if dynamic else ""
     allowed = {**fits["block_limits"]}
     most = f"at most {allowed.pop('blocks')}"
     each = [f"{limit} by {name}" for name, limit in allowed.items() if limit is not None]
@@ -96,8 +98,8 @@ def sentences(card: Card) -> list[str]:
     if hot["fma_per_shared_load"] is not None:
         found += [
             f"{hot['fma_per_shared_load']:.3g} multiply-adds per shared load",
-            f"{hot['floats_per_fma']:.3g} floats from shared memory per multiply-add; a load for each of them and nothing "
-            f"else would make {hot['as_single_loads']:.1%} useful",
+            f"{hot['floats_per_fma']:.3g} floats from shared memory per multiply-add; "
+            f"a load for each of them and nothing else would make {hot['as_single_loads']:.1%} useful",
         ]
     return found
 
@@ -149,7 +151,7 @@ def side_by_side(found: list[tuple[str, Card]]) -> Table:
     table = Table("", title=f"compute capability {found[0][1]['architecture']}", title_justify="left")
     for step, card in found:
         table.add_column(title(step, card), justify="right")
-    rows = [
+    rows: list[tuple[str, Callable[[Card], str]]] = [
         ("threads per block", lambda card: str(card["threads"])),
         ("registers", lambda card: str(card["registers"])),
         ("stack, spilled bytes", lambda card: f"{card['stack_bytes']}, {card['spill_bytes']}"),
@@ -173,31 +175,44 @@ def side_by_side(found: list[tuple[str, Card]]) -> Table:
     return table
 
 
-def short(rows: list[tuple[str, Card, float | None]]) -> Table:
+def short(rows: list[tuple[str, Card, float | None]], width: int = WIDE) -> Table:
     """A line per kernel: step, card and, where it was timed, its step's milliseconds.
 
     Cards with ``traffic`` (see :data:`cards.TRAFFIC`) get a column for each of its figures.
     """
     extra = [key for key in cards.TRAFFIC if any(key in card.get("traffic", {}) for _, card, _ in rows)]
+    columns: dict[str, Callable[[Card], str]] = {
+        "registers": _registers,
+        "occupancy": lambda card: f"{card['occupancy']['fraction']:.0%}",
+        "limited by": lambda card: ", ".join(card["occupancy"]["limited_by"]),
+        "useful": _useful,
+    }
+    columns.update({cards.TRAFFIC[key]: _traffic(key) for key in extra})
     timed = any(ms is not None for _, _, ms in rows)
+    if extra and width < WIDE:
+        del columns["limited by"]
+        timed = False  # the table of times stands above
     architecture = rows[0][1]["architecture"]
     table = Table(title=f"what each kernel takes, compute capability {architecture}", title_justify="left")
     table.add_column("step", no_wrap=True)
-    header = ["ms"] * timed + ["registers", "occupancy", "limited by", "useful", *(cards.TRAFFIC[key] for key in extra)]
-    for name in header:
-        table.add_column(name, justify="left" if name == "limited by" else "right")
-    named = ""
-    for step, card, ms in rows:
-        cells = ["" if ms is None else pages.milliseconds(ms)] * timed
-        cells += [_registers(card), f"{card['occupancy']['fraction']:.0%}", ", ".join(card["occupancy"]["limited_by"])]
-        cells += [_useful(card), *(_number(card.get("traffic", {}).get(key)) for key in extra)]
-        several = sum(step == other for other, _, _ in rows) > 1
-        if several and named != step:
-            table.add_row(step)
-            named = step
-        table.add_row(f"  {card['kernel']}" if several else step, *cells)
+    for name in ["ms"] * timed + list(columns):
+        longest = max(map(len, name.split()))
+        table.add_column(name, justify="left" if name == "limited by" else "right", min_width=longest)
+    for step in dict.fromkeys(step for step, _, _ in rows):
+        mine = [(card, ms) for name, card, ms in rows if name == step]
+        ms = mine[0][1]
+        time = ["" if ms is None else pages.milliseconds(ms)] * timed
+        if len(mine) > 1:
+            table.add_row(step, *time)
+        for card, _ in mine:
+            first = [f"  {card['kernel']}", *([""] * timed)] if len(mine) > 1 else [step, *time]
+            table.add_row(*first, *(cell(card) for cell in columns.values()))
     table.caption, table.caption_justify = "useful: multiply-adds among the instructions of the hot loop", "left"
     return table
+
+
+def _traffic(key: str) -> Callable[[Card], str]:
+    return lambda card: _number(card.get("traffic", {}).get(key))
 
 
 def _registers(card: Card) -> str:

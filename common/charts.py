@@ -1,4 +1,5 @@
-"""Records to figures: one speed-up chart per preset, one roofline per ladder, and the photograph's feature maps.
+"""Records to figures: one speed-up chart per preset, one roofline per ladder, what each ladder's instructions do, and
+the photograph's feature maps.
 
 Reads records only. Each figure is written as PNG and SVG on an opaque light card, so that it reads on a dark page
 too; colours are Okabe and Ito's, told apart by the colour-blind.
@@ -15,7 +16,7 @@ import matplotlib.patches
 import numpy as np
 from numpy.typing import NDArray
 
-from common import catalog, layers, problems
+from common import catalog, layers, problems, records
 from common.records import Record, Row
 
 if TYPE_CHECKING:
@@ -29,6 +30,16 @@ BLUE, ORANGE, GREEN, VERMILION, SKY, PURPLE, YELLOW = (
 INK, MUTED, CARD, GRID = "#1b1f24", "#57606a", "#ffffff", "#d8dee4"
 MARKERS = "osD^vP"
 PEER_STYLES = {"FP32": (VERMILION, "-"), "TF32": (PURPLE, "--")}
+# What instructions are for; a class that is not named here is "other".
+MIX_COLOURS = {
+    "multiply-add": BLUE,
+    "shared load": ORANGE,
+    "global load": VERMILION,
+    "constant load": YELLOW,
+    "store": PURPLE,
+    "integer and address": "#c3cad1",
+    "other": "#e8ecef",
+}
 
 _STYLE = {
     "font.family": "DejaVu Sans",
@@ -63,6 +74,15 @@ def draw_all(record: Record, folder: Path = CHARTS) -> list[Path]:
         if timed and ladder in layers.CHARTED:
             written.append(save(per_layer(record, ladder), target / f"layers-{ladder}"))
     return written
+
+
+def draw_code(code: dict[str, Any], folder: Path = CHARTS) -> list[Path]:
+    """Draw each ladder's useful fraction from the machine-code record; returns the PNG files."""
+    return [
+        save(useful(code, ladder), folder / "machine-code" / f"useful-{ladder}")
+        for ladder in problems.LADDERS
+        if any(step.ladder == ladder and records.code_kernels(code, step.name) for step in catalog.steps())
+    ]
 
 
 def draw_lessons(root: Path = catalog.LESSONS) -> list[Path]:
@@ -147,6 +167,55 @@ def speedups(record: Record, preset: str) -> Figure:
     axes.tick_params(axis="y", length=0)
     axes.set_xlabel(f"speed-up over {rows[0][0]} (logarithmic)")
     _headings(figure, f"{preset}: {_shape(record, preset, rows[0][1])}", _source(record, rows[-1][1]), legend=1)
+    return figure
+
+
+def useful(code: dict[str, Any], ladder: str) -> Figure:
+    """Bars in ladder order: what the instructions of each step's hot loop are for; multiply-adds are the useful ones.
+
+    One part for the ladder's first preset, and one for each other that some step compiles different code for.
+    """
+    names = [step.name for step in catalog.steps() if step.ladder == ladder]
+    found = {name: code["steps"][name] for name in names if records.code_kernels(code, name)}
+    first = next(iter(found.values()))["preset"]
+    others = [
+        p for p in problems.timed_presets(ladder) if any(p in e.get("other_presets", {}) for e in found.values())
+    ]
+    presets = [first, *(preset for preset in others if preset != "photo")]  # its kernels are layer 1's but for W
+    figure, parts = new_figure(9.6, 1.9 + len(presets) * (0.55 + 0.42 * len(found)), rows=len(presets), squeeze=False)
+    for axes, preset in zip(parts[:, 0], presets, strict=True):
+        for place, name in enumerate(found):
+            kernel = records.main_kernel(code, name, preset)
+            assert kernel is not None
+            hot = kernel["hot"]
+            start, mix = 0.0, dict.fromkeys(MIX_COLOURS, 0)
+            for what, count in hot["mix"].items():
+                mix[what if what in mix else "other"] += count
+            for what, count in mix.items():
+                share = count / hot["total"]
+                axes.barh(
+                    place, share, left=start, height=0.66, color=MIX_COLOURS[what], edgecolor=CARD, linewidth=0.6
+                )
+                start += share
+            text = f"{hot['useful']:.0%}  {hot['mix'].get('multiply-add', 0)} of {hot['total']}"
+            axes.annotate(
+                text, (1.0, place), xytext=(8, 0), textcoords="offset points", va="center", fontweight="bold"
+            )
+        axes.set_yticks(range(len(found)), list(found))
+        axes.set_ylim(len(found) - 0.5, -0.5)
+        axes.set_xlim(0, 1)
+        axes.xaxis.set_major_formatter(lambda value, _: f"{value:.0%}")
+        axes.tick_params(axis="y", length=0)
+        axes.spines["left"].set_visible(False)
+        if len(presets) > 1:
+            axes.set_title(preset, fontsize=11, loc="left")
+    parts[-1, 0].set_xlabel("instructions of the innermost multiply loop; those that multiply and add are useful")
+    for what, colour in MIX_COLOURS.items():
+        parts[0, 0].barh(0, 0, color=colour, label=what)
+    architecture = next(iter(found.values()))["kernels"][0]["architecture"]
+    tools = ", ".join(f"{name} {version}" for name, version in sorted(code["tools"].items()))
+    source = f"compute capability {architecture}; {tools}"
+    _headings(figure, f"Useful fraction per step, {ladder} ladder", source, legend=3)
     return figure
 
 
@@ -248,7 +317,7 @@ def per_layer(record: Record, ladder: str) -> Figure:
     axes.set_axisbelow(True)
     axes.tick_params(axis="y", length=0)
     last = next(row for layer in reversed(best) for row in record.rows(layer.preset).values())
-    _headings(figure, f"{ladder}, layer by layer", _source(record, last), legend=2)
+    _headings(figure, f"{ladder}, layer by layer", _source(record, last), legend=2, columns=2)
     return figure
 
 
@@ -337,8 +406,8 @@ def feature_maps(image: NDArray[Any], bank: dict[str, NDArray[Any]], maps: NDArr
     return figure
 
 
-def _headings(figure: Figure, title: str, source: str, legend: int = 0) -> None:
-    """Title and a legend of so many lines above the axes, source below them."""
+def _headings(figure: Figure, title: str, source: str, legend: int = 0, columns: int = 3) -> None:
+    """Title and ``legend`` lines of legend (``columns`` entries each) above the axes, source below them."""
     height = figure.get_figheight()
     line = 0.3 / height
     top = 1 - 0.1 / height
@@ -347,10 +416,10 @@ def _headings(figure: Figure, title: str, source: str, legend: int = 0) -> None:
         top -= line
     if legend:
         figure.legend(
-            loc="upper left", bbox_to_anchor=(0.005, top + 0.05 / height), ncols=3 if legend == 1 else 2,
+            loc="upper left", bbox_to_anchor=(0.005, top + 0.05 / height), ncols=columns,
             frameon=False, fontsize=10.5, handlelength=2.6, borderpad=0.2,
         )  # fmt: skip
-        top -= line * legend
+        top -= legend * line
     figure.text(0.99, 0.05 / height, source, ha="right", va="bottom", fontsize=8.5, color=MUTED)
     engine: Any = figure.get_layout_engine()
     bottom = 0.25 / height

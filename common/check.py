@@ -72,34 +72,39 @@ class Verdict:
 
 
 class Guarded:
-    """A device array between two margins whose every float32 holds the unwritten pattern."""
+    """A device array between two margins whose every float32 holds the unwritten pattern.
 
-    def __init__(self, shape: tuple[int, ...]) -> None:
+    Without a margin an access beyond the array leaves its allocation, where tools that watch from outside see it.
+    """
+
+    def __init__(self, shape: tuple[int, ...], margin: int = MARGIN) -> None:
         from numba import cuda
 
-        self.size = math.prod(shape)
-        self._flat = cuda.device_array(self.size + 2 * MARGIN, np.float32)
-        self._blank = np.full(MARGIN, UNWRITTEN, np.uint32).view(np.float32)
-        self._flat[:MARGIN].copy_to_device(self._blank)
-        self._flat[MARGIN + self.size :].copy_to_device(self._blank)
-        self.array = self._flat[MARGIN : MARGIN + self.size].reshape(shape)
+        self.size, self.margin = math.prod(shape), margin
+        self._flat = cuda.device_array(self.size + 2 * margin, np.float32)
+        if margin:
+            blank = np.full(margin, UNWRITTEN, np.uint32).view(np.float32)
+            self._flat[:margin].copy_to_device(blank)
+            self._flat[margin + self.size :].copy_to_device(blank)
+        self.array = self._flat[margin : margin + self.size].reshape(shape)
 
     def set(self, values: Array) -> None:
-        self._flat[MARGIN : MARGIN + self.size].copy_to_device(np.ascontiguousarray(values).reshape(-1))
+        start = self.margin
+        self._flat[start : start + self.size].copy_to_device(np.ascontiguousarray(values).reshape(-1))
 
     def blank(self) -> None:
         """Fill with the unwritten pattern, in pieces so that the host never holds it all."""
         piece = np.full(min(self.size, 1 << 24), UNWRITTEN, np.uint32).view(np.float32)
         for start in range(0, self.size, len(piece)):
             stop = min(start + len(piece), self.size)
-            self._flat[MARGIN + start : MARGIN + stop].copy_to_device(piece[: stop - start])
+            self._flat[self.margin + start : self.margin + stop].copy_to_device(piece[: stop - start])
 
     def get(self) -> Array:
         return np.asarray(self.array.copy_to_host())
 
     def trespasses(self) -> list[int]:
         """Offsets written in the margins: negative before the array, from ``size`` on after it."""
-        margins = (self._flat[:MARGIN], self._flat[MARGIN + self.size :])
+        margins = (self._flat[: self.margin], self._flat[self.margin + self.size :])
         before, after = (np.asarray(part.copy_to_host()) for part in margins)
         return written_outside(before, after, self.size)
 
@@ -126,14 +131,17 @@ class AnyBench(Protocol):
 class Bench:
     """One step bound to one problem: guarded operands, ``prepare``, workspace, ``launch``.
 
-    ``tile`` overrides tile constants, for steps whose ``launch`` and ``prepare`` take them by name.
+    ``tile`` overrides tile constants, for steps whose ``launch`` and ``prepare`` take them by name. ``margin``: see
+    :class:`Guarded`.
     """
 
-    def __init__(self, module: ModuleType, problem: Problem, tile: dict[str, int] | None = None) -> None:
+    def __init__(
+        self, module: ModuleType, problem: Problem, tile: dict[str, int] | None = None, margin: int = MARGIN
+    ) -> None:
         self.module, self.problem, self.tile = module, problem, tile or {}
-        self.x = Guarded(problem.input_shape)
-        self.weight = Guarded(problem.weight_shape)
-        self.y = Guarded(problem.output_shape)
+        self.x = Guarded(problem.input_shape, margin)
+        self.weight = Guarded(problem.weight_shape, margin)
+        self.y = Guarded(problem.output_shape, margin)
         make = getattr(module, "workspace", None)
         self.workspace = make(problem) if make else None
         self.prepared: Any = None

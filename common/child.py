@@ -111,22 +111,19 @@ def sweep_task(task: Task) -> dict[str, Any]:
 
 
 def launch_task(task: Task) -> dict[str, Any]:
-    """Launch a file's kernels once on plain arrays, for tools that watch from outside.
+    """Launch a file's kernels once, for tools that watch from outside.
 
     No margins: an access beyond an array must leave its allocation to be seen.
     """
     from numba import cuda
 
-    from common import inputs
+    from common import check, inputs
 
     problem = _fit(task)
-    module = catalog.load(Path(task["path"]), task["ladder"])
-    x, weight = (cuda.to_device(array) for array in inputs.normals(problem, 0))
-    y = cuda.device_array(problem.output_shape, x.dtype)
-    workspace = module.workspace(problem) if hasattr(module, "workspace") else None
+    bench = check.Bench(catalog.load(Path(task["path"]), task["ladder"]), problem, margin=0)
     with _counting_launches() as kernels:
-        prepared = module.prepare(weight, problem) if hasattr(module, "prepare") else weight
-        module.launch(*catalog.launch_arguments(problem, x, prepared, y, workspace))
+        bench.load(*inputs.normals(problem, 0))
+        bench.launch()
     cuda.synchronize()
     return {
         "status": "right",
@@ -166,7 +163,7 @@ def device_task(_: Task) -> dict[str, Any]:
 def compile_task(task: Task) -> dict[str, Any]:
     """Compile every kernel of a file for the named architectures; count machine instructions where asked.
 
-    ``others`` maps more presets to shapes: ``other_presets`` has the kernels of those that do not compile to the same.
+    ``others`` maps more presets to shapes; ``other_presets`` has the kernels of those that compile to something else.
     """
     from common import cards, codegen
 
@@ -219,9 +216,8 @@ def card_task(task: Task) -> dict[str, Any]:
     for launch in launches:
         text = codegen.ptx(launch, [architecture], lines=show != "ptx")[architecture]
         if show == "ptx":
-            found.append(
-                {"kernel": launch.name, "architecture": architecture, "text": codegen.readable(text, launch)}
-            )
+            shown = codegen.readable(text, launch)
+            found.append({"kernel": launch.name, "architecture": architecture, "text": shown})
             continue
         try:
             code = codegen.machine_code(launch, architecture, text)
@@ -230,9 +226,11 @@ def card_task(task: Task) -> dict[str, Any]:
         found.append(cards.card(launch, code))
         if show == "sass":
             found[-1]["text"] = cards.whole(code)
-    mine = [Path(task["path"]).resolve(), catalog.LESSONS.resolve()]
-    loaded = {Path(m.__file__).resolve() for m in list(sys.modules.values()) if getattr(m, "__file__", None)}
-    files = sorted(str(path) for path in loaded if path == mine[0] or path.is_relative_to(mine[1]))
+    path, lessons = Path(task["path"]).resolve(), catalog.LESSONS.resolve()
+    loaded = {
+        Path(file).resolve() for module in list(sys.modules.values()) if (file := getattr(module, "__file__", ""))
+    }
+    files = sorted(str(file) for file in loaded if file == path or file.is_relative_to(lessons))
     return {"status": "right", "cards": found, "files": files}
 
 

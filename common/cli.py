@@ -550,6 +550,7 @@ def _redraw() -> None:
             f"{record.gpu_name}, measured up to {day}: {len(written)} charts in "
             f"{charts.CHARTS.relative_to(catalog.ROOT)}/{record.slug}/, tables in results/{summary.name}"
         )
+    charts.draw_code(records.load_code())
     charts.draw_lessons()
     if not found:
         say.print("no records in results/: a run with a GPU writes the first")
@@ -673,7 +674,7 @@ def _print_cards(cards: list[Outcome] | str, medians: dict[tuple[str, str | None
         for card in outcome.result.get("cards", [])
     ]
     if rows:
-        say.print(cardtables.short(rows))
+        say.print(cardtables.short(rows, say.width))
     for outcome in cards:
         for reason in outcome.reasons:
             say.print(f"[yellow]{outcome.step.name} has no card: {escape(reason)}[/]", soft_wrap=True)

@@ -234,7 +234,7 @@ def _without_device(cc: tuple[int, int], lines: bool) -> Iterator[None]:
 
     target = SimpleNamespace(compute_capability=cc)
     with (
-        mock.patch.object(dispatcher, "get_current_device", lambda: target),
+        mock.patch.object(dispatcher, "get_current_device", return_value=target),
         mock.patch.object(dispatcher.CUDADispatcher, "compile_device", compile_for_target),
     ):
         yield
@@ -270,8 +270,8 @@ def _source_lines() -> Iterator[None]:
             pass
 
         def _di_location(self, line: int) -> Any:
-            add, scope, file = self.module.add_debug_info, self.subprograms[-1], getattr(line, "file", self.filepath)
-            if file != self.filepath:
+            add, scope, file = self.module.add_debug_info, self.subprograms[-1], getattr(line, "file", "")
+            if file and file != self.filepath:
                 folder, name = os.path.split(file)
                 place = add("DIFile", {"directory": folder, "filename": name})
                 scope = add("DILexicalBlockFile", {"scope": scope, "file": place, "discriminator": 0})

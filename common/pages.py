@@ -13,7 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from common import catalog, instructions, layers, problems, profiler, records, sanitizer
+from common import catalog, instructions, layers, problems, profiler, records, sanitizer, sass
 from common.catalog import Step
 from common.problems import Problem
 from common.records import Record, Row
@@ -192,15 +192,16 @@ def _summary(record: Record | None, _: dict[str, Any], __: list[str]) -> str:
 
 
 def _code(_: Record | None, code: dict[str, Any], arguments: list[str]) -> str:
-    """``code STEP ...``: registers, and the instructions of the multiply loop for each multiply-add."""
+    """``code [PRESET] STEP ...``: registers, and the instructions of the multiply loop for each multiply-add."""
+    preset, names = _with_preset(arguments)
     rows = []
     architecture = ""
-    for name in arguments:
+    for name in names:
         entry = code["steps"].get(name)
         if entry is None:
             rows.append([f"`{name}`", *["not compiled yet"] * 7])
             continue
-        for kernel in entry["kernels"]:
+        for kernel in entry.get("other_presets", {}).get(preset, entry["kernels"]):
             architecture = kernel["architecture"]
             loop = [str(kernel[key]) for key in ("loop_total", "loop_fma", "loop_loads", "loop_constants")]
             loop = [*loop, f"{kernel['loop_per_fma']:.1f}"] if kernel["loop_fma"] else ["–"] * 5
@@ -215,11 +216,64 @@ def _code(_: Record | None, code: dict[str, Any], arguments: list[str]) -> str:
         "constant loads",
         "instructions per multiply-add",
     ]
+    return table(header, rows) + f"\n\n{_compiled('The innermost multiply loop', architecture, code, preset)}"
+
+
+def _lines(_: Record | None, code: dict[str, Any], arguments: list[str]) -> str:
+    """``lines [PRESET] STEP``: the source lines of a step's hot loop, and what instructions each became."""
+    preset, (name,) = _with_preset(arguments)
+    kernel = records.main_kernel(code, name, preset)
+    if kernel is None:
+        return _nothing(name)
+    lines = [line for line in kernel["hot"]["lines"] if line["text"]]
+    kinds = [kind for kind in kernel["hot"]["mix"] if any(kind in line["mix"] for line in lines)]
+    order = [kind for kind in sass.CLASSES if kind in kinds]
+    rows = [
+        [f"`{line['text']}`".replace("|", "\\|"), *(str(line["mix"].get(kind, "")) for kind in order)]
+        for line in lines
+    ]
+    rows.append(["*in all*", *(str(kernel["hot"]["mix"][kind]) for kind in order)])
+    note = _compiled(f"The innermost multiply loop of `{name}`", kernel["architecture"], code, preset)
+    return table(["source line", *order], rows) + f"\n\n{note}"
+
+
+def _useful(_: Record | None, code: dict[str, Any], arguments: list[str]) -> str:
+    """``useful [PRESET] STEP ...``: occupancy and useful fraction of each step's main kernel."""
+    preset, names = _with_preset(arguments)
+    rows, architecture = [], ""
+    for name in names:
+        kernel = records.main_kernel(code, name, preset)
+        if kernel is None:
+            rows.append([f"`{name}`", *["not compiled yet"] * 7])
+            continue
+        architecture, hot, fits = kernel["architecture"], kernel["hot"], kernel["occupancy"]
+        reads = hot["fma_per_shared_load"]
+        rows.append(
+            [
+                f"`{name}`",
+                str(kernel["registers"]),
+                f"{100 * fits['fraction']:.3g}",
+                ", ".join(fits["limited_by"]),
+                f"{hot['multiply_adds']} of {hot['total']}",
+                f"{100 * hot['useful']:.0f}",
+                "" if reads is None else f"{reads:.3g}",
+                "" if not hot["floats_per_fma"] else f"{hot['floats_per_fma']:.3g}",
+            ]
+        )
+    header = ["step", "registers", "occupancy %", "limited by", "multiply-adds", "useful %"]
+    header += ["multiply-adds per shared load", "floats per multiply-add"]
+    return table(header, rows) + f"\n\n{_compiled('The innermost multiply loop', architecture, code, preset)}"
+
+
+def _compiled(what: str, architecture: str, code: dict[str, Any], preset: str | None) -> str:
     tools = ", ".join(f"{name} {version}" for name, version in sorted(code.get("tools", {}).items()))
-    return (
-        table(header, rows)
-        + f"\n\nThe innermost multiply loop, compiled for compute capability {architecture} with {tools}."
-    )
+    on = f" for `{preset}`," if preset else ""
+    return f"{what},{on} compiled for compute capability {architecture} with {tools}."
+
+
+def _with_preset(arguments: list[str]) -> tuple[str | None, list[str]]:
+    """A preset, if the first argument is one, and the rest."""
+    return (arguments[0], arguments[1:]) if arguments[0] in problems.PRESETS else (None, arguments)
 
 
 def _mix(_: Record | None, code: dict[str, Any], arguments: list[str]) -> str:
@@ -401,6 +455,63 @@ def _kindfma(_: Record | None, code: dict[str, Any], arguments: list[str]) -> st
     return _per_multiply_add(kernel, kind) if kernel else "?"
 
 
+def _warps(_: Record | None, code: dict[str, Any], arguments: list[str]) -> str:
+    """``warps PRESET STEP``: 10⁹ warp instructions that the step's multiply loop takes for the whole problem."""
+    preset, name = arguments
+    kernel = records.main_kernel(code, name, preset)
+    if kernel is None:
+        return "?"
+    hot, fma = kernel["hot"], problems.preset(preset).flops / 2
+    return f"{fma * hot['total'] / hot['multiply_adds'] / 32 / 1e9:#.3g}"
+
+
+def _ceiling(record: Record | None, _: dict[str, Any], arguments: list[str]) -> str:
+    """``ceiling fma``: the measured multiply-add rate in 10¹² FLOP per second; ``ceiling copy``: 10¹² bytes."""
+    key = {"fma": "fma_gflops", "copy": "copy_gbs"}[arguments[0]]
+    return f"{record.ceilings[key] / 1e3:#.2g}".rstrip(".") if record and record.ceilings else "?"
+
+
+def _card(__: Record | None, code: dict[str, Any], arguments: list[str]) -> str:
+    """``card [PRESET] STEP KEY``: a figure of the step's main kernel.
+
+    KEY is registers, threads, occupancy, warps, blocks, limits, of the hot loop total, multiply_adds, useful,
+    as_single_loads, floats_per_fma or fma_per_shared_load, of the source line that multiplies line_total or
+    line_useful; a class such as shared_load, or accesses such as shared_load.128.
+    """
+    preset, (name, key) = _with_preset(arguments)
+    kernel = records.main_kernel(code, name, preset)
+    if kernel is None:
+        return "?"
+    hot, fits = kernel["hot"], kernel["occupancy"]
+    kind, _, bits = key.replace("_", " ").partition(".")
+    if kind in sass.CLASSES:
+        return str(hot["widths"].get(kind, {}).get(bits, 0) if bits else hot["mix"].get(kind, 0))
+    mixes: list[dict[str, int]] = [line["mix"] for line in hot["lines"]]
+    line = max(mixes, key=lambda mix: mix.get("multiply-add", 0), default={})
+    all_of_line = sum(line.values())
+    figures = {
+        "line_total": str(all_of_line),
+        "line_useful": f"{100 * line.get('multiply-add', 0) / all_of_line:.0f}" if line else "?",
+        "registers": str(kernel["registers"]),
+        "threads": str(math.prod(kernel["block"])),
+        "occupancy": f"{100 * fits['fraction']:.3g}",
+        "warps": str(fits["warps"]),
+        "blocks": str(fits["blocks"]),
+        "limits": " and ".join(fits["limited_by"]),
+        "total": str(hot["total"]),
+        "multiply_adds": str(hot["multiply_adds"]),
+        "useful": f"{100 * hot['useful']:.0f}",
+        "as_single_loads": f"{100 * (hot['as_single_loads'] or 0):.0f}",
+        "floats_per_fma": f"{hot['floats_per_fma'] or 0:.3g}",
+        "fma_per_shared_load": f"{hot['fma_per_shared_load'] or 0:.3g}",
+    }
+    if key not in figures:
+        raise ValueError(
+            f"<!--= card ... {key} -->: key {key!r} is unknown: keys are {', '.join(figures)}, or a class"
+        )
+    return figures[key]
+
+
 def _counter(record: Record | None, _: dict[str, Any], arguments: list[str]) -> str:
     """``counter PRESET STEP KEY``: a hardware counter of the step's main kernel, or a quotient of two."""
     preset, name, key = arguments
@@ -440,6 +551,9 @@ FIGURES: dict[str, Writer] = {
     "ratio": _ratio,
     "perfma": _perfma,
     "kindfma": _kindfma,
+    "warps": _warps,
+    "card": _card,
+    "ceiling": _ceiling,
     "counter": _counter,
     "share": _share,
 }
@@ -451,6 +565,8 @@ TABLES: dict[str, Writer] = {
     "code": _code,
     "mix": _mix,
     "layers": _layers,
+    "lines": _lines,
+    "useful": _useful,
     "profile": _profile,
     "sanitizer": _sanitizer,
     "steps": _steps,

@@ -299,10 +299,18 @@ def load_code(folder: Path = RESULTS) -> dict[str, Any]:
 
 
 def code_kernels(code: dict[str, Any], step: str, preset: str | None = None) -> list[dict[str, Any]]:
-    """The recorded kernels of a step for a preset (default: its ladder's first); empty if it is not recorded."""
+    """The recorded kernels of a step for a preset (default: its ladder's first); empty if it is not recorded.
+
+    A record of an older workbook, without ``hot``, counts as none.
+    """
     entry = code["steps"].get(step, {})
     kernels: list[dict[str, Any]] = entry.get("other_presets", {}).get(preset, entry.get("kernels", []))
-    return kernels
+    return kernels if all("hot" in kernel for kernel in kernels) else []
+
+
+def main_kernel(code: dict[str, Any], step: str, preset: str | None = None) -> dict[str, Any] | None:
+    """Of a step's recorded kernels the one that multiplies most in its hot loop; None if none is recorded."""
+    return max(code_kernels(code, step, preset), key=lambda kernel: int(kernel["hot"]["multiply_adds"]), default=None)
 
 
 def save_code(steps: dict[str, dict[str, Any]], tools: dict[str, str], folder: Path = RESULTS) -> None:

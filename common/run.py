@@ -92,7 +92,7 @@ def compile_steps(
     preset: str | None = None,
     every_preset: bool = False,
 ) -> Iterator[Outcome]:
-    """Compile every kernel of each step, without a GPU: for a preset or its ladder's default, or for all that are timed."""
+    """Compile every kernel of each step, without a GPU, for a preset or its ladder's; or for all that are timed."""
     presets = [preset or DEFAULT_PRESET[step.ladder] for step in steps]
     groups: list[list[dict[str, Any]]] = []
     for step, name in zip(steps, presets, strict=True):
@@ -116,14 +116,19 @@ def card_architecture() -> str:
 
 
 def cards(
-    pairs: list[tuple[Step, str]], architecture: str, file: Path | None = None, show: str | None = None, workers: int = 1
+    pairs: list[tuple[Step, str]],
+    architecture: str,
+    file: Path | None = None,
+    show: str | None = None,
+    workers: int = 1,
 ) -> Iterator[Outcome]:
     """``result["cards"]``: a card for every kernel of each (step, preset), without a GPU; kept cards are not remade.
 
     ``file`` stands in the step's place. With ``show`` ("ptx" or "sass") each card has the ``text`` of that; PTX comes
     alone. Raises ToolError when machine code cannot be had.
     """
-    kept, groups = {}, [[] for _ in range(workers)]
+    kept: dict[int, Result] = {}
+    groups: list[list[Task]] = [[] for _ in range(workers)]
     for number, (step, preset) in enumerate(pairs):
         problem = problems.preset(preset)
         entry = cardcache.entry(file or step.path, problem, architecture)

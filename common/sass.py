@@ -51,7 +51,7 @@ _WIDTHS = {"U8": 8, "S8": 8, "U16": 16, "S16": 16, "64": 64, "128": 128, "256": 
 
 @dataclass(frozen=True)
 class Instruction:
-    """One machine instruction. ``text`` is whole, predicate and operands included; ``line`` is 0 without line info."""
+    """One machine instruction. ``text`` has its predicate and operands; ``line`` is 0 where no line is known."""
 
     address: int
     name: str
@@ -153,7 +153,8 @@ def mix(counts: dict[str, int]) -> dict[str, int]:
 
 def multiply_adds(counts: dict[str, int]) -> int:
     """Multiply-adds that instructions counted by name do; FFMA2 does two."""
-    return sum(count * (2 if name == "FFMA2" else 1) for name, count in counts.items() if classify(name) == CLASSES[0])
+    found = {name: count for name, count in counts.items() if classify(name) == "multiply-add"}
+    return sum(count * (2 if name == "FFMA2" else 1) for name, count in found.items())
 
 
 def widths(instructions: Iterable[Instruction]) -> dict[str, dict[str, int]]:
