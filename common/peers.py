@@ -52,7 +52,9 @@ def measure(problem: Problem, stopwatch: Stopwatch, seed: int = 2) -> list[dict[
     # last, as a profiler that has run may slow what comes after it
     for row, precision in zip(rows, ("FP32", "TF32"), strict=True):
         _allow_tf32(precision)
-        row["kernels"] = next(_kernels(run) for name, run, _ in _variants(problem, x, weight) if name == row["layout"])
+        row["kernels"] = next(
+            _kernels(run) for name, run, _ in _variants(problem, x, weight) if name == row["layout"]
+        )
     return rows
 
 
