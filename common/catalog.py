@@ -20,7 +20,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from common.problems import LADDERS, Problem
+from common.problems import FIRST_STEP, LADDERS, Problem, timed_presets
 
 ROOT = Path(__file__).resolve().parent.parent
 LESSONS = ROOT / "lessons"
@@ -108,6 +108,12 @@ def predecessors(step: Step, root: Path = LESSONS) -> list[Step]:
     anchor = step.predecessor if step.experiment else step.name
     end = names.index(anchor) if anchor in names else len(names)
     return rungs[: end + 1] if step.experiment else rungs[:end]
+
+
+def presets(step: Step, root: Path = LESSONS) -> list[str]:
+    """The presets a step is timed on: its ladder's, but for those that are left to later steps."""
+    before = {earlier.name for earlier in predecessors(step, root)} | {step.name}
+    return [name for name in timed_presets(step.ladder) if FIRST_STEP.get(name, step.name) in before]
 
 
 def load(path: Path, ladder: str) -> ModuleType:

@@ -28,7 +28,7 @@ BLUE, ORANGE, GREEN, VERMILION, SKY, PURPLE, YELLOW = (
     "#0072B2", "#E69F00", "#009E73", "#D55E00", "#56B4E9", "#CC79A7", "#F0E442",
 )  # fmt: skip
 INK, MUTED, CARD, GRID = "#1b1f24", "#57606a", "#ffffff", "#d8dee4"
-MARKERS = "osD^vP"
+MARKERS = "osD^vPX<>*"
 PEER_STYLES = {"FP32": (VERMILION, "-"), "TF32": (PURPLE, "--")}
 # What instructions are for; a class that is not named here is "other".
 MIX_COLOURS = {
@@ -439,7 +439,7 @@ def _lines(record: Record, preset: str) -> list[tuple[str, float, str, str]]:
     for name, row in sorted(record.rows(preset).items()):
         if row["kind"] == "peer":
             colour, style = PEER_STYLES[name.split()[-1]]
-            lines.append((name, row["timing"]["median_ms"], colour, style))
+            lines.append((records.spoken(name, row), row["timing"]["median_ms"], colour, style))
     steps = _step_rows(record, preset)
     figures = record.derive(preset, steps[0][1])
     if figures:

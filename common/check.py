@@ -142,8 +142,8 @@ class Bench:
         self.x = Guarded(problem.input_shape, margin)
         self.weight = Guarded(problem.weight_shape, margin)
         self.y = Guarded(problem.output_shape, margin)
-        make = getattr(module, "workspace", None)
-        self.workspace = make(problem) if make else None
+        make: Callable[..., Any] | None = getattr(module, "workspace", None)
+        self.workspace = make(problem, **self._tile_for(make)) if make else None
         self.prepared: Any = None
 
     def load(self, x: Array, weight: Array) -> None:
@@ -157,8 +157,12 @@ class Bench:
         if prepare is None:
             self.prepared = self.weight.array
             return
-        takes_tile = any(p.kind is p.VAR_KEYWORD for p in inspect.signature(prepare).parameters.values())
-        self.prepared = prepare(self.weight.array, self.problem, **(self.tile if takes_tile else {}))
+        self.prepared = prepare(self.weight.array, self.problem, **self._tile_for(prepare))
+
+    def _tile_for(self, function: Callable[..., Any]) -> dict[str, int]:
+        """The tile, if the function takes one."""
+        takes_tile = any(p.kind is p.VAR_KEYWORD for p in inspect.signature(function).parameters.values())
+        return self.tile if takes_tile else {}
 
     def launch(self) -> None:
         args = catalog.launch_arguments(self.problem, self.x.array, self.prepared, self.y.array, self.workspace)

@@ -594,7 +594,7 @@ def _pairs(steps: list[Step], preset: str | None, every_preset: bool, named: boo
             if problems.preset(preset).ladder == step.ladder:
                 pairs.append((step, preset))
         elif every_preset and not step.experiment:
-            pairs += [(step, name) for name in problems.timed_presets(step.ladder)]
+            pairs += [(step, name) for name in catalog.presets(step)]
         else:
             pairs.append((step, run.DEFAULT_PRESET[step.ladder]))
     if not pairs:

@@ -122,7 +122,7 @@ def ladder_cells(record: Record, preset: str, steps: list[Step]) -> tuple[list[s
             figures = record.derive(preset, row)
             ms = row["timing"]["median_ms"]
             cells = [
-                f"*{name}* ({row['layout']})",
+                f"*{records.spoken(name, row)}* ({row['layout']})",
                 *_times(row["timing"]),
                 f"{first / ms:.2f}" if first else "",
                 "",

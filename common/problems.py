@@ -258,12 +258,25 @@ PRESETS: dict[str, Problem] = {
     ),
     "unet3d": Conv3d(N=4, C=32, D=64, H=64, W=64, K=64, T=3, R=3, S=3, pad_d=1, pad_h=1, pad_w=1),
     "resnet50-conv3": Conv3d(N=64, C=128, D=1, H=28, W=28, K=128, T=1, R=3, S=3, pad_h=1, pad_w=1),
+    # the other kinds of layer in ResNet-50 (He et al. 2016, table 1, with the 3x3 of each stage at stride 1)
+    "resnet50-stem": Conv3d(
+        N=64, C=3, D=1, H=224, W=224, K=64, T=1, R=7, S=7, stride_h=2, stride_w=2, pad_h=3, pad_w=3
+    ),
+    "resnet50-1x1": Conv3d(N=64, C=256, D=1, H=56, W=56, K=64, T=1, R=1, S=1),
+    "resnet50-conv2": Conv3d(N=64, C=64, D=1, H=56, W=56, K=64, T=1, R=3, S=3, pad_h=1, pad_w=1),
+    "resnet50-conv4": Conv3d(N=64, C=256, D=1, H=14, W=14, K=256, T=1, R=3, S=3, pad_h=1, pad_w=1),
+    "resnet50-conv5": Conv3d(N=64, C=512, D=1, H=7, W=7, K=512, T=1, R=3, S=3, pad_h=1, pad_w=1),
     "tiny-gemm": Gemm(M=37, N=45, K=19),
     "tiny-conv2d": Conv2d(N=2, C=3, H=10, W=19, K=3, R=3, S=2),
     "tiny-conv3d": Conv3d(
         N=2, C=5, D=4, H=6, W=7, K=6, T=2, R=3, S=2, stride_h=2, pad_d=1, pad_w=1, dilation_h=2
     ),
 }  # fmt: skip
+
+# Layers that only show what a fast kernel does with them: the first step of the ladder that is timed on them.
+FIRST_STEP: dict[str, str] = dict.fromkeys(
+    ("resnet50-stem", "resnet50-1x1", "resnet50-conv2", "resnet50-conv4", "resnet50-conv5"), "conv3d_implicit_gemm"
+)
 
 # The shapes every step is checked at: tile edges just missed, degenerate extents, unequal axes.
 RAGGED: dict[str, tuple[Problem, ...]] = {

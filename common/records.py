@@ -272,6 +272,13 @@ def derive(problem: Problem, median_ms: float, ceilings: dict[str, Any]) -> Deri
     )
 
 
+def spoken(name: str, row: Row) -> str:
+    """A row's name, and for a peer the algorithm that its kernels' names betray: ``cuDNN FP32, Winograd``."""
+    known = {"winograd": "Winograd", "fft": "FFT"}
+    kernels = " ".join(row.get("kernels", [])).lower()
+    return ", ".join([name, *(title for word, title in known.items() if word in kernels)])
+
+
 def all_records(folder: Path | None = None) -> Iterator[Record]:
     """Every GPU's record in ``folder`` (default: RESULTS); raises RecordError at one that is not."""
     folder = folder or RESULTS

@@ -94,6 +94,21 @@ def test_a_chart_shows_times_and_speed_ups_of_its_record(shipped, tmp_path):
     assert "16.0×  5.00 ms" in text
 
 
+def test_a_library_that_does_less_work_is_called_by_its_algorithm(shipped, tmp_path):
+    data = copy.deepcopy(shipped.data)
+    rows = data["rows"]["resnet50-conv3"]
+    rows["cuDNN FP32"]["kernels"] = ["ampere_scudnn_winograd_128x128_ldg1_ldg4_relu_tile148t_nt_v1"]
+    rows["cuDNN TF32"]["kernels"] = ["sm80_xmma_fprop_implicit_gemm_tf32f32", "nchwToNhwcKernel"]
+    made = Record(shipped.path, data)
+    charts.save(charts.speedups(made, "resnet50-conv3"), tmp_path / "chart")
+    text = texts(tmp_path / "chart.svg")
+    assert "cuDNN FP32, Winograd:" in text
+    assert "cuDNN TF32:" in text
+    assert "| *cuDNN FP32, Winograd* (" in pages.rendered(
+        "<!-- table: ladder resnet50-conv3 -->\n<!-- end table -->", made, NO_CODE
+    )
+
+
 def test_a_reduced_batch_is_said(shipped, tmp_path):
     data = copy.deepcopy(shipped.data)
     for row in data["rows"]["ece408-layer1"].values():
