@@ -410,7 +410,8 @@ def _run_bench(pairs: list[tuple[Step, str]]) -> int:
         if outcome.status == "right":
             run.record_step(record, key, outcome)
     _print_times(outcomes, ceilings, gpu["name"])
-    presets = list(dict.fromkeys(preset for _, preset in pairs))
+    # a layer's channels-last twin has the layer's libraries beside it
+    presets = [p for p in dict.fromkeys(p for _, p in pairs) if p not in problems.CHANNELS_LAST.values()]
     if not peers.available():
         say.print(peers.HOW_TO_GET)
     else:
@@ -478,7 +479,7 @@ def _pairs(steps: list[Step], preset: str | None, every_preset: bool, named: boo
             if problems.preset(preset).ladder == step.ladder:
                 pairs.append((step, preset))
         elif every_preset and not step.experiment:
-            pairs += [(step, name) for name in problems.timed_presets(step.ladder)]
+            pairs += [(step, name) for name in problems.step_presets(step.name, step.ladder)]
         else:
             pairs.append((step, run.DEFAULT_PRESET[step.ladder]))
     if not pairs:

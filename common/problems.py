@@ -258,12 +258,18 @@ PRESETS: dict[str, Problem] = {
     ),
     "unet3d": Conv3d(N=4, C=32, D=64, H=64, W=64, K=64, T=3, R=3, S=3, pad_d=1, pad_h=1, pad_w=1),
     "resnet50-conv3": Conv3d(N=64, C=128, D=1, H=28, W=28, K=128, T=1, R=3, S=3, pad_h=1, pad_w=1),
+    "ece408-layer1-nhwc": Conv3d(N=10000, C=1, D=1, H=70, W=70, K=12, T=1, R=5, S=5),
+    "ece408-layer2-nhwc": Conv3d(N=10000, C=12, D=1, H=33, W=33, K=24, T=1, R=5, S=5),
     "tiny-gemm": Gemm(M=37, N=45, K=19),
     "tiny-conv2d": Conv2d(N=2, C=3, H=10, W=19, K=3, R=3, S=2),
     "tiny-conv3d": Conv3d(
         N=2, C=5, D=4, H=6, W=7, K=6, T=2, R=3, S=2, stride_h=2, pad_d=1, pad_w=1, dilation_h=2
     ),
 }  # fmt: skip
+
+# The same layer channels-last, as the implicit-GEMM steps take it: they end the table and the chart of the layer.
+CHANNELS_LAST = {"ece408-layer1": "ece408-layer1-nhwc", "ece408-layer2": "ece408-layer2-nhwc"}
+CHANNELS_LAST_STEPS = "conv3d_implicit_gemm"  # how their names start
 
 # The shapes every step is checked at: tile edges just missed, degenerate extents, unequal axes.
 RAGGED: dict[str, tuple[Problem, ...]] = {
@@ -338,8 +344,15 @@ def presets_of(ladder: str) -> list[str]:
 
 
 def timed_presets(ladder: str) -> list[str]:
-    """The ladder's presets large enough to time."""
-    return [name for name in presets_of(ladder) if not name.startswith("tiny-")]
+    """The presets every step of the ladder is timed on: the large ones, but for another ladder's layers."""
+    others = CHANNELS_LAST.values()
+    return [name for name in presets_of(ladder) if not name.startswith("tiny-") and name not in others]
+
+
+def step_presets(step: str, ladder: str) -> list[str]:
+    """The presets that one step of the ladder is timed on."""
+    more = CHANNELS_LAST.values() if step.startswith(CHANNELS_LAST_STEPS) else ()
+    return [*timed_presets(ladder), *more]
 
 
 def fit_batch(problem: Problem, budget_bytes: int) -> Problem:

@@ -198,3 +198,19 @@ def test_fit_batch_says_when_nothing_can_be_reduced(name):
 def test_a_problem_cannot_be_changed():
     with pytest.raises(AttributeError):
         PRESETS["gemm-2048"].M = 1
+
+
+@pytest.mark.parametrize(("layer", "twin"), problems.CHANNELS_LAST.items())
+def test_a_channels_last_twin_is_the_same_work_in_another_layout(layer, twin):
+    a, b = PRESETS[layer], PRESETS[twin]
+    assert (a.flops, a.least_bytes) == (b.flops, b.least_bytes)
+    assert b.ladder == "conv3d"
+    assert sorted(a.output_shape) == sorted(extent for i, extent in enumerate(b.output_shape) if i != 1)
+
+
+def test_only_the_implicit_gemm_steps_run_the_twins():
+    twins = list(problems.CHANNELS_LAST.values())
+    assert problems.step_presets("conv3d_implicit_gemm", "conv3d") == [*problems.timed_presets("conv3d"), *twins]
+    assert problems.step_presets("conv3d_implicit_gemm_precomputed", "conv3d")[-2:] == twins
+    assert problems.step_presets("conv3d_direct", "conv3d") == problems.timed_presets("conv3d")
+    assert not set(twins) & set(problems.timed_presets("conv3d"))
