@@ -20,7 +20,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from common.problems import FIRST_STEP, LADDERS, Problem, timed_presets
+from common.problems import FIRST_STEP, LADDERS, Problem, presets_of
 
 ROOT = Path(__file__).resolve().parent.parent
 LESSONS = ROOT / "lessons"
@@ -113,7 +113,8 @@ def predecessors(step: Step, root: Path = LESSONS) -> list[Step]:
 def presets(step: Step, root: Path = LESSONS) -> list[str]:
     """The presets a step is timed on: its ladder's, but for those that are left to later steps."""
     before = {earlier.name for earlier in predecessors(step, root)} | {step.name}
-    return [name for name in timed_presets(step.ladder) if FIRST_STEP.get(name, step.name) in before]
+    large = (name for name in presets_of(step.ladder) if not name.startswith("tiny-"))
+    return [name for name in large if FIRST_STEP.get(name, step.name) in before]
 
 
 def load(path: Path, ladder: str) -> ModuleType:

@@ -126,8 +126,9 @@ def save(figure: Figure, stem: Path, svg: bool = True) -> Path:
 
 def speedups(record: Record, preset: str) -> Figure:
     """Bars in ladder order: speed-up over the first step, ms on each bar, p20 to p80 as error bars; peers and the
-    floor as lines."""
-    rows = _step_rows(record, preset)
+    floor as lines. Steps that ran the same layer channels-last follow in another colour."""
+    own = _step_rows(record, preset)
+    rows = own + [(f"{step.name} (NHWC)", row) for step, row in record.channels_last(preset)]
     first = rows[0][1]["timing"]["median_ms"]
     times = np.array([row["timing"]["median_ms"] for _, row in rows])
     gains = first / times
@@ -145,7 +146,7 @@ def speedups(record: Record, preset: str) -> Figure:
         places,
         gains,
         height=0.62,
-        color=BLUE,
+        color=[BLUE] * len(own) + [ORANGE] * (len(rows) - len(own)),
         xerr=spread,
         error_kw={"ecolor": INK, "capsize": 3, "elinewidth": 1.2},
     )

@@ -525,7 +525,8 @@ def _run_bench(pairs: list[tuple[Step, str]]) -> int:
         if outcome.status == "right":
             run.record_step(record, key, outcome)
     _print_times(outcomes, ceilings, gpu["name"])
-    presets = list(dict.fromkeys(preset for _, preset in pairs))
+    # a layer's channels-last twin has the layer's libraries beside it
+    presets = [p for p in dict.fromkeys(p for _, p in pairs) if p not in problems.CHANNELS_LAST.values()]
     if not peers.available():
         say.print(peers.HOW_TO_GET)
     else:

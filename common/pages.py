@@ -152,7 +152,27 @@ def _ladder(record: Record | None, _: dict[str, Any], arguments: list[str]) -> s
     header, body = ladder_cells(record, preset, steps)  # all, so that speed-ups count from the ladder's first
     hidden = {f"`{s.name}`" for s in steps if rest and s.lesson != rest[0]}
     body = [cells for cells in body if cells[0] not in hidden]
+    lessons = rest or catalog.lessons()
+    twins = [(step, row) for step, row in record.channels_last(preset) if step.lesson in lessons]
+    at = next((i for i, cells in enumerate(body) if cells[0].startswith("*")), len(body))
+    body[at:at] = [_twin_cells(record, preset, header, step, row) for step, row in twins]
     return table(header, body) + "\n\n" + _footnote(record, preset)
+
+
+def _twin_cells(record: Record, preset: str, header: list[str], step: Step, row: Row) -> list[str]:
+    """A step's row on the channels-last twin of a preset, under the preset's header: not compared with a step before."""
+    ms = row["timing"]["median_ms"]
+    steps = [record.row(preset, s.name) for s in catalog.steps()]
+    first = next((r["timing"]["median_ms"] for r in steps if r), 0.0)
+    figures = record.derive(problems.CHANNELS_LAST[preset], row)
+    cells = {"step": f"`{step.name}` (NHWC)", "× first": f"{first / ms:.2f}" if first else ""}
+    cells["ms"], cells["p20–p80"] = _times(row["timing"])
+    if figures:
+        cells["GFLOP/s"], cells["GB/s"] = f"{figures.gflops:,.0f}", f"{figures.gbs:,.0f}"
+        cells["% of floor"] = f"{figures.percent_of_floor:.1f}"
+    if row["prepare_ms"] is not None:
+        cells["prepare ms"] = milliseconds(row["prepare_ms"])
+    return [cells.get(title, "") for title in header]
 
 
 def _experiments(record: Record | None, _: dict[str, Any], arguments: list[str]) -> str:
@@ -181,6 +201,12 @@ def _summary(record: Record | None, _: dict[str, Any], __: list[str]) -> str:
             [f"[`{s.name}`](lessons/{s.lesson}/{s.path.name})", *(_cell(record, p, s.name) for p in presets)]
             for s in catalog.steps()
             if s.ladder == ladder
+        ]
+        twins = {step.name: step for p in presets for step, _ in record.channels_last(p)}
+        rows += [
+            [f"[`{n}`](lessons/{s.lesson}/{s.path.name}) (NHWC)"]
+            + [_cell(record, problems.CHANNELS_LAST.get(p, ""), n) for p in presets]
+            for n, s in twins.items()
         ]
         peers = sorted({n for p in presets for n, row in record.rows(p).items() if row["kind"] == "peer"})
         rows += [[f"*{name}*", *(_cell(record, p, name) for p in presets)] for name in peers]

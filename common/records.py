@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from common import catalog, device, problems
+from common.catalog import Step
 from common.problems import Problem
 
 RESULTS = catalog.ROOT / "results"
@@ -179,6 +180,11 @@ class Record:
     def rows(self, preset: str) -> dict[str, Row]:
         found: dict[str, Row] = self.data["rows"].get(preset, {})
         return found
+
+    def channels_last(self, preset: str) -> list[tuple[Step, Row]]:
+        """The steps that ran the preset's layer channels-last, in ladder order, with their rows; mostly none."""
+        found = self.rows(problems.CHANNELS_LAST.get(preset, ""))
+        return [(step, found[step.name]) for step in catalog.steps() if step.name in found]
 
     def date(self, row: Row) -> str:
         """The day a row was measured."""

@@ -111,5 +111,5 @@ class _Unroller(ast.NodeTransformer):
             for statement in copy.deepcopy(node.body):
                 written = self.visit(statement)
                 copies += written if isinstance(written, list) else [written]
-        del self.bound[node.target.id]
+        self.bound.pop(node.target.id, None)  # none was bound if the loop has no turns
         return copies

@@ -93,7 +93,8 @@ def test_slow_steps_are_not_timed_on_the_layers_left_to_later_ones():
     late = {name for name in FIRST_STEP if PRESETS[name].ladder == "conv3d"}
     assert late
     assert set(catalog.presets(direct)) == set(timed_presets("conv3d")) - late
-    assert catalog.presets(catalog.find("conv3d_implicit_gemm")) == catalog.presets(fast) == timed_presets("conv3d")
+    assert catalog.presets(catalog.find("conv3d_implicit_gemm")) == catalog.presets(fast)
+    assert set(catalog.presets(fast)) == set(timed_presets("conv3d")) | late
 
 
 def test_layers_left_to_a_step_name_a_step_of_their_ladder():

@@ -159,6 +159,57 @@ def test_lesson_pictures_are_drawn_by_their_scripts(tmp_path):
     assert charts.draw_lessons(tmp_path) == [script.parent / "one.png"]
 
 
+@pytest.fixture
+def twins(shipped):
+    """The shipped record with two conv3d steps on the channels-last twin of layer 1: 4 ms and 2 ms."""
+    data = copy.deepcopy(shipped.data)
+    row = next(iter(data["rows"]["c3d-conv3a"].values()))
+    shape = problems.PRESETS["ece408-layer1-nhwc"].shape()
+    data["rows"]["ece408-layer1-nhwc"] = {
+        name: {**row, "kind": "step", "shape": shape, "prepare_ms": prepare, "workspace_bytes": 0,
+               "timing": {**row["timing"], "median_ms": ms, "p20_ms": ms, "p80_ms": ms}}
+        for name, ms, prepare in (("conv3d_direct_tiled", 2.0, 0.5), ("conv3d_direct", 4.0, None))
+    }  # fmt: skip
+    return Record(shipped.path, data)
+
+
+def test_the_chart_of_a_layer_ends_with_its_channels_last_steps(twins, tmp_path):
+    charts.save(charts.speedups(twins, "ece408-layer1"), tmp_path / "chart")
+    text = texts(tmp_path / "chart.svg")
+    steps, _ = measured(twins, "ece408-layer1")
+    order = [text.index(f"| {name} |") for name in [*steps, "conv3d_direct (NHWC)", "conv3d_direct_tiled (NHWC)"]]
+    assert order == sorted(order)
+    first = twins.row("ece408-layer1", steps[0])["timing"]["median_ms"]
+    assert f"{first / 2:#.3g}×  2.00 ms" in text
+    # the twin is no chart of its own, and does not stand in the other layer's
+    assert "ece408-layer1-nhwc" not in problems.timed_presets("conv3d")
+    charts.save(charts.speedups(twins, "ece408-layer2"), tmp_path / "other")
+    assert "NHWC)" not in texts(tmp_path / "other.svg").replace("(NHWC): ", "")
+
+
+def test_the_table_of_a_layer_ends_with_its_channels_last_steps(twins):
+    def rows(arguments):
+        return cells(pages.rendered(f"<!-- table: {arguments} -->\n<!-- end table -->", twins, NO_CODE))
+
+    table = rows("ladder ece408-layer1")
+    header = table[0]
+    names = [line[0] for line in table]
+    at = names.index("`conv3d_direct` (NHWC)")
+    assert names[at + 1] == "`conv3d_direct_tiled` (NHWC)"
+    assert all(name.startswith("*cuDNN") for name in names[at + 2 :])
+    found = dict(zip(header, table[at + 1], strict=True))
+    first = twins.row("ece408-layer1", names[2].strip("`"))["timing"]["median_ms"]
+    assert (found["ms"], found["× first"], found["× previous"]) == ("2.00", f"{first / 2:.2f}", "")
+    assert found["GFLOP/s"] == "13,068"  # 26.136 GFLOP
+    assert found["prepare ms"] == "0.500"
+    # in a lesson's table only with that lesson
+    lesson = catalog.find("conv3d_direct").lesson
+    assert "`conv3d_direct` (NHWC)" in [line[0] for line in rows(f"ladder ece408-layer1 {lesson}")]
+    assert not [line for line in rows("ladder ece408-layer1 03_coarsening") if "NHWC" in line[0] and "*" not in line[0]]
+    summary = [line for line in rows("summary") if "`conv3d_direct`" in line[0] and "(NHWC)" in line[0]]
+    assert [line[1:3] for line in summary] == [["4.00", ""]]
+
+
 # --- pages ---
 
 RECORD = {
