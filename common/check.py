@@ -137,23 +137,25 @@ class Bench:
         args = catalog.launch_arguments(self.problem, self.x.array, self.prepared, self.y.array, self.workspace)
         self.module.launch(*args, **self.tile)
 
+    def run(self) -> None:
+        """Launch and wait."""
+        from numba import cuda
+
+        self.launch()
+        cuda.synchronize()
+
 
 def check(module: ModuleType, problem: Problem, seed: int = 0, repeats: int = REPEATS) -> Verdict:
     """Check a step at one shape, element by element. ValueError from ``prepare`` (a refusal) passes through."""
-    verdict = Verdict(problem)
-    bench = Bench(module, problem)
+    return check_bench(Bench(module, problem), seed, repeats)
 
-    x, weight = inputs.integers(problem, seed)
-    bench.load(x, weight)
-    bench.y.blank()
-    first = _run(bench)
-    expected = reference.full(problem, x, weight)
-    verdict.elements_compared += expected.size
-    verdict.findings += _trespass(bench, x, weight)
-    wrong = _compare(bench, x, weight, first, expected)
-    if wrong and not verdict.findings:
-        verdict.findings += _disagreement(bench, first, repeats)
-    verdict.findings += wrong
+
+def check_bench(bench: Bench, seed: int = 0, repeats: int = REPEATS) -> Verdict:
+    """As :func:`check`, for anything with a bench's ``problem``, ``x``, ``weight``, ``y``, ``load`` and ``run``."""
+    problem = bench.problem
+    verdict = Verdict(problem)
+
+    first, x, weight = _first(bench, verdict, seed, repeats)
     if verdict.findings:
         return verdict
 
@@ -164,7 +166,10 @@ def check(module: ModuleType, problem: Problem, seed: int = 0, repeats: int = RE
     expected2 = reference.full(problem, x2, weight2)
     verdict.elements_compared += expected2.size
     if not np.array_equal(second, expected2):
-        verdict.findings.append(_stale(problem, (x, weight), (x2, weight2), first, second, expected2))
+        # a race would show in a second launch, too, and differently
+        verdict.findings += _disagreement(bench, second, 3, over=first) or [
+            _stale(problem, (x, weight), (x2, weight2), first, second, expected2)
+        ]
         return verdict
 
     verdict.findings += _disagreement(bench, second, repeats)
@@ -181,12 +186,41 @@ def check(module: ModuleType, problem: Problem, seed: int = 0, repeats: int = RE
     return verdict
 
 
+def check_once(module: ModuleType, problem: Problem, seed: int = 0) -> Verdict:
+    """The first part of :func:`check`: one launch on integers. What passes may still be wrong."""
+    verdict = Verdict(problem)
+    _first(Bench(module, problem), verdict, seed, 1)
+    return verdict
+
+
+def _first(bench: Bench, verdict: Verdict, seed: int, repeats: int) -> tuple[Array, Array, Array]:
+    """Launch on integers and compare; returns the output and the operands."""
+    x, weight = inputs.integers(bench.problem, seed)
+    bench.load(x, weight)
+    bench.y.blank()
+    y = _run(bench)
+    expected = reference.full(bench.problem, x, weight)
+    verdict.elements_compared += expected.size
+    verdict.findings += _trespass(bench, x, weight)
+    wrong = _compare(bench, x, weight, y, expected)
+    if wrong and not verdict.findings:
+        # at least twice more: in the simulator, every second launch runs the threads in the opposite order
+        verdict.findings += _disagreement(bench, y, max(repeats, 3))
+    verdict.findings += wrong
+    return y, x, weight
+
+
 def check_sampled(
     module: ModuleType, problem: Problem, seed: int = 0, samples: int = SAMPLES, tile: dict[str, int] | None = None
 ) -> Verdict:
     """Check a large problem: every element written and finite, random positions and the corners exact."""
+    return sample_bench(Bench(module, problem, tile), seed, samples)
+
+
+def sample_bench(bench: Bench, seed: int = 0, samples: int = SAMPLES) -> Verdict:
+    """As :func:`check_sampled`, for anything with a bench's methods."""
+    problem = bench.problem
     verdict = Verdict(problem)
-    bench = Bench(module, problem, tile)
     x, weight = inputs.integers(problem, seed)
     bench.load(x, weight)
     bench.y.blank()
@@ -221,17 +255,20 @@ def sample_positions(problem: Problem, samples: int, seed: int) -> reference.Ind
 
 
 def _run(bench: Bench) -> Array:
-    from numba import cuda
-
-    bench.launch()
-    cuda.synchronize()
+    bench.run()
     return bench.y.get()
 
 
-def _disagreement(bench: Bench, earlier: Array, repeats: int) -> list[Finding]:
-    """Do more launches on the same operands give what ``earlier`` is, bit for bit?"""
+def _disagreement(bench: Bench, earlier: Array, repeats: int, over: Array | None = None) -> list[Finding]:
+    """Do more launches on the same operands give what ``earlier`` is, bit for bit?
+
+    Before each, the output is blank, or holds ``over``.
+    """
     for _ in range(repeats - 1):
-        bench.y.blank()
+        if over is None:
+            bench.y.blank()
+        else:
+            bench.y.set(over)
         again = _run(bench)
         count = int(np.count_nonzero(again.view(np.uint32) != earlier.view(np.uint32)))
         if count:

@@ -127,6 +127,23 @@ def ptx(launch: Launch, architecture: str) -> str:
     return str(text)
 
 
+def warm() -> None:
+    """Compile a little kernel: the first compilation of a process takes a second longer than the next."""
+    from numba import cuda, float32, types
+
+    def kernel(a: Any, b: Any) -> None:
+        tile = cuda.shared.array(4, float32)
+        i = cuda.grid(1)
+        for k in range(b.shape[0]):
+            if i < a.shape[0]:
+                tile[k] = b[k]
+                cuda.syncthreads()
+                a[i] += tile[k] * float32(2)
+
+    vector = types.Array(types.float32, 1, "C")
+    cuda.compile(kernel, types.void(vector, vector), cc=(9, 0), output="ptx", device=False, abi="numba")
+
+
 def float64_arithmetic(text: str) -> list[str]:
     """PTX lines that compute in float64: what a literal such as ``0.0`` slips in."""
     pattern = re.compile(r"^\s*(?:@\S+\s+)?(?:add|sub|mul|fma|div|mad|neg|setp|cvt)\S*\.f64\b.*$", re.MULTILINE)

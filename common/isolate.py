@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import atexit
+import contextlib
 import json
 import os
 import signal
@@ -11,12 +13,14 @@ import tempfile
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from common import catalog, device
 
 _POLL_SECONDS = 0.02
+_TASKS, _RESULTS, _LOG = "tasks.json", "results.jsonl", "log.txt"
 
 Task = dict[str, Any]
 Result = dict[str, Any]
@@ -86,27 +90,85 @@ def _environment(simulator: bool) -> dict[str, str]:
     return env
 
 
+@dataclass
+class _Process:
+    """A child and its folder."""
+
+    process: subprocess.Popen[bytes]
+    folder: tempfile.TemporaryDirectory[str]
+
+    def path(self, name: str) -> Path:
+        return Path(self.folder.name, name)
+
+    def go(self) -> None:
+        """The tasks are written: do them."""
+        assert self.process.stdin is not None
+        with contextlib.suppress(BrokenPipeError):  # one that has ended is told by its exit code
+            self.process.stdin.write(b"go\n")
+            self.process.stdin.close()
+
+    def end(self) -> None:
+        _kill(self.process)
+        if self.process.stdin:
+            with contextlib.suppress(BrokenPipeError):
+                self.process.stdin.close()
+        self.folder.cleanup()
+
+
+_spares: dict[bool, list[_Process]] = {True: [], False: []}
+
+
+def warm(simulator: bool, count: int = 1) -> None:
+    """See to it that ``count`` processes wait with everything imported, for the next calls of ``run`` to use."""
+    _spares[simulator] += [_started(simulator, waiting=True) for _ in range(count - len(_spares[simulator]))]
+
+
+def cool() -> None:
+    """End the processes that wait."""
+    for spares in _spares.values():
+        while spares:
+            spares.pop().end()
+
+
+atexit.register(cool)
+
+
+def _started(simulator: bool, waiting: bool) -> _Process:
+    folder = tempfile.TemporaryDirectory(prefix="workbook-", ignore_cleanup_errors=True)
+    files = [str(Path(folder.name, name)) for name in (_TASKS, _RESULTS)]
+    Path(files[1]).touch()
+    with Path(folder.name, _LOG).open("wb") as output:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "common.child", *files, "wait", *(["warm"] if waiting else [])],
+            cwd=catalog.ROOT,
+            env=_environment(simulator),
+            stdin=subprocess.PIPE,
+            stdout=output,
+            stderr=output,
+            start_new_session=os.name == "posix",
+        )
+    return _Process(process, folder)
+
+
 def _child(tasks: list[Task], simulator: bool, seconds: float) -> Iterator[Result]:
     """Results of one child process: one per task until it ends; at least one."""
-    with tempfile.TemporaryDirectory(prefix="workbook-") as folder:
-        task_file, result_file, log = (Path(folder, name) for name in ("tasks.json", "results.jsonl", "log.txt"))
-        task_file.write_text(json.dumps(tasks), encoding="utf-8")
-        result_file.touch()
-        with log.open("wb") as output:
-            process = subprocess.Popen(
-                [sys.executable, "-m", "common.child", str(task_file), str(result_file)],
-                cwd=catalog.ROOT,
-                env=_environment(simulator),
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=output,
-                start_new_session=os.name == "posix",
-            )
-        try:
-            with result_file.open(encoding="utf-8") as lines:
-                yield from _follow(process, lines, log, len(tasks), seconds)
-        finally:
-            _kill(process)
+    child = _spare(simulator) or _started(simulator, waiting=False)
+    try:
+        child.path(_TASKS).write_text(json.dumps([{"seconds": seconds, **t} for t in tasks]), encoding="utf-8")
+        child.go()
+        with child.path(_RESULTS).open(encoding="utf-8") as lines:
+            yield from _follow(child.process, lines, child.path(_LOG), len(tasks), seconds)
+    finally:
+        child.end()
+
+
+def _spare(simulator: bool) -> _Process | None:
+    while _spares[simulator]:
+        spare = _spares[simulator].pop()
+        if spare.process.poll() is None:
+            return spare
+        spare.end()
+    return None
 
 
 def _follow(process: subprocess.Popen[bytes], lines: Any, log: Path, count: int, seconds: float) -> Iterator[Result]:

@@ -19,6 +19,8 @@ from common.records import Record
 CHECK_SECONDS = 120.0
 TIME_SECONDS = 180.0
 COMPILE_SECONDS = 180.0
+EXPLAIN_SECONDS = 20.0
+EXPLAIN_FLOPS = 1e6  # more is too slow in the simulator
 WATCHED_SECONDS = 550.0  # all steps under a profiler or sanitizer
 CODE_ARCHITECTURE = "9.0"
 
@@ -41,11 +43,20 @@ class Outcome:
         return str(self.result["status"])
 
     @property
+    def faults(self) -> list[dict[str, Any]]:
+        """What explains it: dictionaries of :class:`common.faults.Fault`, perhaps none."""
+        return list(self.result.get("faults", []))
+
+    @property
     def reasons(self) -> list[str]:
         """One line per finding, or what stopped the task."""
         findings = [f"{item['kind']}: {item['message']}" for item in self.result.get("findings", [])]
         message = self.result.get("message")
         return findings + ([f"{self.status}: {message}"] if message else [])
+
+
+# Faults whose line is that of the launch, not of what went wrong.
+_UNPLACED = {"illegal-address", "misaligned", "launch-failed", "watchdog"}
 
 
 class DeviceError(RuntimeError):
@@ -76,8 +87,28 @@ def check_steps(
     # on a GPU compiling takes the time, and that is the host's work
     workers = (os.cpu_count() or 1) if simulator else max(1, min(6, (os.cpu_count() or 1) // 2))
     results = isolate.run_groups(groups, simulator, CHECK_SECONDS, workers)
-    for step, problem, (_, result) in zip(owners, shapes, results, strict=True):
+    told: set[str] = set()
+    for step, problem, (task, result) in zip(owners, shapes, results, strict=True):
+        if not simulator and step.name not in told and result["status"] in ("wrong", "crashed", "timed_out"):
+            told.add(step.name)
+            explain(task, problem, result)
         yield Outcome(step, problem, None, result)
+
+
+def explain(task: Task, problem: Problem, result: Result) -> None:
+    """What a GPU does not tell, the simulator may: the faults that a small run shows there go first in ``result``."""
+    kinds = {fault["kind"] for fault in result.get("faults", [])}
+    if result["status"] == "crashed" and kinds and not kinds & _UNPLACED:
+        return  # a typing error, or a launch beyond the limits, names its line already
+    small = problem if problem.flops <= EXPLAIN_FLOPS else problems.FIRST[problem.ladder]
+    again = {**task, "task": "check", "shape": small.shape(), "repeats": 1}
+    ((_, seen),) = isolate.run([again], True, EXPLAIN_SECONDS)
+    found = [fault for fault in seen.get("faults", []) if fault["line"]]
+    told = {(fault["kind"], fault["line"]) for fault in found}
+    rest = [fault for fault in result.get("faults", []) if (fault["kind"], fault["line"]) not in told]
+    for fault in found:
+        fault["what"] = f"in the simulator, at {small}: {fault['what']}"
+    result["faults"] = found + [fault for fault in rest if fault["kind"] not in _UNPLACED or not found]
 
 
 def compile_steps(

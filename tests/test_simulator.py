@@ -1,11 +1,12 @@
-"""The scheduler the tests use for the simulator does what the simulator's own does."""
+"""The harness's simulator does what the simulator's own does, and sees what that does not."""
 
 import numpy as np
 import pytest
-import turns
 from numba import cuda, float32, int32
 
-turns.install()
+from common import simulator
+
+simulator.install()
 SIZE = 64
 
 
