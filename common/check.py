@@ -107,14 +107,21 @@ class Guarded:
 class Bench:
     """One step bound to one problem: guarded operands, ``prepare``, workspace, ``launch``.
 
-    ``tile`` overrides tile constants, for steps whose ``launch`` and ``prepare`` take them by name.
+    ``tile`` overrides tile constants, for steps whose ``launch`` and ``prepare`` take them by name. With ``beside``,
+    the operands are that bench's.
     """
 
-    def __init__(self, module: ModuleType, problem: Problem, tile: dict[str, int] | None = None) -> None:
+    def __init__(
+        self,
+        module: ModuleType,
+        problem: Problem,
+        tile: dict[str, int] | None = None,
+        beside: Bench | None = None,
+    ) -> None:
         self.module, self.problem, self.tile = module, problem, tile or {}
-        self.x = Guarded(problem.input_shape)
-        self.weight = Guarded(problem.weight_shape)
-        self.y = Guarded(problem.output_shape)
+        self.x: Guarded = beside.x if beside else Guarded(problem.input_shape)
+        self.weight: Guarded = beside.weight if beside else Guarded(problem.weight_shape)
+        self.y: Guarded = beside.y if beside else Guarded(problem.output_shape)
         make = getattr(module, "workspace", None)
         self.workspace = make(problem) if make else None
         self.prepared: Any = None

@@ -128,20 +128,35 @@ def ptx(launch: Launch, architecture: str) -> str:
 
 
 def warm() -> None:
-    """Compile a little kernel: the first compilation of a process takes a second longer than the next."""
-    from numba import cuda, float32, types
+    """Compile a little kernel with what lessons use: the first compilations of a process take seconds longer."""
+    from numba import cuda, float32, types, uint32
 
-    def kernel(a: Any, b: Any) -> None:
-        tile = cuda.shared.array(4, float32)
-        i = cuda.grid(1)
-        for k in range(b.shape[0]):
-            if i < a.shape[0]:
-                tile[k] = b[k]
-                cuda.syncthreads()
-                a[i] += tile[k] * float32(2)
+    size, shape = 4, (4, 4)
 
-    vector = types.Array(types.float32, 1, "C")
-    cuda.compile(kernel, types.void(vector, vector), cc=(9, 0), output="ptx", device=False, abi="numba")
+    @cuda.jit(device=True, inline="always")
+    def guarded(array: Any, row: Any, column: Any) -> Any:
+        rows, columns = array.shape
+        return array[row, column] if row < rows and column < columns else float32(0.0)
+
+    def kernel(a: Any, b: Any, wide: Any) -> None:
+        tile = cuda.shared.array(shape, float32)
+        flat = cuda.shared.array(size, float32, alignment=16)
+        acc = cuda.local.array(size, float32)
+        tx, ty = uint32(cuda.threadIdx.x), cuda.threadIdx.y
+        x, y = cuda.grid(2)
+        for k0 in range(0, a.shape[1], 2):
+            tile[ty, tx] = guarded(a, y, k0 + tx)
+            flat[tx] = a[y // 2, x % 2] if wide else tile[0, 0]
+            cuda.syncthreads()
+            for i in range(size):
+                acc[i] += tile[i, 0] * flat[uint32(i)]
+        if y < b.shape[0] and min(x, 1) < b.shape[1]:
+            b[y, x] = acc[0]
+
+    matrix = types.Array(types.float32, 2, "C")
+    cuda.compile(
+        kernel, types.void(matrix, matrix, types.boolean), cc=(9, 0), output="ptx", device=False, abi="numba"
+    )
 
 
 def float64_arithmetic(text: str) -> list[str]:
@@ -155,13 +170,19 @@ def machine_code(launch: Launch, architecture: str) -> MachineCode:
 
     Raises ToolMissingError without NVIDIA's ptxas and nvdisasm.
     """
+    return assemble(
+        ptx(launch, architecture), launch.name, architecture, launch.kernel.targetoptions.get("max_registers")
+    )
+
+
+def assemble(text: str, name: str, architecture: str, max_registers: int | None = None) -> MachineCode:
+    """Assemble PTX that holds one kernel and count its instructions; raises as :func:`machine_code`."""
     assembler, disassembler = _tool("ptxas"), _tool("nvdisasm")
     with tempfile.TemporaryDirectory() as folder:
         source, cubin = Path(folder, "kernel.ptx"), Path(folder, "kernel.cubin")
-        source.write_text(ptx(launch, architecture))
+        source.write_text(text)
         arch = "sm_" + architecture.replace(".", "")
-        limit = launch.kernel.targetoptions.get("max_registers")
-        extra = [f"--maxrregcount={limit}"] if limit else []
+        extra = [f"--maxrregcount={max_registers}"] if max_registers else []
         report = _run([assembler, "-v", f"-arch={arch}", *extra, str(source), "-o", str(cubin)])
         listing = _run([disassembler, "-c", str(cubin)])
 
@@ -171,7 +192,7 @@ def machine_code(launch: Launch, architecture: str) -> MachineCode:
 
     body, loop = count_instructions(listing)
     return MachineCode(
-        kernel=launch.name,
+        kernel=name,
         architecture=architecture,
         registers=figure(r"Used (\d+) registers"),
         stack_bytes=figure(r"(\d+) bytes stack frame"),

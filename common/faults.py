@@ -113,8 +113,9 @@ def of_float64(path: Path) -> Fault:
 
 
 def of_time_out(seconds: float, path: Path, line: int | None) -> Fault:
-    """The kernel did not end; ``line`` is where a simulated thread was."""
-    return fault("endless", f"the kernel was still running after {seconds:.0f} s", path, line)
+    """The kernel did not end; ``line`` is where a simulated thread was, and that of the loop around it is named."""
+    loop = _loop_around(path, line) if line else None
+    return fault("endless", f"the kernel was still running after {seconds:.0f} s", path, loop or line)
 
 
 def placed(text: str) -> str:
@@ -173,6 +174,12 @@ def launches(path: Path) -> Iterator[int]:
             yield node.lineno
 
 
+def _loop_around(path: Path, line: int) -> int | None:
+    """The first line of the innermost loop that holds ``line``."""
+    loops = [node for node in _walk(path) if isinstance(node, ast.While | ast.For)]
+    return max((loop.lineno for loop in loops if loop.lineno <= line <= (loop.end_lineno or 0)), default=None)
+
+
 def _definitions(path: Path, name: str) -> Iterator[int]:
     for node in _walk(path):
         if isinstance(node, ast.FunctionDef) and node.name == name:
@@ -224,6 +231,12 @@ def _text(path: Path) -> str:
 
 # --- what ---
 
+# What kernels mostly ask of cuda.
+_CUDA = (
+    "threadIdx", "blockIdx", "blockDim", "gridDim", "grid", "gridsize", "syncthreads", "shared", "local", "const",
+    "atomic", "laneid", "warpsize", "fma", "popc",
+)  # fmt: skip
+
 _Say = Callable[[re.Match[str], Path], tuple[str, str]]
 
 
@@ -246,6 +259,10 @@ def _no_module(found: re.Match[str], _: Path) -> tuple[str, str]:
 
 def _no_name(found: re.Match[str], _: Path) -> tuple[str, str]:
     return _not_in(found["name"], found["module"]), ""
+
+
+def _no_cuda(found: re.Match[str], _: Path) -> tuple[str, str]:
+    return f"cuda has no {found[1]}" + _did_you_mean(found[1], list(_CUDA)), ""
 
 
 def _not_in(name: str, module: str) -> str:
@@ -321,6 +338,7 @@ _ERRORS: tuple[tuple[str, str, str | _Say], ...] = (
     ("unknown-name", r"NameError: (?:.*: )?name '(\w+)' is not defined", _undefined),
     ("unset-variable", r"UnboundLocalError: .*variable '(\w+)'", r"\1 is read before it is set"),
     ("unknown-attribute", r"AttributeError: .*'(?P<module>[\w.]+)' has no attribute '(?P<name>\w+)'", _no_name),
+    ("unknown-attribute", r"AttributeError: .*'_CudaModule' object has no attribute '(\w+)'", _no_cuda),
     ("unknown-attribute", r"Unknown attribute '(\w+)' of type ([^\n]*)",
      lambda found, _: (f"{_plain_type(found[2])} has no attribute {found[1]}", "")),
     ("argument-count", r"Cannot bind 'args=.*?' to signature '\((.*?)\)' due to \"TypeError: (.*?)\"",

@@ -70,6 +70,16 @@ def keep(source: bytes, name: str, folder: Path | None = None) -> Path:
     return path
 
 
+def place(source: bytes, name: str) -> Path:
+    """A file of this name that holds ``source``: the stored one, or a temporary one where nothing can be stored."""
+    try:
+        return keep(source, name)
+    except HistoryError:
+        path = Path(tempfile.mkdtemp(prefix="workbook-"), name)
+        path.write_bytes(source)
+        return path
+
+
 def stored(name: str, digest: str) -> bytes:
     """The source stored under this name and hash; raises HistoryError if it is not there, or was changed since."""
     path = FOLDER / "sources" / digest / name
@@ -115,6 +125,12 @@ def best(step: str, preset: str) -> Event | None:
     """The right run that was fastest against the shipped version on ``preset``."""
     timed = [e for e in events(step) if e.ratio is not None and e.figures.get("preset") == preset]
     return max(timed, key=lambda event: event.ratio or 0.0, default=None)
+
+
+def leanest(step: str) -> Event | None:
+    """The right run whose multiply loop needed the fewest instructions for each multiply-add."""
+    compiled = [e for e in events(step) if e.verdict == "right" and e.figures.get("loop_per_fma")]
+    return min(compiled, key=lambda event: float(event.figures["loop_per_fma"]), default=None)
 
 
 def save(path: Path) -> str:

@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -39,17 +40,19 @@ def run_groups(
             yield from results
 
 
-def run(tasks: list[Task], simulator: bool, seconds: float) -> Iterator[tuple[Task, Result]]:
-    """Run tasks in order in one child process, yielding each result as it comes.
+def run(
+    tasks: list[Task], simulator: bool, seconds: float, stop: threading.Event | None = None
+) -> Iterator[tuple[Task, Result]]:
+    """Run tasks in order in one child process, yielding each result as it comes, until ``stop`` is set.
 
-    A task that crashes its process or takes longer than ``seconds`` gets a result that says so (``status`` crashed or
-    timed_out), and the rest go on in a fresh process. Other statuses: right, wrong, refused (the step does not take
-    this shape), unusable (not a step file).
+    A task that crashes its process or takes longer than ``seconds`` (or its own ``"seconds"``) gets a result that
+    says so (``status`` crashed or timed_out), and the rest go on in a fresh process. Other statuses: right, wrong,
+    refused (the step does not take this shape), unusable (not a step file).
     """
     pending = list(tasks)
-    while pending:
+    while pending and not (stop and stop.is_set()):
         done = 0
-        for result in _child(pending, simulator, seconds):
+        for result in _child(pending, simulator, seconds, stop):
             yield pending[done], result
             done += 1
         pending = pending[done:]
@@ -150,14 +153,15 @@ def _started(simulator: bool, waiting: bool) -> _Process:
     return _Process(process, folder)
 
 
-def _child(tasks: list[Task], simulator: bool, seconds: float) -> Iterator[Result]:
-    """Results of one child process: one per task until it ends; at least one."""
+def _child(tasks: list[Task], simulator: bool, seconds: float, stop: threading.Event | None) -> Iterator[Result]:
+    """Results of one child process: one per task until it ends; at least one unless stopped."""
     child = _spare(simulator) or _started(simulator, waiting=False)
     try:
         child.path(_TASKS).write_text(json.dumps([{"seconds": seconds, **t} for t in tasks]), encoding="utf-8")
         child.go()
         with child.path(_RESULTS).open(encoding="utf-8") as lines:
-            yield from _follow(child.process, lines, child.path(_LOG), len(tasks), seconds)
+            patience = [float(task.get("seconds", seconds)) for task in tasks]
+            yield from _follow(child.process, lines, child.path(_LOG), patience, stop)
     finally:
         child.end()
 
@@ -171,18 +175,24 @@ def _spare(simulator: bool) -> _Process | None:
     return None
 
 
-def _follow(process: subprocess.Popen[bytes], lines: Any, log: Path, count: int, seconds: float) -> Iterator[Result]:
+def _follow(
+    process: subprocess.Popen[bytes],
+    lines: Any,
+    log: Path,
+    patience: list[float],
+    stop: threading.Event | None,
+) -> Iterator[Result]:
     """Read result lines as they appear; make up the one that a dead or late process owes."""
     delivered, partial = 0, ""
-    deadline = time.monotonic() + seconds
-    while delivered < count:
+    deadline = time.monotonic() + patience[0]
+    while delivered < len(patience) and not (stop and stop.is_set()):
         exited = process.poll() is not None
         partial += lines.readline()
         if partial.endswith("\n"):
             result: Result = json.loads(partial)
             partial = ""
             delivered += 1
-            deadline = time.monotonic() + seconds
+            deadline = time.monotonic() + patience[min(delivered, len(patience) - 1)]
             fatal = result.pop("fatal", False)
             yield result
             if fatal:
@@ -192,9 +202,10 @@ def _follow(process: subprocess.Popen[bytes], lines: Any, log: Path, count: int,
             return
         elif time.monotonic() > deadline:
             _kill(process)
+            waited = f"no result within {patience[delivered]:.0f} s"
             yield {
                 "status": "timed_out",
-                "message": f"no result within {seconds:.0f} s: an endless loop, or a barrier that some threads skip?",
+                "message": f"{waited}: an endless loop, or a barrier that some threads skip?",
             }
             return
         else:

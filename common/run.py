@@ -96,18 +96,28 @@ def check_steps(
 
 
 def explain(task: Task, problem: Problem, result: Result) -> None:
-    """What a GPU does not tell, the simulator may: the faults that a small run shows there go first in ``result``."""
+    """Run a task that failed on a GPU again in the simulator, for what only that tells (:func:`add_faults`)."""
+    if wants_simulator(result):
+        small = problem if problem.flops <= EXPLAIN_FLOPS else problems.FIRST[problem.ladder]
+        again = {**task, "task": "check", "shape": small.shape(), "repeats": 1}
+        ((_, seen),) = isolate.run([again], True, EXPLAIN_SECONDS)
+        add_faults(result, seen, small)
+
+
+def wants_simulator(result: Result) -> bool:
+    """A typing error, or a launch beyond the limits, names its line already; other failures do not."""
     kinds = {fault["kind"] for fault in result.get("faults", [])}
-    if result["status"] == "crashed" and kinds and not kinds & _UNPLACED:
-        return  # a typing error, or a launch beyond the limits, names its line already
-    small = problem if problem.flops <= EXPLAIN_FLOPS else problems.FIRST[problem.ladder]
-    again = {**task, "task": "check", "shape": small.shape(), "repeats": 1}
-    ((_, seen),) = isolate.run([again], True, EXPLAIN_SECONDS)
+    return result["status"] in ("wrong", "timed_out") or (
+        result["status"] == "crashed" and bool(not kinds or kinds & _UNPLACED)
+    )
+
+
+def add_faults(result: Result, seen: Result, small: Problem) -> None:
+    """Put the faults that ``seen``, a run in the simulator at ``small``, has a line for before the result's own."""
     found = [fault for fault in seen.get("faults", []) if fault["line"]]
     told = {(fault["kind"], fault["line"]) for fault in found}
     rest = [fault for fault in result.get("faults", []) if (fault["kind"], fault["line"]) not in told]
-    for fault in found:
-        fault["what"] = f"in the simulator, at {small}: {fault['what']}"
+    found = [{**fault, "what": f"in the simulator, at {small}: {fault['what']}"} for fault in found]
     result["faults"] = found + [fault for fault in rest if fault["kind"] not in _UNPLACED or not found]
 
 

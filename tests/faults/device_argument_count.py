@@ -1,7 +1,8 @@
 """A device function gets one argument too few.
 
 Fault: argument-count
-Says: .
+Shown by: both
+Says: missing .*'acc'
 """
 
 from numba import cuda, float32

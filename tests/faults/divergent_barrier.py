@@ -1,7 +1,8 @@
-"""Even and odd rows of threads wait at different barriers.
+r"""Even and odd rows of threads wait at different barriers.
 
 Fault: divergent-barrier
-Says: .
+Shown by: simulator
+Says: \d+ threads, such as .*, wait at line 23; \d+ threads, such as .*, wait at line 26
 """
 
 from numba import cuda, float32

@@ -1,7 +1,8 @@
-"""k never advances.
+r"""k never advances.
 
 Fault: endless
-Says: .
+Shown by: simulator
+Says: the kernel was still running after \d+ s
 """
 
 from numba import cuda, float32
@@ -15,8 +16,8 @@ def product(a, b, c):
     if m < c.shape[0] and n < c.shape[1]:
         acc = float32(0.0)
         k = 0
-        while k < a.shape[1]:
-            acc += a[m, k] * b[k, n]  # <- here
+        while k < a.shape[1]:  # <- here
+            acc += a[m, k] * b[k, n]
         c[m, n] = acc
 
 

@@ -1,7 +1,8 @@
 """A Python float makes the sum float64: right, and slow.
 
 Fault: float64
-Says: .
+Shown by: compiler
+Says: computes in float64
 """
 
 from numba import cuda
@@ -13,9 +14,9 @@ TILE = 16
 def product(a, b, c):
     n, m = cuda.grid(2)
     if m < c.shape[0] and n < c.shape[1]:
-        acc = 0.0
+        acc = 0.0  # <- here
         for k in range(a.shape[1]):
-            acc += a[m, k] * b[k, n]  # <- here
+            acc += a[m, k] * b[k, n]
         c[m, n] = acc
 
 

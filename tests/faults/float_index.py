@@ -1,10 +1,11 @@
-"""A signed plus an unsigned 64-bit integer is a float64, which is no index.
+"""Half of K, computed with /, is a float64, which is no index.
 
 Fault: float-index
-Says: float64
+Shown by: compiler
+Says: an index is a float64
 """
 
-from numba import cuda, float32, uint64
+from numba import cuda, float32
 
 TILE = 16
 
@@ -12,11 +13,12 @@ TILE = 16
 @cuda.jit
 def product(a, b, c):
     n, m = cuda.grid(2)
-    row = uint64(cuda.threadIdx.y) + cuda.blockIdx.y * cuda.blockDim.y
+    half = a.shape[1] / 2
     if m < c.shape[0] and n < c.shape[1]:
         acc = float32(0.0)
-        for k in range(a.shape[1]):
-            acc += a[row, k] * b[k, n]  # <- here
+        for k in range(a.shape[1] // 2):
+            acc += a[m, k] * b[k, n]
+            acc += a[m, k + half] * b[k + half, n]  # <- here
         c[m, n] = acc
 
 

@@ -1,8 +1,8 @@
-r"""The rows of A are taken a million apart, so the second lies far beyond the array.
+r"""The rows of A are taken a milliard apart, so the second lies far beyond the array.
 
 Fault: outside
-Says: a\[1000000, 0\]: index 1000000 on axis 0 is out of bounds: a has shape \(\d+, \d+\)
-Says on GPU: .*
+Shown by: simulator
+Says: in thread \(0, 1, 0\) of block \(0, 0, 0\): a\[1000000000, 0\]: index 1000000000 .* a has shape \(\d+, \d+\)
 """
 
 from numba import cuda, float32

@@ -1,7 +1,8 @@
 r"""The helper's module is misspelt.
 
 Fault: import
-Says: no module lessons\.wyde.* Did you mean lessons\.wide
+Shown by: both
+Says: there is no module lessons\.wyde\. Did you mean lessons\.wide\?
 """
 
 from lessons.wyde import load4  # <- here

@@ -1,7 +1,8 @@
 r"""The helper is misspelt.
 
 Fault: import
-Says: lessons\.wide has no load5.* Did you mean load4
+Shown by: both
+Says: lessons\.wide has no load5\. Did you mean load4\?
 """
 
 from numba import cuda, float32

@@ -1,7 +1,8 @@
 """The kernel gets one argument too few.
 
 Fault: argument-count
-Says: .
+Shown by: both
+Says: called with 3 arguments, and it has 4 parameters|missing 1 required positional argument: 'K'
 """
 
 from numba import cuda, float32

@@ -1,7 +1,8 @@
 r"""launch wants an argument that the workbook does not pass.
 
 Fault: launch
-Says: cannot be called as launch\(a, b, c\)
+Shown by: both
+Says: launch\(a, b, c, tile\) cannot be called as launch\(a, b, c\)
 """
 
 from numba import cuda

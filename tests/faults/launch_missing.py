@@ -1,7 +1,8 @@
-"""The function that starts the kernel has another name.
+r"""The function that starts the kernel has another name.
 
 Fault: launch
-Says: launch is missing
+Shown by: both
+Says: launch is missing; a gemm step must define launch\(a, b, c\)
 """
 
 from numba import cuda

@@ -1,7 +1,8 @@
 """A 128-bit load from an offset that is not a multiple of four.
 
 Fault: misaligned
-Says: multiple of 4
+Shown by: simulator
+Says: misaligned 128-bit access: offset 1 is not a multiple of 4
 """
 
 from numba import cuda, float32

@@ -1,7 +1,8 @@
-"""The accumulators are never set to zero.
+r"""The accumulators are never set to zero.
 
-Fault: nan
-Says: .
+Fault: read-before-write
+Shown by: simulator
+Says: acc\[0\] is read at line 19 in thread .* before anything was written to it
 """
 
 from numba import cuda, float32

@@ -1,7 +1,8 @@
 r"""The row before the first is the last: Python's rule, and Numba's.
 
 Fault: negative-index
-Says: a\[-1, 0\]: index -1 on axis 0 is negative
+Shown by: simulator
+Says: a\[-1, 0\]: index -1 on axis 0 is negative, so it wraps around: a has shape
 """
 
 from numba import cuda, float32

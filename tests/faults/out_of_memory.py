@@ -1,7 +1,8 @@
 """A workspace of ten terabytes.
 
 Fault: memory
-Says: .
+Shown by: both
+Says: more memory|less free memory
 """
 
 import numpy as np

@@ -1,7 +1,8 @@
-"""The guard of the columns is missing.
+r"""The guard of the columns is missing.
 
 Fault: outside
-Says: .
+Shown by: simulator
+Says: b\[0, \d+\]: index \d+ on axis 1 is out of bounds: b has shape
 """
 
 from numba import cuda, float32

@@ -1,7 +1,8 @@
-"""No barrier between the multiply loop and the next tile.
+r"""No barrier between staging the tiles and using them.
 
 Fault: race
-Says: a_tile|b_tile
+Shown by: simulator
+Says: _tile\[\d+, \d+\] is read at line 25 in .* and written at line 2[23] in .*, and no barrier lies between
 """
 
 from numba import cuda, float32
@@ -21,7 +22,7 @@ def product(a, b, c):
         a_tile[ty, tx] = a[m, k0 + tx] if m < a.shape[0] and k0 + tx < a.shape[1] else float32(0.0)
         b_tile[ty, tx] = b[k0 + ty, n] if n < b.shape[1] and k0 + ty < b.shape[0] else float32(0.0)
         for k in range(TILE):
-            acc += a_tile[ty, k] * b_tile[k, tx]  # <- here
+            acc += a_tile[ty, k] * b_tile[k, tx]
         cuda.syncthreads()
     if m < c.shape[0] and n < c.shape[1]:
         c[m, n] = acc

@@ -1,7 +1,8 @@
 """A shared array's shape is computed inside the kernel.
 
 Fault: shape-not-constant
-Says: not a constant
+Shown by: compiler
+Says: the shape of a shared array is not a constant
 """
 
 from numba import cuda, float32

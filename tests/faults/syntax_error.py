@@ -1,7 +1,8 @@
 """A bracket is not closed.
 
 Fault: syntax
-Says: '\(' was never closed
+Shown by: both
+Says: not Python: 
 """
 
 from numba import cuda, float32

@@ -1,7 +1,8 @@
-"""1024 threads of more than 64 registers each: a multiprocessor has 65536.
+r"""1024 threads of more than 64 registers each: a multiprocessor has 65536.
 
 Fault: registers
-Says: registers
+Shown by: compiler
+Says: \d+ registers for each of 1024 threads make \d+: a multiprocessor has 65536
 """
 
 from numba import cuda, float32

@@ -1,7 +1,8 @@
-"""A block of 64 x 64 threads.
+r"""A block of 64 x 64 threads.
 
 Fault: launch-limits
-Says: 4096 threads.* at most 1024
+Shown by: both
+Says: block \(64, 64, 1\) has 4096 threads: a block holds at most 1024
 """
 
 from numba import cuda, float32

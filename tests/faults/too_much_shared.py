@@ -1,7 +1,8 @@
 """Shared arrays of 64 KiB.
 
 Fault: shared-memory
-Says: 65536.* 49152
+Shown by: both
+Says: the shared arrays take 65536 bytes: a block has at most 49152
 """
 
 from numba import cuda, float32

@@ -1,7 +1,8 @@
 """NumPy's dot product does not exist in a kernel.
 
 Fault: unsupported
-Says: .
+Shown by: compiler
+Says: Numba has no dot for a kernel with these arguments: a 1D array of float32
 """
 
 import numpy as np

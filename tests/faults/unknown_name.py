@@ -1,7 +1,8 @@
-"""A name that nothing defines.
+r"""A name that nothing defines.
 
 Fault: unknown-name
-Says: .
+Shown by: both
+Says: nothing is called acc_ here. Did you mean acc\?
 """
 
 from numba import cuda, float32
@@ -15,8 +16,8 @@ def product(a, b, c):
     if m < c.shape[0] and n < c.shape[1]:
         acc = float32(0.0)
         for k in range(a.shape[1]):
-            acc += a[m, k] * b[k, col]  # <- here
-        c[m, n] = acc
+            acc += a[m, k] * b[k, n]
+        c[m, n] = acc_  # <- here
 
 
 def launch(a, b, c):

@@ -1,7 +1,8 @@
 """The result is computed and never stored.
 
 Fault: unwritten
-Says: .
+Shown by: simulator
+Says: elements of c were never written
 """
 
 from numba import cuda, float32
