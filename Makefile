@@ -19,7 +19,7 @@ else
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help all setup test check bench charts code inspect photo sweep profile sanitize diff lint format lock clean $(foreach l,$(LESSONS),$(firstword $(subst _, ,$(l))))
+.PHONY: help all setup test check bench charts code inspect photo sweep profile sanitize diff watch history reset lint format lock clean $(foreach l,$(LESSONS),$(firstword $(subst _, ,$(l))))
 .DELETE_ON_ERROR:
 
 help: ## print this list
@@ -65,6 +65,15 @@ sanitize: $(SETUP) ## run compute-sanitizer over every step, or make sanitize ST
 diff: $(SETUP) ## show what a step changes: make diff FROM=gemm_naive TO=gemm_shared_tile
 	@$(PYTHON) -m common diff $(FROM) $(TO)
 
+watch: $(SETUP) ## run a lesson's steps whenever you save them: make watch LESSON=03 [STEP=...]
+	@$(PYTHON) -m lessons.$(or $(firstword $(filter $(LESSON) $(LESSON)_%,$(LESSONS))),$(error LESSON=$(LESSON): must be one of $(foreach l,$(LESSONS),$(firstword $(subst _, ,$(l)))))) $(STEP) --watch
+
+history: $(SETUP) ## list your runs: make history [STEP=...]; python -m common restore STEP N brings one back
+	@$(PYTHON) -m common history $(STEP)
+
+reset: $(SETUP) ## bring a lesson's shipped files back, yours are saved first: make reset LESSON=03
+	@$(PYTHON) -m common reset $(LESSON)
+
 lint: $(SETUP) ## lint and type-check
 	$(PYTHON) -m ruff check .
 	$(PYTHON) -m ruff format --check .
@@ -74,11 +83,11 @@ format: $(SETUP) ## format the code
 	$(PYTHON) -m ruff check --fix .
 	$(PYTHON) -m ruff format .
 
-define LESSON
+define lesson_rule
 $(firstword $(subst _, ,$(1))): $$(SETUP)
 	$$(PYTHON) -m lessons.$(1)
 endef
-$(foreach l,$(LESSONS),$(eval $(call LESSON,$(l))))
+$(foreach l,$(LESSONS),$(eval $(call lesson_rule,$(l))))
 
 # pip verifies every package against the lock's hashes.
 .venv/ready-cuda$(CUDA): locks/cu$(CUDA).txt
@@ -95,6 +104,6 @@ lock: ## resolve the packages anew (for maintainers; needs uv)
 	    --python-version 3.10 --upgrade --extra cu$$cuda --extra dev pyproject.toml -o locks/cu$$cuda.txt || exit 1; \
 	done
 
-clean: ## remove .venv and caches; records, charts and edits stay
+clean: ## remove .venv and caches; records, charts, edits and their history stay
 	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .hypothesis .workbook/cards results/charts/simulator
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -184,7 +184,12 @@ def _without_docstring(path: Path) -> list[str]:
 
 def source_hash(path: Path) -> str:
     """SHA-256 of a file's code, blind to comments, docstrings and layout, so records outlive an edited word."""
-    tree = ast.parse(path.read_text(encoding="utf-8"))
+    return code_hash(path.read_text(encoding="utf-8"))
+
+
+def code_hash(text: str) -> str:
+    """As :func:`source_hash`, of a source's text; raises SyntaxError if it is not Python."""
+    tree = ast.parse(text)
     return hashlib.sha256(repr(_canonical(tree)).encode()).hexdigest()
 
 

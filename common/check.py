@@ -132,16 +132,21 @@ class Bench:
     """One step bound to one problem: guarded operands, ``prepare``, workspace, ``launch``.
 
     ``tile`` overrides tile constants, for steps whose ``launch`` and ``prepare`` take them by name. ``margin``: see
-    :class:`Guarded`.
+    :class:`Guarded`. With ``beside``, the operands are that bench's.
     """
 
     def __init__(
-        self, module: ModuleType, problem: Problem, tile: dict[str, int] | None = None, margin: int = MARGIN
+        self,
+        module: ModuleType,
+        problem: Problem,
+        tile: dict[str, int] | None = None,
+        margin: int = MARGIN,
+        beside: Bench | None = None,
     ) -> None:
         self.module, self.problem, self.tile = module, problem, tile or {}
-        self.x = Guarded(problem.input_shape, margin)
-        self.weight = Guarded(problem.weight_shape, margin)
-        self.y = Guarded(problem.output_shape, margin)
+        self.x: Guarded = beside.x if beside else Guarded(problem.input_shape, margin)
+        self.weight: Guarded = beside.weight if beside else Guarded(problem.weight_shape, margin)
+        self.y: Guarded = beside.y if beside else Guarded(problem.output_shape, margin)
         make: Callable[..., Any] | None = getattr(module, "workspace", None)
         self.workspace = make(problem, **self._tile_for(make)) if make else None
         self.prepared: Any = None
@@ -186,17 +191,7 @@ def check_bench(bench: AnyBench, seed: int = 0, repeats: int = REPEATS) -> Verdi
     problem = bench.problem
     verdict = Verdict(problem)
 
-    x, weight = inputs.integers(problem, seed)
-    bench.load(x, weight)
-    bench.y.blank()
-    first = _run(bench)
-    expected = reference.full(problem, x, weight)
-    verdict.elements_compared += expected.size
-    verdict.findings += _trespass(bench, x, weight)
-    wrong = _compare(bench, x, weight, first, expected)
-    if wrong and not verdict.findings:
-        verdict.findings += _disagreement(bench, first, repeats)
-    verdict.findings += wrong
+    first, x, weight = _first(bench, verdict, seed, repeats)
     if verdict.findings:
         return verdict
 
@@ -207,7 +202,10 @@ def check_bench(bench: AnyBench, seed: int = 0, repeats: int = REPEATS) -> Verdi
     expected2 = reference.full(problem, x2, weight2)
     verdict.elements_compared += expected2.size
     if not np.array_equal(second, expected2):
-        verdict.findings.append(_stale(problem, (x, weight), (x2, weight2), first, second, expected2))
+        # a race would show in a second launch, too, and differently
+        verdict.findings += _disagreement(bench, second, 3, over=first) or [
+            _stale(problem, (x, weight), (x2, weight2), first, second, expected2)
+        ]
         return verdict
 
     verdict.findings += _disagreement(bench, second, repeats)
@@ -222,6 +220,30 @@ def check_bench(bench: AnyBench, seed: int = 0, repeats: int = REPEATS) -> Verdi
     verdict.findings += _trespass(bench, x3, weight3)
     verdict.findings += _precision(problem, x3, weight3, third)
     return verdict
+
+
+def check_once(module: ModuleType, problem: Problem, seed: int = 0) -> Verdict:
+    """The first part of :func:`check`: one launch on integers. What passes may still be wrong."""
+    verdict = Verdict(problem)
+    _first(Bench(module, problem), verdict, seed, 1)
+    return verdict
+
+
+def _first(bench: AnyBench, verdict: Verdict, seed: int, repeats: int) -> tuple[Array, Array, Array]:
+    """Launch on integers and compare; returns the output and the operands."""
+    x, weight = inputs.integers(bench.problem, seed)
+    bench.load(x, weight)
+    bench.y.blank()
+    y = _run(bench)
+    expected = reference.full(bench.problem, x, weight)
+    verdict.elements_compared += expected.size
+    verdict.findings += _trespass(bench, x, weight)
+    wrong = _compare(bench, x, weight, y, expected)
+    if wrong and not verdict.findings:
+        # at least twice more: in the simulator, every second launch runs the threads in the opposite order
+        verdict.findings += _disagreement(bench, y, max(repeats, 3))
+    verdict.findings += wrong
+    return y, x, weight
 
 
 def check_sampled(
@@ -274,10 +296,16 @@ def _run(bench: AnyBench) -> Array:
     return y
 
 
-def _disagreement(bench: AnyBench, earlier: Array, repeats: int) -> list[Finding]:
-    """Do more launches on the same operands give what ``earlier`` is, bit for bit?"""
+def _disagreement(bench: AnyBench, earlier: Array, repeats: int, over: Array | None = None) -> list[Finding]:
+    """Do more launches on the same operands give what ``earlier`` is, bit for bit?
+
+    Before each, the output is blank, or holds ``over``.
+    """
     for _ in range(repeats - 1):
-        bench.y.blank()
+        if over is None:
+            bench.y.blank()
+        else:
+            bench.y.set(over)
         again = _run(bench)
         count = int(np.count_nonzero(again.view(np.uint32) != earlier.view(np.uint32)))
         if count:

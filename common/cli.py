@@ -9,7 +9,10 @@ from __future__ import annotations
 import argparse
 import json
 import re
+import threading
+import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -22,22 +25,25 @@ from common import (
     agreement,
     cardtables,
     catalog,
-    charts,
     device,
+    history,
+    isolate,
     lanes,
+    loop,
     microscope,
     occupancy,
     pages,
     peers,
-    photo,
     problems,
     profiler,
     records,
     run,
     sanitizer,
+    saves,
+    shipped,
     tables,
     trace,
-    tracefigures,
+    words,
 )  # fmt: skip
 from common.catalog import Step
 from common.records import Record
@@ -47,10 +53,12 @@ RIGHT, WRONG, UNUSABLE, INTERRUPTED = 0, 1, 2, 130
 _SUSPECTS = 3  # failed steps that are traced for the reason
 USER_ERRORS = (
     ValueError, FileNotFoundError, TimeoutError, device.NoGpuError, run.DeviceError, run.ToolError,
-    photo.PhotoError, profiler.ProfileError, sanitizer.SanitizerError, lanes.TraceError,
+    profiler.ProfileError, sanitizer.SanitizerError, lanes.TraceError, history.HistoryError,
 )  # fmt: skip
 
 Item = TypeVar("Item")
+_SHOWN_EVENTS = 30
+_WIDE = 110
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -66,8 +74,11 @@ def lesson_main(lesson: str, arguments: Sequence[str] | None = None) -> int:
         "step", nargs="?", metavar="STEP", help="one step or experiment of this lesson (default: all steps)"
     )
     parser.add_argument("--problem", metavar="PRESET", help="preset to time on (default: one per ladder)")
+    parser.add_argument("--watch", action="store_true", help="run again whenever a file is saved, until Ctrl-C")
     options = parser.parse_args(arguments)
     options.json = False
+    if options.watch:
+        return _guarded(lambda: _watch(lesson, options.step, options.problem), options)
     return _guarded(lambda: _lesson(lesson, options.step, options.problem), options)
 
 
@@ -151,6 +162,21 @@ def _parser() -> argparse.ArgumentParser:
     sub.add_argument("old", metavar="FROM", help="step or experiment")
     sub.add_argument("new", metavar="TO", help="step or experiment")
 
+    sub = add("history", _history, "list what was run, and what came of it")
+    sub.add_argument("step", nargs="?", metavar="STEP", help="this step only (default: all)")
+
+    sub = add("restore", _restore, "bring an earlier version of a step back; the present one is saved first")
+    sub.add_argument("step", metavar="STEP")
+    sub.add_argument(
+        "version",
+        nargs="?",
+        metavar="N|HASH",
+        help="as `history STEP` shows them (default: the last that differs from the present one)",
+    )
+
+    sub = add("reset", _reset, "bring a lesson's shipped files back; edited ones are saved first")
+    sub.add_argument("lesson", nargs="?", default="", metavar="LESSON", help="such as 03")
+
     add("charts", _charts, "draw charts and page tables from the records")
 
     sub = add("photo", _photo, "convolve a photograph and draw the feature maps")
@@ -206,7 +232,9 @@ def _check(options: argparse.Namespace) -> int:
             )
         shape = problems.parse_shape(ladders.pop(), options.shape)
     simulator = _simulator(options.sim, options)
+    keeper = loop.Keeper([] if options.file else steps)
     outcomes = list(_progress("check", run.check_steps(steps, simulator, shape, options.file), steps, shape))
+    _note(keeper, outcomes)
     if options.json:
         results = [{"step": o.step.name, **o.result, "shape": o.problem.shape()} for o in outcomes]
         right = _exit_code(outcomes, shape is not None) == RIGHT
@@ -223,7 +251,9 @@ def _time(options: argparse.Namespace) -> int:
     steps = _chosen(options)
     pairs = _pairs(steps, options.problem, every_preset=False, named=bool(options.steps))
     gpu, slug, ceilings = run.measure_device()
+    keeper = loop.Keeper([] if options.file else steps)
     outcomes = list(_progress("time", run.time_steps(pairs, options.file), pairs))
+    _note(keeper, outcomes)
     if options.json:
         results = [_timed_json(outcome, ceilings) for outcome in outcomes]
         print(json.dumps({"gpu": gpu, "slug": slug, "ceilings": ceilings, "results": results}, indent=1))
@@ -367,6 +397,8 @@ def _trace(options: argparse.Namespace) -> int:
     faults = [fault for kernel in found["kernels"] for fault in kernel["faults"]]
     say = _say(options)
     if options.figure is not None:
+        from common import charts, tracefigures  # brings matplotlib
+
         say.print(f"drawn: {charts.save(tracefigures.accesses(found), options.figure.with_suffix(''))}")
     if options.json:
         print(json.dumps({"step": step.name, **found}, indent=1))
@@ -415,6 +447,56 @@ def _diff(options: argparse.Namespace) -> int:
     return RIGHT
 
 
+def _history(options: argparse.Namespace) -> int:
+    say = _say()
+    files = [shipped.find(options.step)] if options.step else shipped.files()
+    found = history.events(options.step)
+    if not found:
+        say.print("the history is empty: each run of an edited step enters it")
+        return RIGHT
+    present = {path.stem: history.sha(path.read_bytes()) for path in files if path.exists()}
+    known = {event.step for event in found}
+    texts = {path.stem: shipped.text(path) for path in files if path.stem in known}
+    originals = {name: history.sha(text) for name, text in texts.items() if text is not None}
+    if len(found) > _SHOWN_EVENTS and not options.step:
+        say.print(f"the last {_SHOWN_EVENTS} of {len(found)} events; all of a step: python -m common history STEP")
+        found = found[-_SHOWN_EVENTS:]
+    say.print(words.events(found, present, originals, named=not options.step))
+    return RIGHT
+
+
+def _restore(options: argparse.Namespace) -> int:
+    path = shipped.find(options.step)
+    event = history.choose(path, options.version)
+    saved = history.put_back(path, history.stored(path.name, event.source), "restored")
+    say = _say()
+    say.print(f"{path.stem}: restored as of {words.when(event)} (N {event.number}, {event.source[:8]})")
+    if saved and saved != event.source:
+        say.print(f"what stood there was saved: python -m common restore {path.stem} {saved[:8]}", soft_wrap=True)
+    return RIGHT
+
+
+def _reset(options: argparse.Namespace) -> int:
+    lessons = catalog.lessons()
+    chosen = [name for name in lessons if options.lesson and options.lesson in (name, name[:2])]
+    if not chosen:
+        raise ValueError(f"LESSON={options.lesson}: must be one of {', '.join(name[:2] for name in lessons)}")
+    say = _say()
+    unchanged = 0
+    for path in shipped.files(chosen[0]):
+        original = shipped.text(path)
+        if original is None:
+            _complain(f"{path.stem}: left as it is: neither git nor .workbook has the shipped version")
+        elif path.exists() and path.read_bytes() == original:
+            unchanged += 1
+        else:
+            saved = history.put_back(path, original, "reset")
+            kept = f"; your version: python -m common restore {path.stem} {saved[:8]}" if saved else ""
+            say.print(f"{path.stem}: reset{kept}", soft_wrap=True)
+    say.print(f"{unchanged} files were as shipped")
+    return RIGHT
+
+
 def _open_record() -> tuple[Record, str]:
     """This GPU's record, and the key of a run started now."""
     gpu = run.describe_device()
@@ -440,7 +522,9 @@ def _all(options: argparse.Namespace) -> int:
     steps = [*catalog.steps(), *catalog.experiments()]
     simulator = device.gpu_count() == 0
     say.rule("check every step" + (" in the simulator: no GPU was found" if simulator else ""))
+    keeper = loop.Keeper(steps)
     outcomes = list(_progress("check", run.check_steps(steps, simulator), steps, None))
+    _note(keeper, outcomes)
     _print_checks(outcomes)
     code = _exit_code(outcomes, asked=False)
     wrong = {o.step.name for o in outcomes if not _acceptable(o, asked=False)}
@@ -472,8 +556,8 @@ def _all(options: argparse.Namespace) -> int:
     return code
 
 
-def _lesson(lesson: str, name: str | None, preset: str | None) -> int:
-    say = _say()
+def _chosen_of(lesson: str, name: str | None, preset: str | None) -> list[Step]:
+    """The steps of a lesson to run; raises ValueError at a name or preset that does not fit."""
     here = [step for step in (*catalog.steps(), *catalog.experiments()) if step.lesson == lesson]
     chosen = [step for step in here if (step.name == name if name else not step.experiment)]
     if not chosen:
@@ -485,12 +569,22 @@ def _lesson(lesson: str, name: str | None, preset: str | None) -> int:
             raise ValueError(
                 f"problem {preset!r} is a {ladder} problem: lesson {lesson} has no such step to run on it"
             )
+    return chosen
+
+
+def _lesson(lesson: str, name: str | None, preset: str | None) -> int:
+    say = _say()
+    chosen = _chosen_of(lesson, name, preset)
     simulator = _simulator(False, None)
     # compiled while the checks run, and done before anything is timed
     compiling = run.cards_beside(_pairs(_with_last(chosen), preset, every_preset=False))
-    outcomes = list(_progress("check", run.check_steps(chosen, simulator), chosen, None))
-    _print_checks(outcomes)
-    code = _exit_code(outcomes, asked=False)
+    edited = [step for step in chosen if shipped.edited(step.path)]
+    code = max((_run_edited(step, preset, simulator) for step in edited), default=RIGHT)
+    rest = [step for step in chosen if step not in edited]
+    if rest:
+        outcomes = list(_progress("check", run.check_steps(rest, simulator), rest, None))
+        _print_checks(outcomes)
+        code = max(code, _exit_code(outcomes, asked=False))
     if code != RIGHT:
         return code
     cards = compiling()
@@ -506,6 +600,71 @@ def _lesson(lesson: str, name: str | None, preset: str | None) -> int:
     medians = {(o.step.name, o.preset): o.result["timing"]["median_ms"] for o in timed if o.status == "right"}
     _print_cards(cards, medians)
     return _exit_code(timed, asked=True)
+
+
+def _run_edited(step: Step, preset: str | None, simulator: bool, stop: threading.Event | None = None) -> int:
+    """Run an edited step, printing each stage as it comes; it enters the history."""
+    say = _say()
+    this = loop.Run(step, preset or run.DEFAULT_PRESET[step.ladder], simulator, stop or threading.Event())
+    code = UNUSABLE
+    with closing(this.stages()) as stages:
+        for stage in stages:
+            if stage.failed:
+                _print_complaints(stage.failed)
+                say.print(f"[dim]{stage.seconds:.1f} s[/]")
+                code = _exit_code(stage.failed, asked=True)
+                break
+            code = RIGHT
+            for line in words.stage(step.name, stage, this.best):
+                say.print(line, soft_wrap=True)
+    for warning in this.warnings:
+        _complain(f"[yellow]{escape(warning)}[/]")
+    return code
+
+
+def _note(keeper: loop.Keeper, outcomes: list[Outcome]) -> None:
+    """Enter a command's outcomes in the history; what cannot be kept is said and stops nothing."""
+    keeper.note(outcomes)
+    for warning in keeper.warnings[:1]:
+        _complain(f"[yellow]{escape(warning)}[/]")
+
+
+def _watch(lesson: str, name: str | None, preset: str | None) -> int:
+    """Run a lesson's steps whenever their files are saved: the edited ones, or the one named, at once."""
+    say = _say()
+    chosen = _chosen_of(lesson, name, preset)
+    simulator = _simulator(False, None)
+    helpers = [path for path in catalog.LESSONS.glob("*.py") if not path.name.startswith("_")]
+    stops: dict[Path, threading.Event] = {}
+
+    def saved(path: Path) -> None:
+        if path in stops:
+            stops[path].set()
+
+    def concerned(path: Path) -> list[Step]:
+        """The steps that a saved file is, or that import it."""
+        if path not in helpers:
+            return [step for step in chosen if step.path == path]
+        return [step for step in chosen if f"lessons.{path.stem}" in step.path.read_text(encoding="utf-8")]
+
+    pending = [step.path for step in chosen if name or shipped.edited(step.path)]
+    with saves.Saves([*(step.path for step in chosen), *helpers], saved) as files:
+        loop.get_ready(simulator)
+        say.print(f"watching {', '.join(step.name for step in chosen)}: save a file to run it, Ctrl-C to end")
+        try:
+            while True:
+                for path in pending or files.wait():
+                    stops[path] = threading.Event()
+                    say.rule(f"{path.name}, saved {time.strftime('%H:%M:%S', time.localtime(path.stat().st_mtime))}")
+                    for step in concerned(path):
+                        _run_edited(step, preset, simulator, stops[path])
+                        loop.get_ready(simulator)
+                pending = []
+        except KeyboardInterrupt:
+            say.print("no longer watching")
+        finally:
+            isolate.cool()
+    return RIGHT
 
 
 def _run_bench(pairs: list[tuple[Step, str]]) -> int:
@@ -539,6 +698,8 @@ def _run_bench(pairs: list[tuple[Step, str]]) -> int:
 
 
 def _redraw() -> None:
+    from common import charts  # brings matplotlib, which an edited kernel need not wait for
+
     say = _say()
     found = list(records.all_records())
     reference = next((r for r in found if r.slug == records.REFERENCE_GPU), None)
@@ -560,11 +721,16 @@ def _redraw() -> None:
 
 
 def _draw_photo(step: Step, simulator: bool) -> None:
+    from common import photo
+
     name, slug = "the CUDA simulator", "simulator"
     if not simulator:
         gpu = run.describe_device()
         name, slug = gpu.name, gpu.slug
-    path = photo.draw(step, simulator, name, slug)
+    try:
+        path = photo.draw(step, simulator, name, slug)
+    except photo.PhotoError as error:
+        raise ValueError(str(error)) from None
     _say().print(f"feature maps drawn: {path.relative_to(catalog.ROOT)}")
 
 
@@ -695,14 +861,14 @@ def _print_outcomes(table: Table, outcomes: list[Outcome]) -> None:
     """A table, then what is wrong, each reason on lines of its own."""
     say = _say()
     say.print(table)
-    where: dict[tuple[str, str], list[str]] = {}
-    for outcome in outcomes:
-        for reason in outcome.reasons:
-            where.setdefault((outcome.step.name, reason), []).append(str(outcome.problem))
-    for (name, reason), shapes in where.items():
-        more = f" and {len(shapes) - 1} more shapes" if len(shapes) > 1 else ""
-        text = f"{name} at {shapes[0]}{more}\n  {escape(reason)}"
-        if reason.startswith(("refused", "unusable")):
+    _print_complaints(outcomes)
+
+
+def _print_complaints(outcomes: list[Outcome]) -> None:
+    """What is wrong and what to look at; what cannot be used goes to standard error."""
+    say = _say()
+    for outcome, text in words.told(outcomes, min(say.width, _WIDE)):
+        if outcome.status in ("refused", "unusable"):
             _complain(text)
         else:
             say.print(text, soft_wrap=True)

@@ -145,6 +145,38 @@ def readable(text: str, launch: Launch) -> str:
     return text.replace(entry[1], launch.name) if entry else text
 
 
+def warm() -> None:
+    """Compile a little kernel with what lessons use: the first compilations of a process take seconds longer."""
+    from numba import cuda, float32, types, uint32
+
+    size, shape = 4, (4, 4)
+
+    @cuda.jit(device=True, inline="always")
+    def guarded(array: Any, row: Any, column: Any) -> Any:
+        rows, columns = array.shape
+        return array[row, column] if row < rows and column < columns else float32(0.0)
+
+    def kernel(a: Any, b: Any, wide: Any) -> None:
+        tile = cuda.shared.array(shape, float32)
+        flat = cuda.shared.array(size, float32, alignment=16)
+        acc = cuda.local.array(size, float32)
+        tx, ty = uint32(cuda.threadIdx.x), cuda.threadIdx.y
+        x, y = cuda.grid(2)
+        for k0 in range(0, a.shape[1], 2):
+            tile[ty, tx] = guarded(a, y, k0 + tx)
+            flat[tx] = a[y // 2, x % 2] if wide else tile[0, 0]
+            cuda.syncthreads()
+            for i in range(size):
+                acc[i] += tile[i, 0] * flat[uint32(i)]
+        if y < b.shape[0] and min(x, 1) < b.shape[1]:
+            b[y, x] = acc[0]
+
+    matrix = types.Array(types.float32, 2, "C")
+    cuda.compile(
+        kernel, types.void(matrix, matrix, types.boolean), cc=(9, 0), output="ptx", device=False, abi="numba"
+    )
+
+
 def float64_arithmetic(text: str) -> list[str]:
     """PTX lines that compute in float64: what a literal such as ``0.0`` slips in."""
     pattern = re.compile(r"^\s*(?:@\S+\s+)?(?:add|sub|mul|fma|div|mad|neg|setp|cvt)\S*\.f64\b.*$", re.MULTILINE)

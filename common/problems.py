@@ -309,6 +309,13 @@ RAGGED: dict[str, tuple[Problem, ...]] = {
     ),
 }
 
+# The shape an edited step is tried at first: two tiles of 32 along the sum, edges missed, quick in the simulator.
+FIRST: dict[str, Problem] = {
+    "gemm": Gemm(M=18, N=35, K=34),
+    "conv2d": Conv2d(N=2, C=2, H=7, W=20, K=3, R=3, S=2),
+    "conv3d": Conv3d(N=1, C=3, D=3, H=5, W=6, K=34, T=2, R=3, S=3, stride_h=2, pad_d=1, pad_h=1, pad_w=1),
+}
+
 
 def from_shape(ladder: str, shape: dict[str, Any]) -> Problem:
     """Build the ladder's problem from a mapping of extents.

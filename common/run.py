@@ -19,6 +19,8 @@ from common.records import Record
 CHECK_SECONDS = 120.0
 TIME_SECONDS = 180.0
 COMPILE_SECONDS = 180.0
+EXPLAIN_SECONDS = 20.0
+EXPLAIN_FLOPS = 1e6  # more is too slow in the simulator
 WATCHED_SECONDS = 550.0  # all steps under a profiler or sanitizer
 CODE_ARCHITECTURE = "9.0"
 
@@ -41,11 +43,20 @@ class Outcome:
         return str(self.result["status"])
 
     @property
+    def faults(self) -> list[dict[str, Any]]:
+        """What explains it: dictionaries of :class:`common.faults.Fault`, perhaps none."""
+        return list(self.result.get("faults", []))
+
+    @property
     def reasons(self) -> list[str]:
         """One line per finding, or what stopped the task."""
         findings = [f"{item['kind']}: {item['message']}" for item in self.result.get("findings", [])]
         message = self.result.get("message")
         return findings + ([f"{self.status}: {message}"] if message else [])
+
+
+# Faults whose line is that of the launch, not of what went wrong.
+_UNPLACED = {"illegal-address", "misaligned", "launch-failed", "watchdog"}
 
 
 class DeviceError(RuntimeError):
@@ -80,8 +91,38 @@ def check_steps(
     # on a GPU compiling takes the time, and that is the host's work
     workers = (os.cpu_count() or 1) if simulator else max(1, min(6, (os.cpu_count() or 1) // 2))
     results = isolate.run_groups(groups, simulator, CHECK_SECONDS, workers)
-    for step, problem, (_, result) in zip(owners, shapes, results, strict=True):
+    told: set[str] = set()
+    for step, problem, (task, result) in zip(owners, shapes, results, strict=True):
+        if not simulator and step.name not in told and result["status"] in ("wrong", "crashed", "timed_out"):
+            told.add(step.name)
+            explain(task, problem, result)
         yield Outcome(step, problem, None, result)
+
+
+def explain(task: Task, problem: Problem, result: Result) -> None:
+    """Run a task that failed on a GPU again in the simulator, for what only that tells (:func:`add_faults`)."""
+    if wants_simulator(result):
+        small = problem if problem.flops <= EXPLAIN_FLOPS else problems.FIRST[problem.ladder]
+        again = {**task, "task": "check", "shape": small.shape(), "repeats": 1}
+        ((_, seen),) = isolate.run([again], True, EXPLAIN_SECONDS)
+        add_faults(result, seen, small)
+
+
+def wants_simulator(result: Result) -> bool:
+    """A typing error, or a launch beyond the limits, names its line already; other failures do not."""
+    kinds = {fault["kind"] for fault in result.get("faults", [])}
+    return result["status"] in ("wrong", "timed_out") or (
+        result["status"] == "crashed" and bool(not kinds or kinds & _UNPLACED)
+    )
+
+
+def add_faults(result: Result, seen: Result, small: Problem) -> None:
+    """Put the faults that ``seen``, a run in the simulator at ``small``, has a line for before the result's own."""
+    found = [fault for fault in seen.get("faults", []) if fault["line"]]
+    told = {(fault["kind"], fault["line"]) for fault in found}
+    rest = [fault for fault in result.get("faults", []) if (fault["kind"], fault["line"]) not in told]
+    found = [{**fault, "what": f"in the simulator, at {small}: {fault['what']}"} for fault in found]
+    result["faults"] = found + [fault for fault in rest if fault["kind"] not in _UNPLACED or not found]
 
 
 def compile_steps(

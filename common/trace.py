@@ -24,9 +24,9 @@ from numpy.typing import NDArray
 from common import catalog, inputs, isolate
 from common.catalog import Step
 from common.lanes import Machine, Point, TraceError
+from common.limits import MAX_THREADS
 from common.memory import FAULTS, SECTOR_BYTES, Ledger
 from common.problems import Conv2d, Conv3d, Gemm, Problem
-from common.simulator import MAX_THREADS
 from common.spaces import Global, View
 
 # Small enough to trace every block in a second or two, large enough for a block that touches no edge. The two conv2d

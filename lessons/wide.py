@@ -23,6 +23,12 @@ def _address(array):
     return (on_gpu or array.__array_interface__)["data"][0]
 
 
+def _require_aligned(*offsets):
+    for offset in offsets:
+        if offset % VECTOR:
+            raise RuntimeError(f"misaligned 128-bit access: offset {offset} is not a multiple of {VECTOR}")
+
+
 if config.ENABLE_CUDASIM:
     from numba.cuda.simulator.kernel import _get_kernel_context
 
@@ -43,15 +49,18 @@ if config.ENABLE_CUDASIM:
         target.flat[i : i + count] = source.flat[j : j + count]
 
     def load4(registers, i, array, offset):
+        _require_aligned(offset)
         _copy(registers, i, array, offset, VECTOR)
 
     def store4(array, offset, registers, i):
+        _require_aligned(offset)
         _copy(array, offset, registers, i, VECTOR)
 
     def copy1_async(shared, i, array, offset):
         _copy(shared, i, array, offset, 1)
 
     def copy4_async(shared, i, array, offset):
+        _require_aligned(i, offset)
         _copy(shared, i, array, offset, VECTOR)
 
     def copy1_or_zero(shared, i, array, offset, inside):

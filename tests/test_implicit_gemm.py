@@ -4,7 +4,6 @@ import functools
 
 import numpy as np
 import pytest
-import turns
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -12,8 +11,7 @@ from common import catalog, check, inputs, problems, reference, simulator
 from common.problems import Conv3d
 from lessons import split_k
 
-simulator.enforce_limits()
-turns.install()
+simulator.install()
 
 STEPS = ("conv3d_implicit_gemm", "conv3d_implicit_gemm_precomputed")
 EACH = pytest.mark.parametrize("name", STEPS)

@@ -1,12 +1,12 @@
-"""The scheduler the tests use for the simulator does what the simulator's own does."""
+"""The harness's simulator does what the simulator's own does, and sees what that does not."""
 
 import numpy as np
 import pytest
 from numba import cuda, float32, int32
 
-from common import turns
+from common import simulator
 
-turns.install()
+simulator.install()
 SIZE = 64
 
 
