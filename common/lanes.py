@@ -533,7 +533,7 @@ class _Function:
         if not self.home:
             machine.site = line
         try:
-            return self.namespace[self.function.__name__](*arguments, **options)
+            return self.namespace[self.function.__code__.co_name](*arguments, **options)
         finally:
             machine.depth -= 1
             machine.call_path.pop()
