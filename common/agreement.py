@@ -19,12 +19,12 @@ SECONDS = 240.0
 TOLERANCE = 0.01  # a ratio further from 1 has a remark
 
 COLUMNS = {
-    "load_requests": "global reads: requests",
-    "load_sectors": "sectors",
-    "store_requests": "global writes: requests",
-    "store_sectors": "sectors",
-    "shared_load_wavefronts": "shared reads: wavefronts",
-    "shared_store_wavefronts": "shared writes: wavefronts",
+    "load_requests": "global read requests",
+    "load_sectors": "global read sectors",
+    "store_requests": "global write requests",
+    "store_sectors": "global write sectors",
+    "shared_load_wavefronts": "shared read wavefronts",
+    "shared_store_wavefronts": "shared write wavefronts",
     "ffma_threads": "multiply-adds",
 }
 
@@ -155,22 +155,27 @@ def ratio(kernel: dict[str, Any], key: str, counted: str = "trace") -> float | N
     return float(measured / expected) if expected else float("inf")
 
 
-def rows(recorded: dict[str, dict[str, dict[str, Any]]]) -> tuple[list[str], list[list[str]]]:
-    """Header and cells: a line for each kernel and shape, hardware counts with their ratio to the trace."""
-    header = ["kernel", "shape", *COLUMNS.values(), "remark"]
-    body = []
+def rows(recorded: dict[str, dict[str, dict[str, Any]]]) -> tuple[list[str], list[list[str]], list[str]]:
+    """Header, cells and notes: a line for each kernel and shape, hardware counts with their ratio to the trace."""
+    header = ["kernel", "shape", *COLUMNS.values(), "note"]
+    body: list[list[str]] = []
+    notes: list[str] = []
     for step in (*catalog.steps(), *catalog.experiments()):
         for case in recorded.get(step.name, {}).values():
             shape = problems.from_shape(step.ladder, case["shape"])
             edited = case["source"] != catalog.source_hash(step.path)
             for kernel in case["kernels"]:
+                remark = _remark(step.name, kernel, edited)
+                if remark and remark not in notes:
+                    notes.append(remark)
                 cells = [_cell(kernel, key) for key in COLUMNS]
-                body.append([f"`{kernel['kernel']}`", _short(shape), *cells, _remark(step.name, kernel, edited)])
-    return header, body
+                note = f"({notes.index(remark) + 1})" if remark else ""
+                body.append([f"`{kernel['kernel']}`", _short(shape), *cells, note])
+    return header, body, [f"({i}) {note}" for i, note in enumerate(notes, 1)]
 
 
 def off(kernel: dict[str, Any], counted: str = "trace") -> list[str]:
-    """The counters on which hardware and tracer differ by more than TOLERANCE."""
+    """The counters in which hardware and tracer differ by more than TOLERANCE."""
     ratios = {key: ratio(kernel, key, counted) for key in COLUMNS}
     return [key for key, value in ratios.items() if value is not None and abs(value - 1) > TOLERANCE]
 

@@ -219,8 +219,10 @@ class Machine:
 
     def merged(self, value: Any, old: Any, base: Mask) -> Any:
         """A variable's new value in the active lanes, its old one in those of ``base`` that are not."""
-        if self.mask is base or old is None or type(value) is View or type(value) is tuple:
+        if self.mask is base or old is None or type(value) is View:
             return value
+        if type(value) is tuple and type(old) is tuple and len(value) == len(old):
+            return tuple(self.merged(new, before, base) for new, before in zip(value, old, strict=True))
         if type(value) is int and type(old) is int and value == old:
             return value
         return choose(self.mask.bits, value, old)

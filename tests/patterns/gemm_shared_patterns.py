@@ -22,7 +22,7 @@ def patterns(width):
     places = SIZE // width
     lanes = range(WARP)
     plain = {
-        "neighbours": [lane for lane in lanes],
+        "neighbours": list(lanes),
         "reversed": [31 - lane for lane in lanes],
         "one": [7] * WARP,
         "every_second": [2 * lane for lane in lanes],
