@@ -154,13 +154,12 @@ def test_it_is_much_faster_than_the_simulator():
     module, problem = catalog.load(catalog.find("gemm_register_blocked").path, "gemm"), Gemm(M=128, N=128, K=16)
     x, weight = inputs.integers(problem, 0)
     arrays = [cuda.to_device(array) for array in (x, weight, x @ weight)]
-    trace.run(module, problem)  # translated once
     times = []
-    for run in (lambda: trace.run(module, problem), lambda: module.launch(*arrays)):
+    for run in (*[lambda: trace.run(module, problem)] * 3, lambda: module.launch(*arrays)):
         start = time.perf_counter()
         run()
         times.append(time.perf_counter() - start)
-    assert 5 * times[0] < times[1], times
+    assert 5 * min(times[:3]) < times[3], times  # the first run translates
 
 
 @pytest.mark.parametrize("step", FILES, ids=lambda step: step.name)
