@@ -62,6 +62,11 @@ REMARKS = {
 }
 
 
+_COLLISIONS = (
+    "The hardware counts conflicts of shared writes that their addresses do not have, a different number in each run."
+)
+
+
 def cases(steps: Iterable[Step]) -> list[tuple[Step, Problem]]:
     """Each step with each shape of its ladder."""
     return [(step, problem) for step in steps for problem in trace.SHAPES[step.ladder]]
@@ -183,15 +188,17 @@ def off(kernel: dict[str, Any], counted: str = "trace") -> list[str]:
 def _remark(step: str, kernel: dict[str, Any], edited: bool) -> str:
     if edited:
         return "The file has changed since the hardware counted."
-    if not off(kernel):
-        return ""
-    remark = REMARKS.get((step, kernel["kernel"]))
-    if remark is None:
-        return "Not explained."
-    if "compiled" not in kernel:
-        return remark.text
-    value = ratio(kernel, "shared_load_wavefronts", "compiled")
-    return f"{remark.text} Counted that way: {value:.2f}."
+    keys = off(kernel)
+    collided = "shared_store_wavefronts" in keys and 1 < (ratio(kernel, "shared_store_wavefronts") or 0) < 1.1
+    texts = []
+    if [key for key in keys if key != "shared_store_wavefronts" or not collided]:
+        remark = REMARKS.get((step, kernel["kernel"]))
+        texts.append(remark.text if remark else "Not explained.")
+        if remark and "compiled" in kernel:
+            texts.append(f"Counted that way: {ratio(kernel, 'shared_load_wavefronts', 'compiled'):.2f}.")
+    if collided:
+        texts.append(_COLLISIONS)
+    return " ".join(texts)
 
 
 def _cell(kernel: dict[str, Any], key: str) -> str:

@@ -581,6 +581,7 @@ def _number_type(value: Any) -> Cast | None:
 def _definition(function: Code) -> ast.FunctionDef:
     """The function's syntax tree, from the file it was written in."""
     code = function.__code__
+    linecache.checkcache(code.co_filename)  # the file may have been edited
     text = "".join(linecache.getlines(code.co_filename))
     if not text:
         raise TraceError(f"{function.__name__}: its source {code.co_filename} is not there")

@@ -94,7 +94,7 @@ def _request(axes: Any, access: dict[str, Any]) -> None:
         goals = {lane: place % BANKS + width / 2 - 0.07 for lane, place in lanes}
         words_by_lane = np.array([[0 if place is None else place for place in access["sample"]]])
         active = np.array([[place is not None for place in access["sample"]]])
-        turns = wavefronts(words_by_lane, active, width).moved
+        turns = wavefronts(words_by_lane, active, width, access["op"] == "write").moved
         found = f"{turns} wavefront{'s' if turns > 1 else ''}"
     for lane, goal in goals.items():
         axes.plot([lane + 0.43, goal], [0.55, 2.55], color=colours[lane], linewidth=0.8)

@@ -100,6 +100,19 @@ def test_idle_lanes_and_warps_take_no_wavefront():
     assert wavefronts(row(LANES), idle(*range(32)), 1) == Cost(0, 0, 0, 0)
 
 
+def test_what_an_h200_counted_of_pairs():
+    assert wavefronts(row(4 * LANES), idle(*({*range(32)} - {3, 9, 30})), 4) == Cost(1, 2, 2, 3)
+    # writes do not pair up
+    assert wavefronts(row(2 * LANES), idle(*({*range(32)} - {3, 9, 30})), 2, write=True) == Cost(1, 2, 2, 3)
+    assert wavefronts(row(4 * LANES), idle(*({*range(32)} - {3, 9, 30})), 4, write=True) == Cost(1, 3, 3, 3)
+    # one lane that disagrees, in either half, undoes the pairing of the whole warp
+    broken = np.where(LANES == 5, 80, LANES // 2 * 4)
+    assert wavefronts(row(broken), ALL, 4) == Cost(1, 4, 4, 17)
+    # and so do halves that pair up in different ways
+    mixed = np.where(LANES < 16, LANES // 2, LANES // 4 * 2 + LANES % 2) * 4
+    assert wavefronts(row(mixed), ALL, 4) == Cost(1, 4, 4, 16)
+
+
 def test_the_main_loops_of_gemm_register_blocked_and_gemm_tuned():
     # 16 threads in x, two in y: 12 wavefronts for each k, as counted on an H200 (lesson 04)
     a, b = row(LANES // 16 * 4), row(LANES % 16 * 4)
@@ -147,7 +160,7 @@ def test_the_hardware_counts_these_wavefronts():
     fill = module.SIZE // 32
     wrong = []
     for (verb, width, name, offsets), entry in zip(module.PATTERNS, counted, strict=True):
-        expected = wavefronts(row(offsets), row(offsets) >= 0, width)
+        expected = wavefronts(row(offsets), row(offsets) >= 0, width, verb == "write")
         key = "load" if verb == "read" else "store"
         found = entry[f"shared_{key}_wavefronts"] - (0 if verb == "read" else fill)
         if found != expected.moved:
@@ -164,7 +177,7 @@ def test_every_pattern_is_traced_as_the_rules_say():
     fill = module.SIZE // 32
     for kernel, (verb, width) in zip(found.kernels, dict.fromkeys(p[:2] for p in module.PATTERNS), strict=True):
         own = [np.array(offsets) for v, w, _, offsets in module.PATTERNS if (v, w) == (verb, width)]
-        expected = sum(wavefronts(row(offsets), row(offsets) >= 0, width).moved for offsets in own)
+        expected = sum(wavefronts(row(o), row(o) >= 0, width, verb == "write").moved for o in own)
         totals = kernel.totals()
         if verb == "read":
             assert totals["shared_load_wavefronts"] == expected

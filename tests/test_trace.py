@@ -854,6 +854,25 @@ def test_an_agreement_is_counted_summed_and_recorded(counted_by_a_pretended_gpu)
     assert "128-bit load. Counted that way:" in notes[1]
 
 
+def test_a_few_more_write_wavefronts_are_put_down_to_collisions():
+    kernel = {"kernel": "k", "hardware": dict.fromkeys(agreement.COLUMNS, 100), "trace": {}}
+    kernel["trace"] = {**kernel["hardware"], "shared_store_wavefronts": 96}
+    assert agreement._remark("s", kernel, False).startswith("The hardware counts conflicts of shared writes")
+    kernel["trace"]["load_sectors"] = 80
+    assert agreement._remark("s", kernel, False).startswith("Not explained. The hardware counts")
+    kernel["trace"] = {**kernel["hardware"], "shared_store_wavefronts": 50}
+    assert agreement._remark("s", kernel, False) == "Not explained."
+
+
+def test_the_recorded_trace_is_what_the_tracer_counts_now(here):
+    recorded = shipped().agreement()
+    for name in ("gemm_tuned", "conv2d_unroll_gemm", "conv2d_register_tiled"):
+        pairs = agreement.cases([catalog.find(name)])
+        for (step, problem), counted in zip(pairs, agreement.count(pairs), strict=True):
+            for kernel in recorded[step.name][str(problem)]["kernels"]:
+                assert {key: kernel[key] for key in counted[kernel["kernel"]]} == counted[kernel["kernel"]]
+
+
 def test_without_a_gpu_only_the_trace_is_renewed(counted_by_a_pretended_gpu):
     record, pairs = counted_by_a_pretended_gpu
     before = json.loads(json.dumps(record.agreement()))
