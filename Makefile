@@ -19,7 +19,7 @@ else
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help all setup test check bench charts code inspect photo sweep profile sanitize diff watch history reset lint format lock clean $(foreach l,$(LESSONS),$(firstword $(subst _, ,$(l))))
+.PHONY: help all setup test check bench charts code inspect photo sweep profile sanitize trace diff watch history reset lint format lock clean $(foreach l,$(LESSONS),$(firstword $(subst _, ,$(l))))
 .DELETE_ON_ERROR:
 
 help: ## print this list
@@ -61,6 +61,9 @@ profile: $(SETUP) ## read hardware counters: make profile STEP=gemm_tuned [PROBL
 
 sanitize: $(SETUP) ## run compute-sanitizer over every step, or make sanitize STEP=...
 	$(PYTHON) -m common sanitize $(STEP)
+
+trace: $(SETUP) ## report a kernel's memory accesses, without a GPU: make trace STEP=gemm_tuned
+	$(PYTHON) -m common trace $(STEP)
 
 diff: $(SETUP) ## show what a step changes: make diff FROM=gemm_naive TO=gemm_shared_tile
 	@$(PYTHON) -m common diff $(FROM) $(TO)

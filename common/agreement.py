@@ -19,12 +19,12 @@ SECONDS = 240.0
 TOLERANCE = 0.01  # a ratio further from 1 has a remark
 
 COLUMNS = {
-    "load_requests": "global reads: requests",
-    "load_sectors": "sectors",
-    "store_requests": "global writes: requests",
-    "store_sectors": "sectors",
-    "shared_load_wavefronts": "shared reads: wavefronts",
-    "shared_store_wavefronts": "shared writes: wavefronts",
+    "load_requests": "global read requests",
+    "load_sectors": "global read sectors",
+    "store_requests": "global write requests",
+    "store_sectors": "global write sectors",
+    "shared_load_wavefronts": "shared read wavefronts",
+    "shared_store_wavefronts": "shared write wavefronts",
     "ffma_threads": "multiply-adds",
 }
 
@@ -60,6 +60,11 @@ REMARKS = {
         "The sum is float64: there is no float32 multiply-add to count."
     ),
 }
+
+
+_COLLISIONS = (
+    "The hardware counts conflicts of shared writes that their addresses do not have, a different number in each run."
+)
 
 
 def cases(steps: Iterable[Step]) -> list[tuple[Step, Problem]]:
@@ -155,22 +160,27 @@ def ratio(kernel: dict[str, Any], key: str, counted: str = "trace") -> float | N
     return float(measured / expected) if expected else float("inf")
 
 
-def rows(recorded: dict[str, dict[str, dict[str, Any]]]) -> tuple[list[str], list[list[str]]]:
-    """Header and cells: a line for each kernel and shape, hardware counts with their ratio to the trace."""
-    header = ["kernel", "shape", *COLUMNS.values(), "remark"]
-    body = []
+def rows(recorded: dict[str, dict[str, dict[str, Any]]]) -> tuple[list[str], list[list[str]], list[str]]:
+    """Header, cells and notes: a line for each kernel and shape, hardware counts with their ratio to the trace."""
+    header = ["kernel", "shape", *COLUMNS.values(), "note"]
+    body: list[list[str]] = []
+    notes: list[str] = []
     for step in (*catalog.steps(), *catalog.experiments()):
         for case in recorded.get(step.name, {}).values():
             shape = problems.from_shape(step.ladder, case["shape"])
             edited = case["source"] != catalog.source_hash(step.path)
             for kernel in case["kernels"]:
+                remark = _remark(step.name, kernel, edited)
+                if remark and remark not in notes:
+                    notes.append(remark)
                 cells = [_cell(kernel, key) for key in COLUMNS]
-                body.append([f"`{kernel['kernel']}`", _short(shape), *cells, _remark(step.name, kernel, edited)])
-    return header, body
+                note = f"({notes.index(remark) + 1})" if remark else ""
+                body.append([f"`{kernel['kernel']}`", _short(shape), *cells, note])
+    return header, body, [f"({i}) {note}" for i, note in enumerate(notes, 1)]
 
 
 def off(kernel: dict[str, Any], counted: str = "trace") -> list[str]:
-    """The counters on which hardware and tracer differ by more than TOLERANCE."""
+    """The counters in which hardware and tracer differ by more than TOLERANCE."""
     ratios = {key: ratio(kernel, key, counted) for key in COLUMNS}
     return [key for key, value in ratios.items() if value is not None and abs(value - 1) > TOLERANCE]
 
@@ -178,15 +188,17 @@ def off(kernel: dict[str, Any], counted: str = "trace") -> list[str]:
 def _remark(step: str, kernel: dict[str, Any], edited: bool) -> str:
     if edited:
         return "The file has changed since the hardware counted."
-    if not off(kernel):
-        return ""
-    remark = REMARKS.get((step, kernel["kernel"]))
-    if remark is None:
-        return "Not explained."
-    if "compiled" not in kernel:
-        return remark.text
-    value = ratio(kernel, "shared_load_wavefronts", "compiled")
-    return f"{remark.text} Counted that way: {value:.2f}."
+    keys = off(kernel)
+    collided = "shared_store_wavefronts" in keys and 1 < (ratio(kernel, "shared_store_wavefronts") or 0) < 1.1
+    texts = []
+    if [key for key in keys if key != "shared_store_wavefronts" or not collided]:
+        remark = REMARKS.get((step, kernel["kernel"]))
+        texts.append(remark.text if remark else "Not explained.")
+        if remark and "compiled" in kernel:
+            texts.append(f"Counted that way: {ratio(kernel, 'shared_load_wavefronts', 'compiled'):.2f}.")
+    if collided:
+        texts.append(_COLLISIONS)
+    return " ".join(texts)
 
 
 def _cell(kernel: dict[str, Any], key: str) -> str:

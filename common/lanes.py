@@ -219,8 +219,10 @@ class Machine:
 
     def merged(self, value: Any, old: Any, base: Mask) -> Any:
         """A variable's new value in the active lanes, its old one in those of ``base`` that are not."""
-        if self.mask is base or old is None or type(value) is View or type(value) is tuple:
+        if self.mask is base or old is None or type(value) is View:
             return value
+        if type(value) is tuple and type(old) is tuple and len(value) == len(old):
+            return tuple(self.merged(new, before, base) for new, before in zip(value, old, strict=True))
         if type(value) is int and type(old) is int and value == old:
             return value
         return choose(self.mask.bits, value, old)
@@ -533,7 +535,7 @@ class _Function:
         if not self.home:
             machine.site = line
         try:
-            return self.namespace[self.function.__name__](*arguments, **options)
+            return self.namespace[self.function.__code__.co_name](*arguments, **options)
         finally:
             machine.depth -= 1
             machine.call_path.pop()
@@ -579,6 +581,7 @@ def _number_type(value: Any) -> Cast | None:
 def _definition(function: Code) -> ast.FunctionDef:
     """The function's syntax tree, from the file it was written in."""
     code = function.__code__
+    linecache.checkcache(code.co_filename)  # the file may have been edited
     text = "".join(linecache.getlines(code.co_filename))
     if not text:
         raise TraceError(f"{function.__name__}: its source {code.co_filename} is not there")

@@ -6,10 +6,10 @@ Rules, with their sources:
   C++ Best Practices Guide, "Coalesced Access to Global Memory"; Nsight Compute, ``l1tex__t_sectors``).
 - Shared memory has 32 banks of 4 bytes. In one wavefront each bank delivers one word, to any number of lanes (CUDA
   C++ Programming Guide, "Shared Memory"; Nsight Compute, ``l1tex__data_pipe_lsu_wavefronts_mem_shared``).
-- A request of 64 bits per lane is served for half a warp at a time, one of 128 bits for a quarter. Two such parts
-  share a pass if every active lane i agrees with lane i ^ 1 on the address, or every one with lane i ^ 2; halves of a
-  128-bit request never do. NVIDIA documents the parts, not the pairing: that was inferred from counters, and
-  ``python -m common trace --agree`` tests it.
+- A request of 64 bits per lane is served for half a warp at a time, one of 128 bits for a quarter. For a read, twice
+  as many lanes share a pass if every active lane i of the warp agrees with lane i ^ 1 on the address, or every one
+  with lane i ^ 2. NVIDIA documents the parts, not the pairing: that was inferred from counters
+  (tests/test_memory.py, ``python -m common trace --agree``).
 """
 
 from __future__ import annotations
@@ -58,27 +58,18 @@ def sectors(addresses: Ints, active: Bools, width_bytes: int) -> Cost:
     return Cost(len(rows), int(_changes(rows // SECTOR_BYTES).sum()), int(ideal.sum()), int(distinct.sum()))
 
 
-def wavefronts(words: Ints, active: Bools, width: int) -> Cost:
+def wavefronts(words: Ints, active: Bools, width: int, write: bool = False) -> Cost:
     """Cost of a shared request of ``width`` (1, 2 or 4) words per lane; ``words`` are word addresses, (warps, 32)."""
     rows, used = _active_rows(words, active)
     if not len(rows):
         return Cost(0, 0, 0, 0)
-    distinct = int(_changes(np.sort(rows, axis=1)).sum())
-    if width == 1:
-        return Cost(len(rows), int(_turns(rows, used, 1).sum()), len(rows), distinct)
-    lanes = WARP if width == 2 else WARP // 2  # that may share a pass
-    parts, used_parts = rows.reshape(-1, lanes), used.reshape(-1, lanes)
-    together = _agree(parts, used_parts, 1) | _agree(parts, used_parts, 2)
-    halves, used_halves = parts.reshape(-1, lanes // 2), used_parts.reshape(-1, lanes // 2)
-    apart = _turns(halves, used_halves, width).reshape(-1, 2).sum(axis=1)
-    passes = np.where(together, used_parts.any(axis=1), used_halves.any(axis=1).reshape(-1, 2).sum(axis=1))
-    turns = np.where(together, _turns(parts, used_parts, width), apart)
-    return Cost(len(rows), int(turns.sum()), int(passes.sum()), distinct)
-
-
-def banks(words: Ints) -> Ints:
-    """The bank of each word address."""
-    return np.asarray(words % BANKS)
+    turns, passes = _served(rows, used, width, WARP // width)
+    if width > 1 and not write:
+        together = _agree(rows, used, 1) | _agree(rows, used, 2)
+        fewer_turns, fewer_passes = _served(rows, used, width, 2 * WARP // width)
+        turns, passes = np.where(together, fewer_turns, turns), np.where(together, fewer_passes, passes)
+    distinct = _changes(np.sort(rows, axis=1))
+    return Cost(len(rows), int(turns.sum()), int(passes.sum()), int(distinct.sum()))
 
 
 def _active_rows(values: Ints, active: Bools) -> tuple[Ints, Bools]:
@@ -101,6 +92,13 @@ def _agree(words: Ints, used: Bools, distance: int) -> Bools:
     partner = np.arange(words.shape[1]) ^ distance
     same: Bools = ((words == words[:, partner]) | ~used | ~used[:, partner]).all(axis=1)
     return same
+
+
+def _served(rows: Ints, used: Bools, width: int, lanes: int) -> tuple[Ints, Ints]:
+    """Per warp: wavefronts, and passes with an active lane, when ``lanes`` lanes share a pass."""
+    parts, used_parts = rows.reshape(-1, lanes), used.reshape(-1, lanes)
+    turns = _turns(parts, used_parts, width).reshape(len(rows), -1).sum(axis=1)
+    return turns, used_parts.any(axis=1).reshape(len(rows), -1).sum(axis=1)
 
 
 def _turns(words: Ints, used: Bools, width: int) -> Ints:
@@ -193,7 +191,7 @@ class Ledger:
             found = self.tallies[key] = Tally()
         return found
 
-    def cost(self, space: str, positions: Ints, active: Bools, width: int) -> Cost:
+    def cost(self, space: str, positions: Ints, active: Bools, width: int, write: bool = False) -> Cost:
         """Sectors or wavefronts, remembered by pattern: most accesses repeat with another start.
 
         ``positions`` are bytes (global, ``width`` in bytes) or words (shared, ``width`` in words), one per lane.
@@ -201,12 +199,12 @@ class Ledger:
         # sectors keep their number under a shift by whole sectors, wavefronts under any aligned shift
         origin = positions[0] // SECTOR_BYTES * SECTOR_BYTES if space == "global" else positions[0]
         pattern = positions - origin
-        key = (space, width, pattern.tobytes(), active.tobytes())
+        key = (space, width, write, pattern.tobytes(), active.tobytes())
         found = self._costs.get(key)
         if found is None:
             rows, used = pattern.reshape(-1, WARP), active.reshape(-1, WARP)
-            found = sectors(rows, used, width) if space == "global" else wavefronts(rows, used, width)
-            if len(self._costs) * len(key[2]) > 1 << 28:
+            found = sectors(rows, used, width) if space == "global" else wavefronts(rows, used, width, write)
+            if len(self._costs) * len(key[3]) > 1 << 28:
                 self._costs.clear()
             self._costs[key] = found
         return found

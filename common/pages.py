@@ -13,7 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from common import catalog, instructions, layers, problems, profiler, records, sanitizer, sass
+from common import agreement, catalog, instructions, layers, problems, profiler, records, sanitizer, sass
 from common.catalog import Step
 from common.problems import Problem
 from common.records import Record, Row
@@ -403,6 +403,19 @@ def _sanitizer(record: Record | None, _: dict[str, Any], __: list[str]) -> str:
     return table(["step", *tools], rows) + f"\n\nErrors found at ragged shapes on one {_machine(record)}."
 
 
+def _agreement(record: Record | None, _: dict[str, Any], __: list[str]) -> str:
+    """``agreement``: what the hardware counted of each kernel, with the ratio to what the tracer counted."""
+    found = record.agreement() if record else {}
+    if record is None or not found:
+        return _nothing("the tracer's agreement")
+    header, body, notes = agreement.rows(found)
+    first = next(entry for shapes in found.values() for entry in shapes.values())
+    source = (
+        "What the hardware counted, and in brackets its ratio to what the trace counted. Read with Nsight Compute"
+    )
+    return "\n\n".join([table(header, body), *notes, f"{source} on one {_machine(record, first)}."])
+
+
 def _steps(_: Record | None, __: dict[str, Any], arguments: list[str]) -> str:
     """``steps LESSON``: the lesson's steps, what each does, and the step before."""
     (lesson,) = arguments
@@ -595,6 +608,7 @@ TABLES: dict[str, Writer] = {
     "useful": _useful,
     "profile": _profile,
     "sanitizer": _sanitizer,
+    "agreement": _agreement,
     "steps": _steps,
     "ceilings": _ceilings,
     "problems": _problems,

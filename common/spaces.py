@@ -304,7 +304,7 @@ class Shared(Storage):
             cost = Cost(mask.warps, mask.warps, mask.warps, mask.warps)
         else:
             lanes = np.broadcast_to(place * self.dtype.itemsize // WORD_BYTES, mask.bits.shape)
-            cost = ledger.cost("shared", lanes, mask.bits, words)
+            cost = ledger.cost("shared", lanes, mask.bits, words, op in ("write", "copy"))
         tally.add(mask.count, cost)
         machine.observe(tally, view, place - view.start, width, op, line)
 
@@ -361,7 +361,8 @@ class Shared(Storage):
     ) -> None:  # fmt: skip
         if not met.any():
             return
-        i = int(np.argmax(met))
+        apart = met & (who // WARP != other // WARP)  # two warps make the plainer case
+        i = int(np.argmax(apart if apart.any() else met))
         mine, theirs = machine.thread_of(int(who[i])), machine.thread_of(int(other[i]))
         text = (
             f"{name}[{int(places[i]) % self.size}] is {verb} thread {mine} in line {line} and written by thread "

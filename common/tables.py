@@ -197,13 +197,14 @@ def _point(point: list[int]) -> str:
     return "(" + ", ".join(map(str, point)) + ")"
 
 
-def agreed(header: list[str], body: list[list[str]]) -> Table:
+def agreed(header: list[str], body: list[list[str]], notes: list[str]) -> Table:
     """Hardware counters with their ratio to the trace."""
     table = Table(title="counted by the hardware (ratio to the trace)", title_justify="left")
     for title in header:
-        table.add_column(title, justify="left" if title in ("kernel", "shape", "remark") else "right")
+        table.add_column(title, justify="left" if title in ("kernel", "shape") else "right")
     for cells in body:
         table.add_row(*(escape(cell.replace("`", "")) for cell in cells))
+    table.caption, table.caption_justify = escape("\n".join(notes).replace("`", "")), "left"
     return table
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from matplotlib.colors import to_rgba
 from matplotlib.patches import FancyArrowPatch, Rectangle
 
-from common import charts, problems
+from common import charts, problems, tracefigures
 from common.charts import BLUE, GREEN, GRID, INK, MUTED, ORANGE, SKY, VERMILION, YELLOW
 
 gemm_shared_tile = import_module("lessons.02_shared_tiling.gemm_shared_tile")
@@ -27,6 +27,7 @@ def draw(folder: Path) -> list[Path]:
         charts.save(unroll(), folder / "unroll"),
         charts.save(thin(), folder / "thin"),
         charts.save(occupancy(), folder / "occupancy"),
+        charts.save(tracefigures.who_loads(), folder / "who_loads"),
     ]
 
 

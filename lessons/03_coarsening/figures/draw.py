@@ -7,7 +7,7 @@ from typing import Any
 from matplotlib.colors import to_rgba
 from matplotlib.patches import Rectangle
 
-from common import charts, records
+from common import charts, records, tracefigures
 from common.charts import BLUE, GREEN, GRID, INK, MUTED, ORANGE, SKY, VERMILION, YELLOW
 
 gemm_coarsened = import_module("lessons.03_coarsening.gemm_coarsened")
@@ -24,6 +24,7 @@ def draw(folder: Path) -> list[Path]:
         charts.save(wide(), folder / "wide"),
         charts.save(alignment(), folder / "alignment"),
         charts.save(reuse(), folder / "reuse"),
+        charts.save(tracefigures.loads_per_fma(), folder / "loads_per_fma"),
     ]
 
 

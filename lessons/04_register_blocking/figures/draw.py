@@ -6,7 +6,7 @@ from pathlib import Path
 from matplotlib.colors import to_rgba
 from matplotlib.patches import Rectangle
 
-from common import charts, problems
+from common import charts, problems, tracefigures
 from common.charts import BLUE, GREEN, GRID, INK, MUTED, ORANGE, PURPLE, SKY, VERMILION, YELLOW
 
 LESSON = "lessons.04_register_blocking."
@@ -30,6 +30,7 @@ def draw(folder: Path) -> list[Path]:
         charts.save(overlap(), folder / "overlap"),
         charts.save(warp_tiles(), folder / "warp_tiles"),
         charts.save(stationary(), folder / "stationary"),
+        charts.save(tracefigures.banks(), folder / "bank_map"),
     ]
 
 
