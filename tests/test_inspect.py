@@ -631,7 +631,7 @@ found = {}
 for launch in codegen.launches(module, problems.preset("gemm-4096")):
     texts = codegen.ptx(launch, ["7.5", "9.0", "8.6"])
     alone = {cc: codegen.ptx(launch, [cc])[cc] for cc in texts}
-    found[launch.name] = {cc: ["cp.async" in text, f".target sm_{cc.replace('.', '')}" in text,
+    found[launch.name] = {cc: ["cp.async.cg" in text, f".target sm_{cc.replace('.', '')}" in text,
                                text.count(chr(10)) == alone[cc].count(chr(10))] for cc, text in texts.items()}
 print(json.dumps({"lowered": lowered, "found": found}))
 """
