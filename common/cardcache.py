@@ -27,13 +27,13 @@ _PACKAGES = (
 _READERS = ("cards", "codegen", "occupancy", "sass")
 
 
-def entry(path: Path, problem: Problem, architecture: str, folder: Path = FOLDER) -> Path:
+def entry(path: Path, problem: Problem, architecture: str) -> Path:
     """The file that keeps the cards of this step file for this problem and compute capability."""
     readers = [_digest(Path(__file__).with_name(f"{name}.py")) for name in _READERS]
     parts = [str(path.resolve()), problem.shape(), architecture, platform.python_version(), readers]
     parts.append(records.package_versions(_PACKAGES))
     key = hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
-    return folder / f"{path.stem}-{key[:24]}.json"
+    return FOLDER / f"{path.stem}-{key[:24]}.json"
 
 
 def load(kept: Path) -> list[dict[str, Any]] | None:
