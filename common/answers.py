@@ -6,9 +6,12 @@ numbers must match exactly and others within 1%, unless ``within`` says more.
 ``blocks STEP PRESET``, ``threads STEP PRESET``   what launch starts, all kernels together
 ``block STEP PRESET``                             threads in a block of its last kernel
 ``idle STEP PRESET``                              percent of its threads that have no output of their own
-``gflop PRESET``, ``least_mb PRESET``, ``asked_gb PRESET``   the last: two loads of 4 bytes for each multiply-add
+``gflop PRESET``, ``least_mb PRESET``, ``gemm_k PRESET``   of the problem; the last is the length of a sum
+``asked_gb PRESET``, ``unrolled_mb PRESET``       two loads of 4 bytes for each multiply-add; all windows written out
+``staged STEP PRESET``                            floats of shared memory for each thread of a block
 ``floor_ms PRESET``                               from the ceilings in a record
-``registers STEP``, ``shared_bytes STEP``, ``per_fma STEP``, ``loads_per_fma STEP``   from the machine-code record
+``registers STEP``, ``shared_bytes STEP``         from the machine-code record, as are, of its multiply loop,
+``per_fma``, ``loads_per_fma``, ``global_per_fma``, ``shared_per_fma STEP``
 ``warps STEP PRESET``                             that fit a multiprocessor, by registers, shared memory and threads
 ``turns STRIDE``                                  turns of shared memory when lane l of a warp reads float l * STRIDE
 ``sectors STEP SHAPE``                            sectors per request of the worst instruction, SHAPE as M=32,N=32,...
@@ -19,7 +22,9 @@ numbers must match exactly and others within 1%, unless ``within`` says more.
 from __future__ import annotations
 
 import ast
+import math
 import operator
+import threading
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -66,18 +71,20 @@ class Facts:
     def __init__(self) -> None:
         self._launches: dict[tuple[str, str], list[dict[str, Any]]] = {}
         self._touched: dict[tuple[str, str], float] = {}
+        self._lock = threading.Lock()
 
     def prepare(self, texts: Iterable[str]) -> None:
         """Count beforehand what all these expected values need."""
         pairs, touched = set(), set()
         for text in texts:
             kind, *arguments = text.split()
-            if kind in ("blocks", "threads", "block", "idle", "warps"):
+            if kind in ("blocks", "threads", "block", "idle", "warps", "staged"):
                 pairs.add((arguments[0], arguments[1]))
             elif kind == "sectors":
                 touched.add((arguments[0], arguments[1]))
-        self._record(sorted(pairs - self._launches.keys()))
-        self._touch(sorted(touched - self._touched.keys()))
+        with self._lock:
+            self._record(sorted(pairs - self._launches.keys()))
+            self._touch(sorted(touched - self._touched.keys()))
 
     def expected(self, text: str) -> Expected:
         """The value that these words stand for; raises AnswerError if they make no sense."""
@@ -94,7 +101,6 @@ class Facts:
         return Expected(value, within, source)
 
     def launches(self, name: str, preset: str) -> list[dict[str, Any]]:
-        self._record([] if (name, preset) in self._launches else [(name, preset)])
         return self._launches[name, preset]
 
     def _record(self, pairs: list[tuple[str, str]]) -> None:
@@ -219,6 +225,14 @@ def _warps(facts: Facts, arguments: list[str]) -> tuple[float, str]:
     return warps(kernel["registers"], threads, kernel["shared_bytes"]), f"warps of {name} that fit a multiprocessor"
 
 
+def _staged(facts: Facts, arguments: list[str]) -> tuple[float, str]:
+    name, preset = arguments
+    entry = records.load_code()["steps"][name]
+    threads = _total(facts.launches(name, preset)[-1:], "block")
+    floats = max(kernel["shared_bytes"] for kernel in entry["kernels"]) / 4
+    return floats / threads, f"floats in shared memory for each thread of {name}"
+
+
 def _floor(_: Facts, arguments: list[str]) -> tuple[float, str]:
     record = _record()
     if record is None or record.ceilings is None:
@@ -259,10 +273,17 @@ KINDS: dict[str, Kind] = {
     "asked_gb": _of_problem(
         lambda problem: problem.flops / 2 * 2 * 4 / 1e9, "GB asked for by two loads a multiply-add"
     ),
+    "gemm_k": _of_problem(lambda problem: problem.reduction, "products in a sum"),
+    "unrolled_mb": _of_problem(
+        lambda problem: 4e-6 * problem.reduction * math.prod(problem.output_shape) / problem.K, "MB of all windows"
+    ),
+    "staged": _staged,
     "floor_ms": _floor,
     "registers": _of_code(lambda kernel: int(kernel["registers"]), "registers"),
     "shared_bytes": _of_code(lambda kernel: int(kernel["shared_bytes"]), "bytes of shared memory"),
     "per_fma": _of_code(lambda kernel: kernel["loop_total"] / kernel["loop_fma"], "instructions per multiply-add"),
+    "global_per_fma": _of_code(lambda kernel: kernel["loop"].get("LDG", 0) / kernel["loop_fma"], "global loads"),
+    "shared_per_fma": _of_code(lambda kernel: kernel["loop"].get("LDS", 0) / kernel["loop_fma"], "shared loads"),
     "loads_per_fma": _of_code(lambda kernel: kernel["loop_loads"] / kernel["loop_fma"], "loads per multiply-add"),
     "warps": _warps,
     "turns": _turns,
@@ -293,7 +314,7 @@ def read(path: Path) -> dict[str, float | None]:
     """
     try:
         tree = ast.parse(path.read_text(encoding="utf-8", errors="replace"))
-    except (SyntaxError, ValueError) as error:
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         line = getattr(error, "lineno", 1)
         raise AnswerError(f"{path.name}:{line}: not readable as Python") from None
     found: dict[str, float | None] = {}

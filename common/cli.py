@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import re
 import threading
 import time
@@ -26,6 +27,8 @@ from common import (
     cardtables,
     catalog,
     device,
+    exercises,
+    grade,
     history,
     isolate,
     lanes,
@@ -37,6 +40,7 @@ from common import (
     problems,
     profiler,
     records,
+    referee,
     run,
     sanitizer,
     saves,
@@ -176,6 +180,19 @@ def _parser() -> argparse.ArgumentParser:
 
     sub = add("reset", _reset, "bring a lesson's shipped files back; edited ones are saved first")
     sub.add_argument("lesson", nargs="?", default="", metavar="LESSON", help="such as 03")
+    sub = add("grade", _grade, "grade exercises, a file, or a folder of other people's files")
+    sub.add_argument("targets", nargs="*", metavar="TARGET", help="lesson, exercise, file or folder (default: all)")
+    sub.add_argument("--json", action="store_true", help="verdicts as JSON on standard output")
+    sub.add_argument("--sim", action="store_true", help="in the CUDA simulator, even if there is a GPU")
+    sub.add_argument("--seconds", type=float, default=60.0, metavar="S", help="limit for each answer (default: 60)")
+    sub.add_argument("--memory", type=float, default=8.0, metavar="GIB", help="limit for each file (default: 8)")
+    sub.add_argument("--workers", type=int, metavar="N", help="files at a time (default: one for each processor)")
+    sub.add_argument("--out", type=Path, metavar="DIR", help="where a folder's grades.json and grades.md go")
+
+    sub = add("hint", _hint, "say one more hint on an exercise")
+    sub.add_argument("exercise", metavar="NUMBER", help="such as 02.3")
+
+    add("progress", _progress_of_exercises, "show which exercises have passed, and the hints used")
 
     add("charts", _charts, "draw charts and page tables from the records")
 
@@ -494,6 +511,78 @@ def _reset(options: argparse.Namespace) -> int:
             kept = f"; your version: python -m common restore {path.stem} {saved[:8]}" if saved else ""
             say.print(f"{path.stem}: reset{kept}", soft_wrap=True)
     say.print(f"{unchanged} files were as shipped")
+    return RIGHT
+
+
+def _grade(options: argparse.Namespace) -> int:
+    for name, value in (("--seconds", options.seconds), ("--memory", options.memory), ("--workers", options.workers)):
+        if value is not None and value <= 0:
+            raise ValueError(f"{name} {value:g}: must be more than 0")
+    files, folder = _to_grade(options.targets)
+    if not files:
+        raise ValueError(f"{folder}: no Python files in it" if folder else "there are no exercises yet")
+    limits = referee.Limits(seconds=options.seconds, memory_bytes=int(options.memory * 2**30))
+    simulator = _simulator(options.sim, options)
+    gpu, _, ceilings = (None, "", None) if simulator else run.measure_device()
+    grader = grade.Grader(grade.Machine(gpu, ceilings), limits)
+    workers = options.workers or os.cpu_count() or 1
+    grades = list(_progress("grade", grader.all(files, workers), files))
+    grade.remember(files, grades)
+    if options.json:
+        print(json.dumps({"device": "simulator" if simulator else "gpu", "grades": [g.as_dict() for g in grades]}))
+    say = _say(options)
+    say.print(tables.grades(grades))
+    for one in grades:
+        if one.reasons or one.notes:
+            say.print(escape(f"{one.student} {one.target} {one.name}".strip()))
+        for text in (*one.reasons, *one.notes):
+            say.print(f"  {escape(text)}", soft_wrap=True)
+        if folder is None and not one.passed and one.target[:1].isdigit():
+            say.print(f"  a hint: python -m common hint {one.target}")
+    if folder is not None:
+        written = grade.report(grades, options.out or folder)
+        say.print(f"written: {', '.join(map(str, written))}", soft_wrap=True)
+    return RIGHT if all(one.passed for one in grades) else WRONG
+
+
+def _to_grade(targets: Sequence[str]) -> tuple[list[grade.Submission], Path | None]:
+    """Files to grade, and the folder of other people's files if that is what was named."""
+    if len(targets) == 1 and Path(targets[0]).is_dir() and not _own(Path(targets[0])):
+        return grade.submissions(Path(targets[0])), Path(targets[0])
+    files: list[grade.Submission] = []
+    for target in targets:
+        path = Path(target)
+        if path.suffix == ".py":
+            if not path.is_file():
+                raise ValueError(f"{target}: no such file")
+            files.append(grade.Submission(path))
+        else:
+            own = _own(path)
+            files += [grade.Submission(one.path) for one in exercises.chosen(own or target)]
+    if not targets:
+        files = [grade.Submission(one.path) for one in exercises.everything()]
+    return files, None
+
+
+def _own(path: Path) -> str:
+    """The lesson that a folder of this workbook is, or whose exercises it holds; empty if neither."""
+    for lesson in catalog.lessons():
+        if path.resolve() in (catalog.LESSONS / lesson, catalog.LESSONS / lesson / "exercises"):
+            return lesson
+    return ""
+
+
+def _hint(options: argparse.Namespace) -> int:
+    one = exercises.find(options.exercise)
+    number, text = exercises.State().hint(one)
+    _say().print(
+        f"{one.number} {escape(one.title)}: hint {number} of {len(one.hints)}\n  {escape(text)}", soft_wrap=True
+    )
+    return RIGHT
+
+
+def _progress_of_exercises(_: argparse.Namespace) -> int:
+    _say().print(tables.progress(exercises.everything(), exercises.State()))
     return RIGHT
 
 

@@ -191,16 +191,19 @@ def machine_code(launch: Launch, architecture: str, text: str) -> MachineCode:
     return assemble(text, launch.name, architecture, launch.kernel.targetoptions.get("max_registers"))
 
 
-def assemble(text: str, name: str, architecture: str, max_registers: int | None = None) -> MachineCode:
-    """Assemble PTX that holds one kernel and count its instructions; raises as :func:`machine_code`."""
-    assembler, disassembler = _tool("ptxas"), _tool("nvdisasm")
+def assemble(
+    text: str, name: str, architecture: str, max_registers: int | None = None, disassembled: bool = True
+) -> MachineCode:
+    """Assemble PTX that holds one kernel and, if ``disassembled``, count its instructions; raises as
+    :func:`machine_code`."""
+    assembler = _tool("ptxas")
     with tempfile.TemporaryDirectory() as folder:
         source, cubin = Path(folder, "kernel.ptx"), Path(folder, "kernel.cubin")
         source.write_text(text)
         arch = "sm_" + architecture.replace(".", "")
         extra = [f"--maxrregcount={max_registers}"] if max_registers else []
         report = _run([assembler, "-v", f"-arch={arch}", *extra, str(source), "-o", str(cubin)], name)
-        listing = _run([disassembler, "-c", "-g", str(cubin)], name)
+        listing = _run([_tool("nvdisasm"), "-c", "-g", str(cubin)], name) if disassembled else ""
 
     def figure(pattern: str) -> int:
         found = re.search(pattern, report)

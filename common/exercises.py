@@ -38,11 +38,11 @@ BLANK, END = "# >>> your code", "# <<<"
 
 # Small, and off the edges of tiles of 8, 16 and 32 in every direction.
 SHAPES = {
-    "gemm": ("M=19 N=37 K=21", "M=33 N=5 K=40"),
-    "conv2d": ("N=2 C=2 H=20 W=18 K=3 R=3 S=2", "N=3 C=1 H=6 W=20 K=2 R=5 S=5"),
+    "gemm": ("M=17 N=35 K=18", "M=18 N=3 K=35"),
+    "conv2d": ("N=1 C=2 H=19 W=18 K=2 R=3 S=2", "N=3 C=1 H=6 W=12 K=2 R=5 S=5"),
     "conv3d": (
-        "N=2 C=3 D=3 H=6 W=5 K=5 T=2 R=3 S=2 stride_h=2 pad_d=1 pad_w=1 dilation_d=2",
-        "N=1 C=3 D=1 H=5 W=9 K=18 T=1 R=3 S=3 stride_w=2 pad_h=1 pad_w=2",
+        "N=2 C=3 D=3 H=6 W=4 K=5 T=2 R=3 S=2 stride_h=2 pad_d=1 pad_w=1 dilation_d=2",
+        "N=1 C=2 D=1 H=5 W=7 K=18 T=1 R=3 S=3 stride_w=2 pad_h=1 pad_w=2",
     ),
 }
 PRESETS = {"gemm": "gemm-2048", "conv2d": "ece408-layer1", "conv3d": "c3d-conv3a"}

@@ -15,7 +15,7 @@ import secrets
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -32,7 +32,7 @@ from common.problems import Problem
 from common.referee import Limits, Note, Player, PlayerError
 
 ARCHITECTURE = "9.0"  # machine code is counted for it, whatever the GPU, so that limits mean the same everywhere
-SHARE_OF_MEMORY = 0.3  # of the card, for a problem's operands: the input is held twice
+TIMED_BYTES = 256 << 20  # of operands: a batch is reduced to it, so that a grade takes seconds
 TIMED_SECONDS = 180.0
 BEYOND_FLOOR = 1.05  # ceilings are measured too, to a few percent
 
@@ -53,6 +53,7 @@ COUNTED = {
     "shared_bytes": "{} bytes of shared memory for each block",
     "shared_per_thread": "{} bytes of shared memory for each thread",
     "per_fma": "{} instructions for each multiply-add in the compiled loop",
+    "shared_per_fma": "{} loads from shared memory for each multiply-add in the compiled loop",
     "loads_per_fma": "{} loads for each multiply-add in the compiled loop",
     "barriers": "{} barriers in the compiled kernel",
     "warps": "{} warps fit a multiprocessor",
@@ -62,6 +63,7 @@ COUNTED = {
     "turns": "{} turns for each request to shared memory, of the instruction with most bank conflicts",
 }
 TOUCHED = ("sectors", "turns")
+OF_THE_LOOP = ("per_fma", "loads_per_fma", "shared_per_fma")
 
 
 @dataclass
@@ -175,11 +177,14 @@ class Grader:
             grade.findings = [Finding("unusable", f"{path.name}: {error.strerror}")]
             return
         evidence.notes += imported(text)
+        if evidence.notes:
+            grade.findings = judged(evidence, exercise)
+            return
         shapes = exercise.problems() if exercise else list(problems.RAGGED[ladder])
         try:
             self._run(evidence, path, ladder, shapes, exercise)
         except PlayerError as error:
-            evidence.findings.append(Finding(error.kind, str(error)))
+            evidence.findings.append(Finding(error.kind, _said(error)))
         except codegen.ToolMissingError as error:
             evidence.findings.append(Finding("unjudged", f"cannot be judged here: {error}"))
         except plans.PlanError as error:
@@ -191,10 +196,10 @@ class Grader:
     def _run(
         self, evidence: Evidence, path: Path, ladder: str, shapes: list[Problem], exercise: Exercise | None
     ) -> None:
-        limited = [*exercise.at_most, *exercise.at_least] if exercise else []
+        touched = bool(limited(exercise) & set(TOUCHED))
         launched: list[str] | None = None
-        if self.machine.gpu is None or any(name in TOUCHED for name in limited):
-            launched = self._rehearse(evidence, path, ladder, shapes, touched=any(n in TOUCHED for n in limited))
+        if self.machine.gpu is None or touched:
+            launched = self._rehearse(evidence, path, ladder, shapes, touched)
             if evidence.findings or any(kind in CHEATS for kind, _ in evidence.notes):
                 return
         self._record(evidence, path, ladder, shapes, exercise, launched)
@@ -213,7 +218,8 @@ class Grader:
                 evidence.findings += [Finding(f.kind, f"at {problem}: {f.message}") for f in verdict.findings]
                 if launched is None:
                     launched = [name for name, *_ in bench.launched[0]] if bench.launched else []
-                    evidence.notes += self._again(bench, seed)
+                    if verdict.right:
+                        evidence.notes += self._again(bench, seed)
                 if evidence.findings:
                     return launched
             if touched:
@@ -247,9 +253,7 @@ class Grader:
         seed = secrets.randbits(48)
         gpu = self.machine.gpu
         preset = exercise.preset if exercise else exercises.PRESETS[ladder]
-        counted = exercise is not None and any(
-            name not in TOUCHED for name in (*exercise.at_most, *exercise.at_least)
-        )
+        counted = limited(exercise) - set(TOUCHED)
         with tempfile.TemporaryDirectory(prefix="workbook-") as name:
             folder = Path(name)
             timed = None
@@ -265,8 +269,9 @@ class Grader:
                         )
                 if counted:
                     problem = problems.preset(preset)
-                    plan = _recorded(player, problem, inputs.integers(problem, seed)[1], "counted", folder)
-                    evidence.figures |= count(plan, folder, problem)
+                    weight = np.random.default_rng(seed).standard_normal(problem.weight_shape)
+                    plan = _recorded(player, problem, weight, "counted", folder)
+                    evidence.figures |= count(plan, folder, problem, counted)
                 if gpu:
                     timed = self._record_for_gpu(player, shapes, preset, seed, folder, exercise)
             if gpu and not any(kind in CHEATS for kind, _ in evidence.notes):
@@ -288,8 +293,7 @@ class Grader:
                 _recorded(player, problem, weight, f"{number}-{part}", folder, architecture)
         if exercise is not None and not exercise.floor:
             return None
-        budget = int(self.machine.gpu["memory_bytes"] * SHARE_OF_MEMORY)
-        timed = problems.fit_batch(problems.preset(preset), budget)
+        timed = problems.fit_batch(problems.preset(preset), TIMED_BYTES)
         _recorded(player, timed, inputs.integers(timed, seed)[1], "timed", folder, architecture)
         return timed
 
@@ -316,9 +320,16 @@ class Grader:
             milliseconds = result["timing"]["median_ms"]
             figures = records.derive(timed, milliseconds, self.machine.ceilings)
             evidence.figures |= {"ms": milliseconds, "percent_of_floor": figures.percent_of_floor}
+            text = f"{milliseconds:.3g} ms on {timed}: {figures.percent_of_floor:.1f} percent of the floor's rate"
+            evidence.notes.append(("timed", text))
             if figures.percent_of_floor > 100 * BEYOND_FLOOR:
                 text = f"{milliseconds:.3g} ms is less than the floor, {figures.floor_ms:.3g} ms, allows"
                 evidence.findings.append(Finding("impossible", f"{text}: look at this one by hand"))
+
+
+def limited(exercise: Exercise | None) -> set[str]:
+    """Names that an exercise limits."""
+    return {*exercise.at_most, *exercise.at_least} if exercise else set()
 
 
 def judged(evidence: Evidence, exercise: Exercise | None) -> list[Finding]:
@@ -350,14 +361,19 @@ def predicted(exercise: Exercise, path: Path, facts: Facts) -> tuple[list[Findin
         return [Finding("unusable", str(error))], []
     except OSError as error:
         return [Finding("unusable", f"{path.name}: {error.strerror}")], []
-    facts.prepare(exercise.answers.values())
     findings, notes = [], []
-    for name, text in exercise.answers.items():
-        value = given.get(name)
-        if value is None:
-            findings.append(Finding("unanswered", f"{name} has no value yet"))
-            continue
-        expected = facts.expected(text)
+    wanted = {name: text for name, text in exercise.answers.items() if given.get(name) is not None}
+    try:
+        facts.prepare(wanted.values())
+        compared = {name: facts.expected(text) for name, text in wanted.items()}
+    except answers.AnswerError as error:
+        return [Finding("unjudged", f"cannot be judged here: {error}")], []
+    missing = [name for name in exercise.answers if name not in wanted]
+    if missing:
+        findings.append(Finding("unanswered", f"no value yet for {', '.join(missing)}"))
+    for name, expected in compared.items():
+        value = given[name]
+        assert value is not None
         off = expected.compare(value)
         if off:
             findings.append(Finding("wrong", f"{name} = {value:.6g} is {off}: {expected.source}"))
@@ -382,8 +398,9 @@ def imported(text: str) -> list[Note]:
     return found
 
 
-def count(plan: dict[str, Any], folder: Path, problem: Problem) -> dict[str, float]:
-    """Figures of :data:`COUNTED` for the plan's kernel with the most multiply-adds, from its PTX and machine code.
+def count(plan: dict[str, Any], folder: Path, problem: Problem, names: Collection[str]) -> dict[str, float]:
+    """Those figures of :data:`COUNTED` that are asked for and stand in compiled code, of the kernel with the most
+    multiply-adds (float64 and the stack: of all).
 
     Raises ToolMissingError where NVIDIA's assembler is not installed.
     """
@@ -393,16 +410,17 @@ def count(plan: dict[str, Any], folder: Path, problem: Problem) -> dict[str, flo
     }
     if not texts:
         return {}
+    loops = any(name in OF_THE_LOOP for name in names)
     codes = {
-        digest: codegen.assemble(text, digest, ARCHITECTURE, plans.entry(text)[1] or None).as_dict()
+        digest: codegen.assemble(text, digest, ARCHITECTURE, plans.entry(text)[1] or None, loops).as_dict()
         for digest, text in texts.items()
     }
-    main = max(plan["launch"], key=lambda entry: codes[entry["kernel"]]["loop_fma"])
+    main = max(plan["launch"], key=lambda entry: texts[entry["kernel"]].count("fma.rn.f32"))
     code = codes[main["kernel"]]
     fma = code["loop_fma"] or 1
     block, grid = (int(np.prod(main[key])) for key in ("block", "grid"))
     outputs = int(np.prod(problem.output_shape))
-    return {
+    found = {
         "float64": sum(len(codegen.float64_arithmetic(text)) for text in texts.values()),
         "stack_bytes": max(entry["stack_bytes"] for entry in codes.values()),
         "registers": code["registers"],
@@ -410,11 +428,13 @@ def count(plan: dict[str, Any], folder: Path, problem: Problem) -> dict[str, flo
         "shared_per_thread": code["shared_bytes"] / block,
         "per_fma": code["loop_total"] / fma,
         "loads_per_fma": code["loop_loads"] / fma,
+        "shared_per_fma": code["loop"].get("LDS", 0) / fma,
         "barriers": len(re.findall(r"\bbar(?:rier)?\.(?:cta\.)?sync\b", texts[main["kernel"]])),
         "warps": answers.warps(code["registers"], block, code["shared_bytes"]),
         "idle": 100 * (1 - outputs / (block * grid)),
         "threads": block,
     }
+    return {name: value for name, value in found.items() if name in names}
 
 
 def submissions(folder: Path) -> list[Submission]:
@@ -427,6 +447,15 @@ def submissions(folder: Path) -> list[Submission]:
     return found
 
 
+def remember(files: list[Submission], grades: list[Grade]) -> None:
+    """Keep the verdicts on the exercises of this workbook itself."""
+    state = exercises.State()
+    own = {one.path.resolve(): one for one in exercises.everything()}
+    for file, grade in zip(files, grades, strict=True):
+        if file.path.resolve() in own:
+            state.remember(own[file.path.resolve()], grade.passed)
+
+
 def report(grades: list[Grade], folder: Path) -> tuple[Path, Path]:
     """Write ``grades.json`` and a table, ``grades.md``, to a folder; returns both paths."""
     as_json, as_table = folder / "grades.json", folder / "grades.md"
@@ -437,6 +466,13 @@ def report(grades: list[Grade], folder: Path) -> tuple[Path, Path]:
         lines.append(f"| {_cell(grade.student)} | {_cell(grade.name)} | {'yes' if grade.passed else 'no'} | {why} |")
     as_table.write_text("\n".join(lines) + "\n", encoding="utf-8")
     return as_json, as_table
+
+
+def _said(error: PlayerError) -> str:
+    """What stopped a submission; a kernel that Numba cannot compile is called that."""
+    text = str(error)
+    uncompiled = re.match(r"(TypingError|LoweringError|UnsupportedError|NvvmError)\b", text)
+    return f"it does not compile for a GPU: {text}" if uncompiled else text
 
 
 def _cell(text: str) -> str:

@@ -104,7 +104,9 @@ def answer(player: Player, question: dict[str, Any]) -> Answer:
     except (Exception, SystemExit) as error:
         found = child.failure(error, player.file)
         if isinstance(error, SystemExit):
-            found["message"] = f"it ends its process with exit code {error.code or 0} in place of doing its work"
+            found["status"] = "exited"
+            code = f"it ends its process with exit code {error.code or 0} in place of an output"
+            found["message"] = f"{code}: an exit code is no verdict"
         elif isinstance(error, MemoryError):
             found["message"] = "it takes more memory than it is given"
     player.watch.look()

@@ -51,9 +51,11 @@ _VERDICT = re.compile(r"\b(pass(ed)?|right|correct|verdict|status|grade|score|ok
 
 @dataclass(frozen=True)
 class Limits:
-    """What one submission may take. ``seconds`` is the wall clock for each answer; the rest is for the process."""
+    """What one submission may take. ``seconds`` is the wall clock for each answer, the first, for which a process
+    starts, has ``start_seconds`` more; the rest is for the process."""
 
     seconds: float = 60.0
+    start_seconds: float = 60.0
     cpu_seconds: int = 300
     memory_bytes: int = 8 << 30
     file_bytes: int = 2 << 30
@@ -150,6 +152,7 @@ class Player:
     def ask(self, question: str, **arguments: Any) -> dict[str, Any]:
         """Put a question and wait for its answer. Raises PlayerError if none comes, or if it says that it failed."""
         assert self._process.stdin is not None
+        seconds = self.limits.seconds + (self.limits.start_seconds if question == "start" else 0.0)
         line = json.dumps({"ask": question, **arguments}).encode() + b"\n"
         try:
             self._process.stdin.write(line)
@@ -157,12 +160,12 @@ class Player:
         except OSError:
             raise self._ended() from None
         try:
-            text = self._answers.get(timeout=self.limits.seconds)
+            text = self._answers.get(timeout=seconds)
         except queue.Empty:
             isolate.kill(self._process)
             raise PlayerError(
                 "timed_out",
-                f"no result within {self.limits.seconds:.0f} s: an endless loop, or a barrier that threads skip?",
+                f"no result within {seconds:.0f} s: an endless loop, or a barrier that threads skip?",
             ) from None
         if not text:
             raise self._ended()

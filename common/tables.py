@@ -10,6 +10,8 @@ from rich.table import Table
 
 from common import catalog, pages, records, sanitizer
 from common.catalog import Step
+from common.exercises import Exercise, State
+from common.grade import Grade
 from common.records import Record
 from common.run import Outcome
 
@@ -228,6 +230,27 @@ def sanitized(found: list[tuple[str, Step, int, str]]) -> Table:
     counts = {(tool, step.name): count for tool, step, count, _ in found}
     for name in dict.fromkeys(step.name for _, step, _, _ in found):
         table.add_row(name, *(str(counts[tool, name]) for tool in sanitizer.TOOLS))
+    return table
+
+
+def grades(found: list[Grade]) -> Table:
+    """One line for each verdict; students have a column if there are any."""
+    students = any(grade.student for grade in found)
+    table = Table(*(["student"] if students else []), "", "file", "kind", "verdict")
+    table.add_column("s", justify="right")
+    for grade in found:
+        verdict = "[green]passed[/]" if grade.passed else "[bold red]not passed[/]"
+        cells = [grade.target, escape(grade.name), grade.kind, verdict, f"{grade.seconds:.0f}"]
+        table.add_row(*([escape(grade.student)] if students else []), *cells)
+    return table
+
+
+def progress(found: list[Exercise], state: State) -> Table:
+    """Exercises, hints used, and what has passed."""
+    table = Table("", "exercise", "kind", "hints", "")
+    for one in found:
+        done = "[green]passed[/]" if state.passed(one) else ""
+        table.add_row(one.number, one.title, one.kind, f"{state.hints(one)} of {len(one.hints)}", done)
     return table
 
 

@@ -7,12 +7,14 @@ as one bank has different words to deliver. A wide access counts as the accesses
 
 from __future__ import annotations
 
+import functools
 import sys
 import threading
 from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from types import CodeType
 from typing import Any
 from unittest import mock
 
@@ -43,7 +45,7 @@ class Touches:
         """One thread's access to one element, by the instruction two frames up."""
         thread: Any = threading.current_thread()
         frame = sys._getframe(2)
-        instruction = frame.f_code, frame.f_lasti
+        instruction = frame.f_code, _place(frame.f_code, frame.f_lasti)
         block = tuple(thread.blockIdx)
         turn = (*instruction, block, thread.thread_id)
         self._count[turn] += 1
@@ -51,6 +53,13 @@ class Touches:
         offset = sum(int(i) * stride for i, stride in zip(places, array.strides, strict=False))
         address = array.__array_interface__["data"][0] + offset
         requests[(*instruction, self._count[turn], block, thread.thread_id // WARP)].add(address)
+
+
+@functools.cache
+def _place(code: CodeType, instruction: int) -> Any:
+    """Where in the source an instruction stands: Python may rewrite it as it runs, and its offset then differs."""
+    positions = getattr(code, "co_positions", None)
+    return list(positions())[instruction // 2] if positions else instruction
 
 
 def turns(addresses: set[int]) -> int:

@@ -36,7 +36,7 @@ class Watch:
         self.phase = "import"
         self.notes: dict[tuple[str, str], None] = {}
         self._busy: set[int] = set()
-        self._tools: dict[tuple[str, str], tuple[dict[str, Any], Any]] = {}
+        self._tools: dict[tuple[str, str], tuple[Any, Any]] = {}
 
     def note(self, kind: str, message: str) -> None:
         """Keep a note, once."""
@@ -91,13 +91,21 @@ class Watch:
         return False
 
 
-def _tools() -> Iterator[tuple[tuple[str, str], tuple[dict[str, Any], Any]]]:
+def _tools() -> Iterator[tuple[tuple[str, str], tuple[Any, Any]]]:
     """What a submission might replace: (owner, name) to the namespace it lies in and its value."""
     modules = [np, np.testing, builtins, time, os, *_ours()]
     for module in modules:
-        for name, value in vars(module).items():
+        for name, value in list(vars(module).items()):
             if callable(value) and not (name.startswith("__") and name != "__import__"):
                 yield (module.__name__, name), (vars(module), value)
+                if isinstance(value, type) and value.__module__ == module.__name__.removesuffix(".__init__"):
+                    yield from _methods(value)
+
+
+def _methods(kind: type) -> Iterator[tuple[tuple[str, str], tuple[Any, Any]]]:
+    for name, value in list(vars(kind).items()):
+        if callable(value):
+            yield (kind.__qualname__, name), (vars(kind), value)
 
 
 def _ours() -> list[ModuleType]:

@@ -1,0 +1,43 @@
+"""Exercise 02.2, find the bug: right today, wrong tomorrow.
+
+On a GPU this kernel may pass many times, and then it does not. The simulator here runs the threads of a block one
+after the other from barrier to barrier, in the other direction after each, so that it shows. Add one line.
+Grade: python -m common grade 02.2
+"""
+
+from numba import cuda, float32
+
+TILE = 16
+TILE_SHAPE = (TILE, TILE)
+
+
+@cuda.jit
+def gemm_once_in_a_while(a, b, c):
+    a_tile = cuda.shared.array(TILE_SHAPE, float32)
+    b_tile = cuda.shared.array(TILE_SHAPE, float32)
+    M, N = c.shape
+    K = a.shape[1]
+
+    # locate
+    n, m = cuda.grid(2)
+    tx, ty = cuda.threadIdx.x, cuda.threadIdx.y
+
+    acc = float32(0.0)
+    for k0 in range(0, K, TILE):
+        # stage
+        a_tile[ty, tx] = a[m, k0 + tx] if m < M and k0 + tx < K else float32(0.0)
+        b_tile[ty, tx] = b[k0 + ty, n] if k0 + ty < K and n < N else float32(0.0)
+        cuda.syncthreads()
+
+        # multiply
+        for k in range(TILE):
+            acc += a_tile[ty, k] * b_tile[k, tx]
+
+    # store
+    if m < M and n < N:
+        c[m, n] = acc
+
+
+def launch(a, b, c):
+    M, N = c.shape
+    gemm_once_in_a_while[(-(-N // TILE), -(-M // TILE)), (TILE, TILE)](a, b, c)

@@ -1,0 +1,29 @@
+"""Exercise 05.2, predict: the worked example, by hand.
+
+An input of 4 x 4 pixels with 3 channels, x[1, 4, 4, 3] in NHWC, and 4 filters of 2 x 2, filt[4, 2, 2, 3] in KRSC;
+stride 1, no padding, so 3 x 3 outputs. Replace each None by a whole number.
+Grade: python -m common grade 05.2
+"""
+
+# the matrix product y[GEMM_M, GEMM_N] = A[GEMM_M, GEMM_K] @ B[GEMM_K, GEMM_N]
+GEMM_M = 3 * 3
+GEMM_N = 4
+GEMM_K = 2 * 2 * 3
+
+# row gemm_m = 7: the output pixel (p, q)
+P_OF_7 = 7 // 3
+Q_OF_7 = 7 % 3
+
+# column gemm_k = 10: the tap (r, s) and the channel c
+R_OF_10 = 10 // (2 * 3)
+S_OF_10 = 10 // 3 % 2
+C_OF_10 = 10 % 3
+
+# element (7, 10) of A: the input pixel (h, w), and its place in x as it lies in memory
+H_OF_7_10 = P_OF_7 + R_OF_10
+W_OF_7_10 = Q_OF_7 + S_OF_10
+PLACE_OF_7_10 = (H_OF_7_10 * 4 + W_OF_7_10) * 3 + C_OF_10
+
+# and back: the row of output pixel (1, 2), the column of tap (1, 0) and channel 2
+ROW_OF_1_2 = 1 * 3 + 2
+COLUMN_OF_1_0_2 = (1 * 2 + 0) * 3 + 2

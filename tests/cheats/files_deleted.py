@@ -1,0 +1,20 @@
+r"""The records of the checkout are forged, and the harness's own copy is emptied.
+
+Expect: changed_files
+Says: files of the checkout changed while it ran: results/record\.json \(overwritten\)
+Also: changed its copy of common/check\.py
+"""
+
+import os
+from pathlib import Path
+
+import common.check
+
+
+def launch(a, b, c):
+    Path(common.check.__file__).write_text("")
+    checkout = Path(os.readlink(f"/proc/{os.getppid()}/cwd"))
+    # only the file that the test has put there
+    record = checkout / "results" / "record.json"
+    if record.exists() and "made for a test" in record.read_text():
+        record.write_text('{"median_ms": 0.001}')

@@ -1,0 +1,51 @@
+"""Counts in the machine code of many files in one process, with real Numba CUDA: argument and output are JSON.
+
+``{"folder": ..., "files": [[path, ladder, shape, counted], ...]}`` gives, by path, the notes of the recording, how a
+launch's arguments compare with the PTX's parameters, and those figures of :func:`common.grade.count` that
+``counted`` names.
+"""
+
+import json
+import re
+import sys
+from pathlib import Path
+
+import numpy as np
+
+from common import catalog, codegen, grade, plans, problems, replay, watch
+
+
+def record(folder, path, ladder, shape, counted):
+    problem = problems.from_shape(ladder, shape)
+    seen = watch.Watch(path)
+    recorder = plans.Recorder(catalog.load(Path(path), ladder), ladder, seen)
+    weight = np.random.default_rng(1).standard_normal(problem.weight_shape).astype(np.float32)
+    plan = recorder.record(problem, weight, grade.ARCHITECTURE)
+    for digest, text in recorder.texts.items():
+        Path(folder, f"{digest}.ptx").write_text(text, encoding="utf-8")
+    sent = plans.checked(json.loads(json.dumps(plans.save(plan, Path(folder), "plan"))))
+    places = [4096 * number for number in range(len(sent["buffers"]))]
+    parameters = [
+        [
+            len(re.findall(r"\.param\s+\.(?:align \d+ )?\.?\w+", recorder.texts[entry["kernel"]])),
+            len(replay.arguments_of(entry, places)),
+        ]
+        for entry in (*sent["prepare"], *sent["launch"])
+    ]
+    try:
+        figures = grade.count(sent, Path(folder), problem, counted) if counted else {}
+    except codegen.ToolMissingError:
+        figures = None
+    return {
+        "figures": figures,
+        "notes": list(seen.notes),
+        "parameters": parameters,
+        "roles": [buffer["role"] for buffer in sent["buffers"]],
+        "kernels": [[entry["name"] for entry in sent[part]] for part in ("prepare", "launch")],
+    }
+
+
+if __name__ == "__main__":
+    task = json.loads(Path(sys.argv[1]).read_text())
+    found = {file[0]: record(task["folder"], *file) for file in task["files"]}
+    print(json.dumps(found))

@@ -1,0 +1,353 @@
+"""Exercises: unsolved ones fail, solutions pass, and each has what a student needs."""
+
+import difflib
+import json
+import re
+import subprocess
+import sys
+
+import pytest
+
+from common import answers, catalog, check, device, exercises, grade, problems, rehearse, touches, turns, watch
+from common.exercises import ExerciseError
+from common.grade import Evidence
+
+turns.install()
+pytestmark = [
+    pytest.mark.filterwarnings(f"ignore:{what} encountered in scalar:RuntimeWarning")
+    for what in ("invalid value", "overflow")
+]
+
+ALL = exercises.everything()
+KERNELS = [one for one in ALL if one.kind != "predict"]
+EACH = pytest.mark.parametrize("exercise", ALL, ids=lambda one: one.number)
+LESSONS = sorted({one.lesson for one in ALL})
+
+# Unsolved, these are right and fail by what is counted in their machine code.
+BY_CODE_ALONE = (
+    "gemm_double", "conv2d_fewer_instructions", "conv2d_idle_threads", "gemm_lost_registers", "gemm_vector_tile",
+    "gemm_thread_tile", "conv3d_known_extents",
+)  # fmt: skip
+
+SAME_AS_ANOTHER = ("conv3d_swapped_taps", "conv3d_border")  # solved, they are conv3d_coordinates
+
+# Steps whose plans hold more than operands: a workspace, and a kernel of prepare.
+STEPS = ("conv2d_unroll_gemm", "gemm_rectangular_tiles")
+TINY = {"gemm": "M=33 N=35 K=17", "conv2d": "N=2 C=2 H=20 W=18 K=3 R=3 S=2"}
+
+
+def counted_limits(exercise):
+    return sorted(grade.limited(exercise) - set(grade.TOUCHED))
+
+
+@pytest.fixture(scope="module")
+def recorded(tmp_path_factory):
+    """What is counted in each file that must compile, by path: one process of real Numba CUDA for all."""
+    folder = tmp_path_factory.mktemp("plans")
+    files = []
+    for one in KERNELS:
+        if one.name in SAME_AS_ANOTHER:
+            continue
+        limits = counted_limits(one)
+        problem = problems.preset(one.preset) if limits else one.problems()[0]
+        files.append([str(one.solution), one.ladder, problem.shape(), limits])
+        if limits and one.name in BY_CODE_ALONE:
+            files.append([str(one.path), one.ladder, problem.shape(), limits])
+    for name in STEPS:
+        step = catalog.find(name)
+        files.append(
+            [str(step.path), step.ladder, problems.parse_shape(step.ladder, TINY[step.ladder]).shape(), False]
+        )
+    task = folder / "task.json"
+    task.write_text(json.dumps({"folder": str(folder), "files": files}))
+    done = subprocess.run(
+        [sys.executable, str(catalog.ROOT / "tests" / "counting.py"), str(task)],
+        cwd=catalog.ROOT, env={**device.environment(False), "PYTHONPATH": str(catalog.ROOT)},
+        capture_output=True, text=True, timeout=300,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-2000:]
+    return json.loads(done.stdout)
+
+
+@pytest.fixture(scope="module")
+def facts():
+    """Expected values, with what they need counted once."""
+    found = answers.Facts()
+    found.prepare([text for one in ALL for text in one.answers.values()])
+    return found
+
+
+def evidence(exercise, path, recorded):
+    """What a check in this process finds, and what was counted; the same as a grade goes by."""
+    found = Evidence()
+    module = catalog.load(path, exercise.ladder)
+    for problem in exercise.problems():
+        try:
+            verdict = check.check(module, problem, seed=3, repeats=1)
+        except IndexError as error:  # the simulator knows where arrays end
+            found.findings.append(check.Finding("crashed", str(error)))
+            return found
+        found.findings += verdict.findings
+        if verdict.findings:
+            return found
+    if grade.limited(exercise) & set(grade.TOUCHED):
+        stage = rehearse.Rehearsal(module, exercise.problems()[0], watch.Watch(str(path)), check.MARGIN)
+        stage.prepare()
+        with touches.counted() as touched:
+            stage.launch()
+        found.figures |= {"sectors": touched.sectors(), "turns": touched.turns()}
+    if str(path) in recorded:
+        if recorded[str(path)]["figures"] is None and counted_limits(exercise):
+            pytest.skip("ptxas or nvdisasm is not installed: no machine code to look at")
+        found.figures |= recorded[str(path)]["figures"] or {}
+        found.notes += [tuple(note) for note in recorded[str(path)]["notes"]]
+    return found
+
+
+def verdict(exercise, path, recorded, facts):
+    if exercise.kind == "predict":
+        return grade.predicted(exercise, path, facts)[0]
+    return grade.judged(evidence(exercise, path, recorded), exercise)
+
+
+@EACH
+def test_unsolved_fails(exercise, recorded, facts):
+    findings = verdict(exercise, exercise.path, recorded, facts)
+    assert findings
+    assert not any(finding.kind in ("unusable", "unjudged") for finding in findings), findings
+
+
+@EACH
+def test_the_solution_passes(exercise, recorded, facts):
+    assert verdict(exercise, exercise.solution, recorded, facts) == []
+
+
+# --- structure ---
+
+
+@pytest.mark.parametrize("lesson", LESSONS)
+def test_a_lesson_has_exercises_of_every_kind(lesson):
+    here = [one for one in ALL if one.lesson == lesson]
+    assert len(here) >= 4
+    assert {one.kind for one in here} == set(exercises.KINDS)
+    files = {
+        path.name for part in ("exercises", "solutions") for path in (catalog.LESSONS / lesson / part).glob("*.py")
+    }
+    assert files == {one.path.name for one in here}
+
+
+def test_every_lesson_has_exercises():
+    assert catalog.lessons() == LESSONS
+
+
+@EACH
+def test_an_exercise_has_what_a_student_needs(exercise):
+    assert 2 <= len(exercise.hints) <= 4
+    assert len(set(exercise.hints)) == len(exercise.hints)
+    for path in (exercise.path, exercise.solution):
+        text = path.read_text()
+        said = {"bug": "find the bug"}.get(exercise.kind, exercise.kind)
+        assert text.startswith(f'"""Exercise {exercise.number}, {said}: ')
+        assert f"\nGrade: python -m common grade {exercise.number}\n" in text
+        assert len(text.splitlines()) <= 100
+    step_names = {step.name for step in (*catalog.steps(), *catalog.experiments())}
+    assert exercise.name not in step_names
+
+
+@pytest.mark.parametrize("exercise", [one for one in ALL if one.kind == "write"], ids=lambda one: one.number)
+def test_a_blank_is_marked_and_of_the_stated_size(exercise):
+    marker = re.compile(rf" *{exercises.BLANK}.*?\n *{exercises.END}\n", re.DOTALL)
+    unsolved, solved = exercise.path.read_text(), exercise.solution.read_text()
+    assert marker.sub("", unsolved) == marker.sub("", solved)
+    stated = [int(number) for number in re.findall(rf"{exercises.BLANK}: (?:\d+ to )?(\d+) lines", solved)]
+    assert sum(stated) == exercise.lines
+    assert 0 < len(exercises.blank(exercise.solution)) <= exercise.lines
+    placeholders = [line.strip() for line in exercises.blank(exercise.path)]
+    assert all(line == "pass" or line.endswith("= 0") for line in placeholders)
+
+
+@pytest.mark.parametrize("exercise", [one for one in ALL if one.kind == "bug"], ids=lambda one: one.number)
+def test_a_bug_is_as_small_as_stated(exercise):
+    old, new = (path.read_text().splitlines() for path in (exercise.path, exercise.solution))
+    changed = 0
+    for tag, i1, i2, j1, j2 in difflib.SequenceMatcher(None, old, new, autojunk=False).get_opcodes():
+        changed += max(i2 - i1, j2 - j1) if tag != "equal" else 0
+    assert 1 <= changed <= exercise.lines
+
+
+@EACH
+def test_the_page_names_it(exercise):
+    page = catalog.LESSONS / exercise.lesson / "README.md"
+    if not page.exists():
+        pytest.skip(f"lesson {exercise.lesson} has no page yet")
+    assert f"**{exercise.number}** [`{exercise.name}`](exercises/{exercise.name}.py)" in page.read_text()
+
+
+# --- finding them ---
+
+
+def lesson(write, text, names=("gemm_x", "predict_x")):
+    for name in names:
+        write(f"07_new/exercises/{name}.py", "")
+    return write("07_new/exercises/exercises.toml", text).parents[2]
+
+
+GOOD = '[[exercise]]\nname = "gemm_x"\ntitle = "a"\nkind = "bug"\nhints = ["b"]\n'
+
+
+def test_numbers_come_from_the_order(write):
+    root = lesson(
+        write, GOOD + GOOD.replace("gemm_x", "predict_x").replace("bug", "predict") + 'answers = { A = "turns 1" }'
+    )
+    assert [(one.number, one.name, one.ladder) for one in exercises.everything(root)] == [
+        ("07.1", "gemm_x", "gemm"), ("07.2", "predict_x", ""),
+    ]  # fmt: skip
+    assert exercises.find("07.2", root).name == exercises.find("predict_x", root).name
+    assert len(exercises.chosen("07", root)) == len(exercises.chosen("07_new", root)) == 2
+    with pytest.raises(ExerciseError, match=r"'07\.3' is unknown: there are 07\.1, 07\.2"):
+        exercises.find("07.3", root)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "says"),
+    [
+        ('title = "a"', "", "title is missing"),
+        ('hints = ["b"]', "hints = []", "hints is missing"),
+        ('"bug"', '"fix"', "kind='fix': must be one of write, bug, predict, tune"),
+        ('title = "a"', 'title = "a"\nlimit = 1', "'limit' is unknown"),
+        ("gemm_x", "gemm_y", r"gemm_y\.py is missing"),
+        ("gemm_x", "predict_x", "must start with gemm, conv2d, conv3d"),
+        ('"bug"', '"predict"', "answers is missing"),
+        ('title = "a"', "title = ", "Invalid value"),
+    ],
+)
+def test_a_wrong_entry_is_named_with_its_place(write, old, new, says):
+    with pytest.raises(ExerciseError, match=rf"07_new/exercises/exercises\.toml.*{says}"):
+        exercises.everything(lesson(write, GOOD.replace(old, new)))
+
+
+def test_shapes_and_presets_are_checked(write):
+    for extra, says in (('shapes = ["M=0 N=1 K=1"]', "M=0: must be"), ('preset = "unet3d"', "is a conv3d problem")):
+        with pytest.raises(ValueError, match=says):
+            exercises.everything(lesson(write, GOOD + extra))
+
+
+def test_hints_come_one_at_a_time_and_are_remembered(tmp_path):
+    one = ALL[0]
+    path = tmp_path / "deep" / "state.json"
+    given = [exercises.State(path).hint(one) for _ in range(len(one.hints) + 1)]
+    assert given == [*enumerate(one.hints, 1), (len(one.hints), one.hints[-1])]
+    assert exercises.State(path).hints(one) == len(one.hints)
+    assert exercises.State(path).hints(ALL[1]) == 0
+
+
+def test_a_pass_holds_until_the_file_changes(tmp_path, write):
+    from dataclasses import replace
+
+    state = exercises.State(tmp_path / "state.json")
+    one = replace(ALL[0], path=write("gemm_x.py", "x = 1\n"))
+    assert not state.passed(one)
+    state.remember(one, True)
+    assert exercises.State(state.path).passed(one)
+    one.path.write_text("x = 1  # the same code\n")
+    assert state.passed(one)
+    one.path.write_text("x = 2\n")
+    assert not state.passed(one)
+    state.remember(one, False)
+    assert not exercises.State(state.path).passed(one)
+
+
+def test_a_spoilt_memory_is_named(write):
+    with pytest.raises(ExerciseError, match=r"state\.json: not readable; delete it"):
+        exercises.State(write("state.json", "[1"))
+
+
+# --- plans, counted in the same process ---
+
+
+def test_what_is_recorded_fits_the_compiled_kernels(recorded):
+    for path, found in recorded.items():
+        assert found["notes"] == [], path
+        for parameters, arguments in found["parameters"]:
+            assert parameters == arguments > 0, path
+
+
+def test_plans_hold_workspaces_and_what_prepare_does(recorded):
+    found = {name: recorded[str(catalog.find(name).path)] for name in STEPS}
+    assert found["conv2d_unroll_gemm"]["roles"] == ["x", "weight", "y", "workspace"]
+    assert found["conv2d_unroll_gemm"]["kernels"] == [[], ["unroll_windows", "multiply_columns"]]
+    assert found["gemm_rectangular_tiles"]["roles"] == ["x", "weight", "y", "prepared"]
+    assert found["gemm_rectangular_tiles"]["kernels"] == [["transpose"], ["gemm_rectangular_tiles"]]
+
+
+# --- warps ---
+
+
+@pytest.mark.parametrize(("stride", "count"), [(0, 1), (1, 1), (2, 2), (16, 16), (32, 32), (33, 1), (36, 4)])
+def test_turns_of_shared_memory(stride, count):
+    assert touches.turns({4 * stride * lane for lane in range(32)}) == count
+
+
+def test_warps_that_fit():
+    assert answers.warps(registers=32, threads=1024, shared_bytes=8192) == 64
+    assert answers.warps(registers=33, threads=1024, shared_bytes=0) == 32
+    assert answers.warps(registers=96, threads=726, shared_bytes=0) == 0  # such a block does not start
+    assert answers.warps(registers=16, threads=32, shared_bytes=0) == 32  # 32 blocks at most
+    assert answers.warps(registers=16, threads=256, shared_bytes=48 * 1024) == 32
+
+
+# --- answers ---
+
+
+def test_answers_are_read_and_never_run(write):
+    path = write("predict_x.py", '"""Text."""\nA = 2 * 3\nB = -A**2 + 7 // 2\nC = None\nD = A % 4 / 8\n')
+    assert answers.read(path) == {"A": 6, "B": -33, "C": None, "D": 0.25}
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("A = 1\nB = open('x')\n", ":2: B: cannot be worked out"),
+        ("import os\n", ":1: must be NAME = number"),
+        ("A = B\n", ":1: A: B has no value yet"),
+        ("A = None\nB = A + 1\n", ":2: B: A has no value yet"),
+        ("A = 1 / 0\n", ":1: A: cannot be worked out"),
+        ("A = 9**9**9\n", ":1: A: cannot be worked out"),
+        ("A = 'x' * 3\n", ":1: A: cannot be worked out"),
+        ("A = True\n", ":1: A: cannot be worked out"),
+        ("A, B = 1, 2\n", ":1: must be NAME = number"),
+        ("A = (\n", ": not readable as Python"),
+        ("A = " + "-" * 4000 + "1\n", "predict_x"),
+    ],
+)
+def test_other_answers_are_refused_with_their_line(write, text, says):
+    with pytest.raises(answers.AnswerError, match=re.escape(says)):
+        answers.read(write("predict_x.py", text))
+
+
+def test_an_answer_is_exact_for_counts_and_near_for_the_rest(facts):
+    blocks = facts.expected("blocks gemm_naive gemm-4096")
+    assert blocks.compare(65536) == ""
+    assert (blocks.compare(65535), blocks.compare(65537)) == ("too low", "too high")
+    work = facts.expected("gflop gemm-4096")
+    assert work.compare(137) == ""
+    assert work.compare(130) == "too low"
+    ratio = facts.expected("ratio ece408-layer2 conv2d_naive conv2d_unrolled within 33")
+    assert ratio.compare(0.7 * ratio.value) == ""
+    assert ratio.compare(1.4 * ratio.value) == "too high"
+    assert "measured on NVIDIA H200" in ratio.source
+
+
+@pytest.mark.parametrize("text", ["nothing gemm_naive", "ratio gemm-4096 gemm_naive nobody", "per_fma nobody"])
+def test_an_expected_value_that_makes_no_sense_says_so(facts, text):
+    with pytest.raises(answers.AnswerError):
+        facts.expected(text)
+
+
+def test_a_wrong_prediction_says_which_way_and_does_not_tell(write, facts):
+    one = next(one for one in ALL if one.name == "predict_worked_example")
+    text = one.solution.read_text().replace("GEMM_N = 4", "GEMM_N = 5").replace("GEMM_K = 2 * 2 * 3", "GEMM_K = None")
+    findings, notes = grade.predicted(one, write("predict_worked_example.py", text), facts)
+    said = [f"{finding.kind}: {finding.message}" for finding in findings]
+    assert said == ["unanswered: no value yet for GEMM_K", "wrong: GEMM_N = 5 is too high: worked example, GEMM_N"]
+    assert len(notes) == len(one.answers) - 2

@@ -1,0 +1,365 @@
+"""Files that nobody vouches for: cheats are found and called what they are, and nothing they do makes a verdict."""
+
+import ast
+import json
+import os
+import re
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from common import catalog, check, device, exercises, grade, plans, problems, referee, rehearse, run, turns, watch
+from common.grade import Grade, Grader, Machine, Submission
+from common.referee import Limits, Player, PlayerError
+
+turns.install()
+FOLDER = Path(__file__).parent / "cheats"
+TARGET = "gemm_one_dimension"  # the exercise that every cheat pretends to solve
+POSIX = pytest.mark.skipif(os.name != "posix", reason="processes are limited by POSIX means")
+PATIENCE = 60.0
+
+# By name, so that none goes missing unnoticed.
+NAMES = [
+    "another_stream", "answer_in_prepare", "checker_replaced", "endless", "exit_by_exception", "exit_code_zero",
+    "files_deleted", "memory_behind_the_array", "numpy_behind_a_kernel", "numpy_in_a_kernel", "numpy_in_launch",
+    "outputs_remembered", "too_much_memory", "torch_in_launch", "verdict_on_every_channel", "verdict_printed",
+]  # fmt: skip
+
+DOCSTRING = re.compile(
+    r"[A-Z\w].+\.\n\nExpect: (?P<kind>\w+)\nSays: (?P<says>.+)\n(Also: (?P<also>.+)\n)?"
+    r"(Expect on GPU: (?P<gpu_kind>\w+)\nSays on GPU: (?P<gpu_says>.+)\n)?"
+)
+
+
+@dataclass(frozen=True)
+class Cheat:
+    """A file of ``tests/cheats``: the finding that comes first, and what else must be said."""
+
+    path: Path
+    kind: str
+    says: str
+    also: str
+
+    def require(self, verdict):
+        assert not verdict.passed
+        first = verdict.findings[0]
+        assert (first.kind, bool(re.search(self.says, first.message))) == (self.kind, True), verdict.reasons
+        assert re.search(self.also, "\n".join((*verdict.reasons[1:], *verdict.notes))), verdict.reasons
+
+
+def read(path, gpu=False):
+    found = DOCSTRING.fullmatch(ast.get_docstring(ast.parse(path.read_text()), clean=False) or "")
+    assert found, f"{path.name}: the docstring must be a sentence, then Expect: KIND and Says: PATTERN"
+    if gpu and found["gpu_kind"]:
+        return Cheat(path, found["gpu_kind"], found["gpu_says"], "")
+    return Cheat(path, found["kind"], found["says"], "" if gpu else found["also"] or "")
+
+
+FILES = sorted(FOLDER.glob("*.py"))
+EACH = pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+
+
+@pytest.fixture
+def checkout(tmp_path, monkeypatch):
+    """A folder with a record in it, in place of the checkout that a cheat would harm."""
+    (tmp_path / "results").mkdir()
+    (tmp_path / "results" / "record.json").write_text("made for a test")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def graded(path, checkout, machine=None, name=TARGET, seconds=PATIENCE):
+    file = checkout / f"{name}.py"
+    shutil.copyfile(path, file)
+    limits = Limits(1.0 if path.stem == "endless" else seconds)
+    return Grader(machine, limits, root=checkout).grade(Submission(file))
+
+
+def test_the_collection_is_complete():
+    assert [path.stem for path in FILES] == NAMES
+
+
+@POSIX
+@EACH
+def test_the_cheat_is_found_and_named(path, checkout):
+    read(path).require(graded(path, checkout))
+
+
+def test_an_honest_file_meets_no_expectation(checkout):
+    verdict = graded(exercises.find(TARGET).solution, checkout)
+    assert verdict.passed, verdict.reasons
+    assert (verdict.notes, verdict.target, verdict.kind) == ([], "01.1", "write")
+    for path in FILES:
+        with pytest.raises(AssertionError):
+            read(path).require(verdict)
+
+
+# --- a rehearsal in this process ---
+
+
+class TestRehearsal:
+    # those that prepare, slice, reshape, or ask for an address
+    @pytest.mark.parametrize(
+        "name",
+        ["gemm_naive", "gemm_rectangular_tiles", "gemm_tuned", "conv2d_constant_weights", "conv2d_shared_tile",
+         "conv2d_unroll_gemm", "conv2d_coarsened", "conv2d_register_tiled", "conv3d_direct"],
+    )  # fmt: skip
+    def test_what_steps_do_is_not_noted(self, name):
+        step = catalog.find(name)
+        problem = min(problems.RAGGED[step.ladder], key=lambda one: one.flops)
+        seen = watch.Watch(str(step.path))
+        stage = rehearse.Rehearsal(catalog.load(step.path, step.ladder), problem, seen, check.MARGIN)
+        stage.prepare()
+        launched = stage.launch()
+        assert list(seen.notes) == []
+        assert launched
+        assert stage.launch() == launched
+
+    def stage(self, write, text):
+        path = write(
+            "gemm_x.py", "from numba import cuda\nimport numpy as np\n@cuda.jit\ndef k(c):\n    c[0, 0] = 1\n" + text
+        )
+        seen = watch.Watch(str(path))
+        made = rehearse.Rehearsal(catalog.load(path, "gemm"), problems.Gemm(M=2, N=2, K=2), seen, check.MARGIN)
+        made.prepare()
+        made.launch()
+        return [kind for kind, _ in seen.notes]
+
+    @pytest.mark.parametrize(
+        ("body", "kinds"),
+        [
+            ("k[1, 1](c)", []),
+            ("k[1, 1](c[1:])", []),
+            ("k[1, 1](c.reshape(4, 1))", []),
+            ("k[1, 1](c); c[1, 1] = 5", ["host_access", "host_write"]),
+            ("a[0, 0]; k[1, 1](c)", ["host_access"]),
+            ("c._ary[:] = 1; k[1, 1](c)", ["host_access", "host_write"]),
+            ("np.asarray(a); k[1, 1](c)", ["host_access"]),
+            ("k[1, 1](np.zeros((2, 2), np.float32)); k[1, 1](c)", ["foreign_array"]),
+            ("d = cuda.device_array((2, 2)); k[1, 1](c)", ["allocates"]),
+            ("k[1, 1, cuda.stream()](c)", ["stream"]),
+        ],
+    )
+    def test_what_is_noted(self, write, body, kinds):
+        assert self.stage(write, f"def launch(a, b, c):\n    {body}\n") == kinds
+
+    def test_prepare_and_workspace_may_make_arrays(self, write):
+        text = (
+            "def workspace(problem):\n    return cuda.device_array((2, 2), np.float32)\n"
+            "def prepare(b, problem):\n    return cuda.to_device(b.copy_to_host())\n"
+            "def launch(a, b, c, workspace):\n    k[1, 1](b)\n    k[1, 1](workspace)\n    k[1, 1](c)\n"
+        )
+        assert self.stage(write, text) == []
+
+
+def test_replaced_tools_are_noted_once(write, monkeypatch):
+    seen = watch.Watch(str(write("x.py", "")))
+    seen._tools = dict(watch._tools())
+    seen.look()
+    assert list(seen.notes) == []
+    monkeypatch.setattr(np, "allclose", lambda *_: True)
+    monkeypatch.setattr(check, "check", lambda *_: None)
+    for _ in range(2):
+        seen.look()
+    assert sorted(message.split(":")[0] for _, message in seen.notes) == [
+        "replaces common.check.check", "replaces numpy.allclose",
+    ]  # fmt: skip
+
+
+# --- the other process, from outside ---
+
+
+ANSWERS = "def launch(a, b, c):\n    pass\n"
+
+
+@POSIX
+def test_a_process_sees_little_of_this_one(write, monkeypatch):
+    monkeypatch.setenv("SECRET_TOKEN", "x")
+    text = "import os\nraise RuntimeError(' '.join(sorted(os.environ)) + ' at ' + os.getcwd())\n"
+    with Player(write("gemm_x.py", text), "gemm", False) as player:
+        with pytest.raises(PlayerError) as failed:
+            player.ask("start")
+        folder = player.work
+    names, _, place = str(failed.value).partition(" at ")[2].partition(": ")[2].partition(" at ")
+    assert "SECRET_TOKEN" not in names
+    assert "CUDA_VISIBLE_DEVICES" in names
+    assert place == str(folder) != str(catalog.ROOT)
+    assert not folder.exists()
+
+
+@POSIX
+def test_the_exchange_and_the_plan_are_not_taken_on_trust(write):
+    text = (
+        "import os\nos.truncate('exchange.bin', 0)\nos.mkdir('plans')\nos.symlink('/etc/passwd', 'plans/a.json')\n"
+        + ANSWERS
+    )
+    with Player(write("gemm_x.py", text), "gemm", False) as player:
+        player.send(0, bytes(64))
+        player.ask("start")
+        with pytest.raises(PlayerError, match="cut short"):
+            player.receive(64)
+        for name in ("a.json", "b.json", "../../etc/passwd"):
+            with pytest.raises(PlayerError, match="is missing"):
+                player.plan_file(name)
+
+
+def plan(**changes):
+    array = ["array", 0, 0, [2, 2], [8, 4], 4]
+    launch = {
+        "kernel": "a" * 64,
+        "name": "k",
+        "grid": [1, 1, 1],
+        "block": [1, 1, 1],
+        "shared": 0,
+        "arguments": [array],
+    }
+    buffer = {"role": "y", "bytes": 16, "data": None}
+    return {"buffers": [{**buffer, **changes.pop("buffer", {})}], "prepare": [], "launch": [{**launch, **changes}]}
+
+
+def test_a_proper_plan_is_taken():
+    assert plans.checked(plan())["launch"]
+
+
+@pytest.mark.parametrize(
+    "spoilt",
+    [
+        [], {}, {"buffers": [], "prepare": []}, plan(kernel="../x"), plan(grid=[-1, 1, 1]), plan(shared="1"),
+        plan(buffer={"role": "oracle"}), plan(buffer={"data": "/etc/passwd"}), plan(buffer={"bytes": -1}),
+        plan(arguments=[["array", 1, 0, [2], [4], 4]]), plan(arguments=[["array", 0, -4, [2], [4], 4]]),
+        plan(arguments=[["pickle", "x"]]), plan(arguments=[["int64", "x"]]),
+    ],
+)  # fmt: skip
+def test_a_spoilt_plan_is_refused(spoilt):
+    with pytest.raises(plans.PlanError):
+        plans.checked(spoilt)
+
+
+def test_ptx_of_a_plan_holds_one_kernel_and_its_limit():
+    text = "// max_registers 64\n.visible .entry _ZN3k(\n)\n{}\n"
+    assert plans.entry(text) == ("_ZN3k", 64)
+    for spoilt in (text.replace(".entry", ".func"), text + text, text.partition("\n")[2]):
+        with pytest.raises(plans.PlanError):
+            plans.entry(spoilt)
+
+
+def test_changed_files_are_told_apart(tmp_path):
+    for name in ("common/a.py", "common/b.py", "results/c.json", "other.txt"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text("1")
+    checkout = referee.Checkout(tmp_path)
+    assert checkout.changed() == []
+    (tmp_path / "common/a.py").write_text("2")
+    (tmp_path / "common/b.py").unlink()
+    (tmp_path / "results/d.json").write_text("1")
+    (tmp_path / "other.txt").write_text("2")  # nobody's concern
+    assert checkout.changed() == ["common/a.py (overwritten)", "common/b.py (deleted)", "results/d.json (new)"]
+    assert checkout.changed() == []
+
+
+# --- folders, limits, reports ---
+
+
+def test_limits_are_compared_and_said():
+    one = exercises.find("gemm_vector_tile")
+    figures = {"shared_per_fma": 0.15, "stack_bytes": 0, "warps": 16}
+    assert grade.judged(grade.Evidence(figures=figures), one) == []
+    worse = grade.Evidence(figures={**figures, "shared_per_fma": 0.19, "warps": 8})
+    assert [finding.message for finding in grade.judged(worse, one)] == [
+        "0.19 loads from shared memory for each multiply-add in the compiled loop; at most 0.15 is asked for",
+        "8 warps fit a multiprocessor; at least 16 is asked for",
+    ]
+    slow = grade.Evidence(figures={**figures, "percent_of_floor": 5.0, "ms": 3.0})
+    assert [finding.kind for finding in grade.judged(slow, one)] == ["slow"]
+    (missing,) = grade.judged(grade.Evidence(figures={"stack_bytes": 0, "warps": 16}), one)
+    assert (missing.kind, missing.message) == ("unjudged", "shared_per_fma was not counted")
+
+
+def test_every_limit_can_be_counted_and_said():
+    for one in exercises.everything():
+        assert grade.limited(one) <= set(grade.COUNTED)
+
+
+def test_a_folder_of_students(write, tmp_path):
+    for name in ("anna/gemm_double.py", "bert/late/gemm_double.py", "predict_tiles.py", "anna/notes.txt",
+                 "anna/.hidden.py", "bert/__pycache__/x.py"):  # fmt: skip
+        write(name, "")
+    found = grade.submissions(tmp_path)
+    assert [(file.student, file.path.name) for file in found] == [
+        ("anna", "gemm_double.py"), ("bert", "gemm_double.py"), ("", "predict_tiles.py"),
+    ]  # fmt: skip
+
+
+def test_a_name_that_is_of_nothing_does_not_pass(write):
+    verdict = Grader().grade(Submission(write("homework.py", "")))
+    assert verdict.reasons == ["unknown: homework.py: no exercise and no step has this name"]
+
+
+def test_a_report_keeps_its_table_whatever_a_student_writes(tmp_path):
+    found = [
+        Grade("01.1", "a", "write", "anna"),
+        Grade("01.1", "a", "write", "b|x", [check.Finding("wrong", "1 | yes |\n| eve | a | yes | <b>")]),
+    ]
+    as_json, as_table = grade.report(found, tmp_path)
+    assert [entry["passed"] for entry in json.loads(as_json.read_text())] == [True, False]
+    rows = as_table.read_text().splitlines()
+    assert len(rows) == 4
+    assert all(row.count("|") == 5 for row in rows)
+    assert rows[3].startswith("| b x | a | no | wrong: 1   yes")
+
+
+def test_imports_that_compute_are_seen_anywhere():
+    text = "import numpy\ndef launch():\n    from torch.nn import functional\n    import cupy as np\n"
+    assert grade.imported(text) == [
+        ("imports", "imports torch.nn (line 3): only kernels may compute"),
+        ("imports", "imports cupy (line 4): only kernels may compute"),
+    ]
+    assert grade.imported("import (") == []
+
+
+# --- on a GPU: recorded here, run where the file's Python is not ---
+
+
+@pytest.fixture(scope="module")
+def machine():
+    gpu, _, ceilings = run.measure_device()
+    return Machine(gpu, ceilings)
+
+
+@pytest.mark.gpu
+@pytest.mark.xdist_group("gpu")
+class TestOnGpu:
+    @POSIX
+    @EACH
+    def test_the_cheat_is_found_and_named(self, path, checkout, machine):
+        read(path, gpu=True).require(graded(path, checkout, machine))
+
+    @pytest.mark.parametrize(
+        "exercise", [one for one in exercises.everything() if one.kind != "predict"], ids=lambda one: one.number
+    )
+    def test_a_solution_passes(self, exercise, checkout, machine):
+        verdict = graded(exercise.solution, checkout, machine, exercise.name)
+        assert verdict.passed, verdict.reasons
+        if exercise.floor:
+            assert exercise.floor <= verdict.figures["percent_of_floor"] <= 100 * grade.BEYOND_FLOOR
+
+    @pytest.mark.parametrize("name", ["gemm_tuned", "conv2d_unroll_gemm", "gemm_rectangular_tiles"])
+    def test_a_step_takes_as_long_as_recorded(self, name, checkout, machine):
+        from common import records
+
+        step = catalog.find(name)
+        verdict = graded(step.path, checkout, machine, name)
+        assert verdict.passed, verdict.reasons
+        path = records.RESULTS / f"{device.Gpu(**machine.gpu).slug}.json"
+        row = records.Record.load(path).row("gemm-2048", name) if path.exists() else None
+        if row:
+            assert verdict.figures["ms"] == pytest.approx(row["timing"]["median_ms"], rel=0.25)
+
+    @pytest.mark.parametrize("name", ["gemm_first_block_only", "gemm_writes_past_end", "gemm_accumulates"])
+    def test_a_wrong_kernel_is_called_what_it_is(self, name, checkout, machine):
+        wrong = Path(__file__).parent / "wrong_kernels" / f"{name}.py"
+        kind = re.search(r"Expect: (\w+)", wrong.read_text())[1]
+        assert graded(wrong, checkout, machine).findings[0].kind == kind
