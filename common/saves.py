@@ -9,8 +9,6 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from types import TracebackType
 
-import watchfiles
-
 _POLL_SECONDS = 0.5  # an interrupt is seen this soon; and the files are looked at this often where no event comes
 _DEBOUNCE_MS = 100  # an editor's several writes of one save come within this
 
@@ -64,6 +62,8 @@ class Saves:
 
     def _changes(self) -> Iterator[object]:
         """Something whenever a file may have changed, until the context is closed."""
+        import watchfiles  # only `--watch` needs it
+
         try:
             yield from watchfiles.watch(
                 *{path.parent for path in self._known},
