@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-import warnings
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
@@ -47,28 +46,12 @@ def measure(problem: Problem, stopwatch: Stopwatch, seed: int = 2) -> list[dict[
             del result
             timing = stopwatch.measure(run)
             if best is None or timing.median_ms < best["timing"]["median_ms"]:
-                best = {"layout": layout, "timing": timing.as_dict(), "kernels": _kernels(run)}
+                best = {"layout": layout, "timing": timing.as_dict()}
             torch.cuda.empty_cache()
         assert best is not None
         library = "cuBLAS" if isinstance(problem, Gemm) else "cuDNN"
         rows.append({"peer": f"{library} {precision}", "library": _version(library), **best})
     return rows
-
-
-def _kernels(run: Callable[[], Any]) -> list[str]:
-    """Names of the GPU kernels that the call launches: they say how the library computes. Empty if unreadable."""
-    import torch
-
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # the profiler's, about cycles that this one does not have
-            with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as trace:
-                run()
-                torch.cuda.synchronize()
-    except RuntimeError:
-        return []
-    on_gpu = torch.autograd.DeviceType.CUDA
-    return sorted({event.name for event in trace.events() if event.device_type == on_gpu})
 
 
 def _variants(problem: Problem, x: Any, weight: Any) -> Iterator[tuple[str, Callable[[], Any], Callable[[Any], Any]]]:
