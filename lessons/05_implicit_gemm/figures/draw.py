@@ -1,10 +1,10 @@
 """The pictures of lesson 05: the worked example, memory, tiles over (t, r, s, c), who loads what, offsets, masks,
 waves."""
 
+import math
 from importlib import import_module
 from pathlib import Path
 
-import numpy as np
 from matplotlib.colors import to_rgba
 from matplotlib.patches import Rectangle
 
@@ -138,8 +138,8 @@ def memory():
     figure, axes = charts.new_figure(9.6, 1.5 + 0.52 * len(names))
     for place, name in enumerate(names):
         layer = problems.preset(name)
-        x_mb = 4e-6 * np.prod(layer.input_shape)
-        u_mb = 4e-6 * np.prod(layer.output_shape) / layer.K * layer.reduction
+        x_mb = 4e-6 * math.prod(layer.input_shape)
+        u_mb = 4e-6 * math.prod(layer.output_shape) / layer.K * layer.reduction
         for y, size, colour, what in (
             (place - 0.19, x_mb, GREEN, "x, all that implicit GEMM reads"),
             (place + 0.19, u_mb, VERMILION, "A written out (explicit GEMM)"),
@@ -188,7 +188,7 @@ def walk():
     )  # fmt: skip
     _frame(strip, (-0.3, tile_count + 0.3), (2.1, -3.5), equal=False)
     size, pad = 5, 1
-    deltas = ("start", "c moves: + BLOCK_K", "s moves", "r moves", "t moves")
+    deltas = ("start", "c moves", "s moves", "r moves", "t moves")
     for place, (tile, delta) in enumerate(zip(shown, deltas, strict=True)):
         t, r, s = tile // per_t, tile // (s_extent * tiles_per_tap) % r_extent, tile // tiles_per_tap % s_extent
         c = tile % tiles_per_tap
@@ -220,10 +220,12 @@ def walk():
 def loads():
     """Who copies which element of the tile of A: the tile by turns, one warp by threads, and where that is in x."""
     layer = problems.preset("c3d-conv3a")
-    columns = step.BLOCK_K // VECTOR  # groups of four in a row of the tile
-    threads = _threads(_tile(layer))
+    tile = step.shipped(layer)
+    block_m, block_k = tile["BLOCK_M"], tile["BLOCK_K"]
+    columns = block_k // VECTOR  # groups of four in a row of the tile
+    threads = _threads(tile)
     rows = threads // columns
-    turns, per_warp = step.BLOCK_M // rows, WARP // columns
+    turns, per_warp = block_m // rows, WARP // columns
     colours = (SKY, ORANGE, GREEN, YELLOW, PURPLE, BLUE, VERMILION, GRID)
     figure, (left, middle, right) = charts.new_figure(
         9.6, 4.6, columns=3, gridspec_kw={"width_ratios": [1, 2.2, 2.2]}
@@ -233,9 +235,9 @@ def loads():
         _box(left, 0, turn * rows, columns * 4, per_warp, face=colours[turn % len(colours)], line=0.3)
         text = f"turn {turn}: rows {turn * rows}\nto {turn * rows + rows - 1}"
         _label(left, columns * 2, turn * rows + per_warp + (rows - per_warp) / 2, text, size=8.5)
-    left.set_title(f"a_tile: {step.BLOCK_M} × {step.BLOCK_K},\n{threads} threads", fontsize=10.5, fontweight="bold")
-    _label(left, columns * 2, step.BLOCK_M + 5, "strong: warp 0", size=9.5, color=MUTED)
-    _frame(left, (-1, columns * 4 + 1), (step.BLOCK_M + 9, -1), equal=False)
+    left.set_title(f"a_tile: {block_m} × {block_k},\n{threads} threads", fontsize=10.5, fontweight="bold")
+    _label(left, columns * 2, block_m + 5, "strong: warp 0", size=9.5, color=MUTED)
+    _frame(left, (-1, columns * 4 + 1), (block_m + 9, -1), equal=False)
 
     for row in range(per_warp):
         for column in range(columns):
@@ -246,12 +248,10 @@ def loads():
     middle.set_title(
         f"warp 0 in turn 0: {per_warp} rows,\n{VECTOR} floats per thread", fontsize=10.5, fontweight="bold"
     )
-    _label(
-        middle, step.BLOCK_K / 2, per_warp + 0.55, "numbers: threads; along a row gemm_k grows", size=9, color=MUTED
-    )
-    _frame(middle, (-2.6, step.BLOCK_K + 0.3), (per_warp + 1.1, -0.3), equal=False)
+    _label(middle, block_k / 2, per_warp + 0.55, "numbers: threads; along a row gemm_k grows", size=9, color=MUTED)
+    _frame(middle, (-2.6, block_k + 0.3), (per_warp + 1.1, -0.3), equal=False)
 
-    pieces, now = layer.C // step.BLOCK_K, 2
+    pieces, now = layer.C // block_k, 2
     for row in range(per_warp):
         for piece in range(pieces):
             _box(
@@ -264,9 +264,9 @@ def loads():
                 line=1.1 if piece == now else 0.4,
             )
         right.text(-0.2, row + 0.5, f"w0 + {row}" if row else "w0", fontsize=9, ha="right", va="center")
-    first = now * step.BLOCK_K
+    first = now * block_k
     right.set_title(
-        f"in x: channels {first} to {first + step.BLOCK_K - 1}\nof {per_warp} pixels",
+        f"in x: channels {first} to {first + block_k - 1}\nof {per_warp} pixels",
         fontsize=10.5,
         fontweight="bold",
     )
@@ -290,9 +290,10 @@ def offset(layer, gemm_k):
 def offsets():
     """The table of offsets of c3d-conv3a: a staircase, and its four kinds of steps."""
     layer = problems.preset("c3d-conv3a")
-    tiles = range(0, layer.reduction, step.BLOCK_K)
+    block_k = step.shipped(layer)["BLOCK_K"]
+    tiles = range(0, layer.reduction, block_k)
     values = [offset(layer, gemm_k) for gemm_k in tiles]
-    per_tap = layer.C // step.BLOCK_K
+    per_tap = layer.C // block_k
     kinds = (
         ("next channels", 1),
         ("next s", per_tap),
@@ -305,7 +306,7 @@ def offsets():
         start = t * per_tap * layer.S * layer.R
         left.annotate(f"t = {t}", (start + per_tap * layer.S * layer.R / 2, values[start] / 1000), xytext=(0, 20),
                       textcoords="offset points", ha="center", fontsize=9.5)  # fmt: skip
-    left.set_xlabel(f"tile of BLOCK_K = {step.BLOCK_K} along gemm_k")
+    left.set_xlabel(f"tile of BLOCK_K = {block_k} along gemm_k")
     left.set_ylabel("offset, thousands of floats")
     left.set_xlim(-3, len(values))
     left.set_ylim(-5, 1.22 * values[-1] / 1000)
@@ -370,38 +371,46 @@ def masks():
 
 
 def waves():
-    """Which share of the slots for blocks is used, against SPLIT_K, for each layer that has few blocks."""
-    splits = range(1, 9)
-    figure, axes = charts.new_figure(9.6, 4.2)
-    colours = iter((BLUE, VERMILION, GREEN, ORANGE, PURPLE, SKY, MUTED, YELLOW, INK))
-    for marker, name in zip("osD^vPXd*", problems.timed_presets("conv3d"), strict=False):
-        layer = problems.preset(name)
-        tile = _tile(layer)
-        rows = np.prod(layer.output_shape) // layer.K
-        blocks = -(-rows // tile["BLOCK_M"]) * -(-layer.K // tile["BLOCK_N"])
-        slots = MULTIPROCESSORS * tile["BLOCKS_PER_SM"]
-        if blocks > 8 * slots:
-            continue
-        shares = [100 * blocks * split / (-(-blocks * split // slots) * slots) for split in splits]
-        axes.plot(splits, shares, color=next(colours), marker=marker, linewidth=1.8, label=f"{name}: {blocks} blocks")
-    axes.set_ylim(0, 105)
-    axes.set_xlabel("SPLIT_K")
-    axes.set_ylabel("% of the waves' places used")
-    axes.grid(color=GRID, linewidth=0.8)
-    axes.set_axisbelow(True)
-    axes.legend(loc="center left", bbox_to_anchor=(1.01, 0.5), frameon=False, fontsize=9.5)
-    axes.set_title(
-        f"a wave: {MULTIPROCESSORS} multiprocessors × {step.BLOCKS_PER_SM} blocks", fontsize=11, fontweight="bold",
-        loc="left",
-    )  # fmt: skip
+    """The used share of the waves' places against SPLIT_K: with one tile for every layer, and with the step's."""
+    splits, most = range(1, 9), 8
+    large = step.shipped(problems.preset("c3d-conv3a"))
+    figure, axes_pair = charts.new_figure(9.6, 4.4, columns=2, sharey=True)
+    colours = (BLUE, SKY, VERMILION, ORANGE, GREEN, PURPLE, MUTED, INK)
+    names = [name for name in problems.timed_presets("conv3d") if _blocks(name, large) <= most * _places(large)]
+    for name, colour, marker in zip(names, colours, "osD^vPXd", strict=False):
+        own = step.shipped(problems.preset(name))
+        for axes, tile in zip(axes_pair, (large, own), strict=True):
+            places = _places(tile)
+            blocks = [_blocks(name, tile) * split for split in splits]
+            shares = [100 * count / (-(-count // places) * places) for count in blocks]
+            axes.plot(splits, shares, color=colour, marker=marker, linewidth=1.6, label=name)
+        ring = {"markersize": 15, "markerfacecolor": "none", "markeredgewidth": 1.6}
+        axes_pair[1].plot(own["SPLIT_K"], shares[own["SPLIT_K"] - 1], "o", color=INK, **ring)
+    for axes, title in zip(
+        axes_pair,
+        (f"{large['BLOCK_M']} × {large['BLOCK_N']} for every layer", "the step's tile for each (ring: its SPLIT_K)"),
+        strict=True,
+    ):
+        axes.set_ylim(0, 105)
+        axes.set_xticks(splits)
+        axes.set_xlabel("SPLIT_K")
+        axes.grid(color=GRID, linewidth=0.8)
+        axes.set_axisbelow(True)
+        axes.set_title(title, fontsize=11, fontweight="bold", loc="left")
+    axes_pair[0].set_ylabel("% of the waves' places used")
+    figure.legend(*axes_pair[0].get_legend_handles_labels(), loc="outside lower center", ncols=3, frameon=False)
     return figure
 
 
-def _tile(layer):
-    """The step's tile constants for a layer."""
-    names = ("BLOCK_M", "BLOCK_N", "BLOCK_K", "THREAD_M", "THREAD_N", "BLOCKS_PER_SM")
-    chosen = step.shipped(layer) if hasattr(step, "shipped") else {}
-    return {name: chosen.get(name, getattr(step, name)) for name in names}
+def _blocks(name, tile):
+    """Blocks of a layer without a split of gemm_k."""
+    layer = problems.preset(name)
+    rows = math.prod(layer.output_shape) // layer.K
+    return -(-rows // tile["BLOCK_M"]) * -(-layer.K // tile["BLOCK_N"])
+
+
+def _places(tile):
+    return MULTIPROCESSORS * tile["BLOCKS_PER_SM"]
 
 
 def _threads(tile):
