@@ -6,7 +6,6 @@ Data only, ready for JSON; :mod:`common.cardtables` makes them readable.
 from __future__ import annotations
 
 import linecache
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -107,11 +106,6 @@ def recorded(found: Card) -> dict[str, Any]:
             "lines": [{"text": item["text"].split("  #")[0], "mix": item["mix"]} for item in hot["lines"]],
         },
     }
-
-
-def main(found: Iterable[Card]) -> Card | None:
-    """The kernel that does the multiplying: of several, the one with most multiply-adds in its hot loop."""
-    return max(found, key=lambda item: item["hot"]["multiply_adds"], default=None)
 
 
 def _by_line(instructions: tuple[sass.Instruction, ...]) -> list[dict[str, Any]]:

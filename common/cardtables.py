@@ -72,7 +72,7 @@ def resources(card: Card) -> list[tuple[str, str]]:
     most = f"at most {allowed.pop('blocks')}"
     each = [f"{limit} by {name}" for name, limit in allowed.items() if limit is not None]
     return [
-        ("block", f"{block} = {card['threads']} threads; grid {grid}"),
+        ("block", (f"{block} = " if " x " in block else "") + f"{card['threads']} threads; grid {grid}"),
         ("registers", f"{card['registers']} per thread, {spilled}, {stack}"),
         ("shared memory", shared),
         ("occupancy", occupancy_text(card)),
@@ -96,11 +96,13 @@ def sentences(card: Card) -> list[str]:
         return ["it multiplies nothing: it moves or reorders data"]
     found = [f"useful: {hot['useful']:.1%} of the instructions multiply and add"]
     if hot["fma_per_shared_load"] is not None:
-        found += [
-            f"{hot['fma_per_shared_load']:.3g} multiply-adds per shared load",
-            f"{hot['floats_per_fma']:.3g} floats from shared memory per multiply-add; "
-            f"a load for each of them and nothing else would make {hot['as_single_loads']:.1%} useful",
-        ]
+        found.append(
+            f"{hot['fma_per_shared_load']:.3g} multiply-adds per shared load, "
+            f"{hot['floats_per_fma']:.3g} shared floats per multiply-add"
+        )
+    if hot["as_single_loads"] and hot["floats_per_fma"] >= 1:
+        one_in = 1 / hot["as_single_loads"]
+        found.append(f"one load for each of these floats, and nothing else: 1 in {one_in:.3g} would be useful")
     return found
 
 

@@ -273,7 +273,7 @@ def compile_task(task: Task) -> dict[str, Any]:
 def card_task(task: Task) -> dict[str, Any]:
     """A card for every kernel of a file, and the ``text`` of its PTX or machine code where ``show`` asks for it.
 
-    ``files`` are the lesson files that the kernels are made of.
+    ``files`` are the files that the kernels are made of: of the lessons, and those beside the step's.
     """
     from common import cards, codegen
 
@@ -297,10 +297,9 @@ def card_task(task: Task) -> dict[str, Any]:
         if show == "sass":
             found[-1]["text"] = cards.whole(code)
     path, lessons = Path(task["path"]).resolve(), catalog.LESSONS.resolve()
-    loaded = {
-        Path(file).resolve() for module in list(sys.modules.values()) if (file := getattr(module, "__file__", ""))
-    }
-    files = sorted(str(file) for file in loaded if file == path or file.is_relative_to(lessons))
+    sources = (getattr(module, "__file__", None) for module in list(sys.modules.values()))
+    loaded = {Path(source).resolve() for source in sources if source}
+    files = sorted(str(file) for file in loaded if file.parent == path.parent or file.is_relative_to(lessons))
     return {"status": "right", "cards": found, "files": files}
 
 

@@ -17,8 +17,6 @@ SCHEDULERS = 4  # each has a quarter of the registers
 MAX_THREADS_PER_BLOCK = 1024
 MAX_REGISTERS_PER_THREAD = 255
 
-RESOURCES = ("threads", "registers", "shared memory", "blocks")
-
 
 @dataclass(frozen=True)
 class Limits:
@@ -57,7 +55,7 @@ LIMITS = {
 class Occupancy:
     """Blocks and warps that fit one multiprocessor, and how many blocks each resource alone would allow.
 
-    ``block_limits`` has a value for each of RESOURCES; None if the kernel does not use it.
+    ``block_limits`` has threads, registers, shared memory and blocks; None for what the kernel does not use.
     """
 
     blocks: int

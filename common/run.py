@@ -381,7 +381,7 @@ def record_peers(record: Record, run: str, preset: str, result: Result) -> None:
     """Store a peer result's rows."""
     for row in result["rows"]:
         name = row["peer"]
-        kept = {key: row[key] for key in ("layout", "library", "timing")}
+        kept = {key: row[key] for key in ("layout", "library", "kernels", "timing")}
         record.put(preset, name, {"kind": "peer", "shape": result["shape"], **kept}, run)
 
 
