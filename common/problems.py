@@ -305,6 +305,7 @@ RAGGED: dict[str, tuple[Problem, ...]] = {
         Conv3d(N=2, C=5, D=4, H=8, W=8, K=6, T=2, R=3, S=2, stride_d=2, pad_d=1, pad_w=1, dilation_h=2),
         Conv3d(N=1, C=3, D=1, H=5, W=9, K=34, T=1, R=3, S=3, stride_h=2, pad_h=1, pad_w=1),
         Conv3d(N=1, C=2, D=5, H=3, W=6, K=2, T=2, R=1, S=2, stride_w=2, pad_h=2, dilation_d=2, dilation_w=3),
+        Conv3d(N=2, C=8, D=1, H=6, W=5, K=12, T=1, R=3, S=2, stride_w=2, pad_h=1, pad_w=1),
         Conv3d(N=1, C=1, D=1, H=1, W=1, K=1, T=1, R=1, S=1),
     ),
 }

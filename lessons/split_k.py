@@ -1,8 +1,8 @@
 """Filling the GPU: which tile for which matrices, and blocks that share a tile of the output (split K).
 
 A multiprocessor is full with BLOCKS_PER_SM blocks, and its four schedulers are busy from two warps each on. A last
-wave of few blocks therefore takes nearly as long as a full one. SPLIT_K blocks then share a tile, each with its part of
-gemm_k; they write partial outputs, which a second kernel adds up, always in the same order.
+wave of few blocks therefore takes nearly as long as a full one. Then SPLIT_K blocks may share a tile, each with its
+part of gemm_k: they write partial outputs, which a second kernel adds up, always in the same order.
 """
 
 from math import prod

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from common import catalog, check, inputs, problems, reference, simulator
+from common import catalog, check, inputs, isolate, problems, reference, simulator
 from common.problems import Conv3d
 from lessons import split_k
 
@@ -71,7 +71,7 @@ def test_exact_at_any_geometry(name, problem, seed):
         # one output of every axis
         "N=1 C=5 D=2 H=3 W=5 K=3 T=2 R=3 S=5",
         # a filter of more taps than a word of the mask has bits, on each axis and on one
-        "N=1 C=4 D=12 H=12 W=12 K=1 T=12 R=12 S=12",
+        "N=1 C=4 D=2 H=15 W=16 K=1 T=2 R=15 S=16",
         "N=1 C=1 D=1 H=1 W=40 K=2 T=1 R=1 S=67 pad_w=30",
         "N=1 C=1 D=1 H=2 W=3 K=2 T=1 R=1 S=29 pad_w=14",
         "N=1 C=1 D=1 H=2 W=3 K=2 T=1 R=1 S=30 pad_w=14",
@@ -165,6 +165,15 @@ def test_the_table_holds_offset_and_bits_of_each_gemm_k():
     # whatever lies beyond needs the bit that every row misses
     assert len(entries) > 16 + 16
     assert {int(bits) for bits in entries[16:, 1]} == {1 << 31}
+
+
+@EACH
+def test_128_bit_copies_compile_for_old_and_new_gpus(name):
+    step, shape = catalog.find(name), Conv3d(N=1, C=8, D=1, H=6, W=6, K=8, T=1, R=3, S=3).shape()
+    task = {"task": "compile", "ladder": "conv3d", "path": str(step.path), "shape": shape}
+    ((_, result),) = isolate.run([{**task, "architectures": ["7.5", "8.0", "12.0"]}], False, 180.0)
+    assert result["status"] == "right", result.get("message")
+    assert [kernel["float64"] for kernel in result["kernels"]] == [[]] * 3
 
 
 # --- which tile ---

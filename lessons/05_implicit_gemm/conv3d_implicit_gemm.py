@@ -56,7 +56,7 @@ def shipped(problem):
 
 @lru_cache
 def specialise(wide, wide_y, BLOCK_M, BLOCK_N, BLOCK_K, THREAD_M, THREAD_N, BLOCKS_PER_SM, GROUP_M):
-    """Build the kernel; `wide` and `wide_y` promise that x and filt, and y, can be read and written 128 bits at a time."""
+    """Build the kernel; `wide` and `wide_y` promise 128-bit access to x and filt, and to y."""
     WARP_M, WARP_N = LANES_M * THREAD_M, LANES_N * THREAD_N
     if BLOCK_M % WARP_M or BLOCK_N % WARP_N or THREAD_N % VECTOR:
         raise ValueError(f"{BLOCK_M=} {BLOCK_N=} must be multiples of {WARP_M=} {WARP_N=}")
@@ -92,7 +92,7 @@ def specialise(wide, wide_y, BLOCK_M, BLOCK_N, BLOCK_K, THREAD_M, THREAD_N, BLOC
 
     @cuda.jit(device=True, inline="always")
     def filter_of(row):
-        """Rows of b_tile that neighbouring lanes read hold filters four apart, so a lane's filters come in fours."""
+        """Which filter a row of b_tile holds: lanes read neighbouring rows, and yet each owns filters in fours."""
         j = row % WARP_N // LANES_N
         return row // WARP_N * WARP_N + j // VECTOR * VECTOR * LANES_N + row % LANES_N * VECTOR + j % VECTOR
 
@@ -131,7 +131,7 @@ def specialise(wide, wide_y, BLOCK_M, BLOCK_N, BLOCK_K, THREAD_M, THREAD_N, BLOC
         N, D, H, W, C = x.shape
         K, T, R, S, _ = filt.shape
         O, P, Q = outputs
-        GEMM_M, GEMM_N, GEMM_K = uint32(N * O * P * Q), uint32(K), uint32(T * R * S * C)
+        GEMM_M, GEMM_N = uint32(N * O * P * Q), uint32(K)
 
         # locate: the block; blocks walk down GROUP_M rows before they move one column to the right
         blocks_m, blocks_n = (GEMM_M + BLOCK_M - 1) // BLOCK_M, (GEMM_N + BLOCK_N - 1) // BLOCK_N
@@ -171,12 +171,11 @@ def specialise(wide, wide_y, BLOCK_M, BLOCK_N, BLOCK_K, THREAD_M, THREAD_N, BLOC
                 copy_part(part, x, filt, outputs, geometry, m0, n0, c, s, r, t, tiles, SIZE - start)
 
                 # multiply: four k
+                k = start + part * VECTOR
                 for j in range(THREAD_N):
-                    load4(
-                        b_frag, j * VECTOR, tiles, start + A_SIZE + (thread_n + j * LANES_N) * STRIDE + part * VECTOR
-                    )
+                    load4(b_frag, j * VECTOR, tiles, k + A_SIZE + (thread_n + j * LANES_N) * STRIDE)
                 for i in unrolled(THREAD_M):
-                    load4(a_frag, 0, tiles, start + (thread_m + i * LANES_M) * STRIDE + part * VECTOR)
+                    load4(a_frag, 0, tiles, k + (thread_m + i * LANES_M) * STRIDE)
                     for v in range(VECTOR):
                         for j in range(THREAD_N):
                             acc[i * THREAD_N + j] += a_frag[v] * b_frag[j * VECTOR + v]
@@ -216,9 +215,7 @@ def launch(x, filt, y, geometry, partials=None, **tile):
     splits = tile.pop("SPLIT_K")
     largest = max(x.size, filt.size, GEMM_M + tile["BLOCK_M"])
     if largest >= 2**32:
-        raise ValueError(
-            f"x or filt has {largest} elements, or y that many pixels: 32-bit offsets need less than 2**32"
-        )
+        raise ValueError(f"x, filt or a column of y has {largest} elements: 32-bit offsets reach 2**32 of them")
     wide = aligned(x.reshape(x.size // x.shape[4], x.shape[4]), filt.reshape(K * GEMM_K // x.shape[4], x.shape[4]))
     kernel, THREADS = specialise(wide, aligned(y.reshape(GEMM_M, K)), **tile)
     blocks = -(-GEMM_M // tile["BLOCK_M"]) * -(-K // tile["BLOCK_N"])

@@ -5,8 +5,8 @@ New idea: the address of an element of A is a sum. Where the window begins depen
     window the element lies on gemm_k alone. So the first is worked out once per block, the second once per layer,
     in a table. Padding falls apart in the same way: each row has a mask with a bit for every t, r and s that falls
     outside the image, each gemm_k the bits of its own t, r and s. A load is one addition and one AND.
-Loads per FMA: as before, 0.016 from global and 0.19 from shared memory. But for 2048 multiply-adds a thread now spends
-    4 additions, 4 ANDs and 8 conversions to an address, where there were 15 divisions.
+Loads per FMA: as before, 0.016 from global and 0.19 from shared memory. But for 2048 multiply-adds a thread now
+    spends 8 additions, 8 conversions to an address and 4 ANDs, where there were 15 divisions.
 Run: python -m lessons.05_implicit_gemm conv3d_implicit_gemm_precomputed
 """
 
@@ -58,7 +58,7 @@ def shipped(problem):
 
 @lru_cache
 def specialise(wide, wide_y, WORDS, BLOCK_M, BLOCK_N, BLOCK_K, THREAD_M, THREAD_N, BLOCKS_PER_SM, GROUP_M):
-    """Build the kernel, with masks of WORDS words; `wide` and `wide_y` promise 128-bit access to x and filt, and y."""
+    """Build the kernel, masks of WORDS words; `wide` and `wide_y` promise 128-bit access to x and filt, and to y."""
     WARP_M, WARP_N = LANES_M * THREAD_M, LANES_N * THREAD_N
     if BLOCK_M % WARP_M or BLOCK_N % WARP_N or THREAD_N % VECTOR:
         raise ValueError(f"{BLOCK_M=} {BLOCK_N=} must be multiples of {WARP_M=} {WARP_N=}")
@@ -96,7 +96,7 @@ def specialise(wide, wide_y, WORDS, BLOCK_M, BLOCK_N, BLOCK_K, THREAD_M, THREAD_
 
     @cuda.jit(device=True, inline="always")
     def filter_of(row):
-        """Rows of b_tile that neighbouring lanes read hold filters four apart, so a lane's filters come in fours."""
+        """Which filter a row of b_tile holds: lanes read neighbouring rows, and yet each owns filters in fours."""
         j = row % WARP_N // LANES_N
         return row // WARP_N * WARP_N + j // VECTOR * VECTOR * LANES_N + row % LANES_N * VECTOR + j % VECTOR
 
@@ -106,9 +106,8 @@ def specialise(wide, wide_y, WORDS, BLOCK_M, BLOCK_N, BLOCK_K, THREAD_M, THREAD_
         """A part of the next pair of tiles, on its way without waiting; what lies outside becomes zero."""
         row = uint32(cuda.threadIdx.x) // COLUMNS
         to = start + row * STRIDE + uint32(cuda.threadIdx.x) % COLUMNS * PIECE
-        for turn in unrolled(
-            A_TURNS
-        ):  # addresses first: the compiler does not move reads of shared memory past copies
+        # addresses first: the compiler does not move reads of shared memory past copies
+        for turn in unrolled(A_TURNS):
             if turn % PARTS == part:
                 x_at[turn] = uint32(int64(starts[row + turn * ROWS]) + entry[0])
                 outside[turn] = masks[(row + turn * ROWS) * WORDS] & entry[1]
@@ -165,9 +164,7 @@ def specialise(wide, wide_y, WORDS, BLOCK_M, BLOCK_N, BLOCK_K, THREAD_M, THREAD_
             d = int32(gemm_m // uint32(P * Q) % uint32(O)) * geometry.stride_d - geometry.pad_d
             h = int32(gemm_m // uint32(Q) % uint32(P)) * geometry.stride_h - geometry.pad_h
             w = int32(gemm_m % uint32(Q)) * geometry.stride_w - geometry.pad_w
-            starts[row] = uint32(
-                int64(((n * D + d) * H + h) * W + w) * C
-            )  # may wrap around, and with the offset back
+            starts[row] = uint32(int64(((n * D + d) * H + h) * W + w) * C)  # if it wraps around, the sum wraps back
             for word in range(WORDS):
                 masks[row * WORDS + word] = uint32(0) if gemm_m < GEMM_M else uint32(0xFFFFFFFF)
             masks[row * WORDS + WORDS - 1] |= uint32(1) << uint32(WORD - 1)  # beyond the last gemm_k
@@ -204,12 +201,11 @@ def specialise(wide, wide_y, WORDS, BLOCK_M, BLOCK_N, BLOCK_K, THREAD_M, THREAD_
                 )
 
                 # multiply: four k
+                k = start + part * VECTOR
                 for j in range(THREAD_N):
-                    load4(
-                        b_frag, j * VECTOR, tiles, start + A_SIZE + (thread_n + j * LANES_N) * STRIDE + part * VECTOR
-                    )
+                    load4(b_frag, j * VECTOR, tiles, k + A_SIZE + (thread_n + j * LANES_N) * STRIDE)
                 for i in unrolled(THREAD_M):
-                    load4(a_frag, 0, tiles, start + (thread_m + i * LANES_M) * STRIDE + part * VECTOR)
+                    load4(a_frag, 0, tiles, k + (thread_m + i * LANES_M) * STRIDE)
                     for v in range(VECTOR):
                         for j in range(THREAD_N):
                             acc[i * THREAD_N + j] += a_frag[v] * b_frag[j * VECTOR + v]
@@ -273,9 +269,7 @@ def launch(x, prepared, y, geometry, partials=None, **tile):
     splits = tile.pop("SPLIT_K")
     largest = max(x.size, filt.size, GEMM_M + tile["BLOCK_M"])
     if largest >= 2**32:
-        raise ValueError(
-            f"x or filt has {largest} elements, or y that many pixels: 32-bit offsets need less than 2**32"
-        )
+        raise ValueError(f"x, filt or a column of y has {largest} elements: 32-bit offsets reach 2**32 of them")
     wide = aligned(x.reshape(x.size // x.shape[4], x.shape[4]), filt.reshape(K * GEMM_K // x.shape[4], x.shape[4]))
     kernel, THREADS = specialise(wide, aligned(y.reshape(GEMM_M, K)), mask_words(*filt.shape[1:4]), **tile)
     blocks = -(-GEMM_M // tile["BLOCK_M"]) * -(-K // tile["BLOCK_N"])
