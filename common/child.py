@@ -13,6 +13,7 @@ import time
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -201,6 +202,22 @@ def maps_task(task: Task) -> dict[str, Any]:
     return {"status": "right", "shape": problem.shape()}
 
 
+def explain_task(task: Task) -> dict[str, Any]:
+    """Let a step say what it would do for a problem and why: its ``explain(problem, weights on the GPU or None)``."""
+    from numba import cuda
+
+    from common import inputs
+
+    problem = problems.from_shape(task["ladder"], task["shape"])
+    module = catalog.load(Path(task["path"]), task["ladder"])
+    if not hasattr(module, "explain"):
+        raise catalog.CatalogError(f"{task['step']}: has nothing to explain: it defines no explain(problem, weights)")
+    if os.environ.get(device.SIMULATOR_SWITCH) == "1":
+        return {"status": "right", "text": module.explain(problem, None)}
+    _, weights = inputs.normals(replace(problem, N=1), 0)
+    return {"status": "right", "text": module.explain(_fit(task), cuda.to_device(weights))}
+
+
 TASKS: dict[str, Callable[[Task], dict[str, Any]]] = {
     "check": check_task,
     "time": time_task,
@@ -212,6 +229,7 @@ TASKS: dict[str, Callable[[Task], dict[str, Any]]] = {
     "device": device_task,
     "compile": compile_task,
     "maps": maps_task,
+    "explain": explain_task,
 }
 
 

@@ -58,8 +58,12 @@ def lesson_main(lesson: str, arguments: Sequence[str] | None = None) -> int:
         "step", nargs="?", metavar="STEP", help="one step or experiment of this lesson (default: all steps)"
     )
     parser.add_argument("--problem", metavar="PRESET", help="preset to time on (default: one per ladder)")
+    parser.add_argument("--explain", action="store_true", help="let the one STEP say what it would do, and why")
+    parser.add_argument("--shape", metavar='"N=2 C=3 ..."', help="with --explain: this shape, not a preset's")
     options = parser.parse_args(arguments)
     options.json = False
+    if options.explain or options.shape:
+        return _guarded(lambda: _explain(options), options)
     return _guarded(lambda: _lesson(lesson, options.step, options.problem), options)
 
 
@@ -391,6 +395,18 @@ def _lesson(lesson: str, name: str | None, preset: str | None) -> int:
     timed = list(_progress("time", run.time_steps(pairs), pairs))
     _print_times(timed, ceilings, gpu["name"])
     return _exit_code(timed, asked=True)
+
+
+def _explain(options: argparse.Namespace) -> int:
+    if not (options.explain and options.step):
+        raise ValueError("--explain takes the one STEP that is to explain itself; --shape goes with it")
+    step = catalog.find(options.step)
+    if options.shape:
+        problem = problems.parse_shape(step.ladder, options.shape)
+    else:
+        problem = problems.preset(options.problem or run.DEFAULT_PRESET[step.ladder], step.ladder)
+    _say().print(run.explain(step, problem, _simulator(False, None)), soft_wrap=True, markup=False)
+    return RIGHT
 
 
 def _run_bench(pairs: list[tuple[Step, str]]) -> int:
