@@ -13,7 +13,6 @@ import time
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -204,9 +203,8 @@ def maps_task(task: Task) -> dict[str, Any]:
 
 def explain_task(task: Task) -> dict[str, Any]:
     """Let a step say what it would do for a problem and why: its ``explain(problem, weights on the GPU or None)``."""
+    import numpy as np
     from numba import cuda
-
-    from common import inputs
 
     problem = problems.from_shape(task["ladder"], task["shape"])
     module = catalog.load(Path(task["path"]), task["ladder"])
@@ -214,8 +212,8 @@ def explain_task(task: Task) -> dict[str, Any]:
         raise catalog.CatalogError(f"{task['step']}: has nothing to explain: it defines no explain(problem, weights)")
     if os.environ.get(device.SIMULATOR_SWITCH) == "1":
         return {"status": "right", "text": module.explain(problem, None)}
-    _, weights = inputs.normals(replace(problem, N=1), 0)
-    return {"status": "right", "text": module.explain(_fit(task), cuda.to_device(weights))}
+    weights = cuda.to_device(np.ones(problem.weight_shape, np.float32))
+    return {"status": "right", "text": module.explain(_fit(task), weights)}
 
 
 TASKS: dict[str, Callable[[Task], dict[str, Any]]] = {

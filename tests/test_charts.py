@@ -188,7 +188,9 @@ def test_the_table_of_a_layer_ends_with_its_channels_last_steps(twins):
     # in a lesson's table only with that lesson
     lesson = catalog.find("conv3d_direct").lesson
     assert "`conv3d_direct` (NHWC)" in [line[0] for line in rows(f"ladder ece408-layer1 {lesson}")]
-    assert not [line for line in rows("ladder ece408-layer1 03_coarsening") if "NHWC" in line[0] and "*" not in line[0]]
+    assert not [
+        line for line in rows("ladder ece408-layer1 03_coarsening") if "NHWC" in line[0] and "*" not in line[0]
+    ]
     summary = [line for line in rows("summary") if "`conv3d_direct`" in line[0] and "(NHWC)" in line[0]]
     assert [line[1:3] for line in summary] == [["4.00", ""]]
 

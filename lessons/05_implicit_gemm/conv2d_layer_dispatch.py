@@ -173,7 +173,7 @@ def work(candidate, problem):
     warps = resident(tile["THREADS"], tile["BLOCKS"])
     if candidate.kernel == "hold_pairs":
         loads = 2 * R * (S + 1) / (1 if S % 2 == 0 or W % 2 else 2)
-        return Work(N * P * Q / 4, 4 * K * R * S, K * ceil_div(R * S, 4), loads, 3.5, K, 3, 60 + 8 * K, warps)
+        return Work(N * P * Q / 4, 4 * K * R * S, K * ceil_div(R * S, 4), loads, 3, K, 3, 60 + 8 * K, warps)
     if candidate.kernel == "hold_window":
         rows, columns = tile["ROWS"], tile["COLS"]
         wide = 2 if columns == 2 and W % 2 == Q % 2 == 0 else 1
@@ -235,7 +235,9 @@ def choose(problem, filt=None):
             reason = "no GPU to measure on" if gpu is None else f"a launch below {WORTHWHILE_MS} ms is not measured"
             _chosen[key] = Choice(first, f"the model's fastest: {reason}", estimates, {})
         elif recorded:
-            _chosen[key] = Choice(min(recorded, key=recorded.get), f"recorded as fastest on {gpu}", estimates, recorded)
+            _chosen[key] = Choice(
+                min(recorded, key=recorded.get), f"recorded as fastest on {gpu}", estimates, recorded
+            )
         else:
             near = [c for c in estimates if estimates[c].ms <= NEAR * estimates[first].ms]
             measured = measure(near, problem, filt)
