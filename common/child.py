@@ -368,6 +368,21 @@ def trace_task(task: Task) -> dict[str, Any]:
     return {"status": "wrong" if found.faults else "right", "trace": found.as_dict()}
 
 
+def explain_task(task: Task) -> dict[str, Any]:
+    """Let a step say what it would do for a problem and why: its ``explain(problem, weights on the GPU or None)``."""
+    import numpy as np
+    from numba import cuda
+
+    problem = problems.from_shape(task["ladder"], task["shape"])
+    module = catalog.load(Path(task["path"]), task["ladder"])
+    if not hasattr(module, "explain"):
+        raise catalog.CatalogError(f"{task['step']}: has nothing to explain: it defines no explain(problem, weights)")
+    if os.environ.get(device.SIMULATOR_SWITCH) == "1":
+        return {"status": "right", "text": module.explain(problem, None)}
+    weights = cuda.to_device(np.ones(problem.weight_shape, np.float32))
+    return {"status": "right", "text": module.explain(_fit(task), weights)}
+
+
 TASKS: dict[str, Callable[[Task], dict[str, Any]]] = {
     "check": check_task,
     "time": time_task,
@@ -385,6 +400,7 @@ TASKS: dict[str, Callable[[Task], dict[str, Any]]] = {
     "touch": touch_task,
     "replay": replay_task,
     "trace": trace_task,
+    "explain": explain_task,
 }
 
 

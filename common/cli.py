@@ -79,8 +79,12 @@ def lesson_main(lesson: str, arguments: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--problem", metavar="PRESET", help="preset to time on (default: one per ladder)")
     parser.add_argument("--watch", action="store_true", help="run again whenever a file is saved, until Ctrl-C")
+    parser.add_argument("--explain", action="store_true", help="let the one STEP say what it would do, and why")
+    parser.add_argument("--shape", metavar='"N=2 C=3 ..."', help="with --explain: this shape, not a preset's")
     options = parser.parse_args(arguments)
     options.json = False
+    if options.explain or options.shape:
+        return _guarded(lambda: _explain(options), options)
     if options.watch:
         return _guarded(lambda: _watch(lesson, options.step, options.problem), options)
     return _guarded(lambda: _lesson(lesson, options.step, options.problem), options)
@@ -753,6 +757,18 @@ def _watch(lesson: str, name: str | None, preset: str | None) -> int:
             say.print("no longer watching")
         finally:
             isolate.cool()
+    return RIGHT
+
+
+def _explain(options: argparse.Namespace) -> int:
+    if not (options.explain and options.step):
+        raise ValueError("--explain takes the one STEP that is to explain itself; --shape goes with it")
+    step = catalog.find(options.step)
+    if options.shape:
+        problem = problems.parse_shape(step.ladder, options.shape)
+    else:
+        problem = problems.preset(options.problem or run.DEFAULT_PRESET[step.ladder], step.ladder)
+    _say().print(run.explain(step, problem, _simulator(False, None)), soft_wrap=True, markup=False)
     return RIGHT
 
 

@@ -160,7 +160,7 @@ def _ladder(record: Record | None, _: dict[str, Any], arguments: list[str]) -> s
 
 
 def _twin_cells(record: Record, preset: str, header: list[str], step: Step, row: Row) -> list[str]:
-    """A step's row on the channels-last twin of a preset, under the preset's header, not compared with a step before."""
+    """A step's row on the channels-last twin of a preset, under the preset's header, compared with the first."""
     ms = row["timing"]["median_ms"]
     steps = [record.row(preset, s.name) for s in catalog.steps()]
     first = next((r["timing"]["median_ms"] for r in steps if r), 0.0)

@@ -399,6 +399,14 @@ def convolve(step: Step, x_file: Path, filt_file: Path, y_file: Path, simulator:
     return Outcome(step, problems.preset("photo"), "photo", result)
 
 
+def explain(step: Step, problem: Problem, simulator: bool) -> str:
+    """What a step says it would do for a problem, and why. Raises ValueError if it cannot."""
+    ((_, result),) = isolate.run([_task("explain", step, None, problem)], simulator, TIME_SECONDS)
+    if result["status"] != "right":
+        raise ValueError(str(result["message"]))
+    return str(result["text"])
+
+
 def _task(kind: str, step: Step, file: Path | None, problem: Problem) -> Task:
     return {
         "task": kind,

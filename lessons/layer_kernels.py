@@ -1,6 +1,7 @@
-"""Kernels for one kind of layer each, among which conv2d_layer_dispatch chooses.
+"""Two kernels that conv2d_layer_dispatch adds to those of the ladder, each for one kind of layer.
 
-They vary the two of conv2d_register_tiled: what stays in registers is the window (one channel) or the sums (many).
+They vary the two of conv2d_register_tiled: `hold_pairs` its hold_window (one channel), `hold_sums_minimal` its
+hold_sums (many channels).
 """
 
 from functools import lru_cache
@@ -10,11 +11,11 @@ import numpy as np
 from numba import cuda, float32, int64, uint32, uint64
 
 from lessons.minimal_filtering import pieces, products, transform
-from lessons.unrolled import load2, store2, unroll, unrolled
-from lessons.wide import jit, load4, shared_array, store4
+from lessons.unrolled import aligned2, load2, unroll, unrolled
+from lessons.wide import aligned, jit, load4, shared_array, store4
 
-store4_y, store2_y = store4, store2
 SHARED_FLOATS = 4096  # filter values staged at a time: 16 KiB
+MAX_WRITTEN = 1100  # multiply-adds that are written out: more take long to compile and outgrow the instruction cache
 
 
 def ceil_div(a, b):
@@ -50,38 +51,8 @@ def window_at(pixel, Q, W):
     return int64(uint32(pixel // uint32(Q) * uint32(W) + pixel % uint32(Q)))
 
 
-@cuda.jit(device=True, inline="always")
-def stage4(tile, packed, first, size, threads):
-    """tile[:size] = packed[first:first+size], by all threads of the block."""
-    quad = cuda.local.array(4, float32)
-    i = 4 * cuda.threadIdx.x
-    while i < size:
-        load4(quad, 0, packed, first + i)
-        store4(tile, i, quad, 0)
-        i += 4 * threads
-
-
-def pack_rows(weights):
-    """(K, rows, columns) to one padded row of K, so that every filter starts on a 16-byte boundary."""
-    K = len(weights)
-    flat = weights.reshape(K, -1)
-    packed = np.zeros((K, multiple(flat.shape[1], 4)), np.float32)
-    packed[:, : flat.shape[1]] = flat
-    return packed.reshape(-1)
-
-
-def pack_columns(weights, filters):
-    """(K, C, rows, S) to (groups of filters, C, S, rows, filters padded to 4)."""
-    K, C, rows, S = weights.shape
-    packed = np.zeros((ceil_div(K, filters), C, S, rows, multiple(filters, 4)), np.float32)
-    for group in range(len(packed)):
-        k = min(group * filters, K - filters)
-        packed[group, ..., :filters] = weights[k : k + filters].transpose(1, 3, 2, 0)
-    return packed.reshape(-1)
-
-
 @lru_cache
-def hold_pairs(H, W, K, R, S, FILTERS, THREADS, BLOCKS, wide):
+def hold_pairs(H, W, K, R, S, THREADS, BLOCKS, wide):
     """One channel: 4 neighbours in the flattened map, stored as one 128-bit word.
 
     They are two pairs, each with a window of its own, because a row may end between them.
@@ -131,231 +102,31 @@ def hold_pairs(H, W, K, R, S, FILTERS, THREADS, BLOCKS, wide):
                 store4(tile, i, quad, 0)
         cuda.syncthreads()
 
-        at = 0
-        while at < FILTER:
-            for f in unrolled(FILTERS):
-                # multiply
-                for i in range(QUADS):
-                    load4(weight, 4 * i, tile, at + f * PADDED + 4 * i)
-                for i in range(4):
-                    acc[i] = float32(0.0)
-                for r in unrolled(R):
-                    for s in range(S):
-                        for j in range(2):
-                            acc[j] += left[r * WINDOW_W + j + s] * weight[r * S + s]
-                            acc[2 + j] += right[r * WINDOW_W + j + s] * weight[r * S + s]
+        for at in range(0, FILTER, PADDED):
+            # multiply
+            for i in range(QUADS):
+                load4(weight, 4 * i, tile, at + 4 * i)
+            for i in range(4):
+                acc[i] = float32(0.0)
+            for r in unrolled(R):
+                for s in range(S):
+                    for j in range(2):
+                        acc[j] += left[r * WINDOW_W + j + s] * weight[r * S + s]
+                        acc[2 + j] += right[r * WINDOW_W + j + s] * weight[r * S + s]
 
-                # store
-                if wide:
-                    store4_y(y, pixel + f * PLANE, acc, 0)
-                else:
-                    for i in range(4):
-                        y[uint64(pixel + f * PLANE + i)] = acc[i]
-            pixel += FILTERS * PLANE
-            at += FILTERS * PADDED
+            # store
+            if wide:
+                store4(y, pixel, acc, 0)
+            else:
+                for i in range(4):
+                    y[uint64(pixel + i)] = acc[i]
+            pixel += PLANE
 
     return conv2d_hold_pairs, TILES
 
 
 @lru_cache
-def hold_pairs_minimal(H, W, K, R, S, FILTERS, THREADS, BLOCKS, wide):
-    """hold_pairs by minimal filtering along the rows: the two outputs of a pair share their products."""
-    P, Q = H - R + 1, W - S + 1
-    PLANE, IMAGE, MAPS = P * Q, H * W, K * P * Q
-    TILES = PLANE // 4
-    locate = numbering(TILES, THREADS)
-    THREES, TWOS = pieces(S)
-    PRODUCTS = products(S)
-    FIRST_TWO, TWOS_AT = 3 * THREES, 4 * THREES
-    WINDOW_W = S + 1
-    VALUES = R * PRODUCTS
-    RIGHT = VALUES
-    ALL_VALUES = 2 * VALUES
-    STEP = 2 if wide and WINDOW_W % 2 == 0 and W % 2 == 0 else 1
-    QUADS = ceil_div(VALUES, 4)
-    PADDED = 4 * QUADS
-    FILTER = K * PADDED
-    TURNS = ceil_div(FILTER, 4 * THREADS)  # to stage all filters
-
-    @jit(THREADS, BLOCKS)
-    @unroll
-    def conv2d_hold_pairs_minimal(x, packed, y, images):
-        tile = shared_array(FILTER)
-        quad = cuda.local.array(4, float32)
-        d = cuda.local.array(WINDOW_W, float32)
-        v = cuda.local.array(ALL_VALUES, float32)
-        weight = cuda.local.array(PADDED, float32)
-        acc = cuda.local.array(8, float32)
-        out = cuda.local.array(4, float32)
-
-        # locate
-        n, number = locate(cuda.blockIdx.x, images)
-        first = uint32(4 * number)
-        pixel = n * MAPS + int64(first)
-
-        # stage: what the windows become in registers, what the filters became in shared memory
-        for pair in unrolled(2):
-            corner = n * IMAGE + window_at(uint32(first + 2 * pair), Q, W)
-            for i in unrolled(R):
-                for j in range(0, WINDOW_W, STEP):
-                    if STEP == 2:
-                        load2(d, j, x, corner + i * W + j)
-                    else:
-                        d[j] = x[uint64(corner + i * W + j)]
-                for t in unrolled(THREES):
-                    v[pair * RIGHT + i * PRODUCTS + 4 * t] = d[3 * t] - d[3 * t + 2]
-                    v[pair * RIGHT + i * PRODUCTS + 4 * t + 1] = d[3 * t + 1] + d[3 * t + 2]
-                    v[pair * RIGHT + i * PRODUCTS + 4 * t + 2] = d[3 * t + 2] - d[3 * t + 1]
-                    v[pair * RIGHT + i * PRODUCTS + 4 * t + 3] = d[3 * t + 3] - d[3 * t + 1]
-                for t in unrolled(TWOS):
-                    v[pair * RIGHT + i * PRODUCTS + TWOS_AT + 3 * t] = d[FIRST_TWO + 2 * t] - d[FIRST_TWO + 2 * t + 1]
-                    v[pair * RIGHT + i * PRODUCTS + TWOS_AT + 3 * t + 1] = d[FIRST_TWO + 2 * t + 1]
-                    v[pair * RIGHT + i * PRODUCTS + TWOS_AT + 3 * t + 2] = (
-                        d[FIRST_TWO + 2 * t + 2] - d[FIRST_TWO + 2 * t + 1]
-                    )
-        for turn in unrolled(TURNS):
-            i = 4 * (turn * THREADS + cuda.threadIdx.x)
-            if i < FILTER:
-                load4(quad, 0, packed, i)
-                store4(tile, i, quad, 0)
-        cuda.syncthreads()
-
-        at = 0
-        while at < FILTER:
-            for f in unrolled(FILTERS):
-                # multiply: a, b, c, d of the left pair, then of the right
-                for i in range(QUADS):
-                    load4(weight, 4 * i, tile, at + f * PADDED + 4 * i)
-                for i in range(8):
-                    acc[i] = float32(0.0)
-                for i in unrolled(R):
-                    for m in unrolled(4 * THREES):
-                        for pair in unrolled(2):
-                            acc[4 * pair + m % 4] += v[pair * RIGHT + i * PRODUCTS + m] * weight[i * PRODUCTS + m]
-                    for m in unrolled(3 * TWOS):
-                        for pair in unrolled(2):
-                            acc[4 * pair + m % 3 + m % 3 // 2] += (
-                                v[pair * RIGHT + i * PRODUCTS + TWOS_AT + m] * weight[i * PRODUCTS + TWOS_AT + m]
-                            )
-
-                # store
-                for pair in unrolled(2):
-                    out[2 * pair] = acc[4 * pair] + acc[4 * pair + 1] + acc[4 * pair + 2]
-                    out[2 * pair + 1] = acc[4 * pair + 3] + acc[4 * pair + 1] - acc[4 * pair + 2]
-                if wide:
-                    store4_y(y, pixel + f * PLANE, out, 0)
-                else:
-                    for i in range(4):
-                        y[uint64(pixel + f * PLANE + i)] = out[i]
-            pixel += FILTERS * PLANE
-            at += FILTERS * PADDED
-
-    return conv2d_hold_pairs_minimal, TILES
-
-
-@lru_cache
-def hold_window_minimal(H, W, K, R, S, FILTERS, THREADS, BLOCKS, paired):
-    """One channel: hold_window's 2 x 2 pixels by minimal filtering down the columns."""
-    P, Q = H - R + 1, W - S + 1
-    LAST_P, LAST_Q = P - 2, Q - 2
-    TILES_Q = ceil_div(Q, 2)
-    TILES = ceil_div(P, 2) * TILES_Q
-    locate = numbering(TILES, THREADS)
-    THREES, TWOS = pieces(R)
-    PRODUCTS = products(R)
-    FIRST_TWO, TWOS_AT = 3 * THREES, 4 * THREES
-    WINDOW_H, WINDOW_W = R + 1, S + 1
-    VALUES = WINDOW_W * PRODUCTS
-    PLANE, IMAGE, MAPS = P * Q, H * W, K * P * Q
-    STEP = 2 if paired and WINDOW_W % 2 == 0 else 1
-    STEPS, COLUMNS = WINDOW_W // STEP, STEP * WINDOW_H
-    QUADS = ceil_div(S * PRODUCTS, 4)
-    PADDED = 4 * QUADS
-    FILTER = K * PADDED
-    TURNS = ceil_div(FILTER, 4 * THREADS)  # to stage all filters
-
-    @jit(THREADS, BLOCKS)
-    @unroll
-    def conv2d_hold_window_minimal(x, packed, y, images):
-        tile = shared_array(FILTER)
-        quad = cuda.local.array(4, float32)
-        d = cuda.local.array(COLUMNS, float32)
-        v = cuda.local.array(VALUES, float32)
-        weight = cuda.local.array(PADDED, float32)
-        acc = cuda.local.array(8, float32)
-        out = cuda.local.array(4, float32)
-
-        # locate
-        n, number = locate(cuda.blockIdx.x, images)
-        p = min(uint32(number // uint32(TILES_Q) * uint32(2)), uint32(LAST_P))
-        q = min(uint32(number % uint32(TILES_Q) * uint32(2)), uint32(LAST_Q))
-        corner = n * IMAGE + int64(uint32(p * uint32(W) + q))
-        pixel = n * MAPS + int64(uint32(p * uint32(Q) + q))
-
-        # stage: what the window becomes in registers, what the filters became in shared memory
-        for step in unrolled(STEPS):
-            for h in unrolled(WINDOW_H):
-                if STEP == 2:
-                    load2(d, h * STEP, x, corner + h * W + step * STEP)
-                else:
-                    d[h * STEP] = x[uint64(corner + h * W + step * STEP)]
-            for e in unrolled(STEP):
-                for t in unrolled(THREES):
-                    at = (step * STEP + e) * PRODUCTS + 4 * t
-                    h = 3 * t
-                    v[at] = d[h * STEP + e] - d[(h + 2) * STEP + e]
-                    v[at + 1] = d[(h + 1) * STEP + e] + d[(h + 2) * STEP + e]
-                    v[at + 2] = d[(h + 2) * STEP + e] - d[(h + 1) * STEP + e]
-                    v[at + 3] = d[(h + 3) * STEP + e] - d[(h + 1) * STEP + e]
-                for t in unrolled(TWOS):
-                    at = (step * STEP + e) * PRODUCTS + TWOS_AT + 3 * t
-                    h = FIRST_TWO + 2 * t
-                    v[at] = d[h * STEP + e] - d[(h + 1) * STEP + e]
-                    v[at + 1] = d[(h + 1) * STEP + e]
-                    v[at + 2] = d[(h + 2) * STEP + e] - d[(h + 1) * STEP + e]
-        for turn in unrolled(TURNS):
-            i = 4 * (turn * THREADS + cuda.threadIdx.x)
-            if i < FILTER:
-                load4(quad, 0, packed, i)
-                store4(tile, i, quad, 0)
-        cuda.syncthreads()
-
-        at = 0
-        while at < FILTER:
-            for f in unrolled(FILTERS):
-                # multiply
-                for i in range(QUADS):
-                    load4(weight, 4 * i, tile, at + f * PADDED + 4 * i)
-                for i in range(8):
-                    acc[i] = float32(0.0)
-                for s in unrolled(S):
-                    for m in unrolled(4 * THREES):
-                        for j in unrolled(2):
-                            acc[4 * j + m % 4] += v[(s + j) * PRODUCTS + m] * weight[s * PRODUCTS + m]
-                    for m in unrolled(3 * TWOS):
-                        for j in unrolled(2):
-                            acc[4 * j + m % 3 + m % 3 // 2] += (
-                                v[(s + j) * PRODUCTS + TWOS_AT + m] * weight[s * PRODUCTS + TWOS_AT + m]
-                            )
-
-                # store
-                for j in unrolled(2):
-                    out[j] = acc[4 * j] + acc[4 * j + 1] + acc[4 * j + 2]
-                    out[2 + j] = acc[4 * j + 3] + acc[4 * j + 1] - acc[4 * j + 2]
-                for i in unrolled(2):
-                    if paired:
-                        store2_y(y, pixel + f * PLANE + i * Q, out, 2 * i)
-                    else:
-                        for j in unrolled(2):
-                            y[uint64(pixel + f * PLANE + i * Q + j)] = out[2 * i + j]
-            pixel += FILTERS * PLANE
-            at += FILTERS * PADDED
-
-    return conv2d_hold_window_minimal, TILES
-
-
-@lru_cache
-def hold_sums_minimal(C, H, W, K, R, S, ROWS, FILTERS, THREADS, BLOCKS, WRITTEN=1):
+def hold_sums_minimal(C, H, W, K, R, S, ROWS, FILTERS, THREADS, BLOCKS):
     """Many channels: hold_sums by minimal filtering down the columns; ROWS is even."""
     P, Q = H - R + 1, W - S + 1
     LAST_P, LAST_K = P - ROWS, K - FILTERS
@@ -372,6 +143,7 @@ def hold_sums_minimal(C, H, W, K, R, S, ROWS, FILTERS, THREADS, BLOCKS, WRITTEN=
     QUADS = ceil_div(FILTERS, 4)
     PADDED = 4 * QUADS
     COLUMN = PRODUCTS * PADDED  # what the taps that one column of the window meets became
+    WRITTEN = S if S * PRODUCTS * PART <= MAX_WRITTEN else 1
     FILTER = C * S * COLUMN
     CHUNK = min(C, max(1, SHARED_FLOATS // (S * COLUMN))) * S * COLUMN  # whole channels, staged at a time
 
@@ -379,6 +151,7 @@ def hold_sums_minimal(C, H, W, K, R, S, ROWS, FILTERS, THREADS, BLOCKS, WRITTEN=
     @unroll
     def conv2d_hold_sums_minimal(x, packed, y, images):
         tile = shared_array(CHUNK)
+        quad = cuda.local.array(4, float32)
         d = cuda.local.array(WINDOW, float32)
         v = cuda.local.array(VALUES, float32)
         weight = cuda.local.array(PADDED, float32)
@@ -401,7 +174,11 @@ def hold_sums_minimal(C, H, W, K, R, S, ROWS, FILTERS, THREADS, BLOCKS, WRITTEN=
             if chunk > 0:
                 cuda.syncthreads()
             size = min(CHUNK, FILTER - chunk)
-            stage4(tile, packed, filters * FILTER + chunk, size, THREADS)
+            i = 4 * cuda.threadIdx.x
+            while i < size:
+                load4(quad, 0, packed, filters * FILTER + chunk + i)
+                store4(tile, i, quad, 0)
+                i += 4 * THREADS
             cuda.syncthreads()
 
             # multiply: one column of one channel after the other, piece by piece
@@ -448,3 +225,38 @@ def hold_sums_minimal(C, H, W, K, R, S, ROWS, FILTERS, THREADS, BLOCKS, WRITTEN=
                 y[uint64(pixel + f * PLANE + (2 * j + 1) * Q)] = acc[3 * PART + j * FILTERS + f] + b - c
 
     return conv2d_hold_sums_minimal, TILES
+
+
+def bind_pairs(filt, problem, THREADS, BLOCKS):
+    """A function of x and y that runs hold_pairs: C = 1, Q even, P * Q a multiple of 4."""
+    K, _, R, S = filt.shape
+    packed = np.zeros((K, multiple(R * S, 4)), np.float32)
+    packed[:, : R * S] = filt.copy_to_host().reshape(K, R * S)
+    packed = cuda.to_device(packed.reshape(-1))
+
+    def run(x, y):
+        N, _, H, W = x.shape
+        wide = aligned(y.reshape(N * K, y.size // (N * K))) and aligned2(x)
+        kernel, tiles = hold_pairs(H, W, K, R, S, THREADS, BLOCKS, wide)
+        kernel[ceil_div(N * tiles, THREADS), THREADS](x.reshape(x.size), packed, y.reshape(y.size), N)
+
+    return run
+
+
+def bind_sums_minimal(filt, problem, ROWS, FILTERS, THREADS, BLOCKS):
+    """A function of x and y that runs hold_sums_minimal: R >= 2, ROWS even and at most P, FILTERS at most K."""
+    K, C, R, S = filt.shape
+    weights = transform(filt.copy_to_host(), axis=2)
+    packed = np.zeros((ceil_div(K, FILTERS), C, S, products(R), multiple(FILTERS, 4)), np.float32)
+    for group in range(len(packed)):
+        k = min(group * FILTERS, K - FILTERS)
+        packed[group, ..., :FILTERS] = weights[k : k + FILTERS].transpose(1, 3, 2, 0)
+    packed = cuda.to_device(packed.reshape(-1))
+
+    def run(x, y):
+        N, _, H, W = x.shape
+        kernel, tiles = hold_sums_minimal(C, H, W, K, R, S, ROWS, FILTERS, THREADS, BLOCKS)
+        blocks = ceil_div(N * tiles, THREADS) * ceil_div(K, FILTERS)
+        kernel[blocks, THREADS](x.reshape(x.size), packed, y.reshape(y.size), N)
+
+    return run

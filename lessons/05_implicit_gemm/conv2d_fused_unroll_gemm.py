@@ -15,10 +15,10 @@ import numpy as np
 from numba import cuda, float32, int64, uint32
 
 from lessons.unrolled import unroll, unrolled
-from lessons.wide import VECTOR, copy1_async, copy4_async, jit, load4, shared_array, store4, wait_async
+from lessons.wide import VECTOR, aligned, copy1_async, copy4_async, jit, load4, shared_array, store4, wait_async
 
 THREAD_M, THREAD_N = 16, 8  # a thread computes at most THREAD_M filters of THREAD_N pixels
-THREADS = 128
+THREADS = 64
 TAPS = 32  # a tile is as deep as whole rows of the filter with at most so many taps, as far as shared memory goes
 TUNABLES = {"THREAD_M": (4, 8, 12, 16), "THREAD_N": (4, 8), "THREADS": (64, 128, 256), "TAPS": (8, 16, 32)}
 MAX_SPAN = 16  # taps of one row of the filter that are staged together
@@ -55,7 +55,7 @@ def plan(C, K, R, S, THREAD_M=THREAD_M, THREAD_N=THREAD_N, THREADS=THREADS, TAPS
     needed = line_bytes(K, SPAN, THREADS_Y, THREAD_M, THREAD_N, THREADS)
     if needed > SHARED_BYTES:
         raise ValueError(
-            f"{THREADS=} {THREAD_N=}: two tiles of {SPAN} taps take {needed} bytes, shared memory holds {SHARED_BYTES}"
+            f"{THREADS=} {THREAD_N=}: two tiles of {SPAN} taps take {needed} bytes, shared memory has {SHARED_BYTES}"
         )
     all_lines = C * R * ceil_div(S, SPAN)
     most = max(1, min(all_lines, TAPS // SPAN, SHARED_BYTES // needed))
@@ -113,7 +113,7 @@ def specialise(C, H, W, K, R, S, flat, THREADS_Y, THREAD_M, THREAD_N, THREADS, S
         column_frag = cuda.local.array(THREAD_N, float32)
         acc = cuda.local.array(ACC, float32)
 
-        # locate: a thread multiplies pieces of 4 filters and 4 pixels, and unrolls pixels thread, thread + THREADS, ...
+        # locate: a thread multiplies pieces of 4 filters and 4 pixels, and unrolls every THREADS-th pixel
         thread, width = uint32(cuda.threadIdx.x), uint32(width)
         tx, ty = thread // uint32(THREADS_Y) * uint32(VECTOR), thread % uint32(THREADS_Y) * uint32(VECTOR)
         filter_block = uint32(cuda.blockIdx.x) % uint32(FILTER_BLOCKS)
@@ -229,7 +229,7 @@ def launch(x, packed, y, **tile):
     K, P, Q = y.shape[1:]
     R, S = H - P + 1, W - Q + 1
     constants = plan(C, K, R, S, **tile)
-    flat = P * Q % VECTOR == 0
+    flat = aligned(y.reshape(N * K, P * Q))
     kernel, BLOCK_N, FILTER_BLOCKS = specialise(C, H, W, K, R, S, flat, **constants)
     images = max(1, (OFFSETS - 1) // max(C * H * W, K * P * Q))  # of one launch
     for first in range(0, N, images):
