@@ -101,7 +101,8 @@ def time_task(task: Task) -> dict[str, Any]:
 def pair_task(task: Task) -> dict[str, Any]:
     """Check one file at full size by samples, then time it in turn with each other file of ``task["against"]``.
 
-    ``pairs`` has, by the same names, what :class:`common.timing.Paired` holds: the other's time is the first.
+    ``pairs`` has, by the same names, what :class:`common.timing.Paired` holds: the other's time is the first. With no
+    other, ``timing`` has the file's own.
     """
     from common import check, inputs, timing
 
@@ -121,7 +122,8 @@ def pair_task(task: Task) -> dict[str, Any]:
         other.prepare()
         other.launch()
         pairs[name] = stopwatch.measure_pairs(other.launch, bench.launch).as_dict()
-    return {**result, "pairs": pairs, "gpu": device.current_gpu().name}
+    alone = {} if pairs else {"timing": stopwatch.measure(bench.launch).as_dict()}
+    return {**result, **alone, "pairs": pairs, "gpu": device.current_gpu().name}
 
 
 def tunables_task(task: Task) -> dict[str, Any]:
