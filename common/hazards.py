@@ -1,4 +1,4 @@
-"""Watches one simulated launch element by element: races, and reads of what nobody wrote, with their lines.
+"""Watches simulated launches element by element: races, and reads of what nobody wrote, with their lines.
 
 Slow, so only a kernel already known to be wrong is watched. Import it only where the simulator is switched on.
 """
@@ -6,8 +6,9 @@ Slow, so only a kernel already known to be wrong is watched. Import it only wher
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from types import FrameType
 from typing import Any, NamedTuple
@@ -18,6 +19,8 @@ from numba.cuda.simulator import kernel, kernelapi
 from common import simulator
 from common.simulator import LOCAL, SHARED, KernelArray
 
+_ATOMIC = str(kernelapi.__file__)
+
 
 class Access(NamedTuple):
     """One access to one element: by which thread of which block, after how many barriers, at which line."""
@@ -26,6 +29,10 @@ class Access(NamedTuple):
     barriers: int
     thread: tuple[int, ...]
     line: int
+
+    def __str__(self) -> str:
+        thread, block = (", ".join(map(str, place)) for place in (self.thread, self.block))
+        return f"at line {self.line} in thread ({thread}) of block ({block})"
 
 
 class Note(NamedTuple):
@@ -41,8 +48,10 @@ class Watch:
     """What was seen of the kernels in the file ``path``, the first of each kind at each pair of lines."""
 
     path: str
+    deadline: float
     notes: list[Note] = field(default_factory=list)
     _seen: set[tuple[Any, ...]] = field(default_factory=set)
+    _launch: int = 0
     _global: _Shadow | None = None
 
     def note(self, kind: str, lines: tuple[int, ...], text: str) -> None:
@@ -51,37 +60,49 @@ class Watch:
             self.notes.append(Note(kind, lines[-1], text))
 
     def array(self, array: np.ndarray[Any, Any], space: str) -> Any:
-        shadow = _Shadow(space)
-        if space == simulator.GLOBAL:  # arguments may be views of one array
-            shadow = self._global = self._global or shadow
-        return _WatchedArray.of(array, self, shadow)
+        """The array, watched. One launch's arguments are watched together: they may be views of one array."""
+        if space == LOCAL:
+            return _LocalArray.of(array, self, _Shadow())
+        if space == SHARED:
+            return _SharedArray.of(array, self, _Shadow())
+        if self._launch != simulator.launches() or self._global is None:
+            self._launch, self._global = simulator.launches(), _Shadow()
+        return _GlobalArray.of(array, self, self._global)
 
     def here(self) -> Access:
-        module = kernel._get_kernel_context()
+        """The access that is being made."""
+        if time.monotonic() > self.deadline:
+            raise TimeoutError("watched long enough")
+        block = kernel._get_kernel_context().block
+        return Access(block.point, block.barriers, block.module.thread.point, self.line())
+
+    def line(self) -> int:
+        """The line of the watched file that is being run; 0 outside it."""
         frame: FrameType | None = sys._getframe(2)
-        line = 0
-        while frame is not None and not line:
+        while frame is not None:
             if frame.f_code.co_filename == self.path:
-                line = frame.f_lineno
+                return frame.f_lineno
             frame = frame.f_back
-        block = module.block
-        return Access(tuple(block.index), block.barriers, tuple(module.thread.index), line)
+        return 0
 
 
 @contextmanager
-def watching(path: str) -> Iterator[Watch]:
-    """Watch the kernels launched meanwhile; ``path`` is the file whose lines are named."""
-    watch = Watch(path)
-    with simulator.arrays_made_by(watch.array):
+def watching(path: str, seconds: float) -> Iterator[Watch]:
+    """Watch the kernels launched meanwhile; ``path`` is the file whose lines are named.
+
+    After ``seconds`` the launch ends with a TimeoutError, which ends the context.
+    """
+    watch = Watch(path, time.monotonic() + seconds)
+    with simulator.arrays_made_by(watch.array), suppress(TimeoutError):
         yield watch
 
 
 @dataclass
 class _Shadow:
-    """The last write and the last reads of each element, by its address."""
+    """The last write, what it wrote and the last reads of each element, by its address."""
 
-    space: str
     writes: dict[int, Access] = field(default_factory=dict)
+    values: dict[int, Any] = field(default_factory=dict)
     reads: dict[int, tuple[Access, ...]] = field(default_factory=dict)
 
 
@@ -105,78 +126,110 @@ class _WatchedArray(KernelArray):
 
     def __getitem__(self, index: Any) -> Any:
         value = super().__getitem__(index)
-        if not isinstance(value, KernelArray):
-            self._read(self._place(index), index)
+        # an atomic operation is one access, and may meet another
+        if not isinstance(value, KernelArray) and sys._getframe(1).f_code.co_filename != _ATOMIC:
+            self._read(index)
         return value
 
     def __setitem__(self, index: Any, value: Any) -> None:
         super().__setitem__(index, value)
-        if not any(isinstance(i, slice) for i in _tuple(index)):
-            self._write(self._place(index), index)
+        whole = not any(isinstance(i, slice) for i in _tuple(index))
+        if whole and sys._getframe(1).f_code.co_filename != _ATOMIC:
+            self._write(index, value)
 
     def flat_read(self, start: int, stop: int) -> None:
         for i in range(start, stop):
-            self._read(self._flat_place(i), i)
+            self._read(np.unravel_index(i, self._array.shape))
 
-    def flat_write(self, start: int, stop: int) -> None:
-        for i in range(start, stop):
-            self._write(self._flat_place(i), i)
-
-    def _flat_place(self, i: int) -> int:
-        return self._place(np.unravel_index(i, self._array.shape))
+    def flat_write(self, start: int, stop: int, values: Any) -> None:
+        for i, value in zip(range(start, stop), np.broadcast_to(values, stop - start), strict=True):
+            self._write(np.unravel_index(i, self._array.shape), value)
 
     def _place(self, index: Any) -> int:
-        offsets = (int(i) * step for i, step in zip(_tuple(index), self._strides, strict=True))
-        return int(self._address + sum(offsets))
-
-    def _read(self, place: int, index: Any) -> None:
-        if _is_atomic():
-            return
-        now, shadow = self._watch.here(), self._shadow
-        wrote = shadow.writes.get(place)
-        if shadow.space == SHARED and wrote is not None and wrote.block != now.block:
-            wrote = None
-        if wrote is None:
-            if shadow.space != simulator.GLOBAL:
-                text = f"is read at line {now.line} in {_who(now)}, before anything was written to it"
-                self._report("read-before-write", (now.line,), f"{self._at(index)} {text}")
-        elif _unordered(wrote, now):
-            self._race(wrote, now, index, f"is written at line {wrote.line} in {_who(wrote)} and read "
-                       f"at line {now.line} in {_who(now)}")  # fmt: skip
-        if shadow.space != LOCAL:
-            # two readers are enough: one of them is another thread than the next writer
-            others = tuple(old for old in shadow.reads.get(place, ()) if old.thread != now.thread)
-            shadow.reads[place] = (now, *others[:1])
-
-    def _write(self, place: int, index: Any) -> None:
-        if _is_atomic():
-            return
-        now, shadow = self._watch.here(), self._shadow
-        wrote = shadow.writes.get(place)
-        if wrote is not None and _unordered(wrote, now):
-            self._race(wrote, now, index, f"is written at line {wrote.line} in {_who(wrote)} and again "
-                       f"at line {now.line} in {_who(now)}")  # fmt: skip
-        for read in shadow.reads.get(place, ()):
-            if _unordered(read, now) and (shadow.space != SHARED or read.block == now.block):
-                self._race(read, now, index, f"is read at line {read.line} in {_who(read)} and written "
-                           f"at line {now.line} in {_who(now)}")  # fmt: skip
-                break
-        shadow.writes[place] = now
-
-    def _race(self, first: Access, second: Access, index: Any, text: str) -> None:
-        if self._shadow.space == SHARED and first.block != second.block:
-            return  # each block has its own
-        if first.block == second.block:
-            self._report("race", (first.line, second.line), f"{self._at(index)} {text}, and no barrier lies between")
-        else:
-            self._report("overlap", (first.line, second.line), f"{self._at(index)} {text}: blocks do not wait "
-                         "for each other")  # fmt: skip
-
-    def _report(self, kind: str, lines: tuple[int, ...], text: str) -> None:
-        self._watch.note(kind, lines, text)
+        return self._address + sum(int(i) * step for i, step in zip(_tuple(index), self._strides, strict=True))
 
     def _at(self, index: Any) -> str:
         return f"{simulator.name_of(self)}[{', '.join(str(int(i)) for i in _tuple(index))}]"
+
+    def _read(self, index: Any) -> None:
+        raise NotImplementedError
+
+    def _write(self, index: Any, value: Any) -> None:
+        raise NotImplementedError
+
+
+class _LocalArray(_WatchedArray):
+    """An array of one thread: only what it reads before it writes matters."""
+
+    __slots__ = ()
+
+    def _read(self, index: Any) -> None:
+        if self._place(index) not in self._shadow.values:
+            _unwritten(self, index)
+
+    def _write(self, index: Any, value: Any) -> None:
+        self._shadow.values[self._place(index)] = True
+
+
+class _GlobalArray(_WatchedArray):
+    """An argument: blocks run in any order, threads of a block in any order between two barriers."""
+
+    __slots__ = ()
+
+    _starts_empty = False
+
+    def _read(self, index: Any) -> None:
+        now, place, shadow = self._watch.here(), self._place(index), self._shadow
+        wrote = self._last_write(place, now)
+        if wrote is None and self._starts_empty:
+            _unwritten(self, index)
+        if wrote is not None and _unordered(wrote, now):
+            self._race(wrote, now, index, f"is written {wrote} and read {now}")
+        # two readers are enough: one of them is another thread than the next writer
+        others = tuple(old for old in shadow.reads.get(place, ()) if old.thread != now.thread)
+        shadow.reads[place] = (now, *others[:1])
+
+    def _write(self, index: Any, value: Any) -> None:
+        now, place, shadow = self._watch.here(), self._place(index), self._shadow
+        wrote = self._last_write(place, now)
+        if wrote is not None and _unordered(wrote, now) and shadow.values[place] != value:
+            self._race(wrote, now, index, f"is written {wrote} and again, otherwise, {now}")
+        for read in shadow.reads.get(place, ()):
+            if _unordered(read, now) and self._same_memory(read, now):
+                self._race(read, now, index, f"is read {read} and written {now}")
+                break
+        shadow.writes[place], shadow.values[place] = now, value
+
+    def _last_write(self, place: int, now: Access) -> Access | None:
+        wrote = self._shadow.writes.get(place)
+        return wrote if wrote is None or self._same_memory(wrote, now) else None
+
+    def _same_memory(self, first: Access, second: Access) -> bool:
+        return True
+
+    def _race(self, first: Access, second: Access, index: Any, text: str) -> None:
+        lines = first.line, second.line
+        if first.block == second.block:
+            self._watch.note("race", lines, f"{self._at(index)} {text}, and no barrier lies between")
+        else:
+            self._watch.note("overlap", lines, f"{self._at(index)} {text}: blocks do not wait for each other")
+
+
+class _SharedArray(_GlobalArray):
+    """A block's array: the next block's lies at the same address, and starts unwritten."""
+
+    __slots__ = ()
+
+    _starts_empty = True
+
+    def _same_memory(self, first: Access, second: Access) -> bool:
+        return first.block == second.block
+
+
+def _unwritten(array: _WatchedArray, index: Any) -> None:
+    now = array._watch.here()
+    text = f"{array._at(index)} is read {now}, before anything was written to it"
+    array._watch.note("read-before-write", (now.line,), text)
 
 
 def _tuple(index: Any) -> tuple[Any, ...]:
@@ -188,12 +241,3 @@ def _unordered(first: Access, second: Access) -> bool:
     if first.block != second.block:
         return True
     return first.thread != second.thread and first.barriers == second.barriers
-
-
-def _who(access: Access) -> str:
-    thread, block = (", ".join(map(str, place)) for place in (access.thread, access.block))
-    return f"thread ({thread}) of block ({block})"
-
-
-def _is_atomic() -> bool:
-    return sys._getframe(3).f_code.co_filename == str(kernelapi.__file__)

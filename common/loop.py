@@ -303,11 +303,12 @@ def _figures(stage: Stage) -> dict[str, Any]:
         kernel = heaviest(result)
         return {key: kernel[key] for key in ("kernel", "registers", "loop_per_fma")} if kernel else {}
     pair = result["pairs"].get("shipped")
+    known = {"device": result["gpu"], "preset": stage.outcomes[0].preset}
     if pair is None:
-        return {}
+        alone = result.get("timing") or next(iter(result["pairs"].values()))["second"]
+        return {**known, "median_ms": alone["median_ms"]}
     return {
-        "device": result["gpu"],
-        "preset": stage.outcomes[0].preset,
+        **known,
         "median_ms": pair["second"]["median_ms"],
         "shipped_ms": pair["first"]["median_ms"],
         "ratio": pair["ratio"],

@@ -5,10 +5,12 @@ from __future__ import annotations
 import hashlib
 import queue
 import threading
+import time
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from types import TracebackType
 
+_SETTLE_SECONDS = 0.02
 _POLL_SECONDS = 0.5  # an interrupt is seen this soon; and the files are looked at this often where no event comes
 _DEBOUNCE_MS = 100  # an editor's several writes of one save come within this
 
@@ -54,8 +56,8 @@ class Saves:
     def _watch(self) -> None:
         for _ in self._changes():
             for path, before in self._known.items():
-                now = _hash(path)
-                if now not in ("", before):
+                now = _settled(path, before)
+                if now != before:
                     self._known[path] = now
                     self._on_save(path)
                     self._found.put(path)
@@ -81,9 +83,22 @@ class Saves:
                 yield None
 
 
+def _settled(path: Path, before: str) -> str:
+    """The hash of a file that is not being written just now; ``before`` if there is none, or it is empty."""
+    now = _hash(path)
+    while now not in ("", before):
+        time.sleep(_SETTLE_SECONDS)
+        again = _hash(path)
+        if again == now:
+            return now
+        now = again
+    return before
+
+
 def _hash(path: Path) -> str:
-    """The hash of a file's bytes; "" while there is no such file, or none that can be read."""
+    """The hash of a file's bytes; "" while there is no such file, or one that is empty or cannot be read."""
     try:
-        return hashlib.sha256(path.read_bytes()).hexdigest()
+        content = path.read_bytes()
     except OSError:
         return ""
+    return hashlib.sha256(content).hexdigest() if content else ""

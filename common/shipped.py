@@ -74,8 +74,14 @@ def keep_copies() -> None:
                 history.write(_copy(path), source)
 
 
+def forget() -> None:
+    """Ask git and the records anew."""
+    _tracked.cache_clear()
+    _recorded.cache_clear()
+
+
 def _copy(path: Path) -> Path:
-    return history.FOLDER / "shipped" / path.relative_to(catalog.LESSONS)
+    return history.FOLDER / "shipped" / path.name  # no two steps have one name
 
 
 def _code(source: bytes) -> str | None:

@@ -120,8 +120,8 @@ class KernelArray:
     def flat_read(self, start: int, stop: int) -> None:
         """Elements start to stop, in memory order, are about to be read."""
 
-    def flat_write(self, start: int, stop: int) -> None:
-        """Elements start to stop, in memory order, are about to be written."""
+    def flat_write(self, start: int, stop: int, values: Any) -> None:
+        """Elements start to stop, in memory order, are about to become ``values``."""
 
     def _view(self, array: np.ndarray[Any, Any]) -> KernelArray:
         return KernelArray(array)
@@ -145,7 +145,7 @@ class _Flat:
 
     def __setitem__(self, index: slice, values: Any) -> None:
         self._check(index)
-        self._owner.flat_write(index.start, index.stop)
+        self._owner.flat_write(index.start, index.stop, values)
         self._owner._array.flat[index] = values
 
     def _check(self, index: slice) -> None:
@@ -262,6 +262,11 @@ def _as_dtype(dtype: Any) -> Any:
 _launches = 0  # in this process; every second one starts from the last thread of the last block
 
 
+def launches() -> int:
+    """How many kernels this process has started."""
+    return _launches
+
+
 def _configure(self: Any, configuration: Any) -> Any:
     self.grid_dim, self.block_dim = normalize_kernel_dimensions(*configuration[:2])
     if len(configuration) == 4:
@@ -363,6 +368,7 @@ class _CudaModule(kernelapi.FakeCUDAModule):  # type: ignore[misc]
 class _Thread(greenlet.greenlet):  # type: ignore[misc]
     """Lends itself to one CUDA thread after the other, until one waits at a barrier."""
 
+    point: Point
     index: Any
     number: int
     barrier: tuple[CodeType, int, int]
@@ -383,7 +389,7 @@ class _Block:
 
     def run(self, point: Point, extents: Point, backwards: bool) -> None:
         """Run every thread of block ``point`` to its end; raises what one of them raised, with its place."""
-        self.index = kernelapi.Dim3(*point)
+        self.point, self.index = point, kernelapi.Dim3(*point)
         self.extents = extents
         threads = np.ndindex(*extents)
         self.waiting = deque(reversed(list(threads)) if backwards else threads)
@@ -405,7 +411,7 @@ class _Block:
         assert isinstance(thread, _Thread)
         columns, rows, _ = self.extents
         while self.waiting:
-            x, y, z = self.waiting.popleft()
+            thread.point = x, y, z = self.waiting.popleft()
             thread.index, thread.number = kernelapi.Dim3(x, y, z), x + columns * (y + rows * z)
             try:
                 self.function(*self.args)
@@ -446,7 +452,7 @@ class _Block:
         for thread in self.ready:
             places.setdefault(thread.barrier[2], []).append(thread)
         parts = [
-            f"{len(threads)} threads, such as {threads[0].index}, wait at line {line}"
+            f"{len(threads)} threads, such as {min(thread.point for thread in threads)}, wait at line {line}"
             for line, threads in sorted(places.items())
         ]
         return f"threads of block {self.index} wait at different barriers: {'; '.join(parts)}"

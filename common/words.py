@@ -120,6 +120,11 @@ def _beside(step: str, best: Event | None) -> str:
 def _pairs(outcome: Outcome, best: Event | None) -> list[str]:
     """How an edited step did in turn with the shipped one, and with the best so far."""
     lines = []
+    if "shipped" not in outcome.result["pairs"]:
+        lines.append("the shipped version is not known: neither git nor .workbook has it")
+    if "timing" in outcome.result:
+        ms = pages.milliseconds(outcome.result["timing"]["median_ms"])
+        lines.append(f"{ms} ms on {outcome.preset}, {outcome.result['gpu']}")
     for name, pair in outcome.result["pairs"].items():
         mine, other = (pages.milliseconds(pair[which]["median_ms"]) for which in ("second", "first"))
         if name == "shipped":

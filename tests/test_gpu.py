@@ -1,12 +1,13 @@
 """On a real GPU: every step is right, times are plausible, and no kernel takes the harness down."""
 
+import dataclasses
 import json
 import subprocess
 import sys
 
 import pytest
 
-from common import catalog, device, isolate, occupancy, problems, records, run, timing
+from common import catalog, device, history, isolate, loop, occupancy, problems, records, run, shipped, timing
 from common.records import Record
 
 # one process, so that no test disturbs the times of another
@@ -125,3 +126,37 @@ def test_occupancy_is_what_the_driver_says():
     for name, threads, registers, shared, blocks in found:
         fits = occupancy.occupancy(cc, threads, registers, shared)
         assert fits.blocks == blocks // multiprocessors, name
+
+@pytest.fixture
+def edited(tmp_path):
+    """gemm_coarsened with this constant, beside the shipped file."""
+
+    def edited(wpt):
+        step = catalog.find("gemm_coarsened")
+        path = tmp_path / step.path.name
+        path.write_text(step.path.read_text().replace("WPT = 8 ", f"WPT = {wpt} "))
+        return dataclasses.replace(step, path=path)
+
+    return edited
+
+
+@pytest.mark.parametrize(("wpt", "low", "high"), [(8, 0.97, 1.03), (1, 0.1, 0.9)])
+def test_an_edit_is_timed_in_turn_with_the_shipped_file(edited, monkeypatch, wpt, low, high):
+    monkeypatch.setattr(shipped, "text", lambda path: catalog.find("gemm_coarsened").path.read_bytes())
+    this = loop.Run(edited(wpt), "gemm-2048", simulator=False)
+    stages = {stage.name: stage for stage in this.stages()}
+    assert not any(stage.failed for stage in stages.values()), stages
+    pair = stages[loop.TIME].outcomes[0].result["pairs"]["shipped"]
+    assert low <= pair["ratio"] <= high
+    assert pair["ratio_p20"] <= pair["ratio"] <= pair["ratio_p80"]
+    assert history.events("gemm_coarsened")[0].ratio == pair["ratio"]
+    assert stages[loop.FIRST].seconds < 30
+
+
+def test_a_fault_on_the_gpu_is_told_with_its_line(edited):
+    step = edited(8)
+    step.path.write_text(step.path.read_text().replace("a[m, k0 + tx] if m < M and", "a[m * 10**9, k0 + tx] if"))
+    (stage,) = loop.Run(step, "gemm-2048", simulator=False).stages()
+    (fault, *_) = stage.failed[0].faults
+    assert fault["kind"] == "outside"
+    assert "a[m * 10**9, k0 + tx]" in fault["code"]
