@@ -168,6 +168,17 @@ def _accesses(title: str, accesses: list[dict[str, Any]], unit: str, width: int)
         ]
         for a in accesses
     ]  # fmt: skip
+    sums = {key: sum(a[key] for a in accesses) for key in ("requests", "moved", "ideal", "accesses", "distinct")}
+    sums = {key: max(value, 1) for key, value in sums.items()}  # no request reaches memory if all are out of bounds
+    moved_bytes = sum(a["bytes_moved"] for a in accesses)
+    if len(accesses) > 1:
+        rows.append(
+            [
+                "", "total", "", f"{sums['requests']:,}", f"{sums['moved'] / sums['requests']:.2f}",
+                f"{sums['ideal'] / sums['requests']:.2f}", f"{100 * sums['ideal'] / sums['moved']:.0f}%",
+                f"{sums['accesses'] / sums['distinct']:.3g}", f"{moved_bytes:,}" if moved_bytes else "",
+            ]
+        )  # fmt: skip
     if not any(cells[-1] for cells in rows):
         header, rows = header[:-1], [cells[:-1] for cells in rows]
 
@@ -186,11 +197,14 @@ def _accesses(title: str, accesses: list[dict[str, Any]], unit: str, width: int)
         table.add_column(lines, justify="left" if i == 1 else "right", no_wrap=True, vertical="bottom")
     if room >= _LEAST_SOURCE:
         table.add_column("source", no_wrap=True)
-    for a, cells in zip(accesses, rows, strict=True):
-        colour = "default" if a["efficiency"] > 0.99 else "yellow" if a["efficiency"] > 0.5 else "red"
+    shown = [(a["efficiency"], a["text"]) for a in accesses]
+    if len(accesses) > 1:
+        shown.append((sums["ideal"] / sums["moved"], ""))
+    for (efficiency, text), cells in zip(shown, rows, strict=True):
+        colour = "default" if efficiency > 0.99 else "yellow" if efficiency > 0.5 else "red"
         cells = [escape(cell) for cell in cells]
         cells[6] = f"[{colour}]{cells[6]}[/]"
-        source = a["text"] if len(a["text"]) <= room else a["text"][: room - 1] + "…"
+        source = text if len(text) <= room else text[: room - 1] + "…"
         table.add_row(*cells, *([escape(source)] if room >= _LEAST_SOURCE else []))
     return table
 

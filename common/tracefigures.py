@@ -137,10 +137,12 @@ def banks(pads: tuple[int, ...] = (0, 1, 2)) -> Figure:
         rows = -(-(max(places) + row) // BANKS)
         for word in range(rows * BANKS):
             inside, line = word % row < row - pad, word // row
-            shade = ("#eef3f8", "#dce6ef")[line % 2] if inside else "white"
-            _fill(below, word % BANKS - 0.5, word // BANKS, 1, 1, shade)
             if not inside:
                 below.plot(word % BANKS, word // BANKS + 0.5, marker=".", markersize=2.5, color=MUTED)
+            elif word % row == 0 or word % BANKS == 0:  # a piece of a row of the tile, up to the line's end
+                length = min(row - pad - word % row, BANKS - word % BANKS)
+                shade = ("#eef3f8", "#dce6ef")[line % 2]
+                _fill(below, word % BANKS - 0.5, word // BANKS, length, 1, shade)
         for place in places:
             _fill(below, place % BANKS - 0.5, place // BANKS, 1, 1, colour)
         below.set_ylim(rows, 0)

@@ -400,6 +400,15 @@ c[0, i] = tile[4 * i]
 # misaligned, out_of_bounds: a target off the boundary
 copy4_async(tile, 4 * i + 2, b, 4 * i)
 wait_async()
+
+# race: overwritten while a copy is under way
+copy1_async(tile, i, b, i)
+cuda.syncthreads()
+tile[31 - i] = 2.0
+cuda.syncthreads()
+wait_async()
+cuda.syncthreads()
+c[0, i] = tile[i]
 """
 
 
@@ -907,6 +916,7 @@ def test_a_trace_as_tables(call):
     assert "block (1, 0, 0) of (2, 2, 1), (8, 16, 1) threads" in out
     assert re.search(r"52\s+read a\s+128\s", out)
     assert "load4_guarded(stage, 0, a" in out
+    assert re.search(r"total\s+18\s+4\.00\s+2\.89\s+72%\s+1\s+2,304", out)
     assert "Must stay in registers: " in out
     assert "No fault" in out
 
