@@ -190,7 +190,7 @@ class Run:
             failed = next((o for o in found if o.status in ("wrong", "crashed", "timed_out")), None)
             if failed:
                 task = self._task("check", self._path, failed.problem)
-                run.explain(task, failed.problem, failed.result)
+                run.retell(task, failed.problem, failed.result)
             else:
                 found += [
                     outcome

@@ -95,11 +95,11 @@ def check_steps(
     for step, problem, (task, result) in zip(owners, shapes, results, strict=True):
         if not simulator and step.name not in told and result["status"] in ("wrong", "crashed", "timed_out"):
             told.add(step.name)
-            explain(task, problem, result)
+            retell(task, problem, result)
         yield Outcome(step, problem, None, result)
 
 
-def explain(task: Task, problem: Problem, result: Result) -> None:
+def retell(task: Task, problem: Problem, result: Result) -> None:
     """Run a task that failed on a GPU again in the simulator, for what only that tells (:func:`add_faults`)."""
     if wants_simulator(result):
         small = problem if problem.flops <= EXPLAIN_FLOPS else problems.FIRST[problem.ladder]

@@ -127,6 +127,7 @@ def test_occupancy_is_what_the_driver_says():
         fits = occupancy.occupancy(cc, threads, registers, shared)
         assert fits.blocks == blocks // multiprocessors, name
 
+
 @pytest.fixture
 def edited(tmp_path):
     """gemm_coarsened with this constant, beside the shipped file."""
