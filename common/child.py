@@ -563,6 +563,9 @@ def _syntax(error: SyntaxError, path: Path) -> str:
 
 def _one_line(error: BaseException) -> str:
     text = faults.placed(" ".join(str(error).split()))
+    # what a reader of Numba's errors skips: the compiler's stage, and the functions that do not fit
+    text = re.sub(r"Failed in \w+ mode pipeline \(step: [^)]*\) ", "", text)
+    text = re.sub(r" (?:There are \d+ candidate implementations:|During: ).*", "", text)
     return text if len(text) <= 600 else text[:600] + " ..."
 
 

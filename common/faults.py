@@ -306,7 +306,7 @@ def _outside(found: re.Match[str], _: Path) -> tuple[str, str]:
 
 
 def _shared_data(found: re.Match[str], _: Path) -> tuple[str, str]:
-    taken, most = int(found[1], 16), int(found[2], 16)
+    taken, most = (int(text.replace(",", "")) for text in found.groups())
     return f"the shared arrays take {taken} bytes: a block has at most {most}", ""
 
 
@@ -351,7 +351,7 @@ _ERRORS: tuple[tuple[str, str, str | _Say], ...] = (
     ("unsupported", r"(?:Unsupported\w*Error|NotImplementedError): ([^\n]*)", r"Numba does not compile this: \1"),
     ("registers", r"LaunchLimitError: (?:.*: )?(\d+ registers .*)", r"\1"),
     ("shared-memory", r"LaunchLimitError: (?:in thread .*?: )?(the shared arrays .*)", r"\1"),
-    ("shared-memory", r"uses too much shared data \(0x([0-9a-f]+) bytes, 0x([0-9a-f]+) max\)", _shared_data),
+    ("shared-memory", r"uses too much shared data \(([\d,]+) bytes, ([\d,]+) max\)", _shared_data),
     ("launch-limits", r"LaunchLimitError: (.*)", r"\1"),
     ("launch-limits", r"CUDA_ERROR_INVALID_VALUE", "the driver refused the launch: its grid, block or arguments"),
     ("registers", r"CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES", "a block of this size needs more registers than there are"),

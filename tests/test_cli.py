@@ -350,7 +350,7 @@ FULL_FILTER = ("conv2d_constant_weights", "--sim", "--shape", "N=1 C=8 H=5 W=5 K
 def test_a_filter_too_large_for_constant_memory_exits_2_when_asked_for(call):
     code, out, err = call("check", *FULL_FILTER)
     assert code == UNUSABLE
-    assert "K=100 C=8 R=5 S=5 takes 80000 bytes: constant memory holds 65536" in out + err
+    assert "K=100 C=8 R=5 S=5 takes 80000 bytes: constant memory holds 65536" in " ".join((out + err).split())
 
 
 def test_a_file_without_launch_exits_2(call, write):

@@ -217,7 +217,7 @@ def test_what_names_its_line_already_is_not_run_again(monkeypatch):
         "status": "crashed",
         "faults": [{"kind": "two-types", "what": "x", "line": 1, "code": "", "look_at": ""}],
     }
-    run.explain({}, SHAPE, typing)
+    run.retell({}, SHAPE, typing)
     assert not run.wants_simulator({"status": "right"})
     assert run.wants_simulator({"status": "timed_out"})
     assert run.wants_simulator({"status": "crashed", "message": "who knows"})
@@ -232,7 +232,7 @@ def test_the_gpu_shows_them_all():
     for fixture, (task, result) in zip(FILES, isolate.run(tasks, False, PATIENCE), strict=True):
         if result["status"] == "right" and fixture.kind in ("divergent-barrier", "race", "float64", "negative-index"):
             continue
-        run.explain(task, SHAPE, result)
+        run.retell(task, SHAPE, result)
         told[fixture.name] = result
     for fixture in FILES:
         if fixture.name in told:
