@@ -167,13 +167,13 @@ def test_the_table_holds_offset_and_bits_of_each_gemm_k():
     assert {int(bits) for bits in entries[16:, 1]} == {1 << 31}
 
 
-@EACH
-def test_128_bit_copies_compile_for_old_and_new_gpus(name):
-    step, shape = catalog.find(name), Conv3d(N=1, C=8, D=1, H=6, W=6, K=8, T=1, R=3, S=3).shape()
+def test_128_bit_copies_compile_for_old_and_new_gpus():
+    step = catalog.find("conv3d_implicit_gemm_precomputed")
+    shape = Conv3d(N=1, C=8, D=1, H=6, W=6, K=8, T=1, R=3, S=3).shape()
     task = {"task": "compile", "ladder": "conv3d", "path": str(step.path), "shape": shape}
-    ((_, result),) = isolate.run([{**task, "architectures": ["7.5", "8.0", "12.0"]}], False, 180.0)
+    ((_, result),) = isolate.run([{**task, "architectures": ["7.5", "12.0"]}], False, 180.0)
     assert result["status"] == "right", result.get("message")
-    assert [kernel["float64"] for kernel in result["kernels"]] == [[]] * 3
+    assert [kernel["float64"] for kernel in result["kernels"]] == [[]] * 2
 
 
 # --- which tile ---
