@@ -172,7 +172,7 @@ def specialise(C, H, W, K, R, S, flat, THREADS_Y, THREAD_M, THREAD_N, THREADS, S
                             load4(filt_frag, i, filt_tile, filters + s * BLOCK_M + i * THREADS_Y)
                         for j in range(0, THREAD_N, VECTOR):
                             load4(column_frag, j, column_tile, columns + s * BLOCK_N + j * THREADS_X)
-                        for i in unrolled(THREAD_M):
+                        for i in range(THREAD_M):
                             for j in range(THREAD_N):
                                 acc[i * THREAD_N + j] += filt_frag[i] * column_frag[j]
                     filters += WRITTEN * BLOCK_M
@@ -187,7 +187,7 @@ def specialise(C, H, W, K, R, S, flat, THREADS_Y, THREAD_M, THREAD_N, THREADS, S
                 gemm_n = gemm_n0 + tx + uint32(j * VECTOR * THREADS_X)
                 n, pixel = gemm_n // uint32(PIXELS), gemm_n % uint32(PIXELS)
                 out = int64(n) * MAPS + int64(pixel)
-                for i in unrolled(THREAD_M):
+                for i in range(THREAD_M):
                     k = k0 + ty + uint32(i // VECTOR * VECTOR * THREADS_Y + i % VECTOR)
                     if gemm_n < width and k < K:
                         store4(y, out + int64(k) * PIXELS, acc, i * THREAD_N + j * VECTOR)
