@@ -28,6 +28,7 @@ from common.answers import Facts
 from common.catalog import Step
 from common.check import Finding
 from common.exercises import Exercise
+from common.player import keep_private
 from common.problems import Problem
 from common.referee import Limits, Note, Player, PlayerError
 
@@ -136,6 +137,7 @@ class Grader:
     def __init__(
         self, machine: Machine | None = None, limits: Limits | None = None, root: Path | None = None
     ) -> None:
+        keep_private()
         self.machine, self.limits = machine or Machine(), limits or Limits()
         self.facts = Facts()
         self.checkout = referee.Checkout(root or catalog.ROOT)
@@ -148,7 +150,7 @@ class Grader:
 
     def grade(self, file: Submission) -> Grade:
         """The verdict on one file; one whose name is of no exercise and no step is not passed."""
-        start = time.monotonic()
+        start, mark = time.monotonic(), self.checkout.mark()
         target = file.target
         if isinstance(target, Exercise):
             grade = Grade(target.number, target.name, target.kind, file.student)
@@ -162,7 +164,7 @@ class Grader:
         else:
             grade = Grade("", file.path.stem, "unknown", file.student)
             grade.findings = [Finding("unknown", f"{file.path.name}: no exercise and no step has this name")]
-        changed = self.checkout.changed()
+        changed = self.checkout.since(mark)
         if changed:
             text = f"files of the checkout changed while it ran: {referee.some(changed)}"
             grade.findings.insert(0, Finding("changed_files", text))

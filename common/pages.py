@@ -13,7 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from common import agreement, catalog, instructions, layers, problems, profiler, records, sanitizer, sass
+from common import agreement, catalog, exercises, instructions, layers, problems, profiler, records, sanitizer, sass
 from common.catalog import Step
 from common.problems import Problem
 from common.records import Record, Row
@@ -433,6 +433,17 @@ def _steps(_: Record | None, __: dict[str, Any], arguments: list[str]) -> str:
     )
 
 
+def _exercises(_: Record | None, __: dict[str, Any], arguments: list[str]) -> str:
+    """``exercises LESSON``: the graded ones, each with its number, file, kind and what is asked for."""
+    kinds = {"bug": "find the bug"}
+    rows = [
+        [f"**{one.number}** [`{one.name}`](exercises/{one.name}.py)", kinds.get(one.kind, one.kind), one.title]
+        for one in exercises.everything()
+        if one.lesson == arguments[0]
+    ]
+    return "\n".join("| " + " | ".join(cells) + " |" for cells in [["exercise", "kind", "what"], [":--"] * 3, *rows])
+
+
 def _ceilings(record: Record | None, _: dict[str, Any], __: list[str]) -> str:
     """``ceilings``: the card and its two measured ceilings."""
     if record is None or record.ceilings is None:
@@ -610,6 +621,7 @@ TABLES: dict[str, Writer] = {
     "sanitizer": _sanitizer,
     "agreement": _agreement,
     "steps": _steps,
+    "exercises": _exercises,
     "ceilings": _ceilings,
     "problems": _problems,
 }

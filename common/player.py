@@ -21,6 +21,7 @@ from common import catalog, child, device, problems, watch
 Answer = dict[str, Any]
 
 PLANS = "plans"
+PR_SET_DUMPABLE = 4  # prctl(2)
 THREAD_STACK = 1 << 18  # a block of the simulator has up to 1024 Python threads
 
 
@@ -127,8 +128,17 @@ def confine(memory_bytes: int, cpu_seconds: int, file_bytes: int) -> None:
             resource.setrlimit(getattr(resource, f"RLIMIT_{name}"), (limit, limit))
 
 
+def keep_private() -> None:
+    """Other processes of this user may not look into this one's memory (Linux; an administrator still may)."""
+    if sys.platform == "linux":
+        import ctypes
+
+        ctypes.CDLL(None).prctl(PR_SET_DUMPABLE, 0, 0, 0, 0)
+
+
 def main(text: str) -> None:
     options = json.loads(text)
+    keep_private()
     confine(options["memory_bytes"], options["cpu_seconds"], options["file_bytes"])
     questions, answers = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
     # what the file prints goes to the log, and what it reads is nothing

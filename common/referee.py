@@ -24,8 +24,6 @@ import queue
 import re
 import shutil
 import stat
-import subprocess
-import sys
 import tempfile
 import threading
 from dataclasses import dataclass, field
@@ -34,12 +32,13 @@ from typing import Any
 
 import numpy as np
 
-from common import catalog, check, device, isolate
+from common import catalog, check, device, isolate, nursery
 from common.problems import Problem
 
 Note = tuple[str, str]  # kind and message, as in a check's findings
 
 MAX_ANSWER = 1 << 20
+ENDING_SECONDS = 2.0  # that a process which has closed its output may take to end
 MAX_PLAN_FILE = 1 << 30
 # What a process needs to start Python with its packages; nothing else is passed on.
 _ENVIRONMENT = (
@@ -89,11 +88,8 @@ class Player:
         return self
 
     def __exit__(self, *_: object) -> None:
-        isolate.kill(self._process)
+        self._process.close()
         self._exchange.close()
-        for stream in (self._process.stdin, self._process.stdout):
-            if stream:
-                stream.close()
         self._log.close()
         self._look()
         shutil.rmtree(self.folder, ignore_errors=True)
@@ -121,15 +117,8 @@ class Player:
             "cpu_seconds": self.limits.cpu_seconds,
             "file_bytes": self.limits.file_bytes,
         }
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "common.player", json.dumps(options)],
-            cwd=self.work,
-            env=self._environment(),
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=self._log,
-            start_new_session=os.name == "posix",
-        )
+        kind = "simulator" if self.simulator else "gpu"
+        self._process = nursery.start(json.dumps(options), self.work, self._environment(), self._log, kind)
         self._answers: queue.Queue[bytes] = queue.Queue()
         threading.Thread(target=self._listen, args=(self._process.stdout,), daemon=True).start()
 
@@ -151,7 +140,6 @@ class Player:
 
     def ask(self, question: str, **arguments: Any) -> dict[str, Any]:
         """Put a question and wait for its answer. Raises PlayerError if none comes, or if it says that it failed."""
-        assert self._process.stdin is not None
         seconds = self.limits.seconds + (self.limits.start_seconds if question == "start" else 0.0)
         line = json.dumps({"ask": question, **arguments}).encode() + b"\n"
         try:
@@ -162,7 +150,7 @@ class Player:
         try:
             text = self._answers.get(timeout=seconds)
         except queue.Empty:
-            isolate.kill(self._process)
+            self._process.end()
             raise PlayerError(
                 "timed_out",
                 f"no result within {seconds:.0f} s: an endless loop, or a barrier that threads skip?",
@@ -218,13 +206,13 @@ class Player:
                     return
 
     def _ended(self) -> PlayerError:
-        isolate.kill(self._process)
+        code = self._process.end(patience=ENDING_SECONDS)
         log = Path(self.folder, "log.txt")
-        if self._process.returncode == 0:
+        if code == 0:
             return PlayerError(
                 "exited", "it ended its process with exit code 0 in place of an output: an exit code is no verdict"
             )
-        return PlayerError("crashed", isolate.obituary(self._process.returncode, log))
+        return PlayerError("crashed", isolate.obituary(code, log))
 
     def _look(self) -> None:
         """Note what the submission printed and changed."""
@@ -307,13 +295,22 @@ class Checkout:
     def __init__(self, root: Path = catalog.ROOT) -> None:
         self.root = root
         self._seen = self._now()
+        self._changes: list[str] = []
         self._lock = threading.Lock()
 
-    def changed(self) -> list[str]:
-        """Files that changed, came or went since the last call."""
+    def mark(self) -> int:
+        """A point in time to ask :meth:`since`."""
+        return len(self._look())
+
+    def since(self, mark: int) -> list[str]:
+        """Files that changed, came or went since a mark, whoever did it."""
+        return self._look()[mark:]
+
+    def _look(self) -> list[str]:
         with self._lock:
             before, self._seen = self._seen, self._now()
-            return differences(before, self._seen)
+            self._changes += differences(before, self._seen)
+            return list(self._changes)
 
     def _now(self) -> dict[str, Any]:
         return {name: value for part in self.PARTS for name, value in contents(self.root, part).items()}

@@ -18,6 +18,7 @@ from __future__ import annotations
 import ctypes
 import json
 import math
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -41,15 +42,17 @@ class Kernels:
         self.folder = folder
         self._functions: dict[str, Any] = {}
 
-    def launch(self, entry: dict[str, Any], arguments: list[Any]) -> None:
+    def bound(self, entry: dict[str, Any], addresses: list[int]) -> Callable[[], None]:
+        """A launch of a plan, ready to be made, given where each buffer lies."""
         from numba.cuda import dispatcher
         from numba.cuda.cudadrv import driver
 
         config = dispatcher.LaunchConfig(
             grid=tuple(entry["grid"]), block=tuple(entry["block"]), shmem_size=entry["shared"]
         )
-        function = self._function(entry["kernel"])
-        dispatcher.launch(driver._to_core_stream(0), config, function.kernel, *arguments)
+        kernel, stream = self._function(entry["kernel"]).kernel, driver._to_core_stream(0)
+        arguments = arguments_of(entry, addresses)
+        return lambda: dispatcher.launch(stream, config, kernel, *arguments)
 
     def _function(self, digest: str) -> Any:
         if digest not in self._functions:
@@ -106,7 +109,7 @@ class ReplayBench:
         self._waiting = list(found)
         self._buffers: list[Any] = []
         self._pristine: list[Any] = []
-        self._launches: list[tuple[dict[str, Any], list[Any]]] = []
+        self._launches: list[Callable[[], None]] = []
 
     def load(self, x: Any, weight: Any) -> None:
         """New operands: bind the next plan to them and run what ``prepare`` started."""
@@ -124,16 +127,16 @@ class ReplayBench:
             for _, given, made in self._buffers
         ]
         for entry in plan["prepare"]:
-            self.kernels.launch(entry, arguments_of(entry, addresses))
+            self.kernels.bound(entry, addresses)()
         cuda.synchronize()
         self._pristine = [
             cuda.to_device(made.copy_to_host()) if role == "prepared" else None for role, _, made in self._buffers
         ]
-        self._launches = [(entry, arguments_of(entry, addresses)) for entry in plan["launch"]]
+        self._launches = [self.kernels.bound(entry, addresses) for entry in plan["launch"]]
 
     def launch(self) -> None:
-        for entry, arguments in self._launches:
-            self.kernels.launch(entry, arguments)
+        for launch in self._launches:
+            launch()
 
     def run(self) -> None:
         from numba import cuda

@@ -36,7 +36,9 @@ def record(folder, path, ladder, shape, counted):
         figures = grade.count(sent, Path(folder), problem, counted) if counted else {}
     except codegen.ToolMissingError:
         figures = None
+    linked = [replay.link(recorder.texts[entry["kernel"]], (9, 0)) for entry in sent["prepare"]]
     return {
+        "linked": [[name, bytes(code.code[:4]).decode("latin-1")] for code, name in linked],
         "figures": figures,
         "notes": list(seen.notes),
         "parameters": parameters,

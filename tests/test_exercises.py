@@ -278,6 +278,9 @@ def test_plans_hold_workspaces_and_what_prepare_does(recorded):
     assert found["conv2d_unroll_gemm"]["kernels"] == [[], ["unroll_windows", "multiply_columns"]]
     assert found["gemm_rectangular_tiles"]["roles"] == ["x", "weight", "y", "prepared"]
     assert found["gemm_rectangular_tiles"]["kernels"] == [["transpose"], ["gemm_rectangular_tiles"]]
+    ((symbol, start),) = found["gemm_rectangular_tiles"]["linked"]
+    assert "transpose" in symbol
+    assert start == "\x7fELF"  # it links without a GPU
 
 
 # --- warps ---

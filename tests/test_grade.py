@@ -5,13 +5,28 @@ import json
 import os
 import re
 import shutil
+import time
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from common import catalog, check, device, exercises, grade, plans, problems, referee, rehearse, run, turns, watch
+from common import (
+    catalog,
+    check,
+    cli,
+    device,
+    exercises,
+    grade,
+    plans,
+    problems,
+    referee,
+    rehearse,
+    run,
+    turns,
+    watch,
+)
 from common.grade import Grade, Grader, Machine, Submission
 from common.referee import Limits, Player, PlayerError
 
@@ -24,9 +39,16 @@ PATIENCE = 60.0
 # By name, so that none goes missing unnoticed.
 NAMES = [
     "another_stream", "answer_in_prepare", "checker_replaced", "endless", "exit_by_exception", "exit_code_zero",
-    "files_deleted", "memory_behind_the_array", "numpy_behind_a_kernel", "numpy_in_a_kernel", "numpy_in_launch",
-    "outputs_remembered", "too_much_memory", "torch_in_launch", "verdict_on_every_channel", "verdict_printed",
+    "files_deleted", "grader_killed", "memory_behind_the_array", "numpy_behind_a_kernel", "numpy_in_a_kernel",
+    "numpy_in_launch", "outputs_remembered", "too_much_memory", "torch_in_launch", "verdict_on_every_channel",
+    "verdict_printed",
 ]  # fmt: skip
+
+# Wrong kernels that show at the target's small shapes, one for each kind of finding.
+WRONG = (
+    "gemm_accumulates", "gemm_last_k_dropped", "gemm_float16_accumulator", "gemm_last_tile_unwritten",
+    "gemm_modified_input",
+)  # fmt: skip
 
 DOCSTRING = re.compile(
     r"[A-Z\w].+\.\n\nExpect: (?P<kind>\w+)\nSays: (?P<says>.+)\n(Also: (?P<also>.+)\n)?"
@@ -251,13 +273,17 @@ def test_changed_files_are_told_apart(tmp_path):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text("1")
     checkout = referee.Checkout(tmp_path)
-    assert checkout.changed() == []
+    early = checkout.mark()
+    assert checkout.since(early) == []
     (tmp_path / "common/a.py").write_text("2")
     (tmp_path / "common/b.py").unlink()
     (tmp_path / "results/d.json").write_text("1")
     (tmp_path / "other.txt").write_text("2")  # nobody's concern
-    assert checkout.changed() == ["common/a.py (overwritten)", "common/b.py (deleted)", "results/d.json (new)"]
-    assert checkout.changed() == []
+    found = ["common/a.py (overwritten)", "common/b.py (deleted)", "results/d.json (new)"]
+    assert checkout.since(early) == found
+    late = checkout.mark()
+    assert checkout.since(late) == []
+    assert checkout.since(early) == found  # for all that ran at the time
 
 
 # --- folders, limits, reports ---
@@ -320,6 +346,129 @@ def test_imports_that_compute_are_seen_anywhere():
     assert grade.imported("import (") == []
 
 
+# --- the command line ---
+
+
+@pytest.fixture
+def call(capsys, monkeypatch, tmp_path):
+    """Run a command in this process; returns exit code, standard output and standard error."""
+    monkeypatch.setenv("COLUMNS", "100")
+    monkeypatch.setattr(exercises.State.__init__, "__defaults__", (tmp_path / "memory" / "state.json",))
+
+    def call(*words):
+        return (cli.main(words), *capsys.readouterr())
+
+    return call
+
+
+def test_grade_says_what_passes_and_remembers_it(call):
+    code, out, _ = call("grade", "05.2", "--sim")
+    assert code == 1
+    assert "unanswered: no value yet for GEMM_M, GEMM_N" in out
+    assert "a hint: python -m common hint 05.2" in out
+    solved = exercises.find("05.2").solution
+    code, out, err = call("grade", str(solved), "--sim", "--json")
+    assert code == 0
+    (verdict,) = json.loads(out)["grades"]
+    assert (verdict["target"], verdict["passed"], verdict["student"]) == ("05.2", True, "")
+    assert "passed" in err
+    # a copy elsewhere is not the student's own
+    assert "passed" not in call("progress")[1]
+
+
+def test_a_pass_of_ones_own_shows_in_progress(call, monkeypatch):
+    from dataclasses import replace
+
+    one = exercises.find("05.2")
+    monkeypatch.setattr(exercises, "everything", lambda *_: [replace(one, path=one.solution)])
+    assert call("grade", "05.2", "--sim")[0] == 0
+    assert call("hint", "05.2")[1].startswith("05.2 the worked example, by hand: hint 1 of 3\n  3 x 3 outputs")
+    out = call("progress")[1]
+    assert "1 of 3" in out
+    assert "passed" in out
+
+
+def test_grade_a_folder_writes_its_report(call, tmp_path):
+    for student, text in (("anna", exercises.find("05.2").solution.read_text()), ("bert", "")):
+        path = tmp_path / "class" / student / "predict_worked_example.py"
+        path.parent.mkdir(parents=True)
+        path.write_text(text)
+    out_folder = tmp_path / "out"
+    out_folder.mkdir()
+    code, out, _ = call("grade", str(tmp_path / "class"), "--sim", "--out", str(out_folder), "--workers", "2")
+    assert code == 1
+    assert re.search(r"anna .* passed", out)
+    assert re.search(r"bert .* not passed", out)
+    verdicts = json.loads((out_folder / "grades.json").read_text())
+    assert [(one["student"], one["passed"]) for one in verdicts] == [("anna", True), ("bert", False)]
+    assert "| anna | predict_worked_example | yes |" in (out_folder / "grades.md").read_text()
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["grade", "09"], "exercise '09' is unknown: there are 01.1"),
+        (["grade", "nowhere/gemm_double.py"], "no such file"),
+        (["grade", "01", "--seconds", "0"], "--seconds 0: must be more than 0"),
+        (["grade", "01", "--memory", "-1"], "--memory -1: must be more than 0"),
+        (["grade", "01", "--workers", "0"], "--workers 0: must be more than 0"),
+        (["hint", "01.99"], "exercise '01.99' is unknown"),
+    ],
+)
+def test_what_a_user_can_mend_is_one_line(call, words, says):
+    code, out, err = call(*words, *(["--sim"] if words[0] == "grade" else []))
+    assert (code, out) == (2, "")
+    assert says in err
+
+
+def test_an_empty_folder_is_said(call, tmp_path):
+    (tmp_path / "empty").mkdir()
+    code, _, err = call("grade", str(tmp_path / "empty"), "--sim")
+    assert code == 2
+    assert "no Python files in it" in err
+
+
+# --- where processes come from ---
+
+
+@POSIX
+def test_a_process_starts_where_there_is_no_fork(write, monkeypatch):
+    monkeypatch.delattr(os, "fork")
+    with Player(write("gemm_x.py", ANSWERS), "gemm", False) as player:
+        assert player.ask("start")["status"] == "done"
+    with (
+        Player(write("gemm_y.py", "import os\nos._exit(3)\n"), "gemm", False) as player,
+        pytest.raises(PlayerError, match="exit code 3 and no result"),
+    ):
+        player.ask("start")
+
+
+@POSIX
+def test_a_signal_is_named(write):
+    text = "import os, signal\nos.kill(os.getpid(), signal.SIGTERM)\n"
+    with (
+        Player(write("gemm_x.py", text), "gemm", False) as player,
+        pytest.raises(PlayerError, match="died of SIGTERM"),
+    ):
+        player.ask("start")
+
+
+@POSIX
+def test_what_a_submission_starts_ends_with_it(write, tmp_path):
+    flag = tmp_path / "pid"
+    text = (
+        f"import subprocess\nopen({str(flag)!r}, 'w').write(str(subprocess.Popen(['sleep', '60']).pid))\n" + ANSWERS
+    )
+    with Player(write("gemm_x.py", text), "gemm", False) as player:
+        player.ask("start")
+        assert ("reaches_out", "import calls subprocess.Popen: a kernel file has no use for it") in player.notes
+    state = Path(f"/proc/{flag.read_text()}/stat")
+    deadline = time.monotonic() + 5
+    while state.exists() and " Z " not in state.read_text() and time.monotonic() < deadline:
+        time.sleep(0.02)
+    assert not state.exists() or " Z " in state.read_text()
+
+
 # --- on a GPU: recorded here, run where the file's Python is not ---
 
 
@@ -358,7 +507,7 @@ class TestOnGpu:
         if row:
             assert verdict.figures["ms"] == pytest.approx(row["timing"]["median_ms"], rel=0.25)
 
-    @pytest.mark.parametrize("name", ["gemm_first_block_only", "gemm_writes_past_end", "gemm_accumulates"])
+    @pytest.mark.parametrize("name", WRONG)
     def test_a_wrong_kernel_is_called_what_it_is(self, name, checkout, machine):
         wrong = Path(__file__).parent / "wrong_kernels" / f"{name}.py"
         kind = re.search(r"Expect: (\w+)", wrong.read_text())[1]

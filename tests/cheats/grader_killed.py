@@ -1,0 +1,25 @@
+"""Its parent process is killed, which a harness might take for its own end.
+
+Expect: reaches_out
+Says: launch calls os.kill
+Also: elements of c were never written
+"""
+
+import os
+import signal
+from pathlib import Path
+
+from numba import cuda
+
+
+@cuda.jit
+def nothing(c):
+    pass
+
+
+def launch(a, b, c):
+    parent = os.getppid()
+    # what processes are forked from, and never the grader itself
+    if b"nursery.py" in Path(f"/proc/{parent}/cmdline").read_bytes():
+        os.kill(parent, signal.SIGKILL)
+    nothing[1, 1](c)
