@@ -710,6 +710,8 @@ def _run_edited(step: Step, preset: str | None, simulator: bool, stop: threading
             code = RIGHT
             for line in words.stage(step.name, stage, this.best):
                 say.print(line, soft_wrap=True)
+    if not this.finished:
+        say.print("[dim]saved again: left unfinished[/]")
     for warning in this.warnings:
         _complain(f"[yellow]{escape(warning)}[/]")
     return code

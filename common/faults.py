@@ -37,7 +37,7 @@ LOOK_AT = {
     "launch-limits": "the block and the grid in launch: threads per block are block x times y times z",
     "registers": "fewer threads per block, or fewer values that each thread keeps: the register tile",
     "shared-memory": "the shapes of the shared arrays: elements times 4 bytes, added up over all of them",
-    "outside": "the guard of this access: every index must be compared with its extent before it is used",
+    "outside": "this index and its guard: does it belong to this axis, and is it compared with the axis's extent?",
     "negative-index": "the index's lower bound: as in Python, -1 is the last element and raises nothing",
     "illegal-address": "the indices of every access to an argument array, and their guards",
     "misaligned": "the offset: a 128-bit access needs a multiple of 4 elements, a 64-bit access one of 2",

@@ -69,6 +69,7 @@ class Run:
     warnings: list[str] = field(default_factory=list)
     source: str = ""
     best: history.Event | None = None
+    finished: bool = False
     _kept: bool = True
     _path: Path = Path()
     _workers: list[threading.Thread] = field(default_factory=list)
@@ -94,6 +95,7 @@ class Run:
             if not self.stop.is_set():
                 verdict = "right"
         finally:
+            self.finished = verdict != "unfinished"
             self.stop.set()
             for worker in self._workers:
                 worker.join(_PATIENCE)  # it ends its process
@@ -142,6 +144,8 @@ class Run:
             while (outcomes := stage()) is None:
                 if not self._wait():
                     return
+            if self.stop.is_set():
+                return
             if outcomes:
                 yield name, outcomes
 

@@ -21,7 +21,7 @@ _REASON_WIDTH = 60
 
 def complaint(outcome: Outcome, shapes: int = 1, width: int = 100) -> str:
     """What is wrong with a step at a shape (and ``shapes`` - 1 more), at which line, and what to look at."""
-    more = f" and {shapes - 1} more shapes" if shapes > 1 else ""
+    more = f" and {shapes - 1} more shape{'s' if shapes > 2 else ''}" if shapes > 1 else ""
     lines = [f"{outcome.step.name} at {outcome.problem}{more}"]
     said = _said(outcome)
     lines += _wrapped(said, "  ", width)

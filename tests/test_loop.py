@@ -70,7 +70,7 @@ def test_a_wrong_edit_ends_with_the_first_verdict_and_its_line(step, monkeypatch
     assert fault["code"] in step.path.read_text()
     said = words.complaint(outcome)
     assert f"line {fault['line']}: {fault['code']}".replace("[", r"\[") in said or fault["code"] in said
-    assert "look at: the guard" in said
+    assert "look at: this index and its guard" in said
     assert this.warnings == ["this run is not kept: no space"]  # and the run went on
 
 
