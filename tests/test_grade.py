@@ -30,7 +30,7 @@ from common import (
 from common.grade import Grade, Grader, Machine, Submission
 from common.referee import Limits, Player, PlayerError
 
-turns.install()
+simulator.install()
 FOLDER = Path(__file__).parent / "cheats"
 TARGET = "gemm_one_dimension"  # the exercise that every cheat pretends to solve
 POSIX = pytest.mark.skipif(os.name != "posix", reason="processes are limited by POSIX means")
