@@ -24,7 +24,7 @@ from common import (
     referee,
     rehearse,
     run,
-    turns,
+    simulator,
     watch,
 )
 from common.grade import Grade, Grader, Machine, Submission
