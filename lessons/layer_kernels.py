@@ -102,7 +102,8 @@ def hold_pairs(H, W, K, R, S, THREADS, BLOCKS, wide):
                 store4(tile, i, quad, 0)
         cuda.syncthreads()
 
-        for at in range(0, FILTER, PADDED):
+        at = 0
+        while at < FILTER:
             # multiply
             for i in range(QUADS):
                 load4(weight, 4 * i, tile, at + 4 * i)
@@ -121,6 +122,7 @@ def hold_pairs(H, W, K, R, S, THREADS, BLOCKS, wide):
                 for i in range(4):
                     y[uint64(pixel + i)] = acc[i]
             pixel += PLANE
+            at += PADDED
 
     return conv2d_hold_pairs, TILES
 
