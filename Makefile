@@ -19,7 +19,7 @@ else
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help all setup test check bench charts code photo sweep profile sanitize diff lint format lock clean $(foreach l,$(LESSONS),$(firstword $(subst _, ,$(l))))
+.PHONY: help all setup test check bench charts code inspect photo sweep profile sanitize trace diff watch history reset lint format lock clean $(foreach l,$(LESSONS),$(firstword $(subst _, ,$(l))))
 .DELETE_ON_ERROR:
 
 help: ## print this list
@@ -47,6 +47,9 @@ charts: $(SETUP) ## draw charts and page tables from the records
 code: $(SETUP) ## compile every kernel and record its machine code
 	$(PYTHON) -m common compile --record
 
+inspect: $(SETUP) ## show what a kernel became: make inspect STEP=gemm_tuned [WITH=gemm_register_blocked]
+	@$(PYTHON) -m common inspect $(STEP) $(WITH)
+
 photo: $(SETUP) ## convolve a photograph with twelve filters and draw the feature maps
 	$(PYTHON) -m common photo
 
@@ -59,8 +62,20 @@ profile: $(SETUP) ## read hardware counters: make profile STEP=gemm_tuned [PROBL
 sanitize: $(SETUP) ## run compute-sanitizer over every step, or make sanitize STEP=...
 	$(PYTHON) -m common sanitize $(STEP)
 
+trace: $(SETUP) ## report a kernel's memory accesses, without a GPU: make trace STEP=gemm_tuned
+	$(PYTHON) -m common trace $(STEP)
+
 diff: $(SETUP) ## show what a step changes: make diff FROM=gemm_naive TO=gemm_shared_tile
 	@$(PYTHON) -m common diff $(FROM) $(TO)
+
+watch: $(SETUP) ## run a lesson's steps whenever you save them: make watch LESSON=03 [STEP=...]
+	@$(PYTHON) -m lessons.$(or $(firstword $(filter $(LESSON) $(LESSON)_%,$(LESSONS))),$(error LESSON=$(LESSON): must be one of $(foreach l,$(LESSONS),$(firstword $(subst _, ,$(l)))))) $(STEP) --watch
+
+history: $(SETUP) ## list your runs: make history [STEP=...]; python -m common restore STEP N brings one back
+	@$(PYTHON) -m common history $(STEP)
+
+reset: $(SETUP) ## bring a lesson's shipped files back, yours are saved first: make reset LESSON=03
+	@$(PYTHON) -m common reset $(LESSON)
 
 lint: $(SETUP) ## lint and type-check
 	$(PYTHON) -m ruff check .
@@ -71,11 +86,11 @@ format: $(SETUP) ## format the code
 	$(PYTHON) -m ruff check --fix .
 	$(PYTHON) -m ruff format .
 
-define LESSON
+define lesson_rule
 $(firstword $(subst _, ,$(1))): $$(SETUP)
 	$$(PYTHON) -m lessons.$(1)
 endef
-$(foreach l,$(LESSONS),$(eval $(call LESSON,$(l))))
+$(foreach l,$(LESSONS),$(eval $(call lesson_rule,$(l))))
 
 # pip verifies every package against the lock's hashes.
 .venv/ready-cuda$(CUDA): locks/cu$(CUDA).txt
@@ -92,6 +107,6 @@ lock: ## resolve the packages anew (for maintainers; needs uv)
 	    --python-version 3.10 --upgrade --extra cu$$cuda --extra dev pyproject.toml -o locks/cu$$cuda.txt || exit 1; \
 	done
 
-clean: ## remove .venv and caches; records, charts and edits stay
-	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .hypothesis results/charts/simulator
+clean: ## remove .venv and caches; records, charts, edits and their history stay
+	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .hypothesis .workbook/cards results/charts/simulator
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

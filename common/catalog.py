@@ -20,7 +20,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from common.problems import LADDERS, Problem
+from common.problems import FIRST_STEP, LADDERS, Problem, presets_of
 
 ROOT = Path(__file__).resolve().parent.parent
 LESSONS = ROOT / "lessons"
@@ -110,6 +110,13 @@ def predecessors(step: Step, root: Path = LESSONS) -> list[Step]:
     return rungs[: end + 1] if step.experiment else rungs[:end]
 
 
+def presets(step: Step, root: Path = LESSONS) -> list[str]:
+    """The presets a step is timed on: its ladder's, but for those that are left to later steps."""
+    before = {earlier.name for earlier in predecessors(step, root)} | {step.name}
+    large = (name for name in presets_of(step.ladder) if not name.startswith("tiny-"))
+    return [name for name in large if FIRST_STEP.get(name, step.name) in before]
+
+
 def load(path: Path, ladder: str) -> ModuleType:
     """Import a step file and check its interface.
 
@@ -177,7 +184,12 @@ def _without_docstring(path: Path) -> list[str]:
 
 def source_hash(path: Path) -> str:
     """SHA-256 of a file's code, blind to comments, docstrings and layout, so records outlive an edited word."""
-    tree = ast.parse(path.read_text(encoding="utf-8"))
+    return code_hash(path.read_text(encoding="utf-8"))
+
+
+def code_hash(text: str) -> str:
+    """As :func:`source_hash`, of a source's text; raises SyntaxError if it is not Python."""
+    tree = ast.parse(text)
     return hashlib.sha256(repr(_canonical(tree)).encode()).hexdigest()
 
 

@@ -1,4 +1,5 @@
-"""Records to figures: one speed-up chart per preset, one roofline per ladder, and the photograph's feature maps.
+"""Records to figures: one speed-up chart per preset, one roofline per ladder, what each ladder's instructions do, and
+the photograph's feature maps.
 
 Reads records only. Each figure is written as PNG and SVG on an opaque light card, so that it reads on a dark page
 too; colours are Okabe and Ito's, told apart by the colour-blind.
@@ -15,7 +16,7 @@ import matplotlib.patches
 import numpy as np
 from numpy.typing import NDArray
 
-from common import catalog, problems
+from common import catalog, layers, problems, records
 from common.records import Record, Row
 
 if TYPE_CHECKING:
@@ -27,8 +28,18 @@ BLUE, ORANGE, GREEN, VERMILION, SKY, PURPLE, YELLOW = (
     "#0072B2", "#E69F00", "#009E73", "#D55E00", "#56B4E9", "#CC79A7", "#F0E442",
 )  # fmt: skip
 INK, MUTED, CARD, GRID = "#1b1f24", "#57606a", "#ffffff", "#d8dee4"
-MARKERS = "osD^vP"
+MARKERS = "osD^vPX<>*"
 PEER_STYLES = {"FP32": (VERMILION, "-"), "TF32": (PURPLE, "--")}
+# What instructions are for; a class that is not named here is "other".
+MIX_COLOURS = {
+    "multiply-add": BLUE,
+    "shared load": ORANGE,
+    "global load": VERMILION,
+    "constant load": YELLOW,
+    "store": PURPLE,
+    "integer and address": "#c3cad1",
+    "other": "#e8ecef",
+}
 
 _STYLE = {
     "font.family": "DejaVu Sans",
@@ -60,7 +71,18 @@ def draw_all(record: Record, folder: Path = CHARTS) -> list[Path]:
                 written.append(save(sweep(record, preset, name), target / f"sweep-{preset}-{name}"))
         if timed and record.ceilings:
             written.append(save(roofline(record, ladder), target / f"roofline-{ladder}"))
+        if timed and ladder in layers.CHARTED:
+            written.append(save(per_layer(record, ladder), target / f"layers-{ladder}"))
     return written
+
+
+def draw_code(code: dict[str, Any], folder: Path = CHARTS) -> list[Path]:
+    """Draw each ladder's useful fraction from the machine-code record; returns the PNG files."""
+    return [
+        save(useful(code, ladder), folder / "machine-code" / f"useful-{ladder}")
+        for ladder in problems.LADDERS
+        if any(step.ladder == ladder and records.code_kernels(code, step.name) for step in catalog.steps())
+    ]
 
 
 def draw_lessons(root: Path = catalog.LESSONS) -> list[Path]:
@@ -104,8 +126,9 @@ def save(figure: Figure, stem: Path, svg: bool = True) -> Path:
 
 def speedups(record: Record, preset: str) -> Figure:
     """Bars in ladder order: speed-up over the first step, ms on each bar, p20 to p80 as error bars; peers and the
-    floor as lines."""
-    rows = _step_rows(record, preset)
+    floor as lines. Steps that ran the same layer channels-last follow in another colour."""
+    own = _step_rows(record, preset)
+    rows = own + [(f"{step.name} (NHWC)", row) for step, row in record.channels_last(preset)]
     first = rows[0][1]["timing"]["median_ms"]
     times = np.array([row["timing"]["median_ms"] for _, row in rows])
     gains = first / times
@@ -123,7 +146,7 @@ def speedups(record: Record, preset: str) -> Figure:
         places,
         gains,
         height=0.62,
-        color=BLUE,
+        color=[BLUE] * len(own) + [ORANGE] * (len(rows) - len(own)),
         xerr=spread,
         error_kw={"ecolor": INK, "capsize": 3, "elinewidth": 1.2},
     )
@@ -144,7 +167,56 @@ def speedups(record: Record, preset: str) -> Figure:
     axes.set_axisbelow(True)
     axes.tick_params(axis="y", length=0)
     axes.set_xlabel(f"speed-up over {rows[0][0]} (logarithmic)")
-    _headings(figure, f"{preset}: {_shape(record, preset, rows[0][1])}", _source(record, rows[-1][1]), legend=True)
+    _headings(figure, f"{preset}: {_shape(record, preset, rows[0][1])}", _source(record, rows[-1][1]), legend=1)
+    return figure
+
+
+def useful(code: dict[str, Any], ladder: str) -> Figure:
+    """Bars in ladder order: what the instructions of each step's hot loop are for; multiply-adds are the useful ones.
+
+    One part for the ladder's first preset, and one for each other that some step compiles different code for.
+    """
+    names = [step.name for step in catalog.steps() if step.ladder == ladder]
+    found = {name: code["steps"][name] for name in names if records.code_kernels(code, name)}
+    first = next(iter(found.values()))["preset"]
+    others = [
+        p for p in problems.timed_presets(ladder) if any(p in e.get("other_presets", {}) for e in found.values())
+    ]
+    presets = [first, *(preset for preset in others if preset != "photo")]  # its kernels are layer 1's but for W
+    figure, parts = new_figure(9.6, 1.9 + len(presets) * (0.55 + 0.42 * len(found)), rows=len(presets), squeeze=False)
+    for axes, preset in zip(parts[:, 0], presets, strict=True):
+        for place, name in enumerate(found):
+            kernel = records.main_kernel(code, name, preset)
+            assert kernel is not None
+            hot = kernel["hot"]
+            start, mix = 0.0, dict.fromkeys(MIX_COLOURS, 0)
+            for what, count in hot["mix"].items():
+                mix[what if what in mix else "other"] += count
+            for what, count in mix.items():
+                share = count / hot["total"]
+                axes.barh(
+                    place, share, left=start, height=0.66, color=MIX_COLOURS[what], edgecolor=CARD, linewidth=0.6
+                )
+                start += share
+            text = f"{hot['useful']:.0%}  {hot['mix'].get('multiply-add', 0)} of {hot['total']}"
+            axes.annotate(
+                text, (1.0, place), xytext=(8, 0), textcoords="offset points", va="center", fontweight="bold"
+            )
+        axes.set_yticks(range(len(found)), list(found))
+        axes.set_ylim(len(found) - 0.5, -0.5)
+        axes.set_xlim(0, 1)
+        axes.xaxis.set_major_formatter(lambda value, _: f"{value:.0%}")
+        axes.tick_params(axis="y", length=0)
+        axes.spines["left"].set_visible(False)
+        if len(presets) > 1:
+            axes.set_title(preset, fontsize=11, loc="left")
+    parts[-1, 0].set_xlabel("instructions of the innermost multiply loop; those that multiply and add are useful")
+    for what, colour in MIX_COLOURS.items():
+        parts[0, 0].barh(0, 0, color=colour, label=what)
+    architecture = next(iter(found.values()))["kernels"][0]["architecture"]
+    tools = ", ".join(f"{name} {version}" for name, version in sorted(code["tools"].items()))
+    source = f"compute capability {architecture}; {tools}"
+    _headings(figure, f"Useful fraction per step, {ladder} ladder", source, legend=3)
     return figure
 
 
@@ -192,8 +264,7 @@ def roofline(record: Record, ladder: str) -> Figure:
         ha="right", fontsize=10,
     )  # fmt: skip
     axes.annotate(
-        f"copy: {bandwidth / 1e3:.2f} TB/s", (ridge, peak), xytext=(-8, 6), textcoords="offset points",
-        ha="right", fontsize=10,
+        f"copy: {bandwidth / 1e3:.2f} TB/s", (low, peak), xytext=(6, 6), textcoords="offset points", fontsize=10,
     )  # fmt: skip
     axes.grid(color=GRID, linewidth=0.8)
     axes.set_axisbelow(True)
@@ -201,6 +272,53 @@ def roofline(record: Record, ladder: str) -> Figure:
     axes.set_ylabel("GFLOP/s")
     axes.legend(loc="center left", bbox_to_anchor=(1.01, 0.5), frameon=False)
     _headings(figure, f"Roofline, {ladder} ladder", f"{record.gpu_name}, measured {_day(record)}")
+    return figure
+
+
+def per_layer(record: Record, ladder: str) -> Figure:
+    """TFLOP/s of the ladder's last two measured steps and of the library on each layer, and where the floor is.
+
+    A bar of the library says how it computes where that is not the definition's multiply-adds.
+    """
+    names = [step.name for step in catalog.steps() if step.ladder == ladder]
+    timed = [n for n in names if any(record.row(preset, n) for preset in problems.timed_presets(ladder))][-2:]
+    found = {n: [la for la in layers.compare(record, ladder, n) if record.rows(la.preset)] for n in timed}
+    best = found[timed[-1]]
+    peer = layers.PEERS[ladder]
+    bars = [(n, [la.tflops for la in found[n]], c) for n, c in zip(timed[::-1], (BLUE, SKY), strict=False)][::-1]
+    bars.append((peer, [la.peer_tflops for la in best], VERMILION))
+    figure, axes = new_figure(9.6, 2.0 + (0.25 + 0.23 * len(bars)) * len(best))
+    most = max([rate or 0 for _, rates, _ in bars for rate in rates])
+    height = 0.8 / len(bars)
+    for i, (name, rates, colour) in enumerate(bars):
+        for place, (layer, rate) in enumerate(zip(best, rates, strict=True)):
+            y = place + (i - (len(bars) - 1) / 2) * height
+            unlike = name == peer and layer.peer_method in ("Winograd", "FFT", layers.FEWER)
+            axes.barh(
+                y, rate or 0, height=0.92 * height, color=colour, hatch="///" if unlike else None, edgecolor=CARD,
+                linewidth=0, label="" if place else name,
+            )  # fmt: skip
+            text = f"{rate:.1f}" if rate else "not timed yet"
+            if name == peer and layer.peer_method:
+                text += f"  {layer.peer_method}"
+            elif name == timed[-1] and layer.percent_of_peer:
+                text += f"  {layer.percent_of_peer:.0f}% of {peer.split()[0]}"
+            axes.annotate(text, (rate or 0, y), xytext=(5, 0), textcoords="offset points", va="center", fontsize=9)
+    for place, layer in enumerate(best):
+        if layer.floor_ms:
+            at = layer.problem.flops / layer.floor_ms / 1e9
+            axes.plot([at, at], [place - 0.44, place + 0.44], color=INK, linestyle=":", linewidth=2,
+                      label="" if place else "the floor's rate")  # fmt: skip
+            most = max(most, at)
+    axes.set_yticks(range(len(best)), [layer.preset for layer in best])
+    axes.set_ylim(len(best) - 0.45, -0.55)
+    axes.set_xlim(0, 1.3 * most)
+    axes.set_xlabel("TFLOP/s by the definition's multiply-adds")
+    axes.grid(axis="x", color=GRID, linewidth=0.8)
+    axes.set_axisbelow(True)
+    axes.tick_params(axis="y", length=0)
+    last = next(row for layer in reversed(best) for row in record.rows(layer.preset).values())
+    _headings(figure, f"{ladder}, layer by layer", _source(record, last), legend=2, columns=2)
     return figure
 
 
@@ -289,8 +407,8 @@ def feature_maps(image: NDArray[Any], bank: dict[str, NDArray[Any]], maps: NDArr
     return figure
 
 
-def _headings(figure: Figure, title: str, source: str, legend: bool = False) -> None:
-    """Title and legend above the axes, source below them, each on a line of its own."""
+def _headings(figure: Figure, title: str, source: str, legend: int = 0, columns: int = 3) -> None:
+    """Title and ``legend`` lines of legend (``columns`` entries each) above the axes, source below them."""
     height = figure.get_figheight()
     line = 0.3 / height
     top = 1 - 0.1 / height
@@ -299,10 +417,10 @@ def _headings(figure: Figure, title: str, source: str, legend: bool = False) -> 
         top -= line
     if legend:
         figure.legend(
-            loc="upper left", bbox_to_anchor=(0.005, top + 0.05 / height), ncols=3, frameon=False, fontsize=10.5,
-            handlelength=2.6, borderpad=0.2,
+            loc="upper left", bbox_to_anchor=(0.005, top + 0.05 / height), ncols=columns,
+            frameon=False, fontsize=10.5, handlelength=2.6, borderpad=0.2,
         )  # fmt: skip
-        top -= line
+        top -= legend * line
     figure.text(0.99, 0.05 / height, source, ha="right", va="bottom", fontsize=8.5, color=MUTED)
     engine: Any = figure.get_layout_engine()
     bottom = 0.25 / height
@@ -322,7 +440,7 @@ def _lines(record: Record, preset: str) -> list[tuple[str, float, str, str]]:
     for name, row in sorted(record.rows(preset).items()):
         if row["kind"] == "peer":
             colour, style = PEER_STYLES[name.split()[-1]]
-            lines.append((name, row["timing"]["median_ms"], colour, style))
+            lines.append((records.spoken(name, row), row["timing"]["median_ms"], colour, style))
     steps = _step_rows(record, preset)
     figures = record.derive(preset, steps[0][1])
     if figures:

@@ -9,21 +9,24 @@ import json
 import os
 import re
 import sys
+import threading
 import time
 import traceback
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 from unittest import mock
 
-from common import catalog, device, problems, simulator
+from common import catalog, device, faults, limits, problems
 
 Task = dict[str, Any]
 
 # Device operands, a flush buffer and room for a workspace must fit.
 MEMORY_SHARE = 0.8
 SWEEP_SECONDS = 1.0
+_PARENT_SECONDS = 1.0
+WATCH_SECONDS = 3.0  # of a wrong kernel in the simulator: what it does in this time tells enough
 
 
 def check_task(task: Task) -> dict[str, Any]:
@@ -31,9 +34,34 @@ def check_task(task: Task) -> dict[str, Any]:
     from common import check
 
     problem = problems.from_shape(task["ladder"], task["shape"])
-    module = catalog.load(Path(task["path"]), task["ladder"])
-    verdict = check.check(module, problem, task.get("seed", 0), task.get("repeats", check.REPEATS))
-    return {"status": "right" if verdict.right else "wrong", **verdict.as_dict()}
+    path = Path(task["path"])
+    module = catalog.load(path, task["ladder"])
+    if task.get("once"):
+        verdict = check.check_once(module, problem, task.get("seed", 0))
+    else:
+        verdict = check.check(module, problem, task.get("seed", 0), task.get("repeats", check.REPEATS))
+    result: dict[str, Any] = {"status": "right" if verdict.right else "wrong", **verdict.as_dict()}
+    if not verdict.right:
+        hazards = _hazards(module, problem, path) if _simulated() else []
+        names = catalog.LAUNCH_ARGUMENTS[problem.ladder]
+        found = [faults.of_finding(finding, hazards, path, names) for finding in result["findings"]]
+        result["faults"] = [fault.as_dict() for fault in dict.fromkeys(filter(None, found))]
+    return result
+
+
+def _hazards(module: Any, problem: problems.Problem, path: Path) -> list[dict[str, Any]]:
+    """In the simulator: what a launch of a kernel known to be wrong does that it must not."""
+    from common import check, hazards, inputs
+
+    bench = check.Bench(module, problem)
+    bench.load(*inputs.integers(problem, 0))
+    with suppress(Exception), hazards.watching(str(path.resolve()), WATCH_SECONDS) as watch:
+        bench.launch()
+    return [note._asdict() for note in watch.notes]
+
+
+def _simulated() -> bool:
+    return os.environ.get(device.SIMULATOR_SWITCH) == "1"
 
 
 def time_task(task: Task) -> dict[str, Any]:
@@ -70,6 +98,34 @@ def time_task(task: Task) -> dict[str, Any]:
     result["workspace_bytes"] = _nbytes(bench.workspace)
     result["source"] = catalog.source_hash(Path(task["path"]))
     return result
+
+
+def pair_task(task: Task) -> dict[str, Any]:
+    """Check one file at full size by samples, then time it in turn with each other file of ``task["against"]``.
+
+    ``pairs`` has, by the same names, what :class:`common.timing.Paired` holds: the other's time is the first. With no
+    other, ``timing`` has the file's own.
+    """
+    from common import check, inputs, timing
+
+    problem = _fit(task)
+    module = catalog.load(Path(task["path"]), task["ladder"])
+    bench = check.Bench(module, problem)
+    verdict = check.sample_bench(bench)
+    result: dict[str, Any] = {"status": "right" if verdict.right else "wrong", **verdict.as_dict()}
+    if not verdict.right:
+        return result
+    bench.load(*inputs.normals(problem, 2))
+    bench.launch()
+    stopwatch = timing.Stopwatch(device.current_gpu().l2_bytes)
+    pairs = {}
+    for name, path in task["against"].items():
+        other = check.Bench(catalog.load(Path(path), task["ladder"]), problem, beside=bench)
+        other.prepare()
+        other.launch()
+        pairs[name] = stopwatch.measure_pairs(other.launch, bench.launch).as_dict()
+    alone = {} if pairs else {"timing": stopwatch.measure(bench.launch).as_dict()}
+    return {**result, **alone, "pairs": pairs, "gpu": device.current_gpu().name}
 
 
 def tunables_task(task: Task) -> dict[str, Any]:
@@ -111,22 +167,19 @@ def sweep_task(task: Task) -> dict[str, Any]:
 
 
 def launch_task(task: Task) -> dict[str, Any]:
-    """Launch a file's kernels once on plain arrays, for tools that watch from outside.
+    """Launch a file's kernels once, for tools that watch from outside.
 
     No margins: an access beyond an array must leave its allocation to be seen.
     """
     from numba import cuda
 
-    from common import inputs
+    from common import check, inputs
 
     problem = _fit(task)
-    module = catalog.load(Path(task["path"]), task["ladder"])
-    x, weight = (cuda.to_device(array) for array in inputs.normals(problem, 0))
-    y = cuda.device_array(problem.output_shape, x.dtype)
-    workspace = module.workspace(problem) if hasattr(module, "workspace") else None
+    bench = check.Bench(catalog.load(Path(task["path"]), task["ladder"]), problem, margin=0)
     with _counting_launches() as kernels:
-        prepared = module.prepare(weight, problem) if hasattr(module, "prepare") else weight
-        module.launch(*catalog.launch_arguments(problem, x, prepared, y, workspace))
+        bench.load(*inputs.normals(problem, 0))
+        bench.launch()
     cuda.synchronize()
     return {
         "status": "right",
@@ -164,21 +217,91 @@ def device_task(_: Task) -> dict[str, Any]:
 
 
 def compile_task(task: Task) -> dict[str, Any]:
-    """Compile every kernel of a file for the named architectures; count machine instructions where asked."""
-    from common import codegen
+    """Compile every kernel of a file for the named architectures; count machine instructions where asked.
 
-    problem = problems.from_shape(task["ladder"], task["shape"])
+    ``others`` maps more presets to shapes; ``other_presets`` has the kernels of those that compile to something else.
+    ``lenient``: without NVIDIA's tools, leave the count out. A launch beyond a GPU's limits raises LaunchLimitError.
+    """
+    from common import cards, codegen
+
+    path = Path(task["path"])
+    module = catalog.load(path, task["ladder"])
+    built: dict[tuple[int, str], list[tuple[str, list[str], Any]]] = {}
+
+    def compiled(launch: Any) -> list[tuple[str, list[str], Any]]:
+        """For each architecture its name, the lines in float64 and the machine code, if that was asked for."""
+        key = id(launch.kernel), str(launch.signature)
+        if key not in built:
+            built[key] = []
+            for name, text in codegen.ptx(launch, task["architectures"], bool(task.get("machine_code"))).items():
+                code = None
+                if task.get("machine_code"):
+                    try:
+                        code = codegen.machine_code(launch, name, text)
+                    except codegen.ToolMissingError:
+                        if not task.get("lenient"):
+                            raise
+                built[key].append((name, codegen.float64_arithmetic(text), code))
+        return built[key]
+
+    def kernels(shape: dict[str, int]) -> list[dict[str, Any]]:
+        entries = []
+        launched = codegen.launches(module, problems.from_shape(task["ladder"], shape))
+        for launch in launched:
+            limits.require_launch(launch.grid, launch.block)
+        for launch in codegen.distinct(launched):
+            for architecture, float64, code in compiled(launch):
+                entry = {"kernel": launch.name, "architecture": architecture, "float64": float64}
+                if code is not None:
+                    limits.require_registers(launch.block, code.registers)
+                    entry.update(code.as_dict(), **cards.recorded(cards.card(launch, code)))
+                entries.append(entry)
+        return entries
+
+    first = kernels(task["shape"])
+    others = {preset: kernels(shape) for preset, shape in task.get("others", {}).items()}
+    result = {
+        "status": "right",
+        "kernels": first,
+        "other_presets": {preset: entries for preset, entries in others.items() if entries != first},
+        "source": catalog.source_hash(path),
+    }
+    if any(entry["float64"] for entry in first):
+        result["faults"] = [faults.of_float64(path).as_dict()]
+    return result
+
+
+def card_task(task: Task) -> dict[str, Any]:
+    """A card for every kernel of a file, and the ``text`` of its PTX or machine code where ``show`` asks for it.
+
+    ``files`` are the files that the kernels are made of: of the lessons, and those beside the step's.
+    """
+    from common import cards, codegen
+
     module = catalog.load(Path(task["path"]), task["ladder"])
-    kernels = []
-    for launch in _distinct(codegen.launches(module, problem)):
-        for architecture in task["architectures"]:
-            entry: dict[str, Any] = {"kernel": launch.name, "architecture": architecture}
-            text = codegen.ptx(launch, architecture)
-            entry["float64"] = codegen.float64_arithmetic(text)
-            if task.get("machine_code"):
-                entry.update(codegen.machine_code(launch, architecture).as_dict())
-            kernels.append(entry)
-    return {"status": "right", "kernels": kernels, "source": catalog.source_hash(Path(task["path"]))}
+    launches = codegen.distinct(codegen.launches(module, problems.from_shape(task["ladder"], task["shape"])))
+    if not launches:
+        raise catalog.CatalogError(f"{Path(task['path']).name}: launch starts no kernel")
+    architecture, show = task["architecture"], task.get("show")
+    found = []
+    for launch in launches:
+        text = codegen.ptx(launch, [architecture], lines=show != "ptx")[architecture]
+        if show == "ptx":
+            shown = codegen.readable(text, launch)
+            found.append({"kernel": launch.name, "architecture": architecture, "text": shown})
+            continue
+        try:
+            code = codegen.machine_code(launch, architecture, text)
+        except codegen.ToolMissingError as error:
+            return {"status": "unusable", "missing_tool": True, "message": str(error)}
+        found.append(cards.card(launch, code))
+        if show == "sass":
+            found[-1]["text"] = cards.whole(code)
+    path, lessons = Path(task["path"]).resolve(), catalog.LESSONS.resolve()
+    sources = (getattr(module, "__file__", None) for module in list(sys.modules.values()))
+    loaded = {Path(source).resolve() for source in sources if source}
+    files = sorted(str(file) for file in loaded if file.parent == path.parent or file.is_relative_to(lessons))
+    return {"status": "right", "cards": found, "files": files}
 
 
 def maps_task(task: Task) -> dict[str, Any]:
@@ -231,9 +354,40 @@ def replay_task(task: Task) -> dict[str, Any]:
     return replay.replay(task)
 
 
+def trace_task(task: Task) -> dict[str, Any]:
+    """Trace a file's kernels at one shape; only in a process whose Numba is the simulator."""
+    from common import lanes, trace
+
+    problem = problems.from_shape(task["ladder"], task["shape"])
+    options = dict(task["options"])
+    if options.get("block"):
+        options["block"] = tuple(options["block"])
+    try:
+        found = trace.run(catalog.load(Path(task["path"]), task["ladder"]), problem, **options)
+    except lanes.TraceError as error:
+        return {"status": "unusable", "message": str(error)}
+    return {"status": "wrong" if found.faults else "right", "trace": found.as_dict()}
+
+
+def explain_task(task: Task) -> dict[str, Any]:
+    """Let a step say what it would do for a problem and why: its ``explain(problem, weights on the GPU or None)``."""
+    import numpy as np
+    from numba import cuda
+
+    problem = problems.from_shape(task["ladder"], task["shape"])
+    module = catalog.load(Path(task["path"]), task["ladder"])
+    if not hasattr(module, "explain"):
+        raise catalog.CatalogError(f"{task['step']}: has nothing to explain: it defines no explain(problem, weights)")
+    if os.environ.get(device.SIMULATOR_SWITCH) == "1":
+        return {"status": "right", "text": module.explain(problem, None)}
+    weights = cuda.to_device(np.ones(problem.weight_shape, np.float32))
+    return {"status": "right", "text": module.explain(_fit(task), weights)}
+
+
 TASKS: dict[str, Callable[[Task], dict[str, Any]]] = {
     "check": check_task,
     "time": time_task,
+    "pair": pair_task,
     "tunables": tunables_task,
     "sweep": sweep_task,
     "launch": launch_task,
@@ -241,24 +395,128 @@ TASKS: dict[str, Callable[[Task], dict[str, Any]]] = {
     "ceilings": ceilings_task,
     "device": device_task,
     "compile": compile_task,
+    "card": card_task,
     "maps": maps_task,
     "launches": launches_task,
     "touch": touch_task,
     "replay": replay_task,
+    "trace": trace_task,
+    "explain": explain_task,
 }
 
 
-def main(task_file: str, result_file: str) -> None:
+def main(task_file: str, result_file: str, *options: str) -> None:
+    """Do the tasks in ``task_file``. ``warm``: get ready first. ``wait``: until a line comes on standard input."""
+    threading.Thread(target=_end_with, args=(os.getppid(),), daemon=True).start()
+    if "warm" in options:
+        _warm()
+    if "wait" in options and not sys.stdin.readline():
+        return  # the parent has ended
+    began = time.monotonic()
     tasks: list[Task] = json.loads(Path(task_file).read_text(encoding="utf-8"))
     sys.stdout = sys.stderr  # a kernel file's prints are not results
-    if os.environ.get(device.SIMULATOR_SWITCH) == "1":
-        simulator.enforce_limits()
+    answers = _Answers(result_file)
+    if _simulated():
+        from common import simulator
+
+        simulator.install()
+    else:
+        _require_limits()
     for task in tasks:
-        result = _attempt(task)
-        with open(result_file, "a", encoding="utf-8") as file:
-            file.write(json.dumps(result) + "\n")
+        with answers.due(task, began):
+            result = _attempt(task)
+        answers.give(result)
         if result.get("fatal"):
             break
+        began = time.monotonic()
+
+
+def _end_with(parent: int) -> None:
+    """End when the parent has: whoever kills it would leave an endless kernel running."""
+    while os.getppid() == parent:
+        time.sleep(_PARENT_SECONDS)
+    os._exit(1)
+
+
+def _warm() -> None:
+    """Import what tasks need, and let Numba load what its first compilation does."""
+    from common import check  # noqa: F401
+
+    if _simulated():
+        from common import hazards, simulator  # noqa: F401
+    else:
+        from common import codegen, timing  # noqa: F401
+
+        codegen.warm()
+
+
+class _Answers:
+    """Appends results to a file, one line each; that of a late task comes from another thread."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self._lock = threading.Lock()
+
+    def give(self, result: dict[str, Any]) -> None:
+        with self._lock, open(self._path, "a", encoding="utf-8") as file:
+            file.write(json.dumps(result) + "\n")
+
+    @contextmanager
+    def due(self, task: Task, began: float) -> Iterator[None]:
+        """The task has ``task["seconds"]`` from ``began`` on; a kernel that does not end is told with its line."""
+        seconds = task.get("seconds")
+        if seconds is None:
+            yield
+            return
+        main_thread = threading.get_ident()
+
+        def late() -> None:
+            self.give(_late(Path(task.get("path", "")), seconds, main_thread))
+
+        # before the parent's own clock runs out
+        alarm = threading.Timer(max(0.1, began + 0.9 * seconds - 0.5 - time.monotonic()), late)
+        alarm.daemon = True
+        alarm.start()
+        try:
+            yield
+        finally:
+            alarm.cancel()
+
+
+def _late(path: Path, seconds: float, thread: int) -> dict[str, Any]:
+    line = None
+    frame = sys._current_frames().get(thread)
+    while frame is not None:
+        if Path(frame.f_code.co_filename).name == path.name:
+            line = line or frame.f_lineno
+        frame = frame.f_back
+    fault = faults.of_time_out(seconds, path, line)
+    where = f"; it was in {path.name}:{fault.line}: {fault.code}" if line else ""
+    return {
+        "status": "timed_out",
+        "message": f"no result within {seconds:.0f} s: an endless loop, or a barrier that some threads skip?{where}",
+        "faults": [fault.as_dict()],
+        "fatal": True,
+    }
+
+
+def _require_limits() -> None:
+    """Launches beyond a GPU's limits are refused before the driver sees them."""
+    from numba.cuda import dispatcher
+
+    call = dispatcher._LaunchConfiguration.__call__
+
+    def checked(self: Any, *args: Any) -> Any:
+        limits.require_launch(tuple(self.griddim), tuple(self.blockdim))
+        try:
+            return call(self, *args)
+        except Exception as error:
+            if "OUT_OF_RESOURCES" in str(error):
+                for registers in self.dispatcher.get_regs_per_thread().values():
+                    limits.require_registers(tuple(self.blockdim), registers)
+            raise
+
+    dispatcher._LaunchConfiguration.__call__ = checked
 
 
 def _attempt(task: Task) -> dict[str, Any]:
@@ -270,10 +528,12 @@ def _attempt(task: Task) -> dict[str, Any]:
 
 def failure(error: BaseException, path: Path) -> dict[str, Any]:
     """What became of the step file at ``path``: unusable, refused or crashed, and why in one line."""
+    fault = faults.of_error(error, path)
+    explained = {"faults": [fault.as_dict()]} if fault else {}
     if isinstance(error, catalog.CatalogError):
-        return {"status": "unusable", "message": str(error)}
+        return {"status": "unusable", "message": str(error), **explained}
     if isinstance(error, SyntaxError):
-        return {"status": "unusable", "message": _syntax(error, path)}
+        return {"status": "unusable", "message": _syntax(error, path), **explained}
     line, said = _blame(error, path)
     # a step refuses a shape by a ValueError that it raises itself
     refused = isinstance(error, ValueError) and "raise ValueError" in said
@@ -282,6 +542,7 @@ def failure(error: BaseException, path: Path) -> dict[str, Any]:
         "message": str(error) if refused else f"{type(error).__name__}{line}: {_one_line(error)}",
         # a CUDA context does not recover from a fault
         "fatal": "Cuda" in type(error).__name__ or "CUDA_ERROR" in str(error),
+        **explained,
     }
 
 
@@ -293,7 +554,17 @@ def _blame(error: BaseException, path: Path) -> tuple[str, str]:
         if path.name and Path(frame.filename).name == path.name:
             line = f" at {path.name}:{frame.lineno}"
             said = (frame.line or "").strip() if frame is frames[-1] else ""
-    return line, said
+    return _compiled_line(error, path) or line, said
+
+
+def _compiled_line(error: BaseException, path: Path) -> str:
+    """' at file:line' of the kernel's line that Numba was working on when it gave up."""
+    found = ""
+    for frame, _ in traceback.walk_tb(error.__traceback__):
+        place = getattr(frame.f_locals.get("self"), "loc", None)
+        if path.name and Path(str(getattr(place, "filename", ""))).name == path.name:
+            found = f" at {path.name}:{getattr(place, 'line', 0)}"
+    return found
 
 
 def _syntax(error: SyntaxError, path: Path) -> str:
@@ -301,9 +572,10 @@ def _syntax(error: SyntaxError, path: Path) -> str:
 
 
 def _one_line(error: BaseException) -> str:
-    text = " ".join(str(error).split())
-    # the simulator's words for a thread's place, in the lessons' words
-    text = re.sub(r"tid=\[([^]]*)\] ctaid=\[([^]]*)\]", r"in thread (\1) of block (\2)", text)
+    text = faults.placed(" ".join(str(error).split()))
+    # what a reader of Numba's errors skips: the compiler's stage, and the functions that do not fit
+    text = re.sub(r"Failed in \w+ mode pipeline \(step: [^)]*\) ", "", text)
+    text = re.sub(r" (?:There are \d+ candidate implementations:|During: ).*", "", text)
     return text if len(text) <= 600 else text[:600] + " ..."
 
 
@@ -328,13 +600,6 @@ def _counting_launches() -> Iterator[list[str]]:
 
     with mock.patch.object(dispatcher._LaunchConfiguration, "__call__", counted):
         yield names
-
-
-def _distinct(launches: list[Any]) -> list[Any]:
-    seen: dict[tuple[int, str], Any] = {}
-    for launch in launches:
-        seen.setdefault((id(launch.kernel), str(launch.signature)), launch)
-    return list(seen.values())
 
 
 def _nbytes(workspace: Any) -> int:

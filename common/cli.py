@@ -10,7 +10,10 @@ import argparse
 import json
 import os
 import re
+import threading
+import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -20,33 +23,46 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from common import (
+    agreement,
+    cardtables,
     catalog,
-    charts,
     device,
     exercises,
     grade,
+    history,
+    isolate,
+    lanes,
+    loop,
+    microscope,
+    occupancy,
     pages,
     peers,
-    photo,
     problems,
     profiler,
     records,
     referee,
     run,
     sanitizer,
+    saves,
+    shipped,
     tables,
+    trace,
+    words,
 )  # fmt: skip
 from common.catalog import Step
 from common.records import Record
 from common.run import Outcome
 
 RIGHT, WRONG, UNUSABLE, INTERRUPTED = 0, 1, 2, 130
+_SUSPECTS = 3  # failed steps that are traced for the reason
 USER_ERRORS = (
-    ValueError, FileNotFoundError, TimeoutError, device.NoGpuError, run.DeviceError, photo.PhotoError,
-    profiler.ProfileError, sanitizer.SanitizerError,
+    ValueError, FileNotFoundError, TimeoutError, device.NoGpuError, run.DeviceError, run.ToolError,
+    profiler.ProfileError, sanitizer.SanitizerError, lanes.TraceError, history.HistoryError,
 )  # fmt: skip
 
 Item = TypeVar("Item")
+_SHOWN_EVENTS = 30
+_WIDE = 110
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -62,8 +78,15 @@ def lesson_main(lesson: str, arguments: Sequence[str] | None = None) -> int:
         "step", nargs="?", metavar="STEP", help="one step or experiment of this lesson (default: all steps)"
     )
     parser.add_argument("--problem", metavar="PRESET", help="preset to time on (default: one per ladder)")
+    parser.add_argument("--watch", action="store_true", help="run again whenever a file is saved, until Ctrl-C")
+    parser.add_argument("--explain", action="store_true", help="let the one STEP say what it would do, and why")
+    parser.add_argument("--shape", metavar='"N=2 C=3 ..."', help="with --explain: this shape, not a preset's")
     options = parser.parse_args(arguments)
     options.json = False
+    if options.explain or options.shape:
+        return _guarded(lambda: _explain(options), options)
+    if options.watch:
+        return _guarded(lambda: _watch(lesson, options.step, options.problem), options)
     return _guarded(lambda: _lesson(lesson, options.step, options.problem), options)
 
 
@@ -99,9 +122,21 @@ def _parser() -> argparse.ArgumentParser:
 
     sub = add("compile", _compile, "compile every kernel, without a GPU")
     takes_steps(sub)
+    sub.add_argument("--problem", metavar="PRESET", help="preset (default: one per ladder)")
     sub.add_argument("--cc", metavar="X.Y", action="append", help="compute capability (default: several)")
     sub.add_argument("--machine-code", action="store_true", help="assemble for one --cc and count instructions")
     sub.add_argument("--record", action="store_true", help="write results/machine-code.json (implies --machine-code)")
+
+    sub = add("inspect", _inspect, "show what a kernel became: its registers, occupancy and hot loop, without a GPU")
+    sub.add_argument("step", metavar="STEP", help="step or experiment")
+    sub.add_argument("other", nargs="?", metavar="STEP2", help="a second one, to set beside it")
+    sub.add_argument("--file", type=Path, metavar="PATH", help="use this file in the one STEP's place")
+    sub.add_argument("--problem", metavar="PRESET", help="preset (default: the ladder's)")
+    sub.add_argument("--cc", metavar="X.Y", help="compute capability (default: this GPU's, else 9.0)")
+    show = sub.add_mutually_exclusive_group()
+    show.add_argument("--ptx", action="store_const", const="ptx", dest="show", help="print the PTX")
+    show.add_argument("--sass", action="store_const", const="sass", dest="show", help="print all machine code")
+    sub.add_argument("--json", action="store_true", help="results as JSON on standard output")
 
     sub = add("profile", _profile, "read hardware counters with ncu and say what they mean")
     sub.add_argument("steps", nargs="*", metavar="STEP", help="steps or experiments (default: all)")
@@ -122,10 +157,33 @@ def _parser() -> argparse.ArgumentParser:
         help="sweep these constants only; the others stay as shipped",
     )
 
+    sub = add("trace", _trace, "run one block on the CPU and report every access to memory, line by line")
+    takes_steps(sub)
+    sub.add_argument("--shape", metavar='"M=2 N=3 ..."', help="trace at this shape (default: a small one)")
+    sub.add_argument("--block", metavar="X,Y,Z", help="the block to trace (default: one in the middle)")
+    sub.add_argument("--figure", type=Path, metavar="OUT", help="draw the accesses as OUT.png and OUT.svg")
+    sub.add_argument(
+        "--agree", action="store_true", help="compare with the hardware's counters; with a GPU, count anew"
+    )
+
     sub = add("diff", _diff, "show what one step changes against another, docstrings left out")
     sub.add_argument("old", metavar="FROM", help="step or experiment")
     sub.add_argument("new", metavar="TO", help="step or experiment")
 
+    sub = add("history", _history, "list what was run, and what came of it")
+    sub.add_argument("step", nargs="?", metavar="STEP", help="this step only (default: all)")
+
+    sub = add("restore", _restore, "bring an earlier version of a step back; the present one is saved first")
+    sub.add_argument("step", metavar="STEP")
+    sub.add_argument(
+        "version",
+        nargs="?",
+        metavar="N|HASH",
+        help="as `history STEP` shows them (default: the last that differs from the present one)",
+    )
+
+    sub = add("reset", _reset, "bring a lesson's shipped files back; edited ones are saved first")
+    sub.add_argument("lesson", nargs="?", default="", metavar="LESSON", help="such as 03")
     sub = add("grade", _grade, "grade exercises, a file, or a folder of other people's files")
     sub.add_argument("targets", nargs="*", metavar="TARGET", help="lesson, exercise, file or folder (default: all)")
     sub.add_argument("--json", action="store_true", help="verdicts as JSON on standard output")
@@ -195,7 +253,9 @@ def _check(options: argparse.Namespace) -> int:
             )
         shape = problems.parse_shape(ladders.pop(), options.shape)
     simulator = _simulator(options.sim, options)
+    keeper = loop.Keeper([] if options.file else steps)
     outcomes = list(_progress("check", run.check_steps(steps, simulator, shape, options.file), steps, shape))
+    _note(keeper, outcomes)
     if options.json:
         results = [{"step": o.step.name, **o.result, "shape": o.problem.shape()} for o in outcomes]
         right = _exit_code(outcomes, shape is not None) == RIGHT
@@ -203,7 +263,7 @@ def _check(options: argparse.Namespace) -> int:
             json.dumps({"device": "simulator" if simulator else "gpu", "right": right, "results": results}, indent=1)
         )
     else:
-        _print_checks(outcomes)
+        _print_checks(outcomes, options.file)
     return _exit_code(outcomes, shape is not None)
 
 
@@ -212,7 +272,9 @@ def _time(options: argparse.Namespace) -> int:
     steps = _chosen(options)
     pairs = _pairs(steps, options.problem, every_preset=False, named=bool(options.steps))
     gpu, slug, ceilings = run.measure_device()
+    keeper = loop.Keeper([] if options.file else steps)
     outcomes = list(_progress("time", run.time_steps(pairs, options.file), pairs))
+    _note(keeper, outcomes)
     if options.json:
         results = [_timed_json(outcome, ceilings) for outcome in outcomes]
         print(json.dumps({"gpu": gpu, "slug": slug, "ceilings": ceilings, "results": results}, indent=1))
@@ -237,9 +299,13 @@ def _compile(options: argparse.Namespace) -> int:
     for architecture in architectures:
         if not re.fullmatch(r"\d+\.\d", architecture):
             raise ValueError(f"--cc {architecture!r}: must be a compute capability such as 9.0")
-    if options.record and (len(architectures) != 1 or options.file):
-        raise ValueError("--record: takes one --cc and no --file")
-    outcomes = list(_progress("compile", run.compile_steps(steps, architectures, assemble, options.file), steps))
+    if options.record and (len(architectures) != 1 or options.file or options.problem):
+        raise ValueError("--record: takes one --cc, no --file and no --problem")
+    steps = [step for step, _ in _pairs(steps, options.problem, every_preset=False, named=bool(options.steps))]
+    compiling = run.compile_steps(
+        steps, architectures, assemble, options.file, options.problem, every_preset=options.record
+    )
+    outcomes = list(_progress("compile", compiling, steps))
     if options.json:
         print(json.dumps([{"step": o.step.name, **o.result} for o in outcomes], indent=1))
     else:
@@ -251,6 +317,33 @@ def _compile(options: argparse.Namespace) -> int:
                 break
     if options.record and all(o.status == "right" for o in outcomes):
         run.record_code(outcomes)
+    return _exit_code(outcomes, asked=True)
+
+
+def _inspect(options: argparse.Namespace) -> int:
+    options.steps = [options.step, *([options.other] if options.other else [])]
+    pairs = _pairs(_chosen(options), options.problem, every_preset=False, named=True)
+    architecture = options.cc or run.card_architecture()
+    occupancy.limits(architecture)
+    outcomes = list(_progress("compile", run.cards(pairs, architecture, options.file, options.show), pairs))
+    found = [(o.step.name, card) for o in outcomes for card in o.result.get("cards", [])]
+    say = _say(options)
+    if options.json:
+        results = [{"step": o.step.name, "problem": o.preset, **o.result} for o in outcomes]
+        print(json.dumps({"architecture": architecture, "results": results}, indent=1))
+    elif options.show:
+        for name, card in found:
+            print(f"// {cardtables.title(name, card)}, compute capability {architecture}")
+            print(card["text"] if options.show == "ptx" else "\n".join(cardtables.whole(card["text"])))
+    else:
+        if len(outcomes) > 1 and found:
+            say.print(cardtables.side_by_side(found))
+        for name, card in found:
+            for part in cardtables.full(name, card, listing=len(outcomes) == 1):
+                say.print(part)
+    for outcome in outcomes:
+        for reason in outcome.reasons:
+            _complain(f"[bold red]error:[/] {outcome.step.name}: {escape(reason)}")
     return _exit_code(outcomes, asked=True)
 
 
@@ -311,6 +404,57 @@ def _sweep(options: argparse.Namespace) -> int:
     return WRONG if any(p["status"] in ("wrong", "crashed", "timed_out") for p in points) else RIGHT
 
 
+def _trace(options: argparse.Namespace) -> int:
+    if options.agree:
+        return _agree(options)
+    if len(options.steps) != 1:
+        raise ValueError(f"trace takes one STEP, and {len(options.steps)} are named")
+    (step,) = _chosen(options)
+    problem = trace.SHAPES[step.ladder][0]
+    if options.shape is not None:
+        problem = problems.parse_shape(step.ladder, options.shape)
+    choice = {} if options.block is None else {"block": microscope.block(options.block)}
+    (found,) = _progress("trace", trace.results([trace.task(step, problem, options.file, **choice)]), [step])
+    faults = [fault for kernel in found["kernels"] for fault in kernel["faults"]]
+    say = _say(options)
+    if options.figure is not None:
+        from common import charts, tracefigures  # brings matplotlib
+
+        say.print(f"drawn: {charts.save(tracefigures.accesses(found), options.figure.with_suffix(''))}")
+    if options.json:
+        print(json.dumps({"step": step.name, **found}, indent=1))
+        return WRONG if faults else RIGHT
+    say.print(f"{step.name} at {problem}")
+    for kernel in found["kernels"]:
+        for table in tables.traced(kernel, say.width):
+            say.print(table)
+        for sentence in microscope.sentences(kernel):
+            say.print(escape(sentence), soft_wrap=True)
+    for fault in faults:
+        text = f"[bold red]{escape(microscope.fault_sentence(fault))}[/]\n    {escape(fault['text'])}"
+        say.print(text, soft_wrap=True)
+    if not faults:
+        say.print("[green]No fault[/]: nothing out of bounds, no race, no uninitialised value stored.")
+    return WRONG if faults else RIGHT
+
+
+def _agree(options: argparse.Namespace) -> int:
+    """Count on the hardware if there is a GPU, trace anew, and show both; the record keeps them."""
+    pairs = agreement.cases(_chosen(options))
+    key = None
+    if device.gpu_count():
+        record, key = _open_record()
+    else:
+        record = Record.load(records.RESULTS / f"{records.REFERENCE_GPU}.json")
+    for _ in _progress("trace", agreement.refresh(record, pairs, key), pairs):
+        pass
+    if options.json:
+        print(json.dumps(record.agreement(), indent=1))
+    else:
+        _say().print(tables.agreed(*agreement.rows(record.agreement())))
+    return RIGHT
+
+
 def _diff(options: argparse.Namespace) -> int:
     old, new = catalog.find(options.old), catalog.find(options.new)
     say = _say()
@@ -321,6 +465,56 @@ def _diff(options: argparse.Namespace) -> int:
         say.print(f"[{colour}]{escape(line)}[/]" if colour else escape(line), soft_wrap=True)
     counts = [sum(line[0] == sign for line in lines) for sign in "-+"]
     say.print(f"{counts[0]} lines go, {counts[1]} come; docstrings and indentation are left out")
+    return RIGHT
+
+
+def _history(options: argparse.Namespace) -> int:
+    say = _say()
+    files = [shipped.find(options.step)] if options.step else shipped.files()
+    found = history.events(options.step)
+    if not found:
+        say.print("the history is empty: each run of an edited step enters it")
+        return RIGHT
+    present = {path.stem: history.sha(path.read_bytes()) for path in files if path.exists()}
+    known = {event.step for event in found}
+    texts = {path.stem: shipped.text(path) for path in files if path.stem in known}
+    originals = {name: history.sha(text) for name, text in texts.items() if text is not None}
+    if len(found) > _SHOWN_EVENTS and not options.step:
+        say.print(f"the last {_SHOWN_EVENTS} of {len(found)} events; all of a step: python -m common history STEP")
+        found = found[-_SHOWN_EVENTS:]
+    say.print(words.events(found, present, originals, named=not options.step))
+    return RIGHT
+
+
+def _restore(options: argparse.Namespace) -> int:
+    path = shipped.find(options.step)
+    event = history.choose(path, options.version)
+    saved = history.put_back(path, history.stored(path.name, event.source), "restored")
+    say = _say()
+    say.print(f"{path.stem}: restored as of {words.when(event)} (N {event.number}, {event.source[:8]})")
+    if saved and saved != event.source:
+        say.print(f"what stood there was saved: python -m common restore {path.stem} {saved[:8]}", soft_wrap=True)
+    return RIGHT
+
+
+def _reset(options: argparse.Namespace) -> int:
+    lessons = catalog.lessons()
+    chosen = [name for name in lessons if options.lesson and options.lesson in (name, name[:2])]
+    if not chosen:
+        raise ValueError(f"LESSON={options.lesson}: must be one of {', '.join(name[:2] for name in lessons)}")
+    say = _say()
+    unchanged = 0
+    for path in shipped.files(chosen[0]):
+        original = shipped.text(path)
+        if original is None:
+            _complain(f"{path.stem}: left as it is: neither git nor .workbook has the shipped version")
+        elif path.exists() and path.read_bytes() == original:
+            unchanged += 1
+        else:
+            saved = history.put_back(path, original, "reset")
+            kept = f"; your version: python -m common restore {path.stem} {saved[:8]}" if saved else ""
+            say.print(f"{path.stem}: reset{kept}", soft_wrap=True)
+    say.print(f"{unchanged} files were as shipped")
     return RIGHT
 
 
@@ -421,7 +615,9 @@ def _all(options: argparse.Namespace) -> int:
     steps = [*catalog.steps(), *catalog.experiments()]
     simulator = device.gpu_count() == 0
     say.rule("check every step" + (" in the simulator: no GPU was found" if simulator else ""))
+    keeper = loop.Keeper(steps)
     outcomes = list(_progress("check", run.check_steps(steps, simulator), steps, None))
+    _note(keeper, outcomes)
     _print_checks(outcomes)
     code = _exit_code(outcomes, asked=False)
     wrong = {o.step.name for o in outcomes if not _acceptable(o, asked=False)}
@@ -453,8 +649,8 @@ def _all(options: argparse.Namespace) -> int:
     return code
 
 
-def _lesson(lesson: str, name: str | None, preset: str | None) -> int:
-    say = _say()
+def _chosen_of(lesson: str, name: str | None, preset: str | None) -> list[Step]:
+    """The steps of a lesson to run; raises ValueError at a name or preset that does not fit."""
     here = [step for step in (*catalog.steps(), *catalog.experiments()) if step.lesson == lesson]
     chosen = [step for step in here if (step.name == name if name else not step.experiment)]
     if not chosen:
@@ -466,21 +662,116 @@ def _lesson(lesson: str, name: str | None, preset: str | None) -> int:
             raise ValueError(
                 f"problem {preset!r} is a {ladder} problem: lesson {lesson} has no such step to run on it"
             )
+    return chosen
+
+
+def _lesson(lesson: str, name: str | None, preset: str | None) -> int:
+    say = _say()
+    chosen = _chosen_of(lesson, name, preset)
     simulator = _simulator(False, None)
-    outcomes = list(_progress("check", run.check_steps(chosen, simulator), chosen, None))
-    _print_checks(outcomes)
-    code = _exit_code(outcomes, asked=False)
+    # compiled while the checks run, and done before anything is timed
+    compiling = run.cards_beside(_pairs(_with_last(chosen), preset, every_preset=False))
+    edited = [step for step in chosen if shipped.edited(step.path)]
+    code = max((_run_edited(step, preset, simulator) for step in edited), default=RIGHT)
+    rest = [step for step in chosen if step not in edited]
+    if rest:
+        outcomes = list(_progress("check", run.check_steps(rest, simulator), rest, None))
+        _print_checks(outcomes)
+        code = max(code, _exit_code(outcomes, asked=False))
     if code != RIGHT:
         return code
+    cards = compiling()
     if simulator:
         say.print("\nNo GPU here, so nothing is timed. The records hold what these steps reached elsewhere:\n")
         _print_recorded(chosen, preset)
+        _print_cards(cards, {})
         return code
     gpu, _, ceilings = run.measure_device()
     pairs = _pairs(_with_predecessors(chosen), preset, every_preset=False)
     timed = list(_progress("time", run.time_steps(pairs), pairs))
     _print_times(timed, ceilings, gpu["name"])
+    medians = {(o.step.name, o.preset): o.result["timing"]["median_ms"] for o in timed if o.status == "right"}
+    _print_cards(cards, medians)
     return _exit_code(timed, asked=True)
+
+
+def _run_edited(step: Step, preset: str | None, simulator: bool, stop: threading.Event | None = None) -> int:
+    """Run an edited step, printing each stage as it comes; it enters the history."""
+    say = _say()
+    this = loop.Run(step, preset or run.DEFAULT_PRESET[step.ladder], simulator, stop or threading.Event())
+    code = UNUSABLE
+    with closing(this.stages()) as stages:
+        for stage in stages:
+            if stage.failed:
+                _print_complaints(stage.failed)
+                say.print(f"[dim]{stage.seconds:.1f} s[/]")
+                code = _exit_code(stage.failed, asked=True)
+                break
+            code = RIGHT
+            for line in words.stage(step.name, stage, this.best):
+                say.print(line, soft_wrap=True)
+    if not this.finished:
+        say.print("[dim]saved again: left unfinished[/]")
+    for warning in this.warnings:
+        _complain(f"[yellow]{escape(warning)}[/]")
+    return code
+
+
+def _note(keeper: loop.Keeper, outcomes: list[Outcome]) -> None:
+    """Enter a command's outcomes in the history; what cannot be kept is said and stops nothing."""
+    keeper.note(outcomes)
+    for warning in keeper.warnings[:1]:
+        _complain(f"[yellow]{escape(warning)}[/]")
+
+
+def _watch(lesson: str, name: str | None, preset: str | None) -> int:
+    """Run a lesson's steps whenever their files are saved: the edited ones, or the one named, at once."""
+    say = _say()
+    chosen = _chosen_of(lesson, name, preset)
+    simulator = _simulator(False, None)
+    helpers = [path for path in catalog.LESSONS.glob("*.py") if not path.name.startswith("_")]
+    stops: dict[Path, threading.Event] = {}
+
+    def saved(path: Path) -> None:
+        if path in stops:
+            stops[path].set()
+
+    def concerned(path: Path) -> list[Step]:
+        """The steps that a saved file is, or that import it."""
+        if path not in helpers:
+            return [step for step in chosen if step.path == path]
+        return [step for step in chosen if f"lessons.{path.stem}" in step.path.read_text(encoding="utf-8")]
+
+    pending = [step.path for step in chosen if name or shipped.edited(step.path)]
+    with saves.Saves([*(step.path for step in chosen), *helpers], saved) as files:
+        loop.get_ready(simulator)
+        say.print(f"watching {', '.join(step.name for step in chosen)}: save a file to run it, Ctrl-C to end")
+        try:
+            while True:
+                for path in pending or files.wait():
+                    stops[path] = threading.Event()
+                    say.rule(f"{path.name}, saved {time.strftime('%H:%M:%S', time.localtime(path.stat().st_mtime))}")
+                    for step in concerned(path):
+                        _run_edited(step, preset, simulator, stops[path])
+                        loop.get_ready(simulator)
+                pending = []
+        except KeyboardInterrupt:
+            say.print("no longer watching")
+        finally:
+            isolate.cool()
+    return RIGHT
+
+
+def _explain(options: argparse.Namespace) -> int:
+    if not (options.explain and options.step):
+        raise ValueError("--explain takes the one STEP that is to explain itself; --shape goes with it")
+    step = catalog.find(options.step)
+    if options.shape:
+        problem = problems.parse_shape(step.ladder, options.shape)
+    else:
+        problem = problems.preset(options.problem or run.DEFAULT_PRESET[step.ladder], step.ladder)
+    _say().print(run.explain(step, problem, _simulator(False, None)), soft_wrap=True, markup=False)
+    return RIGHT
 
 
 def _run_bench(pairs: list[tuple[Step, str]]) -> int:
@@ -500,7 +791,8 @@ def _run_bench(pairs: list[tuple[Step, str]]) -> int:
         if outcome.status == "right":
             run.record_step(record, key, outcome)
     _print_times(outcomes, ceilings, gpu["name"])
-    presets = list(dict.fromkeys(preset for _, preset in pairs))
+    # a layer's channels-last twin has the layer's libraries beside it
+    presets = [p for p in dict.fromkeys(p for _, p in pairs) if p not in problems.CHANNELS_LAST.values()]
     if not peers.available():
         say.print(peers.HOW_TO_GET)
     else:
@@ -513,6 +805,8 @@ def _run_bench(pairs: list[tuple[Step, str]]) -> int:
 
 
 def _redraw() -> None:
+    from common import charts  # brings matplotlib, which an edited kernel need not wait for
+
     say = _say()
     found = list(records.all_records())
     reference = next((r for r in found if r.slug == records.REFERENCE_GPU), None)
@@ -525,6 +819,7 @@ def _redraw() -> None:
             f"{record.gpu_name}, measured up to {day}: {len(written)} charts in "
             f"{charts.CHARTS.relative_to(catalog.ROOT)}/{record.slug}/, tables in results/{summary.name}"
         )
+    charts.draw_code(records.load_code())
     charts.draw_lessons()
     if not found:
         say.print("no records in results/: a run with a GPU writes the first")
@@ -533,11 +828,16 @@ def _redraw() -> None:
 
 
 def _draw_photo(step: Step, simulator: bool) -> None:
+    from common import photo
+
     name, slug = "the CUDA simulator", "simulator"
     if not simulator:
         gpu = run.describe_device()
         name, slug = gpu.name, gpu.slug
-    path = photo.draw(step, simulator, name, slug)
+    try:
+        path = photo.draw(step, simulator, name, slug)
+    except photo.PhotoError as error:
+        raise ValueError(str(error)) from None
     _say().print(f"feature maps drawn: {path.relative_to(catalog.ROOT)}")
 
 
@@ -568,7 +868,7 @@ def _pairs(steps: list[Step], preset: str | None, every_preset: bool, named: boo
             if problems.preset(preset).ladder == step.ladder:
                 pairs.append((step, preset))
         elif every_preset and not step.experiment:
-            pairs += [(step, name) for name in problems.timed_presets(step.ladder)]
+            pairs += [(step, name) for name in catalog.presets(step)]
         else:
             pairs.append((step, run.DEFAULT_PRESET[step.ladder]))
     if not pairs:
@@ -614,8 +914,14 @@ def _progress(what: str, items: Iterator[Item], expected: Sequence[Any], shape: 
             yield item
 
 
-def _print_checks(outcomes: list[Outcome]) -> None:
+def _print_checks(outcomes: list[Outcome], file: Path | None = None) -> None:
     _print_outcomes(tables.checks(outcomes), outcomes)
+    failed = {o.step.name: o for o in reversed(outcomes) if o.status in ("wrong", "crashed")}
+    for outcome in list(failed.values())[:_SUSPECTS]:
+        found = microscope.suspicion(outcome.step, outcome.problem, file)
+        if found:
+            text = f"[bold]{outcome.step.name}[/]: a trace finds {escape(found[0])}\n  {escape(found[1])}"
+            _say().print(text, soft_wrap=True)
 
 
 def _print_times(outcomes: list[Outcome], ceilings: dict[str, Any], gpu: str) -> None:
@@ -628,6 +934,24 @@ def _print_times(outcomes: list[Outcome], ceilings: dict[str, Any], gpu: str) ->
                 say.print(
                     f"[yellow]{outcome.step.name}: {outcome.problem} ran; all of {preset} does not fit this card[/]"
                 )
+
+
+def _print_cards(cards: list[Outcome] | str, medians: dict[tuple[str, str | None], float]) -> None:
+    """What the kernels take, a line each; or why that is not known."""
+    say = _say()
+    if isinstance(cards, str):
+        say.print(f"[yellow]the kernels' registers and occupancy are left out: {escape(cards)}[/]")
+        return
+    rows = [
+        (outcome.step.name, card, medians.get((outcome.step.name, outcome.preset)))
+        for outcome in cards
+        for card in outcome.result.get("cards", [])
+    ]
+    if rows:
+        say.print(cardtables.short(rows, say.width))
+    for outcome in cards:
+        for reason in outcome.reasons:
+            say.print(f"[yellow]{outcome.step.name} has no card: {escape(reason)}[/]", soft_wrap=True)
 
 
 def _print_recorded(steps: list[Step], preset: str | None) -> None:
@@ -644,14 +968,14 @@ def _print_outcomes(table: Table, outcomes: list[Outcome]) -> None:
     """A table, then what is wrong, each reason on lines of its own."""
     say = _say()
     say.print(table)
-    where: dict[tuple[str, str], list[str]] = {}
-    for outcome in outcomes:
-        for reason in outcome.reasons:
-            where.setdefault((outcome.step.name, reason), []).append(str(outcome.problem))
-    for (name, reason), shapes in where.items():
-        more = f" and {len(shapes) - 1} more shapes" if len(shapes) > 1 else ""
-        text = f"{name} at {shapes[0]}{more}\n  {escape(reason)}"
-        if reason.startswith(("refused", "unusable")):
+    _print_complaints(outcomes)
+
+
+def _print_complaints(outcomes: list[Outcome]) -> None:
+    """What is wrong and what to look at; what cannot be used goes to standard error."""
+    say = _say()
+    for outcome, text in words.told(outcomes, min(say.width, _WIDE)):
+        if outcome.status in ("refused", "unusable"):
             _complain(text)
         else:
             say.print(text, soft_wrap=True)
@@ -662,6 +986,14 @@ def _with_predecessors(steps: list[Step]) -> list[Step]:
     found: list[Step] = []
     for step in steps:
         found += [s for s in (*catalog.predecessors(step), step) if s not in found]
+    return found
+
+
+def _with_last(steps: list[Step]) -> list[Step]:
+    """The steps, each after the one it is compared with first."""
+    found: list[Step] = []
+    for step in steps:
+        found += [s for s in (*catalog.predecessors(step)[-1:], step) if s not in found]
     return found
 
 

@@ -6,30 +6,29 @@ Needs real Numba CUDA, not the simulator.
 
 from __future__ import annotations
 
+import contextlib
+import math
+import os
 import re
 import shutil
 import subprocess
+import sys
 import sysconfig
 import tempfile
-from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
 from unittest import mock
 
 import numpy as np
 
-from common import catalog
+from common import catalog, sass
 from common.problems import Problem
 
 ARCHITECTURES = ("7.5", "8.0", "8.6", "9.0", "10.0")
-# A float64 accumulator shows as DADD: the product is still float32.
-_MULTIPLY_ADD = ("FFMA", "DFMA", "DADD")
-_BACK_EDGE = re.compile(r"\bBRA\b.*`\((\.L_x_\d+)\)")
-_INSTRUCTION = re.compile(r"^\s+/\*([0-9a-f]{4,})\*/\s+(?:@!?U?P\w+\s+)?([A-Z][A-Z0-9_]*)([.A-Z0-9_]*)")
 
 
 class ToolMissingError(RuntimeError):
@@ -45,6 +44,12 @@ class Launch:
     grid: tuple[int, ...]
     block: tuple[int, ...]
     signature: Any
+    dynamic_shared_bytes: int = 0
+
+    @property
+    def threads(self) -> int:
+        """Threads of a block."""
+        return math.prod(self.block)
 
 
 @dataclass(frozen=True)
@@ -57,15 +62,17 @@ class MachineCode:
     stack_bytes: int
     spill_bytes: int
     shared_bytes: int
-    instructions: dict[str, int]
-    loop: dict[str, int]
+    listing: sass.Listing
 
-    def _in_loop(self, *names: str) -> int:
-        return sum(self.loop.get(name, 0) for name in names)
+    @property
+    def loop(self) -> tuple[sass.Instruction, ...]:
+        """The innermost multiply loop; empty if nothing multiplies in a loop."""
+        return self.listing.instructions[slice(*sass.multiply_loop(self.listing))]
 
     def as_dict(self) -> dict[str, Any]:
         """The figures, and of the innermost multiply loop its instructions in all and for each multiply-add."""
-        total, fma = sum(self.loop.values()), self._in_loop(*_MULTIPLY_ADD)
+        loop = sass.names(self.loop)
+        total, fma = len(self.loop), sass.multiply_adds(loop)
         return {
             "kernel": self.kernel,
             "architecture": self.architecture,
@@ -73,12 +80,12 @@ class MachineCode:
             "stack_bytes": self.stack_bytes,
             "spill_bytes": self.spill_bytes,
             "shared_bytes": self.shared_bytes,
-            "instructions": self.instructions,
-            "loop": self.loop,
+            "instructions": sass.names(self.listing.instructions),
+            "loop": loop,
             "loop_total": total,
             "loop_fma": fma,
-            "loop_loads": self._in_loop("LDG", "LDS", "LDL"),
-            "loop_constants": self._in_loop("LDC", "ULDC"),
+            "loop_loads": sum(loop.get(name, 0) for name in ("LDG", "LDS", "LDL")),
+            "loop_constants": sum(loop.get(name, 0) for name in ("LDC", "ULDC", "LDCU")),
             "loop_per_fma": round(total / fma, 2) if fma else 0.0,
         }
 
@@ -105,26 +112,69 @@ def launches(module: ModuleType, problem: Problem) -> list[Launch]:
     return seen
 
 
-def ptx(launch: Launch, architecture: str) -> str:
-    """PTX of one launch's kernel for a compute capability such as ``"9.0"``."""
-    from numba import cuda
+def distinct(found: list[Launch]) -> list[Launch]:
+    """Launches of different kernels or argument types, each once, in order."""
+    seen: dict[tuple[int, str], Launch] = {}
+    for launch in found:
+        seen.setdefault((id(launch.kernel), str(launch.signature)), launch)
+    return list(seen.values())
 
-    major, minor = (int(part) for part in architecture.split("."))
-    options = {
-        key: launch.kernel.targetoptions[key]
-        for key in ("fastmath", "launch_bounds", "lineinfo")
-        if launch.kernel.targetoptions.get(key)
-    }
-    text, _ = cuda.compile(
-        launch.kernel.py_func,
-        launch.signature,
-        cc=(major, minor),
-        output="ptx",
-        device=False,
-        abi="numba",
-        **options,
+
+def ptx(launch: Launch, architectures: Iterable[str], lines: bool = False) -> dict[str, str]:
+    """PTX of one launch's kernel for each compute capability such as ``"9.0"``; ``lines`` adds source lines.
+
+    The kernel is lowered once for all of them, unless lowering it depends on the compute capability.
+    """
+    texts: dict[str, str] = {}
+    library, depends = None, True
+    for architecture in architectures:
+        major, minor = (int(part) for part in architecture.split("."))
+        if depends:
+            library, depends = _lowered(launch, (major, minor), lines)
+        assert library is not None
+        found = library.get_asm_strs(cc=(major, minor))
+        if len(found) != 1:
+            raise ValueError(f"{launch.name}: compiles to {len(found)} PTX files; it must not link other files")
+        texts[architecture] = found[0]
+    return texts
+
+
+def readable(text: str, launch: Launch) -> str:
+    """PTX with the kernel's plain name in place of the mangled one, which is hundreds of characters long."""
+    entry = re.search(r"\.entry (\w+)\(", text)
+    return text.replace(entry[1], launch.name) if entry else text
+
+
+def warm() -> None:
+    """Compile a little kernel with what lessons use: the first compilations of a process take seconds longer."""
+    from numba import cuda, float32, types, uint32
+
+    size, shape = 4, (4, 4)
+
+    @cuda.jit(device=True, inline="always")
+    def guarded(array: Any, row: Any, column: Any) -> Any:
+        rows, columns = array.shape
+        return array[row, column] if row < rows and column < columns else float32(0.0)
+
+    def kernel(a: Any, b: Any, wide: Any) -> None:
+        tile = cuda.shared.array(shape, float32)
+        flat = cuda.shared.array(size, float32, alignment=16)
+        acc = cuda.local.array(size, float32)
+        tx, ty = uint32(cuda.threadIdx.x), cuda.threadIdx.y
+        x, y = cuda.grid(2)
+        for k0 in range(0, a.shape[1], 2):
+            tile[ty, tx] = guarded(a, y, k0 + tx)
+            flat[tx] = a[y // 2, x % 2] if wide else tile[0, 0]
+            cuda.syncthreads()
+            for i in range(size):
+                acc[i] += tile[i, 0] * flat[uint32(i)]
+        if y < b.shape[0] and min(x, 1) < b.shape[1]:
+            b[y, x] = acc[0]
+
+    matrix = types.Array(types.float32, 2, "C")
+    cuda.compile(
+        kernel, types.void(matrix, matrix, types.boolean), cc=(9, 0), output="ptx", device=False, abi="numba"
     )
-    return str(text)
 
 
 def float64_arithmetic(text: str) -> list[str]:
@@ -133,14 +183,12 @@ def float64_arithmetic(text: str) -> list[str]:
     return [match.strip() for match in pattern.findall(text)]
 
 
-def machine_code(launch: Launch, architecture: str) -> MachineCode:
-    """Assemble one launch's kernel and count its instructions.
+def machine_code(launch: Launch, architecture: str, text: str) -> MachineCode:
+    """Assemble one launch's kernel from its PTX for this architecture, and read what came out.
 
     Raises ToolMissingError without NVIDIA's ptxas and nvdisasm.
     """
-    return assemble(
-        ptx(launch, architecture), launch.name, architecture, launch.kernel.targetoptions.get("max_registers")
-    )
+    return assemble(text, launch.name, architecture, launch.kernel.targetoptions.get("max_registers"))
 
 
 def assemble(
@@ -154,14 +202,13 @@ def assemble(
         source.write_text(text)
         arch = "sm_" + architecture.replace(".", "")
         extra = [f"--maxrregcount={max_registers}"] if max_registers else []
-        report = _run([assembler, "-v", f"-arch={arch}", *extra, str(source), "-o", str(cubin)])
-        listing = _run([_tool("nvdisasm"), "-c", str(cubin)]) if disassembled else ""
+        report = _run([assembler, "-v", f"-arch={arch}", *extra, str(source), "-o", str(cubin)], name)
+        listing = _run([_tool("nvdisasm"), "-c", "-g", str(cubin)], name) if disassembled else ""
 
     def figure(pattern: str) -> int:
         found = re.search(pattern, report)
         return int(found[1]) if found else 0
 
-    body, loop = count_instructions(listing)
     return MachineCode(
         kernel=name,
         architecture=architecture,
@@ -169,43 +216,107 @@ def assemble(
         stack_bytes=figure(r"(\d+) bytes stack frame"),
         spill_bytes=figure(r"(\d+) bytes spill stores") + figure(r"(\d+) bytes spill loads"),
         shared_bytes=figure(r"(\d+) bytes smem"),
-        instructions=body,
-        loop=loop,
+        listing=sass.parse(listing),
     )
 
 
-def count_instructions(listing: str) -> tuple[dict[str, int], dict[str, int]]:
-    """Instructions by name in a disassembly: in the whole kernel, and in its multiply loop.
+def _lowered(launch: Launch, cc: tuple[int, int], lines: bool) -> tuple[Any, bool]:
+    """The kernel's code library, and whether lowering it asked for the compute capability."""
+    from numba.cuda import compiler
 
-    The multiply loop is the backward branch's span that holds the most multiply-adds without holding another loop
-    that has any; padding after the last EXIT is not counted.
+    wanted = launch.kernel.targetoptions
+    options = {key: wanted[key] for key in ("fastmath", "launch_bounds") if wanted.get(key)}
+    lines = lines or bool(wanted.get("lineinfo"))
+    tracing = _source_lines() if lines else contextlib.nullcontext()
+    with _without_device(cc, lines), _watched_capability() as asked, tracing:
+        library, _ = compiler._compile_pyfunc_with_fixup(
+            launch.kernel.py_func, launch.signature, device=False, abi="numba", cc=cc, lineinfo=lines, **options
+        )
+    return library, bool(asked)
+
+
+@contextmanager
+def _watched_capability() -> Iterator[list[str]]:
+    """Names of the modules that read the target's compute capability meanwhile, Numba's bookkeeping left out."""
+    from numba.cuda import flags
+    from numba.cuda.core import targetconfig
+
+    known = flags.CUDAFlags.compute_capability
+    readers: list[str] = []
+
+    def read(self: Any) -> Any:
+        module = sys._getframe(1).f_globals["__name__"]
+        if module != targetconfig.__name__:
+            readers.append(module)
+        return known.fget(self)
+
+    with mock.patch.object(flags.CUDAFlags, "compute_capability", property(read, known.fset, known.fdel)):
+        yield readers
+
+
+@contextmanager
+def _without_device(cc: tuple[int, int], lines: bool) -> Iterator[None]:
+    """Device functions compile for ``cc`` and not for this machine's GPU, and are forgotten afterwards."""
+    from numba.cuda import dispatcher
+
+    compile_device = dispatcher.CUDADispatcher.compile_device
+    used: list[Any] = []
+
+    def compile_for_target(self: Any, *args: Any) -> Any:
+        used.append(self)
+        with mock.patch.dict(self.targetoptions, lineinfo=lines):
+            return compile_device(self, *args)
+
+    target = SimpleNamespace(compute_capability=cc)
+    with (
+        mock.patch.object(dispatcher, "get_current_device", return_value=target),
+        mock.patch.object(dispatcher.CUDADispatcher, "compile_device", compile_for_target),
+    ):
+        yield
+    for function in used:
+        function.overloads.clear()
+
+
+@contextmanager
+def _source_lines() -> Iterator[None]:
+    """Line information that names the right file for inlined functions, and nothing else.
+
+    Numba writes the lines of an inlined function under the caller's file, and describes variables too, which NVVM
+    refuses in some kernels.
     """
-    names: list[str] = []
-    labels: dict[str, int] = {}
-    jumps: list[tuple[int, int]] = []
-    for line in listing.splitlines():
-        label = re.match(r"^(\.L_x_\d+):", line)
-        if label:
-            labels[label[1]] = len(names)
-            continue
-        found = _INSTRUCTION.match(line)
-        if found is None or found[2] == "NOP":
-            continue
-        target = _BACK_EDGE.search(line)
-        if target and labels.get(target[1]) == len(names):
-            continue  # the jump to itself that fills the end
-        edge = _BACK_EDGE.search(line)
-        if edge and labels.get(edge[1], len(names)) < len(names):
-            jumps.append((labels[edge[1]], len(names) + 1))
-        names.append(found[2])
-    spans = [(start, stop) for start, stop in jumps if _multiply_adds(names[start:stop])]
-    innermost = [(a, b) for a, b in spans if not any((a, b) != (c, d) and a <= c and d <= b for c, d in spans)]
-    best = max(innermost, key=lambda span: _multiply_adds(names[span[0] : span[1]]), default=(0, 0))
-    return dict(Counter(names).most_common()), dict(Counter(names[best[0] : best[1]]).most_common())
+    from numba.cuda import debuginfo, lowering, target
 
+    class Line(int):
+        file = ""
 
-def _multiply_adds(names: list[str]) -> int:
-    return sum(name in _MULTIPLY_ADD for name in names)
+    def line_of(self: Any, number: int) -> Line:
+        start = self.func_ir.loc
+        # what belongs to no line of its own stands at the decorator; a reader looks for `def`
+        decorator = self.loc.filename == start.filename and start.line <= number < self.defn_loc.line
+        line = Line(self.defn_loc.line if decorator else number)
+        line.file = self.loc.filename
+        return line
+
+    class Builder(debuginfo.CUDADIBuilder):  # type: ignore[misc]
+        def mark_variable(self, *_: Any, **__: Any) -> None:
+            pass
+
+        def update_variable(self, *_: Any, **__: Any) -> None:
+            pass
+
+        def _di_location(self, line: int) -> Any:
+            add, scope, file = self.module.add_debug_info, self.subprograms[-1], getattr(line, "file", "")
+            if file and file != self.filepath:
+                folder, name = os.path.split(file)
+                place = add("DIFile", {"directory": folder, "filename": name})
+                scope = add("DILexicalBlockFile", {"scope": scope, "file": place, "discriminator": 0})
+            return add("DILocation", {"line": int(line), "column": 1, "scope": scope})
+
+    with (
+        mock.patch.object(lowering.BaseLower, "_adjust_line_if_prologue", line_of),
+        mock.patch.object(target.CUDATargetContext, "DIBuilder", Builder),
+    ):
+        yield
 
 
 def _tool(name: str) -> str:
@@ -223,10 +334,13 @@ def _tool(name: str) -> str:
     return path
 
 
-def _run(command: list[str]) -> str:
+def _run(command: list[str], kernel: str) -> str:
     done = subprocess.run(command, capture_output=True, text=True, timeout=300)
     if done.returncode:
-        raise RuntimeError(f"{Path(command[0]).name} failed: {(done.stderr or done.stdout).strip()[:500]}")
+        said = (done.stderr or done.stdout).splitlines()
+        text = " ".join([line for line in said if "error" in line or "fatal" in line] or said)
+        text = re.sub(r"0x[0-9a-f]+", lambda match: f"{int(match[0], 16):,}", re.sub(r"_ZN\w+", kernel, text))
+        raise RuntimeError(f"{Path(command[0]).name} failed: {' '.join(text.split())[:500]}")
     return done.stdout + done.stderr
 
 
@@ -245,7 +359,8 @@ def _recording(seen: list[Launch]) -> Iterator[None]:
     def record(self: Any, *args: Any) -> None:
         kernel = self.dispatcher
         signature = types.void(*(type_of(arg) for arg in args))
-        seen.append(Launch(kernel.py_func.__name__, kernel, tuple(self.griddim), tuple(self.blockdim), signature))
+        grid, block = tuple(self.griddim), tuple(self.blockdim)
+        seen.append(Launch(kernel.py_func.__name__, kernel, grid, block, signature, self.sharedmem))
 
     def device_array(shape: Any, dtype: Any = np.float64, *_: Any, **__: Any) -> Any:
         return np.empty(shape, dtype).view(_HostArray)
@@ -266,6 +381,6 @@ def _recording(seen: list[Launch]) -> Iterator[None]:
         yield
 
 
-def _configure(self: Any, kernel: Any, griddim: Any, blockdim: Any, *_: Any) -> None:
+def _configure(self: Any, kernel: Any, griddim: Any, blockdim: Any, _: Any = 0, sharedmem: int = 0) -> None:
     """A launch configuration that asks the driver nothing."""
-    self.dispatcher, self.griddim, self.blockdim = kernel, griddim, blockdim
+    self.dispatcher, self.griddim, self.blockdim, self.sharedmem = kernel, griddim, blockdim, sharedmem

@@ -15,6 +15,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 SIMULATOR_SWITCH = "NUMBA_ENABLE_CUDASIM"
+_DRIVER = "nvcuda.dll" if sys.platform == "win32" else "libcuda.so.1"
 
 
 class NoGpuError(RuntimeError):
@@ -23,15 +24,27 @@ class NoGpuError(RuntimeError):
 
 def gpu_count() -> int:
     """GPUs the CUDA driver reports; 0 when there is no driver."""
-    library = "nvcuda.dll" if sys.platform == "win32" else "libcuda.so.1"
     try:
-        driver = ctypes.CDLL(library)
+        driver = ctypes.CDLL(_DRIVER)
     except OSError:
         return 0
     count = ctypes.c_int(0)
     if driver.cuInit(0) != 0 or driver.cuDeviceGetCount(ctypes.byref(count)) != 0:
         return 0
     return count.value
+
+
+def compute_capability() -> str | None:
+    """The first GPU's compute capability such as ``"9.0"``, from the driver; None without one."""
+    if gpu_count() == 0:
+        return None
+    driver = ctypes.CDLL(_DRIVER)
+    handle, major, minor = ctypes.c_int(0), ctypes.c_int(0), ctypes.c_int(0)
+    driver.cuDeviceGet(ctypes.byref(handle), 0)
+    # CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR and _MINOR
+    for attribute, value in ((75, major), (76, minor)):
+        driver.cuDeviceGetAttribute(ctypes.byref(value), attribute, handle)
+    return f"{major.value}.{minor.value}"
 
 
 def require_gpu(what: str) -> None:
@@ -81,8 +94,7 @@ def current_gpu() -> Gpu:
     name = device.name.decode() if isinstance(device.name, bytes) else str(device.name)
     major, minor = device.compute_capability
     version = ctypes.c_int(0)
-    library = "nvcuda.dll" if sys.platform == "win32" else "libcuda.so.1"
-    ctypes.CDLL(library).cuDriverGetVersion(ctypes.byref(version))
+    ctypes.CDLL(_DRIVER).cuDriverGetVersion(ctypes.byref(version))
     return Gpu(
         name=name,
         compute_capability=f"{major}.{minor}",

@@ -54,8 +54,8 @@ def filter_bank() -> dict[str, Array]:
     """Twelve recognisable 5x5 filters by name, for cross-correlation.
 
     Edges are smoothed derivatives, the Laplacian of Gaussian has sigma 1, Gabor filters have wavelength 4
-    and sigma 1.5 (Daugman 1985); blurs, identity and sharpen sum to 1, emboss to 1/2,
-    edge, Laplacian and Gabor filters to 0.
+    and sigma 1.5 (Daugman 1985); blurs, identity, sharpen and emboss sum to 1, edge,
+    Laplacian and Gabor filters to 0.
     """
     offset = np.arange(-2, 3, dtype=np.float64)
     row, col = np.meshgrid(offset, offset, indexing="ij")
@@ -79,11 +79,11 @@ def filter_bank() -> dict[str, Array]:
         "box blur": np.full((5, 5), 1 / 25),
         "gaussian blur": gauss,
         "motion blur": np.eye(5) / 5,
-        "sharpen": 2 * delta - gauss,
+        "sharpen": 3 * delta - 2 * gauss,
         "edge, vertical": balanced(gauss * col),
         "edge, horizontal": balanced(gauss * row),
         "laplacian": balanced((squared - 2) * gauss),
-        "emboss": balanced(gauss * (row + col)) + delta / 2,
+        "emboss": delta + 2 * balanced(gauss * (row + col)),
         "gabor 0°": gabor(0),
         "gabor 45°": gabor(45),
         "gabor 90°": gabor(90),

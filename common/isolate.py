@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+import atexit
+import contextlib
 import json
 import os
 import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from common import catalog, device
 
 _POLL_SECONDS = 0.02
+_TASKS, _RESULTS, _LOG = "tasks.json", "results.jsonl", "log.txt"
 
 Task = dict[str, Any]
 Result = dict[str, Any]
@@ -35,17 +40,19 @@ def run_groups(
             yield from results
 
 
-def run(tasks: list[Task], simulator: bool, seconds: float) -> Iterator[tuple[Task, Result]]:
-    """Run tasks in order in one child process, yielding each result as it comes.
+def run(
+    tasks: list[Task], simulator: bool, seconds: float, stop: threading.Event | None = None
+) -> Iterator[tuple[Task, Result]]:
+    """Run tasks in order in one child process, yielding each result as it comes, until ``stop`` is set.
 
-    A task that crashes its process or takes longer than ``seconds`` gets a result that says so (``status`` crashed or
-    timed_out), and the rest go on in a fresh process. Other statuses: right, wrong, refused (the step does not take
-    this shape), unusable (not a step file).
+    A task that crashes its process or takes longer than ``seconds`` (or its own ``"seconds"``) gets a result that
+    says so (``status`` crashed or timed_out), and the rest go on in a fresh process. Other statuses: right, wrong,
+    refused (the step does not take this shape), unusable (not a step file).
     """
     pending = list(tasks)
-    while pending:
+    while pending and not (stop and stop.is_set()):
         done = 0
-        for result in _child(pending, simulator, seconds):
+        for result in _child(pending, simulator, seconds, stop):
             yield pending[done], result
             done += 1
         pending = pending[done:]
@@ -86,41 +93,106 @@ def _environment(simulator: bool) -> dict[str, str]:
     return env
 
 
-def _child(tasks: list[Task], simulator: bool, seconds: float) -> Iterator[Result]:
-    """Results of one child process: one per task until it ends; at least one."""
-    with tempfile.TemporaryDirectory(prefix="workbook-") as folder:
-        task_file, result_file, log = (Path(folder, name) for name in ("tasks.json", "results.jsonl", "log.txt"))
-        task_file.write_text(json.dumps(tasks), encoding="utf-8")
-        result_file.touch()
-        with log.open("wb") as output:
-            process = subprocess.Popen(
-                [sys.executable, "-m", "common.child", str(task_file), str(result_file)],
-                cwd=catalog.ROOT,
-                env=_environment(simulator),
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=output,
-                start_new_session=os.name == "posix",
-            )
-        try:
-            with result_file.open(encoding="utf-8") as lines:
-                yield from _follow(process, lines, log, len(tasks), seconds)
-        finally:
-            kill(process)
+@dataclass
+class _Process:
+    """A child and its folder."""
+
+    process: subprocess.Popen[bytes]
+    folder: tempfile.TemporaryDirectory[str]
+
+    def path(self, name: str) -> Path:
+        return Path(self.folder.name, name)
+
+    def go(self) -> None:
+        """The tasks are written: do them."""
+        assert self.process.stdin is not None
+        with contextlib.suppress(BrokenPipeError):  # one that has ended is told by its exit code
+            self.process.stdin.write(b"go\n")
+            self.process.stdin.close()
+
+    def end(self) -> None:
+        kill(self.process)
+        if self.process.stdin:
+            with contextlib.suppress(BrokenPipeError):
+                self.process.stdin.close()
+        self.folder.cleanup()
 
 
-def _follow(process: subprocess.Popen[bytes], lines: Any, log: Path, count: int, seconds: float) -> Iterator[Result]:
+_spares: dict[bool, list[_Process]] = {True: [], False: []}
+
+
+def warm(simulator: bool, count: int = 1) -> None:
+    """See to it that ``count`` processes wait with everything imported, for the next calls of ``run`` to use."""
+    _spares[simulator] += [_started(simulator, waiting=True) for _ in range(count - len(_spares[simulator]))]
+
+
+def cool() -> None:
+    """End the processes that wait."""
+    for spares in _spares.values():
+        while spares:
+            spares.pop().end()
+
+
+atexit.register(cool)
+
+
+def _started(simulator: bool, waiting: bool) -> _Process:
+    folder = tempfile.TemporaryDirectory(prefix="workbook-", ignore_cleanup_errors=True)
+    files = [str(Path(folder.name, name)) for name in (_TASKS, _RESULTS)]
+    Path(files[1]).touch()
+    with Path(folder.name, _LOG).open("wb") as output:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "common.child", *files, "wait", *(["warm"] if waiting else [])],
+            cwd=catalog.ROOT,
+            env=_environment(simulator),
+            stdin=subprocess.PIPE,
+            stdout=output,
+            stderr=output,
+            start_new_session=os.name == "posix",
+        )
+    return _Process(process, folder)
+
+
+def _child(tasks: list[Task], simulator: bool, seconds: float, stop: threading.Event | None) -> Iterator[Result]:
+    """Results of one child process: one per task until it ends; at least one unless stopped."""
+    child = _spare(simulator) or _started(simulator, waiting=False)
+    try:
+        child.path(_TASKS).write_text(json.dumps([{"seconds": seconds, **t} for t in tasks]), encoding="utf-8")
+        child.go()
+        with child.path(_RESULTS).open(encoding="utf-8") as lines:
+            patience = [float(task.get("seconds", seconds)) for task in tasks]
+            yield from _follow(child.process, lines, child.path(_LOG), patience, stop)
+    finally:
+        child.end()
+
+
+def _spare(simulator: bool) -> _Process | None:
+    while _spares[simulator]:
+        spare = _spares[simulator].pop()
+        if spare.process.poll() is None:
+            return spare
+        spare.end()
+    return None
+
+
+def _follow(
+    process: subprocess.Popen[bytes],
+    lines: Any,
+    log: Path,
+    patience: list[float],
+    stop: threading.Event | None,
+) -> Iterator[Result]:
     """Read result lines as they appear; make up the one that a dead or late process owes."""
     delivered, partial = 0, ""
-    deadline = time.monotonic() + seconds
-    while delivered < count:
+    deadline = time.monotonic() + patience[0]
+    while delivered < len(patience) and not (stop and stop.is_set()):
         exited = process.poll() is not None
         partial += lines.readline()
         if partial.endswith("\n"):
             result: Result = json.loads(partial)
             partial = ""
             delivered += 1
-            deadline = time.monotonic() + seconds
+            deadline = time.monotonic() + patience[min(delivered, len(patience) - 1)]
             fatal = result.pop("fatal", False)
             yield result
             if fatal:
@@ -130,9 +202,10 @@ def _follow(process: subprocess.Popen[bytes], lines: Any, log: Path, count: int,
             return
         elif time.monotonic() > deadline:
             kill(process)
+            waited = f"no result within {patience[delivered]:.0f} s"
             yield {
                 "status": "timed_out",
-                "message": f"no result within {seconds:.0f} s: an endless loop, or a barrier that some threads skip?",
+                "message": f"{waited}: an endless loop, or a barrier that some threads skip?",
             }
             return
         else:

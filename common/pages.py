@@ -13,7 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from common import catalog, exercises, problems, profiler, records, sanitizer
+from common import agreement, catalog, exercises, instructions, layers, problems, profiler, records, sanitizer, sass
 from common.catalog import Step
 from common.problems import Problem
 from common.records import Record, Row
@@ -70,6 +70,8 @@ def summary(record: Record) -> str:
                 lines += [_ladder(record, {}, [preset]), ""]
         if record.ceilings and any(record.rows(p) for p in problems.timed_presets(ladder)):
             lines += [f"![roofline, {ladder}](charts/{record.slug}/roofline-{ladder}.png)", ""]
+        if ladder in layers.CHARTED and any(record.rows(p) for p in problems.timed_presets(ladder)):
+            lines += [f"![{ladder}, layer by layer](charts/{record.slug}/layers-{ladder}.png)", ""]
     if record.sanitizer():
         lines += ["## compute-sanitizer", "", _sanitizer(record, {}, []), ""]
     return "\n".join(lines).rstrip() + "\n"
@@ -120,7 +122,7 @@ def ladder_cells(record: Record, preset: str, steps: list[Step]) -> tuple[list[s
             figures = record.derive(preset, row)
             ms = row["timing"]["median_ms"]
             cells = [
-                f"*{name}* ({row['layout']})",
+                f"*{records.spoken(name, row)}* ({row['layout']})",
                 *_times(row["timing"]),
                 f"{first / ms:.2f}" if first else "",
                 "",
@@ -150,7 +152,27 @@ def _ladder(record: Record | None, _: dict[str, Any], arguments: list[str]) -> s
     header, body = ladder_cells(record, preset, steps)  # all, so that speed-ups count from the ladder's first
     hidden = {f"`{s.name}`" for s in steps if rest and s.lesson != rest[0]}
     body = [cells for cells in body if cells[0] not in hidden]
+    lessons = rest or catalog.lessons()
+    twins = [(step, row) for step, row in record.channels_last(preset) if step.lesson in lessons]
+    at = next((i for i, cells in enumerate(body) if cells[0].startswith("*")), len(body))
+    body[at:at] = [_twin_cells(record, preset, header, step, row) for step, row in twins]
     return table(header, body) + "\n\n" + _footnote(record, preset)
+
+
+def _twin_cells(record: Record, preset: str, header: list[str], step: Step, row: Row) -> list[str]:
+    """A step's row on the channels-last twin of a preset, under the preset's header, compared with the first."""
+    ms = row["timing"]["median_ms"]
+    steps = [record.row(preset, s.name) for s in catalog.steps()]
+    first = next((r["timing"]["median_ms"] for r in steps if r), 0.0)
+    figures = record.derive(problems.CHANNELS_LAST[preset], row)
+    cells = {"step": f"`{step.name}` (NHWC)", "× first": f"{first / ms:.2f}" if first else ""}
+    cells["ms"], cells["p20–p80"] = _times(row["timing"])
+    if figures:
+        cells["GFLOP/s"], cells["GB/s"] = f"{figures.gflops:,.0f}", f"{figures.gbs:,.0f}"
+        cells["% of floor"] = f"{figures.percent_of_floor:.1f}"
+    if row["prepare_ms"] is not None:
+        cells["prepare ms"] = milliseconds(row["prepare_ms"])
+    return [cells.get(title, "") for title in header]
 
 
 def _experiments(record: Record | None, _: dict[str, Any], arguments: list[str]) -> str:
@@ -180,6 +202,12 @@ def _summary(record: Record | None, _: dict[str, Any], __: list[str]) -> str:
             for s in catalog.steps()
             if s.ladder == ladder
         ]
+        twins = {step.name: step for p in presets for step, _ in record.channels_last(p)}
+        rows += [
+            [f"[`{n}`](lessons/{s.lesson}/{s.path.name}) (NHWC)"]
+            + [_cell(record, problems.CHANNELS_LAST.get(p, ""), n) for p in presets]
+            for n, s in twins.items()
+        ]
         peers = sorted({n for p in presets for n, row in record.rows(p).items() if row["kind"] == "peer"})
         rows += [[f"*{name}*", *(_cell(record, p, name) for p in presets)] for name in peers]
         rows.append(["*floor*", *(_floor(record, p) for p in presets)])
@@ -190,19 +218,20 @@ def _summary(record: Record | None, _: dict[str, Any], __: list[str]) -> str:
 
 
 def _code(_: Record | None, code: dict[str, Any], arguments: list[str]) -> str:
-    """``code STEP ...``: registers, and the instructions of the multiply loop for each multiply-add."""
+    """``code [PRESET] STEP ...``: registers, and the instructions of the multiply loop for each multiply-add."""
+    preset, names = _with_preset(arguments)
     rows = []
     architecture = ""
-    for name in arguments:
+    for name in names:
         entry = code["steps"].get(name)
         if entry is None:
             rows.append([f"`{name}`", *["not compiled yet"] * 7])
             continue
-        for kernel in entry["kernels"]:
+        for kernel in entry.get("other_presets", {}).get(preset, entry["kernels"]):
             architecture = kernel["architecture"]
-            keys = ("registers", "stack_bytes", "loop_total", "loop_fma", "loop_loads", "loop_constants")
-            figures = [str(kernel[key]) for key in keys]
-            rows.append([f"`{kernel['kernel']}`", *figures, f"{kernel['loop_per_fma']:.1f}"])
+            loop = [str(kernel[key]) for key in ("loop_total", "loop_fma", "loop_loads", "loop_constants")]
+            loop = [*loop, f"{kernel['loop_per_fma']:.1f}"] if kernel["loop_fma"] else ["–"] * 5
+            rows.append([f"`{kernel['kernel']}`", str(kernel["registers"]), str(kernel["stack_bytes"]), *loop])
     header = [
         "kernel",
         "registers",
@@ -213,11 +242,124 @@ def _code(_: Record | None, code: dict[str, Any], arguments: list[str]) -> str:
         "constant loads",
         "instructions per multiply-add",
     ]
+    return table(header, rows) + f"\n\n{_compiled('The innermost multiply loop', architecture, code, preset)}"
+
+
+def _lines(_: Record | None, code: dict[str, Any], arguments: list[str]) -> str:
+    """``lines [PRESET] STEP``: the source lines of a step's hot loop, and what instructions each became."""
+    preset, (name,) = _with_preset(arguments)
+    kernel = records.main_kernel(code, name, preset)
+    if kernel is None:
+        return _nothing(name)
+    lines = [line for line in kernel["hot"]["lines"] if line["text"]]
+    kinds = [kind for kind in kernel["hot"]["mix"] if any(kind in line["mix"] for line in lines)]
+    order = [kind for kind in sass.CLASSES if kind in kinds]
+    rows = [
+        [f"`{line['text']}`".replace("|", "\\|"), *(str(line["mix"].get(kind, "")) for kind in order)]
+        for line in lines
+    ]
+    rows.append(["*in all*", *(str(kernel["hot"]["mix"][kind]) for kind in order)])
+    note = _compiled(f"The innermost multiply loop of `{name}`", kernel["architecture"], code, preset)
+    return table(["source line", *order], rows) + f"\n\n{note}"
+
+
+def _useful(_: Record | None, code: dict[str, Any], arguments: list[str]) -> str:
+    """``useful [PRESET] STEP ...``: occupancy and useful fraction of each step's main kernel."""
+    preset, names = _with_preset(arguments)
+    rows, architecture = [], ""
+    for name in names:
+        kernel = records.main_kernel(code, name, preset)
+        if kernel is None:
+            rows.append([f"`{name}`", *["not compiled yet"] * 7])
+            continue
+        architecture, hot, fits = kernel["architecture"], kernel["hot"], kernel["occupancy"]
+        reads = hot["fma_per_shared_load"]
+        rows.append(
+            [
+                f"`{name}`",
+                str(kernel["registers"]),
+                f"{100 * fits['fraction']:.3g}",
+                ", ".join(fits["limited_by"]),
+                f"{hot['multiply_adds']} of {hot['total']}",
+                f"{100 * hot['useful']:.0f}",
+                "" if reads is None else f"{reads:.3g}",
+                "" if not hot["floats_per_fma"] else f"{hot['floats_per_fma']:.3g}",
+            ]
+        )
+    header = ["step", "registers", "occupancy %", "limited by", "multiply-adds", "useful %"]
+    header += ["multiply-adds per shared load", "floats per multiply-add"]
+    return table(header, rows) + f"\n\n{_compiled('The innermost multiply loop', architecture, code, preset)}"
+
+
+def _compiled(what: str, architecture: str, code: dict[str, Any], preset: str | None) -> str:
     tools = ", ".join(f"{name} {version}" for name, version in sorted(code.get("tools", {}).items()))
-    return (
-        table(header, rows)
-        + f"\n\nThe innermost multiply loop, compiled for compute capability {architecture} with {tools}."
-    )
+    on = f" for `{preset}`," if preset else ""
+    return f"{what},{on} compiled for compute capability {architecture} with {tools}."
+
+
+def _with_preset(arguments: list[str]) -> tuple[str | None, list[str]]:
+    """A preset, if the first argument is one, and the rest."""
+    return (arguments[0], arguments[1:]) if arguments[0] in problems.PRESETS else (None, arguments)
+
+
+def _mix(_: Record | None, code: dict[str, Any], arguments: list[str]) -> str:
+    """``mix STEP ...``: the multiply loop's instructions by what they do, for each multiply-add."""
+    rows = []
+    for name in arguments:
+        kernel = _multiplying(code, name)
+        if kernel is None:
+            rows.append([f"`{name}`", *["not compiled yet"] * len(instructions.KINDS)])
+            continue
+        shares = (_per_multiply_add(kernel, kind) for kind in instructions.KINDS[1:])
+        rows.append([f"`{kernel['kernel']}`", str(kernel["loop_fma"]), *shares])
+    header = ["kernel", "multiply-adds in the loop", *instructions.KINDS[1:]]
+    return table(header, rows) + "\n\nInstructions of the innermost multiply loop for each multiply-add."
+
+
+def _per_multiply_add(kernel: dict[str, Any], kind: str) -> str:
+    value = instructions.by_kind(kernel["loop"])[kind] / kernel["loop_fma"]
+    return f"{value:.1f}" if value >= 1 else f"{value:.3f}"
+
+
+def _multiplying(code: dict[str, Any], name: str) -> dict[str, Any] | None:
+    """The kernel of a step whose loop holds the most multiply-adds."""
+    entry = code["steps"].get(name)
+    return max(entry["kernels"], key=lambda kernel: int(kernel["loop_fma"])) if entry else None
+
+
+def _layers(record: Record | None, _: dict[str, Any], arguments: list[str]) -> str:
+    """``layers STEP [PRESET ...]``: one step on each layer, beside the library; by default on all timed presets."""
+    step, *presets = arguments
+    ladder = step.split("_")[0]
+    found = layers.compare(record, ladder, step, presets)
+    library = layers.PEERS[ladder]
+    rows = []
+    for layer in found:
+        m, n, k = layers.matrix(layer.problem)
+        timed = layer.ms is not None
+        rows.append(
+            [
+                f"`{layer.preset}`",
+                f"{m:,} × {n:,} × {k:,}",
+                milliseconds(layer.ms) if layer.ms else "not timed yet",
+                _one(layer.tflops),
+                milliseconds(layer.peer_ms) if layer.peer_ms else "",
+                _one(layer.peer_tflops),
+                f"**{layer.percent_of_peer:.0f}**" if layer.percent_of_peer else "",
+                _one(layer.percent_of_floor),
+                layer.peer_method if timed or layer.peer_ms else "",
+            ]
+        )
+    short = library.split()[0]
+    header = ["layer", "GEMM_M × GEMM_N × GEMM_K", "ms", "TFLOP/s", f"{short} ms", f"{short} TFLOP/s"]
+    header += [f"% of {short}", "% of floor", f"{short} computes by"]
+    known = [layer.preset for layer in found if record and record.rows(layer.preset)]
+    source = f" Median on one {_machine(record)}." if record and known else ""
+    return table(header, rows) + f"\n\n`{step}` beside {library}.{source}"
+
+
+def _one(value: float | None) -> str:
+    return f"{value:.1f}" if value else ""
 
 
 def _profile(record: Record | None, _: dict[str, Any], arguments: list[str]) -> str:
@@ -259,6 +401,19 @@ def _sanitizer(record: Record | None, _: dict[str, Any], __: list[str]) -> str:
     names = [s.name for s in (*catalog.steps(), *catalog.experiments()) if s.name in found]
     rows = [[f"`{n}`", *(str(found[n][t]["errors"]) if t in found[n] else "" for t in tools)] for n in names]
     return table(["step", *tools], rows) + f"\n\nErrors found at ragged shapes on one {_machine(record)}."
+
+
+def _agreement(record: Record | None, _: dict[str, Any], __: list[str]) -> str:
+    """``agreement``: what the hardware counted of each kernel, with the ratio to what the tracer counted."""
+    found = record.agreement() if record else {}
+    if record is None or not found:
+        return _nothing("the tracer's agreement")
+    header, body, notes = agreement.rows(found)
+    first = next(entry for shapes in found.values() for entry in shapes.values())
+    source = (
+        "What the hardware counted, and in brackets its ratio to what the trace counted. Read with Nsight Compute"
+    )
+    return "\n\n".join([table(header, body), *notes, f"{source} on one {_machine(record, first)}."])
 
 
 def _steps(_: Record | None, __: dict[str, Any], arguments: list[str]) -> str:
@@ -343,6 +498,70 @@ def _perfma(_: Record | None, code: dict[str, Any], arguments: list[str]) -> str
     return f"{entry['kernels'][-1]['loop_per_fma']:.0f}" if entry else "?"
 
 
+def _kindfma(_: Record | None, code: dict[str, Any], arguments: list[str]) -> str:
+    """``kindfma STEP KIND``: instructions of a kind per multiply-add in the step's multiply loop."""
+    name, kind = arguments
+    kernel = _multiplying(code, name)
+    return _per_multiply_add(kernel, kind) if kernel else "?"
+
+
+def _warps(_: Record | None, code: dict[str, Any], arguments: list[str]) -> str:
+    """``warps PRESET STEP``: 10⁹ warp instructions that the step's multiply loop takes for the whole problem."""
+    preset, name = arguments
+    kernel = records.main_kernel(code, name, preset)
+    if kernel is None:
+        return "?"
+    hot, fma = kernel["hot"], problems.preset(preset).flops / 2
+    return f"{fma * hot['total'] / hot['multiply_adds'] / 32 / 1e9:#.3g}"
+
+
+def _ceiling(record: Record | None, _: dict[str, Any], arguments: list[str]) -> str:
+    """``ceiling fma``: the measured multiply-add rate in 10¹² FLOP per second; ``ceiling copy``: 10¹² bytes."""
+    key = {"fma": "fma_gflops", "copy": "copy_gbs"}[arguments[0]]
+    return f"{record.ceilings[key] / 1e3:#.2g}".rstrip(".") if record and record.ceilings else "?"
+
+
+def _card(__: Record | None, code: dict[str, Any], arguments: list[str]) -> str:
+    """``card [PRESET] STEP KEY``: a figure of the step's main kernel.
+
+    KEY is registers, threads, occupancy, warps, blocks, limits, of the hot loop total, multiply_adds, useful,
+    as_single_loads, floats_per_fma or fma_per_shared_load, of the source line that multiplies line_total or
+    line_useful; a class such as shared_load, or accesses such as shared_load.128.
+    """
+    preset, (name, key) = _with_preset(arguments)
+    kernel = records.main_kernel(code, name, preset)
+    if kernel is None:
+        return "?"
+    hot, fits = kernel["hot"], kernel["occupancy"]
+    kind, _, bits = key.replace("_", " ").partition(".")
+    if kind in sass.CLASSES:
+        return str(hot["widths"].get(kind, {}).get(bits, 0) if bits else hot["mix"].get(kind, 0))
+    mixes: list[dict[str, int]] = [line["mix"] for line in hot["lines"]]
+    line = max(mixes, key=lambda mix: mix.get("multiply-add", 0), default={})
+    all_of_line = sum(line.values())
+    figures = {
+        "line_total": str(all_of_line),
+        "line_useful": f"{100 * line.get('multiply-add', 0) / all_of_line:.0f}" if line else "?",
+        "registers": str(kernel["registers"]),
+        "threads": str(math.prod(kernel["block"])),
+        "occupancy": f"{100 * fits['fraction']:.3g}",
+        "warps": str(fits["warps"]),
+        "blocks": str(fits["blocks"]),
+        "limits": " and ".join(fits["limited_by"]),
+        "total": str(hot["total"]),
+        "multiply_adds": str(hot["multiply_adds"]),
+        "useful": f"{100 * hot['useful']:.0f}",
+        "as_single_loads": f"{100 * (hot['as_single_loads'] or 0):.0f}",
+        "floats_per_fma": f"{hot['floats_per_fma'] or 0:.3g}",
+        "fma_per_shared_load": f"{hot['fma_per_shared_load'] or 0:.3g}",
+    }
+    if key not in figures:
+        raise ValueError(
+            f"<!--= card ... {key} -->: key {key!r} is unknown: keys are {', '.join(figures)}, or a class"
+        )
+    return figures[key]
+
+
 def _counter(record: Record | None, _: dict[str, Any], arguments: list[str]) -> str:
     """``counter PRESET STEP KEY``: a hardware counter of the step's main kernel, or a quotient of two."""
     preset, name, key = arguments
@@ -354,6 +573,7 @@ def _counter(record: Record | None, _: dict[str, Any], arguments: list[str]) -> 
         "perfma": ("instructions", "ffma_threads", 32),
         "load_ratio": ("load_sectors", "load_requests", 1),
         "store_ratio": ("store_sectors", "store_requests", 1),
+        "conflict_pct": ("shared_conflicts", "shared_wavefronts", 100),
     }
     if key in ratios:
         above, below, factor = ratios[key]
@@ -376,15 +596,30 @@ def _spoken(name: str) -> str:
 
 Writer = Callable[[Record | None, dict[str, Any], list[str]], str]
 
-FIGURES: dict[str, Writer] = {"ms": _ms, "ratio": _ratio, "perfma": _perfma, "counter": _counter, "share": _share}
+FIGURES: dict[str, Writer] = {
+    "ms": _ms,
+    "ratio": _ratio,
+    "perfma": _perfma,
+    "kindfma": _kindfma,
+    "warps": _warps,
+    "card": _card,
+    "ceiling": _ceiling,
+    "counter": _counter,
+    "share": _share,
+}
 
 TABLES: dict[str, Writer] = {
     "ladder": _ladder,
     "experiments": _experiments,
     "summary": _summary,
     "code": _code,
+    "mix": _mix,
+    "layers": _layers,
+    "lines": _lines,
+    "useful": _useful,
     "profile": _profile,
     "sanitizer": _sanitizer,
+    "agreement": _agreement,
     "steps": _steps,
     "exercises": _exercises,
     "ceilings": _ceilings,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import warnings
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
@@ -34,9 +35,7 @@ def measure(problem: Problem, stopwatch: Stopwatch, seed: int = 2) -> list[dict[
     x, weight = inputs.normals(problem, seed)
     rows = []
     for precision in ("FP32", "TF32"):
-        allow = precision == "TF32"
-        torch.backends.cuda.matmul.allow_tf32 = allow
-        torch.backends.cudnn.allow_tf32 = allow
+        allow = _allow_tf32(precision)
         best: dict[str, Any] | None = None
         for layout, run, to_output in _variants(problem, x, weight):
             result = run()
@@ -51,7 +50,39 @@ def measure(problem: Problem, stopwatch: Stopwatch, seed: int = 2) -> list[dict[
         assert best is not None
         library = "cuBLAS" if isinstance(problem, Gemm) else "cuDNN"
         rows.append({"peer": f"{library} {precision}", "library": _version(library), **best})
+    # last, as a profiler that has run may slow what comes after it
+    for row, precision in zip(rows, ("FP32", "TF32"), strict=True):
+        _allow_tf32(precision)
+        row["kernels"] = next(
+            _kernels(run) for name, run, _ in _variants(problem, x, weight) if name == row["layout"]
+        )
     return rows
+
+
+def _allow_tf32(precision: str) -> bool:
+    import torch
+
+    allow = precision == "TF32"
+    torch.backends.cuda.matmul.allow_tf32 = allow
+    torch.backends.cudnn.allow_tf32 = allow
+    return allow
+
+
+def _kernels(run: Callable[[], Any]) -> list[str]:
+    """Names of the GPU kernels that the call launches: they say how the library computes. Empty if unreadable."""
+    import torch
+
+    run()  # cuDNN tries its algorithms at the first call
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # the profiler's, about cycles that this one does not have
+            with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as trace:
+                run()
+                torch.cuda.synchronize()
+    except RuntimeError:
+        return []
+    on_gpu = torch.autograd.DeviceType.CUDA
+    return sorted({event.name for event in trace.events() if event.device_type == on_gpu})
 
 
 def _variants(problem: Problem, x: Any, weight: Any) -> Iterator[tuple[str, Callable[[], Any], Callable[[Any], Any]]]:

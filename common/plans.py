@@ -298,7 +298,7 @@ class Recorder:
     def _compiled(self, launch: codegen.Launch, architecture: str) -> str:
         key = id(launch.kernel), str(launch.signature), architecture
         if key not in self.kernels:
-            text = codegen.ptx(launch, architecture)
+            text = codegen.ptx(launch, [architecture])[architecture]
             limit = launch.kernel.targetoptions.get("max_registers")
             text = f"// max_registers {limit or 0}\n{text}"
             digest = hashlib.sha256(text.encode()).hexdigest()

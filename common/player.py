@@ -146,10 +146,9 @@ def main(text: str) -> None:
     nothing = os.open(os.devnull, os.O_RDONLY)
     os.dup2(nothing, 0)
     if os.environ.get(device.SIMULATOR_SWITCH) == "1":
-        from common import simulator, turns
+        from common import simulator
 
-        simulator.enforce_limits()
-        turns.install()
+        simulator.install()
     player = Player(Path(options["file"]), options["ladder"], Path(options["exchange"]), options["margin"])
     for line in questions:
         answers.write(json.dumps(answer(player, json.loads(line))).encode() + b"\n")

@@ -258,12 +258,33 @@ PRESETS: dict[str, Problem] = {
     ),
     "unet3d": Conv3d(N=4, C=32, D=64, H=64, W=64, K=64, T=3, R=3, S=3, pad_d=1, pad_h=1, pad_w=1),
     "resnet50-conv3": Conv3d(N=64, C=128, D=1, H=28, W=28, K=128, T=1, R=3, S=3, pad_h=1, pad_w=1),
+    # the other kinds of layer in ResNet-50 (He et al. 2016, table 1, with the 3x3 of each stage at stride 1)
+    "resnet50-stem": Conv3d(
+        N=64, C=3, D=1, H=224, W=224, K=64, T=1, R=7, S=7, stride_h=2, stride_w=2, pad_h=3, pad_w=3
+    ),
+    "resnet50-1x1": Conv3d(N=64, C=256, D=1, H=56, W=56, K=64, T=1, R=1, S=1),
+    "resnet50-conv2": Conv3d(N=64, C=64, D=1, H=56, W=56, K=64, T=1, R=3, S=3, pad_h=1, pad_w=1),
+    "resnet50-conv4": Conv3d(N=64, C=256, D=1, H=14, W=14, K=256, T=1, R=3, S=3, pad_h=1, pad_w=1),
+    "resnet50-conv5": Conv3d(N=64, C=512, D=1, H=7, W=7, K=512, T=1, R=3, S=3, pad_h=1, pad_w=1),
+    "ece408-layer1-nhwc": Conv3d(N=10000, C=1, D=1, H=70, W=70, K=12, T=1, R=5, S=5),
+    "ece408-layer2-nhwc": Conv3d(N=10000, C=12, D=1, H=33, W=33, K=24, T=1, R=5, S=5),
     "tiny-gemm": Gemm(M=37, N=45, K=19),
     "tiny-conv2d": Conv2d(N=2, C=3, H=10, W=19, K=3, R=3, S=2),
     "tiny-conv3d": Conv3d(
         N=2, C=5, D=4, H=6, W=7, K=6, T=2, R=3, S=2, stride_h=2, pad_d=1, pad_w=1, dilation_h=2
     ),
 }  # fmt: skip
+
+# The same layer channels-last, as the implicit-GEMM steps take it: they end the table and the chart of the layer.
+CHANNELS_LAST = {"ece408-layer1": "ece408-layer1-nhwc", "ece408-layer2": "ece408-layer2-nhwc"}
+# Layers that only show what a fast kernel does with them: the first step of the ladder that is timed on them.
+FIRST_STEP: dict[str, str] = dict.fromkeys(
+    (
+        "resnet50-stem", "resnet50-1x1", "resnet50-conv2", "resnet50-conv4", "resnet50-conv5",
+        *CHANNELS_LAST.values(),
+    ),
+    "conv3d_implicit_gemm",
+)  # fmt: skip
 
 # The shapes every step is checked at: tile edges just missed, degenerate extents, unequal axes.
 RAGGED: dict[str, tuple[Problem, ...]] = {
@@ -284,8 +305,16 @@ RAGGED: dict[str, tuple[Problem, ...]] = {
         Conv3d(N=2, C=5, D=4, H=8, W=8, K=6, T=2, R=3, S=2, stride_d=2, pad_d=1, pad_w=1, dilation_h=2),
         Conv3d(N=1, C=3, D=1, H=5, W=9, K=34, T=1, R=3, S=3, stride_h=2, pad_h=1, pad_w=1),
         Conv3d(N=1, C=2, D=5, H=3, W=6, K=2, T=2, R=1, S=2, stride_w=2, pad_h=2, dilation_d=2, dilation_w=3),
+        Conv3d(N=2, C=8, D=1, H=6, W=5, K=12, T=1, R=3, S=2, stride_w=2, pad_h=1, pad_w=1),
         Conv3d(N=1, C=1, D=1, H=1, W=1, K=1, T=1, R=1, S=1),
     ),
+}
+
+# The shape an edited step is tried at first: two tiles of 32 along the sum, edges missed, quick in the simulator.
+FIRST: dict[str, Problem] = {
+    "gemm": Gemm(M=18, N=35, K=34),
+    "conv2d": Conv2d(N=2, C=2, H=7, W=20, K=3, R=3, S=2),
+    "conv3d": Conv3d(N=1, C=3, D=3, H=5, W=6, K=34, T=2, R=3, S=3, stride_h=2, pad_d=1, pad_h=1, pad_w=1),
 }
 
 
@@ -338,8 +367,9 @@ def presets_of(ladder: str) -> list[str]:
 
 
 def timed_presets(ladder: str) -> list[str]:
-    """The ladder's presets large enough to time."""
-    return [name for name in presets_of(ladder) if not name.startswith("tiny-")]
+    """The large presets of the ladder, but for another ladder's layers."""
+    others = CHANNELS_LAST.values()
+    return [name for name in presets_of(ladder) if not name.startswith("tiny-") and name not in others]
 
 
 def fit_batch(problem: Problem, budget_bytes: int) -> Problem:

@@ -43,6 +43,15 @@ STALLS = {
     "drain": "waiting for stores at the end",
     "branch_resolving": "waiting for a branch",
 }
+# What common.trace counts too, so that each can test the other.
+COUNTED = {
+    **{name: METRICS[name] for name in ("load_requests", "load_sectors", "store_requests", "store_sectors")},
+    "shared_load_wavefronts": "l1tex__data_pipe_lsu_wavefronts_mem_shared_op_ld.sum",
+    "shared_store_wavefronts": "l1tex__data_pipe_lsu_wavefronts_mem_shared_op_st.sum",
+    "shared_load_conflicts": "l1tex__data_bank_conflicts_pipe_lsu_mem_shared_op_ld.sum",
+    "shared_store_conflicts": "l1tex__data_bank_conflicts_pipe_lsu_mem_shared_op_st.sum",
+    "ffma_threads": METRICS["ffma_threads"],
+}
 _STALL_METRIC = "smsp__average_warps_issue_stalled_{}_per_issue_active.ratio"
 NO_TOOL = "ncu was not found: it comes with the CUDA toolkit (Nsight Compute); put it on PATH"
 NO_PERMISSION = (
@@ -54,12 +63,16 @@ class ProfileError(RuntimeError):
     """The counters could not be read."""
 
 
-def command() -> list[str]:
-    """The ncu call to put before the profiled program. Raises ProfileError without ncu."""
+def command(counters: dict[str, str] | None = None) -> list[str]:
+    """The ncu call to put before the profiled program, for METRICS and STALLS or for the given counters alone.
+
+    Raises ProfileError without ncu.
+    """
     tool = shutil.which("ncu")
     if tool is None:
         raise ProfileError(NO_TOOL)
-    metrics = [*METRICS.values(), *(_STALL_METRIC.format(name) for name in STALLS)]
+    stalls = [_STALL_METRIC.format(name) for name in STALLS]
+    metrics = [*METRICS.values(), *stalls] if counters is None else list(counters.values())
     # clocks stay as a bench sees them
     return [
         tool, "--target-processes", "all", "--clock-control", "none", "--csv", "--page", "raw",
@@ -67,8 +80,8 @@ def command() -> list[str]:
     ]  # fmt: skip
 
 
-def parse(output: str) -> list[dict[str, Any]]:
-    """One entry per kernel launch in ncu's CSV: ``kernel``, the METRICS and ``stalls``.
+def parse(output: str, counters: dict[str, str] = METRICS) -> list[dict[str, Any]]:
+    """One entry per kernel launch in ncu's CSV: ``kernel``, the counters and ``stalls``.
 
     Raises ProfileError when the output holds no table, saying why if ncu did.
     """
@@ -82,7 +95,7 @@ def parse(output: str) -> list[dict[str, Any]]:
     entries = []
     for row in rows:
         entry: dict[str, Any] = {"kernel": kernel_name(row["Kernel Name"])}
-        entry.update({key: _number(row.get(metric)) for key, metric in METRICS.items()})
+        entry.update({key: _number(row.get(metric)) for key, metric in counters.items()})
         stalls = {name: _number(row.get(_STALL_METRIC.format(name))) for name in STALLS}
         entry["stalls"] = {name: round(value, 3) for name, value in stalls.items() if value}
         entries.append(entry)

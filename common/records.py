@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from common import catalog, device, problems
+from common.catalog import Step
 from common.problems import Problem
 
 RESULTS = catalog.ROOT / "results"
@@ -145,6 +146,21 @@ class Record:
         found: dict[str, Any] | None = self.data.get("profile", {}).get(preset, {}).get(name)
         return found
 
+    def put_agreement(self, name: str, shape: str, entry: dict[str, Any], run: str | None = None) -> None:
+        """Store a step's counters at a shape, as the hardware and as the tracer have them, and write the file.
+
+        Without ``run`` the hardware's part is the old one, and so is its run.
+        """
+        shapes = self.data.setdefault("agreement", {}).setdefault(name, {})
+        shapes[shape] = {**entry, "run": run or shapes[shape]["run"]}
+        self._prune()
+        self._save()
+
+    def agreement(self) -> dict[str, dict[str, dict[str, Any]]]:
+        """By step, then by shape: ``shape``, ``source``, ``kernels`` and the run."""
+        found: dict[str, dict[str, dict[str, Any]]] = self.data.get("agreement", {})
+        return found
+
     def put_sanitizer(self, tool: str, name: str, errors: int, source: str, run: str) -> None:
         """Store how many errors a sanitizer tool found in a step and write the file."""
         entry = {"errors": errors, "source": source, "run": run}
@@ -164,6 +180,11 @@ class Record:
     def rows(self, preset: str) -> dict[str, Row]:
         found: dict[str, Row] = self.data["rows"].get(preset, {})
         return found
+
+    def channels_last(self, preset: str) -> list[tuple[Step, Row]]:
+        """The steps that ran the preset's layer channels-last, in ladder order, with their rows; mostly none."""
+        found = self.rows(problems.CHANNELS_LAST.get(preset, ""))
+        return [(step, found[step.name]) for step in catalog.steps() if step.name in found]
 
     def date(self, row: Row) -> str:
         """The day a row was measured."""
@@ -185,6 +206,7 @@ class Record:
             *self.data.get("profile", {}).values(),
             *self.data.get("sanitizer", {}).values(),
             *self.data.get("sweeps", {}).values(),
+            *self.data.get("agreement", {}).values(),
         )
         used = {row["run"] for rows in groups for row in rows.values()}
         if self.ceilings:
@@ -218,7 +240,7 @@ def _flaw(data: dict[str, Any]) -> str:
             return f"ceilings must be an object with {', '.join(wanted)}"
         if ceilings["run"] not in data["runs"]:
             return "ceilings.run is not among the runs"
-    for group in ("profile", "sanitizer", "sweeps"):
+    for group in ("profile", "sanitizer", "sweeps", "agreement"):
         outer = data.get(group, {})
         inner = outer.values() if isinstance(outer, dict) else [None]
         entries = [entry for names in inner for entry in (names.values() if isinstance(names, dict) else [None])]
@@ -256,6 +278,13 @@ def derive(problem: Problem, median_ms: float, ceilings: dict[str, Any]) -> Deri
     )
 
 
+def spoken(name: str, row: Row) -> str:
+    """A row's name, and for a peer the algorithm that its kernels' names betray: ``cuDNN FP32, Winograd``."""
+    known = {"winograd": "Winograd", "fft": "FFT"}
+    kernels = " ".join(row.get("kernels", [])).lower()
+    return ", ".join([name, *(title for word, title in known.items() if word in kernels)])
+
+
 def all_records(folder: Path | None = None) -> Iterator[Record]:
     """Every GPU's record in ``folder`` (default: RESULTS); raises RecordError at one that is not."""
     folder = folder or RESULTS
@@ -265,8 +294,9 @@ def all_records(folder: Path | None = None) -> Iterator[Record]:
 
 
 def load_code(folder: Path = RESULTS) -> dict[str, Any]:
-    """What the assembler made of each kernel: ``{"tools": {...}, "steps": {preset: {step: ...}}}``.
+    """What the assembler made of each kernel: ``{"tools": {...}, "steps": {step: {...}}}``.
 
+    A step has ``kernels`` for its default ``preset``; ``other_presets`` holds those that differ.
     Raises RecordError if the file is not such a record.
     """
     path = folder / CODE_FILE
@@ -279,6 +309,21 @@ def load_code(folder: Path = RESULTS) -> dict[str, Any]:
     if not isinstance(data, dict) or data.get("schema") != SCHEMA or not isinstance(data.get("steps"), dict):
         raise RecordError(f"{_shown(path)}: schema must be {SCHEMA!r}; move it away to start anew")
     return data
+
+
+def code_kernels(code: dict[str, Any], step: str, preset: str | None = None) -> list[dict[str, Any]]:
+    """The recorded kernels of a step for a preset (default: its ladder's first); empty if it is not recorded.
+
+    A record of an older workbook, without ``hot``, counts as none.
+    """
+    entry = code["steps"].get(step, {})
+    kernels: list[dict[str, Any]] = entry.get("other_presets", {}).get(preset, entry.get("kernels", []))
+    return kernels if all("hot" in kernel for kernel in kernels) else []
+
+
+def main_kernel(code: dict[str, Any], step: str, preset: str | None = None) -> dict[str, Any] | None:
+    """Of a step's recorded kernels the one that multiplies most in its hot loop; None if none is recorded."""
+    return max(code_kernels(code, step, preset), key=lambda kernel: int(kernel["hot"]["multiply_adds"]), default=None)
 
 
 def save_code(steps: dict[str, dict[str, Any]], tools: dict[str, str], folder: Path = RESULTS) -> None:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import itertools
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from common import catalog, check, device, isolate, problems, profiler, records, sanitizer
+from common import cardcache, catalog, check, device, isolate, occupancy, problems, profiler, records, sanitizer
 from common.catalog import Step
 from common.isolate import Result, Task
 from common.problems import Problem
@@ -19,6 +19,8 @@ from common.records import Record
 CHECK_SECONDS = 120.0
 TIME_SECONDS = 180.0
 COMPILE_SECONDS = 180.0
+EXPLAIN_SECONDS = 20.0
+EXPLAIN_FLOPS = 1e6  # more is too slow in the simulator
 WATCHED_SECONDS = 550.0  # all steps under a profiler or sanitizer
 CODE_ARCHITECTURE = "9.0"
 
@@ -41,6 +43,11 @@ class Outcome:
         return str(self.result["status"])
 
     @property
+    def faults(self) -> list[dict[str, Any]]:
+        """What explains it: dictionaries of :class:`common.faults.Fault`, perhaps none."""
+        return list(self.result.get("faults", []))
+
+    @property
     def reasons(self) -> list[str]:
         """One line per finding, or what stopped the task."""
         findings = [f"{item['kind']}: {item['message']}" for item in self.result.get("findings", [])]
@@ -48,8 +55,16 @@ class Outcome:
         return findings + ([f"{self.status}: {message}"] if message else [])
 
 
+# Faults whose line is that of the launch, not of what went wrong.
+_UNPLACED = {"illegal-address", "misaligned", "launch-failed", "watchdog"}
+
+
 class DeviceError(RuntimeError):
     """The GPU could not be measured."""
+
+
+class ToolError(RuntimeError):
+    """NVIDIA's assembler or disassembler is not installed."""
 
 
 def check_steps(
@@ -76,39 +91,141 @@ def check_steps(
     # on a GPU compiling takes the time, and that is the host's work
     workers = (os.cpu_count() or 1) if simulator else max(1, min(6, (os.cpu_count() or 1) // 2))
     results = isolate.run_groups(groups, simulator, CHECK_SECONDS, workers)
-    for step, problem, (_, result) in zip(owners, shapes, results, strict=True):
+    told: set[str] = set()
+    for step, problem, (task, result) in zip(owners, shapes, results, strict=True):
+        if not simulator and step.name not in told and result["status"] in ("wrong", "crashed", "timed_out"):
+            told.add(step.name)
+            retell(task, problem, result)
         yield Outcome(step, problem, None, result)
 
 
+def retell(task: Task, problem: Problem, result: Result) -> None:
+    """Run a task that failed on a GPU again in the simulator, for what only that tells (:func:`add_faults`)."""
+    if wants_simulator(result):
+        small = problem if problem.flops <= EXPLAIN_FLOPS else problems.FIRST[problem.ladder]
+        again = {**task, "task": "check", "shape": small.shape(), "repeats": 1}
+        ((_, seen),) = isolate.run([again], True, EXPLAIN_SECONDS)
+        add_faults(result, seen, small)
+
+
+def wants_simulator(result: Result) -> bool:
+    """A typing error, or a launch beyond the limits, names its line already; other failures do not."""
+    kinds = {fault["kind"] for fault in result.get("faults", [])}
+    return result["status"] in ("wrong", "timed_out") or (
+        result["status"] == "crashed" and bool(not kinds or kinds & _UNPLACED)
+    )
+
+
+def add_faults(result: Result, seen: Result, small: Problem) -> None:
+    """Put the faults that ``seen``, a run in the simulator at ``small``, has a line for before the result's own."""
+    found = [fault for fault in seen.get("faults", []) if fault["line"]]
+    told = {(fault["kind"], fault["line"]) for fault in found}
+    rest = [fault for fault in result.get("faults", []) if (fault["kind"], fault["line"]) not in told]
+    found = [{**fault, "what": f"in the simulator, at {small}: {fault['what']}"} for fault in found]
+    result["faults"] = found + [fault for fault in rest if fault["kind"] not in _UNPLACED or not found]
+
+
 def compile_steps(
-    steps: list[Step], architectures: tuple[str, ...], machine_code: bool, file: Path | None = None
+    steps: list[Step],
+    architectures: tuple[str, ...],
+    machine_code: bool,
+    file: Path | None = None,
+    preset: str | None = None,
+    every_preset: bool = False,
 ) -> Iterator[Outcome]:
-    """Compile every kernel of each step for its default preset, without a GPU."""
-    groups = []
-    for step in steps:
-        problem = problems.preset(DEFAULT_PRESET[step.ladder])
-        extra = {"architectures": list(architectures), "machine_code": machine_code}
-        groups.append([{**_task("compile", step, file, problem), **extra}])
+    """Compile every kernel of each step, without a GPU, for a preset or its ladder's; or for all that are timed."""
+    presets = [preset or DEFAULT_PRESET[step.ladder] for step in steps]
+    groups: list[list[dict[str, Any]]] = []
+    for step, name in zip(steps, presets, strict=True):
+        others = [other for other in problems.timed_presets(step.ladder) if other != name]
+        extra = {
+            "architectures": list(architectures),
+            "machine_code": machine_code,
+            # a bench times an experiment on its ladder's default only
+            "others": {n: problems.preset(n).shape() for n in others} if every_preset and not step.experiment else {},
+        }
+        groups.append([{**_task("compile", step, file, problems.preset(name)), **extra}])
     results = isolate.run_groups(groups, False, COMPILE_SECONDS, os.cpu_count() or 1)
-    for step, (_, result) in zip(steps, results, strict=True):
-        preset = DEFAULT_PRESET[step.ladder]
-        yield Outcome(step, problems.preset(preset), preset, result)
+    for step, name, (_, result) in zip(steps, presets, results, strict=True):
+        yield Outcome(step, problems.preset(name), name, result)
+
+
+def card_architecture() -> str:
+    """The compute capability that cards are for unless another is named: this GPU's, if its limits are known."""
+    found = device.compute_capability()
+    return found if found in occupancy.LIMITS else CODE_ARCHITECTURE
+
+
+def cards(
+    pairs: list[tuple[Step, str]],
+    architecture: str,
+    file: Path | None = None,
+    show: str | None = None,
+    workers: int = 1,
+) -> Iterator[Outcome]:
+    """``result["cards"]``: a card for every kernel of each (step, preset), without a GPU; kept cards are not remade.
+
+    ``file`` stands in the step's place. With ``show`` ("ptx" or "sass") each card has the ``text`` of that; PTX comes
+    alone. Raises ToolError when machine code cannot be had.
+    """
+    kept: dict[int, Result] = {}
+    groups: list[list[Task]] = [[] for _ in range(workers)]
+    for number, (step, preset) in enumerate(pairs):
+        problem = problems.preset(preset)
+        entry = cardcache.entry(file or step.path, problem, architecture)
+        found = None if show else cardcache.load(entry)
+        if found is not None:
+            kept[number] = {"status": "right", "cards": found}
+            continue
+        extra = {"architecture": architecture, "show": show, "number": number, "entry": str(entry)}
+        groups[number % workers].append({**_task("card", step, file, problem), **extra})
+    for task, result in isolate.run_groups([group for group in groups if group], False, COMPILE_SECONDS, workers):
+        if result.get("missing_tool"):
+            raise ToolError(result["message"])
+        files = result.pop("files", None)
+        if result["status"] == "right" and not show:
+            cardcache.store(Path(task["entry"]), result["cards"], files)
+        kept[task["number"]] = result
+    for number, (step, preset) in enumerate(pairs):
+        yield Outcome(step, problems.preset(preset), preset, kept[number])
+
+
+def cards_beside(pairs: list[tuple[Step, str]]) -> Callable[[], list[Outcome] | str]:
+    """Start making cards for this GPU in the background; calling the result waits for them.
+
+    It gives a sentence in their place when machine code cannot be had.
+    """
+    pool = ThreadPoolExecutor(1)
+    future = pool.submit(lambda: list(cards(pairs, card_architecture())))
+    pool.shutdown(wait=False)
+
+    def collect() -> list[Outcome] | str:
+        try:
+            return future.result()
+        except ToolError as error:
+            return str(error)
+
+    return collect
 
 
 def record_code(outcomes: list[Outcome]) -> None:
     """Write compiled outcomes (for one architecture, with machine code) as the machine-code record."""
     steps = records.load_code()["steps"]
     for outcome in outcomes:
-        kernels = [{k: v for k, v in item.items() if k != "float64"} for item in outcome.result["kernels"]]
         steps[outcome.step.name] = {
             "preset": outcome.preset,
             "source": outcome.result["source"],
-            "kernels": kernels,
+            "kernels": _without_float64(outcome.result["kernels"]),
+            "other_presets": {k: _without_float64(v) for k, v in outcome.result["other_presets"].items()},
         }
     known = {step.name for step in (*catalog.steps(), *catalog.experiments())}
     steps = {name: value for name, value in steps.items() if name in known}
     tools = ("numba-cuda", "nvidia-cuda-nvcc", "nvidia-cuda-nvcc-cu12", "nvidia-cuda-nvdisasm")
     records.save_code(steps, records.package_versions(tools))
+
+
+def _without_float64(kernels: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [{key: value for key, value in kernel.items() if key != "float64"} for kernel in kernels]
 
 
 def time_steps(pairs: list[tuple[Step, str]], file: Path | None = None) -> Iterator[Outcome]:
@@ -264,7 +381,7 @@ def record_peers(record: Record, run: str, preset: str, result: Result) -> None:
     """Store a peer result's rows."""
     for row in result["rows"]:
         name = row["peer"]
-        kept = {key: row[key] for key in ("layout", "library", "timing")}
+        kept = {key: row[key] for key in ("layout", "library", "kernels", "timing")}
         record.put(preset, name, {"kind": "peer", "shape": result["shape"], **kept}, run)
 
 
@@ -280,6 +397,14 @@ def convolve(step: Step, x_file: Path, filt_file: Path, y_file: Path, simulator:
     }
     ((_, result),) = isolate.run([task], simulator, CHECK_SECONDS)
     return Outcome(step, problems.preset("photo"), "photo", result)
+
+
+def explain(step: Step, problem: Problem, simulator: bool) -> str:
+    """What a step says it would do for a problem, and why. Raises ValueError if it cannot."""
+    ((_, result),) = isolate.run([_task("explain", step, None, problem)], simulator, TIME_SECONDS)
+    if result["status"] != "right":
+        raise ValueError(str(result["message"]))
+    return str(result["text"])
 
 
 def _task(kind: str, step: Step, file: Path | None, problem: Problem) -> Task:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from rich import box
 from rich.markup import escape
 from rich.table import Table
 
@@ -83,18 +84,22 @@ def compiled(outcomes: list[Outcome], architectures: tuple[str, ...], assembled:
             targets = ", ".join(architectures) if outcome.status == "right" else _status(outcome)
             table.add_row(outcome.step.name, ", ".join(sorted(kernels)), targets)
         return table
-    table = Table("kernel", "cc")
-    table.columns[0].no_wrap = table.columns[1].no_wrap = True
-    for title in ("registers", "stack B", "shared B", "loop", "FMA", "loads", "const", "per FMA"):
+    table = Table("kernel", box=box.SIMPLE_HEAD, padding=(0, 0, 0, 1), show_edge=False)  # so 80 columns hold it
+    table.columns[0].no_wrap = True
+    several = len(architectures) > 1
+    if several:
+        table.add_column("cc", no_wrap=True)
+    for title in ("regis-\nters", "stack\nbytes", "shared\nbytes", "loop", "FMA", "loads", "const", "per\nFMA"):
         table.add_column(title, justify="right", no_wrap=True)
     for outcome in outcomes:
         for item in outcome.result.get("kernels", []):
             figures = [item[key] for key in ("registers", "stack_bytes", "shared_bytes")]
             figures += [item["loop_total"], item["loop_fma"], item["loop_loads"], item["loop_constants"]]
-            table.add_row(item["kernel"], item["architecture"], *map(str, figures), f"{item['loop_per_fma']:.1f}")
+            names = (item["kernel"], item["architecture"]) if several else (item["kernel"],)
+            table.add_row(*names, *map(str, figures), f"{item['loop_per_fma']:.1f}")
     table.caption = (
-        "loop: instructions in the innermost multiply loop, and of these multiply-adds, loads, constant loads; "
-        "per FMA: instructions for each multiply-add"
+        "loop: instructions in the innermost multiply loop, and of these multiply-adds (FMA), loads, constant loads; "
+        f"per FMA: instructions for each multiply-add; compute capability {', '.join(architectures)}"
     )
     return table
 
@@ -107,6 +112,115 @@ def counters(title: str, sentences: list[tuple[str, str, str]]) -> Table:
     table.add_column()
     for cells in sentences:
         table.add_row(*cells)
+    return table
+
+
+_SPACES = {
+    "global": ("global memory, in sectors of 32 bytes", "sectors"),
+    "shared": ("shared memory, in wavefronts", "wavefronts"),
+    "constant": ("constant memory, in reads", "reads"),
+}
+_VERBS = {"read": "read", "write": "write", "copy": "copy", "atomic": "update"}
+_LEAST_SOURCE = 12  # characters below which a source line is left out
+
+
+def traced(kernel: dict[str, Any], width: int) -> list[Table]:
+    """A traced kernel: its accesses by memory and source line, then what they come to for each multiply-add."""
+    where = f"block {_point(kernel['first_block'])} of {_point(kernel['grid'])}"
+    if kernel["blocks"] > 1:
+        where = f"all {kernel['blocks']} blocks"
+    head = f"{kernel['name']}, {where}, {_point(kernel['block'])} threads"
+    found: list[Table] = []
+    for space, (title, unit) in _SPACES.items():
+        accesses = [a for a in kernel["accesses"] if a["space"] == space]
+        if accesses:
+            name = f"{head}\n{title}" if not found else title
+            found.append(_accesses(name, accesses, unit, width))
+    title = "for each multiply-add of a thread"
+    rates = Table("memory", title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
+    for name in ("load instructions", "floats loaded", "store instructions", "floats stored"):
+        rates.add_column(name, justify="right")
+    for space, cells in kernel["per_fma"].items():
+        if any(cells.values()):
+            name = "registers" if space == "local" else space
+            keys = ("loads", "loaded_values", "stores", "stored_values")
+            rates.add_row(name, *(f"{cells[key]:.3g}" for key in keys))
+    return [*found, rates] if rates.row_count else found
+
+
+def _accesses(title: str, accesses: list[dict[str, Any]], unit: str, width: int) -> Table:
+    header = [
+        "line",
+        "access",
+        "bits",
+        "requests",
+        f"{unit} each",
+        "ideal",
+        "efficiency",
+        "lanes per address",
+        "bytes",
+    ]
+    rows = [
+        [
+            str(a["line"]), f"{_VERBS[a['op']]} {a['array']}", str(a["bits"]), f"{a['requests']:,}",
+            f"{a['per_request']:.2f}", f"{a['ideal_per_request']:.2f}", f"{100 * a['efficiency']:.0f}%",
+            f"{a['lanes_per_address']:.3g}", f"{a['bytes_moved']:,}" if a["bytes_moved"] else "",
+        ]
+        for a in accesses
+    ]  # fmt: skip
+    sums = {key: sum(a[key] for a in accesses) for key in ("requests", "moved", "ideal", "accesses", "distinct")}
+    sums = {key: max(value, 1) for key, value in sums.items()}  # no request reaches memory if all are out of bounds
+    moved_bytes = sum(a["bytes_moved"] for a in accesses)
+    if len(accesses) > 1:
+        rows.append(
+            [
+                "", "total", "", f"{sums['requests']:,}", f"{sums['moved'] / sums['requests']:.2f}",
+                f"{sums['ideal'] / sums['requests']:.2f}", f"{100 * sums['ideal'] / sums['moved']:.0f}%",
+                f"{sums['accesses'] / sums['distinct']:.3g}", f"{moved_bytes:,}" if moved_bytes else "",
+            ]
+        )  # fmt: skip
+    if not any(cells[-1] for cells in rows):
+        header, rows = header[:-1], [cells[:-1] for cells in rows]
+
+    def used() -> int:
+        return 1 + sum(
+            3 + max(len(text) for text in [*name.split(" "), *(cells[i] for cells in rows)])
+            for i, name in enumerate(header)
+        )
+
+    if used() > width:  # a narrow terminal
+        header, rows = header[:7] + header[8:], [cells[:7] + cells[8:] for cells in rows]
+    room = width - used() - 1
+    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
+    for i, name in enumerate(header):
+        lines = "\n".join(name.split(" "))
+        table.add_column(lines, justify="left" if i == 1 else "right", no_wrap=True, vertical="bottom")
+    if room >= _LEAST_SOURCE:
+        table.add_column("source", no_wrap=True)
+    shown = [(a["efficiency"], a["text"]) for a in accesses]
+    if len(accesses) > 1:
+        shown.append((sums["ideal"] / sums["moved"], ""))
+    for (efficiency, text), cells in zip(shown, rows, strict=True):
+        colour = "default" if efficiency > 0.99 else "yellow" if efficiency > 0.5 else "red"
+        cells = [escape(cell) for cell in cells]
+        cells[6] = f"[{colour}]{cells[6]}[/]"
+        source = text if len(text) <= room else text[: room - 1] + "…"
+        table.add_row(*cells, *([escape(source)] if room >= _LEAST_SOURCE else []))
+    return table
+
+
+def _point(point: list[int]) -> str:
+    return "(" + ", ".join(map(str, point)) + ")"
+
+
+def agreed(header: list[str], body: list[list[str]], notes: list[str]) -> Table:
+    """Hardware counters with their ratio to the trace."""
+    table = Table(title="counted by the hardware (ratio to the trace)", title_justify="left")
+    for title in header:
+        table.add_column(title, justify="left" if title in ("kernel", "shape") else "right")
+    for cells in body:
+        table.add_row(*(escape(cell.replace("`", "")) for cell in cells))
+    table.caption, table.caption_justify = escape("\n".join(notes).replace("`", "")), "left"
     return table
 
 
@@ -164,7 +278,7 @@ def _fitted(title: str, header: list[str], body: list[list[str]], width: int) ->
     kept = [i for i, name in enumerate(header) if name not in dropped]
     table = Table(title=title, title_justify="left")
     for i in kept:
-        table.add_column(header[i], justify="right" if i else "left", no_wrap=True)
+        table.add_column(header[i].replace("% of ", "% of\n"), justify="right" if i else "left", no_wrap=True)
     for cells in body:
         table.add_row(*(cells[i] for i in kept))
     return table

@@ -12,6 +12,7 @@ import numpy as np
 
 TARGET_ERROR = 0.01
 MIN_REPEATS = 10
+MIN_PAIRS = 6
 MAX_SECONDS = 4.0
 WARM_UP_SECONDS = 0.1
 BATCH = 5
@@ -65,6 +66,50 @@ def collect(
         timing = summarise(samples)
         if len(samples) >= min_repeats and (timing.median_error <= target_error or clock() >= deadline):
             return timing
+
+
+@dataclass(frozen=True)
+class Paired:
+    """Two launches timed in turn, pair by pair.
+
+    ``ratio`` is the first's time over the second's, the median over pairs; ``ratio_error`` is the median's 95%
+    half-width over the median.
+    """
+
+    first: Timing
+    second: Timing
+    ratio: float
+    ratio_p20: float
+    ratio_p80: float
+    ratio_error: float
+
+    def as_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def collect_pairs(
+    sample: Callable[[bool], tuple[float, float]],
+    clock: Callable[[], float] = time.perf_counter,
+    target_error: float = TARGET_ERROR,
+    min_pairs: int = MIN_PAIRS,
+    max_seconds: float = MAX_SECONDS,
+) -> Paired:
+    """Call ``sample(swapped)``, which returns the two times in ms of one pair, until their ratio is known.
+
+    Both launches of a pair meet the same clock frequency, heat and neighbours, so their ratio holds where neither
+    time does. Which of them runs first alternates. Stops as :func:`collect` does.
+    """
+    pairs: list[tuple[float, float]] = []
+    deadline = clock() + max_seconds
+    while True:
+        pairs.append(sample(len(pairs) % 2 == 1))
+        if len(pairs) < min_pairs:
+            continue
+        ratio = summarise([first / second for first, second in pairs])
+        if ratio.median_error <= target_error or clock() >= deadline:
+            break
+    first, second = (summarise(list(times)) for times in zip(*pairs, strict=True))
+    return Paired(first, second, ratio.median_ms, ratio.p20_ms, ratio.p80_ms, ratio.median_error)
 
 
 class Stopwatch:
@@ -121,3 +166,24 @@ class Stopwatch:
             return [float(start.elapsed_time(end)) for start, end in pairs]
 
         return collect(sample, **limits)
+
+    def measure_pairs(self, first: Callable[[], object], second: Callable[[], object], **limits: Any) -> Paired:
+        """Time two launches in turn; both must have run before."""
+        warm = time.perf_counter()
+        while time.perf_counter() - warm < WARM_UP_SECONDS:
+            first()
+            second()
+            self._cuda.synchronize()
+
+        def sample(swapped: bool) -> tuple[float, float]:
+            order = (second, first) if swapped else (first, second)
+            for launch, (start, end) in zip(order, self._queue, strict=False):
+                self._flush()
+                start.record()
+                launch()
+                end.record()
+            self._cuda.synchronize()
+            times = [float(start.elapsed_time(end)) for start, end in self._queue[:2]]
+            return (times[1], times[0]) if swapped else (times[0], times[1])
+
+        return collect_pairs(sample, **limits)

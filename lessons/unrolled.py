@@ -20,10 +20,16 @@ def aligned2(*arrays):
 
 if config.ENABLE_CUDASIM:
 
+    def _require_aligned(offset):
+        if offset % 2:
+            raise RuntimeError(f"misaligned 64-bit access: offset {offset} is not a multiple of 2")
+
     def load2(registers, i, array, offset):
+        _require_aligned(offset)
         registers[i : i + 2] = array[offset : offset + 2]
 
     def store2(array, offset, registers, i):
+        _require_aligned(offset)
         array[offset : offset + 2] = registers[i : i + 2]
 
 else:
@@ -111,5 +117,5 @@ class _Unroller(ast.NodeTransformer):
             for statement in copy.deepcopy(node.body):
                 written = self.visit(statement)
                 copies += written if isinstance(written, list) else [written]
-        del self.bound[node.target.id]
+        self.bound.pop(node.target.id, None)  # none was bound if the loop has no turns
         return copies

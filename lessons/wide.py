@@ -23,6 +23,12 @@ def _address(array):
     return (on_gpu or array.__array_interface__)["data"][0]
 
 
+def _require_aligned(*offsets):
+    for offset in offsets:
+        if offset % VECTOR:
+            raise RuntimeError(f"misaligned 128-bit access: offset {offset} is not a multiple of {VECTOR}")
+
+
 if config.ENABLE_CUDASIM:
     from numba.cuda.simulator.kernel import _get_kernel_context
 
@@ -37,20 +43,31 @@ if config.ENABLE_CUDASIM:
         arrays = _get_kernel_context().shared._allocations
         return arrays.setdefault((line.f_code.co_filename, line.f_lineno), np.full(size, np.nan, np.float32))
 
+    _ZEROS = np.zeros(VECTOR, np.float32)
+
     def _copy(target, i, source, j, count):
         target.flat[i : i + count] = source.flat[j : j + count]
 
     def load4(registers, i, array, offset):
+        _require_aligned(offset)
         _copy(registers, i, array, offset, VECTOR)
 
     def store4(array, offset, registers, i):
+        _require_aligned(offset)
         _copy(array, offset, registers, i, VECTOR)
 
     def copy1_async(shared, i, array, offset):
         _copy(shared, i, array, offset, 1)
 
     def copy4_async(shared, i, array, offset):
+        _require_aligned(i, offset)
         _copy(shared, i, array, offset, VECTOR)
+
+    def copy1_or_zero(shared, i, array, offset, inside):
+        _copy(shared, i, array if inside else _ZEROS, offset if inside else 0, 1)
+
+    def copy4_or_zero(shared, i, array, offset, inside):
+        _copy(shared, i, array if inside else _ZEROS, offset if inside else 0, VECTOR)
 
     def wait_async():
         pass
@@ -135,6 +152,40 @@ else:
         """Start shared[i:i+4] = array[offset:offset+4], both on 16-byte boundaries."""
         code = _copy_async("cp.async.cg.shared.global [$0], [$1], 16;", FLOAT4, 16)
         return types.void(shared, i, array, offset), code
+
+    def _copy_or_zero(instruction, to, size):
+        bits = ir.IntType(32)
+
+        def generate(context, builder, signature, args):
+            shared_type, _, array_type, _, _ = signature.args
+            shared, i, array, offset, inside = args
+            source = _pointer(context, builder, array_type, array, offset, to)
+            target = _pointer(context, builder, shared_type, shared, i, to)
+            if not _copies_async():
+                with builder.if_else(inside) as (then, otherwise):
+                    with then:
+                        builder.store(builder.load(source, align=size), target, align=size)
+                    with otherwise:
+                        builder.store(ir.Constant(to, None), target, align=size)
+                return context.get_dummy_value()
+            target = builder.addrspacecast(target, to.as_pointer(SHARED))
+            read = builder.select(inside, bits(size), bits(0))  # what is not read is filled with zeros
+            operands = builder.ptrtoint(target, bits), source, read
+            return _assembly(context, builder, instruction, operands, "r,l,r,~{memory}")
+
+        return generate
+
+    @intrinsic
+    def copy1_or_zero(typing_context, shared, i, array, offset, inside):
+        """copy1_async, or shared[i] = 0 without reading the array where not `inside`."""
+        code = _copy_or_zero("cp.async.ca.shared.global [$0], [$1], 4, $2;", FLOAT, 4)
+        return types.void(shared, i, array, offset, types.boolean), code
+
+    @intrinsic
+    def copy4_or_zero(typing_context, shared, i, array, offset, inside):
+        """copy4_async, or shared[i:i+4] = 0 without reading the array where not `inside`."""
+        code = _copy_or_zero("cp.async.ca.shared.global [$0], [$1], 16, $2;", FLOAT4, 16)
+        return types.void(shared, i, array, offset, types.boolean), code
 
     @intrinsic
     def wait_async(typing_context):

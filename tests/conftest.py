@@ -12,7 +12,7 @@ os.environ["MPLBACKEND"] = "Agg"
 import hypothesis
 import pytest
 
-from common import device
+from common import device, history
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -31,6 +31,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     if needy and device.gpu_count() == 0:
         for item in needy:
             item.add_marker(pytest.mark.skip(reason="needs a CUDA GPU, and the driver reports none"))
+
+
+@pytest.fixture(autouse=True)
+def workbook(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A history of the test's own."""
+    folder = tmp_path / ".workbook"
+    monkeypatch.setattr(history, "FOLDER", folder)
+    return folder
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ import pytest
 
 from common import catalog
 from common.catalog import CatalogError
-from common.problems import LADDERS
+from common.problems import FIRST_STEP, LADDERS, PRESETS, timed_presets
 
 LAUNCH = {"gemm": "a, b, c", "conv2d": "x, filt, y", "conv3d": "x, filt, y, geometry"}
 
@@ -86,6 +86,20 @@ def test_predecessors_are_the_rungs_below():
     assert names("conv2d_constant_weights") == ["conv2d_naive", "conv2d_unrolled"]
     # an experiment is compared with the step it varies, too
     assert names("gemm_naive_float64") == ["gemm_naive"]
+
+
+def test_slow_steps_are_not_timed_on_the_layers_left_to_later_ones():
+    direct, fast = catalog.find("conv3d_direct"), catalog.find("conv3d_implicit_gemm_precomputed")
+    late = {name for name in FIRST_STEP if PRESETS[name].ladder == "conv3d"}
+    assert late
+    assert set(catalog.presets(direct)) == set(timed_presets("conv3d")) - late
+    assert catalog.presets(catalog.find("conv3d_implicit_gemm")) == catalog.presets(fast)
+    assert set(catalog.presets(fast)) == set(timed_presets("conv3d")) | late
+
+
+def test_layers_left_to_a_step_name_a_step_of_their_ladder():
+    for preset, name in FIRST_STEP.items():
+        assert PRESETS[preset].ladder == catalog.find(name).ladder
 
 
 def test_find_lists_the_steps_when_there_is_no_such():

@@ -7,7 +7,7 @@ import xml.etree.ElementTree as ElementTree
 import numpy as np
 import pytest
 
-from common import catalog, charts, pages, problems, records
+from common import catalog, charts, layers, pages, problems, records
 from common.records import Record
 
 
@@ -44,7 +44,9 @@ def test_every_chart_of_the_shipped_record(shipped, tmp_path):
     sweeps = [path.stem for path in written if path.stem.startswith("sweep-")]
     recorded = shipped.data["sweeps"]
     assert sorted(sweeps) == sorted(f"sweep-{preset}-{name}" for preset in recorded for name in recorded[preset])
-    written = [path for path in written if path.stem not in sweeps]
+    drawn = [path.stem for path in written if path.stem.startswith("layers-")]
+    assert drawn == [f"layers-{ladder}" for ladder in layers.CHARTED]
+    written = [path for path in written if path.stem not in (*sweeps, *drawn)]
     assert [path.stem for path in written if "roofline" not in path.stem] == presets
     assert [path.stem for path in written if "roofline" in path.stem] == [
         f"roofline-{name}" for name in problems.LADDERS
@@ -90,6 +92,21 @@ def test_a_chart_shows_times_and_speed_ups_of_its_record(shipped, tmp_path):
     text = texts(tmp_path / "chart.svg")
     assert "1.00×  80.0 ms" in text
     assert "16.0×  5.00 ms" in text
+
+
+def test_a_library_that_does_less_work_is_called_by_its_algorithm(shipped, tmp_path):
+    data = copy.deepcopy(shipped.data)
+    rows = data["rows"]["resnet50-conv3"]
+    rows["cuDNN FP32"]["kernels"] = ["ampere_scudnn_winograd_128x128_ldg1_ldg4_relu_tile148t_nt_v1"]
+    rows["cuDNN TF32"]["kernels"] = ["sm80_xmma_fprop_implicit_gemm_tf32f32", "nchwToNhwcKernel"]
+    made = Record(shipped.path, data)
+    charts.save(charts.speedups(made, "resnet50-conv3"), tmp_path / "chart")
+    text = texts(tmp_path / "chart.svg")
+    assert "cuDNN FP32, Winograd:" in text
+    assert "cuDNN TF32:" in text
+    assert "| *cuDNN FP32, Winograd* (" in pages.rendered(
+        "<!-- table: ladder resnet50-conv3 -->\n<!-- end table -->", made, NO_CODE
+    )
 
 
 def test_a_reduced_batch_is_said(shipped, tmp_path):
@@ -140,6 +157,59 @@ def test_lesson_pictures_are_drawn_by_their_scripts(tmp_path):
     script.write_text("def draw(folder):\n    return [folder / 'one.png']\n")
     (tmp_path / "02_b").mkdir()
     assert charts.draw_lessons(tmp_path) == [script.parent / "one.png"]
+
+
+@pytest.fixture
+def twins(shipped):
+    """The shipped record with two conv3d steps on the channels-last twin of layer 1: 4 ms and 2 ms."""
+    data = copy.deepcopy(shipped.data)
+    row = next(iter(data["rows"]["c3d-conv3a"].values()))
+    shape = problems.PRESETS["ece408-layer1-nhwc"].shape()
+    data["rows"]["ece408-layer1-nhwc"] = {
+        name: {**row, "kind": "step", "shape": shape, "prepare_ms": prepare, "workspace_bytes": 0,
+               "timing": {**row["timing"], "median_ms": ms, "p20_ms": ms, "p80_ms": ms}}
+        for name, ms, prepare in (("conv3d_direct_tiled", 2.0, 0.5), ("conv3d_direct", 4.0, None))
+    }  # fmt: skip
+    return Record(shipped.path, data)
+
+
+def test_the_chart_of_a_layer_ends_with_its_channels_last_steps(twins, tmp_path):
+    charts.save(charts.speedups(twins, "ece408-layer1"), tmp_path / "chart")
+    text = texts(tmp_path / "chart.svg")
+    steps, _ = measured(twins, "ece408-layer1")
+    order = [text.index(f"| {name} |") for name in [*steps, "conv3d_direct (NHWC)", "conv3d_direct_tiled (NHWC)"]]
+    assert order == sorted(order)
+    first = twins.row("ece408-layer1", steps[0])["timing"]["median_ms"]
+    assert f"{first / 2:#.3g}×  2.00 ms" in text
+    # the twin is no chart of its own, and does not stand in the other layer's
+    assert "ece408-layer1-nhwc" not in problems.timed_presets("conv3d")
+    charts.save(charts.speedups(twins, "ece408-layer2"), tmp_path / "other")
+    assert "NHWC)" not in texts(tmp_path / "other.svg").replace("(NHWC): ", "")
+
+
+def test_the_table_of_a_layer_ends_with_its_channels_last_steps(twins):
+    def rows(arguments):
+        return cells(pages.rendered(f"<!-- table: {arguments} -->\n<!-- end table -->", twins, NO_CODE))
+
+    table = rows("ladder ece408-layer1")
+    header = table[0]
+    names = [line[0] for line in table]
+    at = names.index("`conv3d_direct` (NHWC)")
+    assert names[at + 1] == "`conv3d_direct_tiled` (NHWC)"
+    assert all(name.startswith("*cuDNN") for name in names[at + 2 :])
+    found = dict(zip(header, table[at + 1], strict=True))
+    first = twins.row("ece408-layer1", names[2].strip("`"))["timing"]["median_ms"]
+    assert (found["ms"], found["× first"], found["× previous"]) == ("2.00", f"{first / 2:.2f}", "")
+    assert found["GFLOP/s"] == "13,068"  # 26.136 GFLOP
+    assert found["prepare ms"] == "0.500"
+    # in a lesson's table only with that lesson
+    lesson = catalog.find("conv3d_direct").lesson
+    assert "`conv3d_direct` (NHWC)" in [line[0] for line in rows(f"ladder ece408-layer1 {lesson}")]
+    assert not [
+        line for line in rows("ladder ece408-layer1 03_coarsening") if "NHWC" in line[0] and "*" not in line[0]
+    ]
+    summary = [line for line in rows("summary") if "`conv3d_direct`" in line[0] and "(NHWC)" in line[0]]
+    assert [line[1:3] for line in summary] == [["4.00", ""]]
 
 
 # --- pages ---
@@ -288,17 +358,34 @@ def test_figures_in_a_sentence(own, figure, text):
     assert pages.rendered(f"{opening}old<!--/-->", own, NO_CODE) == f"{opening}{text}<!--/-->"
 
 
+def test_bank_conflicts_are_a_share_of_the_turns(own):
+    main = {"time_ns": 2.0, "shared_conflicts": 3.0, "shared_wavefronts": 8.0}
+    first = {"time_ns": 1.0, "shared_conflicts": 0.0, "shared_wavefronts": 8.0}
+    own.data["profile"] = {"gemm-2048": {"gemm_naive": {"kernels": [first, main], "run": "", "source": "s"}}}
+    opening = "<!--= counter gemm-2048 gemm_naive conflict_pct -->"
+    assert pages.rendered(f"{opening}<!--/-->", own, NO_CODE) == f"{opening}37.5<!--/-->"
+
+
+def test_a_kernel_without_a_multiply_loop_has_no_figures_of_one():
+    loop = dict.fromkeys(("loop_total", "loop_loads", "loop_constants", "loop_per_fma"), 0)
+    kernel = {"kernel": "transpose", "architecture": "9.0", "registers": 22, "stack_bytes": 0, "loop_fma": 0, **loop}
+    code = {"steps": {"gemm_naive": {"kernels": [kernel]}}, "tools": {}}
+    table = cells(pages.rendered("<!-- table: code gemm_naive -->\n<!-- end table -->", None, code))
+    assert table[2] == ["`transpose`", "22", "0", *["–"] * 5]
+
+
 @pytest.mark.parametrize("kind", pages.TABLES)
 def test_every_table_can_be_written_without_any_record(kind):
     arguments = {
         "ladder": "gemm-2048", "experiments": "gemm-2048 gemm_naive", "code": "gemm_naive",
-        "profile": "gemm-2048 gemm_naive", "steps": "01_naive",
+        "profile": "gemm-2048 gemm_naive", "steps": "01_naive", "mix": "gemm_naive", "layers": "gemm_naive",
+        "lines": "gemm_naive", "useful": "gemm_naive",
     }.get(kind, "")  # fmt: skip
     opening = f"<!-- table: {kind} {arguments}".rstrip() + " -->"
     new = pages.rendered(f"{opening}\nold\n<!-- end table -->", None, NO_CODE)
     assert "old" not in new
     if kind not in ("steps", "problems"):
-        assert re.search(r"Nothing has been measured|not compiled yet|not profiled yet", new)
+        assert re.search(r"Nothing has been measured|not (compiled|profiled|timed) yet", new)
 
 
 @pytest.mark.parametrize(

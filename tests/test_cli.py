@@ -92,6 +92,8 @@ MISTAKES = {
     "folder": (["check", "gemm_naive", "--file", "lessons"], ["lessons", "no such file"]),
     "capability": (["compile", "gemm_naive", "--cc", "nine"], ["--cc 'nine'", "such as 9.0"]),
     "whole capability": (["compile", "gemm_naive", "--cc", "90"], ["--cc '90'", "such as 9.0"]),
+    "compile preset": (["compile", "gemm_naive", "--problem", "photo"], ["'photo' is a conv2d problem", "gemm-4096"]),
+    "recording another": (["compile", "gemm_naive", "--record", "--problem", "gemm-2048"], ["no --problem"]),
     "recording two": (["compile", "gemm_naive", "--record", "--cc", "8.0", "--cc", "9.0"], ["--record", "one --cc"]),
     "photo": (["photo", "conv2d_nave"], ["'conv2d_nave' is unknown"]),
     "diff": (["diff", "gemm_naive", "gemm_nave"], ["'gemm_nave' is unknown"]),
@@ -348,7 +350,7 @@ FULL_FILTER = ("conv2d_constant_weights", "--sim", "--shape", "N=1 C=8 H=5 W=5 K
 def test_a_filter_too_large_for_constant_memory_exits_2_when_asked_for(call):
     code, out, err = call("check", *FULL_FILTER)
     assert code == UNUSABLE
-    assert "K=100 C=8 R=5 S=5 takes 80000 bytes: constant memory holds 65536" in out + err
+    assert "K=100 C=8 R=5 S=5 takes 80000 bytes: constant memory holds 65536" in " ".join((out + err).split())
 
 
 def test_a_file_without_launch_exits_2(call, write):
@@ -440,6 +442,17 @@ def test_a_table_of_times_fits_and_keeps_its_figures(width):
     assert text.count("conv2d_constant_weights") == 2
     for figure in ("2.00", "1.00", "wrong"):
         assert figure in text
+    assert "…" not in text
+
+
+def test_a_table_of_machine_code_shows_every_figure_at_80_columns():
+    keys = ("registers", "stack_bytes", "shared_bytes", "loop_total", "loop_fma", "loop_loads", "loop_constants")
+    kernel = dict(zip(keys, (255, 10240, 49152, 1134, 1024, 147, 38), strict=True))
+    kernel.update(kernel="conv2d_constant_weights", architecture="9.0", loop_per_fma=37.84)
+    text = printed(tables.compiled([outcome("right", kernels=[kernel])], ("9.0",), True))
+    assert max(map(len, text.splitlines())) <= 80
+    assert "conv2d_constant_weights 255 10240 49152 1134 1024 147 38 37.8" in " ".join(text.split())
+    assert "…" not in text
 
 
 def test_every_reason_is_told_once_with_the_shapes_it_holds_for():

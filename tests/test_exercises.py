@@ -8,11 +8,11 @@ import sys
 
 import pytest
 
-from common import answers, catalog, check, device, exercises, grade, problems, rehearse, touches, turns, watch
+from common import answers, catalog, check, device, exercises, grade, problems, rehearse, simulator, touches, watch
 from common.exercises import ExerciseError
 from common.grade import Evidence
 
-turns.install()
+simulator.install()
 pytestmark = [
     pytest.mark.filterwarnings(f"ignore:{what} encountered in scalar:RuntimeWarning")
     for what in ("invalid value", "overflow")

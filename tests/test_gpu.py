@@ -1,8 +1,13 @@
 """On a real GPU: every step is right, times are plausible, and no kernel takes the harness down."""
 
+import dataclasses
+import json
+import subprocess
+import sys
+
 import pytest
 
-from common import catalog, isolate, problems, records, run, timing
+from common import catalog, device, history, isolate, loop, occupancy, problems, records, run, shipped, timing
 from common.records import Record
 
 # one process, so that no test disturbs the times of another
@@ -87,3 +92,72 @@ def test_a_fault_and_an_endless_loop_leave_the_next_kernel_alone(write):
     assert [result["status"] for result in results] == ["right", "crashed", "right", "timed_out", "right"]
     assert "illegal" in results[1]["message"].lower()
     assert "endless loop" in results[3]["message"]
+
+
+# What the driver says of a step's kernels as they really run: registers, shared memory, and blocks that fit.
+DRIVER = """
+import json, sys
+from numba import cuda
+from common import catalog, codegen, problems, run
+
+found = []
+for name in sys.argv[1:]:
+    step = catalog.find(name)
+    module = catalog.load(step.path, step.ladder)
+    for launch in codegen.distinct(codegen.launches(module, problems.preset(run.DEFAULT_PRESET[step.ladder]))):
+        kernel = launch.kernel.compile(launch.signature)
+        blocks = kernel.max_cooperative_grid_blocks(launch.threads, launch.dynamic_shared_bytes)
+        found.append([name, launch.threads, kernel.regs_per_thread, kernel.shared_mem_per_block, blocks])
+print(json.dumps([cuda.get_current_device().MULTIPROCESSOR_COUNT, found]))
+"""
+
+
+def test_occupancy_is_what_the_driver_says():
+    names = ("gemm_shared_tile", "gemm_coarsened", "gemm_tuned", "conv2d_coarsened", "conv2d_register_tiled")
+    done = subprocess.run(
+        [sys.executable, "-c", DRIVER, *names], cwd=catalog.ROOT, env=device.environment(False),
+        capture_output=True, text=True, timeout=180,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-2000:]
+    multiprocessors, found = json.loads(done.stdout)
+    cc = device.compute_capability()
+    if cc not in occupancy.LIMITS:
+        pytest.skip(f"the limits of compute capability {cc} are not known here")
+    for name, threads, registers, shared, blocks in found:
+        fits = occupancy.occupancy(cc, threads, registers, shared)
+        assert fits.blocks == blocks // multiprocessors, name
+
+
+@pytest.fixture
+def edited(tmp_path):
+    """gemm_coarsened with this constant, beside the shipped file."""
+
+    def edited(wpt):
+        step = catalog.find("gemm_coarsened")
+        path = tmp_path / step.path.name
+        path.write_text(step.path.read_text().replace("WPT = 8 ", f"WPT = {wpt} "))
+        return dataclasses.replace(step, path=path)
+
+    return edited
+
+
+@pytest.mark.parametrize(("wpt", "low", "high"), [(8, 0.97, 1.03), (1, 0.1, 0.9)])
+def test_an_edit_is_timed_in_turn_with_the_shipped_file(edited, monkeypatch, wpt, low, high):
+    monkeypatch.setattr(shipped, "text", lambda path: catalog.find("gemm_coarsened").path.read_bytes())
+    this = loop.Run(edited(wpt), "gemm-2048", simulator=False)
+    stages = {stage.name: stage for stage in this.stages()}
+    assert not any(stage.failed for stage in stages.values()), stages
+    pair = stages[loop.TIME].outcomes[0].result["pairs"]["shipped"]
+    assert low <= pair["ratio"] <= high
+    assert pair["ratio_p20"] <= pair["ratio"] <= pair["ratio_p80"]
+    assert history.events("gemm_coarsened")[0].ratio == pair["ratio"]
+    assert stages[loop.FIRST].seconds < 30
+
+
+def test_a_fault_on_the_gpu_is_told_with_its_line(edited):
+    step = edited(8)
+    step.path.write_text(step.path.read_text().replace("a[m, k0 + tx] if m < M and", "a[m * 1000000000, k0 + tx] if"))
+    (stage,) = loop.Run(step, "gemm-2048", simulator=False).stages()
+    (fault, *_) = stage.failed[0].faults
+    assert fault["kind"] == "outside"
+    assert "a[m * 1000000000, k0 + tx]" in fault["code"]

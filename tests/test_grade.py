@@ -25,13 +25,13 @@ from common import (
     referee,
     rehearse,
     run,
-    turns,
+    simulator,
     watch,
 )
 from common.grade import Grade, Grader, Machine, Submission
 from common.referee import Limits, Player, PlayerError
 
-turns.install()
+simulator.install()
 FOLDER = Path(__file__).parent / "cheats"
 TARGET = "gemm_one_dimension"  # the exercise that every cheat pretends to solve
 LINUX = pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc, and needs all limits")

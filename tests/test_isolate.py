@@ -3,11 +3,13 @@
 import json
 import os
 import signal
+import subprocess
 import sys
+import time
 
 import pytest
 
-from common import isolate
+from common import catalog, isolate
 
 GOOD = """
 from numba import cuda, float32
@@ -189,6 +191,25 @@ def test_nothing_to_do_starts_no_process(monkeypatch):
     monkeypatch.setattr(isolate.subprocess, "Popen", None)
     assert list(isolate.run([], True, PATIENCE)) == []
     assert list(isolate.run_groups([], True, PATIENCE, workers=2)) == []
+
+
+@POSIX
+def test_a_child_ends_with_its_parent(task, tmp_path):
+    pid = tmp_path / "pid"
+    endless = task("endless", f"import os\nopen({str(pid)!r}, 'w').write(str(os.getpid()))\nwhile True: pass\n")
+    code = f"from common import isolate\nlist(isolate.run([{endless!r}], True, 60.0))\n"
+    parent = subprocess.Popen([sys.executable, "-c", code], cwd=catalog.ROOT, start_new_session=True)
+    wait_for(lambda: pid.exists() and pid.read_text())
+    parent.kill()
+    parent.wait()
+    wait_for(lambda: ended(int(pid.read_text())))
+
+
+def wait_for(happened, seconds=PATIENCE):
+    deadline = time.monotonic() + seconds
+    while not happened():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
 
 
 def test_the_simulator_switch_is_set_and_unset(task):

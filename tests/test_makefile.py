@@ -86,3 +86,19 @@ def test_every_locked_package_has_hashes(root, cuda):
     packages = re.findall(r"^([a-z0-9_.-]+)(?:\[[^]]*\])?==(\S+)", text, re.MULTILINE | re.IGNORECASE)
     assert {"numba", "numba-cuda", "numpy", "matplotlib", "rich", "pytest"} <= {name for name, _ in packages}
     assert len(packages) == len(re.findall(r"^\S+==.*\\\n +--hash", text, re.MULTILINE))
+
+
+@pytest.mark.parametrize(
+    ("words", "command"),
+    [(("watch", "LESSON=01"), "x -m lessons.01_naive  --watch"),
+     (("watch", "LESSON=01_naive", "STEP=gemm_naive"), "x -m lessons.01_naive gemm_naive --watch"),
+     (("reset", "LESSON=01"), "x -m common reset 01"), (("history", "STEP=gemm_naive"), "x -m common history gemm_naive")],
+)  # fmt: skip
+def test_a_lesson_and_a_step_are_handed_on(make, words, command):
+    assert make("-n", *words, "PYTHON=x").strip() == command
+
+
+def test_watching_no_lesson_says_which_there_are(root):
+    done = subprocess.run(["make", "-n", "watch", "LESSON=9", "PYTHON=x"], cwd=root, capture_output=True, text=True)
+    assert done.returncode != 0
+    assert "LESSON=9: must be one of 01 02" in done.stderr

@@ -198,3 +198,15 @@ def test_fit_batch_says_when_nothing_can_be_reduced(name):
 def test_a_problem_cannot_be_changed():
     with pytest.raises(AttributeError):
         PRESETS["gemm-2048"].M = 1
+
+
+@pytest.mark.parametrize(("layer", "twin"), problems.CHANNELS_LAST.items())
+def test_a_channels_last_twin_is_the_same_work_in_another_layout(layer, twin):
+    a, b = PRESETS[layer], PRESETS[twin]
+    assert (a.flops, a.least_bytes) == (b.flops, b.least_bytes)
+    assert b.ladder == "conv3d"
+    assert sorted(a.output_shape) == sorted(extent for i, extent in enumerate(b.output_shape) if i != 1)
+
+
+def test_a_twin_stands_in_the_charts_of_its_layer_only():
+    assert not set(problems.CHANNELS_LAST.values()) & set(problems.timed_presets("conv3d"))

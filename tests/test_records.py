@@ -313,7 +313,7 @@ def test_a_record_derives_from_the_problem_that_ran(record):
 # --- the shipped record ---
 
 FILES = [*catalog.steps(), *catalog.experiments()]
-PAIRS = [(step, preset) for step in catalog.steps() for preset in problems.timed_presets(step.ladder)]
+PAIRS = [(step, preset) for step in catalog.steps() for preset in catalog.presets(step)]
 PAIRS += [(step, run.DEFAULT_PRESET[step.ladder]) for step in catalog.experiments()]
 TIMED = [preset for ladder in problems.LADDERS for preset in problems.timed_presets(ladder)]
 

@@ -7,11 +7,10 @@ import shapes
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from common import catalog, check, problems, simulator, turns
+from common import catalog, check, problems, simulator
 from common.problems import Conv2d, Gemm
 
-simulator.enforce_limits()  # as in the child processes
-turns.install()
+simulator.install()  # as in the child processes
 
 FILES = [*catalog.steps(), *catalog.experiments()]
 # Threads beyond an edge may multiply what lies in shared memory uninitialised, and throw the product away.

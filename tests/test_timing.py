@@ -138,3 +138,80 @@ def test_the_deadline_does_not_cut_the_least_repeats():
 
 def test_the_defaults_are_those_the_pages_promise():
     assert timing.TARGET_ERROR == 0.01
+
+
+# --- pairs ---
+
+
+class Laptop:
+    """A GPU whose clock drifts and whose neighbours come and go: a launch takes its work times the slowness now."""
+
+    def __init__(self, works, seed=0):
+        self.works, self.rng = works, random.Random(seed)
+        self.clock, self.launches = Clock(), []
+
+    @property
+    def slowness(self):
+        busy = 2.5 if int(self.clock.now * 3) % 7 < 2 else 1.0
+        return busy * (1 + 0.05 * (self.clock.now - 100)) * (1 + 0.01 * (self.rng.random() - 0.5))
+
+    def launch(self, which):
+        self.launches.append(which)
+        took = self.works[which] * self.slowness
+        self.clock.now += took / 1e3
+        return took
+
+    def pair(self, swapped):
+        times = {which: self.launch(which) for which in ((1, 0) if swapped else (0, 1))}
+        return times[0], times[1]
+
+
+@pytest.mark.parametrize("truth", [1.0, 1.25, 0.8])
+def test_the_ratio_of_pairs_holds_where_neither_time_does(truth):
+    laptop = Laptop((200.0 * truth, 200.0))
+    paired = timing.collect_pairs(laptop.pair, laptop.clock)
+    assert paired.ratio == pytest.approx(truth, rel=0.02)
+    assert paired.ratio_p20 <= paired.ratio <= paired.ratio_p80
+    # one after the other, the same launches mislead
+    laptop = Laptop((200.0 * truth, 200.0))
+    first, second = (
+        timing.collect(lambda count, which=which: [laptop.launch(which) for _ in range(count)], laptop.clock)
+        for which in (0, 1)
+    )
+    assert abs(first.median_ms / second.median_ms / truth - 1) > 0.04
+
+
+def test_the_order_within_a_pair_alternates():
+    laptop = Laptop((1.0, 1.0))
+    timing.collect_pairs(laptop.pair, laptop.clock, min_pairs=6, max_seconds=0.0)
+    assert laptop.launches == [0, 1, 1, 0] * 3
+
+
+def test_who_runs_first_gains_nothing():
+    # the first launch of each pair finds a cold chip
+    def sample(swapped):
+        return (10.0, 13.0) if swapped else (13.0, 10.0)
+
+    paired = timing.collect_pairs(sample, Clock(), min_pairs=20, max_seconds=0.0)
+    assert paired.ratio_p20 < 1 < paired.ratio_p80
+
+
+def test_steady_pairs_stop_at_the_least_count_and_wild_ones_at_the_deadline():
+    clock = Clock()
+    steady = timing.collect_pairs(lambda swapped: (2.0, 1.0), clock)
+    assert (steady.ratio, steady.ratio_error, steady.first.repeats) == (2.0, 0.0, timing.MIN_PAIRS)
+    wild = random.Random(3)
+
+    def sample(swapped):
+        clock.now += 0.125
+        return wild.uniform(1, 9), 1.0
+
+    result = timing.collect_pairs(sample, clock, max_seconds=2.0)
+    assert result.ratio_error > timing.TARGET_ERROR
+    assert result.first.repeats == result.second.repeats == 16
+
+
+def test_pairs_as_json():
+    paired = timing.collect_pairs(lambda swapped: (3.0, 2.0), Clock())
+    entry = paired.as_dict()
+    assert (entry["ratio"], entry["first"]["median_ms"], entry["second"]["median_ms"]) == (1.5, 3.0, 2.0)

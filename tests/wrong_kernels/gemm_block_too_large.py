@@ -2,8 +2,6 @@ r"""A block of 64 x 32 threads is more than a GPU starts.
 
 Expect: crashed
 Says: ^LaunchLimitError at gemm_block_too_large\.py:\d+: .* 2048 threads: a block holds at most 1024
-Expect on GPU: crashed
-Says on GPU: INVALID_VALUE
 """
 
 from numba import cuda, float32

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from matplotlib.patches import FancyArrowPatch, Rectangle
 
-from common import charts
+from common import charts, tracefigures
 from common.charts import BLUE, GRID, INK, MUTED, ORANGE, SKY, VERMILION
 
 gemm_naive = import_module("lessons.01_naive.gemm_naive")
@@ -19,6 +19,7 @@ def draw(folder: Path) -> list[Path]:
         charts.save(grid(), folder / "grid"),
         charts.save(coalescing(), folder / "coalescing"),
         charts.save(window(), folder / "window"),
+        charts.save(tracefigures.requests(), folder / "requests"),
     ]
 
 

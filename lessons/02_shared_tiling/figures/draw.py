@@ -6,7 +6,7 @@ from pathlib import Path
 from matplotlib.colors import to_rgba
 from matplotlib.patches import FancyArrowPatch, Rectangle
 
-from common import charts, problems
+from common import charts, problems, tracefigures
 from common.charts import BLUE, GREEN, GRID, INK, MUTED, ORANGE, SKY, VERMILION, YELLOW
 
 gemm_shared_tile = import_module("lessons.02_shared_tiling.gemm_shared_tile")
@@ -27,6 +27,7 @@ def draw(folder: Path) -> list[Path]:
         charts.save(unroll(), folder / "unroll"),
         charts.save(thin(), folder / "thin"),
         charts.save(occupancy(), folder / "occupancy"),
+        charts.save(tracefigures.who_loads(), folder / "who_loads"),
     ]
 
 
@@ -101,7 +102,7 @@ def barrier():
                         _box(axes, a, y, b - a, 1, face=VERMILION if bad else colour, alpha=0.75, line=0.8)
                 middle = (start + (5.5 if wrong else stop)) / 2
                 text = "multiplies with old values" if wrong else what
-                _label(axes, middle, y + 0.5, text, size=9.5, color="white" if wrong else INK)
+                _label(axes, middle, y + 0.5, text, size=9.5)
                 if wrong:
                     _label(axes, (5.5 + stop) / 2, y + 0.5, what, size=9.5)
         if wall is not None:
@@ -119,7 +120,7 @@ def halo():
     tile_h, tile_w, r_extent, s_extent = conv2d_shared_tile.TILE_H, conv2d_shared_tile.TILE_W, 5, 5
     patch_h, patch_w, threads = tile_h + r_extent - 1, tile_w + s_extent - 1, tile_h * tile_w
     rounds = -(-patch_h * patch_w // threads)
-    figure, (left, right) = charts.new_figure(9.6, 5.2, columns=2)
+    figure, (left, right) = charts.new_figure(9.6, 5.4, columns=2)
     colours = (SKY, ORANGE, GREEN, YELLOW)
     for i in range(patch_h * patch_w):
         h, w = divmod(i, patch_w)
@@ -129,8 +130,8 @@ def halo():
     left.set_title("which thread loads which pixel", fontsize=11, fontweight="bold")
     last = patch_h * patch_w - (rounds - 1) * threads
     _label(
-        left, patch_w / 2, patch_h + 1.2,
-        f"blue: round 1, threads 0 to {threads - 1}\norange: round 2, threads 0 to {last - 1}; the others wait",
+        left, patch_w / 2, patch_h + 1.6,
+        f"blue: round 1, threads 0 to {threads - 1}\norange: round 2, threads 0 to {last - 1}; the others wait\n",
         size=9.5,
     )  # fmt: skip
     inside = r_extent // 2, s_extent // 2
@@ -141,23 +142,20 @@ def halo():
     for ty, tx in ((0, 0), (9, 7)):
         _box(right, tx, ty, s_extent, r_extent, face="none", line=2.2, edge=VERMILION)
         _box(right, tx + inside[1], ty + inside[0], 1, 1, face=VERMILION)
-        _label(
-            right,
-            tx + s_extent + 0.2,
-            ty + r_extent + 0.55,
-            f"window of thread ({tx}, {ty})",
-            size=8.5,
-            color=VERMILION,
-        )
+        right.text(
+            tx + 0.1, ty + r_extent + 0.7, f"window of thread x = {tx}, y = {ty}", fontsize=8.5, va="center",
+            bbox={"facecolor": charts.CARD, "edgecolor": "none", "pad": 1.5},
+        )  # fmt: skip
     right.set_title("what the block needs", fontsize=11, fontweight="bold")
     share = patch_h * patch_w / threads
     _label(
-        right, patch_w / 2, patch_h + 1.2,
+        right, patch_w / 2, patch_h + 1.6,
         f"patch {patch_h} × {patch_w} = {patch_h * patch_w} pixels for {tile_h} × {tile_w} = {threads} outputs\n"
-        f"halo (orange): {patch_h * patch_w - threads} pixels; loads per output {share:.2f}", size=9.5,
+        f"halo (orange): {patch_h * patch_w - threads} pixels; loads per output {share:.2f}\n"
+        "an output is drawn in the middle of its window", size=9.5,
     )  # fmt: skip
     for axes in (left, right):
-        _frame(axes, (-0.3, patch_w + 0.3), (patch_h + 2.3, -0.3))
+        _frame(axes, (-0.3, patch_w + 0.3), (patch_h + 3.1, -0.3))
     return figure
 
 
@@ -205,7 +203,10 @@ def unroll():
             hit = k == 1 and gemm_n == column
             _box(axes, u_left + gemm_n, y_top + k, 1, 1, face=VERMILION if hit else "none", line=0.8)
     _label(axes, u_left - taps / 2 - 2.4, y_top - 0.5, f"F: {filters} filters × {taps} taps", weight="bold")
-    _label(axes, u_left + columns / 2, y_top - 0.5, f"y = F @ U: {filters} maps × {columns} pixels", weight="bold")
+    axes.text(
+        u_left, y_top - 0.5, f"y = F @ U: {filters} maps × {columns} pixels", fontsize=11, fontweight="bold",
+        va="center",
+    )  # fmt: skip
     axes.annotate(
         "", (u_left + column + 0.5, u_top + taps + 0.05), (u_left + column + 0.5, y_top + 0.95),
         arrowprops={"arrowstyle": "<-", "color": VERMILION, "lw": 1.8},
@@ -260,10 +261,10 @@ def occupancy():
         axes.plot(kib, shares, color=colour, linewidth=2.2, linestyle=style, label=f"{threads} threads per block")
     layers = {name: problems.preset(name) for name in ("ece408-layer1", "ece408-layer2")}
     for text, threads, size, place in (
-        ("gemm_shared_tile", gemm_shared_tile.TILE**2, 8 * gemm_shared_tile.TILE**2, (6, -112)),
+        ("gemm_shared_tile", gemm_shared_tile.TILE**2, 8 * gemm_shared_tile.TILE**2, (20, -98)),
         *(
             (f"conv2d_shared_tile, {name[7:]}", _tile_threads(), _patch_bytes(layer), offset)
-            for (name, layer), offset in zip(layers.items(), ((30, -66), (0, -34)), strict=True)
+            for (name, layer), offset in zip(layers.items(), ((-16, -66), (-14, -34)), strict=True)
         ),
     ):
         share = 100 * resident(threads, size) / SM_WARPS

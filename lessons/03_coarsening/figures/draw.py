@@ -7,7 +7,7 @@ from typing import Any
 from matplotlib.colors import to_rgba
 from matplotlib.patches import Rectangle
 
-from common import charts, records
+from common import charts, records, tracefigures
 from common.charts import BLUE, GREEN, GRID, INK, MUTED, ORANGE, SKY, VERMILION, YELLOW
 
 gemm_coarsened = import_module("lessons.03_coarsening.gemm_coarsened")
@@ -24,6 +24,7 @@ def draw(folder: Path) -> list[Path]:
         charts.save(wide(), folder / "wide"),
         charts.save(alignment(), folder / "alignment"),
         charts.save(reuse(), folder / "reuse"),
+        charts.save(tracefigures.loads_per_fma(), folder / "loads_per_fma"),
     ]
 
 
@@ -83,9 +84,8 @@ def mix(code: dict[str, Any]):
             for value, colour in zip(parts, (BLUE, ORANGE, GRID), strict=True):
                 axes.barh(y, value, left=start, height=0.8, color=colour, edgecolor="white")
                 if value >= 0.12:
-                    _label(
-                        axes, start + value / 2, y, f"{value:.3g}", size=9, color="white" if colour == BLUE else INK
-                    )
+                    shown = f"{value + 1e-9:.2f}".rstrip("0").rstrip(".")  # halves up, as in the pages
+                    _label(axes, start + value / 2, y, shown, size=9, color="white" if colour == BLUE else INK)
                 start += value
             places.append(y)
             names.append(f"{name}, {what}")
@@ -126,9 +126,9 @@ def wide():
     for word in range(words):
         thread = word // VECTOR
         _box(below, word, 0, 1, 0.9, face=shades[thread % 2], alpha=0.8, line=0.4)
-        if word % VECTOR == 0:
-            _box(below, word, 0, VECTOR, 0.9, line=1.6)
-            _label(below, word + VECTOR / 2, 0.45, f"thread {thread}", size=9.5)
+    for thread in range(threads):
+        _box(below, thread * VECTOR, 0, VECTOR, 0.9, line=1.6)
+        _label(below, (thread + 0.5) * VECTOR, 1.14, f"thread {thread}", size=9.5)
     below.text(-0.4, 0.45, "load 1", fontsize=9.5, ha="right", va="center")
     below.set_title(
         "128-bit: one instruction, four neighbouring floats per thread", fontsize=11, fontweight="bold", loc="left"
@@ -136,7 +136,7 @@ def wide():
     _label(
         below,
         words / 2,
-        1.55,
+        1.7,
         f"{words} floats of one row; {threads} threads of the warp are shown",
         size=9.5,
         color=MUTED,

@@ -6,7 +6,7 @@ from pathlib import Path
 from matplotlib.colors import to_rgba
 from matplotlib.patches import Rectangle
 
-from common import charts, problems
+from common import charts, problems, tracefigures
 from common.charts import BLUE, GREEN, GRID, INK, MUTED, ORANGE, PURPLE, SKY, VERMILION, YELLOW
 
 LESSON = "lessons.04_register_blocking."
@@ -30,6 +30,7 @@ def draw(folder: Path) -> list[Path]:
         charts.save(overlap(), folder / "overlap"),
         charts.save(warp_tiles(), folder / "warp_tiles"),
         charts.save(stationary(), folder / "stationary"),
+        charts.save(tracefigures.banks(), folder / "bank_map"),
     ]
 
 
@@ -54,10 +55,11 @@ def register_tile():
         _box(left, n, -9, VECTOR, 5, face=ORANGE, line=0)
     left.text(step.BLOCK_N / 2, -14, "n within the block", ha="center", fontsize=9.5)
     left.text(-14, step.BLOCK_M / 2, "m within the block", va="center", rotation=90, fontsize=9.5)
+    left.text(step.BLOCK_N / 2, step.BLOCK_M + 6, f"a cell: {VECTOR} × {VECTOR} outputs", ha="center", fontsize=9.5)
     left.set_title(
-        f"what thread ({tx}, {ty}) owns of {step.BLOCK_M} × {step.BLOCK_N}", fontsize=11, fontweight="bold"
+        f"what thread x = {tx}, y = {ty} owns of {step.BLOCK_M} × {step.BLOCK_N}", fontsize=11, fontweight="bold"
     )
-    _frame(left, (-19, step.BLOCK_N + 1), (step.BLOCK_M + 1, -19))
+    _frame(left, (-19, step.BLOCK_N + 1), (step.BLOCK_M + 8, -19))
     for i, m in enumerate(rows):
         _box(right, -1.6, i, 1, 1, face=BLUE, alpha=0.6, line=0.8)
         _label(right, -1.1, i + 0.5, str(m), size=8.5)
@@ -99,13 +101,13 @@ def loads():
         [m * n for m, n in squares], [(m + n) / (m * n) for m, n in squares], color=VERMILION, marker="s",
         linewidth=2, label="a square, THREAD × THREAD",
     )  # fmt: skip
-    for m, n, offset in ((4, 4, (8, 4)), (8, 8, (8, 4)), (16, 8, (-50, -17)), (16, 16, (-42, 10))):
-        axes.plot(m * n, (m + n) / (m * n), "o", color=VERMILION if m == n else GREEN, markersize=8)
+    for m, n, offset in ((8, 1, (4, 9)), (4, 4, (8, 4)), (8, 8, (8, 4)), (16, 8, (-50, -17)), (16, 16, (-56, 10))):
+        if (m, n) == (16, 8):
+            axes.plot(m * n, (m + n) / (m * n), "D", color=GREEN, markersize=8, label="neither: gemm_tuned")
         axes.annotate(
-            f"{m} × {n}: {(m + n) / (m * n):.3g}", (m * n, (m + n) / (m * n)), xytext=offset,
+            f"{m} × {n}: {(m + n) / (m * n):.4g}", (m * n, (m + n) / (m * n)), xytext=offset,
             textcoords="offset points", fontsize=9.5,
         )  # fmt: skip
-    axes.annotate("8 × 1: 1.12", (8, 9 / 8), xytext=(4, 9), textcoords="offset points", fontsize=9.5)
     axes.set_xscale("log", base=2)
     axes.set_xticks(sizes, [str(size) for size in sizes])
     axes.set_ylim(0, 2.1)

@@ -1,0 +1,63 @@
+"""Cards of kernels that were compiled before, in the checkout's personal folder ``.workbook/`` (git ignores it).
+
+A card holds as long as the files that its kernel is made of, the packages that compile it and the modules that read
+the machine code are the same, byte for byte: it shows source lines, so a comment counts too.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import platform
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from common import catalog, records
+from common.problems import Problem
+
+FOLDER = catalog.ROOT / ".workbook" / "cards"
+
+_PACKAGES = (
+    "numba", "numba-cuda", "llvmlite", "cuda-bindings", "nvidia-nvvm", "nvidia-cuda-nvcc", "nvidia-cuda-nvcc-cu12",
+    "nvidia-cuda-nvdisasm",
+)  # fmt: skip
+_READERS = ("cards", "codegen", "occupancy", "sass")
+
+
+def entry(path: Path, problem: Problem, architecture: str) -> Path:
+    """The file that keeps the cards of this step file for this problem and compute capability."""
+    readers = [_digest(Path(__file__).with_name(f"{name}.py")) for name in _READERS]
+    parts = [str(path.resolve()), problem.shape(), architecture, platform.python_version(), readers]
+    parts.append(records.package_versions(_PACKAGES))
+    key = hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
+    return FOLDER / f"{path.stem}-{key[:24]}.json"
+
+
+def load(kept: Path) -> list[dict[str, Any]] | None:
+    """The cards kept in that file; None if there are none or a source file has changed."""
+    try:
+        data = json.loads(kept.read_text(encoding="utf-8"))
+        if any(_digest(Path(name)) != digest for name, digest in data["files"].items()):
+            return None
+        found: list[dict[str, Any]] = data["cards"]
+        return found
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return None  # not kept, or not by this version: it is made anew
+
+
+def store(kept: Path, cards: list[dict[str, Any]], files: list[str]) -> None:
+    """Keep cards and the digests of the files they come from; without a writable checkout nothing is kept."""
+    with contextlib.suppress(OSError):
+        data = {"files": {name: _digest(Path(name)) for name in files}, "cards": cards}
+        kept.parent.mkdir(parents=True, exist_ok=True)
+        handle, temporary = tempfile.mkstemp(dir=kept.parent, suffix=".tmp")
+        with os.fdopen(handle, "w", encoding="utf-8") as file:
+            json.dump(data, file)
+        os.replace(temporary, kept)
+
+
+def _digest(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()

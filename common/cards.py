@@ -1,0 +1,131 @@
+"""A kernel's card: what it takes, what fits a multiprocessor, and what its hot loop spends its instructions on.
+
+Data only, ready for JSON; :mod:`common.cardtables` makes them readable.
+"""
+
+from __future__ import annotations
+
+import linecache
+from pathlib import Path
+from typing import Any
+
+from common import catalog, codegen, occupancy, sass
+
+Card = dict[str, Any]
+
+# Figures of memory traffic, which machine code does not hold: whoever counts them puts ``card["traffic"]``, a
+# dict with these keys, into a card; the tables then show a column for each.
+TRAFFIC = {
+    "sectors_per_request": "sectors per request",
+    "conflicts": "bank conflicts",
+    "bytes_per_fma": "bytes per FMA",
+}
+
+
+def card(launch: codegen.Launch, code: codegen.MachineCode) -> Card:
+    """Everything a card shows of one kernel as it was launched; ``hot`` describes its hot loop."""
+    shared = code.shared_bytes + launch.dynamic_shared_bytes
+    fits = occupancy.occupancy(code.architecture, launch.threads, code.registers, shared)
+    what, span = sass.hot_span(code.listing)
+    return {
+        "kernel": code.kernel,
+        "architecture": code.architecture,
+        "grid": list(launch.grid),
+        "block": list(launch.block),
+        "threads": launch.threads,
+        "registers": code.registers,
+        "stack_bytes": code.stack_bytes,
+        "spill_bytes": code.spill_bytes,
+        "shared_bytes": code.shared_bytes,
+        "dynamic_shared_bytes": launch.dynamic_shared_bytes,
+        "occupancy": fits.as_dict(),
+        "instructions": sass.names(code.listing.instructions),
+        "hot": {"what": what, **hot_figures(code.listing.instructions[slice(*span)])},
+    }
+
+
+def hot_figures(instructions: tuple[sass.Instruction, ...]) -> dict[str, Any]:
+    """What a stretch of code does: in all, by class, access width and source line, and instruction by instruction.
+
+    ``useful`` is the share of multiply-adds among all instructions. ``as_single_loads`` is that share if nothing but
+    the multiply-adds and their operands' loads from shared memory counted, one 32-bit load for each float: what a
+    count by hand of the source line gives.
+    """
+    counts = sass.names(instructions)
+    widths = sass.widths(instructions)
+    mix = sass.mix(counts)
+    total, fused = len(instructions), mix.get("multiply-add", 0)
+    fma, shared = sass.multiply_adds(counts), mix.get("shared load", 0)
+    floats = sum(int(bits) * count for bits, count in widths.get("shared load", {}).items()) / 32
+    return {
+        "total": total,
+        "multiply_adds": fma,
+        "mix": mix,
+        "useful": round(fused / total, 4) if total else 0.0,
+        "fma_per_shared_load": round(fma / shared, 3) if shared and fma else None,
+        "floats_per_fma": round(floats / fma, 3) if fma else None,
+        "as_single_loads": round(fma / (fma + floats), 4) if fma and floats else None,
+        "widths": widths,
+        "lines": _by_line(instructions),
+        "groups": _groups(instructions),
+    }
+
+
+def whole(code: codegen.MachineCode) -> list[dict[str, Any]]:
+    """All of a kernel's instructions, in groups of one source line; ``hot`` marks those of the hot loop."""
+    what, (start, stop) = sass.hot_span(code.listing)
+    found = code.listing.instructions
+    parts = (found[:start], found[start:stop], found[stop:])
+    marks = (False, what != "kernel", False)
+    return [{**group, "hot": hot} for part, hot in zip(parts, marks, strict=True) for group in _groups(part)]
+
+
+def source_line(file: str, line: int) -> dict[str, Any]:
+    """Where an instruction comes from: ``file`` within the repository (else its name), ``line``, and its ``text``."""
+    if not line:
+        return {"file": "", "line": 0, "text": ""}
+    path = Path(file)
+    shown = path.relative_to(catalog.ROOT).as_posix() if path.is_relative_to(catalog.ROOT) else path.name
+    return {"file": shown, "line": line, "text": linecache.getline(file, line).strip()}
+
+
+def recorded(found: Card) -> dict[str, Any]:
+    """What the machine-code record keeps of a card beside :meth:`codegen.MachineCode.as_dict`.
+
+    Source lines are kept without their numbers and comments, which an edited word would make stale.
+    """
+    hot = found["hot"]
+    kept = ("what", "total", "multiply_adds", "mix", "useful", "fma_per_shared_load", "floats_per_fma")
+    return {
+        "block": found["block"],
+        "occupancy": {
+            key: found["occupancy"][key] for key in ("blocks", "warps", "max_warps", "fraction", "limited_by")
+        },
+        "hot": {
+            **{key: hot[key] for key in (*kept, "as_single_loads", "widths")},
+            "lines": [{"text": item["text"].split("  #")[0], "mix": item["mix"]} for item in hot["lines"]],
+        },
+    }
+
+
+def _by_line(instructions: tuple[sass.Instruction, ...]) -> list[dict[str, Any]]:
+    """For each source line, in the order of the source, how many instructions of which class it became."""
+    lines: dict[tuple[str, int], list[sass.Instruction]] = {}
+    for instruction in instructions:
+        lines.setdefault((instruction.file, instruction.line), []).append(instruction)
+    return [
+        {**source_line(file, line), "total": len(mine), "mix": sass.mix(sass.names(mine))}
+        for (file, line), mine in sorted(lines.items())
+    ]
+
+
+def _groups(instructions: tuple[sass.Instruction, ...]) -> list[dict[str, Any]]:
+    """Neighbouring instructions of one source line, in program order."""
+    groups: list[dict[str, Any]] = []
+    place = None
+    for instruction in instructions:
+        if (instruction.file, instruction.line) != place:
+            place = instruction.file, instruction.line
+            groups.append({**source_line(*place), "instructions": []})
+        groups[-1]["instructions"].append([f"{instruction.address:04x}", instruction.text])
+    return groups

@@ -1,0 +1,214 @@
+"""The student's own record: every source that was run, and what came of it. Nothing in it is ever overwritten.
+
+``.workbook/sources/<sha256>/<file name>`` holds each source once, by the hash of its bytes, under its own name, so
+that it can be run from there. ``.workbook/runs/<step>/<time>-<process>-<count>.json`` holds one event each. A file is
+written beside its place and then moved there, so that neither a full disk nor two runs at once leave half of one.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import json
+import os
+import re
+import tempfile
+import time
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from common import catalog
+
+FOLDER = catalog.ROOT / ".workbook"
+_SHORTEST_HASH = 4
+
+_counter = itertools.count()
+
+
+class HistoryError(RuntimeError):
+    """Something could not be kept, or is not there to be brought back."""
+
+
+@dataclass(frozen=True)
+class Event:
+    """One thing that happened to a step's file. ``source`` is the SHA-256 of its bytes at the time.
+
+    ``what`` is run, saved (kept before something overwrote it), reset or restored. ``verdict`` is a run's status,
+    ``reason`` its first finding; ``figures`` holds what was measured: ``preset``, ``median_ms``, ``shipped_ms``,
+    ``ratio`` (of the shipped version's time to this one's), and ``device``.
+    """
+
+    step: str
+    source: str
+    what: str
+    time: str = ""
+    verdict: str = ""
+    reason: str = ""
+    figures: dict[str, Any] = field(default_factory=dict)
+    number: int = 0
+
+    @property
+    def ratio(self) -> float | None:
+        """The shipped version's time over this one's; None if it was not measured."""
+        value = self.figures.get("ratio")
+        return float(value) if value is not None else None
+
+
+def sha(source: bytes) -> str:
+    return hashlib.sha256(source).hexdigest()
+
+
+def keep(source: bytes, name: str, folder: Path | None = None) -> Path:
+    """Store a source under ``name``; returns the stored file, whose parent's name is the hash.
+
+    Raises HistoryError when the folder cannot be written or the disk is full.
+    """
+    path = (folder or FOLDER) / "sources" / sha(source) / name
+    if not path.exists() or path.read_bytes() != source:
+        write(path, source)
+    return path
+
+
+def place(source: bytes, name: str) -> Path:
+    """A file of this name that holds ``source``: the stored one, or a temporary one where nothing can be stored."""
+    try:
+        return keep(source, name)
+    except HistoryError:
+        path = Path(tempfile.mkdtemp(prefix="workbook-"), name)
+        path.write_bytes(source)
+        return path
+
+
+def stored(name: str, digest: str) -> bytes:
+    """The source stored under this name and hash; raises HistoryError if it is not there, or was changed since."""
+    path = FOLDER / "sources" / digest / name
+    try:
+        source = path.read_bytes()
+    except OSError as error:
+        raise HistoryError(f"{path}: cannot be read: {error.strerror}") from None
+    if sha(source) != digest:
+        raise HistoryError(f"{path}: is not what was stored there: its SHA-256 is {sha(source)}")
+    return source
+
+
+def add(event: Event) -> None:
+    """Write an event down; raises HistoryError as :func:`keep` does."""
+    now = time.time_ns()
+    stamp = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(now // 10**9))
+    entry = asdict(event) | {"time": event.time or stamp}
+    del entry["number"]
+    # sorted by name is sorted by time; process and count keep those of one moment apart
+    name = f"{now:020d}-{os.getpid()}-{next(_counter)}.json"
+    write(FOLDER / "runs" / event.step / name, json.dumps(entry, indent=1).encode())
+
+
+def events(step: str | None = None) -> list[Event]:
+    """A step's events, or all, the oldest first, numbered from 1 within their step. A broken file is passed over."""
+    folder = FOLDER / "runs"
+    names = [step] if step else [path.name for path in folder.iterdir()] if folder.is_dir() else []
+    found = []
+    for name in names:
+        number = 0
+        for path in sorted((folder / name).glob("*.json")):
+            try:
+                entry = json.loads(path.read_text(encoding="utf-8"))
+                event = Event(**{**entry, "step": name, "number": number + 1})
+            except (OSError, ValueError, TypeError):
+                continue
+            number += 1
+            found.append((path.name, event))
+    return [event for _, event in sorted(found, key=lambda pair: pair[0])]
+
+
+def best(step: str, preset: str) -> Event | None:
+    """The right run that was fastest against the shipped version on ``preset``."""
+    timed = [e for e in events(step) if e.ratio is not None and e.figures.get("preset") == preset]
+    return max(timed, key=lambda event: event.ratio or 0.0, default=None)
+
+
+def leanest(step: str) -> Event | None:
+    """The right run whose multiply loop needed the fewest instructions for each multiply-add."""
+    compiled = [e for e in events(step) if e.verdict == "right" and e.figures.get("loop_per_fma")]
+    return min(compiled, key=lambda event: float(event.figures["loop_per_fma"]), default=None)
+
+
+def save(path: Path) -> str:
+    """Store a step's file as it is now; returns its hash. Noted as an event if its source has none yet.
+
+    Raises HistoryError as :func:`keep` does, or when the file cannot be read.
+    """
+    source = read(path)
+    keep(source, path.name)
+    digest = sha(source)
+    if not any(event.source == digest for event in events(path.stem)):
+        add(Event(path.stem, digest, "saved"))
+    return digest
+
+
+def choose(path: Path, wanted: str | None) -> Event:
+    """The event that ``wanted`` names: its number, or the start of a source's hash; by default the last source that
+    is not the file's present one.
+
+    Raises HistoryError saying what there is.
+    """
+    name = path.stem
+    known = events(name)
+    if not known:
+        raise HistoryError(f"{name}: its history is empty: nothing was run or reset yet")
+    if wanted is None:
+        now = sha(read(path)) if path.exists() else ""
+        others = [event for event in known if event.source != now]
+        if not others:
+            raise HistoryError(f"{name}: the history holds no other source than the present one")
+        return others[-1]
+    if wanted.isdigit() and int(wanted) <= len(known):
+        if wanted.strip("0"):
+            return known[int(wanted) - 1]
+    elif re.fullmatch(rf"[0-9a-f]{{{_SHORTEST_HASH},64}}", wanted):
+        fitting = {event.source: event for event in known if event.source.startswith(wanted)}
+        if len(fitting) == 1:
+            return next(iter(fitting.values()))
+    raise HistoryError(
+        f"{wanted!r} names no entry of {name}: must be a number from 1 to {len(known)}, or a hash's first "
+        f"{_SHORTEST_HASH} digits or more, as python -m common history {name} shows them"
+    )
+
+
+def put_back(path: Path, source: bytes, what: str) -> str:
+    """Make ``source`` the file at ``path``, after what stands there was saved; returns the hash of what was saved, or
+    "" if there was nothing.
+
+    Raises HistoryError, with the file untouched, when that cannot be saved or the file cannot be written.
+    """
+    saved = save(path) if path.exists() else ""
+    keep(source, path.name)
+    write(path, source)
+    add(Event(path.stem, sha(source), what))
+    return saved
+
+
+def read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise HistoryError(f"{path}: cannot be read: {error.strerror}") from None
+
+
+def write(path: Path, data: bytes) -> None:
+    """Put a file in place, whole or not at all; raises HistoryError."""
+    temporary = None
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.NamedTemporaryFile(dir=path.parent, prefix=".", suffix=".tmp", delete=False) as file:
+            temporary = Path(file.name)
+            file.write(data)
+        if path.exists():
+            temporary.chmod(path.stat().st_mode)
+        else:
+            temporary.chmod(0o644)
+        temporary.replace(path)
+    except OSError as error:
+        if temporary is not None:
+            temporary.unlink(missing_ok=True)
+        raise HistoryError(f"{path}: cannot be written: {error.strerror or error}") from None

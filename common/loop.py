@@ -1,0 +1,321 @@
+"""The edit loop: what became of an edited step, stage by stage, the soonest told first; each run enters the history.
+
+Processes work side by side. One compiles for a named compute capability, first at a small shape and then at the
+shape that is timed. One checks, first once at the small shape and then at the ragged ones; with a GPU it then times
+the file in turn with the shipped one, while a third runs the small shape in the simulator, which sees what a GPU lets
+pass.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+import time
+from collections.abc import Generator, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from common import history, isolate, problems, run, shipped
+from common.catalog import Step
+from common.isolate import Result, Task
+from common.run import Outcome
+
+FIRST_SECONDS = 15.0  # for the first check: longer is taken for an endless loop
+ARCHITECTURE = run.CODE_ARCHITECTURE
+_PATIENCE = 2.0
+
+_CHECK, _COMPILE, _SIMULATE = _PROCESSES = "check", "compile", "simulate"
+# Faults that a GPU may let pass today, and not tomorrow.
+_UNDEFINED = {
+    "negative-index", "outside", "misaligned", "divergent-barrier", "race", "overlap", "read-before-write",
+}  # fmt: skip
+
+# Stages in the order in which they are told.
+FIRST, CHECK, CODE, TIME = "first", "check", "code", "time"
+
+
+@dataclass(frozen=True)
+class Stage:
+    """What one stage found, ``seconds`` after the run began.
+
+    ``first``: it compiles and is right at one shape, or not. ``check``: the same at all ragged shapes. ``code``: what
+    the compiler made of it. ``time``: how fast it is beside the shipped file.
+    """
+
+    name: str
+    outcomes: list[Outcome]
+    seconds: float
+
+    @property
+    def failed(self) -> list[Outcome]:
+        """Outcomes that are not right; a shape that the step refuses is none of them, unless it refuses all."""
+        if self.name == CHECK and all(outcome.status == "refused" for outcome in self.outcomes):
+            return self.outcomes
+        return [outcome for outcome in self.outcomes if outcome.status not in ("right", "refused")]
+
+
+@dataclass
+class Run:
+    """One run of a step's file as it is now.
+
+    ``warnings`` say what could not be kept. ``stop`` ends the run early, from another thread.
+    """
+
+    step: Step
+    preset: str
+    simulator: bool
+    stop: threading.Event = field(default_factory=threading.Event)
+    warnings: list[str] = field(default_factory=list)
+    source: str = ""
+    best: history.Event | None = None
+    finished: bool = False
+    _kept: bool = True
+    _path: Path = Path()
+    _workers: list[threading.Thread] = field(default_factory=list)
+    _answers: queue.Queue[tuple[str, Task, Result | None]] = field(default_factory=queue.Queue)
+    _found: dict[str, list[Outcome]] = field(default_factory=lambda: {who: [] for who in _PROCESSES})
+    _open: set[str] = field(default_factory=set)  # processes that may answer yet
+
+    def stages(self) -> Generator[Stage, None, None]:
+        """Run, telling each stage as soon as it is known; the last one, or the first that fails, ends it."""
+        began = time.monotonic()
+        self._path = self._snapshot()
+        verdict, reason, figures = "unfinished", "", {"device": "simulator" if self.simulator else "gpu"}
+        try:
+            for name, outcomes in self._outcomes(self._path):
+                stage = Stage(name, outcomes, time.monotonic() - began)
+                figures.update(_figures(stage))
+                if stage.failed:
+                    verdict = stage.failed[0].status
+                    reason = _reason(stage.failed[0])
+                    yield stage
+                    return
+                yield stage
+            if not self.stop.is_set():
+                verdict = "right"
+        finally:
+            self.finished = verdict != "unfinished"
+            self.stop.set()
+            for worker in self._workers:
+                worker.join(_PATIENCE)  # it ends its process
+            self._note(verdict, reason, figures)
+
+    def _snapshot(self) -> Path:
+        """The stored copy of the file, so that a verdict is of one source whatever is saved meanwhile."""
+        source = history.read(self.step.path)
+        self.source = history.sha(source)
+        name = self.step.name
+        self.best = history.leanest(name) if self.simulator else history.best(name, self.preset)
+        try:
+            shipped.keep_copies()
+            return history.keep(source, self.step.path.name)
+        except history.HistoryError as error:
+            self._kept = False
+            self.warnings.append(f"this run is not kept: {error}")
+            return self.step.path
+
+    def _note(self, verdict: str, reason: str, figures: dict[str, Any]) -> None:
+        if not self._kept:
+            return
+        event = history.Event(self.step.name, self.source, "run", verdict=verdict, reason=reason, figures=figures)
+        try:
+            history.add(event)
+        except history.HistoryError as error:
+            self.warnings.append(f"this run is not kept: {error}")
+
+    def _outcomes(self, path: Path) -> Iterator[tuple[str, list[Outcome]]]:
+        small, full = problems.FIRST[self.step.ladder], problems.preset(self.preset)
+        ragged = problems.RAGGED[self.step.ladder]
+        assembled = {"architectures": [ARCHITECTURE], "machine_code": True, "lenient": True}
+        first = self._task("check", path, small, once=True, seconds=FIRST_SECONDS)
+        compiled = [self._task("compile", path, full, **assembled)]
+        if self.simulator:
+            compiled.insert(0, self._task("compile", path, small, **assembled))
+            checks = [first, *(self._task("check", path, shape, repeats=1) for shape in ragged)]
+        else:
+            checks = [first, *(self._task("check", path, shape) for shape in ragged)]
+            checks.append(self._task("pair", path, full, against=self._rivals(), seconds=run.TIME_SECONDS))
+            self._start(_SIMULATE, [first], True)
+        self._start(_COMPILE, compiled, False)
+        self._start(_CHECK, checks, self.simulator)
+        complete = {FIRST: self._first, CHECK: self._ragged, CODE: self._code, TIME: self._time}
+        for name, stage in complete.items():
+            while (outcomes := stage()) is None:
+                if not self._wait():
+                    return
+            if self.stop.is_set():
+                return
+            if outcomes:
+                yield name, outcomes
+
+    def _wait(self) -> bool:
+        """Take one answer; False when there are none to come."""
+        if not self._open:
+            return False
+        try:
+            who, task, result = self._answers.get(timeout=_PATIENCE)  # so that an interrupt is seen everywhere
+        except queue.Empty:
+            return True
+        if result is None:
+            self._open.discard(who)
+        else:
+            problem = problems.from_shape(self.step.ladder, task["shape"])
+            self._found[who].append(Outcome(self.step, problem, self.preset, result))
+        return True
+
+    def _missing(self, who: str, count: int) -> bool:
+        return who in self._open and len(self._found[who]) < count
+
+    def _first(self) -> list[Outcome] | None:
+        """The first check and, without a GPU, the first compilation; one of them is enough if it failed."""
+        checked, compiled = self._found[_CHECK][:1], self._found[_COMPILE][:1] if self.simulator else []
+        broken = [outcome for outcome in (*compiled, *checked) if outcome.status not in ("right", "refused")]
+        if broken and not self.simulator:
+            if run.wants_simulator(broken[0].result):
+                if self._missing(_SIMULATE, 1):
+                    return None
+                for seen in self._found[_SIMULATE]:
+                    run.add_faults(broken[0].result, seen.result, seen.problem)
+        elif not broken and (self._missing(_CHECK, 1) or (self.simulator and self._missing(_COMPILE, 1))):
+            return None
+        return broken[:1] or [*compiled, *checked]
+
+    def _ragged(self) -> list[Outcome] | None:
+        """The ragged checks; with a GPU also what the simulator saw that the GPU let pass."""
+        shapes = len(problems.RAGGED[self.step.ladder])
+        found = self._found[_CHECK][1 : 1 + shapes]
+        ended = next((outcome for outcome in found if outcome.status in ("crashed", "timed_out")), None)
+        if not ended and self._missing(_CHECK, 1 + shapes):
+            return None
+        if not self.simulator:
+            if self._missing(_SIMULATE, 1):
+                return None
+            failed = next((o for o in found if o.status in ("wrong", "crashed", "timed_out")), None)
+            if failed:
+                task = self._task("check", self._path, failed.problem)
+                run.retell(task, failed.problem, failed.result)
+            else:
+                found += [
+                    outcome
+                    for outcome in self._found[_SIMULATE]
+                    if any(fault["kind"] in _UNDEFINED for fault in outcome.faults)
+                ]
+        return found
+
+    def _code(self) -> list[Outcome] | None:
+        """What the compiler made of it at full size. With a GPU it is no verdict, so only a right one is told."""
+        wanted = 1 + self.simulator
+        if self._missing(_COMPILE, wanted):
+            return None
+        return [o for o in self._found[_COMPILE][wanted - 1 : wanted] if self.simulator or o.status == "right"]
+
+    def _time(self) -> list[Outcome] | None:
+        shapes = len(problems.RAGGED[self.step.ladder])
+        if not self.simulator and self._missing(_CHECK, 2 + shapes):
+            return None
+        return self._found[_CHECK][1 + shapes : 2 + shapes]
+
+    def _rivals(self) -> dict[str, str]:
+        """The files to be timed against: the shipped one, and the best so far if it is another."""
+        rivals = {}
+        original = shipped.text(self.step.path)
+        sources = {"shipped": original}
+        if self.best is not None and self.best.source != self.source:
+            try:
+                sources["best"] = history.stored(self.step.path.name, self.best.source)
+            except history.HistoryError as error:
+                self.warnings.append(str(error))
+        for name, source in sources.items():
+            if source is not None:
+                rivals[name] = str(history.place(source, self.step.path.name))
+        return rivals
+
+    def _start(self, who: str, tasks: list[Task], simulator: bool) -> None:
+        def work() -> None:
+            try:
+                for task, result in isolate.run(tasks, simulator, run.CHECK_SECONDS, self.stop):
+                    self._answers.put((who, task, result))
+            finally:
+                self._answers.put((who, {}, None))
+
+        self._open.add(who)
+        self._workers.append(threading.Thread(target=work, daemon=True))
+        self._workers[-1].start()
+
+    def _task(self, kind: str, path: Path, problem: problems.Problem, **more: Any) -> Task:
+        return {"task": kind, "ladder": self.step.ladder, "path": str(path), "shape": problem.shape(), **more}
+
+
+def _reason(outcome: Outcome) -> str:
+    """The fault, or the first finding, in one line."""
+    told = [fault["what"] for fault in outcome.faults] + outcome.reasons
+    return next(iter(told), "").removeprefix(f"{outcome.status}: ")
+
+
+def get_ready(simulator: bool) -> None:
+    """Start the processes of the next run ahead of it."""
+    isolate.warm(True)
+    isolate.warm(False, 1 if simulator else 2)
+
+
+class Keeper:
+    """For commands that run many steps: keeps the edited ones' sources before, and notes their verdicts after."""
+
+    def __init__(self, steps: list[Step]) -> None:
+        self.warnings: list[str] = []
+        self._kept: dict[str, str] = {}
+        if not steps:
+            return
+        try:
+            shipped.keep_copies()
+            for step in steps:
+                if shipped.edited(step.path):
+                    self._kept[step.name] = history.keep(history.read(step.path), step.path.name).parent.name
+        except history.HistoryError as error:
+            self.warnings.append(f"this run is not kept: {error}")
+
+    def note(self, outcomes: list[Outcome]) -> None:
+        """Enter each edited step's verdict: right, or that of its first outcome that is not."""
+        for name in dict.fromkeys(outcome.step.name for outcome in outcomes):
+            mine = [outcome for outcome in outcomes if outcome.step.name == name]
+            # saved again while it ran: whose verdict it is cannot be told
+            if self._kept.get(name) != history.sha(history.read(mine[0].step.path)):
+                continue
+            failed = next((o for o in mine if o.status not in ("right", "refused")), None)
+            verdict, reason = (failed.status, _reason(failed)) if failed else ("right", "")
+            timed = next((o for o in mine if o.status == "right" and "timing" in o.result), None)
+            figures = {"preset": timed.preset, "median_ms": timed.result["timing"]["median_ms"]} if timed else {}
+            try:
+                history.add(history.Event(name, self._kept[name], "run", "", verdict, reason, figures))
+            except history.HistoryError as error:
+                self.warnings.append(f"this run is not kept: {error}")
+
+
+def heaviest(result: Result) -> dict[str, Any]:
+    """The assembled kernel of a compiled result with the most multiply-adds in its loop; empty if there is none."""
+    assembled = [kernel for kernel in result.get("kernels", []) if "loop_fma" in kernel]
+    return dict(max(assembled, key=lambda kernel: kernel["loop_fma"], default={}))
+
+
+def _figures(stage: Stage) -> dict[str, Any]:
+    """What a stage measured, for the history."""
+    if stage.name not in (CODE, TIME) or stage.failed:
+        return {}
+    result = stage.outcomes[0].result
+    if stage.name == CODE:
+        kernel = heaviest(result)
+        return {key: kernel[key] for key in ("kernel", "registers", "loop_per_fma")} if kernel else {}
+    pair = result["pairs"].get("shipped")
+    known = {"device": result["gpu"], "preset": stage.outcomes[0].preset}
+    if pair is None:
+        alone = result.get("timing") or next(iter(result["pairs"].values()))["second"]
+        return {**known, "median_ms": alone["median_ms"]}
+    return {
+        **known,
+        "median_ms": pair["second"]["median_ms"],
+        "shipped_ms": pair["first"]["median_ms"],
+        "ratio": pair["ratio"],
+        "ratio_p20": pair["ratio_p20"],
+        "ratio_p80": pair["ratio_p80"],
+    }

@@ -1,0 +1,65 @@
+"""What a trace says, in sentences; and whether a trace explains why a check fails."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from common import isolate, trace
+from common.catalog import Step
+from common.memory import FAULTS
+from common.problems import Problem
+
+_QUICK_SECONDS = 20.0
+
+
+def block(text: str) -> tuple[int, int, int]:
+    """A block from ``"X"``, ``"X,Y"`` or ``"X,Y,Z"``; raises ValueError."""
+    parts = text.split(",")
+    if len(parts) > 3 or not all(part.strip().isdecimal() for part in parts):
+        raise ValueError(f"--block {text!r}: must be one to three integers, X,Y,Z")
+    x, y, z = [*map(int, parts), 0, 0][:3]
+    return x, y, z
+
+
+def sentences(kernel: dict[str, Any]) -> Iterator[str]:
+    """What a kernel's tables do not show: launches, registers, divergence, notes."""
+    if kernel["launches"] > 1 and kernel["blocks"] == 1:
+        yield f"{kernel['name']} is launched {kernel['launches']} times; the first launch is traced."
+    registers: dict[str, dict[str, int]] = {}
+    for access in kernel["accesses"]:
+        if access["space"] == "local":
+            counts = registers.setdefault(access["array"], {"read": 0, "write": 0})
+            counts[access["op"]] += access["accesses"] * access["bits"] // 32
+    if registers:
+        used = ", ".join(f"{name} ({c['read']:,} reads, {c['write']:,} writes)" for name, c in registers.items())
+        yield f"Must stay in registers: {used}."
+    for line, (split, branches) in kernel["branches"].items():
+        if split:
+            yield f"line {line}: in {split:,} of {branches:,} branches of warps, the threads of a warp part ways."
+    yield from (f"{note[0].upper()}{note[1:]}." for note in kernel["notes"])
+
+
+def fault_sentence(fault: dict[str, Any]) -> str:
+    """A fault in one line, with the thread that met it first."""
+    thread, where = (", ".join(map(str, fault[key])) for key in ("thread", "block"))
+    times = f"{fault['count']:,} times, first " if fault["count"] > 1 else ""
+    return (
+        f"line {fault['line']}: {FAULTS[fault['kind']]}: {fault['message']} "
+        f"({times}by thread ({thread}) of block ({where}))"
+    )
+
+
+def suspicion(step: Step, problem: Problem, file: Path | None = None) -> tuple[str, str] | None:
+    """A fault that a quick trace of all blocks finds, and the command that shows it; None if there is none."""
+    tasks = [trace.task(step, problem, file, every=True)]
+    ((_, result),) = isolate.run(tasks, True, _QUICK_SECONDS)
+    kernels = result.get("trace", {}).get("kernels", [])
+    faults = [fault for kernel in kernels for fault in kernel["faults"]]
+    if not faults:
+        return None
+    worst = min(faults, key=lambda fault: list(FAULTS).index(fault["kind"]))
+    place = ",".join(map(str, worst["block"]))
+    command = f'python -m common trace {step.name} --shape "{problem}" --block {place}'
+    return fault_sentence(worst), command + (f" --file {file}" if file else "")

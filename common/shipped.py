@@ -1,0 +1,138 @@
+"""What the workbook shipped: each step's file as it came, whatever was done to it since.
+
+A shipped file is known by the hash of its code in the reference card's record (or in the machine-code record), which
+a student's runs do not rewrite. Its text comes from git: the newest version, from HEAD back, with that hash; so
+edits may be committed. Without git (a zip file), every file that still has that hash is copied to
+``.workbook/shipped`` when the history is first used.
+"""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+from common import catalog, history, problems, records
+
+_GIT_SECONDS = 20
+_OLD_VERSIONS = 100
+
+
+def files(lesson: str | None = None) -> list[Path]:
+    """The files of steps and experiments, of one lesson or of all: those that are there, and those that git has."""
+    folders = [catalog.LESSONS / lesson] if lesson else [catalog.LESSONS / name for name in catalog.lessons()]
+    found = set()
+    for folder in folders:
+        found |= {*folder.glob("*.py"), *folder.glob("experiments/*.py")}
+        found |= {path for path in _tracked() if path.parent in (folder, folder / "experiments")}
+    return sorted(path for path in found if path.suffix == ".py" and not path.name.startswith("_"))
+
+
+def find(name: str) -> Path:
+    """The file of a step or experiment, even if it was deleted or its header is broken; raises CatalogError."""
+    for path in files():
+        if path.stem == name:
+            return path
+    raise catalog.CatalogError(f"step {name!r} is unknown: steps are {', '.join(path.stem for path in files())}")
+
+
+def text(path: Path) -> bytes | None:
+    """The file at ``path`` as shipped; None if neither git nor ``.workbook`` has it."""
+    wanted = _recorded().get(path.stem)
+    newest = None
+    for version in _versions(path):
+        newest = newest or version
+        if wanted is None or _code(version) == wanted:
+            return version
+    for place in (_copy(path), path):
+        if place.is_file() and wanted is not None and _code(place.read_bytes()) == wanted:
+            return place.read_bytes()
+    return newest
+
+
+def edited(path: Path) -> bool:
+    """Does the code at ``path`` differ from what was shipped? Comments, docstrings and layout do not count.
+
+    True when what was shipped is not known.
+    """
+    present = _code(path.read_bytes())
+    wanted = _recorded().get(path.stem)
+    if wanted is not None and present == wanted:
+        return False
+    shipped = text(path)
+    return shipped is None or present is None or _code(shipped) != present
+
+
+def keep_copies() -> None:
+    """Copy each file that is still as shipped and that git does not have; raises HistoryError if that fails."""
+    recorded = _recorded()
+    for path in files():
+        if path not in _tracked() and path.stem in recorded and path.is_file() and not _copy(path).exists():
+            source = path.read_bytes()
+            if _code(source) == recorded[path.stem]:
+                history.write(_copy(path), source)
+
+
+def forget() -> None:
+    """Ask git and the records anew."""
+    _tracked.cache_clear()
+    _recorded.cache_clear()
+
+
+def _copy(path: Path) -> Path:
+    return history.FOLDER / "shipped" / path.name  # no two steps have one name
+
+
+def _code(source: bytes) -> str | None:
+    """The hash of a source's code; None if it is not Python."""
+    try:
+        return catalog.code_hash(source.decode("utf-8"))
+    except (SyntaxError, ValueError):
+        return None
+
+
+@cache
+def _recorded() -> dict[str, str]:
+    """The code hash of each step as recorded."""
+    found = {name: entry["source"] for name, entry in records.load_code()["steps"].items()}
+    for record in records.all_records():
+        if record.slug == records.REFERENCE_GPU:
+            for preset in problems.PRESETS:
+                rows = record.rows(preset)
+                found.update({name: row["source"] for name, row in rows.items() if row["kind"] == "step"})
+    return found
+
+
+@cache
+def _tracked() -> frozenset[Path]:
+    """The files below lessons/ that the last commit has; none without git."""
+    listed = _git("ls-tree", "-r", "-z", "--name-only", "HEAD", "lessons") or b""
+    return frozenset(catalog.ROOT / name for name in listed.decode().split("\0") if name)
+
+
+def _versions(path: Path) -> Iterator[bytes]:
+    """The committed versions of a file, the newest first."""
+    if path not in _tracked():
+        return
+    name = path.relative_to(catalog.ROOT).as_posix()
+    newest = _git("show", f"HEAD:./{name}")
+    if newest is None:
+        return
+    yield newest
+    commits = _git("log", f"-{_OLD_VERSIONS}", "--format=%H", "HEAD", "--", name) or b""
+    for commit in commits.decode().split():
+        version = _git("show", f"{commit}:./{name}")
+        if version is not None:
+            yield version
+
+
+def _git(*words: str) -> bytes | None:
+    """What git says; None if there is no git, no repository, or no answer."""
+    try:
+        done = subprocess.run(
+            ["git", *words], cwd=catalog.ROOT, capture_output=True, timeout=_GIT_SECONDS, stdin=subprocess.DEVNULL
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return done.stdout if done.returncode == 0 else None

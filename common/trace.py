@@ -1,0 +1,492 @@
+"""The memory microscope: runs chosen blocks of a step's kernels on the CPU and reports every access to memory.
+
+Needs no GPU. Works in a process whose Numba is the CUDA simulator, whose kernels are replaced by
+:class:`common.lanes.Machine`; ``prepare``, ``workspace`` and ``launch`` run as they are, on host arrays.
+"""
+
+from __future__ import annotations
+
+import bisect
+import inspect
+import linecache
+import math
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+from unittest import mock
+
+import numpy as np
+from numpy.typing import NDArray
+
+from common import catalog, inputs, isolate
+from common.catalog import Step
+from common.lanes import Machine, Point, TraceError
+from common.limits import MAX_THREADS
+from common.memory import FAULTS, SECTOR_BYTES, Ledger
+from common.problems import Conv2d, Conv3d, Gemm, Problem
+from common.spaces import Global, View
+
+# Small enough to trace every block in a second or two, large enough for a block that touches no edge. The two conv2d
+# shapes are the ECE408 layers with four images.
+SHAPES: dict[str, tuple[Problem, ...]] = {
+    "gemm": (Gemm(M=384, N=384, K=256),),
+    "conv2d": (
+        Conv2d(N=4, C=1, H=70, W=70, K=12, R=5, S=5),
+        Conv2d(N=4, C=12, H=33, W=33, K=24, R=5, S=5),
+    ),
+    "conv3d": (Conv3d(N=1, C=32, D=4, H=14, W=14, K=64, T=3, R=3, S=3, pad_d=1, pad_h=1, pad_w=1),),
+}
+
+SECONDS = 120.0  # for one trace in a child process
+_ALIGNMENT = 256  # of an allocation's first byte (CUDA C++ Programming Guide, "Device Memory Accesses")
+_LANES_AT_ONCE = 8192  # blocks run together up to here; beyond it NumPy gains nothing
+
+
+@dataclass(frozen=True)
+class Access:
+    """One array, accessed in one line in one direction and width.
+
+    ``moved``, ``ideal`` and ``distinct`` are as in :class:`common.memory.Cost`; ``accesses`` counts threads.
+    ``sample``: the first request's element offsets by lane.
+    """
+
+    line: int
+    text: str
+    space: str
+    op: str
+    array: str
+    bits: int
+    accesses: int
+    requests: int
+    moved: int
+    ideal: int
+    distinct: int
+    sample: list[int | None] | None = None
+
+    @property
+    def per_request(self) -> float:
+        return self.moved / self.requests if self.requests else 0.0
+
+    @property
+    def ideal_per_request(self) -> float:
+        return self.ideal / self.requests if self.requests else 0.0
+
+    @property
+    def lanes_per_address(self) -> float:
+        """How many threads of a request share an address: above 1, the value is broadcast."""
+        return self.accesses / self.distinct if self.distinct else 0.0
+
+    @property
+    def bytes_moved(self) -> int:
+        """Whole sectors, from global memory or to it; 0 for other memories."""
+        return self.moved * SECTOR_BYTES if self.space == "global" else 0
+
+    @property
+    def efficiency(self) -> float:
+        """The share of what moved that had to."""
+        return self.ideal / self.moved if self.moved else 1.0
+
+
+@dataclass(frozen=True)
+class Found:
+    """A fault: what, where, how often, and by whom first."""
+
+    kind: str
+    line: int
+    text: str
+    array: str
+    message: str
+    count: int
+    thread: Point
+    block: Point
+
+
+@dataclass(frozen=True)
+class KernelTrace:
+    """What one kernel did in the traced blocks."""
+
+    name: str
+    grid: Point
+    block: Point
+    launches: int
+    blocks: int
+    first_block: Point
+    accesses: list[Access]
+    fma: int
+    fma_lines: dict[int, int]
+    branches: dict[int, tuple[int, int]]  # line: branches of warps that split, all
+    faults: list[Found]
+    notes: dict[str, int]
+    events: list[dict[str, Any]] = field(default_factory=list)
+
+    def select(self, space: str, *ops: str) -> list[Access]:
+        return [a for a in self.accesses if a.space == space and (not ops or a.op in ops)]
+
+    def totals(self) -> dict[str, int]:
+        """Sums over all lines, under the names of :data:`common.profiler.METRICS` where the hardware counts them."""
+        read, write = self.select("global", "read"), self.select("global", "write")
+        loads, stores = self.select("shared", "read"), self.select("shared", "write")
+        return {
+            "load_requests": sum(a.requests for a in read),
+            "load_sectors": sum(a.moved for a in read),
+            "store_requests": sum(a.requests for a in write),
+            "store_sectors": sum(a.moved for a in write),
+            "copy_requests": sum(a.requests for a in self.select("global", "copy")),
+            "copy_sectors": sum(a.moved for a in self.select("global", "copy")),
+            "shared_load_requests": sum(a.requests for a in loads),
+            "shared_load_wavefronts": sum(a.moved for a in loads),
+            "shared_store_requests": sum(a.requests for a in stores),
+            "shared_store_wavefronts": sum(a.moved for a in stores),
+            "shared_conflicts": sum(a.moved - a.ideal for a in loads + stores),
+            "ffma_threads": self.fma,
+        }
+
+    def per_fma(self) -> dict[str, dict[str, float]]:
+        """By memory: load and store instructions, and 32-bit values moved, for each multiply-add of a thread."""
+        if not self.fma:
+            return {}
+        found = {}
+        for space in ("global", "shared", "constant", "local"):
+            reads, writes = self.select(space, "read", "copy"), self.select(space, "write", "atomic")
+            found[space] = {
+                "loads": sum(a.accesses for a in reads) / self.fma,
+                "loaded_values": sum(a.accesses * a.bits for a in reads) / 32 / self.fma,
+                "stores": sum(a.accesses for a in writes) / self.fma,
+                "stored_values": sum(a.accesses * a.bits for a in writes) / 32 / self.fma,
+            }
+        return found
+
+    def as_dict(self) -> dict[str, Any]:
+        accesses = [
+            {**asdict(a), "per_request": a.per_request, "ideal_per_request": a.ideal_per_request,
+             "efficiency": a.efficiency, "lanes_per_address": a.lanes_per_address, "bytes_moved": a.bytes_moved}
+            for a in self.accesses
+        ]  # fmt: skip
+        return {
+            **{key: value for key, value in asdict(self).items() if key != "accesses"},
+            "branches": {str(line): list(counts) for line, counts in self.branches.items()},
+            "fma_lines": {str(line): count for line, count in self.fma_lines.items()},
+            "accesses": accesses,
+            "totals": self.totals(),
+            "per_fma": self.per_fma(),
+        }
+
+
+@dataclass(frozen=True)
+class Trace:
+    """A step's kernels at one problem, in launch order, and the output as far as the traced blocks wrote it."""
+
+    problem: Problem
+    kernels: list[KernelTrace]
+    output: NDArray[Any]
+
+    @property
+    def faults(self) -> list[Found]:
+        return [fault for kernel in self.kernels for fault in kernel.faults]
+
+    def as_dict(self) -> dict[str, Any]:
+        kernels = [kernel.as_dict() for kernel in self.kernels]
+        return {"ladder": self.problem.ladder, "shape": self.problem.shape(), "kernels": kernels}
+
+    @property
+    def main(self) -> KernelTrace:
+        """The kernel with the most multiply-adds."""
+        return max(self.kernels, key=lambda kernel: kernel.fma)
+
+
+@dataclass(frozen=True)
+class _Launch:
+    function: Callable[..., Any]
+    grid: Point
+    block: Point
+    shared_bytes: int
+    arguments: tuple[Any, ...]
+
+
+class _HostArray(np.ndarray[Any, Any]):
+    """Stands in for a device array."""
+
+    def copy_to_host(self, *_: object) -> NDArray[Any]:
+        return np.array(self)
+
+    def copy_to_device(self, values: Any, *_: object) -> None:
+        self[...] = np.asarray(values)
+
+    @property
+    def _ary(self) -> NDArray[Any]:
+        """As the simulator's arrays have it."""
+        return np.asarray(self)
+
+
+class _Memory:
+    """The allocations of one run, found again by address."""
+
+    def __init__(self) -> None:
+        self.starts: list[int] = []
+        self.allocations: list[Global] = []
+        self.keep: list[Any] = []
+
+    def allocate(self, shape: Any, dtype: Any, values: Any = None) -> Any:
+        shape = tuple(shape) if isinstance(shape, Iterable) else (shape,)
+        kind = np.dtype(dtype)
+        count = math.prod(shape)
+        raw = np.empty(count * kind.itemsize + _ALIGNMENT, np.uint8)
+        address = raw.__array_interface__["data"][0]
+        skip = -address % _ALIGNMENT
+        data = raw[skip : skip + count * kind.itemsize].view(kind)
+        if values is not None:
+            data[:] = np.asarray(values, kind).reshape(-1)
+        elif kind.kind == "f":
+            data[:] = np.nan
+        written = None if values is not None else np.zeros(count, np.bool_)
+        at = bisect.bisect(self.starts, address + skip)
+        self.starts.insert(at, address + skip)
+        self.allocations.insert(at, Global(data, written, address + skip))
+        self.keep.append(raw)
+        return data.reshape(shape).view(_HostArray)
+
+    def view(self, array: NDArray[Any], name: str) -> View:
+        address = array.__array_interface__["data"][0]
+        at = bisect.bisect(self.starts, address) - 1
+        found = self.allocations[at] if at >= 0 else None
+        if found is None or address > found.address + found.data.nbytes or found.dtype != array.dtype:
+            # an array of the host: Numba copies it to the device
+            return self.view(self.allocate(array.shape, array.dtype, array), name)
+        size = array.dtype.itemsize
+        strides = tuple(stride // size for stride in array.strides)
+        return View(found, (address - found.address) // size, array.shape, strides, name)
+
+
+def run(
+    module: ModuleType,
+    problem: Problem,
+    block: Point | None = None,
+    every: bool = False,
+    tile: dict[str, int] | None = None,
+    watched: Iterable[str] = (),
+    merged: dict[str, int] | None = None,
+    seed: int = 0,
+) -> Trace:
+    """Trace a step on integers drawn with ``seed``.
+
+    Of each kernel's first launch ``block`` is traced (default: one in the middle of the grid), or with ``every`` all
+    blocks of all launches. A kernel whose output another one needs runs whole all the same. ``watched``: names of
+    arrays whose every access by the first block is kept. ``merged``: shared arrays whose 32-bit reads are counted as
+    the compiler is known to make them, so many words at a time. Raises TraceError for what the tracer does not know,
+    and for a block outside every grid.
+    """
+    memory = _Memory()
+    x, weight = inputs.integers(problem, seed)
+    y = memory.allocate(problem.output_shape, np.float32)
+    launches = _captured(module, problem, memory, memory.allocate(x.shape, x.dtype, x),
+                         memory.allocate(weight.shape, weight.dtype, weight), y, tile or {})  # fmt: skip
+    if block is not None and not any(_inside(block, launch.grid) for launch in launches):
+        grids = ", ".join(f"{launch.function.__name__} {launch.grid}" for launch in launches)
+        raise TraceError(
+            f"block {','.join(map(str, block))} lies outside every grid: {grids or 'nothing is launched'}"
+        )
+    ledgers: dict[Callable[..., Any], Ledger] = {}
+    traced: dict[Callable[..., Any], list[Point]] = {}
+    for number, launch in enumerate(launches):
+        function = launch.function
+        first = function not in ledgers
+        ledger = ledgers.setdefault(function, Ledger())
+        ledger.watched, ledger.merged = frozenset(watched), merged or {}
+        machine = Machine(function, launch.grid, launch.block, ledger, launch.shared_bytes)
+        names = list(inspect.signature(function).parameters)
+        arguments = [_argument(memory, a, name) for a, name in zip(launch.arguments, names, strict=False)]
+        blocks = list(_blocks(launch.grid))
+        at_once = max(1, _LANES_AT_ONCE // machine.lanes_per_block)
+        if every:
+            traced.setdefault(function, []).extend(blocks)
+            machine.run(arguments, blocks, at_once)
+            continue
+        needed = any(later.function not in ledgers for later in launches[number + 1 :])
+        if first:
+            chosen = block if block and _inside(block, launch.grid) else _middle(launch.grid)
+            traced[function] = [chosen]
+            machine.run(arguments, [chosen])
+            blocks.remove(chosen)
+        if needed:
+            ledger.recording = False
+            machine.run(arguments, blocks, at_once)
+    kernels = []
+    for function, ledger in ledgers.items():
+        own = [launch for launch in launches if launch.function is function]
+        kernels.append(_report(function, own, ledger, traced[function]))
+    return Trace(problem, kernels, np.asarray(y))
+
+
+def task(step: Step, problem: Problem, file: Path | None = None, **options: Any) -> isolate.Task:
+    """A child's task that traces a step, or ``file`` in its place, with the options of :func:`run`."""
+    return {
+        "task": "trace", "step": step.name, "ladder": step.ladder, "path": str(file or step.path),
+        "shape": problem.shape(), "options": options,
+    }  # fmt: skip
+
+
+def results(tasks: list[isolate.Task]) -> Iterator[dict[str, Any]]:
+    """The traces of tasks, done in one child process. Raises TraceError naming the step that could not be traced."""
+    for task_, result in isolate.run(tasks, True, SECONDS):
+        if "trace" not in result:
+            raise TraceError(f"{task_['step']}: {result['message']}")
+        yield result["trace"]
+
+
+def summary(step: Step, problem: Problem, file: Path | None = None) -> dict[str, Any]:
+    """The main kernel's memory figures in one block: what a resource card shows.
+
+    ``sectors_per_load`` and ``sectors_per_store`` with the ideal beside, ``conflict_degree`` (wavefronts for each
+    pass that would do without conflicts), ``bytes_per_fma`` and ``loads_per_fma`` by memory, the kinds of ``faults``.
+    Large problems are cut down first (:func:`reduced`), which changes none of these but at the edges.
+    """
+    (found,) = results([task(step, reduced(problem), file)])
+    return summarised(found)
+
+
+def summarised(found: dict[str, Any]) -> dict[str, Any]:
+    """The summary of a trace's dictionary."""
+    kernel = max(found["kernels"], key=lambda kernel: kernel["fma"])
+
+    def chosen(space: str, *ops: str) -> list[dict[str, Any]]:
+        return [a for a in kernel["accesses"] if a["space"] == space and a["op"] in ops]
+
+    def each(accesses: list[dict[str, Any]], key: str, per: str = "requests") -> float | None:
+        below = sum(a[per] for a in accesses)
+        return round(sum(a[key] for a in accesses) / below, 3) if below else None
+
+    reads, writes = chosen("global", "read", "copy"), chosen("global", "write")
+    shared = chosen("shared", "read", "write")
+    fma = kernel["fma"]
+    return {
+        "kernel": kernel["name"],
+        "sectors_per_load": each(reads, "moved"),
+        "ideal_sectors_per_load": each(reads, "ideal"),
+        "sectors_per_store": each(writes, "moved"),
+        "ideal_sectors_per_store": each(writes, "ideal"),
+        "conflict_degree": each(shared, "moved", "ideal"),
+        "bytes_per_fma": {
+            space: round(sum(a["accesses"] * a["bits"] // 8 for a in chosen(space, "read", "copy", "write")) / fma, 4)
+            for space in ("global", "shared")
+        } if fma else {},
+        "loads_per_fma": {
+            space: round(kernel["per_fma"][space]["loads"], 4) for space in ("global", "shared", "constant")
+        } if fma else {},
+        "faults": sorted({fault["kind"] for k in found["kernels"] for fault in k["faults"]}),
+    }  # fmt: skip
+
+
+def reduced(problem: Problem) -> Problem:
+    """The problem with at most four images, and matrices of at most a few blocks, their remainders kept."""
+    if isinstance(problem, Gemm):
+        small = {key: 384 + value % 128 if value > 512 else value for key, value in problem.shape().items()}
+        return Gemm(**small)
+    assert isinstance(problem, Conv2d | Conv3d)
+    return replace(problem, N=min(problem.N, 4))
+
+
+def _argument(memory: _Memory, value: Any, name: str) -> Any:
+    if isinstance(value, np.ndarray) and value.ndim:
+        return memory.view(value, name)
+    return np.float64(value) if isinstance(value, float) else value
+
+
+def _inside(block: Point, grid: Point) -> bool:
+    return all(0 <= at < extent for at, extent in zip(block, grid, strict=True))
+
+
+def _middle(grid: Point) -> Point:
+    x, y, z = (extent // 2 for extent in grid)
+    return x, y, z
+
+
+def _blocks(grid: Point) -> Iterator[Point]:
+    """As the hardware starts them: x fastest."""
+    x, y, z = grid
+    return ((i % x, i // x % y, i // (x * y)) for i in range(x * y * z))
+
+
+def _captured(
+    module: ModuleType, problem: Problem, memory: _Memory, x: Any, weight: Any, y: Any, tile: dict[str, int]
+) -> list[_Launch]:
+    """The launches of ``prepare`` and ``launch``, in order; none is carried out."""
+    launches: list[_Launch] = []
+    with _in_place_of_the_device(memory, launches):
+        workspace = module.workspace(problem) if hasattr(module, "workspace") else None
+        prepared = weight
+        if hasattr(module, "prepare"):
+            options = inspect.signature(module.prepare).parameters.values()
+            takes_tile = any(option.kind is option.VAR_KEYWORD for option in options)
+            prepared = module.prepare(weight, problem, **(tile if takes_tile else {}))
+        module.launch(*catalog.launch_arguments(problem, x, prepared, y, workspace), **tile)
+    return launches
+
+
+@contextmanager
+def _in_place_of_the_device(memory: _Memory, launches: list[_Launch]) -> Iterator[None]:
+    from numba import cuda
+    from numba.cuda.simulator.kernel import FakeCUDAKernel
+
+    def note(kernel: Any, *arguments: Any) -> None:
+        if kernel.grid_dim is None:
+            raise TraceError(f"{kernel.fn.__name__} is called without a grid and a block")
+        grid, block = (tuple([*extents, 1, 1][:3]) for extents in (kernel.grid_dim, kernel.block_dim))
+        if math.prod(grid) < 1 or not 1 <= math.prod(block) <= MAX_THREADS:
+            raise TraceError(f"{kernel.fn.__name__}: no GPU starts grid {grid} with block {block}")
+        launches.append(_Launch(kernel.fn, grid, block, kernel.dynshared_size, arguments))
+
+    def device_array(shape: Any, dtype: Any = np.float64, *_: Any, **__: Any) -> Any:
+        return memory.allocate(shape, dtype)
+
+    def device_array_like(array: Any, *_: Any, **__: Any) -> Any:
+        return memory.allocate(array.shape, array.dtype)
+
+    def to_device(array: Any, *_: Any, **__: Any) -> Any:
+        array = np.asarray(array)
+        return memory.allocate(array.shape, array.dtype, array)
+
+    with (
+        mock.patch.object(FakeCUDAKernel, "__call__", note),
+        mock.patch.object(cuda, "device_array", device_array),
+        mock.patch.object(cuda, "device_array_like", device_array_like),
+        mock.patch.object(cuda, "to_device", to_device),
+    ):
+        yield
+
+
+def _report(
+    function: Callable[..., Any], launches: list[_Launch], ledger: Ledger, blocks: list[Point]
+) -> KernelTrace:
+    file = function.__code__.co_filename
+
+    def text(line: int) -> str:
+        return linecache.getline(file, line).strip()
+
+    accesses = [
+        Access(**key._asdict(), text=text(key.line), accesses=t.accesses, requests=t.requests, moved=t.moved,
+               ideal=t.ideal, distinct=t.distinct, sample=t.sample)
+        for key, t in sorted(ledger.tallies.items())
+    ]  # fmt: skip
+    order = list(FAULTS)
+    faults = [
+        Found(**fault._asdict(), text=text(fault.line), count=ledger.counts[key])
+        for key, fault in sorted(ledger.faults.items(), key=lambda item: (order.index(item[0][0]), item[0][1]))
+    ]
+    return KernelTrace(
+        name=function.__name__,
+        grid=launches[0].grid,
+        block=launches[0].block,
+        launches=len(launches),
+        blocks=len(blocks),
+        first_block=blocks[0],
+        accesses=accesses,
+        fma=sum(ledger.fma.values()),
+        fma_lines=dict(sorted(ledger.fma.items())),
+        branches={line: (split, all_) for line, (split, all_) in sorted(ledger.diverged.items())},
+        faults=faults,
+        notes=ledger.notes,
+        events=ledger.events,
+    )

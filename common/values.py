@@ -1,0 +1,254 @@
+"""Arithmetic as Numba types it, on one value for all threads (a Python or NumPy scalar) or one per lane (an array).
+
+A Python int is an int64, as a literal is in Numba. Integers are computed in 64 bits: unsigned only if both operands
+are (NBEP 1); an integer with a float32 gives float64. Narrower integers exist between a cast and the next operation.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+INT64, UINT64 = np.dtype(np.int64), np.dtype(np.uint64)
+FLOAT32, FLOAT64 = np.dtype(np.float32), np.dtype(np.float64)
+_COMPUTED = (FLOAT32, INT64, FLOAT64, UINT64)
+
+Value = Any  # int, bool, a NumPy scalar, or an array with one element per lane
+
+
+def dtype_of(value: Value) -> np.dtype[Any]:
+    """The type that Numba computes a value in."""
+    if type(value) is int or type(value) is bool:
+        return INT64
+    if type(value) is float:
+        return FLOAT64
+    dtype: np.dtype[Any] = value.dtype
+    return dtype
+
+
+def widened(value: Value) -> Value:
+    """Integers narrower than 64 bits, and booleans, in 64 bits."""
+    dtype = dtype_of(value)
+    if dtype.kind in "ib" and dtype != INT64:
+        return int(value) if np.ndim(value) == 0 else value.astype(INT64)
+    if dtype.kind == "u" and dtype != UINT64:
+        return value.astype(UINT64)
+    return int(value) if type(value) is bool else value
+
+
+def unified(a: Value, b: Value) -> tuple[Value, Value]:
+    """Both operands in the type that Numba computes in."""
+    left, right = dtype_of(a), dtype_of(b)
+    if left is right and left in _COMPUTED:
+        return a, b
+    a, b = widened(a), widened(b)
+    left, right = dtype_of(a), dtype_of(b)
+    if left == right:
+        return a, b
+    if left.kind in "iu" and right.kind in "iu":
+        return signed(a), signed(b)
+    if left.kind == "f" and right.kind == "f":
+        wide = max(left, right, key=lambda dtype: dtype.itemsize)
+        return a.astype(wide), b.astype(wide)
+    return _as_float64(a), _as_float64(b)
+
+
+def signed(value: Value) -> Value:
+    """An integer's bits as int64; one for all threads as a Python int."""
+    if type(value) is int:
+        return value
+    if np.ndim(value) == 0:
+        return (int(value) + 2**63) % 2**64 - 2**63
+    return value.view(INT64) if value.dtype == UINT64 else value.astype(INT64, copy=False)
+
+
+def _as_float64(value: Value) -> Value:
+    return np.float64(value) if np.ndim(value) == 0 else value.astype(FLOAT64, copy=False)
+
+
+def add(a: Value, b: Value) -> Value:
+    if type(a) is int and type(b) is int:
+        return a + b
+    a, b = unified(a, b)
+    return a + b
+
+
+def sub(a: Value, b: Value) -> Value:
+    if type(a) is int and type(b) is int:
+        return a - b
+    a, b = unified(a, b)
+    return a - b
+
+
+def mul(a: Value, b: Value) -> Value:
+    if type(a) is int and type(b) is int:
+        return a * b
+    a, b = unified(a, b)
+    return a * b
+
+
+def _operator(compute: Callable[[Value, Value], Value]) -> Callable[[Value, Value], Value]:
+    def apply(a: Value, b: Value) -> Value:
+        return compute(*unified(a, b))
+
+    return apply
+
+
+def truediv(a: Value, b: Value) -> Value:
+    a, b = unified(a, b)
+    if dtype_of(a).kind in "iu":
+        a, b = _as_float64(a), _as_float64(b)
+    return a / b
+
+
+floordiv = _operator(lambda a, b: a // b)
+mod = _operator(lambda a, b: a % b)
+power = _operator(lambda a, b: a**b)
+shift_left = _operator(lambda a, b: a << b)
+shift_right = _operator(lambda a, b: a >> b)
+bit_and = _operator(lambda a, b: a & b)
+bit_or = _operator(lambda a, b: a | b)
+bit_xor = _operator(lambda a, b: a ^ b)
+
+
+def negative(a: Value) -> Value:
+    return -signed(widened(a)) if dtype_of(a).kind in "iub" else -a
+
+
+def positive(a: Value) -> Value:
+    return widened(a)
+
+
+def invert(a: Value) -> Value:
+    return ~widened(a)
+
+
+def uniform(value: Value) -> bool:
+    """Is it one value for all threads?"""
+    return not isinstance(value, np.ndarray)
+
+
+def truth(value: Value) -> Value:
+    """A condition: a bool, or an array of them."""
+    if uniform(value):
+        return bool(value)
+    return value if value.dtype == np.bool_ else value != 0
+
+
+def logical_and(a: Value, b: Value) -> Value:
+    a, b = truth(a), truth(b)
+    if uniform(a):
+        return b if a else False
+    if uniform(b):
+        return a if b else False
+    return a & b
+
+
+def logical_or(a: Value, b: Value) -> Value:
+    a, b = truth(a), truth(b)
+    if uniform(a):
+        return True if a else b
+    if uniform(b):
+        return True if b else a
+    return a | b
+
+
+def logical_not(a: Value) -> Value:
+    a = truth(a)
+    return not a if uniform(a) else ~a
+
+
+def choose(condition: Value, a: Value, b: Value) -> Value:
+    """``a if condition else b``, lane by lane."""
+    condition = truth(condition)
+    if uniform(condition):
+        return a if condition else b
+    if dtype_of(a) != dtype_of(b):
+        a, b = unified(a, b)
+    return np.where(condition, a, b)
+
+
+def minimum(*values: Value) -> Value:
+    return _extreme(min, np.minimum, values)
+
+
+def maximum(*values: Value) -> Value:
+    return _extreme(max, np.maximum, values)
+
+
+def _extreme(
+    plain: Callable[..., Value], by_lane: Callable[[Value, Value], Value], values: tuple[Value, ...]
+) -> Value:
+    if len(values) == 1:
+        values = tuple(values[0])
+    result, *rest = values
+    for value in rest:
+        a, b = unified(result, value)
+        result = plain(a, b) if type(a) is int and type(b) is int else by_lane(a, b)
+    return result
+
+
+def absolute(value: Value) -> Value:
+    return abs(widened(value))
+
+
+class Cast:
+    """A number type called on a value, such as ``float32(0.0)`` or ``uint32(i)``; also names an array's dtype."""
+
+    def __init__(self, dtype: Any) -> None:
+        self.dtype = np.dtype(dtype)
+
+    def __call__(self, value: Value = 0) -> Value:
+        if uniform(value):
+            if self.dtype.kind in "iu":
+                bits = 8 * self.dtype.itemsize
+                number = int(value) % 2**bits  # wraps around, as the cast in C does
+                return self.dtype.type(
+                    number - 2**bits if self.dtype.kind == "i" and number >> (bits - 1) else number
+                )
+            return self.dtype.type(value)
+        return value.astype(self.dtype)
+
+
+def python_int(value: Value = 0) -> Value:
+    return int(value) if uniform(value) else value.astype(INT64)
+
+
+def python_float(value: Value = 0.0) -> Value:
+    return np.float64(value) if uniform(value) else value.astype(FLOAT64)
+
+
+def python_bool(value: Value = False) -> Value:
+    return truth(value)
+
+
+# math functions by name; float32 stays float32, an integer becomes float64
+_MATH = {
+    name: getattr(np, np_name)
+    for name, np_name in (
+        ("sqrt", "sqrt"), ("exp", "exp"), ("log", "log"), ("log2", "log2"), ("log10", "log10"), ("sin", "sin"),
+        ("cos", "cos"), ("tan", "tan"), ("tanh", "tanh"), ("floor", "floor"), ("ceil", "ceil"), ("fabs", "fabs"),
+        ("isnan", "isnan"), ("isinf", "isinf"), ("pow", "power"), ("fmod", "fmod"), ("hypot", "hypot"),
+        ("atan2", "arctan2"),
+    )
+}  # fmt: skip
+
+
+class MathModule:
+    """Stands in for ``math``: its functions on lanes, its constants as float64."""
+
+    def __getattr__(self, name: str) -> Any:
+        if name in _MATH:
+            function = _MATH[name]
+            return lambda *values: function(*(_as_float(value) for value in values))
+        constant = getattr(math, name)
+        if not isinstance(constant, float):
+            raise AttributeError(f"math.{name} is not known to the tracer")
+        return np.float64(constant)
+
+
+def _as_float(value: Value) -> Value:
+    return value if dtype_of(value).kind == "f" else _as_float64(value)

@@ -1,0 +1,189 @@
+"""Sentences for the terminal: what is wrong with an edited step and what to look at, how fast it is, its history."""
+
+from __future__ import annotations
+
+import textwrap
+from datetime import datetime
+from typing import Any
+
+from rich.markup import escape
+from rich.table import Table
+
+from common import loop, pages, records
+from common.history import Event
+from common.loop import Stage
+from common.run import Outcome
+
+_HASH_DIGITS = 8
+_SHOWN = 2  # faults of one shape; what follows is mostly a consequence
+_REASON_WIDTH = 60
+
+
+def complaint(outcome: Outcome, shapes: int = 1, width: int = 100) -> str:
+    """What is wrong with a step at a shape (and ``shapes`` - 1 more), at which line, and what to look at."""
+    more = f" and {shapes - 1} more shape{'s' if shapes > 2 else ''}" if shapes > 1 else ""
+    lines = [f"{outcome.step.name} at {outcome.problem}{more}"]
+    said = _said(outcome)
+    lines += _wrapped(said, "  ", width)
+    for fault in outcome.faults[:_SHOWN]:
+        if not any(fault["what"] in line for line in said):
+            lines += _wrapped([fault["what"]], "  ", width)
+        lines += _pointer(fault, width)
+    return escape("\n".join(lines))
+
+
+def _pointer(fault: dict[str, Any], width: int) -> list[str]:
+    """The fault's line, and what to look at."""
+    lines = [f"    line {fault['line']}: {fault['code']}"] if fault["line"] else []
+    return lines + _wrapped([f"look at: {fault['look_at']}"], "    ", width)
+
+
+def _said(outcome: Outcome) -> list[str]:
+    """The reasons; a message that was translated gives way to its translation."""
+    if outcome.status in ("crashed", "unusable") and outcome.faults:
+        return [f"{outcome.status}: {outcome.faults[0]['what']}"]
+    return outcome.reasons
+
+
+def _wrapped(texts: list[str], indent: str, width: int) -> list[str]:
+    return [
+        line
+        for text in texts
+        for line in textwrap.wrap(
+            text, width, initial_indent=indent, subsequent_indent=indent + "  ", break_on_hyphens=False
+        )
+    ]
+
+
+def told(outcomes: list[Outcome], width: int = 100) -> list[tuple[Outcome, str]]:
+    """A complaint for each different thing that is wrong, with the outcome that it shows."""
+    groups: dict[tuple[Any, ...], list[Outcome]] = {}
+    for outcome in outcomes:
+        faults = tuple((fault["kind"], fault["line"]) for fault in outcome.faults)
+        for reason in outcome.reasons[:1]:
+            groups.setdefault((outcome.step.name, outcome.status, faults or reason), []).append(outcome)
+    return [(group[0], complaint(group[0], len(group), width)) for group in groups.values()]
+
+
+def stage(step: str, found: Stage, best: Event | None = None) -> list[str]:
+    """One stage of an edited step that did not fail, as lines to print."""
+    shapes = [outcome for outcome in found.outcomes if "right" in outcome.result]
+    after = f"[dim]{found.seconds:.1f} s[/]"
+    if found.name == loop.FIRST:
+        compiled = [outcome for outcome in found.outcomes if "kernels" in outcome.result]
+        what = [f"compiles{_resources(compiled[0].result)}" if compiled else "compiles"]
+        what += [f"right at {outcome.problem}" if outcome.status == "right" else "" for outcome in shapes]
+        lines = [f"{step}: [green]{', '.join(filter(None, what))}[/]  {after}"]
+    elif found.name == loop.CHECK:
+        right = sum(outcome.status == "right" for outcome in found.outcomes)
+        refused = len(found.outcomes) - right
+        more = f", refused at {refused}" if refused else ""
+        lines = [f"{step}: [green]right at {right} ragged shapes{more}[/]  {after}"]
+    elif found.name == loop.CODE:
+        kernel = loop.heaviest(found.outcomes[0].result)
+        beside = _beside(step, best)
+        lines = [f"{step} on {found.outcomes[0].preset}: {_machine_code(kernel)}{beside}  {after}"] if kernel else []
+    else:
+        lines = [f"{step}: {line}  {after}" for line in _pairs(found.outcomes[0], best)]
+    warnings = [fault for outcome in found.outcomes if outcome.status == "right" for fault in outcome.faults]
+    for fault in warnings[:1]:
+        lines.append(f"  [yellow]{escape(fault['what'])}[/]")
+        lines += [escape(line) for line in _pointer(fault, 100)]
+    return lines
+
+
+def _resources(result: dict[str, Any]) -> str:
+    kernel = loop.heaviest(result)
+    if not kernel:
+        return ""
+    spilled = f", {kernel['stack_bytes']} bytes of stack" if kernel["stack_bytes"] else ""
+    shared = f", {kernel['shared_bytes']} bytes shared" if kernel["shared_bytes"] else ""
+    return f" for {kernel['architecture']} ({kernel['registers']} registers{spilled}{shared})"
+
+
+def _machine_code(kernel: dict[str, Any]) -> str:
+    return (
+        f"{kernel['loop_per_fma']:.1f} instructions per multiply-add in the loop of {kernel['kernel']}, "
+        f"{kernel['registers']} registers (compute capability {kernel['architecture']})"
+    )
+
+
+def _beside(step: str, best: Event | None) -> str:
+    """What the shipped version and the best so far need for a multiply-add."""
+    shipped = loop.heaviest(records.load_code()["steps"].get(step, {}))
+    parts = [f"the shipped version {shipped['loop_per_fma']:.1f}"] if shipped else []
+    if best is not None:
+        parts.append(f"your best so far, run {best.number}, {best.figures['loop_per_fma']:.1f}")
+    return f"; {'; '.join(parts)}" if parts else ""
+
+
+def _pairs(outcome: Outcome, best: Event | None) -> list[str]:
+    """How an edited step did in turn with the shipped one, and with the best so far."""
+    lines = []
+    if "shipped" not in outcome.result["pairs"]:
+        lines.append("the shipped version is not known: neither git nor .workbook has it")
+    if "timing" in outcome.result:
+        ms = pages.milliseconds(outcome.result["timing"]["median_ms"])
+        lines.append(f"{ms} ms on {outcome.preset}, {outcome.result['gpu']}")
+    for name, pair in outcome.result["pairs"].items():
+        mine, other = (pages.milliseconds(pair[which]["median_ms"]) for which in ("second", "first"))
+        if name == "shipped":
+            lines.append(
+                f"[bold]{ratio(pair)}[/]: {mine} ms against {other} ms on {outcome.preset}, {outcome.result['gpu']}"
+            )
+        elif best is not None:
+            lines.append(f"{ratio(pair, f'your best so far, run {best.number}')}")
+    return lines
+
+
+def ratio(pair: dict[str, Any], other: str = "the shipped version") -> str:
+    """``1.23x the shipped version (paired, p20-p80 1.21-1.25)``; says so where the two cannot be told apart."""
+    spread = f"paired, p20–p80 {pair['ratio_p20']:.2f}–{pair['ratio_p80']:.2f}"
+    same = abs(pair["ratio"] - 1) <= pair["ratio"] * pair["ratio_error"]
+    note = ", no difference that can be told" if same else ""
+    return f"{pair['ratio']:.2f}x {other} ({spread}{note})"
+
+
+def events(found: list[Event], present: dict[str, str], originals: dict[str, str], named: bool) -> Table:
+    """The history, a row for each event, with the step's name if several are ``named``.
+
+    ``present`` and ``originals`` map steps to the hash of the file as it is, and as it was shipped.
+    """
+    table = Table(*(["step"] if named else []), "N", "when", "source", "", "what came of it")
+    for column in table.columns[:-1]:
+        column.no_wrap = True
+    for event in found:
+        marks = [
+            mark
+            for mark, hashes in (("now", present), ("shipped", originals))
+            if hashes.get(event.step) == event.source
+        ]
+        colour = {"right": "green", "": "dim"}.get(event.verdict, "red")
+        what = [f"[{colour}]{escape(event.verdict or event.what)}[/]", _figure(event), escape(_short(event.reason))]
+        cells = [str(event.number), when(event), event.source[:_HASH_DIGITS], " ".join(marks)]
+        table.add_row(*([event.step] if named else []), *cells, ": ".join(filter(None, what)))
+    return table
+
+
+def _figure(event: Event) -> str:
+    """What was measured, in a few words."""
+    if event.ratio is not None:
+        return f"{event.ratio:.2f}x the shipped version, {event.figures['preset']}, {event.figures['device']}"
+    if "median_ms" in event.figures:
+        return f"{pages.milliseconds(event.figures['median_ms'])} ms, {event.figures['preset']}"
+    if "loop_per_fma" in event.figures:
+        return f"{event.figures['loop_per_fma']:.1f} instructions per multiply-add"
+    return ""
+
+
+def _short(text: str) -> str:
+    return textwrap.shorten(text, _REASON_WIDTH, placeholder=" ...")
+
+
+def when(event: Event) -> str:
+    """The event's time on this machine's clock."""
+    try:
+        moment = datetime.fromisoformat(event.time.replace("Z", "+00:00")).astimezone()
+    except ValueError:
+        return event.time
+    return moment.strftime("%m-%d %H:%M")

@@ -1,0 +1,239 @@
+"""conv2d_fused_unroll_gemm: the GEMM's loads unroll the windows; the unrolled matrix is never written out.
+
+Previous step: conv2d_register_tiled
+New idea: y = F @ U as in conv2d_unroll_gemm, but U exists only as tiles in shared memory: whoever stages an element
+    of a tile computes where in x it lies. So no workspace and no second kernel. The product is register-blocked, and
+    asynchronous copies fill one pair of tiles while the other is multiplied.
+Loads per FMA: 12 filters x 8 pixels per thread: 20 / 96 = 0.21 shared values in 0.05 instructions; 1 / BLOCK_M from
+    global memory, 0.08 with 12 filters, as every window is unrolled: R * S reads of a pixel.
+Run: python -m lessons.05_implicit_gemm conv2d_fused_unroll_gemm
+"""
+
+from functools import lru_cache
+
+import numpy as np
+from numba import cuda, float32, int64, uint32
+
+from lessons.unrolled import unroll, unrolled
+from lessons.wide import VECTOR, aligned, copy1_async, copy4_async, jit, load4, shared_array, store4, wait_async
+
+THREAD_M, THREAD_N = 16, 8  # a thread computes at most THREAD_M filters of THREAD_N pixels
+THREADS = 64
+TAPS = 32  # a tile is as deep as whole rows of the filter with at most so many taps, as far as shared memory goes
+TUNABLES = {"THREAD_M": (4, 8, 12, 16), "THREAD_N": (4, 8), "THREADS": (64, 128, 256), "TAPS": (8, 16, 32)}
+MAX_SPAN = 16  # taps of one row of the filter that are staged together
+MAX_WRITTEN = 8  # taps whose multiply-adds are written out
+SHARED_BYTES = 48 * 1024
+REGISTERS = 65536  # of a multiprocessor
+OFFSETS = 2**32  # that 32 bits can tell apart
+
+
+def ceil_div(a, b):
+    return -(-a // b)
+
+
+def plan(C, K, R, S, THREAD_M=THREAD_M, THREAD_N=THREAD_N, THREADS=THREADS, TAPS=TAPS):
+    """The kernel's constants for a shape: as few rows of threads as give every filter a thread, then deep tiles.
+
+    A line is what is staged of one row of the filter: all of it, or one of several equal pieces of a long one.
+    """
+    if (
+        min(THREAD_M, THREAD_N, TAPS) < 1
+        or THREAD_M % VECTOR
+        or THREAD_N % VECTOR
+        or THREADS not in range(32, 1025, 32)
+    ):
+        raise ValueError(
+            f"{THREAD_M=} {THREAD_N=} must be multiples of 4, {THREADS=} of 32 up to 1024, {TAPS=} positive"
+        )
+    SPAN = ceil_div(S, ceil_div(S, MAX_SPAN))
+    THREADS_Y = 1
+    while THREADS_Y < THREAD_N and (
+        THREADS_Y * THREAD_M < K or line_bytes(K, SPAN, THREADS_Y, THREAD_M, THREAD_N, THREADS) > SHARED_BYTES
+    ):
+        THREADS_Y *= 2
+    needed = line_bytes(K, SPAN, THREADS_Y, THREAD_M, THREAD_N, THREADS)
+    if needed > SHARED_BYTES:
+        raise ValueError(
+            f"{THREADS=} {THREAD_N=}: two tiles of {SPAN} taps take {needed} bytes, shared memory has {SHARED_BYTES}"
+        )
+    all_lines = C * R * ceil_div(S, SPAN)
+    most = max(1, min(all_lines, TAPS // SPAN, SHARED_BYTES // needed))
+    even = max(lines for lines in range(1, most + 1) if all_lines % lines == 0)
+    return {
+        "THREADS_Y": THREADS_Y,
+        "THREAD_M": share(K, THREADS_Y, THREAD_M),
+        "THREAD_N": THREAD_N,
+        "THREADS": THREADS,
+        "SPAN": SPAN,
+        "LINES": even if 2 * even > most else most,  # no short last tile, unless that makes all tiles short
+    }
+
+
+def share(K, THREADS_Y, THREAD_M):
+    """Filters per thread, a multiple of 4: no more than a thread's share of the filters."""
+    blocks = ceil_div(K, THREADS_Y * THREAD_M)
+    return VECTOR * ceil_div(K, blocks * THREADS_Y * VECTOR)
+
+
+def line_bytes(K, SPAN, THREADS_Y, THREAD_M, THREAD_N, THREADS):
+    """Shared memory for one line, of the pixels and of the filters of a block, twice."""
+    return 2 * 4 * SPAN * (THREADS // THREADS_Y * THREAD_N + THREADS_Y * share(K, THREADS_Y, THREAD_M))
+
+
+@lru_cache
+def specialise(C, H, W, K, R, S, flat, THREADS_Y, THREAD_M, THREAD_N, THREADS, SPAN, LINES):
+    """The kernel for filters of K x C x R x S and images of H x W; pixels of a block, blocks for all filters."""
+    P, Q = H - R + 1, W - S + 1
+    THREADS_X = THREADS // THREADS_Y
+    BLOCK_M, BLOCK_N, BLOCK_K = THREADS_Y * THREAD_M, THREADS_X * THREAD_N, LINES * SPAN
+    MINE = THREAD_N // THREADS_Y  # pixels whose windows a thread unrolls
+    FILTER_BLOCKS = ceil_div(K, BLOCK_M)
+    PIECES = ceil_div(S, SPAN)
+    LAST = S - (PIECES - 1) * SPAN  # taps of a row's last piece
+    PIXELS, IMAGE, MAPS, WEIGHTS = P * Q, C * H * W, K * P * Q, C * R * PIECES * SPAN
+    ALL_LINES = C * R * PIECES
+    CHUNKS = ceil_div(ALL_LINES, LINES)
+    EVEN = ALL_LINES % LINES == 0
+    NEXT_ROW, NEXT_CHANNEL = W - PIECES * SPAN, (H - R) * W  # from behind a row of the window, from below the window
+    COLUMNS, FILTERS = BLOCK_K * BLOCK_N, BLOCK_K * BLOCK_M
+    FILTER_TURNS = ceil_div(FILTERS, VECTOR * THREADS)
+    COLUMN_TILES, FILTER_TILES = max(2 * COLUMNS, THREADS_Y * BLOCK_N), 2 * FILTERS
+    WRITTEN = max(taps for taps in range(1, MAX_WRITTEN + 1) if SPAN % taps == 0)
+    ACC = THREAD_M * THREAD_N
+    BLOCKS = max(1, REGISTERS // (THREADS * (ACC + 64)))
+
+    @jit(THREADS, BLOCKS)
+    @unroll
+    def conv2d_fused_unroll_gemm(x, packed, y, width):
+        column_tile = shared_array(COLUMN_TILES)
+        filt_tile = shared_array(FILTER_TILES)
+        corner = cuda.local.array(MINE, int64)
+        filt_frag = cuda.local.array(THREAD_M, float32)
+        column_frag = cuda.local.array(THREAD_N, float32)
+        acc = cuda.local.array(ACC, float32)
+
+        # locate: a thread multiplies pieces of 4 filters and 4 pixels, and unrolls every THREADS-th pixel
+        thread, width = uint32(cuda.threadIdx.x), uint32(width)
+        tx, ty = thread // uint32(THREADS_Y) * uint32(VECTOR), thread % uint32(THREADS_Y) * uint32(VECTOR)
+        filter_block = uint32(cuda.blockIdx.x) % uint32(FILTER_BLOCKS)
+        k0 = filter_block * uint32(BLOCK_M)
+        gemm_n0 = uint32(cuda.blockIdx.x) // uint32(FILTER_BLOCKS) * uint32(BLOCK_N)
+        for i in unrolled(MINE):
+            gemm_n = min(uint32(gemm_n0 + thread + uint32(i * THREADS)), uint32(width - 1))
+            n, pixel = gemm_n // uint32(PIXELS), gemm_n % uint32(PIXELS)
+            corner[i] = int64(uint32(n * uint32(IMAGE) + pixel // uint32(Q) * uint32(W) + pixel % uint32(Q)))
+
+        for i in range(ACC):
+            acc[i] = float32(0.0)
+        line, piece, r, window = uint32(0), uint32(0), uint32(0), int64(0)  # the next line meets x[corner + window]
+        source = int64(filter_block) * (CHUNKS * FILTERS) + int64(thread) * VECTOR
+        left = uint32(WEIGHTS)
+        for chunk in range(CHUNKS + 1):
+            # stage: tile `chunk` travels while the one before it is multiplied
+            if chunk < CHUNKS:
+                into = uint32(chunk) % uint32(2)
+                target = int64(uint32(into * uint32(FILTERS) + thread * uint32(VECTOR)))
+                for turn in unrolled(FILTER_TURNS):
+                    if thread < uint32(FILTERS // VECTOR - turn * THREADS):
+                        at = turn * THREADS * VECTOR
+                        copy4_async(filt_tile, target + at, packed, source + at)
+                source += FILTERS
+                target = int64(uint32(into * uint32(COLUMNS) + thread))
+                for row in unrolled(LINES):
+                    if EVEN or line < ALL_LINES:
+                        for i in unrolled(MINE):
+                            for s in range(SPAN):
+                                at = (row * SPAN + s) * BLOCK_N + i * THREADS
+                                if s < LAST or piece < PIECES - 1:
+                                    copy1_async(column_tile, target + at, x, corner[i] + window + s)
+                                else:
+                                    column_tile[target + at] = float32(0.0)
+                    line += uint32(1)
+                    piece += uint32(1)
+                    window += SPAN
+                    if piece == PIECES:
+                        piece, r = uint32(0), r + uint32(1)
+                        window += NEXT_ROW
+                    if r == R:
+                        r = uint32(0)
+                        window += NEXT_CHANNEL
+
+            # multiply
+            if chunk > 0:
+                out_of = uint32(chunk + 1) % uint32(2)
+                filters = int64(uint32(out_of * uint32(FILTERS) + ty))
+                columns = int64(uint32(out_of * uint32(COLUMNS) + tx))
+                taps = min(uint32(BLOCK_K), left)
+                left -= taps
+                while taps > 0:
+                    for s in unrolled(WRITTEN):
+                        for i in range(0, THREAD_M, VECTOR):
+                            load4(filt_frag, i, filt_tile, filters + s * BLOCK_M + i * THREADS_Y)
+                        for j in range(0, THREAD_N, VECTOR):
+                            load4(column_frag, j, column_tile, columns + s * BLOCK_N + j * THREADS_X)
+                        for i in range(THREAD_M):
+                            for j in range(THREAD_N):
+                                acc[i * THREAD_N + j] += filt_frag[i] * column_frag[j]
+                    filters += WRITTEN * BLOCK_M
+                    columns += WRITTEN * BLOCK_N
+                    taps -= uint32(WRITTEN)
+            wait_async()
+            cuda.syncthreads()
+
+        # store
+        if flat:  # maps are multiples of 4 pixels, so a piece lies in one map and on a 16-byte boundary
+            for j in unrolled(THREAD_N // VECTOR):
+                gemm_n = gemm_n0 + tx + uint32(j * VECTOR * THREADS_X)
+                n, pixel = gemm_n // uint32(PIXELS), gemm_n % uint32(PIXELS)
+                out = int64(n) * MAPS + int64(pixel)
+                for i in range(THREAD_M):
+                    k = k0 + ty + uint32(i // VECTOR * VECTOR * THREADS_Y + i % VECTOR)
+                    if gemm_n < width and k < K:
+                        store4(y, out + int64(k) * PIXELS, acc, i * THREAD_N + j * VECTOR)
+        else:  # through shared memory, so that neighbouring threads write neighbouring pixels
+            for i in unrolled(THREAD_M):
+                for j in unrolled(THREAD_N // VECTOR):
+                    at = int64(uint32(ty // uint32(VECTOR) * uint32(BLOCK_N) + tx))
+                    store4(column_tile, at + j * VECTOR * THREADS_X, acc, i * THREAD_N + j * VECTOR)
+                cuda.syncthreads()
+                for j in unrolled(MINE):
+                    gemm_n = gemm_n0 + thread + uint32(j * THREADS)
+                    n, pixel = gemm_n // uint32(PIXELS), gemm_n % uint32(PIXELS)
+                    for row in unrolled(THREADS_Y):
+                        k = k0 + uint32((i // VECTOR * THREADS_Y + row) * VECTOR + i % VECTOR)
+                        if gemm_n < width and k < K:
+                            out = n * uint32(MAPS) + k * uint32(PIXELS) + pixel
+                            y[out] = column_tile[thread + uint32(row * BLOCK_N + j * THREADS)]
+                cuda.syncthreads()
+
+    return conv2d_fused_unroll_gemm, BLOCK_N, FILTER_BLOCKS
+
+
+def prepare(filt, problem, **tile):
+    """The filter, transposed to the order of its tiles and filled up with zeros to whole tiles."""
+    K, C, R, S = filt.shape
+    constants = plan(C, K, R, S, **tile)
+    block_m, block_k = constants["THREADS_Y"] * constants["THREAD_M"], constants["LINES"] * constants["SPAN"]
+    row = ceil_div(S, constants["SPAN"]) * constants["SPAN"]
+    rows = np.zeros((K, C * R, row), np.float32)
+    rows[..., :S] = filt.copy_to_host().reshape(K, C * R, S)
+    blocks, taps = ceil_div(K, block_m), C * R * row
+    packed = np.zeros((blocks * block_m, ceil_div(taps, block_k) * block_k), np.float32)
+    packed[:K, :taps] = rows.reshape(K, taps)
+    return cuda.to_device(packed.reshape(blocks, block_m, -1).transpose(0, 2, 1).reshape(-1))
+
+
+def launch(x, packed, y, **tile):
+    N, C, H, W = x.shape
+    K, P, Q = y.shape[1:]
+    R, S = H - P + 1, W - Q + 1
+    constants = plan(C, K, R, S, **tile)
+    flat = aligned(y.reshape(N * K, P * Q))
+    kernel, BLOCK_N, FILTER_BLOCKS = specialise(C, H, W, K, R, S, flat, **constants)
+    images = max(1, (OFFSETS - 1) // max(C * H * W, K * P * Q))  # of one launch
+    for first in range(0, N, images):
+        part, maps = (x, y) if images >= N else (x[first : first + images], y[first : first + images])
+        width = part.shape[0] * P * Q
+        blocks = ceil_div(width, BLOCK_N) * FILTER_BLOCKS
+        kernel[blocks, constants["THREADS"]](part.reshape(part.size), packed, maps.reshape(maps.size), width)

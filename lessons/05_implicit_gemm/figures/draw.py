@@ -1,0 +1,461 @@
+"""The pictures of lesson 05: the worked example, memory, tiles over (t, r, s, c), who loads what, offsets, masks,
+waves."""
+
+import math
+from importlib import import_module
+from pathlib import Path
+
+from matplotlib.colors import to_rgba
+from matplotlib.patches import Rectangle
+
+from common import charts, problems
+from common.charts import BLUE, GREEN, GRID, INK, MUTED, ORANGE, PURPLE, SKY, VERMILION, YELLOW
+
+step = import_module("lessons.05_implicit_gemm.conv3d_implicit_gemm_precomputed")
+VECTOR = import_module("lessons.wide").VECTOR
+
+WARP = 32
+MULTIPROCESSORS = 132  # of the H200
+# The worked example: NHWC = {1, 4, 4, 3}, KRSC = {4, 2, 2, 3}, and the output that is followed through it.
+H = W = 4
+C, K, R, S = 3, 4, 2, 2
+P, Q = H - R + 1, W - S + 1
+CHOSEN_P, CHOSEN_Q, CHOSEN_K = 1, 2, 2
+TAPS = (SKY, ORANGE, GREEN, YELLOW)  # a colour for each (r, s)
+
+
+def draw(folder: Path) -> list[Path]:
+    """Write every picture into ``folder``; returns the PNG files."""
+    return [
+        charts.save(tensors(), folder / "tensors"),
+        charts.save(matrices(), folder / "matrices"),
+        charts.save(memory(), folder / "memory"),
+        charts.save(walk(), folder / "walk"),
+        charts.save(loads(), folder / "loads"),
+        charts.save(offsets(), folder / "offsets"),
+        charts.save(masks(), folder / "masks"),
+        charts.save(waves(), folder / "waves"),
+    ]
+
+
+def tensors():
+    """x, filt and y of the worked example, row by row as they lie in memory; the numbers are places in it."""
+    figure, axes = charts.new_figure(9.6, 2.3)
+    for h in range(H):
+        for w in range(W):
+            tap = (h - CHOSEN_P, w - CHOSEN_Q)
+            inside = 0 <= tap[0] < R and 0 <= tap[1] < S
+            _pixel(axes, w * C, h, (h * W + w) * C, C, TAPS[tap[0] * S + tap[1]] if inside else "none")
+    _outline(axes, CHOSEN_Q * C, CHOSEN_P, S * C, R)
+    _label(axes, W * C / 2, -0.75, f"x[n, h, w, c]: 1 × {H} × {W} × {C}", weight="bold")
+    _label(axes, W * C / 2, H + 0.7, f"{C} neighbours are the\nchannels of one pixel", size=9, color=MUTED, va="top")
+    left = W * C + 2.4
+    for k in range(K):
+        x0, y0 = left + k % 2 * (S * C + 0.9), k // 2 * (R + 1.1) - 0.2
+        for r in range(R):
+            for s in range(S):
+                _pixel(axes, x0 + s * C, y0 + r, ((k * R + r) * S + s) * C, C, TAPS[r * S + s])
+        if k == CHOSEN_K:
+            _outline(axes, x0, y0, S * C, R)
+        _label(axes, x0 + S * C / 2, y0 + R + 0.5, f"k = {k}", size=8.5, color=MUTED)
+    _label(axes, left + S * C + 0.45, -0.75, f"filt[k, r, s, c]: {K} × {R} × {S} × {C}", weight="bold")
+    _label(axes, left + S * C + 0.45, 6.45, "a colour for each tap (r, s)", size=9, color=MUTED, va="top")
+    left += 2 * S * C + 3.3
+    for p in range(P):
+        for q in range(Q):
+            _pixel(axes, left + q * K, p, (p * Q + q) * K, K, "none")
+    chosen = left + CHOSEN_Q * K + CHOSEN_K
+    _box(axes, chosen, CHOSEN_P, 1, 1, face=VERMILION, line=0.8)
+    _number(axes, chosen, CHOSEN_P, ((CHOSEN_P * Q) + CHOSEN_Q) * K + CHOSEN_K, color="white")
+    _label(axes, left + Q * K / 2, -0.75, f"y[n, p, q, k]: 1 × {P} × {Q} × {K}", weight="bold")
+    _label(
+        axes, left + Q * K / 2, P + 0.7,
+        f"followed through this page:\np = {CHOSEN_P}, q = {CHOSEN_Q}, k = {CHOSEN_K}", size=9, color=VERMILION,
+        va="top",
+    )  # fmt: skip
+    _frame(axes, (-0.4, left + Q * K + 0.4), (7.0, -1.3))
+    return figure
+
+
+def matrices():
+    """The worked example as A @ B = C; the numbers are places in x, filt and y."""
+    gemm_m_extent, gemm_k_extent = P * Q, R * S * C
+    chosen_m = CHOSEN_P * Q + CHOSEN_Q
+    figure, axes = charts.new_figure(9.6, 5.3)
+    top = (gemm_k_extent - gemm_m_extent) / 2
+    for gemm_m in range(gemm_m_extent):
+        p, q = divmod(gemm_m, Q)
+        for gemm_k in range(gemm_k_extent):
+            r, s, c = gemm_k // (S * C), gemm_k // C % S, gemm_k % C
+            alpha = 0.75 if gemm_m == chosen_m else 0.25
+            _box(axes, gemm_k, top + gemm_m, 1, 1, face=TAPS[r * S + s], alpha=alpha, line=0.5)
+            _number(axes, gemm_k, top + gemm_m, ((p + r) * W + q + s) * C + c)
+        axes.text(-0.25, top + gemm_m + 0.5, f"({p}, {q})", fontsize=8, ha="right", va="center", color=MUTED)
+    for tap in range(R * S):
+        _label(axes, tap * C + C / 2, top - 0.4, f"tap ({tap // S}, {tap % S})", size=8, color=MUTED)
+    axes.text(-0.25, top - 0.4, "(p, q)", fontsize=8, ha="right", va="center", color=MUTED)
+    _outline(axes, 0, top + chosen_m, gemm_k_extent, 1)
+    title = f"A: GEMM_M × GEMM_K = {gemm_m_extent} × {gemm_k_extent}"
+    _label(axes, gemm_k_extent / 2, top - 1.3, title, weight="bold")
+    _label(
+        axes, gemm_k_extent / 2, top + gemm_m_extent + 0.7,
+        f"{gemm_m_extent * gemm_k_extent} elements, but x has only {H * W * C}: A is never written", size=9.5,
+        color=MUTED,
+    )  # fmt: skip
+    left = gemm_k_extent + 3.0
+    _label(axes, left - 1.5, gemm_k_extent / 2, "@", size=15)
+    for gemm_k in range(gemm_k_extent):
+        for k in range(K):
+            alpha = 0.75 if k == CHOSEN_K else 0.25
+            _box(axes, left + k, gemm_k, 1, 1, face=TAPS[gemm_k // C], alpha=alpha, line=0.5)
+            _number(axes, left + k, gemm_k, k * gemm_k_extent + gemm_k)
+    for k in range(K):
+        _label(axes, left + k + 0.5, -0.4, str(k), size=8, color=MUTED)
+    _outline(axes, left + CHOSEN_K, 0, 1, gemm_k_extent)
+    _label(axes, left + K / 2, -1.3, f"B: {gemm_k_extent} × {K}", weight="bold")
+    _label(
+        axes, left + K / 2, gemm_k_extent + 0.7, "column k is filter k\nas it lies in memory", size=9.5, color=MUTED,
+        va="top",
+    )  # fmt: skip
+    left += K + 3.0
+    _label(axes, left - 1.5, gemm_k_extent / 2, "=", size=15)
+    for gemm_m in range(gemm_m_extent):
+        for k in range(K):
+            hit = (gemm_m, k) == (chosen_m, CHOSEN_K)
+            _box(axes, left + k, top + gemm_m, 1, 1, face=VERMILION if hit else "none", line=0.5)
+            _number(axes, left + k, top + gemm_m, gemm_m * K + k, color="white" if hit else INK)
+    _label(axes, left + K / 2, top - 1.3, f"C: {gemm_m_extent} × {K}", weight="bold")
+    _label(
+        axes, left + K / 2, top + gemm_m_extent + 0.7, "is y\nas it lies in memory", size=9.5, color=MUTED, va="top"
+    )
+    _frame(axes, (-1.7, left + K + 0.6), (gemm_k_extent + 2.4, -2.0))
+    return figure
+
+
+def memory():
+    """Bytes of the input and of A written out, for each layer; implicit GEMM needs no more than the input."""
+    names = [name for ladder in ("conv2d", "conv3d") for name in problems.timed_presets(ladder)]
+    figure, axes = charts.new_figure(9.6, 1.5 + 0.52 * len(names))
+    for place, name in enumerate(names):
+        layer = problems.preset(name)
+        x_mb = 4e-6 * math.prod(layer.input_shape)
+        u_mb = 4e-6 * math.prod(layer.output_shape) / layer.K * layer.reduction
+        for y, size, colour, what in (
+            (place - 0.19, x_mb, GREEN, "x, all that implicit GEMM reads"),
+            (place + 0.19, u_mb, VERMILION, "A written out (explicit GEMM)"),
+        ):
+            axes.barh(y, size, height=0.36, color=colour, label="" if place else what)
+        axes.annotate(f"{x_mb:,.3g} MB", (x_mb, place - 0.19), xytext=(4, 0), textcoords="offset points", va="center",
+                      fontsize=8.5)  # fmt: skip
+        axes.annotate(f"{u_mb:,.0f} MB, {u_mb / x_mb:.3g} × x", (u_mb, place + 0.19), xytext=(4, 0),
+                      textcoords="offset points", va="center", fontsize=8.5, fontweight="bold")  # fmt: skip
+    axes.set_yticks(range(len(names)), names)
+    axes.invert_yaxis()
+    axes.set_xscale("log")
+    axes.set_xlim(0.5, 1e5)
+    axes.set_xticks([1, 10, 100, 1000, 10_000], ["1", "10", "100", "1,000", "10,000"])
+    axes.set_xlabel("MB (logarithmic)")
+    axes.grid(axis="x", color=GRID, linewidth=0.8)
+    axes.set_axisbelow(True)
+    axes.tick_params(axis="y", length=0)
+    figure.legend(loc="outside upper left", ncols=2, frameon=False, fontsize=10)
+    return figure
+
+
+def walk():
+    """A strip of gemm_k in tiles, and the pixels that a block of rows reads in some of them."""
+    t_extent, r_extent, s_extent, tiles_per_tap = 2, 3, 3, 2
+    per_t = r_extent * s_extent * tiles_per_tap
+    shown = (0, 1, 2, r_extent * tiles_per_tap, per_t)
+    figure, axes_all = charts.new_figure(9.6, 5.0, rows=2, gridspec_kw={"height_ratios": [1, 1.5]})
+    strip, below = axes_all
+    tile_count = t_extent * per_t
+    for tile in range(tile_count):
+        t, r, s = tile // per_t, tile // (s_extent * tiles_per_tap) % r_extent, tile // tiles_per_tap % s_extent
+        _box(strip, tile, 0, 1, 1, face=BLUE if tile in shown else (SKY, YELLOW)[tile // tiles_per_tap % 2],
+             alpha=1 if tile in shown else 0.45, line=0.5)  # fmt: skip
+        _label(strip, tile + 0.5, 0.5, str(tile), size=7.5, color="white" if tile in shown else INK)
+        if tile % tiles_per_tap == 0:
+            _label(strip, tile + tiles_per_tap / 2, -0.5, f"s = {s}", size=7.5)
+        if tile % (s_extent * tiles_per_tap) == 0:
+            _bracket(strip, tile, s_extent * tiles_per_tap, -1.0, f"r = {r}")
+        if tile % per_t == 0:
+            _bracket(strip, tile, per_t, -2.3, f"t = {t}")
+    _label(
+        strip, tile_count / 2, 1.6,
+        f"gemm_k runs right, a tile is BLOCK_K wide; C = {tiles_per_tap} × BLOCK_K, {tiles_per_tap} tiles per tap",
+        size=9.5, color=MUTED,
+    )  # fmt: skip
+    _frame(strip, (-0.3, tile_count + 0.3), (2.1, -3.5), equal=False)
+    size, pad = 5, 1
+    deltas = ("start", "c moves", "s moves", "r moves", "t moves")
+    for place, (tile, delta) in enumerate(zip(shown, deltas, strict=True)):
+        t, r, s = tile // per_t, tile // (s_extent * tiles_per_tap) % r_extent, tile // tiles_per_tap % s_extent
+        c = tile % tiles_per_tap
+        left = place * (size + 2 * pad + 1.5)
+        for h in range(-pad, size + pad):
+            for w in range(-pad, size + pad):
+                outside = not (0 <= h < size and 0 <= w < size)
+                read = 0 <= h + pad - r < size and 0 <= w + pad - s < size
+                if outside and not read:
+                    continue
+                face = "none" if not read else (ORANGE if outside else BLUE)
+                _box(below, left + pad + w, pad + h, 1, 1, face=face, alpha=0.55, line=0.5)
+        middle = left + pad + size / 2
+        _label(below, middle, -0.9, f"tile {tile}: {delta}", size=9.5, weight="bold")
+        _label(
+            below, middle, size + 2 * pad + 0.8,
+            f"t, r, s = {t}, {r}, {s}\nchannels from {'0' if c == 0 else 'BLOCK_K'}", size=9, va="top",
+        )  # fmt: skip
+    _label(
+        below, 2.5 * (size + 2 * pad + 1.5) - 0.75, size + 2 * pad + 3.4,
+        f"x: {size} × {size} pixels, padding 1, filter {r_extent} × {s_extent}. Blue: read by the rows of one image. "
+        "Orange: outside, count as zero",
+        size=9.5, color=MUTED,
+    )  # fmt: skip
+    _frame(below, (-0.6, 5 * (size + 2 * pad + 1.5) - 0.6), (size + 2 * pad + 4, -1.6))
+    return figure
+
+
+def loads():
+    """Who copies which element of the tile of A: the tile by turns, one warp by threads, and where that is in x."""
+    layer = problems.preset("c3d-conv3a")
+    tile = step.shipped(layer)
+    block_m, block_k = tile["BLOCK_M"], tile["BLOCK_K"]
+    columns = block_k // VECTOR  # groups of four in a row of the tile
+    threads = _threads(tile)
+    rows = threads // columns
+    turns, per_warp = block_m // rows, WARP // columns
+    colours = (SKY, ORANGE, GREEN, YELLOW, PURPLE, BLUE, VERMILION, GRID)
+    figure, (left, middle, right) = charts.new_figure(
+        9.6, 4.6, columns=3, gridspec_kw={"width_ratios": [1, 2.2, 2.2]}
+    )
+    for turn in range(turns):
+        _box(left, 0, turn * rows, columns * 4, rows, face=colours[turn % len(colours)], alpha=0.35, line=0.8)
+        _box(left, 0, turn * rows, columns * 4, per_warp, face=colours[turn % len(colours)], line=0.3)
+        text = f"turn {turn}: rows {turn * rows}\nto {turn * rows + rows - 1}"
+        _label(left, columns * 2, turn * rows + per_warp + (rows - per_warp) / 2, text, size=8.5)
+    left.set_title(f"a_tile: {block_m} × {block_k},\n{threads} threads", fontsize=10.5, fontweight="bold")
+    _label(left, columns * 2, block_m + 5, "strong: warp 0", size=9.5, color=MUTED)
+    _frame(left, (-1, columns * 4 + 1), (block_m + 9, -1), equal=False)
+
+    for row in range(per_warp):
+        for column in range(columns):
+            thread = row * columns + column
+            _box(middle, column * VECTOR, row, VECTOR, 1, face=colours[0], alpha=0.35, line=1.1)
+            _label(middle, column * VECTOR + VECTOR / 2, row + 0.5, str(thread), size=9.5)
+        middle.text(-0.3, row + 0.5, f"row {row}", fontsize=9, ha="right", va="center")
+    middle.set_title(
+        f"warp 0 in turn 0: {per_warp} rows,\n{VECTOR} floats per thread", fontsize=10.5, fontweight="bold"
+    )
+    _label(middle, block_k / 2, per_warp + 0.55, "numbers: threads; along a row gemm_k grows", size=9, color=MUTED)
+    _frame(middle, (-2.6, block_k + 0.3), (per_warp + 1.1, -0.3), equal=False)
+
+    pieces, now = layer.C // block_k, 2
+    for row in range(per_warp):
+        for piece in range(pieces):
+            _box(
+                right,
+                piece,
+                row,
+                1,
+                1,
+                face=colours[0] if piece == now else "none",
+                line=1.1 if piece == now else 0.4,
+            )
+        right.text(-0.2, row + 0.5, f"w0 + {row}" if row else "w0", fontsize=9, ha="right", va="center")
+    first = now * block_k
+    right.set_title(
+        f"in x: channels {first} to {first + block_k - 1}\nof {per_warp} pixels",
+        fontsize=10.5,
+        fontweight="bold",
+    )
+    _label(
+        right, pieces / 2, per_warp + 0.55, f"a line: the {layer.C} channels of a pixel; the next line follows",
+        size=9, color=MUTED,
+    )  # fmt: skip
+    _frame(right, (-1.6, pieces + 0.3), (per_warp + 1.1, -0.3), equal=False)
+    return figure
+
+
+def offset(layer, gemm_k):
+    """Floats from the corner of a window to the element gemm_k of it."""
+    t, r, s, c = (
+        gemm_k // (layer.R * layer.S * layer.C), gemm_k // (layer.S * layer.C) % layer.R,
+        gemm_k // layer.C % layer.S, gemm_k % layer.C,
+    )  # fmt: skip
+    return ((t * layer.dilation_d * layer.H + r * layer.dilation_h) * layer.W + s * layer.dilation_w) * layer.C + c
+
+
+def offsets():
+    """The table of offsets of c3d-conv3a: a staircase, and its four kinds of steps."""
+    layer = problems.preset("c3d-conv3a")
+    block_k = step.shipped(layer)["BLOCK_K"]
+    tiles = range(0, layer.reduction, block_k)
+    values = [offset(layer, gemm_k) for gemm_k in tiles]
+    per_tap = layer.C // block_k
+    kinds = (
+        ("next channels", 1),
+        ("next s", per_tap),
+        ("next r", per_tap * layer.S),
+        ("next t", per_tap * layer.S * layer.R),
+    )
+    figure, (left, right) = charts.new_figure(9.6, 4.0, columns=2, gridspec_kw={"width_ratios": [1.5, 1]})
+    left.plot(range(len(values)), [v / 1000 for v in values], ".", color=BLUE, markersize=4)
+    for t in range(layer.T):
+        start = t * per_tap * layer.S * layer.R
+        left.annotate(f"t = {t}", (start + per_tap * layer.S * layer.R / 2, values[start] / 1000), xytext=(0, 20),
+                      textcoords="offset points", ha="center", fontsize=9.5)  # fmt: skip
+    left.set_xlabel(f"tile of BLOCK_K = {block_k} along gemm_k")
+    left.set_ylabel("offset, thousands of floats")
+    left.set_xlim(-3, len(values))
+    left.set_ylim(-5, 1.22 * values[-1] / 1000)
+    left.grid(color=GRID, linewidth=0.8)
+    left.set_title("the whole table, 3 × 3 × 3 taps", fontsize=11, fontweight="bold", loc="left")
+    shown = 2 * per_tap * layer.S
+    right.plot(range(shown), [v / 1000 for v in values[:shown]], ".", color=BLUE, markersize=5)
+    right.set_xlim(-1, shown)
+    right.set_ylim(-0.1, 1.5 * values[shown - 1] / 1000)
+    right.set_xlabel("the first tiles")
+    right.grid(color=GRID, linewidth=0.8)
+    lines = [f"{what}: + {values[tile] - values[tile - 1]:,}" for what, tile in kinds]
+    right.text(
+        0.04, 0.97, "\n".join(lines), transform=right.transAxes, va="top", fontsize=9.5, linespacing=1.5,
+        bbox={"facecolor": charts.CARD, "edgecolor": "none", "pad": 2},
+    )  # fmt: skip
+    right.set_title("its kinds of steps, in floats", fontsize=11, fontweight="bold", loc="left")
+    for axes in (left, right):
+        axes.set_axisbelow(True)
+    return figure
+
+
+def masks():
+    """Which taps of a 3 x 3 filter lie inside, as a mask of rows and a mask of columns, for four outputs."""
+    height, width, extent, pad = 5, 6, 3, 1
+    figure, axes_row = charts.new_figure(9.6, 4.4, columns=4)
+    for axes, (p, q, where) in zip(
+        axes_row, ((0, 0, "a corner"), (0, 2, "an edge"), (2, 2, "inside"), (4, 5, "the last")), strict=True
+    ):
+        rows = [0 <= p - pad + r < height for r in range(extent)]
+        columns = [0 <= q - pad + s < width for s in range(extent)]
+        for h in range(-pad, height + pad):
+            for w in range(-pad, width + pad):
+                outside = not (0 <= h < height and 0 <= w < width)
+                _box(axes, w, h, 1, 1, face=GRID if outside else "none", alpha=0.6, line=0.5)
+        for r in range(extent):
+            for s in range(extent):
+                valid = rows[r] and columns[s]
+                _box(axes, q - pad + s, p - pad + r, 1, 1, face=GREEN if valid else VERMILION, alpha=0.65, line=0.5)
+                _label(axes, q - pad + s + 0.5, p - pad + r + 0.5, "x" if valid else "0", size=8.5)
+        _outline(axes, q - pad, p - pad, extent, extent)
+        axes.set_title(f"{where}: p = {p}, q = {q}", fontsize=10.5, fontweight="bold")
+        for place, (letter, bits) in enumerate((("r", rows), ("s", columns))):
+            y = height + pad + 0.9 + 1.5 * place
+            axes.text(0.6, y + 0.5, f"mask_{letter}", fontsize=9.5, ha="right", va="center")
+            for bit in range(extent):  # bit 0 on the right, as in a binary number
+                on = bits[bit]
+                x = 1.0 + extent - 1 - bit
+                _box(axes, x, y, 1, 1, face=GREEN if on else VERMILION, alpha=0.65, line=0.5)
+                _label(axes, x + 0.5, y + 0.5, str(int(on)), size=9.5)
+            value = sum(1 << bit for bit in range(extent) if bits[bit])
+            axes.text(1.3 + extent, y + 0.5, f"= {value}", fontsize=9.5, va="center")
+        _frame(axes, (-pad - 1.0, width + pad + 0.3), (height + pad + 4.1, -pad - 0.3))
+    figure.text(
+        0.5, 0.02,
+        "Bit r is 1 if row h = p - 1 + r exists, bit s if column w = q - 1 + s does (bit 0 on the right). "
+        "A tap counts if both bits are 1.",
+        ha="center", fontsize=9.5, color=MUTED,
+    )  # fmt: skip
+    figure.get_layout_engine().set(rect=(0, 0.06, 1, 0.94))
+    return figure
+
+
+def waves():
+    """The used share of the waves' places against SPLIT_K: with one tile for every layer, and with the step's."""
+    splits, most = range(1, 9), 8
+    large = step.shipped(problems.preset("c3d-conv3a"))
+    figure, axes_pair = charts.new_figure(9.6, 4.4, columns=2, sharey=True)
+    colours = (BLUE, SKY, VERMILION, ORANGE, GREEN, PURPLE, MUTED, INK)
+    names = [name for name in problems.timed_presets("conv3d") if _blocks(name, large) <= most * _places(large)]
+    for name, colour, marker in zip(names, colours, "osD^vPXd", strict=False):
+        own = step.shipped(problems.preset(name))
+        for axes, tile in zip(axes_pair, (large, own), strict=True):
+            places = _places(tile)
+            blocks = [_blocks(name, tile) * split for split in splits]
+            shares = [100 * count / (-(-count // places) * places) for count in blocks]
+            axes.plot(splits, shares, color=colour, marker=marker, linewidth=1.6, label=name)
+        ring = {"markersize": 15, "markerfacecolor": "none", "markeredgewidth": 1.6}
+        axes_pair[1].plot(own["SPLIT_K"], shares[own["SPLIT_K"] - 1], "o", color=INK, **ring)
+    for axes, title in zip(
+        axes_pair,
+        (f"{large['BLOCK_M']} × {large['BLOCK_N']} for every layer", "the step's tile for each (ring: its SPLIT_K)"),
+        strict=True,
+    ):
+        axes.set_ylim(0, 105)
+        axes.set_xticks(splits)
+        axes.set_xlabel("SPLIT_K")
+        axes.grid(color=GRID, linewidth=0.8)
+        axes.set_axisbelow(True)
+        axes.set_title(title, fontsize=11, fontweight="bold", loc="left")
+    axes_pair[0].set_ylabel("% of the waves' places used")
+    figure.legend(*axes_pair[0].get_legend_handles_labels(), loc="outside lower center", ncols=3, frameon=False)
+    return figure
+
+
+def _blocks(name, tile):
+    """Blocks of a layer without a split of gemm_k."""
+    layer = problems.preset(name)
+    rows = math.prod(layer.output_shape) // layer.K
+    return -(-rows // tile["BLOCK_M"]) * -(-layer.K // tile["BLOCK_N"])
+
+
+def _places(tile):
+    return MULTIPROCESSORS * tile["BLOCKS_PER_SM"]
+
+
+def _threads(tile):
+    warps = (
+        tile["BLOCK_M"] // (step.LANES_M * tile["THREAD_M"]) * (tile["BLOCK_N"] // (step.LANES_N * tile["THREAD_N"]))
+    )
+    return warps * WARP
+
+
+def _pixel(axes, x, y, first, channels, colour):
+    """One pixel: its channels side by side, numbered by their places in memory, and a stronger frame."""
+    for c in range(channels):
+        _box(axes, x + c, y, 1, 1, face=colour, alpha=0.6, line=0.3)
+        _number(axes, x + c, y, first + c)
+    _box(axes, x, y, channels, 1, line=1.1)
+
+
+def _number(axes, x, y, number, color=INK):
+    _label(axes, x + 0.5, y + 0.52, str(number), size=7.5, color=color)
+
+
+def _outline(axes, x, y, width, height):
+    axes.add_patch(Rectangle((x, y), width, height, facecolor="none", edgecolor=VERMILION, linewidth=2.2, zorder=3))
+
+
+def _bracket(axes, x, width, y, text):
+    ends = x + 0.1, x + width - 0.1
+    axes.plot([ends[0], *ends, ends[1]], [y, y - 0.25, y - 0.25, y], color=MUTED, linewidth=1)
+    _label(axes, x + width / 2, y - 0.65, text, size=9)
+
+
+def _box(axes, x, y, width, height, face="none", alpha=1.0, line=1.0):
+    colour = "none" if face == "none" else to_rgba(face, alpha)
+    axes.add_patch(
+        Rectangle((x, y), width, height, facecolor=colour, edgecolor=INK if line > 1 else MUTED, linewidth=line)
+    )
+
+
+def _label(axes, x, y, text, size=11, color=INK, weight="normal", va="center"):
+    axes.text(x, y, text, ha="center", va=va, fontsize=size, color=color, fontweight=weight)
+
+
+def _frame(axes, x_range, y_range, equal=True):
+    axes.set_xlim(*x_range)
+    axes.set_ylim(*y_range)
+    if equal:
+        axes.set_aspect("equal")
+    axes.axis("off")

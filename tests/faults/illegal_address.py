@@ -1,0 +1,26 @@
+r"""The rows of A are taken a milliard apart, so the second lies far beyond the array.
+
+Fault: outside
+Shown by: simulator
+Says: in thread \(0, 1, 0\) of block \(0, 0, 0\): a\[1000000000, 0\]: index 1000000000 .* a has shape \(\d+, \d+\)
+"""
+
+from numba import cuda, float32
+
+TILE = 16
+PITCH = 1000000000
+
+
+@cuda.jit
+def product(a, b, c):
+    n, m = cuda.grid(2)
+    if m < c.shape[0] and n < c.shape[1]:
+        acc = float32(0.0)
+        for k in range(a.shape[1]):
+            acc += a[m * PITCH, k] * b[k, n]  # <- here
+        c[m, n] = acc
+
+
+def launch(a, b, c):
+    M, N = c.shape
+    product[(-(-N // TILE), -(-M // TILE)), (TILE, TILE)](a, b, c)

@@ -1,0 +1,25 @@
+r"""The row before the first is the last: Python's rule, and Numba's.
+
+Fault: negative-index
+Shown by: simulator
+Says: a\[-1, 0\]: index -1 on axis 0 is negative, so it wraps around: a has shape
+"""
+
+from numba import cuda, float32
+
+TILE = 16
+
+
+@cuda.jit
+def product(a, b, c):
+    n, m = cuda.grid(2)
+    if m < c.shape[0] and n < c.shape[1]:
+        acc = float32(0.0)
+        for k in range(a.shape[1]):
+            acc += a[m - 1, k] * b[k, n]  # <- here
+        c[m, n] = acc
+
+
+def launch(a, b, c):
+    M, N = c.shape
+    product[(-(-N // TILE), -(-M // TILE)), (TILE, TILE)](a, b, c)

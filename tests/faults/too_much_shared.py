@@ -1,0 +1,27 @@
+"""Shared arrays of 64 KiB.
+
+Fault: shared-memory
+Shown by: both
+Says: the shared arrays take 65536 bytes: a block has at most 49152
+"""
+
+from numba import cuda, float32
+
+TILE = 16
+SHAPE = (128, 128)
+
+
+@cuda.jit
+def product(a, b, c):
+    tile = cuda.shared.array(SHAPE, float32)  # <- here
+    n, m = cuda.grid(2)
+    tile[cuda.threadIdx.y, cuda.threadIdx.x] = float32(0.0)
+    if m < c.shape[0] and n < c.shape[1]:
+        for k in range(a.shape[1]):
+            tile[cuda.threadIdx.y, cuda.threadIdx.x] += a[m, k] * b[k, n]
+        c[m, n] = tile[cuda.threadIdx.y, cuda.threadIdx.x]
+
+
+def launch(a, b, c):
+    M, N = c.shape
+    product[(-(-N // TILE), -(-M // TILE)), (TILE, TILE)](a, b, c)

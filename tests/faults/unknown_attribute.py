@@ -1,0 +1,26 @@
+r"""The barrier is misspelt.
+
+Fault: unknown-attribute
+Shown by: both
+Says: cuda has no syncthread\. Did you mean syncthreads\?
+"""
+
+from numba import cuda, float32
+
+TILE = 16
+
+
+@cuda.jit
+def product(a, b, c):
+    n, m = cuda.grid(2)
+    acc = float32(0.0)
+    cuda.syncthread()  # <- here
+    if m < c.shape[0] and n < c.shape[1]:
+        for k in range(a.shape[1]):
+            acc += a[m, k] * b[k, n]
+        c[m, n] = acc
+
+
+def launch(a, b, c):
+    M, N = c.shape
+    product[(-(-N // TILE), -(-M // TILE)), (TILE, TILE)](a, b, c)

@@ -1,0 +1,263 @@
+"""conv2d_layer_dispatch: every candidate is right, the choice is reasoned and kept, on a GPU it is the fastest."""
+
+import json
+import os
+import subprocess
+import sys
+from types import SimpleNamespace
+
+import dispatch_race
+import numpy as np
+import pytest
+from numba import cuda
+
+from common import catalog, child, problems, reference, simulator
+from common.cli import lesson_main
+from common.problems import Conv2d
+from lessons import minimal_filtering
+from lessons.unrolled import unroll, unrolled
+
+simulator.enforce_limits()
+STEP = catalog.find("conv2d_layer_dispatch")
+LAYER1, LAYER2 = (problems.PRESETS[name] for name in dispatch_race.LAYERS)
+
+
+@pytest.fixture
+def dispatch():
+    return catalog.load(STEP.path, STEP.ladder)
+
+
+# --- the candidates ---
+
+# one channel with even and odd maps; many channels with more filters than a tile; long rows of taps; no rows to pair
+SMALL = [
+    Conv2d(N=3, C=1, H=8, W=12, K=5, R=3, S=3),
+    Conv2d(N=2, C=1, H=9, W=11, K=3, R=5, S=2),
+    Conv2d(N=1, C=3, H=8, W=6, K=7, R=3, S=3),
+    Conv2d(N=1, C=4, H=12, W=5, K=7, R=7, S=1),
+    Conv2d(N=1, C=1, H=4, W=24, K=2, R=3, S=19),
+]
+
+
+def operands(problem, seed, integers):
+    rng = np.random.default_rng(seed)
+    shapes = problem.input_shape, problem.weight_shape
+    if integers:
+        return [rng.integers(-8, 9, shape).astype(np.float32) for shape in shapes]
+    return [rng.standard_normal(shape, dtype=np.float32) for shape in shapes]
+
+
+def output(dispatch, candidate, problem, x, filt):
+    y = cuda.to_device(np.full(problem.output_shape, np.nan, np.float32))
+    dispatch.bind(candidate, cuda.to_device(filt), problem)(cuda.to_device(x), y)
+    return y.copy_to_host()
+
+
+@pytest.mark.filterwarnings("ignore:invalid value encountered in scalar:RuntimeWarning")
+@pytest.mark.parametrize("problem", SMALL, ids=lambda problem: str(problem).replace(" ", "-"))
+def test_every_candidate_is_right_in_the_simulator(dispatch, problem):
+    x, filt = operands(problem, 0, integers=True)
+    normal_x, normal_filt = operands(problem, 1, integers=False)
+    exact = reference.full(problem, x, filt)
+    expected = reference.full(problem, normal_x, normal_filt)
+    bound = reference.error_bound(problem, reference.full(problem, abs(normal_x), abs(normal_filt)))
+    for candidate in dispatch.candidates(problem):
+        assert np.array_equal(output(dispatch, candidate, problem, x, filt), exact), candidate
+        error = abs(output(dispatch, candidate, problem, normal_x, normal_filt) - expected)
+        assert (error <= bound).all(), candidate
+
+
+def test_the_small_shapes_use_every_kernel(dispatch):
+    used = {candidate.kernel for problem in SMALL for candidate in dispatch.candidates(problem)}
+    assert used == {"hold_window", "hold_pairs", "hold_sums", "hold_sums_minimal", "fused_unroll_gemm"}
+
+
+def test_every_drawn_shape_has_candidates_with_a_time_and_none_twice(dispatch):
+    drawn = dispatch_race.draw(dispatch)
+    assert drawn == dispatch_race.draw(dispatch)  # the same each time
+    assert len(set(drawn)) == dispatch_race.DRAWN
+    for problem in (*drawn, LAYER1, LAYER2, *problems.RAGGED["conv2d"]):
+        known = dispatch.candidates(problem)
+        assert len(set(known)) == len(known) >= 2
+        for candidate in known:
+            estimate = dispatch.estimate(candidate, problem)
+            assert 0 < max(estimate.limits.values()) <= estimate.ms < 1e3
+            # minimal filtering alone saves multiply-adds; at full size nothing wastes half of them
+            least = 0.6 if candidate.kernel == "hold_sums_minimal" else 0.999
+            assert estimate.issued_per_needed >= least
+
+
+# --- minimal filtering ---
+
+
+@pytest.mark.parametrize("taps", range(2, 10))
+def test_minimal_filtering_is_the_convolution(taps):
+    """Two outputs from the transformed taps, as the docstring's formulas have it."""
+    rng = np.random.default_rng(taps)
+    d, g = rng.integers(-8, 9, taps + 1).astype(np.float64), rng.integers(-8, 9, (1, taps)).astype(np.float64)
+    became = minimal_filtering.transform(g, axis=1)[0]
+    threes, twos = minimal_filtering.pieces(taps)
+    assert len(became) == minimal_filtering.products(taps) == 4 * threes + 3 * twos < 2 * taps
+    a = b = c = e = 0.0
+    for i in range(threes):
+        h, m = 3 * i, became[4 * i : 4 * i + 4]
+        a, b = a + (d[h] - d[h + 2]) * m[0], b + (d[h + 1] + d[h + 2]) * m[1]
+        c, e = c + (d[h + 2] - d[h + 1]) * m[2], e + (d[h + 3] - d[h + 1]) * m[3]
+    for i in range(twos):
+        h, m = 3 * threes + 2 * i, became[4 * threes + 3 * i : 4 * threes + 3 * i + 3]
+        a, b, e = a + (d[h] - d[h + 1]) * m[0], b + d[h + 1] * m[1], e + (d[h + 2] - d[h + 1]) * m[2]
+    assert (a + b + c, e + b - c) == (d[:taps] @ g[0], d[1:] @ g[0])
+
+
+def test_minimal_filtering_is_left_to_sums_long_enough_for_the_bound(dispatch):
+    def uses(**extents):
+        known = dispatch.candidates(Conv2d(N=1, H=12, W=12, K=8, **extents))
+        return any(candidate.kernel == "hold_sums_minimal" for candidate in known)
+
+    assert uses(C=3, R=3, S=3)
+    assert not uses(C=2, R=3, S=3)  # 18 products
+    assert not uses(C=64, R=1, S=3)  # nothing to pair
+    assert not uses(C=7282, R=3, S=3)  # 65538 products
+
+
+def test_a_loop_of_no_turns_is_written_out_as_nothing():
+    NONE = 0
+
+    @unroll
+    def function(total):
+        for i in unrolled(NONE):
+            total += i
+        return total
+
+    assert function(7) == 7
+
+
+# --- the choice ---
+
+
+def test_the_choice_is_the_same_each_time(dispatch):
+    again = catalog.load(STEP.path, STEP.ladder)
+    for problem in (LAYER1, LAYER2, *SMALL):
+        first = dispatch.choose(problem)
+        assert dispatch.choose(problem) is first  # remembered
+        assert str(again.choose(problem).candidate) == str(first.candidate)
+        assert min(first.estimates.values(), key=lambda e: e.ms) == first.estimates[first.candidate]
+
+
+def test_the_model_picks_a_sensible_kernel_for_the_two_layers(dispatch):
+    assert dispatch.choose(LAYER1).candidate.kernel in ("hold_pairs", "hold_window")
+    assert dispatch.choose(LAYER2).candidate.kernel == "hold_sums_minimal"
+
+
+@pytest.fixture
+def on_gpu(dispatch, monkeypatch):
+    """The dispatch as on a GPU, its measurement replaced: calls are counted, the last candidate is fastest."""
+    calls = []
+
+    def measure(near, problem, filt):
+        calls.append(near)
+        return {candidate: 1.0 / (i + 1) for i, candidate in enumerate(near)}
+
+    monkeypatch.setattr(dispatch, "config", SimpleNamespace(ENABLE_CUDASIM=0))
+    monkeypatch.setattr(dispatch, "gpu_name", lambda: "NVIDIA Test 9")
+    monkeypatch.setattr(dispatch, "measure", measure)
+    return SimpleNamespace(calls=calls, filt=SimpleNamespace(__cuda_array_interface__={}))
+
+
+def test_on_a_gpu_those_near_the_models_best_are_measured_once(dispatch, on_gpu):
+    choice = dispatch.choose(LAYER2, on_gpu.filt)
+    assert dispatch.choose(LAYER2, on_gpu.filt) is choice
+    (near,) = on_gpu.calls
+    best = min(e.ms for e in choice.estimates.values())
+    assert set(near) == {c for c, e in choice.estimates.items() if e.ms <= dispatch.NEAR * best}
+    assert choice.candidate == near[-1]  # the measurement decides, not the model
+    assert "measured" in choice.why
+    assert "NVIDIA Test 9" in choice.why
+
+
+def test_a_short_launch_is_not_measured(dispatch, on_gpu):
+    choice = dispatch.choose(Conv2d(N=4, C=1, H=70, W=70, K=12, R=5, S=5), on_gpu.filt)
+    assert on_gpu.calls == []
+    assert "below 0.2 ms" in choice.why
+
+
+def test_a_recorded_layer_is_not_measured(dispatch, on_gpu, tmp_path, monkeypatch):
+    slow, fast = list(dispatch.candidates(LAYER1))[:2]
+    file = tmp_path / "choices.json"
+    times = {str(slow): 2.0, str(fast): 1.0, "kernel_of_old TILE=3": 0.5}
+    file.write_text(json.dumps({"NVIDIA Test 9": {str(LAYER1): times}}))
+    monkeypatch.setattr(dispatch, "CHOICES", file)
+    choice = dispatch.choose(LAYER1, on_gpu.filt)
+    assert (choice.candidate, choice.why) == (fast, "recorded as fastest on NVIDIA Test 9")
+    dispatch.choose(LAYER2, on_gpu.filt)  # not recorded
+    assert len(on_gpu.calls) == 1
+
+
+def test_the_shipped_records_are_of_candidates_there_are(dispatch):
+    shapes = json.loads(dispatch.CHOICES.read_text(encoding="utf-8"))["NVIDIA H200"]
+    assert set(shapes) == {str(LAYER1), str(LAYER2)}
+    for problem in (LAYER1, LAYER2):
+        assert set(shapes[str(problem)]) <= {str(candidate) for candidate in dispatch.candidates(problem)}
+        assert dispatch.shape(problem) == str(problem)
+
+
+# --- the explanation ---
+
+
+def test_the_explanation_names_kernel_tile_reason_and_every_candidate(dispatch):
+    text = dispatch.explain(LAYER2)
+    choice = dispatch.choose(LAYER2)
+    assert f"kernel: {choice.candidate.kernel}" in text
+    for name, value in choice.candidate.tile:
+        assert f"{name}={value}" in text
+    assert "reason: the model's fastest: no GPU to measure on" in text
+    assert "recorded on NVIDIA H200" in text
+    for candidate in choice.estimates:
+        assert str(candidate) in text
+
+
+def test_the_command_line_explains(monkeypatch, capsys):
+    asked = []
+
+    def answer(tasks, simulator_wanted, seconds):
+        asked.append((tasks[0]["shape"], simulator_wanted))
+        return iter([(tasks[0], child._attempt(tasks[0]))])
+
+    monkeypatch.setattr("common.run.isolate.run", answer)
+    monkeypatch.setattr("common.device.gpu_count", lambda: 0)
+    monkeypatch.setenv("NUMBA_ENABLE_CUDASIM", "1")
+    arguments = ["conv2d_layer_dispatch", "--explain", "--shape", "N=9 C=1 H=9 W=9 K=1 R=2 S=2"]
+    assert lesson_main("05_implicit_gemm", arguments) == 0
+    assert "kernel: hold_pairs" in capsys.readouterr().out
+    assert lesson_main("05_implicit_gemm", ["conv2d_layer_dispatch", "--explain", "--problem", "ece408-layer2"]) == 0
+    assert asked == [({"N": 9, "C": 1, "H": 9, "W": 9, "K": 1, "R": 2, "S": 2}, True), (LAYER2.shape(), True)]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["--explain"], "takes the one STEP"),
+        (["conv2d_layer_dispatch", "--shape", "N=1"], "takes the one STEP"),
+        (["conv2d_layer_dispatch", "--explain", "--problem", "gemm-2048"], "is a gemm problem"),
+        (["conv2d_layer_dispatch", "--explain", "--shape", "N=1 C=1"], "is missing"),
+    ],
+)
+def test_what_cannot_be_explained_is_said(arguments, says, capsys):
+    assert lesson_main("05_implicit_gemm", arguments) == 2
+    assert says in " ".join(capsys.readouterr().err.split())
+
+
+# --- on a GPU ---
+
+
+@pytest.mark.gpu
+@pytest.mark.xdist_group("gpu")
+def test_the_choice_is_at_most_3_percent_slower_than_the_best_candidate():
+    environment = {name: value for name, value in os.environ.items() if name != "NUMBA_ENABLE_CUDASIM"}
+    command = [sys.executable, dispatch_race.__file__]
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=1200)
+    assert done.returncode == 0, done.stderr[-2000:]
+    found = [json.loads(line) for line in done.stdout.splitlines()]
+    assert len(found) == dispatch_race.DRAWN + 2
+    assert [entry for entry in found if entry["ratio"] > 1.03] == []
+    assert [entry["shape"] for entry in found if max(entry["ms"].values()) < 0.3] == []

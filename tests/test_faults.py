@@ -1,0 +1,240 @@
+"""Every fault is named for what it is, at its line, with what to look at: ``tests/faults`` holds one file for each.
+
+In a file, the comment ``# <- here`` stands at the line that must be named.
+"""
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from common import faults, isolate, problems, run
+
+FOLDER = Path(__file__).parent / "faults"
+SHAPE = problems.FIRST["gemm"]
+PATIENCE = 60.0
+ENDLESS_SECONDS = 5.0
+DOCSTRING = re.compile(
+    r"\w.+\.\n\nFault: (?P<kind>[\w-]+)\nShown by: (?P<by>both|compiler|simulator)\nSays: (?P<says>.+)\n"
+)
+
+# By name, so that none goes missing unnoticed.
+NAMES = [
+    "device_argument_count", "divergent_barrier", "endless", "float64", "float_index", "illegal_address",
+    "import_module", "import_name", "kernel_argument_count", "launch_arguments", "launch_missing", "misaligned",
+    "nan", "negative_index", "out_of_memory", "outside", "race", "shape_from_argument", "shape_not_constant",
+    "syntax_error", "too_many_registers", "too_many_threads", "too_much_shared", "two_types", "unknown_attribute",
+    "unknown_function", "unknown_name", "unsupported", "unwritten",
+]  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Fixture:
+    name: str
+    kind: str
+    by: str
+    says: str
+    line: int | None
+
+    @property
+    def path(self):
+        return FOLDER / f"{self.name}.py"
+
+    def task(self, kind, **more):
+        return {"task": kind, "ladder": "gemm", "path": str(self.path), "shape": SHAPE.shape(), **more}
+
+    def require(self, result):
+        found = result.get("faults", [])
+        assert found, result
+        fault = found[0]
+        assert fault["kind"] == self.kind, found
+        assert re.search(self.says, fault["what"]), (self.says, fault["what"])
+        if self.line:
+            assert fault["line"] == self.line, fault
+            assert fault["code"] == self.path.read_text().splitlines()[self.line - 1].strip()
+        assert len(fault["look_at"]) > 10
+
+
+def read(path):
+    text = path.read_text(encoding="utf-8")
+    # one of the files is not Python
+    docstring = re.match(r'r?"""(.*?)"""', text, re.DOTALL)[1]
+    found = DOCSTRING.fullmatch(docstring)
+    assert found, f"{path.name}: the docstring must be a sentence, then Fault:, Shown by: and Says:"
+    lines = [number for number, line in enumerate(text.splitlines(), 1) if line.endswith("# <- here")]
+    assert len(lines) <= 1
+    return Fixture(path.stem, found["kind"], found["by"], found["says"], lines[0] if lines else None)
+
+
+FILES = [read(path) for path in sorted(FOLDER.glob("*.py"))]
+
+
+def each(fixtures):
+    return pytest.mark.parametrize("fixture", [pytest.param(fixture, id=fixture.name) for fixture in fixtures])
+
+
+def test_the_collection_is_complete():
+    assert [fixture.name for fixture in FILES] == NAMES
+    assert {fixture.kind for fixture in FILES} <= set(faults.LOOK_AT)
+
+
+@pytest.fixture(scope="module")
+def simulated():
+    """What one simulator process says of each, by name; the endless one last, in less time."""
+    shown = [fixture for fixture in FILES if fixture.by != "compiler"]
+    tasks = [
+        fixture.task("check", repeats=1, **({"seconds": ENDLESS_SECONDS} if fixture.kind == "endless" else {}))
+        for fixture in shown
+    ]
+    results = [result for _, result in isolate.run(tasks, True, PATIENCE)]
+    return dict(zip([fixture.name for fixture in shown], results, strict=True))
+
+
+@pytest.fixture(scope="module")
+def compiled():
+    """What one compiling process says of each, by name."""
+    shown = [fixture for fixture in FILES if fixture.by != "simulator"]
+    options = {"architectures": ["9.0"], "machine_code": True}
+    results = [result for _, result in isolate.run([f.task("compile", **options) for f in shown], False, PATIENCE)]
+    return dict(zip([fixture.name for fixture in shown], results, strict=True))
+
+
+@each([fixture for fixture in FILES if fixture.by != "compiler"])
+def test_the_simulator_shows_it(fixture, simulated):
+    result = simulated[fixture.name]
+    assert result["status"] in ("wrong", "crashed", "timed_out", "unusable")
+    fixture.require(result)
+
+
+@each([fixture for fixture in FILES if fixture.by != "simulator"])
+def test_the_compiler_shows_it(fixture, compiled):
+    result = compiled[fixture.name]
+    assert result["status"] == ("right" if fixture.kind == "float64" else result["status"])
+    assert result["status"] != "right" or fixture.kind == "float64"
+    fixture.require(result)
+
+
+def test_a_right_file_has_no_fault():
+    good = Path(__file__).parents[1] / "lessons/01_naive/gemm_naive.py"
+    task = {"ladder": "gemm", "path": str(good), "shape": SHAPE.shape()}
+    ((_, checked),) = isolate.run([{**task, "task": "check", "repeats": 1}], True, PATIENCE)
+    assert (checked["status"], checked.get("faults", [])) == ("right", [])
+
+
+# --- messages that take a GPU, or another Numba, to arise ---
+
+
+class CudaAPIError(Exception):
+    """Named as Numba's."""
+
+
+@pytest.mark.parametrize(
+    ("error", "kind", "says"),
+    [
+        (CudaAPIError("[700] CUDA_ERROR_ILLEGAL_ADDRESS"), "illegal-address", "does not own"),
+        (CudaAPIError("[716] CUDA_ERROR_MISALIGNED_ADDRESS"), "misaligned", "width does not divide"),
+        (CudaAPIError("[701] CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES"), "registers", "registers"),
+        (CudaAPIError("[1] CUDA_ERROR_INVALID_VALUE"), "launch-limits", "refused the launch"),
+        (CudaAPIError("[2] CUDA_ERROR_OUT_OF_MEMORY"), "memory", "less free memory"),
+        (CudaAPIError("[702] CUDA_ERROR_LAUNCH_TIMEOUT"), "watchdog", "ran too long"),
+        (CudaAPIError("[719] CUDA_ERROR_LAUNCH_FAILED"), "launch-failed", "hardware"),
+        (IndexError("a[4294967295, 0]: index 4294967295 on axis 0 is out of bounds: a has shape (2, 2)"), "outside",
+         "4294967295"),
+        (UnboundLocalError("cannot access local variable 'acc' where it is not associated with a value"),
+         "unset-variable", "acc is read before it is set"),
+        (AttributeError("module 'math' has no attribute 'sqrtt'"), "unknown-attribute",
+         r"math has no sqrtt\. Did you mean sqrt\?"),
+    ],
+    ids=lambda value: value if isinstance(value, str) and " " not in value else None,
+)  # fmt: skip
+def test_errors_of_a_driver_are_explained(write, error, kind, says):
+    path = write("gemm_x.py", "def launch(a, b, c):\n    pass\n")
+    fault = faults.of_error(error, path)
+    assert fault.kind == kind
+    assert re.search(says, fault.what)
+    assert fault.look_at
+
+
+def test_an_unsigned_index_below_zero_is_told_from_one_too_large(write):
+    path = write("gemm_x.py", "x = 1\n")
+    message = "a[{0}, 0]: index {0} on axis 0 is out of bounds: a has shape (2, 2)"
+    assert "unsigned" in faults.of_error(IndexError(message.format(2**32 - 1)), path).look_at
+    assert "guard" in faults.of_error(IndexError(message.format(7)), path).look_at
+
+
+def test_what_no_pattern_knows_has_no_explanation(write):
+    assert faults.of_error(RuntimeError("the moon is full"), write("gemm_x.py", "x = 1\n")) is None
+
+
+@pytest.mark.parametrize(
+    ("finding", "kind", "line"),
+    [("unwritten", "unwritten", 6), ("wrote_outside", "wrote_outside", 6), ("modified_input", "modified_input", 5),
+     ("stale", "stale", None), ("imprecise", "imprecise", None), ("nan", "nan", None)],
+)  # fmt: skip
+def test_a_finding_names_the_store_it_is_about(write, finding, kind, line):
+    kernel = "from numba import cuda\n\n@cuda.jit\ndef k(a, b, c):\n    b[0, 0] += 1\n    c[0, 0] = a[0, 0]\n"
+    path = write("gemm_x.py", kernel)
+    fault = faults.of_finding({"kind": finding, "message": "5 of 9"}, [], path, ("a", "b", "c"))
+    assert (fault.kind, fault.line) == (kind, line)
+
+
+def test_a_hazard_explains_more_than_the_finding(write):
+    path = write("gemm_x.py", "x = 1\ny = 2\n")
+    unwritten = {"kind": "read-before-write", "line": 1, "text": "t[0] is read"}
+    race = {"kind": "race", "line": 2, "text": "t[0] is written"}
+    of = lambda kind, *hazards: faults.of_finding({"kind": kind, "message": ""}, hazards, path, ("a", "b", "c"))  # noqa: E731
+    assert of("wrong", unwritten, race).kind == "race"
+    assert of("nan", unwritten).kind == "read-before-write"
+    assert of("wrong", unwritten) is None  # shipped kernels read what they then throw away
+    assert of("wrong") is None
+
+
+def test_a_kernel_in_a_file_that_is_gone_is_still_explained(tmp_path):
+    fault = faults.of_error(IndexError("a[9]: index 9 is out of bounds: a has shape (2,)"), tmp_path / "gone.py")
+    assert (fault.kind, fault.line, fault.code) == ("outside", None, "")
+
+
+# --- after a failure on a GPU ---
+
+
+def test_the_simulators_fault_comes_before_the_drivers():
+    driver = {"kind": "illegal-address", "what": "x", "line": 30, "code": "", "look_at": "y"}
+    seen = {"faults": [{"kind": "outside", "what": "a[9]", "line": 20, "code": "", "look_at": "z"}]}
+    result = {"status": "crashed", "faults": [driver]}
+    assert run.wants_simulator(result)
+    run.add_faults(result, seen, SHAPE)
+    assert [fault["kind"] for fault in result["faults"]] == ["outside"]
+    assert result["faults"][0]["what"] == f"in the simulator, at {SHAPE}: a[9]"
+    result = {"status": "crashed", "faults": [driver]}
+    run.add_faults(result, {"status": "right"}, SHAPE)
+    assert result["faults"] == [driver]
+
+
+def test_what_names_its_line_already_is_not_run_again(monkeypatch):
+    monkeypatch.setattr(run.isolate, "run", None)
+    typing = {
+        "status": "crashed",
+        "faults": [{"kind": "two-types", "what": "x", "line": 1, "code": "", "look_at": ""}],
+    }
+    run.retell({}, SHAPE, typing)
+    assert not run.wants_simulator({"status": "right"})
+    assert run.wants_simulator({"status": "timed_out"})
+    assert run.wants_simulator({"status": "crashed", "message": "who knows"})
+
+
+@pytest.mark.gpu
+@pytest.mark.xdist_group("gpu")
+def test_the_gpu_shows_them_all():
+    """In one process for as long as it lasts; what a GPU may let pass may be right."""
+    tasks = [fixture.task("check", **({"seconds": 8.0} if fixture.kind == "endless" else {})) for fixture in FILES]
+    told = {}
+    for fixture, (task, result) in zip(FILES, isolate.run(tasks, False, PATIENCE), strict=True):
+        if result["status"] == "right" and fixture.kind in ("divergent-barrier", "race", "float64", "negative-index"):
+            continue
+        run.retell(task, SHAPE, result)
+        told[fixture.name] = result
+    for fixture in FILES:
+        if fixture.name in told:
+            fixture.require(told[fixture.name])
+    assert len(told) >= len(FILES) - 3

@@ -1,0 +1,209 @@
+"""One step across layers beside the library: figures, tables and the chart, with rows missing or not."""
+
+import copy
+import xml.etree.ElementTree as ElementTree
+from dataclasses import replace
+
+import pytest
+
+from common import charts, instructions, layers, pages, problems, records
+from common.problems import Conv2d, Conv3d, Gemm
+from common.records import Record
+
+RUN = "2026-01-02T00:00:00Z"
+RECORD = {
+    "schema": records.SCHEMA,
+    "gpu": {"name": "NVIDIA Test 9", "driver": "1.2", "cuda": "13.0"},
+    "ceilings": {"copy_gbs": 1000.0, "fma_gflops": 10_000.0, "run": RUN},
+    "runs": {RUN: {"date": "2026-01-02", "driver": "1.2", "cuda": "13.0", "packages": {}}},
+}
+# c3d-conv3a is 177.6 GFLOP: 17.76 ms at 10 TFLOP/s, the floor of this made-up card
+FLOOR_MS = problems.preset("c3d-conv3a").flops / 1e10
+DIRECT, TILED = "conv3d_direct", "conv3d_direct_tiled"
+
+
+def made(preset, ms, kind="step", **extra):
+    timing = {"median_ms": ms, "p20_ms": ms, "p80_ms": ms, "median_error": 0.001, "repeats": 10}
+    shape = problems.preset(preset).shape()
+    row = {"kind": kind, "shape": shape, "timing": timing, "run": RUN, "prepare_ms": None, "workspace_bytes": 0}
+    return {**row, **({"layout": "NDHWC", "library": "cuDNN 9"} if kind == "peer" else {}), **extra}
+
+
+@pytest.fixture
+def own(tmp_path):
+    rows = {
+        "c3d-conv3a": {
+            DIRECT: made("c3d-conv3a", 20 * FLOOR_MS),
+            TILED: made("c3d-conv3a", 4 * FLOOR_MS),
+            "cuDNN FP32": made("c3d-conv3a", 2 * FLOOR_MS, "peer", kernels=["sm80_xmma_fprop_implicit_gemm_f32"]),
+        },
+        "unet3d": {"cuDNN FP32": made("unet3d", 50.0, "peer")},
+        "resnet50-conv3": {
+            TILED: made("resnet50-conv3", 4.0),
+            "cuDNN FP32": made("resnet50-conv3", 1.0, "peer", kernels=["volta_scudnn_winograd_128x128_ldg1"]),
+        },
+    }
+    return Record(tmp_path / "nvidia-test-9.json", copy.deepcopy({**RECORD, "rows": rows}))
+
+
+def by_preset(record, step=TILED):
+    return {layer.preset: layer for layer in layers.compare(record, "conv3d", step)}
+
+
+def table(text, record, code=None):
+    new = pages.rendered(f"<!-- table: {text} -->\n<!-- end table -->", record, code or {"steps": {}, "tools": {}})
+    lines = [line.strip("|").split("|") for line in new.splitlines() if line.startswith("|")]
+    return [[cell.strip() for cell in line] for line in lines]
+
+
+# --- figures ---
+
+
+@pytest.mark.parametrize(
+    ("problem", "extents"),
+    [
+        (Gemm(M=37, N=45, K=19), (37, 45, 19)),
+        (Conv2d(N=2, C=3, H=10, W=19, K=7, R=3, S=2), (2 * 8 * 18, 7, 18)),
+        (Conv3d(N=1, C=3, D=1, H=4, W=4, K=4, T=1, R=2, S=2), (9, 4, 12)),
+        (Conv3d(N=2, C=5, D=4, H=6, W=6, K=6, T=3, R=3, S=3, stride_h=2, pad_d=1, pad_h=1), (2 * 4 * 3 * 4, 6, 135)),
+    ],
+)
+def test_the_matrices_of_a_problem(problem, extents):
+    assert layers.matrix(problem) == extents
+    assert 2 * extents[0] * extents[1] * extents[2] == problem.flops
+
+
+def test_a_layer_beside_the_library(own):
+    layer = by_preset(own)["c3d-conv3a"]
+    assert (layer.ms, layer.peer_ms) == (4 * FLOOR_MS, 2 * FLOOR_MS)
+    assert layer.tflops == pytest.approx(2.5)
+    assert layer.peer_tflops == pytest.approx(5.0)
+    assert layer.percent_of_peer == pytest.approx(50)
+    assert layer.percent_of_floor == pytest.approx(25)
+    assert layer.peer_method == "implicit GEMM"
+
+
+def test_what_is_not_measured_is_none(own):
+    layer = by_preset(own)["unet3d"]
+    assert (layer.ms, layer.tflops, layer.percent_of_peer, layer.percent_of_floor) == (None, None, None, None)
+    assert layer.peer_tflops == pytest.approx(problems.preset("unet3d").flops / 50 / 1e9)
+    del own.data["rows"]["unet3d"]
+    layer = by_preset(own)["unet3d"]
+    assert (layer.peer_ms, layer.floor_ms, layer.peer_method) == (None, None, "")
+    assert layer.problem == problems.preset("unet3d")
+    assert by_preset(None)["unet3d"] == layer
+
+
+def test_times_of_different_batches_are_not_compared(own):
+    row = own.data["rows"]["c3d-conv3a"][TILED]
+    row["shape"] = replace(problems.preset("c3d-conv3a"), N=8).shape()
+    layer = by_preset(own)["c3d-conv3a"]
+    assert layer.percent_of_peer is None
+    assert layer.problem.N == 8
+
+
+def test_presets_can_be_named(own):
+    assert [layer.preset for layer in layers.compare(own, "conv3d", TILED, ["unet3d"])] == ["unet3d"]
+
+
+@pytest.mark.parametrize(
+    ("kernels", "what"),
+    [
+        (["volta_scudnn_winograd_128x128_ldg1_ldg4_relu_tile148t_nt_v1"], "Winograd"),
+        (["nchwToNhwcKernel", "void cudnn::winograd_nonfused::winogradForwardData4x4", "ampere_sgemm_128x64_nn"],
+         "Winograd"),
+        (["void fft2d_r2c_32x32", "cutlass_80_simt_sgemm"], "FFT"),
+        (["ampere_scudnn_128x64_relu_small_nn_v1"], "implicit GEMM"),
+        (["sm80_xmma_fprop_implicit_gemm_f32f32_f32f32_f32_nhwckrsc_nhwc"], "implicit GEMM"),
+        (["void implicit_convolve_sgemm<float>"], "implicit GEMM"),
+        (["void cudnn::im2col4d_kernel", "ampere_sgemm_32x128_nn"], "explicit GEMM"),
+        (["ampere_sgemm_128x128_nn"], "GEMM"),
+        (["mystery"], ""),
+        ([], ""),
+    ],
+)  # fmt: skip
+def test_the_method_by_the_names_of_kernels(kernels, what):
+    assert layers.method(kernels) == what
+
+
+def test_faster_than_the_floor_means_fewer_multiply_adds(own):
+    peer = own.data["rows"]["c3d-conv3a"]["cuDNN FP32"]
+    peer["timing"]["median_ms"] = 0.9 * FLOOR_MS
+    del peer["kernels"]  # a record of an older harness
+    assert by_preset(own)["c3d-conv3a"].peer_method == layers.FEWER
+    peer["timing"]["median_ms"] = 1.1 * FLOOR_MS
+    assert by_preset(own)["c3d-conv3a"].peer_method == ""
+
+
+# --- tables ---
+
+
+def test_a_layers_table(own):
+    header, _, *rows = table(f"layers {TILED}", own)
+    assert header[1:4] == ["GEMM_M × GEMM_N × GEMM_K", "ms", "TFLOP/s"]
+    rows = {row[0]: row for row in rows}
+    assert list(rows)[:2] == ["`c3d-conv3a`", "`unet3d`"]
+    assert rows["`c3d-conv3a`"][1:] == [
+        "100,352 × 256 × 3,456", "71.0", "2.5", "35.5", "5.0", "**50**", "25.0", "implicit GEMM",
+    ]  # fmt: skip
+    assert rows["`unet3d`"][2:] == ["not timed yet", "", "50.0", "2.3", "", "", ""]
+    assert rows["`resnet50-conv3`"][-1] == "Winograd"
+    assert all(len(row) == len(header) for row in rows.values())
+
+
+def test_a_layers_table_of_a_step_without_any_row(own):
+    _, _, *rows = table("layers conv3d_lost c3d-conv3a", own)
+    assert [row[2] for row in rows] == ["not timed yet"]
+    _, _, *rows = table(f"layers {TILED}", None)
+    assert {row[2] for row in rows} == {"not timed yet"}
+
+
+def test_a_mix_table_and_its_figures():
+    loop = {"FFMA": 8, "LDS": 2, "STS": 1, "IMAD": 3, "ISETP": 1, "BRA": 1, "BAR": 1}
+    small = {"kernel": "transpose", "loop": {}, "loop_fma": 0}
+    code = {"steps": {TILED: {"kernels": [small, {"kernel": "k", "loop": loop, "loop_fma": 8}]}}, "tools": {}}
+    _, _, ours, lost = table(f"mix {TILED} conv3d_lost", None, code)
+    assert ours == ["`k`", "8", "0.375", "0.500", "0.250"]
+    assert lost[1:] == ["not compiled yet"] * 4
+    inline = pages.rendered(f"<!--= kindfma {TILED} integer -->x<!--/-->", None, code)
+    assert inline.endswith("-->0.500<!--/-->")
+    assert "-->?<!" in pages.rendered("<!--= kindfma conv3d_lost integer -->x<!--/-->", None, code)
+
+
+def test_every_instruction_is_of_one_kind():
+    counts = instructions.by_kind({"FFMA": 3, "LDG": 2, "IADD3": 5, "CALL": 7})
+    assert counts == {"multiply-adds": 3, "memory": 2, "integer": 5, "other": 7}
+    for entry in records.load_code()["steps"].values():
+        for kernel in entry["kernels"]:
+            counts = instructions.by_kind(kernel["loop"])
+            assert sum(counts.values()) == kernel["loop_total"]
+            assert counts["multiply-adds"] >= kernel["loop_fma"]
+            assert counts["other"] <= 0.25 * kernel["loop_total"]  # nothing large is left unnamed
+
+
+# --- charts ---
+
+
+def texts(svg):
+    return " | ".join(
+        "".join(node.itertext()) for node in ElementTree.parse(svg).iter() if node.tag.endswith("}text")
+    )
+
+
+def test_the_chart_says_what_it_shows(own, tmp_path):
+    png = charts.save(charts.per_layer(own, "conv3d"), tmp_path / "layers")
+    text = texts(png.with_suffix(".svg"))
+    names = (DIRECT, TILED, "cuDNN FP32", "the floor's rate", "unet3d", "NVIDIA Test 9")
+    for words in (*names, "2.5", "50% of cuDNN", "5.0  implicit GEMM", "Winograd", "not timed yet"):
+        assert words in text, words
+    other = charts.save(charts.per_layer(own, "conv3d"), tmp_path / "again")
+    assert png.read_bytes() == other.read_bytes()
+
+
+def test_the_chart_of_one_step_without_library_and_ceilings(own, tmp_path):
+    own.data["ceilings"] = None
+    own.data["rows"] = {"unet3d": {TILED: made("unet3d", 5.0)}}
+    text = texts(charts.save(charts.per_layer(own, "conv3d"), tmp_path / "layers").with_suffix(".svg"))
+    assert TILED in text
+    assert "% of cuDNN" not in text
+    assert "c3d-conv3a" not in text

@@ -1,0 +1,387 @@
+"""The edit loop: stages in order, the soonest first; what it kept; and its logic with a GPU that is made up."""
+
+import shutil
+import threading
+import time
+
+import pytest
+
+from common import catalog, cli, history, isolate, loop, problems, run, saves, shipped, words
+from common.catalog import Step
+from common.history import Event
+
+NAIVE = catalog.find("gemm_naive")
+SHAPES = len(problems.RAGGED["gemm"])
+PAIR = {
+    "first": {"median_ms": 2.46}, "second": {"median_ms": 2.0}, "ratio": 1.23, "ratio_p20": 1.21, "ratio_p80": 1.25,
+    "ratio_error": 0.004,
+}  # fmt: skip
+
+
+@pytest.fixture
+def step(tmp_path):
+    """gemm_naive in a folder of the test's own, to be edited."""
+    path = tmp_path / "gemm_naive.py"
+    shutil.copy(NAIVE.path, path)
+    return Step("gemm_naive", "01_naive", "gemm", None, path, "title")
+
+
+def edit(step, old, new):
+    text = step.path.read_text()
+    assert old in text
+    step.path.write_text(text.replace(old, new))
+
+
+def told(this):
+    return [(stage.name, [outcome.status for outcome in stage.failed]) for stage in this.stages()]
+
+
+# --- without a GPU, for real ---
+
+
+def test_a_right_edit_goes_through_all_stages_and_is_kept(step):
+    edit(step, "THREADS_X = 32", "THREADS_X = 16")
+    this = loop.Run(step, "gemm-2048", simulator=True)
+    stages = list(this.stages())
+    assert [stage.name for stage in stages] == [loop.FIRST, loop.CHECK, loop.CODE]
+    assert not any(stage.failed for stage in stages)
+    assert len(stages[1].outcomes) == SHAPES
+    assert [stage.seconds for stage in stages] == sorted(stage.seconds for stage in stages)
+    (event,) = history.events("gemm_naive")
+    assert (event.verdict, event.what, event.source) == ("right", "run", this.source)
+    assert event.figures["registers"] > 10
+    assert history.stored("gemm_naive.py", event.source) == step.path.read_bytes()
+    lines = " ".join(line for stage in stages for line in words.stage(step.name, stage, None))
+    for said in ("compiles for 9.0", f"right at {problems.FIRST['gemm']}", f"right at {SHAPES} ragged shapes",
+                 "instructions per multiply-add in the loop of gemm_naive", "the shipped version 36.0"):  # fmt: skip
+        assert said in lines
+    assert this.warnings == []
+
+
+def test_a_wrong_edit_ends_with_the_first_verdict_and_its_line(step, monkeypatch):
+    monkeypatch.setattr(history, "add", lambda event: (_ for _ in ()).throw(history.HistoryError("no space")))
+    edit(step, "if m < M and n < N:", "if m < M:")
+    this = loop.Run(step, "gemm-2048", simulator=True)
+    (stage,) = this.stages()
+    assert stage.name == loop.FIRST
+    (outcome,) = stage.failed
+    (fault,) = outcome.faults
+    assert fault["kind"] == "outside"
+    assert fault["code"] in step.path.read_text()
+    said = words.complaint(outcome)
+    assert f"line {fault['line']}: {fault['code']}".replace("[", r"\[") in said or fault["code"] in said
+    assert "look at: this index and its guard" in said
+    assert this.warnings == ["this run is not kept: no space"]  # and the run went on
+
+
+def test_the_source_that_ran_is_the_one_that_was_saved_then(step):
+    this = loop.Run(step, "gemm-2048", simulator=True)
+    edit(step, "THREADS_X = 32", "THREADS_X = 16")
+    stages = this.stages()
+    ran = threading.Thread(target=lambda: list(stages))
+    ran.start()
+    deadline = time.monotonic() + 30
+    while not this.source and time.monotonic() < deadline:
+        time.sleep(0.01)
+    source = step.path.read_bytes()
+    step.path.write_text("no longer Python(")
+    this.stop.set()
+    ran.join(30)
+    (event,) = history.events("gemm_naive")
+    assert event.verdict == "unfinished"
+    assert history.stored("gemm_naive.py", event.source) == source
+
+
+# --- with a GPU that is made up ---
+
+
+def right(**more):
+    return {"status": "right", "right": True, "findings": [], "elements_compared": 1, **more}
+
+
+class Gpu:
+    """In place of the child processes: what each kind of task is answered."""
+
+    def __init__(self, monkeypatch):
+        self.check, self.first, self.simulated = right(), right(), right()
+        self.pair = right(pairs={"shipped": PAIR}, gpu="NVIDIA Test 9")
+        self.compiled = {"status": "crashed", "message": "ptxas was not found"}
+        self.asked = []
+        monkeypatch.setattr(isolate, "run", self.run)
+
+    def run(self, tasks, simulator, seconds, stop=None):
+        for task in tasks:
+            self.asked.append((task["task"], simulator))
+            if task["task"] == "check":
+                kind = "simulated" if simulator else "first" if task.get("once") else "check"
+            else:
+                kind = {"pair": "pair", "compile": "compiled"}[task["task"]]
+            yield task, {**getattr(self, kind)}
+            if stop and stop.is_set():
+                return
+
+
+@pytest.fixture
+def gpu(monkeypatch):
+    return Gpu(monkeypatch)
+
+
+def on_gpu(step, preset="gemm-4096"):
+    return loop.Run(step, preset, simulator=False)
+
+
+def test_on_a_gpu_the_last_stage_is_the_time_beside_the_shipped_file(step, gpu):
+    this = on_gpu(step)
+    stages = list(this.stages())
+    assert [stage.name for stage in stages] == [loop.FIRST, loop.CHECK, loop.TIME]  # the code was not to be had
+    line = words.stage(step.name, stages[-1], None)[0]
+    assert (
+        "[bold]1.23x the shipped version (paired, p20–p80 1.21–1.25)[/]: 2.00 ms against 2.46 ms on gemm-4096" in line
+    )
+    (event,) = history.events("gemm_naive")
+    assert (event.verdict, event.ratio, event.figures["device"]) == ("right", 1.23, "NVIDIA Test 9")
+
+
+def test_a_later_run_is_timed_against_the_best_too(step, gpu, monkeypatch):
+    monkeypatch.setattr(shipped, "text", lambda path: NAIVE.path.read_bytes())
+    list(on_gpu(step).stages())
+    best = step.path.read_bytes()
+    edit(step, "THREADS_X = 32", "THREADS_X = 16")
+    gpu.pair["pairs"] = {"shipped": PAIR, "best": {**PAIR, "ratio": 0.9, "ratio_p20": 0.88, "ratio_p80": 0.93}}
+    rivals = []
+    ask = gpu.run
+    isolate.run = lambda tasks, *rest: (
+        rivals.extend(t["against"] for t in tasks if "against" in t),
+        ask(tasks, *rest),
+    )[1]
+    this = on_gpu(step)
+    stages = list(this.stages())
+    assert set(rivals[0]) == {"shipped", "best"}
+    with open(rivals[0]["best"], "rb") as file:
+        assert file.read() == best
+    line = words.stage(step.name, stages[-1], this.best)[1]
+    assert "0.90x your best so far, run 1 (paired, p20–p80 0.88–0.93)" in line
+
+
+def test_without_the_shipped_file_the_time_stands_alone(step, gpu):
+    gpu.pair.update(pairs={}, timing={"median_ms": 7.0})
+    stages = list(on_gpu(step).stages())
+    lines = words.stage(step.name, stages[-1], None)
+    assert "the shipped version is not known: neither git nor .workbook has it" in lines[0]
+    assert "7.00 ms on gemm-4096, NVIDIA Test 9" in lines[1]
+    (event,) = history.events("gemm_naive")
+    assert (event.ratio, event.figures["median_ms"]) == (None, 7.0)
+
+
+def test_the_best_on_another_preset_is_no_rival(step, gpu):
+    list(on_gpu(step, "gemm-2048").stages())
+    this = on_gpu(step, "gemm-4096")
+    list(this.stages())
+    assert this.best is None
+
+
+@pytest.mark.parametrize("spread", [0.0, 0.02])
+def test_what_cannot_be_told_apart_is_said(spread):
+    said = words.ratio({**PAIR, "ratio": 1.01, "ratio_error": spread})
+    assert ("no difference that can be told" in said) == (spread > 0)
+
+
+def test_what_a_gpu_lets_pass_and_the_simulator_does_not_fails_the_check(step, gpu):
+    fault = {"kind": "negative-index", "what": "a[-1]", "line": 3, "code": "x", "look_at": "y"}
+    gpu.simulated = {"status": "crashed", "message": "IndexError", "faults": [fault]}
+    assert told(on_gpu(step)) == [(loop.FIRST, []), (loop.CHECK, ["crashed"])]
+    assert history.events("gemm_naive")[0].reason == "a[-1]"
+    # what the simulator merely cannot do is no fault
+    gpu.simulated = {"status": "crashed", "message": "shfl", "faults": [{**fault, "kind": "unknown-attribute"}]}
+    assert told(on_gpu(step))[-1] == (loop.TIME, [])
+
+
+def test_a_fault_of_the_gpu_gets_its_line_from_the_simulator(step, gpu):
+    driver = {"kind": "illegal-address", "what": "x", "line": 40, "code": "", "look_at": "y"}
+    gpu.first = {"status": "crashed", "message": "CUDA_ERROR_ILLEGAL_ADDRESS", "faults": [driver]}
+    gpu.simulated = {"status": "crashed", "faults": [{**driver, "kind": "outside", "line": 20, "what": "a[9]"}]}
+    (stage,) = on_gpu(step).stages()
+    (outcome,) = stage.failed
+    assert [(fault["kind"], fault["line"]) for fault in outcome.faults] == [("outside", 20)]
+    assert gpu.asked.count(("check", True)) == 1
+
+
+def test_a_failure_at_a_ragged_shape_is_run_again_in_the_simulator(step, gpu):
+    gpu.check = {"status": "wrong", "findings": [{"kind": "wrong", "message": "1 of 9"}]}
+    race = {"kind": "race", "what": "t[0]", "line": 3, "code": "x", "look_at": "y"}
+    asked = gpu.run
+
+    def run_(tasks, simulator, *rest):
+        if simulator and tasks[0]["shape"] == problems.RAGGED["gemm"][0].shape():
+            return iter([(tasks[0], {"status": "wrong", "faults": [race]})])
+        return asked(tasks, simulator, *rest)
+
+    isolate.run = run_
+    stages = list(on_gpu(step).stages())
+    assert stages[-1].failed[0].faults[0]["kind"] == "race"
+    assert f"in the simulator, at {problems.RAGGED['gemm'][0]}: t[0]" in words.complaint(stages[-1].failed[0])
+
+
+def test_a_step_that_refuses_every_shape_is_not_right(step, gpu):
+    gpu.first = gpu.check = {"status": "refused", "message": "no"}
+    assert told(on_gpu(step))[-1] == (loop.CHECK, ["refused"] * SHAPES)
+
+
+# --- commands ---
+
+
+def test_check_and_time_keep_edited_steps_only(monkeypatch, step):
+    edited, other = step, catalog.find("conv2d_naive")
+    monkeypatch.setattr(shipped, "edited", lambda path: path == step.path)
+    keeper = loop.Keeper([edited, other])
+    shape = problems.RAGGED["gemm"][0]
+    timing = {"median_ms": 3.0}
+    keeper.note(
+        [run.Outcome(edited, shape, "gemm-4096", right(timing=timing)), run.Outcome(other, shape, None, right())]
+    )
+    (event,) = history.events()
+    assert (event.step, event.verdict, event.figures) == (
+        "gemm_naive", "right", {"preset": "gemm-4096", "median_ms": 3.0},
+    )  # fmt: skip
+    keeper = loop.Keeper([edited])
+    edit(step, "THREADS_X = 32", "THREADS_X = 16")
+    keeper.note([run.Outcome(edited, shape, None, right())])  # of which source, nobody knows
+    assert len(history.events()) == 1
+
+
+@pytest.fixture
+def lesson(monkeypatch):
+    """Lesson 01 whose every step runs in no time; lists what ran."""
+    ran = []
+    monkeypatch.setattr(cli, "_run_edited", lambda step, *_: ran.append(step.name) or 0)
+    monkeypatch.setattr(loop, "get_ready", lambda simulator: None)
+    return ran
+
+
+class Saved:
+    """In place of the file watcher: one save each time, then Ctrl-C."""
+
+    def __init__(self, *paths):
+        self.left = list(paths)
+
+    def __call__(self, files, on_save):
+        self.files = list(files)
+        return self
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        pass
+
+    def wait(self):
+        if not self.left:
+            raise KeyboardInterrupt
+        return [self.left.pop(0)]
+
+
+def test_watch_runs_only_what_was_saved(lesson, monkeypatch, capsys):
+    monkeypatch.setattr(saves, "Saves", Saved(NAIVE.path, NAIVE.path))
+    assert cli.lesson_main("01_naive", ["--watch"]) == 0
+    assert lesson == ["gemm_naive", "gemm_naive"]
+    assert "no longer watching" in capsys.readouterr().out
+
+
+def test_watch_runs_a_named_or_edited_step_at_once(lesson, monkeypatch):
+    monkeypatch.setattr(saves, "Saves", Saved())
+    cli.lesson_main("01_naive", ["conv2d_naive", "--watch"])
+    assert lesson == ["conv2d_naive"]
+    monkeypatch.setattr(shipped, "edited", lambda path: path == NAIVE.path)
+    cli.lesson_main("01_naive", ["--watch"])
+    assert lesson == ["conv2d_naive", "gemm_naive"]
+
+
+def test_a_saved_helper_runs_the_steps_that_import_it(lesson, monkeypatch):
+    monkeypatch.setattr(saves, "Saves", Saved(catalog.LESSONS / "wide.py"))
+    cli.lesson_main("03_coarsening", ["--watch"])
+    assert lesson == ["gemm_wide_loads"]
+
+
+def test_a_lesson_stops_at_an_edited_step_that_is_wrong(monkeypatch, capsys):
+    monkeypatch.setattr(shipped, "edited", lambda path: True)
+    monkeypatch.setattr(cli, "_run_edited", lambda *_: 1)
+    monkeypatch.setattr(run, "measure_device", None)
+    assert cli.lesson_main("01_naive", ["gemm_naive"]) == 1
+
+
+# --- saves ---
+
+
+def test_a_save_is_seen_and_an_unchanged_one_is_not(write):
+    first, second = write("a.py", "1\n"), write("b.py", "1\n")
+    seen = []
+    with saves.Saves([first, second], seen.append) as files:
+        first.write_text("2\n")
+        assert files.wait(10) == [first]
+        second.write_text("1\n")  # as it was
+        assert files.wait(0.8) == []
+        other = write("b.py.tmp", "2\n")  # many editors write beside and move
+        other.replace(second)
+        assert files.wait(10) == [second]
+    assert seen == [first, second]
+
+
+def test_saves_are_seen_where_the_system_sends_no_events(write, monkeypatch):
+    def no_more(*_, **__):
+        raise OSError("OS file watch limit reached")
+
+    monkeypatch.setattr(saves.watchfiles, "watch", no_more)
+    path = write("a.py", "1\n")
+    with saves.Saves([path]) as files:
+        path.write_text("2\n")
+        assert files.wait(10) == [path]
+
+
+# --- warm processes ---
+
+
+def test_a_waiting_process_does_the_next_tasks(write):
+    tell = write("tell.py", "import os, sys\nraise RuntimeError(f\"{os.getpid()} {'numba' in sys.modules}\")\n")
+    task = {"task": "check", "ladder": "gemm", "path": str(tell), "shape": {"M": 1, "N": 1, "K": 1}}
+    isolate.warm(True, 1)
+    isolate.warm(True, 1)
+    (waiting,) = isolate._spares[True]
+    answers = [result["message"] for _, result in isolate.run([task, task], True, 60)]
+    assert {f"RuntimeError at tell.py:2: {waiting.process.pid} True"} == set(answers)
+    assert isolate._spares[True] == []
+
+
+def test_a_waiting_process_that_died_is_not_used(write):
+    isolate.warm(True, 1)
+    (waiting,) = isolate._spares[True]
+    waiting.process.kill()
+    waiting.process.wait()
+    task = {
+        "task": "check",
+        "ladder": "gemm",
+        "path": str(write("x.py", "x = 1\n")),
+        "shape": {"M": 1, "N": 1, "K": 1},
+    }
+    ((_, result),) = isolate.run([task], True, 60)
+    assert result["status"] == "unusable"
+
+
+def test_waiting_processes_end_when_told():
+    isolate.warm(True, 1)
+    (waiting,) = isolate._spares[True]
+    isolate.cool()
+    assert waiting.process.poll() is not None
+    assert not waiting.path("").exists()
+
+
+def test_a_run_can_be_stopped(write):
+    endless = {"task": "check", "ladder": "gemm", "path": str(write("x.py", "while True: pass\n")), "shape": {}}
+    stop = threading.Event()
+    threading.Timer(0.5, stop.set).start()
+    start = time.monotonic()
+    assert list(isolate.run([endless, endless], True, 60, stop)) == []
+    assert time.monotonic() - start < 30
+
+
+def test_events_without_a_verdict_have_a_name():
+    assert words.when(Event("gemm_a", "1", "saved", time="whenever")) == "whenever"

@@ -1,0 +1,988 @@
+"""The tracer: right results, the counts worked out by hand, every fault of a wrong kernel, none of a right one."""
+
+import itertools
+import json
+import re
+import textwrap
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from numba import cuda
+
+from common import (
+    agreement,
+    catalog,
+    charts,
+    child,
+    cli,
+    inputs,
+    isolate,
+    lanes,
+    microscope,
+    problems,
+    profiler,
+    records,
+    reference,
+    trace,
+    tracefigures,
+)
+from common.memory import FAULTS
+from common.problems import RAGGED, Conv2d, Gemm
+from common.records import Record
+
+FILES = [*catalog.steps(), *catalog.experiments()]
+WRONG = Path(__file__).parent / "wrong_kernels"
+HEAD = """
+import math
+import numpy as np
+from numba import cuda, float32, float64, int32, uint32, uint64
+from lessons.unrolled import unrolled
+from lessons.wide import copy1_async, copy4_async, load4, shared_array, store4, wait_async
+"""
+
+
+def sections(text):
+    """Title and body of each piece of code that starts with a comment line."""
+    pieces = re.split(r"^# (.+)\n", textwrap.dedent(text).strip("\n"), flags=re.MULTILINE)[1:]
+    return list(zip(pieces[::2], (body.strip("\n") for body in pieces[1::2]), strict=True))
+
+
+def named(expected):
+    """The kinds of faults in a section's title."""
+    kinds = expected.split(":")[0]
+    return set() if kinds == "nothing" else set(kinds.split(", "))
+
+
+def traced(path, problem, **options):
+    return trace.run(catalog.load(path, problem.ladder), problem, **{"every": True, **options})
+
+
+def kinds(found):
+    return {fault.kind for fault in found.faults}
+
+
+@pytest.fixture
+def kernel(write):
+    """Trace a kernel of (a, b, c), given by its body, on one block; a is M x K, b K x N, c M x N."""
+
+    def trace_it(body, block=32, problem=None, extra="", grid=1, **options):
+        lines = "\n".join("    " + line for line in body.strip("\n").splitlines())
+        text = f"{HEAD}\n{extra}\n\n@cuda.jit\ndef kernel(a, b, c):\n{lines}\n\n"
+        text += f"def launch(a, b, c):\n    kernel[{grid}, {block}](a, b, c)\n"
+        return traced(write("gemm_own.py", text), problem or Gemm(M=4, N=32, K=8), **options)
+
+    return trace_it
+
+
+@pytest.fixture
+def here(monkeypatch):
+    """Traces in this process in place of a child's."""
+
+    def run(tasks, simulator, seconds):
+        for task in tasks:
+            yield task, child._attempt(task)
+
+    monkeypatch.setattr(isolate, "run", run)
+
+
+# --- right kernels ---
+
+
+@pytest.mark.parametrize(
+    ("step", "problem"),
+    [(step, problem) for step in FILES for problem in (RAGGED[step.ladder][0], RAGGED[step.ladder][1])],
+    ids=lambda value: value.name if isinstance(value, catalog.Step) else str(value).replace(" ", "-"),
+)
+def test_a_traced_output_is_the_oracle_s_and_nothing_is_at_fault(step, problem):
+    found = traced(step.path, problem)
+    np.testing.assert_array_equal(found.output, reference.full(problem, *inputs.integers(problem, 0)))
+    assert found.faults == []
+
+
+@pytest.mark.parametrize("step", [s for s in FILES if s.name in ("gemm_tuned", "gemm_register_blocked")])
+def test_whole_aligned_tiles_are_right_too(step):
+    problem = Gemm(M=128, N=256, K=16)
+    found = traced(step.path, problem)
+    np.testing.assert_array_equal(found.output, reference.full(problem, *inputs.integers(problem, 0)))
+    assert found.faults == []
+
+
+def test_asynchronous_copies_arrive_when_they_are_waited_for():
+    problem = Gemm(M=37, N=45, K=19)
+    found = traced(catalog.find("gemm_tuned").path, problem, tile={"ASYNC": True})
+    np.testing.assert_array_equal(found.output, reference.full(problem, *inputs.integers(problem, 0)))
+    assert found.faults == []
+    assert found.main.totals()["copy_requests"] > 0
+
+
+def test_one_block_computes_its_part_of_the_output():
+    problem = Gemm(M=128, N=96, K=40)
+    found = traced(catalog.find("gemm_shared_tile").path, problem, every=False, block=(2, 1, 0))
+    oracle = reference.full(problem, *inputs.integers(problem, 0))
+    mine = np.zeros(found.output.shape, np.bool_)
+    mine[32:64, 64:96] = True
+    np.testing.assert_array_equal(found.output[mine], oracle[mine])
+    assert np.isnan(found.output[~mine]).all()
+    assert found.kernels[0].first_block == (2, 1, 0)
+
+
+@pytest.mark.parametrize("name", ["gemm_rectangular_tiles", "conv2d_unroll_gemm"])
+def test_a_kernel_whose_output_the_next_one_needs_runs_whole(name):
+    step = catalog.find(name)
+    problem = trace.SHAPES[step.ladder][0]
+    found = traced(step.path, problem, every=False)
+    assert [kernel.blocks for kernel in found.kernels] == [1, 1]
+    assert found.faults == []
+    written = ~np.isnan(found.output)
+    assert 0 < written.sum() < written.size
+    oracle = reference.full(problem, *inputs.integers(problem, 0))
+    np.testing.assert_array_equal(found.output[written], oracle[written])
+
+
+def test_blocks_run_together_count_as_blocks_run_alone(monkeypatch):
+    step, problem = catalog.find("conv2d_coarsened"), Conv2d(N=3, C=2, H=20, W=18, K=3, R=3, S=2)
+    together = traced(step.path, problem)
+    monkeypatch.setattr(trace, "_LANES_AT_ONCE", 1)
+    alone = traced(step.path, problem)
+    assert together.kernels[0].totals() == alone.kernels[0].totals()
+    np.testing.assert_array_equal(together.output, alone.output)
+
+
+def test_it_is_much_faster_than_the_simulator():
+    module, problem = catalog.load(catalog.find("gemm_register_blocked").path, "gemm"), Gemm(M=128, N=128, K=16)
+    x, weight = inputs.integers(problem, 0)
+    arrays = [cuda.to_device(array) for array in (x, weight, x @ weight)]
+    times = []
+    for run in (*[lambda: trace.run(module, problem)] * 3, lambda: module.launch(*arrays)):
+        start = time.perf_counter()
+        run()
+        times.append(time.perf_counter() - start)
+    assert 5 * min(times[:3]) < times[3], times  # the first run translates
+
+
+@pytest.mark.parametrize("step", FILES, ids=lambda step: step.name)
+def test_a_block_of_any_step_is_quick(step):
+    start = time.perf_counter()
+    assert traced(step.path, trace.SHAPES[step.ladder][0], every=False).faults == []
+    assert time.perf_counter() - start < 10
+
+
+# --- wrong kernels: what racecheck, memcheck and initcheck say on a GPU, found on the CPU ---
+
+EXPECTED = {
+    "conv2d_halo_off_by_one": {"negative_index"},
+    "conv2d_no_guard_p": {"out_of_bounds"},
+    "conv2d_no_guard_q": {"out_of_bounds"},
+    "conv3d_no_guard_below_zero": {"negative_index"},
+    "conv3d_no_guard_past_end": {"out_of_bounds"},
+    "gemm_accumulates": {"uninitialised"},
+    "gemm_missing_barrier": {"race"},
+    "gemm_no_guard_m": {"out_of_bounds"},
+    "gemm_no_guard_n": {"out_of_bounds"},
+    "gemm_reads_past_end": {"out_of_bounds"},
+    "gemm_square_only": {"out_of_bounds"},
+    "gemm_writes_past_end": {"out_of_bounds"},
+}
+# Have no launch to trace, or none that a GPU would start, or never end.
+UNTRACED = {
+    "gemm_bad_unpacking", "gemm_block_too_large", "gemm_endless", "gemm_multiples_of_16_only", "gemm_no_launch",
+    "gemm_raises", "gemm_two_arguments",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("path", sorted(WRONG.glob("*.py")), ids=lambda path: path.stem)
+def test_races_and_out_of_bounds_and_uninitialised_reads_of_wrong_kernels_are_found(path):
+    if path.stem == "gemm_endless":
+        return
+    found = set()
+    for problem in RAGGED[path.stem.split("_")[0]]:
+        try:
+            found |= kinds(traced(path, problem))
+        except (lanes.TraceError, catalog.CatalogError, ValueError, RuntimeError):
+            assert path.stem in UNTRACED
+    assert found == EXPECTED.get(path.stem, set())
+
+
+def test_a_fault_names_line_thread_and_block():
+    found = traced(WRONG / "gemm_no_guard_m.py", Gemm(M=37, N=45, K=19))
+    fault = found.faults[0]
+    assert (fault.kind, fault.array, fault.thread, fault.block) == ("out_of_bounds", "a", (0, 5, 0), (0, 4, 0))
+    assert fault.text == "acc += a[m, k] * b[k, n]"
+    assert fault.message == "axis 0 of a is read at 37, its extent is 37"
+    assert fault.count == 3 * 45 * 19
+    race = traced(WRONG / "gemm_missing_barrier.py", Gemm(M=5, N=7, K=3)).faults[0]
+    assert race.message == (
+        "a_tile[0] is read by thread (0, 0, 0) in line 36 and written by thread (0, 31, 0) in line 31, "
+        "with no barrier between"
+    )
+
+
+STAGED = """
+tile = cuda.shared.array(64, float32)
+i = cuda.threadIdx.x
+{body}
+"""
+
+
+SHARED_FAULTS = """
+# nothing: a barrier between
+tile[i] = 1.0
+cuda.syncthreads()
+c[0, i % 32] = tile[63 - i]
+
+# race: no barrier, the other warp
+tile[i] = 1.0
+c[0, i % 32] = tile[63 - i]
+
+# race: no barrier, a neighbour in the same warp
+tile[i] = 1.0
+c[0, i % 32] = tile[i ^ 1]
+
+# nothing: syncwarp orders a warp
+tile[i] = 1.0
+cuda.syncwarp()
+c[0, i % 32] = tile[i ^ 1]
+
+# race: syncwarp does not order two warps
+tile[i] = 1.0
+cuda.syncwarp()
+c[0, i % 32] = tile[63 - i]
+
+# nothing: a thread's own element
+tile[i] = 1.0
+c[0, i % 32] = tile[i]
+
+# nothing: all write the same value
+tile[0] = 1.0
+cuda.syncthreads()
+c[0, i % 32] = tile[0]
+
+# race: all write different values
+tile[0] = float32(i)
+cuda.syncthreads()
+c[0, i % 32] = tile[0]
+
+# race: two writers
+tile[i] = 1.0
+tile[63 - i] = 2.0
+cuda.syncthreads()
+c[0, i % 32] = tile[i]
+
+# race: read, then overwritten
+tile[i] = 1.0
+cuda.syncthreads()
+x = tile[63 - i]
+tile[i] = 2.0
+c[0, i % 32] = x
+
+# nothing: read, barrier, overwritten
+tile[i] = 1.0
+cuda.syncthreads()
+x = tile[63 - i]
+cuda.syncthreads()
+tile[i] = 2.0
+c[0, i % 32] = x
+
+# uninitialised: nothing wrote the upper half
+if i < 32:
+    tile[i] = 1.0
+cuda.syncthreads()
+c[0, i % 32] = tile[i]
+
+# nothing: read, but not stored
+if i < 32:
+    tile[i] = 1.0
+cuda.syncthreads()
+x = tile[i]
+if i < 32:
+    c[0, i] = x
+
+# uninitialised: passed on in shared memory
+if i < 32:
+    tile[i] = 1.0
+cuda.syncthreads()
+tile[i] = tile[i] + 1.0
+c[0, i % 32] = tile[i]
+
+# barrier: half of the threads wait
+if i < 32:
+    cuda.syncthreads()
+c[0, i % 32] = 1.0
+
+# nothing: who has ended is not waited for
+if i >= 32:
+    return
+cuda.syncthreads()
+c[0, i] = 1.0
+
+# barrier: two barriers are not one
+if i < 40:
+    cuda.syncthreads()
+else:
+    cuda.syncthreads()
+c[0, i % 32] = 1.0
+
+# out_of_bounds: past the end
+c[0, i] = 1.0
+
+# negative_index: counted from the end
+c[0, i % 32 - 32] = 1.0
+
+# negative_index, out_of_bounds: before the start
+c[0, i % 32 - 33] = 1.0
+
+# out_of_bounds: past a shared array
+tile[i + 1] = 1.0
+
+# nothing: atomics do not race
+cuda.atomic.add(tile, 0, 1.0)
+cuda.syncthreads()
+"""
+
+
+@pytest.mark.parametrize(("expected", "body"), sections(SHARED_FAULTS))
+def test_faults_in_shared_and_global_memory(kernel, expected, body):
+    assert kinds(kernel(STAGED.format(body=body), block=64)) == named(expected)
+
+
+def test_an_uninitialised_value_that_is_not_stored_is_a_note():
+    found = traced(catalog.find("conv2d_shared_tile").path, Conv2d(N=1, C=1, H=10, W=10, K=1, R=3, S=3))
+    assert found.faults == []
+    assert any("patch that nothing has written" in note for note in found.kernels[0].notes)
+
+
+ASYNC = """
+tile = shared_array(128)
+i = cuda.threadIdx.x
+{body}
+"""
+
+
+COPY_FAULTS = """
+# nothing: waited for
+copy1_async(tile, i, b, i)
+wait_async()
+c[0, i] = tile[i]
+
+# copy_not_awaited, uninitialised: not waited for
+copy1_async(tile, i, b, i)
+c[0, i] = tile[i]
+
+# race: only one's own copies are waited for
+copy1_async(tile, i, b, i)
+wait_async()
+c[0, i] = tile[31 - i]
+
+# nothing: a barrier after the wait
+copy1_async(tile, i, b, i)
+wait_async()
+cuda.syncthreads()
+c[0, i] = tile[31 - i]
+
+# race: a barrier does not wait for copies
+copy1_async(tile, i, b, i)
+cuda.syncthreads()
+wait_async()
+c[0, i] = tile[31 - i]
+
+# nothing: four at a time
+copy4_async(tile, 4 * i, b, 4 * i)
+wait_async()
+c[0, i] = tile[4 * i + 1]
+
+# misaligned, out_of_bounds: a source off the boundary
+copy4_async(tile, 4 * i, b, 4 * i + 1)
+wait_async()
+c[0, i] = tile[4 * i]
+
+# misaligned, out_of_bounds: a target off the boundary
+copy4_async(tile, 4 * i + 2, b, 4 * i)
+wait_async()
+
+# race: overwritten while a copy is under way
+copy1_async(tile, i, b, i)
+cuda.syncthreads()
+tile[31 - i] = 2.0
+cuda.syncthreads()
+wait_async()
+cuda.syncthreads()
+c[0, i] = tile[i]
+"""
+
+
+@pytest.mark.parametrize(("expected", "body"), sections(COPY_FAULTS))
+def test_faults_of_asynchronous_copies(kernel, expected, body):
+    assert kinds(kernel(ASYNC.format(body=body), problem=Gemm(M=4, N=32, K=4))) == named(expected)
+
+
+def test_a_copy_that_fills_with_zeros_reads_only_inside(kernel):
+    helper = "def copy1_or_zero(shared, i, array, offset, inside):\n    pass\n"
+    body = ASYNC.format(body="copy1_or_zero(tile, i, b, i, i < 10)\nwait_async()\nc[0, i] = tile[i]")
+    problem = Gemm(M=1, N=32, K=1)
+    found = kernel(body, extra=helper, problem=problem)
+    weight = inputs.integers(problem, 0)[1]
+    np.testing.assert_array_equal(found.output[0], np.where(np.arange(32) < 10, weight[0], 0))
+    assert found.kernels[0].select("global", "copy")[0].accesses == 10
+    assert found.faults == []
+
+
+ALIGNMENT = """
+# nothing: from a boundary on
+r = cuda.local.array(4, float32)
+load4(r, 0, b, 4 * cuda.threadIdx.x)
+c[0, 0] = r[0]
+
+# misaligned: off the boundary
+r = cuda.local.array(4, float32)
+load4(r, 0, b, 4 * cuda.threadIdx.x + 2)
+c[0, 0] = r[0]
+
+# nothing: in shared memory
+r = cuda.local.array(4, float32)
+t = shared_array(8)
+r[0] = r[1] = r[2] = r[3] = 1.0
+store4(t, 4, r, 0)
+
+# misaligned: in shared memory, off the boundary
+r = cuda.local.array(4, float32)
+t = shared_array(8)
+r[0] = r[1] = r[2] = r[3] = 1.0
+store4(t, 3, r, 0)
+
+# misaligned: an array that may start anywhere
+r = cuda.local.array(4, float32)
+t = cuda.shared.array(8, float32)
+r[0] = r[1] = r[2] = r[3] = 1.0
+store4(t, 4, r, 0)
+"""
+
+
+@pytest.mark.parametrize(("expected", "body"), sections(ALIGNMENT))
+def test_128_bit_accesses_must_be_aligned(kernel, expected, body):
+    assert kinds(kernel(body, block=4)) == named(expected)
+
+
+def test_exercise_3_of_lesson_04_shows_here(write):
+    text = catalog.find("gemm_register_blocked").path.read_text(encoding="utf-8").replace("PAD = VECTOR", "PAD = 1")
+    assert kinds(traced(write("gemm_padded.py", text), Gemm(M=8, N=8, K=8))) == {"misaligned"}
+
+
+# --- the language: what a kernel may say, against the simulator, thread by thread ---
+
+LANGUAGE = dict(
+    sections(
+        """
+        # divergent if
+        if i % 3 == 0:
+            x = 1.0
+        elif i % 3 == 1:
+            x = 2.0
+        else:
+            x = 3.0
+        c[0, i] = x
+
+        # stale variable
+        x = 5.0
+        if i % 2:
+            x = float32(i)
+        c[0, i] = x
+
+        # swap
+        x, y = float32(i), float32(2 * i)
+        if i > 9:
+            x, y = y, x
+        c[0, i] = x - 3 * y
+
+        # varying while
+        n = 0
+        while n * n < i:
+            n += 1
+        c[0, i] = n
+
+        # varying range
+        t = 0
+        for j in range(i, 40, 3):
+            t += j
+        c[0, i] = t
+
+        # down
+        t = 0
+        for j in range(i, 3, -2):
+            t = t * 2 + j
+        c[0, i] = t
+
+        # last loop value
+        j = -1
+        for j in range(i % 5):
+            pass
+        c[0, i] = j
+
+        # break
+        t = 0
+        for j in range(20):
+            if j * 2 > i:
+                break
+            t += j
+        c[0, i] = t + 100 * j
+
+        # continue
+        t = 0
+        for j in range(9):
+            if (i + j) % 3 == 0:
+                continue
+            t += j
+            t += 1
+        c[0, i] = t
+
+        # while break
+        t = 0
+        while True:
+            t += 1
+            if t > i % 7:
+                break
+            if t == 3:
+                continue
+            t += 1
+        c[0, i] = t
+
+        # nested
+        t = 0
+        for j in range(4):
+            for k in range(j + i % 3):
+                if k == 2:
+                    break
+                t += 10 * j + k
+            if t > 30:
+                break
+        c[0, i] = t
+
+        # return
+        c[0, i] = 1
+        if i > 20:
+            return
+        for j in range(5):
+            if j == i:
+                return
+            c[0, i] = j
+        c[0, i] = 50
+
+        # select
+        c[0, i] = a[0, i] if i < 8 else (b[0, i] if i % 2 else -1.0)
+
+        # guard
+        if i < 8 and a[0, i] > 0:
+            c[0, i] = 1
+        elif i >= 8 or a[1, i] < 0:
+            c[0, i] = 2
+        else:
+            c[0, i] = 3
+
+        # not
+        c[0, i] = 1.0 if not (i < 5 or i > 9) else 0.0
+
+        # chain
+        c[0, i] = 1.0 if 4 <= i * 2 < 20 else 2.0
+
+        # integers
+        c[0, i] = (7 * i - 40) // 6 + (i - 9) % 4 + (i << 2) + (i >> 1)
+        c[0, i] += (i & 6) + (i | 1) + (i ^ 3) + i**2
+
+        # min max abs
+        c[0, i] = min(i, 7) + max(3, i - 10, 1) + abs(i - 5)
+
+        # local
+        r = cuda.local.array(4, float32)
+        for j in range(4):
+            r[j] = j * i
+        if i > 5:
+            r[2] += 100
+        c[0, i] = r[0] + r[1] + r[2] + r[i % 4]
+
+        # local varying
+        r = cuda.local.array(3, float32)
+        for j in range(3):
+            r[j] = 0
+        r[i % 3] = i
+        c[0, i] = r[0] + 10 * r[1] + 100 * r[2]
+
+        # local rows
+        r = cuda.local.array((2, 2), float32)
+        for j in range(2):
+            r[j, 0] = j
+            r[j, 1] = i
+        c[0, i] = r[0, 1] + r[1, 0]
+
+        # atomic
+        old = cuda.atomic.add(c, (0, i // 4), 1.0)
+        cuda.atomic.max(c, (1, 0), float32(i))
+
+        # function
+        c[0, i] = half(i, 3)
+
+        # math
+        c[0, i] = math.floor(math.sqrt(float32(i * i))) + float32(math.pi)
+
+        # uniform
+        for j in range(3):
+            if j == 1:
+                continue
+            if j == 2 and i < 4:
+                break
+            c[j, i] = j + 1
+
+        # grid
+        n = cuda.grid(1)
+        c[0, n] = cuda.blockIdx.x * 100 + cuda.blockDim.x + cuda.gridDim.x + cuda.gridsize(1)
+
+        # tuple
+        shape = c.shape
+        c[0, i] = shape[1] + len(c) + c.size + c.ndim
+
+        # augmented
+        c[0, i] = 1
+        c[0, i] += i
+        c[0, i] *= 2
+
+        # unrolled
+        t = 0
+        for j in unrolled(4):
+            t += j * i
+        c[0, i] = t
+        """
+    )
+)
+HALF = """
+@cuda.jit(device=True)
+def half(i, limit):
+    if i < limit:
+        return 1000
+    for j in range(100):
+        if 2 * j >= i:
+            return j
+    return -1
+"""
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+@pytest.mark.parametrize("name", LANGUAGE)
+def test_the_language_means_what_it_means_thread_by_thread(write, name):
+    body = "\n".join("    " + line for line in LANGUAGE[name].splitlines())
+    text = f"{HEAD}\n{HALF}\n@cuda.jit\ndef kernel(a, b, c):\n    i = cuda.grid(1)\n{body}\n\n"
+    path = write("gemm_own.py", text + "def launch(a, b, c):\n    kernel[2, 16](a, b, c)\n")
+    problem = Gemm(M=4, N=32, K=8)
+    found = traced(path, problem)
+    x, weight = inputs.integers(problem, 0)
+    device = [cuda.to_device(array) for array in (x, weight, np.full((4, 32), np.nan, np.float32))]
+    catalog.load(path, "gemm").launch(*device)
+    np.testing.assert_array_equal(found.output, device[2].copy_to_host())
+
+
+@pytest.mark.parametrize(
+    ("expression", "value"),
+    [
+        ("uint32(3) - uint32(5) > uint32(0)", True),  # two unsigned: computed in 64 bits, unsigned
+        ("uint32(3) - 5 < 0", True),  # a literal is an int64
+        ("uint32(uint32(3) - uint32(5))", 2**32 - 2),
+        ("uint32(-1)", 2**32 - 1),
+        ("int32(2**31)", -(2**31)),
+        ("uint64(7) // uint64(2) - 4", -1),
+        ("float32(16777216.0) + float32(1.0)", 16777216),  # a float32 sum
+        ("float32(16777216.0) + 1", 16777217),  # with an int64 it is a float64
+        ("float32(16777216.0) + 1.0", 16777217),
+        ("-7 // 2", -4),
+        ("-7 % 3", 2),
+        ("np.float16(2049.0)", 2048),
+    ],
+)
+def test_numbers_have_numba_s_types(kernel, expression, value):
+    for i in ("", "+ 0 * cuda.threadIdx.x"):  # one value for all threads, and one per lane
+        text = re.sub(r"\b(uint32|uint64|int32)\((-?\d[\d*]*)\)", rf"\1(\2 {i})", expression)
+        found = kernel(f"c[0, cuda.threadIdx.x] = 1.0 if ({text}) == {value} else -1.0", block=8)
+        assert (found.output[0, :8] == 1.0).all(), text
+
+
+@pytest.mark.parametrize(
+    ("body", "says"),
+    [
+        ("try:\n    pass\nexcept ValueError:\n    pass", "line 12: a Try statement is not traced"),
+        ("c[0, 0] = [j for j in range(3)][0]", r"line 12: \[j for j in range\(3\)\] is not traced"),
+        ("cuda.shfl_sync(0, 1, 2)", "cuda.shfl_sync is not known to the tracer"),
+        ("for j in range(2):\n    pass\nelse:\n    pass", "the else of a loop is not traced"),
+        ("c[0] = 1.0", "line 12: c has 2 axes: a store needs an index for each"),
+        ("x = c[0, 0, 0]", "line 12: c has 2 axes, not 3"),
+    ],
+)
+def test_what_is_not_traced_is_named(kernel, body, says):
+    with pytest.raises(lanes.TraceError, match=says):
+        kernel(body)
+
+
+# --- counts ---
+
+
+def test_the_counts_of_gemm_naive_are_those_of_lesson_01():
+    found = traced(catalog.find("gemm_naive").path, Gemm(M=64, N=64, K=32), every=False)
+    (kernel,) = found.kernels
+    a, b = (next(x for x in kernel.select("global", "read") if x.array == name) for name in "ab")
+    (c,) = kernel.select("global", "write")
+    assert (a.requests, a.per_request, a.lanes_per_address) == (8 * 32, 1, 32)
+    assert (b.requests, b.per_request, b.lanes_per_address) == (8 * 32, 4, 1)
+    assert (c.requests, c.moved, c.bytes_moved) == (8, 32, 1024)
+    assert kernel.fma == kernel.fma_lines[a.line] == 256 * 32
+    assert kernel.per_fma()["global"]["loads"] == 2
+    swapped = traced(catalog.find("gemm_naive_uncoalesced").path, Gemm(M=64, N=64, K=32), every=False).kernels[0]
+    assert [x.per_request for x in swapped.select("global", "read")] == [32, 1]
+    assert [x.efficiency for x in swapped.select("global")] == [4 / 32, 1, 4 / 32]
+
+
+@pytest.mark.parametrize(
+    ("name", "instructions", "values"),
+    [
+        ("gemm_shared_tile", 2, 2), ("gemm_coarsened", 9 / 8, 9 / 8), ("gemm_wide_loads", 6 / 32, 24 / 32),
+        ("gemm_rectangular_tiles", 12 / 32, 36 / 32), ("gemm_register_blocked", 4 / 64, 16 / 64),
+        ("gemm_tuned", 6 / 128, 24 / 128),
+    ],
+)  # fmt: skip
+def test_the_promises_of_lesson_04_are_kept(name, instructions, values):
+    kernel = traced(catalog.find(name).path, Gemm(M=128, N=128, K=32), every=False).main
+    rates = kernel.per_fma()["shared"]
+    assert (rates["loads"], rates["loaded_values"]) == (instructions, values)
+
+
+def test_a_padded_tile_has_fewer_conflicts():
+    turns = []
+    for pad in (0, 1, 2):
+        kernel = traced(catalog.find("gemm_rectangular_tiles").path, Gemm(M=64, N=64, K=32), tile={"PAD": pad}).main
+        (access,) = (a for a in kernel.select("shared", "read") if a.array == "b_tile")
+        turns.append(access.per_request)
+    assert turns == [32, 1, 2]
+
+
+def test_divergence_is_counted_by_line(kernel):
+    found = kernel("i = cuda.threadIdx.x\nif i < 40:\n    c[0, 0] = 1.0\nif i < 32:\n    c[0, 1] = 1.0", block=64)
+    assert found.kernels[0].branches == {13: (1, 2), 15: (0, 2)}
+
+
+def test_register_arrays_that_cannot_stay_in_registers_are_named(kernel):
+    found = kernel("r = cuda.local.array(2, float32)\nr[0] = 1.0\nr[1] = 2.0\nc[0, 0] = r[cuda.threadIdx.x % 2]")
+    assert any(note.startswith("r is indexed by a value that differs") for note in found.kernels[0].notes)
+
+
+def test_what_helpers_do_is_booked_on_the_line_that_calls_them():
+    step = catalog.find("gemm_wide_loads")
+    lines = step.path.read_text(encoding="utf-8").splitlines()
+    for access in traced(step.path, Gemm(M=33, N=33, K=5)).main.accesses:
+        assert access.array in lines[access.line - 1], access
+
+
+def test_a_summary_for_a_resource_card(here):
+    found = trace.summary(catalog.find("gemm_register_blocked"), problems.preset("gemm-4096"))
+    assert found == {
+        "kernel": "gemm_register_blocked",
+        "sectors_per_load": 16.0, "ideal_sectors_per_load": 16.0,
+        "sectors_per_store": 16.0, "ideal_sectors_per_store": 16.0,
+        "conflict_degree": round((16 * 12 + 16 + 8) / (16 * 12 + 8 + 8), 3),
+        "bytes_per_fma": {"global": 0.0729, "shared": 1.0625},
+        "loads_per_fma": {"global": 0.0039, "shared": 0.0625, "constant": 0.0},
+        "faults": [],
+    }  # fmt: skip
+
+
+def test_a_large_problem_is_cut_down_with_its_edges():
+    assert trace.reduced(Gemm(M=4097, N=100, K=4096)) == Gemm(M=385, N=100, K=384)
+    assert trace.reduced(problems.preset("ece408-layer1")).N == 4
+
+
+# --- against the hardware ---
+
+
+def shipped():
+    return Record.load(records.RESULTS / f"{records.REFERENCE_GPU}.json")
+
+
+def test_hardware_and_tracer_agree_or_the_note_says_why():
+    header, body, notes = agreement.rows(shipped().agreement())
+    assert not any("Not explained" in note for note in notes)
+    for cells in body:
+        ratios = [float(found) for found in re.findall(r"\((\d+\.\d+|inf)\)", " ".join(cells[2:-1]))]
+        assert cells[-1] or all(0.99 <= ratio <= 1.01 for ratio in ratios), cells
+
+
+def test_a_profile_at_full_size_agrees():
+    # counted before the tracer was there: 4096 is 32 blocks each way, and 128 times as long a sum as here
+    profile = shipped().profile("gemm-4096", "gemm_register_blocked")["kernels"][0]
+    totals = traced(catalog.find("gemm_register_blocked").path, Gemm(M=128, N=128, K=32)).main.totals()
+    for key in ("load_requests", "load_sectors", "ffma_threads"):
+        assert profile[key] == 32 * 32 * 128 * totals[key]
+
+
+CASES = [("gemm_naive", "gemm_naive"), ("conv2d_unroll_gemm", "multiply_columns")]
+
+
+@pytest.fixture
+def counted_by_a_pretended_gpu(monkeypatch, tmp_path, here):
+    """A record in which the hardware counted 1000 of everything, twice for a kernel launched twice."""
+    names = {"gemm_naive": ["gemm_naive"], "conv2d_unroll_gemm": ["unroll_windows", "multiply_columns"] * 2}
+
+    def watched(tasks, command, seconds):
+        launched = [names[task["step"]] for task in tasks]
+        rows = [
+            [str(i), name, *["1,000"] * len(profiler.COUNTED)] for i, name in enumerate(itertools.chain(*launched))
+        ]
+        table = [["ID", "Kernel Name", *profiler.COUNTED.values()], ["", "", *["u"] * len(profiler.COUNTED)], *rows]
+        output = "==PROF== ...\n" + "\n".join(",".join(f'"{cell}"' for cell in line) for line in table)
+        return [{"status": "right", "kernels": kernels} for kernels in launched], output
+
+    monkeypatch.setattr(isolate, "watched", watched)
+    monkeypatch.setattr(agreement.device, "require_gpu", lambda what: None)
+    monkeypatch.setattr(profiler.shutil, "which", lambda name: "/usr/bin/" + name)
+    monkeypatch.setattr(trace, "SHAPES", {ladder: RAGGED[ladder][:1] for ladder in RAGGED})
+    data = {**shipped().data, "agreement": {}}
+    record = Record(tmp_path / "nvidia-test.json", data)
+    pairs = agreement.cases([catalog.find(step) for step, _ in CASES])
+    assert list(agreement.refresh(record, pairs, record.start_run())) == pairs
+    return Record.load(record.path), pairs
+
+
+def test_an_agreement_is_counted_summed_and_recorded(counted_by_a_pretended_gpu):
+    record, pairs = counted_by_a_pretended_gpu
+    for (step, kernel), (_, problem) in zip(CASES, pairs, strict=True):
+        entry = record.agreement()[step][str(problem)]
+        found = next(k for k in entry["kernels"] if k["kernel"] == kernel)
+        launches = 2 if step == "conv2d_unroll_gemm" else 1
+        assert found["hardware"]["load_requests"] == 1000 * launches
+        assert found["trace"]["load_requests"] > 0
+        assert ("compiled" in found) == (kernel == "multiply_columns")
+        ratio = agreement.ratio(found, "load_requests")
+        assert ratio == 1000 * launches / found["trace"]["load_requests"]
+    header, body, notes = agreement.rows(record.agreement())
+    assert [cells[0] for cells in body] == ["`gemm_naive`", "`unroll_windows`", "`multiply_columns`"]
+    assert notes[0] == "(1) Not explained."
+    assert "128-bit load. Counted that way:" in notes[1]
+
+
+def test_a_few_more_write_wavefronts_are_put_down_to_collisions():
+    kernel = {"kernel": "k", "hardware": dict.fromkeys(agreement.COLUMNS, 100), "trace": {}}
+    kernel["trace"] = {**kernel["hardware"], "shared_store_wavefronts": 96}
+    assert agreement._remark("s", kernel, False).startswith("The hardware counts conflicts of shared writes")
+    kernel["trace"]["load_sectors"] = 80
+    assert agreement._remark("s", kernel, False).startswith("Not explained. The hardware counts")
+    kernel["trace"] = {**kernel["hardware"], "shared_store_wavefronts": 50}
+    assert agreement._remark("s", kernel, False) == "Not explained."
+
+
+def test_the_recorded_trace_is_what_the_tracer_counts_now(here):
+    recorded = shipped().agreement()
+    for name in ("gemm_tuned", "conv2d_unroll_gemm", "conv2d_register_tiled"):
+        pairs = agreement.cases([catalog.find(name)])
+        for (step, problem), counted in zip(pairs, agreement.count(pairs), strict=True):
+            for kernel in recorded[step.name][str(problem)]["kernels"]:
+                assert {key: kernel[key] for key in counted[kernel["kernel"]]} == counted[kernel["kernel"]]
+
+
+def test_without_a_gpu_only_the_trace_is_renewed(counted_by_a_pretended_gpu):
+    record, pairs = counted_by_a_pretended_gpu
+    before = json.loads(json.dumps(record.agreement()))
+    entry = record.agreement()["gemm_naive"][str(pairs[0][1])]
+    entry["kernels"][0]["trace"]["load_requests"] = 0
+    list(agreement.refresh(record, [*pairs, *agreement.cases([catalog.find("gemm_coarsened")])]))
+    assert record.agreement() == before  # the step that no GPU counted is not there
+
+
+def test_an_edited_file_is_said_to_be_edited(counted_by_a_pretended_gpu):
+    record, pairs = counted_by_a_pretended_gpu
+    record.agreement()["gemm_naive"][str(pairs[0][1])]["source"] = "old"
+    assert agreement.rows(record.agreement())[2][0] == "(1) The file has changed since the hardware counted."
+
+
+# --- the command line ---
+
+
+@pytest.fixture
+def call(capsys, monkeypatch, here):
+    def call(*words):
+        monkeypatch.setenv("COLUMNS", "150")
+        code = cli.main(words)
+        return (code, *capsys.readouterr())
+
+    return call
+
+
+def test_a_trace_as_tables(call):
+    code, out, _ = call("trace", "gemm_wide_loads", "--shape", "M=40 N=36 K=8", "--block", "1")
+    assert code == 0
+    assert "block (1, 0, 0) of (2, 2, 1), (8, 16, 1) threads" in out
+    assert re.search(r"52\s+read a\s+128\s", out)
+    assert "load4_guarded(stage, 0, a" in out
+    assert re.search(r"total\s+18\s+4\.00\s+2\.89\s+72%\s+1\s+2,304", out)
+    assert "Must stay in registers: " in out
+    assert "No fault" in out
+
+
+def test_a_trace_as_json_and_as_a_figure(call, tmp_path):
+    code, out, err = call("trace", "gemm_naive", "--json", "--figure", str(tmp_path / "own.png"))
+    found = json.loads(out)
+    assert (code, found["step"], found["shape"]) == (0, "gemm_naive", {"M": 384, "N": 384, "K": 256})
+    assert found["kernels"][0]["totals"]["load_requests"] == 8 * 256 * 2
+    assert (tmp_path / "own.png").read_bytes().startswith(b"\x89PNG")
+    assert "drawn" in err
+
+
+def test_faults_are_told_and_set_the_exit_code(call):
+    file = str(WRONG / "gemm_no_guard_m.py")
+    code, out, _ = call("trace", "gemm_naive", "--file", file, "--shape", "M=5 N=33 K=2")
+    assert code == 1
+    assert "line 23: out of bounds: axis 0 of a is read at 5, its extent is 5 (" in out
+    assert "No fault" not in out
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["gemm_naive", "--block", "1,x"], "--block '1,x': must be one to three integers, X,Y,Z"),
+        (["gemm_naive", "--block", "1,2,3,4"], "must be one to three integers"),
+        (["gemm_naive", "--block", "99"], "block 99,0,0 lies outside every grid: gemm_naive (12, 48, 1)"),
+        ([], "trace takes one STEP, and 0 are named"),
+        (["gemm_naive", "gemm_tuned"], "trace takes one STEP, and 2 are named"),
+        (["conv2d_naive", "--shape", "M=1"], "'M' is unknown"),
+    ],
+)
+def test_unusable_arguments(call, words, says):
+    code, out, err = call("trace", *words)
+    assert (code, out) == (2, "")
+    assert says in " ".join(err.split())
+
+
+def test_a_failed_check_points_to_the_trace_that_shows_why(here):
+    step, problem = catalog.find("gemm_naive"), Gemm(M=5, N=33, K=2)
+    sentence, command = microscope.suspicion(step, problem, WRONG / "gemm_no_guard_m.py")
+    assert sentence.startswith("line 23: out of bounds: axis 0 of a is read at 5")
+    assert command.startswith('python -m common trace gemm_naive --shape "M=5 N=33 K=2" --block 0,0,0 --file ')
+    assert microscope.suspicion(step, problem) is None
+    assert microscope.suspicion(step, problem, WRONG / "gemm_transposed.py") is None
+    assert microscope.suspicion(step, problem, WRONG / "gemm_raises.py") is None
+
+
+def test_every_kind_of_fault_has_words():
+    assert EXPECTED.keys().isdisjoint(UNTRACED)
+    for kind in FAULTS:
+        fault = {"kind": kind, "line": 1, "message": "m", "count": 1, "thread": [0, 0, 0], "block": [0, 0, 0]}
+        assert microscope.fault_sentence(fault).startswith(f"line 1: {FAULTS[kind]}: m (by thread (0, 0, 0)")
+
+
+# --- pictures ---
+
+
+@pytest.mark.parametrize("name", ["requests", "banks", "who_loads"])
+def test_lesson_pictures_come_from_traces(here, tmp_path, name):
+    path = charts.save(getattr(tracefigures, name)(), tmp_path / name)
+    text = path.with_suffix(".svg").read_text(encoding="utf-8")
+    wanted = {
+        "requests": ["line 30 reads b: 4 sectors", "line 30 reads a: 32 sectors", "gemm_naive_uncoalesced"],
+        "banks": ["PAD = 0: 32 wavefronts", "PAD = 1: 1 wavefront", "PAD = 2: 2 wavefronts"],
+        "who_loads": ["6,400 reads of 400 pixels: 16 each", "by warps 0 to 4"],
+    }[name]
+    for words in wanted:
+        assert words in text
