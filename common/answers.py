@@ -32,15 +32,13 @@ from typing import Any
 
 import numpy as np
 
-from common import catalog, isolate, pages, problems, records, touches
+from common import catalog, isolate, memory, occupancy, pages, problems, records, trace
 from common.problems import Conv3d
 from common.records import Record
 
 SECONDS = 120.0
-# Of a multiprocessor: 64 warps, 32 blocks, registers, and shared memory in bytes (compute capability 9.0).
-WARPS, BLOCKS, REGISTERS, SHARED = 64, 32, 65536, 227 * 1024
-REGISTER_STEP = 8  # registers of a thread are given in steps of 8
-BLOCK_SHARED = 1024  # that the system takes for each block
+MEASURED = ("ratio", "ms", "share", "counter", "perfma")  # as pages write them
+ARCHITECTURE = "9.0"  # of the machine-code record
 
 # NHWC input {1, 4, 4, 3}, KRSC filter {4, 2, 2, 3}
 WORKED = Conv3d(N=1, C=3, D=1, H=4, W=4, K=4, T=1, R=2, S=2)
@@ -91,12 +89,12 @@ class Facts:
         self.prepare([text])
         words, _, tolerance = text.partition(" within ")
         kind, *arguments = words.split()
-        if kind in pages.FIGURES:
+        if kind in MEASURED:
             value, source = _measured(kind, arguments)
         elif kind in KINDS:
             value, source = KINDS[kind](self, arguments)
         else:
-            raise AnswerError(f"{text!r}: kind {kind!r} is unknown: kinds are {', '.join((*KINDS, *pages.FIGURES))}")
+            raise AnswerError(f"{text!r}: kind {kind!r} is unknown: kinds are {', '.join((*KINDS, *MEASURED))}")
         within = float(tolerance) if tolerance else 0.0 if isinstance(value, int) else 1.0
         return Expected(value, within, source)
 
@@ -121,26 +119,13 @@ class Facts:
     def _touch(self, pairs: list[tuple[str, str]]) -> None:
         tasks = []
         for name, shape in pairs:
-            ladder = name.split("_")[0]
-            problem = problems.parse_shape(ladder, shape.replace(",", " "))
-            tasks.append({"task": "touch", "ladder": ladder, "path": str(_file(name)), "shape": problem.shape()})
-        for pair, (_, result) in zip(pairs, isolate.run(tasks, True, SECONDS), strict=True):
-            if result["status"] != "right":
-                raise AnswerError(f"{pair[0]}: {result['message']}")
-            self._touched[pair] = result["sectors"]
+            step = catalog.find(name)
+            tasks.append(trace.task(step, problems.parse_shape(step.ladder, shape.replace(",", " ")), every=True))
+        for pair, found in zip(pairs, trace.results(tasks), strict=True):
+            self._touched[pair] = trace.worst(found)["sectors"]
 
     def sectors(self, name: str, shape: str) -> float:
         return self._touched[name, shape]
-
-
-def warps(registers: int, threads: int, shared_bytes: int) -> int:
-    """Warps that fit a multiprocessor at a time, given what a thread and a block take."""
-    per_block = -(-threads // 32)
-    rounded = -(-max(1, registers) // REGISTER_STEP) * REGISTER_STEP
-    blocks = min(
-        BLOCKS, WARPS // per_block, REGISTERS // (rounded * 32 * per_block), SHARED // (shared_bytes + BLOCK_SHARED)
-    )
-    return blocks * per_block
 
 
 def worked(arguments: list[str]) -> int:
@@ -222,7 +207,8 @@ def _warps(facts: Facts, arguments: list[str]) -> tuple[float, str]:
     entry = records.load_code()["steps"][name]
     kernel = max(entry["kernels"], key=lambda kernel: kernel["loop_fma"])
     threads = _total(facts.launches(name, preset)[-1:], "block")
-    return warps(kernel["registers"], threads, kernel["shared_bytes"]), f"warps of {name} that fit a multiprocessor"
+    fits = occupancy.occupancy(ARCHITECTURE, threads, kernel["registers"], kernel["shared_bytes"])
+    return fits.warps, f"warps of {name} that fit a multiprocessor"
 
 
 def _staged(facts: Facts, arguments: list[str]) -> tuple[float, str]:
@@ -256,7 +242,10 @@ def _record() -> Record | None:
 
 def _turns(_: Facts, arguments: list[str]) -> tuple[float, str]:
     stride = int(arguments[0])
-    return touches.turns({4 * stride * lane for lane in range(32)}), f"turns at a stride of {stride} floats, counted"
+    words = stride * np.arange(memory.WARP)[None]
+    return memory.wavefronts(
+        words, np.ones_like(words, np.bool_), 1
+    ).moved, f"turns at a stride of {stride} floats, counted"
 
 
 def _sectors(facts: Facts, arguments: list[str]) -> tuple[float, str]:

@@ -24,7 +24,20 @@ from typing import Any
 
 import numpy as np
 
-from common import answers, catalog, check, codegen, exercises, inputs, isolate, plans, problems, records, referee
+from common import (
+    answers,
+    catalog,
+    check,
+    codegen,
+    exercises,
+    inputs,
+    isolate,
+    occupancy,
+    plans,
+    problems,
+    records,
+    referee,
+)
 from common.answers import Facts
 from common.catalog import Step
 from common.check import Finding
@@ -229,9 +242,10 @@ class Grader:
                 if evidence.findings:
                     return launched
             if touched:
-                player.ask("bind", shape=shapes[0].shape())
-                found = player.ask("touch")
-                evidence.figures |= {name: float(found[name]) for name in TOUCHED}
+                found = player.ask("touch", shape=shapes[0].shape())
+                evidence.figures |= {name: float(value) for name, value in found["figures"].items()}
+                if "message" in found:
+                    evidence.notes.append(("untraced", f"its accesses could not be counted: {found['message']}"))
         return launched
 
     def _again(self, bench: referee.RemoteBench, seed: int) -> list[Note]:
@@ -436,7 +450,7 @@ def count(plan: dict[str, Any], folder: Path, problem: Problem, names: Collectio
         "loads_per_fma": code["loop_loads"] / fma,
         "shared_per_fma": code["loop"].get("LDS", 0) / fma,
         "barriers": len(re.findall(r"\bbar(?:rier)?\.(?:cta\.)?sync\b", texts[main["kernel"]])),
-        "warps": answers.warps(code["registers"], block, code["shared_bytes"]),
+        "warps": occupancy.occupancy(ARCHITECTURE, block, code["registers"], code["shared_bytes"]).warps,
         "idle": 100 * (1 - outputs / (block * grid)),
         "threads": block,
     }

@@ -64,14 +64,15 @@ class Player:
                 file.write(buffer.tobytes())
         return {"launched": launched}
 
-    def touch(self) -> Answer:
-        """Launch, and count what the warps touch."""
-        from common import touches
+    def touch(self, shape: dict[str, int]) -> Answer:
+        """Trace the kernels at a shape, and say what the costliest accesses are; nothing if they cannot be traced."""
+        from common import lanes, trace
 
-        self.stage.prepare()
-        with touches.counted() as found:
-            self.stage.launch()
-        return {"sectors": found.sectors(), "turns": found.turns()}
+        try:
+            found = trace.run(self.module, problems.from_shape(self.ladder, shape), every=True)
+        except lanes.TraceError as error:
+            return {"figures": {}, "message": str(error)}
+        return {"figures": trace.worst(found.as_dict())}
 
     def record(self, shape: dict[str, int], architecture: str, name: str) -> Answer:
         """Write down what the step would start on a GPU, with the weights of the exchange."""

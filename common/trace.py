@@ -379,6 +379,16 @@ def summarised(found: dict[str, Any]) -> dict[str, Any]:
     }  # fmt: skip
 
 
+def worst(found: dict[str, Any]) -> dict[str, float]:
+    """``sectors`` and ``turns`` (wavefronts) for a request, of the access with most, in a trace's dictionary."""
+    accesses = [access for kernel in found["kernels"] for access in kernel["accesses"]]
+
+    def most(space: str) -> float:
+        return max((float(a["per_request"]) for a in accesses if a["space"] == space), default=0.0)
+
+    return {"sectors": most("global"), "turns": most("shared")}
+
+
 def reduced(problem: Problem) -> Problem:
     """The problem with at most four images, and matrices of at most a few blocks, their remainders kept."""
     if isinstance(problem, Gemm):

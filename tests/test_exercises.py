@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from common import answers, catalog, check, device, exercises, grade, problems, rehearse, simulator, touches, watch
+from common import answers, catalog, check, device, exercises, grade, problems, simulator, trace
 from common.exercises import ExerciseError
 from common.grade import Evidence
 
@@ -91,11 +91,7 @@ def evidence(exercise, path, recorded):
         if verdict.findings:
             return found
     if grade.limited(exercise) & set(grade.TOUCHED):
-        stage = rehearse.Rehearsal(module, exercise.problems()[0], watch.Watch(str(path)), check.MARGIN)
-        stage.prepare()
-        with touches.counted() as touched:
-            stage.launch()
-        found.figures |= {"sectors": touched.sectors(), "turns": touched.turns()}
+        found.figures |= trace.worst(trace.run(module, exercise.problems()[0], every=True).as_dict())
     if str(path) in recorded:
         if recorded[str(path)]["figures"] is None and counted_limits(exercise):
             pytest.skip("ptxas or nvdisasm is not installed: no machine code to look at")
@@ -283,20 +279,23 @@ def test_plans_hold_workspaces_and_what_prepare_does(recorded):
     assert start == "\x7fELF"  # it links without a GPU
 
 
-# --- warps ---
+# --- what is counted ---
 
 
 @pytest.mark.parametrize(("stride", "count"), [(0, 1), (1, 1), (2, 2), (16, 16), (32, 32), (33, 1), (36, 4)])
-def test_turns_of_shared_memory(stride, count):
-    assert touches.turns({4 * stride * lane for lane in range(32)}) == count
+def test_turns_of_shared_memory(facts, stride, count):
+    assert facts.expected(f"turns {stride}").value == count
 
 
-def test_warps_that_fit():
-    assert answers.warps(registers=32, threads=1024, shared_bytes=8192) == 64
-    assert answers.warps(registers=33, threads=1024, shared_bytes=0) == 32
-    assert answers.warps(registers=96, threads=726, shared_bytes=0) == 0  # such a block does not start
-    assert answers.warps(registers=16, threads=32, shared_bytes=0) == 32  # 32 blocks at most
-    assert answers.warps(registers=16, threads=256, shared_bytes=48 * 1024) == 32
+def test_the_costliest_access_counts():
+    found = {
+        "kernels": [
+            {"accesses": [{"space": "global", "per_request": 4.0}, {"space": "shared", "per_request": 2.0}]},
+            {"accesses": [{"space": "global", "per_request": 17.5}, {"space": "local", "per_request": 32.0}]},
+        ]
+    }
+    assert trace.worst(found) == {"sectors": 17.5, "turns": 2.0}
+    assert trace.worst({"kernels": [{"accesses": []}]}) == {"sectors": 0.0, "turns": 0.0}
 
 
 # --- answers ---
