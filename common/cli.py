@@ -556,6 +556,8 @@ def _to_grade(targets: Sequence[str]) -> tuple[list[grade.Submission], Path | No
     files: list[grade.Submission] = []
     for target in targets:
         path = Path(target)
+        if path.is_dir() and not _own(path):
+            raise ValueError(f"{target}: a folder of files to grade must be named alone")
         if path.suffix == ".py":
             if not path.is_file():
                 raise ValueError(f"{target}: no such file")

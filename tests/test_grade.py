@@ -410,6 +410,7 @@ def test_grade_a_folder_writes_its_report(call, tmp_path):
     [
         (["grade", "09"], "exercise '09' is unknown: there are 01.1"),
         (["grade", "nowhere/gemm_double.py"], "no such file"),
+        (["grade", "01", "tests"], "tests: a folder of files to grade must be named alone"),
         (["grade", "01", "--seconds", "0"], "--seconds 0: must be more than 0"),
         (["grade", "01", "--memory", "-1"], "--memory -1: must be more than 0"),
         (["grade", "01", "--workers", "0"], "--workers 0: must be more than 0"),
