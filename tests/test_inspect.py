@@ -336,7 +336,7 @@ def test_a_card_in_full_and_side_by_side():
 def test_a_long_loop_is_cut_and_says_so():
     group = {"file": "k.py", "line": 7, "text": "acc += x", "instructions": [["0010", "FFMA R1, R1, R1, R1"]] * 20}
     other = {**group, "line": 8, "instructions": group["instructions"][:2]}
-    card = {"hot": {"groups": [group, other] * 30, "total": 660}}
+    card = {"hot": {"what": "loop", "groups": [group, other] * 30, "total": 660}}
     text = shown(cardtables.hot_listing(card))
     assert len(text.splitlines()) <= cardtables.LISTED_ROWS + 10
     assert "... 16 more of this line" in text
