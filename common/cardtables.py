@@ -10,7 +10,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from common import cards, pages
+from common import cards, pages, sass
 from common.cards import Card
 
 LISTED_ROWS = 150  # of a hot loop; --sass shows the rest
@@ -55,7 +55,7 @@ def title(step: str, card: Card) -> str:
 
 
 def hot_name(card: Card) -> str:
-    names = {"multiply loop": "Innermost multiply loop", "loop": "Innermost loop", "kernel": "Whole kernel, no loop"}
+    names = {"multiply loop": "Innermost multiply loop", "loop": "Innermost loop", "kernel": "Whole kernel"}
     return names[card["hot"]["what"]]
 
 
@@ -120,7 +120,8 @@ def hot_listing(card: Card) -> Group:
     """The hot loop's instructions, with the source line beside each group; long loops are cut."""
     groups, total = card["hot"]["groups"], card["hot"]["total"]
     home, rows, shown = _home(groups), 0, 0
-    parts = [Text(f"  {'instructions of the loop':{_INSTRUCTION}}  line  source", style="dim")]
+    what = f"instructions of the {'kernel' if card['hot']['what'] == 'kernel' else 'loop'}"
+    parts = [Text(f"  {what:{_INSTRUCTION}}  line  source", style="dim")]
     for group in groups:
         if rows >= LISTED_ROWS:
             break
@@ -152,7 +153,7 @@ def side_by_side(found: list[tuple[str, Card]]) -> Table:
     """Figures of several kernels, one column each."""
     table = Table("", title=f"compute capability {found[0][1]['architecture']}", title_justify="left")
     for step, card in found:
-        table.add_column(title(step, card), justify="right")
+        table.add_column(title(step, card).replace(": ", "\n"), justify="right")
     rows: list[tuple[str, Callable[[Card], str]]] = [
         ("threads per block", lambda card: str(card["threads"])),
         ("registers", lambda card: str(card["registers"])),
@@ -166,7 +167,8 @@ def side_by_side(found: list[tuple[str, Card]]) -> Table:
     for name, value in rows:
         table.add_row(name, *(value(card) for _, card in found))
     table.add_section()
-    for what in dict.fromkeys(what for _, card in found for what in card["hot"]["mix"]):
+    present = {what for _, card in found for what in card["hot"]["mix"]}
+    for what in (what for what in sass.CLASSES if what in present):
         table.add_row(what, *(_share(card, what) for _, card in found))
     table.add_section()
     table.add_row("useful", *(_useful(card) for _, card in found), style="bold")

@@ -5,6 +5,7 @@ Started by :mod:`common.run`, which outlives whatever a kernel does here.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -547,9 +548,11 @@ def _compiled_line(error: BaseException, path: Path) -> str:
     """' at file:line' of the kernel's line that Numba was working on when it gave up."""
     found = ""
     for frame, _ in traceback.walk_tb(error.__traceback__):
-        place = getattr(frame.f_locals.get("self"), "loc", None)
-        if path.name and Path(str(getattr(place, "filename", ""))).name == path.name:
-            found = f" at {path.name}:{getattr(place, 'line', 0)}"
+        with contextlib.suppress(AttributeError):
+            # not getattr: the simulator's arrays take any attribute for one of their elements
+            place = object.__getattribute__(frame.f_locals.get("self"), "__dict__").get("loc")
+            if type(place).__name__ == "Loc" and Path(place.filename).name == path.name:
+                found = f" at {path.name}:{place.line}"
     return found
 
 
@@ -572,7 +575,7 @@ def _fit(task: Task) -> problems.Problem:
     )
 
 
-@contextmanager
+@contextlib.contextmanager
 def _counting_launches() -> Iterator[list[str]]:
     """The names of the kernels launched meanwhile, in order."""
     from numba.cuda import dispatcher
