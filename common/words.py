@@ -23,10 +23,12 @@ def complaint(outcome: Outcome, shapes: int = 1, width: int = 100) -> str:
     """What is wrong with a step at a shape (and ``shapes`` - 1 more), at which line, and what to look at."""
     more = f" and {shapes - 1} more shape{'s' if shapes > 2 else ''}" if shapes > 1 else ""
     lines = [f"{outcome.step.name} at {outcome.problem}{more}"]
-    said = _said(outcome)
-    lines += _wrapped(said, "  ", width)
+    said = outcome.reasons
+    if outcome.status == "crashed" and outcome.faults:  # its message gives way to the translation
+        said = [f"{outcome.status}: {outcome.faults[0]['what']}"]
+    lines += [f"  {line}" for line in said]
     for fault in outcome.faults[:_SHOWN]:
-        if not any(fault["what"] in line for line in said):
+        if outcome.status != "unusable" and not any(fault["what"] in line for line in said):
             lines += _wrapped([fault["what"]], "  ", width)
         lines += _pointer(fault, width)
     return escape("\n".join(lines))
@@ -36,13 +38,6 @@ def _pointer(fault: dict[str, Any], width: int) -> list[str]:
     """The fault's line, and what to look at."""
     lines = [f"    line {fault['line']}: {fault['code']}"] if fault["line"] else []
     return lines + _wrapped([f"look at: {fault['look_at']}"], "    ", width)
-
-
-def _said(outcome: Outcome) -> list[str]:
-    """The reasons; a message that was translated gives way to its translation."""
-    if outcome.status in ("crashed", "unusable") and outcome.faults:
-        return [f"{outcome.status}: {outcome.faults[0]['what']}"]
-    return outcome.reasons
 
 
 def _wrapped(texts: list[str], indent: str, width: int) -> list[str]:

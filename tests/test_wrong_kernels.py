@@ -8,8 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from common import catalog, check, isolate
+from common import catalog, check, isolate, simulator
 from common.problems import RAGGED, Gemm
+
+simulator.install()  # as in the child processes
 
 FOLDER = Path(__file__).parent / "wrong_kernels"
 ENDED = ("crashed", "timed_out", "unusable")  # what became of a task that has no verdict

@@ -1,6 +1,5 @@
 """No barrier between staging the tiles and using them: one warp stages while the others multiply.
 
-GPU only: the simulator runs the threads of a block in turn, not in warps, so what it shows of a race is chance
 Expect: unstable
 Says: elements differ between launches on equal inputs: a race, such as a missing barrier
 """
