@@ -32,15 +32,13 @@ from typing import Any
 
 import numpy as np
 
-from common import catalog, isolate, pages, problems, records, touches
+from common import catalog, isolate, memory, occupancy, pages, problems, records, trace
+from common.lanes import TraceError
 from common.problems import Conv3d
 from common.records import Record
 
 SECONDS = 120.0
-# Of a multiprocessor: 64 warps, 32 blocks, registers, and shared memory in bytes (compute capability 9.0).
-WARPS, BLOCKS, REGISTERS, SHARED = 64, 32, 65536, 227 * 1024
-REGISTER_STEP = 8  # registers of a thread are given in steps of 8
-BLOCK_SHARED = 1024  # that the system takes for each block
+ARCHITECTURE = "9.0"  # compute capability of the record of machine code
 
 # NHWC input {1, 4, 4, 3}, KRSC filter {4, 2, 2, 3}
 WORKED = Conv3d(N=1, C=3, D=1, H=4, W=4, K=4, T=1, R=2, S=2)
@@ -91,12 +89,12 @@ class Facts:
         self.prepare([text])
         words, _, tolerance = text.partition(" within ")
         kind, *arguments = words.split()
-        if kind in pages.FIGURES:
+        if kind in MEASURED:
             value, source = _measured(kind, arguments)
         elif kind in KINDS:
             value, source = KINDS[kind](self, arguments)
         else:
-            raise AnswerError(f"{text!r}: kind {kind!r} is unknown: kinds are {', '.join((*KINDS, *pages.FIGURES))}")
+            raise AnswerError(f"{text!r}: kind {kind!r} is unknown: kinds are {', '.join((*KINDS, *MEASURED))}")
         within = float(tolerance) if tolerance else 0.0 if isinstance(value, int) else 1.0
         return Expected(value, within, source)
 
@@ -123,11 +121,17 @@ class Facts:
         for name, shape in pairs:
             ladder = name.split("_")[0]
             problem = problems.parse_shape(ladder, shape.replace(",", " "))
-            tasks.append({"task": "touch", "ladder": ladder, "path": str(_file(name)), "shape": problem.shape()})
-        for pair, (_, result) in zip(pairs, isolate.run(tasks, True, SECONDS), strict=True):
-            if result["status"] != "right":
-                raise AnswerError(f"{pair[0]}: {result['message']}")
-            self._touched[pair] = result["sectors"]
+            tasks.append(
+                {
+                    "task": "trace", "step": name, "ladder": ladder, "path": str(_file(name)),
+                    "shape": problem.shape(), "options": {"every": True},
+                }
+            )  # fmt: skip
+        try:
+            for pair, found in zip(pairs, trace.results(tasks), strict=True):
+                self._touched[pair] = trace.worst(found)["sectors"]
+        except TraceError as error:
+            raise AnswerError(str(error)) from None
 
     def sectors(self, name: str, shape: str) -> float:
         return self._touched[name, shape]
@@ -135,12 +139,7 @@ class Facts:
 
 def warps(registers: int, threads: int, shared_bytes: int) -> int:
     """Warps that fit a multiprocessor at a time, given what a thread and a block take."""
-    per_block = -(-threads // 32)
-    rounded = -(-max(1, registers) // REGISTER_STEP) * REGISTER_STEP
-    blocks = min(
-        BLOCKS, WARPS // per_block, REGISTERS // (rounded * 32 * per_block), SHARED // (shared_bytes + BLOCK_SHARED)
-    )
-    return blocks * per_block
+    return occupancy.occupancy(ARCHITECTURE, threads, registers, shared_bytes).warps
 
 
 def worked(arguments: list[str]) -> int:
@@ -256,12 +255,16 @@ def _record() -> Record | None:
 
 def _turns(_: Facts, arguments: list[str]) -> tuple[float, str]:
     stride = int(arguments[0])
-    return touches.turns({4 * stride * lane for lane in range(32)}), f"turns at a stride of {stride} floats, counted"
+    words = stride * np.arange(memory.WARP)[None]
+    cost = memory.wavefronts(words, np.full(words.shape, True), 1)
+    return cost.moved, f"turns at a stride of {stride} floats, counted"
 
 
 def _sectors(facts: Facts, arguments: list[str]) -> tuple[float, str]:
     return facts.sectors(*arguments), f"sectors per request of {arguments[0]}, counted"
 
+
+MEASURED = ("ratio", "ms", "share", "counter", "perfma")  # kinds of pages.FIGURES
 
 KINDS: dict[str, Kind] = {
     "blocks": _of_launch(lambda entries: _total(entries, "grid"), "blocks"),

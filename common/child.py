@@ -334,19 +334,6 @@ def launches_task(task: Task) -> dict[str, Any]:
     return {"status": "right", "launches": [{"name": o.name, "grid": o.grid, "block": o.block} for o in found]}
 
 
-def touch_task(task: Task) -> dict[str, Any]:
-    """What the warps of a file's kernels touch, counted in the simulator."""
-    from common import check, rehearse, touches, watch
-
-    problem = problems.from_shape(task["ladder"], task["shape"])
-    path = Path(task["path"])
-    stage = rehearse.Rehearsal(catalog.load(path, task["ladder"]), problem, watch.Watch(str(path)), check.MARGIN)
-    stage.prepare()
-    with touches.counted() as found:
-        stage.launch()
-    return {"status": "right", "sectors": found.sectors(), "turns": found.turns()}
-
-
 def replay_task(task: Task) -> dict[str, Any]:
     """Check and time plans that were recorded elsewhere."""
     from common import replay
@@ -398,7 +385,6 @@ TASKS: dict[str, Callable[[Task], dict[str, Any]]] = {
     "card": card_task,
     "maps": maps_task,
     "launches": launches_task,
-    "touch": touch_task,
     "replay": replay_task,
     "trace": trace_task,
     "explain": explain_task,

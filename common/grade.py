@@ -61,7 +61,7 @@ COUNTED = {
     "idle": "{} percent of the threads have no output",
     "threads": "{} threads in a block",
     "sectors": "{} sectors for each request to global memory, of the instruction that touches most",
-    "turns": "{} turns for each request to shared memory, of the instruction with most bank conflicts",
+    "turns": "{} turns of shared memory for each that would do, of the instruction with most bank conflicts",
 }
 TOUCHED = ("sectors", "turns")
 OF_THE_LOOP = ("per_fma", "loads_per_fma", "shared_per_fma")
@@ -225,9 +225,12 @@ class Grader:
                 if evidence.findings:
                     return launched
             if touched:
-                player.ask("bind", shape=shapes[0].shape())
-                found = player.ask("touch")
-                evidence.figures |= {name: float(found[name]) for name in TOUCHED}
+                found = player.ask("touch", shape=shapes[0].shape())
+                if "untraced" in found:
+                    text = f"its accesses to memory cannot be counted: {found['untraced']}"
+                    evidence.findings.append(Finding("unjudged", text))
+                else:
+                    evidence.figures |= {name: float(found["touched"][name]) for name in TOUCHED}
         return launched
 
     def _again(self, bench: referee.RemoteBench, seed: int) -> list[Note]:

@@ -10,7 +10,6 @@ import contextlib
 import json
 import os
 import sys
-import threading
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +21,6 @@ Answer = dict[str, Any]
 
 PLANS = "plans"
 PR_SET_DUMPABLE = 4  # prctl(2)
-THREAD_STACK = 1 << 18  # a block of the simulator has up to 1024 Python threads
 
 
 class Player:
@@ -64,14 +62,15 @@ class Player:
                 file.write(buffer.tobytes())
         return {"launched": launched}
 
-    def touch(self) -> Answer:
-        """Launch, and count what the warps touch."""
-        from common import touches
+    def touch(self, shape: dict[str, int]) -> Answer:
+        """Count what the warps touch: ``touched``, or ``untraced`` if the tracer does not know the code."""
+        from common import lanes, trace
 
-        self.stage.prepare()
-        with touches.counted() as found:
-            self.stage.launch()
-        return {"sectors": found.sectors(), "turns": found.turns()}
+        try:
+            found = trace.run(self.module, problems.from_shape(self.ladder, shape), every=True)
+        except lanes.TraceError as error:
+            return {"untraced": str(error)}
+        return {"touched": trace.worst(found.as_dict())}
 
     def record(self, shape: dict[str, int], architecture: str, name: str) -> Answer:
         """Write down what the step would start on a GPU, with the weights of the exchange."""
@@ -116,7 +115,6 @@ def answer(player: Player, question: dict[str, Any]) -> Answer:
 
 def confine(memory_bytes: int, cpu_seconds: int, file_bytes: int) -> None:
     """Limit this process and all it starts, where the system can."""
-    threading.stack_size(THREAD_STACK)
     if os.name != "posix":
         return
     import resource

@@ -388,6 +388,19 @@ def reduced(problem: Problem) -> Problem:
     return replace(problem, N=min(problem.N, 4))
 
 
+def worst(found: dict[str, Any]) -> dict[str, float]:
+    """Of a trace's dictionary, all kernels together, the access that costs most: what exercises limit.
+
+    ``sectors`` for each request to global memory, and ``turns``: wavefronts of shared memory for each one that would
+    do without bank conflicts. 0 where nothing is accessed.
+    """
+    accesses = [a for kernel in found["kernels"] for a in kernel["accesses"] if a["requests"]]
+    return {
+        "sectors": max((a["per_request"] for a in accesses if a["space"] == "global"), default=0.0),
+        "turns": max((a["moved"] / a["ideal"] for a in accesses if a["space"] == "shared"), default=0.0),
+    }
+
+
 def _argument(memory: _Memory, value: Any, name: str) -> Any:
     if isinstance(value, np.ndarray) and value.ndim:
         return memory.view(value, name)

@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from common import answers, catalog, check, device, exercises, grade, problems, rehearse, simulator, touches, watch
+from common import answers, catalog, check, device, exercises, grade, problems, simulator, trace
 from common.exercises import ExerciseError
 from common.grade import Evidence
 
@@ -91,11 +91,7 @@ def evidence(exercise, path, recorded):
         if verdict.findings:
             return found
     if grade.limited(exercise) & set(grade.TOUCHED):
-        stage = rehearse.Rehearsal(module, exercise.problems()[0], watch.Watch(str(path)), check.MARGIN)
-        stage.prepare()
-        with touches.counted() as touched:
-            stage.launch()
-        found.figures |= {"sectors": touched.sectors(), "turns": touched.turns()}
+        found.figures |= trace.worst(trace.run(module, exercise.problems()[0], every=True).as_dict())
     if str(path) in recorded:
         if recorded[str(path)]["figures"] is None and counted_limits(exercise):
             pytest.skip("ptxas or nvdisasm is not installed: no machine code to look at")
@@ -287,8 +283,8 @@ def test_plans_hold_workspaces_and_what_prepare_does(recorded):
 
 
 @pytest.mark.parametrize(("stride", "count"), [(0, 1), (1, 1), (2, 2), (16, 16), (32, 32), (33, 1), (36, 4)])
-def test_turns_of_shared_memory(stride, count):
-    assert touches.turns({4 * stride * lane for lane in range(32)}) == count
+def test_turns_of_shared_memory(facts, stride, count):
+    assert facts.expected(f"turns {stride}").value == count
 
 
 def test_warps_that_fit():

@@ -119,6 +119,25 @@ def test_an_honest_file_meets_no_expectation(checkout):
             read(path).require(verdict)
 
 
+@pytest.mark.parametrize(
+    ("old", "new", "says"),
+    [
+        ("", "", ""),
+        ("(TILE, TILE + 1)", "(TILE, TILE)", "limit: 8 turns of shared memory for each that would do"),
+        (
+            "    # store\n    if m < M and n < N:\n",
+            "    for k in range(1):\n        acc += 0\n    else:\n        acc += 0\n    if m < M and n < N:\n",
+            "unjudged: its accesses to memory cannot be counted: gemm_one_bank: line 38: the else of a loop",
+        ),
+    ],
+    ids=["solved", "unsolved", "untraced"],
+)
+def test_what_warps_touch_is_counted_in_the_other_process(checkout, write, old, new, says):
+    text = exercises.find("gemm_one_bank").solution.read_text().replace(old, new)
+    reasons = graded(write("changed.py", text), checkout, name="gemm_one_bank").reasons
+    assert [reason[: len(says)] for reason in reasons] == ([says] if says else [])
+
+
 # --- a rehearsal in this process ---
 
 
