@@ -244,7 +244,7 @@ def test_watched_runs_under_the_command_and_returns_its_output(task):
 def test_watched_ends_what_the_tool_started(task, tmp_path):
     pid = tmp_path / "pid"
     # as ncu does it, in a process of its own; not Python, which takes its time to start on a busy machine
-    tool = ["sh", "-c", f"sleep 60 & echo $! > '{pid}'; wait", "sh"]
+    tool = ["sh", "-c", f"sleep 60 > '{os.devnull}' 2>&1 & echo $! > '{pid}'; wait", "sh"]
     with pytest.raises(TimeoutError, match="sh was not done within 2 s"):
         isolate.watched([task("unused", "")], tool, 2.0)
     child = int(pid.read_text())
