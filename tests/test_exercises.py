@@ -118,6 +118,13 @@ def test_the_solution_passes(exercise, recorded, facts):
     assert verdict(exercise, exercise.solution, recorded, facts) == []
 
 
+@pytest.mark.parametrize("exercise", KERNELS, ids=lambda one: one.number)
+def test_a_solution_is_sound(exercise):
+    module = catalog.load(exercise.solution, exercise.ladder)
+    for problem in exercise.problems():
+        assert trace.run(module, problem, every=True).faults == []
+
+
 # --- structure ---
 
 
