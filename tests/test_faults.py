@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from common import child, faults, isolate, problems, run
+from common import catalog, child, faults, isolate, problems, run
 
 FOLDER = Path(__file__).parent / "faults"
 SHAPE = problems.FIRST["gemm"]
@@ -163,12 +163,12 @@ def test_an_unsigned_index_below_zero_is_told_from_one_too_large(write):
     assert "guard" in faults.of_error(IndexError(message.format(7)), path).look_at
 
 
-def test_a_syntax_error_in_an_imported_file_names_that_file(write):
+def test_a_syntax_error_in_an_imported_file_names_that_file(write, monkeypatch):
     helper = write("gemm_helper_of_test.py", "x = 1\ny = (\n")
     path = write("gemm_x.py", "x = 1\nimport gemm_helper_of_test\n")
-    with pytest.MonkeyPatch.context() as patch, pytest.raises(SyntaxError) as raised:
-        patch.syspath_prepend(str(path.parent))
-        exec(compile(path.read_text(), str(path), "exec"), {})
+    monkeypatch.syspath_prepend(str(path.parent))
+    with pytest.raises(SyntaxError) as raised:
+        catalog.load(path, "gemm")
     fault = faults.of_error(raised.value, path)
     assert fault.what.startswith(f"{helper.name}:2: syntax error: ")
     assert (fault.line, fault.code) == (2, "import gemm_helper_of_test")

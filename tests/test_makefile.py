@@ -92,7 +92,8 @@ def test_every_locked_package_has_hashes(root, cuda):
     ("words", "command"),
     [(("watch", "LESSON=01"), "x -m lessons.01_naive  --watch"),
      (("watch", "LESSON=01_naive", "STEP=gemm_naive"), "x -m lessons.01_naive gemm_naive --watch"),
-     (("reset", "LESSON=01"), "x -m common reset 01"), (("history", "STEP=gemm_naive"), "x -m common history gemm_naive")],
+     (("reset", "LESSON=01"), "x -m common reset 01"),
+     (("history", "STEP=gemm_naive"), "x -m common history gemm_naive")],
 )  # fmt: skip
 def test_a_lesson_and_a_step_are_handed_on(make, words, command):
     assert make("-n", *words, "PYTHON=x").strip() == command
