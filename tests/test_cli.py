@@ -157,14 +157,14 @@ def test_a_mistake_in_a_lesson_is_one_line(call, words, says):
 @NO_GPU
 @cases(WITHOUT_GPU)
 def test_without_a_gpu_that_is_said(call, words, says):
-    assert_one_line(call(*mistake), says)
+    assert_one_line(call(*words), says)
 
 
 def test_errors_go_to_standard_error(call):
     for mistake, _ in {**MISTAKES, **({} if GPU else WITHOUT_GPU)}.values():
         _, out, err = call(*mistake)
         assert out == "", mistake
-        assert err.strip().startswith("error: "), words
+        assert err.strip().startswith("error: "), mistake
 
 
 def test_a_named_step_that_the_preset_does_not_fit_is_not_dropped(call, pretend_gpu):
