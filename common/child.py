@@ -520,7 +520,7 @@ def failure(error: BaseException, path: Path) -> dict[str, Any]:
     if isinstance(error, catalog.CatalogError):
         return {"status": "unusable", "message": str(error), **explained}
     if isinstance(error, SyntaxError):
-        return {"status": "unusable", "message": _syntax(error, path), **explained}
+        return {"status": "unusable", "message": _syntax(error, path.name), **explained}
     line, said = _blame(error, path)
     # a step refuses a shape by a ValueError that it raises itself
     refused = isinstance(error, ValueError) and "raise ValueError" in said
@@ -556,8 +556,9 @@ def _compiled_line(error: BaseException, path: Path) -> str:
     return found
 
 
-def _syntax(error: SyntaxError, path: Path) -> str:
-    return f"{path.name}:{error.lineno}: syntax error, {error.msg}: {(error.text or '').strip()}"
+def _syntax(error: SyntaxError, name: str) -> str:
+    name = Path(error.filename or name).name  # perhaps a file that the step's imports
+    return f"{name}:{error.lineno}: syntax error, {error.msg}: {(error.text or '').strip()}"
 
 
 def _one_line(error: BaseException) -> str:

@@ -917,13 +917,13 @@ def _progress(what: str, items: Iterator[Item], expected: Sequence[Any], shape: 
 
 
 def _print_checks(outcomes: list[Outcome], file: Path | None = None) -> None:
-    _print_outcomes(tables.checks(outcomes), outcomes)
-    failed = {o.step.name: o for o in reversed(outcomes) if o.status in ("wrong", "crashed")}
-    for outcome in list(failed.values())[:_SUSPECTS]:
-        found = microscope.suspicion(outcome.step, outcome.problem, file)
-        if found:
-            text = f"[bold]{outcome.step.name}[/]: a trace finds {escape(found[0])}\n  {escape(found[1])}"
-            _say().print(text, soft_wrap=True)
+    _say().print(tables.checks(outcomes))
+    first = {o.step.name: o for o in reversed(outcomes) if o.status in ("wrong", "crashed")}
+    found = {
+        name: microscope.suspicion(outcome.step, outcome.problem, file)
+        for name, outcome in list(first.items())[:_SUSPECTS]
+    }
+    _print_complaints(outcomes, {name: suspicion for name, suspicion in found.items() if suspicion})
 
 
 def _print_times(outcomes: list[Outcome], ceilings: dict[str, Any], gpu: str) -> None:
@@ -973,10 +973,13 @@ def _print_outcomes(table: Table, outcomes: list[Outcome]) -> None:
     _print_complaints(outcomes)
 
 
-def _print_complaints(outcomes: list[Outcome]) -> None:
-    """What is wrong and what to look at; what cannot be used goes to standard error."""
+def _print_complaints(outcomes: list[Outcome], suspicions: dict[str, tuple[str, str]] | None = None) -> None:
+    """What is wrong and what to look at; what cannot be used goes to standard error.
+
+    ``suspicions`` are what a trace found of each step's first failure (:func:`common.microscope.suspicion`).
+    """
     say = _say()
-    for outcome, text in words.told(outcomes, min(say.width, _WIDE)):
+    for outcome, text in words.told(outcomes, min(say.width, _WIDE), suspicions):
         if outcome.status in ("refused", "unusable"):
             _complain(text)
         else:

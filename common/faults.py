@@ -135,7 +135,7 @@ def fault(kind: str, what: str, path: Path, line: int | None = None, look_at: st
 
 def _line(error: BaseException, kind: str, found: re.Match[str], path: Path) -> int | None:
     """The line to show, from the error's own words, from where it came, or from the file's text."""
-    if isinstance(error, SyntaxError):
+    if isinstance(error, SyntaxError) and Path(error.filename or path.name).name == path.name:
         return error.lineno
     if kind == "divergent-barrier":
         return int(re.findall(r"line (\d+)", str(error))[0])
@@ -245,6 +245,14 @@ def _did_you_mean(name: str, known: list[str], before: str = "") -> str:
     return f". Did you mean {before}{close[0]}?" if close else ""
 
 
+def _syntax(found: re.Match[str], path: Path) -> tuple[str, str]:
+    message, file, line = found.groups()
+    if file is None:
+        return f"syntax error: {message}", ""
+    imported = "" if file == path.name else f"line {line} of {file}, which is imported here, and the line before it"
+    return f"{file}:{line}: syntax error: {message}", imported
+
+
 def _no_module(found: re.Match[str], _: Path) -> tuple[str, str]:
     name = found[1]
     parent, _dot, last = name.rpartition(".")
@@ -323,7 +331,7 @@ _SIGNATURE = r".*?>>> \w+\((.*?)\)\n"
 # Kind, pattern of "ErrorType: message", and what to say: a template of the pattern's groups, or a function that
 # returns it with what to look at (or "" for the kind's own). The first that matches counts.
 _ERRORS: tuple[tuple[str, str, str | _Say], ...] = (
-    ("syntax", r"^(?:SyntaxError|IndentationError|TabError): (.*?)(?: \([^()]*, line \d+\))?$", r"not Python: \1"),
+    ("syntax", r"^(?:SyntaxError|IndentationError|TabError): (.*?)(?: \(([^()]*), line (\d+)\))?$", _syntax),
     ("import", r"^ModuleNotFoundError: No module named '([\w.]+)'", _no_module),
     ("import", r"^ImportError: cannot import name '(?P<name>\w+)' from '(?P<module>[\w.]+)'", _no_name),
     ("import", r"^ImportError: (.*)", r"\1"),

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from common import agreement, catalog, exercises, instructions, layers, problems, profiler, records, sanitizer, sass
+from common import agreement, catalog, exercises, layers, problems, profiler, records, sanitizer, sass
 from common.catalog import Step
 from common.problems import Problem
 from common.records import Record, Row
@@ -305,19 +305,20 @@ def _with_preset(arguments: list[str]) -> tuple[str | None, list[str]]:
 def _mix(_: Record | None, code: dict[str, Any], arguments: list[str]) -> str:
     """``mix STEP ...``: the multiply loop's instructions by what they do, for each multiply-add."""
     rows = []
+    kinds = list(sass.GROUPS)[1:]
     for name in arguments:
         kernel = _multiplying(code, name)
         if kernel is None:
-            rows.append([f"`{name}`", *["not compiled yet"] * len(instructions.KINDS)])
+            rows.append([f"`{name}`", *["not compiled yet"] * len(sass.GROUPS)])
             continue
-        shares = (_per_multiply_add(kernel, kind) for kind in instructions.KINDS[1:])
+        shares = (_per_multiply_add(kernel, kind) for kind in kinds)
         rows.append([f"`{kernel['kernel']}`", str(kernel["loop_fma"]), *shares])
-    header = ["kernel", "multiply-adds in the loop", *instructions.KINDS[1:]]
+    header = ["kernel", "multiply-adds in the loop", *kinds]
     return table(header, rows) + "\n\nInstructions of the innermost multiply loop for each multiply-add."
 
 
 def _per_multiply_add(kernel: dict[str, Any], kind: str) -> str:
-    value = instructions.by_kind(kernel["loop"])[kind] / kernel["loop_fma"]
+    value = sass.by_group(kernel["loop"])[kind] / kernel["loop_fma"]
     return f"{value:.1f}" if value >= 1 else f"{value:.3f}"
 
 
@@ -499,8 +500,12 @@ def _perfma(_: Record | None, code: dict[str, Any], arguments: list[str]) -> str
 
 
 def _kindfma(_: Record | None, code: dict[str, Any], arguments: list[str]) -> str:
-    """``kindfma STEP KIND``: instructions of a kind per multiply-add in the step's multiply loop."""
+    """``kindfma STEP KIND``: instructions of a kind, of sass.GROUPS, per multiply-add in the step's multiply loop."""
     name, kind = arguments
+    if kind not in sass.GROUPS:
+        raise ValueError(
+            f"<!--= kindfma ... {kind} -->: kind {kind!r} is unknown: kinds are {', '.join(sass.GROUPS)}"
+        )
     kernel = _multiplying(code, name)
     return _per_multiply_add(kernel, kind) if kernel else "?"
 

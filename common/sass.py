@@ -17,6 +17,13 @@ CLASSES = (
     "control", "other",
 )  # fmt: skip
 LOADS_AND_STORES = ("shared load", "global load", "local load", "store")
+# The same in fewer words, for tables of a step's loop.
+GROUPS = {
+    "multiply-adds": ("multiply-add",),
+    "memory": (*LOADS_AND_STORES, "constant load"),
+    "integer": ("integer and address",),
+    "other": ("control", "other"),
+}
 
 _MEMBERS = {
     "multiply-add": "FFMA FFMA2 FFMA32I DFMA DADD",
@@ -149,6 +156,12 @@ def mix(counts: dict[str, int]) -> dict[str, int]:
     for name, count in counts.items():
         total[classify(name)] += count
     return {what: total[what] for what in CLASSES if total[what]}
+
+
+def by_group(counts: dict[str, int]) -> dict[str, int]:
+    """Instructions of each of GROUPS, from counts by name."""
+    total = mix(counts)
+    return {group: sum(total.get(what, 0) for what in classes) for group, classes in GROUPS.items()}
 
 
 def multiply_adds(counts: dict[str, int]) -> int:

@@ -19,8 +19,12 @@ _SHOWN = 2  # faults of one shape; what follows is mostly a consequence
 _REASON_WIDTH = 60
 
 
-def complaint(outcome: Outcome, shapes: int = 1, width: int = 100) -> str:
-    """What is wrong with a step at a shape (and ``shapes`` - 1 more), at which line, and what to look at."""
+def complaint(outcome: Outcome, shapes: int = 1, width: int = 100, suspicion: tuple[str, str] | None = None) -> str:
+    """What is wrong with a step at a shape (and ``shapes`` - 1 more), at which line, and what to look at.
+
+    ``suspicion``, a trace's finding and the command that shows it, closes the complaint. One cause is told once: the
+    finding only where no fault has a line.
+    """
     more = f" and {shapes - 1} more shape{'s' if shapes > 2 else ''}" if shapes > 1 else ""
     lines = [f"{outcome.step.name} at {outcome.problem}{more}"]
     said = outcome.reasons
@@ -31,6 +35,11 @@ def complaint(outcome: Outcome, shapes: int = 1, width: int = 100) -> str:
         if outcome.status != "unusable" and not any(fault["what"] in line for line in said):
             lines += _wrapped([fault["what"]], "  ", width)
         lines += _pointer(fault, width)
+    if suspicion:
+        finding, command = suspicion
+        if not any(fault["line"] for fault in outcome.faults[:_SHOWN]):
+            lines += _wrapped([f"a trace finds {finding}"], "  ", width)
+        lines += ["    see every access of that block:", f"      {command}"]
     return escape("\n".join(lines))
 
 
@@ -50,14 +59,24 @@ def _wrapped(texts: list[str], indent: str, width: int) -> list[str]:
     ]
 
 
-def told(outcomes: list[Outcome], width: int = 100) -> list[tuple[Outcome, str]]:
-    """A complaint for each different thing that is wrong, with the outcome that it shows."""
+def told(
+    outcomes: list[Outcome], width: int = 100, suspicions: dict[str, tuple[str, str]] | None = None
+) -> list[tuple[Outcome, str]]:
+    """A complaint for each different thing that is wrong, with the outcome that it shows.
+
+    ``suspicions`` holds, by step, what closes the first complaint about it (:func:`complaint`).
+    """
+    left = dict(suspicions or {})
     groups: dict[tuple[Any, ...], list[Outcome]] = {}
     for outcome in outcomes:
         faults = tuple((fault["kind"], fault["line"]) for fault in outcome.faults)
         for reason in outcome.reasons[:1]:
             groups.setdefault((outcome.step.name, outcome.status, faults or reason), []).append(outcome)
-    return [(group[0], complaint(group[0], len(group), width)) for group in groups.values()]
+    complaints = []
+    for first, *rest in groups.values():
+        suspicion = left.pop(first.step.name, None) if first.status in ("wrong", "crashed") else None
+        complaints.append((first, complaint(first, 1 + len(rest), width, suspicion)))
+    return complaints
 
 
 def stage(step: str, found: Stage, best: Event | None = None) -> list[str]:

@@ -9,7 +9,7 @@ import sys
 import pytest
 from rich.console import Console
 
-from common import catalog, charts, cli, device, pages, records, run, tables
+from common import catalog, charts, cli, device, pages, problems, records, run, tables, words
 from common.run import Outcome
 
 GPU = device.gpu_count() > 0
@@ -161,10 +161,10 @@ def test_without_a_gpu_that_is_said(call, words, says):
 
 
 def test_errors_go_to_standard_error(call):
-    for words, _ in {**MISTAKES, **({} if GPU else WITHOUT_GPU)}.values():
-        _, out, err = call(*words)
-        assert out == "", words
-        assert err.strip().startswith("error: "), words
+    for mistake, _ in {**MISTAKES, **({} if GPU else WITHOUT_GPU)}.values():
+        _, out, err = call(*mistake)
+        assert out == "", mistake
+        assert err.strip().startswith("error: "), mistake
 
 
 def test_a_named_step_that_the_preset_does_not_fit_is_not_dropped(call, pretend_gpu):
@@ -371,6 +371,32 @@ def test_a_broken_file_is_named_with_its_line(call, write):
     code, out, err = call("check", "gemm_naive", "--file", str(broken), *TINY)
     assert code == UNUSABLE
     assert "mine.py:2: syntax error" in out + err
+
+
+def test_a_failed_check_tells_its_cause_once_and_how_to_trace_it(call):
+    file = catalog.ROOT / "tests/wrong_kernels/gemm_no_guard_m.py"
+    shape = "M=5 N=33 K=2"
+    code, out, _ = call("check", "gemm_naive", "--file", str(file), "--shape", shape, "--sim")
+    assert code == WRONG
+    said = " ".join(out.split())
+    assert said.count("line 23") == said.count("out of bounds") == 1
+    assert "a trace finds" not in said
+    command = f'python -m common trace gemm_naive --shape "{shape}" --block 0,0,0 --file {file}'
+    assert out.splitlines()[-1].strip() == command  # in one line, to be copied
+
+
+def test_a_trace_speaks_where_no_fault_has_a_line():
+    step, problem = catalog.find("gemm_naive"), problems.FIRST["gemm"]
+    finding = ("line 7: race: t[0]", "python -m common trace gemm_naive")
+    unplaced = {"kind": "nan", "what": "2 of 9", "line": None, "code": "", "look_at": "sums"}
+    seen = [Outcome(step, problem, None, {"status": "wrong", "faults": [unplaced], "message": "x"})] * 2
+    ((_, text),) = words.told(seen, suspicions={step.name: finding})
+    assert text.count("a trace finds line 7: race: t[0]") == text.count(finding[1]) == 1
+    other = Outcome(step, problem, None, {"status": "crashed", "message": "y"})
+    assert [finding[0] in text for _, text in words.told([*seen, other], suspicions={step.name: finding})] == [
+        True,
+        False,
+    ]
 
 
 def test_a_step_that_refuses_every_shape_is_not_right(call, write):

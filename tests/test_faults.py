@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from common import faults, isolate, problems, run
+from common import catalog, child, faults, isolate, problems, run
 
 FOLDER = Path(__file__).parent / "faults"
 SHAPE = problems.FIRST["gemm"]
@@ -161,6 +161,19 @@ def test_an_unsigned_index_below_zero_is_told_from_one_too_large(write):
     message = "a[{0}, 0]: index {0} on axis 0 is out of bounds: a has shape (2, 2)"
     assert "unsigned" in faults.of_error(IndexError(message.format(2**32 - 1)), path).look_at
     assert "guard" in faults.of_error(IndexError(message.format(7)), path).look_at
+
+
+def test_a_syntax_error_in_an_imported_file_names_that_file(write, monkeypatch):
+    helper = write("gemm_helper_of_test.py", "x = 1\ny = (\n")
+    path = write("gemm_x.py", "x = 1\nimport gemm_helper_of_test\n")
+    monkeypatch.syspath_prepend(str(path.parent))
+    with pytest.raises(SyntaxError) as raised:
+        catalog.load(path, "gemm")
+    fault = faults.of_error(raised.value, path)
+    assert fault.what.startswith(f"{helper.name}:2: syntax error: ")
+    assert (fault.line, fault.code) == (2, "import gemm_helper_of_test")
+    assert fault.look_at.startswith("line 2 of gemm_helper_of_test.py")
+    assert child.failure(raised.value, path)["message"].startswith(f"{helper.name}:2: syntax error, ")
 
 
 def test_what_no_pattern_knows_has_no_explanation(write):

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from common import charts, instructions, layers, pages, problems, records
+from common import charts, layers, pages, problems, records, sass
 from common.problems import Conv2d, Conv3d, Gemm
 from common.records import Record
 
@@ -168,14 +168,19 @@ def test_a_mix_table_and_its_figures():
     inline = pages.rendered(f"<!--= kindfma {TILED} integer -->x<!--/-->", None, code)
     assert inline.endswith("-->0.500<!--/-->")
     assert "-->?<!" in pages.rendered("<!--= kindfma conv3d_lost integer -->x<!--/-->", None, code)
+    with pytest.raises(
+        ValueError, match="kind 'integers' is unknown: kinds are multiply-adds, memory, integer, other"
+    ):
+        pages.rendered(f"<!--= kindfma {TILED} integers -->x<!--/-->", None, code)
 
 
 def test_every_instruction_is_of_one_kind():
-    counts = instructions.by_kind({"FFMA": 3, "LDG": 2, "IADD3": 5, "CALL": 7})
+    assert sorted(what for group in sass.GROUPS.values() for what in group) == sorted(sass.CLASSES)
+    counts = sass.by_group({"FFMA": 3, "LDG": 2, "IADD3": 5, "CALL": 7})
     assert counts == {"multiply-adds": 3, "memory": 2, "integer": 5, "other": 7}
     for entry in records.load_code()["steps"].values():
         for kernel in entry["kernels"]:
-            counts = instructions.by_kind(kernel["loop"])
+            counts = sass.by_group(kernel["loop"])
             assert sum(counts.values()) == kernel["loop_total"]
             assert counts["multiply-adds"] >= kernel["loop_fma"]
             assert counts["other"] <= 0.25 * kernel["loop_total"]  # nothing large is left unnamed

@@ -1,10 +1,13 @@
-"""The linter, the formatter and the type checker have nothing to say."""
+"""The linter, the formatter and the type checker have nothing to say; the maps of common/ are whole."""
 
 import importlib.util
+import re
 import subprocess
 import sys
 
 import pytest
+
+import common
 
 
 @pytest.mark.parametrize(
@@ -15,3 +18,11 @@ def test_nothing_to_say(words, root):
         pytest.skip(f"{words[0]} is not installed: pip install {words[0]}")
     done = subprocess.run([sys.executable, "-m", *words], cwd=root, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_the_maps_of_common_name_every_module_once(root):
+    modules = sorted(path.stem for path in (root / "common").glob("*.py") if not path.stem.startswith("__"))
+    assert sorted(re.findall(r"^    (\w+)  ", common.__doc__, re.MULTILINE)) == modules
+    section = (root / "CONTRIBUTING.md").read_text(encoding="utf-8").split("## Where things are in common/")[1]
+    rows = re.findall(r"^\| .* \| (`.*`) \|$", section.split("\n## ")[0], re.MULTILINE)
+    assert sorted(re.findall(r"`(\w+)`", " ".join(rows))) == modules

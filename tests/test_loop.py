@@ -5,6 +5,7 @@ import threading
 import time
 
 import pytest
+import watchfiles
 
 from common import catalog, cli, history, isolate, loop, problems, run, saves, shipped, words
 from common.catalog import Step
@@ -330,7 +331,7 @@ def test_saves_are_seen_where_the_system_sends_no_events(write, monkeypatch):
     def no_more(*_, **__):
         raise OSError("OS file watch limit reached")
 
-    monkeypatch.setattr(saves.watchfiles, "watch", no_more)
+    monkeypatch.setattr(watchfiles, "watch", no_more)
     path = write("a.py", "1\n")
     with saves.Saves([path]) as files:
         path.write_text("2\n")

@@ -2,7 +2,7 @@
 
 Fault: syntax
 Shown by: both
-Says: not Python: 
+Says: ^syntax_error[.]py:[0-9]+: syntax error: 
 """
 
 from numba import cuda, float32
