@@ -24,7 +24,7 @@ _PACKAGES = (
     "numba", "numba-cuda", "llvmlite", "cuda-bindings", "nvidia-nvvm", "nvidia-cuda-nvcc", "nvidia-cuda-nvcc-cu12",
     "nvidia-cuda-nvdisasm",
 )  # fmt: skip
-_READERS = ("cards", "codegen", "occupancy", "sass")
+_READERS = ("cards", "codegen", "lanes", "memory", "occupancy", "sass", "spaces", "trace")
 
 
 def entry(path: Path, problem: Problem, architecture: str) -> Path:

@@ -17,7 +17,7 @@ Card = dict[str, Any]
 # dict with these keys, into a card; the tables then show a column for each.
 TRAFFIC = {
     "sectors_per_request": "sectors per request",
-    "conflicts": "bank conflicts",
+    "conflicts": "shared turns, × ideal",
     "bytes_per_fma": "bytes per FMA",
 }
 

@@ -10,7 +10,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from common import cardcache, catalog, check, device, isolate, occupancy, problems, profiler, records, sanitizer
+from common import (
+    cardcache,
+    catalog,
+    check,
+    device,
+    isolate,
+    occupancy,
+    problems,
+    profiler,
+    records,
+    sanitizer,
+    trace,
+)
 from common.catalog import Step
 from common.isolate import Result, Task
 from common.problems import Problem
@@ -18,6 +30,7 @@ from common.records import Record
 
 CHECK_SECONDS = 120.0
 TIME_SECONDS = 180.0
+TRACE_SECONDS = 60.0
 COMPILE_SECONDS = 180.0
 EXPLAIN_SECONDS = 20.0
 EXPLAIN_FLOPS = 1e6  # more is too slow in the simulator
@@ -184,10 +197,21 @@ def cards(
             raise ToolError(result["message"])
         files = result.pop("files", None)
         if result["status"] == "right" and not show:
+            _add_traffic(task, result["cards"])
             cardcache.store(Path(task["entry"]), result["cards"], files)
         kept[task["number"]] = result
     for number, (step, preset) in enumerate(pairs):
         yield Outcome(step, problems.preset(preset), preset, kept[number])
+
+
+def _add_traffic(task: Task, found: list[dict[str, Any]]) -> None:
+    """Give each card its kernel's ``traffic``, from a trace; what cannot be traced has none."""
+    problem = trace.reduced(problems.from_shape(task["ladder"], task["shape"]))
+    tracing = {**task, "task": "trace", "shape": problem.shape(), "options": {}}
+    ((_, result),) = isolate.run([tracing], True, TRACE_SECONDS)
+    figures = trace.traffic(result["trace"]) if "trace" in result else {}
+    for card in found:
+        card["traffic"] = figures.get(card["kernel"], {})
 
 
 def cards_beside(pairs: list[tuple[Step, str]]) -> Callable[[], list[Outcome] | str]:

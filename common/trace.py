@@ -350,6 +350,25 @@ def summary(step: Step, problem: Problem, file: Path | None = None) -> dict[str,
 def summarised(found: dict[str, Any]) -> dict[str, Any]:
     """The summary of a trace's dictionary."""
     kernel = max(found["kernels"], key=lambda kernel: kernel["fma"])
+    faults = sorted({fault["kind"] for k in found["kernels"] for fault in k["faults"]})
+    return {"kernel": kernel["name"], **_figures(kernel), "faults": faults}
+
+
+def traffic(found: dict[str, Any]) -> dict[str, dict[str, float]]:
+    """The memory figures of a resource card for each kernel of a trace's dictionary, by kernel; see cards.TRAFFIC."""
+    by_kernel = {}
+    for kernel in found["kernels"]:
+        figures = _figures(kernel)
+        chosen = {
+            "sectors_per_request": figures["sectors_per_load"],
+            "conflicts": figures["conflict_degree"],
+            "bytes_per_fma": figures["bytes_per_fma"].get("global"),
+        }
+        by_kernel[kernel["name"]] = {key: value for key, value in chosen.items() if value is not None}
+    return by_kernel
+
+
+def _figures(kernel: dict[str, Any]) -> dict[str, Any]:
 
     def chosen(space: str, *ops: str) -> list[dict[str, Any]]:
         return [a for a in kernel["accesses"] if a["space"] == space and a["op"] in ops]
@@ -362,7 +381,6 @@ def summarised(found: dict[str, Any]) -> dict[str, Any]:
     shared = chosen("shared", "read", "write")
     fma = kernel["fma"]
     return {
-        "kernel": kernel["name"],
         "sectors_per_load": each(reads, "moved"),
         "ideal_sectors_per_load": each(reads, "ideal"),
         "sectors_per_store": each(writes, "moved"),
@@ -375,7 +393,6 @@ def summarised(found: dict[str, Any]) -> dict[str, Any]:
         "loads_per_fma": {
             space: round(kernel["per_fma"][space]["loads"], 4) for space in ("global", "shared", "constant")
         } if fma else {},
-        "faults": sorted({fault["kind"] for k in found["kernels"] for fault in k["faults"]}),
     }  # fmt: skip
 
 

@@ -360,7 +360,7 @@ def test_a_line_per_kernel_has_a_place_for_traffic():
     one["traffic"] = {"sectors_per_request": 4.0, "bytes_per_fma": 0.25}
     wide = shown(cardtables.short([("gemm_coarsened", one, 12.4), ("other", two, None)]), 120)
     assert "sectors per request" in wide
-    assert "conflicts" not in wide
+    assert "shared turns" not in wide
     assert re.search(r"28% │ +4 │ +0\.25 │", wide)
     narrow = shown(cardtables.short([("gemm_coarsened", one, 12.4)], 80), 80)
     assert "0.25" in narrow
@@ -701,7 +701,8 @@ def test_json_is_alone_on_standard_output_and_cards_are_kept(call, made):
     (result,) = data["results"]
     assert (result["step"], result["problem"], result["status"]) == ("gemm_coarsened", "gemm-4096", "right")
     (card,) = result["cards"]
-    assert set(card) == KEYS
+    assert set(card) == {*KEYS, "traffic"}
+    assert set(card["traffic"]) == set(cards.TRAFFIC)
     assert set(card["hot"]) == HOT_KEYS
     assert set(card["occupancy"]) == {"blocks", "warps", "max_warps", "fraction", "limited_by", "block_limits"}
     assert set(card["hot"]["lines"][0]) == {"file", "line", "text", "total", "mix"}
