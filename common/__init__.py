@@ -58,7 +58,6 @@ Exercises and grading: other people's files, in processes of their own
 
     exercises     what there is, hints, progress
     answers       what a prediction is compared with
-    touches       sectors and turns of a launch, counted in the simulator
     grade         verdicts on exercises and folders
     referee       keeps what a verdict rests on out of a file's reach
     nursery       warm processes, forked for each file

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import math
+import operator
 import os
 import re
 import shutil
@@ -15,7 +16,7 @@ import subprocess
 import sys
 import sysconfig
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -123,16 +124,19 @@ def distinct(found: list[Launch]) -> list[Launch]:
 def ptx(launch: Launch, architectures: Iterable[str], lines: bool = False) -> dict[str, str]:
     """PTX of one launch's kernel for each compute capability such as ``"9.0"``; ``lines`` adds source lines.
 
-    The kernel is lowered once for all of them, unless lowering it depends on the compute capability.
+    The kernel is lowered once for all of them, but anew where lowering it asked for the compute capability and would
+    have heard something else.
     """
     texts: dict[str, str] = {}
-    library, depends = None, True
+    lowered: list[tuple[Any, list[_Asked]]] = []
     for architecture in architectures:
         major, minor = (int(part) for part in architecture.split("."))
-        if depends:
-            library, depends = _lowered(launch, (major, minor), lines)
-        assert library is not None
-        found = library.get_asm_strs(cc=(major, minor))
+        cc = major, minor
+        library = next((known for known, asked in lowered if all(one.same(cc) for one in asked)), None)
+        if library is None:
+            library, asked = _lowered(launch, cc, lines)
+            lowered.append((library, asked))
+        found = library.get_asm_strs(cc=cc)
         if len(found) != 1:
             raise ValueError(f"{launch.name}: compiles to {len(found)} PTX files; it must not link other files")
         texts[architecture] = found[0]
@@ -220,8 +224,8 @@ def assemble(
     )
 
 
-def _lowered(launch: Launch, cc: tuple[int, int], lines: bool) -> tuple[Any, bool]:
-    """The kernel's code library, and whether lowering it asked for the compute capability."""
+def _lowered(launch: Launch, cc: tuple[int, int], lines: bool) -> tuple[Any, list[_Asked]]:
+    """The kernel's code library, and what lowering it asked of the compute capability."""
     from numba.cuda import compiler
 
     wanted = launch.kernel.targetoptions
@@ -232,26 +236,80 @@ def _lowered(launch: Launch, cc: tuple[int, int], lines: bool) -> tuple[Any, boo
         library, _ = compiler._compile_pyfunc_with_fixup(
             launch.kernel.py_func, launch.signature, device=False, abi="numba", cc=cc, lineinfo=lines, **options
         )
-    return library, bool(asked)
+    return library, asked
+
+
+@dataclass(frozen=True)
+class _Asked:
+    """One comparison of the compute capability, or None where it was used in another way; and its outcome."""
+
+    compare: Callable[[Any, Any], bool] | None
+    with_what: Any = None
+    outcome: bool = False
+
+    def same(self, cc: tuple[int, int]) -> bool:
+        return self.compare is not None and bool(self.compare(cc, self.with_what)) == self.outcome
+
+
+class _Capability(tuple[int, ...]):
+    """A compute capability that notes what is asked of it."""
+
+    asked: list[_Asked]
+
+    def _note(self, compare: Callable[[Any, Any], bool], other: Any) -> bool:
+        outcome = bool(compare(tuple(tuple.__iter__(self)), other))
+        self.asked.append(_Asked(compare, other, outcome))
+        return outcome
+
+    def __lt__(self, other: Any) -> bool:
+        return self._note(operator.lt, other)
+
+    def __le__(self, other: Any) -> bool:
+        return self._note(operator.le, other)
+
+    def __gt__(self, other: Any) -> bool:
+        return self._note(operator.gt, other)
+
+    def __ge__(self, other: Any) -> bool:
+        return self._note(operator.ge, other)
+
+    def __eq__(self, other: object) -> bool:
+        return self._note(operator.eq, other)
+
+    def __ne__(self, other: object) -> bool:
+        return self._note(operator.ne, other)
+
+    def __hash__(self) -> int:
+        return tuple.__hash__(self)
+
+    def __iter__(self) -> Iterator[int]:
+        self.asked.append(_Asked(None))
+        return tuple.__iter__(self)
+
+    def __getitem__(self, index: Any) -> Any:
+        self.asked.append(_Asked(None))
+        return tuple.__getitem__(self, index)
 
 
 @contextmanager
-def _watched_capability() -> Iterator[list[str]]:
-    """Names of the modules that read the target's compute capability meanwhile, Numba's bookkeeping left out."""
+def _watched_capability() -> Iterator[list[_Asked]]:
+    """What is asked of the target's compute capability meanwhile, Numba's bookkeeping left out."""
     from numba.cuda import flags
     from numba.cuda.core import targetconfig
 
     known = flags.CUDAFlags.compute_capability
-    readers: list[str] = []
+    asked: list[_Asked] = []
 
     def read(self: Any) -> Any:
-        module = sys._getframe(1).f_globals["__name__"]
-        if module != targetconfig.__name__:
-            readers.append(module)
-        return known.fget(self)
+        found = known.fget(self)
+        if sys._getframe(1).f_globals["__name__"] == targetconfig.__name__:
+            return found
+        watched = _Capability(found)
+        watched.asked = asked
+        return watched
 
     with mock.patch.object(flags.CUDAFlags, "compute_capability", property(read, known.fset, known.fdel)):
-        yield readers
+        yield asked
 
 
 @contextmanager

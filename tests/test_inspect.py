@@ -638,7 +638,7 @@ print(json.dumps({"lowered": lowered, "found": found}))
 """
 
 
-def test_a_kernel_is_lowered_once_unless_it_asks_for_the_compute_capability(write):
+def test_a_kernel_is_lowered_anew_only_where_the_compute_capability_matters(write):
     path = write("gemm_two.py", TWO_KERNELS)
     done = subprocess.run(
         [sys.executable, "-c", LOWERING, str(path)], cwd=catalog.ROOT, env=device.environment(False),
@@ -646,8 +646,8 @@ def test_a_kernel_is_lowered_once_unless_it_asks_for_the_compute_capability(writ
     )  # fmt: skip
     assert done.returncode == 0, done.stderr[-2000:]
     seen = json.loads(done.stdout)
-    # three alone, and once or three times together
-    assert Counter(seen["lowered"]) == {"fetch": 6, "product": 4}
+    # three alone, and once or twice together: 8.6 and 9.0 answer its question alike
+    assert Counter(seen["lowered"]) == {"fetch": 5, "product": 4}
     asynchronous = {"7.5": False, "9.0": True, "8.6": True}
     assert seen["found"]["fetch"] == {cc: [found, True, True] for cc, found in asynchronous.items()}
     assert seen["found"]["product"] == {cc: [False, True, True] for cc in asynchronous}

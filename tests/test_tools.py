@@ -2,7 +2,7 @@
 
 import pytest
 
-from common import profiler, sanitizer, simulator
+from common import limits, profiler, sanitizer
 from common.profiler import METRICS, ProfileError
 from common.sanitizer import SanitizerError
 
@@ -132,7 +132,7 @@ def test_the_first_report_leaves_the_banner_out():
 )
 def test_launch_limits(grid, block, says):
     if says is None:
-        simulator._require(grid, block)
+        limits.require_launch(grid, block)
     else:
-        with pytest.raises(simulator.LaunchLimitError, match=says):
-            simulator._require(grid, block)
+        with pytest.raises(limits.LaunchLimitError, match=says):
+            limits.require_launch(grid, block)

@@ -214,7 +214,7 @@ def test_a_fault_names_line_thread_and_block():
     assert fault.count == 3 * 45 * 19
     race = traced(WRONG / "gemm_missing_barrier.py", Gemm(M=5, N=7, K=3)).faults[0]
     assert race.message == (
-        "a_tile[0] is read by thread (0, 0, 0) in line 36 and written by thread (0, 31, 0) in line 31, "
+        "a_tile[0] is read by thread (0, 0, 0) in line 35 and written by thread (0, 31, 0) in line 30, "
         "with no barrier between"
     )
 
