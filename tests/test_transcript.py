@@ -26,7 +26,8 @@ SESSION = (
 BLOCK = re.compile(r"(<!-- transcript -->\n```\n)(.*?)(```\n<!-- end transcript -->)", re.DOTALL)
 # Seconds, dates, hashes, and what depends on the compiler's version.
 FIGURES = re.compile(
-    r"\d+\.\d s\b|\d\d-\d\d \d\d:\d\d|\b[0-9a-f]{8}\b|\d+ (?=registers)|\d+\.\d(?= instructions)|(?<=version )\d+\.\d|[─━]+| +(?=│)"
+    r"\d+\.\d s\b|\d\d-\d\d \d\d:\d\d|\b[0-9a-f]{8}\b|\d+ (?=registers)|[─━]+| +(?=│)"
+    r"|\d+\.\d(?= instructions)|(?<=version )\d+\.\d"
 )
 
 
