@@ -6,6 +6,7 @@ Started by :mod:`common.run`, which outlives whatever a kernel does here.
 from __future__ import annotations
 
 import contextlib
+import gc
 import json
 import os
 import re
@@ -395,13 +396,13 @@ TASKS: dict[str, Callable[[Task], dict[str, Any]]] = {
 def main(task_file: str, result_file: str, *options: str) -> None:
     """Do the tasks in ``task_file``. ``warm``: get ready first. ``wait``: until a line comes on standard input."""
     threading.Thread(target=_end_with, args=(os.getppid(),), daemon=True).start()
+    sys.stdout = sys.stderr  # a kernel file's prints are not results
     if "warm" in options:
         _warm()
     if "wait" in options and not sys.stdin.readline():
         return  # the parent has ended
     began = time.monotonic()
     tasks: list[Task] = json.loads(Path(task_file).read_text(encoding="utf-8"))
-    sys.stdout = sys.stderr  # a kernel file's prints are not results
     answers = _Answers(result_file)
     if _simulated():
         from common import simulator
@@ -426,7 +427,7 @@ def _end_with(parent: int) -> None:
 
 
 def _warm() -> None:
-    """Import what tasks need, and let Numba load what its first compilation does."""
+    """Import what tasks need, and let Numba load what its first compilations do."""
     from common import check  # noqa: F401
 
     if _simulated():
@@ -435,6 +436,9 @@ def _warm() -> None:
         from common import codegen, timing  # noqa: F401
 
         codegen.warm()
+        gc.collect()
+        gc.freeze()  # what is loaded now stays: a compilation need not look through it again and again
+        gc.set_threshold(100_000, 50, 50)
 
 
 class _Answers:

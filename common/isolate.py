@@ -123,7 +123,7 @@ _spares: dict[bool, list[_Process]] = {True: [], False: []}
 
 def warm(simulator: bool, count: int = 1) -> None:
     """See to it that ``count`` processes wait with everything imported, for the next calls of ``run`` to use."""
-    _spares[simulator] += [_started(simulator, waiting=True) for _ in range(count - len(_spares[simulator]))]
+    _spares[simulator] += [_started(simulator, "warm") for _ in range(count - len(_spares[simulator]))]
 
 
 def cool() -> None:
@@ -136,13 +136,13 @@ def cool() -> None:
 atexit.register(cool)
 
 
-def _started(simulator: bool, waiting: bool) -> _Process:
+def _started(simulator: bool, *options: str) -> _Process:
     folder = tempfile.TemporaryDirectory(prefix="workbook-", ignore_cleanup_errors=True)
     files = [str(Path(folder.name, name)) for name in (_TASKS, _RESULTS)]
     Path(files[1]).touch()
     with Path(folder.name, _LOG).open("wb") as output:
         process = subprocess.Popen(
-            [sys.executable, "-m", "common.child", *files, "wait", *(["warm"] if waiting else [])],
+            [sys.executable, "-m", "common.child", *files, "wait", *options],
             cwd=catalog.ROOT,
             env=_environment(simulator),
             stdin=subprocess.PIPE,
@@ -155,7 +155,7 @@ def _started(simulator: bool, waiting: bool) -> _Process:
 
 def _child(tasks: list[Task], simulator: bool, seconds: float, stop: threading.Event | None) -> Iterator[Result]:
     """Results of one child process: one per task until it ends; at least one unless stopped."""
-    child = _spare(simulator) or _started(simulator, waiting=False)
+    child = _spare(simulator) or _started(simulator)
     try:
         child.path(_TASKS).write_text(json.dumps([{"seconds": seconds, **t} for t in tasks]), encoding="utf-8")
         child.go()

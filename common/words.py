@@ -112,14 +112,11 @@ def _resources(result: dict[str, Any]) -> str:
         return ""
     spilled = f", {kernel['stack_bytes']} bytes of stack" if kernel["stack_bytes"] else ""
     shared = f", {kernel['shared_bytes']} bytes shared" if kernel["shared_bytes"] else ""
-    return f" for {kernel['architecture']} ({kernel['registers']} registers{spilled}{shared})"
+    return f" for compute capability {kernel['architecture']} ({kernel['registers']} registers{spilled}{shared})"
 
 
 def _machine_code(kernel: dict[str, Any]) -> str:
-    return (
-        f"{kernel['loop_per_fma']:.1f} instructions per multiply-add in the loop of {kernel['kernel']}, "
-        f"{kernel['registers']} registers (compute capability {kernel['architecture']})"
-    )
+    return f"{kernel['loop_per_fma']:.1f} instructions per multiply-add, {kernel['registers']} registers"
 
 
 def _beside(step: str, best: Event | None) -> str:

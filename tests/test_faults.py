@@ -14,7 +14,7 @@ from common import catalog, child, faults, isolate, problems, run
 FOLDER = Path(__file__).parent / "faults"
 SHAPE = problems.FIRST["gemm"]
 PATIENCE = 60.0
-ENDLESS_SECONDS = 5.0
+ENDLESS_SECONDS = 3.0
 DOCSTRING = re.compile(
     r"\w.+\.\n\nFault: (?P<kind>[\w-]+)\nShown by: (?P<by>both|compiler|simulator)\nSays: (?P<says>.+)\n"
 )
