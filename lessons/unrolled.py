@@ -1,7 +1,9 @@
-"""Loops written out before Numba sees them, and 64-bit loads and stores (the 128-bit ones are in `lessons.wide`).
+"""Loops written out before Numba sees them, functions that LLVM inlines, and 64-bit loads and stores.
 
 Numba has no unroll pragma, and LLVM gives up beyond a few hundred instructions. One loop left over is enough to send
-every register tile that it indexes to local memory.
+every register tile that it indexes to local memory. But Numba takes milliseconds for a statement: what is written out
+dozens of times is better put into one `inlined` function, which only LLVM copies. 128-bit loads and stores are in
+`lessons.wide`.
 """
 
 import ast
@@ -9,7 +11,7 @@ import copy
 import inspect
 import textwrap
 
-from numba import config, types
+from numba import config, cuda, types
 
 
 def aligned2(*arrays):
@@ -19,6 +21,7 @@ def aligned2(*arrays):
 
 
 if config.ENABLE_CUDASIM:
+    inlined = cuda.jit(device=True)
 
     def _require_aligned(offset):
         if offset % 2:
@@ -36,6 +39,13 @@ else:
     from llvmlite import ir
     from numba.cuda import cgutils
     from numba.cuda.extending import intrinsic
+
+    def inlined(function):
+        """A device function that Numba compiles once for given argument types and LLVM copies into every caller.
+
+        inline="always" compiles it anew for every call. So does a literal argument: int64(i) is of a type like any.
+        """
+        return cuda.jit(device=True, forceinline=True)(function)
 
     def _copy2(source_align, target_align):
         def generate(context, builder, signature, args):

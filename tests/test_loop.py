@@ -54,7 +54,8 @@ def test_a_right_edit_goes_through_all_stages_and_is_kept(step):
     assert history.stored("gemm_naive.py", event.source) == step.path.read_bytes()
     lines = " ".join(line for stage in stages for line in words.stage(step.name, stage, None))
     for said in ("compiles for compute capability 9.0", f"right at {problems.FIRST['gemm']}",
-                 f"right at {SHAPES} ragged shapes", "instructions per multiply-add, ", "the shipped version 36.0"):  # fmt: skip
+                 f"right at {SHAPES} ragged shapes", "instructions per multiply-add, ",
+                 "the shipped version 36.0"):  # fmt: skip
         assert said in lines
     assert this.warnings == []
 

@@ -14,7 +14,7 @@ from functools import lru_cache
 import numpy as np
 from numba import cuda, float32, int64, uint32
 
-from lessons.unrolled import unroll, unrolled
+from lessons.unrolled import inlined, unroll, unrolled
 from lessons.wide import VECTOR, aligned, copy1_async, copy4_async, jit, load4, shared_array, store4, wait_async
 
 THREAD_M, THREAD_N = 16, 8  # a thread computes at most THREAD_M filters of THREAD_N pixels
@@ -103,6 +103,42 @@ def specialise(C, H, W, K, R, S, flat, THREADS_Y, THREAD_M, THREAD_N, THREADS, S
     ACC = THREAD_M * THREAD_N
     BLOCKS = max(1, REGISTERS // (THREADS * (ACC + 64)))
 
+    @inlined
+    @unroll
+    def copy_line(column_tile, target, x, corner, window, piece):
+        """The taps of one line, of all pixels that this thread unrolls."""
+        for i in unrolled(MINE):
+            for s in range(SPAN):
+                at = target + s * BLOCK_N + i * THREADS
+                if s < LAST or piece < PIECES - 1:
+                    copy1_async(column_tile, at, x, corner[i] + window + s)
+                else:
+                    column_tile[at] = float32(0.0)
+
+    @inlined
+    def multiply_tap(filters, columns, filt_tile, column_tile, filt_frag, column_frag, acc):
+        """One tap of this thread's filters and pixels; `filters` and `columns` are where it lies in the tiles."""
+        for i in range(0, THREAD_M, VECTOR):
+            load4(filt_frag, i, filt_tile, filters + i * THREADS_Y)
+        for j in range(0, THREAD_N, VECTOR):
+            load4(column_frag, j, column_tile, columns + j * THREADS_X)
+        for i in range(THREAD_M):
+            for j in range(THREAD_N):
+                acc[i * THREAD_N + j] += filt_frag[i] * column_frag[j]
+
+    @inlined
+    @unroll
+    def store_filters(y, column_tile, first_k, first_n, thread, width):
+        """What the threads have left in shared memory: a filter of each row of threads, neighbouring pixels."""
+        for j in unrolled(MINE):
+            gemm_n = first_n + uint32(j * THREADS)
+            n, pixel = gemm_n // uint32(PIXELS), gemm_n % uint32(PIXELS)
+            for row in unrolled(THREADS_Y):
+                k = first_k + uint32(row * VECTOR)
+                if gemm_n < width and k < K:
+                    out = n * uint32(MAPS) + k * uint32(PIXELS) + pixel
+                    y[out] = column_tile[thread + uint32(row * BLOCK_N + j * THREADS)]
+
     @jit(THREADS, BLOCKS)
     @unroll
     def conv2d_fused_unroll_gemm(x, packed, y, width):
@@ -142,13 +178,7 @@ def specialise(C, H, W, K, R, S, flat, THREADS_Y, THREAD_M, THREAD_N, THREADS, S
                 target = int64(uint32(into * uint32(COLUMNS) + thread))
                 for row in unrolled(LINES):
                     if EVEN or line < ALL_LINES:
-                        for i in unrolled(MINE):
-                            for s in range(SPAN):
-                                at = (row * SPAN + s) * BLOCK_N + i * THREADS
-                                if s < LAST or piece < PIECES - 1:
-                                    copy1_async(column_tile, target + at, x, corner[i] + window + s)
-                                else:
-                                    column_tile[target + at] = float32(0.0)
+                        copy_line(column_tile, target + row * SPAN * BLOCK_N, x, corner, window, piece)
                     line += uint32(1)
                     piece += uint32(1)
                     window += SPAN
@@ -168,13 +198,8 @@ def specialise(C, H, W, K, R, S, flat, THREADS_Y, THREAD_M, THREAD_N, THREADS, S
                 left -= taps
                 while taps > 0:
                     for s in unrolled(WRITTEN):
-                        for i in range(0, THREAD_M, VECTOR):
-                            load4(filt_frag, i, filt_tile, filters + s * BLOCK_M + i * THREADS_Y)
-                        for j in range(0, THREAD_N, VECTOR):
-                            load4(column_frag, j, column_tile, columns + s * BLOCK_N + j * THREADS_X)
-                        for i in range(THREAD_M):
-                            for j in range(THREAD_N):
-                                acc[i * THREAD_N + j] += filt_frag[i] * column_frag[j]
+                        filter_row, column_row = filters + s * BLOCK_M, columns + s * BLOCK_N
+                        multiply_tap(filter_row, column_row, filt_tile, column_tile, filt_frag, column_frag, acc)
                     filters += WRITTEN * BLOCK_M
                     columns += WRITTEN * BLOCK_N
                     taps -= uint32(WRITTEN)
@@ -197,14 +222,8 @@ def specialise(C, H, W, K, R, S, flat, THREADS_Y, THREAD_M, THREAD_N, THREADS, S
                     at = int64(uint32(ty // uint32(VECTOR) * uint32(BLOCK_N) + tx))
                     store4(column_tile, at + j * VECTOR * THREADS_X, acc, i * THREAD_N + j * VECTOR)
                 cuda.syncthreads()
-                for j in unrolled(MINE):
-                    gemm_n = gemm_n0 + thread + uint32(j * THREADS)
-                    n, pixel = gemm_n // uint32(PIXELS), gemm_n % uint32(PIXELS)
-                    for row in unrolled(THREADS_Y):
-                        k = k0 + uint32((i // VECTOR * THREADS_Y + row) * VECTOR + i % VECTOR)
-                        if gemm_n < width and k < K:
-                            out = n * uint32(MAPS) + k * uint32(PIXELS) + pixel
-                            y[out] = column_tile[thread + uint32(row * BLOCK_N + j * THREADS)]
+                k = k0 + uint32(i // VECTOR * VECTOR * THREADS_Y + i % VECTOR)
+                store_filters(y, column_tile, k, gemm_n0 + thread, thread, width)
                 cuda.syncthreads()
 
     return conv2d_fused_unroll_gemm, BLOCK_N, FILTER_BLOCKS

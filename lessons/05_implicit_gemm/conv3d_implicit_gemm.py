@@ -16,7 +16,7 @@ from functools import lru_cache
 from numba import cuda, float32, int32, int64, uint32
 
 from lessons.split_k import add_up, choose, partial_outputs
-from lessons.unrolled import unroll, unrolled
+from lessons.unrolled import inlined, unroll, unrolled
 from lessons.wide import VECTOR, aligned, copy1_or_zero, copy4_or_zero, jit, load4, shared_array, store4, wait_async
 
 LANES_M, LANES_N = 4, 8  # the 32 lanes of a warp, as rows and columns
@@ -81,7 +81,7 @@ def specialise(wide, wide_y, BLOCK_M, BLOCK_N, BLOCK_K, THREAD_M, THREAD_N, BLOC
     B_FRAG, ACC = THREAD_N * VECTOR, THREAD_M * THREAD_N
     copy_or_zero = copy4_or_zero if wide else copy1_or_zero
 
-    @cuda.jit(device=True, inline="always")
+    @inlined
     def digits(number, first, second, third):
         """The number's digits in a mixed base, lowest first."""
         high = uint32(number // uint32(first))
@@ -90,13 +90,13 @@ def specialise(wide, wide_y, BLOCK_M, BLOCK_N, BLOCK_K, THREAD_M, THREAD_N, BLOC
         low, middle, upper = number - high * first, high - higher * second, higher - highest * third
         return int32(low), int32(middle), int32(upper), int32(highest)
 
-    @cuda.jit(device=True, inline="always")
+    @inlined
     def filter_of(row):
         """Which filter a row of b_tile holds: lanes read neighbouring rows, and yet each owns filters in fours."""
         j = row % WARP_N // LANES_N
         return row // WARP_N * WARP_N + j // VECTOR * VECTOR * LANES_N + row % LANES_N * VECTOR + j % VECTOR
 
-    @cuda.jit(device=True, inline="always")
+    @inlined
     @unroll
     def copy_part(part, x, filt, outputs, geometry, m0, n0, c, s, r, t, tiles, start):
         """A part of the next pair of tiles, on its way without waiting; what lies outside becomes zero."""
@@ -119,6 +119,18 @@ def specialise(wide, wide_y, BLOCK_M, BLOCK_N, BLOCK_K, THREAD_M, THREAD_N, BLOC
                 inside = k < K and t < T
                 to_b = to + A_SIZE + turn * ROWS * STRIDE
                 copy_or_zero(tiles, to_b, filt, (((k * T + t) * R + r) * S + s) * C + c, inside)
+
+    @inlined
+    @unroll
+    def multiply_part(k, thread_m, thread_n, tiles, a_frag, b_frag, acc):
+        """The products of four k."""
+        for j in range(THREAD_N):
+            load4(b_frag, j * VECTOR, tiles, k + A_SIZE + (thread_n + j * LANES_N) * STRIDE)
+        for i in unrolled(THREAD_M):
+            load4(a_frag, 0, tiles, k + (thread_m + i * LANES_M) * STRIDE)
+            for v in range(VECTOR):
+                for j in range(THREAD_N):
+                    acc[i * THREAD_N + j] += a_frag[v] * b_frag[j * VECTOR + v]
 
     @jit(THREADS, BLOCKS_PER_SM)
     @unroll
@@ -156,29 +168,21 @@ def specialise(wide, wide_y, BLOCK_M, BLOCK_N, BLOCK_K, THREAD_M, THREAD_N, BLOC
             acc[i] = float32(0.0)
 
         # stage: the first pair of tiles
+        start = int64(0)
         c, s, r, t = digits(gemm_k, C, S, R)
         for part in unrolled(PARTS):
-            copy_part(part, x, filt, outputs, geometry, m0, n0, c, s, r, t, tiles, 0)
+            copy_part(int64(part), x, filt, outputs, geometry, m0, n0, c, s, r, t, tiles, start)
         wait_async()
         cuda.syncthreads()
 
-        start = 0
         for _ in range(int32(tiles_k)):
             gemm_k = uint32(gemm_k + BLOCK_K)
             c, s, r, t = digits(gemm_k, C, S, R)
             for part in unrolled(PARTS):
                 # stage: a part of the next pair; all of it at once would hold up the reads of this one
-                copy_part(part, x, filt, outputs, geometry, m0, n0, c, s, r, t, tiles, SIZE - start)
+                copy_part(int64(part), x, filt, outputs, geometry, m0, n0, c, s, r, t, tiles, SIZE - start)
 
-                # multiply: four k
-                k = start + part * VECTOR
-                for j in range(THREAD_N):
-                    load4(b_frag, j * VECTOR, tiles, k + A_SIZE + (thread_n + j * LANES_N) * STRIDE)
-                for i in unrolled(THREAD_M):
-                    load4(a_frag, 0, tiles, k + (thread_m + i * LANES_M) * STRIDE)
-                    for v in range(VECTOR):
-                        for j in range(THREAD_N):
-                            acc[i * THREAD_N + j] += a_frag[v] * b_frag[j * VECTOR + v]
+                multiply_part(start + part * VECTOR, thread_m, thread_n, tiles, a_frag, b_frag, acc)
 
             # stage: the next pair is complete once all threads have it in shared memory
             wait_async()

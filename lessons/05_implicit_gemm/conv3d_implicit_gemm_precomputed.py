@@ -16,7 +16,7 @@ import numpy as np
 from numba import cuda, float32, int32, int64, uint32
 
 from lessons.split_k import add_up, choose, partial_outputs
-from lessons.unrolled import unroll, unrolled
+from lessons.unrolled import inlined, unroll, unrolled
 from lessons.wide import VECTOR, aligned, copy1_or_zero, copy4_or_zero, jit, load4, shared_array, store4, wait_async
 
 LANES_M, LANES_N = 4, 8  # the 32 lanes of a warp, as rows and columns
@@ -87,20 +87,20 @@ def specialise(wide, wide_y, WORDS, BLOCK_M, BLOCK_N, BLOCK_K, THREAD_M, THREAD_
     B_FRAG, ACC = THREAD_N * VECTOR, THREAD_M * THREAD_N
     copy_or_zero = copy4_or_zero if wide else copy1_or_zero
 
-    @cuda.jit(device=True, inline="always")
+    @inlined
     def mark_padding(masks, row, bit, taps, start, dilation, extent):
         """Set the bit of each tap along one axis that falls outside the image; `bit` is that of the first."""
         for tap in range(taps):
             if not 0 <= start + tap * dilation < extent:
                 masks[row * WORDS + (bit + tap) // WORD] |= uint32(1) << uint32((bit + tap) % WORD)
 
-    @cuda.jit(device=True, inline="always")
+    @inlined
     def filter_of(row):
         """Which filter a row of b_tile holds: lanes read neighbouring rows, and yet each owns filters in fours."""
         j = row % WARP_N // LANES_N
         return row // WARP_N * WARP_N + j // VECTOR * VECTOR * LANES_N + row % LANES_N * VECTOR + j % VECTOR
 
-    @cuda.jit(device=True, inline="always")
+    @inlined
     @unroll
     def copy_part(part, x, filt, starts, masks, entry, gemm_k, GEMM_K, x_at, outside, filt_at, tiles, start):
         """A part of the next pair of tiles, on its way without waiting; what lies outside becomes zero."""
@@ -122,6 +122,18 @@ def specialise(wide, wide_y, WORDS, BLOCK_M, BLOCK_N, BLOCK_K, THREAD_M, THREAD_
         for turn in unrolled(B_TURNS):
             if turn % PARTS == part:
                 copy_or_zero(tiles, to + A_SIZE + turn * ROWS * STRIDE, filt, int64(filt_at[turn]), gemm_k < GEMM_K)
+
+    @inlined
+    @unroll
+    def multiply_part(k, thread_m, thread_n, tiles, a_frag, b_frag, acc):
+        """The products of four k."""
+        for j in range(THREAD_N):
+            load4(b_frag, j * VECTOR, tiles, k + A_SIZE + (thread_n + j * LANES_N) * STRIDE)
+        for i in unrolled(THREAD_M):
+            load4(a_frag, 0, tiles, k + (thread_m + i * LANES_M) * STRIDE)
+            for v in range(VECTOR):
+                for j in range(THREAD_N):
+                    acc[i * THREAD_N + j] += a_frag[v] * b_frag[j * VECTOR + v]
 
     @jit(THREADS, BLOCKS_PER_SM)
     @unroll
@@ -182,33 +194,25 @@ def specialise(wide, wide_y, WORDS, BLOCK_M, BLOCK_N, BLOCK_K, THREAD_M, THREAD_
             acc[i] = float32(0.0)
 
         # stage: the first pair of tiles
+        start = int64(0)
         for word in range(ENTRY):
             entry[word] = table[gemm_k * ENTRY + word]
         for part in unrolled(PARTS):
-            copy_part(part, x, filt, starts, masks, entry, gemm_k, GEMM_K, x_at, outside, filt_at, tiles, 0)
+            copy_part(int64(part), x, filt, starts, masks, entry, gemm_k, GEMM_K, x_at, outside, filt_at, tiles, start)
         for word in range(ENTRY):
             entry[word] = table[(gemm_k + BLOCK_K) * ENTRY + word]
         wait_async()
         cuda.syncthreads()
 
-        start = 0
         for _ in range(int32(tiles_k)):
             gemm_k = uint32(gemm_k + BLOCK_K)
             for part in unrolled(PARTS):
                 # stage: a part of the next pair; all of it at once would hold up the reads of this one
                 copy_part(
-                    part, x, filt, starts, masks, entry, gemm_k, GEMM_K, x_at, outside, filt_at, tiles, SIZE - start
+                    int64(part), x, filt, starts, masks, entry, gemm_k, GEMM_K, x_at, outside, filt_at, tiles, SIZE - start
                 )
 
-                # multiply: four k
-                k = start + part * VECTOR
-                for j in range(THREAD_N):
-                    load4(b_frag, j * VECTOR, tiles, k + A_SIZE + (thread_n + j * LANES_N) * STRIDE)
-                for i in unrolled(THREAD_M):
-                    load4(a_frag, 0, tiles, k + (thread_m + i * LANES_M) * STRIDE)
-                    for v in range(VECTOR):
-                        for j in range(THREAD_N):
-                            acc[i * THREAD_N + j] += a_frag[v] * b_frag[j * VECTOR + v]
+                multiply_part(start + part * VECTOR, thread_m, thread_n, tiles, a_frag, b_frag, acc)
             for word in range(ENTRY):  # of the pair after the next: reading takes its time
                 entry[word] = table[(gemm_k + BLOCK_K) * ENTRY + word]
 
