@@ -198,7 +198,9 @@ def specialise(wide, wide_y, WORDS, BLOCK_M, BLOCK_N, BLOCK_K, THREAD_M, THREAD_
         for word in range(ENTRY):
             entry[word] = table[gemm_k * ENTRY + word]
         for part in unrolled(PARTS):
-            copy_part(int64(part), x, filt, starts, masks, entry, gemm_k, GEMM_K, x_at, outside, filt_at, tiles, start)
+            copy_part(
+                int64(part), x, filt, starts, masks, entry, gemm_k, GEMM_K, x_at, outside, filt_at, tiles, start
+            )
         for word in range(ENTRY):
             entry[word] = table[(gemm_k + BLOCK_K) * ENTRY + word]
         wait_async()
@@ -209,8 +211,9 @@ def specialise(wide, wide_y, WORDS, BLOCK_M, BLOCK_N, BLOCK_K, THREAD_M, THREAD_
             for part in unrolled(PARTS):
                 # stage: a part of the next pair; all of it at once would hold up the reads of this one
                 copy_part(
-                    int64(part), x, filt, starts, masks, entry, gemm_k, GEMM_K, x_at, outside, filt_at, tiles, SIZE - start
-                )
+                    int64(part), x, filt, starts, masks, entry, gemm_k, GEMM_K, x_at, outside, filt_at, tiles,
+                    SIZE - start,
+                )  # fmt: skip
 
                 multiply_part(start + part * VECTOR, thread_m, thread_n, tiles, a_frag, b_frag, acc)
             for word in range(ENTRY):  # of the pair after the next: reading takes its time
