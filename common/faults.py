@@ -345,6 +345,7 @@ _ERRORS: tuple[tuple[str, str, str | _Say], ...] = (
      r"a function with the parameters (\1) is called wrongly: \2"),
     ("argument-count", r"Signature mismatch: (\d+) argument types given, but function takes (\d+)", _mismatch),
     ("argument-count", r"TypeError: (?:.*: )?((?:\w+\(\) )?(?:missing|takes) .*argument.*)", r"\1"),
+    ("argument-count", r"TypeError: (?:.*: )?((?:not enough|too many|missing a required) arguments?.*)", r"\1"),
     ("returns", r"No conversion from (\S+) to none for '\$", "the kernel returns a value"),
     ("unsupported", _NO_FUNCTION + _SIGNATURE, _no_such_function),
     ("unsupported", r"^Unsupported\w*Error: (.*?)(?:\. Raised from .*)?$", r"Numba does not compile this: \1"),
