@@ -178,6 +178,15 @@ def test_without_the_shipped_file_the_time_stands_alone(step, gpu):
     assert (event.ratio, event.figures["median_ms"]) == (None, 7.0)
 
 
+def test_where_nothing_can_be_kept_the_run_goes_on(step, gpu, workbook):
+    workbook.write_text("a file where the folder should be")
+    this = on_gpu(step)
+    assert told(this)[-1] == (loop.TIME, [])
+    assert len(this.warnings) == 1
+    assert "this run is not kept: " in this.warnings[0]
+    assert "cannot be written" in this.warnings[0]
+
+
 def test_the_best_on_another_preset_is_no_rival(step, gpu):
     list(on_gpu(step, "gemm-2048").stages())
     this = on_gpu(step, "gemm-4096")
