@@ -673,6 +673,7 @@ def _lesson(lesson: str, name: str | None, preset: str | None) -> int:
     simulator = _simulator(False, None)
     # compiled while the checks run, and done before anything is timed
     compiling = run.cards_beside(_pairs(_with_last(chosen), preset, every_preset=False))
+    _keep_shipped()
     edited = [step for step in chosen if shipped.edited(step.path)]
     code = max((_run_edited(step, preset, simulator) for step in edited), default=RIGHT)
     rest = [step for step in chosen if step not in edited]
@@ -719,6 +720,14 @@ def _run_edited(step: Step, preset: str | None, simulator: bool, stop: threading
     return code
 
 
+def _keep_shipped() -> None:
+    """Where no git keeps them, copy the shipped files before they are edited."""
+    try:
+        shipped.keep_copies()
+    except history.HistoryError as error:
+        _complain(f"[yellow]the shipped files are not kept: {escape(str(error))}[/]")
+
+
 def _note(keeper: loop.Keeper, outcomes: list[Outcome]) -> None:
     """Enter a command's outcomes in the history; what cannot be kept is said and stops nothing."""
     keeper.note(outcomes)
@@ -731,6 +740,7 @@ def _watch(lesson: str, name: str | None, preset: str | None) -> int:
     say = _say()
     chosen = _chosen_of(lesson, name, preset)
     simulator = _simulator(False, None)
+    _keep_shipped()
     helpers = [path for path in catalog.LESSONS.glob("*.py") if not path.name.startswith("_")]
     stops: dict[Path, threading.Event] = {}
 

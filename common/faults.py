@@ -47,7 +47,7 @@ LOOK_AT = {
     "divergent-barrier": "the conditions around cuda.syncthreads(): all threads of a block must come to the same one",
     "memory": "what workspace and prepare allocate: their shapes times the bytes of an element",
     "not-compiled": "whether it is a function that kernels know; compile it on a machine with a GPU to be sure",
-    "float64": "the literals: write float32(0.0) for 0.0",
+    "float64": "the literals: write float32(0.0) for 0.0, and for a sum that starts as 0",
     "race": "the barriers: cuda.syncthreads() after a tile is staged, and again before the next is staged over it",
     "overlap": "how launch's grid and the kernel's first lines divide the output: no two blocks may own one element",
     "read-before-write": "set it first: neither shared nor local arrays start at zero",
@@ -108,7 +108,7 @@ def of_finding(
 
 def of_float64(path: Path) -> Fault:
     """The compiled kernel computes in float64, which is right and slow."""
-    line = next(_float_literals(path), None)
+    line = next(_float_literals(path), None) or next(_integer_sums(path), None)
     return fault("float64", "the compiled kernel computes in float64", path, line)
 
 
@@ -212,6 +212,17 @@ def _float_literals(path: Path) -> Iterator[int]:
     for node in _walk(path):
         if isinstance(node, ast.Constant) and isinstance(node.value, float) and id(node) not in wrapped:
             yield node.lineno
+
+
+def _integer_sums(path: Path) -> Iterator[int]:
+    """Lines that set to a whole number what is added to later, in place."""
+    targets = (node.target for node in _walk(path) if isinstance(node, ast.AugAssign))
+    sums = {target.id for target in targets if isinstance(target, ast.Name)}
+    for node in _walk(path):
+        value = node.value if isinstance(node, ast.Assign) else None
+        if isinstance(node, ast.Assign) and isinstance(value, ast.Constant) and type(value.value) is int:
+            names = {target.id for target in node.targets if isinstance(target, ast.Name)}
+            yield from [node.lineno] if names & sums else []
 
 
 def _walk(path: Path) -> Iterator[ast.AST]:
@@ -353,6 +364,7 @@ _ERRORS: tuple[tuple[str, str, str | _Say], ...] = (
      r"a function with the parameters (\1) is called wrongly: \2"),
     ("argument-count", r"Signature mismatch: (\d+) argument types given, but function takes (\d+)", _mismatch),
     ("argument-count", r"TypeError: (?:.*: )?((?:\w+\(\) )?(?:missing|takes) .*argument.*)", r"\1"),
+    ("argument-count", r"TypeError: (?:.*: )?((?:not enough|too many|missing a required) arguments?.*)", r"\1"),
     ("returns", r"No conversion from (\S+) to none for '\$", "the kernel returns a value"),
     ("unsupported", _NO_FUNCTION + _SIGNATURE, _no_such_function),
     ("unsupported", r"^Unsupported\w*Error: (.*?)(?:\. Raised from .*)?$", r"Numba does not compile this: \1"),

@@ -108,7 +108,6 @@ class Run:
         name = self.step.name
         self.best = history.leanest(name) if self.simulator else history.best(name, self.preset)
         try:
-            shipped.keep_copies()
             return history.keep(source, self.step.path.name)
         except history.HistoryError as error:
             self._kept = False

@@ -61,7 +61,7 @@ def test_every_chart_of_the_shipped_record(shipped, tmp_path):
         if path.stem.startswith("roofline-"):
             ladder = path.stem.removeprefix("roofline-")
             expected = [step.name for step in catalog.steps() if step.ladder == ladder]
-            expected += problems.timed_presets(ladder)
+            expected += [name for name in problems.timed_presets(ladder) if shipped.rows(name)]
         else:
             steps, peers = measured(shipped, path.stem)
             assert steps

@@ -148,6 +148,15 @@ def test_without_git_a_copy_is_kept_while_the_file_is_as_shipped(call, lessons):
     assert path.read_bytes() == edited
 
 
+def test_a_lesson_that_runs_unedited_keeps_the_copies(lessons, monkeypatch, workbook):
+    monkeypatch.setattr(cli.run, "check_steps", lambda *_: iter([]))
+    monkeypatch.setattr(cli.device, "gpu_count", lambda: 0)
+    cli.lesson_main("03_coarsening", ["--problem", "gemm-2048"])
+    kept = {path.name: path.read_bytes() for path in (workbook / "shipped").iterdir()}
+    assert kept[f"{STEP}.py"] == path_of(lessons).read_bytes()
+    assert len(kept) >= 19
+
+
 def test_what_was_edited_before_any_copy_was_kept_is_left_alone(call, lessons):
     path = path_of(lessons)
     edited = edit(path)

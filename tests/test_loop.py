@@ -53,9 +53,13 @@ def test_a_right_edit_goes_through_all_stages_and_is_kept(step):
     assert event.figures["registers"] > 10
     assert history.stored("gemm_naive.py", event.source) == step.path.read_bytes()
     lines = " ".join(line for stage in stages for line in words.stage(step.name, stage, None))
-    for said in ("compiles for compute capability 9.0", f"right at {problems.FIRST['gemm']}",
-                 f"right at {SHAPES} ragged shapes", "instructions per multiply-add, ",
-                 "the shipped version 36.0"):  # fmt: skip
+    for said in (
+        "compiles for compute capability 9.0",
+        f"right at {problems.FIRST['gemm']}",
+        f"right at {SHAPES} ragged shapes",
+        "36.0 instructions per multiply-add, ",
+        "the shipped version 36.0",
+    ):
         assert said in lines
     assert this.warnings == []
 
@@ -175,6 +179,15 @@ def test_without_the_shipped_file_the_time_stands_alone(step, gpu):
     assert (event.ratio, event.figures["median_ms"]) == (None, 7.0)
 
 
+def test_where_nothing_can_be_kept_the_run_goes_on(step, gpu, workbook):
+    workbook.write_text("a file where the folder should be")
+    this = on_gpu(step)
+    assert told(this)[-1] == (loop.TIME, [])
+    assert len(this.warnings) == 1
+    assert "this run is not kept: " in this.warnings[0]
+    assert "cannot be written" in this.warnings[0]
+
+
 def test_the_best_on_another_preset_is_no_rival(step, gpu):
     list(on_gpu(step, "gemm-2048").stages())
     this = on_gpu(step, "gemm-4096")
@@ -222,6 +235,27 @@ def test_a_failure_at_a_ragged_shape_is_run_again_in_the_simulator(step, gpu):
     stages = list(on_gpu(step).stages())
     assert stages[-1].failed[0].faults[0]["kind"] == "race"
     assert f"in the simulator, at {problems.RAGGED['gemm'][0]}: t[0]" in words.complaint(stages[-1].failed[0])
+
+
+def test_a_run_that_is_stopped_tells_nothing_more(step, gpu, monkeypatch):
+    gate, asked = threading.Event(), gpu.run
+
+    def run_(tasks, simulator, seconds, stop):
+        for number, answer in enumerate(asked(tasks, simulator, seconds)):
+            if number == 2:
+                gate.wait(10)
+                return
+            yield answer
+
+    monkeypatch.setattr(isolate, "run", run_)
+    this = on_gpu(step)
+    stages = this.stages()
+    assert next(stages).name == loop.FIRST
+    this.stop.set()
+    gate.set()
+    assert list(stages) == []  # not: right at 1 shape
+    assert not this.finished
+    assert history.events("gemm_naive")[0].verdict == "unfinished"
 
 
 def test_a_step_that_refuses_every_shape_is_not_right(step, gpu):

@@ -211,6 +211,42 @@ def test_steady_pairs_stop_at_the_least_count_and_wild_ones_at_the_deadline():
     assert result.first.repeats == result.second.repeats == 16
 
 
+class Event:
+    """A CUDA event that notes the time of a made-up clock."""
+
+    def __init__(self, clock):
+        self.clock = clock
+
+    def record(self):
+        self.at = self.clock.now
+
+    def elapsed_time(self, end):
+        return 1e3 * (end.at - self.at)
+
+
+class FakeCuda:
+    def synchronize(self):
+        pass
+
+
+def test_a_stopwatch_times_either_launch_wherever_it_stands_in_the_pair(monkeypatch):
+    clock, order = Clock(), []
+    watch = timing.Stopwatch.__new__(timing.Stopwatch)
+    watch._cuda = FakeCuda()
+    watch._queue = [(Event(clock), Event(clock)) for _ in range(timing.BATCH)]
+    watch._flush = lambda: setattr(clock, "now", clock.now + 0.5)  # outside the events
+    monkeypatch.setattr(timing, "WARM_UP_SECONDS", 0.0)
+
+    def launch(name, seconds):
+        order.append(name)
+        clock.now += seconds
+
+    paired = watch.measure_pairs(lambda: launch("a", 3.0), lambda: launch("b", 2.0), clock=clock)
+    assert (paired.ratio, paired.ratio_p20, paired.ratio_p80) == (1.5, 1.5, 1.5)
+    assert (paired.first.median_ms, paired.second.median_ms) == (3000.0, 2000.0)
+    assert order[:4] == ["a", "b", "b", "a"]
+
+
 def test_pairs_as_json():
     paired = timing.collect_pairs(lambda swapped: (3.0, 2.0), Clock())
     entry = paired.as_dict()
