@@ -117,13 +117,13 @@ def presets(step: Step, root: Path = LESSONS) -> list[str]:
     return [name for name in large if FIRST_STEP.get(name, step.name) in before]
 
 
-def load(path: Path, ladder: str) -> ModuleType:
-    """Import a step file and check its interface.
+def load(path: Path, ladder: str, home: str | None = None) -> ModuleType:
+    """Import a step file and check its interface; a copy takes ``home``, the original's path, for its ``__file__``.
 
     Raises CatalogError when ``launch`` is missing or does not take the ladder's arguments. What the file itself
     raises on import passes through.
     """
-    module = load_file(path)
+    module = load_file(path, home)
     wanted = LAUNCH_ARGUMENTS[ladder] + (("workspace",) if hasattr(module, "workspace") else ())
     signature = f"launch({', '.join(wanted)})"
     launch = getattr(module, "launch", None)
@@ -138,15 +138,17 @@ def load(path: Path, ladder: str) -> ModuleType:
     return module
 
 
-def load_file(path: Path) -> ModuleType:
-    """Import a Python file by its path, anew at each call."""
+def load_file(path: Path, home: str | None = None) -> ModuleType:
+    """Import a Python file by its path, anew at each call; ``home`` as for :func:`load`."""
     path = path.resolve()
     spec = importlib.util.spec_from_file_location(f"file_{path.stem}", path)
     if spec is None or spec.loader is None:
         raise CatalogError(f"{path.name}: must be a Python file (.py)")
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module  # Numba pickles kernels by module
-    spec.loader.exec_module(module)
+    module.__file__ = home or str(path)
+    # not by the loader: its compiled file is taken for current if two saves of one second have one length
+    exec(compile(path.read_bytes(), str(path), "exec", dont_inherit=True), vars(module))
     return module
 
 

@@ -37,7 +37,7 @@ def check_task(task: Task) -> dict[str, Any]:
 
     problem = problems.from_shape(task["ladder"], task["shape"])
     path = Path(task["path"])
-    module = catalog.load(path, task["ladder"])
+    module = catalog.load(path, task["ladder"], task.get("home"))
     if task.get("once"):
         verdict = check.check_once(module, problem, task.get("seed", 0))
     else:
@@ -111,7 +111,7 @@ def pair_task(task: Task) -> dict[str, Any]:
     from common import check, inputs, timing
 
     problem = _fit(task)
-    module = catalog.load(Path(task["path"]), task["ladder"])
+    module = catalog.load(Path(task["path"]), task["ladder"], task.get("home"))
     bench = check.Bench(module, problem)
     verdict = check.sample_bench(bench)
     result: dict[str, Any] = {"status": "right" if verdict.right else "wrong", **verdict.as_dict()}
@@ -122,7 +122,8 @@ def pair_task(task: Task) -> dict[str, Any]:
     stopwatch = timing.Stopwatch(device.current_gpu().l2_bytes)
     pairs = {}
     for name, path in task["against"].items():
-        other = check.Bench(catalog.load(Path(path), task["ladder"]), problem, beside=bench)
+        module = catalog.load(Path(path), task["ladder"], task.get("home"))
+        other = check.Bench(module, problem, beside=bench)
         other.prepare()
         other.launch()
         pairs[name] = stopwatch.measure_pairs(other.launch, bench.launch).as_dict()
@@ -227,7 +228,7 @@ def compile_task(task: Task) -> dict[str, Any]:
     from common import cards, codegen
 
     path = Path(task["path"])
-    module = catalog.load(path, task["ladder"])
+    module = catalog.load(path, task["ladder"], task.get("home"))
     built: dict[tuple[int, str], list[tuple[str, list[str], Any]]] = {}
 
     def compiled(launch: Any) -> list[tuple[str, list[str], Any]]:

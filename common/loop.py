@@ -248,7 +248,14 @@ class Run:
         self._workers[-1].start()
 
     def _task(self, kind: str, path: Path, problem: problems.Problem, **more: Any) -> Task:
-        return {"task": kind, "ladder": self.step.ladder, "path": str(path), "shape": problem.shape(), **more}
+        return {
+            "task": kind,
+            "ladder": self.step.ladder,
+            "path": str(path),
+            "home": str(self.step.path),
+            "shape": problem.shape(),
+            **more,
+        }
 
 
 def _reason(outcome: Outcome) -> str:

@@ -1,5 +1,6 @@
 """Finding steps from folders, ordering them, loading them, and telling an edit from a changed word."""
 
+import os
 import textwrap
 
 import pytest
@@ -381,3 +382,18 @@ def test_hash_is_the_same_under_every_python_version(digest):
     # the figure of 3.10, 3.11, 3.12 and 3.13; if it changes, every shipped record is stale
     pinned = "3f158f9e45d6739e8e89c5b723fa5f9d32c492b6986a348d04031913d5a1152c"
     assert digest("x = None\n\n\ndef f(a, *, b=1):\n    return a[0] + b\n") == pinned
+
+
+def test_a_file_saved_twice_in_a_second_is_imported_as_it_is(write):
+    path = write("gemm_x.py", "WPT = 8\n")
+    stamp = path.stat().st_mtime_ns
+    for wpt in (8, 4, 2):
+        path.write_text(f"WPT = {wpt}\n")
+        os.utime(path, ns=(stamp, stamp))
+        assert wpt == catalog.load_file(path).WPT
+
+
+def test_a_copy_goes_by_the_originals_path(write):
+    path = write("copy/gemm_x.py", "where = __file__\n")
+    assert catalog.load_file(path).where == str(path)
+    assert catalog.load_file(path, "/somewhere/gemm_x.py").where == "/somewhere/gemm_x.py"

@@ -64,6 +64,14 @@ def test_a_right_edit_goes_through_all_stages_and_is_kept(step):
     assert this.warnings == []
 
 
+def test_a_step_finds_the_files_beside_it(write):
+    beside = "from pathlib import Path\nraise RuntimeError(Path(__file__).with_name('data.txt').read_text())\n"
+    step = Step("gemm_x", "01_naive", "gemm", None, write("gemm_x.py", beside), "title")
+    write("data.txt", "found")
+    (stage,) = loop.Run(step, "gemm-2048", simulator=True).stages()
+    assert "RuntimeError at gemm_x.py:2: found" in stage.failed[0].reasons[0]
+
+
 def test_a_wrong_edit_ends_with_the_first_verdict_and_its_line(step, monkeypatch):
     monkeypatch.setattr(history, "add", lambda event: (_ for _ in ()).throw(history.HistoryError("no space")))
     edit(step, "if m < M and n < N:", "if m < M:")
