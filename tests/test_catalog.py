@@ -1,6 +1,7 @@
 """Finding steps from folders, ordering them, loading them, and telling an edit from a changed word."""
 
 import os
+import sys
 import textwrap
 
 import pytest
@@ -384,7 +385,8 @@ def test_hash_is_the_same_under_every_python_version(digest):
     assert digest("x = None\n\n\ndef f(a, *, b=1):\n    return a[0] + b\n") == pinned
 
 
-def test_a_file_saved_twice_in_a_second_is_imported_as_it_is(write):
+def test_a_file_saved_twice_in_a_second_is_imported_as_it_is(write, monkeypatch):
+    monkeypatch.setattr(sys, "dont_write_bytecode", False)
     path = write("gemm_x.py", "WPT = 8\n")
     stamp = path.stat().st_mtime_ns
     for wpt in (8, 4, 2):
