@@ -11,7 +11,7 @@ import numpy as np
 from numba import cuda, float32, int64, uint32, uint64
 
 from lessons.minimal_filtering import pieces, products, transform
-from lessons.unrolled import aligned2, load2, unroll, unrolled
+from lessons.unrolled import aligned2, inlined, load2, unroll, unrolled
 from lessons.wide import aligned, jit, load4, shared_array, store4
 
 SHARED_FLOATS = 4096  # filter values staged at a time: 16 KiB
@@ -35,7 +35,7 @@ def numbering(tiles, threads):
     GROUP = threads // gcd(tiles, threads)
     GROUP_BLOCKS = GROUP * tiles // threads
 
-    @cuda.jit(device=True, inline="always")
+    @inlined
     def locate(block, images):
         group = uint32(block) // uint32(GROUP_BLOCKS)
         number = uint32(uint32(block) % uint32(GROUP_BLOCKS) * uint32(threads) + uint32(cuda.threadIdx.x))
@@ -45,7 +45,7 @@ def numbering(tiles, threads):
     return locate
 
 
-@cuda.jit(device=True, inline="always")
+@inlined
 def window_at(pixel, Q, W):
     """Where in an image of width W the window of a pixel of the flattened map starts."""
     return int64(uint32(pixel // uint32(Q) * uint32(W) + pixel % uint32(Q)))
@@ -149,6 +149,39 @@ def hold_sums_minimal(C, H, W, K, R, S, ROWS, FILTERS, THREADS, BLOCKS):
     FILTER = C * S * COLUMN
     CHUNK = min(C, max(1, SHARED_FLOATS // (S * COLUMN))) * S * COLUMN  # whole channels, staged at a time
 
+    @inlined
+    @unroll
+    def multiply_sum(sums, values, tile, at, v, weight, acc):
+        """Products of all pairs and filters: `values` is where in v the pairs lie, `sums` where in acc theirs do."""
+        for i in unrolled(QUADS):
+            load4(weight, 4 * i, tile, at + 4 * i)
+        for j in unrolled(PAIRS):
+            for f in range(FILTERS):
+                acc[sums + j * FILTERS + f] += v[values + j] * weight[f]
+
+    @inlined
+    @unroll
+    def multiply_column(x, corner, tile, at, d, v, weight, acc):
+        """One column of the window, piece by piece."""
+        for h in range(WINDOW):
+            d[h] = x[uint64(corner + h * W)]
+        for t in unrolled(THREES):
+            for j in range(PAIRS):
+                v[j] = d[2 * j + 3 * t] - d[2 * j + 3 * t + 2]
+                v[PAIRS + j] = d[2 * j + 3 * t + 1] + d[2 * j + 3 * t + 2]
+                v[2 * PAIRS + j] = d[2 * j + 3 * t + 2] - d[2 * j + 3 * t + 1]
+                v[3 * PAIRS + j] = d[2 * j + 3 * t + 3] - d[2 * j + 3 * t + 1]
+            for m in unrolled(4):
+                multiply_sum(int64(m * PART), int64(m * PAIRS), tile, at + (4 * t + m) * PADDED, v, weight, acc)
+        for t in unrolled(TWOS):
+            for j in range(PAIRS):
+                v[j] = d[2 * j + FIRST_TWO + 2 * t] - d[2 * j + FIRST_TWO + 2 * t + 1]
+                v[PAIRS + j] = d[2 * j + FIRST_TWO + 2 * t + 1]
+                v[2 * PAIRS + j] = d[2 * j + FIRST_TWO + 2 * t + 2] - d[2 * j + FIRST_TWO + 2 * t + 1]
+            for m in unrolled(3):
+                sums, pairs = int64((m + m // 2) * PART), int64(m * PAIRS)
+                multiply_sum(sums, pairs, tile, at + (TWOS_AT + 3 * t + m) * PADDED, v, weight, acc)
+
     @jit(THREADS, BLOCKS)
     @unroll
     def conv2d_hold_sums_minimal(x, packed, y, images):
@@ -188,33 +221,7 @@ def hold_sums_minimal(C, H, W, K, R, S, ROWS, FILTERS, THREADS, BLOCKS):
             while at < size:
                 for _ in range(0, S, WRITTEN):
                     for s in unrolled(WRITTEN):
-                        for h in range(WINDOW):
-                            d[h] = x[uint64(corner + h * W + s)]
-                        for t in unrolled(THREES):
-                            for j in range(PAIRS):
-                                v[j] = d[2 * j + 3 * t] - d[2 * j + 3 * t + 2]
-                                v[PAIRS + j] = d[2 * j + 3 * t + 1] + d[2 * j + 3 * t + 2]
-                                v[2 * PAIRS + j] = d[2 * j + 3 * t + 2] - d[2 * j + 3 * t + 1]
-                                v[3 * PAIRS + j] = d[2 * j + 3 * t + 3] - d[2 * j + 3 * t + 1]
-                            for m in unrolled(4):
-                                for i in unrolled(QUADS):
-                                    load4(weight, 4 * i, tile, at + s * COLUMN + (4 * t + m) * PADDED + 4 * i)
-                                for j in unrolled(PAIRS):
-                                    for f in range(FILTERS):
-                                        acc[m * PART + j * FILTERS + f] += v[m * PAIRS + j] * weight[f]
-                        for t in unrolled(TWOS):
-                            for j in range(PAIRS):
-                                v[j] = d[2 * j + FIRST_TWO + 2 * t] - d[2 * j + FIRST_TWO + 2 * t + 1]
-                                v[PAIRS + j] = d[2 * j + FIRST_TWO + 2 * t + 1]
-                                v[2 * PAIRS + j] = d[2 * j + FIRST_TWO + 2 * t + 2] - d[2 * j + FIRST_TWO + 2 * t + 1]
-                            for m in unrolled(3):
-                                for i in unrolled(QUADS):
-                                    load4(
-                                        weight, 4 * i, tile, at + s * COLUMN + (TWOS_AT + 3 * t + m) * PADDED + 4 * i
-                                    )
-                                for j in unrolled(PAIRS):
-                                    for f in range(FILTERS):
-                                        acc[(m + m // 2) * PART + j * FILTERS + f] += v[m * PAIRS + j] * weight[f]
+                        multiply_column(x, corner + s, tile, at + s * COLUMN, d, v, weight, acc)
                     corner += WRITTEN
                     at += WRITTEN * COLUMN
                 corner += CHANNEL - S

@@ -6,6 +6,7 @@ runs under a lock, one at a time.
 
 import fcntl
 import json
+import os
 import random
 import statistics
 import subprocess
@@ -15,6 +16,8 @@ from dataclasses import replace
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+os.environ["NUMBA_CUDA_LOW_OCCUPANCY_WARNINGS"] = "0"  # tiny grids are meant; read when Numba is imported
 
 from common import catalog, device, problems
 from common.problems import Conv2d

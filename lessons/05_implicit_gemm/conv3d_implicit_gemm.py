@@ -170,7 +170,7 @@ def specialise(wide, wide_y, BLOCK_M, BLOCK_N, BLOCK_K, THREAD_M, THREAD_N, BLOC
         # stage: the first pair of tiles
         start = int64(0)
         c, s, r, t = digits(gemm_k, C, S, R)
-        for part in unrolled(PARTS):
+        for part in unrolled(PARTS):  # int64(part), as for a literal Numba would compile copy_part once more
             copy_part(int64(part), x, filt, outputs, geometry, m0, n0, c, s, r, t, tiles, start)
         wait_async()
         cuda.syncthreads()
@@ -182,6 +182,7 @@ def specialise(wide, wide_y, BLOCK_M, BLOCK_N, BLOCK_K, THREAD_M, THREAD_N, BLOC
                 # stage: a part of the next pair; all of it at once would hold up the reads of this one
                 copy_part(int64(part), x, filt, outputs, geometry, m0, n0, c, s, r, t, tiles, SIZE - start)
 
+                # multiply: four k
                 multiply_part(start + part * VECTOR, thread_m, thread_n, tiles, a_frag, b_frag, acc)
 
             # stage: the next pair is complete once all threads have it in shared memory

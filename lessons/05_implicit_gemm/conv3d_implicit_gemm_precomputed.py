@@ -197,7 +197,7 @@ def specialise(wide, wide_y, WORDS, BLOCK_M, BLOCK_N, BLOCK_K, THREAD_M, THREAD_
         start = int64(0)
         for word in range(ENTRY):
             entry[word] = table[gemm_k * ENTRY + word]
-        for part in unrolled(PARTS):
+        for part in unrolled(PARTS):  # int64(part), as for a literal Numba would compile copy_part once more
             copy_part(
                 int64(part), x, filt, starts, masks, entry, gemm_k, GEMM_K, x_at, outside, filt_at, tiles, start
             )
@@ -215,6 +215,7 @@ def specialise(wide, wide_y, WORDS, BLOCK_M, BLOCK_N, BLOCK_K, THREAD_M, THREAD_
                     SIZE - start,
                 )  # fmt: skip
 
+                # multiply: four k
                 multiply_part(start + part * VECTOR, thread_m, thread_n, tiles, a_frag, b_frag, acc)
             for word in range(ENTRY):  # of the pair after the next: reading takes its time
                 entry[word] = table[(gemm_k + BLOCK_K) * ENTRY + word]
