@@ -71,7 +71,7 @@ def test_two_blocks_that_write_one_element_overlap():
 
     (note,) = watched(overlap, zeros(SIZE), False, grid=2)
     assert (note.kind, note.line) == ("overlap", line(overlap, 2))
-    assert "out[0]" in note.text
+    assert note.text.startswith(("out[0]", f"out[{SIZE - 1}]"))  # every second launch runs backwards
     assert "blocks do not wait for each other" in note.text
     assert watched(overlap, zeros(SIZE), True, grid=2) == []  # the same value twice harms nobody
 
