@@ -44,6 +44,11 @@ def _four(array: str) -> Remark:
     return Remark(f"The compiler reads four neighbours of `{array}` with one 128-bit load.", {array: 4})
 
 
+_LAST_TAPS = Remark(
+    "A filter has 25 taps: of the last four that the source reads, the compiler reads the one that is used."
+)
+_ORIGIN = "The compiler writes and reads the first two of the three values of `origin` as one 64-bit word"
+
 # By step and kernel.
 REMARKS = {
     ("gemm_shared_tile", "gemm_shared_tile"): _four("a_tile"),
@@ -53,8 +58,11 @@ REMARKS = {
         "With one channel, the compiler moves the multiply-adds behind the guard of the store: threads outside the "
         "image compute nothing."
     ),
-    ("conv2d_register_tiled", "conv2d_hold_window"): Remark(
-        "A filter has 25 taps: of the last four that the source reads, the compiler reads the one that is used."
+    ("conv2d_register_tiled", "conv2d_hold_window"): _LAST_TAPS,
+    ("conv2d_layer_dispatch", "conv2d_hold_pairs"): _LAST_TAPS,
+    ("conv3d_implicit_gemm", "conv3d_implicit_gemm"): Remark(f"{_ORIGIN}."),
+    ("conv3d_implicit_gemm_precomputed", "conv3d_implicit_gemm_precomputed"): Remark(
+        f"{_ORIGIN}, and joins the two writes that begin a row's mask."
     ),
     ("gemm_naive_float64", "gemm_naive_float64"): Remark(
         "The sum is float64: there is no float32 multiply-add to count."

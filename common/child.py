@@ -553,11 +553,8 @@ def _compiled_line(error: BaseException, path: Path) -> str:
     """' at file:line' of the kernel's line that Numba was working on when it gave up."""
     found = ""
     for frame, _ in traceback.walk_tb(error.__traceback__):
-        with contextlib.suppress(AttributeError):
-            # not getattr: the simulator's arrays take any attribute for one of their elements
-            place = object.__getattribute__(frame.f_locals.get("self"), "__dict__").get("loc")
-            if type(place).__name__ == "Loc" and Path(place.filename).name == path.name:
-                found = f" at {path.name}:{place.line}"
+        line = faults.kernel_line(frame, path)
+        found = found if line is None else f" at {path.name}:{line}"
     return found
 
 

@@ -13,8 +13,10 @@ import pkgutil
 import re
 import traceback
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 # What to look at, by kind of fault.
@@ -149,13 +151,23 @@ def _line(error: BaseException, kind: str, found: re.Match[str], path: Path) -> 
     for frame, line in reversed(list(traceback.walk_tb(error.__traceback__))):
         if Path(frame.f_code.co_filename).name == path.name:
             return line
-        location: Any = getattr(frame.f_locals.get("inst", frame.f_locals.get("self")), "loc", None)
-        if Path(str(getattr(location, "filename", ""))).name == path.name:
-            return int(location.line)
+        if (worked_on := kernel_line(frame, path)) is not None:
+            return worked_on
     if kind in ("argument-count", "registers", "launch-limits"):
         return next(launches(path), None)
     if kind == "shared-memory":
         return next(_calls(path, "array", "shared_array"), None)
+    return None
+
+
+def kernel_line(frame: FrameType, path: Path) -> int | None:
+    """The line of the file at ``path`` that Numba was working on in this frame of its own, if it was."""
+    for name in ("inst", "self"):
+        with suppress(AttributeError):
+            # not getattr: the driver, and the simulator's arrays, do much when asked for an attribute
+            place = object.__getattribute__(frame.f_locals.get(name), "__dict__").get("loc")
+            if type(place).__name__ == "Loc" and Path(place.filename).name == path.name:
+                return int(place.line)
     return None
 
 

@@ -109,6 +109,8 @@ def answer(player: Player, question: dict[str, Any]) -> Answer:
             found["status"] = "exited"
             code = f"it ends its process with exit code {error.code or 0} in place of an output"
             found["message"] = f"{code}: an exit code is no verdict"
+        elif type(error).__name__ == "PlanError":
+            found["status"], found["message"] = "unjudged", f"cannot be judged here: {error}"
         elif isinstance(error, MemoryError):
             found["message"] = "it takes more memory than it is given"
     player.watch.look()

@@ -127,7 +127,8 @@ class KernelTrace:
 
     def totals(self) -> dict[str, int]:
         """Sums over all lines, under the names of :data:`common.profiler.METRICS` where the hardware counts them."""
-        read, write = self.select("global", "read"), self.select("global", "write")
+        # the hardware counts an asynchronous copy as a load
+        read, write = self.select("global", "read", "copy"), self.select("global", "write")
         loads, stores = self.select("shared", "read"), self.select("shared", "write")
         return {
             "load_requests": sum(a.requests for a in read),

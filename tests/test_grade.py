@@ -47,7 +47,7 @@ NAMES = [
 
 # Wrong kernels that show at the target's small shapes, one for each kind of finding.
 WRONG = (
-    "gemm_accumulates", "gemm_last_k_dropped", "gemm_float16_accumulator", "gemm_last_tile_unwritten",
+    "gemm_accumulates", "gemm_last_k_dropped", "gemm_tf32_operands", "gemm_last_tile_unwritten",
     "gemm_modified_input",
 )  # fmt: skip
 
@@ -267,6 +267,27 @@ def test_ptx_of_a_plan_holds_one_kernel_and_its_limit():
     for spoilt in (text.replace(".entry", ".func"), text + text, text.partition("\n")[2]):
         with pytest.raises(plans.PlanError):
             plans.entry(spoilt)
+
+
+def test_functions_that_numba_adds_later_are_no_part_of_a_plan():
+    problem = problems.from_shape("gemm", {"M": 3, "N": 4, "K": 5})
+    with Player(Path(__file__).parent / "wrong_kernels/gemm_float16_accumulator.py", "gemm", False) as player:
+        player.ask("start")
+        player.send(0, bytes(4 * 5 * 4))
+        with pytest.raises(PlayerError, match="cannot be judged here: product calls functions .* float16") as failed:
+            player.ask("record", shape=problem.shape(), architecture="9.0", name="x")
+    assert failed.value.kind == "unjudged"
+
+
+def test_an_error_of_the_driver_does_not_hide_what_led_to_it(checkout):
+    """Where there is a GPU nothing is rehearsed: prepare runs once, on stand-ins, and its search starts the driver."""
+    problem = problems.from_shape("gemm", {"M": 3, "N": 4, "K": 5})
+    with Player(FOLDER / "answer_in_prepare.py", "gemm", False) as player:
+        player.ask("start")
+        player.send(0, bytes(4 * 5 * 4))
+        with pytest.raises(PlayerError):
+            player.ask("record", shape=problem.shape(), architecture="9.0", name="x")
+        assert ("reaches_out", "prepare calls gc.get_objects: a kernel file has no use for it") in player.notes
 
 
 def test_changed_files_are_told_apart(tmp_path):

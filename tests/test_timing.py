@@ -211,40 +211,93 @@ def test_steady_pairs_stop_at_the_least_count_and_wild_ones_at_the_deadline():
     assert result.first.repeats == result.second.repeats == 16
 
 
-class Event:
-    """A CUDA event that notes the time of a made-up clock."""
+class Machine:
+    """A host and a GPU, each with its time: the host queues work, the GPU does it in order."""
 
-    def __init__(self, clock):
-        self.clock = clock
+    def __init__(self):
+        self.now = self.free = 0.0
+
+    def __call__(self):
+        return self.now
+
+    def work(self, host, gpu):
+        self.now += host
+        self.free = max(self.free, self.now) + gpu
+
+    def synchronize(self):
+        self.now = max(self.now, self.free)
+
+
+class Event:
+    """A CUDA event of that machine."""
+
+    def __init__(self, machine):
+        self.machine = machine
 
     def record(self):
-        self.at = self.clock.now
+        self.at = max(self.machine.free, self.machine.now)
+
+    def query(self):
+        return self.at <= self.machine.now
 
     def elapsed_time(self, end):
         return 1e3 * (end.at - self.at)
 
 
-class FakeCuda:
-    def synchronize(self):
-        pass
+@pytest.fixture
+def machine():
+    return Machine()
 
 
-def test_a_stopwatch_times_either_launch_wherever_it_stands_in_the_pair(monkeypatch):
-    clock, order = Clock(), []
+@pytest.fixture
+def stopwatch(machine, monkeypatch):
     watch = timing.Stopwatch.__new__(timing.Stopwatch)
-    watch._cuda = FakeCuda()
-    watch._queue = [(Event(clock), Event(clock)) for _ in range(timing.BATCH)]
-    watch._flush = lambda: setattr(clock, "now", clock.now + 0.5)  # outside the events
+    watch._cuda = machine
+    watch._queue = [(Event(machine), Event(machine)) for _ in range(timing.BATCH)]
+    watch._lead = 1
+    watch._flush = lambda: machine.work(host=1e-5, gpu=1.25e-4)
     monkeypatch.setattr(timing, "WARM_UP_SECONDS", 0.0)
+    return watch
+
+
+def test_a_stopwatch_times_either_launch_wherever_it_stands_in_the_pair(stopwatch, machine):
+    order = []
 
     def launch(name, seconds):
         order.append(name)
-        clock.now += seconds
+        machine.work(1e-5, seconds)
 
-    paired = watch.measure_pairs(lambda: launch("a", 3.0), lambda: launch("b", 2.0), clock=clock)
-    assert (paired.ratio, paired.ratio_p20, paired.ratio_p80) == (1.5, 1.5, 1.5)
-    assert (paired.first.median_ms, paired.second.median_ms) == (3000.0, 2000.0)
+    paired = stopwatch.measure_pairs(lambda: launch("a", 3.0), lambda: launch("b", 2.0), clock=machine)
+    assert (paired.ratio, paired.ratio_p20, paired.ratio_p80) == pytest.approx((1.5, 1.5, 1.5))
+    assert (paired.first.median_ms, paired.second.median_ms) == pytest.approx((3000.0, 2000.0))
     assert order[:4] == ["a", "b", "b", "a"]
+
+
+@pytest.mark.parametrize("host", [1e-5, 3e-4, 2e-3])
+@pytest.mark.parametrize("kernels", [1, 20])
+def test_a_slow_host_stays_out_of_the_time(stopwatch, machine, host, kernels):
+    def launch():
+        for _ in range(kernels):
+            machine.work(host / kernels, 3e-5 / kernels)
+
+    times = stopwatch.measure(launch, clock=machine)
+    assert (times.p20_ms, times.median_ms, times.p80_ms) == pytest.approx((0.03, 0.03, 0.03))
+
+
+def test_a_launch_that_waits_for_the_gpu_itself_is_timed_as_it_is(stopwatch, machine):
+    def launch():
+        machine.work(1e-4, 1e-3)
+        machine.synchronize()
+
+    assert stopwatch.measure(launch, clock=machine).median_ms == pytest.approx(1.0)
+    assert stopwatch._lead == timing.MAX_LEAD
+
+
+def test_a_quick_host_queues_one_overwrite(stopwatch, machine):
+    before = []
+    stopwatch.measure(lambda: machine.work(1e-5, 1e-3), lambda: before.append(machine.now), clock=machine)
+    assert stopwatch._lead == 1
+    assert len(before) >= timing.MIN_REPEATS
 
 
 def test_pairs_as_json():

@@ -2,6 +2,8 @@
 
 Expect: host_write
 Says: the output changed while no kernel ran
+Expect on GPU: unwritten
+Says on GPU: elements of c were never written
 """
 
 import numpy as np

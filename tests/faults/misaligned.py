@@ -19,12 +19,16 @@ def product(a, b, c):
     M, N = c.shape
     K = a.shape[1]
     if m < M and n < N:
-        acc = float32(0.0)
-        for k in range(K - K % 4):
+        acc = a[m, 0] * b[0, n]
+        k = 1
+        while k + 4 <= K:
             load4(a_frag, 0, a, m * K + k)  # <- here
-            acc += a_frag[0] * b[k, n]
-        for k in range(K - K % 4, K):
+            for j in range(4):
+                acc += a_frag[j] * b[k + j, n]
+            k += 4
+        while k < K:
             acc += a[m, k] * b[k, n]
+            k += 1
         c[m, n] = acc
 
 

@@ -15,10 +15,13 @@ SHAPE = (128, 128)
 def product(a, b, c):
     tile = cuda.shared.array(SHAPE, float32)  # <- here
     n, m = cuda.grid(2)
-    tile[cuda.threadIdx.y, cuda.threadIdx.x] = float32(0.0)
+    acc = float32(0.0)
     if m < c.shape[0] and n < c.shape[1]:
         for k in range(a.shape[1]):
-            tile[cuda.threadIdx.y, cuda.threadIdx.x] += a[m, k] * b[k, n]
+            acc += a[m, k] * b[k, n]
+    tile[cuda.threadIdx.y, cuda.threadIdx.x] = acc
+    cuda.syncthreads()
+    if m < c.shape[0] and n < c.shape[1]:
         c[m, n] = tile[cuda.threadIdx.y, cuda.threadIdx.x]
 
 
