@@ -174,7 +174,8 @@ def speedups(record: Record, preset: str) -> Figure:
 def useful(code: dict[str, Any], ladder: str) -> Figure:
     """Bars in ladder order: what the instructions of each step's hot loop are for; multiply-adds are the useful ones.
 
-    One part for the ladder's first preset, and one for each other that some step compiles different code for.
+    One part for the ladder's first preset, and one for each other that some step compiles different code for; presets
+    whose loops have the same instructions share one.
     """
     names = [step.name for step in catalog.steps() if step.ladder == ladder]
     found = {name: code["steps"][name] for name in names if records.code_kernels(code, name)}
@@ -182,13 +183,17 @@ def useful(code: dict[str, Any], ladder: str) -> Figure:
     others = [
         p for p in problems.timed_presets(ladder) if any(p in e.get("other_presets", {}) for e in found.values())
     ]
-    presets = [first, *(preset for preset in others if preset != "photo")]  # its kernels are layer 1's but for W
-    figure, parts = new_figure(9.6, 1.9 + len(presets) * (0.55 + 0.42 * len(found)), rows=len(presets), squeeze=False)
-    for axes, preset in zip(parts[:, 0], presets, strict=True):
-        for place, name in enumerate(found):
-            kernel = records.main_kernel(code, name, preset)
-            assert kernel is not None
-            hot = kernel["hot"]
+    groups: dict[str, list[str]] = {}
+    loops: dict[str, list[dict[str, Any]]] = {}
+    for preset in [first, *(preset for preset in others if preset != "photo")]:  # its kernels are layer 1's but for W
+        kernels = [records.main_kernel(code, name, preset) for name in found]
+        hot_loops = [kernel["hot"] for kernel in kernels if kernel is not None]
+        key = str([(hot["total"], sorted(hot["mix"].items())) for hot in hot_loops])
+        groups.setdefault(key, []).append(preset)
+        loops[key] = hot_loops
+    figure, parts = new_figure(9.6, 1.9 + len(groups) * (0.55 + 0.42 * len(found)), rows=len(groups), squeeze=False)
+    for axes, (key, presets) in zip(parts[:, 0], groups.items(), strict=True):
+        for place, hot in enumerate(loops[key]):
             start, mix = 0.0, dict.fromkeys(MIX_COLOURS, 0)
             for what, count in hot["mix"].items():
                 mix[what if what in mix else "other"] += count
@@ -208,8 +213,8 @@ def useful(code: dict[str, Any], ladder: str) -> Figure:
         axes.xaxis.set_major_formatter(lambda value, _: f"{value:.0%}")
         axes.tick_params(axis="y", length=0)
         axes.spines["left"].set_visible(False)
-        if len(presets) > 1:
-            axes.set_title(preset, fontsize=11, loc="left")
+        if len(groups) > 1:
+            axes.set_title(", ".join(presets), fontsize=11, loc="left")
     parts[-1, 0].set_xlabel("instructions of the innermost multiply loop; those that multiply and add are useful")
     for what, colour in MIX_COLOURS.items():
         parts[0, 0].barh(0, 0, color=colour, label=what)

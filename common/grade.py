@@ -478,6 +478,7 @@ def remember(files: list[Submission], grades: list[Grade]) -> None:
 
 def report(grades: list[Grade], folder: Path) -> tuple[Path, Path]:
     """Write ``grades.json`` and a table, ``grades.md``, to a folder; returns both paths."""
+    folder.mkdir(parents=True, exist_ok=True)
     as_json, as_table = folder / "grades.json", folder / "grades.md"
     as_json.write_text(json.dumps([grade.as_dict() for grade in grades], indent=1) + "\n", encoding="utf-8")
     lines = ["| student | file | passed | why |", "| :-- | :-- | :-- | :-- |"]

@@ -26,13 +26,33 @@ def accesses(found: dict[str, Any]) -> Figure:
     """One request of every global and shared access of a trace's main kernel: lanes, and what they meet."""
     kernel = max(found["kernels"], key=lambda kernel: kernel["fma"])
     chosen = [a for a in kernel["accesses"] if a["sample"] and a["space"] in ("global", "shared")][:_MOST]
+    figure = _in_pairs(chosen, 0.6)
+    figure.suptitle(f"{kernel['name']}: one request of each access", fontsize=13, fontweight="bold")
+    return figure
+
+
+def staging(name: str, array: str) -> Figure:
+    """One request of every copy from global memory of a step, of its arrival in ``array``, and of its reads there."""
+    step = catalog.find(name)
+    (found,) = trace.results([trace.task(step, trace.SHAPES[step.ladder][0])])
+    kernel = max(found["kernels"], key=lambda kernel: kernel["fma"])
+    order = [("global", "copy"), ("shared", "copy"), ("shared", "read")]
+    chosen = [
+        access
+        for place in order
+        for access in kernel["accesses"]
+        if (access["space"], access["op"]) == place and (access["space"] == "global" or access["array"] == array)
+    ]
+    return _in_pairs(chosen, 0.2)
+
+
+def _in_pairs(chosen: list[dict[str, Any]], above: float) -> Figure:
     rows = -(-len(chosen) // 2)
-    figure, axes = charts.new_figure(9.6, 0.6 + 1.5 * rows, rows=rows, columns=2, squeeze=False)
+    figure, axes = charts.new_figure(9.6, above + 1.5 * rows, rows=rows, columns=2, squeeze=False)
     for axis in axes.flat:
         axis.axis("off")
     for axis, access in zip(axes.flat, chosen, strict=False):
         _request(axis, access)
-    figure.suptitle(f"{kernel['name']}: one request of each access", fontsize=13, fontweight="bold")
     return figure
 
 

@@ -152,6 +152,8 @@ def test_an_exercise_has_what_a_student_needs(exercise):
         said = {"bug": "find the bug"}.get(exercise.kind, exercise.kind)
         assert text.startswith(f'"""Exercise {exercise.number}, {said}: ')
         assert f"\nGrade: python -m common grade {exercise.number}\n" in text
+        asked = f"at least {exercise.floor:g} percent of the floor's rate on {exercise.preset}.\nGrade:"
+        assert (asked in text) == bool(exercise.floor)
         assert len(text.splitlines()) <= 100
     step_names = {step.name for step in (*catalog.steps(), *catalog.experiments())}
     assert exercise.name not in step_names

@@ -415,8 +415,7 @@ def test_grade_a_folder_writes_its_report(call, tmp_path):
         path = tmp_path / "class" / student / "predict_worked_example.py"
         path.parent.mkdir(parents=True)
         path.write_text(text)
-    out_folder = tmp_path / "out"
-    out_folder.mkdir()
+    out_folder = tmp_path / "new" / "out"
     code, out, _ = call("grade", str(tmp_path / "class"), "--sim", "--out", str(out_folder), "--workers", "2")
     assert code == 1
     assert re.search(r"anna .* passed", out)

@@ -6,7 +6,7 @@ import os
 import pytest
 
 from common import catalog, problems, records, run, timing
-from common.problems import FIRST_STEP, Conv2d, Gemm
+from common.problems import Conv2d, Gemm
 from common.records import Record, RecordError
 
 GPU = {
@@ -315,7 +315,6 @@ def test_a_record_derives_from_the_problem_that_ran(record):
 FILES = [*catalog.steps(), *catalog.experiments()]
 PAIRS = [(step, preset) for step in catalog.steps() for preset in catalog.presets(step)]
 PAIRS += [(step, run.DEFAULT_PRESET[step.ladder]) for step in catalog.experiments()]
-UNMEASURED = "05_implicit_gemm"  # its figures are still to come
 TIMED = [preset for ladder in problems.LADDERS for preset in problems.timed_presets(ladder)]
 
 
@@ -327,8 +326,6 @@ def shipped():
 @pytest.mark.parametrize(("step", "preset"), PAIRS, ids=lambda v: v if isinstance(v, str) else v.name)
 def test_every_step_was_measured_as_it_is_shipped(shipped, step, preset):
     found = shipped.row(preset, step.name)
-    if found is None and step.lesson == UNMEASURED:
-        pytest.skip(f"not measured yet: python -m common bench {step.name}")
     assert found is not None, f"no row: python -m common bench {step.name}"
     assert found["kind"] == "step"
     assert found["source"] == catalog.source_hash(step.path), f"older than the kernel: bench {step.name} again"
@@ -340,9 +337,7 @@ def test_every_step_was_measured_as_it_is_shipped(shipped, step, preset):
 def test_every_preset_has_the_library_beside_it(shipped, preset):
     library = "cuBLAS" if preset.startswith("gemm") else "cuDNN"
     found = shipped.row(preset, f"{library} FP32")
-    if found is None and FIRST_STEP.get(preset):
-        pytest.skip(f"not measured yet: python -m common bench --problem {preset}")
-    assert found is not None
+    assert found is not None, f"no row: python -m common bench --problem {preset}"
     assert found["kind"] == "peer"
     assert library in found["library"] or "CUDA" in found["library"]
     steps = [other for name, other in shipped.rows(preset).items() if other["kind"] == "step"]

@@ -1,14 +1,14 @@
-"""Shared arrays of 64 KiB.
+"""Shared arrays of 256 KiB.
 
 Fault: shared-memory
 Shown by: both
-Says: the shared arrays take 65536 bytes: a block has at most 49152
+Says: the shared arrays take 262144 bytes: a block has at most 49152
 """
 
 from numba import cuda, float32
 
 TILE = 16
-SHAPE = (128, 128)
+SHAPE = (256, 256)
 
 
 @cuda.jit

@@ -2,6 +2,7 @@
 
 For every signed index Numba asks "is it negative?". Make the indices unsigned, as gemm_naive_unsigned does; mind
 what Numba makes of a comparison of a signed with an unsigned integer. The result must stay right.
+With a GPU: at least 1.7 percent of the floor's rate on photo.
 Grade: python -m common grade 01.5
 """
 

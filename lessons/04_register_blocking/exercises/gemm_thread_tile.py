@@ -2,6 +2,7 @@
 
 A thread computes THREAD_M x THREAD_N elements of C. Choose both, and BLOCK_K, so that it takes at most 0.1 reads of
 128 bits for each multiply-add, keeps its arrays in registers, and leaves room for 8 warps on a multiprocessor.
+With a GPU: at least 35 percent of the floor's rate on gemm-2048.
 Grade: python -m common grade 04.4
 """
 

@@ -2,6 +2,7 @@
 
 Most of the instructions divide by extents that the compiler does not know. Tell it, as conv2d_unrolled does: build
 the kernel in a function of the extents, with lru_cache so that each shape is compiled once. launch knows them all.
+With a GPU: at least 2.5 percent of the floor's rate on c3d-conv3a.
 Grade: python -m common grade 05.6
 """
 

@@ -1,5 +1,5 @@
 """The pictures of lesson 05: the worked example, memory, tiles over (t, r, s, c), who loads what, offsets, masks,
-waves."""
+waves, and two traces."""
 
 import math
 from importlib import import_module
@@ -8,7 +8,7 @@ from pathlib import Path
 from matplotlib.colors import to_rgba
 from matplotlib.patches import Rectangle
 
-from common import charts, problems
+from common import charts, problems, tracefigures
 from common.charts import BLUE, GREEN, GRID, INK, MUTED, ORANGE, PURPLE, SKY, VERMILION, YELLOW
 
 step = import_module("lessons.05_implicit_gemm.conv3d_implicit_gemm_precomputed")
@@ -35,6 +35,8 @@ def draw(folder: Path) -> list[Path]:
         charts.save(offsets(), folder / "offsets"),
         charts.save(masks(), folder / "masks"),
         charts.save(waves(), folder / "waves"),
+        charts.save(tracefigures.staging("conv3d_implicit_gemm", "tiles"), folder / "staging"),
+        charts.save(tracefigures.loads_per_fma("conv3d"), folder / "loads_per_fma"),
     ]
 
 
