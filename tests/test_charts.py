@@ -161,7 +161,7 @@ def test_lesson_pictures_are_drawn_by_their_scripts(tmp_path):
 
 @pytest.fixture
 def twins(shipped):
-    """The shipped record with two conv3d steps on the channels-last twin of layer 1, 4 ms and 2 ms, none on layer 2's."""
+    """The shipped record with two conv3d steps on layer 1's channels-last twin, 4 ms and 2 ms, none on layer 2's."""
     data = copy.deepcopy(shipped.data)
     data["rows"].pop("ece408-layer2-nhwc")
     row = next(iter(data["rows"]["c3d-conv3a"].values()))
