@@ -5,6 +5,7 @@ import json
 import re
 import textwrap
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -25,6 +26,7 @@ from common import (
     profiler,
     records,
     reference,
+    sanitizer,
     trace,
     tracefigures,
 )
@@ -63,15 +65,20 @@ def kinds(found):
     return {fault.kind for fault in found.faults}
 
 
+def file_of(body, block=32, extra="", grid=1):
+    """The text of a step whose kernel of (a, b, c) has this body."""
+    lines = "\n".join("    " + line for line in body.strip("\n").splitlines())
+    text = f"{HEAD}\n{extra}\n\n@cuda.jit\ndef kernel(a, b, c):\n{lines}\n\n"
+    return text + f"def launch(a, b, c):\n    kernel[{grid}, {block}](a, b, c)\n"
+
+
 @pytest.fixture
 def kernel(write):
     """Trace a kernel of (a, b, c), given by its body, on one block; a is M x K, b K x N, c M x N."""
 
     def trace_it(body, block=32, problem=None, extra="", grid=1, **options):
-        lines = "\n".join("    " + line for line in body.strip("\n").splitlines())
-        text = f"{HEAD}\n{extra}\n\n@cuda.jit\ndef kernel(a, b, c):\n{lines}\n\n"
-        text += f"def launch(a, b, c):\n    kernel[{grid}, {block}](a, b, c)\n"
-        return traced(write("gemm_own.py", text), problem or Gemm(M=4, N=32, K=8), **options)
+        path = write("gemm_own.py", file_of(body, block, extra, grid))
+        return traced(path, problem or Gemm(M=4, N=32, K=8), **options)
 
     return trace_it
 
@@ -347,6 +354,55 @@ cuda.syncthreads()
 @pytest.mark.parametrize(("expected", "body"), sections(SHARED_FAULTS))
 def test_faults_in_shared_and_global_memory(kernel, expected, body):
     assert kinds(kernel(STAGED.format(body=body), block=64)) == named(expected)
+
+
+# Kernels with a race, and without: what racecheck says of them on a GPU is what the trace says.
+RACES = [(title, body) for title, body in sections(SHARED_FAULTS) if named(title) <= {"race"}]
+RACY_FILES = {
+    "wrong_kernels/gemm_missing_barrier.py": True,
+    "faults/race.py": True,
+    "../lessons/02_shared_tiling/exercises/gemm_once_in_a_while.py": True,
+    "../lessons/02_shared_tiling/solutions/gemm_once_in_a_while.py": False,
+}
+
+
+@pytest.fixture(scope="module")
+def racechecked(tmp_path_factory):
+    """The hazards that racecheck counts, by title or file."""
+    folder, problem = tmp_path_factory.mktemp("races"), Gemm(M=4, N=32, K=8)
+    cases = {name: (WRONG.parent / name, Gemm(M=37, N=45, K=35)) for name in RACY_FILES}
+    for number, (title, body) in enumerate(RACES):
+        cases[title] = folder / f"gemm_race{number}.py", problem
+        cases[title][0].write_text(file_of(STAGED.format(body=body), block=64))
+
+    def hazards(case):
+        path, problem = case
+        task = {"task": "launch", "step": path.stem, "ladder": "gemm", "path": str(path), "shape": problem.shape()}
+        results, output = isolate.watched([task], sanitizer.command("racecheck"), 120.0)
+        assert [result["status"] for result in results] == ["right"], (path.name, results, output[-500:])
+        return sanitizer.errors(output)
+
+    with ThreadPoolExecutor(4) as pool:
+        return dict(zip(cases, pool.map(hazards, cases.values()), strict=True))
+
+
+@pytest.mark.gpu
+@pytest.mark.xdist_group("gpu")
+@pytest.mark.parametrize(("title", "_body"), RACES)
+def test_racecheck_says_the_same_of_a_race(racechecked, title, _body):
+    assert bool(racechecked[title]) == ("race" in named(title)), racechecked
+
+
+@pytest.mark.gpu
+@pytest.mark.xdist_group("gpu")
+@pytest.mark.parametrize("name", RACY_FILES)
+def test_racecheck_says_the_same_of_a_file(racechecked, name):
+    assert bool(racechecked[name]) == RACY_FILES[name], racechecked
+
+
+@pytest.mark.parametrize("name", RACY_FILES)
+def test_a_race_of_a_file_is_traced(name):
+    assert kinds(traced(WRONG.parent / name, Gemm(M=37, N=45, K=35))) == ({"race"} if RACY_FILES[name] else set())
 
 
 def test_an_uninitialised_value_that_is_not_stored_is_a_note():
