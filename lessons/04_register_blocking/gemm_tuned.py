@@ -10,9 +10,9 @@ Run: python -m lessons.04_register_blocking gemm_tuned
 
 from functools import lru_cache
 
-from numba import cuda, float32, uint32, uint64
+from numba import cuda, float32, int64, uint32, uint64
 
-from lessons.unrolled import unroll, unrolled
+from lessons.unrolled import inlined, unroll, unrolled
 from lessons.wide import (
     VECTOR,
     aligned,
@@ -85,7 +85,7 @@ def specialise(
     A_STAGE, B_STAGE = BLOCK_M // A_ROWS * VECTOR, BLOCK_K // B_ROWS * VECTOR
     ACC = THREAD_M * THREAD_N
 
-    @cuda.jit(device=True, inline="always")
+    @inlined
     def copy_tiles(a, b, m0, n0, k0, a_tile, a_start, b_tile, b_start, wide):
         """Global to shared memory without waiting for it; A is transposed on the way."""
         K, N = b.shape
@@ -108,7 +108,7 @@ def specialise(
                 copy4_guarded(b_tile, to + k_first * B_STRIDE, b, k0 + k + k_first, n0 + n, wide)
             at += B_ROWS * N
 
-    @cuda.jit(device=True, inline="always")
+    @inlined
     def load_tiles(a, b, m0, n0, k0, a_stage, b_stage, wide):
         """Global memory to registers; what lies outside A or B counts as zero."""
         K, N = b.shape
@@ -126,7 +126,7 @@ def specialise(
             else:
                 load4_guarded(b_stage, i, b, k, n, wide)
 
-    @cuda.jit(device=True, inline="always")
+    @inlined
     def store_tiles(a_stage, b_stage, a_tile, a_start, b_tile, b_start):
         """Registers to shared memory; A is transposed on the way."""
         thread = uint32(cuda.threadIdx.x)
@@ -137,6 +137,28 @@ def specialise(
         for i in range(0, B_STAGE, VECTOR):
             k, n = i // VECTOR * B_ROWS + thread // B_COLUMNS, thread % B_COLUMNS * VECTOR
             store4(b_tile, b_start + k * B_STRIDE + n, b_stage, i)
+
+    @inlined
+    def multiply_k(a_at, b_at, a_tile, b_tile, a_frag, b_frag, acc):
+        """The products of one k; `a_at` and `b_at` are where in the tiles this thread's values lie."""
+        for i in range(0, THREAD_M, VECTOR):
+            load4(a_frag, i, a_tile, a_at + i * LANES_M)
+        for j in range(0, THREAD_N, VECTOR):
+            load4(b_frag, j, b_tile, b_at + j * LANES_N)
+        for i in range(THREAD_M):
+            for j in range(THREAD_N):
+                acc[i * THREAD_N + j] += a_frag[i] * b_frag[j]
+
+    @inlined
+    def store_row(c, m, n0, thread_n, acc, i, wide):
+        """This thread's outputs of row `m`, from acc[i * THREAD_N] on; what lies outside C is left out."""
+        N = c.shape[1]
+        for j in range(0, THREAD_N, VECTOR):
+            n = n0 + thread_n + j * LANES_N
+            if full:
+                store4(c, m * N + n, acc, i * THREAD_N + j)
+            else:
+                store4_guarded(c, m, n, acc, i * THREAD_N + j, wide)
 
     @jit(THREADS, BLOCKS_PER_SM)
     @unroll
@@ -189,13 +211,8 @@ def specialise(
 
             # multiply
             for k in unrolled(BLOCK_K):
-                for i in range(0, THREAD_M, VECTOR):
-                    load4(a_frag, i, a_tile, a_start + k * A_STRIDE + i * LANES_M + thread_m)
-                for j in range(0, THREAD_N, VECTOR):
-                    load4(b_frag, j, b_tile, b_start + k * B_STRIDE + j * LANES_N + thread_n)
-                for i in range(THREAD_M):
-                    for j in range(THREAD_N):
-                        acc[i * THREAD_N + j] += a_frag[i] * b_frag[j]
+                a_at, b_at = a_start + k * A_STRIDE + thread_m, b_start + k * B_STRIDE + thread_n
+                multiply_k(a_at, b_at, a_tile, b_tile, a_frag, b_frag, acc)
 
             # stage: the next pair is complete once all threads have it in shared memory
             if ASYNC:
@@ -206,14 +223,9 @@ def specialise(
             a_start, b_start = a_next, b_next
 
         # store
-        for i in unrolled(THREAD_M):
+        for i in unrolled(THREAD_M):  # int64(i), as for a literal Numba would compile store_row once more
             m = m0 + thread_m + i // VECTOR * VECTOR * LANES_M + i % VECTOR
-            for j in range(0, THREAD_N, VECTOR):
-                n = n0 + thread_n + j * LANES_N
-                if full:
-                    store4(c, m * N + n, acc, i * THREAD_N + j)
-                else:
-                    store4_guarded(c, m, n, acc, i * THREAD_N + j, wide)
+            store_row(c, m, n0, thread_n, acc, int64(i), wide)
 
     return gemm_tuned, THREADS
 
