@@ -13,7 +13,7 @@ from functools import lru_cache
 
 from numba import cuda, float32, uint32
 
-from lessons.unrolled import unroll, unrolled
+from lessons.unrolled import inlined, unroll, unrolled
 
 TILE_H, TILE_W = 16, 16  # a block computes TILE_H x TILE_W pixels of every map
 ROWS, FILTERS = 4, 4  # a thread computes ROWS pixels of FILTERS maps at a time
@@ -54,6 +54,18 @@ def specialise(K, C, R, S, H, W, TILE_H=TILE_H, TILE_W=TILE_W, ROWS=ROWS, FILTER
     TAPS = R * S
     COLUMN, ACC = ROWS + R - 1, ROWS * FILTERS
 
+    @inlined
+    @unroll
+    def multiply_column(patch, corner, filt, first, column, acc):
+        """One column of the patch, at `corner`, with the taps of all filters that it meets, from `first` on."""
+        for i in range(COLUMN):
+            column[i] = patch[corner + i * PATCH_W]
+        for f in unrolled(FILTERS):
+            for r in unrolled(R):
+                tap = filt[uint32(first + f * C * TAPS + r * S)]
+                for i in range(ROWS):
+                    acc[f * ROWS + i] += column[i + r] * tap
+
     @cuda.jit
     @unroll
     def conv2d_coarsened(x, filt, y, N):
@@ -88,13 +100,7 @@ def specialise(K, C, R, S, H, W, TILE_H=TILE_H, TILE_W=TILE_W, ROWS=ROWS, FILTER
                     first = (uint32(k) * C + c0) * TAPS
                     for _ in range(CHANNELS):
                         for s in unrolled(S):
-                            for i in range(COLUMN):
-                                column[i] = patch[corner + i * PATCH_W + s]
-                            for f in unrolled(FILTERS):
-                                for r in unrolled(R):
-                                    tap = filt[uint32(first + f * C * TAPS + r * S + s)]
-                                    for i in range(ROWS):
-                                        acc[f * ROWS + i] += column[i + r] * tap
+                            multiply_column(patch, corner + s, filt, first + s, column, acc)
                         corner += AREA
                         first += TAPS
 
