@@ -369,10 +369,10 @@ def sweep(record: Record, preset: str, name: str) -> Figure:
         if place[0] in columns and place[1] in rows:
             corner = columns.index(place[0]) - 0.5, rows.index(place[1]) - 0.5
             axes.add_patch(mpl.patches.Rectangle(corner, 1, 1, fill=False, edgecolor=VERMILION, linewidth=3))
-        axes.set_yticks(range(len(rows)), [" × ".join(map(str, key)) for key in rows])
-        axes.set_ylabel(" × ".join(down))
-    axes.set_xticks(range(len(columns)), [" × ".join(map(str, key)) for key in columns])
-    axes.set_xlabel(" × ".join(across))
+        axes.set_yticks(range(len(rows)), [", ".join(map(str, key)) for key in rows])
+        axes.set_ylabel(", ".join(down))
+    axes.set_xticks(range(len(columns)), [", ".join(map(str, key)) for key in columns])
+    axes.set_xlabel(", ".join(across))
     _headings(figure, title, source)
     return figure
 

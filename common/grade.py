@@ -398,7 +398,8 @@ def predicted(exercise: Exercise, path: Path, facts: Facts) -> tuple[list[Findin
         if off:
             findings.append(Finding("wrong", f"{name} = {value:.6g} is {off}: {expected.source}"))
         else:
-            notes.append(f"{name} = {expected.value:.6g}: {expected.source}")
+            yours = "" if value == expected.value else f", yours {value:.6g} is near enough"
+            notes.append(f"{name} = {expected.value:.6g}: {expected.source}{yours}")
     return findings, notes
 
 

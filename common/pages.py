@@ -594,6 +594,12 @@ def _share(record: Record | None, _: dict[str, Any], arguments: list[str]) -> st
     return f"{figures.percent_of_floor:.1f}" if figures else "?"
 
 
+def _floor_ms(record: Record | None, _: dict[str, Any], arguments: list[str]) -> str:
+    """``floor PRESET``: milliseconds."""
+    (preset,) = arguments
+    return (_floor(record, preset) if record and record.rows(preset) else "") or "?"
+
+
 def _spoken(name: str) -> str:
     """A peer's name, written with a hyphen where arguments are split at blanks: ``cuDNN-FP32``."""
     return name.replace("-", " ")
@@ -611,6 +617,7 @@ FIGURES: dict[str, Writer] = {
     "ceiling": _ceiling,
     "counter": _counter,
     "share": _share,
+    "floor": _floor_ms,
 }
 
 TABLES: dict[str, Writer] = {
@@ -653,7 +660,7 @@ def _footnote(record: Record, preset: str, peers: bool = True) -> str:
         d.percent_of_floor for name, r in rows.items() if "TF32" not in name and (d := record.derive(preset, r))
     ]
     if peers and max(shares, default=0) > 100:
-        floor += " Above 100%: an algorithm with fewer multiply-adds than the definition, such as Winograd's."
+        floor += " Above 100%: an algorithm with fewer multiply-adds than the definition, such as FFT or Winograd's."
     libraries = sorted({r["library"] for r in rows.values() if r["kind"] == "peer"}) if peers else []
     library = f" Libraries: {'; '.join(libraries)}." if libraries else ""
     return f"`{preset}`: {_ran(problem, preset)}.{floor}{library} Median on one {_machine(record, row)}."

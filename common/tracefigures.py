@@ -36,14 +36,13 @@ def staging(name: str, array: str) -> Figure:
     step = catalog.find(name)
     (found,) = trace.results([trace.task(step, trace.SHAPES[step.ladder][0])])
     kernel = max(found["kernels"], key=lambda kernel: kernel["fma"])
-    order = [("global", "copy"), ("shared", "copy"), ("shared", "read")]
-    chosen = [
-        access
-        for place in order
-        for access in kernel["accesses"]
-        if (access["space"], access["op"]) == place and (access["space"] == "global" or access["array"] == array)
-    ]
-    return _in_pairs(chosen, 0.2)
+
+    def those(space: str, op: str) -> list[dict[str, Any]]:
+        wanted = [a for a in kernel["accesses"] if (a["space"], a["op"]) == (space, op)]
+        return [a for a in wanted if space == "global" or a["array"] == array]
+
+    # the first operand on the left: it is copied first and read last
+    return _in_pairs([*those("global", "copy"), *those("shared", "copy"), *those("shared", "read")[::-1]], 0.2)
 
 
 def _in_pairs(chosen: list[dict[str, Any]], above: float) -> Figure:

@@ -5,9 +5,9 @@ New idea: once a convolution is read as a matrix product, everything that made t
     thread tiles, 128-bit loads along the channels, two pairs of tiles in shared memory, copies that no thread waits
     for. Only the load of A differs: from (gemm_m, gemm_k) to (n, d, h, w, c), with three divisions for either
     number, and zeros where the window hangs over the edge.
-Loads per FMA: 1 / BLOCK_M + 1 / BLOCK_N = 0.016 from global memory; (THREAD_M + THREAD_N) / (THREAD_M * THREAD_N)
-    = 0.19 from shared memory, four values at a time. But for 2048 multiply-adds a thread copies 4 pieces of A: 3
-    divisions for gemm_k and 4 x 3 for gemm_m, of about 20 instructions each, besides the addresses.
+Loads per FMA: 1 / BLOCK_M + 1 / BLOCK_N = 0.018 from global memory; (THREAD_M + THREAD_N) / (THREAD_M * THREAD_N)
+    = 0.21 from shared memory, four values at a time. But for 1536 multiply-adds a thread copies 3 pieces of A: 3
+    divisions for gemm_k and 3 x 3 for gemm_m, of about 20 instructions each, besides the addresses.
 Run: python -m lessons.05_implicit_gemm conv3d_implicit_gemm
 """
 

@@ -6,7 +6,7 @@ New idea: the address of an element of A is a sum. Where the window begins depen
     in a table. Padding falls apart in the same way: each row has a mask with a bit for every t, r and s that falls
     outside the image, each gemm_k the bits of its own t, r and s. A load is one addition and one AND.
 Loads per FMA: 0.023 from global and 0.19 from shared memory. But for 2048 multiply-adds a thread now spends 12
-    additions, 12 conversions to an address and 4 ANDs, where there were 15 divisions.
+    additions, 12 conversions to an address and 4 ANDs, where there would be 15 divisions.
 Run: python -m lessons.05_implicit_gemm conv3d_implicit_gemm_precomputed
 """
 

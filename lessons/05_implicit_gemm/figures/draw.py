@@ -11,6 +11,7 @@ from matplotlib.patches import Rectangle
 from common import charts, problems, tracefigures
 from common.charts import BLUE, GREEN, GRID, INK, MUTED, ORANGE, PURPLE, SKY, VERMILION, YELLOW
 
+analytic = import_module("lessons.05_implicit_gemm.conv3d_implicit_gemm")
 step = import_module("lessons.05_implicit_gemm.conv3d_implicit_gemm_precomputed")
 VECTOR = import_module("lessons.wide").VECTOR
 
@@ -143,7 +144,7 @@ def memory():
         x_mb = 4e-6 * math.prod(layer.input_shape)
         u_mb = 4e-6 * math.prod(layer.output_shape) / layer.K * layer.reduction
         for y, size, colour, what in (
-            (place - 0.19, x_mb, GREEN, "x, all that implicit GEMM reads"),
+            (place - 0.19, x_mb, GREEN, "x, all that implicit GEMM stores"),
             (place + 0.19, u_mb, VERMILION, "A written out (explicit GEMM)"),
         ):
             axes.barh(y, size, height=0.36, color=colour, label="" if place else what)
@@ -207,7 +208,8 @@ def walk():
         _label(below, middle, -0.9, f"tile {tile}: {delta}", size=9.5, weight="bold")
         _label(
             below, middle, size + 2 * pad + 0.8,
-            f"t, r, s = {t}, {r}, {s}\nchannels from {'0' if c == 0 else 'BLOCK_K'}", size=9, va="top",
+            f"t, r, s = {t}, {r}, {s}{', next plane' if t else ''}\nchannels from {'0' if c == 0 else 'BLOCK_K'}",
+            size=9, va="top",
         )  # fmt: skip
     _label(
         below, 2.5 * (size + 2 * pad + 1.5) - 0.75, size + 2 * pad + 3.4,
@@ -222,7 +224,7 @@ def walk():
 def loads():
     """Who copies which element of the tile of A: the tile by turns, one warp by threads, and where that is in x."""
     layer = problems.preset("c3d-conv3a")
-    tile = step.shipped(layer)
+    tile = analytic.shipped(layer)
     block_m, block_k = tile["BLOCK_M"], tile["BLOCK_K"]
     columns = block_k // VECTOR  # groups of four in a row of the tile
     threads = _threads(tile)
@@ -268,7 +270,7 @@ def loads():
         right.text(-0.2, row + 0.5, f"w0 + {row}" if row else "w0", fontsize=9, ha="right", va="center")
     first = now * block_k
     right.set_title(
-        f"in x: channels {first} to {first + block_k - 1}\nof {per_warp} pixels",
+        f"in x, third tile of a tap:\nchannels {first} to {first + block_k - 1} of {per_warp} pixels",
         fontsize=10.5,
         fontweight="bold",
     )
@@ -313,12 +315,12 @@ def offsets():
     left.set_xlim(-3, len(values))
     left.set_ylim(-5, 1.22 * values[-1] / 1000)
     left.grid(color=GRID, linewidth=0.8)
-    left.set_title("the whole table, 3 × 3 × 3 taps", fontsize=11, fontweight="bold", loc="left")
+    left.set_title("the first entry of each tile, 3 × 3 × 3 taps", fontsize=11, fontweight="bold", loc="left")
     shown = 2 * per_tap * layer.S
     right.plot(range(shown), [v / 1000 for v in values[:shown]], ".", color=BLUE, markersize=5)
     right.set_xlim(-1, shown)
     right.set_ylim(-0.1, 1.5 * values[shown - 1] / 1000)
-    right.set_xlabel("the first tiles")
+    right.set_xlabel("the first tiles, offsets as on the left")
     right.grid(color=GRID, linewidth=0.8)
     lines = [f"{what}: + {values[tile] - values[tile - 1]:,}" for what, tile in kinds]
     right.text(

@@ -12,7 +12,7 @@ TILE_SHAPE = (TILE, TILE)
 
 
 @cuda.jit
-def conv3d_coordinates(x, filt, y, geometry):
+def conv3d_coordinates(x, filt, b, y, geometry):
     a_tile = cuda.shared.array(TILE_SHAPE, float32)
     b_tile = cuda.shared.array(TILE_SHAPE, float32)
     N, D, H, W, C = x.shape
@@ -46,8 +46,7 @@ def conv3d_coordinates(x, filt, y, geometry):
             a_tile[ty, tx] = x[n, d, h, w, c]
         b_k = k0 + ty
         inside = b_k < T * R * S * C and gemm_n < K
-        t, r, s, c = b_k // (C * S * R), b_k // (C * S) % R, b_k // C % S, b_k % C
-        b_tile[ty, tx] = filt[gemm_n, t, r, s, c] if inside else float32(0.0)
+        b_tile[ty, tx] = b[gemm_n, b_k] if inside else float32(0.0)
         cuda.syncthreads()
 
         # multiply
@@ -63,4 +62,5 @@ def conv3d_coordinates(x, filt, y, geometry):
 def launch(x, filt, y, geometry):
     N, O, P, Q, K = y.shape
     grid = (-(-N * O * P * Q // TILE), -(-K // TILE))
-    conv3d_coordinates[grid, (TILE, TILE)](x, filt, y, geometry)
+    b = filt.reshape(K, filt.size // K)  # a view: B is there already, column by column
+    conv3d_coordinates[grid, (TILE, TILE)](x, filt, b, y, geometry)
