@@ -20,7 +20,8 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
-from common import catalog, device, faults, limits, problems
+from common import catalog, device, limits, problems
+from common.editing import faults
 
 Task = dict[str, Any]
 
@@ -53,7 +54,8 @@ def check_task(task: Task) -> dict[str, Any]:
 
 def _hazards(module: Any, problem: problems.Problem, path: Path) -> list[dict[str, Any]]:
     """In the simulator: what a launch of a kernel known to be wrong does that it must not."""
-    from common import check, hazards, inputs
+    from common import check, inputs
+    from common.editing import hazards
 
     bench = check.Bench(module, problem)
     bench.load(*inputs.integers(problem, 0))
@@ -225,7 +227,7 @@ def compile_task(task: Task) -> dict[str, Any]:
     ``others`` maps more presets to shapes; ``other_presets`` has the kernels of those that compile to something else.
     ``lenient``: without NVIDIA's tools, leave the count out. A launch beyond a GPU's limits raises LaunchLimitError.
     """
-    from common import cards, codegen
+    from common.code import cards, codegen
 
     path = Path(task["path"])
     module = catalog.load(path, task["ladder"], task.get("home"))
@@ -279,7 +281,7 @@ def card_task(task: Task) -> dict[str, Any]:
 
     ``files`` are the files that the kernels are made of: of the lessons, and those beside the step's.
     """
-    from common import cards, codegen
+    from common.code import cards, codegen
 
     module = catalog.load(Path(task["path"]), task["ladder"])
     launches = codegen.distinct(codegen.launches(module, problems.from_shape(task["ladder"], task["shape"])))
@@ -329,7 +331,7 @@ def maps_task(task: Task) -> dict[str, Any]:
 
 def launches_task(task: Task) -> dict[str, Any]:
     """The kernels a file would start, with grid and block; needs no GPU."""
-    from common import codegen
+    from common.code import codegen
 
     problem = problems.from_shape(task["ladder"], task["shape"])
     module = catalog.load(Path(task["path"]), task["ladder"])
@@ -339,14 +341,14 @@ def launches_task(task: Task) -> dict[str, Any]:
 
 def replay_task(task: Task) -> dict[str, Any]:
     """Check and time plans that were recorded elsewhere."""
-    from common import replay
+    from common.grading import replay
 
     return replay.replay(task)
 
 
 def trace_task(task: Task) -> dict[str, Any]:
     """Trace a file's kernels at one shape; only in a process whose Numba is the simulator."""
-    from common import lanes, trace
+    from common.tracing import lanes, trace
 
     problem = problems.from_shape(task["ladder"], task["shape"])
     options = dict(task["options"])
@@ -432,9 +434,11 @@ def _warm() -> None:
     from common import check  # noqa: F401
 
     if _simulated():
-        from common import hazards, simulator  # noqa: F401
+        from common import simulator  # noqa: F401
+        from common.editing import hazards  # noqa: F401
     else:
-        from common import codegen, timing  # noqa: F401
+        from common import timing  # noqa: F401
+        from common.code import codegen
 
         codegen.warm()
         gc.collect()

@@ -22,36 +22,14 @@ from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from common import (
-    agreement,
-    cardtables,
-    catalog,
-    device,
-    exercises,
-    grade,
-    history,
-    isolate,
-    lanes,
-    loop,
-    microscope,
-    occupancy,
-    pages,
-    peers,
-    problems,
-    profiler,
-    records,
-    referee,
-    run,
-    sanitizer,
-    saves,
-    shipped,
-    tables,
-    trace,
-    words,
-)  # fmt: skip
+from common import catalog, device, isolate, pages, peers, problems, profiler, records, run, sanitizer, tables
 from common.catalog import Step
+from common.code import cardtables, occupancy
+from common.editing import history, loop, saves, shipped, words
+from common.grading import exercises, grade, referee
 from common.records import Record
 from common.run import Outcome
+from common.tracing import agreement, lanes, microscope, trace
 
 RIGHT, WRONG, UNUSABLE, INTERRUPTED = 0, 1, 2, 130
 _SUSPECTS = 3  # failed steps that are traced for the reason
@@ -290,7 +268,7 @@ def _bench(options: argparse.Namespace) -> int:
 
 
 def _compile(options: argparse.Namespace) -> int:
-    from common import codegen
+    from common.code import codegen
 
     steps = _chosen(options)
     assemble = options.machine_code or options.record
@@ -418,7 +396,8 @@ def _trace(options: argparse.Namespace) -> int:
     faults = [fault for kernel in found["kernels"] for fault in kernel["faults"]]
     say = _say(options)
     if options.figure is not None:
-        from common import charts, tracefigures  # brings matplotlib
+        from common import charts  # brings matplotlib
+        from common.tracing import tracefigures
 
         say.print(f"drawn: {charts.save(tracefigures.accesses(found), options.figure.with_suffix(''))}")
     if options.json:
@@ -628,7 +607,7 @@ def _all(options: argparse.Namespace) -> int:
         say.print(f"[yellow]{name} is not timed: it is not right[/]")
 
     if simulator:
-        from common import codegen
+        from common.code import codegen
 
         say.rule("compile every kernel")
         compiled = list(_progress("compile", run.compile_steps(steps, codegen.ARCHITECTURES, False), steps))
@@ -986,7 +965,7 @@ def _print_outcomes(table: Table, outcomes: list[Outcome]) -> None:
 def _print_complaints(outcomes: list[Outcome], suspicions: dict[str, tuple[str, str]] | None = None) -> None:
     """What is wrong and what to look at; what cannot be used goes to standard error.
 
-    ``suspicions`` are what a trace found of each step's first failure (:func:`common.microscope.suspicion`).
+    ``suspicions`` are what a trace found of each step's first failure (:func:`common.tracing.microscope.suspicion`).
     """
     say = _say()
     for outcome, text in words.told(outcomes, min(say.width, _WIDE), suspicions):

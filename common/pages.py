@@ -13,10 +13,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from common import agreement, catalog, exercises, layers, problems, profiler, records, sanitizer, sass
+from common import catalog, layers, problems, profiler, records, sanitizer
 from common.catalog import Step
+from common.code import sass
+from common.grading import exercises
 from common.problems import Problem
 from common.records import Record, Row
+from common.tracing import agreement
 
 # What stands between two markers must hold no other opening: a forgotten end is said, not swallowed.
 _BLOCK = re.compile(

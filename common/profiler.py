@@ -43,7 +43,7 @@ STALLS = {
     "drain": "waiting for stores at the end",
     "branch_resolving": "waiting for a branch",
 }
-# What common.trace counts too, so that each can test the other.
+# What common.tracing.trace counts too, so that each can test the other.
 COUNTED = {
     **{name: METRICS[name] for name in ("load_requests", "load_sectors", "store_requests", "store_sectors")},
     "shared_load_wavefronts": "l1tex__data_pipe_lsu_wavefronts_mem_shared_op_ld.sum",

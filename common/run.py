@@ -10,23 +10,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from common import (
-    cardcache,
-    catalog,
-    check,
-    device,
-    isolate,
-    occupancy,
-    problems,
-    profiler,
-    records,
-    sanitizer,
-    trace,
-)
+from common import catalog, check, device, isolate, problems, profiler, records, sanitizer
 from common.catalog import Step
+from common.code import cardcache, occupancy
 from common.isolate import Result, Task
 from common.problems import Problem
 from common.records import Record
+from common.tracing import trace
 
 CHECK_SECONDS = 120.0
 TIME_SECONDS = 180.0
@@ -57,7 +47,7 @@ class Outcome:
 
     @property
     def faults(self) -> list[dict[str, Any]]:
-        """What explains it: dictionaries of :class:`common.faults.Fault`, perhaps none."""
+        """What explains it: dictionaries of :class:`common.editing.faults.Fault`, perhaps none."""
         return list(self.result.get("faults", []))
 
     @property

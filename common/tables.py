@@ -10,8 +10,8 @@ from rich.table import Table
 
 from common import catalog, pages, records, sanitizer
 from common.catalog import Step
-from common.exercises import Exercise, State
-from common.grade import Grade
+from common.grading.exercises import Exercise, State
+from common.grading.grade import Grade
 from common.records import Record
 from common.run import Outcome
 

@@ -12,7 +12,8 @@ os.environ["MPLBACKEND"] = "Agg"
 import hypothesis
 import pytest
 
-from common import device, history
+from common import device
+from common.editing import history
 
 ROOT = Path(__file__).resolve().parent.parent
 

@@ -1,7 +1,7 @@
 """Counts in the machine code of many files in one process, with real Numba CUDA: argument and output are JSON.
 
 ``{"folder": ..., "files": [[path, ladder, shape, counted], ...]}`` gives, by path, the notes of the recording, how a
-launch's arguments compare with the PTX's parameters, and those figures of :func:`common.grade.count` that
+launch's arguments compare with the PTX's parameters, and those figures of :func:`common.grading.grade.count` that
 ``counted`` names.
 """
 
@@ -12,7 +12,9 @@ from pathlib import Path
 
 import numpy as np
 
-from common import catalog, codegen, grade, plans, problems, replay, watch
+from common import catalog, problems
+from common.code import codegen
+from common.grading import grade, plans, replay, watch
 
 
 def record(folder, path, ladder, shape, counted):

@@ -9,7 +9,8 @@ import sys
 import pytest
 from rich.console import Console
 
-from common import catalog, charts, cli, device, pages, problems, records, run, tables, words
+from common import catalog, charts, cli, device, pages, problems, records, run, tables
+from common.editing import words
 from common.run import Outcome
 
 GPU = device.gpu_count() > 0

@@ -8,9 +8,11 @@ import sys
 
 import pytest
 
-from common import answers, catalog, check, device, exercises, grade, problems, simulator, trace
-from common.exercises import ExerciseError
-from common.grade import Evidence
+from common import catalog, check, device, problems, simulator
+from common.grading import answers, exercises, grade
+from common.grading.exercises import ExerciseError
+from common.grading.grade import Evidence
+from common.tracing import trace
 
 simulator.install()
 pytestmark = [

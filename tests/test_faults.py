@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from common import catalog, child, faults, isolate, problems, run
+from common import catalog, child, isolate, problems, run
+from common.editing import faults
 
 FOLDER = Path(__file__).parent / "faults"
 SHAPE = problems.FIRST["gemm"]

@@ -7,7 +7,9 @@ import sys
 
 import pytest
 
-from common import catalog, device, history, isolate, loop, occupancy, problems, records, run, shipped, timing
+from common import catalog, device, isolate, problems, records, run, timing
+from common.code import occupancy
+from common.editing import history, loop, shipped
 from common.records import Record
 
 # one process, so that no test disturbs the times of another
@@ -98,7 +100,8 @@ def test_a_fault_and_an_endless_loop_leave_the_next_kernel_alone(write):
 DRIVER = """
 import json, sys
 from numba import cuda
-from common import catalog, codegen, problems, run
+from common import catalog, problems, run
+from common.code import codegen
 
 found = []
 for name in sys.argv[1:]:

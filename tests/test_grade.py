@@ -12,24 +12,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from common import (
-    catalog,
-    check,
-    cli,
-    device,
-    exercises,
-    grade,
-    nursery,
-    plans,
-    problems,
-    referee,
-    rehearse,
-    run,
-    simulator,
-    watch,
-)
-from common.grade import Grade, Grader, Machine, Submission
-from common.referee import Limits, Player, PlayerError
+from common import catalog, check, cli, device, problems, run, simulator
+from common.grading import exercises, grade, nursery, plans, referee, rehearse, watch
+from common.grading.grade import Grade, Grader, Machine, Submission
+from common.grading.referee import Limits, Player, PlayerError
 
 simulator.install()
 FOLDER = Path(__file__).parent / "cheats"

@@ -4,10 +4,17 @@ import numpy as np
 import pytest
 from numba import cuda, float32
 
-from common import catalog, check, hazards, inputs, problems, simulator
+from common import catalog, check, inputs, problems, simulator
+from common.editing import hazards
 
 simulator.install()
 SIZE = 8
+
+
+@pytest.fixture(autouse=True)
+def forwards(monkeypatch):
+    """Every second launch of a process runs a block's threads backwards; the first of a test runs them forwards."""
+    monkeypatch.setattr(simulator, "_launches", 0)
 
 
 def watched(kernel, *arrays, grid=1, block=SIZE):
@@ -71,7 +78,7 @@ def test_two_blocks_that_write_one_element_overlap():
 
     (note,) = watched(overlap, zeros(SIZE), False, grid=2)
     assert (note.kind, note.line) == ("overlap", line(overlap, 2))
-    assert note.text.startswith(("out[0]", f"out[{SIZE - 1}]"))  # every second launch runs backwards
+    assert "out[0]" in note.text
     assert "blocks do not wait for each other" in note.text
     assert watched(overlap, zeros(SIZE), True, grid=2) == []  # the same value twice harms nobody
 

@@ -7,8 +7,9 @@ import sys
 
 import pytest
 
-from common import catalog, cli, history, shipped
-from common.history import Event, HistoryError
+from common import catalog, cli
+from common.editing import history, shipped
+from common.editing.history import Event, HistoryError
 
 RIGHT, WRONG, UNUSABLE = 0, 1, 2
 GIT = pytest.mark.skipif(shutil.which("git") is None, reason="git is not installed")
@@ -233,7 +234,9 @@ def test_the_best_is_the_highest_ratio_on_the_preset(workbook):
 
 def test_runs_at_once_lose_nothing(workbook):
     code = (
-        "import sys; from pathlib import Path; from common import history; history.FOLDER = Path(sys.argv[1])\n"
+        "import sys; from pathlib import Path\n"
+        "from common.editing import history\n"
+        "history.FOLDER = Path(sys.argv[1])\n"
         "for i in range(30):\n"
         "    source = f'{sys.argv[2]} {i}'.encode()\n"
         "    history.keep(source, 'gemm_a.py'); history.keep(b'both', 'gemm_a.py')\n"

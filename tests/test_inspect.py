@@ -16,24 +16,9 @@ import pytest
 from matplotlib import pyplot as plt
 from rich.console import Console
 
-from common import (
-    cardcache,
-    cards,
-    cardtables,
-    catalog,
-    charts,
-    cli,
-    codegen,
-    device,
-    isolate,
-    occupancy,
-    pages,
-    problems,
-    records,
-    run,
-    sass,
-)  # fmt: skip
-from common.occupancy import LIMITS
+from common import catalog, charts, cli, device, isolate, pages, problems, records, run
+from common.code import cardcache, cards, cardtables, codegen, occupancy, sass
+from common.code.occupancy import LIMITS
 
 SECONDS = 180.0
 SASS = Path(__file__).parent / "sass"
@@ -622,7 +607,8 @@ def test_a_file_that_does_not_compile_says_why(compiled, name, status, says):
 LOWERING = """
 import json, sys
 from pathlib import Path
-from common import catalog, codegen, problems
+from common import catalog, problems
+from common.code import codegen
 
 lowered = []
 known = codegen._lowered

@@ -6,7 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from common import charts, layers, pages, problems, records, sass
+from common import charts, layers, pages, problems, records
+from common.code import sass
 from common.problems import Conv2d, Conv3d, Gemm
 from common.records import Record
 

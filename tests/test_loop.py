@@ -7,9 +7,10 @@ import time
 import pytest
 import watchfiles
 
-from common import catalog, cli, history, isolate, loop, problems, run, saves, shipped, words
+from common import catalog, cli, isolate, problems, run
 from common.catalog import Step
-from common.history import Event
+from common.editing import history, loop, saves, shipped, words
+from common.editing.history import Event
 
 NAIVE = catalog.find("gemm_naive")
 SHAPES = len(problems.RAGGED["gemm"])

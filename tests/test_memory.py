@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from common import catalog, isolate, problems, profiler
-from common.memory import Cost, Ledger, sectors, wavefronts
+from common.tracing.memory import Cost, Ledger, sectors, wavefronts
 
 PATTERNS = Path(__file__).parent / "patterns" / "gemm_shared_patterns.py"
 LANES = np.arange(32)
@@ -169,7 +169,7 @@ def test_the_hardware_counts_these_wavefronts():
 
 
 def test_every_pattern_is_traced_as_the_rules_say():
-    from common import trace
+    from common.tracing import trace
 
     module = catalog.load(PATTERNS, "gemm")
     found = trace.run(module, problems.Gemm(M=4, N=8, K=1), every=True)

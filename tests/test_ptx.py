@@ -2,7 +2,8 @@
 
 import pytest
 
-from common import catalog, codegen, isolate, problems, run, sass
+from common import catalog, isolate, problems, run
+from common.code import codegen, sass
 
 SECONDS = 180.0
 FILES = [*catalog.steps(), *catalog.experiments()]

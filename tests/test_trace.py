@@ -12,27 +12,11 @@ import numpy as np
 import pytest
 from numba import cuda
 
-from common import (
-    agreement,
-    catalog,
-    charts,
-    child,
-    cli,
-    inputs,
-    isolate,
-    lanes,
-    microscope,
-    problems,
-    profiler,
-    records,
-    reference,
-    sanitizer,
-    trace,
-    tracefigures,
-)
-from common.memory import FAULTS
+from common import catalog, charts, child, cli, inputs, isolate, problems, profiler, records, reference, sanitizer
 from common.problems import RAGGED, Conv2d, Gemm
 from common.records import Record
+from common.tracing import agreement, lanes, microscope, trace, tracefigures
+from common.tracing.memory import FAULTS
 
 FILES = [*catalog.steps(), *catalog.experiments()]
 WRONG = Path(__file__).parent / "wrong_kernels"

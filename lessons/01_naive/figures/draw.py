@@ -5,8 +5,9 @@ from pathlib import Path
 
 from matplotlib.patches import FancyArrowPatch, Rectangle
 
-from common import charts, tracefigures
+from common import charts
 from common.charts import BLUE, GRID, INK, MUTED, ORANGE, SKY, VERMILION
+from common.tracing import tracefigures
 
 gemm_naive = import_module("lessons.01_naive.gemm_naive")
 WARP = 32

@@ -6,8 +6,9 @@ from pathlib import Path
 from matplotlib.colors import to_rgba
 from matplotlib.patches import FancyArrowPatch, Rectangle
 
-from common import charts, problems, tracefigures
+from common import charts, problems
 from common.charts import BLUE, GREEN, GRID, INK, MUTED, ORANGE, SKY, VERMILION, YELLOW
+from common.tracing import tracefigures
 
 gemm_shared_tile = import_module("lessons.02_shared_tiling.gemm_shared_tile")
 conv2d_shared_tile = import_module("lessons.02_shared_tiling.conv2d_shared_tile")

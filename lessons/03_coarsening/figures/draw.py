@@ -7,8 +7,9 @@ from typing import Any
 from matplotlib.colors import to_rgba
 from matplotlib.patches import Rectangle
 
-from common import charts, records, tracefigures
+from common import charts, records
 from common.charts import BLUE, GREEN, GRID, INK, MUTED, ORANGE, SKY, VERMILION, YELLOW
+from common.tracing import tracefigures
 
 gemm_coarsened = import_module("lessons.03_coarsening.gemm_coarsened")
 gemm_wide_loads = import_module("lessons.03_coarsening.gemm_wide_loads")

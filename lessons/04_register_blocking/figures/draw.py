@@ -6,8 +6,9 @@ from pathlib import Path
 from matplotlib.colors import to_rgba
 from matplotlib.patches import Rectangle
 
-from common import charts, problems, tracefigures
+from common import charts, problems
 from common.charts import BLUE, GREEN, GRID, INK, MUTED, ORANGE, PURPLE, SKY, VERMILION, YELLOW
+from common.tracing import tracefigures
 
 LESSON = "lessons.04_register_blocking."
 gemm_rectangular_tiles = import_module(LESSON + "gemm_rectangular_tiles")

@@ -1,15 +1,16 @@
 """Runs files that nobody vouches for, and keeps everything a verdict rests on out of their reach.
 
-A submission runs in a process of its own (:mod:`common.player`), in a fresh folder that holds a copy of the harness
-and of the file, with limits on time and memory. This process
+A submission runs in a process of its own (:mod:`common.grading.player`), in a fresh folder that holds a copy of the
+harness and of the file, with limits on time and memory. This process
 
 - draws the operands from a seed that the other does not know, after the file has been imported,
 - keeps its own copy of them, compares the output that comes back with its own oracle, and holds the only clock,
 - reads nothing that the submission prints, and no exit code,
 - looks at the checkout before and after, and says which of its files changed.
 
-The GPU is not given to it at all. Its process records what it would start (:mod:`common.plans`), and a third process,
-which runs none of its Python, starts those kernels on fresh operands and times them (:mod:`common.replay`).
+The GPU is not given to it at all. Its process records what it would start (:mod:`common.grading.plans`), and a third
+process, which runs none of its Python, starts those kernels on fresh operands and times them
+(:mod:`common.grading.replay`).
 
 What this does not protect against stands in lessons/GRADING.md: a submission has the rights of the user who grades.
 """
@@ -32,7 +33,8 @@ from typing import Any
 
 import numpy as np
 
-from common import catalog, check, device, isolate, nursery
+from common import catalog, check, device, isolate
+from common.grading import nursery
 from common.problems import Problem
 
 Note = tuple[str, str]  # kind and message, as in a check's findings
@@ -96,11 +98,12 @@ class Player:
 
     def _start(self) -> None:
         self.work = self.folder / "work"
-        for package in ("common", "lessons"):
-            target = self.work / package
-            target.mkdir(parents=True)
-            for source in sorted(Path(catalog.ROOT, package).glob("*.py")):
-                shutil.copyfile(source, target / source.name)
+        # the harness, and the helpers that lessons share; no lesson
+        for pattern in ("common/**/*.py", "lessons/*.py"):
+            for source in sorted(catalog.ROOT.glob(pattern)):
+                target = self.work / source.relative_to(catalog.ROOT)
+                target.parent.mkdir(parents=True, exist_ok=True)
+                shutil.copyfile(source, target)
         copy = self.work / "submission" / self.file.name
         copy.parent.mkdir()
         shutil.copyfile(self.file, copy)

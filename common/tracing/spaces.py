@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from common.memory import WARP, WORD_BYTES, Bools, Cost, Ints, Key
-from common.values import INT64, UINT64, Value, choose, signed, uniform, widened
+from common.tracing.memory import WARP, WORD_BYTES, Bools, Cost, Ints, Key
+from common.tracing.values import INT64, UINT64, Value, choose, signed, uniform, widened
 
 if TYPE_CHECKING:
-    from common.lanes import Machine
+    from common.tracing.lanes import Machine
 
 Array = NDArray[Any]
 Offsets = Any  # int, or an int64 per lane

@@ -9,9 +9,10 @@ from typing import Any
 from rich.markup import escape
 from rich.table import Table
 
-from common import loop, pages, records
-from common.history import Event
-from common.loop import Stage
+from common import pages, records
+from common.editing import loop
+from common.editing.history import Event
+from common.editing.loop import Stage
 from common.run import Outcome
 
 _HASH_DIGITS = 8

@@ -1,8 +1,8 @@
 """What a step would start on a GPU, written down without one: kernels as PTX, grids, blocks and arguments.
 
 ``launch`` and ``prepare`` run on stand-ins for device arrays, and every kernel launch is recorded in place of being
-made. The plan is all that leaves the submission's process: :mod:`common.replay` runs it elsewhere, on operands that
-this process never sees. So nothing that ``launch`` does on the host can change a result or a time.
+made. The plan is all that leaves the submission's process: :mod:`common.grading.replay` runs it elsewhere, on
+operands that this process never sees. So nothing that ``launch`` does on the host can change a result or a time.
 """
 
 from __future__ import annotations
@@ -19,9 +19,10 @@ from unittest import mock
 
 import numpy as np
 
-from common import catalog, codegen
+from common import catalog
+from common.code import codegen
+from common.grading.watch import Watch
 from common.problems import Problem
-from common.watch import Watch
 
 ALIGNMENT = 256  # what the driver gives an allocation
 MAX_LAUNCHES = 20_000

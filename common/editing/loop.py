@@ -16,8 +16,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from common import history, isolate, problems, run, shipped
+from common import isolate, problems, run
 from common.catalog import Step
+from common.editing import history, shipped
 from common.isolate import Result, Task
 from common.run import Outcome
 

@@ -22,7 +22,7 @@ from typing import IO, Any
 _MESSAGE = 1 << 16
 _POLL_SECONDS = 0.01
 _LOST = 255  # exit code of a process whose nursery died before it could say
-MODULE = "common.player"
+MODULE = "common.grading.player"
 FORKS = sys.platform == "linux"  # elsewhere libraries do not survive a fork, or there is none
 
 
@@ -164,7 +164,7 @@ def close() -> None:
 
 
 def start(argument: str, work: Path, environment: dict[str, str], log: IO[bytes], kind: str) -> Started:
-    """Start :mod:`common.player` in ``work``, whose copy of the harness it imports.
+    """Start :mod:`common.grading.player` in ``work``, whose copy of the harness it imports.
 
     Processes of one ``kind`` come from one nursery, which has the environment of the first of them; each process
     then has its own.

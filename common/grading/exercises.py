@@ -10,10 +10,10 @@ not code stands in ``lessons/<lesson>/exercises/exercises.toml``, one ``[[exerci
 ``hints``      one or more, each saying more than the one before
 ``shapes``     shapes it is checked at (default: SHAPES of its ladder)
 ``preset``     problem it is compiled for and timed on (default: PRESETS of its ladder)
-``at_most``    limits on what is counted, by the names of :data:`common.grade.COUNTED`
+``at_most``    limits on what is counted, by the names of :data:`common.grading.grade.COUNTED`
 ``at_least``   the same from below
 ``floor``      with a GPU: percent of the floor's rate to reach on the preset
-``answers``    predict: what each name is compared with, in the words of :mod:`common.answers`
+``answers``    predict: what each name is compared with, in the words of :mod:`common.grading.answers`
 """
 
 from __future__ import annotations

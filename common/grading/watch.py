@@ -1,7 +1,7 @@
 """What a submission does beside starting kernels, as seen from inside its own process.
 
 What is seen here explains a verdict. It is no wall: code in this process can evade it. Whether a result is right, and
-how long it took, is found out by another process (see :mod:`common.referee`).
+how long it took, is found out by another process (see :mod:`common.grading.referee`).
 """
 
 from __future__ import annotations

@@ -9,10 +9,11 @@ import matplotlib as mpl
 import numpy as np
 from matplotlib.patches import Rectangle
 
-from common import catalog, charts, trace
+from common import catalog, charts
 from common.charts import BLUE, GREEN, GRID, INK, MUTED, ORANGE, SKY, VERMILION
-from common.memory import BANKS, SECTOR_BYTES, WARP, wavefronts
 from common.problems import Conv2d, Gemm
+from common.tracing import trace
+from common.tracing.memory import BANKS, SECTOR_BYTES, WARP, wavefronts
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

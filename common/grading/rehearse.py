@@ -1,7 +1,7 @@
 """A step file in the simulator, with an eye on its operands: during ``launch`` only kernels may touch them.
 
 Runs in the submission's own process. In the simulator everything is Python, so what is noted here is a matter of
-good faith; :mod:`common.plans` is the way that needs none.
+good faith; :mod:`common.grading.plans` is the way that needs none.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from numba.cuda.simulator import kernel
 from numba.cuda.simulator.cudadrv.devicearray import FakeCUDAArray
 
 from common import catalog
+from common.grading.watch import Watch
 from common.problems import Problem
-from common.watch import Watch
 
 ALIGNMENT = 256
 Launched = tuple[str, tuple[int, ...], tuple[int, ...]]  # kernel, grid, block

@@ -1,7 +1,7 @@
 """The memory microscope: runs chosen blocks of a step's kernels on the CPU and reports every access to memory.
 
 Needs no GPU. Works in a process whose Numba is the CUDA simulator, whose kernels are replaced by
-:class:`common.lanes.Machine`; ``prepare``, ``workspace`` and ``launch`` run as they are, on host arrays.
+:class:`common.tracing.lanes.Machine`; ``prepare``, ``workspace`` and ``launch`` run as they are, on host arrays.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from numpy.typing import NDArray
 
 from common import catalog, inputs, isolate
 from common.catalog import Step
-from common.lanes import Machine, Point, TraceError
 from common.limits import MAX_THREADS
-from common.memory import FAULTS, SECTOR_BYTES, Ledger
 from common.problems import Conv2d, Conv3d, Gemm, Problem
-from common.spaces import Global, View
+from common.tracing.lanes import Machine, Point, TraceError
+from common.tracing.memory import FAULTS, SECTOR_BYTES, Ledger
+from common.tracing.spaces import Global, View
 
 # Small enough to trace every block in a second or two, large enough for a block that touches no edge. The two conv2d
 # shapes are the ECE408 layers with four images.
@@ -49,7 +49,7 @@ _LANES_AT_ONCE = 8192  # blocks run together up to here; beyond it NumPy gains n
 class Access:
     """One array, accessed in one line in one direction and width.
 
-    ``moved``, ``ideal`` and ``distinct`` are as in :class:`common.memory.Cost`; ``accesses`` counts threads.
+    ``moved``, ``ideal`` and ``distinct`` are as in :class:`common.tracing.memory.Cost`; ``accesses`` counts threads.
     ``sample``: the first request's element offsets by lane.
     """
 

@@ -24,12 +24,13 @@ _PACKAGES = (
     "numba", "numba-cuda", "llvmlite", "cuda-bindings", "nvidia-nvvm", "nvidia-cuda-nvcc", "nvidia-cuda-nvcc-cu12",
     "nvidia-cuda-nvdisasm",
 )  # fmt: skip
-_READERS = ("cards", "codegen", "lanes", "memory", "occupancy", "sass", "spaces", "trace")
+_READERS = ("code", "tracing")  # folders of common whose modules make a card
 
 
 def entry(path: Path, problem: Problem, architecture: str) -> Path:
     """The file that keeps the cards of this step file for this problem and compute capability."""
-    readers = [_digest(Path(__file__).with_name(f"{name}.py")) for name in _READERS]
+    common = Path(__file__).parent.parent
+    readers = [_digest(file) for name in _READERS for file in sorted((common / name).glob("*.py"))]
     parts = [str(path.resolve()), problem.shape(), architecture, platform.python_version(), readers]
     parts.append(records.package_versions(_PACKAGES))
     key = hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()

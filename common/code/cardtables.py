@@ -10,8 +10,9 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from common import cards, pages, sass
-from common.cards import Card
+from common import pages
+from common.code import cards, sass
+from common.code.cards import Card
 
 LISTED_ROWS = 150  # of a hot loop; --sass shows the rest
 _LONG_GROUP, _SHOWN = 12, 4  # a longer group of one source line is cut in a loop of more than LISTED_ROWS

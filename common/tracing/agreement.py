@@ -9,11 +9,12 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from common import catalog, device, isolate, problems, profiler, trace
+from common import catalog, device, isolate, problems, profiler
 from common.catalog import Step
 from common.isolate import Task
 from common.problems import Problem
 from common.records import Record
+from common.tracing import trace
 
 SECONDS = 240.0
 TOLERANCE = 0.01  # a ratio further from 1 has a remark

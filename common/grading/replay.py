@@ -24,8 +24,9 @@ from typing import Any
 
 import numpy as np
 
-from common import check, device, inputs, plans, problems, reference, timing
+from common import check, device, inputs, problems, reference, timing
 from common.check import Guarded
+from common.grading import plans
 from common.problems import Problem
 
 RUNS, RUN_LENGTH = 48, 32  # pieces of the output that are compared after a batch, and their elements

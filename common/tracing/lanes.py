@@ -16,10 +16,10 @@ from typing import Any
 
 import numpy as np
 
-from common import lockstep, values
-from common.memory import WARP, Bools, Fault, Ledger
-from common.spaces import Constant, Global, Local, Mask, Offsets, Shared, View, as_offset
-from common.values import Cast, Value, choose, dtype_of, signed, truth, uniform, widened
+from common.tracing import lockstep, values
+from common.tracing.memory import WARP, Bools, Fault, Ledger
+from common.tracing.spaces import Constant, Global, Local, Mask, Offsets, Shared, View, as_offset
+from common.tracing.values import Cast, Value, choose, dtype_of, signed, truth, uniform, widened
 
 Point = tuple[int, int, int]
 Code = Callable[..., Any]

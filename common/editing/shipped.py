@@ -13,7 +13,8 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
-from common import catalog, history, problems, records
+from common import catalog, problems, records
+from common.editing import history
 
 _GIT_SECONDS = 20
 _OLD_VERSIONS = 100

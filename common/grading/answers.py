@@ -32,9 +32,11 @@ from typing import Any
 
 import numpy as np
 
-from common import catalog, isolate, memory, occupancy, pages, problems, records, trace
+from common import catalog, isolate, pages, problems, records
+from common.code import occupancy
 from common.problems import Conv3d
 from common.records import Record
+from common.tracing import memory, trace
 
 SECONDS = 120.0
 MEASURED = ("ratio", "ms", "share", "counter", "perfma")  # as pages write them

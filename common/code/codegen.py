@@ -26,7 +26,8 @@ from unittest import mock
 
 import numpy as np
 
-from common import catalog, sass
+from common import catalog
+from common.code import sass
 from common.problems import Problem
 
 ARCHITECTURES = ("7.5", "8.0", "8.6", "9.0", "10.0")

@@ -1,7 +1,7 @@
 """The process a submission runs in: it imports the file, and does with it what the other process asks.
 
 Questions and answers are lines of JSON on standard input and output; arrays travel through one file. Nothing said
-here is a verdict. Started by :mod:`common.referee`, in a folder of its own that holds a copy of the harness.
+here is a verdict. Started by :mod:`common.grading.referee`, in a folder of its own that holds a copy of the harness.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ from typing import Any
 
 import numpy as np
 
-from common import catalog, child, device, problems, watch
+from common import catalog, child, device, problems
+from common.grading import watch
 
 Answer = dict[str, Any]
 
@@ -43,7 +44,7 @@ class Player:
 
     def bind(self, shape: dict[str, int]) -> Answer:
         """Make arrays for a problem, and the step's workspace, in the simulator."""
-        from common import rehearse
+        from common.grading import rehearse
 
         problem = problems.from_shape(self.ladder, shape)
         self.stage = rehearse.Rehearsal(self.module, problem, self.watch, self.margin)
@@ -66,7 +67,7 @@ class Player:
 
     def touch(self, shape: dict[str, int]) -> Answer:
         """Trace the kernels at a shape, and say what the costliest accesses are; nothing if they cannot be traced."""
-        from common import lanes, trace
+        from common.tracing import lanes, trace
 
         try:
             found = trace.run(self.module, problems.from_shape(self.ladder, shape), every=True)
@@ -76,7 +77,7 @@ class Player:
 
     def record(self, shape: dict[str, int], architecture: str, name: str) -> Answer:
         """Write down what the step would start on a GPU, with the weights of the exchange."""
-        from common import plans
+        from common.grading import plans
 
         problem = problems.from_shape(self.ladder, shape)
         if self.recorder is None:

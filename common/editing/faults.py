@@ -91,9 +91,10 @@ def of_error(error: BaseException, path: Path) -> Fault | None:
 def of_finding(
     finding: dict[str, str], hazards: list[dict[str, Any]], path: Path, operands: tuple[str, ...]
 ) -> Fault | None:
-    """Explain a check's finding; ``hazards`` are what a watched run of the kernel showed (:mod:`common.hazards`).
+    """Explain a check's finding.
 
-    ``operands`` are the names of the two inputs and the output.
+    ``hazards`` are what a watched run of the kernel showed (:mod:`common.editing.hazards`). ``operands`` are the
+    names of the two inputs and the output.
     """
     kind = finding["kind"]
     relevant = ["race", "overlap"] if kind != "nan" else ["race", "read-before-write", "overlap"]

@@ -6,10 +6,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from common import isolate, trace
+from common import isolate
 from common.catalog import Step
-from common.memory import FAULTS
 from common.problems import Problem
+from common.tracing import trace
+from common.tracing.memory import FAULTS
 
 _QUICK_SECONDS = 20.0
 

@@ -4,8 +4,8 @@ The translation keeps names and lines. What differs between threads is an array 
 or a loop whose condition differs runs under a mask of active lanes. A variable assigned under a mask keeps its old
 value in the other lanes only if one of them may still read it: otherwise a loop counter would become an array.
 
-In the translated code ``_t`` is the machine (:mod:`common.lanes`), whose ``mask`` holds the active lanes, and the
-names of :mod:`common.values` have an underscore in front.
+In the translated code ``_t`` is the machine (:mod:`common.tracing.lanes`), whose ``mask`` holds the active lanes, and
+the names of :mod:`common.tracing.values` have an underscore in front.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """Verdicts on exercises and on other people's kernels: passed or not, and why.
 
 A kernel is checked at its shapes, and what its exercise limits is counted or timed. Files come from anybody, so they
-run as :mod:`common.referee` has it; a prediction is read and not run. Without a GPU a kernel runs in the simulator,
-and must also compile to the same launches. With one, it is recorded, and its kernels run where its Python does not.
+run as :mod:`common.grading.referee` has it; a prediction is read and not run. Without a GPU a kernel runs in the
+simulator, and must also compile to the same launches. With one, it is recorded, and its kernels run where its Python
+does not.
 """
 
 from __future__ import annotations
@@ -24,27 +25,16 @@ from typing import Any
 
 import numpy as np
 
-from common import (
-    answers,
-    catalog,
-    check,
-    codegen,
-    exercises,
-    inputs,
-    isolate,
-    occupancy,
-    plans,
-    problems,
-    records,
-    referee,
-)
-from common.answers import Facts
+from common import catalog, check, inputs, isolate, problems, records
 from common.catalog import Step
 from common.check import Finding
-from common.exercises import Exercise
-from common.player import keep_private
+from common.code import codegen, occupancy
+from common.grading import answers, exercises, plans, referee
+from common.grading.answers import Facts
+from common.grading.exercises import Exercise
+from common.grading.player import keep_private
+from common.grading.referee import Limits, Note, Player, PlayerError
 from common.problems import Problem
-from common.referee import Limits, Note, Player, PlayerError
 
 ARCHITECTURE = "9.0"  # machine code is counted for it, whatever the GPU, so that limits mean the same everywhere
 TIMED_BYTES = 256 << 20  # of operands: a batch is reduced to it, so that a grade takes seconds

@@ -1,0 +1,11 @@
+"""Machine code: what a kernel became.
+
+Module by module:
+
+    codegen       compiles to PTX, assembles and disassembles, without a GPU
+    sass          reads a disassembly: instructions, their classes, lines, loops
+    occupancy     warps that fit a multiprocessor
+    cards         a kernel's card: registers, occupancy, hot loop
+    cardcache     cards made before
+    cardtables    cards for the terminal
+"""
