@@ -277,8 +277,9 @@ def _fitted(title: str, header: list[str], body: list[list[str]], width: int) ->
     dropped = _OPTIONAL if width < _NARROW else _OPTIONAL[:2] if width < _WIDE else ()
     kept = [i for i, name in enumerate(header) if name not in dropped]
     table = Table(title=title, title_justify="left")
-    for i in kept:
-        table.add_column(header[i].replace("% of ", "% of\n"), justify="right" if i else "left", no_wrap=True)
+    table.add_column(header[0], overflow="fold")  # a long name goes on below, figures stay whole
+    for i in kept[1:]:
+        table.add_column(header[i].replace("% of ", "% of\n"), justify="right", no_wrap=True)
     for cells in body:
         table.add_row(*(cells[i] for i in kept))
     return table

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
+from rich import box
 from rich.console import Group, RenderableType
 from rich.padding import Padding
 from rich.table import Table
@@ -194,11 +195,15 @@ def short(rows: list[tuple[str, Card, float | None]], width: int = WIDE) -> Tabl
     }
     columns.update({cards.TRAFFIC[key]: _traffic(key) for key in extra})
     timed = any(ms is not None for _, _, ms in rows)
-    if extra and width < WIDE:
+    narrow = bool(extra) and width < WIDE
+    if narrow:
         del columns["limited by"]
         timed = False  # the table of times stands above
+        columns = {name.replace("ters", "- ters").replace("pancy", "- pancy"): cell for name, cell in columns.items()}
     architecture = rows[0][1]["architecture"]
     table = Table(title=f"what each kernel takes, compute capability {architecture}", title_justify="left")
+    if narrow:  # 80 columns hold the longest name
+        table.box, table.padding, table.show_edge = box.SIMPLE_HEAD, 0, False
     table.add_column("step", no_wrap=True)
     for name in ["ms"] * timed + list(columns):
         longest = max(map(len, name.split()))
