@@ -10,6 +10,7 @@ import argparse
 import json
 import os
 import re
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -191,7 +192,12 @@ def _parser() -> argparse.ArgumentParser:
 def _guarded(command: Callable[[], int], options: argparse.Namespace) -> int:
     """Turn what a user can mend into one line and exit code 2."""
     try:
-        return command()
+        code = command()
+        sys.stdout.flush()
+        return code
+    except BrokenPipeError:  # whoever read has had enough: `| head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return RIGHT
     except USER_ERRORS as error:
         if options.json:
             print(json.dumps({"error": str(error)}))
@@ -494,6 +500,7 @@ def _reset(options: argparse.Namespace) -> int:
             kept = f"; your version: python -m common restore {path.stem} {saved[:8]}" if saved else ""
             say.print(f"{path.stem}: reset{kept}", soft_wrap=True)
     say.print(f"{unchanged} files were as shipped")
+    _name_edited_helpers()
     return RIGHT
 
 
@@ -543,6 +550,8 @@ def _to_grade(targets: Sequence[str]) -> tuple[list[grade.Submission], Path | No
             files.append(grade.Submission(path))
         else:
             own = _own(path)
+            if not own and os.sep in target:
+                raise ValueError(f"{target}: no such folder")
             files += [grade.Submission(one.path) for one in exercises.chosen(own or target)]
     if not targets:
         files = [grade.Submission(one.path) for one in exercises.everything()]
@@ -651,8 +660,9 @@ def _lesson(lesson: str, name: str | None, preset: str | None) -> int:
     chosen = _chosen_of(lesson, name, preset)
     simulator = _simulator(False, None)
     # compiled while the checks run, and done before anything is timed
-    compiling = run.cards_beside(_pairs(_with_last(chosen), preset, every_preset=False))
+    compiling = run.CardsBeside(_pairs(_with_last(chosen), preset, every_preset=False))
     _keep_shipped()
+    _name_edited_helpers()
     edited = [step for step in chosen if shipped.edited(step.path)]
     code = max((_run_edited(step, preset, simulator) for step in edited), default=RIGHT)
     rest = [step for step in chosen if step not in edited]
@@ -661,6 +671,7 @@ def _lesson(lesson: str, name: str | None, preset: str | None) -> int:
         _print_checks(outcomes)
         code = max(code, _exit_code(outcomes, asked=False))
     if code != RIGHT:
+        compiling.cancel()
         return code
     cards = compiling()
     if simulator:
@@ -699,6 +710,17 @@ def _run_edited(step: Step, preset: str | None, simulator: bool, stop: threading
     return code
 
 
+def _name_edited_helpers() -> None:
+    """Say which of the lessons' common helpers are edited: no lesson's history keeps them."""
+    for path in shipped.helpers():
+        original = shipped.text(path)
+        if original is not None and original != path.read_bytes():
+            _complain(
+                f"[yellow]lessons/{path.name} is edited, for every step that imports it: "
+                f"git checkout -- lessons/{path.name} brings it back[/]"
+            )
+
+
 def _keep_shipped() -> None:
     """Where no git keeps them, copy the shipped files before they are edited."""
     try:
@@ -720,7 +742,8 @@ def _watch(lesson: str, name: str | None, preset: str | None) -> int:
     chosen = _chosen_of(lesson, name, preset)
     simulator = _simulator(False, None)
     _keep_shipped()
-    helpers = [path for path in catalog.LESSONS.glob("*.py") if not path.name.startswith("_")]
+    _name_edited_helpers()
+    helpers = shipped.helpers()
     stops: dict[Path, threading.Event] = {}
 
     def saved(path: Path) -> None:

@@ -28,15 +28,22 @@ Result = dict[str, Any]
 
 
 def run_groups(
-    groups: list[list[Task]], simulator: bool, seconds: float, workers: int = 1
+    groups: list[list[Task]],
+    simulator: bool,
+    seconds: float,
+    workers: int = 1,
+    stop: threading.Event | None = None,
 ) -> Iterator[tuple[Task, Result]]:
-    """Run each group of tasks in a child process of its own, ``workers`` at a time; results come group by group."""
+    """Run each group of tasks in a child process of its own, ``workers`` at a time, until ``stop`` is set.
+
+    Results come group by group.
+    """
     if workers == 1:
         for group in groups:
-            yield from run(group, simulator, seconds)
+            yield from run(group, simulator, seconds, stop)
         return
     with ThreadPoolExecutor(workers) as pool:
-        for results in pool.map(lambda group: list(run(group, simulator, seconds)), groups):
+        for results in pool.map(lambda group: list(run(group, simulator, seconds, stop)), groups):
             yield from results
 
 

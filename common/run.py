@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import itertools
 import os
-from collections.abc import Callable, Iterator
+import threading
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -165,11 +166,12 @@ def cards(
     file: Path | None = None,
     show: str | None = None,
     workers: int = 1,
+    stop: threading.Event | None = None,
 ) -> Iterator[Outcome]:
     """``result["cards"]``: a card for every kernel of each (step, preset), without a GPU; kept cards are not remade.
 
     ``file`` stands in the step's place. With ``show`` ("ptx" or "sass") each card has the ``text`` of that; PTX comes
-    alone. Raises ToolError when machine code cannot be had.
+    alone. What is not made when ``stop`` is set is left out. Raises ToolError when machine code cannot be had.
     """
     kept: dict[int, Result] = {}
     groups: list[list[Task]] = [[] for _ in range(workers)]
@@ -182,44 +184,53 @@ def cards(
             continue
         extra = {"architecture": architecture, "show": show, "number": number, "entry": str(entry)}
         groups[number % workers].append({**_task("card", step, file, problem), **extra})
-    for task, result in isolate.run_groups([group for group in groups if group], False, COMPILE_SECONDS, workers):
+    waiting = [group for group in groups if group]
+    for task, result in isolate.run_groups(waiting, False, COMPILE_SECONDS, workers, stop):
         if result.get("missing_tool"):
             raise ToolError(result["message"])
         files = result.pop("files", None)
         if result["status"] == "right" and not show:
-            _add_traffic(task, result["cards"])
+            _add_traffic(task, result["cards"], stop)
+            if stop and stop.is_set():
+                break  # perhaps without a trace: not kept
             cardcache.store(Path(task["entry"]), result["cards"], files)
         kept[task["number"]] = result
     for number, (step, preset) in enumerate(pairs):
-        yield Outcome(step, problems.preset(preset), preset, kept[number])
+        if number in kept:
+            yield Outcome(step, problems.preset(preset), preset, kept[number])
 
 
-def _add_traffic(task: Task, found: list[dict[str, Any]]) -> None:
+def _add_traffic(task: Task, found: list[dict[str, Any]], stop: threading.Event | None) -> None:
     """Give each card its kernel's ``traffic``, from a trace; what cannot be traced has none."""
     problem = trace.reduced(problems.from_shape(task["ladder"], task["shape"]))
     tracing = {**task, "task": "trace", "shape": problem.shape(), "options": {}}
-    ((_, result),) = isolate.run([tracing], True, TRACE_SECONDS)
+    result = next((result for _, result in isolate.run([tracing], True, TRACE_SECONDS, stop)), {})
     figures = trace.traffic(result["trace"]) if "trace" in result else {}
     for card in found:
         card["traffic"] = figures.get(card["kernel"], {})
 
 
-def cards_beside(pairs: list[tuple[Step, str]]) -> Callable[[], list[Outcome] | str]:
-    """Start making cards for this GPU in the background; calling the result waits for them.
+class CardsBeside:
+    """Makes cards for this GPU in the background; calling it waits for them.
 
     It gives a sentence in their place when machine code cannot be had.
     """
-    pool = ThreadPoolExecutor(1)
-    future = pool.submit(lambda: list(cards(pairs, card_architecture())))
-    pool.shutdown(wait=False)
 
-    def collect() -> list[Outcome] | str:
+    def __init__(self, pairs: list[tuple[Step, str]]) -> None:
+        self._stop = threading.Event()
+        pool = ThreadPoolExecutor(1)
+        self._future = pool.submit(lambda: list(cards(pairs, card_architecture(), stop=self._stop)))
+        pool.shutdown(wait=False)
+
+    def __call__(self) -> list[Outcome] | str:
         try:
-            return future.result()
+            return self._future.result()
         except ToolError as error:
             return str(error)
 
-    return collect
+    def cancel(self) -> None:
+        """They are not wanted any more: tracing a kernel that does not end would keep the program from ending."""
+        self._stop.set()
 
 
 def record_code(outcomes: list[Outcome]) -> None:

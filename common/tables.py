@@ -250,18 +250,19 @@ def sanitized(found: list[tuple[str, Step, int, str]]) -> Table:
 def grades(found: list[Grade]) -> Table:
     """One line for each verdict; students have a column if there are any."""
     students = any(grade.student for grade in found)
-    table = Table(*(["student"] if students else []), "", "file", "kind", "verdict")
+    table = Table(*(["student"] if students else []), "exercise", "file", "kind", "verdict")
     table.add_column("s", justify="right")
     for grade in found:
         verdict = "[green]passed[/]" if grade.passed else "[bold red]not passed[/]"
-        cells = [grade.target, escape(grade.name), grade.kind, verdict, f"{grade.seconds:.0f}"]
+        number = "" if grade.target == grade.name else grade.target
+        cells = [number, escape(grade.name), grade.kind, verdict, f"{grade.seconds:.0f}"]
         table.add_row(*([escape(grade.student)] if students else []), *cells)
     return table
 
 
 def progress(found: list[Exercise], state: State) -> Table:
     """Exercises, hints used, and what has passed."""
-    table = Table("", "exercise", "kind", "hints", "")
+    table = Table("", "exercise", "kind", "hints", "done")
     for one in found:
         done = "[green]passed[/]" if state.passed(one) else ""
         table.add_row(one.number, one.title, one.kind, f"{state.hints(one)} of {len(one.hints)}", done)

@@ -161,6 +161,17 @@ def test_without_a_gpu_that_is_said(call, words, says):
     assert_one_line(call(*words), says)
 
 
+@pytest.mark.skipif(sys.platform == "win32", reason="pipes end otherwise there")
+def test_a_reader_that_has_had_enough_is_no_error():
+    words = [sys.executable, "-m", "common", "inspect", "gemm_tuned", "--ptx"]
+    program = subprocess.Popen(words, cwd=catalog.ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    with program:
+        program.stdout.read(10)
+        program.stdout.close()
+        assert program.stderr.read().strip() == ""
+    assert program.returncode == RIGHT
+
+
 def test_errors_go_to_standard_error(call):
     for mistake, _ in {**MISTAKES, **({} if GPU else WITHOUT_GPU)}.values():
         _, out, err = call(*mistake)

@@ -22,8 +22,8 @@ DOCSTRING = re.compile(
 
 # By name, so that none goes missing unnoticed.
 NAMES = [
-    "device_argument_count", "divergent_barrier", "endless", "float64", "float_index", "illegal_address",
-    "import_module", "import_name", "int_accumulator", "kernel_argument_count", "launch_arguments",
+    "device_argument_count", "divergent_barrier", "endless", "endless_constant", "float64", "float_index",
+    "illegal_address",    "import_module", "import_name", "int_accumulator", "kernel_argument_count", "launch_arguments",
     "launch_missing", "misaligned", "nan", "negative_index", "out_of_memory", "outside", "race",
     "shape_from_argument", "shape_not_constant", "syntax_error", "too_many_registers", "too_many_threads",
     "too_much_shared", "two_types", "unknown_attribute", "unknown_function", "unknown_name", "unsupported",
@@ -224,6 +224,12 @@ def test_the_simulators_fault_comes_before_the_drivers():
     result = {"status": "crashed", "faults": [driver]}
     run.add_faults(result, {"status": "right"}, SHAPE)
     assert result["faults"] == [driver]
+
+
+def test_a_loop_that_may_have_no_end_is_the_while_around(write):
+    path = write("gemm_x.py", "while True:\n    for i in range(3):\n        pass\nfor i in range(3):\n    pass\n")
+    assert faults.of_time_out(3.0, path, 3).line == 1
+    assert faults.of_time_out(3.0, path, 5).line == 4
 
 
 def test_what_names_its_line_already_is_not_run_again(monkeypatch):

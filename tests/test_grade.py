@@ -1,6 +1,7 @@
 """Files that nobody vouches for: cheats are found and called what they are, and nothing they do makes a verdict."""
 
 import ast
+import html
 import json
 import re
 import shutil
@@ -342,7 +343,14 @@ def test_a_report_keeps_its_table_whatever_a_student_writes(tmp_path):
     rows = as_table.read_text().splitlines()
     assert len(rows) == 4
     assert all(row.count("|") == 5 for row in rows)
-    assert rows[3].startswith("| b x | a | no | wrong: 1   yes")
+    assert rows[3].startswith("| b&#124;x | a | no | wrong: 1 &#124; yes &#124; &#124; eve")
+    assert "<b>" not in rows[3]
+
+
+def test_a_report_keeps_indices(tmp_path):
+    found = [Grade("01.1", "a", "write", "anna", [check.Finding("wrong", "c[0, 1] = 2, expected `b_tile[k, tx]`")])]
+    _, as_table = grade.report(found, tmp_path)
+    assert html.unescape(as_table.read_text()).endswith("wrong: c[0, 1] = 2, expected `b_tile[k, tx]` |\n")
 
 
 def test_imports_that_compute_are_seen_anywhere():

@@ -83,6 +83,17 @@ def test_edit_reset_restore_gives_the_bytes_back(call, lessons, git):
 
 
 @GIT
+def test_an_edited_helper_is_named_with_the_way_back(call, lessons, git):
+    helper = lessons / "wide.py"
+    helper.write_bytes(helper.read_bytes() + b"# edited\n")
+    code, said = call("reset", "03")
+    assert code == RIGHT
+    assert "lessons/wide.py is edited" in said
+    assert "git checkout -- lessons/wide.py" in said
+    assert "unrolled.py" not in said
+
+
+@GIT
 def test_what_is_no_python_and_was_never_run_comes_back_too(call, lessons, git):
     path = path_of(lessons)
     path.write_bytes(AS_TYPED)
@@ -227,7 +238,9 @@ def test_the_best_is_the_highest_ratio_on_the_preset(workbook):
         figures = {"ratio": ratio, "preset": preset}
         history.add(Event("gemm_a", str(number) * 64, "run", verdict="right", figures=figures))
     history.add(Event("gemm_a", "7" * 64, "run", verdict="wrong"))
-    assert history.best("gemm_a", "gemm-2048").source[0] == "1"
+    best = history.best("gemm_a", "gemm-2048")
+    assert best.source[0] == "1"
+    assert history.best("gemm_a", "gemm-2048", best.source) != best  # the shipped version is no student's best
     assert history.best("gemm_a", "photo") is None
     assert history.leanest("gemm_a") is None
 

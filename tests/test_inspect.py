@@ -779,7 +779,7 @@ def test_without_the_assembler_one_line_says_how_to_get_it_and_ptx_still_works(c
 def test_a_missing_tool_leaves_a_lesson_without_cards_and_not_without_times(monkeypatch, capsys, kept):
     missing = {"status": "unusable", "missing_tool": True, "message": "ptxas was not found: pip install it"}
     monkeypatch.setattr(isolate, "run_groups", lambda groups, *_: ((task, missing) for task in groups[0]))
-    cli._print_cards(run.cards_beside([(catalog.find("gemm_naive"), "gemm-4096")])(), {})
+    cli._print_cards(run.CardsBeside([(catalog.find("gemm_naive"), "gemm-4096")])(), {})
     said = capsys.readouterr().out
     assert "registers and occupancy are left out: ptxas was not found" in " ".join(said.split())
 
@@ -789,7 +789,7 @@ def test_a_lesson_shows_a_line_per_kernel_with_its_time(made, capsys, kept, monk
     step = catalog.find("gemm_coarsened")
     last = cli._with_last([step])
     assert [s.name for s in last] == ["gemm_shared_tile", "gemm_coarsened"]
-    outcomes = run.cards_beside([(s, "gemm-4096") for s in last])()
+    outcomes = run.CardsBeside([(s, "gemm-4096") for s in last])()
     cli._print_cards(outcomes, {("gemm_coarsened", "gemm-4096"): 12.4})
     said = capsys.readouterr().out
     assert re.search(r"gemm_shared_tile +│ +│ +66", said)

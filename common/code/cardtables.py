@@ -199,7 +199,8 @@ def short(rows: list[tuple[str, Card, float | None]], width: int = WIDE) -> Tabl
     if narrow:
         del columns["limited by"]
         timed = False  # the table of times stands above
-        columns = {name.replace("ters", "- ters").replace("pancy", "- pancy"): cell for name, cell in columns.items()}
+        broken = {"registers": "regis-\nters", "occupancy": "occu-\npancy"}
+        columns = {broken.get(name, name): cell for name, cell in columns.items()}
     architecture = rows[0][1]["architecture"]
     table = Table(title=f"what each kernel takes, compute capability {architecture}", title_justify="left")
     if narrow:  # 80 columns hold the longest name
@@ -218,6 +219,8 @@ def short(rows: list[tuple[str, Card, float | None]], width: int = WIDE) -> Tabl
             first = [f"  {card['kernel']}", *([""] * timed)] if len(mine) > 1 else [step, *time]
             table.add_row(*first, *(cell(card) for cell in columns.values()))
     table.caption, table.caption_justify = "useful: multiply-adds among the instructions of the hot loop", "left"
+    if extra:
+        table.caption += "; traced: sectors of a global request, turns of a shared one, bytes moved per multiply-add"
     return table
 
 

@@ -149,6 +149,8 @@ def _line(error: BaseException, kind: str, found: re.Match[str], path: Path) -> 
         return int(named[-1])
     if kind == "two-types":
         return next(_assignments(path, found[3]), None)
+    if kind == "endless":
+        return next(_tests(path, found[1]), None)
     for frame, line in reversed(list(traceback.walk_tb(error.__traceback__))):
         if Path(frame.f_code.co_filename).name == path.name:
             return line
@@ -188,9 +190,18 @@ def launches(path: Path) -> Iterator[int]:
 
 
 def _loop_around(path: Path, line: int) -> int | None:
-    """The first line of the innermost loop that holds ``line``."""
+    """The first line of the innermost loop that holds ``line``: a ``while`` if there is one, as others end."""
     loops = [node for node in _walk(path) if isinstance(node, ast.While | ast.For)]
-    return max((loop.lineno for loop in loops if loop.lineno <= line <= (loop.end_lineno or 0)), default=None)
+    around = [loop for loop in loops if loop.lineno <= line <= (loop.end_lineno or 0)]
+    whiles = [loop for loop in around if isinstance(loop, ast.While)]
+    return max((loop.lineno for loop in whiles or around), default=None)
+
+
+def _tests(path: Path, name: str) -> Iterator[int]:
+    """Lines of ``while`` loops that test a variable."""
+    for node in _walk(path):
+        if isinstance(node, ast.While) and any(isinstance(n, ast.Name) and n.id == name for n in ast.walk(node.test)):
+            yield node.lineno
 
 
 def _definitions(path: Path, name: str) -> Iterator[int]:
@@ -366,6 +377,8 @@ _ERRORS: tuple[tuple[str, str, str | _Say], ...] = (
     ("index-count", r"cannot index array\(\w+, (\d)d, \w+\) with (\d+) indices",
      r"an array with \1 axes is given \2 indices"),
     ("index-count", r"IndexError: (.* has \d+ indices, and .*)", r"\1"),
+    # Numba says so of a loop that it has found to have no end
+    ("endless", r"liveness info missing for vars: \{'(\w+?)(?:\.\d+)?'", r"\1 never changes in a loop that tests it"),
     ("two-types", r"Cannot unify (.*?) and (.*?) for '(\w+?)(?:\.\d+)?'", _two_types),
     ("unknown-name", r"NameError: (?:.*: )?name '(\w+)' is not defined", _undefined),
     ("unset-variable", r"UnboundLocalError: .*variable '(\w+)'", r"\1 is read before it is set"),

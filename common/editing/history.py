@@ -121,15 +121,17 @@ def events(step: str | None = None) -> list[Event]:
     return [event for _, event in sorted(found, key=lambda pair: pair[0])]
 
 
-def best(step: str, preset: str) -> Event | None:
-    """The right run that was fastest against the shipped version on ``preset``."""
+def best(step: str, preset: str, shipped: str = "") -> Event | None:
+    """The right run that was fastest against the shipped version, whose hash is ``shipped``, on ``preset``."""
     timed = [e for e in events(step) if e.ratio is not None and e.figures.get("preset") == preset]
+    timed = [event for event in timed if event.source != shipped]
     return max(timed, key=lambda event: event.ratio or 0.0, default=None)
 
 
-def leanest(step: str) -> Event | None:
-    """The right run whose multiply loop needed the fewest instructions for each multiply-add."""
+def leanest(step: str, shipped: str = "") -> Event | None:
+    """The right run whose multiply loop needed the fewest instructions for each multiply-add, as :func:`best`."""
     compiled = [e for e in events(step) if e.verdict == "right" and e.figures.get("loop_per_fma")]
+    compiled = [event for event in compiled if event.source != shipped]
     return min(compiled, key=lambda event: float(event.figures["loop_per_fma"]), default=None)
 
 

@@ -107,7 +107,9 @@ class Run:
         source = history.read(self.step.path)
         self.source = history.sha(source)
         name = self.step.name
-        self.best = history.leanest(name) if self.simulator else history.best(name, self.preset)
+        original = shipped.text(self.step.path)
+        own = history.sha(original) if original is not None else ""
+        self.best = history.leanest(name, own) if self.simulator else history.best(name, self.preset, own)
         try:
             return history.keep(source, self.step.path.name)
         except history.HistoryError as error:

@@ -30,6 +30,11 @@ def files(lesson: str | None = None) -> list[Path]:
     return sorted(path for path in found if path.suffix == ".py" and not path.name.startswith("_"))
 
 
+def helpers() -> list[Path]:
+    """The files that lessons share. Git alone keeps them."""
+    return sorted(path for path in catalog.LESSONS.glob("*.py") if not path.name.startswith("_"))
+
+
 def find(name: str) -> Path:
     """The file of a step or experiment, even if it was deleted or its header is broken; raises CatalogError."""
     for path in files():

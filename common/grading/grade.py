@@ -489,7 +489,7 @@ def _said(error: PlayerError) -> str:
 
 def _cell(text: str) -> str:
     # a student's words must not make a row or a link of their own
-    return re.sub(r"[|\r\n<>\[\]`]", " ", text)
+    return re.sub(r"[|<>\[\]`&]", lambda sign: f"&#{ord(sign[0])};", re.sub(r"\s+", " ", text))
 
 
 class _Noted:
