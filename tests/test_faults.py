@@ -23,8 +23,8 @@ DOCSTRING = re.compile(
 # By name, so that none goes missing unnoticed.
 NAMES = [
     "device_argument_count", "divergent_barrier", "endless", "endless_constant", "float64", "float_index",
-    "illegal_address",    "import_module", "import_name", "int_accumulator", "kernel_argument_count", "launch_arguments",
-    "launch_missing", "misaligned", "nan", "negative_index", "out_of_memory", "outside", "race",
+    "illegal_address", "import_module", "import_name", "int_accumulator", "kernel_argument_count",
+    "launch_arguments", "launch_missing", "misaligned", "nan", "negative_index", "out_of_memory", "outside", "race",
     "shape_from_argument", "shape_not_constant", "syntax_error", "too_many_registers", "too_many_threads",
     "too_much_shared", "two_types", "unknown_attribute", "unknown_function", "unknown_name", "unsupported",
     "unwritten",

@@ -150,7 +150,7 @@ def _line(error: BaseException, kind: str, found: re.Match[str], path: Path) -> 
     if kind == "two-types":
         return next(_assignments(path, found[3]), None)
     if kind == "endless":
-        return next(_tests(path, found[1]), None)
+        return _tested(path, found[1])[1]
     for frame, line in reversed(list(traceback.walk_tb(error.__traceback__))):
         if Path(frame.f_code.co_filename).name == path.name:
             return line
@@ -316,6 +316,18 @@ def _not_in(name: str, module: str) -> str:
     return f"{module} has no {name}" + _did_you_mean(name, known)
 
 
+def _tested(path: Path, named: str) -> tuple[str, int | None]:
+    """The first of the quoted variables that a ``while`` tests, and that line."""
+    for name in re.findall(r"'(\w+?)(?:\.\d+)?'", named):
+        for line in _tests(path, name):
+            return name, line
+    return "what it tests", None
+
+
+def _endless(found: re.Match[str], path: Path) -> tuple[str, str]:
+    return f"a loop has no end: {_tested(path, found[1])[0]} never changes", ""
+
+
 def _two_types(found: re.Match[str], path: Path) -> tuple[str, str]:
     first, second, name = _plain_type(found[1]), _plain_type(found[2]), found[3]
     lines = " and ".join(map(str, _assignments(path, name)))
@@ -378,7 +390,7 @@ _ERRORS: tuple[tuple[str, str, str | _Say], ...] = (
      r"an array with \1 axes is given \2 indices"),
     ("index-count", r"IndexError: (.* has \d+ indices, and .*)", r"\1"),
     # Numba says so of a loop that it has found to have no end
-    ("endless", r"liveness info missing for vars: \{'(\w+?)(?:\.\d+)?'", r"\1 never changes in a loop that tests it"),
+    ("endless", r"liveness info missing for vars: \{(.*?)\}", _endless),
     ("two-types", r"Cannot unify (.*?) and (.*?) for '(\w+?)(?:\.\d+)?'", _two_types),
     ("unknown-name", r"NameError: (?:.*: )?name '(\w+)' is not defined", _undefined),
     ("unset-variable", r"UnboundLocalError: .*variable '(\w+)'", r"\1 is read before it is set"),

@@ -2,7 +2,7 @@ r"""k never advances, and its bound is a constant.
 
 Fault: endless
 Shown by: compiler
-Says: k never changes in a loop that tests it
+Says: a loop has no end: k never changes
 """
 
 from numba import cuda, float32
