@@ -23,6 +23,8 @@ Harness: what is computed, on what, is it right, how fast
     simulator     Numba's CUDA simulator, stricter and faster
     check         the verdict: right, or what is wrong
     diagnose      which usual mistake a wrong result looks like
+    faults        what went wrong, at which line, and what to look at
+    hazards       races and unset memory, watched in the simulator
     timing        CUDA events, a cold L2 cache, repeats
     ceilings      this GPU's copy bandwidth and multiply-add rate
     peers         cuBLAS and cuDNN on the same problem

@@ -171,6 +171,13 @@ def speedups(record: Record, preset: str) -> Figure:
     return figure
 
 
+def _hot(code: dict[str, Any], name: str, preset: str) -> dict[str, Any]:
+    kernel = records.main_kernel(code, name, preset)
+    assert kernel is not None
+    hot: dict[str, Any] = kernel["hot"]
+    return hot
+
+
 def useful(code: dict[str, Any], ladder: str) -> Figure:
     """Bars in ladder order: what the instructions of each step's hot loop are for; multiply-adds are the useful ones.
 
@@ -183,17 +190,13 @@ def useful(code: dict[str, Any], ladder: str) -> Figure:
     others = [
         p for p in problems.timed_presets(ladder) if any(p in e.get("other_presets", {}) for e in found.values())
     ]
-    groups: dict[str, list[str]] = {}
-    loops: dict[str, list[dict[str, Any]]] = {}
+    groups: dict[str, tuple[list[dict[str, Any]], list[str]]] = {}  # the steps' loops, and the presets that have them
     for preset in [first, *(preset for preset in others if preset != "photo")]:  # its kernels are layer 1's but for W
-        kernels = [records.main_kernel(code, name, preset) for name in found]
-        hot_loops = [kernel["hot"] for kernel in kernels if kernel is not None]
-        key = str([(hot["total"], sorted(hot["mix"].items())) for hot in hot_loops])
-        groups.setdefault(key, []).append(preset)
-        loops[key] = hot_loops
+        hots = [_hot(code, name, preset) for name in found]
+        groups.setdefault(str([hot["mix"] for hot in hots]), (hots, []))[1].append(preset)
     figure, parts = new_figure(9.6, 1.9 + len(groups) * (0.55 + 0.42 * len(found)), rows=len(groups), squeeze=False)
-    for axes, (key, presets) in zip(parts[:, 0], groups.items(), strict=True):
-        for place, hot in enumerate(loops[key]):
+    for axes, (hots, presets) in zip(parts[:, 0], groups.values(), strict=True):
+        for place, hot in enumerate(hots):
             start, mix = 0.0, dict.fromkeys(MIX_COLOURS, 0)
             for what, count in hot["mix"].items():
                 mix[what if what in mix else "other"] += count

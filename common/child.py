@@ -20,8 +20,7 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
-from common import catalog, device, limits, problems
-from common.editing import faults
+from common import catalog, device, faults, limits, problems
 
 Task = dict[str, Any]
 
@@ -54,8 +53,7 @@ def check_task(task: Task) -> dict[str, Any]:
 
 def _hazards(module: Any, problem: problems.Problem, path: Path) -> list[dict[str, Any]]:
     """In the simulator: what a launch of a kernel known to be wrong does that it must not."""
-    from common import check, inputs
-    from common.editing import hazards
+    from common import check, hazards, inputs
 
     bench = check.Bench(module, problem)
     bench.load(*inputs.integers(problem, 0))
@@ -434,8 +432,10 @@ def _warm() -> None:
     from common import check  # noqa: F401
 
     if _simulated():
-        from common import simulator  # noqa: F401
-        from common.editing import hazards  # noqa: F401
+        from common import (
+            hazards,  # noqa: F401
+            simulator,  # noqa: F401
+        )
     else:
         from common import timing  # noqa: F401
         from common.code import codegen

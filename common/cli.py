@@ -32,7 +32,7 @@ from common.records import Record
 from common.run import Outcome
 from common.tracing import agreement, lanes, microscope, trace
 
-RIGHT, WRONG, UNUSABLE, INTERRUPTED = 0, 1, 2, 130
+RIGHT, WRONG, UNUSABLE, INTERRUPTED, UNREAD = 0, 1, 2, 130, 141
 _SUSPECTS = 3  # failed steps that are traced for the reason
 USER_ERRORS = (
     ValueError, FileNotFoundError, TimeoutError, device.NoGpuError, run.DeviceError, run.ToolError,
@@ -197,7 +197,7 @@ def _guarded(command: Callable[[], int], options: argparse.Namespace) -> int:
         return code
     except BrokenPipeError:  # whoever read has had enough: `| head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return RIGHT
+        return UNREAD
     except USER_ERRORS as error:
         if options.json:
             print(json.dumps({"error": str(error)}))

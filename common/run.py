@@ -48,7 +48,7 @@ class Outcome:
 
     @property
     def faults(self) -> list[dict[str, Any]]:
-        """What explains it: dictionaries of :class:`common.editing.faults.Fault`, perhaps none."""
+        """What explains it: dictionaries of :class:`common.faults.Fault`, perhaps none."""
         return list(self.result.get("faults", []))
 
     @property

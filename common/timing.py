@@ -137,7 +137,10 @@ class Stopwatch:
         device_memset(self._scratch, 0, self._scratch.nbytes)
 
     def _times(self, launches: Sequence[Callable[[], object]], before: Callable[[], object] | None) -> list[float]:
-        """Milliseconds of each launch, one after the other. None of them waited for the host."""
+        """Milliseconds of each launch, one after the other.
+
+        None of them waited for the host, unless the launch itself waits for the GPU, or takes it more than MAX_LEAD.
+        """
         while True:
             late = False
             for launch, (start, end) in zip(launches, self._queue, strict=False):

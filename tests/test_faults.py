@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from common import catalog, child, isolate, problems, run
-from common.editing import faults
+from common import catalog, child, faults, isolate, problems, run
 
 FOLDER = Path(__file__).parent / "faults"
 SHAPE = problems.FIRST["gemm"]

@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 from numba import cuda, float32
 
-from common import catalog, check, inputs, problems, simulator
-from common.editing import hazards
+from common import catalog, check, hazards, inputs, problems, simulator
 
 simulator.install()
 SIZE = 8

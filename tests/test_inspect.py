@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 import sysconfig
+import threading
 from collections import Counter
 from pathlib import Path
 from types import SimpleNamespace
@@ -782,6 +783,24 @@ def test_a_missing_tool_leaves_a_lesson_without_cards_and_not_without_times(monk
     cli._print_cards(run.CardsBeside([(catalog.find("gemm_naive"), "gemm-4096")])(), {})
     said = capsys.readouterr().out
     assert "registers and occupancy are left out: ptxas was not found" in " ".join(said.split())
+
+
+def test_cards_that_nobody_waits_for_are_not_made(monkeypatch, kept):
+    stop = threading.Event()
+    stop.set()
+    assert list(run.cards([(catalog.find("gemm_naive"), "gemm-4096")], "9.0", stop=stop)) == []
+    began = threading.Event()
+
+    def endless(groups, simulator, seconds, workers, stop):
+        began.set()
+        assert stop.wait(30)
+        return iter(())
+
+    monkeypatch.setattr(isolate, "run_groups", endless)
+    beside = run.CardsBeside([(catalog.find("gemm_naive"), "gemm-4096")])
+    assert began.wait(30)
+    beside.cancel()
+    assert beside() == []
 
 
 def test_a_lesson_shows_a_line_per_kernel_with_its_time(made, capsys, kept, monkeypatch):

@@ -6,7 +6,5 @@ Module by module:
     saves         tells when a file is saved
     shipped       the steps as they came
     history       every source that was run, and its verdict
-    faults        what went wrong, at which line, and what to look at
-    hazards       races and unset memory, watched in the simulator
     words         all this in sentences for the terminal
 """

@@ -83,7 +83,10 @@ class Player:
         if self.recorder is None:
             self.recorder = plans.Recorder(self.module, self.ladder, self.watch)
         weight = np.fromfile(self.exchange, np.float32, int(np.prod(problem.weight_shape)))
-        plan = self.recorder.record(problem, weight.reshape(problem.weight_shape), architecture)
+        try:
+            plan = self.recorder.record(problem, weight.reshape(problem.weight_shape), architecture)
+        except plans.PlanError as error:
+            return {"status": "unjudged", "message": f"cannot be judged here: {error}"}
         folder = self.exchange.parent / PLANS
         folder.mkdir(exist_ok=True)
         for digest, text in self.recorder.texts.items():
@@ -110,8 +113,6 @@ def answer(player: Player, question: dict[str, Any]) -> Answer:
             found["status"] = "exited"
             code = f"it ends its process with exit code {error.code or 0} in place of an output"
             found["message"] = f"{code}: an exit code is no verdict"
-        elif type(error).__name__ == "PlanError":
-            found["status"], found["message"] = "unjudged", f"cannot be judged here: {error}"
         elif isinstance(error, MemoryError):
             found["message"] = "it takes more memory than it is given"
     player.watch.look()

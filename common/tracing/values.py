@@ -7,6 +7,7 @@ are (NBEP 1); an integer with a float32 gives float64. Narrower integers exist b
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Callable
 from typing import Any
 
@@ -69,32 +70,18 @@ def _as_float64(value: Value) -> Value:
     return np.float64(value) if np.ndim(value) == 0 else value.astype(FLOAT64, copy=False)
 
 
-def add(a: Value, b: Value) -> Value:
-    if type(a) is int and type(b) is int:
-        return a + b
-    a, b = unified(a, b)
-    return a + b
-
-
-def sub(a: Value, b: Value) -> Value:
-    if type(a) is int and type(b) is int:
-        return a - b
-    a, b = unified(a, b)
-    return a - b
-
-
-def mul(a: Value, b: Value) -> Value:
-    if type(a) is int and type(b) is int:
-        return a * b
-    a, b = unified(a, b)
-    return a * b
-
-
 def _operator(compute: Callable[[Value, Value], Value]) -> Callable[[Value, Value], Value]:
     def apply(a: Value, b: Value) -> Value:
+        if type(a) is int and type(b) is int:
+            return compute(a, b)
         return compute(*unified(a, b))
 
     return apply
+
+
+add = _operator(operator.add)
+sub = _operator(operator.sub)
+mul = _operator(operator.mul)
 
 
 def truediv(a: Value, b: Value) -> Value:
@@ -104,14 +91,14 @@ def truediv(a: Value, b: Value) -> Value:
     return a / b
 
 
-floordiv = _operator(lambda a, b: a // b)
-mod = _operator(lambda a, b: a % b)
-power = _operator(lambda a, b: a**b)
-shift_left = _operator(lambda a, b: a << b)
-shift_right = _operator(lambda a, b: a >> b)
-bit_and = _operator(lambda a, b: a & b)
-bit_or = _operator(lambda a, b: a | b)
-bit_xor = _operator(lambda a, b: a ^ b)
+floordiv = _operator(operator.floordiv)
+mod = _operator(operator.mod)
+power = _operator(operator.pow)
+shift_left = _operator(operator.lshift)
+shift_right = _operator(operator.rshift)
+bit_and = _operator(operator.and_)
+bit_or = _operator(operator.or_)
+bit_xor = _operator(operator.xor)
 
 
 def negative(a: Value) -> Value:

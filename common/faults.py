@@ -93,7 +93,7 @@ def of_finding(
 ) -> Fault | None:
     """Explain a check's finding.
 
-    ``hazards`` are what a watched run of the kernel showed (:mod:`common.editing.hazards`). ``operands`` are the
+    ``hazards`` are what a watched run of the kernel showed (:mod:`common.hazards`). ``operands`` are the
     names of the two inputs and the output.
     """
     kind = finding["kind"]
@@ -197,7 +197,7 @@ def _loop_around(path: Path, line: int) -> int | None:
     return max((loop.lineno for loop in whiles or around), default=None)
 
 
-def _tests(path: Path, name: str) -> Iterator[int]:
+def _while_testing(path: Path, name: str) -> Iterator[int]:
     """Lines of ``while`` loops that test a variable."""
     for node in _walk(path):
         if isinstance(node, ast.While) and any(isinstance(n, ast.Name) and n.id == name for n in ast.walk(node.test)):
@@ -319,7 +319,7 @@ def _not_in(name: str, module: str) -> str:
 def _tested(path: Path, named: str) -> tuple[str, int | None]:
     """The first of the quoted variables that a ``while`` tests, and that line."""
     for name in re.findall(r"'(\w+?)(?:\.\d+)?'", named):
-        for line in _tests(path, name):
+        for line in _while_testing(path, name):
             return name, line
     return "what it tests", None
 
