@@ -419,13 +419,29 @@ def test_waiting_processes_end_when_told():
     assert not waiting.path("").exists()
 
 
-def test_a_run_can_be_stopped(write):
-    endless = {"task": "check", "ladder": "gemm", "path": str(write("x.py", "while True: pass\n")), "shape": {}}
+def test_a_run_can_be_stopped(write, tmp_path):
+    begun = tmp_path / "begun"
+    endless = {
+        "task": "check",
+        "ladder": "gemm",
+        "path": str(write("x.py", f"open({str(begun)!r}, 'w').close()\nwhile True: pass\n")),
+        "shape": {"M": 1, "N": 1, "K": 1},
+    }
     stop = threading.Event()
-    threading.Timer(0.5, stop.set).start()
-    start = time.monotonic()
-    assert list(isolate.run([endless, endless], True, 60, stop)) == []
-    assert time.monotonic() - start < 30
+
+    def stop_once_begun():
+        while not begun.exists() and not stop.wait(0.01):
+            pass
+        stop.set()
+
+    waiting = threading.Thread(target=stop_once_begun)
+    waiting.start()
+    try:
+        assert list(isolate.run([endless, endless], True, 60, stop)) == []
+    finally:
+        stop.set()
+        waiting.join()
+    assert begun.exists()
 
 
 def test_events_without_a_verdict_have_a_name():
