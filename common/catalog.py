@@ -8,8 +8,11 @@ says ``Variant of: STEP``; it is measured beside its step but is no rung of the 
 from __future__ import annotations
 
 import ast
+import contextlib
 import difflib
 import hashlib
+import importlib
+import importlib.abc
 import importlib.util
 import inspect
 import re
@@ -117,13 +120,43 @@ def presets(step: Step, root: Path = LESSONS) -> list[str]:
     return [name for name in large if FIRST_STEP.get(name, step.name) in before]
 
 
-def load(path: Path, ladder: str, home: str | None = None) -> ModuleType:
+def imported_helpers(path: Path) -> list[Path]:
+    """The files of ``lessons/*.py`` that a file imports, directly or through each other; none if it is no Python."""
+    found: dict[str, Path] = {}
+    pending = [path]
+    while pending:
+        for name in _imported(pending.pop()):
+            helper = LESSONS / f"{name}.py"
+            if name not in found and helper.is_file():
+                found[name] = helper
+                pending.append(helper)
+    return sorted(found.values())
+
+
+def _imported(path: Path) -> Iterator[str]:
+    """The names below ``lessons`` that a file imports."""
+    try:
+        tree = ast.parse(path.read_bytes())
+    except (SyntaxError, ValueError):
+        return
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and node.module == LESSONS.name:
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.Import | ast.ImportFrom):
+            modules = [alias.name for alias in node.names] if isinstance(node, ast.Import) else [node.module or ""]
+            yield from (name.split(".")[1] for name in modules if name.startswith(f"{LESSONS.name}."))
+
+
+def load(path: Path, ladder: str, home: str | None = None, helpers: dict[str, str] | None = None) -> ModuleType:
     """Import a step file and check its interface; a copy takes ``home``, the original's path, for its ``__file__``.
+
+    ``helpers`` names files that stand in for the lessons' own, ``{"wide": path}``: for this import alone.
 
     Raises CatalogError when ``launch`` is missing or does not take the ladder's arguments. What the file itself
     raises on import passes through.
     """
-    module = load_file(path, home)
+    with _standing_in(helpers or {}):
+        module = load_file(path, home)
     wanted = LAUNCH_ARGUMENTS[ladder] + (("workspace",) if hasattr(module, "workspace") else ())
     signature = f"launch({', '.join(wanted)})"
     launch = getattr(module, "launch", None)
@@ -147,9 +180,56 @@ def load_file(path: Path, home: str | None = None) -> ModuleType:
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module  # Numba pickles kernels by module
     module.__file__ = home or str(path)
+    _execute(path, module)
+    return module
+
+
+def _execute(path: Path, module: ModuleType) -> None:
     # not by the loader: its compiled file is taken for current if two saves of one second have one length
     exec(compile(path.read_bytes(), str(path), "exec", dont_inherit=True), vars(module))
-    return module
+
+
+class _StandIns(importlib.abc.MetaPathFinder, importlib.abc.Loader):
+    """Imports some modules from files given by name."""
+
+    def __init__(self, files: dict[str, Path]) -> None:
+        self._files = files
+
+    def find_spec(self, fullname: str, path: object = None, target: object = None) -> Any:
+        return importlib.util.spec_from_loader(fullname, self) if fullname in self._files else None
+
+    def exec_module(self, module: ModuleType) -> None:
+        path = self._files[module.__name__]
+        module.__file__ = str(path)
+        _execute(path, module)
+
+
+@contextlib.contextmanager
+def _standing_in(files: dict[str, str]) -> Iterator[None]:
+    """While open, the lessons' helpers are imported anew, those named from ``files``; then all is as before."""
+    if not files:
+        yield
+        return
+    package = importlib.import_module(LESSONS.name)
+    prefix = f"{package.__name__}."
+    finder = _StandIns({prefix + name: Path(file) for name, file in files.items()})
+
+    def take_out() -> dict[str, ModuleType]:
+        taken = {name: sys.modules.pop(name) for name in list(sys.modules) if name.startswith(prefix)}
+        for name in taken:
+            vars(package).pop(name.removeprefix(prefix), None)
+        return taken
+
+    before = take_out()
+    sys.meta_path.insert(0, finder)
+    try:
+        yield
+    finally:
+        sys.meta_path.remove(finder)
+        take_out()
+        for name, module in before.items():
+            sys.modules[name] = module
+            setattr(package, name.removeprefix(prefix), module)
 
 
 def launch_arguments(problem: Problem, x: Any, weight: Any, y: Any, workspace: Any = None) -> tuple[Any, ...]:

@@ -37,7 +37,7 @@ def check_task(task: Task) -> dict[str, Any]:
 
     problem = problems.from_shape(task["ladder"], task["shape"])
     path = Path(task["path"])
-    module = catalog.load(path, task["ladder"], task.get("home"))
+    module = _module(task)
     if task.get("once"):
         verdict = check.check_once(module, problem, task.get("seed", 0))
     else:
@@ -49,6 +49,10 @@ def check_task(task: Task) -> dict[str, Any]:
         found = [faults.of_finding(finding, hazards, path, names) for finding in result["findings"]]
         result["faults"] = [fault.as_dict() for fault in dict.fromkeys(filter(None, found))]
     return result
+
+
+def _module(task: Task) -> Any:
+    return catalog.load(Path(task["path"]), task["ladder"], task.get("home"), task.get("helpers"))
 
 
 def _hazards(module: Any, problem: problems.Problem, path: Path) -> list[dict[str, Any]]:
@@ -103,16 +107,15 @@ def time_task(task: Task) -> dict[str, Any]:
 
 
 def pair_task(task: Task) -> dict[str, Any]:
-    """Check one file at full size by samples, then time it in turn with each other file of ``task["against"]``.
+    """Check one file at full size by samples, then time it in turn with each other of ``task["against"]``.
 
-    ``pairs`` has, by the same names, what :class:`common.timing.Paired` holds: the other's time is the first. With no
-    other, ``timing`` has the file's own.
+    Each of those has a ``path`` and ``helpers`` as a task has. ``pairs`` has, by the same names, what
+    :class:`common.timing.Paired` holds: the other's time is the first. With no other, ``timing`` has the file's own.
     """
     from common import check, inputs, timing
 
     problem = _fit(task)
-    module = catalog.load(Path(task["path"]), task["ladder"], task.get("home"))
-    bench = check.Bench(module, problem)
+    bench = check.Bench(_module(task), problem)
     verdict = check.sample_bench(bench)
     result: dict[str, Any] = {"status": "right" if verdict.right else "wrong", **verdict.as_dict()}
     if not verdict.right:
@@ -121,9 +124,8 @@ def pair_task(task: Task) -> dict[str, Any]:
     bench.launch()
     stopwatch = timing.Stopwatch(device.current_gpu().l2_bytes)
     pairs = {}
-    for name, path in task["against"].items():
-        module = catalog.load(Path(path), task["ladder"], task.get("home"))
-        other = check.Bench(module, problem, beside=bench)
+    for name, rival in task["against"].items():
+        other = check.Bench(_module({**task, **rival}), problem, beside=bench)
         other.prepare()
         other.launch()
         pairs[name] = stopwatch.measure_pairs(other.launch, bench.launch).as_dict()
@@ -228,7 +230,7 @@ def compile_task(task: Task) -> dict[str, Any]:
     from common.code import cards, codegen
 
     path = Path(task["path"])
-    module = catalog.load(path, task["ladder"], task.get("home"))
+    module = _module(task)
     built: dict[tuple[int, str], list[tuple[str, list[str], Any]]] = {}
 
     def compiled(launch: Any) -> list[tuple[str, list[str], Any]]:

@@ -162,7 +162,8 @@ def _parser() -> argparse.ArgumentParser:
     )
 
     sub = add("reset", _reset, "bring a lesson's shipped files back; edited ones are saved first")
-    sub.add_argument("lesson", nargs="?", default="", metavar="LESSON", help="such as 03")
+    sub.add_argument("lesson", nargs="?", default="", metavar="LESSON|STEP", help="such as 03; or one file")
+
     sub = add("grade", _grade, "grade exercises, a file, or a folder of other people's files")
     sub.add_argument("targets", nargs="*", metavar="TARGET", help="lesson, exercise, file or folder (default: all)")
     sub.add_argument("--json", action="store_true", help="verdicts as JSON on standard output")
@@ -455,7 +456,7 @@ def _diff(options: argparse.Namespace) -> int:
 
 def _history(options: argparse.Namespace) -> int:
     say = _say()
-    files = [shipped.find(options.step)] if options.step else shipped.files()
+    files = [shipped.find(options.step)] if options.step else [*shipped.files(), *shipped.helpers()]
     found = history.events(options.step)
     if not found:
         say.print("the history is empty: each run of an edited step enters it")
@@ -477,6 +478,8 @@ def _restore(options: argparse.Namespace) -> int:
     saved = history.put_back(path, history.stored(path.name, event.source), "restored")
     say = _say()
     say.print(f"{path.stem}: restored as of {words.when(event)} (N {event.number}, {event.source[:8]})")
+    for name, digest in event.helpers.items():
+        say.print(f"it ran with an edited {name}.py: python -m common restore {name} {digest[:8]}", soft_wrap=True)
     if saved and saved != event.source:
         say.print(f"what stood there was saved: python -m common restore {path.stem} {saved[:8]}", soft_wrap=True)
     return RIGHT
@@ -485,21 +488,25 @@ def _restore(options: argparse.Namespace) -> int:
 def _reset(options: argparse.Namespace) -> int:
     lessons = catalog.lessons()
     chosen = [name for name in lessons if options.lesson and options.lesson in (name, name[:2])]
-    if not chosen:
-        raise ValueError(f"LESSON={options.lesson}: must be one of {', '.join(name[:2] for name in lessons)}")
+    files = shipped.files(chosen[0]) if chosen else [*shipped.files(), *shipped.helpers()]
+    files = [path for path in files if chosen or path.stem == options.lesson]
+    if not files:
+        numbers = ", ".join(name[:2] for name in lessons)
+        raise ValueError(f"LESSON={options.lesson}: must be one of {numbers}, or a step's or helper's name")
     say = _say()
-    unchanged = 0
-    for path in shipped.files(chosen[0]):
+    unchanged = []
+    for path in files:
         original = shipped.text(path)
         if original is None:
             _complain(f"{path.stem}: left as it is: neither git nor .workbook has the shipped version")
         elif path.exists() and path.read_bytes() == original:
-            unchanged += 1
+            unchanged.append(path.stem)
         else:
             saved = history.put_back(path, original, "reset")
             kept = f"; your version: python -m common restore {path.stem} {saved[:8]}" if saved else ""
             say.print(f"{path.stem}: reset{kept}", soft_wrap=True)
-    say.print(f"{unchanged} files were as shipped")
+    if unchanged:
+        say.print(f"as shipped: {', '.join(unchanged)}", soft_wrap=True)
     _name_edited_helpers()
     return RIGHT
 
@@ -663,7 +670,7 @@ def _lesson(lesson: str, name: str | None, preset: str | None) -> int:
     compiling = run.CardsBeside(_pairs(_with_last(chosen), preset, every_preset=False))
     _keep_shipped()
     _name_edited_helpers()
-    edited = [step for step in chosen if shipped.edited(step.path)]
+    edited = [step for step in chosen if not shipped.as_shipped(step.path)]
     code = max((_run_edited(step, preset, simulator) for step in edited), default=RIGHT)
     rest = [step for step in chosen if step not in edited]
     if rest:
@@ -711,14 +718,12 @@ def _run_edited(step: Step, preset: str | None, simulator: bool, stop: threading
 
 
 def _name_edited_helpers() -> None:
-    """Say which of the lessons' common helpers are edited: no lesson's history keeps them."""
-    for path in shipped.helpers():
-        original = shipped.text(path)
-        if original is not None and original != path.read_bytes():
-            _complain(
-                f"[yellow]lessons/{path.name} is edited, for every step that imports it: "
-                f"git checkout -- lessons/{path.name} brings it back[/]"
-            )
+    """Say which of the lessons' common helpers are edited: what a step does may be theirs."""
+    for path in shipped.edited_helpers():
+        _complain(
+            f"[yellow]lessons/{path.name} is edited, for every step that imports it: "
+            f"python -m common reset {path.stem} brings the shipped one back, and keeps yours[/]"
+        )
 
 
 def _keep_shipped() -> None:
@@ -743,7 +748,6 @@ def _watch(lesson: str, name: str | None, preset: str | None) -> int:
     simulator = _simulator(False, None)
     _keep_shipped()
     _name_edited_helpers()
-    helpers = shipped.helpers()
     stops: dict[Path, threading.Event] = {}
 
     def saved(path: Path) -> None:
@@ -752,12 +756,10 @@ def _watch(lesson: str, name: str | None, preset: str | None) -> int:
 
     def concerned(path: Path) -> list[Step]:
         """The steps that a saved file is, or that import it."""
-        if path not in helpers:
-            return [step for step in chosen if step.path == path]
-        return [step for step in chosen if f"lessons.{path.stem}" in step.path.read_text(encoding="utf-8")]
+        return [step for step in chosen if path == step.path or path in catalog.imported_helpers(step.path)]
 
-    pending = [step.path for step in chosen if name or shipped.edited(step.path)]
-    with saves.Saves([*(step.path for step in chosen), *helpers], saved) as files:
+    pending = [step.path for step in chosen if name or not shipped.as_shipped(step.path)]
+    with saves.Saves([*(step.path for step in chosen), *shipped.helpers()], saved) as files:
         loop.get_ready(simulator)
         say.print(f"watching {', '.join(step.name for step in chosen)}: save a file to run it, Ctrl-C to end")
         try:

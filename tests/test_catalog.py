@@ -3,6 +3,7 @@
 import os
 import sys
 import textwrap
+from pathlib import Path
 
 import pytest
 
@@ -276,6 +277,67 @@ def test_load_reads_an_edited_file_again(write):
     first = catalog.load(write("student.py", "def launch(a, b, c): return 1\n"), "gemm")
     second = catalog.load(write("student.py", "def launch(a, b, c): return 'other'\n"), "gemm")
     assert (first.launch(0, 0, 0), second.launch(0, 0, 0)) == (1, "other")
+
+
+# --- helpers that lessons share ---
+
+
+def test_helpers_are_found_through_each_other():
+    found = catalog.imported_helpers(catalog.find("conv2d_layer_dispatch").path)
+    assert [path.stem for path in found] == ["layer_kernels", "minimal_filtering", "unrolled", "wide"]
+    assert catalog.imported_helpers(catalog.find("gemm_naive").path) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("import lessons.wide", ["wide"]),
+        ("from lessons import wide, unrolled", ["unrolled", "wide"]),
+        ("def launch(a, b, c):\n    from lessons.wide import VECTOR", ["wide"]),
+        ("from lessons import nothing\nimport lessons", []),
+        ("import lessons.wide as", []),
+    ],
+)
+def test_helpers_are_read_from_the_source(write, text, found):
+    assert [path.stem for path in catalog.imported_helpers(write("student.py", text + "\n"))] == found
+
+
+def test_a_helper_can_be_stood_in_for_in_one_file(write):
+    import lessons
+    from lessons import layer_kernels, unrolled
+
+    text = "from lessons import unrolled\nfrom lessons.layer_kernels import unroll\n"
+    path = write("student.py", text + "def launch(a, b, c): return unrolled, unroll\n")
+    stand_in = write("kept/unrolled.py", Path(unrolled.__file__).read_text() + "MINE = 1\n")
+    module, through = catalog.load(path, "gemm", None, {"unrolled": str(stand_in)}).launch(0, 0, 0)
+    assert (module.MINE, module.__file__) == (1, str(stand_in))
+    assert through is module.unroll  # another helper has it too
+    # and no other file has
+    assert (sys.modules["lessons.unrolled"], lessons.unrolled) == (unrolled, unrolled)
+    assert (sys.modules["lessons.layer_kernels"], lessons.layer_kernels) == (layer_kernels,) * 2
+    assert catalog.load(path, "gemm").launch(0, 0, 0) == (unrolled, unrolled.unroll)
+
+
+def test_a_stand_in_does_not_stay_where_nothing_was_before(write, monkeypatch):
+    import lessons
+
+    monkeypatch.delitem(sys.modules, "lessons.split_k", raising=False)
+    monkeypatch.delattr(lessons, "split_k", raising=False)
+    path = write("student.py", "from lessons.split_k import MINE\ndef launch(a, b, c): return MINE\n")
+    stand_in = write("kept/split_k.py", "MINE = 1\n")
+    assert catalog.load(path, "gemm", None, {"split_k": str(stand_in)}).launch(0, 0, 0) == 1
+    assert "lessons.split_k" not in sys.modules
+    assert not hasattr(lessons, "split_k")
+
+
+def test_a_stand_in_that_fails_leaves_the_helpers_alone(write):
+    from lessons import wide
+
+    path = write("student.py", "from lessons.wide import VECTOR\ndef launch(a, b, c): ...\n")
+    with pytest.raises(ZeroDivisionError):
+        catalog.load(path, "gemm", None, {"wide": str(write("kept/wide.py", "1 / 0\n"))})
+    assert sys.modules["lessons.wide"] is wide
+    catalog.load(path, "gemm")
 
 
 # --- source_hash ---

@@ -3,6 +3,7 @@
 import shutil
 import threading
 import time
+from pathlib import Path
 
 import pytest
 import watchfiles
@@ -172,10 +173,63 @@ def test_a_later_run_is_timed_against_the_best_too(step, gpu, monkeypatch):
     this = on_gpu(step)
     stages = list(this.stages())
     assert set(rivals[0]) == {"shipped", "best"}
-    with open(rivals[0]["best"], "rb") as file:
+    assert {name: rival["helpers"] for name, rival in rivals[0].items()} == {"shipped": {}, "best": {}}
+    with open(rivals[0]["best"]["path"], "rb") as file:
         assert file.read() == best
     line = words.stage(step.name, stages[-1], this.best)[1]
     assert "0.90x your best so far, run 1 (paired, p20–p80 0.88–0.93)" in line
+
+
+@pytest.fixture
+def edited_helper(tmp_path, monkeypatch):
+    """gemm_wide_loads as shipped, while lessons/wide.py differs from what was shipped; the step, and that text."""
+    original = catalog.find("gemm_wide_loads")
+    path = tmp_path / original.path.name
+    shutil.copy(original.path, path)
+    helper = (catalog.LESSONS / "wide.py").read_bytes() + b"OTHER = 1\n"
+    text = shipped.text
+    monkeypatch.setattr(shipped, "text", lambda one: helper if one.name == "wide.py" else text(original.path))
+    return Step(original.name, original.lesson, "gemm", None, path, "title"), helper
+
+
+def test_a_step_on_an_edited_helper_is_timed_against_the_shipped_one_on_its_own(edited_helper, gpu):
+    step, helper = edited_helper
+    tasks, ask = [], gpu.run
+    isolate.run = lambda given, *rest: (tasks.extend(given), ask(given, *rest))[1]
+    assert told(on_gpu(step))[-1] == (loop.TIME, [])
+    present = (catalog.LESSONS / "wide.py").read_bytes()
+
+    def read(helpers):
+        return {name: Path(path).read_bytes() for name, path in helpers.items()}
+
+    assert all(read(task["helpers"]) == {"wide": present} for task in tasks)
+    (pair,) = [task for task in tasks if task["task"] == "pair"]
+    assert set(pair["against"]) == {"shipped"}
+    assert read(pair["against"]["shipped"]["helpers"]) == {"wide": helper}
+    # the same file on another helper is the student's own best, and was timed with that helper
+    (event,) = history.events("gemm_wide_loads")
+    assert event.helpers == {"wide": history.sha(present)}
+    (kept,) = history.events("wide")
+    assert (kept.what, history.stored("wide.py", kept.source)) == ("saved", present)
+    best = history.keep(b"faster = True\n", "wide.py").parent.name
+    figures = {"preset": "gemm-4096", "ratio": 9.0}
+    history.add(Event("gemm_wide_loads", event.source, "run", "", "right", "", figures, {"wide": best}))
+    tasks.clear()
+    told(on_gpu(step))
+    (pair,) = [task for task in tasks if task["task"] == "pair"]
+    assert read(pair["against"]["best"]["helpers"]) == {"wide": b"faster = True\n"}
+
+
+def test_a_step_on_an_edited_helper_counts_as_edited(edited_helper):
+    step, _ = edited_helper
+    assert not shipped.edited(step.path)
+    assert not shipped.as_shipped(step.path)
+    assert shipped.as_shipped(NAIVE.path)
+    keeper = loop.Keeper([step, NAIVE])
+    shape = problems.RAGGED["gemm"][0]
+    keeper.note([run.Outcome(one, shape, None, right()) for one in (step, NAIVE)])
+    (event,) = [event for event in history.events() if event.what == "run"]
+    assert (event.step, set(event.helpers)) == ("gemm_wide_loads", {"wide"})
 
 
 def test_without_the_shipped_file_the_time_stands_alone(step, gpu):
@@ -277,7 +331,7 @@ def test_a_step_that_refuses_every_shape_is_not_right(step, gpu):
 
 def test_check_and_time_keep_edited_steps_only(monkeypatch, step):
     edited, other = step, catalog.find("conv2d_naive")
-    monkeypatch.setattr(shipped, "edited", lambda path: path == step.path)
+    monkeypatch.setattr(shipped, "as_shipped", lambda path: path != step.path)
     keeper = loop.Keeper([edited, other])
     shape = problems.RAGGED["gemm"][0]
     timing = {"median_ms": 3.0}

@@ -36,7 +36,8 @@ class Event:
 
     ``what`` is run, saved (kept before something overwrote it), reset or restored. ``verdict`` is a run's status,
     ``reason`` its first finding; ``figures`` holds what was measured: ``preset``, ``median_ms``, ``shipped_ms``,
-    ``ratio`` (of the shipped version's time to this one's), and ``device``.
+    ``ratio`` (of the shipped version's time to this one's), and ``device``. ``helpers`` has the sources of the
+    lessons' common files that it ran with, by name: those that were edited.
     """
 
     step: str
@@ -46,6 +47,7 @@ class Event:
     verdict: str = ""
     reason: str = ""
     figures: dict[str, Any] = field(default_factory=dict)
+    helpers: dict[str, str] = field(default_factory=dict)
     number: int = 0
 
     @property
@@ -124,28 +126,27 @@ def events(step: str | None = None) -> list[Event]:
 def best(step: str, preset: str, shipped: str = "") -> Event | None:
     """The right run that was fastest against the shipped version, whose hash is ``shipped``, on ``preset``."""
     timed = [e for e in events(step) if e.ratio is not None and e.figures.get("preset") == preset]
-    timed = [event for event in timed if event.source != shipped]
+    timed = [event for event in timed if event.source != shipped or event.helpers]
     return max(timed, key=lambda event: event.ratio or 0.0, default=None)
 
 
 def leanest(step: str, shipped: str = "") -> Event | None:
     """The right run whose multiply loop needed the fewest instructions for each multiply-add, as :func:`best`."""
     compiled = [e for e in events(step) if e.verdict == "right" and e.figures.get("loop_per_fma")]
-    compiled = [event for event in compiled if event.source != shipped]
+    compiled = [event for event in compiled if event.source != shipped or event.helpers]
     return min(compiled, key=lambda event: float(event.figures["loop_per_fma"]), default=None)
 
 
-def save(path: Path) -> str:
-    """Store a step's file as it is now; returns its hash. Noted as an event if its source has none yet.
+def save(path: Path) -> Path:
+    """Store a file as it is now, as :func:`keep` does. Noted as an event if its source has none yet.
 
     Raises HistoryError as :func:`keep` does, or when the file cannot be read.
     """
     source = read(path)
-    keep(source, path.name)
-    digest = sha(source)
-    if not any(event.source == digest for event in events(path.stem)):
-        add(Event(path.stem, digest, "saved"))
-    return digest
+    copy = keep(source, path.name)
+    if not any(event.source == sha(source) for event in events(path.stem)):
+        add(Event(path.stem, sha(source), "saved"))
+    return copy
 
 
 def choose(path: Path, wanted: str | None) -> Event:
@@ -183,7 +184,7 @@ def put_back(path: Path, source: bytes, what: str) -> str:
 
     Raises HistoryError, with the file untouched, when that cannot be saved or the file cannot be written.
     """
-    saved = save(path) if path.exists() else ""
+    saved = save(path).parent.name if path.exists() else ""
     keep(source, path.name)
     write(path, source)
     add(Event(path.stem, sha(source), what))

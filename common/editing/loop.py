@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from common import isolate, problems, run
+from common import catalog, isolate, problems, run
 from common.catalog import Step
 from common.editing import history, shipped
 from common.isolate import Result, Task
@@ -69,10 +69,12 @@ class Run:
     stop: threading.Event = field(default_factory=threading.Event)
     warnings: list[str] = field(default_factory=list)
     source: str = ""
+    helpers: dict[str, str] = field(default_factory=dict)  # the edited ones, by name: hashes of their sources
     best: history.Event | None = None
     finished: bool = False
     _kept: bool = True
     _path: Path = Path()
+    _stand_ins: dict[str, str] = field(default_factory=dict)  # stored copies of those helpers
     _workers: list[threading.Thread] = field(default_factory=list)
     _answers: queue.Queue[tuple[str, Task, Result | None]] = field(default_factory=queue.Queue)
     _found: dict[str, list[Outcome]] = field(default_factory=lambda: {who: [] for who in _PROCESSES})
@@ -111,6 +113,9 @@ class Run:
         own = history.sha(original) if original is not None else ""
         self.best = history.leanest(name, own) if self.simulator else history.best(name, self.preset, own)
         try:
+            copies = keep_helpers(self.step)
+            self.helpers = {name: copy.parent.name for name, copy in copies.items()}
+            self._stand_ins = {name: str(copy) for name, copy in copies.items()}
             return history.keep(source, self.step.path.name)
         except history.HistoryError as error:
             self._kept = False
@@ -120,7 +125,7 @@ class Run:
     def _note(self, verdict: str, reason: str, figures: dict[str, Any]) -> None:
         if not self._kept:
             return
-        event = history.Event(self.step.name, self.source, "run", verdict=verdict, reason=reason, figures=figures)
+        event = history.Event(self.step.name, self.source, "run", "", verdict, reason, figures, self.helpers)
         try:
             history.add(event)
         except history.HistoryError as error:
@@ -223,19 +228,24 @@ class Run:
             return None
         return self._found[_CHECK][1 + shapes : 2 + shapes]
 
-    def _rivals(self) -> dict[str, str]:
-        """The files to be timed against: the shipped one, and the best so far if it is another."""
+    def _rivals(self) -> dict[str, Task]:
+        """What is timed against: the shipped file and the best so far if it is another, each with its own helpers."""
         rivals = {}
         original = shipped.text(self.step.path)
-        sources = {"shipped": original}
-        if self.best is not None and self.best.source != self.source:
+        texts = {name: shipped.text(catalog.LESSONS / f"{name}.py") for name in self.helpers}
+        helpers = {name: text for name, text in texts.items() if text is not None}
+        sources = {"shipped": (original, helpers)}
+        best = self.best
+        if best is not None and (best.source, best.helpers) != (self.source, self.helpers):
             try:
-                sources["best"] = history.stored(self.step.path.name, self.best.source)
+                own = {name: history.stored(f"{name}.py", digest) for name, digest in best.helpers.items()}
+                sources["best"] = history.stored(self.step.path.name, best.source), helpers | own
             except history.HistoryError as error:
                 self.warnings.append(str(error))
-        for name, source in sources.items():
+        for rival, (source, beside) in sources.items():
             if source is not None:
-                rivals[name] = str(history.place(source, self.step.path.name))
+                copies = {name: str(history.place(text, f"{name}.py")) for name, text in beside.items()}
+                rivals[rival] = {"path": str(history.place(source, self.step.path.name)), "helpers": copies}
         return rivals
 
     def _start(self, who: str, tasks: list[Task], simulator: bool) -> None:
@@ -256,6 +266,7 @@ class Run:
             "ladder": self.step.ladder,
             "path": str(path),
             "home": str(self.step.path),
+            "helpers": self._stand_ins,
             "shape": problem.shape(),
             **more,
         }
@@ -265,6 +276,14 @@ def _reason(outcome: Outcome) -> str:
     """The fault, or the first finding, in one line."""
     told = [fault["what"] for fault in outcome.faults] + outcome.reasons
     return next(iter(told), "").removeprefix(f"{outcome.status}: ")
+
+
+def keep_helpers(step: Step) -> dict[str, Path]:
+    """Stored copies, by name, of the edited helpers that a step imports; each enters a history of its own.
+
+    Raises HistoryError as :func:`history.keep` does.
+    """
+    return {path.stem: history.save(path) for path in shipped.edited_helpers(step.path)}
 
 
 def get_ready(simulator: bool) -> None:
@@ -278,14 +297,16 @@ class Keeper:
 
     def __init__(self, steps: list[Step]) -> None:
         self.warnings: list[str] = []
-        self._kept: dict[str, str] = {}
+        self._kept: dict[str, tuple[str, dict[str, str]]] = {}  # source and helpers, as an event has them
         if not steps:
             return
         try:
             shipped.keep_copies()
             for step in steps:
-                if shipped.edited(step.path):
-                    self._kept[step.name] = history.keep(history.read(step.path), step.path.name).parent.name
+                if not shipped.as_shipped(step.path):
+                    history.keep(history.read(step.path), step.path.name)
+                    keep_helpers(step)
+                    self._kept[step.name] = _present(step)
         except history.HistoryError as error:
             self.warnings.append(f"this run is not kept: {error}")
 
@@ -294,16 +315,22 @@ class Keeper:
         for name in dict.fromkeys(outcome.step.name for outcome in outcomes):
             mine = [outcome for outcome in outcomes if outcome.step.name == name]
             # saved again while it ran: whose verdict it is cannot be told
-            if self._kept.get(name) != history.sha(history.read(mine[0].step.path)):
+            if self._kept.get(name) != _present(mine[0].step):
                 continue
+            source, helpers = self._kept[name]
             failed = next((o for o in mine if o.status not in ("right", "refused")), None)
             verdict, reason = (failed.status, _reason(failed)) if failed else ("right", "")
             timed = next((o for o in mine if o.status == "right" and "timing" in o.result), None)
             figures = {"preset": timed.preset, "median_ms": timed.result["timing"]["median_ms"]} if timed else {}
             try:
-                history.add(history.Event(name, self._kept[name], "run", "", verdict, reason, figures))
+                history.add(history.Event(name, source, "run", "", verdict, reason, figures, helpers))
             except history.HistoryError as error:
                 self.warnings.append(f"this run is not kept: {error}")
+
+
+def _present(step: Step) -> tuple[str, dict[str, str]]:
+    helpers = {path.stem: history.sha(history.read(path)) for path in shipped.edited_helpers(step.path)}
+    return history.sha(history.read(step.path)), helpers
 
 
 def heaviest(result: Result) -> dict[str, Any]:

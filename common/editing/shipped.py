@@ -1,9 +1,10 @@
 """What the workbook shipped: each step's file as it came, whatever was done to it since.
 
-A shipped file is known by the hash of its code in the reference card's record (or in the machine-code record), which
+A step is known by the hash of its code in the reference card's record (or in the machine-code record), which
 a student's runs do not rewrite. Its text comes from git: the newest version, from HEAD back, with that hash; so
 edits may be committed. Without git (a zip file), every file that still has that hash is copied to
-``.workbook/shipped`` when the history is first used.
+``.workbook/shipped`` when the history is first used. A helper has no hash: it is shipped as last committed, or as it
+was when it was copied.
 """
 
 from __future__ import annotations
@@ -31,16 +32,21 @@ def files(lesson: str | None = None) -> list[Path]:
 
 
 def helpers() -> list[Path]:
-    """The files that lessons share. Git alone keeps them."""
-    return sorted(path for path in catalog.LESSONS.glob("*.py") if not path.name.startswith("_"))
+    """The files that lessons share: those that are there, and those that git has."""
+    found = {*catalog.LESSONS.glob("*.py"), *(path for path in _tracked() if path.parent == catalog.LESSONS)}
+    return sorted(path for path in found if path.suffix == ".py" and not path.name.startswith("_"))
 
 
 def find(name: str) -> Path:
-    """The file of a step or experiment, even if it was deleted or its header is broken; raises CatalogError."""
-    for path in files():
+    """The file of a step, experiment or helper, even if it was deleted or its header is broken.
+
+    Raises CatalogError.
+    """
+    known = [*files(), *helpers()]
+    for path in known:
         if path.stem == name:
             return path
-    raise catalog.CatalogError(f"step {name!r} is unknown: steps are {', '.join(path.stem for path in files())}")
+    raise catalog.CatalogError(f"step {name!r} is unknown: files are {', '.join(path.stem for path in known)}")
 
 
 def text(path: Path) -> bytes | None:
@@ -54,6 +60,8 @@ def text(path: Path) -> bytes | None:
     for place in (_copy(path), path):
         if place.is_file() and wanted is not None and _code(place.read_bytes()) == wanted:
             return place.read_bytes()
+    if wanted is None and newest is None and _copy(path).is_file():
+        return _copy(path).read_bytes()
     return newest
 
 
@@ -70,13 +78,27 @@ def edited(path: Path) -> bool:
     return shipped is None or present is None or _code(shipped) != present
 
 
+def edited_helpers(path: Path | None = None) -> list[Path]:
+    """The helpers that are edited, of those that a file imports, or of all."""
+    found = helpers() if path is None else catalog.imported_helpers(path)
+    return [one for one in found if text(one) is not None and (not one.is_file() or edited(one))]
+
+
+def as_shipped(path: Path) -> bool:
+    """Is neither a file nor any helper that it imports edited?"""
+    return not (edited(path) or edited_helpers(path))
+
+
 def keep_copies() -> None:
-    """Copy each file that is still as shipped and that git does not have; raises HistoryError if that fails."""
-    recorded = _recorded()
-    for path in files():
-        if path not in _tracked() and path.stem in recorded and path.is_file() and not _copy(path).exists():
+    """Copy each file that is still as shipped and that git does not have; raises HistoryError if that fails.
+
+    No record knows the helpers: they are taken for shipped as they are the first time.
+    """
+    recorded, shared = _recorded(), helpers()
+    for path in (*files(), *shared):
+        if path not in _tracked() and path.is_file() and not _copy(path).exists():
             source = path.read_bytes()
-            if _code(source) == recorded[path.stem]:
+            if path in shared or (path.stem in recorded and _code(source) == recorded[path.stem]):
                 history.write(_copy(path), source)
 
 

@@ -162,16 +162,19 @@ def events(found: list[Event], present: dict[str, str], originals: dict[str, str
     ``present`` and ``originals`` map steps to the hash of the file as it is, and as it was shipped.
     """
     table = Table(*(["step"] if named else []), "N", "when", "source", "", "what came of it")
-    for column in table.columns[:-1]:
+    for column in table.columns[named:-1]:
         column.no_wrap = True
+    if named:
+        table.columns[0].overflow = "fold"
     for event in found:
         marks = [
             mark
             for mark, hashes in (("now", present), ("shipped", originals))
-            if hashes.get(event.step) == event.source
+            if hashes.get(event.step) == event.source and not (event.helpers and hashes is originals)
         ]
         colour = {"right": "green", "": "dim"}.get(event.verdict, "red")
         what = [f"[{colour}]{escape(event.verdict or event.what)}[/]", _figure(event), escape(_short(event.reason))]
+        what += [f"with {name}.py {digest[:_HASH_DIGITS]}" for name, digest in event.helpers.items()]
         cells = [str(event.number), when(event), event.source[:_HASH_DIGITS], " ".join(marks)]
         table.add_row(*([event.step] if named else []), *cells, ": ".join(filter(None, what)))
     return table
