@@ -666,12 +666,17 @@ def _lesson(lesson: str, name: str | None, preset: str | None) -> int:
     say = _say()
     chosen = _chosen_of(lesson, name, preset)
     simulator = _simulator(False, None)
-    # compiled while the checks run, and done before anything is timed
-    compiling = run.CardsBeside(_pairs(_with_last(chosen), preset, every_preset=False))
+    loop.get_ready(simulator)
     _keep_shipped()
     _name_edited_helpers()
     edited = [step for step in chosen if not shipped.as_shipped(step.path)]
-    code = max((_run_edited(step, preset, simulator) for step in edited), default=RIGHT)
+    code = RIGHT
+    for step in edited:  # first, and alone: their verdicts are waited for
+        loop.get_ready(simulator)
+        code = max(code, _run_edited(step, preset, simulator))
+    # compiled while the checks run, and done before anything is timed
+    wanted = _pairs(_with_last(chosen), preset, every_preset=False) if code == RIGHT else []
+    compiling = run.CardsBeside(wanted)
     rest = [step for step in chosen if step not in edited]
     if rest:
         outcomes = list(_progress("check", run.check_steps(rest, simulator), rest, None))

@@ -174,12 +174,14 @@ def _child(tasks: list[Task], simulator: bool, seconds: float, stop: threading.E
 
 
 def _spare(simulator: bool) -> _Process | None:
-    while _spares[simulator]:
-        spare = _spares[simulator].pop()
+    while True:
+        try:
+            spare = _spares[simulator].pop()
+        except IndexError:  # another thread may have taken the last
+            return None
         if spare.process.poll() is None:
             return spare
         spare.end()
-    return None
 
 
 def _follow(

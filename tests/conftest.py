@@ -2,6 +2,7 @@
 
 import os
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 # Before anything imports numba or matplotlib.
@@ -12,7 +13,7 @@ os.environ["MPLBACKEND"] = "Agg"
 import hypothesis
 import pytest
 
-from common import device
+from common import device, isolate
 from common.editing import history
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -40,6 +41,13 @@ def workbook(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder = tmp_path / ".workbook"
     monkeypatch.setattr(history, "FOLDER", folder)
     return folder
+
+
+@pytest.fixture(autouse=True)
+def no_waiting_processes() -> Iterator[None]:
+    """None that one test has started waits for the next, which may mean another folder by the same name."""
+    yield
+    isolate.cool()
 
 
 @pytest.fixture

@@ -408,6 +408,27 @@ def test_a_lesson_stops_at_an_edited_step_that_is_wrong(monkeypatch, capsys):
     assert cli.lesson_main("01_naive", ["gemm_naive"]) == 1
 
 
+@pytest.mark.parametrize(("verdict", "cards"), [(0, ["gemm_naive"]), (1, [])])
+def test_nothing_competes_with_the_verdict_of_an_edited_step(monkeypatch, capsys, verdict, cards):
+    began = []
+    monkeypatch.setattr(shipped, "edited", lambda path: True)
+    monkeypatch.setattr(loop, "get_ready", lambda simulator: None)
+    monkeypatch.setattr(cli, "_run_edited", lambda *_: began.append("run") or verdict)
+
+    class Cards:
+        def __init__(self, pairs):
+            began.append([step.name for step, _ in pairs])
+
+        def __call__(self):
+            return []
+
+        cancel = __call__
+
+    monkeypatch.setattr(run, "CardsBeside", Cards)
+    cli.lesson_main("01_naive", ["gemm_naive", "--problem", "gemm-2048"])
+    assert began == ["run", cards]
+
+
 # --- saves ---
 
 
