@@ -275,6 +275,19 @@ def code_hash(text: str) -> str:
     return hashlib.sha256(repr(_canonical(tree)).encode()).hexdigest()
 
 
+def provenance(path: Path) -> dict[str, Any]:
+    """What a record says of the code that was run: the hashes of a step's file and of the helpers it imports."""
+    return {
+        "source": source_hash(path),
+        "helpers": {helper.stem: source_hash(helper) for helper in imported_helpers(path)},
+    }
+
+
+def is_current(entry: dict[str, Any], path: Path) -> bool:
+    """Was a record's entry made by the code that is there now? One without ``helpers`` says nothing of those."""
+    return all(entry.get(key, value) == value for key, value in provenance(path).items())
+
+
 def _canonical(node: object) -> Any:
     """The syntax tree as nested tuples, the same under every Python version."""
     if isinstance(node, ast.AST):

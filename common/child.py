@@ -102,8 +102,7 @@ def time_task(task: Task) -> dict[str, Any]:
     result["prepare_ms"] = (prepared - start) * 1e3 if hasattr(module, "prepare") else None
     result["first_launch_ms"] = (compiled - prepared) * 1e3
     result["workspace_bytes"] = _nbytes(bench.workspace)
-    result["source"] = catalog.source_hash(Path(task["path"]))
-    return result
+    return {**result, **catalog.provenance(Path(task["path"]))}
 
 
 def pair_task(task: Task) -> dict[str, Any]:
@@ -269,7 +268,7 @@ def compile_task(task: Task) -> dict[str, Any]:
         "status": "right",
         "kernels": first,
         "other_presets": {preset: entries for preset, entries in others.items() if entries != first},
-        "source": catalog.source_hash(path),
+        **catalog.provenance(path),
     }
     if any(entry["float64"] for entry in first):
         result["faults"] = [faults.of_float64(path).as_dict()]

@@ -240,6 +240,7 @@ def record_code(outcomes: list[Outcome]) -> None:
         steps[outcome.step.name] = {
             "preset": outcome.preset,
             "source": outcome.result["source"],
+            "helpers": outcome.result["helpers"],
             "kernels": _without_float64(outcome.result["kernels"]),
             "other_presets": {k: _without_float64(v) for k, v in outcome.result["other_presets"].items()},
         }
@@ -396,6 +397,7 @@ def record_step(record: Record, run: str, outcome: Outcome) -> None:
         "workspace_bytes",
         "elements_compared",
         "source",
+        "helpers",
         "shape",
     )
     row = {key: outcome.result[key] for key in kept}

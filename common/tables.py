@@ -69,7 +69,7 @@ def recorded(record: Record, preset: str, steps: list[Step], width: int) -> Tabl
     header, body = pages.ladder_cells(record, preset, steps)
     plain = [[escape(cell.replace("`", "").replace("*", "")) for cell in cells] for cells in body]
     found = record.rows(preset)
-    edited = {s.name for s in steps if s.name in found and found[s.name]["source"] != catalog.source_hash(s.path)}
+    edited = {s.name for s in steps if s.name in found and not catalog.is_current(found[s.name], s.path)}
     for cells in plain:
         cells[0] += " (before your edit)" if cells[0] in edited else ""
     return _fitted(f"{preset}, recorded on {record.gpu_name}", header, plain, width)

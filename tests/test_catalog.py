@@ -340,6 +340,17 @@ def test_a_stand_in_that_fails_leaves_the_helpers_alone(write):
     catalog.load(path, "gemm")
 
 
+def test_an_entry_is_current_while_neither_file_nor_helper_changes(write):
+    path = write("student.py", "from lessons import wide\n")
+    made = catalog.provenance(path)
+    assert list(made["helpers"]) == ["wide"]
+    assert catalog.is_current(made, path)
+    assert not catalog.is_current({**made, "helpers": {"wide": "0" * 64}}, path)
+    assert not catalog.is_current({**made, "helpers": {}}, path)
+    assert catalog.is_current({"source": made["source"]}, path)  # of before helpers were noted
+    assert not catalog.is_current({"source": "0" * 64}, path)
+
+
 # --- source_hash ---
 
 SOURCE = textwrap.dedent(

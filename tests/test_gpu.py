@@ -38,7 +38,8 @@ def test_a_time_is_plausible_and_complete():
     assert result["first_launch_ms"] > 10 * times["median_ms"]
     assert result["prepare_ms"] is None
     assert result["workspace_bytes"] == 0
-    assert result["source"] == catalog.source_hash(step.path)
+    assert catalog.is_current(result, step.path)
+    assert result["helpers"] == {}
     assert result["elements_compared"] >= 20_000
 
 

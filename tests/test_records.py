@@ -39,6 +39,17 @@ def files(folder):
 # --- writing ---
 
 
+def test_a_timed_outcome_is_stored_with_the_code_that_ran(record):
+    step, key = catalog.find("gemm_wide_loads"), record.start_run()
+    result = {**row(1.0), **catalog.provenance(step.path), "first_launch_ms": 9.0, "elements_compared": 5, "other": 1}
+    run.record_step(record, key, run.Outcome(step, problems.preset("gemm-2048"), "gemm-2048", result))
+    found = Record.load(record.path).row("gemm-2048", step.name)
+    assert catalog.is_current(found, step.path)
+    assert set(found["helpers"]) == {"wide"}
+    assert (found["first_launch_ms"], found["run"]) == (9.0, key)
+    assert "other" not in found
+
+
 def test_a_new_record_writes_nothing_until_there_is_something(record, tmp_path):
     record.start_run()
     assert files(tmp_path) == []
@@ -328,7 +339,7 @@ def test_every_step_was_measured_as_it_is_shipped(shipped, step, preset):
     found = shipped.row(preset, step.name)
     assert found is not None, f"no row: python -m common bench {step.name}"
     assert found["kind"] == "step"
-    assert found["source"] == catalog.source_hash(step.path), f"older than the kernel: bench {step.name} again"
+    assert catalog.is_current(found, step.path), f"older than the kernel: bench {step.name} again"
     assert found["elements_compared"] >= 20_000
     assert shipped.date(found) <= max(made["date"] for made in shipped.data["runs"].values())
 
@@ -380,6 +391,7 @@ def test_the_machine_code_record_is_of_the_shipped_kernels(step):
     code = records.load_code()
     entry = code["steps"].get(step.name)
     assert entry is not None, "not compiled: make code"
-    assert entry["source"] == catalog.source_hash(step.path), "older than the kernel: make code"
+    assert entry["helpers"] or not catalog.imported_helpers(step.path)
+    assert catalog.is_current(entry, step.path), "older than the kernel, or than a helper: make code"
     assert entry["kernels"]
     assert code["tools"]
