@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import watchfiles
 
-from common import catalog, cli, isolate, problems, run
+from common import catalog, child, cli, device, isolate, problems, run, timing
 from common.catalog import Step
 from common.editing import history, loop, saves, shipped, words
 from common.editing.history import Event
@@ -218,6 +218,45 @@ def test_a_step_on_an_edited_helper_is_timed_against_the_shipped_one_on_its_own(
     told(on_gpu(step))
     (pair,) = [task for task in tasks if task["task"] == "pair"]
     assert read(pair["against"]["best"]["helpers"]) == {"wide": b"faster = True\n"}
+
+
+class Clock:
+    """In place of the stopwatch: launches both in turn."""
+
+    def __init__(self, l2_bytes):
+        pass
+
+    def measure_pairs(self, first, second):
+        first()
+        second()
+        return self
+
+    def as_dict(self):
+        return dict(PAIR)
+
+
+def test_a_pair_runs_each_file_on_its_own_helper(write, monkeypatch):
+    log = write("log", "")
+    text = NAIVE.path.read_text() + "\nfrom lessons.wide import NAME\nplain = launch\n"
+    text += f"def launch(a, b, c):\n    with open({str(log)!r}, 'a') as log: log.write(NAME)\n    plain(a, b, c)\n"
+    path = str(write("gemm_naive.py", text))
+    mine, other = (str(write(f"{name}/wide.py", f"NAME = {name!r}\n")) for name in "mo")
+    monkeypatch.setattr(timing, "Stopwatch", Clock)
+    monkeypatch.setattr(
+        device, "current_gpu", lambda: device.Gpu("NVIDIA Test 9", "9.0", 4, 1 << 30, 1 << 20, "1.2", "13.0")
+    )
+    monkeypatch.setattr(device, "free_bytes", lambda: 1 << 30)
+    task = {
+        "task": "pair",
+        "ladder": "gemm",
+        "path": path,
+        "helpers": {"wide": mine},
+        "shape": {"M": 4, "N": 5, "K": 6},
+    }
+    result = child._attempt({**task, "against": {"shipped": {"path": path, "helpers": {"wide": other}}}})
+    assert result["status"] == "right", result
+    assert result["pairs"] == {"shipped": PAIR}
+    assert log.read_text().endswith("om")  # the last two: the shipped file, and this one
 
 
 def test_a_step_on_an_edited_helper_counts_as_edited(edited_helper):
