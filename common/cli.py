@@ -144,6 +144,7 @@ def _parser() -> argparse.ArgumentParser:
     sub.add_argument(
         "--agree", action="store_true", help="compare with the hardware's counters; with a GPU, count anew"
     )
+    sub.add_argument("--record", action="store_true", help="with --agree: write both to the record")
 
     sub = add("diff", _diff, "show what one step changes against another, docstrings left out")
     sub.add_argument("old", metavar="FROM", help="step or experiment")
@@ -392,6 +393,8 @@ def _sweep(options: argparse.Namespace) -> int:
 def _trace(options: argparse.Namespace) -> int:
     if options.agree:
         return _agree(options)
+    if options.record:
+        raise ValueError("--record goes with --agree")
     if len(options.steps) != 1:
         raise ValueError(f"trace takes one STEP, and {len(options.steps)} are named")
     (step,) = _chosen(options)
@@ -406,7 +409,11 @@ def _trace(options: argparse.Namespace) -> int:
         from common import charts  # brings matplotlib
         from common.tracing import tracefigures
 
-        say.print(f"drawn: {charts.save(tracefigures.accesses(found), options.figure.with_suffix(''))}")
+        try:
+            drawn = charts.save(tracefigures.accesses(found), options.figure.with_suffix(""))
+        except OSError as error:
+            raise ValueError(f"--figure {options.figure}: cannot be written: {error.strerror}") from None
+        say.print(f"drawn: {drawn}")
     if options.json:
         print(json.dumps({"step": step.name, **found}, indent=1))
         return WRONG if faults else RIGHT
@@ -420,24 +427,32 @@ def _trace(options: argparse.Namespace) -> int:
         text = f"[bold red]{escape(microscope.fault_sentence(fault))}[/]\n    {escape(fault['text'])}"
         say.print(text, soft_wrap=True)
     if not faults:
-        say.print("[green]No fault[/]: nothing out of bounds, no race, no uninitialised value stored.")
+        what = "nothing out of bounds, no race, no uninitialised value stored"
+        say.print(f"[green]No fault[/] in what was traced: {what}.", soft_wrap=True)
+        if options.shape is None:  # it is a multiple of the tiles
+            ragged = problems.RAGGED[step.ladder][0]
+            say.print(f'Guards show at edges that no tile divides: --shape "{ragged}"', soft_wrap=True)
     return WRONG if faults else RIGHT
 
 
 def _agree(options: argparse.Namespace) -> int:
-    """Count on the hardware if there is a GPU, trace anew, and show both; the record keeps them."""
+    """Trace anew, and show that beside what the hardware counts: now, or where there is no GPU in the record."""
     pairs = agreement.cases(_chosen(options))
-    key = None
-    if device.gpu_count():
-        record, key = _open_record()
-    else:
+    record, key, known = None, None, None
+    if not device.gpu_count():
         record = Record.load(records.RESULTS / f"{records.REFERENCE_GPU}.json")
-    for _ in _progress("trace", agreement.refresh(record, pairs, key), pairs):
-        pass
+        known = record.agreement()
+    elif options.record:
+        record, key = _open_record()
+    found: dict[str, dict[str, Any]] = {}
+    for step, problem, entry in _progress("trace", agreement.refresh(pairs, known), pairs):
+        found.setdefault(step.name, {})[str(problem)] = entry
+        if options.record and record:
+            record.put_agreement(step.name, str(problem), entry, key)
     if options.json:
-        print(json.dumps(record.agreement(), indent=1))
+        print(json.dumps(found, indent=1))
     else:
-        _say().print(tables.agreed(*agreement.rows(record.agreement())))
+        _say().print(tables.agreed(*agreement.rows(found)))
     return RIGHT
 
 
@@ -939,7 +954,9 @@ def _print_checks(outcomes: list[Outcome], file: Path | None = None) -> None:
     _say().print(tables.checks(outcomes))
     first = {o.step.name: o for o in reversed(outcomes) if o.status in ("wrong", "crashed")}
     found = {
-        name: microscope.suspicion(outcome.step, outcome.problem, file)
+        name: microscope.suspicion(
+            outcome.step, outcome.problem, file, " ".join(fault["what"] for fault in outcome.faults)
+        )
         for name, outcome in list(first.items())[:_SUSPECTS]
     }
     _print_complaints(outcomes, {name: suspicion for name, suspicion in found.items() if suspicion})

@@ -97,7 +97,7 @@ def of_finding(
     names of the two inputs and the output.
     """
     kind = finding["kind"]
-    relevant = ["race", "overlap"] if kind != "nan" else ["race", "read-before-write", "overlap"]
+    relevant = ["divergent-barrier", "race", *(["read-before-write"] if kind == "nan" else []), "overlap"]
     for name in relevant:
         for hazard in hazards:
             if hazard["kind"] == name:

@@ -1,4 +1,4 @@
-"""Watches simulated launches element by element: races, and reads of what nobody wrote, with their lines.
+"""Watches simulated launches element by element: races, reads of what nobody wrote, barriers that some threads skip.
 
 Slow, so only a kernel already known to be wrong is watched. Import it only where the simulator is switched on.
 """
@@ -36,7 +36,7 @@ class Access(NamedTuple):
 
 
 class Note(NamedTuple):
-    """Something seen. ``kind`` is race, overlap (between blocks) or read-before-write."""
+    """Something seen. ``kind`` is race, overlap (between blocks), read-before-write or divergent-barrier."""
 
     kind: str
     line: int
@@ -69,6 +69,15 @@ class Watch:
             self._launch, self._global = simulator.launches(), _Shadow()
         return _GlobalArray.of(array, self, self._global)
 
+    def skipped(self, block: Any) -> None:
+        """Note that some of a block's threads have ended while others wait at a barrier."""
+        code, _, line = block.ready[0].barrier
+        if code.co_filename != self.path:
+            line = 0
+        first, place = (", ".join(map(str, point)) for point in (min(block.ended), block.point))
+        text = f"{len(block.ended)} threads of block ({place}), such as ({first}), end and never come to a barrier"
+        self.note("divergent-barrier", (line,), f"{text} that others wait at")
+
     def here(self) -> Access:
         """The access that is being made."""
         if time.monotonic() > self.deadline:
@@ -93,7 +102,7 @@ def watching(path: str, seconds: float) -> Iterator[Watch]:
     After ``seconds`` the launch ends with a TimeoutError, which ends the context.
     """
     watch = Watch(path, time.monotonic() + seconds)
-    with simulator.arrays_made_by(watch.array), suppress(TimeoutError):
+    with simulator.watched_by(watch.array, watch.skipped), suppress(TimeoutError):
         yield watch
 
 

@@ -233,17 +233,21 @@ def _usual(array: np.ndarray[Any, Any], space: str) -> Any:
 
 
 _make: Callable[[np.ndarray[Any, Any], str], Any] = _usual
+_skipped: Callable[[_Block], None] | None = None
 
 
 @contextmanager
-def arrays_made_by(make: Callable[[np.ndarray[Any, Any], str], Any]) -> Iterator[None]:
-    """Kernels launched meanwhile get their arrays from ``make(array, GLOBAL or SHARED or LOCAL)``."""
-    global _make
-    before, _make = _make, make
+def watched_by(make: Callable[[np.ndarray[Any, Any], str], Any], skipped: Callable[[_Block], None]) -> Iterator[None]:
+    """Kernels launched meanwhile get their arrays from ``make(array, GLOBAL or SHARED or LOCAL)``.
+
+    ``skipped`` is called with the block where threads wait at a barrier that others, ended by now, did not come to.
+    """
+    global _make, _skipped
+    before, (_make, _skipped) = (_make, _skipped), (make, skipped)
     try:
         yield
     finally:
-        _make = before
+        _make, _skipped = before
 
 
 def _blank(shape: Any, dtype: Any) -> np.ndarray[Any, Any]:
@@ -383,6 +387,7 @@ class _Block:
     def __init__(self, module: _CudaModule, function: Callable[..., Any], args: list[Any]) -> None:
         self.module, self.function, self.args = module, function, args
         self.barriers = 0
+        self.ended: list[Point] = []
         self.ready: deque[_Thread] = deque()
         self.blocked: deque[_Thread] = deque()
         self._votes: dict[int, list[bool]] = {}
@@ -393,6 +398,7 @@ class _Block:
         self.extents = extents
         threads = np.ndindex(*extents)
         self.waiting = deque(reversed(list(threads)) if backwards else threads)
+        self.ended.clear()
         while True:
             if self.waiting:
                 thread = _Thread(self._work)
@@ -417,6 +423,7 @@ class _Block:
                 self.function(*self.args)
             except Exception as error:
                 raise self._placed(error, thread) from None
+            self.ended.append(thread.point)
 
     def _placed(self, error: Exception, thread: _Thread) -> Exception:
         """The error with the thread's place in front, as the simulator words it."""
@@ -446,6 +453,8 @@ class _Block:
         self.barriers += 1
         if len({thread.barrier[:2] for thread in self.ready}) > 1:
             raise DivergentBarrierError(self._divergence())
+        if self.ended and _skipped:  # a GPU lets those that have ended go
+            _skipped(self)
 
     def _divergence(self) -> str:
         places: dict[int, list[_Thread]] = {}

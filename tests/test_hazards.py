@@ -66,6 +66,21 @@ def test_a_write_before_the_barrier_is_a_race():
         assert words in race.text
 
 
+def test_a_barrier_that_some_threads_skip_is_told():
+    @cuda.jit
+    def kernel(a):
+        i = cuda.threadIdx.x
+        if i < 5:
+            cuda.syncthreads()
+        a[i] = float32(i)
+
+    (note,) = watched(kernel, zeros(SIZE))
+    assert (note.kind, note.line) == ("divergent-barrier", line(kernel, 4))
+    assert note.text == (
+        "3 threads of block (0, 0, 0), such as (5, 0, 0), end and never come to a barrier that others wait at"
+    )
+
+
 def test_each_block_has_its_own_shared_memory():
     assert watched(neighbours, 2, zeros(2, SIZE), grid=2) == []
 

@@ -355,6 +355,13 @@ def test_every_preset_has_the_library_beside_it(shipped, preset):
     assert all(other["shape"] == found["shape"] for other in steps)  # they ran the same problem
 
 
+def test_the_record_is_as_the_harness_writes_it(shipped, tmp_path):
+    # or the first run of anybody would change a file that git tracks
+    again = Record(tmp_path / shipped.path.name, json.loads(shipped.path.read_text()))
+    again.put_agreement("gemm_naive", *next(iter(again.agreement()["gemm_naive"].items())))
+    assert again.path.read_bytes() == shipped.path.read_bytes()
+
+
 def test_rows_belong_to_files_that_are_there(shipped):
     known = {step.name for step in FILES}
     for preset, rows in shipped.data["rows"].items():

@@ -13,7 +13,6 @@ from common import catalog, device, isolate, problems, profiler
 from common.catalog import Step
 from common.isolate import Task
 from common.problems import Problem
-from common.records import Record
 from common.tracing import trace
 
 SECONDS = 240.0
@@ -136,20 +135,19 @@ def _counters(kernel: dict[str, Any]) -> dict[str, int]:
 
 
 def refresh(
-    record: Record, pairs: list[tuple[Step, Problem]], run: str | None = None
-) -> Iterator[tuple[Step, Problem]]:
-    """Renew the record's entries, each as soon as it is counted.
+    pairs: list[tuple[Step, Problem]], known: dict[str, dict[str, Any]] | None = None
+) -> Iterator[tuple[Step, Problem, dict[str, Any]]]:
+    """A new entry for each pair, as soon as it is counted: by the hardware, and by the tracer.
 
-    With ``run`` the hardware counts too, else its old counts stay: pairs it never counted are passed over.
+    Where the hardware's counts are ``known``, from a record, it counts nothing; pairs it never counted are left out.
     """
-    known = record.agreement()
-    if run is None:
+    if known is None:
+        hardware = measure(pairs)
+    else:
         pairs = [(step, problem) for step, problem in pairs if str(problem) in known.get(step.name, {})]
         hardware = [known[step.name][str(problem)]["kernels"] for step, problem in pairs]
-    else:
-        hardware = measure(pairs)
     for (step, problem), kernels, counted in zip(pairs, hardware, count(pairs), strict=True):
-        source = catalog.source_hash(step.path) if run else known[step.name][str(problem)]["source"]
+        source = known[step.name][str(problem)]["source"] if known else catalog.source_hash(step.path)
         entry = {
             "shape": problem.shape(),
             "source": source,  # what the hardware ran
@@ -157,8 +155,7 @@ def refresh(
                 {"kernel": k["kernel"], "hardware": k["hardware"], **counted.get(k["kernel"], {})} for k in kernels
             ],
         }
-        record.put_agreement(step.name, str(problem), entry, run)
-        yield step, problem
+        yield step, problem, entry
 
 
 def ratio(kernel: dict[str, Any], key: str, counted: str = "trace") -> float | None:

@@ -10,6 +10,7 @@ import ast
 import inspect
 import linecache
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from functools import lru_cache
 from types import CodeType, ModuleType, SimpleNamespace
 from typing import Any
@@ -17,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from common.tracing import lockstep, values
-from common.tracing.memory import WARP, Bools, Fault, Ledger
+from common.tracing.memory import WARP, Bools, Fault, Ints, Ledger
 from common.tracing.spaces import Constant, Global, Local, Mask, Offsets, Shared, View, as_offset
 from common.tracing.values import Cast, Value, choose, dtype_of, signed, truth, uniform, widened
 
@@ -100,17 +101,18 @@ class Machine:
         self.shared: dict[Any, View] = {}
         self.copies: list[_Copy] = []
         self.tainted: Bools | None = None
-        self.sources: list[tuple[Bools, int, str]] = []
+        self.sources: list[_Unwritten] = []
         self.call_path: list[int] = []
 
     def _end(self) -> None:
         self._settle()
         if self.copies:
             names = ", ".join(sorted({copy.view.name for copy in self.copies}))
-            self.ledger.note(f"copies to {names} are never waited for")
-        for _, line, name in self.sources:
+            self.ledger.note(f"copies to {names} are still under way when the block ends: no wait comes after them")
+        for source in self.sources:
             self.ledger.note(
-                f"line {line} reads elements of {name} that nothing has written; no such value is stored"
+                f"line {source.line} reads elements of {source.view.name} that nothing has written; no such value is "
+                "stored"
             )
 
     def _axes(self, numbers: Any, extents: Point) -> list[Value]:
@@ -332,7 +334,10 @@ class Machine:
         lane = int(np.argmax(lanes))
         number = at if type(at) is int else int(at[lane])
         where = f"axis {axis} of {view.name}" if view.ndim > 1 and axis is not None else view.name
-        text = f"{where} is {verb} at {number}, its extent is {extent}"
+        numbers = str(number)
+        if axis is None and extent < view.size:  # several elements from this one on
+            numbers, extent = f"{number} to {number + view.size - extent}", view.size
+        text = f"{where} is {verb} at {numbers}, its extent is {extent}"
         if wraps:
             text += ": a negative index counts from the end"
         self.fault("negative_index" if wraps else "out_of_bounds", line, view.name, text, lanes)
@@ -368,17 +373,25 @@ class Machine:
             count or int(np.count_nonzero(lanes)),
         )
 
-    def read_uninitialised(self, line: int, view: View, lanes: Bools, count: int, nan: bool) -> None:
+    def first(self, value: Any, lanes: Any) -> int:
+        """The value of the first of the active lanes that are named."""
+        lane = int(np.argmax(np.broadcast_to(lanes, self.mask.bits.shape) & self.mask.bits))
+        return int(np.broadcast_to(value, self.mask.bits.shape)[lane])
+
+    def read_uninitialised(self, line: int, view: View, offset: Offsets, lanes: Bools, nan: bool) -> None:
+        """What nothing has written was read, ``offset`` from the view's start."""
         if not nan:  # an integer cannot be told apart later
-            text = f"an element of {view.name} is read that nothing has written"
+            text = f"{view.element(self.first(offset, lanes))}, which nothing has written, is read"
             self.fault("uninitialised", line, view.name, text, lanes)
             return
         self.tainted = lanes.copy() if self.tainted is None else self.tainted | lanes
-        for source, source_line, name in self.sources:
-            if (source_line, name) == (line, view.name):
-                source |= lanes
+        for source in self.sources:
+            if (source.line, source.view.name) == (line, view.name):
+                source.offsets = np.where(lanes, offset, source.offsets)
+                source.lanes |= lanes
                 return
-        self.sources.append((lanes.copy(), line, view.name))
+        offsets = np.broadcast_to(offset, lanes.shape)
+        self.sources.append(_Unwritten(lanes.copy(), line, view, offsets))
 
     def reveal(self, value: Value, line: int, view: View) -> None:
         """A fault if a value that is stored comes from memory that nothing had written."""
@@ -388,13 +401,13 @@ class Machine:
         if not lanes.any():
             return
         lane = int(np.argmax(lanes))
-        for i, (source, source_line, name) in enumerate(self.sources):
-            if source[lane]:
+        for i, source in enumerate(self.sources):
+            if source.lanes[lane]:
                 text = (
-                    f"an element of {name} that nothing has written is read, and what becomes of it is stored to "
-                    f"{view.name} in line {line}"
+                    f"{source.view.element(int(source.offsets[lane]))}, which nothing has written, is read, and what "
+                    f"becomes of it is stored to {view.name} in line {line}"
                 )
-                self.fault("uninitialised", source_line, name, text, lanes)
+                self.fault("uninitialised", source.line, source.view.name, text, lanes)
                 del self.sources[i]
                 return
 
@@ -433,7 +446,7 @@ class Machine:
 
     def _settle(self) -> None:
         for view in self.shared.values():
-            view.storage.settle(self, view.name)
+            view.storage.settle(self, view)
 
     def start_copy(
         self, line: int, shared: View, i: Value, array: View, offset: Value, width: int, inside: Value = True
@@ -481,6 +494,16 @@ class Machine:
             if np.count_nonzero(lanes) < np.count_nonzero(copy.lanes):
                 left.append(_Copy(copy.view, copy.place, copy.lanes & ~lanes, copy.value, copy.line))
         self.copies = left
+
+
+@dataclass
+class _Unwritten:
+    """Lanes that read what nothing had written, in a line: at which offsets from the view's start."""
+
+    lanes: Bools
+    line: int
+    view: View
+    offsets: Ints
 
 
 class _Copy:

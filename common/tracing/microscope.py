@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -52,8 +53,11 @@ def fault_sentence(fault: dict[str, Any]) -> str:
     )
 
 
-def suspicion(step: Step, problem: Problem, file: Path | None = None) -> tuple[str, str] | None:
-    """A fault that a quick trace of all blocks finds, and the command that shows it; None if there is none."""
+def suspicion(step: Step, problem: Problem, file: Path | None = None, told: str = "") -> tuple[str, str] | None:
+    """A fault that a quick trace of all blocks finds, and the command that shows it; None if there is none.
+
+    The command's block is the one that was ``told`` already, if that names one.
+    """
     tasks = [trace.task(step, problem, file, every=True)]
     ((_, result),) = isolate.run(tasks, True, _QUICK_SECONDS)
     kernels = result.get("trace", {}).get("kernels", [])
@@ -61,6 +65,7 @@ def suspicion(step: Step, problem: Problem, file: Path | None = None) -> tuple[s
     if not faults:
         return None
     worst = min(faults, key=lambda fault: list(FAULTS).index(fault["kind"]))
-    place = ",".join(map(str, worst["block"]))
+    named = re.search(r"of block \((\d+), (\d+), (\d+)\)", told)
+    place = ",".join(named.groups() if named else map(str, worst["block"]))
     command = f'python -m common trace {step.name} --shape "{problem}" --block {place}'
     return fault_sentence(worst), command + (f" --file {file}" if file else "")

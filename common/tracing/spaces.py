@@ -70,6 +70,12 @@ class View:
             wanted *= extent
         return True
 
+    def element(self, offset: int) -> str:
+        """The name of the element at a row-major offset from the view's start, as ``a[2, 3]``."""
+        if not 0 <= offset < self.size:
+            return f"{self.name}[{offset}]"
+        return f"{self.name}[{', '.join(str(int(i)) for i in np.unravel_index(offset, self.shape))}]"
+
     def load(self, machine: Machine, index: Any, line: int) -> Any:
         if type(index) is slice:
             raise machine.error(line, f"{self.name}: slices of arrays are not traced")
@@ -131,24 +137,23 @@ class Storage:
             text = f"{8 * size}-bit access to {view.name}, whose start is aligned to {self.alignment} bytes only"
             machine.fault("misaligned", line, view.name, text)
         elif lanes:
-            text = f"{8 * size}-bit access to {view.name} at an address that is no multiple of {size} bytes"
+            first = machine.first(place - view.start, bad)
+            text = f"{8 * size}-bit access to {view.element(first)}, whose address is no multiple of {size} bytes"
             machine.fault("misaligned", line, view.name, text, bad)
 
     def _position(self, place: Offsets) -> Any:
         """Bytes from a boundary that the storage's alignment vouches for."""
         return place * self.dtype.itemsize
 
-    def _missing(self, machine: Machine, view: View, places: list[Any], line: int) -> None:
-        """Remember the active lanes that read what nothing has written."""
+    def _missing(self, machine: Machine, view: View, place: Any, at: Any, line: int) -> None:
+        """Remember the active lanes that read what nothing has written, ``at`` in the storage."""
         if self.written is None:
             return
-        for place in places:
-            have = self.written.take(place, mode="clip")
-            if not np.all(have):
-                lanes = machine.mask.bits & ~have
-                count = int(np.count_nonzero(lanes))
-                if count:
-                    machine.read_uninitialised(line, view, lanes, count, self.dtype.kind == "f")
+        have = self.written.take(at, mode="clip")
+        if not np.all(have):
+            lanes = machine.mask.bits & ~have
+            if lanes.any():
+                machine.read_uninitialised(line, view, place - view.start, lanes, self.dtype.kind == "f")
 
 
 class Global(Storage):
@@ -170,7 +175,8 @@ class Global(Storage):
         wrong = machine.beyond(view, place, width, wrong, line, "read")
         self.record(machine, view, place, width, op, line, wrong)
         places = [place + v for v in range(width)] if width > 1 else [place]
-        self._missing(machine, view, places, line)
+        for at in places:
+            self._missing(machine, view, at, at, line)
         values = [self.data.take(at, mode="clip") for at in places]
         return values if wrong is None else [choose(wrong, self.dtype.type(np.nan), value) for value in values]
 
@@ -265,7 +271,7 @@ class Shared(Storage):
                 text = f"{view.name} is read while a copy to the same element is under way: wait for it first"
                 machine.fault("copy_not_awaited", line, view.name, text, count=under_way)
             if not self.complete:
-                self._missing(machine, view, [at], line)
+                self._missing(machine, view, place + v, at, line)
             self.reads.append((at, machine.mask.bits, line, machine.warp_epoch))
             values.append(self.data.take(at, mode="clip"))
         self._read_lanes += width * len(machine.mask.bits)
@@ -308,10 +314,10 @@ class Shared(Storage):
         tally.add(mask.count, cost)
         machine.observe(tally, view, place - view.start, width, op, line)
 
-    def settle(self, machine: Machine, view_name: str) -> None:
+    def settle(self, machine: Machine, view: View) -> None:
         """At a barrier: find accesses since the last one that no order of the warps makes safe."""
         if self.writes:
-            self._find_races(machine, view_name)
+            self._find_races(machine, view)
         self.writes, self.reads, self._read_lanes = [], [], 0
         self.complete = self.complete or bool(np.all(self.written))
 
@@ -324,7 +330,7 @@ class Shared(Storage):
         self.reads = list(kept.values())
         self._read_lanes = 0
 
-    def _find_races(self, machine: Machine, view_name: str) -> None:
+    def _find_races(self, machine: Machine, view: View) -> None:
         owner = np.full(len(self.data), -1, np.int64)  # the lane that wrote an element last
         epoch, lines = np.zeros(len(self.data), np.int64), np.zeros(len(self.data), np.int64)
         content = np.zeros(len(self.data), self.dtype)
@@ -335,17 +341,15 @@ class Shared(Storage):
             # two threads may write the same value: whichever comes last, the result is the same
             earlier = owner[places]
             met = (earlier >= 0) & ~_same(content[places], values) & self._unordered(earlier, who, epoch[places], now)
-            self._report(machine, view_name, met, who, earlier, line, lines[places], "written by", places)
+            self._report(machine, view, met, who, earlier, line, lines[places], "written by", places)
             owner[places], epoch[places], lines[places], content[places] = who, now, line, values
             beaten = (owner[places] != who) & ~_same(content[places], values)
-            self._report(
-                machine, view_name, beaten, who, owner[places], line, lines[places], "written at once by", places
-            )
+            self._report(machine, view, beaten, who, owner[places], line, lines[places], "written at once by", places)
         for at, lanes, line, now in self.reads:
             places, who = _chosen(at, lanes), everyone[lanes]
             writer = owner[places]
             met = (writer >= 0) & self._unordered(writer, who, epoch[places], now)
-            self._report(machine, view_name, met, who, writer, line, lines[places], "read by", places)
+            self._report(machine, view, met, who, writer, line, lines[places], "read by", places)
 
     @staticmethod
     def _unordered(first: Ints, second: Ints, then: Ints, now: int) -> Bools:
@@ -356,7 +360,7 @@ class Shared(Storage):
         return apart
 
     def _report(
-        self, machine: Machine, name: str, met: Bools, who: Ints, other: Ints, line: int, lines: Ints, verb: str,
+        self, machine: Machine, view: View, met: Bools, who: Ints, other: Ints, line: int, lines: Ints, verb: str,
         places: Ints,
     ) -> None:  # fmt: skip
         if not met.any():
@@ -364,11 +368,12 @@ class Shared(Storage):
         apart = met & (who // WARP != other // WARP)  # two warps make the plainer case
         i = int(np.argmax(apart if apart.any() else met))
         mine, theirs = machine.thread_of(int(who[i])), machine.thread_of(int(other[i]))
+        element = view.element(int(places[i]) % self.size)
         text = (
-            f"{name}[{int(places[i]) % self.size}] is {verb} thread {mine} in line {line} and written by thread "
-            f"{theirs} in line {int(lines[i])}, with no barrier between"
+            f"{element} is {verb} thread {mine} in line {line} and written by thread {theirs} in line "
+            f"{int(lines[i])}, with no barrier between"
         )
-        machine.fault("race", line, name, text, lane=int(who[i]), count=int(np.count_nonzero(met)))
+        machine.fault("race", line, view.name, text, lane=int(who[i]), count=int(np.count_nonzero(met)))
 
 
 class Local(Storage):
@@ -399,8 +404,7 @@ class Local(Storage):
         if type(place) is int:
             value = self.values[place]
             if value is None:
-                mask = machine.mask
-                machine.read_uninitialised(line, view, mask.bits, mask.count, self.dtype.kind == "f")
+                machine.read_uninitialised(line, view, place - view.start, machine.mask.bits, self.dtype.kind == "f")
                 return _blank(self.dtype)
             return value
         rows = [np.broadcast_to(_blank(self.dtype) if v is None else v, place.shape) for v in self.values]
