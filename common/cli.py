@@ -14,7 +14,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -206,7 +206,7 @@ def _guarded(command: Callable[[], int], options: argparse.Namespace) -> int:
         _complain(f"[bold red]error:[/] {escape(str(error))}")
         return UNUSABLE
     except KeyboardInterrupt:
-        _say(options).print("interrupted: records written so far are kept")
+        _say(options).print("interrupted: what was written so far is kept")
         return INTERRUPTED
 
 
@@ -471,8 +471,8 @@ def _diff(options: argparse.Namespace) -> int:
 
 def _history(options: argparse.Namespace) -> int:
     say = _say()
-    files = [shipped.find(options.step)] if options.step else [*shipped.files(), *shipped.helpers()]
-    found = history.events(options.step)
+    files = [_file_of(options.step)] if options.step else shipped.everything()
+    found = history.events(files[0].stem if options.step else None)
     if not found:
         say.print("the history is empty: each run of an edited step enters it")
         return RIGHT
@@ -487,8 +487,15 @@ def _history(options: argparse.Namespace) -> int:
     return RIGHT
 
 
+def _file_of(text: str) -> Path:
+    """The file of a step, experiment, helper or exercise, by its name, its path or an exercise's number."""
+    with suppress(ValueError):
+        return exercises.find(text).path
+    return shipped.find(Path(text).stem if text.endswith(".py") else text)
+
+
 def _restore(options: argparse.Namespace) -> int:
-    path = shipped.find(options.step)
+    path = _file_of(options.step)
     event = history.choose(path, options.version)
     saved = history.put_back(path, history.stored(path.name, event.source), "restored")
     say = _say()
@@ -503,11 +510,12 @@ def _restore(options: argparse.Namespace) -> int:
 def _reset(options: argparse.Namespace) -> int:
     lessons = catalog.lessons()
     chosen = [name for name in lessons if options.lesson and options.lesson in (name, name[:2])]
-    files = shipped.files(chosen[0]) if chosen else [*shipped.files(), *shipped.helpers()]
-    files = [path for path in files if chosen or path.stem == options.lesson]
-    if not files:
+    try:
+        files = shipped.files(chosen[0]) if chosen else [_file_of(options.lesson)]
+    except ValueError:
         numbers = ", ".join(name[:2] for name in lessons)
-        raise ValueError(f"LESSON={options.lesson}: must be one of {numbers}, or a step's or helper's name")
+        text = f"LESSON={options.lesson}: must be one of {numbers}, or the name of a step, a helper or an exercise"
+        raise ValueError(text) from None
     say = _say()
     unchanged = []
     for path in files:
@@ -528,18 +536,30 @@ def _reset(options: argparse.Namespace) -> int:
 
 def _grade(options: argparse.Namespace) -> int:
     for name, value in (("--seconds", options.seconds), ("--memory", options.memory), ("--workers", options.workers)):
-        if value is not None and value <= 0:
+        if value is not None and not 0 < value < float("inf"):
             raise ValueError(f"{name} {value:g}: must be more than 0")
-    files, folder = _to_grade(options.targets)
+    files, folder, left_out = _to_grade(options.targets)
     if not files:
         raise ValueError(f"{folder}: no Python files in it" if folder else "there are no exercises yet")
+    out = options.out or folder
+    if folder is not None and out is not None:
+        _make_folder("--out", out)
     limits = referee.Limits(seconds=options.seconds, memory_bytes=int(options.memory * 2**30))
     simulator = _simulator(options.sim, options)
     gpu, _, ceilings = (None, "", None) if simulator else run.measure_device()
     grader = grade.Grader(grade.Machine(gpu, ceilings), limits)
     workers = options.workers or os.cpu_count() or 1
-    grades = list(_progress("grade", grader.all(files, workers), files))
-    grade.remember(files, grades)
+    _keep_shipped()
+    _name_edited_helpers("kernels are graded on the shipped one")
+    grades: list[grade.Grade] = []
+    try:
+        with closing(grader.all(files, workers)) as coming:
+            grades.extend(_progress("grade", coming, files))
+    finally:
+        grade.remember(files[: len(grades)], grades)
+        _note_grades(files, grades)
+        if folder is not None and out is not None:
+            written = grade.report(grades, out)  # of those that are done, if it is interrupted
     if options.json:
         print(json.dumps({"device": "simulator" if simulator else "gpu", "grades": [g.as_dict() for g in grades]}))
     say = _say(options)
@@ -551,16 +571,44 @@ def _grade(options: argparse.Namespace) -> int:
             say.print(f"  {escape(text)}", soft_wrap=True)
         if folder is None and not one.passed and one.target[:1].isdigit():
             say.print(f"  a hint: python -m common hint {one.target}")
+    for text in left_out:
+        say.print(f"[yellow]not graded[/]: {escape(text)}", soft_wrap=True)
     if folder is not None:
-        written = grade.report(grades, options.out or folder)
-        say.print(f"written: {', '.join(map(str, written))}", soft_wrap=True)
+        say.print(escape(f"written: {', '.join(grade.printable(str(path)) for path in written)}"), soft_wrap=True)
     return RIGHT if all(one.passed for one in grades) else WRONG
 
 
-def _to_grade(targets: Sequence[str]) -> tuple[list[grade.Submission], Path | None]:
-    """Files to grade, and the folder of other people's files if that is what was named."""
+def _note_grades(files: list[grade.Submission], grades: list[grade.Grade]) -> None:
+    """Keep the workbook's own exercises as they were graded, unless that is known already."""
+    own = set(shipped.exercises())
+    for file, one in zip(files, grades, strict=False):
+        path = file.path.resolve()
+        if path not in own or not path.is_file() or not shipped.edited(path):
+            continue
+        verdict, reason = ("passed", "") if one.passed else ("not passed", one.reasons[0])
+        try:
+            source = history.keep(history.read(path), path.name).parent.name
+            known = history.events(path.stem)[-1:]
+            if [(event.source, event.verdict) for event in known] != [(source, verdict)]:
+                history.add(history.Event(path.stem, source, "graded", "", verdict, reason))
+        except history.HistoryError as error:
+            _complain(f"[yellow]{escape(str(error))}[/]")
+            return
+
+
+def _make_folder(option: str, folder: Path) -> None:
+    """Make a folder that results will go to, before any work; raises ValueError."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ValueError(f"{option} {folder}: must be a folder to write to: {error.strerror}") from None
+
+
+def _to_grade(targets: Sequence[str]) -> tuple[list[grade.Submission], Path | None, list[str]]:
+    """Files to grade, the folder of other people's files if that is what was named, and what is left out of it."""
     if len(targets) == 1 and Path(targets[0]).is_dir() and not _own(Path(targets[0])):
-        return grade.submissions(Path(targets[0])), Path(targets[0])
+        found, left_out = grade.submissions(Path(targets[0]))
+        return found, Path(targets[0]), left_out
     files: list[grade.Submission] = []
     for target in targets:
         path = Path(target)
@@ -577,7 +625,7 @@ def _to_grade(targets: Sequence[str]) -> tuple[list[grade.Submission], Path | No
             files += [grade.Submission(one.path) for one in exercises.chosen(own or target)]
     if not targets:
         files = [grade.Submission(one.path) for one in exercises.everything()]
-    return files, None
+    return files, None, []
 
 
 def _own(path: Path) -> str:
@@ -737,11 +785,11 @@ def _run_edited(step: Step, preset: str | None, simulator: bool, stop: threading
     return code
 
 
-def _name_edited_helpers() -> None:
-    """Say which of the lessons' common helpers are edited: what a step does may be theirs."""
+def _name_edited_helpers(meaning: str = "") -> None:
+    """Say which of the lessons' common helpers are edited, and what that means: by default for steps."""
     for path in shipped.edited_helpers():
         _complain(
-            f"[yellow]lessons/{path.name} is edited, for every step that imports it: "
+            f"[yellow]lessons/{path.name} is edited: {meaning or 'so is every step that imports it'}; "
             f"python -m common reset {path.stem} brings the shipped one back, and keeps yours[/]"
         )
 

@@ -47,10 +47,19 @@ def enforce_limits() -> None:
 def install() -> None:
     """From now on kernels run this way in this process."""
     enforce_limits()
+    cuda.jit = _jit
     kernel.FakeCUDAKernel.__call__ = _call
     kernelapi.FakeCUDALocal.array = _local_array
     kernelapi.FakeCUDAShared.array = _shared_array
     kernelapi.FakeCUDAConst.array_like = _constant_array
+
+
+_COMPILED = ("launch_bounds", "lineinfo", "lto", "max_registers")  # options of cuda.jit that Python has no use for
+_plain_jit = cuda.jit
+
+
+def _jit(*arguments: Any, **options: Any) -> Any:
+    return _plain_jit(*arguments, **{key: value for key, value in options.items() if key not in _COMPILED})
 
 
 # --- arrays as kernels see them ---

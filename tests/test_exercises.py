@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from common import catalog, check, device, problems, simulator
-from common.grading import answers, exercises, grade
+from common.grading import answers, exercises, frame, grade
 from common.grading.exercises import ExerciseError
 from common.grading.grade import Evidence
 from common.tracing import trace
@@ -183,6 +183,38 @@ def test_a_bug_is_as_small_as_stated(exercise):
     for tag, i1, i2, j1, j2 in difflib.SequenceMatcher(None, old, new, autojunk=False).get_opcodes():
         changed += max(i2 - i1, j2 - j1) if tag != "equal" else 0
     assert 1 <= changed <= exercise.lines
+
+
+@pytest.mark.parametrize("exercise", KERNELS, ids=lambda one: one.number)
+def test_exercise_and_solution_have_one_frame(exercise):
+    for path in (exercise.path, exercise.solution):
+        text = path.read_text()
+        assert frame.departure(exercise, text) is None
+        assert frame.departure(exercise, text.replace('"""Ex', '"""Another ex').replace("    # store", "")) is None
+
+
+@pytest.mark.parametrize("exercise", [one for one in KERNELS if one.kind != "tune"], ids=lambda one: one.number)
+def test_another_right_kernel_is_no_answer(exercise):
+    first = next(step for step in catalog.steps() if step.ladder == exercise.ladder)
+    departure = frame.departure(exercise, first.path.read_text())
+    if exercise.number == "01.2":  # the step is what the exercise was made from
+        assert departure is None
+    else:
+        assert "to write" in departure if exercise.kind == "write" else "lines are other" in departure
+
+
+def test_a_frame_is_kept_by_what_is_only_said_another_way():
+    one = exercises.find("gemm_two_tiles")
+    text = one.solution.read_text()
+    other = text.replace("from numba import cuda, float32", "import math\nfrom numba import cuda, float32, uint32")
+    assert frame.departure(one, other.replace("(0, K, TILE):", "( 0 , K, TILE ):  # tiles")) is None
+    assert "`for k0 in range(0, K, 2 * TILE):` is not as given" in frame.departure(
+        one, text.replace("K, TILE):", "K, 2 * TILE):")
+    )
+    assert "`if m < M and n < N:` is missing" in frame.departure(one, text.replace("c[m, n] = acc", "").replace(
+        "    if m < M and n < N:\n", ""))  # fmt: skip
+    assert "are not as given" in frame.departure(one, text.replace("# <<<", ""))
+    assert frame.departure(one, text.replace("def launch(", "def launch(:")) is None
 
 
 @EACH

@@ -5,7 +5,9 @@ import html
 import json
 import re
 import shutil
+import subprocess
 import sys
+import threading
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -101,7 +103,7 @@ def test_the_cheat_is_found_and_named(path, checkout):
 def test_an_honest_file_meets_no_expectation(checkout):
     verdict = graded(exercises.find(TARGET).solution, checkout)
     assert verdict.passed, verdict.reasons
-    assert (verdict.notes, verdict.target, verdict.kind) == ([], "01.1", "write")
+    assert (verdict.notes, verdict.target, verdict.kind) == (["its code is the solution's"], "01.1", "write")
     for path in FILES:
         with pytest.raises(AssertionError):
             read(path).require(verdict)
@@ -300,7 +302,7 @@ def test_changed_files_are_told_apart(tmp_path):
 
 def test_limits_are_compared_and_said():
     one = exercises.find("gemm_vector_tile")
-    figures = {"shared_per_fma": 0.15, "stack_bytes": 0, "warps": 16}
+    figures = {"shared_per_fma": 0.15, "stack_bytes": 0, "warps": 16, "shared_bytes": 4096}
     assert grade.judged(grade.Evidence(figures=figures), one) == []
     worse = grade.Evidence(figures={**figures, "shared_per_fma": 0.19, "warps": 8})
     assert [finding.message for finding in grade.judged(worse, one)] == [
@@ -309,7 +311,7 @@ def test_limits_are_compared_and_said():
     ]
     slow = grade.Evidence(figures={**figures, "percent_of_floor": 5.0, "ms": 3.0})
     assert [finding.kind for finding in grade.judged(slow, one)] == ["slow"]
-    (missing,) = grade.judged(grade.Evidence(figures={"stack_bytes": 0, "warps": 16}), one)
+    (missing,) = grade.judged(grade.Evidence(figures={"stack_bytes": 0, "warps": 16, "shared_bytes": 4096}), one)
     assert (missing.kind, missing.message) == ("unjudged", "shared_per_fma was not counted")
 
 
@@ -322,7 +324,8 @@ def test_a_folder_of_students(write, tmp_path):
     for name in ("anna/gemm_double.py", "bert/late/gemm_double.py", "predict_tiles.py", "anna/notes.txt",
                  "anna/.hidden.py", "bert/__pycache__/x.py"):  # fmt: skip
         write(name, "")
-    found = grade.submissions(tmp_path)
+    found, left_out = grade.submissions(tmp_path)
+    assert left_out == ["anna/notes.txt: its name does not end in .py"]
     assert [(file.student, file.path.name) for file in found] == [
         ("anna", "gemm_double.py"), ("bert", "gemm_double.py"), ("", "predict_tiles.py"),
     ]  # fmt: skip
@@ -331,12 +334,143 @@ def test_a_folder_of_students(write, tmp_path):
 def test_a_name_that_is_of_nothing_does_not_pass(write):
     verdict = Grader().grade(Submission(write("homework.py", "")))
     assert verdict.reasons == ["unknown: homework.py: no exercise and no step has this name"]
+    for name in ("Gemm_Double.py", "gemm_double (1).py", "gemm_doubel.py"):
+        (reason,) = Grader().grade(Submission(write(name, ""))).reasons
+        assert reason.endswith("Did you mean gemm_double.py?")
+
+
+def test_links_and_other_files_are_said_to_be_left_out(tmp_path, write):
+    path = write("anna/gemm_double.py", "")
+    (tmp_path / "link.py").symlink_to(path)
+    (tmp_path / "linked").symlink_to(path.parent)
+    write("gemm_two_tiles.PY", "")
+    write("grades.md", "")  # of an earlier grading
+    found, left_out = grade.submissions(tmp_path)
+    assert [file.file for file in found] == ["anna/gemm_double.py"]
+    assert left_out == [
+        "gemm_two_tiles.PY: its name does not end in .py", "link.py: a link, or no plain file",
+        "linked: a link, or no plain file",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "says"),
+    [
+        ("predict_first_kernels", "BLOCKS = 1" + 400 * "0", "unusable: .* cannot be worked out"),
+        ("gemm_double", "x = " + 20_000 * "1+" + "1", "crashed|unusable"),
+        ("gemm_double", "x = [" + 200_000 * "0, " + "]", "unusable: .* bytes; at most 262,144 are read"),
+        ("gemm_double", "\0", "unusable"),
+    ],
+    ids=["huge", "deep", "large", "null"],
+)
+def test_no_file_costs_the_grader_more_than_itself(checkout, write, name, text, says):
+    verdict = graded(write("submitted.py", text), checkout, name=name)
+    assert re.match(says, verdict.reasons[0]), verdict.reasons
+
+
+def test_an_error_of_the_grader_is_said_of_one_file(monkeypatch, write):
+    monkeypatch.setattr(grade, "predicted", lambda *_: 1 / 0)
+    verdict = Grader().grade(Submission(write("predict_tiles.py", "")))
+    assert verdict.reasons == [
+        "unjudged: cannot be judged: the grader failed with ZeroDivisionError: division by zero"
+    ]
+
+
+def test_names_that_are_not_unicode_can_be_written(tmp_path):
+    name = b"M\xfcller".decode("utf-8", "surrogateescape")
+    assert grade.printable(name) == "M\\xfcller"
+    assert grade.printable("Müller") == "Müller"
+    found = Grader().grade(Submission(tmp_path / f"{name}.py", name, f"{name}/{name}.py"))
+    _, as_table = grade.report([found], tmp_path)
+    assert "| M\\xfcller | M\\xfcller/M\\xfcller.py | no |" in as_table.read_text()
+
+
+def test_a_file_with_a_byte_order_mark_is_read(checkout, write):
+    one = exercises.find("05.2")
+    verdict = graded(write("submitted.py", "\ufeff" + one.solution.read_text()), checkout, name=one.name)
+    assert verdict.passed, verdict.reasons
+
+
+def test_every_kernel_that_multiplies_is_counted(monkeypatch, tmp_path):
+    """The limits hold for all of them: one that does nothing must not hide the one that works."""
+    codes = {"tidy": (64, 64, 0, 2048), "naive": (360, 10, 0, 0), "copy": (9, 0, 0, 0)}
+
+    class Code:
+        def __init__(self, name):
+            total, fma, stack, shared = codes[name]
+            self.found = {
+                "loop_total": total, "loop_fma": fma, "loop_loads": 4, "loop": {"LDS": 2}, "stack_bytes": stack,
+                "registers": 40, "shared_bytes": shared,
+            }  # fmt: skip
+
+        def as_dict(self):
+            return self.found
+
+    monkeypatch.setattr(grade.codegen, "assemble", lambda text, digest, *_: Code(digest))
+    monkeypatch.setattr(plans, "entry", lambda text: ("x", None))
+    for name, (_, fma, *_rest) in codes.items():
+        (tmp_path / f"{name}.ptx").write_text("fma.rn.f32 x;\n" * fma)
+    plan = {"launch": [{"kernel": name, "grid": [1, 1, 1], "block": [32, 1, 1]} for name in codes]}
+    problem = problems.Gemm(M=4, N=8, K=2)
+    assert grade.count(plan, tmp_path, problem, ["per_fma", "registers"]) == {"per_fma": 36.0, "registers": 40}
+    assert grade.count(plan, tmp_path, problem, ["shared_bytes"], ["shared_bytes"]) == {"shared_bytes": 0}
+
+
+@LINUX
+def test_kernels_are_graded_on_the_shipped_helpers(write, monkeypatch):
+    referee._shipped_helpers.cache_clear()
+    monkeypatch.setattr(referee.shipped, "edited_helpers", lambda: [catalog.LESSONS / "wide.py"])
+    monkeypatch.setattr(referee.shipped, "text", lambda path: b"raise RuntimeError('as shipped')\n")
+    try:
+        with (
+            Player(write("gemm_x.py", "from lessons import wide\n"), "gemm", True) as player,
+            pytest.raises(PlayerError, match="as shipped"),
+        ):
+            player.ask("start")
+    finally:
+        referee._shipped_helpers.cache_clear()
+
+
+@LINUX
+def test_processes_end_when_the_grading_does(write):
+    with Player(write("gemm_x.py", "while True: pass\n"), "gemm", True) as player:
+        threading.Timer(1.0, referee.end_all).start()
+        with pytest.raises(PlayerError, match="SIGKILL"):
+            player.ask("start")
+
+
+@LINUX
+def test_processes_and_their_folders_go_when_the_grader_is_killed(write, tmp_path):
+    flag = tmp_path / "flag"
+    submitted = write(
+        "gemm_x.py",
+        f"import os\nopen({str(flag)!r}, 'w').write(f'{{os.getpid()}} {{os.getcwd()}}')\nwhile True: pass\n",
+    )
+    code = (
+        "from pathlib import Path\nfrom common.grading.referee import Player\n"
+        f"with Player(Path({str(submitted)!r}), 'gemm', True) as player: player.ask('start')\n"
+    )
+    grader = subprocess.Popen([sys.executable, "-c", code], cwd=catalog.ROOT)
+
+    def wait_for(happened):
+        deadline = time.monotonic() + PATIENCE
+        while not happened():
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+
+    wait_for(lambda: flag.exists() and " " in flag.read_text())
+    pid, folder = flag.read_text().split()
+    grader.kill()
+    grader.wait()
+    state = Path(f"/proc/{pid}/stat")
+    wait_for(lambda: not state.exists() or " Z " in state.read_text())
+    wait_for(lambda: not Path(folder).exists())
 
 
 def test_a_report_keeps_its_table_whatever_a_student_writes(tmp_path):
     found = [
         Grade("01.1", "a", "write", "anna"),
-        Grade("01.1", "a", "write", "b|x", [check.Finding("wrong", "1 | yes |\n| eve | a | yes | <b>")]),
+        Grade("01.1", "a", "write", "b|x", "", [check.Finding("wrong", "1 | yes |\n| eve | a | yes | <b>")]),
     ]
     as_json, as_table = grade.report(found, tmp_path)
     assert [entry["passed"] for entry in json.loads(as_json.read_text())] == [True, False]
@@ -348,7 +482,9 @@ def test_a_report_keeps_its_table_whatever_a_student_writes(tmp_path):
 
 
 def test_a_report_keeps_indices(tmp_path):
-    found = [Grade("01.1", "a", "write", "anna", [check.Finding("wrong", "c[0, 1] = 2, expected `b_tile[k, tx]`")])]
+    found = [
+        Grade("01.1", "a", "write", "anna", "", [check.Finding("wrong", "c[0, 1] = 2, expected `b_tile[k, tx]`")])
+    ]
     _, as_table = grade.report(found, tmp_path)
     assert html.unescape(as_table.read_text()).endswith("wrong: c[0, 1] = 2, expected `b_tile[k, tx]` |\n")
 
@@ -416,7 +552,7 @@ def test_grade_a_folder_writes_its_report(call, tmp_path):
     assert re.search(r"bert .* not passed", out)
     verdicts = json.loads((out_folder / "grades.json").read_text())
     assert [(one["student"], one["passed"]) for one in verdicts] == [("anna", True), ("bert", False)]
-    assert "| anna | predict_worked_example | yes |" in (out_folder / "grades.md").read_text()
+    assert "| anna | anna/predict_worked_example.py | yes |" in (out_folder / "grades.md").read_text()
 
 
 @pytest.mark.parametrize(

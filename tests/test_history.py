@@ -145,6 +145,42 @@ def test_one_step_is_reset_alone(call, lessons, git):
 
 
 @GIT
+def test_without_a_version_the_last_other_source_comes_back(call, lessons, git):
+    path = path_of(lessons)
+    first = edit(path)
+    call("reset", "03")
+    edit(path, "WPT = 8", "WPT = 2")
+    call("reset", "03")
+    path.write_bytes(first)
+    call("reset", "03")
+    call("restore", STEP)
+    assert path.read_bytes() == first
+
+
+@GIT
+@pytest.mark.parametrize("name", ["05.2", "predict_worked_example", "predict_worked_example.py"])
+def test_an_exercise_is_kept_when_it_is_graded_and_reset_alone(call, lessons, git, monkeypatch, name):
+    monkeypatch.setattr(cli.exercises.State, "remember", lambda *_: None)
+    for function in (cli.exercises.everything, cli.exercises.find, cli.exercises.chosen):
+        monkeypatch.setattr(function, "__defaults__", (lessons,))
+    path = lessons / "05_implicit_gemm" / "exercises" / "predict_worked_example.py"
+    original = path.read_bytes()
+    call("grade", "05.2", "--sim")
+    assert history.events("predict_worked_example") == []  # as shipped
+    edited = edit(path, "GEMM_M = None", "GEMM_M = 9")
+    for _ in range(2):
+        call("grade", "05.2", "--sim")
+    (event,) = history.events("predict_worked_example")
+    assert (event.what, event.verdict, event.source) == ("graded", "not passed", history.sha(edited))
+    assert "no value yet" in event.reason
+    assert "not passed" in call("history", name)[1]
+    assert call("reset", name)[0] == RIGHT
+    assert path.read_bytes() == original
+    assert call("restore", name)[0] == RIGHT
+    assert path.read_bytes() == edited
+
+
+@GIT
 def test_what_is_no_python_and_was_never_run_comes_back_too(call, lessons, git):
     path = path_of(lessons)
     path.write_bytes(AS_TYPED)

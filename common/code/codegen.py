@@ -418,7 +418,7 @@ def _recording(seen: list[Launch]) -> Iterator[None]:
     def record(self: Any, *args: Any) -> None:
         kernel = self.dispatcher
         signature = types.void(*(type_of(arg) for arg in args))
-        grid, block = tuple(self.griddim), tuple(self.blockdim)
+        grid, block = tuple(map(int, self.griddim)), tuple(map(int, self.blockdim))
         seen.append(Launch(kernel.py_func.__name__, kernel, grid, block, signature, self.sharedmem))
 
     def device_array(shape: Any, dtype: Any = np.float64, *_: Any, **__: Any) -> Any:

@@ -34,10 +34,10 @@ class HistoryError(RuntimeError):
 class Event:
     """One thing that happened to a step's file. ``source`` is the SHA-256 of its bytes at the time.
 
-    ``what`` is run, saved (kept before something overwrote it), reset or restored. ``verdict`` is a run's status,
-    ``reason`` its first finding; ``figures`` holds what was measured: ``preset``, ``median_ms``, ``shipped_ms``,
-    ``ratio`` (of the shipped version's time to this one's), and ``device``. ``helpers`` has the sources of the
-    lessons' common files that it ran with, by name: those that were edited.
+    ``what`` is run, graded, saved (kept before something overwrote it), reset or restored. ``verdict`` is a run's
+    status, or whether an exercise passed, ``reason`` its first finding; ``figures`` holds what was measured:
+    ``preset``, ``median_ms``, ``shipped_ms``, ``ratio`` (of the shipped version's time to this one's), ``device``.
+    ``helpers`` has the sources of the lessons' common files that it ran with, by name: those that were edited.
     """
 
     step: str
@@ -138,13 +138,13 @@ def leanest(step: str, shipped: str = "") -> Event | None:
 
 
 def save(path: Path) -> Path:
-    """Store a file as it is now, as :func:`keep` does. Noted as an event if its source has none yet.
+    """Store a file as it is now, as :func:`keep` does. Noted as an event unless its last one has this source.
 
     Raises HistoryError as :func:`keep` does, or when the file cannot be read.
     """
     source = read(path)
     copy = keep(source, path.name)
-    if not any(event.source == sha(source) for event in events(path.stem)):
+    if not any(event.source == sha(source) for event in events(path.stem)[-1:]):
         add(Event(path.stem, sha(source), "saved"))
     return copy
 

@@ -3,8 +3,8 @@
 A step is known by the hash of its code in the reference card's record (or in the machine-code record), which
 a student's runs do not rewrite. Its text comes from git: the newest version, from HEAD back, with that hash; so
 edits may be committed. Without git (a zip file), every file that still has that hash is copied to
-``.workbook/shipped`` when the history is first used. A helper has no hash: it is shipped as last committed, or as it
-was when it was copied.
+``.workbook/shipped`` when the history is first used. A helper or exercise has no hash: it is shipped as last
+committed, or as it was when it was copied.
 """
 
 from __future__ import annotations
@@ -37,12 +37,25 @@ def helpers() -> list[Path]:
     return sorted(path for path in found if path.suffix == ".py" and not path.name.startswith("_"))
 
 
+def exercises() -> list[Path]:
+    """The files of exercises: those that are there, and those that git has."""
+    folders = [catalog.LESSONS / name / "exercises" for name in catalog.lessons()]
+    found = {path for folder in folders for path in folder.glob("*.py")}
+    found |= {path for path in _tracked() if path.parent in folders and path.suffix == ".py"}
+    return sorted(found)
+
+
+def everything() -> list[Path]:
+    """All that can be edited and brought back."""
+    return [*files(), *helpers(), *exercises()]
+
+
 def find(name: str) -> Path:
-    """The file of a step, experiment or helper, even if it was deleted or its header is broken.
+    """The file of a step, experiment, helper or exercise, even if it was deleted or its header is broken.
 
     Raises CatalogError.
     """
-    known = [*files(), *helpers()]
+    known = everything()
     for path in known:
         if path.stem == name:
             return path
@@ -92,13 +105,13 @@ def as_shipped(path: Path) -> bool:
 def keep_copies() -> None:
     """Copy each file that is still as shipped and that git does not have; raises HistoryError if that fails.
 
-    No record knows the helpers: they are taken for shipped as they are the first time.
+    No record knows helpers and exercises: they are taken for shipped as they are the first time.
     """
-    recorded, shared = _recorded(), helpers()
-    for path in (*files(), *shared):
+    recorded, unknown = _recorded(), {*helpers(), *exercises()}
+    for path in (*files(), *unknown):
         if path not in _tracked() and path.is_file() and not _copy(path).exists():
             source = path.read_bytes()
-            if path in shared or (path.stem in recorded and _code(source) == recorded[path.stem]):
+            if path in unknown or (path.stem in recorded and _code(source) == recorded[path.stem]):
                 history.write(_copy(path), source)
 
 

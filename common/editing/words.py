@@ -172,7 +172,7 @@ def events(found: list[Event], present: dict[str, str], originals: dict[str, str
             for mark, hashes in (("now", present), ("shipped", originals))
             if hashes.get(event.step) == event.source and not (event.helpers and hashes is originals)
         ]
-        colour = {"right": "green", "": "dim"}.get(event.verdict, "red")
+        colour = {"right": "green", "passed": "green", "": "dim"}.get(event.verdict, "red")
         what = [f"[{colour}]{escape(event.verdict or event.what)}[/]", _figure(event), escape(_short(event.reason))]
         what += [f"with {name}.py {digest[:_HASH_DIGITS]}" for name, digest in event.helpers.items()]
         cells = [str(event.number), when(event), event.source[:_HASH_DIGITS], " ".join(marks)]

@@ -5,6 +5,7 @@ Module by module:
     exercises     what there is, hints, progress
     answers       what a prediction is compared with
     grade         verdicts on exercises and folders
+    frame         is a file still its exercise
     referee       keeps what a verdict rests on out of a file's reach
     nursery       warm processes, forked for each file
     player        the process that a file is imported in

@@ -304,7 +304,7 @@ def read(path: Path) -> dict[str, float | None]:
     None where nothing is answered yet. Raises AnswerError naming the line of anything else.
     """
     try:
-        tree = ast.parse(path.read_text(encoding="utf-8", errors="replace"))
+        tree = ast.parse(path.read_text(encoding="utf-8-sig", errors="replace"))
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         line = getattr(error, "lineno", 1)
         raise AnswerError(f"{path.name}:{line}: not readable as Python") from None
@@ -325,8 +325,10 @@ def read(path: Path) -> dict[str, float | None]:
 
 
 def _value(node: ast.expr, known: dict[str, float | None]) -> float | None:
-    if isinstance(node, ast.Constant) and (node.value is None or type(node.value) in (int, float)):
-        return node.value  # type: ignore[return-value]
+    if isinstance(node, ast.Constant) and node.value is None:
+        return None
+    if isinstance(node, ast.Constant) and type(node.value) in (int, float):
+        return _bounded(node.value)
     if isinstance(node, ast.Name):
         value = known[node.id]
         if value is None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import ast
 import contextlib
+import difflib
 import hashlib
 import json
 import re
@@ -17,7 +18,7 @@ import secrets
 import tempfile
 import threading
 import time
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Generator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -29,7 +30,7 @@ from common import catalog, check, inputs, isolate, problems, records
 from common.catalog import Step
 from common.check import Finding
 from common.code import codegen, occupancy
-from common.grading import answers, exercises, plans, referee
+from common.grading import answers, exercises, frame, plans, referee
 from common.grading.answers import Facts
 from common.grading.exercises import Exercise
 from common.grading.player import keep_private
@@ -39,6 +40,7 @@ from common.problems import Problem
 ARCHITECTURE = "9.0"  # machine code is counted for it, whatever the GPU, so that limits mean the same everywhere
 TIMED_BYTES = 256 << 20  # of operands: a batch is reduced to it, so that a grade takes seconds
 TIMED_SECONDS = 180.0
+SOURCE_BYTES = 1 << 18  # the largest file that is parsed here: the limits on memory and time are of other processes
 BEYOND_FLOOR = 1.05  # ceilings are measured too, to a few percent
 
 # Libraries that compute; a kernel file has no use for them.
@@ -67,6 +69,7 @@ COUNTED = {
     "sectors": "{} sectors for each request to global memory, of the instruction that touches most",
     "turns": "{} turns for each request to shared memory, of the instruction with most bank conflicts",
 }
+REPORTS = ("grades.json", "grades.md")
 TOUCHED = ("sectors", "turns")
 OF_THE_LOOP = ("per_fma", "loads_per_fma", "shared_per_fma")
 
@@ -79,6 +82,7 @@ class Grade:
     name: str
     kind: str
     student: str = ""
+    file: str = ""  # the path, in the folder that is graded
     findings: list[Finding] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     figures: dict[str, float] = field(default_factory=dict)
@@ -124,6 +128,7 @@ class Submission:
 
     path: Path
     student: str = ""
+    file: str = ""
 
     @property
     def target(self) -> Exercise | Step | None:
@@ -147,30 +152,34 @@ class Grader:
         self.checkout = referee.Checkout(root or catalog.ROOT)
         self._gpu = threading.Lock()
 
-    def all(self, files: list[Submission], workers: int) -> Iterator[Grade]:
-        """Grades in the order of the files."""
+    def all(self, files: list[Submission], workers: int) -> Generator[Grade, None, None]:
+        """Grades in the order of the files; those of a closed iterator, that have not begun, are left out."""
         targets = [target for target in (file.target for file in files) if isinstance(target, Exercise)]
         with contextlib.suppress(answers.AnswerError):  # whoever needs it says so
             self.facts.prepare(text for target in targets for text in target.answers.values())
-        with ThreadPoolExecutor(max(1, workers)) as pool:
+        pool = ThreadPoolExecutor(max(1, workers))
+        try:
             yield from pool.map(self.grade, files)
+        finally:
+            pool.shutdown(wait=False, cancel_futures=True)
+            referee.end_all()
 
     def grade(self, file: Submission) -> Grade:
         """The verdict on one file; one whose name is of no exercise and no step is not passed."""
         start, mark = time.monotonic(), self.checkout.mark()
         target = file.target
+        place = printable(file.student), printable(file.file or file.path.name)
         if isinstance(target, Exercise):
-            grade = Grade(target.number, target.name, target.kind, file.student)
-            if target.kind == "predict":
-                grade.findings, grade.notes = predicted(target, file.path, self.facts)
-            else:
-                self._kernel(grade, file.path, target.ladder, target)
+            grade = Grade(target.number, target.name, target.kind, *place)
         elif target:
-            grade = Grade(target.name, target.name, "step", file.student)
-            self._kernel(grade, file.path, target.ladder, None)
+            grade = Grade(target.name, target.name, "step", *place)
         else:
-            grade = Grade("", file.path.stem, "unknown", file.student)
-            grade.findings = [Finding("unknown", f"{file.path.name}: no exercise and no step has this name")]
+            grade = Grade("", printable(file.path.stem), "unknown", *place)
+        try:
+            self._judge(grade, file, target)
+        except Exception as error:  # one file must not cost the verdicts on others
+            text = f"cannot be judged: the grader failed with {type(error).__name__}: {error}"
+            grade.findings.append(Finding("unjudged", text))
         changed = self.checkout.since(mark)
         if changed:
             text = f"files of the checkout changed while it ran: {referee.some(changed)}"
@@ -178,13 +187,39 @@ class Grader:
         grade.seconds = time.monotonic() - start
         return grade
 
-    def _kernel(self, grade: Grade, path: Path, ladder: str, exercise: Exercise | None) -> None:
-        evidence = Evidence()
-        try:
-            text = path.read_text(encoding="utf-8", errors="replace")
-        except OSError as error:
-            grade.findings = [Finding("unusable", f"{path.name}: {error.strerror}")]
+    def _judge(self, grade: Grade, file: Submission, target: Exercise | Step | None) -> None:
+        if target is None:
+            grade.findings = [
+                Finding("unknown", f"{grade.file}: no exercise and no step has this name{_near(file.path)}")
+            ]
             return
+        try:
+            size = file.path.stat().st_size
+            text = file.path.read_text(encoding="utf-8-sig", errors="replace") if size <= SOURCE_BYTES else ""
+        except OSError as error:
+            grade.findings = [Finding("unusable", f"{grade.file}: {error.strerror}")]
+            return
+        exercise = target if isinstance(target, Exercise) else None
+        if size > SOURCE_BYTES:
+            text = f"{grade.file}: {size:,} bytes; at most {SOURCE_BYTES:,} are read"
+            grade.findings = [Finding("unusable", text)]
+        elif exercise and exercise.kind == "predict":
+            grade.findings, grade.notes = predicted(exercise, file.path, self.facts)
+        else:
+            self._kernel(grade, file.path, text, target.ladder, exercise)
+            departure = frame.departure(exercise, text) if exercise else None
+            if departure:
+                grade.findings.append(Finding("frame", departure))
+            if (
+                exercise
+                and not departure
+                and not grade.findings
+                and _code(text) == _code(exercise.solution.read_text())
+            ):
+                grade.notes.append("its code is the solution's")
+
+    def _kernel(self, grade: Grade, path: Path, text: str, ladder: str, exercise: Exercise | None) -> None:
+        evidence = Evidence()
         evidence.notes += imported(text)
         if evidence.notes:
             grade.findings = judged(evidence, exercise)
@@ -281,7 +316,8 @@ class Grader:
                     problem = problems.preset(preset)
                     weight = np.random.default_rng(seed).standard_normal(problem.weight_shape)
                     plan = _recorded(player, problem, weight, "counted", folder)
-                    evidence.figures |= count(plan, folder, problem, counted)
+                    least = exercise.at_least if exercise else ()
+                    evidence.figures |= count(plan, folder, problem, counted, least)
                 if gpu:
                     timed = self._record_for_gpu(player, shapes, preset, seed, folder, exercise)
             if gpu and not any(kind in CHEATS for kind, _ in evidence.notes):
@@ -397,7 +433,7 @@ def imported(text: str) -> list[Note]:
     """Notes on libraries that compute and that a file imports, anywhere in it."""
     try:
         tree = ast.parse(text)
-    except (SyntaxError, ValueError):
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
         return []  # importing the file says so with its line
     found = []
     for node in ast.walk(tree):
@@ -409,11 +445,13 @@ def imported(text: str) -> list[Note]:
     return found
 
 
-def count(plan: dict[str, Any], folder: Path, problem: Problem, names: Collection[str]) -> dict[str, float]:
-    """Those figures of :data:`COUNTED` that are asked for and stand in compiled code, of the kernel with the most
-    multiply-adds (float64 and the stack: of all).
+def count(
+    plan: dict[str, Any], folder: Path, problem: Problem, names: Collection[str], least: Collection[str] = ()
+) -> dict[str, float]:
+    """Those figures of :data:`COUNTED` that are asked for and stand in compiled code.
 
-    Raises ToolMissingError where NVIDIA's assembler is not installed.
+    Each is the largest of the kernels that multiply and add floats, the smallest for those of ``least``: which does
+    the work is not known (float64 and the stack: of all). Raises ToolMissingError without NVIDIA's assembler.
     """
     texts = {
         entry["kernel"]: Path(folder, f"{entry['kernel']}.ptx").read_text(encoding="utf-8")
@@ -426,36 +464,69 @@ def count(plan: dict[str, Any], folder: Path, problem: Problem, names: Collectio
         digest: codegen.assemble(text, digest, ARCHITECTURE, plans.entry(text)[1] or None, loops).as_dict()
         for digest, text in texts.items()
     }
-    main = max(plan["launch"], key=lambda entry: texts[entry["kernel"]].count("fma.rn.f32"))
-    code = codes[main["kernel"]]
-    fma = code["loop_fma"] or 1
-    block, grid = (int(np.prod(main[key])) for key in ("block", "grid"))
-    outputs = int(np.prod(problem.output_shape))
-    found = {
+    overall = {
         "float64": sum(len(codegen.float64_arithmetic(text)) for text in texts.values()),
         "stack_bytes": max(entry["stack_bytes"] for entry in codes.values()),
+    }
+    working = [entry for entry in plan["launch"] if "fma.rn.f32" in texts[entry["kernel"]]] or plan["launch"]
+    each = [_counted(entry, texts[entry["kernel"]], codes[entry["kernel"]], problem) for entry in working]
+    found = overall | {name: (min if name in least else max)(one[name] for one in each) for name in each[0]}
+    return {name: value for name, value in found.items() if name in names}
+
+
+def _counted(entry: dict[str, Any], text: str, code: dict[str, Any], problem: Problem) -> dict[str, float]:
+    """The figures of one launch."""
+    fma = code["loop_fma"] or 1
+    block, grid = (int(np.prod(entry[key])) for key in ("block", "grid"))
+    outputs = int(np.prod(problem.output_shape))
+    return {
         "registers": code["registers"],
         "shared_bytes": code["shared_bytes"],
         "shared_per_thread": code["shared_bytes"] / block,
         "per_fma": code["loop_total"] / fma,
         "loads_per_fma": code["loop_loads"] / fma,
         "shared_per_fma": code["loop"].get("LDS", 0) / fma,
-        "barriers": len(re.findall(r"\bbar(?:rier)?\.(?:cta\.)?sync\b", texts[main["kernel"]])),
+        "barriers": len(re.findall(r"\bbar(?:rier)?\.(?:cta\.)?sync\b", text)),
         "warps": occupancy.occupancy(ARCHITECTURE, block, code["registers"], code["shared_bytes"]).warps,
         "idle": 100 * (1 - outputs / (block * grid)),
         "threads": block,
     }
-    return {name: value for name, value in found.items() if name in names}
 
 
-def submissions(folder: Path) -> list[Submission]:
-    """Python files of a folder, and of its sub-folders, which are named after students."""
-    found = []
-    for path in sorted(folder.rglob("*.py")):
-        parts = path.relative_to(folder).parts
-        if path.is_file() and not path.is_symlink() and not any(part.startswith((".", "__")) for part in parts):
-            found.append(Submission(path, parts[0] if len(parts) > 1 else ""))
-    return found
+def submissions(folder: Path) -> tuple[list[Submission], list[str]]:
+    """Python files of a folder, and of its sub-folders, which are named after students; and what is left out."""
+    found, left_out = [], []
+    for path in sorted(folder.rglob("*")):
+        inside = path.relative_to(folder)
+        if any(part.startswith((".", "__")) for part in inside.parts) or (path.is_dir() and not path.is_symlink()):
+            continue
+        if path.is_symlink() or not path.is_file():
+            left_out.append(f"{printable(str(inside))}: a link, or no plain file")
+        elif path.suffix == ".py":
+            found.append(Submission(path, inside.parts[0] if len(inside.parts) > 1 else "", inside.as_posix()))
+        elif path.name not in REPORTS:
+            left_out.append(f"{printable(str(inside))}: its name does not end in .py")
+    return found, left_out
+
+
+def printable(text: str) -> str:
+    """A name that any file or terminal takes: what is not Unicode is written as its bytes."""
+    return text.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
+
+
+def _near(path: Path) -> str:
+    """The exercise that a file's name resembles."""
+    known = [one.name for one in exercises.everything()] + [step.name for step in catalog.steps()]
+    stem = re.sub(r"[ (]+\d*\)?$", "", path.stem.lower())
+    near = difflib.get_close_matches(stem, known, 1)
+    return f". Did you mean {near[0]}.py?" if near else ""
+
+
+def _code(text: str) -> str:
+    try:
+        return catalog.code_hash(text)
+    except (SyntaxError, ValueError, RecursionError):
+        return text
 
 
 def remember(files: list[Submission], grades: list[Grade]) -> None:
@@ -470,13 +541,14 @@ def remember(files: list[Submission], grades: list[Grade]) -> None:
 def report(grades: list[Grade], folder: Path) -> tuple[Path, Path]:
     """Write ``grades.json`` and a table, ``grades.md``, to a folder; returns both paths."""
     folder.mkdir(parents=True, exist_ok=True)
-    as_json, as_table = folder / "grades.json", folder / "grades.md"
+    as_json, as_table = (folder / name for name in REPORTS)
     as_json.write_text(json.dumps([grade.as_dict() for grade in grades], indent=1) + "\n", encoding="utf-8")
     lines = ["| student | file | passed | why |", "| :-- | :-- | :-- | :-- |"]
     for grade in grades:
         why = "<br>".join(_cell(reason) for reason in (*grade.reasons, *grade.notes))
-        lines.append(f"| {_cell(grade.student)} | {_cell(grade.name)} | {'yes' if grade.passed else 'no'} | {why} |")
-    as_table.write_text("\n".join(lines) + "\n", encoding="utf-8")
+        file = _cell(grade.file or grade.name)
+        lines.append(f"| {_cell(grade.student)} | {file} | {'yes' if grade.passed else 'no'} | {why} |")
+    as_table.write_text(printable("\n".join(lines) + "\n"), encoding="utf-8")
     return as_json, as_table
 
 

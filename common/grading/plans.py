@@ -233,7 +233,9 @@ class Recorder:
             if len(recorder.launches) >= MAX_LAUNCHES:
                 raise PlanError(f"launch starts more than {MAX_LAUNCHES} kernels")
             signature = types.void(*map(type_of, arguments))
-            launch = codegen.Launch(name, kernel, tuple(self.griddim), tuple(self.blockdim), signature)
+            launch = codegen.Launch(
+                name, kernel, tuple(map(int, self.griddim)), tuple(map(int, self.blockdim)), signature
+            )
             recorder.launches.append(
                 {
                     "kernel": recorder._compiled(launch, architecture),

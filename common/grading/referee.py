@@ -28,12 +28,14 @@ import stat
 import tempfile
 import threading
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from common import catalog, check, device, isolate
+from common.editing import shipped
 from common.grading import nursery
 from common.problems import Problem
 
@@ -52,8 +54,8 @@ _VERDICT = re.compile(r"\b(pass(ed)?|right|correct|verdict|status|grade|score|ok
 
 @dataclass(frozen=True)
 class Limits:
-    """What one submission may take. ``seconds`` is the wall clock for each answer, the first, for which a process
-    starts, has ``start_seconds`` more; the rest is for the process."""
+    """What one submission may take. ``seconds`` is the wall clock for each answer, ``start_seconds`` for its process
+    to be there before the first; the rest is for the process."""
 
     seconds: float = 60.0
     start_seconds: float = 60.0
@@ -70,7 +72,10 @@ class PlayerError(RuntimeError):
         self.kind = kind
 
 
-@dataclass
+_playing: set[Player] = set()
+
+
+@dataclass(eq=False)
 class Player:
     """A submission's process. Use as a context; leaving it ends the process and removes its folder."""
 
@@ -89,7 +94,12 @@ class Player:
             raise
         return self
 
+    def end(self) -> None:
+        """End the process: whoever waits for its answer is told."""
+        self._process.end()
+
     def __exit__(self, *_: object) -> None:
+        _playing.discard(self)
         self._process.close()
         self._exchange.close()
         self._log.close()
@@ -99,11 +109,12 @@ class Player:
     def _start(self) -> None:
         self.work = self.folder / "work"
         # the harness, and the helpers that lessons share; no lesson
-        for pattern in ("common/**/*.py", "lessons/*.py"):
-            for source in sorted(catalog.ROOT.glob(pattern)):
-                target = self.work / source.relative_to(catalog.ROOT)
-                target.parent.mkdir(parents=True, exist_ok=True)
-                shutil.copyfile(source, target)
+        for source in sorted((*catalog.ROOT.glob("common/**/*.py"), *catalog.ROOT.glob("lessons/*.py"))):
+            target = self.work / source.relative_to(catalog.ROOT)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(source, target)
+        for name, text in _shipped_helpers().items():  # not as whoever grades has edited them
+            Path(self.work, "lessons", name).write_bytes(text)
         copy = self.work / "submission" / self.file.name
         copy.parent.mkdir()
         shutil.copyfile(self.file, copy)
@@ -124,6 +135,7 @@ class Player:
         self._process = nursery.start(json.dumps(options), self.work, self._environment(), self._log, kind)
         self._answers: queue.Queue[bytes] = queue.Queue()
         threading.Thread(target=self._listen, args=(self._process.stdout,), daemon=True).start()
+        _playing.add(self)
 
     def _environment(self) -> dict[str, str]:
         given = {name: os.environ[name] for name in _ENVIRONMENT if name in os.environ}
@@ -143,7 +155,9 @@ class Player:
 
     def ask(self, question: str, **arguments: Any) -> dict[str, Any]:
         """Put a question and wait for its answer. Raises PlayerError if none comes, or if it says that it failed."""
-        seconds = self.limits.seconds + (self.limits.start_seconds if question == "start" else 0.0)
+        if question == "start":
+            self.ask("ready")
+        seconds = self.limits.start_seconds if question == "ready" else self.limits.seconds
         line = json.dumps({"ask": question, **arguments}).encode() + b"\n"
         try:
             self._process.stdin.write(line)
@@ -156,7 +170,7 @@ class Player:
             self._process.end()
             raise PlayerError(
                 "timed_out",
-                f"no result within {seconds:.0f} s: an endless loop, or a barrier that threads skip?",
+                f"no result within {seconds:g} s: an endless loop, or a barrier that threads skip?",
             ) from None
         if not text:
             raise self._ended()
@@ -227,6 +241,19 @@ class Player:
             if _VERDICT.search(line) and "Error" not in line:
                 self.notes.append(("printed", f"printed {line.strip()[:80]!r}: nothing that it prints is read"))
                 break
+
+
+@cache
+def _shipped_helpers() -> dict[str, bytes]:
+    """The text of those helpers that are edited, as shipped."""
+    texts = {path.name: shipped.text(path) for path in shipped.edited_helpers()}
+    return {name: text for name, text in texts.items() if text is not None}
+
+
+def end_all() -> None:
+    """End every submission's process."""
+    for player in list(_playing):
+        player.end()
 
 
 class RemoteArray:

@@ -141,7 +141,7 @@ class Rehearsal:
         if self.watch.phase != "launch":
             return
         self._outside_kernels()
-        self.launched.append((fake.fn.__name__, tuple(fake.grid_dim), tuple(fake.block_dim)))
+        self.launched.append((fake.fn.__name__, tuple(map(int, fake.grid_dim)), tuple(map(int, fake.block_dim))))
         for array in arguments:
             raw = getattr(array, "_raw", getattr(array, "_ary", array))
             if isinstance(raw, np.ndarray) and not self._knows(raw):
