@@ -86,6 +86,10 @@ def stage(step: str, found: Stage, best: Event | None = None) -> list[str]:
     after = f"[dim]{found.seconds:.1f} s[/]"
     if found.name == loop.FIRST:
         compiled = [outcome for outcome in found.outcomes if "kernels" in outcome.result]
+        refused = [outcome for outcome in found.outcomes if outcome.status == "refused"]
+        if refused and not compiled:  # so nothing was built
+            reason = refused[0].result.get("message", "")
+            return [f"{step}: [yellow]refused at {refused[0].problem}[/]: {escape(reason)}  {after}"]
         what = [f"compiles{_resources(compiled[0].result)}" if compiled else "compiles"]
         what += [f"right at {outcome.problem}" if outcome.status == "right" else "" for outcome in shapes]
         lines = [f"{step}: [green]{', '.join(filter(None, what))}[/]  {after}"]
