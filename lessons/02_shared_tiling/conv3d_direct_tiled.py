@@ -4,7 +4,7 @@ Previous step: conv3d_direct
 New idea: the four inner loops become one, over gemm_k = ((t*R + r)*S + s)*C + c, cut into pieces of BLOCK_K. A block
     of outputs (n, o*p*q) by k is then a block of a matrix product, A[gemm_m, gemm_k] @ B[gemm_k, gemm_n], whose A is
     never stored: each thread works out which pixel of x an element of A is, and whether it is padding.
-Loads per FMA: 1 / BLOCK_M + 1 / BLOCK_N = 0.06 from global memory, as an element fetched serves a row or a column
+Loads per FMA: 1 / BLOCK_M + 1 / BLOCK_N = 0.0625 from global memory, as an element fetched serves a row or a column
     of the block; 2 from shared memory.
 Run: python -m lessons.02_shared_tiling conv3d_direct_tiled
 """

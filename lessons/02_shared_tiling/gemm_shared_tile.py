@@ -3,7 +3,7 @@
 Previous step: gemm_naive
 New idea: the threads of a block need the same rows of A and columns of B. Each thread fetches one element of either
     tile; after a barrier, all threads read them from shared memory.
-Loads per FMA: 2 / TILE = 0.06 from global memory, as an element fetched is used TILE times; 2 from shared memory.
+Loads per FMA: 2 / TILE = 0.0625 from global memory, as an element fetched is used TILE times; 2 from shared memory.
 Run: python -m lessons.02_shared_tiling gemm_shared_tile
 """
 

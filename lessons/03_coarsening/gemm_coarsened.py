@@ -3,7 +3,7 @@
 Previous step: gemm_shared_tile
 New idea: a thread that owns WPT rows of one column reads its element of B once and uses it WPT times from a register.
     The tiles stay as they are; a block needs only 1 / WPT of the threads.
-Loads per FMA: (WPT + 1) / WPT = 1.13 from shared memory instead of 2; from global memory 2 / TILE = 0.06 as before.
+Loads per FMA: (WPT + 1) / WPT = 1.125 from shared memory instead of 2; from global 2 / TILE = 0.0625 as before.
 Run: python -m lessons.03_coarsening gemm_coarsened
 """
 

@@ -3,7 +3,7 @@
 Previous step: gemm_coarsened
 New idea: one 128-bit instruction instead of four 32-bit ones. So that its elements are neighbours in memory, a thread
     now owns VECTOR = 4 columns of WPT / 4 rows, and reads its rows of A four k at a time.
-Loads per FMA: (1 + WPT / 4 / 4) / WPT = 0.19 shared instructions instead of 1.13, which bring 0.75 values; as many
+Loads per FMA: (1 + WPT / 4 / 4) / WPT = 0.19 shared instructions instead of 1.125, which bring 0.75 values; as many
     values from global memory as before, four per instruction.
 Run: python -m lessons.03_coarsening gemm_wide_loads
 """

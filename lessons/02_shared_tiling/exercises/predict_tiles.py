@@ -1,6 +1,7 @@
 """Exercise 02.4, predict: what tiles take and what they give.
 
-Replace each None by a number or by arithmetic. Counts must be exact, other figures to 1%, measured ones to a third.
+Replace each None by a number or by arithmetic. Counts must be exact, GLOBAL_LOADS to 5%, other figures to 1%,
+measured ones to a third.
 Grade: python -m common grade 02.4
 """
 

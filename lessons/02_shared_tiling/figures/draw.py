@@ -135,14 +135,13 @@ def halo():
         f"blue: round 1, threads 0 to {threads - 1}\norange: round 2, threads 0 to {last - 1}; the others wait\n",
         size=9.5,
     )  # fmt: skip
-    inside = r_extent // 2, s_extent // 2
     for h in range(patch_h):
         for w in range(patch_w):
-            own = inside[0] <= h < inside[0] + tile_h and inside[1] <= w < inside[1] + tile_w
+            own = h < tile_h and w < tile_w
             _box(right, w, h, 1, 1, face=BLUE if own else ORANGE, alpha=0.35, line=0.3)
     for ty, tx in ((0, 0), (9, 7)):
         _box(right, tx, ty, s_extent, r_extent, face="none", line=2.2, edge=VERMILION)
-        _box(right, tx + inside[1], ty + inside[0], 1, 1, face=VERMILION)
+        _box(right, tx, ty, 1, 1, face=VERMILION)
         right.text(
             tx + 0.1, ty + r_extent + 0.7, f"window of thread x = {tx}, y = {ty}", fontsize=8.5, va="center",
             bbox={"facecolor": charts.CARD, "edgecolor": "none", "pad": 1.5},
@@ -153,7 +152,7 @@ def halo():
         right, patch_w / 2, patch_h + 1.6,
         f"patch {patch_h} × {patch_w} = {patch_h * patch_w} pixels for {tile_h} × {tile_w} = {threads} outputs\n"
         f"halo (orange): {patch_h * patch_w - threads} pixels; loads per output {share:.2f}\n"
-        "an output is drawn in the middle of its window", size=9.5,
+        "an output is drawn at the first pixel of its window", size=9.5,
     )  # fmt: skip
     for axes in (left, right):
         _frame(axes, (-0.3, patch_w + 0.3), (patch_h + 3.1, -0.3))

@@ -1,7 +1,7 @@
 """Exercise 02.3, find the bug: the last row of windows is wrong.
 
-A block stages the patch of the image under its tile. The check says which elements are wrong; work out which pixels
-of the patch they read, and who was to stage them. Change one line.
+A block stages the patch of the image under its tile. The check names the first element that is wrong; work out which
+pixels of the patch it reads, and who was to stage them. Change one line.
 Grade: python -m common grade 02.3
 """
 

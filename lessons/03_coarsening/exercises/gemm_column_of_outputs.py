@@ -1,7 +1,8 @@
 """Exercise 03.1, write: one value of B from shared memory serves eight multiply-adds.
 
 A thread owns WPT elements of one column of C, THREADS_Y rows apart, and their sums lie in registers. The tiles are
-staged; write the loop that multiplies. It must read b_tile once for each k, and use what it read WPT times.
+staged; write the loop that multiplies. It must read b_tile once for each k, and use what it read WPT times. The
+grader counts the reads that are left in the machine code: equal ones the compiler may merge.
 Grade: python -m common grade 03.1
 """
 
