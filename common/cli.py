@@ -79,7 +79,9 @@ def _parser() -> argparse.ArgumentParser:
         return sub
 
     def takes_steps(sub: argparse.ArgumentParser) -> None:
-        sub.add_argument("steps", nargs="*", metavar="STEP", help="steps or experiments (default: all)")
+        sub.add_argument(
+            "steps", nargs="*", metavar="STEP", help="steps, experiments or exercises (default: all steps)"
+        )
         sub.add_argument("--file", type=Path, metavar="PATH", help="use this file in the one STEP's place")
         sub.add_argument("--json", action="store_true", help="results as JSON on standard output")
 
@@ -107,7 +109,7 @@ def _parser() -> argparse.ArgumentParser:
     sub.add_argument("--record", action="store_true", help="write results/machine-code.json (implies --machine-code)")
 
     sub = add("inspect", _inspect, "show what a kernel became: its registers, occupancy and hot loop, without a GPU")
-    sub.add_argument("step", metavar="STEP", help="step or experiment")
+    sub.add_argument("step", metavar="STEP", help="step, experiment or exercise")
     sub.add_argument("other", nargs="?", metavar="STEP2", help="a second one, to set beside it")
     sub.add_argument("--file", type=Path, metavar="PATH", help="use this file in the one STEP's place")
     sub.add_argument("--problem", metavar="PRESET", help="preset (default: the ladder's)")
@@ -731,7 +733,8 @@ def _lesson(lesson: str, name: str | None, preset: str | None) -> int:
     simulator = _simulator(False, None)
     loop.get_ready(simulator)
     _keep_shipped()
-    _name_edited_helpers()
+    meaning = "so is every step that imports it, and here only its Python runs, not what it compiles to"
+    _name_edited_helpers(meaning if simulator else "", chosen)
     edited = [step for step in chosen if not shipped.as_shipped(step.path)]
     code = RIGHT
     for step in edited:  # first, and alone: their verdicts are waited for
@@ -785,9 +788,12 @@ def _run_edited(step: Step, preset: str | None, simulator: bool, stop: threading
     return code
 
 
-def _name_edited_helpers(meaning: str = "") -> None:
-    """Say which of the lessons' common helpers are edited, and what that means: by default for steps."""
+def _name_edited_helpers(meaning: str = "", steps: Sequence[Step] | None = None) -> None:
+    """Say which of the lessons' helpers, or of those that ``steps`` import, are edited, and what that means."""
+    wanted = None if steps is None else {path for step in steps for path in catalog.imported_helpers(step.path)}
     for path in shipped.edited_helpers():
+        if wanted is not None and path.is_file() and path not in wanted:
+            continue
         _complain(
             f"[yellow]lessons/{path.name} is edited: {meaning or 'so is every step that imports it'}; "
             f"python -m common reset {path.stem} brings the shipped one back, and keeps yours[/]"
@@ -926,8 +932,8 @@ def _draw_photo(step: Step, simulator: bool) -> None:
 
 
 def _chosen(options: argparse.Namespace) -> list[Step]:
-    """The steps named, or all; with --file exactly one must be named."""
-    steps = [catalog.find(name) for name in options.steps]
+    """The steps or exercises named, or all steps; with --file exactly one must be named."""
+    steps = [_step_of(name) for name in options.steps]
     if options.file is not None:
         if len(steps) != 1:
             raise ValueError(f"--file {options.file}: name the one STEP it stands in for; {len(steps)} are named")
@@ -935,6 +941,15 @@ def _chosen(options: argparse.Namespace) -> list[Step]:
             raise ValueError(f"--file {options.file}: there is no such file")
         options.file = options.file.resolve()
     return steps or [*catalog.steps(), *catalog.experiments()]
+
+
+def _step_of(name: str) -> Step:
+    """The step or experiment of this name, or the kernel of the exercise; raises CatalogError."""
+    kernels = {one.name: one for one in exercises.everything() if one.ladder}
+    one = kernels.get(name)
+    if one is None:
+        return catalog.find(name)
+    return Step(one.name, one.lesson, one.ladder, None, one.path, one.title, experiment=True)
 
 
 def _pairs(steps: list[Step], preset: str | None, every_preset: bool, named: bool = False) -> list[tuple[Step, str]]:

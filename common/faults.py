@@ -59,7 +59,7 @@ LOOK_AT = {
     "modified_input": "this store: inputs are only read",
     "stale": "what is kept between launches: a cache with too short a key, weights read once, an old workspace",
     "unstable": "the barriers, and memory that is read before it is written",
-    "imprecise": "the types: float16, TF32, or a term that is left out",
+    "imprecise": "the types: a sum that is an integer or a float16, TF32; or a term that is left out",
 }
 
 

@@ -439,6 +439,22 @@ def test_the_module_and_the_lessons_run_as_programs():
 
 
 @NO_GPU
+@pytest.mark.parametrize(
+    "words",
+    [["check", "--sim", "--shape", "M=3 N=4 K=2"], ["trace", "--shape", "M=3 N=4 K=2"], ["compile", "--cc", "9.0"]],
+)
+def test_an_exercise_can_be_looked_at_by_its_name(call, words):
+    code, out, _ = call(words[0], "gemm_one_bank", *words[1:])
+    assert code == RIGHT
+    assert "gemm_one_bank" in out
+
+
+def test_a_prediction_is_no_kernel(call):
+    code, _, err = call("trace", "predict_tiles")
+    assert code == UNUSABLE
+    assert "step 'predict_tiles' is unknown" in err
+
+
 def test_a_lesson_without_a_gpu_shows_the_recorded_figures(call):
     code, out, _ = call("conv3d_direct", lesson="01_naive")
     assert code == RIGHT

@@ -90,6 +90,25 @@ def test_a_wrong_edit_ends_with_the_first_verdict_and_its_line(step, monkeypatch
     assert this.warnings == ["this run is not kept: no space"]  # and the run went on
 
 
+def test_what_does_not_compile_is_told_before_what_the_simulator_made_of_it(step):
+    edit(step, "acc = float32(0.0)", "acc = cuda.shared.array((c.shape[0], 2), float32)[7, 1]")
+    (stage,) = loop.Run(step, "gemm-2048", simulator=True).stages()
+    (outcome,) = stage.failed
+    assert outcome.faults[0]["kind"] == "shape-not-constant"
+    assert words.complaint(outcome).startswith("gemm_naive, compiled for M=")
+
+
+def test_a_refusal_is_called_one(step):
+    step.path.write_text(
+        step.path.read_text() + "\ndef prepare(b, problem):\n    raise ValueError('TILE=3: not today')\n"
+    )
+    stage = next(loop.Run(step, "gemm-2048", simulator=True).stages())
+    (line,) = words.stage(step.name, stage)
+    assert "refused at M=18 N=36 K=36" in line
+    assert "TILE=3: not today" in line
+    assert "compiles" not in line
+
+
 def test_the_source_that_ran_is_the_one_that_was_saved_then(step):
     this = loop.Run(step, "gemm-2048", simulator=True)
     edit(step, "THREADS_X = 32", "THREADS_X = 16")

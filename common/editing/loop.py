@@ -170,6 +170,8 @@ class Run:
             self._open.discard(who)
         else:
             problem = problems.from_shape(self.step.ladder, task["shape"])
+            if who == _COMPILE:
+                result["only_compiled"] = True
             self._found[who].append(Outcome(self.step, problem, self.preset, result))
         return True
 
@@ -180,6 +182,9 @@ class Run:
         """The first check and, without a GPU, the first compilation; one of them is enough if it failed."""
         checked, compiled = self._found[_CHECK][:1], self._found[_COMPILE][:1] if self.simulator else []
         broken = [outcome for outcome in (*compiled, *checked) if outcome.status not in ("right", "refused")]
+        wrong = self.simulator and not compiled and any(o.status in ("wrong", "crashed") for o in broken)
+        if wrong and self._missing(_COMPILE, 1):
+            return None  # what does not compile, the simulator may have run all the same: that is the cause then
         if broken and not self.simulator:
             if run.wants_simulator(broken[0].result):
                 if self._missing(_SIMULATE, 1):

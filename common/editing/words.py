@@ -27,7 +27,8 @@ def complaint(outcome: Outcome, shapes: int = 1, width: int = 100, suspicion: tu
     finding only where no fault has a line.
     """
     more = f" and {shapes - 1} more shape{'s' if shapes > 2 else ''}" if shapes > 1 else ""
-    lines = [f"{outcome.step.name} at {outcome.problem}{more}"]
+    doing = ", compiled for" if outcome.result.get("only_compiled") else " at"
+    lines = [f"{outcome.step.name}{doing} {outcome.problem}{more}"]
     said = outcome.reasons
     if outcome.status == "crashed" and outcome.faults:  # its message gives way to the translation
         said = [f"{outcome.status}: {outcome.faults[0]['what']}"]
@@ -86,10 +87,10 @@ def stage(step: str, found: Stage, best: Event | None = None) -> list[str]:
     after = f"[dim]{found.seconds:.1f} s[/]"
     if found.name == loop.FIRST:
         compiled = [outcome for outcome in found.outcomes if "kernels" in outcome.result]
-        refused = [outcome for outcome in found.outcomes if outcome.status == "refused"]
-        if refused and not compiled:  # so nothing was built
-            reason = refused[0].result.get("message", "")
-            return [f"{step}: [yellow]refused at {refused[0].problem}[/]: {escape(reason)}  {after}"]
+        declined = [outcome for outcome in found.outcomes if outcome.status == "refused"]
+        if declined and not compiled:  # so nothing was built
+            reason = declined[-1].result.get("message", "")
+            return [f"{step}: [yellow]refused at {declined[-1].problem}[/]: {escape(reason)}  {after}"]
         what = [f"compiles{_resources(compiled[0].result)}" if compiled else "compiles"]
         what += [f"right at {outcome.problem}" if outcome.status == "right" else "" for outcome in shapes]
         lines = [f"{step}: [green]{', '.join(filter(None, what))}[/]  {after}"]

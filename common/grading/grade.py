@@ -207,6 +207,9 @@ class Grader:
             grade.findings, grade.notes = predicted(exercise, file.path, self.facts)
         else:
             self._kernel(grade, file.path, text, target.ladder, exercise)
+            if exercise and exercise.floor and self.machine.gpu is None:
+                asked = f"{exercise.floor:g} percent of the floor's rate on {exercise.preset}"
+                grade.notes.append(f"not timed, as there is no GPU here: with one, {asked} is asked for, too")
             departure = frame.departure(exercise, text) if exercise else None
             if departure:
                 grade.findings.append(Finding("frame", departure))
