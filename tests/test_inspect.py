@@ -228,6 +228,8 @@ def test_the_loop_of_a_recorded_kernel(cc, total, fma, shared, integer):
         ("BAR.SYNC.DEFER_BLOCKING 0x0", "control", 32),
         ("MUFU.RCP R5, R4", "other", 32),
         ("HFMA2 R5, -RZ, RZ, 0, 0", "other", 32),
+        ("@!PT LDS RZ, [RZ]", "other", 32),
+        ("@!UPT UIADD3 URZ, URZ, URZ, URZ", "other", 32),
     ],
 )
 def test_an_instruction_is_read(text, kind, width):
@@ -257,6 +259,32 @@ def test_without_a_multiply_loop_the_longest_loop_or_the_whole_kernel_is_shown()
     staged = listing([".L_x_1:", "LDG.E R1, [R2] ;", "@P0 BRA `(.L_x_1) ;", "FFMA R1, R1, R1, R1 ;", "EXIT ;"])
     assert sass.hot_span(staged) == ("kernel", (0, 4))
     assert sass.hot_span(sass.parse("")) == ("kernel", (0, 0))
+
+
+COPYING = """
+.L_x_1:
+        /*0010*/                   @!PT LDS RZ, [RZ] ;
+        /*0020*/                   @!PT LDS RZ, [RZ] ;
+        /*0030*/                   LDGSTS.E [R183], desc[UR10][R16.64] ;
+        /*0040*/                   LDS.128 R4, [R0] ;
+        /*0050*/                   FFMA R1, R4, R5, R1 ;
+        /*0060*/                   FFMA R2, R4, R6, R2 ;
+        /*0070*/                   @!PT FFMA R2, R4, R6, R2 ;
+        /*0080*/              @!PT BRA `(.L_x_1) ;
+        /*0090*/               @P0 BRA `(.L_x_1) ;
+"""
+
+
+def test_what_is_issued_and_never_done_is_no_load_and_no_multiply_add():
+    listing = sass.parse(COPYING)
+    assert listing.loops == ((0, 9),)
+    hot = cards.hot_figures(listing.instructions)
+    assert (hot["total"], hot["multiply_adds"], hot["fma_per_shared_load"]) == (9, 2, 2.0)
+    assert hot["mix"] == {"multiply-add": 2, "shared load": 1, "global load": 1, "control": 1, "other": 4}
+    assert hot["widths"] == {"shared load": {"128": 1}, "global load": {"32": 1}}
+    assert hot["floats_per_fma"] == 2.0
+    counts, _ = sass.count_instructions(COPYING)
+    assert (counts["LDS"], counts["@!PT LDS"]) == (1, 2)  # grading counts by name
 
 
 # --- cards ---

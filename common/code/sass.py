@@ -53,12 +53,19 @@ _INSTRUCTION = re.compile(
     r"^\s+/\*(?P<address>[0-9a-f]{4,})\*/\s+"
     r"(?P<text>(?:@!?U?P\w+\s+)?(?P<name>[A-Z][A-Z0-9_]*)(?P<suffix>[.\w]*)[^;]*?)\s*;"
 )
+# PT is always true: what stands under its negation takes an issue slot and does nothing. ptxas puts such loads before
+# asynchronous copies.
+_NEVER = re.compile(r"@!U?PT\s")
 _WIDTHS = {"U8": 8, "S8": 8, "U16": 16, "S16": 16, "64": 64, "128": 128, "256": 256}
 
 
 @dataclass(frozen=True)
 class Instruction:
-    """One machine instruction. ``text`` has its predicate and operands; ``line`` is 0 where no line is known."""
+    """One machine instruction. ``text`` has its predicate and operands; ``line`` is 0 where no line is known.
+
+    One that is issued and never done keeps its predicate in its ``name``, as in ``"@!PT LDS"``: it counts as an
+    instruction of class other, and as no load.
+    """
 
     address: int
     name: str
@@ -104,7 +111,8 @@ def parse(listing: str) -> Listing:
             match = _INSTRUCTION.match(line)
             if match is None or match["name"] == "NOP":
                 continue
-            target = _TARGET.search(line)
+            never = _NEVER.match(match["text"])
+            target = None if never else _TARGET.search(line)
             start = labels.get(target[1]) if target else None
             if start == len(found):
                 continue  # the jump to itself that fills the end
@@ -112,7 +120,8 @@ def parse(listing: str) -> Listing:
                 loops.append((start, len(found) + 1))
             suffixes = tuple(match["suffix"].strip(".").split("."))
             text = " ".join(match["text"].split())
-            found.append(Instruction(int(match["address"], 16), match["name"], suffixes, text, file, number))
+            name = f"@!PT {match['name']}" if never else match["name"]
+            found.append(Instruction(int(match["address"], 16), name, suffixes, text, file, number))
     return Listing(tuple(found), tuple(loops))
 
 
