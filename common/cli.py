@@ -454,7 +454,8 @@ def _agree(options: argparse.Namespace) -> int:
     if options.json:
         print(json.dumps(found, indent=1))
     else:
-        _say().print(tables.agreed(*agreement.rows(found)))
+        say = _say()
+        say.print(tables.agreed(*agreement.rows(found), say.width))
     return RIGHT
 
 

@@ -131,11 +131,18 @@ def traced(kernel: dict[str, Any], width: int) -> list[Table]:
         where = f"all {kernel['blocks']} blocks"
     head = f"{kernel['name']}, {where}, {_point(kernel['block'])} threads"
     found: list[Table] = []
+    missing: list[str] = []
+    needed = 0
     for space, (title, unit) in _SPACES.items():
         accesses = [a for a in kernel["accesses"] if a["space"] == space]
         if accesses:
             name = f"{head}\n{title}" if not found else title
-            found.append(_accesses(name, accesses, unit, width))
+            table, left_out, enough = _accesses(name, accesses, unit, width)
+            found.append(table)
+            missing += [column for column in left_out if column not in missing]
+            needed = max(needed, enough) if left_out else needed
+    if missing:
+        _wider(found[-1], needed, " and ".join(sorted(missing)))
     title = "for each multiply-add of a thread"
     rates = Table("memory", title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
     for name in ("load instructions", "floats loaded", "store instructions", "floats stored"):
@@ -148,7 +155,8 @@ def traced(kernel: dict[str, Any], width: int) -> list[Table]:
     return [*found, rates] if rates.row_count else found
 
 
-def _accesses(title: str, accesses: list[dict[str, Any]], unit: str, width: int) -> Table:
+def _accesses(title: str, accesses: list[dict[str, Any]], unit: str, width: int) -> tuple[Table, list[str], int]:
+    """A table, the columns that this width has no room for, and the width that has."""
     header = [
         "line",
         "access",
@@ -188,7 +196,9 @@ def _accesses(title: str, accesses: list[dict[str, Any]], unit: str, width: int)
             for i, name in enumerate(header)
         )
 
+    left_out, enough = [], used() + 1 + _LEAST_SOURCE
     if used() > width:  # a narrow terminal
+        left_out.append(header[7])
         header, rows = header[:7] + header[8:], [cells[:7] + cells[8:] for cells in rows]
     room = width - used() - 1
     table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
@@ -197,6 +207,8 @@ def _accesses(title: str, accesses: list[dict[str, Any]], unit: str, width: int)
         table.add_column(lines, justify="left" if i == 1 else "right", no_wrap=True, vertical="bottom")
     if room >= _LEAST_SOURCE:
         table.add_column("source", no_wrap=True)
+    else:
+        left_out.append("source")
     shown = [(a["efficiency"], a["text"]) for a in accesses]
     if len(accesses) > 1:
         shown.append((sums["ideal"] / sums["moved"], ""))
@@ -206,22 +218,55 @@ def _accesses(title: str, accesses: list[dict[str, Any]], unit: str, width: int)
         cells[6] = f"[{colour}]{cells[6]}[/]"
         source = text if len(text) <= room else text[: room - 1] + "…"
         table.add_row(*cells, *([escape(source)] if room >= _LEAST_SOURCE else []))
-    return table
+    return table, left_out, enough
+
+
+def _wider(table: Table, width: int, what: str) -> None:
+    """A footnote on what a wider terminal shows, above the table's own."""
+    told = f"[dim]A terminal of {width} columns shows {what} too.[/]"
+    table.caption = f"{told}\n{table.caption}" if table.caption else told
+    table.caption_justify = "left"
 
 
 def _point(point: list[int]) -> str:
     return "(" + ", ".join(map(str, point)) + ")"
 
 
-def agreed(header: list[str], body: list[list[str]], notes: list[str]) -> Table:
-    """Hardware counters with their ratio to the trace."""
-    table = Table(title="counted by the hardware (ratio to the trace)", title_justify="left")
-    for title in header:
-        table.add_column(title, justify="left" if title in ("kernel", "shape") else "right")
+_SYLLABLES = {"requests": "re-\nquests", "wavefronts": "wave-\nfronts", "multiply-adds": "multiply-\nadds"}
+
+
+def agreed(header: list[str], body: list[list[str]], notes: list[str], width: int) -> Table:
+    """Hardware counters with their ratio to the trace; the ratios alone where the width does not hold both."""
+    body = [[cell.replace("`", "") for cell in cells] for cells in body]
+    columns = list(zip(header, *body, strict=True))
+    whole = [[*name.split(" "), *cells] for name, *cells in columns]
+    whole[1] = " ".join(columns[1]).split(" ")  # a shape goes on below, all else is whole
+    enough = 1 + sum(3 + max(map(len, texts)) for texts in whole)
+    narrow = enough > width
+    title = "counted by the hardware" + (", over the trace's count" if narrow else " (ratio to the trace)")
+    table = Table(title=title, title_justify="left")
+    if narrow:
+        table.box, table.show_edge, table.padding = box.SIMPLE_HEAD, False, 0
+        body = [[f"{name}\n{shape}", *map(_ratio, cells), note] for name, shape, *cells, note in body]
+        table.add_column("kernel", overflow="fold", vertical="bottom")
+        for name in header[2:]:
+            lines = "\n".join(_SYLLABLES.get(word, word) for word in name.split(" "))
+            table.add_column(lines, justify="right", no_wrap=True)
+    else:
+        for name in header:
+            justify: Any = "left" if name in ("kernel", "shape") else "right"
+            table.add_column("\n".join(name.split(" ")), justify=justify, no_wrap=name != "shape", vertical="bottom")
     for cells in body:
-        table.add_row(*(escape(cell.replace("`", "")) for cell in cells))
+        table.add_row(*map(escape, cells))
     table.caption, table.caption_justify = escape("\n".join(notes).replace("`", "")), "left"
+    if narrow:
+        _wider(table, enough, "the counts")
     return table
+
+
+def _ratio(cell: str) -> str:
+    """What stands in brackets: the ratio of ``"4,752 (1.00)"``."""
+    return cell.partition("(")[2].rstrip(")")
 
 
 def swept(title: str, points: list[dict[str, Any]], shipped: dict[str, int]) -> Table:

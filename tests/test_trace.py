@@ -11,8 +11,22 @@ from pathlib import Path
 import numpy as np
 import pytest
 from numba import cuda
+from rich.console import Console
 
-from common import catalog, charts, child, cli, inputs, isolate, problems, profiler, records, reference, sanitizer
+from common import (
+    catalog,
+    charts,
+    child,
+    cli,
+    inputs,
+    isolate,
+    problems,
+    profiler,
+    records,
+    reference,
+    sanitizer,
+    tables,
+)
 from common.problems import RAGGED, Conv2d, Gemm
 from common.records import Record
 from common.tracing import agreement, lanes, microscope, trace, tracefigures
@@ -993,6 +1007,45 @@ def test_a_trace_as_tables(call):
     assert re.search(r"total\s+18\s+4\.00\s+2\.89\s+72%\s+1\s+2,304", out)
     assert "Must stay in registers: " in out
     assert "No fault" in out
+
+
+def printed(table, width):
+    console = Console(width=width, color_system=None)
+    with console.capture() as capture:
+        console.print(table)
+    return capture.get()
+
+
+def test_a_narrow_terminal_is_told_how_wide_one_shows_every_column(call):
+    code, out, _ = call("trace", "gemm_wide_loads", "--shape", "M=40 N=36 K=8", "--json")
+    (kernel,) = json.loads(out)["kernels"]
+
+    def text(width):
+        return "".join(printed(table, width) for table in tables.traced(kernel, width))
+
+    (told,) = re.findall(r"A terminal of (\d+) columns shows lanes per address and source too\.", text(80))
+    enough = int(told)
+    assert 80 < enough < 120
+    assert f"A terminal of {enough} columns" in text(enough - 1)
+    wide = text(enough)
+    assert "A terminal of" not in wide
+    assert wide.count("address") == wide.count(" source ") == 2  # of global and of shared memory
+
+
+def test_every_ratio_of_the_hardware_s_counts_is_readable_at_80_columns():
+    header, body, notes = agreement.rows(shipped().agreement())
+    text = printed(tables.agreed(header, body, notes, 80), 80)
+    assert max(map(len, text.splitlines())) <= 80
+    assert "…" not in text
+    rows, enough = re.search(r"──\n(.*)A terminal of (\d+) columns shows the counts too\.", text, re.DOTALL).groups()
+    ratios = [re.findall(r"\((\d+\.\d+)\)", " ".join(cells[2:-1])) for cells in body]
+    assert [found for line in rows.splitlines() if (found := re.findall(r"\d+\.\d\d", line))] == ratios
+    names = "".join(line[:21].strip() for line in rows.splitlines())  # they go on below
+    assert all(cells[0].strip("`") in names for cells in body)
+    wide = printed(tables.agreed(header, body, notes, int(enough)), int(enough))
+    assert "A terminal of" not in wide
+    assert "…" not in wide
+    assert all(cell in wide for cells in body for cell in cells[2:])
 
 
 def test_a_trace_as_json_and_as_a_figure(call, tmp_path):
