@@ -554,12 +554,15 @@ def _grade(options: argparse.Namespace) -> int:
     workers = options.workers or os.cpu_count() or 1
     _keep_shipped()
     _name_edited_helpers("kernels are graded on the shipped one")
-    grades: list[grade.Grade] = []
+    found: dict[int, grade.Grade] = {}
     try:
         with closing(grader.all(files, workers)) as coming:
-            grades.extend(_progress("grade", coming, files))
+            for number, verdict in _progress("grade", coming, files):
+                found[number] = verdict
     finally:
-        grade.remember(files[: len(grades)], grades)
+        files = [files[number] for number in sorted(found)]
+        grades = [found[number] for number in sorted(found)]
+        grade.remember(files, grades)
         _note_grades(files, grades)
         if folder is not None and out is not None:
             written = grade.report(grades, out)  # of those that are done, if it is interrupted
@@ -584,7 +587,7 @@ def _grade(options: argparse.Namespace) -> int:
 def _note_grades(files: list[grade.Submission], grades: list[grade.Grade]) -> None:
     """Keep the workbook's own exercises as they were graded, unless that is known already."""
     own = set(shipped.exercises())
-    for file, one in zip(files, grades, strict=False):
+    for file, one in zip(files, grades, strict=True):
         path = file.path.resolve()
         if path not in own or not path.is_file() or not shipped.edited(path):
             continue

@@ -376,6 +376,22 @@ def test_an_error_of_the_grader_is_said_of_one_file(monkeypatch, write):
     ]
 
 
+def test_grades_come_as_they_are_done(monkeypatch, write):
+    gate = threading.Event()
+
+    class Waits(Grader):
+        def grade(self, file):
+            assert file.student != "slow" or gate.wait(PATIENCE)
+            return Grade("", file.path.stem, "unknown", file.student)
+
+    path = write("gemm_x.py", "")
+    coming = Waits().all([Submission(path, student) for student in ("slow", "quick")], workers=2)
+    number, first = next(coming)
+    assert (number, first.student) == (1, "quick")
+    gate.set()
+    coming.close()  # an interrupt: the other is not waited for
+
+
 def test_names_that_are_not_unicode_can_be_written(tmp_path):
     name = b"M\xfcller".decode("utf-8", "surrogateescape")
     assert grade.printable(name) == "M\\xfcller"

@@ -19,7 +19,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Collection, Generator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -152,14 +152,16 @@ class Grader:
         self.checkout = referee.Checkout(root or catalog.ROOT)
         self._gpu = threading.Lock()
 
-    def all(self, files: list[Submission], workers: int) -> Generator[Grade, None, None]:
-        """Grades in the order of the files; those of a closed iterator, that have not begun, are left out."""
+    def all(self, files: list[Submission], workers: int) -> Generator[tuple[int, Grade], None, None]:
+        """Each file's number and grade, as they come; what is not done when the iterator is closed is left out."""
         targets = [target for target in (file.target for file in files) if isinstance(target, Exercise)]
         with contextlib.suppress(answers.AnswerError):  # whoever needs it says so
             self.facts.prepare(text for target in targets for text in target.answers.values())
         pool = ThreadPoolExecutor(max(1, workers))
         try:
-            yield from pool.map(self.grade, files)
+            numbers = {pool.submit(self.grade, file): number for number, file in enumerate(files)}
+            for done in as_completed(numbers):
+                yield numbers[done], done.result()
         finally:
             pool.shutdown(wait=False, cancel_futures=True)
             referee.end_all()
