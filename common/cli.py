@@ -572,7 +572,8 @@ def _grade(options: argparse.Namespace) -> int:
     say.print(tables.grades(grades))
     for one in grades:
         if one.reasons or one.notes:
-            say.print(escape(f"{one.student} {one.target} {one.name}".strip()))
+            exercise = "" if one.target == one.name else one.target
+            say.print(escape(" ".join(filter(None, (one.student, exercise, one.name)))))
         for text in (*one.reasons, *one.notes):
             say.print(f"  {escape(text)}", soft_wrap=True)
         if folder is None and not one.passed and one.target[:1].isdigit():

@@ -48,7 +48,7 @@ LOOK_AT = {
     "watchdog": "a smaller problem: a GPU that draws the screen stops kernels after a few seconds",
     "divergent-barrier": "the conditions around cuda.syncthreads(): all threads of a block must come to the same one",
     "memory": "what workspace and prepare allocate: their shapes times the bytes of an element",
-    "not-compiled": "whether it is a function that kernels know; compile it on a machine with a GPU to be sure",
+    "not-compiled": "whether kernels know the function; a signature in @cuda.jit(...) and forall ask for a GPU, too",
     "float64": "the literals: write float32(0.0) for 0.0, and for a sum that starts as 0",
     "race": "the barriers: cuda.syncthreads() after a tile is staged, and again before the next is staged over it",
     "overlap": "how launch's grid and the kernel's first lines divide the output: no two blocks may own one element",

@@ -178,6 +178,8 @@ class Player:
             found = json.loads(text)
             self.notes = [(str(kind), str(message)) for kind, message in found["notes"]]
             status, message = str(found["status"]), str(found.get("message", ""))
+            for fault in found.get("faults", [])[:1]:
+                message += f"; look at: {fault['look_at']}"
         except (ValueError, KeyError, TypeError):
             raise PlayerError(
                 "broken", f"something that is no answer came from its process: {text[:80].decode(errors='replace')!r}"
