@@ -137,7 +137,7 @@ def _imported(path: Path) -> Iterator[str]:
     """The names below ``lessons`` that a file imports."""
     try:
         tree = ast.parse(path.read_bytes())
-    except (SyntaxError, ValueError):
+    except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):
         return
     for node in ast.walk(tree):
         if isinstance(node, ast.ImportFrom) and node.module == LESSONS.name:
@@ -186,7 +186,10 @@ def load_file(path: Path, home: str | None = None) -> ModuleType:
 
 def _execute(path: Path, module: ModuleType) -> None:
     # not by the loader: its compiled file is taken for current if two saves of one second have one length
-    exec(compile(path.read_bytes(), str(path), "exec", dont_inherit=True), vars(module))
+    source = path.read_bytes()
+    if b"\0" in source:  # a ValueError in older versions of Python
+        raise SyntaxError("source code cannot contain null bytes", (str(path), 1, 1, ""))
+    exec(compile(source, str(path), "exec", dont_inherit=True), vars(module))
 
 
 class _StandIns(importlib.abc.MetaPathFinder, importlib.abc.Loader):

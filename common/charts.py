@@ -109,17 +109,19 @@ def save(figure: Figure, stem: Path, svg: bool = True) -> Path:
     from matplotlib import pyplot as plt
 
     stem.parent.mkdir(parents=True, exist_ok=True)
-    png = stem.with_name(stem.name + ".png")
-    figure.savefig(png, dpi=150 if svg else 110, metadata={"Software": None})
+    png, vector = (stem.with_name(stem.name + suffix) for suffix in (".png", ".svg"))
+    aside = stem.with_name(f".{stem.name}.tmp")  # an interrupt leaves no half of a picture
+    figure.savefig(aside, format="png", dpi=150 if svg else 110, metadata={"Software": None})
+    aside.replace(png)
     if svg:
-        vector = stem.with_name(stem.name + ".svg")
-        figure.savefig(vector, metadata={"Date": None, "Creator": None})
-        text = vector.read_text(encoding="utf-8")
+        figure.savefig(aside, format="svg", metadata={"Date": None, "Creator": None})
+        text = aside.read_text(encoding="utf-8")
         # clip paths get ids from memory addresses: number them, so that the same figure is the same file
         for number, name in enumerate(dict.fromkeys(re.findall(r"\bp[0-9a-f]{10}\b", text))):
             text = text.replace(name, f"clip{number}")
         lines = text.splitlines()  # Matplotlib leaves blanks at line ends
-        vector.write_text("\n".join(line.rstrip() for line in lines) + "\n", encoding="utf-8")
+        aside.write_text("\n".join(line.rstrip() for line in lines) + "\n", encoding="utf-8")
+        aside.replace(vector)
     plt.close(figure)
     return png
 

@@ -167,6 +167,7 @@ def _parser() -> argparse.ArgumentParser:
     sub = add("reset", _reset, "bring a lesson's shipped files back; edited ones are saved first")
     sub.add_argument("lesson", nargs="?", default="", metavar="LESSON|STEP", help="such as 03; or one file")
 
+    add("ship", _ship, "take helpers and exercises for shipped as they are now: for who changes them for everybody")
     sub = add("grade", _grade, "grade exercises, a file, or a folder of other people's files")
     sub.add_argument("targets", nargs="*", metavar="TARGET", help="lesson, exercise, file or folder (default: all)")
     sub.add_argument("--json", action="store_true", help="verdicts as JSON on standard output")
@@ -585,6 +586,11 @@ def _grade(options: argparse.Namespace) -> int:
     return RIGHT if all(one.passed for one in grades) else WRONG
 
 
+def _ship(_: argparse.Namespace) -> int:
+    _say().print(f"written: {shipped.note().relative_to(catalog.ROOT)}")
+    return RIGHT
+
+
 def _note_grades(files: list[grade.Submission], grades: list[grade.Grade]) -> None:
     """Keep the workbook's own exercises as they were graded, unless that is known already."""
     own = set(shipped.exercises())
@@ -950,8 +956,7 @@ def _chosen(options: argparse.Namespace) -> list[Step]:
 
 def _step_of(name: str) -> Step:
     """The step or experiment of this name, or the kernel of the exercise; raises CatalogError."""
-    kernels = {one.name: one for one in exercises.everything() if one.ladder}
-    one = kernels.get(name)
+    one = next((one for one in exercises.everything() if one.ladder and name in (one.name, one.number)), None)
     if one is None:
         return catalog.find(name)
     return Step(one.name, one.lesson, one.ladder, None, one.path, one.title, experiment=True)

@@ -54,7 +54,8 @@ def install() -> None:
     kernelapi.FakeCUDAConst.array_like = _constant_array
 
 
-_COMPILED = ("launch_bounds", "lineinfo", "lto", "max_registers")  # options of cuda.jit that Python has no use for
+# Options of cuda.jit that Python has no use for.
+_COMPILED = ("extensions", "forceinline", "launch_bounds", "lineinfo", "lto", "max_registers")
 _plain_jit = cuda.jit
 
 

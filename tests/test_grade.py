@@ -396,6 +396,7 @@ def test_names_that_are_not_unicode_can_be_written(tmp_path):
     name = b"M\xfcller".decode("utf-8", "surrogateescape")
     assert grade.printable(name) == "M\\xfcller"
     assert grade.printable("Müller") == "Müller"
+    assert grade.printable("\ud800 boo") == "\\ud800 boo"
     found = Grader().grade(Submission(tmp_path / f"{name}.py", name, f"{name}/{name}.py"))
     _, as_table = grade.report([found], tmp_path)
     assert "| M\\xfcller | M\\xfcller/M\\xfcller.py | no |" in as_table.read_text()
@@ -450,9 +451,33 @@ def test_kernels_are_graded_on_the_shipped_helpers(write, monkeypatch):
 @LINUX
 def test_processes_end_when_the_grading_does(write):
     with Player(write("gemm_x.py", "while True: pass\n"), "gemm", True) as player:
-        threading.Timer(1.0, referee.end_all).start()
+        threading.Timer(1.0, referee.end_all, [threading.Event()]).start()
         with pytest.raises(PlayerError, match="SIGKILL"):
             player.ask("start")
+
+
+@LINUX
+def test_two_threads_may_end_one_process(write):
+    """As when a grading is interrupted while a worker ends its own."""
+    for _ in range(8):
+        with Player(write("gemm_x.py", ANSWERS), "gemm", True) as player:
+            ending = [threading.Thread(target=player.end, daemon=True) for _ in range(3)]
+            for one in ending:
+                one.start()
+            for one in ending:
+                one.join(PATIENCE)
+            assert not any(one.is_alive() for one in ending)
+
+
+@LINUX
+def test_nothing_starts_after_the_end(write):
+    closing = threading.Event()
+    referee.end_all(closing)
+    with (
+        Player(write("gemm_x.py", "while True: pass\n"), "gemm", True, closing=closing) as player,
+        pytest.raises(PlayerError, match="SIGKILL"),
+    ):
+        player.ask("start")
 
 
 @LINUX

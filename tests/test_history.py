@@ -1,6 +1,7 @@
 """Nothing a student wrote is lost: not by reset or restore, not by two runs at once, not by a full disk."""
 
 import errno
+import json
 import shutil
 import subprocess
 import sys
@@ -10,6 +11,7 @@ import pytest
 from common import catalog, cli
 from common.editing import history, shipped
 from common.editing.history import Event, HistoryError
+from common.grading import exercises
 
 RIGHT, WRONG, UNUSABLE = 0, 1, 2
 GIT = pytest.mark.skipif(shutil.which("git") is None, reason="git is not installed")
@@ -24,7 +26,8 @@ def lessons(tmp_path, monkeypatch):
     shutil.copytree(catalog.LESSONS, root / "lessons", ignore=shutil.ignore_patterns("*.png", "*.svg", "__pycache__"))
     monkeypatch.setattr(catalog, "ROOT", root)
     monkeypatch.setattr(catalog, "LESSONS", root / "lessons")
-    for function in (catalog.lessons, catalog.steps, catalog.experiments):
+    listing = (exercises.everything, exercises.find, exercises.chosen)
+    for function in (catalog.lessons, catalog.steps, catalog.experiments, *listing):
         monkeypatch.setattr(function, "__defaults__", (root / "lessons",))
     shipped.forget()
     yield root / "lessons"
@@ -121,10 +124,37 @@ def test_restoring_names_the_helpers_that_it_ran_with(call, lessons, git):
     assert call("history", STEP)[1].count("shipped") == said.count("shipped")  # not on another helper
 
 
-def test_without_git_a_helper_is_shipped_as_it_was_first(call, lessons):
+def test_what_is_noted_as_shipped_is_so():
+    noted = json.loads((catalog.LESSONS / "shipped.json").read_text())
+    files = (*shipped.helpers(), *shipped.exercises())
+    assert noted == {path.relative_to(catalog.LESSONS).as_posix(): catalog.source_hash(path) for path in files}, (
+        "python -m common ship"
+    )
+
+
+@pytest.mark.parametrize("name", ["wide", STEP, "gemm_two_tiles"])
+def test_without_git_a_deleted_file_comes_back(call, lessons, name):
+    shipped.keep_copies()
+    path = next(lessons.rglob(f"{name}.py")) if name == "wide" else next(
+        path for path in lessons.rglob(f"{name}.py") if path.parent.name != "solutions")  # fmt: skip
+    original = path.read_bytes()
+    path.unlink()
+    assert call("reset", name)[0] == RIGHT
+    assert path.read_bytes() == original
+
+
+def test_without_git_an_exercise_that_was_solved_first_is_not_taken_for_shipped(call, lessons):
+    path = lessons / "01_naive" / "exercises" / "gemm_one_dimension.py"
+    path.write_bytes((lessons / "01_naive" / "solutions" / path.name).read_bytes())
+    shipped.keep_copies()
+    code, said = call("reset", "gemm_one_dimension")
+    assert "left as it is: neither git nor .workbook has the shipped version" in " ".join(said.split())
+
+
+def test_without_git_a_helper_is_kept_while_it_is_as_shipped(call, lessons):
     helper = lessons / "wide.py"
     original = helper.read_bytes()
-    assert shipped.edited_helpers() == []  # not known, so not said
+    assert shipped.edited_helpers() == []
     shipped.keep_copies()
     edited = edit(helper, "VECTOR = 4", "VECTOR = 2")
     shipped.keep_copies()
@@ -161,8 +191,6 @@ def test_without_a_version_the_last_other_source_comes_back(call, lessons, git):
 @pytest.mark.parametrize("name", ["05.2", "predict_worked_example", "predict_worked_example.py"])
 def test_an_exercise_is_kept_when_it_is_graded_and_reset_alone(call, lessons, git, monkeypatch, name):
     monkeypatch.setattr(cli.exercises.State, "remember", lambda *_: None)
-    for function in (cli.exercises.everything, cli.exercises.find, cli.exercises.chosen):
-        monkeypatch.setattr(function, "__defaults__", (lessons,))
     path = lessons / "05_implicit_gemm" / "exercises" / "predict_worked_example.py"
     original = path.read_bytes()
     call("grade", "05.2", "--sim")
@@ -251,7 +279,7 @@ def test_a_lesson_that_runs_unedited_keeps_the_copies(lessons, monkeypatch, work
     monkeypatch.setattr(cli.run, "check_steps", lambda *_: iter([]))
     monkeypatch.setattr(cli.device, "gpu_count", lambda: 0)
     cli.lesson_main("03_coarsening", ["--problem", "gemm-2048"])
-    kept = {path.name: path.read_bytes() for path in (workbook / "shipped").iterdir()}
+    kept = {path.name: path.read_bytes() for path in (workbook / "shipped").rglob("*.py")}
     assert kept[f"{STEP}.py"] == path_of(lessons).read_bytes()
     assert len(kept) >= 19
 

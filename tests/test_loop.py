@@ -207,6 +207,8 @@ def edited_helper(tmp_path, monkeypatch):
     shutil.copy(original.path, path)
     helper = (catalog.LESSONS / "wide.py").read_bytes() + b"OTHER = 1\n"
     text = shipped.text
+    edited = shipped.edited
+    monkeypatch.setattr(shipped, "edited", lambda one: one.name == "wide.py" or edited(one))
     monkeypatch.setattr(shipped, "text", lambda one: helper if one.name == "wide.py" else text(original.path))
     return Step(original.name, original.lesson, "gemm", None, path, "title"), helper
 

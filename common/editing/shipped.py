@@ -3,12 +3,13 @@
 A step is known by the hash of its code in the reference card's record (or in the machine-code record), which
 a student's runs do not rewrite. Its text comes from git: the newest version, from HEAD back, with that hash; so
 edits may be committed. Without git (a zip file), every file that still has that hash is copied to
-``.workbook/shipped`` when the history is first used. A helper or exercise has no hash: it is shipped as last
-committed, or as it was when it was copied.
+``.workbook/shipped`` when the history is first used. The hashes of helpers and exercises stand in
+``lessons/shipped.json``, which ``python -m common ship`` writes.
 """
 
 from __future__ import annotations
 
+import json
 import subprocess
 from collections.abc import Iterator
 from functools import cache
@@ -19,6 +20,7 @@ from common.editing import history
 
 _GIT_SECONDS = 20
 _OLD_VERSIONS = 100
+_NOTED, _COPIES = "shipped.json", "shipped"
 
 
 def files(lesson: str | None = None) -> list[Path]:
@@ -27,13 +29,13 @@ def files(lesson: str | None = None) -> list[Path]:
     found = set()
     for folder in folders:
         found |= {*folder.glob("*.py"), *folder.glob("experiments/*.py")}
-        found |= {path for path in _tracked() if path.parent in (folder, folder / "experiments")}
+        found |= {path for path in _known() if path.parent in (folder, folder / "experiments")}
     return sorted(path for path in found if path.suffix == ".py" and not path.name.startswith("_"))
 
 
 def helpers() -> list[Path]:
     """The files that lessons share: those that are there, and those that git has."""
-    found = {*catalog.LESSONS.glob("*.py"), *(path for path in _tracked() if path.parent == catalog.LESSONS)}
+    found = {*catalog.LESSONS.glob("*.py"), *(path for path in _known() if path.parent == catalog.LESSONS)}
     return sorted(path for path in found if path.suffix == ".py" and not path.name.startswith("_"))
 
 
@@ -41,7 +43,7 @@ def exercises() -> list[Path]:
     """The files of exercises: those that are there, and those that git has."""
     folders = [catalog.LESSONS / name / "exercises" for name in catalog.lessons()]
     found = {path for folder in folders for path in folder.glob("*.py")}
-    found |= {path for path in _tracked() if path.parent in folders and path.suffix == ".py"}
+    found |= {path for path in _known() if path.parent in folders and path.suffix == ".py"}
     return sorted(found)
 
 
@@ -73,8 +75,6 @@ def text(path: Path) -> bytes | None:
     for place in (_copy(path), path):
         if place.is_file() and wanted is not None and _code(place.read_bytes()) == wanted:
             return place.read_bytes()
-    if wanted is None and newest is None and _copy(path).is_file():
-        return _copy(path).read_bytes()
     return newest
 
 
@@ -103,16 +103,23 @@ def as_shipped(path: Path) -> bool:
 
 
 def keep_copies() -> None:
-    """Copy each file that is still as shipped and that git does not have; raises HistoryError if that fails.
-
-    No record knows helpers and exercises: they are taken for shipped as they are the first time.
-    """
-    recorded, unknown = _recorded(), {*helpers(), *exercises()}
-    for path in (*files(), *unknown):
-        if path not in _tracked() and path.is_file() and not _copy(path).exists():
+    """Copy each file that is still as shipped and that git does not have; raises HistoryError if that fails."""
+    recorded = _recorded()
+    for path in everything():
+        if path not in _tracked() and path.stem in recorded and path.is_file() and not _copy(path).exists():
             source = path.read_bytes()
-            if path in unknown or (path.stem in recorded and _code(source) == recorded[path.stem]):
+            if _code(source) == recorded[path.stem]:
                 history.write(_copy(path), source)
+
+
+def note() -> Path:
+    """Take helpers and exercises for shipped as they are now; returns the file that says so."""
+    hashes = {
+        path.relative_to(catalog.LESSONS).as_posix(): catalog.source_hash(path) for path in (*helpers(), *exercises())
+    }
+    path = catalog.LESSONS / _NOTED
+    history.write(path, (json.dumps(hashes, indent=1) + "\n").encode())
+    return path
 
 
 def forget() -> None:
@@ -122,7 +129,14 @@ def forget() -> None:
 
 
 def _copy(path: Path) -> Path:
-    return history.FOLDER / "shipped" / path.name  # no two steps have one name
+    inside = path.is_relative_to(catalog.LESSONS)
+    return history.FOLDER / _COPIES / (path.relative_to(catalog.LESSONS) if inside else path.name)
+
+
+def _known() -> set[Path]:
+    """The files below lessons/ that git has, or a copy."""
+    folder = history.FOLDER / _COPIES
+    return {*_tracked(), *(catalog.LESSONS / path.relative_to(folder) for path in folder.rglob("*.py"))}
 
 
 def _code(source: bytes) -> str | None:
@@ -135,8 +149,12 @@ def _code(source: bytes) -> str | None:
 
 @cache
 def _recorded() -> dict[str, str]:
-    """The code hash of each step as recorded."""
-    found = {name: entry["source"] for name, entry in records.load_code()["steps"].items()}
+    """The code hash of each file as recorded, by its name."""
+    noted = catalog.LESSONS / _NOTED
+    found = (
+        {Path(name).stem: value for name, value in json.loads(noted.read_text()).items()} if noted.exists() else {}
+    )
+    found |= {name: entry["source"] for name, entry in records.load_code()["steps"].items()}
     for record in records.all_records():
         if record.slug == records.REFERENCE_GPU:
             for preset in problems.PRESETS:

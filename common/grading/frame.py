@@ -1,6 +1,7 @@
 """Is a file still its exercise, with the blank filled in or the bug mended? Another right kernel is no answer to it.
 
-It is compared with the solution, which has the same frame. Comments, docstrings, layout and imports do not count.
+It is compared with the solution, which has the same frame. Comments, docstrings, layout and indentation, imports and
+what runs under ``if __name__ ...`` do not count.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from common.grading.exercises import BLANK, END, Exercise
 
 SLACK = 6  # lines beside those of the bug: there is more than one way to mend it
 
-_BLANK = re.compile(rf"^( *){BLANK}.*?^ *{END}[^\n]*$", re.DOTALL | re.MULTILINE)
+_BLANK = re.compile(rf"^([ \t]*){BLANK}.*?^[ \t]*{END}[^\n]*$", re.DOTALL | re.MULTILINE)
 
 
 def departure(exercise: Exercise, text: str) -> str | None:
@@ -43,21 +44,29 @@ def departure(exercise: Exercise, text: str) -> str | None:
     count = sum(max(i2 - i1, j2 - j1) for _, i1, i2, j1, j2 in changes)
     if count <= exercise.lines + SLACK:
         return None
-    return f"{count} lines are other than in the exercise with its bug mended: find what is wrong, and leave the rest"
+    most = exercise.lines + SLACK
+    return (
+        f"{count} lines are other than in the exercise with its bug mended, and {most} may be: find what is wrong, "
+        "and leave the rest, names too"
+    )
 
 
 def _lines(text: str) -> list[str]:
-    """A source's code, line by line, in one layout."""
+    """A source's code, line by line, in one layout without indentation."""
     tree = ast.parse(text)
     for node in ast.walk(tree):
         if isinstance(node, ast.Module | ast.FunctionDef):
             kept = [one for one in node.body if not _passed_over(one)]
             node.body = kept if kept or isinstance(node, ast.Module) else [ast.Pass()]
-    return ast.unparse(ast.fix_missing_locations(tree)).splitlines()
+        if isinstance(node, ast.FunctionDef):
+            node.returns = None
+    lines = ast.unparse(ast.fix_missing_locations(tree)).splitlines()
+    return [line.strip() for line in lines if line.strip()]
 
 
 def _passed_over(node: ast.stmt) -> bool:
     docstring = (
         isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
     )
-    return docstring or isinstance(node, ast.Import | ast.ImportFrom)
+    of_a_program = isinstance(node, ast.If) and "__name__" in ast.unparse(node.test)
+    return docstring or of_a_program or isinstance(node, ast.Import | ast.ImportFrom)

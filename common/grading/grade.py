@@ -151,9 +151,11 @@ class Grader:
         self.facts = Facts()
         self.checkout = referee.Checkout(root or catalog.ROOT)
         self._gpu = threading.Lock()
+        self._closing = threading.Event()
 
     def all(self, files: list[Submission], workers: int) -> Generator[tuple[int, Grade], None, None]:
         """Each file's number and grade, as they come; what is not done when the iterator is closed is left out."""
+        self._closing.clear()
         targets = [target for target in (file.target for file in files) if isinstance(target, Exercise)]
         with contextlib.suppress(answers.AnswerError):  # whoever needs it says so
             self.facts.prepare(text for target in targets for text in target.answers.values())
@@ -164,7 +166,7 @@ class Grader:
                 yield numbers[done], done.result()
         finally:
             pool.shutdown(wait=False, cancel_futures=True)
-            referee.end_all()
+            referee.end_all(self._closing)
 
     def grade(self, file: Submission) -> Grade:
         """The verdict on one file; one whose name is of no exercise and no step is not passed."""
@@ -182,6 +184,8 @@ class Grader:
         except Exception as error:  # one file must not cost the verdicts on others
             text = f"cannot be judged: the grader failed with {type(error).__name__}: {error}"
             grade.findings.append(Finding("unjudged", text))
+        grade.findings = [Finding(one.kind, printable(one.message)) for one in grade.findings]
+        grade.notes = [printable(note) for note in grade.notes]
         changed = self.checkout.since(mark)
         if changed:
             text = f"files of the checkout changed while it ran: {referee.some(changed)}"
@@ -259,7 +263,7 @@ class Grader:
         """Check in the simulator; returns the kernels that the first shape starts."""
         seed = secrets.randbits(48)
         launched: list[str] | None = None
-        with _Noted(evidence, Player(path, ladder, True, self.limits)) as player:
+        with _Noted(evidence, Player(path, ladder, True, self.limits, closing=self._closing)) as player:
             player.ask("start")
             for problem in shapes:
                 bench = referee.RemoteBench(player, problem)
@@ -307,7 +311,7 @@ class Grader:
         with tempfile.TemporaryDirectory(prefix="workbook-") as name:
             folder = Path(name)
             timed = None
-            with _Noted(evidence, Player(path, ladder, False, self.limits)) as player:
+            with _Noted(evidence, Player(path, ladder, False, self.limits, closing=self._closing)) as player:
                 player.ask("start")
                 if launched is not None:
                     plan = _recorded(player, shapes[0], inputs.integers(shapes[0], seed)[1], "first", folder)
@@ -516,7 +520,10 @@ def submissions(folder: Path) -> tuple[list[Submission], list[str]]:
 
 def printable(text: str) -> str:
     """A name that any file or terminal takes: what is not Unicode is written as its bytes."""
-    return text.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
+    try:
+        return text.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
+    except UnicodeEncodeError:  # surrogates that no file name has
+        return text.encode("utf-8", "backslashreplace").decode("utf-8")
 
 
 def _near(path: Path) -> str:

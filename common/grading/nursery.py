@@ -79,24 +79,32 @@ class _Forked(Started):
     def __init__(self, nursery: _Nursery, pid: int, stdin: IO[bytes], stdout: IO[bytes]) -> None:
         super().__init__(stdin, stdout)
         self._nursery, self._pid = nursery, pid
+        self._lock = threading.Lock()
 
     def end(self, patience: float = 0.0) -> int:
         deadline = time.monotonic() + patience
-        while self.returncode is None:
+        while not self._ended(time.monotonic() >= deadline):
+            time.sleep(_POLL_SECONDS)
+        assert self.returncode is not None
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(self._pid, signal.SIGKILL)  # what it left behind
+        return self.returncode
+
+    def _ended(self, late: bool) -> bool:
+        """Has it ended? If not, and it is late, kill it."""
+        with self._lock:  # the nursery says a code once, to whichever thread asks
+            if self.returncode is not None:
+                return True
             with contextlib.suppress(ConnectionError):
                 self.returncode = self._nursery.ask({"ended": self._pid})["code"]
-            if not self._nursery.alive:
+            if self.returncode is None and not self._nursery.alive:
                 self.returncode = _LOST
-            if self.returncode is None and time.monotonic() >= deadline:
+            if self.returncode is None and late:
                 # it stays a zombie until the nursery has its code, so the number is still its own
                 for kill in (os.killpg, os.kill):
                     with contextlib.suppress(ProcessLookupError):
                         kill(self._pid, signal.SIGKILL)
-            if self.returncode is None:
-                time.sleep(_POLL_SECONDS)
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(self._pid, signal.SIGKILL)  # what it left behind
-        return self.returncode
+            return self.returncode is not None
 
 
 class _Nursery:

@@ -73,6 +73,7 @@ class PlayerError(RuntimeError):
 
 
 _playing: set[Player] = set()
+_entrance = threading.Lock()
 
 
 @dataclass(eq=False)
@@ -84,6 +85,7 @@ class Player:
     simulator: bool
     limits: Limits = field(default_factory=Limits)
     notes: list[Note] = field(default_factory=list)
+    closing: threading.Event | None = None  # set when no more is to be started
 
     def __enter__(self) -> Player:
         self.folder = Path(tempfile.mkdtemp(prefix="workbook-"))
@@ -92,6 +94,11 @@ class Player:
         except BaseException:
             shutil.rmtree(self.folder, ignore_errors=True)
             raise
+        with _entrance:
+            _playing.add(self)
+            closed = self.closing is not None and self.closing.is_set()
+        if closed:  # it came too late to be ended with the others
+            self.end()
         return self
 
     def end(self) -> None:
@@ -135,7 +142,6 @@ class Player:
         self._process = nursery.start(json.dumps(options), self.work, self._environment(), self._log, kind)
         self._answers: queue.Queue[bytes] = queue.Queue()
         threading.Thread(target=self._listen, args=(self._process.stdout,), daemon=True).start()
-        _playing.add(self)
 
     def _environment(self) -> dict[str, str]:
         given = {name: os.environ[name] for name in _ENVIRONMENT if name in os.environ}
@@ -168,6 +174,8 @@ class Player:
             text = self._answers.get(timeout=seconds)
         except queue.Empty:
             self._process.end()
+            if question == "ready":
+                raise PlayerError("unjudged", f"no process was ready for it within {seconds:g} s") from None
             raise PlayerError(
                 "timed_out",
                 f"no result within {seconds:g} s: an endless loop, or a barrier that threads skip?",
@@ -252,9 +260,12 @@ def _shipped_helpers() -> dict[str, bytes]:
     return {name: text for name, text in texts.items() if text is not None}
 
 
-def end_all() -> None:
-    """End every submission's process."""
-    for player in list(_playing):
+def end_all(closing: threading.Event) -> None:
+    """End every submission's process, and those with this event that are about to start."""
+    with _entrance:
+        closing.set()
+        playing = list(_playing)
+    for player in playing:
         player.end()
 
 
