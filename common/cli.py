@@ -11,6 +11,7 @@ import json
 import os
 import re
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -40,6 +41,7 @@ USER_ERRORS = (
 )  # fmt: skip
 
 Item = TypeVar("Item")
+Kept = TypeVar("Kept")
 _SHOWN_EVENTS = 30
 _WIDE = 110
 
@@ -440,7 +442,7 @@ def _trace(options: argparse.Namespace) -> int:
 
 def _agree(options: argparse.Namespace) -> int:
     """Trace anew, and show that beside what the hardware counts: now, or where there is no GPU in the record."""
-    pairs = agreement.cases(_chosen(options))
+    pairs = agreement.cases([catalog.find(name) for name in options.steps] or _chosen(options))
     record, key, known = None, None, None
     if not device.gpu_count():
         record = Record.load(records.RESULTS / f"{records.REFERENCE_GPU}.json")
@@ -540,8 +542,8 @@ def _reset(options: argparse.Namespace) -> int:
 
 def _grade(options: argparse.Namespace) -> int:
     for name, value in (("--seconds", options.seconds), ("--memory", options.memory), ("--workers", options.workers)):
-        if value is not None and not 0 < value < float("inf"):
-            raise ValueError(f"{name} {value:g}: must be more than 0")
+        if value is not None and not 0 < value < 1e6:
+            raise ValueError(f"{name} {value:g}: must be more than 0, and less than a million")
     files, folder, left_out = _to_grade(options.targets)
     if not files:
         raise ValueError(f"{folder}: no Python files in it" if folder else "there are no exercises yet")
@@ -552,6 +554,7 @@ def _grade(options: argparse.Namespace) -> int:
     simulator = _simulator(options.sim, options)
     gpu, _, ceilings = (None, "", None) if simulator else run.measure_device()
     grader = grade.Grader(grade.Machine(gpu, ceilings), limits)
+    before = _own_sources(files)
     workers = options.workers or os.cpu_count() or 1
     _keep_shipped()
     _name_edited_helpers("kernels are graded on the shipped one")
@@ -563,10 +566,9 @@ def _grade(options: argparse.Namespace) -> int:
     finally:
         files = [files[number] for number in sorted(found)]
         grades = [found[number] for number in sorted(found)]
-        grade.remember(files, grades)
-        _note_grades(files, grades)
-        if folder is not None and out is not None:
-            written = grade.report(grades, out)  # of those that are done, if it is interrupted
+        # of those that are done, if it is interrupted; and whatever cannot be kept, verdicts are told
+        written = _kept(lambda: grade.report(grades, out)) if folder is not None and out is not None else None
+        _kept(lambda: _note_grades(files, grades, before))
     if options.json:
         print(json.dumps({"device": "simulator" if simulator else "gpu", "grades": [g.as_dict() for g in grades]}))
     say = _say(options)
@@ -581,7 +583,7 @@ def _grade(options: argparse.Namespace) -> int:
             say.print(f"  a hint: python -m common hint {one.target}")
     for text in left_out:
         say.print(f"[yellow]not graded[/]: {escape(text)}", soft_wrap=True)
-    if folder is not None:
+    if written:
         say.print(escape(f"written: {', '.join(grade.printable(str(path)) for path in written)}"), soft_wrap=True)
     return RIGHT if all(one.passed for one in grades) else WRONG
 
@@ -591,28 +593,47 @@ def _ship(_: argparse.Namespace) -> int:
     return RIGHT
 
 
-def _note_grades(files: list[grade.Submission], grades: list[grade.Grade]) -> None:
-    """Keep the workbook's own exercises as they were graded, unless that is known already."""
-    own = set(shipped.exercises())
-    for file, one in zip(files, grades, strict=True):
-        path = file.path.resolve()
-        if path not in own or not path.is_file() or not shipped.edited(path):
+def _own_sources(files: list[grade.Submission]) -> dict[Path, bytes]:
+    """The sources of those files that are exercises of this workbook, by their path."""
+    own = {one.path.resolve() for one in exercises.everything()}
+    paths = {file.path.resolve() for file in files} & own
+    return {path: path.read_bytes() for path in paths if path.is_file()}
+
+
+def _kept(action: Callable[[], Kept]) -> Kept | None:
+    """What is written beside the verdicts; it is said if that fails."""
+    try:
+        return action()
+    except (OSError, ValueError, history.HistoryError) as error:
+        _complain(f"[yellow]not kept: {escape(str(error))}[/]")
+        return None
+
+
+def _note_grades(files: list[grade.Submission], grades: list[grade.Grade], before: dict[Path, bytes]) -> None:
+    """Keep the workbook's own exercises as they were graded, and what passed; none that was saved meanwhile."""
+    own = [
+        (file, one, path)
+        for file, one in zip(files, grades, strict=True)
+        if (path := file.path.resolve()) in before and path.is_file() and path.read_bytes() == before[path]
+    ]
+    if own:
+        grade.remember([file for file, _, _ in own], [one for _, one, _ in own])
+    for _, one, path in own:
+        if not shipped.edited(path):
             continue
         verdict, reason = ("passed", "") if one.passed else ("not passed", one.reasons[0])
-        try:
-            source = history.keep(history.read(path), path.name).parent.name
-            known = history.events(path.stem)[-1:]
-            if [(event.source, event.verdict) for event in known] != [(source, verdict)]:
-                history.add(history.Event(path.stem, source, "graded", "", verdict, reason))
-        except history.HistoryError as error:
-            _complain(f"[yellow]{escape(str(error))}[/]")
-            return
+        source = history.keep(before[path], path.name).parent.name
+        known = history.events(path.stem)[-1:]
+        if [(event.source, event.verdict) for event in known] != [(source, verdict)]:
+            history.add(history.Event(path.stem, source, "graded", "", verdict, reason))
 
 
 def _make_folder(option: str, folder: Path) -> None:
     """Make a folder that results will go to, before any work; raises ValueError."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            pass
     except OSError as error:
         raise ValueError(f"{option} {folder}: must be a folder to write to: {error.strerror}") from None
 

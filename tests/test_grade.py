@@ -602,7 +602,9 @@ def test_grade_a_folder_writes_its_report(call, tmp_path):
         (["grade", "09"], "exercise '09' is unknown: there are 01.1"),
         (["grade", "nowhere/gemm_double.py"], "no such file"),
         (["grade", "01", "tests"], "tests: a folder of files to grade must be named alone"),
-        (["grade", "01", "--seconds", "0"], "--seconds 0: must be more than 0"),
+        (["grade", "01", "--seconds", "0"], "--seconds 0: must be more than 0, and less than a million"),
+        (["grade", "01", "--seconds", "nan"], "--seconds nan: must be more than 0"),
+        (["grade", "01", "--memory", "1e12"], "--memory 1e+12: must be more than 0, and less than a million"),
         (["grade", "01", "--memory", "-1"], "--memory -1: must be more than 0"),
         (["grade", "01", "--workers", "0"], "--workers 0: must be more than 0"),
         (["hint", "01.99"], "exercise '01.99' is unknown"),
@@ -612,6 +614,20 @@ def test_what_a_user_can_mend_is_one_line(call, words, says):
     code, out, err = call(*words, *(["--sim"] if words[0] == "grade" else []))
     assert (code, out) == (2, "")
     assert says in err
+
+
+def test_a_verdict_is_told_though_it_cannot_be_kept(call, tmp_path):
+    (tmp_path / "class").mkdir()
+    (tmp_path / "class" / "predict_tiles.py").write_text("")
+    (tmp_path / "out" / "grades.md").mkdir(parents=True)
+    code, out, err = call("grade", str(tmp_path / "class"), "--sim", "--out", str(tmp_path / "out"))
+    assert code == 1
+    assert "not passed" in out
+    assert "not kept: " in err
+    (tmp_path / "file").write_text("")
+    code, out, err = call("grade", str(tmp_path / "class"), "--sim", "--out", str(tmp_path / "file"))
+    assert (code, out) == (2, "")
+    assert "must be a folder to write to" in err
 
 
 def test_an_empty_folder_is_said(call, tmp_path):

@@ -280,6 +280,18 @@ def test_a_pair_runs_each_file_on_its_own_helper(write, monkeypatch):
     assert log.read_text().endswith("om")  # the last two: the shipped file, and this one
 
 
+def test_the_shipped_step_has_the_shipped_helper_whatever_the_edit_imports(edited_helper, gpu):
+    step, helper = edited_helper
+    step.path.write_text("def launch(a, b, c): ...\n")
+    tasks, ask = [], gpu.run
+    isolate.run = lambda given, *rest: (tasks.extend(given), ask(given, *rest))[1]
+    told(on_gpu(step))
+    (pair,) = [task for task in tasks if task["task"] == "pair"]
+    assert pair["helpers"] == {}
+    (copy,) = pair["against"]["shipped"]["helpers"].values()
+    assert Path(copy).read_bytes() == helper
+
+
 def test_a_step_on_an_edited_helper_counts_as_edited(edited_helper):
     step, _ = edited_helper
     assert not shipped.edited(step.path)

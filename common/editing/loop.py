@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from common import catalog, isolate, problems, run
+from common import isolate, problems, run
 from common.catalog import Step
 from common.editing import history, shipped
 from common.isolate import Result, Task
@@ -179,7 +179,10 @@ class Run:
         return who in self._open and len(self._found[who]) < count
 
     def _first(self) -> list[Outcome] | None:
-        """The first check and, without a GPU, the first compilation; one of them is enough if it failed."""
+        """The first check and, without a GPU, the first compilation; the latter alone if it failed.
+
+        A check that ended without a result is not kept waiting for it.
+        """
         checked, compiled = self._found[_CHECK][:1], self._found[_COMPILE][:1] if self.simulator else []
         broken = [outcome for outcome in (*compiled, *checked) if outcome.status not in ("right", "refused")]
         wrong = self.simulator and not compiled and any(o.status in ("wrong", "crashed") for o in broken)
@@ -236,21 +239,23 @@ class Run:
     def _rivals(self) -> dict[str, Task]:
         """What is timed against: the shipped file and the best so far if it is another, each with its own helpers."""
         rivals = {}
-        original = shipped.text(self.step.path)
-        texts = {name: shipped.text(catalog.LESSONS / f"{name}.py") for name in self.helpers}
-        helpers = {name: text for name, text in texts.items() if text is not None}
-        sources = {"shipped": (original, helpers)}
+        sources: dict[str, tuple[bytes | None, dict[str, bytes]]] = {"shipped": (shipped.text(self.step.path), {})}
         best = self.best
         if best is not None and (best.source, best.helpers) != (self.source, self.helpers):
             try:
                 own = {name: history.stored(f"{name}.py", digest) for name, digest in best.helpers.items()}
-                sources["best"] = history.stored(self.step.path.name, best.source), helpers | own
+                sources["best"] = history.stored(self.step.path.name, best.source), own
             except history.HistoryError as error:
                 self.warnings.append(str(error))
-        for rival, (source, beside) in sources.items():
-            if source is not None:
-                copies = {name: str(history.place(text, f"{name}.py")) for name, text in beside.items()}
-                rivals[rival] = {"path": str(history.place(source, self.step.path.name)), "helpers": copies}
+        for rival, (source, own) in sources.items():
+            if source is None:
+                continue
+            path = history.place(source, self.step.path.name)
+            texts = {helper.stem: shipped.text(helper) for helper in shipped.edited_helpers(path)} | own
+            copies = {
+                name: str(history.place(text, f"{name}.py")) for name, text in texts.items() if text is not None
+            }
+            rivals[rival] = {"path": str(path), "helpers": copies}
         return rivals
 
     def _start(self, who: str, tasks: list[Task], simulator: bool) -> None:
