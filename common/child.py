@@ -142,7 +142,6 @@ def tunables_task(task: Task) -> dict[str, Any]:
         "status": "right",
         "tunables": {name: list(values) for name, values in tunables.items()},
         "shipped": {name: shipped[name] for name in tunables},
-        "source": catalog.source_hash(Path(task["path"])),
     }
 
 
@@ -188,7 +187,7 @@ def launch_task(task: Task) -> dict[str, Any]:
     return {
         "status": "right",
         "shape": problem.shape(),
-        "source": catalog.source_hash(Path(task["path"])),
+        **catalog.provenance(Path(task["path"])),
         "kernels": kernels,
     }
 
@@ -433,10 +432,7 @@ def _warm() -> None:
     from common import check  # noqa: F401
 
     if _simulated():
-        from common import (
-            hazards,  # noqa: F401
-            simulator,  # noqa: F401
-        )
+        from common import hazards, simulator  # noqa: F401
     else:
         from common import timing  # noqa: F401
         from common.code import codegen

@@ -363,7 +363,7 @@ def _sanitize(options: argparse.Namespace) -> int:
     if options.record:
         record, key = _open_record()
         for tool, step, count, _ in found:
-            record.put_sanitizer(tool, step.name, count, catalog.source_hash(step.path), key)
+            record.put_sanitizer(tool, step.name, count, catalog.provenance(step.path), key)
     return WRONG if any(count for _, _, count, _ in found) else RIGHT
 
 
@@ -375,7 +375,7 @@ def _sweep(options: argparse.Namespace) -> int:
     found = run.tunables(step, preset)
     record, key = _open_record()
     old = record.sweep(preset, step.name)
-    points = old["points"] if old and old["source"] == found["source"] else []
+    points = old["points"] if old and catalog.is_current(old, step.path) else []
     done = [point["tile"] for point in points]
     values = run.narrowed(found["tunables"], found["shipped"], options.values)
     tiles = [tile for tile in run.combinations(values) if tile not in done]
@@ -389,8 +389,8 @@ def _sweep(options: argparse.Namespace) -> int:
         else:
             point["reason"] = result.get("message") or "; ".join(f["message"] for f in result["findings"])
         points.append(point)
-        entry = {"source": found["source"], "shipped": found["shipped"], "points": points}
-        record.put_sweep(preset, step.name, entry, key)
+        entry = {"shipped": found["shipped"], "points": points}
+        record.put_sweep(preset, step.name, entry | catalog.provenance(step.path), key)
     say.print(tables.swept(f"{step.name} on {preset}, {record.gpu_name}", points, found["shipped"]))
     return WRONG if any(p["status"] in ("wrong", "crashed", "timed_out") for p in points) else RIGHT
 
@@ -549,12 +549,12 @@ def _grade(options: argparse.Namespace) -> int:
         raise ValueError(f"{folder}: no Python files in it" if folder else "there are no exercises yet")
     out = options.out or folder
     if folder is not None and out is not None:
-        _make_folder("--out", out)
+        _make_folder(out)
     limits = referee.Limits(seconds=options.seconds, memory_bytes=int(options.memory * 2**30))
     simulator = _simulator(options.sim, options)
     gpu, _, ceilings = (None, "", None) if simulator else run.measure_device()
     grader = grade.Grader(grade.Machine(gpu, ceilings), limits)
-    before = _own_sources(files)
+    own = grade.own_sources(files)
     workers = options.workers or os.cpu_count() or 1
     _keep_shipped()
     _name_edited_helpers("kernels are graded on the shipped one")
@@ -568,7 +568,7 @@ def _grade(options: argparse.Namespace) -> int:
         grades = [found[number] for number in sorted(found)]
         # of those that are done, if it is interrupted; and whatever cannot be kept, verdicts are told
         written = _kept(lambda: grade.report(grades, out)) if folder is not None and out is not None else None
-        _kept(lambda: _note_grades(files, grades, before))
+        _kept(lambda: grade.remember(files, grades, own))
     if options.json:
         print(json.dumps({"device": "simulator" if simulator else "gpu", "grades": [g.as_dict() for g in grades]}))
     say = _say(options)
@@ -593,13 +593,6 @@ def _ship(_: argparse.Namespace) -> int:
     return RIGHT
 
 
-def _own_sources(files: list[grade.Submission]) -> dict[Path, bytes]:
-    """The sources of those files that are exercises of this workbook, by their path."""
-    own = {one.path.resolve() for one in exercises.everything()}
-    paths = {file.path.resolve() for file in files} & own
-    return {path: path.read_bytes() for path in paths if path.is_file()}
-
-
 def _kept(action: Callable[[], Kept]) -> Kept | None:
     """What is written beside the verdicts; it is said if that fails."""
     try:
@@ -609,33 +602,16 @@ def _kept(action: Callable[[], Kept]) -> Kept | None:
         return None
 
 
-def _note_grades(files: list[grade.Submission], grades: list[grade.Grade], before: dict[Path, bytes]) -> None:
-    """Keep the workbook's own exercises as they were graded, and what passed; none that was saved meanwhile."""
-    own = [
-        (file, one, path)
-        for file, one in zip(files, grades, strict=True)
-        if (path := file.path.resolve()) in before and path.is_file() and path.read_bytes() == before[path]
-    ]
-    if own:
-        grade.remember([file for file, _, _ in own], [one for _, one, _ in own])
-    for _, one, path in own:
-        if not shipped.edited(path):
-            continue
-        verdict, reason = ("passed", "") if one.passed else ("not passed", one.reasons[0])
-        source = history.keep(before[path], path.name).parent.name
-        known = history.events(path.stem)[-1:]
-        if [(event.source, event.verdict) for event in known] != [(source, verdict)]:
-            history.add(history.Event(path.stem, source, "graded", "", verdict, reason))
-
-
-def _make_folder(option: str, folder: Path) -> None:
+def _make_folder(folder: Path) -> None:
     """Make a folder that results will go to, before any work; raises ValueError."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=folder):
             pass
     except OSError as error:
-        raise ValueError(f"{option} {folder}: must be a folder to write to: {error.strerror}") from None
+        raise ValueError(
+            f"{folder}: must be a folder to write to, or name one with --out: {error.strerror}"
+        ) from None
 
 
 def _to_grade(targets: Sequence[str]) -> tuple[list[grade.Submission], Path | None, list[str]]:
@@ -853,7 +829,7 @@ def _watch(lesson: str, name: str | None, preset: str | None) -> int:
     chosen = _chosen_of(lesson, name, preset)
     simulator = _simulator(False, None)
     _keep_shipped()
-    _name_edited_helpers()
+    _name_edited_helpers(steps=chosen)
     stops: dict[Path, threading.Event] = {}
 
     def saved(path: Path) -> None:

@@ -161,15 +161,15 @@ class Record:
         found: dict[str, dict[str, dict[str, Any]]] = self.data.get("agreement", {})
         return found
 
-    def put_sanitizer(self, tool: str, name: str, errors: int, source: str, run: str) -> None:
-        """Store how many errors a sanitizer tool found in a step and write the file."""
-        entry = {"errors": errors, "source": source, "run": run}
+    def put_sanitizer(self, tool: str, name: str, errors: int, code: dict[str, Any], run: str) -> None:
+        """Store how many errors a sanitizer tool found in a step, with its ``code``'s hashes, and write the file."""
+        entry = {"errors": errors, **code, "run": run}
         self.data.setdefault("sanitizer", {}).setdefault(name, {})[tool] = entry
         self._prune()
         self._save()
 
     def sanitizer(self) -> dict[str, dict[str, Any]]:
-        """By step, then by tool: errors found, the source's hash and the run."""
+        """By step, then by tool: errors found, the code's hashes and the run."""
         found: dict[str, dict[str, Any]] = self.data.get("sanitizer", {})
         return found
 

@@ -340,7 +340,7 @@ def sweep(step: Step, preset: str, tiles: list[dict[str, int]]) -> Iterator[tupl
 
 
 def profile_steps(pairs: list[tuple[Step, str]]) -> list[tuple[Step, str, dict[str, Any]]]:
-    """Step, preset and ``{"kernels": [counters, ...], "source": ...}`` of each pair, launched once under ncu.
+    """Step, preset and ``{"kernels": [counters, ...], "source": ..., ...}`` of each pair, launched once under ncu.
 
     Raises NoGpuError without a GPU, ProfileError when the counters cannot be read.
     """
@@ -353,7 +353,8 @@ def profile_steps(pairs: list[tuple[Step, str]]) -> list[tuple[Step, str, dict[s
         if result["status"] != "right":
             raise profiler.ProfileError(f"{step.name} on {preset}: {result['message']}")
         kernels = [{**entry, "kernel": name} for name, entry in zip(result["kernels"], counters, strict=False)]
-        profiles.append((step, preset, {"kernels": kernels, "source": result["source"], "shape": result["shape"]}))
+        kept = {key: result[key] for key in ("source", "helpers", "shape")}
+        profiles.append((step, preset, {"kernels": kernels, **kept}))
     if len(profiles) < len(pairs):
         raise profiler.ProfileError(f"{pairs[len(profiles)][0].name}: the profiled process ended early")
     return profiles

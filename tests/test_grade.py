@@ -9,13 +9,14 @@ import subprocess
 import sys
 import threading
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from common import catalog, check, cli, device, problems, run, simulator
+from common.editing import history
 from common.grading import exercises, grade, nursery, plans, referee, rehearse, watch
 from common.grading.grade import Grade, Grader, Machine, Submission
 from common.grading.referee import Limits, Player, PlayerError
@@ -376,6 +377,22 @@ def test_an_error_of_the_grader_is_said_of_one_file(monkeypatch, write):
     ]
 
 
+def test_what_is_saved_while_it_is_graded_has_no_verdict(tmp_path, monkeypatch, write):
+    one = exercises.find("05.2")
+    path = write("predict_worked_example.py", one.path.read_text() + "X = 1\n")
+    mine = replace(one, path=path)
+    monkeypatch.setattr(exercises, "everything", lambda *_: [mine])
+    monkeypatch.setattr(exercises.State.__init__, "__defaults__", (tmp_path / "state.json",))
+    files, verdict = [Submission(path)], [Grade("05.2", one.name, "predict", findings=[check.Finding("wrong", "no")])]
+    own = grade.own_sources(files)
+    path.write_text("Y = 2\n")
+    grade.remember(files, verdict, own)
+    assert history.events(one.name) == []
+    grade.remember(files, verdict, grade.own_sources(files))
+    (event,) = history.events(one.name)
+    assert (event.source, event.verdict) == (history.sha(b"Y = 2\n"), "not passed")
+
+
 def test_grades_come_as_they_are_done(monkeypatch, write):
     gate = threading.Event()
 
@@ -570,8 +587,6 @@ def test_grade_says_what_passes_and_remembers_it(call):
 
 
 def test_a_pass_of_ones_own_shows_in_progress(call, monkeypatch):
-    from dataclasses import replace
-
     one = exercises.find("05.2")
     monkeypatch.setattr(exercises, "everything", lambda *_: [replace(one, path=one.solution)])
     assert call("grade", "05.2", "--sim")[0] == 0

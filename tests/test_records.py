@@ -120,7 +120,7 @@ def test_counters_sanitizer_results_and_sweeps_keep_their_runs(record):
         if key == keys[0]:
             record.put_profile("gemm-2048", "gemm_naive", {"kernels": [], "source": "s"}, key)
         elif key == keys[1]:
-            record.put_sanitizer("memcheck", "gemm_naive", 0, "s", key)
+            record.put_sanitizer("memcheck", "gemm_naive", 0, {"source": "s"}, key)
         elif key == keys[2]:
             record.put_sweep("gemm-2048", "gemm_naive", {"points": [], "source": "s"}, key)
     record.set_ceilings(CEILINGS, keys[3])

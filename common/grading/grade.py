@@ -30,6 +30,7 @@ from common import catalog, check, inputs, isolate, problems, records
 from common.catalog import Step
 from common.check import Finding
 from common.code import codegen, occupancy
+from common.editing import history, shipped
 from common.grading import answers, exercises, frame, plans, referee
 from common.grading.answers import Facts
 from common.grading.exercises import Exercise
@@ -541,13 +542,33 @@ def _code(text: str) -> str:
         return text
 
 
-def remember(files: list[Submission], grades: list[Grade]) -> None:
-    """Keep the verdicts on the exercises of this workbook itself."""
-    state = exercises.State()
+def own_sources(files: list[Submission]) -> dict[Path, tuple[Exercise, bytes]]:
+    """Those files that are exercises of this workbook itself, with their sources now."""
     own = {one.path.resolve(): one for one in exercises.everything()}
+    paths = {file.path.resolve() for file in files} & own.keys()
+    return {path: (own[path], path.read_bytes()) for path in paths}
+
+
+def remember(files: list[Submission], grades: list[Grade], own: dict[Path, tuple[Exercise, bytes]]) -> None:
+    """Keep the verdicts on the workbook's ``own`` exercises, and in the history the edited ones' sources.
+
+    A file that was saved meanwhile is passed over: whose verdict it is cannot be told. Raises HistoryError.
+    """
+    state = exercises.State() if own else None
     for file, grade in zip(files, grades, strict=True):
-        if file.path.resolve() in own:
-            state.remember(own[file.path.resolve()], grade.passed)
+        path = file.path.resolve()
+        if state is None or path not in own or not path.is_file():
+            continue
+        exercise, source = own[path]
+        if path.read_bytes() != source:
+            continue
+        state.remember(exercise, grade.passed)
+        if shipped.edited(path):
+            history.keep(source, path.name)
+            verdict, reason = ("passed", "") if grade.passed else ("not passed", grade.reasons[0])
+            event = history.Event(path.stem, history.sha(source), "graded", "", verdict, reason)
+            if [(last.source, last.verdict) for last in history.events(path.stem)[-1:]] != [(event.source, verdict)]:
+                history.add(event)
 
 
 def report(grades: list[Grade], folder: Path) -> tuple[Path, Path]:

@@ -147,10 +147,10 @@ def refresh(
         pairs = [(step, problem) for step, problem in pairs if str(problem) in known.get(step.name, {})]
         hardware = [known[step.name][str(problem)]["kernels"] for step, problem in pairs]
     for (step, problem), kernels, counted in zip(pairs, hardware, count(pairs), strict=True):
-        source = known[step.name][str(problem)]["source"] if known else catalog.source_hash(step.path)
+        ran = known[step.name][str(problem)] if known else catalog.provenance(step.path)
         entry = {
             "shape": problem.shape(),
-            "source": source,  # what the hardware ran
+            **{key: ran[key] for key in ("source", "helpers") if key in ran},  # what the hardware ran
             "kernels": [
                 {"kernel": k["kernel"], "hardware": k["hardware"], **counted.get(k["kernel"], {})} for k in kernels
             ],
@@ -174,7 +174,7 @@ def rows(recorded: dict[str, dict[str, dict[str, Any]]]) -> tuple[list[str], lis
     for step in (*catalog.steps(), *catalog.experiments()):
         for case in recorded.get(step.name, {}).values():
             shape = problems.from_shape(step.ladder, case["shape"])
-            edited = case["source"] != catalog.source_hash(step.path)
+            edited = not catalog.is_current(case, step.path)
             for kernel in case["kernels"]:
                 remark = _remark(step.name, kernel, edited)
                 if remark and remark not in notes:
