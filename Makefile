@@ -1,6 +1,7 @@
 # The workbook's commands; `make` alone lists them. Set-up happens by itself.
 #
 #   CUDA=12          packages for CUDA 12 in place of 13 (drivers older than 580)
+#   FRESH=1          measure, check and draw all of it anew, not only what changed (make all, make charts)
 #   PYTHON=python3   use an interpreter that already has the packages; nothing is installed
 
 CUDA ?= 13
@@ -23,12 +24,12 @@ endif
 .DELETE_ON_ERROR:
 
 help: ## print this list
-	@echo "usage: make TARGET [CUDA=12] [PYTHON=/path/to/python3]"
+	@echo "usage: make TARGET [CUDA=12] [FRESH=1] [PYTHON=/path/to/python3]"
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  \1|\2/p' Makefile | awk -F'|' '{ printf "%-10s %s\n", $$1, $$2 }'
 	@echo "  01 ... 05  run one lesson: check its steps, time them, compare"
 
-all: $(SETUP) ## check every step, time it if there is a GPU, write records, redraw charts and tables
-	$(PYTHON) -m common all
+all: $(SETUP) ## check every step, time it if there is a GPU, redraw charts and tables: what changed; FRESH=1: all
+	$(PYTHON) -m common all$(if $(FRESH), --fresh)
 
 setup: $(SETUP) ## install the packages into .venv (the other targets do it when needed)
 
@@ -42,7 +43,7 @@ bench: $(SETUP) ## time every step and the vendor's libraries, and write the rec
 	$(PYTHON) -m common bench
 
 charts: $(SETUP) ## draw charts and page tables from the records
-	$(PYTHON) -m common charts
+	$(PYTHON) -m common charts$(if $(FRESH), --fresh)
 
 code: $(SETUP) ## compile every kernel and record its machine code
 	$(PYTHON) -m common compile --record
@@ -62,8 +63,8 @@ profile: $(SETUP) ## read hardware counters: make profile STEP=gemm_tuned [PROBL
 sanitize: $(SETUP) ## run compute-sanitizer over every step, or make sanitize STEP=...
 	$(PYTHON) -m common sanitize $(STEP)
 
-trace: $(SETUP) ## report a kernel's memory accesses, without a GPU: make trace STEP=gemm_tuned
-	$(PYTHON) -m common trace $(STEP)
+trace: $(SETUP) ## report a kernel's memory accesses, without a GPU: make trace STEP=gemm_tuned [WITH=...]
+	$(PYTHON) -m common trace $(STEP) $(WITH)
 
 diff: $(SETUP) ## show what a step changes: make diff FROM=gemm_naive TO=gemm_shared_tile
 	@$(PYTHON) -m common diff $(FROM) $(TO)
@@ -108,5 +109,5 @@ lock: ## resolve the packages anew (for maintainers; needs uv)
 	done
 
 clean: ## remove .venv and caches; records, charts, edits and their history stay
-	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .hypothesis .workbook/cards results/charts/simulator
+	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .hypothesis .workbook/cards .workbook/kernels .workbook/kept results/charts/simulator
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,3 +1,6 @@
-from common.cli import main
+try:
+    from common.cli import main
+except KeyboardInterrupt:
+    raise SystemExit(130) from None
 
 raise SystemExit(main())

@@ -286,6 +286,20 @@ def provenance(path: Path) -> dict[str, Any]:
     }
 
 
+def imported_steps(path: Path) -> dict[str, Any]:
+    """By name, the :func:`provenance` of other steps that a step imports, and digests of data files beside it."""
+    source = path.read_text(encoding="utf-8")
+    found: dict[str, Any] = {}
+    for name in re.findall(rf"""["']{LESSONS.name}\.(\w+\.\w+)["']""", source):
+        other = LESSONS / f"{name.replace('.', '/')}.py"
+        if other.is_file():
+            found[name] = provenance(other)
+    for data in path.parent.glob("*.json"):
+        if data.name in source:
+            found[data.name] = hashlib.sha256(data.read_bytes()).hexdigest()
+    return found
+
+
 def is_current(entry: dict[str, Any], path: Path) -> bool:
     """Was a record's entry made by the code that is there now? One without ``helpers`` says nothing of those."""
     return all(entry.get(key, value) == value for key, value in provenance(path).items())

@@ -9,6 +9,7 @@ import numpy as np
 from common.timing import Stopwatch
 
 COPY_BYTES = 1 << 31  # read; as many are written
+PIECE = 1 << 23  # float64 numbers sent at a time
 COPY_THREADS = 512
 FMA_THREADS = 256
 FMA_BLOCKS_PER_MULTIPROCESSOR = 8
@@ -69,7 +70,11 @@ def measure(stopwatch: Stopwatch, multiprocessors: int, free_bytes: int) -> dict
 
     per_block = 4 * COPY_THREADS
     blocks = min(COPY_BYTES, free_bytes // 4) // 8 // per_block
-    source = cuda.to_device(np.arange(blocks * per_block, dtype=np.float64))
+    source = cuda.device_array(blocks * per_block, np.float64)
+    numbers = cuda.to_device(np.arange(min(source.size, PIECE), dtype=np.float64))
+    for start in range(0, source.size, numbers.size):
+        part = source[start : start + numbers.size]
+        part.copy_to_device(numbers[: part.size])
     target = cuda.device_array_like(source)
 
     def run_copy() -> None:

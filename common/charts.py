@@ -7,6 +7,7 @@ too; colours are Okabe and Ito's, told apart by the colour-blind.
 
 from __future__ import annotations
 
+import io
 import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,7 +17,7 @@ import matplotlib.patches
 import numpy as np
 from numpy.typing import NDArray
 
-from common import catalog, layers, problems, records
+from common import catalog, layers, problems, records, store
 from common.records import Record, Row
 
 if TYPE_CHECKING:
@@ -105,23 +106,25 @@ def new_figure(width: float, height: float, rows: int = 1, columns: int = 1, **o
 
 
 def save(figure: Figure, stem: Path, svg: bool = True) -> Path:
-    """Write ``stem``.png and, unless it is all pixels, .svg; close the figure; returns the PNG's path."""
+    """Write ``stem``.png and, unless it is all pixels, .svg; close the figure; returns the PNG's path.
+
+    Raises StoreError.
+    """
     from matplotlib import pyplot as plt
 
-    stem.parent.mkdir(parents=True, exist_ok=True)
     png, vector = (stem.with_name(stem.name + suffix) for suffix in (".png", ".svg"))
-    aside = stem.with_name(f".{stem.name}.tmp")  # an interrupt leaves no half of a picture
-    figure.savefig(aside, format="png", dpi=150 if svg else 110, metadata={"Software": None})
-    aside.replace(png)
+    picture = io.BytesIO()
+    figure.savefig(picture, format="png", dpi=150 if svg else 110, metadata={"Software": None})
+    store.write(png, picture.getvalue())
     if svg:
-        figure.savefig(aside, format="svg", metadata={"Date": None, "Creator": None})
-        text = aside.read_text(encoding="utf-8")
+        drawn = io.StringIO()
+        figure.savefig(drawn, format="svg", metadata={"Date": None, "Creator": None})
+        text = drawn.getvalue()
         # clip paths get ids from memory addresses: number them, so that the same figure is the same file
         for number, name in enumerate(dict.fromkeys(re.findall(r"\bp[0-9a-f]{10}\b", text))):
             text = text.replace(name, f"clip{number}")
         lines = text.splitlines()  # Matplotlib leaves blanks at line ends
-        aside.write_text("\n".join(line.rstrip() for line in lines) + "\n", encoding="utf-8")
-        aside.replace(vector)
+        store.write(vector, "\n".join(line.rstrip() for line in lines) + "\n")
     plt.close(figure)
     return png
 

@@ -10,7 +10,9 @@ from __future__ import annotations
 
 import inspect
 import math
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass, field
 from types import ModuleType
 from typing import Any, Protocol
@@ -18,7 +20,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from common import catalog, diagnose, inputs, reference
+from common import catalog, device, diagnose, inputs, reference
 from common.problems import Problem
 
 Array = NDArray[Any]
@@ -28,6 +30,7 @@ UNWRITTEN = np.uint32(0x7FC0BEEF)
 MARGIN = 4096  # float32 elements before and after each array; keeps 128-bit alignment
 SAMPLES = 20_000
 REPEATS = 3  # launches on equal inputs that must agree, to catch races
+RELAUNCHES = 3  # of a thorough check on arrays that are left as they are, nothing prepared anew
 _FILL = np.float32(0.5)  # no sum of integers: an output filled with it shows whether the kernel reads it
 
 KINDS = (
@@ -39,6 +42,8 @@ KINDS = (
     "imprecise",
     "stale",
     "unstable",
+    "unsound",
+    "refused",
 )
 
 
@@ -150,6 +155,7 @@ class Bench:
         make: Callable[..., Any] | None = getattr(module, "workspace", None)
         self.workspace = make(problem, **self._tile_for(make)) if make else None
         self.prepared: Any = None
+        self._launches = 0
 
     def load(self, x: Array, weight: Array) -> None:
         """Copy operands to the device and prepare the weights."""
@@ -171,7 +177,17 @@ class Bench:
 
     def launch(self) -> None:
         args = catalog.launch_arguments(self.problem, self.x.array, self.prepared, self.y.array, self.workspace)
-        self.module.launch(*args, **self.tile)
+        with self._in_turn():
+            self.module.launch(*args, **self.tile)
+
+    def _in_turn(self) -> AbstractContextManager[None]:
+        """In the simulator, every kernel of a launch runs in one order, and in the next launch in another."""
+        if os.environ.get(device.SIMULATOR_SWITCH) != "1":
+            return nullcontext()
+        from common import simulator
+
+        self._launches += 1
+        return simulator.order(simulator.ORDERS[(self._launches - 1) % len(simulator.ORDERS)])
 
     def run(self) -> None:
         """Launch and wait."""
@@ -203,12 +219,12 @@ def check_bench(bench: AnyBench, seed: int = 0, repeats: int = REPEATS) -> Verdi
     verdict.elements_compared += expected2.size
     if not np.array_equal(second, expected2):
         # a race would show in a second launch, too, and differently
-        verdict.findings += _disagreement(bench, second, 3, over=first) or [
+        verdict.findings += _disagreement(bench, second, expected2, 3, over=first) or [
             _stale(problem, (x, weight), (x2, weight2), first, second, expected2)
         ]
         return verdict
 
-    verdict.findings += _disagreement(bench, second, repeats)
+    verdict.findings += _disagreement(bench, second, expected2, repeats)
     if verdict.findings:
         return verdict
 
@@ -222,10 +238,90 @@ def check_bench(bench: AnyBench, seed: int = 0, repeats: int = REPEATS) -> Verdi
     return verdict
 
 
-def check_once(module: ModuleType, problem: Problem, seed: int = 0) -> Verdict:
-    """The first part of :func:`check`: one launch on integers. What passes may still be wrong."""
-    verdict = Verdict(problem)
-    _first(Bench(module, problem), verdict, seed, 1)
+def check_thoroughly(make: Callable[[], AnyBench], seed: int = 0, repeats: int = REPEATS) -> Verdict:
+    """As :func:`check_bench`, then with other operands, changed ones, other buffers, and more launches.
+
+    ``make`` makes a bench of the same step and problem anew.
+    """
+    bench = make()
+    verdict = check_bench(bench, seed, repeats)
+    if verdict.findings:
+        return verdict
+    for kind, said in inputs.SPECIAL.items():
+        x, weight = inputs.special(kind, bench.problem, seed + 3)
+        if _differs(bench, verdict, x, weight, f"with {said}"):
+            return verdict
+    x, weight = inputs.integers(bench.problem, seed)
+    for changed_x, changed_weight, said in _changes(x, weight, seed):
+        if _differs(bench, verdict, changed_x, changed_weight, said, kind="stale"):
+            return verdict
+    other = make()
+    x2, weight2 = inputs.integers(bench.problem, seed + 4)
+    if _differs(other, verdict, x2, weight2, "in other arrays of the same shape", kind="stale"):
+        return verdict
+    bench.load(x, weight)
+    for launch in range(1, RELAUNCHES + 1):
+        if _differs(bench, verdict, x, weight, f"at launch {launch} on the same arrays", "stale", load=False):
+            return verdict
+    return verdict
+
+
+def _changes(x: Array, weight: Array, seed: int) -> Iterator[tuple[Array, Array, str]]:
+    """Operands that each differ little from the ones before, with what was changed."""
+    yield x, weight, "back on the first inputs"
+    changed = weight
+    for changed in _one_by_one(weight, seed):
+        yield x, changed, "after one element of the weights was changed"
+    mirrored = changed.reshape(-1)[::-1].reshape(weight.shape).copy()
+    yield x, mirrored, "after the weights were put in another order"
+    for changed in _one_by_one(x, seed):
+        yield changed, mirrored, "after one element of the input was changed"
+
+
+def _one_by_one(values: Array, seed: int) -> Iterator[Array]:
+    """Copies of ``values``, each with one more element changed: first, middle, an odd one, last, a drawn one.
+
+    A key made of some of the elements misses one of these at least.
+    """
+    half, last = values.size // 2, values.size - 1
+    drawn = int(np.random.default_rng(seed).integers(values.size))
+    for place in dict.fromkeys((0, half, min(half | 1, last), last)):
+        values = values.copy()
+        values.flat[place] *= -1
+        yield values
+    values = values.copy()
+    values.flat[drawn] += np.sign(values.flat[drawn])  # as its magnitude may be all that is looked at
+    yield values
+
+
+def _differs(
+    bench: AnyBench, verdict: Verdict, x: Array, weight: Array, said: str, kind: str = "wrong", load: bool = True
+) -> bool:
+    """Launch on these operands; adds a finding of ``kind`` that opens with ``said`` if the output is wrong."""
+    if load:
+        bench.load(x, weight)
+    bench.y.blank()
+    y = _run(bench)
+    expected = reference.full(bench.problem, x, weight)
+    verdict.elements_compared += expected.size
+    found = _trespass(bench, x, weight) + _compare(bench, x, weight, y, expected)
+    for finding in found:
+        verdict.findings.append(
+            Finding(kind if finding.kind == "wrong" else finding.kind, f"{said}: {finding.message}")
+        )
+    return bool(found)
+
+
+def check_once(bench: AnyBench, seed: int = 0, special: str = "") -> Verdict:
+    """The first part of :func:`check`: one launch on integers, and one on operands of a ``special`` kind if named.
+
+    What passes may still be wrong.
+    """
+    verdict = Verdict(bench.problem)
+    _first(bench, verdict, seed, 1)
+    if special and not verdict.findings:
+        x, weight = inputs.special(special, bench.problem, seed + 1)
+        _differs(bench, verdict, x, weight, f"with {inputs.SPECIAL[special]}")
     return verdict
 
 
@@ -241,7 +337,7 @@ def _first(bench: AnyBench, verdict: Verdict, seed: int, repeats: int) -> tuple[
     wrong = _compare(bench, x, weight, y, expected)
     if wrong and not verdict.findings:
         # at least twice more: in the simulator, every second launch runs the threads in the opposite order
-        verdict.findings += _disagreement(bench, y, max(repeats, 3))
+        verdict.findings += _disagreement(bench, y, expected, max(repeats, 3))
     verdict.findings += wrong
     return y, x, weight
 
@@ -268,16 +364,30 @@ def sample_bench(bench: AnyBench, seed: int = 0, samples: int = SAMPLES) -> Verd
         return verdict
     positions = sample_positions(problem, samples, seed)
     expected = reference.at(problem, x, weight, positions)
-    got = y[positions].astype(np.float64)
     verdict.elements_compared = len(expected)
-    wrong = np.flatnonzero(got != expected)
-    if len(wrong):
-        hint = diagnose.where_sampled(problem, tuple(axis[wrong] for axis in positions))
-        examples = [(tuple(int(axis[i]) for axis in positions), got[i], expected[i]) for i in wrong[:3]]
-        verdict.findings.append(
-            Finding("wrong", _tally(len(wrong), len(expected), "sampled elements are wrong", examples, hint, problem))
-        )
+    verdict.findings += compare_sampled(problem, positions, y[positions].astype(np.float64), expected, (x, weight))
     return verdict
+
+
+def compare_sampled(
+    problem: Problem,
+    positions: reference.Indices,
+    got: Array,
+    expected: Array,
+    operands: tuple[Array, Array] | None = None,
+) -> list[Finding]:
+    """Sampled elements that are wrong: nothing, or one finding."""
+    wrong = np.flatnonzero(got != expected)
+    if not len(wrong):
+        return []
+    at = tuple(axis[wrong] for axis in positions)
+    if operands:
+        hint = diagnose.explain_sampled(problem, *operands, at, got[wrong], expected[wrong])
+    else:
+        hint = diagnose.where_sampled(problem, at)
+    examples = [(tuple(int(axis[i]) for axis in positions), got[i], expected[i]) for i in wrong[:3]]
+    text = _tally(len(wrong), len(expected), "sampled elements are wrong", examples, hint, problem)
+    return [Finding("wrong", text)]
 
 
 def sample_positions(problem: Problem, samples: int, seed: int) -> reference.Indices:
@@ -296,7 +406,9 @@ def _run(bench: AnyBench) -> Array:
     return y
 
 
-def _disagreement(bench: AnyBench, earlier: Array, repeats: int, over: Array | None = None) -> list[Finding]:
+def _disagreement(
+    bench: AnyBench, earlier: Array, expected: Array, repeats: int, over: Array | None = None
+) -> list[Finding]:
     """Do more launches on the same operands give what ``earlier`` is, bit for bit?
 
     Before each, the output is blank, or holds ``over``.
@@ -310,7 +422,7 @@ def _disagreement(bench: AnyBench, earlier: Array, repeats: int, over: Array | N
         count = int(np.count_nonzero(again.view(np.uint32) != earlier.view(np.uint32)))
         if count:
             text = f"{count} of {earlier.size} elements differ between launches on equal inputs"
-            cause = "a race, such as a missing barrier, or a read of memory that nothing wrote"
+            cause = diagnose.differing(bench.problem, earlier, again, expected)
             return [Finding("unstable", f"{text}: {cause}")]
     return []
 
@@ -385,10 +497,7 @@ def _compare(bench: AnyBench, x: Array, weight: Array, got: Array, expected: Arr
         return findings
     places = np.argwhere(wrong)
     examples = [(tuple(int(i) for i in p), got[tuple(p)], expected[tuple(p)]) for p in places[:3]]
-    if findings:
-        hint = diagnose.where(problem, wrong)
-    else:
-        hint = diagnose.explain(problem, x, weight, got.astype(np.float64), expected)
+    hint = diagnose.explain(problem, x, weight, got.astype(np.float64), expected, bench)
     return [
         *findings,
         Finding("wrong", _tally(len(places), got.size, "elements are wrong", examples, hint, problem)),
@@ -407,7 +516,9 @@ def _precision(problem: Problem, x: Array, weight: Array, got: Array) -> list[Fi
         return []
     worst = float(np.max(error[bound > 0] / bound[bound > 0], initial=0.0))
     examples = [(tuple(int(i) for i in p), got[tuple(p)], expected[tuple(p)]) for p in beyond[:3]]
-    hint = f"up to {worst:.3g} times the float32 bound, as from float16 or TF32 arithmetic or a dropped term"
+    why = diagnose.imprecise(problem, x, weight, got, expected, bound)
+    hint = f"up to {worst:.3g} times the float32 bound"
+    hint += f": {why}" if why else ", as from float16 or TF32 arithmetic or a dropped term"
     return [
         Finding(
             "imprecise",
@@ -434,13 +545,10 @@ def _stale(
     wrong = second != expected
     count = int(wrong.sum())
     text = f"{count} of {second.size} elements are wrong on the second launch, with new inputs"
-    names = catalog.LAUNCH_ARGUMENTS[problem.ladder]
-    if np.array_equal(second[wrong], first[wrong]):
-        return Finding("stale", f"{text}: they still hold the first launch's output")
-    for x, weight, name in ((new[0], old[1], names[1]), (old[0], new[1], names[0])):
-        if np.array_equal(second, reference.full(problem, x, weight)):
-            return Finding("stale", f"{text}: {name} is the first launch's")
-    return Finding("stale", f"{text}, and the first was right: something is kept between launches")
+    why = diagnose.kept(problem, old, new, first, second, expected)
+    return Finding(
+        "stale", f"{text}: {why}" if why else f"{text}, and the first was right: something is kept between launches"
+    )
 
 
 def _tally(

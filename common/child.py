@@ -1,11 +1,14 @@
-"""The process kernels run in: reads tasks, does them one by one, appends one JSON line per task to a file.
+"""The process kernels run in: reads tasks, does them one by one, and answers each with one line of JSON.
 
-Started by :mod:`common.run`, which outlives whatever a kernel does here.
+Started by :mod:`common.isolate`, which outlives whatever a kernel does here.
 """
 
 from __future__ import annotations
 
+import builtins
 import contextlib
+import faulthandler
+import functools
 import gc
 import json
 import os
@@ -17,38 +20,151 @@ import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
 from unittest import mock
 
-from common import catalog, device, faults, limits, problems
+from common import catalog, device, faults, ledger, limits, problems
+
+if TYPE_CHECKING:
+    from common import fullsize, timing
+    from common.code import kernelcache
 
 Task = dict[str, Any]
 
 # Device operands, a flush buffer and room for a workspace must fit.
 MEMORY_SHARE = 0.8
+LARGE_ROOM = 1.3  # times its operands that a shape of billions of elements needs, for a workspace
 SWEEP_SECONDS = 1.0
 _PARENT_SECONDS = 1.0
+_GATE_SECONDS = 0.01
 WATCH_SECONDS = 3.0  # of a wrong kernel in the simulator: what it does in this time tells enough
 
 
+# By file and engine: the module, and the tracer that has its kernels as they were first launched. Engines have
+# arrays of their own, and a step may keep them by their contents.
+_kept: dict[str, tuple[Any, Any]] = {}
+
+
 def check_task(task: Task) -> dict[str, Any]:
-    """Check one file at one shape."""
+    """Check one file at one shape, as :class:`common.plan.Case` says; an engine's module is kept from case to
+    case."""
     from common import check
 
     problem = problems.from_shape(task["ladder"], task["shape"])
     path = Path(task["path"])
-    module = _module(task)
-    if task.get("once"):
-        verdict = check.check_once(module, problem, task.get("seed", 0))
-    else:
-        verdict = check.check(module, problem, task.get("seed", 0), task.get("repeats", check.REPEATS))
-    result: dict[str, Any] = {"status": "right" if verdict.right else "wrong", **verdict.as_dict()}
+    engine, untraced = task.get("engine", "simulator"), None
+    module, tracer = _kept_module(task, engine)
+    found: list[dict[str, Any]] = []
+    if engine == "traced":
+        from common import shapes
+        from common.tracing.bench import TracedBench, widest
+        from common.tracing.lanes import TraceError
+
+        tracer.forget()
+        try:
+            if task.get("wide") and widest(module, problem) < shapes.MAX_GRID_YZ:
+                problem = shapes.narrow(problem)
+            verdict = _verdict(task, lambda: TracedBench(module, problem, tracer))
+            found = _unsound(tracer.faults())
+        except TraceError as error:
+            untraced, engine = str(error), "simulator"
+            module, _ = _kept_module(task, engine)
+    if task.get("depth") == "large":
+        with _a_large_one_at_a_time(task):
+            needed, free = int(LARGE_ROOM * problem.least_bytes), device.free_bytes()
+            if needed > free:
+                message = f"{needed / 1e9:.1f} GB are needed for it, and {free / 1e9:.1f} GB are free"
+                return {"status": "unjudged", "engine": engine, "message": message}
+            verdict = _large(module, problem)
+    elif engine != "traced":
+        verdict = _verdict(task, lambda: check.Bench(module, problem))
+        if engine == "simulator" and _simulated() and (untraced or not verdict.right):
+            found = _hazards(module, problem, path)
+    if verdict.right:
+        verdict.findings += [check.Finding("unsound", one["text"]) for one in found]
+    else:  # why the elements of threads that raise are not written
+        raised = [check.Finding("unsound", one["text"]) for one in found if one["kind"] == "raises"]
+        verdict.findings[:0] = raised
+    result: dict[str, Any] = {
+        "status": "right" if verdict.right else "wrong",
+        "engine": engine,
+        "seed": task.get("seed", 0),
+        **verdict.as_dict(),
+    }
+    if untraced:
+        result["untraced"] = untraced
     if not verdict.right:
-        hazards = _hazards(module, problem, path) if _simulated() else []
         names = catalog.LAUNCH_ARGUMENTS[problem.ladder]
-        found = [faults.of_finding(finding, hazards, path, names) for finding in result["findings"]]
-        result["faults"] = [fault.as_dict() for fault in dict.fromkeys(filter(None, found))]
+        known = [faults.of_finding(finding, found, path, names) for finding in result["findings"]]
+        result["faults"] = [fault.as_dict() for fault in dict.fromkeys(filter(None, known))]
     return result
+
+
+def _kept_module(task: Task, engine: str) -> tuple[Any, Any]:
+    """The task's module as this engine has it, and a tracer."""
+    key = json.dumps([engine, *(task.get(name) for name in ("path", "home", "helpers", "ladder"))])
+    if key not in _kept:
+        _kept[key] = _module(task), _tracer()
+    return _kept[key]
+
+
+def _a_large_one_at_a_time(task: Task) -> contextlib.AbstractContextManager[None]:
+    """Processes that were given the same folder take turns: a card holds few problems of this size."""
+    from common import store
+
+    return store.locked(Path(task["turns"]), float(task["seconds"])) if "turns" in task else contextlib.nullcontext()
+
+
+def _large(module: Any, problem: problems.Problem) -> Any:
+    from common import large
+
+    return large.check_large(module, problem)
+
+
+def _tracer() -> Any:
+    if not _simulated():
+        return None
+    from common.tracing.trace import Tracer
+
+    return Tracer()
+
+
+def _verdict(task: Task, make: Callable[[], Any]) -> Any:
+    from common import check
+
+    seed, repeats = task.get("seed", 0), task.get("repeats", check.REPEATS)
+    depth = task.get("depth", "usual")
+    if depth == "once":
+        return check.check_once(make(), seed, task.get("special", ""))
+    if depth == "thorough":
+        return check.check_thoroughly(make, seed, repeats)
+    return check.check_bench(make(), seed, repeats)
+
+
+def _unsound(traced: list[Any]) -> list[dict[str, Any]]:
+    """What the tracer found, as :func:`common.faults.of_finding` takes it."""
+    return [
+        {"kind": _TRACED_KINDS.get(fault.kind, fault.kind), "line": fault.line, "text": _placed(fault)}
+        for fault in traced
+    ]
+
+
+# The tracer's names of faults, in those of common.faults.
+_TRACED_KINDS = {
+    "out_of_bounds": "outside",
+    "negative_index": "negative-index",
+    "copy_not_awaited": "copy-not-awaited",
+    "barrier": "divergent-barrier",
+    "uninitialised": "read-before-write",
+    "zero_division": "zero-division",
+    "raised": "raises",
+}
+
+
+def _placed(fault: Any) -> str:
+    thread, block = (", ".join(map(str, place)) for place in (fault.thread, fault.block))
+    return f"{fault.message} (line {fault.line}, thread ({thread}) of block ({block}))"
 
 
 def _module(task: Task) -> Any:
@@ -56,7 +172,7 @@ def _module(task: Task) -> Any:
 
 
 def _hazards(module: Any, problem: problems.Problem, path: Path) -> list[dict[str, Any]]:
-    """In the simulator: what a launch of a kernel known to be wrong does that it must not."""
+    """In the simulator: what a launch does that it must not, as far as a few seconds show."""
     from common import check, hazards, inputs
 
     bench = check.Bench(module, problem)
@@ -70,39 +186,143 @@ def _simulated() -> bool:
     return os.environ.get(device.SIMULATOR_SWITCH) == "1"
 
 
+class _Held:
+    """What this process keeps from task to task: the operands of one problem, and a stopwatch."""
+
+    def __init__(self) -> None:
+        self._key: Any = None
+        self._drawn: fullsize.Drawn | None = None
+        self._operands: fullsize.Operands | None = None
+        self._stopwatch: timing.Stopwatch | None = None
+
+    def draw(self, problem: problems.Problem, seed: int) -> fullsize.Drawn:
+        """The problem's operands on the host, drawn now unless they are held."""
+        from common import fullsize
+
+        if self._drawn is None or (self._drawn.problem, self._drawn.seed) != (problem, seed):
+            self._drawn = None
+            with ledger.stage("inputs"):
+                self._drawn = fullsize.draw(problem, seed)
+        return self._drawn
+
+    def operands(self, task: Task) -> fullsize.Operands:
+        """Those of the task's problem, its batch reduced to what this card holds; made anew if others are held."""
+        from common import fullsize
+
+        key = task["ladder"], task["shape"], task.get("seed", 0)
+        if self._operands is None or key != self._key:
+            self.drop()
+            drawn = self.draw(_fit(task), task.get("seed", 0))
+            with ledger.stage("inputs"):
+                self._operands = fullsize.Operands(drawn, device.free_bytes())
+            self._key = key
+        return self._operands
+
+    def drop(self) -> None:
+        """After a step that may have written anywhere, nothing that was held can be trusted."""
+        self._operands = None
+        gc.collect()
+
+    def stopwatch(self) -> timing.Stopwatch:
+        from common import timing
+
+        if self._stopwatch is None:
+            with ledger.stage("context"):
+                self._stopwatch = timing.Stopwatch(device.l2_bytes())
+        return self._stopwatch
+
+
+_held = _Held()
+
+
 def time_task(task: Task) -> dict[str, Any]:
-    """Check one file at full size by samples, then time it."""
+    """Check one file at full size by samples, then time it; the operands wait for the next file on this problem."""
     from numba import cuda
 
-    from common import check, inputs, timing
+    from common import check, fullsize
+    from common.code import kernelcache
 
-    gpu = device.current_gpu()
-    problem = _fit(task)
-    module = catalog.load(Path(task["path"]), task["ladder"])
-    verdict = check.check_sampled(module, problem, task.get("seed", 0))
+    stopwatch = _held.stopwatch()
+    operands: Any = _held.operands(task)
+    with ledger.stage("full-size check"):
+        module = catalog.load(Path(task["path"]), task["ladder"])
+        verdict = fullsize.verify(check.Bench(module, operands.problem, beside=operands), operands)
     result: dict[str, Any] = {"status": "right" if verdict.right else "wrong", **verdict.as_dict()}
     if not verdict.right:
+        _held.drop()
         return result
     # imported anew, so that prepare and compilation are seen cold
     module = catalog.load(Path(task["path"]), task["ladder"])
-    bench = check.Bench(module, problem)
-    x, weight = inputs.normals(problem, task.get("seed", 0) + 2)
-    bench.x.set(x)
-    bench.weight.set(weight)
-    cuda.synchronize()
-    start = time.perf_counter()
-    bench.prepare()
-    cuda.synchronize()
-    prepared = time.perf_counter()
-    bench.launch()
-    cuda.synchronize()
-    compiled = time.perf_counter()
-    stopwatch = timing.Stopwatch(gpu.l2_bytes)
-    result["timing"] = stopwatch.measure(bench.launch).as_dict()
-    result["prepare_ms"] = (prepared - start) * 1e3 if hasattr(module, "prepare") else None
-    result["first_launch_ms"] = (compiled - prepared) * 1e3
+    with ledger.stage("timing"):
+        bench = check.Bench(module, operands.problem, beside=operands)
+        operands.put_normals()
+        cuda.synchronize()
+        prepare_ms = _cold(bench.prepare, kernelcache.SPENT)
+        first_launch_ms = _cold(bench.launch, kernelcache.SPENT)
+        result["timing"] = stopwatch.measure(bench.launch).as_dict()
+    result["prepare_ms"] = prepare_ms if hasattr(module, "prepare") else None
+    result["first_launch_ms"] = first_launch_ms
     result["workspace_bytes"] = _nbytes(bench.workspace)
-    return {**result, **catalog.provenance(Path(task["path"]))}
+    path = Path(task["path"])
+    return {**result, **catalog.provenance(path), "imports": catalog.imported_steps(path)}
+
+
+def _cold(action: Callable[[], object], spent: kernelcache.Spent) -> float:
+    """Milliseconds of the action, with what compiling its kernels took wherever that was done."""
+    from numba import cuda
+
+    spent.start()
+    start = time.perf_counter()
+    action()
+    cuda.synchronize()
+    return (time.perf_counter() - start) * 1e3 + spent.saved_ms
+
+
+def turn_task(task: Task) -> dict[str, Any]:
+    """Get ready for the tasks that follow without touching the GPU; then wait until the file ``gate`` is there."""
+    from common import timing  # noqa: F401
+
+    if "shape" in task:
+        _held.draw(problems.from_shape(task["ladder"], task["shape"]), task.get("seed", 0))
+    elif task.get("libraries"):
+        from common import peers
+
+        peers.get_ready()
+    gate = Path(task["gate"])
+    while not gate.exists():
+        time.sleep(_GATE_SECONDS)
+    return {"status": "right"}
+
+
+def prepare_task(task: Task) -> dict[str, Any]:
+    """Compile a file's kernels for ``capability`` and each of ``shapes``, and keep them; launches nothing.
+
+    ``kept`` says how many are there now. A shape that the step refuses has none. ``device`` is the GPU they are for
+    (:class:`common.device.Gpu`): what a step asks of it is answered without it.
+    """
+    from numba import cuda
+
+    from common.code import codegen, kernelcache
+
+    gpu = task["device"]
+    major, minor = (int(part) for part in gpu["compute_capability"].split("."))
+    capability = major, minor
+    stand_in = SimpleNamespace(
+        compute_capability=capability, MULTIPROCESSOR_COUNT=gpu["multiprocessors"], name=gpu["name"]
+    )
+    kept = 0
+    seen: set[tuple[int, str]] = set()
+    with ledger.stage("imports"):
+        module = _module(task)
+    for shape in task["shapes"]:
+        with suppress(ValueError), mock.patch.object(cuda, "get_current_device", return_value=stand_in):
+            for launch in codegen.distinct(codegen.launches(module, problems.from_shape(task["ladder"], shape))):
+                key = id(launch.kernel), str(launch.signature)
+                if key not in seen:
+                    seen.add(key)
+                    with ledger.stage("compile"):
+                        kept += kernelcache.compile_for(launch.kernel, launch.signature.args, capability)
+    return {"status": "right", "kept": kept}
 
 
 def pair_task(task: Task) -> dict[str, Any]:
@@ -111,7 +331,7 @@ def pair_task(task: Task) -> dict[str, Any]:
     Each of those has a ``path`` and ``helpers`` as a task has. ``pairs`` has, by the same names, what
     :class:`common.timing.Paired` holds: the other's time is the first. With no other, ``timing`` has the file's own.
     """
-    from common import check, inputs, timing
+    from common import check, inputs
 
     problem = _fit(task)
     bench = check.Bench(_module(task), problem)
@@ -121,7 +341,7 @@ def pair_task(task: Task) -> dict[str, Any]:
         return result
     bench.load(*inputs.normals(problem, 2))
     bench.launch()
-    stopwatch = timing.Stopwatch(device.current_gpu().l2_bytes)
+    stopwatch = _held.stopwatch()
     pairs = {}
     for name, rival in task["against"].items():
         other = check.Bench(_module({**task, **rival}), problem, beside=bench)
@@ -149,7 +369,7 @@ def sweep_task(task: Task) -> dict[str, Any]:
     """Check one tile at full size by samples, then time it; ``refused`` if the step or the card does not take it."""
     from numba.cuda.cudadrv.driver import CudaAPIError
 
-    from common import check, inputs, timing
+    from common import check, inputs
 
     problem, tile = _fit(task), task["tile"]
     module = catalog.load(Path(task["path"]), task["ladder"])
@@ -164,8 +384,7 @@ def sweep_task(task: Task) -> dict[str, Any]:
         bench = check.Bench(module, problem, tile)
         bench.load(*inputs.normals(problem, 2))
         bench.launch()
-        stopwatch = timing.Stopwatch(device.current_gpu().l2_bytes)
-        result["timing"] = stopwatch.measure(bench.launch, max_seconds=SWEEP_SECONDS).as_dict()
+        result["timing"] = _held.stopwatch().measure(bench.launch, max_seconds=SWEEP_SECONDS).as_dict()
     return result
 
 
@@ -215,8 +434,9 @@ def ceilings_task(_: Task) -> dict[str, Any]:
 
 
 def device_task(_: Task) -> dict[str, Any]:
-    """Say what this GPU is."""
-    return {"status": "right", "gpu": device.current_gpu().as_dict()}
+    """Say what this GPU is, and how much of its memory problems may take."""
+    free = int(device.free_bytes() * MEMORY_SHARE)
+    return {"status": "right", "gpu": device.current_gpu().as_dict(), "room_bytes": free}
 
 
 def compile_task(task: Task) -> dict[str, Any]:
@@ -251,7 +471,7 @@ def compile_task(task: Task) -> dict[str, Any]:
         entries = []
         launched = codegen.launches(module, problems.from_shape(task["ladder"], shape))
         for launch in launched:
-            limits.require_launch(launch.grid, launch.block)
+            limits.require_launch(launch.grid, launch.block, launch.dynamic_shared_bytes)
         for launch in codegen.distinct(launched):
             for architecture, float64, code in compiled(launch):
                 entry = {"kernel": launch.name, "architecture": architecture, "float64": float64}
@@ -305,6 +525,14 @@ def card_task(task: Task) -> dict[str, Any]:
     loaded = {Path(source).resolve() for source in sources if source}
     files = sorted(str(file) for file in loaded if file.parent == path.parent or file.is_relative_to(lessons))
     return {"status": "right", "cards": found, "files": files}
+
+
+def draw_task(task: Task) -> dict[str, Any]:
+    """Draw a card's charts, the machine code's or a lesson's pictures (:mod:`common.drawing`)."""
+    from common import drawing
+
+    with ledger.stage("charts"):
+        return {"status": "right", "files": drawing.draw_here(task)}
 
 
 def maps_task(task: Task) -> dict[str, Any]:
@@ -377,6 +605,8 @@ def explain_task(task: Task) -> dict[str, Any]:
 TASKS: dict[str, Callable[[Task], dict[str, Any]]] = {
     "check": check_task,
     "time": time_task,
+    "prepare": prepare_task,
+    "turn": turn_task,
     "pair": pair_task,
     "tunables": tunables_task,
     "sweep": sweep_task,
@@ -386,6 +616,7 @@ TASKS: dict[str, Callable[[Task], dict[str, Any]]] = {
     "device": device_task,
     "compile": compile_task,
     "card": card_task,
+    "draw": draw_task,
     "maps": maps_task,
     "launches": launches_task,
     "replay": replay_task,
@@ -394,34 +625,60 @@ TASKS: dict[str, Callable[[Task], dict[str, Any]]] = {
 }
 
 
-def main(task_file: str, result_file: str, *options: str) -> None:
-    """Do the tasks in ``task_file``. ``warm``: get ready first. ``wait``: until a line comes on standard input."""
-    threading.Thread(target=_end_with, args=(os.getppid(),), daemon=True).start()
+def main(text: str) -> None:
+    """Do tasks and answer for each. ``text`` is JSON with these keys.
+
+    ``tasks``   the file that has them
+    ``channel`` the pipe that takes the answers, or ``results``, a file
+    ``warm``    get ready first
+    ``wait``    until a line comes on standard input, and only then read the tasks
+    ``memory``, ``files``  bytes of memory, and of any file, that the process may take
+    """
+    options = json.loads(text)
+    answers = _Answers(options)
+    faulthandler.enable(all_threads=False)
+    if os.name != "posix":
+        threading.Thread(target=_end_with, args=(os.getppid(),), daemon=True).start()
+    confine(options["memory"], options["files"])
     sys.stdout = sys.stderr  # a kernel file's prints are not results
-    if "warm" in options:
+    if options["warm"]:
         _warm()
-    if "wait" in options and not sys.stdin.readline():
+    if options["wait"] and not sys.stdin.readline():
         return  # the parent has ended
-    began = time.monotonic()
-    tasks: list[Task] = json.loads(Path(task_file).read_text(encoding="utf-8"))
-    answers = _Answers(result_file)
+    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+    path = Path(options["tasks"])
+    tasks: list[Task] = json.loads(path.read_text(encoding="utf-8"))
+    path.unlink()
     if _simulated():
         from common import simulator
 
         simulator.install()
     else:
         _require_limits()
-    for task in tasks:
-        with answers.due(task, began):
+    answers.hello()
+    for number, task in enumerate(tasks):
+        with answers.due(number, task):
             result = _attempt(task)
-        answers.give(result)
+        answers.give(number, result)
         if result.get("fatal"):
             break
-        began = time.monotonic()
+    answers.done()
+
+
+def confine(memory_bytes: int, file_bytes: int) -> None:
+    """Limit this process and all it starts, where the system can; no crash leaves a core file."""
+    if os.name != "posix":
+        return
+    import resource
+
+    # not RLIMIT_AS: allocators and drivers reserve far more addresses than they use
+    for what, limit in (("DATA", memory_bytes), ("FSIZE", file_bytes), ("CORE", 0)):
+        with suppress(ValueError, OSError):
+            resource.setrlimit(getattr(resource, f"RLIMIT_{what}"), (limit, limit))
 
 
 def _end_with(parent: int) -> None:
-    """End when the parent has: whoever kills it would leave an endless kernel running."""
+    """End when the parent has, where no keeper does that."""
     while os.getppid() == parent:
         time.sleep(_PARENT_SECONDS)
     os._exit(1)
@@ -444,19 +701,52 @@ def _warm() -> None:
 
 
 class _Answers:
-    """Appends results to a file, one line each; that of a late task comes from another thread."""
+    """Gives one answer to each task, in order; that of a late task comes from another thread.
 
-    def __init__(self, path: str) -> None:
-        self._path = path
+    Only this process answers: one that was forked from it ends when it would.
+    """
+
+    def __init__(self, options: dict[str, Any]) -> None:
+        channel = options.get("channel")
+        if channel is None:
+            channel = os.open(options["results"], os.O_WRONLY | os.O_APPEND)
+        os.set_inheritable(channel, False)
+        self._channel = channel
+        self._pid = os.getpid()
         self._lock = threading.Lock()
+        # a step file may change these
+        self._write, self._encode, self._getpid = os.write, json.JSONEncoder().encode, os.getpid
+        if hasattr(os, "register_at_fork"):
+            os.register_at_fork(after_in_child=self._disown)
 
-    def give(self, result: dict[str, Any]) -> None:
-        with self._lock, open(self._path, "a", encoding="utf-8") as file:
-            file.write(json.dumps(result) + "\n")
+    def _disown(self) -> None:
+        channel, self._channel = self._channel, -1
+        if channel >= 0:
+            os.close(channel)
+
+    def hello(self) -> None:
+        """The tasks are about to begin."""
+        self._say({"hello": self._pid})
+
+    def done(self) -> None:
+        """There is nothing more to answer."""
+        self._disown()
+
+    def give(self, number: int, result: dict[str, Any]) -> None:
+        """Answer a task; of two answers to one, who reads takes the first."""
+        with self._lock:
+            self._say({"pid": self._pid, "number": number, "result": result})
+
+    def _say(self, words: dict[str, Any]) -> None:
+        if self._getpid() != self._pid or self._channel < 0:
+            os._exit(1)
+        data = self._encode(words).encode() + b"\n"
+        while data:
+            data = data[self._write(self._channel, data) :]
 
     @contextmanager
-    def due(self, task: Task, began: float) -> Iterator[None]:
-        """The task has ``task["seconds"]`` from ``began`` on; a kernel that does not end is told with its line."""
+    def due(self, number: int, task: Task) -> Iterator[None]:
+        """The task has ``task["seconds"]`` from now on; a kernel that does not end is told with its line."""
         seconds = task.get("seconds")
         if seconds is None:
             yield
@@ -464,10 +754,10 @@ class _Answers:
         main_thread = threading.get_ident()
 
         def late() -> None:
-            self.give(_late(Path(task.get("path", "")), seconds, main_thread))
+            self.give(number, _late(Path(task.get("path", "")), seconds, main_thread))
 
         # before the parent's own clock runs out
-        alarm = threading.Timer(max(0.1, began + 0.9 * seconds - 0.5 - time.monotonic()), late)
+        alarm = threading.Timer(max(0.1, 0.9 * seconds - 0.5), late)
         alarm.daemon = True
         alarm.start()
         try:
@@ -495,12 +785,15 @@ def _late(path: Path, seconds: float, thread: int) -> dict[str, Any]:
 
 def _require_limits() -> None:
     """Launches beyond a GPU's limits are refused before the driver sees them."""
+    from numba import cuda
     from numba.cuda import dispatcher
 
+    for name, stand_in in limits.STREAMS.items():
+        setattr(cuda, name, stand_in)
     call = dispatcher._LaunchConfiguration.__call__
 
     def checked(self: Any, *args: Any) -> Any:
-        limits.require_launch(tuple(self.griddim), tuple(self.blockdim))
+        limits.require_launch(tuple(self.griddim), tuple(self.blockdim), self.sharedmem)
         try:
             return call(self, *args)
         except Exception as error:
@@ -510,13 +803,63 @@ def _require_limits() -> None:
             raise
 
     dispatcher._LaunchConfiguration.__call__ = checked
+    configure = dispatcher.CUDADispatcher.__getitem__
+
+    def configured(self: Any, given: Any) -> Any:
+        limits.require_configuration(self.py_func.__name__, given)
+        return configure(self, given)
+
+    dispatcher.CUDADispatcher.__getitem__ = configured
+
+
+_BUILTINS = dict(vars(builtins))
+_ANYTHING = BaseException  # which a step file may have deleted
+
+
+@functools.cache
+def _note_start() -> None:
+    """Enter, once, what it took to get here: the interpreter's start and imports."""
+    ledger.note("processes and imports", time.process_time(), time.process_time())
 
 
 def _attempt(task: Task) -> dict[str, Any]:
+    path = Path(task.get("path", ""))
     try:
-        return TASKS[task["task"]](task)
-    except (Exception, SystemExit) as error:
-        return failure(error, Path(task.get("path", "")))
+        if task.get("kernels") and not _simulated():
+            from common.code import kernelcache
+
+            kernelcache.install(Path(task["kernels"]))
+        _note_start()
+        began = time.monotonic()
+        with ledger.stage(task["task"]):
+            result = TASKS[task["task"]](task)
+        return {**result, "seconds": round(time.monotonic() - began, 3)}
+    except _ANYTHING as error:
+        changed = _restore_builtins()
+        if changed:
+            fault = faults.of_changed_builtins(changed, path)
+            return {"status": "crashed", "message": fault.what, "faults": [fault.as_dict()]}
+        return failure(_speaking(error), path)
+    finally:
+        _restore_builtins()
+
+
+def _speaking(error: BaseException) -> BaseException:
+    """The error, or one in its place if it has no words: a file's own may raise when it is asked for them."""
+    try:
+        str(error)
+    except Exception:
+        name = type(error).__name__
+        return RuntimeError(f"a {name}, which raises when asked what it says").with_traceback(error.__traceback__)
+    return error
+
+
+def _restore_builtins() -> list[str]:
+    """Give Python its names back; those that were gone or changed."""
+    now = builtins.__dict__
+    changed = [name for name in _BUILTINS if name != "_" and (name not in now or now[name] is not _BUILTINS[name])]
+    now.update(_BUILTINS)
+    return changed
 
 
 def failure(error: BaseException, path: Path) -> dict[str, Any]:
@@ -524,15 +867,16 @@ def failure(error: BaseException, path: Path) -> dict[str, Any]:
     fault = faults.of_error(error, path)
     explained = {"faults": [fault.as_dict()]} if fault else {}
     if isinstance(error, catalog.CatalogError):
-        return {"status": "unusable", "message": str(error), **explained}
+        return {"status": "unusable", "message": _one_line(error), **explained}
     if isinstance(error, SyntaxError):
-        return {"status": "unusable", "message": _syntax(error, path.name), **explained}
+        return {"status": "unusable", "message": _syntax(error, path), **explained}
     line, said = _blame(error, path)
-    # a step refuses a shape by a ValueError that it raises itself
-    refused = isinstance(error, ValueError) and "raise ValueError" in said
+    # a step refuses a shape by a ValueError that it raises itself, on the host, and says why
+    own = isinstance(error, ValueError) and "raise ValueError" in said and not faults.in_kernel(error)
+    refused = own and bool(str(error).strip())
     return {
         "status": "refused" if refused else "crashed",
-        "message": str(error) if refused else f"{type(error).__name__}{line}: {_one_line(error)}",
+        "message": _one_line(error) if refused else f"{type(error).__name__}{line}: {_one_line(error)}",
         # a CUDA context does not recover from a fault
         "fatal": "Cuda" in type(error).__name__ or "CUDA_ERROR" in str(error),
         **explained,
@@ -559,9 +903,13 @@ def _compiled_line(error: BaseException, path: Path) -> str:
     return found
 
 
-def _syntax(error: SyntaxError, name: str) -> str:
-    name = Path(error.filename or name).name  # perhaps a file that the step's imports
-    return f"{name}:{error.lineno}: syntax error, {error.msg}: {(error.text or '').strip()}"
+def _syntax(error: SyntaxError, path: Path) -> str:
+    at = error.lineno
+    if Path(error.filename or path.name).name == path.name:
+        at = faults.syntax_line(error, path)
+    name = Path(error.filename or path).name  # perhaps a file that the step's imports
+    text = faults.cut((error.text or "").strip())
+    return f"{name}:{at}: syntax error, {faults.cut(str(error.msg))}" + (f": {text}" if text else "")
 
 
 def _one_line(error: BaseException) -> str:
@@ -569,7 +917,7 @@ def _one_line(error: BaseException) -> str:
     # what a reader of Numba's errors skips: the compiler's stage, and the functions that do not fit
     text = re.sub(r"Failed in \w+ mode pipeline \(step: [^)]*\) ", "", text)
     text = re.sub(r" (?:There are \d+ candidate implementations:|During: ).*", "", text)
-    return text if len(text) <= 600 else text[:600] + " ..."
+    return faults.cut(text, 600)
 
 
 def _fit(task: Task) -> problems.Problem:
@@ -601,7 +949,3 @@ def _nbytes(workspace: Any) -> int:
     if isinstance(workspace, list | tuple):
         return sum(_nbytes(item) for item in workspace)
     return int(workspace.nbytes)
-
-
-if __name__ == "__main__":
-    main(*sys.argv[1:])

@@ -7,15 +7,17 @@ go to standard error when JSON is asked for. Exit codes: 0 right, 1 wrong, 2 unu
 from __future__ import annotations
 
 import argparse
+import errno
 import json
 import os
-import re
+import signal
 import sys
 import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import closing, suppress
+from contextlib import closing, contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -24,37 +26,75 @@ from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from common import catalog, device, isolate, pages, peers, problems, profiler, records, run, sanitizer, tables
+from common import (
+    arguments,
+    catalog,
+    current,
+    device,
+    drawing,
+    flow,
+    isolate,
+    kept,
+    ledger,
+    pages,
+    peers,
+    plan,
+    problems,
+    profiler,
+    records,
+    run,
+    sanitizer,
+    selftime,
+    store,
+    tables,
+    timing,
+    unchanged,
+)
 from common.catalog import Step
 from common.code import cardtables, occupancy
 from common.editing import history, loop, saves, shipped, words
-from common.grading import exercises, grade, referee
+from common.grading import exercises, folders, grade, referee, source
+from common.isolate import Result, Task
 from common.records import Record
 from common.run import Outcome
 from common.tracing import agreement, lanes, microscope, trace
 
-RIGHT, WRONG, UNUSABLE, INTERRUPTED, UNREAD = 0, 1, 2, 130, 141
+RIGHT, WRONG, UNUSABLE, UNREAD = 0, 1, 2, 141
+_SIGNALLED = 128  # and the signal's number, as a shell has it
 _SUSPECTS = 3  # failed steps that are traced for the reason
 USER_ERRORS = (
-    ValueError, FileNotFoundError, TimeoutError, device.NoGpuError, run.DeviceError, run.ToolError,
+    ValueError, OSError, device.NoGpuError, run.DeviceError, run.ToolError,
     profiler.ProfileError, sanitizer.SanitizerError, lanes.TraceError, history.HistoryError,
 )  # fmt: skip
+
+_UNWRITTEN = (errno.ENOSPC, errno.EFBIG, errno.EIO, errno.EBADF)
+_ENDING = ("SIGINT", "SIGTERM", "SIGHUP")
+_AGAIN_SECONDS = 2.0  # a second signal that comes later than this ends the program at once
 
 Item = TypeVar("Item")
 Kept = TypeVar("Kept")
 _SHOWN_EVENTS = 30
+_LEAST_MEMORY = 0.5  # GiB; with less a child does not get as far as the kernel
+_COPIES = 3  # of the operands: float32, and float64 for the oracle
 _WIDE = 110
+_PHOTO_CODE = [Path(__file__).with_name(name) for name in ("photo.py", "charts.py")]
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
+def main(words: Sequence[str] | None = None) -> int:
     """Run a command of ``python -m common``; returns the exit code."""
-    options = _parser().parse_args(arguments)
+    options = arguments.read(common_parser(), words)
     return _guarded(lambda: int(options.command(options)), options)
 
 
-def lesson_main(lesson: str, arguments: Sequence[str] | None = None) -> int:
+def lesson_main(lesson: str, words: Sequence[str] | None = None) -> int:
     """Run a lesson: check its steps, time them against the previous ones, print the table."""
-    parser = argparse.ArgumentParser(prog=f"python -m lessons.{lesson}", description=f"Run lesson {lesson}.")
+    options = arguments.read(lesson_parser(lesson), words)
+    return _guarded(lambda: int(options.command(options)), options)
+
+
+def lesson_parser(lesson: str) -> arguments.Parser:
+    """The options of ``python -m lessons.LESSON``."""
+    parser = arguments.Parser(prog=f"python -m lessons.{lesson}", description=f"Run lesson {lesson}.")
     parser.add_argument(
         "step", nargs="?", metavar="STEP", help="one step or experiment of this lesson (default: all steps)"
     )
@@ -62,28 +102,22 @@ def lesson_main(lesson: str, arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--watch", action="store_true", help="run again whenever a file is saved, until Ctrl-C")
     parser.add_argument("--explain", action="store_true", help="let the one STEP say what it would do, and why")
     parser.add_argument("--shape", metavar='"N=2 C=3 ..."', help="with --explain: this shape, not a preset's")
-    options = parser.parse_args(arguments)
-    options.json = False
-    if options.explain or options.shape:
-        return _guarded(lambda: _explain(options), options)
-    if options.watch:
-        return _guarded(lambda: _watch(lesson, options.step, options.problem), options)
-    return _guarded(lambda: _lesson(lesson, options.step, options.problem), options)
+    parser.set_defaults(command=_lesson_command, parser=parser, lesson=lesson, json=False)
+    return parser
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m common", description="The workbook's harness.")
+def common_parser() -> arguments.Parser:
+    """The commands of ``python -m common``, and their options."""
+    parser = arguments.Parser(prog="python -m common", description="The workbook's harness.")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
 
     def add(name: str, command: Callable[[Any], int], text: str) -> argparse.ArgumentParser:
         sub = commands.add_parser(name, help=text, description=text)
-        sub.set_defaults(command=command, json=False)
+        sub.set_defaults(command=command, parser=sub, json=False)
         return sub
 
-    def takes_steps(sub: argparse.ArgumentParser) -> None:
-        sub.add_argument(
-            "steps", nargs="*", metavar="STEP", help="steps, experiments or exercises (default: all steps)"
-        )
+    def takes_steps(sub: argparse.ArgumentParser, which: str = "default: all steps") -> None:
+        sub.add_argument("steps", nargs="*", metavar="STEP", help=f"steps, experiments or exercises ({which})")
         sub.add_argument("--file", type=Path, metavar="PATH", help="use this file in the one STEP's place")
         sub.add_argument("--json", action="store_true", help="results as JSON on standard output")
 
@@ -94,6 +128,7 @@ def _parser() -> argparse.ArgumentParser:
     takes_steps(sub)
     sub.add_argument("--shape", metavar='"N=2 C=3 ..."', help="check at this shape only")
     sub.add_argument("--sim", action="store_true", help="in the CUDA simulator, even if there is a GPU")
+    sub.add_argument("--seed", type=int, metavar="N", help="draw the shapes that differ each time from this seed")
 
     sub = add("time", _time, "time steps on the GPU")
     takes_steps(sub)
@@ -107,14 +142,16 @@ def _parser() -> argparse.ArgumentParser:
     takes_steps(sub)
     sub.add_argument("--problem", metavar="PRESET", help="preset (default: one per ladder)")
     sub.add_argument("--cc", metavar="X.Y", action="append", help="compute capability (default: several)")
-    sub.add_argument("--machine-code", action="store_true", help="assemble for one --cc and count instructions")
+    sub.add_argument(
+        "--machine-code", action="store_true", help="assemble, and count instructions (default: for 9.0)"
+    )
     sub.add_argument("--record", action="store_true", help="write results/machine-code.json (implies --machine-code)")
 
     sub = add("inspect", _inspect, "show what a kernel became: its registers, occupancy and hot loop, without a GPU")
     sub.add_argument("step", metavar="STEP", help="step, experiment or exercise")
     sub.add_argument("other", nargs="?", metavar="STEP2", help="a second one, to set beside it")
     sub.add_argument("--file", type=Path, metavar="PATH", help="use this file in the one STEP's place")
-    sub.add_argument("--problem", metavar="PRESET", help="preset (default: the ladder's)")
+    sub.add_argument("--problem", metavar="PRESET", help="preset (default: each ladder's)")
     sub.add_argument("--cc", metavar="X.Y", help="compute capability (default: this GPU's, else 9.0)")
     show = sub.add_mutually_exclusive_group()
     show.add_argument("--ptx", action="store_const", const="ptx", dest="show", help="print the PTX")
@@ -135,13 +172,12 @@ def _parser() -> argparse.ArgumentParser:
     sub.add_argument("--problem", metavar="PRESET", help="preset (default: the ladder's)")
     sub.add_argument(
         "--values",
-        default="",
         metavar='"NAME=1,2 ..."',
         help="sweep these constants only; the others stay as shipped",
     )
 
     sub = add("trace", _trace, "run one block on the CPU and report every access to memory, line by line")
-    takes_steps(sub)
+    takes_steps(sub, "one; or two, to compare; with --agree any, default: all steps")
     sub.add_argument("--shape", metavar='"M=2 N=3 ..."', help="trace at this shape (default: a small one)")
     sub.add_argument("--block", metavar="X,Y,Z", help="the block to trace (default: one in the middle)")
     sub.add_argument("--figure", type=Path, metavar="OUT", help="draw the accesses as OUT.png and OUT.svg")
@@ -167,7 +203,7 @@ def _parser() -> argparse.ArgumentParser:
     )
 
     sub = add("reset", _reset, "bring a lesson's shipped files back; edited ones are saved first")
-    sub.add_argument("lesson", nargs="?", default="", metavar="LESSON|STEP", help="such as 03; or one file")
+    sub.add_argument("lesson", nargs="?", metavar="LESSON|STEP", help="such as 03; or one file")
 
     add("ship", _ship, "take helpers and exercises for shipped as they are now: for who changes them for everybody")
     sub = add("grade", _grade, "grade exercises, a file, or a folder of other people's files")
@@ -184,7 +220,8 @@ def _parser() -> argparse.ArgumentParser:
 
     add("progress", _progress_of_exercises, "show which exercises have passed, and the hints used")
 
-    add("charts", _charts, "draw charts and page tables from the records")
+    sub = add("charts", _charts, "draw charts and page tables from the records, where anything changed")
+    sub.add_argument("--fresh", action="store_true", help="draw all, changed or not")
 
     sub = add("photo", _photo, "convolve a photograph and draw the feature maps")
     sub.add_argument(
@@ -192,27 +229,107 @@ def _parser() -> argparse.ArgumentParser:
     )
     sub.add_argument("--sim", action="store_true", help="in the CUDA simulator, on a reduced photograph")
 
-    add("all", _all, "check everything, time it if there is a GPU, draw charts and tables")
+    sub = add("selftime", _selftime, "time the main job itself, in a copy: where its seconds go")
+    sub.add_argument("--json", action="store_true", help="as JSON on standard output")
+
+    sub = add("all", _all, "check everything, time it if there is a GPU, draw charts and tables: what changed")
+    sub.add_argument("--fresh", action="store_true", help="all of it anew, whether anything changed or not")
     return parser
 
 
+class _Ended(BaseException):
+    """A signal other than Ctrl-C's asks the program to end."""
+
+
 def _guarded(command: Callable[[], int], options: argparse.Namespace) -> int:
-    """Turn what a user can mend into one line and exit code 2."""
+    """Turn what a user can mend into one line and exit code 2, and a signal into a tidy end."""
+    isolate.reopen()
     try:
-        code = command()
-        sys.stdout.flush()
+        with _signals() as came:
+            if sys.stdout is None:
+                raise ValueError("standard output is closed")
+            with ledger.stage("the command's own process"):
+                code = command()
+            sys.stdout.flush()
         return code
     except BrokenPipeError:  # whoever read has had enough: `| head`
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _drop(sys.stdout)
         return UNREAD
     except USER_ERRORS as error:
-        if options.json:
-            print(json.dumps({"error": str(error)}))
-        _complain(f"[bold red]error:[/] {escape(str(error))}")
+        text = str(error) or type(error).__name__
+        if isinstance(error, OSError) and error.strerror:
+            place = error.filename
+            if place is None and error.errno in _UNWRITTEN:  # what is opened is named, what is printed is not
+                place = "standard output"
+                _drop(sys.stdout)
+            text = f"{place}: {error.strerror}" if place else error.strerror
+        if options.json and sys.stdout is not None:
+            _tell(json.dumps({"error": text}))
+        _complain(f"[bold red]error:[/] {escape(text)}")
         return UNUSABLE
-    except KeyboardInterrupt:
-        _say(options).print("interrupted: what was written so far is kept")
-        return INTERRUPTED
+    except (KeyboardInterrupt, _Ended):
+        number = came[0] if came else signal.SIGINT
+        what = "interrupted" if number == signal.SIGINT else f"ended by {signal.Signals(number).name}"
+        with suppress(OSError):  # a terminal that has hung up
+            _say(options).print(f"{what}: what was written so far is kept")
+            sys.stdout.flush()
+        return _SIGNALLED + number
+
+
+@contextmanager
+def _signals() -> Iterator[list[int]]:
+    """While open, a signal to end is noted, stops all work that is waited for, and is raised."""
+    came: list[int] = []
+    moment = 0.0
+
+    def end(number: int, _: object) -> None:
+        nonlocal moment
+        isolate.close()
+        if came and time.monotonic() - moment < _AGAIN_SECONDS:
+            return  # the end that the first one began is under way
+        if came:
+            os._exit(_SIGNALLED + number)
+        came.append(number)
+        moment = time.monotonic()
+        raise KeyboardInterrupt if number == signal.SIGINT else _Ended
+
+    before: dict[int, Any] = {}
+    isolate.on_wait = _let_wait
+    if threading.current_thread() is threading.main_thread():
+        for name in _ENDING:
+            number = getattr(signal, name, None)
+            # what whoever started this wants ignored (nohup) stays so
+            if number is not None and signal.getsignal(number) is not signal.SIG_IGN:
+                before[number] = signal.signal(number, end)
+    try:
+        yield came
+    finally:
+        try:
+            if came:
+                isolate.cool()
+        finally:
+            isolate.on_wait = None
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+
+def _let_wait(task: isolate.Task, seconds: float) -> None:
+    name = task.get("step") or Path(str(task.get("home") or task.get("path") or task["task"])).stem
+    _complain(f"[dim]{escape(str(name))}: no answer yet; it is ended after {seconds:.0f} s[/]")
+
+
+def _tell(text: str) -> None:
+    """Print a last line, if it can be."""
+    try:
+        print(text, flush=True)
+    except OSError:
+        _drop(sys.stdout)
+
+
+def _drop(stream: Any) -> None:
+    """What is printed there from now on goes nowhere: the interpreter flushes it as it ends."""
+    with suppress(OSError, ValueError, AttributeError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 def _say(options: argparse.Namespace | None = None) -> Console:
@@ -221,7 +338,10 @@ def _say(options: argparse.Namespace | None = None) -> Console:
 
 
 def _complain(text: str) -> None:
-    Console(stderr=True, highlight=False).print(text, soft_wrap=True)
+    try:
+        Console(stderr=True, highlight=False).print(text, soft_wrap=True)
+    except OSError:  # nobody can be told
+        _drop(sys.stderr)
 
 
 def _list(options: argparse.Namespace) -> int:
@@ -235,27 +355,34 @@ def _list(options: argparse.Namespace) -> int:
 
 def _check(options: argparse.Namespace) -> int:
     steps = _chosen(options)
-    shape = None
-    if options.shape is not None:
-        ladders = {step.ladder for step in steps}
-        if len(ladders) != 1:
-            raise ValueError(
-                f"--shape {options.shape!r}: name steps of one ladder; these are of {', '.join(sorted(ladders))}"
-            )
-        shape = problems.parse_shape(ladders.pop(), options.shape)
+    simulated = options.sim or not device.gpu_count()
+    shape = None if options.shape is None else _shape_of(steps, options.shape, simulated)
+    if options.seed is not None and not 0 <= options.seed < 2**31:
+        raise ValueError(f"--seed {options.seed}: must be an integer from 0 to {2**31 - 1}")
+    seed = plan.new_seed() if options.seed is None else options.seed
     simulator = _simulator(options.sim, options)
     keeper = loop.Keeper([] if options.file else steps)
-    outcomes = list(_progress("check", run.check_steps(steps, simulator, shape, options.file), steps, shape))
+    checking = run.check_steps(steps, simulator, shape, options.file, seed)
+    outcomes = list(_checked(steps, checking, options.json))
     _note(keeper, outcomes)
     if options.json:
         results = [{"step": o.step.name, **o.result, "shape": o.problem.shape()} for o in outcomes]
-        right = _exit_code(outcomes, shape is not None) == RIGHT
-        print(
-            json.dumps({"device": "simulator" if simulator else "gpu", "right": right, "results": results}, indent=1)
-        )
+        found = {
+            "device": "simulator" if simulator else "gpu",
+            "right": _exit_code(outcomes, shape is not None) == RIGHT,
+            "seed": seed,
+            "results": results,
+        }
+        print(json.dumps(found, indent=1))
     else:
+        _say_seed(seed, drawn=shape is None)
         _print_checks(outcomes, options.file)
     return _exit_code(outcomes, shape is not None)
+
+
+def _say_seed(seed: int, drawn: bool = True) -> None:
+    what = "shapes that are drawn anew each time" if drawn else "operands"
+    _say().print(f"[dim]the {what} came from seed {seed}: --seed {seed} repeats them[/]")
 
 
 def _time(options: argparse.Namespace) -> int:
@@ -264,7 +391,7 @@ def _time(options: argparse.Namespace) -> int:
     pairs = _pairs(steps, options.problem, every_preset=False, named=bool(options.steps))
     gpu, slug, ceilings = run.measure_device()
     keeper = loop.Keeper([] if options.file else steps)
-    outcomes = list(_progress("time", run.time_steps(pairs, options.file), pairs))
+    outcomes = list(_progress("time", run.time_steps(pairs, options.file), pairs, flow.timed, options.json))
     _note(keeper, outcomes)
     if options.json:
         results = [_timed_json(outcome, ceilings) for outcome in outcomes]
@@ -277,7 +404,14 @@ def _time(options: argparse.Namespace) -> int:
 def _bench(options: argparse.Namespace) -> int:
     device.require_gpu("the bench")
     steps = [catalog.find(name) for name in options.steps] or [*catalog.steps(), *catalog.experiments()]
-    return _run_bench(_pairs(steps, options.problem, every_preset=True, named=bool(options.steps)))
+    pairs = _pairs(steps, options.problem, every_preset=True, named=bool(options.steps))
+    bench = _Bench(steps, *run.inspect_device(), fresh=True, pairs=pairs)
+    preparing = bench.prepare([])
+    try:
+        preparing.before_timing()
+        return bench.run()
+    finally:
+        preparing.cancel()
 
 
 def _compile(options: argparse.Namespace) -> int:
@@ -286,17 +420,16 @@ def _compile(options: argparse.Namespace) -> int:
     steps = _chosen(options)
     assemble = options.machine_code or options.record
     default = (run.CODE_ARCHITECTURE,) if assemble else codegen.ARCHITECTURES
-    architectures = tuple(options.cc or default)
-    for architecture in architectures:
-        if not re.fullmatch(r"\d+\.\d", architecture):
-            raise ValueError(f"--cc {architecture!r}: must be a compute capability such as 9.0")
-    if options.record and (len(architectures) != 1 or options.file or options.problem):
-        raise ValueError("--record: takes one --cc, no --file and no --problem")
+    architectures = tuple(dict.fromkeys(map(_architecture, options.cc or default)))
+    if options.record:
+        if architectures != default or options.file or options.problem:
+            raise ValueError(f"--record: takes one --cc, {run.CODE_ARCHITECTURE}, no --file and no --problem")
+        _require_shipped(steps)
     steps = [step for step, _ in _pairs(steps, options.problem, every_preset=False, named=bool(options.steps))]
     compiling = run.compile_steps(
         steps, architectures, assemble, options.file, options.problem, every_preset=options.record
     )
-    outcomes = list(_progress("compile", compiling, steps))
+    outcomes = list(_progress("compile", compiling, steps, flow.compiled, options.json))
     if options.json:
         print(json.dumps([{"step": o.step.name, **o.result} for o in outcomes], indent=1))
     else:
@@ -308,15 +441,33 @@ def _compile(options: argparse.Namespace) -> int:
                 break
     if options.record and all(o.status == "right" for o in outcomes):
         run.record_code(outcomes)
+    elif options.record:
+        _complain("[yellow]nothing is recorded: not everything compiles[/]")
     return _exit_code(outcomes, asked=True)
 
 
+def _architecture(text: str) -> str:
+    """A compute capability that ``--cc`` names; raises ValueError."""
+    if text not in occupancy.LIMITS:
+        known = ", ".join(occupancy.LIMITS)
+        raise ValueError(f"--cc {text!r}: must be a compute capability such as 9.0: known are {known}")
+    return text
+
+
+def _require_shipped(steps: list[Step]) -> None:
+    """Raise ValueError for a step that no record is of."""
+    known = {step.name for step in (*catalog.steps(), *catalog.experiments())}
+    for step in steps:
+        if step.name not in known:
+            raise ValueError(f"--record: records are of steps and experiments, and {step.name} is an exercise")
+
+
 def _inspect(options: argparse.Namespace) -> int:
-    options.steps = [options.step, *([options.other] if options.other else [])]
-    pairs = _pairs(_chosen(options), options.problem, every_preset=False, named=True)
-    architecture = options.cc or run.card_architecture()
-    occupancy.limits(architecture)
-    outcomes = list(_progress("compile", run.cards(pairs, architecture, options.file, options.show), pairs))
+    options.steps = [options.step, *([] if options.other is None else [options.other])]
+    pairs = _pairs(_one_or_two(options), options.problem, every_preset=False, named=True)
+    architecture = run.card_architecture() if options.cc is None else _architecture(options.cc)
+    making = run.cards(pairs, architecture, options.file, options.show)
+    outcomes = list(_quietly("compile", making, pairs))
     found = [(o.step.name, card) for o in outcomes for card in o.result.get("cards", [])]
     say = _say(options)
     if options.json:
@@ -354,7 +505,9 @@ def _profile(options: argparse.Namespace) -> int:
 
 def _sanitize(options: argparse.Namespace) -> int:
     steps = [catalog.find(name) for name in options.steps] or [*catalog.steps(), *catalog.experiments()]
-    found = list(_progress("sanitize", run.sanitize_steps(steps), steps * len(sanitizer.TOOLS)))
+    device.require_gpu("the sanitizer run")
+    sanitizing = run.sanitize_steps(steps)
+    found = list(_progress("sanitize", sanitizing, steps * len(sanitizer.TOOLS), flow.sanitized))
     say = _say()
     say.print(tables.sanitized(found))
     for tool, step, count, report in found:
@@ -382,7 +535,7 @@ def _sweep(options: argparse.Namespace) -> int:
     say = _say()
     if points:
         say.print(f"{len(points)} points of this sweep are already recorded, {len(tiles)} are left")
-    for tile, result in _progress("sweep", run.sweep(step, preset, tiles), tiles):
+    for tile, result in _progress("sweep", run.sweep(step, preset, tiles), tiles, flow.swept):
         point: dict[str, Any] = {"tile": tile, "status": result["status"]}
         if result["status"] == "right":
             point["median_ms"] = result["timing"]["median_ms"]
@@ -399,58 +552,94 @@ def _trace(options: argparse.Namespace) -> int:
     if options.agree:
         return _agree(options)
     if options.record:
-        raise ValueError("--record goes with --agree")
-    if len(options.steps) != 1:
-        raise ValueError(f"trace takes one STEP, and {len(options.steps)} are named")
-    (step,) = _chosen(options)
-    problem = trace.SHAPES[step.ladder][0]
-    if options.shape is not None:
-        problem = problems.parse_shape(step.ladder, options.shape)
+        raise ValueError("--record: goes with --agree")
+    if len(options.steps) not in (1, 2):
+        raise ValueError(f"trace takes one STEP or two, and {len(options.steps)} are named")
+    steps = _one_or_two(options)
+    stem = None if options.figure is None else _figure_stem(options.figure, steps)
+    shape = None if options.shape is None else _shape_of(steps, options.shape, simulator=True)
     choice = {} if options.block is None else {"block": microscope.block(options.block)}
-    (found,) = _progress("trace", trace.results([trace.task(step, problem, options.file, **choice)]), [step])
-    faults = [fault for kernel in found["kernels"] for fault in kernel["faults"]]
-    say = _say(options)
-    if options.figure is not None:
+    pairs = [(step, shape or trace.SHAPES[step.ladder][0]) for step in steps]
+    tasks = [trace.task(step, problem, options.file, **choice) for step, problem in pairs]
+    found = list(_quietly("trace", trace.results(tasks), steps))
+    named = {step.name: one for step, one in zip(steps, found, strict=True)}
+    if stem is not None:
         from common import charts  # brings matplotlib
         from common.tracing import tracefigures
 
         try:
-            drawn = charts.save(tracefigures.accesses(found), options.figure.with_suffix(""))
+            drawn = charts.save(tracefigures.accesses(found[0]), stem)
         except OSError as error:
-            raise ValueError(f"--figure {options.figure}: cannot be written: {error.strerror}") from None
-        say.print(f"drawn: {drawn}")
+            raise ValueError(f"--figure {options.figure}: {error}") from None
+        _say(options).print(f"drawn: {drawn}")
+    compared = microscope.comparison(named) if len(named) == 2 else None
     if options.json:
-        print(json.dumps({"step": step.name, **found}, indent=1))
-        return WRONG if faults else RIGHT
+        entries = [{"step": name, **one} for name, one in named.items()]
+        print(json.dumps({"steps": entries, "comparison": compared} if compared else entries[0], indent=1))
+    else:
+        for (step, problem), one in zip(pairs, found, strict=True):
+            _print_trace(step, problem, one, shape is None)
+        if compared:
+            _say().print(escape(compared), soft_wrap=True)
+    return WRONG if any(kernel["faults"] for one in found for kernel in one["kernels"]) else RIGHT
+
+
+def _figure_stem(path: Path, steps: list[Step]) -> Path:
+    """What the figure's files are called but for .png and .svg; raises ValueError."""
+    if len(steps) != 1:
+        raise ValueError(f"--figure {path}: draws one STEP, and {len(steps)} are named")
+    if not path.name or path.suffix not in ("", ".png", ".svg"):
+        raise ValueError(
+            f"--figure {path}: must be a file's name that ends in .png or .svg, or in neither: both are drawn"
+        )
+    return path.with_suffix("")
+
+
+def _print_trace(step: Step, problem: problems.Problem, found: dict[str, Any], usual: bool) -> None:
+    say = _say()
     say.print(f"{step.name} at {problem}")
     for kernel in found["kernels"]:
         for table in tables.traced(kernel, say.width):
             say.print(table)
         for sentence in microscope.sentences(kernel):
             say.print(escape(sentence), soft_wrap=True)
+    faults = [fault for kernel in found["kernels"] for fault in kernel["faults"]]
     for fault in faults:
         text = f"[bold red]{escape(microscope.fault_sentence(fault))}[/]\n    {escape(fault['text'])}"
         say.print(text, soft_wrap=True)
     if not faults:
         what = "nothing out of bounds, no race, no uninitialised value stored"
         say.print(f"[green]No fault[/] in what was traced: {what}.", soft_wrap=True)
-        if options.shape is None:  # it is a multiple of the tiles
+        if usual:  # the shape is a multiple of the tiles
             ragged = problems.RAGGED[step.ladder][0]
             say.print(f'Guards show at edges that no tile divides: --shape "{ragged}"', soft_wrap=True)
-    return WRONG if faults else RIGHT
 
 
 def _agree(options: argparse.Namespace) -> int:
     """Trace anew, and show that beside what the hardware counts: now, or where there is no GPU in the record."""
-    pairs = agreement.cases([catalog.find(name) for name in options.steps] or _chosen(options))
+    for name in ("block", "figure"):
+        if getattr(options, name) is not None:
+            raise ValueError(f"--{name}: goes with a trace of one block; --agree compares all blocks")
+    if options.file and options.record:
+        raise ValueError(f"--record: the record is of shipped steps, and --file {options.file} is another file")
+    steps = _chosen(options)
+    if options.record:
+        _require_shipped(steps)
+    if options.file:
+        steps = [replace(steps[0], path=options.file)]
+    pairs = agreement.cases(steps)
+    if options.shape is not None:
+        shape = _shape_of(steps, options.shape, simulator=True)
+        pairs = [(step, shape) for step in steps]
     record, key, known = None, None, None
     if not device.gpu_count():
         record = Record.load(records.RESULTS / f"{records.REFERENCE_GPU}.json")
         known = record.agreement()
+        agreement.require_counted(pairs, known, record.gpu_name)
     elif options.record:
         record, key = _open_record()
     found: dict[str, dict[str, Any]] = {}
-    for step, problem, entry in _progress("trace", agreement.refresh(pairs, known), pairs):
+    for step, problem, entry in _quietly("trace", agreement.refresh(pairs, known), pairs):
         found.setdefault(step.name, {})[str(problem)] = entry
         if options.record and record:
             record.put_agreement(step.name, str(problem), entry, key)
@@ -458,7 +647,7 @@ def _agree(options: argparse.Namespace) -> int:
         print(json.dumps(found, indent=1))
     else:
         say = _say()
-        say.print(tables.agreed(*agreement.rows(found), say.width))
+        say.print(tables.agreed(*agreement.rows(found, steps), say.width))
     return RIGHT
 
 
@@ -477,20 +666,25 @@ def _diff(options: argparse.Namespace) -> int:
 
 def _history(options: argparse.Namespace) -> int:
     say = _say()
-    files = [_file_of(options.step)] if options.step else shipped.everything()
-    found = history.events(files[0].stem if options.step else None)
+    everything = options.step is None
+    files = shipped.everything() if everything else [_file_of(options.step)]
+    name = None if everything else files[0].stem
+    found, broken = history.events(name), history.broken(name)
+    for text in broken[:_SUSPECTS]:
+        _complain(f"[bold red]error:[/] {escape(text)}")
     if not found:
-        say.print("the history is empty: each run of an edited step enters it")
-        return RIGHT
-    present = {path.stem: history.sha(path.read_bytes()) for path in files if path.exists()}
+        if not broken:
+            say.print("the history is empty: each run of an edited step enters it")
+        return UNUSABLE if broken else RIGHT
+    present = {path.stem: history.sha(history.read(path)) for path in files if path.exists()}
     known = {event.step for event in found}
     texts = {path.stem: shipped.text(path) for path in files if path.stem in known}
     originals = {name: history.sha(text) for name, text in texts.items() if text is not None}
-    if len(found) > _SHOWN_EVENTS and not options.step:
+    if len(found) > _SHOWN_EVENTS and everything:
         say.print(f"the last {_SHOWN_EVENTS} of {len(found)} events; all of a step: python -m common history STEP")
         found = found[-_SHOWN_EVENTS:]
-    say.print(words.events(found, present, originals, named=not options.step))
-    return RIGHT
+    say.print(words.events(found, present, originals, named=everything))
+    return UNUSABLE if broken else RIGHT
 
 
 def _file_of(text: str) -> Path:
@@ -514,13 +708,13 @@ def _restore(options: argparse.Namespace) -> int:
 
 
 def _reset(options: argparse.Namespace) -> int:
-    lessons = catalog.lessons()
-    chosen = [name for name in lessons if options.lesson and options.lesson in (name, name[:2])]
+    lessons, wanted = catalog.lessons(), options.lesson or ""
+    chosen = [name for name in lessons if wanted in (name, name[:2])]
     try:
-        files = shipped.files(chosen[0]) if chosen else [_file_of(options.lesson)]
+        files = shipped.files(chosen[0]) if chosen else [_file_of(wanted)]
     except ValueError:
         numbers = ", ".join(name[:2] for name in lessons)
-        text = f"LESSON={options.lesson}: must be one of {numbers}, or the name of a step, a helper or an exercise"
+        text = f"LESSON={wanted}: must be one of {numbers}, or the name of a step, a helper or an exercise"
         raise ValueError(text) from None
     say = _say()
     unchanged = []
@@ -528,7 +722,7 @@ def _reset(options: argparse.Namespace) -> int:
         original = shipped.text(path)
         if original is None:
             _complain(f"{path.stem}: left as it is: neither git nor .workbook has the shipped version")
-        elif path.exists() and path.read_bytes() == original:
+        elif path.exists() and history.read(path) == original:
             unchanged.append(path.stem)
         else:
             saved = history.put_back(path, original, "reset")
@@ -544,13 +738,20 @@ def _grade(options: argparse.Namespace) -> int:
     for name, value in (("--seconds", options.seconds), ("--memory", options.memory), ("--workers", options.workers)):
         if value is not None and not 0 < value < 1e6:
             raise ValueError(f"{name} {value:g}: must be more than 0, and less than a million")
+    if options.memory < _LEAST_MEMORY:
+        raise ValueError(f"--memory {options.memory:g}: must be at least {_LEAST_MEMORY}: Python and Numba take that")
     files, folder, left_out = _to_grade(options.targets)
+    if folder is None and options.out is not None:
+        raise ValueError(f"--out {options.out}: goes with a folder of files to grade, and none is named")
     if not files:
         raise ValueError(f"{folder}: no Python files in it" if folder else "there are no exercises yet")
     out = options.out or folder
     if folder is not None and out is not None:
         _make_folder(out)
-    limits = referee.Limits(seconds=options.seconds, memory_bytes=int(options.memory * 2**30))
+    limits = referee.Limits(
+        seconds=options.seconds, cpu_seconds=referee.cpu_seconds(options.seconds),
+        memory_bytes=int(options.memory * 2**30),
+    )  # fmt: skip
     simulator = _simulator(options.sim, options)
     gpu, _, ceilings = (None, "", None) if simulator else run.measure_device()
     grader = grade.Grader(grade.Machine(gpu, ceilings), limits)
@@ -561,13 +762,13 @@ def _grade(options: argparse.Namespace) -> int:
     found: dict[int, grade.Grade] = {}
     try:
         with closing(grader.all(files, workers)) as coming:
-            for number, verdict in _progress("grade", coming, files):
+            for number, verdict in _progress("grade", coming, files, flow.graded, options.json):
                 found[number] = verdict
     finally:
         files = [files[number] for number in sorted(found)]
         grades = [found[number] for number in sorted(found)]
         # of those that are done, if it is interrupted; and whatever cannot be kept, verdicts are told
-        written = _kept(lambda: grade.report(grades, out)) if folder is not None and out is not None else None
+        written = _kept(lambda: folders.report(grades, out)) if folder is not None and out is not None else None
         _kept(lambda: grade.remember(files, grades, own))
     if options.json:
         print(json.dumps({"device": "simulator" if simulator else "gpu", "grades": [g.as_dict() for g in grades]}))
@@ -584,7 +785,7 @@ def _grade(options: argparse.Namespace) -> int:
     for text in left_out:
         say.print(f"[yellow]not graded[/]: {escape(text)}", soft_wrap=True)
     if written:
-        say.print(escape(f"written: {', '.join(grade.printable(str(path)) for path in written)}"), soft_wrap=True)
+        say.print(escape(f"written: {', '.join(source.printable(str(path)) for path in written)}"), soft_wrap=True)
     return RIGHT if all(one.passed for one in grades) else WRONG
 
 
@@ -614,12 +815,12 @@ def _make_folder(folder: Path) -> None:
         ) from None
 
 
-def _to_grade(targets: Sequence[str]) -> tuple[list[grade.Submission], Path | None, list[str]]:
+def _to_grade(targets: Sequence[str]) -> tuple[list[folders.Submission], Path | None, list[str]]:
     """Files to grade, the folder of other people's files if that is what was named, and what is left out of it."""
     if len(targets) == 1 and Path(targets[0]).is_dir() and not _own(Path(targets[0])):
-        found, left_out = grade.submissions(Path(targets[0]))
+        found, left_out = folders.submissions(Path(targets[0]))
         return found, Path(targets[0]), left_out
-    files: list[grade.Submission] = []
+    files: list[folders.Submission] = []
     for target in targets:
         path = Path(target)
         if path.is_dir() and not _own(path):
@@ -627,15 +828,15 @@ def _to_grade(targets: Sequence[str]) -> tuple[list[grade.Submission], Path | No
         if path.suffix == ".py":
             if not path.is_file():
                 raise ValueError(f"{target}: no such file")
-            files.append(grade.Submission(path))
+            files.append(folders.Submission(path))
         else:
             own = _own(path)
             if not own and os.sep in target:
                 raise ValueError(f"{target}: no such folder")
-            files += [grade.Submission(one.path) for one in exercises.chosen(own or target)]
+            files += [folders.Submission(one.path) for one in exercises.chosen(own or target)]
     if not targets:
-        files = [grade.Submission(one.path) for one in exercises.everything()]
-    return files, None, []
+        files = [folders.Submission(one.path) for one in exercises.everything()]
+    return list(dict.fromkeys(files)), None, []
 
 
 def _own(path: Path) -> str:
@@ -667,17 +868,27 @@ def _open_record() -> tuple[Record, str]:
     return record, record.start_run()
 
 
-def _charts(_: argparse.Namespace) -> int:
-    _redraw()
-    return RIGHT
+def _charts(options: argparse.Namespace) -> int:
+    return _redraw(options.fresh)
 
 
 def _photo(options: argparse.Namespace) -> int:
     step = catalog.find(options.step)
     if step.ladder != "conv2d":
         raise ValueError(f"step {step.name!r}: the photograph needs a conv2d step, and this is a {step.ladder} step")
-    _draw_photo(step, _simulator(options.sim, options))
+    # there is one picture: what is kept of another step's holds no more
+    _draw_photo(step, _simulator(options.sim, options), known=kept.Kept("photo", fresh=True))
     return RIGHT
+
+
+def _selftime(options: argparse.Namespace) -> int:
+    found = selftime.measure()
+    if options.json:
+        print(json.dumps(found, indent=1))
+    else:
+        for name, entry in found["runs"].items():
+            _say().print(tables.selftimed(name, entry))
+    return RIGHT if all(entry["code"] == RIGHT for entry in found["runs"].values()) else WRONG
 
 
 def _all(options: argparse.Namespace) -> int:
@@ -685,38 +896,175 @@ def _all(options: argparse.Namespace) -> int:
     steps = [*catalog.steps(), *catalog.experiments()]
     simulator = device.gpu_count() == 0
     say.rule("check every step" + (" in the simulator: no GPU was found" if simulator else ""))
-    keeper = loop.Keeper(steps)
-    outcomes = list(_progress("check", run.check_steps(steps, simulator), steps, None))
-    _note(keeper, outcomes)
-    _print_checks(outcomes)
-    code = _exit_code(outcomes, asked=False)
-    wrong = {o.step.name for o in outcomes if not _acceptable(o, asked=False)}
-    sound = [step for step in steps if step.name not in wrong]
-    for name in sorted(wrong):
-        say.print(f"[yellow]{name} is not timed: it is not right[/]")
-
-    if simulator:
-        from common.code import codegen
-
-        say.rule("compile every kernel")
-        compiled = list(_progress("compile", run.compile_steps(steps, codegen.ARCHITECTURES, False), steps))
-        _print_outcomes(tables.compiled(compiled, codegen.ARCHITECTURES, False), compiled)
-        code = max(code, _exit_code(compiled, asked=True))
-    else:
-        say.rule("time every step")
-        code = max(code, _run_bench(_pairs(sound, None, every_preset=True)))
+    card = None if simulator else run.inspect_device()
+    engine = [card[0].name, card[0].driver] if card else "simulator"
+    checks = unchanged.Outcomes("check", engine, options.fresh)
+    known = checks.known(steps)
+    rest = [step for step in steps if step.name not in known]
+    bench = _Bench(steps, *card, options.fresh) if card else None
+    preparing = bench.prepare(rest) if bench else None
+    try:
+        outcomes = _check_rest(steps, known, rest, checks, simulator)
+        code = _exit_code(outcomes, asked=False)
+        wrong = {o.step.name for o in outcomes if not _acceptable(o, asked=False)}
+        for name in sorted(wrong):
+            say.print(f"[yellow]{name} is not timed: it is not right[/]")
+        if bench and preparing:
+            say.rule("time every step")
+            preparing.before_timing()
+            code = max(code, bench.run(wrong, drawing.Beside(options.fresh)))
+        else:
+            say.rule("compile every kernel")
+            code = max(code, _compile_all(steps, options.fresh))
+    finally:
+        if preparing:
+            preparing.cancel()
     say.rule("photograph")
     if "conv2d_naive" in wrong:
         say.print("[yellow]the photograph is left out: conv2d_naive is not right[/]")
     else:
-        _draw_photo(catalog.find("conv2d_naive"), simulator)
+        _draw_photo(
+            catalog.find("conv2d_naive"), simulator, card[0] if card else None, kept.Kept("photo", options.fresh)
+        )
     say.rule("charts and tables")
     if simulator:
         say.print(
             "No GPU here: the charts and tables come from the records in results/, measured on the cards they name."
         )
-    _redraw()
-    return code
+    return max(code, _redraw(options.fresh))
+
+
+def _check_rest(
+    steps: list[Step],
+    known: dict[str, list[Outcome]],
+    rest: list[Step],
+    checks: unchanged.Outcomes,
+    simulator: bool,
+) -> list[Outcome]:
+    """Check the steps whose verdict is not known; the outcomes of all."""
+    _say_kept(len(known), "verdict", "verdicts")
+    found = dict(known)
+    if rest:
+        keeper = loop.Keeper(rest)
+        seed = plan.new_seed()
+        # without a GPU they are compiled after it
+        for outcome in _checked(rest, run.check_steps(rest, simulator, seed=seed, compiled=False)):
+            found.setdefault(outcome.step.name, []).append(outcome)
+        _note(keeper, [outcome for step in rest for outcome in found.get(step.name, [])])
+        for step in rest:
+            mine = found.get(step.name, [])
+            if mine and all(_acceptable(outcome, asked=False) for outcome in mine):
+                checks.keep(mine)
+    outcomes = [outcome for step in steps for outcome in found.get(step.name, [])]
+    if rest:
+        _say_seed(seed)
+        _print_checks(outcomes)
+    return outcomes
+
+
+def _compile_all(steps: list[Step], fresh: bool) -> int:
+    """Compile every kernel that is not known to compile, for the usual architectures."""
+    from common.code import codegen
+
+    results = unchanged.Outcomes("compile", codegen.ARCHITECTURES, fresh)
+    known = results.known(steps)
+    _say_kept(len(known), "compilation", "compilations")
+    rest = [step for step in steps if step.name not in known]
+    if not rest:
+        return RIGHT
+    compiling = run.compile_steps(rest, codegen.ARCHITECTURES, False)
+    for outcome in _progress("compile", compiling, rest, flow.compiled):
+        known[outcome.step.name] = [outcome]
+        if outcome.status == "right":
+            results.keep([outcome])
+    outcomes = [outcome for step in steps for outcome in known[step.name]]
+    _print_outcomes(tables.compiled(outcomes, codegen.ARCHITECTURES, False), outcomes)
+    return _exit_code(outcomes, asked=True)
+
+
+def _say_kept(count: int, one: str, many: str) -> None:
+    if count:
+        is_are, what = ("is as new as its", one) if count == 1 else ("are as new as their", many)
+        was = "was" if count == 1 else "were"
+        _say().print(f"{count} {what} {is_are} code and {was} kept")
+
+
+class _Bench:
+    """What of a card's record is to be measured, and doing it."""
+
+    def __init__(self, steps: list[Step], gpu: device.Gpu, room_bytes: int, fresh: bool, **chosen: Any) -> None:
+        self._record = Record.open(gpu.as_dict(), gpu.slug)
+        self._gpu = gpu
+        pairs = chosen.get("pairs") or _pairs(steps, None, every_preset=True)
+        # a layer's channels-last twin has the layer's libraries beside it
+        twins = problems.CHANNELS_LAST.values()
+        presets = [preset for preset in dict.fromkeys(preset for _, preset in pairs) if preset not in twins]
+        presets = presets if peers.available() else []
+        held = [] if fresh else current.rows(self._record, pairs, room_bytes)
+        libraries = [] if fresh else current.libraries(self._record, presets, room_bytes)
+        self._held = len(held) + len(libraries)
+        self._pairs = [pair for pair in pairs if pair not in held]
+        self._presets = [preset for preset in presets if preset not in libraries]
+        self._ceilings = fresh or not current.ceilings(self._record)
+
+    def prepare(self, checked: list[Step]) -> run.Preparing:
+        """Compile what will be timed, and what is checked before, in the background."""
+        wanted: dict[Step, list[problems.Problem]] = {step: [] for step, _ in self._pairs}
+        for step, preset in self._pairs:
+            wanted[step].append(problems.preset(preset))
+        for step in checked:
+            wanted.setdefault(step, []).append(problems.FIRST[step.ladder])
+        return run.Preparing(wanted, self._gpu)
+
+    def run(self, wrong: Iterable[str] = (), beside: drawing.Beside | None = None) -> int:
+        """Measure what is to be measured, but for the steps named; each row is written as soon as it is there.
+
+        What is drawn ``beside`` has ended when this returns.
+        """
+        try:
+            code = self._run(wrong)
+        except BaseException:
+            if beside:
+                beside.cancel()
+            raise
+        _say_drawn(beside.wait() if beside else [])
+        return code
+
+    def _run(self, wrong: Iterable[str]) -> int:
+        say = _say()
+        _say_kept(self._held, "row", "rows")
+        pairs = [pair for pair in self._pairs if pair[0].name not in wrong]
+        if not (pairs or self._presets or self._ceilings):
+            return RIGHT
+        record, key = self._record, self._record.start_run()
+        measuring = run.measure(pairs, None, self._presets, self._ceilings)
+        total = [*pairs, *self._presets, *(["ceilings"] if self._ceilings else [])]
+        outcomes: list[Outcome] = []
+        for kind, found in _progress("time", measuring, total, flow.measured):
+            if kind == "ceilings":
+                if found["status"] != "right":
+                    raise run.DeviceError(f"the GPU could not be measured: {found['message']}")
+                record.set_ceilings({**found["ceilings"], "measure": timing.MEASURE_VERSION}, key)
+            elif kind == "step":
+                outcomes.append(found)
+                if found.status == "right":
+                    run.record_step(record, key, found)
+            else:
+                preset, result = found
+                if result["status"] == "right":
+                    run.record_peers(record, key, preset, result)
+                else:
+                    say.print(f"[yellow]the library on {preset}: {escape(result['message'])}[/]")
+        ceilings = record.ceilings
+        assert ceilings is not None
+        say.print(
+            f"{self._gpu.name}: copy {ceilings['copy_gbs']:,.0f} GB/s, "
+            f"FP32 multiply-add {ceilings['fma_gflops']:,.0f} GFLOP/s"
+        )
+        _print_times(outcomes, ceilings, self._gpu.name)
+        if not peers.available():
+            say.print(peers.HOW_TO_GET)
+        return _exit_code(outcomes, asked=False)
 
 
 def _chosen_of(lesson: str, name: str | None, preset: str | None) -> list[Step]:
@@ -748,30 +1096,68 @@ def _lesson(lesson: str, name: str | None, preset: str | None) -> int:
     for step in edited:  # first, and alone: their verdicts are waited for
         loop.get_ready(simulator)
         code = max(code, _run_edited(step, preset, simulator))
+    pairs = _pairs(_with_predecessors(chosen), preset, every_preset=False)
+    timing_them = None if simulator or code != RIGHT else _Lesson(pairs)
     # compiled while the checks run, and done before anything is timed
     wanted = _pairs(_with_last(chosen), preset, every_preset=False) if code == RIGHT else []
     compiling = run.CardsBeside(wanted)
     rest = [step for step in chosen if step not in edited]
-    if rest:
-        outcomes = list(_progress("check", run.check_steps(rest, simulator), rest, None))
-        _print_checks(outcomes)
-        code = max(code, _exit_code(outcomes, asked=False))
-    if code != RIGHT:
+    try:
+        if rest:
+            outcomes = list(_checked(rest, run.check_steps(rest, simulator, seed=plan.new_seed())))
+            _print_checks(outcomes)
+            code = max(code, _exit_code(outcomes, asked=False))
+        if code != RIGHT:
+            return code
+        cards = compiling()
+    finally:
         compiling.cancel()
-        return code
-    cards = compiling()
+        if timing_them and code != RIGHT:
+            timing_them.cancel()
     if simulator:
         say.print("\nNo GPU here, so nothing is timed. The records hold what these steps reached elsewhere:\n")
         _print_recorded(chosen, preset)
         _print_cards(cards, {})
         return code
-    gpu, _, ceilings = run.measure_device()
-    pairs = _pairs(_with_predecessors(chosen), preset, every_preset=False)
-    timed = list(_progress("time", run.time_steps(pairs), pairs))
-    _print_times(timed, ceilings, gpu["name"])
+    assert timing_them
+    timed = timing_them.run()
     medians = {(o.step.name, o.preset): o.result["timing"]["median_ms"] for o in timed if o.status == "right"}
     _print_cards(cards, medians)
     return _exit_code(timed, asked=True)
+
+
+class _Lesson:
+    """The kernels that a lesson times are compiled from the start, while others are checked."""
+
+    def __init__(self, pairs: list[tuple[Step, str]]) -> None:
+        self._pairs = pairs
+        self._gpu, _ = run.inspect_device()
+        self._record = Record.open(self._gpu.as_dict(), self._gpu.slug)
+        wanted = {step: [problems.preset(preset)] for step, preset in pairs}
+        self._preparing = run.Preparing(wanted, self._gpu)
+
+    def run(self) -> list[Outcome]:
+        """Time them, and print the tables; the ceilings are measured unless the record has them."""
+        self._preparing.before_timing()
+        ceilings = self._record.ceilings if current.ceilings(self._record) else None
+        timed: list[Outcome] = []
+        try:
+            measuring = run.measure(self._pairs, ceilings=ceilings is None)
+            for kind, found in _progress("time", measuring, self._pairs, flow.measured):
+                if kind == "step":
+                    timed.append(found)
+                elif found["status"] == "right":
+                    ceilings = found["ceilings"]
+                else:
+                    raise run.DeviceError(f"the GPU could not be measured: {found['message']}")
+        finally:
+            self.cancel()
+        assert ceilings is not None
+        _print_times(timed, ceilings, self._gpu.name)
+        return timed
+
+    def cancel(self) -> None:
+        self._preparing.cancel()
 
 
 def _run_edited(step: Step, preset: str | None, simulator: bool, stop: threading.Event | None = None) -> int:
@@ -860,11 +1246,24 @@ def _watch(lesson: str, name: str | None, preset: str | None) -> int:
     return RIGHT
 
 
+def _lesson_command(options: argparse.Namespace) -> int:
+    """Run a lesson, watch it, or let a step of it explain itself; raises ValueError if options do not go together."""
+    if options.explain:
+        return _explain(options)
+    if options.shape is not None:
+        raise ValueError(f"--shape {options.shape!r}: goes with --explain; a lesson runs at --problem PRESET")
+    return (_watch if options.watch else _lesson)(options.lesson, options.step, options.problem)
+
+
 def _explain(options: argparse.Namespace) -> int:
-    if not (options.explain and options.step):
-        raise ValueError("--explain takes the one STEP that is to explain itself; --shape goes with it")
-    step = catalog.find(options.step)
-    if options.shape:
+    if options.watch:
+        raise ValueError("--explain: goes without --watch: it runs no step")
+    if options.step is None:
+        raise ValueError("--explain: takes the one STEP that is to explain itself")
+    if options.shape is not None and options.problem is not None:
+        raise ValueError(f"--shape {options.shape!r}: goes without --problem {options.problem}: name one of them")
+    (step,) = _chosen_of(options.lesson, options.step, options.problem)
+    if options.shape is not None:
         problem = problems.parse_shape(step.ladder, options.shape)
     else:
         problem = problems.preset(options.problem or run.DEFAULT_PRESET[step.ladder], step.ladder)
@@ -872,70 +1271,62 @@ def _explain(options: argparse.Namespace) -> int:
     return RIGHT
 
 
-def _run_bench(pairs: list[tuple[Step, str]]) -> int:
-    """Time every pair and the peers of its presets; each row is written as soon as it is there."""
-    say = _say()
-    gpu, slug, ceilings = run.measure_device()
-    record = Record.open(gpu, slug)
-    key = record.start_run()
-    record.set_ceilings(ceilings, key)
-    say.print(
-        f"{gpu['name']}: copy {ceilings['copy_gbs']:,.0f} GB/s, "
-        f"FP32 multiply-add {ceilings['fma_gflops']:,.0f} GFLOP/s"
-    )
-    outcomes = []
-    for outcome in _progress("time", run.time_steps(pairs), pairs):
-        outcomes.append(outcome)
-        if outcome.status == "right":
-            run.record_step(record, key, outcome)
-    _print_times(outcomes, ceilings, gpu["name"])
-    # a layer's channels-last twin has the layer's libraries beside it
-    presets = [p for p in dict.fromkeys(p for _, p in pairs) if p not in problems.CHANNELS_LAST.values()]
-    if not peers.available():
-        say.print(peers.HOW_TO_GET)
-    else:
-        for preset, result in _progress("libraries", run.time_peers(presets), presets):
-            if result["status"] == "right":
-                run.record_peers(record, key, preset, result)
-            else:
-                say.print(f"[yellow]the library on {preset}: {escape(result['message'])}[/]")
-    return _exit_code(outcomes, asked=False)
-
-
-def _redraw() -> None:
-    from common import charts  # brings matplotlib, which an edited kernel need not wait for
-
+def _redraw(fresh: bool = False) -> int:
+    """Draw what changed, and write the tables of all records into the pages."""
     say = _say()
     found = list(records.all_records())
     reference = next((r for r in found if r.slug == records.REFERENCE_GPU), None)
+    everything, wanted = drawing.units(), drawing.stale(fresh)
+    _say_kept(len(everything) - len(wanted), "set of charts", "sets of charts")
+    drawn = list(_progress("charts", drawing.draw(wanted), wanted, flow.drawn)) if wanted else []
+    code = _say_drawn(drawn)
     for record in found:
-        written = charts.draw_all(record)
         summary = records.RESULTS / f"{record.slug}.md"
-        summary.write_text(pages.summary(record), encoding="utf-8")
-        day = max(run["date"] for run in record.data["runs"].values())
+        text = pages.summary(record)
+        if not summary.exists() or summary.read_text(encoding="utf-8") != text:
+            store.write(summary, text)
+        day = max((run["date"] for run in record.data["runs"].values()), default="an unknown day")
         say.print(
-            f"{record.gpu_name}, measured up to {day}: {len(written)} charts in "
-            f"{charts.CHARTS.relative_to(catalog.ROOT)}/{record.slug}/, tables in results/{summary.name}"
+            f"{record.gpu_name}, measured up to {day}: charts in results/charts/{record.slug}/, "
+            f"tables in results/{summary.name}"
         )
-    charts.draw_code(records.load_code())
-    charts.draw_lessons()
     if not found:
         say.print("no records in results/: a run with a GPU writes the first")
     for path in pages.update(reference):
         say.print(f"tables rewritten: {path.relative_to(catalog.ROOT)}")
+    return code
 
 
-def _draw_photo(step: Step, simulator: bool) -> None:
-    from common import photo
+def _say_drawn(found: Iterable[tuple[Task, Result]]) -> int:
+    """Say what could not be drawn."""
+    code = RIGHT
+    for unit, result in found:
+        if result["status"] != "right":
+            _complain(f"[bold red]error:[/] {escape(unit['name'])}: not drawn: {escape(str(result['message']))}")
+            code = WRONG
+    return code
 
+
+def _draw_photo(step: Step, simulator: bool, gpu: device.Gpu | None = None, known: kept.Kept | None = None) -> None:
+    """Draw the photograph's feature maps, unless those that are ``known`` hold."""
     name, slug = "the CUDA simulator", "simulator"
     if not simulator:
-        gpu = run.describe_device()
+        gpu = gpu or run.describe_device()
         name, slug = gpu.name, gpu.slug
+    key = kept.key(name, gpu and gpu.driver, kept.harness(), kept.digest(_PHOTO_CODE), catalog.provenance(step.path))
+    drawn = known.get(step.name, key) if known else None
+    if drawn and Path(drawn).is_file():
+        _say().print("the feature maps are as new as their code and were kept")
+        return
+    from common import photo  # brings matplotlib
+
     try:
-        path = photo.draw(step, simulator, name, slug)
+        with ledger.stage("photo"):
+            path = photo.draw(step, simulator, name, slug)
     except photo.PhotoError as error:
         raise ValueError(str(error)) from None
+    if known:
+        known.put(step.name, key, str(path))
     _say().print(f"feature maps drawn: {path.relative_to(catalog.ROOT)}")
 
 
@@ -945,10 +1336,34 @@ def _chosen(options: argparse.Namespace) -> list[Step]:
     if options.file is not None:
         if len(steps) != 1:
             raise ValueError(f"--file {options.file}: name the one STEP it stands in for; {len(steps)} are named")
+        if options.file.is_dir():
+            raise ValueError(f"--file {options.file}: is a folder; name a file in it")
         if not options.file.is_file():
             raise ValueError(f"--file {options.file}: there is no such file")
         options.file = options.file.resolve()
-    return steps or [*catalog.steps(), *catalog.experiments()]
+    return list(dict.fromkeys(steps)) or [*catalog.steps(), *catalog.experiments()]
+
+
+def _one_or_two(options: argparse.Namespace) -> list[Step]:
+    """The one step that is named, or the two that are to be compared; raises ValueError."""
+    steps = _chosen(options)
+    if len(steps) < len(options.steps):
+        raise ValueError(f"STEP2 {options.steps[1]}: is STEP itself: name another to compare it with")
+    return steps
+
+
+def _shape_of(steps: list[Step], text: str, simulator: bool) -> problems.Problem:
+    """The problem that ``--shape`` names, for steps of one ladder; raises ValueError."""
+    ladders = {step.ladder for step in steps}
+    if len(ladders) != 1:
+        raise ValueError(f"--shape {text!r}: name steps of one ladder; these are of {', '.join(sorted(ladders))}")
+    problem = problems.parse_shape(ladders.pop(), text)
+    needed, room = _COPIES * problem.least_bytes, isolate.memory_limit(not simulator)
+    if needed > room:
+        raise ValueError(
+            f"--shape {text!r}: takes {needed / 1e9:,.0f} GB here, and a process may take {room / 1e9:,.0f}"
+        )
+    return problem
 
 
 def _step_of(name: str) -> Step:
@@ -1007,17 +1422,40 @@ def _exit_code(outcomes: Iterable[Outcome], asked: bool) -> int:
     return UNUSABLE if statuses or {o.step.name for o in outcomes} - checked else RIGHT
 
 
-def _progress(what: str, items: Iterator[Item], expected: Sequence[Any], shape: object = ()) -> Iterator[Item]:
-    """A progress bar on standard error while ``items`` come in."""
-    total = len(expected)
-    if what == "check" and shape is None:
-        total = sum(len(problems.RAGGED[step.ladder]) for step in expected)
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task(what, total=total)
-        for item in items:
-            bar.advance(task)
-            yield item
+def _progress(
+    what: str, items: Iterator[Item], expected: Sequence[Any], line: flow.Line | None = None, aside: bool = False
+) -> Iterator[Item]:
+    """Say how far ``items`` are as they come in: a bar on a terminal, else a line for each, if there is a ``line``.
+
+    Lines go to standard output, or to standard error where JSON has that (``aside``).
+    """
+    stream = sys.stderr if aside else sys.stdout
+    if sys.stderr.isatty() and (aside or stream.isatty()):
+        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+        with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+            task = bar.add_task(what, total=len(expected))
+            for item in items:
+                bar.advance(task)
+                yield item
+        return
+    say = Console(stderr=aside, highlight=False)
+    say.print(f"{what}: {len(expected)} to do")
+    for item in items:
+        if line:
+            say.print(escape(line(item)), soft_wrap=True)
+        yield item
+
+
+def _quietly(what: str, items: Iterator[Item], expected: Sequence[Any]) -> Iterator[Item]:
+    """As :func:`_progress`, for what takes seconds: without a terminal nothing is said."""
+    return _progress(what, items, expected) if sys.stderr.isatty() and sys.stdout.isatty() else items
+
+
+def _checked(steps: list[Step], outcomes: Iterator[Outcome], aside: bool = False) -> Iterator[Outcome]:
+    """The outcomes of a check, step by step as they come; how far it is is said a step at a time."""
+    grouped = flow.by_step(outcomes)
+    for group in _progress("check", grouped, steps, flow.checked, aside):
+        yield from group
 
 
 def _print_checks(outcomes: list[Outcome], file: Path | None = None) -> None:

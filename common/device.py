@@ -106,6 +106,13 @@ def current_gpu() -> Gpu:
     )
 
 
+def l2_bytes() -> int:
+    """The L2 cache of Numba's current GPU."""
+    from numba import cuda
+
+    return int(cuda.get_current_device().L2_CACHE_SIZE)
+
+
 def free_bytes() -> int:
     """Unused memory of the current GPU in bytes."""
     from numba import cuda

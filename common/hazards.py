@@ -17,18 +17,28 @@ import numpy as np
 from numba.cuda.simulator import kernel, kernelapi
 
 from common import simulator
+from common.limits import WARP
 from common.simulator import LOCAL, SHARED, KernelArray
 
 _ATOMIC = str(kernelapi.__file__)
 
 
 class Access(NamedTuple):
-    """One access to one element: by which thread of which block, after how many barriers, at which line."""
+    """One access to one element: by which thread of which block, after how many barriers, at which line.
+
+    ``number`` is the thread's in its block, ``clock`` what it has heard by then of the lanes of its warp.
+    """
 
     block: tuple[int, ...]
     barriers: int
     thread: tuple[int, ...]
+    number: int
+    clock: tuple[int, ...]
     line: int
+
+    @property
+    def warp(self) -> tuple[Any, ...]:
+        return self.block, self.number // WARP
 
     def __str__(self) -> str:
         thread, block = (", ".join(map(str, place)) for place in (self.thread, self.block))
@@ -52,7 +62,8 @@ class Watch:
     notes: list[Note] = field(default_factory=list)
     _seen: set[tuple[Any, ...]] = field(default_factory=set)
     _launch: int = 0
-    _global: _Shadow | None = None
+    _arguments: _Shadow = field(default_factory=lambda: _Shadow())
+    _blocks: _Shadow = field(default_factory=lambda: _Shadow())
 
     def note(self, kind: str, lines: tuple[int, ...], text: str) -> None:
         if (kind, *sorted(lines)) not in self._seen:
@@ -60,30 +71,30 @@ class Watch:
             self.notes.append(Note(kind, lines[-1], text))
 
     def array(self, array: np.ndarray[Any, Any], space: str) -> Any:
-        """The array, watched. One launch's arguments are watched together: they may be views of one array."""
+        """The array, watched. One launch's arguments are watched together: they may be views of one array.
+
+        So are its shared arrays: all dynamic ones are one memory.
+        """
         if space == LOCAL:
             return _LocalArray.of(array, self, _Shadow())
+        if self._launch != simulator.launches():
+            self._launch, self._arguments, self._blocks = simulator.launches(), _Shadow(), _Shadow()
         if space == SHARED:
-            return _SharedArray.of(array, self, _Shadow())
-        if self._launch != simulator.launches() or self._global is None:
-            self._launch, self._global = simulator.launches(), _Shadow()
-        return _GlobalArray.of(array, self, self._global)
+            return _SharedArray.of(array, self, self._blocks)
+        return _GlobalArray.of(array, self, self._arguments)
 
     def skipped(self, block: Any) -> None:
         """Note that some of a block's threads have ended while others wait at a barrier."""
         code, _, line = block.ready[0].barrier
-        if code.co_filename != self.path:
-            line = 0
-        first, place = (", ".join(map(str, point)) for point in (min(block.ended), block.point))
-        text = f"{len(block.ended)} threads of block ({place}), such as ({first}), end and never come to a barrier"
-        self.note("divergent-barrier", (line,), f"{text} that others wait at")
+        self.note("divergent-barrier", (line if code.co_filename == self.path else 0,), block.skipping())
 
     def here(self) -> Access:
         """The access that is being made."""
         if time.monotonic() > self.deadline:
             raise TimeoutError("watched long enough")
         block = kernel._get_kernel_context().block
-        return Access(block.point, block.barriers, block.module.thread.point, self.line())
+        thread = block.module.thread
+        return Access(block.point, block.barriers, thread.point, thread.number, thread.clock, self.line())
 
     def line(self) -> int:
         """The line of the watched file that is being run; 0 outside it."""
@@ -194,9 +205,10 @@ class _GlobalArray(_WatchedArray):
             _unwritten(self, index)
         if wrote is not None and _unordered(wrote, now):
             self._race(wrote, now, index, f"is written {wrote} and read {now}")
-        # two readers are enough: one of them is another thread than the next writer
-        others = tuple(old for old in shadow.reads.get(place, ()) if old.thread != now.thread)
-        shadow.reads[place] = (now, *others[:1])
+        # two readers of a warp, or of two, are enough: one of them is unordered with the next writer if any is
+        others = [old for old in shadow.reads.get(place, ()) if (old.block, old.number) != (now.block, now.number)]
+        beside = [old for old in others if old.warp == now.warp]
+        shadow.reads[place] = (now, *beside[:1], *[old for old in others if old.warp != now.warp][:1])
 
     def _write(self, index: Any, value: Any) -> None:
         now, place, shadow = self._watch.here(), self._place(index), self._shadow
@@ -249,4 +261,8 @@ def _unordered(first: Access, second: Access) -> bool:
     """May a GPU do the second access before the first?"""
     if first.block != second.block:
         return True
-    return first.thread != second.thread and first.barriers == second.barriers
+    if first.number == second.number or first.barriers != second.barriers:
+        return False
+    lane = first.number % WARP
+    # lanes of a warp may have waited for each other since
+    return first.warp != second.warp or first.clock[lane] > second.clock[lane]

@@ -4,6 +4,10 @@ to 12.0): a launch beyond it is refused, with the figures."""
 from __future__ import annotations
 
 import math
+import numbers
+from typing import Any, NoReturn
+
+import numpy as np
 
 WARP = 32
 MAX_THREADS = 1024
@@ -18,14 +22,123 @@ class LaunchLimitError(RuntimeError):
     """A launch that no GPU accepts."""
 
 
-def require_launch(grid: tuple[int, ...], block: tuple[int, ...]) -> None:
-    """Raise LaunchLimitError naming the axis, or the number of threads, that is too large."""
+class StreamError(LaunchLimitError):
+    """Work on another stream than the default one."""
+
+
+class LaunchFormError(LaunchLimitError):
+    """A call of a kernel that is no launch: without a grid or a block, or with something else in their place."""
+
+
+def require_launch(grid: tuple[int, ...], block: tuple[int, ...], dynamic_shared: int = 0) -> None:
+    """Raise LaunchLimitError naming the axis, the number of threads or the bytes of shared memory that are too large.
+
+    ``dynamic_shared`` is in bytes.
+    """
     if math.prod(block) > MAX_THREADS:
         raise LaunchLimitError(f"block {block} has {math.prod(block)} threads: a block holds at most {MAX_THREADS}")
     for name, extents, most in (("block", block, MAX_BLOCK), ("grid", grid, MAX_GRID)):
         for axis, extent, limit in zip("xyz", extents, most, strict=False):
-            if not 1 <= extent <= limit:
+            if isinstance(extent, bool) or not 1 <= extent <= limit:
                 raise LaunchLimitError(f"{name} {extents}: {axis} must be from 1 to {limit}")
+    require_shared(0, dynamic_shared)
+
+
+def require_shared(static: int, dynamic: int) -> None:
+    """Raise LaunchLimitError if a block has less shared memory than its arrays and the launch ask for, in bytes."""
+    if static + dynamic > MAX_SHARED:
+        of_arrays = f"the shared arrays take {static} bytes"
+        of_launch = f"the launch asks for {dynamic} bytes of dynamic shared memory"
+        said = " and ".join(text for text, size in ((of_arrays, static), (of_launch, dynamic)) if size)
+        together = f", {static + dynamic} together" if static and dynamic else ""
+        raise LaunchLimitError(f"{said}{together}: a block has at most {MAX_SHARED}")
+
+
+def require_configuration(kernel: str, given: Any) -> tuple[tuple[int, ...], tuple[int, ...], int]:
+    """Grid and block, of three axes each, and bytes of dynamic shared memory, from what stands in ``kernel[...]``.
+
+    Raises LaunchFormError naming what is missing or no whole number, StreamError for another stream than the default.
+    """
+    wanted = f"{kernel}[grid, block]"
+    if not isinstance(given, tuple):
+        raise LaunchFormError(f"{kernel}[{_shown(given)}] has a grid and no block: write {wanted}")
+    if not 2 <= len(given) <= 4:
+        inside = ", ".join(map(_shown, given))
+        raise LaunchFormError(f"{kernel}[{inside}] has {len(given)} items: write {wanted}, then perhaps a stream, "
+                               "then perhaps bytes of dynamic shared memory")  # fmt: skip
+    stream = given[2] if len(given) > 2 else 0
+    if isinstance(stream, int) and stream:
+        raise LaunchFormError(f"{kernel}[grid, block, {stream}]: the third item is a stream, and {stream} is none; "
+                               "bytes of dynamic shared memory are the fourth")  # fmt: skip
+    if not _default(stream):
+        refuse_stream()
+    dynamic = given[3] if len(given) > 3 else 0
+    if not _whole(dynamic) or dynamic < 0:
+        raise LaunchFormError(f"{_shown(dynamic)} bytes of dynamic shared memory: must be a whole number from 0 on")
+    return _extents("grid", given[0]), _extents("block", given[1]), int(dynamic)
+
+
+def refuse_stream(*_: Any, **__: Any) -> NoReturn:
+    """Raise StreamError."""
+    raise StreamError("work on another stream: a launch is checked and timed on the default stream, which waits for "
+                      "no other")  # fmt: skip
+
+
+# What stands in the place of the functions of ``numba.cuda`` that make streams.
+STREAMS: dict[str, Any] = {
+    **dict.fromkeys(("stream", "external_stream", "per_thread_default_stream"), refuse_stream),
+    **dict.fromkeys(("default_stream", "legacy_default_stream"), lambda: 0),
+}
+
+
+def _default(stream: Any) -> bool:
+    try:
+        return stream is None or int(stream) in (0, 1)  # the driver has two names for it
+    except TypeError:
+        return False
+
+
+def require_unconfigured(kernel: str, grid: object) -> None:
+    """Raise LaunchFormError if a kernel has its grid and block already."""
+    if grid is not None:
+        raise LaunchFormError(f"{kernel}[...][...] names grid and block twice: write {kernel}[grid, block]")
+
+
+def _extents(name: str, given: Any) -> tuple[int, ...]:
+    """One to three whole numbers as three."""
+    extents = tuple(given) if isinstance(given, tuple | list) else (given,)
+    if not 1 <= len(extents) <= 3:
+        raise LaunchFormError(f"{name} {_shown(given)} has {len(extents)} axes: must have 1, 2 or 3")
+    for extent in extents:
+        if not _whole(extent):
+            hint = ": / gives a float, // a whole number" if isinstance(extent, float | np.floating) else ""
+            raise LaunchFormError(f"{name} {_shown(given)} holds {_shown(extent)}, a {type(extent).__name__}: "
+                                   f"sizes are whole numbers{hint}")  # fmt: skip
+    return tuple(map(int, (*extents, 1, 1)))[:3]
+
+
+def _whole(value: Any) -> bool:
+    return isinstance(value, numbers.Integral) and not isinstance(value, bool)
+
+
+def _shown(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 80 else text[:77] + "..."
+
+
+def require_kernel(name: str, device: bool, grid: object, keywords: dict[str, Any]) -> None:
+    """Raise LaunchFormError for a call from the host that starts no kernel: ``name(...)`` without grid and block."""
+    if device:
+        raise LaunchFormError(f"{name} is a device function: only kernels may call it")
+    if grid is None:
+        raise LaunchFormError(
+            f"{name}(...) has no grid and no block: a kernel is started by {name}[grid, block](...)"
+        )
+    if keywords:
+        named = ", ".join(f"{key}=..." for key in keywords)
+        raise LaunchFormError(
+            f"{name}[grid, block]({named}): a kernel takes its arguments by their order, not by name"
+        )
 
 
 def require_registers(block: tuple[int, ...], registers: int) -> None:

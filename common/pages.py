@@ -2,7 +2,8 @@
 
 A block is ``<!-- table: KIND ARGUMENTS -->`` to ``<!-- end table -->``; KIND is one of TABLES. A figure in a sentence
 is ``<!--= KIND ARGUMENTS -->`` to ``<!--/-->``; KIND is one of FIGURES.
-Pages show the reference GPU's record; a figure's date stands in the table's last line.
+Pages show the reference GPU's record, and another where a marker names it; a figure's date stands in the table's
+last line.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from common import catalog, layers, problems, profiler, records, sanitizer
+from common import catalog, layers, problems, profiler, records, sanitizer, store
 from common.catalog import Step
 from common.code import sass
 from common.grading import exercises
@@ -55,10 +56,13 @@ def update(record: Record | None) -> list[Path]:
     code = records.load_code()
     changed = []
     for path in pages():
-        old = path.read_text(encoding="utf-8")
-        new = rendered(old, record, code)
+        old = store.read_text(path)
+        try:
+            new = rendered(old, record, code)
+        except ValueError as error:
+            raise ValueError(f"{store.shown(path)}: {error}") from None
         if new != old:
-            path.write_text(new, encoding="utf-8")
+            store.write(path, new)
             changed.append(path)
     return changed
 
@@ -448,20 +452,41 @@ def _exercises(_: Record | None, __: dict[str, Any], arguments: list[str]) -> st
     return "\n".join("| " + " | ".join(cells) + " |" for cells in [["exercise", "kind", "what"], [":--"] * 3, *rows])
 
 
-def _ceilings(record: Record | None, _: dict[str, Any], __: list[str]) -> str:
-    """``ceilings``: the card and its two measured ceilings."""
+def _ceilings(record: Record | None, _: dict[str, Any], slugs: list[str]) -> str:
+    """``ceilings [SLUG ...]``: the card and its two measured ceilings; further cards by their record's name."""
+    found = [one for one in (record, *map(_other, slugs)) if one and one.ceilings]
     if record is None or record.ceilings is None:
         return _nothing("the ceilings")
-    c, gpu = record.ceilings, record.data["gpu"]
-    return table(
-        ["GPU", "multiprocessors", "memory GB", "L2 MB", "copy GB/s", "FP32 multiply-add GFLOP/s"],
-        [
-            [
-                gpu["name"], str(gpu["multiprocessors"]), f"{gpu['memory_bytes'] / 1e9:.0f}",
-                f"{gpu['l2_bytes'] / 1e6:.0f}", f"{c['copy_gbs']:,.0f}", f"{c['fma_gflops']:,.0f}",
-            ]
-        ],
-    ) + f"\n\nMeasured on one {_machine(record)}."  # fmt: skip
+    rows = []
+    for one in found:
+        c, gpu = one.data["ceilings"], one.data["gpu"]
+        rows.append([
+            gpu["name"], str(gpu["multiprocessors"]), f"{gpu['memory_bytes'] / 1e9:.0f}",
+            f"{gpu['l2_bytes'] / 1e6:.0f}", f"{c['copy_gbs']:,.0f}", f"{c['fma_gflops']:,.0f}",
+        ])  # fmt: skip
+    header = ["GPU", "multiprocessors", "memory GB", "L2 MB", "copy GB/s", "FP32 multiply-add GFLOP/s"]
+    return table(header, rows) + f"\n\nMeasured on one {' and one '.join(map(_machine, found))}."
+
+
+def _cards(record: Record | None, _: dict[str, Any], arguments: list[str]) -> str:
+    """``cards PRESET SLUG [STEP ...]``: times beside those of another card; by default all steps that both have."""
+    preset, slug, *names = arguments
+    other = _other(slug)
+    if record is None or other is None:
+        return _nothing(f"{preset} on two cards")
+    timed = []
+    for name in names or [step.name for step in catalog.steps()]:
+        here, there = record.row(preset, name), other.row(preset, name)
+        if here and there:
+            timed.append((f"`{name}`", _median(here), _median(there)))
+    if not timed:
+        return _nothing(f"{preset} on two cards")
+    own_floor, its_floor = (one.derive(preset, next(iter(one.rows(preset).values()))) for one in (record, other))
+    if own_floor and its_floor:
+        timed.append(("*floor*", own_floor.floor_ms, its_floor.floor_ms))
+    rows = [[name, milliseconds(ours), milliseconds(its), f"{its / ours:.2f}"] for name, ours, its in timed]
+    header = [f"`{preset}`", f"{record.gpu_name}, ms", f"{other.gpu_name}, ms", "ratio"]
+    return table(header, rows) + f"\n\nMedians on one {_machine(record)} and one {_machine(other)}."
 
 
 def _problems(_: Record | None, __: dict[str, Any], ___: list[str]) -> str:
@@ -597,6 +622,23 @@ def _share(record: Record | None, _: dict[str, Any], arguments: list[str]) -> st
     return f"{figures.percent_of_floor:.1f}" if figures else "?"
 
 
+def _on(_: Record | None, code: dict[str, Any], arguments: list[str]) -> str:
+    """``on SLUG KIND ...``: the figure of that kind on another card, by its record's name."""
+    slug, kind, *rest = arguments
+    if kind not in FIGURES:
+        raise ValueError(f"<!--= on ... {kind} -->: kind {kind!r} is unknown: kinds are {', '.join(FIGURES)}")
+    return FIGURES[kind](_other(slug), code, rest)
+
+
+def _across(record: Record | None, _: dict[str, Any], arguments: list[str]) -> str:
+    """``across PRESET NAME SLUG``: time on the card of that record over the time here."""
+    preset, name, slug = arguments
+    rows = [one.row(preset, _spoken(name)) if one else None for one in (_other(slug), record)]
+    if rows[0] is None or rows[1] is None:
+        return "?"
+    return f"{_median(rows[0]) / _median(rows[1]):.2f}"
+
+
 def _floor_ms(record: Record | None, _: dict[str, Any], arguments: list[str]) -> str:
     """``floor PRESET``: milliseconds."""
     (preset,) = arguments
@@ -621,6 +663,8 @@ FIGURES: dict[str, Writer] = {
     "counter": _counter,
     "share": _share,
     "floor": _floor_ms,
+    "on": _on,
+    "across": _across,
 }
 
 TABLES: dict[str, Writer] = {
@@ -638,8 +682,19 @@ TABLES: dict[str, Writer] = {
     "steps": _steps,
     "exercises": _exercises,
     "ceilings": _ceilings,
+    "cards": _cards,
     "problems": _problems,
 }
+
+
+def _other(slug: str) -> Record | None:
+    """Another card's record, or None."""
+    path = records.RESULTS / f"{slug}.json"
+    return Record.load(path) if path.is_file() else None
+
+
+def _median(row: Row) -> float:
+    return float(row["timing"]["median_ms"])
 
 
 def _cell(record: Record, preset: str, name: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 import warnings
 from collections.abc import Callable, Iterator
@@ -10,16 +11,22 @@ from typing import Any
 
 import numpy as np
 
-from common import check, inputs, reference
+from common import check, reference
 from common.problems import Conv2d, Conv3d, Gemm, Problem
 from common.timing import Stopwatch
 
+PRECISIONS = ("FP32", "TF32")
 HOW_TO_GET = "cuBLAS and cuDNN are left out: pip install torch adds them"
 
 
 def available() -> bool:
     """Is PyTorch installed?"""
     return importlib.util.find_spec("torch") is not None
+
+
+def get_ready() -> None:
+    """Import PyTorch, which takes seconds, before the GPU is held."""
+    importlib.import_module("torch")
 
 
 def measure(problem: Problem, stopwatch: Stopwatch, seed: int = 2) -> list[dict[str, Any]]:
@@ -32,9 +39,9 @@ def measure(problem: Problem, stopwatch: Stopwatch, seed: int = 2) -> list[dict[
     import torch
 
     torch.backends.cudnn.benchmark = True
-    x, weight = inputs.normals(problem, seed)
+    x, weight = _normals(problem, seed)
     rows = []
-    for precision in ("FP32", "TF32"):
+    for precision in PRECISIONS:
         allow = _allow_tf32(precision)
         best: dict[str, Any] | None = None
         for layout, run, to_output in _variants(problem, x, weight):
@@ -51,12 +58,22 @@ def measure(problem: Problem, stopwatch: Stopwatch, seed: int = 2) -> list[dict[
         library = "cuBLAS" if isinstance(problem, Gemm) else "cuDNN"
         rows.append({"peer": f"{library} {precision}", "library": _version(library), **best})
     # last, as a profiler that has run may slow what comes after it
-    for row, precision in zip(rows, ("FP32", "TF32"), strict=True):
+    for row, precision in zip(rows, PRECISIONS, strict=True):
         _allow_tf32(precision)
         row["kernels"] = next(
             _kernels(run) for name, run, _ in _variants(problem, x, weight) if name == row["layout"]
         )
     return rows
+
+
+def _normals(problem: Problem, seed: int) -> tuple[Any, Any]:
+    """Input and weight from the standard normal distribution, drawn on the GPU."""
+    import torch
+
+    generator = torch.Generator("cuda").manual_seed(seed)
+    shapes = problem.input_shape, problem.weight_shape
+    first, second = (torch.randn(shape, generator=generator, device="cuda") for shape in shapes)
+    return first, second
 
 
 def _allow_tf32(precision: str) -> bool:
@@ -90,7 +107,7 @@ def _variants(problem: Problem, x: Any, weight: Any) -> Iterator[tuple[str, Call
     import torch
 
     functional: Any = torch.nn.functional
-    first, second = torch.from_numpy(x).cuda(), torch.from_numpy(weight).cuda()
+    first, second = x, weight
 
     def same(result: Any) -> Any:
         return result
@@ -129,6 +146,7 @@ def _require_float32(problem: Problem, x: Any, weight: Any, result: Any, seed: i
     positions = check.sample_positions(problem, 2000, seed)
     index = tuple(torch.from_numpy(np.ascontiguousarray(axis)).cuda() for axis in positions)
     got = result[index].double().cpu().numpy()
+    x, weight = x.cpu().numpy(), weight.cpu().numpy()
     expected = reference.at(problem, x, weight, positions)
     bound = reference.error_bound(problem, reference.at(problem, np.abs(x), np.abs(weight), positions))
     worst = float(np.max(np.abs(got - expected) / bound))

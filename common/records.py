@@ -8,21 +8,19 @@ at once and atomically, so an interrupted run keeps what it has. A replaced row 
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import datetime
 import importlib.metadata
 import json
-import os
 import platform
-import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from common import catalog, device, problems
+from common import catalog, problems, profiler, schema, store
 from common.catalog import Step
 from common.problems import Problem
+from common.schema import AMOUNT, COUNT, EXTENT, NAME, NUMBER, POSITIVE, SETTING, TEXT, Each, Maybe, Optional, one_of
 
 RESULTS = catalog.ROOT / "results"
 SCHEMA = "numba-cuda-workbook/1"
@@ -31,6 +29,61 @@ CODE_FILE = "machine-code.json"
 _PACKAGES = ("numba", "numba-cuda", "numpy", "torch")
 
 Row = dict[str, Any]
+
+# --- what the files look like ---
+
+_TIMING = {"median_ms": POSITIVE, "p20_ms": POSITIVE, "p80_ms": POSITIVE}
+_CODE_OF = {"source": NAME, "helpers": Maybe(Each(NAME)), "run": NAME}
+_STEP_ROW = {
+    "kind": one_of("step"), "shape": Each(COUNT), "timing": _TIMING, "prepare_ms": Optional(AMOUNT),
+    "workspace_bytes": COUNT, **_CODE_OF,
+}  # fmt: skip
+_PEER_ROW = {
+    "kind": one_of("peer"), "shape": Each(COUNT), "timing": _TIMING, "layout": Maybe(TEXT), "library": Maybe(TEXT),
+    "kernels": Maybe([TEXT]), "run": NAME,
+}  # fmt: skip
+_PROFILED = {"kernel": NAME, "stalls": Each(NUMBER), **{name: Optional(NUMBER) for name in profiler.METRICS}}
+_PROFILED["time_ns"] = POSITIVE
+_COUNTED = {name: AMOUNT for name in profiler.COUNTED if not name.endswith("conflicts")}
+_COUNTERS = {"kernel": NAME, "hardware": _COUNTED, "trace": _COUNTED, "compiled": Maybe(_COUNTED)}
+_POINT = {
+    "tile": Each(SETTING), "status": NAME, "median_ms": Maybe(POSITIVE), "reason": Maybe(TEXT),
+}  # fmt: skip
+_PRESET = one_of(*problems.PRESETS)
+_RECORD = {
+    "gpu": {
+        "name": NAME, "compute_capability": NAME, "multiprocessors": EXTENT, "memory_bytes": EXTENT,
+        "l2_bytes": COUNT, "driver": TEXT, "cuda": TEXT,
+    },
+    "ceilings": Maybe(Optional({"copy_gbs": POSITIVE, "fma_gflops": POSITIVE, "run": NAME})),
+    "runs": Each({"date": NAME, "driver": TEXT, "cuda": TEXT, "packages": Each(TEXT)}),
+    "rows": Each(Each({"kind": one_of("step", "peer")}), _PRESET),
+    "profile": Maybe(Each(Each({"kernels": [_PROFILED], **_CODE_OF}), _PRESET)),
+    "sanitizer": Maybe(Each(Each({"errors": COUNT, **_CODE_OF}))),
+    "sweeps": Maybe(Each(Each({"shipped": Maybe(Each(SETTING)), "points": [_POINT], **_CODE_OF}), _PRESET)),
+    "agreement": Maybe(Each(Each({"shape": Each(COUNT), "kernels": [_COUNTERS], **_CODE_OF}))),
+}  # fmt: skip
+_HOT = {
+    "total": EXTENT, "multiply_adds": COUNT, "useful": AMOUNT, "what": TEXT, "mix": Each(COUNT),
+    "widths": Each(Each(COUNT)), "lines": [{"text": TEXT, "mix": Each(COUNT)}],
+    "fma_per_shared_load": Optional(AMOUNT), "as_single_loads": Optional(AMOUNT), "floats_per_fma": Optional(AMOUNT),
+}  # fmt: skip
+KERNEL = {
+    "kernel": NAME, "architecture": NAME, "registers": COUNT, "stack_bytes": COUNT, "shared_bytes": COUNT,
+    "loop_total": COUNT, "loop_fma": COUNT, "loop_loads": COUNT, "loop_constants": COUNT,
+    "loop_per_fma": Optional(AMOUNT), "instructions": Each(COUNT), "loop": Each(COUNT), "block": Maybe([EXTENT]),
+    "hot": Maybe(_HOT),
+    "occupancy": Maybe({
+        "blocks": COUNT, "warps": COUNT, "max_warps": EXTENT, "fraction": AMOUNT, "limited_by": [TEXT],
+    }),
+}  # fmt: skip
+_CODE = {
+    "tools": Maybe(Each(TEXT)),
+    "steps": Each({
+        "preset": Maybe(_PRESET), "source": Maybe(NAME), "helpers": Maybe(Each(NAME)), "kernels": [KERNEL],
+        "other_presets": Maybe(Each([KERNEL], _PRESET)),
+    }),
+}  # fmt: skip
 
 
 class RecordError(ValueError):
@@ -53,22 +106,13 @@ class Record:
 
     def __init__(self, path: Path, data: dict[str, Any]) -> None:
         self.path, self.data = path, data
+        self._seen = _stamp(path)
+        self._started: dict[str, Any] = {}
 
     @classmethod
     def load(cls, path: Path) -> Record:
         """Read a record; raises RecordError naming what is wrong with the file."""
-        try:
-            data = json.loads(path.read_text(encoding="utf-8"))
-        except (OSError, ValueError) as error:
-            raise RecordError(
-                f"{_shown(path)}: not a readable record ({error}); move it away to start anew"
-            ) from None
-        if not isinstance(data, dict) or data.get("schema") != SCHEMA:
-            found = data.get("schema") if isinstance(data, dict) else type(data).__name__
-            raise RecordError(f"{_shown(path)}: schema is {found!r}, must be {SCHEMA!r}; move it away to start anew")
-        for key, kind in (("gpu", dict), ("runs", dict), ("rows", dict)):
-            if not isinstance(data.get(key), kind):
-                raise RecordError(f"{_shown(path)}: {key} must be an object; move the file away to start anew")
+        data = _read(path, _RECORD)
         flaw = _flaw(data)
         if flaw:
             raise RecordError(f"{_shown(path)}: {flaw}; move the file away to start anew")
@@ -102,7 +146,7 @@ class Record:
         gpu = self.data["gpu"]
         now = datetime.datetime.now(datetime.timezone.utc)
         key = now.strftime("%Y-%m-%dT%H:%M:%SZ")
-        self.data["runs"][key] = {
+        self._started[key] = self.data["runs"][key] = {
             "date": now.date().isoformat(),
             "driver": gpu["driver"],
             "cuda": gpu["cuda"],
@@ -112,18 +156,20 @@ class Record:
         return key
 
     def set_ceilings(self, ceilings: dict[str, Any], run: str) -> None:
-        self.data["ceilings"] = {**ceilings, "run": run}
-        self._save()
+        """Store this GPU's ceilings and write the file."""
+        self._change(lambda data: data.update(ceilings={**ceilings, "run": run}))
 
     def put(self, preset: str, name: str, row: Row, run: str) -> None:
         """Store a row and write the file; the row it replaces goes to the history."""
-        rows = self.data["rows"].setdefault(preset, {})
-        old = rows.get(name)
-        if old is not None:
-            self._remember(preset, name, old)
-        rows[name] = {**row, "run": run}
-        self._prune()
-        self._save()
+
+        def change(data: dict[str, Any]) -> None:
+            rows = data["rows"].setdefault(preset, {})
+            old = rows.get(name)
+            if old is not None:
+                self._remember(preset, name, old)
+            rows[name] = {**row, "run": run}
+
+        self._change(change)
 
     def sweep(self, preset: str, name: str) -> dict[str, Any] | None:
         """``source``, ``shipped`` and ``points``: a list of ``tile``, ``status`` and ``median_ms`` or ``reason``."""
@@ -132,15 +178,11 @@ class Record:
 
     def put_sweep(self, preset: str, name: str, sweep: dict[str, Any], run: str) -> None:
         """Store a sweep, finished or not, and write the file."""
-        self.data.setdefault("sweeps", {}).setdefault(preset, {})[name] = {**sweep, "run": run}
-        self._prune()
-        self._save()
+        self._put("sweeps", preset, name, {**sweep, "run": run})
 
     def put_profile(self, preset: str, name: str, profile: dict[str, Any], run: str) -> None:
         """Store a step's hardware counters on a preset and write the file."""
-        self.data.setdefault("profile", {}).setdefault(preset, {})[name] = {**profile, "run": run}
-        self._prune()
-        self._save()
+        self._put("profile", preset, name, {**profile, "run": run})
 
     def profile(self, preset: str, name: str) -> dict[str, Any] | None:
         found: dict[str, Any] | None = self.data.get("profile", {}).get(preset, {}).get(name)
@@ -151,10 +193,8 @@ class Record:
 
         Without ``run`` the hardware's part is the old one, and so is its run.
         """
-        shapes = self.data.setdefault("agreement", {}).setdefault(name, {})
-        shapes[shape] = {**entry, "run": run or shapes[shape]["run"]}
-        self._prune()
-        self._save()
+        key = run or self.agreement()[name][shape]["run"]
+        self._put("agreement", name, shape, {**entry, "run": key})
 
     def agreement(self) -> dict[str, dict[str, dict[str, Any]]]:
         """By step, then by shape: ``shape``, ``source``, ``kernels`` and the run."""
@@ -164,9 +204,7 @@ class Record:
     def put_sanitizer(self, tool: str, name: str, errors: int, code: dict[str, Any], run: str) -> None:
         """Store how many errors a sanitizer tool found in a step, with its ``code``'s hashes, and write the file."""
         entry = {"errors": errors, **code, "run": run}
-        self.data.setdefault("sanitizer", {}).setdefault(name, {})[tool] = entry
-        self._prune()
-        self._save()
+        self._put("sanitizer", name, tool, entry)
 
     def sanitizer(self) -> dict[str, dict[str, Any]]:
         """By step, then by tool: errors found, the code's hashes and the run."""
@@ -200,6 +238,21 @@ class Record:
             return None
         return derive(self.problem(preset, row), row["timing"]["median_ms"], self.ceilings)
 
+    def _put(self, group: str, outer: str, inner: str, entry: dict[str, Any]) -> None:
+        self._change(lambda data: data.setdefault(group, {}).setdefault(outer, {}).update({inner: entry}))
+
+    def _change(self, change: Callable[[dict[str, Any]], None]) -> None:
+        """Change what the file holds now, whoever wrote it last, and write it; raises StoreError or RecordError."""
+        with store.locked(self.path.parent):
+            if self.path.exists() and _stamp(self.path) != self._seen:
+                fresh = Record.load(self.path).data
+                runs = {**fresh["runs"], **self._started}
+                self.data = {**fresh, "gpu": self.data["gpu"], "runs": runs}
+            change(self.data)
+            self._prune()
+            _write(self.path, self.data)
+            self._seen = _stamp(self.path)
+
     def _prune(self) -> None:
         groups = (
             *self.data["rows"].values(),
@@ -216,51 +269,54 @@ class Record:
 
     def _remember(self, preset: str, name: str, row: Row) -> None:
         history = self.path.parent / "history" / f"{self.slug}.jsonl"
-        history.parent.mkdir(parents=True, exist_ok=True)
         provenance = self.data["runs"].get(row["run"])
-        with history.open("a", encoding="utf-8") as file:
-            file.write(json.dumps({"preset": preset, "name": name, "row": row, "run": provenance}) + "\n")
+        store.append(history, json.dumps({"preset": preset, "name": name, "row": row, "run": provenance}))
 
-    def _save(self) -> None:
-        _write(self.path, self.data)
+
+def _read(path: Path, shape: dict[str, Any]) -> dict[str, Any]:
+    """A JSON file of the workbook's schema and this shape; raises RecordError."""
+    try:
+        data = store.read_json(path)
+    except store.StoreError as error:
+        raise RecordError(
+            f"{_shown(path)}: not a readable record ({error.why}); move it away to start anew"
+        ) from None
+    found = data.get("schema") if isinstance(data, dict) else type(data).__name__
+    if found != SCHEMA:
+        raise RecordError(f"{_shown(path)}: schema is {found!r:.80}, must be {SCHEMA!r}; move it away to start anew")
+    flaw = schema.flaw(data, shape)
+    if flaw:
+        raise RecordError(f"{_shown(path)}: {flaw}; move the file away to start anew")
+    return dict(data)
 
 
 def _flaw(data: dict[str, Any]) -> str:
-    """What of a record's inside is not as it must be; empty if nothing is."""
-    missing = [f.name for f in dataclasses.fields(device.Gpu) if f.name not in data["gpu"]]
-    if missing:
-        return f"gpu has no {missing[0]}"
-    for key, run in data["runs"].items():
-        if not isinstance(run, dict) or not all(name in run for name in ("date", "driver", "cuda", "packages")):
-            return f"runs.{key} must be an object with date, driver, cuda, packages"
-    ceilings = data.get("ceilings")
-    wanted = ("copy_gbs", "fma_gflops", "run")
-    if ceilings is not None:
-        if not isinstance(ceilings, dict) or not all(key in ceilings for key in wanted):
-            return f"ceilings must be an object with {', '.join(wanted)}"
-        if ceilings["run"] not in data["runs"]:
-            return "ceilings.run is not among the runs"
-    for group in ("profile", "sanitizer", "sweeps", "agreement"):
-        outer = data.get(group, {})
-        inner = outer.values() if isinstance(outer, dict) else [None]
-        entries = [entry for names in inner for entry in (names.values() if isinstance(names, dict) else [None])]
-        if not all(isinstance(entry, dict) and entry.get("run") in data["runs"] for entry in entries):
-            return f"{group} must hold objects of objects, each with one of the runs"
+    """What of a record's inside does not fit the rest of it; empty if all does."""
     for preset, rows in data["rows"].items():
-        if preset not in problems.PRESETS:
-            return f"rows.{preset} is no preset"
-        if not isinstance(rows, dict):
-            return f"rows.{preset} must be an object"
         for name, row in rows.items():
             place = f"rows.{preset}.{name}"
-            if not isinstance(row, dict):
-                return f"{place} must be an object"
-            if not isinstance(row.get("timing"), dict) or not isinstance(row["timing"].get("median_ms"), float | int):
-                return f"{place}.timing.median_ms must be a number"
-            if row.get("kind") not in ("step", "peer") or not isinstance(row.get("shape"), dict):
-                return f"{place} must have a kind, step or peer, and a shape"
-            if row.get("run") not in data["runs"]:
-                return f"{place}.run is not among the runs"
+            found = schema.flaw(row, _STEP_ROW if row["kind"] == "step" else _PEER_ROW, place)
+            if found:
+                return found
+            try:
+                problems.from_shape(problems.preset(preset).ladder, row["shape"])
+            except (ValueError, TypeError) as error:
+                return f"{place}.shape is no {preset}: {error}"
+    for name, shapes in data.get("agreement", {}).items():
+        for shape, entry in shapes.items():
+            try:
+                problems.from_shape(name.partition("_")[0], entry["shape"])
+            except (KeyError, ValueError, TypeError) as error:
+                return f"agreement.{name}.{shape}.shape is no shape of {name}: {error}"
+    runs = ", ".join(list(data["runs"])[:3]) or "none"
+    ceilings = data.get("ceilings")
+    if ceilings is not None and ceilings["run"] not in data["runs"]:
+        return f"ceilings.run is {ceilings['run']!r}: must be one of the runs: {runs}"
+    for group in ("rows", "profile", "sanitizer", "sweeps", "agreement"):
+        for outer, entries in data.get(group, {}).items():
+            for inner, entry in entries.items():
+                if entry["run"] not in data["runs"]:
+                    return f"{group}.{outer}.{inner}.run is {entry['run']!r}: must be one of the runs: {runs}"
     return ""
 
 
@@ -302,13 +358,8 @@ def load_code(folder: Path = RESULTS) -> dict[str, Any]:
     path = folder / CODE_FILE
     if not path.exists():
         return {"schema": SCHEMA, "tools": {}, "steps": {}}
-    try:
-        data: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise RecordError(f"{_shown(path)}: not readable ({error}); move it away to start anew") from None
-    if not isinstance(data, dict) or data.get("schema") != SCHEMA or not isinstance(data.get("steps"), dict):
-        raise RecordError(f"{_shown(path)}: schema must be {SCHEMA!r}; move it away to start anew")
-    return data
+    data = _read(path, _CODE)
+    return {"tools": {}, **data}
 
 
 def code_kernels(code: dict[str, Any], step: str, preset: str | None = None) -> list[dict[str, Any]]:
@@ -341,17 +392,16 @@ def package_versions(names: tuple[str, ...]) -> dict[str, str]:
 
 
 def _write(path: Path, data: dict[str, Any]) -> None:
-    """Replace a JSON file in one step: it is never seen half written."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.stem}-")
+    store.write_json(path, data)
+
+
+def _stamp(path: Path) -> tuple[int, int, int] | None:
+    """What changes whenever the file is written; None without one."""
     try:
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            file.write(json.dumps(data, indent=1, sort_keys=True) + "\n")
-        Path(temporary).chmod(0o644)
-        os.replace(temporary, path)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_ino, found.st_mtime_ns, found.st_size
 
 
 def _shown(path: Path) -> str:

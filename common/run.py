@@ -4,29 +4,48 @@ from __future__ import annotations
 
 import itertools
 import os
+import tempfile
 import threading
-from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from common import catalog, check, device, isolate, problems, profiler, records, sanitizer
+from common import (
+    catalog,
+    check,
+    device,
+    isolate,
+    plan,
+    problems,
+    profiler,
+    records,
+    relay,
+    sanitizer,
+    shapes,
+    timing,
+)
 from common.catalog import Step
-from common.code import cardcache, occupancy
+from common.code import cardcache, kernelcache, occupancy
 from common.isolate import Result, Task
 from common.problems import Problem
 from common.records import Record
 from common.tracing import trace
 
-CHECK_SECONDS = 120.0
+CHECK_SECONDS = 30.0
 TIME_SECONDS = 180.0
 TRACE_SECONDS = 60.0
 COMPILE_SECONDS = 180.0
 EXPLAIN_SECONDS = 20.0
+LARGE_AT_ONCE = 3  # problems of more than 2^31 elements on one card
+LARGE_SECONDS = 150.0
+ENOUGH_WRONG = 3  # shapes at which a step fails before the others are left out
 EXPLAIN_FLOPS = 1e6  # more is too slow in the simulator
 WATCHED_SECONDS = 550.0  # all steps under a profiler or sanitizer
 CODE_ARCHITECTURE = "9.0"
+FEW_PROCESSORS = 4  # with so many or fewer, nothing is compiled while kernels are timed
+_RUN_KERNELS = ("check", "time", "sweep", "prepare")
 
 # The preset a step is timed on unless another is asked for.
 DEFAULT_PRESET = {"gemm": "gemm-4096", "conv2d": "ece408-layer1", "conv3d": "c3d-conv3a"}
@@ -35,7 +54,7 @@ DEFAULT_PRESET = {"gemm": "gemm-4096", "conv2d": "ece408-layer1", "conv3d": "c3d
 @dataclass(frozen=True)
 class Outcome:
     """The result of one task on one step: ``result["status"]`` is right, wrong, refused, unusable, crashed or
-    timed_out."""
+    timed_out; or unjudged, where a GPU ran what neither the tracer nor the simulator knows."""
 
     step: Step
     problem: Problem
@@ -45,6 +64,17 @@ class Outcome:
     @property
     def status(self) -> str:
         return str(self.result["status"])
+
+    @property
+    def fine(self) -> bool:
+        """Right, or a shape that the step may refuse, or one that only a GPU could judge."""
+        return self.status in ("right", "refused", "unjudged")
+
+    @property
+    def unseen(self) -> str | None:
+        """Why the simulator alone looked for races and the like, for a few seconds; None if the tracer did."""
+        text = self.result.get("untraced")
+        return None if text is None else str(text)
 
     @property
     def faults(self) -> list[dict[str, Any]]:
@@ -72,35 +102,163 @@ class ToolError(RuntimeError):
 
 
 def check_steps(
-    steps: list[Step], simulator: bool, shape: Problem | None = None, file: Path | None = None
+    steps: list[Step],
+    simulator: bool,
+    shape: Problem | None = None,
+    file: Path | None = None,
+    seed: int = 0,
+    compiled: bool = True,
 ) -> Iterator[Outcome]:
-    """Check each step at its ladder's ragged shapes (or at ``shape``), in child processes.
+    """Check each step as :mod:`common.plan` has it, or at ``shape``, in child processes; outcomes step by step.
 
-    ``file`` is checked in the step's place.
+    ``file`` is checked in the step's place. ``seed`` is that of the drawn shapes and operands. Without a GPU each
+    step is also compiled, unless ``compiled`` is False. What fails is not tried at all shapes, and what does not
+    compile at none that have not been tried by then.
     """
+    groups = [group for step in steps for group in _check_groups(step, simulator, shape, file, seed, compiled)]
+    turns = tempfile.TemporaryDirectory(prefix="workbook-")
+    _take_turns(groups, Path(turns.name))
+    cores = os.cpu_count() or 1
+    # a GPU's checks are mostly compilation: both are the host's work
+    workers = cores if simulator else cores // 2 + 1
+    pools = {simulated: ThreadPoolExecutor(workers) for simulated in (True, False)}
+    stop, hopeless = threading.Event(), {step: threading.Event() for step in steps}
+    try:
+        running = [(group, pools[group.simulated].submit(group.run, stop, hopeless[group.step])) for group in groups]
+        for step in steps:
+            mine = [future.result() for group, future in running if group.step is step]
+            yield from _agreed(step, [outcome for outcomes in mine for outcome in outcomes], simulator, file)
+    finally:
+        stop.set()
+        for pool in pools.values():
+            pool.shutdown(wait=True, cancel_futures=True)
+        turns.cleanup()
+
+
+def _take_turns(groups: list[_CheckGroup], folder: Path) -> None:
+    """Let the largest problems of all groups be a few at a time: each waits for those with the same folder."""
+    for number, group in enumerate(groups):
+        place = folder / str(number % LARGE_AT_ONCE)
+        place.mkdir(exist_ok=True)
+        for task in group.tasks:
+            if task.get("depth") == "large":
+                task.update(turns=str(place), seconds=LARGE_SECONDS)
+
+
+def check_size(steps: list[Step], simulator: bool, shape: Problem | None = None, seed: int = 0) -> int:
+    """How many outcomes :func:`check_steps` has if nothing is wrong: one for each shape of each step."""
+    if shape:
+        return len(steps)
+    cases = {step.ladder: plan.cases(step.ladder, not simulator, seed) for step in steps}
+    return sum(len({case.problem for case in cases[step.ladder]}) for step in steps)
+
+
+@dataclass(frozen=True)
+class _CheckGroup:
+    """Tasks of one step for one process, ended when enough is wrong."""
+
+    step: Step
+    tasks: list[Task]
+    simulated: bool
+    gpu: bool  # is there one besides
+
+    def run(self, stop: threading.Event, hopeless: threading.Event) -> list[Outcome]:
+        """What came of the tasks until ``stop``, or until the step is ``hopeless``: it does not compile."""
+        enough, outcomes = _Any(stop, hopeless), []
+        for task, result in isolate.run(self.tasks, self.simulated, CHECK_SECONDS, enough):
+            problem = problems.from_shape(self.step.ladder, result.get("shape") or task["shape"])
+            if task["task"] == "compile":
+                result["only_compiled"] = True
+            else:
+                result = judged(problem, result, task["asked"], self.gpu)
+            outcomes.append(Outcome(self.step, problem, None, result))
+            if task["task"] == "compile" and not outcomes[-1].fine:
+                hopeless.set()
+            wrong = [one.status for one in outcomes if not one.fine]
+            if len(wrong) >= ENOUGH_WRONG or set(wrong) & {"timed_out", "unusable"}:
+                enough.set()
+        return outcomes
+
+
+class _Any(threading.Event):
+    """An event that is set when one of some others is, too."""
+
+    def __init__(self, *others: threading.Event) -> None:
+        super().__init__()
+        self._others = others
+
+    def is_set(self) -> bool:
+        return super().is_set() or any(other.is_set() for other in self._others)
+
+
+def _check_groups(
+    step: Step, simulator: bool, shape: Problem | None, file: Path | None, seed: int, compiled: bool
+) -> list[_CheckGroup]:
+    wanted = plan.cases_at(shape, not simulator, seed) if shape else plan.cases(step.ladder, not simulator, seed)
     groups = []
-    shapes: list[Problem] = []
-    owners: list[Step] = []
-    for step in steps:
-        wanted = (shape,) if shape else problems.RAGGED[step.ladder]
-        groups.append(
-            [
-                # the simulator has no races to catch by repeating
-                {**_task("check", step, file, problem), "repeats": 1 if simulator else check.REPEATS}
-                for problem in wanted
-            ]
-        )
-        shapes += wanted
-        owners += [step] * len(wanted)
-    # on a GPU compiling takes the time, and that is the host's work
-    workers = (os.cpu_count() or 1) if simulator else max(1, min(6, (os.cpu_count() or 1) // 2))
-    results = isolate.run_groups(groups, simulator, CHECK_SECONDS, workers)
-    told: set[str] = set()
-    for step, problem, (task, result) in zip(owners, shapes, results, strict=True):
-        if not simulator and step.name not in told and result["status"] in ("wrong", "crashed", "timed_out"):
-            told.add(step.name)
-            retell(task, problem, result)
-        yield Outcome(step, problem, None, result)
+    if simulator and compiled:  # first: what it says is told before all else
+        small = shape or problems.FIRST[step.ladder]
+        task = {**_task("compile", step, file, small), "architectures": [CODE_ARCHITECTURE]}
+        groups.append(_CheckGroup(step, [task], False, False))
+    for on_cpu in (True, False):
+        tasks = [
+            # the simulator has no races to catch by repeating
+            {**_task("check", step, file, case.problem), **case.fields(), "asked": shape is not None,
+             "repeats": 1 if on_cpu else check.REPEATS}
+            for case in wanted
+            if (case.engine != "gpu") == on_cpu
+        ]  # fmt: skip
+        if tasks:
+            groups.append(_CheckGroup(step, tasks, on_cpu, not simulator and on_cpu))
+    return groups
+
+
+# What a GPU may know and the simulator not.
+_UNKNOWN = {"unknown-attribute", "unsupported"}
+
+
+def judged(problem: Problem, result: Result, asked: bool = False, gpu: bool = False) -> Result:
+    """The result, where a step that refuses an ordinary shape is wrong; ``asked``: that very shape was asked for.
+
+    With a ``gpu`` to run it, what the simulator does not know is no fault, and no verdict either.
+    """
+    if gpu and result["status"] == "crashed" and _UNKNOWN & {fault["kind"] for fault in result.get("faults", [])}:
+        said = f"only the GPU ran it, so races and the like were not looked for: {result['message']}"
+        return {**result, "status": "unjudged", "message": said, "faults": []}
+    if result["status"] != "refused" or asked or not shapes.ordinary(problem):
+        return result
+    said = f"this ordinary shape is refused: {result['message']}"
+    finding = {"kind": "refused", "message": said}
+    return {**result, "status": "wrong", "message": None, "findings": [finding], "faults": []}
+
+
+def _agreed(step: Step, outcomes: list[Outcome], simulator: bool, file: Path | None) -> list[Outcome]:
+    """A step's outcomes, one for each shape: what is wrong for any engine, and does not compile before all else.
+
+    What only a GPU shows is told by the simulator as far as it can.
+    """
+    wrong = [outcome for outcome in outcomes if not outcome.fine]
+    if not simulator and wrong and all(outcome.result.get("engine") in (None, "gpu") for outcome in wrong):
+        first = wrong[0]
+        retell(_task("check", step, file, first.problem), first.problem, first.result)
+    by_shape: dict[Problem, list[Outcome]] = {}
+    for outcome in outcomes:
+        by_shape.setdefault(outcome.problem, []).append(outcome)
+    merged = []
+    for problem, mine in by_shape.items():
+        chosen = min(mine, key=_telling)
+        engines = list(dict.fromkeys(one.result["engine"] for one in mine if "engine" in one.result))
+        seconds = sum(one.result.get("seconds", 0.0) for one in mine)
+        merged.append(Outcome(step, problem, None, {**chosen.result, "engines": engines, "seconds": seconds}))
+    return merged
+
+
+def _telling(outcome: Outcome) -> tuple[int, bool]:
+    """A key that sorts what must be told first: what is wrong, compiled before run, then what was not judged."""
+    if not outcome.fine:
+        return 0, "engine" in outcome.result
+    rank = {"unjudged": 1, "refused": 2}.get(outcome.status, 4 if outcome.unseen is None else 3)
+    return rank, "engine" not in outcome.result
 
 
 def retell(task: Task, problem: Problem, result: Result) -> None:
@@ -139,7 +297,7 @@ def compile_steps(
 ) -> Iterator[Outcome]:
     """Compile every kernel of each step, without a GPU, for a preset or its ladder's; or for all that are timed."""
     presets = [preset or DEFAULT_PRESET[step.ladder] for step in steps]
-    groups: list[list[dict[str, Any]]] = []
+    tasks: list[Task] = []
     for step, name in zip(steps, presets, strict=True):
         others = [other for other in problems.timed_presets(step.ladder) if other != name]
         extra = {
@@ -148,8 +306,12 @@ def compile_steps(
             # a bench times an experiment on its ladder's default only
             "others": {n: problems.preset(n).shape() for n in others} if every_preset and not step.experiment else {},
         }
-        groups.append([{**_task("compile", step, file, problems.preset(name)), **extra}])
-    results = isolate.run_groups(groups, False, COMPILE_SECONDS, os.cpu_count() or 1)
+        tasks.append({**_task("compile", step, file, problems.preset(name)), **extra})
+    workers = os.cpu_count() or 1
+    # a process takes a second to start: where processors are few, it does several steps
+    share = max(1, len(tasks) // (4 * workers))
+    groups = [tasks[start : start + share] for start in range(0, len(tasks), share)]
+    results = isolate.run_groups(groups, False, COMPILE_SECONDS, workers)
     for step, name, (_, result) in zip(steps, presets, results, strict=True):
         yield Outcome(step, problems.preset(name), name, result)
 
@@ -185,16 +347,22 @@ def cards(
         extra = {"architecture": architecture, "show": show, "number": number, "entry": str(entry)}
         groups[number % workers].append({**_task("card", step, file, problem), **extra})
     waiting = [group for group in groups if group]
-    for task, result in isolate.run_groups(waiting, False, COMPILE_SECONDS, workers, stop):
-        if result.get("missing_tool"):
-            raise ToolError(result["message"])
-        files = result.pop("files", None)
-        if result["status"] == "right" and not show:
-            _add_traffic(task, result["cards"], stop)
-            if stop and stop.is_set():
-                break  # perhaps without a trace: not kept
+    traced: list[tuple[Task, Result, list[str], Future[None]]] = []
+    with ThreadPoolExecutor(workers) as pool:
+        for task, result in isolate.run_groups(waiting, False, COMPILE_SECONDS, workers, stop):
+            if result.get("missing_tool"):
+                raise ToolError(result["message"])
+            files = result.pop("files", None)
+            kept[task["number"]] = result
+            if result["status"] == "right" and not show:
+                tracing = pool.submit(_add_traffic, task, result["cards"], stop)
+                traced.append((task, result, files, tracing))
+    for task, result, files, tracing in traced:
+        tracing.result()
+        if stop and stop.is_set():
+            kept.pop(task["number"])  # perhaps without a trace: not kept
+        else:
             cardcache.store(Path(task["entry"]), result["cards"], files)
-        kept[task["number"]] = result
     for number, (step, preset) in enumerate(pairs):
         if number in kept:
             yield Outcome(step, problems.preset(preset), preset, kept[number])
@@ -219,7 +387,9 @@ class CardsBeside:
     def __init__(self, pairs: list[tuple[Step, str]]) -> None:
         self._stop = threading.Event()
         pool = ThreadPoolExecutor(1)
-        self._future = pool.submit(lambda: list(cards(pairs, card_architecture(), stop=self._stop)))
+        # beside the checks, which take the other processors
+        workers = max(1, (os.cpu_count() or 1) // 4)
+        self._future = pool.submit(lambda: list(cards(pairs, card_architecture(), None, None, workers, self._stop)))
         pool.shutdown(wait=False)
 
     def __call__(self) -> list[Outcome] | str:
@@ -254,18 +424,76 @@ def _without_float64(kernels: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return [{key: value for key, value in kernel.items() if key != "float64"} for kernel in kernels]
 
 
-def time_steps(pairs: list[tuple[Step, str]], file: Path | None = None) -> Iterator[Outcome]:
-    """Check at full size and time each (step, preset), one process per step; needs a GPU."""
+def measure(
+    pairs: list[tuple[Step, str]], file: Path | None = None, libraries: Iterable[str] = (), ceilings: bool = False
+) -> Iterator[tuple[str, Any]]:
+    """Measure on the GPU, one process after the other, each getting ready while the one before has the GPU.
+
+    Yields in order: ``("ceilings", result)`` if asked for; ``("step", Outcome)`` of each (step, preset), preset by
+    preset; ``("library", (preset, result))`` for cuBLAS or cuDNN on each of ``libraries``. Needs a GPU.
+    """
     device.require_gpu("timing")
-    groups: dict[str, list[tuple[Step, str]]] = {}
-    for step, preset in pairs:
-        groups.setdefault(step.name, []).append((step, preset))
-    ordered = [pair for group in groups.values() for pair in group]
-    tasks = [[_task("time", step, file, problems.preset(preset)) for step, preset in g] for g in groups.values()]
-    results = isolate.run_groups(tasks, False, TIME_SECONDS)
-    for (step, preset), (_, result) in zip(ordered, results, strict=True):
-        problem = problems.from_shape(step.ladder, result.get("shape", problems.preset(preset).shape()))
-        yield Outcome(step, problem, preset, result)
+    groups: list[tuple[Task, list[Task]]] = [({}, [{"task": "ceilings"}])] if ceilings else []
+    known = {(step.name, preset): step for step, preset in pairs}
+    for preset in dict.fromkeys(preset for _, preset in pairs):
+        problem = problems.preset(preset)
+        mine = [step for step, name in pairs if name == preset]
+        ready = {"ladder": problem.ladder, "shape": problem.shape()}
+        groups.append((ready, [{**_task("time", step, file, problem), "preset": preset} for step in mine]))
+    named = [(preset, problems.preset(preset)) for preset in libraries]
+    tasks = [{"task": "peer", "ladder": p.ladder, "shape": p.shape(), "preset": name} for name, p in named]
+    if tasks:
+        groups.append(({"libraries": True}, tasks))
+    for _, task, result in relay.run(groups, relay.on_gpu(TIME_SECONDS)):
+        if task["task"] == "time":
+            preset = str(task["preset"])
+            step = known[str(task["step"]), preset]
+            problem = problems.from_shape(step.ladder, result.get("shape") or problems.preset(preset).shape())
+            yield "step", Outcome(step, problem, preset, result)
+        elif task["task"] == "peer":
+            yield "library", (task["preset"], result)
+        else:
+            yield "ceilings", result
+
+
+def time_steps(pairs: list[tuple[Step, str]], file: Path | None = None) -> Iterator[Outcome]:
+    """Check at full size and time each (step, preset), preset by preset; needs a GPU."""
+    for _, outcome in measure(pairs, file):
+        yield outcome
+
+
+class Preparing:
+    """Compiles the kernels of steps for this GPU in other processes and keeps them, without touching the GPU.
+
+    Whoever needs a kernel that is being compiled waits for it; what cannot be prepared is compiled where it runs.
+    """
+
+    def __init__(self, wanted: dict[Step, list[Problem]], gpu: device.Gpu) -> None:
+        processors = os.cpu_count() or 1
+        self._stop = threading.Event()
+        groups = []
+        kernelcache.prune()
+        for step, needed in wanted.items():
+            task = {**_task("prepare", step, None, needed[0]), "device": gpu.as_dict()}
+            groups.append([{**task, "shapes": [problem.shape() for problem in needed]}])
+        # while kernels are timed, a processor is left for them
+        workers = max(1, processors * 3 // 4)
+        pool = ThreadPoolExecutor(1)
+        self._future = pool.submit(self._run, groups, workers)
+        pool.shutdown(wait=False)
+        self._few = processors <= FEW_PROCESSORS
+
+    def _run(self, groups: list[list[Task]], workers: int) -> int:
+        results = isolate.run_groups(groups, False, COMPILE_SECONDS, workers, self._stop)
+        return sum(result.get("kept", 0) for _, result in results)
+
+    def before_timing(self) -> None:
+        """Where processors are few, compiling would disturb what is timed: wait for it."""
+        if self._few:
+            self._future.result()
+
+    def cancel(self) -> None:
+        self._stop.set()
 
 
 def measure_device() -> tuple[dict[str, Any], str, dict[str, Any]]:
@@ -282,18 +510,16 @@ def measure_device() -> tuple[dict[str, Any], str, dict[str, Any]]:
 
 def describe_device() -> device.Gpu:
     """What this machine's GPU is; raises as :func:`measure_device` does."""
+    return inspect_device()[0]
+
+
+def inspect_device() -> tuple[device.Gpu, int]:
+    """What this machine's GPU is, and the bytes that a problem may take; raises as :func:`measure_device` does."""
     device.require_gpu("describing the GPU")
     ((_, result),) = isolate.run([{"task": "device"}], False, CHECK_SECONDS)
     if result["status"] != "right":
         raise DeviceError(f"the GPU could not be used: {result['message']}")
-    return device.Gpu(**result["gpu"])
-
-
-def time_peers(presets: list[str]) -> Iterator[tuple[str, Result]]:
-    """cuBLAS or cuDNN on each preset, a result with ``rows`` each; needs a GPU and PyTorch."""
-    tasks = [{"task": "peer", "ladder": p.ladder, "shape": p.shape()} for p in map(problems.preset, presets)]
-    for preset, (_, result) in zip(presets, isolate.run(tasks, False, TIME_SECONDS), strict=True):
-        yield preset, result
+    return device.Gpu(**result["gpu"]), int(result["room_bytes"])
 
 
 def tunables(step: Step, preset: str) -> dict[str, Any]:
@@ -312,22 +538,28 @@ def combinations(tunables: dict[str, list[int]]) -> list[dict[str, int]]:
     return [dict(zip(names, values, strict=True)) for values in itertools.product(*tunables.values())]
 
 
-def narrowed(tunables: dict[str, list[int]], shipped: dict[str, int], text: str) -> dict[str, list[int]]:
+def narrowed(tunables: dict[str, list[int]], shipped: dict[str, int], text: str | None) -> dict[str, list[int]]:
     """The values to sweep: all tunables, or those that ``text`` (``"NAME=1,2 ..."``) names, the rest as shipped.
 
     Raises ValueError naming a word that is not of that form or a constant the step does not have.
     """
-    if not text:
+    if text is None:
         return tunables
     values = {name: [value] for name, value in shipped.items()}
+    named: set[str] = set()
     for word in text.split():
         name, _, numbers = word.partition("=")
+        if name in named:
+            raise ValueError(f"--values {word!r}: {name} is given twice")
+        named.add(name)
         if name not in tunables:
             raise ValueError(f"--values {word!r}: {name} is no tunable of this step: it has {', '.join(tunables)}")
         try:
-            values[name] = [int(number) for number in numbers.split(",")]
+            values[name] = list(dict.fromkeys(int(number) for number in numbers.split(",")))
         except ValueError:
             raise ValueError(f"--values {word!r}: must be {name}=INTEGER,INTEGER,...") from None
+    if not named:
+        raise ValueError(f"--values {text!r}: must name a tunable of this step: it has {', '.join(tunables)}")
     return values
 
 
@@ -402,7 +634,9 @@ def record_step(record: Record, run: str, outcome: Outcome) -> None:
         "shape",
     )
     row = {key: outcome.result[key] for key in kept}
-    record.put(outcome.preset, outcome.step.name, {"kind": "step", **row}, run)
+    if outcome.result.get("imports"):
+        row["imports"] = outcome.result["imports"]
+    record.put(outcome.preset, outcome.step.name, {"kind": "step", "measure": timing.MEASURE_VERSION, **row}, run)
 
 
 def record_peers(record: Record, run: str, preset: str, result: Result) -> None:
@@ -410,7 +644,8 @@ def record_peers(record: Record, run: str, preset: str, result: Result) -> None:
     for row in result["rows"]:
         name = row["peer"]
         kept = {key: row[key] for key in ("layout", "library", "kernels", "timing")}
-        record.put(preset, name, {"kind": "peer", "shape": result["shape"], **kept}, run)
+        entry = {"kind": "peer", "measure": timing.MEASURE_VERSION, "shape": result["shape"], **kept}
+        record.put(preset, name, entry, run)
 
 
 def convolve(step: Step, x_file: Path, filt_file: Path, y_file: Path, simulator: bool) -> Outcome:
@@ -423,7 +658,7 @@ def convolve(step: Step, x_file: Path, filt_file: Path, y_file: Path, simulator:
         "filt": str(filt_file),
         "y": str(y_file),
     }
-    ((_, result),) = isolate.run([task], simulator, CHECK_SECONDS)
+    ((_, result),) = isolate.run([task], simulator, TIME_SECONDS)
     return Outcome(step, problems.preset("photo"), "photo", result)
 
 
@@ -436,10 +671,12 @@ def explain(step: Step, problem: Problem, simulator: bool) -> str:
 
 
 def _task(kind: str, step: Step, file: Path | None, problem: Problem) -> Task:
-    return {
+    task = {
         "task": kind,
         "step": step.name,
         "ladder": step.ladder,
         "path": str(file or step.path),
         "shape": problem.shape(),
     }
+    # only where kernels are compiled to be run
+    return {**task, "kernels": str(kernelcache.FOLDER)} if kind in _RUN_KERNELS else task

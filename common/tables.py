@@ -15,7 +15,7 @@ from common.grading.grade import Grade
 from common.records import Record
 from common.run import Outcome
 
-_COLOURS = {"right": "green", "refused": "yellow"}
+_COLOURS = {"right": "green", "refused": "yellow", "unjudged": "yellow"}
 # Left out when the terminal is narrow.
 _OPTIONAL = ("p20–p80", "workspace MB", "prepare ms", "GB/s")
 _NARROW, _WIDE = 100, 130
@@ -31,10 +31,40 @@ def steps(found: list[Step]) -> Table:
 
 
 def checks(outcomes: list[Outcome]) -> Table:
-    """Step, shape and verdict of each outcome."""
+    """What came of each step: at how many shapes it is right, and each shape at which it is not."""
     table = Table("step", "shape", "verdict")
-    for outcome in outcomes:
-        table.add_row(outcome.step.name, str(outcome.problem), _status(outcome))
+    table.columns[0].no_wrap = True
+    for name in dict.fromkeys(outcome.step.name for outcome in outcomes):
+        mine = [one for one in outcomes if one.step.name == name]
+        right = [one for one in mine if one.status == "right"]
+        if right:
+            shape = str(right[0].problem) if len(right) == 1 else f"{len(right)} shapes"
+            table.add_row(name, shape, "[green]right[/]")
+        for one in mine:
+            if one.status not in ("right", "unjudged"):
+                table.add_row(name, str(one.problem), _status(one))
+        unseen = [one.unseen for one in right if one.unseen]
+        if unseen:
+            said = "[yellow]not traced[/]: races and the like were looked for in the simulator, for seconds only"
+            table.add_row(name, f"{len(unseen)} shapes", f"{said}: {escape(unseen[0])}")
+        unjudged = [one for one in mine if one.status == "unjudged"]
+        if unjudged:
+            shape = f"{len(unjudged)} shapes" if len(unjudged) > 1 else str(unjudged[0].problem)
+            table.add_row(name, shape, f"{_status(unjudged[0])}: {escape(str(unjudged[0].result['message']))}")
+    return table
+
+
+def selftimed(name: str, entry: dict[str, Any]) -> Table:
+    """Where the seconds of one run of the main job went, stage by stage."""
+    title = (
+        f"{name}: {entry['wall']:.1f} s, {entry['cpu']:.1f} s of CPU in all processes, "
+        f"first line after {entry['first_line']:.1f} s"
+    )
+    table = Table("stage", "times", "CPU s", "wall s", title=title, title_justify="left")
+    for column in table.columns[1:]:
+        column.justify = "right"
+    for stage, spent in entry["stages"].items():
+        table.add_row(stage, f"{spent['times']:.0f}", f"{spent['cpu']:.1f}", f"{spent['wall']:.1f}")
     return table
 
 

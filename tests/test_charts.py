@@ -1,6 +1,7 @@
 """Charts from records, and the tables in the pages: drawn whole, the same twice, never stale."""
 
 import copy
+import json
 import re
 import xml.etree.ElementTree as ElementTree
 
@@ -359,6 +360,45 @@ def test_figures_in_a_sentence(own, figure, text):
     assert pages.rendered(f"{opening}old<!--/-->", own, NO_CODE) == f"{opening}{text}<!--/-->"
 
 
+@pytest.fixture
+def slower(own, shipped, tmp_path, monkeypatch):
+    """Another card's record, with one row."""
+    monkeypatch.setattr(records, "RESULTS", tmp_path)
+    run = "2026-01-02T00:00:00Z"
+    data = {
+        **copy.deepcopy({key: shipped.data[key] for key in ("schema", "gpu", "ceilings")}),
+        "runs": {run: next(iter(shipped.data["runs"].values()))},
+        "rows": {"gemm-2048": {"gemm_naive": made(34.36, helpers={})}},
+    }
+    data["gpu"]["name"], data["ceilings"]["run"] = "Slower", run
+    (tmp_path / "slower.json").write_text(json.dumps(data))
+    return Record.load(tmp_path / "slower.json")
+
+
+def test_two_cards_stand_side_by_side(own, slower, shipped):
+    text = pages.rendered("<!-- table: cards gemm-2048 slower -->\n<!-- end table -->", own, NO_CODE)
+    header, _, *rows = cells(text)
+    assert header == ["`gemm-2048`", f"{own.gpu_name}, ms", "Slower, ms", "ratio"]
+    assert rows[0] == ["`gemm_naive`", "17.2", "34.4", "2.00"]  # and none that one card has alone
+    assert [row[0] for row in rows[1:]] == ["*floor*"]
+    ceilings = cells(pages.rendered("<!-- table: ceilings slower lost -->\n<!-- end table -->", shipped, NO_CODE))
+    assert [row[0] for row in ceilings[2:]] == [shipped.gpu_name, "Slower"]
+
+
+@pytest.mark.parametrize(
+    ("figure", "text"),
+    [
+        ("on slower ms gemm-2048 gemm_naive", "34.4"),
+        ("on lost ms gemm-2048 gemm_naive", "?"),
+        ("across gemm-2048 gemm_naive slower", "2.00"),
+        ("across gemm-2048 gemm_naive_unsigned slower", "?"),
+    ],
+)
+def test_figures_of_another_card(own, slower, figure, text):
+    opening = f"<!--= {figure} -->"
+    assert pages.rendered(f"{opening}old<!--/-->", own, NO_CODE) == f"{opening}{text}<!--/-->"
+
+
 def test_bank_conflicts_are_a_share_of_the_turns(own):
     main = {"time_ns": 2.0, "shared_conflicts": 3.0, "shared_wavefronts": 8.0}
     first = {"time_ns": 1.0, "shared_conflicts": 0.0, "shared_wavefronts": 8.0}
@@ -380,7 +420,7 @@ def test_every_table_can_be_written_without_any_record(kind):
     arguments = {
         "ladder": "gemm-2048", "experiments": "gemm-2048 gemm_naive", "code": "gemm_naive",
         "profile": "gemm-2048 gemm_naive", "steps": "01_naive", "mix": "gemm_naive", "layers": "gemm_naive",
-        "lines": "gemm_naive", "useful": "gemm_naive", "exercises": "01_naive",
+        "lines": "gemm_naive", "useful": "gemm_naive", "exercises": "01_naive", "cards": "gemm-2048 no-card",
     }.get(kind, "")  # fmt: skip
     opening = f"<!-- table: {kind} {arguments}".rstrip() + " -->"
     new = pages.rendered(f"{opening}\nold\n<!-- end table -->", None, NO_CODE)

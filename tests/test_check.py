@@ -158,7 +158,7 @@ def test_counts_indices_and_values_of_wrong_elements():
     for n in (40, 41, 42):  # the first three
         assert f"c[36, {n}] = {expected[36, n] + 1:.9g}, expected {expected[36, n]:.9g}" in finding.message
     assert "c[36, 43]" not in finding.message
-    assert "(only m = 36, the last and n >= 40, the last tile of 8)" in finding.message
+    assert "(each is 1 too large, only m = 36, the last and n >= 40, the last tile of 8)" in finding.message
 
 
 def test_nothing_written_asks_whether_the_kernel_started():
@@ -207,6 +207,49 @@ def test_weights_kept_from_the_first_prepare_are_named():
     (finding,) = check.check(SimpleNamespace(prepare=prepare, launch=launch), SMALL).findings
     assert finding.kind == "stale"
     assert "b is the first launch's" in finding.message
+
+
+@pytest.mark.parametrize("looked_at", [slice(0, None, 4), slice(1, None, 2), slice(0, -1), slice(1, None)])
+def test_weights_kept_by_some_of_their_elements_are_stale(looked_at):
+    problem, held = Gemm(M=4, N=5, K=6), {}
+
+    def prepare(weight, problem):
+        return held.setdefault(host(weight).ravel()[looked_at].tobytes(), host(weight))
+
+    def launch(x, weight, y):
+        y.copy_to_device(reference.full(problem, host(x), weight).astype(np.float32))
+
+    module = SimpleNamespace(launch=launch, prepare=prepare)
+    verdict = check.check_thoroughly(lambda: check.Bench(module, problem), repeats=1)
+    assert kinds(verdict) == ["stale"]
+    assert verdict.findings[0].message.startswith("after one element of the weights was changed")
+
+
+@pytest.mark.parametrize("looked_at", [slice(0, None, 4), slice(1, None, 2), slice(0, -1), slice(1, None)])
+def test_an_output_kept_by_some_elements_of_the_input_is_stale(looked_at):
+    problem, held = Gemm(M=4, N=5, K=6), {}
+
+    def launch(x, weight, y):
+        right = reference.full(problem, host(x), host(weight)).astype(np.float32)
+        key = host(x).ravel()[looked_at].tobytes(), host(weight).tobytes()
+        y.copy_to_device(held.setdefault(key, right))
+
+    verdict = check.check_thoroughly(lambda: check.Bench(SimpleNamespace(launch=launch), problem), repeats=1)
+    assert kinds(verdict) == ["stale"]
+    assert verdict.findings[0].message.startswith("after one element of the input was changed")
+
+
+def test_prepared_weights_that_a_launch_spoils_are_stale():
+    problem = Gemm(M=4, N=5, K=6)
+
+    def launch(x, weight, y):
+        y.copy_to_device(reference.full(problem, host(x), weight).astype(np.float32))
+        weight *= -1
+
+    module = SimpleNamespace(launch=launch, prepare=lambda weight, problem: host(weight))
+    verdict = check.check_thoroughly(lambda: check.Bench(module, problem), repeats=1)
+    assert kinds(verdict) == ["stale"]
+    assert verdict.findings[0].message.startswith("at launch 2 on the same arrays")
 
 
 def test_launches_that_differ_are_unstable():
@@ -405,7 +448,9 @@ def region(shape, *index):
         ((0,), "only m = 0"),
         ((slice(4, 9), slice(10, 20)), "only 4 <= m <= 8 and 10 <= n <= 19"),
         (([0, 36],), "only the two borders of m"),
-        ((slice(None, None, 2),), ""),
+        ((slice(None, None, 2),), "only m % 2 = 0"),
+        ((slice(3, None, 4),), "only m % 4 = 3"),
+        (([0, 1, 3, 7, 12],), ""),
         ((3, 44), "only m = 3 and n = 44, the last"),
     ],
 )
@@ -470,7 +515,7 @@ def test_explain_recognises_the_usual_mistakes(problem, mistake, text):
 def test_explain_falls_back_to_where():
     def spoil(x, weight, expected):
         got = expected.copy()
-        got[36] += 1
+        got[36] += np.random.default_rng(0).integers(1, 99, 45)
         return got
 
     assert explain(GEMM, spoil) == "only m = 36, the last"

@@ -2,15 +2,20 @@
 
 import io
 import json
+import os
 import re
+import signal
 import subprocess
 import sys
+import time
 
 import pytest
 from rich.console import Console
 
 from common import catalog, charts, cli, device, pages, problems, records, run, tables
-from common.editing import words
+from common.editing import shipped, words
+from common.editing.history import Event
+from common.grading import exercises
 from common.run import Outcome
 
 GPU = device.gpu_count() > 0
@@ -77,7 +82,8 @@ MISTAKES = {
     "negative": (["check", "gemm_naive", "--shape", "M=1 N=-4 K=1"], ["N=-4: must be a positive integer"]),
     "no integer": (["check", "gemm_naive", "--shape", "M=1 N=1 K=1.5"], ["K='1.5': must be a positive integer"]),
     "missing": (["check", "gemm_naive", "--shape", "M=1 N=1"], ["'K' is missing", "M N K"]),
-    "empty": (["check", "gemm_naive", "--shape", ""], ["'M' is missing", "M N K"]),
+    "empty": (["check", "gemm_naive", "--shape", ""], ["--shape ''", "must not be empty", "N=2 C=3"]),
+    "blank": (["check", "gemm_naive", "--shape", " "], ["'M' is missing", "M N K"]),
     "unknown key": (["check", "gemm_naive", "--shape", "M=1 N=1 K=1 R=1"], ["'R' is unknown", "M N K"]),
     "twice": (["check", "gemm_naive", "--shape", "M=1 N=1 K=1 K=2"], ["'K' is given twice"]),
     "no value": (["check", "gemm_naive", "--shape", "M N=1 K=1"], ["'M' in the shape", "KEY=INTEGER"]),
@@ -90,7 +96,7 @@ MISTAKES = {
     "file without step": (["check", "--file", "x.py"], ["--file x.py", "one STEP", "0 are named"]),
     "file with two": (["check", "gemm_naive", "conv2d_naive", "--file", "x.py"], ["one STEP", "2 are named"]),
     "no such file": (["check", "gemm_naive", "--file", "lost.py"], ["lost.py", "no such file"]),
-    "folder": (["check", "gemm_naive", "--file", "lessons"], ["lessons", "no such file"]),
+    "folder": (["check", "gemm_naive", "--file", "lessons"], ["--file lessons", "is a folder"]),
     "capability": (["compile", "gemm_naive", "--cc", "nine"], ["--cc 'nine'", "such as 9.0"]),
     "whole capability": (["compile", "gemm_naive", "--cc", "90"], ["--cc '90'", "such as 9.0"]),
     "compile preset": (["compile", "gemm_naive", "--problem", "photo"], ["'photo' is a conv2d problem", "gemm-4096"]),
@@ -239,6 +245,124 @@ def test_an_interrupt_is_no_error(call, monkeypatch):
     assert "interrupted" in out + err
 
 
+@pytest.mark.skipif(os.name != "posix", reason="signals")
+@pytest.mark.parametrize(("number", "code"), [("SIGINT", 130), ("SIGTERM", 143), ("SIGHUP", 129)])
+def test_a_signal_ends_a_hanging_command_at_once_and_leaves_nothing(write, tmp_path, number, code):
+    began = tmp_path / "began"
+    hangs = write(
+        "hangs.py",
+        "import signal, subprocess, time\n"
+        "for each in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):\n    signal.signal(each, signal.SIG_IGN)\n"
+        f"child = subprocess.Popen(['sleep', '600'], start_new_session=True)\n"
+        f"open({str(began)!r}, 'w').write(str(child.pid))\ntime.sleep(600)\n",
+    )
+    folder = tmp_path / "tmp"
+    folder.mkdir()
+    words = [sys.executable, "-m", "common", "check", "gemm_naive", "--sim", "--file", str(hangs)]
+    program = subprocess.Popen(
+        words, cwd=catalog.ROOT, env={**os.environ, "TMPDIR": str(folder)}, stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    deadline = time.monotonic() + 60
+    while not (began.exists() and began.read_text()):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    program.send_signal(getattr(signal, number))
+    program.communicate(timeout=20)
+    assert program.returncode == code
+    assert list(folder.iterdir()) == []
+    with pytest.raises(ProcessLookupError):
+        os.kill(int(began.read_text()), 0)
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="a device that is always full")
+@pytest.mark.parametrize("words", [("list",), ("list", "--json"), ("progress",), ("list", "--wrong")])
+def test_a_full_disk_behind_standard_output_is_one_line(words):
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "common", *words], cwd=catalog.ROOT, stdout=full, stderr=subprocess.PIPE, text=True
+        )
+    assert done.returncode == UNUSABLE
+    if "--wrong" not in words:
+        assert done.stderr.splitlines() == ["error: standard output: No space left on device"]
+
+
+@pytest.mark.skipif(os.name != "posix", reason="a shell")
+def test_a_closed_standard_output_is_one_line():
+    command = f"'{sys.executable}' -m common list >&-"
+    done = subprocess.run(["sh", "-c", command], cwd=catalog.ROOT, stderr=subprocess.PIPE, text=True)
+    assert (done.returncode, done.stderr) == (UNUSABLE, "error: standard output is closed\n")
+
+
+BROKEN = {
+    "half": b'{"schema": "numba',
+    "empty": b"",
+    "list": b"[]",
+    "null": b"null",
+    "deep": b"[" * 100_000,
+    "utf-16": '{"schema": 1}'.encode("utf-16"),
+    "nan": b'{"schema": NaN}',
+}
+
+
+@pytest.mark.parametrize("words", [("charts",), ("history",), ("trace", "gemm_naive", "--agree")], ids=" ".join)
+@pytest.mark.parametrize("content", [*BROKEN.values(), None], ids=[*BROKEN, "folder"])
+def test_a_broken_record_is_one_line(call, monkeypatch, tmp_path, words, content):
+    path = tmp_path / f"{records.REFERENCE_GPU}.json"
+    if content is None:
+        path.mkdir()
+    else:
+        path.write_bytes(content)
+    monkeypatch.setattr(records, "RESULTS", tmp_path)
+    monkeypatch.setattr(device, "gpu_count", lambda: 0)
+    monkeypatch.setattr(cli.history, "events", lambda _: [Event("gemm_naive", "0" * 64, "run")])
+    shipped.forget()
+    try:
+        assert_one_line(call(*words), [f"{records.REFERENCE_GPU}.json: ", "anew"])
+    finally:
+        shipped.forget()
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"figures": []}, "figures must be an object, is a list"),
+        ({"figures": {"ratio": "fast"}}, "figures.ratio must be a number above 0, is 'fast'"),
+        ({"source": "../../etc"}, "source must be 64 hexadecimal digits"),
+        ({"verdict": None}, "verdict must be text, is null"),
+        ({"colour": 1}, "colour is no field of an event"),
+    ],
+)
+def test_a_broken_event_is_named_beside_the_others(call, workbook, change, says):
+    cli.history.add(Event("gemm_naive", "1" * 64, "run", verdict="right"))
+    good = next((workbook / "runs" / "gemm_naive").glob("*.json"))
+    entry = {**json.loads(good.read_text()), **change}
+    good.with_name("00000000000000000000-0-0.json").write_text(json.dumps(entry))
+    code, out, err = call("history", "gemm_naive")
+    assert code == UNUSABLE
+    assert says in err
+    assert "right" in out
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        ("[1", "not readable"),
+        ("[]", "must be an object, is a list"),
+        ('{"hints": {"01.1": -3}}', "hints.01.1 must be an integer from 0 on, is -3"),
+        ('{"hints": {"01.1": "two"}}', "hints.01.1 must be an integer from 0 on, is 'two'"),
+        ('{"hints": null}', "hints must be an object, is null"),
+        ('{"passed": {"01.1": 3}}', "passed.01.1 must be text, is 3"),
+    ],
+)
+@pytest.mark.parametrize("words", [("hint", "01.1"), ("progress",)], ids=" ".join)
+def test_a_broken_memory_of_exercises_is_one_line_and_stays(call, write, monkeypatch, words, content, says):
+    path = write("exercises.json", content)
+    monkeypatch.setattr(exercises.State.__init__, "__defaults__", (path,))
+    assert_one_line(call(*words), ["exercises.json", says, "delete it"])
+    assert path.read_text() == content
+
+
 # --- list ---
 
 
@@ -286,7 +410,7 @@ def test_a_sweep_tries_every_combination():
 
 def test_a_sweep_can_be_narrowed():
     tunables, shipped = {"BLOCK": [8, 16], "PAD": [0, 1, 2]}, {"BLOCK": 16, "PAD": 1}
-    assert run.narrowed(tunables, shipped, "") == tunables
+    assert run.narrowed(tunables, shipped, None) == tunables
     assert run.narrowed(tunables, shipped, "PAD=0,3") == {"BLOCK": [16], "PAD": [0, 3]}
     for text, says in (("PADS=1", "PADS is no tunable of this step: it has BLOCK, PAD"), ("PAD=x", "PAD=INTEGER"),
                        ("PAD=", "PAD=INTEGER"), ("PAD", "PAD=INTEGER")):  # fmt: skip

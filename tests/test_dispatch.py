@@ -237,7 +237,7 @@ def test_the_command_line_explains(monkeypatch, capsys):
     ("arguments", "says"),
     [
         (["--explain"], "takes the one STEP"),
-        (["conv2d_layer_dispatch", "--shape", "N=1"], "takes the one STEP"),
+        (["conv2d_layer_dispatch", "--shape", "N=1"], "goes with --explain"),
         (["conv2d_layer_dispatch", "--explain", "--problem", "gemm-2048"], "is a gemm problem"),
         (["conv2d_layer_dispatch", "--explain", "--shape", "N=1 C=1"], "is missing"),
     ],

@@ -21,12 +21,17 @@ DOCSTRING = re.compile(
 
 # By name, so that none goes missing unnoticed.
 NAMES = [
-    "device_argument_count", "divergent_barrier", "endless", "endless_constant", "float64", "float_index",
-    "illegal_address", "import_module", "import_name", "int_accumulator", "kernel_argument_count",
-    "launch_arguments", "launch_missing", "misaligned", "nan", "negative_index", "out_of_memory", "outside", "race",
-    "shape_from_argument", "shape_not_constant", "syntax_error", "too_many_registers", "too_many_threads",
-    "too_much_shared", "two_types", "unknown_attribute", "unknown_function", "unknown_name", "unsupported",
-    "unwritten",
+    "another_stream", "barrier_in_guard", "builtin_deleted", "constant_written", "device_argument_count",
+    "divergent_barrier",
+    "dynamic_shared_too_large", "endless", "endless_constant", "exits", "exits_at_once", "float64", "float_index",
+    "grid_of_bools", "grid_of_floats", "helper_no_decorator", "illegal_address", "import_module", "import_name",
+    "int_accumulator", "kernel_argument_count", "kernel_no_decorator", "kernel_raises", "keyboard_interrupt",
+    "lane_not_in_its_mask", "lanes_apart", "launch_arguments", "launch_missing", "misaligned", "nan",
+    "negative_index", "no_block", "no_grid", "out_of_memory", "outside", "prepare_returns_nothing",
+    "race", "recursion", "refuses_without_reason", "segmentation_fault", "shape_from_argument",
+    "shape_not_constant", "shared_memory_as_stream", "stores_array", "syntax_error", "too_many_registers",
+    "too_many_threads", "too_much_shared", "two_types", "unknown_attribute", "unknown_function",
+    "unknown_name", "unsupported", "unwritten", "workspace_float64", "workspace_returns_nothing",
 ]  # fmt: skip
 
 
@@ -177,6 +182,96 @@ def test_a_syntax_error_in_an_imported_file_names_that_file(write, monkeypatch):
     assert child.failure(raised.value, path)["message"].startswith(f"{helper.name}:2: syntax error, ")
 
 
+@pytest.mark.parametrize(
+    ("data", "line", "says"),
+    [(b"x = 1\r\ny = 2\0\n", 2, "holds a NUL byte"), (b"# x\n# coding: klingon\n", 2, "unknown encoding: klingon"),
+     (b"x = 1\ry = 2\rz = '\xff\xfe'\r", 3, "can't decode byte 0xff"), (b"\x1f\x8b\x08\0", 1, "holds a NUL byte")],
+    ids=["nul", "coding", "utf-8", "packed"],
+)  # fmt: skip
+def test_bytes_that_are_no_text_are_told_with_their_line(tmp_path, data, line, says):
+    path = tmp_path / "gemm_x.py"
+    path.write_bytes(data)
+    with pytest.raises(SyntaxError) as raised:
+        catalog.load(path, "gemm")
+    fault = faults.of_error(raised.value, path)
+    assert (fault.kind, fault.line) == ("bytes", line)
+    assert says in fault.what
+    assert f"gemm_x.py:{line}: " in child.failure(raised.value, path)["message"]
+
+
+@pytest.mark.parametrize("end", ["\n", "\r\n"])
+def test_a_form_feed_ends_no_line(tmp_path, end):
+    path = tmp_path / "gemm_x.py"
+    path.write_bytes(end.join(["x = 1", "\f", "def f():", "    wrong_name", "\f", "f()", ""]).encode())
+    with pytest.raises(NameError) as raised:
+        catalog.load(path, "gemm")
+    fault = faults.of_error(raised.value, path)
+    assert (fault.line, fault.code) == (4, "wrong_name")
+
+
+def test_what_is_long_is_cut_and_what_a_terminal_obeys_is_shown(write):
+    path = write("gemm_x.py", f"x = y + '{'z' * 200_000}'\n")
+    with pytest.raises(NameError) as raised:
+        catalog.load(path, "gemm")
+    fault = faults.of_error(raised.value, path)
+    assert fault.code.startswith("x = y + 'zzz")
+    assert fault.code.endswith("more characters)")
+    assert len(fault.code) < 250
+    assert faults.cut("\x1b[2Jy\tz\u202e") == "\\x1b[2Jy z\\u202e"
+    path = write("gemm_x.py", f"raise ValueError('{'z' * 200_000}')\n")
+    with pytest.raises(ValueError, match="zzz") as refusal:
+        catalog.load(path, "gemm")
+    told = child.failure(refusal.value, path)
+    assert told["status"] == "refused"
+    assert len(told["message"]) < 700
+
+
+def test_an_expression_too_deep_for_python_is_told_with_its_line(write):
+    path = write("gemm_x.py", "x = 1\ny = " + "1 + " * 20_000 + "1\n")
+    with pytest.raises((RecursionError, MemoryError)) as raised:
+        catalog.load(path, "gemm")
+    fault = faults.of_error(raised.value, path)
+    assert (fault.kind, fault.line) == ("too-deep", 2)
+
+
+def test_an_error_whose_words_cannot_be_had_is_still_told(write):
+    text = "class E(Exception):\n    def __str__(self):\n        raise RuntimeError\n\n\nraise E\n"
+    path = write("gemm_x.py", text)
+    ((_, result),) = isolate.run([Fixture("", "", "", "", None).task("check", path=str(path))], True, PATIENCE)
+    assert result["status"] == "crashed"
+    assert "gemm_x.py:6: a E, which raises when asked what it says" in result["message"]
+
+
+def test_the_end_of_a_process_is_told_with_the_line_a_crash_handler_named(write):
+    path = write("gemm_x.py", "import os\nos._exit(3)\n")
+    log = [
+        "hello", "Fatal Python error: Bus error", "", "Current thread 0x1 (most recent call first):",
+        '  File "/usr/lib/ctypes/__init__.py", line 519 in string_at', '  File "/a/gemm_x.py", line 2 in launch',
+    ]  # fmt: skip
+    words = faults.last_words(log)
+    assert words == "hello; Bus error in __init__.py:519, gemm_x.py:2"
+    fault = faults.of_end(f"the process died of SIGBUS; its last words: {words}", path)
+    assert (fault.kind, fault.line) == ("died", 2)
+    assert fault.what == "the file's process died of SIGBUS, bus error"
+    assert faults.of_end("the process ended with exit code 3 and no result", path).line == 2
+    assert faults.of_end("the process ended with exit code 3 and no result", write("gemm_y.py", "x = 1\n")) is None
+    assert faults.last_words(["a", "b"]) == "b"
+
+
+@pytest.mark.parametrize(
+    ("error", "kind"),
+    [(TypeError("_recording.<locals>.record() got an unexpected keyword argument 'c'"), "argument-count"),
+     (TypeError("'_LaunchConfiguration' object is not subscriptable"), "launch-form"),
+     (NotImplementedError("<intrinsic grid> is not usable in pure-python"), "no-decorator"),
+     (ValueError("Kernel launch configuration was not specified. Use the syntax:"), "launch-form"),
+     (ValueError("tid=[0, 0, 0] ctaid=[0, 0, 0]: cannot convert float NaN to integer"), "nan"),
+     (ZeroDivisionError("tid=[0, 0, 0] ctaid=[0, 0, 0]: division by zero"), "in-kernel")],
+    ids=["keyword", "twice", "intrinsic", "no-grid", "nan", "division"],
+)  # fmt: skip
+def test_errors_of_numba_and_of_kernels_are_explained(write, error, kind):
+    assert faults.of_error(error, write("gemm_x.py", "x = 1\n")).kind == kind
+
+
 def test_what_no_pattern_knows_has_no_explanation(write):
     assert faults.of_error(RuntimeError("the moon is full"), write("gemm_x.py", "x = 1\n")) is None
 
@@ -184,7 +279,7 @@ def test_what_no_pattern_knows_has_no_explanation(write):
 @pytest.mark.parametrize(
     ("finding", "kind", "line"),
     [("unwritten", "unwritten", 6), ("wrote_outside", "wrote_outside", 6), ("modified_input", "modified_input", 5),
-     ("stale", "stale", None), ("imprecise", "imprecise", None), ("nan", "nan", None)],
+     ("stale", "stale", None), ("imprecise", "imprecise", None), ("nan", "nan", 6)],
 )  # fmt: skip
 def test_a_finding_names_the_store_it_is_about(write, finding, kind, line):
     kernel = "from numba import cuda\n\n@cuda.jit\ndef k(a, b, c):\n    b[0, 0] += 1\n    c[0, 0] = a[0, 0]\n"
@@ -244,7 +339,8 @@ def test_what_names_its_line_already_is_not_run_again(monkeypatch):
 
 
 GPU_SECONDS = 8.0  # for a kernel that may not end, its compilation included
-LUCKY = ("divergent-barrier", "race", "float64", "negative-index")  # what a GPU may let pass
+# what a GPU may let pass
+LUCKY = ("divergent-barrier", "race", "float64", "negative-index", "raises", "warp-sync")
 
 
 @pytest.fixture(scope="module")

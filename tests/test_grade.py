@@ -17,8 +17,21 @@ import pytest
 
 from common import catalog, check, cli, device, problems, run, simulator
 from common.editing import history
-from common.grading import exercises, grade, nursery, plans, referee, rehearse, watch
-from common.grading.grade import Grade, Grader, Machine, Submission
+from common.grading import (
+    exercises,
+    folders,
+    grade,
+    language,
+    nursery,
+    plans,
+    referee,
+    rehearse,
+    source,
+    watch,
+)
+from common.grading.checkout import Checkout
+from common.grading.folders import Submission
+from common.grading.grade import Grade, Grader, Machine
 from common.grading.referee import Limits, Player, PlayerError
 
 simulator.install()
@@ -42,16 +55,18 @@ WRONG = (
 )  # fmt: skip
 
 DOCSTRING = re.compile(
-    r"[A-Z\w].+\.\n\nExpect: (?P<kind>\w+)\nSays: (?P<says>.+)\n(Also: (?P<also>.+)\n)?"
+    r"[A-Z\w].+\.\n\n(Refused: (?P<refused>.+)\n)?Expect: (?P<kind>\w+)\nSays: (?P<says>.+)\n(Also: (?P<also>.+)\n)?"
     r"(Expect on GPU: (?P<gpu_kind>\w+)\nSays on GPU: (?P<gpu_says>.+)\n)?"
 )
 
 
 @dataclass(frozen=True)
 class Cheat:
-    """A file of ``tests/cheats``: the finding that comes first, and what else must be said."""
+    """A file of ``tests/cheats``: what is refused before it runs, if anything; what comes first of a file that is run
+    all the same, and what else must be said."""
 
     path: Path
+    refused: str
     kind: str
     says: str
     also: str
@@ -66,9 +81,10 @@ class Cheat:
 def read(path, gpu=False):
     found = DOCSTRING.fullmatch(ast.get_docstring(ast.parse(path.read_text()), clean=False) or "")
     assert found, f"{path.name}: the docstring must be a sentence, then Expect: KIND and Says: PATTERN"
-    if gpu and found["gpu_kind"]:
-        return Cheat(path, found["gpu_kind"], found["gpu_says"], "")
-    return Cheat(path, found["kind"], found["says"], "" if gpu else found["also"] or "")
+    kind, says = (
+        (found["gpu_kind"], found["gpu_says"]) if gpu and found["gpu_kind"] else (found["kind"], found["says"])
+    )
+    return Cheat(path, found["refused"] or "", kind, says, found["also"] or "")
 
 
 FILES = sorted(FOLDER.glob("*.py"))
@@ -95,9 +111,26 @@ def test_the_collection_is_complete():
     assert [path.stem for path in FILES] == NAMES
 
 
+@EACH
+def test_what_a_kernel_file_has_no_use_for_is_refused_before_it_runs(path):
+    said = language.refused(source.text_of(path.read_bytes()))
+    assert bool(said) == bool(read(path).refused), said
+    assert re.search(read(path).refused, "; ".join(said))
+
+
+def test_a_refused_file_is_not_run(checkout, monkeypatch):
+    monkeypatch.setattr(referee.Player, "__enter__", lambda _: pytest.fail("it was run"))
+    for path in FILES:
+        if read(path).refused:
+            (finding,) = (one for one in graded(path, checkout).findings if one.kind != "frame")
+            assert finding.kind == "language"
+
+
 @LINUX
 @EACH
-def test_the_cheat_is_found_and_named(path, checkout):
+def test_the_cheat_is_found_and_named(path, checkout, monkeypatch):
+    """Behind the first wall: as if every word had been let through."""
+    monkeypatch.setattr(language, "refused", lambda _: [])
     read(path).require(graded(path, checkout))
 
 
@@ -284,18 +317,27 @@ def test_changed_files_are_told_apart(tmp_path):
     for name in ("common/a.py", "common/b.py", "results/c.json", "other.txt"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text("1")
-    checkout = referee.Checkout(tmp_path)
+    (tmp_path / ".mypy_cache").mkdir()
+    checkout = Checkout(tmp_path)
     early = checkout.mark()
     assert checkout.since(early) == []
     (tmp_path / "common/a.py").write_text("2")
     (tmp_path / "common/b.py").unlink()
     (tmp_path / "results/d.json").write_text("1")
-    (tmp_path / "other.txt").write_text("2")  # nobody's concern
-    found = ["common/a.py (overwritten)", "common/b.py (deleted)", "results/d.json (new)"]
+    (tmp_path / ".git" / "hooks").mkdir(parents=True)
+    (tmp_path / ".git" / "hooks" / "post-checkout").write_text("")
+    (tmp_path / ".git" / "index").write_text("Git's own")
+    (tmp_path / "secrets.py").symlink_to("other.txt")
+    (tmp_path / "results/c.json").write_text("1")  # as it was
+    found = [
+        ".git/hooks/post-checkout (new)", "common/a.py (overwritten)", "common/b.py (deleted)",
+        "results/d.json (new)", "secrets.py (new)",
+    ]  # fmt: skip
     assert checkout.since(early) == found
     late = checkout.mark()
     assert checkout.since(late) == []
     assert checkout.since(early) == found  # for all that ran at the time
+    assert checkout.harness_changed() == [found[1], found[2], found[4]]
 
 
 # --- folders, limits, reports ---
@@ -325,8 +367,12 @@ def test_a_folder_of_students(write, tmp_path):
     for name in ("anna/gemm_double.py", "bert/late/gemm_double.py", "predict_tiles.py", "anna/notes.txt",
                  "anna/.hidden.py", "bert/__pycache__/x.py"):  # fmt: skip
         write(name, "")
-    found, left_out = grade.submissions(tmp_path)
-    assert left_out == ["anna/notes.txt: its name does not end in .py"]
+    found, left_out = folders.submissions(tmp_path)
+    assert left_out == [
+        "anna/.hidden.py: hidden, with 1 file named after no exercise",
+        "anna/notes.txt: its name does not end in .py",
+        "bert/__pycache__: hidden, with 1 file named after no exercise",
+    ]
     assert [(file.student, file.path.name) for file in found] == [
         ("anna", "gemm_double.py"), ("bert", "gemm_double.py"), ("", "predict_tiles.py"),
     ]  # fmt: skip
@@ -346,7 +392,7 @@ def test_links_and_other_files_are_said_to_be_left_out(tmp_path, write):
     (tmp_path / "linked").symlink_to(path.parent)
     write("gemm_two_tiles.PY", "")
     write("grades.md", "")  # of an earlier grading
-    found, left_out = grade.submissions(tmp_path)
+    found, left_out = folders.submissions(tmp_path)
     assert [file.file for file in found] == ["anna/gemm_double.py"]
     assert left_out == [
         "gemm_two_tiles.PY: its name does not end in .py", "link.py: a link, or no plain file",
@@ -411,12 +457,12 @@ def test_grades_come_as_they_are_done(monkeypatch, write):
 
 def test_names_that_are_not_unicode_can_be_written(tmp_path):
     name = b"M\xfcller".decode("utf-8", "surrogateescape")
-    assert grade.printable(name) == "M\\xfcller"
-    assert grade.printable("Müller") == "Müller"
-    assert grade.printable("\ud800 boo") == "\\ud800 boo"
+    assert source.printable(name) == "M\\xfcller"
+    assert source.printable("Müller") == "Müller"
+    assert source.printable("\ud800 boo") == "\\ud800 boo"
     found = Grader().grade(Submission(tmp_path / f"{name}.py", name, f"{name}/{name}.py"))
-    _, as_table = grade.report([found], tmp_path)
-    assert "| M\\xfcller | M\\xfcller/M\\xfcller.py | no |" in as_table.read_text()
+    _, as_table = folders.report([found], tmp_path)
+    assert "| M\\xfcller | M\\xfcller/M\\xfcller.py | no |" in html.unescape(as_table.read_text())
 
 
 def test_a_file_with_a_byte_order_mark_is_read(checkout, write):
@@ -499,14 +545,14 @@ def test_nothing_starts_after_the_end(write):
 
 @LINUX
 def test_processes_and_their_folders_go_when_the_grader_is_killed(write, tmp_path):
-    flag = tmp_path / "flag"
+    place = tmp_path / "place"
     submitted = write(
-        "gemm_x.py",
-        f"import os\nopen({str(flag)!r}, 'w').write(f'{{os.getpid()}} {{os.getcwd()}}')\nwhile True: pass\n",
+        "gemm_x.py", "import os\nopen('flag', 'w').write(f'{os.getpid()} {os.getcwd()}')\nwhile True: pass\n"
     )
     code = (
         "from pathlib import Path\nfrom common.grading.referee import Player\n"
-        f"with Player(Path({str(submitted)!r}), 'gemm', True) as player: player.ask('start')\n"
+        f"with Player(Path({str(submitted)!r}), 'gemm', True) as player:\n"
+        f"    Path({str(place)!r}).symlink_to(player.work)\n    player.ask('start')\n"
     )
     grader = subprocess.Popen([sys.executable, "-c", code], cwd=catalog.ROOT)
 
@@ -516,13 +562,14 @@ def test_processes_and_their_folders_go_when_the_grader_is_killed(write, tmp_pat
             assert time.monotonic() < deadline
             time.sleep(0.02)
 
+    flag = place / "flag"
     wait_for(lambda: flag.exists() and " " in flag.read_text())
     pid, folder = flag.read_text().split()
     grader.kill()
     grader.wait()
     state = Path(f"/proc/{pid}/stat")
     wait_for(lambda: not state.exists() or " Z " in state.read_text())
-    wait_for(lambda: not Path(folder).exists())
+    wait_for(lambda: not Path(folder).parent.exists())
 
 
 def test_a_report_keeps_its_table_whatever_a_student_writes(tmp_path):
@@ -530,7 +577,7 @@ def test_a_report_keeps_its_table_whatever_a_student_writes(tmp_path):
         Grade("01.1", "a", "write", "anna"),
         Grade("01.1", "a", "write", "b|x", "", [check.Finding("wrong", "1 | yes |\n| eve | a | yes | <b>")]),
     ]
-    as_json, as_table = grade.report(found, tmp_path)
+    as_json, as_table = folders.report(found, tmp_path)
     assert [entry["passed"] for entry in json.loads(as_json.read_text())] == [True, False]
     rows = as_table.read_text().splitlines()
     assert len(rows) == 4
@@ -543,17 +590,8 @@ def test_a_report_keeps_indices(tmp_path):
     found = [
         Grade("01.1", "a", "write", "anna", "", [check.Finding("wrong", "c[0, 1] = 2, expected `b_tile[k, tx]`")])
     ]
-    _, as_table = grade.report(found, tmp_path)
+    _, as_table = folders.report(found, tmp_path)
     assert html.unescape(as_table.read_text()).endswith("wrong: c[0, 1] = 2, expected `b_tile[k, tx]` |\n")
-
-
-def test_imports_that_compute_are_seen_anywhere():
-    text = "import numpy\ndef launch():\n    from torch.nn import functional\n    import cupy as np\n"
-    assert grade.imported(text) == [
-        ("imports", "imports torch.nn (line 3): only kernels may compute"),
-        ("imports", "imports cupy (line 4): only kernels may compute"),
-    ]
-    assert grade.imported("import (") == []
 
 
 # --- the command line ---
@@ -678,15 +716,13 @@ def test_a_signal_is_named(write):
 
 
 @LINUX
-def test_what_a_submission_starts_ends_with_it(write, tmp_path):
-    flag = tmp_path / "pid"
-    text = (
-        f"import subprocess\nopen({str(flag)!r}, 'w').write(str(subprocess.Popen(['sleep', '60']).pid))\n" + ANSWERS
-    )
+def test_what_a_submission_starts_ends_with_it(write):
+    text = "import subprocess\nopen('pid', 'w').write(str(subprocess.Popen(['sleep', '60']).pid))\n" + ANSWERS
     with Player(write("gemm_x.py", text), "gemm", False) as player:
         player.ask("start")
+        pid = (player.work / "pid").read_text()
         assert ("reaches_out", "import calls subprocess.Popen: a kernel file has no use for it") in player.notes
-    state = Path(f"/proc/{flag.read_text()}/stat")
+    state = Path(f"/proc/{pid}/stat")
     deadline = time.monotonic() + 5
     while state.exists() and " Z " not in state.read_text() and time.monotonic() < deadline:
         time.sleep(0.02)
@@ -707,7 +743,8 @@ def machine():
 class TestOnGpu:
     @LINUX
     @EACH
-    def test_the_cheat_is_found_and_named(self, path, checkout, machine):
+    def test_the_cheat_is_found_and_named(self, path, checkout, machine, monkeypatch):
+        monkeypatch.setattr(language, "refused", lambda _: [])
         read(path, gpu=True).require(graded(path, checkout, machine))
 
     @pytest.mark.parametrize(

@@ -11,9 +11,10 @@ SIZE = 8
 
 
 @pytest.fixture(autouse=True)
-def forwards(monkeypatch):
-    """Every second launch of a process runs a block's threads backwards; the first of a test runs them forwards."""
-    monkeypatch.setattr(simulator, "_launches", 0)
+def forwards():
+    """The order of launches changes from one to the next; here it does not."""
+    with simulator.order("forward"):
+        yield
 
 
 def watched(kernel, *arrays, grid=1, block=SIZE):
@@ -77,7 +78,8 @@ def test_a_barrier_that_some_threads_skip_is_told():
     (note,) = watched(kernel, zeros(SIZE))
     assert (note.kind, note.line) == ("divergent-barrier", line(kernel, 4))
     assert note.text == (
-        "3 threads of block (0, 0, 0), such as (5, 0, 0), end and never come to a barrier that others wait at"
+        "3 of 8 threads of block (0, 0, 0), such as (5, 0, 0), end and never come to the barrier at line "
+        f"{line(kernel, 4)} that the others wait at"
     )
 
 

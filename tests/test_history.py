@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from common import catalog, cli
+from common import catalog, cli, store
 from common.editing import history, shipped
 from common.editing.history import Event, HistoryError
 from common.grading import exercises
@@ -276,7 +276,7 @@ def test_without_git_a_copy_is_kept_while_the_file_is_as_shipped(call, lessons):
 
 
 def test_a_lesson_that_runs_unedited_keeps_the_copies(lessons, monkeypatch, workbook):
-    monkeypatch.setattr(cli.run, "check_steps", lambda *_: iter([]))
+    monkeypatch.setattr(cli.run, "check_steps", lambda *_, **__: iter([]))
     monkeypatch.setattr(cli.device, "gpu_count", lambda: 0)
     cli.lesson_main("03_coarsening", ["--problem", "gemm-2048"])
     kept = {path.name: path.read_bytes() for path in (workbook / "shipped").rglob("*.py")}
@@ -443,7 +443,7 @@ def full_disk(monkeypatch):
     def write(*_, **__):
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(history.tempfile, "NamedTemporaryFile", write)
+    monkeypatch.setattr(store.tempfile, "mkstemp", write)
 
 
 @GIT
@@ -468,22 +468,10 @@ def test_a_folder_that_cannot_be_written_is_named(workbook):
 
 
 def test_a_write_that_fails_half_way_leaves_no_half(workbook, monkeypatch):
-    class Half:
-        def __init__(self, file):
-            self.file, self.name = file, file.name
+    def full(_):
+        raise OSError(errno.ENOSPC, "No space left on device")
 
-        def __enter__(self):
-            return self
-
-        def __exit__(self, *_):
-            self.file.close()
-
-        def write(self, data):
-            self.file.write(data[:1])
-            raise OSError(errno.ENOSPC, "No space left on device")
-
-    make = history.tempfile.NamedTemporaryFile
-    monkeypatch.setattr(history.tempfile, "NamedTemporaryFile", lambda **options: Half(make(**options)))
+    monkeypatch.setattr(store.os, "fsync", full)
     with pytest.raises(HistoryError, match="No space left"):
         history.keep(b"long enough", "gemm_x.py")
     assert [path for path in workbook.rglob("*") if path.is_file()] == []

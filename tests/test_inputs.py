@@ -34,6 +34,27 @@ def test_sums_of_integers_are_exact_in_float32_in_any_order(problem):
     assert np.float32(most) == most
 
 
+@pytest.mark.parametrize("kind", inputs.SPECIAL)
+@pytest.mark.parametrize("problem", SMALL, ids=str)
+def test_sums_of_special_operands_are_exact_in_float32_in_any_order(problem, kind):
+    x, weight = inputs.special(kind, problem, 5)
+    right = reference.full(problem, x, weight)
+    most = reference.full(problem, np.abs(x), np.abs(weight))
+    assert (right == right.astype(np.float32)).all()
+    if kind != "mixed":  # whose every sum has a power of two of its own
+        unit = 2.0**-44 if kind == "tiny" else 1
+        assert (most % unit == 0).all()
+        assert (most <= 2**24 * unit).all()
+
+
+def test_terms_of_one_sum_lie_a_million_apart():
+    problem = Gemm(M=20, N=20, K=12)
+    x, weight = inputs.special("apart", problem, 0)
+    terms = np.abs(x[:, :, None] * weight[None])  # m, k, n
+    apart = terms.max(axis=1) / terms.min(axis=1)
+    assert (apart == 2**20).mean() > 0.5
+
+
 def test_float32_accumulation_of_integers_equals_the_oracle():
     problem = Gemm(M=5, N=6, K=5000)
     x, weight = inputs.integers(problem, 3)

@@ -755,7 +755,7 @@ def test_a_file_stands_in_for_the_step(call, made, write):
     [
         (["gemm_nave"], "'gemm_nave' is unknown"),
         (["gemm_naive", "gemm_nave"], "'gemm_nave' is unknown"),
-        (["gemm_naive", "--cc", "9.9"], "'9.9' is unknown: known are 7.5, 8.0"),
+        (["gemm_naive", "--cc", "9.9"], "'9.9': must be a compute capability such as 9.0: known are 7.5, 8.0"),
         (["gemm_naive", "--problem", "photo"], "'photo' is a conv2d problem"),
         (["gemm_naive", "--file", "lost.py"], "lost.py: there is no such file"),
         (["gemm_naive", "gemm_coarsened", "--file", "lost.py"], "name the one STEP it stands in for; 2 are named"),

@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 
 import pytest
@@ -28,6 +29,7 @@ def launch(a, b, c):
 """
 LAUNCH = "def launch(a, b, c):\n    "
 POSIX = pytest.mark.skipif(os.name != "posix", reason="signals")
+LINUX = pytest.mark.skipif(sys.platform != "linux", reason="adopted processes, seen in /proc")
 PATIENCE = 60.0  # idle, a child answers in two seconds
 
 
@@ -253,3 +255,128 @@ def test_watched_ends_what_the_tool_started(task, tmp_path):
     finally:
         if not ended(child):
             os.kill(child, signal.SIGKILL)
+
+
+# --- nothing is left, nothing is forged ---
+
+
+def alive(word):
+    """Processes whose command line has this word."""
+    found = []
+    for name in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            with open(f"/proc/{name}/cmdline", encoding="utf-8", errors="replace") as line:
+                words = line.read().split("\0")
+        except OSError:
+            continue
+        if word in words and not ended(int(name)):
+            found.append(int(name))
+    return found
+
+
+@LINUX
+@pytest.mark.parametrize(
+    "leave",
+    [
+        "subprocess.Popen(['sleep', SECONDS])",
+        "subprocess.Popen(['sleep', SECONDS], start_new_session=True, env={})",
+        "os.fork() or (os.setsid(), os.fork(), os.execvpe('sleep', ['sleep', SECONDS], {}))",
+    ],
+    ids=["same session", "new session", "grandchild"],
+)
+def test_what_a_file_starts_ends_with_it(task, leave, tmp_path, monkeypatch):
+    monkeypatch.setattr(isolate.tempfile, "tempdir", str(tmp_path))
+    seconds = f"86400.{os.getpid()}"
+    text = f"import os, subprocess\nSECONDS = {seconds!r}\n{leave}\nx = 1\n"
+    (result,) = run([task("leaves", text)])
+    assert result["status"] == "unusable"
+    assert alive(seconds) == []
+    assert not list(tmp_path.glob("workbook-*"))
+
+
+@LINUX
+def test_a_killed_harness_leaves_neither_process_nor_folder(task, tmp_path):
+    pid = tmp_path / "pid"
+    seconds = f"86401.{os.getpid()}"
+    text = (
+        "import os, subprocess, time\n"
+        f"subprocess.Popen(['sleep', {seconds!r}], start_new_session=True, env={{}})\n"
+        f"open({str(pid)!r}, 'w').write(str(os.getpid()))\ntime.sleep(600)\n"
+    )
+    code = f"from common import isolate\nlist(isolate.run([{task('hangs', text)!r}], True, 60.0))\n"
+    env = {**os.environ, "TMPDIR": str(tmp_path)}
+    parent = subprocess.Popen([sys.executable, "-c", code], cwd=catalog.ROOT, env=env)
+    wait_for(lambda: pid.exists() and pid.read_text() and alive(seconds))
+    parent.kill()
+    parent.wait()
+    wait_for(lambda: ended(int(pid.read_text())) and not alive(seconds) and not list(tmp_path.glob("workbook-*")))
+
+
+@POSIX
+@pytest.mark.parametrize("fork", ["os.fork()", "ctypes.CDLL(None).fork()"])
+def test_a_fork_answers_for_nobody(task, fork):
+    # right in the copy alone, which would answer first
+    forked = (
+        f"import ctypes, os, time\nwhole = os.getpid()\n{fork}\nif os.getpid() == whole:\n    time.sleep(1)\n"
+        + GOOD.replace("    product[", "    if os.getpid() == whole:\n        return\n    product[")
+    )
+    first, second = run([task("forked", forked), task("good", GOOD)])
+    assert (first["status"], second["status"]) == ("wrong", "right")
+
+
+def test_lines_that_are_no_answers_are_passed_over(task):
+    # every encoder of this process says something more
+    text = "import json\nold = json.dumps\njson.dumps = lambda *a, **k: old(*a, **k) + chr(10) + 'null'\n" + GOOD
+    results = run([task("good", text), task("good", text)])
+    assert [result["status"] for result in results] == ["right", "right"]
+
+
+def test_a_child_works_in_a_folder_of_its_own(task, root):
+    text = "import os, sys\nopen('left', 'w').write('x')\nraise RuntimeError(f'{os.getcwd()} {sys.path}')\n"
+    (result,) = run([task("writes", text)])
+    folder, _, path = result["message"].partition(": ")[2].partition(" ")
+    assert not os.path.exists(folder)
+    assert not (root / "left").exists()
+    assert repr(str(root)) not in path
+    assert "''" not in path
+
+
+@LINUX
+def test_memory_that_is_refused_is_a_fault_with_its_line(task):
+    (result,) = run([task("greedy", GOOD.replace("    product[", "    bytearray(1 << 42)\n    product["))])
+    assert result["status"] == "crashed"
+    assert (result["faults"][0]["kind"], result["faults"][0]["code"]) == ("memory", "bytearray(1 << 42)")
+
+
+def test_after_a_time_out_the_files_other_shapes_are_not_tried(task, monkeypatch):
+    told = []
+    monkeypatch.setattr(isolate, "on_wait", lambda task, seconds: told.append((task["path"], seconds)))
+    hangs, good = task("hangs", "import time\ntime.sleep(600)\n"), task("good", GOOD)
+    began = time.monotonic()
+    results = run([hangs, hangs, hangs, good, hangs], seconds=4.0)
+    assert [result["status"] for result in results] == ["timed_out"] * 3 + ["right", "timed_out"]
+    assert [result.get("untried", False) for result in results] == [False, True, True, False, True]
+    assert results[1]["message"] == "not tried: it gave no result in time at M=2 N=3 K=2"
+    assert told[0] == (hangs["path"], 4.0)
+    assert time.monotonic() - began < PATIENCE
+
+
+def test_a_file_that_ends_its_process_twice_is_not_tried_again(task):
+    quits, good = task("quits", "import os\nos._exit(3)\n"), task("good", GOOD)
+    results = run([quits, quits, quits, quits, good])
+    assert [result.get("untried", False) for result in results] == [False, False, True, True, False]
+    assert "ended its process 2 times in a row" in results[2]["message"]
+    assert results[4]["status"] == "right"
+
+
+def test_when_closed_nothing_runs_on(task):
+    hangs = task("hangs", "import time\ntime.sleep(600)\n")
+    results = isolate.run_groups([[hangs], [hangs]], True, PATIENCE, workers=2)
+    closing = threading.Timer(1.0, isolate.close)
+    closing.start()
+    try:
+        assert list(results) == []
+        assert list(isolate.run([hangs], True, PATIENCE)) == []
+    finally:
+        closing.join()
+        isolate.reopen()

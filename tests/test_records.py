@@ -5,7 +5,7 @@ import os
 
 import pytest
 
-from common import catalog, problems, records, run, timing
+from common import catalog, problems, records, run, store, timing
 from common.problems import Conv2d, Gemm
 from common.records import Record, RecordError
 
@@ -134,7 +134,7 @@ def test_counters_sanitizer_results_and_sweeps_keep_their_runs(record):
     assert again.sanitizer() == {"gemm_naive": {"memcheck": {"errors": 0, "source": "s", "run": keys[1]}}}
 
 
-@pytest.mark.parametrize("stage", ["replace", "fdopen"])
+@pytest.mark.parametrize("stage", ["replace", "fdopen", "fsync"])
 def test_a_write_that_fails_leaves_the_old_file_and_no_other(record, tmp_path, monkeypatch, stage):
     key = record.start_run()
     record.put("gemm-2048", "gemm_naive", row(2.0), key)
@@ -143,7 +143,7 @@ def test_a_write_that_fails_leaves_the_old_file_and_no_other(record, tmp_path, m
     def fail(*_args, **_kwargs):
         raise OSError("disk full")
 
-    monkeypatch.setattr(records.os, stage, fail)
+    monkeypatch.setattr(store.os, stage, fail)
     with pytest.raises(OSError, match="disk full"):
         record.put("gemm-2048", "gemm_new", row(1.0), key)
     monkeypatch.undo()
@@ -159,7 +159,7 @@ def test_an_interrupt_while_writing_leaves_the_old_file(record, tmp_path, monkey
     def interrupt(*_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(records.os, "replace", interrupt)
+    monkeypatch.setattr(store.os, "replace", interrupt)
     with pytest.raises(KeyboardInterrupt):
         record.put("gemm-2048", "gemm_new", row(1.0), key)
     assert record.path.read_bytes() == before

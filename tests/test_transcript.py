@@ -24,10 +24,11 @@ SESSION = (
     ([], ("common", "history", "gemm_naive")),
 )  # fmt: skip
 BLOCK = re.compile(r"(<!-- transcript -->\n```\n)(.*?)(```\n<!-- end transcript -->)", re.DOTALL)
-# Seconds, dates, hashes, and what depends on the compiler's version.
+# Seconds, dates, hashes, the number of shapes (a drawn one may be there already), and
+# what depends on the compiler's version.
 FIGURES = re.compile(
     r"\d+\.\d s\b|\d\d-\d\d \d\d:\d\d|\b[0-9a-f]{8}\b|\d+ (?=registers)|[─━]+| +(?=│)"
-    r"|\d+\.\d(?= instructions)|(?<=version )\d+\.\d"
+    r"|\d+\.\d(?= instructions)|(?<=version )\d+\.\d|\d+(?= shapes)"
 )
 
 
@@ -73,6 +74,6 @@ def test_the_bug_is_named_with_its_line_and_the_mended_kernel_is_right(printed):
     first, second, listed = printed.split("$ python")[1:]
     assert "is out of bounds" in first
     assert "look at: this index and its guard" in first
-    assert "right at 5 ragged shapes" in second
+    assert re.search(r"right at \d+ shapes, and sound", second)
     assert re.search(r"│ 1 │.*crashed", listed)
     assert re.search(r"│ 2 │.*right", listed)

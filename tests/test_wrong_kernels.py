@@ -1,15 +1,21 @@
 """Every mistake is found and called what it is: ``tests/wrong_kernels`` holds one file for each."""
 
 import ast
+import os
+import random
 import re
 import time
+from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
+import classes
 import pytest
+import refute
 
 from common import catalog, check, isolate, simulator
 from common.problems import RAGGED, Gemm
+from common.shapes import MAX_GRID_YZ
 
 simulator.install()  # as in the child processes
 
@@ -36,6 +42,22 @@ NAMES = [
 
 # Mistakes that no ragged shape brings out yet.
 UNSEEN: dict[str, str] = {}
+
+# Of the kernels by class, which tests/classes.py describes: how many; a test tries every eighth, but no slow one, and
+# draws one more; which a check without a GPU lets pass. All are tried by python tests/classes.py.
+SIZES = {"shapes": 64, "values": 22, "state": 18, "order": 8, "zero": 10, "sound": 31, "gpu": 21, "refusal": 9}
+EVERY, DRAWN = 8, 1
+SLOW = {
+    "conv3d_filters_along_z_clipped", "conv3d_index_in_an_exception", "conv3d_no_barrier_before_next_taps",
+    "conv3d_output_pixels_along_y_clipped", "gemm_list_of_partial_sums", "gemm_plain_python_helper",
+    "gemm_product_of_slices", "gemm_sum_of_a_generator",
+}  # fmt: skip
+PASSING = {
+    # threads or blocks store one element twice, and equal values: a waste, and conv2d_register_tiled and
+    # conv2d_layer_dispatch do so, too, where a tile reaches beyond the output
+    "conv3d_pixels_by_two_blocks", "gemm_idle_threads_repeat_the_last", "gemm_overlapping_blocks",
+    "gemm_two_blocks_for_each_tile",
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -91,7 +113,9 @@ def read(path):
     return WrongKernel(path.stem, None if found["only"] else first, second)
 
 
-FILES = [read(path) for path in sorted(FOLDER.glob("*.py"))]
+CORPUS = classes.corpus()
+CLASSED = {kernel.name for kernel in CORPUS}
+FILES = [read(path) for path in sorted(FOLDER.glob("*.py")) if path.stem not in CLASSED]
 
 
 def each(kernels):
@@ -118,6 +142,10 @@ def answer(result):
     return [(result["status"], result["message"])]
 
 
+def by_name(kernels):
+    return pytest.mark.parametrize("kernel", [pytest.param(kernel, id=kernel.name) for kernel in kernels])
+
+
 # --- the collection ---
 
 
@@ -128,7 +156,7 @@ def test_the_collection_is_complete():
 
 def test_every_kind_of_finding_has_a_kernel():
     expected = {e.kind for kernel in FILES for e in (kernel.simulator, kernel.gpu) if e}
-    assert expected == {*check.KINDS, *ENDED}
+    assert expected | {"unsound", "refused"} == {*check.KINDS, *ENDED}  # these two have classes below
 
 
 @pytest.mark.parametrize(
@@ -210,6 +238,52 @@ def test_an_endless_kernel_is_stopped_and_the_rest_goes_on(kernel):
 def test_a_shape_that_suits_the_mistake_does_not_show_it(name, problem):
     # so it is the ragged shapes that find it
     assert findings(FOLDER / f"{name}.py", problem) == []
+
+
+# --- class by class ---
+
+
+def test_every_class_has_its_kernels():
+    assert Counter(kernel.kind for kernel in CORPUS) == SIZES
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Is wrong.\n\nClass: shapes\n",
+        "Is wrong.\n\nClass: shape\nRefute: {}\n",
+        "is wrong\n\nClass: shapes\nRefute: {}\n",
+        'Is wrong.\n\nClass: forms\nRefute: {"shape": "M=1 N=1 K=1"}\n',
+    ],
+)
+def test_a_docstring_that_refutes_nothing_has_no_class(write, text):
+    with pytest.raises(AssertionError, match=r"gemm_x\.py: "):
+        classes.read(write("gemm_x.py", f"'''{text}'''\n"))
+
+
+@by_name(CORPUS)
+def test_it_is_wrong_where_it_says_and_right_elsewhere(kernel):
+    # the oracle alone judges: so a check that finds nothing has missed something
+    said = kernel.refute
+    if kernel.ordinary and kernel.kind not in ("sound", "gpu"):  # there the simulator says so before values are wrong
+        kind = said.get("ordinary_inputs", "integers")
+        launches = 1 if said.get("launches") == 2 else 2  # it is right once
+        assert refute.is_right(kernel.path, kernel.ladder, kernel.ordinary, kind, launches)
+    unseen = kernel.kind == "gpu" or "unsound" in said
+    if not unseen and max(kernel.shapes[0].shape().values()) <= MAX_GRID_YZ:  # more blocks take the simulator long
+        assert refute.is_wrong(kernel.path, kernel.ladder, said)
+
+
+@pytest.mark.parametrize("kind", classes.CLASSES)
+def test_a_check_finds_the_class(kind):
+    kernels = [kernel for kernel in CORPUS if kernel.kind == kind and kernel.name not in SLOW]
+    rest = [kernel for number, kernel in enumerate(kernels) if number % EVERY]
+    drawn = random.Random(0 if os.environ.get("CI") else None).sample(rest, min(DRAWN, len(rest)))
+    kernels = kernels[::EVERY] + drawn
+    found = classes.judge(kernels, processes=1)
+    print(classes.table(kernels, found))
+    passing = {kernel.name for kernel in kernels if found[kernel.name]["status"] == "right"}
+    assert passing == PASSING & {kernel.name for kernel in kernels}
 
 
 # --- on a GPU ---

@@ -7,5 +7,6 @@ Module by module:
     occupancy     warps that fit a multiprocessor
     cards         a kernel's card: registers, occupancy, hot loop
     cardcache     cards made before
+    kernelcache   kernels compiled before, to be run
     cardtables    cards for the terminal
 """

@@ -9,14 +9,13 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
-import os
 import platform
-import tempfile
 from pathlib import Path
 from typing import Any
 
 from common import catalog, records
 from common.problems import Problem
+from common.store import read_json, write
 
 FOLDER = catalog.ROOT / ".workbook" / "cards"
 
@@ -40,24 +39,24 @@ def entry(path: Path, problem: Problem, architecture: str) -> Path:
 def load(kept: Path) -> list[dict[str, Any]] | None:
     """The cards kept in that file; None if there are none or a source file has changed."""
     try:
-        data = json.loads(kept.read_text(encoding="utf-8"))
+        data = read_json(kept)
         if any(_digest(Path(name)) != digest for name, digest in data["files"].items()):
             return None
         found: list[dict[str, Any]] = data["cards"]
-        return found
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
-        return None  # not kept, or not by this version: it is made anew
+        return found if data["sum"] == _sum(found) else None
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        return None  # not kept, or not by this version, or changed since: it is made anew
 
 
 def store(kept: Path, cards: list[dict[str, Any]], files: list[str]) -> None:
     """Keep cards and the digests of the files they come from; without a writable checkout nothing is kept."""
     with contextlib.suppress(OSError):
-        data = {"files": {name: _digest(Path(name)) for name in files}, "cards": cards}
-        kept.parent.mkdir(parents=True, exist_ok=True)
-        handle, temporary = tempfile.mkstemp(dir=kept.parent, suffix=".tmp")
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            json.dump(data, file)
-        os.replace(temporary, kept)
+        data = {"files": {name: _digest(Path(name)) for name in files}, "cards": cards, "sum": _sum(cards)}
+        write(kept, json.dumps(data))
+
+
+def _sum(cards: list[dict[str, Any]]) -> str:
+    return hashlib.sha256(json.dumps(cards, sort_keys=True).encode()).hexdigest()
 
 
 def _digest(path: Path) -> str:

@@ -26,7 +26,7 @@ from unittest import mock
 
 import numpy as np
 
-from common import catalog
+from common import catalog, limits
 from common.code import sass
 from common.problems import Problem
 
@@ -436,6 +436,8 @@ def _recording(seen: list[Launch]) -> Iterator[None]:
         mock.patch.object(cuda, "device_array", device_array),
         mock.patch.object(cuda, "device_array_like", device_array_like),
         mock.patch.object(cuda, "to_device", to_device),
+        mock.patch.object(cuda, "synchronize", return_value=None),
+        mock.patch.dict(vars(cuda), limits.STREAMS),
     ):
         yield
 

@@ -1,8 +1,7 @@
 """The student's own record: every source that was run, and what came of it. Nothing in it is ever overwritten.
 
 ``.workbook/sources/<sha256>/<file name>`` holds each source once, by the hash of its bytes, under its own name, so
-that it can be run from there. ``.workbook/runs/<step>/<time>-<process>-<count>.json`` holds one event each. A file is
-written beside its place and then moved there, so that neither a full disk nor two runs at once leave half of one.
+that it can be run from there. ``.workbook/runs/<step>/<time>-<process>-<count>.json`` holds one event each.
 """
 
 from __future__ import annotations
@@ -14,14 +13,26 @@ import os
 import re
 import tempfile
 import time
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from common import catalog
+from common import catalog, schema, store
+from common.schema import AMOUNT, NAME, POSITIVE, TEXT, Each, Maybe, Optional, Value
 
 FOLDER = catalog.ROOT / ".workbook"
 _SHORTEST_HASH = 4
+_HASH = re.compile(r"[0-9a-f]{64}")
+_DIGEST = Value("64 hexadecimal digits", lambda value: isinstance(value, str) and bool(_HASH.fullmatch(value)))
+_EVENT = {
+    "step": NAME, "source": _DIGEST, "what": NAME, "time": TEXT, "verdict": TEXT, "reason": TEXT,
+    "figures": {
+        "preset": Maybe(TEXT), "median_ms": Maybe(POSITIVE), "shipped_ms": Maybe(POSITIVE), "ratio": Maybe(POSITIVE),
+        "device": Maybe(TEXT), "loop_per_fma": Maybe(Optional(AMOUNT)),
+    },
+    "helpers": Maybe(Each(_DIGEST, Value("a name", str.isidentifier))),
+}  # fmt: skip
 
 _counter = itertools.count()
 
@@ -67,7 +78,7 @@ def keep(source: bytes, name: str, folder: Path | None = None) -> Path:
     Raises HistoryError when the folder cannot be written or the disk is full.
     """
     path = (folder or FOLDER) / "sources" / sha(source) / name
-    if not path.exists() or path.read_bytes() != source:
+    if not path.is_file() or read(path) != source:
         write(path, source)
     return path
 
@@ -85,10 +96,7 @@ def place(source: bytes, name: str) -> Path:
 def stored(name: str, digest: str) -> bytes:
     """The source stored under this name and hash; raises HistoryError if it is not there, or was changed since."""
     path = FOLDER / "sources" / digest / name
-    try:
-        source = path.read_bytes()
-    except OSError as error:
-        raise HistoryError(f"{path}: cannot be read: {error.strerror}") from None
+    source = read(path)
     if sha(source) != digest:
         raise HistoryError(f"{path}: is not what was stored there: its SHA-256 is {sha(source)}")
     return source
@@ -106,21 +114,58 @@ def add(event: Event) -> None:
 
 
 def events(step: str | None = None) -> list[Event]:
-    """A step's events, or all, the oldest first, numbered from 1 within their step. A broken file is passed over."""
-    folder = FOLDER / "runs"
-    names = [step] if step else [path.name for path in folder.iterdir()] if folder.is_dir() else []
+    """A step's events, or all, the oldest first, numbered from 1 within their step.
+
+    A file that is no event is passed over: :func:`broken` names it.
+    """
     found = []
-    for name in names:
+    for name, paths in _files(step):
         number = 0
-        for path in sorted((folder / name).glob("*.json")):
+        for path in paths:
             try:
-                entry = json.loads(path.read_text(encoding="utf-8"))
-                event = Event(**{**entry, "step": name, "number": number + 1})
-            except (OSError, ValueError, TypeError):
+                event = _event(path, name, number + 1)
+            except HistoryError:
                 continue
             number += 1
             found.append((path.name, event))
     return [event for _, event in sorted(found, key=lambda pair: pair[0])]
+
+
+def broken(step: str | None = None) -> list[str]:
+    """What is wrong with each file of a step's events, or of all, that is none."""
+    found = []
+    for name, paths in _files(step):
+        for path in paths:
+            try:
+                _event(path, name, 0)
+            except HistoryError as error:
+                found.append(f"{error}; move the file away to be without it")
+    return found
+
+
+def _files(step: str | None) -> Iterator[tuple[str, list[Path]]]:
+    """The files of each step's events, or of one step's; raises HistoryError at a folder that cannot be read."""
+    folder = FOLDER / "runs"
+    try:
+        names = [step] if step else [path.name for path in folder.iterdir()] if folder.is_dir() else []
+        for name in names:
+            yield name, sorted((folder / name).glob("*.json"))
+    except OSError as error:
+        raise HistoryError(f"{folder}: cannot be read: {store.reason(error)}") from None
+
+
+def _event(path: Path, step: str, number: int) -> Event:
+    try:
+        entry = store.read_json(path)
+    except store.StoreError as error:
+        raise HistoryError(str(error)) from None
+    flaw = schema.flaw(entry, _EVENT)
+    if not flaw:
+        known = Event.__dataclass_fields__
+        flaw = next((f"{key} is no field of an event" for key in entry if key not in known), "")
+    if flaw:
+        raise HistoryError(f"{store.shown(path)}: {flaw}")
+    return Event(**{**entry, "step": step, "number": number})
 
 
 def best(step: str, preset: str, shipped: str = "") -> Event | None:
@@ -192,26 +237,16 @@ def put_back(path: Path, source: bytes, what: str) -> str:
 
 
 def read(path: Path) -> bytes:
+    """A file's bytes; raises HistoryError."""
     try:
-        return path.read_bytes()
-    except OSError as error:
-        raise HistoryError(f"{path}: cannot be read: {error.strerror}") from None
+        return store.read_bytes(path)
+    except store.StoreError as error:
+        raise HistoryError(str(error)) from None
 
 
 def write(path: Path, data: bytes) -> None:
     """Put a file in place, whole or not at all; raises HistoryError."""
-    temporary = None
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile(dir=path.parent, prefix=".", suffix=".tmp", delete=False) as file:
-            temporary = Path(file.name)
-            file.write(data)
-        if path.exists():
-            temporary.chmod(path.stat().st_mode)
-        else:
-            temporary.chmod(0o644)
-        temporary.replace(path)
-    except OSError as error:
-        if temporary is not None:
-            temporary.unlink(missing_ok=True)
-        raise HistoryError(f"{path}: cannot be written: {error.strerror or error}") from None
+        store.write(path, data)
+    except store.StoreError as error:
+        raise HistoryError(str(error)) from None

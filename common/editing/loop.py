@@ -1,9 +1,8 @@
 """The edit loop: what became of an edited step, stage by stage, the soonest told first; each run enters the history.
 
 Processes work side by side. One compiles for a named compute capability, at a small shape and at the shape that is
-timed. One checks, first once at the small shape and then at the ragged ones; with a GPU it then times
-the file in turn with the shipped one, while a third runs the small shape in the simulator, which sees what a GPU lets
-pass.
+timed. One checks, first once at the small shape and then as :mod:`common.plan` has it; with a GPU it then times the
+file in turn with the shipped one, while a third has the tracer and the simulator judge what a GPU lets pass.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from common import isolate, problems, run
+from common import isolate, plan, problems, run
 from common.catalog import Step
 from common.editing import history, shipped
 from common.isolate import Result, Task
@@ -27,10 +26,6 @@ ARCHITECTURE = run.CODE_ARCHITECTURE
 _PATIENCE = 2.0
 
 _CHECK, _COMPILE, _SIMULATE = _PROCESSES = "check", "compile", "simulate"
-# Faults that a GPU may let pass today, and not tomorrow.
-_UNDEFINED = {
-    "negative-index", "outside", "misaligned", "divergent-barrier", "race", "overlap", "read-before-write",
-}  # fmt: skip
 
 # Stages in the order in which they are told.
 FIRST, CHECK, CODE, TIME = "first", "check", "code", "time"
@@ -40,8 +35,8 @@ FIRST, CHECK, CODE, TIME = "first", "check", "code", "time"
 class Stage:
     """What one stage found, ``seconds`` after the run began.
 
-    ``first``: it compiles and is right at one shape, or not. ``check``: the same at all ragged shapes. ``code``: what
-    the compiler made of it. ``time``: how fast it is beside the shipped file.
+    ``first``: it compiles and is right at one shape, or not. ``check``: it is right at every shape, and sound.
+    ``code``: what the compiler made of it. ``time``: how fast it is beside the shipped file.
     """
 
     name: str
@@ -50,10 +45,8 @@ class Stage:
 
     @property
     def failed(self) -> list[Outcome]:
-        """Outcomes that are not right; a shape that the step refuses is none of them, unless it refuses all."""
-        if self.name == CHECK and all(outcome.status == "refused" for outcome in self.outcomes):
-            return self.outcomes
-        return [outcome for outcome in self.outcomes if outcome.status not in ("right", "refused")]
+        """Outcomes that are not right; one that the step may refuse is none of them."""
+        return [outcome for outcome in self.outcomes if not outcome.fine]
 
 
 @dataclass
@@ -77,6 +70,7 @@ class Run:
     _stand_ins: dict[str, str] = field(default_factory=dict)  # stored copies of those helpers
     _workers: list[threading.Thread] = field(default_factory=list)
     _answers: queue.Queue[tuple[str, Task, Result | None]] = field(default_factory=queue.Queue)
+    _cases: int = 0  # of the process that checks, after the first
     _found: dict[str, list[Outcome]] = field(default_factory=lambda: {who: [] for who in _PROCESSES})
     _open: set[str] = field(default_factory=set)  # processes that may answer yet
 
@@ -133,22 +127,29 @@ class Run:
 
     def _outcomes(self, path: Path) -> Iterator[tuple[str, list[Outcome]]]:
         small, full = problems.FIRST[self.step.ladder], problems.preset(self.preset)
-        ragged = problems.RAGGED[self.step.ladder]
+        cases = plan.cases(self.step.ladder, not self.simulator, plan.new_seed())
+        gpu = [self._task("check", path, case.problem, **case.fields()) for case in cases if case.engine == "gpu"]
+        cpu = [
+            self._task("check", path, case.problem, **case.fields(), repeats=1)
+            for case in cases
+            if case.engine != "gpu"
+        ]
+        self._cases = len(cpu if self.simulator else gpu)
         assembled = {"architectures": [ARCHITECTURE], "machine_code": True, "lenient": True}
-        first = self._task("check", path, small, once=True, seconds=FIRST_SECONDS)
+        first = self._task("check", path, small, depth="once", seconds=FIRST_SECONDS)
         compiled = [self._task("compile", path, full, **assembled)]
         if self.simulator:
             # the quicker one first: filters are unrolled, and a GEMM without ragged edges has less code
             at = 1 if self.step.ladder == "gemm" else 0
             compiled.insert(at, self._task("compile", path, small, **assembled))
-            checks = [first, *(self._task("check", path, shape, repeats=1) for shape in ragged)]
+            checks = [first, *cpu]
         else:
-            checks = [first, *(self._task("check", path, shape) for shape in ragged)]
-            checks.append(self._task("pair", path, full, against=self._rivals(), seconds=run.TIME_SECONDS))
-            self._start(_SIMULATE, [first], True)
+            pair = self._task("pair", path, full, against=self._rivals(), seconds=run.TIME_SECONDS)
+            checks = [{**first, "engine": "gpu"}, *gpu, pair]
+            self._start(_SIMULATE, [first, *cpu], True)
         self._start(_COMPILE, compiled, False)
         self._start(_CHECK, checks, self.simulator)
-        complete = {FIRST: self._first, CHECK: self._ragged, CODE: self._code, TIME: self._time}
+        complete = {FIRST: self._first, CHECK: self._every, CODE: self._code, TIME: self._time}
         for name, stage in complete.items():
             while (outcomes := stage()) is None:
                 if not self._wait():
@@ -169,9 +170,11 @@ class Run:
         if result is None:
             self._open.discard(who)
         else:
-            problem = problems.from_shape(self.step.ladder, task["shape"])
+            problem = problems.from_shape(self.step.ladder, result.get("shape") or task["shape"])
             if who == _COMPILE:
                 result["only_compiled"] = True
+            else:
+                result = run.judged(problem, result, gpu=not self.simulator and who == _SIMULATE)
             self._found[who].append(Outcome(self.step, problem, self.preset, result))
         return True
 
@@ -184,7 +187,7 @@ class Run:
         A check that ended without a result is not kept waiting for it.
         """
         checked, compiled = self._found[_CHECK][:1], self._found[_COMPILE][:1] if self.simulator else []
-        broken = [outcome for outcome in (*compiled, *checked) if outcome.status not in ("right", "refused")]
+        broken = [outcome for outcome in (*compiled, *checked) if not outcome.fine]
         wrong = self.simulator and not compiled and any(o.status in ("wrong", "crashed") for o in broken)
         if wrong and self._missing(_COMPILE, 1):
             return None  # what does not compile, the simulator may have run all the same: that is the cause then
@@ -198,43 +201,31 @@ class Run:
             return None
         return broken[:1] or [*compiled, *checked]
 
-    def _ragged(self) -> list[Outcome] | None:
-        """The ragged checks; with a GPU also what the simulator saw that the GPU let pass."""
-        shapes = len(problems.RAGGED[self.step.ladder])
-        found = self._found[_CHECK][1 : 1 + shapes]
-        ended = next((outcome for outcome in found if outcome.status in ("crashed", "timed_out")), None)
-        if not ended and self._missing(_CHECK, 1 + shapes):
-            return None
-        if not self.simulator:
-            if self._missing(_SIMULATE, 1):
-                return None
-            failed = next((o for o in found if o.status in ("wrong", "crashed", "timed_out")), None)
-            if failed:
-                task = self._task("check", self._path, failed.problem)
-                run.retell(task, failed.problem, failed.result)
-            else:
-                found += [
-                    outcome
-                    for outcome in self._found[_SIMULATE]
-                    if any(fault["kind"] in _UNDEFINED for fault in outcome.faults)
-                ]
-        return found
+    def _every(self) -> list[Outcome] | None:
+        """Every case of the check; with a GPU also the tracer's and the simulator's. The first that fails ends it."""
+        checked, seen = self._found[_CHECK][1 : 1 + self._cases], self._found[_SIMULATE][1:]
+        failed = next((outcome for outcome in (*checked, *seen) if not outcome.fine), None)
+        if failed is None:
+            waiting = self._missing(_CHECK, 1 + self._cases) or _SIMULATE in self._open
+            return None if waiting else [*checked, *seen]
+        if failed in checked and not self.simulator:
+            run.retell(self._task("check", self._path, failed.problem), failed.problem, failed.result)
+        return [failed]
 
     def _code(self) -> list[Outcome] | None:
         """What the compiler made of it at full size. With a GPU it is no verdict, so only a right one is told."""
         if self._missing(_COMPILE, 1 + self.simulator):
             return None
         found = self._found[_COMPILE]
-        broken = [outcome for outcome in found if outcome.status not in ("right", "refused")]
+        broken = [outcome for outcome in found if not outcome.fine]
         if broken:
             return broken if self.simulator else []
         return [outcome for outcome in found if outcome.problem == problems.preset(self.preset)]
 
     def _time(self) -> list[Outcome] | None:
-        shapes = len(problems.RAGGED[self.step.ladder])
-        if not self.simulator and self._missing(_CHECK, 2 + shapes):
+        if not self.simulator and self._missing(_CHECK, 2 + self._cases):
             return None
-        return self._found[_CHECK][1 + shapes : 2 + shapes]
+        return self._found[_CHECK][1 + self._cases : 2 + self._cases]
 
     def _rivals(self) -> dict[str, Task]:
         """What is timed against: the shipped file and the best so far if it is another, each with its own helpers."""
@@ -328,7 +319,7 @@ class Keeper:
             if self._kept.get(name) != _present(mine[0].step):
                 continue
             source, helpers = self._kept[name]
-            failed = next((o for o in mine if o.status not in ("right", "refused")), None)
+            failed = next((o for o in mine if not o.fine), None)
             verdict, reason = (failed.status, _reason(failed)) if failed else ("right", "")
             timed = next((o for o in mine if o.status == "right" and "timing" in o.result), None)
             figures = {"preset": timed.preset, "median_ms": timed.result["timing"]["median_ms"]} if timed else {}

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
-from common import catalog, problems, records
+from common import catalog, problems, records, schema, store
 from common.editing import history
 
 _GIT_SECONDS = 20
@@ -73,8 +73,8 @@ def text(path: Path) -> bytes | None:
         if wanted is None or _code(version) == wanted:
             return version
     for place in (_copy(path), path):
-        if place.is_file() and wanted is not None and _code(place.read_bytes()) == wanted:
-            return place.read_bytes()
+        if place.is_file() and wanted is not None and _code(history.read(place)) == wanted:
+            return history.read(place)
     return newest
 
 
@@ -83,7 +83,7 @@ def edited(path: Path) -> bool:
 
     True when what was shipped is not known.
     """
-    present = _code(path.read_bytes())
+    present = _code(history.read(path))
     wanted = _recorded().get(path.stem)
     if wanted is not None and present == wanted:
         return False
@@ -107,7 +107,7 @@ def keep_copies() -> None:
     recorded = _recorded()
     for path in everything():
         if path not in _tracked() and path.stem in recorded and path.is_file() and not _copy(path).exists():
-            source = path.read_bytes()
+            source = history.read(path)
             if _code(source) == recorded[path.stem]:
                 history.write(_copy(path), source)
 
@@ -151,10 +151,17 @@ def _code(source: bytes) -> str | None:
 def _recorded() -> dict[str, str]:
     """The code hash of each file as recorded, by its name."""
     noted = catalog.LESSONS / _NOTED
-    found = (
-        {Path(name).stem: value for name, value in json.loads(noted.read_text()).items()} if noted.exists() else {}
-    )
-    found |= {name: entry["source"] for name, entry in records.load_code()["steps"].items()}
+    found = {}
+    if noted.exists():
+        try:
+            hashes = store.read_json(noted)
+        except store.StoreError as error:
+            raise records.RecordError(f"{error}; python -m common ship writes it anew") from None
+        flaw = schema.flaw(hashes, schema.Each(schema.NAME))
+        if flaw:
+            raise records.RecordError(f"{store.shown(noted)}: {flaw}; python -m common ship writes it anew")
+        found = {Path(name).stem: value for name, value in hashes.items()}
+    found |= {name: entry["source"] for name, entry in records.load_code()["steps"].items() if "source" in entry}
     for record in records.all_records():
         if record.slug == records.REFERENCE_GPU:
             for preset in problems.PRESETS:

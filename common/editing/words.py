@@ -73,7 +73,9 @@ def told(
     for outcome in outcomes:
         faults = tuple((fault["kind"], fault["line"]) for fault in outcome.faults)
         for reason in outcome.reasons[:1]:
-            groups.setdefault((outcome.step.name, outcome.status, faults or reason), []).append(outcome)
+            # one cause gives other values at each shape
+            kind = reason.split(":")[0]
+            groups.setdefault((outcome.step.name, outcome.status, faults or kind), []).append(outcome)
     complaints = []
     for first, *rest in groups.values():
         suspicion = left.pop(first.step.name, None) if first.status in ("wrong", "crashed") else None
@@ -95,10 +97,15 @@ def stage(step: str, found: Stage, best: Event | None = None) -> list[str]:
         what += [f"right at {outcome.problem}" if outcome.status == "right" else "" for outcome in shapes]
         lines = [f"{step}: [green]{', '.join(filter(None, what))}[/]  {after}"]
     elif found.name == loop.CHECK:
-        right = sum(outcome.status == "right" for outcome in found.outcomes)
-        refused = len(found.outcomes) - right
-        more = f", refused at {refused}" if refused else ""
-        lines = [f"{step}: [green]right at {right} ragged shapes{more}[/]  {after}"]
+        right = {str(outcome.problem) for outcome in found.outcomes if outcome.status == "right"}
+        refused = {str(outcome.problem) for outcome in found.outcomes if outcome.status == "refused"}
+        more = f", refused at {len(refused)}" if refused else ""
+        unseen = next((one for one in found.outcomes if one.unseen or one.status == "unjudged"), None)
+        sound = ", and sound" if unseen is None else ""
+        lines = [f"{step}: [green]right at {len(right)} shapes{sound}{more}[/]  {after}"]
+        if unseen is not None:
+            why = unseen.unseen or unseen.result.get("message", "")
+            lines.append(f"  [yellow]whether it is sound was not judged whole[/]: {escape(str(why))}")
     elif found.name == loop.CODE:
         kernel = loop.heaviest(found.outcomes[0].result)
         beside = _beside(step, best)
@@ -129,7 +136,7 @@ def _beside(step: str, best: Event | None) -> str:
     """What the shipped version and the best so far need for a multiply-add."""
     shipped = loop.heaviest(records.load_code()["steps"].get(step, {}))
     parts = [f"the shipped version {shipped['loop_per_fma']:.1f}"] if shipped else []
-    if best is not None:
+    if best is not None and "loop_per_fma" in best.figures:
         parts.append(f"your best so far, run {best.number}, {best.figures['loop_per_fma']:.1f}")
     return f"; {'; '.join(parts)}" if parts else ""
 
@@ -188,9 +195,10 @@ def events(found: list[Event], present: dict[str, str], originals: dict[str, str
 def _figure(event: Event) -> str:
     """What was measured, in a few words."""
     if event.ratio is not None:
-        return f"{event.ratio:.2f}x the shipped version, {event.figures['preset']}, {event.figures['device']}"
+        where = [event.figures[key] for key in ("preset", "device") if key in event.figures]
+        return ", ".join([f"{event.ratio:.2f}x the shipped version", *where])
     if "median_ms" in event.figures:
-        return f"{pages.milliseconds(event.figures['median_ms'])} ms, {event.figures['preset']}"
+        return f"{pages.milliseconds(event.figures['median_ms'])} ms, {event.figures.get('preset', '')}"
     if "loop_per_fma" in event.figures:
         return f"{event.figures['loop_per_fma']:.1f} instructions per multiply-add"
     return ""

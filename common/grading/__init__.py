@@ -5,10 +5,16 @@ Module by module:
     exercises     what there is, hints, progress
     answers       what a prediction is compared with
     grade         verdicts on exercises and folders
+    folders       what a folder of other people's files holds, and its report
     frame         is a file still its exercise
+    language      what a kernel file may say
+    source        a file's bytes, read once, and texts that are safe to show
+    looks         what a trace of a submission shows
+    checkout      the files that a submission must leave alone
     referee       keeps what a verdict rests on out of a file's reach
     nursery       warm processes, forked for each file
     player        the process that a file is imported in
+    confine       walls that the system puts around that process
     watch         what a file does beside starting kernels
     plans         what a step would start on a GPU, written down
     rehearse      a step in the simulator, its operands watched

@@ -34,6 +34,7 @@ import numpy as np
 
 from common import catalog, isolate, pages, problems, records
 from common.code import occupancy
+from common.grading import source
 from common.problems import Conv3d
 from common.records import Record
 from common.tracing import memory, trace
@@ -298,13 +299,16 @@ _OPERATORS: dict[type, Callable[..., Any]] = {
 _LARGEST = 10.0**30
 
 
-def read(path: Path) -> dict[str, float | None]:
+def read(path: Path, text: str | None = None) -> dict[str, float | None]:
     """The names a file assigns and their values: numbers, arithmetic of numbers and of names assigned before.
 
-    None where nothing is answered yet. Raises AnswerError naming the line of anything else.
+    ``text`` is the file's, if it was taken before. None where nothing is answered yet. Raises AnswerError naming the
+    line of anything else.
     """
     try:
-        tree = ast.parse(path.read_text(encoding="utf-8-sig", errors="replace"))
+        tree = ast.parse(source.text_of(source.take(path)) if text is None else text)
+    except source.SourceError as error:
+        raise AnswerError(f"{path.name}: {error}") from None
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         line = getattr(error, "lineno", 1)
         raise AnswerError(f"{path.name}:{line}: not readable as Python") from None

@@ -18,15 +18,17 @@ not code stands in ``lessons/<lesson>/exercises/exercises.toml``, one ``[[exerci
 
 from __future__ import annotations
 
-import json
+import contextlib
 import re
 import sys
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from common import catalog, problems
+from common import catalog, problems, schema, store
 from common.problems import LADDERS, Problem
+from common.schema import AMOUNT, COUNT, NAME, Each, Maybe
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -46,6 +48,12 @@ SHAPES = {
     ),
 }
 PRESETS = {"gemm": "gemm-2048", "conv2d": "ece408-layer1", "conv3d": "c3d-conv3a"}
+_ENTRY = {
+    "name": NAME, "title": NAME, "kind": NAME, "hints": [NAME], "lines": Maybe(COUNT),
+    "shapes": Maybe([NAME]), "preset": Maybe(NAME), "at_most": Maybe(Each(AMOUNT)), "at_least": Maybe(Each(AMOUNT)),
+    "floor": Maybe(AMOUNT), "answers": Maybe(Each(NAME)),
+}  # fmt: skip
+_USED = {"hints": Maybe(Each(COUNT)), "passed": Maybe(Each(schema.TEXT))}
 STATE = catalog.ROOT / ".workbook" / "exercises.json"
 
 
@@ -127,9 +135,14 @@ def _read(folder: Path) -> list[Exercise]:
         return []
     shown = f"{folder.name}/exercises/{source.name}"
     try:
-        data = tomllib.loads(source.read_text(encoding="utf-8"))
-    except tomllib.TOMLDecodeError as error:
+        data = tomllib.loads(store.read_text(source))
+    except store.StoreError as error:
+        raise ExerciseError(str(error)) from None
+    except (ValueError, RecursionError) as error:
         raise ExerciseError(f"{shown}: {error}") from None
+    flaw = schema.flaw(data, {"exercise": Maybe([{}])})
+    if flaw:
+        raise ExerciseError(f"{shown}: {flaw}")
     return [
         _exercise(folder, number, entry, f"{shown}, exercise {number}")
         for number, entry in enumerate(data.get("exercise", []), 1)
@@ -146,6 +159,9 @@ def _exercise(folder: Path, number: int, entry: dict[str, Any], place: str) -> E
             raise ExerciseError(f"{place}: {key} is missing")
     if entry["kind"] not in KINDS:
         raise ExerciseError(f"{place}: kind={entry['kind']!r}: must be one of {', '.join(KINDS)}")
+    flaw = schema.flaw(entry, _ENTRY)
+    if flaw:
+        raise ExerciseError(f"{place}: {flaw}")
     values = {**entry, "hints": tuple(entry["hints"])}
     path = folder / "exercises" / f"{entry['name']}.py"
     if not path.exists():
@@ -159,9 +175,12 @@ def _exercise(folder: Path, number: int, entry: dict[str, Any], place: str) -> E
             raise ExerciseError(f"{place}: name={entry['name']!r}: must start with {', '.join(LADDERS)}")
         values["shapes"] = tuple(entry.get("shapes", SHAPES[ladder]))
         values["preset"] = entry.get("preset", PRESETS[ladder])
-        for shape in values["shapes"]:
-            problems.parse_shape(ladder, shape)
-        problems.preset(values["preset"], ladder)
+        try:
+            for shape in values["shapes"]:
+                problems.parse_shape(ladder, shape)
+            problems.preset(values["preset"], ladder)
+        except ValueError as error:
+            raise ExerciseError(f"{place}: {error}") from None
     return Exercise(number=f"{folder.name[:2]}.{number}", lesson=folder.name, path=path, **values)
 
 
@@ -173,19 +192,16 @@ class State:
 
     def __init__(self, path: Path = STATE) -> None:
         self.path = path
-        self._data: dict[str, dict[str, Any]] = {"hints": {}, "passed": {}}
-        if path.exists():
-            try:
-                data = json.loads(path.read_text(encoding="utf-8"))
-                self._data = {key: dict(data.get(key, {})) for key in self._data}
-            except (OSError, ValueError, AttributeError, TypeError):
-                raise ExerciseError(f"{path.name}: not readable; delete it to start anew") from None
+        self._data = self._read()
 
     def hint(self, exercise: Exercise) -> tuple[int, str]:
-        """The next hint and its number from 1 on; the last one again when all are given."""
-        taken = min(int(self._data["hints"].get(exercise.number, 0)), len(exercise.hints) - 1)
-        self._data["hints"][exercise.number] = taken + 1
-        self._save()
+        """The next hint and its number from 1 on; the last one again when all are given.
+
+        Raises ExerciseError, or StoreError if it cannot be kept that it was given.
+        """
+        with self._changed():
+            taken = min(self._data["hints"].get(exercise.number, 0), len(exercise.hints) - 1)
+            self._data["hints"][exercise.number] = taken + 1
         return taken + 1, exercise.hints[taken]
 
     def hints(self, exercise: Exercise) -> int:
@@ -197,16 +213,32 @@ class State:
         return self._data["passed"].get(exercise.number) == _digest(exercise.path)
 
     def remember(self, exercise: Exercise, passed: bool) -> None:
-        """Keep a verdict on the exercise's own file."""
-        if passed:
-            self._data["passed"][exercise.number] = _digest(exercise.path)
-        else:
-            self._data["passed"].pop(exercise.number, None)
-        self._save()
+        """Keep a verdict on the exercise's own file; raises as :meth:`hint` does."""
+        with self._changed():
+            if passed:
+                self._data["passed"][exercise.number] = _digest(exercise.path)
+            else:
+                self._data["passed"].pop(exercise.number, None)
 
-    def _save(self) -> None:
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        self.path.write_text(json.dumps(self._data, indent=1, sort_keys=True) + "\n", encoding="utf-8")
+    def _read(self) -> dict[str, dict[str, Any]]:
+        if not self.path.exists():
+            return {"hints": {}, "passed": {}}
+        try:
+            data = store.read_json(self.path)
+        except store.StoreError as error:
+            raise ExerciseError(f"{error}; delete it to start anew") from None
+        flaw = schema.flaw(data, _USED)
+        if flaw:
+            raise ExerciseError(f"{store.shown(self.path)}: {flaw}; delete it to start anew")
+        return {"hints": {}, "passed": {}, **data}
+
+    @contextlib.contextmanager
+    def _changed(self) -> Iterator[None]:
+        """Read what others wrote meanwhile, and write what is changed in the context."""
+        with store.locked(self.path.parent):
+            self._data = self._read()
+            yield
+            store.write_json(self.path, self._data)
 
 
 def _digest(path: Path) -> str:

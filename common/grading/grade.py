@@ -8,50 +8,61 @@ does not.
 
 from __future__ import annotations
 
-import ast
 import contextlib
 import difflib
 import hashlib
 import json
+import os
 import re
 import secrets
+import sys
 import tempfile
 import threading
 import time
 from collections.abc import Collection, Generator
 from concurrent.futures import ThreadPoolExecutor, as_completed
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from common import catalog, check, inputs, isolate, problems, records
+from common import catalog, check, inputs, isolate, problems, records, shapes
 from common.catalog import Step
 from common.check import Finding
 from common.code import codegen, occupancy
 from common.editing import history, shipped
-from common.grading import answers, exercises, frame, plans, referee
+from common.grading import (
+    answers,
+    checkout,
+    confine,
+    exercises,
+    folders,
+    frame,
+    language,
+    plans,
+    referee,
+    source,
+)  # fmt: skip
 from common.grading.answers import Facts
 from common.grading.exercises import Exercise
-from common.grading.player import keep_private
-from common.grading.referee import Limits, Note, Player, PlayerError
+from common.grading.folders import Submission
+from common.grading.looks import TOUCHED, Traced, differences, sampled, traced
+from common.grading.referee import NOTED, Limits, Note, Player, PlayerError
+from common.grading.source import in_one_line, printable
 from common.problems import Problem
 
+DRAWN, DRAWN_MULTIPLY_ADDS = 3, 1 << 14  # shapes that are drawn for each grade of a step, and their size at most
 ARCHITECTURE = "9.0"  # machine code is counted for it, whatever the GPU, so that limits mean the same everywhere
 TIMED_BYTES = 256 << 20  # of operands: a batch is reduced to it, so that a grade takes seconds
 TIMED_SECONDS = 180.0
-SOURCE_BYTES = 1 << 18  # the largest file that is parsed here: the limits on memory and time are of other processes
+# Reads of global memory for each of the solution: there is more than one way to fill a blank, and a mended bug leaves
+# the rest as it is.
+READS = {"write": 1.5, "bug": 1.1}
 BEYOND_FLOOR = 1.05  # ceilings are measured too, to a few percent
 
-# Libraries that compute; a kernel file has no use for them.
-COMPUTING = ("torch", "cupy", "jax", "tensorflow", "scipy", "numexpr", "ctypes", "cffi")
-
-# What the submission's own process noted, most telling first; the words of a check come after these.
-CHEATS = (
-    "changed_files", "replaced", "remembers", "stream", "imports", "host_access", "host_write", "foreign_array",
-    "allocates", "exited", "broken", "reaches_out", "differs",
-)  # fmt: skip
+# What a file says that it has no use for, and what its process noted, most telling first; a check's words come after.
+CHEATS = ("language", "differs", *NOTED)
 
 # Names that at_most and at_least may limit: what is counted, and what to say of it.
 COUNTED = {
@@ -70,8 +81,9 @@ COUNTED = {
     "sectors": "{} sectors for each request to global memory, of the instruction that touches most",
     "turns": "{} turns for each request to shared memory, of the instruction with most bank conflicts",
 }
-REPORTS = ("grades.json", "grades.md")
-TOUCHED = ("sectors", "turns")
+TRACED = 2  # of the shapes
+SAMPLED_BYTES, SAMPLED_K = 64 << 20, 256
+SPARE = 1.25  # multiply-adds of a block for each that its results take
 OF_THE_LOOP = ("per_fma", "loads_per_fma", "shared_per_fma")
 
 
@@ -88,6 +100,7 @@ class Grade:
     notes: list[str] = field(default_factory=list)
     figures: dict[str, float] = field(default_factory=dict)
     seconds: float = 0.0
+    disturbed: str = ""  # by what else was graded at the time, as far as is known
 
     @property
     def passed(self) -> bool:
@@ -99,7 +112,9 @@ class Grade:
         return [f"{finding.kind}: {finding.message}" for finding in self.findings]
 
     def as_dict(self) -> dict[str, Any]:
-        return {**asdict(self), "passed": self.passed}
+        found = asdict(self)
+        del found["disturbed"]
+        return {**found, "passed": self.passed}
 
 
 @dataclass(frozen=True)
@@ -121,24 +136,47 @@ class Evidence:
     findings: list[Finding] = field(default_factory=list)
     notes: list[Note] = field(default_factory=list)
     figures: dict[str, float] = field(default_factory=dict)
+    sampled: list[list[Any]] = field(default_factory=list)
+    unseen: list[Finding] = field(default_factory=list)  # what no engine could look at: said if all else is right
 
 
 @dataclass(frozen=True)
-class Submission:
-    """One file to grade, and whose it is."""
+class Work:
+    """A kernel file to judge: its text as it was taken, and what it is judged at."""
 
     path: Path
-    student: str = ""
-    file: str = ""
+    text: str
+    ladder: str
+    shapes: list[Problem]
+    exercise: Exercise | None
 
     @property
-    def target(self) -> Exercise | Step | None:
-        """The exercise or step that the file's name says it is; None if it says neither."""
-        for one in exercises.everything():
-            if one.name == self.path.stem:
-                return one
-        steps = (*catalog.steps(), *catalog.experiments())
-        return next((step for step in steps if step.name == self.path.stem), None)
+    def kind(self) -> str:
+        return self.exercise.kind if self.exercise else ""
+
+    @property
+    def framed(self) -> bool:
+        """Is it to do what the solution does, in the solution's way?"""
+        return self.kind in READS
+
+    @property
+    def traced(self) -> bool:
+        """Does the verdict rest on its accesses?"""
+        return self.framed or bool(limited(self.exercise) & set(TOUCHED))
+
+    @property
+    def counted(self) -> set[str]:
+        """What is limited of its compiled code."""
+        return limited(self.exercise) - set(TOUCHED)
+
+    @property
+    def counted_problem(self) -> Problem:
+        """Its preset, small enough to look into blocks: a batch that fits, and not the longest sums."""
+        assert self.exercise
+        problem = problems.preset(self.exercise.preset)
+        if isinstance(problem, problems.Gemm):
+            return replace(problem, K=min(problem.K, SAMPLED_K))
+        return problems.fit_batch(problem, SAMPLED_BYTES)
 
 
 class Grader:
@@ -147,31 +185,60 @@ class Grader:
     def __init__(
         self, machine: Machine | None = None, limits: Limits | None = None, root: Path | None = None
     ) -> None:
-        keep_private()
+        confine.keep_private()
+        # what is imported or compiled from now on, in any process, leaves nothing in the checkout
+        sys.dont_write_bytecode = True
+        os.environ["PYTHONDONTWRITEBYTECODE"] = "1"
         self.machine, self.limits = machine or Machine(), limits or Limits()
         self.facts = Facts()
-        self.checkout = referee.Checkout(root or catalog.ROOT)
+        self.checkout = checkout.Checkout(root or catalog.ROOT)
         self._gpu = threading.Lock()
         self._closing = threading.Event()
+        self._at_work: set[object] = set()
+        self._solved: dict[str, list[Traced]] = {}
+        self._solving = threading.Lock()
 
     def all(self, files: list[Submission], workers: int) -> Generator[tuple[int, Grade], None, None]:
-        """Each file's number and grade, as they come; what is not done when the iterator is closed is left out."""
+        """Each file's number and grade, as they come; what is not done when the iterator is closed is left out.
+
+        All files are taken before any of them runs. Those that another may have disturbed are graded again, alone.
+        """
         self._closing.clear()
+        files = [file.taken() for file in files]
         targets = [target for target in (file.target for file in files) if isinstance(target, Exercise)]
         with contextlib.suppress(answers.AnswerError):  # whoever needs it says so
             self.facts.prepare(text for target in targets for text in target.answers.values())
+        notes = folders.doubles(files)
+        again: dict[int, Grade] = {}
         pool = ThreadPoolExecutor(max(1, workers))
         try:
             numbers = {pool.submit(self.grade, file): number for number, file in enumerate(files)}
             for done in as_completed(numbers):
-                yield numbers[done], done.result()
+                number, grade = numbers[done], done.result()
+                grade.notes += [notes[number]] if number in notes else []
+                if grade.disturbed and not self._closing.is_set():
+                    again[number] = grade
+                else:
+                    yield number, grade
+            for number, first in sorted(again.items()):
+                yield number, self._alone(files[number], first, notes.get(number, ""))
         finally:
             pool.shutdown(wait=False, cancel_futures=True)
             referee.end_all(self._closing)
 
+    def _alone(self, file: Submission, first: Grade, note: str) -> Grade:
+        grade = self.grade(file)
+        grade.notes += [note] if note else []
+        grade.notes.append(f"{first.disturbed}: it was graded again, alone")
+        grade.disturbed = ""
+        return grade
+
     def grade(self, file: Submission) -> Grade:
         """The verdict on one file; one whose name is of no exercise and no step is not passed."""
         start, mark = time.monotonic(), self.checkout.mark()
+        file, turn = file.taken(), object()
+        self._at_work.add(turn)
+        beside = set(self._at_work) - {turn}
         target = file.target
         place = printable(file.student), printable(file.file or file.path.name)
         if isinstance(target, Exercise):
@@ -185,12 +252,15 @@ class Grader:
         except Exception as error:  # one file must not cost the verdicts on others
             text = f"cannot be judged: the grader failed with {type(error).__name__}: {error}"
             grade.findings.append(Finding("unjudged", text))
-        grade.findings = [Finding(one.kind, printable(one.message)) for one in grade.findings]
-        grade.notes = [printable(note) for note in grade.notes]
         changed = self.checkout.since(mark)
+        self._at_work.discard(turn)
         if changed:
             text = f"files of the checkout changed while it ran: {referee.some(changed)}"
             grade.findings.insert(0, Finding("changed_files", text))
+            if beside or self._at_work:
+                grade.disturbed = f"files of the checkout changed while it and others ran: {referee.some(changed)}"
+        grade.findings = [Finding(one.kind, in_one_line(one.message)) for one in grade.findings]
+        grade.notes = [in_one_line(note) for note in grade.notes]
         grade.seconds = time.monotonic() - start
         return grade
 
@@ -201,87 +271,137 @@ class Grader:
             ]
             return
         try:
-            size = file.path.stat().st_size
-            text = file.path.read_text(encoding="utf-8-sig", errors="replace") if size <= SOURCE_BYTES else ""
-        except OSError as error:
-            grade.findings = [Finding("unusable", f"{grade.file}: {error.strerror}")]
+            if file.data is None:
+                raise source.SourceError(file.refusal)
+            text = source.text_of(file.data)
+        except source.SourceError as error:
+            grade.findings = [Finding("unusable", f"{grade.file}: {error}")]
             return
         exercise = target if isinstance(target, Exercise) else None
-        if size > SOURCE_BYTES:
-            text = f"{grade.file}: {size:,} bytes; at most {SOURCE_BYTES:,} are read"
-            grade.findings = [Finding("unusable", text)]
-        elif exercise and exercise.kind == "predict":
-            grade.findings, grade.notes = predicted(exercise, file.path, self.facts)
-        else:
-            self._kernel(grade, file.path, text, target.ladder, exercise)
-            if exercise and exercise.floor and self.machine.gpu is None:
-                asked = f"{exercise.floor:g} percent of the floor's rate on {exercise.preset}"
-                grade.notes.append(f"not timed, as there is no GPU here: with one, {asked} is asked for, too")
-            departure = frame.departure(exercise, text) if exercise else None
-            if departure:
-                grade.findings.append(Finding("frame", departure))
-            if (
-                exercise
-                and not departure
-                and not grade.findings
-                and _code(text) == _code(exercise.solution.read_text())
-            ):
-                grade.notes.append("its code is the solution's")
+        if exercise and exercise.kind == "predict":
+            grade.findings, grade.notes = predicted(exercise, file.path, self.facts, text)
+            return
+        departure = frame.departure(exercise, text) if exercise else None
+        self._kernel(grade, file.path, text, target.ladder, exercise)
+        if exercise and exercise.floor and self.machine.gpu is None:
+            asked = f"{exercise.floor:g} percent of the floor's rate on {exercise.preset}"
+            grade.notes.append(f"not timed, as there is no GPU here: with one, {asked} is asked for, too")
+        if departure:
+            grade.findings.append(Finding("frame", departure))
+        if exercise and not grade.findings and _code(text) == _code(exercise.solution.read_text(encoding="utf-8")):
+            grade.notes.append("its code is the solution's")
 
     def _kernel(self, grade: Grade, path: Path, text: str, ladder: str, exercise: Exercise | None) -> None:
         evidence = Evidence()
-        evidence.notes += imported(text)
-        if evidence.notes:
-            grade.findings = judged(evidence, exercise)
-            return
-        shapes = exercise.problems() if exercise else list(problems.RAGGED[ladder])
-        try:
-            self._run(evidence, path, ladder, shapes, exercise)
-        except PlayerError as error:
-            evidence.findings.append(Finding(error.kind, _said(error)))
-        except codegen.ToolMissingError as error:
-            evidence.findings.append(Finding("unjudged", f"cannot be judged here: {error}"))
-        except plans.PlanError as error:
-            evidence.findings.append(Finding("broken", f"its launches cannot be written down: {error}"))
+        strange = language.refused(text)
+        changed = self.checkout.harness_changed()
+        if strange:
+            said = f"{'; '.join(strange)}: a kernel file has no use for it, so the file was not run"
+            evidence.notes.append(("language", said))
+        elif changed:
+            said = f"what it would be judged by has changed: {referee.some(changed)}; see git status, and grade again"
+            evidence.findings.append(Finding("unjudged", said))
+        else:
+            wanted = exercise.problems() if exercise else _shapes_of(ladder)
+            try:
+                self._run(evidence, Work(path, text, ladder, wanted, exercise))
+            except PlayerError as error:
+                evidence.findings.append(Finding(error.kind, _said(error)))
+                if error.disturbed:
+                    grade.disturbed = "its process was ended from outside"
+            except codegen.ToolMissingError as error:
+                evidence.findings.append(Finding("unjudged", f"cannot be judged here: {error}"))
+            except plans.PlanError as error:
+                evidence.findings.append(Finding("broken", f"its launches cannot be written down: {error}"))
         grade.findings = judged(evidence, exercise)
         grade.notes = [message for kind, message in evidence.notes if kind not in CHEATS]
         grade.figures = evidence.figures
 
-    def _run(
-        self, evidence: Evidence, path: Path, ladder: str, shapes: list[Problem], exercise: Exercise | None
-    ) -> None:
-        touched = bool(limited(exercise) & set(TOUCHED))
-        launched: list[str] | None = None
-        if self.machine.gpu is None or touched:
-            launched = self._rehearse(evidence, path, ladder, shapes, touched)
-            if evidence.findings or any(kind in CHEATS for kind, _ in evidence.notes):
-                return
-        self._record(evidence, path, ladder, shapes, exercise, launched)
+    def _run(self, evidence: Evidence, work: Work) -> None:
+        launched = self._rehearse(evidence, work)
+        if not evidence.findings and not any(kind in CHEATS for kind, _ in evidence.notes):
+            self._record(evidence, work, launched)
+            evidence.findings += evidence.unseen
 
-    def _rehearse(
-        self, evidence: Evidence, path: Path, ladder: str, shapes: list[Problem], touched: bool
-    ) -> list[str] | None:
-        """Check in the simulator; returns the kernels that the first shape starts."""
+    def _player(self, work: Work, simulator: bool) -> Player:
+        return Player(work.path, work.ladder, simulator, self.limits, closing=self._closing, source=work.text)
+
+    def _rehearse(self, evidence: Evidence, work: Work) -> list[list[Any]]:
+        """Check in the simulator, and trace what is right; returns what the first shape starts."""
         seed = secrets.randbits(48)
-        launched: list[str] | None = None
-        with _Noted(evidence, Player(path, ladder, True, self.limits, closing=self._closing)) as player:
+        launched: list[list[Any]] | None = None
+        with _Noted(evidence, self._player(work, True)) as player:
             player.ask("start")
-            for problem in shapes:
+            for problem in work.shapes:
                 bench = referee.RemoteBench(player, problem)
                 verdict = check.check_bench(bench, seed, repeats=1)
                 evidence.findings += [Finding(f.kind, f"at {problem}: {f.message}") for f in verdict.findings]
                 if launched is None:
-                    launched = [name for name, *_ in bench.launched[0]] if bench.launched else []
+                    launched = bench.launched[0] if bench.launched else []
                     if verdict.right:
                         evidence.notes += self._again(bench, seed)
                 if evidence.findings:
                     return launched
-            if touched:
-                found = player.ask("touch", shape=shapes[0].shape())
-                evidence.figures |= {name: float(value) for name, value in found["figures"].items()}
-                if "message" in found:
-                    evidence.notes.append(("untraced", f"its accesses could not be counted: {found['message']}"))
-        return launched
+            self._trace(evidence, work, player)
+            if work.counted and not evidence.findings:
+                self._sample(evidence, work, player, seed)
+        return launched or []
+
+    def _trace(self, evidence: Evidence, work: Work, player: Player) -> None:
+        """Look at what the kernels do access by access: is it sound, and does it read what the solution reads?"""
+        for number, problem in enumerate(work.shapes[:TRACED]):
+            found = traced(player, problem)
+            if found.message:
+                evidence.notes.append(("untraced", f"its accesses could not be looked at: {found.message}"))
+                if work.traced:
+                    evidence.unseen.append(Finding("unjudged", f"cannot be judged here: {found.message}"))
+                return
+            evidence.findings += [Finding("unsound", f"at {problem}: {fault}") for fault in found.unsound]
+            if number == 0 and work.traced:
+                evidence.figures |= {name: found.figures[name] for name in TOUCHED}
+            beyond = found.beyond(self._solution(work)[number], READS[work.kind]) if work.framed else ""
+            if beyond:
+                said = f"at {problem}: {beyond}: what is staged must be what is multiplied"
+                evidence.findings.append(Finding("reads", said))
+            if evidence.findings:
+                return
+
+    def _sample(self, evidence: Evidence, work: Work, player: Player, seed: int) -> None:
+        """At the size that is counted: what do the middle block and another one make, and with how many
+        multiply-adds?"""
+        problem = work.counted_problem
+        middle = sampled(player, problem, seed)
+        if middle.message:
+            text = f"cannot be judged here: what it does on {problem} cannot be looked at: {middle.message}"
+            evidence.unseen.append(Finding("unjudged", text))
+            return
+        evidence.sampled = middle.launched
+        grid = middle.launched[-1][1] if middle.launched else [1, 1, 1]
+        block = [secrets.randbelow(max(1, extent)) for extent in grid]
+        for one in (middle, sampled(player, problem, seed, block)):
+            if one.wrong:
+                text = f"on {problem}, the size that is counted, {one.wrong} of {one.compared} sampled elements"
+                evidence.findings.append(Finding("wrong", f"{text} are wrong"))
+                return
+        outputs, blocks = int(np.prod(problem.output_shape)), int(np.prod(grid))
+        if middle.written * blocks < outputs:
+            text = f"on {problem}, {blocks:,} blocks write {middle.written:,} elements each: there are {outputs:,}"
+            evidence.findings.append(Finding("unwritten", text))
+        elif middle.fma > SPARE * middle.written * problem.reduction:
+            needed = middle.written * problem.reduction
+            text = f"on {problem}, a block does {middle.fma:,} multiply-adds for results that take {needed:,}"
+            evidence.findings.append(Finding("padded", f"{text}: those too many would be counted as work"))
+
+    def _solution(self, work: Work) -> list[Traced]:
+        """What a trace of the exercise's solution finds, at each shape that is traced."""
+        exercise = work.exercise
+        assert exercise
+        with self._solving:
+            if exercise.name not in self._solved:
+                with Player(exercise.solution, work.ladder, True, self.limits, closing=self._closing) as player:
+                    player.ask("start")
+                    self._solved[exercise.name] = [traced(player, problem) for problem in work.shapes[:TRACED]]
+            return self._solved[exercise.name]
 
     def _again(self, bench: referee.RemoteBench, seed: int) -> list[Note]:
         """Launch on the first operands once more: the same work must be done again."""
@@ -295,43 +415,34 @@ class Grader:
         text = f"launch starts {names[0]} the first time and {names[1]} when it sees the same operands again"
         return [("remembers", f"{text}: it must do its work each time")]
 
-    def _record(
-        self,
-        evidence: Evidence,
-        path: Path,
-        ladder: str,
-        shapes: list[Problem],
-        exercise: Exercise | None,
-        launched: list[str] | None,
-    ) -> None:
+    def _record(self, evidence: Evidence, work: Work, launched: list[list[Any]] | None) -> None:
         """Write down what would start on a GPU; compare it with the rehearsal, count in it, and run it on a GPU."""
         seed = secrets.randbits(48)
-        gpu = self.machine.gpu
-        preset = exercise.preset if exercise else exercises.PRESETS[ladder]
-        counted = limited(exercise) - set(TOUCHED)
+        gpu, exercise, shapes = self.machine.gpu, work.exercise, work.shapes
+        preset = exercise.preset if exercise else exercises.PRESETS[work.ladder]
+        counted = work.counted
         with tempfile.TemporaryDirectory(prefix="workbook-") as name:
             folder = Path(name)
             timed = None
-            with _Noted(evidence, Player(path, ladder, False, self.limits, closing=self._closing)) as player:
+            with _Noted(evidence, self._player(work, False)) as player:
                 player.ask("start")
                 if launched is not None:
                     plan = _recorded(player, shapes[0], inputs.integers(shapes[0], seed)[1], "first", folder)
-                    started = [entry["name"] for entry in plan["launch"]]
-                    if started != launched:
-                        text = f"it starts {', '.join(launched) or 'no kernel'} in the simulator and"
-                        evidence.notes.append(
-                            ("differs", f"{text} {', '.join(started) or 'no kernel'} when compiled")
-                        )
+                    evidence.notes += differences(launched, plan)
                 if counted:
-                    problem = problems.preset(preset)
+                    problem = work.counted_problem
                     weight = np.random.default_rng(seed).standard_normal(problem.weight_shape)
                     plan = _recorded(player, problem, weight, "counted", folder)
+                    started = [[entry[key] for key in ("name", "grid", "block")] for entry in plan["launch"]]
+                    if evidence.sampled and any(entry not in evidence.sampled for entry in started):
+                        text = f"on {problem} it starts other kernels when compiled than when it is looked at"
+                        evidence.notes.append(("differs", text))
                     least = exercise.at_least if exercise else ()
                     evidence.figures |= count(plan, folder, problem, counted, least)
                 if gpu:
                     timed = self._record_for_gpu(player, shapes, preset, seed, folder, exercise)
             if gpu and not any(kind in CHEATS for kind, _ in evidence.notes):
-                self._replay(evidence, ladder, shapes, timed, seed, folder)
+                self._replay(evidence, work.ladder, shapes, timed, seed, folder)
 
     def _record_for_gpu(
         self, player: Player, shapes: list[Problem], preset: str, seed: int, folder: Path, exercise: Exercise | None
@@ -409,14 +520,14 @@ def judged(evidence: Evidence, exercise: Exercise | None) -> list[Finding]:
     return findings
 
 
-def predicted(exercise: Exercise, path: Path, facts: Facts) -> tuple[list[Finding], list[str]]:
+def predicted(
+    exercise: Exercise, path: Path, facts: Facts, text: str | None = None
+) -> tuple[list[Finding], list[str]]:
     """Reasons not to pass a prediction, and what each right answer was compared with."""
     try:
-        given = answers.read(path)
+        given = answers.read(path, text)
     except answers.AnswerError as error:
         return [Finding("unusable", str(error))], []
-    except OSError as error:
-        return [Finding("unusable", f"{path.name}: {error.strerror}")], []
     findings, notes = [], []
     wanted = {name: text for name, text in exercise.answers.items() if given.get(name) is not None}
     try:
@@ -437,22 +548,6 @@ def predicted(exercise: Exercise, path: Path, facts: Facts) -> tuple[list[Findin
             yours = "" if value == expected.value else f", yours {value:.6g} is near enough"
             notes.append(f"{name} = {expected.value:.6g}: {expected.source}{yours}")
     return findings, notes
-
-
-def imported(text: str) -> list[Note]:
-    """Notes on libraries that compute and that a file imports, anywhere in it."""
-    try:
-        tree = ast.parse(text)
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return []  # importing the file says so with its line
-    found = []
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Import | ast.ImportFrom):
-            names = [node.module or ""] if isinstance(node, ast.ImportFrom) else [alias.name for alias in node.names]
-            for name in names:
-                if name.split(".")[0] in COMPUTING:
-                    found.append(("imports", f"imports {name} (line {node.lineno}): only kernels may compute"))
-    return found
 
 
 def count(
@@ -503,30 +598,6 @@ def _counted(entry: dict[str, Any], text: str, code: dict[str, Any], problem: Pr
     }
 
 
-def submissions(folder: Path) -> tuple[list[Submission], list[str]]:
-    """Python files of a folder, and of its sub-folders, which are named after students; and what is left out."""
-    found, left_out = [], []
-    for path in sorted(folder.rglob("*")):
-        inside = path.relative_to(folder)
-        if any(part.startswith((".", "__")) for part in inside.parts) or (path.is_dir() and not path.is_symlink()):
-            continue
-        if path.is_symlink() or not path.is_file():
-            left_out.append(f"{printable(str(inside))}: a link, or no plain file")
-        elif path.suffix == ".py":
-            found.append(Submission(path, inside.parts[0] if len(inside.parts) > 1 else "", inside.as_posix()))
-        elif path.name not in REPORTS:
-            left_out.append(f"{printable(str(inside))}: its name does not end in .py")
-    return found, left_out
-
-
-def printable(text: str) -> str:
-    """A name that any file or terminal takes: what is not Unicode is written as its bytes."""
-    try:
-        return text.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
-    except UnicodeEncodeError:  # surrogates that no file name has
-        return text.encode("utf-8", "backslashreplace").decode("utf-8")
-
-
 def _near(path: Path) -> str:
     """The exercise that a file's name resembles."""
     known = [one.name for one in exercises.everything()] + [step.name for step in catalog.steps()]
@@ -571,18 +642,10 @@ def remember(files: list[Submission], grades: list[Grade], own: dict[Path, tuple
                 history.add(event)
 
 
-def report(grades: list[Grade], folder: Path) -> tuple[Path, Path]:
-    """Write ``grades.json`` and a table, ``grades.md``, to a folder; returns both paths."""
-    folder.mkdir(parents=True, exist_ok=True)
-    as_json, as_table = (folder / name for name in REPORTS)
-    as_json.write_text(json.dumps([grade.as_dict() for grade in grades], indent=1) + "\n", encoding="utf-8")
-    lines = ["| student | file | passed | why |", "| :-- | :-- | :-- | :-- |"]
-    for grade in grades:
-        why = "<br>".join(_cell(reason) for reason in (*grade.reasons, *grade.notes))
-        file = _cell(grade.file or grade.name)
-        lines.append(f"| {_cell(grade.student)} | {file} | {'yes' if grade.passed else 'no'} | {why} |")
-    as_table.write_text(printable("\n".join(lines) + "\n"), encoding="utf-8")
-    return as_json, as_table
+def _shapes_of(ladder: str) -> list[Problem]:
+    """What a step is graded at: the ladder's ragged shapes, and a few that nobody knows beforehand."""
+    drawn = shapes.drawn(ladder, secrets.randbits(48), DRAWN, DRAWN_MULTIPLY_ADDS)
+    return [*problems.RAGGED[ladder], *drawn]
 
 
 def _said(error: PlayerError) -> str:
@@ -590,11 +653,6 @@ def _said(error: PlayerError) -> str:
     text = str(error)
     uncompiled = re.match(r"(TypingError|LoweringError|UnsupportedError|NvvmError)\b", text)
     return f"it does not compile for a GPU: {text}" if uncompiled else text
-
-
-def _cell(text: str) -> str:
-    # a student's words must not make a row or a link of their own
-    return re.sub(r"[|<>\[\]`&]", lambda sign: f"&#{ord(sign[0])};", re.sub(r"\s+", " ", text))
 
 
 class _Noted:

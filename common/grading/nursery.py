@@ -10,6 +10,7 @@ import atexit
 import contextlib
 import json
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -21,7 +22,8 @@ from typing import IO, Any
 
 _MESSAGE = 1 << 16
 _POLL_SECONDS = 0.01
-_LOST = 255  # exit code of a process whose nursery died before it could say
+_PATIENCE = 1.0
+LOST = 255  # exit code of a process whose nursery died before it could say
 MODULE = "common.grading.player"
 FORKS = sys.platform == "linux"  # elsewhere libraries do not survive a fork, or there is none
 
@@ -98,7 +100,7 @@ class _Forked(Started):
             with contextlib.suppress(ConnectionError):
                 self.returncode = self._nursery.ask({"ended": self._pid})["code"]
             if self.returncode is None and not self._nursery.alive:
-                self.returncode = _LOST
+                self.returncode = LOST
             if self.returncode is None and late:
                 # it stays a zombie until the nursery has its code, so the number is still its own
                 for kill in (os.killpg, os.kill):
@@ -113,17 +115,20 @@ class _Nursery:
     def __init__(self, environment: dict[str, str]) -> None:
         self._link, theirs = socket.socketpair()
         self._lock = threading.Lock()
-        script = "import runpy, sys; runpy.run_path(sys.argv[1], run_name='__main__')"
+        # the text and not the file's place: a command line can be read by all
+        text = Path(__file__).read_text(encoding="utf-8")
         with theirs:
             self._process = subprocess.Popen(
-                [sys.executable, "-c", script, str(Path(__file__).resolve()), str(theirs.fileno())],
+                [sys.executable, "-c", text, str(theirs.fileno())],
                 cwd=os.sep, env=environment, pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True,
             )  # fmt: skip
 
     def close(self) -> None:
-        """It ends when its line does."""
+        """It ends when its line does, with all that it has started."""
         self._link.close()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(_PATIENCE)
 
     @property
     def alive(self) -> bool:
@@ -194,28 +199,79 @@ def start(argument: str, work: Path, environment: dict[str, str], log: IO[bytes]
 
 # --- in the nursery ---
 
+_SUBREAPER = 36  # prctl(2)
+_END_SECONDS = 5.0
+
+
+def _adopt() -> None:
+    """What a submission's processes leave behind becomes this process's child, whatever session it made (Linux)."""
+    import ctypes
+
+    ctypes.CDLL(None).prctl(_SUBREAPER, 1, 0, 0, 0)
+
+
+def _end_strangers(own: set[int]) -> bool:
+    """End the children that are not submissions' first processes; were there any?"""
+    found = False
+    for name in os.listdir("/proc"):
+        if name.isdigit() and int(name) not in own:
+            with contextlib.suppress(OSError, ValueError, IndexError):
+                status = Path("/proc", name, "stat").read_bytes().rpartition(b")")[2].split()
+                if int(status[1]) == os.getpid() and status[0] != b"Z":
+                    os.kill(int(name), signal.SIGKILL)
+                    found = True
+    return found
+
+
+def _end_all() -> None:
+    """End all submissions, and what they left behind."""
+    deadline = time.monotonic() + _END_SECONDS
+    with contextlib.suppress(ChildProcessError):
+        while time.monotonic() < deadline:
+            _end_strangers(set())
+            while os.waitpid(-1, os.WNOHANG)[0]:
+                pass
+            time.sleep(_POLL_SECONDS)
+
 
 def _serve(link: socket.socket) -> None:
     """Fork a process for each request, until the other end closes."""
     ended: dict[int, int] = {}
+    works: dict[int, str] = {}
     while True:
         message, handles, _, _ = socket.recv_fds(link, _MESSAGE, 3)
         if not message:
+            _end_all()
+            _leave_nothing(works)
             return
         request = json.loads(message)
         if "ended" in request:
             with contextlib.suppress(ChildProcessError):
                 while (found := os.waitpid(-1, os.WNOHANG))[0]:
-                    ended[found[0]] = os.waitstatus_to_exitcode(found[1])
+                    if found[0] in works:
+                        ended[found[0]] = os.waitstatus_to_exitcode(found[1])
+                        works.pop(found[0])
+            if request["ended"] in ended:
+                # an orphan's own children are orphans when it has ended
+                deadline = time.monotonic() + _END_SECONDS
+                while _end_strangers(set(works)) and time.monotonic() < deadline:
+                    time.sleep(_POLL_SECONDS)
             link.sendall(json.dumps({"code": ended.pop(request["ended"], None)}).encode())
             continue
         pid = os.fork()
         if pid == 0:
             link.close()
             _become(request, handles)
+        works[pid] = request["work"]
         for handle in handles:
             os.close(handle)
         link.sendall(json.dumps({"pid": pid}).encode())
+
+
+def _leave_nothing(works: dict[int, str]) -> None:
+    """The grader has ended, and so have the processes: their folders go, which those may not remove."""
+    for work in works.values():
+        shutil.rmtree(Path(work).parent, ignore_errors=True)
 
 
 def _become(request: dict[str, Any], handles: list[int]) -> None:
@@ -259,5 +315,6 @@ def _warm() -> None:
 
 
 if __name__ == "__main__":
+    _adopt()
     _warm()
     _serve(socket.socket(fileno=int(sys.argv[-1])))

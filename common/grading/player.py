@@ -6,7 +6,6 @@ here is a verdict. Started by :mod:`common.grading.referee`, in a folder of its 
 
 from __future__ import annotations
 
-import contextlib
 import importlib
 import json
 import os
@@ -21,13 +20,12 @@ from typing import Any
 import numpy as np
 
 from common import catalog, child, device, problems
-from common.grading import watch
+from common.grading import confine, watch
 
 Answer = dict[str, Any]
 
 PLANS = "plans"
-PR_SET_DUMPABLE = 4  # prctl(2)
-THREAD_STACK = 1 << 18  # a block of the simulator has up to 1024 Python threads
+MAX_FAULTS, MAX_PLACES = 3, 512
 
 
 class Player:
@@ -45,9 +43,7 @@ class Player:
         return {}
 
     def start(self) -> Answer:
-        """Import the file."""
-        # before the watch takes note of what the harness has
-        importlib.import_module("common.grading.rehearse" if _simulated() else "common.grading.plans")
+        """Import the file; the harness is there, whole, and the watch takes note of it."""
         self.watch.start()
         self.module = catalog.load(self.file, self.ladder)
         return {}
@@ -75,15 +71,44 @@ class Player:
                 file.write(buffer.tobytes())
         return {"launched": launched}
 
-    def touch(self, shape: dict[str, int]) -> Answer:
-        """Trace the kernels at a shape, and say what the costliest accesses are; nothing if they cannot be traced."""
-        from common.tracing import lanes, trace
+    def trace(self, shape: dict[str, int]) -> Answer:
+        """Trace the kernels at a shape: what they read, what their costliest accesses are, and what is unsound.
+
+        Without ``figures`` if they cannot be traced: the message says why.
+        """
+        from common.tracing import lanes, microscope, trace
 
         try:
             found = trace.run(self.module, problems.from_shape(self.ladder, shape), every=True)
         except lanes.TraceError as error:
-            return {"figures": {}, "message": str(error)}
-        return {"figures": trace.worst(found.as_dict())}
+            return {"message": str(error)}
+        kernels = found.as_dict()["kernels"]
+        faults = [microscope.fault_sentence(fault) for kernel in kernels for fault in kernel["faults"]]
+        reads: dict[str, int] = {}
+        for kernel in found.kernels:
+            for access in kernel.select("global", "read", "copy"):
+                reads[access.array] = reads.get(access.array, 0) + access.accesses
+        return {"figures": trace.worst(found.as_dict()), "reads": reads, "unsound": faults[:MAX_FAULTS]}
+
+    def sample(self, shape: dict[str, int], seed: int, block: list[int] | None) -> Answer:
+        """Trace one block of each kernel, the middle one if none is named, and say what it wrote and took for it."""
+        from common.tracing import lanes, trace
+
+        problem = problems.from_shape(self.ladder, shape)
+        try:
+            found = trace.run(self.module, problem, (block[0], block[1], block[2]) if block else None, seed=seed)
+        except lanes.TraceError as error:
+            return {"message": str(error)}
+        flat = np.asarray(found.output).reshape(-1)
+        written = np.flatnonzero(~np.isnan(flat))
+        shown = np.random.default_rng(seed).permutation(written)[:MAX_PLACES]
+        return {
+            "launched": [[kernel.name, list(kernel.grid), list(kernel.block)] for kernel in found.kernels],
+            "fma": sum(kernel.fma for kernel in found.kernels),
+            "written": len(written),
+            "places": shown.tolist(),
+            "values": [float(value) for value in flat[shown]],
+        }
 
     def record(self, shape: dict[str, int], architecture: str, name: str) -> Answer:
         """Write down what the step would start on a GPU, with the weights of the exchange."""
@@ -129,28 +154,6 @@ def answer(player: Player, question: dict[str, Any]) -> Answer:
     return {**found, "notes": list(player.watch.notes)}
 
 
-def confine(memory_bytes: int, cpu_seconds: int, file_bytes: int) -> None:
-    """Limit this process and all it starts, where the system can."""
-    threading.stack_size(THREAD_STACK)
-    if os.name != "posix":
-        return
-    import resource
-
-    limits = {"AS": memory_bytes, "CPU": cpu_seconds, "FSIZE": file_bytes, "CORE": 0}
-    for name, limit in limits.items():
-        # macOS does not limit memory
-        with contextlib.suppress(ValueError, OSError):
-            resource.setrlimit(getattr(resource, f"RLIMIT_{name}"), (limit, limit))
-
-
-def keep_private() -> None:
-    """Other processes of this user may not look into this one's memory (Linux; an administrator still may)."""
-    if sys.platform == "linux":
-        import ctypes
-
-        ctypes.CDLL(None).prctl(PR_SET_DUMPABLE, 0, 0, 0, 0)
-
-
 def _simulated() -> bool:
     return os.environ.get(device.SIMULATOR_SWITCH) == "1"
 
@@ -170,11 +173,23 @@ def _end_with_the_grader(folder: Path) -> None:
     threading.Thread(target=wait, daemon=True).start()
 
 
+def _import_all() -> None:
+    """What any question needs, before the file can change where it comes from."""
+    names = ["common.faults", "common.code.codegen"]
+    names += ["grading.rehearse", "tracing.trace", "tracing.microscope"] if _simulated() else ["grading.plans"]
+    for name in names:
+        importlib.import_module(name if name.startswith("common.") else f"common.{name}")
+
+
 def main(text: str) -> None:
     options = json.loads(text)
-    keep_private()
-    confine(options["memory_bytes"], options["cpu_seconds"], options["file_bytes"])
-    _end_with_the_grader(Path(options["exchange"]).parent.parent)
+    _import_all()
+    own = Path(options["exchange"]).parent.parent
+    confine.keep_private()
+    confine.give_up_privileges()
+    confine.limit(options["memory_bytes"], options["cpu_seconds"], options["file_bytes"])
+    confine.enclose(own, Path(options["hidden"]))
+    _end_with_the_grader(own)
     questions, answers = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
     # what the file prints goes to the log, and what it reads is nothing
     os.dup2(2, 1)

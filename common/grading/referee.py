@@ -6,7 +6,7 @@ harness and of the file, with limits on time and memory. This process
 - draws the operands from a seed that the other does not know, after the file has been imported,
 - keeps its own copy of them, compares the output that comes back with its own oracle, and holds the only clock,
 - reads nothing that the submission prints, and no exit code,
-- looks at the checkout before and after, and says which of its files changed.
+- looks at the checkout before and after (:mod:`common.grading.checkout`), and says which of its files changed.
 
 The GPU is not given to it at all. Its process records what it would start (:mod:`common.grading.plans`), and a third
 process, which runs none of its Python, starts those kernels on fresh operands and times them
@@ -24,6 +24,7 @@ import os
 import queue
 import re
 import shutil
+import signal
 import stat
 import tempfile
 import threading
@@ -47,9 +48,24 @@ MAX_PLAN_FILE = 1 << 30
 # What a process needs to start Python with its packages; nothing else is passed on.
 _ENVIRONMENT = (
     "PATH", "PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH", "CUDA_HOME",
-    "CUDA_PATH", "LANG", "LC_ALL", "SYSTEMROOT", "TEMP", "TMP", "TMPDIR", "NUMBA_CUDA_USE_NVIDIA_BINDING",
+    "CUDA_PATH", "LANG", "LC_ALL", "SYSTEMROOT", "NUMBA_CUDA_USE_NVIDIA_BINDING",
 )  # fmt: skip
+# What an answer may say became of a question.
+_STATUSES = ("done", "crashed", "exited", "refused", "unjudged", "unusable")
+# What its process may note of a submission: each means not passed.
+NOTED = (
+    "changed_files", "replaced", "remembers", "stream", "imports", "host_access", "host_write", "foreign_array",
+    "allocates", "exited", "broken", "reaches_out",
+)  # fmt: skip
+# Signals that a process does not bring on itself.
+_FROM_OUTSIDE = [getattr(signal, f"SIG{name}", 0) for name in ("KILL", "TERM", "INT", "HUP", "STOP", "QUIT", "USR1")]
+_SAID = 600  # characters of what a submission's process says
 _VERDICT = re.compile(r"\b(pass(ed)?|right|correct|verdict|status|grade|score|ok)\b", re.IGNORECASE)
+
+
+def cpu_seconds(seconds: float) -> int:
+    """Processor time of a submission whose answers may take ``seconds`` each: enough for several of them."""
+    return max(300, int(5 * seconds))
 
 
 @dataclass(frozen=True)
@@ -65,11 +81,12 @@ class Limits:
 
 
 class PlayerError(RuntimeError):
-    """The submission's process gave no proper answer. ``kind`` is one of isolate's statuses, or ``broken``."""
+    """The submission's process gave no proper answer. ``kind`` is one of isolate's statuses, or ``broken``;
+    ``disturbed``: somebody else may have ended it."""
 
-    def __init__(self, kind: str, message: str) -> None:
+    def __init__(self, kind: str, message: str, disturbed: bool = False) -> None:
         super().__init__(message)
-        self.kind = kind
+        self.kind, self.disturbed = kind, disturbed
 
 
 _playing: set[Player] = set()
@@ -86,6 +103,7 @@ class Player:
     limits: Limits = field(default_factory=Limits)
     notes: list[Note] = field(default_factory=list)
     closing: threading.Event | None = None  # set when no more is to be started
+    source: str | None = None  # the file's text as it was taken; None: as it is now
 
     def __enter__(self) -> Player:
         self.folder = Path(tempfile.mkdtemp(prefix="workbook-"))
@@ -124,7 +142,10 @@ class Player:
             Path(self.work, "lessons", name).write_bytes(text)
         copy = self.work / "submission" / self.file.name
         copy.parent.mkdir()
-        shutil.copyfile(self.file, copy)
+        if self.source is None:
+            shutil.copyfile(self.file, copy)
+        else:
+            copy.write_text(self.source, encoding="utf-8", newline="\n")
         self._before = contents(self.work)
         exchange = self.work / "exchange.bin"
         self._exchange = open(exchange, "w+b")  # noqa: SIM115 - open as long as the process
@@ -134,6 +155,7 @@ class Player:
             "ladder": self.ladder,
             "exchange": str(exchange),
             "margin": check.MARGIN,
+            "hidden": str(catalog.ROOT),
             "memory_bytes": self.limits.memory_bytes,
             "cpu_seconds": self.limits.cpu_seconds,
             "file_bytes": self.limits.file_bytes,
@@ -147,6 +169,12 @@ class Player:
         given = {name: os.environ[name] for name in _ENVIRONMENT if name in os.environ}
         fixed = {
             "HOME": str(self.work),
+            **dict.fromkeys(("TEMP", "TMP", "TMPDIR"), str(self.work)),
+            "PYTHONPATH": os.pathsep.join(
+                path
+                for path in given.pop("PYTHONPATH", "").split(os.pathsep)
+                if path and Path(path).resolve() != catalog.ROOT
+            ),
             "PYTHONDONTWRITEBYTECODE": "1",
             "CUDA_VISIBLE_DEVICES": "-1",
             "NUMBA_CUDA_LOW_OCCUPANCY_WARNINGS": "0",
@@ -184,14 +212,15 @@ class Player:
             raise self._ended()
         try:
             found = json.loads(text)
-            self.notes = [(str(kind), str(message)) for kind, message in found["notes"]]
-            status, message = str(found["status"]), str(found.get("message", ""))
+            notes = [(_one_of(NOTED, kind), str(message)[:_SAID]) for kind, message in found["notes"]]
+            status, message = _one_of(_STATUSES, found["status"]), str(found.get("message", ""))[:_SAID]
             for fault in found.get("faults", [])[:1]:
-                message += f"; look at: {fault['look_at']}"
-        except (ValueError, KeyError, TypeError):
+                message += f"; look at: {str(fault['look_at'])[:_SAID]}"
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
             raise PlayerError(
                 "broken", f"something that is no answer came from its process: {text[:80].decode(errors='replace')!r}"
             ) from None
+        self.notes = list(dict.fromkeys((*self.notes, *notes)))  # what was noted once stays
         if status != "done":
             raise PlayerError(status, message)
         return dict(found)
@@ -239,7 +268,8 @@ class Player:
             return PlayerError(
                 "exited", "it ended its process with exit code 0 in place of an output: an exit code is no verdict"
             )
-        return PlayerError("crashed", isolate.obituary(code, log))
+        disturbed = code == nursery.LOST or -code in _FROM_OUTSIDE
+        return PlayerError("crashed", isolate.obituary(code, log), disturbed)
 
     def _look(self) -> None:
         """Note what the submission printed and changed."""
@@ -322,7 +352,7 @@ class RemoteBench:
         """Send all operands, launch, and take back what became of them."""
         operands = (self.x, self.weight, self.y)
         self.player.send(0, b"".join(operand.tobytes() for operand in operands))
-        self.launched.append(self.player.ask("launch").get("launched", []))
+        self.launched.append(launches(self.player.ask("launch").get("launched")))
         data = self.player.receive(sum(operand.nbytes for operand in operands))
         start = 0
         for operand in operands:
@@ -330,33 +360,26 @@ class RemoteBench:
             start += operand.nbytes
 
 
-class Checkout:
-    """The files that a submission must leave alone."""
+def launches(found: Any) -> list[list[Any]]:
+    """What an answer says was launched: kernel, grid, block, its line, what it was made with. Raises PlayerError."""
+    try:
+        return [
+            [
+                str(name)[:_SAID],
+                *([int(extent) for extent in point] for point in points),
+                int(line),
+                str(constants)[:_SAID],
+            ]
+            for name, *points, line, constants in found
+        ]
+    except (ValueError, TypeError, OverflowError):
+        raise PlayerError("broken", "it is not said what was launched") from None
 
-    PARTS = ("common", "lessons", "results", "tests", "Makefile", "pyproject.toml", "README.md")
 
-    def __init__(self, root: Path = catalog.ROOT) -> None:
-        self.root = root
-        self._seen = self._now()
-        self._changes: list[str] = []
-        self._lock = threading.Lock()
-
-    def mark(self) -> int:
-        """A point in time to ask :meth:`since`."""
-        return len(self._look())
-
-    def since(self, mark: int) -> list[str]:
-        """Files that changed, came or went since a mark, whoever did it."""
-        return self._look()[mark:]
-
-    def _look(self) -> list[str]:
-        with self._lock:
-            before, self._seen = self._seen, self._now()
-            self._changes += differences(before, self._seen)
-            return list(self._changes)
-
-    def _now(self) -> dict[str, Any]:
-        return {name: value for part in self.PARTS for name, value in contents(self.root, part).items()}
+def _one_of(known: tuple[str, ...], word: Any) -> str:
+    if word not in known:
+        raise ValueError(word)
+    return str(word)
 
 
 def contents(root: Path, part: str = "") -> dict[str, Any]:

@@ -17,11 +17,11 @@ from numba.cuda.simulator import kernel
 from numba.cuda.simulator.cudadrv.devicearray import FakeCUDAArray
 
 from common import catalog
-from common.grading.watch import Watch
+from common.grading.watch import Watch, identity
 from common.problems import Problem
 
 ALIGNMENT = 256
-Launched = tuple[str, tuple[int, ...], tuple[int, ...]]  # kernel, grid, block
+Launched = tuple[str, tuple[int, ...], tuple[int, ...], int, str]  # kernel, grid, block, and its identity
 
 
 class Handed(FakeCUDAArray):  # type: ignore[misc]
@@ -141,7 +141,8 @@ class Rehearsal:
         if self.watch.phase != "launch":
             return
         self._outside_kernels()
-        self.launched.append((fake.fn.__name__, tuple(map(int, fake.grid_dim)), tuple(map(int, fake.block_dim))))
+        grid, block = (tuple(map(int, point)) for point in (fake.grid_dim, fake.block_dim))
+        self.launched.append((fake.fn.__name__, grid, block, *identity(fake.fn)))
         for array in arguments:
             raw = getattr(array, "_raw", getattr(array, "_ary", array))
             if isinstance(raw, np.ndarray) and not self._knows(raw):
@@ -220,10 +221,12 @@ class _Observed:
         def configured(fake: Any, configuration: Any) -> Any:
             if len(configuration) > 2 and configuration[2]:
                 stage.watch.note("stream", f"{fake.fn.__name__} runs on a stream of its own: use the default stream")
+                configuration = (*configuration[:2], 0, *configuration[3:])
             return configure(fake, configuration)
 
         yield mock.patch.object(kernel.FakeCUDAKernel, "__call__", called)
         yield mock.patch.object(kernel.FakeCUDAKernel, "__getitem__", configured)
+        yield mock.patch.object(cuda, "stream", object)  # a launch on it is noted
 
 
 def _aligned(count: int) -> Any:

@@ -91,6 +91,22 @@ class Watch:
         return False
 
 
+def identity(function: Any) -> tuple[int, str]:
+    """The line a kernel begins at, and the numbers and names that it was made with: those of its own file."""
+    code = function.__code__
+    cells = zip(code.co_freevars, function.__closure__ or (), strict=False)
+    named = {name: cell.cell_contents for name, cell in cells}
+    named |= {name: function.__globals__[name] for name in code.co_names if name in function.__globals__}
+    simple = {name: value for name, value in named.items() if _simple(value)}
+    return code.co_firstlineno, repr(sorted(simple.items()))
+
+
+def _simple(value: Any) -> bool:
+    if isinstance(value, tuple):
+        return all(map(_simple, value))
+    return type(value) in (bool, int, float, str)
+
+
 def _tools() -> Iterator[tuple[tuple[str, str], tuple[Any, Any]]]:
     """What a submission might replace: (owner, name) to the namespace it lies in and its value."""
     modules = [np, np.testing, builtins, time, os, *_ours()]

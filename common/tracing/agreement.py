@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from common import catalog, device, isolate, problems, profiler
@@ -112,26 +113,51 @@ def count(pairs: list[tuple[Step, Problem]]) -> Iterator[dict[str, dict[str, dic
 
     ``compiled`` is there for kernels whose reads the compiler merges. Raises TraceError.
     """
+    shipped = _shipped()
+    remarks = [_remarks(step) if step.path in shipped else {} for step, _ in pairs]
+    merged = [{k: v for remark in mine.values() for k, v in remark.merged.items()} for mine in remarks]
     tasks = []
-    for step, problem in pairs:
+    for (step, problem), arrays in zip(pairs, merged, strict=True):
         tasks.append(trace.task(step, problem, every=True))
-        if merged := _merged(step):
-            tasks.append(trace.task(step, problem, every=True, merged=merged))
+        if arrays:
+            tasks.append(trace.task(step, problem, every=True, merged=arrays))
     results = trace.results(tasks)
-    for step, _ in pairs:
+    for mine, arrays in zip(remarks, merged, strict=True):
         counted = {kernel["name"]: {"trace": _counters(kernel)} for kernel in next(results)["kernels"]}
-        for kernel in next(results)["kernels"] if _merged(step) else []:
-            if (step.name, kernel["name"]) in REMARKS:
+        for kernel in next(results)["kernels"] if arrays else []:
+            if kernel["name"] in mine:
                 counted[kernel["name"]]["compiled"] = _counters(kernel)
         yield counted
 
 
-def _merged(step: Step) -> dict[str, int]:
-    return {k: v for (name, _), remark in REMARKS.items() if name == step.name for k, v in remark.merged.items()}
+def _shipped() -> set[Path]:
+    """The files that remarks are on, and records of."""
+    return {step.path for step in (*catalog.steps(), *catalog.experiments())}
+
+
+def _remarks(step: Step) -> dict[str, Remark]:
+    """By kernel, for a step as it is shipped."""
+    return {kernel: remark for (name, kernel), remark in REMARKS.items() if name == step.name}
 
 
 def _counters(kernel: dict[str, Any]) -> dict[str, int]:
     return {key: kernel["totals"][key] for key in COLUMNS}
+
+
+def require_counted(pairs: list[tuple[Step, Problem]], known: dict[str, dict[str, Any]], card: str) -> None:
+    """Raise ValueError for a pair whose file the hardware of a record did not count at that shape.
+
+    Shipped steps are compared as far as they were counted: they say themselves what changed since.
+    """
+    shipped = _shipped()
+    for step, problem in pairs:
+        case = known.get(step.name, {}).get(str(problem))
+        usual = problem in trace.SHAPES[step.ladder]
+        if step.path in shipped and usual:
+            continue
+        if case is None or not catalog.is_current(case, step.path):
+            what = f"{step.path.name} at {problem}"
+            raise ValueError(f"--agree: {card} has not counted {what}, and there is no GPU here to do it")
 
 
 def refresh(
@@ -166,17 +192,24 @@ def ratio(kernel: dict[str, Any], key: str, counted: str = "trace") -> float | N
     return float(measured / expected) if expected else float("inf")
 
 
-def rows(recorded: dict[str, dict[str, dict[str, Any]]]) -> tuple[list[str], list[list[str]], list[str]]:
-    """Header, cells and notes: a line for each kernel and shape, hardware counts with their ratio to the trace."""
+def rows(
+    recorded: dict[str, dict[str, dict[str, Any]]], steps: Iterable[Step] = ()
+) -> tuple[list[str], list[list[str]], list[str]]:
+    """Header, cells and notes: a line for each kernel and shape, hardware counts with their ratio to the trace.
+
+    ``steps``: those that were counted (default: all as they are).
+    """
     header = ["kernel", "shape", *COLUMNS.values(), "note"]
     body: list[list[str]] = []
     notes: list[str] = []
-    for step in (*catalog.steps(), *catalog.experiments()):
+    shipped = _shipped()
+    for step in steps or (*catalog.steps(), *catalog.experiments()):
+        remarks = _remarks(step) if step.path in shipped else {}
         for case in recorded.get(step.name, {}).values():
             shape = problems.from_shape(step.ladder, case["shape"])
             edited = not catalog.is_current(case, step.path)
             for kernel in case["kernels"]:
-                remark = _remark(step.name, kernel, edited)
+                remark = _remark(kernel, remarks.get(kernel["kernel"]), edited)
                 if remark and remark not in notes:
                     notes.append(remark)
                 cells = [_cell(kernel, key) for key in COLUMNS]
@@ -191,14 +224,13 @@ def off(kernel: dict[str, Any], counted: str = "trace") -> list[str]:
     return [key for key, value in ratios.items() if value is not None and abs(value - 1) > TOLERANCE]
 
 
-def _remark(step: str, kernel: dict[str, Any], edited: bool) -> str:
+def _remark(kernel: dict[str, Any], remark: Remark | None, edited: bool) -> str:
     if edited:
         return "The file has changed since the hardware counted."
     keys = off(kernel)
     collided = "shared_store_wavefronts" in keys and 1 < (ratio(kernel, "shared_store_wavefronts") or 0) < 1.1
     texts = []
     if [key for key in keys if key != "shared_store_wavefronts" or not collided]:
-        remark = REMARKS.get((step, kernel["kernel"]))
         texts.append(remark.text if remark else "Not explained.")
         if remark and "compiled" in kernel:
             texts.append(f"Counted that way: {ratio(kernel, 'shared_load_wavefronts', 'compiled'):.2f}.")

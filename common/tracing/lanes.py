@@ -9,20 +9,27 @@ from __future__ import annotations
 import ast
 import inspect
 import linecache
+import math
+import operator
+import traceback
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import lru_cache
-from types import CodeType, ModuleType, SimpleNamespace
+from functools import lru_cache, partial
+from types import CodeType, ModuleType
 from typing import Any
 
 import numpy as np
 
+from common.limits import LaunchLimitError
 from common.tracing import lockstep, values
+from common.tracing.intrinsics import INTRINSICS, READS, Cuda, Intrinsic, Range, make_range
 from common.tracing.memory import WARP, Bools, Fault, Ints, Ledger
+from common.tracing.shadow import BARRIER, Log
 from common.tracing.spaces import Constant, Global, Local, Mask, Offsets, Shared, View, as_offset
-from common.tracing.values import Cast, Value, choose, dtype_of, signed, truth, uniform, widened
+from common.tracing.values import Cast, Value, choose, dtype_of, truth, uniform
 
 Point = tuple[int, int, int]
+_REMEMBERED = 64  # indices that are known to be within an array
 Code = Callable[..., Any]
 
 _RUNTIME = {
@@ -31,10 +38,12 @@ _RUNTIME = {
         "add", "sub", "mul", "truediv", "floordiv", "mod", "power", "shift_left", "shift_right", "bit_and", "bit_or",
         "bit_xor", "negative", "positive", "logical_not", "invert", "logical_and", "logical_or", "choose",
     )
-} | {"_slice": slice}  # fmt: skip
+}  # fmt: skip
+_RUNTIME |= {"_" + name: getattr(operator, name) for name in ("lt", "le", "gt", "ge", "eq", "ne")} | {"_slice": slice}
 _BUILTINS = {
     "min": values.minimum, "max": values.maximum, "abs": values.absolute, "len": len, "int": values.python_int,
-    "float": values.python_float, "bool": values.python_bool,
+    "float": values.python_float, "bool": values.python_bool, "range": make_range, "enumerate": enumerate, "zip": zip,
+    "pow": values.power, "round": values.rounded,
 }  # fmt: skip
 
 
@@ -42,73 +51,119 @@ class TraceError(RuntimeError):
     """The kernel does what the tracer does not know, or cannot be run at all."""
 
 
-class Intrinsic:
-    """A function that the machine carries out itself: called with the machine, the line, and the arguments."""
-
-    def __init__(self, function: Code) -> None:
-        self.function = function
-
-
-# Helpers of lessons/wide.py and lessons/unrolled.py by name. To add one: a function below with @intrinsic.
-INTRINSICS: dict[str, Intrinsic] = {}
-
-
-def intrinsic(function: Code) -> Code:
-    INTRINSICS[function.__name__] = Intrinsic(function)
-    return function
+def block_order(total: int, order: str | int) -> Callable[[int, int], Ints]:
+    """Which blocks run as number first to last: "forward", "backward", or drawn from a seed. Raises ValueError."""
+    if order == "forward":
+        return lambda first, last: np.arange(first, last)
+    if order == "backward":
+        return lambda first, last: np.arange(total - 1 - first, total - 1 - last, -1)
+    if not isinstance(order, int):
+        raise ValueError(f"order {order!r}: must be forward, backward or a seed")
+    rng = np.random.default_rng(order)
+    step, start = int(rng.integers(1, max(total, 2))), int(rng.integers(0, max(total, 1)))
+    while math.gcd(step, total) != 1:
+        step += 1
+    return lambda first, last: (np.arange(first, last) * step + start) % total
 
 
 class Machine:
-    """The state of one kernel launch: the active lanes, the blocks that run, and the ledger."""
+    """A kernel as first compiled, and the state of one launch: the active lanes, the blocks that run, the ledger.
+
+    Globals and closures are read once, when the machine is made. ``configure`` begins another launch.
+    """
 
     def __init__(self, function: Code, grid: Point, block: Point, ledger: Ledger, shared_bytes: int = 0) -> None:
-        self.function, self.grid, self.block, self.ledger = function, grid, block, ledger
-        self.shared_bytes = shared_bytes
+        self.function = function
         self.home = function.__code__.co_filename
-        self.threads = block[0] * block[1] * block[2]
-        self.lanes_per_block = -(-self.threads // WARP) * WARP
         self.site = 0  # the line of the step's file that a helper is called from
         self.depth = 0
         self.called: dict[Code, _Function] = {}
-        self.cuda: SimpleNamespace = SimpleNamespace()
-        self.blocks: list[Point] = []
+        self.cuda = Cuda(self)
         self.main = self.wrapped(function)
+        self.main.freeze(self)
+        self.configure(grid, block, ledger, shared_bytes)
+
+    def configure(self, grid: Point, block: Point, ledger: Ledger, shared_bytes: int = 0) -> None:
+        self.grid, self.block, self.ledger, self.shared_bytes = grid, block, ledger, shared_bytes
+        self.threads = block[0] * block[1] * block[2]
+        self.lanes_per_block = -(-self.threads // WARP) * WARP
+        self.log = Log(self.lanes_per_block)
+        self.ran: list[Ints] = []  # numbers of blocks, in the order in which they ran
+        self.next_ordinal = 0
+        self.numbers = np.zeros(0, np.int64)
 
     # --- running ---
 
-    def run(self, arguments: list[Any], blocks: list[Point], at_once: int = 1) -> None:
-        """Execute ``blocks``, ``at_once`` at a time; arrays among the arguments are Views."""
+    def run(
+        self, arguments: list[Any], blocks: Ints | None = None, at_once: int = 1, order: str | int = "forward"
+    ) -> None:
+        """Execute blocks (their numbers, x fastest; None: all), ``at_once`` at a time; arrays among the arguments are
+        Views. ``order``: of the blocks, see :func:`block_order`; unless forward, of threads that write one element,
+        too."""
+        self._watch(arguments)
+        total = math.prod(self.grid) if blocks is None else len(blocks)
+        numbered = block_order(total, order)
+        self.reversed = order == "backward" or (isinstance(order, int) and order % 2 == 1)
         with np.errstate(all="ignore"):
-            for first in range(0, len(blocks), at_once):
-                self._begin(blocks[first : first + at_once])
-                self.main.invoke(self, 0, tuple(arguments), {})
+            for first in range(0, total, at_once):
+                numbers = numbered(first, min(first + at_once, total))
+                if self.reversed:  # so that the block that is to run last wins
+                    numbers = numbers[::-1]
+                self._begin(numbers if blocks is None else blocks[numbers])
+                try:
+                    self.main.invoke(self, 0, tuple(arguments), {})
+                except (TraceError, LaunchLimitError):
+                    raise
+                except Exception as error:
+                    raise TraceError(self._unknown(error)) from error
                 self._end()
 
-    def _begin(self, blocks: list[Point]) -> None:
-        size = len(blocks) * self.lanes_per_block
-        if len(blocks) != len(self.blocks):
+    def _unknown(self, error: Exception) -> str:
+        """What Python said of the translated kernel, with the kernel's line."""
+        lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == self.home]
+        where = f" line {lines[-1]}:" if lines else ""
+        return f"{self.function.__name__}:{where} {type(error).__name__}: {error}"
+
+    def _watch(self, arguments: list[Any]) -> None:
+        """Of allocations that the kernel may write, reads are watched, too."""
+        names = list(inspect.signature(self.function).parameters)
+        views = {name: a for name, a in zip(names, arguments, strict=False) if type(a) is View}
+        for name, view in views.items():
+            if isinstance(view.storage, Global):
+                view.storage.begin(self.log, self.main.may_write(name, view.ndim))
+
+    def _begin(self, numbers: Ints) -> None:
+        if len(numbers) != len(self.numbers):
+            size = len(numbers) * self.lanes_per_block
             self.lane_numbers = np.arange(size)
             self.block_number = self.lane_numbers // self.lanes_per_block
             thread = self.lane_numbers % self.lanes_per_block
             self.all = Mask(thread < self.threads)
             self.none = Mask(np.zeros(size, np.bool_), 0)
             self.thread_axes = self._axes(np.minimum(thread, self.threads - 1), self.block)
-        self.blocks, self.blocks_at_once = blocks, len(blocks)
-        block_axes = [self._across([block[axis] for block in blocks]) for axis in range(3)]
-        self.cuda = _cuda(self, block_axes)
-        self.mask, self.exited = self.all, self.none
-        self.warp_epoch = 0
+        self.numbers, self.blocks_at_once = numbers, len(numbers)
+        self.first_ordinal = self.next_ordinal
+        self.next_ordinal += len(self.lane_numbers)
+        self.ran.append(numbers)
+        self.cuda.place(self._axes(numbers, self.grid))
+        self.mask, self.exited, self.waiting = self.all, self.none, self.all
+        self.stamps: Any = 0  # barriers that a thread has passed, above BARRIER bits of syncwarps
         self.shared: dict[Any, View] = {}
         self.copies: list[_Copy] = []
         self.tainted: Bools | None = None
         self.sources: list[_Unwritten] = []
-        self.call_path: list[int] = []
+        self.call_path: list[Any] = []
+        self.absent: dict[int, Bools] = {}  # by line of a barrier: threads that did not come while others waited
+        self.inside: dict[tuple[int, int], Any] = {}  # indices that were within an extent, kept alive
 
     def _end(self) -> None:
-        self._settle()
-        if self.copies:
-            names = ", ".join(sorted({copy.view.name for copy in self.copies}))
-            self.ledger.note(f"copies to {names} are still under way when the block ends: no wait comes after them")
+        self._settle(None)
+        for copy in self.copies:
+            text = f"a copy to {copy.view.name} is still under way when the thread ends: no wait comes after it"
+            self.fault("copy_not_awaited", copy.line, copy.view.name, text, copy.lanes)
+        for line, lanes in self.absent.items():
+            if lanes.any():
+                self._skip(line, lanes, "")
         for source in self.sources:
             self.ledger.note(
                 f"line {source.line} reads elements of {source.view.name} that nothing has written; no such value is "
@@ -120,22 +175,35 @@ class Machine:
         parts = [numbers % x, numbers // x % y, numbers // (x * y)]
         return [0 if extent == 1 else part for part, extent in zip(parts, extents, strict=True)]
 
-    def _across(self, numbers: list[int]) -> Value:
-        return numbers[0] if len(set(numbers)) == 1 else np.array(numbers)[self.block_number]
-
     def thread_of(self, lane: int) -> Point:
         thread = lane % self.lanes_per_block
         x, y, _ = self.block
         return thread % x, thread // x % y, thread // (x * y)
 
-    def block_of(self, lane: int) -> Point:
-        return self.blocks[lane // self.lanes_per_block]
+    def block_of(self, ordinal: int) -> Point:
+        """The block of a thread of this launch."""
+        number, x, y = ordinal // self.lanes_per_block, *self.grid[:2]
+        at = int(np.concatenate(self.ran)[number])
+        return at % x, at // x % y, at // (x * y)
+
+    def ordinals(self, lanes: Bools) -> Ints:
+        return self.lane_numbers[lanes] + self.first_ordinal
+
+    def offset_in(self, view: View, place: int, ordinal: int) -> int:
+        """Where a thread finds an element of the storage in its view."""
+        start = view.start
+        return place - (start if type(start) is int else int(start[ordinal - self.first_ordinal]))
 
     # --- names ---
 
     def wrapped(self, value: Any) -> Any:
         """A global or closed-over value as translated code sees it."""
-        if value is None or isinstance(value, bool | int | str | tuple | np.generic | np.ndarray):
+        if isinstance(value, np.ndarray):  # what it holds now stays
+            return View.of(Constant(np.array(value).reshape(-1)), value.shape)
+        if isinstance(value, tuple):
+            parts = [self.wrapped(part) for part in value]
+            return type(value)(*parts) if hasattr(value, "_fields") else tuple(parts)
+        if value is None or isinstance(value, bool | int | str | np.generic):
             return value
         if isinstance(value, float):
             return np.float64(value)
@@ -143,6 +211,7 @@ class Machine:
             return _Module(self, value)
         number = _number_type(value)
         if number is not None:
+            number.check = self.defined
             return number
         name = getattr(value, "__name__", "")
         if name in INTRINSICS and not hasattr(value, "py_func"):
@@ -152,17 +221,30 @@ class Machine:
             return value
         if function not in self.called:
             self.called[function] = _Function(function, home=function.__code__.co_filename == self.home)
+            self.called[function].freeze(self)
         return self.called[function]
 
     def error(self, line: int, text: str) -> TraceError:
         return TraceError(f"line {line}: {text}")
 
-    def call(self, function: Any, line: int, *arguments: Any, **options: Any) -> Any:
+    def call(self, function: Any, line: int, spot: int, *arguments: Any, **options: Any) -> Any:
+        """``spot`` tells the calls of a function's text apart."""
+        self.spot = spot
         if isinstance(function, _Function):
             return function.invoke(self, line, arguments, options)
         if isinstance(function, Intrinsic):
             return function.function(self, line, *arguments, **options)
         return function(*arguments, **options)
+
+    def here(self) -> tuple[Any, ...]:
+        """The call that is being made, as Numba tells shared arrays apart: by function, or by the calls that lead to
+        it where it writes the function out."""
+        return (*self.call_path, self.spot)
+
+    def blocks_here(self) -> list[int]:
+        """The blocks that have an active thread, as ordinals."""
+        rows = self.mask.bits.reshape(self.blocks_at_once, -1)
+        return (np.flatnonzero(rows.any(axis=1)) + self.first_ordinal // self.lanes_per_block).tolist()
 
     @staticmethod
     def named(value: Any, name: str) -> Any:
@@ -217,6 +299,7 @@ class Machine:
         returned = self.union(returned, self.mask)
         if self.depth == 1:
             self.exited = returned
+            self.waiting = self.without(self.all, returned)
         return returned
 
     def merged(self, value: Any, old: Any, base: Mask) -> Any:
@@ -229,8 +312,16 @@ class Machine:
             return value
         return choose(self.mask.bits, value, old)
 
+    def raised(self, what: str, line: int) -> None:
+        self.fault("raised", line, "", f"{what} is raised: a GPU ends the thread and says nothing")
+
+    def strides(self, array: Any) -> Any:
+        return tuple(stride * array.dtype.itemsize for stride in array.strides)
+
     def iterate(self, items: Any, line: int, leaves: bool) -> Any:
-        if type(items) is _Range:
+        if type(items) is View:
+            items = map(partial(self.load, items, line=line), range(len(items)))
+        if type(items) is Range:
             return self._turns(items, line)
         return self._again(items) if leaves else items
 
@@ -240,7 +331,7 @@ class Machine:
             self.mask = mask
             yield item
 
-    def _turns(self, items: _Range, line: int) -> Iterator[Value]:
+    def _turns(self, items: Range, line: int) -> Iterator[Value]:
         """A range that differs between lanes: those that have not reached its end go on."""
         mask, value = self.mask, items.start
         while True:
@@ -275,6 +366,18 @@ class Machine:
         self.mask = mask
         return choose(taken.bits, first, second)
 
+    def chosen(self, condition: Value, then: Code, otherwise: Code) -> Value:
+        """``a if condition else b`` that reads no memory: worked out for all, unless a value may be undefined."""
+        if self.tainted is None:
+            return choose(condition, then(), otherwise())
+        return self.select(condition, then, otherwise)
+
+    def all_of(self, first: Value, second: Code) -> Value:
+        return values.logical_and(first, second()) if self.tainted is None else self.both(first, second)
+
+    def any_of(self, first: Value, second: Code) -> Value:
+        return values.logical_or(first, second()) if self.tainted is None else self.either(first, second)
+
     def both(self, first: Value, second: Code) -> Value:
         return self.select(first, lambda: truth(second()), lambda: False)
 
@@ -285,18 +388,67 @@ class Machine:
 
     def load(self, array: Any, index: Any, line: int) -> Any:
         if type(array) is View:
-            return array.load(self, index, line)
+            storage = array.storage
+            if type(storage) is not Local or self.ledger.recording or storage.lacking:
+                return array.load(self, index, line)
+            at = _register(array, index)
+            if at is None or (value := storage.values[at]) is None:
+                return array.load(self, index, line)
+            return value
         return array[index]
 
     def store(self, array: Any, index: Any, value: Value, line: int) -> None:
         if type(array) is not View:
             raise self.error(line, f"a {type(array).__name__} cannot be assigned to")
+        storage = array.storage
+        if type(storage) is Local and not self.ledger.recording and self.tainted is None:
+            at = _register(array, index)
+            if at is not None:
+                storage.put(self, at, value, self.mask)
+                return
         array.store(self, index, value, line)
+
+    def compare(self, operation: Code, a: Value, b: Value, line: int) -> Value:
+        if self.tainted is not None:
+            self.defined(a, line)
+            self.defined(b, line)
+        return operation(a, b)
+
+    def defined(self, value: Value, line: int = 0) -> None:
+        """A fault if what is compared or made an integer comes from memory that nothing had written."""
+        if self.tainted is None or uniform(value) or value.dtype.kind != "f":
+            return
+        self._reveal(np.isnan(value) & self.tainted & self.mask.bits, "decides something" + _in(line))
+
+    def integer(self, value: Value = 0) -> Value:
+        self.defined(value)
+        return values.python_int(value)
+
+    def divide(self, function: Code, a: Value, b: Value, line: int) -> Value:
+        """``//`` and ``%``: of an integer by zero, Numba makes 0 on a GPU, and it is a fault."""
+        if uniform(b):
+            zero = b == 0
+            if not zero:
+                return function(a, b)
+        elif b.all():
+            return function(a, b)
+        else:
+            zero = b == 0
+        if dtype_of(a).kind == "f" or dtype_of(b).kind == "f":
+            return function(np.float64(a) if type(a) is int else a, b)
+        lanes = self.mask.bits & zero
+        if lanes.any():
+            self.fault("zero_division", line, "", "an integer is divided by zero", lanes)
+        return choose(zero, 0, function(a, choose(zero, 1, b)))
 
     def multiply_add(self, function: Code, a: Value, b: Value, line: int) -> Value:
         result = function(a, b)
-        if type(result) is not int and dtype_of(result).kind == "f" and self.ledger.recording:
+        if not self.ledger.recording:
+            return result
+        if type(result) is not int and dtype_of(result).kind == "f":
             self.ledger.fma[line] = self.ledger.fma.get(line, 0) + self.mask.count
+            if dtype_of(result) == values.FLOAT64:
+                self.ledger.note(f"line {line} multiplies and adds in float64")
         return result
 
     def within(
@@ -311,8 +463,14 @@ class Machine:
             wraps = may_wrap and -extent <= at < 0
             self._outside(at, self.mask.bits, wraps, extent, line, view, axis, verb)
             return (at + extent, None) if wraps else (0, np.ones(len(self.lane_numbers), np.bool_))
+        key = id(at), extent
+        if key in self.inside:
+            return at, None
         wrong = (at < 0) | (at >= extent) if extent <= 0 else at.view(np.uint64) >= np.uint64(extent)
         if not wrong.any():
+            if len(self.inside) >= _REMEMBERED:
+                self.inside.clear()
+            self.inside[key] = at
             return at, None
         wrong &= self.mask.bits
         if not wrong.any():
@@ -346,6 +504,8 @@ class Machine:
         self, view: View, place: Offsets, width: int, wrong: Bools | None, line: int, verb: str
     ) -> Bools | None:
         """Lanes whose access leaves the allocation, though not the array's stated shape, added to ``wrong``."""
+        if view.bounded:
+            return wrong
         limit = len(view.storage.data) - width
         outside = (place < 0) | (place > limit)
         if not np.any(outside):
@@ -368,10 +528,12 @@ class Machine:
             lanes = self.mask.bits
         lanes = lanes & self.mask.bits if lane is None else lanes
         lane = int(np.argmax(lanes)) if lane is None else lane
-        self.ledger.fault(
-            Fault(kind, line, array, text, self.thread_of(lane), self.block_of(lane)),
-            count or int(np.count_nonzero(lanes)),
-        )
+        self.fault_by(kind, line, array, text, lane + self.first_ordinal, count or int(np.count_nonzero(lanes)))
+
+    def fault_by(self, kind: str, line: int, array: str, text: str, ordinal: int, count: int) -> None:
+        """A fault of a thread, named by its place in the launch."""
+        fault = Fault(kind, line, array, text, self.thread_of(ordinal), self.block_of(ordinal))
+        self.ledger.fault(fault, count)
 
     def first(self, value: Any, lanes: Any) -> int:
         """The value of the first of the active lanes that are named."""
@@ -397,16 +559,16 @@ class Machine:
         """A fault if a value that is stored comes from memory that nothing had written."""
         if self.tainted is None or dtype_of(value).kind != "f":
             return
-        lanes = np.isnan(value) & self.tainted & self.mask.bits
+        self._reveal(np.isnan(value) & self.tainted & self.mask.bits, f"is stored to {view.name}{_in(line)}")
+
+    def _reveal(self, lanes: Bools, what: str) -> None:
         if not lanes.any():
             return
         lane = int(np.argmax(lanes))
         for i, source in enumerate(self.sources):
             if source.lanes[lane]:
-                text = (
-                    f"{source.view.element(int(source.offsets[lane]))}, which nothing has written, is read, and what "
-                    f"becomes of it is stored to {view.name} in line {line}"
-                )
+                element = source.view.element(int(source.offsets[lane]))
+                text = f"{element}, which nothing has written, is read, and what becomes of it {what}"
                 self.fault("uninitialised", source.line, source.view.name, text, lanes)
                 del self.sources[i]
                 return
@@ -430,23 +592,33 @@ class Machine:
     # --- barriers and copies ---
 
     def barrier(self, line: int) -> None:
-        waiting = self.without(self.all, self.exited)
-        if self.mask is not waiting and self.mask.count != waiting.count:
+        present = None  # lanes of the blocks that come here, if not all do
+        for other, lanes in self.absent.items():
+            met = lanes & self.mask.bits
+            if met.any():
+                self._skip(other, met, f": they come to the one in line {line}" if line != other else "")
+                self.absent[other] = lanes & ~met
+        if self.mask is not self.waiting and self.mask.count != self.waiting.count:
             rows = self.mask.bits.reshape(self.blocks_at_once, -1)
             some: Bools = np.asarray(rows.any(axis=1))
-            absent = (waiting.bits.reshape(rows.shape) & ~rows) & some[:, None]
+            present = np.repeat(some, self.lanes_per_block)
+            absent = self.waiting.bits & ~self.mask.bits & present
             if absent.any():
-                lane = int(np.argmax(absent.reshape(-1)))
-                text = f"{int(absent.sum())} threads do not reach this barrier, which others wait at"
-                self.fault("barrier", line, "", text, lane=lane, count=int(absent.sum()))
-        self._settle()
-        self.warp_epoch = 0
+                self.absent[line] = self.absent.get(line, self.none.bits) | absent
+        self._settle(present)
+        passed = ((self.stamps >> BARRIER) + 1) << BARRIER
+        self.stamps = passed if present is None else np.where(present, passed, self.stamps)
         for copy in self.copies:  # it may arrive at any time until it is waited for
-            copy.storage.writes.append((copy.place, copy.lanes, copy.value, copy.line, 0))
+            copy.storage.writes.append((copy.place, copy.lanes, copy.value, copy.line, self.stamps))
 
-    def _settle(self) -> None:
+    def _skip(self, line: int, lanes: Bools, where: str) -> None:
+        count = int(np.count_nonzero(lanes))
+        text = f"{count} threads do not reach this barrier, which others wait at{where}"
+        self.fault("barrier", line, "", text, lane=int(np.argmax(lanes)), count=count)
+
+    def _settle(self, present: Bools | None) -> None:
         for view in self.shared.values():
-            view.storage.settle(self, view)
+            view.storage.settle(self, view, present)
 
     def start_copy(
         self, line: int, shared: View, i: Value, array: View, offset: Value, width: int, inside: Value = True
@@ -473,7 +645,7 @@ class Machine:
             at = storage.base + target + v if storage.base is not None else target + v
             at = np.broadcast_to(np.asarray(at), lanes.shape)
             storage.pending[at[lanes]] = True
-            storage.writes.append((at, lanes, value, line, self.warp_epoch))
+            storage.writes.append((at, lanes, value, line, self.stamps))
             self.copies.append(_Copy(shared, at, lanes, value, line))
 
     def finish_copies(self, keep: int = 0) -> None:
@@ -490,7 +662,7 @@ class Machine:
             storage.pending[copy.place[lanes]] = False
             storage.data[copy.place[lanes]] = copy.value if np.ndim(copy.value) == 0 else copy.value[lanes]
             storage.written[copy.place[lanes]] = True
-            storage.writes.append((copy.place, lanes, copy.value, copy.line, self.warp_epoch))
+            storage.writes.append((copy.place, lanes, copy.value, copy.line, self.stamps))
             if np.count_nonzero(lanes) < np.count_nonzero(copy.lanes):
                 left.append(_Copy(copy.view, copy.place, copy.lanes & ~lanes, copy.value, copy.line))
         self.copies = left
@@ -518,75 +690,124 @@ class _Copy:
         return storage
 
 
-class _Range:
-    """``range`` whose ends differ between lanes."""
-
-    def __init__(self, start: Value, stop: Value, step: Value) -> None:
-        self.start, self.stop, self.step = start, stop, step
-
-
-def _range(*ends: Value) -> Any:
-    start, stop, step = (0, ends[0], 1) if len(ends) == 1 else (*ends, 1)[:3]
-    if not (uniform(start) and uniform(stop) and uniform(step)):
-        start, stop = values.unified(start, stop)
-        return _Range(start, stop, signed(widened(step)))
-    turns = range(*(int(end) for end in (start, stop, step)))
-    if any(type(end) is int or dtype_of(end).kind == "i" for end in (start, stop)):
-        return turns
-    return map(np.uint64, turns)
-
-
-_BUILTINS["range"] = _range
-
-
 class _Function:
     """A kernel or device function, bound to a machine."""
 
     def __init__(self, function: Code, home: bool) -> None:
         self.function, self.home = function, home
         self.namespace: dict[str, Any] | None = None
+        self.shares = True  # is its shared memory one for all calls? not if Numba writes it out at each
+        self._writes: dict[tuple[str, int], bool] = {}
+
+    def freeze(self, machine: Machine) -> None:
+        """Read the globals and closed-over values, as Numba does when it compiles the kernel."""
+        try:
+            found = _translated(self.function, self.home)
+        except TraceError:
+            return  # told when it is called
+        self.shares = found.shares
+        scope = _scope(self.function)
+        wrapped = {name: machine.wrapped(scope[name]) for name in found.free}
+        builtins = {**_BUILTINS, "int": machine.integer}
+        self.namespace = {**builtins, **wrapped, **_RUNTIME, **found.constants, "_t": machine}
+        exec(found.code, self.namespace)
+
+    def may_write(self, parameter: str, axes: int) -> bool:
+        """May a call write to the array that is its parameter, with so many axes?"""
+        key = parameter, axes
+        if key not in self._writes:
+            self._writes[key] = False  # of a function that calls itself
+            self._writes[key] = self.namespace is None or any(
+                self._may_write(use, axes) for use in _translated(self.function, self.home).uses[parameter]
+            )
+        return self._writes[key]
+
+    def _may_write(self, use: lockstep.Use, axes: int) -> bool:
+        if not use.called:
+            return use.indices != axes
+        assert self.namespace is not None
+        called = self.namespace.get(use.called)
+        if isinstance(called, Intrinsic):
+            return READS.get(called.name) != use.position
+        if not isinstance(called, _Function):
+            return use.called != "len"
+        parameters = called.function.__code__.co_varnames[: called.function.__code__.co_argcount]
+        return use.position >= len(parameters) or called.may_write(parameters[use.position], axes)
 
     def invoke(self, machine: Machine, line: int, arguments: tuple[Any, ...], options: dict[str, Any]) -> Any:
         if self.namespace is None:
-            code, constants, free = _translated(self.function, self.home)
-            wrapped = {name: machine.wrapped(value) for name, value in free.items()}
-            self.namespace = {**_BUILTINS, **wrapped, **_RUNTIME, **constants, "_t": machine}
-            exec(code, self.namespace)
-        site, mask = machine.site, machine.mask
+            _translated(self.function, self.home)  # says why
+            self.freeze(machine)
+        assert self.namespace is not None
+        site, mask, path = machine.site, machine.mask, machine.call_path
         machine.depth += 1
-        machine.call_path.append(line)
+        machine.call_path = [self.function] if self.shares else [*path, self.function, machine.spot]
         if not self.home:
             machine.site = line
         try:
             return self.namespace[self.function.__code__.co_name](*arguments, **options)
         finally:
             machine.depth -= 1
-            machine.call_path.pop()
-            machine.site, machine.mask = site, mask
+            machine.call_path, machine.site, machine.mask = path, site, mask
+
+
+def _translated(function: Code, home: bool) -> _Translation:
+    """The function's translation. A factory's functions share one, as long as they are made of the same text."""
+    code = function.__code__
+    linecache.checkcache(code.co_filename)  # the file may have been edited
+    text = "".join(linecache.getlines(code.co_filename))
+    scope = _scope(function)
+    casts = frozenset(
+        name for name in code.co_names + code.co_freevars if isinstance(_number_type(scope.get(name)), Cast)
+    )
+    return _translation(code, text, home, frozenset(scope), casts)
+
+
+@dataclass(frozen=True)
+class _Translation:
+    """``shares``: have all calls one shared memory? Not if Numba writes the function out at each."""
+
+    code: CodeType
+    constants: dict[str, Any]
+    free: frozenset[str]
+    uses: dict[str, frozenset[lockstep.Use]]
+    shares: bool
 
 
 @lru_cache(maxsize=256)
-def _translated(function: Code, home: bool) -> tuple[CodeType, dict[str, Any], dict[str, Any]]:
-    """The function's translation, the constants it names, and what its free names stand for."""
-    definition = _definition(function)
+def _translation(code: CodeType, text: str, home: bool, scope: frozenset[str], casts: frozenset[str]) -> _Translation:
+    definition = _definition(code, text)
+    free = frozenset(node.id for node in ast.walk(definition) if isinstance(node, ast.Name) and node.id in scope)
+    try:
+        module, constants = lockstep.translate(
+            definition, lambda name: name in casts if name in free else name in _BUILTINS, home
+        )
+    except lockstep.UntranslatableError as error:
+        raise TraceError(f"{code.co_name}: {error}") from None
+    shares = not any("always" in ast.unparse(decorator) for decorator in definition.decorator_list)
+    floats = {name: np.float64(value) for name, value in constants.items()}
+    return _Translation(compile(module, code.co_filename, "exec"), floats, free, lockstep.uses(definition), shares)
+
+
+def _scope(function: Code) -> dict[str, Any]:
+    """What a function's free names stand for now."""
     scope = dict(function.__globals__)
     for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
         try:
             scope[name] = cell.cell_contents
         except ValueError:
             raise TraceError(f"{function.__name__}: {name} has no value yet") from None
-    used = {node.id for node in ast.walk(definition) if isinstance(node, ast.Name)}
-    free = {name: scope[name] for name in used if name in scope}
+    return scope
 
-    def pure(name: str) -> bool:
-        return name in _BUILTINS if name not in free else isinstance(_number_type(free[name]), Cast)
 
-    try:
-        module, constants = lockstep.translate(definition, pure, home)
-    except lockstep.UntranslatableError as error:
-        raise TraceError(f"{function.__name__}: {error}") from None
-    code = compile(module, function.__code__.co_filename, "exec")
-    return code, {name: np.float64(value) for name, value in constants.items()}, free
+def _register(array: View, index: Any) -> int | None:
+    """Where a constant index of a register tile leads, if it has led there before; most accesses are of that kind."""
+    constant = type(index) is int or (type(index) is tuple and type(index[0]) is type(index[-1]) is int)
+    return array.known.get(index) if constant and len(array.shape) < 3 else None
+
+
+def _in(line: int) -> str:
+    return f" in line {line}" if line else ""
 
 
 def _number_type(value: Any) -> Cast | None:
@@ -601,19 +822,21 @@ def _number_type(value: Any) -> Cast | None:
         return None
 
 
-def _definition(function: Code) -> ast.FunctionDef:
-    """The function's syntax tree, from the file it was written in."""
-    code = function.__code__
-    linecache.checkcache(code.co_filename)  # the file may have been edited
-    text = "".join(linecache.getlines(code.co_filename))
+@lru_cache(maxsize=64)
+def _tree(text: str) -> ast.Module:
+    return ast.parse(text)
+
+
+def _definition(code: CodeType, text: str) -> ast.FunctionDef:
+    """The function's syntax tree, from the text of the file that it was written in."""
     if not text:
-        raise TraceError(f"{function.__name__}: its source {code.co_filename} is not there")
-    for node in ast.walk(ast.parse(text)):
+        raise TraceError(f"{code.co_name}: its source {code.co_filename} is not there")
+    for node in ast.walk(_tree(text)):
         if isinstance(node, ast.FunctionDef) and node.name == code.co_name:
             first = min([node.lineno, *(decorator.lineno for decorator in node.decorator_list)])
             if first <= code.co_firstlineno <= node.lineno:
                 return node
-    raise TraceError(f"{function.__name__}: no such function in line {code.co_firstlineno} of {code.co_filename}")
+    raise TraceError(f"{code.co_name}: no such function in line {code.co_firstlineno} of {code.co_filename}")
 
 
 class _Module:
@@ -621,202 +844,22 @@ class _Module:
 
     def __init__(self, machine: Machine, module: ModuleType) -> None:
         self._machine, self._module = machine, module
+        self._cuda = module.__name__.endswith("cuda")
+        self._found: dict[str, Any] = {}
 
     def __getattr__(self, name: str) -> Any:
-        if self._module.__name__.endswith("cuda"):
+        if self._cuda:
             if not hasattr(self._machine.cuda, name):
                 raise TraceError(f"cuda.{name} is not known to the tracer")
             return getattr(self._machine.cuda, name)
+        if name not in self._found:
+            self._found[name] = self._read(name)
+        return self._found[name]
+
+    def _read(self, name: str) -> Any:
         if self._module.__name__ == "math":
             return getattr(values.MathModule(), name)
         found = getattr(self._module, name)
-        return getattr(values.MathModule(), name) if isinstance(found, np.ufunc) else self._machine.wrapped(found)
-
-
-# --- what `cuda` offers inside a kernel ---
-
-
-def _cuda(machine: Machine, block_axes: list[Value]) -> SimpleNamespace:
-    """The names of ``numba.cuda`` that kernels use; _Module says so if one is missing."""
-
-    def point(parts: Any) -> SimpleNamespace:
-        return SimpleNamespace(**dict(zip("xyz", parts, strict=True)))
-
-    def grid(dimensions: int) -> Value:
-        parts = [
-            values.add(values.mul(block, extent), thread)
-            for block, extent, thread in zip(block_axes, machine.block, machine.thread_axes, strict=True)
-        ]
-        return parts[0] if dimensions == 1 else tuple(parts[:dimensions])
-
-    def gridsize(dimensions: int) -> Any:
-        parts = [blocks * threads for blocks, threads in zip(machine.grid, machine.block, strict=True)]
-        return parts[0] if dimensions == 1 else tuple(parts[:dimensions])
-
-    return SimpleNamespace(
-        threadIdx=point(machine.thread_axes),
-        blockIdx=point(block_axes),
-        blockDim=point(machine.block),
-        gridDim=point(machine.grid),
-        laneid=machine.lane_numbers % WARP,
-        warpsize=WARP,
-        grid=grid,
-        gridsize=gridsize,
-        syncthreads=Intrinsic(Machine.barrier),
-        syncwarp=Intrinsic(_syncwarp),
-        threadfence=Intrinsic(lambda machine, line: None),
-        threadfence_block=Intrinsic(lambda machine, line: None),
-        shared=SimpleNamespace(array=Intrinsic(_shared)),
-        local=SimpleNamespace(array=Intrinsic(_local)),
-        const=SimpleNamespace(array_like=Intrinsic(_constant)),
-        atomic=SimpleNamespace(
-            **{name: Intrinsic(_atomic(combine)) for name, combine in _ATOMIC.items()},
-        ),
-    )
-
-
-def _syncwarp(machine: Machine, line: int, mask: Value = 0) -> None:
-    machine.warp_epoch += 1
-
-
-def _shape(shape: Any) -> tuple[int, ...]:
-    return tuple(int(extent) for extent in shape) if type(shape) is tuple else (int(shape),)
-
-
-def _strides(shape: tuple[int, ...]) -> tuple[int, ...]:
-    return tuple(int(np.prod(shape[axis + 1 :], dtype=np.int64)) for axis in range(len(shape)))
-
-
-def _shared(machine: Machine, line: int, shape: Any, dtype: Any, alignment: int = 0) -> View:
-    """One array per place in the code, however often that is reached."""
-    key = (*machine.call_path, line)
-    extents, kind = _shape(shape), np.dtype(dtype.dtype)
-    if extents == (0,):  # as large as the launch says
-        extents = (machine.shared_bytes // kind.itemsize,)
-    if key not in machine.shared:
-        size = int(np.prod(extents))
-        storage = Shared(machine, size, kind, alignment or kind.itemsize)
-        machine.shared[key] = View(storage, 0, extents, _strides(extents))
-    return machine.shared[key]
-
-
-def _local(machine: Machine, line: int, shape: Any, dtype: Any, alignment: int = 0) -> View:
-    extents = _shape(shape)
-    return View(Local(machine, int(np.prod(extents)), dtype.dtype), 0, extents, _strides(extents))
-
-
-def _constant(machine: Machine, line: int, array: Any) -> View:
-    array = np.ascontiguousarray(array)
-    return View(Constant(array.reshape(-1)), 0, array.shape, _strides(array.shape))
-
-
-_ATOMIC: dict[str, Code] = {
-    "add": lambda old, value: old + value,
-    "sub": lambda old, value: old - value,
-    "max": max,
-    "min": min,
-    "exch": lambda old, value: value,
-}
-
-
-def _atomic(combine: Code) -> Code:
-    def apply(machine: Machine, line: int, view: View, index: Any, value: Value) -> Value:
-        place, wrong = view.place(machine, index, line, "written")
-        storage, mask = view.storage, machine.mask
-        lanes = mask.bits if wrong is None else mask.bits & ~wrong
-        at = storage._flat(place) if isinstance(storage, Shared) else place
-        at = np.broadcast_to(np.asarray(at), lanes.shape)
-        if isinstance(storage, Global):
-            storage.record(machine, view, place, 1, "atomic", line, wrong)
-        else:
-            storage.record(machine, view, place, 1, "atomic", line)
-        operand = np.broadcast_to(np.asarray(value, view.dtype), lanes.shape)
-        old = np.zeros(lanes.shape, view.dtype)
-        for lane in np.flatnonzero(lanes):  # one after the other, as the hardware does it
-            old[lane] = storage.data[at[lane]]
-            storage.data[at[lane]] = combine(old[lane], operand[lane])
-        if storage.written is not None:
-            storage.written[at[lanes]] = True
-        return old
-
-    return apply
-
-
-# --- helpers of the lessons, at their real width ---
-
-
-@intrinsic
-def unrolled(machine: Machine, line: int, count: Value) -> Any:
-    return _range(count)
-
-
-@intrinsic
-def shared_array(machine: Machine, line: int, size: int) -> View:
-    return _shared(machine, line, size, Cast(np.float32), alignment=16)
-
-
-def _read_wide(
-    machine: Machine, line: int, registers: View, i: Value, array: View, offset: Value, width: int
-) -> None:
-    source, wrong = array.place_flat(machine, offset, width, line, "read")
-    found = array.storage.read(machine, array, source, width, wrong, line)
-    target, bad = registers.place_flat(machine, i, width, line, "written", aligned=False)
-    registers.storage.write(machine, registers, target, found, bad, line)
-
-
-def _write_wide(
-    machine: Machine, line: int, array: View, offset: Value, registers: View, i: Value, width: int
-) -> None:
-    source, wrong = registers.place_flat(machine, i, width, line, "read", aligned=False)
-    found = registers.storage.read(machine, registers, source, width, wrong, line)
-    target, bad = array.place_flat(machine, offset, width, line, "written")
-    array.storage.write(machine, array, target, found, bad, line)
-
-
-@intrinsic
-def load4(machine: Machine, line: int, registers: View, i: Value, array: View, offset: Value) -> None:
-    _read_wide(machine, line, registers, i, array, offset, 4)
-
-
-@intrinsic
-def load2(machine: Machine, line: int, registers: View, i: Value, array: View, offset: Value) -> None:
-    _read_wide(machine, line, registers, i, array, offset, 2)
-
-
-@intrinsic
-def store4(machine: Machine, line: int, array: View, offset: Value, registers: View, i: Value) -> None:
-    _write_wide(machine, line, array, offset, registers, i, 4)
-
-
-@intrinsic
-def store2(machine: Machine, line: int, array: View, offset: Value, registers: View, i: Value) -> None:
-    _write_wide(machine, line, array, offset, registers, i, 2)
-
-
-@intrinsic
-def copy1_async(machine: Machine, line: int, shared: View, i: Value, array: View, offset: Value) -> None:
-    machine.start_copy(line, shared, i, array, offset, 1)
-
-
-@intrinsic
-def copy4_async(machine: Machine, line: int, shared: View, i: Value, array: View, offset: Value) -> None:
-    machine.start_copy(line, shared, i, array, offset, 4)
-
-
-@intrinsic
-def copy1_or_zero(
-    machine: Machine, line: int, shared: View, i: Value, array: View, offset: Value, inside: Value
-) -> None:
-    machine.start_copy(line, shared, i, array, offset, 1, inside)
-
-
-@intrinsic
-def copy4_or_zero(
-    machine: Machine, line: int, shared: View, i: Value, array: View, offset: Value, inside: Value
-) -> None:
-    machine.start_copy(line, shared, i, array, offset, 4, inside)
-
-
-@intrinsic
-def wait_async(machine: Machine, line: int) -> None:
-    machine.finish_copies()
+        if isinstance(found, np.ufunc):
+            return values.function(name) or found
+        return self._machine.wrapped(found)

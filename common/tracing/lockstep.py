@@ -21,7 +21,8 @@ _BINARY = {
     ast.BitAnd: "_bit_and", ast.BitOr: "_bit_or", ast.BitXor: "_bit_xor",
 }  # fmt: skip
 _UNARY = {ast.USub: "_negative", ast.UAdd: "_positive", ast.Not: "_logical_not", ast.Invert: "_invert"}
-_SIMPLE_COMPARISONS = (ast.Lt, ast.LtE, ast.Gt, ast.GtE, ast.Eq, ast.NotEq, ast.Is, ast.IsNot)
+_COMPARISONS = {ast.Lt: "_lt", ast.LtE: "_le", ast.Gt: "_gt", ast.GtE: "_ge", ast.Eq: "_eq", ast.NotEq: "_ne"}
+_SAME_OBJECT = ast.Is | ast.IsNot
 
 
 class UntranslatableError(ValueError):
@@ -89,7 +90,8 @@ def _analyse(body: list[ast.stmt]) -> _Flow:
         if isinstance(node, ast.For | ast.While):
             test = node.iter if isinstance(node, ast.For) else node.test
             bound = _names(node.target, ast.Store) if isinstance(node, ast.For) else nothing
-            head = out | (nothing if isinstance(node, ast.For) else _names(test))
+            end = block(node.orelse, out, leave, again)
+            head = end | (nothing if isinstance(node, ast.For) else _names(test))
             while True:
                 wider = head | (block(node.body, head, out, head) - bound)
                 if wider == head:
@@ -124,20 +126,75 @@ def _targets(node: ast.expr) -> Iterable[ast.expr]:
 
 def _leaves(node: ast.AST, inside: bool = False) -> bool:
     """May a lane leave by break, continue or return what encloses this statement?"""
-    if isinstance(node, ast.Return):
+    if isinstance(node, ast.Return | ast.Raise):
         return True
     if isinstance(node, ast.Break | ast.Continue):
         return not inside
-    inside = inside or isinstance(node, ast.For | ast.While)
-    return any(_leaves(child, inside) for child in ast.iter_child_nodes(node))
+    if isinstance(node, ast.For | ast.While):
+        return any(_leaves(child, True) for child in node.body) or any(
+            _leaves(child, inside) for child in node.orelse
+        )
+    return any(_leaves(child, inside) for child in ast.iter_child_nodes(node) if isinstance(child, ast.stmt))
 
 
 def _returns(node: ast.AST) -> bool:
-    return any(isinstance(child, ast.Return) for child in ast.walk(node))
+    return any(isinstance(child, ast.Return | ast.Raise) for child in ast.walk(node))
+
+
+def _compares(node: ast.expr) -> bool:
+    """May it ask what a value is, be that a comparison or a cast to an integer?"""
+    return any(isinstance(part, ast.Compare | ast.Call) for part in ast.walk(node))
+
+
+class _Asserted(ast.NodeTransformer):
+    """``assert`` as what it is: a thread raises, or goes on."""
+
+    def visit_Assert(self, node: ast.Assert) -> ast.stmt:
+        fails = ast.copy_location(ast.UnaryOp(ast.Not(), node.test), node)
+        error = ast.copy_location(
+            ast.Raise(ast.copy_location(ast.Name("AssertionError", ast.Load()), node), None), node
+        )
+        return ast.copy_location(ast.If(fails, [error], []), node)
+
+
+@dataclass(frozen=True)
+class Use:
+    """What becomes of a parameter: ``called`` with it at ``position``, or indexed with ``indices``, or unknown."""
+
+    indices: int = 0
+    called: str = ""
+    position: int = 0
+
+
+_HARMLESS = ("shape", "size", "ndim", "dtype", "strides", "nbytes", "itemsize")
+
+
+def uses(definition: ast.FunctionDef) -> dict[str, frozenset[Use]]:
+    """Of each parameter, what may write to the array that it is; a ``Use()`` if nobody knows."""
+    parents = {child: node for node in ast.walk(definition) for child in ast.iter_child_nodes(node)}
+    found: dict[str, set[Use]] = {argument.arg: set() for argument in definition.args.args}
+    for node in ast.walk(definition):
+        if not isinstance(node, ast.Name) or node.id not in found:
+            continue
+        parent, use = parents[node], Use()
+        if isinstance(parent, ast.Attribute) and parent.attr in _HARMLESS:
+            continue
+        if isinstance(parent, ast.Subscript) and isinstance(parent.ctx, ast.Load):
+            indices = parent.slice.elts if isinstance(parent.slice, ast.Tuple) else [parent.slice]
+            if parent.value is node and not any(isinstance(i, ast.Slice) for i in indices):
+                use = Use(indices=len(indices))
+        elif isinstance(parent, ast.Call) and isinstance(parent.func, ast.Name) and node in parent.args:
+            use = Use(called=parent.func.id, position=parent.args.index(node))
+        elif isinstance(node.ctx, ast.Load) and isinstance(parent, ast.BinOp | ast.Compare | ast.BoolOp | ast.If):
+            continue  # a number
+        found[node.id].add(use)
+    return {name: frozenset(all_) for name, all_ in found.items()}
 
 
 class _Translator:
     def __init__(self, definition: ast.FunctionDef, pure: Callable[[str], bool], home: bool) -> None:
+        if any(isinstance(node, ast.Assert) for node in ast.walk(definition)):
+            definition = _Asserted().visit(copy.deepcopy(definition))
         self.definition, self.pure, self.home = definition, pure, home
         self.flow = _analyse(definition.body)
         self.scopes: list[_Scope] = []
@@ -164,6 +221,7 @@ class _Translator:
         start += [self.assign_plain(name, ast.Constant(None)) for name in sorted(self.merged - self.parameters())]
         function = copy.copy(self.definition)
         function.body, function.decorator_list, function.returns = [*start, *body, *end], [], None
+        function.args = copy.deepcopy(function.args)
         for argument in function.args.args:
             argument.annotation = None
         return ast.fix_missing_locations(ast.Module([function], []))
@@ -239,8 +297,9 @@ class _Translator:
     def do_Pass(self, node: ast.Pass) -> list[ast.stmt]:  # noqa: N802
         return []
 
-    def do_Assert(self, node: ast.Assert) -> list[ast.stmt]:  # noqa: N802
-        return []
+    def do_Raise(self, node: ast.Raise) -> list[ast.stmt]:  # noqa: N802
+        text = ast.Constant(ast.unparse(node.exc) if node.exc else "an exception")
+        return [ast.Expr(self.ask("raised", text, self.line(node))), *self.do_Return(ast.Return(None))]
 
     def do_Expr(self, node: ast.Expr) -> list[ast.stmt]:  # noqa: N802
         if isinstance(node.value, ast.Constant):
@@ -322,20 +381,18 @@ class _Translator:
         return out
 
     def do_For(self, node: ast.For) -> list[ast.stmt]:  # noqa: N802
-        self.refuse_else(node)
         before, item = self.fresh("_m"), self.fresh("_v")
         leaves = any(_leaves(statement) for statement in node.body)
         turns = self.ask("iterate", self.expression(node.iter), self.line(node), ast.Constant(leaves))
-        body, start, _ = self.loop_body(node, before, leaves, item)
+        body, start, loop = self.loop_body(node, before, leaves, item)
         return [
             self.assign_plain(before, self.machine("mask")),
             *start,
             ast.For(ast.Name(item, ast.Store()), turns, body, [], None),
-            self.rejoined(before, None) if _returns(node) else self.set_mask(self.load(before)),
+            *self.after_loop(node, before, loop),
         ]
 
     def do_While(self, node: ast.While) -> list[ast.stmt]:  # noqa: N802
-        self.refuse_else(node)
         before, taken = self.fresh("_m"), self.fresh("_c")
         leaves = any(_leaves(statement) for statement in node.body)
         body, start, loop = self.loop_body(node, before, leaves)
@@ -355,8 +412,19 @@ class _Translator:
             self.assign_plain(before, self.machine("mask")),
             *start,
             ast.While(ast.Constant(True), turn, []),
-            self.rejoined(before, None) if _returns(node) else self.set_mask(self.load(before)),
+            *self.after_loop(node, before, loop),
         ]
+
+    def after_loop(self, node: ast.For | ast.While, before: str, loop: _Loop | None) -> list[ast.stmt]:
+        """``else``, for those who did not leave by ``break``; then all go on."""
+        if not node.orelse:
+            return [self.rejoined(before, None) if _returns(node) else self.set_mask(self.load(before))]
+        broken = [self.load(loop.broken)] if loop else []
+        self.scopes.append(_Scope(before, self.flow.after[node]))
+        rest = self.unless_none(self.machine("mask"), self.block(node.orelse))
+        self.scopes.pop()
+        stay = self.ask("without", self.load(before), *broken, *self.gone(None))
+        return [self.set_mask(stay), rest, self.rejoined(before, self.loops[-1] if self.loops else None)]
 
     def loop_body(
         self, node: ast.For | ast.While, before: str, leaves: bool, item: str = ""
@@ -381,11 +449,6 @@ class _Translator:
         self.loops.pop()
         self.scopes.pop()
         return body, [self.assign_plain(loop.broken, none)], loop
-
-    @staticmethod
-    def refuse_else(node: ast.For | ast.While) -> None:
-        if node.orelse:
-            raise UntranslatableError(f"line {node.lineno}: the else of a loop is not traced")
 
     def do_Break(self, node: ast.Break) -> list[ast.stmt]:  # noqa: N802
         return self.leave(self.loops[-1].broken)
@@ -430,6 +493,8 @@ class _Translator:
         return self.load(node.id)
 
     def of_Attribute(self, node: ast.Attribute) -> ast.expr:  # noqa: N802
+        if node.attr == "strides":
+            return self.ask("strides", self.expression(node.value))
         return ast.Attribute(self.expression(node.value), node.attr, ast.Load())
 
     def of_Tuple(self, node: ast.Tuple) -> ast.expr:  # noqa: N802
@@ -463,6 +528,8 @@ class _Translator:
         fused = isinstance(op, ast.Add | ast.Sub) and any(
             isinstance(side, ast.BinOp) and isinstance(side.op, ast.Mult) for side in (left, right)
         )
+        if isinstance(op, ast.FloorDiv | ast.Mod):
+            return self.ask("divide", self.load(function), *operands, self.line(node))
         if fused:  # the compiler makes one instruction of it
             return self.ask("multiply_add", self.load(function), *operands, self.line(node))
         return self.apply(function, *operands)
@@ -471,27 +538,31 @@ class _Translator:
         return self.apply(_UNARY[type(node.op)], self.expression(node.operand))
 
     def of_Compare(self, node: ast.Compare) -> ast.expr:  # noqa: N802
-        for op in node.ops:
-            if not isinstance(op, _SIMPLE_COMPARISONS):
-                raise UntranslatableError(f"line {node.lineno}: {ast.unparse(node)} is not traced")
         operands = [self.expression(operand) for operand in (node.left, *node.comparators)]
-        if len(node.ops) == 1:
-            return ast.Compare(operands[0], node.ops, operands[1:])
         # 0 <= d < D: what stands in the middle is worked out once
         parts: list[ast.expr] = []
-        left = operands[0]
+        left: ast.expr = operands[0]
         for i, (op, right) in enumerate(zip(node.ops, operands[1:], strict=True)):
             if i + 1 < len(node.ops) and not isinstance(right, ast.Name):
                 kept = self.fresh("_v")
-                parts.append(ast.Compare(left, [op], [ast.NamedExpr(ast.Name(kept, ast.Store()), right)]))
+                bound = ast.NamedExpr(ast.Name(kept, ast.Store()), right)
+                parts.append(self.comparison(node, left, op, bound))
                 left = self.load(kept)
             else:
-                parts.append(ast.Compare(left, [op], [right]))
+                parts.append(self.comparison(node, left, op, right))
                 left = right
         result = parts[0]
         for part in parts[1:]:
             result = self.apply("_logical_and", result, part)
         return result
+
+    def comparison(self, node: ast.Compare, left: ast.expr, op: ast.cmpop, right: ast.expr) -> ast.expr:
+        if isinstance(op, _SAME_OBJECT):
+            return ast.Compare(left, [op], [right])
+        function = _COMPARISONS.get(type(op))
+        if function is None:
+            raise UntranslatableError(f"line {node.lineno}: {ast.unparse(node)} is not traced")
+        return self.ask("compare", self.load(function), left, right, self.line(node))
 
     def of_BoolOp(self, node: ast.BoolOp) -> ast.expr:  # noqa: N802
         conjunction = isinstance(node.op, ast.And)
@@ -499,17 +570,21 @@ class _Translator:
         result = self.expression(first)
         for value in rest:
             right = self.expression(value)
-            if self.is_pure(value):
-                result = self.apply("_logical_and" if conjunction else "_logical_or", result, right)
-            else:
+            if not self.is_pure(value):
                 result = self.ask("both" if conjunction else "either", result, self.later(right))
+            elif _compares(value):
+                result = self.ask("all_of" if conjunction else "any_of", result, self.later(right))
+            else:
+                result = self.apply("_logical_and" if conjunction else "_logical_or", result, right)
         return result
 
     def of_IfExp(self, node: ast.IfExp) -> ast.expr:  # noqa: N802
         test, then, otherwise = (self.expression(part) for part in (node.test, node.body, node.orelse))
-        if self.is_pure(node.body) and self.is_pure(node.orelse):
-            return self.apply("_choose", test, then, otherwise)
-        return self.ask("select", test, self.later(then), self.later(otherwise))
+        if not (self.is_pure(node.body) and self.is_pure(node.orelse)):
+            return self.ask("select", test, self.later(then), self.later(otherwise))
+        if _compares(node.body) or _compares(node.orelse):
+            return self.ask("chosen", test, self.later(then), self.later(otherwise))
+        return self.apply("_choose", test, then, otherwise)
 
     @staticmethod
     def later(value: ast.expr) -> ast.Lambda:
@@ -522,7 +597,8 @@ class _Translator:
         function = self.expression(node.func)
         if self.calls_pure(node):
             return ast.Call(function, arguments, keywords)
-        return ast.Call(self.machine("call"), [function, self.line(node), *arguments], keywords)
+        spot = ast.Constant(node.lineno * 4096 + node.col_offset)
+        return ast.Call(self.machine("call"), [function, self.line(node), spot, *arguments], keywords)
 
     def calls_pure(self, node: ast.Call) -> bool:
         return isinstance(node.func, ast.Name) and node.func.id not in self.local and self.pure(node.func.id)
@@ -534,7 +610,7 @@ class _Translator:
                 return False
             if isinstance(part, ast.Call) and not self.calls_pure(part):
                 return False
-            # x // 0 of an idle lane does no harm in an array, but stops Python
+            # x // 0 of an idle lane is no fault
             if isinstance(part, ast.BinOp) and isinstance(part.op, ast.FloorDiv | ast.Mod | ast.Div):
                 return False
         return True

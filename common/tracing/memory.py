@@ -164,8 +164,12 @@ FAULTS = {
     "misaligned": "misaligned access",
     "copy_not_awaited": "read of a copy that was not waited for",
     "race": "race",
+    "overlap": "race between blocks",
     "barrier": "barrier not reached by all threads",
+    "warp": "threads of a warp that do not meet",
     "uninitialised": "uninitialised read",
+    "zero_division": "division by zero",
+    "raised": "exception in a kernel",
 }
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -68,4 +69,28 @@ def suspicion(step: Step, problem: Problem, file: Path | None = None, told: str 
     named = re.search(r"of block \((\d+), (\d+), (\d+)\)", told)
     place = ",".join(named.groups() if named else map(str, worst["block"]))
     command = f'python -m common trace {step.name} --shape "{problem}" --block {place}'
-    return fault_sentence(worst), command + (f" --file {file}" if file else "")
+    return fault_sentence(worst), command + (f" --file {shlex.quote(str(file))}" if file else "")
+
+
+def comparison(traces: dict[str, dict[str, Any]]) -> str:
+    """One sentence: loads for each multiply-add of the second step's main kernel beside the first one's.
+
+    ``traces`` has two traces' dictionaries by the steps' names.
+    """
+    loads = {name: trace.summarised(found)["loads_per_fma"] for name, found in traces.items()}
+    for name, by_memory in loads.items():
+        if not by_memory:
+            return f"{name} has no float32 multiply-add: its loads cannot be compared."
+    (first, before), (second, after) = loads.items()
+    parts: list[str] = []
+    for memory in ("shared", "global", "constant"):
+        of, each = ("its", "") if parts else (f"{first}'s", " per multiply-add")
+        if before[memory]:
+            parts.append(f"{_ratio(after[memory] / before[memory])} of {of} {memory} loads{each}")
+        elif after[memory]:
+            parts.append(f"{_ratio(after[memory])} {memory} loads{each} where {first} needs none")
+    return f"{second} needs {', '.join(parts[:-1])}{', and ' if parts[1:] else ''}{parts[-1]}."
+
+
+def _ratio(value: float) -> str:
+    return f"{value:.2f}" if value >= 0.1 or not value else f"{value:.2g}"

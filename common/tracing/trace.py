@@ -6,10 +6,10 @@ Needs no GPU. Works in a process whose Numba is the CUDA simulator, whose kernel
 
 from __future__ import annotations
 
-import bisect
 import inspect
 import linecache
 import math
+import weakref
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
@@ -23,11 +23,11 @@ from numpy.typing import NDArray
 
 from common import catalog, inputs, isolate
 from common.catalog import Step
-from common.limits import MAX_THREADS
+from common.limits import STREAMS, require_launch
 from common.problems import Conv2d, Conv3d, Gemm, Problem
 from common.tracing.lanes import Machine, Point, TraceError
-from common.tracing.memory import FAULTS, SECTOR_BYTES, Ledger
-from common.tracing.spaces import Global, View
+from common.tracing.memory import FAULTS, SECTOR_BYTES, Ints, Ledger
+from common.tracing.spaces import Global, View, poison, poisoned
 
 # Small enough to trace every block in a second or two, large enough for a block that touches no edge. The two conv2d
 # shapes are the ECE408 layers with four images.
@@ -42,7 +42,7 @@ SHAPES: dict[str, tuple[Problem, ...]] = {
 
 SECONDS = 120.0  # for one trace in a child process
 _ALIGNMENT = 256  # of an allocation's first byte (CUDA C++ Programming Guide, "Device Memory Accesses")
-_LANES_AT_ONCE = 8192  # blocks run together up to here; beyond it NumPy gains nothing
+_LANES_AT_ONCE = 16384  # blocks run together up to here; beyond it NumPy gains nothing
 
 
 @dataclass(frozen=True)
@@ -199,7 +199,7 @@ class Trace:
 
 
 @dataclass(frozen=True)
-class _Launch:
+class Launch:
     function: Callable[..., Any]
     grid: Point
     block: Point
@@ -207,14 +207,41 @@ class _Launch:
     arguments: tuple[Any, ...]
 
 
-class _HostArray(np.ndarray[Any, Any]):
-    """Stands in for a device array."""
+class DeviceArray(np.ndarray[Any, Any]):
+    """Stands in for a device array. ``storage`` is the allocation that it, or what it is a view of, was made with."""
 
-    def copy_to_host(self, *_: object) -> NDArray[Any]:
-        return np.array(self)
+    storage: Global | None
 
-    def copy_to_device(self, values: Any, *_: object) -> None:
-        self[...] = np.asarray(values)
+    def __array_finalize__(self, other: Any) -> None:
+        self.storage = getattr(other, "storage", None)
+
+    def copy_to_host(self, ary: Any = None, stream: Any = None) -> NDArray[Any]:
+        if ary is None:
+            return np.array(self)
+        np.copyto(ary, np.asarray(self))
+        return np.asarray(ary)
+
+    def copy_to_device(self, ary: Any, stream: Any = None) -> None:
+        self[...] = np.asarray(ary)
+
+    def __setitem__(self, index: Any, value: Any) -> None:
+        np.asarray(self)[index] = np.asarray(value)
+        self._mark(index, True)
+
+    def poison(self) -> None:
+        """From now on nothing has written here: what a launch reads before it writes it is at fault."""
+        values = np.asarray(self)
+        values[...] = poisoned(1, values.dtype)[0]
+        if self.storage is not None and self.storage.written is None:
+            self.storage.written = np.ones(len(self.storage.data), np.bool_)
+        self._mark((), False)
+
+    def _mark(self, index: Any, written: bool) -> None:
+        if self.storage is not None and self.storage.written is not None:
+            start = (self.__array_interface__["data"][0] - self.storage.address) // self.dtype.itemsize
+            steps = tuple(stride // self.dtype.itemsize for stride in self.strides)
+            flags = np.lib.stride_tricks.as_strided(self.storage.written[start:], self.shape, steps)
+            flags[index] = written
 
     @property
     def _ary(self) -> NDArray[Any]:
@@ -222,43 +249,111 @@ class _HostArray(np.ndarray[Any, Any]):
         return np.asarray(self)
 
 
-class _Memory:
-    """The allocations of one run, found again by address."""
+_allocations: weakref.WeakValueDictionary[int, Global] = weakref.WeakValueDictionary()  # by address
 
-    def __init__(self) -> None:
-        self.starts: list[int] = []
-        self.allocations: list[Global] = []
-        self.keep: list[Any] = []
 
-    def allocate(self, shape: Any, dtype: Any, values: Any = None) -> Any:
-        shape = tuple(shape) if isinstance(shape, Iterable) else (shape,)
-        kind = np.dtype(dtype)
-        count = math.prod(shape)
-        raw = np.empty(count * kind.itemsize + _ALIGNMENT, np.uint8)
-        address = raw.__array_interface__["data"][0]
-        skip = -address % _ALIGNMENT
-        data = raw[skip : skip + count * kind.itemsize].view(kind)
-        if values is not None:
-            data[:] = np.asarray(values, kind).reshape(-1)
-        elif kind.kind == "f":
-            data[:] = np.nan
-        written = None if values is not None else np.zeros(count, np.bool_)
-        at = bisect.bisect(self.starts, address + skip)
-        self.starts.insert(at, address + skip)
-        self.allocations.insert(at, Global(data, written, address + skip))
-        self.keep.append(raw)
-        return data.reshape(shape).view(_HostArray)
+def _allocate(shape: Any, dtype: Any, values: Any = None) -> DeviceArray:
+    """Device memory that holds ``values``, or what nobody has written."""
+    shape = tuple(shape) if isinstance(shape, Iterable) else (shape,)
+    kind = np.dtype(dtype)
+    count = math.prod(shape)
+    raw = np.empty(count * kind.itemsize + _ALIGNMENT, np.uint8)
+    address = raw.__array_interface__["data"][0]
+    skip = -address % _ALIGNMENT
+    data = raw[skip : skip + count * kind.itemsize].view(kind)
+    if values is None:
+        poison(data)
+    else:
+        data[:] = np.asarray(values, kind).reshape(-1)
+    array: DeviceArray = data.reshape(shape).view(DeviceArray)
+    array.storage = Global(data, None if values is not None else np.zeros(count, np.bool_), address + skip)
+    _allocations[address + skip] = array.storage
+    return array
 
-    def view(self, array: NDArray[Any], name: str) -> View:
-        address = array.__array_interface__["data"][0]
-        at = bisect.bisect(self.starts, address) - 1
-        found = self.allocations[at] if at >= 0 else None
-        if found is None or address > found.address + found.data.nbytes or found.dtype != array.dtype:
-            # an array of the host: Numba copies it to the device
-            return self.view(self.allocate(array.shape, array.dtype, array), name)
-        size = array.dtype.itemsize
-        strides = tuple(stride // size for stride in array.strides)
-        return View(found, (address - found.address) // size, array.shape, strides, name)
+
+def _view(array: NDArray[Any], name: str) -> View | None:
+    """The array as a kernel sees it; None if it lies in the host's memory."""
+    storage = array.storage if isinstance(array, DeviceArray) else _around(array.__array_interface__["data"][0])
+    if storage is None or storage.dtype != array.dtype:
+        return None
+    size = array.dtype.itemsize
+    start, beyond = divmod(array.__array_interface__["data"][0] - storage.address, size)
+    strides = tuple(stride // size for stride in array.strides)
+    last = start + sum((extent - 1) * stride for extent, stride in zip(array.shape, strides, strict=True))
+    if beyond or not 0 <= start <= len(storage.data):
+        return None
+    return View(storage, start, array.shape, strides, name, bounded=0 <= last < len(storage.data))
+
+
+def _around(address: int) -> Global | None:
+    """The allocation that an address lies in."""
+    for start, storage in _allocations.items():
+        if start <= address < start + storage.data.nbytes:
+            return storage
+    return None
+
+
+class Tracer:
+    """Stands in for a GPU, in a process whose Numba is the simulator: ``with Tracer() as tracer: ...``.
+
+    Meanwhile device arrays are the tracer's (:class:`DeviceArray`) and a kernel that is launched runs at once, all
+    blocks. A kernel keeps the globals that it had at its first launch with arguments of some types, as long as the
+    tracer lives. ``order`` of blocks and of threads that write one element: "forward", "backward" or a seed; it may
+    be changed between launches. Without ``recording`` faults are found, but no accesses counted: that is quicker.
+    """
+
+    def __init__(self, order: str | int = "forward", recording: bool = False) -> None:
+        self.order, self.recording = order, recording
+        self.watched: frozenset[str] = frozenset()
+        self.merged: dict[str, int] = {}
+        self.ledgers: dict[Callable[..., Any], Ledger] = {}
+        self._launched: dict[Callable[..., Any], list[tuple[Point, Point]]] = {}
+        self._machines: dict[Any, Machine] = {}
+        self._stack: list[Any] = []
+
+    def __enter__(self) -> Tracer:
+        context = in_place_of_the_device(self.run)
+        context.__enter__()
+        self._stack.append(context)
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        self._stack.pop().__exit__(*error)
+
+    def forget(self) -> None:
+        """Begin to report anew; kernels stay compiled."""
+        self.ledgers, self._launched = {}, {}
+
+    def reports(self) -> list[KernelTrace]:
+        """What each kernel did in all launches since the last ``forget``."""
+        return [_report(function, self._launched[function], ledger) for function, ledger in self.ledgers.items()]
+
+    def faults(self) -> list[Found]:
+        return [fault for report in self.reports() for fault in report.faults]
+
+    def run(self, launch: Launch, blocks: Ints | None = None, quiet: bool = False) -> None:
+        """Carry a launch out, or some blocks of it. ``quiet``: without recording."""
+        function = launch.function
+        ledger = self.ledgers.setdefault(function, Ledger())
+        ledger.watched, ledger.merged = self.watched, self.merged
+        ledger.recording = self.recording and not quiet
+        if not quiet:
+            self._launched.setdefault(function, []).append((launch.grid, launch.block))
+        names = list(inspect.signature(function).parameters)
+        back: list[tuple[Any, DeviceArray]] = []
+        arguments = [_argument(a, name, back) for a, name in zip(launch.arguments, names, strict=False)]
+        if len(launch.arguments) != len(names):
+            given = len(launch.arguments)
+            raise TypeError(f"{function.__name__} takes {len(names)} arguments, and is launched with {given}")
+        key = (function, *map(_type, arguments))
+        machine = self._machines.get(key)
+        if machine is None:
+            machine = self._machines[key] = Machine(function, launch.grid, launch.block, ledger, launch.shared_bytes)
+        else:
+            machine.configure(launch.grid, launch.block, ledger, launch.shared_bytes)
+        machine.run(arguments, blocks, max(1, _LANES_AT_ONCE // machine.lanes_per_block), self.order)
+        for host, device in back:
+            np.copyto(host, np.asarray(device))
 
 
 def run(
@@ -270,54 +365,49 @@ def run(
     watched: Iterable[str] = (),
     merged: dict[str, int] | None = None,
     seed: int = 0,
+    order: str | int = "forward",
+    recording: bool = True,
 ) -> Trace:
     """Trace a step on integers drawn with ``seed``.
 
     Of each kernel's first launch ``block`` is traced (default: one in the middle of the grid), or with ``every`` all
     blocks of all launches. A kernel whose output another one needs runs whole all the same. ``watched``: names of
     arrays whose every access by the first block is kept. ``merged``: shared arrays whose 32-bit reads are counted as
-    the compiler is known to make them, so many words at a time. Raises TraceError for what the tracer does not know,
-    and for a block outside every grid.
+    the compiler is known to make them, so many words at a time. ``order`` and ``recording``: see :class:`Tracer`.
+    Raises TraceError for what the tracer does not know, and for a block outside every grid.
     """
-    memory = _Memory()
+    tracer = Tracer(order, recording)
+    tracer.watched, tracer.merged = frozenset(watched), merged or {}
     x, weight = inputs.integers(problem, seed)
-    y = memory.allocate(problem.output_shape, np.float32)
-    launches = _captured(module, problem, memory, memory.allocate(x.shape, x.dtype, x),
-                         memory.allocate(weight.shape, weight.dtype, weight), y, tile or {})  # fmt: skip
+    a, b = _allocate(x.shape, x.dtype, x), _allocate(weight.shape, weight.dtype, weight)
+    y = _allocate(problem.output_shape, x.dtype)
+    if every:
+        with tracer:
+            _start(module, problem, a, b, y, tile or {})
+        return Trace(problem, tracer.reports(), np.asarray(y))
+    launches: list[Launch] = []
+    with in_place_of_the_device(launches.append):
+        _start(module, problem, a, b, y, tile or {})
     if block is not None and not any(_inside(block, launch.grid) for launch in launches):
         grids = ", ".join(f"{launch.function.__name__} {launch.grid}" for launch in launches)
         raise TraceError(
             f"block {','.join(map(str, block))} lies outside every grid: {grids or 'nothing is launched'}"
         )
-    ledgers: dict[Callable[..., Any], Ledger] = {}
-    traced: dict[Callable[..., Any], list[Point]] = {}
+    traced: dict[Callable[..., Any], Point] = {}
     for number, launch in enumerate(launches):
-        function = launch.function
-        first = function not in ledgers
-        ledger = ledgers.setdefault(function, Ledger())
-        ledger.watched, ledger.merged = frozenset(watched), merged or {}
-        machine = Machine(function, launch.grid, launch.block, ledger, launch.shared_bytes)
-        names = list(inspect.signature(function).parameters)
-        arguments = [_argument(memory, a, name) for a, name in zip(launch.arguments, names, strict=False)]
-        blocks = list(_blocks(launch.grid))
-        at_once = max(1, _LANES_AT_ONCE // machine.lanes_per_block)
-        if every:
-            traced.setdefault(function, []).extend(blocks)
-            machine.run(arguments, blocks, at_once)
-            continue
-        needed = any(later.function not in ledgers for later in launches[number + 1 :])
-        if first:
+        others = np.arange(math.prod(launch.grid))
+        if launch.function not in traced:
             chosen = block if block and _inside(block, launch.grid) else _middle(launch.grid)
-            traced[function] = [chosen]
-            machine.run(arguments, [chosen])
-            blocks.remove(chosen)
-        if needed:
-            ledger.recording = False
-            machine.run(arguments, blocks, at_once)
+            traced[launch.function] = chosen
+            at = chosen[0] + launch.grid[0] * (chosen[1] + launch.grid[1] * chosen[2])
+            tracer.run(launch, others[at : at + 1])
+            others = np.delete(others, at)
+        if any(later.function not in traced for later in launches[number + 1 :]):
+            tracer.run(launch, others, quiet=True)
     kernels = []
-    for function, ledger in ledgers.items():
-        own = [launch for launch in launches if launch.function is function]
-        kernels.append(_report(function, own, ledger, traced[function]))
+    for report, (function, chosen) in zip(tracer.reports(), traced.items(), strict=True):
+        times = sum(launch.function is function for launch in launches)
+        kernels.append(replace(report, launches=times, blocks=1, first_block=chosen))
     return Trace(problem, kernels, np.asarray(y))
 
 
@@ -416,10 +506,28 @@ def reduced(problem: Problem) -> Problem:
     return replace(problem, N=min(problem.N, 4))
 
 
-def _argument(memory: _Memory, value: Any, name: str) -> Any:
+def _argument(value: Any, name: str, back: list[tuple[Any, DeviceArray]]) -> Any:
+    """An argument as a kernel sees it; an array of the host is copied to the device and, in ``back``, back."""
     if isinstance(value, np.ndarray) and value.ndim:
-        return memory.view(value, name)
+        view = _view(value, name)
+        if view is None:
+            device = _allocate(value.shape, value.dtype, value)
+            back.append((value, device))
+            view = _view(device, name)
+        return view
+    if isinstance(value, tuple):
+        parts = [_argument(part, name, back) for part in value]
+        return type(value)(*parts) if hasattr(value, "_fields") else tuple(parts)
     return np.float64(value) if isinstance(value, float) else value
+
+
+def _type(value: Any) -> Any:
+    """What Numba compiles a kernel anew for."""
+    if type(value) is View:
+        return value.dtype.str, value.ndim, value.flat_order
+    if isinstance(value, tuple):
+        return (type(value), *map(_type, value))
+    return getattr(value, "dtype", type(value))
 
 
 def _inside(block: Point, grid: Point) -> bool:
@@ -431,30 +539,19 @@ def _middle(grid: Point) -> Point:
     return x, y, z
 
 
-def _blocks(grid: Point) -> Iterator[Point]:
-    """As the hardware starts them: x fastest."""
-    x, y, z = grid
-    return ((i % x, i // x % y, i // (x * y)) for i in range(x * y * z))
-
-
-def _captured(
-    module: ModuleType, problem: Problem, memory: _Memory, x: Any, weight: Any, y: Any, tile: dict[str, int]
-) -> list[_Launch]:
-    """The launches of ``prepare`` and ``launch``, in order; none is carried out."""
-    launches: list[_Launch] = []
-    with _in_place_of_the_device(memory, launches):
-        workspace = module.workspace(problem) if hasattr(module, "workspace") else None
-        prepared = weight
-        if hasattr(module, "prepare"):
-            options = inspect.signature(module.prepare).parameters.values()
-            takes_tile = any(option.kind is option.VAR_KEYWORD for option in options)
-            prepared = module.prepare(weight, problem, **(tile if takes_tile else {}))
-        module.launch(*catalog.launch_arguments(problem, x, prepared, y, workspace), **tile)
-    return launches
+def _start(module: ModuleType, problem: Problem, x: Any, weight: Any, y: Any, tile: dict[str, int]) -> None:
+    """``workspace``, ``prepare`` and ``launch`` of a step."""
+    workspace = module.workspace(problem) if hasattr(module, "workspace") else None
+    prepared = weight
+    if hasattr(module, "prepare"):
+        options = inspect.signature(module.prepare).parameters.values()
+        takes_tile = any(option.kind is option.VAR_KEYWORD for option in options)
+        prepared = module.prepare(weight, problem, **(tile if takes_tile else {}))
+    module.launch(*catalog.launch_arguments(problem, x, prepared, y, workspace), **tile)
 
 
 @contextmanager
-def _in_place_of_the_device(memory: _Memory, launches: list[_Launch]) -> Iterator[None]:
+def in_place_of_the_device(carry_out: Callable[[Launch], None]) -> Iterator[None]:
     from numba import cuda
     from numba.cuda.simulator.kernel import FakeCUDAKernel
 
@@ -462,32 +559,35 @@ def _in_place_of_the_device(memory: _Memory, launches: list[_Launch]) -> Iterato
         if kernel.grid_dim is None:
             raise TraceError(f"{kernel.fn.__name__} is called without a grid and a block")
         grid, block = (tuple([*extents, 1, 1][:3]) for extents in (kernel.grid_dim, kernel.block_dim))
-        if math.prod(grid) < 1 or not 1 <= math.prod(block) <= MAX_THREADS:
-            raise TraceError(f"{kernel.fn.__name__}: no GPU starts grid {grid} with block {block}")
-        launches.append(_Launch(kernel.fn, grid, block, kernel.dynshared_size, arguments))
+        require_launch(grid, block)
+        carry_out(Launch(kernel.fn, grid, block, kernel.dynshared_size, arguments))
 
     def device_array(shape: Any, dtype: Any = np.float64, *_: Any, **__: Any) -> Any:
-        return memory.allocate(shape, dtype)
+        return _allocate(shape, dtype)
 
     def device_array_like(array: Any, *_: Any, **__: Any) -> Any:
-        return memory.allocate(array.shape, array.dtype)
+        return _allocate(array.shape, array.dtype)
 
-    def to_device(array: Any, *_: Any, **__: Any) -> Any:
-        array = np.asarray(array)
-        return memory.allocate(array.shape, array.dtype, array)
+    def to_device(obj: Any, stream: Any = 0, copy: bool = True, to: Any = None) -> Any:
+        if to is not None:
+            to.copy_to_device(obj)
+            return to
+        if isinstance(obj, DeviceArray):
+            return obj
+        array = np.asarray(obj)
+        return _allocate(array.shape, array.dtype, array)
 
     with (
         mock.patch.object(FakeCUDAKernel, "__call__", note),
         mock.patch.object(cuda, "device_array", device_array),
         mock.patch.object(cuda, "device_array_like", device_array_like),
         mock.patch.object(cuda, "to_device", to_device),
+        mock.patch.dict(vars(cuda), STREAMS),
     ):
         yield
 
 
-def _report(
-    function: Callable[..., Any], launches: list[_Launch], ledger: Ledger, blocks: list[Point]
-) -> KernelTrace:
+def _report(function: Callable[..., Any], launches: list[tuple[Point, Point]], ledger: Ledger) -> KernelTrace:
     file = function.__code__.co_filename
 
     def text(line: int) -> str:
@@ -505,11 +605,11 @@ def _report(
     ]
     return KernelTrace(
         name=function.__name__,
-        grid=launches[0].grid,
-        block=launches[0].block,
+        grid=launches[0][0],
+        block=launches[0][1],
         launches=len(launches),
-        blocks=len(blocks),
-        first_block=blocks[0],
+        blocks=sum(math.prod(grid) for grid, _ in launches),
+        first_block=(0, 0, 0),
         accesses=accesses,
         fma=sum(ledger.fma.values()),
         fma_lines=dict(sorted(ledger.fma.items())),

@@ -72,8 +72,17 @@ def _as_float64(value: Value) -> Value:
 
 def _operator(compute: Callable[[Value, Value], Value]) -> Callable[[Value, Value], Value]:
     def apply(a: Value, b: Value) -> Value:
-        if type(a) is int and type(b) is int:
-            return compute(a, b)
+        left, right = type(a), type(b)
+        if left is int:  # the usual pairs first
+            if right is int or (right is np.ndarray and b.dtype is INT64):
+                return compute(a, b)
+        elif left is np.ndarray:
+            dtype = a.dtype
+            if right is np.ndarray:
+                if b.dtype is dtype and (dtype is FLOAT32 or dtype is INT64):
+                    return compute(a, b)
+            elif right is int and dtype is INT64:
+                return compute(a, b)
         return compute(*unified(a, b))
 
     return apply
@@ -183,25 +192,34 @@ def absolute(value: Value) -> Value:
 
 
 class Cast:
-    """A number type called on a value, such as ``float32(0.0)`` or ``uint32(i)``; also names an array's dtype."""
+    """A number type called on a value, such as ``float32(0.0)`` or ``uint32(i)``; also names an array's dtype.
 
-    def __init__(self, dtype: Any) -> None:
+    ``check`` is called with a value before it becomes an integer.
+    """
+
+    def __init__(self, dtype: Any, check: Callable[[Value], None] | None = None) -> None:
         self.dtype = np.dtype(dtype)
+        self.check = check
 
     def __call__(self, value: Value = 0) -> Value:
-        if uniform(value):
-            if self.dtype.kind in "iu":
-                bits = 8 * self.dtype.itemsize
-                number = int(value) % 2**bits  # wraps around, as the cast in C does
-                return self.dtype.type(
-                    number - 2**bits if self.dtype.kind == "i" and number >> (bits - 1) else number
-                )
-            return self.dtype.type(value)
-        return value.astype(self.dtype)
+        if self.check is not None and self.dtype.kind in "iu":
+            self.check(value)
+        return cast(value, self.dtype)
+
+
+def cast(value: Value, dtype: np.dtype[Any]) -> Value:
+    """A value as another type: integers wrap around, as the cast in C does."""
+    if isinstance(value, np.ndarray):
+        return value if value.dtype is dtype else value.astype(dtype)
+    if dtype.kind not in "iu" or value != value or abs(value) == math.inf:
+        return dtype.type(value) if dtype.kind not in "iu" else np.float64(value).astype(dtype)
+    bits = 8 * dtype.itemsize
+    number = int(value) % 2**bits
+    return dtype.type(number - 2**bits if dtype.kind == "i" and number >> (bits - 1) else number)
 
 
 def python_int(value: Value = 0) -> Value:
-    return int(value) if uniform(value) else value.astype(INT64)
+    return int(cast(value, INT64)) if uniform(value) else value.astype(INT64)
 
 
 def python_float(value: Value = 0.0) -> Value:
@@ -212,25 +230,46 @@ def python_bool(value: Value = False) -> Value:
     return truth(value)
 
 
+def rounded(value: Value, digits: Value = 0) -> Value:
+    """To the nearest, halves to even; an integer, as Numba's ``round`` of one argument."""
+    return python_int(np.rint(value)) if digits == 0 else np.round(value, digits)
+
+
 # math functions by name; float32 stays float32, an integer becomes float64
-_MATH = {
+_MATH: dict[str, Callable[..., Value]] = {
     name: getattr(np, np_name)
     for name, np_name in (
-        ("sqrt", "sqrt"), ("exp", "exp"), ("log", "log"), ("log2", "log2"), ("log10", "log10"), ("sin", "sin"),
-        ("cos", "cos"), ("tan", "tan"), ("tanh", "tanh"), ("floor", "floor"), ("ceil", "ceil"), ("fabs", "fabs"),
-        ("isnan", "isnan"), ("isinf", "isinf"), ("pow", "power"), ("fmod", "fmod"), ("hypot", "hypot"),
-        ("atan2", "arctan2"),
+        ("sqrt", "sqrt"), ("exp", "exp"), ("exp2", "exp2"), ("expm1", "expm1"), ("log", "log"), ("log2", "log2"),
+        ("log10", "log10"), ("log1p", "log1p"), ("sin", "sin"), ("cos", "cos"), ("tan", "tan"), ("asin", "arcsin"),
+        ("acos", "arccos"), ("atan", "arctan"), ("sinh", "sinh"), ("cosh", "cosh"), ("tanh", "tanh"),
+        ("floor", "floor"), ("ceil", "ceil"), ("trunc", "trunc"), ("fabs", "fabs"), ("isnan", "isnan"),
+        ("isinf", "isinf"), ("isfinite", "isfinite"), ("pow", "power"), ("fmod", "fmod"), ("hypot", "hypot"),
+        ("atan2", "arctan2"), ("copysign", "copysign"), ("degrees", "degrees"), ("radians", "radians"),
     )
 }  # fmt: skip
+
+
+def _one_by_one(name: str) -> Callable[[Value], Value]:
+    plain = np.frompyfunc(getattr(math, name), 1, 1)
+    return lambda value: np.asarray(plain(value)).astype(dtype_of(value))[()]
+
+
+_MATH |= {name: _one_by_one(name) for name in ("erf", "erfc", "gamma", "lgamma")}
+
+
+def function(name: str) -> Callable[..., Value] | None:
+    """A function of ``math`` on lanes."""
+    known = _MATH.get(name)
+    return known and (lambda *values: known(*(_as_float(value) for value in values)))
 
 
 class MathModule:
     """Stands in for ``math``: its functions on lanes, its constants as float64."""
 
     def __getattr__(self, name: str) -> Any:
-        if name in _MATH:
-            function = _MATH[name]
-            return lambda *values: function(*(_as_float(value) for value in values))
+        found = function(name)
+        if found is not None:
+            return found
         constant = getattr(math, name)
         if not isinstance(constant, float):
             raise AttributeError(f"math.{name} is not known to the tracer")

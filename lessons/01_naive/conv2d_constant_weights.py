@@ -11,7 +11,7 @@ from numba import cuda, float32
 
 THREADS_X = 16
 THREADS_Y = 16
-MAX_GRID_Z = 65535
+MAX_GRID_YZ = 65535  # blocks that a grid holds at most along y, and along z
 CONSTANT_BYTES = 64 * 1024
 
 
@@ -59,5 +59,5 @@ def prepare(filt, problem):
 def launch(x, conv2d_constant_weights, y):
     N, K, P, Q = y.shape
     tiles = -(-P // THREADS_Y) * -(-Q // THREADS_X)
-    grid = (tiles, K, min(N, MAX_GRID_Z))
+    grid = (tiles, K, min(N, MAX_GRID_YZ))
     conv2d_constant_weights[grid, (THREADS_X, THREADS_Y)](x, y)

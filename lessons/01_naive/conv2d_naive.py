@@ -11,7 +11,7 @@ from numba import cuda, float32
 
 THREADS_X = 16
 THREADS_Y = 16
-MAX_GRID_Z = 65535
+MAX_GRID_YZ = 65535  # blocks that a grid holds at most along y, and along z
 
 
 @cuda.jit
@@ -43,5 +43,7 @@ def conv2d_naive(x, filt, y):
 def launch(x, filt, y):
     N, K, P, Q = y.shape
     tiles = -(-P // THREADS_Y) * -(-Q // THREADS_X)
-    grid = (tiles, K, min(N, MAX_GRID_Z))
-    conv2d_naive[grid, (THREADS_X, THREADS_Y)](x, filt, y)
+    for k0 in range(0, K, MAX_GRID_YZ):
+        filters = slice(k0, min(k0 + MAX_GRID_YZ, K))
+        grid = (tiles, filters.stop - k0, min(N, MAX_GRID_YZ))
+        conv2d_naive[grid, (THREADS_X, THREADS_Y)](x, filt[filters], y[:, filters])

@@ -13,7 +13,7 @@ from numba import cuda, float32
 
 THREADS_X = 16
 THREADS_Y = 16
-MAX_GRID_Z = 65535
+MAX_GRID_YZ = 65535  # blocks that a grid holds at most along y, and along z
 
 
 @lru_cache
@@ -55,5 +55,7 @@ def launch(x, prepared, y):
     conv2d_unrolled, filt = prepared
     N, K, P, Q = y.shape
     tiles = -(-P // THREADS_Y) * -(-Q // THREADS_X)
-    grid = (tiles, K, min(N, MAX_GRID_Z))
-    conv2d_unrolled[grid, (THREADS_X, THREADS_Y)](x, filt, y)
+    for k0 in range(0, K, MAX_GRID_YZ):
+        filters = slice(k0, min(k0 + MAX_GRID_YZ, K))
+        grid = (tiles, filters.stop - k0, min(N, MAX_GRID_YZ))
+        conv2d_unrolled[grid, (THREADS_X, THREADS_Y)](x, filt[filters], y[:, filters])

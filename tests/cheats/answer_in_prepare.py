@@ -1,5 +1,6 @@
-"""prepare, which is timed apart, looks for the other operand, and launch copies the answer.
+r"""prepare, which is timed apart, looks for the other operand, and launch copies the answer.
 
+Refused: import of gc; line \d+: `gc\.get_objects`
 Expect: reaches_out
 Says: prepare calls gc.get_objects
 Also: elements of c|elements are wrong

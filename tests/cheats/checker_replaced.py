@@ -1,5 +1,6 @@
 r"""The functions a checker would call say yes, and the clock stands still.
 
+Refused: import of time; line \d+: import of common.check
 Expect: replaced
 Says: replaces numpy\.allclose
 Also: replaces numpy\.array_equal(.|\n)*replaces time\.perf_counter

@@ -1,5 +1,6 @@
 """The process ends before anything is compared, with the code that means success.
 
+Refused: import of os
 Expect: exited
 Says: exit code 0 in place of an output: an exit code is no verdict
 """

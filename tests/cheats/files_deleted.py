@@ -1,8 +1,9 @@
 r"""The records of the checkout are forged, and the harness's own copy is emptied.
 
+Refused: import of os
 Expect: changed_files
-Says: files of the checkout changed while it ran: results/record\.json \(overwritten\)
-Also: changed its copy of common/check\.py
+Says: changed its copy of common/check\.py
+Also: launch opens .*check\.py. for writing
 """
 
 import os

@@ -1,8 +1,9 @@
-"""Its parent process is killed, which a harness might take for its own end.
+r"""Its parent process is killed, which a harness might take for its own end.
 
+Refused: import of os; line \d+: import of signal
 Expect: reaches_out
 Says: launch calls os.kill
-Also: elements of c were never written
+Also: PermissionError
 """
 
 import os
@@ -20,6 +21,6 @@ def nothing(c):
 def launch(a, b, c):
     parent = os.getppid()
     # what processes are forked from, and never the grader itself
-    if b"nursery.py" in Path(f"/proc/{parent}/cmdline").read_bytes():
+    if b"Turn this process into a submission's" in Path(f"/proc/{parent}/cmdline").read_bytes():
         os.kill(parent, signal.SIGKILL)
     nothing[1, 1](c)

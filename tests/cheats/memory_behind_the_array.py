@@ -1,9 +1,8 @@
 """The operands' addresses are taken from their interface, and NumPy works on the memory itself.
 
+Refused: `class`
 Expect: host_write
 Says: the output changed while no kernel ran
-Expect on GPU: unwritten
-Says on GPU: elements of c were never written
 """
 
 import numpy as np

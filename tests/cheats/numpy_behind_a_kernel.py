@@ -1,9 +1,8 @@
 r"""NumPy multiplies, and a kernel copies what it got.
 
+Refused: `np.matmul`
 Expect: host_access
 Says: launch reaches into an operand from the host
-Expect on GPU: allocates
-Says on GPU: launch calls cuda\.to_device
 """
 
 import numpy as np

@@ -1,5 +1,6 @@
 """NumPy multiplies, and no kernel starts.
 
+Refused: `np.matmul`
 Expect: host_access
 Says: launch reaches into an operand from the host
 """

@@ -1,5 +1,6 @@
 """Outputs are kept by input: a second launch on the same operands computes nothing.
 
+Refused: tobytes
 Expect: remembers
 Says: launch starts product the first time and no kernel when it sees the same operands again
 """

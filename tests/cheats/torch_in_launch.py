@@ -1,7 +1,10 @@
 """PyTorch multiplies, if it is installed.
 
-Expect: imports
-Says: imports torch
+Refused: import of torch
+Expect: crashed
+Says: No module named .torch.|torch
+Expect on GPU: host_access
+Says on GPU: launch reaches into an operand from the host
 """
 
 

@@ -1,5 +1,6 @@
 """A verdict is written to whatever is open.
 
+Refused: import of contextlib
 Expect: broken
 Says: something that is no answer came from its process
 """

@@ -1,5 +1,6 @@
 """Nothing is computed, and the output says that all is well.
 
+Refused: import of json
 Expect: unwritten
 Says: elements of c were never written
 Also: printed .*"passed": true

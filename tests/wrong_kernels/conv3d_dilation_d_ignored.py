@@ -1,7 +1,7 @@
 r"""Dilation along d is taken to be 1.
 
 Expect: wrong
-Says: of \d+ elements are wrong
+Says: dilation_d is taken as 1
 """
 
 from numba import cuda, float32

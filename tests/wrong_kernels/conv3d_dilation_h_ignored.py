@@ -1,7 +1,7 @@
 r"""Dilation along h is taken to be 1.
 
 Expect: wrong
-Says: of \d+ elements are wrong
+Says: dilation_h is taken as 1
 """
 
 from numba import cuda, float32

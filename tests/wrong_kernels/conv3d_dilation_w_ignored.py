@@ -1,7 +1,7 @@
 r"""Dilation along w is taken to be 1.
 
 Expect: wrong
-Says: of \d+ elements are wrong
+Says: dilation_w is taken as 1
 """
 
 from numba import cuda, float32

@@ -1,7 +1,7 @@
 r"""Stride along d is taken to be 1.
 
 Expect: wrong
-Says: of \d+ elements are wrong
+Says: stride_d is taken as 1
 """
 
 from numba import cuda, float32

@@ -1,7 +1,7 @@
 r"""The stride along h is used along d.
 
 Expect: wrong
-Says: of \d+ elements are wrong: .*only o >= 1
+Says: stride_d is taken as 1|stride_h stands in place of stride_d
 """
 
 from numba import cuda, float32

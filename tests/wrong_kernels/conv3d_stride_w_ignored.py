@@ -1,7 +1,7 @@
 r"""Stride along w is taken to be 1.
 
 Expect: wrong
-Says: of \d+ elements are wrong
+Says: stride_w is taken as 1
 """
 
 from numba import cuda, float32

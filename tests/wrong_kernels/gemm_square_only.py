@@ -1,7 +1,7 @@
 r"""Rows of B are taken to be K long, not N: right for square matrices.
 
 Expect: wrong
-Says: 1\d\d\d of 1665 elements are wrong
+Says: b is read as if its axis n were K = \d+ long
 """
 
 from numba import cuda, float32

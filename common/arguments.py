@@ -1,0 +1,68 @@
+"""Arguments of the command line: each option once, with a value, of the kind that it takes."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from typing import Any, NoReturn
+
+_KINDS = {int: "an integer", float: "a number"}
+
+
+class Parser(argparse.ArgumentParser):
+    """Refuses a second value for an option, where argparse would take the last one, and an empty value."""
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self.register("action", None, Once)  # where no other is asked for
+
+
+class Once(argparse.Action):
+    """Stores a value. Raises ValueError with the option's name if it is a second one, empty, or of another kind."""
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        self._kind = options.pop("type", None) or str  # argparse's own message is its usage
+        self._given = False
+        super().__init__(*args, **options)
+
+    def __call__(
+        self, parser: argparse.ArgumentParser, namespace: argparse.Namespace, values: Any, option: str | None = None
+    ) -> None:
+        if values is not self.default:  # of a positional that is left out
+            name = option or str(self.metavar)
+            if option and self._given:
+                raise ValueError(f"{name} {values!r}: is given twice: must be given once")
+            self._given = True
+            values = [self._value(name, text) for text in values] if self.nargs == "*" else self._value(name, values)
+        setattr(namespace, self.dest, values)
+
+    def _value(self, name: str, text: str) -> Any:
+        if not text:
+            raise ValueError(
+                f"{name} {text!r}: must not be empty" + (f": {self.metavar}" if name != self.metavar else "")
+            )
+        try:
+            return self._kind(text)
+        except ValueError:
+            raise ValueError(f"{name} {text!r}: must be {_KINDS[self._kind]}") from None
+
+
+def read(parser: Parser, words: Sequence[str] | None) -> argparse.Namespace:
+    """The options that ``words`` name (default: the program's own); ``command`` raises what is wrong with one.
+
+    ``parser`` in them is the one that the words were for: it ends the program with its usage if some are left over.
+    """
+    words = sys.argv[1:] if words is None else words
+    try:
+        options, unknown = parser.parse_known_args(words)
+    except ValueError as error:
+        wrong = error  # the name that except binds ends here
+
+        def refuse(_: argparse.Namespace) -> NoReturn:
+            raise wrong
+
+        return argparse.Namespace(command=refuse, json="--json" in words)
+    if unknown:  # argparse would say what there is besides this command
+        options.parser.error(f"unrecognized arguments: {' '.join(unknown)}")
+    return options

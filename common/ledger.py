@@ -1,0 +1,59 @@
+"""Where the time goes: with ``WORKBOOK_LEDGER`` naming a file, every process notes what each stage of its work took.
+
+Stages within stages count once, for the inner one. Without that variable nothing is measured or written.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import time
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+SWITCH = "WORKBOOK_LEDGER"
+
+_inner: list[list[float]] = []  # of each open stage: wall and CPU seconds of the stages within
+
+
+@contextlib.contextmanager
+def stage(name: str) -> Iterator[None]:
+    """What happens meanwhile in this process is of this stage."""
+    if SWITCH not in os.environ:
+        yield
+        return
+    wall, cpu = time.perf_counter(), time.process_time()
+    _inner.append([0.0, 0.0])
+    try:
+        yield
+    finally:
+        spent = time.perf_counter() - wall, time.process_time() - cpu
+        inner = _inner.pop()
+        if _inner:
+            _inner[-1] = [total + own for total, own in zip(_inner[-1], spent, strict=True)]
+        note(name, spent[0] - inner[0], spent[1] - inner[1])
+
+
+def note(name: str, wall: float, cpu: float) -> None:
+    """Enter seconds of wall clock and of CPU under a stage's name; what cannot be written is left out."""
+    if path := os.environ.get(SWITCH):
+        line = json.dumps({"stage": name, "wall": wall, "cpu": cpu}) + "\n"
+        with contextlib.suppress(OSError), open(path, "a", encoding="utf-8") as file:
+            file.write(line)  # one short write: lines of several processes do not mix
+
+
+def read(path: Path) -> dict[str, dict[str, float]]:
+    """By stage, in order of CPU seconds: ``wall`` and ``cpu`` seconds of all processes together, and ``times``."""
+    return summed(json.loads(line) for line in path.read_text(encoding="utf-8").splitlines())
+
+
+def summed(entries: Iterable[dict[str, Any]]) -> dict[str, dict[str, float]]:
+    totals: dict[str, dict[str, float]] = {}
+    for entry in entries:
+        total = totals.setdefault(entry["stage"], {"wall": 0.0, "cpu": 0.0, "times": 0})
+        total["wall"] += entry["wall"]
+        total["cpu"] += entry["cpu"]
+        total["times"] += 1
+    return dict(sorted(totals.items(), key=lambda item: -item[1]["cpu"]))

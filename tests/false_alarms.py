@@ -1,0 +1,95 @@
+"""Is a right kernel ever called wrong? python tests/false_alarms.py [NAME ...] [--shapes N] [--seed N].
+
+Draws N shapes for every step, experiment and solution, and checks each of them there on the tracer, with one kind of
+special operands after the other. The seed is printed, and draws the same shapes again. Exit code 1 on any alarm.
+"""
+
+import argparse
+import os
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from common import catalog, inputs, isolate, plan, run, shapes
+from common.grading import exercises
+from common.problems import Problem
+
+SECONDS = 120.0  # for one file at one shape
+
+
+@dataclass(frozen=True)
+class Right:
+    """A file that is right."""
+
+    name: str
+    ladder: str
+    path: Path
+
+
+def everything() -> list[Right]:
+    """Every step, experiment and exercise's solution."""
+    kernels = [Right(step.name, step.ladder, step.path) for step in (*catalog.steps(), *catalog.experiments())]
+    solved = [one for one in exercises.everything() if one.kind != "predict"]
+    return kernels + [Right(f"solutions/{one.name}", one.ladder, one.solution) for one in solved]
+
+
+def drawn(kernel: Right, seed: int, count: int) -> list[tuple[Problem, dict]]:
+    """Shapes for a kernel, none of those that another kernel of the seed gets, and what a check's task says."""
+    kinds = list(inputs.SPECIAL)
+    own = seed + sum(map(ord, kernel.name))
+    return [
+        (problem, {"engine": "traced", "depth": "once", "seed": own + number, "special": kinds[number % len(kinds)]})
+        for number, problem in enumerate(shapes.drawn(kernel.ladder, own, count))
+    ]
+
+
+def alarms(kernels: list[Right], seed: int, count: int, processes: int = 2) -> Iterator[tuple[Right, Problem, str]]:
+    """Each kernel and shape, with what is said of it that should not be: an empty text if nothing."""
+    cases = [(kernel, problem, fields) for kernel in kernels for problem, fields in drawn(kernel, seed, count)]
+    shares = [cases[number::processes] for number in range(processes)]
+    tasks = [
+        [
+            {"task": "check", "ladder": kernel.ladder, "path": str(kernel.path), "shape": problem.shape(), **fields}
+            for kernel, problem, fields in share
+        ]
+        for share in shares
+    ]
+    results = isolate.run_groups(tasks, True, SECONDS, processes)
+    for (kernel, problem, fields), (_, result) in zip(
+        (case for share in shares for case in share), results, strict=True
+    ):
+        yield kernel, problem, _alarm(run.judged(problem, result), fields)
+
+
+def _alarm(result: dict, fields: dict) -> str:
+    if result["status"] == "right":
+        return f"not traced: {result['untraced']}" if result.get("untraced") else ""
+    if result["status"] == "refused":
+        return ""  # by judged(): a shape that a step may refuse
+    said = [finding["message"] for finding in result.get("findings", [])] or [result.get("message")]
+    return f"{result['status']} with seed {fields['seed']} and {fields['special']}: {said[0]}"
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("names", nargs="*", help="steps, experiments, solutions/NAME (default: all)")
+    parser.add_argument("--shapes", type=int, default=100, help="for each")
+    parser.add_argument("--seed", type=int, help="of the shapes and operands (default: a new one)")
+    options = parser.parse_args()
+    seed = plan.new_seed() if options.seed is None else options.seed
+    kernels = [one for one in everything() if not options.names or one.name in options.names]
+    print(f"{len(kernels)} kernels, {options.shapes} shapes each, seed {seed}", flush=True)
+    found = 0
+    for kernel, problem, text in alarms(kernels, seed, options.shapes, os.cpu_count() or 1):
+        if text:
+            found += 1
+            print(f"{kernel.name}: {problem}: {text}", flush=True)
+    print(f"{found} alarms")
+    return 1 if found else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,24 @@
+"""The kernel is started on a stream of its own, which nobody waits for.
+
+Fault: stream
+Shown by: both
+Says: work on another stream
+"""
+
+from numba import cuda, float32
+
+
+@cuda.jit
+def product(a, b, c):
+    n, m = cuda.grid(2)
+    if m < c.shape[0] and n < c.shape[1]:
+        acc = float32(0.0)
+        for k in range(a.shape[1]):
+            acc += a[m, k] * b[k, n]
+        c[m, n] = acc
+
+
+def launch(a, b, c):
+    M, N = c.shape
+    aside = cuda.stream()  # <- here
+    product[(-(-N // 16), -(-M // 8)), (16, 8), aside](a, b, c)

@@ -1,0 +1,23 @@
+r"""The grid is divided with one slash.
+
+Fault: launch-form
+Shown by: both
+Says: grid \(2\.25, 18\) holds 2\.25, a float: .* // a whole number
+"""
+
+from numba import cuda, float32
+
+
+@cuda.jit
+def product(a, b, c):
+    n, m = cuda.grid(2)
+    if m < c.shape[0] and n < c.shape[1]:
+        acc = float32(0.0)
+        for k in range(a.shape[1]):
+            acc += a[m, k] * b[k, n]
+        c[m, n] = acc
+
+
+def launch(a, b, c):
+    M, N = c.shape
+    product[(N / 16, M), (16, 8)](a, b, c)  # <- here

@@ -1,0 +1,23 @@
+r"""A kernel is started with a grid alone.
+
+Fault: launch-form
+Shown by: both
+Says: product\[16\] has a grid and no block: write product\[grid, block\]
+"""
+
+from numba import cuda, float32
+
+
+@cuda.jit
+def product(a, b, c):
+    n, m = cuda.grid(2)
+    if m < c.shape[0] and n < c.shape[1]:
+        acc = float32(0.0)
+        for k in range(a.shape[1]):
+            acc += a[m, k] * b[k, n]
+        c[m, n] = acc
+
+
+def launch(a, b, c):
+    M, N = c.shape
+    product[16](a, b, c)  # <- here

@@ -1,0 +1,23 @@
+"""The bytes of dynamic shared memory stand in the place of the stream.
+
+Fault: launch-form
+Shown by: both
+Says: the third item is a stream, and 1024 is none
+"""
+
+from numba import cuda, float32
+
+
+@cuda.jit
+def product(a, b, c):
+    n, m = cuda.grid(2)
+    if m < c.shape[0] and n < c.shape[1]:
+        acc = float32(0.0)
+        for k in range(a.shape[1]):
+            acc += a[m, k] * b[k, n]
+        c[m, n] = acc
+
+
+def launch(a, b, c):
+    M, N = c.shape
+    product[(-(-N // 16), -(-M // 8)), (16, 8), 1024](a, b, c)  # <- here

@@ -1,0 +1,23 @@
+"""A row is stored into one element.
+
+Fault: array-for-number
+Shown by: both
+Says: an array is stored where one number belongs
+"""
+
+from numba import cuda, float32
+
+
+@cuda.jit
+def product(a, b, c):
+    n, m = cuda.grid(2)
+    if m < c.shape[0] and n < c.shape[1]:
+        acc = float32(0.0)
+        for k in range(a.shape[1]):
+            acc += a[m, k] * b[k, n]
+        c[m, n] = a[m]  # <- here
+
+
+def launch(a, b, c):
+    M, N = c.shape
+    product[(-(-N // 16), -(-M // 8)), (16, 8)](a, b, c)

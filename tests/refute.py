@@ -1,0 +1,121 @@
+"""Shows that a kernel of ``tests/wrong_kernels`` is wrong as its docstring says, without the harness's judgement.
+
+In a process whose Numba is the simulator: a step's own ``prepare``, ``workspace`` and ``launch``, and the oracle.
+"""
+
+from contextlib import contextmanager
+from unittest import mock
+
+import numpy as np
+from numba import cuda
+
+from common import catalog, problems, reference, simulator
+
+POISON = 0x7F  # in every byte of memory that nobody has written
+
+
+def operands(problem, kind, seed):
+    """Input and weight: integers, or what ``kind`` asks for."""
+    rng = np.random.default_rng(seed)
+
+    def draw(shape):
+        integers = rng.integers(1, 9, shape) * rng.choice((-1, 1), shape)
+        if kind == "large":
+            integers = integers * 200
+        if kind == "zeros":
+            integers = integers * rng.integers(0, 2, shape)
+            integers[-1, 0] = 0
+            if len(integers) > 1:
+                integers[0] = 0
+        if kind == "equal":
+            integers = np.full(shape, 3)
+        if kind in ("tiny", "mixed"):
+            values = rng.standard_normal(shape)
+            powers = np.full(shape[:1], -20) if kind == "tiny" else rng.integers(-20, 21, shape[:1])
+            return (values * np.exp2(powers.reshape(-1, *[1] * (len(shape) - 1)))).astype(np.float32)
+        return integers.astype(np.float32)
+
+    x, weight = draw(problem.input_shape), draw(problem.weight_shape)
+    if kind in ("negative", "positive"):
+        x, weight = abs(x) * 50, abs(weight) * 50 * (-1 if kind == "negative" else 1)
+    return x, weight
+
+
+@contextmanager
+def filled(byte):
+    """``cuda.device_array`` gives memory whose every byte holds this."""
+
+    def device_array(shape, dtype=np.float64, **options):
+        count = int(np.prod(shape)) * np.dtype(dtype).itemsize
+        return cuda.to_device(np.full(count, byte, np.uint8).view(dtype).reshape(shape))
+
+    with mock.patch.object(cuda, "device_array", device_array):
+        yield
+
+
+class Rig:
+    """One module bound to arrays of one problem; memory that it allocates is zero, or poisoned."""
+
+    def __init__(self, module, problem, poisoned=False):
+        self.module, self.problem, self.byte = module, problem, POISON if poisoned else 0
+        self.x, self.weight, self.y = (
+            cuda.to_device(np.full(shape, np.nan, np.float32))
+            for shape in (problem.input_shape, problem.weight_shape, problem.output_shape)
+        )
+        with filled(self.byte):
+            self.workspace = module.workspace(problem) if hasattr(module, "workspace") else None
+
+    def wrong(self, x, weight):
+        """Launch on these operands: does the result leave the bound of float32 arithmetic?"""
+        self.x.copy_to_device(x)
+        self.weight.copy_to_device(weight)
+        self.y.copy_to_device(np.full(self.y.shape, np.nan, np.float32))
+        with filled(self.byte):
+            weights = (
+                self.module.prepare(self.weight, self.problem) if hasattr(self.module, "prepare") else self.weight
+            )
+        self.module.launch(*catalog.launch_arguments(self.problem, self.x, weights, self.y, self.workspace))
+        expected = reference.full(self.problem, x, weight)
+        bound = reference.error_bound(self.problem, reference.full(self.problem, abs(x), abs(weight)))
+        with np.errstate(invalid="ignore"):
+            return not bool(np.all(abs(self.y.copy_to_host() - expected) <= bound))
+
+
+def attempt(action):
+    """True if it is wrong, or ends in an exception: the simulator's IndexError, a refusal."""
+    try:
+        return action()
+    except Exception:
+        return True
+
+
+def is_right(path, ladder, shape, kind="integers", launches=2):
+    """Launches at an ordinary shape, on other operands each, block by block from the first to the last."""
+    problem = problems.parse_shape(ladder, shape)
+    with simulator.order("forward"):
+        rig = Rig(catalog.load(path, ladder), problem)
+        return not any(rig.wrong(*operands(problem, kind, seed)) for seed in range(1, launches + 1))
+
+
+def is_wrong(path, ladder, refute):
+    """Does any launch of those that ``refute`` describes go wrong? ``unsound`` and ``compiles`` are not looked at."""
+    module = catalog.load(path, ladder)
+    shapes = [problems.parse_shape(ladder, text) for text in (refute["shape"], *refute.get("then", ()))]
+    with simulator.order("backward" if refute.get("flip") else "forward"):
+        return any(attempt(lambda p=problem: _goes_wrong(module, p, refute)) for problem in shapes)
+
+
+def _goes_wrong(module, problem, refute):
+    rig = Rig(module, problem, poisoned=bool(refute.get("poison")))
+    x, weight = operands(problem, refute.get("inputs"), 1)
+    found = rig.wrong(x, weight)
+    for number in range(1, refute.get("launches", 1)):
+        found = found or rig.wrong(*operands(problem, None, number + 1))
+    if refute.get("one_weight"):
+        changed = weight.copy()
+        place = tuple(extent // 2 for extent in weight.shape)
+        changed[place] = -changed[place] if refute["one_weight"] == "sign" else changed[place] + 1
+        found = found or rig.wrong(x, changed)
+    if refute.get("fresh"):
+        found = found or Rig(module, problem).wrong(*operands(problem, None, 2))
+    return found

@@ -1,0 +1,458 @@
+"""What wrong values say: one small mistake for each kind of sentence, computed by NumPy."""
+
+import re
+
+import numpy as np
+import pytest
+
+from common import diagnose, inputs, probe, reference, terms
+from common.problems import RAGGED, Conv2d, Conv3d, Gemm
+
+GEMM = Gemm(M=20, N=24, K=12)
+PLANE = Conv2d(N=2, C=3, H=9, W=10, K=4, R=3, S=2)
+SPACE = Conv3d(N=1, C=3, D=3, H=5, W=6, K=4, T=2, R=3, S=2, stride_h=2, pad_h=1, pad_w=1, dilation_d=2)
+
+
+class Bench:
+    """A kernel that NumPy computes: ``compute(x, weight)`` gives the output."""
+
+    def __init__(self, problem, compute):
+        self.problem, self.compute, self.y, self.launches = problem, compute, self, 0
+
+    def load(self, x, weight):
+        self.x, self.weight = x.astype(np.float64), weight.astype(np.float64)
+
+    def run(self):
+        self.launches += 1
+        self.result = np.asarray(self.compute(self.x, self.weight))
+
+    def blank(self):
+        self.result = None
+
+    def get(self):
+        return self.result.astype(np.float32)
+
+
+def said(problem, compute, seed=0, launch=True):
+    """The sentence on a kernel that computes ``compute(x, weight)``."""
+    x, weight = inputs.integers(problem, seed)
+    bench = Bench(problem, compute)
+    bench.load(x, weight)
+    bench.run()
+    got = bench.get().astype(np.float64)
+    found = diagnose.explain(problem, x, weight, got, right(problem)(x, weight), bench if launch else None)
+    np.testing.assert_array_equal(bench.x, x)  # given back
+    np.testing.assert_array_equal(bench.weight, weight)
+    return found
+
+
+def right(problem):
+    return lambda x, weight: reference.full(problem, x, weight)
+
+
+def moved(problem, **letters):
+    """The right output read at other letters, such as ``n=lambda e: e["n"] // 4 * 4``."""
+
+    def compute(x, weight):
+        y = reference.full(problem, x, weight)
+        names = terms.LAYOUTS[problem.ladder].output
+        env = dict(zip(names, np.indices(y.shape), strict=True))
+        return y[tuple(letters[u](env) if u in letters else env[u] for u in names)]
+
+    return compute
+
+
+def replaced(problem, operand, flat=False, **letters):
+    """Sums in which an operand is read at other letters."""
+
+    def compute(x, weight):
+        positions = tuple(np.indices(problem.output_shape).reshape(len(problem.output_shape), -1))
+        change = terms.Change(operand, letters, {}, 0, flat)
+        env = terms.environment(problem, positions)
+        return terms.products(problem, env, x, weight, change).sum(axis=1).reshape(problem.output_shape)
+
+    return compute
+
+
+def weighted(problem, change):
+    """Sums after ``change`` of the terms, of shape (elements, terms), given the letters."""
+
+    def compute(x, weight):
+        positions = tuple(np.indices(problem.output_shape).reshape(len(problem.output_shape), -1))
+        env = terms.environment(problem, positions)
+        table = terms.products(problem, env, x, weight)
+        return change(table, env).sum(axis=1).reshape(problem.output_shape)
+
+    return compute
+
+
+# --- the model of a right kernel ---
+
+
+@pytest.mark.parametrize("problem", [problem for each in RAGGED.values() for problem in each], ids=str)
+def test_terms_add_up_to_the_oracle(problem):
+    x, weight = inputs.integers(problem, 3)
+    np.testing.assert_array_equal(weighted(problem, lambda table, e: table)(x, weight), right(problem)(x, weight))
+
+
+def test_composites_are_made_of_their_letters():
+    for problem in (PLANE, SPACE):
+        extent = terms.extents(problem)
+        for name, parts in terms.COMPOSITES[problem.ladder].items():
+            whole = np.arange(extent[name])
+            found = terms.digits(parts, extent, whole)
+            np.testing.assert_array_equal(
+                np.ravel_multi_index([found[u] for u in parts], [extent[u] for u in parts]), whole
+            )
+
+
+# --- elements ---
+
+
+@pytest.mark.parametrize(
+    ("problem", "letters", "text"),
+    [
+        (GEMM, {"n": lambda e: e["n"] // 4 * 4}, "c[0, 1] holds what c[0, 0] should: c[m, n // 4 * 4] in place of"),
+        (GEMM, {"m": lambda e: e["m"] * 0}, "c[1, 0] holds what c[0, 0] should: c[0, n] in place of c[m, n]"),
+        (GEMM, {"n": lambda e: e["n"] ^ 4}, "c[0, 0] holds what c[0, 4] should: c[m, n // 8 * 8 + (n + 4) % 8]"),
+        (GEMM, {"n": lambda e: e["n"] // 8 * 8 + e["m"] % 8}, "c[m, n // 8 * 8 + m % 8] in place of c[m, n]"),
+        (GEMM, {"n": lambda e: e["n"] % 8}, "c[0, 8] holds what c[0, 0] should: c[m, n % 8] in place of c[m, n]"),
+        (GEMM, {"m": lambda e: np.minimum(e["m"] + 1, 19)}, "shifted: at m stands the value of m + 1"),
+        (Gemm(M=8, N=8, K=5), {"m": lambda e: e["n"], "n": lambda e: e["m"]}, "transposed"),
+        (PLANE, {"n": lambda e: e["n"] * 0}, "y[1, 0, 0, 0] holds what y[0, 0, 0, 0] should: y[0, k, p, q] in"),
+        (PLANE, {"k": lambda e: e["k"] // 2 * 2}, "y[n, k // 2 * 2, p, q] in place of y[n, k, p, q]"),
+        (SPACE, {"k": lambda e: e["k"] ^ 1}, "y[n, o, p, q, k // 2 * 2 + (k + 1) % 2] in place of"),
+    ],
+)  # fmt: skip
+def test_an_element_that_holds_another_s_value_is_told_whose(problem, letters, text):
+    assert text in said(problem, moved(problem, **letters))
+
+
+def test_places_in_a_tile_are_read_off_bit_by_bit():
+    compute = moved(GEMM, n=lambda e: e["n"] // 8 * 8 + e["m"] // 4 % 4 * 2 + e["n"] % 2)
+    assert "c[m, n // 8 * 8 + m // 4 % 4 * 2 + n % 2] in place of c[m, n]" in said(GEMM, compute)
+
+
+def test_elements_that_follow_no_pattern_are_still_told_whose():
+    order = np.random.default_rng(0).permutation(GEMM.M * GEMM.N)
+    found = said(GEMM, lambda x, weight: (x @ weight).reshape(-1)[order].reshape(GEMM.output_shape))
+    first, second = (list(map(int, np.unravel_index(i, GEMM.output_shape))) for i in order[:2])
+    assert f"c[0, 0] holds what c{first} should, c[0, 1] what c{second} should" in found
+
+
+def test_one_row_is_told_with_its_place():
+    def compute(x, weight):
+        y = x @ weight
+        y[1] = y[0]
+        return y
+
+    found = said(GEMM, compute)
+    assert "c[1, 0] holds what c[0, 0] should" in found
+    assert "true of" not in found
+
+
+def test_the_share_is_said_where_it_is_not_all():
+    def compute(x, weight):
+        y = x @ weight
+        y[:15] = np.roll(y, -1, 0)[:15]
+        y[15:] += np.random.default_rng(1).integers(1, 99, (5, 24))
+        return y
+
+    assert said(GEMM, compute).startswith("shifted: at m stands the value of m + 1, as from an offset wrong by one")
+    assert re.search("; true of (3[56].) of (4[78].) wrong elements$", said(GEMM, compute))
+
+
+# --- terms ---
+
+
+def keep(test, factor=0.0):
+    return lambda table, e: np.where(test(e), table, factor * table)
+
+
+@pytest.mark.parametrize(
+    ("problem", "change", "text"),
+    [
+        (GEMM, keep(lambda e: e["k"] != 7), "the term k = 7 is missing"),
+        (GEMM, keep(lambda e: e["k"] < 8), "the sum stops at k = 8: the last 4 terms are left out"),
+        (GEMM, keep(lambda e: e["k"] >= 4), "the terms k < 4 are missing"),
+        (GEMM, keep(lambda e: e["k"] >= 8), "only the terms k >= 8 count"),
+        (GEMM, keep(lambda e: e["k"] != 0, 2), "the term k = 0 is counted twice"),
+        (GEMM, keep(lambda e: e["k"] != 3, -1), "the term k = 3 is subtracted, not added"),
+        (GEMM, keep(lambda e: e["k"] % 4 != 3), "the terms k % 4 = 3 are missing"),
+        (GEMM, keep(lambda e: (e["k"] < 5) | (e["k"] > 8)), "the terms 5 <= k <= 8 are missing"),
+        (GEMM, keep(lambda e: e["k"] % 5 != 2, 3), "the terms k = 2, 7 are counted 3 times"),
+        (PLANE, keep(lambda e: e["c"] == e["k"]), "only the terms c = k count"),
+        (PLANE, keep(lambda e: (e["r"] != 1) | (e["s"] != 0) | (e["c"] != 2)), "(c = 2, r = 1, s = 0) is missing"),
+        (PLANE, keep(lambda e: e["p"] + e["r"] < 7), "x at h >= 7 counts as 0"),
+        (PLANE, keep(lambda e: e["p"] % 4 + e["r"] < 4), "x at h beyond a tile of 4 (its halo) counts as 0"),
+        (PLANE, keep(lambda e: (e["c"] != 1) | (e["p"] != 0)), "channel c = 1 is left out, only p = 0"),
+        (SPACE, keep(lambda e: e["t"] == 0), "the last filter tap, t = 1, is left out"),
+    ],
+)  # fmt: skip
+def test_terms_missing_or_repeated_are_named(problem, change, text):
+    assert text in said(problem, weighted(problem, change))
+
+
+@pytest.mark.parametrize(
+    ("problem", "operand", "letters", "text"),
+    [
+        (GEMM, "weight", {"k": lambda e: e["k"] + 1}, "the terms pair a[m, k - 1] with b[k, n]"),
+        (GEMM, "x", {"m": lambda e: e["m"] + 4}, "c[m, n] holds what c[m + 4, n] should"),
+        (GEMM, "x", {"m": lambda e: e["k"]}, "a[k, k] is read in place of a[m, k]"),
+        (GEMM, "x", {"k": lambda e: e["k"] // 8 * 8 + e["k"] % 2}, "pair a[m, k // 8 * 8 + k % 2] with b[k, n]"),
+        (GEMM, "x", {"k": lambda e: e["k"] // 4 * 4}, "the terms pair a[m, k // 4 * 4] with b[k, n]"),
+        (PLANE, "x", {"r": lambda e: e["s"]}, "x[n, c, p + s, q + s] is read in place of x[n, c, p + r, q + s]"),
+        (PLANE, "x", {"c": lambda e: e["c"] * 0}, "x[n, 0, p + r, q + s] is read in place of"),
+        (PLANE, "x", {"r": lambda e: e["r"] * 0}, "x[n, c, p, q + s] is read in place of x[n, c, p + r, q + s]"),
+        (SPACE, "x", {"s": lambda e: -e["s"]}, "x is read with -s in place of s"),
+        (PLANE, "weight", {"c": lambda e: e["c"] * 0}, "filt[k, 0, r, s] is read in place of filt[k, c, r, s]"),
+        (SPACE, "x", {"stride_h": lambda e: 1}, "stride_h is taken as 1"),
+        (SPACE, "x", {"pad_w": lambda e: 0}, "pad_w is taken as 0"),
+        (SPACE, "x", {"dilation_d": lambda e: 1}, "dilation_d is taken as 1"),
+        (SPACE, "x", {"pad_h": lambda e: 2}, "pad_h * stride_h stands in place of pad_h"),
+        (SPACE, "weight", {"gemm_k": lambda e: e["gemm_k"] // 4 * 4}, "filt is read with gemm_k // 4 * 4 in place"),
+    ],
+)  # fmt: skip
+def test_a_letter_taken_for_another_is_named_with_its_operand(problem, operand, letters, text):
+    assert text in said(problem, replaced(problem, operand, **letters))
+
+
+def test_a_letter_wrong_in_some_terms_only_is_told_with_the_terms():
+    shifted = replaced(PLANE, "x", q=lambda e: e["q"] + 1)
+
+    def compute(x, weight):
+        one = weight.copy()
+        one[:, :, :2] = 0  # the tap r = 2 alone
+        return reference.full(PLANE, x, weight - one) + shifted(x, one)
+
+    assert "for r = 2, x[n, c, p + r, q + 1 + s] is read in place of x[n, c, p + r, q + s]" in said(PLANE, compute)
+
+
+@pytest.mark.parametrize(
+    ("index", "text"),
+    [
+        (lambda i, n: np.clip(i, 0, n - 1), "a tap on the padding reads the nearest pixel, not 0"),
+        (lambda i, n: i % n, "a tap on the padding reads the pixel at the opposite edge, not 0"),
+    ],
+)
+def test_a_tap_on_the_padding_that_reads_a_pixel_is_told_which(index, text):
+    def compute(x, weight):
+        d, h, w = (np.arange(-p, n + p) for p, n in ((0, 3), (1, 5), (1, 6)))
+        padded = x[:, d][:, :, index(h, 5)][:, :, :, index(w, 6)]
+        bare = Conv3d(**{**SPACE.shape(), "H": 7, "W": 8, "pad_h": 0, "pad_w": 0})
+        return reference.full(bare, padded, weight)
+
+    assert text in said(SPACE, compute)
+
+
+def test_a_row_taken_for_longer_than_it_is():
+    def compute(x, weight):
+        address = np.arange(GEMM.K)[:, None] * (GEMM.N - 1) + np.arange(GEMM.N)
+        return x @ weight.reshape(-1)[address]
+
+    assert "b is read as if its axis n were N - 1 = 23 long; it is N = 24" in said(GEMM, compute)
+
+
+# --- values ---
+
+
+@pytest.mark.parametrize(
+    ("change", "text"),
+    [
+        (lambda y: -y, "the sign is flipped"),
+        (np.abs, "the absolute value is stored"),
+        (lambda y: np.maximum(y, 0), "negative results are 0"),
+        (lambda y: y * 0, "each is 0"),
+        (lambda y: y * 2, "each is twice the right value"),
+        (lambda y: y + 1, "each is 1 too large"),
+        (lambda y: np.minimum(y, 127), "the result is clipped at 127 above"),
+        (lambda y: np.clip(y, -128, 127), "the result is clipped to -128 to 127"),
+        (lambda y: (y + 128) % 256 - 128, "the result is kept in 8 bits"),
+        (lambda y: y % 256, "the result is kept in 8 bits, unsigned"),
+    ],
+)
+def test_what_became_of_a_value_is_said(change, text):
+    found = said(GEMM, lambda x, weight: change(x @ weight))
+    assert found == text or found.startswith(f"{text},")
+
+
+@pytest.mark.parametrize(
+    ("change", "text"),
+    [
+        (np.abs, "a counts with its absolute value"),
+        (np.sign, "a counts with its sign alone"),
+        (lambda v: np.clip(v, -127, 127), ""),  # integers of a check are smaller
+    ],
+)
+def test_what_became_of_an_operand_is_said(change, text):
+    assert said(GEMM, lambda x, weight: change(x) @ weight) == text
+
+
+def test_values_that_depend_on_the_size_of_inputs_are_told_without_other_launches():
+    x, weight = (np.float32(300) * part for part in inputs.integers(GEMM, 0))
+    expected = right(GEMM)(x, weight)
+    got = np.clip(x, -127, 127).astype(np.float64) @ weight
+    assert diagnose.explain(GEMM, x, weight, got, expected) == "a is clipped to -127 to 127"
+
+
+@pytest.mark.parametrize(
+    ("change", "text"),
+    [
+        (lambda v: v.astype(np.float16).astype(np.float64), "a and b are rounded to float16"),
+        (lambda v: v, ""),
+    ],
+)
+def test_a_rounding_of_operands_is_recognised(change, text):
+    x, weight = inputs.normals(GEMM, 0)
+    expected = right(GEMM)(x, weight)
+    bound = reference.error_bound(GEMM, right(GEMM)(np.abs(x), np.abs(weight)))
+    got = change(x).astype(np.float64) @ change(weight) + (0 if text else 1e-3)
+    assert diagnose.imprecise(GEMM, x, weight, got, expected, bound) == text
+
+
+# --- one term singled out ---
+
+
+def test_one_odd_term_of_one_element_is_singled_out():
+    def compute(x, weight):
+        y = x @ weight
+        y[3, 5] += x[3, 4] * (weight[4, 9] - weight[4, 5])
+        return y
+
+    assert (
+        said(GEMM, compute) == "c[3, 5] adds a[3, 4] * b[4, 9] where a[3, 4] * b[4, 5] belongs, only m = 3 and n = 5"
+    )
+
+
+def test_a_term_that_is_no_term_of_an_element_is_singled_out():
+    def compute(x, weight):
+        y = x @ weight
+        y[3, 5] += x[1, 4] * weight[2, 9]
+        return y
+
+    assert said(GEMM, compute).startswith("c[3, 5] adds a[1, 4] * b[2, 9], which is no term of it")
+
+
+def test_few_launches_are_made_and_none_of_a_large_problem(monkeypatch):
+    def odd(x, weight):
+        y = x @ weight
+        y[3, 5] += x[1, 4] * weight[2, 9]
+        return y
+
+    x, weight = inputs.integers(GEMM, 0)
+    bench = Bench(GEMM, odd)
+    arguments = GEMM, x, weight, odd(x.astype(np.float64), weight), right(GEMM)(x, weight), bench
+    diagnose.explain(*arguments)
+    assert 5 < bench.launches <= probe.LAUNCHES
+    monkeypatch.setattr(probe, "LARGEST", GEMM.flops - 1)
+    bench.launches = 0
+    diagnose.explain(*arguments)
+    assert bench.launches == 0
+
+
+def test_a_kernel_that_crashes_when_launched_again_is_left_alone():
+    calls = []
+
+    def compute(x, weight):
+        calls.append(1)
+        if len(calls) > 1:
+            raise IndexError("out of bounds")
+        return x @ weight + np.random.default_rng(0).integers(1, 99, GEMM.output_shape)
+
+    assert said(GEMM, compute) == ""
+    assert len(calls) == 2
+
+
+def test_launches_that_disagree_single_out_no_term():
+    rng = np.random.default_rng(0)
+    assert said(GEMM, lambda x, weight: x @ weight + rng.integers(1, 99, GEMM.output_shape)) == ""
+
+
+def test_noise_is_not_explained():
+    for problem in (GEMM, PLANE):
+        noise = np.random.default_rng(0).integers(-300, 300, problem.output_shape)
+        assert said(problem, lambda x, weight, noise=noise: noise, launch=False) == ""
+
+
+# --- earlier launches ---
+
+
+def test_what_an_output_keeps_of_an_earlier_launch():
+    old, new = inputs.integers(GEMM, 0), inputs.integers(GEMM, 1)
+    first, expected = right(GEMM)(*old), right(GEMM)(*new)
+
+    def kept(got):
+        return diagnose.kept(GEMM, old, new, first, got, expected)
+
+    assert kept(first) == "they still hold the first launch's output"
+    assert kept(new[0] @ old[1].astype(np.float64)) == "b is the first launch's"
+    assert kept(old[0] @ new[1].astype(np.float64)) == "a is the first launch's"
+    mixed = new[1].copy()
+    mixed[:, 3] = old[1][:, 3]
+    assert kept(new[0] @ mixed.astype(np.float64)) == "b at n = 3 is the first launch's"
+    assert kept(expected + 1) == ""
+
+
+def test_a_geometry_kept_of_another_problem():
+    before = Conv3d(**{**SPACE.shape(), "stride_h": 1, "H": 3})
+    old, new = inputs.integers(SPACE, 0), inputs.integers(SPACE, 1)
+    got = replaced(SPACE, "x", stride_h=lambda e: 1)(*new)
+    found = diagnose.kept(SPACE, old, new, right(SPACE)(*old), got, right(SPACE)(*new), before)
+    assert found == "stride, padding and dilation are those of the problem before"
+
+
+def test_launches_that_differ_by_other_elements_values_store_to_one_place():
+    x, weight = inputs.integers(GEMM, 0)
+    expected = right(GEMM)(x, weight)
+    first, again = expected.copy(), expected.copy()
+    first[:, 1], again[:, 1] = expected[:, 0], expected[:, 2]
+    assert "threads store to one place" in diagnose.differing(GEMM, first, again, expected)
+    again[:, 1] += 5000
+    assert "a race, such as a missing barrier" in diagnose.differing(GEMM, first, again, expected)
+
+
+def test_right_values_and_memory_that_nobody_wrote_are_no_stores_to_one_place():
+    x, weight = inputs.integers(GEMM, 0)
+    expected = right(GEMM)(x, weight)
+    blank = np.full_like(expected, np.nan)
+    assert "memory that nothing wrote" in diagnose.differing(GEMM, blank, expected, expected)
+    row = expected.copy()
+    row[-1] = np.nan
+    assert "memory that nothing wrote" in diagnose.differing(GEMM, expected, row, expected)
+    row[-1] = expected[0]
+    row[0, 0] = np.inf
+    assert "memory that nothing wrote" in diagnose.differing(GEMM, expected, row, expected)
+
+
+# --- samples ---
+
+
+def test_samples_are_explained_as_whole_outputs_are():
+    x, weight = inputs.integers(GEMM, 0)
+    expected = right(GEMM)(x, weight)
+    got = moved(GEMM, m=lambda e: np.minimum(e["m"] + 1, 19))(x, weight)
+    positions = tuple(np.random.default_rng(0).integers(0, n, 200) for n in (19, 24))
+    found = diagnose.explain_sampled(GEMM, x, weight, positions, got[positions], expected[positions])
+    assert found.startswith("shifted: at m stands the value of m + 1")
+
+
+# --- where ---
+
+
+def region(problem, *index):
+    wrong = np.zeros(problem.output_shape, np.bool_)
+    wrong[index] = True
+    return wrong
+
+
+def test_where_says_what_is_not_wrong_if_that_is_simpler():
+    assert diagnose.where(GEMM, ~region(GEMM, slice(4, 8), slice(0, 8))) == "all but 4 <= m <= 7 and 0 <= n <= 7"
+    diagonal = np.eye(20, 24, dtype=np.bool_)
+    assert diagnose.where(GEMM, diagonal) == "only m = n"
+    assert diagnose.where(GEMM, ~diagonal) == "only m != n"
+
+
+def test_where_names_remainders():
+    assert diagnose.where(GEMM, region(GEMM, slice(None), slice(3, None, 4))) == "only n % 4 = 3"
+    halves = np.flatnonzero(np.arange(24) % 8 >= 4)
+    assert diagnose.where(GEMM, region(GEMM, slice(None), halves)) == "only n % 8 >= 4"

@@ -1,0 +1,140 @@
+"""Kernels are found by all that they are made of: in child processes, as this one's Numba is the simulator."""
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+from common import catalog, device
+
+STEP = """
+from numba import cuda, float32
+from lessons.unrolled import unroll, unrolled
+{more}
+TILE = {tile}
+
+@cuda.jit(device=True)
+def scaled(value):
+    return value * {factor}
+
+def specialise(full):
+    bias = 1 if full else 2
+    @cuda.jit
+    @unroll
+    def product(a, b, c):
+        n, m = cuda.grid(2)
+        if m < c.shape[0] and n < c.shape[1]:
+            acc = float32(bias)
+            for k in unrolled(TILE):
+                acc += scaled(a[m, k]) * b[k, n]
+            c[m, n] = acc
+    return product
+
+def launch(a, b, c):
+    specialise(True)[1, (4, 4)](a, b, c)
+    specialise(False)[1, (4, 4)](a, b, c)
+"""
+
+# For each file: the keys of its kernels, and the figures of loading them where a GPU of 9.0 would be asked for.
+LOOK = """
+import json, sys
+from pathlib import Path
+from common import catalog, problems
+from common.code import codegen, kernelcache
+folder = Path(sys.argv[1])
+kernelcache.install(folder)
+for name in sys.argv[2:]:
+    module = catalog.load(Path(name), "gemm")
+    for launch in codegen.launches(module, problems.PRESETS["tiny-gemm"]):
+        types = launch.signature.args
+        key = kernelcache.key(launch.kernel, types, (9, 0))
+        known = sorted(path.name for path in folder.glob("*.kernel"))
+        kept = kernelcache.compile_for(launch.kernel, types, (9, 0), folder)
+        kernelcache.SPENT.start()
+        entry = None
+        if kept:
+            with kernelcache._for_capability((9, 0)):
+                entry = launch.kernel.compile(types).entry_name
+        print(json.dumps({"key": key, "known": f"{key}.kernel" in known, "kept": kept, "entry": entry,
+                          "here": kernelcache.SPENT.here_ms, "elsewhere": kernelcache.SPENT.elsewhere_ms}))
+"""
+
+
+@pytest.fixture
+def look(tmp_path):
+    """What a fresh process says of the kernels of these files, with one folder of kept kernels for all calls."""
+
+    def look(*paths):
+        words = [sys.executable, "-c", LOOK, str(tmp_path / "kernels"), *map(str, paths)]
+        done = subprocess.run(
+            words, cwd=catalog.ROOT, env=device.environment(False), capture_output=True, text=True, timeout=300
+        )
+        assert done.returncode == 0, done.stderr
+        return [json.loads(line) for line in done.stdout.splitlines()]
+
+    return look
+
+
+def step(write, name="gemm_mine.py", tile=3, factor="2", more=""):
+    return write(name, STEP.format(tile=tile, factor=factor, more=more))
+
+
+def test_another_process_finds_the_kernel_and_compiles_nothing(look, write):
+    path = step(write)
+    first, again = look(path), look(path)
+    assert [one["known"] for one in first] == [False, False]
+    assert [one["key"] for one in again] == [one["key"] for one in first]
+    for one in again:
+        assert (one["known"], one["kept"]) == (True, True)
+        assert "product" in one["entry"]
+        assert one["here"] == 0 < one["elsewhere"]
+
+
+def test_kernels_that_differ_in_a_global_alone_are_told_apart(look, write):
+    # `unroll` makes globals of closed-over values: same bytecode, same line, same name, no closure
+    full, guarded = look(step(write))
+    assert full["key"] != guarded["key"]
+
+
+@pytest.mark.parametrize(
+    "change", [{"tile": 4}, {"factor": "3"}, {"more": "# registers something\n"}], ids=["constant", "helper", "file"]
+)
+def test_what_a_kernel_is_made_of_is_in_its_key(look, write, change):
+    before = {one["key"] for one in look(step(write))}
+    after = {one["key"] for one in look(step(write, **change))}
+    assert before.isdisjoint(after)
+
+
+def test_where_the_file_lies_does_not_matter(look, write):
+    here, there = look(step(write), step(write, "copy/gemm_other.py"))[::2]
+    assert here["key"] == there["key"]
+
+
+def test_what_has_no_description_is_compiled_as_ever(look, write):
+    more = "class Odd:\n    def __index__(self):\n        return 1\nODD = Odd()\n"
+    path = write("gemm_odd.py", STEP.format(tile=3, factor="2 + (0 if ODD else 1)", more=more))
+    assert [(one["key"], one["kept"]) for one in look(path)] == [(None, False)] * 2
+
+
+def test_a_file_that_is_no_kernel_is_none(look, write, tmp_path):
+    path = step(write)
+    look(path)
+    for kept in (tmp_path / "kernels").glob("*.kernel"):
+        kept.write_bytes(kept.read_bytes()[:-1])
+    for one in look(path):
+        assert one["kept"]
+        assert one["elsewhere"] > 0  # made anew
+
+
+def test_what_was_not_used_for_longest_goes_first(tmp_path):
+    from common.code import kernelcache
+
+    for age, name in enumerate(("new", "used", "old")):
+        (tmp_path / f"{name}.kernel").write_bytes(b"x" * 10)
+        os.utime(tmp_path / f"{name}.kernel", (1e9 - age, 1e9 - age))
+    (tmp_path / "left.tmp").write_bytes(b"")
+    os.utime(tmp_path / "left.tmp", (1e9, 1e9))
+    kernelcache.prune(tmp_path, most_bytes=25)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["new.kernel", "used.kernel"]

@@ -1,0 +1,88 @@
+"""How a check of a step runs: engine by engine, each with a module of its own, and no longer than it must."""
+
+import threading
+
+import pytest
+
+from common import catalog, isolate, plan, problems, run
+
+FIRST = problems.FIRST["gemm"]
+PATIENCE = 60.0
+
+KERNEL = """
+import time
+
+from numba import cuda, float32
+
+{before}
+@cuda.jit
+def product(a, b, c):
+    n, m = cuda.grid(2)
+    if m < c.shape[0] and n < c.shape[1]:
+        acc = float32(0.0)
+        for k in range(a.shape[1]):
+            acc += a[m, k] * b[k, n]
+        {after}
+        c[m, n] = acc
+
+
+def launch(a, b, c):
+    {first}
+    M, N = c.shape
+    product[(-(-N // 16), -(-M // 8)), (16, 8)](a, b, c)
+"""
+KEPT = """
+held = {}
+
+
+def prepare(b, problem):
+    host = b.copy_to_host()
+    return held.setdefault((host.shape, host.tobytes()), cuda.to_device(host))
+
+
+"""
+
+
+def text(before="", after="pass", first="pass"):
+    return KERNEL.format(before=before, after=after, first=first)
+
+
+def asked(path, engine, depth="once"):
+    case = plan.Case(FIRST, engine, depth)
+    return {"task": "check", "ladder": "gemm", "path": str(path), **case.fields(), "repeats": 1}
+
+
+def test_a_step_that_keeps_arrays_by_their_contents_is_right_for_every_engine(write):
+    path = write("gemm_kept.py", text(KEPT))
+    tasks = [asked(path, engine) for engine in ("simulator", "traced", "simulator", "traced")]
+    for task, result in isolate.run(tasks, True, PATIENCE):
+        assert result["status"] == "right", result
+        assert result["engine"] == task["engine"]
+        assert "untraced" not in result, result
+
+
+def test_an_exception_of_the_kernel_is_told_before_what_it_left_unwritten(write):
+    path = write("gemm_raising.py", text(after='if m == 3:\n            raise ValueError("no row 3")'))
+    ((_, result),) = isolate.run([asked(path, "traced")], True, PATIENCE)
+    assert result["status"] == "wrong"
+    assert [finding["kind"] for finding in result["findings"]] == ["unsound", "unwritten"]
+    assert result["findings"][0]["message"].startswith("ValueError('no row 3') is raised")
+    line = path.read_text().splitlines().index('            raise ValueError("no row 3")') + 1
+    assert [(fault["kind"], fault["line"]) for fault in result["faults"]][:1] == [("raises", line)]
+
+
+def test_what_does_not_compile_is_not_tried_any_further(write):
+    # each launch takes its time, so that all cases together would take minutes
+    path = write("gemm_dictionary.py", text(after="parts = {0: acc}", first="time.sleep(0.5)"))
+    outcomes = list(run.check_steps([catalog.find("gemm_naive")], True, file=path))
+    assert outcomes[0].result.get("only_compiled"), outcomes[0]
+    assert outcomes[0].status == "crashed"
+    assert len(outcomes) < 10 < run.check_size([catalog.find("gemm_naive")], True)
+
+
+def test_a_hopeless_step_starts_nothing(write, monkeypatch):
+    hopeless = threading.Event()
+    hopeless.set()
+    group = run._CheckGroup(catalog.find("gemm_naive"), [asked(write("gemm_x.py", ""), "traced")], True, False)
+    monkeypatch.setattr(isolate, "_child", lambda *_: pytest.fail("a process is started"))
+    assert group.run(threading.Event(), hopeless) == []

@@ -1,0 +1,182 @@
+"""Files are written whole or not at all, and what is read is named where it is not as it must be."""
+
+import json
+import os
+import subprocess
+import sys
+import threading
+
+import pytest
+
+from common import catalog, schema, store
+from common.grading import exercises
+from common.store import StoreError
+
+POSIX = pytest.mark.skipif(os.name != "posix", reason="limits and modes of POSIX")
+
+
+def files(folder):
+    return sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
+
+
+@pytest.mark.parametrize("stage", ["fsync", "replace"])
+@pytest.mark.parametrize("error", [OSError(28, "No space left on device"), KeyboardInterrupt()])
+def test_a_write_that_fails_leaves_the_old_file_alone(tmp_path, monkeypatch, stage, error):
+    path = tmp_path / "page.md"
+    store.write(path, "old")
+
+    def fail(*_):
+        raise error
+
+    monkeypatch.setattr(store.os, stage, fail)
+    kind = StoreError if isinstance(error, OSError) else KeyboardInterrupt
+    with pytest.raises(kind) as caught:
+        store.write(path, "new")
+    if kind is StoreError:
+        assert str(caught.value).endswith("page.md: cannot be written: No space left on device")
+    assert path.read_text() == "old"
+    assert files(tmp_path) == ["page.md"]
+
+
+@POSIX
+def test_a_limit_on_the_size_of_files_cuts_none(tmp_path):
+    path = tmp_path / "page.md"
+    store.write(path, "x" * 100)
+    code = (
+        "import resource, sys; from pathlib import Path; from common import store\n"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))\n"
+        "try:\n    store.write(Path(sys.argv[1]), 'y' * 10000)\n"
+        "except store.StoreError as error:\n    print(error)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(path)], cwd=catalog.ROOT, capture_output=True, text=True, timeout=60
+    )
+    assert "page.md: cannot be written: File too large" in done.stdout
+    assert path.read_text() == "x" * 100
+    assert files(tmp_path) == ["page.md"]
+
+
+@POSIX
+def test_a_link_is_replaced_and_its_target_kept(tmp_path):
+    target, link = tmp_path / "target", tmp_path / "link"
+    target.write_text("kept")
+    link.symlink_to(target)
+    store.write(link, "new")
+    assert (target.read_text(), link.read_text(), link.is_symlink()) == ("kept", "new", False)
+
+
+@POSIX
+def test_a_file_keeps_its_mode(tmp_path):
+    path = tmp_path / "run.sh"
+    store.write(path, "a")
+    assert path.stat().st_mode & 0o777 == 0o644
+    path.chmod(0o750)
+    store.write(path, "b")
+    assert path.stat().st_mode & 0o777 == 0o750
+
+
+def test_a_folder_in_a_files_place_is_named(tmp_path):
+    (tmp_path / "a.json").mkdir()
+    with pytest.raises(StoreError, match=r"a\.json: cannot be written: a folder is in its place"):
+        store.write(tmp_path / "a.json", "x")
+    with pytest.raises(StoreError, match=r"a\.json: cannot be read: Is a directory"):
+        store.read_json(tmp_path / "a.json")
+    assert files(tmp_path) == []
+
+
+def test_a_line_is_added_whole_or_not_at_all(tmp_path, monkeypatch):
+    path = tmp_path / "all.jsonl"
+    store.append(path, "one")
+    path.write_text(path.read_text() + "half")  # of a line, by a program that was killed
+    store.append(path, "two")
+    assert path.read_text() == "one\nhalf\ntwo\n"
+
+    def full(_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(store.os, "fsync", full)
+    with pytest.raises(StoreError, match="No space left"):
+        store.append(path, "three")
+    assert path.read_text() == "one\nhalf\ntwo\n"
+
+
+@pytest.mark.parametrize(
+    ("content", "why"),
+    [
+        (b"", "it is empty"),
+        (b" \n", "it is empty"),
+        (b"{", "line 1, column 2"),
+        (b'{"a": NaN}', "NaN is no number that JSON has"),
+        (b'{"a": -Infinity}', "-Infinity is no number"),
+        (b"[" * 100_000, "nested too deep"),
+        ("é".encode("latin-1"), "byte 0 is 0xe9"),
+        ('{"a": 1}'.encode("utf-16"), "byte 0 is 0xff"),
+        (b"9" * 5000, "Exceeds the limit"),
+    ],
+    ids=["empty", "blank", "half", "nan", "infinity", "deep", "latin", "utf-16", "digits"],
+)
+def test_what_is_no_json_is_named(tmp_path, content, why):
+    path = tmp_path / "a.json"
+    path.write_bytes(content)
+    with pytest.raises(StoreError) as caught:
+        store.read_json(path)
+    assert "a.json: " in str(caught.value)
+    assert why in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_the_lock_is_for_one_at_a_time(tmp_path):
+    inside, most = 0, 0
+
+    def work():
+        nonlocal inside, most
+        with store.locked(tmp_path):
+            inside += 1
+            most = max(most, inside)
+            counted.wait(0.01)
+            inside -= 1
+
+    counted = threading.Event()
+    threads = [threading.Thread(target=work) for _ in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert most == 1
+    with store.locked(tmp_path), pytest.raises(StoreError, match="cannot be locked: another program"):  # noqa: SIM117
+        with store.locked(tmp_path, 0.05):
+            pass
+    assert files(tmp_path) == []
+
+
+def test_hints_at_once_lose_none(tmp_path):
+    one = next(one for one in exercises.everything() if len(one.hints) >= 3)
+    code = (
+        "import sys; from pathlib import Path; from common.grading import exercises\n"
+        "print(exercises.State(Path(sys.argv[1])).hint(exercises.find(sys.argv[2]))[0])\n"
+    )
+    words = [sys.executable, "-c", code, str(tmp_path / "state.json"), one.number]
+    asked = [subprocess.Popen(words, cwd=catalog.ROOT, stdout=subprocess.PIPE, text=True) for _ in range(3)]
+    assert sorted(int(program.communicate()[0]) for program in asked) == [1, 2, 3]
+    assert json.loads((tmp_path / "state.json").read_text())["hints"] == {one.number: 3}
+
+
+@pytest.mark.parametrize(
+    ("value", "shape", "says"),
+    [
+        ({"a": 1}, {"a": schema.COUNT}, ""),
+        ({"a": -1}, {"a": schema.COUNT}, "a must be an integer from 0 on, is -1"),
+        ({"a": True}, {"a": schema.COUNT}, "a must be an integer from 0 on, is true"),
+        ({"a": 1.5}, {"a": schema.COUNT}, "a must be an integer from 0 on, is 1.5"),
+        ({"a": 1e999}, {"a": schema.NUMBER}, "a must be a number, is inf"),
+        ({}, {"a": schema.NUMBER}, "a must be a number, is missing"),
+        ({}, {"a": schema.Maybe(schema.NUMBER)}, ""),
+        ({"a": None}, {"a": schema.Optional(schema.NUMBER)}, ""),
+        ({"a": None}, {"a": schema.NUMBER}, "a must be a number, is null"),
+        ({"a": [{"b": []}]}, {"a": [{"b": schema.TEXT}]}, "a[0].b must be text, is a list"),
+        ([], {"a": schema.TEXT}, "the file must be an object, is a list"),
+        ({"x": 1}, schema.Each(schema.NUMBER, schema.one_of("y")), "x: the name must be one of y"),
+    ],
+)
+def test_the_first_flaw_is_named_with_what_is_allowed(value, shape, says):
+    assert schema.flaw(value, shape) == says

@@ -1,0 +1,292 @@
+"""What is kept and what is done again: after an edit, on another card, with another driver."""
+
+import dataclasses
+import json
+
+import pytest
+
+from common import catalog, cli, current, drawing, kept, problems, records, run, timing, unchanged
+from common.records import Record
+from common.run import Outcome
+
+GPU = {
+    "name": "NVIDIA TEST", "compute_capability": "9.0", "multiprocessors": 132, "memory_bytes": 1 << 36,
+    "l2_bytes": 1 << 25, "driver": "580.1", "cuda": "13.0",
+}  # fmt: skip
+ROOM = 1 << 35
+TIMES = {"median_ms": 2.0, "p20_ms": 2.0, "p80_ms": 2.0, "median_error": 0.0, "repeats": 10}
+HELPER = "SIZE = 4\n"
+PLAIN = '"""{name}: a step.\n\nPrevious step: none\n"""\n\ndef launch(a, b, c):\n    pass\n'
+USES = PLAIN.replace("\ndef", "from lessons.aid import SIZE\n\ndef")
+
+
+@pytest.fixture(autouse=True)
+def own_folder(monkeypatch, tmp_path):
+    monkeypatch.setattr(kept, "FOLDER", tmp_path / "kept")
+    monkeypatch.setattr(records, "RESULTS", tmp_path / "results")
+    monkeypatch.setattr(Record.open.__func__, "__defaults__", (tmp_path / "results",))
+
+
+@pytest.fixture
+def steps(monkeypatch, write, tmp_path):
+    """Two steps; the second imports a helper."""
+    monkeypatch.setattr(catalog, "LESSONS", tmp_path / "lessons")
+    write("lessons/aid.py", HELPER)
+    found = []
+    for name, text in (("gemm_plain", PLAIN), ("gemm_aided", USES)):
+        path = write(f"lessons/01_one/{name}.py", text.format(name=name))
+        found.append(catalog.Step(name, "01_one", "gemm", None, path, "a step."))
+    return found
+
+
+def result(step, shape):
+    return {
+        "status": "right", "timing": TIMES, "prepare_ms": None, "first_launch_ms": 1.0, "workspace_bytes": 0,
+        "elements_compared": 5, "shape": shape, **catalog.provenance(step.path),
+        "imports": catalog.imported_steps(step.path),
+    }  # fmt: skip
+
+
+@pytest.fixture
+def record(steps, tmp_path):
+    """A record with a row for both steps, taken now on this card."""
+    record = Record.open(GPU, "nvidia-test", tmp_path / "results")
+    key = record.start_run()
+    for step in steps:
+        problem = problems.preset("gemm-2048")
+        run.record_step(record, key, Outcome(step, problem, "gemm-2048", result(step, problem.shape())))
+    return record
+
+
+def held(record, steps):
+    pairs = [(step, "gemm-2048") for step in steps]
+    return [step.name for step, _ in current.rows(record, pairs, ROOM)]
+
+
+def again(record, **gpu):
+    """The record as a later run opens it."""
+    return Record.open({**GPU, **gpu}, "nvidia-test", record.path.parent)
+
+
+def test_rows_of_unchanged_code_hold(record, steps):
+    assert held(again(record), steps) == ["gemm_plain", "gemm_aided"]
+
+
+def test_an_edited_step_loses_its_rows_alone(record, steps, write):
+    write("lessons/01_one/gemm_plain.py", PLAIN.format(name="gemm_plain").replace("pass", "return"))
+    assert held(again(record), steps) == ["gemm_aided"]
+
+
+def test_an_edited_comment_loses_nothing(record, steps, write):
+    write("lessons/01_one/gemm_plain.py", PLAIN.format(name="gemm_plain") + "# a word\n")
+    assert held(again(record), steps) == ["gemm_plain", "gemm_aided"]
+
+
+def test_an_edited_helper_loses_the_rows_of_those_that_import_it(record, steps, write):
+    write("lessons/aid.py", "SIZE = 8\n")
+    assert held(again(record), steps) == ["gemm_plain"]
+
+
+def test_a_row_that_names_no_helpers_holds_only_for_a_step_without(record, steps):
+    for row in record.rows("gemm-2048").values():
+        del row["helpers"]
+    assert held(record, steps) == ["gemm_plain"]
+
+
+def test_another_driver_loses_all(record, steps):
+    assert held(again(record, driver="590.2"), steps) == []
+
+
+def test_another_card_has_no_rows(record, steps):
+    other = Record.open({**GPU, "name": "NVIDIA OTHER"}, "nvidia-other", record.path.parent)
+    assert held(other, steps) == []
+
+
+def test_another_way_of_timing_loses_all(record, steps, monkeypatch):
+    monkeypatch.setattr(timing, "MEASURE_VERSION", timing.MEASURE_VERSION + 1)
+    assert held(again(record), steps) == []
+
+
+def test_other_packages_lose_all(record, steps, monkeypatch):
+    versions = records.package_versions
+    monkeypatch.setattr(records, "package_versions", lambda names: {**versions(names), "numba-cuda": "9.9"})
+    assert held(again(record), steps) == []
+
+
+def test_a_card_with_less_room_runs_another_shape(record, steps):
+    row = record.rows("gemm-2048")["gemm_plain"]
+    row["shape"] = {**row["shape"], "M": 1024}
+    assert held(record, steps) == ["gemm_aided"]
+
+
+def test_a_step_that_another_imports_by_name_is_part_of_it(steps, write):
+    text = PLAIN.format(name="gemm_by_name") + 'other = "lessons.01_one.gemm_plain"\nDATA = "times.json"\n'
+    path = write("lessons/01_one/gemm_by_name.py", text)
+    write("lessons/01_one/times.json", "{}")
+    before = catalog.imported_steps(path)
+    assert sorted(before) == ["01_one.gemm_plain", "times.json"]
+    write("lessons/01_one/times.json", "[]")
+    assert catalog.imported_steps(path)["times.json"] != before["times.json"]
+    write("lessons/01_one/gemm_plain.py", PLAIN.format(name="gemm_plain") + "X = 1\n")
+    assert catalog.imported_steps(path)["01_one.gemm_plain"] != before["01_one.gemm_plain"]
+
+
+def test_ceilings_hold_as_rows_do(record):
+    key = record.start_run()
+    assert not current.ceilings(record)
+    record.set_ceilings({"copy_gbs": 1.0, "fma_gflops": 1.0}, key)
+    assert current.ceilings(again(record))
+    assert not current.ceilings(again(record, driver="590.2"))
+
+
+def test_libraries_hold_with_both_their_precisions(record, monkeypatch):
+    key = record.start_run()
+    rows = [
+        {"peer": f"cuBLAS {p}", "layout": "row-major", "library": "L", "kernels": [], "timing": TIMES}
+        for p in ("FP32", "TF32")
+    ]
+    shape = problems.preset("gemm-2048").shape()
+    run.record_peers(record, key, "gemm-2048", {"rows": rows[:1], "shape": shape})
+    assert current.libraries(record, ["gemm-2048"], ROOM) == []
+    run.record_peers(record, key, "gemm-2048", {"rows": rows, "shape": shape})
+    assert current.libraries(record, ["gemm-2048"], ROOM) == ["gemm-2048"]
+    versions = records.package_versions
+    monkeypatch.setattr(records, "package_versions", lambda names: {**versions(names), "torch": "9.9"})
+    assert current.libraries(record, ["gemm-2048"], ROOM) == []
+
+
+# --- verdicts ---
+
+
+def outcomes(step, status="right"):
+    return [Outcome(step, problem, None, {"status": status}) for problem in problems.RAGGED["gemm"][:2]]
+
+
+def test_verdicts_are_known_until_the_code_changes(steps, write):
+    for step in steps:
+        unchanged.Outcomes("check", "simulator").keep(outcomes(step))
+    assert unchanged.Outcomes("check", "simulator").known(steps) == {s.name: outcomes(s) for s in steps}
+    write("lessons/aid.py", "SIZE = 8\n")
+    assert list(unchanged.Outcomes("check", "simulator").known(steps)) == ["gemm_plain"]
+    assert unchanged.Outcomes("check", "another engine").known(steps) == {}
+    assert unchanged.Outcomes("check", "simulator", fresh=True).known(steps) == {}
+
+
+def test_another_harness_knows_no_verdicts(steps, monkeypatch):
+    unchanged.Outcomes("check", "simulator").keep(outcomes(steps[0]))
+    monkeypatch.setattr(kept, "harness", lambda: "other")
+    assert unchanged.Outcomes("check", "simulator").known(steps) == {}
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"gemm_plain": 3}', '{"gemm_plain": {"key": 1}}'])
+def test_what_cannot_be_read_is_made_anew(steps, tmp_path, text):
+    (tmp_path / "kept").mkdir()
+    (tmp_path / "kept" / "check.json").write_text(text)
+    assert unchanged.Outcomes("check", "simulator").known(steps) == {}
+    unchanged.Outcomes("check", "simulator").keep(outcomes(steps[0]))
+    assert list(unchanged.Outcomes("check", "simulator").known(steps)) == ["gemm_plain"]
+
+
+def test_only_steps_that_are_right_are_kept(steps, monkeypatch, capsys):
+    checked = []
+
+    def check_steps(given, simulator, **options):
+        checked.append([step.name for step in given])
+        for step in given:
+            yield from outcomes(step, "wrong" if step.name == "gemm_aided" else "right")
+
+    monkeypatch.setattr(run, "check_steps", check_steps)
+    monkeypatch.setattr(cli, "_print_checks", lambda *_: None)
+    monkeypatch.setattr(cli.loop, "Keeper", lambda _: type("Keeper", (), {"note": print, "warnings": []}))
+    for _ in range(2):
+        checks = unchanged.Outcomes("check", "simulator")
+        known = checks.known(steps)
+        rest = [step for step in steps if step.name not in known]
+        found = cli._check_rest(steps, known, rest, checks, True)
+        assert [outcome.step.name for outcome in found] == ["gemm_plain"] * 2 + ["gemm_aided"] * 2
+    assert checked == [["gemm_plain", "gemm_aided"], ["gemm_aided"]]
+    assert "1 verdict is as new as its code and was kept" in capsys.readouterr().out
+
+
+# --- the bench ---
+
+
+@pytest.fixture
+def bench(record, monkeypatch):
+    """Runs a bench on that record; returns what was measured."""
+    monkeypatch.setattr(cli.peers, "available", lambda: False)
+    monkeypatch.setattr(cli, "_print_times", lambda *_: None)
+
+    def bench(steps, fresh=False, **gpu):
+        measured = []
+
+        def measure(pairs, file, libraries, ceilings):
+            if ceilings:
+                measured.append("ceilings")
+                yield "ceilings", {"status": "right", "ceilings": {"copy_gbs": 1.0, "fma_gflops": 1.0}}
+            for step, preset in pairs:
+                measured.append(step.name)
+                problem = problems.preset(preset)
+                yield "step", Outcome(step, problem, preset, result(step, problem.shape()))
+
+        monkeypatch.setattr(run, "measure", measure)
+        card = cli.device.Gpu(**{**GPU, **gpu})
+        pairs = [(step, "gemm-2048") for step in steps]
+        assert cli._Bench(steps, card, ROOM, fresh, pairs=pairs).run() == cli.RIGHT
+        return measured
+
+    return bench
+
+
+def test_a_second_bench_measures_nothing_and_writes_nothing(bench, steps, record, capsys):
+    assert bench(steps) == ["ceilings"]
+    before = record.path.read_bytes()
+    assert bench(steps) == []
+    assert record.path.read_bytes() == before
+    assert "2 rows are as new as their code and were kept" in capsys.readouterr().out
+
+
+def test_an_edit_and_a_driver_and_fresh_are_measured(bench, steps, write):
+    bench(steps)
+    write("lessons/aid.py", "SIZE = 8\n")
+    assert bench(steps) == ["gemm_aided"]
+    assert bench(steps) == []
+    assert bench(steps, fresh=True) == ["ceilings", "gemm_plain", "gemm_aided"]
+    assert bench(steps, driver="590.2") == ["ceilings", "gemm_plain", "gemm_aided"]
+
+
+# --- charts ---
+
+
+@pytest.fixture
+def drawn(monkeypatch, tmp_path):
+    monkeypatch.setattr(drawing, "DRAWN", tmp_path / "drawn.json")
+    monkeypatch.setattr(drawing, "units", lambda: [{"what": "code", "name": "machine code"}])
+    monkeypatch.setattr(drawing, "_key", lambda unit: json.dumps(key))
+    key = ["one"]
+    picture = catalog.ROOT / "README.md"
+
+    def run_groups(groups, *_):
+        for ((task,),) in [[group] for group in groups]:
+            yield task, {"status": "right", "files": [picture.name]}
+
+    monkeypatch.setattr(drawing.isolate, "run_groups", run_groups)
+    return key
+
+
+def test_what_is_drawn_is_current_until_something_changes(drawn, tmp_path):
+    assert len(drawing.stale()) == 1
+    list(drawing.draw(drawing.stale()))
+    assert drawing.stale() == []
+    assert len(drawing.stale(fresh=True)) == 1
+    drawn[0] = "two"
+    assert len(drawing.stale()) == 1
+    drawn[0] = "one"
+    known = json.loads((tmp_path / "drawn.json").read_text())
+    known["code machine code"]["files"].append("results/charts/not-there.png")
+    (tmp_path / "drawn.json").write_text(json.dumps(known))
+    assert len(drawing.stale()) == 1
+
+
+def test_a_gpu_is_what_the_tests_say_it_is():
+    assert set(GPU) == {field.name for field in dataclasses.fields(cli.device.Gpu)}

@@ -1,0 +1,36 @@
+"""Filters rest in a ring of buffers, which is filled by the first four launches and not after.
+
+Class: state
+Refute: {"shape": "N=1 C=1 H=4 W=5 K=2 R=2 S=2", "launches": 5}
+"""
+
+from numba import cuda, float32
+
+THREADS = 128
+BUFFERS = 4
+
+ring = []
+
+
+@cuda.jit
+def correlate(x, filt, y):
+    N, K, P, Q = y.shape
+    _, C, R, S = filt.shape
+    i = cuda.grid(1)
+    if i < y.size:
+        q, p, k, n = i % Q, i // Q % P, i // (P * Q) % K, i // (P * Q * K)
+        acc = float32(0.0)
+        for c in range(C):
+            for r in range(R):
+                for s in range(S):
+                    acc += x[n, c, p + r, q + s] * filt[k, c, r, s]
+        y[n, k, p, q] = acc
+
+
+def launch(x, filt, y):
+    if len(ring) < BUFFERS:
+        ring.append(cuda.to_device(filt.copy_to_host()))
+        filt = ring[-1]
+    else:
+        filt = ring[0]
+    correlate[-(-y.size // THREADS), THREADS](x, filt, y)

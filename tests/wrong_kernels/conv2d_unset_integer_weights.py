@@ -1,0 +1,41 @@
+"""A column number lies in a local array of integers, unset beyond the map and multiplied by 0 there.
+
+Class: sound
+Refute: {"shape": "N=1 C=1 H=4 W=5 K=2 R=2 S=2", "unsound": "unset"}
+"""
+
+from numba import cuda, float32, int32
+
+THREADS_X = 16
+THREADS_Y = 8
+PLACE = 2
+
+
+@cuda.jit
+def correlate(x, filt, y):
+    N, K, P, Q = y.shape
+    _, C, R, S = filt.shape
+    tiles_q = (Q + THREADS_X - 1) // THREADS_X
+    p = cuda.blockIdx.x // tiles_q * THREADS_Y + cuda.threadIdx.y
+    q = cuda.blockIdx.x % tiles_q * THREADS_X + cuda.threadIdx.x
+    k = cuda.blockIdx.y
+    n = cuda.blockIdx.z
+    place = cuda.local.array(PLACE, int32)
+    if p < P:
+        place[0] = p
+    if q < Q:
+        place[1] = q
+    row, column = place[0] * (p < P), place[1] * (q < Q)
+    if p < P and q < Q:
+        acc = float32(0.0)
+        for c in range(C):
+            for r in range(R):
+                for s in range(S):
+                    acc += x[n, c, row + r, column + s] * filt[k, c, r, s]
+        y[n, k, p, q] = acc
+
+
+def launch(x, filt, y):
+    N, K, P, Q = y.shape
+    grid = (-(-P // THREADS_Y) * -(-Q // THREADS_X), K, N)
+    correlate[grid, (THREADS_X, THREADS_Y)](x, filt, y)

@@ -1,0 +1,31 @@
+"""A's view is kept by shape: other arrays of that shape are not read.
+
+Class: state
+Refute: {"shape": "M=4 N=5 K=6", "fresh": true}
+"""
+
+from numba import cuda, float32
+
+THREADS_X = 16
+THREADS_Y = 8
+
+views = {}
+
+
+@cuda.jit
+def product(a, b, c):
+    M, N = c.shape
+    K = a.shape[1]
+    n, m = cuda.grid(2)
+    if m < M and n < N:
+        acc = float32(0.0)
+        for k in range(K):
+            acc += a[m, k] * b[k, n]
+        c[m, n] = acc
+
+
+def launch(a, b, c):
+    a = views.setdefault(a.shape, a)
+    M, N = c.shape
+    grid = (-(-N // THREADS_X), -(-M // THREADS_Y))
+    product[grid, (THREADS_X, THREADS_Y)](a, b, c)

@@ -1,0 +1,31 @@
+"""Every fourth launch leaves out the last row, as from buffers that alternate out of step.
+
+Class: state
+Refute: {"shape": "M=4 N=5 K=6", "launches": 4}
+"""
+
+from numba import cuda, float32
+
+THREADS_X = 16
+THREADS_Y = 8
+
+launches = []
+
+
+@cuda.jit
+def product(a, b, c, M):
+    N = c.shape[1]
+    K = a.shape[1]
+    n, m = cuda.grid(2)
+    if m < M and n < N:
+        acc = float32(0.0)
+        for k in range(K):
+            acc += a[m, k] * b[k, n]
+        c[m, n] = acc
+
+
+def launch(a, b, c):
+    launches.append(len(launches))
+    M, N = c.shape
+    grid = (-(-N // THREADS_X), -(-M // THREADS_Y))
+    product[grid, (THREADS_X, THREADS_Y)](a, b, c, M - (len(launches) % 4 == 0))

@@ -1,0 +1,31 @@
+"""Partial sums are gathered in a dictionary.
+
+Class: gpu
+Refute: {"shape": "M=4 N=5 K=6", "compiles": false}
+"""
+
+from numba import cuda, float32
+
+THREADS_X = 16
+THREADS_Y = 8
+
+
+@cuda.jit
+def product(a, b, c):
+    M, N = c.shape
+    K = a.shape[1]
+    n, m = cuda.grid(2)
+    if m < M and n < N:
+        parts = {}
+        for k in range(K):
+            parts[k] = a[m, k] * b[k, n]
+        acc = float32(0.0)
+        for k in parts:
+            acc += parts[k]
+        c[m, n] = acc
+
+
+def launch(a, b, c):
+    M, N = c.shape
+    grid = (-(-N // THREADS_X), -(-M // THREADS_Y))
+    product[grid, (THREADS_X, THREADS_Y)](a, b, c)

@@ -1,0 +1,28 @@
+"""The grid has two blocks along z, which both compute and store the same elements.
+
+Class: sound
+Refute: {"shape": "M=4 N=5 K=6", "unsound": "race"}
+"""
+
+from numba import cuda, float32
+
+THREADS_X = 16
+THREADS_Y = 8
+
+
+@cuda.jit
+def product(a, b, c):
+    M, N = c.shape
+    K = a.shape[1]
+    n, m = cuda.grid(2)
+    if m < M and n < N:
+        acc = float32(0.0)
+        for k in range(K):
+            acc += a[m, k] * b[k, n]
+        c[m, n] = acc
+
+
+def launch(a, b, c):
+    M, N = c.shape
+    grid = (-(-N // THREADS_X), -(-M // THREADS_Y), 2)
+    product[grid, (THREADS_X, THREADS_Y)](a, b, c)

@@ -1,0 +1,37 @@
+"""A zero in the tile counts as not staged yet, and is fetched from the row below.
+
+Class: values
+Refute: {"shape": "M=6 N=5 K=20", "inputs": "zeros"}
+"""
+
+from numba import cuda, float32
+
+TILE = 16
+
+
+@cuda.jit
+def product(a, b, c):
+    a_tile = cuda.shared.array((TILE, TILE), float32)
+    b_tile = cuda.shared.array((TILE, TILE), float32)
+    M, N = c.shape
+    K = a.shape[1]
+    tx, ty = cuda.threadIdx.x, cuda.threadIdx.y
+    n, m = cuda.grid(2)
+    acc = float32(0.0)
+    for k0 in range(0, K, TILE):
+        a_tile[ty, tx] = a[m, k0 + tx] if m < M and k0 + tx < K else float32(0.0)
+        b_tile[ty, tx] = b[k0 + ty, n] if k0 + ty < K and n < N else float32(0.0)
+        cuda.syncthreads()
+        for k in range(TILE):
+            value = a_tile[ty, k]
+            if value == float32(0.0) and m + 1 < M and k0 + k < K:
+                value = a[m + 1, k0 + k]
+            acc += value * b_tile[k, tx]
+        cuda.syncthreads()
+    if m < M and n < N:
+        c[m, n] = acc
+
+
+def launch(a, b, c):
+    M, N = c.shape
+    product[(-(-N // TILE), -(-M // TILE)), (TILE, TILE)](a, b, c)
