@@ -17,6 +17,7 @@ Harness: what is computed, on what, is it right, how fast
     shapes        the shapes that it is checked at, chosen so that every pair of conditions occurs
     relay         one GPU for many processes, each alone, the next ones getting ready
     isolate       starts child processes, with a time limit for each task
+    forkserver    forks processes from one that has Numba imported
     keeper        ends all that a child process has started
     child         what a child process does, task by task
     catalog       lessons, steps, experiments and ladders, found in the folders; loads step files

@@ -19,6 +19,7 @@ import re
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -133,12 +134,20 @@ def imported_helpers(path: Path) -> list[Path]:
     return sorted(found.values())
 
 
-def _imported(path: Path) -> Iterator[str]:
+def _imported(path: Path) -> list[str]:
     """The names below ``lessons`` that a file imports."""
     try:
-        tree = ast.parse(path.read_bytes())
+        return _names_imported(path.read_bytes())
     except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):
-        return
+        return []
+
+
+@lru_cache(maxsize=256)
+def _names_imported(source: bytes) -> list[str]:
+    return list(_imports(ast.parse(source)))
+
+
+def _imports(tree: ast.AST) -> Iterator[str]:
     for node in ast.walk(tree):
         if isinstance(node, ast.ImportFrom) and node.module == LESSONS.name:
             yield from (alias.name for alias in node.names)
@@ -272,6 +281,7 @@ def source_hash(path: Path) -> str:
     return code_hash(path.read_text(encoding="utf-8"))
 
 
+@lru_cache(maxsize=256)
 def code_hash(text: str) -> str:
     """As :func:`source_hash`, of a source's text; raises SyntaxError if it is not Python."""
     tree = ast.parse(text)

@@ -642,7 +642,7 @@ def main(text: str) -> None:
     confine(options["memory"], options["files"])
     sys.stdout = sys.stderr  # a kernel file's prints are not results
     if options["warm"]:
-        _warm()
+        warm()
     if options["wait"] and not sys.stdin.readline():
         return  # the parent has ended
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
@@ -684,20 +684,21 @@ def _end_with(parent: int) -> None:
     os._exit(1)
 
 
-def _warm() -> None:
+def warm() -> None:
     """Import what tasks need, and let Numba load what its first compilations do."""
     from common import check  # noqa: F401
 
     if _simulated():
-        from common import hazards, simulator  # noqa: F401
+        from common import hazards, shapes, simulator  # noqa: F401
+        from common.tracing import bench  # noqa: F401
     else:
         from common import timing  # noqa: F401
-        from common.code import codegen
+        from common.code import cards, codegen  # noqa: F401
 
         codegen.warm()
-        gc.collect()
-        gc.freeze()  # what is loaded now stays: a compilation need not look through it again and again
         gc.set_threshold(100_000, 50, 50)
+    gc.collect()
+    gc.freeze()  # what is loaded now stays: nothing need look through it again and again
 
 
 class _Answers:

@@ -903,8 +903,10 @@ def _all(options: argparse.Namespace) -> int:
     rest = [step for step in steps if step.name not in known]
     bench = _Bench(steps, *card, options.fresh) if card else None
     preparing = bench.prepare(rest) if bench else None
+    workers = run.Workers() if simulator else None
+    compiling = _Compiling(steps, options.fresh, workers) if workers else None
     try:
-        outcomes = _check_rest(steps, known, rest, checks, simulator)
+        outcomes = _check_rest(steps, known, rest, checks, simulator, workers, compiling.begin if compiling else None)
         code = _exit_code(outcomes, asked=False)
         wrong = {o.step.name for o in outcomes if not _acceptable(o, asked=False)}
         for name in sorted(wrong):
@@ -913,12 +915,14 @@ def _all(options: argparse.Namespace) -> int:
             say.rule("time every step")
             preparing.before_timing()
             code = max(code, bench.run(wrong, drawing.Beside(options.fresh)))
-        else:
+        if compiling:
             say.rule("compile every kernel")
-            code = max(code, _compile_all(steps, options.fresh))
+            code = max(code, compiling.finish())
     finally:
         if preparing:
             preparing.cancel()
+        if workers:
+            workers.end()
     say.rule("photograph")
     if "conv2d_naive" in wrong:
         say.print("[yellow]the photograph is left out: conv2d_naive is not right[/]")
@@ -940,15 +944,20 @@ def _check_rest(
     rest: list[Step],
     checks: unchanged.Outcomes,
     simulator: bool,
+    workers: run.Workers | None = None,
+    begun: Callable[[], None] | None = None,
 ) -> list[Outcome]:
-    """Check the steps whose verdict is not known; the outcomes of all."""
+    """Check the steps whose verdict is not known; the outcomes of all. ``workers``, ``begun``: see check_steps."""
     _say_kept(len(known), "verdict", "verdicts")
     found = dict(known)
     if rest:
         keeper = loop.Keeper(rest)
         seed = plan.new_seed()
         # without a GPU they are compiled after it
-        for outcome in _checked(rest, run.check_steps(rest, simulator, seed=seed, compiled=False)):
+        checking = run.check_steps(
+            rest, simulator, seed=seed, compiled=False, workers=workers, begun=begun or (lambda: None)
+        )
+        for outcome in _checked(rest, checking):
             found.setdefault(outcome.step.name, []).append(outcome)
         _note(keeper, [outcome for step in rest for outcome in found.get(step.name, [])])
         for step in rest:
@@ -962,24 +971,38 @@ def _check_rest(
     return outcomes
 
 
-def _compile_all(steps: list[Step], fresh: bool) -> int:
-    """Compile every kernel that is not known to compile, for the usual architectures."""
-    from common.code import codegen
+class _Compiling:
+    """Compiles every kernel that is not known to compile, for the usual architectures, when ``workers`` are free."""
 
-    results = unchanged.Outcomes("compile", codegen.ARCHITECTURES, fresh)
-    known = results.known(steps)
-    _say_kept(len(known), "compilation", "compilations")
-    rest = [step for step in steps if step.name not in known]
-    if not rest:
-        return RIGHT
-    compiling = run.compile_steps(rest, codegen.ARCHITECTURES, False)
-    for outcome in _progress("compile", compiling, rest, flow.compiled):
-        known[outcome.step.name] = [outcome]
-        if outcome.status == "right":
-            results.keep([outcome])
-    outcomes = [outcome for step in steps for outcome in known[step.name]]
-    _print_outcomes(tables.compiled(outcomes, codegen.ARCHITECTURES, False), outcomes)
-    return _exit_code(outcomes, asked=True)
+    def __init__(self, steps: list[Step], fresh: bool, workers: run.Workers) -> None:
+        from common.code import codegen
+
+        self._architectures = codegen.ARCHITECTURES
+        self._steps, self._workers = steps, workers
+        self._results = unchanged.Outcomes("compile", self._architectures, fresh)
+        self._known = self._results.known(steps)
+        self._rest = [step for step in steps if step.name not in self._known]
+        self._compiling: Iterator[Outcome] | None = None
+
+    def begin(self) -> None:
+        """Ask the workers for it."""
+        self._compiling = run.compile_steps(self._rest, self._architectures, False, workers=self._workers)
+
+    def finish(self) -> int:
+        """Wait, and print what came of it; the exit code."""
+        _say_kept(len(self._known), "compilation", "compilations")
+        if not self._rest:
+            return RIGHT
+        if self._compiling is None:
+            self.begin()
+        assert self._compiling is not None
+        for outcome in _progress("compile", self._compiling, self._rest, flow.compiled):
+            self._known[outcome.step.name] = [outcome]
+            if outcome.status == "right":
+                self._results.keep([outcome])
+        outcomes = [outcome for step in self._steps for outcome in self._known[step.name]]
+        _print_outcomes(tables.compiled(outcomes, self._architectures, False), outcomes)
+        return _exit_code(outcomes, asked=True)
 
 
 def _say_kept(count: int, one: str, many: str) -> None:

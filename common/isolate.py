@@ -22,7 +22,7 @@ from itertools import takewhile
 from pathlib import Path
 from typing import IO, Any
 
-from common import catalog, device, faults, keeper
+from common import catalog, device, faults, forkserver, keeper
 
 START_SECONDS = 60.0  # for a child to be there; then its first task's time begins
 MEMORY_BYTES = 8 << 30
@@ -198,14 +198,22 @@ def memory_limit(gpu: bool) -> int:
 class _Child:
     """A child process with its folder: started, perhaps kept waiting, given tasks, read from, ended."""
 
-    def __init__(self, simulator: bool, warm: bool = False, command: list[str] | None = None) -> None:
+    process: forkserver.Process
+
+    def __init__(
+        self,
+        simulator: bool,
+        warm: bool = False,
+        command: list[str] | None = None,
+        stopped: Stopped = lambda: False,
+    ) -> None:
         self.folder = Path(tempfile.mkdtemp(prefix="workbook-"))
         self.ended: str = ""  # how, once it has
         self._partial = b""
         self._handle = -1
         self._file: IO[bytes] | None = None
         try:
-            self._start(simulator, warm, command)
+            self._start(simulator, warm, command, stopped)
         except BaseException:
             keeper.remove(self.folder)
             raise
@@ -213,7 +221,7 @@ class _Child:
     def path(self, name: str) -> Path:
         return self.folder / name
 
-    def _start(self, simulator: bool, warm: bool, command: list[str] | None) -> None:
+    def _start(self, simulator: bool, warm: bool, command: list[str] | None, stopped: Stopped) -> None:
         self.path(keeper.WORK).mkdir()
         posix = os.name == "posix"
         options: dict[str, Any] = {
@@ -231,12 +239,20 @@ class _Child:
             options["command"] = [*(command or []), *keeper.boot("child", catalog.ROOT, answering)]
         if not posix:
             self._file = self.path(_RESULTS).open("rb")
+        environment = _environment(simulator, self.folder)
         try:
             with self.path(_LOG).open("wb") as output:
+                if not command and _forks(simulator):
+                    with contextlib.suppress(ConnectionError):  # what ails the server, this process says, too
+                        words = ["common.keeper", json.dumps({**options, "channel": forkserver.EXTRA, "warm": False})]
+                        self.process = _server(simulator).fork(
+                            words, self.path(keeper.WORK), environment, output, theirs, stopped
+                        )
+                        return
                 self.process = subprocess.Popen(
                     keeper.boot("keeper", catalog.ROOT, options) if posix else options["command"],
                     cwd=self.path(keeper.WORK),
-                    env=_environment(simulator, self.folder),
+                    env=environment,
                     stdin=subprocess.PIPE,
                     stdout=output,
                     stderr=output,
@@ -307,7 +323,7 @@ class _Child:
                 with contextlib.suppress(subprocess.TimeoutExpired):
                     self.process.wait(_END_SECONDS)
             kept = self.process.poll() == 0
-            kill(self.process)
+            forkserver.end(self.process)
             if not kept:
                 keeper.end_marked(self.folder.name)
         finally:
@@ -328,11 +344,35 @@ def _parsed(line: bytes) -> dict[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
+# What Numba and its libraries read when they are imported.
+_READ_EARLY = ("NUMBA", "CUDA", "PYTHON", "LD_", "OMP", "OPENBLAS", "MKL", "MPL")
+
+
+def _forks(simulator: bool) -> bool:
+    """Do processes come from a server? Not those that use a GPU: its driver does not survive a fork."""
+    return forkserver.FORKS and (simulator or device.gpu_count() == 0)
+
+
+def _server(simulator: bool) -> forkserver.Server:
+    environment = device.environment(simulator)
+    early = sorted((name, value) for name, value in environment.items() if name.startswith(_READ_EARLY))
+
+    def start() -> forkserver.Server:
+        *command, _ = keeper.boot("forkserver", catalog.ROOT, {})
+        return forkserver.Server(command, environment, harness=True)
+
+    return forkserver.server(json.dumps([str(catalog.ROOT), early]), start)
+
+
 _spares: dict[bool, list[_Child]] = {True: [], False: []}
 
 
 def warm(simulator: bool, count: int = 1) -> None:
-    """See to it that ``count`` processes wait with everything imported, for the next calls of ``run`` to use."""
+    """See to it that the next calls of ``run`` find everything imported: by a server, or ``count`` processes that
+    wait."""
+    if _forks(simulator):
+        _server(simulator)
+        return
     _spares[simulator] += [_Child(simulator, warm=True) for _ in range(count - len(_spares[simulator]))]
 
 
@@ -359,7 +399,10 @@ def _spare(simulator: bool) -> _Child | None:
 
 def _child(tasks: list[Task], simulator: bool, seconds: float, stopped: Stopped) -> Iterator[Result]:
     """Results of one child process: one per task until it ends; at least one unless stopped."""
-    child = _spare(simulator) or _Child(simulator)
+    try:
+        child = _spare(simulator) or _Child(simulator, stopped=stopped)
+    except forkserver.GivenUpError:
+        return
     try:
         tasks = [{"seconds": seconds, **task} for task in tasks]
         child.give(tasks)
@@ -426,13 +469,3 @@ def obituary(code: int, log: Path) -> str:
         name = next((s.name for s in signal.Signals if s == -code), f"signal {-code}")
         return f"the process died of {name}{last}"
     return f"the process ended with exit code {code} and no result{last}"
-
-
-def kill(process: subprocess.Popen[Any]) -> None:
-    """End a process and all of its group."""
-    if process.poll() is None:
-        if os.name == "posix":
-            os.killpg(process.pid, signal.SIGKILL)
-        else:
-            process.kill()
-    process.wait()

@@ -67,7 +67,7 @@ def new_seed() -> int:
 def cases(ladder: str, gpu: bool, seed: int) -> list[Case]:
     """The cases of a step of this ladder, the soonest done first; ``seed`` is that of the drawn shapes."""
     first, ragged = problems.FIRST[ladder], problems.RAGGED[ladder]
-    found = [Case(first, "simulator", "usual"), Case(first, "traced", "thorough", seed)]
+    found = [Case(first, "simulator"), Case(first, "traced", "thorough", seed)]
     found += [Case(problem, "traced", "usual") for problem in ragged]
     found += [Case(problem, "simulator", "once") for problem in ragged]
     found += _once("traced", (*shapes.covering(ladder), *shapes.twins(ladder)), seed)

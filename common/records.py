@@ -7,8 +7,8 @@ at once and atomically, so an interrupted run keeps what it has. A replaced row 
 
 from __future__ import annotations
 
-import contextlib
 import datetime
+import functools
 import importlib.metadata
 import json
 import platform
@@ -384,11 +384,15 @@ def save_code(steps: dict[str, dict[str, Any]], tools: dict[str, str], folder: P
 
 def package_versions(names: tuple[str, ...]) -> dict[str, str]:
     """Versions of those of the packages that are installed."""
-    versions = {}
-    for name in names:
-        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
-            versions[name] = importlib.metadata.version(name)
-    return versions
+    return {name: version for name in names if (version := _version(name)) is not None}
+
+
+@functools.cache
+def _version(package: str) -> str | None:
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return None
 
 
 def _write(path: Path, data: dict[str, Any]) -> None:

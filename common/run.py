@@ -6,8 +6,9 @@ import itertools
 import os
 import tempfile
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -101,6 +102,26 @@ class ToolError(RuntimeError):
     """NVIDIA's assembler or disassembler is not installed."""
 
 
+class Workers:
+    """Threads that each wait for a child process, as many as there are processors: what is asked of them first is
+    done first. :meth:`end` stops what is not done; so does leaving it as a context."""
+
+    def __init__(self) -> None:
+        self.stop = threading.Event()
+        self._pool = ThreadPoolExecutor(os.cpu_count() or 1)
+        self.submit = self._pool.submit
+
+    def __enter__(self) -> Workers:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.end()
+
+    def end(self) -> None:
+        self.stop.set()
+        self._pool.shutdown(wait=True, cancel_futures=True)
+
+
 def check_steps(
     steps: list[Step],
     simulator: bool,
@@ -108,23 +129,29 @@ def check_steps(
     file: Path | None = None,
     seed: int = 0,
     compiled: bool = True,
+    workers: Workers | None = None,
+    begun: Callable[[], None] = lambda: None,
 ) -> Iterator[Outcome]:
     """Check each step as :mod:`common.plan` has it, or at ``shape``, in child processes; outcomes step by step.
 
     ``file`` is checked in the step's place. ``seed`` is that of the drawn shapes and operands. Without a GPU each
     step is also compiled, unless ``compiled`` is False. What fails is not tried at all shapes, and what does not
-    compile at none that have not been tried by then.
+    compile at none that have not been tried by then. With ``workers`` these have what runs in the simulator to do,
+    and ``begun`` is called when they know all of it.
     """
     groups = [group for step in steps for group in _check_groups(step, simulator, shape, file, seed, compiled)]
     turns = tempfile.TemporaryDirectory(prefix="workbook-")
     _take_turns(groups, Path(turns.name))
     cores = os.cpu_count() or 1
     # a GPU's checks are mostly compilation: both are the host's work
-    workers = cores if simulator else cores // 2 + 1
-    pools = {simulated: ThreadPoolExecutor(workers) for simulated in (True, False)}
+    pools = {simulated: ThreadPoolExecutor(cores if simulator else cores // 2 + 1) for simulated in (True, False)}
+    submit = {simulated: pool.submit for simulated, pool in pools.items()}
+    if workers:
+        submit[True] = workers.submit
     stop, hopeless = threading.Event(), {step: threading.Event() for step in steps}
     try:
-        running = [(group, pools[group.simulated].submit(group.run, stop, hopeless[group.step])) for group in groups]
+        running = [(group, submit[group.simulated](group.run, stop, hopeless[group.step])) for group in groups]
+        begun()
         for step in steps:
             mine = [future.result() for group, future in running if group.step is step]
             yield from _agreed(step, [outcome for outcomes in mine for outcome in outcomes], simulator, file)
@@ -294,8 +321,12 @@ def compile_steps(
     file: Path | None = None,
     preset: str | None = None,
     every_preset: bool = False,
+    workers: Workers | None = None,
 ) -> Iterator[Outcome]:
-    """Compile every kernel of each step, without a GPU, for a preset or its ladder's; or for all that are timed."""
+    """Compile every kernel of each step, without a GPU, for a preset or its ladder's; or for all that are timed.
+
+    With ``workers`` these are asked at once, not when the first outcome is.
+    """
     presets = [preset or DEFAULT_PRESET[step.ladder] for step in steps]
     tasks: list[Task] = []
     for step, name in zip(steps, presets, strict=True):
@@ -307,13 +338,21 @@ def compile_steps(
             "others": {n: problems.preset(n).shape() for n in others} if every_preset and not step.experiment else {},
         }
         tasks.append({**_task("compile", step, file, problems.preset(name)), **extra})
-    workers = os.cpu_count() or 1
-    # a process takes a second to start: where processors are few, it does several steps
-    share = max(1, len(tasks) // (4 * workers))
-    groups = [tasks[start : start + share] for start in range(0, len(tasks), share)]
-    results = isolate.run_groups(groups, False, COMPILE_SECONDS, workers)
-    for step, name, (_, result) in zip(steps, presets, results, strict=True):
-        yield Outcome(step, problems.preset(name), name, result)
+    mine = workers or Workers()
+
+    def compiled(task: Task) -> Result:
+        return next((result for _, result in isolate.run([task], False, COMPILE_SECONDS, mine.stop)), {})
+
+    # the later lessons' kernels take longest: they come first
+    waiting = [mine.submit(compiled, task) for task in reversed(tasks)][::-1]
+
+    def outcomes() -> Iterator[Outcome]:
+        with mine if workers is None else nullcontext():
+            for step, name, future in zip(steps, presets, waiting, strict=True):
+                if result := future.result():  # none if it was stopped
+                    yield Outcome(step, problems.preset(name), name, result)
+
+    return outcomes()
 
 
 def card_architecture() -> str:

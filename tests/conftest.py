@@ -29,6 +29,10 @@ hypothesis.settings.load_profile("ci" if os.environ.get("CI") else "local")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        definitions = getattr(item, "_fixtureinfo").name2fixturedefs.values()  # noqa: B009 - not public
+        if not item.get_closest_marker("xdist_group") and any(found[-1].scope == "module" for found in definitions):
+            item.add_marker(pytest.mark.xdist_group(item.path.stem))  # made once, not by each worker
     needy = [item for item in items if item.get_closest_marker("gpu")]
     if needy and device.gpu_count() == 0:
         for item in needy:

@@ -16,11 +16,8 @@ from common.tracing import trace
 
 simulator.install()
 pytestmark = [
-    pytest.mark.xdist_group("exercises"),  # these share what one worker compiled
-    *(
-        pytest.mark.filterwarnings(f"ignore:{what} encountered in scalar:RuntimeWarning")
-        for what in ("invalid value", "overflow")
-    ),
+    pytest.mark.filterwarnings(f"ignore:{what} encountered in scalar:RuntimeWarning")
+    for what in ("invalid value", "overflow")
 ]
 
 ALL = exercises.everything()

@@ -15,14 +15,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from common import catalog, check, cli, device, problems, run, simulator
+from common import catalog, check, cli, device, forkserver, problems, run, simulator
 from common.editing import history
 from common.grading import (
     exercises,
     folders,
     grade,
     language,
-    nursery,
     plans,
     referee,
     rehearse,
@@ -694,8 +693,8 @@ def test_an_empty_folder_is_said(call, tmp_path):
 
 
 @LINUX
-def test_a_process_starts_without_a_nursery(write, monkeypatch):
-    monkeypatch.setattr(nursery, "FORKS", False)
+def test_a_process_starts_without_a_server(write, monkeypatch):
+    monkeypatch.setattr(forkserver, "FORKS", False)
     with Player(write("gemm_x.py", ANSWERS), "gemm", False) as player:
         assert player.ask("start")["status"] == "done"
     with (

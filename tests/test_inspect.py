@@ -526,10 +526,6 @@ def launch(a, b, c):
 """
 
 
-COMPILED = pytest.mark.xdist_group("inspect")  # these share what one worker compiled
-
-
-@COMPILED
 @pytest.mark.parametrize("cc", ALL_CC)
 def test_one_instruction_in_three_is_useful(compiled, cc):
     """The lecture's count, two loads for each multiply-add, is what the step's multiply line asks for."""
@@ -551,7 +547,6 @@ def test_one_instruction_in_three_is_useful(compiled, cc):
     assert hot["mix"].get("other", 0) <= 2
 
 
-@COMPILED
 def test_a_card_names_the_line_of_the_source(compiled):
     (card,) = compiled["one"]["cards"]
     (recorded,) = (kernel for kernel in compiled["all"]["kernels"] if kernel["architecture"] == "9.0")
@@ -566,7 +561,6 @@ def test_a_card_names_the_line_of_the_source(compiled):
     assert line["mix"] == {"multiply-add": 32, "shared load": 40}
 
 
-@COMPILED
 def test_the_lines_of_inlined_helpers_are_those_of_their_own_file(compiled):
     (card,) = compiled["wide"]["cards"]
     assert card["hot"]["widths"]["shared load"] == {"128": 6}
@@ -581,7 +575,6 @@ def test_the_lines_of_inlined_helpers_are_those_of_their_own_file(compiled):
     assert {path.rsplit("/", 1)[-1] for path in compiled["wide"]["files"]} >= {"gemm_wide_loads.py", "wide.py"}
 
 
-@COMPILED
 def test_a_file_of_two_kernels_and_a_device_function(compiled):
     fetch, product = compiled["two"]["cards"]
     assert (fetch["kernel"], product["kernel"]) == ("fetch", "product")
@@ -604,7 +597,6 @@ def test_a_file_of_two_kernels_and_a_device_function(compiled):
     assert len(product["text"]) > len(hot)
 
 
-@COMPILED
 def test_the_record_has_the_kernels_of_other_presets_where_they_differ(compiled):
     result = compiled["record"]
     assert result["status"] == "right", result
@@ -616,7 +608,6 @@ def test_the_record_has_the_kernels_of_other_presets_where_they_differ(compiled)
     assert all("#" not in line["text"] and "line" not in line for line in product["hot"]["lines"])
 
 
-@COMPILED
 @pytest.mark.parametrize(
     ("name", "status", "says"),
     [

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import watchfiles
 
-from common import catalog, child, cli, device, isolate, problems, run, shapes, timing
+from common import catalog, child, cli, device, forkserver, isolate, problems, run, shapes, timing
 from common.catalog import Step
 from common.editing import history, loop, saves, shipped, words
 from common.editing.history import Event
@@ -534,7 +534,13 @@ def test_saves_are_seen_where_the_system_sends_no_events(write, monkeypatch):
 # --- warm processes ---
 
 
-def test_a_waiting_process_does_the_next_tasks(write):
+@pytest.fixture
+def unforked(monkeypatch):
+    """Processes start from nothing, as where a GPU is used."""
+    monkeypatch.setattr(forkserver, "FORKS", False)
+
+
+def test_a_waiting_process_does_the_next_tasks(write, unforked):
     tell = write("tell.py", "import os, sys\nraise RuntimeError(f\"{os.getppid()} {'numba' in sys.modules}\")\n")
     task = {"task": "check", "ladder": "gemm", "path": str(tell), "shape": {"M": 1, "N": 1, "K": 1}}
     isolate.warm(True, 1)
@@ -545,7 +551,7 @@ def test_a_waiting_process_does_the_next_tasks(write):
     assert isolate._spares[True] == []
 
 
-def test_a_waiting_process_that_died_is_not_used(write):
+def test_a_waiting_process_that_died_is_not_used(write, unforked):
     isolate.warm(True, 1)
     (waiting,) = isolate._spares[True]
     waiting.process.kill()
@@ -560,7 +566,7 @@ def test_a_waiting_process_that_died_is_not_used(write):
     assert result["status"] == "unusable"
 
 
-def test_waiting_processes_end_when_told():
+def test_waiting_processes_end_when_told(unforked):
     isolate.warm(True, 1)
     (waiting,) = isolate._spares[True]
     isolate.cool()

@@ -12,7 +12,6 @@ Module by module:
     looks         what a trace of a submission shows
     checkout      the files that a submission must leave alone
     referee       keeps what a verdict rests on out of a file's reach
-    nursery       warm processes, forked for each file
     player        the process that a file is imported in
     confine       walls that the system puts around that process
     watch         what a file does beside starting kernels

@@ -26,6 +26,8 @@ import re
 import shutil
 import signal
 import stat
+import subprocess
+import sys
 import tempfile
 import threading
 from dataclasses import dataclass, field
@@ -35,13 +37,13 @@ from typing import Any
 
 import numpy as np
 
-from common import catalog, check, device, isolate
+from common import catalog, check, device, forkserver, isolate
 from common.editing import shipped
-from common.grading import nursery
 from common.problems import Problem
 
 Note = tuple[str, str]  # kind and message, as in a check's findings
 
+MODULE = "common.grading.player"
 MAX_ANSWER = 1 << 20
 ENDING_SECONDS = 2.0  # that a process which has closed its output may take to end
 MAX_PLAN_FILE = 1 << 30
@@ -121,11 +123,15 @@ class Player:
 
     def end(self) -> None:
         """End the process: whoever waits for its answer is told."""
-        self._process.end()
+        forkserver.end(self._process)
 
     def __exit__(self, *_: object) -> None:
         _playing.discard(self)
-        self._process.close()
+        self.end()
+        for stream in (self._process.stdin, self._process.stdout):
+            with contextlib.suppress(OSError):  # what was not sent is not wanted any more
+                if stream:
+                    stream.close()
         self._exchange.close()
         self._log.close()
         self._look()
@@ -160,10 +166,25 @@ class Player:
             "cpu_seconds": self.limits.cpu_seconds,
             "file_bytes": self.limits.file_bytes,
         }
-        kind = "simulator" if self.simulator else "gpu"
-        self._process = nursery.start(json.dumps(options), self.work, self._environment(), self._log, kind)
+        self._process = self._started(json.dumps(options))
         self._answers: queue.Queue[bytes] = queue.Queue()
         threading.Thread(target=self._listen, args=(self._process.stdout,), daemon=True).start()
+
+    def _started(self, argument: str) -> forkserver.Process:
+        """Its process: forked from one that has Numba and no part of the workbook, or started from nothing."""
+        environment = self._environment()
+        # the text and not the file's place: a command line can be read by all
+        server = [sys.executable, "-c", Path(forkserver.__file__).read_text(encoding="utf-8")]
+        for _ in range(2 if forkserver.FORKS else 0):  # a submission may have killed the server
+            with contextlib.suppress(ConnectionError):
+                return forkserver.server(
+                    "submissions, simulated" if self.simulator else "submissions",
+                    lambda: forkserver.Server(server, {**environment, "HOME": os.sep}),
+                ).fork([MODULE, argument], self.work, environment, self._log)
+        return subprocess.Popen(
+            [sys.executable, "-m", MODULE, argument], cwd=self.work, env=environment, stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE, stderr=self._log, start_new_session=os.name == "posix",
+        )  # fmt: skip
 
     def _environment(self) -> dict[str, str]:
         given = {name: os.environ[name] for name in _ENVIRONMENT if name in os.environ}
@@ -193,6 +214,7 @@ class Player:
             self.ask("ready")
         seconds = self.limits.start_seconds if question == "ready" else self.limits.seconds
         line = json.dumps({"ask": question, **arguments}).encode() + b"\n"
+        assert self._process.stdin
         try:
             self._process.stdin.write(line)
             self._process.stdin.flush()
@@ -201,7 +223,7 @@ class Player:
         try:
             text = self._answers.get(timeout=seconds)
         except queue.Empty:
-            self._process.end()
+            self.end()
             if question == "ready":
                 raise PlayerError("unjudged", f"no process was ready for it within {seconds:g} s") from None
             raise PlayerError(
@@ -262,13 +284,13 @@ class Player:
                     return
 
     def _ended(self) -> PlayerError:
-        code = self._process.end(patience=ENDING_SECONDS)
+        code = forkserver.end(self._process, ENDING_SECONDS)
         log = Path(self.folder, "log.txt")
         if code == 0:
             return PlayerError(
                 "exited", "it ended its process with exit code 0 in place of an output: an exit code is no verdict"
             )
-        disturbed = code == nursery.LOST or -code in _FROM_OUTSIDE
+        disturbed = code == forkserver.LOST or -code in _FROM_OUTSIDE
         return PlayerError("crashed", isolate.obituary(code, log), disturbed)
 
     def _look(self) -> None:

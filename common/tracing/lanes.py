@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import inspect
+import itertools
 import linecache
 import math
 import operator
@@ -30,6 +31,7 @@ from common.tracing.values import Cast, Value, choose, dtype_of, truth, uniform
 
 Point = tuple[int, int, int]
 _REMEMBERED = 64  # indices that are known to be within an array
+_PLANS = 1024  # of products, kept
 Code = Callable[..., Any]
 
 _RUNTIME = {
@@ -451,6 +453,51 @@ class Machine:
                 self.ledger.note(f"line {line} multiplies and adds in float64")
         return result
 
+    def multiplied(
+        self,
+        text: str,
+        arrays: tuple[Any, Any, Any],
+        indexed: tuple[bool, bool],
+        turns: tuple[Any, ...],
+        given: tuple[Any, ...],
+        indices: Code,
+    ) -> bool:
+        """``into[...] += first * second`` in loops, at once; False, and nothing done, where it is not that simple.
+
+        Simple are registers that hold float32 numbers, all of them written, while nothing is recorded. ``text`` and
+        ``given``, the values of its names, say what ``indices`` are at each turn.
+        """
+        if self.ledger.recording or self.tainted is not None:
+            return False
+        if not all(type(turn) is range for turn in turns) or not all(type(value) is int for value in given):
+            return False
+        into, *factors = arrays
+        whole = _registers(into)
+        if whole is None or self.mask.count != into.storage.whole.count:
+            return False
+        sources = []
+        for factor, by_index in zip(factors, indexed, strict=True):
+            held = _registers(factor) if by_index else [factor]
+            if held is None or (not by_index and getattr(factor, "dtype", None) != values.FLOAT32):
+                return False
+            sources.append(held)
+        key = text, turns, given
+        plan = _plans.get(key)
+        if plan is None:
+            if len(_plans) >= _PLANS:
+                _plans.clear()
+            plan = _plans[key] = _plan(turns, indexed, indices)
+        lengths = [len(whole), *map(len, sources)]
+        first, second = sources
+        if plan is None or any(not 0 <= low <= high < n for (low, high), n in zip(plan.ends, lengths, strict=True)):
+            return False
+        for held, places in zip((whole, first, second), plan.places, strict=True):
+            if any(held[place] is None for place in places):
+                return False
+        for at, i, j in plan.steps:
+            whole[at] = whole[at] + first[i] * second[j]
+        return True
+
     def within(
         self, index: Value, extent: int, line: int, view: View, axis: int | None, verb: str
     ) -> tuple[Offsets, Bools | None]:
@@ -798,6 +845,40 @@ def _scope(function: Code) -> dict[str, Any]:
         except ValueError:
             raise TraceError(f"{function.__name__}: {name} has no value yet") from None
     return scope
+
+
+@dataclass(frozen=True)
+class _Plan:
+    """Which elements a product takes, step by step: of the sum's registers and of both factors'."""
+
+    steps: list[tuple[int, int, int]]
+    places: tuple[frozenset[int], ...]
+    ends: tuple[tuple[int, int], ...]
+
+
+_plans: dict[Any, _Plan | None] = {}
+
+
+def _plan(turns: tuple[range, ...], indexed: tuple[bool, bool], indices: Code) -> _Plan | None:
+    """The plan, or None if there is nothing to do or an index is no whole number."""
+    steps = []
+    for variables in itertools.product(*turns):
+        found = list(indices(*variables))
+        at, first, second = (found.pop(0) if by_index else 0 for by_index in (True, *indexed))
+        steps.append((at, first, second))
+    if not steps or any(type(place) is not int for step in steps for place in step):
+        return None
+    places = tuple(map(frozenset, zip(*steps, strict=True)))
+    return _Plan(steps, places, tuple((min(one), max(one)) for one in places))
+
+
+def _registers(array: Any) -> list[Any] | None:
+    """The values of a whole one-dimensional array of registers that hold float32 numbers."""
+    if type(array) is not View or type(array.storage) is not Local or array.storage.lacking:
+        return None
+    held = array.storage.values
+    simple = type(array.start) is int and array.start == 0 and array.shape == (len(held),) and array.strides == (1,)
+    return held if simple and array.dtype == values.FLOAT32 else None
 
 
 def _register(array: View, index: Any) -> int | None:

@@ -55,6 +55,61 @@ class _Scope:
     live: frozenset[str]
 
 
+@dataclass(frozen=True)
+class _Product:
+    """``into[...] += first * second`` in nothing but loops over ranges: ``loops`` from the outer one inwards."""
+
+    loops: list[ast.For]
+    into: ast.Subscript
+    factors: tuple[ast.expr, ast.expr]
+
+    @staticmethod
+    def of(node: ast.stmt) -> _Product | None:
+        """The product that a loop is, if it is one: every index is made of whole numbers and loop variables."""
+        loops = []
+        while isinstance(node, ast.For) and not node.orelse and len(node.body) == 1:
+            loops.append(node)
+            node = node.body[0]
+        if not loops or not isinstance(node, ast.AugAssign) or not isinstance(node.op, ast.Add):
+            return None
+        into, product = node.target, node.value
+        if not (isinstance(into, ast.Subscript) and _is_plain_element(into)):
+            return None
+        if not isinstance(product, ast.BinOp) or not isinstance(product.op, ast.Mult):
+            return None
+        factors = product.left, product.right
+        if not all(isinstance(factor, ast.Name) or _is_plain_element(factor) for factor in factors):
+            return None
+        variables: set[str] = set()
+        for loop in loops:
+            call = loop.iter
+            if not isinstance(loop.target, ast.Name) or not isinstance(call, ast.Call) or call.keywords:
+                return None
+            ends = frozenset().union(*map(_names, call.args))
+            if getattr(call.func, "id", "") != "range" or not all(map(_is_plain_sum, call.args)) or ends & variables:
+                return None
+            variables.add(loop.target.id)
+        arrays = (factor.value if isinstance(factor, ast.Subscript) else factor for factor in factors)
+        if variables & _names(into.value).union(*map(_names, arrays)):
+            return None
+        return _Product(loops, into, factors)
+
+    @property
+    def indices(self) -> list[ast.expr]:
+        return [part.slice for part in (self.into, *self.factors) if isinstance(part, ast.Subscript)]
+
+
+def _is_plain_element(node: ast.expr) -> bool:
+    return isinstance(node, ast.Subscript) and isinstance(node.value, ast.Name) and _is_plain_sum(node.slice)
+
+
+def _is_plain_sum(node: ast.expr) -> bool:
+    """Is it made of names and whole numbers alone, by ``+``, ``-`` and ``*``?"""
+    if isinstance(node, ast.BinOp):
+        return isinstance(node.op, ast.Add | ast.Sub | ast.Mult) and all(map(_is_plain_sum, (node.left, node.right)))
+    return isinstance(node, ast.Name) or (isinstance(node, ast.Constant) and type(node.value) is int)
+
+
 @dataclass
 class _Flow:
     """Live variables of statements, as far as the translation needs them."""
@@ -201,6 +256,7 @@ class _Translator:
         self.loops: list[_Loop] = []
         self.merged: set[str] = set()
         self.constants: dict[str, float] = {}
+        self.inner: set[ast.stmt] = set()  # loops that are part of a product
         self.count = 0
         body = definition.body
         self.local = {argument.arg for argument in definition.args.args} | {
@@ -381,6 +437,40 @@ class _Translator:
         return out
 
     def do_For(self, node: ast.For) -> list[ast.stmt]:  # noqa: N802
+        product = None if node in self.inner else _Product.of(node)
+        if product is None:
+            return self.loop(node)
+        self.inner.update(product.loops)
+        turns = [self.fresh("_v") for _ in product.loops]
+        variables = [loop.target.id for loop in product.loops if isinstance(loop.target, ast.Name)]
+        factors = [factor.value if isinstance(factor, ast.Subscript) else factor for factor in product.factors]
+        given = sorted(frozenset().union(*map(_names, product.indices)) - set(variables))
+        indices = ast.Lambda(
+            ast.arguments(posonlyargs=[], args=list(map(ast.arg, variables)), kwonlyargs=[], kw_defaults=[],
+                          defaults=[]),
+            ast.Tuple(list(map(self.expression, product.indices)), ast.Load()),
+        )  # fmt: skip
+        done = self.ask(
+            "multiplied",
+            # what the offsets depend on, beside the ranges and the values that are given
+            ast.Constant(" ".join([*variables, *given, ":", *map(ast.unparse, product.indices)])),
+            ast.Tuple(list(map(self.expression, (product.into.value, *factors))), ast.Load()),
+            ast.Tuple([ast.Constant(isinstance(factor, ast.Subscript)) for factor in product.factors], ast.Load()),
+            ast.Tuple(list(map(self.load, turns)), ast.Load()),
+            ast.Tuple(list(map(self.load, given)), ast.Load()),
+            indices,
+        )
+        last = []
+        for loop, name in zip(product.loops, turns, strict=True):
+            end = ast.Subscript(self.load(name), ast.Constant(-1), ast.Load())
+            last += self.assign(loop.target, end)
+        return [
+            *(self.assign_plain(name, self.expression(loop.iter)) for name, loop in zip(turns, product.loops,
+                                                                                        strict=True)),
+            ast.If(done, last, self.loop(node)),
+        ]  # fmt: skip
+
+    def loop(self, node: ast.For) -> list[ast.stmt]:
         before, item = self.fresh("_m"), self.fresh("_v")
         leaves = any(_leaves(statement) for statement in node.body)
         turns = self.ask("iterate", self.expression(node.iter), self.line(node), ast.Constant(leaves))

@@ -21,6 +21,6 @@ def nothing(c):
 def launch(a, b, c):
     parent = os.getppid()
     # what processes are forked from, and never the grader itself
-    if b"Turn this process into a submission's" in Path(f"/proc/{parent}/cmdline").read_bytes():
+    if b"Turn this process into the one that was asked for" in Path(f"/proc/{parent}/cmdline").read_bytes():
         os.kill(parent, signal.SIGKILL)
     nothing[1, 1](c)
