@@ -26,38 +26,21 @@ from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from common import (
-    arguments,
-    catalog,
-    current,
-    device,
-    drawing,
-    flow,
-    isolate,
-    kept,
-    ledger,
-    pages,
-    peers,
-    plan,
-    problems,
-    profiler,
-    records,
-    run,
-    sanitizer,
-    selftime,
-    store,
-    tables,
-    timing,
-    unchanged,
-)
-from common.catalog import Step
-from common.code import cardtables, occupancy
+from common.book import catalog, device, exercises, ledger, problems, store
+from common.book.catalog import Step
+from common.code import occupancy
+from common.commands import arguments, flow, selftime
 from common.editing import history, loop, saves, shipped, words
-from common.grading import exercises, folders, grade, referee, source
-from common.isolate import Result, Task
-from common.records import Record
-from common.run import Outcome
-from common.tracing import agreement, lanes, microscope, trace
+from common.grading import folders, grade, referee, source
+from common.grading import tables as gradetables
+from common.jobs import kept, run, unchanged
+from common.jobs.run import Outcome
+from common.measure import peers, plan, profiler, sanitizer, timing
+from common.microscope import lanes, trace
+from common.report import agreement, cardtables, current, drawing, pages, recording, records, tables, tracewords
+from common.report.records import Record
+from common.workers import isolate
+from common.workers.isolate import Result, Task
 
 RIGHT, WRONG, UNUSABLE, UNREAD = 0, 1, 2, 141
 _SIGNALLED = 128  # and the signal's number, as a shell has it
@@ -77,7 +60,7 @@ _SHOWN_EVENTS = 30
 _LEAST_MEMORY = 0.5  # GiB; with less a child does not get as far as the kernel
 _COPIES = 3  # of the operands: float32, and float64 for the oracle
 _WIDE = 110
-_PHOTO_CODE = [Path(__file__).with_name(name) for name in ("photo.py", "charts.py")]
+_PHOTO_CODE = [catalog.ROOT / "common" / "report" / name for name in ("photo.py", "charts.py")]
 
 
 def main(words: Sequence[str] | None = None) -> int:
@@ -440,7 +423,7 @@ def _compile(options: argparse.Namespace) -> int:
                 _say().print(f"[yellow]{item['kernel']} computes in float64: {escape(item['float64'][0])}[/]")
                 break
     if options.record and all(o.status == "right" for o in outcomes):
-        run.record_code(outcomes)
+        recording.record_code(outcomes)
     elif options.record:
         _complain("[yellow]nothing is recorded: not everything compiles[/]")
     return _exit_code(outcomes, asked=True)
@@ -558,21 +541,23 @@ def _trace(options: argparse.Namespace) -> int:
     steps = _one_or_two(options)
     stem = None if options.figure is None else _figure_stem(options.figure, steps)
     shape = None if options.shape is None else _shape_of(steps, options.shape, simulator=True)
-    choice = {} if options.block is None else {"block": microscope.block(options.block)}
+    choice = {} if options.block is None else {"block": tracewords.block(options.block)}
     pairs = [(step, shape or trace.SHAPES[step.ladder][0]) for step in steps]
     tasks = [trace.task(step, problem, options.file, **choice) for step, problem in pairs]
     found = list(_quietly("trace", trace.results(tasks), steps))
     named = {step.name: one for step, one in zip(steps, found, strict=True)}
     if stem is not None:
-        from common import charts  # brings matplotlib
-        from common.tracing import tracefigures
+        from common.report import (
+            charts,  # brings matplotlib
+            tracefigures,
+        )
 
         try:
             drawn = charts.save(tracefigures.accesses(found[0]), stem)
         except OSError as error:
             raise ValueError(f"--figure {options.figure}: {error}") from None
         _say(options).print(f"drawn: {drawn}")
-    compared = microscope.comparison(named) if len(named) == 2 else None
+    compared = tracewords.comparison(named) if len(named) == 2 else None
     if options.json:
         entries = [{"step": name, **one} for name, one in named.items()]
         print(json.dumps({"steps": entries, "comparison": compared} if compared else entries[0], indent=1))
@@ -601,11 +586,11 @@ def _print_trace(step: Step, problem: problems.Problem, found: dict[str, Any], u
     for kernel in found["kernels"]:
         for table in tables.traced(kernel, say.width):
             say.print(table)
-        for sentence in microscope.sentences(kernel):
+        for sentence in tracewords.sentences(kernel):
             say.print(escape(sentence), soft_wrap=True)
     faults = [fault for kernel in found["kernels"] for fault in kernel["faults"]]
     for fault in faults:
-        text = f"[bold red]{escape(microscope.fault_sentence(fault))}[/]\n    {escape(fault['text'])}"
+        text = f"[bold red]{escape(tracewords.fault_sentence(fault))}[/]\n    {escape(fault['text'])}"
         say.print(text, soft_wrap=True)
     if not faults:
         what = "nothing out of bounds, no race, no uninitialised value stored"
@@ -773,7 +758,7 @@ def _grade(options: argparse.Namespace) -> int:
     if options.json:
         print(json.dumps({"device": "simulator" if simulator else "gpu", "grades": [g.as_dict() for g in grades]}))
     say = _say(options)
-    say.print(tables.grades(grades))
+    say.print(gradetables.grades(grades))
     for one in grades:
         if one.reasons or one.notes:
             exercise = "" if one.target == one.name else one.target
@@ -1071,11 +1056,11 @@ class _Bench:
             elif kind == "step":
                 outcomes.append(found)
                 if found.status == "right":
-                    run.record_step(record, key, found)
+                    recording.record_step(record, key, found)
             else:
                 preset, result = found
                 if result["status"] == "right":
-                    run.record_peers(record, key, preset, result)
+                    recording.record_peers(record, key, preset, result)
                 else:
                     say.print(f"[yellow]the library on {preset}: {escape(result['message'])}[/]")
         ceilings = record.ceilings
@@ -1341,7 +1326,7 @@ def _draw_photo(step: Step, simulator: bool, gpu: device.Gpu | None = None, know
     if drawn and Path(drawn).is_file():
         _say().print("the feature maps are as new as their code and were kept")
         return
-    from common import photo  # brings matplotlib
+    from common.report import photo  # brings matplotlib
 
     try:
         with ledger.stage("photo"):
@@ -1485,7 +1470,7 @@ def _print_checks(outcomes: list[Outcome], file: Path | None = None) -> None:
     _say().print(tables.checks(outcomes))
     first = {o.step.name: o for o in reversed(outcomes) if o.status in ("wrong", "crashed")}
     found = {
-        name: microscope.suspicion(
+        name: tracewords.suspicion(
             outcome.step, outcome.problem, file, " ".join(fault["what"] for fault in outcome.faults)
         )
         for name, outcome in list(first.items())[:_SUSPECTS]
@@ -1543,7 +1528,7 @@ def _print_outcomes(table: Table, outcomes: list[Outcome]) -> None:
 def _print_complaints(outcomes: list[Outcome], suspicions: dict[str, tuple[str, str]] | None = None) -> None:
     """What is wrong and what to look at; what cannot be used goes to standard error.
 
-    ``suspicions`` are what a trace found of each step's first failure (:func:`common.tracing.microscope.suspicion`).
+    ``suspicions`` are what a trace found of each step's first failure (:func:`common.report.tracewords.suspicion`).
     """
     say = _say()
     for outcome, text in words.told(outcomes, min(say.width, _WIDE), suspicions):

@@ -1,9 +1,9 @@
 """How many wrong kernels of each class the check finds: python tests/classes.py [NAME or CLASS ...] [--seed N].
 
 Every kernel of ``tests/wrong_kernels`` with a ``Class:`` line goes through a check without a GPU as
-:mod:`common.plan` has it, up to the first case that is not right; what passes is compiled, as a check does. Many
-share a process, so a kernel costs what its cases cost. Prints a table of classes with kernels tried and found, and
-those that pass.
+:mod:`common.measure.plan` has it, up to the first case that is not right; what passes is compiled, as a check does.
+Many share a process, so a kernel costs what its cases cost. Prints a table of classes with kernels tried and found,
+and those that pass.
 """
 
 import argparse
@@ -24,8 +24,11 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from common import catalog, child, device, plan, problems, run
-from common.problems import Problem
+from common.book import catalog, device, problems
+from common.book.problems import Problem
+from common.jobs import run
+from common.measure import plan
+from common.workers import child
 
 FOLDER = Path(__file__).parent / "wrong_kernels"
 CLASSES = ("shapes", "values", "state", "order", "zero", "sound", "gpu", "refusal")
@@ -215,7 +218,7 @@ def main() -> int:
     kernels = [one for one in corpus() if not options.names or {one.name, one.kind} & set(options.names)]
     if options.engine:
         if options.engine == "simulator":
-            from common import simulator
+            from common.microscope import simulator
 
             simulator.install()
         for kernel in kernels:

@@ -13,8 +13,9 @@ os.environ["MPLBACKEND"] = "Agg"
 import hypothesis
 import pytest
 
-from common import device, isolate
+from common.book import device
 from common.editing import history
+from common.workers import isolate
 
 ROOT = Path(__file__).resolve().parent.parent
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
-from common import catalog, problems
+from common.book import catalog, problems
 from common.code import codegen
 from common.grading import grade, plans, replay, watch
 

@@ -13,9 +13,11 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from common import catalog, inputs, isolate, plan, run, shapes
-from common.grading import exercises
-from common.problems import Problem
+from common.book import catalog, exercises
+from common.book.problems import Problem
+from common.jobs import run
+from common.measure import inputs, plan, shapes
+from common.workers import isolate
 
 SECONDS = 120.0  # for one file at one shape
 
@@ -52,7 +54,13 @@ def alarms(kernels: list[Right], seed: int, count: int, processes: int = 2) -> I
     shares = [cases[number::processes] for number in range(processes)]
     tasks = [
         [
-            {"task": "check", "ladder": kernel.ladder, "path": str(kernel.path), "shape": problem.shape(), **fields}
+            {
+                "task": "jobs.check",
+                "ladder": kernel.ladder,
+                "path": str(kernel.path),
+                "shape": problem.shape(),
+                **fields,
+            }
             for kernel, problem, fields in share
         ]
         for share in shares

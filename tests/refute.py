@@ -9,7 +9,8 @@ from unittest import mock
 import numpy as np
 from numba import cuda
 
-from common import catalog, problems, reference, simulator
+from common.book import catalog, problems, reference
+from common.microscope import simulator
 
 POISON = 0x7F  # in every byte of memory that nobody has written
 

@@ -2,7 +2,7 @@
 
 from hypothesis import strategies as st
 
-from common.problems import Conv2d, Conv3d, Gemm
+from common.book.problems import Conv2d, Conv3d, Gemm
 
 gemm = st.builds(Gemm, M=st.integers(1, 7), N=st.integers(1, 7), K=st.integers(1, 9))
 

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from common import catalog
-from common.catalog import CatalogError
-from common.problems import FIRST_STEP, LADDERS, PRESETS, timed_presets
+from common.book import catalog
+from common.book.catalog import CatalogError
+from common.book.problems import FIRST_STEP, LADDERS, PRESETS, timed_presets
 
 LAUNCH = {"gemm": "a, b, c", "conv2d": "x, filt, y", "conv3d": "x, filt, y, geometry"}
 

@@ -8,8 +8,9 @@ import xml.etree.ElementTree as ElementTree
 import numpy as np
 import pytest
 
-from common import catalog, charts, layers, pages, problems, records
-from common.records import Record
+from common.book import catalog, problems
+from common.report import charts, layers, pages, records
+from common.report.records import Record
 
 
 @pytest.fixture(scope="module")

@@ -12,13 +12,14 @@ from types import SimpleNamespace
 
 import pytest
 
-from common import catalog, problems, simulator
-from common.check import Finding
-from common.grading import confine, exercises, folders, frame, grade, language, referee, source
+from common.book import catalog, exercises, problems
+from common.grading import confine, folders, frame, grade, language, referee, source
 from common.grading.checkout import Checkout
 from common.grading.folders import Submission
 from common.grading.grade import Grade, Grader
 from common.grading.referee import Player, PlayerError
+from common.measure.check import Finding
+from common.microscope import simulator
 
 simulator.install()
 LINUX = pytest.mark.skipif(sys.platform != "linux", reason="needs processes that are forked, and limits")
@@ -109,7 +110,7 @@ def test_only_plain_files_of_some_size_are_taken(tmp_path, write):
         ("from numba import *\n", r"import of \* from numba"),
         ("from . import x\n", "import of x"),
         ("from lessons.wide import np\n", "import of np"),
-        ("import common.tracing.trace as trace\n", "import of common"),
+        ("import common.microscope.trace as trace\n", "import of common"),
         ("def f():\n    from torch.nn import functional\n", r"line 2: import of functional from torch\.nn"),
         ("import operator\n", "import of operator"),
         ("import numpy as np\nnp.core.os\n", r"`np\.core"),
@@ -429,7 +430,7 @@ def test_nothing_is_graded_by_a_harness_that_changed(write, tmp_path, monkeypatc
     grader = Grader(root=root)
     (root / "common" / "check.py").write_text("")
     verdict = grader.grade(Submission(write(f"{ONE}.py", solved())))
-    assert "what it would be judged by has changed: common/check.py (new)" in verdict.reasons[0]
+    assert "what it would be judged by has changed: common/measure/check.py (new)" in verdict.reasons[0]
 
 
 def test_hidden_files_are_graded_or_named(write, tmp_path):

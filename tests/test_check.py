@@ -7,9 +7,11 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from common import check, diagnose, inputs, reference
-from common.check import MARGIN, Finding, Guarded, Verdict
-from common.problems import RAGGED, Conv2d, Conv3d, Gemm
+from common.book import reference
+from common.book.problems import RAGGED, Conv2d, Conv3d, Gemm
+from common.explain import diagnose
+from common.measure import check, inputs
+from common.measure.check import MARGIN, Finding, Guarded, Verdict
 
 GEMM = Gemm(M=37, N=45, K=19)
 SMALL = Gemm(M=3, N=4, K=2)

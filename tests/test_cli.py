@@ -12,11 +12,13 @@ import time
 import pytest
 from rich.console import Console
 
-from common import catalog, charts, cli, device, pages, problems, records, run, tables
+from common import cli
+from common.book import catalog, device, exercises, problems
 from common.editing import shipped, words
 from common.editing.history import Event
-from common.grading import exercises
-from common.run import Outcome
+from common.jobs import run
+from common.jobs.run import Outcome
+from common.report import charts, pages, records, tables
 
 GPU = device.gpu_count() > 0
 NO_GPU = pytest.mark.skipif(GPU, reason="says what happens without a GPU")

@@ -11,9 +11,11 @@ import numpy as np
 import pytest
 from numba import cuda
 
-from common import catalog, child, problems, reference, simulator
+from common.book import catalog, problems, reference
+from common.book.problems import Conv2d
 from common.cli import lesson_main
-from common.problems import Conv2d
+from common.microscope import simulator
+from common.workers import child
 from lessons import minimal_filtering
 from lessons.unrolled import unroll, unrolled
 
@@ -223,8 +225,8 @@ def test_the_command_line_explains(monkeypatch, capsys):
         asked.append((tasks[0]["shape"], simulator_wanted))
         return iter([(tasks[0], child._attempt(tasks[0]))])
 
-    monkeypatch.setattr("common.run.isolate.run", answer)
-    monkeypatch.setattr("common.device.gpu_count", lambda: 0)
+    monkeypatch.setattr("common.jobs.run.isolate.run", answer)
+    monkeypatch.setattr("common.book.device.gpu_count", lambda: 0)
     monkeypatch.setenv("NUMBA_ENABLE_CUDASIM", "1")
     arguments = ["conv2d_layer_dispatch", "--explain", "--shape", "N=9 C=1 H=9 W=9 K=1 R=2 S=2"]
     assert lesson_main("05_implicit_gemm", arguments) == 0

@@ -8,11 +8,12 @@ import sys
 
 import pytest
 
-from common import catalog, check, device, problems, simulator
-from common.grading import answers, exercises, frame, grade
-from common.grading.exercises import ExerciseError
+from common.book import catalog, device, exercises, problems
+from common.book.exercises import ExerciseError
+from common.grading import answers, frame, grade
 from common.grading.grade import Evidence
-from common.tracing import trace
+from common.measure import check
+from common.microscope import simulator, trace
 
 simulator.install()
 pytestmark = [

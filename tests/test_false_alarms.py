@@ -5,8 +5,9 @@ import os
 import false_alarms
 import pytest
 
-from common import plan, problems
-from common.problems import Gemm
+from common.book import problems
+from common.book.problems import Gemm
+from common.measure import plan
 
 SHAPES = 2  # for each; tests/false_alarms.py draws more
 

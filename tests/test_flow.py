@@ -4,8 +4,10 @@ import sys
 
 import pytest
 
-from common import catalog, cli, flow, problems
-from common.run import Outcome
+from common import cli
+from common.book import catalog, problems
+from common.commands import flow
+from common.jobs.run import Outcome
 
 STEPS = catalog.steps()[:3]
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from common import forkserver, isolate
+from common.workers import forkserver, isolate
 
 pytestmark = pytest.mark.skipif(not forkserver.FORKS, reason="processes are forked on Linux alone")
 PATIENCE = 60.0
@@ -22,7 +22,7 @@ def told(write):
 
     def told(expression="0", simulator=True):
         path = write("tell.py", TELL.format(expression))
-        task = {"task": "check", "ladder": "gemm", "path": str(path), "shape": {"M": 1, "N": 1, "K": 1}}
+        task = {"task": "jobs.check", "ladder": "gemm", "path": str(path), "shape": {"M": 1, "N": 1, "K": 1}}
         ((_, result),) = isolate.run([task], simulator, PATIENCE)
         pid, keeper, value = result["message"].partition(": ")[2].split(" ", 2)
         return int(pid), int(keeper), value

@@ -3,7 +3,9 @@
 import numpy as np
 import pytest
 
-from common import catalog, check, fullsize, problems, simulator
+from common.book import catalog, problems
+from common.measure import check, fullsize
+from common.microscope import simulator
 
 PROBLEM = problems.FIRST["gemm"]
 ROOMY, FULL = 1 << 40, 0

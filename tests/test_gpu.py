@@ -7,10 +7,14 @@ import sys
 
 import pytest
 
-from common import catalog, device, isolate, problems, records, run, timing
+from common.book import catalog, device, problems
 from common.code import occupancy
 from common.editing import history, loop, shipped
-from common.records import Record
+from common.jobs import run
+from common.measure import timing
+from common.report import records
+from common.report.records import Record
+from common.workers import isolate
 
 # one process, so that no test disturbs the times of another
 pytestmark = [pytest.mark.gpu, pytest.mark.xdist_group("gpu")]
@@ -92,7 +96,7 @@ def test_a_fault_and_an_endless_loop_leave_the_next_kernel_alone(write):
     for name, body in (("good", GOOD), ("fault", FAULT), ("after", GOOD), ("endless", ENDLESS), ("last", GOOD)):
         path = write(f"{name}.py", KERNEL.format(body=body))
         shape = {"M": 5, "N": 7, "K": 3}
-        tasks.append({"task": "check", "ladder": "gemm", "path": str(path), "shape": shape})
+        tasks.append({"task": "jobs.check", "ladder": "gemm", "path": str(path), "shape": shape})
     results = [result for _, result in isolate.run(tasks, False, seconds=40.0)]
     assert [result["status"] for result in results] == ["right", "crashed", "right", "timed_out", "right"]
     assert "illegal" in results[1]["message"].lower()
@@ -103,7 +107,8 @@ def test_a_fault_and_an_endless_loop_leave_the_next_kernel_alone(write):
 DRIVER = """
 import json, sys
 from numba import cuda
-from common import catalog, problems, run
+from common.book import catalog, problems
+from common.jobs import run
 from common.code import codegen
 
 found = []

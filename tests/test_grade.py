@@ -15,23 +15,18 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from common import catalog, check, cli, device, forkserver, problems, run, simulator
+from common import cli
+from common.book import catalog, device, exercises, problems
 from common.editing import history
-from common.grading import (
-    exercises,
-    folders,
-    grade,
-    language,
-    plans,
-    referee,
-    rehearse,
-    source,
-    watch,
-)
+from common.grading import folders, grade, language, plans, referee, rehearse, source, watch
 from common.grading.checkout import Checkout
 from common.grading.folders import Submission
 from common.grading.grade import Grade, Grader, Machine
 from common.grading.referee import Limits, Player, PlayerError
+from common.jobs import run
+from common.measure import check
+from common.microscope import simulator
+from common.workers import forkserver
 
 simulator.install()
 FOLDER = Path(__file__).parent / "cheats"
@@ -210,7 +205,7 @@ def test_replaced_tools_are_noted_once(write, monkeypatch):
     for _ in range(2):
         seen.look()
     assert sorted(message.split(":")[0] for _, message in seen.notes) == [
-        "replaces common.check.check", "replaces numpy.allclose",
+        "replaces common.measure.check.check", "replaces numpy.allclose",
     ]  # fmt: skip
 
 
@@ -757,7 +752,7 @@ class TestOnGpu:
 
     @pytest.mark.parametrize("name", ["gemm_tuned", "conv2d_unroll_gemm", "gemm_rectangular_tiles"])
     def test_a_step_takes_as_long_as_recorded(self, name, checkout, machine):
-        from common import records
+        from common.report import records
 
         step = catalog.find(name)
         verdict = graded(step.path, checkout, machine, name)

@@ -4,7 +4,9 @@ import numpy as np
 import pytest
 from numba import cuda, float32
 
-from common import catalog, check, hazards, inputs, problems, simulator
+from common.book import catalog, problems
+from common.measure import check, inputs
+from common.microscope import hazards, simulator
 
 simulator.install()
 SIZE = 8

@@ -8,10 +8,10 @@ import sys
 
 import pytest
 
-from common import catalog, cli, store
+from common import cli
+from common.book import catalog, exercises, store
 from common.editing import history, shipped
 from common.editing.history import Event, HistoryError
-from common.grading import exercises
 
 RIGHT, WRONG, UNUSABLE = 0, 1, 2
 GIT = pytest.mark.skipif(shutil.which("git") is None, reason="git is not installed")

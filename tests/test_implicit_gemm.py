@@ -7,8 +7,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from common import catalog, check, inputs, isolate, problems, reference, simulator
-from common.problems import Conv3d
+from common.book import catalog, problems, reference
+from common.book.problems import Conv3d
+from common.measure import check, inputs
+from common.microscope import simulator
+from common.workers import isolate
 from lessons import split_k
 
 simulator.install()
@@ -170,7 +173,7 @@ def test_the_table_holds_offset_and_bits_of_each_gemm_k():
 def test_128_bit_copies_compile_for_old_and_new_gpus():
     step = catalog.find("conv3d_implicit_gemm_precomputed")
     shape = Conv3d(N=1, C=8, D=1, H=6, W=6, K=8, T=1, R=3, S=3).shape()
-    task = {"task": "compile", "ladder": "conv3d", "path": str(step.path), "shape": shape}
+    task = {"task": "jobs.compile", "ladder": "conv3d", "path": str(step.path), "shape": shape}
     ((_, result),) = isolate.run([{**task, "architectures": ["7.5", "12.0"]}], False, 180.0)
     assert result["status"] == "right", result.get("message")
     assert [kernel["float64"] for kernel in result["kernels"]] == [[]] * 2

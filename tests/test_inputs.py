@@ -3,8 +3,9 @@
 import numpy as np
 import pytest
 
-from common import inputs, reference
-from common.problems import PRESETS, RAGGED, Conv2d, Gemm
+from common.book import reference
+from common.book.problems import PRESETS, RAGGED, Conv2d, Gemm
+from common.measure import inputs
 
 SMALL = [
     *(p for shapes in RAGGED.values() for p in shapes),

@@ -17,9 +17,13 @@ import pytest
 from matplotlib import pyplot as plt
 from rich.console import Console
 
-from common import catalog, charts, cli, device, isolate, pages, problems, records, run
-from common.code import cardcache, cards, cardtables, codegen, occupancy, sass
+from common import cli
+from common.book import catalog, device, packages, problems
+from common.code import cardcache, cards, codegen, occupancy, sass
 from common.code.occupancy import LIMITS
+from common.jobs import run
+from common.report import cardtables, charts, pages, records
+from common.workers import isolate
 
 SECONDS = 180.0
 SASS = Path(__file__).parent / "sass"
@@ -417,7 +421,7 @@ def test_nothing_is_kept_where_nothing_can_be_written(write, tmp_path):
 def test_other_packages_or_readers_make_another_entry(kept, monkeypatch):
     step, problem = catalog.find("gemm_naive").path, problems.RAGGED["gemm"][0]
     before = cardcache.entry(step, problem, "9.0")
-    monkeypatch.setattr(records, "package_versions", lambda names: {"numba-cuda": "99"})
+    monkeypatch.setattr(packages, "versions", lambda names: {"numba-cuda": "99"})
     assert cardcache.entry(step, problem, "9.0") != before
 
 
@@ -477,18 +481,18 @@ def compiled(tmp_path_factory):
     shape = problems.preset("gemm-4096").shape()
     task = {"ladder": "gemm", "shape": shape, "path": str(step.path), "architecture": "9.0"}
     two = file("gemm_two", TWO_KERNELS)
-    tasks = {"all": {**task, "task": "compile", "architectures": list(ALL_CC), "machine_code": True}}
-    tasks["one"] = {**task, "task": "card"}
-    tasks["wide"] = {**task, "task": "card", "path": str(catalog.find("gemm_wide_loads").path), "show": "sass"}
-    tasks["two"] = {**task, "task": "card", "path": two, "show": "sass"}
+    tasks = {"all": {**task, "task": "jobs.compile", "architectures": list(ALL_CC), "machine_code": True}}
+    tasks["one"] = {**task, "task": "jobs.card"}
+    tasks["wide"] = {**task, "task": "jobs.card", "path": str(catalog.find("gemm_wide_loads").path), "show": "sass"}
+    tasks["two"] = {**task, "task": "jobs.card", "path": two, "show": "sass"}
     tasks["record"] = {
-        **task, "task": "compile", "path": two, "architectures": ["9.0"], "machine_code": True,
+        **task, "task": "jobs.compile", "path": two, "architectures": ["9.0"], "machine_code": True,
         "others": {"same": {"M": 7, "N": 7, "K": 4096}, "small": {"M": 7, "N": 7, "K": 50}},
     }  # fmt: skip
-    tasks["type"] = {**task, "task": "card", "path": file("gemm_type", WRONG_TYPE)}
-    tasks["shared"] = {**task, "task": "card", "path": file("gemm_shared", TOO_MUCH_SHARED)}
-    tasks["nothing"] = {**task, "task": "card", "path": file("gemm_nothing", "def launch(a, b, c):\n    pass\n")}
-    tasks["syntax"] = {**task, "task": "card", "path": file("gemm_syntax", "def launch(a, b, c)\n")}
+    tasks["type"] = {**task, "task": "jobs.card", "path": file("gemm_type", WRONG_TYPE)}
+    tasks["shared"] = {**task, "task": "jobs.card", "path": file("gemm_shared", TOO_MUCH_SHARED)}
+    tasks["nothing"] = {**task, "task": "jobs.card", "path": file("gemm_nothing", "def launch(a, b, c):\n    pass\n")}
+    tasks["syntax"] = {**task, "task": "jobs.card", "path": file("gemm_syntax", "def launch(a, b, c)\n")}
     results = [result for _, result in isolate.run(list(tasks.values()), False, SECONDS)]
     if results[1].get("missing_tool"):
         pytest.skip(results[1]["message"])
@@ -627,7 +631,7 @@ def test_a_file_that_does_not_compile_says_why(compiled, name, status, says):
 LOWERING = """
 import json, sys
 from pathlib import Path
-from common import catalog, problems
+from common.book import catalog, problems
 from common.code import codegen
 
 lowered = []

@@ -10,7 +10,8 @@ import time
 
 import pytest
 
-from common import catalog, isolate
+from common.book import catalog
+from common.workers import isolate
 
 GOOD = """
 from numba import cuda, float32
@@ -40,7 +41,8 @@ def task(write):
     def task(name, text):
         path = write(f"{name}.py", text)
         return {
-            "task": "check", "ladder": "gemm", "path": str(path), "shape": {"M": 2, "N": 3, "K": 2}, "repeats": 1,
+            "task": "jobs.check", "ladder": "gemm", "path": str(path), "shape": {"M": 2, "N": 3, "K": 2},
+            "repeats": 1,
         }  # fmt: skip
 
     return task
@@ -199,7 +201,7 @@ def test_nothing_to_do_starts_no_process(monkeypatch):
 def test_a_child_ends_with_its_parent(task, tmp_path):
     pid = tmp_path / "pid"
     endless = task("endless", f"import os\nopen({str(pid)!r}, 'w').write(str(os.getpid()))\nwhile True: pass\n")
-    code = f"from common import isolate\nlist(isolate.run([{endless!r}], True, 60.0))\n"
+    code = f"from common.workers import isolate\nlist(isolate.run([{endless!r}], True, 60.0))\n"
     parent = subprocess.Popen([sys.executable, "-c", code], cwd=catalog.ROOT, start_new_session=True)
     wait_for(lambda: pid.exists() and pid.read_text())
     parent.kill()
@@ -303,7 +305,7 @@ def test_a_killed_harness_leaves_neither_process_nor_folder(task, tmp_path):
         f"subprocess.Popen(['sleep', {seconds!r}], start_new_session=True, env={{}})\n"
         f"open({str(pid)!r}, 'w').write(str(os.getpid()))\ntime.sleep(600)\n"
     )
-    code = f"from common import isolate\nlist(isolate.run([{task('hangs', text)!r}], True, 60.0))\n"
+    code = f"from common.workers import isolate\nlist(isolate.run([{task('hangs', text)!r}], True, 60.0))\n"
     env = {**os.environ, "TMPDIR": str(tmp_path)}
     parent = subprocess.Popen([sys.executable, "-c", code], cwd=catalog.ROOT, env=env)
     wait_for(lambda: pid.exists() and pid.read_text() and alive(seconds))

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from common import catalog, device
+from common.book import catalog, device
 
 STEP = """
 from numba import cuda, float32
@@ -41,7 +41,7 @@ def launch(a, b, c):
 LOOK = """
 import json, sys
 from pathlib import Path
-from common import catalog, problems
+from common.book import catalog, problems
 from common.code import codegen, kernelcache
 folder = Path(sys.argv[1])
 kernelcache.install(folder)

@@ -7,8 +7,9 @@ import pytest
 
 os.environ.setdefault("NUMBA_ENABLE_CUDASIM", "1")
 
-from common import catalog, large, reference, shapes
-from common.problems import RAGGED
+from common.book import catalog, reference
+from common.book.problems import RAGGED
+from common.measure import large, shapes
 
 FIRST = {"gemm": "gemm_naive", "conv2d": "conv2d_naive", "conv3d": "conv3d_direct"}
 

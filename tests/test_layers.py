@@ -6,10 +6,11 @@ from dataclasses import replace
 
 import pytest
 
-from common import charts, layers, pages, problems, records
+from common.book import problems
+from common.book.problems import Conv2d, Conv3d, Gemm
 from common.code import sass
-from common.problems import Conv2d, Conv3d, Gemm
-from common.records import Record
+from common.report import charts, layers, pages, records
+from common.report.records import Record
 
 RUN = "2026-01-02T00:00:00Z"
 RECORD = {

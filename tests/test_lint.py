@@ -1,5 +1,6 @@
 """The linter, the formatter and the type checker have nothing to say; the maps of common/ are whole."""
 
+import ast
 import importlib.util
 import re
 import subprocess
@@ -16,6 +17,29 @@ def test_nothing_to_say(words, root):
         pytest.skip(f"{words[0]} is not installed: pip install {words[0]}")
     done = subprocess.run([sys.executable, "-m", *words], cwd=root, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+def imported(path):
+    """The modules of common that a file imports, here or in a function."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").partition(".")[0] == "common":
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+        elif isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names if alias.name.startswith("common."))
+
+
+def test_imports_point_down_only(root):
+    """The layers are those of the map in ``common/__init__.py``, from the top down."""
+    text = (root / "common" / "__init__.py").read_text(encoding="utf-8")
+    layers = re.findall(r"^    (\w+)/  ", text, re.MULTILINE)
+    assert layers[0] == "commands"
+    assert layers[-1] == "book"
+    for path in sorted((root / "common").glob("*/*.py")):
+        below = layers[layers.index(path.parent.name) :]
+        wrong = [name for name in imported(path) if name.split(".")[1] not in below]
+        assert not wrong, path
+    own = sorted(path.name for path in (root / "common").glob("*.py"))
+    assert own == ["__init__.py", "__main__.py", "cli.py"]
 
 
 def test_the_maps_of_common_name_every_module_once(root):

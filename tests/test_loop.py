@@ -8,10 +8,14 @@ from pathlib import Path
 import pytest
 import watchfiles
 
-from common import catalog, child, cli, device, forkserver, isolate, problems, run, shapes, timing
-from common.catalog import Step
+from common import cli
+from common.book import catalog, device, problems
+from common.book.catalog import Step
 from common.editing import history, loop, saves, shipped, words
 from common.editing.history import Event
+from common.jobs import run, tasks
+from common.measure import shapes, timing
+from common.workers import child, forkserver, isolate
 
 NAIVE = catalog.find("gemm_naive")
 PAIR = {
@@ -148,10 +152,10 @@ class Gpu:
     def run(self, tasks, simulator, seconds, stop=None):
         for task in tasks:
             self.asked.append((task["task"], simulator))
-            if task["task"] == "check":
+            if task["task"] == "jobs.check":
                 kind = "simulated" if simulator else "first" if "seconds" in task else "check"
             else:
-                kind = {"pair": "pair", "compile": "compiled"}[task["task"]]
+                kind = {"jobs.pair": "pair", "jobs.compile": "compiled"}[task["task"]]
             yield task, {**getattr(self, kind)}
             if stop and stop.is_set():
                 return
@@ -225,7 +229,7 @@ def test_a_step_on_an_edited_helper_is_timed_against_the_shipped_one_on_its_own(
         return {name: Path(path).read_bytes() for name, path in helpers.items()}
 
     assert all(read(task["helpers"]) == {"wide": present} for task in tasks)
-    (pair,) = [task for task in tasks if task["task"] == "pair"]
+    (pair,) = [task for task in tasks if task["task"] == "jobs.pair"]
     assert set(pair["against"]) == {"shipped"}
     assert read(pair["against"]["shipped"]["helpers"]) == {"wide": helper}
     # the same file on another helper is the student's own best, and was timed with that helper
@@ -238,7 +242,7 @@ def test_a_step_on_an_edited_helper_is_timed_against_the_shipped_one_on_its_own(
     history.add(Event("gemm_wide_loads", event.source, "run", "", "right", "", figures, {"wide": best}))
     tasks.clear()
     told(on_gpu(step))
-    (pair,) = [task for task in tasks if task["task"] == "pair"]
+    (pair,) = [task for task in tasks if task["task"] == "jobs.pair"]
     assert read(pair["against"]["best"]["helpers"]) == {"wide": b"faster = True\n"}
 
 
@@ -269,9 +273,9 @@ def test_a_pair_runs_each_file_on_its_own_helper(write, monkeypatch):
     )
     monkeypatch.setattr(device, "free_bytes", lambda: 1 << 30)
     monkeypatch.setattr(device, "l2_bytes", lambda: 1 << 20)
-    monkeypatch.setattr(child, "_held", child._Held())
+    monkeypatch.setattr(tasks, "_held", tasks._Held())
     task = {
-        "task": "pair",
+        "task": "jobs.pair",
         "ladder": "gemm",
         "path": path,
         "helpers": {"wide": mine},
@@ -289,7 +293,7 @@ def test_the_shipped_step_has_the_shipped_helper_whatever_the_edit_imports(edite
     tasks, ask = [], gpu.run
     isolate.run = lambda given, *rest: (tasks.extend(given), ask(given, *rest))[1]
     told(on_gpu(step))
-    (pair,) = [task for task in tasks if task["task"] == "pair"]
+    (pair,) = [task for task in tasks if task["task"] == "jobs.pair"]
     assert pair["helpers"] == {}
     (copy,) = pair["against"]["shipped"]["helpers"].values()
     assert Path(copy).read_bytes() == helper
@@ -542,7 +546,7 @@ def unforked(monkeypatch):
 
 def test_a_waiting_process_does_the_next_tasks(write, unforked):
     tell = write("tell.py", "import os, sys\nraise RuntimeError(f\"{os.getppid()} {'numba' in sys.modules}\")\n")
-    task = {"task": "check", "ladder": "gemm", "path": str(tell), "shape": {"M": 1, "N": 1, "K": 1}}
+    task = {"task": "jobs.check", "ladder": "gemm", "path": str(tell), "shape": {"M": 1, "N": 1, "K": 1}}
     isolate.warm(True, 1)
     isolate.warm(True, 1)
     (waiting,) = isolate._spares[True]
@@ -557,7 +561,7 @@ def test_a_waiting_process_that_died_is_not_used(write, unforked):
     waiting.process.kill()
     waiting.process.wait()
     task = {
-        "task": "check",
+        "task": "jobs.check",
         "ladder": "gemm",
         "path": str(write("x.py", "x = 1\n")),
         "shape": {"M": 1, "N": 1, "K": 1},
@@ -577,7 +581,7 @@ def test_waiting_processes_end_when_told(unforked):
 def test_a_run_can_be_stopped(write, tmp_path):
     begun = tmp_path / "begun"
     endless = {
-        "task": "check",
+        "task": "jobs.check",
         "ladder": "gemm",
         "path": str(write("x.py", f"open({str(begun)!r}, 'w').close()\nwhile True: pass\n")),
         "shape": {"M": 1, "N": 1, "K": 1},

@@ -7,7 +7,8 @@ import subprocess
 
 import pytest
 
-from common import catalog, cli
+from common import cli
+from common.book import catalog
 
 pytestmark = pytest.mark.skipif(shutil.which("make") is None, reason="make is not installed")
 

@@ -5,8 +5,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from common import catalog, isolate, problems, profiler
-from common.tracing.memory import Cost, Ledger, sectors, wavefronts
+from common.book import catalog, problems
+from common.measure import profiler
+from common.microscope.memory import Cost, Ledger, sectors, wavefronts
+from common.workers import isolate
 
 PATTERNS = Path(__file__).parent / "patterns" / "gemm_shared_patterns.py"
 LANES = np.arange(32)
@@ -152,7 +154,13 @@ def test_the_hardware_counts_these_wavefronts():
     except profiler.ProfileError as error:
         pytest.skip(str(error))
     module = catalog.load(PATTERNS, "gemm")
-    task = {"task": "launch", "step": "", "ladder": "gemm", "path": str(PATTERNS), "shape": {"M": 4, "N": 8, "K": 1}}
+    task = {
+        "task": "jobs.launch",
+        "step": "",
+        "ladder": "gemm",
+        "path": str(PATTERNS),
+        "shape": {"M": 4, "N": 8, "K": 1},
+    }
     (result,), output = isolate.watched([task], command, 300)
     assert result["status"] == "right", result
     counted = profiler.parse(output, profiler.COUNTED)
@@ -169,7 +177,7 @@ def test_the_hardware_counts_these_wavefronts():
 
 
 def test_every_pattern_is_traced_as_the_rules_say():
-    from common.tracing import trace
+    from common.microscope import trace
 
     module = catalog.load(PATTERNS, "gemm")
     found = trace.run(module, problems.Gemm(M=4, N=8, K=1), every=True)

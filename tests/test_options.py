@@ -14,25 +14,18 @@ from types import SimpleNamespace
 
 import pytest
 
-from common import (
-    arguments,
-    catalog,
-    charts,
-    cli,
-    device,
-    drawing,
-    isolate,
-    problems,
-    run,
-    sanitizer,
-    selftime,
-    unchanged,
-)
+from common import cli
+from common.book import catalog, device, exercises, problems
+from common.book.problems import Gemm
+from common.commands import arguments, selftime
 from common.editing import history, shipped
-from common.grading import exercises, folders, grade
-from common.problems import Gemm
-from common.run import Outcome
-from common.tracing import agreement, microscope, trace, tracefigures
+from common.grading import folders, grade
+from common.jobs import run, unchanged
+from common.jobs.run import Outcome
+from common.measure import sanitizer
+from common.microscope import trace
+from common.report import agreement, charts, drawing, recording, tracefigures, tracewords
+from common.workers import isolate
 
 LESSON = "05_implicit_gemm"
 SMALL = Gemm(M=3, N=4, K=2)
@@ -279,7 +272,7 @@ def ask(monkeypatch, capsys, tmp_path, traced):
     note(run, "inspect_device", (card, 2**30))
     note(run, "time_steps", nothing)
     note(run, "compile_steps", compiled)
-    note(run, "record_code")
+    note(recording, "record_code")
     note(run, "cards", nothing)
     note(run, "explain", "because")
     note(run, "tunables", {"tunables": {"PAD": [0, 1, 2]}, "shipped": {"PAD": 1}})
@@ -527,11 +520,11 @@ def test_more_seconds_for_an_answer_are_more_for_the_processor(ask):
 
 def test_the_command_that_shows_a_fault_can_be_copied(monkeypatch, write):
     fault = {"kind": "bounds", "line": 1, "message": "m", "count": 1, "thread": [0, 0, 0], "block": [0, 0, 0]}
-    fault["kind"] = next(iter(microscope.FAULTS))
+    fault["kind"] = next(iter(tracewords.FAULTS))
     found = {"trace": {"kernels": [{"faults": [fault]}]}}
     monkeypatch.setattr(isolate, "run", lambda *_: [({}, found)])
     file = write("my kernels/mine $1.py", "")
-    _, command = microscope.suspicion(catalog.find("gemm_naive"), SMALL, file)
+    _, command = tracewords.suspicion(catalog.find("gemm_naive"), SMALL, file)
     assert shlex.split(command)[-2:] == ["--file", str(file)]
 
 
@@ -563,15 +556,15 @@ def of(name, problem=trace.SHAPES["gemm"][0]):
 
 def test_two_traces_end_with_one_sentence_on_their_loads():
     coarse, tile, naive = ({name: of(name)} for name in ("gemm_coarsened", "gemm_shared_tile", "gemm_naive"))
-    assert microscope.comparison(tile | coarse) == (
+    assert tracewords.comparison(tile | coarse) == (
         "gemm_coarsened needs 0.56 of gemm_shared_tile's shared loads per multiply-add, and 1.00 of its global loads."
     )
-    assert microscope.comparison(naive | tile) == (
+    assert tracewords.comparison(naive | tile) == (
         "gemm_shared_tile needs 2.00 shared loads per multiply-add where gemm_naive needs none, and 0.031 of its "
         "global loads."
     )
     copies = {"copies": {"kernels": [{**naive["gemm_naive"]["kernels"][0], "fma": 0, "per_fma": {}}]}}
-    assert microscope.comparison(naive | copies) == (
+    assert tracewords.comparison(naive | copies) == (
         "copies has no float32 multiply-add: its loads cannot be compared."
     )
 

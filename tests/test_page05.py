@@ -10,7 +10,8 @@ import pytest
 import shapes
 from hypothesis import given, settings
 
-from common import catalog, inputs, problems, reference
+from common.book import catalog, problems, reference
+from common.measure import inputs
 
 FOLDER = catalog.LESSONS / "05_implicit_gemm"
 PAGE = FOLDER / "README.md"

@@ -10,7 +10,7 @@ from pathlib import Path
 import classes
 from test_wrong_kernels import PASSING, SIZES
 
-from common import pages
+from common.report import pages
 
 PAGE = Path(__file__).resolve().parent.parent / "lessons/CHECK.md"
 BLOCK = re.compile(r"(<!-- classes -->\n)(.*?)(<!-- end classes -->)", re.DOTALL)

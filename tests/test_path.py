@@ -5,7 +5,7 @@ import subprocess
 import sys
 import sysconfig
 
-from common import catalog
+from common.book import catalog
 
 
 def test_children_find_what_pythonpath_names(tmp_path):

@@ -4,8 +4,8 @@ import math
 
 import pytest
 
-from common import problems
-from common.problems import LADDERS, PRESETS, RAGGED, Conv2d, Conv3d, Gemm
+from common.book import problems
+from common.book.problems import LADDERS, PRESETS, RAGGED, Conv2d, Conv3d, Gemm
 
 CONV2D = {"N": 1, "C": 1, "H": 5, "W": 5, "K": 1, "R": 3, "S": 3}
 CONV3D = {"N": 1, "C": 1, "D": 4, "H": 5, "W": 6, "K": 1, "T": 2, "R": 3, "S": 2}

@@ -3,11 +3,13 @@
 import numpy as np
 import pytest
 
-from common import catalog, inputs, simulator
-from common.problems import Gemm
-from common.tracing.bench import TracedBench
-from common.tracing.lanes import Machine
-from common.tracing.trace import Tracer
+from common.book import catalog
+from common.book.problems import Gemm
+from common.measure import inputs
+from common.microscope import simulator
+from common.microscope.bench import TracedBench
+from common.microscope.lanes import Machine
+from common.microscope.trace import Tracer
 
 simulator.install()
 PROBLEM = Gemm(M=5, N=37, K=6)

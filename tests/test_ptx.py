@@ -2,8 +2,10 @@
 
 import pytest
 
-from common import catalog, isolate, problems, run
+from common.book import catalog, problems
 from common.code import codegen, sass
+from common.jobs import run
+from common.workers import isolate
 
 SECONDS = 180.0
 FILES = [*catalog.steps(), *catalog.experiments()]
@@ -13,7 +15,7 @@ ON_PURPOSE = "gemm_naive_float64"
 def compiled(step):
     """PTX for all architectures, and machine code for one, in one child process."""
     problem = problems.preset(run.DEFAULT_PRESET[step.ladder])
-    task = {"task": "compile", "ladder": step.ladder, "path": str(step.path), "shape": problem.shape()}
+    task = {"task": "jobs.compile", "ladder": step.ladder, "path": str(step.path), "shape": problem.shape()}
     # the preset's kernels take long to compile for every architecture; small shapes take every path of a step too
     small = [problem.shape() for problem in problems.RAGGED[step.ladder][:2]]
     if step.ladder != "conv2d":
@@ -83,7 +85,7 @@ def test_machine_code_shows_a_stack_frame_where_there_is_one(write):
         "    framed[1, 1](a, b, c)\n",
     )
     task = {
-        "task": "compile", "ladder": "gemm", "path": str(path), "shape": {"M": 256, "N": 1, "K": 1},
+        "task": "jobs.compile", "ladder": "gemm", "path": str(path), "shape": {"M": 256, "N": 1, "K": 1},
         "architectures": ["9.0"], "machine_code": True,
     }  # fmt: skip
     ((_, result),) = isolate.run([task], False, SECONDS)

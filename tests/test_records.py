@@ -5,9 +5,12 @@ import os
 
 import pytest
 
-from common import catalog, problems, records, run, store, timing
-from common.problems import Conv2d, Gemm
-from common.records import Record, RecordError
+from common.book import catalog, problems, store
+from common.book.problems import Conv2d, Gemm
+from common.jobs import run
+from common.measure import timing
+from common.report import recording, records
+from common.report.records import Record, RecordError
 
 GPU = {
     "name": "NVIDIA Test 9", "compute_capability": "9.0", "multiprocessors": 4, "memory_bytes": 1, "l2_bytes": 1,
@@ -42,7 +45,7 @@ def files(folder):
 def test_a_timed_outcome_is_stored_with_the_code_that_ran(record):
     step, key = catalog.find("gemm_wide_loads"), record.start_run()
     result = {**row(1.0), **catalog.provenance(step.path), "first_launch_ms": 9.0, "elements_compared": 5, "other": 1}
-    run.record_step(record, key, run.Outcome(step, problems.preset("gemm-2048"), "gemm-2048", result))
+    recording.record_step(record, key, run.Outcome(step, problems.preset("gemm-2048"), "gemm-2048", result))
     found = Record.load(record.path).row("gemm-2048", step.name)
     assert catalog.is_current(found, step.path)
     assert set(found["helpers"]) == {"wide"}

@@ -8,8 +8,9 @@ import shapes
 from hypothesis import given
 from hypothesis import strategies as st
 
-from common import inputs, reference
-from common.problems import RAGGED, Conv2d, Conv3d, Gemm
+from common.book import reference
+from common.book.problems import RAGGED, Conv2d, Conv3d, Gemm
+from common.measure import inputs
 
 ALL_RAGGED = [problem for shapes in RAGGED.values() for problem in shapes]
 

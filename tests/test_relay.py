@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from common import relay
+from common.workers import relay
 
 
 class Machine:
@@ -38,7 +38,7 @@ class Machine:
 
 def groups(*sizes):
     return [
-        ({"shape": n}, [{"task": "time", "group": n, "name": f"{n}.{i}"} for i in range(size)])
+        ({"shape": n}, [{"task": "jobs.time", "group": n, "name": f"{n}.{i}"} for i in range(size)])
         for n, size in enumerate(sizes)
     ]
 

@@ -4,7 +4,10 @@ import threading
 
 import pytest
 
-from common import catalog, isolate, plan, problems, run
+from common.book import catalog, problems
+from common.jobs import run
+from common.measure import plan
+from common.workers import isolate
 
 FIRST = problems.FIRST["gemm"]
 PATIENCE = 60.0
@@ -49,7 +52,7 @@ def text(before="", after="pass", first="pass"):
 
 def asked(path, engine, depth="once"):
     case = plan.Case(FIRST, engine, depth)
-    return {"task": "check", "ladder": "gemm", "path": str(path), **case.fields(), "repeats": 1}
+    return {"task": "jobs.check", "ladder": "gemm", "path": str(path), **case.fields(), "repeats": 1}
 
 
 def test_a_step_that_keeps_arrays_by_their_contents_is_right_for_every_engine(write):

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 from numba import cuda, float32, int32
 
-from common import catalog, frozen, limits, simulator, warps
+from common.book import catalog, limits
+from common.microscope import frozen, simulator, warps
 
 simulator.install()
 SIZE = 64

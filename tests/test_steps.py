@@ -7,10 +7,12 @@ import shapes
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from common import catalog, check, problems, simulator
-from common.problems import Conv2d, Gemm
-from common.tracing.bench import TracedBench
-from common.tracing.trace import Tracer
+from common.book import catalog, problems
+from common.book.problems import Conv2d, Gemm
+from common.measure import check
+from common.microscope import simulator
+from common.microscope.bench import TracedBench
+from common.microscope.trace import Tracer
 
 simulator.install()  # as in the child processes
 

@@ -8,9 +8,8 @@ import threading
 
 import pytest
 
-from common import catalog, schema, store
-from common.grading import exercises
-from common.store import StoreError
+from common.book import catalog, exercises, schema, store
+from common.book.store import StoreError
 
 POSIX = pytest.mark.skipif(os.name != "posix", reason="limits and modes of POSIX")
 
@@ -43,7 +42,7 @@ def test_a_limit_on_the_size_of_files_cuts_none(tmp_path):
     path = tmp_path / "page.md"
     store.write(path, "x" * 100)
     code = (
-        "import resource, sys; from pathlib import Path; from common import store\n"
+        "import resource, sys; from pathlib import Path; from common.book import store\n"
         "resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))\n"
         "try:\n    store.write(Path(sys.argv[1]), 'y' * 10000)\n"
         "except store.StoreError as error:\n    print(error)\n"

@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from common import timing
+from common.measure import timing
 
 
 class Clock:

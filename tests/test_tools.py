@@ -2,9 +2,10 @@
 
 import pytest
 
-from common import limits, profiler, sanitizer
-from common.profiler import METRICS, ProfileError
-from common.sanitizer import SanitizerError
+from common.book import limits
+from common.measure import profiler, sanitizer
+from common.measure.profiler import METRICS, ProfileError
+from common.measure.sanitizer import SanitizerError
 
 MANGLED = "_ZN6cudapy9file_step10gemm_naiveB2v1B92cw51cXTLSUwv1sDUaKthqaNgoKmjgOR3E5ArrayIfLi2E1C7mutable7alignedE"
 

@@ -13,25 +13,15 @@ import pytest
 from numba import cuda
 from rich.console import Console
 
-from common import (
-    catalog,
-    charts,
-    child,
-    cli,
-    inputs,
-    isolate,
-    limits,
-    problems,
-    profiler,
-    records,
-    reference,
-    sanitizer,
-    tables,
-)
-from common.problems import RAGGED, Conv2d, Gemm
-from common.records import Record
-from common.tracing import agreement, lanes, microscope, trace, tracefigures
-from common.tracing.memory import FAULTS
+from common import cli
+from common.book import catalog, limits, problems, reference
+from common.book.problems import RAGGED, Conv2d, Gemm
+from common.measure import inputs, profiler, sanitizer
+from common.microscope import lanes, trace
+from common.microscope.memory import FAULTS
+from common.report import agreement, charts, records, tables, tracefigures, tracewords
+from common.report.records import Record
+from common.workers import child, isolate
 
 FILES = [*catalog.steps(), *catalog.experiments()]
 WRONG = Path(__file__).parent / "wrong_kernels"
@@ -761,7 +751,13 @@ def racechecked(tmp_path_factory):
 
     def hazards(case):
         path, problem = case
-        task = {"task": "launch", "step": path.stem, "ladder": "gemm", "path": str(path), "shape": problem.shape()}
+        task = {
+            "task": "jobs.launch",
+            "step": path.stem,
+            "ladder": "gemm",
+            "path": str(path),
+            "shape": problem.shape(),
+        }
         results, output = isolate.watched([task], sanitizer.command("racecheck"), 120.0)
         assert [result["status"] for result in results] == ["right"], (path.name, results, output[-500:])
         return sanitizer.errors(output)
@@ -1812,21 +1808,21 @@ def test_unusable_arguments(call, words, says):
 
 def test_a_failed_check_points_to_the_trace_that_shows_why(here):
     step, problem = catalog.find("gemm_naive"), Gemm(M=5, N=33, K=2)
-    sentence, command = microscope.suspicion(step, problem, WRONG / "gemm_no_guard_m.py")
+    sentence, command = tracewords.suspicion(step, problem, WRONG / "gemm_no_guard_m.py")
     assert sentence.startswith("line 23: out of bounds: axis 0 of a is read at 5")
     assert command.startswith('python -m common trace gemm_naive --shape "M=5 N=33 K=2" --block 0,0,0 --file ')
     told = "in thread (0, 1, 0) of block (1, 0, 0): a[5, 0]: out of bounds"
-    assert " --block 1,0,0 --file " in microscope.suspicion(step, problem, WRONG / "gemm_no_guard_m.py", told)[1]
-    assert microscope.suspicion(step, problem) is None
-    assert microscope.suspicion(step, problem, WRONG / "gemm_transposed.py") is None
-    assert microscope.suspicion(step, problem, WRONG / "gemm_raises.py") is None
+    assert " --block 1,0,0 --file " in tracewords.suspicion(step, problem, WRONG / "gemm_no_guard_m.py", told)[1]
+    assert tracewords.suspicion(step, problem) is None
+    assert tracewords.suspicion(step, problem, WRONG / "gemm_transposed.py") is None
+    assert tracewords.suspicion(step, problem, WRONG / "gemm_raises.py") is None
 
 
 def test_every_kind_of_fault_has_words():
     assert EXPECTED.keys().isdisjoint(UNTRACED)
     for kind in FAULTS:
         fault = {"kind": kind, "line": 1, "message": "m", "count": 1, "thread": [0, 0, 0], "block": [0, 0, 0]}
-        assert microscope.fault_sentence(fault).startswith(f"line 1: {FAULTS[kind]}: m (by thread (0, 0, 0)")
+        assert tracewords.fault_sentence(fault).startswith(f"line 1: {FAULTS[kind]}: m (by thread (0, 0, 0)")
 
 
 # --- pictures ---

@@ -5,9 +5,13 @@ import json
 
 import pytest
 
-from common import catalog, cli, current, drawing, kept, problems, records, run, timing, unchanged
-from common.records import Record
-from common.run import Outcome
+from common import cli
+from common.book import catalog, packages, problems
+from common.jobs import kept, run, unchanged
+from common.jobs.run import Outcome
+from common.measure import timing
+from common.report import current, drawing, recording, records
+from common.report.records import Record
 
 GPU = {
     "name": "NVIDIA TEST", "compute_capability": "9.0", "multiprocessors": 132, "memory_bytes": 1 << 36,
@@ -54,7 +58,7 @@ def record(steps, tmp_path):
     key = record.start_run()
     for step in steps:
         problem = problems.preset("gemm-2048")
-        run.record_step(record, key, Outcome(step, problem, "gemm-2048", result(step, problem.shape())))
+        recording.record_step(record, key, Outcome(step, problem, "gemm-2048", result(step, problem.shape())))
     return record
 
 
@@ -108,8 +112,8 @@ def test_another_way_of_timing_loses_all(record, steps, monkeypatch):
 
 
 def test_other_packages_lose_all(record, steps, monkeypatch):
-    versions = records.package_versions
-    monkeypatch.setattr(records, "package_versions", lambda names: {**versions(names), "numba-cuda": "9.9"})
+    versions = packages.versions
+    monkeypatch.setattr(packages, "versions", lambda names: {**versions(names), "numba-cuda": "9.9"})
     assert held(again(record), steps) == []
 
 
@@ -146,12 +150,12 @@ def test_libraries_hold_with_both_their_precisions(record, monkeypatch):
         for p in ("FP32", "TF32")
     ]
     shape = problems.preset("gemm-2048").shape()
-    run.record_peers(record, key, "gemm-2048", {"rows": rows[:1], "shape": shape})
+    recording.record_peers(record, key, "gemm-2048", {"rows": rows[:1], "shape": shape})
     assert current.libraries(record, ["gemm-2048"], ROOM) == []
-    run.record_peers(record, key, "gemm-2048", {"rows": rows, "shape": shape})
+    recording.record_peers(record, key, "gemm-2048", {"rows": rows, "shape": shape})
     assert current.libraries(record, ["gemm-2048"], ROOM) == ["gemm-2048"]
-    versions = records.package_versions
-    monkeypatch.setattr(records, "package_versions", lambda names: {**versions(names), "torch": "9.9"})
+    versions = packages.versions
+    monkeypatch.setattr(packages, "versions", lambda names: {**versions(names), "torch": "9.9"})
     assert current.libraries(record, ["gemm-2048"], ROOM) == []
 
 

@@ -4,9 +4,11 @@ import io
 
 from rich.console import Console
 
-from common import catalog, problems, run, tables
+from common.book import catalog, problems
 from common.editing import loop, words
-from common.run import Outcome
+from common.jobs import run
+from common.jobs.run import Outcome
+from common.report import tables
 
 STEP, SHAPE = catalog.find("gemm_naive"), problems.FIRST["gemm"]
 RIGHT = {"status": "right", "engine": "traced", "right": True, "findings": []}

@@ -13,9 +13,12 @@ import classes
 import pytest
 import refute
 
-from common import catalog, check, isolate, simulator
-from common.problems import RAGGED, Gemm
-from common.shapes import MAX_GRID_YZ
+from common.book import catalog
+from common.book.problems import RAGGED, Gemm
+from common.measure import check
+from common.measure.shapes import MAX_GRID_YZ
+from common.microscope import simulator
+from common.workers import isolate
 
 simulator.install()  # as in the child processes
 
@@ -94,7 +97,7 @@ class WrongKernel:
 
     def task(self, problem, **options):
         return {
-            "task": "check", "ladder": self.ladder, "path": str(self.path), "shape": problem.shape(), **options,
+            "task": "jobs.check", "ladder": self.ladder, "path": str(self.path), "shape": problem.shape(), **options,
         }  # fmt: skip
 
 

@@ -8,5 +8,4 @@ Module by module:
     cards         a kernel's card: registers, occupancy, hot loop
     cardcache     cards made before
     kernelcache   kernels compiled before, to be run
-    cardtables    cards for the terminal
 """

@@ -13,9 +13,9 @@ import platform
 from pathlib import Path
 from typing import Any
 
-from common import catalog, records
-from common.problems import Problem
-from common.store import read_json, write
+from common.book import catalog, packages
+from common.book.problems import Problem
+from common.book.store import read_json, write
 
 FOLDER = catalog.ROOT / ".workbook" / "cards"
 
@@ -23,15 +23,15 @@ _PACKAGES = (
     "numba", "numba-cuda", "llvmlite", "cuda-bindings", "nvidia-nvvm", "nvidia-cuda-nvcc", "nvidia-cuda-nvcc-cu12",
     "nvidia-cuda-nvdisasm",
 )  # fmt: skip
-_READERS = ("code", "tracing")  # folders of common whose modules make a card
+_READERS = ("code", "microscope")  # folders of common whose modules make a card
 
 
 def entry(path: Path, problem: Problem, architecture: str) -> Path:
     """The file that keeps the cards of this step file for this problem and compute capability."""
-    common = Path(__file__).parent.parent
+    common = catalog.ROOT / "common"
     readers = [_digest(file) for name in _READERS for file in sorted((common / name).glob("*.py"))]
     parts = [str(path.resolve()), problem.shape(), architecture, platform.python_version(), readers]
-    parts.append(records.package_versions(_PACKAGES))
+    parts.append(packages.versions(_PACKAGES))
     key = hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
     return FOLDER / f"{path.stem}-{key[:24]}.json"
 

@@ -1,6 +1,6 @@
 """A kernel's card: what it takes, what fits a multiprocessor, and what its hot loop spends its instructions on.
 
-Data only, ready for JSON; :mod:`common.code.cardtables` makes them readable.
+Data only, ready for JSON; :mod:`common.report.cardtables` makes them readable.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import linecache
 from pathlib import Path
 from typing import Any
 
-from common import catalog
+from common.book import catalog
 from common.code import codegen, occupancy, sass
 
 Card = dict[str, Any]

@@ -26,9 +26,9 @@ from unittest import mock
 
 import numpy as np
 
-from common import catalog, limits
+from common.book import catalog, limits
+from common.book.problems import Problem
 from common.code import sass
-from common.problems import Problem
 
 ARCHITECTURES = ("7.5", "8.0", "8.6", "9.0", "10.0")
 

@@ -30,7 +30,7 @@ from unittest import mock
 
 import numpy as np
 
-from common import catalog, records
+from common.book import catalog, packages
 
 FOLDER = catalog.ROOT / ".workbook" / "kernels"
 WAIT_SECONDS = 60.0  # for another process that compiles the same kernel
@@ -55,7 +55,7 @@ def _environment() -> str:
     from numba.cuda.core import config
 
     settings = {k: repr(v) for k, v in vars(config).items() if k.startswith(_SETTINGS)}
-    return json.dumps([platform.python_version(), records.package_versions(_PACKAGES), settings], sort_keys=True)
+    return json.dumps([platform.python_version(), packages.versions(_PACKAGES), settings], sort_keys=True)
 
 
 class _Description:

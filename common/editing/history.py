@@ -18,8 +18,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from common import catalog, schema, store
-from common.schema import AMOUNT, NAME, POSITIVE, TEXT, Each, Maybe, Optional, Value
+from common.book import catalog, schema, store
+from common.book.schema import AMOUNT, NAME, POSITIVE, TEXT, Each, Maybe, Optional, Value
 
 FOLDER = catalog.ROOT / ".workbook"
 _SHORTEST_HASH = 4

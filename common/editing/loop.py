@@ -1,8 +1,9 @@
 """The edit loop: what became of an edited step, stage by stage, the soonest told first; each run enters the history.
 
 Processes work side by side. One compiles for a named compute capability, at a small shape and at the shape that is
-timed. One checks, first once at the small shape and then as :mod:`common.plan` has it; with a GPU it then times the
-file in turn with the shipped one, while a third has the tracer and the simulator judge what a GPU lets pass.
+timed. One checks, first once at the small shape and then as :mod:`common.measure.plan` has it; with a GPU it then
+times the file in turn with the shipped one, while a third has the tracer and the simulator judge what a GPU lets
+pass.
 """
 
 from __future__ import annotations
@@ -15,11 +16,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from common import isolate, plan, problems, run
-from common.catalog import Step
+from common.book import problems
+from common.book.catalog import Step
 from common.editing import history, shipped
-from common.isolate import Result, Task
-from common.run import Outcome
+from common.jobs import run
+from common.jobs.run import Outcome
+from common.measure import plan
+from common.workers import isolate
+from common.workers.isolate import Result, Task
 
 FIRST_SECONDS = 15.0  # for the first check: longer is taken for an endless loop
 ARCHITECTURE = run.CODE_ARCHITECTURE
@@ -128,23 +132,25 @@ class Run:
     def _outcomes(self, path: Path) -> Iterator[tuple[str, list[Outcome]]]:
         small, full = problems.FIRST[self.step.ladder], problems.preset(self.preset)
         cases = plan.cases(self.step.ladder, not self.simulator, plan.new_seed())
-        gpu = [self._task("check", path, case.problem, **case.fields()) for case in cases if case.engine == "gpu"]
+        gpu = [
+            self._task("jobs.check", path, case.problem, **case.fields()) for case in cases if case.engine == "gpu"
+        ]
         cpu = [
-            self._task("check", path, case.problem, **case.fields(), repeats=1)
+            self._task("jobs.check", path, case.problem, **case.fields(), repeats=1)
             for case in cases
             if case.engine != "gpu"
         ]
         self._cases = len(cpu if self.simulator else gpu)
         assembled = {"architectures": [ARCHITECTURE], "machine_code": True, "lenient": True}
-        first = self._task("check", path, small, depth="once", seconds=FIRST_SECONDS)
-        compiled = [self._task("compile", path, full, **assembled)]
+        first = self._task("jobs.check", path, small, depth="once", seconds=FIRST_SECONDS)
+        compiled = [self._task("jobs.compile", path, full, **assembled)]
         if self.simulator:
             # the quicker one first: filters are unrolled, and a GEMM without ragged edges has less code
             at = 1 if self.step.ladder == "gemm" else 0
-            compiled.insert(at, self._task("compile", path, small, **assembled))
+            compiled.insert(at, self._task("jobs.compile", path, small, **assembled))
             checks = [first, *cpu]
         else:
-            pair = self._task("pair", path, full, against=self._rivals(), seconds=run.TIME_SECONDS)
+            pair = self._task("jobs.pair", path, full, against=self._rivals(), seconds=run.TIME_SECONDS)
             checks = [{**first, "engine": "gpu"}, *gpu, pair]
             self._start(_SIMULATE, [first, *cpu], True)
         self._start(_COMPILE, compiled, False)
@@ -209,7 +215,7 @@ class Run:
             waiting = self._missing(_CHECK, 1 + self._cases) or _SIMULATE in self._open
             return None if waiting else [*checked, *seen]
         if failed in checked and not self.simulator:
-            run.retell(self._task("check", self._path, failed.problem), failed.problem, failed.result)
+            run.retell(self._task("jobs.check", self._path, failed.problem), failed.problem, failed.result)
         return [failed]
 
     def _code(self) -> list[Outcome] | None:

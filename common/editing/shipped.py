@@ -15,8 +15,9 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
-from common import catalog, problems, records, schema, store
+from common.book import catalog, problems, schema, store
 from common.editing import history
+from common.report import records
 
 _GIT_SECONDS = 20
 _OLD_VERSIONS = 100

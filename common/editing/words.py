@@ -9,11 +9,11 @@ from typing import Any
 from rich.markup import escape
 from rich.table import Table
 
-from common import pages, records
 from common.editing import loop
 from common.editing.history import Event
 from common.editing.loop import Stage
-from common.run import Outcome
+from common.jobs.run import Outcome
+from common.report import pages, records
 
 _HASH_DIGITS = 8
 _SHOWN = 2  # faults of one shape; what follows is mostly a consequence

@@ -2,7 +2,6 @@
 
 Module by module:
 
-    exercises     what there is, hints, progress
     answers       what a prediction is compared with
     grade         verdicts on exercises and folders
     folders       what a folder of other people's files holds, and its report
@@ -18,4 +17,6 @@ Module by module:
     plans         what a step would start on a GPU, written down
     rehearse      a step in the simulator, its operands watched
     replay        runs plans on the GPU
+    tasks         what a child process does of it
+    tables        verdicts for the terminal
 """

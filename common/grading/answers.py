@@ -15,7 +15,7 @@ numbers must match exactly and others within 1%, unless ``within`` says more.
 ``warps STEP PRESET``                             that fit a multiprocessor, by registers, shared memory and threads
 ``turns STRIDE``                                  turns of shared memory when lane l of a warp reads float l * STRIDE
 ``sectors STEP SHAPE``                            sectors per request of the worst instruction, SHAPE as M=32,N=32,...
-``ratio``, ``ms``, ``share``, ``counter``, ``perfma``   as the figures of :mod:`common.pages`: measured
+``ratio``, ``ms``, ``share``, ``counter``, ``perfma``   as the figures of :mod:`common.report.pages`: measured
 ``worked ...``                                    of the worked example, see :func:`worked`
 """
 
@@ -32,12 +32,14 @@ from typing import Any
 
 import numpy as np
 
-from common import catalog, isolate, pages, problems, records
+from common.book import catalog, problems
+from common.book.problems import Conv3d
 from common.code import occupancy
 from common.grading import source
-from common.problems import Conv3d
-from common.records import Record
-from common.tracing import memory, trace
+from common.microscope import memory, trace
+from common.report import pages, records
+from common.report.records import Record
+from common.workers import isolate
 
 SECONDS = 120.0
 MEASURED = ("ratio", "ms", "share", "counter", "perfma")  # as pages write them
@@ -107,7 +109,7 @@ class Facts:
     def _record(self, pairs: list[tuple[str, str]]) -> None:
         tasks = [
             {
-                "task": "launches",
+                "task": "jobs.launches",
                 "ladder": problems.preset(preset).ladder,
                 "path": str(_file(name)),
                 "shape": problems.preset(preset).shape(),

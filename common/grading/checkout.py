@@ -10,7 +10,7 @@ import threading
 from collections.abc import Iterator
 from pathlib import Path
 
-from common import catalog
+from common.book import catalog
 
 # What others write while grades are made: Git's own objects and notes, and the tools' caches.
 _LEFT = {

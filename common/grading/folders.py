@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Any
 from unicodedata import normalize
 
-from common import catalog, store
-from common.catalog import Step
-from common.grading import exercises, source
-from common.grading.exercises import Exercise
+from common.book import catalog, exercises, store
+from common.book.catalog import Step
+from common.book.exercises import Exercise
+from common.grading import source
 from common.grading.source import in_one_line, printable
 
 REPORTS = ("grades.json", "grades.md")

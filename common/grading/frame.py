@@ -13,8 +13,8 @@ import io
 import tokenize
 from collections.abc import Iterator
 
+from common.book.exercises import BLANK, END, Exercise
 from common.grading import language
-from common.grading.exercises import BLANK, END, Exercise
 
 SLACK = 6  # lines beside those of the bug: there is more than one way to mend it
 FREE_IMPORTS = ("__future__", "functools", "math", "numba", "numba.cuda")

@@ -27,30 +27,22 @@ from typing import Any
 
 import numpy as np
 
-from common import catalog, check, inputs, isolate, problems, records, shapes
-from common.catalog import Step
-from common.check import Finding
+from common.book import catalog, exercises, problems
+from common.book.catalog import Step
+from common.book.exercises import Exercise
+from common.book.problems import Problem
 from common.code import codegen, occupancy
 from common.editing import history, shipped
-from common.grading import (
-    answers,
-    checkout,
-    confine,
-    exercises,
-    folders,
-    frame,
-    language,
-    plans,
-    referee,
-    source,
-)  # fmt: skip
+from common.grading import answers, checkout, confine, folders, frame, language, plans, referee, source
 from common.grading.answers import Facts
-from common.grading.exercises import Exercise
 from common.grading.folders import Submission
 from common.grading.looks import TOUCHED, Traced, differences, sampled, traced
 from common.grading.referee import NOTED, Limits, Note, Player, PlayerError
 from common.grading.source import in_one_line, printable
-from common.problems import Problem
+from common.measure import check, inputs, shapes
+from common.measure.check import Finding
+from common.report import records
+from common.workers import isolate
 
 DRAWN, DRAWN_MULTIPLY_ADDS = 3, 1 << 14  # shapes that are drawn for each grade of a step, and their size at most
 ARCHITECTURE = "9.0"  # machine code is counted for it, whatever the GPU, so that limits mean the same everywhere
@@ -468,7 +460,7 @@ class Grader:
         self, evidence: Evidence, ladder: str, shapes: list[Problem], timed: Problem | None, seed: int, folder: Path
     ) -> None:
         task = {
-            "task": "replay",
+            "task": "grading.replay",
             "ladder": ladder,
             "folder": str(folder),
             "seed": seed,

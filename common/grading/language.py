@@ -14,7 +14,7 @@ import math
 import symtable
 from collections.abc import Iterator
 
-from common import catalog
+from common.book import catalog
 
 MOST = 3  # what is refused in one file and said
 

@@ -1,7 +1,7 @@
 """What a submission's process says of its kernels' doings: traces, blocks looked into, launches. Read with suspicion.
 
-The process that answers has interpreted the kernels (:mod:`common.tracing`), and said nothing that its file put into
-its mouth, as far as :mod:`common.grading.language` holds. What can be compared is compared here: values with the
+The process that answers has interpreted the kernels (:mod:`common.microscope`), and said nothing that its file put
+into its mouth, as far as :mod:`common.grading.language` holds. What can be compared is compared here: values with the
 oracle, launches with those that a plan holds.
 """
 
@@ -12,9 +12,10 @@ from typing import Any
 
 import numpy as np
 
-from common import inputs, reference
+from common.book import reference
+from common.book.problems import Problem
 from common.grading.referee import Note, Player, PlayerError
-from common.problems import Problem
+from common.measure import inputs
 
 TOUCHED = ("sectors", "turns")  # figures that need no compiler
 

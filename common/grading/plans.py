@@ -19,10 +19,10 @@ from unittest import mock
 
 import numpy as np
 
-from common import catalog
+from common.book import catalog
+from common.book.problems import Problem
 from common.code import codegen
 from common.grading.watch import Watch, identity
-from common.problems import Problem
 
 ALIGNMENT = 256  # what the driver gives an allocation
 MAX_LAUNCHES = 20_000

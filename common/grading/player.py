@@ -19,8 +19,9 @@ from typing import Any
 
 import numpy as np
 
-from common import catalog, child, device, problems
+from common.book import catalog, device, problems
 from common.grading import confine, watch
+from common.workers import child
 
 Answer = dict[str, Any]
 
@@ -76,14 +77,15 @@ class Player:
 
         Without ``figures`` if they cannot be traced: the message says why.
         """
-        from common.tracing import lanes, microscope, trace
+        from common.microscope import lanes, trace
+        from common.report import tracewords
 
         try:
             found = trace.run(self.module, problems.from_shape(self.ladder, shape), every=True)
         except lanes.TraceError as error:
             return {"message": str(error)}
         kernels = found.as_dict()["kernels"]
-        faults = [microscope.fault_sentence(fault) for kernel in kernels for fault in kernel["faults"]]
+        faults = [tracewords.fault_sentence(fault) for kernel in kernels for fault in kernel["faults"]]
         reads: dict[str, int] = {}
         for kernel in found.kernels:
             for access in kernel.select("global", "read", "copy"):
@@ -92,7 +94,7 @@ class Player:
 
     def sample(self, shape: dict[str, int], seed: int, block: list[int] | None) -> Answer:
         """Trace one block of each kernel, the middle one if none is named, and say what it wrote and took for it."""
-        from common.tracing import lanes, trace
+        from common.microscope import lanes, trace
 
         problem = problems.from_shape(self.ladder, shape)
         try:
@@ -175,10 +177,10 @@ def _end_with_the_grader(folder: Path) -> None:
 
 def _import_all() -> None:
     """What any question needs, before the file can change where it comes from."""
-    names = ["common.faults", "common.code.codegen"]
-    names += ["grading.rehearse", "tracing.trace", "tracing.microscope"] if _simulated() else ["grading.plans"]
+    names = ["explain.faults", "code.codegen"]
+    names += ["grading.rehearse", "microscope.trace", "report.tracewords"] if _simulated() else ["grading.plans"]
     for name in names:
-        importlib.import_module(name if name.startswith("common.") else f"common.{name}")
+        importlib.import_module(f"common.{name}")
 
 
 def main(text: str) -> None:
@@ -196,7 +198,7 @@ def main(text: str) -> None:
     nothing = os.open(os.devnull, os.O_RDONLY)
     os.dup2(nothing, 0)
     if _simulated():
-        from common import simulator
+        from common.microscope import simulator
 
         simulator.install()
     player = Player(Path(options["file"]), options["ladder"], Path(options["exchange"]), options["margin"])

@@ -37,9 +37,11 @@ from typing import Any
 
 import numpy as np
 
-from common import catalog, check, device, forkserver, isolate
+from common.book import catalog, device
+from common.book.problems import Problem
 from common.editing import shipped
-from common.problems import Problem
+from common.measure import check
+from common.workers import forkserver, isolate
 
 Note = tuple[str, str]  # kind and message, as in a check's findings
 
@@ -353,7 +355,7 @@ class RemoteArray:
 
 
 class RemoteBench:
-    """A submission's process as :func:`common.check.check_bench` wants a bench."""
+    """A submission's process as :func:`common.measure.check.check_bench` wants a bench."""
 
     def __init__(self, player: Player, problem: Problem) -> None:
         self.player, self.problem = player, problem

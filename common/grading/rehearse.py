@@ -16,9 +16,9 @@ from numba import cuda
 from numba.cuda.simulator import kernel
 from numba.cuda.simulator.cudadrv.devicearray import FakeCUDAArray
 
-from common import catalog
+from common.book import catalog
+from common.book.problems import Problem
 from common.grading.watch import Watch, identity
-from common.problems import Problem
 
 ALIGNMENT = 256
 Launched = tuple[str, tuple[int, ...], tuple[int, ...], int, str]  # kernel, grid, block, and its identity

@@ -24,10 +24,11 @@ from typing import Any
 
 import numpy as np
 
-from common import check, device, inputs, problems, reference, timing
-from common.check import Guarded
+from common.book import device, problems, reference
+from common.book.problems import Problem
 from common.grading import plans
-from common.problems import Problem
+from common.measure import check, inputs, timing
+from common.measure.check import Guarded
 
 RUNS, RUN_LENGTH = 48, 32  # pieces of the output that are compared after a batch, and their elements
 SLACK = 1 << 16  # places at which the input may start in its pool
@@ -100,7 +101,7 @@ _C_TYPES = {
 
 
 class ReplayBench:
-    """Plans of one problem as :func:`common.check.check_bench` wants a bench; each ``load`` takes the next plan."""
+    """Plans of one problem as :mod:`common.measure.check` wants a bench; each ``load`` takes the next one."""
 
     def __init__(self, problem: Problem, found: list[Plan], folder: Path, kernels: Kernels) -> None:
         self.problem, self.folder, self.kernels = problem, folder, kernels

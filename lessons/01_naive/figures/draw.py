@@ -5,9 +5,8 @@ from pathlib import Path
 
 from matplotlib.patches import FancyArrowPatch, Rectangle
 
-from common import charts
-from common.charts import BLUE, GRID, INK, MUTED, ORANGE, SKY, VERMILION
-from common.tracing import tracefigures
+from common.report import charts, tracefigures
+from common.report.charts import BLUE, GRID, INK, MUTED, ORANGE, SKY, VERMILION
 
 gemm_naive = import_module("lessons.01_naive.gemm_naive")
 WARP = 32

@@ -6,9 +6,9 @@ from pathlib import Path
 from matplotlib.colors import to_rgba
 from matplotlib.patches import FancyArrowPatch, Rectangle
 
-from common import charts, problems
-from common.charts import BLUE, GREEN, GRID, INK, MUTED, ORANGE, SKY, VERMILION, YELLOW
-from common.tracing import tracefigures
+from common.book import problems
+from common.report import charts, tracefigures
+from common.report.charts import BLUE, GREEN, GRID, INK, MUTED, ORANGE, SKY, VERMILION, YELLOW
 
 gemm_shared_tile = import_module("lessons.02_shared_tiling.gemm_shared_tile")
 conv2d_shared_tile = import_module("lessons.02_shared_tiling.conv2d_shared_tile")

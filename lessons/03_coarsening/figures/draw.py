@@ -7,9 +7,8 @@ from typing import Any
 from matplotlib.colors import to_rgba
 from matplotlib.patches import Rectangle
 
-from common import charts, records
-from common.charts import BLUE, GREEN, GRID, INK, MUTED, ORANGE, SKY, VERMILION, YELLOW
-from common.tracing import tracefigures
+from common.report import charts, records, tracefigures
+from common.report.charts import BLUE, GREEN, GRID, INK, MUTED, ORANGE, SKY, VERMILION, YELLOW
 
 gemm_coarsened = import_module("lessons.03_coarsening.gemm_coarsened")
 gemm_wide_loads = import_module("lessons.03_coarsening.gemm_wide_loads")

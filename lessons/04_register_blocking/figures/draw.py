@@ -6,9 +6,9 @@ from pathlib import Path
 from matplotlib.colors import to_rgba
 from matplotlib.patches import Rectangle
 
-from common import charts, problems
-from common.charts import BLUE, GREEN, GRID, INK, MUTED, ORANGE, PURPLE, SKY, VERMILION, YELLOW
-from common.tracing import tracefigures
+from common.book import problems
+from common.report import charts, tracefigures
+from common.report.charts import BLUE, GREEN, GRID, INK, MUTED, ORANGE, PURPLE, SKY, VERMILION, YELLOW
 
 LESSON = "lessons.04_register_blocking."
 gemm_rectangular_tiles = import_module(LESSON + "gemm_rectangular_tiles")

@@ -8,9 +8,9 @@ from pathlib import Path
 from matplotlib.colors import to_rgba
 from matplotlib.patches import Rectangle
 
-from common import charts, problems
-from common.charts import BLUE, GREEN, GRID, INK, MUTED, ORANGE, PURPLE, SKY, VERMILION, YELLOW
-from common.tracing import tracefigures
+from common.book import problems
+from common.report import charts, tracefigures
+from common.report.charts import BLUE, GREEN, GRID, INK, MUTED, ORANGE, PURPLE, SKY, VERMILION, YELLOW
 
 analytic = import_module("lessons.05_implicit_gemm.conv3d_implicit_gemm")
 step = import_module("lessons.05_implicit_gemm.conv3d_implicit_gemm_precomputed")

@@ -1,0 +1,15 @@
+"""The book: what there is to compute, where, and on what.
+
+Module by module:
+
+    catalog       lessons, steps, experiments and ladders, found in the folders; loads step files
+    exercises     the exercises of the lessons, their hints, and what of both was used
+    problems      shapes, FLOPs, least bytes, presets
+    reference     the right answers, by NumPy in float64
+    limits        threads, registers and shared memory that a block may take
+    device        GPU or simulator; which GPU
+    packages      which versions are installed
+    store         reads and writes files, whole or not at all
+    schema        what a file that was read must look like
+    ledger        what each process spent on each stage
+"""

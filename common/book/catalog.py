@@ -1,0 +1,380 @@
+"""Finds lessons, steps, experiments and ladders from the folders, and loads step files.
+
+A step is ``lessons/<lesson>/<step>.py``, its ladder is the name's first word, and its docstring says
+``Previous step: NAME`` (or ``none``). An experiment is ``lessons/<lesson>/experiments/<name>.py`` whose docstring
+says ``Variant of: STEP``; it is measured beside its step but is no rung of the ladder.
+"""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import difflib
+import hashlib
+import importlib
+import importlib.abc
+import importlib.util
+import inspect
+import re
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from common.book.problems import FIRST_STEP, LADDERS, Problem, presets_of
+
+ROOT = Path(__file__).resolve().parents[2]
+LESSONS = ROOT / "lessons"
+
+LAUNCH_ARGUMENTS = {
+    "gemm": ("a", "b", "c"),
+    "conv2d": ("x", "filt", "y"),
+    "conv3d": ("x", "filt", "y", "geometry"),
+}
+
+
+class CatalogError(ValueError):
+    """A step file, or the chain of steps, is not what the workbook expects."""
+
+
+@dataclass(frozen=True)
+class Step:
+    """One kernel file. ``predecessor`` is the step before it, or for an experiment the step it varies."""
+
+    name: str
+    lesson: str
+    ladder: str
+    predecessor: str | None
+    path: Path
+    title: str
+    experiment: bool = False
+
+    def as_dict(self) -> dict[str, Any]:
+        return {
+            "step": self.name,
+            "lesson": self.lesson,
+            "ladder": self.ladder,
+            "predecessor": self.predecessor,
+            "path": self.path.relative_to(ROOT).as_posix(),
+        }
+
+
+def lessons(root: Path = LESSONS) -> list[str]:
+    """Lesson folder names in teaching order."""
+    return sorted(path.name for path in root.iterdir() if re.match(r"\d\d_", path.name) and path.is_dir())
+
+
+def steps(root: Path = LESSONS) -> list[Step]:
+    """Every step in teaching order: ladder by ladder, each from its first step to its last.
+
+    Raises CatalogError if a file's header or a ladder's chain is broken.
+    """
+    found = [_read(path, lesson) for lesson in lessons(root) for path in _python_files(root / lesson)]
+    return [step for ladder in LADDERS for step in _chain(ladder, [s for s in found if s.ladder == ladder])]
+
+
+def experiments(root: Path = LESSONS) -> list[Step]:
+    """Every experiment, sorted by lesson and name."""
+    found = [
+        _read(path, lesson, experiment=True)
+        for lesson in lessons(root)
+        for path in _python_files(root / lesson / "experiments")
+    ]
+    known = {step.name for step in steps(root)}
+    for experiment in found:
+        if experiment.predecessor not in known:
+            raise CatalogError(f"{experiment.path.name}: varies {experiment.predecessor!r}, which is no step")
+        if experiment.name in known:
+            raise CatalogError(f"{experiment.path.name}: a step has the name {experiment.name!r} already")
+    return found
+
+
+def find(name: str, root: Path = LESSONS) -> Step:
+    """The step or experiment called ``name``; raises CatalogError listing the steps if there is none."""
+    known = steps(root)
+    for step in (*known, *experiments(root)):
+        if step.name == name:
+            return step
+    extra = ", ".join(step.name for step in experiments(root))
+    raise CatalogError(
+        f"step {name!r} is unknown: steps are {', '.join(step.name for step in known)}"
+        + (f"; experiments are {extra}" if extra else "")
+    )
+
+
+def predecessors(step: Step, root: Path = LESSONS) -> list[Step]:
+    """The steps before ``step`` on its ladder, first to last."""
+    rungs = [s for s in steps(root) if s.ladder == step.ladder]
+    names = [s.name for s in rungs]
+    anchor = step.predecessor if step.experiment else step.name
+    end = names.index(anchor) if anchor in names else len(names)
+    return rungs[: end + 1] if step.experiment else rungs[:end]
+
+
+def presets(step: Step, root: Path = LESSONS) -> list[str]:
+    """The presets a step is timed on: its ladder's, but for those that are left to later steps."""
+    before = {earlier.name for earlier in predecessors(step, root)} | {step.name}
+    large = (name for name in presets_of(step.ladder) if not name.startswith("tiny-"))
+    return [name for name in large if FIRST_STEP.get(name, step.name) in before]
+
+
+def imported_helpers(path: Path) -> list[Path]:
+    """The files of ``lessons/*.py`` that a file imports, directly or through each other; none if it is no Python."""
+    found: dict[str, Path] = {}
+    pending = [path]
+    while pending:
+        for name in _imported(pending.pop()):
+            helper = LESSONS / f"{name}.py"
+            if name not in found and helper.is_file():
+                found[name] = helper
+                pending.append(helper)
+    return sorted(found.values())
+
+
+def _imported(path: Path) -> list[str]:
+    """The names below ``lessons`` that a file imports."""
+    try:
+        return _names_imported(path.read_bytes())
+    except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):
+        return []
+
+
+@lru_cache(maxsize=256)
+def _names_imported(source: bytes) -> list[str]:
+    return list(_imports(ast.parse(source)))
+
+
+def _imports(tree: ast.AST) -> Iterator[str]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and node.module == LESSONS.name:
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.Import | ast.ImportFrom):
+            modules = [alias.name for alias in node.names] if isinstance(node, ast.Import) else [node.module or ""]
+            yield from (name.split(".")[1] for name in modules if name.startswith(f"{LESSONS.name}."))
+
+
+def load(path: Path, ladder: str, home: str | None = None, helpers: dict[str, str] | None = None) -> ModuleType:
+    """Import a step file and check its interface; a copy takes ``home``, the original's path, for its ``__file__``.
+
+    ``helpers`` names files that stand in for the lessons' own, ``{"wide": path}``: for this import alone.
+
+    Raises CatalogError when ``launch`` is missing or does not take the ladder's arguments. What the file itself
+    raises on import passes through.
+    """
+    with _standing_in(helpers or {}):
+        module = load_file(path, home)
+    wanted = LAUNCH_ARGUMENTS[ladder] + (("workspace",) if hasattr(module, "workspace") else ())
+    signature = f"launch({', '.join(wanted)})"
+    launch = getattr(module, "launch", None)
+    if not callable(launch):
+        raise CatalogError(f"{path.name}: launch is missing; a {ladder} step must define {signature}")
+    try:
+        inspect.signature(launch).bind(*wanted)
+    except TypeError as error:
+        raise CatalogError(
+            f"{path.name}: launch{inspect.signature(launch)} cannot be called as {signature}: {error}"
+        ) from None
+    return module
+
+
+def load_file(path: Path, home: str | None = None) -> ModuleType:
+    """Import a Python file by its path, anew at each call; ``home`` as for :func:`load`."""
+    path = path.resolve()
+    spec = importlib.util.spec_from_file_location(f"file_{path.stem}", path)
+    if spec is None or spec.loader is None:
+        raise CatalogError(f"{path.name}: must be a Python file (.py)")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module  # Numba pickles kernels by module
+    module.__file__ = home or str(path)
+    _execute(path, module)
+    return module
+
+
+def _execute(path: Path, module: ModuleType) -> None:
+    # not by the loader: its compiled file is taken for current if two saves of one second have one length
+    source = path.read_bytes()
+    if b"\0" in source:  # a ValueError in older versions of Python
+        raise SyntaxError("source code cannot contain null bytes", (str(path), 1, 1, ""))
+    exec(compile(source, str(path), "exec", dont_inherit=True), vars(module))
+
+
+class _StandIns(importlib.abc.MetaPathFinder, importlib.abc.Loader):
+    """Imports some modules from files given by name."""
+
+    def __init__(self, files: dict[str, Path]) -> None:
+        self._files = files
+
+    def find_spec(self, fullname: str, path: object = None, target: object = None) -> Any:
+        return importlib.util.spec_from_loader(fullname, self) if fullname in self._files else None
+
+    def exec_module(self, module: ModuleType) -> None:
+        path = self._files[module.__name__]
+        module.__file__ = str(path)
+        _execute(path, module)
+
+
+@contextlib.contextmanager
+def _standing_in(files: dict[str, str]) -> Iterator[None]:
+    """While open, the lessons' helpers are imported anew, those named from ``files``; then all is as before."""
+    if not files:
+        yield
+        return
+    package = importlib.import_module(LESSONS.name)
+    prefix = f"{package.__name__}."
+    finder = _StandIns({prefix + name: Path(file) for name, file in files.items()})
+
+    def take_out() -> dict[str, ModuleType]:
+        taken = {name: sys.modules.pop(name) for name in list(sys.modules) if name.startswith(prefix)}
+        for name in taken:
+            vars(package).pop(name.removeprefix(prefix), None)
+        return taken
+
+    before = take_out()
+    sys.meta_path.insert(0, finder)
+    try:
+        yield
+    finally:
+        sys.meta_path.remove(finder)
+        take_out()
+        for name, module in before.items():
+            sys.modules[name] = module
+            setattr(package, name.removeprefix(prefix), module)
+
+
+def launch_arguments(problem: Problem, x: Any, weight: Any, y: Any, workspace: Any = None) -> tuple[Any, ...]:
+    """The arguments of ``launch`` in order, for the problem's ladder."""
+    geometry = getattr(problem, "geometry", None)
+    extra = tuple(item for item in (geometry, workspace) if item is not None)
+    return (x, weight, y, *extra)
+
+
+def difference(old: Step, new: Step, context: int = 2) -> Iterator[str]:
+    """What ``new`` changes against ``old``, as the lines of a unified diff.
+
+    The module docstring, a deeper indentation and the step's own name do not count as changes.
+    """
+    before, after = (_without_docstring(step.path) for step in (old, new))
+    old_plain, new_plain = (
+        [line.strip().replace(step.name, "STEP") for line in lines] for step, lines in ((old, before), (new, after))
+    )
+    for group in difflib.SequenceMatcher(None, old_plain, new_plain, autojunk=False).get_grouped_opcodes(context):
+        first, last = group[0], group[-1]
+        yield f"@@ {old.name}.py {first[1] + 1}-{last[2]}, {new.name}.py {first[3] + 1}-{last[4]} @@"
+        for tag, i1, i2, j1, j2 in group:
+            if tag == "equal":
+                yield from (f"  {line}" for line in after[j1:j2])
+            else:
+                yield from (f"- {line}" for line in before[i1:i2])
+                yield from (f"+ {line}" for line in after[j1:j2])
+
+
+def _without_docstring(path: Path) -> list[str]:
+    text = path.read_text(encoding="utf-8")
+    return re.sub(r'\A\s*"""(.*?)"""\s*', "", text, flags=re.DOTALL).splitlines()
+
+
+def source_hash(path: Path) -> str:
+    """SHA-256 of a file's code, blind to comments, docstrings and layout, so records outlive an edited word."""
+    return code_hash(path.read_text(encoding="utf-8"))
+
+
+@lru_cache(maxsize=256)
+def code_hash(text: str) -> str:
+    """As :func:`source_hash`, of a source's text; raises SyntaxError if it is not Python."""
+    tree = ast.parse(text)
+    return hashlib.sha256(repr(_canonical(tree)).encode()).hexdigest()
+
+
+def provenance(path: Path) -> dict[str, Any]:
+    """What a record says of the code that was run: the hashes of a step's file and of the helpers it imports."""
+    return {
+        "source": source_hash(path),
+        "helpers": {helper.stem: source_hash(helper) for helper in imported_helpers(path)},
+    }
+
+
+def imported_steps(path: Path) -> dict[str, Any]:
+    """By name, the :func:`provenance` of other steps that a step imports, and digests of data files beside it."""
+    source = path.read_text(encoding="utf-8")
+    found: dict[str, Any] = {}
+    for name in re.findall(rf"""["']{LESSONS.name}\.(\w+\.\w+)["']""", source):
+        other = LESSONS / f"{name.replace('.', '/')}.py"
+        if other.is_file():
+            found[name] = provenance(other)
+    for data in path.parent.glob("*.json"):
+        if data.name in source:
+            found[data.name] = hashlib.sha256(data.read_bytes()).hexdigest()
+    return found
+
+
+def is_current(entry: dict[str, Any], path: Path) -> bool:
+    """Was a record's entry made by the code that is there now? One without ``helpers`` says nothing of those."""
+    return all(entry.get(key, value) == value for key, value in provenance(path).items())
+
+
+def _canonical(node: object) -> Any:
+    """The syntax tree as nested tuples, the same under every Python version."""
+    if isinstance(node, ast.AST):
+        values = dict(ast.iter_fields(node))
+        body = values.get("body")
+        if isinstance(body, list):
+            values["body"] = [statement for statement in body if not _is_bare_string(statement)]
+        kept = ((key, _canonical(value)) for key, value in values.items() if key not in ("ctx", "kind"))
+        return type(node).__name__, tuple((key, value) for key, value in kept if value not in (None, ()))
+    if isinstance(node, list):
+        return tuple(_canonical(item) for item in node)
+    return None if node is None else repr(node)
+
+
+def _is_bare_string(node: object) -> bool:
+    return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
+
+
+def _python_files(folder: Path) -> Iterator[Path]:
+    if folder.is_dir():
+        yield from (path for path in sorted(folder.glob("*.py")) if not path.name.startswith("_"))
+
+
+def _read(path: Path, lesson: str, experiment: bool = False) -> Step:
+    """Read a file's header without importing it, so that a broken file still has a name."""
+    text = path.read_text(encoding="utf-8", errors="replace")
+    ladder = path.stem.split("_")[0]
+    if ladder not in LADDERS:
+        raise CatalogError(f"{path.name}: the name must start with {', '.join(LADDERS)} and an underscore")
+    key = "Variant of" if experiment else "Previous step"
+    header = re.search(rf"^{key}: (\w+)$", text, re.MULTILINE)
+    if header is None:
+        raise CatalogError(f"{path.name}: the docstring must have a line '{key}: NAME'")
+    title = re.match(rf'\s*(?:r?""")?{path.stem}: (.+)', text)
+    if title is None:
+        raise CatalogError(f"{path.name}: the docstring must start with '{path.stem}: what it does'")
+    previous = None if header[1] == "none" else header[1]
+    return Step(path.stem, lesson, ladder, previous, path, title[1].rstrip('."') + ".", experiment)
+
+
+def _chain(ladder: str, found: list[Step]) -> list[Step]:
+    """Order a ladder's steps by their ``Previous step`` lines."""
+    after: dict[str | None, Step] = {}
+    names = [step.name for step in found]
+    for step in found:
+        if names.count(step.name) > 1:
+            raise CatalogError(f"{step.path.name}: two lessons have a step {step.name!r}")
+        if step.predecessor in after:
+            other = after[step.predecessor].name
+            raise CatalogError(f"{step.name} and {other} both name {step.predecessor} as their previous step")
+        after[step.predecessor] = step
+    chain: list[Step] = []
+    name: str | None = None
+    while name in after:
+        chain.append(after.pop(name))
+        name = chain[-1].name
+    if after:
+        stray = next(iter(after.values()))
+        raise CatalogError(
+            f"{stray.name}: its previous step {stray.predecessor!r} is not on the {ladder} ladder: "
+            f"that has {', '.join(step.name for step in chain) or 'no steps'}"
+        )
+    return chain

@@ -1,0 +1,255 @@
+"""Finds the exercises of the lessons, their hints, and what of both a student has used.
+
+An exercise is ``lessons/<lesson>/exercises/<name>.py``; its solution has the same name under ``solutions``. What is
+not code stands in ``lessons/<lesson>/exercises/exercises.toml``, one ``[[exercise]]`` for each, in order:
+
+``name``       the file's name without ``.py``; a kernel's starts with its ladder
+``title``      what is asked for, in one line
+``kind``       ``write``, ``bug``, ``predict`` or ``tune``
+``lines``      lines to write between the markers (write), or at most to change (bug)
+``hints``      one or more, each saying more than the one before
+``shapes``     shapes it is checked at (default: SHAPES of its ladder)
+``preset``     problem it is compiled for and timed on (default: PRESETS of its ladder)
+``at_most``    limits on what is counted, by the names of :data:`common.grading.grade.COUNTED`
+``at_least``   the same from below
+``floor``      with a GPU: percent of the floor's rate to reach on the preset
+``answers``    predict: what each name is compared with, in the words of :mod:`common.grading.answers`
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from common.book import catalog, problems, schema, store
+from common.book.problems import LADDERS, Problem
+from common.book.schema import AMOUNT, COUNT, NAME, Each, Maybe
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+KINDS = ("write", "bug", "predict", "tune")
+BLANK, END = "# >>> your code", "# <<<"
+
+# Small, and off the edges of tiles of 8, 16 and 32 in every direction.
+SHAPES = {
+    "gemm": ("M=17 N=35 K=18", "M=18 N=3 K=35"),
+    "conv2d": ("N=1 C=2 H=19 W=18 K=2 R=3 S=2", "N=3 C=1 H=6 W=12 K=2 R=5 S=5"),
+    "conv3d": (
+        "N=2 C=3 D=3 H=6 W=4 K=5 T=2 R=3 S=2 stride_h=2 pad_d=1 pad_w=1 dilation_d=2",
+        "N=1 C=2 D=1 H=5 W=7 K=18 T=1 R=3 S=3 stride_w=2 pad_h=1 pad_w=2",
+    ),
+}
+PRESETS = {"gemm": "gemm-2048", "conv2d": "ece408-layer1", "conv3d": "c3d-conv3a"}
+_ENTRY = {
+    "name": NAME, "title": NAME, "kind": NAME, "hints": [NAME], "lines": Maybe(COUNT),
+    "shapes": Maybe([NAME]), "preset": Maybe(NAME), "at_most": Maybe(Each(AMOUNT)), "at_least": Maybe(Each(AMOUNT)),
+    "floor": Maybe(AMOUNT), "answers": Maybe(Each(NAME)),
+}  # fmt: skip
+_USED = {"hints": Maybe(Each(COUNT)), "passed": Maybe(Each(schema.TEXT))}
+STATE = catalog.ROOT / ".workbook" / "exercises.json"
+
+
+class ExerciseError(ValueError):
+    """An exercise, or the file that describes it, is not what the workbook expects."""
+
+
+@dataclass(frozen=True)
+class Exercise:
+    """One exercise. ``number`` is its lesson's and its own, as in ``02.3``."""
+
+    number: str
+    lesson: str
+    name: str
+    title: str
+    kind: str
+    path: Path
+    hints: tuple[str, ...]
+    lines: int = 0
+    shapes: tuple[str, ...] = ()
+    preset: str = ""
+    at_most: dict[str, float] = field(default_factory=dict)
+    at_least: dict[str, float] = field(default_factory=dict)
+    floor: float = 0.0
+    answers: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def solution(self) -> Path:
+        return self.path.parent.parent / "solutions" / self.path.name
+
+    @property
+    def ladder(self) -> str:
+        """The ladder whose interface the file has; empty for a prediction."""
+        return "" if self.kind == "predict" else self.name.split("_")[0]
+
+    def problems(self) -> list[Problem]:
+        """The problems it is checked at."""
+        return [problems.parse_shape(self.ladder, text) for text in self.shapes]
+
+
+def everything(root: Path = catalog.LESSONS) -> list[Exercise]:
+    """Every exercise in order of number; raises ExerciseError naming the file and field that is wrong."""
+    found = [one for lesson in catalog.lessons(root) for one in _read(root / lesson)]
+    names = [one.name for one in found]
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if twice:
+        raise ExerciseError(f"{twice}: two exercises have this name")
+    return found
+
+
+def find(text: str, root: Path = catalog.LESSONS) -> Exercise:
+    """The exercise with this number or name; raises ExerciseError listing the numbers there are."""
+    known = everything(root)
+    for one in known:
+        if text in (one.number, one.name):
+            return one
+    raise ExerciseError(
+        f"exercise {text!r} is unknown: there are {', '.join(one.number for one in known) or 'none yet'}"
+    )
+
+
+def chosen(text: str, root: Path = catalog.LESSONS) -> list[Exercise]:
+    """The exercises that ``text`` names: a lesson (``02`` or its folder), or a number or name.
+
+    Raises ExerciseError if there are none.
+    """
+    lessons = [name for name in catalog.lessons(root) if text in (name, name[:2])]
+    if lessons:
+        here = [one for one in everything(root) if one.lesson == lessons[0]]
+        if not here:
+            raise ExerciseError(f"lesson {text!r} has no exercises")
+        return here
+    return [find(text, root)]
+
+
+def _read(folder: Path) -> list[Exercise]:
+    source = folder / "exercises" / "exercises.toml"
+    if not source.exists():
+        return []
+    shown = f"{folder.name}/exercises/{source.name}"
+    try:
+        data = tomllib.loads(store.read_text(source))
+    except store.StoreError as error:
+        raise ExerciseError(str(error)) from None
+    except (ValueError, RecursionError) as error:
+        raise ExerciseError(f"{shown}: {error}") from None
+    flaw = schema.flaw(data, {"exercise": Maybe([{}])})
+    if flaw:
+        raise ExerciseError(f"{shown}: {flaw}")
+    return [
+        _exercise(folder, number, entry, f"{shown}, exercise {number}")
+        for number, entry in enumerate(data.get("exercise", []), 1)
+    ]
+
+
+def _exercise(folder: Path, number: int, entry: dict[str, Any], place: str) -> Exercise:
+    known = set(Exercise.__dataclass_fields__) - {"number", "lesson", "path"}
+    for key in entry:
+        if key not in known:
+            raise ExerciseError(f"{place}: {key!r} is unknown: allowed are {', '.join(sorted(known))}")
+    for key in ("name", "title", "kind", "hints"):
+        if not entry.get(key):
+            raise ExerciseError(f"{place}: {key} is missing")
+    if entry["kind"] not in KINDS:
+        raise ExerciseError(f"{place}: kind={entry['kind']!r}: must be one of {', '.join(KINDS)}")
+    flaw = schema.flaw(entry, _ENTRY)
+    if flaw:
+        raise ExerciseError(f"{place}: {flaw}")
+    values = {**entry, "hints": tuple(entry["hints"])}
+    path = folder / "exercises" / f"{entry['name']}.py"
+    if not path.exists():
+        raise ExerciseError(f"{place}: {path.name} is missing")
+    if entry["kind"] == "predict":
+        if not entry.get("answers"):
+            raise ExerciseError(f"{place}: answers is missing")
+    else:
+        ladder = entry["name"].split("_")[0]
+        if ladder not in LADDERS:
+            raise ExerciseError(f"{place}: name={entry['name']!r}: must start with {', '.join(LADDERS)}")
+        values["shapes"] = tuple(entry.get("shapes", SHAPES[ladder]))
+        values["preset"] = entry.get("preset", PRESETS[ladder])
+        try:
+            for shape in values["shapes"]:
+                problems.parse_shape(ladder, shape)
+            problems.preset(values["preset"], ladder)
+        except ValueError as error:
+            raise ExerciseError(f"{place}: {error}") from None
+    return Exercise(number=f"{folder.name[:2]}.{number}", lesson=folder.name, path=path, **values)
+
+
+# --- what a student has done, on this machine ---
+
+
+class State:
+    """Hints taken and exercises passed, in a file that git ignores."""
+
+    def __init__(self, path: Path = STATE) -> None:
+        self.path = path
+        self._data = self._read()
+
+    def hint(self, exercise: Exercise) -> tuple[int, str]:
+        """The next hint and its number from 1 on; the last one again when all are given.
+
+        Raises ExerciseError, or StoreError if it cannot be kept that it was given.
+        """
+        with self._changed():
+            taken = min(self._data["hints"].get(exercise.number, 0), len(exercise.hints) - 1)
+            self._data["hints"][exercise.number] = taken + 1
+        return taken + 1, exercise.hints[taken]
+
+    def hints(self, exercise: Exercise) -> int:
+        """Hints given so far."""
+        return min(int(self._data["hints"].get(exercise.number, 0)), len(exercise.hints))
+
+    def passed(self, exercise: Exercise) -> bool:
+        """Did the file, as it is now, pass?"""
+        return self._data["passed"].get(exercise.number) == _digest(exercise.path)
+
+    def remember(self, exercise: Exercise, passed: bool) -> None:
+        """Keep a verdict on the exercise's own file; raises as :meth:`hint` does."""
+        with self._changed():
+            if passed:
+                self._data["passed"][exercise.number] = _digest(exercise.path)
+            else:
+                self._data["passed"].pop(exercise.number, None)
+
+    def _read(self) -> dict[str, dict[str, Any]]:
+        if not self.path.exists():
+            return {"hints": {}, "passed": {}}
+        try:
+            data = store.read_json(self.path)
+        except store.StoreError as error:
+            raise ExerciseError(f"{error}; delete it to start anew") from None
+        flaw = schema.flaw(data, _USED)
+        if flaw:
+            raise ExerciseError(f"{store.shown(self.path)}: {flaw}; delete it to start anew")
+        return {"hints": {}, "passed": {}, **data}
+
+    @contextlib.contextmanager
+    def _changed(self) -> Iterator[None]:
+        """Read what others wrote meanwhile, and write what is changed in the context."""
+        with store.locked(self.path.parent):
+            self._data = self._read()
+            yield
+            store.write_json(self.path, self._data)
+
+
+def _digest(path: Path) -> str:
+    try:
+        return catalog.source_hash(path)
+    except (SyntaxError, OSError):
+        return ""
+
+
+def blank(path: Path) -> list[str]:
+    """The code lines between the markers of a file, comments and empty lines left out; empty without markers."""
+    text = path.read_text(encoding="utf-8")
+    parts = re.findall(rf"^ *{re.escape(BLANK)}[^\n]*\n(.*?)^ *{re.escape(END)}$", text, re.DOTALL | re.MULTILINE)
+    return [line for part in parts for line in part.splitlines() if line.strip() and not line.strip().startswith("#")]

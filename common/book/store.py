@@ -1,0 +1,189 @@
+"""The one place that reads and writes the workbook's files: each is written whole or not at all.
+
+A file is written beside its place, brought to the disk and moved there, so neither a full disk nor an interrupt
+nor two programs at once leave half of one. Who changes what a file already holds does so under :func:`locked`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+if sys.platform == "win32":
+    import msvcrt
+else:
+    import fcntl
+
+LOCK_SECONDS = 60.0
+_POLL_SECONDS = 0.02
+
+
+class StoreError(OSError):
+    """A file cannot be read, written or locked: the message names it and says ``why``."""
+
+    def __init__(self, path: Path, what: str, why: str) -> None:
+        super().__init__(f"{shown(path)}: {what}: {why}")
+        self.why = why
+
+
+def shown(path: Path) -> str:
+    """The path as people know it: below the checkout relative to it, else as it is."""
+    root = Path(__file__).resolve().parents[2]
+    try:
+        return path.relative_to(root).as_posix()
+    except ValueError:
+        return str(path)
+
+
+def reason(error: OSError | ValueError) -> str:
+    """Why the system or a decoder said no, in a few words."""
+    return (error.strerror if isinstance(error, OSError) else None) or str(error)
+
+
+def write(path: Path, data: bytes | str) -> None:
+    """Make ``data`` (text as UTF-8) the file at ``path``, with its folders; raises StoreError, the file untouched.
+
+    A link is replaced, not followed.
+    """
+    content = data.encode("utf-8") if isinstance(data, str) else data
+    temporary: Path | None = None
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if path.is_dir() and not path.is_symlink():  # on Linux the system's words would name the other file
+            raise IsADirectoryError(0, "a folder is in its place")
+        handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name[:100]}-", suffix=".tmp")
+        temporary = Path(name)
+        with os.fdopen(handle, "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.chmod(path.stat().st_mode & 0o777 if path.is_file() else 0o644)
+        os.replace(temporary, path)
+    except BaseException as error:
+        if temporary is not None:
+            with contextlib.suppress(OSError):
+                temporary.unlink()
+        if isinstance(error, OSError | ValueError):
+            raise StoreError(path, "cannot be written", reason(error)) from None
+        raise
+
+
+def write_json(path: Path, data: Any) -> None:
+    """Make ``data`` the JSON file at ``path``, keys in order; raises StoreError, the file untouched."""
+    write(path, json.dumps(data, indent=1, sort_keys=True) + "\n")
+
+
+def append(path: Path, line: str) -> None:
+    """Add a line to a file, whole or not at all; raises StoreError. Under :func:`locked` if others may, too."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with path.open("a+b", buffering=0) as file:
+            end = file.seek(0, os.SEEK_END)
+            broken = end > 0 and (file.seek(end - 1), file.read(1))[1] != b"\n"
+            content = (b"\n" if broken else b"") + line.encode("utf-8") + b"\n"
+            try:
+                if file.write(content) != len(content):
+                    raise OSError(0, "the disk is full")
+                os.fsync(file.fileno())
+            except BaseException:
+                file.truncate(end)
+                raise
+    except OSError as error:
+        raise StoreError(path, "cannot be written", reason(error)) from None
+
+
+def read_bytes(path: Path) -> bytes:
+    """A file's bytes; raises StoreError."""
+    try:
+        return path.read_bytes()
+    except (OSError, ValueError) as error:
+        raise StoreError(path, "cannot be read", reason(error)) from None
+
+
+def read_text(path: Path) -> str:
+    """A file's text; raises StoreError if it cannot be read or is no UTF-8."""
+    try:
+        return read_bytes(path).decode("utf-8")
+    except UnicodeDecodeError as error:
+        why = f"byte {error.start} is {error.object[error.start]:#x}"
+        raise StoreError(path, "is no UTF-8 text", why) from None
+
+
+def read_json(path: Path) -> Any:
+    """What a JSON file holds; raises StoreError naming the file and the line that is none."""
+    text = read_text(path)
+
+    def constant(name: str) -> None:
+        raise ValueError(f"{name} is no number that JSON has")
+
+    try:
+        return json.loads(text, parse_constant=constant)
+    except json.JSONDecodeError as error:
+        why = f"line {error.lineno}, column {error.colno}: {error.msg}" if text.strip() else "it is empty"
+    except RecursionError:
+        why = "it is nested too deep"
+    except ValueError as error:
+        why = " ".join(str(error).split())
+    raise StoreError(path, "not readable as JSON", why) from None
+
+
+@contextlib.contextmanager
+def locked(folder: Path, seconds: float = LOCK_SECONDS) -> Iterator[None]:
+    """While open, no other process or thread has this folder locked; not to be opened twice by one thread.
+
+    The lock ends with the process. Raises StoreError if the folder cannot be made, or another has it for longer than
+    ``seconds``. A file system that knows no locks is used without.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        handle = _opened(folder)
+    except OSError as error:
+        raise StoreError(folder, "cannot be locked", reason(error)) from None
+    try:
+        deadline = time.monotonic() + seconds
+        while not _lock(handle):
+            if time.monotonic() > deadline:
+                raise StoreError(folder, "cannot be locked", f"another program has had it for {seconds:.0f} s")
+            time.sleep(_POLL_SECONDS)
+        yield
+    finally:
+        os.close(handle)
+
+
+if sys.platform == "win32":
+
+    def _opened(folder: Path) -> int:
+        """A file that stands for the folder: no folder can be locked there."""
+        name = hashlib.sha256(str(folder.resolve()).encode()).hexdigest()
+        return os.open(Path(tempfile.gettempdir(), f"workbook-{name[:24]}.lock"), os.O_RDWR | os.O_CREAT)
+
+    def _lock(handle: int) -> bool:
+        """Take the lock, if nobody has it."""
+        try:
+            msvcrt.locking(handle, msvcrt.LK_NBLCK, 1)
+        except OSError:
+            return False
+        return True
+
+else:
+
+    def _opened(folder: Path) -> int:
+        return os.open(folder, os.O_RDONLY)
+
+    def _lock(handle: int) -> bool:
+        """Take the lock, if nobody has it."""
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        except OSError:  # EBADF, ENOLCK, ENOTSUP: a network's file system
+            return True
+        return True

@@ -1,0 +1,87 @@
+"""The lines that a command says as its work is done, where no one watches a progress bar."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+from common.book.catalog import Step
+from common.jobs.run import Outcome
+
+Line = Callable[[Any], str]
+
+
+def by_step(outcomes: Iterable[Outcome]) -> Iterator[list[Outcome]]:
+    """Outcomes that come step by step, those of a step together."""
+    for _, group in itertools.groupby(outcomes, lambda outcome: outcome.step):
+        yield list(group)
+
+
+def checked(outcomes: list[Outcome]) -> str:
+    """``gemm_naive: right at 5 shapes, 1.2 s``."""
+    counts: dict[str, int] = {}
+    for outcome in outcomes:
+        counts[outcome.status] = counts.get(outcome.status, 0) + 1
+    seconds = sum(outcome.result.get("seconds", 0.0) for outcome in outcomes)
+    parts = [f"{status.replace('_', ' ')} at {count} shape{'s' * (count > 1)}" for status, count in counts.items()]
+    return f"{outcomes[0].step.name}: {', '.join(parts)}, {seconds:.1f} s"
+
+
+def timed(outcome: Outcome) -> str:
+    """``gemm-4096: gemm_naive 31.2 ms, measured in 1.5 s``."""
+    text = f"{outcome.preset}: {outcome.step.name} "
+    if outcome.status == "right":
+        text += f"{outcome.result['timing']['median_ms']:.4g} ms"
+    else:
+        text += outcome.status.replace("_", " ")
+    return f"{text}, measured in {outcome.result.get('seconds', 0.0):.1f} s"
+
+
+def compiled(outcome: Outcome) -> str:
+    """``gemm_naive: 1 kernel compiled, 0.9 s``."""
+    entries = outcome.result.get("kernels") or outcome.result.get("cards") or []
+    count = len({entry["kernel"] for entry in entries})
+    what = f"{count} kernel{'s' * (count != 1)} compiled" if outcome.status == "right" else outcome.status
+    return f"{outcome.step.name}: {what.replace('_', ' ')}, {outcome.result.get('seconds', 0.0):.1f} s"
+
+
+def swept(point: tuple[dict[str, int], dict[str, Any]]) -> str:
+    """``BLOCK_M=64 BLOCK_N=64: 2.31 ms``."""
+    tile, result = point
+    found = f"{result['timing']['median_ms']:.4g} ms" if "timing" in result else result["status"].replace("_", " ")
+    return f"{' '.join(f'{name}={value}' for name, value in tile.items())}: {found}"
+
+
+def sanitized(entry: tuple[str, Step, int, str]) -> str:
+    """``memcheck: gemm_naive, 0 errors``."""
+    tool, step, count, _ = entry
+    return f"{tool}: {step.name}, {count} error{'s' * (count != 1)}"
+
+
+def graded(entry: tuple[int, Any]) -> str:
+    """``ada 01.2: passed``."""
+    _, grade = entry
+    return f"{' '.join(filter(None, (grade.student, grade.target)))}: {'passed' if grade.passed else 'not passed'}"
+
+
+def library(entry: tuple[str, dict[str, Any]]) -> str:
+    """``gemm-4096: libraries, measured in 2.1 s``."""
+    preset, result = entry
+    return f"{preset}: libraries, measured in {result.get('seconds', 0.0):.1f} s"
+
+
+def measured(entry: tuple[str, Any]) -> str:
+    """A line for what :func:`common.jobs.run.measure` yields."""
+    kind, found = entry
+    if kind == "step":
+        return timed(found)
+    return (
+        library(found) if kind == "library" else f"the GPU's ceilings, measured in {found.get('seconds', 0.0):.1f} s"
+    )
+
+
+def drawn(entry: tuple[dict[str, Any], dict[str, Any]]) -> str:
+    """``nvidia-h200: 58 files drawn, 9.1 s``."""
+    unit, result = entry
+    return f"{unit['name']}: {len(result.get('files', []))} files drawn, {result.get('seconds', 0.0):.1f} s"

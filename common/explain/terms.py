@@ -1,0 +1,346 @@
+"""Which products an output element sums, in the book's index letters, and what it would sum if a letter were another.
+
+An environment maps index letters (and a convolution's stride, padding and dilation) to arrays that broadcast to
+(elements, terms): letters of the output to (elements, 1), letters summed over to (1, terms).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from common.book.problems import Conv3d, Geometry, Problem
+
+Array = NDArray[Any]
+Env = dict[str, Any]
+Positions = tuple[NDArray[np.intp], ...]
+
+X, WEIGHT, OUTPUT = "x", "weight", "output"
+
+
+class Layout(NamedTuple):
+    """A ladder's letters: of the output, summed over, and of either operand's elements."""
+
+    output: tuple[str, ...]
+    summed: tuple[str, ...]
+    x: tuple[str, ...]
+    weight: tuple[str, ...]
+    names: tuple[str, str, str]
+
+
+LAYOUTS = {
+    "gemm": Layout(("m", "n"), ("k",), ("m", "k"), ("k", "n"), ("a", "b", "c")),
+    "conv2d": Layout(
+        ("n", "k", "p", "q"), ("c", "r", "s"), ("n", "c", "h", "w"), ("k", "c", "r", "s"), ("x", "filt", "y")
+    ),
+    "conv3d": Layout(
+        ("n", "o", "p", "q", "k"),
+        ("t", "r", "s", "c"),
+        ("n", "d", "h", "w", "c"),
+        ("k", "t", "r", "s", "c"),
+        ("x", "filt", "y"),
+    ),
+}
+# Indices of a matrix view: what a kernel that works in matrices calls a pixel or a tap
+COMPOSITES = {
+    "gemm": {},
+    "conv2d": {"pixel": ("p", "q"), "image_pixel": ("n", "p", "q"), "tap": ("c", "r", "s")},
+    "conv3d": {"plane_row": ("o", "p"), "gemm_m": ("n", "o", "p", "q"), "gemm_k": ("t", "r", "s", "c")},
+}
+# h = p * stride_h - pad_h + r * dilation_h
+SPATIAL = {"d": ("o", "t"), "h": ("p", "r"), "w": ("q", "s")}
+
+
+@lru_cache(maxsize=64)
+def extents(problem: Problem) -> dict[str, int]:
+    """The extent of each index letter."""
+    layout = LAYOUTS[problem.ladder]
+    shapes = (
+        (layout.x, problem.input_shape),
+        (layout.weight, problem.weight_shape),
+        (layout.output, problem.output_shape),
+    )
+    extent = {u: n for letters, shape in shapes for u, n in zip(letters, shape, strict=True)}
+    return extent | {w: math.prod(extent[u] for u in parts) for w, parts in COMPOSITES[problem.ladder].items()}
+
+
+def summed_shape(problem: Problem) -> tuple[int, ...]:
+    """The extents of the letters summed over."""
+    extent = extents(problem)
+    return tuple(extent[u] for u in LAYOUTS[problem.ladder].summed)
+
+
+def environment(problem: Problem, positions: Positions) -> Env:
+    """The letters at output ``positions`` (one array per output axis)."""
+    layout = LAYOUTS[problem.ladder]
+    env: Env = {u: at[:, None] for u, at in zip(layout.output, positions, strict=True)}
+    grid = np.indices(summed_shape(problem)).reshape(len(layout.summed), 1, -1)
+    env |= dict(zip(layout.summed, grid, strict=True))
+    geometry = problem.geometry if isinstance(problem, Conv3d) else Geometry()
+    extent = extents(problem)
+    for name, parts in COMPOSITES[problem.ladder].items():
+        whole: Any = 0
+        for u in parts:
+            whole = whole * extent[u] + env[u]
+        env[name] = whole
+    return env | geometry._asdict()
+
+
+def digits(parts: tuple[str, ...], extent: dict[str, int], whole: Any) -> Env:
+    """The letters that make up a composite index; the first letter takes what is over."""
+    env: Env = {}
+    for u in reversed(parts[1:]):
+        env[u], whole = whole % extent[u], whole // extent[u]
+    return {parts[0]: whole} | env
+
+
+def coordinates(problem: Problem, operand: str, env: Env) -> tuple[Any, ...]:
+    """The element of ``x`` or ``weight`` that each term reads; coordinates of x may lie outside."""
+    layout = LAYOUTS[problem.ladder]
+    if operand == WEIGHT:
+        return tuple(env[u] for u in layout.weight)
+
+    def at(u: str) -> Any:
+        if u not in SPATIAL or problem.ladder == "gemm":
+            return env[u]
+        out, tap = SPATIAL[u]
+        return env[out] * env[f"stride_{u}"] - env[f"pad_{u}"] + env[tap] * env[f"dilation_{u}"]
+
+    return tuple(at(u) for u in layout.x)
+
+
+def gather(array: Array, index: tuple[Any, ...], flat: bool = False) -> Array:
+    """``array`` at ``index``; outside it zero, or, with ``flat``, what memory holds at the address (NaN beyond)."""
+    address: Any = 0
+    inside: Any = True
+    for at, extent in zip(index, array.shape, strict=True):
+        address = address * extent + at
+        inside = inside & (at >= 0) & (at < extent)
+    if flat:
+        inside = (address >= 0) & (address < array.size)
+    values = array.reshape(-1)[np.where(inside, address, 0)]
+    return np.where(inside, values, np.nan if flat else 0.0)
+
+
+Value = Callable[[Env], Any]
+
+
+class Change(NamedTuple):
+    """One mistake: in one operand, or wherever an output letter is used, letters have other values.
+
+    ``cost`` ranks mistakes that explain as much: the least is the simplest.
+    """
+
+    operand: str
+    letters: dict[str, Value]
+    text: dict[str, str]
+    cost: float
+    flat: bool = False
+
+
+def products(problem: Problem, env: Env, x: Array, weight: Array, change: Change | None = None) -> Array:
+    """The terms of each output element of ``env``, shape (elements, terms); NaN where an index has no sense."""
+    env_x = env_w = env
+    flat = False
+    outside: Any = False
+    if change:
+        flat = change.flat
+        extent = extents(problem)
+        changed = {u: f(env) for u, f in change.letters.items()}
+        for name, parts in COMPOSITES[problem.ladder].items():
+            if name in changed:
+                changed |= digits(parts, extent, changed.pop(name))
+        for u, value in changed.items():
+            if change.operand == OUTPUT and u in extent:
+                outside = outside | (value < 0) | (value >= extent[u])
+        env_x = env | changed if change.operand != WEIGHT else env
+        env_w = env | changed if change.operand != X else env
+    terms = gather(x, coordinates(problem, X, env_x), flat) * gather(
+        weight, coordinates(problem, WEIGHT, env_w), flat
+    )
+    if outside is not False:
+        terms = np.where(outside, np.nan, terms)
+    return np.broadcast_to(terms, (len(next(iter(env.values()))), math.prod(summed_shape(problem))))
+
+
+# --- what may stand in a letter's place ---
+
+_TILES = (2, 4, 8, 16, 32, 64, 128)
+
+
+class Form(NamedTuple):
+    """An expression in index letters."""
+
+    text: str
+    value: Value
+    cost: float
+
+
+def _constant(u: str, value: int) -> Value:
+    return lambda e: e[u] * 0 + value
+
+
+def _shifted(u: str, step: int) -> Value:
+    return lambda e: e[u] + step
+
+
+def _taken_for(u: str, v: str) -> Value:
+    return lambda e: e[v] + e[u] * 0
+
+
+def _mixed(u: str, v: str, size: int) -> Value:
+    """The tile that ``u`` is in, and the place of ``v`` in its tile."""
+    return lambda e: e[u] // size * size + e[v] % size
+
+
+def _rotated(u: str, size: int, step: int) -> Value:
+    return lambda e: e[u] // size * size + (e[u] + step) % size
+
+
+def _spread(u: str, size: int, other: int) -> Value:
+    """Tiles taken to start ``other`` apart."""
+    return lambda e: e[u] // size * other + e[u] % size
+
+
+def _within(u: str, size: int, inner: int) -> Value:
+    """In each tile, the first ``inner`` again and again."""
+    return lambda e: e[u] // size * size + e[u] % inner
+
+
+def _regrouped(u: str, size: int, inner: int) -> Value:
+    """In each tile, rows of ``inner`` become columns."""
+    outer = size // inner
+    return lambda e: e[u] // size * size + e[u] % inner * outer + e[u] % size // inner
+
+
+def forms(u: str, letters: tuple[str, ...], extent: dict[str, int]) -> Iterator[Form]:
+    """What may stand in the place of the letter ``u``, from simple to odd; ``letters``: those it may be taken for."""
+    top = extent[u]
+    if top > 1:
+        yield Form("0", _constant(u, 0), 2)
+        yield Form(f"{u.upper()} - 1" if len(u) == 1 else "its last", _constant(u, top - 1), 3)
+    for step in (1, -1, 2, -2, 3, -3, 4, -4, 8, -8, 16, -16, 32, -32, 64, -64):
+        if abs(step) < max(top, 2):
+            text = f"{u} {'+' if step > 0 else '-'} {abs(step)}"
+            yield Form(text, _shifted(u, step), 1 if abs(step) == 1 else 3)
+    for v in letters:
+        if v != u:
+            yield Form(v, _taken_for(u, v), 2)
+    if top > 1:
+        if len(u) == 1:
+            yield Form(f"{u.upper()} - 1 - {u}", lambda e: top - 1 - e[u], 3)
+        yield Form(f"-{u}", lambda e: -e[u], 3)
+        yield Form(f"2 * {u}", lambda e: 2 * e[u], 4)
+        yield Form(f"{u} // 2", lambda e: e[u] // 2, 4)
+    for size in _TILES:
+        if size < top:
+            yield from _tiled(u, size)
+        for v in letters:
+            if v != u and size < max(top, extent[v]) and size > 2:
+                yield Form(f"{u} // {size} * {size} + {v} % {size}", _mixed(u, v, size), 4)
+                yield Form(f"{v} // {size} * {size} + {u} % {size}", _mixed(v, u, size), 5)
+
+
+def _tiled(u: str, size: int) -> Iterator[Form]:
+    yield Form(f"{u} % {size}", lambda e: e[u] % size, 3)
+    yield Form(f"{u} // {size} * {size}", lambda e: e[u] // size * size, 3)
+    start = f"{u} // {size} * {size}"
+    if size > 2:
+        yield Form(f"{u} // {size}", lambda e: e[u] // size, 4)
+        yield Form(f"{u} // {size} + {u} % {size}", _spread(u, size, 1), 5)
+        yield Form(f"{start} + ({u} + 1) % {size}", _rotated(u, size, 1), 4)
+        yield Form(f"{start} + ({u} - 1) % {size}", _rotated(u, size, -1), 4)
+        yield Form(f"{start} + {size - 1}", lambda e: e[u] // size * size + size - 1, 3.2)
+        yield Form(f"{start} + {size - 1} - {u} % {size}", lambda e: e[u] // size * size + size - 1 - e[u] % size, 4)
+    yield Form(f"{start} + ({u} + {size // 2}) % {size}", _rotated(u, size, size // 2), 3.5)
+    for other in {size // 2, size * 2, size - 1, size + 1} - {0, 1}:
+        yield Form(f"{u} // {size} * {other} + {u} % {size}", _spread(u, size, other), 5)
+    for inner in (2, 4, 8, 16):
+        if inner * 2 <= size:
+            yield Form(f"{start} + {u} % {inner}", _within(u, size, inner), 4)
+            text = f"{start} + {u} % {inner} * {size // inner} + {u} % {size} // {inner}"
+            yield Form(text, _regrouped(u, size, inner), 6)
+
+
+def changes(problem: Problem) -> Iterator[Change]:
+    """Every mistake of one or two letters, in an operand or wherever the output is located."""
+    layout = LAYOUTS[problem.ladder]
+    extent = extents(problem)
+    every = layout.output + layout.summed
+    for operand, letters, extra in (
+        (OUTPUT, layout.output, 0.0),
+        (X, _letters_of_x(problem), 0.5),
+        (WEIGHT, layout.weight, 0.5),
+    ):
+        whole = COMPOSITES[problem.ladder]
+        others = (*(every if operand != OUTPUT else layout.output), *whole)
+        letters += tuple(w for w, parts in whole.items() if {*parts} <= {*letters} and _split(parts, extent))
+        for u in letters:
+            for form in forms(u, others, extent):
+                cost = form.cost + extra + 2 * (u in whole)
+                yield Change(operand, {u: form.value}, {u: form.text}, cost)
+                if operand != OUTPUT and form.cost <= 2:
+                    yield Change(operand, {u: form.value}, {u: form.text}, cost + 1, flat=True)
+        for i, u in enumerate(letters):
+            for v in letters[i + 1 :]:
+                for size in (0, *(t for t in _TILES if t < max(extent[u], extent[v]))):
+                    yield _exchange(operand, u, v, size, extra)
+    yield from _geometry(problem)
+
+
+def _split(parts: tuple[str, ...], extent: dict[str, int]) -> bool:
+    """Is a composite more than one of its letters?"""
+    return sum(extent[u] > 1 for u in parts) > 1
+
+
+def _letters_of_x(problem: Problem) -> tuple[str, ...]:
+    letters: list[str] = []
+    for u in LAYOUTS[problem.ladder].x:
+        letters += SPATIAL[u] if u in SPATIAL and problem.ladder != "gemm" else (u,)
+    return tuple(letters)
+
+
+def _exchange(operand: str, u: str, v: str, size: int, extra: float) -> Change:
+    """Two letters exchanged, or, with ``size``, their places in tiles of that size."""
+    if not size:
+        return Change(operand, {u: _taken_for(u, v), v: _taken_for(v, u)}, {u: v, v: u}, 2 + extra)
+    text = {a: f"{a} // {size} * {size} + {b} % {size}" for a, b in ((u, v), (v, u))}
+    return Change(operand, {u: _mixed(u, v, size), v: _mixed(v, u, size)}, text, 5 + extra)
+
+
+def _fixed(value: int) -> Value:
+    return lambda e: value
+
+
+def _geometry(problem: Problem) -> Iterator[Change]:
+    """Stride, padding and dilation ignored, of another axis, or mixed up."""
+    if not isinstance(problem, Conv3d):
+        return
+    geometry = problem.geometry._asdict()
+    for name, value in geometry.items():
+        kind, axis = name.split("_")
+        neutral = 0 if kind == "pad" else 1
+        options = [(str(neutral), neutral, 1.0)]
+        options += [(f"{kind}_{b}", geometry[f"{kind}_{b}"], 2.0) for b in "dhw" if b != axis]
+        other = {"pad": ("dilation", "stride"), "stride": ("dilation",), "dilation": ("stride",)}[kind]
+        for what in other:
+            factor = geometry[f"{what}_{axis}"]
+            options += [(f"{what}_{axis}", factor, 3.0)] if kind != "pad" else []
+            options.append((f"{name} * {what}_{axis}", value * factor, 1.2))
+        options += [(f"{name} + 1", value + 1, 2.5), (f"2 * {name}", 2 * value, 3.0)]
+        options += [(f"{name} - 1", value - 1, 2.5)] if value else []
+        for text, other_value, cost in options:
+            if other_value != value:
+                yield Change(X, {name: _fixed(other_value)}, {name: text}, cost)
+                yield Change(X, {name: _fixed(other_value)}, {name: text}, cost + 1, flat=True)
+    for kind, neutral in (("stride", 1), ("dilation", 1), ("pad", 0)):
+        ignored = [name for name, value in geometry.items() if name.startswith(kind) and value != neutral]
+        if len(ignored) > 1:
+            letters = {name: _fixed(neutral) for name in ignored}
+            yield Change(X, letters, {" and ".join(ignored): str(neutral)}, 1.2)
+    yield Change(X, {}, {}, 2.0, flat=True)

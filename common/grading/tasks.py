@@ -1,0 +1,12 @@
+"""What child processes do for this layer: see :mod:`common.jobs.tasks`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+def replay_task(task: dict[str, Any]) -> dict[str, Any]:
+    """Check and time plans that were recorded elsewhere."""
+    from common.grading import replay
+
+    return replay.replay(task)

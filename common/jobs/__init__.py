@@ -1,0 +1,9 @@
+"""What is asked of child processes, and what came of it.
+
+Module by module:
+
+    run           each command's tasks, and what comes of them
+    tasks         what a child process does, task by task
+    kept          results of unchanged code, by a key of all they depend on
+    unchanged     the verdicts and compilations of steps that have not changed
+"""

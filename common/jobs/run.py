@@ -1,0 +1,660 @@
+"""What is run: checks, timings, compilations and the whole bench, each as tasks for child processes."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import tempfile
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from common.book import device, problems
+from common.book.catalog import Step
+from common.book.problems import Problem
+from common.code import cardcache, kernelcache, occupancy
+from common.measure import check, plan, profiler, sanitizer, shapes
+from common.microscope import trace
+from common.workers import isolate, relay
+from common.workers.isolate import Result, Task
+
+CHECK_SECONDS = 30.0
+TIME_SECONDS = 180.0
+TRACE_SECONDS = 60.0
+COMPILE_SECONDS = 180.0
+EXPLAIN_SECONDS = 20.0
+LARGE_AT_ONCE = 3  # problems of more than 2^31 elements on one card
+LARGE_SECONDS = 150.0
+ENOUGH_WRONG = 3  # shapes at which a step fails before the others are left out
+EXPLAIN_FLOPS = 1e6  # more is too slow in the simulator
+WATCHED_SECONDS = 550.0  # all steps under a profiler or sanitizer
+CODE_ARCHITECTURE = "9.0"
+FEW_PROCESSORS = 4  # with so many or fewer, nothing is compiled while kernels are timed
+_RUN_KERNELS = ("jobs.check", "jobs.time", "jobs.sweep", "jobs.prepare")
+
+# The preset a step is timed on unless another is asked for.
+DEFAULT_PRESET = {"gemm": "gemm-4096", "conv2d": "ece408-layer1", "conv3d": "c3d-conv3a"}
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """The result of one task on one step: ``result["status"]`` is right, wrong, refused, unusable, crashed or
+    timed_out; or unjudged, where a GPU ran what neither the tracer nor the simulator knows."""
+
+    step: Step
+    problem: Problem
+    preset: str | None
+    result: Result
+
+    @property
+    def status(self) -> str:
+        return str(self.result["status"])
+
+    @property
+    def fine(self) -> bool:
+        """Right, or a shape that the step may refuse, or one that only a GPU could judge."""
+        return self.status in ("right", "refused", "unjudged")
+
+    @property
+    def unseen(self) -> str | None:
+        """Why the simulator alone looked for races and the like, for a few seconds; None if the tracer did."""
+        text = self.result.get("untraced")
+        return None if text is None else str(text)
+
+    @property
+    def faults(self) -> list[dict[str, Any]]:
+        """What explains it: dictionaries of :class:`common.explain.faults.Fault`, perhaps none."""
+        return list(self.result.get("faults", []))
+
+    @property
+    def reasons(self) -> list[str]:
+        """One line per finding, or what stopped the task."""
+        findings = [f"{item['kind']}: {item['message']}" for item in self.result.get("findings", [])]
+        message = self.result.get("message")
+        return findings + ([f"{self.status}: {message}"] if message else [])
+
+
+# Faults whose line is that of the launch, not of what went wrong.
+_UNPLACED = {"illegal-address", "misaligned", "launch-failed", "watchdog"}
+
+
+class DeviceError(RuntimeError):
+    """The GPU could not be measured."""
+
+
+class ToolError(RuntimeError):
+    """NVIDIA's assembler or disassembler is not installed."""
+
+
+class Workers:
+    """Threads that each wait for a child process, as many as there are processors: what is asked of them first is
+    done first. :meth:`end` stops what is not done; so does leaving it as a context."""
+
+    def __init__(self) -> None:
+        self.stop = threading.Event()
+        self._pool = ThreadPoolExecutor(os.cpu_count() or 1)
+        self.submit = self._pool.submit
+
+    def __enter__(self) -> Workers:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.end()
+
+    def end(self) -> None:
+        self.stop.set()
+        self._pool.shutdown(wait=True, cancel_futures=True)
+
+
+def check_steps(
+    steps: list[Step],
+    simulator: bool,
+    shape: Problem | None = None,
+    file: Path | None = None,
+    seed: int = 0,
+    compiled: bool = True,
+    workers: Workers | None = None,
+    begun: Callable[[], None] = lambda: None,
+) -> Iterator[Outcome]:
+    """Check each step as :mod:`common.measure.plan` has it, or at ``shape``, in child processes; step by step.
+
+    ``file`` is checked in the step's place. ``seed`` is that of the drawn shapes and operands. Without a GPU each
+    step is also compiled, unless ``compiled`` is False. What fails is not tried at all shapes, and what does not
+    compile at none that have not been tried by then. With ``workers`` these have what runs in the simulator to do,
+    and ``begun`` is called when they know all of it.
+    """
+    groups = [group for step in steps for group in _check_groups(step, simulator, shape, file, seed, compiled)]
+    turns = tempfile.TemporaryDirectory(prefix="workbook-")
+    _take_turns(groups, Path(turns.name))
+    cores = os.cpu_count() or 1
+    # a GPU's checks are mostly compilation: both are the host's work
+    pools = {simulated: ThreadPoolExecutor(cores if simulator else cores // 2 + 1) for simulated in (True, False)}
+    submit = {simulated: pool.submit for simulated, pool in pools.items()}
+    if workers:
+        submit[True] = workers.submit
+    stop, hopeless = threading.Event(), {step: threading.Event() for step in steps}
+    try:
+        running = [(group, submit[group.simulated](group.run, stop, hopeless[group.step])) for group in groups]
+        begun()
+        for step in steps:
+            mine = [future.result() for group, future in running if group.step is step]
+            yield from _agreed(step, [outcome for outcomes in mine for outcome in outcomes], simulator, file)
+    finally:
+        stop.set()
+        for pool in pools.values():
+            pool.shutdown(wait=True, cancel_futures=True)
+        turns.cleanup()
+
+
+def _take_turns(groups: list[_CheckGroup], folder: Path) -> None:
+    """Let the largest problems of all groups be a few at a time: each waits for those with the same folder."""
+    for number, group in enumerate(groups):
+        place = folder / str(number % LARGE_AT_ONCE)
+        place.mkdir(exist_ok=True)
+        for task in group.tasks:
+            if task.get("depth") == "large":
+                task.update(turns=str(place), seconds=LARGE_SECONDS)
+
+
+def check_size(steps: list[Step], simulator: bool, shape: Problem | None = None, seed: int = 0) -> int:
+    """How many outcomes :func:`check_steps` has if nothing is wrong: one for each shape of each step."""
+    if shape:
+        return len(steps)
+    cases = {step.ladder: plan.cases(step.ladder, not simulator, seed) for step in steps}
+    return sum(len({case.problem for case in cases[step.ladder]}) for step in steps)
+
+
+@dataclass(frozen=True)
+class _CheckGroup:
+    """Tasks of one step for one process, ended when enough is wrong."""
+
+    step: Step
+    tasks: list[Task]
+    simulated: bool
+    gpu: bool  # is there one besides
+
+    def run(self, stop: threading.Event, hopeless: threading.Event) -> list[Outcome]:
+        """What came of the tasks until ``stop``, or until the step is ``hopeless``: it does not compile."""
+        enough, outcomes = _Any(stop, hopeless), []
+        for task, result in isolate.run(self.tasks, self.simulated, CHECK_SECONDS, enough):
+            problem = problems.from_shape(self.step.ladder, result.get("shape") or task["shape"])
+            if task["task"] == "jobs.compile":
+                result["only_compiled"] = True
+            else:
+                result = judged(problem, result, task["asked"], self.gpu)
+            outcomes.append(Outcome(self.step, problem, None, result))
+            if task["task"] == "jobs.compile" and not outcomes[-1].fine:
+                hopeless.set()
+            wrong = [one.status for one in outcomes if not one.fine]
+            if len(wrong) >= ENOUGH_WRONG or set(wrong) & {"timed_out", "unusable"}:
+                enough.set()
+        return outcomes
+
+
+class _Any(threading.Event):
+    """An event that is set when one of some others is, too."""
+
+    def __init__(self, *others: threading.Event) -> None:
+        super().__init__()
+        self._others = others
+
+    def is_set(self) -> bool:
+        return super().is_set() or any(other.is_set() for other in self._others)
+
+
+def _check_groups(
+    step: Step, simulator: bool, shape: Problem | None, file: Path | None, seed: int, compiled: bool
+) -> list[_CheckGroup]:
+    wanted = plan.cases_at(shape, not simulator, seed) if shape else plan.cases(step.ladder, not simulator, seed)
+    groups = []
+    if simulator and compiled:  # first: what it says is told before all else
+        small = shape or problems.FIRST[step.ladder]
+        task = {**_task("jobs.compile", step, file, small), "architectures": [CODE_ARCHITECTURE]}
+        groups.append(_CheckGroup(step, [task], False, False))
+    for on_cpu in (True, False):
+        tasks = [
+            # the simulator has no races to catch by repeating
+            {**_task("jobs.check", step, file, case.problem), **case.fields(), "asked": shape is not None,
+             "repeats": 1 if on_cpu else check.REPEATS}
+            for case in wanted
+            if (case.engine != "gpu") == on_cpu
+        ]  # fmt: skip
+        if tasks:
+            groups.append(_CheckGroup(step, tasks, on_cpu, not simulator and on_cpu))
+    return groups
+
+
+# What a GPU may know and the simulator not.
+_UNKNOWN = {"unknown-attribute", "unsupported"}
+
+
+def judged(problem: Problem, result: Result, asked: bool = False, gpu: bool = False) -> Result:
+    """The result, where a step that refuses an ordinary shape is wrong; ``asked``: that very shape was asked for.
+
+    With a ``gpu`` to run it, what the simulator does not know is no fault, and no verdict either.
+    """
+    if gpu and result["status"] == "crashed" and _UNKNOWN & {fault["kind"] for fault in result.get("faults", [])}:
+        said = f"only the GPU ran it, so races and the like were not looked for: {result['message']}"
+        return {**result, "status": "unjudged", "message": said, "faults": []}
+    if result["status"] != "refused" or asked or not shapes.ordinary(problem):
+        return result
+    said = f"this ordinary shape is refused: {result['message']}"
+    finding = {"kind": "refused", "message": said}
+    return {**result, "status": "wrong", "message": None, "findings": [finding], "faults": []}
+
+
+def _agreed(step: Step, outcomes: list[Outcome], simulator: bool, file: Path | None) -> list[Outcome]:
+    """A step's outcomes, one for each shape: what is wrong for any engine, and does not compile before all else.
+
+    What only a GPU shows is told by the simulator as far as it can.
+    """
+    wrong = [outcome for outcome in outcomes if not outcome.fine]
+    if not simulator and wrong and all(outcome.result.get("engine") in (None, "gpu") for outcome in wrong):
+        first = wrong[0]
+        retell(_task("jobs.check", step, file, first.problem), first.problem, first.result)
+    by_shape: dict[Problem, list[Outcome]] = {}
+    for outcome in outcomes:
+        by_shape.setdefault(outcome.problem, []).append(outcome)
+    merged = []
+    for problem, mine in by_shape.items():
+        chosen = min(mine, key=_telling)
+        engines = list(dict.fromkeys(one.result["engine"] for one in mine if "engine" in one.result))
+        seconds = sum(one.result.get("seconds", 0.0) for one in mine)
+        merged.append(Outcome(step, problem, None, {**chosen.result, "engines": engines, "seconds": seconds}))
+    return merged
+
+
+def _telling(outcome: Outcome) -> tuple[int, bool]:
+    """A key that sorts what must be told first: what is wrong, compiled before run, then what was not judged."""
+    if not outcome.fine:
+        return 0, "engine" in outcome.result
+    rank = {"unjudged": 1, "refused": 2}.get(outcome.status, 4 if outcome.unseen is None else 3)
+    return rank, "engine" not in outcome.result
+
+
+def retell(task: Task, problem: Problem, result: Result) -> None:
+    """Run a task that failed on a GPU again in the simulator, for what only that tells (:func:`add_faults`)."""
+    if wants_simulator(result):
+        small = problem if problem.flops <= EXPLAIN_FLOPS else problems.FIRST[problem.ladder]
+        again = {**task, "task": "jobs.check", "shape": small.shape(), "repeats": 1}
+        ((_, seen),) = isolate.run([again], True, EXPLAIN_SECONDS)
+        add_faults(result, seen, small)
+
+
+def wants_simulator(result: Result) -> bool:
+    """A typing error, or a launch beyond the limits, names its line already; other failures do not."""
+    kinds = {fault["kind"] for fault in result.get("faults", [])}
+    return result["status"] in ("wrong", "timed_out") or (
+        result["status"] == "crashed" and bool(not kinds or kinds & _UNPLACED)
+    )
+
+
+def add_faults(result: Result, seen: Result, small: Problem) -> None:
+    """Put the faults that ``seen``, a run in the simulator at ``small``, has a line for before the result's own."""
+    found = [fault for fault in seen.get("faults", []) if fault["line"]]
+    told = {(fault["kind"], fault["line"]) for fault in found}
+    rest = [fault for fault in result.get("faults", []) if (fault["kind"], fault["line"]) not in told]
+    found = [{**fault, "what": f"in the simulator, at {small}: {fault['what']}"} for fault in found]
+    result["faults"] = found + [fault for fault in rest if fault["kind"] not in _UNPLACED or not found]
+
+
+def compile_steps(
+    steps: list[Step],
+    architectures: tuple[str, ...],
+    machine_code: bool,
+    file: Path | None = None,
+    preset: str | None = None,
+    every_preset: bool = False,
+    workers: Workers | None = None,
+) -> Iterator[Outcome]:
+    """Compile every kernel of each step, without a GPU, for a preset or its ladder's; or for all that are timed.
+
+    With ``workers`` these are asked at once, not when the first outcome is.
+    """
+    presets = [preset or DEFAULT_PRESET[step.ladder] for step in steps]
+    tasks: list[Task] = []
+    for step, name in zip(steps, presets, strict=True):
+        others = [other for other in problems.timed_presets(step.ladder) if other != name]
+        extra = {
+            "architectures": list(architectures),
+            "machine_code": machine_code,
+            # a bench times an experiment on its ladder's default only
+            "others": {n: problems.preset(n).shape() for n in others} if every_preset and not step.experiment else {},
+        }
+        tasks.append({**_task("jobs.compile", step, file, problems.preset(name)), **extra})
+    mine = workers or Workers()
+
+    def compiled(task: Task) -> Result:
+        return next((result for _, result in isolate.run([task], False, COMPILE_SECONDS, mine.stop)), {})
+
+    # the later lessons' kernels take longest: they come first
+    waiting = [mine.submit(compiled, task) for task in reversed(tasks)][::-1]
+
+    def outcomes() -> Iterator[Outcome]:
+        with mine if workers is None else nullcontext():
+            for step, name, future in zip(steps, presets, waiting, strict=True):
+                if result := future.result():  # none if it was stopped
+                    yield Outcome(step, problems.preset(name), name, result)
+
+    return outcomes()
+
+
+def card_architecture() -> str:
+    """The compute capability that cards are for unless another is named: this GPU's, if its limits are known."""
+    found = device.compute_capability()
+    return found if found in occupancy.LIMITS else CODE_ARCHITECTURE
+
+
+def cards(
+    pairs: list[tuple[Step, str]],
+    architecture: str,
+    file: Path | None = None,
+    show: str | None = None,
+    workers: int = 1,
+    stop: threading.Event | None = None,
+) -> Iterator[Outcome]:
+    """``result["cards"]``: a card for every kernel of each (step, preset), without a GPU; kept cards are not remade.
+
+    ``file`` stands in the step's place. With ``show`` ("ptx" or "sass") each card has the ``text`` of that; PTX comes
+    alone. What is not made when ``stop`` is set is left out. Raises ToolError when machine code cannot be had.
+    """
+    kept: dict[int, Result] = {}
+    groups: list[list[Task]] = [[] for _ in range(workers)]
+    for number, (step, preset) in enumerate(pairs):
+        problem = problems.preset(preset)
+        entry = cardcache.entry(file or step.path, problem, architecture)
+        found = None if show else cardcache.load(entry)
+        if found is not None:
+            kept[number] = {"status": "right", "cards": found}
+            continue
+        extra = {"architecture": architecture, "show": show, "number": number, "entry": str(entry)}
+        groups[number % workers].append({**_task("jobs.card", step, file, problem), **extra})
+    waiting = [group for group in groups if group]
+    traced: list[tuple[Task, Result, list[str], Future[None]]] = []
+    with ThreadPoolExecutor(workers) as pool:
+        for task, result in isolate.run_groups(waiting, False, COMPILE_SECONDS, workers, stop):
+            if result.get("missing_tool"):
+                raise ToolError(result["message"])
+            files = result.pop("files", None)
+            kept[task["number"]] = result
+            if result["status"] == "right" and not show:
+                tracing = pool.submit(_add_traffic, task, result["cards"], stop)
+                traced.append((task, result, files, tracing))
+    for task, result, files, tracing in traced:
+        tracing.result()
+        if stop and stop.is_set():
+            kept.pop(task["number"])  # perhaps without a trace: not kept
+        else:
+            cardcache.store(Path(task["entry"]), result["cards"], files)
+    for number, (step, preset) in enumerate(pairs):
+        if number in kept:
+            yield Outcome(step, problems.preset(preset), preset, kept[number])
+
+
+def _add_traffic(task: Task, found: list[dict[str, Any]], stop: threading.Event | None) -> None:
+    """Give each card its kernel's ``traffic``, from a trace; what cannot be traced has none."""
+    problem = trace.reduced(problems.from_shape(task["ladder"], task["shape"]))
+    tracing = {**task, "task": "jobs.trace", "shape": problem.shape(), "options": {}}
+    result = next((result for _, result in isolate.run([tracing], True, TRACE_SECONDS, stop)), {})
+    figures = trace.traffic(result["trace"]) if "trace" in result else {}
+    for card in found:
+        card["traffic"] = figures.get(card["kernel"], {})
+
+
+class CardsBeside:
+    """Makes cards for this GPU in the background; calling it waits for them.
+
+    It gives a sentence in their place when machine code cannot be had.
+    """
+
+    def __init__(self, pairs: list[tuple[Step, str]]) -> None:
+        self._stop = threading.Event()
+        pool = ThreadPoolExecutor(1)
+        # beside the checks, which take the other processors
+        workers = max(1, (os.cpu_count() or 1) // 4)
+        self._future = pool.submit(lambda: list(cards(pairs, card_architecture(), None, None, workers, self._stop)))
+        pool.shutdown(wait=False)
+
+    def __call__(self) -> list[Outcome] | str:
+        try:
+            return self._future.result()
+        except ToolError as error:
+            return str(error)
+
+    def cancel(self) -> None:
+        """They are not wanted any more: tracing a kernel that does not end would keep the program from ending."""
+        self._stop.set()
+
+
+def measure(
+    pairs: list[tuple[Step, str]], file: Path | None = None, libraries: Iterable[str] = (), ceilings: bool = False
+) -> Iterator[tuple[str, Any]]:
+    """Measure on the GPU, one process after the other, each getting ready while the one before has the GPU.
+
+    Yields in order: ``("ceilings", result)`` if asked for; ``("step", Outcome)`` of each (step, preset), preset by
+    preset; ``("library", (preset, result))`` for cuBLAS or cuDNN on each of ``libraries``. Needs a GPU.
+    """
+    device.require_gpu("timing")
+    groups: list[tuple[Task, list[Task]]] = [({}, [{"task": "jobs.ceilings"}])] if ceilings else []
+    known = {(step.name, preset): step for step, preset in pairs}
+    for preset in dict.fromkeys(preset for _, preset in pairs):
+        problem = problems.preset(preset)
+        mine = [step for step, name in pairs if name == preset]
+        ready = {"ladder": problem.ladder, "shape": problem.shape()}
+        groups.append((ready, [{**_task("jobs.time", step, file, problem), "preset": preset} for step in mine]))
+    named = [(preset, problems.preset(preset)) for preset in libraries]
+    tasks = [{"task": "jobs.peer", "ladder": p.ladder, "shape": p.shape(), "preset": name} for name, p in named]
+    if tasks:
+        groups.append(({"libraries": True}, tasks))
+    for _, task, result in relay.run(groups, relay.on_gpu(TIME_SECONDS)):
+        if task["task"] == "jobs.time":
+            preset = str(task["preset"])
+            step = known[str(task["step"]), preset]
+            problem = problems.from_shape(step.ladder, result.get("shape") or problems.preset(preset).shape())
+            yield "step", Outcome(step, problem, preset, result)
+        elif task["task"] == "jobs.peer":
+            yield "library", (task["preset"], result)
+        else:
+            yield "ceilings", result
+
+
+def time_steps(pairs: list[tuple[Step, str]], file: Path | None = None) -> Iterator[Outcome]:
+    """Check at full size and time each (step, preset), preset by preset; needs a GPU."""
+    for _, outcome in measure(pairs, file):
+        yield outcome
+
+
+class Preparing:
+    """Compiles the kernels of steps for this GPU in other processes and keeps them, without touching the GPU.
+
+    Whoever needs a kernel that is being compiled waits for it; what cannot be prepared is compiled where it runs.
+    """
+
+    def __init__(self, wanted: dict[Step, list[Problem]], gpu: device.Gpu) -> None:
+        processors = os.cpu_count() or 1
+        self._stop = threading.Event()
+        groups = []
+        kernelcache.prune()
+        for step, needed in wanted.items():
+            task = {**_task("jobs.prepare", step, None, needed[0]), "device": gpu.as_dict()}
+            groups.append([{**task, "shapes": [problem.shape() for problem in needed]}])
+        # while kernels are timed, a processor is left for them
+        workers = max(1, processors * 3 // 4)
+        pool = ThreadPoolExecutor(1)
+        self._future = pool.submit(self._run, groups, workers)
+        pool.shutdown(wait=False)
+        self._few = processors <= FEW_PROCESSORS
+
+    def _run(self, groups: list[list[Task]], workers: int) -> int:
+        results = isolate.run_groups(groups, False, COMPILE_SECONDS, workers, self._stop)
+        return sum(result.get("kept", 0) for _, result in results)
+
+    def before_timing(self) -> None:
+        """Where processors are few, compiling would disturb what is timed: wait for it."""
+        if self._few:
+            self._future.result()
+
+    def cancel(self) -> None:
+        self._stop.set()
+
+
+def measure_device() -> tuple[dict[str, Any], str, dict[str, Any]]:
+    """The GPU's description, its slug and its measured ceilings.
+
+    Raises NoGpuError without a GPU, DeviceError if the measurement fails.
+    """
+    device.require_gpu("measuring the ceilings")
+    (_, result), *_ = isolate.run([{"task": "jobs.ceilings"}], False, TIME_SECONDS)
+    if result["status"] != "right":
+        raise DeviceError(f"the GPU could not be measured: {result['message']}")
+    return result["gpu"], device.Gpu(**result["gpu"]).slug, result["ceilings"]
+
+
+def describe_device() -> device.Gpu:
+    """What this machine's GPU is; raises as :func:`measure_device` does."""
+    return inspect_device()[0]
+
+
+def inspect_device() -> tuple[device.Gpu, int]:
+    """What this machine's GPU is, and the bytes that a problem may take; raises as :func:`measure_device` does."""
+    device.require_gpu("describing the GPU")
+    ((_, result),) = isolate.run([{"task": "jobs.device"}], False, CHECK_SECONDS)
+    if result["status"] != "right":
+        raise DeviceError(f"the GPU could not be used: {result['message']}")
+    return device.Gpu(**result["gpu"]), int(result["room_bytes"])
+
+
+def tunables(step: Step, preset: str) -> dict[str, Any]:
+    """``tunables``, ``shipped`` and ``source`` of a step on a preset. Raises ValueError if it has none."""
+    ((_, result),) = isolate.run([_task("jobs.tunables", step, None, problems.preset(preset))], False, CHECK_SECONDS)
+    if result["status"] != "right":
+        raise ValueError(f"{step.name}: {result['message']}")
+    if not result["tunables"]:
+        raise ValueError(f"{step.name}: has no TUNABLES to sweep")
+    return result
+
+
+def combinations(tunables: dict[str, list[int]]) -> list[dict[str, int]]:
+    """Every combination of the tunables' values."""
+    names = list(tunables)
+    return [dict(zip(names, values, strict=True)) for values in itertools.product(*tunables.values())]
+
+
+def narrowed(tunables: dict[str, list[int]], shipped: dict[str, int], text: str | None) -> dict[str, list[int]]:
+    """The values to sweep: all tunables, or those that ``text`` (``"NAME=1,2 ..."``) names, the rest as shipped.
+
+    Raises ValueError naming a word that is not of that form or a constant the step does not have.
+    """
+    if text is None:
+        return tunables
+    values = {name: [value] for name, value in shipped.items()}
+    named: set[str] = set()
+    for word in text.split():
+        name, _, numbers = word.partition("=")
+        if name in named:
+            raise ValueError(f"--values {word!r}: {name} is given twice")
+        named.add(name)
+        if name not in tunables:
+            raise ValueError(f"--values {word!r}: {name} is no tunable of this step: it has {', '.join(tunables)}")
+        try:
+            values[name] = list(dict.fromkeys(int(number) for number in numbers.split(",")))
+        except ValueError:
+            raise ValueError(f"--values {word!r}: must be {name}=INTEGER,INTEGER,...") from None
+    if not named:
+        raise ValueError(f"--values {text!r}: must name a tunable of this step: it has {', '.join(tunables)}")
+    return values
+
+
+def sweep(step: Step, preset: str, tiles: list[dict[str, int]]) -> Iterator[tuple[dict[str, int], Result]]:
+    """Check and time a step with each tile; needs a GPU."""
+    device.require_gpu("a sweep")
+    tasks = [{**_task("jobs.sweep", step, None, problems.preset(preset)), "tile": tile} for tile in tiles]
+    for task, result in isolate.run(tasks, False, TIME_SECONDS):
+        yield task["tile"], result
+
+
+def profile_steps(pairs: list[tuple[Step, str]]) -> list[tuple[Step, str, dict[str, Any]]]:
+    """Step, preset and ``{"kernels": [counters, ...], "source": ..., ...}`` of each pair, launched once under ncu.
+
+    Raises NoGpuError without a GPU, ProfileError when the counters cannot be read.
+    """
+    device.require_gpu("profiling")
+    tasks = [_task("jobs.launch", step, None, problems.preset(preset)) for step, preset in pairs]
+    results, output = isolate.watched(tasks, profiler.command(), WATCHED_SECONDS)
+    counters = iter(profiler.parse(output))
+    profiles = []
+    for (step, preset), result in zip(pairs, results, strict=False):
+        if result["status"] != "right":
+            raise profiler.ProfileError(f"{step.name} on {preset}: {result['message']}")
+        kernels = [{**entry, "kernel": name} for name, entry in zip(result["kernels"], counters, strict=False)]
+        kept = {key: result[key] for key in ("source", "helpers", "shape")}
+        profiles.append((step, preset, {"kernels": kernels, **kept}))
+    if len(profiles) < len(pairs):
+        raise profiler.ProfileError(f"{pairs[len(profiles)][0].name}: the profiled process ended early")
+    return profiles
+
+
+def sanitize_steps(steps: list[Step]) -> Iterator[tuple[str, Step, int, str]]:
+    """Tool, step, number of errors and the first report, for every tool of compute-sanitizer over ragged shapes.
+
+    Raises NoGpuError without a GPU, SanitizerError when a tool does not run.
+    """
+    device.require_gpu("the sanitizer run")
+    with ThreadPoolExecutor(len(sanitizer.TOOLS)) as pool:
+        # most of the time is compilation, so the tools run side by side
+        totals = list(pool.map(lambda tool: _sanitize(tool, steps)[0], sanitizer.TOOLS))
+    for tool, total in zip(sanitizer.TOOLS, totals, strict=True):
+        for step in steps:
+            # all at once is quick; only errors are traced to their step
+            count, report = _sanitize(tool, [step]) if total else (0, "")
+            yield tool, step, count, report
+
+
+def _sanitize(tool: str, steps: list[Step]) -> tuple[int, str]:
+    tasks = [_task("jobs.launch", step, None, shape) for step in steps for shape in problems.RAGGED[step.ladder]]
+    results, output = isolate.watched(tasks, sanitizer.command(tool), WATCHED_SECONDS)
+    failed = [r for r in results if r["status"] not in ("right", "refused")]
+    if failed or len(results) < len(tasks):
+        message = failed[0]["message"] if failed else "the process ended early"
+        count = max(1, sanitizer.errors(output) if "SUMMARY" in output else 1)
+        return count, f"{message}; {sanitizer.first_report(output)}"
+    count = sanitizer.errors(output)
+    return count, sanitizer.first_report(output) if count else ""
+
+
+def convolve(step: Step, x_file: Path, filt_file: Path, y_file: Path, simulator: bool) -> Outcome:
+    """Run a conv2d step on operands saved as .npy files and save its output."""
+    task = {
+        "task": "jobs.maps",
+        "step": step.name,
+        "path": str(step.path),
+        "x": str(x_file),
+        "filt": str(filt_file),
+        "y": str(y_file),
+    }
+    ((_, result),) = isolate.run([task], simulator, TIME_SECONDS)
+    return Outcome(step, problems.preset("photo"), "photo", result)
+
+
+def explain(step: Step, problem: Problem, simulator: bool) -> str:
+    """What a step says it would do for a problem, and why. Raises ValueError if it cannot."""
+    ((_, result),) = isolate.run([_task("jobs.explain", step, None, problem)], simulator, TIME_SECONDS)
+    if result["status"] != "right":
+        raise ValueError(str(result["message"]))
+    return str(result["text"])
+
+
+def _task(kind: str, step: Step, file: Path | None, problem: Problem) -> Task:
+    task = {
+        "task": kind,
+        "step": step.name,
+        "ladder": step.ladder,
+        "path": str(file or step.path),
+        "shape": problem.shape(),
+    }
+    # only where kernels are compiled to be run
+    return {**task, "kernels": str(kernelcache.FOLDER)} if kind in _RUN_KERNELS else task

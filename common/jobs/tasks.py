@@ -1,0 +1,686 @@
+"""What child processes do, task by task: ``check_task`` does the task ``jobs.check``, and so on.
+
+Numba is imported inside, after the simulator was chosen or not.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import json
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+from unittest import mock
+
+from common.book import catalog, device, ledger, limits, problems
+from common.explain import faults
+
+if TYPE_CHECKING:
+    from common.code import kernelcache
+    from common.measure import fullsize, timing
+
+Task = dict[str, Any]
+
+# Device operands, a flush buffer and room for a workspace must fit.
+MEMORY_SHARE = 0.8
+LARGE_ROOM = 1.3  # times its operands that a shape of billions of elements needs, for a workspace
+SWEEP_SECONDS = 1.0
+_GATE_SECONDS = 0.01
+WATCH_SECONDS = 3.0  # of a wrong kernel in the simulator: what it does in this time tells enough
+
+
+def warm() -> None:
+    """Import what tasks need, and let Numba load what its first compilations do."""
+    from common.measure import check  # noqa: F401
+
+    if _simulated():
+        from common.measure import shapes  # noqa: F401
+        from common.microscope import (  # noqa: F401
+            bench,
+            hazards,
+            simulator,
+        )
+    else:
+        from common.code import cards, codegen  # noqa: F401
+        from common.measure import timing  # noqa: F401
+
+        codegen.warm()
+        gc.set_threshold(100_000, 50, 50)
+    gc.collect()
+    gc.freeze()  # what is loaded now stays: nothing need look through it again and again
+
+
+def ready() -> None:
+    """Make this process one in which kernels run as the workbook wants it."""
+    if _simulated():
+        from common.microscope import simulator
+
+        simulator.install()
+    else:
+        _require_limits()
+
+
+def _keep_kernels(task: Task) -> None:
+    """Find kernels that were compiled before, and keep those that are compiled now, if the task says where."""
+    if task.get("kernels") and not _simulated():
+        from common.code import kernelcache
+
+        kernelcache.install(Path(task["kernels"]))
+
+
+# By file and engine: the module, and the tracer that has its kernels as they were first launched. Engines have
+# arrays of their own, and a step may keep them by their contents.
+_kept: dict[str, tuple[Any, Any]] = {}
+
+
+def check_task(task: Task) -> dict[str, Any]:
+    """Check one file at one shape, as :class:`common.measure.plan.Case` says; an engine's module is kept from case to
+    case."""
+    _keep_kernels(task)
+    from common.measure import check
+
+    problem = problems.from_shape(task["ladder"], task["shape"])
+    path = Path(task["path"])
+    engine, untraced = task.get("engine", "simulator"), None
+    module, tracer = _kept_module(task, engine)
+    found: list[dict[str, Any]] = []
+    if engine == "traced":
+        from common.measure import shapes
+        from common.microscope.bench import TracedBench, widest
+        from common.microscope.lanes import TraceError
+
+        tracer.forget()
+        try:
+            if task.get("wide") and widest(module, problem) < shapes.MAX_GRID_YZ:
+                problem = shapes.narrow(problem)
+            verdict = _verdict(task, lambda: TracedBench(module, problem, tracer))
+            found = _unsound(tracer.faults())
+        except TraceError as error:
+            untraced, engine = str(error), "simulator"
+            module, _ = _kept_module(task, engine)
+    if task.get("depth") == "large":
+        with _a_large_one_at_a_time(task):
+            needed, free = int(LARGE_ROOM * problem.least_bytes), device.free_bytes()
+            if needed > free:
+                message = f"{needed / 1e9:.1f} GB are needed for it, and {free / 1e9:.1f} GB are free"
+                return {"status": "unjudged", "engine": engine, "message": message}
+            verdict = _large(module, problem)
+    elif engine != "traced":
+        verdict = _verdict(task, lambda: check.Bench(module, problem))
+        if engine == "simulator" and _simulated() and (untraced or not verdict.right):
+            found = _hazards(module, problem, path)
+    if verdict.right:
+        verdict.findings += [check.Finding("unsound", one["text"]) for one in found]
+    else:  # why the elements of threads that raise are not written
+        raised = [check.Finding("unsound", one["text"]) for one in found if one["kind"] == "raises"]
+        verdict.findings[:0] = raised
+    result: dict[str, Any] = {
+        "status": "right" if verdict.right else "wrong",
+        "engine": engine,
+        "seed": task.get("seed", 0),
+        **verdict.as_dict(),
+    }
+    if untraced:
+        result["untraced"] = untraced
+    if not verdict.right:
+        names = catalog.LAUNCH_ARGUMENTS[problem.ladder]
+        known = [faults.of_finding(finding, found, path, names) for finding in result["findings"]]
+        result["faults"] = [fault.as_dict() for fault in dict.fromkeys(filter(None, known))]
+    return result
+
+
+def _kept_module(task: Task, engine: str) -> tuple[Any, Any]:
+    """The task's module as this engine has it, and a tracer."""
+    key = json.dumps([engine, *(task.get(name) for name in ("path", "home", "helpers", "ladder"))])
+    if key not in _kept:
+        _kept[key] = _module(task), _tracer()
+    return _kept[key]
+
+
+def _a_large_one_at_a_time(task: Task) -> contextlib.AbstractContextManager[None]:
+    """Processes that were given the same folder take turns: a card holds few problems of this size."""
+    from common.book import store
+
+    return store.locked(Path(task["turns"]), float(task["seconds"])) if "turns" in task else contextlib.nullcontext()
+
+
+def _large(module: Any, problem: problems.Problem) -> Any:
+    from common.measure import large
+
+    return large.check_large(module, problem)
+
+
+def _tracer() -> Any:
+    if not _simulated():
+        return None
+    from common.microscope.trace import Tracer
+
+    return Tracer()
+
+
+def _verdict(task: Task, make: Callable[[], Any]) -> Any:
+    from common.measure import check
+
+    seed, repeats = task.get("seed", 0), task.get("repeats", check.REPEATS)
+    depth = task.get("depth", "usual")
+    if depth == "once":
+        return check.check_once(make(), seed, task.get("special", ""))
+    if depth == "thorough":
+        return check.check_thoroughly(make, seed, repeats)
+    return check.check_bench(make(), seed, repeats)
+
+
+def _unsound(traced: list[Any]) -> list[dict[str, Any]]:
+    """What the tracer found, as :func:`common.explain.faults.of_finding` takes it."""
+    return [
+        {"kind": _TRACED_KINDS.get(fault.kind, fault.kind), "line": fault.line, "text": _placed(fault)}
+        for fault in traced
+    ]
+
+
+# The tracer's names of faults, in those of common.explain.faults.
+_TRACED_KINDS = {
+    "out_of_bounds": "outside",
+    "negative_index": "negative-index",
+    "copy_not_awaited": "copy-not-awaited",
+    "barrier": "divergent-barrier",
+    "uninitialised": "read-before-write",
+    "zero_division": "zero-division",
+    "raised": "raises",
+}
+
+
+def _placed(fault: Any) -> str:
+    thread, block = (", ".join(map(str, place)) for place in (fault.thread, fault.block))
+    return f"{fault.message} (line {fault.line}, thread ({thread}) of block ({block}))"
+
+
+def _module(task: Task) -> Any:
+    return catalog.load(Path(task["path"]), task["ladder"], task.get("home"), task.get("helpers"))
+
+
+def _hazards(module: Any, problem: problems.Problem, path: Path) -> list[dict[str, Any]]:
+    """In the simulator: what a launch does that it must not, as far as a few seconds show."""
+    from common.measure import check, inputs
+    from common.microscope import hazards
+
+    bench = check.Bench(module, problem)
+    bench.load(*inputs.integers(problem, 0))
+    with suppress(Exception), hazards.watching(str(path.resolve()), WATCH_SECONDS) as watch:
+        bench.launch()
+    return [note._asdict() for note in watch.notes]
+
+
+class _Held:
+    """What this process keeps from task to task: the operands of one problem, and a stopwatch."""
+
+    def __init__(self) -> None:
+        self._key: Any = None
+        self._drawn: fullsize.Drawn | None = None
+        self._operands: fullsize.Operands | None = None
+        self._stopwatch: timing.Stopwatch | None = None
+
+    def draw(self, problem: problems.Problem, seed: int) -> fullsize.Drawn:
+        """The problem's operands on the host, drawn now unless they are held."""
+        from common.measure import fullsize
+
+        if self._drawn is None or (self._drawn.problem, self._drawn.seed) != (problem, seed):
+            self._drawn = None
+            with ledger.stage("inputs"):
+                self._drawn = fullsize.draw(problem, seed)
+        return self._drawn
+
+    def operands(self, task: Task) -> fullsize.Operands:
+        """Those of the task's problem, its batch reduced to what this card holds; made anew if others are held."""
+        from common.measure import fullsize
+
+        key = task["ladder"], task["shape"], task.get("seed", 0)
+        if self._operands is None or key != self._key:
+            self.drop()
+            drawn = self.draw(_fit(task), task.get("seed", 0))
+            with ledger.stage("inputs"):
+                self._operands = fullsize.Operands(drawn, device.free_bytes())
+            self._key = key
+        return self._operands
+
+    def drop(self) -> None:
+        """After a step that may have written anywhere, nothing that was held can be trusted."""
+        self._operands = None
+        gc.collect()
+
+    def stopwatch(self) -> timing.Stopwatch:
+        from common.measure import timing
+
+        if self._stopwatch is None:
+            with ledger.stage("context"):
+                self._stopwatch = timing.Stopwatch(device.l2_bytes())
+        return self._stopwatch
+
+
+_held = _Held()
+
+
+def time_task(task: Task) -> dict[str, Any]:
+    """Check one file at full size by samples, then time it; the operands wait for the next file on this problem."""
+    _keep_kernels(task)
+    from numba import cuda
+
+    from common.code import kernelcache
+    from common.measure import check, fullsize
+
+    stopwatch = _held.stopwatch()
+    operands: Any = _held.operands(task)
+    with ledger.stage("full-size check"):
+        module = catalog.load(Path(task["path"]), task["ladder"])
+        verdict = fullsize.verify(check.Bench(module, operands.problem, beside=operands), operands)
+    result: dict[str, Any] = {"status": "right" if verdict.right else "wrong", **verdict.as_dict()}
+    if not verdict.right:
+        _held.drop()
+        return result
+    # imported anew, so that prepare and compilation are seen cold
+    module = catalog.load(Path(task["path"]), task["ladder"])
+    with ledger.stage("timing"):
+        bench = check.Bench(module, operands.problem, beside=operands)
+        operands.put_normals()
+        cuda.synchronize()
+        prepare_ms = _cold(bench.prepare, kernelcache.SPENT)
+        first_launch_ms = _cold(bench.launch, kernelcache.SPENT)
+        result["timing"] = stopwatch.measure(bench.launch).as_dict()
+    result["prepare_ms"] = prepare_ms if hasattr(module, "prepare") else None
+    result["first_launch_ms"] = first_launch_ms
+    result["workspace_bytes"] = _nbytes(bench.workspace)
+    path = Path(task["path"])
+    return {**result, **catalog.provenance(path), "imports": catalog.imported_steps(path)}
+
+
+def _cold(action: Callable[[], object], spent: kernelcache.Spent) -> float:
+    """Milliseconds of the action, with what compiling its kernels took wherever that was done."""
+    from numba import cuda
+
+    spent.start()
+    start = time.perf_counter()
+    action()
+    cuda.synchronize()
+    return (time.perf_counter() - start) * 1e3 + spent.saved_ms
+
+
+def turn_task(task: Task) -> dict[str, Any]:
+    """Get ready for the tasks that follow without touching the GPU; then wait until the file ``gate`` is there."""
+    from common.measure import timing  # noqa: F401
+
+    if "shape" in task:
+        _held.draw(problems.from_shape(task["ladder"], task["shape"]), task.get("seed", 0))
+    elif task.get("libraries"):
+        from common.measure import peers
+
+        peers.get_ready()
+    gate = Path(task["gate"])
+    while not gate.exists():
+        time.sleep(_GATE_SECONDS)
+    return {"status": "right"}
+
+
+def prepare_task(task: Task) -> dict[str, Any]:
+    """Compile a file's kernels for ``capability`` and each of ``shapes``, and keep them; launches nothing.
+
+    ``kept`` says how many are there now. A shape that the step refuses has none. ``device`` is the GPU they are for
+    (:class:`common.book.device.Gpu`): what a step asks of it is answered without it.
+    """
+    _keep_kernels(task)
+    from numba import cuda
+
+    from common.code import codegen, kernelcache
+
+    gpu = task["device"]
+    major, minor = (int(part) for part in gpu["compute_capability"].split("."))
+    capability = major, minor
+    stand_in = SimpleNamespace(
+        compute_capability=capability, MULTIPROCESSOR_COUNT=gpu["multiprocessors"], name=gpu["name"]
+    )
+    kept = 0
+    seen: set[tuple[int, str]] = set()
+    with ledger.stage("imports"):
+        module = _module(task)
+    for shape in task["shapes"]:
+        with suppress(ValueError), mock.patch.object(cuda, "get_current_device", return_value=stand_in):
+            for launch in codegen.distinct(codegen.launches(module, problems.from_shape(task["ladder"], shape))):
+                key = id(launch.kernel), str(launch.signature)
+                if key not in seen:
+                    seen.add(key)
+                    with ledger.stage("compile"):
+                        kept += kernelcache.compile_for(launch.kernel, launch.signature.args, capability)
+    return {"status": "right", "kept": kept}
+
+
+def pair_task(task: Task) -> dict[str, Any]:
+    """Check one file at full size by samples, then time it in turn with each other of ``task["against"]``.
+
+    Each of those has a ``path`` and ``helpers`` as a task has. ``pairs`` has, by the same names, what
+    :class:`common.measure.timing.Paired` holds: the other's time is the first. With no other, ``timing`` has the
+    file's own.
+    """
+    from common.measure import check, inputs
+
+    problem = _fit(task)
+    bench = check.Bench(_module(task), problem)
+    verdict = check.sample_bench(bench)
+    result: dict[str, Any] = {"status": "right" if verdict.right else "wrong", **verdict.as_dict()}
+    if not verdict.right:
+        return result
+    bench.load(*inputs.normals(problem, 2))
+    bench.launch()
+    stopwatch = _held.stopwatch()
+    pairs = {}
+    for name, rival in task["against"].items():
+        other = check.Bench(_module({**task, **rival}), problem, beside=bench)
+        other.prepare()
+        other.launch()
+        pairs[name] = stopwatch.measure_pairs(other.launch, bench.launch).as_dict()
+    alone = {} if pairs else {"timing": stopwatch.measure(bench.launch).as_dict()}
+    return {**result, **alone, "pairs": pairs, "gpu": device.current_gpu().name}
+
+
+def tunables_task(task: Task) -> dict[str, Any]:
+    """The tile constants a file lets a sweep vary, their values to try, and those it ships with."""
+    module = catalog.load(Path(task["path"]), task["ladder"])
+    tunables = getattr(module, "TUNABLES", {})
+    choose = getattr(module, "shipped", None)  # for steps whose tile depends on the problem
+    shipped = choose(problems.from_shape(task["ladder"], task["shape"])) if choose else vars(module)
+    return {
+        "status": "right",
+        "tunables": {name: list(values) for name, values in tunables.items()},
+        "shipped": {name: shipped[name] for name in tunables},
+    }
+
+
+def sweep_task(task: Task) -> dict[str, Any]:
+    """Check one tile at full size by samples, then time it; ``refused`` if the step or the card does not take it."""
+    _keep_kernels(task)
+    from numba.cuda.cudadrv.driver import CudaAPIError
+
+    from common.measure import check, inputs
+
+    problem, tile = _fit(task), task["tile"]
+    module = catalog.load(Path(task["path"]), task["ladder"])
+    try:
+        verdict = check.check_sampled(module, problem, tile=tile)
+    except CudaAPIError as error:
+        if "OUT_OF_RESOURCES" in str(error):
+            return {"status": "refused", "message": "the block needs more registers than a multiprocessor has"}
+        raise
+    result: dict[str, Any] = {"status": "right" if verdict.right else "wrong", **verdict.as_dict()}
+    if verdict.right:
+        bench = check.Bench(module, problem, tile)
+        bench.load(*inputs.normals(problem, 2))
+        bench.launch()
+        result["timing"] = _held.stopwatch().measure(bench.launch, max_seconds=SWEEP_SECONDS).as_dict()
+    return result
+
+
+def launch_task(task: Task) -> dict[str, Any]:
+    """Launch a file's kernels once, for tools that watch from outside.
+
+    No margins: an access beyond an array must leave its allocation to be seen.
+    """
+    from numba import cuda
+
+    from common.measure import check, inputs
+
+    problem = _fit(task)
+    bench = check.Bench(catalog.load(Path(task["path"]), task["ladder"]), problem, margin=0)
+    with _counting_launches() as kernels:
+        bench.load(*inputs.normals(problem, 0))
+        bench.launch()
+    cuda.synchronize()
+    return {
+        "status": "right",
+        "shape": problem.shape(),
+        **catalog.provenance(Path(task["path"])),
+        "kernels": kernels,
+    }
+
+
+def peer_task(task: Task) -> dict[str, Any]:
+    """Time cuBLAS or cuDNN on a problem."""
+    from numba import cuda
+
+    from common.measure import peers, timing
+
+    cuda.current_context()
+    problem = _fit(task)
+    stopwatch = timing.Stopwatch(device.current_gpu().l2_bytes)
+    return {"status": "right", "shape": problem.shape(), "rows": peers.measure(problem, stopwatch)}
+
+
+def ceilings_task(_: Task) -> dict[str, Any]:
+    """Measure this GPU's ceilings and say what it is."""
+    from common.measure import ceilings, timing
+
+    gpu = device.current_gpu()
+    stopwatch = timing.Stopwatch(gpu.l2_bytes)
+    measured = ceilings.measure(stopwatch, gpu.multiprocessors, device.free_bytes())
+    return {"status": "right", "gpu": gpu.as_dict(), "ceilings": measured}
+
+
+def device_task(_: Task) -> dict[str, Any]:
+    """Say what this GPU is, and how much of its memory problems may take."""
+    free = int(device.free_bytes() * MEMORY_SHARE)
+    return {"status": "right", "gpu": device.current_gpu().as_dict(), "room_bytes": free}
+
+
+def compile_task(task: Task) -> dict[str, Any]:
+    """Compile every kernel of a file for the named architectures; count machine instructions where asked.
+
+    ``others`` maps more presets to shapes; ``other_presets`` has the kernels of those that compile to something else.
+    ``lenient``: without NVIDIA's tools, leave the count out. A launch beyond a GPU's limits raises LaunchLimitError.
+    """
+    from common.code import cards, codegen
+
+    path = Path(task["path"])
+    module = _module(task)
+    built: dict[tuple[int, str], list[tuple[str, list[str], Any]]] = {}
+
+    def compiled(launch: Any) -> list[tuple[str, list[str], Any]]:
+        """For each architecture its name, the lines in float64 and the machine code, if that was asked for."""
+        key = id(launch.kernel), str(launch.signature)
+        if key not in built:
+            built[key] = []
+            for name, text in codegen.ptx(launch, task["architectures"], bool(task.get("machine_code"))).items():
+                code = None
+                if task.get("machine_code"):
+                    try:
+                        code = codegen.machine_code(launch, name, text)
+                    except codegen.ToolMissingError:
+                        if not task.get("lenient"):
+                            raise
+                built[key].append((name, codegen.float64_arithmetic(text), code))
+        return built[key]
+
+    def kernels(shape: dict[str, int]) -> list[dict[str, Any]]:
+        entries = []
+        launched = codegen.launches(module, problems.from_shape(task["ladder"], shape))
+        for launch in launched:
+            limits.require_launch(launch.grid, launch.block, launch.dynamic_shared_bytes)
+        for launch in codegen.distinct(launched):
+            for architecture, float64, code in compiled(launch):
+                entry = {"kernel": launch.name, "architecture": architecture, "float64": float64}
+                if code is not None:
+                    limits.require_registers(launch.block, code.registers)
+                    entry.update(code.as_dict(), **cards.recorded(cards.card(launch, code)))
+                entries.append(entry)
+        return entries
+
+    first = kernels(task["shape"])
+    others = {preset: kernels(shape) for preset, shape in task.get("others", {}).items()}
+    result = {
+        "status": "right",
+        "kernels": first,
+        "other_presets": {preset: entries for preset, entries in others.items() if entries != first},
+        **catalog.provenance(path),
+    }
+    if any(entry["float64"] for entry in first):
+        result["faults"] = [faults.of_float64(path).as_dict()]
+    return result
+
+
+def card_task(task: Task) -> dict[str, Any]:
+    """A card for every kernel of a file, and the ``text`` of its PTX or machine code where ``show`` asks for it.
+
+    ``files`` are the files that the kernels are made of: of the lessons, and those beside the step's.
+    """
+    from common.code import cards, codegen
+
+    module = catalog.load(Path(task["path"]), task["ladder"])
+    launches = codegen.distinct(codegen.launches(module, problems.from_shape(task["ladder"], task["shape"])))
+    if not launches:
+        raise catalog.CatalogError(f"{Path(task['path']).name}: launch starts no kernel")
+    architecture, show = task["architecture"], task.get("show")
+    found = []
+    for launch in launches:
+        text = codegen.ptx(launch, [architecture], lines=show != "ptx")[architecture]
+        if show == "ptx":
+            shown = codegen.readable(text, launch)
+            found.append({"kernel": launch.name, "architecture": architecture, "text": shown})
+            continue
+        try:
+            code = codegen.machine_code(launch, architecture, text)
+        except codegen.ToolMissingError as error:
+            return {"status": "unusable", "missing_tool": True, "message": str(error)}
+        found.append(cards.card(launch, code))
+        if show == "sass":
+            found[-1]["text"] = cards.whole(code)
+    path, lessons = Path(task["path"]).resolve(), catalog.LESSONS.resolve()
+    sources = (getattr(module, "__file__", None) for module in list(sys.modules.values()))
+    loaded = {Path(source).resolve() for source in sources if source}
+    files = sorted(str(file) for file in loaded if file.parent == path.parent or file.is_relative_to(lessons))
+    return {"status": "right", "cards": found, "files": files}
+
+
+def maps_task(task: Task) -> dict[str, Any]:
+    """Run a conv2d step on given operands (.npy files) and save its output."""
+    import numpy as np
+    from numba import cuda
+
+    from common.measure import check
+
+    x, filt = np.load(task["x"]), np.load(task["filt"])
+    n, c, h, w = x.shape
+    k, _, r, s = filt.shape
+    problem = problems.Conv2d(N=n, C=c, H=h, W=w, K=k, R=r, S=s)
+    bench = check.Bench(catalog.load(Path(task["path"]), "conv2d"), problem)
+    bench.load(x, filt)
+    bench.y.blank()
+    bench.launch()
+    cuda.synchronize()
+    np.save(task["y"], bench.y.get())
+    return {"status": "right", "shape": problem.shape()}
+
+
+def launches_task(task: Task) -> dict[str, Any]:
+    """The kernels a file would start, with grid and block; needs no GPU."""
+    from common.code import codegen
+
+    problem = problems.from_shape(task["ladder"], task["shape"])
+    module = catalog.load(Path(task["path"]), task["ladder"])
+    found = codegen.launches(module, problem)
+    return {"status": "right", "launches": [{"name": o.name, "grid": o.grid, "block": o.block} for o in found]}
+
+
+def trace_task(task: Task) -> dict[str, Any]:
+    """Trace a file's kernels at one shape; only in a process whose Numba is the simulator."""
+    from common.microscope import lanes, trace
+
+    problem = problems.from_shape(task["ladder"], task["shape"])
+    options = dict(task["options"])
+    if options.get("block"):
+        options["block"] = tuple(options["block"])
+    try:
+        found = trace.run(catalog.load(Path(task["path"]), task["ladder"]), problem, **options)
+    except lanes.TraceError as error:
+        return {"status": "unusable", "message": str(error)}
+    return {"status": "wrong" if found.faults else "right", "trace": found.as_dict()}
+
+
+def explain_task(task: Task) -> dict[str, Any]:
+    """Let a step say what it would do for a problem and why: its ``explain(problem, weights on the GPU or None)``."""
+    import numpy as np
+    from numba import cuda
+
+    problem = problems.from_shape(task["ladder"], task["shape"])
+    module = catalog.load(Path(task["path"]), task["ladder"])
+    if not hasattr(module, "explain"):
+        raise catalog.CatalogError(f"{task['step']}: has nothing to explain: it defines no explain(problem, weights)")
+    if os.environ.get(device.SIMULATOR_SWITCH) == "1":
+        return {"status": "right", "text": module.explain(problem, None)}
+    weights = cuda.to_device(np.ones(problem.weight_shape, np.float32))
+    return {"status": "right", "text": module.explain(_fit(task), weights)}
+
+
+def _simulated() -> bool:
+    return os.environ.get(device.SIMULATOR_SWITCH) == "1"
+
+
+def _require_limits() -> None:
+    """Launches beyond a GPU's limits are refused before the driver sees them."""
+    from numba import cuda
+    from numba.cuda import dispatcher
+
+    for name, stand_in in limits.STREAMS.items():
+        setattr(cuda, name, stand_in)
+    call = dispatcher._LaunchConfiguration.__call__
+
+    def checked(self: Any, *args: Any) -> Any:
+        limits.require_launch(tuple(self.griddim), tuple(self.blockdim), self.sharedmem)
+        try:
+            return call(self, *args)
+        except Exception as error:
+            if "OUT_OF_RESOURCES" in str(error):
+                for registers in self.dispatcher.get_regs_per_thread().values():
+                    limits.require_registers(tuple(self.blockdim), registers)
+            raise
+
+    dispatcher._LaunchConfiguration.__call__ = checked
+    configure = dispatcher.CUDADispatcher.__getitem__
+
+    def configured(self: Any, given: Any) -> Any:
+        limits.require_configuration(self.py_func.__name__, given)
+        return configure(self, given)
+
+    dispatcher.CUDADispatcher.__getitem__ = configured
+
+
+def _fit(task: Task) -> problems.Problem:
+    """The task's problem, its batch reduced to what this card's free memory holds."""
+    return problems.fit_batch(
+        problems.from_shape(task["ladder"], task["shape"]), int(device.free_bytes() * MEMORY_SHARE)
+    )
+
+
+@contextlib.contextmanager
+def _counting_launches() -> Iterator[list[str]]:
+    """The names of the kernels launched meanwhile, in order."""
+    from numba.cuda import dispatcher
+
+    names: list[str] = []
+    call = dispatcher._LaunchConfiguration.__call__
+
+    def counted(self: Any, *args: Any) -> Any:
+        names.append(self.dispatcher.py_func.__name__)
+        return call(self, *args)
+
+    with mock.patch.object(dispatcher._LaunchConfiguration, "__call__", counted):
+        yield names
+
+
+def _nbytes(workspace: Any) -> int:
+    if workspace is None:
+        return 0
+    if isinstance(workspace, list | tuple):
+        return sum(_nbytes(item) for item in workspace)
+    return int(workspace.nbytes)

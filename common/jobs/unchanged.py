@@ -1,0 +1,40 @@
+"""What became of steps whose code has not changed since: kept, and not found out again."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from common.book import catalog, problems
+from common.book.catalog import Step
+from common.jobs import kept
+from common.jobs.run import Outcome
+
+
+class Outcomes:
+    """Outcomes of one ``kind`` of task (``check``, ``compile``), by step; ``conditions`` are what they depend on
+    besides the step's code and the harness's, such as the engine. With ``fresh`` none is known."""
+
+    def __init__(self, kind: str, conditions: Any, fresh: bool = False) -> None:
+        self._kind, self._conditions = kind, conditions
+        self._kept = kept.Kept(kind, fresh)
+
+    def known(self, steps: list[Step]) -> dict[str, list[Outcome]]:
+        """By step, in the steps' order, the outcomes that still hold."""
+        found: dict[str, list[Outcome]] = {}
+        for step in steps:
+            entries = self._kept.get(step.name, self._key(step))
+            if entries:
+                found[step.name] = [
+                    Outcome(step, problems.from_shape(step.ladder, e["shape"]), e["preset"], e["result"])
+                    for e in entries
+                ]
+        return found
+
+    def keep(self, outcomes: list[Outcome]) -> None:
+        """Keep one step's outcomes, which must be all that there are."""
+        entries = [{"shape": o.problem.shape(), "preset": o.preset, "result": o.result} for o in outcomes]
+        self._kept.put(outcomes[0].step.name, self._key(outcomes[0].step), entries)
+
+    def _key(self, step: Step) -> str:
+        code = catalog.provenance(step.path), catalog.imported_steps(step.path)
+        return kept.key(self._kind, self._conditions, kept.harness(), step.ladder, code)

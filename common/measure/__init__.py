@@ -1,0 +1,17 @@
+"""Is a kernel right, and how fast is it?
+
+Module by module:
+
+    check         the verdict: right, or what is wrong
+    plan          what a check of a step consists of, engine by engine
+    shapes        the shapes that it is checked at, chosen so that every pair of conditions occurs
+    inputs        seeded operands
+    fullsize      a problem at full size: its operands, made once, and a check that stays on the GPU
+    large         arrays of more than 2^31 elements
+    arraykernels  five kernels that look at large arrays where they are
+    timing        CUDA events, a cold L2 cache, repeats
+    ceilings      this GPU's copy bandwidth and multiply-add rate
+    peers         cuBLAS and cuDNN on the same problem
+    profiler      hardware counters, by Nsight Compute
+    sanitizer     NVIDIA's compute-sanitizer
+"""

@@ -1,0 +1,573 @@
+"""Is a kernel right? One verdict per problem shape, each finding named for what it is.
+
+Runs in the process that owns the GPU (or the simulator). Integers come first: their sums are exact in float32, so a
+right kernel equals the oracle bit for bit. Normals come second, within an elementwise bound. The output is filled
+with NaN and lies between canary margins; the operands lie between NaN margins, so a read beyond them
+shows in the result.
+"""
+
+from __future__ import annotations
+
+import inspect
+import math
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import asdict, dataclass, field
+from types import ModuleType
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from common.book import catalog, reference
+from common.book.problems import Problem
+from common.explain import diagnose
+from common.measure import inputs
+
+Array = NDArray[Any]
+
+# A quiet NaN no arithmetic produces: an element that still holds it was never written.
+UNWRITTEN = np.uint32(0x7FC0BEEF)
+MARGIN = 4096  # float32 elements before and after each array; keeps 128-bit alignment
+SAMPLES = 20_000
+REPEATS = 3  # launches on equal inputs that must agree, to catch races
+RELAUNCHES = 3  # of a thorough check on arrays that are left as they are, nothing prepared anew
+_FILL = np.float32(0.5)  # no sum of integers: an output filled with it shows whether the kernel reads it
+
+KINDS = (
+    "wrote_outside",
+    "modified_input",
+    "unwritten",
+    "nan",
+    "wrong",
+    "imprecise",
+    "stale",
+    "unstable",
+    "unsound",
+    "refused",
+)
+
+
+def _as_it_comes(_: int) -> AbstractContextManager[Any]:
+    return nullcontext()
+
+
+order_of_launch: Callable[[int], AbstractContextManager[Any]] = _as_it_comes
+"""In which order a bench's launch with this number, from 0 on, runs blocks; the simulator has several."""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing that is not right. ``kind`` is one of KINDS."""
+
+    kind: str
+    message: str
+
+
+@dataclass
+class Verdict:
+    """What a check of one shape found; right if nothing."""
+
+    problem: Problem
+    findings: list[Finding] = field(default_factory=list)
+    elements_compared: int = 0
+
+    @property
+    def right(self) -> bool:
+        return not self.findings
+
+    def as_dict(self) -> dict[str, Any]:
+        return {
+            "shape": self.problem.shape(),
+            "right": self.right,
+            "elements_compared": self.elements_compared,
+            "findings": [asdict(finding) for finding in self.findings],
+        }
+
+
+class Guarded:
+    """A device array between two margins whose every float32 holds the unwritten pattern.
+
+    Without a margin an access beyond the array leaves its allocation, where tools that watch from outside see it.
+    """
+
+    def __init__(self, shape: tuple[int, ...], margin: int = MARGIN) -> None:
+        from numba import cuda
+
+        self.size, self.margin = math.prod(shape), margin
+        self._flat = cuda.device_array(self.size + 2 * margin, np.float32)
+        if margin:
+            blank = np.full(margin, UNWRITTEN, np.uint32).view(np.float32)
+            self._flat[:margin].copy_to_device(blank)
+            self._flat[margin + self.size :].copy_to_device(blank)
+        self.array = self._flat[margin : margin + self.size].reshape(shape)
+
+    def set(self, values: Array) -> None:
+        start = self.margin
+        self._flat[start : start + self.size].copy_to_device(np.ascontiguousarray(values).reshape(-1))
+
+    def blank(self) -> None:
+        """Fill with the unwritten pattern, in pieces so that the host never holds it all."""
+        piece = np.full(min(self.size, 1 << 24), UNWRITTEN, np.uint32).view(np.float32)
+        for start in range(0, self.size, len(piece)):
+            stop = min(start + len(piece), self.size)
+            self._flat[self.margin + start : self.margin + stop].copy_to_device(piece[: stop - start])
+
+    def get(self) -> Array:
+        return np.asarray(self.array.copy_to_host())
+
+    def trespasses(self) -> list[int]:
+        """Offsets written in the margins: negative before the array, from ``size`` on after it."""
+        margins = (self._flat[: self.margin], self._flat[self.margin + self.size :])
+        before, after = (np.asarray(part.copy_to_host()) for part in margins)
+        return written_outside(before, after, self.size)
+
+
+def written_outside(before: Array, after: Array, size: int) -> list[int]:
+    """Offsets written in the margins before and after an array of ``size`` elements."""
+    low, high = (np.flatnonzero(part.view(np.uint32) != UNWRITTEN) for part in (before, after))
+    return [int(i) - len(before) for i in low] + [int(i) + size for i in high]
+
+
+class AnyBench(Protocol):
+    """What a check needs: operands to set and get, and a way to launch. ``load`` prepares the weights too."""
+
+    problem: Problem
+    x: Any
+    weight: Any
+    y: Any
+
+    def load(self, x: Array, weight: Array) -> None: ...
+
+    def run(self) -> None: ...
+
+
+class Bench:
+    """One step bound to one problem: guarded operands, ``prepare``, workspace, ``launch``.
+
+    ``tile`` overrides tile constants, for steps whose ``launch`` and ``prepare`` take them by name. ``margin``: see
+    :class:`Guarded`. With ``beside``, the operands are that bench's.
+    """
+
+    def __init__(
+        self,
+        module: ModuleType,
+        problem: Problem,
+        tile: dict[str, int] | None = None,
+        margin: int = MARGIN,
+        beside: Bench | None = None,
+    ) -> None:
+        self.module, self.problem, self.tile = module, problem, tile or {}
+        self.x: Guarded = beside.x if beside else Guarded(problem.input_shape, margin)
+        self.weight: Guarded = beside.weight if beside else Guarded(problem.weight_shape, margin)
+        self.y: Guarded = beside.y if beside else Guarded(problem.output_shape, margin)
+        make: Callable[..., Any] | None = getattr(module, "workspace", None)
+        self.workspace = make(problem, **self._tile_for(make)) if make else None
+        self.prepared: Any = None
+        self._launches = 0
+
+    def load(self, x: Array, weight: Array) -> None:
+        """Copy operands to the device and prepare the weights."""
+        self.x.set(x)
+        self.weight.set(weight)
+        self.prepare()
+
+    def prepare(self) -> None:
+        prepare: Callable[..., Any] | None = getattr(self.module, "prepare", None)
+        if prepare is None:
+            self.prepared = self.weight.array
+            return
+        self.prepared = prepare(self.weight.array, self.problem, **self._tile_for(prepare))
+
+    def _tile_for(self, function: Callable[..., Any]) -> dict[str, int]:
+        """The tile, if the function takes one."""
+        takes_tile = any(p.kind is p.VAR_KEYWORD for p in inspect.signature(function).parameters.values())
+        return self.tile if takes_tile else {}
+
+    def launch(self) -> None:
+        args = catalog.launch_arguments(self.problem, self.x.array, self.prepared, self.y.array, self.workspace)
+        self._launches += 1
+        with order_of_launch(self._launches - 1):
+            self.module.launch(*args, **self.tile)
+
+    def run(self) -> None:
+        """Launch and wait."""
+        from numba import cuda
+
+        self.launch()
+        cuda.synchronize()
+
+
+def check(module: ModuleType, problem: Problem, seed: int = 0, repeats: int = REPEATS) -> Verdict:
+    """Check a step at one shape, element by element. ValueError from ``prepare`` (a refusal) passes through."""
+    return check_bench(Bench(module, problem), seed, repeats)
+
+
+def check_bench(bench: AnyBench, seed: int = 0, repeats: int = REPEATS) -> Verdict:
+    """As :func:`check`, for anything with a bench's ``problem``, ``x``, ``weight``, ``y``, ``load`` and ``run``."""
+    problem = bench.problem
+    verdict = Verdict(problem)
+
+    first, x, weight = _first(bench, verdict, seed, repeats)
+    if verdict.findings:
+        return verdict
+
+    # new operands over the old output: nothing of the first launch may survive
+    x2, weight2 = inputs.integers(problem, seed + 1)
+    bench.load(x2, weight2)
+    second = _run(bench)
+    expected2 = reference.full(problem, x2, weight2)
+    verdict.elements_compared += expected2.size
+    if not np.array_equal(second, expected2):
+        # a race would show in a second launch, too, and differently
+        verdict.findings += _disagreement(bench, second, expected2, 3, over=first) or [
+            _stale(problem, (x, weight), (x2, weight2), first, second, expected2)
+        ]
+        return verdict
+
+    verdict.findings += _disagreement(bench, second, expected2, repeats)
+    if verdict.findings:
+        return verdict
+
+    x3, weight3 = inputs.normals(problem, seed + 2)
+    bench.load(x3, weight3)
+    bench.y.blank()
+    third = _run(bench)
+    verdict.elements_compared += third.size
+    verdict.findings += _trespass(bench, x3, weight3)
+    verdict.findings += _precision(problem, x3, weight3, third)
+    return verdict
+
+
+def check_thoroughly(make: Callable[[], AnyBench], seed: int = 0, repeats: int = REPEATS) -> Verdict:
+    """As :func:`check_bench`, then with other operands, changed ones, other buffers, and more launches.
+
+    ``make`` makes a bench of the same step and problem anew.
+    """
+    bench = make()
+    verdict = check_bench(bench, seed, repeats)
+    if verdict.findings:
+        return verdict
+    for kind, said in inputs.SPECIAL.items():
+        x, weight = inputs.special(kind, bench.problem, seed + 3)
+        if _differs(bench, verdict, x, weight, f"with {said}"):
+            return verdict
+    x, weight = inputs.integers(bench.problem, seed)
+    for changed_x, changed_weight, said in _changes(x, weight, seed):
+        if _differs(bench, verdict, changed_x, changed_weight, said, kind="stale"):
+            return verdict
+    other = make()
+    x2, weight2 = inputs.integers(bench.problem, seed + 4)
+    if _differs(other, verdict, x2, weight2, "in other arrays of the same shape", kind="stale"):
+        return verdict
+    bench.load(x, weight)
+    for launch in range(1, RELAUNCHES + 1):
+        if _differs(bench, verdict, x, weight, f"at launch {launch} on the same arrays", "stale", load=False):
+            return verdict
+    return verdict
+
+
+def _changes(x: Array, weight: Array, seed: int) -> Iterator[tuple[Array, Array, str]]:
+    """Operands that each differ little from the ones before, with what was changed."""
+    yield x, weight, "back on the first inputs"
+    changed = weight
+    for changed in _one_by_one(weight, seed):
+        yield x, changed, "after one element of the weights was changed"
+    mirrored = changed.reshape(-1)[::-1].reshape(weight.shape).copy()
+    yield x, mirrored, "after the weights were put in another order"
+    for changed in _one_by_one(x, seed):
+        yield changed, mirrored, "after one element of the input was changed"
+
+
+def _one_by_one(values: Array, seed: int) -> Iterator[Array]:
+    """Copies of ``values``, each with one more element changed: first, middle, an odd one, last, a drawn one.
+
+    A key made of some of the elements misses one of these at least.
+    """
+    half, last = values.size // 2, values.size - 1
+    drawn = int(np.random.default_rng(seed).integers(values.size))
+    for place in dict.fromkeys((0, half, min(half | 1, last), last)):
+        values = values.copy()
+        values.flat[place] *= -1
+        yield values
+    values = values.copy()
+    values.flat[drawn] += np.sign(values.flat[drawn])  # as its magnitude may be all that is looked at
+    yield values
+
+
+def _differs(
+    bench: AnyBench, verdict: Verdict, x: Array, weight: Array, said: str, kind: str = "wrong", load: bool = True
+) -> bool:
+    """Launch on these operands; adds a finding of ``kind`` that opens with ``said`` if the output is wrong."""
+    if load:
+        bench.load(x, weight)
+    bench.y.blank()
+    y = _run(bench)
+    expected = reference.full(bench.problem, x, weight)
+    verdict.elements_compared += expected.size
+    found = _trespass(bench, x, weight) + _compare(bench, x, weight, y, expected)
+    for finding in found:
+        verdict.findings.append(
+            Finding(kind if finding.kind == "wrong" else finding.kind, f"{said}: {finding.message}")
+        )
+    return bool(found)
+
+
+def check_once(bench: AnyBench, seed: int = 0, special: str = "") -> Verdict:
+    """The first part of :func:`check`: one launch on integers, and one on operands of a ``special`` kind if named.
+
+    What passes may still be wrong.
+    """
+    verdict = Verdict(bench.problem)
+    _first(bench, verdict, seed, 1)
+    if special and not verdict.findings:
+        x, weight = inputs.special(special, bench.problem, seed + 1)
+        _differs(bench, verdict, x, weight, f"with {inputs.SPECIAL[special]}")
+    return verdict
+
+
+def _first(bench: AnyBench, verdict: Verdict, seed: int, repeats: int) -> tuple[Array, Array, Array]:
+    """Launch on integers and compare; returns the output and the operands."""
+    x, weight = inputs.integers(bench.problem, seed)
+    bench.load(x, weight)
+    bench.y.blank()
+    y = _run(bench)
+    expected = reference.full(bench.problem, x, weight)
+    verdict.elements_compared += expected.size
+    verdict.findings += _trespass(bench, x, weight)
+    wrong = _compare(bench, x, weight, y, expected)
+    if wrong and not verdict.findings:
+        # at least twice more: in the simulator, every second launch runs the threads in the opposite order
+        verdict.findings += _disagreement(bench, y, expected, max(repeats, 3))
+    verdict.findings += wrong
+    return y, x, weight
+
+
+def check_sampled(
+    module: ModuleType, problem: Problem, seed: int = 0, samples: int = SAMPLES, tile: dict[str, int] | None = None
+) -> Verdict:
+    """Check a large problem: every element written and finite, random positions and the corners exact."""
+    return sample_bench(Bench(module, problem, tile), seed, samples)
+
+
+def sample_bench(bench: AnyBench, seed: int = 0, samples: int = SAMPLES) -> Verdict:
+    """As :func:`check_sampled`, for anything with a bench's methods."""
+    problem = bench.problem
+    verdict = Verdict(problem)
+    x, weight = inputs.integers(problem, seed)
+    bench.load(x, weight)
+    bench.y.blank()
+    y = _run(bench)
+    verdict.findings += _trespass(bench, x, weight)
+    holes = _holes(problem, y)
+    if holes:
+        verdict.findings += holes
+        return verdict
+    positions = sample_positions(problem, samples, seed)
+    expected = reference.at(problem, x, weight, positions)
+    verdict.elements_compared = len(expected)
+    verdict.findings += compare_sampled(problem, positions, y[positions].astype(np.float64), expected, (x, weight))
+    return verdict
+
+
+def compare_sampled(
+    problem: Problem,
+    positions: reference.Indices,
+    got: Array,
+    expected: Array,
+    operands: tuple[Array, Array] | None = None,
+) -> list[Finding]:
+    """Sampled elements that are wrong: nothing, or one finding."""
+    wrong = np.flatnonzero(got != expected)
+    if not len(wrong):
+        return []
+    at = tuple(axis[wrong] for axis in positions)
+    if operands:
+        hint = diagnose.explain_sampled(problem, *operands, at, got[wrong], expected[wrong])
+    else:
+        hint = diagnose.where_sampled(problem, at)
+    examples = [(tuple(int(axis[i]) for axis in positions), got[i], expected[i]) for i in wrong[:3]]
+    text = _tally(len(wrong), len(expected), "sampled elements are wrong", examples, hint, problem)
+    return [Finding("wrong", text)]
+
+
+def sample_positions(problem: Problem, samples: int, seed: int) -> reference.Indices:
+    """Random output positions over the whole batch, plus every corner."""
+    rng = np.random.default_rng(seed)
+    shape = problem.output_shape
+    drawn = [rng.integers(0, extent, samples) for extent in shape]
+    corners = np.indices((2,) * len(shape)).reshape(len(shape), -1)
+    ends = [corner * (extent - 1) for corner, extent in zip(corners, shape, strict=True)]
+    return tuple(np.concatenate(pair) for pair in zip(drawn, ends, strict=True))
+
+
+def _run(bench: AnyBench) -> Array:
+    bench.run()
+    y: Array = bench.y.get()
+    return y
+
+
+def _disagreement(
+    bench: AnyBench, earlier: Array, expected: Array, repeats: int, over: Array | None = None
+) -> list[Finding]:
+    """Do more launches on the same operands give what ``earlier`` is, bit for bit?
+
+    Before each, the output is blank, or holds ``over``.
+    """
+    for _ in range(repeats - 1):
+        if over is None:
+            bench.y.blank()
+        else:
+            bench.y.set(over)
+        again = _run(bench)
+        count = int(np.count_nonzero(again.view(np.uint32) != earlier.view(np.uint32)))
+        if count:
+            text = f"{count} of {earlier.size} elements differ between launches on equal inputs"
+            cause = diagnose.differing(bench.problem, earlier, again, expected)
+            return [Finding("unstable", f"{text}: {cause}")]
+    return []
+
+
+def _trespass(bench: AnyBench, x: Array, weight: Array) -> list[Finding]:
+    names = catalog.LAUNCH_ARGUMENTS[bench.problem.ladder]
+    findings = []
+    for name, guarded in zip(names, (bench.x, bench.weight, bench.y), strict=False):
+        offsets = guarded.trespasses()
+        if offsets:
+            shown = ", ".join(
+                f"{-o} before its start" if o < 0 else f"{o - guarded.size + 1} past its end" for o in offsets[:3]
+            )
+            findings.append(Finding("wrote_outside", f"{len(offsets)} elements written outside {name}: {shown}"))
+    for name, guarded, sent in ((names[0], bench.x, x), (names[1], bench.weight, weight)):
+        changed = np.argwhere(guarded.get() != sent)
+        if len(changed):
+            index = tuple(int(i) for i in changed[0])
+            findings.append(
+                Finding(
+                    "modified_input",
+                    f"{len(changed)} elements of the input {name} were changed, the first at {_at(name, index)}",
+                )
+            )
+    return findings
+
+
+def _holes(problem: Problem, y: Array, adds: bool = False) -> list[Finding]:
+    """Unwritten, NaN and infinite elements of y (in its own shape). ``adds``: the kernel reads what y held before."""
+    name = _output_name(problem)
+    flat = y.reshape(-1)
+    missing = np.flatnonzero(~np.isfinite(flat))
+    if not len(missing):
+        return []
+    # a sum may keep the payload of the NaN it started from
+    unwritten = (flat[missing].view(np.uint32) == UNWRITTEN) & (not adds)
+    cause = "as from a read beyond an input's end or of uninitialised memory"
+    if adds:
+        cause = f"because the kernel adds to what {name} held before: it must assign"
+    findings = []
+    for kind, indices, text in (
+        ("unwritten", missing[unwritten], "were never written"),
+        ("nan", missing[~unwritten], f"are NaN or infinite, {cause}"),
+    ):
+        if len(indices):
+            mask = np.zeros(flat.shape, np.bool_)
+            mask[indices] = True
+            region = diagnose.where(problem, mask.reshape(y.shape))
+            if kind == "unwritten" and len(indices) == flat.size:
+                region = "nothing was: does launch start the kernel, and does the kernel store?"
+            first = tuple(int(i) for i in np.unravel_index(indices[0], y.shape))
+            message = f"{len(indices)} of {flat.size} elements of {name} {text}, the first {_at(name, first)}"
+            findings.append(Finding(kind, message + (f" ({region})" if region else "")))
+    return findings
+
+
+def _adds(bench: AnyBench, got: Array, expected: Array) -> bool:
+    """Are the NaN elements of ``got`` sums that start from the output's old contents?"""
+    missing = np.isnan(got)
+    if not missing.any():
+        return False
+    bench.y.set(np.full(got.shape, _FILL))
+    again = _run(bench)[missing]
+    return bool((again != _FILL).any()) and np.array_equal(again, expected[missing] + _FILL)
+
+
+def _compare(bench: AnyBench, x: Array, weight: Array, got: Array, expected: Array) -> list[Finding]:
+    problem = bench.problem
+    findings = _holes(problem, got, _adds(bench, got, expected))
+    wrong = (got != expected) & np.isfinite(got)
+    if not wrong.any():
+        return findings
+    places = np.argwhere(wrong)
+    examples = [(tuple(int(i) for i in p), got[tuple(p)], expected[tuple(p)]) for p in places[:3]]
+    hint = diagnose.explain(problem, x, weight, got.astype(np.float64), expected, bench)
+    return [
+        *findings,
+        Finding("wrong", _tally(len(places), got.size, "elements are wrong", examples, hint, problem)),
+    ]
+
+
+def _precision(problem: Problem, x: Array, weight: Array, got: Array) -> list[Finding]:
+    holes = _holes(problem, got)
+    if holes:
+        return holes
+    expected = reference.full(problem, x, weight)
+    bound = reference.error_bound(problem, reference.full(problem, np.abs(x), np.abs(weight)))
+    error = np.abs(got - expected)
+    beyond = np.argwhere(error > bound)
+    if not len(beyond):
+        return []
+    worst = float(np.max(error[bound > 0] / bound[bound > 0], initial=0.0))
+    examples = [(tuple(int(i) for i in p), got[tuple(p)], expected[tuple(p)]) for p in beyond[:3]]
+    why = diagnose.imprecise(problem, x, weight, got, expected, bound)
+    hint = f"up to {worst:.3g} times the float32 bound"
+    hint += f": {why}" if why else ", as from float16 or TF32 arithmetic or a dropped term"
+    return [
+        Finding(
+            "imprecise",
+            _tally(
+                len(beyond),
+                got.size,
+                "elements are right on integers but not precise",
+                examples,
+                hint,
+                problem,
+            ),
+        )
+    ]
+
+
+def _stale(
+    problem: Problem,
+    old: tuple[Array, Array],
+    new: tuple[Array, Array],
+    first: Array,
+    second: Array,
+    expected: Array,
+) -> Finding:
+    wrong = second != expected
+    count = int(wrong.sum())
+    text = f"{count} of {second.size} elements are wrong on the second launch, with new inputs"
+    why = diagnose.kept(problem, old, new, first, second, expected)
+    return Finding(
+        "stale", f"{text}: {why}" if why else f"{text}, and the first was right: something is kept between launches"
+    )
+
+
+def _tally(
+    count: int,
+    total: int,
+    text: str,
+    examples: list[tuple[tuple[int, ...], Any, Any]],
+    hint: str,
+    problem: Problem,
+) -> str:
+    name = _output_name(problem)
+    shown = "; ".join(f"{_at(name, i)} = {got:.9g}, expected {want:.9g}" for i, got, want in examples)
+    return f"{count} of {total} {text}: {shown}" + (f" ({hint})" if hint else "")
+
+
+def _at(name: str, index: tuple[int, ...]) -> str:
+    return f"{name}[{', '.join(map(str, index))}]"
+
+
+def _output_name(problem: Problem) -> str:
+    return "c" if problem.ladder == "gemm" else "y"

@@ -1,0 +1,181 @@
+"""Seeded operands: integers and powers of two whose sums are exact in float32, normals, and the photograph.
+
+Infinity and NaN are not among them: no step promises anything for those.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numpy.typing import NDArray
+
+from common.book.problems import Problem
+
+Array = NDArray[np.float32]
+
+# Float32 holds every integer up to here, so sums below it are exact in any order.
+EXACT_LIMIT = 2**24
+_FAR = 2**10  # the few large elements that stand among ones
+_FEW_FAR = 8  # of them in one filter: their products with large inputs make half of the limit
+
+
+def integers(problem: Problem, seed: int) -> tuple[Array, Array]:
+    """Input and weight filled with non-zero integers whose every partial sum is exact in float32.
+
+    No element is zero, so a dropped term changes the sum.
+    """
+    largest = max(1, min(8, math.isqrt(EXACT_LIMIT // problem.reduction)))
+    rng = np.random.default_rng(seed)
+
+    def draw(shape: tuple[int, ...]) -> Array:
+        values = rng.integers(1, largest, shape, dtype=np.int8, endpoint=True)
+        values *= rng.integers(0, 1, shape, dtype=np.int8, endpoint=True) * np.int8(2) - np.int8(1)
+        return values.astype(np.float32)
+
+    return draw(problem.input_shape), draw(problem.weight_shape)
+
+
+# Other operands whose every partial sum is exact in float32, by name: what is special about them.
+SPECIAL = {
+    "zeros": "half of the elements zero, and every fourth row and filter",
+    "negative": "every product negative",
+    "large": "inputs of up to thousands, weights of 1 and -1",
+    "heavy": "inputs of 1 and -1, weights of up to thousands",
+    "sums": "sums far beyond 65,504",
+    "tiny": "magnitudes around 2^-20",
+    "mixed": "magnitudes from 2^-20 to 2^20",
+    "apart": "products in one sum up to 2^20 times as large as others",
+}
+
+
+def special(kind: str, problem: Problem, seed: int) -> tuple[Array, Array]:
+    """Input and weight of a kind of :data:`SPECIAL`; exact in any order of summation, as :func:`integers` are."""
+    rng = np.random.default_rng(seed)
+    x, weight = integers(problem, seed)
+    if kind == "zeros":
+        for array, axis in ((x, 0), (weight, _output_axis(problem))):
+            array *= rng.integers(0, 2, array.shape, dtype=np.int8)
+            np.moveaxis(array, axis, 0)[3::4] = 0
+    elif kind == "negative":
+        x, weight = np.abs(x), -np.abs(weight)
+    elif kind in ("large", "heavy"):
+        most = min(1 << 14, EXACT_LIMIT // problem.reduction)
+        if kind == "large":
+            x, weight = _signed(rng, problem.input_shape, most), np.sign(weight)
+        else:
+            x, weight = np.sign(x), _signed(rng, problem.weight_shape, most)
+    elif kind == "sums":
+        most = min(4096, math.isqrt(EXACT_LIMIT // problem.reduction))
+        x, weight = (np.abs(_signed(rng, shape, most)) for shape in (problem.input_shape, problem.weight_shape))
+    elif kind == "tiny":
+        x, weight = np.ldexp(x, -22), np.ldexp(weight, -22)
+    elif kind == "mixed":
+        # what one output sums has one power of two, so the sum stays exact
+        x_axis, weight_axis = _reduced_axes(problem)
+        rows = rng.integers(-10, 11, size=(x.shape[0],))
+        outputs = rng.integers(-10, 11, size=(weight.shape[_output_axis(problem)],))
+        terms = rng.integers(-8, 9, size=(x.shape[x_axis],))
+        x = np.ldexp(x, _along(rows, 0, x.ndim) + _along(terms, x_axis, x.ndim))
+        weight = np.ldexp(
+            weight,
+            _along(outputs, _output_axis(problem), weight.ndim) - _along(terms, weight_axis, weight.ndim),
+        )
+    elif kind == "apart":
+        x, weight = _apart(rng, problem, x, weight)
+    else:
+        raise ValueError(f"operands {kind!r}: must be one of {', '.join(SPECIAL)}")
+    return x.astype(np.float32), weight.astype(np.float32)
+
+
+def _apart(rng: np.random.Generator, problem: Problem, x: Array, weight: Array) -> tuple[Array, Array]:
+    """Ones of both signs, and of the input a fourth, of each filter a few, 2^10 times as large."""
+    far = max(1, min(_FAR, EXACT_LIMIT // (2 * problem.reduction)))
+    x, weight = np.sign(x), np.sign(weight)
+    x *= np.where(rng.integers(0, 4, x.shape) == 0, far, 1)
+    large = min(_FEW_FAR, -(-problem.reduction // 4))
+    filters = np.moveaxis(weight, _output_axis(problem), 0)
+    row = np.where(np.arange(problem.reduction) < large, far, 1)
+    filters *= rng.permuted(np.tile(row, (len(filters), 1)), axis=1).reshape(filters.shape)
+    return x, weight
+
+
+def _signed(rng: np.random.Generator, shape: tuple[int, ...], most: int) -> Array:
+    magnitudes = rng.integers(1, most, shape, endpoint=True)
+    return (magnitudes * (2 * rng.integers(0, 2, shape) - 1)).astype(np.float32)
+
+
+def _output_axis(problem: Problem) -> int:
+    """The weight's axis that the output has, too: columns of B, filters."""
+    return 1 if problem.ladder == "gemm" else 0
+
+
+def _reduced_axes(problem: Problem) -> tuple[int, int]:
+    """An axis of the input and one of the weight that the sum runs over: k, or the channels."""
+    return {"gemm": (1, 0), "conv2d": (1, 1), "conv3d": (4, 4)}[problem.ladder]
+
+
+def _along(values: NDArray[np.int64], axis: int, ndim: int) -> NDArray[np.int64]:
+    shape = [1] * ndim
+    shape[axis] = len(values)
+    return values.reshape(shape)
+
+
+def normals(problem: Problem, seed: int) -> tuple[Array, Array]:
+    """Input and weight drawn from the standard normal distribution."""
+    rng = np.random.default_rng(seed)
+    return (
+        rng.standard_normal(problem.input_shape, dtype=np.float32),
+        rng.standard_normal(problem.weight_shape, dtype=np.float32),
+    )
+
+
+def photograph() -> Array:
+    """Luminance in 0..1 of the photograph that Matplotlib ships (Grace Hopper), shape (600, 512)."""
+    from matplotlib import cbook
+    from matplotlib.image import imread
+
+    file = cbook.get_sample_data("grace_hopper.jpg", asfileobj=False)
+    rgb = np.asarray(imread(str(file)), dtype=np.float32) / 255
+    return np.ascontiguousarray(rgb @ np.array([0.2126, 0.7152, 0.0722], dtype=np.float32))
+
+
+def filter_bank() -> dict[str, Array]:
+    """Twelve recognisable 5x5 filters by name, for cross-correlation.
+
+    Edges are smoothed derivatives, the Laplacian of Gaussian has sigma 1, Gabor filters have wavelength 4
+    and sigma 1.5 (Daugman 1985); blurs, identity, sharpen and emboss sum to 1, edge,
+    Laplacian and Gabor filters to 0.
+    """
+    offset = np.arange(-2, 3, dtype=np.float64)
+    row, col = np.meshgrid(offset, offset, indexing="ij")
+    squared = row**2 + col**2
+    gauss = np.exp(-squared / 2)
+    gauss /= gauss.sum()
+    delta = np.zeros((5, 5))
+    delta[2, 2] = 1.0
+
+    def balanced(filt: NDArray[np.float64]) -> NDArray[np.float64]:
+        centred: NDArray[np.float64] = filt - filt.mean()
+        return np.asarray(centred / np.abs(centred).sum(), dtype=np.float64)
+
+    def gabor(degrees: float) -> NDArray[np.float64]:
+        angle = math.radians(degrees)
+        along = col * math.cos(angle) + row * math.sin(angle)
+        return balanced(np.exp(-squared / (2 * 1.5**2)) * np.cos(2 * math.pi * along / 4))
+
+    bank = {
+        "identity": delta,
+        "box blur": np.full((5, 5), 1 / 25),
+        "gaussian blur": gauss,
+        "motion blur": np.eye(5) / 5,
+        "sharpen": 3 * delta - 2 * gauss,
+        "edge, vertical": balanced(gauss * col),
+        "edge, horizontal": balanced(gauss * row),
+        "laplacian": balanced((squared - 2) * gauss),
+        "emboss": delta + 2 * balanced(gauss * (row + col)),
+        "gabor 0°": gabor(0),
+        "gabor 45°": gabor(45),
+        "gabor 90°": gabor(90),
+    }
+    return {name: filt.astype(np.float32) for name, filt in bank.items()}

@@ -1,0 +1,97 @@
+"""Shapes with more than 2^31 elements in an array, checked on the GPU: offsets that 32 bits with a sign cannot hold.
+
+Such operands take the host too long to draw, so each element is a hash of its offset, which the GPU writes and the
+host works out where a sample needs it.
+"""
+
+from __future__ import annotations
+
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from common.book.problems import Conv2d, Conv3d, Gemm, Problem
+from common.measure.check import UNWRITTEN, Bench, Finding, Verdict, compare_sampled, sample_positions
+
+SAMPLES = 300
+# Knuth's multiplicative hash, for 64 bits (The Art of Computer Programming 3, section 6.4).
+MULTIPLIER = 0x9E3779B97F4A7C15
+SHIFT = 61  # the three highest bits are kept
+
+
+def values(offsets: NDArray[Any], seed: int) -> NDArray[np.float64]:
+    """The elements at these offsets of an operand: integers from -4 to 4, none of them zero."""
+    with np.errstate(over="ignore"):
+        number = (offsets.astype(np.uint64) + np.uint64(seed)) * np.uint64(MULTIPLIER) >> np.uint64(SHIFT)
+    number = number.astype(np.int64)
+    return (number - 4 + (number >= 4)).astype(np.float64)
+
+
+def check_large(module: ModuleType, problem: Problem, samples: int = SAMPLES) -> Verdict:
+    """Every element of the output written and finite, sampled ones and the corners exact."""
+    from numba import cuda
+
+    from common.measure import arraykernels as kernels
+
+    bench = Bench(module, problem)
+    verdict = Verdict(problem)
+    for seed, guarded in enumerate((bench.x, bench.weight)):
+        flat = guarded.array.reshape(guarded.size)
+        kernels.hash_offsets[kernels.grid(guarded.size)](
+            flat, np.uint64(seed), np.uint64(MULTIPLIER), np.uint64(SHIFT)
+        )
+    bench.prepare()
+    words = bench.y.array.reshape(bench.y.size).view(np.uint32)
+    kernels.fill[kernels.grid(bench.y.size)](words, UNWRITTEN)
+    bench.run()
+    found = cuda.to_device(np.zeros(1, np.int32))
+    kernels.mark_infinite[kernels.grid(bench.y.size)](words, np.uint32(kernels.EXPONENT), found)
+    positions = sample_positions(problem, samples, 0)
+    offsets = np.ravel_multi_index(positions, problem.output_shape)
+    taken = cuda.device_array(len(offsets), np.float32)
+    flat = bench.y.array.reshape(bench.y.size)
+    kernels.gather[kernels.grid(len(offsets))](flat, cuda.to_device(offsets.astype(np.int64)), taken)
+    got = taken.copy_to_host().astype(np.float64)
+    wanted = expected(problem, positions)
+    verdict.elements_compared = len(wanted)
+    verdict.findings += compare_sampled(problem, positions, got, wanted)
+    if int(found.copy_to_host()[0]):
+        verdict.findings.append(Finding("unwritten", "elements were never written, or are NaN or infinite"))
+    return verdict
+
+
+def expected(problem: Problem, positions: tuple[NDArray[Any], ...]) -> NDArray[np.float64]:
+    """The oracle's values at ``positions``, one index array per axis of the output."""
+    result = np.zeros(len(positions[0]))
+    if isinstance(problem, Gemm):
+        m, n = positions
+        for start in range(0, problem.K, 1 << 12):
+            k = np.arange(start, min(start + (1 << 12), problem.K), dtype=np.int64)
+            a = values(m[:, None].astype(np.int64) * problem.K + k, 0)
+            b = values(k * problem.N + n[:, None], 1)
+            result += (a * b).sum(axis=1)
+        return result
+    if isinstance(problem, Conv2d):
+        n, k, p, q = positions
+        c, r, s = (axis.reshape(-1) for axis in np.indices((problem.C, problem.R, problem.S)))
+        x = [n[:, None], c, p[:, None] + r, q[:, None] + s]
+        weight = [k[:, None], c, r, s]
+        inside = np.True_
+    else:
+        assert isinstance(problem, Conv3d)
+        n, o, p, q, k = positions
+        g = problem.geometry
+        t, r, s, c = (axis.reshape(-1) for axis in np.indices((problem.T, problem.R, problem.S, problem.C)))
+        d = o[:, None] * g.stride_d - g.pad_d + t * g.dilation_d
+        h = p[:, None] * g.stride_h - g.pad_h + r * g.dilation_h
+        w = q[:, None] * g.stride_w - g.pad_w + s * g.dilation_w
+        extents = ((d, problem.D), (h, problem.H), (w, problem.W))
+        inside = np.logical_and.reduce([(axis >= 0) & (axis < extent) for axis, extent in extents])
+        x = [n[:, None], *(np.clip(axis, 0, extent - 1) for axis, extent in extents), c]
+        weight = [k[:, None], t, r, s, c]
+    at = np.ravel_multi_index(np.broadcast_arrays(*x), problem.input_shape)
+    taps = np.ravel_multi_index(np.broadcast_arrays(*weight), problem.weight_shape)
+    product: NDArray[np.float64] = values(at, 0) * values(taps, 1) * inside
+    return np.asarray(product.sum(axis=1))

@@ -1,0 +1,165 @@
+"""What the vendor's libraries reach on the same problem: cuBLAS and cuDNN through PyTorch, if it is installed."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import warnings
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from common.book import reference
+from common.book.problems import Conv2d, Conv3d, Gemm, Problem
+from common.measure import check
+from common.measure.timing import Stopwatch
+
+PRECISIONS = ("FP32", "TF32")
+HOW_TO_GET = "cuBLAS and cuDNN are left out: pip install torch adds them"
+
+
+def available() -> bool:
+    """Is PyTorch installed?"""
+    return importlib.util.find_spec("torch") is not None
+
+
+def get_ready() -> None:
+    """Import PyTorch, which takes seconds, before the GPU is held."""
+    importlib.import_module("torch")
+
+
+def measure(problem: Problem, stopwatch: Stopwatch, seed: int = 2) -> list[dict[str, Any]]:
+    """Time the library on the problem: FP32 strict, and TF32; autotuned, the faster memory layout of two.
+
+    The FP32 result is held to the same error bound as the lessons' kernels, at random positions.
+
+    Raises RuntimeError if it exceeds the bound (then it was not FP32).
+    """
+    import torch
+
+    torch.backends.cudnn.benchmark = True
+    x, weight = _normals(problem, seed)
+    rows = []
+    for precision in PRECISIONS:
+        allow = _allow_tf32(precision)
+        best: dict[str, Any] | None = None
+        for layout, run, to_output in _variants(problem, x, weight):
+            result = run()
+            torch.cuda.synchronize()
+            if not allow:
+                _require_float32(problem, x, weight, to_output(result), seed)
+            del result
+            timing = stopwatch.measure(run)
+            if best is None or timing.median_ms < best["timing"]["median_ms"]:
+                best = {"layout": layout, "timing": timing.as_dict()}
+            torch.cuda.empty_cache()
+        assert best is not None
+        library = "cuBLAS" if isinstance(problem, Gemm) else "cuDNN"
+        rows.append({"peer": f"{library} {precision}", "library": _version(library), **best})
+    # last, as a profiler that has run may slow what comes after it
+    for row, precision in zip(rows, PRECISIONS, strict=True):
+        _allow_tf32(precision)
+        row["kernels"] = next(
+            _kernels(run) for name, run, _ in _variants(problem, x, weight) if name == row["layout"]
+        )
+    return rows
+
+
+def _normals(problem: Problem, seed: int) -> tuple[Any, Any]:
+    """Input and weight from the standard normal distribution, drawn on the GPU."""
+    import torch
+
+    generator = torch.Generator("cuda").manual_seed(seed)
+    shapes = problem.input_shape, problem.weight_shape
+    first, second = (torch.randn(shape, generator=generator, device="cuda") for shape in shapes)
+    return first, second
+
+
+def _allow_tf32(precision: str) -> bool:
+    import torch
+
+    allow = precision == "TF32"
+    torch.backends.cuda.matmul.allow_tf32 = allow
+    torch.backends.cudnn.allow_tf32 = allow
+    return allow
+
+
+def _kernels(run: Callable[[], Any]) -> list[str]:
+    """Names of the GPU kernels that the call launches: they say how the library computes. Empty if unreadable."""
+    import torch
+
+    run()  # cuDNN tries its algorithms at the first call
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # the profiler's, about cycles that this one does not have
+            with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as trace:
+                run()
+                torch.cuda.synchronize()
+    except RuntimeError:
+        return []
+    on_gpu = torch.autograd.DeviceType.CUDA
+    return sorted({event.name for event in trace.events() if event.device_type == on_gpu})
+
+
+def _variants(problem: Problem, x: Any, weight: Any) -> Iterator[tuple[str, Callable[[], Any], Callable[[Any], Any]]]:
+    """Layout name, the call to time, and how to bring its result to the problem's output layout."""
+    import torch
+
+    functional: Any = torch.nn.functional
+    first, second = x, weight
+
+    def same(result: Any) -> Any:
+        return result
+
+    if isinstance(problem, Gemm):
+        yield "row-major", partial(torch.matmul, first, second), same
+    elif isinstance(problem, Conv2d):
+        for layout, memory_format in (("NCHW", torch.contiguous_format), ("NHWC", torch.channels_last)):
+            tensors = (tensor.to(memory_format=memory_format) for tensor in (first, second))
+            yield layout, partial(functional.conv2d, *tensors), same
+    elif isinstance(problem, Conv3d):
+        g = problem.geometry
+        planar = problem.D == problem.T == 1 and g.pad_d == 0  # cuDNN's 3D path is slower on 2D problems
+        axes = slice(1, 3) if planar else slice(0, 3)
+        options = {
+            "stride": (g.stride_d, g.stride_h, g.stride_w)[axes],
+            "padding": (g.pad_d, g.pad_h, g.pad_w)[axes],
+            "dilation": (g.dilation_d, g.dilation_h, g.dilation_w)[axes],
+        }
+
+        def channels_first(tensor: Any) -> Any:
+            return tensor.movedim(-1, 1).squeeze(2) if planar else tensor.movedim(-1, 1)
+
+        def channels_last(result: Any) -> Any:
+            return (result.unsqueeze(2) if planar else result).movedim(1, -1)
+
+        convolve = functional.conv2d if planar else functional.conv3d
+        xt, ft = channels_first(first), channels_first(second)
+        yield "NDHWC", partial(convolve, xt, ft, **options), channels_last
+        yield "NCDHW", partial(convolve, xt.contiguous(), ft.contiguous(), **options), channels_last
+
+
+def _require_float32(problem: Problem, x: Any, weight: Any, result: Any, seed: int) -> None:
+    import torch
+
+    positions = check.sample_positions(problem, 2000, seed)
+    index = tuple(torch.from_numpy(np.ascontiguousarray(axis)).cuda() for axis in positions)
+    got = result[index].double().cpu().numpy()
+    x, weight = x.cpu().numpy(), weight.cpu().numpy()
+    expected = reference.at(problem, x, weight, positions)
+    bound = reference.error_bound(problem, reference.at(problem, np.abs(x), np.abs(weight), positions))
+    worst = float(np.max(np.abs(got - expected) / bound))
+    # Winograd transforms cost a few more roundings than the bound counts
+    if worst > 8:
+        raise RuntimeError(f"the library's FP32 result is {worst:.1f} times the float32 bound off: not FP32")
+
+
+def _version(library: str) -> str:
+    import torch
+
+    if library == "cuDNN":
+        version = int(torch.backends.cudnn.version())
+        return f"cuDNN {version // 10000}.{version % 10000 // 100}.{version % 100}, PyTorch {torch.__version__}"
+    return f"CUDA {torch.version.cuda}, PyTorch {torch.__version__}"

@@ -1,0 +1,106 @@
+"""What a check of a step consists of: its cases, engine by engine, in the order in which they run.
+
+All cases of an engine run in one process on one imported module, as a program would use the step: what it keeps from
+one shape, or one set of arrays, to the next shows. Three engines judge:
+
+- ``traced``: the tracer runs every block in lockstep. Fast, so it has most shapes; it alone sees what is unsound.
+- ``simulator``: Numba's simulator runs the kernel's Python thread by thread: a second opinion at a few shapes.
+- ``gpu``: the kernel as compiled, where there is a GPU: more shapes, and larger ones.
+
+Where there is no GPU, the kernels are also compiled for a real architecture.
+"""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from common.book import problems
+from common.book.problems import Problem
+from common.measure import inputs, shapes
+
+Engine = Literal["traced", "simulator", "gpu"]
+Depth = Literal["once", "usual", "thorough", "large"]
+
+DRAWN_ON_GPU = {"gemm": 100, "conv2d": 2, "conv3d": 60}  # a conv2d kernel is compiled for each shape
+COVERED_ON_GPU = {"conv2d": 5}  # all but for these
+THOROUGH_SECONDS = 150.0
+SPECIAL_UP_TO = 1 << 15  # multiply-adds of a shape that special operands are tried at without a GPU
+LARGEST_ON_GPU = 1 << 27  # multiply-adds of a drawn shape
+TRACED_FLOPS = 5e8  # of a shape that was asked for: beyond it only the GPU or the simulator is asked
+
+
+@dataclass(frozen=True)
+class Case:
+    """One shape for one engine. ``special``: operands of that kind of :data:`common.measure.inputs.SPECIAL` besides.
+
+    ``wide``: a shape of :func:`common.measure.shapes.wide`; the tracer takes a narrower one if no grid is as wide.
+    """
+
+    problem: Problem
+    engine: Engine
+    depth: Depth = "once"
+    seed: int = 0
+    special: str = ""
+    wide: bool = False
+
+    def fields(self) -> dict[str, Any]:
+        """What a check's task says of it."""
+        # a step whose weights are compiled in compiles for each change of them
+        patience = {"seconds": THOROUGH_SECONDS} if (self.engine, self.depth) == ("gpu", "thorough") else {}
+        return {
+            **patience,
+            "shape": self.problem.shape(),
+            "engine": self.engine,
+            "depth": self.depth,
+            "seed": self.seed,
+            "special": self.special,
+            "wide": self.wide,
+        }
+
+
+def new_seed() -> int:
+    """A seed for what is drawn anew."""
+    return random.SystemRandom().randrange(1_000_000)
+
+
+def cases(ladder: str, gpu: bool, seed: int) -> list[Case]:
+    """The cases of a step of this ladder, the soonest done first; ``seed`` is that of the drawn shapes."""
+    first, ragged = problems.FIRST[ladder], problems.RAGGED[ladder]
+    found = [Case(first, "simulator"), Case(first, "traced", "thorough", seed)]
+    found += [Case(problem, "traced", "usual") for problem in ragged]
+    found += [Case(problem, "simulator", "once") for problem in ragged]
+    found += _once("traced", (*shapes.covering(ladder), *shapes.twins(ladder)), seed)
+    found += _once("traced", shapes.drawn(ladder, seed, shapes.DRAWN), seed)
+    found += [Case(problem, "traced", wide=True) for problem in shapes.wide(ladder)]
+    found.append(Case(first, "traced"))
+    if gpu:
+        found += [Case(first, "gpu"), Case(first, "gpu", "thorough")]
+        found += [Case(problem, "gpu", "usual") for problem in ragged]
+        found += _once("gpu", shapes.covering(ladder)[: COVERED_ON_GPU.get(ladder)], seed)
+        found += _once("gpu", shapes.drawn(ladder, seed, DRAWN_ON_GPU[ladder], LARGEST_ON_GPU), seed)
+        found += [Case(problem, "gpu", "large") for problem in shapes.large(ladder)]
+        found += [Case(problem, "gpu") for problem in (*shapes.wide(ladder), first)]
+    return found
+
+
+def cases_at(problem: Problem, gpu: bool, seed: int) -> list[Case]:
+    """The cases of a step at one shape that was asked for."""
+    found = [Case(problem, "gpu" if gpu else "simulator", "usual", seed)]
+    if problem.flops <= TRACED_FLOPS:
+        found.append(Case(problem, "traced", "thorough", seed))
+    return found
+
+
+def _once(engine: Engine, wanted: tuple[Problem, ...], seed: int) -> list[Case]:
+    """A launch or two at each shape, each kind of special operands in turn."""
+    kinds = list(inputs.SPECIAL)
+    return [
+        Case(
+            problem, engine, "once", seed + number,
+            kinds[(seed + number) % len(kinds)]
+            if engine == "gpu" or shapes.multiply_adds(problem) <= SPECIAL_UP_TO else "",
+        )
+        for number, problem in enumerate(wanted)
+    ]  # fmt: skip

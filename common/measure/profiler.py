@@ -1,0 +1,186 @@
+"""Hardware counters of a step's kernels, read by Nsight Compute (ncu), each with what it says of the bottleneck."""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+import shutil
+from typing import Any
+
+# Names of ncu 2023 and later, from its metrics reference for compute capability 7.x to 10.x.
+METRICS = {
+    "time_ns": "gpu__time_duration.sum",
+    "registers": "launch__registers_per_thread",
+    "occupancy_pct": "sm__warps_active.avg.pct_of_peak_sustained_active",
+    "issue_pct": "smsp__issue_active.avg.pct_of_peak_sustained_active",
+    "fma_pipe_pct": "sm__pipe_fma_cycles_active.avg.pct_of_peak_sustained_active",
+    "dram_pct": "dram__throughput.avg.pct_of_peak_sustained_elapsed",
+    "dram_bytes": "dram__bytes.sum",
+    "l2_pct": "lts__throughput.avg.pct_of_peak_sustained_elapsed",
+    "l1_pct": "l1tex__throughput.avg.pct_of_peak_sustained_active",
+    "load_sectors": "l1tex__t_sectors_pipe_lsu_mem_global_op_ld.sum",
+    "load_requests": "l1tex__t_requests_pipe_lsu_mem_global_op_ld.sum",
+    "store_sectors": "l1tex__t_sectors_pipe_lsu_mem_global_op_st.sum",
+    "store_requests": "l1tex__t_requests_pipe_lsu_mem_global_op_st.sum",
+    "shared_wavefronts": "l1tex__data_pipe_lsu_wavefronts_mem_shared.sum",
+    "shared_conflicts": "l1tex__data_bank_conflicts_pipe_lsu_mem_shared.sum",
+    "instructions": "smsp__inst_executed.sum",
+    "ffma_threads": "smsp__sass_thread_inst_executed_op_ffma_pred_on.sum",
+}
+STALLS = {
+    "long_scoreboard": "waiting for global or local memory",
+    "short_scoreboard": "waiting for shared memory",
+    "mio_throttle": "the queue of shared-memory instructions is full",
+    "lg_throttle": "the queue of global-memory instructions is full",
+    "math_pipe_throttle": "the arithmetic unit is busy",
+    "wait": "a fixed latency between dependent instructions",
+    "barrier": "waiting at a barrier",
+    "not_selected": "ready, but another warp was chosen",
+    "dispatch_stall": "the dispatcher holds the warp back",
+    "no_instruction": "waiting for instructions to be fetched",
+    "imc_miss": "waiting for the constant cache",
+    "drain": "waiting for stores at the end",
+    "branch_resolving": "waiting for a branch",
+}
+# What common.microscope.trace counts too, so that each can test the other.
+COUNTED = {
+    **{name: METRICS[name] for name in ("load_requests", "load_sectors", "store_requests", "store_sectors")},
+    "shared_load_wavefronts": "l1tex__data_pipe_lsu_wavefronts_mem_shared_op_ld.sum",
+    "shared_store_wavefronts": "l1tex__data_pipe_lsu_wavefronts_mem_shared_op_st.sum",
+    "shared_load_conflicts": "l1tex__data_bank_conflicts_pipe_lsu_mem_shared_op_ld.sum",
+    "shared_store_conflicts": "l1tex__data_bank_conflicts_pipe_lsu_mem_shared_op_st.sum",
+    "ffma_threads": METRICS["ffma_threads"],
+}
+_STALL_METRIC = "smsp__average_warps_issue_stalled_{}_per_issue_active.ratio"
+NO_TOOL = "ncu was not found: it comes with the CUDA toolkit (Nsight Compute); put it on PATH"
+NO_PERMISSION = (
+    "ncu may not read the counters: ask the administrator (NVIDIA's ERR_NVGPUCTRPERM page says how), or run as root"
+)
+
+
+class ProfileError(RuntimeError):
+    """The counters could not be read."""
+
+
+def command(counters: dict[str, str] | None = None) -> list[str]:
+    """The ncu call to put before the profiled program, for METRICS and STALLS or for the given counters alone.
+
+    Raises ProfileError without ncu.
+    """
+    tool = shutil.which("ncu")
+    if tool is None:
+        raise ProfileError(NO_TOOL)
+    stalls = [_STALL_METRIC.format(name) for name in STALLS]
+    metrics = [*METRICS.values(), *stalls] if counters is None else list(counters.values())
+    # clocks stay as a bench sees them
+    return [
+        tool, "--target-processes", "all", "--clock-control", "none", "--csv", "--page", "raw",
+        "--print-units", "base", "--metrics", ",".join(metrics),
+    ]  # fmt: skip
+
+
+def parse(output: str, counters: dict[str, str] = METRICS) -> list[dict[str, Any]]:
+    """One entry per kernel launch in ncu's CSV: ``kernel``, the counters and ``stalls``.
+
+    Raises ProfileError when the output holds no table, saying why if ncu did.
+    """
+    if "ERR_NVGPUCTRPERM" in output:
+        raise ProfileError(NO_PERMISSION)
+    start = output.find('"ID"')
+    if start < 0:
+        tail = " ".join(output.split())[-300:]
+        raise ProfileError(f"ncu gave no counters: {tail or 'no output'}")
+    rows = [row for row in csv.DictReader(io.StringIO(output[start:])) if (row.get("ID") or "").isdigit()]
+    entries = []
+    for row in rows:
+        entry: dict[str, Any] = {"kernel": kernel_name(row["Kernel Name"])}
+        entry.update({key: _number(row.get(metric)) for key, metric in counters.items()})
+        stalls = {name: _number(row.get(_STALL_METRIC.format(name))) for name in STALLS}
+        entry["stalls"] = {name: round(value, 3) for name, value in stalls.items() if value}
+        entries.append(entry)
+    return entries
+
+
+def kernel_name(mangled: str) -> str:
+    """The Python name in Numba's mangled kernel name (its last length-prefixed part before the type codes)."""
+    text, name = mangled.split("(")[0], ""
+    position = text.find("_ZN") + 3 if "_ZN" in text else len(text)
+    while match := re.match(r"(\d+)", text[position:]):
+        start = position + len(match[1])
+        name = text[start : start + int(match[1])]
+        position = start + int(match[1])
+    return name.split("_3clocals_3e_2e")[-1].split("_2e")[-1] if name else text
+
+
+def sentences(entry: dict[str, Any]) -> list[tuple[str, str, str]]:
+    """Name, value and one sentence for each figure of a profiled kernel."""
+    stalls = sorted(entry["stalls"].items(), key=lambda item: -item[1])[:3]
+    lines: list[tuple[str, str, str]] = []
+
+    def say(name: str, value: str, text: str) -> None:
+        lines.append((name, value, text))
+
+    def percent(name: str, key: str, high: str, low: str) -> None:
+        value = entry[key]
+        if value is not None:
+            say(name, f"{value:.1f}%", high if value >= 70 else low)
+
+    say("time", f"{entry['time_ns'] / 1e6:#.3g} ms", "under the profiler, one launch, cold caches")
+    percent(
+        "achieved occupancy", "occupancy_pct", "enough warps to switch between", "few warps to hide a wait behind"
+    )
+    percent(
+        "issue slots used",
+        "issue_pct",
+        "the instruction count is the limit",
+        "the schedulers often have nothing ready",
+    )
+    percent(
+        "FP32 pipe used",
+        "fma_pipe_pct",
+        "multiply-adds are the limit, as they should be",
+        "the FP32 units mostly wait",
+    )
+    percent("DRAM throughput", "dram_pct", "memory bandwidth is the limit", "memory bandwidth is not the limit")
+    percent("L2 throughput", "l2_pct", "the L2 cache is the limit", "the L2 cache is not the limit")
+    percent(
+        "L1 and shared throughput",
+        "l1_pct",
+        "loads through L1 or shared memory are the limit",
+        "L1 and shared memory keep up",
+    )
+    for kind, ideal in (("load", 4), ("store", 4)):
+        ratio = per(entry, f"{kind}_sectors", f"{kind}_requests")
+        if ratio is not None:
+            text = (
+                "coalesced: at most 4 for 32-bit accesses"
+                if ratio <= ideal + 0.1
+                else "more than 4: wide or scattered"
+            )
+            say(f"sectors per global {kind}", f"{ratio:.2f}", text)
+    if entry["shared_wavefronts"]:
+        share = 100 * (entry["shared_conflicts"] or 0) / entry["shared_wavefronts"]
+        text = "bank conflicts cost turns" if share > 10 else "hardly any turn is lost to bank conflicts"
+        say("shared bank conflicts", f"{share:.1f}% of wavefronts", text)
+    useful = per(entry, "ffma_threads", "instructions")
+    if useful is not None:
+        say("multiply-adds per instruction", f"{useful / 32:.2f}", "the useful fraction of executed instructions")
+    say("executed instructions", f"{entry['instructions']:.3g}", "warp instructions in all")
+    for name, value in stalls:
+        say(f"stall: {name}", f"{value:.2f} warps", STALLS[name])
+    return lines
+
+
+def per(entry: dict[str, Any], above: str, below: str) -> float | None:
+    """A quotient of two counters, if both were read."""
+    if entry.get(above) is None or not entry.get(below):
+        return None
+    return float(entry[above]) / float(entry[below])
+
+
+def _number(text: str | None) -> float | None:
+    try:
+        return float((text or "").replace(",", ""))
+    except ValueError:
+        return None

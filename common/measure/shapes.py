@@ -1,0 +1,383 @@
+"""Which shapes a step is checked at: so many that every pair of conditions that trip kernels up occurs together.
+
+A condition is what a mistake depends on: an extent is one, a multiple of a tile or one off it, wider than a tile,
+equal to another extent; a stride, padding or dilation along an axis. ``covering`` chooses shapes until every pair of
+conditions that can occur together does (pairwise testing: Kuhn, Wallace and Gallo 2004, doi:10.1109/TSE.2004.24);
+``drawn`` takes others anew from a seed; ``wide`` has more blocks along an axis than a grid holds along y and z;
+``twins`` are shapes that a cache by array shapes or sizes takes for one another.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from functools import lru_cache
+from itertools import combinations
+
+from common.book.problems import Conv2d, Conv3d, Gemm, Problem
+
+# Extents around the tiles in use, and some beside them.
+_EDGES = (7, 8, 9, 15, 16, 17, 31, 32, 33, 63, 64, 65, 127, 128, 129)
+_FEW = (1, 2, 3, 4, 5, 6)
+_TILES = (4, 8, 16, 32, 64, 128)
+_POOL = 3000  # candidates that are chosen from
+_OVERHEAD = 60_000  # multiply-adds that a launch of any shape costs
+_SERIAL = 500  # multiply-adds that a term of the sum costs: it comes after the one before
+
+MAX_GRID_YZ = 65535
+DRAWN = 4  # shapes drawn anew at each check
+LARGEST_DRAWN = 1 << 17  # multiply-adds of a shape that is run without a GPU
+# What a step may refuse: weights beyond constant memory, and extents that no 16-bit number holds.
+REFUSABLE_WEIGHT_BYTES = 64 << 10
+
+
+def ordinary(problem: Problem) -> bool:
+    """Must every step take this shape? One that refuses it is not right.
+
+    Beyond it lie filters that fill constant memory (64 KiB), and extents of more than 65,535.
+    """
+    if max(problem.shape().values()) > MAX_GRID_YZ:
+        return False
+    return isinstance(problem, Gemm) or 4 * math.prod(problem.weight_shape) <= REFUSABLE_WEIGHT_BYTES
+
+
+def multiply_adds(problem: Problem) -> int:
+    """Multiply-adds of the definition."""
+    return problem.flops // 2
+
+
+# --- conditions ---
+
+
+def conditions(problem: Problem) -> frozenset[str]:
+    """The conditions of a shape, by name; those that a question mark ends occur once, the others pairwise, too."""
+    return frozenset(_CONDITIONS[problem.ladder](problem))
+
+
+def _extent(name: str, value: int, tiles: tuple[int, ...], others: tuple[int, ...], many: int) -> Iterator[str]:
+    """What an extent is to the usual ``tiles``, to ``others``, and whether it makes ``many`` of anything."""
+    if value == 1:
+        yield f"{name}=1"
+    if value > many:
+        yield f"{name}>{many}"
+    for size, mark in (*((tile, "") for tile in tiles), *((other, "?") for other in others)):
+        if value % size == 0:
+            yield f"{name}%{size}=0{mark}"
+        elif value > size and value % size == 1:
+            yield f"{name}%{size}=1{mark}"
+        elif value % size == size - 1 > 3:
+            yield f"{name}%{size}=-1{mark}"
+        if value > size:
+            yield f"{name}>{size}?"
+
+
+def _equal(**extents: int) -> Iterator[str]:
+    for (a, first), (b, second) in combinations(extents.items(), 2):
+        if first == second > 1:
+            yield f"{a}={b}"
+
+
+def _gemm(problem: Problem) -> Iterator[str]:
+    assert isinstance(problem, Gemm)
+    extents = {"M": problem.M, "N": problem.N, "K": problem.K}
+    for name, value in extents.items():
+        yield from _extent(name, value, (4, 16, 32), (8, 64, 128, 256), many=32)
+        if value > 70:
+            yield f"{name}>70?"
+        if value > 256:  # with another long one, tiles are many on both axes
+            yield f"{name}>256"
+    yield from _equal(**extents)
+    for tile in _TILES:
+        if all(value % tile == 0 for value in extents.values()):
+            yield f"all%{tile}=0?"
+
+
+def _filter(**taps: int) -> Iterator[str]:
+    for name, value in taps.items():
+        yield f"{name}={value}?" if value < 6 else f"{name}>5?"
+        yield f"{name}>1" if value > 1 else f"{name}=1"
+    if len(set(taps.values())) == 1:
+        yield "equal taps"
+        yield "x".join(str(value) for value in taps.values()) + "?"
+
+
+def _conv2d(problem: Problem) -> Iterator[str]:
+    assert isinstance(problem, Conv2d)
+    N, C, K, R, S, P, Q = (getattr(problem, name) for name in "NCKRSPQ")
+    yield from _extent("C", C, (4,), (2, 8, 16, 32, 64), many=2)
+    yield from _extent("K", K, (4,), (2, 8, 16, 32, 64), many=3)
+    yield from _extent("N", N, (2,), (4, 8), many=3)
+    yield from _extent("P", P, (16,), (4, 8, 32, 64), many=16)
+    yield from _extent("Q", Q, (16,), (4, 8, 32, 64), many=16)
+    # with another of these, blocks are many on several axes
+    for name, value, many in (("C", C, 16), ("K", K, 32), ("pixels", P * Q, 256)):
+        if value > many:
+            yield f"{name}>{many}, many"
+    yield from _filter(R=R, S=S)
+    yield from _equal(N=N, C=C, K=K)
+    yield from _equal(H=problem.H, W=problem.W)
+    yield from _equal(P=P, Q=Q)
+    if R == S:
+        yield f"{R}x{S} and C>8?" if C > 8 else f"{R}x{S} and K>8?" if K > 8 else f"{R}x{S}?"
+    yield from (f"{pair}?" for pair in _equal(N=N, C=C, K=K, H=problem.H, W=problem.W, R=R, S=S))
+
+
+def _conv3d(problem: Problem) -> Iterator[str]:
+    assert isinstance(problem, Conv3d)
+    N, C, K, T, R, S, O, P, Q = (getattr(problem, name) for name in "NCKTRSOPQ")
+    yield from _extent("C", C, (4,), (8, 16, 32, 64), many=2)
+    yield from _extent("K", K, (4,), (8, 16, 32, 64), many=32)
+    yield from _extent("N", N, (2,), (), many=3)
+    for name, value in (("O", O), ("P", P), ("Q", Q)):
+        yield from _extent(name, value, (), (2, 4, 8, 16), many=3)
+    yield from _extent("rows", N * O * P * Q, (), (16, 32, 64, 128), many=64)
+    for name, value in (("T", T), ("R", R), ("S", S)):
+        yield f"{name}={value}?"
+    if T == R == S:
+        yield f"{T}x{R}x{S} and C>8" if C > 8 else f"{T}x{R}x{S}"
+    yield from _equal(C=C, K=K)
+    yield from _equal(P=P, Q=Q)
+    plain = True
+    for axis, taps in (("d", T), ("h", R), ("w", S)):
+        stride, pad, dilation = (getattr(problem, f"{what}_{axis}") for what in ("stride", "pad", "dilation"))
+        plain = plain and (stride, pad, dilation) == (1, 0, 1)
+        if stride > 1:
+            yield f"stride_{axis}"
+            yield f"stride_{axis}={stride}?"
+        if pad:
+            yield f"pad_{axis}"
+        if pad >= taps:
+            yield f"pad_{axis}>=taps?"
+        if taps == 1 and stride > 1:
+            yield f"one tap, stride_{axis}?"
+        if taps > 1 and dilation > 1:
+            yield f"dilation_{axis}"
+            yield f"dilation_{axis}={dilation}?"
+            if pad > 1:
+                yield f"pad_{axis}>1, dilation_{axis}?"
+    if plain:
+        yield "plain"
+    yield from (f"{pair}?" for pair in _equal(N=N, C=C, K=K, D=problem.D, H=problem.H, W=problem.W, R=R, S=S))
+
+
+_CONDITIONS: dict[str, Callable[[Problem], Iterator[str]]] = {"gemm": _gemm, "conv2d": _conv2d, "conv3d": _conv3d}
+
+
+# --- drawing ---
+
+
+def draw(ladder: str, rng: random.Random, most: int = LARGEST_DRAWN) -> Problem:
+    """A shape of at most ``most`` multiply-adds, each condition about as likely as another.
+
+    Sums are short besides: a term comes after the one before.
+    """
+    while True:
+        problem = _DRAW[ladder](rng)
+        if problem is not None and multiply_adds(problem) <= most and problem.reduction <= most >> 8:
+            return problem
+
+
+def _some(rng: random.Random, *more: int, largest: int = 129) -> int:
+    """An extent: few, near a tile, or anything."""
+    kind = rng.random()
+    if kind < 0.35:
+        return rng.choice(_FEW)
+    if kind < 0.85:
+        return rng.choice([edge for edge in (*_EDGES, *more) if edge <= largest])
+    return rng.randint(1, largest)
+
+
+def _draw_gemm(rng: random.Random) -> Problem:
+    if rng.random() < 0.15:  # one long axis
+        extents = [rng.choice((255, 256, 257, 300)), rng.choice(_FEW), _some(rng)]
+        rng.shuffle(extents)
+    elif rng.random() < 0.2:  # whole tiles everywhere
+        tile = rng.choice(_TILES)
+        extents = [tile * rng.randint(1, max(1, 64 // tile)) for _ in range(3)]
+    else:
+        extents = [_some(rng) for _ in range(3)]
+    _make_equal(rng, extents)
+    M, N, K = extents
+    return Gemm(M=M, N=N, K=K)
+
+
+def _make_equal(rng: random.Random, extents: list[int]) -> None:
+    """Now and then two of them, or all, become equal."""
+    kind = rng.random()
+    if kind < 0.08:
+        extents[:] = [rng.choice(extents)] * len(extents)
+    elif kind < 0.35:
+        first, second = rng.sample(range(len(extents)), 2)
+        extents[first] = extents[second]
+
+
+def _draw_conv2d(rng: random.Random) -> Problem:
+    R, S = (rng.choice((1, 2, 3, 3, 4, 5, 7)) for _ in range(2))
+    if rng.random() < 0.4:
+        S = R
+    P, Q = (rng.choice((1, 2, 3, 4, 5, *_EDGES[:12])) for _ in range(2))
+    if rng.random() < 0.3:
+        Q = P
+    counts = [rng.choice((1, 2, 3, 4, 5, 6, 9)), _some(rng, largest=65), _some(rng, 70, largest=70)]
+    _make_equal(rng, counts)
+    N, C, K = counts
+    H, W = P + R - 1, Q + S - 1
+    if rng.random() < 0.3:
+        W = max(H, S)
+    return Conv2d(N=N, C=C, H=H, W=W, K=K, R=R, S=S)
+
+
+def _draw_conv3d(rng: random.Random) -> Problem | None:
+    options: dict[str, int] = {}
+    plain = rng.random()
+    one_filter = rng.choice((0, 0, 0, 1, 3))
+    outs = [rng.choice((1, 2, 3, 4, 5, 7, 8, 9, 15, 16, 17)) for _ in range(3)]
+    _make_equal(rng, outs)
+    for (axis, extent, taps), out in zip((("d", "D", "T"), ("h", "H", "R"), ("w", "W", "S")), outs, strict=True):
+        options[taps] = one_filter or rng.choice((1, 2, 3, 3, 5))
+        stride, pad, dilation = rng.choice((1, 1, 2, 3)), rng.choice((0, 0, 1, 2, 3)), rng.choice((1, 1, 2, 3))
+        if plain < 0.15:
+            stride, pad, dilation = 1, 0, 1
+        elif plain < 0.3:
+            stride, dilation = 1, 1
+        reach = (options[taps] - 1) * dilation + 1
+        # the last few rows may be left over by the stride
+        options[extent] = max(1, (out - 1) * stride + reach - 2 * pad + rng.randrange(stride))
+        if options[extent] + 2 * pad < reach:
+            return None
+        options |= {f"stride_{axis}": stride, f"pad_{axis}": pad, f"dilation_{axis}": dilation}
+    if rng.random() < 0.2:
+        options["H"] = options["W"]
+        if options["H"] + 2 * options["pad_h"] < (options["R"] - 1) * options["dilation_h"] + 1:
+            return None
+    counts = [rng.choice((1, 1, 2, 3, 4, 5)), _some(rng, largest=65), _some(rng, 70, largest=70)]
+    _make_equal(rng, counts)
+    N, C, K = counts
+    return Conv3d(N=N, C=C, K=K, **options)
+
+
+_DRAW: dict[str, Callable[[random.Random], Problem | None]] = {
+    "gemm": _draw_gemm, "conv2d": _draw_conv2d, "conv3d": _draw_conv3d,
+}  # fmt: skip
+
+
+# --- choosing ---
+
+
+@lru_cache
+def covering(ladder: str) -> tuple[Problem, ...]:
+    """Shapes among which every pair of conditions occurs that occurs in thousands of drawn ones, small ones first.
+
+    Chosen greedily, by new pairs for the time that a shape takes; the same at every call.
+    """
+    rng = random.Random(0)
+    pool = list(dict.fromkeys(draw(ladder, rng) for _ in range(_POOL)))
+    numbers: dict[object, int] = {}
+    covered = []
+    for problem in pool:
+        found = sorted(conditions(problem))
+        paired = [name for name in found if not name.endswith("?")]
+        mask = 0
+        for target in (*found, *combinations(paired, 2)):
+            mask |= 1 << numbers.setdefault(target, len(numbers))
+        covered.append(mask)
+    costs = [_cost(problem) for problem in pool]
+    missing = (1 << len(numbers)) - 1
+    chosen = []
+    while missing:
+        best = max(range(len(pool)), key=lambda i: (covered[i] & missing).bit_count() / costs[i])
+        chosen.append(pool[best])
+        missing &= ~covered[best]
+    return tuple(sorted(chosen, key=_cost))
+
+
+def _cost(problem: Problem) -> int:
+    """About what a launch without a GPU costs, in multiply-adds that are done side by side."""
+    return multiply_adds(problem) + _SERIAL * problem.reduction + _OVERHEAD
+
+
+def drawn(ladder: str, seed: int, count: int, most: int = LARGEST_DRAWN) -> tuple[Problem, ...]:
+    """``count`` shapes drawn from ``seed``, of at most ``most`` multiply-adds each."""
+    rng = random.Random(seed)
+    return tuple(draw(ladder, rng, most) for _ in range(count))
+
+
+# One axis longer than a grid counts blocks along y and z, the others as short as they can be.
+_WIDE: dict[str, tuple[Problem, ...]] = {
+    "gemm": (Gemm(M=MAX_GRID_YZ + 2, N=1, K=1), Gemm(M=1, N=MAX_GRID_YZ + 2, K=1)),
+    "conv2d": (
+        Conv2d(N=MAX_GRID_YZ + 2, C=1, H=1, W=1, K=1, R=1, S=1),
+        Conv2d(N=1, C=1, H=1, W=1, K=MAX_GRID_YZ + 2, R=1, S=1),
+        Conv2d(N=1, C=1, H=MAX_GRID_YZ + 2, W=1, K=1, R=1, S=1),
+        Conv2d(N=1, C=1, H=1, W=MAX_GRID_YZ + 2, K=1, R=1, S=1),
+    ),
+    "conv3d": (
+        Conv3d(N=MAX_GRID_YZ + 2, C=1, D=1, H=1, W=1, K=1, T=1, R=1, S=1),
+        Conv3d(N=1, C=1, D=1, H=1, W=1, K=MAX_GRID_YZ + 2, T=1, R=1, S=1),
+        Conv3d(N=1, C=1, D=1, H=MAX_GRID_YZ + 2, W=1, K=1, T=1, R=1, S=1),
+        Conv3d(N=1, C=1, D=1, H=1, W=MAX_GRID_YZ + 2, K=1, T=1, R=1, S=1),
+    ),
+}
+
+
+def wide(ladder: str) -> tuple[Problem, ...]:
+    """Shapes with an extent beyond the 65,535 blocks that a grid holds along y and z."""
+    return _WIDE[ladder]
+
+
+# More than 2^31 elements of the input, the output, or the weights; the rest as little work as it can be.
+_LARGE: dict[str, tuple[Problem, ...]] = {
+    "gemm": (Gemm(M=70_001, N=3, K=31_003), Gemm(M=70_001, N=31_003, K=3), Gemm(M=3, N=31_003, K=70_001)),
+    "conv2d": (
+        Conv2d(N=17_003, C=26, H=70, W=70, K=2, R=3, S=3),
+        Conv2d(N=17_003, C=2, H=72, W=72, K=26, R=3, S=3),
+    ),
+    "conv3d": (
+        Conv3d(N=17_003, C=26, D=1, H=70, W=70, K=2, T=1, R=3, S=3, pad_h=1, pad_w=1),
+        Conv3d(N=17_003, C=2, D=1, H=70, W=70, K=26, T=1, R=3, S=3, pad_h=1, pad_w=1),
+    ),
+}
+
+
+def large(ladder: str) -> tuple[Problem, ...]:
+    """Shapes with an array of more than 2^31 elements."""
+    return _LARGE[ladder]
+
+
+# Axes that blocks seldom lie along y or z of a grid for: filters, and what threads take side by side.
+_SELDOM = {"gemm": "N", "conv2d": "KW", "conv3d": "KW"}
+
+
+def narrow(problem: Problem) -> Problem:
+    """A shape of :func:`wide`; 1,025 in place of its long extent if a grid seldom needs y or z for that.
+
+    Without a GPU a thread's loop over 65,537 filters takes half a minute.
+    """
+    long = {key: 1025 for key in _SELDOM[problem.ladder] if getattr(problem, key) > MAX_GRID_YZ}
+    return replace(problem, **long)
+
+
+def twins(ladder: str) -> tuple[Problem, ...]:
+    """Shapes that a cache with too short a key takes for one another: equal sizes, or equal arrays, side by side."""
+    if ladder == "gemm":
+        orders = ((6, 4, 8), (4, 6, 8), (8, 4, 6), (4, 8, 6), (6, 8, 4))
+        return tuple(Gemm(M=M, N=N, K=K) for M, N, K in orders)
+    if ladder == "conv2d":
+        plain = Conv2d(N=2, C=3, H=6, W=4, K=5, R=3, S=2)
+        swaps = ({"H": 4, "W": 6}, {"R": 2, "S": 3}, {"C": 5, "K": 3}, {"N": 3, "C": 2}, {"H": 3, "W": 8})
+        return (plain, *(replace(plain, **swap) for swap in swaps))
+    # 5 pixels and 2 taps: stride 2 and dilation 3 leave 2 outputs each, padding 1 with dilation 3 as many as neither
+    cube = Conv3d(N=2, C=3, D=5, H=5, W=5, K=4, T=2, R=2, S=2)
+    found = [cube]
+    for axis in "dhw":
+        for change in (
+            {"stride": 2},
+            {"dilation": 3},
+            {"pad": 1, "dilation": 3},
+            {"pad": 1},
+            {"pad": 1, "stride": 2},
+        ):
+            found.append(replace(cube, **{f"{name}_{axis}": value for name, value in change.items()}))
+    return tuple(found)

@@ -1,0 +1,18 @@
+"""The microscope: the tracer, all blocks on the CPU, access by access, and Numba's simulator.
+
+Module by module:
+
+    trace         runs the blocks, adds up what they access
+    bench         a step on the tracer, as a check's bench
+    lockstep      translates a kernel to run all its threads at once
+    lanes         the threads' registers, branches, barriers
+    intrinsics    what cuda.* and the lessons' helpers do
+    values        arithmetic as Numba types it
+    spaces        global, shared, constant and local arrays
+    shadow        who touched each element of global memory: races of threads and of blocks
+    memory        sectors, wavefronts, and the kinds of faults
+    simulator     Numba's CUDA simulator, stricter and faster
+    hazards       races and unset memory, watched in the simulator
+    frozen        what a compiled kernel knows of its module: values of its first launch
+    warps         lanes of a warp that wait for each other
+"""

@@ -1,0 +1,55 @@
+"""A step on the tracer, as a check's bench: every block of every launch, with what is unsound about it."""
+
+from __future__ import annotations
+
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from common.book.problems import Problem
+from common.measure.check import UNWRITTEN, Bench, Guarded
+from common.microscope.trace import Launch, Tracer, in_place_of_the_device
+
+
+class _Output(Guarded):
+    """What is blank was not written, which the tracer is to know."""
+
+    def blank(self) -> None:
+        self.array.poison()
+        np.asarray(self.array).view(np.uint32)[...] = UNWRITTEN
+
+
+class TracedBench(Bench):
+    """One step bound to one problem on a tracer, which sees accesses beyond an array itself: no margins.
+
+    Every second launch takes blocks, and threads that write one element, in the opposite order. Raises TraceError for
+    what the tracer does not know.
+    """
+
+    def __init__(self, module: ModuleType, problem: Problem, tracer: Tracer) -> None:
+        self._tracer, self._turn = tracer, 0
+        with tracer:
+            super().__init__(module, problem, margin=0)
+            self.y = _Output(problem.output_shape, margin=0)
+
+    def load(self, x: NDArray[Any], weight: NDArray[Any]) -> None:
+        with self._tracer:
+            super().load(x, weight)
+
+    def run(self) -> None:
+        self._tracer.order = "backward" if self._turn % 2 else "forward"
+        self._turn += 1
+        with self._tracer:
+            super().run()
+
+
+def widest(module: ModuleType, problem: Problem) -> int:
+    """Blocks along y or z of the widest grid that a step starts for a problem; none of it is carried out."""
+    launches: list[Launch] = []
+    with in_place_of_the_device(launches.append):
+        bench = Bench(module, problem, margin=0)
+        bench.load(np.ones(problem.input_shape, np.float32), np.ones(problem.weight_shape, np.float32))
+        bench.run()
+    return max((extent for launch in launches for extent in launch.grid[1:]), default=0)

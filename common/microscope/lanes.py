@@ -1,0 +1,946 @@
+"""Runs a kernel for all threads of some blocks at once, in lockstep, and records what every warp does.
+
+Blocks are padded to whole warps; the lanes of several blocks lie one after another. Barriers, shared memory and races
+are a block's own. No GPU and no thread is involved: the order is fixed, so two runs give the same report.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import itertools
+import linecache
+import math
+import operator
+import traceback
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import lru_cache, partial
+from types import CodeType, ModuleType
+from typing import Any
+
+import numpy as np
+
+from common.book.limits import LaunchLimitError
+from common.microscope import lockstep, values
+from common.microscope.intrinsics import INTRINSICS, READS, Cuda, Intrinsic, Range, make_range
+from common.microscope.memory import WARP, Bools, Fault, Ints, Ledger
+from common.microscope.shadow import BARRIER, Log
+from common.microscope.spaces import Constant, Global, Local, Mask, Offsets, Shared, View, as_offset
+from common.microscope.values import Cast, Value, choose, dtype_of, truth, uniform
+
+Point = tuple[int, int, int]
+_REMEMBERED = 64  # indices that are known to be within an array
+_PLANS = 1024  # of products, kept
+Code = Callable[..., Any]
+
+_RUNTIME = {
+    "_" + name: getattr(values, name)
+    for name in (
+        "add", "sub", "mul", "truediv", "floordiv", "mod", "power", "shift_left", "shift_right", "bit_and", "bit_or",
+        "bit_xor", "negative", "positive", "logical_not", "invert", "logical_and", "logical_or", "choose",
+    )
+}  # fmt: skip
+_RUNTIME |= {"_" + name: getattr(operator, name) for name in ("lt", "le", "gt", "ge", "eq", "ne")} | {"_slice": slice}
+_BUILTINS = {
+    "min": values.minimum, "max": values.maximum, "abs": values.absolute, "len": len, "int": values.python_int,
+    "float": values.python_float, "bool": values.python_bool, "range": make_range, "enumerate": enumerate, "zip": zip,
+    "pow": values.power, "round": values.rounded,
+}  # fmt: skip
+
+
+class TraceError(RuntimeError):
+    """The kernel does what the tracer does not know, or cannot be run at all."""
+
+
+def block_order(total: int, order: str | int) -> Callable[[int, int], Ints]:
+    """Which blocks run as number first to last: "forward", "backward", or drawn from a seed. Raises ValueError."""
+    if order == "forward":
+        return lambda first, last: np.arange(first, last)
+    if order == "backward":
+        return lambda first, last: np.arange(total - 1 - first, total - 1 - last, -1)
+    if not isinstance(order, int):
+        raise ValueError(f"order {order!r}: must be forward, backward or a seed")
+    rng = np.random.default_rng(order)
+    step, start = int(rng.integers(1, max(total, 2))), int(rng.integers(0, max(total, 1)))
+    while math.gcd(step, total) != 1:
+        step += 1
+    return lambda first, last: (np.arange(first, last) * step + start) % total
+
+
+class Machine:
+    """A kernel as first compiled, and the state of one launch: the active lanes, the blocks that run, the ledger.
+
+    Globals and closures are read once, when the machine is made. ``configure`` begins another launch.
+    """
+
+    def __init__(self, function: Code, grid: Point, block: Point, ledger: Ledger, shared_bytes: int = 0) -> None:
+        self.function = function
+        self.home = function.__code__.co_filename
+        self.site = 0  # the line of the step's file that a helper is called from
+        self.depth = 0
+        self.called: dict[Code, _Function] = {}
+        self.cuda = Cuda(self)
+        self.main = self.wrapped(function)
+        self.main.freeze(self)
+        self.configure(grid, block, ledger, shared_bytes)
+
+    def configure(self, grid: Point, block: Point, ledger: Ledger, shared_bytes: int = 0) -> None:
+        self.grid, self.block, self.ledger, self.shared_bytes = grid, block, ledger, shared_bytes
+        self.threads = block[0] * block[1] * block[2]
+        self.lanes_per_block = -(-self.threads // WARP) * WARP
+        self.log = Log(self.lanes_per_block)
+        self.ran: list[Ints] = []  # numbers of blocks, in the order in which they ran
+        self.next_ordinal = 0
+        self.numbers = np.zeros(0, np.int64)
+
+    # --- running ---
+
+    def run(
+        self, arguments: list[Any], blocks: Ints | None = None, at_once: int = 1, order: str | int = "forward"
+    ) -> None:
+        """Execute blocks (their numbers, x fastest; None: all), ``at_once`` at a time; arrays among the arguments are
+        Views. ``order``: of the blocks, see :func:`block_order`; unless forward, of threads that write one element,
+        too."""
+        self._watch(arguments)
+        total = math.prod(self.grid) if blocks is None else len(blocks)
+        numbered = block_order(total, order)
+        self.reversed = order == "backward" or (isinstance(order, int) and order % 2 == 1)
+        with np.errstate(all="ignore"):
+            for first in range(0, total, at_once):
+                numbers = numbered(first, min(first + at_once, total))
+                if self.reversed:  # so that the block that is to run last wins
+                    numbers = numbers[::-1]
+                self._begin(numbers if blocks is None else blocks[numbers])
+                try:
+                    self.main.invoke(self, 0, tuple(arguments), {})
+                except (TraceError, LaunchLimitError):
+                    raise
+                except Exception as error:
+                    raise TraceError(self._unknown(error)) from error
+                self._end()
+
+    def _unknown(self, error: Exception) -> str:
+        """What Python said of the translated kernel, with the kernel's line."""
+        lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == self.home]
+        where = f" line {lines[-1]}:" if lines else ""
+        return f"{self.function.__name__}:{where} {type(error).__name__}: {error}"
+
+    def _watch(self, arguments: list[Any]) -> None:
+        """Of allocations that the kernel may write, reads are watched, too."""
+        names = list(inspect.signature(self.function).parameters)
+        views = {name: a for name, a in zip(names, arguments, strict=False) if type(a) is View}
+        for name, view in views.items():
+            if isinstance(view.storage, Global):
+                view.storage.begin(self.log, self.main.may_write(name, view.ndim))
+
+    def _begin(self, numbers: Ints) -> None:
+        if len(numbers) != len(self.numbers):
+            size = len(numbers) * self.lanes_per_block
+            self.lane_numbers = np.arange(size)
+            self.block_number = self.lane_numbers // self.lanes_per_block
+            thread = self.lane_numbers % self.lanes_per_block
+            self.all = Mask(thread < self.threads)
+            self.none = Mask(np.zeros(size, np.bool_), 0)
+            self.thread_axes = self._axes(np.minimum(thread, self.threads - 1), self.block)
+        self.numbers, self.blocks_at_once = numbers, len(numbers)
+        self.first_ordinal = self.next_ordinal
+        self.next_ordinal += len(self.lane_numbers)
+        self.ran.append(numbers)
+        self.cuda.place(self._axes(numbers, self.grid))
+        self.mask, self.exited, self.waiting = self.all, self.none, self.all
+        self.stamps: Any = 0  # barriers that a thread has passed, above BARRIER bits of syncwarps
+        self.shared: dict[Any, View] = {}
+        self.copies: list[_Copy] = []
+        self.tainted: Bools | None = None
+        self.sources: list[_Unwritten] = []
+        self.call_path: list[Any] = []
+        self.absent: dict[int, Bools] = {}  # by line of a barrier: threads that did not come while others waited
+        self.inside: dict[tuple[int, int], Any] = {}  # indices that were within an extent, kept alive
+
+    def _end(self) -> None:
+        self._settle(None)
+        for copy in self.copies:
+            text = f"a copy to {copy.view.name} is still under way when the thread ends: no wait comes after it"
+            self.fault("copy_not_awaited", copy.line, copy.view.name, text, copy.lanes)
+        for line, lanes in self.absent.items():
+            if lanes.any():
+                self._skip(line, lanes, "")
+        for source in self.sources:
+            self.ledger.note(
+                f"line {source.line} reads elements of {source.view.name} that nothing has written; no such value is "
+                "stored"
+            )
+
+    def _axes(self, numbers: Any, extents: Point) -> list[Value]:
+        x, y, _ = extents
+        parts = [numbers % x, numbers // x % y, numbers // (x * y)]
+        return [0 if extent == 1 else part for part, extent in zip(parts, extents, strict=True)]
+
+    def thread_of(self, lane: int) -> Point:
+        thread = lane % self.lanes_per_block
+        x, y, _ = self.block
+        return thread % x, thread // x % y, thread // (x * y)
+
+    def block_of(self, ordinal: int) -> Point:
+        """The block of a thread of this launch."""
+        number, x, y = ordinal // self.lanes_per_block, *self.grid[:2]
+        at = int(np.concatenate(self.ran)[number])
+        return at % x, at // x % y, at // (x * y)
+
+    def ordinals(self, lanes: Bools) -> Ints:
+        return self.lane_numbers[lanes] + self.first_ordinal
+
+    def offset_in(self, view: View, place: int, ordinal: int) -> int:
+        """Where a thread finds an element of the storage in its view."""
+        start = view.start
+        return place - (start if type(start) is int else int(start[ordinal - self.first_ordinal]))
+
+    # --- names ---
+
+    def wrapped(self, value: Any) -> Any:
+        """A global or closed-over value as translated code sees it."""
+        if isinstance(value, np.ndarray):  # what it holds now stays
+            return View.of(Constant(np.array(value).reshape(-1)), value.shape)
+        if isinstance(value, tuple):
+            parts = [self.wrapped(part) for part in value]
+            return type(value)(*parts) if hasattr(value, "_fields") else tuple(parts)
+        if value is None or isinstance(value, bool | int | str | np.generic):
+            return value
+        if isinstance(value, float):
+            return np.float64(value)
+        if isinstance(value, ModuleType):
+            return _Module(self, value)
+        number = _number_type(value)
+        if number is not None:
+            number.check = self.defined
+            return number
+        name = getattr(value, "__name__", "")
+        if name in INTRINSICS and not hasattr(value, "py_func"):
+            return INTRINSICS[name]
+        function = getattr(value, "py_func", value)
+        if not inspect.isfunction(function):
+            return value
+        if function not in self.called:
+            self.called[function] = _Function(function, home=function.__code__.co_filename == self.home)
+            self.called[function].freeze(self)
+        return self.called[function]
+
+    def error(self, line: int, text: str) -> TraceError:
+        return TraceError(f"line {line}: {text}")
+
+    def call(self, function: Any, line: int, spot: int, *arguments: Any, **options: Any) -> Any:
+        """``spot`` tells the calls of a function's text apart."""
+        self.spot = spot
+        if isinstance(function, _Function):
+            return function.invoke(self, line, arguments, options)
+        if isinstance(function, Intrinsic):
+            return function.function(self, line, *arguments, **options)
+        return function(*arguments, **options)
+
+    def here(self) -> tuple[Any, ...]:
+        """The call that is being made, as Numba tells shared arrays apart: by function, or by the calls that lead to
+        it where it writes the function out."""
+        return (*self.call_path, self.spot)
+
+    def blocks_here(self) -> list[int]:
+        """The blocks that have an active thread, as ordinals."""
+        rows = self.mask.bits.reshape(self.blocks_at_once, -1)
+        return (np.flatnonzero(rows.any(axis=1)) + self.first_ordinal // self.lanes_per_block).tolist()
+
+    @staticmethod
+    def named(value: Any, name: str) -> Any:
+        if type(value) is View and not value.name:
+            value.name = name
+        return value
+
+    # --- masks ---
+
+    def branch(self, condition: Value, line: int) -> Mask:
+        """The active lanes for which the condition holds; ``mask`` itself if all, ``none`` itself if none."""
+        condition = truth(condition)
+        if uniform(condition):
+            return self.mask if condition else self.none
+        taken = self._part(condition)
+        if taken is not self.none and taken is not self.mask and self.ledger.recording:
+            rows = self.mask.bits.reshape(-1, WARP)
+            yes = taken.bits.reshape(-1, WARP)
+            split = int(np.count_nonzero(yes.any(axis=1) & (rows & ~yes).any(axis=1)))
+        else:
+            split = 0
+        if self.ledger.recording:
+            counts = self.ledger.diverged.setdefault(line, [0, 0])
+            counts[0] += split
+            counts[1] += self.mask.warps
+        return taken
+
+    def _part(self, condition: Value) -> Mask:
+        bits = self.mask.bits & condition
+        count = int(np.count_nonzero(bits))
+        return self.none if not count else self.mask if count == self.mask.count else Mask(bits, count)
+
+    def minus(self, mask: Mask, taken: Mask) -> Mask:
+        if taken is mask:
+            return self.none
+        return mask if taken is self.none else Mask(mask.bits & ~taken.bits, mask.count - taken.count)
+
+    def without(self, mask: Mask, *gone: Mask) -> Mask:
+        left = mask
+        for others in gone:
+            if others is not self.none and left is not self.none:
+                bits = left.bits & ~others.bits
+                count = int(np.count_nonzero(bits))
+                left = self.none if not count else left if count == left.count else Mask(bits, count)
+        return left
+
+    def union(self, a: Mask, b: Mask) -> Mask:
+        return b if a is self.none else a if b is self.none else Mask(a.bits | b.bits)
+
+    def leave(self, returned: Mask) -> Mask:
+        """The lanes that have returned, with those that do so now."""
+        returned = self.union(returned, self.mask)
+        if self.depth == 1:
+            self.exited = returned
+            self.waiting = self.without(self.all, returned)
+        return returned
+
+    def merged(self, value: Any, old: Any, base: Mask) -> Any:
+        """A variable's new value in the active lanes, its old one in those of ``base`` that are not."""
+        if self.mask is base or old is None or type(value) is View:
+            return value
+        if type(value) is tuple and type(old) is tuple and len(value) == len(old):
+            return tuple(self.merged(new, before, base) for new, before in zip(value, old, strict=True))
+        if type(value) is int and type(old) is int and value == old:
+            return value
+        return choose(self.mask.bits, value, old)
+
+    def raised(self, what: str, line: int) -> None:
+        self.fault("raised", line, "", f"{what} is raised: a GPU ends the thread and says nothing")
+
+    def strides(self, array: Any) -> Any:
+        return tuple(stride * array.dtype.itemsize for stride in array.strides)
+
+    def iterate(self, items: Any, line: int, leaves: bool) -> Any:
+        if type(items) is View:
+            items = map(partial(self.load, items, line=line), range(len(items)))
+        if type(items) is Range:
+            return self._turns(items, line)
+        return self._again(items) if leaves else items
+
+    def _again(self, items: Any) -> Iterator[Any]:
+        mask = self.mask
+        for item in items:
+            self.mask = mask
+            yield item
+
+    def _turns(self, items: Range, line: int) -> Iterator[Value]:
+        """A range that differs between lanes: those that have not reached its end go on."""
+        mask, value = self.mask, items.start
+        while True:
+            self.mask = mask
+            up = truth(items.step > 0)
+            more = (
+                choose(up, value < items.stop, value > items.stop) if not uniform(up)
+                else value < items.stop if up else value > items.stop
+            )  # fmt: skip
+            taken = self.branch(more, line)
+            if taken is self.none:
+                return
+            self.mask = taken
+            yield value
+            value = values.add(value, items.step)
+
+    def select(self, condition: Value, then: Code, otherwise: Code) -> Value:
+        """``a if condition else b`` where either reads memory: only the lanes that need it do."""
+        condition = truth(condition)
+        if uniform(condition):
+            return then() if condition else otherwise()
+        mask = self.mask
+        taken = self._part(condition)
+        if taken is mask:
+            return then()
+        if taken is self.none:
+            return otherwise()
+        self.mask = taken
+        first = then()
+        self.mask = self.minus(mask, taken)
+        second = otherwise()
+        self.mask = mask
+        return choose(taken.bits, first, second)
+
+    def chosen(self, condition: Value, then: Code, otherwise: Code) -> Value:
+        """``a if condition else b`` that reads no memory: worked out for all, unless a value may be undefined."""
+        if self.tainted is None:
+            return choose(condition, then(), otherwise())
+        return self.select(condition, then, otherwise)
+
+    def all_of(self, first: Value, second: Code) -> Value:
+        return values.logical_and(first, second()) if self.tainted is None else self.both(first, second)
+
+    def any_of(self, first: Value, second: Code) -> Value:
+        return values.logical_or(first, second()) if self.tainted is None else self.either(first, second)
+
+    def both(self, first: Value, second: Code) -> Value:
+        return self.select(first, lambda: truth(second()), lambda: False)
+
+    def either(self, first: Value, second: Code) -> Value:
+        return self.select(first, lambda: True, lambda: truth(second()))
+
+    # --- values and arrays ---
+
+    def load(self, array: Any, index: Any, line: int) -> Any:
+        if type(array) is View:
+            storage = array.storage
+            if type(storage) is not Local or self.ledger.recording or storage.lacking:
+                return array.load(self, index, line)
+            at = _register(array, index)
+            if at is None or (value := storage.values[at]) is None:
+                return array.load(self, index, line)
+            return value
+        return array[index]
+
+    def store(self, array: Any, index: Any, value: Value, line: int) -> None:
+        if type(array) is not View:
+            raise self.error(line, f"a {type(array).__name__} cannot be assigned to")
+        storage = array.storage
+        if type(storage) is Local and not self.ledger.recording and self.tainted is None:
+            at = _register(array, index)
+            if at is not None:
+                storage.put(self, at, value, self.mask)
+                return
+        array.store(self, index, value, line)
+
+    def compare(self, operation: Code, a: Value, b: Value, line: int) -> Value:
+        if self.tainted is not None:
+            self.defined(a, line)
+            self.defined(b, line)
+        return operation(a, b)
+
+    def defined(self, value: Value, line: int = 0) -> None:
+        """A fault if what is compared or made an integer comes from memory that nothing had written."""
+        if self.tainted is None or uniform(value) or value.dtype.kind != "f":
+            return
+        self._reveal(np.isnan(value) & self.tainted & self.mask.bits, "decides something" + _in(line))
+
+    def integer(self, value: Value = 0) -> Value:
+        self.defined(value)
+        return values.python_int(value)
+
+    def divide(self, function: Code, a: Value, b: Value, line: int) -> Value:
+        """``//`` and ``%``: of an integer by zero, Numba makes 0 on a GPU, and it is a fault."""
+        if uniform(b):
+            zero = b == 0
+            if not zero:
+                return function(a, b)
+        elif b.all():
+            return function(a, b)
+        else:
+            zero = b == 0
+        if dtype_of(a).kind == "f" or dtype_of(b).kind == "f":
+            return function(np.float64(a) if type(a) is int else a, b)
+        lanes = self.mask.bits & zero
+        if lanes.any():
+            self.fault("zero_division", line, "", "an integer is divided by zero", lanes)
+        return choose(zero, 0, function(a, choose(zero, 1, b)))
+
+    def multiply_add(self, function: Code, a: Value, b: Value, line: int) -> Value:
+        result = function(a, b)
+        if not self.ledger.recording:
+            return result
+        if type(result) is not int and dtype_of(result).kind == "f":
+            self.ledger.fma[line] = self.ledger.fma.get(line, 0) + self.mask.count
+            if dtype_of(result) == values.FLOAT64:
+                self.ledger.note(f"line {line} multiplies and adds in float64")
+        return result
+
+    def multiplied(
+        self,
+        text: str,
+        arrays: tuple[Any, Any, Any],
+        indexed: tuple[bool, bool],
+        turns: tuple[Any, ...],
+        given: tuple[Any, ...],
+        indices: Code,
+    ) -> bool:
+        """``into[...] += first * second`` in loops, at once; False, and nothing done, where it is not that simple.
+
+        Simple are registers that hold float32 numbers, all of them written, while nothing is recorded. ``text`` and
+        ``given``, the values of its names, say what ``indices`` are at each turn.
+        """
+        if self.ledger.recording or self.tainted is not None:
+            return False
+        if not all(type(turn) is range for turn in turns) or not all(type(value) is int for value in given):
+            return False
+        into, *factors = arrays
+        whole = _registers(into)
+        if whole is None or self.mask.count != into.storage.whole.count:
+            return False
+        sources = []
+        for factor, by_index in zip(factors, indexed, strict=True):
+            held = _registers(factor) if by_index else [factor]
+            if held is None or (not by_index and getattr(factor, "dtype", None) != values.FLOAT32):
+                return False
+            sources.append(held)
+        key = text, turns, given
+        plan = _plans.get(key)
+        if plan is None:
+            if len(_plans) >= _PLANS:
+                _plans.clear()
+            plan = _plans[key] = _plan(turns, indexed, indices)
+        lengths = [len(whole), *map(len, sources)]
+        first, second = sources
+        if plan is None or any(not 0 <= low <= high < n for (low, high), n in zip(plan.ends, lengths, strict=True)):
+            return False
+        for held, places in zip((whole, first, second), plan.places, strict=True):
+            if any(held[place] is None for place in places):
+                return False
+        for at, i, j in plan.steps:
+            whole[at] = whole[at] + first[i] * second[j]
+        return True
+
+    def within(
+        self, index: Value, extent: int, line: int, view: View, axis: int | None, verb: str
+    ) -> tuple[Offsets, Bools | None]:
+        """An index as an offset along an axis (None: a flat offset), and the lanes for which it is outside."""
+        may_wrap = axis is not None and (type(index) is int or dtype_of(index).kind == "i")
+        at = as_offset(index)
+        if type(at) is int:
+            if 0 <= at < extent:
+                return at, None
+            wraps = may_wrap and -extent <= at < 0
+            self._outside(at, self.mask.bits, wraps, extent, line, view, axis, verb)
+            return (at + extent, None) if wraps else (0, np.ones(len(self.lane_numbers), np.bool_))
+        key = id(at), extent
+        if key in self.inside:
+            return at, None
+        wrong = (at < 0) | (at >= extent) if extent <= 0 else at.view(np.uint64) >= np.uint64(extent)
+        if not wrong.any():
+            if len(self.inside) >= _REMEMBERED:
+                self.inside.clear()
+            self.inside[key] = at
+            return at, None
+        wrong &= self.mask.bits
+        if not wrong.any():
+            return at, None
+        if may_wrap:
+            below = wrong & (at < 0) & (at >= -extent)
+            if below.any():
+                self._outside(at, below, True, extent, line, view, axis, verb)
+                at = np.where(below, at + extent, at)
+                wrong &= ~below
+                if not wrong.any():
+                    return at, None
+        self._outside(at, wrong, False, extent, line, view, axis, verb)
+        return at, wrong
+
+    def _outside(
+        self, at: Offsets, lanes: Bools, wraps: bool, extent: int, line: int, view: View, axis: int | None, verb: str
+    ) -> None:
+        lane = int(np.argmax(lanes))
+        number = at if type(at) is int else int(at[lane])
+        where = f"axis {axis} of {view.name}" if view.ndim > 1 and axis is not None else view.name
+        numbers = str(number)
+        if axis is None and extent < view.size:  # several elements from this one on
+            numbers, extent = f"{number} to {number + view.size - extent}", view.size
+        text = f"{where} is {verb} at {numbers}, its extent is {extent}"
+        if wraps:
+            text += ": a negative index counts from the end"
+        self.fault("negative_index" if wraps else "out_of_bounds", line, view.name, text, lanes)
+
+    def beyond(
+        self, view: View, place: Offsets, width: int, wrong: Bools | None, line: int, verb: str
+    ) -> Bools | None:
+        """Lanes whose access leaves the allocation, though not the array's stated shape, added to ``wrong``."""
+        if view.bounded:
+            return wrong
+        limit = len(view.storage.data) - width
+        outside = (place < 0) | (place > limit)
+        if not np.any(outside):
+            return wrong
+        lanes = np.broadcast_to(outside, self.mask.bits.shape) & self.mask.bits
+        if wrong is not None:
+            lanes = lanes & ~wrong
+        if not lanes.any():
+            return wrong
+        lane = int(np.argmax(lanes))
+        number = int(np.broadcast_to(place, lanes.shape)[lane])
+        past = f"{number - limit} past its end" if number > limit else f"{-number} before its start"
+        self.fault("out_of_bounds", line, view.name, f"the memory of {view.name} is {verb} {past}", lanes)
+        return lanes if wrong is None else lanes | wrong
+
+    def fault(
+        self, kind: str, line: int, array: str, text: str, lanes: Any = None, lane: int | None = None, count: int = 0
+    ) -> None:
+        if lanes is None or uniform(lanes):
+            lanes = self.mask.bits
+        lanes = lanes & self.mask.bits if lane is None else lanes
+        lane = int(np.argmax(lanes)) if lane is None else lane
+        self.fault_by(kind, line, array, text, lane + self.first_ordinal, count or int(np.count_nonzero(lanes)))
+
+    def fault_by(self, kind: str, line: int, array: str, text: str, ordinal: int, count: int) -> None:
+        """A fault of a thread, named by its place in the launch."""
+        fault = Fault(kind, line, array, text, self.thread_of(ordinal), self.block_of(ordinal))
+        self.ledger.fault(fault, count)
+
+    def first(self, value: Any, lanes: Any) -> int:
+        """The value of the first of the active lanes that are named."""
+        lane = int(np.argmax(np.broadcast_to(lanes, self.mask.bits.shape) & self.mask.bits))
+        return int(np.broadcast_to(value, self.mask.bits.shape)[lane])
+
+    def read_uninitialised(self, line: int, view: View, offset: Offsets, lanes: Bools, nan: bool) -> None:
+        """What nothing has written was read, ``offset`` from the view's start."""
+        if not nan:  # an integer cannot be told apart later
+            text = f"{view.element(self.first(offset, lanes))}, which nothing has written, is read"
+            self.fault("uninitialised", line, view.name, text, lanes)
+            return
+        self.tainted = lanes.copy() if self.tainted is None else self.tainted | lanes
+        for source in self.sources:
+            if (source.line, source.view.name) == (line, view.name):
+                source.offsets = np.where(lanes, offset, source.offsets)
+                source.lanes |= lanes
+                return
+        offsets = np.broadcast_to(offset, lanes.shape)
+        self.sources.append(_Unwritten(lanes.copy(), line, view, offsets))
+
+    def reveal(self, value: Value, line: int, view: View) -> None:
+        """A fault if a value that is stored comes from memory that nothing had written."""
+        if self.tainted is None or dtype_of(value).kind != "f":
+            return
+        self._reveal(np.isnan(value) & self.tainted & self.mask.bits, f"is stored to {view.name}{_in(line)}")
+
+    def _reveal(self, lanes: Bools, what: str) -> None:
+        if not lanes.any():
+            return
+        lane = int(np.argmax(lanes))
+        for i, source in enumerate(self.sources):
+            if source.lanes[lane]:
+                element = source.view.element(int(source.offsets[lane]))
+                text = f"{element}, which nothing has written, is read, and what becomes of it {what}"
+                self.fault("uninitialised", source.line, source.view.name, text, lanes)
+                del self.sources[i]
+                return
+
+    def observe(self, tally: Any, view: View, place: Offsets, width: int, op: str, line: int) -> None:
+        """Keep the first request's offsets, and every access to a watched array by the first block."""
+        if tally.sample is None:
+            rows = self.mask.bits.reshape(-1, WARP)
+            warp = int(np.argmax(rows.sum(axis=1)))
+            places = np.broadcast_to(place, self.mask.bits.shape).reshape(-1, WARP)[warp]
+            tally.sample = [int(p) if on else None for p, on in zip(places, rows[warp], strict=True)]
+        if view.name in self.ledger.watched:
+            lanes = self.mask.bits & (self.lane_numbers < self.lanes_per_block)
+            places = np.broadcast_to(place, lanes.shape)[lanes]
+            threads = self.lane_numbers[lanes].tolist()
+            self.ledger.events.append(
+                {"line": line, "op": op, "array": view.name, "width": width, "threads": threads,
+                 "places": places.tolist()}
+            )  # fmt: skip
+
+    # --- barriers and copies ---
+
+    def barrier(self, line: int) -> None:
+        present = None  # lanes of the blocks that come here, if not all do
+        for other, lanes in self.absent.items():
+            met = lanes & self.mask.bits
+            if met.any():
+                self._skip(other, met, f": they come to the one in line {line}" if line != other else "")
+                self.absent[other] = lanes & ~met
+        if self.mask is not self.waiting and self.mask.count != self.waiting.count:
+            rows = self.mask.bits.reshape(self.blocks_at_once, -1)
+            some: Bools = np.asarray(rows.any(axis=1))
+            present = np.repeat(some, self.lanes_per_block)
+            absent = self.waiting.bits & ~self.mask.bits & present
+            if absent.any():
+                self.absent[line] = self.absent.get(line, self.none.bits) | absent
+        self._settle(present)
+        passed = ((self.stamps >> BARRIER) + 1) << BARRIER
+        self.stamps = passed if present is None else np.where(present, passed, self.stamps)
+        for copy in self.copies:  # it may arrive at any time until it is waited for
+            copy.storage.writes.append((copy.place, copy.lanes, copy.value, copy.line, self.stamps))
+
+    def _skip(self, line: int, lanes: Bools, where: str) -> None:
+        count = int(np.count_nonzero(lanes))
+        text = f"{count} threads do not reach this barrier, which others wait at{where}"
+        self.fault("barrier", line, "", text, lane=int(np.argmax(lanes)), count=count)
+
+    def _settle(self, present: Bools | None) -> None:
+        for view in self.shared.values():
+            view.storage.settle(self, view, present)
+
+    def start_copy(
+        self, line: int, shared: View, i: Value, array: View, offset: Value, width: int, inside: Value = True
+    ) -> None:
+        """Begin a copy of ``width`` elements from global to shared memory; where not ``inside``, of zeros."""
+        target, wrong = shared.place_flat(self, i, width, line, "written")
+        if not isinstance(shared.storage, Shared):
+            raise self.error(line, f"{shared.name} is not in shared memory: a copy goes from global to shared memory")
+        mask = self.mask
+        self.mask = self._part(truth(inside)) if not uniform(inside) else mask if inside else self.none
+        places: list[Value] = [array.dtype.type(0)] * width
+        if self.mask is not self.none:
+            source, bad = array.place_flat(self, offset, width, line, "read")
+            places = array.storage.read(self, array, source, width, bad, line, "copy")
+            if self.mask is not mask:
+                places = [choose(self.mask.bits, value, array.dtype.type(0)) for value in places]
+        self.mask = mask
+        shared.storage.record(self, shared, target, width, "copy", line)
+        lanes = mask.bits if wrong is None else mask.bits & ~wrong
+        storage = shared.storage
+        if storage.pending is None:
+            storage.pending = np.zeros(len(storage.data), np.bool_)
+        for v, value in enumerate(places):
+            at = storage.base + target + v if storage.base is not None else target + v
+            at = np.broadcast_to(np.asarray(at), lanes.shape)
+            storage.pending[at[lanes]] = True
+            storage.writes.append((at, lanes, value, line, self.stamps))
+            self.copies.append(_Copy(shared, at, lanes, value, line))
+
+    def finish_copies(self, keep: int = 0) -> None:
+        """What the active lanes' copies bring is there now, but for the last ``keep``."""
+        left: list[_Copy] = []
+        for number, copy in enumerate(self.copies):
+            lanes = copy.lanes & self.mask.bits
+            if number >= len(self.copies) - keep or not lanes.any():
+                left.append(copy)
+                continue
+            storage = copy.storage
+            assert storage.pending is not None
+            assert storage.written is not None
+            storage.pending[copy.place[lanes]] = False
+            storage.data[copy.place[lanes]] = copy.value if np.ndim(copy.value) == 0 else copy.value[lanes]
+            storage.written[copy.place[lanes]] = True
+            storage.writes.append((copy.place, lanes, copy.value, copy.line, self.stamps))
+            if np.count_nonzero(lanes) < np.count_nonzero(copy.lanes):
+                left.append(_Copy(copy.view, copy.place, copy.lanes & ~lanes, copy.value, copy.line))
+        self.copies = left
+
+
+@dataclass
+class _Unwritten:
+    """Lanes that read what nothing had written, in a line: at which offsets from the view's start."""
+
+    lanes: Bools
+    line: int
+    view: View
+    offsets: Ints
+
+
+class _Copy:
+    """One element per lane on its way to shared memory."""
+
+    def __init__(self, view: View, place: Any, lanes: Bools, value: Value, line: int) -> None:
+        self.view, self.place, self.lanes, self.value, self.line = view, place, lanes, value, line
+
+    @property
+    def storage(self) -> Shared:
+        storage: Shared = self.view.storage
+        return storage
+
+
+class _Function:
+    """A kernel or device function, bound to a machine."""
+
+    def __init__(self, function: Code, home: bool) -> None:
+        self.function, self.home = function, home
+        self.namespace: dict[str, Any] | None = None
+        self.shares = True  # is its shared memory one for all calls? not if Numba writes it out at each
+        self._writes: dict[tuple[str, int], bool] = {}
+
+    def freeze(self, machine: Machine) -> None:
+        """Read the globals and closed-over values, as Numba does when it compiles the kernel."""
+        try:
+            found = _translated(self.function, self.home)
+        except TraceError:
+            return  # told when it is called
+        self.shares = found.shares
+        scope = _scope(self.function)
+        wrapped = {name: machine.wrapped(scope[name]) for name in found.free}
+        builtins = {**_BUILTINS, "int": machine.integer}
+        self.namespace = {**builtins, **wrapped, **_RUNTIME, **found.constants, "_t": machine}
+        exec(found.code, self.namespace)
+
+    def may_write(self, parameter: str, axes: int) -> bool:
+        """May a call write to the array that is its parameter, with so many axes?"""
+        key = parameter, axes
+        if key not in self._writes:
+            self._writes[key] = False  # of a function that calls itself
+            self._writes[key] = self.namespace is None or any(
+                self._may_write(use, axes) for use in _translated(self.function, self.home).uses[parameter]
+            )
+        return self._writes[key]
+
+    def _may_write(self, use: lockstep.Use, axes: int) -> bool:
+        if not use.called:
+            return use.indices != axes
+        assert self.namespace is not None
+        called = self.namespace.get(use.called)
+        if isinstance(called, Intrinsic):
+            return READS.get(called.name) != use.position
+        if not isinstance(called, _Function):
+            return use.called != "len"
+        parameters = called.function.__code__.co_varnames[: called.function.__code__.co_argcount]
+        return use.position >= len(parameters) or called.may_write(parameters[use.position], axes)
+
+    def invoke(self, machine: Machine, line: int, arguments: tuple[Any, ...], options: dict[str, Any]) -> Any:
+        if self.namespace is None:
+            _translated(self.function, self.home)  # says why
+            self.freeze(machine)
+        assert self.namespace is not None
+        site, mask, path = machine.site, machine.mask, machine.call_path
+        machine.depth += 1
+        machine.call_path = [self.function] if self.shares else [*path, self.function, machine.spot]
+        if not self.home:
+            machine.site = line
+        try:
+            return self.namespace[self.function.__code__.co_name](*arguments, **options)
+        finally:
+            machine.depth -= 1
+            machine.call_path, machine.site, machine.mask = path, site, mask
+
+
+def _translated(function: Code, home: bool) -> _Translation:
+    """The function's translation. A factory's functions share one, as long as they are made of the same text."""
+    code = function.__code__
+    linecache.checkcache(code.co_filename)  # the file may have been edited
+    text = "".join(linecache.getlines(code.co_filename))
+    scope = _scope(function)
+    casts = frozenset(
+        name for name in code.co_names + code.co_freevars if isinstance(_number_type(scope.get(name)), Cast)
+    )
+    return _translation(code, text, home, frozenset(scope), casts)
+
+
+@dataclass(frozen=True)
+class _Translation:
+    """``shares``: have all calls one shared memory? Not if Numba writes the function out at each."""
+
+    code: CodeType
+    constants: dict[str, Any]
+    free: frozenset[str]
+    uses: dict[str, frozenset[lockstep.Use]]
+    shares: bool
+
+
+@lru_cache(maxsize=256)
+def _translation(code: CodeType, text: str, home: bool, scope: frozenset[str], casts: frozenset[str]) -> _Translation:
+    definition = _definition(code, text)
+    free = frozenset(node.id for node in ast.walk(definition) if isinstance(node, ast.Name) and node.id in scope)
+    try:
+        module, constants = lockstep.translate(
+            definition, lambda name: name in casts if name in free else name in _BUILTINS, home
+        )
+    except lockstep.UntranslatableError as error:
+        raise TraceError(f"{code.co_name}: {error}") from None
+    shares = not any("always" in ast.unparse(decorator) for decorator in definition.decorator_list)
+    floats = {name: np.float64(value) for name, value in constants.items()}
+    return _Translation(compile(module, code.co_filename, "exec"), floats, free, lockstep.uses(definition), shares)
+
+
+def _scope(function: Code) -> dict[str, Any]:
+    """What a function's free names stand for now."""
+    scope = dict(function.__globals__)
+    for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
+        try:
+            scope[name] = cell.cell_contents
+        except ValueError:
+            raise TraceError(f"{function.__name__}: {name} has no value yet") from None
+    return scope
+
+
+@dataclass(frozen=True)
+class _Plan:
+    """Which elements a product takes, step by step: of the sum's registers and of both factors'."""
+
+    steps: list[tuple[int, int, int]]
+    places: tuple[frozenset[int], ...]
+    ends: tuple[tuple[int, int], ...]
+
+
+_plans: dict[Any, _Plan | None] = {}
+
+
+def _plan(turns: tuple[range, ...], indexed: tuple[bool, bool], indices: Code) -> _Plan | None:
+    """The plan, or None if there is nothing to do or an index is no whole number."""
+    steps = []
+    for variables in itertools.product(*turns):
+        found = list(indices(*variables))
+        at, first, second = (found.pop(0) if by_index else 0 for by_index in (True, *indexed))
+        steps.append((at, first, second))
+    if not steps or any(type(place) is not int for step in steps for place in step):
+        return None
+    places = tuple(map(frozenset, zip(*steps, strict=True)))
+    return _Plan(steps, places, tuple((min(one), max(one)) for one in places))
+
+
+def _registers(array: Any) -> list[Any] | None:
+    """The values of a whole one-dimensional array of registers that hold float32 numbers."""
+    if type(array) is not View or type(array.storage) is not Local or array.storage.lacking:
+        return None
+    held = array.storage.values
+    simple = type(array.start) is int and array.start == 0 and array.shape == (len(held),) and array.strides == (1,)
+    return held if simple and array.dtype == values.FLOAT32 else None
+
+
+def _register(array: View, index: Any) -> int | None:
+    """Where a constant index of a register tile leads, if it has led there before; most accesses are of that kind."""
+    constant = type(index) is int or (type(index) is tuple and type(index[0]) is type(index[-1]) is int)
+    return array.known.get(index) if constant and len(array.shape) < 3 else None
+
+
+def _in(line: int) -> str:
+    return f" in line {line}" if line else ""
+
+
+def _number_type(value: Any) -> Cast | None:
+    """A NumPy or Numba number type, as a cast."""
+    if isinstance(value, type):
+        return Cast(value) if issubclass(value, np.generic) else None
+    if inspect.isfunction(value) or isinstance(value, ModuleType) or hasattr(value, "py_func"):
+        return None
+    try:
+        return Cast(str(value)) if callable(value) else None  # Numba's types have NumPy's names
+    except TypeError:
+        return None
+
+
+@lru_cache(maxsize=64)
+def _tree(text: str) -> ast.Module:
+    return ast.parse(text)
+
+
+def _definition(code: CodeType, text: str) -> ast.FunctionDef:
+    """The function's syntax tree, from the text of the file that it was written in."""
+    if not text:
+        raise TraceError(f"{code.co_name}: its source {code.co_filename} is not there")
+    for node in ast.walk(_tree(text)):
+        if isinstance(node, ast.FunctionDef) and node.name == code.co_name:
+            first = min([node.lineno, *(decorator.lineno for decorator in node.decorator_list)])
+            if first <= code.co_firstlineno <= node.lineno:
+                return node
+    raise TraceError(f"{code.co_name}: no such function in line {code.co_firstlineno} of {code.co_filename}")
+
+
+class _Module:
+    """A module as translated code sees it: each attribute wrapped when asked for."""
+
+    def __init__(self, machine: Machine, module: ModuleType) -> None:
+        self._machine, self._module = machine, module
+        self._cuda = module.__name__.endswith("cuda")
+        self._found: dict[str, Any] = {}
+
+    def __getattr__(self, name: str) -> Any:
+        if self._cuda:
+            if not hasattr(self._machine.cuda, name):
+                raise TraceError(f"cuda.{name} is not known to the tracer")
+            return getattr(self._machine.cuda, name)
+        if name not in self._found:
+            self._found[name] = self._read(name)
+        return self._found[name]
+
+    def _read(self, name: str) -> Any:
+        if self._module.__name__ == "math":
+            return getattr(values.MathModule(), name)
+        found = getattr(self._module, name)
+        if isinstance(found, np.ufunc):
+            return values.function(name) or found
+        return self._machine.wrapped(found)

@@ -1,0 +1,703 @@
+"""Arrays of the memories a kernel sees, each access checked and recorded: global, shared, constant, local.
+
+An array is a view: storage, start, shape, strides in elements. Element offsets are one int for all threads, or one
+per lane. What nothing has written holds NaN, and a lane that read it is remembered: a NaN that it stores later is
+reported as an uninitialised read. A value that is thrown away does no harm and is only noted.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from common.microscope.memory import WARP, WORD_BYTES, Bools, Cost, Ints, Key
+from common.microscope.shadow import Log, Shadow, apart, same
+from common.microscope.values import INT64, UINT64, Value, cast, choose, signed, uniform, widened
+
+if TYPE_CHECKING:
+    from common.microscope.lanes import Machine
+
+Array = NDArray[Any]
+Offsets = Any  # int, or an int64 per lane
+
+_FILLED = 4096  # elements that one statement may assign
+_MANY = 1 << 22  # recorded shared reads, in lanes, that are summed up before the next barrier
+
+
+class Mask:
+    """The lanes that execute. The same object means the same lanes."""
+
+    __slots__ = ("_warps", "bits", "count")
+
+    def __init__(self, bits: Bools, count: int | None = None) -> None:
+        self.bits = bits
+        self.count = int(np.count_nonzero(bits)) if count is None else count
+        self._warps: int | None = None
+
+    @property
+    def warps(self) -> int:
+        """Warps with an active lane."""
+        if self._warps is None:
+            self._warps = int(np.count_nonzero(self.bits.reshape(-1, WARP).any(axis=1)))
+        return self._warps
+
+    @property
+    def full(self) -> bool:
+        return self.count == len(self.bits)
+
+
+class View:
+    """An array as a kernel sees it."""
+
+    def __init__(
+        self, storage: Any, start: Offsets, shape: tuple[int, ...], strides: tuple[int, ...], name: str = "",
+        bounded: bool = False,
+    ) -> None:  # fmt: skip
+        self.storage, self.start, self.shape, self.strides, self.name = storage, start, shape, strides, name
+        self.ndim, self.dtype = len(shape), storage.dtype
+        self.size = math.prod(shape)
+        self.bounded = bounded  # do indices within the shape stay within the storage?
+        self.known: dict[Any, int] = {}  # offsets of constant indices into registers
+
+    @staticmethod
+    def of(storage: Any, shape: tuple[int, ...]) -> View:
+        """All of a storage, in row-major order."""
+        return View(storage, 0, shape, _row_major(shape), bounded=True)
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    @property
+    def flat_order(self) -> bool:
+        """Is a row-major offset an address offset?"""
+        wanted = 1
+        for extent, stride in zip(reversed(self.shape), reversed(self.strides), strict=True):
+            if extent != 1 and stride != wanted:
+                return False
+            wanted *= extent
+        return True
+
+    def reshape(self, *given: Any) -> View:
+        """The same elements in another shape: whole numbers or a tuple of them, one of which may be -1.
+
+        Raises ValueError if the array is not contiguous or the shape has not as many elements.
+        """
+        wanted = given[0] if len(given) == 1 and isinstance(given[0], tuple) else given
+        extents = [as_offset(extent) for extent in wanted]
+        if not self.flat_order:
+            raise ValueError(f"{self.name} is not contiguous, so it cannot be reshaped")
+        if not all(type(extent) is int for extent in extents):
+            raise ValueError(f"{self.name}: a shape that differs between threads is not traced")
+        known = math.prod(extent for extent in extents if extent != -1)
+        shape = tuple(self.size // max(known, 1) if extent == -1 else extent for extent in extents)
+        if extents.count(-1) > 1 or min(shape, default=1) < 0 or math.prod(shape) != self.size:
+            raise ValueError(f"{self.name} has {self.size} elements, and is reshaped to {tuple(extents)}")
+        return View(self.storage, self.start, shape, _row_major(shape), self.name, self.bounded)
+
+    def element(self, offset: int) -> str:
+        """The name of the element at a row-major offset from the view's start, as ``a[2, 3]``."""
+        if not 0 <= offset < self.size:
+            return f"{self.name}[{offset}]"
+        return f"{self.name}[{', '.join(str(int(i)) for i in np.unravel_index(offset, self.shape))}]"
+
+    def load(self, machine: Machine, index: Any, line: int) -> Any:
+        place, wrong = self.place(machine, index, line, "read")
+        if type(place) is View:
+            return place
+        if type(place) is int and wrong is None and type(self.storage) is Local:
+            self.known[index] = place
+        return self.storage.read(machine, self, place, 1, wrong, line)[0]
+
+    def store(self, machine: Machine, index: Any, value: Value, line: int) -> None:
+        place, wrong = self.place(machine, index, line, "written")
+        if type(place) is int and wrong is None and type(self.storage) is Local:
+            self.known[index] = place
+        if type(place) is View:
+            place.fill(machine, value, line)
+            return
+        self.storage.write(machine, self, place, [value], wrong, line)
+
+    def place(self, machine: Machine, index: Any, line: int, verb: str) -> tuple[Any, Bools | None]:
+        """The element offset of an index, or the view that is left of it; and the lanes whose index is wrong."""
+        indices = index if type(index) is tuple else (index,)
+        if len(indices) > self.ndim:
+            raise machine.error(line, f"{self.name} has {self.ndim} axes, not {len(indices)}")
+        if any(type(i) is slice for i in indices):
+            return self._sliced(machine, indices, line, verb)
+        place, wrong = self.start, None
+        for axis, (i, extent, stride) in enumerate(zip(indices, self.shape, self.strides, strict=False)):
+            i, bad = machine.within(i, extent, line, self, axis, verb)
+            if bad is not None:
+                wrong = bad if wrong is None else wrong | bad
+            place = place + (i if stride == 1 else i * stride)
+        left = len(indices)
+        if left < self.ndim:
+            return View(self.storage, place, self.shape[left:], self.strides[left:], self.name), wrong
+        return place, wrong
+
+    def fill(self, machine: Machine, value: Any, line: int) -> None:
+        """Assign to every element a number, or the elements of an array of the same shape."""
+        if self.size > _FILLED:
+            raise machine.error(line, f"{self.name}: {self.size} elements are assigned at once, which is not traced")
+        for at in np.ndindex(*self.shape):
+            if type(value) is View:
+                if value.shape != self.shape[self.ndim - value.ndim :]:
+                    raise machine.error(line, f"{self.name} with {self.shape} elements is assigned {value.shape}")
+                self.store(machine, at, value.load(machine, at[self.ndim - value.ndim :], line), line)
+            else:
+                self.store(machine, at, value, line)
+
+    def _sliced(self, machine: Machine, indices: tuple[Any, ...], line: int, verb: str) -> tuple[View, Bools | None]:
+        """The part of the array that slices and indices select; what it holds is not touched."""
+        start, wrong = self.start, None
+        shape, strides = [], []
+        for axis, (i, extent, stride) in enumerate(zip(indices, self.shape, self.strides, strict=False)):
+            if type(i) is slice:
+                i, length, step = self._range(machine, i, extent, line)
+                shape.append(length)
+                strides.append(stride * step)
+            else:
+                i, bad = machine.within(i, extent, line, self, axis, verb)
+                if bad is not None:
+                    wrong = bad if wrong is None else wrong | bad
+            start = start + i * stride
+        left = len(indices)
+        view = View(self.storage, start, (*shape, *self.shape[left:]), (*strides, *self.strides[left:]), self.name)
+        return view, wrong
+
+    def _range(self, machine: Machine, part: slice, extent: int, line: int) -> tuple[Offsets, int, int]:
+        """The first element of a slice, how many it has, and its step. Ends beyond the array are cut, as in NumPy."""
+        ends = [None if end is None else as_offset(end) for end in (part.start, part.stop, part.step)]
+        if all(end is None or type(end) is int for end in ends):
+            chosen = range(*slice(*ends).indices(extent))
+            return chosen.start, len(chosen), chosen.step
+        low = 0 if ends[0] is None else ends[0]
+        high = extent if ends[1] is None else ends[1]
+        first, last = np.broadcast_arrays(np.clip(np.where(low < 0, low + extent, low), 0, extent),
+                                          np.clip(np.where(high < 0, high + extent, high), 0, extent))  # fmt: skip
+        lengths = np.unique((last - first)[machine.mask.bits])
+        if ends[2] not in (None, 1) or len(lengths) > 1:
+            raise machine.error(line, f"{self.name}: a slice whose length differs between threads is not traced")
+        whole = np.broadcast_to(first, machine.mask.bits.shape)
+        return whole, max(int(lengths[0]), 0) if len(lengths) else 0, 1
+
+    def place_flat(
+        self, machine: Machine, offset: Value, width: int, line: int, verb: str, aligned: bool = True
+    ) -> tuple[Offsets, Bools | None]:
+        """The element offset of ``width`` elements from a row-major offset on, which must suit the width."""
+        if not self.flat_order:
+            raise machine.error(line, f"{self.name} is not contiguous: a flat offset does not address it")
+        offset, wrong = machine.within(offset, self.size - width + 1, line, self, None, verb)
+        place = self.start + offset
+        if width > 1 and aligned:
+            self.storage.require_aligned(machine, self, place, width, line)
+        return place, wrong
+
+
+class Storage:
+    """Elements of one dtype, and which of them hold a value (None: all do)."""
+
+    space = ""
+
+    def __init__(self, data: Array, written: Bools | None, alignment: int) -> None:
+        self.data, self.written, self.alignment = data, written, alignment
+        self.dtype = data.dtype
+
+    def require_aligned(self, machine: Machine, view: View, place: Offsets, width: int, line: int) -> None:
+        """A fault unless the accessed elements start at a multiple of their size in bytes."""
+        size = width * self.dtype.itemsize
+        bad = (self._position(place) % size) != 0
+        lanes = _lanes(bad, machine.mask)
+        if self.alignment % size and not lanes:
+            text = f"{8 * size}-bit access to {view.name}, whose start is aligned to {self.alignment} bytes only"
+            machine.fault("misaligned", line, view.name, text)
+        elif lanes:
+            first = machine.first(place - view.start, bad)
+            text = f"{8 * size}-bit access to {view.element(first)}, whose address is no multiple of {size} bytes"
+            machine.fault("misaligned", line, view.name, text, bad)
+
+    def _position(self, place: Offsets) -> Any:
+        """Bytes from a boundary that the storage's alignment vouches for."""
+        return place * self.dtype.itemsize
+
+    @property
+    def blank(self) -> Any:
+        """What stands where nothing was written, as far as a value can tell."""
+        return np.nan if self.dtype.kind == "f" else 0
+
+    def _changed_blank(self, machine: Machine, view: View, place: Offsets, at: Any, line: int) -> None:
+        """An atomic operation on what nothing has written."""
+        if self.written is not None:
+            lanes = machine.mask.bits & ~self.written.take(at, mode="clip")
+            if lanes.any():
+                machine.read_uninitialised(line, view, place - view.start, lanes, False)
+
+    def _missing(self, machine: Machine, view: View, place: Any, at: Any, line: int) -> None:
+        """Remember the active lanes that read what nothing has written, ``at`` in the storage."""
+        if self.written is None:
+            return
+        have = self.written.take(at, mode="clip")
+        if not np.all(have):
+            lanes = machine.mask.bits & ~have
+            if lanes.any():
+                machine.read_uninitialised(line, view, place - view.start, lanes, self.dtype.kind == "f")
+
+
+class Global(Storage):
+    """One allocation in global memory. ``address`` is its first byte's."""
+
+    space = "global"
+
+    def __init__(self, data: Array, written: Bools | None, address: int) -> None:
+        super().__init__(data, written, 256)
+        self.address = address
+        self._log: Log | None = None  # of the launch
+        self._shadow: Shadow | None = None
+        self._watched = False  # may the kernel write here
+
+    def begin(self, log: Log, watched: bool) -> None:
+        """A launch begins that may write here, if ``watched``, through one of its arguments."""
+        if self._log is not log:
+            self._log, self._shadow, self._watched = log, None, False
+            if self.written is not None and self.written.all():
+                self.written = None
+        self._watched = self._watched or watched
+
+    def shadow(self) -> Shadow:
+        if self._shadow is None:
+            assert self._log is not None
+            self._shadow = Shadow(len(self.data), self._log)
+        return self._shadow
+
+    def _position(self, place: Offsets) -> Any:
+        return self.address + place * self.dtype.itemsize
+
+    def read(
+        self, machine: Machine, view: View, place: Offsets, width: int, wrong: Bools | None, line: int,
+        op: str = "read",
+    ) -> list[Value]:  # fmt: skip
+        wrong = machine.beyond(view, place, width, wrong, line, "read")
+        self.record(machine, view, place, width, op, line, wrong)
+        places = [place + v for v in range(width)] if width > 1 else [place]
+        if self._watched:
+            lanes = machine.mask.bits if wrong is None else machine.mask.bits & ~wrong
+            for at in places:
+                self.shadow().read(machine, view, _chosen(at, lanes), lanes, line)
+        if self.written is not None:
+            for at in places:
+                self._missing(machine, view, at, at, line)
+        values = [self.data.take(at, mode="clip") for at in places]
+        return values if wrong is None else [choose(wrong, self.dtype.type(self.blank), value) for value in values]
+
+    def write(
+        self, machine: Machine, view: View, place: Offsets, values: list[Value], wrong: Bools | None, line: int
+    ) -> None:
+        wrong = machine.beyond(view, place, len(values), wrong, line, "written")
+        self.record(machine, view, place, len(values), "write", line, wrong)
+        lanes = machine.mask.bits if wrong is None else machine.mask.bits & ~wrong
+        self._watched = True
+        for v, value in enumerate(values):
+            machine.reveal(value, line, view)
+            places, chosen = _ordered(machine, place + v, value, lanes, self.dtype)
+            self.shadow().write(machine, view, places, lanes, chosen, self.data, line)
+            self.data[places] = chosen
+            if self.written is not None:
+                self.written[places] = True
+
+    def begin_atomic(
+        self, machine: Machine, view: View, place: Offsets, lanes: Bools, wrong: Bools | None, line: int, fresh: bool
+    ) -> Ints:
+        """Note an atomic operation; returns the elements by lane."""
+        self.record(machine, view, place, 1, "atomic", line, wrong)
+        self._watched = True
+        at = np.broadcast_to(np.asarray(place), lanes.shape)
+        if not fresh:
+            self._changed_blank(machine, view, place, at, line)
+        self.shadow().atomic(machine, view, at[lanes], lanes, line)
+        return at
+
+    def record(
+        self, machine: Machine, view: View, place: Offsets, width: int, op: str, line: int, wrong: Bools | None
+    ) -> None:
+        ledger, mask = machine.ledger, machine.mask
+        if not ledger.recording:
+            return
+        size = self.dtype.itemsize
+        tally = ledger.tally(Key(line, self.space, op, view.name, 8 * size * width))
+        if type(place) is int and wrong is None:
+            cost = Cost(mask.warps, mask.warps, mask.warps, mask.warps)
+            accesses = mask.count
+        else:
+            lanes = mask.bits if wrong is None else mask.bits & ~wrong
+            place = np.broadcast_to(place, lanes.shape)
+            cost = ledger.cost("global", self.address + place * size, lanes, size * width)
+            accesses = int(np.count_nonzero(lanes))
+        tally.add(accesses, cost)
+        machine.observe(tally, view, place - view.start, width, op, line)
+
+
+class Constant(Storage):
+    """An array in constant memory: one word is broadcast, different words are read one after the other."""
+
+    space = "constant"
+
+    def __init__(self, data: Array) -> None:
+        super().__init__(data, None, 16)
+
+    def read(
+        self, machine: Machine, view: View, place: Offsets, width: int, wrong: Bools | None, line: int
+    ) -> list[Value]:
+        ledger, mask = machine.ledger, machine.mask
+        if ledger.recording:
+            key = Key(line, self.space, "read", view.name, 8 * self.dtype.itemsize)
+            turns = mask.warps
+            if type(place) is not int:
+                rows = np.where(mask.bits, place, -1).reshape(-1, WARP)
+                turns = sum(len(set(row.tolist()) - {-1}) for row in rows)
+            ledger.tally(key).add(mask.count, Cost(mask.warps, turns, mask.warps, turns))
+        value = self.data.take(place, mode="clip")
+        return [value if wrong is None else choose(wrong, self.dtype.type(0), value)]
+
+    def write(
+        self, machine: Machine, view: View, place: Offsets, values: list[Value], wrong: Bools | None, line: int
+    ) -> None:
+        raise machine.error(line, f"{view.name} lies in constant memory: a kernel cannot write it")
+
+
+class Shared(Storage):
+    """An array in shared memory, one per block, and who accessed what since the last barrier."""
+
+    space = "shared"
+
+    def __init__(self, machine: Machine, size: int, dtype: Any, alignment: int) -> None:
+        blocks = machine.blocks_at_once
+        super().__init__(poisoned(blocks * size, np.dtype(dtype)), np.zeros(blocks * size, np.bool_), alignment)
+        self.size = size
+        self.base = machine.block_number * size if blocks > 1 else None
+        self.complete = False  # has every element been written
+        self.writes: list[tuple[Any, Bools, Any, int, Any]] = []  # places, lanes, value, line, stamps
+        self.reads: list[tuple[Any, Bools, int, Any]] = []
+        self.atomics: list[tuple[Any, Bools, int, Any]] = []
+        self.pending: Bools | None = None  # elements that a copy is under way to
+        self._read_lanes = 0
+
+    def _flat(self, place: Offsets) -> Any:
+        return place if self.base is None else self.base + place
+
+    def read(
+        self, machine: Machine, view: View, place: Offsets, width: int, wrong: Bools | None, line: int
+    ) -> list[Value]:
+        self.record(machine, view, place, width, "read", line)
+        values = []
+        for v in range(width):
+            at = self._flat(place + v)
+            if self.pending is not None and (under_way := _lanes(self.pending.take(at, mode="clip"), machine.mask)):
+                text = f"{view.name} is read while a copy to the same element is under way: wait for it first"
+                machine.fault("copy_not_awaited", line, view.name, text, count=under_way)
+            if not self.complete:
+                self._missing(machine, view, place + v, at, line)
+            self.reads.append((at, machine.mask.bits, line, machine.stamps))
+            values.append(self.data.take(at, mode="clip"))
+        self._read_lanes += width * len(machine.mask.bits)
+        if self._read_lanes > _MANY:
+            self._sum_up(machine)
+        return values if wrong is None else [choose(wrong, self.dtype.type(0), value) for value in values]
+
+    def write(
+        self, machine: Machine, view: View, place: Offsets, values: list[Value], wrong: Bools | None, line: int,
+        record: bool = True,
+    ) -> None:  # fmt: skip
+        if record:
+            self.record(machine, view, place, len(values), "write", line)
+        lanes = machine.mask.bits if wrong is None else machine.mask.bits & ~wrong
+        for v, value in enumerate(values):
+            at = self._flat(place + v)
+            unset = (
+                np.broadcast_to(np.asarray(value, np.float64), lanes.shape)[lanes]
+                if machine.tainted is not None
+                else 0
+            )
+            value = cast(value, self.dtype)
+            self.writes.append((at, lanes, value, line, machine.stamps))
+            places, chosen = _ordered(machine, at, value, lanes, self.dtype)
+            self.data[places] = chosen
+            assert self.written is not None
+            if machine.tainted is None:
+                if not self.complete:
+                    self.written[places] = True
+            else:
+                have = ~(machine.tainted[lanes] & np.isnan(unset))
+                self.written[places] = have if not machine.reversed else have[::-1]
+                self.complete = self.complete and bool(self.written.all())
+
+    def record(self, machine: Machine, view: View, place: Offsets, width: int, op: str, line: int) -> None:
+        ledger, mask = machine.ledger, machine.mask
+        if not ledger.recording:
+            return
+        if op == "read" and width == 1 and view.name in ledger.merged:
+            width = ledger.merged[view.name]
+            if np.any(place % width):
+                return  # comes with the neighbour before it
+        words = width * self.dtype.itemsize // WORD_BYTES or 1
+        tally = ledger.tally(Key(line, self.space, op, view.name, 8 * self.dtype.itemsize * width))
+        if type(place) is int and words == 1:
+            cost = Cost(mask.warps, mask.warps, mask.warps, mask.warps)
+        else:
+            lanes = np.broadcast_to(place * self.dtype.itemsize // WORD_BYTES, mask.bits.shape)
+            cost = ledger.cost("shared", lanes, mask.bits, words, op in ("write", "copy"))
+        tally.add(mask.count, cost)
+        machine.observe(tally, view, place - view.start, width, op, line)
+
+    def begin_atomic(
+        self, machine: Machine, view: View, place: Offsets, lanes: Bools, wrong: Bools | None, line: int, fresh: bool
+    ) -> Ints:
+        """Note an atomic operation; returns the elements by lane."""
+        self.record(machine, view, place, 1, "atomic", line)
+        at: Ints = np.broadcast_to(np.asarray(self._flat(place)), lanes.shape)
+        if not fresh and not self.complete:
+            self._changed_blank(machine, view, place, at, line)
+        self.atomics.append((at, lanes, line, machine.stamps))
+        return at
+
+    def settle(self, machine: Machine, view: View, present: Bools | None) -> None:
+        """At a barrier of the blocks with the lanes ``present`` (None: of all): find accesses since the last one that
+        no order of the warps makes safe."""
+        later: tuple[list[Any], list[Any], list[Any]] = [], [], []
+        if present is not None:  # what other blocks did waits for their barrier
+            logs: tuple[list[Any], ...] = self.writes, self.reads, self.atomics
+            for kept, log in zip(later, logs, strict=True):
+                kept += [(at, left, *rest) for at, lanes, *rest in log if (left := lanes & ~present).any()]
+                log[:] = [(at, lanes & present, *rest) for at, lanes, *rest in log]
+        if self.writes or (self.atomics and self.reads):
+            self._find_races(machine, view)
+        self.writes, self.reads, self.atomics = later
+        self._read_lanes = 0
+        self.complete = self.complete or bool(np.all(self.written))
+
+    def _sum_up(self, machine: Machine) -> None:
+        """Keep, of the reads so far, one per element and lane pattern: loops without a barrier read for long."""
+        kept: dict[Any, tuple[Any, Bools, int, Any]] = {}
+        for read in self.reads:
+            at, lanes, _, stamps = read
+            kept.setdefault((np.asarray(at).tobytes(), lanes.tobytes(), np.asarray(stamps).tobytes()), read)
+        self.reads = list(kept.values())
+        self._read_lanes = 0
+
+    def _find_races(self, machine: Machine, view: View) -> None:
+        owner = np.full(len(self.data), -1, np.int64)  # the lane that wrote an element last
+        stamp, lines = np.zeros(len(self.data), np.int64), np.zeros(len(self.data), np.int64)
+        content = np.zeros(len(self.data), self.dtype)
+        everyone = machine.lane_numbers
+
+        def unordered(others: Ints, then: Ints, who: Ints, now: Any) -> Bools:
+            return apart(machine.lanes_per_block, others, then, who, now)[1]
+
+        for at, lanes, value, line, stamps in self.writes:
+            places, who, now = _chosen(at, lanes), everyone[lanes], _of(stamps, lanes)
+            values = np.broadcast_to(np.asarray(value, self.dtype), lanes.shape)[lanes]
+            # two threads may write the same value: whichever comes last, the result is the same
+            earlier = owner[places]
+            met = (earlier >= 0) & ~same(content[places], values)
+            if met.any():
+                met &= unordered(earlier, stamp[places], who, now)
+                self._report(machine, view, met, who, earlier, line, lines[places], ("written", "written"), places)
+            owner[places], stamp[places], lines[places], content[places] = who, now, line, values
+            beaten = (owner[places] != who) & ~same(content[places], values)
+            self._report(machine, view, beaten, who, owner[places], line, lines[places],
+                         ("written", "written at once"), places)  # fmt: skip
+        if self.atomics:
+            self._find_races_of_atomics(machine, view, owner, stamp, lines)
+        for at, lanes, line, stamps in self.reads:
+            places, who = _chosen(at, lanes), everyone[lanes]
+            writer = owner[places]
+            met = (writer >= 0) & (writer != who)
+            if met.any():
+                met &= unordered(writer, stamp[places], who, _of(stamps, lanes))
+                self._report(machine, view, met, who, writer, line, lines[places], ("read", "written"), places)
+
+    def _find_races_of_atomics(self, machine: Machine, view: View, owner: Ints, stamp: Ints, lines: Ints) -> None:
+        """Atomic operations may meet each other, but no plain access."""
+        everyone = machine.lane_numbers
+        for at, lanes, line, stamps in self.atomics:
+            changer, then = np.full(len(self.data), -1, np.int64), np.zeros(len(self.data), np.int64)
+            places, who, now = _chosen(at, lanes), everyone[lanes], _of(stamps, lanes)
+            changer[places], then[places] = who, now
+            met = (owner[places] >= 0) & apart(machine.lanes_per_block, owner[places], stamp[places], who, now)[1]
+            self._report(machine, view, met, who, owner[places], line, lines[places],
+                         ("changed atomically", "written"), places)  # fmt: skip
+            for read_at, read_lanes, read_line, read_stamps in self.reads:
+                there, readers = _chosen(read_at, read_lanes), everyone[read_lanes]
+                other = changer[there]
+                met = other >= 0
+                if met.any():
+                    met &= apart(machine.lanes_per_block, other, then[there], readers, _of(read_stamps, read_lanes))[
+                        1
+                    ]
+                    self._report(machine, view, met, readers, other, read_line, np.full(len(there), line),
+                                 ("read", "changed atomically"), there)  # fmt: skip
+
+    def _report(
+        self, machine: Machine, view: View, met: Bools, who: Ints, other: Ints, line: int, lines: Ints,
+        verbs: tuple[str, str], places: Ints,
+    ) -> None:  # fmt: skip
+        if not met.any():
+            return
+        plainer = met & (who // WARP != other // WARP)
+        i = int(np.argmax(plainer if plainer.any() else met))
+        mine, theirs = machine.thread_of(int(who[i])), machine.thread_of(int(other[i]))
+        element = view.element(int(places[i]) % self.size)
+        text = (
+            f"{element} is {verbs[0]} by thread {mine} in line {line} and {verbs[1]} by thread {theirs} in line "
+            f"{int(lines[i])}, with no barrier between"
+        )
+        machine.fault("race", line, view.name, text, lane=int(who[i]), count=int(np.count_nonzero(met)))
+
+
+class Local(Storage):
+    """A thread's own array: registers, as long as every index is known when compiling."""
+
+    space = "local"
+
+    def __init__(self, machine: Machine, size: int, dtype: Any) -> None:
+        self.dtype = np.dtype(dtype)
+        self.values: list[Any] = [None] * size
+        self.lacking: dict[int, Bools] = {}  # lanes that have not written an element that others have
+        self.whole = machine.mask  # lanes that the array exists for
+        self.alignment = 16
+
+    def require_aligned(self, machine: Machine, view: View, place: Offsets, width: int, line: int) -> None:
+        pass  # registers have no address
+
+    def read(
+        self, machine: Machine, view: View, place: Offsets, width: int, wrong: Bools | None, line: int
+    ) -> list[Value]:
+        self._record(machine, view, place, width, "read", line)
+        if type(place) is int and not self.lacking:
+            found = self.values[place : place + width]
+            if None not in [None if value is None else 0 for value in found]:
+                return found
+        return [self._at(machine, view, place + v, line) for v in range(width)]
+
+    def _at(self, machine: Machine, view: View, place: Offsets, line: int) -> Value:
+        if type(place) is int:
+            value, lanes = self.values[place], self.lacking.get(place)
+            missing = machine.mask.bits if value is None else None if lanes is None else lanes & machine.mask.bits
+            if missing is not None and missing.any():
+                machine.read_uninitialised(line, view, place - view.start, missing, self.dtype.kind == "f")
+            return self._blank() if value is None else value
+        at = place.clip(0, len(self.values) - 1)
+        rows = [np.broadcast_to(self._blank() if v is None else v, place.shape) for v in self.values]
+        if self.lacking or any(value is None for value in self.values):
+            nobody = np.ones(place.shape, np.bool_)
+            none = np.zeros(place.shape, np.bool_)
+            gaps = [nobody if v is None else self.lacking.get(i, none) for i, v in enumerate(self.values)]
+            missing = np.stack(gaps)[at, np.arange(len(place))] & machine.mask.bits
+            if missing.any():
+                machine.read_uninitialised(line, view, place - view.start, missing, self.dtype.kind == "f")
+        return np.stack(rows)[at, np.arange(len(place))]
+
+    def write(
+        self, machine: Machine, view: View, place: Offsets, values: list[Value], wrong: Bools | None, line: int
+    ) -> None:
+        self._record(machine, view, place, len(values), "write", line)
+        for v, value in enumerate(values):
+            if machine.tainted is not None and self.dtype.kind in "iu":
+                machine.defined(value, line)
+            if type(place) is int:
+                self.put(machine, place + v, value, machine.mask)
+            else:
+                for i in range(len(self.values)):
+                    lanes = machine.mask.bits & (place + v == i)
+                    if lanes.any():
+                        self.put(machine, i, value, Mask(lanes))
+
+    def put(self, machine: Machine, i: int, value: Value, mask: Mask) -> None:
+        value = self._cast(value)
+        if mask is self.whole or mask.count == self.whole.count:
+            self.values[i] = value
+            self.lacking.pop(i, None)
+            return
+        old = self.values[i]
+        lacking = self.whole.bits if old is None else self.lacking.get(i)
+        if lacking is not None:
+            self.lacking[i] = lacking & ~mask.bits
+            if not self.lacking[i].any():
+                del self.lacking[i]
+        self.values[i] = np.where(mask.bits, value, self._blank() if old is None else old)
+
+    def _blank(self) -> Value:
+        return self.dtype.type(self.blank)
+
+    def _cast(self, value: Value) -> Value:
+        if type(value) is int or type(value) is bool:
+            return cast(value, self.dtype)
+        return value if value.dtype is self.dtype else cast(value, self.dtype)
+
+    def _record(self, machine: Machine, view: View, place: Offsets, width: int, op: str, line: int) -> None:
+        if machine.ledger.recording:
+            bits = 8 * self.dtype.itemsize * width
+            tally = machine.ledger.tally(Key(line, self.space, op, view.name, bits))
+            tally.add(machine.mask.count, Cost(machine.mask.warps, 0, 0, 0))
+            if type(place) is not int:
+                machine.ledger.note(f"{view.name} is indexed by a value that differs between threads: it cannot stay "
+                                    "in registers")  # fmt: skip
+
+
+POISON = 0xA5  # every byte of an integer that nothing has written
+
+
+def poisoned(size: int, dtype: np.dtype[Any]) -> Array:
+    """Memory as nobody should take it to be: NaN, or numbers far from zero."""
+    data = np.empty(size, dtype)
+    poison(data)
+    return data
+
+
+def poison(data: Array) -> None:
+    data[...] = np.frombuffer(bytes([POISON]) * data.dtype.itemsize, data.dtype)[0] if data.dtype.kind in "iu" else (
+        True if data.dtype.kind == "b" else np.nan
+    )  # fmt: skip
+
+
+def _row_major(shape: tuple[int, ...]) -> tuple[int, ...]:
+    return tuple(math.prod(shape[axis + 1 :]) for axis in range(len(shape)))
+
+
+def _lanes(condition: Any, mask: Mask) -> int:
+    """Active lanes for which it holds."""
+    if uniform(condition):
+        return mask.count if condition else 0
+    return int(np.count_nonzero(condition & mask.bits))
+
+
+def _chosen(at: Any, lanes: Bools) -> Any:
+    if isinstance(at, np.ndarray) and at.shape == lanes.shape:
+        return at[lanes]
+    return np.full(np.count_nonzero(lanes), at)
+
+
+def _of(stamps: Any, lanes: Bools) -> Any:
+    return stamps[lanes] if isinstance(stamps, np.ndarray) else stamps
+
+
+def _ordered(machine: Machine, at: Any, value: Any, lanes: Bools, dtype: np.dtype[Any]) -> tuple[Ints, Any]:
+    """Where the active lanes write, and what: of two that write one element, the second wins."""
+    places = _chosen(at, lanes)
+    chosen = _chosen(cast(value, dtype), lanes)
+    return (places[::-1], chosen[::-1]) if machine.reversed else (places, chosen)
+
+
+def as_offset(value: Value) -> Offsets:
+    """An index as a Python int or an int64 per lane."""
+    if type(value) is int:
+        return value
+    if uniform(value):
+        return int(value)
+    if value.dtype == INT64:
+        return value
+    if value.dtype.kind not in "iub":
+        raise TypeError(f"an index must be an integer, and this is {value.dtype}")
+    return value.view(INT64) if value.dtype == UINT64 else signed(widened(value))

@@ -1,0 +1,623 @@
+"""The memory microscope: runs chosen blocks of a step's kernels on the CPU and reports every access to memory.
+
+Needs no GPU. Works in a process whose Numba is the CUDA simulator, whose kernels are replaced by
+:class:`common.microscope.lanes.Machine`; ``prepare``, ``workspace`` and ``launch`` run as they are, on host arrays.
+"""
+
+from __future__ import annotations
+
+import inspect
+import linecache
+import math
+import weakref
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+from unittest import mock
+
+import numpy as np
+from numpy.typing import NDArray
+
+from common.book import catalog
+from common.book.catalog import Step
+from common.book.limits import STREAMS, require_launch
+from common.book.problems import Conv2d, Conv3d, Gemm, Problem
+from common.measure import inputs
+from common.microscope.lanes import Machine, Point, TraceError
+from common.microscope.memory import FAULTS, SECTOR_BYTES, Ints, Ledger
+from common.microscope.spaces import Global, View, poison, poisoned
+from common.workers import isolate
+
+# Small enough to trace every block in a second or two, large enough for a block that touches no edge. The two conv2d
+# shapes are the ECE408 layers with four images.
+SHAPES: dict[str, tuple[Problem, ...]] = {
+    "gemm": (Gemm(M=384, N=384, K=256),),
+    "conv2d": (
+        Conv2d(N=4, C=1, H=70, W=70, K=12, R=5, S=5),
+        Conv2d(N=4, C=12, H=33, W=33, K=24, R=5, S=5),
+    ),
+    "conv3d": (Conv3d(N=1, C=32, D=4, H=14, W=14, K=64, T=3, R=3, S=3, pad_d=1, pad_h=1, pad_w=1),),
+}
+
+SECONDS = 120.0  # for one trace in a child process
+_ALIGNMENT = 256  # of an allocation's first byte (CUDA C++ Programming Guide, "Device Memory Accesses")
+_LANES_AT_ONCE = 16384  # blocks run together up to here; beyond it NumPy gains nothing
+
+
+@dataclass(frozen=True)
+class Access:
+    """One array, accessed in one line in one direction and width.
+
+    ``moved``, ``ideal`` and ``distinct`` are as in :class:`common.microscope.memory.Cost`; ``accesses`` counts
+    threads.
+    ``sample``: the first request's element offsets by lane.
+    """
+
+    line: int
+    text: str
+    space: str
+    op: str
+    array: str
+    bits: int
+    accesses: int
+    requests: int
+    moved: int
+    ideal: int
+    distinct: int
+    sample: list[int | None] | None = None
+
+    @property
+    def per_request(self) -> float:
+        return self.moved / self.requests if self.requests else 0.0
+
+    @property
+    def ideal_per_request(self) -> float:
+        return self.ideal / self.requests if self.requests else 0.0
+
+    @property
+    def lanes_per_address(self) -> float:
+        """How many threads of a request share an address: above 1, the value is broadcast."""
+        return self.accesses / self.distinct if self.distinct else 0.0
+
+    @property
+    def bytes_moved(self) -> int:
+        """Whole sectors, from global memory or to it; 0 for other memories."""
+        return self.moved * SECTOR_BYTES if self.space == "global" else 0
+
+    @property
+    def efficiency(self) -> float:
+        """The share of what moved that had to."""
+        return self.ideal / self.moved if self.moved else 1.0
+
+
+@dataclass(frozen=True)
+class Found:
+    """A fault: what, where, how often, and by whom first."""
+
+    kind: str
+    line: int
+    text: str
+    array: str
+    message: str
+    count: int
+    thread: Point
+    block: Point
+
+
+@dataclass(frozen=True)
+class KernelTrace:
+    """What one kernel did in the traced blocks."""
+
+    name: str
+    grid: Point
+    block: Point
+    launches: int
+    blocks: int
+    first_block: Point
+    accesses: list[Access]
+    fma: int
+    fma_lines: dict[int, int]
+    branches: dict[int, tuple[int, int]]  # line: branches of warps that split, all
+    faults: list[Found]
+    notes: dict[str, int]
+    events: list[dict[str, Any]] = field(default_factory=list)
+
+    def select(self, space: str, *ops: str) -> list[Access]:
+        return [a for a in self.accesses if a.space == space and (not ops or a.op in ops)]
+
+    def totals(self) -> dict[str, int]:
+        """Sums over all lines, named as in :data:`common.measure.profiler.METRICS` where the hardware counts them."""
+        # the hardware counts an asynchronous copy as a load
+        read, write = self.select("global", "read", "copy"), self.select("global", "write")
+        loads, stores = self.select("shared", "read"), self.select("shared", "write")
+        return {
+            "load_requests": sum(a.requests for a in read),
+            "load_sectors": sum(a.moved for a in read),
+            "store_requests": sum(a.requests for a in write),
+            "store_sectors": sum(a.moved for a in write),
+            "copy_requests": sum(a.requests for a in self.select("global", "copy")),
+            "copy_sectors": sum(a.moved for a in self.select("global", "copy")),
+            "shared_load_requests": sum(a.requests for a in loads),
+            "shared_load_wavefronts": sum(a.moved for a in loads),
+            "shared_store_requests": sum(a.requests for a in stores),
+            "shared_store_wavefronts": sum(a.moved for a in stores),
+            "shared_conflicts": sum(a.moved - a.ideal for a in loads + stores),
+            "ffma_threads": self.fma,
+        }
+
+    def per_fma(self) -> dict[str, dict[str, float]]:
+        """By memory: load and store instructions, and 32-bit values moved, for each multiply-add of a thread."""
+        if not self.fma:
+            return {}
+        found = {}
+        for space in ("global", "shared", "constant", "local"):
+            reads, writes = self.select(space, "read", "copy"), self.select(space, "write", "atomic")
+            found[space] = {
+                "loads": sum(a.accesses for a in reads) / self.fma,
+                "loaded_values": sum(a.accesses * a.bits for a in reads) / 32 / self.fma,
+                "stores": sum(a.accesses for a in writes) / self.fma,
+                "stored_values": sum(a.accesses * a.bits for a in writes) / 32 / self.fma,
+            }
+        return found
+
+    def as_dict(self) -> dict[str, Any]:
+        accesses = [
+            {**asdict(a), "per_request": a.per_request, "ideal_per_request": a.ideal_per_request,
+             "efficiency": a.efficiency, "lanes_per_address": a.lanes_per_address, "bytes_moved": a.bytes_moved}
+            for a in self.accesses
+        ]  # fmt: skip
+        return {
+            **{key: value for key, value in asdict(self).items() if key != "accesses"},
+            "branches": {str(line): list(counts) for line, counts in self.branches.items()},
+            "fma_lines": {str(line): count for line, count in self.fma_lines.items()},
+            "accesses": accesses,
+            "totals": self.totals(),
+            "per_fma": self.per_fma(),
+        }
+
+
+@dataclass(frozen=True)
+class Trace:
+    """A step's kernels at one problem, in launch order, and the output as far as the traced blocks wrote it."""
+
+    problem: Problem
+    kernels: list[KernelTrace]
+    output: NDArray[Any]
+
+    @property
+    def faults(self) -> list[Found]:
+        return [fault for kernel in self.kernels for fault in kernel.faults]
+
+    def as_dict(self) -> dict[str, Any]:
+        kernels = [kernel.as_dict() for kernel in self.kernels]
+        return {"ladder": self.problem.ladder, "shape": self.problem.shape(), "kernels": kernels}
+
+    @property
+    def main(self) -> KernelTrace:
+        """The kernel with the most multiply-adds."""
+        return max(self.kernels, key=lambda kernel: kernel.fma)
+
+
+@dataclass(frozen=True)
+class Launch:
+    function: Callable[..., Any]
+    grid: Point
+    block: Point
+    shared_bytes: int
+    arguments: tuple[Any, ...]
+
+
+class DeviceArray(np.ndarray[Any, Any]):
+    """Stands in for a device array. ``storage`` is the allocation that it, or what it is a view of, was made with."""
+
+    storage: Global | None
+
+    def __array_finalize__(self, other: Any) -> None:
+        self.storage = getattr(other, "storage", None)
+
+    def copy_to_host(self, ary: Any = None, stream: Any = None) -> NDArray[Any]:
+        if ary is None:
+            return np.array(self)
+        np.copyto(ary, np.asarray(self))
+        return np.asarray(ary)
+
+    def copy_to_device(self, ary: Any, stream: Any = None) -> None:
+        self[...] = np.asarray(ary)
+
+    def __setitem__(self, index: Any, value: Any) -> None:
+        np.asarray(self)[index] = np.asarray(value)
+        self._mark(index, True)
+
+    def poison(self) -> None:
+        """From now on nothing has written here: what a launch reads before it writes it is at fault."""
+        values = np.asarray(self)
+        values[...] = poisoned(1, values.dtype)[0]
+        if self.storage is not None and self.storage.written is None:
+            self.storage.written = np.ones(len(self.storage.data), np.bool_)
+        self._mark((), False)
+
+    def _mark(self, index: Any, written: bool) -> None:
+        if self.storage is not None and self.storage.written is not None:
+            start = (self.__array_interface__["data"][0] - self.storage.address) // self.dtype.itemsize
+            steps = tuple(stride // self.dtype.itemsize for stride in self.strides)
+            flags = np.lib.stride_tricks.as_strided(self.storage.written[start:], self.shape, steps)
+            flags[index] = written
+
+    @property
+    def _ary(self) -> NDArray[Any]:
+        """As the simulator's arrays have it."""
+        return np.asarray(self)
+
+
+_allocations: weakref.WeakValueDictionary[int, Global] = weakref.WeakValueDictionary()  # by address
+
+
+def _allocate(shape: Any, dtype: Any, values: Any = None) -> DeviceArray:
+    """Device memory that holds ``values``, or what nobody has written."""
+    shape = tuple(shape) if isinstance(shape, Iterable) else (shape,)
+    kind = np.dtype(dtype)
+    count = math.prod(shape)
+    raw = np.empty(count * kind.itemsize + _ALIGNMENT, np.uint8)
+    address = raw.__array_interface__["data"][0]
+    skip = -address % _ALIGNMENT
+    data = raw[skip : skip + count * kind.itemsize].view(kind)
+    if values is None:
+        poison(data)
+    else:
+        data[:] = np.asarray(values, kind).reshape(-1)
+    array: DeviceArray = data.reshape(shape).view(DeviceArray)
+    array.storage = Global(data, None if values is not None else np.zeros(count, np.bool_), address + skip)
+    _allocations[address + skip] = array.storage
+    return array
+
+
+def _view(array: NDArray[Any], name: str) -> View | None:
+    """The array as a kernel sees it; None if it lies in the host's memory."""
+    storage = array.storage if isinstance(array, DeviceArray) else _around(array.__array_interface__["data"][0])
+    if storage is None or storage.dtype != array.dtype:
+        return None
+    size = array.dtype.itemsize
+    start, beyond = divmod(array.__array_interface__["data"][0] - storage.address, size)
+    strides = tuple(stride // size for stride in array.strides)
+    last = start + sum((extent - 1) * stride for extent, stride in zip(array.shape, strides, strict=True))
+    if beyond or not 0 <= start <= len(storage.data):
+        return None
+    return View(storage, start, array.shape, strides, name, bounded=0 <= last < len(storage.data))
+
+
+def _around(address: int) -> Global | None:
+    """The allocation that an address lies in."""
+    for start, storage in _allocations.items():
+        if start <= address < start + storage.data.nbytes:
+            return storage
+    return None
+
+
+class Tracer:
+    """Stands in for a GPU, in a process whose Numba is the simulator: ``with Tracer() as tracer: ...``.
+
+    Meanwhile device arrays are the tracer's (:class:`DeviceArray`) and a kernel that is launched runs at once, all
+    blocks. A kernel keeps the globals that it had at its first launch with arguments of some types, as long as the
+    tracer lives. ``order`` of blocks and of threads that write one element: "forward", "backward" or a seed; it may
+    be changed between launches. Without ``recording`` faults are found, but no accesses counted: that is quicker.
+    """
+
+    def __init__(self, order: str | int = "forward", recording: bool = False) -> None:
+        self.order, self.recording = order, recording
+        self.watched: frozenset[str] = frozenset()
+        self.merged: dict[str, int] = {}
+        self.ledgers: dict[Callable[..., Any], Ledger] = {}
+        self._launched: dict[Callable[..., Any], list[tuple[Point, Point]]] = {}
+        self._machines: dict[Any, Machine] = {}
+        self._stack: list[Any] = []
+
+    def __enter__(self) -> Tracer:
+        context = in_place_of_the_device(self.run)
+        context.__enter__()
+        self._stack.append(context)
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        self._stack.pop().__exit__(*error)
+
+    def forget(self) -> None:
+        """Begin to report anew; kernels stay compiled."""
+        self.ledgers, self._launched = {}, {}
+
+    def reports(self) -> list[KernelTrace]:
+        """What each kernel did in all launches since the last ``forget``."""
+        return [_report(function, self._launched[function], ledger) for function, ledger in self.ledgers.items()]
+
+    def faults(self) -> list[Found]:
+        return [fault for report in self.reports() for fault in report.faults]
+
+    def run(self, launch: Launch, blocks: Ints | None = None, quiet: bool = False) -> None:
+        """Carry a launch out, or some blocks of it. ``quiet``: without recording."""
+        function = launch.function
+        ledger = self.ledgers.setdefault(function, Ledger())
+        ledger.watched, ledger.merged = self.watched, self.merged
+        ledger.recording = self.recording and not quiet
+        if not quiet:
+            self._launched.setdefault(function, []).append((launch.grid, launch.block))
+        names = list(inspect.signature(function).parameters)
+        back: list[tuple[Any, DeviceArray]] = []
+        arguments = [_argument(a, name, back) for a, name in zip(launch.arguments, names, strict=False)]
+        if len(launch.arguments) != len(names):
+            given = len(launch.arguments)
+            raise TypeError(f"{function.__name__} takes {len(names)} arguments, and is launched with {given}")
+        key = (function, *map(_type, arguments))
+        machine = self._machines.get(key)
+        if machine is None:
+            machine = self._machines[key] = Machine(function, launch.grid, launch.block, ledger, launch.shared_bytes)
+        else:
+            machine.configure(launch.grid, launch.block, ledger, launch.shared_bytes)
+        machine.run(arguments, blocks, max(1, _LANES_AT_ONCE // machine.lanes_per_block), self.order)
+        for host, device in back:
+            np.copyto(host, np.asarray(device))
+
+
+def run(
+    module: ModuleType,
+    problem: Problem,
+    block: Point | None = None,
+    every: bool = False,
+    tile: dict[str, int] | None = None,
+    watched: Iterable[str] = (),
+    merged: dict[str, int] | None = None,
+    seed: int = 0,
+    order: str | int = "forward",
+    recording: bool = True,
+) -> Trace:
+    """Trace a step on integers drawn with ``seed``.
+
+    Of each kernel's first launch ``block`` is traced (default: one in the middle of the grid), or with ``every`` all
+    blocks of all launches. A kernel whose output another one needs runs whole all the same. ``watched``: names of
+    arrays whose every access by the first block is kept. ``merged``: shared arrays whose 32-bit reads are counted as
+    the compiler is known to make them, so many words at a time. ``order`` and ``recording``: see :class:`Tracer`.
+    Raises TraceError for what the tracer does not know, and for a block outside every grid.
+    """
+    tracer = Tracer(order, recording)
+    tracer.watched, tracer.merged = frozenset(watched), merged or {}
+    x, weight = inputs.integers(problem, seed)
+    a, b = _allocate(x.shape, x.dtype, x), _allocate(weight.shape, weight.dtype, weight)
+    y = _allocate(problem.output_shape, x.dtype)
+    if every:
+        with tracer:
+            _start(module, problem, a, b, y, tile or {})
+        return Trace(problem, tracer.reports(), np.asarray(y))
+    launches: list[Launch] = []
+    with in_place_of_the_device(launches.append):
+        _start(module, problem, a, b, y, tile or {})
+    if block is not None and not any(_inside(block, launch.grid) for launch in launches):
+        grids = ", ".join(f"{launch.function.__name__} {launch.grid}" for launch in launches)
+        raise TraceError(
+            f"block {','.join(map(str, block))} lies outside every grid: {grids or 'nothing is launched'}"
+        )
+    traced: dict[Callable[..., Any], Point] = {}
+    for number, launch in enumerate(launches):
+        others = np.arange(math.prod(launch.grid))
+        if launch.function not in traced:
+            chosen = block if block and _inside(block, launch.grid) else _middle(launch.grid)
+            traced[launch.function] = chosen
+            at = chosen[0] + launch.grid[0] * (chosen[1] + launch.grid[1] * chosen[2])
+            tracer.run(launch, others[at : at + 1])
+            others = np.delete(others, at)
+        if any(later.function not in traced for later in launches[number + 1 :]):
+            tracer.run(launch, others, quiet=True)
+    kernels = []
+    for report, (function, chosen) in zip(tracer.reports(), traced.items(), strict=True):
+        times = sum(launch.function is function for launch in launches)
+        kernels.append(replace(report, launches=times, blocks=1, first_block=chosen))
+    return Trace(problem, kernels, np.asarray(y))
+
+
+def task(step: Step, problem: Problem, file: Path | None = None, **options: Any) -> isolate.Task:
+    """A child's task that traces a step, or ``file`` in its place, with the options of :func:`run`."""
+    return {
+        "task": "jobs.trace", "step": step.name, "ladder": step.ladder, "path": str(file or step.path),
+        "shape": problem.shape(), "options": options,
+    }  # fmt: skip
+
+
+def results(tasks: list[isolate.Task]) -> Iterator[dict[str, Any]]:
+    """The traces of tasks, done in one child process. Raises TraceError naming the step that could not be traced."""
+    for task_, result in isolate.run(tasks, True, SECONDS):
+        if "trace" not in result:
+            raise TraceError(f"{task_['step']}: {result['message']}")
+        yield result["trace"]
+
+
+def summary(step: Step, problem: Problem, file: Path | None = None) -> dict[str, Any]:
+    """The main kernel's memory figures in one block: what a resource card shows.
+
+    ``sectors_per_load`` and ``sectors_per_store`` with the ideal beside, ``conflict_degree`` (wavefronts for each
+    pass that would do without conflicts), ``bytes_per_fma`` and ``loads_per_fma`` by memory, the kinds of ``faults``.
+    Large problems are cut down first (:func:`reduced`), which changes none of these but at the edges.
+    """
+    (found,) = results([task(step, reduced(problem), file)])
+    return summarised(found)
+
+
+def summarised(found: dict[str, Any]) -> dict[str, Any]:
+    """The summary of a trace's dictionary."""
+    kernel = max(found["kernels"], key=lambda kernel: kernel["fma"])
+    faults = sorted({fault["kind"] for k in found["kernels"] for fault in k["faults"]})
+    return {"kernel": kernel["name"], **_figures(kernel), "faults": faults}
+
+
+def traffic(found: dict[str, Any]) -> dict[str, dict[str, float]]:
+    """The memory figures of a resource card for each kernel of a trace's dictionary, by kernel; see cards.TRAFFIC."""
+    by_kernel = {}
+    for kernel in found["kernels"]:
+        figures = _figures(kernel)
+        chosen = {
+            "sectors_per_request": figures["sectors_per_load"],
+            "conflicts": figures["conflict_degree"],
+            "bytes_per_fma": figures["bytes_per_fma"].get("global"),
+        }
+        by_kernel[kernel["name"]] = {key: value for key, value in chosen.items() if value is not None}
+    return by_kernel
+
+
+def _figures(kernel: dict[str, Any]) -> dict[str, Any]:
+
+    def chosen(space: str, *ops: str) -> list[dict[str, Any]]:
+        return [a for a in kernel["accesses"] if a["space"] == space and a["op"] in ops]
+
+    def each(accesses: list[dict[str, Any]], key: str, per: str = "requests") -> float | None:
+        below = sum(a[per] for a in accesses)
+        return round(sum(a[key] for a in accesses) / below, 3) if below else None
+
+    reads, writes = chosen("global", "read", "copy"), chosen("global", "write")
+    shared = chosen("shared", "read", "write")
+    fma = kernel["fma"]
+    return {
+        "sectors_per_load": each(reads, "moved"),
+        "ideal_sectors_per_load": each(reads, "ideal"),
+        "sectors_per_store": each(writes, "moved"),
+        "ideal_sectors_per_store": each(writes, "ideal"),
+        "conflict_degree": each(shared, "moved", "ideal"),
+        "bytes_per_fma": {
+            space: round(sum(a["accesses"] * a["bits"] // 8 for a in chosen(space, "read", "copy", "write")) / fma, 4)
+            for space in ("global", "shared")
+        } if fma else {},
+        "loads_per_fma": {
+            space: round(kernel["per_fma"][space]["loads"], 4) for space in ("global", "shared", "constant")
+        } if fma else {},
+    }  # fmt: skip
+
+
+def worst(found: dict[str, Any]) -> dict[str, float]:
+    """``sectors`` and ``turns`` (wavefronts) for a request, of the access with most, in a trace's dictionary."""
+    accesses = [access for kernel in found["kernels"] for access in kernel["accesses"]]
+
+    def most(space: str) -> float:
+        return max((float(a["per_request"]) for a in accesses if a["space"] == space), default=0.0)
+
+    return {"sectors": most("global"), "turns": most("shared")}
+
+
+def reduced(problem: Problem) -> Problem:
+    """The problem with at most four images, and matrices of at most a few blocks, their remainders kept."""
+    if isinstance(problem, Gemm):
+        small = {key: 384 + value % 128 if value > 512 else value for key, value in problem.shape().items()}
+        return Gemm(**small)
+    assert isinstance(problem, Conv2d | Conv3d)
+    return replace(problem, N=min(problem.N, 4))
+
+
+def _argument(value: Any, name: str, back: list[tuple[Any, DeviceArray]]) -> Any:
+    """An argument as a kernel sees it; an array of the host is copied to the device and, in ``back``, back."""
+    if isinstance(value, np.ndarray) and value.ndim:
+        view = _view(value, name)
+        if view is None:
+            device = _allocate(value.shape, value.dtype, value)
+            back.append((value, device))
+            view = _view(device, name)
+        return view
+    if isinstance(value, tuple):
+        parts = [_argument(part, name, back) for part in value]
+        return type(value)(*parts) if hasattr(value, "_fields") else tuple(parts)
+    return np.float64(value) if isinstance(value, float) else value
+
+
+def _type(value: Any) -> Any:
+    """What Numba compiles a kernel anew for."""
+    if type(value) is View:
+        return value.dtype.str, value.ndim, value.flat_order
+    if isinstance(value, tuple):
+        return (type(value), *map(_type, value))
+    return getattr(value, "dtype", type(value))
+
+
+def _inside(block: Point, grid: Point) -> bool:
+    return all(0 <= at < extent for at, extent in zip(block, grid, strict=True))
+
+
+def _middle(grid: Point) -> Point:
+    x, y, z = (extent // 2 for extent in grid)
+    return x, y, z
+
+
+def _start(module: ModuleType, problem: Problem, x: Any, weight: Any, y: Any, tile: dict[str, int]) -> None:
+    """``workspace``, ``prepare`` and ``launch`` of a step."""
+    workspace = module.workspace(problem) if hasattr(module, "workspace") else None
+    prepared = weight
+    if hasattr(module, "prepare"):
+        options = inspect.signature(module.prepare).parameters.values()
+        takes_tile = any(option.kind is option.VAR_KEYWORD for option in options)
+        prepared = module.prepare(weight, problem, **(tile if takes_tile else {}))
+    module.launch(*catalog.launch_arguments(problem, x, prepared, y, workspace), **tile)
+
+
+@contextmanager
+def in_place_of_the_device(carry_out: Callable[[Launch], None]) -> Iterator[None]:
+    from numba import cuda
+    from numba.cuda.simulator.kernel import FakeCUDAKernel
+
+    def note(kernel: Any, *arguments: Any) -> None:
+        if kernel.grid_dim is None:
+            raise TraceError(f"{kernel.fn.__name__} is called without a grid and a block")
+        grid, block = (tuple([*extents, 1, 1][:3]) for extents in (kernel.grid_dim, kernel.block_dim))
+        require_launch(grid, block)
+        carry_out(Launch(kernel.fn, grid, block, kernel.dynshared_size, arguments))
+
+    def device_array(shape: Any, dtype: Any = np.float64, *_: Any, **__: Any) -> Any:
+        return _allocate(shape, dtype)
+
+    def device_array_like(array: Any, *_: Any, **__: Any) -> Any:
+        return _allocate(array.shape, array.dtype)
+
+    def to_device(obj: Any, stream: Any = 0, copy: bool = True, to: Any = None) -> Any:
+        if to is not None:
+            to.copy_to_device(obj)
+            return to
+        if isinstance(obj, DeviceArray):
+            return obj
+        array = np.asarray(obj)
+        return _allocate(array.shape, array.dtype, array)
+
+    with (
+        mock.patch.object(FakeCUDAKernel, "__call__", note),
+        mock.patch.object(cuda, "device_array", device_array),
+        mock.patch.object(cuda, "device_array_like", device_array_like),
+        mock.patch.object(cuda, "to_device", to_device),
+        mock.patch.dict(vars(cuda), STREAMS),
+    ):
+        yield
+
+
+def _report(function: Callable[..., Any], launches: list[tuple[Point, Point]], ledger: Ledger) -> KernelTrace:
+    file = function.__code__.co_filename
+
+    def text(line: int) -> str:
+        return linecache.getline(file, line).strip()
+
+    accesses = [
+        Access(**key._asdict(), text=text(key.line), accesses=t.accesses, requests=t.requests, moved=t.moved,
+               ideal=t.ideal, distinct=t.distinct, sample=t.sample)
+        for key, t in sorted(ledger.tallies.items())
+    ]  # fmt: skip
+    order = list(FAULTS)
+    faults = [
+        Found(**fault._asdict(), text=text(fault.line), count=ledger.counts[key])
+        for key, fault in sorted(ledger.faults.items(), key=lambda item: (order.index(item[0][0]), item[0][1]))
+    ]
+    return KernelTrace(
+        name=function.__name__,
+        grid=launches[0][0],
+        block=launches[0][1],
+        launches=len(launches),
+        blocks=sum(math.prod(grid) for grid, _ in launches),
+        first_block=(0, 0, 0),
+        accesses=accesses,
+        fma=sum(ledger.fma.values()),
+        fma_lines=dict(sorted(ledger.fma.items())),
+        branches={line: (split, all_) for line, (split, all_) in sorted(ledger.diverged.items())},
+        faults=faults,
+        notes=ledger.notes,
+        events=ledger.events,
+    )

@@ -1,0 +1,19 @@
+"""Records, and all that is drawn and written from them.
+
+Module by module:
+
+    records       one JSON file for each GPU, one for machine code
+    recording     outcomes of tasks into records
+    current       which rows of a record are as new as their code
+    pages         tables and figures inside Markdown pages
+    tables        tables for the terminal
+    cardtables    cards of kernels for the terminal
+    charts        records to figures
+    layers        one step across layers, beside the library
+    drawing       what is drawn, by several processes, and only if it changed
+    photo         the photograph and its feature maps
+    agreement     the tracer's counts beside the hardware's
+    tracefigures  pictures of traces
+    tracewords    a trace in sentences; whether it explains a failed check
+    tasks         what a child process draws
+"""

@@ -1,0 +1,259 @@
+"""Does the tracer count what the hardware counts? Each step at the tracer's shapes, all blocks, counter by counter.
+
+The hardware's part needs a GPU and ncu and is kept in the GPU's record; the tracer's part runs anywhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from common.book import catalog, device, problems
+from common.book.catalog import Step
+from common.book.problems import Problem
+from common.measure import profiler
+from common.microscope import trace
+from common.workers import isolate
+from common.workers.isolate import Task
+
+SECONDS = 240.0
+TOLERANCE = 0.01  # a ratio further from 1 has a remark
+
+COLUMNS = {
+    "load_requests": "global read requests",
+    "load_sectors": "global read sectors",
+    "store_requests": "global write requests",
+    "store_sectors": "global write sectors",
+    "shared_load_wavefronts": "shared read wavefronts",
+    "shared_store_wavefronts": "shared write wavefronts",
+    "ffma_threads": "multiply-adds",
+}
+
+
+@dataclass(frozen=True)
+class Remark:
+    """What the compiler does to a kernel that its source does not say.
+
+    ``merged``: shared arrays whose 32-bit reads it makes so many words wide; the tracer can count them that way.
+    """
+
+    text: str
+    merged: dict[str, int] = field(default_factory=dict)
+
+
+def _four(array: str) -> Remark:
+    return Remark(f"The compiler reads four neighbours of `{array}` with one 128-bit load.", {array: 4})
+
+
+_LAST_TAPS = Remark(
+    "A filter has 25 taps: of the last four that the source reads, the compiler reads the one that is used."
+)
+_ORIGIN = "The compiler writes and reads the first two of the three values of `origin` as one 64-bit word"
+
+# By step and kernel.
+REMARKS = {
+    ("gemm_shared_tile", "gemm_shared_tile"): _four("a_tile"),
+    ("conv2d_unroll_gemm", "multiply_columns"): _four("filt_tile"),
+    ("conv3d_direct_tiled", "conv3d_direct_tiled"): _four("x_tile"),
+    ("conv2d_shared_tile", "conv2d_shared_tile"): Remark(
+        "With one channel, the compiler moves the multiply-adds behind the guard of the store: threads outside the "
+        "image compute nothing."
+    ),
+    ("conv2d_register_tiled", "conv2d_hold_window"): _LAST_TAPS,
+    ("conv2d_layer_dispatch", "conv2d_hold_pairs"): _LAST_TAPS,
+    ("conv3d_implicit_gemm", "conv3d_implicit_gemm"): Remark(f"{_ORIGIN}."),
+    ("conv3d_implicit_gemm_precomputed", "conv3d_implicit_gemm_precomputed"): Remark(
+        f"{_ORIGIN}, and joins the two writes that begin a row's mask."
+    ),
+    ("gemm_naive_float64", "gemm_naive_float64"): Remark(
+        "The sum is float64: there is no float32 multiply-add to count."
+    ),
+}
+
+
+_COLLISIONS = (
+    "The hardware counts conflicts of shared writes that their addresses do not have, a different number in each run."
+)
+
+
+def cases(steps: Iterable[Step]) -> list[tuple[Step, Problem]]:
+    """Each step with each shape of its ladder."""
+    return [(step, problem) for step in steps for problem in trace.SHAPES[step.ladder]]
+
+
+def measure(pairs: list[tuple[Step, Problem]]) -> list[list[dict[str, Any]]]:
+    """The hardware's counters of each pair's kernels, ``{"kernel", "hardware"}``, launches of one kernel summed.
+
+    All in one process under ncu. Raises NoGpuError without a GPU, ProfileError when the counters cannot be read.
+    """
+    device.require_gpu("counting on the hardware")
+    tasks: list[Task] = [
+        {
+            "task": "jobs.launch",
+            "step": step.name,
+            "ladder": step.ladder,
+            "path": str(step.path),
+            "shape": problem.shape(),
+        }
+        for step, problem in pairs
+    ]
+    results, output = isolate.watched(tasks, profiler.command(profiler.COUNTED), SECONDS)
+    launches = iter(profiler.parse(output, profiler.COUNTED))
+    found = []
+    for (step, problem), result in zip(pairs, results, strict=False):
+        if result["status"] != "right":
+            raise profiler.ProfileError(f"{step.name} at {problem}: {result['message']}")
+        kernels: dict[str, dict[str, float]] = {}
+        for name, launch in zip(result["kernels"], launches, strict=False):
+            sums = kernels.setdefault(name, dict.fromkeys(profiler.COUNTED, 0))
+            for key in sums:
+                sums[key] += launch[key] or 0
+        found.append([{"kernel": name, "hardware": sums} for name, sums in kernels.items()])
+    if len(found) < len(pairs):
+        raise profiler.ProfileError(f"{pairs[len(found)][0].name}: the profiled process ended early")
+    return found
+
+
+def count(pairs: list[tuple[Step, Problem]]) -> Iterator[dict[str, dict[str, dict[str, int]]]]:
+    """The tracer's counters of each pair's kernels: ``{kernel: {"trace": ..., "compiled": ...}}``.
+
+    ``compiled`` is there for kernels whose reads the compiler merges. Raises TraceError.
+    """
+    shipped = _shipped()
+    remarks = [_remarks(step) if step.path in shipped else {} for step, _ in pairs]
+    merged = [{k: v for remark in mine.values() for k, v in remark.merged.items()} for mine in remarks]
+    tasks = []
+    for (step, problem), arrays in zip(pairs, merged, strict=True):
+        tasks.append(trace.task(step, problem, every=True))
+        if arrays:
+            tasks.append(trace.task(step, problem, every=True, merged=arrays))
+    results = trace.results(tasks)
+    for mine, arrays in zip(remarks, merged, strict=True):
+        counted = {kernel["name"]: {"trace": _counters(kernel)} for kernel in next(results)["kernels"]}
+        for kernel in next(results)["kernels"] if arrays else []:
+            if kernel["name"] in mine:
+                counted[kernel["name"]]["compiled"] = _counters(kernel)
+        yield counted
+
+
+def _shipped() -> set[Path]:
+    """The files that remarks are on, and records of."""
+    return {step.path for step in (*catalog.steps(), *catalog.experiments())}
+
+
+def _remarks(step: Step) -> dict[str, Remark]:
+    """By kernel, for a step as it is shipped."""
+    return {kernel: remark for (name, kernel), remark in REMARKS.items() if name == step.name}
+
+
+def _counters(kernel: dict[str, Any]) -> dict[str, int]:
+    return {key: kernel["totals"][key] for key in COLUMNS}
+
+
+def require_counted(pairs: list[tuple[Step, Problem]], known: dict[str, dict[str, Any]], card: str) -> None:
+    """Raise ValueError for a pair whose file the hardware of a record did not count at that shape.
+
+    Shipped steps are compared as far as they were counted: they say themselves what changed since.
+    """
+    shipped = _shipped()
+    for step, problem in pairs:
+        case = known.get(step.name, {}).get(str(problem))
+        usual = problem in trace.SHAPES[step.ladder]
+        if step.path in shipped and usual:
+            continue
+        if case is None or not catalog.is_current(case, step.path):
+            what = f"{step.path.name} at {problem}"
+            raise ValueError(f"--agree: {card} has not counted {what}, and there is no GPU here to do it")
+
+
+def refresh(
+    pairs: list[tuple[Step, Problem]], known: dict[str, dict[str, Any]] | None = None
+) -> Iterator[tuple[Step, Problem, dict[str, Any]]]:
+    """A new entry for each pair, as soon as it is counted: by the hardware, and by the tracer.
+
+    Where the hardware's counts are ``known``, from a record, it counts nothing; pairs it never counted are left out.
+    """
+    if known is None:
+        hardware = measure(pairs)
+    else:
+        pairs = [(step, problem) for step, problem in pairs if str(problem) in known.get(step.name, {})]
+        hardware = [known[step.name][str(problem)]["kernels"] for step, problem in pairs]
+    for (step, problem), kernels, counted in zip(pairs, hardware, count(pairs), strict=True):
+        ran = known[step.name][str(problem)] if known else catalog.provenance(step.path)
+        entry = {
+            "shape": problem.shape(),
+            **{key: ran[key] for key in ("source", "helpers") if key in ran},  # what the hardware ran
+            "kernels": [
+                {"kernel": k["kernel"], "hardware": k["hardware"], **counted.get(k["kernel"], {})} for k in kernels
+            ],
+        }
+        yield step, problem, entry
+
+
+def ratio(kernel: dict[str, Any], key: str, counted: str = "trace") -> float | None:
+    """The hardware's count over the tracer's; None where neither counts anything."""
+    measured, expected = kernel["hardware"][key], kernel[counted][key]
+    if not measured and not expected:
+        return None
+    return float(measured / expected) if expected else float("inf")
+
+
+def rows(
+    recorded: dict[str, dict[str, dict[str, Any]]], steps: Iterable[Step] = ()
+) -> tuple[list[str], list[list[str]], list[str]]:
+    """Header, cells and notes: a line for each kernel and shape, hardware counts with their ratio to the trace.
+
+    ``steps``: those that were counted (default: all as they are).
+    """
+    header = ["kernel", "shape", *COLUMNS.values(), "note"]
+    body: list[list[str]] = []
+    notes: list[str] = []
+    shipped = _shipped()
+    for step in steps or (*catalog.steps(), *catalog.experiments()):
+        remarks = _remarks(step) if step.path in shipped else {}
+        for case in recorded.get(step.name, {}).values():
+            shape = problems.from_shape(step.ladder, case["shape"])
+            edited = not catalog.is_current(case, step.path)
+            for kernel in case["kernels"]:
+                remark = _remark(kernel, remarks.get(kernel["kernel"]), edited)
+                if remark and remark not in notes:
+                    notes.append(remark)
+                cells = [_cell(kernel, key) for key in COLUMNS]
+                note = f"({notes.index(remark) + 1})" if remark else ""
+                body.append([f"`{kernel['kernel']}`", _short(shape), *cells, note])
+    return header, body, [f"({i}) {note}" for i, note in enumerate(notes, 1)]
+
+
+def off(kernel: dict[str, Any], counted: str = "trace") -> list[str]:
+    """The counters in which hardware and tracer differ by more than TOLERANCE."""
+    ratios = {key: ratio(kernel, key, counted) for key in COLUMNS}
+    return [key for key, value in ratios.items() if value is not None and abs(value - 1) > TOLERANCE]
+
+
+def _remark(kernel: dict[str, Any], remark: Remark | None, edited: bool) -> str:
+    if edited:
+        return "The file has changed since the hardware counted."
+    keys = off(kernel)
+    collided = "shared_store_wavefronts" in keys and 1 < (ratio(kernel, "shared_store_wavefronts") or 0) < 1.1
+    texts = []
+    if [key for key in keys if key != "shared_store_wavefronts" or not collided]:
+        texts.append(remark.text if remark else "Not explained.")
+        if remark and "compiled" in kernel:
+            texts.append(f"Counted that way: {ratio(kernel, 'shared_load_wavefronts', 'compiled'):.2f}.")
+    if collided:
+        texts.append(_COLLISIONS)
+    return " ".join(texts)
+
+
+def _cell(kernel: dict[str, Any], key: str) -> str:
+    value = ratio(kernel, key)
+    return "" if value is None else f"{kernel['hardware'][key]:,.0f} ({value:.2f})"
+
+
+def _short(problem: Problem) -> str:
+    shape = problem.shape()
+    if problem.ladder == "gemm":
+        return " × ".join(str(shape[key]) for key in "MNK")
+    return " ".join(f"{key}={value}" for key, value in shape.items() if key in ("N", "C", "H", "K"))

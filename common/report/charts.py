@@ -1,0 +1,494 @@
+"""Records to figures: one speed-up chart per preset, one roofline per ladder, what each ladder's instructions do, and
+the photograph's feature maps.
+
+Reads records only. Each figure is written as PNG and SVG on an opaque light card, so that it reads on a dark page
+too; colours are Okabe and Ito's, told apart by the colour-blind.
+"""
+
+from __future__ import annotations
+
+import io
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import matplotlib as mpl
+import matplotlib.patches
+import numpy as np
+from numpy.typing import NDArray
+
+from common.book import catalog, problems, store
+from common.report import layers, records
+from common.report.records import Record, Row
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+CHARTS = catalog.ROOT / "results" / "charts"
+
+BLUE, ORANGE, GREEN, VERMILION, SKY, PURPLE, YELLOW = (
+    "#0072B2", "#E69F00", "#009E73", "#D55E00", "#56B4E9", "#CC79A7", "#F0E442",
+)  # fmt: skip
+INK, MUTED, CARD, GRID = "#1b1f24", "#57606a", "#ffffff", "#d8dee4"
+MARKERS = "osD^vPX<>*"
+PEER_STYLES = {"FP32": (VERMILION, "-"), "TF32": (PURPLE, "--")}
+# What instructions are for; a class that is not named here is "other".
+MIX_COLOURS = {
+    "multiply-add": BLUE,
+    "shared load": ORANGE,
+    "global load": VERMILION,
+    "constant load": YELLOW,
+    "store": PURPLE,
+    "integer and address": "#c3cad1",
+    "other": "#e8ecef",
+}
+
+_STYLE = {
+    "font.family": "DejaVu Sans",
+    "font.size": 11,
+    "figure.facecolor": CARD,
+    "axes.facecolor": CARD,
+    "savefig.facecolor": CARD,
+    "text.color": INK,
+    "axes.labelcolor": INK,
+    "axes.edgecolor": MUTED,
+    "xtick.color": INK,
+    "ytick.color": INK,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "svg.hashsalt": "workbook",  # same figure, same file
+    "svg.fonttype": "none",
+}
+
+
+def draw_all(record: Record, folder: Path = CHARTS) -> list[Path]:
+    """Draw every chart the record has rows for; returns the PNG files."""
+    target = folder / record.slug
+    written = []
+    for ladder in problems.LADDERS:
+        timed = [name for name in problems.timed_presets(ladder) if _step_rows(record, name)]
+        for preset in timed:
+            written.append(save(speedups(record, preset), target / preset))
+            for name in record.data.get("sweeps", {}).get(preset, {}):
+                written.append(save(sweep(record, preset, name), target / f"sweep-{preset}-{name}"))
+        if timed and record.ceilings:
+            written.append(save(roofline(record, ladder), target / f"roofline-{ladder}"))
+        if timed and ladder in layers.CHARTED:
+            written.append(save(per_layer(record, ladder), target / f"layers-{ladder}"))
+    return written
+
+
+def draw_code(code: dict[str, Any], folder: Path = CHARTS) -> list[Path]:
+    """Draw each ladder's useful fraction from the machine-code record; returns the PNG files."""
+    return [
+        save(useful(code, ladder), folder / "machine-code" / f"useful-{ladder}")
+        for ladder in problems.LADDERS
+        if any(step.ladder == ladder and records.code_kernels(code, step.name) for step in catalog.steps())
+    ]
+
+
+def draw_lessons(root: Path = catalog.LESSONS) -> list[Path]:
+    """Draw the pictures of every lesson that has a ``figures/draw.py``; returns the PNG files."""
+    written: list[Path] = []
+    for lesson in catalog.lessons(root):
+        script = root / lesson / "figures" / "draw.py"
+        if script.exists():
+            written += catalog.load_file(script).draw(script.parent)
+    return written
+
+
+def new_figure(width: float, height: float, rows: int = 1, columns: int = 1, **options: Any) -> tuple[Figure, Any]:
+    """A figure and its axes in the workbook's style; sizes in inches."""
+    from matplotlib import pyplot as plt
+
+    mpl.rcParams.update(_STYLE)
+    figure, axes = plt.subplots(rows, columns, figsize=(width, height), layout="constrained", **options)
+    return figure, axes
+
+
+def save(figure: Figure, stem: Path, svg: bool = True) -> Path:
+    """Write ``stem``.png and, unless it is all pixels, .svg; close the figure; returns the PNG's path.
+
+    Raises StoreError.
+    """
+    from matplotlib import pyplot as plt
+
+    png, vector = (stem.with_name(stem.name + suffix) for suffix in (".png", ".svg"))
+    picture = io.BytesIO()
+    figure.savefig(picture, format="png", dpi=150 if svg else 110, metadata={"Software": None})
+    store.write(png, picture.getvalue())
+    if svg:
+        drawn = io.StringIO()
+        figure.savefig(drawn, format="svg", metadata={"Date": None, "Creator": None})
+        text = drawn.getvalue()
+        # clip paths get ids from memory addresses: number them, so that the same figure is the same file
+        for number, name in enumerate(dict.fromkeys(re.findall(r"\bp[0-9a-f]{10}\b", text))):
+            text = text.replace(name, f"clip{number}")
+        lines = text.splitlines()  # Matplotlib leaves blanks at line ends
+        store.write(vector, "\n".join(line.rstrip() for line in lines) + "\n")
+    plt.close(figure)
+    return png
+
+
+def speedups(record: Record, preset: str) -> Figure:
+    """Bars in ladder order: speed-up over the first step, ms on each bar, p20 to p80 as error bars; peers and the
+    floor as lines. Steps that ran the same layer channels-last follow in another colour."""
+    own = _step_rows(record, preset)
+    rows = own + [(f"{step.name} (NHWC)", row) for step, row in record.channels_last(preset)]
+    first = rows[0][1]["timing"]["median_ms"]
+    times = np.array([row["timing"]["median_ms"] for _, row in rows])
+    gains = first / times
+    # a slow p80 is a low speed-up
+    spread = np.abs(
+        np.array([[first / row["timing"]["p80_ms"], first / row["timing"]["p20_ms"]] for _, row in rows]).T - gains
+    )
+    lines = _lines(record, preset)
+    most = max([*gains, *(first / ms for _, ms, _, _ in lines)], default=1.0)
+    least = min(gains)
+
+    figure, axes = new_figure(9.6, 2.1 + 0.5 * len(rows))
+    places = np.arange(len(rows))
+    axes.barh(
+        places,
+        gains,
+        height=0.62,
+        color=[BLUE] * len(own) + [ORANGE] * (len(rows) - len(own)),
+        xerr=spread,
+        error_kw={"ecolor": INK, "capsize": 3, "elinewidth": 1.2},
+    )
+    for place, gain, ms in zip(places, gains, times, strict=True):
+        axes.annotate(
+            f"{gain:#.3g}×  {_ms(ms)}", (1.0, place), xycoords=("axes fraction", "data"), xytext=(8, 0),
+            textcoords="offset points", va="center", fontweight="bold",
+        )  # fmt: skip
+    for label, ms, colour, style in lines:
+        axes.axvline(first / ms, color=colour, linestyle=style, linewidth=2, label=f"{label}: {_ms(ms)}", zorder=3)
+    axes.set_yticks(places, [name for name, _ in rows])
+    axes.invert_yaxis()
+    axes.set_ylim(len(rows) - 0.4, -0.6)
+    axes.set_xscale("log")
+    axes.set_xlim(min(0.8, 0.7 * least), most * 1.25)
+    _plain_log_ticks(axes.xaxis, axes.get_xlim())
+    axes.grid(axis="x", color=GRID, linewidth=0.8)
+    axes.set_axisbelow(True)
+    axes.tick_params(axis="y", length=0)
+    axes.set_xlabel(f"speed-up over {rows[0][0]} (logarithmic)")
+    _headings(figure, f"{preset}: {_shape(record, preset, rows[0][1])}", _source(record, rows[-1][1]), legend=1)
+    return figure
+
+
+def _hot(code: dict[str, Any], name: str, preset: str) -> dict[str, Any]:
+    kernel = records.main_kernel(code, name, preset)
+    assert kernel is not None
+    hot: dict[str, Any] = kernel["hot"]
+    return hot
+
+
+def useful(code: dict[str, Any], ladder: str) -> Figure:
+    """Bars in ladder order: what the instructions of each step's hot loop are for; multiply-adds are the useful ones.
+
+    One part for the ladder's first preset, and one for each other that some step compiles different code for; presets
+    whose loops have the same instructions share one.
+    """
+    names = [step.name for step in catalog.steps() if step.ladder == ladder]
+    found = {name: code["steps"][name] for name in names if records.code_kernels(code, name)}
+    first = next(iter(found.values()))["preset"]
+    others = [
+        p for p in problems.timed_presets(ladder) if any(p in e.get("other_presets", {}) for e in found.values())
+    ]
+    groups: dict[str, tuple[list[dict[str, Any]], list[str]]] = {}  # the steps' loops, and the presets that have them
+    for preset in [first, *(preset for preset in others if preset != "photo")]:  # its kernels are layer 1's but for W
+        hots = [_hot(code, name, preset) for name in found]
+        groups.setdefault(str([hot["mix"] for hot in hots]), (hots, []))[1].append(preset)
+    figure, parts = new_figure(9.6, 1.9 + len(groups) * (0.55 + 0.42 * len(found)), rows=len(groups), squeeze=False)
+    for axes, (hots, presets) in zip(parts[:, 0], groups.values(), strict=True):
+        for place, hot in enumerate(hots):
+            start, mix = 0.0, dict.fromkeys(MIX_COLOURS, 0)
+            for what, count in hot["mix"].items():
+                mix[what if what in mix else "other"] += count
+            for what, count in mix.items():
+                share = count / hot["total"]
+                axes.barh(
+                    place, share, left=start, height=0.66, color=MIX_COLOURS[what], edgecolor=CARD, linewidth=0.6
+                )
+                start += share
+            text = f"{hot['useful']:.0%}  {hot['mix'].get('multiply-add', 0)} of {hot['total']}"
+            axes.annotate(
+                text, (1.0, place), xytext=(8, 0), textcoords="offset points", va="center", fontweight="bold"
+            )
+        axes.set_yticks(range(len(found)), list(found))
+        axes.set_ylim(len(found) - 0.5, -0.5)
+        axes.set_xlim(0, 1)
+        axes.xaxis.set_major_formatter(lambda value, _: f"{value:.0%}")
+        axes.tick_params(axis="y", length=0)
+        axes.spines["left"].set_visible(False)
+        if len(groups) > 1:
+            axes.set_title(", ".join(presets), fontsize=11, loc="left")
+    parts[-1, 0].set_xlabel("instructions of the innermost multiply loop; those that multiply and add are useful")
+    for what, colour in MIX_COLOURS.items():
+        parts[0, 0].barh(0, 0, color=colour, label=what)
+    architecture = next(iter(found.values()))["kernels"][0]["architecture"]
+    tools = ", ".join(f"{name} {version}" for name, version in sorted(code["tools"].items()))
+    source = f"compute capability {architecture}; {tools}"
+    _headings(figure, f"Useful fraction per step, {ladder} ladder", source, legend=3)
+    return figure
+
+
+def roofline(record: Record, ladder: str) -> Figure:
+    """Arithmetic intensity against GFLOP/s under the measured ceilings, one point per step and preset.
+
+    Intensity counts least traffic (each operand moved once), so the points of one preset stand in one column and the
+    gap above them is what is left to gain.
+    """
+    ceilings = record.ceilings
+    assert ceilings is not None
+    figure, axes = new_figure(9.6, 6.0)
+    bandwidth, peak = ceilings["copy_gbs"], ceilings["fma_gflops"]
+    names = [step.name for step in catalog.steps() if step.ladder == ladder]
+    colours = dict(zip(names, mpl.colormaps["viridis"](np.linspace(0.0, 0.92, max(2, len(names)))), strict=False))
+    intensities, rates = [], []
+    for marker, preset in zip(MARKERS, problems.timed_presets(ladder), strict=False):
+        rows = _step_rows(record, preset)
+        for name, row in rows:
+            problem = record.problem(preset, row)
+            figures = record.derive(preset, row)
+            assert figures is not None
+            intensities.append(problem.intensity)
+            rates.append(figures.gflops)
+            axes.plot(
+                problem.intensity, figures.gflops, marker=marker, markersize=10, color=colours[name],
+                markeredgecolor=INK, markeredgewidth=0.7, linestyle="none", zorder=4,
+            )  # fmt: skip
+        if rows:
+            axes.plot([], [], marker=marker, color=MUTED, linestyle="none", markersize=8, label=preset)
+    for name in names:
+        axes.plot([], [], color=colours[name], linewidth=6, label=name)
+    ridge = peak / bandwidth
+    low, high = min([*intensities, ridge]) / 3, max([*intensities, ridge]) * 4
+    reach = np.array([low, ridge, high])
+    axes.plot(reach, np.minimum(reach * bandwidth, peak), color=INK, linewidth=2.2, zorder=3)
+    axes.set_xscale("log")
+    axes.set_yscale("log")
+    axes.set_xlim(low, high)
+    axes.set_ylim(min([*rates, low * bandwidth]) / 2, peak * 2)
+    _plain_log_ticks(axes.xaxis, axes.get_xlim())
+    _plain_log_ticks(axes.yaxis, axes.get_ylim())
+    axes.annotate(
+        f"multiply-adds: {peak / 1e3:.1f} TFLOP/s", (high, peak), xytext=(-4, 6), textcoords="offset points",
+        ha="right", fontsize=10,
+    )  # fmt: skip
+    axes.annotate(
+        f"copy: {bandwidth / 1e3:.2f} TB/s", (low, peak), xytext=(6, 6), textcoords="offset points", fontsize=10,
+    )  # fmt: skip
+    axes.grid(color=GRID, linewidth=0.8)
+    axes.set_axisbelow(True)
+    axes.set_xlabel("arithmetic intensity, FLOP per byte of least traffic")
+    axes.set_ylabel("GFLOP/s")
+    axes.legend(loc="center left", bbox_to_anchor=(1.01, 0.5), frameon=False)
+    _headings(figure, f"Roofline, {ladder} ladder", f"{record.gpu_name}, measured {_day(record)}")
+    return figure
+
+
+def per_layer(record: Record, ladder: str) -> Figure:
+    """TFLOP/s of the ladder's last two measured steps and of the library on each layer, and where the floor is.
+
+    A bar of the library says how it computes where that is not the definition's multiply-adds.
+    """
+    names = [step.name for step in catalog.steps() if step.ladder == ladder]
+    timed = [n for n in names if any(record.row(preset, n) for preset in problems.timed_presets(ladder))][-2:]
+    found = {n: [la for la in layers.compare(record, ladder, n) if record.rows(la.preset)] for n in timed}
+    best = found[timed[-1]]
+    peer = layers.PEERS[ladder]
+    bars = [(n, [la.tflops for la in found[n]], c) for n, c in zip(timed[::-1], (BLUE, SKY), strict=False)][::-1]
+    bars.append((peer, [la.peer_tflops for la in best], VERMILION))
+    figure, axes = new_figure(9.6, 2.0 + (0.25 + 0.23 * len(bars)) * len(best))
+    most = max([rate or 0 for _, rates, _ in bars for rate in rates])
+    height = 0.8 / len(bars)
+    for i, (name, rates, colour) in enumerate(bars):
+        for place, (layer, rate) in enumerate(zip(best, rates, strict=True)):
+            y = place + (i - (len(bars) - 1) / 2) * height
+            unlike = name == peer and layer.peer_method in ("Winograd", "FFT", layers.FEWER)
+            axes.barh(
+                y, rate or 0, height=0.92 * height, color=colour, hatch="///" if unlike else None, edgecolor=CARD,
+                linewidth=0, label="" if place else name,
+            )  # fmt: skip
+            text = f"{rate:.1f}" if rate else "not timed yet"
+            if name == peer and layer.peer_method:
+                text += f"  {layer.peer_method}"
+            elif name == timed[-1] and layer.percent_of_peer:
+                text += f"  {layer.percent_of_peer:.0f}% of {peer.split()[0]}"
+            axes.annotate(text, (rate or 0, y), xytext=(5, 0), textcoords="offset points", va="center", fontsize=9)
+    for place, layer in enumerate(best):
+        if layer.floor_ms:
+            at = layer.problem.flops / layer.floor_ms / 1e9
+            axes.plot([at, at], [place - 0.44, place + 0.44], color=INK, linestyle=":", linewidth=2,
+                      label="" if place else "the floor's rate")  # fmt: skip
+            most = max(most, at)
+    axes.set_yticks(range(len(best)), [layer.preset for layer in best])
+    axes.set_ylim(len(best) - 0.45, -0.55)
+    axes.set_xlim(0, 1.3 * most)
+    axes.set_xlabel("TFLOP/s by the definition's multiply-adds")
+    axes.grid(axis="x", color=GRID, linewidth=0.8)
+    axes.set_axisbelow(True)
+    axes.tick_params(axis="y", length=0)
+    last = next(row for layer in reversed(best) for row in record.rows(layer.preset).values())
+    _headings(figure, f"{ladder}, layer by layer", _source(record, last), legend=2, columns=2)
+    return figure
+
+
+def sweep(record: Record, preset: str, name: str) -> Figure:
+    """A sweep: a line over the one tunable that varies, or a heat map, half of those that vary across and half down.
+
+    The shipped tile is marked; tiles that the step refuses say so.
+    """
+    entry = record.sweep(preset, name)
+    assert entry is not None
+    points, shipped = entry["points"], entry["shipped"]
+    varied = [key for key in shipped if len({point["tile"][key] for point in points}) > 1] or list(shipped)[:1]
+    run = record.data["runs"][entry["run"]]
+    title = f"{name} on {preset}: milliseconds by tile"
+    source = f"{record.gpu_name}, {run['date']}; the shipped tile is marked"
+    across, down = varied[len(varied) // 2 :], varied[: len(varied) // 2]
+    columns = sorted({_tile_key(point["tile"], across) for point in points})
+    if not down:
+        figure, axes = new_figure(9.6, 3.8)
+        times = {_tile_key(p["tile"], across): p["median_ms"] for p in points if "median_ms" in p}
+        shown = [(i, times[key]) for i, key in enumerate(columns) if key in times]
+        axes.plot(*zip(*shown, strict=True), color=BLUE, marker="o", linewidth=2, markersize=8)
+        for i, ms in shown:
+            axes.annotate(_ms(ms), (i, ms), xytext=(0, 11), textcoords="offset points", ha="center")
+        ours = _tile_key(shipped, across)
+        if ours in times:
+            ring = {"markersize": 17, "markerfacecolor": "none", "color": VERMILION, "markeredgewidth": 2}
+            axes.plot(columns.index(ours), times[ours], "o", **ring)
+        axes.set_ylabel("ms")
+        axes.set_ylim(0, max(ms for _, ms in shown) * 1.2)
+    else:
+        rows = sorted({_tile_key(point["tile"], down) for point in points})
+        figure, axes = new_figure(9.6, 1.9 + 0.5 * len(rows))
+        grid = np.full((len(rows), len(columns)), np.nan)
+        for point in points:
+            cell = rows.index(_tile_key(point["tile"], down)), columns.index(_tile_key(point["tile"], across))
+            grid[cell] = point.get("median_ms", np.nan)
+        image = axes.imshow(np.log(grid), cmap="viridis_r", aspect="auto")
+        for (i, j), ms in np.ndenumerate(grid):
+            text, dark = ("refused", False) if np.isnan(ms) else (f"{ms:#.3g}", float(image.norm(np.log(ms))) > 0.5)
+            axes.text(j, i, text, ha="center", va="center", color=CARD if dark else INK, fontsize=10)
+        place = _tile_key(shipped, across), _tile_key(shipped, down)
+        if place[0] in columns and place[1] in rows:
+            corner = columns.index(place[0]) - 0.5, rows.index(place[1]) - 0.5
+            axes.add_patch(mpl.patches.Rectangle(corner, 1, 1, fill=False, edgecolor=VERMILION, linewidth=3))
+        axes.set_yticks(range(len(rows)), [", ".join(map(str, key)) for key in rows])
+        axes.set_ylabel(", ".join(down))
+    axes.set_xticks(range(len(columns)), [", ".join(map(str, key)) for key in columns])
+    axes.set_xlabel(", ".join(across))
+    _headings(figure, title, source)
+    return figure
+
+
+def _tile_key(tile: dict[str, int], names: list[str]) -> tuple[int, ...]:
+    return tuple(int(tile[name]) for name in names)
+
+
+def feature_maps(image: NDArray[Any], bank: dict[str, NDArray[Any]], maps: NDArray[Any], caption: str) -> Figure:
+    """The input image, and per filter its 5x5 taps beside its feature map. ``maps`` has shape (K, P, Q)."""
+    figure, axes = new_figure(9.6, 7.4, rows=3, columns=5)
+    for axis in axes.flat:
+        axis.axis("off")
+    axes[0, 0].imshow(image, cmap="gray", vmin=0, vmax=1)
+    axes[0, 0].set_title("input", fontsize=10, fontweight="bold")
+    slots = [axis for axis in axes.flat if axis not in (axes[0, 0], axes[1, 0], axes[2, 0])]
+    for axis, (name, taps), result in zip(slots, bank.items(), maps, strict=True):
+        signed = taps.sum() < 0.4
+        limit = max(float(np.percentile(np.abs(result), 99.5)), 1e-6)
+        axis.imshow(
+            result,
+            cmap="RdBu_r" if signed else "gray",
+            vmin=-limit if signed else 0,
+            vmax=limit if signed else 1,
+        )
+        axis.set_title(name, fontsize=10)
+        inset = axis.inset_axes((0.0, 0.0, 0.27, 0.23))
+        reach = float(np.abs(taps).max())
+        inset.imshow(taps, cmap="RdBu_r", vmin=-reach, vmax=reach)
+        inset.set_xticks([])
+        inset.set_yticks([])
+    axes[1, 0].text(
+        0, 0.5, "Inset: the filter's taps.\nRed is positive, blue\nnegative, white zero.\n\nMaps of filters that\n"
+        "sum to 0 use the\nsame colours.", transform=axes[1, 0].transAxes, fontsize=9, color=MUTED, va="center",
+    )  # fmt: skip
+    _headings(figure, "", caption)
+    return figure
+
+
+def _headings(figure: Figure, title: str, source: str, legend: int = 0, columns: int = 3) -> None:
+    """Title and ``legend`` lines of legend (``columns`` entries each) above the axes, source below them."""
+    height = figure.get_figheight()
+    line = 0.3 / height
+    top = 1 - 0.1 / height
+    if title:
+        figure.text(0.01, top, title, fontsize=13, fontweight="bold", ha="left", va="top")
+        top -= line
+    if legend:
+        figure.legend(
+            loc="upper left", bbox_to_anchor=(0.005, top + 0.05 / height), ncols=columns,
+            frameon=False, fontsize=10.5, handlelength=2.6, borderpad=0.2,
+        )  # fmt: skip
+        top -= legend * line
+    figure.text(0.99, 0.05 / height, source, ha="right", va="bottom", fontsize=8.5, color=MUTED)
+    engine: Any = figure.get_layout_engine()
+    bottom = 0.25 / height
+    engine.set(rect=(0, bottom, 1, top - bottom))
+
+
+def _step_rows(record: Record, preset: str) -> list[tuple[str, Row]]:
+    """The preset's measured steps in ladder order."""
+    ladder = problems.preset(preset).ladder
+    found = record.rows(preset)
+    return [(s.name, found[s.name]) for s in catalog.steps() if s.ladder == ladder and s.name in found]
+
+
+def _lines(record: Record, preset: str) -> list[tuple[str, float, str, str]]:
+    """Label, ms, colour and line style of the peers and the floor."""
+    lines = []
+    for name, row in sorted(record.rows(preset).items()):
+        if row["kind"] == "peer":
+            colour, style = PEER_STYLES[name.split()[-1]]
+            lines.append((records.spoken(name, row), row["timing"]["median_ms"], colour, style))
+    steps = _step_rows(record, preset)
+    figures = record.derive(preset, steps[0][1])
+    if figures:
+        lines.append((f"floor ({figures.floor_kind})", figures.floor_ms, INK, ":"))
+    return lines
+
+
+def _shape(record: Record, preset: str, row: Row) -> str:
+    problem = record.problem(preset, row)
+    text = " ".join(f"{k}={v}" for k, v in problem.shape().items() if not k.startswith(("stride", "pad", "dilation")))
+    reduced = problem.batch_key and problem != problems.preset(preset)
+    return text + (f"  (N reduced from {getattr(problems.preset(preset), 'N', '')})" if reduced else "")
+
+
+def _source(record: Record, row: Row) -> str:
+    run = record.data["runs"][row["run"]]
+    packages = ", ".join(f"{name} {version}" for name, version in sorted(run["packages"].items()))
+    return f"{record.gpu_name}, driver {run['driver']}, {packages}, {run['date']}"
+
+
+def _day(record: Record) -> str:
+    assert record.ceilings is not None
+    return str(record.data["runs"][record.ceilings["run"]]["date"])
+
+
+def _ms(value: float) -> str:
+    return f"{value:#.3g} ms" if value < 100 else f"{value:.0f} ms"
+
+
+def _plain_log_ticks(axis: Any, limits: tuple[float, float]) -> None:
+    """Ticks at 1, 2 and 5 of each decade, written plainly; only 1 when there are many decades."""
+    from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
+
+    few = limits[1] / limits[0] < 1e3
+    axis.set_major_locator(LogLocator(subs=(1, 2, 5) if few else (1,)))
+    axis.set_minor_locator(NullLocator())
+    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.10g}"))

@@ -1,0 +1,65 @@
+"""What of a card's record is as new as its code, and need not be measured again.
+
+A row holds as long as its source and helpers, the card, its driver, the packages that compile it, the shape that
+would run, and the way a time is taken are the same.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from common.book import catalog, packages, problems
+from common.book.catalog import Step
+from common.measure import peers, timing
+from common.report.records import Record, Row
+
+_COMPILING = ("numba", "numba-cuda", "numpy")
+
+
+def rows(record: Record, pairs: list[tuple[Step, str]], room_bytes: int) -> list[tuple[Step, str]]:
+    """Those of the pairs of step and preset whose row holds, on a card with room for so many bytes."""
+    return [(step, preset) for step, preset in pairs if _row(record, step, preset, room_bytes)]
+
+
+def libraries(record: Record, presets: list[str], room_bytes: int) -> list[str]:
+    """Those of the presets whose rows of cuBLAS or cuDNN hold."""
+    return [preset for preset in presets if _libraries(record, preset, room_bytes)]
+
+
+def ceilings(record: Record) -> bool:
+    """Do the card's ceilings hold?"""
+    return record.ceilings is not None and _measured_here(record, record.ceilings, ())
+
+
+def _row(record: Record, step: Step, preset: str, room_bytes: int) -> bool:
+    row = record.row(preset, step.name)
+    if row is None or not _measured_here(record, row, _COMPILING) or row["shape"] != _shape(preset, room_bytes):
+        return False
+    # an older row names no helpers: that holds only for a step that has none
+    wanted = {**catalog.provenance(step.path), "imports": catalog.imported_steps(step.path)}
+    return all(row.get(key, {}) == value for key, value in wanted.items())
+
+
+def _libraries(record: Record, preset: str, room_bytes: int) -> bool:
+    found = [row for row in record.rows(preset).values() if row["kind"] == "peer"]
+    return len(found) >= len(peers.PRECISIONS) and all(
+        _measured_here(record, row, ("torch",)) and row["shape"] == _shape(preset, room_bytes) for row in found
+    )
+
+
+def _measured_here(record: Record, entry: dict[str, Any] | Row, names: tuple[str, ...]) -> bool:
+    """By this driver, these packages, and the way a time is taken now?"""
+    run = record.data["runs"][entry["run"]]
+    versions = packages.versions(names)
+    same = all(run["packages"].get(name) == versions.get(name) for name in names)
+    return (
+        same and run["driver"] == record.data["gpu"]["driver"] and entry.get("measure", 1) == timing.MEASURE_VERSION
+    )
+
+
+def _shape(preset: str, room_bytes: int) -> dict[str, int] | None:
+    """The shape of the preset that would run; None if none fits."""
+    try:
+        return problems.fit_batch(problems.preset(preset), room_bytes).shape()
+    except ValueError:
+        return None

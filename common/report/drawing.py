@@ -1,0 +1,147 @@
+"""Charts and pictures, drawn by several processes at a time, and only where something changed.
+
+``results/charts/drawn.json`` says for each unit (a card's charts, the machine code's, a lesson's pictures) what it
+was drawn from and the files it gave. It belongs to the pictures: a checkout that has them knows that they are
+current.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from common.book import catalog, packages, store
+from common.jobs import kept
+from common.report import records
+from common.workers import isolate
+from common.workers.isolate import Result, Task
+
+DRAWN = catalog.ROOT / "results" / "charts" / "drawn.json"
+SECONDS = 300.0
+# What draws, and what a trace needs that is drawn.
+_CODE = (
+    "book/catalog.py", "book/problems.py", "measure/inputs.py", "report/charts.py", "report/layers.py",
+    "report/pages.py", "report/records.py", "report/tracefigures.py",
+)  # fmt: skip
+_FOLDERS = ("code", "microscope")
+
+
+def units() -> list[Task]:
+    """Everything that is drawn, the largest first: tasks without their kind."""
+    cards: list[Task] = [{"what": "card", "name": path.stem} for path in _records()]
+    lessons = [lesson for lesson in catalog.lessons() if _script(lesson).exists()]
+    lessons.sort(key=lambda lesson: -_script(lesson).stat().st_size)
+    return [*cards, *({"what": "lesson", "name": name} for name in lessons), {"what": "code", "name": "machine code"}]
+
+
+def stale(fresh: bool = False) -> list[Task]:
+    """The units that are to be drawn: those that changed, whose files are missing, or with ``fresh`` all."""
+    known = {} if fresh else _known()
+    return [unit for unit in units() if not _current(known.get(_label(unit)), unit)]
+
+
+def draw(
+    wanted: list[Task], workers: int | None = None, stop: threading.Event | None = None
+) -> Iterator[tuple[Task, Result]]:
+    """Draw units in child processes; each result has ``files``, and what is drawn is noted."""
+    workers = workers or os.cpu_count() or 1
+    keys = {_label(unit): _key(unit) for unit in wanted}  # of before: what changes meanwhile is drawn again
+    groups = [[{"task": "report.draw", **unit}] for unit in wanted]
+    drawing = isolate.run_groups(groups, False, SECONDS, workers, stop)
+    for unit, (_, result) in zip(
+        wanted, drawing, strict=False
+    ):  # those that are not drawn when it stops are left out
+        if result["status"] == "right":
+            _note(_label(unit), {"key": keys[_label(unit)], "files": result["files"]})
+        yield unit, result
+
+
+def draw_here(unit: Task) -> list[str]:
+    """Draw one unit in this process; returns its files, from the checkout's root."""
+    from common.report import charts
+
+    if unit["what"] == "card":
+        written = charts.draw_all(records.Record.load(records.RESULTS / f"{unit['name']}.json"))
+    elif unit["what"] == "lesson":
+        script = _script(unit["name"])
+        written = catalog.load_file(script).draw(script.parent)
+    else:
+        written = charts.draw_code(records.load_code())
+    both = [path for png in written for path in (png, png.with_suffix(".svg")) if path.exists()]
+    return [path.relative_to(catalog.ROOT).as_posix() for path in both]
+
+
+class Beside:
+    """Draws, while a GPU is timed, what does not show its times; :meth:`wait` for it before the rest is drawn."""
+
+    def __init__(self, fresh: bool = False) -> None:
+        wanted = [unit for unit in stale(fresh) if not _shows_times(unit)]
+        self._results: list[tuple[Task, Result]] = []
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._draw, args=(wanted,), daemon=True)
+        self._thread.start()
+
+    def _draw(self, wanted: list[Task]) -> None:
+        self._results += draw(wanted, 2, self._stop)  # the other processors are the timed kernels'
+
+    def wait(self) -> list[tuple[Task, Result]]:
+        self._thread.join()
+        return self._results
+
+    def cancel(self) -> None:
+        self._stop.set()
+
+
+def _shows_times(unit: Task) -> bool:
+    if unit["what"] == "lesson":
+        return "records" in _script(unit["name"]).read_text(encoding="utf-8")
+    return bool(unit["what"] == "card")
+
+
+def _label(unit: Task) -> str:
+    return f"{unit['what']} {unit['name']}"
+
+
+def _current(known: Any, unit: Task) -> bool:
+    if not isinstance(known, dict) or known.get("key") != _key(unit):
+        return False
+    return all((catalog.ROOT / name).is_file() for name in known.get("files", []))
+
+
+def _key(unit: Task) -> str:
+    common = catalog.ROOT / "common"
+    code = [common / name for name in _CODE] + [path for name in _FOLDERS for path in (common / name).glob("*.py")]
+    shown = [records.RESULTS / records.CODE_FILE]
+    if unit["what"] == "card":
+        shown.append(records.RESULTS / f"{unit['name']}.json")
+    elif unit["what"] == "lesson":
+        figures = _script(unit["name"]).parent.glob("*.py")
+        # a picture may show any step
+        steps = [*catalog.LESSONS.glob("*.py"), *catalog.LESSONS.glob("*/*.py"), *catalog.LESSONS.glob("*/*.json")]
+        shown += [*figures, *steps, *(_records() if _shows_times(unit) else [])]
+    names = [step.as_dict() for step in catalog.steps()]
+    parts = [kept.digest(code), kept.digest(shown), names, packages.versions(("matplotlib",))]
+    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
+
+
+def _records() -> list[Path]:
+    return [path for path in sorted(records.RESULTS.glob("*.json")) if path.name != records.CODE_FILE]
+
+
+def _script(lesson: str) -> Path:
+    return catalog.LESSONS / lesson / "figures" / "draw.py"
+
+
+def _known() -> dict[str, Any]:
+    return kept.read(DRAWN)
+
+
+def _note(label: str, entry: dict[str, Any]) -> None:
+    present = {_label(unit) for unit in units()}
+    known = {name: value for name, value in _known().items() if name in present}
+    store.write_json(DRAWN, {**known, label: entry})

@@ -1,0 +1,105 @@
+"""One step across layers, beside the vendor's library: rates, and how the library computes. Reads records only."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from common.book import problems
+from common.book.problems import Problem
+from common.report.records import Record, Row
+
+CHARTED = ("conv3d",)  # ladders with a chart of their last steps over all layers
+PEERS = {"gemm": "cuBLAS FP32", "conv2d": "cuDNN FP32", "conv3d": "cuDNN FP32"}
+
+# What a library's kernels are called when they compute so; the first that occurs in a name counts.
+_METHODS = (
+    ("winograd", "Winograd"),
+    ("fft", "FFT"),
+    ("implicit_gemm", "implicit GEMM"),
+    ("scudnn", "implicit GEMM"),
+    ("implicit_convolve", "implicit GEMM"),
+    ("precomputed_convolve", "implicit GEMM"),
+    ("fprop", "implicit GEMM"),
+    ("im2col", "explicit GEMM"),
+    ("direct", "direct"),
+    ("gemm", "GEMM"),
+)
+FEWER = "fewer multiply-adds"
+
+
+@dataclass(frozen=True)
+class Layer:
+    """A preset, a step's time on it and the library's; None is what has not been measured. Rates in TFLOP/s."""
+
+    preset: str
+    problem: Problem
+    ms: float | None
+    peer_ms: float | None
+    peer_method: str
+    floor_ms: float | None
+
+    @property
+    def tflops(self) -> float | None:
+        return self._rate(self.ms)
+
+    @property
+    def peer_tflops(self) -> float | None:
+        return self._rate(self.peer_ms)
+
+    @property
+    def percent_of_peer(self) -> float | None:
+        """The step's rate in percent of the library's: above 100 the step is faster."""
+        return 100 * self.peer_ms / self.ms if self.ms and self.peer_ms else None
+
+    @property
+    def percent_of_floor(self) -> float | None:
+        return 100 * self.floor_ms / self.ms if self.ms and self.floor_ms else None
+
+    def _rate(self, ms: float | None) -> float | None:
+        return self.problem.flops / ms / 1e9 if ms else None
+
+
+def compare(record: Record | None, ladder: str, step: str, presets: Iterable[str] = ()) -> list[Layer]:
+    """The step and the library on the named presets of the ladder, or on all timed ones."""
+    return [_layer(record, name, step) for name in presets or problems.timed_presets(ladder)]
+
+
+def matrix(problem: Problem) -> tuple[int, int, int]:
+    """GEMM_M, GEMM_N, GEMM_K: the matrix product that the problem is; C's columns, or filters, are GEMM_N."""
+    columns = getattr(problem, "N" if problem.ladder == "gemm" else "K")
+    return math.prod(problem.output_shape) // columns, columns, problem.reduction
+
+
+def method(kernels: Iterable[str]) -> str:
+    """How a library computes, by the names of the kernels that it launched; empty if they do not say."""
+    names = " ".join(kernels).lower()
+    return next((what for part, what in _METHODS if part in names), "")
+
+
+def _layer(record: Record | None, preset: str, step: str) -> Layer:
+    asked = problems.preset(preset)
+    ours = record.row(preset, step) if record else None
+    peer = record.row(preset, PEERS[asked.ladder]) if record else None
+    if ours and peer and ours["shape"] != peer["shape"]:
+        peer = None  # measured with another batch
+    known = ours or peer
+    if record is None or known is None:
+        return Layer(preset, asked, None, None, "", None)
+    figures = record.derive(preset, known)
+    floor_ms = figures.floor_ms if figures else None
+    ran = record.problem(preset, known)
+    return Layer(preset, ran, _median(ours), _median(peer), _peer_method(peer, floor_ms), floor_ms)
+
+
+def _median(row: Row | None) -> float | None:
+    return float(row["timing"]["median_ms"]) if row else None
+
+
+def _peer_method(peer: Row | None, floor_ms: float | None) -> str:
+    if peer is None:
+        return ""
+    found = method(peer.get("kernels", ()))
+    below_floor = floor_ms is not None and peer["timing"]["median_ms"] < floor_ms
+    return found or (FEWER if below_floor else "")  # no kernel that does them all is faster than the floor

@@ -1,0 +1,53 @@
+"""The photograph through a bank of twelve 5x5 filters: run, hold to the oracle, draw."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+
+import numpy as np
+
+from common.book import reference
+from common.book.catalog import Step
+from common.book.problems import Conv2d
+from common.jobs import run
+from common.measure import inputs
+from common.report import charts
+
+# The simulator takes every tenth pixel; the full photograph is 3.6 million threads.
+SIMULATOR_STRIDE = 10
+
+
+class PhotoError(RuntimeError):
+    """The step did not run, or its feature maps are not the oracle's."""
+
+
+def draw(step: Step, simulator: bool, device_name: str, slug: str) -> Path:
+    """Run ``step`` on the photograph and draw input, filters and feature maps; returns the PNG's path.
+
+    Raises PhotoError if the step fails or exceeds the float32 error bound anywhere.
+    """
+    image = inputs.photograph()
+    if simulator:
+        image = np.ascontiguousarray(image[::SIMULATOR_STRIDE, ::SIMULATOR_STRIDE])
+    bank = inputs.filter_bank()
+    x = image[None, None]
+    filt = np.stack(list(bank.values()))[:, None]
+    with tempfile.TemporaryDirectory(prefix="workbook-") as folder:
+        files = [Path(folder, f"{name}.npy") for name in ("x", "filt", "y")]
+        np.save(files[0], x)
+        np.save(files[1], filt)
+        outcome = run.convolve(step, files[0], files[1], files[2], simulator)
+        if outcome.status != "right":
+            raise PhotoError(f"{step.name} on the photograph: {'; '.join(outcome.reasons)}")
+        y = np.load(files[2])
+    h, w = image.shape
+    problem = Conv2d(N=1, C=1, H=h, W=w, K=len(bank), R=5, S=5)
+    error = np.abs(y - reference.full(problem, x, filt))
+    bound = reference.error_bound(problem, reference.full(problem, np.abs(x), np.abs(filt)))
+    if not (error <= bound).all():
+        raise PhotoError(f"{step.name} on the photograph: {int((~(error <= bound)).sum())} pixels are wrong")
+    caption = f"{step.name} on {device_name}; {w}×{h} photograph of Grace Hopper, shipped with Matplotlib"
+    return charts.save(
+        charts.feature_maps(image, bank, y[0], caption), charts.CHARTS / slug / "photo-maps", svg=False
+    )

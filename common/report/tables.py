@@ -1,0 +1,349 @@
+"""Tables for the terminal, from outcomes and records; the caller prints them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rich import box
+from rich.markup import escape
+from rich.table import Table
+
+from common.book import catalog
+from common.book.catalog import Step
+from common.book.exercises import Exercise, State
+from common.jobs.run import Outcome
+from common.measure import sanitizer
+from common.report import pages, records
+from common.report.records import Record
+
+_COLOURS = {"right": "green", "refused": "yellow", "unjudged": "yellow"}
+# Left out when the terminal is narrow.
+_OPTIONAL = ("p20–p80", "workspace MB", "prepare ms", "GB/s")
+_NARROW, _WIDE = 100, 130
+
+
+def steps(found: list[Step]) -> Table:
+    """Steps in teaching order: name, what it does, and in which lesson."""
+    table = Table("step", "what it does", "lesson", title_justify="left")
+    table.columns[0].no_wrap = table.columns[2].no_wrap = True
+    for step in found:
+        table.add_row(step.name, step.title, step.lesson[:2])
+    return table
+
+
+def checks(outcomes: list[Outcome]) -> Table:
+    """What came of each step: at how many shapes it is right, and each shape at which it is not."""
+    table = Table("step", "shape", "verdict")
+    table.columns[0].no_wrap = True
+    for name in dict.fromkeys(outcome.step.name for outcome in outcomes):
+        mine = [one for one in outcomes if one.step.name == name]
+        right = [one for one in mine if one.status == "right"]
+        if right:
+            shape = str(right[0].problem) if len(right) == 1 else f"{len(right)} shapes"
+            table.add_row(name, shape, "[green]right[/]")
+        for one in mine:
+            if one.status not in ("right", "unjudged"):
+                table.add_row(name, str(one.problem), _status(one))
+        unseen = [one.unseen for one in right if one.unseen]
+        if unseen:
+            said = "[yellow]not traced[/]: races and the like were looked for in the simulator, for seconds only"
+            table.add_row(name, f"{len(unseen)} shapes", f"{said}: {escape(unseen[0])}")
+        unjudged = [one for one in mine if one.status == "unjudged"]
+        if unjudged:
+            shape = f"{len(unjudged)} shapes" if len(unjudged) > 1 else str(unjudged[0].problem)
+            table.add_row(name, shape, f"{_status(unjudged[0])}: {escape(str(unjudged[0].result['message']))}")
+    return table
+
+
+def selftimed(name: str, entry: dict[str, Any]) -> Table:
+    """Where the seconds of one run of the main job went, stage by stage."""
+    title = (
+        f"{name}: {entry['wall']:.1f} s, {entry['cpu']:.1f} s of CPU in all processes, "
+        f"first line after {entry['first_line']:.1f} s"
+    )
+    table = Table("stage", "times", "CPU s", "wall s", title=title, title_justify="left")
+    for column in table.columns[1:]:
+        column.justify = "right"
+    for stage, spent in entry["stages"].items():
+        table.add_row(stage, f"{spent['times']:.0f}", f"{spent['cpu']:.1f}", f"{spent['wall']:.1f}")
+    return table
+
+
+def times(outcomes: list[Outcome], ceilings: dict[str, Any], gpu: str, width: int) -> Table:
+    """Times and rates of one preset's outcomes, in their order."""
+    header = ["step", "ms", "p20–p80", "× first", "× previous", "GFLOP/s", "GB/s", "% of floor", "prepare ms"]
+    body = []
+    first = previous = None
+    for outcome in outcomes:
+        if outcome.status != "right":
+            body.append([outcome.step.name, _status(outcome), *[""] * (len(header) - 2)])
+            continue
+        timing, prepare = outcome.result["timing"], outcome.result["prepare_ms"]
+        ms = timing["median_ms"]
+        first, previous = first or ms, previous or ms
+        figures = records.derive(outcome.problem, ms, ceilings)
+        body.append(
+            [
+                outcome.step.name, pages.milliseconds(ms),
+                f"{pages.milliseconds(timing['p20_ms'])}–{pages.milliseconds(timing['p80_ms'])}",
+                f"{first / ms:.2f}", f"{previous / ms:.2f}", f"{figures.gflops:,.0f}", f"{figures.gbs:,.0f}",
+                f"{figures.percent_of_floor:.1f}", "" if prepare is None else pages.milliseconds(prepare),
+            ]
+        )  # fmt: skip
+        if not outcome.step.experiment:
+            previous = ms
+    return _fitted(f"{outcomes[0].preset}: {outcomes[0].problem} on {gpu}", header, body, width)
+
+
+def recorded(record: Record, preset: str, steps: list[Step], width: int) -> Table:
+    """A preset's rows for the given steps, and the peers', as another card's record has them."""
+    header, body = pages.ladder_cells(record, preset, steps)
+    plain = [[escape(cell.replace("`", "").replace("*", "")) for cell in cells] for cells in body]
+    found = record.rows(preset)
+    edited = {s.name for s in steps if s.name in found and not catalog.is_current(found[s.name], s.path)}
+    for cells in plain:
+        cells[0] += " (before your edit)" if cells[0] in edited else ""
+    return _fitted(f"{preset}, recorded on {record.gpu_name}", header, plain, width)
+
+
+def compiled(outcomes: list[Outcome], architectures: tuple[str, ...], assembled: bool) -> Table:
+    """What was compiled for which architectures; with machine code, its resources and multiply loop."""
+    if not assembled:
+        table = Table("step", "kernels", "PTX for")
+        for outcome in outcomes:
+            kernels = {item["kernel"] for item in outcome.result.get("kernels", [])}
+            targets = ", ".join(architectures) if outcome.status == "right" else _status(outcome)
+            table.add_row(outcome.step.name, ", ".join(sorted(kernels)), targets)
+        return table
+    table = Table("kernel", box=box.SIMPLE_HEAD, padding=(0, 0, 0, 1), show_edge=False)  # so 80 columns hold it
+    table.columns[0].no_wrap = True
+    several = len(architectures) > 1
+    if several:
+        table.add_column("cc", no_wrap=True)
+    for title in ("regis-\nters", "stack\nbytes", "shared\nbytes", "loop", "FMA", "loads", "const", "per\nFMA"):
+        table.add_column(title, justify="right", no_wrap=True)
+    for outcome in outcomes:
+        for item in outcome.result.get("kernels", []):
+            figures = [item[key] for key in ("registers", "stack_bytes", "shared_bytes")]
+            figures += [item["loop_total"], item["loop_fma"], item["loop_loads"], item["loop_constants"]]
+            names = (item["kernel"], item["architecture"]) if several else (item["kernel"],)
+            table.add_row(*names, *map(str, figures), f"{item['loop_per_fma']:.1f}")
+    table.caption = (
+        "loop: instructions in the innermost multiply loop, and of these multiply-adds (FMA), loads, constant loads; "
+        f"per FMA: instructions for each multiply-add; compute capability {', '.join(architectures)}"
+    )
+    return table
+
+
+def counters(title: str, sentences: list[tuple[str, str, str]]) -> Table:
+    """A profiled kernel's counters, each with what it says."""
+    table = Table(title=title, title_justify="left", show_header=False)
+    table.add_column(no_wrap=True)
+    table.add_column(justify="right", no_wrap=True)
+    table.add_column()
+    for cells in sentences:
+        table.add_row(*cells)
+    return table
+
+
+_SPACES = {
+    "global": ("global memory, in sectors of 32 bytes", "sectors"),
+    "shared": ("shared memory, in wavefronts", "wavefronts"),
+    "constant": ("constant memory, in reads", "reads"),
+}
+_VERBS = {"read": "read", "write": "write", "copy": "copy", "atomic": "update"}
+_LEAST_SOURCE = 12  # characters below which a source line is left out
+
+
+def traced(kernel: dict[str, Any], width: int) -> list[Table]:
+    """A traced kernel: its accesses by memory and source line, then what they come to for each multiply-add."""
+    where = f"block {_point(kernel['first_block'])} of {_point(kernel['grid'])}"
+    if kernel["blocks"] > 1:
+        where = f"all {kernel['blocks']} blocks"
+    head = f"{kernel['name']}, {where}, {_point(kernel['block'])} threads"
+    found: list[Table] = []
+    missing: list[str] = []
+    needed = 0
+    for space, (title, unit) in _SPACES.items():
+        accesses = [a for a in kernel["accesses"] if a["space"] == space]
+        if accesses:
+            name = f"{head}\n{title}" if not found else title
+            table, left_out, enough = _accesses(name, accesses, unit, width)
+            found.append(table)
+            missing += [column for column in left_out if column not in missing]
+            needed = max(needed, enough) if left_out else needed
+    if missing:
+        _wider(found[-1], needed, " and ".join(sorted(missing)))
+    title = "for each multiply-add of a thread"
+    rates = Table("memory", title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
+    for name in ("load instructions", "floats loaded", "store instructions", "floats stored"):
+        rates.add_column(name, justify="right")
+    for space, cells in kernel["per_fma"].items():
+        if any(cells.values()):
+            name = "registers" if space == "local" else space
+            keys = ("loads", "loaded_values", "stores", "stored_values")
+            rates.add_row(name, *(f"{cells[key]:.3g}" for key in keys))
+    return [*found, rates] if rates.row_count else found
+
+
+def _accesses(title: str, accesses: list[dict[str, Any]], unit: str, width: int) -> tuple[Table, list[str], int]:
+    """A table, the columns that this width has no room for, and the width that has."""
+    header = [
+        "line",
+        "access",
+        "bits",
+        "requests",
+        f"{unit} each",
+        "ideal",
+        "efficiency",
+        "lanes per address",
+        "bytes",
+    ]
+    rows = [
+        [
+            str(a["line"]), f"{_VERBS[a['op']]} {a['array']}", str(a["bits"]), f"{a['requests']:,}",
+            f"{a['per_request']:.2f}", f"{a['ideal_per_request']:.2f}", f"{100 * a['efficiency']:.0f}%",
+            f"{a['lanes_per_address']:.3g}", f"{a['bytes_moved']:,}" if a["bytes_moved"] else "",
+        ]
+        for a in accesses
+    ]  # fmt: skip
+    sums = {key: sum(a[key] for a in accesses) for key in ("requests", "moved", "ideal", "accesses", "distinct")}
+    sums = {key: max(value, 1) for key, value in sums.items()}  # no request reaches memory if all are out of bounds
+    moved_bytes = sum(a["bytes_moved"] for a in accesses)
+    if len(accesses) > 1:
+        rows.append(
+            [
+                "", "total", "", f"{sums['requests']:,}", f"{sums['moved'] / sums['requests']:.2f}",
+                f"{sums['ideal'] / sums['requests']:.2f}", f"{100 * sums['ideal'] / sums['moved']:.0f}%",
+                f"{sums['accesses'] / sums['distinct']:.3g}", f"{moved_bytes:,}" if moved_bytes else "",
+            ]
+        )  # fmt: skip
+    if not any(cells[-1] for cells in rows):
+        header, rows = header[:-1], [cells[:-1] for cells in rows]
+
+    def used() -> int:
+        return 1 + sum(
+            3 + max(len(text) for text in [*name.split(" "), *(cells[i] for cells in rows)])
+            for i, name in enumerate(header)
+        )
+
+    left_out, enough = [], used() + 1 + _LEAST_SOURCE
+    if used() > width:  # a narrow terminal
+        left_out.append(header[7])
+        header, rows = header[:7] + header[8:], [cells[:7] + cells[8:] for cells in rows]
+    room = width - used() - 1
+    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
+    for i, name in enumerate(header):
+        lines = "\n".join(name.split(" "))
+        table.add_column(lines, justify="left" if i == 1 else "right", no_wrap=True, vertical="bottom")
+    if room >= _LEAST_SOURCE:
+        table.add_column("source", no_wrap=True)
+    else:
+        left_out.append("source")
+    shown = [(a["efficiency"], a["text"]) for a in accesses]
+    if len(accesses) > 1:
+        shown.append((sums["ideal"] / sums["moved"], ""))
+    for (efficiency, text), cells in zip(shown, rows, strict=True):
+        colour = "default" if efficiency > 0.99 else "yellow" if efficiency > 0.5 else "red"
+        cells = [escape(cell) for cell in cells]
+        cells[6] = f"[{colour}]{cells[6]}[/]"
+        source = text if len(text) <= room else text[: room - 1] + "…"
+        table.add_row(*cells, *([escape(source)] if room >= _LEAST_SOURCE else []))
+    return table, left_out, enough
+
+
+def _wider(table: Table, width: int, what: str) -> None:
+    """A footnote on what a wider terminal shows, above the table's own."""
+    told = f"[dim]A terminal of {width} columns shows {what} too.[/]"
+    table.caption = f"{told}\n{table.caption}" if table.caption else told
+    table.caption_justify = "left"
+
+
+def _point(point: list[int]) -> str:
+    return "(" + ", ".join(map(str, point)) + ")"
+
+
+_SYLLABLES = {"requests": "re-\nquests", "wavefronts": "wave-\nfronts", "multiply-adds": "multiply-\nadds"}
+
+
+def agreed(header: list[str], body: list[list[str]], notes: list[str], width: int) -> Table:
+    """Hardware counters with their ratio to the trace; the ratios alone where the width does not hold both."""
+    body = [[cell.replace("`", "") for cell in cells] for cells in body]
+    columns = list(zip(header, *body, strict=True))
+    whole = [[*name.split(" "), *cells] for name, *cells in columns]
+    whole[1] = " ".join(columns[1]).split(" ")  # a shape goes on below, all else is whole
+    enough = 1 + sum(3 + max(map(len, texts)) for texts in whole)
+    narrow = enough > width
+    title = "counted by the hardware" + (", over the trace's count" if narrow else " (ratio to the trace)")
+    table = Table(title=title, title_justify="left")
+    if narrow:
+        table.box, table.show_edge, table.padding = box.SIMPLE_HEAD, False, 0
+        body = [[f"{name}\n{shape}", *map(_ratio, cells), note] for name, shape, *cells, note in body]
+        table.add_column("kernel", overflow="fold", vertical="bottom")
+        for name in header[2:]:
+            lines = "\n".join(_SYLLABLES.get(word, word) for word in name.split(" "))
+            table.add_column(lines, justify="right", no_wrap=True)
+    else:
+        for name in header:
+            justify: Any = "left" if name in ("kernel", "shape") else "right"
+            table.add_column("\n".join(name.split(" ")), justify=justify, no_wrap=name != "shape", vertical="bottom")
+    for cells in body:
+        table.add_row(*map(escape, cells))
+    table.caption, table.caption_justify = escape("\n".join(notes).replace("`", "")), "left"
+    if narrow:
+        _wider(table, enough, "the counts")
+    return table
+
+
+def _ratio(cell: str) -> str:
+    """What stands in brackets: the ratio of ``"4,752 (1.00)"``."""
+    return cell.partition("(")[2].rstrip(")")
+
+
+def swept(title: str, points: list[dict[str, Any]], shipped: dict[str, int]) -> Table:
+    """Tiles by time, the fastest first; then those that were not timed, with the reason."""
+    table = Table(*shipped, title=title, title_justify="left")
+    table.add_column("ms", justify="right")
+    table.add_column("")
+    for point in sorted(points, key=lambda point: point.get("median_ms", float("inf"))):
+        time = pages.milliseconds(point["median_ms"]) if "median_ms" in point else point["status"]
+        note = "shipped" if point["tile"] == shipped else escape(point.get("reason", ""))
+        table.add_row(*(str(point["tile"][name]) for name in shipped), time, note)
+    return table
+
+
+def sanitized(found: list[tuple[str, Step, int, str]]) -> Table:
+    """Errors by step and tool."""
+    table = Table("step")
+    for tool, text in sanitizer.TOOLS.items():
+        table.add_column(f"{tool}\n[dim]{text}[/]", justify="right")
+    counts = {(tool, step.name): count for tool, step, count, _ in found}
+    for name in dict.fromkeys(step.name for _, step, _, _ in found):
+        table.add_row(name, *(str(counts[tool, name]) for tool in sanitizer.TOOLS))
+    return table
+
+
+def progress(found: list[Exercise], state: State) -> Table:
+    """Exercises, hints used, and what has passed."""
+    table = Table("", "exercise", "kind", "hints", "done")
+    for one in found:
+        done = "[green]passed[/]" if state.passed(one) else ""
+        table.add_row(one.number, one.title, one.kind, f"{state.hints(one)} of {len(one.hints)}", done)
+    return table
+
+
+def _status(outcome: Outcome) -> str:
+    return f"[{_COLOURS.get(outcome.status, 'bold red')}]{outcome.status}[/]"
+
+
+def _fitted(title: str, header: list[str], body: list[list[str]], width: int) -> Table:
+    """A table without the optional columns that this width has no room for."""
+    dropped = _OPTIONAL if width < _NARROW else _OPTIONAL[:2] if width < _WIDE else ()
+    kept = [i for i, name in enumerate(header) if name not in dropped]
+    table = Table(title=title, title_justify="left")
+    table.add_column(header[0], overflow="fold")  # a long name goes on below, figures stay whole
+    for i in kept[1:]:
+        table.add_column(header[i].replace("% of ", "% of\n"), justify="right", no_wrap=True)
+    for cells in body:
+        table.add_row(*(cells[i] for i in kept))
+    return table

@@ -1,0 +1,15 @@
+"""What child processes do for this layer: see :mod:`common.jobs.tasks`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from common.book import ledger
+
+
+def draw_task(task: dict[str, Any]) -> dict[str, Any]:
+    """Draw a card's charts, the machine code's or a lesson's pictures (:mod:`common.report.drawing`)."""
+    from common.report import drawing
+
+    with ledger.stage("charts"):
+        return {"status": "right", "files": drawing.draw_here(task)}

@@ -1,0 +1,271 @@
+"""Pictures of traces, in the style of the charts: requests, banks, who loads what, loads for each FMA."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+import matplotlib as mpl
+import numpy as np
+from matplotlib.patches import Rectangle
+
+from common.book import catalog
+from common.book.problems import Conv2d, Gemm
+from common.microscope import trace
+from common.microscope.memory import BANKS, SECTOR_BYTES, WARP, wavefronts
+from common.report import charts
+from common.report.charts import BLUE, GREEN, GRID, INK, MUTED, ORANGE, SKY, VERMILION
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+_WORDS = SECTOR_BYTES // 4
+_MOST = 12  # accesses in one figure
+_VERBS = {"read": "reads", "write": "writes", "copy": "copies", "atomic": "updates"}
+
+
+def accesses(found: dict[str, Any]) -> Figure:
+    """One request of every global and shared access of a trace's main kernel: lanes, and what they meet."""
+    kernel = max(found["kernels"], key=lambda kernel: kernel["fma"])
+    chosen = [a for a in kernel["accesses"] if a["sample"] and a["space"] in ("global", "shared")][:_MOST]
+    figure = _in_pairs(chosen, 0.6)
+    figure.suptitle(f"{kernel['name']}: one request of each access", fontsize=13, fontweight="bold")
+    return figure
+
+
+def staging(name: str, array: str) -> Figure:
+    """One request of every copy from global memory of a step, of its arrival in ``array``, and of its reads there."""
+    step = catalog.find(name)
+    (found,) = trace.results([trace.task(step, trace.SHAPES[step.ladder][0])])
+    kernel = max(found["kernels"], key=lambda kernel: kernel["fma"])
+
+    def those(space: str, op: str) -> list[dict[str, Any]]:
+        wanted = [a for a in kernel["accesses"] if (a["space"], a["op"]) == (space, op)]
+        return [a for a in wanted if space == "global" or a["array"] == array]
+
+    # the first operand on the left: it is copied first and read last
+    return _in_pairs([*those("global", "copy"), *those("shared", "copy"), *those("shared", "read")[::-1]], 0.2)
+
+
+def _in_pairs(chosen: list[dict[str, Any]], above: float) -> Figure:
+    rows = -(-len(chosen) // 2)
+    figure, axes = charts.new_figure(9.6, above + 1.5 * rows, rows=rows, columns=2, squeeze=False)
+    for axis in axes.flat:
+        axis.axis("off")
+    for axis, access in zip(axes.flat, chosen, strict=False):
+        _request(axis, access)
+    return figure
+
+
+def requests(names: tuple[str, ...] = ("gemm_naive", "gemm_naive_uncoalesced")) -> Figure:
+    """The first global requests of steps, one step a row: a warp's lanes and the sectors they touch."""
+    steps = [catalog.find(name) for name in names]
+    tasks = [trace.task(step, trace.SHAPES[step.ladder][0]) for step in steps]
+    figure, axes = charts.new_figure(9.6, 2.0 * len(names), rows=len(names), columns=3)
+    for row, name, found in zip(axes, names, trace.results(tasks), strict=True):
+        chosen = [a for a in found["kernels"][0]["accesses"] if a["space"] == "global"]
+        for axis, access in zip(row, chosen, strict=False):
+            axis.axis("off")
+            _request(axis, access)
+        row[0].text(
+            -0.02, 0.45, name, transform=row[0].transAxes, rotation=90, ha="right", va="center", fontweight="bold",
+            fontsize=8.5,
+        )  # fmt: skip
+    note = "Above: the sectors fetched, 8 floats each. Blue: wanted by a lane. Orange: fetched for nothing."
+    figure.text(0.5, 0.01, note, ha="center", fontsize=9, color=MUTED)
+    engine: Any = figure.get_layout_engine()
+    engine.set(rect=(0, 0.05, 1, 0.95))
+    return figure
+
+
+def _request(axes: Any, access: dict[str, Any]) -> None:
+    """The 32 lanes below, the sectors or banks above, a line from each lane to its own."""
+    width = access["bits"] // 32
+    lanes = [(lane, place) for lane, place in enumerate(access["sample"]) if place is not None]
+    colours = mpl.colormaps["viridis"](np.linspace(0.0, 0.9, WARP))
+    for lane in range(WARP):
+        used = access["sample"][lane] is not None
+        face = colours[lane] if used else "none"
+        axes.add_patch(Rectangle((lane, 0), 0.86, 0.5, facecolor=face, edgecolor=MUTED, linewidth=0.3))
+    if access["space"] == "global":
+        places = {place + v for _, place in lanes for v in range(width)}
+        order = sorted({place // _WORDS for place in places})
+        step = WARP / max(len(order), 4)
+        start = (WARP - step * len(order)) / 2
+        for i, sector in enumerate(order):
+            wanted = [w for w in range(_WORDS) if sector * _WORDS + w in places]
+            size = 0.9 * step
+            _fill(axes, start + i * step, 2.6, size, 0.7, ORANGE)
+            for w in wanted:
+                left = start + i * step + w * size / _WORDS
+                _fill(axes, left, 2.6, max(size / _WORDS, 0.22), 0.7, BLUE)
+            for w in range(1, _WORDS) if len(order) <= 16 else ():
+                edge = start + i * step + w * size / _WORDS
+                axes.plot([edge, edge], [2.6, 3.3], color="white", linewidth=0.5)
+        goals = {lane: start + (order.index(place // _WORDS) + 0.45) * step for lane, place in lanes}
+        unit = "sector" if len(order) == 1 else "sectors"
+        found = f"{len(order)} {unit}"
+    else:
+        words = Counter(word % BANKS for word in {place + v for _, place in lanes for v in range(width)})
+        for bank in range(BANKS):
+            face = "none" if not words[bank] else BLUE if words[bank] <= width else VERMILION
+            axes.add_patch(Rectangle((bank, 2.6), 0.86, 0.7, facecolor=face, edgecolor=MUTED, linewidth=0.3))
+            if words[bank] > width:
+                axes.text(bank + 0.43, 2.93, str(words[bank]), fontsize=5.5, ha="center", va="center", color="white")
+        goals = {lane: place % BANKS + width / 2 - 0.07 for lane, place in lanes}
+        words_by_lane = np.array([[0 if place is None else place for place in access["sample"]]])
+        active = np.array([[place is not None for place in access["sample"]]])
+        turns = wavefronts(words_by_lane, active, width, access["op"] == "write").moved
+        found = f"{turns} wavefront{'s' if turns > 1 else ''}"
+    for lane, goal in goals.items():
+        axes.plot([lane + 0.43, goal], [0.55, 2.55], color=colours[lane], linewidth=0.8)
+    place = "bank 0 … 31" if access["space"] == "shared" else ""
+    axes.text(WARP / 2, -0.12, "lane 0 … 31", ha="center", va="top", fontsize=7.5, color=MUTED)
+    axes.text(WARP, 3.45, place, ha="right", va="bottom", fontsize=7.5, color=MUTED)
+    bits = f", {access['bits']} bits each" if width > 1 else ""
+    axes.text(
+        0, 3.45, f"line {access['line']} {_VERBS[access['op']]} {access['array']}{bits}: {found}", ha="left",
+        va="bottom", fontsize=9, fontweight="bold",
+    )  # fmt: skip
+    axes.set_xlim(-0.4, WARP + 0.4)
+    axes.set_ylim(-0.8, 4.3)
+
+
+def _fill(axes: Any, x: float, y: float, width: float, height: float, colour: str) -> None:
+    axes.add_patch(Rectangle((x, y), width, height, facecolor=colour, edgecolor="none"))
+
+
+def banks(pads: tuple[int, ...] = (0, 1, 2)) -> Figure:
+    """b_tile of gemm_rectangular_tiles in shared memory, 32 banks wide, and what one request reads of it, by PAD."""
+    step = catalog.find("gemm_rectangular_tiles")
+    tasks = [trace.task(step, Gemm(M=64, N=64, K=32), tile={"PAD": pad}) for pad in pads]
+    figure, axes = charts.new_figure(
+        9.6, 5.3, rows=2, columns=len(pads), gridspec_kw={"height_ratios": [1, 4]}, sharex=True
+    )
+    for i, (pad, found) in enumerate(zip(pads, trace.results(tasks), strict=True)):
+        kernel = max(found["kernels"], key=lambda kernel: kernel["fma"])
+        access = next(a for a in kernel["accesses"] if (a["array"], a["op"]) == ("b_tile", "read"))
+        above, below = axes[0, i], axes[1, i]
+        places = access["sample"]
+        words = Counter(place % BANKS for place in set(places))
+        turns = max(words.values())
+        colour = GREEN if turns == 1 else ORANGE if turns <= 4 else VERMILION
+        above.bar(range(BANKS), [words[bank] for bank in range(BANKS)], width=0.9, color=colour)
+        above.set_ylim(0, 34)
+        above.set_yticks([1, 16, 32])
+        above.set_title(f"PAD = {pad}: {turns} wavefront{'s' if turns > 1 else ''}", fontsize=11.5, fontweight="bold")
+        row = places[1] - places[0]
+        rows = -(-(max(places) + row) // BANKS)
+        for word in range(rows * BANKS):
+            inside, line = word % row < row - pad, word // row
+            if not inside:
+                below.plot(word % BANKS, word // BANKS + 0.5, marker=".", markersize=2.5, color=MUTED)
+            elif word % row == 0 or word % BANKS == 0:  # a piece of a row of the tile, up to the line's end
+                length = min(row - pad - word % row, BANKS - word % BANKS)
+                shade = ("#eef3f8", "#dce6ef")[line % 2]
+                _fill(below, word % BANKS - 0.5, word // BANKS, length, 1, shade)
+        for place in places:
+            _fill(below, place % BANKS - 0.5, place // BANKS, 1, 1, colour)
+        below.set_ylim(rows, 0)
+        below.set_xlim(-0.5, BANKS - 0.5)
+        below.set_xticks([0, 8, 16, 24, 31])
+        below.set_yticks([])
+        below.set_xlabel("bank")
+        for axis in (above, below):
+            axis.tick_params(labelsize=8.5)
+    figure.text(
+        0.5, 0.005, "Coloured: the words that the 32 lanes of a warp read at once. Dots: padding.", ha="center",
+        fontsize=9, color=MUTED,
+    )  # fmt: skip
+    engine: Any = figure.get_layout_engine()
+    engine.set(rect=(0, 0.03, 1, 0.97))
+    axes[0, 0].set_ylabel("words\nper bank", fontsize=9.5)
+    axes[1, 0].set_ylabel("b_tile in memory, 32 floats a line", fontsize=9.5)
+    return figure
+
+
+def who_loads() -> Figure:
+    """The patch of conv2d_shared_tile: which warp stages which pixel, and how often each is read."""
+    step = catalog.find("conv2d_shared_tile")
+    problem = Conv2d(N=1, C=1, H=70, W=70, K=1, R=5, S=5)
+    (found,) = trace.results([trace.task(step, problem, block=(6, 0, 0), watched=["patch"])])
+    events = found["kernels"][0]["events"]
+    extent = max(place for event in events for place in event["places"]) + 1
+    side = int(np.sqrt(extent))
+    loader = np.zeros(extent, int)
+    turn = np.zeros(extent, int)
+    reads = np.zeros(extent, int)
+    for event in events:
+        if event["op"] == "write":
+            turn[event["places"]] = turn.max() + 1 if turn.any() else 1
+            loader[event["places"]] = np.array(event["threads"]) // WARP
+        else:
+            np.add.at(reads, event["places"], 1)
+    figure, (left, right) = charts.new_figure(9.6, 5.2, columns=2)
+    tile = side - problem.R + 1
+    shades = mpl.colormaps["tab20c"]
+    for place in range(extent):
+        h, w = divmod(place, side)
+        first = turn[place] == 1
+        face = shades(loader[place] % 4 * 4 + loader[place] // 4 + (0 if first else 2))
+        left.add_patch(Rectangle((w, h), 1, 1, facecolor=face, edgecolor="white", linewidth=0.6))
+        left.text(w + 0.5, h + 0.5, str(loader[place]), fontsize=6.5, ha="center", va="center",
+                  color="white" if first else INK, fontweight="bold" if first else "normal")  # fmt: skip
+    left.add_patch(Rectangle((0, 0), tile, tile, facecolor="none", edgecolor=INK, linewidth=2.2))
+    left.set_title("which warp stages which pixel", fontsize=11, fontweight="bold")
+    left.text(side / 2, side + 0.5, "bold white: first turn; dark: second turn, by warps 0 to "
+              f"{loader[turn > 1].max()}\noutlined: {tile} × {tile}, one pixel for each output; the rest is halo",
+              ha="center", va="top", fontsize=9)  # fmt: skip
+    image = right.imshow(reads.reshape(side, side), cmap="Blues", extent=(0, side, side, 0), vmin=0)
+    figure.colorbar(image, ax=right, shrink=0.72, label="reads by the block, for each filter")
+    right.add_patch(Rectangle((0, 0), tile, tile, facecolor="none", edgecolor=INK, linewidth=2.2))
+    right.set_title("how often each pixel is read", fontsize=11, fontweight="bold")
+    corners = ((0, 0), (side // 2, side // 2), (side - 1, side - 1), (side - 1, 0))
+    for h, w in corners:
+        count = reads[h * side + w]
+        right.text(w + 0.5, h + 0.5, str(count), fontsize=8, ha="center", va="center",
+                   color="white" if count > 12 else INK)  # fmt: skip
+    right.text(side / 2, side + 0.5, f"{reads.sum():,} reads of {extent} pixels: {reads.sum() / extent:.0f} each",
+               ha="center", va="top", fontsize=9)  # fmt: skip
+    for axis in (left, right):
+        axis.set_xlim(-0.1, side + 0.1)
+        axis.set_ylim(side + 2.4, -0.1)
+        axis.set_aspect("equal")
+        axis.axis("off")
+    return figure
+
+
+def loads_per_fma(ladder: str = "gemm") -> Figure:
+    """Values read for each multiply-add, step by step, from global, constant and shared memory."""
+    steps = [step for step in catalog.steps() if step.ladder == ladder]
+    problem = trace.SHAPES[ladder][0]
+    spaces = {"global": BLUE, "constant": SKY, "shared": VERMILION}
+    values = []
+    for found in trace.results([trace.task(step, problem) for step in steps]):
+        kernel = max(found["kernels"], key=lambda kernel: kernel["fma"])
+        values.append({space: kernel["per_fma"][space]["loaded_values"] for space in spaces})
+    spaces = {space: colour for space, colour in spaces.items() if any(cells[space] for cells in values)}
+    figure, axes = charts.new_figure(9.6, 1.4 + 0.24 * (len(spaces) + 0.8) * len(steps))
+    height = 0.8 / len(spaces)
+    least = min(value for cells in values for value in cells.values() if value) / 2
+    for i, (space, colour) in enumerate(spaces.items()):
+        places = np.arange(len(steps)) + (i - (len(spaces) - 1) / 2) * height
+        axes.barh(places, [max(cells[space], least) for cells in values], height=0.9 * height, color=colour,
+                  label=f"from {space} memory")  # fmt: skip
+        for place, cells in zip(places, values, strict=True):
+            text = f"{cells[space]:.3g}" if cells[space] else "none"
+            axes.annotate(text, (max(cells[space], least), place), xytext=(4, 0), textcoords="offset points",
+                          va="center", fontsize=9)  # fmt: skip
+    axes.set_xscale("log")
+    axes.set_xlim(least, 5)
+    axes.minorticks_off()
+    ticks = [tick for tick in (0.001, 0.01, 0.1, 1.0) if tick > least]
+    axes.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
+    axes.set_yticks(np.arange(len(steps)), [step.name for step in steps])
+    axes.invert_yaxis()
+    axes.tick_params(axis="y", length=0)
+    axes.grid(axis="x", color=GRID, linewidth=0.8)
+    axes.set_axisbelow(True)
+    axes.set_xlabel("floats read for each multiply-add of a thread (logarithmic)")
+    axes.legend(frameon=False, loc="upper center", bbox_to_anchor=(0.4, 1.12), ncols=len(spaces))
+    return figure

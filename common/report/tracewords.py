@@ -1,0 +1,96 @@
+"""What a trace says, in sentences; and whether a trace explains why a check fails."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from common.book.catalog import Step
+from common.book.problems import Problem
+from common.microscope import trace
+from common.microscope.memory import FAULTS
+from common.workers import isolate
+
+_QUICK_SECONDS = 20.0
+
+
+def block(text: str) -> tuple[int, int, int]:
+    """A block from ``"X"``, ``"X,Y"`` or ``"X,Y,Z"``; raises ValueError."""
+    parts = text.split(",")
+    if len(parts) > 3 or not all(part.strip().isdecimal() for part in parts):
+        raise ValueError(f"--block {text!r}: must be one to three integers, X,Y,Z")
+    x, y, z = [*map(int, parts), 0, 0][:3]
+    return x, y, z
+
+
+def sentences(kernel: dict[str, Any]) -> Iterator[str]:
+    """What a kernel's tables do not show: launches, registers, divergence, notes."""
+    if kernel["launches"] > 1 and kernel["blocks"] == 1:
+        yield f"{kernel['name']} is launched {kernel['launches']} times; the first launch is traced."
+    registers: dict[str, dict[str, int]] = {}
+    for access in kernel["accesses"]:
+        if access["space"] == "local":
+            counts = registers.setdefault(access["array"], {"read": 0, "write": 0})
+            counts[access["op"]] += access["accesses"] * access["bits"] // 32
+    if registers:
+        used = ", ".join(f"{name} ({c['read']:,} reads, {c['write']:,} writes)" for name, c in registers.items())
+        yield f"Must stay in registers: {used}."
+    for line, (split, branches) in kernel["branches"].items():
+        if split:
+            yield f"line {line}: in {split:,} of {branches:,} branches of warps, the threads of a warp part ways."
+    yield from (f"{note[0].upper()}{note[1:]}." for note in kernel["notes"])
+
+
+def fault_sentence(fault: dict[str, Any]) -> str:
+    """A fault in one line, with the thread that met it first."""
+    thread, where = (", ".join(map(str, fault[key])) for key in ("thread", "block"))
+    times = f"{fault['count']:,} times, first " if fault["count"] > 1 else ""
+    return (
+        f"line {fault['line']}: {FAULTS[fault['kind']]}: {fault['message']} "
+        f"({times}by thread ({thread}) of block ({where}))"
+    )
+
+
+def suspicion(step: Step, problem: Problem, file: Path | None = None, told: str = "") -> tuple[str, str] | None:
+    """A fault that a quick trace of all blocks finds, and the command that shows it; None if there is none.
+
+    The command's block is the one that was ``told`` already, if that names one.
+    """
+    tasks = [trace.task(step, problem, file, every=True)]
+    ((_, result),) = isolate.run(tasks, True, _QUICK_SECONDS)
+    kernels = result.get("trace", {}).get("kernels", [])
+    faults = [fault for kernel in kernels for fault in kernel["faults"]]
+    if not faults:
+        return None
+    worst = min(faults, key=lambda fault: list(FAULTS).index(fault["kind"]))
+    named = re.search(r"of block \((\d+), (\d+), (\d+)\)", told)
+    place = ",".join(named.groups() if named else map(str, worst["block"]))
+    command = f'python -m common trace {step.name} --shape "{problem}" --block {place}'
+    return fault_sentence(worst), command + (f" --file {shlex.quote(str(file))}" if file else "")
+
+
+def comparison(traces: dict[str, dict[str, Any]]) -> str:
+    """One sentence: loads for each multiply-add of the second step's main kernel beside the first one's.
+
+    ``traces`` has two traces' dictionaries by the steps' names.
+    """
+    loads = {name: trace.summarised(found)["loads_per_fma"] for name, found in traces.items()}
+    for name, by_memory in loads.items():
+        if not by_memory:
+            return f"{name} has no float32 multiply-add: its loads cannot be compared."
+    (first, before), (second, after) = loads.items()
+    parts: list[str] = []
+    for memory in ("shared", "global", "constant"):
+        of, each = ("its", "") if parts else (f"{first}'s", " per multiply-add")
+        if before[memory]:
+            parts.append(f"{_ratio(after[memory] / before[memory])} of {of} {memory} loads{each}")
+        elif after[memory]:
+            parts.append(f"{_ratio(after[memory])} {memory} loads{each} where {first} needs none")
+    return f"{second} needs {', '.join(parts[:-1])}{', and ' if parts[1:] else ''}{parts[-1]}."
+
+
+def _ratio(value: float) -> str:
+    return f"{value:.2f}" if value >= 0.1 or not value else f"{value:.2g}"

@@ -1,0 +1,476 @@
+"""Runs tasks in child processes with a time limit, so that no kernel takes the harness down.
+
+A child works in a folder of its own, below a keeper (:mod:`common.workers.keeper`) that ends all it started, and
+answers through a pipe. An answer counts only from the process and for the task that it was asked of.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import json
+import os
+import select
+import signal
+import subprocess
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from itertools import takewhile
+from pathlib import Path
+from typing import IO, Any
+
+from common.book import catalog, device
+from common.explain import faults
+from common.workers import forkserver, keeper
+
+START_SECONDS = 60.0  # for a child to be there; then its first task's time begins
+MEMORY_BYTES = 8 << 30
+MEMORY_SHARE = 0.8  # of the machine's, where that is less; and of it all where a GPU is used
+FILE_BYTES = 2 << 30
+TOLD_SHARE = 1 / 3  # of a task's time, after which whoever waits is told
+_END_SECONDS = 1.0
+_POLL_SECONDS = 0.05
+_LAST_WORDS = 1 << 14  # bytes of a log
+_DEATHS = 2  # of one file's processes in a row: no more are started for it
+_TASKS, _RESULTS, _LOG = "tasks.json", "results.jsonl", "log.txt"
+_STATUSES = ("right", "wrong", "refused", "unusable", "crashed", "timed_out")
+
+Task = dict[str, Any]
+Result = dict[str, Any]
+Stopped = Callable[[], bool]
+
+on_wait: Callable[[Task, float], None] | None = None
+"""Called, from any thread, with a task that lets wait and its limit in seconds."""
+
+_closed = False
+
+
+def close() -> None:
+    """From now on nothing is started and whatever runs is ended, by whoever waits for it; until :func:`reopen`.
+
+    Safe in a signal's handler.
+    """
+    global _closed
+    _closed = True
+
+
+def reopen() -> None:
+    """Take back :func:`close`."""
+    global _closed
+    _closed = False
+
+
+def run_groups(
+    groups: list[list[Task]],
+    simulator: bool,
+    seconds: float,
+    workers: int = 1,
+    stop: threading.Event | None = None,
+) -> Iterator[tuple[Task, Result]]:
+    """Run each group of tasks in a child process of its own, ``workers`` at a time, until ``stop`` is set.
+
+    Results come group by group.
+    """
+    if workers == 1:
+        for group in groups:
+            yield from run(group, simulator, seconds, stop)
+        return
+    left = threading.Event()  # nobody waits for the results any more
+    stopped = _stopped(stop, left)
+    with ThreadPoolExecutor(workers) as pool:
+        try:
+            for results in pool.map(lambda group: list(_run(group, simulator, seconds, stopped)), groups):
+                yield from results
+        finally:
+            left.set()
+            pool.shutdown(wait=False, cancel_futures=True)
+
+
+def run(
+    tasks: list[Task], simulator: bool, seconds: float, stop: threading.Event | None = None
+) -> Iterator[tuple[Task, Result]]:
+    """Run tasks in order in one child process, yielding each result as it comes, until ``stop`` is set.
+
+    A task that crashes its process or takes longer than ``seconds`` (or its own ``"seconds"``) gets a result that
+    says so (``status`` crashed or timed_out), and the rest go on in a fresh process; but those of a file that was too
+    slow once, or has ended its process twice in a row, get a result that says the same and that they were not tried
+    (``untried``). Other statuses: right, wrong, refused (the step does not take this shape), unusable (not a step
+    file).
+    """
+    return _run(tasks, simulator, seconds, _stopped(stop))
+
+
+def _stopped(*events: threading.Event | None) -> Stopped:
+    return lambda: _closed or any(event is not None and event.is_set() for event in events)
+
+
+def _run(tasks: list[Task], simulator: bool, seconds: float, stopped: Stopped) -> Iterator[tuple[Task, Result]]:
+    pending = list(tasks)
+    lost = _Lost()
+    while pending and not stopped():
+        untried = lost.why(pending[0])
+        if untried:
+            yield pending.pop(0), untried
+            continue
+        batch = list(takewhile(lambda task: not lost.why(task), pending))
+        done = 0
+        for result in _child(batch, simulator, seconds, stopped):
+            fatal = result.pop("fatal", False)
+            _explain(pending[done], result)
+            lost.note(pending[done], result, fatal)
+            yield pending[done], result
+            done += 1
+        pending = pending[done:]
+
+
+class _Lost:
+    """Files that cost a process their time or its life, and what is said of their other tasks."""
+
+    def __init__(self) -> None:
+        self._deaths: dict[str, int] = {}
+        self._why: dict[str, Result] = {}
+
+    def note(self, task: Task, result: Result, fatal: bool) -> None:
+        path = task.get("path", "")
+        if not path or "tile" in task:  # another tile is another kernel
+            return
+        self._deaths[path] = self._deaths.get(path, 0) + 1 if fatal else 0
+        shape = " ".join(f"{key}={value}" for key, value in task.get("shape", {}).items())
+        where = f" at {shape}" if shape else ""
+        if result["status"] == "timed_out":
+            why = f"not tried: it gave no result in time{where}"
+        elif self._deaths[path] >= _DEATHS:
+            why = f"not tried: it ended its process {_DEATHS} times in a row, last{where}"
+        else:
+            return
+        self._why[path] = {"status": result["status"], "message": why, "untried": True}
+
+    def why(self, task: Task) -> Result | None:
+        found = self._why.get(task.get("path", "")) if "tile" not in task else None
+        return dict(found) if found else None
+
+
+def watched(tasks: list[Task], command: list[str], seconds: float) -> tuple[list[Result], str]:
+    """Run tasks in one child process under ``command`` (a profiler or sanitizer); returns results and all output.
+
+    Results may be fewer than tasks if the child ended early. Raises TimeoutError after ``seconds``.
+    """
+    child = _Child(False, command=command)
+    try:
+        child.give(tasks)
+        deadline = time.monotonic() + seconds
+        while not child.ended:
+            if time.monotonic() > deadline or _closed:
+                raise TimeoutError(f"{Path(command[0]).name} was not done within {seconds:.0f} s")
+            child.lines(_POLL_SECONDS)
+        output = child.log()
+        lines = map(_parsed, child.path(_RESULTS).read_bytes().split(b"\n"))
+        results = [line["result"] for line in lines if isinstance(line.get("result"), dict)]
+        for result in results:
+            result.pop("fatal", None)
+        return results, output
+    finally:
+        child.end()
+
+
+def _environment(simulator: bool, folder: Path) -> dict[str, str]:
+    env = device.environment(simulator)
+    env["NUMBA_CUDA_LOW_OCCUPANCY_WARNINGS"] = "0"  # tiny grids are meant
+    env[keeper.MARK] = folder.name
+    env["TMPDIR"] = str(folder / keeper.WORK)
+    if "PYTHONPATH" in env:  # it works in another folder
+        env["PYTHONPATH"] = os.pathsep.join(os.path.abspath(name) for name in env["PYTHONPATH"].split(os.pathsep))
+    return env
+
+
+def memory_limit(gpu: bool) -> int:
+    """Bytes of private memory that a child may take; where a GPU is used, its operands stand in the host's, too."""
+    whole = MEMORY_BYTES
+    with contextlib.suppress(AttributeError, OSError, ValueError):
+        whole = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    with contextlib.suppress(OSError, ValueError):  # a container's
+        whole = min(whole, int(Path("/sys/fs/cgroup/memory.max").read_text(encoding="utf-8")))
+    most = int(whole * MEMORY_SHARE)
+    return most if gpu else min(MEMORY_BYTES, most)
+
+
+class _Child:
+    """A child process with its folder: started, perhaps kept waiting, given tasks, read from, ended."""
+
+    process: forkserver.Process
+
+    def __init__(
+        self,
+        simulator: bool,
+        warm: bool = False,
+        command: list[str] | None = None,
+        stopped: Stopped = lambda: False,
+    ) -> None:
+        self.folder = Path(tempfile.mkdtemp(prefix="workbook-"))
+        self.ended: str = ""  # how, once it has
+        self._partial = b""
+        self._handle = -1
+        self._file: IO[bytes] | None = None
+        try:
+            self._start(simulator, warm, command, stopped)
+        except BaseException:
+            keeper.remove(self.folder)
+            raise
+
+    def path(self, name: str) -> Path:
+        return self.folder / name
+
+    def _start(self, simulator: bool, warm: bool, command: list[str] | None, stopped: Stopped) -> None:
+        self.path(keeper.WORK).mkdir()
+        posix = os.name == "posix"
+        options: dict[str, Any] = {
+            "folder": str(self.folder), "tasks": str(self.path(_TASKS)), "warm": warm, "wait": not command,
+            "memory": memory_limit(not simulator and device.gpu_count() > 0), "files": FILE_BYTES,
+        }  # fmt: skip
+        theirs = -1
+        if posix:
+            self._handle, theirs = os.pipe()
+            os.set_blocking(self._handle, False)
+            options["channel"] = theirs
+        if command or not posix:
+            self.path(_RESULTS).touch()
+            answering = {**options, "channel": None, "results": str(self.path(_RESULTS))}
+            options["command"] = [*(command or []), *keeper.boot("child", catalog.ROOT, answering)]
+        if not posix:
+            self._file = self.path(_RESULTS).open("rb")
+        environment = _environment(simulator, self.folder)
+        try:
+            with self.path(_LOG).open("wb") as output:
+                if not command and _forks(simulator):
+                    with contextlib.suppress(ConnectionError):  # what ails the server, this process says, too
+                        words = [
+                            "common.workers.keeper",
+                            json.dumps({**options, "channel": forkserver.EXTRA, "warm": False}),
+                        ]
+                        self.process = _server(simulator).fork(
+                            words, self.path(keeper.WORK), environment, output, theirs, stopped
+                        )
+                        return
+                self.process = subprocess.Popen(
+                    keeper.boot("keeper", catalog.ROOT, options) if posix else options["command"],
+                    cwd=self.path(keeper.WORK),
+                    env=environment,
+                    stdin=subprocess.PIPE,
+                    stdout=output,
+                    stderr=output,
+                    start_new_session=posix,
+                    pass_fds=[theirs] if posix else [],
+                )
+        finally:
+            if posix:
+                os.close(theirs)
+
+    @property
+    def waits(self) -> bool:
+        """Is it there, with nothing to say yet?"""
+        return not self.ended and self.process.poll() is None and not any("ended" in line for line in self.lines(0.0))
+
+    def give(self, tasks: list[Task]) -> None:
+        """Hand the tasks over: do them."""
+        self.path(_TASKS).write_text(json.dumps(tasks), encoding="utf-8")
+        assert self.process.stdin is not None
+        with contextlib.suppress(BrokenPipeError):  # one that has ended is told by its end
+            self.process.stdin.write(b"go\n")
+            self.process.stdin.flush()
+
+    def lines(self, seconds: float) -> list[dict[str, Any]]:
+        """What it said since, waiting for at most ``seconds``; sets ``ended`` when no more will come."""
+        gone = self.process.poll()
+        data = self._read(0.0 if gone is not None else seconds)
+        *whole, self._partial = (self._partial + data).split(b"\n")
+        found = [_parsed(line) for line in whole]
+        for line in found:
+            if keeper.ENDED in line:
+                self.ended = self._obituary(line[keeper.ENDED])
+        if gone is not None and not data and not self.ended:
+            self.ended = self._obituary(gone)
+        return found
+
+    def _read(self, seconds: float) -> bytes:
+        if self._file is not None:
+            data = self._file.read()
+            if not data:
+                time.sleep(seconds)
+            return data
+        ready = select.poll()
+        ready.register(self._handle, select.POLLIN)
+        ready.poll(1000 * seconds)
+        data = b""
+        with contextlib.suppress(BlockingIOError):
+            while more := os.read(self._handle, 1 << 16):
+                data += more
+        return data
+
+    def log(self) -> str:
+        """All it wrote."""
+        return self.path(_LOG).read_text(encoding="utf-8", errors="replace")
+
+    def _obituary(self, code: Any) -> str:
+        return obituary(code if isinstance(code, int) else 1, self.path(_LOG))
+
+    def end(self) -> None:
+        """End it, with all it started, and remove its folder."""
+        if self._handle < 0 and self._file is None:
+            return
+        if self.process.stdin:
+            with contextlib.suppress(OSError):
+                self.process.stdin.close()  # the keeper's line
+        try:
+            if os.name == "posix":
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    self.process.wait(_END_SECONDS)
+            kept = self.process.poll() == 0
+            forkserver.end(self.process)
+            if not kept:
+                keeper.end_marked(self.folder.name)
+        finally:
+            if self._file is not None:
+                self._file.close()
+            else:
+                os.close(self._handle)
+            self._handle, self._file = -1, None
+            keeper.remove(self.folder)
+
+
+def _parsed(line: bytes) -> dict[str, Any]:
+    """A line as the harness writes it; empty if it is none."""
+    try:
+        found = json.loads(line)
+    except (ValueError, RecursionError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+# What Numba and its libraries read when they are imported.
+_READ_EARLY = ("NUMBA", "CUDA", "PYTHON", "LD_", "OMP", "OPENBLAS", "MKL", "MPL")
+
+
+def _forks(simulator: bool) -> bool:
+    """Do processes come from a server? Not those that use a GPU: its driver does not survive a fork."""
+    return forkserver.FORKS and (simulator or device.gpu_count() == 0)
+
+
+def _server(simulator: bool) -> forkserver.Server:
+    environment = device.environment(simulator)
+    early = sorted((name, value) for name, value in environment.items() if name.startswith(_READ_EARLY))
+
+    def start() -> forkserver.Server:
+        *command, _ = keeper.boot("forkserver", catalog.ROOT, {})
+        return forkserver.Server(command, environment, harness=True)
+
+    return forkserver.server(json.dumps([str(catalog.ROOT), early]), start)
+
+
+_spares: dict[bool, list[_Child]] = {True: [], False: []}
+
+
+def warm(simulator: bool, count: int = 1) -> None:
+    """See to it that the next calls of ``run`` find everything imported: by a server, or ``count`` processes that
+    wait."""
+    if _forks(simulator):
+        _server(simulator)
+        return
+    _spares[simulator] += [_Child(simulator, warm=True) for _ in range(count - len(_spares[simulator]))]
+
+
+def cool() -> None:
+    """End the processes that wait."""
+    for spares in _spares.values():
+        while spares:
+            spares.pop().end()
+
+
+atexit.register(cool)
+
+
+def _spare(simulator: bool) -> _Child | None:
+    while True:
+        try:
+            spare = _spares[simulator].pop()
+        except IndexError:  # another thread may have taken the last
+            return None
+        if spare.waits:
+            return spare
+        spare.end()
+
+
+def _child(tasks: list[Task], simulator: bool, seconds: float, stopped: Stopped) -> Iterator[Result]:
+    """Results of one child process: one per task until it ends; at least one unless stopped."""
+    try:
+        child = _spare(simulator) or _Child(simulator, stopped=stopped)
+    except forkserver.GivenUpError:
+        return
+    try:
+        tasks = [{"seconds": seconds, **task} for task in tasks]
+        child.give(tasks)
+        yield from _follow(child, tasks, stopped)
+    finally:
+        child.end()
+
+
+def _follow(child: _Child, tasks: list[Task], stopped: Stopped) -> Iterator[Result]:
+    """Read results as they come, and make up the one that a dead or late process owes.
+
+    ``fatal`` in a result: its process is lost.
+    """
+    delivered, pid = 0, None
+    began, limit, told = time.monotonic(), START_SECONDS, False
+    while delivered < len(tasks) and not stopped():
+        for line in child.lines(_POLL_SECONDS):
+            if pid is None and isinstance(line.get("hello"), int):
+                pid, began, limit = line["hello"], time.monotonic(), float(tasks[0]["seconds"])
+            result = line.get("result")
+            if pid is None or (line.get("pid"), line.get("number")) != (pid, delivered):
+                continue  # from another process, or a second time
+            if not isinstance(result, dict) or result.get("status") not in _STATUSES:
+                continue
+            delivered += 1
+            if delivered < len(tasks):
+                limit = float(tasks[delivered]["seconds"])
+            last = result.get("fatal") or delivered == len(tasks)
+            yield result
+            if last:
+                return
+            began = time.monotonic()
+        if child.ended:
+            yield {"status": "crashed", "message": child.ended, "fatal": True}
+            return
+        waited = time.monotonic() - began
+        if waited > limit:
+            child.end()
+            message = f"no result within {limit:.0f} s: an endless loop, or a barrier that some threads skip?"
+            if pid is None:
+                message = f"the process was not there within {limit:.0f} s"
+            yield {"status": "timed_out", "message": message, "fatal": True}
+            return
+        if on_wait is not None and not told and waited > TOLD_SHARE * limit:
+            told = True
+            on_wait(tasks[delivered], limit)
+
+
+def _explain(task: Task, result: Result) -> None:
+    """Say at which line of its file a task ended its process, if it did."""
+    if result["status"] == "crashed" and "faults" not in result and task.get("path"):
+        fault = faults.of_end(str(result.get("message", "")), Path(task["path"]))
+        if fault:
+            result["faults"] = [fault.as_dict()]
+
+
+def obituary(code: int, log: Path) -> str:
+    """How a process ended, and the last line of its log."""
+    with log.open("rb") as file:
+        file.seek(max(0, log.stat().st_size - _LAST_WORDS))
+        text = file.read().decode(errors="replace").strip().splitlines()
+    last = f"; its last words: {faults.last_words(text)}" if text else ""
+    if code < 0:
+        name = next((s.name for s in signal.Signals if s == -code), f"signal {-code}")
+        return f"the process died of {name}{last}"
+    return f"the process ended with exit code {code} and no result{last}"
