@@ -1,8 +1,8 @@
 """The harness: finds, checks, times and draws the lessons' kernels. Kernels know nothing of it.
 
-``cli`` is the command line; only it prints. Below it lie layers; each imports from itself and from those below it:
+``cli`` is the command line. Below it lie layers; each imports from itself and from those below it:
 
-    commands/     the words of the command line
+    commands/     each command: arguments, progress, printing
     grading/      other people's files
     editing/      the edit loop: save, and hear what came of it
     report/       records, charts, tables and pages

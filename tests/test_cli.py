@@ -14,7 +14,7 @@ from rich.console import Console
 
 from common import cli
 from common.book import catalog, device, exercises, problems
-from common.editing import shipped, words
+from common.editing import history, shipped, words
 from common.editing.history import Event
 from common.jobs import run
 from common.jobs.run import Outcome
@@ -317,7 +317,7 @@ def test_a_broken_record_is_one_line(call, monkeypatch, tmp_path, words, content
         path.write_bytes(content)
     monkeypatch.setattr(records, "RESULTS", tmp_path)
     monkeypatch.setattr(device, "gpu_count", lambda: 0)
-    monkeypatch.setattr(cli.history, "events", lambda _: [Event("gemm_naive", "0" * 64, "run")])
+    monkeypatch.setattr(history, "events", lambda _: [Event("gemm_naive", "0" * 64, "run")])
     shipped.forget()
     try:
         assert_one_line(call(*words), [f"{records.REFERENCE_GPU}.json: ", "anew"])
@@ -336,7 +336,7 @@ def test_a_broken_record_is_one_line(call, monkeypatch, tmp_path, words, content
     ],
 )
 def test_a_broken_event_is_named_beside_the_others(call, workbook, change, says):
-    cli.history.add(Event("gemm_naive", "1" * 64, "run", verdict="right"))
+    history.add(Event("gemm_naive", "1" * 64, "run", verdict="right"))
     good = next((workbook / "runs" / "gemm_naive").glob("*.json"))
     entry = {**json.loads(good.read_text()), **change}
     good.with_name("00000000000000000000-0-0.json").write_text(json.dumps(entry))
@@ -601,7 +601,7 @@ def printed(table, width=80):
 
 def outcome(status, **result):
     step = catalog.find("conv2d_constant_weights")
-    problem = cli.problems.RAGGED["conv2d"][0]
+    problem = problems.RAGGED["conv2d"][0]
     return Outcome(step, problem, "ece408-layer1", {"status": status, **result})
 
 

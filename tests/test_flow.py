@@ -4,9 +4,8 @@ import sys
 
 import pytest
 
-from common import cli
 from common.book import catalog, problems
-from common.commands import flow
+from common.commands import console, flow, verdicts
 from common.jobs.run import Outcome
 
 STEPS = catalog.steps()[:3]
@@ -52,7 +51,7 @@ def test_the_first_line_comes_before_the_first_result_and_each_line_with_its_res
             yield outcome(step, timing={"median_ms": 2.0})
             seen.append(out.text)
 
-    assert len(list(cli._progress("time", results(), STEPS, flow.timed))) == 3
+    assert len(list(console.progress("time", results(), STEPS, flow.timed))) == 3
     assert seen[0] == "time: 3 to do\n"
     assert [text.count("\n") for text in seen] == [1, 2, 3, 4]
     assert seen[1].endswith(f"gemm-4096: {STEPS[0].name} 2 ms, measured in 0.5 s\n")
@@ -60,14 +59,14 @@ def test_the_first_line_comes_before_the_first_result_and_each_line_with_its_res
 
 def test_beside_json_lines_go_to_standard_error(pipe):
     out, err = pipe()
-    list(cli._progress("time", iter([1]), [1], str, aside=True))
+    list(console.progress("time", iter([1]), [1], str, aside=True))
     assert (out.text, err.text) == ("", "time: 1 to do\n1\n")
 
 
 def test_a_step_is_told_when_all_its_shapes_are_in(pipe):
     out, _ = pipe()
     results = [outcome(step, status) for step in STEPS[:2] for status in ("right", "right", "refused")]
-    assert list(cli._checked(STEPS[:2], iter(results))) == results
+    assert list(verdicts.checked(STEPS[:2], iter(results))) == results
     first, second = (step.name for step in STEPS[:2])
     assert out.text.splitlines() == [
         "check: 2 to do",
@@ -80,7 +79,7 @@ def test_a_terminal_has_its_bar_and_no_lines(pipe, monkeypatch):
     out, err = pipe()
     for stream in (out, err):
         monkeypatch.setattr(stream, "isatty", lambda: True)
-    assert list(cli._progress("time", iter([1, 2]), [1, 2], str)) == [1, 2]
+    assert list(console.progress("time", iter([1, 2]), [1, 2], str)) == [1, 2]
     assert out.text == ""
 
 

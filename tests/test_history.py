@@ -9,9 +9,10 @@ import sys
 import pytest
 
 from common import cli
-from common.book import catalog, exercises, store
+from common.book import catalog, device, exercises, store
 from common.editing import history, shipped
 from common.editing.history import Event, HistoryError
+from common.jobs import run
 
 RIGHT, WRONG, UNUSABLE = 0, 1, 2
 GIT = pytest.mark.skipif(shutil.which("git") is None, reason="git is not installed")
@@ -190,7 +191,7 @@ def test_without_a_version_the_last_other_source_comes_back(call, lessons, git):
 @GIT
 @pytest.mark.parametrize("name", ["05.2", "predict_worked_example", "predict_worked_example.py"])
 def test_an_exercise_is_kept_when_it_is_graded_and_reset_alone(call, lessons, git, monkeypatch, name):
-    monkeypatch.setattr(cli.exercises.State, "remember", lambda *_: None)
+    monkeypatch.setattr(exercises.State, "remember", lambda *_: None)
     path = lessons / "05_implicit_gemm" / "exercises" / "predict_worked_example.py"
     original = path.read_bytes()
     call("grade", "05.2", "--sim")
@@ -276,8 +277,8 @@ def test_without_git_a_copy_is_kept_while_the_file_is_as_shipped(call, lessons):
 
 
 def test_a_lesson_that_runs_unedited_keeps_the_copies(lessons, monkeypatch, workbook):
-    monkeypatch.setattr(cli.run, "check_steps", lambda *_, **__: iter([]))
-    monkeypatch.setattr(cli.device, "gpu_count", lambda: 0)
+    monkeypatch.setattr(run, "check_steps", lambda *_, **__: iter([]))
+    monkeypatch.setattr(device, "gpu_count", lambda: 0)
     cli.lesson_main("03_coarsening", ["--problem", "gemm-2048"])
     kept = {path.name: path.read_bytes() for path in (workbook / "shipped").rglob("*.py")}
     assert kept[f"{STEP}.py"] == path_of(lessons).read_bytes()

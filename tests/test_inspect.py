@@ -21,6 +21,7 @@ from common import cli
 from common.book import catalog, device, packages, problems
 from common.code import cardcache, cards, codegen, occupancy, sass
 from common.code.occupancy import LIMITS
+from common.commands import choosing, verdicts
 from common.jobs import run
 from common.report import cardtables, charts, pages, records
 from common.workers import isolate
@@ -803,7 +804,7 @@ def test_without_the_assembler_one_line_says_how_to_get_it_and_ptx_still_works(c
 def test_a_missing_tool_leaves_a_lesson_without_cards_and_not_without_times(monkeypatch, capsys, kept):
     missing = {"status": "unusable", "missing_tool": True, "message": "ptxas was not found: pip install it"}
     monkeypatch.setattr(isolate, "run_groups", lambda groups, *_: ((task, missing) for task in groups[0]))
-    cli._print_cards(run.CardsBeside([(catalog.find("gemm_naive"), "gemm-4096")])(), {})
+    verdicts.print_cards(run.CardsBeside([(catalog.find("gemm_naive"), "gemm-4096")])(), {})
     said = capsys.readouterr().out
     assert "registers and occupancy are left out: ptxas was not found" in " ".join(said.split())
 
@@ -829,10 +830,10 @@ def test_cards_that_nobody_waits_for_are_not_made(monkeypatch, kept):
 def test_a_lesson_shows_a_line_per_kernel_with_its_time(made, capsys, kept, monkeypatch):
     monkeypatch.setenv("COLUMNS", "100")
     step = catalog.find("gemm_coarsened")
-    last = cli._with_last([step])
+    last = choosing.with_last([step])
     assert [s.name for s in last] == ["gemm_shared_tile", "gemm_coarsened"]
     outcomes = run.CardsBeside([(s, "gemm-4096") for s in last])()
-    cli._print_cards(outcomes, {("gemm_coarsened", "gemm-4096"): 12.4})
+    verdicts.print_cards(outcomes, {("gemm_coarsened", "gemm-4096"): 12.4})
     said = capsys.readouterr().out
     assert re.search(r"gemm_shared_tile +│ +│ +66", said)
     assert re.search(r"gemm_coarsened +│ 12\.4 │ +66", said)

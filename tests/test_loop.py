@@ -11,6 +11,7 @@ import watchfiles
 from common import cli
 from common.book import catalog, device, problems
 from common.book.catalog import Step
+from common.commands import lessons
 from common.editing import history, loop, saves, shipped, words
 from common.editing.history import Event
 from common.jobs import run, tasks
@@ -430,7 +431,7 @@ def test_check_and_time_keep_edited_steps_only(monkeypatch, step):
 def lesson(monkeypatch):
     """Lesson 01 whose every step runs in no time; lists what ran."""
     ran = []
-    monkeypatch.setattr(cli, "_run_edited", lambda step, *_, **__: ran.append(step.name) or 0)
+    monkeypatch.setattr(lessons, "_run_edited", lambda step, *_, **__: ran.append(step.name) or 0)
     monkeypatch.setattr(loop, "get_ready", lambda simulator: None)
     return ran
 
@@ -481,7 +482,7 @@ def test_a_saved_helper_runs_the_steps_that_import_it(lesson, monkeypatch):
 
 def test_a_lesson_stops_at_an_edited_step_that_is_wrong(monkeypatch, capsys):
     monkeypatch.setattr(shipped, "edited", lambda path: True)
-    monkeypatch.setattr(cli, "_run_edited", lambda *_: 1)
+    monkeypatch.setattr(lessons, "_run_edited", lambda *_: 1)
     monkeypatch.setattr(run, "measure_device", None)
     assert cli.lesson_main("01_naive", ["gemm_naive"]) == 1
 
@@ -491,7 +492,7 @@ def test_nothing_competes_with_the_verdict_of_an_edited_step(monkeypatch, capsys
     began = []
     monkeypatch.setattr(shipped, "edited", lambda path: True)
     monkeypatch.setattr(loop, "get_ready", lambda simulator: None)
-    monkeypatch.setattr(cli, "_run_edited", lambda *_: began.append("run") or verdict)
+    monkeypatch.setattr(lessons, "_run_edited", lambda *_: began.append("run") or verdict)
 
     class Cards:
         def __init__(self, pairs):

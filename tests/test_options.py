@@ -17,7 +17,7 @@ import pytest
 from common import cli
 from common.book import catalog, device, exercises, problems
 from common.book.problems import Gemm
-from common.commands import arguments, selftime
+from common.commands import arguments, choosing, edits, lessons, mainjob, measuring, pictures, selftime
 from common.editing import history, shipped
 from common.grading import folders, grade
 from common.jobs import run, unchanged
@@ -97,8 +97,8 @@ CASES = {
         "--problem": Case("--problem gemm-2048", lambda s: {p for _, p in s.time_steps.pairs} == {"gemm-2048"}),
     },
     "bench": {
-        "STEP": whole("gemm_naive", lambda s: names(s._Bench.steps) == ["gemm_naive"]),
-        "--problem": Case("--problem gemm-2048", lambda s: {p for _, p in s._Bench.chosen["pairs"]} == {"gemm-2048"}),
+        "STEP": whole("gemm_naive", lambda s: names(s.Bench.steps) == ["gemm_naive"]),
+        "--problem": Case("--problem gemm-2048", lambda s: {p for _, p in s.Bench.chosen["pairs"]} == {"gemm-2048"}),
     },
     "compile": {
         "STEP": whole("01.1", lambda s: names(s.compile_steps.steps) == [FIRST]),
@@ -169,14 +169,14 @@ CASES = {
     },
     "hint": {"NUMBER": whole("01.2", lambda s: s.out.startswith("01.2 "))},
     "progress": {},
-    "charts": {"--fresh": Case("--fresh", lambda s: s._redraw.fresh)},
+    "charts": {"--fresh": Case("--fresh", lambda s: s.redraw.fresh)},
     "photo": {
-        "STEP": whole("conv2d_coarsened", lambda s: s._draw_photo.step.name == "conv2d_coarsened"),
-        "--sim": Case("--sim", lambda s: s._draw_photo.simulator),
+        "STEP": whole("conv2d_coarsened", lambda s: s.draw_photo.step.name == "conv2d_coarsened"),
+        "--sim": Case("--sim", lambda s: s.draw_photo.simulator),
     },
     "selftime": {"--json": Case("--json", is_json)},
     "all": {
-        "--fresh": Case("--fresh", lambda s: all(one.fresh for one in (s._redraw, s.Beside, s.Outcomes, s._Bench)))
+        "--fresh": Case("--fresh", lambda s: all(one.fresh for one in (s.redraw, s.Beside, s.Outcomes, s.Bench)))
     },
     LESSON: {
         "STEP": whole("conv3d_implicit_gemm", lambda s: s._lesson.name == "conv3d_implicit_gemm"),
@@ -263,7 +263,7 @@ def ask(monkeypatch, capsys, tmp_path, traced):
     monkeypatch.setattr(device, "gpu_count", lambda: 1)
     monkeypatch.setattr(device, "require_gpu", lambda what: None)
     monkeypatch.setattr(device, "compute_capability", lambda: "9.0")
-    monkeypatch.setattr(cli, "_open_record", lambda: (record, "key"))
+    monkeypatch.setattr(choosing, "open_record", lambda: (record, "key"))
     monkeypatch.setattr(exercises.State.__init__, "__defaults__", (tmp_path / "exercises.json",))
     for name in ("run", "run_groups", "watched"):
         monkeypatch.setattr(isolate, name, reached)
@@ -294,16 +294,11 @@ def ask(monkeypatch, capsys, tmp_path, traced):
     note(grade.Grader, "all", nothing)
     note(grade, "remember")
     note(unchanged.Outcomes, "known", {})
-    for name in (
-        "_redraw",
-        "_draw_photo",
-        "_lesson",
-        "_watch",
-        "_check_rest",
-        "_keep_shipped",
-        "_name_edited_helpers",
-    ):
-        note(cli, name, {"_check_rest": []}.get(name, 0))
+    for module, name in (
+        (pictures, "redraw"), (pictures, "draw_photo"), (lessons, "_lesson"), (lessons, "_watch"),
+        (mainjob, "_check_rest"), (lessons, "keep_shipped"), (edits, "name_edited_helpers"),
+    ):  # fmt: skip
+        note(module, name, {"_check_rest": []}.get(name, 0))
 
     class Noted:
         """Stands in for a class whose construction is noted."""
@@ -329,7 +324,7 @@ def ask(monkeypatch, capsys, tmp_path, traced):
         def wait(self):
             return []
 
-    class Bench(Noted, of=cli._Bench):
+    class Bench(Noted, of=measuring.Bench):
         pass
 
     class Grader(Noted, of=grade.Grader):
@@ -342,7 +337,7 @@ def ask(monkeypatch, capsys, tmp_path, traced):
         pass
 
     monkeypatch.setattr(drawing, "Beside", Beside)
-    monkeypatch.setattr(cli, "_Bench", Bench)
+    monkeypatch.setattr(measuring, "Bench", Bench)
     monkeypatch.setattr(grade, "Grader", Grader)
     monkeypatch.setattr(unchanged, "Outcomes", Outcomes)
 
@@ -366,7 +361,7 @@ ENTRY = {"shape": SMALL.shape(), "kernels": []}
 def parsers():
     """Each command's parser, and a lesson's, which are all alike."""
     commands = next(a for a in cli.common_parser()._actions if isinstance(a, argparse._SubParsersAction))
-    return {**commands.choices, LESSON: cli.lesson_parser(LESSON)}
+    return {**commands.choices, LESSON: lessons.parser(LESSON)}
 
 
 def options_of(parser):

@@ -5,11 +5,12 @@ import json
 
 import pytest
 
-from common import cli
-from common.book import catalog, packages, problems
+from common.book import catalog, device, packages, problems
+from common.commands import console, mainjob, measuring, verdicts
+from common.editing import loop
 from common.jobs import kept, run, unchanged
 from common.jobs.run import Outcome
-from common.measure import timing
+from common.measure import peers, timing
 from common.report import current, drawing, recording, records
 from common.report.records import Record
 
@@ -200,13 +201,13 @@ def test_only_steps_that_are_right_are_kept(steps, monkeypatch, capsys):
             yield from outcomes(step, "wrong" if step.name == "gemm_aided" else "right")
 
     monkeypatch.setattr(run, "check_steps", check_steps)
-    monkeypatch.setattr(cli, "_print_checks", lambda *_: None)
-    monkeypatch.setattr(cli.loop, "Keeper", lambda _: type("Keeper", (), {"note": print, "warnings": []}))
+    monkeypatch.setattr(verdicts, "print_checks", lambda *_: None)
+    monkeypatch.setattr(loop, "Keeper", lambda _: type("Keeper", (), {"note": print, "warnings": []}))
     for _ in range(2):
         checks = unchanged.Outcomes("check", "simulator")
         known = checks.known(steps)
         rest = [step for step in steps if step.name not in known]
-        found = cli._check_rest(steps, known, rest, checks, True)
+        found = mainjob._check_rest(steps, known, rest, checks, True)
         assert [outcome.step.name for outcome in found] == ["gemm_plain"] * 2 + ["gemm_aided"] * 2
     assert checked == [["gemm_plain", "gemm_aided"], ["gemm_aided"]]
     assert "1 verdict is as new as its code and was kept" in capsys.readouterr().out
@@ -218,8 +219,8 @@ def test_only_steps_that_are_right_are_kept(steps, monkeypatch, capsys):
 @pytest.fixture
 def bench(record, monkeypatch):
     """Runs a bench on that record; returns what was measured."""
-    monkeypatch.setattr(cli.peers, "available", lambda: False)
-    monkeypatch.setattr(cli, "_print_times", lambda *_: None)
+    monkeypatch.setattr(peers, "available", lambda: False)
+    monkeypatch.setattr(verdicts, "print_times", lambda *_: None)
 
     def bench(steps, fresh=False, **gpu):
         measured = []
@@ -234,9 +235,9 @@ def bench(record, monkeypatch):
                 yield "step", Outcome(step, problem, preset, result(step, problem.shape()))
 
         monkeypatch.setattr(run, "measure", measure)
-        card = cli.device.Gpu(**{**GPU, **gpu})
+        card = device.Gpu(**{**GPU, **gpu})
         pairs = [(step, "gemm-2048") for step in steps]
-        assert cli._Bench(steps, card, ROOM, fresh, pairs=pairs).run() == cli.RIGHT
+        assert measuring.Bench(steps, card, ROOM, fresh, pairs=pairs).run() == console.RIGHT
         return measured
 
     return bench
@@ -293,4 +294,4 @@ def test_what_is_drawn_is_current_until_something_changes(drawn, tmp_path):
 
 
 def test_a_gpu_is_what_the_tests_say_it_is():
-    assert set(GPU) == {field.name for field in dataclasses.fields(cli.device.Gpu)}
+    assert set(GPU) == {field.name for field in dataclasses.fields(device.Gpu)}

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any, NoReturn
 
 _KINDS = {int: "an integer", float: "a number"}
@@ -66,3 +67,23 @@ def read(parser: Parser, words: Sequence[str] | None) -> argparse.Namespace:
     if unknown:  # argparse would say what there is besides this command
         options.parser.error(f"unrecognized arguments: {' '.join(unknown)}")
     return options
+
+
+class Commands:
+    """The commands of a parser: ``options.command`` does one, ``options.json`` is always there."""
+
+    def __init__(self, parser: Parser) -> None:
+        self._parsers = parser.add_subparsers(required=True, metavar="COMMAND")
+
+    def add(self, name: str, command: Callable[[Any], int], text: str) -> argparse.ArgumentParser:
+        """One more, described by ``text``; its options are added to what is returned."""
+        parser = self._parsers.add_parser(name, help=text, description=text)
+        parser.set_defaults(command=command, parser=parser, json=False)
+        return parser
+
+
+def takes_steps(parser: argparse.ArgumentParser, which: str = "default: all steps") -> None:
+    """Add the options of a command that works on steps, or on a file in the place of one."""
+    parser.add_argument("steps", nargs="*", metavar="STEP", help=f"steps, experiments or exercises ({which})")
+    parser.add_argument("--file", type=Path, metavar="PATH", help="use this file in the one STEP's place")
+    parser.add_argument("--json", action="store_true", help="results as JSON on standard output")

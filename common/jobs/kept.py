@@ -20,7 +20,7 @@ FOLDER = catalog.ROOT / ".workbook" / "kept"
 
 PACKAGES = ("numba", "numba-cuda", "llvmlite", "numpy", "cuda-bindings", "cuda-core", "nvidia-nvvm", "matplotlib")
 # Modules of the harness that only show what others found.
-_SHOWING = {"cli.py", "__main__.py", "pages.py", "charts.py", "layers.py", "tables.py", "ledger.py", "selftime.py"}
+_SHOWING = {"cli.py", "__main__.py", "pages.py", "charts.py", "layers.py", "tables.py", "ledger.py"}
 
 
 class Kept:
@@ -62,7 +62,9 @@ def key(*parts: Any) -> str:
 def harness() -> str:
     """A digest of the harness's own code, but for what only shows results."""
     folder = catalog.ROOT / "common"
-    return digest(path for path in folder.rglob("*.py") if path.name not in _SHOWING)
+    return digest(
+        path for path in folder.rglob("*.py") if path.name not in _SHOWING and path.parent.name != "commands"
+    )
 
 
 def digest(files: Iterable[Path]) -> str:

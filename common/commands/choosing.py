@@ -1,0 +1,147 @@
+"""Which steps, presets and shapes a command was given."""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+from pathlib import Path
+
+from common.book import catalog, device, exercises, problems
+from common.book.catalog import Step
+from common.code import occupancy
+from common.commands import (
+    console,
+)
+from common.jobs import run
+from common.report.records import Record
+from common.workers import isolate
+
+_COPIES = 3  # of the operands: float32, and float64 for the oracle
+
+
+def architecture(text: str) -> str:
+    """A compute capability that ``--cc`` names; raises ValueError."""
+    if text not in occupancy.LIMITS:
+        known = ", ".join(occupancy.LIMITS)
+        raise ValueError(f"--cc {text!r}: must be a compute capability such as 9.0: known are {known}")
+    return text
+
+
+def require_shipped(steps: list[Step]) -> None:
+    """Raise ValueError for a step that no record is of."""
+    known = {step.name for step in (*catalog.steps(), *catalog.experiments())}
+    for step in steps:
+        if step.name not in known:
+            raise ValueError(f"--record: records are of steps and experiments, and {step.name} is an exercise")
+
+
+def make_folder(folder: Path) -> None:
+    """Make a folder that results will go to, before any work; raises ValueError."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        raise ValueError(
+            f"{folder}: must be a folder to write to, or name one with --out: {error.strerror}"
+        ) from None
+
+
+def open_record() -> tuple[Record, str]:
+    """This GPU's record, and the key of a run started now."""
+    gpu = run.describe_device()
+    record = Record.open(gpu.as_dict(), gpu.slug)
+    return record, record.start_run()
+
+
+def chosen(options: argparse.Namespace) -> list[Step]:
+    """The steps or exercises named, or all steps; with --file exactly one must be named."""
+    steps = [_step_of(name) for name in options.steps]
+    if options.file is not None:
+        if len(steps) != 1:
+            raise ValueError(f"--file {options.file}: name the one STEP it stands in for; {len(steps)} are named")
+        if options.file.is_dir():
+            raise ValueError(f"--file {options.file}: is a folder; name a file in it")
+        if not options.file.is_file():
+            raise ValueError(f"--file {options.file}: there is no such file")
+        options.file = options.file.resolve()
+    return list(dict.fromkeys(steps)) or [*catalog.steps(), *catalog.experiments()]
+
+
+def one_or_two(options: argparse.Namespace) -> list[Step]:
+    """The one step that is named, or the two that are to be compared; raises ValueError."""
+    steps = chosen(options)
+    if len(steps) < len(options.steps):
+        raise ValueError(f"STEP2 {options.steps[1]}: is STEP itself: name another to compare it with")
+    return steps
+
+
+def shape_of(steps: list[Step], text: str, simulator: bool) -> problems.Problem:
+    """The problem that ``--shape`` names, for steps of one ladder; raises ValueError."""
+    ladders = {step.ladder for step in steps}
+    if len(ladders) != 1:
+        raise ValueError(f"--shape {text!r}: name steps of one ladder; these are of {', '.join(sorted(ladders))}")
+    problem = problems.parse_shape(ladders.pop(), text)
+    needed, room = _COPIES * problem.least_bytes, isolate.memory_limit(not simulator)
+    if needed > room:
+        raise ValueError(
+            f"--shape {text!r}: takes {needed / 1e9:,.0f} GB here, and a process may take {room / 1e9:,.0f}"
+        )
+    return problem
+
+
+def _step_of(name: str) -> Step:
+    """The step or experiment of this name, or the kernel of the exercise; raises CatalogError."""
+    one = next((one for one in exercises.everything() if one.ladder and name in (one.name, one.number)), None)
+    if one is None:
+        return catalog.find(name)
+    return Step(one.name, one.lesson, one.ladder, None, one.path, one.title, experiment=True)
+
+
+def pairs(steps: list[Step], preset: str | None, every_preset: bool, named: bool = False) -> list[tuple[Step, str]]:
+    """Each step with each preset it is to be timed on; experiments only with their ladder's default.
+
+    Raises ValueError if the preset is unknown, or does not fit a step that was ``named``.
+    """
+    pairs = []
+    for step in steps:
+        if preset is not None:
+            if named and problems.preset(preset).ladder != step.ladder:
+                fitting = ", ".join(problems.presets_of(step.ladder))
+                ladder = problems.preset(preset).ladder
+                raise ValueError(f"problem {preset!r} is a {ladder} problem: presets for {step.name} are {fitting}")
+            if problems.preset(preset).ladder == step.ladder:
+                pairs.append((step, preset))
+        elif every_preset and not step.experiment:
+            pairs += [(step, name) for name in catalog.presets(step)]
+        else:
+            pairs.append((step, run.DEFAULT_PRESET[step.ladder]))
+    if not pairs:
+        problems.preset(str(preset), steps[0].ladder)  # raises, naming the presets that fit
+    return pairs
+
+
+def simulator(asked: bool, options: argparse.Namespace | None) -> bool:
+    """Use the simulator? Says so when it was not asked for."""
+    if asked:
+        return True
+    if device.gpu_count() == 0:
+        console.say(options).print("no GPU was found: the kernels run in the CUDA simulator")
+        return True
+    return False
+
+
+def with_predecessors(steps: list[Step]) -> list[Step]:
+    """The steps, each after those it is compared with."""
+    found: list[Step] = []
+    for step in steps:
+        found += [s for s in (*catalog.predecessors(step), step) if s not in found]
+    return found
+
+
+def with_last(steps: list[Step]) -> list[Step]:
+    """The steps, each after the one it is compared with first."""
+    found: list[Step] = []
+    for step in steps:
+        found += [s for s in (*catalog.predecessors(step)[-1:], step) if s not in found]
+    return found

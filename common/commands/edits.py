@@ -1,0 +1,130 @@
+"""What becomes of edited files: ``history``, ``restore``, ``reset`` and ``ship``."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from rich.markup import escape
+
+from common.book import catalog, exercises
+from common.book.catalog import Step
+from common.commands import (
+    arguments,
+    console,
+)
+from common.commands.console import RIGHT, UNUSABLE
+from common.editing import history, shipped, words
+
+_SHOWN_EVENTS, _SHOWN_BROKEN = 30, 3
+
+
+def commands(known: arguments.Commands) -> None:
+    """Add these commands to those that are known."""
+    sub = known.add("history", _history, "list what was run, and what came of it")
+    sub.add_argument("step", nargs="?", metavar="STEP", help="this step only (default: all)")
+
+    sub = known.add("restore", _restore, "bring an earlier version of a step back; the present one is saved first")
+    sub.add_argument("step", metavar="STEP")
+    sub.add_argument(
+        "version",
+        nargs="?",
+        metavar="N|HASH",
+        help="as `history STEP` shows them (default: the last that differs from the present one)",
+    )
+
+    sub = known.add("reset", _reset, "bring a lesson's shipped files back; edited ones are saved first")
+    sub.add_argument("lesson", nargs="?", metavar="LESSON|STEP", help="such as 03; or one file")
+
+    known.add(
+        "ship", _ship, "take helpers and exercises for shipped as they are now: for who changes them for everybody"
+    )
+
+
+def _history(options: argparse.Namespace) -> int:
+    say = console.say()
+    everything = options.step is None
+    files = shipped.everything() if everything else [_file_of(options.step)]
+    name = None if everything else files[0].stem
+    found, broken = history.events(name), history.broken(name)
+    for text in broken[:_SHOWN_BROKEN]:
+        console.complain(f"[bold red]error:[/] {escape(text)}")
+    if not found:
+        if not broken:
+            say.print("the history is empty: each run of an edited step enters it")
+        return UNUSABLE if broken else RIGHT
+    present = {path.stem: history.sha(history.read(path)) for path in files if path.exists()}
+    known = {event.step for event in found}
+    texts = {path.stem: shipped.text(path) for path in files if path.stem in known}
+    originals = {name: history.sha(text) for name, text in texts.items() if text is not None}
+    if len(found) > _SHOWN_EVENTS and everything:
+        say.print(f"the last {_SHOWN_EVENTS} of {len(found)} events; all of a step: python -m common history STEP")
+        found = found[-_SHOWN_EVENTS:]
+    say.print(words.events(found, present, originals, named=everything))
+    return UNUSABLE if broken else RIGHT
+
+
+def _file_of(text: str) -> Path:
+    """The file of a step, experiment, helper or exercise, by its name, its path or an exercise's number."""
+    with suppress(ValueError):
+        return exercises.find(text).path
+    return shipped.find(Path(text).stem if text.endswith(".py") else text)
+
+
+def _restore(options: argparse.Namespace) -> int:
+    path = _file_of(options.step)
+    event = history.choose(path, options.version)
+    saved = history.put_back(path, history.stored(path.name, event.source), "restored")
+    say = console.say()
+    say.print(f"{path.stem}: restored as of {words.when(event)} (N {event.number}, {event.source[:8]})")
+    for name, digest in event.helpers.items():
+        say.print(f"it ran with an edited {name}.py: python -m common restore {name} {digest[:8]}", soft_wrap=True)
+    if saved and saved != event.source:
+        say.print(f"what stood there was saved: python -m common restore {path.stem} {saved[:8]}", soft_wrap=True)
+    return RIGHT
+
+
+def _reset(options: argparse.Namespace) -> int:
+    lessons, wanted = catalog.lessons(), options.lesson or ""
+    chosen = [name for name in lessons if wanted in (name, name[:2])]
+    try:
+        files = shipped.files(chosen[0]) if chosen else [_file_of(wanted)]
+    except ValueError:
+        numbers = ", ".join(name[:2] for name in lessons)
+        text = f"LESSON={wanted}: must be one of {numbers}, or the name of a step, a helper or an exercise"
+        raise ValueError(text) from None
+    say = console.say()
+    unchanged = []
+    for path in files:
+        original = shipped.text(path)
+        if original is None:
+            console.complain(f"{path.stem}: left as it is: neither git nor .workbook has the shipped version")
+        elif path.exists() and history.read(path) == original:
+            unchanged.append(path.stem)
+        else:
+            saved = history.put_back(path, original, "reset")
+            kept = f"; your version: python -m common restore {path.stem} {saved[:8]}" if saved else ""
+            say.print(f"{path.stem}: reset{kept}", soft_wrap=True)
+    if unchanged:
+        say.print(f"as shipped: {', '.join(unchanged)}", soft_wrap=True)
+    name_edited_helpers()
+    return RIGHT
+
+
+def _ship(_: argparse.Namespace) -> int:
+    console.say().print(f"written: {shipped.note().relative_to(catalog.ROOT)}")
+    return RIGHT
+
+
+def name_edited_helpers(meaning: str = "", steps: Sequence[Step] | None = None) -> None:
+    """Say which of the lessons' helpers, or of those that ``steps`` import, are edited, and what that means."""
+    wanted = None if steps is None else {path for step in steps for path in catalog.imported_helpers(step.path)}
+    for path in shipped.edited_helpers():
+        if wanted is not None and path.is_file() and path not in wanted:
+            continue
+        console.complain(
+            f"[yellow]lessons/{path.name} is edited: {meaning or 'so is every step that imports it'}; "
+            f"python -m common reset {path.stem} brings the shipped one back, and keeps yours[/]"
+        )

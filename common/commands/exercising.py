@@ -1,0 +1,149 @@
+"""The commands ``grade``, ``hint`` and ``progress``."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+from collections.abc import Sequence
+from contextlib import closing
+from pathlib import Path
+
+from rich.markup import escape
+
+from common.book import catalog, exercises
+from common.commands import (
+    arguments,
+    choosing,
+    console,
+    edits,
+    flow,
+    lessons,
+)
+from common.commands.console import RIGHT, WRONG
+from common.grading import folders, grade, referee, source
+from common.grading import tables as gradetables
+from common.jobs import run
+from common.report import tables
+
+_LEAST_MEMORY = 0.5  # GiB; with less a child does not get as far as the kernel
+
+
+def commands(known: arguments.Commands) -> None:
+    """Add these commands to those that are known."""
+    sub = known.add("grade", _grade, "grade exercises, a file, or a folder of other people's files")
+    sub.add_argument("targets", nargs="*", metavar="TARGET", help="lesson, exercise, file or folder (default: all)")
+    sub.add_argument("--json", action="store_true", help="verdicts as JSON on standard output")
+    sub.add_argument("--sim", action="store_true", help="in the CUDA simulator, even if there is a GPU")
+    sub.add_argument("--seconds", type=float, default=60.0, metavar="S", help="limit for each answer (default: 60)")
+    sub.add_argument("--memory", type=float, default=8.0, metavar="GIB", help="limit for each file (default: 8)")
+    sub.add_argument("--workers", type=int, metavar="N", help="files at a time (default: one for each processor)")
+    sub.add_argument("--out", type=Path, metavar="DIR", help="where a folder's grades.json and grades.md go")
+
+    sub = known.add("hint", _hint, "say one more hint on an exercise")
+    sub.add_argument("exercise", metavar="NUMBER", help="such as 02.3")
+
+    known.add("progress", _progress_of_exercises, "show which exercises have passed, and the hints used")
+
+
+def _grade(options: argparse.Namespace) -> int:
+    for name, value in (("--seconds", options.seconds), ("--memory", options.memory), ("--workers", options.workers)):
+        if value is not None and not 0 < value < 1e6:
+            raise ValueError(f"{name} {value:g}: must be more than 0, and less than a million")
+    if options.memory < _LEAST_MEMORY:
+        raise ValueError(f"--memory {options.memory:g}: must be at least {_LEAST_MEMORY}: Python and Numba take that")
+    files, folder, left_out = _to_grade(options.targets)
+    if folder is None and options.out is not None:
+        raise ValueError(f"--out {options.out}: goes with a folder of files to grade, and none is named")
+    if not files:
+        raise ValueError(f"{folder}: no Python files in it" if folder else "there are no exercises yet")
+    out = options.out or folder
+    if folder is not None and out is not None:
+        choosing.make_folder(out)
+    limits = referee.Limits(
+        seconds=options.seconds, cpu_seconds=referee.cpu_seconds(options.seconds),
+        memory_bytes=int(options.memory * 2**30),
+    )  # fmt: skip
+    simulator = choosing.simulator(options.sim, options)
+    gpu, _, ceilings = (None, "", None) if simulator else run.measure_device()
+    grader = grade.Grader(grade.Machine(gpu, ceilings), limits)
+    own = grade.own_sources(files)
+    workers = options.workers or os.cpu_count() or 1
+    lessons.keep_shipped()
+    edits.name_edited_helpers("kernels are graded on the shipped one")
+    found: dict[int, grade.Grade] = {}
+    try:
+        with closing(grader.all(files, workers)) as coming:
+            for number, verdict in console.progress("grade", coming, files, flow.graded, options.json):
+                found[number] = verdict
+    finally:
+        files = [files[number] for number in sorted(found)]
+        grades = [found[number] for number in sorted(found)]
+        # of those that are done, if it is interrupted; and whatever cannot be kept, verdicts are told
+        written = (
+            console.tried(lambda: folders.report(grades, out)) if folder is not None and out is not None else None
+        )
+        console.tried(lambda: grade.remember(files, grades, own))
+    if options.json:
+        print(json.dumps({"device": "simulator" if simulator else "gpu", "grades": [g.as_dict() for g in grades]}))
+    say = console.say(options)
+    say.print(gradetables.grades(grades))
+    for one in grades:
+        if one.reasons or one.notes:
+            exercise = "" if one.target == one.name else one.target
+            say.print(escape(" ".join(filter(None, (one.student, exercise, one.name)))))
+        for text in (*one.reasons, *one.notes):
+            say.print(f"  {escape(text)}", soft_wrap=True)
+        if folder is None and not one.passed and one.target[:1].isdigit():
+            say.print(f"  a hint: python -m common hint {one.target}")
+    for text in left_out:
+        say.print(f"[yellow]not graded[/]: {escape(text)}", soft_wrap=True)
+    if written:
+        say.print(escape(f"written: {', '.join(source.printable(str(path)) for path in written)}"), soft_wrap=True)
+    return RIGHT if all(one.passed for one in grades) else WRONG
+
+
+def _to_grade(targets: Sequence[str]) -> tuple[list[folders.Submission], Path | None, list[str]]:
+    """Files to grade, the folder of other people's files if that is what was named, and what is left out of it."""
+    if len(targets) == 1 and Path(targets[0]).is_dir() and not _own(Path(targets[0])):
+        found, left_out = folders.submissions(Path(targets[0]))
+        return found, Path(targets[0]), left_out
+    files: list[folders.Submission] = []
+    for target in targets:
+        path = Path(target)
+        if path.is_dir() and not _own(path):
+            raise ValueError(f"{target}: a folder of files to grade must be named alone")
+        if path.suffix == ".py":
+            if not path.is_file():
+                raise ValueError(f"{target}: no such file")
+            files.append(folders.Submission(path))
+        else:
+            own = _own(path)
+            if not own and os.sep in target:
+                raise ValueError(f"{target}: no such folder")
+            files += [folders.Submission(one.path) for one in exercises.chosen(own or target)]
+    if not targets:
+        files = [folders.Submission(one.path) for one in exercises.everything()]
+    return list(dict.fromkeys(files)), None, []
+
+
+def _own(path: Path) -> str:
+    """The lesson that a folder of this workbook is, or whose exercises it holds; empty if neither."""
+    for lesson in catalog.lessons():
+        if path.resolve() in (catalog.LESSONS / lesson, catalog.LESSONS / lesson / "exercises"):
+            return lesson
+    return ""
+
+
+def _hint(options: argparse.Namespace) -> int:
+    one = exercises.find(options.exercise)
+    number, text = exercises.State().hint(one)
+    console.say().print(
+        f"{one.number} {escape(one.title)}: hint {number} of {len(one.hints)}\n  {escape(text)}", soft_wrap=True
+    )
+    return RIGHT
+
+
+def _progress_of_exercises(_: argparse.Namespace) -> int:
+    console.say().print(tables.progress(exercises.everything(), exercises.State()))
+    return RIGHT

@@ -1,0 +1,229 @@
+"""``python -m lessons.NN_name``: check a lesson, time it, compare, and again at every save."""
+
+from __future__ import annotations
+
+import argparse
+import threading
+import time
+from contextlib import closing
+from pathlib import Path
+
+from rich.markup import escape
+
+from common.book import catalog, problems
+from common.book.catalog import Step
+from common.commands import (
+    arguments,
+    choosing,
+    console,
+    edits,
+    flow,
+    verdicts,
+)
+from common.commands.console import RIGHT, UNUSABLE
+from common.editing import history, loop, saves, shipped, words
+from common.jobs import run
+from common.jobs.run import Outcome
+from common.measure import plan
+from common.report import current
+from common.report.records import Record
+from common.workers import isolate
+
+
+def parser(lesson: str) -> arguments.Parser:
+    """The options of ``python -m lessons.LESSON``."""
+    parser = arguments.Parser(prog=f"python -m lessons.{lesson}", description=f"Run lesson {lesson}.")
+    parser.add_argument(
+        "step", nargs="?", metavar="STEP", help="one step or experiment of this lesson (default: all steps)"
+    )
+    parser.add_argument("--problem", metavar="PRESET", help="preset to time on (default: one per ladder)")
+    parser.add_argument("--watch", action="store_true", help="run again whenever a file is saved, until Ctrl-C")
+    parser.add_argument("--explain", action="store_true", help="let the one STEP say what it would do, and why")
+    parser.add_argument("--shape", metavar='"N=2 C=3 ..."', help="with --explain: this shape, not a preset's")
+    parser.set_defaults(command=_lesson_command, parser=parser, lesson=lesson, json=False)
+    return parser
+
+
+def _chosen_of(lesson: str, name: str | None, preset: str | None) -> list[Step]:
+    """The steps of a lesson to run; raises ValueError at a name or preset that does not fit."""
+    here = [step for step in (*catalog.steps(), *catalog.experiments()) if step.lesson == lesson]
+    chosen = [step for step in here if (step.name == name if name else not step.experiment)]
+    if not chosen:
+        raise ValueError(f"step {name!r} is not in lesson {lesson}: it has {', '.join(step.name for step in here)}")
+    if preset:
+        ladder = problems.preset(preset).ladder
+        chosen = [step for step in chosen if step.ladder == ladder]
+        if not chosen:
+            raise ValueError(
+                f"problem {preset!r} is a {ladder} problem: lesson {lesson} has no such step to run on it"
+            )
+    return chosen
+
+
+def _lesson(lesson: str, name: str | None, preset: str | None) -> int:
+    say = console.say()
+    chosen = _chosen_of(lesson, name, preset)
+    simulator = choosing.simulator(False, None)
+    loop.get_ready(simulator)
+    keep_shipped()
+    meaning = "so is every step that imports it, and here only its Python runs, not what it compiles to"
+    edits.name_edited_helpers(meaning if simulator else "", chosen)
+    edited = [step for step in chosen if not shipped.as_shipped(step.path)]
+    code = RIGHT
+    for step in edited:  # first, and alone: their verdicts are waited for
+        loop.get_ready(simulator)
+        code = max(code, _run_edited(step, preset, simulator))
+    pairs = choosing.pairs(choosing.with_predecessors(chosen), preset, every_preset=False)
+    timing_them = None if simulator or code != RIGHT else Lesson(pairs)
+    # compiled while the checks run, and done before anything is timed
+    wanted = choosing.pairs(choosing.with_last(chosen), preset, every_preset=False) if code == RIGHT else []
+    compiling = run.CardsBeside(wanted)
+    rest = [step for step in chosen if step not in edited]
+    try:
+        if rest:
+            outcomes = list(verdicts.checked(rest, run.check_steps(rest, simulator, seed=plan.new_seed())))
+            verdicts.print_checks(outcomes)
+            code = max(code, verdicts.exit_code(outcomes, asked=False))
+        if code != RIGHT:
+            return code
+        cards = compiling()
+    finally:
+        compiling.cancel()
+        if timing_them and code != RIGHT:
+            timing_them.cancel()
+    if simulator:
+        say.print("\nNo GPU here, so nothing is timed. The records hold what these steps reached elsewhere:\n")
+        verdicts.print_recorded(chosen, preset)
+        verdicts.print_cards(cards, {})
+        return code
+    assert timing_them
+    timed = timing_them.run()
+    medians = {(o.step.name, o.preset): o.result["timing"]["median_ms"] for o in timed if o.status == "right"}
+    verdicts.print_cards(cards, medians)
+    return verdicts.exit_code(timed, asked=True)
+
+
+class Lesson:
+    """The kernels that a lesson times are compiled from the start, while others are checked."""
+
+    def __init__(self, pairs: list[tuple[Step, str]]) -> None:
+        self._pairs = pairs
+        self._gpu, _ = run.inspect_device()
+        self._record = Record.open(self._gpu.as_dict(), self._gpu.slug)
+        wanted = {step: [problems.preset(preset)] for step, preset in pairs}
+        self._preparing = run.Preparing(wanted, self._gpu)
+
+    def run(self) -> list[Outcome]:
+        """Time them, and print the tables; the ceilings are measured unless the record has them."""
+        self._preparing.before_timing()
+        ceilings = self._record.ceilings if current.ceilings(self._record) else None
+        timed: list[Outcome] = []
+        try:
+            measuring = run.measure(self._pairs, ceilings=ceilings is None)
+            for kind, found in console.progress("time", measuring, self._pairs, flow.measured):
+                if kind == "step":
+                    timed.append(found)
+                elif found["status"] == "right":
+                    ceilings = found["ceilings"]
+                else:
+                    raise run.DeviceError(f"the GPU could not be measured: {found['message']}")
+        finally:
+            self.cancel()
+        assert ceilings is not None
+        verdicts.print_times(timed, ceilings, self._gpu.name)
+        return timed
+
+    def cancel(self) -> None:
+        self._preparing.cancel()
+
+
+def _run_edited(step: Step, preset: str | None, simulator: bool, stop: threading.Event | None = None) -> int:
+    """Run an edited step, printing each stage as it comes; it enters the history."""
+    say = console.say()
+    this = loop.Run(step, preset or run.DEFAULT_PRESET[step.ladder], simulator, stop or threading.Event())
+    code = UNUSABLE
+    with closing(this.stages()) as stages:
+        for stage in stages:
+            if stage.failed:
+                verdicts.print_complaints(stage.failed)
+                say.print(f"[dim]{stage.seconds:.1f} s[/]")
+                code = verdicts.exit_code(stage.failed, asked=True)
+                break
+            code = RIGHT
+            for line in words.stage(step.name, stage, this.best):
+                say.print(line, soft_wrap=True)
+    if not this.finished:
+        say.print("[dim]saved again: left unfinished[/]")
+    for warning in this.warnings:
+        console.complain(f"[yellow]{escape(warning)}[/]")
+    return code
+
+
+def keep_shipped() -> None:
+    """Where no git keeps them, copy the shipped files before they are edited."""
+    try:
+        shipped.keep_copies()
+    except history.HistoryError as error:
+        console.complain(f"[yellow]the shipped files are not kept: {escape(str(error))}[/]")
+
+
+def _watch(lesson: str, name: str | None, preset: str | None) -> int:
+    """Run a lesson's steps whenever their files are saved: the edited ones, or the one named, at once."""
+    say = console.say()
+    chosen = _chosen_of(lesson, name, preset)
+    simulator = choosing.simulator(False, None)
+    keep_shipped()
+    edits.name_edited_helpers(steps=chosen)
+    stops: dict[Path, threading.Event] = {}
+
+    def saved(path: Path) -> None:
+        if path in stops:
+            stops[path].set()
+
+    def concerned(path: Path) -> list[Step]:
+        """The steps that a saved file is, or that import it."""
+        return [step for step in chosen if path == step.path or path in catalog.imported_helpers(step.path)]
+
+    pending = [step.path for step in chosen if name or not shipped.as_shipped(step.path)]
+    with saves.Saves([*(step.path for step in chosen), *shipped.helpers()], saved) as files:
+        loop.get_ready(simulator)
+        say.print(f"watching {', '.join(step.name for step in chosen)}: save a file to run it, Ctrl-C to end")
+        try:
+            while True:
+                for path in pending or files.wait():
+                    stops[path] = threading.Event()
+                    say.rule(f"{path.name}, saved {time.strftime('%H:%M:%S', time.localtime(path.stat().st_mtime))}")
+                    for step in concerned(path):
+                        _run_edited(step, preset, simulator, stops[path])
+                        loop.get_ready(simulator)
+                pending = []
+        except KeyboardInterrupt:
+            say.print("no longer watching")
+        finally:
+            isolate.cool()
+    return RIGHT
+
+
+def _lesson_command(options: argparse.Namespace) -> int:
+    """Run a lesson, watch it, or let a step of it explain itself; raises ValueError if options do not go together."""
+    if options.explain:
+        return _explain(options)
+    if options.shape is not None:
+        raise ValueError(f"--shape {options.shape!r}: goes with --explain; a lesson runs at --problem PRESET")
+    return (_watch if options.watch else _lesson)(options.lesson, options.step, options.problem)
+
+
+def _explain(options: argparse.Namespace) -> int:
+    if options.watch:
+        raise ValueError("--explain: goes without --watch: it runs no step")
+    if options.step is None:
+        raise ValueError("--explain: takes the one STEP that is to explain itself")
+    if options.shape is not None and options.problem is not None:
+        raise ValueError(f"--shape {options.shape!r}: goes without --problem {options.problem}: name one of them")
+    (step,) = _chosen_of(options.lesson, options.step, options.problem)
+    if options.shape is not None:
+        problem = problems.parse_shape(step.ladder, options.shape)
+    else:
+        problem = problems.preset(options.problem or run.DEFAULT_PRESET[step.ladder], step.ladder)
+    console.say().print(run.explain(step, problem, choosing.simulator(False, None)), soft_wrap=True, markup=False)
+    return RIGHT

@@ -1,0 +1,158 @@
+"""The main job, ``all``, and its own time, ``selftime``."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Callable, Iterator
+
+from common.book import catalog, device
+from common.book.catalog import Step
+from common.commands import (
+    arguments,
+    console,
+    flow,
+    measuring,
+    pictures,
+    selftime,
+    verdicts,
+)
+from common.commands.console import RIGHT, WRONG
+from common.editing import loop
+from common.jobs import kept, run, unchanged
+from common.jobs.run import Outcome
+from common.measure import plan
+from common.report import drawing, tables
+
+
+def commands(known: arguments.Commands) -> None:
+    """Add these commands to those that are known."""
+    sub = known.add("selftime", _selftime, "time the main job itself, in a copy: where its seconds go")
+    sub.add_argument("--json", action="store_true", help="as JSON on standard output")
+
+    sub = known.add("all", _all, "check everything, time it if there is a GPU, draw charts and tables: what changed")
+    sub.add_argument("--fresh", action="store_true", help="all of it anew, whether anything changed or not")
+
+
+def _selftime(options: argparse.Namespace) -> int:
+    found = selftime.measure()
+    if options.json:
+        print(json.dumps(found, indent=1))
+    else:
+        for name, entry in found["runs"].items():
+            console.say().print(tables.selftimed(name, entry))
+    return RIGHT if all(entry["code"] == RIGHT for entry in found["runs"].values()) else WRONG
+
+
+def _all(options: argparse.Namespace) -> int:
+    say = console.say()
+    steps = [*catalog.steps(), *catalog.experiments()]
+    simulator = device.gpu_count() == 0
+    say.rule("check every step" + (" in the simulator: no GPU was found" if simulator else ""))
+    card = None if simulator else run.inspect_device()
+    engine = [card[0].name, card[0].driver] if card else "simulator"
+    checks = unchanged.Outcomes("check", engine, options.fresh)
+    known = checks.known(steps)
+    rest = [step for step in steps if step.name not in known]
+    bench = measuring.Bench(steps, *card, options.fresh) if card else None
+    preparing = bench.prepare(rest) if bench else None
+    workers = run.Workers() if simulator else None
+    compiling = Compiling(steps, options.fresh, workers) if workers else None
+    try:
+        outcomes = _check_rest(steps, known, rest, checks, simulator, workers, compiling.begin if compiling else None)
+        code = verdicts.exit_code(outcomes, asked=False)
+        wrong = {o.step.name for o in outcomes if not verdicts.acceptable(o, asked=False)}
+        for name in sorted(wrong):
+            say.print(f"[yellow]{name} is not timed: it is not right[/]")
+        if bench and preparing:
+            say.rule("time every step")
+            preparing.before_timing()
+            code = max(code, bench.run(wrong, drawing.Beside(options.fresh)))
+        if compiling:
+            say.rule("compile every kernel")
+            code = max(code, compiling.finish())
+    finally:
+        if preparing:
+            preparing.cancel()
+        if workers:
+            workers.end()
+    say.rule("photograph")
+    if "conv2d_naive" in wrong:
+        say.print("[yellow]the photograph is left out: conv2d_naive is not right[/]")
+    else:
+        pictures.draw_photo(
+            catalog.find("conv2d_naive"), simulator, card[0] if card else None, kept.Kept("photo", options.fresh)
+        )
+    say.rule("charts and tables")
+    if simulator:
+        say.print(
+            "No GPU here: the charts and tables come from the records in results/, measured on the cards they name."
+        )
+    return max(code, pictures.redraw(options.fresh))
+
+
+def _check_rest(
+    steps: list[Step],
+    known: dict[str, list[Outcome]],
+    rest: list[Step],
+    checks: unchanged.Outcomes,
+    simulator: bool,
+    workers: run.Workers | None = None,
+    begun: Callable[[], None] | None = None,
+) -> list[Outcome]:
+    """Check the steps whose verdict is not known; the outcomes of all. ``workers``, ``begun``: see check_steps."""
+    console.say_kept(len(known), "verdict", "verdicts")
+    found = dict(known)
+    if rest:
+        keeper = loop.Keeper(rest)
+        seed = plan.new_seed()
+        # without a GPU they are compiled after it
+        checking = run.check_steps(
+            rest, simulator, seed=seed, compiled=False, workers=workers, begun=begun or (lambda: None)
+        )
+        for outcome in verdicts.checked(rest, checking):
+            found.setdefault(outcome.step.name, []).append(outcome)
+        verdicts.note(keeper, [outcome for step in rest for outcome in found.get(step.name, [])])
+        for step in rest:
+            mine = found.get(step.name, [])
+            if mine and all(verdicts.acceptable(outcome, asked=False) for outcome in mine):
+                checks.keep(mine)
+    outcomes = [outcome for step in steps for outcome in found.get(step.name, [])]
+    if rest:
+        verdicts.say_seed(seed)
+        verdicts.print_checks(outcomes)
+    return outcomes
+
+
+class Compiling:
+    """Compiles every kernel that is not known to compile, for the usual architectures, when ``workers`` are free."""
+
+    def __init__(self, steps: list[Step], fresh: bool, workers: run.Workers) -> None:
+        from common.code import codegen
+
+        self._architectures = codegen.ARCHITECTURES
+        self._steps, self._workers = steps, workers
+        self._results = unchanged.Outcomes("compile", self._architectures, fresh)
+        self._known = self._results.known(steps)
+        self._rest = [step for step in steps if step.name not in self._known]
+        self._compiling: Iterator[Outcome] | None = None
+
+    def begin(self) -> None:
+        """Ask the workers for it."""
+        self._compiling = run.compile_steps(self._rest, self._architectures, False, workers=self._workers)
+
+    def finish(self) -> int:
+        """Wait, and print what came of it; the exit code."""
+        console.say_kept(len(self._known), "compilation", "compilations")
+        if not self._rest:
+            return RIGHT
+        if self._compiling is None:
+            self.begin()
+        assert self._compiling is not None
+        for outcome in console.progress("compile", self._compiling, self._rest, flow.compiled):
+            self._known[outcome.step.name] = [outcome]
+            if outcome.status == "right":
+                self._results.keep([outcome])
+        outcomes = [outcome for step in self._steps for outcome in self._known[step.name]]
+        verdicts.print_outcomes(tables.compiled(outcomes, self._architectures, False), outcomes)
+        return verdicts.exit_code(outcomes, asked=True)

@@ -1,0 +1,203 @@
+"""The commands that write a record: ``bench``, ``profile``, ``sanitize`` and ``sweep``."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterable
+from typing import Any
+
+from rich.markup import escape
+
+from common.book import catalog, device, problems
+from common.book.catalog import Step
+from common.commands import (
+    arguments,
+    choosing,
+    console,
+    flow,
+    pictures,
+    verdicts,
+)
+from common.commands.console import RIGHT, WRONG
+from common.jobs import run
+from common.jobs.run import Outcome
+from common.measure import peers, profiler, sanitizer, timing
+from common.report import current, drawing, recording, tables
+from common.report.records import Record
+
+
+def commands(known: arguments.Commands) -> None:
+    """Add these commands to those that are known."""
+    sub = known.add("bench", _bench, "check and time every step and the vendor's libraries, and write the record")
+    sub.add_argument("steps", nargs="*", metavar="STEP", help="steps or experiments (default: all)")
+    sub.add_argument("--problem", metavar="PRESET", help="this preset only (default: all)")
+
+    sub = known.add("profile", _profile, "read hardware counters with ncu and say what they mean")
+    sub.add_argument("steps", nargs="*", metavar="STEP", help="steps or experiments (default: all)")
+    sub.add_argument("--problem", metavar="PRESET", help="preset (default: one per ladder)")
+    sub.add_argument("--record", action="store_true", help="write the counters to this GPU's record")
+
+    sub = known.add("sanitize", _sanitize, "run compute-sanitizer's four tools over ragged shapes")
+    sub.add_argument("steps", nargs="*", metavar="STEP", help="steps or experiments (default: all)")
+    sub.add_argument("--record", action="store_true", help="write the result to this GPU's record")
+
+    sub = known.add("sweep", _sweep, "time a step over its tile constants; an interrupted sweep goes on")
+    sub.add_argument("step", metavar="STEP")
+    sub.add_argument("--problem", metavar="PRESET", help="preset (default: the ladder's)")
+    sub.add_argument(
+        "--values",
+        metavar='"NAME=1,2 ..."',
+        help="sweep these constants only; the others stay as shipped",
+    )
+
+
+def _bench(options: argparse.Namespace) -> int:
+    device.require_gpu("the bench")
+    steps = [catalog.find(name) for name in options.steps] or [*catalog.steps(), *catalog.experiments()]
+    pairs = choosing.pairs(steps, options.problem, every_preset=True, named=bool(options.steps))
+    bench = Bench(steps, *run.inspect_device(), fresh=True, pairs=pairs)
+    preparing = bench.prepare([])
+    try:
+        preparing.before_timing()
+        return bench.run()
+    finally:
+        preparing.cancel()
+
+
+def _profile(options: argparse.Namespace) -> int:
+    steps = [catalog.find(name) for name in options.steps] or [*catalog.steps(), *catalog.experiments()]
+    profiles = run.profile_steps(
+        choosing.pairs(steps, options.problem, every_preset=False, named=bool(options.steps))
+    )
+    say = console.say()
+    for step, preset, profile in profiles:
+        for entry in profile["kernels"]:
+            say.print(tables.counters(f"{step.name} on {preset}: {entry['kernel']}", profiler.sentences(entry)))
+    if options.record:
+        record, key = choosing.open_record()
+        for step, preset, profile in profiles:
+            record.put_profile(preset, step.name, profile, key)
+    return RIGHT
+
+
+def _sanitize(options: argparse.Namespace) -> int:
+    steps = [catalog.find(name) for name in options.steps] or [*catalog.steps(), *catalog.experiments()]
+    device.require_gpu("the sanitizer run")
+    sanitizing = run.sanitize_steps(steps)
+    found = list(console.progress("sanitize", sanitizing, steps * len(sanitizer.TOOLS), flow.sanitized))
+    say = console.say()
+    say.print(tables.sanitized(found))
+    for tool, step, count, report in found:
+        if count:
+            say.print(f"{step.name}: {tool}: {escape(report)}", soft_wrap=True)
+    if options.record:
+        record, key = choosing.open_record()
+        for tool, step, count, _ in found:
+            record.put_sanitizer(tool, step.name, count, catalog.provenance(step.path), key)
+    return WRONG if any(count for _, _, count, _ in found) else RIGHT
+
+
+def _sweep(options: argparse.Namespace) -> int:
+    step = catalog.find(options.step)
+    preset = options.problem or run.DEFAULT_PRESET[step.ladder]
+    problems.preset(preset, step.ladder)
+    device.require_gpu("a sweep")
+    found = run.tunables(step, preset)
+    record, key = choosing.open_record()
+    old = record.sweep(preset, step.name)
+    points = old["points"] if old and catalog.is_current(old, step.path) else []
+    done = [point["tile"] for point in points]
+    values = run.narrowed(found["tunables"], found["shipped"], options.values)
+    tiles = [tile for tile in run.combinations(values) if tile not in done]
+    say = console.say()
+    if points:
+        say.print(f"{len(points)} points of this sweep are already recorded, {len(tiles)} are left")
+    for tile, result in console.progress("sweep", run.sweep(step, preset, tiles), tiles, flow.swept):
+        point: dict[str, Any] = {"tile": tile, "status": result["status"]}
+        if result["status"] == "right":
+            point["median_ms"] = result["timing"]["median_ms"]
+        else:
+            point["reason"] = result.get("message") or "; ".join(f["message"] for f in result["findings"])
+        points.append(point)
+        entry = {"shipped": found["shipped"], "points": points}
+        record.put_sweep(preset, step.name, entry | catalog.provenance(step.path), key)
+    say.print(tables.swept(f"{step.name} on {preset}, {record.gpu_name}", points, found["shipped"]))
+    return WRONG if any(p["status"] in ("wrong", "crashed", "timed_out") for p in points) else RIGHT
+
+
+class Bench:
+    """What of a card's record is to be measured, and doing it."""
+
+    def __init__(self, steps: list[Step], gpu: device.Gpu, room_bytes: int, fresh: bool, **chosen: Any) -> None:
+        self._record = Record.open(gpu.as_dict(), gpu.slug)
+        self._gpu = gpu
+        pairs = chosen.get("pairs") or choosing.pairs(steps, None, every_preset=True)
+        # a layer's channels-last twin has the layer's libraries beside it
+        twins = problems.CHANNELS_LAST.values()
+        presets = [preset for preset in dict.fromkeys(preset for _, preset in pairs) if preset not in twins]
+        presets = presets if peers.available() else []
+        held = [] if fresh else current.rows(self._record, pairs, room_bytes)
+        libraries = [] if fresh else current.libraries(self._record, presets, room_bytes)
+        self._held = len(held) + len(libraries)
+        self._pairs = [pair for pair in pairs if pair not in held]
+        self._presets = [preset for preset in presets if preset not in libraries]
+        self._ceilings = fresh or not current.ceilings(self._record)
+
+    def prepare(self, checked: list[Step]) -> run.Preparing:
+        """Compile what will be timed, and what is checked before, in the background."""
+        wanted: dict[Step, list[problems.Problem]] = {step: [] for step, _ in self._pairs}
+        for step, preset in self._pairs:
+            wanted[step].append(problems.preset(preset))
+        for step in checked:
+            wanted.setdefault(step, []).append(problems.FIRST[step.ladder])
+        return run.Preparing(wanted, self._gpu)
+
+    def run(self, wrong: Iterable[str] = (), beside: drawing.Beside | None = None) -> int:
+        """Measure what is to be measured, but for the steps named; each row is written as soon as it is there.
+
+        What is drawn ``beside`` has ended when this returns.
+        """
+        try:
+            code = self._run(wrong)
+        except BaseException:
+            if beside:
+                beside.cancel()
+            raise
+        pictures.say_drawn(beside.wait() if beside else [])
+        return code
+
+    def _run(self, wrong: Iterable[str]) -> int:
+        say = console.say()
+        console.say_kept(self._held, "row", "rows")
+        pairs = [pair for pair in self._pairs if pair[0].name not in wrong]
+        if not (pairs or self._presets or self._ceilings):
+            return RIGHT
+        record, key = self._record, self._record.start_run()
+        measuring = run.measure(pairs, None, self._presets, self._ceilings)
+        total = [*pairs, *self._presets, *(["ceilings"] if self._ceilings else [])]
+        outcomes: list[Outcome] = []
+        for kind, found in console.progress("time", measuring, total, flow.measured):
+            if kind == "ceilings":
+                if found["status"] != "right":
+                    raise run.DeviceError(f"the GPU could not be measured: {found['message']}")
+                record.set_ceilings({**found["ceilings"], "measure": timing.MEASURE_VERSION}, key)
+            elif kind == "step":
+                outcomes.append(found)
+                if found.status == "right":
+                    recording.record_step(record, key, found)
+            else:
+                preset, result = found
+                if result["status"] == "right":
+                    recording.record_peers(record, key, preset, result)
+                else:
+                    say.print(f"[yellow]the library on {preset}: {escape(result['message'])}[/]")
+        ceilings = record.ceilings
+        assert ceilings is not None
+        say.print(
+            f"{self._gpu.name}: copy {ceilings['copy_gbs']:,.0f} GB/s, "
+            f"FP32 multiply-add {ceilings['fma_gflops']:,.0f} GFLOP/s"
+        )
+        verdicts.print_times(outcomes, ceilings, self._gpu.name)
+        if not peers.available():
+            say.print(peers.HOW_TO_GET)
+        return verdicts.exit_code(outcomes, asked=False)

@@ -1,0 +1,110 @@
+"""The commands ``charts`` and ``photo``."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterable
+from pathlib import Path
+
+from rich.markup import escape
+
+from common.book import catalog, device, ledger, store
+from common.book.catalog import Step
+from common.commands import (
+    arguments,
+    choosing,
+    console,
+    flow,
+)
+from common.commands.console import RIGHT, WRONG
+from common.jobs import kept, run
+from common.report import drawing, pages, records
+from common.workers.isolate import Result, Task
+
+_PHOTO_CODE = [catalog.ROOT / "common" / "report" / name for name in ("photo.py", "charts.py")]
+
+
+def commands(known: arguments.Commands) -> None:
+    """Add these commands to those that are known."""
+    sub = known.add("charts", _charts, "draw charts and page tables from the records, where anything changed")
+    sub.add_argument("--fresh", action="store_true", help="draw all, changed or not")
+
+    sub = known.add("photo", _photo, "convolve a photograph and draw the feature maps")
+    sub.add_argument(
+        "step", nargs="?", default="conv2d_naive", metavar="STEP", help="conv2d step (default: conv2d_naive)"
+    )
+    sub.add_argument("--sim", action="store_true", help="in the CUDA simulator, on a reduced photograph")
+
+
+def _charts(options: argparse.Namespace) -> int:
+    return redraw(options.fresh)
+
+
+def _photo(options: argparse.Namespace) -> int:
+    step = catalog.find(options.step)
+    if step.ladder != "conv2d":
+        raise ValueError(f"step {step.name!r}: the photograph needs a conv2d step, and this is a {step.ladder} step")
+    # there is one picture: what is kept of another step's holds no more
+    draw_photo(step, choosing.simulator(options.sim, options), known=kept.Kept("photo", fresh=True))
+    return RIGHT
+
+
+def redraw(fresh: bool = False) -> int:
+    """Draw what changed, and write the tables of all records into the pages."""
+    say = console.say()
+    found = list(records.all_records())
+    reference = next((r for r in found if r.slug == records.REFERENCE_GPU), None)
+    everything, wanted = drawing.units(), drawing.stale(fresh)
+    console.say_kept(len(everything) - len(wanted), "set of charts", "sets of charts")
+    drawn = list(console.progress("charts", drawing.draw(wanted), wanted, flow.drawn)) if wanted else []
+    code = say_drawn(drawn)
+    for record in found:
+        summary = records.RESULTS / f"{record.slug}.md"
+        text = pages.summary(record)
+        if not summary.exists() or summary.read_text(encoding="utf-8") != text:
+            store.write(summary, text)
+        day = max((run["date"] for run in record.data["runs"].values()), default="an unknown day")
+        say.print(
+            f"{record.gpu_name}, measured up to {day}: charts in results/charts/{record.slug}/, "
+            f"tables in results/{summary.name}"
+        )
+    if not found:
+        say.print("no records in results/: a run with a GPU writes the first")
+    for path in pages.update(reference):
+        say.print(f"tables rewritten: {path.relative_to(catalog.ROOT)}")
+    return code
+
+
+def say_drawn(found: Iterable[tuple[Task, Result]]) -> int:
+    """Say what could not be drawn."""
+    code = RIGHT
+    for unit, result in found:
+        if result["status"] != "right":
+            console.complain(
+                f"[bold red]error:[/] {escape(unit['name'])}: not drawn: {escape(str(result['message']))}"
+            )
+            code = WRONG
+    return code
+
+
+def draw_photo(step: Step, simulator: bool, gpu: device.Gpu | None = None, known: kept.Kept | None = None) -> None:
+    """Draw the photograph's feature maps, unless those that are ``known`` hold."""
+    name, slug = "the CUDA simulator", "simulator"
+    if not simulator:
+        gpu = gpu or run.describe_device()
+        name, slug = gpu.name, gpu.slug
+    key = kept.key(name, gpu and gpu.driver, kept.harness(), kept.digest(_PHOTO_CODE), catalog.provenance(step.path))
+    drawn = known.get(step.name, key) if known else None
+    if drawn and Path(drawn).is_file():
+        console.say().print("the feature maps are as new as their code and were kept")
+        return
+    from common.report import photo  # brings matplotlib
+
+    try:
+        with ledger.stage("photo"):
+            path = photo.draw(step, simulator, name, slug)
+    except photo.PhotoError as error:
+        raise ValueError(str(error)) from None
+    if known:
+        known.put(step.name, key, str(path))
+    console.say().print(f"feature maps drawn: {path.relative_to(catalog.ROOT)}")

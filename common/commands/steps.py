@@ -1,0 +1,107 @@
+"""The commands ``list``, ``check``, ``time`` and ``diff``."""
+
+from __future__ import annotations
+
+import argparse
+import json
+
+from rich.markup import escape
+
+from common.book import catalog, device
+from common.commands import (
+    arguments,
+    choosing,
+    console,
+    flow,
+    verdicts,
+)
+from common.commands.console import RIGHT
+from common.editing import loop
+from common.jobs import run
+from common.measure import plan
+from common.report import tables
+
+
+def commands(known: arguments.Commands) -> None:
+    """Add these commands to those that are known."""
+    sub = known.add("list", _list, "list the steps")
+    sub.add_argument("--json", action="store_true", help="as JSON on standard output")
+
+    sub = known.add("check", _check, "check steps against the oracle")
+    arguments.takes_steps(sub)
+    sub.add_argument("--shape", metavar='"N=2 C=3 ..."', help="check at this shape only")
+    sub.add_argument("--sim", action="store_true", help="in the CUDA simulator, even if there is a GPU")
+    sub.add_argument("--seed", type=int, metavar="N", help="draw the shapes that differ each time from this seed")
+
+    sub = known.add("time", _time, "time steps on the GPU")
+    arguments.takes_steps(sub)
+    sub.add_argument("--problem", metavar="PRESET", help="preset (default: one per ladder)")
+
+    sub = known.add("diff", _diff, "show what one step changes against another, docstrings left out")
+    sub.add_argument("old", metavar="FROM", help="step or experiment")
+    sub.add_argument("new", metavar="TO", help="step or experiment")
+
+
+def _list(options: argparse.Namespace) -> int:
+    steps = catalog.steps()
+    if options.json:
+        print(json.dumps([step.as_dict() for step in steps], indent=1))
+        return RIGHT
+    console.say().print(tables.steps(steps))
+    return RIGHT
+
+
+def _check(options: argparse.Namespace) -> int:
+    steps = choosing.chosen(options)
+    simulated = options.sim or not device.gpu_count()
+    shape = None if options.shape is None else choosing.shape_of(steps, options.shape, simulated)
+    if options.seed is not None and not 0 <= options.seed < 2**31:
+        raise ValueError(f"--seed {options.seed}: must be an integer from 0 to {2**31 - 1}")
+    seed = plan.new_seed() if options.seed is None else options.seed
+    simulator = choosing.simulator(options.sim, options)
+    keeper = loop.Keeper([] if options.file else steps)
+    checking = run.check_steps(steps, simulator, shape, options.file, seed)
+    outcomes = list(verdicts.checked(steps, checking, options.json))
+    verdicts.note(keeper, outcomes)
+    if options.json:
+        results = [{"step": o.step.name, **o.result, "shape": o.problem.shape()} for o in outcomes]
+        found = {
+            "device": "simulator" if simulator else "gpu",
+            "right": verdicts.exit_code(outcomes, shape is not None) == RIGHT,
+            "seed": seed,
+            "results": results,
+        }
+        print(json.dumps(found, indent=1))
+    else:
+        verdicts.say_seed(seed, drawn=shape is None)
+        verdicts.print_checks(outcomes, options.file)
+    return verdicts.exit_code(outcomes, shape is not None)
+
+
+def _time(options: argparse.Namespace) -> int:
+    device.require_gpu("timing")
+    steps = choosing.chosen(options)
+    pairs = choosing.pairs(steps, options.problem, every_preset=False, named=bool(options.steps))
+    gpu, slug, ceilings = run.measure_device()
+    keeper = loop.Keeper([] if options.file else steps)
+    outcomes = list(console.progress("time", run.time_steps(pairs, options.file), pairs, flow.timed, options.json))
+    verdicts.note(keeper, outcomes)
+    if options.json:
+        results = [verdicts.timed_json(outcome, ceilings) for outcome in outcomes]
+        print(json.dumps({"gpu": gpu, "slug": slug, "ceilings": ceilings, "results": results}, indent=1))
+    else:
+        verdicts.print_times(outcomes, ceilings, gpu["name"])
+    return verdicts.exit_code(outcomes, asked=True)
+
+
+def _diff(options: argparse.Namespace) -> int:
+    old, new = catalog.find(options.old), catalog.find(options.new)
+    say = console.say()
+    colours = {"+": "green", "-": "red", "@": "cyan"}
+    lines = list(catalog.difference(old, new))
+    for line in lines:
+        colour = colours.get(line[0])
+        say.print(f"[{colour}]{escape(line)}[/]" if colour else escape(line), soft_wrap=True)
+    counts = [sum(line[0] == sign for line in lines) for sign in "-+"]
+    say.print(f"{counts[0]} lines go, {counts[1]} come; docstrings and indentation are left out")
+    return RIGHT

@@ -1,0 +1,141 @@
+"""The command ``trace``."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from rich.markup import escape
+
+from common.book import device, problems
+from common.book.catalog import Step
+from common.commands import (
+    arguments,
+    choosing,
+    console,
+)
+from common.commands.console import RIGHT, WRONG
+from common.microscope import trace
+from common.report import agreement, records, tables, tracewords
+from common.report.records import Record
+
+
+def commands(known: arguments.Commands) -> None:
+    """Add these commands to those that are known."""
+    sub = known.add("trace", _trace, "run one block on the CPU and report every access to memory, line by line")
+    arguments.takes_steps(sub, "one; or two, to compare; with --agree any, default: all steps")
+    sub.add_argument("--shape", metavar='"M=2 N=3 ..."', help="trace at this shape (default: a small one)")
+    sub.add_argument("--block", metavar="X,Y,Z", help="the block to trace (default: one in the middle)")
+    sub.add_argument("--figure", type=Path, metavar="OUT", help="draw the accesses as OUT.png and OUT.svg")
+    sub.add_argument(
+        "--agree", action="store_true", help="compare with the hardware's counters; with a GPU, count anew"
+    )
+    sub.add_argument("--record", action="store_true", help="with --agree: write both to the record")
+
+
+def _trace(options: argparse.Namespace) -> int:
+    if options.agree:
+        return _agree(options)
+    if options.record:
+        raise ValueError("--record: goes with --agree")
+    if len(options.steps) not in (1, 2):
+        raise ValueError(f"trace takes one STEP or two, and {len(options.steps)} are named")
+    steps = choosing.one_or_two(options)
+    stem = None if options.figure is None else _figure_stem(options.figure, steps)
+    shape = None if options.shape is None else choosing.shape_of(steps, options.shape, simulator=True)
+    choice = {} if options.block is None else {"block": tracewords.block(options.block)}
+    pairs = [(step, shape or trace.SHAPES[step.ladder][0]) for step in steps]
+    tasks = [trace.task(step, problem, options.file, **choice) for step, problem in pairs]
+    found = list(console.quietly("trace", trace.results(tasks), steps))
+    named = {step.name: one for step, one in zip(steps, found, strict=True)}
+    if stem is not None:
+        from common.report import (
+            charts,  # brings matplotlib
+            tracefigures,
+        )
+
+        try:
+            drawn = charts.save(tracefigures.accesses(found[0]), stem)
+        except OSError as error:
+            raise ValueError(f"--figure {options.figure}: {error}") from None
+        console.say(options).print(f"drawn: {drawn}")
+    compared = tracewords.comparison(named) if len(named) == 2 else None
+    if options.json:
+        entries = [{"step": name, **one} for name, one in named.items()]
+        print(json.dumps({"steps": entries, "comparison": compared} if compared else entries[0], indent=1))
+    else:
+        for (step, problem), one in zip(pairs, found, strict=True):
+            _print_trace(step, problem, one, shape is None)
+        if compared:
+            console.say().print(escape(compared), soft_wrap=True)
+    return WRONG if any(kernel["faults"] for one in found for kernel in one["kernels"]) else RIGHT
+
+
+def _figure_stem(path: Path, steps: list[Step]) -> Path:
+    """What the figure's files are called but for .png and .svg; raises ValueError."""
+    if len(steps) != 1:
+        raise ValueError(f"--figure {path}: draws one STEP, and {len(steps)} are named")
+    if not path.name or path.suffix not in ("", ".png", ".svg"):
+        raise ValueError(
+            f"--figure {path}: must be a file's name that ends in .png or .svg, or in neither: both are drawn"
+        )
+    return path.with_suffix("")
+
+
+def _print_trace(step: Step, problem: problems.Problem, found: dict[str, Any], usual: bool) -> None:
+    say = console.say()
+    say.print(f"{step.name} at {problem}")
+    for kernel in found["kernels"]:
+        for table in tables.traced(kernel, say.width):
+            say.print(table)
+        for sentence in tracewords.sentences(kernel):
+            say.print(escape(sentence), soft_wrap=True)
+    faults = [fault for kernel in found["kernels"] for fault in kernel["faults"]]
+    for fault in faults:
+        text = f"[bold red]{escape(tracewords.fault_sentence(fault))}[/]\n    {escape(fault['text'])}"
+        say.print(text, soft_wrap=True)
+    if not faults:
+        what = "nothing out of bounds, no race, no uninitialised value stored"
+        say.print(f"[green]No fault[/] in what was traced: {what}.", soft_wrap=True)
+        if usual:  # the shape is a multiple of the tiles
+            ragged = problems.RAGGED[step.ladder][0]
+            say.print(f'Guards show at edges that no tile divides: --shape "{ragged}"', soft_wrap=True)
+
+
+def _agree(options: argparse.Namespace) -> int:
+    """Trace anew, and show that beside what the hardware counts: now, or where there is no GPU in the record."""
+    for name in ("block", "figure"):
+        if getattr(options, name) is not None:
+            raise ValueError(f"--{name}: goes with a trace of one block; --agree compares all blocks")
+    if options.file and options.record:
+        raise ValueError(f"--record: the record is of shipped steps, and --file {options.file} is another file")
+    steps = choosing.chosen(options)
+    if options.record:
+        choosing.require_shipped(steps)
+    if options.file:
+        steps = [replace(steps[0], path=options.file)]
+    pairs = agreement.cases(steps)
+    if options.shape is not None:
+        shape = choosing.shape_of(steps, options.shape, simulator=True)
+        pairs = [(step, shape) for step in steps]
+    record, key, known = None, None, None
+    if not device.gpu_count():
+        record = Record.load(records.RESULTS / f"{records.REFERENCE_GPU}.json")
+        known = record.agreement()
+        agreement.require_counted(pairs, known, record.gpu_name)
+    elif options.record:
+        record, key = choosing.open_record()
+    found: dict[str, dict[str, Any]] = {}
+    for step, problem, entry in console.quietly("trace", agreement.refresh(pairs, known), pairs):
+        found.setdefault(step.name, {})[str(problem)] = entry
+        if options.record and record:
+            record.put_agreement(step.name, str(problem), entry, key)
+    if options.json:
+        print(json.dumps(found, indent=1))
+    else:
+        say = console.say()
+        say.print(tables.agreed(*agreement.rows(found, steps), say.width))
+    return RIGHT

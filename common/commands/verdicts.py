@@ -1,0 +1,145 @@
+"""Outcomes on the terminal, and the exit codes they give."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+from rich.markup import escape
+from rich.table import Table
+
+from common.book import problems
+from common.book.catalog import Step
+from common.commands import (
+    choosing,
+    console,
+    flow,
+)
+from common.commands.console import RIGHT, UNUSABLE, WRONG
+from common.editing import loop, words
+from common.jobs import run
+from common.jobs.run import Outcome
+from common.report import cardtables, records, tables, tracewords
+
+_SUSPECTS = 3  # failed steps that are traced for the reason
+_WIDE = 110
+
+
+def say_seed(seed: int, drawn: bool = True) -> None:
+    what = "shapes that are drawn anew each time" if drawn else "operands"
+    console.say().print(f"[dim]the {what} came from seed {seed}: --seed {seed} repeats them[/]")
+
+
+def note(keeper: loop.Keeper, outcomes: list[Outcome]) -> None:
+    """Enter a command's outcomes in the history; what cannot be kept is said and stops nothing."""
+    keeper.note(outcomes)
+    for warning in keeper.warnings[:1]:
+        console.complain(f"[yellow]{escape(warning)}[/]")
+
+
+def acceptable(outcome: Outcome, asked: bool) -> bool:
+    """Right, or a shape the step says it does not take (unless that very shape was asked for)."""
+    return outcome.status == "right" or (outcome.status == "refused" and not asked)
+
+
+def exit_code(outcomes: Iterable[Outcome], asked: bool) -> int:
+    outcomes = list(outcomes)
+    statuses = {outcome.status for outcome in outcomes if not acceptable(outcome, asked)}
+    if statuses & {"wrong", "crashed", "timed_out"}:
+        return WRONG
+    # a step that refuses every shape has shown nothing
+    checked = {o.step.name for o in outcomes if o.status != "refused"}
+    return UNUSABLE if statuses or {o.step.name for o in outcomes} - checked else RIGHT
+
+
+def checked(steps: list[Step], outcomes: Iterator[Outcome], aside: bool = False) -> Iterator[Outcome]:
+    """The outcomes of a check, step by step as they come; how far it is is said a step at a time."""
+    grouped = flow.by_step(outcomes)
+    for group in console.progress("check", grouped, steps, flow.checked, aside):
+        yield from group
+
+
+def print_checks(outcomes: list[Outcome], file: Path | None = None) -> None:
+    console.say().print(tables.checks(outcomes))
+    first = {o.step.name: o for o in reversed(outcomes) if o.status in ("wrong", "crashed")}
+    found = {
+        name: tracewords.suspicion(
+            outcome.step, outcome.problem, file, " ".join(fault["what"] for fault in outcome.faults)
+        )
+        for name, outcome in list(first.items())[:_SUSPECTS]
+    }
+    print_complaints(outcomes, {name: suspicion for name, suspicion in found.items() if suspicion})
+
+
+def print_times(outcomes: list[Outcome], ceilings: dict[str, Any], gpu: str) -> None:
+    say = console.say()
+    for preset in dict.fromkeys(outcome.preset for outcome in outcomes):
+        rows = [o for o in outcomes if o.preset == preset]
+        print_outcomes(tables.times(rows, ceilings, gpu, say.width), rows)
+        for outcome in rows:
+            if outcome.preset and outcome.status == "right" and outcome.problem != problems.preset(outcome.preset):
+                say.print(
+                    f"[yellow]{outcome.step.name}: {outcome.problem} ran; all of {preset} does not fit this card[/]"
+                )
+
+
+def print_cards(cards: list[Outcome] | str, medians: dict[tuple[str, str | None], float]) -> None:
+    """What the kernels take, a line each; or why that is not known."""
+    say = console.say()
+    if isinstance(cards, str):
+        say.print(f"[yellow]the kernels' registers and occupancy are left out: {escape(cards)}[/]")
+        return
+    rows = [
+        (outcome.step.name, card, medians.get((outcome.step.name, outcome.preset)))
+        for outcome in cards
+        for card in outcome.result.get("cards", [])
+    ]
+    if rows:
+        say.print(cardtables.short(rows, say.width))
+    for outcome in cards:
+        for reason in outcome.reasons:
+            say.print(f"[yellow]{outcome.step.name} has no card: {escape(reason)}[/]", soft_wrap=True)
+
+
+def print_recorded(steps: list[Step], preset: str | None) -> None:
+    say = console.say()
+    for record in records.all_records():
+        for name in dict.fromkeys(preset or run.DEFAULT_PRESET[step.ladder] for step in steps):
+            ladder = problems.preset(name).ladder
+            wanted = choosing.with_predecessors([step for step in steps if step.ladder == ladder])
+            if any(record.row(name, step.name) for step in wanted):
+                say.print(tables.recorded(record, name, wanted, say.width))
+
+
+def print_outcomes(table: Table, outcomes: list[Outcome]) -> None:
+    """A table, then what is wrong, each reason on lines of its own."""
+    say = console.say()
+    say.print(table)
+    print_complaints(outcomes)
+
+
+def print_complaints(outcomes: list[Outcome], suspicions: dict[str, tuple[str, str]] | None = None) -> None:
+    """What is wrong and what to look at; what cannot be used goes to standard error.
+
+    ``suspicions`` are what a trace found of each step's first failure (:func:`common.report.tracewords.suspicion`).
+    """
+    say = console.say()
+    for outcome, text in words.told(outcomes, min(say.width, _WIDE), suspicions):
+        if outcome.status in ("refused", "unusable"):
+            console.complain(text)
+        else:
+            say.print(text, soft_wrap=True)
+
+
+def timed_json(outcome: Outcome, ceilings: dict[str, Any]) -> dict[str, Any]:
+    entry: dict[str, Any] = {"step": outcome.step.name, "problem": outcome.preset, **outcome.result}
+    if outcome.status == "right":
+        figures = records.derive(outcome.problem, outcome.result["timing"]["median_ms"], ceilings)
+        entry.update(
+            gflops=figures.gflops,
+            gbs=figures.gbs,
+            floor_ms=figures.floor_ms,
+            percent_of_floor=figures.percent_of_floor,
+        )
+    return entry
