@@ -426,9 +426,9 @@ def test_a_changed_file_is_laid_at_the_door_of_who_changed_it(write, monkeypatch
 def test_nothing_is_graded_by_a_harness_that_changed(write, tmp_path, monkeypatch):
     monkeypatch.setattr(Grader, "_run", lambda *_: pytest.fail("it was run"))
     root = tmp_path / "root"
-    (root / "common").mkdir(parents=True)
+    (root / "common" / "measure").mkdir(parents=True)
     grader = Grader(root=root)
-    (root / "common" / "check.py").write_text("")
+    (root / "common" / "measure" / "check.py").write_text("")
     verdict = grader.grade(Submission(write(f"{ONE}.py", solved())))
     assert "what it would be judged by has changed: common/measure/check.py (new)" in verdict.reasons[0]
 

@@ -7,8 +7,7 @@ import sys
 
 import pytest
 
-from common.book import catalog, device, problems
-from common.code import occupancy
+from common.book import catalog, device, occupancy, problems
 from common.editing import history, loop, shipped
 from common.jobs import run
 from common.measure import timing

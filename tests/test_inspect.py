@@ -18,9 +18,9 @@ from matplotlib import pyplot as plt
 from rich.console import Console
 
 from common import cli
-from common.book import catalog, device, packages, problems
-from common.code import cardcache, cards, codegen, occupancy, sass
-from common.code.occupancy import LIMITS
+from common.book import catalog, device, occupancy, packages, problems
+from common.book.occupancy import LIMITS
+from common.code import cardcache, cards, codegen, sass
 from common.commands import choosing, verdicts
 from common.jobs import run
 from common.report import cardtables, charts, pages, records

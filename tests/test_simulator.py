@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from numba import cuda, float32, int32
 
-from common.book import catalog, limits
+from common.book import catalog, limits, occupancy
 from common.microscope import frozen, simulator, warps
 
 simulator.install()
@@ -333,6 +333,18 @@ def test_limits_of_a_launch(grid, block, says):
     with pytest.raises(limits.LaunchLimitError, match=says):
         limits.require_launch(grid, block)
     limits.require_launch((2**31 - 1, 65535, 65535), (32, 32, 1))
+
+
+def test_a_launch_is_refused_where_no_block_of_it_fits():
+    for threads in range(1, 1025, 31):
+        for registers in range(1, 256):
+            fits = occupancy.occupancy("9.0", threads, registers, 0).block_limits["registers"]
+            try:
+                limits.require_registers((threads,), registers)
+                refused = False
+            except limits.LaunchLimitError:
+                refused = True
+            assert refused == (fits == 0), (threads, registers)
 
 
 def test_registers_are_given_to_whole_warps_in_pieces_of_256():

@@ -151,7 +151,7 @@ def test_the_lock_is_for_one_at_a_time(tmp_path):
 def test_hints_at_once_lose_none(tmp_path):
     one = next(one for one in exercises.everything() if len(one.hints) >= 3)
     code = (
-        "import sys; from pathlib import Path; from common.grading import exercises\n"
+        "import sys; from pathlib import Path; from common.book import exercises\n"
         "print(exercises.State(Path(sys.argv[1])).hint(exercises.find(sys.argv[2]))[0])\n"
     )
     words = [sys.executable, "-c", code, str(tmp_path / "state.json"), one.number]

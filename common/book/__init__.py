@@ -7,6 +7,7 @@ Module by module:
     problems      shapes, FLOPs, least bytes, presets
     reference     the right answers, by NumPy in float64
     limits        threads, registers and shared memory that a block may take
+    occupancy     warps that fit a multiprocessor
     device        GPU or simulator; which GPU
     packages      which versions are installed
     store         reads and writes files, whole or not at all

@@ -9,13 +9,12 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-WARP = 32
-MAX_THREADS = 1024
+from common.book import occupancy
+
+MAX_THREADS = occupancy.MAX_THREADS_PER_BLOCK
 MAX_BLOCK = (1024, 1024, 64)
 MAX_GRID = (2**31 - 1, 65535, 65535)
 MAX_SHARED = 48 * 1024  # bytes of shared arrays whose shape is fixed
-MAX_REGISTERS = 65536
-_REGISTER_UNIT = 256  # a warp gets registers in pieces of this many
 
 
 class LaunchLimitError(RuntimeError):
@@ -143,10 +142,10 @@ def require_kernel(name: str, device: bool, grid: object, keywords: dict[str, An
 
 def require_registers(block: tuple[int, ...], registers: int) -> None:
     """Raise LaunchLimitError when a block of threads with ``registers`` each does not fit a multiprocessor."""
-    warps = -(-math.prod(block) // WARP)
-    taken = warps * -(-registers * WARP // _REGISTER_UNIT) * _REGISTER_UNIT
-    if taken > MAX_REGISTERS:
+    threads = math.prod(block)
+    taken = occupancy.block_registers(threads, registers)
+    if taken > occupancy.REGISTERS:
         raise LaunchLimitError(
-            f"{registers} registers for each of {math.prod(block)} threads make {taken}: "
-            f"a multiprocessor has {MAX_REGISTERS}"
+            f"{registers} registers for each of {threads} threads make {taken}: "
+            f"a multiprocessor has {occupancy.REGISTERS}"
         )

@@ -4,7 +4,6 @@ Module by module:
 
     codegen       compiles to PTX, assembles and disassembles, without a GPU
     sass          reads a disassembly: instructions, their classes, lines, loops
-    occupancy     warps that fit a multiprocessor
     cards         a kernel's card: registers, occupancy, hot loop
     cardcache     cards made before
     kernelcache   kernels compiled before, to be run

@@ -9,8 +9,8 @@ import linecache
 from pathlib import Path
 from typing import Any
 
-from common.book import catalog
-from common.code import codegen, occupancy, sass
+from common.book import catalog, occupancy
+from common.code import codegen, sass
 
 Card = dict[str, Any]
 

@@ -6,9 +6,8 @@ import argparse
 import tempfile
 from pathlib import Path
 
-from common.book import catalog, device, exercises, problems
+from common.book import catalog, device, exercises, occupancy, problems
 from common.book.catalog import Step
-from common.code import occupancy
 from common.commands import (
     console,
 )

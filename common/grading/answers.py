@@ -32,9 +32,8 @@ from typing import Any
 
 import numpy as np
 
-from common.book import catalog, problems
+from common.book import catalog, occupancy, problems
 from common.book.problems import Conv3d
-from common.code import occupancy
 from common.grading import source
 from common.microscope import memory, trace
 from common.report import pages, records

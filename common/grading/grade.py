@@ -27,11 +27,11 @@ from typing import Any
 
 import numpy as np
 
-from common.book import catalog, exercises, problems
+from common.book import catalog, exercises, occupancy, problems
 from common.book.catalog import Step
 from common.book.exercises import Exercise
 from common.book.problems import Problem
-from common.code import codegen, occupancy
+from common.code import codegen
 from common.editing import history, shipped
 from common.grading import answers, checkout, confine, folders, frame, language, plans, referee, source
 from common.grading.answers import Facts

@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from common.book import device, problems
+from common.book import device, occupancy, problems
 from common.book.catalog import Step
 from common.book.problems import Problem
-from common.code import cardcache, kernelcache, occupancy
+from common.code import cardcache, kernelcache
 from common.measure import check, plan, profiler, sanitizer, shapes
 from common.microscope import trace
 from common.workers import isolate, relay

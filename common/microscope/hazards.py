@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numba.cuda.simulator import kernel, kernelapi
 
-from common.book.limits import WARP
+from common.book.occupancy import WARP
 from common.microscope import simulator
 from common.microscope.simulator import LOCAL, SHARED, KernelArray
 

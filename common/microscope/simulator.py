@@ -35,7 +35,7 @@ from numba.cuda.simulator import kernel, kernelapi
 from numba.cuda.simulator.args import ArgHint, InOut
 from numba.cuda.simulator.cudadrv.devicearray import FakeCUDAArray, FakeShape, FakeWithinKernelCUDAArray
 
-from common.book import limits
+from common.book import limits, occupancy
 from common.measure import check
 from common.microscope import frozen, warps
 
@@ -412,7 +412,7 @@ def _threads(count: int, direction: str) -> Iterator[int]:
     """The numbers of a block's threads in an order: warp by warp, for a warp may run ahead of the others."""
     if direction != "shuffled":
         return _numbers(count, direction)
-    lanes = (range(first, min(first + limits.WARP, count)) for first in range(0, count, limits.WARP))
+    lanes = (range(first, min(first + occupancy.WARP, count)) for first in range(0, count, occupancy.WARP))
     groups = list(lanes)
     return itertools.chain.from_iterable(groups[i] for i in _numbers(len(groups), direction))
 
@@ -546,7 +546,7 @@ class _CudaModule(kernelapi.FakeCUDAModule):  # type: ignore[misc]
 
     @property
     def laneid(self) -> int:
-        return self.thread.number % limits.WARP
+        return self.thread.number % occupancy.WARP
 
     def syncthreads(self) -> None:
         self.block.wait(sys._getframe(1))
@@ -576,22 +576,24 @@ class _CudaModule(kernelapi.FakeCUDAModule):  # type: ignore[misc]
 
     def _shuffle(self, call: str, mask: int, value: Any, source: int, frame: FrameType) -> Any:
         heard = self.block.meet(call, mask, value, frame)
-        if not 0 <= source < limits.WARP:
+        if not 0 <= source < occupancy.WARP:
             return value
         return heard[source] if source in heard else _unwritten((), np.asarray(value).dtype)[()]
 
     def shfl_sync(self, mask: int, value: Any, src_lane: int) -> Any:
-        return self._shuffle("shfl_sync", mask, value, int(src_lane) % limits.WARP, sys._getframe(1))
+        return self._shuffle("shfl_sync", mask, value, int(src_lane) % occupancy.WARP, sys._getframe(1))
 
     def shfl_up_sync(self, mask: int, value: Any, delta: int) -> Any:
-        return self._shuffle("shfl_up_sync", mask, value, self.laneid - int(delta) % limits.WARP, sys._getframe(1))
+        return self._shuffle("shfl_up_sync", mask, value, self.laneid - int(delta) % occupancy.WARP, sys._getframe(1))
 
     def shfl_down_sync(self, mask: int, value: Any, delta: int) -> Any:
-        return self._shuffle("shfl_down_sync", mask, value, self.laneid + int(delta) % limits.WARP, sys._getframe(1))
+        return self._shuffle(
+            "shfl_down_sync", mask, value, self.laneid + int(delta) % occupancy.WARP, sys._getframe(1)
+        )
 
     def shfl_xor_sync(self, mask: int, value: Any, lane_mask: int) -> Any:
         return self._shuffle(
-            "shfl_xor_sync", mask, value, self.laneid ^ int(lane_mask) % limits.WARP, sys._getframe(1)
+            "shfl_xor_sync", mask, value, self.laneid ^ int(lane_mask) % occupancy.WARP, sys._getframe(1)
         )
 
     def all_sync(self, mask: int, predicate: Any) -> bool:
@@ -695,7 +697,7 @@ class _Block:
                 thread.point = _point(thread.number, self.extents)
                 thread.index, thread.clock = (
                     kernelapi.Dim3(*thread.point),
-                    warps.FIRST_CLOCKS[thread.number % limits.WARP],
+                    warps.FIRST_CLOCKS[thread.number % occupancy.WARP],
                 )
                 try:
                     self.function(*self.args)
@@ -703,7 +705,7 @@ class _Block:
                     raise self._placed(error, thread) from None
                 self.ended.append(thread.number)
                 if self.meetings:
-                    self._end_meetings(thread.number // limits.WARP)
+                    self._end_meetings(thread.number // occupancy.WARP)
 
     def _placed(self, error: Exception, thread: _Thread) -> Exception:
         """The error with the thread's place in front, as the simulator words it."""
@@ -761,7 +763,7 @@ class _Block:
     def meet(self, call: str, mask: Any, value: Any, frame: FrameType) -> dict[int, Any]:
         """The current thread waits for the lanes of its warp that ``mask`` names; what each brought, by lane."""
         thread, named = self.module.thread, int(mask) & warps.FULL
-        warp, lane = divmod(thread.number, limits.WARP)
+        warp, lane = divmod(thread.number, occupancy.WARP)
         warps.require_named(call, named, lane, frame.f_lineno)
         place = warps.Place(warp, call, named, frame.f_code, frame.f_lasti, frame.f_lineno)
         meeting = self.meetings.setdefault(place, warps.Meeting(place))
@@ -773,9 +775,9 @@ class _Block:
         return meeting.brought
 
     def _missing(self, meeting: warps.Meeting) -> list[int]:
-        first = meeting.place.warp * limits.WARP
-        absent = range(self.size - first, limits.WARP)  # a block's last warp may have fewer lanes
-        return meeting.missing([*(n - first for n in self.ended if 0 <= n - first < limits.WARP), *absent])
+        first = meeting.place.warp * occupancy.WARP
+        absent = range(self.size - first, occupancy.WARP)  # a block's last warp may have fewer lanes
+        return meeting.missing([*(n - first for n in self.ended if 0 <= n - first < occupancy.WARP), *absent])
 
     def _end(self, meeting: warps.Meeting) -> None:
         """Those who have met go on, the last first."""
@@ -783,7 +785,7 @@ class _Block:
         if meeting.place.call == "syncwarp":  # the others order no memory
             clocks = [thread.clock for thread in meeting.threads]
             for thread in meeting.threads:
-                thread.clock = warps.merged(clocks, thread.number % limits.WARP)
+                thread.clock = warps.merged(clocks, thread.number % occupancy.WARP)
         self.ready.extendleft(meeting.threads)
 
     def _end_meetings(self, warp: int) -> None:
@@ -810,9 +812,9 @@ class _Block:
                 where = f"at line {other.place.line}, cuda.{other.place.call} with the mask {other.place.mask:#010x}"
                 elsewhere.setdefault(where, []).extend(set(other.brought) & set(missing))
         for thread in self.blocked:
-            if thread.number // limits.WARP == warp:
+            if thread.number // occupancy.WARP == warp:
                 where = f"at line {thread.barrier[2]}, a barrier of the block"
-                elsewhere.setdefault(where, []).append(thread.number % limits.WARP)
+                elsewhere.setdefault(where, []).append(thread.number % occupancy.WARP)
         places = "; ".join(f"{warps.told(lanes)} {where}" for where, lanes in elsewhere.items() if lanes)
         return (
             f"cuda.{call} at line {line}: {warps.told(meeting.brought)} of warp {warp} of block {self.point} wait, "

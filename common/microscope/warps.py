@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from common.book.limits import WARP
+from common.book.occupancy import WARP
 
 FULL = 0xFFFFFFFF
 Clock = tuple[int, ...]

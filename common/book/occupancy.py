@@ -112,13 +112,18 @@ def occupancy(architecture: str, threads: int, registers: int, shared_bytes: int
     return Occupancy(blocks, blocks * warps, has.warps, counts)
 
 
+def block_registers(threads: int, registers: int) -> int:
+    """Registers that a launch takes a block of ``threads`` to need: its warps spread evenly over the schedulers."""
+    warps = -(-threads // WARP)
+    return _multiple(registers * WARP, REGISTER_UNIT) * _multiple(warps, SCHEDULERS)
+
+
 def _by_registers(warps: int, registers: int) -> int | None:
     if registers == 0:
         return None
-    per_warp = _multiple(registers * WARP, REGISTER_UNIT)
-    # the check at a launch takes a block's warps to be spread evenly over the schedulers
-    if registers > MAX_REGISTERS_PER_THREAD or per_warp * _multiple(warps, SCHEDULERS) > REGISTERS:
+    if registers > MAX_REGISTERS_PER_THREAD or block_registers(warps * WARP, registers) > REGISTERS:
         return 0
+    per_warp = _multiple(registers * WARP, REGISTER_UNIT)
     return REGISTERS // SCHEDULERS // per_warp * SCHEDULERS // warps
 
 
