@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from common.book import catalog
+from common.book import catalog, lessontext, store
 from common.book.catalog import CatalogError
-from common.book.problems import FIRST_STEP, LADDERS, PRESETS, timed_presets
+from common.book.problems import LADDERS, PRESETS, timed_presets
 
 LAUNCH = {"gemm": "a, b, c", "conv2d": "x, filt, y", "conv3d": "x, filt, y, geometry"}
 
@@ -93,7 +93,7 @@ def test_predecessors_are_the_rungs_below():
 
 def test_slow_steps_are_not_timed_on_the_layers_left_to_later_ones():
     direct, fast = catalog.find("conv3d_direct"), catalog.find("conv3d_implicit_gemm_precomputed")
-    late = {name for name in FIRST_STEP if PRESETS[name].ladder == "conv3d"}
+    late = {name for name in lessontext.timed_from(catalog.LESSONS) if PRESETS[name].ladder == "conv3d"}
     assert late
     assert set(catalog.presets(direct)) == set(timed_presets("conv3d")) - late
     assert catalog.presets(catalog.find("conv3d_implicit_gemm")) == catalog.presets(fast)
@@ -101,8 +101,37 @@ def test_slow_steps_are_not_timed_on_the_layers_left_to_later_ones():
 
 
 def test_layers_left_to_a_step_name_a_step_of_their_ladder():
-    for preset, name in FIRST_STEP.items():
+    for preset, name in lessontext.timed_from(catalog.LESSONS).items():
         assert PRESETS[preset].ladder == catalog.find(name).ladder
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("[timed_from", r"1_x/lesson\.toml: not readable as TOML: Expected"),
+        ("[timed_from]\ngemm_naive = 'gemm-1024'", r"timed_from\.gemm_naive must be a list"),
+        ("[[remark]]\nstep = 'a'\nkernel = 'b'", r"remark\[0\]\.text must be text, is missing"),
+    ],
+)
+def test_a_lesson_s_own_words_are_refused_with_file_and_field(write, text, says):
+    lessons = write("lessons/01_x/lesson.toml", text).parents[1]
+    with pytest.raises(store.StoreError, match=says):
+        lessontext.timed_from(lessons)
+
+
+def test_a_lesson_may_say_nothing(tmp_path):
+    assert lessontext.timed_from(tmp_path) == {}
+    assert lessontext.remarks(tmp_path, "gemm_naive") == {}
+
+
+def test_remarks_are_on_steps_that_are_there():
+    files = sorted(catalog.LESSONS.glob("*/lesson.toml"))
+    assert files
+    kernels = "".join(path.read_text(encoding="utf-8") for path in catalog.LESSONS.glob("*/**/*.py"))
+    for path in files:
+        for one in store.read_toml(path).get("remark", []):
+            assert catalog.find(one["step"]).lesson == path.parent.name
+            assert f"def {one['kernel']}(" in kernels
 
 
 def test_find_lists_the_steps_when_there_is_no_such():

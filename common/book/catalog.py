@@ -24,7 +24,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from common.book.problems import FIRST_STEP, LADDERS, Problem, presets_of
+from common.book import lessontext
+from common.book.problems import LADDERS, Problem, presets_of
 
 ROOT = Path(__file__).resolve().parents[2]
 LESSONS = ROOT / "lessons"
@@ -118,7 +119,8 @@ def presets(step: Step, root: Path = LESSONS) -> list[str]:
     """The presets a step is timed on: its ladder's, but for those that are left to later steps."""
     before = {earlier.name for earlier in predecessors(step, root)} | {step.name}
     large = (name for name in presets_of(step.ladder) if not name.startswith("tiny-"))
-    return [name for name in large if FIRST_STEP.get(name, step.name) in before]
+    later = lessontext.timed_from(root)
+    return [name for name in large if later.get(name, step.name) in before]
 
 
 def imported_helpers(path: Path) -> list[Path]:

@@ -20,7 +20,6 @@ from __future__ import annotations
 
 import contextlib
 import re
-import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -29,11 +28,6 @@ from typing import Any
 from common.book import catalog, problems, schema, store
 from common.book.problems import LADDERS, Problem
 from common.book.schema import AMOUNT, COUNT, NAME, Each, Maybe
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
 
 KINDS = ("write", "bug", "predict", "tune")
 BLANK, END = "# >>> your code", "# <<<"
@@ -135,11 +129,9 @@ def _read(folder: Path) -> list[Exercise]:
         return []
     shown = f"{folder.name}/exercises/{source.name}"
     try:
-        data = tomllib.loads(store.read_text(source))
+        data = store.read_toml(source)
     except store.StoreError as error:
         raise ExerciseError(str(error)) from None
-    except (ValueError, RecursionError) as error:
-        raise ExerciseError(f"{shown}: {error}") from None
     flaw = schema.flaw(data, {"exercise": Maybe([{}])})
     if flaw:
         raise ExerciseError(f"{shown}: {flaw}")

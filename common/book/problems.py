@@ -277,14 +277,6 @@ PRESETS: dict[str, Problem] = {
 
 # The same layer channels-last, as the implicit-GEMM steps take it: they end the table and the chart of the layer.
 CHANNELS_LAST = {"ece408-layer1": "ece408-layer1-nhwc", "ece408-layer2": "ece408-layer2-nhwc"}
-# Layers that only show what a fast kernel does with them: the first step of the ladder that is timed on them.
-FIRST_STEP: dict[str, str] = dict.fromkeys(
-    (
-        "resnet50-stem", "resnet50-1x1", "resnet50-conv2", "resnet50-conv4", "resnet50-conv5",
-        *CHANNELS_LAST.values(),
-    ),
-    "conv3d_implicit_gemm",
-)  # fmt: skip
 
 # The shapes every step is checked at: tile edges just missed, degenerate extents, unequal axes.
 RAGGED: dict[str, tuple[Problem, ...]] = {

@@ -22,6 +22,11 @@ if sys.platform == "win32":
 else:
     import fcntl
 
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
 LOCK_SECONDS = 60.0
 _POLL_SECONDS = 0.02
 
@@ -133,6 +138,14 @@ def read_json(path: Path) -> Any:
     except ValueError as error:
         why = " ".join(str(error).split())
     raise StoreError(path, "not readable as JSON", why) from None
+
+
+def read_toml(path: Path) -> dict[str, Any]:
+    """What a TOML file holds; raises StoreError naming the file and what is wrong with it."""
+    try:
+        return tomllib.loads(read_text(path))
+    except (ValueError, RecursionError) as error:
+        raise StoreError(path, "not readable as TOML", " ".join(str(error).split())) from None
 
 
 @contextlib.contextmanager

@@ -6,12 +6,12 @@ The hardware's part needs a GPU and ncu and is kept in the GPU's record; the tra
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from common.book import catalog, device, problems
+from common.book import catalog, device, lessontext, problems
 from common.book.catalog import Step
+from common.book.lessontext import Remark
 from common.book.problems import Problem
 from common.measure import profiler
 from common.microscope import trace
@@ -29,47 +29,6 @@ COLUMNS = {
     "shared_load_wavefronts": "shared read wavefronts",
     "shared_store_wavefronts": "shared write wavefronts",
     "ffma_threads": "multiply-adds",
-}
-
-
-@dataclass(frozen=True)
-class Remark:
-    """What the compiler does to a kernel that its source does not say.
-
-    ``merged``: shared arrays whose 32-bit reads it makes so many words wide; the tracer can count them that way.
-    """
-
-    text: str
-    merged: dict[str, int] = field(default_factory=dict)
-
-
-def _four(array: str) -> Remark:
-    return Remark(f"The compiler reads four neighbours of `{array}` with one 128-bit load.", {array: 4})
-
-
-_LAST_TAPS = Remark(
-    "A filter has 25 taps: of the last four that the source reads, the compiler reads the one that is used."
-)
-_ORIGIN = "The compiler writes and reads the first two of the three values of `origin` as one 64-bit word"
-
-# By step and kernel.
-REMARKS = {
-    ("gemm_shared_tile", "gemm_shared_tile"): _four("a_tile"),
-    ("conv2d_unroll_gemm", "multiply_columns"): _four("filt_tile"),
-    ("conv3d_direct_tiled", "conv3d_direct_tiled"): _four("x_tile"),
-    ("conv2d_shared_tile", "conv2d_shared_tile"): Remark(
-        "With one channel, the compiler moves the multiply-adds behind the guard of the store: threads outside the "
-        "image compute nothing."
-    ),
-    ("conv2d_register_tiled", "conv2d_hold_window"): _LAST_TAPS,
-    ("conv2d_layer_dispatch", "conv2d_hold_pairs"): _LAST_TAPS,
-    ("conv3d_implicit_gemm", "conv3d_implicit_gemm"): Remark(f"{_ORIGIN}."),
-    ("conv3d_implicit_gemm_precomputed", "conv3d_implicit_gemm_precomputed"): Remark(
-        f"{_ORIGIN}, and joins the two writes that begin a row's mask."
-    ),
-    ("gemm_naive_float64", "gemm_naive_float64"): Remark(
-        "The sum is float64: there is no float32 multiply-add to count."
-    ),
 }
 
 
@@ -145,7 +104,7 @@ def _shipped() -> set[Path]:
 
 def _remarks(step: Step) -> dict[str, Remark]:
     """By kernel, for a step as it is shipped."""
-    return {kernel: remark for (name, kernel), remark in REMARKS.items() if name == step.name}
+    return lessontext.remarks(catalog.LESSONS, step.name)
 
 
 def _counters(kernel: dict[str, Any]) -> dict[str, int]:
