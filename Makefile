@@ -20,7 +20,7 @@ else
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help all setup test check bench charts code inspect photo sweep profile sanitize trace diff watch history reset lint format lock clean $(foreach l,$(LESSONS),$(firstword $(subst _, ,$(l))))
+.PHONY: help all setup test quick check bench charts code inspect photo sweep profile sanitize trace diff watch history reset lint format lock clean $(foreach l,$(LESSONS),$(firstword $(subst _, ,$(l))))
 .DELETE_ON_ERROR:
 
 help: ## print this list
@@ -35,6 +35,10 @@ setup: $(SETUP) ## install the packages into .venv (the other targets do it when
 
 test: $(SETUP) ## run the tests; those that need a GPU skip without one
 	$(PYTHON) -m pytest -n auto --dist loadgroup
+
+quick: $(SETUP) ## lint, type-check and run the fast tests, in about a minute
+	@$(MAKE) --no-print-directory lint
+	$(PYTHON) -m pytest -n auto --dist loadgroup -q -m quick
 
 check: $(SETUP) ## check every step, on the GPU if there is one
 	$(PYTHON) -m common check

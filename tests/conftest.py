@@ -29,8 +29,17 @@ hypothesis.settings.register_profile("ci", hypothesis.settings.get_profile("loca
 hypothesis.settings.load_profile("ci" if os.environ.get("CI") else "local")
 
 
+# Modules whose tests start few processes and compile nothing: half a minute on two processors.
+QUICK = (
+    "catalog", "check", "diagnose", "fullsize", "flow", "history", "inputs", "large", "layers", "problems",
+    "products", "records", "reference", "relay", "store", "timing", "unchanged",
+)  # fmt: skip
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
+        if item.path.stem.removeprefix("test_") in QUICK:
+            item.add_marker("quick")
         definitions = getattr(item, "_fixtureinfo").name2fixturedefs.values()  # noqa: B009 - not public
         if not item.get_closest_marker("xdist_group") and any(found[-1].scope == "module" for found in definitions):
             item.add_marker(pytest.mark.xdist_group(item.path.stem))  # made once, not by each worker

@@ -42,6 +42,13 @@ def test_imports_point_down_only(root):
     assert own == ["__init__.py", "__main__.py", "cli.py"]
 
 
+def test_functions_are_no_longer_than_80_lines(root):
+    for path in sorted((root / "common").rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.FunctionDef):
+                assert node.end_lineno - node.lineno < 80, f"{path}: {node.name}"
+
+
 def test_the_maps_of_common_name_every_module_once(root):
     modules = []
     for init in sorted((root / "common").rglob("__init__.py")):
