@@ -14,23 +14,23 @@ import numpy as np
 
 from common.book import catalog, problems
 from common.code import codegen
-from common.grading import grade, plans, replay, watch
+from common.grading import audit, grade, ptx_plan, ptx_run
 
 
 def record(folder, path, ladder, shape, counted):
     problem = problems.from_shape(ladder, shape)
-    seen = watch.Watch(path)
-    recorder = plans.Recorder(catalog.load(Path(path), ladder), ladder, seen)
+    seen = audit.Audit(path)
+    recorder = ptx_plan.Recorder(catalog.load(Path(path), ladder), ladder, seen)
     weight = np.random.default_rng(1).standard_normal(problem.weight_shape).astype(np.float32)
     plan = recorder.record(problem, weight, grade.ARCHITECTURE)
     for digest, text in recorder.texts.items():
         Path(folder, f"{digest}.ptx").write_text(text, encoding="utf-8")
-    sent = plans.checked(json.loads(json.dumps(plans.save(plan, Path(folder), "plan"))))
+    sent = ptx_plan.checked(json.loads(json.dumps(ptx_plan.save(plan, Path(folder), "plan"))))
     places = [4096 * number for number in range(len(sent["buffers"]))]
     parameters = [
         [
             len(re.findall(r"\.param\s+\.(?:align \d+ )?\.?\w+", recorder.texts[entry["kernel"]])),
-            len(replay.arguments_of(entry, places)),
+            len(ptx_run.arguments_of(entry, places)),
         ]
         for entry in (*sent["prepare"], *sent["launch"])
     ]
@@ -38,7 +38,7 @@ def record(folder, path, ladder, shape, counted):
         figures = grade.count(sent, Path(folder), problem, counted) if counted else {}
     except codegen.ToolMissingError:
         figures = None
-    linked = [replay.link(recorder.texts[entry["kernel"]], (9, 0)) for entry in sent["prepare"]]
+    linked = [ptx_run.link(recorder.texts[entry["kernel"]], (9, 0)) for entry in sent["prepare"]]
     return {
         "linked": [[name, bytes(code.code[:4]).decode("latin-1")] for code, name in linked],
         "figures": figures,

@@ -13,11 +13,11 @@ from types import SimpleNamespace
 import pytest
 
 from common.book import catalog, exercises, problems
-from common.grading import confine, folders, frame, grade, language, referee, source
+from common.grading import allowed_edits, confine, folders, grade, language, sandbox, source
 from common.grading.checkout import Checkout
 from common.grading.folders import Submission
 from common.grading.grade import Grade, Grader
-from common.grading.referee import Player, PlayerError
+from common.grading.sandbox import Sandbox, SandboxError
 from common.measure.check import Finding
 from common.microscope import simulator
 
@@ -214,12 +214,12 @@ LEAVES = "leaves the block of lines that it began in"
 )  # fmt: skip
 def test_what_is_not_the_students_to_change(name, text, says):
     ast.parse(text)
-    assert re.search(says, frame.departure(exercises.find(name), text) or "as given")
+    assert re.search(says, allowed_edits.departure(exercises.find(name), text) or "as given")
 
 
 def test_a_self_test_is_free():
     text = solved() + "\n\nif __name__ == '__main__':\n    import os\n    os.system('true')\n"
-    assert frame.departure(exercises.find(ONE), text) is None
+    assert allowed_edits.departure(exercises.find(ONE), text) is None
     assert language.refused(text) == []
 
 
@@ -264,7 +264,7 @@ BEYOND = "x[n, c, min(p0 + ty + r, H - 1), min(q0 + tx + s, W - 1)]"
 )  # fmt: skip
 def test_what_is_right_for_another_reason_does_not_pass(write, name, text, kind, says):
     assert language.refused(text) == []
-    assert kind == "crashed" or frame.departure(exercises.find(name), text) is None
+    assert kind == "crashed" or allowed_edits.departure(exercises.find(name), text) is None
     verdict = Grader().grade(Submission(write(f"{name}.py", text)))
     assert (verdict.findings[0].kind, bool(re.search(says, verdict.findings[0].message))) == (kind, True), (
         verdict.reasons
@@ -283,8 +283,8 @@ def test_what_starts_must_be_the_same_in_the_simulator_and_compiled():
 # --- what its process says, and what it may do ---
 
 
-class Says(Player):
-    """A player whose process answers what it is given."""
+class Says(Sandbox):
+    """A box whose process answers what it is given."""
 
     def __init__(self, line):
         super().__init__(Path("x.py"), "gemm", True)
@@ -309,25 +309,25 @@ class Says(Player):
     ],
 )
 def test_answers_that_the_grader_would_not_give_are_broken(answer):
-    player = Says(json.dumps(answer).encode())
-    with pytest.raises(PlayerError, match="something that is no answer"):
-        player.ask("touch")
-    player.close()
+    box = Says(json.dumps(answer).encode())
+    with pytest.raises(SandboxError, match="something that is no answer"):
+        box.ask("touch")
+    box.close()
 
 
 def test_a_note_stays_whatever_is_said_later():
-    player = Says(b'{"status": "done", "notes": [["replaced", "x"]]}')
-    player._answers.put(b'{"status": "done", "notes": []}')
-    player.ask("a")
-    player.ask("b")
-    assert player.notes == [("replaced", "x")]
-    player.close()
+    box = Says(b'{"status": "done", "notes": [["replaced", "x"]]}')
+    box._answers.put(b'{"status": "done", "notes": []}')
+    box.ask("a")
+    box.ask("b")
+    assert box.notes == [("replaced", "x")]
+    box.close()
 
 
 @pytest.mark.parametrize("found", [None, 1, [["k"]], [["k", [1], "x", 1, ""]], [["k", [1], [1e999], 1, ""]], "kkkkk"])
 def test_launches_that_are_none_are_broken(found):
-    with pytest.raises(PlayerError, match="not said what was launched"):
-        referee.launches(found)
+    with pytest.raises(SandboxError, match="not said what was launched"):
+        sandbox.launches(found)
 
 
 REACHES = """
@@ -358,10 +358,10 @@ def test_a_process_reaches_nothing_beyond_its_folder(write, tmp_path):
     text = REACHES.format(
         checkout=str(catalog.ROOT), neighbour=str(neighbour), folder=str(tmp_path), grader=os.getpid()
     )
-    with Player(write("gemm_x.py", text), "gemm", True) as player:
-        with pytest.raises(PlayerError, match="done"):
-            player.ask("start")
-        said = dict(line.split(" ", 1) for line in (player.folder / "log.txt").read_text().splitlines())
+    with Sandbox(write("gemm_x.py", text), "gemm", True) as box:
+        with pytest.raises(SandboxError, match="done"):
+            box.ask("start")
+        said = dict(line.split(" ", 1) for line in (box.folder / "log.txt").read_text().splitlines())
     refused = ("write", "neighbour", "kill", "stop", "memory", "environment", "place", "connect")
     assert {name: said[name] for name in refused} == dict.fromkeys(refused, "PermissionError")
     assert (said["beside"], said["own"]) == ("[]", "1")
@@ -392,7 +392,7 @@ def test_what_was_ended_from_outside_is_graded_again_alone(write, monkeypatch):
     def run(self, evidence, work):
         ran.append(work.path.parent.name)
         if ran.count("a") == 1 and ran[-1] == "a":
-            raise PlayerError("crashed", "the process died of SIGKILL", disturbed=True)
+            raise SandboxError("crashed", "the process died of SIGKILL", disturbed=True)
 
     monkeypatch.setattr(Grader, "_run", run)
     found = dict(Grader().all(files, workers=1))

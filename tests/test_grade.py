@@ -18,11 +18,11 @@ import pytest
 from common import cli
 from common.book import catalog, device, exercises, problems
 from common.editing import history
-from common.grading import folders, grade, language, plans, referee, rehearse, source, watch
+from common.grading import audit, folders, grade, language, ptx_plan, sandbox, simulated_run, source
 from common.grading.checkout import Checkout
 from common.grading.folders import Submission
 from common.grading.grade import Grade, Grader, Machine
-from common.grading.referee import Limits, Player, PlayerError
+from common.grading.sandbox import Limits, Sandbox, SandboxError
 from common.jobs import run
 from common.measure import check
 from common.microscope import simulator
@@ -113,7 +113,7 @@ def test_what_a_kernel_file_has_no_use_for_is_refused_before_it_runs(path):
 
 
 def test_a_refused_file_is_not_run(checkout, monkeypatch):
-    monkeypatch.setattr(referee.Player, "__enter__", lambda _: pytest.fail("it was run"))
+    monkeypatch.setattr(sandbox.Sandbox, "__enter__", lambda _: pytest.fail("it was run"))
     for path in FILES:
         if read(path).refused:
             (finding,) = (one for one in graded(path, checkout).findings if one.kind != "frame")
@@ -150,8 +150,8 @@ class TestRehearsal:
     def test_what_steps_do_is_not_noted(self, name):
         step = catalog.find(name)
         problem = min(problems.RAGGED[step.ladder], key=lambda one: one.flops)
-        seen = watch.Watch(str(step.path))
-        stage = rehearse.Rehearsal(catalog.load(step.path, step.ladder), problem, seen, check.MARGIN)
+        seen = audit.Audit(str(step.path))
+        stage = simulated_run.SimulatedRun(catalog.load(step.path, step.ladder), problem, seen, check.MARGIN)
         stage.prepare()
         launched = stage.launch()
         assert list(seen.notes) == []
@@ -162,8 +162,10 @@ class TestRehearsal:
         path = write(
             "gemm_x.py", "from numba import cuda\nimport numpy as np\n@cuda.jit\ndef k(c):\n    c[0, 0] = 1\n" + text
         )
-        seen = watch.Watch(str(path))
-        made = rehearse.Rehearsal(catalog.load(path, "gemm"), problems.Gemm(M=2, N=2, K=2), seen, check.MARGIN)
+        seen = audit.Audit(str(path))
+        made = simulated_run.SimulatedRun(
+            catalog.load(path, "gemm"), problems.Gemm(M=2, N=2, K=2), seen, check.MARGIN
+        )
         made.prepare()
         made.launch()
         return [kind for kind, _ in seen.notes]
@@ -196,8 +198,8 @@ class TestRehearsal:
 
 
 def test_replaced_tools_are_noted_once(write, monkeypatch):
-    seen = watch.Watch(str(write("x.py", "")))
-    seen._tools = dict(watch._tools())
+    seen = audit.Audit(str(write("x.py", "")))
+    seen._tools = dict(audit._tools())
     seen.look()
     assert list(seen.notes) == []
     monkeypatch.setattr(np, "allclose", lambda *_: True)
@@ -219,10 +221,10 @@ ANSWERS = "def launch(a, b, c):\n    pass\n"
 def test_a_process_sees_little_of_this_one(write, monkeypatch):
     monkeypatch.setenv("SECRET_TOKEN", "x")
     text = "import os\nraise RuntimeError(' '.join(sorted(os.environ)) + ' at ' + os.getcwd())\n"
-    with Player(write("gemm_x.py", text), "gemm", False) as player:
-        with pytest.raises(PlayerError) as failed:
-            player.ask("start")
-        folder = player.work
+    with Sandbox(write("gemm_x.py", text), "gemm", False) as box:
+        with pytest.raises(SandboxError) as failed:
+            box.ask("start")
+        folder = box.work
     names, _, place = str(failed.value).partition(" at ")[2].partition(": ")[2].partition(" at ")
     assert "SECRET_TOKEN" not in names
     assert "CUDA_VISIBLE_DEVICES" in names
@@ -236,14 +238,14 @@ def test_the_exchange_and_the_plan_are_not_taken_on_trust(write):
         "import os\nos.truncate('exchange.bin', 0)\nos.mkdir('plans')\nos.symlink('/etc/passwd', 'plans/a.json')\n"
         + ANSWERS
     )
-    with Player(write("gemm_x.py", text), "gemm", False) as player:
-        player.send(0, bytes(64))
-        player.ask("start")
-        with pytest.raises(PlayerError, match="cut short"):
-            player.receive(64)
+    with Sandbox(write("gemm_x.py", text), "gemm", False) as box:
+        box.send(0, bytes(64))
+        box.ask("start")
+        with pytest.raises(SandboxError, match="cut short"):
+            box.receive(64)
         for name in ("a.json", "b.json", "../../etc/passwd"):
-            with pytest.raises(PlayerError, match="is missing"):
-                player.plan_file(name)
+            with pytest.raises(SandboxError, match="is missing"):
+                box.plan_file(name)
 
 
 def plan(**changes):
@@ -261,7 +263,7 @@ def plan(**changes):
 
 
 def test_a_proper_plan_is_taken():
-    assert plans.checked(plan())["launch"]
+    assert ptx_plan.checked(plan())["launch"]
 
 
 @pytest.mark.parametrize(
@@ -274,37 +276,37 @@ def test_a_proper_plan_is_taken():
     ],
 )  # fmt: skip
 def test_a_spoilt_plan_is_refused(spoilt):
-    with pytest.raises(plans.PlanError):
-        plans.checked(spoilt)
+    with pytest.raises(ptx_plan.PlanError):
+        ptx_plan.checked(spoilt)
 
 
 def test_ptx_of_a_plan_holds_one_kernel_and_its_limit():
     text = "// max_registers 64\n.visible .entry _ZN3k(\n)\n{}\n"
-    assert plans.entry(text) == ("_ZN3k", 64)
+    assert ptx_plan.entry(text) == ("_ZN3k", 64)
     for spoilt in (text.replace(".entry", ".func"), text + text, text.partition("\n")[2]):
-        with pytest.raises(plans.PlanError):
-            plans.entry(spoilt)
+        with pytest.raises(ptx_plan.PlanError):
+            ptx_plan.entry(spoilt)
 
 
 def test_functions_that_numba_adds_later_are_no_part_of_a_plan():
     problem = problems.from_shape("gemm", {"M": 3, "N": 4, "K": 5})
-    with Player(Path(__file__).parent / "wrong_kernels/gemm_float16_accumulator.py", "gemm", False) as player:
-        player.ask("start")
-        player.send(0, bytes(4 * 5 * 4))
-        with pytest.raises(PlayerError, match=r"cannot be judged here: product calls .* float16") as failed:
-            player.ask("record", shape=problem.shape(), architecture="9.0", name="x")
+    with Sandbox(Path(__file__).parent / "wrong_kernels/gemm_float16_accumulator.py", "gemm", False) as box:
+        box.ask("start")
+        box.send(0, bytes(4 * 5 * 4))
+        with pytest.raises(SandboxError, match=r"cannot be judged here: product calls .* float16") as failed:
+            box.ask("record", shape=problem.shape(), architecture="9.0", name="x")
     assert failed.value.kind == "unjudged"
 
 
 def test_an_error_of_the_driver_does_not_hide_what_led_to_it(checkout):
     """With a GPU nothing is rehearsed: prepare runs on stand-ins, and its search starts the driver."""
     problem = problems.from_shape("gemm", {"M": 3, "N": 4, "K": 5})
-    with Player(FOLDER / "answer_in_prepare.py", "gemm", False) as player:
-        player.ask("start")
-        player.send(0, bytes(4 * 5 * 4))
-        with pytest.raises(PlayerError):
-            player.ask("record", shape=problem.shape(), architecture="9.0", name="x")
-        assert ("reaches_out", "prepare calls gc.get_objects: a kernel file has no use for it") in player.notes
+    with Sandbox(FOLDER / "answer_in_prepare.py", "gemm", False) as box:
+        box.ask("start")
+        box.send(0, bytes(4 * 5 * 4))
+        with pytest.raises(SandboxError):
+            box.ask("record", shape=problem.shape(), architecture="9.0", name="x")
+        assert ("reaches_out", "prepare calls gc.get_objects: a kernel file has no use for it") in box.notes
 
 
 def test_changed_files_are_told_apart(tmp_path):
@@ -481,7 +483,7 @@ def test_every_kernel_that_multiplies_is_counted(monkeypatch, tmp_path):
             return self.found
 
     monkeypatch.setattr(grade.codegen, "assemble", lambda text, digest, *_: Code(digest))
-    monkeypatch.setattr(plans, "entry", lambda text: ("x", None))
+    monkeypatch.setattr(ptx_plan, "entry", lambda text: ("x", None))
     for name, (_, fma, *_rest) in codes.items():
         (tmp_path / f"{name}.ptx").write_text("fma.rn.f32 x;\n" * fma)
     plan = {"launch": [{"kernel": name, "grid": [1, 1, 1], "block": [32, 1, 1]} for name in codes]}
@@ -492,33 +494,33 @@ def test_every_kernel_that_multiplies_is_counted(monkeypatch, tmp_path):
 
 @LINUX
 def test_kernels_are_graded_on_the_shipped_helpers(write, monkeypatch):
-    referee._shipped_helpers.cache_clear()
-    monkeypatch.setattr(referee.shipped, "edited_helpers", lambda: [catalog.LESSONS / "wide.py"])
-    monkeypatch.setattr(referee.shipped, "text", lambda path: b"raise RuntimeError('as shipped')\n")
+    sandbox._shipped_helpers.cache_clear()
+    monkeypatch.setattr(sandbox.shipped, "edited_helpers", lambda: [catalog.LESSONS / "wide.py"])
+    monkeypatch.setattr(sandbox.shipped, "text", lambda path: b"raise RuntimeError('as shipped')\n")
     try:
         with (
-            Player(write("gemm_x.py", "from lessons import wide\n"), "gemm", True) as player,
-            pytest.raises(PlayerError, match="as shipped"),
+            Sandbox(write("gemm_x.py", "from lessons import wide\n"), "gemm", True) as box,
+            pytest.raises(SandboxError, match="as shipped"),
         ):
-            player.ask("start")
+            box.ask("start")
     finally:
-        referee._shipped_helpers.cache_clear()
+        sandbox._shipped_helpers.cache_clear()
 
 
 @LINUX
 def test_processes_end_when_the_grading_does(write):
-    with Player(write("gemm_x.py", "while True: pass\n"), "gemm", True) as player:
-        threading.Timer(1.0, referee.end_all, [threading.Event()]).start()
-        with pytest.raises(PlayerError, match="SIGKILL"):
-            player.ask("start")
+    with Sandbox(write("gemm_x.py", "while True: pass\n"), "gemm", True) as box:
+        threading.Timer(1.0, sandbox.end_all, [threading.Event()]).start()
+        with pytest.raises(SandboxError, match="SIGKILL"):
+            box.ask("start")
 
 
 @LINUX
 def test_two_threads_may_end_one_process(write):
     """As when a grading is interrupted while a worker ends its own."""
     for _ in range(8):
-        with Player(write("gemm_x.py", ANSWERS), "gemm", True) as player:
-            ending = [threading.Thread(target=player.end, daemon=True) for _ in range(3)]
+        with Sandbox(write("gemm_x.py", ANSWERS), "gemm", True) as box:
+            ending = [threading.Thread(target=box.end, daemon=True) for _ in range(3)]
             for one in ending:
                 one.start()
             for one in ending:
@@ -529,12 +531,12 @@ def test_two_threads_may_end_one_process(write):
 @LINUX
 def test_nothing_starts_after_the_end(write):
     closing = threading.Event()
-    referee.end_all(closing)
+    sandbox.end_all(closing)
     with (
-        Player(write("gemm_x.py", "while True: pass\n"), "gemm", True, closing=closing) as player,
-        pytest.raises(PlayerError, match="SIGKILL"),
+        Sandbox(write("gemm_x.py", "while True: pass\n"), "gemm", True, closing=closing) as box,
+        pytest.raises(SandboxError, match="SIGKILL"),
     ):
-        player.ask("start")
+        box.ask("start")
 
 
 @LINUX
@@ -544,9 +546,9 @@ def test_processes_and_their_folders_go_when_the_grader_is_killed(write, tmp_pat
         "gemm_x.py", "import os\nopen('flag', 'w').write(f'{os.getpid()} {os.getcwd()}')\nwhile True: pass\n"
     )
     code = (
-        "from pathlib import Path\nfrom common.grading.referee import Player\n"
-        f"with Player(Path({str(submitted)!r}), 'gemm', True) as player:\n"
-        f"    Path({str(place)!r}).symlink_to(player.work)\n    player.ask('start')\n"
+        "from pathlib import Path\nfrom common.grading.sandbox import Sandbox\n"
+        f"with Sandbox(Path({str(submitted)!r}), 'gemm', True) as box:\n"
+        f"    Path({str(place)!r}).symlink_to(box.work)\n    box.ask('start')\n"
     )
     grader = subprocess.Popen([sys.executable, "-c", code], cwd=catalog.ROOT)
 
@@ -690,32 +692,32 @@ def test_an_empty_folder_is_said(call, tmp_path):
 @LINUX
 def test_a_process_starts_without_a_server(write, monkeypatch):
     monkeypatch.setattr(forkserver, "FORKS", False)
-    with Player(write("gemm_x.py", ANSWERS), "gemm", False) as player:
-        assert player.ask("start")["status"] == "done"
+    with Sandbox(write("gemm_x.py", ANSWERS), "gemm", False) as box:
+        assert box.ask("start")["status"] == "done"
     with (
-        Player(write("gemm_y.py", "import os\nos._exit(3)\n"), "gemm", False) as player,
-        pytest.raises(PlayerError, match="exit code 3 and no result"),
+        Sandbox(write("gemm_y.py", "import os\nos._exit(3)\n"), "gemm", False) as box,
+        pytest.raises(SandboxError, match="exit code 3 and no result"),
     ):
-        player.ask("start")
+        box.ask("start")
 
 
 @LINUX
 def test_a_signal_is_named(write):
     text = "import os, signal\nos.kill(os.getpid(), signal.SIGTERM)\n"
     with (
-        Player(write("gemm_x.py", text), "gemm", False) as player,
-        pytest.raises(PlayerError, match="died of SIGTERM"),
+        Sandbox(write("gemm_x.py", text), "gemm", False) as box,
+        pytest.raises(SandboxError, match="died of SIGTERM"),
     ):
-        player.ask("start")
+        box.ask("start")
 
 
 @LINUX
 def test_what_a_submission_starts_ends_with_it(write):
     text = "import subprocess\nopen('pid', 'w').write(str(subprocess.Popen(['sleep', '60']).pid))\n" + ANSWERS
-    with Player(write("gemm_x.py", text), "gemm", False) as player:
-        player.ask("start")
-        pid = (player.work / "pid").read_text()
-        assert ("reaches_out", "import calls subprocess.Popen: a kernel file has no use for it") in player.notes
+    with Sandbox(write("gemm_x.py", text), "gemm", False) as box:
+        box.ask("start")
+        pid = (box.work / "pid").read_text()
+        assert ("reaches_out", "import calls subprocess.Popen: a kernel file has no use for it") in box.notes
     state = Path(f"/proc/{pid}/stat")
     deadline = time.monotonic() + 5
     while state.exists() and " Z " not in state.read_text() and time.monotonic() < deadline:

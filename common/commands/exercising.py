@@ -21,7 +21,7 @@ from common.commands import (
     lessons,
 )
 from common.commands.console import RIGHT, WRONG
-from common.grading import folders, grade, referee, source
+from common.grading import folders, grade, sandbox, source
 from common.grading import tables as gradetables
 from common.jobs import run
 from common.report import tables
@@ -60,8 +60,8 @@ def _grade(options: argparse.Namespace) -> int:
     out = options.out or folder
     if folder is not None and out is not None:
         choosing.make_folder(out)
-    limits = referee.Limits(
-        seconds=options.seconds, cpu_seconds=referee.cpu_seconds(options.seconds),
+    limits = sandbox.Limits(
+        seconds=options.seconds, cpu_seconds=sandbox.cpu_seconds(options.seconds),
         memory_bytes=int(options.memory * 2**30),
     )  # fmt: skip
     simulator = choosing.simulator(options.sim, options)

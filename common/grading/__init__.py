@@ -2,21 +2,21 @@
 
 Module by module:
 
-    answers       what a prediction is compared with
-    grade         verdicts on exercises and folders
-    folders       what a folder of other people's files holds, and its report
-    frame         is a file still its exercise
-    language      what a kernel file may say
-    source        a file's bytes, read once, and texts that are safe to show
-    looks         what a trace of a submission shows
-    checkout      the files that a submission must leave alone
-    referee       keeps what a verdict rests on out of a file's reach
-    player        the process that a file is imported in
-    confine       walls that the system puts around that process
-    watch         what a file does beside starting kernels
-    plans         what a step would start on a GPU, written down
-    rehearse      a step in the simulator, its operands watched
-    replay        runs plans on the GPU
-    tasks         what a child process does of it
-    tables        verdicts for the terminal
+    answers        what a prediction is compared with
+    grade          verdicts on exercises and folders
+    folders        what a folder of other people's files holds, and its report
+    allowed_edits  is a file still its exercise
+    language       what a kernel file may say
+    source         a file's bytes, read once, and texts that are safe to show
+    looks          what a trace of a submission shows
+    checkout       the files that a submission must leave alone
+    sandbox        keeps what a verdict rests on out of a file's reach
+    sandbox_child  the process that a file is imported in
+    confine        walls that the system puts around that process
+    audit          what a file does beside starting kernels
+    ptx_plan       what a step would start on a GPU, written down
+    simulated_run  a step in the simulator, its operands watched
+    ptx_run        runs plans on the GPU
+    tasks          what a child process does of it
+    tables         verdicts for the terminal
 """

@@ -1,7 +1,7 @@
 """Verdicts on exercises and on other people's kernels: passed or not, and why.
 
 A kernel is checked at its shapes, and what its exercise limits is counted or timed. Files come from anybody, so they
-run as :mod:`common.grading.referee` has it; a prediction is read and not run. Without a GPU a kernel runs in the
+run as :mod:`common.grading.sandbox` has it; a prediction is read and not run. Without a GPU a kernel runs in the
 simulator, and must also compile to the same launches. With one, it is recorded, and its kernels run where its Python
 does not.
 """
@@ -33,11 +33,11 @@ from common.book.exercises import Exercise
 from common.book.problems import Problem
 from common.code import codegen
 from common.editing import history, shipped
-from common.grading import answers, checkout, confine, folders, frame, language, plans, referee, source
+from common.grading import allowed_edits, answers, checkout, confine, folders, language, ptx_plan, sandbox, source
 from common.grading.answers import Facts
 from common.grading.folders import Submission
 from common.grading.looks import TOUCHED, Traced, differences, sampled, traced
-from common.grading.referee import NOTED, Limits, Note, Player, PlayerError
+from common.grading.sandbox import NOTED, Limits, Note, Sandbox, SandboxError
 from common.grading.source import in_one_line, printable
 from common.measure import check, inputs, shapes
 from common.measure.check import Finding
@@ -216,7 +216,7 @@ class Grader:
                 yield number, self._alone(files[number], first, notes.get(number, ""))
         finally:
             pool.shutdown(wait=False, cancel_futures=True)
-            referee.end_all(self._closing)
+            sandbox.end_all(self._closing)
 
     def _alone(self, file: Submission, first: Grade, note: str) -> Grade:
         grade = self.grade(file)
@@ -247,10 +247,10 @@ class Grader:
         changed = self.checkout.since(mark)
         self._at_work.discard(turn)
         if changed:
-            text = f"files of the checkout changed while it ran: {referee.some(changed)}"
+            text = f"files of the checkout changed while it ran: {sandbox.some(changed)}"
             grade.findings.insert(0, Finding("changed_files", text))
             if beside or self._at_work:
-                grade.disturbed = f"files of the checkout changed while it and others ran: {referee.some(changed)}"
+                grade.disturbed = f"files of the checkout changed while it and others ran: {sandbox.some(changed)}"
         grade.findings = [Finding(one.kind, in_one_line(one.message)) for one in grade.findings]
         grade.notes = [in_one_line(note) for note in grade.notes]
         grade.seconds = time.monotonic() - start
@@ -273,7 +273,7 @@ class Grader:
         if exercise and exercise.kind == "predict":
             grade.findings, grade.notes = predicted(exercise, file.path, self.facts, text)
             return
-        departure = frame.departure(exercise, text) if exercise else None
+        departure = allowed_edits.departure(exercise, text) if exercise else None
         self._kernel(grade, file.path, text, target.ladder, exercise)
         if exercise and exercise.floor and self.machine.gpu is None:
             asked = f"{exercise.floor:g} percent of the floor's rate on {exercise.preset}"
@@ -291,41 +291,41 @@ class Grader:
             said = f"{'; '.join(strange)}: a kernel file has no use for it, so the file was not run"
             evidence.notes.append(("language", said))
         elif changed:
-            said = f"what it would be judged by has changed: {referee.some(changed)}; see git status, and grade again"
+            said = f"what it would be judged by has changed: {sandbox.some(changed)}; see git status, and grade again"
             evidence.findings.append(Finding("unjudged", said))
         else:
             wanted = exercise.problems() if exercise else _shapes_of(ladder)
             try:
                 self._run(evidence, Work(path, text, ladder, wanted, exercise))
-            except PlayerError as error:
+            except SandboxError as error:
                 evidence.findings.append(Finding(error.kind, _said(error)))
                 if error.disturbed:
                     grade.disturbed = "its process was ended from outside"
             except codegen.ToolMissingError as error:
                 evidence.findings.append(Finding("unjudged", f"cannot be judged here: {error}"))
-            except plans.PlanError as error:
+            except ptx_plan.PlanError as error:
                 evidence.findings.append(Finding("broken", f"its launches cannot be written down: {error}"))
         grade.findings = judged(evidence, exercise)
         grade.notes = [message for kind, message in evidence.notes if kind not in CHEATS]
         grade.figures = evidence.figures
 
     def _run(self, evidence: Evidence, work: Work) -> None:
-        launched = self._rehearse(evidence, work)
+        launched = self._simulate(evidence, work)
         if not evidence.findings and not any(kind in CHEATS for kind, _ in evidence.notes):
             self._record(evidence, work, launched)
             evidence.findings += evidence.unseen
 
-    def _player(self, work: Work, simulator: bool) -> Player:
-        return Player(work.path, work.ladder, simulator, self.limits, closing=self._closing, source=work.text)
+    def _sandbox(self, work: Work, simulator: bool) -> Sandbox:
+        return Sandbox(work.path, work.ladder, simulator, self.limits, closing=self._closing, source=work.text)
 
-    def _rehearse(self, evidence: Evidence, work: Work) -> list[list[Any]]:
+    def _simulate(self, evidence: Evidence, work: Work) -> list[list[Any]]:
         """Check in the simulator, and trace what is right; returns what the first shape starts."""
         seed = secrets.randbits(48)
         launched: list[list[Any]] | None = None
-        with _Noted(evidence, self._player(work, True)) as player:
-            player.ask("start")
+        with _Noted(evidence, self._sandbox(work, True)) as box:
+            box.ask("start")
             for problem in work.shapes:
-                bench = referee.RemoteBench(player, problem)
+                bench = sandbox.RemoteBench(box, problem)
                 verdict = check.check_bench(bench, seed, repeats=1)
                 evidence.findings += [Finding(f.kind, f"at {problem}: {f.message}") for f in verdict.findings]
                 if launched is None:
@@ -334,15 +334,15 @@ class Grader:
                         evidence.notes += self._again(bench, seed)
                 if evidence.findings:
                     return launched
-            self._trace(evidence, work, player)
+            self._trace(evidence, work, box)
             if work.counted and not evidence.findings:
-                self._sample(evidence, work, player, seed)
+                self._sample(evidence, work, box, seed)
         return launched or []
 
-    def _trace(self, evidence: Evidence, work: Work, player: Player) -> None:
+    def _trace(self, evidence: Evidence, work: Work, box: Sandbox) -> None:
         """Look at what the kernels do access by access: is it sound, and does it read what the solution reads?"""
         for number, problem in enumerate(work.shapes[:TRACED]):
-            found = traced(player, problem)
+            found = traced(box, problem)
             if found.message:
                 evidence.notes.append(("untraced", f"its accesses could not be looked at: {found.message}"))
                 if work.traced:
@@ -358,11 +358,11 @@ class Grader:
             if evidence.findings:
                 return
 
-    def _sample(self, evidence: Evidence, work: Work, player: Player, seed: int) -> None:
+    def _sample(self, evidence: Evidence, work: Work, box: Sandbox, seed: int) -> None:
         """At the size that is counted: what do the middle block and another one make, and with how many
         multiply-adds?"""
         problem = work.counted_problem
-        middle = sampled(player, problem, seed)
+        middle = sampled(box, problem, seed)
         if middle.message:
             text = f"cannot be judged here: what it does on {problem} cannot be looked at: {middle.message}"
             evidence.unseen.append(Finding("unjudged", text))
@@ -370,7 +370,7 @@ class Grader:
         evidence.sampled = middle.launched
         grid = middle.launched[-1][1] if middle.launched else [1, 1, 1]
         block = [secrets.randbelow(max(1, extent)) for extent in grid]
-        for one in (middle, sampled(player, problem, seed, block)):
+        for one in (middle, sampled(box, problem, seed, block)):
             if one.wrong:
                 text = f"on {problem}, the size that is counted, {one.wrong} of {one.compared} sampled elements"
                 evidence.findings.append(Finding("wrong", f"{text} are wrong"))
@@ -390,12 +390,12 @@ class Grader:
         assert exercise
         with self._solving:
             if exercise.name not in self._solved:
-                with Player(exercise.solution, work.ladder, True, self.limits, closing=self._closing) as player:
-                    player.ask("start")
-                    self._solved[exercise.name] = [traced(player, problem) for problem in work.shapes[:TRACED]]
+                with Sandbox(exercise.solution, work.ladder, True, self.limits, closing=self._closing) as box:
+                    box.ask("start")
+                    self._solved[exercise.name] = [traced(box, problem) for problem in work.shapes[:TRACED]]
             return self._solved[exercise.name]
 
-    def _again(self, bench: referee.RemoteBench, seed: int) -> list[Note]:
+    def _again(self, bench: sandbox.RemoteBench, seed: int) -> list[Note]:
         """Launch on the first operands once more: the same work must be done again."""
         bench.load(*inputs.integers(bench.problem, seed))
         bench.y.blank()
@@ -408,7 +408,7 @@ class Grader:
         return [("remembers", f"{text}: it must do its work each time")]
 
     def _record(self, evidence: Evidence, work: Work, launched: list[list[Any]] | None) -> None:
-        """Write down what would start on a GPU; compare it with the rehearsal, count in it, and run it on a GPU."""
+        """Write down what would start on a GPU; compare it with the simulated run, count in it, run it on a GPU."""
         seed = secrets.randbits(48)
         gpu, exercise, shapes = self.machine.gpu, work.exercise, work.shapes
         preset = exercise.preset if exercise else exercises.PRESETS[work.ladder]
@@ -416,15 +416,15 @@ class Grader:
         with tempfile.TemporaryDirectory(prefix="workbook-") as name:
             folder = Path(name)
             timed = None
-            with _Noted(evidence, self._player(work, False)) as player:
-                player.ask("start")
+            with _Noted(evidence, self._sandbox(work, False)) as box:
+                box.ask("start")
                 if launched is not None:
-                    plan = _recorded(player, shapes[0], inputs.integers(shapes[0], seed)[1], "first", folder)
+                    plan = _recorded(box, shapes[0], inputs.integers(shapes[0], seed)[1], "first", folder)
                     evidence.notes += differences(launched, plan)
                 if counted:
                     problem = work.counted_problem
                     weight = np.random.default_rng(seed).standard_normal(problem.weight_shape)
-                    plan = _recorded(player, problem, weight, "counted", folder)
+                    plan = _recorded(box, problem, weight, "counted", folder)
                     started = [[entry[key] for key in ("name", "grid", "block")] for entry in plan["launch"]]
                     if evidence.sampled and any(entry not in evidence.sampled for entry in started):
                         text = f"on {problem} it starts other kernels when compiled than when it is looked at"
@@ -432,12 +432,12 @@ class Grader:
                     least = exercise.at_least if exercise else ()
                     evidence.figures |= count(plan, folder, problem, counted, least)
                 if gpu:
-                    timed = self._record_for_gpu(player, shapes, preset, seed, folder, exercise)
+                    timed = self._record_for_gpu(box, shapes, preset, seed, folder, exercise)
             if gpu and not any(kind in CHEATS for kind, _ in evidence.notes):
-                self._replay(evidence, work.ladder, shapes, timed, seed, folder)
+                self._run_plans(evidence, work.ladder, shapes, timed, seed, folder)
 
     def _record_for_gpu(
-        self, player: Player, shapes: list[Problem], preset: str, seed: int, folder: Path, exercise: Exercise | None
+        self, box: Sandbox, shapes: list[Problem], preset: str, seed: int, folder: Path, exercise: Exercise | None
     ) -> Problem | None:
         """Plans for a check's three sets of weights at each shape, and one to time. Returns the problem to time."""
         assert self.machine.gpu is not None
@@ -449,18 +449,18 @@ class Grader:
                 inputs.normals(problem, seed + 2)[1],
             )
             for part, weight in enumerate(weights):
-                _recorded(player, problem, weight, f"{number}-{part}", folder, architecture)
+                _recorded(box, problem, weight, f"{number}-{part}", folder, architecture)
         if exercise is not None and not exercise.floor:
             return None
         timed = problems.fit_batch(problems.preset(preset), TIMED_BYTES)
-        _recorded(player, timed, inputs.integers(timed, seed)[1], "timed", folder, architecture)
+        _recorded(box, timed, inputs.integers(timed, seed)[1], "timed", folder, architecture)
         return timed
 
-    def _replay(
+    def _run_plans(
         self, evidence: Evidence, ladder: str, shapes: list[Problem], timed: Problem | None, seed: int, folder: Path
     ) -> None:
         task = {
-            "task": "grading.replay",
+            "task": "grading.ptx_run",
             "ladder": ladder,
             "folder": str(folder),
             "seed": seed,
@@ -558,7 +558,7 @@ def count(
         return {}
     loops = any(name in OF_THE_LOOP for name in names)
     codes = {
-        digest: codegen.assemble(text, digest, ARCHITECTURE, plans.entry(text)[1] or None, loops).as_dict()
+        digest: codegen.assemble(text, digest, ARCHITECTURE, ptx_plan.entry(text)[1] or None, loops).as_dict()
         for digest, text in texts.items()
     }
     overall = {
@@ -640,7 +640,7 @@ def _shapes_of(ladder: str) -> list[Problem]:
     return [*problems.RAGGED[ladder], *drawn]
 
 
-def _said(error: PlayerError) -> str:
+def _said(error: SandboxError) -> str:
     """What stopped a submission; a kernel that Numba cannot compile is called that."""
     text = str(error)
     uncompiled = re.match(r"(TypingError|LoweringError|UnsupportedError|NvvmError)\b", text)
@@ -648,40 +648,40 @@ def _said(error: PlayerError) -> str:
 
 
 class _Noted:
-    """A player whose notes go to the evidence when it ends, whatever ended it."""
+    """A box whose notes go to the evidence when it ends, whatever ended it."""
 
-    def __init__(self, evidence: Evidence, player: Player) -> None:
-        self.evidence, self.player = evidence, player
+    def __init__(self, evidence: Evidence, box: Sandbox) -> None:
+        self.evidence, self.box = evidence, box
 
-    def __enter__(self) -> Player:
-        return self.player.__enter__()
+    def __enter__(self) -> Sandbox:
+        return self.box.__enter__()
 
     def __exit__(self, *error: object) -> None:
-        self.player.__exit__(*error)
-        self.evidence.notes += [note for note in self.player.notes if note not in self.evidence.notes]
+        self.box.__exit__(*error)
+        self.evidence.notes += [note for note in self.box.notes if note not in self.evidence.notes]
 
 
 def _recorded(
-    player: Player, problem: Problem, weight: Any, name: str, folder: Path, architecture: str = ARCHITECTURE
+    box: Sandbox, problem: Problem, weight: Any, name: str, folder: Path, architecture: str = ARCHITECTURE
 ) -> dict[str, Any]:
     """Have a plan written down, and copy it and its files to ``folder`` if it is a proper one."""
-    player.send(0, np.ascontiguousarray(weight, np.float32).tobytes())
-    player.ask("record", shape=problem.shape(), architecture=architecture, name=name)
+    box.send(0, np.ascontiguousarray(weight, np.float32).tobytes())
+    box.ask("record", shape=problem.shape(), architecture=architecture, name=name)
     try:
-        plan = plans.checked(json.loads(player.plan_file(f"{name}.json")))
+        plan = ptx_plan.checked(json.loads(box.plan_file(f"{name}.json")))
     except (ValueError, TypeError, AttributeError, KeyError) as error:
-        raise PlayerError("broken", f"its plan is none: {error}") from None
+        raise SandboxError("broken", f"its plan is none: {error}") from None
     for buffer in plan["buffers"]:
         if buffer["data"] is not None:
-            data = player.plan_file(buffer["data"])
+            data = box.plan_file(buffer["data"])
             if len(data) != buffer["bytes"]:
-                raise PlayerError("broken", "a buffer of its plan has another size than it says")
+                raise SandboxError("broken", "a buffer of its plan has another size than it says")
             Path(folder, buffer["data"]).write_bytes(data)
     for digest in {entry["kernel"] for entry in (*plan["prepare"], *plan["launch"])}:
-        text = player.plan_file(f"{digest}.ptx")
+        text = box.plan_file(f"{digest}.ptx")
         if hashlib.sha256(text).hexdigest() != digest:
-            raise PlayerError("broken", "a kernel of its plan is not the one it names")
-        plans.entry(text.decode(errors="replace"))
+            raise SandboxError("broken", "a kernel of its plan is not the one it names")
+        ptx_plan.entry(text.decode(errors="replace"))
         Path(folder, f"{digest}.ptx").write_bytes(text)
     Path(folder, f"{name}.json").write_text(json.dumps(plan), encoding="utf-8")
     return plan

@@ -14,7 +14,7 @@ import numpy as np
 
 from common.book import reference
 from common.book.problems import Problem
-from common.grading.referee import Note, Player, PlayerError
+from common.grading.sandbox import Note, Sandbox, SandboxError
 from common.measure import inputs
 
 TOUCHED = ("sectors", "turns")  # figures that need no compiler
@@ -40,9 +40,9 @@ class Traced:
         return ""
 
 
-def traced(player: Player, problem: Problem) -> Traced:
-    """Have a player trace its kernels at a shape. Raises PlayerError."""
-    found = player.ask("trace", shape=problem.shape())
+def traced(box: Sandbox, problem: Problem) -> Traced:
+    """Have a box trace its kernels at a shape. Raises SandboxError."""
+    found = box.ask("trace", shape=problem.shape())
     if "figures" not in found:
         return Traced(message=str(found.get("message", "it is not said why")))
     try:
@@ -50,7 +50,7 @@ def traced(player: Player, problem: Problem) -> Traced:
         reads = {str(name): float(count) for name, count in found["reads"].items()}
         return Traced(figures, reads, [str(fault) for fault in found["unsound"]])
     except (KeyError, TypeError, ValueError, AttributeError):
-        raise PlayerError("broken", "its trace is none") from None
+        raise SandboxError("broken", "its trace is none") from None
 
 
 @dataclass(frozen=True)
@@ -65,9 +65,9 @@ class Sampled:
     message: str = ""
 
 
-def sampled(player: Player, problem: Problem, seed: int, block: list[int] | None = None) -> Sampled:
-    """Have a player look into one block, and compare what it wrote with the oracle. Raises PlayerError."""
-    found = player.ask("sample", shape=problem.shape(), seed=seed, block=block)
+def sampled(box: Sandbox, problem: Problem, seed: int, block: list[int] | None = None) -> Sampled:
+    """Have a box look into one block, and compare what it wrote with the oracle. Raises SandboxError."""
+    found = box.ask("sample", shape=problem.shape(), seed=seed, block=block)
     if "places" not in found:
         return Sampled(message=str(found.get("message", "it is not said why")))
     try:
@@ -79,7 +79,7 @@ def sampled(player: Player, problem: Problem, seed: int, block: list[int] | None
         ]
         fma, written = float(found["fma"]), int(found["written"])
     except (KeyError, TypeError, ValueError, OverflowError):
-        raise PlayerError("broken", "what it says of one block is nothing that can be read") from None
+        raise SandboxError("broken", "what it says of one block is nothing that can be read") from None
     x, weight = inputs.integers(problem, seed)
     wrong = int(np.count_nonzero(values != reference.at(problem, x, weight, positions)))
     return Sampled(launched, fma, written, len(places), wrong)

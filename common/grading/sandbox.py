@@ -1,16 +1,16 @@
 """Runs files that nobody vouches for, and keeps everything a verdict rests on out of their reach.
 
-A submission runs in a process of its own (:mod:`common.grading.player`), in a fresh folder that holds a copy of the
-harness and of the file, with limits on time and memory. This process
+A submission runs in a process of its own (:mod:`common.grading.sandbox_child`), in a fresh folder that holds a copy
+of the harness and of the file, with limits on time and memory. This process
 
 - draws the operands from a seed that the other does not know, after the file has been imported,
 - keeps its own copy of them, compares the output that comes back with its own oracle, and holds the only clock,
 - reads nothing that the submission prints, and no exit code,
 - looks at the checkout before and after (:mod:`common.grading.checkout`), and says which of its files changed.
 
-The GPU is not given to it at all. Its process records what it would start (:mod:`common.grading.plans`), and a third
-process, which runs none of its Python, starts those kernels on fresh operands and times them
-(:mod:`common.grading.replay`).
+The GPU is not given to it at all. Its process records what it would start (:mod:`common.grading.ptx_plan`), and a
+third process, which runs none of its Python, starts those kernels on fresh operands and times them
+(:mod:`common.grading.ptx_run`).
 
 What this does not protect against stands in lessons/GRADING.md: a submission has the rights of the user who grades.
 """
@@ -45,7 +45,7 @@ from common.workers import forkserver, isolate
 
 Note = tuple[str, str]  # kind and message, as in a check's findings
 
-MODULE = "common.grading.player"
+MODULE = "common.grading.sandbox_child"
 MAX_ANSWER = 1 << 20
 ENDING_SECONDS = 2.0  # that a process which has closed its output may take to end
 MAX_PLAN_FILE = 1 << 30
@@ -84,7 +84,7 @@ class Limits:
     file_bytes: int = 2 << 30
 
 
-class PlayerError(RuntimeError):
+class SandboxError(RuntimeError):
     """The submission's process gave no proper answer. ``kind`` is one of isolate's statuses, or ``broken``;
     ``disturbed``: somebody else may have ended it."""
 
@@ -93,12 +93,12 @@ class PlayerError(RuntimeError):
         self.kind, self.disturbed = kind, disturbed
 
 
-_playing: set[Player] = set()
+_playing: set[Sandbox] = set()
 _entrance = threading.Lock()
 
 
 @dataclass(eq=False)
-class Player:
+class Sandbox:
     """A submission's process. Use as a context; leaving it ends the process and removes its folder."""
 
     file: Path
@@ -109,7 +109,7 @@ class Player:
     closing: threading.Event | None = None  # set when no more is to be started
     source: str | None = None  # the file's text as it was taken; None: as it is now
 
-    def __enter__(self) -> Player:
+    def __enter__(self) -> Sandbox:
         self.folder = Path(tempfile.mkdtemp(prefix="workbook-"))
         try:
             self._start()
@@ -211,7 +211,7 @@ class Player:
         return {**given, **fixed}
 
     def ask(self, question: str, **arguments: Any) -> dict[str, Any]:
-        """Put a question and wait for its answer. Raises PlayerError if none comes, or if it says that it failed."""
+        """Put a question and wait for its answer. Raises SandboxError if none comes, or if it says that it failed."""
         if question == "start":
             self.ask("ready")
         seconds = self.limits.start_seconds if question == "ready" else self.limits.seconds
@@ -227,8 +227,8 @@ class Player:
         except queue.Empty:
             self.end()
             if question == "ready":
-                raise PlayerError("unjudged", f"no process was ready for it within {seconds:g} s") from None
-            raise PlayerError(
+                raise SandboxError("unjudged", f"no process was ready for it within {seconds:g} s") from None
+            raise SandboxError(
                 "timed_out",
                 f"no result within {seconds:g} s: an endless loop, or a barrier that threads skip?",
             ) from None
@@ -241,12 +241,12 @@ class Player:
             for fault in found.get("faults", [])[:1]:
                 message += f"; look at: {str(fault['look_at'])[:_SAID]}"
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
-            raise PlayerError(
+            raise SandboxError(
                 "broken", f"something that is no answer came from its process: {text[:80].decode(errors='replace')!r}"
             ) from None
         self.notes = list(dict.fromkeys((*self.notes, *notes)))  # what was noted once stays
         if status != "done":
-            raise PlayerError(status, message)
+            raise SandboxError(status, message)
         return dict(found)
 
     def send(self, offset: int, data: bytes) -> None:
@@ -260,20 +260,20 @@ class Player:
         self._exchange.seek(0)
         data = self._exchange.read(count)
         if len(data) != count:
-            raise PlayerError("broken", "the file that its output travels in was cut short")
+            raise SandboxError("broken", "the file that its output travels in was cut short")
         return data
 
     def plan_file(self, name: str) -> bytes:
-        """A file that the recording wrote. Raises PlayerError if it is no plain file of a sensible size."""
+        """A file that the recording wrote. Raises SandboxError if it is no plain file of a sensible size."""
         path = self.work / "plans" / Path(name).name
         try:
             handle = os.open(path, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0))
         except OSError:
-            raise PlayerError("broken", f"{path.name} of its plan is missing") from None
+            raise SandboxError("broken", f"{path.name} of its plan is missing") from None
         with os.fdopen(handle, "rb") as file:
             state = os.fstat(file.fileno())
             if not stat.S_ISREG(state.st_mode) or state.st_size > MAX_PLAN_FILE:
-                raise PlayerError("broken", f"{path.name} of its plan is no plain file")
+                raise SandboxError("broken", f"{path.name} of its plan is no plain file")
             return file.read()
 
     def _listen(self, stream: Any) -> None:
@@ -285,15 +285,15 @@ class Player:
                 if not line:
                     return
 
-    def _ended(self) -> PlayerError:
+    def _ended(self) -> SandboxError:
         code = forkserver.end(self._process, ENDING_SECONDS)
         log = Path(self.folder, "log.txt")
         if code == 0:
-            return PlayerError(
+            return SandboxError(
                 "exited", "it ended its process with exit code 0 in place of an output: an exit code is no verdict"
             )
         disturbed = code == forkserver.LOST or -code in _FROM_OUTSIDE
-        return PlayerError("crashed", isolate.obituary(code, log), disturbed)
+        return SandboxError("crashed", isolate.obituary(code, log), disturbed)
 
     def _look(self) -> None:
         """Note what the submission printed and changed."""
@@ -319,8 +319,8 @@ def end_all(closing: threading.Event) -> None:
     with _entrance:
         closing.set()
         playing = list(_playing)
-    for player in playing:
-        player.end()
+    for box in playing:
+        box.end()
 
 
 class RemoteArray:
@@ -357,27 +357,27 @@ class RemoteArray:
 class RemoteBench:
     """A submission's process as :func:`common.measure.check.check_bench` wants a bench."""
 
-    def __init__(self, player: Player, problem: Problem) -> None:
-        self.player, self.problem = player, problem
+    def __init__(self, box: Sandbox, problem: Problem) -> None:
+        self.box, self.problem = box, problem
         self.x, self.weight, self.y = (
             RemoteArray(shape) for shape in (problem.input_shape, problem.weight_shape, problem.output_shape)
         )
         self.launched: list[list[Any]] = []
-        player.ask("bind", shape=problem.shape())
+        box.ask("bind", shape=problem.shape())
 
     def load(self, x: Any, weight: Any) -> None:
         """New operands; the submission sees the weights now, and the input only when it is launched."""
         self.x.set(x)
         self.weight.set(weight)
-        self.player.send(self.x.nbytes, self.weight.tobytes())
-        self.player.ask("prepare")
+        self.box.send(self.x.nbytes, self.weight.tobytes())
+        self.box.ask("prepare")
 
     def run(self) -> None:
         """Send all operands, launch, and take back what became of them."""
         operands = (self.x, self.weight, self.y)
-        self.player.send(0, b"".join(operand.tobytes() for operand in operands))
-        self.launched.append(launches(self.player.ask("launch").get("launched")))
-        data = self.player.receive(sum(operand.nbytes for operand in operands))
+        self.box.send(0, b"".join(operand.tobytes() for operand in operands))
+        self.launched.append(launches(self.box.ask("launch").get("launched")))
+        data = self.box.receive(sum(operand.nbytes for operand in operands))
         start = 0
         for operand in operands:
             operand.frombytes(data[start : start + operand.nbytes])
@@ -385,7 +385,7 @@ class RemoteBench:
 
 
 def launches(found: Any) -> list[list[Any]]:
-    """What an answer says was launched: kernel, grid, block, its line, what it was made with. Raises PlayerError."""
+    """What an answer says was launched: kernel, grid, block, its line, what it was made with. Raises SandboxError."""
     try:
         return [
             [
@@ -397,7 +397,7 @@ def launches(found: Any) -> list[list[Any]]:
             for name, *points, line, constants in found
         ]
     except (ValueError, TypeError, OverflowError):
-        raise PlayerError("broken", "it is not said what was launched") from None
+        raise SandboxError("broken", "it is not said what was launched") from None
 
 
 def _one_of(known: tuple[str, ...], word: Any) -> str:

@@ -1,7 +1,7 @@
 """What a submission does beside starting kernels, as seen from inside its own process.
 
 What is seen here explains a verdict. It is no wall: code in this process can evade it. Whether a result is right, and
-how long it took, is found out by another process (see :mod:`common.grading.referee`).
+how long it took, is found out by another process (see :mod:`common.grading.sandbox`).
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _HARMLESS = ("os.listdir", "os.scandir", "os.walk", "os.fwalk", "os.putenv", "os
 _WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 
 
-class Watch:
+class Audit:
     """Notes on one file's doings. ``phase`` is what it is doing: import, prepare or launch."""
 
     def __init__(self, file: str) -> None:
@@ -43,7 +43,7 @@ class Watch:
         self.notes.setdefault((kind, message))
 
     def start(self) -> None:
-        """Watch from now on; a hook lasts as long as its process."""
+        """Audit from now on; a hook lasts as long as its process."""
         self._tools = dict(_tools())
         sys.addaudithook(self._heard)
 

@@ -26,7 +26,7 @@ import numpy as np
 
 from common.book import device, problems, reference
 from common.book.problems import Problem
-from common.grading import plans
+from common.grading import ptx_plan
 from common.measure import check, inputs, timing
 from common.measure.check import Guarded
 
@@ -72,7 +72,7 @@ def link(text: str, compute_capability: tuple[int, int]) -> tuple[Any, str]:
     """A plan's PTX as code for a GPU, and the kernel's symbol."""
     from numba.cuda.cudadrv import driver
 
-    name, registers = plans.entry(text)
+    name, registers = ptx_plan.entry(text)
     linker = driver._Linker(max_registers=registers or None, cc=compute_capability, lto=False)
     linker.add_ptx(text.encode())
     return linker.complete(), name
@@ -100,7 +100,7 @@ _C_TYPES = {
 }
 
 
-class ReplayBench:
+class PlanBench:
     """Plans of one problem as :mod:`common.measure.check` wants a bench; each ``load`` takes the next one."""
 
     def __init__(self, problem: Problem, found: list[Plan], folder: Path, kernels: Kernels) -> None:
@@ -171,7 +171,7 @@ class ReplayBench:
 class Refreshed:
     """Gives a bench another input before each launch, and compares samples of the output with the oracle."""
 
-    def __init__(self, bench: ReplayBench, x: Any, more: Any, weight: Any, seed: int) -> None:
+    def __init__(self, bench: PlanBench, x: Any, more: Any, weight: Any, seed: int) -> None:
         from numba import cuda
 
         self.bench, self.weight = bench, weight
@@ -204,7 +204,7 @@ class Refreshed:
         self.wrong += int(np.count_nonzero(got != reference.at(problem, x, self.weight, positions)))
 
 
-def replay(task: dict[str, Any]) -> dict[str, Any]:
+def run(task: dict[str, Any]) -> dict[str, Any]:
     """Check plans at ragged shapes, then time one at full size. The task: ``folder`` with the plans' files,
     ``ladder``, ``seed``, ``shapes`` (each with three plans, NUMBER-0 to -2), ``timed`` (a shape with plan ``timed``,
     or None)."""
@@ -215,7 +215,7 @@ def replay(task: dict[str, Any]) -> dict[str, Any]:
     for number, shape in enumerate(task["shapes"]):
         problem = problems.from_shape(ladder, shape)
         found = [_read(folder, f"{number}-{part}") for part in range(3)]
-        verdict = check.check_bench(ReplayBench(problem, found, folder, kernels), seed)
+        verdict = check.check_bench(PlanBench(problem, found, folder, kernels), seed)
         compared += verdict.elements_compared
         findings += [{**item, "shape": shape} for item in verdict.as_dict()["findings"]]
         if findings:
@@ -228,7 +228,7 @@ def replay(task: dict[str, Any]) -> dict[str, Any]:
 
 def _timed(problem: Problem, folder: Path, kernels: Kernels, seed: int) -> dict[str, Any]:
     plan = _read(folder, "timed")
-    bench = ReplayBench(problem, [plan, plan], folder, kernels)
+    bench = PlanBench(problem, [plan, plan], folder, kernels)
     verdict = check.sample_bench(bench, seed)
     if not verdict.right:
         return {"findings": verdict.as_dict()["findings"]}

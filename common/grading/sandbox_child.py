@@ -1,7 +1,7 @@
 """The process a submission runs in: it imports the file, and does with it what the other process asks.
 
 Questions and answers are lines of JSON on standard input and output; arrays travel through one file. Nothing said
-here is a verdict. Started by :mod:`common.grading.referee`, in a folder of its own that holds a copy of the harness.
+here is a verdict. Started by :mod:`common.grading.sandbox`, in a folder of its own that holds a copy of the harness.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from common.book import catalog, device, problems
-from common.grading import confine, watch
+from common.grading import audit, confine
 from common.workers import child
 
 Answer = dict[str, Any]
@@ -29,12 +29,12 @@ PLANS = "plans"
 MAX_FAULTS, MAX_PLACES = 3, 512
 
 
-class Player:
+class Child:
     """Answers questions about one file. Every public method is a question by its name."""
 
     def __init__(self, file: Path, ladder: str, exchange: Path, margin: int) -> None:
         self.file, self.ladder, self.exchange, self.margin = file, ladder, exchange, margin
-        self.watch = watch.Watch(str(file))
+        self.audit = audit.Audit(str(file))
         self.module: Any = None
         self.stage: Any = None
         self.recorder: Any = None
@@ -44,17 +44,17 @@ class Player:
         return {}
 
     def start(self) -> Answer:
-        """Import the file; the harness is there, whole, and the watch takes note of it."""
-        self.watch.start()
+        """Import the file; the harness is there, whole, and the audit takes note of it."""
+        self.audit.start()
         self.module = catalog.load(self.file, self.ladder)
         return {}
 
     def bind(self, shape: dict[str, int]) -> Answer:
         """Make arrays for a problem, and the step's workspace, in the simulator."""
-        from common.grading import rehearse
+        from common.grading import simulated_run
 
         problem = problems.from_shape(self.ladder, shape)
-        self.stage = rehearse.Rehearsal(self.module, problem, self.watch, self.margin)
+        self.stage = simulated_run.SimulatedRun(self.module, problem, self.audit, self.margin)
         return {}
 
     def prepare(self) -> Answer:
@@ -114,21 +114,21 @@ class Player:
 
     def record(self, shape: dict[str, int], architecture: str, name: str) -> Answer:
         """Write down what the step would start on a GPU, with the weights of the exchange."""
-        from common.grading import plans
+        from common.grading import ptx_plan
 
         problem = problems.from_shape(self.ladder, shape)
         if self.recorder is None:
-            self.recorder = plans.Recorder(self.module, self.ladder, self.watch)
+            self.recorder = ptx_plan.Recorder(self.module, self.ladder, self.audit)
         weight = np.fromfile(self.exchange, np.float32, int(np.prod(problem.weight_shape)))
         try:
             plan = self.recorder.record(problem, weight.reshape(problem.weight_shape), architecture)
-        except plans.PlanError as error:
+        except ptx_plan.PlanError as error:
             return {"status": "unjudged", "message": f"cannot be judged here: {error}"}
         folder = self.exchange.parent / PLANS
         folder.mkdir(exist_ok=True)
         for digest, text in self.recorder.texts.items():
             Path(folder, f"{digest}.ptx").write_text(text, encoding="utf-8")
-        Path(folder, f"{name}.json").write_text(json.dumps(plans.save(plan, folder, name)), encoding="utf-8")
+        Path(folder, f"{name}.json").write_text(json.dumps(ptx_plan.save(plan, folder, name)), encoding="utf-8")
         return {"plan": f"{name}.json"}
 
     def _take(self, first: int, count: int) -> None:
@@ -140,20 +140,20 @@ class Player:
                 buffer[:] = np.frombuffer(file.read(buffer.nbytes), np.float32)
 
 
-def answer(player: Player, question: dict[str, Any]) -> Answer:
+def answer(box: Child, question: dict[str, Any]) -> Answer:
     """One answer: ``status``, what was asked for, and the notes so far."""
     try:
-        found = {"status": "done", **getattr(player, question.pop("ask"))(**question)}
+        found = {"status": "done", **getattr(box, question.pop("ask"))(**question)}
     except (Exception, SystemExit) as error:
-        found = child.failure(error, player.file)
+        found = child.failure(error, box.file)
         if isinstance(error, SystemExit):
             found["status"] = "exited"
             code = f"it ends its process with exit code {error.code or 0} in place of an output"
             found["message"] = f"{code}: an exit code is no verdict"
         elif isinstance(error, MemoryError):
             found["message"] = "it takes more memory than it is given"
-    player.watch.look()
-    return {**found, "notes": list(player.watch.notes)}
+    box.audit.look()
+    return {**found, "notes": list(box.audit.notes)}
 
 
 def _simulated() -> bool:
@@ -178,7 +178,9 @@ def _end_with_the_grader(folder: Path) -> None:
 def _import_all() -> None:
     """What any question needs, before the file can change where it comes from."""
     names = ["explain.faults", "code.codegen"]
-    names += ["grading.rehearse", "microscope.trace", "report.tracewords"] if _simulated() else ["grading.plans"]
+    names += (
+        ["grading.simulated_run", "microscope.trace", "report.tracewords"] if _simulated() else ["grading.ptx_plan"]
+    )
     for name in names:
         importlib.import_module(f"common.{name}")
 
@@ -201,9 +203,9 @@ def main(text: str) -> None:
         from common.microscope import simulator
 
         simulator.install()
-    player = Player(Path(options["file"]), options["ladder"], Path(options["exchange"]), options["margin"])
+    box = Child(Path(options["file"]), options["ladder"], Path(options["exchange"]), options["margin"])
     for line in questions:
-        answers.write(json.dumps(answer(player, json.loads(line))).encode() + b"\n")
+        answers.write(json.dumps(answer(box, json.loads(line))).encode() + b"\n")
         answers.flush()
 
 

@@ -1,7 +1,7 @@
 """A step file in the simulator, with an eye on its operands: during ``launch`` only kernels may touch them.
 
 Runs in the submission's own process. In the simulator everything is Python, so what is noted here is a matter of
-good faith; :mod:`common.grading.plans` is the way that needs none.
+good faith; :mod:`common.grading.ptx_plan` is the way that needs none.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from numba.cuda.simulator.cudadrv.devicearray import FakeCUDAArray
 
 from common.book import catalog
 from common.book.problems import Problem
-from common.grading.watch import Watch, identity
+from common.grading.audit import Audit, identity
 
 ALIGNMENT = 256
 Launched = tuple[str, tuple[int, ...], tuple[int, ...], int, str]  # kernel, grid, block, and its identity
@@ -27,11 +27,11 @@ Launched = tuple[str, tuple[int, ...], tuple[int, ...], int, str]  # kernel, gri
 class Handed(FakeCUDAArray):  # type: ignore[misc]
     """An operand as ``launch`` gets it. During a launch and outside a kernel, a look at its elements is noted."""
 
-    stage: Rehearsal
+    stage: SimulatedRun
 
     @property
     def _ary(self) -> Any:
-        if self.stage.watch.caller():
+        if self.stage.audit.caller():
             self.stage.accessed("._ary")
         return self._raw
 
@@ -86,11 +86,11 @@ class Handed(FakeCUDAArray):  # type: ignore[misc]
         return self._like(self._raw.view(*args, **options))
 
 
-class Rehearsal:
+class SimulatedRun:
     """One step file bound to one problem. The buffers are flat float32, margins included."""
 
-    def __init__(self, module: ModuleType, problem: Problem, watch: Watch, margin: int) -> None:
-        self.module, self.problem, self.watch = module, problem, watch
+    def __init__(self, module: ModuleType, problem: Problem, audit: Audit, margin: int) -> None:
+        self.module, self.problem, self.audit = module, problem, audit
         self.inside = False  # a kernel is running
         self.launched: list[Launched] = []
         self.known: list[tuple[int, int]] = []
@@ -114,13 +114,13 @@ class Rehearsal:
             buffer[:] = 0
         make = getattr(self.module, "prepare", None)
         if make:
-            self.watch.phase = "prepare"
+            self.audit.phase = "prepare"
             with self._noting_allocations(), _Observed(self):
                 self.prepared = make(self.arrays[1], self.problem)
 
     def launch(self) -> list[Launched]:
         """Call ``launch``; returns the kernels it started."""
-        self.watch.phase, self.launched = "launch", []
+        self.audit.phase, self.launched = "launch", []
         self._last_y = self.buffers[2].copy()
         arguments = catalog.launch_arguments(
             self.problem, self.arrays[0], self.prepared, self.arrays[2], self.workspace
@@ -128,17 +128,17 @@ class Rehearsal:
         with _Observed(self), self._noting_allocations():
             self.module.launch(*arguments)
         self._outside_kernels()
-        self.watch.phase = "import"
+        self.audit.phase = "import"
         return self.launched
 
     def accessed(self, how: str) -> None:
         """An operand's elements were asked for; in a launch only kernels may."""
-        if self.watch.phase == "launch" and not self.inside:
-            self.watch.note("host_access", f"launch reaches into an operand from the host ({how}): only kernels may")
+        if self.audit.phase == "launch" and not self.inside:
+            self.audit.note("host_access", f"launch reaches into an operand from the host ({how}): only kernels may")
 
     def started(self, fake: Any, arguments: tuple[Any, ...]) -> None:
         """A kernel is about to run."""
-        if self.watch.phase != "launch":
+        if self.audit.phase != "launch":
             return
         self._outside_kernels()
         grid, block = (tuple(map(int, point)) for point in (fake.grid_dim, fake.block_dim))
@@ -146,7 +146,7 @@ class Rehearsal:
         for array in arguments:
             raw = getattr(array, "_raw", getattr(array, "_ary", array))
             if isinstance(raw, np.ndarray) and not self._knows(raw):
-                self.watch.note(
+                self.audit.note(
                     "foreign_array",
                     f"launch hands {fake.fn.__name__} an array that neither prepare nor workspace made",
                 )
@@ -157,7 +157,7 @@ class Rehearsal:
 
     def _outside_kernels(self) -> None:
         if not np.array_equal(self.buffers[2].view(np.uint32), self._last_y.view(np.uint32)):
-            self.watch.note("host_write", "the output changed while no kernel ran: launch wrote it from the host")
+            self.audit.note("host_write", "the output changed while no kernel ran: launch wrote it from the host")
             self._last_y = self.buffers[2].copy()
 
     def _know(self, array: Any) -> None:
@@ -178,8 +178,8 @@ class Rehearsal:
         def wrapped(name: str, make: Any) -> Any:
             def allocate(*args: Any, **options: Any) -> Any:
                 array = make(*args, **options)
-                if self.watch.phase == "launch":
-                    self.watch.note("allocates", f"launch calls cuda.{name}: arrays come from prepare or workspace")
+                if self.audit.phase == "launch":
+                    self.audit.note("allocates", f"launch calls cuda.{name}: arrays come from prepare or workspace")
                 else:
                     self._know(array)
                 return array
@@ -190,9 +190,9 @@ class Rehearsal:
 
 
 class _Observed:
-    """While it lasts, kernels report to a rehearsal."""
+    """While it lasts, kernels report to a simulated run."""
 
-    def __init__(self, stage: Rehearsal) -> None:
+    def __init__(self, stage: SimulatedRun) -> None:
         self.stage = stage
 
     def __enter__(self) -> None:
@@ -220,7 +220,7 @@ class _Observed:
 
         def configured(fake: Any, configuration: Any) -> Any:
             if len(configuration) > 2 and configuration[2]:
-                stage.watch.note("stream", f"{fake.fn.__name__} runs on a stream of its own: use the default stream")
+                stage.audit.note("stream", f"{fake.fn.__name__} runs on a stream of its own: use the default stream")
                 configuration = (*configuration[:2], 0, *configuration[3:])
             return configure(fake, configuration)
 

@@ -1,7 +1,7 @@
 """What a step would start on a GPU, written down without one: kernels as PTX, grids, blocks and arguments.
 
 ``launch`` and ``prepare`` run on stand-ins for device arrays, and every kernel launch is recorded in place of being
-made. The plan is all that leaves the submission's process: :mod:`common.grading.replay` runs it elsewhere, on
+made. The plan is all that leaves the submission's process: :mod:`common.grading.ptx_run` runs it elsewhere, on
 operands that this process never sees. So nothing that ``launch`` does on the host can change a result or a time.
 """
 
@@ -22,7 +22,7 @@ import numpy as np
 from common.book import catalog
 from common.book.problems import Problem
 from common.code import codegen
-from common.grading.watch import Watch, identity
+from common.grading.audit import Audit, identity
 
 ALIGNMENT = 256  # what the driver gives an allocation
 MAX_LAUNCHES = 20_000
@@ -105,8 +105,8 @@ class StandIn(np.ndarray[Any, Any]):
             self.recorder.accessed(how)
 
     def _computed(self, name: str) -> None:
-        if self.recorder and self.recorder.watch.phase == "launch":
-            self.recorder.watch.note(
+        if self.recorder and self.recorder.audit.phase == "launch":
+            self.recorder.audit.note(
                 "host_access", f"launch computes on the host (numpy.{name}): only kernels may compute"
             )
 
@@ -121,7 +121,7 @@ class Recorder:
 
     module: ModuleType
     ladder: str
-    watch: Watch
+    audit: Audit
     buffers: list[Buffer] = field(default_factory=list)
     launches: list[dict[str, Any]] = field(default_factory=list)
     kernels: dict[tuple[int, str, str], tuple[Any, str]] = field(default_factory=dict)
@@ -142,9 +142,9 @@ class Recorder:
         )
         np.asarray(filt)[...] = weight
         with self._recording(architecture):
-            self.watch.phase = "workspace"
+            self.audit.phase = "workspace"
             workspace = self.module.workspace(problem) if hasattr(self.module, "workspace") else None
-            self.watch.phase = "prepare"
+            self.audit.phase = "prepare"
             prepared = self.module.prepare(filt, problem) if hasattr(self.module, "prepare") else filt
             before, self.launches = self.launches, []
             contents = [
@@ -153,13 +153,13 @@ class Recorder:
             ]
             # on inputs that it has seen before, a step must start what it started at first
             arguments = catalog.launch_arguments(problem, x, prepared, y, workspace)
-            self.watch.phase = "launch"
+            self.audit.phase = "launch"
             self.module.launch(*arguments)
             first, self.launches = self.launches, []
             self.module.launch(*arguments)
-        self.watch.phase = "import"
+        self.audit.phase = "import"
         if [entry["kernel"] for entry in first] != [entry["kernel"] for entry in self.launches]:
-            self.watch.note(
+            self.audit.note(
                 "remembers",
                 f"launch starts {_kernels(first)} the first time and {_kernels(self.launches)} when it sees the same "
                 "operands again: it must do its work each time",
@@ -177,9 +177,9 @@ class Recorder:
 
     def accessed(self, how: str) -> None:
         """An operand's elements were asked for on the host; in a launch only kernels may."""
-        if self.watch.phase == "launch":
-            self.watch.note("host_access", f"launch reaches into an operand from the host ({how}): only kernels may")
-        elif self.watch.phase == "prepare" and how == ".copy_to_host()" and self.launches:
+        if self.audit.phase == "launch":
+            self.audit.note("host_access", f"launch reaches into an operand from the host ({how}): only kernels may")
+        elif self.audit.phase == "prepare" and how == ".copy_to_host()" and self.launches:
             raise PlanError("prepare reads back what a kernel wrote: a plan holds kernels after host work only")
 
     def find(self, array: Any) -> tuple[Buffer, int]:
@@ -204,9 +204,9 @@ class Recorder:
 
     def _made(self, name: str, shape: Any, dtype: Any) -> StandIn:
         """What the step's own call of ``cuda.NAME`` gives."""
-        if self.watch.phase == "launch":
-            self.watch.note("allocates", f"launch calls cuda.{name}: arrays come from prepare or workspace")
-        return self._allocate("workspace" if self.watch.phase == "workspace" else "prepared", shape, dtype)
+        if self.audit.phase == "launch":
+            self.audit.note("allocates", f"launch calls cuda.{name}: arrays come from prepare or workspace")
+        return self._allocate("workspace" if self.audit.phase == "workspace" else "prepared", shape, dtype)
 
     @contextmanager
     def _recording(self, architecture: str) -> Iterator[None]:
@@ -229,7 +229,7 @@ class Recorder:
         def record(self: Any, *arguments: Any) -> None:
             kernel, name = self.dispatcher, self.dispatcher.py_func.__name__
             if self.stream:
-                recorder.watch.note("stream", f"{name} runs on a stream of its own: use the default stream")
+                recorder.audit.note("stream", f"{name} runs on a stream of its own: use the default stream")
             if len(recorder.launches) >= MAX_LAUNCHES:
                 raise PlanError(f"launch starts more than {MAX_LAUNCHES} kernels")
             signature = types.void(*map(type_of, arguments))
