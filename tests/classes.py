@@ -98,7 +98,7 @@ def verdict(kernel: Wrong, seed: int) -> dict:
     """What the first case that is not right says, in this process; ``cases`` counts those up to it."""
     began, cases = time.process_time(), plan.cases(kernel.ladder, False, seed)
     for number, case in enumerate(cases, 1):
-        result = _ask(kernel, "check", case.problem, {**case.fields(), "repeats": 1})
+        result = _ask(kernel, "jobs.check", case.problem, {**case.fields(), "repeats": 1})
         if result["status"] not in ENDED and _own_reason(kernel, result):
             return _told(result, case, number, began)
     return {"status": "right", "cases": len(cases), "case": "all", "seconds": time.process_time() - began}
@@ -114,6 +114,7 @@ def _ask(kernel: Wrong, task: str, problem: Problem, fields: dict) -> dict:
         result = child._attempt(
             {"task": task, "ladder": kernel.ladder, "path": str(kernel.path), "shape": problem.shape(), **fields}
         )
+    assert "ModuleNotFoundError" not in (result.get("message") or ""), result
     return run.judged(problem, result)
 
 
@@ -131,7 +132,7 @@ def _told(result: dict, case: plan.Case, number: int, began: float) -> dict:
 def compiled(kernel: Wrong) -> dict:
     """What compiling it says, in a process of real Numba CUDA."""
     began, problem = time.process_time(), problems.FIRST[kernel.ladder]
-    result = _ask(kernel, "compile", problem, {"architectures": [run.CODE_ARCHITECTURE]})
+    result = _ask(kernel, "jobs.compile", problem, {"architectures": [run.CODE_ARCHITECTURE]})
     if result["status"] == "right":
         return {"status": "right", "seconds": time.process_time() - began}
     return {

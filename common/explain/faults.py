@@ -69,7 +69,6 @@ LOOK_AT = {
     "np.float32)",
     "race": "the barriers: cuda.syncthreads() after a tile is staged, and again before the next is staged over it",
     "copy-not-awaited": "wait_async() before the barrier that the copied tile is read after",
-    "warp": "which lanes come to this call: all that its mask names must, and the same one",
     "zero-division": "what this divides by: on a GPU the quotient is some number, and no error",
     "unsound": "what this line shares with other threads, or reads before it is set",
     "refused": "the conditions under which launch, prepare or workspace raise: every positive extent must be right",
@@ -181,8 +180,8 @@ def of_finding(
     """
     kind = finding["kind"]
     relevant = [
-        "raises", "outside", "negative-index", "misaligned", "divergent-barrier", "warp", "copy-not-awaited", "race",
-        *(["read-before-write"] if kind in ("nan", "unsound") else []), "overlap", "zero-division",
+        "raises", "outside", "negative-index", "misaligned", "divergent-barrier", "warp-sync", "copy-not-awaited",
+        "race", *(["read-before-write"] if kind in ("nan", "unsound") else []), "overlap", "zero-division",
     ]  # fmt: skip
     for name in relevant:
         for hazard in hazards:

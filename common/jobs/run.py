@@ -268,10 +268,11 @@ def _agreed(step: Step, outcomes: list[Outcome], simulator: bool, file: Path | N
     return merged
 
 
-def _telling(outcome: Outcome) -> tuple[int, bool]:
+def _telling(outcome: Outcome) -> tuple[int, int]:
     """A key that sorts what must be told first: what is wrong, compiled before run, then what was not judged."""
     if not outcome.fine:
-        return 0, "engine" in outcome.result
+        engine = outcome.result.get("engine")
+        return 0, 0 if engine is None else 1 if engine == "traced" else 2
     rank = {"unjudged": 1, "refused": 2}.get(outcome.status, 4 if outcome.unseen is None else 3)
     return rank, "engine" not in outcome.result
 

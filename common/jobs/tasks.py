@@ -179,13 +179,13 @@ def _verdict(task: Task, make: Callable[[], Any]) -> Any:
 def _unsound(traced: list[Any]) -> list[dict[str, Any]]:
     """What the tracer found, as :func:`common.explain.faults.of_finding` takes it."""
     return [
-        {"kind": _TRACED_KINDS.get(fault.kind, fault.kind), "line": fault.line, "text": _placed(fault)}
+        {"kind": TRACED_KINDS.get(fault.kind, fault.kind), "line": fault.line, "text": _placed(fault)}
         for fault in traced
     ]
 
 
 # The tracer's names of faults, in those of common.explain.faults.
-_TRACED_KINDS = {
+TRACED_KINDS = {
     "out_of_bounds": "outside",
     "negative_index": "negative-index",
     "copy_not_awaited": "copy-not-awaited",
@@ -193,6 +193,7 @@ _TRACED_KINDS = {
     "uninitialised": "read-before-write",
     "zero_division": "zero-division",
     "raised": "raises",
+    "warp": "warp-sync",
 }
 
 
