@@ -391,12 +391,11 @@ class Machine:
     def load(self, array: Any, index: Any, line: int) -> Any:
         if type(array) is View:
             storage = array.storage
-            if type(storage) is not Local or self.ledger.recording or storage.lacking:
-                return array.load(self, index, line)
-            at = _register(array, index)
-            if at is None or (value := storage.values[at]) is None:
-                return array.load(self, index, line)
-            return value
+            if type(storage) is Local and not self.ledger.recording and not storage.lacking:
+                at = _register(array, index)
+                if at is not None and (value := storage.values[at]) is not None:
+                    return value
+            return array.load(self, index, line)
         return array[index]
 
     def store(self, array: Any, index: Any, value: Value, line: int) -> None:

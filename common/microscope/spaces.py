@@ -240,7 +240,7 @@ class Storage:
         if self.written is None:
             return
         have = self.written.take(at, mode="clip")
-        if not np.all(have):
+        if not have.all():
             lanes = machine.mask.bits & ~have
             if lanes.any():
                 machine.read_uninitialised(line, view, place - view.start, lanes, self.dtype.kind == "f")
@@ -475,7 +475,7 @@ class Shared(Storage):
             self._find_races(machine, view)
         self.writes, self.reads, self.atomics = later
         self._read_lanes = 0
-        self.complete = self.complete or bool(np.all(self.written))
+        self.complete = self.complete or bool(self.written is not None and self.written.all())
 
     def _sum_up(self, machine: Machine) -> None:
         """Keep, of the reads so far, one per element and lane pattern: loops without a barrier read for long."""
@@ -500,17 +500,23 @@ class Shared(Storage):
             values = np.broadcast_to(np.asarray(value, self.dtype), lanes.shape)[lanes]
             # two threads may write the same value: whichever comes last, the result is the same
             earlier = owner[places]
-            met = (earlier >= 0) & ~same(content[places], values)
+            met = earlier >= 0
             if met.any():
+                met &= ~same(content[places], values)
                 met &= unordered(earlier, stamp[places], who, now)
                 self._report(machine, view, met, who, earlier, line, lines[places], ("written", "written"), places)
             owner[places], stamp[places], lines[places], content[places] = who, now, line, values
-            beaten = (owner[places] != who) & ~same(content[places], values)
-            self._report(machine, view, beaten, who, owner[places], line, lines[places],
-                         ("written", "written at once"), places)  # fmt: skip
+            beaten = owner[places] != who
+            if beaten.any():
+                beaten &= ~same(content[places], values)
+                self._report(machine, view, beaten, who, owner[places], line, lines[places],
+                             ("written", "written at once"), places)  # fmt: skip
         if self.atomics:
             self._find_races_of_atomics(machine, view, owner, stamp, lines)
+        written = owner >= 0
         for at, lanes, line, stamps in self.reads:
+            if not (written.size and written.take(at, mode="clip").any()):  # most read what was staged before
+                continue
             places, who = _chosen(at, lanes), everyone[lanes]
             writer = owner[places]
             met = (writer >= 0) & (writer != who)

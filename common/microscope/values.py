@@ -45,6 +45,8 @@ def unified(a: Value, b: Value) -> tuple[Value, Value]:
     left, right = dtype_of(a), dtype_of(b)
     if left is right and left in _COMPUTED:
         return a, b
+    if {left.kind, right.kind} == {"i", "u"}:  # of different signs: both signed
+        return signed(a), signed(b)
     a, b = widened(a), widened(b)
     left, right = dtype_of(a), dtype_of(b)
     if left == right:
