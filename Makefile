@@ -36,7 +36,7 @@ setup: $(SETUP) ## install the packages into .venv (the other targets do it when
 test: $(SETUP) ## run the tests; those that need a GPU skip without one
 	$(PYTHON) -m pytest -n auto --dist loadgroup
 
-quick: $(SETUP) ## lint, type-check and run the fast tests, in about a minute
+quick: $(SETUP) ## lint, type-check and run the fast tests
 	@$(MAKE) --no-print-directory lint
 	$(PYTHON) -m pytest -n auto --dist loadgroup -q -m quick
 

@@ -11,7 +11,6 @@ import ast
 import contextlib
 import io
 import json
-import os
 import re
 import subprocess
 import sys
@@ -226,7 +225,7 @@ def main() -> int:
             result = verdict(kernel, options.seed) if options.engine == "simulator" else compiled(kernel)
             print(json.dumps([kernel.name, result]), flush=True)
         return 0
-    found = judge(kernels, options.seed, os.cpu_count() or 1, _say if options.details else lambda *_: None)
+    found = judge(kernels, options.seed, device.processors(), _say if options.details else lambda *_: None)
     print(table(kernels, found))
     for kernel in kernels:
         if found[kernel.name]["status"] == "right":

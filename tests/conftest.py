@@ -29,9 +29,9 @@ hypothesis.settings.register_profile("ci", hypothesis.settings.get_profile("loca
 hypothesis.settings.load_profile("ci" if os.environ.get("CI") else "local")
 
 
-# Modules whose tests start few processes and compile nothing: half a minute on two processors.
+# Modules whose tests start few processes and compile nothing.
 QUICK = (
-    "catalog", "check", "diagnose", "fullsize", "flow", "history", "inputs", "large", "layers", "problems",
+    "catalog", "check", "device", "diagnose", "fullsize", "flow", "history", "inputs", "large", "layers", "problems",
     "products", "records", "reference", "relay", "store", "timing", "unchanged",
 )  # fmt: skip
 

@@ -5,7 +5,6 @@ special operands after the other. The seed is printed, and draws the same shapes
 """
 
 import argparse
-import os
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -13,7 +12,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from common.book import catalog, exercises
+from common.book import catalog, device, exercises
 from common.book.problems import Problem
 from common.jobs import run
 from common.measure import inputs, plan, shapes
@@ -91,7 +90,7 @@ def main() -> int:
     kernels = [one for one in everything() if not options.names or one.name in options.names]
     print(f"{len(kernels)} kernels, {options.shapes} shapes each, seed {seed}", flush=True)
     found = 0
-    for kernel, problem, text in alarms(kernels, seed, options.shapes, os.cpu_count() or 1):
+    for kernel, problem, text in alarms(kernels, seed, options.shapes, device.processors()):
         if text:
             found += 1
             print(f"{kernel.name}: {problem}: {text}", flush=True)

@@ -82,6 +82,51 @@ def test_a_killed_server_is_replaced(told):
     assert server_pid() != before
 
 
+def test_an_environment_may_be_large(told, monkeypatch):
+    monkeypatch.setenv("WORKBOOK_TEST", "x" * 100_000)
+    before = server_pid()
+    assert told("len(os.environ['WORKBOOK_TEST'])")[2] == "100000"
+    assert server_pid() == before
+
+
+def test_a_stopped_server_is_replaced(told, monkeypatch):
+    monkeypatch.setattr(forkserver, "_ANSWER_SECONDS", 1.0)
+    told()
+    before = server_pid()
+    os.kill(before, signal.SIGSTOP)
+    assert told("1")[2] == "1"
+    assert server_pid() != before
+
+
+def test_a_process_outlives_its_server(write, tmp_path):
+    flag = tmp_path / "flag"
+    path = write(
+        "waits.py", f"import os, time\nwhile not os.path.exists({str(flag)!r}):\n    time.sleep(0.02)\nx = 1\n"
+    )
+    task = {"task": "jobs.check", "ladder": "gemm", "path": str(path), "shape": {"M": 1, "N": 1, "K": 1}}
+    answers = []
+    thread = threading.Thread(target=lambda: answers.extend(isolate.run([task], True, PATIENCE)))
+    before = server_pid()
+    thread.start()
+    deadline = time.monotonic() + PATIENCE
+    while not [name for name in filter(str.isdigit, os.listdir("/proc")) if alive_below(int(name), before)]:
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    os.kill(before, signal.SIGKILL)
+    time.sleep(0.3)
+    flag.touch()
+    thread.join(PATIENCE)
+    ((_, result),) = answers
+    assert result["status"] == "unusable"  # no step file: it was read, to its end
+
+
+def alive_below(pid, parent_pid):
+    try:
+        return parent(pid) == parent_pid
+    except OSError:
+        return False
+
+
 def test_a_server_that_cannot_start_is_not_needed(told, monkeypatch):
     real = forkserver.Server
     monkeypatch.setattr(
@@ -107,10 +152,10 @@ def test_who_gives_up_waits_for_no_server():
 def test_a_server_ends_with_its_processes(write, tmp_path):
     text = Path(forkserver.__file__).read_text(encoding="utf-8")
     server = forkserver.Server([sys.executable, "-c", text], dict(os.environ))
-    write("below/work/stays.py", "import time\ndef main(path):\n    open(path, 'w').close()\n    time.sleep(600)\n")
+    write("below/own/stays.py", "import time\ndef main(path):\n    open(path, 'w').close()\n    time.sleep(600)\n")
     begun = tmp_path / "begun"
     with open(os.devnull, "wb") as log:
-        process = server.fork(["stays", str(begun)], tmp_path / "below" / "work", dict(os.environ), log)
+        process = server.fork(["stays", str(begun)], tmp_path / "below" / "own", dict(os.environ), log)
     while not begun.exists():
         assert process.poll() is None
         time.sleep(0.02)

@@ -32,7 +32,7 @@ def module(step):
 
 @functools.cache
 def traced(step):
-    """The step for the tracer, which takes a twentieth of the simulator's time, and sees what is unsound, too."""
+    """The step for the tracer, which is quicker than the simulator and sees what is unsound, too."""
     return catalog.load(step.path, step.ladder), Tracer()
 
 

@@ -5,6 +5,7 @@ Nothing here imports Numba at module level: the simulator must be chosen before 
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
 import re
@@ -12,9 +13,11 @@ import shutil
 import subprocess
 import sys
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
 SIMULATOR_SWITCH = "NUMBA_ENABLE_CUDASIM"
+_SHARE = Path("/sys/fs/cgroup/cpu.max")
 _DRIVER = "nvcuda.dll" if sys.platform == "win32" else "libcuda.so.1"
 
 
@@ -32,6 +35,17 @@ def gpu_count() -> int:
     if driver.cuInit(0) != 0 or driver.cuDeviceGetCount(ctypes.byref(count)) != 0:
         return 0
     return count.value
+
+
+def processors() -> int:
+    """How many processors this process may keep busy: those it may run on, or its container's share if less."""
+    count = os.cpu_count() or 1
+    if hasattr(os, "sched_getaffinity"):
+        count = len(os.sched_getaffinity(0))
+    with contextlib.suppress(OSError, ValueError):
+        quota, period = _SHARE.read_text(encoding="utf-8").split()
+        count = min(count, round(int(quota) / int(period)))
+    return max(1, count)
 
 
 def compute_capability() -> str | None:

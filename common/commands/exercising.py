@@ -11,7 +11,7 @@ from pathlib import Path
 
 from rich.markup import escape
 
-from common.book import catalog, exercises
+from common.book import catalog, device, exercises
 from common.commands import (
     arguments,
     choosing,
@@ -68,7 +68,7 @@ def _grade(options: argparse.Namespace) -> int:
     gpu, _, ceilings = (None, "", None) if simulator else run.measure_device()
     grader = grade.Grader(grade.Machine(gpu, ceilings), limits)
     own = grade.own_sources(files)
-    workers = options.workers or os.cpu_count() or 1
+    workers = options.workers or device.processors()
     lessons.keep_shipped()
     edits.name_edited_helpers("kernels are graded on the shipped one")
     found: dict[int, grade.Grade] = {}

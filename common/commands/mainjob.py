@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 from common.book import catalog, device
 from common.book.catalog import Step
@@ -56,10 +56,9 @@ def _all(options: argparse.Namespace) -> int:
     rest = [step for step in steps if step.name not in known]
     bench = measuring.Bench(steps, *card, options.fresh) if card else None
     preparing = bench.prepare(rest) if bench else None
-    workers = run.Workers() if simulator else None
-    compiling = Compiling(steps, options.fresh, workers) if workers else None
+    compiling = Compiling(steps, options.fresh) if simulator else None
     try:
-        outcomes = _check_rest(steps, known, rest, checks, simulator, workers, compiling.begin if compiling else None)
+        outcomes = _check_rest(steps, known, rest, checks, compiling)
         code = verdicts.exit_code(outcomes, asked=False)
         wrong = {o.step.name for o in outcomes if not verdicts.acceptable(o, asked=False)}
         for name in sorted(wrong):
@@ -74,8 +73,8 @@ def _all(options: argparse.Namespace) -> int:
     finally:
         if preparing:
             preparing.cancel()
-        if workers:
-            workers.end()
+        if compiling:
+            compiling.workers.end()
     say.rule("photograph")
     if "conv2d_naive" in wrong:
         say.print("[yellow]the photograph is left out: conv2d_naive is not right[/]")
@@ -96,20 +95,20 @@ def _check_rest(
     known: dict[str, list[Outcome]],
     rest: list[Step],
     checks: unchanged.Outcomes,
-    simulator: bool,
-    workers: run.Workers | None = None,
-    begun: Callable[[], None] | None = None,
+    compiling: Compiling | None,
 ) -> list[Outcome]:
-    """Check the steps whose verdict is not known; the outcomes of all. ``workers``, ``begun``: see check_steps."""
+    """Check the steps whose verdict is not known; the outcomes of all. Without a GPU, ``compiling`` follows."""
     console.say_kept(len(known), "verdict", "verdicts")
     found = dict(known)
     if rest:
         keeper = loop.Keeper(rest)
         seed = plan.new_seed()
-        # without a GPU they are compiled after it
-        checking = run.check_steps(
-            rest, simulator, seed=seed, compiled=False, workers=workers, begun=begun or (lambda: None)
-        )
+        if compiling:
+            checking = run.check_steps(
+                rest, True, seed=seed, compiled=False, workers=compiling.workers, begun=compiling.begin
+            )
+        else:
+            checking = run.check_steps(rest, False, seed=seed)
         for outcome in verdicts.checked(rest, checking):
             found.setdefault(outcome.step.name, []).append(outcome)
         verdicts.note(keeper, [outcome for step in rest for outcome in found.get(step.name, [])])
@@ -125,13 +124,13 @@ def _check_rest(
 
 
 class Compiling:
-    """Compiles every kernel that is not known to compile, for the usual architectures, when ``workers`` are free."""
+    """Compiles every kernel not known to compile, for the usual architectures, when its ``workers`` are free."""
 
-    def __init__(self, steps: list[Step], fresh: bool, workers: run.Workers) -> None:
+    def __init__(self, steps: list[Step], fresh: bool) -> None:
         from common.code import codegen
 
         self._architectures = codegen.ARCHITECTURES
-        self._steps, self._workers = steps, workers
+        self._steps, self.workers = steps, run.Workers()
         self._results = unchanged.Outcomes("compile", self._architectures, fresh)
         self._known = self._results.known(steps)
         self._rest = [step for step in steps if step.name not in self._known]
@@ -139,7 +138,7 @@ class Compiling:
 
     def begin(self) -> None:
         """Ask the workers for it."""
-        self._compiling = run.compile_steps(self._rest, self._architectures, False, workers=self._workers)
+        self._compiling = run.compile_steps(self._rest, self._architectures, False, workers=self.workers)
 
     def finish(self) -> int:
         """Wait, and print what came of it; the exit code."""

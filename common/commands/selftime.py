@@ -37,7 +37,7 @@ def measure(runs: dict[str, list[str]] | None = None) -> dict[str, Any]:
                 shutil.copy2(source, checkout / name)
         for name, words in (runs or RUNS).items():
             found[name] = _timed(words, checkout, Path(folder, f"{len(found)}.jsonl"))
-    return {"processors": os.cpu_count(), "gpu": device.gpu_count() > 0, "runs": found}
+    return {"processors": device.processors(), "gpu": device.gpu_count() > 0, "runs": found}
 
 
 def _timed(words: list[str], checkout: Path, notes: Path) -> dict[str, Any]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import os
 import tempfile
 import threading
 from collections.abc import Callable, Iterable, Iterator
@@ -96,7 +95,7 @@ class Workers:
 
     def __init__(self) -> None:
         self.stop = threading.Event()
-        self._pool = ThreadPoolExecutor(os.cpu_count() or 1)
+        self._pool = ThreadPoolExecutor(device.processors())
         self.submit = self._pool.submit
 
     def __enter__(self) -> Workers:
@@ -130,7 +129,7 @@ def check_steps(
     groups = [group for step in steps for group in _check_groups(step, simulator, shape, file, seed, compiled)]
     turns = tempfile.TemporaryDirectory(prefix="workbook-")
     _take_turns(groups, Path(turns.name))
-    cores = os.cpu_count() or 1
+    cores = device.processors()
     # a GPU's checks are mostly compilation: both are the host's work
     pools = {simulated: ThreadPoolExecutor(cores if simulator else cores // 2 + 1) for simulated in (True, False)}
     submit = {simulated: pool.submit for simulated, pool in pools.items()}
@@ -416,7 +415,7 @@ class CardsBeside:
         self._stop = threading.Event()
         pool = ThreadPoolExecutor(1)
         # beside the checks, which take the other processors
-        workers = max(1, (os.cpu_count() or 1) // 4)
+        workers = max(1, device.processors() // 4)
         self._future = pool.submit(lambda: list(cards(pairs, card_architecture(), None, None, workers, self._stop)))
         pool.shutdown(wait=False)
 
@@ -476,7 +475,7 @@ class Preparing:
     """
 
     def __init__(self, wanted: dict[Step, list[Problem]], gpu: device.Gpu) -> None:
-        processors = os.cpu_count() or 1
+        processors = device.processors()
         self._stop = threading.Event()
         groups = []
         kernelcache.prune()

@@ -26,7 +26,6 @@ Depth = Literal["once", "usual", "thorough", "large"]
 DRAWN_ON_GPU = {"gemm": 100, "conv2d": 2, "conv3d": 60}  # a conv2d kernel is compiled for each shape
 COVERED_ON_GPU = {"conv2d": 5}  # all but for these
 THOROUGH_SECONDS = 150.0
-SECOND_OPINIONS = 2  # ragged shapes that the simulator runs, too: it takes twenty times the tracer's time
 SPECIAL_UP_TO = 1 << 15  # multiply-adds of a shape that special operands are tried at without a GPU
 LARGEST_ON_GPU = 1 << 27  # multiply-adds of a drawn shape
 TRACED_FLOPS = 5e8  # of a shape that was asked for: beyond it only the GPU or the simulator is asked
@@ -69,10 +68,9 @@ def new_seed() -> int:
 def cases(ladder: str, gpu: bool, seed: int) -> list[Case]:
     """The cases of a step of this ladder, the soonest done first; ``seed`` is that of the drawn shapes."""
     first, ragged = problems.FIRST[ladder], problems.RAGGED[ladder]
-    found = [Case(first, "simulator"), Case(first, "traced", "thorough", seed)]
+    found = [Case(first, "simulator", "usual"), Case(first, "traced", "thorough", seed)]
     found += [Case(problem, "traced", "usual") for problem in ragged]
-    smallest = sorted(ragged, key=shapes.multiply_adds)[:SECOND_OPINIONS]
-    found += [Case(problem, "simulator") for problem in smallest]
+    found += [Case(problem, "simulator", "once") for problem in ragged]
     found += _once("traced", (*shapes.covering(ladder), *shapes.twins(ladder)), seed)
     found += _once("traced", shapes.drawn(ladder, seed, shapes.DRAWN), seed)
     found += [Case(problem, "traced", wide=True) for problem in shapes.wide(ladder)]

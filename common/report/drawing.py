@@ -9,13 +9,12 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from common.book import catalog, packages, store
+from common.book import catalog, device, packages, store
 from common.jobs import kept
 from common.report import records
 from common.workers import isolate
@@ -49,7 +48,7 @@ def draw(
     wanted: list[Task], workers: int | None = None, stop: threading.Event | None = None
 ) -> Iterator[tuple[Task, Result]]:
     """Draw units in child processes; each result has ``files``, and what is drawn is noted."""
-    workers = workers or os.cpu_count() or 1
+    workers = workers or device.processors()
     keys = {_label(unit): _key(unit) for unit in wanted}  # of before: what changes meanwhile is drawn again
     groups = [[{"task": "report.draw", **unit}] for unit in wanted]
     drawing = isolate.run_groups(groups, False, SECONDS, workers, stop)

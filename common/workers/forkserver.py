@@ -16,6 +16,7 @@ import select
 import shutil
 import signal
 import socket
+import struct
 import subprocess
 import sys
 import threading
@@ -27,7 +28,9 @@ from typing import IO, Any, Protocol
 FORKS = sys.platform == "linux"  # elsewhere libraries do not survive a fork, or there is none
 LOST = 255  # exit code of a process whose server died before it could say
 EXTRA = 3  # the first file descriptor beyond standard input, output and error
-_MESSAGE = 1 << 16
+_CHUNK = 1 << 16
+_LENGTH = struct.Struct("!Q")  # of a message, before it
+_ANSWER_SECONDS = 10.0  # for which a server that is alive may be silent
 _POLL_SECONDS = 0.01
 _PATIENCE = 1.0
 
@@ -87,7 +90,7 @@ class Forked:
                 # a closed server has ended it
                 with contextlib.suppress(ConnectionError):
                     self._code = self._server.ask({"ended": self.pid})["code"]
-                if self._code is None and not self._server.alive:
+                if self._code is None and not self._server.alive and _gone(self.pid):
                     self._code = LOST
             return self._code
 
@@ -107,6 +110,31 @@ class Forked:
             if self._code is None:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(self.pid, signal.SIGKILL)
+
+
+def _gone(pid: int) -> bool:
+    """Is there no such process, or has it ended?"""
+    try:
+        return Path("/proc", str(pid), "stat").read_bytes().rpartition(b")")[2].split()[0] in b"ZX"
+    except (OSError, IndexError):
+        return True
+
+
+def _send(link: socket.socket, message: dict[str, Any], handles: tuple[int, ...] = ()) -> None:
+    text = json.dumps(message).encode()
+    data = _LENGTH.pack(len(text)) + text
+    sent = socket.send_fds(link, [data], handles)
+    link.sendall(data[sent:])
+
+
+def _receive(link: socket.socket) -> tuple[dict[str, Any] | None, list[int]]:
+    """The next message, None if there will be no more, and the descriptors that came with it."""
+    data, handles, _, _ = socket.recv_fds(link, _CHUNK, EXTRA + 1)
+    more = data
+    while more and (len(data) < _LENGTH.size or len(data) - _LENGTH.size < _LENGTH.unpack_from(data)[0]):
+        more = link.recv(_CHUNK)
+        data += more
+    return (json.loads(data[_LENGTH.size :]) if more else None), handles
 
 
 class Server:
@@ -145,25 +173,29 @@ class Server:
                 raise ConnectionError("the server was closed")
             try:
                 self._wait(given_up)
-                socket.send_fds(self._link, [json.dumps(request).encode()], handles)
-                answer = self._link.recv(_MESSAGE)
+                _send(self._link, request, handles)
+                if not self._says_something(_ANSWER_SECONDS):  # stopped, say: it is of no use any more
+                    self._process.kill()
+                answer, _ = _receive(self._link)
             except OSError as error:
                 raise ConnectionError(str(error)) from None
-        if not answer:
+        if answer is None:
             self._process.wait()  # its end is closed, so it ends
             raise ConnectionError("the server has ended")
-        found: dict[str, Any] = json.loads(answer)
-        return found
+        return answer
+
+    def _says_something(self, seconds: float) -> bool:
+        line = select.poll()
+        line.register(self._link, select.POLLIN)
+        return bool(line.poll(1000 * seconds))
 
     def _wait(self, given_up: Callable[[], bool] | None) -> None:
         """Wait for its first word, which it says when it is warm."""
-        line = select.poll()
-        line.register(self._link, select.POLLIN)
         while not self._ready:
             if given_up is not None and given_up():
                 raise GivenUpError
-            if line.poll(1000 * _POLL_SECONDS):
-                if not self._link.recv(_MESSAGE):
+            if self._says_something(_POLL_SECONDS):
+                if _receive(self._link)[0] is None:
                     raise ConnectionError("the server has ended")
                 self._ready = True
 
@@ -266,14 +298,13 @@ def _serve(link: socket.socket) -> None:
     """Fork a process for each request, until the other end closes."""
     ended: dict[int, int] = {}
     works: dict[int, str] = {}
-    link.sendall(b"ready")
+    _send(link, {"ready": True})
     while True:
-        message, handles, _, _ = socket.recv_fds(link, _MESSAGE, EXTRA + 1)
-        if not message:
+        request, handles = _receive(link)
+        if request is None:
             _end_all()
             _leave_nothing(works)
             return
-        request = json.loads(message)
         if "ended" in request:
             with contextlib.suppress(ChildProcessError):
                 while (found := os.waitpid(-1, os.WNOHANG))[0]:
@@ -285,7 +316,7 @@ def _serve(link: socket.socket) -> None:
                 deadline = time.monotonic() + _END_SECONDS
                 while _end_strangers(set(works)) and time.monotonic() < deadline:
                     time.sleep(_POLL_SECONDS)
-            link.sendall(json.dumps({"code": ended.pop(request["ended"], None)}).encode())
+            _send(link, {"code": ended.pop(request["ended"], None)})
             continue
         pid = os.fork()
         if pid == 0:
@@ -294,7 +325,7 @@ def _serve(link: socket.socket) -> None:
         works[pid] = request["work"]
         for handle in handles:
             os.close(handle)
-        link.sendall(json.dumps({"pid": pid}).encode())
+        _send(link, {"pid": pid})
 
 
 def _leave_nothing(works: dict[int, str]) -> None:
