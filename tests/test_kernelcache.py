@@ -138,3 +138,33 @@ def test_what_was_not_used_for_longest_goes_first(tmp_path):
     os.utime(tmp_path / "left.tmp", (1e9, 1e9))
     kernelcache.prune(tmp_path, most_bytes=25)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["new.kernel", "used.kernel"]
+
+
+# The kernels that a step which measures its candidates would start, with and without those that it does not pick.
+TRIED = """
+import json
+from common.book import catalog, problems
+from common.code import codegen
+module = catalog.load(catalog.find("conv2d_layer_dispatch").path, "conv2d")
+gemm = catalog.load(catalog.find("gemm_naive").path, "gemm")
+layer = problems.preset("ece408-layer2")
+print(json.dumps({
+    "candidates": [list(module.bind.__code__.co_varnames[:3]), len(module.candidates(layer))],
+    "picked": [launch.name for launch in codegen.launches(module, layer)],
+    "tried": [launch.name for launch in codegen.tried(module, layer)],
+    "others": len(codegen.tried(gemm, problems.preset("tiny-gemm"))),
+}))
+"""
+
+
+def test_a_step_that_measures_finds_all_its_candidates_compiled():
+    done = subprocess.run(
+        [sys.executable, "-c", TRIED], cwd=catalog.ROOT, env=device.environment(False), capture_output=True,
+        text=True, timeout=120,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-2000:]
+    found = json.loads(done.stdout)
+    assert found["candidates"][0] == ["candidate", "filt", "problem"]
+    assert len(found["tried"]) >= found["candidates"][1] > 4
+    assert set(found["picked"]) < set(found["tried"])
+    assert found["others"] == 0

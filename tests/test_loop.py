@@ -541,7 +541,7 @@ def test_saves_are_seen_where_the_system_sends_no_events(write, monkeypatch):
 
 @pytest.fixture
 def unforked(monkeypatch):
-    """Processes start from nothing, as where a GPU is used."""
+    """Processes start from nothing, as on other systems than Linux."""
     monkeypatch.setattr(forkserver, "FORKS", False)
 
 

@@ -106,12 +106,32 @@ def launches(module: ModuleType, problem: Problem) -> list[Launch]:
     """The kernels that ``prepare`` and ``launch`` would start for this problem, in order."""
     seen: list[Launch] = []
     with _recording(seen):
-        x, y = (np.empty(shape, np.float32).view(_HostArray) for shape in (problem.input_shape, problem.output_shape))
-        weight = np.ones(problem.weight_shape, np.float32).view(_HostArray)
+        x, weight, y = _host_arrays(problem)
         workspace = module.workspace(problem) if hasattr(module, "workspace") else None
         prepared = module.prepare(weight, problem) if hasattr(module, "prepare") else weight
         module.launch(*catalog.launch_arguments(problem, x, prepared, y, workspace))
     return seen
+
+
+def tried(module: ModuleType, problem: Problem) -> list[Launch]:
+    """The kernels that a step which picks one by measuring may start before it does: those of all its candidates.
+
+    Such a step has ``candidates(problem)``, and ``bind(candidate, weights, problem)`` gives a function of the input
+    and the output. Other steps start none.
+    """
+    seen: list[Launch] = []
+    if hasattr(module, "candidates") and hasattr(module, "bind"):
+        with _recording(seen):
+            x, weight, y = _host_arrays(problem)
+            for candidate in module.candidates(problem):
+                module.bind(candidate, weight, problem)(x, y)
+    return seen
+
+
+def _host_arrays(problem: Problem) -> tuple[_HostArray, _HostArray, _HostArray]:
+    """Input, weights and output; the weights are ones, the others whatever the memory holds."""
+    x, y = (np.empty(shape, np.float32).view(_HostArray) for shape in (problem.input_shape, problem.output_shape))
+    return x, np.ones(problem.weight_shape, np.float32).view(_HostArray), y
 
 
 def distinct(found: list[Launch]) -> list[Launch]:

@@ -159,14 +159,6 @@ def _take_turns(groups: list[_CheckGroup], folder: Path) -> None:
                 task.update(turns=str(place), seconds=LARGE_SECONDS)
 
 
-def check_size(steps: list[Step], simulator: bool, shape: Problem | None = None, seed: int = 0) -> int:
-    """How many outcomes :func:`check_steps` has if nothing is wrong: one for each shape of each step."""
-    if shape:
-        return len(steps)
-    cases = {step.ladder: plan.cases(step.ladder, not simulator, seed) for step in steps}
-    return sum(len({case.problem for case in cases[step.ladder]}) for step in steps)
-
-
 @dataclass(frozen=True)
 class _CheckGroup:
     """Tasks of one step for one process, ended when enough is wrong."""

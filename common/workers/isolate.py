@@ -244,7 +244,7 @@ class _Child:
         environment = _environment(simulator, self.folder)
         try:
             with self.path(_LOG).open("wb") as output:
-                if not command and _forks(simulator):
+                if not command and forkserver.FORKS:
                     with contextlib.suppress(ConnectionError):  # what ails the server, this process says, too
                         words = [
                             "common.workers.keeper",
@@ -353,11 +353,6 @@ def _parsed(line: bytes) -> dict[str, Any]:
 _READ_EARLY = ("NUMBA", "CUDA", "PYTHON", "LD_", "OMP", "OPENBLAS", "MKL", "MPL")
 
 
-def _forks(simulator: bool) -> bool:
-    """Do processes come from a server? Not those that use a GPU: its driver does not survive a fork."""
-    return forkserver.FORKS and (simulator or device.gpu_count() == 0)
-
-
 def _server(simulator: bool) -> forkserver.Server:
     environment = device.environment(simulator)
     early = sorted((name, value) for name, value in environment.items() if name.startswith(_READ_EARLY))
@@ -375,7 +370,7 @@ _spares: dict[bool, list[_Child]] = {True: [], False: []}
 def warm(simulator: bool, count: int = 1) -> None:
     """See to it that the next calls of ``run`` find everything imported: by a server, or ``count`` processes that
     wait."""
-    if _forks(simulator):
+    if forkserver.FORKS:
         _server(simulator)
         return
     _spares[simulator] += [_Child(simulator, warm=True) for _ in range(count - len(_spares[simulator]))]
