@@ -147,5 +147,7 @@ def _signals() -> Iterator[list[int]]:
 
 
 def _let_wait(task: isolate.Task, seconds: float) -> None:
+    if task["task"] == "jobs.prepare":
+        return  # nobody waits for that
     name = task.get("step") or Path(str(task.get("home") or task.get("path") or task["task"])).stem
     console.complain(f"[dim]{escape(str(name))}: no answer yet; it is ended after {seconds:.0f} s[/]")

@@ -641,3 +641,9 @@ def test_every_reason_is_told_once_with_the_shapes_it_holds_for():
     assert outcome("wrong", findings=[finding]).reasons == ["wrong: 3 of 4"]
     assert outcome("crashed", message="NameError").reasons == ["crashed: NameError"]
     assert outcome("right", findings=[]).reasons == []
+
+
+def test_whoever_waits_is_told_and_nobody_waits_for_what_is_compiled_ahead(capsys):
+    cli._let_wait({"task": "jobs.time", "step": "gemm_naive"}, 30.0)
+    cli._let_wait({"task": "jobs.prepare", "step": "gemm_tuned"}, 30.0)
+    assert capsys.readouterr().err == "gemm_naive: no answer yet; it is ended after 30 s\n"
