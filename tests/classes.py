@@ -174,7 +174,7 @@ def _lines(engine: str, kernels: list[Wrong], seed: int) -> Iterator[tuple[str, 
     """Names and results from a process of its own, as they come."""
     if not kernels:
         return
-    environment = {**device.environment(engine == "simulator"), "NUMBA_CUDA_LOW_OCCUPANCY_WARNINGS": "0"}
+    environment = device.environment(engine == "simulator")
     command = [sys.executable, __file__, "--as", engine, "--seed", str(seed), *(kernel.name for kernel in kernels)]
     with (
         tempfile.TemporaryFile("w+") as errors,

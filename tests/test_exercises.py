@@ -63,9 +63,10 @@ def recorded(tmp_path_factory):
         )
     task = folder / "task.json"
     task.write_text(json.dumps({"folder": str(folder), "files": files}))
+    paths = os.pathsep.join([str(catalog.ROOT), os.environ.get("PYTHONPATH", "")])
     done = subprocess.run(
         [sys.executable, str(catalog.ROOT / "tests" / "counting.py"), str(task)],
-        cwd=catalog.ROOT, env={**device.environment(False), "PYTHONPATH": str(catalog.ROOT)},
+        cwd=catalog.ROOT, env={**device.environment(False), "PYTHONPATH": paths},
         capture_output=True, text=True, timeout=300,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr[-2000:]

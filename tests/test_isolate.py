@@ -54,6 +54,27 @@ def run(tasks, seconds=PATIENCE):
     return [result for _, result in answered]
 
 
+# What Numba takes of it.
+COLORAMA = """
+__version__ = "0.4.6"
+init = reinit = deinit = lambda: None
+class Style:
+    BRIGHT, RESET_ALL = "\\x1b[1m", "\\x1b[0m"
+class Fore:
+    RED = GREEN = YELLOW = BLUE = MAGENTA = CYAN = WHITE = BLACK = RESET = LIGHTWHITE_EX = "\\x1b[31m"
+    LIGHTRED_EX = LIGHTGREEN_EX = LIGHTYELLOW_EX = LIGHTBLUE_EX = LIGHTMAGENTA_EX = LIGHTCYAN_EX = RED
+"""
+
+
+def test_what_the_compiler_says_has_no_colours(task, write, monkeypatch):
+    monkeypatch.setenv("PYTHONPATH", str(write("site/colorama.py", COLORAMA).parent))
+    sum_of_array = {**task("gemm_sum", GOOD.replace("float32(0.0)", "a")), "task": "jobs.compile"}
+    ((_, result),) = isolate.run([{**sum_of_array, "architectures": ["9.0"]}], False, PATIENCE)
+    assert result["status"] == "crashed"
+    assert "TypingError" in result["message"]
+    assert "x1b" not in result["message"]
+
+
 def test_ways_to_end_a_process_and_the_tasks_after_them(task):
     tasks = [
         task("good", GOOD),

@@ -164,9 +164,9 @@ def test_it_does_for_all_threads_at_once_what_the_simulator_does_for_each(monkey
 
 @pytest.mark.parametrize("step", FILES, ids=lambda step: step.name)
 def test_a_block_of_any_step_is_quick(step):
-    start = time.perf_counter()
+    start = time.process_time()
     assert traced(step.path, trace.SHAPES[step.ladder][0], every=False).faults == []
-    assert time.perf_counter() - start < 10
+    assert time.process_time() - start < 10
 
 
 # --- wrong kernels: what racecheck, memcheck and initcheck say on a GPU, found on the CPU ---

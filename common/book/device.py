@@ -18,6 +18,8 @@ from typing import Any
 
 SIMULATOR_SWITCH = "NUMBA_ENABLE_CUDASIM"
 _SHARE = Path("/sys/fs/cgroup/cpu.max")
+# Tiny grids are meant, and what Numba says is read: where colorama is installed it would be in colours.
+PLAIN = {"NUMBA_CUDA_LOW_OCCUPANCY_WARNINGS": "0", "NUMBA_DISABLE_ERROR_MESSAGE_HIGHLIGHTING": "1"}
 _DRIVER = "nvcuda.dll" if sys.platform == "win32" else "libcuda.so.1"
 
 
@@ -72,7 +74,7 @@ def require_gpu(what: str) -> None:
 
 def environment(simulator: bool) -> dict[str, str]:
     """The environment of a process whose kernels run in the simulator, or on (or for) a GPU."""
-    env = dict(os.environ)
+    env = {**os.environ, **PLAIN}
     env.pop(SIMULATOR_SWITCH, None)
     if simulator:
         env[SIMULATOR_SWITCH] = "1"

@@ -200,7 +200,7 @@ class Sandbox:
             ),
             "PYTHONDONTWRITEBYTECODE": "1",
             "CUDA_VISIBLE_DEVICES": "-1",
-            "NUMBA_CUDA_LOW_OCCUPANCY_WARNINGS": "0",
+            **device.PLAIN,
             # one thread each, so that several fit a machine and the memory limit
             "OPENBLAS_NUM_THREADS": "1",
             "OMP_NUM_THREADS": "1",

@@ -178,7 +178,6 @@ def watched(tasks: list[Task], command: list[str], seconds: float) -> tuple[list
 
 def _environment(simulator: bool, folder: Path) -> dict[str, str]:
     env = device.environment(simulator)
-    env["NUMBA_CUDA_LOW_OCCUPANCY_WARNINGS"] = "0"  # tiny grids are meant
     env[keeper.MARK] = folder.name
     env["TMPDIR"] = str(folder / keeper.WORK)
     if "PYTHONPATH" in env:  # it works in another folder
