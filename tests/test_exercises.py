@@ -2,6 +2,7 @@
 
 import difflib
 import json
+import os
 import re
 import subprocess
 import sys
