@@ -36,6 +36,7 @@ QUICK = (
 )  # fmt: skip
 
 
+@pytest.hookimpl(tryfirst=True)  # xdist reads the groups in a hook of the same name
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.path.stem.removeprefix("test_") in QUICK:
