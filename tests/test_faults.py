@@ -295,8 +295,8 @@ def test_a_finding_names_the_store_it_is_about(write, finding, kind, line):
 
 def test_a_hazard_explains_more_than_the_finding(write):
     path = write("gemm_x.py", "x = 1\ny = 2\n")
-    unwritten = {"kind": "read-before-write", "line": 1, "text": "t[0] is read"}
-    race = {"kind": "race", "line": 2, "text": "t[0] is written"}
+    unwritten = faults.Fault("read-before-write", "t[0] is read", 1)
+    race = faults.Fault("race", "t[0] is written", 2)
     of = lambda kind, *hazards: faults.of_finding({"kind": kind, "message": ""}, hazards, path, ("a", "b", "c"))  # noqa: E731
     assert of("wrong", unwritten, race).kind == "race"
     assert of("nan", unwritten).kind == "read-before-write"

@@ -170,5 +170,5 @@ def test_a_fault_on_the_gpu_is_told_with_its_line(edited):
     step.path.write_text(step.path.read_text().replace("a[m, k0 + tx] if m < M and", "a[m * 1000000000, k0 + tx] if"))
     (stage,) = loop.Run(step, "gemm-2048", simulator=False).stages()
     (fault, *_) = stage.failed[0].faults
-    assert fault["kind"] == "outside"
-    assert "a[m * 1000000000, k0 + tx]" in fault["code"]
+    assert fault.kind == "outside"
+    assert "a[m * 1000000000, k0 + tx]" in fault.code

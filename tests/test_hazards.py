@@ -55,18 +55,18 @@ def test_a_sound_kernel_shows_nothing():
 def test_a_read_before_the_barrier_is_a_race():
     notes = watched(neighbours, 0, zeros(1, SIZE))
     race = next(note for note in notes if note.kind == "race")
-    assert {race.line, *[int(word) for word in race.text.replace(",", "").split() if word.isdigit()]} >= {
+    assert {race.line, *[int(word) for word in race.what.replace(",", "").split() if word.isdigit()]} >= {
         line(neighbours, 4), line(neighbours, 7),
     }  # fmt: skip
-    assert "tile[" in race.text
-    assert "no barrier lies between" in race.text
+    assert "tile[" in race.what
+    assert "no barrier lies between" in race.what
 
 
 def test_a_write_before_the_barrier_is_a_race():
     (race,) = [note for note in watched(neighbours, 1, zeros(1, SIZE)) if note.kind == "race"]
     assert race.line in (line(neighbours, 7), line(neighbours, 10))
     for words in (f"read at line {line(neighbours, 7)} in", f"written at line {line(neighbours, 10)} in thread ("):
-        assert words in race.text
+        assert words in race.what
 
 
 def test_a_barrier_that_some_threads_skip_is_told():
@@ -79,7 +79,7 @@ def test_a_barrier_that_some_threads_skip_is_told():
 
     (note,) = watched(kernel, zeros(SIZE))
     assert (note.kind, note.line) == ("divergent-barrier", line(kernel, 4))
-    assert note.text == (
+    assert note.what == (
         "3 of 8 threads of block (0, 0, 0), such as (5, 0, 0), end and never come to the barrier at line "
         f"{line(kernel, 4)} that the others wait at"
     )
@@ -96,8 +96,8 @@ def test_two_blocks_that_write_one_element_overlap():
 
     (note,) = watched(overlap, zeros(SIZE), False, grid=2)
     assert (note.kind, note.line) == ("overlap", line(overlap, 2))
-    assert "out[0]" in note.text
-    assert "blocks do not wait for each other" in note.text
+    assert "out[0]" in note.what
+    assert "blocks do not wait for each other" in note.what
     assert watched(overlap, zeros(SIZE), True, grid=2) == []  # the same value twice harms nobody
 
 
@@ -114,8 +114,8 @@ def test_what_was_never_written_is_told_with_its_array():
     assert [(note.kind, note.line) for note in notes] == [
         ("read-before-write", line(forgets, 5)), ("read-before-write", line(forgets, 6)),
     ]  # fmt: skip
-    assert notes[0].text.startswith("acc[1] is read at line")
-    assert notes[1].text.startswith("tile[0] is read")
+    assert notes[0].what.startswith("acc[1] is read at line")
+    assert notes[1].what.startswith("tile[0] is read")
 
 
 def test_a_second_launch_may_read_what_the_first_wrote():

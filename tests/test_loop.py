@@ -86,10 +86,10 @@ def test_a_wrong_edit_ends_with_the_first_verdict_and_its_line(step, monkeypatch
     assert stage.name == loop.FIRST
     (outcome,) = stage.failed
     (fault,) = outcome.faults
-    assert fault["kind"] == "outside"
-    assert fault["code"] in step.path.read_text()
+    assert fault.kind == "outside"
+    assert fault.code in step.path.read_text()
     said = words.complaint(outcome)
-    assert f"line {fault['line']}: {fault['code']}".replace("[", r"\[") in said or fault["code"] in said
+    assert f"line {fault.line}: {fault.code}".replace("[", r"\[") in said or fault.code in said
     assert "look at: this index and its guard" in said
     assert this.warnings == ["this run is not kept: no space"]  # and the run went on
 
@@ -98,7 +98,7 @@ def test_what_does_not_compile_is_told_before_what_the_simulator_made_of_it(step
     edit(step, "acc = float32(0.0)", "acc = cuda.shared.array((c.shape[0], 2), float32)[7, 1]")
     (stage,) = loop.Run(step, "gemm-2048", simulator=True).stages()
     (outcome,) = stage.failed
-    assert outcome.faults[0]["kind"] == "shape-not-constant"
+    assert outcome.faults[0].kind == "shape-not-constant"
     assert words.complaint(outcome).startswith("gemm_naive, compiled for M=")
 
 
@@ -360,7 +360,7 @@ def test_a_fault_of_the_gpu_gets_its_line_from_the_simulator(step, gpu):
     gpu.simulated = {"status": "crashed", "faults": [{**driver, "kind": "outside", "line": 20, "what": "a[9]"}]}
     (stage,) = on_gpu(step).stages()
     (outcome,) = stage.failed
-    assert [(fault["kind"], fault["line"]) for fault in outcome.faults] == [("outside", 20)]
+    assert [(fault.kind, fault.line) for fault in outcome.faults] == [("outside", 20)]
 
 
 def test_a_failure_at_a_ragged_shape_is_run_again_in_the_simulator(step, gpu):
@@ -375,7 +375,7 @@ def test_a_failure_at_a_ragged_shape_is_run_again_in_the_simulator(step, gpu):
 
     isolate.run = run_
     stages = list(on_gpu(step).stages())
-    assert stages[-1].failed[0].faults[0]["kind"] == "race"
+    assert stages[-1].failed[0].faults[0].kind == "race"
     assert f"in the simulator, at {problems.FIRST['gemm']}: t[0]" in words.complaint(stages[-1].failed[0])
 
 

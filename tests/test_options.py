@@ -19,6 +19,7 @@ from common.book import catalog, device, exercises, problems
 from common.book.problems import Gemm
 from common.commands import arguments, choosing, edits, lessons, mainjob, measuring, pictures, selftime
 from common.editing import history, shipped
+from common.explain import faults
 from common.grading import folders, grade
 from common.jobs import run, unchanged
 from common.jobs.run import Outcome
@@ -514,9 +515,8 @@ def test_more_seconds_for_an_answer_are_more_for_the_processor(ask):
 
 
 def test_the_command_that_shows_a_fault_can_be_copied(monkeypatch, write):
-    fault = {"kind": "bounds", "line": 1, "message": "m", "count": 1, "thread": [0, 0, 0], "block": [0, 0, 0]}
-    fault["kind"] = next(iter(tracewords.FAULTS))
-    found = {"trace": {"kernels": [{"faults": [fault]}]}}
+    fault = faults.Fault("outside", "m", 1, thread=(0, 0, 0), block=(0, 0, 0))
+    found = {"trace": {"kernels": [{"faults": [fault.as_dict()]}]}}
     monkeypatch.setattr(isolate, "run", lambda *_: [({}, found)])
     file = write("my kernels/mine $1.py", "")
     _, command = tracewords.suspicion(catalog.find("gemm_naive"), SMALL, file)

@@ -109,9 +109,9 @@ def test_what_is_not_that_simple_is_left_to_the_rest(outputs, body):
 @pytest.mark.parametrize(
     ("body", "kind"),
     [
-        ("for i in range(7):\n    acc[i] += x[0] * y[0]", "out_of_bounds"),
-        ("for i in range(6):\n    acc[i] += x[i - 1] * y[i]", "negative_index"),
-        ("z = cuda.local.array(6, float32)\nfor i in range(6):\n    acc[i] += z[i] * y[i]", "uninitialised"),
+        ("for i in range(7):\n    acc[i] += x[0] * y[0]", "outside"),
+        ("for i in range(6):\n    acc[i] += x[i - 1] * y[i]", "negative-index"),
+        ("z = cuda.local.array(6, float32)\nfor i in range(6):\n    acc[i] += z[i] * y[i]", "read-before-write"),
     ],
 )
 def test_what_is_wrong_with_one_is_found(outputs, body, kind):

@@ -1,14 +1,13 @@
 """How a check of a step runs: engine by engine, each with a module of its own, and no longer than it must."""
 
 import threading
-from pathlib import Path
 
 import pytest
 
 from common.book import catalog, problems
-from common.jobs import run, tasks
+from common.jobs import run
 from common.measure import plan
-from common.microscope import simulator, trace
+from common.microscope import simulator
 from common.workers import isolate
 
 simulator.install()
@@ -92,22 +91,3 @@ def test_a_hopeless_step_starts_nothing(write, monkeypatch):
     group = run._CheckGroup(catalog.find("gemm_naive"), [asked(write("gemm_x.py", ""), "traced")], True, False)
     monkeypatch.setattr(isolate, "_child", lambda *_: pytest.fail("a process is started"))
     assert group.run(threading.Event(), hopeless) == []
-
-
-@pytest.mark.parametrize(
-    "name",
-    [
-        "gemm_missing_barrier", "gemm_second_barrier_missing", "gemm_barriers_in_two_branches",
-        "gemm_warp_exchange_without_barrier", "conv3d_no_barrier_before_next_taps", "conv2d_unset_integer_weights",
-    ],
-)  # fmt: skip
-def test_a_check_and_a_trace_name_the_same_line_for_the_same_mistake(name):
-    path = Path(__file__).parent / "wrong_kernels" / f"{name}.py"
-    ladder = name.partition("_")[0]
-    step = next(step for step in catalog.steps() if step.ladder == ladder)
-    first = problems.FIRST[ladder]
-    (outcome,) = run.check_steps([step], True, shape=first, file=path, compiled=False)
-    assert not outcome.fine
-    traced = trace.run(catalog.load(path, ladder), first, every=True).faults
-    assert outcome.faults[0]["line"] in {fault.line for fault in traced}
-    assert outcome.faults[0]["kind"] in {tasks.TRACED_KINDS.get(fault.kind, fault.kind) for fault in traced}

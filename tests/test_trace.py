@@ -16,9 +16,9 @@ from rich.console import Console
 from common import cli
 from common.book import catalog, limits, problems, reference
 from common.book.problems import RAGGED, Conv2d, Gemm
+from common.explain.faults import UNSOUND, Fault
 from common.measure import inputs, profiler, sanitizer
 from common.microscope import lanes, trace
-from common.microscope.memory import FAULTS
 from common.report import agreement, charts, records, tables, tracefigures, tracewords
 from common.report.records import Record
 from common.workers import child, isolate
@@ -172,19 +172,19 @@ def test_a_block_of_any_step_is_quick(step):
 # --- wrong kernels: what racecheck, memcheck and initcheck say on a GPU, found on the CPU ---
 
 EXPECTED = {
-    "conv2d_halo_off_by_one": {"negative_index"},
-    "conv2d_no_guard_p": {"out_of_bounds"},
-    "conv2d_no_guard_q": {"out_of_bounds"},
-    "conv3d_no_guard_below_zero": {"negative_index"},
-    "conv3d_no_guard_past_end": {"out_of_bounds"},
-    "gemm_accumulates": {"uninitialised"},
+    "conv2d_halo_off_by_one": {"negative-index"},
+    "conv2d_no_guard_p": {"outside"},
+    "conv2d_no_guard_q": {"outside"},
+    "conv3d_no_guard_below_zero": {"negative-index"},
+    "conv3d_no_guard_past_end": {"outside"},
+    "gemm_accumulates": {"read-before-write"},
     "gemm_modified_input": {"race", "overlap"},
     "gemm_missing_barrier": {"race"},
-    "gemm_no_guard_m": {"out_of_bounds"},
-    "gemm_no_guard_n": {"out_of_bounds"},
-    "gemm_reads_past_end": {"out_of_bounds"},
-    "gemm_square_only": {"out_of_bounds"},
-    "gemm_writes_past_end": {"out_of_bounds", "race", "overlap"},
+    "gemm_no_guard_m": {"outside"},
+    "gemm_no_guard_n": {"outside"},
+    "gemm_reads_past_end": {"outside"},
+    "gemm_square_only": {"outside"},
+    "gemm_writes_past_end": {"outside", "race", "overlap"},
 }
 # Have no launch to trace, or none that a GPU would start, or never end.
 UNTRACED = {
@@ -217,12 +217,12 @@ def test_races_and_out_of_bounds_and_uninitialised_reads_of_wrong_kernels_are_fo
 def test_a_fault_names_line_thread_and_block():
     found = traced(WRONG / "gemm_no_guard_m.py", Gemm(M=37, N=45, K=19))
     fault = found.faults[0]
-    assert (fault.kind, fault.array, fault.thread, fault.block) == ("out_of_bounds", "a", (0, 5, 0), (0, 4, 0))
-    assert fault.text == "acc += a[m, k] * b[k, n]"
-    assert fault.message == "axis 0 of a is read at 37, its extent is 37"
+    assert (fault.kind, fault.array, fault.thread, fault.block) == ("outside", "a", (0, 5, 0), (0, 4, 0))
+    assert fault.code == "acc += a[m, k] * b[k, n]"
+    assert fault.what == "axis 0 of a is read at 37, its extent is 37"
     assert fault.count == 3 * 45 * 19
     race = traced(WRONG / "gemm_missing_barrier.py", Gemm(M=5, N=7, K=3)).faults[0]
-    assert race.message == (
+    assert race.what == (
         "a_tile[0, 0] is read by thread (0, 0, 0) in line 35 and written by thread (0, 31, 0) in line 30, "
         "with no barrier between"
     )
@@ -243,7 +243,7 @@ def test_a_contiguous_array_may_be_reshaped(kernel, body):
 
 def test_an_index_beyond_a_reshaped_array_is_told_with_its_name(kernel):
     (fault,) = kernel("flat = c.reshape(c.size)\nflat[97 + cuda.threadIdx.x] = 1.0").faults
-    assert (fault.kind, fault.message) == ("out_of_bounds", "c is written at 128, its extent is 128")
+    assert (fault.kind, fault.what) == ("outside", "c is written at 128, its extent is 128")
 
 
 @pytest.mark.parametrize(
@@ -322,7 +322,7 @@ cuda.syncthreads()
 tile[i] = 2.0
 c[i // 32, i % 32] = x
 
-# uninitialised: nothing wrote the upper half
+# read-before-write: nothing wrote the upper half
 if i < 32:
     tile[i] = 1.0
 cuda.syncthreads()
@@ -336,14 +336,14 @@ x = tile[i]
 if i < 32:
     c[0, i] = x
 
-# uninitialised: passed on in shared memory
+# read-before-write: passed on in shared memory
 if i < 32:
     tile[i] = 1.0
 cuda.syncthreads()
 tile[i] = tile[i] + 1.0
 c[i // 32, i % 32] = tile[i]
 
-# barrier: half of the threads wait
+# divergent-barrier: half of the threads wait
 if i < 32:
     cuda.syncthreads()
 c[i // 32, i % 32] = 1.0
@@ -354,23 +354,23 @@ if i >= 32:
 cuda.syncthreads()
 c[0, i] = 1.0
 
-# barrier: two barriers are not one
+# divergent-barrier: two barriers are not one
 if i < 40:
     cuda.syncthreads()
 else:
     cuda.syncthreads()
 c[i // 32, i % 32] = 1.0
 
-# out_of_bounds: past the end
+# outside: past the end
 c[0, i] = 1.0
 
-# negative_index: counted from the end
+# negative-index: counted from the end
 c[0, i % 32 - 32] = 1.0
 
-# negative_index, out_of_bounds: before the start
+# negative-index, outside: before the start
 c[0, i % 32 - 33] = 1.0
 
-# out_of_bounds: past a shared array
+# outside: past a shared array
 tile[i + 1] = 1.0
 
 # nothing: atomics do not race
@@ -393,14 +393,14 @@ if i == 0:
     tile[0] = 0.0
 cuda.atomic.add(tile, 0, 1.0)
 
-# uninitialised: an atomic operation on what nothing has written
+# read-before-write: an atomic operation on what nothing has written
 cuda.atomic.add(tile, 0, 1.0)
 
-# barrier: a loop with as many turns as the thread's number
+# divergent-barrier: a loop with as many turns as the thread's number
 for j in range(i % 2 + 1):
     cuda.syncthreads()
 
-# barrier: one warp skips the barrier, and ends
+# divergent-barrier: one warp skips the barrier, and ends
 if i < 32:
     cuda.syncthreads()
     c[0, i] = 1.0
@@ -415,7 +415,7 @@ if cuda.blockIdx.x > 0:
     cuda.syncthreads()
 c[i // 32, i % 32] = tile[63 - i]
 
-# uninitialised: what nothing has written is compared
+# read-before-write: what nothing has written is compared
 if i < 32:
     tile[i] = 1.0
 cuda.syncthreads()
@@ -430,19 +430,19 @@ x = tile[i]
 if i < 32 and x > 0:
     c[0, i] = 1.0 if x < 2 else 0.0
 
-# uninitialised: what nothing has written becomes an integer
+# read-before-write: what nothing has written becomes an integer
 if i < 32:
     tile[i] = 1.0
 cuda.syncthreads()
 c[i // 32, i % 32] = int(tile[i])
 
-# uninitialised: what nothing has written is the larger one
+# read-before-write: what nothing has written is the larger one
 if i < 32:
     tile[i] = 1.0
 cuda.syncthreads()
 c[i // 32, i % 32] = max(tile[i], 0.0)
 
-# uninitialised: a register that only some threads have written
+# read-before-write: a register that only some threads have written
 r = cuda.local.array(2, float32)
 if i < 32:
     r[0] = 1.0
@@ -456,16 +456,16 @@ else:
     r[0] = 2.0
 c[i // 32, i % 32] = r[0]
 
-# uninitialised: a counter in registers that starts from nothing
+# read-before-write: a counter in registers that starts from nothing
 r = cuda.local.array(2, int32)
 r[0] += 1
 c[i // 32, i % 32] = r[0]
 
-# uninitialised: dynamic shared memory
+# read-before-write: dynamic shared memory
 d = cuda.shared.array(0, float32)
 c[i // 32, i % 32] = d[i]
 
-# uninitialised: integers in dynamic shared memory
+# read-before-write: integers in dynamic shared memory
 d = cuda.shared.array(0, int32)
 if d[i] == 0:
     c[i // 32, i % 32] = 1.0
@@ -635,7 +635,7 @@ if g == 1:
     cuda.syncthreads()
 c[g, i] = tile[i ^ 1]
 
-# uninitialised: a sum that starts from nothing
+# read-before-write: a sum that starts from nothing
 cuda.atomic.add(c, (g, i), 1.0)
 
 # overlap: through a row
@@ -658,7 +658,7 @@ def test_races_in_global_memory_and_between_blocks(kernel, monkeypatch, expected
         return  # which block is the last one is fixed in these kernels
     found = kinds(kernel(text, grid=2, extra=helper, order=order))
     if named(expected) == {"overlap"}:
-        found.discard("uninitialised")  # in some orders
+        found.discard("read-before-write")  # in some orders
     assert found == named(expected)
 
 
@@ -686,7 +686,7 @@ def test_an_overlap_names_both_blocks_and_lines(kernel):
     body = "g = cuda.blockIdx.x\nif g == 0:\n    c[0, 1] = 1.0\nelse:\n    c[0, 1] = 2.0"
     (fault,) = kernel(body, grid=2, block=1).faults
     assert (fault.kind, fault.line, fault.block) == ("overlap", 16, (1, 0, 0))
-    assert fault.message == (
+    assert fault.what == (
         "c[0, 1] is written by block (1, 0, 0) in line 16 and written by block (0, 0, 0) in line 14: "
         "blocks do not wait for each other"
     )
@@ -694,7 +694,7 @@ def test_an_overlap_names_both_blocks_and_lines(kernel):
 
 def test_a_barrier_in_two_branches_names_both_lines(kernel):
     body = "i = cuda.threadIdx.x\nif i < 40:\n    cuda.syncthreads()\nelse:\n    cuda.syncthreads()"
-    faults = {fault.line: fault.message for fault in kernel(body, block=64).faults}
+    faults = {fault.line: fault.what for fault in kernel(body, block=64).faults}
     where = "24 threads do not reach this barrier, which others wait at: they come to the one in line 16"
     assert faults[14] == where
 
@@ -806,7 +806,7 @@ copy1_async(tile, i, b, i)
 wait_async()
 c[0, i] = tile[i]
 
-# copy_not_awaited, uninitialised: not waited for
+# copy-not-awaited, read-before-write: not waited for
 copy1_async(tile, i, b, i)
 c[0, i] = tile[i]
 
@@ -832,12 +832,12 @@ copy4_async(tile, 4 * i, b, 4 * i)
 wait_async()
 c[0, i] = tile[4 * i + 1]
 
-# misaligned, out_of_bounds: a source off the boundary
+# misaligned, outside: a source off the boundary
 copy4_async(tile, 4 * i, b, 4 * i + 1)
 wait_async()
 c[0, i] = tile[4 * i]
 
-# misaligned, out_of_bounds: a target off the boundary
+# misaligned, outside: a target off the boundary
 copy4_async(tile, 4 * i + 2, b, 4 * i)
 wait_async()
 
@@ -920,14 +920,14 @@ def test_128_bit_accesses_must_be_aligned(kernel, expected, body):
 def test_a_fault_names_the_element(kernel, body, message):
     text = "r = cuda.local.array(4, float32)\n" + body
     found = kernel(text, block=2, problem=Gemm(M=4, N=6, K=6)).faults[0]
-    assert found.message.startswith(message)
+    assert found.what.startswith(message)
 
 
 def test_a_copy_that_no_wait_follows_is_a_fault(kernel):
     body = "copy1_async(tile, i, b, i)\nwait_async()\nc[0, i] = tile[i]\ncopy1_async(tile, i, b, i)"
     (fault,) = kernel(ASYNC.format(body=body), problem=Gemm(M=4, N=32, K=4)).faults
-    assert (fault.kind, fault.line, fault.count) == ("copy_not_awaited", 17, 32)
-    assert "still under way when the thread ends: no wait comes after it" in fault.message
+    assert (fault.kind, fault.line, fault.count) == ("copy-not-awaited", 17, 32)
+    assert "still under way when the thread ends: no wait comes after it" in fault.what
 
 
 def test_exercise_3_of_lesson_04_shows_here(write):
@@ -1369,15 +1369,15 @@ if i < 16:
     if i < 8:
         c[0, i] = x
 
-# warp: half of a warp, and the mask names the other half
+# warp-sync: half of a warp, and the mask names the other half
 if i < 16:
     c[0, i] = cuda.shfl_xor_sync(0xFFFFFFFF, i, 1)
 
-# warp: a mask without the thread itself
+# warp-sync: a mask without the thread itself
 if i < 16:
     cuda.syncwarp(0xFF)
 
-# warp: the value of a thread that is not there
+# warp-sync: the value of a thread that is not there
 if i < 16:
     c[0, i] = cuda.shfl_sync(0xFFFF, i, 20)
 
@@ -1486,7 +1486,7 @@ SHARED_BY_FUNCTION = """
 """
 
 
-@pytest.mark.parametrize(("option", "fault"), [("", set()), (", inline='always'", {"uninitialised"})])
+@pytest.mark.parametrize(("option", "fault"), [("", set()), (", inline='always'", {"read-before-write"})])
 def test_shared_memory_belongs_to_its_function_unless_that_is_written_out(write, option, fault):
     tracer, module = stood_in(write, SHARED_BY_FUNCTION.replace("{option}", option))
     launched(tracer, module)
@@ -1516,7 +1516,7 @@ INTEGERS = """
 def test_integers_in_a_workspace_are_not_zero(write, kind):
     tracer, module = stood_in(write, INTEGERS.replace("{kind}", kind).replace("{value}", "w[i]"))
     assert (launched(tracer, module) != 0).all()
-    assert [fault.kind for fault in tracer.faults()] == ["uninitialised"]
+    assert [fault.kind for fault in tracer.faults()] == ["read-before-write"]
 
 
 def test_what_the_host_copies_or_stores_is_written(write):
@@ -1822,9 +1822,9 @@ def test_a_failed_check_points_to_the_trace_that_shows_why(here):
 
 def test_every_kind_of_fault_has_words():
     assert EXPECTED.keys().isdisjoint(UNTRACED)
-    for kind in FAULTS:
-        fault = {"kind": kind, "line": 1, "message": "m", "count": 1, "thread": [0, 0, 0], "block": [0, 0, 0]}
-        assert tracewords.fault_sentence(fault).startswith(f"line 1: {FAULTS[kind]}: m (by thread (0, 0, 0)")
+    for kind in UNSOUND:
+        fault = Fault(kind, "m", 1, thread=(0, 0, 0), block=(0, 0, 0)).as_dict()
+        assert tracewords.fault_sentence(fault).startswith(f"line 1: {UNSOUND[kind]}: m (by thread (0, 0, 0)")
 
 
 # --- pictures ---

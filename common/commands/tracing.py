@@ -95,7 +95,7 @@ def _print_trace(step: Step, problem: problems.Problem, found: dict[str, Any], u
             say.print(escape(sentence), soft_wrap=True)
     faults = [fault for kernel in found["kernels"] for fault in kernel["faults"]]
     for fault in faults:
-        text = f"[bold red]{escape(tracewords.fault_sentence(fault))}[/]\n    {escape(fault['text'])}"
+        text = f"[bold red]{escape(tracewords.fault_sentence(fault))}[/]\n    {escape(fault['code'])}"
         say.print(text, soft_wrap=True)
     if not faults:
         what = "nothing out of bounds, no race, no uninitialised value stored"

@@ -65,7 +65,7 @@ def print_checks(outcomes: list[Outcome], file: Path | None = None) -> None:
     first = {o.step.name: o for o in reversed(outcomes) if o.status in ("wrong", "crashed")}
     found = {
         name: tracewords.suspicion(
-            outcome.step, outcome.problem, file, " ".join(fault["what"] for fault in outcome.faults)
+            outcome.step, outcome.problem, file, " ".join(fault.what for fault in outcome.faults)
         )
         for name, outcome in list(first.items())[:_SUSPECTS]
     }

@@ -281,7 +281,7 @@ class Run:
 
 def _reason(outcome: Outcome) -> str:
     """The fault, or the first finding, in one line."""
-    told = [fault["what"] for fault in outcome.faults] + outcome.reasons
+    told = [fault.what for fault in outcome.faults] + outcome.reasons
     return next(iter(told), "").removeprefix(f"{outcome.status}: ")
 
 

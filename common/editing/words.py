@@ -12,6 +12,7 @@ from rich.table import Table
 from common.editing import loop
 from common.editing.history import Event
 from common.editing.loop import Stage
+from common.explain.faults import Fault
 from common.jobs.run import Outcome
 from common.report import pages, records
 
@@ -31,24 +32,24 @@ def complaint(outcome: Outcome, shapes: int = 1, width: int = 100, suspicion: tu
     lines = [f"{outcome.step.name}{doing} {outcome.problem}{more}"]
     said = outcome.reasons
     if outcome.status == "crashed" and outcome.faults:  # its message gives way to the translation
-        said = [f"{outcome.status}: {outcome.faults[0]['what']}"]
+        said = [f"{outcome.status}: {outcome.faults[0].what}"]
     lines += [f"  {line}" for line in said]
     for fault in outcome.faults[:_SHOWN]:
-        if outcome.status != "unusable" and not any(fault["what"] in line for line in said):
-            lines += _wrapped([fault["what"]], "  ", width)
+        if outcome.status != "unusable" and not any(fault.what in line for line in said):
+            lines += _wrapped([fault.what], "  ", width)
         lines += _pointer(fault, width)
     if suspicion:
         finding, command = suspicion
-        if not any(fault["line"] for fault in outcome.faults[:_SHOWN]):
+        if not any(fault.line for fault in outcome.faults[:_SHOWN]):
             lines += _wrapped([f"a trace finds {finding}"], "  ", width)
         lines += ["    see every access of that block:", f"      {command}"]
     return escape("\n".join(lines))
 
 
-def _pointer(fault: dict[str, Any], width: int) -> list[str]:
+def _pointer(fault: Fault, width: int) -> list[str]:
     """The fault's line, and what to look at."""
-    lines = [f"    line {fault['line']}: {fault['code']}"] if fault["line"] else []
-    return lines + _wrapped([f"look at: {fault['look_at']}"], "    ", width)
+    lines = [f"    line {fault.line}: {fault.code}"] if fault.line else []
+    return lines + _wrapped([f"look at: {fault.look_at}"], "    ", width)
 
 
 def _wrapped(texts: list[str], indent: str, width: int) -> list[str]:
@@ -71,7 +72,7 @@ def told(
     left = dict(suspicions or {})
     groups: dict[tuple[Any, ...], list[Outcome]] = {}
     for outcome in outcomes:
-        faults = tuple((fault["kind"], fault["line"]) for fault in outcome.faults)
+        faults = tuple((fault.kind, fault.line) for fault in outcome.faults)
         for reason in outcome.reasons[:1]:
             # one cause gives other values at each shape
             kind = reason.split(":")[0]
@@ -114,7 +115,7 @@ def stage(step: str, found: Stage, best: Event | None = None) -> list[str]:
         lines = [f"{step}: {line}  {after}" for line in _pairs(found.outcomes[0], best)]
     warnings = [fault for outcome in found.outcomes if outcome.status == "right" for fault in outcome.faults]
     for fault in warnings[:1]:
-        lines.append(f"  [yellow]{escape(fault['what'])}[/]")
+        lines.append(f"  [yellow]{escape(fault.what)}[/]")
         lines += [escape(line) for line in _pointer(fault, 100)]
     return lines
 

@@ -84,25 +84,66 @@ LOOK_AT = {
 }
 
 
+# What no right kernel does, whatever it computes: kinds in the order in which they are told, and their names.
+UNSOUND = {
+    "raises": "exception in a kernel",
+    "outside": "out of bounds",
+    "negative-index": "negative index",
+    "misaligned": "misaligned access",
+    "divergent-barrier": "barrier not reached by all threads",
+    "warp-sync": "threads of a warp that do not meet",
+    "copy-not-awaited": "read of a copy that was not waited for",
+    "race": "race",
+    "read-before-write": "uninitialised read",
+    "overlap": "race between blocks",
+    "zero-division": "division by zero",
+}
+
+
+_OF_UNSET_MEMORY = ("nan", "unstable", "unsound")  # findings that a read of what nobody wrote explains
+
+
 @dataclass(frozen=True)
 class Fault:
-    """One fault. ``kind`` is a key of LOOK_AT; ``line`` counts from 1 in the step's file, ``code`` is its text."""
+    """One fault. ``kind`` is a key of LOOK_AT; ``line`` counts from 1 in the step's file, ``code`` is its text.
+
+    What the tracer saw has the ``array`` that it concerns, the first ``thread`` of a ``block`` that met it, each as
+    (x, y, z), and of how many times it is the first.
+    """
 
     kind: str
     what: str
     line: int | None = None
     code: str = ""
     look_at: str = ""
+    array: str = ""
+    thread: tuple[int, int, int] | None = None
+    block: tuple[int, int, int] | None = None
+    count: int = 1
+
+    @property
+    def placed(self) -> str:
+        """What it is, with the place of the thread that met it if that is known."""
+        if self.thread is None or self.block is None:
+            return self.what
+        thread, block = (", ".join(map(str, place)) for place in (self.thread, self.block))
+        return f"{self.what} (line {self.line}, thread ({thread}) of block ({block}))"
 
     def as_dict(self) -> dict[str, Any]:
         return asdict(self)
+
+    @classmethod
+    def of(cls, fields: dict[str, Any]) -> Fault:
+        """The fault of which these are :meth:`as_dict`, perhaps from JSON."""
+        places = {name: tuple(fields[name]) for name in ("thread", "block") if fields.get(name)}
+        return cls(**{**fields, **places})
 
 
 def of_error(error: BaseException, path: Path) -> Fault | None:
     """Explain what the step file at ``path`` raised, or a compiler or driver on its behalf; None if unknown."""
     text = placed(f"{type(error).__name__}: {error}")
     at = _raised_at(error, path)
-    if at and in_kernel(error) and _text_of(path, at).startswith("raise "):
+    if at and in_kernel(error) and _text_of(path, at).startswith(("raise ", "assert ")):
         return fault("raises", f"the kernel raises {_unplaced(error)}", path, at)
     for kind, pattern, say in _ERRORS:
         found = re.search(pattern, text, re.DOTALL)
@@ -170,23 +211,19 @@ def cut(text: str, most: int = 160) -> str:
     return shown if len(text) <= most else f"{shown} ... ({len(text) - most} more characters)"
 
 
-def of_finding(
-    finding: dict[str, str], hazards: list[dict[str, Any]], path: Path, operands: tuple[str, ...]
-) -> Fault | None:
+def of_finding(finding: dict[str, str], seen: list[Fault], path: Path, operands: tuple[str, ...]) -> Fault | None:
     """Explain a check's finding.
 
-    ``hazards`` are what a watched run of the kernel showed (:mod:`common.microscope.hazards`). ``operands`` are the
-    names of the two inputs and the output.
+    ``seen`` is what is unsound about the launches that it is of. ``operands`` are the names of the two inputs and the
+    output.
     """
     kind = finding["kind"]
-    relevant = [
-        "raises", "outside", "negative-index", "misaligned", "divergent-barrier", "warp-sync", "copy-not-awaited",
-        "race", *(["read-before-write"] if kind in ("nan", "unsound") else []), "overlap", "zero-division",
-    ]  # fmt: skip
-    for name in relevant:
-        for hazard in hazards:
-            if hazard["kind"] == name:
-                return fault(name, hazard["text"], path, hazard["line"])
+    for name in UNSOUND:
+        if name == "read-before-write" and kind not in _OF_UNSET_MEMORY:
+            continue
+        for one in seen:
+            if one.kind == name:
+                return fault(name, one.placed, path, one.line)
     if kind not in LOOK_AT:
         return None
     names = operands[:2] if kind == "modified_input" else operands[2:]

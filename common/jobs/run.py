@@ -16,6 +16,7 @@ from common.book import device, occupancy, problems
 from common.book.catalog import Step
 from common.book.problems import Problem
 from common.code import cardcache, kernelcache
+from common.explain.faults import Fault
 from common.measure import check, plan, profiler, sanitizer, shapes
 from common.microscope import trace
 from common.workers import isolate, relay
@@ -65,9 +66,9 @@ class Outcome:
         return None if text is None else str(text)
 
     @property
-    def faults(self) -> list[dict[str, Any]]:
-        """What explains it: dictionaries of :class:`common.explain.faults.Fault`, perhaps none."""
-        return list(self.result.get("faults", []))
+    def faults(self) -> list[Fault]:
+        """What explains it, perhaps nothing."""
+        return [Fault.of(fields) for fields in self.result.get("faults", [])]
 
     @property
     def reasons(self) -> list[str]:
@@ -262,8 +263,7 @@ def _agreed(step: Step, outcomes: list[Outcome], simulator: bool, file: Path | N
 def _telling(outcome: Outcome) -> tuple[int, int]:
     """A key that sorts what must be told first: what is wrong, compiled before run, then what was not judged."""
     if not outcome.fine:
-        engine = outcome.result.get("engine")
-        return 0, 0 if engine is None else 1 if engine == "traced" else 2
+        return 0, 0 if outcome.result.get("only_compiled") else 1 if outcome.result.get("engine") == "traced" else 2
     rank = {"unjudged": 1, "refused": 2}.get(outcome.status, 4 if outcome.unseen is None else 3)
     return rank, "engine" not in outcome.result
 

@@ -21,6 +21,7 @@ from unittest import mock
 
 from common.book import catalog, device, ledger, limits, problems
 from common.explain import faults
+from common.explain.faults import Fault
 
 if TYPE_CHECKING:
     from common.code import kernelcache
@@ -90,7 +91,7 @@ def check_task(task: Task) -> dict[str, Any]:
     path = Path(task["path"])
     engine, untraced = task.get("engine", "simulator"), None
     module, tracer = _kept_module(task, engine)
-    found: list[dict[str, Any]] = []
+    found: list[Fault] = []
     if engine == "traced":
         from common.measure import shapes
         from common.microscope.bench import TracedBench, widest
@@ -101,7 +102,7 @@ def check_task(task: Task) -> dict[str, Any]:
             if task.get("wide") and widest(module, problem) < shapes.MAX_GRID_YZ:
                 problem = shapes.narrow(problem)
             verdict = _verdict(task, lambda: TracedBench(module, problem, tracer))
-            found = _unsound(tracer.faults())
+            found = tracer.faults()
         except TraceError as error:
             untraced, engine = str(error), "simulator"
             module, _ = _kept_module(task, engine)
@@ -115,11 +116,11 @@ def check_task(task: Task) -> dict[str, Any]:
     elif engine != "traced":
         verdict = _verdict(task, lambda: check.Bench(module, problem))
         if engine == "simulator" and _simulated() and (untraced or not verdict.right):
-            found = _hazards(module, problem, path)
+            found = _unsound(task, problem, untraced is None)
     if verdict.right:
-        verdict.findings += [check.Finding("unsound", one["text"]) for one in found]
+        verdict.findings += [check.Finding("unsound", one.placed) for one in found]
     else:  # why the elements of threads that raise are not written
-        raised = [check.Finding("unsound", one["text"]) for one in found if one["kind"] == "raises"]
+        raised = [check.Finding("unsound", one.placed) for one in found if one.kind == "raises"]
         verdict.findings[:0] = raised
     result: dict[str, Any] = {
         "status": "right" if verdict.right else "wrong",
@@ -177,46 +178,25 @@ def _verdict(task: Task, make: Callable[[], Any]) -> Any:
     return check.check_bench(make(), seed, repeats)
 
 
-def _unsound(traced: list[Any]) -> list[dict[str, Any]]:
-    """What the tracer found, as :func:`common.explain.faults.of_finding` takes it."""
-    return [
-        {"kind": TRACED_KINDS.get(fault.kind, fault.kind), "line": fault.line, "text": _placed(fault)}
-        for fault in traced
-    ]
-
-
-# The tracer's names of faults, in those of common.explain.faults.
-TRACED_KINDS = {
-    "out_of_bounds": "outside",
-    "negative_index": "negative-index",
-    "copy_not_awaited": "copy-not-awaited",
-    "barrier": "divergent-barrier",
-    "uninitialised": "read-before-write",
-    "zero_division": "zero-division",
-    "raised": "raises",
-    "warp": "warp-sync",
-}
-
-
-def _placed(fault: Any) -> str:
-    thread, block = (", ".join(map(str, place)) for place in (fault.thread, fault.block))
-    return f"{fault.message} (line {fault.line}, thread ({thread}) of block ({block}))"
-
-
 def _module(task: Task) -> Any:
     return catalog.load(Path(task["path"]), task["ladder"], task.get("home"), task.get("helpers"))
 
 
-def _hazards(module: Any, problem: problems.Problem, path: Path) -> list[dict[str, Any]]:
-    """In the simulator: what a launch does that it must not, as far as a few seconds show."""
+def _unsound(task: Task, problem: problems.Problem, traced: bool) -> list[Fault]:
+    """What a launch does that it must not: as ``traced``; or as far as a few seconds in the simulator show, if it
+    cannot be."""
     from common.measure import check, inputs
     from common.microscope import hazards
+    from common.microscope.trace import run
 
-    bench = check.Bench(module, problem)
+    if traced:
+        with suppress(Exception):  # then it is watched
+            return run(_kept_module(task, "traced")[0], problem, every=True).faults
+    bench = check.Bench(_kept_module(task, "simulator")[0], problem)
     bench.load(*inputs.integers(problem, 0))
-    with suppress(Exception), hazards.watching(str(path.resolve()), WATCH_SECONDS) as watch:
+    with suppress(Exception), hazards.watching(str(Path(task["path"]).resolve()), WATCH_SECONDS) as watch:
         bench.launch()
-    return [note._asdict() for note in watch.notes]
+    return watch.notes
 
 
 class _Held:

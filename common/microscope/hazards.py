@@ -17,6 +17,7 @@ import numpy as np
 from numba.cuda.simulator import kernel, kernelapi
 
 from common.book.occupancy import WARP
+from common.explain.faults import Fault
 from common.microscope import simulator
 from common.microscope.simulator import LOCAL, SHARED, KernelArray
 
@@ -45,21 +46,13 @@ class Access(NamedTuple):
         return f"at line {self.line} in thread ({thread}) of block ({block})"
 
 
-class Note(NamedTuple):
-    """Something seen. ``kind`` is race, overlap (between blocks), read-before-write or divergent-barrier."""
-
-    kind: str
-    line: int
-    text: str
-
-
 @dataclass
 class Watch:
     """What was seen of the kernels in the file ``path``, the first of each kind at each pair of lines."""
 
     path: str
     deadline: float
-    notes: list[Note] = field(default_factory=list)
+    notes: list[Fault] = field(default_factory=list)
     _seen: set[tuple[Any, ...]] = field(default_factory=set)
     _launch: int = 0
     _arguments: _Shadow = field(default_factory=lambda: _Shadow())
@@ -68,7 +61,7 @@ class Watch:
     def note(self, kind: str, lines: tuple[int, ...], text: str) -> None:
         if (kind, *sorted(lines)) not in self._seen:
             self._seen.add((kind, *sorted(lines)))
-            self.notes.append(Note(kind, lines[-1], text))
+            self.notes.append(Fault(kind, text, lines[-1]))
 
     def array(self, array: np.ndarray[Any, Any], space: str) -> Any:
         """The array, watched. One launch's arguments are watched together: they may be views of one array.

@@ -121,11 +121,11 @@ def _votes(machine: Machine, line: int, member: Value, name: str) -> tuple[Ints,
     here, alive = _packed(bits), _packed(machine.waiting.bits)
     outside = bits & ((named >> lane) & 1 == 0)
     if outside.any():
-        machine.fault("warp", line, "", f"{name} is called by a thread that its mask does not name", outside)
+        machine.fault("warp-sync", line, "", f"{name} is called by a thread that its mask does not name", outside)
     absent = bits & (named & alive & ~here != 0)
     if absent.any():
         text = f"{name} names threads in its mask that do not come to it: they have branched off"
-        machine.fault("warp", line, "", text, absent)
+        machine.fault("warp-sync", line, "", text, absent)
     return named & here, lane
 
 
@@ -176,7 +176,7 @@ def _shuffled(machine: Machine, line: int, member: Value, value: Value, source: 
     missing = machine.mask.bits & ((present >> source) & 1 == 0)
     real = dtype_of(value).kind == "f"
     if missing.any() and not real:
-        machine.fault("warp", line, "", f"{name} takes the value of a thread that does not come to it", missing)
+        machine.fault("warp-sync", line, "", f"{name} takes the value of a thread that does not come to it", missing)
     taken = value if uniform(value) else value[machine.lane_numbers - lane + source]
     if machine.tainted is not None:
         machine.tainted = machine.tainted | machine.tainted[machine.lane_numbers - lane + source]

@@ -22,9 +22,10 @@ from typing import Any
 import numpy as np
 
 from common.book.limits import LaunchLimitError
+from common.explain.faults import Fault
 from common.microscope import lockstep, values
 from common.microscope.intrinsics import INTRINSICS, READS, Cuda, Intrinsic, Range, make_range
-from common.microscope.memory import WARP, Bools, Fault, Ints, Ledger
+from common.microscope.memory import WARP, Bools, Ints, Ledger
 from common.microscope.shadow import BARRIER, Log
 from common.microscope.spaces import Constant, Global, Local, Mask, Offsets, Shared, View, as_offset
 from common.microscope.values import Cast, Value, choose, dtype_of, truth, uniform
@@ -162,7 +163,7 @@ class Machine:
         self._settle(None)
         for copy in self.copies:
             text = f"a copy to {copy.view.name} is still under way when the thread ends: no wait comes after it"
-            self.fault("copy_not_awaited", copy.line, copy.view.name, text, copy.lanes)
+            self.fault("copy-not-awaited", copy.line, copy.view.name, text, copy.lanes)
         for line, lanes in self.absent.items():
             if lanes.any():
                 self._skip(line, lanes, "")
@@ -315,7 +316,7 @@ class Machine:
         return choose(self.mask.bits, value, old)
 
     def raised(self, what: str, line: int) -> None:
-        self.fault("raised", line, "", f"{what} is raised: a GPU ends the thread and says nothing")
+        self.fault("raises", line, "", f"{what} is raised: a GPU ends the thread and says nothing")
 
     def strides(self, array: Any) -> Any:
         return tuple(stride * array.dtype.itemsize for stride in array.strides)
@@ -439,7 +440,7 @@ class Machine:
             return function(np.float64(a) if type(a) is int else a, b)
         lanes = self.mask.bits & zero
         if lanes.any():
-            self.fault("zero_division", line, "", "an integer is divided by zero", lanes)
+            self.fault("zero-division", line, "", "an integer is divided by zero", lanes)
         return choose(zero, 0, function(a, choose(zero, 1, b)))
 
     def multiply_add(self, function: Code, a: Value, b: Value, line: int) -> Value:
@@ -544,7 +545,7 @@ class Machine:
         text = f"{where} is {verb} at {numbers}, its extent is {extent}"
         if wraps:
             text += ": a negative index counts from the end"
-        self.fault("negative_index" if wraps else "out_of_bounds", line, view.name, text, lanes)
+        self.fault("negative-index" if wraps else "outside", line, view.name, text, lanes)
 
     def beyond(
         self, view: View, place: Offsets, width: int, wrong: Bools | None, line: int, verb: str
@@ -564,7 +565,7 @@ class Machine:
         lane = int(np.argmax(lanes))
         number = int(np.broadcast_to(place, lanes.shape)[lane])
         past = f"{number - limit} past its end" if number > limit else f"{-number} before its start"
-        self.fault("out_of_bounds", line, view.name, f"the memory of {view.name} is {verb} {past}", lanes)
+        self.fault("outside", line, view.name, f"the memory of {view.name} is {verb} {past}", lanes)
         return lanes if wrong is None else lanes | wrong
 
     def fault(
@@ -578,8 +579,8 @@ class Machine:
 
     def fault_by(self, kind: str, line: int, array: str, text: str, ordinal: int, count: int) -> None:
         """A fault of a thread, named by its place in the launch."""
-        fault = Fault(kind, line, array, text, self.thread_of(ordinal), self.block_of(ordinal))
-        self.ledger.fault(fault, count)
+        place = self.thread_of(ordinal), self.block_of(ordinal)
+        self.ledger.fault(Fault(kind, text, line, array=array, thread=place[0], block=place[1]), count)
 
     def first(self, value: Any, lanes: Any) -> int:
         """The value of the first of the active lanes that are named."""
@@ -590,7 +591,7 @@ class Machine:
         """What nothing has written was read, ``offset`` from the view's start."""
         if not nan:  # an integer cannot be told apart later
             text = f"{view.element(self.first(offset, lanes))}, which nothing has written, is read"
-            self.fault("uninitialised", line, view.name, text, lanes)
+            self.fault("read-before-write", line, view.name, text, lanes)
             return
         self.tainted = lanes.copy() if self.tainted is None else self.tainted | lanes
         for source in self.sources:
@@ -615,7 +616,7 @@ class Machine:
             if source.lanes[lane]:
                 element = source.view.element(int(source.offsets[lane]))
                 text = f"{element}, which nothing has written, is read, and what becomes of it {what}"
-                self.fault("uninitialised", source.line, source.view.name, text, lanes)
+                self.fault("read-before-write", source.line, source.view.name, text, lanes)
                 del self.sources[i]
                 return
 
@@ -660,7 +661,7 @@ class Machine:
     def _skip(self, line: int, lanes: Bools, where: str) -> None:
         count = int(np.count_nonzero(lanes))
         text = f"{count} threads do not reach this barrier, which others wait at{where}"
-        self.fault("barrier", line, "", text, lane=int(np.argmax(lanes)), count=count)
+        self.fault("divergent-barrier", line, "", text, lane=int(np.argmax(lanes)), count=count)
 
     def _settle(self, present: Bools | None) -> None:
         for view in self.shared.values():

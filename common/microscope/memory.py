@@ -19,6 +19,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from common.explain.faults import Fault
+
 WARP = 32
 SECTOR_BYTES = 32
 BANKS = 32
@@ -146,33 +148,6 @@ class Key(NamedTuple):
     bits: int
 
 
-class Fault(NamedTuple):
-    """Something no right kernel does, at its first occurrence. ``thread`` and ``block`` are (x, y, z)."""
-
-    kind: str
-    line: int
-    array: str
-    message: str
-    thread: tuple[int, int, int]
-    block: tuple[int, int, int]
-
-
-# In the order in which they are reported.
-FAULTS = {
-    "out_of_bounds": "out of bounds",
-    "negative_index": "negative index",
-    "misaligned": "misaligned access",
-    "copy_not_awaited": "read of a copy that was not waited for",
-    "race": "race",
-    "overlap": "race between blocks",
-    "barrier": "barrier not reached by all threads",
-    "warp": "threads of a warp that do not meet",
-    "uninitialised": "uninitialised read",
-    "zero_division": "division by zero",
-    "raised": "exception in a kernel",
-}
-
-
 class Ledger:
     """What a traced kernel did: tallies by Key, multiply-adds and divergence by line, faults, and notes."""
 
@@ -181,8 +156,8 @@ class Ledger:
         self.tallies: dict[Key, Tally] = {}
         self.fma: dict[int, int] = {}
         self.diverged: dict[int, list[int]] = {}  # line: [branches of warps that split, all branches of warps]
-        self.faults: dict[tuple[str, int, str], Fault] = {}
-        self.counts: dict[tuple[str, int, str], int] = {}  # lanes or words that a fault concerns
+        self.faults: dict[tuple[str, int | None, str], Fault] = {}  # the first of its kind at a line, of an array
+        self.counts: dict[tuple[str, int | None, str], int] = {}  # lanes or words that a fault concerns
         self.notes: dict[str, int] = {}
         self.watched: frozenset[str] = frozenset()  # arrays whose every access is kept in `events`
         self.events: list[dict[str, Any]] = []

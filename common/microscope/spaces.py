@@ -396,7 +396,7 @@ class Shared(Storage):
             at = self._flat(place + v)
             if self.pending is not None and (under_way := _lanes(self.pending.take(at, mode="clip"), machine.mask)):
                 text = f"{view.name} is read while a copy to the same element is under way: wait for it first"
-                machine.fault("copy_not_awaited", line, view.name, text, count=under_way)
+                machine.fault("copy-not-awaited", line, view.name, text, count=under_way)
             if not self.complete:
                 self._missing(machine, view, place + v, at, line)
             self.reads.append((at, machine.mask.bits, line, machine.stamps))

@@ -25,9 +25,10 @@ from common.book import catalog
 from common.book.catalog import Step
 from common.book.limits import STREAMS, require_launch
 from common.book.problems import Conv2d, Conv3d, Gemm, Problem
+from common.explain.faults import UNSOUND, Fault
 from common.measure import inputs
 from common.microscope.lanes import Machine, Point, TraceError
-from common.microscope.memory import FAULTS, SECTOR_BYTES, Ints, Ledger
+from common.microscope.memory import SECTOR_BYTES, Ints, Ledger
 from common.microscope.spaces import Global, View, poison, poisoned
 from common.workers import isolate
 
@@ -94,20 +95,6 @@ class Access:
 
 
 @dataclass(frozen=True)
-class Found:
-    """A fault: what, where, how often, and by whom first."""
-
-    kind: str
-    line: int
-    text: str
-    array: str
-    message: str
-    count: int
-    thread: Point
-    block: Point
-
-
-@dataclass(frozen=True)
 class KernelTrace:
     """What one kernel did in the traced blocks."""
 
@@ -121,7 +108,7 @@ class KernelTrace:
     fma: int
     fma_lines: dict[int, int]
     branches: dict[int, tuple[int, int]]  # line: branches of warps that split, all
-    faults: list[Found]
+    faults: list[Fault]
     notes: dict[str, int]
     events: list[dict[str, Any]] = field(default_factory=list)
 
@@ -188,7 +175,7 @@ class Trace:
     output: NDArray[Any]
 
     @property
-    def faults(self) -> list[Found]:
+    def faults(self) -> list[Fault]:
         return [fault for kernel in self.kernels for fault in kernel.faults]
 
     def as_dict(self) -> dict[str, Any]:
@@ -331,7 +318,7 @@ class Tracer:
         """What each kernel did in all launches since the last ``forget``."""
         return [_report(function, self._launched[function], ledger) for function, ledger in self.ledgers.items()]
 
-    def faults(self) -> list[Found]:
+    def faults(self) -> list[Fault]:
         return [fault for report in self.reports() for fault in report.faults]
 
     def run(self, launch: Launch, blocks: Ints | None = None, quiet: bool = False) -> None:
@@ -601,10 +588,10 @@ def _report(function: Callable[..., Any], launches: list[tuple[Point, Point]], l
                ideal=t.ideal, distinct=t.distinct, sample=t.sample)
         for key, t in sorted(ledger.tallies.items())
     ]  # fmt: skip
-    order = list(FAULTS)
+    order = list(UNSOUND)
     faults = [
-        Found(**fault._asdict(), text=text(fault.line), count=ledger.counts[key])
-        for key, fault in sorted(ledger.faults.items(), key=lambda item: (order.index(item[0][0]), item[0][1]))
+        replace(fault, code=text(fault.line or 0), count=ledger.counts[key])
+        for key, fault in sorted(ledger.faults.items(), key=lambda item: (order.index(item[0][0]), item[0][1] or 0))
     ]
     return KernelTrace(
         name=function.__name__,

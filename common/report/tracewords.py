@@ -10,8 +10,8 @@ from typing import Any
 
 from common.book.catalog import Step
 from common.book.problems import Problem
+from common.explain.faults import UNSOUND
 from common.microscope import trace
-from common.microscope.memory import FAULTS
 from common.workers import isolate
 
 _QUICK_SECONDS = 20.0
@@ -49,7 +49,7 @@ def fault_sentence(fault: dict[str, Any]) -> str:
     thread, where = (", ".join(map(str, fault[key])) for key in ("thread", "block"))
     times = f"{fault['count']:,} times, first " if fault["count"] > 1 else ""
     return (
-        f"line {fault['line']}: {FAULTS[fault['kind']]}: {fault['message']} "
+        f"line {fault['line']}: {UNSOUND[fault['kind']]}: {fault['what']} "
         f"({times}by thread ({thread}) of block ({where}))"
     )
 
@@ -65,7 +65,7 @@ def suspicion(step: Step, problem: Problem, file: Path | None = None, told: str 
     faults = [fault for kernel in kernels for fault in kernel["faults"]]
     if not faults:
         return None
-    worst = min(faults, key=lambda fault: list(FAULTS).index(fault["kind"]))
+    worst = min(faults, key=lambda fault: list(UNSOUND).index(fault["kind"]))
     named = re.search(r"of block \((\d+), (\d+), (\d+)\)", told)
     place = ",".join(named.groups() if named else map(str, worst["block"]))
     command = f'python -m common trace {step.name} --shape "{problem}" --block {place}'

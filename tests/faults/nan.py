@@ -2,7 +2,7 @@ r"""The accumulators are never set to zero.
 
 Fault: read-before-write
 Shown by: simulator
-Says: acc\[0\] is read at line 19 in thread .* before anything was written to it
+Says: acc\[0\], which nothing has written, is read, .* \(line 19, thread .* of block
 """
 
 from numba import cuda, float32

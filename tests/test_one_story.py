@@ -1,0 +1,70 @@
+"""A check and a trace name the same line for the same mistake, in every wrong kernel and every file with a fault."""
+
+import os
+import random
+from pathlib import Path
+
+import pytest
+
+from common.book import catalog, problems
+from common.explain.faults import UNSOUND, Fault
+from common.jobs import run
+from common.workers import isolate
+
+HERE = Path(__file__).parent
+PATIENCE = 60.0
+ENDLESS = {"endless", "endless_constant", "gemm_endless"}
+FILES = [
+    *sorted(path for path in (HERE / "wrong_kernels").glob("*.py")),
+    *sorted(path for path in (HERE / "faults").glob("*.py")),
+]
+FILES = [path for path in FILES if path.stem not in ENDLESS]
+FAULTY = 63  # of them at the first shape of their ladder
+EVERY, DRAWN = 6, 4  # files compared, unless WORKBOOK_ALL=1 asks for all
+if not os.environ.get("WORKBOOK_ALL"):
+    drawn = random.Random(0 if os.environ.get("CI") else None).sample(FILES, DRAWN)
+    FILES = list(dict.fromkeys([*FILES[::EVERY], *drawn]))
+    FAULTY = 8
+
+
+def ladder_of(path):
+    return path.stem.partition("_")[0] if path.parent.name == "wrong_kernels" else "gemm"
+
+
+@pytest.fixture(scope="module")
+def told():
+    """By file in which a trace finds a fault: what a check says, and the first of those faults."""
+    tasks = {}
+    for path in FILES:
+        shape = problems.FIRST[ladder_of(path)].shape()
+        tasks[path] = {"ladder": ladder_of(path), "path": str(path), "shape": shape}
+    asked = [{**task, "task": "jobs.trace", "options": {"every": True}} for task in tasks.values()]
+    traced = {}
+    for path, (_, result) in zip(FILES, isolate.run(asked, True, PATIENCE), strict=True):
+        seen = [Fault.of(one) for kernel in result.get("trace", {}).get("kernels", []) for one in kernel["faults"]]
+        if seen:
+            traced[path] = min(seen, key=lambda one: list(UNSOUND).index(one.kind))
+    asked = [
+        {**tasks[path], "task": "jobs.check", "engine": engine, "depth": "once"}
+        for path in traced
+        for engine in ("simulator", "traced")
+    ]
+    results = [result for _, result in isolate.run(asked, True, PATIENCE)]
+    found = {}
+    for number, (path, fault) in enumerate(traced.items()):
+        step = next(one for one in catalog.steps() if one.ladder == ladder_of(path))
+        problem = problems.FIRST[step.ladder]
+        both = [run.Outcome(step, problem, None, result) for result in results[2 * number : 2 * number + 2]]
+        (outcome,) = run._agreed(step, both, True, path)
+        found[path.stem] = outcome, fault
+    return found
+
+
+def test_a_check_and_a_trace_tell_the_same(told):
+    assert len(told) >= FAULTY
+    apart = {}
+    for name, (outcome, traced) in told.items():
+        first = next(iter(outcome.faults), None)
+        if outcome.fine or first is None or (first.kind, first.line) != (traced.kind, traced.line):
+            apart[name] = outcome.status, first, traced
+    assert apart == {}
