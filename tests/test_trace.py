@@ -470,19 +470,19 @@ d = cuda.shared.array(0, int32)
 if d[i] == 0:
     c[i // 32, i % 32] = 1.0
 
-# zero_division: of an integer
+# zero-division: of an integer
 c[i // 32, i % 32] = 7 // (i - 5)
 
 # nothing: threads that divide by zero are not there
 if i != 5:
     c[i // 32, i % 32] = 7 % (i - 5)
 
-# raised: an exception ends threads
+# raises: an exception ends threads
 if i == 5:
     raise ValueError
 c[i // 32, i % 32] = 1.0
 
-# raised: and so does an assertion
+# raises: and so does an assertion
 assert i != 5
 c[i // 32, i % 32] = 1.0
 """
