@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from common.book import catalog, problems
-from common.report import charts, layers, pages, records
+from common.report import charts, figures, layers, pages, records
 from common.report.records import Record
 
 
@@ -326,6 +326,26 @@ def test_a_ladder_table(own):
     assert tf32[3] == "34.36"
 
 
+def test_a_row_s_figures_are_numbers_with_units(own):
+    names = ("gemm_naive", "gemm_naive_unsigned")
+    first, second = figures.timed(own, "gemm-2048", [catalog.find(name) for name in names])
+    assert first.columns["ms"] == figures.Figure(17.18, "ms", "17.2")
+    assert {title: one.unit for title, one in second.columns.items()} == {
+        "ms": "ms", "p20 ms": "ms", "p80 ms": "ms", "× first": "", "× previous": "", "GFLOP/s": "GFLOP/s",
+        "GB/s": "GB/s", "% of floor": "%",
+    }  # fmt: skip
+    rate = second.columns["GFLOP/s"]
+    assert (rate.value, rate.text, rate.shown) == (pytest.approx(2 * 2048**3 / 8.59e6), "2,000", 2000.0)
+    for kind, words, found in (
+        ("ms", ["gemm-2048", "cuBLAS-FP32"], figures.Figure(3.436, "ms", "3.44")),
+        ("ratio", ["gemm-2048", "gemm_naive", "cuBLAS-TF32"], figures.Figure(17.18 / 0.5, "", "34.4")),
+        ("ms", ["gemm-2048", "gemm_lost"], None),
+    ):
+        assert figures.NAMED[kind](own, NO_CODE, words) == found
+    with pytest.raises(ValueError, match="'gemm-2048': must be 2 words"):
+        figures.NAMED["ms"](own, NO_CODE, ["gemm-2048"])
+
+
 def test_an_experiments_table_compares_with_the_step(own):
     text = pages.rendered("<!-- table: experiments gemm-2048 gemm_naive -->\n<!-- end table -->", own, NO_CODE)
     table = cells(text)
@@ -409,9 +429,9 @@ def test_bank_conflicts_are_a_share_of_the_turns(own):
 
 
 def test_a_kernel_without_a_multiply_loop_has_no_figures_of_one():
-    loop = dict.fromkeys(("loop_total", "loop_loads", "loop_constants", "loop_per_fma"), 0)
-    kernel = {"kernel": "transpose", "architecture": "9.0", "registers": 22, "stack_bytes": 0, "loop_fma": 0, **loop}
-    code = {"steps": {"gemm_naive": {"kernels": [kernel]}}, "tools": {}}
+    hot = {"what": "kernel", "widths": {}}
+    kernel = {"kernel": "transpose", "architecture": "9.0", "registers": 22, "stack_bytes": 0, "loop": {"LDG": 4}}
+    code = {"steps": {"gemm_naive": {"kernels": [{**kernel, "hot": hot}]}}, "tools": {}}
     table = cells(pages.rendered("<!-- table: code gemm_naive -->\n<!-- end table -->", None, code))
     assert table[2] == ["`transpose`", "22", "0", *["–"] * 5]
 
@@ -435,9 +455,9 @@ def test_every_table_can_be_written_without_any_record(kind):
     [(0.00379, "0.00379"), (0.0123456, "0.0123"), (1.0, "1.00"), (17.18, "17.2"), (99.94, "99.9"), (1234.4, "1234")],
 )
 def test_milliseconds_have_three_digits(value, text):
-    assert pages.milliseconds(value) == text
+    assert figures.milliseconds(value) == text
 
 
 @pytest.mark.parametrize(("value", "text"), [(99.96, "100"), (0.0000512, "0.0000512")])
 def test_milliseconds_at_the_ends_of_the_range(value, text):
-    assert pages.milliseconds(value) == text
+    assert figures.milliseconds(value) == text

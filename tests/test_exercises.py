@@ -15,6 +15,7 @@ from common.grading import allowed_edits, answers, grade
 from common.grading.grade import Evidence
 from common.measure import check
 from common.microscope import simulator, trace
+from common.report import figures, records
 
 simulator.install()
 pytestmark = [
@@ -387,6 +388,38 @@ def test_an_answer_is_exact_for_counts_and_near_for_the_rest(facts):
     assert ratio.compare(0.7 * ratio.value) == ""
     assert ratio.compare(1.4 * ratio.value) == "too high"
     assert "measured on NVIDIA H200" in ratio.source
+
+
+@pytest.mark.parametrize(
+    ("text", "code", "shown", "right", "wrong"),
+    [
+        ("perfma gemm_tuned", {"FFMA": 100, "LDS": 28}, 1.0, (1, 1.005, 1.28, 1.27), (1.02, 1.2, 1.3)),
+        ("perfma gemm_tuned", {"FFMA": 100, "LDS": 11}, 1.0, (1, 1.11), (1.28, 1.08)),
+        ("perfma gemm_tuned within 5", {"FFMA": 100, "LDS": 2465}, 26.0, (24.4, 25.65, 26, 27.2), (24.3, 27.4)),
+    ],
+)
+def test_an_answer_is_held_to_the_value_and_to_what_tables_show_of_it(
+    facts, monkeypatch, text, code, shown, right, wrong
+):
+    """1.11 and 1.28 are both shown as 1: one is no answer to the other, and 1 is an answer to both."""
+    kernel = {"kernel": "k", "loop": code, "hot": {"what": "multiply loop", "widths": {}, "lines": []}}
+    monkeypatch.setattr(records, "load_code", lambda: {"steps": {"gemm_tuned": {"kernels": [kernel]}}})
+    expected = facts.expected(text)
+    assert (expected.value, expected.shown) == (sum(code.values()) / code["FFMA"], shown)
+    assert [expected.compare(answer) for answer in right] == [""] * len(right)
+    for answer in wrong:
+        assert expected.compare(answer) == ("too low" if answer < expected.value else "too high")
+
+
+def test_an_answer_copied_from_a_table_is_right(facts):
+    found = next(one for one in records.all_records() if one.slug == records.REFERENCE_GPU)
+    for preset in problems.PRESETS:
+        for name, row in found.rows(preset).items():
+            columns = figures.columns(row["timing"], found.derive(preset, row))
+            for kind, title in (("ms", "ms"), ("share", "% of floor")):
+                expected = facts.expected(f"{kind} {preset} {name.replace(' ', '-')}")
+                assert expected.compare(float(columns[title].text)) == ""
+                assert expected.compare(columns[title].value) == ""
 
 
 @pytest.mark.parametrize("text", ["nothing gemm_naive", "ratio gemm-4096 gemm_naive nobody", "per_fma nobody"])

@@ -17,6 +17,7 @@ import pytest
 
 from common import cli
 from common.book import catalog, device, exercises, problems
+from common.code import codegen, sass
 from common.editing import history
 from common.grading import audit, folders, grade, language, ptx_plan, sandbox, simulated_run, source
 from common.grading.checkout import Checkout
@@ -471,18 +472,13 @@ def test_every_kernel_that_multiplies_is_counted(monkeypatch, tmp_path):
     """The limits hold for all of them: one that does nothing must not hide the one that works."""
     codes = {"tidy": (64, 64, 0, 2048), "naive": (360, 10, 0, 0), "copy": (9, 0, 0, 0)}
 
-    class Code:
-        def __init__(self, name):
-            total, fma, stack, shared = codes[name]
-            self.found = {
-                "loop_total": total, "loop_fma": fma, "loop_loads": 4, "loop": {"LDS": 2}, "stack_bytes": stack,
-                "registers": 40, "shared_bytes": shared,
-            }  # fmt: skip
+    def assembled(text, name, *_):
+        total, fma, stack, shared = codes[name]
+        names = ["FFMA"] * fma + ["IMAD"] * (total - fma)
+        listing = sass.Listing(tuple(sass.Instruction(0, one, (), one) for one in names), ((0, total),))
+        return codegen.MachineCode(name, "9.0", 40, stack, 0, shared, listing)
 
-        def as_dict(self):
-            return self.found
-
-    monkeypatch.setattr(grade.codegen, "assemble", lambda text, digest, *_: Code(digest))
+    monkeypatch.setattr(grade.codegen, "assemble", assembled)
     monkeypatch.setattr(ptx_plan, "entry", lambda text: ("x", None))
     for name, (_, fma, *_rest) in codes.items():
         (tmp_path / f"{name}.ptx").write_text("fma.rn.f32 x;\n" * fma)

@@ -20,9 +20,12 @@ from rich.console import Console
 from common import cli
 from common.book import catalog, device, occupancy, packages, problems
 from common.book.occupancy import LIMITS
-from common.code import cardcache, cards, codegen, sass
+from common.code import cardcache, cards, codegen, loops, sass
+from common.code.loops import HotLoop
 from common.commands import choosing, verdicts
 from common.jobs import run
+from common.measure import profiler
+from common.microscope import trace
 from common.report import cardtables, charts, pages, records
 from common.workers import isolate
 
@@ -609,7 +612,7 @@ def test_the_record_has_the_kernels_of_other_presets_where_they_differ(compiled)
     assert list(result["other_presets"]) == ["small"]
     product = result["other_presets"]["small"][-1]
     assert product["block"] == [32, 8, 1]
-    assert product["hot"]["multiply_adds"] == product["loop_fma"]
+    assert product["hot"]["multiply_adds"] == HotLoop.recorded(product).multiply_adds
     assert all("#" not in line["text"] and "line" not in line for line in product["hot"]["lines"])
 
 
@@ -875,11 +878,37 @@ def code():
 
 
 def test_a_record_gives_the_kernels_of_a_preset(code):
-    assert records.main_kernel(code, "conv2d_unrolled")["loop_total"] == 58
-    assert records.main_kernel(code, "conv2d_unrolled", "ece408-layer2")["loop_total"] == 26
-    assert records.main_kernel(code, "conv2d_naive", "ece408-layer2")["loop_total"] == 58
+    assert HotLoop.recorded(records.main_kernel(code, "conv2d_unrolled")).total == 58
+    assert HotLoop.recorded(records.main_kernel(code, "conv2d_unrolled", "ece408-layer2")).total == 26
+    assert HotLoop.recorded(records.main_kernel(code, "conv2d_naive", "ece408-layer2")).total == 58
     assert records.main_kernel(code, "conv2d_nowhere") is None
     assert records.main_kernel(code, "gemm_naive") is None, "a record without its mix"
+
+
+def test_the_main_kernel_is_the_one_that_multiplies(code):
+    """Whatever counted the multiply-adds: the disassembler, the tracer or the hardware."""
+
+    def compiled(name, what, **loop):
+        return {"kernel": name, "loop": loop, "hot": {"what": what, "widths": {}, "lines": []}}
+
+    found = [
+        compiled("move", "loop", LDG=90),
+        compiled("straight", "kernel", FFMA=500),
+        compiled("product", "multiply loop", FFMA=16, LDS=2),
+        compiled("other", "multiply loop", FFMA=16),
+    ]
+    assert loops.main_compiled(found)["kernel"] == "product"
+    assert loops.main_compiled(found[:2])["kernel"] == "straight"
+    assert loops.main_compiled([]) is None
+    code["steps"]["conv2d_naive"]["kernels"] += found
+    assert records.main_kernel(code, "conv2d_naive")["kernel"] == "k"
+    code["steps"]["conv2d_naive"]["kernels"] = found
+    assert pages.rendered("<!--= perfma conv2d_naive --><!--/-->", None, code).endswith("-->1<!--/-->")
+
+    launches = [("move", 9.0, 0.0), ("product", 3.0, 64.0), ("product", 4.0, 64.0), ("unread", 8.0, None)]
+    launches = [{"kernel": name, "time_ns": ns, "ffma_threads": fma} for name, ns, fma in launches]
+    assert profiler.main_kernel({"kernels": launches}) == launches[2]
+    assert trace.main_kernel({"kernels": [{"fma": 0}, {"fma": 8, "name": "a"}, {"fma": 8}]})["name"] == "a"
 
 
 def test_the_useful_fraction_is_drawn_from_the_record(code, tmp_path, monkeypatch):
@@ -942,9 +971,9 @@ def test_the_shipped_record_has_every_kernels_mix(step):
     found = records.load_code()
     kernel = records.main_kernel(found, step.name)
     assert kernel is not None, "made by an older workbook: make code"
-    assert kernel["hot"]["multiply_adds"] > 0
+    assert HotLoop.recorded(kernel).multiply_adds > 0
     for preset in problems.timed_presets(step.ladder):
-        assert records.main_kernel(found, step.name, preset)["hot"]["total"] > 0
+        assert HotLoop.recorded(records.main_kernel(found, step.name, preset)).total > 0
 
 
 @pytest.mark.parametrize("ladder", problems.LADDERS)

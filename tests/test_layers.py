@@ -9,6 +9,7 @@ import pytest
 from common.book import problems
 from common.book.problems import Conv2d, Conv3d, Gemm
 from common.code import sass
+from common.code.loops import HotLoop
 from common.report import charts, layers, pages, records
 from common.report.records import Record
 
@@ -162,8 +163,9 @@ def test_a_layers_table_of_a_step_without_any_row(own):
 
 def test_a_mix_table_and_its_figures():
     loop = {"FFMA": 8, "LDS": 2, "STS": 1, "IMAD": 3, "ISETP": 1, "BRA": 1, "BAR": 1}
-    small = {"kernel": "transpose", "loop": {}, "loop_fma": 0}
-    code = {"steps": {TILED: {"kernels": [small, {"kernel": "k", "loop": loop, "loop_fma": 8}]}}, "tools": {}}
+    small = {"kernel": "transpose", "loop": {}, "hot": {"what": "kernel", "widths": {}}}
+    main = {"kernel": "k", "loop": loop, "hot": {"what": "multiply loop", "widths": {}}}
+    code = {"steps": {TILED: {"kernels": [small, main]}}, "tools": {}}
     _, _, ours, lost = table(f"mix {TILED} conv3d_lost", None, code)
     assert ours == ["`k`", "8", "0.375", "0.500", "0.250"]
     assert lost[1:] == ["not compiled yet"] * 4
@@ -182,10 +184,11 @@ def test_every_instruction_is_of_one_kind():
     assert counts == {"multiply-adds": 3, "memory": 2, "integer": 5, "other": 7}
     for entry in records.load_code()["steps"].values():
         for kernel in entry["kernels"]:
-            counts = sass.by_group(kernel["loop"])
-            assert sum(counts.values()) == kernel["loop_total"]
-            assert counts["multiply-adds"] >= kernel["loop_fma"]
-            assert counts["other"] <= 0.25 * kernel["loop_total"]  # nothing large is left unnamed
+            loop = HotLoop.recorded(kernel)
+            counts = sass.by_group(loop.instructions)
+            assert sum(counts.values()) == loop.total
+            assert counts["multiply-adds"] >= loop.multiply_adds
+            assert counts["other"] <= 0.25 * loop.total  # nothing large is left unnamed
 
 
 # --- charts ---

@@ -4,6 +4,7 @@ import pytest
 
 from common.book import catalog, problems
 from common.code import codegen, sass
+from common.code.loops import HotLoop
 from common.jobs import run
 from common.workers import isolate
 
@@ -63,7 +64,7 @@ def test_compiles_without_float64_stack_or_spills(step):
         assert 8 <= kernel["registers"] <= 255
         assert sum(kernel["instructions"].values()) > 20
     # one kernel of the step multiplies and adds in a loop
-    assert any(kernel["loop_per_fma"] >= 1 for kernel in code["kernels"])
+    assert any((HotLoop.recorded(kernel).per_multiply_add() or 0) >= 1 for kernel in code["kernels"])
 
 
 def test_machine_code_shows_a_stack_frame_where_there_is_one(write):
@@ -194,9 +195,10 @@ def test_a_float64_accumulator_counts_as_a_multiply_loop():
     )
     body, loop = sass.count_instructions(listing)
     assert loop == {"FMUL": 1, "F2F": 1, "DADD": 1, "BRA": 1}
-    figures = read(listing).as_dict()
-    assert (figures["loop_total"], figures["loop_fma"], figures["loop_per_fma"]) == (4, 1, 4.0)
-    assert read("").as_dict()["loop_per_fma"] == 0
+    hot = read(listing).hot
+    assert (hot.total, hot.multiply_adds, hot.per_multiply_add()) == (4, 1, 4.0)
+    assert hot.instructions == read(listing).as_dict()["loop"] == loop
+    assert read("").hot.per_multiply_add() is None
 
 
 def read(listing):
@@ -208,6 +210,7 @@ def test_loads_and_constant_loads_of_the_loop_are_counted_apart():
     names = [name for name, count in loop.items() for _ in range(count)]
     lines = [f"        /*{16 * i:04x}*/                   {name} R0 ;" for i, name in enumerate(names)]
     back = "        /*0900*/               @P0 BRA `(.L_x_0) ;"
-    figures = read("\n".join([".L_x_0:", *lines, back])).as_dict()
-    assert (figures["loop_total"], figures["loop_loads"], figures["loop_constants"]) == (33, 6, 9)
-    assert figures["loop_per_fma"] == 4.12
+    hot = read("\n".join([".L_x_0:", *lines, back])).hot
+    assert (hot.total, hot.loads, hot.constant_loads) == (33, 6, 9)
+    assert hot.per_multiply_add() == 4.125
+    assert hot.per_multiply_add(hot.loads) == 0.75

@@ -11,6 +11,7 @@ from typing import Any
 
 from common.book import catalog, occupancy
 from common.code import codegen, sass
+from common.code.loops import HotLoop
 
 Card = dict[str, Any]
 
@@ -46,27 +47,9 @@ def card(launch: codegen.Launch, code: codegen.MachineCode) -> Card:
 
 
 def hot_figures(instructions: tuple[sass.Instruction, ...]) -> dict[str, Any]:
-    """What a stretch of code does: in all, by class, access width and source line, and instruction by instruction.
-
-    ``useful`` is the share of multiply-adds among all instructions. ``as_single_loads`` is that share if nothing but
-    the multiply-adds and their operands' loads from shared memory counted, one 32-bit load for each float: what a
-    count by hand of the source line gives.
-    """
-    counts = sass.names(instructions)
-    widths = sass.widths(instructions)
-    mix = sass.mix(counts)
-    total, fused = len(instructions), mix.get("multiply-add", 0)
-    fma, shared = sass.multiply_adds(counts), mix.get("shared load", 0)
-    floats = sum(int(bits) * count for bits, count in widths.get("shared load", {}).items()) / 32
+    """What a stretch of code does: the figures of :class:`HotLoop`, by source line, instruction by instruction."""
     return {
-        "total": total,
-        "multiply_adds": fma,
-        "mix": mix,
-        "useful": round(fused / total, 4) if total else 0.0,
-        "fma_per_shared_load": round(fma / shared, 3) if shared and fma else None,
-        "floats_per_fma": round(floats / fma, 3) if fma else None,
-        "as_single_loads": round(fma / (fma + floats), 4) if fma and floats else None,
-        "widths": widths,
+        **HotLoop.counted(instructions).figures(),
         "lines": _by_line(instructions),
         "groups": _groups(instructions),
     }
@@ -91,21 +74,18 @@ def source_line(file: str, line: int) -> dict[str, Any]:
 
 
 def recorded(found: Card) -> dict[str, Any]:
-    """What the machine-code record keeps of a card beside :meth:`codegen.MachineCode.as_dict`.
+    """What a compile task tells of a card beside :meth:`codegen.MachineCode.as_dict`.
 
-    Source lines are kept without their numbers and comments, which an edited word would make stale.
+    Source lines are without their numbers and comments, which an edited word would make stale.
     """
-    hot = found["hot"]
-    kept = ("what", "total", "multiply_adds", "mix", "useful", "fma_per_shared_load", "floats_per_fma")
+    hot = {key: value for key, value in found["hot"].items() if key != "groups"}
+    hot["lines"] = [{"text": item["text"].split("  #")[0], "mix": item["mix"]} for item in hot["lines"]]
     return {
         "block": found["block"],
         "occupancy": {
             key: found["occupancy"][key] for key in ("blocks", "warps", "max_warps", "fraction", "limited_by")
         },
-        "hot": {
-            **{key: hot[key] for key in (*kept, "as_single_loads", "widths")},
-            "lines": [{"text": item["text"].split("  #")[0], "mix": item["mix"]} for item in hot["lines"]],
-        },
+        "hot": hot,
     }
 
 

@@ -29,6 +29,7 @@ import numpy as np
 from common.book import catalog, limits
 from common.book.problems import Problem
 from common.code import sass
+from common.code.loops import HotLoop
 
 ARCHITECTURES = ("7.5", "8.0", "8.6", "9.0", "10.0")
 
@@ -67,14 +68,13 @@ class MachineCode:
     listing: sass.Listing
 
     @property
-    def loop(self) -> tuple[sass.Instruction, ...]:
-        """The innermost multiply loop; empty if nothing multiplies in a loop."""
-        return self.listing.instructions[slice(*sass.multiply_loop(self.listing))]
+    def hot(self) -> HotLoop:
+        """What the hot loop does."""
+        what, span = sass.hot_span(self.listing)
+        return HotLoop.counted(self.listing.instructions[slice(*span)], what)
 
     def as_dict(self) -> dict[str, Any]:
-        """The figures, and of the innermost multiply loop its instructions in all and for each multiply-add."""
-        loop = sass.names(self.loop)
-        total, fma = len(self.loop), sass.multiply_adds(loop)
+        """The figures, and the instructions by name: of the whole kernel, and as ``loop`` of its hot loop."""
         return {
             "kernel": self.kernel,
             "architecture": self.architecture,
@@ -83,12 +83,7 @@ class MachineCode:
             "spill_bytes": self.spill_bytes,
             "shared_bytes": self.shared_bytes,
             "instructions": sass.names(self.listing.instructions),
-            "loop": loop,
-            "loop_total": total,
-            "loop_fma": fma,
-            "loop_loads": sum(loop.get(name, 0) for name in ("LDG", "LDS", "LDL")),
-            "loop_constants": sum(loop.get(name, 0) for name in ("LDC", "ULDC", "LDCU")),
-            "loop_per_fma": round(total / fma, 2) if fma else 0.0,
+            "loop": self.hot.instructions,
         }
 
 

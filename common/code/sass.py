@@ -16,6 +16,7 @@ CLASSES = (
     "multiply-add", "shared load", "global load", "local load", "constant load", "store", "integer and address",
     "control", "other",
 )  # fmt: skip
+MULTIPLY_LOOP = "multiply loop"
 LOADS_AND_STORES = ("shared load", "global load", "local load", "store")
 # The same in fewer words, for tables of a step's loop.
 GROUPS = {
@@ -139,7 +140,7 @@ def hot_span(listing: Listing) -> tuple[str, tuple[int, int]]:
     """
     span = multiply_loop(listing)
     if span != (0, 0):
-        return "multiply loop", span
+        return MULTIPLY_LOOP, span
     whole = (0, len(listing.instructions))
     innermost = [span for span in listing.loops if not any(_holds(span, other) for other in listing.loops)]
     if innermost and not _multiply_adds(listing, whole):

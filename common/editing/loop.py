@@ -18,6 +18,8 @@ from typing import Any
 
 from common.book import problems
 from common.book.catalog import Step
+from common.code import loops
+from common.code.loops import HotLoop
 from common.editing import history, shipped
 from common.jobs import run
 from common.jobs.run import Outcome
@@ -341,9 +343,13 @@ def _present(step: Step) -> tuple[str, dict[str, str]]:
 
 
 def heaviest(result: Result) -> dict[str, Any]:
-    """The assembled kernel of a compiled result with the most multiply-adds in its loop; empty if there is none."""
-    assembled = [kernel for kernel in result.get("kernels", []) if "loop_fma" in kernel]
-    return dict(max(assembled, key=lambda kernel: kernel["loop_fma"], default={}))
+    """The main one of a compiled result's assembled kernels; empty if there is none."""
+    return dict(loops.main_compiled(kernel for kernel in result.get("kernels", []) if "hot" in kernel) or {})
+
+
+def per_multiply_add(kernel: dict[str, Any]) -> float:
+    """Instructions for each multiply-add of its multiply loop, to two places; 0 without one."""
+    return round(HotLoop.recorded(kernel).per_multiply_add() or 0.0, 2)
 
 
 def _figures(stage: Stage) -> dict[str, Any]:
@@ -353,7 +359,9 @@ def _figures(stage: Stage) -> dict[str, Any]:
     result = stage.outcomes[0].result
     if stage.name == CODE:
         kernel = heaviest(result)
-        return {key: kernel[key] for key in ("kernel", "registers", "loop_per_fma")} if kernel else {}
+        if not kernel:
+            return {}
+        return {key: kernel[key] for key in ("kernel", "registers")} | {"loop_per_fma": per_multiply_add(kernel)}
     pair = result["pairs"].get("shipped")
     known = {"device": result["gpu"], "preset": stage.outcomes[0].preset}
     if pair is None:

@@ -14,7 +14,7 @@ from common.editing.history import Event
 from common.editing.loop import Stage
 from common.explain.faults import Fault
 from common.jobs.run import Outcome
-from common.report import pages, records
+from common.report import figures, records
 
 _HASH_DIGITS = 8
 _SHOWN = 2  # faults of one shape; what follows is mostly a consequence
@@ -130,13 +130,13 @@ def _resources(result: dict[str, Any]) -> str:
 
 
 def _machine_code(kernel: dict[str, Any]) -> str:
-    return f"{kernel['loop_per_fma']:.1f} instructions per multiply-add, {kernel['registers']} registers"
+    return f"{loop.per_multiply_add(kernel):.1f} instructions per multiply-add, {kernel['registers']} registers"
 
 
 def _beside(step: str, best: Event | None) -> str:
     """What the shipped version and the best so far need for a multiply-add."""
-    shipped = loop.heaviest(records.load_code()["steps"].get(step, {}))
-    parts = [f"the shipped version {shipped['loop_per_fma']:.1f}"] if shipped else []
+    shipped = records.main_kernel(records.load_code(), step)
+    parts = [f"the shipped version {loop.per_multiply_add(shipped):.1f}"] if shipped else []
     if best is not None and "loop_per_fma" in best.figures:
         parts.append(f"your best so far, run {best.number}, {best.figures['loop_per_fma']:.1f}")
     return f"; {'; '.join(parts)}" if parts else ""
@@ -148,10 +148,10 @@ def _pairs(outcome: Outcome, best: Event | None) -> list[str]:
     if "shipped" not in outcome.result["pairs"]:
         lines.append("the shipped version is not known: neither git nor .workbook has it")
     if "timing" in outcome.result:
-        ms = pages.milliseconds(outcome.result["timing"]["median_ms"])
+        ms = figures.milliseconds(outcome.result["timing"]["median_ms"])
         lines.append(f"{ms} ms on {outcome.preset}, {outcome.result['gpu']}")
     for name, pair in outcome.result["pairs"].items():
-        mine, other = (pages.milliseconds(pair[which]["median_ms"]) for which in ("second", "first"))
+        mine, other = (figures.milliseconds(pair[which]["median_ms"]) for which in ("second", "first"))
         if name == "shipped":
             lines.append(
                 f"[bold]{ratio(pair)}[/]: {mine} ms against {other} ms on {outcome.preset}, {outcome.result['gpu']}"
@@ -199,7 +199,7 @@ def _figure(event: Event) -> str:
         where = [event.figures[key] for key in ("preset", "device") if key in event.figures]
         return ", ".join([f"{event.ratio:.2f}x the shipped version", *where])
     if "median_ms" in event.figures:
-        return f"{pages.milliseconds(event.figures['median_ms'])} ms, {event.figures.get('preset', '')}"
+        return f"{figures.milliseconds(event.figures['median_ms'])} ms, {event.figures.get('preset', '')}"
     if "loop_per_fma" in event.figures:
         return f"{event.figures['loop_per_fma']:.1f} instructions per multiply-add"
     return ""

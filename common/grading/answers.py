@@ -1,7 +1,8 @@
 """What a prediction is compared with: counted in code, worked out from a shape, or read from a record.
 
 An expected value is written as words: a kind and its arguments, and ``within P`` for a tolerance in percent. Whole
-numbers must match exactly and others within 1%, unless ``within`` says more.
+numbers must match exactly and others within 1%, unless ``within`` says more. A figure that tables round is right as
+it is, and rounded to the digits that they show.
 
 ``blocks STEP PRESET``, ``threads STEP PRESET``   what launch starts, all kernels together
 ``block STEP PRESET``                             threads in a block of its last kernel
@@ -15,7 +16,7 @@ numbers must match exactly and others within 1%, unless ``within`` says more.
 ``warps STEP PRESET``                             that fit a multiprocessor, by registers, shared memory and threads
 ``turns STRIDE``                                  turns of shared memory when lane l of a warp reads float l * STRIDE
 ``sectors STEP SHAPE``                            sectors per request of the worst instruction, SHAPE as M=32,N=32,...
-``ratio``, ``ms``, ``share``, ``counter``, ``perfma``   as the figures of :mod:`common.report.pages`: measured
+``ratio``, ``ms``, ``share``, ``counter``, ``perfma``   as :mod:`common.report.figures` has them: measured
 ``worked ...``                                    of the worked example, see :func:`worked`
 """
 
@@ -34,14 +35,16 @@ import numpy as np
 
 from common.book import catalog, occupancy, problems
 from common.book.problems import Conv3d
+from common.code.loops import HotLoop
 from common.grading import source
 from common.microscope import memory, trace
-from common.report import pages, records
+from common.report import figures, records
 from common.report.records import Record
 from common.workers import isolate
 
 SECONDS = 120.0
-MEASURED = ("ratio", "ms", "share", "counter", "perfma")  # as pages write them
+NEAR = 1.0  # percent, where a value is no whole number
+MEASURED = ("ratio", "ms", "share", "counter", "perfma")  # of figures.NAMED
 ARCHITECTURE = "9.0"  # of the machine-code record
 
 # NHWC input {1, 4, 4, 3}, KRSC filter {4, 2, 2, 3}
@@ -54,15 +57,25 @@ class AnswerError(ValueError):
 
 @dataclass(frozen=True)
 class Expected:
-    """A value, the tolerance in percent, and where it comes from."""
+    """A value, the tolerance in percent, and where it comes from.
+
+    ``shown`` is the value rounded to the digits that tables show, if they show it: what is near enough to either is
+    right, so that an answer copied from a table is.
+    """
 
     value: float
     within: float
     source: str
+    shown: float | None = None
+
+    @property
+    def told(self) -> float:
+        """The value as whoever reads the tables knows it."""
+        return self.value if self.shown is None else self.shown
 
     def compare(self, answer: float) -> str:
         """Empty if the answer is right, else which way it is off."""
-        if abs(answer - self.value) <= abs(self.value) * self.within / 100:
+        if any(abs(answer - value) <= abs(value) * self.within / 100 for value in (self.value, self.told)):
             return ""
         return "too low" if answer < self.value else "too high"
 
@@ -94,12 +107,12 @@ class Facts:
         words, _, tolerance = text.partition(" within ")
         kind, *arguments = words.split()
         if kind in MEASURED:
-            value, source = _measured(kind, arguments)
+            return _measured(kind, arguments, float(tolerance or NEAR))
         elif kind in KINDS:
             value, source = KINDS[kind](self, arguments)
         else:
             raise AnswerError(f"{text!r}: kind {kind!r} is unknown: kinds are {', '.join((*KINDS, *MEASURED))}")
-        within = float(tolerance) if tolerance else 0.0 if isinstance(value, int) else 1.0
+        within = float(tolerance) if tolerance else 0.0 if isinstance(value, int) else NEAR
         return Expected(value, within, source)
 
     def launches(self, name: str, preset: str) -> list[dict[str, Any]]:
@@ -197,19 +210,35 @@ def _of_problem(value: Callable[[Any], float], text: str) -> Kind:
 
 def _of_code(value: Callable[[dict[str, Any]], float], text: str) -> Kind:
     def kind(_: Facts, arguments: list[str]) -> tuple[float, str]:
-        entry = records.load_code()["steps"].get(arguments[0])
-        if entry is None:
-            raise AnswerError(f"{arguments[0]}: not in the machine-code record; make code writes it")
-        kernel = max(entry["kernels"], key=lambda kernel: kernel["loop_fma"])
-        return value(kernel), f"{text} of {arguments[0]}, in its machine code"
+        return value(_compiled(arguments[0])), f"{text} of {arguments[0]}, in its machine code"
 
     return kind
 
 
+def _of_loop(count: Callable[[HotLoop], int], text: str) -> Kind:
+    """So many in the multiply loop for each multiply-add."""
+
+    def value(kernel: dict[str, Any]) -> float:
+        loop = HotLoop.recorded(kernel)
+        each = loop.per_multiply_add(count(loop))
+        if each is None:
+            raise AnswerError(f"{kernel['kernel']}: multiplies in no loop")
+        return each
+
+    return _of_code(value, text)
+
+
+def _compiled(name: str) -> dict[str, Any]:
+    """The step's main kernel in the machine-code record; raises AnswerError without one."""
+    kernel = records.main_kernel(records.load_code(), name)
+    if kernel is None:
+        raise AnswerError(f"{name}: not in the machine-code record; make code writes it")
+    return kernel
+
+
 def _warps(facts: Facts, arguments: list[str]) -> tuple[float, str]:
     name, preset = arguments
-    entry = records.load_code()["steps"][name]
-    kernel = max(entry["kernels"], key=lambda kernel: kernel["loop_fma"])
+    kernel = _compiled(name)
     threads = _total(facts.launches(name, preset)[-1:], "block")
     fits = occupancy.occupancy(ARCHITECTURE, threads, kernel["registers"], kernel["shared_bytes"])
     return fits.warps, f"warps of {name} that fit a multiprocessor"
@@ -227,16 +256,17 @@ def _floor(_: Facts, arguments: list[str]) -> tuple[float, str]:
     record = _record()
     if record is None or record.ceilings is None:
         raise AnswerError("no record has ceilings: make bench writes them")
-    figures = records.derive(problems.preset(arguments[0]), 1.0, record.ceilings)
-    return figures.floor_ms, f"floor of {arguments[0]} on {record.gpu_name}"
+    derived = records.derive(problems.preset(arguments[0]), 1.0, record.ceilings)
+    return derived.floor_ms, f"floor of {arguments[0]} on {record.gpu_name}"
 
 
-def _measured(kind: str, arguments: list[str]) -> tuple[float, str]:
+def _measured(kind: str, arguments: list[str], within: float) -> Expected:
     record = _record()
-    text = pages.FIGURES[kind](record, records.load_code(), arguments)
-    if text == "?" or record is None:
+    figure = figures.NAMED[kind](record, records.load_code(), arguments)
+    if figure is None or record is None:
         raise AnswerError(f"{kind} {' '.join(arguments)}: nothing has been measured for it yet")
-    return float(text), f"{kind} {' '.join(arguments)}, measured on {record.gpu_name}"
+    source = f"{kind} {' '.join(arguments)}, measured on {record.gpu_name}"
+    return Expected(figure.value, within, source, figure.shown)
 
 
 def _record() -> Record | None:
@@ -274,10 +304,10 @@ KINDS: dict[str, Kind] = {
     "floor_ms": _floor,
     "registers": _of_code(lambda kernel: int(kernel["registers"]), "registers"),
     "shared_bytes": _of_code(lambda kernel: int(kernel["shared_bytes"]), "bytes of shared memory"),
-    "per_fma": _of_code(lambda kernel: kernel["loop_total"] / kernel["loop_fma"], "instructions per multiply-add"),
-    "global_per_fma": _of_code(lambda kernel: kernel["loop"].get("LDG", 0) / kernel["loop_fma"], "global loads"),
-    "shared_per_fma": _of_code(lambda kernel: kernel["loop"].get("LDS", 0) / kernel["loop_fma"], "shared loads"),
-    "loads_per_fma": _of_code(lambda kernel: kernel["loop_loads"] / kernel["loop_fma"], "loads per multiply-add"),
+    "per_fma": _of_loop(lambda loop: loop.total, "instructions per multiply-add"),
+    "global_per_fma": _of_loop(lambda loop: loop.count("LDG"), "global loads"),
+    "shared_per_fma": _of_loop(lambda loop: loop.count("LDS"), "shared loads"),
+    "loads_per_fma": _of_loop(lambda loop: loop.loads, "loads per multiply-add"),
     "warps": _warps,
     "turns": _turns,
     "sectors": _sectors,

@@ -32,6 +32,7 @@ from common.book.catalog import Step
 from common.book.exercises import Exercise
 from common.book.problems import Problem
 from common.code import codegen
+from common.code.codegen import MachineCode
 from common.editing import history, shipped
 from common.grading import allowed_edits, answers, checkout, confine, folders, language, ptx_plan, sandbox, source
 from common.grading.answers import Facts
@@ -537,8 +538,8 @@ def predicted(
         if off:
             findings.append(Finding("wrong", f"{name} = {value:.6g} is {off}: {expected.source}"))
         else:
-            yours = "" if value == expected.value else f", yours {value:.6g} is near enough"
-            notes.append(f"{name} = {expected.value:.6g}: {expected.source}{yours}")
+            yours = "" if value in (expected.value, expected.told) else f", yours {value:.6g} is near enough"
+            notes.append(f"{name} = {expected.told:.6g}: {expected.source}{yours}")
     return findings, notes
 
 
@@ -558,12 +559,12 @@ def count(
         return {}
     loops = any(name in OF_THE_LOOP for name in names)
     codes = {
-        digest: codegen.assemble(text, digest, ARCHITECTURE, ptx_plan.entry(text)[1] or None, loops).as_dict()
+        digest: codegen.assemble(text, digest, ARCHITECTURE, ptx_plan.entry(text)[1] or None, loops)
         for digest, text in texts.items()
     }
     overall = {
         "float64": sum(len(codegen.float64_arithmetic(text)) for text in texts.values()),
-        "stack_bytes": max(entry["stack_bytes"] for entry in codes.values()),
+        "stack_bytes": max(code.stack_bytes for code in codes.values()),
     }
     working = [entry for entry in plan["launch"] if "fma.rn.f32" in texts[entry["kernel"]]] or plan["launch"]
     each = [_counted(entry, texts[entry["kernel"]], codes[entry["kernel"]], problem) for entry in working]
@@ -571,20 +572,20 @@ def count(
     return {name: value for name, value in found.items() if name in names}
 
 
-def _counted(entry: dict[str, Any], text: str, code: dict[str, Any], problem: Problem) -> dict[str, float]:
-    """The figures of one launch."""
-    fma = code["loop_fma"] or 1
+def _counted(entry: dict[str, Any], text: str, code: MachineCode, problem: Problem) -> dict[str, float]:
+    """The figures of one launch; those of a multiply loop are 0 without one."""
+    loop = code.hot
     block, grid = (int(np.prod(entry[key])) for key in ("block", "grid"))
     outputs = int(np.prod(problem.output_shape))
     return {
-        "registers": code["registers"],
-        "shared_bytes": code["shared_bytes"],
-        "shared_per_thread": code["shared_bytes"] / block,
-        "per_fma": code["loop_total"] / fma,
-        "loads_per_fma": code["loop_loads"] / fma,
-        "shared_per_fma": code["loop"].get("LDS", 0) / fma,
+        "registers": code.registers,
+        "shared_bytes": code.shared_bytes,
+        "shared_per_thread": code.shared_bytes / block,
+        "per_fma": loop.per_multiply_add() or 0.0,
+        "loads_per_fma": loop.per_multiply_add(loop.loads) or 0.0,
+        "shared_per_fma": loop.per_multiply_add(loop.count("LDS")) or 0.0,
         "barriers": len(re.findall(r"\bbar(?:rier)?\.(?:cta\.)?sync\b", text)),
-        "warps": occupancy.occupancy(ARCHITECTURE, block, code["registers"], code["shared_bytes"]).warps,
+        "warps": occupancy.occupancy(ARCHITECTURE, block, code.registers, code.shared_bytes).warps,
         "idle": 100 * (1 - outputs / (block * grid)),
         "threads": block,
     }

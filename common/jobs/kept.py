@@ -20,7 +20,7 @@ FOLDER = catalog.ROOT / ".workbook" / "kept"
 
 PACKAGES = ("numba", "numba-cuda", "llvmlite", "numpy", "cuda-bindings", "cuda-core", "nvidia-nvvm", "matplotlib")
 # Modules of the harness that only show what others found.
-_SHOWING = {"cli.py", "__main__.py", "pages.py", "charts.py", "layers.py", "tables.py", "ledger.py"}
+_SHOWING = {"cli.py", "__main__.py", "pages.py", "figures.py", "charts.py", "layers.py", "tables.py", "ledger.py"}
 
 
 class Kept:

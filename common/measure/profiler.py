@@ -8,6 +8,8 @@ import re
 import shutil
 from typing import Any
 
+from common.code import loops
+
 # Names of ncu 2023 and later, from its metrics reference for compute capability 7.x to 10.x.
 METRICS = {
     "time_ns": "gpu__time_duration.sum",
@@ -100,6 +102,12 @@ def parse(output: str, counters: dict[str, str] = METRICS) -> list[dict[str, Any
         entry["stalls"] = {name: round(value, 3) for name, value in stalls.items() if value}
         entries.append(entry)
     return entries
+
+
+def main_kernel(profile: dict[str, Any]) -> dict[str, Any]:
+    """The main one of a profile's launches; of those that multiply as often the one that took longest."""
+    launches: list[dict[str, Any]] = profile["kernels"]
+    return loops.main_kernel(launches, lambda entry: (entry.get("ffma_threads") or 0, entry["time_ns"]))
 
 
 def kernel_name(mangled: str) -> str:

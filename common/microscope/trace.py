@@ -25,6 +25,7 @@ from common.book import catalog
 from common.book.catalog import Step
 from common.book.limits import STREAMS, require_launch
 from common.book.problems import Conv2d, Conv3d, Gemm, Problem
+from common.code import loops
 from common.explain.faults import UNSOUND, Fault
 from common.measure import inputs
 from common.microscope.lanes import Machine, Point, TraceError
@@ -184,8 +185,8 @@ class Trace:
 
     @property
     def main(self) -> KernelTrace:
-        """The kernel with the most multiply-adds."""
-        return max(self.kernels, key=lambda kernel: kernel.fma)
+        """The main kernel."""
+        return loops.main_kernel(self.kernels, lambda kernel: kernel.fma)
 
 
 @dataclass(frozen=True)
@@ -428,9 +429,15 @@ def summary(step: Step, problem: Problem, file: Path | None = None) -> dict[str,
     return summarised(found)
 
 
+def main_kernel(found: dict[str, Any]) -> dict[str, Any]:
+    """The main kernel of a trace's dictionary."""
+    kernels: list[dict[str, Any]] = found["kernels"]
+    return loops.main_kernel(kernels, lambda kernel: kernel["fma"])
+
+
 def summarised(found: dict[str, Any]) -> dict[str, Any]:
     """The summary of a trace's dictionary."""
-    kernel = max(found["kernels"], key=lambda kernel: kernel["fma"])
+    kernel = main_kernel(found)
     faults = sorted({fault["kind"] for k in found["kernels"] for fault in k["faults"]})
     return {"kernel": kernel["name"], **_figures(kernel), "faults": faults}
 

@@ -5,6 +5,7 @@ Module by module:
     records       one JSON file for each GPU, one for machine code
     recording     outcomes of tasks into records
     current       which rows of a record are as new as their code
+    figures       their numbers, each with its unit and as it is shown
     pages         tables and figures inside Markdown pages
     tables        tables for the terminal
     cardtables    cards of kernels for the terminal

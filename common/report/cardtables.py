@@ -13,7 +13,7 @@ from rich.text import Text
 
 from common.code import cards, sass
 from common.code.cards import Card
-from common.report import pages
+from common.report import figures
 
 LISTED_ROWS = 150  # of a hot loop; --sass shows the rest
 _LONG_GROUP, _SHOWN = 12, 4  # a longer group of one source line is cut in a loop of more than LISTED_ROWS
@@ -212,7 +212,7 @@ def short(rows: list[tuple[str, Card, float | None]], width: int = WIDE) -> Tabl
     for step in dict.fromkeys(step for step, _, _ in rows):
         mine = [(card, ms) for name, card, ms in rows if name == step]
         ms = mine[0][1]
-        time = ["" if ms is None else pages.milliseconds(ms)] * timed
+        time = ["" if ms is None else figures.milliseconds(ms)] * timed
         if len(mine) > 1:
             table.add_row(step, *time)
         for card, _ in mine:

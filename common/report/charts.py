@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from common.book import catalog, problems, store
+from common.code.loops import HotLoop
 from common.report import layers, records
 from common.report.records import Record, Row
 
@@ -177,11 +178,10 @@ def speedups(record: Record, preset: str) -> Figure:
     return figure
 
 
-def _hot(code: dict[str, Any], name: str, preset: str) -> dict[str, Any]:
+def _hot(code: dict[str, Any], name: str, preset: str) -> HotLoop:
     kernel = records.main_kernel(code, name, preset)
     assert kernel is not None
-    hot: dict[str, Any] = kernel["hot"]
-    return hot
+    return HotLoop.recorded(kernel)
 
 
 def useful(code: dict[str, Any], ladder: str) -> Figure:
@@ -196,23 +196,23 @@ def useful(code: dict[str, Any], ladder: str) -> Figure:
     others = [
         p for p in problems.timed_presets(ladder) if any(p in e.get("other_presets", {}) for e in found.values())
     ]
-    groups: dict[str, tuple[list[dict[str, Any]], list[str]]] = {}  # the steps' loops, and the presets that have them
+    groups: dict[str, tuple[list[HotLoop], list[str]]] = {}  # the steps' loops, and the presets that have them
     for preset in [first, *(preset for preset in others if preset != "photo")]:  # its kernels are layer 1's but for W
         hots = [_hot(code, name, preset) for name in found]
-        groups.setdefault(str([hot["mix"] for hot in hots]), (hots, []))[1].append(preset)
+        groups.setdefault(str([hot.mix for hot in hots]), (hots, []))[1].append(preset)
     figure, parts = new_figure(9.6, 1.9 + len(groups) * (0.55 + 0.42 * len(found)), rows=len(groups), squeeze=False)
     for axes, (hots, presets) in zip(parts[:, 0], groups.values(), strict=True):
         for place, hot in enumerate(hots):
             start, mix = 0.0, dict.fromkeys(MIX_COLOURS, 0)
-            for what, count in hot["mix"].items():
+            for what, count in hot.mix.items():
                 mix[what if what in mix else "other"] += count
             for what, count in mix.items():
-                share = count / hot["total"]
+                share = count / hot.total
                 axes.barh(
                     place, share, left=start, height=0.66, color=MIX_COLOURS[what], edgecolor=CARD, linewidth=0.6
                 )
                 start += share
-            text = f"{hot['useful']:.0%}  {hot['mix'].get('multiply-add', 0)} of {hot['total']}"
+            text = f"{hot.useful:.0%}  {hot.mix.get('multiply-add', 0)} of {hot.total}"
             axes.annotate(
                 text, (1.0, place), xytext=(8, 0), textcoords="offset points", va="center", fontweight="bold"
             )

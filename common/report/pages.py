@@ -8,7 +8,6 @@ last line.
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -18,8 +17,10 @@ from common.book import catalog, exercises, problems, store
 from common.book.catalog import Step
 from common.book.problems import Problem
 from common.code import sass
+from common.code.loops import HotLoop
 from common.measure import profiler, sanitizer
-from common.report import agreement, layers, records
+from common.report import agreement, figures, layers, records
+from common.report.figures import Figure, TimedRow
 from common.report.records import Record, Row
 
 # What stands between two markers must hold no other opening: a forgotten end is said, not swallowed.
@@ -90,63 +91,24 @@ def table(header: list[str], rows: list[list[str]]) -> str:
     return "\n".join("| " + " | ".join(cells) + " |" for cells in [header, rule, *rows])
 
 
-def milliseconds(value: float) -> str:
-    """Three significant digits, never in exponent form."""
-    if value >= 99.95:
-        return f"{value:.0f}"
-    return f"{value:#.3g}" if value >= 1e-4 else f"{value:.{2 - math.floor(math.log10(value))}f}"
-
-
 def ladder_cells(record: Record, preset: str, steps: list[Step]) -> tuple[list[str], list[list[str]]]:
     """Header and rows of a ladder's table: the given steps that have rows, then the peers."""
-    found = record.rows(preset)
-    timed = [(step, found[step.name]) for step in steps if step.name in found]
-    with_prepare = any(row["prepare_ms"] is not None for _, row in timed)
-    with_workspace = any(row["workspace_bytes"] for _, row in timed)
-    header = ["step", "ms", "p20–p80", "× first", "× previous", "GFLOP/s", "GB/s", "% of floor"]
-    header += ["prepare ms"] * with_prepare + ["workspace MB"] * with_workspace
-    body = []
-    first = previous = timed[0][1]["timing"]["median_ms"] if timed else 0.0
-    for step, row in timed:
-        timing = row["timing"]
-        ms = timing["median_ms"]
-        figures = record.derive(preset, row)
-        cells = [f"`{step.name}`", *_times(timing), f"{first / ms:.2f}", f"{previous / ms:.2f}"]
-        cells += (
-            [f"{figures.gflops:,.0f}", f"{figures.gbs:,.0f}", f"{figures.percent_of_floor:.1f}"]
-            if figures
-            else [""] * 3
-        )
-        if with_prepare:
-            cells.append("" if row["prepare_ms"] is None else milliseconds(row["prepare_ms"]))
-        if with_workspace:
-            cells.append(f"{row['workspace_bytes'] / 1e6:,.0f}" if row["workspace_bytes"] else "")
-        body.append(cells)
-        if not step.experiment:
-            previous = ms
-    for name, row in sorted(found.items()):
-        if row["kind"] == "peer":
-            figures = record.derive(preset, row)
-            ms = row["timing"]["median_ms"]
-            cells = [
-                f"*{records.spoken(name, row)}* ({row['layout']})",
-                *_times(row["timing"]),
-                f"{first / ms:.2f}" if first else "",
-                "",
-            ]
-            if figures:
-                tf32 = name.endswith("TF32")  # the FP32 floor does not bind the tensor cores
-                share = "" if tf32 else f"{figures.percent_of_floor:.1f}"
-                cells += [f"{figures.gflops:,.0f}", f"{figures.gbs:,.0f}", share]
-            body.append(cells + [""] * (len(header) - len(cells)))
+    timed = figures.timed(record, preset, steps)
+    header = ["step", "ms", figures.SPREAD, "× first", "× previous", "GFLOP/s", "GB/s", "% of floor"]
+    header += ["prepare ms"] * any(one.row["prepare_ms"] is not None for one in timed)
+    header += ["workspace MB"] * any(one.row["workspace_bytes"] for one in timed)
+    body = [_cells(f"`{one.name}`", one, header) for one in timed]
+    for one in figures.libraries(record, preset, _first_ms(timed)):
+        body.append(_cells(f"*{records.spoken(one.name, one.row)}* ({one.row['layout']})", one, header))
     return header, body
 
 
-def _times(timing: dict[str, Any]) -> list[str]:
-    return [
-        milliseconds(timing["median_ms"]),
-        f"{milliseconds(timing['p20_ms'])}–{milliseconds(timing['p80_ms'])}",
-    ]
+def _first_ms(timed: list[TimedRow]) -> float | None:
+    return timed[0].columns["ms"].value if timed else None
+
+
+def _cells(name: str, row: TimedRow, header: list[str]) -> list[str]:
+    return [name, *(row.cell(title) for title in header[1:])]
 
 
 def _ladder(record: Record | None, _: dict[str, Any], arguments: list[str]) -> str:
@@ -160,26 +122,15 @@ def _ladder(record: Record | None, _: dict[str, Any], arguments: list[str]) -> s
     hidden = {f"`{s.name}`" for s in steps if rest and s.lesson != rest[0]}
     body = [cells for cells in body if cells[0] not in hidden]
     lessons = rest or catalog.lessons()
-    twins = [(step, row) for step, row in record.channels_last(preset) if step.lesson in lessons]
+    first_ms = _first_ms(figures.timed(record, preset, steps))
+    twins = [
+        figures.channels_last(record, preset, step, row, first_ms)
+        for step, row in record.channels_last(preset)
+        if step.lesson in lessons
+    ]
     at = next((i for i, cells in enumerate(body) if cells[0].startswith("*")), len(body))
-    body[at:at] = [_twin_cells(record, preset, header, step, row) for step, row in twins]
+    body[at:at] = [_cells(f"`{one.name}` (NHWC)", one, header) for one in twins]
     return table(header, body) + "\n\n" + _footnote(record, preset)
-
-
-def _twin_cells(record: Record, preset: str, header: list[str], step: Step, row: Row) -> list[str]:
-    """A step's row on the channels-last twin of a preset, under the preset's header, compared with the first."""
-    ms = row["timing"]["median_ms"]
-    steps = [record.row(preset, s.name) for s in catalog.steps()]
-    first = next((r["timing"]["median_ms"] for r in steps if r), 0.0)
-    figures = record.derive(problems.CHANNELS_LAST[preset], row)
-    cells = {"step": f"`{step.name}` (NHWC)", "× first": f"{first / ms:.2f}" if first else ""}
-    cells["ms"], cells["p20–p80"] = _times(row["timing"])
-    if figures:
-        cells["GFLOP/s"], cells["GB/s"] = f"{figures.gflops:,.0f}", f"{figures.gbs:,.0f}"
-        cells["% of floor"] = f"{figures.percent_of_floor:.1f}"
-    if row["prepare_ms"] is not None:
-        cells["prepare ms"] = milliseconds(row["prepare_ms"])
-    return [cells.get(title, "") for title in header]
 
 
 def _experiments(record: Record | None, _: dict[str, Any], arguments: list[str]) -> str:
@@ -205,19 +156,22 @@ def _summary(record: Record | None, _: dict[str, Any], __: list[str]) -> str:
         if not presets:
             continue
         rows = [
-            [f"[`{s.name}`](lessons/{s.lesson}/{s.path.name})", *(_cell(record, p, s.name) for p in presets)]
+            [
+                f"[`{s.name}`](lessons/{s.lesson}/{s.path.name})",
+                *(_cell(figures.time(record, p, s.name)) for p in presets),
+            ]
             for s in catalog.steps()
             if s.ladder == ladder
         ]
         twins = {step.name: step for p in presets for step, _ in record.channels_last(p)}
         rows += [
             [f"[`{n}`](lessons/{s.lesson}/{s.path.name}) (NHWC)"]
-            + [_cell(record, problems.CHANNELS_LAST.get(p, ""), n) for p in presets]
+            + [_cell(figures.time(record, problems.CHANNELS_LAST.get(p, ""), n)) for p in presets]
             for n, s in twins.items()
         ]
         peers = sorted({n for p in presets for n, row in record.rows(p).items() if row["kind"] == "peer"})
-        rows += [[f"*{name}*", *(_cell(record, p, name) for p in presets)] for name in peers]
-        rows.append(["*floor*", *(_floor(record, p) for p in presets)])
+        rows += [[f"*{name}*", *(_cell(figures.time(record, p, name)) for p in presets)] for name in peers]
+        rows.append(["*floor*", *(_cell(figures.floor(record, p)) for p in presets)])
         blocks.append(table([f"{ladder}, ms", *presets], rows))
     return (
         "\n\n".join(blocks) + f"\n\nMedian times on one {_machine(record)}. All use FP32, but TF32 where it says so."
@@ -230,15 +184,14 @@ def _code(_: Record | None, code: dict[str, Any], arguments: list[str]) -> str:
     rows = []
     architecture = ""
     for name in names:
-        entry = code["steps"].get(name)
-        if entry is None:
+        kernels = records.code_kernels(code, name, preset)
+        if not kernels:
             rows.append([f"`{name}`", *["not compiled yet"] * 7])
-            continue
-        for kernel in entry.get("other_presets", {}).get(preset, entry["kernels"]):
-            architecture = kernel["architecture"]
-            loop = [str(kernel[key]) for key in ("loop_total", "loop_fma", "loop_loads", "loop_constants")]
-            loop = [*loop, f"{kernel['loop_per_fma']:.1f}"] if kernel["loop_fma"] else ["–"] * 5
-            rows.append([f"`{kernel['kernel']}`", str(kernel["registers"]), str(kernel["stack_bytes"]), *loop])
+        for kernel in kernels:
+            architecture, loop = kernel["architecture"], HotLoop.recorded(kernel)
+            cells = [str(count) for count in (loop.total, loop.multiply_adds, loop.loads, loop.constant_loads)]
+            cells = [*cells, f"{loop.per_multiply_add():.1f}"] if loop.multiplies else ["–"] * 5
+            rows.append([f"`{kernel['kernel']}`", str(kernel["registers"]), str(kernel["stack_bytes"]), *cells])
     header = [
         "kernel",
         "registers",
@@ -259,13 +212,13 @@ def _lines(_: Record | None, code: dict[str, Any], arguments: list[str]) -> str:
     if kernel is None:
         return _nothing(name)
     lines = [line for line in kernel["hot"]["lines"] if line["text"]]
-    kinds = [kind for kind in kernel["hot"]["mix"] if any(kind in line["mix"] for line in lines)]
-    order = [kind for kind in sass.CLASSES if kind in kinds]
+    mix = HotLoop.recorded(kernel).mix
+    order = [kind for kind in mix if any(kind in line["mix"] for line in lines)]
     rows = [
         [f"`{line['text']}`".replace("|", "\\|"), *(str(line["mix"].get(kind, "")) for kind in order)]
         for line in lines
     ]
-    rows.append(["*in all*", *(str(kernel["hot"]["mix"][kind]) for kind in order)])
+    rows.append(["*in all*", *(str(mix[kind]) for kind in order)])
     note = _compiled(f"The innermost multiply loop of `{name}`", kernel["architecture"], code, preset)
     return table(["source line", *order], rows) + f"\n\n{note}"
 
@@ -279,18 +232,18 @@ def _useful(_: Record | None, code: dict[str, Any], arguments: list[str]) -> str
         if kernel is None:
             rows.append([f"`{name}`", *["not compiled yet"] * 7])
             continue
-        architecture, hot, fits = kernel["architecture"], kernel["hot"], kernel["occupancy"]
-        reads = hot["fma_per_shared_load"]
+        architecture, hot, fits = kernel["architecture"], HotLoop.recorded(kernel), kernel["occupancy"]
+        reads, floats = hot.multiply_adds_per_shared_load, hot.floats_per_multiply_add
         rows.append(
             [
                 f"`{name}`",
                 str(kernel["registers"]),
                 f"{100 * fits['fraction']:.3g}",
                 ", ".join(fits["limited_by"]),
-                f"{hot['multiply_adds']} of {hot['total']}",
-                f"{100 * hot['useful']:.0f}",
+                f"{hot.multiply_adds} of {hot.total}",
+                f"{100 * hot.useful:.0f}",
                 "" if reads is None else f"{reads:.3g}",
-                "" if not hot["floats_per_fma"] else f"{hot['floats_per_fma']:.3g}",
+                "" if not floats else f"{floats:.3g}",
             ]
         )
     header = ["step", "registers", "occupancy %", "limited by", "multiply-adds", "useful %"]
@@ -314,25 +267,14 @@ def _mix(_: Record | None, code: dict[str, Any], arguments: list[str]) -> str:
     rows = []
     kinds = list(sass.GROUPS)[1:]
     for name in arguments:
-        kernel = _multiplying(code, name)
+        kernel = records.main_kernel(code, name)
         if kernel is None:
             rows.append([f"`{name}`", *["not compiled yet"] * len(sass.GROUPS)])
             continue
-        shares = (_per_multiply_add(kernel, kind) for kind in kinds)
-        rows.append([f"`{kernel['kernel']}`", str(kernel["loop_fma"]), *shares])
+        shares = (_text(figures.kind_per_multiply_add(code, name, kind)) for kind in kinds)
+        rows.append([f"`{kernel['kernel']}`", str(HotLoop.recorded(kernel).multiply_adds), *shares])
     header = ["kernel", "multiply-adds in the loop", *kinds]
     return table(header, rows) + "\n\nInstructions of the innermost multiply loop for each multiply-add."
-
-
-def _per_multiply_add(kernel: dict[str, Any], kind: str) -> str:
-    value = sass.by_group(kernel["loop"])[kind] / kernel["loop_fma"]
-    return f"{value:.1f}" if value >= 1 else f"{value:.3f}"
-
-
-def _multiplying(code: dict[str, Any], name: str) -> dict[str, Any] | None:
-    """The kernel of a step whose loop holds the most multiply-adds."""
-    entry = code["steps"].get(name)
-    return max(entry["kernels"], key=lambda kernel: int(kernel["loop_fma"])) if entry else None
 
 
 def _layers(record: Record | None, _: dict[str, Any], arguments: list[str]) -> str:
@@ -349,9 +291,9 @@ def _layers(record: Record | None, _: dict[str, Any], arguments: list[str]) -> s
             [
                 f"`{layer.preset}`",
                 f"{m:,} × {n:,} × {k:,}",
-                milliseconds(layer.ms) if layer.ms else "not timed yet",
+                figures.milliseconds(layer.ms) if layer.ms else "not timed yet",
                 _one(layer.tflops),
-                milliseconds(layer.peer_ms) if layer.peer_ms else "",
+                figures.milliseconds(layer.peer_ms) if layer.peer_ms else "",
                 _one(layer.peer_tflops),
                 f"**{layer.percent_of_peer:.0f}**" if layer.percent_of_peer else "",
                 _one(layer.percent_of_floor),
@@ -380,7 +322,7 @@ def _profile(record: Record | None, _: dict[str, Any], arguments: list[str]) -> 
             rows.append([f"`{name}`", *["not profiled yet"] * 9])
             continue
         run = record.data["runs"][entry["run"]]
-        main = max(entry["kernels"], key=lambda kernel: kernel["time_ns"])
+        main = profiler.main_kernel(entry)
         fma = profiler.per(main, "instructions", "ffma_threads")
         loads = profiler.per(main, "load_sectors", "load_requests")
         stall = max(main["stalls"].items(), key=lambda item: item[1], default=("", 0.0))[0]
@@ -454,7 +396,7 @@ def _exercises(_: Record | None, __: dict[str, Any], arguments: list[str]) -> st
 
 def _ceilings(record: Record | None, _: dict[str, Any], slugs: list[str]) -> str:
     """``ceilings [SLUG ...]``: the card and its two measured ceilings; further cards by their record's name."""
-    found = [one for one in (record, *map(_other, slugs)) if one and one.ceilings]
+    found = [one for one in (record, *map(records.other, slugs)) if one and one.ceilings]
     if record is None or record.ceilings is None:
         return _nothing("the ceilings")
     rows = []
@@ -471,20 +413,20 @@ def _ceilings(record: Record | None, _: dict[str, Any], slugs: list[str]) -> str
 def _cards(record: Record | None, _: dict[str, Any], arguments: list[str]) -> str:
     """``cards PRESET SLUG [STEP ...]``: times beside those of another card; by default all steps that both have."""
     preset, slug, *names = arguments
-    other = _other(slug)
+    other = records.other(slug)
     if record is None or other is None:
         return _nothing(f"{preset} on two cards")
     timed = []
     for name in names or [step.name for step in catalog.steps()]:
-        here, there = record.row(preset, name), other.row(preset, name)
+        here, there = figures.time(record, preset, name), figures.time(other, preset, name)
         if here and there:
-            timed.append((f"`{name}`", _median(here), _median(there)))
+            timed.append((f"`{name}`", here, there))
     if not timed:
         return _nothing(f"{preset} on two cards")
-    own_floor, its_floor = (one.derive(preset, next(iter(one.rows(preset).values()))) for one in (record, other))
+    own_floor, its_floor = figures.floor(record, preset), figures.floor(other, preset)
     if own_floor and its_floor:
-        timed.append(("*floor*", own_floor.floor_ms, its_floor.floor_ms))
-    rows = [[name, milliseconds(ours), milliseconds(its), f"{its / ours:.2f}"] for name, ours, its in timed]
+        timed.append(("*floor*", own_floor, its_floor))
+    rows = [[name, ours.text, its.text, f"{its.value / ours.value:.2f}"] for name, ours, its in timed]
     header = [f"`{preset}`", f"{record.gpu_name}, ms", f"{other.gpu_name}, ms", "ratio"]
     return table(header, rows) + f"\n\nMedians on one {_machine(record)} and one {_machine(other)}."
 
@@ -506,120 +448,22 @@ def _problems(_: Record | None, __: dict[str, Any], ___: list[str]) -> str:
     return table(["preset", "shape", "GFLOP", "least MB", "FLOP per byte"], rows)
 
 
-def _ms(record: Record | None, _: dict[str, Any], arguments: list[str]) -> str:
-    """``ms PRESET NAME``: median milliseconds."""
-    preset, name = arguments
-    return (_cell(record, preset, _spoken(name)) if record else "") or "?"
+def _figure(kind: str) -> Writer:
+    """The writer of a figure in a sentence: ``?`` where it has not been measured or compiled."""
+    return lambda record, code, arguments: _text(figures.NAMED[kind](record, code, arguments))
 
 
-def _ratio(record: Record | None, _: dict[str, Any], arguments: list[str]) -> str:
-    """``ratio PRESET A B``: time of A over time of B."""
-    preset, *names = arguments
-    rows = [record.row(preset, _spoken(name)) for name in names] if record else []
-    if len(rows) != 2 or rows[0] is None or rows[1] is None:
-        return "?"
-    return f"{rows[0]['timing']['median_ms'] / rows[1]['timing']['median_ms']:#.3g}".rstrip(".")
+def _text(figure: Figure | None) -> str:
+    return "?" if figure is None else figure.text
 
 
-def _perfma(_: Record | None, code: dict[str, Any], arguments: list[str]) -> str:
-    """``perfma STEP``: instructions per multiply-add in the step's multiply loop."""
-    entry = code["steps"].get(arguments[0])
-    return f"{entry['kernels'][-1]['loop_per_fma']:.0f}" if entry else "?"
-
-
-def _kindfma(_: Record | None, code: dict[str, Any], arguments: list[str]) -> str:
-    """``kindfma STEP KIND``: instructions of a kind, of sass.GROUPS, per multiply-add in the step's multiply loop."""
-    name, kind = arguments
-    if kind not in sass.GROUPS:
-        raise ValueError(
-            f"<!--= kindfma ... {kind} -->: kind {kind!r} is unknown: kinds are {', '.join(sass.GROUPS)}"
-        )
-    kernel = _multiplying(code, name)
-    return _per_multiply_add(kernel, kind) if kernel else "?"
-
-
-def _warps(_: Record | None, code: dict[str, Any], arguments: list[str]) -> str:
-    """``warps PRESET STEP``: 10⁹ warp instructions that the step's multiply loop takes for the whole problem."""
-    preset, name = arguments
-    kernel = records.main_kernel(code, name, preset)
-    if kernel is None:
-        return "?"
-    hot, fma = kernel["hot"], problems.preset(preset).flops / 2
-    return f"{fma * hot['total'] / hot['multiply_adds'] / 32 / 1e9:#.3g}"
-
-
-def _ceiling(record: Record | None, _: dict[str, Any], arguments: list[str]) -> str:
-    """``ceiling fma``: the measured multiply-add rate in 10¹² FLOP per second; ``ceiling copy``: 10¹² bytes."""
-    key = {"fma": "fma_gflops", "copy": "copy_gbs"}[arguments[0]]
-    return f"{record.ceilings[key] / 1e3:#.2g}".rstrip(".") if record and record.ceilings else "?"
-
-
-def _card(__: Record | None, code: dict[str, Any], arguments: list[str]) -> str:
-    """``card [PRESET] STEP KEY``: a figure of the step's main kernel.
-
-    KEY is registers, threads, occupancy, warps, blocks, limits, of the hot loop total, multiply_adds, useful,
-    as_single_loads, floats_per_fma or fma_per_shared_load, of the source line that multiplies line_total or
-    line_useful; a class such as shared_load, or accesses such as shared_load.128.
-    """
+def _card(_: Record | None, code: dict[str, Any], arguments: list[str]) -> str:
+    """``card [PRESET] STEP KEY``: a figure of a step's main kernel (:func:`figures.card`), or what ``limits`` it."""
     preset, (name, key) = _with_preset(arguments)
-    kernel = records.main_kernel(code, name, preset)
-    if kernel is None:
-        return "?"
-    hot, fits = kernel["hot"], kernel["occupancy"]
-    kind, _, bits = key.replace("_", " ").partition(".")
-    if kind in sass.CLASSES:
-        return str(hot["widths"].get(kind, {}).get(bits, 0) if bits else hot["mix"].get(kind, 0))
-    mixes: list[dict[str, int]] = [line["mix"] for line in hot["lines"]]
-    line = max(mixes, key=lambda mix: mix.get("multiply-add", 0), default={})
-    all_of_line = sum(line.values())
-    figures = {
-        "line_total": str(all_of_line),
-        "line_useful": f"{100 * line.get('multiply-add', 0) / all_of_line:.0f}" if line else "?",
-        "registers": str(kernel["registers"]),
-        "threads": str(math.prod(kernel["block"])),
-        "occupancy": f"{100 * fits['fraction']:.3g}",
-        "warps": str(fits["warps"]),
-        "blocks": str(fits["blocks"]),
-        "limits": " and ".join(fits["limited_by"]),
-        "total": str(hot["total"]),
-        "multiply_adds": str(hot["multiply_adds"]),
-        "useful": f"{100 * hot['useful']:.0f}",
-        "as_single_loads": f"{100 * (hot['as_single_loads'] or 0):.0f}",
-        "floats_per_fma": f"{hot['floats_per_fma'] or 0:.3g}",
-        "fma_per_shared_load": f"{hot['fma_per_shared_load'] or 0:.3g}",
-    }
-    if key not in figures:
-        raise ValueError(
-            f"<!--= card ... {key} -->: key {key!r} is unknown: keys are {', '.join(figures)}, or a class"
-        )
-    return figures[key]
-
-
-def _counter(record: Record | None, _: dict[str, Any], arguments: list[str]) -> str:
-    """``counter PRESET STEP KEY``: a hardware counter of the step's main kernel, or a quotient of two."""
-    preset, name, key = arguments
-    entry = record.profile(preset, name) if record else None
-    if entry is None:
-        return "?"
-    main = max(entry["kernels"], key=lambda kernel: kernel["time_ns"])
-    ratios = {
-        "perfma": ("instructions", "ffma_threads", 32),
-        "load_ratio": ("load_sectors", "load_requests", 1),
-        "store_ratio": ("store_sectors", "store_requests", 1),
-        "conflict_pct": ("shared_conflicts", "shared_wavefronts", 100),
-    }
-    if key in ratios:
-        above, below, factor = ratios[key]
-        return f"{factor * (profiler.per(main, above, below) or 0):.1f}"
-    return f"{main[key]:.0f}" if main.get(key) is not None else "?"
-
-
-def _share(record: Record | None, _: dict[str, Any], arguments: list[str]) -> str:
-    """``share PRESET NAME``: percent of the floor."""
-    preset, name = arguments
-    row = record.row(preset, _spoken(name)) if record else None
-    figures = record.derive(preset, row) if record and row else None
-    return f"{figures.percent_of_floor:.1f}" if figures else "?"
+    if key == "limits":
+        found = figures.limits(code, preset, name)
+        return "?" if found is None else " and ".join(found)
+    return _text(figures.card(code, preset, name, key))
 
 
 def _on(_: Record | None, code: dict[str, Any], arguments: list[str]) -> str:
@@ -627,44 +471,24 @@ def _on(_: Record | None, code: dict[str, Any], arguments: list[str]) -> str:
     slug, kind, *rest = arguments
     if kind not in FIGURES:
         raise ValueError(f"<!--= on ... {kind} -->: kind {kind!r} is unknown: kinds are {', '.join(FIGURES)}")
-    return FIGURES[kind](_other(slug), code, rest)
-
-
-def _across(record: Record | None, _: dict[str, Any], arguments: list[str]) -> str:
-    """``across PRESET NAME SLUG``: time on the card of that record over the time here."""
-    preset, name, slug = arguments
-    rows = [one.row(preset, _spoken(name)) if one else None for one in (_other(slug), record)]
-    if rows[0] is None or rows[1] is None:
-        return "?"
-    return f"{_median(rows[0]) / _median(rows[1]):.2f}"
-
-
-def _floor_ms(record: Record | None, _: dict[str, Any], arguments: list[str]) -> str:
-    """``floor PRESET``: milliseconds."""
-    (preset,) = arguments
-    return (_floor(record, preset) if record and record.rows(preset) else "") or "?"
-
-
-def _spoken(name: str) -> str:
-    """A peer's name, written with a hyphen where arguments are split at blanks: ``cuDNN-FP32``."""
-    return name.replace("-", " ")
+    return FIGURES[kind](records.other(slug), code, rest)
 
 
 Writer = Callable[[Record | None, dict[str, Any], list[str]], str]
 
 FIGURES: dict[str, Writer] = {
-    "ms": _ms,
-    "ratio": _ratio,
-    "perfma": _perfma,
-    "kindfma": _kindfma,
-    "warps": _warps,
+    "ms": _figure("ms"),
+    "ratio": _figure("ratio"),
+    "perfma": _figure("perfma"),
+    "kindfma": _figure("kindfma"),
+    "warps": _figure("warps"),
     "card": _card,
-    "ceiling": _ceiling,
-    "counter": _counter,
-    "share": _share,
-    "floor": _floor_ms,
+    "ceiling": _figure("ceiling"),
+    "counter": _figure("counter"),
+    "share": _figure("share"),
+    "floor": _figure("floor"),
     "on": _on,
-    "across": _across,
+    "across": _figure("across"),
 }
 
 TABLES: dict[str, Writer] = {
@@ -687,33 +511,16 @@ TABLES: dict[str, Writer] = {
 }
 
 
-def _other(slug: str) -> Record | None:
-    """Another card's record, or None."""
-    path = records.RESULTS / f"{slug}.json"
-    return Record.load(path) if path.is_file() else None
-
-
-def _median(row: Row) -> float:
-    return float(row["timing"]["median_ms"])
-
-
-def _cell(record: Record, preset: str, name: str) -> str:
-    row = record.row(preset, name)
-    return milliseconds(row["timing"]["median_ms"]) if row else ""
-
-
-def _floor(record: Record, preset: str) -> str:
-    row = next(iter(record.rows(preset).values()))
-    figures = record.derive(preset, row)
-    return milliseconds(figures.floor_ms) if figures else ""
+def _cell(figure: Figure | None) -> str:
+    return "" if figure is None else figure.text
 
 
 def _footnote(record: Record, preset: str, peers: bool = True) -> str:
     rows = record.rows(preset)
     row = next(iter(rows.values()))
     problem = record.problem(preset, row)
-    figures = record.derive(preset, row)
-    floor = f" The floor is {milliseconds(figures.floor_ms)} ms, set by {figures.floor_kind}." if figures else ""
+    derived, least = record.derive(preset, row), figures.floor(record, preset)
+    floor = f" The floor is {least.text} ms, set by {derived.floor_kind}." if derived and least else ""
     shares = [
         d.percent_of_floor for name, r in rows.items() if "TF32" not in name and (d := record.derive(preset, r))
     ]

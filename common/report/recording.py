@@ -20,8 +20,8 @@ def record_code(outcomes: list[Outcome]) -> None:
             "preset": outcome.preset,
             "source": outcome.result["source"],
             "helpers": outcome.result["helpers"],
-            "kernels": _without_float64(outcome.result["kernels"]),
-            "other_presets": {k: _without_float64(v) for k, v in outcome.result["other_presets"].items()},
+            "kernels": _kept(outcome.result["kernels"]),
+            "other_presets": {k: _kept(v) for k, v in outcome.result["other_presets"].items()},
         }
     known = {step.name for step in (*catalog.steps(), *catalog.experiments())}
     steps = {name: value for name, value in steps.items() if name in known}
@@ -29,8 +29,10 @@ def record_code(outcomes: list[Outcome]) -> None:
     records.save_code(steps, packages.versions(tools))
 
 
-def _without_float64(kernels: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    return [{key: value for key, value in kernel.items() if key != "float64"} for kernel in kernels]
+def _kept(kernels: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Without what follows from the rest: see :class:`common.code.loops.HotLoop`."""
+    plain = [{key: value for key, value in kernel.items() if key != "float64"} for kernel in kernels]
+    return [{**kernel, "hot": {key: kernel["hot"][key] for key in ("what", "widths", "lines")}} for kernel in plain]
 
 
 def record_step(record: Record, run: str, outcome: Outcome) -> None:

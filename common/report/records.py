@@ -32,6 +32,7 @@ from common.book.schema import (
     Optional,
     one_of,
 )
+from common.code import loops
 from common.measure import profiler
 
 RESULTS = catalog.ROOT / "results"
@@ -75,16 +76,10 @@ _RECORD = {
     "sweeps": Maybe(Each(Each({"shipped": Maybe(Each(SETTING)), "points": [_POINT], **_CODE_OF}), _PRESET)),
     "agreement": Maybe(Each(Each({"shape": Each(COUNT), "kernels": [_COUNTERS], **_CODE_OF}))),
 }  # fmt: skip
-_HOT = {
-    "total": EXTENT, "multiply_adds": COUNT, "useful": AMOUNT, "what": TEXT, "mix": Each(COUNT),
-    "widths": Each(Each(COUNT)), "lines": [{"text": TEXT, "mix": Each(COUNT)}],
-    "fma_per_shared_load": Optional(AMOUNT), "as_single_loads": Optional(AMOUNT), "floats_per_fma": Optional(AMOUNT),
-}  # fmt: skip
+_HOT = {"what": TEXT, "widths": Each(Each(COUNT)), "lines": [{"text": TEXT, "mix": Each(COUNT)}]}
 KERNEL = {
     "kernel": NAME, "architecture": NAME, "registers": COUNT, "stack_bytes": COUNT, "shared_bytes": COUNT,
-    "loop_total": COUNT, "loop_fma": COUNT, "loop_loads": COUNT, "loop_constants": COUNT,
-    "loop_per_fma": Optional(AMOUNT), "instructions": Each(COUNT), "loop": Each(COUNT), "block": Maybe([EXTENT]),
-    "hot": Maybe(_HOT),
+    "instructions": Each(COUNT), "loop": Each(COUNT), "block": Maybe([EXTENT]), "hot": Maybe(_HOT),
     "occupancy": Maybe({
         "blocks": COUNT, "warps": COUNT, "max_warps": EXTENT, "fraction": AMOUNT, "limited_by": [TEXT],
     }),
@@ -361,6 +356,12 @@ def all_records(folder: Path | None = None) -> Iterator[Record]:
             yield Record.load(path)
 
 
+def other(slug: str) -> Record | None:
+    """The record of that name in RESULTS; None if there is none."""
+    path = RESULTS / f"{slug}.json"
+    return Record.load(path) if path.is_file() else None
+
+
 def load_code(folder: Path = RESULTS) -> dict[str, Any]:
     """What the assembler made of each kernel: ``{"tools": {...}, "steps": {step: {...}}}``.
 
@@ -385,8 +386,8 @@ def code_kernels(code: dict[str, Any], step: str, preset: str | None = None) -> 
 
 
 def main_kernel(code: dict[str, Any], step: str, preset: str | None = None) -> dict[str, Any] | None:
-    """Of a step's recorded kernels the one that multiplies most in its hot loop; None if none is recorded."""
-    return max(code_kernels(code, step, preset), key=lambda kernel: int(kernel["hot"]["multiply_adds"]), default=None)
+    """The main one of a step's recorded kernels (:func:`loops.main_compiled`); None if none is recorded."""
+    return loops.main_compiled(code_kernels(code, step, preset))
 
 
 def save_code(steps: dict[str, dict[str, Any]], tools: dict[str, str], folder: Path = RESULTS) -> None:

@@ -11,14 +11,16 @@ from rich.table import Table
 from common.book import catalog
 from common.book.catalog import Step
 from common.book.exercises import Exercise, State
+from common.code.loops import HotLoop
 from common.jobs.run import Outcome
 from common.measure import sanitizer
-from common.report import pages, records
+from common.report import figures, pages, records
+from common.report.figures import TimedRow
 from common.report.records import Record
 
 _COLOURS = {"right": "green", "refused": "yellow", "unjudged": "yellow"}
 # Left out when the terminal is narrow.
-_OPTIONAL = ("p20–p80", "workspace MB", "prepare ms", "GB/s")
+_OPTIONAL = (figures.SPREAD, "workspace MB", "prepare ms", "GB/s")
 _NARROW, _WIDE = 100, 130
 
 
@@ -71,7 +73,7 @@ def selftimed(name: str, entry: dict[str, Any]) -> Table:
 
 def times(outcomes: list[Outcome], ceilings: dict[str, Any], gpu: str, width: int) -> Table:
     """Times and rates of one preset's outcomes, in their order."""
-    header = ["step", "ms", "p20–p80", "× first", "× previous", "GFLOP/s", "GB/s", "% of floor", "prepare ms"]
+    header = ["step", "ms", figures.SPREAD, "× first", "× previous", "GFLOP/s", "GB/s", "% of floor", "prepare ms"]
     body = []
     first = previous = None
     for outcome in outcomes:
@@ -81,15 +83,10 @@ def times(outcomes: list[Outcome], ceilings: dict[str, Any], gpu: str, width: in
         timing, prepare = outcome.result["timing"], outcome.result["prepare_ms"]
         ms = timing["median_ms"]
         first, previous = first or ms, previous or ms
-        figures = records.derive(outcome.problem, ms, ceilings)
-        body.append(
-            [
-                outcome.step.name, pages.milliseconds(ms),
-                f"{pages.milliseconds(timing['p20_ms'])}–{pages.milliseconds(timing['p80_ms'])}",
-                f"{first / ms:.2f}", f"{previous / ms:.2f}", f"{figures.gflops:,.0f}", f"{figures.gbs:,.0f}",
-                f"{figures.percent_of_floor:.1f}", "" if prepare is None else pages.milliseconds(prepare),
-            ]
-        )  # fmt: skip
+        derived = records.derive(outcome.problem, ms, ceilings)
+        columns = figures.columns(timing, derived, first, previous, prepare)
+        row = TimedRow(outcome.step.name, outcome.result, columns)
+        body.append([row.name, *(row.cell(title) for title in header[1:])])
         if not outcome.step.experiment:
             previous = ms
     return _fitted(f"{outcomes[0].preset}: {outcomes[0].problem} on {gpu}", header, body, width)
@@ -124,10 +121,12 @@ def compiled(outcomes: list[Outcome], architectures: tuple[str, ...], assembled:
         table.add_column(title, justify="right", no_wrap=True)
     for outcome in outcomes:
         for item in outcome.result.get("kernels", []):
-            figures = [item[key] for key in ("registers", "stack_bytes", "shared_bytes")]
-            figures += [item["loop_total"], item["loop_fma"], item["loop_loads"], item["loop_constants"]]
+            loop = HotLoop.recorded(item)
+            cells = [item[key] for key in ("registers", "stack_bytes", "shared_bytes")]
+            counts = (loop.total, loop.multiply_adds, loop.loads, loop.constant_loads)
+            cells += counts if loop.multiplies else (0,) * len(counts)
             names = (item["kernel"], item["architecture"]) if several else (item["kernel"],)
-            table.add_row(*names, *map(str, figures), f"{item['loop_per_fma']:.1f}")
+            table.add_row(*names, *map(str, cells), f"{loop.per_multiply_add() or 0:.1f}")
     table.caption = (
         "loop: instructions in the innermost multiply loop, and of these multiply-adds (FMA), loads, constant loads; "
         f"per FMA: instructions for each multiply-add; compute capability {', '.join(architectures)}"
@@ -306,7 +305,7 @@ def swept(title: str, points: list[dict[str, Any]], shipped: dict[str, int]) -> 
     table.add_column("ms", justify="right")
     table.add_column("")
     for point in sorted(points, key=lambda point: point.get("median_ms", float("inf"))):
-        time = pages.milliseconds(point["median_ms"]) if "median_ms" in point else point["status"]
+        time = figures.milliseconds(point["median_ms"]) if "median_ms" in point else point["status"]
         note = "shipped" if point["tile"] == shipped else escape(point.get("reason", ""))
         table.add_row(*(str(point["tile"][name]) for name in shipped), time, note)
     return table

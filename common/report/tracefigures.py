@@ -26,7 +26,7 @@ _VERBS = {"read": "reads", "write": "writes", "copy": "copies", "atomic": "updat
 
 def accesses(found: dict[str, Any]) -> Figure:
     """One request of every global and shared access of a trace's main kernel: lanes, and what they meet."""
-    kernel = max(found["kernels"], key=lambda kernel: kernel["fma"])
+    kernel = trace.main_kernel(found)
     chosen = [a for a in kernel["accesses"] if a["sample"] and a["space"] in ("global", "shared")][:_MOST]
     figure = _in_pairs(chosen, 0.6)
     figure.suptitle(f"{kernel['name']}: one request of each access", fontsize=13, fontweight="bold")
@@ -37,7 +37,7 @@ def staging(name: str, array: str) -> Figure:
     """One request of every copy from global memory of a step, of its arrival in ``array``, and of its reads there."""
     step = catalog.find(name)
     (found,) = trace.results([trace.task(step, trace.SHAPES[step.ladder][0])])
-    kernel = max(found["kernels"], key=lambda kernel: kernel["fma"])
+    kernel = trace.main_kernel(found)
 
     def those(space: str, op: str) -> list[dict[str, Any]]:
         wanted = [a for a in kernel["accesses"] if (a["space"], a["op"]) == (space, op)]
@@ -63,7 +63,7 @@ def requests(names: tuple[str, ...] = ("gemm_naive", "gemm_naive_uncoalesced")) 
     tasks = [trace.task(step, trace.SHAPES[step.ladder][0]) for step in steps]
     figure, axes = charts.new_figure(9.6, 2.0 * len(names), rows=len(names), columns=3)
     for row, name, found in zip(axes, names, trace.results(tasks), strict=True):
-        chosen = [a for a in found["kernels"][0]["accesses"] if a["space"] == "global"]
+        chosen = [a for a in trace.main_kernel(found)["accesses"] if a["space"] == "global"]
         for axis, access in zip(row, chosen, strict=False):
             axis.axis("off")
             _request(axis, access)
@@ -143,7 +143,7 @@ def banks(pads: tuple[int, ...] = (0, 1, 2)) -> Figure:
         9.6, 5.3, rows=2, columns=len(pads), gridspec_kw={"height_ratios": [1, 4]}, sharex=True
     )
     for i, (pad, found) in enumerate(zip(pads, trace.results(tasks), strict=True)):
-        kernel = max(found["kernels"], key=lambda kernel: kernel["fma"])
+        kernel = trace.main_kernel(found)
         access = next(a for a in kernel["accesses"] if (a["array"], a["op"]) == ("b_tile", "read"))
         above, below = axes[0, i], axes[1, i]
         places = access["sample"]
@@ -189,7 +189,7 @@ def who_loads() -> Figure:
     step = catalog.find("conv2d_shared_tile")
     problem = Conv2d(N=1, C=1, H=70, W=70, K=1, R=5, S=5)
     (found,) = trace.results([trace.task(step, problem, block=(6, 0, 0), watched=["patch"])])
-    events = found["kernels"][0]["events"]
+    events = trace.main_kernel(found)["events"]
     extent = max(place for event in events for place in event["places"]) + 1
     side = int(np.sqrt(extent))
     loader = np.zeros(extent, int)
@@ -242,7 +242,7 @@ def loads_per_fma(ladder: str = "gemm") -> Figure:
     spaces = {"global": BLUE, "constant": SKY, "shared": VERMILION}
     values = []
     for found in trace.results([trace.task(step, problem) for step in steps]):
-        kernel = max(found["kernels"], key=lambda kernel: kernel["fma"])
+        kernel = trace.main_kernel(found)
         values.append({space: kernel["per_fma"][space]["loaded_values"] for space in spaces})
     spaces = {space: colour for space, colour in spaces.items() if any(cells[space] for cells in values)}
     figure, axes = charts.new_figure(9.6, 1.4 + 0.24 * (len(spaces) + 0.8) * len(steps))

@@ -1,0 +1,329 @@
+"""Figures of records: each a number, its unit, and how it is shown. Tables, pages and answers take them from here."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from common.book import problems
+from common.book.catalog import Step
+from common.code import sass
+from common.code.loops import HotLoop
+from common.measure import profiler
+from common.report import records
+from common.report.records import Derived, Record, Row
+
+Code = dict[str, Any]  # the machine-code record
+
+SPREAD = "p20–p80"
+CARD_KEYS = (
+    "line_total", "line_useful", "registers", "threads", "occupancy", "warps", "blocks", "limits", "total",
+    "multiply_adds", "useful", "as_single_loads", "floats_per_fma", "fma_per_shared_load",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A number, its unit (empty for a count or a ratio), and how tables and pages show it: rounded to few digits."""
+
+    value: float
+    unit: str
+    text: str
+
+    @property
+    def shown(self) -> float:
+        """The number that ``text`` says: the value, rounded to the digits shown."""
+        return float(self.text.replace(",", ""))
+
+
+def milliseconds(value: float) -> str:
+    """Three significant digits, never in exponent form."""
+    if value >= 99.95:
+        return f"{value:.0f}"
+    return f"{value:#.3g}" if value >= 1e-4 else f"{value:.{2 - math.floor(math.log10(value))}f}"
+
+
+# --- rows of tables ---
+
+
+@dataclass(frozen=True)
+class TimedRow:
+    """A step's or a library's row of a preset's table: its ``name``, what the record has, and figures by column."""
+
+    name: str
+    row: Row
+    columns: dict[str, Figure]
+
+    def cell(self, title: str) -> str:
+        """What the table shows in a column; empty where there is no figure."""
+        if title == SPREAD:
+            return f"{self.columns['p20 ms'].text}–{self.columns['p80 ms'].text}"
+        return self.columns[title].text if title in self.columns else ""
+
+
+def columns(
+    timing: dict[str, Any],
+    derived: Derived | None,
+    first_ms: float | None = None,
+    previous_ms: float | None = None,
+    prepare_ms: float | None = None,
+    workspace_bytes: int = 0,
+) -> dict[str, Figure]:
+    """Figures of one timing by the titles of a table's columns; what is not known is left out.
+
+    ``first_ms`` and ``previous_ms`` are the times that speed-ups count from.
+    """
+    ms = timing["median_ms"]
+    found = {"ms": _ms(ms), "p20 ms": _ms(timing["p20_ms"]), "p80 ms": _ms(timing["p80_ms"])}
+    if first_ms:
+        found["× first"] = _of(first_ms / ms, "", ".2f")
+    if previous_ms:
+        found["× previous"] = _of(previous_ms / ms, "", ".2f")
+    if derived:
+        found["GFLOP/s"] = _of(derived.gflops, "GFLOP/s", ",.0f")
+        found["GB/s"] = _of(derived.gbs, "GB/s", ",.0f")
+        found["% of floor"] = _share(derived)
+    if prepare_ms is not None:
+        found["prepare ms"] = _ms(prepare_ms)
+    if workspace_bytes:
+        found["workspace MB"] = _of(workspace_bytes / 1e6, "MB", ",.0f")
+    return found
+
+
+def timed(record: Record, preset: str, steps: list[Step]) -> list[TimedRow]:
+    """Those of the steps that have a row on the preset; speed-ups count from the first of them."""
+    found = record.rows(preset)
+    rows = []
+    first = previous = None
+    for step in steps:
+        if step.name in found:
+            row = found[step.name]
+            ms = row["timing"]["median_ms"]
+            first, previous = first or ms, previous or ms
+            rows.append(_timed_row(record, preset, step.name, row, first, previous))
+            if not step.experiment:
+                previous = ms
+    return rows
+
+
+def libraries(record: Record, preset: str, first_ms: float | None) -> list[TimedRow]:
+    """The vendor's libraries on the preset, by name."""
+    found = sorted((name, row) for name, row in record.rows(preset).items() if row["kind"] == "peer")
+    rows = [_timed_row(record, preset, name, row, first_ms) for name, row in found]
+    for one in rows:
+        if one.name.endswith("TF32"):  # the FP32 floor does not bind the tensor cores
+            one.columns.pop("% of floor", None)
+    return rows
+
+
+def channels_last(record: Record, preset: str, step: Step, row: Row, first_ms: float | None) -> TimedRow:
+    """A step's row on the channels-last twin of a preset, compared with the preset's first."""
+    return _timed_row(record, problems.CHANNELS_LAST[preset], step.name, row, first_ms)
+
+
+def _timed_row(
+    record: Record, preset: str, name: str, row: Row, first_ms: float | None, previous_ms: float | None = None
+) -> TimedRow:
+    prepare, workspace = row.get("prepare_ms"), row.get("workspace_bytes", 0)
+    derived = record.derive(preset, row)
+    return TimedRow(name, row, columns(row["timing"], derived, first_ms, previous_ms, prepare, workspace))
+
+
+# --- single figures: None is what has not been measured or compiled; a library's name may have hyphens for blanks ---
+
+
+def time(record: Record | None, preset: str, name: str) -> Figure | None:
+    """Median milliseconds of a step or a library on a preset."""
+    ms = _median(record, preset, name)
+    return None if ms is None else _ms(ms)
+
+
+def speed_up(record: Record | None, preset: str, name: str, other: str) -> Figure | None:
+    """Time of the first over time of the other."""
+    above, below = _median(record, preset, name), _median(record, preset, other)
+    if above is None or below is None:
+        return None
+    return Figure(above / below, "", f"{above / below:#.3g}".rstrip("."))
+
+
+def across(record: Record | None, preset: str, name: str, slug: str) -> Figure | None:
+    """Time on the card of that record over the time here."""
+    above, below = _median(records.other(slug), preset, name), _median(record, preset, name)
+    return None if above is None or below is None else _of(above / below, "", ".2f")
+
+
+def share(record: Record | None, preset: str, name: str) -> Figure | None:
+    """Percent of the floor's rate."""
+    row = _row(record, preset, name)
+    derived = record.derive(preset, row) if record and row else None
+    return _share(derived) if derived else None
+
+
+def floor(record: Record | None, preset: str) -> Figure | None:
+    """Milliseconds of the floor at the shape that was measured."""
+    row = next(iter(record.rows(preset).values()), None) if record else None
+    derived = record.derive(preset, row) if record and row else None
+    return _ms(derived.floor_ms) if derived else None
+
+
+def ceiling(record: Record | None, what: str) -> Figure | None:
+    """``fma``: the measured multiply-add rate in 10¹² FLOP per second; ``copy``: 10¹² bytes per second."""
+    key, unit = {"fma": ("fma_gflops", "TFLOP/s"), "copy": ("copy_gbs", "TB/s")}[what]
+    if record is None or not record.ceilings:
+        return None
+    value = record.ceilings[key] / 1e3
+    return Figure(value, unit, f"{value:#.2g}".rstrip("."))
+
+
+def per_multiply_add(code: Code, step: str) -> Figure | None:
+    """Instructions for each multiply-add in the step's multiply loop."""
+    hot = _hot(code, step)
+    value = hot.per_multiply_add() if hot else None
+    return None if value is None else _of(value, "instructions", ".0f")
+
+
+def kind_per_multiply_add(code: Code, step: str, kind: str) -> Figure | None:
+    """The same of one kind of instructions, of :data:`sass.GROUPS`; raises ValueError at another."""
+    if kind not in sass.GROUPS:
+        raise ValueError(
+            f"<!--= kindfma ... {kind} -->: kind {kind!r} is unknown: kinds are {', '.join(sass.GROUPS)}"
+        )
+    hot = _hot(code, step)
+    value = hot.per_multiply_add(sass.by_group(hot.instructions)[kind]) if hot else None
+    return None if value is None else _of(value, "instructions", ".1f" if value >= 1 else ".3f")
+
+
+def warp_instructions(code: Code, preset: str, step: str) -> Figure | None:
+    """10⁹ warp instructions that the step's multiply loop takes for the whole problem."""
+    hot = _hot(code, step, preset)
+    each = hot.per_multiply_add() if hot else None
+    if each is None:
+        return None
+    return _of(problems.preset(preset).flops / 2 * each / 32 / 1e9, "10⁹ warp instructions", "#.3g")
+
+
+def card(code: Code, preset: str | None, step: str, key: str) -> Figure | None:
+    """A figure of the step's main kernel: one of CARD_KEYS, a class such as ``shared_load``, or ``shared_load.128``.
+
+    Raises ValueError at another key, and at ``limits``, which is no number (:func:`limits`).
+    """
+    kernel = records.main_kernel(code, step, preset)
+    if kernel is None:
+        return None
+    hot, fits = HotLoop.recorded(kernel), kernel["occupancy"]
+    kind, _, bits = key.replace("_", " ").partition(".")
+    if kind in sass.CLASSES:
+        return _of(hot.widths.get(kind, {}).get(bits, 0) if bits else hot.mix.get(kind, 0), "", "")
+    mixes: list[dict[str, int]] = [line["mix"] for line in kernel["hot"]["lines"]]
+    line = max(mixes, key=lambda mix: mix.get("multiply-add", 0), default={})
+    all_of_line = sum(line.values())
+    if key == "line_useful":
+        return _of(100 * line.get("multiply-add", 0) / all_of_line, "%", ".0f") if line else None
+    known = {
+        "line_total": (all_of_line, "", ""),
+        "registers": (kernel["registers"], "", ""),
+        "threads": (math.prod(kernel["block"]), "", ""),
+        "occupancy": (100 * fits["fraction"], "%", ".3g"),
+        "warps": (fits["warps"], "", ""),
+        "blocks": (fits["blocks"], "", ""),
+        "total": (hot.total, "", ""),
+        "multiply_adds": (hot.multiply_adds, "", ""),
+        "useful": (100 * hot.useful, "%", ".0f"),
+        "as_single_loads": (100 * (hot.as_single_loads or 0), "%", ".0f"),
+        "floats_per_fma": (hot.floats_per_multiply_add or 0, "floats", ".3g"),
+        "fma_per_shared_load": (hot.multiply_adds_per_shared_load or 0, "multiply-adds", ".3g"),
+    }
+    if key not in known:
+        raise ValueError(
+            f"<!--= card ... {key} -->: key {key!r} is unknown: keys are {', '.join(CARD_KEYS)}, or a class"
+        )
+    return _of(*known[key])
+
+
+def limits(code: Code, preset: str | None, step: str) -> list[str] | None:
+    """What limits the blocks of the step's main kernel on a multiprocessor."""
+    kernel = records.main_kernel(code, step, preset)
+    return None if kernel is None else list(kernel["occupancy"]["limited_by"])
+
+
+def counter(record: Record | None, preset: str, step: str, key: str) -> Figure | None:
+    """A hardware counter of the step's main kernel, or a quotient of two.
+
+    ``perfma``, ``load_ratio``, ``store_ratio`` (sectors per request) and ``conflict_pct`` are such quotients.
+    """
+    entry = record.profile(preset, step) if record else None
+    if entry is None:
+        return None
+    main = profiler.main_kernel(entry)
+    ratios = {
+        "perfma": ("instructions", "ffma_threads", 32, "instructions"),
+        "load_ratio": ("load_sectors", "load_requests", 1, "sectors"),
+        "store_ratio": ("store_sectors", "store_requests", 1, "sectors"),
+        "conflict_pct": ("shared_conflicts", "shared_wavefronts", 100, "%"),
+    }
+    if key in ratios:
+        above, below, factor, unit = ratios[key]
+        return _of(factor * (profiler.per(main, above, below) or 0), unit, ".1f")
+    unit = "%" if key.endswith("_pct") else "ns" if key.endswith("_ns") else ""
+    return _of(main[key], unit, ".0f") if main.get(key) is not None else None
+
+
+Named = Callable[[Record | None, Code, list[str]], Figure | None]
+
+
+def _of_record(figure: Callable[..., Figure | None], count: int) -> Named:
+    """By ``count`` words, which are its arguments after the record."""
+    return lambda record, _, words: figure(record, *_counted(words, count))
+
+
+def _of_code(figure: Callable[..., Figure | None], count: int) -> Named:
+    return lambda _, code, words: figure(code, *_counted(words, count))
+
+
+def _counted(words: list[str], count: int) -> list[str]:
+    if len(words) != count:
+        raise ValueError(f"{' '.join(words)!r}: must be {count} words")
+    return words
+
+
+# By the words of a page's marker, or of an expected value: a kind, then what its function takes.
+NAMED: dict[str, Named] = {
+    "ms": _of_record(time, 2),  # PRESET NAME
+    "ratio": _of_record(speed_up, 3),  # PRESET NAME NAME
+    "perfma": _of_code(per_multiply_add, 1),  # STEP
+    "kindfma": _of_code(kind_per_multiply_add, 2),  # STEP KIND
+    "warps": _of_code(warp_instructions, 2),  # PRESET STEP
+    "ceiling": _of_record(ceiling, 1),  # fma or copy
+    "counter": _of_record(counter, 3),  # PRESET STEP KEY
+    "share": _of_record(share, 2),  # PRESET NAME
+    "floor": _of_record(floor, 1),  # PRESET
+    "across": _of_record(across, 3),  # PRESET NAME SLUG
+}
+
+
+def _hot(code: Code, step: str, preset: str | None = None) -> HotLoop | None:
+    kernel = records.main_kernel(code, step, preset)
+    return None if kernel is None else HotLoop.recorded(kernel)
+
+
+def _row(record: Record | None, preset: str, name: str) -> Row | None:
+    return record.row(preset, name.replace("-", " ")) if record else None
+
+
+def _median(record: Record | None, preset: str, name: str) -> float | None:
+    row = _row(record, preset, name)
+    return float(row["timing"]["median_ms"]) if row else None
+
+
+def _of(value: float, unit: str, form: str) -> Figure:
+    return Figure(value, unit, format(value, form))
+
+
+def _ms(value: float) -> Figure:
+    return Figure(value, "ms", milliseconds(value))
+
+
+def _share(derived: Derived) -> Figure:
+    return _of(derived.percent_of_floor, "%", ".1f")
