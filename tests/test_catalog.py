@@ -1,15 +1,16 @@
 """Finding steps from folders, ordering them, loading them, and telling an edit from a changed word."""
 
 import os
+import re
 import sys
 import textwrap
 from pathlib import Path
 
 import pytest
 
-from common.book import catalog, lessontext, store
+from common.book import catalog, exercises, lessontext, store
 from common.book.catalog import CatalogError
-from common.book.problems import LADDERS, PRESETS, timed_presets
+from common.book.problems import LADDERS, PRESETS, parse_shape, timed_presets
 
 LAUNCH = {"gemm": "a, b, c", "conv2d": "x, filt, y", "conv3d": "x, filt, y, geometry"}
 
@@ -111,6 +112,10 @@ def test_layers_left_to_a_step_name_a_step_of_their_ladder():
         ("[timed_from", r"1_x/lesson\.toml: not readable as TOML: Expected"),
         ("[timed_from]\ngemm_naive = 'gemm-1024'", r"timed_from\.gemm_naive must be a list"),
         ("[[remark]]\nstep = 'a'\nkernel = 'b'", r"remark\[0\]\.text must be text, is missing"),
+        ("[photo]\nstep = 3", r"1_x/lesson\.toml: not as a lesson says it: photo\.step must be text, is 3"),
+        ("[picture.requests]\nsteps = 'a'", r"picture\.requests\.steps must be a list, is 'a'"),
+        ("[picture.banks]\nstep = 'a'", r"picture\.banks\.array must be text, is missing"),
+        ("[picture.requsts]\nsteps = []", r"picture\.requsts: the name must be one of requests, banks, who_loads"),
     ],
 )
 def test_a_lesson_s_own_words_are_refused_with_file_and_field(write, text, says):
@@ -122,6 +127,28 @@ def test_a_lesson_s_own_words_are_refused_with_file_and_field(write, text, says)
 def test_a_lesson_may_say_nothing(tmp_path):
     assert lessontext.timed_from(tmp_path) == {}
     assert lessontext.remarks(tmp_path, "gemm_naive") == {}
+    with pytest.raises(ValueError, match=r"no lesson\.toml has \[photo\]"):
+        lessontext.photo(tmp_path)
+    with pytest.raises(ValueError, match=r"no lesson\.toml has \[picture\.banks\]"):
+        lessontext.picture(tmp_path, "banks")
+
+
+def test_pictures_are_of_steps_and_shapes_that_are_there():
+    assert catalog.find(lessontext.photo(catalog.LESSONS)).ladder == "conv2d"
+    assert lessontext.picture(catalog.LESSONS, "requests")["steps"]
+    for path in sorted(catalog.LESSONS.glob("*/lesson.toml")):
+        for said in store.read_toml(path).get("picture", {}).values():
+            for step in map(catalog.find, said.get("steps", [said.get("step")])):
+                assert step.lesson == path.parent.name
+                assert "shape" not in said or parse_shape(step.ladder, said["shape"])
+
+
+def test_no_step_or_exercise_is_named_in_the_harness(root):
+    """What a lesson's steps are called, and which of them is shown, its own files say."""
+    names = {one.name for one in (*catalog.steps(), *catalog.experiments(), *exercises.everything())}
+    assert len(names) > 40
+    for path in sorted((root / "common").rglob("*.py")):
+        assert not names.intersection(re.findall(r"\w+", path.read_text(encoding="utf-8"))), path
 
 
 def test_remarks_are_on_steps_that_are_there():

@@ -19,7 +19,7 @@ def by_step(outcomes: Iterable[Outcome]) -> Iterator[list[Outcome]]:
 
 
 def checked(outcomes: list[Outcome]) -> str:
-    """``gemm_naive: right at 5 shapes, 1.2 s``."""
+    """``STEP: right at 5 shapes, 1.2 s``."""
     counts: dict[str, int] = {}
     for outcome in outcomes:
         counts[outcome.status] = counts.get(outcome.status, 0) + 1
@@ -29,7 +29,7 @@ def checked(outcomes: list[Outcome]) -> str:
 
 
 def timed(outcome: Outcome) -> str:
-    """``gemm-4096: gemm_naive 31.2 ms, measured in 1.5 s``."""
+    """``gemm-4096: STEP 31.2 ms, measured in 1.5 s``."""
     text = f"{outcome.preset}: {outcome.step.name} "
     if outcome.status == "right":
         text += f"{outcome.result['timing']['median_ms']:.4g} ms"
@@ -39,7 +39,7 @@ def timed(outcome: Outcome) -> str:
 
 
 def compiled(outcome: Outcome) -> str:
-    """``gemm_naive: 1 kernel compiled, 0.9 s``."""
+    """``STEP: 1 kernel compiled, 0.9 s``."""
     entries = outcome.result.get("kernels") or outcome.result.get("cards") or []
     count = len({entry["kernel"] for entry in entries})
     what = f"{count} kernel{'s' * (count != 1)} compiled" if outcome.status == "right" else outcome.status
@@ -54,7 +54,7 @@ def swept(point: tuple[dict[str, int], dict[str, Any]]) -> str:
 
 
 def sanitized(entry: tuple[str, Step, int, str]) -> str:
-    """``memcheck: gemm_naive, 0 errors``."""
+    """``memcheck: STEP, 0 errors``."""
     tool, step, count, _ = entry
     return f"{tool}: {step.name}, {count} error{'s' * (count != 1)}"
 

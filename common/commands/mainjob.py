@@ -6,7 +6,7 @@ import argparse
 import json
 from collections.abc import Iterator
 
-from common.book import catalog, device
+from common.book import catalog, device, lessontext
 from common.book.catalog import Step
 from common.commands import (
     arguments,
@@ -76,11 +76,12 @@ def _all(options: argparse.Namespace) -> int:
         if compiling:
             compiling.workers.end()
     say.rule("photograph")
-    if "conv2d_naive" in wrong:
-        say.print("[yellow]the photograph is left out: conv2d_naive is not right[/]")
+    photographed = lessontext.photo(catalog.LESSONS)
+    if photographed in wrong:
+        say.print(f"[yellow]the photograph is left out: {photographed} is not right[/]")
     else:
         pictures.draw_photo(
-            catalog.find("conv2d_naive"), simulator, card[0] if card else None, kept.Kept("photo", options.fresh)
+            catalog.find(photographed), simulator, card[0] if card else None, kept.Kept("photo", options.fresh)
         )
     say.rule("charts and tables")
     if simulator:

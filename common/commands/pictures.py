@@ -8,7 +8,7 @@ from pathlib import Path
 
 from rich.markup import escape
 
-from common.book import catalog, device, ledger, store
+from common.book import catalog, device, ledger, lessontext, store
 from common.book.catalog import Step
 from common.commands import (
     arguments,
@@ -30,10 +30,16 @@ def commands(known: arguments.Commands) -> None:
     sub.add_argument("--fresh", action="store_true", help="draw all, changed or not")
 
     sub = known.add("photo", _photo, "convolve a photograph and draw the feature maps")
-    sub.add_argument(
-        "step", nargs="?", default="conv2d_naive", metavar="STEP", help="conv2d step (default: conv2d_naive)"
-    )
+    sub.add_argument("step", nargs="?", metavar="STEP", help=f"conv2d step (default: {_default()})")
     sub.add_argument("--sim", action="store_true", help="in the CUDA simulator, on a reduced photograph")
+
+
+def _default() -> str:
+    """The step of the usage; a lesson's file that cannot be read is told of when it is needed."""
+    try:
+        return lessontext.photo(catalog.LESSONS)
+    except (OSError, ValueError):
+        return "none"
 
 
 def _charts(options: argparse.Namespace) -> int:
@@ -41,7 +47,7 @@ def _charts(options: argparse.Namespace) -> int:
 
 
 def _photo(options: argparse.Namespace) -> int:
-    step = catalog.find(options.step)
+    step = catalog.find(lessontext.photo(catalog.LESSONS) if options.step is None else options.step)
     if step.ladder != "conv2d":
         raise ValueError(f"step {step.name!r}: the photograph needs a conv2d step, and this is a {step.ladder} step")
     # there is one picture: what is kept of another step's holds no more

@@ -24,7 +24,7 @@ DRAWN = catalog.ROOT / "results" / "charts" / "drawn.json"
 SECONDS = 300.0
 # What draws, and what a trace needs that is drawn.
 _CODE = (
-    "book/catalog.py", "book/problems.py", "measure/inputs.py", "report/charts.py",
+    "book/catalog.py", "book/lessontext.py", "book/problems.py", "measure/inputs.py", "report/charts.py",
     "report/figures.py", "report/layers.py", "report/pages.py", "report/records.py", "report/tracefigures.py",
 )  # fmt: skip
 _FOLDERS = ("code", "microscope")
@@ -121,7 +121,7 @@ def _key(unit: Task) -> str:
     elif unit["what"] == "lesson":
         figures = _script(unit["name"]).parent.glob("*.py")
         # a picture may show any step
-        steps = [*catalog.LESSONS.glob("*.py"), *catalog.LESSONS.glob("*/*.py"), *catalog.LESSONS.glob("*/*.json")]
+        steps = [path for name in ("*.py", "*/*.py", "*/*.json", "*/*.toml") for path in catalog.LESSONS.glob(name)]
         shown += [*figures, *steps, *(_records() if _shows_times(unit) else [])]
     names = [step.as_dict() for step in catalog.steps()]
     parts = [kept.digest(code), kept.digest(shown), names, packages.versions(("matplotlib",))]

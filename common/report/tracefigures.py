@@ -9,8 +9,7 @@ import matplotlib as mpl
 import numpy as np
 from matplotlib.patches import Rectangle
 
-from common.book import catalog
-from common.book.problems import Conv2d, Gemm
+from common.book import catalog, lessontext, problems
 from common.microscope import trace
 from common.microscope.memory import BANKS, SECTOR_BYTES, WARP, wavefronts
 from common.report import charts
@@ -57,8 +56,9 @@ def _in_pairs(chosen: list[dict[str, Any]], above: float) -> Figure:
     return figure
 
 
-def requests(names: tuple[str, ...] = ("gemm_naive", "gemm_naive_uncoalesced")) -> Figure:
-    """The first global requests of steps, one step a row: a warp's lanes and the sectors they touch."""
+def requests() -> Figure:
+    """The first global requests of the lesson's steps, one step a row: a warp's lanes and the sectors they touch."""
+    names = lessontext.picture(catalog.LESSONS, "requests")["steps"]
     steps = [catalog.find(name) for name in names]
     tasks = [trace.task(step, trace.SHAPES[step.ladder][0]) for step in steps]
     figure, axes = charts.new_figure(9.6, 2.0 * len(names), rows=len(names), columns=3)
@@ -135,16 +135,18 @@ def _fill(axes: Any, x: float, y: float, width: float, height: float, colour: st
     axes.add_patch(Rectangle((x, y), width, height, facecolor=colour, edgecolor="none"))
 
 
-def banks(pads: tuple[int, ...] = (0, 1, 2)) -> Figure:
-    """b_tile of gemm_rectangular_tiles in shared memory, 32 banks wide, and what one request reads of it, by PAD."""
-    step = catalog.find("gemm_rectangular_tiles")
-    tasks = [trace.task(step, Gemm(M=64, N=64, K=32), tile={"PAD": pad}) for pad in pads]
+def banks() -> Figure:
+    """A tile in shared memory, 32 banks wide, and what one request reads of it, by the floats that pad its rows."""
+    said = lessontext.picture(catalog.LESSONS, "banks")
+    step, pads = catalog.find(said["step"]), said["values"]
+    problem = problems.parse_shape(step.ladder, said["shape"])
+    tasks = [trace.task(step, problem, tile={said["constant"]: pad}) for pad in pads]
     figure, axes = charts.new_figure(
         9.6, 5.3, rows=2, columns=len(pads), gridspec_kw={"height_ratios": [1, 4]}, sharex=True
     )
     for i, (pad, found) in enumerate(zip(pads, trace.results(tasks), strict=True)):
         kernel = trace.main_kernel(found)
-        access = next(a for a in kernel["accesses"] if (a["array"], a["op"]) == ("b_tile", "read"))
+        access = next(a for a in kernel["accesses"] if (a["array"], a["op"]) == (said["array"], "read"))
         above, below = axes[0, i], axes[1, i]
         places = access["sample"]
         words = Counter(place % BANKS for place in set(places))
@@ -153,7 +155,8 @@ def banks(pads: tuple[int, ...] = (0, 1, 2)) -> Figure:
         above.bar(range(BANKS), [words[bank] for bank in range(BANKS)], width=0.9, color=colour)
         above.set_ylim(0, 34)
         above.set_yticks([1, 16, 32])
-        above.set_title(f"PAD = {pad}: {turns} wavefront{'s' if turns > 1 else ''}", fontsize=11.5, fontweight="bold")
+        found_turns = f"{turns} wavefront{'s' if turns > 1 else ''}"
+        above.set_title(f"{said['constant']} = {pad}: {found_turns}", fontsize=11.5, fontweight="bold")
         row = places[1] - places[0]
         rows = -(-(max(places) + row) // BANKS)
         for word in range(rows * BANKS):
@@ -180,15 +183,16 @@ def banks(pads: tuple[int, ...] = (0, 1, 2)) -> Figure:
     engine: Any = figure.get_layout_engine()
     engine.set(rect=(0, 0.03, 1, 0.97))
     axes[0, 0].set_ylabel("words\nper bank", fontsize=9.5)
-    axes[1, 0].set_ylabel("b_tile in memory, 32 floats a line", fontsize=9.5)
+    axes[1, 0].set_ylabel(f"{said['array']} in memory, 32 floats a line", fontsize=9.5)
     return figure
 
 
 def who_loads() -> Figure:
-    """The patch of conv2d_shared_tile: which warp stages which pixel, and how often each is read."""
-    step = catalog.find("conv2d_shared_tile")
-    problem = Conv2d(N=1, C=1, H=70, W=70, K=1, R=5, S=5)
-    (found,) = trace.results([trace.task(step, problem, block=(6, 0, 0), watched=["patch"])])
+    """A patch of an image in shared memory: which warp stages which pixel, and how often each is read."""
+    said = lessontext.picture(catalog.LESSONS, "who_loads")
+    step = catalog.find(said["step"])
+    problem = problems.parse_shape(step.ladder, said["shape"])
+    (found,) = trace.results([trace.task(step, problem, block=tuple(said["block"]), watched=[said["array"]])])
     events = trace.main_kernel(found)["events"]
     extent = max(place for event in events for place in event["places"]) + 1
     side = int(np.sqrt(extent))
@@ -202,7 +206,7 @@ def who_loads() -> Figure:
         else:
             np.add.at(reads, event["places"], 1)
     figure, (left, right) = charts.new_figure(9.6, 5.2, columns=2)
-    tile = side - problem.R + 1
+    tile = side - problem.shape()["R"] + 1
     shades = mpl.colormaps["tab20c"]
     for place in range(extent):
         h, w = divmod(place, side)
