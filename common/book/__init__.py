@@ -4,6 +4,7 @@ Module by module:
 
     catalog       lessons, steps, experiments and ladders, found in the folders; loads step files
     lessontext    what a lesson says of its steps
+    boundstep     one step on one problem: workspace, prepare, launch, in order
     exercises     the exercises of the lessons, their hints, and what of both was used
     problems      shapes, FLOPs, least bytes, presets
     reference     the right answers, by NumPy in float64

@@ -26,7 +26,8 @@ from unittest import mock
 
 import numpy as np
 
-from common.book import catalog, limits
+from common.book import limits
+from common.book.boundstep import BoundStep
 from common.book.problems import Problem
 from common.code import sass
 from common.code.loops import HotLoop
@@ -101,10 +102,7 @@ def launches(module: ModuleType, problem: Problem) -> list[Launch]:
     """The kernels that ``prepare`` and ``launch`` would start for this problem, in order."""
     seen: list[Launch] = []
     with _recording(seen):
-        x, weight, y = _host_arrays(problem)
-        workspace = module.workspace(problem) if hasattr(module, "workspace") else None
-        prepared = module.prepare(weight, problem) if hasattr(module, "prepare") else weight
-        module.launch(*catalog.launch_arguments(problem, x, prepared, y, workspace))
+        BoundStep(module, problem).run(*_host_arrays(problem))
     return seen
 
 

@@ -19,7 +19,7 @@ from unittest import mock
 
 import numpy as np
 
-from common.book import catalog
+from common.book.boundstep import BoundStep
 from common.book.problems import Problem
 from common.code import codegen
 from common.grading.audit import Audit, identity
@@ -141,18 +141,19 @@ class Recorder:
             )
         )
         np.asarray(filt)[...] = weight
+        step = BoundStep(self.module, problem)
         with self._recording(architecture):
             self.audit.phase = "workspace"
-            workspace = self.module.workspace(problem) if hasattr(self.module, "workspace") else None
+            step.allocate()
             self.audit.phase = "prepare"
-            prepared = self.module.prepare(filt, problem) if hasattr(self.module, "prepare") else filt
+            step.prepare(filt)
             before, self.launches = self.launches, []
             contents = [
                 np.asarray(buffer.array).copy() if buffer.role == "prepared" and buffer.written else None
                 for buffer in self.buffers
             ]
             # on inputs that it has seen before, a step must start what it started at first
-            arguments = catalog.launch_arguments(problem, x, prepared, y, workspace)
+            arguments = step.arguments(x, y)
             self.audit.phase = "launch"
             self.module.launch(*arguments)
             first, self.launches = self.launches, []

@@ -16,7 +16,7 @@ from numba import cuda
 from numba.cuda.simulator import kernel
 from numba.cuda.simulator.cudadrv.devicearray import FakeCUDAArray
 
-from common.book import catalog
+from common.book.boundstep import BoundStep
 from common.book.problems import Problem
 from common.grading.audit import Audit, identity
 
@@ -90,7 +90,7 @@ class SimulatedRun:
     """One step file bound to one problem. The buffers are flat float32, margins included."""
 
     def __init__(self, module: ModuleType, problem: Problem, audit: Audit, margin: int) -> None:
-        self.module, self.problem, self.audit = module, problem, audit
+        self.step, self.audit = BoundStep(module, problem), audit
         self.inside = False  # a kernel is running
         self.launched: list[Launched] = []
         self.known: list[tuple[int, int]] = []
@@ -103,30 +103,24 @@ class SimulatedRun:
             self.arrays.append(array)
             self._know(buffer)
         with self._noting_allocations():
-            make = getattr(module, "workspace", None)
-            self.workspace = make(problem) if make else None
-        self.prepared: Any = self.arrays[1]
+            self.step.allocate()
         self._last_y = self.buffers[2].copy()
 
     def prepare(self) -> None:
         """Call the file's ``prepare``, if it has one. The input and the output hold nothing yet."""
         for buffer in (self.buffers[0], self.buffers[2]):
             buffer[:] = 0
-        make = getattr(self.module, "prepare", None)
-        if make:
+        if getattr(self.step.module, "prepare", None):
             self.audit.phase = "prepare"
-            with self._noting_allocations(), _Observed(self):
-                self.prepared = make(self.arrays[1], self.problem)
+        with self._noting_allocations(), _Observed(self):
+            self.step.prepare(self.arrays[1])
 
     def launch(self) -> list[Launched]:
         """Call ``launch``; returns the kernels it started."""
         self.audit.phase, self.launched = "launch", []
         self._last_y = self.buffers[2].copy()
-        arguments = catalog.launch_arguments(
-            self.problem, self.arrays[0], self.prepared, self.arrays[2], self.workspace
-        )
-        with _Observed(self), self._noting_allocations():
-            self.module.launch(*arguments)
+        with self._noting_allocations(), _Observed(self):
+            self.step.launch(self.arrays[0], self.arrays[2])
         self._outside_kernels()
         self.audit.phase = "import"
         return self.launched

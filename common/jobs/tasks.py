@@ -276,7 +276,7 @@ def time_task(task: Task) -> dict[str, Any]:
         result["timing"] = stopwatch.measure(bench.launch).as_dict()
     result["prepare_ms"] = prepare_ms if hasattr(module, "prepare") else None
     result["first_launch_ms"] = first_launch_ms
-    result["workspace_bytes"] = _nbytes(bench.workspace)
+    result["workspace_bytes"] = _nbytes(bench.step.workspace)
     path = Path(task["path"])
     return {**result, **catalog.provenance(path), "imports": catalog.imported_steps(path)}
 

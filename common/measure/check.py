@@ -8,7 +8,6 @@ shows in the result.
 
 from __future__ import annotations
 
-import inspect
 import math
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
@@ -20,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from common.book import catalog, reference
+from common.book.boundstep import BoundStep
 from common.book.problems import Problem
 from common.explain import diagnose
 from common.measure import inputs
@@ -157,13 +157,11 @@ class Bench:
         margin: int = MARGIN,
         beside: Bench | None = None,
     ) -> None:
-        self.module, self.problem, self.tile = module, problem, tile or {}
+        self.problem, self.step = problem, BoundStep(module, problem, tile)
         self.x: Guarded = beside.x if beside else Guarded(problem.input_shape, margin)
         self.weight: Guarded = beside.weight if beside else Guarded(problem.weight_shape, margin)
         self.y: Guarded = beside.y if beside else Guarded(problem.output_shape, margin)
-        make: Callable[..., Any] | None = getattr(module, "workspace", None)
-        self.workspace = make(problem, **self._tile_for(make)) if make else None
-        self.prepared: Any = None
+        self.step.allocate()
         self._launches = 0
 
     def load(self, x: Array, weight: Array) -> None:
@@ -173,22 +171,12 @@ class Bench:
         self.prepare()
 
     def prepare(self) -> None:
-        prepare: Callable[..., Any] | None = getattr(self.module, "prepare", None)
-        if prepare is None:
-            self.prepared = self.weight.array
-            return
-        self.prepared = prepare(self.weight.array, self.problem, **self._tile_for(prepare))
-
-    def _tile_for(self, function: Callable[..., Any]) -> dict[str, int]:
-        """The tile, if the function takes one."""
-        takes_tile = any(p.kind is p.VAR_KEYWORD for p in inspect.signature(function).parameters.values())
-        return self.tile if takes_tile else {}
+        self.step.prepare(self.weight.array)
 
     def launch(self) -> None:
-        args = catalog.launch_arguments(self.problem, self.x.array, self.prepared, self.y.array, self.workspace)
         self._launches += 1
         with order_of_launch(self._launches - 1):
-            self.module.launch(*args, **self.tile)
+            self.step.launch(self.x.array, self.y.array)
 
     def run(self) -> None:
         """Launch and wait."""

@@ -21,7 +21,7 @@ from unittest import mock
 import numpy as np
 from numpy.typing import NDArray
 
-from common.book import catalog
+from common.book.boundstep import BoundStep
 from common.book.catalog import Step
 from common.book.limits import STREAMS, require_launch
 from common.book.problems import Conv2d, Conv3d, Gemm, Problem
@@ -374,11 +374,11 @@ def run(
     y = _allocate(problem.output_shape, x.dtype)
     if every:
         with tracer:
-            _start(module, problem, a, b, y, tile or {})
+            BoundStep(module, problem, tile).run(a, b, y)
         return Trace(problem, tracer.reports(), np.asarray(y))
     launches: list[Launch] = []
     with in_place_of_the_device(launches.append):
-        _start(module, problem, a, b, y, tile or {})
+        BoundStep(module, problem, tile).run(a, b, y)
     if block is not None and not any(_inside(block, launch.grid) for launch in launches):
         grids = ", ".join(f"{launch.function.__name__} {launch.grid}" for launch in launches)
         raise TraceError(
@@ -534,17 +534,6 @@ def _inside(block: Point, grid: Point) -> bool:
 def _middle(grid: Point) -> Point:
     x, y, z = (extent // 2 for extent in grid)
     return x, y, z
-
-
-def _start(module: ModuleType, problem: Problem, x: Any, weight: Any, y: Any, tile: dict[str, int]) -> None:
-    """``workspace``, ``prepare`` and ``launch`` of a step."""
-    workspace = module.workspace(problem) if hasattr(module, "workspace") else None
-    prepared = weight
-    if hasattr(module, "prepare"):
-        options = inspect.signature(module.prepare).parameters.values()
-        takes_tile = any(option.kind is option.VAR_KEYWORD for option in options)
-        prepared = module.prepare(weight, problem, **(tile if takes_tile else {}))
-    module.launch(*catalog.launch_arguments(problem, x, prepared, y, workspace), **tile)
 
 
 @contextmanager
