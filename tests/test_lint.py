@@ -42,6 +42,19 @@ def test_imports_point_down_only(root):
     assert own == ["__init__.py", "__main__.py", "cli.py"]
 
 
+def test_the_harness_uses_no_mocks(root):
+    """``common.book.patching`` does what it needs of ``unittest.mock``."""
+    for path in sorted((root / "common").rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Import):
+                names = [alias.name for alias in node.names]
+            elif isinstance(node, ast.ImportFrom):
+                names = [f"{node.module}.{alias.name}" for alias in node.names]
+            else:
+                continue
+            assert not [name for name in names if name.split(".")[0] in ("unittest", "mock")], path
+
+
 def test_functions_are_no_longer_than_80_lines(root):
     for path in sorted((root / "common").rglob("*.py")):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):

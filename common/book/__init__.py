@@ -15,4 +15,5 @@ Module by module:
     store         reads and writes files, whole or not at all
     schema        what a file that was read must look like
     ledger        what each process spent on each stage
+    patching      puts something in an attribute's place for a while
 """

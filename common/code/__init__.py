@@ -2,6 +2,7 @@
 
 Module by module:
 
+    capture       what a step asks of Numba on the host, answered by others
     codegen       compiles to PTX, assembles and disassembles, without a GPU
     sass          reads a disassembly: instructions, their classes, lines, loops
     loops         what a hot loop does, and which kernel is a step's main one

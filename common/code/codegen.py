@@ -22,14 +22,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
-from unittest import mock
 
 import numpy as np
 
-from common.book import limits
 from common.book.boundstep import BoundStep
+from common.book.patching import replaced, replaced_items
 from common.book.problems import Problem
-from common.code import sass
+from common.code import capture, sass
 from common.code.loops import HotLoop
 
 ARCHITECTURES = ("7.5", "8.0", "8.6", "9.0", "10.0")
@@ -49,6 +48,13 @@ class Launch:
     block: tuple[int, ...]
     signature: Any
     dynamic_shared_bytes: int = 0
+
+    @classmethod
+    def of(cls, launched: Any, signature: Any) -> Launch:
+        """The launch that a configuration of real Numba CUDA makes when it is called with these argument types."""
+        kernel = launched.dispatcher
+        grid, block = tuple(map(int, launched.griddim)), tuple(map(int, launched.blockdim))
+        return cls(kernel.py_func.__name__, kernel, grid, block, signature, launched.sharedmem)
 
     @property
     def threads(self) -> int:
@@ -322,7 +328,7 @@ def _watched_capability() -> Iterator[list[_Asked]]:
         watched.asked = asked
         return watched
 
-    with mock.patch.object(flags.CUDAFlags, "compute_capability", property(read, known.fset, known.fdel)):
+    with replaced(flags.CUDAFlags, compute_capability=property(read, known.fset, known.fdel)):
         yield asked
 
 
@@ -336,13 +342,13 @@ def _without_device(cc: tuple[int, int], lines: bool) -> Iterator[None]:
 
     def compile_for_target(self: Any, *args: Any) -> Any:
         used.append(self)
-        with mock.patch.dict(self.targetoptions, lineinfo=lines):
+        with replaced_items(self.targetoptions, lineinfo=lines):
             return compile_device(self, *args)
 
     target = SimpleNamespace(compute_capability=cc)
     with (
-        mock.patch.object(dispatcher, "get_current_device", return_value=target),
-        mock.patch.object(dispatcher.CUDADispatcher, "compile_device", compile_for_target),
+        replaced(dispatcher, get_current_device=lambda: target),
+        replaced(dispatcher.CUDADispatcher, compile_device=compile_for_target),
     ):
         yield
     for function in used:
@@ -385,8 +391,8 @@ def _source_lines() -> Iterator[None]:
             return add("DILocation", {"line": int(line), "column": 1, "scope": scope})
 
     with (
-        mock.patch.object(lowering.BaseLower, "_adjust_line_if_prologue", line_of),
-        mock.patch.object(target.CUDATargetContext, "DIBuilder", Builder),
+        replaced(lowering.BaseLower, _adjust_line_if_prologue=line_of),
+        replaced(target.CUDATargetContext, DIBuilder=Builder),
     ):
         yield
 
@@ -420,8 +426,7 @@ def _run(command: list[str], kernel: str) -> str:
 def _recording(seen: list[Launch]) -> Iterator[None]:
     """Record launches in place of making them; device arrays become host arrays."""
     import numba
-    from numba import cuda, types
-    from numba.cuda import dispatcher
+    from numba import types
 
     def type_of(value: Any) -> Any:
         if isinstance(value, np.ndarray):
@@ -429,32 +434,16 @@ def _recording(seen: list[Launch]) -> Iterator[None]:
         return numba.typeof(value)
 
     def record(self: Any, *args: Any) -> None:
-        kernel = self.dispatcher
-        signature = types.void(*(type_of(arg) for arg in args))
-        grid, block = tuple(map(int, self.griddim)), tuple(map(int, self.blockdim))
-        seen.append(Launch(kernel.py_func.__name__, kernel, grid, block, signature, self.sharedmem))
+        seen.append(Launch.of(self, types.void(*(type_of(arg) for arg in args))))
 
-    def device_array(shape: Any, dtype: Any = np.float64, *_: Any, **__: Any) -> Any:
-        return np.empty(shape, dtype).view(_HostArray)
-
-    def device_array_like(array: Any, *_: Any, **__: Any) -> Any:
-        return device_array(array.shape, array.dtype)
-
-    def to_device(array: Any, *_: Any, **__: Any) -> Any:
-        return np.asarray(array).view(_HostArray)
+    def allocate(_: str, shape: Any, dtype: Any, values: Any) -> _HostArray:
+        made = np.empty(shape, dtype) if values is None else np.asarray(values)
+        return made.view(_HostArray)
 
     with (
-        mock.patch.object(dispatcher._LaunchConfiguration, "__init__", _configure),
-        mock.patch.object(dispatcher._LaunchConfiguration, "__call__", record),
-        mock.patch.object(cuda, "device_array", device_array),
-        mock.patch.object(cuda, "device_array_like", device_array_like),
-        mock.patch.object(cuda, "to_device", to_device),
-        mock.patch.object(cuda, "synchronize", return_value=None),
-        mock.patch.dict(vars(cuda), limits.STREAMS),
+        capture.without_driver(),
+        capture.launches(record),
+        capture.host(**capture.arrays(allocate), synchronize=lambda: None),
+        capture.default_stream_only(),
     ):
         yield
-
-
-def _configure(self: Any, kernel: Any, griddim: Any, blockdim: Any, _: Any = 0, sharedmem: int = 0) -> None:
-    """A launch configuration that asks the driver nothing."""
-    self.dispatcher, self.griddim, self.blockdim, self.sharedmem = kernel, griddim, blockdim, sharedmem

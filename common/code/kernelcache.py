@@ -26,11 +26,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
-from unittest import mock
 
 import numpy as np
 
 from common.book import catalog, packages
+from common.book.patching import replaced
 
 FOLDER = catalog.ROOT / ".workbook" / "kernels"
 WAIT_SECONDS = 60.0  # for another process that compiles the same kernel
@@ -407,8 +407,8 @@ def _for_capability(capability: _Capability) -> Iterator[None]:
 
     device = SimpleNamespace(compute_capability=capability)
     with (
-        mock.patch.object(dispatcher, "get_current_device", return_value=device),
-        mock.patch.object(codegen.CUDACodeLibrary, "_ensure_cc", named),
+        replaced(dispatcher, get_current_device=lambda: device),
+        replaced(codegen.CUDACodeLibrary, _ensure_cc=named),
     ):
         yield
 

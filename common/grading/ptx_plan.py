@@ -15,13 +15,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from types import ModuleType
 from typing import Any
-from unittest import mock
 
 import numpy as np
 
 from common.book.boundstep import BoundStep
 from common.book.problems import Problem
-from common.code import codegen
+from common.code import capture, codegen
 from common.grading.audit import Audit, identity
 
 ALIGNMENT = 256  # what the driver gives an allocation
@@ -203,23 +202,22 @@ class Recorder:
         stand_in.recorder = self
         return stand_in
 
-    def _made(self, name: str, shape: Any, dtype: Any) -> StandIn:
+    def _made(self, name: str, shape: Any, dtype: Any, values: Any) -> StandIn:
         """What the step's own call of ``cuda.NAME`` gives."""
         if self.audit.phase == "launch":
             self.audit.note("allocates", f"launch calls cuda.{name}: arrays come from prepare or workspace")
-        return self._allocate("workspace" if self.audit.phase == "workspace" else "prepared", shape, dtype)
+        made = self._allocate("workspace" if self.audit.phase == "workspace" else "prepared", shape, dtype)
+        if values is not None:
+            np.copyto(np.asarray(made), np.asarray(values))
+            made._written()
+        return made
 
     @contextmanager
     def _recording(self, architecture: str) -> Iterator[None]:
         import numba
-        from numba import cuda, types
-        from numba.cuda import dispatcher
+        from numba import types
 
         recorder = self
-
-        def configure(self: Any, kernel: Any, grid: Any, block: Any, stream: Any = 0, sharedmem: Any = 0) -> None:
-            self.dispatcher, self.griddim, self.blockdim, self.stream = kernel, grid, block, stream
-            self.sharedmem = sharedmem
 
         def type_of(value: Any) -> Any:
             if isinstance(value, np.ndarray):
@@ -234,9 +232,7 @@ class Recorder:
             if len(recorder.launches) >= MAX_LAUNCHES:
                 raise PlanError(f"launch starts more than {MAX_LAUNCHES} kernels")
             signature = types.void(*map(type_of, arguments))
-            launch = codegen.Launch(
-                name, kernel, tuple(map(int, self.griddim)), tuple(map(int, self.blockdim)), signature
-            )
+            launch = codegen.Launch.of(self, signature)
             recorder.launches.append(
                 {
                     "kernel": recorder._compiled(launch, architecture),
@@ -244,7 +240,7 @@ class Recorder:
                     "grid": list(launch.grid),
                     "block": list(launch.block),
                     "identity": list(identity(kernel.py_func)),
-                    "shared": int(self.sharedmem),
+                    "shared": int(launch.dynamic_shared_bytes),
                     "arguments": [
                         part
                         for kind, value in zip(signature.args, arguments, strict=True)
@@ -253,35 +249,11 @@ class Recorder:
                 }
             )
 
-        def to_device(array: Any, stream: Any = 0, copy: bool = True, to: Any = None) -> Any:
-            if to is not None:
-                to.copy_to_device(array)
-                return to
-            plain = np.asarray(array)
-            made = recorder._made("to_device", plain.shape, plain.dtype)
-            np.copyto(np.asarray(made), plain)
-            made._written()
-            return made
-
-        def device_array(shape: Any, dtype: Any = np.float64, *_: Any, **__: Any) -> Any:
-            return recorder._made("device_array", shape, dtype)
-
-        def device_array_like(array: Any, *_: Any, **__: Any) -> Any:
-            return recorder._made("device_array_like", array.shape, array.dtype)
-
-        configuration = dispatcher._LaunchConfiguration
         with (
-            mock.patch.object(configuration, "__init__", configure),
-            mock.patch.object(configuration, "__call__", record),
-            mock.patch.multiple(
-                cuda,
-                to_device=to_device,
-                device_array=device_array,
-                device_array_like=device_array_like,
-                # nothing runs, so there is nothing to wait for; a launch on such a stream is noted
-                stream=object,
-                synchronize=lambda: None,
-            ),
+            capture.without_driver(),
+            capture.launches(record),
+            # nothing runs, so there is nothing to wait for; a launch on such a stream is noted
+            capture.host(**capture.arrays(self._made), stream=object, synchronize=lambda: None),
         ):
             yield
 

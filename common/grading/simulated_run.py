@@ -6,10 +6,10 @@ good faith; :mod:`common.grading.ptx_plan` is the way that needs none.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from types import ModuleType
 from typing import Any
-from unittest import mock
 
 import numpy as np
 from numba import cuda
@@ -17,7 +17,9 @@ from numba.cuda.simulator import kernel
 from numba.cuda.simulator.cudadrv.devicearray import FakeCUDAArray
 
 from common.book.boundstep import BoundStep
+from common.book.patching import replaced
 from common.book.problems import Problem
+from common.code import capture
 from common.grading.audit import Audit, identity
 
 ALIGNMENT = 256
@@ -112,14 +114,14 @@ class SimulatedRun:
             buffer[:] = 0
         if getattr(self.step.module, "prepare", None):
             self.audit.phase = "prepare"
-        with self._noting_allocations(), _Observed(self):
+        with self._noting_allocations(), self._observed():
             self.step.prepare(self.arrays[1])
 
     def launch(self) -> list[Launched]:
         """Call ``launch``; returns the kernels it started."""
         self.audit.phase, self.launched = "launch", []
         self._last_y = self.buffers[2].copy()
-        with self._noting_allocations(), _Observed(self):
+        with self._noting_allocations(), self._observed():
             self.step.launch(self.arrays[0], self.arrays[2])
         self._outside_kernels()
         self.audit.phase = "import"
@@ -163,13 +165,10 @@ class SimulatedRun:
         start = raw.__array_interface__["data"][0]
         return any(low <= start < high for low, high in self.known)
 
-    def _noting_allocations(self) -> Any:
+    def _noting_allocations(self) -> AbstractContextManager[None]:
         """Arrays made in ``prepare`` and ``workspace`` are known; those made in ``launch`` are noted."""
-        stack = []
-        for name in ("to_device", "device_array", "device_array_like", "mapped_array", "pinned_array"):
-            stack.append((name, getattr(cuda, name)))
 
-        def wrapped(name: str, make: Any) -> Any:
+        def wrapped(name: str, make: Callable[..., Any]) -> Callable[..., Any]:
             def allocate(*args: Any, **options: Any) -> Any:
                 array = make(*args, **options)
                 if self.audit.phase == "launch":
@@ -180,26 +179,13 @@ class SimulatedRun:
 
             return allocate
 
-        return mock.patch.multiple(cuda, **{name: wrapped(name, make) for name, make in stack})
+        names = ("to_device", "device_array", "device_array_like", "mapped_array", "pinned_array")
+        return capture.host(**{name: wrapped(name, getattr(cuda, name)) for name in names})
 
-
-class _Observed:
-    """While it lasts, kernels report to a simulated run."""
-
-    def __init__(self, stage: SimulatedRun) -> None:
-        self.stage = stage
-
-    def __enter__(self) -> None:
-        self._patches = list(self._replacements())
-        for patch in self._patches:
-            patch.start()
-
-    def __exit__(self, *_: object) -> None:
-        for patch in self._patches:
-            patch.stop()
-
-    def _replacements(self) -> Iterator[Any]:
-        stage, call, configure = self.stage, kernel.FakeCUDAKernel.__call__, kernel.FakeCUDAKernel.__getitem__
+    @contextmanager
+    def _observed(self) -> Iterator[None]:
+        """While it lasts, kernels report to this run."""
+        stage, configure = self, kernel.FakeCUDAKernel.__getitem__
 
         def called(fake: Any, *arguments: Any) -> Any:
             if fake._device or kernel._kernel_context:
@@ -218,9 +204,12 @@ class _Observed:
                 configuration = (*configuration[:2], 0, *configuration[3:])
             return configure(fake, configuration)
 
-        yield mock.patch.object(kernel.FakeCUDAKernel, "__call__", called)
-        yield mock.patch.object(kernel.FakeCUDAKernel, "__getitem__", configured)
-        yield mock.patch.object(cuda, "stream", object)  # a launch on it is noted
+        with (
+            capture.launches(called) as call,
+            replaced(kernel.FakeCUDAKernel, __getitem__=configured),
+            capture.host(stream=object),  # a launch on it is noted
+        ):
+            yield
 
 
 def _aligned(count: int) -> Any:

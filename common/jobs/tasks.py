@@ -17,9 +17,9 @@ from contextlib import suppress
 from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
-from unittest import mock
 
 from common.book import catalog, device, ledger, limits, problems
+from common.book.patching import replaced
 from common.explain import faults
 from common.explain.faults import Fault
 
@@ -331,7 +331,7 @@ def prepare_task(task: Task) -> dict[str, Any]:
         module = _module(task)
     # what is surely started first
     for find, shape in itertools.product((codegen.launches, codegen.tried), task["shapes"]):
-        with suppress(ValueError), mock.patch.object(cuda, "get_current_device", return_value=stand_in):
+        with suppress(ValueError), replaced(cuda, get_current_device=lambda: stand_in):
             for launch in codegen.distinct(find(module, problems.from_shape(task["ladder"], shape))):
                 key = id(launch.kernel), str(launch.signature)
                 if key not in seen:
@@ -648,16 +648,15 @@ def _fit(task: Task) -> problems.Problem:
 @contextlib.contextmanager
 def _counting_launches() -> Iterator[list[str]]:
     """The names of the kernels launched meanwhile, in order."""
-    from numba.cuda import dispatcher
+    from common.code import capture
 
     names: list[str] = []
-    call = dispatcher._LaunchConfiguration.__call__
 
     def counted(self: Any, *args: Any) -> Any:
         names.append(self.dispatcher.py_func.__name__)
         return call(self, *args)
 
-    with mock.patch.object(dispatcher._LaunchConfiguration, "__call__", counted):
+    with capture.launches(counted) as call:
         yield names
 
 

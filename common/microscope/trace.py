@@ -16,16 +16,15 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any
-from unittest import mock
 
 import numpy as np
 from numpy.typing import NDArray
 
 from common.book.boundstep import BoundStep
 from common.book.catalog import Step
-from common.book.limits import STREAMS, require_launch
+from common.book.limits import require_launch
 from common.book.problems import Conv2d, Conv3d, Gemm, Problem
-from common.code import loops
+from common.code import capture, loops
 from common.explain.faults import UNSOUND, Fault
 from common.measure import inputs
 from common.microscope.lanes import Machine, Point, TraceError
@@ -538,8 +537,7 @@ def _middle(grid: Point) -> Point:
 
 @contextmanager
 def in_place_of_the_device(carry_out: Callable[[Launch], None]) -> Iterator[None]:
-    from numba import cuda
-    from numba.cuda.simulator.kernel import FakeCUDAKernel
+    """Meanwhile device arrays are the tracer's, and launches that a GPU would take go to ``carry_out``."""
 
     def note(kernel: Any, *arguments: Any) -> None:
         if kernel.grid_dim is None:
@@ -548,28 +546,10 @@ def in_place_of_the_device(carry_out: Callable[[Launch], None]) -> Iterator[None
         require_launch(grid, block)
         carry_out(Launch(kernel.fn, grid, block, kernel.dynshared_size, arguments))
 
-    def device_array(shape: Any, dtype: Any = np.float64, *_: Any, **__: Any) -> Any:
-        return _allocate(shape, dtype)
+    def allocate(_: str, shape: Any, dtype: Any, values: Any) -> DeviceArray:
+        return values if isinstance(values, DeviceArray) else _allocate(shape, dtype, values)
 
-    def device_array_like(array: Any, *_: Any, **__: Any) -> Any:
-        return _allocate(array.shape, array.dtype)
-
-    def to_device(obj: Any, stream: Any = 0, copy: bool = True, to: Any = None) -> Any:
-        if to is not None:
-            to.copy_to_device(obj)
-            return to
-        if isinstance(obj, DeviceArray):
-            return obj
-        array = np.asarray(obj)
-        return _allocate(array.shape, array.dtype, array)
-
-    with (
-        mock.patch.object(FakeCUDAKernel, "__call__", note),
-        mock.patch.object(cuda, "device_array", device_array),
-        mock.patch.object(cuda, "device_array_like", device_array_like),
-        mock.patch.object(cuda, "to_device", to_device),
-        mock.patch.dict(vars(cuda), STREAMS),
-    ):
+    with capture.launches(note), capture.host(**capture.arrays(allocate)), capture.default_stream_only():
         yield
 
 
