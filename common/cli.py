@@ -12,7 +12,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from pathlib import Path
 from typing import Any
 
 from rich.markup import escape
@@ -33,10 +32,11 @@ from common.commands import (
 )
 from common.commands.console import UNREAD, UNUSABLE
 from common.editing import history
-from common.jobs import run
+from common.jobs import messages, run
 from common.measure import profiler, sanitizer
 from common.microscope import lanes
 from common.workers import isolate
+from common.workers.messages import Task
 
 _COMMANDS = (steps, measuring, machinecode, tracing, edits, exercising, pictures, mainjob)
 _SIGNALLED = 128  # and the signal's number, as a shell has it
@@ -146,8 +146,7 @@ def _signals() -> Iterator[list[int]]:
                 signal.signal(number, handler)
 
 
-def _let_wait(task: isolate.Task, seconds: float) -> None:
-    if task["task"] == "jobs.prepare":
+def _let_wait(task: Task, seconds: float) -> None:
+    if isinstance(task, messages.Prepare):
         return  # nobody waits for that
-    name = task.get("step") or Path(str(task.get("home") or task.get("path") or task["task"])).stem
-    console.complain(f"[dim]{escape(str(name))}: no answer yet; it is ended after {seconds:.0f} s[/]")
+    console.complain(f"[dim]{escape(task.subject)}: no answer yet; it is ended after {seconds:.0f} s[/]")

@@ -26,8 +26,10 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from common.book import catalog, device, problems
 from common.book.problems import Problem
 from common.jobs import run
+from common.jobs.messages import Check, Compile
 from common.measure import plan
 from common.workers import child
+from common.workers.messages import ShapeTask
 
 FOLDER = Path(__file__).parent / "wrong_kernels"
 CLASSES = ("shapes", "values", "state", "order", "zero", "sound", "gpu", "refusal")
@@ -97,7 +99,7 @@ def verdict(kernel: Wrong, seed: int) -> dict:
     """What the first case that is not right says, in this process; ``cases`` counts those up to it."""
     began, cases = time.process_time(), plan.cases(kernel.ladder, False, seed)
     for number, case in enumerate(cases, 1):
-        result = _ask(kernel, "jobs.check", case.problem, {**case.fields(), "repeats": 1})
+        result = _ask(kernel, Check, case.problem, {**case.fields(), "repeats": 1})
         if result["status"] not in ENDED and _own_reason(kernel, result):
             return _told(result, case, number, began)
     return {"status": "right", "cases": len(cases), "case": "all", "seconds": time.process_time() - began}
@@ -108,11 +110,10 @@ def _own_reason(kernel: Wrong, result: dict) -> bool:
     return kernel.kind in ("shapes", "gpu") or "LaunchLimitError" not in (result.get("message") or "")
 
 
-def _ask(kernel: Wrong, task: str, problem: Problem, fields: dict) -> dict:
+def _ask(kernel: Wrong, kind: type[ShapeTask], problem: Problem, fields: dict) -> dict:
+    task = kind(path=str(kernel.path), ladder=kernel.ladder, shape=problem.shape(), **fields)
     with contextlib.redirect_stdout(io.StringIO()):
-        result = child._attempt(
-            {"task": task, "ladder": kernel.ladder, "path": str(kernel.path), "shape": problem.shape(), **fields}
-        )
+        result = child._attempt(task)
     assert "ModuleNotFoundError" not in (result.get("message") or ""), result
     return run.judged(problem, result)
 
@@ -131,7 +132,7 @@ def _told(result: dict, case: plan.Case, number: int, began: float) -> dict:
 def compiled(kernel: Wrong) -> dict:
     """What compiling it says, in a process of real Numba CUDA."""
     began, problem = time.process_time(), problems.FIRST[kernel.ladder]
-    result = _ask(kernel, "jobs.compile", problem, {"architectures": [run.CODE_ARCHITECTURE]})
+    result = _ask(kernel, Compile, problem, {"architectures": [run.CODE_ARCHITECTURE]})
     if result["status"] == "right":
         return {"status": "right", "seconds": time.process_time() - began}
     return {

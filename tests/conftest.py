@@ -31,8 +31,8 @@ hypothesis.settings.load_profile("ci" if os.environ.get("CI") else "local")
 
 # Modules whose tests start few processes and compile nothing.
 QUICK = (
-    "catalog", "check", "device", "diagnose", "fullsize", "flow", "history", "inputs", "large", "layers", "problems",
-    "products", "records", "reference", "relay", "store", "timing", "unchanged",
+    "catalog", "check", "device", "diagnose", "fullsize", "flow", "history", "inputs", "large", "layers", "messages",
+    "problems", "products", "records", "reference", "relay", "store", "timing", "unchanged",
 )  # fmt: skip
 
 

@@ -15,6 +15,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from common.book import catalog, device, exercises
 from common.book.problems import Problem
 from common.jobs import run
+from common.jobs.messages import Check
 from common.measure import inputs, plan, shapes
 from common.workers import isolate
 
@@ -53,13 +54,7 @@ def alarms(kernels: list[Right], seed: int, count: int, processes: int = 2) -> I
     shares = [cases[number::processes] for number in range(processes)]
     tasks = [
         [
-            {
-                "task": "jobs.check",
-                "ladder": kernel.ladder,
-                "path": str(kernel.path),
-                "shape": problem.shape(),
-                **fields,
-            }
+            Check(path=str(kernel.path), ladder=kernel.ladder, shape=problem.shape(), **fields)
             for kernel, problem, fields in share
         ]
         for share in shares

@@ -16,7 +16,7 @@ from common import cli
 from common.book import catalog, device, exercises, problems
 from common.editing import history, shipped, words
 from common.editing.history import Event
-from common.jobs import run
+from common.jobs import messages, run
 from common.jobs.run import Outcome
 from common.report import charts, pages, records, tables
 
@@ -645,6 +645,8 @@ def test_every_reason_is_told_once_with_the_shapes_it_holds_for():
 
 
 def test_whoever_waits_is_told_and_nobody_waits_for_what_is_compiled_ahead(capsys):
-    cli._let_wait({"task": "jobs.time", "step": "gemm_naive"}, 30.0)
-    cli._let_wait({"task": "jobs.prepare", "step": "gemm_tuned"}, 30.0)
+    step = {"path": "gemm_tuned.py", "ladder": "gemm"}
+    gpu = device.Gpu("NVIDIA Test 9", "9.0", 4, 1 << 30, 1 << 20, "1.2", "13.0")
+    cli._let_wait(messages.Time(**step, step="gemm_naive", shape={"M": 1, "N": 1, "K": 1}), 30.0)
+    cli._let_wait(messages.Prepare(**step, step="gemm_tuned", shapes=[], device=gpu, kernels=""), 30.0)
     assert capsys.readouterr().err == "gemm_naive: no answer yet; it is ended after 30 s\n"

@@ -222,7 +222,7 @@ def test_the_command_line_explains(monkeypatch, capsys):
     asked = []
 
     def answer(tasks, simulator_wanted, seconds):
-        asked.append((tasks[0]["shape"], simulator_wanted))
+        asked.append((tasks[0].shape, simulator_wanted))
         return iter([(tasks[0], child._attempt(tasks[0]))])
 
     monkeypatch.setattr("common.jobs.run.isolate.run", answer)

@@ -12,6 +12,7 @@ import pytest
 from common.book import catalog, problems
 from common.explain import faults
 from common.jobs import run
+from common.jobs.messages import Check, Compile
 from common.workers import child, isolate
 
 FOLDER = Path(__file__).parent / "faults"
@@ -51,7 +52,7 @@ class Fixture:
         return FOLDER / f"{self.name}.py"
 
     def task(self, kind, **more):
-        return {"task": kind, "ladder": "gemm", "path": str(self.path), "shape": SHAPE.shape(), **more}
+        return kind(**{"ladder": "gemm", "path": str(self.path), "shape": SHAPE.shape(), **more})
 
     def require(self, result):
         found = result.get("faults", [])
@@ -93,7 +94,7 @@ def simulated():
     """What one simulator process says of each, by name; the endless one last, in less time."""
     shown = [fixture for fixture in FILES if fixture.by != "compiler"]
     tasks = [
-        fixture.task("jobs.check", repeats=1, **({"seconds": ENDLESS_SECONDS} if fixture.kind == "endless" else {}))
+        fixture.task(Check, repeats=1, **({"seconds": ENDLESS_SECONDS} if fixture.kind == "endless" else {}))
         for fixture in shown
     ]
     results = [result for _, result in isolate.run(tasks, True, PATIENCE)]
@@ -105,9 +106,7 @@ def compiled():
     """What one compiling process says of each, by name."""
     shown = [fixture for fixture in FILES if fixture.by != "simulator"]
     options = {"architectures": ["9.0"], "machine_code": True}
-    results = [
-        result for _, result in isolate.run([f.task("jobs.compile", **options) for f in shown], False, PATIENCE)
-    ]
+    results = [result for _, result in isolate.run([f.task(Compile, **options) for f in shown], False, PATIENCE)]
     return dict(zip([fixture.name for fixture in shown], results, strict=True))
 
 
@@ -128,8 +127,8 @@ def test_the_compiler_shows_it(fixture, compiled):
 
 def test_a_right_file_has_no_fault():
     good = Path(__file__).parents[1] / "lessons/01_naive/gemm_naive.py"
-    task = {"ladder": "gemm", "path": str(good), "shape": SHAPE.shape()}
-    ((_, checked),) = isolate.run([{**task, "task": "jobs.check", "repeats": 1}], True, PATIENCE)
+    task = Check(ladder="gemm", path=str(good), shape=SHAPE.shape(), repeats=1)
+    ((_, checked),) = isolate.run([task], True, PATIENCE)
     assert (checked["status"], checked.get("faults", [])) == ("right", [])
 
 
@@ -242,7 +241,7 @@ def test_an_expression_too_deep_for_python_is_told_with_its_line(write):
 def test_an_error_whose_words_cannot_be_had_is_still_told(write):
     text = "class E(Exception):\n    def __str__(self):\n        raise RuntimeError\n\n\nraise E\n"
     path = write("gemm_x.py", text)
-    ((_, result),) = isolate.run([Fixture("", "", "", "", None).task("jobs.check", path=str(path))], True, PATIENCE)
+    ((_, result),) = isolate.run([Fixture("", "", "", "", None).task(Check, path=str(path))], True, PATIENCE)
     assert result["status"] == "crashed"
     assert "gemm_x.py:6: a E, which raises when asked what it says" in result["message"]
 
@@ -337,7 +336,7 @@ def test_what_names_its_line_already_is_not_run_again(monkeypatch):
         "status": "crashed",
         "faults": [{"kind": "two-types", "what": "x", "line": 1, "code": "", "look_at": ""}],
     }
-    run.retell({}, SHAPE, typing)
+    run.retell(Check(ladder="gemm", path="", shape=SHAPE.shape()), SHAPE, typing)
     assert not run.wants_simulator({"status": "right"})
     assert run.wants_simulator({"status": "timed_out"})
     assert run.wants_simulator({"status": "crashed", "message": "who knows"})
@@ -352,7 +351,7 @@ LUCKY = ("divergent-barrier", "race", "float64", "negative-index", "raises", "wa
 def on_gpu():
     """What the GPU says of each, by name: one process for as long as it lasts."""
     hanging = ("endless", "divergent-barrier")
-    tasks = [f.task("jobs.check", **({"seconds": GPU_SECONDS} if f.kind in hanging else {})) for f in FILES]
+    tasks = [f.task(Check, **({"seconds": GPU_SECONDS} if f.kind in hanging else {})) for f in FILES]
     results = [result for _, result in isolate.run(tasks, False, PATIENCE)]
     return dict(zip(NAMES, results, strict=True))
 
@@ -375,6 +374,6 @@ def test_the_gpu_shows_it_or_hands_it_to_the_simulator(fixture, on_gpu):
 def test_what_the_driver_cannot_place_gets_its_line(fixture, on_gpu):
     result = dict(on_gpu[fixture.name])
     assert run.wants_simulator(result)
-    run.retell(fixture.task("jobs.check", seconds=4.0), SHAPE, result)
+    run.retell(fixture.task(Check, seconds=4.0), SHAPE, result)
     fixture.require(result)
     assert result["faults"][0]["what"].startswith(f"in the simulator, at {SHAPE}: ")

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from common.jobs.messages import Check
 from common.workers import forkserver, isolate
 
 pytestmark = pytest.mark.skipif(not forkserver.FORKS, reason="processes are forked on Linux alone")
@@ -22,7 +23,7 @@ def told(write):
 
     def told(expression="0", simulator=True):
         path = write("tell.py", TELL.format(expression))
-        task = {"task": "jobs.check", "ladder": "gemm", "path": str(path), "shape": {"M": 1, "N": 1, "K": 1}}
+        task = Check(path=str(path), ladder="gemm", shape={"M": 1, "N": 1, "K": 1})
         ((_, result),) = isolate.run([task], simulator, PATIENCE)
         pid, keeper, value = result["message"].partition(": ")[2].split(" ", 2)
         return int(pid), int(keeper), value
@@ -103,7 +104,7 @@ def test_a_process_outlives_its_server(write, tmp_path):
     path = write(
         "waits.py", f"import os, time\nwhile not os.path.exists({str(flag)!r}):\n    time.sleep(0.02)\nx = 1\n"
     )
-    task = {"task": "jobs.check", "ladder": "gemm", "path": str(path), "shape": {"M": 1, "N": 1, "K": 1}}
+    task = Check(path=str(path), ladder="gemm", shape={"M": 1, "N": 1, "K": 1})
     answers = []
     thread = threading.Thread(target=lambda: answers.extend(isolate.run([task], True, PATIENCE)))
     before = server_pid()

@@ -10,6 +10,7 @@ import pytest
 from common.book import catalog, device, occupancy, problems
 from common.editing import history, loop, shipped
 from common.jobs import run
+from common.jobs.messages import Check
 from common.measure import plan, timing
 from common.report import records
 from common.report.records import Record
@@ -96,7 +97,7 @@ def test_a_fault_and_an_endless_loop_leave_the_next_kernel_alone(write):
     for name, body in (("good", GOOD), ("fault", FAULT), ("after", GOOD), ("endless", ENDLESS), ("last", GOOD)):
         path = write(f"{name}.py", KERNEL.format(body=body))
         shape = {"M": 5, "N": 7, "K": 3}
-        tasks.append({"task": "jobs.check", "ladder": "gemm", "path": str(path), "shape": shape})
+        tasks.append(Check(path=str(path), ladder="gemm", shape=shape))
     results = [result for _, result in isolate.run(tasks, False, seconds=40.0)]
     assert [result["status"] for result in results] == ["right", "crashed", "right", "timed_out", "right"]
     assert "illegal" in results[1]["message"].lower()

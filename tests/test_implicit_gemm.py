@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from common.book import catalog, problems, reference
 from common.book.problems import Conv3d
+from common.jobs.messages import Compile
 from common.measure import check, inputs
 from common.microscope import simulator
 from common.workers import isolate
@@ -173,8 +174,8 @@ def test_the_table_holds_offset_and_bits_of_each_gemm_k():
 def test_128_bit_copies_compile_for_old_and_new_gpus():
     step = catalog.find("conv3d_implicit_gemm_precomputed")
     shape = Conv3d(N=1, C=8, D=1, H=6, W=6, K=8, T=1, R=3, S=3).shape()
-    task = {"task": "jobs.compile", "ladder": "conv3d", "path": str(step.path), "shape": shape}
-    ((_, result),) = isolate.run([{**task, "architectures": ["7.5", "12.0"]}], False, 180.0)
+    task = Compile(path=str(step.path), ladder="conv3d", shape=shape, architectures=["7.5", "12.0"])
+    ((_, result),) = isolate.run([task], False, 180.0)
     assert result["status"] == "right", result.get("message")
     assert [kernel["float64"] for kernel in result["kernels"]] == [[]] * 2
 

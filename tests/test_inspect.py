@@ -24,6 +24,7 @@ from common.code import cardcache, cards, codegen, loops, sass
 from common.code.loops import HotLoop
 from common.commands import choosing, verdicts
 from common.jobs import run
+from common.jobs.messages import Card, Compile
 from common.measure import profiler
 from common.microscope import trace
 from common.report import cardtables, charts, pages, records
@@ -483,20 +484,27 @@ def compiled(tmp_path_factory):
 
     step = catalog.find("gemm_shared_tile")
     shape = problems.preset("gemm-4096").shape()
-    task = {"ladder": "gemm", "shape": shape, "path": str(step.path), "architecture": "9.0"}
+    problem = {"ladder": "gemm", "shape": shape}
+
+    def card(path, show=None):
+        return Card(**problem, path=path, architecture="9.0", show=show)
+
+    def compile_(path, architectures, **others):
+        return Compile(**problem, path=path, architectures=architectures, machine_code=True, **others)
+
     two = file("gemm_two", TWO_KERNELS)
-    tasks = {"all": {**task, "task": "jobs.compile", "architectures": list(ALL_CC), "machine_code": True}}
-    tasks["one"] = {**task, "task": "jobs.card"}
-    tasks["wide"] = {**task, "task": "jobs.card", "path": str(catalog.find("gemm_wide_loads").path), "show": "sass"}
-    tasks["two"] = {**task, "task": "jobs.card", "path": two, "show": "sass"}
-    tasks["record"] = {
-        **task, "task": "jobs.compile", "path": two, "architectures": ["9.0"], "machine_code": True,
-        "others": {"same": {"M": 7, "N": 7, "K": 4096}, "small": {"M": 7, "N": 7, "K": 50}},
-    }  # fmt: skip
-    tasks["type"] = {**task, "task": "jobs.card", "path": file("gemm_type", WRONG_TYPE)}
-    tasks["shared"] = {**task, "task": "jobs.card", "path": file("gemm_shared", TOO_MUCH_SHARED)}
-    tasks["nothing"] = {**task, "task": "jobs.card", "path": file("gemm_nothing", "def launch(a, b, c):\n    pass\n")}
-    tasks["syntax"] = {**task, "task": "jobs.card", "path": file("gemm_syntax", "def launch(a, b, c)\n")}
+    others = {"same": {"M": 7, "N": 7, "K": 4096}, "small": {"M": 7, "N": 7, "K": 50}}
+    tasks = {
+        "all": compile_(str(step.path), list(ALL_CC)),
+        "one": card(str(step.path)),
+        "wide": card(str(catalog.find("gemm_wide_loads").path), "sass"),
+        "two": card(two, "sass"),
+        "record": compile_(two, ["9.0"], others=others),
+        "type": card(file("gemm_type", WRONG_TYPE)),
+        "shared": card(file("gemm_shared", TOO_MUCH_SHARED)),
+        "nothing": card(file("gemm_nothing", "def launch(a, b, c):\n    pass\n")),
+        "syntax": card(file("gemm_syntax", "def launch(a, b, c)\n")),
+    }
     results = [result for _, result in isolate.run(list(tasks.values()), False, SECONDS)]
     if results[1].get("missing_tool"):
         pytest.skip(results[1]["message"])
@@ -690,8 +698,8 @@ def made(monkeypatch):
     def answer(groups, *_):
         for task in (task for group in groups for task in group):
             tasks.append(task)
-            name = Path(task["path"]).stem
-            yield task, {"status": "right", "cards": [made_card(kernel=name)], "files": [task["path"]]}
+            name = Path(task.path).stem
+            yield task, {"status": "right", "cards": [made_card(kernel=name)], "files": [task.path]}
 
     monkeypatch.setattr(isolate, "run_groups", answer)
     return tasks
@@ -721,14 +729,14 @@ def test_json_is_alone_on_standard_output_and_cards_are_kept(call, made):
     assert set(card["occupancy"]) == {"blocks", "warps", "max_warps", "fraction", "limited_by", "block_limits"}
     assert set(card["hot"]["lines"][0]) == {"file", "line", "text", "total", "mix"}
     assert set(card["hot"]["groups"][0]) == {"file", "line", "text", "instructions"}
-    assert made[0]["architecture"] == "8.6"
+    assert made[0].architecture == "8.6"
     again = call("gemm_coarsened", "--json", "--cc", "8.6")
     assert json.loads(again[1]) == data
     assert len(made) == 1, "the card was kept"
     call("gemm_coarsened", "--json", "--cc", "8.6", "--problem", "gemm-2048")
     call("gemm_coarsened", "--json", "--cc", "8.6", "--sass")
     assert len(made) == 3
-    assert made[1]["shape"] == problems.preset("gemm-2048").shape()
+    assert made[1].shape == problems.preset("gemm-2048").shape()
 
 
 def test_one_card_or_two_side_by_side(call, made):
@@ -746,7 +754,7 @@ def test_one_card_or_two_side_by_side(call, made):
 def test_a_file_stands_in_for_the_step(call, made, write):
     path = write("gemm_mine.py", "x = 1\n")
     assert call("gemm_coarsened", "--file", str(path))[0] == 0
-    assert made[0]["path"] == str(path)
+    assert made[0].path == str(path)
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ import time
 import pytest
 
 from common.book import catalog
+from common.jobs import messages
 from common.workers import isolate
 
 GOOD = """
@@ -28,6 +29,7 @@ def product(a, b, c):
 def launch(a, b, c):
     product[(1, 1), (4, 4)](a, b, c)
 """
+ASK = "from common.jobs.messages import Check\nfrom common.workers import isolate\n"
 LAUNCH = "def launch(a, b, c):\n    "
 POSIX = pytest.mark.skipif(os.name != "posix", reason="signals")
 LINUX = pytest.mark.skipif(sys.platform != "linux", reason="adopted processes, seen in /proc")
@@ -40,10 +42,7 @@ def task(write):
 
     def task(name, text):
         path = write(f"{name}.py", text)
-        return {
-            "task": "jobs.check", "ladder": "gemm", "path": str(path), "shape": {"M": 2, "N": 3, "K": 2},
-            "repeats": 1,
-        }  # fmt: skip
+        return messages.Check(path=str(path), ladder="gemm", shape={"M": 2, "N": 3, "K": 2}, repeats=1)
 
     return task
 
@@ -68,8 +67,9 @@ class Fore:
 
 def test_what_the_compiler_says_has_no_colours(task, write, monkeypatch):
     monkeypatch.setenv("PYTHONPATH", str(write("site/colorama.py", COLORAMA).parent))
-    sum_of_array = {**task("gemm_sum", GOOD.replace("float32(0.0)", "a")), "task": "jobs.compile"}
-    ((_, result),) = isolate.run([{**sum_of_array, "architectures": ["9.0"]}], False, PATIENCE)
+    check = task("gemm_sum", GOOD.replace("float32(0.0)", "a"))
+    sum_of_array = messages.Compile(path=check.path, ladder="gemm", shape=check.shape, architectures=["9.0"])
+    ((_, result),) = isolate.run([sum_of_array], False, PATIENCE)
     assert result["status"] == "crashed"
     assert "TypingError" in result["message"]
     assert "x1b" not in result["message"]
@@ -222,7 +222,7 @@ def test_nothing_to_do_starts_no_process(monkeypatch):
 def test_a_child_ends_with_its_parent(task, tmp_path):
     pid = tmp_path / "pid"
     endless = task("endless", f"import os\nopen({str(pid)!r}, 'w').write(str(os.getpid()))\nwhile True: pass\n")
-    code = f"from common.workers import isolate\nlist(isolate.run([{endless!r}], True, 60.0))\n"
+    code = f"{ASK}list(isolate.run([{endless!r}], True, 60.0))\n"
     parent = subprocess.Popen([sys.executable, "-c", code], cwd=catalog.ROOT, start_new_session=True)
     wait_for(lambda: pid.exists() and pid.read_text())
     parent.kill()
@@ -326,7 +326,7 @@ def test_a_killed_harness_leaves_neither_process_nor_folder(task, tmp_path):
         f"subprocess.Popen(['sleep', {seconds!r}], start_new_session=True, env={{}})\n"
         f"open({str(pid)!r}, 'w').write(str(os.getpid()))\ntime.sleep(600)\n"
     )
-    code = f"from common.workers import isolate\nlist(isolate.run([{task('hangs', text)!r}], True, 60.0))\n"
+    code = f"{ASK}list(isolate.run([{task('hangs', text)!r}], True, 60.0))\n"
     env = {**os.environ, "TMPDIR": str(tmp_path)}
     parent = subprocess.Popen([sys.executable, "-c", code], cwd=catalog.ROOT, env=env)
     wait_for(lambda: pid.exists() and pid.read_text() and alive(seconds))
@@ -373,14 +373,14 @@ def test_memory_that_is_refused_is_a_fault_with_its_line(task):
 
 def test_after_a_time_out_the_files_other_shapes_are_not_tried(task, monkeypatch):
     told = []
-    monkeypatch.setattr(isolate, "on_wait", lambda task, seconds: told.append((task["path"], seconds)))
+    monkeypatch.setattr(isolate, "on_wait", lambda task, seconds: told.append((task.path, seconds)))
     hangs, good = task("hangs", "import time\ntime.sleep(600)\n"), task("good", GOOD)
     began = time.monotonic()
     results = run([hangs, hangs, hangs, good, hangs], seconds=4.0)
     assert [result["status"] for result in results] == ["timed_out"] * 3 + ["right", "timed_out"]
     assert [result.get("untried", False) for result in results] == [False, True, True, False, True]
     assert results[1]["message"] == "not tried: it gave no result in time at M=2 N=3 K=2"
-    assert told[0] == (hangs["path"], 4.0)
+    assert told[0] == (hangs.path, 4.0)
     assert time.monotonic() - began < PATIENCE
 
 

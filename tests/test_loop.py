@@ -15,6 +15,7 @@ from common.commands import lessons
 from common.editing import history, loop, saves, shipped, words
 from common.editing.history import Event
 from common.jobs import run, tasks
+from common.jobs.messages import Check, Compile, Pair, Rival
 from common.measure import shapes, timing
 from common.workers import child, forkserver, isolate
 
@@ -152,11 +153,11 @@ class Gpu:
 
     def run(self, tasks, simulator, seconds, stop=None):
         for task in tasks:
-            self.asked.append((task["task"], simulator))
-            if task["task"] == "jobs.check":
-                kind = "simulated" if simulator else "first" if "seconds" in task else "check"
+            self.asked.append((task.kind, simulator))
+            if isinstance(task, Check):
+                kind = "simulated" if simulator else "check" if task.seconds is None else "first"
             else:
-                kind = {"jobs.pair": "pair", "jobs.compile": "compiled"}[task["task"]]
+                kind = {Pair: "pair", Compile: "compiled"}[type(task)]
             yield task, {**getattr(self, kind)}
             if stop and stop.is_set():
                 return
@@ -192,14 +193,14 @@ def test_a_later_run_is_timed_against_the_best_too(step, gpu, monkeypatch):
     rivals = []
     ask = gpu.run
     isolate.run = lambda tasks, *rest: (
-        rivals.extend(t["against"] for t in tasks if "against" in t),
+        rivals.extend(task.against for task in tasks if isinstance(task, Pair)),
         ask(tasks, *rest),
     )[1]
     this = on_gpu(step)
     stages = list(this.stages())
     assert set(rivals[0]) == {"shipped", "best"}
-    assert {name: rival["helpers"] for name, rival in rivals[0].items()} == {"shipped": {}, "best": {}}
-    with open(rivals[0]["best"]["path"], "rb") as file:
+    assert {name: rival.helpers for name, rival in rivals[0].items()} == {"shipped": {}, "best": {}}
+    with open(rivals[0]["best"].path, "rb") as file:
         assert file.read() == best
     line = words.stage(step.name, stages[-1], this.best)[1]
     assert "0.90x your best so far, run 1 (paired, p20–p80 0.88–0.93)" in line
@@ -229,10 +230,10 @@ def test_a_step_on_an_edited_helper_is_timed_against_the_shipped_one_on_its_own(
     def read(helpers):
         return {name: Path(path).read_bytes() for name, path in helpers.items()}
 
-    assert all(read(task["helpers"]) == {"wide": present} for task in tasks)
-    (pair,) = [task for task in tasks if task["task"] == "jobs.pair"]
-    assert set(pair["against"]) == {"shipped"}
-    assert read(pair["against"]["shipped"]["helpers"]) == {"wide": helper}
+    assert all(read(task.helpers) == {"wide": present} for task in tasks)
+    (pair,) = [task for task in tasks if isinstance(task, Pair)]
+    assert set(pair.against) == {"shipped"}
+    assert read(pair.against["shipped"].helpers) == {"wide": helper}
     # the same file on another helper is the student's own best, and was timed with that helper
     (event,) = history.events("gemm_wide_loads")
     assert event.helpers == {"wide": history.sha(present)}
@@ -243,8 +244,8 @@ def test_a_step_on_an_edited_helper_is_timed_against_the_shipped_one_on_its_own(
     history.add(Event("gemm_wide_loads", event.source, "run", "", "right", "", figures, {"wide": best}))
     tasks.clear()
     told(on_gpu(step))
-    (pair,) = [task for task in tasks if task["task"] == "jobs.pair"]
-    assert read(pair["against"]["best"]["helpers"]) == {"wide": b"faster = True\n"}
+    (pair,) = [task for task in tasks if isinstance(task, Pair)]
+    assert read(pair.against["best"].helpers) == {"wide": b"faster = True\n"}
 
 
 class Clock:
@@ -275,14 +276,15 @@ def test_a_pair_runs_each_file_on_its_own_helper(write, monkeypatch):
     monkeypatch.setattr(device, "free_bytes", lambda: 1 << 30)
     monkeypatch.setattr(device, "l2_bytes", lambda: 1 << 20)
     monkeypatch.setattr(tasks, "_held", tasks._Held())
-    task = {
-        "task": "jobs.pair",
-        "ladder": "gemm",
-        "path": path,
-        "helpers": {"wide": mine},
-        "shape": {"M": 4, "N": 5, "K": 6},
-    }
-    result = child._attempt({**task, "against": {"shipped": {"path": path, "helpers": {"wide": other}}}})
+    shipped_one = Rival(path=path, helpers={"wide": other})
+    task = Pair(
+        path=path,
+        ladder="gemm",
+        helpers={"wide": mine},
+        shape={"M": 4, "N": 5, "K": 6},
+        against={"shipped": shipped_one},
+    )
+    result = child._attempt(task)
     assert result["status"] == "right", result
     assert result["pairs"] == {"shipped": PAIR}
     assert log.read_text().endswith("om")  # the last two: the shipped file, and this one
@@ -294,9 +296,9 @@ def test_the_shipped_step_has_the_shipped_helper_whatever_the_edit_imports(edite
     tasks, ask = [], gpu.run
     isolate.run = lambda given, *rest: (tasks.extend(given), ask(given, *rest))[1]
     told(on_gpu(step))
-    (pair,) = [task for task in tasks if task["task"] == "jobs.pair"]
-    assert pair["helpers"] == {}
-    (copy,) = pair["against"]["shipped"]["helpers"].values()
+    (pair,) = [task for task in tasks if isinstance(task, Pair)]
+    assert pair.helpers == {}
+    (copy,) = pair.against["shipped"].helpers.values()
     assert Path(copy).read_bytes() == helper
 
 
@@ -547,7 +549,7 @@ def unforked(monkeypatch):
 
 def test_a_waiting_process_does_the_next_tasks(write, unforked):
     tell = write("tell.py", "import os, sys\nraise RuntimeError(f\"{os.getppid()} {'numba' in sys.modules}\")\n")
-    task = {"task": "jobs.check", "ladder": "gemm", "path": str(tell), "shape": {"M": 1, "N": 1, "K": 1}}
+    task = Check(path=str(tell), ladder="gemm", shape={"M": 1, "N": 1, "K": 1})
     isolate.warm(True, 1)
     isolate.warm(True, 1)
     (waiting,) = isolate._spares[True]
@@ -561,12 +563,7 @@ def test_a_waiting_process_that_died_is_not_used(write, unforked):
     (waiting,) = isolate._spares[True]
     waiting.process.kill()
     waiting.process.wait()
-    task = {
-        "task": "jobs.check",
-        "ladder": "gemm",
-        "path": str(write("x.py", "x = 1\n")),
-        "shape": {"M": 1, "N": 1, "K": 1},
-    }
+    task = Check(path=str(write("x.py", "x = 1\n")), ladder="gemm", shape={"M": 1, "N": 1, "K": 1})
     ((_, result),) = isolate.run([task], True, 60)
     assert result["status"] == "unusable"
 
@@ -581,12 +578,8 @@ def test_waiting_processes_end_when_told(unforked):
 
 def test_a_run_can_be_stopped(write, tmp_path):
     begun = tmp_path / "begun"
-    endless = {
-        "task": "jobs.check",
-        "ladder": "gemm",
-        "path": str(write("x.py", f"open({str(begun)!r}, 'w').close()\nwhile True: pass\n")),
-        "shape": {"M": 1, "N": 1, "K": 1},
-    }
+    path = write("x.py", f"open({str(begun)!r}, 'w').close()\nwhile True: pass\n")
+    endless = Check(path=str(path), ladder="gemm", shape={"M": 1, "N": 1, "K": 1})
     stop = threading.Event()
 
     def stop_once_begun():

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from common.book import catalog, problems
+from common.jobs.messages import Launch
 from common.measure import profiler
 from common.microscope.memory import Cost, Ledger, sectors, wavefronts
 from common.workers import isolate
@@ -154,13 +155,7 @@ def test_the_hardware_counts_these_wavefronts():
     except profiler.ProfileError as error:
         pytest.skip(str(error))
     module = catalog.load(PATTERNS, "gemm")
-    task = {
-        "task": "jobs.launch",
-        "step": "",
-        "ladder": "gemm",
-        "path": str(PATTERNS),
-        "shape": {"M": 4, "N": 8, "K": 1},
-    }
+    task = Launch(path=str(PATTERNS), ladder="gemm", shape={"M": 4, "N": 8, "K": 1})
     (result,), output = isolate.watched([task], command, 300)
     assert result["status"] == "right", result
     counted = profiler.parse(output, profiler.COUNTED)

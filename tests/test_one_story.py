@@ -9,6 +9,8 @@ import pytest
 from common.book import catalog, problems
 from common.explain.faults import UNSOUND, Fault
 from common.jobs import run
+from common.jobs.messages import Check
+from common.microscope.messages import Trace, TraceOptions
 from common.workers import isolate
 
 HERE = Path(__file__).parent
@@ -34,20 +36,18 @@ def ladder_of(path):
 @pytest.fixture(scope="module")
 def told():
     """By file in which a trace finds a fault: what a check says, and the first of those faults."""
-    tasks = {}
+    places = {}
     for path in FILES:
         shape = problems.FIRST[ladder_of(path)].shape()
-        tasks[path] = {"ladder": ladder_of(path), "path": str(path), "shape": shape}
-    asked = [{**task, "task": "jobs.trace", "options": {"every": True}} for task in tasks.values()]
+        places[path] = {"ladder": ladder_of(path), "path": str(path), "shape": shape}
+    asked = [Trace(**place, options=TraceOptions(every=True)) for place in places.values()]
     traced = {}
     for path, (_, result) in zip(FILES, isolate.run(asked, True, PATIENCE), strict=True):
         seen = [Fault.of(one) for kernel in result.get("trace", {}).get("kernels", []) for one in kernel["faults"]]
         if seen:
             traced[path] = min(seen, key=lambda one: list(UNSOUND).index(one.kind))
     asked = [
-        {**tasks[path], "task": "jobs.check", "engine": engine, "depth": "once"}
-        for path in traced
-        for engine in ("simulator", "traced")
+        Check(**places[path], engine=engine, depth="once") for path in traced for engine in ("simulator", "traced")
     ]
     results = [result for _, result in isolate.run(asked, True, PATIENCE)]
     found = {}

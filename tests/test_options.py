@@ -141,7 +141,7 @@ CASES = {
         "--file": Case("--file {file}", lambda s: str(s.folder / "mine.py") in paths_of(s)),
         "--json": Case("--json", is_json),
         "--shape": Case('--shape "M=3 N=4 K=2"', lambda s: {str(shape) for shape in shapes_of(s)} == {str(SMALL)}),
-        "--block": Case("--block 1,2", lambda s: {t["options"]["block"] for t in s.results.tasks} == {(1, 2, 0)}),
+        "--block": Case("--block 1,2", lambda s: {t.options.block for t in s.results.tasks} == {(1, 2, 0)}),
         "--figure": Case("--figure {out}/own.png", lambda s: s.save.stem == s.folder / "out" / "own"),
         "--agree": Case("--agree", lambda s: "refresh" in s.asked),
         "--record": Case("--agree --record", lambda s: "put_agreement" in s.asked),
@@ -191,18 +191,18 @@ FIRST = exercises.find("01.1").name
 
 
 def names_of(seen):
-    return [task["step"] for task in seen.results.tasks] if "results" in seen.asked else names(agreed(seen))
+    return [task.step for task in seen.results.tasks] if "results" in seen.asked else names(agreed(seen))
 
 
 def paths_of(seen):
     if "results" in seen.asked:
-        return [task["path"] for task in seen.results.tasks]
+        return [task.path for task in seen.results.tasks]
     return [str(step.path) for step in agreed(seen)]
 
 
 def shapes_of(seen):
     if "results" in seen.asked:
-        return [problems.from_shape("gemm", task["shape"]) for task in seen.results.tasks]
+        return [problems.from_shape("gemm", task.shape) for task in seen.results.tasks]
     return [problem for _, problem in seen.refresh.pairs]
 
 

@@ -1,11 +1,13 @@
 """Every kernel compiles for every architecture with real Numba CUDA, and the machine code is what is meant."""
 
 import pytest
+from msgspec.structs import replace
 
 from common.book import catalog, problems
 from common.code import codegen, sass
 from common.code.loops import HotLoop
 from common.jobs import run
+from common.jobs.messages import Compile
 from common.workers import isolate
 
 SECONDS = 180.0
@@ -16,19 +18,18 @@ ON_PURPOSE = "gemm_naive_float64"
 def compiled(step):
     """PTX for all architectures, and machine code for one, in one child process."""
     problem = problems.preset(run.DEFAULT_PRESET[step.ladder])
-    task = {"task": "jobs.compile", "ladder": step.ladder, "path": str(step.path), "shape": problem.shape()}
     # the preset's kernels take long to compile for every architecture; small shapes take every path of a step too
     small = [problem.shape() for problem in problems.RAGGED[step.ladder][:2]]
     if step.ladder != "conv2d":
         del small[1:]
     if step.name == "conv2d_layer_dispatch":
         small.append(problem.shape())  # for which it takes yet another kernel
-    tasks = [{**task, "shape": shape, "architectures": list(codegen.ARCHITECTURES)} for shape in small]
-    tasks.append({**task, "architectures": [run.CODE_ARCHITECTURE], "machine_code": True})
-    *ptx, code = (result for _, result in isolate.run(tasks, False, SECONDS))
+    file = {"path": str(step.path), "ladder": step.ladder}
+    tasks = [Compile(**file, shape=shape, architectures=list(codegen.ARCHITECTURES)) for shape in small]
+    last = Compile(**file, shape=problem.shape(), architectures=[run.CODE_ARCHITECTURE], machine_code=True)
+    *ptx, code = (result for _, result in isolate.run([*tasks, last], False, SECONDS))
     if "ToolMissingError" in code.get("message", ""):
-        tasks[-1]["machine_code"] = False
-        ((_, code),) = isolate.run(tasks[-1:], False, SECONDS)
+        ((_, code),) = isolate.run([replace(last, machine_code=False)], False, SECONDS)
     return ptx, code
 
 
@@ -85,10 +86,8 @@ def test_machine_code_shows_a_stack_frame_where_there_is_one(write):
         "def launch(a, b, c):\n"
         "    framed[1, 1](a, b, c)\n",
     )
-    task = {
-        "task": "jobs.compile", "ladder": "gemm", "path": str(path), "shape": {"M": 256, "N": 1, "K": 1},
-        "architectures": ["9.0"], "machine_code": True,
-    }  # fmt: skip
+    shape = {"M": 256, "N": 1, "K": 1}
+    task = Compile(path=str(path), ladder="gemm", shape=shape, architectures=["9.0"], machine_code=True)
     ((_, result),) = isolate.run([task], False, SECONDS)
     if "ToolMissingError" in result.get("message", ""):
         pytest.skip(result["message"])

@@ -2,11 +2,23 @@
 
 import threading
 import time
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from common.workers import relay
+from common.workers.messages import Task
+
+
+class Turn(Task, kw_only=True, frozen=True, tag="tests.turn"):
+    gate: str
+    number: int
+
+
+class Named(Task, kw_only=True, frozen=True, tag="tests.named"):
+    group: int
+    name: str
 
 
 class Machine:
@@ -20,25 +32,25 @@ class Machine:
             self.events.append(event)
 
     def go(self, tasks, stop):
-        group = tasks[1]["group"]
+        group = tasks[1].group
         self.say("ready", group)
-        while not Path(tasks[0]["gate"]).exists():
+        while not Path(tasks[0].gate).exists():
             if stop.is_set():
                 return
             time.sleep(0.001)
         yield tasks[0], {"status": "right"}
         for task in tasks[1:]:
-            self.say("begin", group, task["name"])
-            if self.fail == task["name"]:
+            self.say("begin", group, task.name)
+            if self.fail == task.name:
                 raise RuntimeError("no more")
-            self.say("end", group, task["name"])
-            yield task, {"status": "right", "name": task["name"]}
+            self.say("end", group, task.name)
+            yield task, {"status": "right", "name": task.name}
         self.say("over", group)
 
 
 def groups(*sizes):
     return [
-        ({"shape": n}, [{"task": "jobs.time", "group": n, "name": f"{n}.{i}"} for i in range(size)])
+        (partial(Turn, number=n), [Named(group=n, name=f"{n}.{i}") for i in range(size)])
         for n, size in enumerate(sizes)
     ]
 
@@ -91,6 +103,6 @@ def test_a_process_that_dies_before_its_turn_goes_on_when_it_is_its_turn():
     def go(tasks, stop):
         yield tasks[0], {"status": "crashed"}
         for task in tasks[1:]:
-            yield task, {"status": "right", "name": task["name"]}
+            yield task, {"status": "right", "name": task.name}
 
     assert [result["name"] for _, _, result in relay.run(groups(1, 1), go)] == ["0.0", "1.0"]

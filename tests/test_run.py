@@ -6,6 +6,7 @@ import pytest
 
 from common.book import catalog, problems
 from common.jobs import run
+from common.jobs.messages import Check
 from common.measure import plan
 from common.microscope import simulator
 from common.workers import isolate
@@ -54,7 +55,7 @@ def text(before="", after="pass", first="pass"):
 
 def asked(path, engine, depth="once"):
     case = plan.Case(FIRST, engine, depth)
-    return {"task": "jobs.check", "ladder": "gemm", "path": str(path), **case.fields(), "repeats": 1}
+    return Check(path=str(path), ladder="gemm", shape=FIRST.shape(), **case.fields(), repeats=1)
 
 
 def test_a_step_that_keeps_arrays_by_their_contents_is_right_for_every_engine(write):
@@ -62,7 +63,7 @@ def test_a_step_that_keeps_arrays_by_their_contents_is_right_for_every_engine(wr
     tasks = [asked(path, engine) for engine in ("simulator", "traced", "simulator", "traced")]
     for task, result in isolate.run(tasks, True, PATIENCE):
         assert result["status"] == "right", result
-        assert result["engine"] == task["engine"]
+        assert result["engine"] == task.engine
         assert "untraced" not in result, result
 
 

@@ -17,6 +17,7 @@ from common import cli
 from common.book import catalog, limits, problems, reference
 from common.book.problems import RAGGED, Conv2d, Gemm
 from common.explain.faults import UNSOUND, Fault
+from common.jobs.messages import Launch
 from common.measure import inputs, profiler, sanitizer
 from common.microscope import lanes, trace
 from common.report import agreement, charts, records, tables, tracefigures, tracewords
@@ -753,13 +754,7 @@ def racechecked(tmp_path_factory):
 
     def hazards(case):
         path, problem = case
-        task = {
-            "task": "jobs.launch",
-            "step": path.stem,
-            "ladder": "gemm",
-            "path": str(path),
-            "shape": problem.shape(),
-        }
+        task = Launch(path=str(path), ladder="gemm", shape=problem.shape())
         results, output = isolate.watched([task], sanitizer.command("racecheck"), 120.0)
         assert [result["status"] for result in results] == ["right"], (path.name, results, output[-500:])
         return sanitizer.errors(output)
@@ -1634,7 +1629,7 @@ def counted_by_a_pretended_gpu(monkeypatch, tmp_path, here):
     names = {"gemm_naive": ["gemm_naive"], "conv2d_unroll_gemm": ["unroll_windows", "multiply_columns"] * 2}
 
     def watched(tasks, command, seconds):
-        launched = [names[task["step"]] for task in tasks]
+        launched = [names[task.step] for task in tasks]
         rows = [
             [str(i), name, *["1,000"] * len(profiler.COUNTED)] for i, name in enumerate(itertools.chain(*launched))
         ]

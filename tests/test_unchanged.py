@@ -12,6 +12,7 @@ from common.jobs import kept, run, unchanged
 from common.jobs.run import Outcome
 from common.measure import peers, timing
 from common.report import current, drawing, recording, records
+from common.report.messages import Draw
 from common.report.records import Record
 
 GPU = {
@@ -266,7 +267,7 @@ def test_an_edit_and_a_driver_and_fresh_are_measured(bench, steps, write):
 @pytest.fixture
 def drawn(monkeypatch, tmp_path):
     monkeypatch.setattr(drawing, "DRAWN", tmp_path / "drawn.json")
-    monkeypatch.setattr(drawing, "units", lambda: [{"what": "code", "name": "machine code"}])
+    monkeypatch.setattr(drawing, "units", lambda: [Draw(what="code", name="machine code")])
     monkeypatch.setattr(drawing, "_key", lambda unit: json.dumps(key))
     key = ["one"]
     picture = catalog.ROOT / "README.md"

@@ -15,6 +15,7 @@ import refute
 
 from common.book import catalog
 from common.book.problems import RAGGED, Gemm
+from common.jobs.messages import Check
 from common.measure import check
 from common.measure.shapes import MAX_GRID_YZ
 from common.microscope import simulator
@@ -96,9 +97,7 @@ class WrongKernel:
         return self.name.split("_")[0]
 
     def task(self, problem, **options):
-        return {
-            "task": "jobs.check", "ladder": self.ladder, "path": str(self.path), "shape": problem.shape(), **options,
-        }  # fmt: skip
+        return Check(path=str(self.path), ladder=self.ladder, shape=problem.shape(), **options)
 
 
 DOCSTRING = re.compile(

@@ -8,6 +8,7 @@ from typing import Any
 
 from common.book.catalog import Step
 from common.jobs.run import Outcome
+from common.report.messages import Draw
 
 Line = Callable[[Any], str]
 
@@ -81,7 +82,7 @@ def measured(entry: tuple[str, Any]) -> str:
     )
 
 
-def drawn(entry: tuple[dict[str, Any], dict[str, Any]]) -> str:
+def drawn(entry: tuple[Draw, dict[str, Any]]) -> str:
     """``nvidia-h200: 58 files drawn, 9.1 s``."""
     unit, result = entry
-    return f"{unit['name']}: {len(result.get('files', []))} files drawn, {result.get('seconds', 0.0):.1f} s"
+    return f"{unit.name}: {len(result.get('files', []))} files drawn, {result.get('seconds', 0.0):.1f} s"

@@ -19,7 +19,8 @@ from common.commands import (
 from common.commands.console import RIGHT, WRONG
 from common.jobs import kept, run
 from common.report import drawing, pages, records
-from common.workers.isolate import Result, Task
+from common.report.messages import Draw
+from common.workers.isolate import Result
 
 _PHOTO_CODE = [catalog.ROOT / "common" / "report" / name for name in ("photo.py", "charts.py")]
 
@@ -81,14 +82,12 @@ def redraw(fresh: bool = False) -> int:
     return code
 
 
-def say_drawn(found: Iterable[tuple[Task, Result]]) -> int:
+def say_drawn(found: Iterable[tuple[Draw, Result]]) -> int:
     """Say what could not be drawn."""
     code = RIGHT
     for unit, result in found:
         if result["status"] != "right":
-            console.complain(
-                f"[bold red]error:[/] {escape(unit['name'])}: not drawn: {escape(str(result['message']))}"
-            )
+            console.complain(f"[bold red]error:[/] {escape(unit.name)}: not drawn: {escape(str(result['message']))}")
             code = WRONG
     return code
 

@@ -11,21 +11,24 @@ from __future__ import annotations
 import queue
 import threading
 import time
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+
+from msgspec.structs import replace
 
 from common.book import problems
 from common.book.catalog import Step
 from common.code import loops
 from common.code.loops import HotLoop
 from common.editing import history, shipped
-from common.jobs import run
+from common.jobs import messages, run
 from common.jobs.run import Outcome
 from common.measure import plan
 from common.workers import isolate
-from common.workers.isolate import Result, Task
+from common.workers.isolate import Result
+from common.workers.messages import Place, ShapeTask, at
 
 FIRST_SECONDS = 15.0  # for the first check: longer is taken for an endless loop
 ARCHITECTURE = run.CODE_ARCHITECTURE
@@ -75,7 +78,7 @@ class Run:
     _path: Path = Path()
     _stand_ins: dict[str, str] = field(default_factory=dict)  # stored copies of those helpers
     _workers: list[threading.Thread] = field(default_factory=list)
-    _answers: queue.Queue[tuple[str, Task, Result | None]] = field(default_factory=queue.Queue)
+    _answers: queue.Queue[tuple[str, tuple[ShapeTask, Result] | None]] = field(default_factory=queue.Queue)
     _cases: int = 0  # of the process that checks, after the first
     _found: dict[str, list[Outcome]] = field(default_factory=lambda: {who: [] for who in _PROCESSES})
     _open: set[str] = field(default_factory=set)  # processes that may answer yet
@@ -135,25 +138,24 @@ class Run:
         small, full = problems.FIRST[self.step.ladder], problems.preset(self.preset)
         cases = plan.cases(self.step.ladder, not self.simulator, plan.new_seed())
         gpu = [
-            self._task("jobs.check", path, case.problem, **case.fields()) for case in cases if case.engine == "gpu"
+            messages.Check(**self._at(path, case.problem), **case.fields()) for case in cases if case.engine == "gpu"
         ]
         cpu = [
-            self._task("jobs.check", path, case.problem, **case.fields(), repeats=1)
+            messages.Check(**self._at(path, case.problem), **case.fields(), repeats=1)
             for case in cases
             if case.engine != "gpu"
         ]
         self._cases = len(cpu if self.simulator else gpu)
-        assembled = {"architectures": [ARCHITECTURE], "machine_code": True, "lenient": True}
-        first = self._task("jobs.check", path, small, depth="once", seconds=FIRST_SECONDS)
-        compiled = [self._task("jobs.compile", path, full, **assembled)]
+        first = messages.Check(**self._at(path, small), depth="once", seconds=FIRST_SECONDS)
+        compiled = [self._compile(path, full)]
         if self.simulator:
             # the quicker one first: filters are unrolled, and a GEMM without ragged edges has less code
             at = 1 if self.step.ladder == "gemm" else 0
-            compiled.insert(at, self._task("jobs.compile", path, small, **assembled))
-            checks = [first, *cpu]
+            compiled.insert(at, self._compile(path, small))
+            checks: list[ShapeTask] = [first, *cpu]
         else:
-            pair = self._task("jobs.pair", path, full, against=self._rivals(), seconds=run.TIME_SECONDS)
-            checks = [{**first, "engine": "gpu"}, *gpu, pair]
+            pair = messages.Pair(**self._at(path, full), against=self._rivals(), seconds=run.TIME_SECONDS)
+            checks = [replace(first, engine="gpu"), *gpu, pair]
             self._start(_SIMULATE, [first, *cpu], True)
         self._start(_COMPILE, compiled, False)
         self._start(_CHECK, checks, self.simulator)
@@ -172,13 +174,14 @@ class Run:
         if not self._open:
             return False
         try:
-            who, task, result = self._answers.get(timeout=_PATIENCE)  # so that an interrupt is seen everywhere
+            who, answer = self._answers.get(timeout=_PATIENCE)  # so that an interrupt is seen everywhere
         except queue.Empty:
             return True
-        if result is None:
+        if answer is None:
             self._open.discard(who)
         else:
-            problem = problems.from_shape(self.step.ladder, result.get("shape") or task["shape"])
+            task, result = answer
+            problem = problems.from_shape(self.step.ladder, result.get("shape") or task.shape)
             if who == _COMPILE:
                 result["only_compiled"] = True
             else:
@@ -217,7 +220,8 @@ class Run:
             waiting = self._missing(_CHECK, 1 + self._cases) or _SIMULATE in self._open
             return None if waiting else [*checked, *seen]
         if failed in checked and not self.simulator:
-            run.retell(self._task("jobs.check", self._path, failed.problem), failed.problem, failed.result)
+            again = messages.Check(**self._at(self._path, failed.problem))
+            run.retell(again, failed.problem, failed.result)
         return [failed]
 
     def _code(self) -> list[Outcome] | None:
@@ -235,7 +239,7 @@ class Run:
             return None
         return self._found[_CHECK][1 + self._cases : 2 + self._cases]
 
-    def _rivals(self) -> dict[str, Task]:
+    def _rivals(self) -> dict[str, messages.Rival]:
         """What is timed against: the shipped file and the best so far if it is another, each with its own helpers."""
         rivals = {}
         sources: dict[str, tuple[bytes | None, dict[str, bytes]]] = {"shipped": (shipped.text(self.step.path), {})}
@@ -254,31 +258,28 @@ class Run:
             copies = {
                 name: str(history.place(text, f"{name}.py")) for name, text in texts.items() if text is not None
             }
-            rivals[rival] = {"path": str(path), "helpers": copies}
+            rivals[rival] = messages.Rival(path=str(path), helpers=copies)
         return rivals
 
-    def _start(self, who: str, tasks: list[Task], simulator: bool) -> None:
+    def _start(self, who: str, tasks: Sequence[ShapeTask], simulator: bool) -> None:
         def work() -> None:
             try:
-                for task, result in isolate.run(tasks, simulator, run.CHECK_SECONDS, self.stop):
-                    self._answers.put((who, task, result))
+                for answer in isolate.run(tasks, simulator, run.CHECK_SECONDS, self.stop):
+                    self._answers.put((who, answer))
             finally:
-                self._answers.put((who, {}, None))
+                self._answers.put((who, None))
 
         self._open.add(who)
         self._workers.append(threading.Thread(target=work, daemon=True))
         self._workers[-1].start()
 
-    def _task(self, kind: str, path: Path, problem: problems.Problem, **more: Any) -> Task:
-        return {
-            "task": kind,
-            "ladder": self.step.ladder,
-            "path": str(path),
-            "home": str(self.step.path),
-            "helpers": self._stand_ins,
-            "shape": problem.shape(),
-            **more,
-        }
+    def _compile(self, path: Path, problem: problems.Problem) -> messages.Compile:
+        return messages.Compile(
+            **self._at(path, problem), architectures=[ARCHITECTURE], machine_code=True, lenient=True
+        )
+
+    def _at(self, path: Path, problem: problems.Problem) -> Place:
+        return {**at(self.step, problem, path), "home": str(self.step.path), "helpers": self._stand_ins}
 
 
 def _reason(outcome: Outcome) -> str:

@@ -37,6 +37,7 @@ from common.book import catalog, occupancy, problems
 from common.book.problems import Conv3d
 from common.code.loops import HotLoop
 from common.grading import source
+from common.jobs import messages
 from common.microscope import memory, trace
 from common.report import figures, records
 from common.report.records import Record
@@ -120,12 +121,9 @@ class Facts:
 
     def _record(self, pairs: list[tuple[str, str]]) -> None:
         tasks = [
-            {
-                "task": "jobs.launches",
-                "ladder": problems.preset(preset).ladder,
-                "path": str(_file(name)),
-                "shape": problems.preset(preset).shape(),
-            }
+            messages.Launches(
+                ladder=problems.preset(preset).ladder, path=str(_file(name)), shape=problems.preset(preset).shape()
+            )
             for name, preset in pairs
         ]
         for pair, (_, result) in zip(pairs, isolate.run(tasks, False, SECONDS), strict=True):

@@ -38,6 +38,7 @@ from common.grading import allowed_edits, answers, checkout, confine, folders, l
 from common.grading.answers import Facts
 from common.grading.folders import Submission
 from common.grading.looks import TOUCHED, Traced, differences, sampled, traced
+from common.grading.messages import PtxRun
 from common.grading.sandbox import NOTED, Limits, Note, Sandbox, SandboxError
 from common.grading.source import in_one_line, printable
 from common.measure import check, inputs, shapes
@@ -460,14 +461,13 @@ class Grader:
     def _run_plans(
         self, evidence: Evidence, ladder: str, shapes: list[Problem], timed: Problem | None, seed: int, folder: Path
     ) -> None:
-        task = {
-            "task": "grading.ptx_run",
-            "ladder": ladder,
-            "folder": str(folder),
-            "seed": seed,
-            "shapes": [problem.shape() for problem in shapes],
-            "timed": timed.shape() if timed else None,
-        }
+        task = PtxRun(
+            ladder=ladder,
+            folder=str(folder),
+            seed=seed,
+            shapes=[problem.shape() for problem in shapes],
+            timed=timed.shape() if timed else None,
+        )
         with self._gpu:
             ((_, result),) = isolate.run([task], False, TIMED_SECONDS)
         if "findings" not in result:

@@ -27,6 +27,7 @@ import numpy as np
 from common.book import device, problems, reference
 from common.book.problems import Problem
 from common.grading import ptx_plan
+from common.grading.messages import PtxRun
 from common.measure import check, inputs, timing
 from common.measure.check import Guarded
 
@@ -204,15 +205,13 @@ class Refreshed:
         self.wrong += int(np.count_nonzero(got != reference.at(problem, x, self.weight, positions)))
 
 
-def run(task: dict[str, Any]) -> dict[str, Any]:
-    """Check plans at ragged shapes, then time one at full size. The task: ``folder`` with the plans' files,
-    ``ladder``, ``seed``, ``shapes`` (each with three plans, NUMBER-0 to -2), ``timed`` (a shape with plan ``timed``,
-    or None)."""
-    folder, ladder, seed = Path(task["folder"]), task["ladder"], task["seed"]
+def run(task: PtxRun) -> dict[str, Any]:
+    """Check plans at ragged shapes, then time one at full size."""
+    folder, ladder, seed = Path(task.folder), task.ladder, task.seed
     kernels = Kernels(folder)
     findings: list[dict[str, Any]] = []
     compared = 0
-    for number, shape in enumerate(task["shapes"]):
+    for number, shape in enumerate(task.shapes):
         problem = problems.from_shape(ladder, shape)
         found = [_read(folder, f"{number}-{part}") for part in range(3)]
         verdict = check.check_bench(PlanBench(problem, found, folder, kernels), seed)
@@ -221,8 +220,8 @@ def run(task: dict[str, Any]) -> dict[str, Any]:
         if findings:
             break
     result: dict[str, Any] = {"findings": findings, "elements_compared": compared}
-    if task["timed"] and not findings:
-        result |= _timed(problems.from_shape(ladder, task["timed"]), folder, kernels, seed)
+    if task.timed and not findings:
+        result |= _timed(problems.from_shape(ladder, task.timed), folder, kernels, seed)
     return {"status": "wrong" if result["findings"] else "right", **result}
 
 

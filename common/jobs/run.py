@@ -5,22 +5,28 @@ from __future__ import annotations
 import itertools
 import tempfile
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import nullcontext
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
+
+from msgspec.structs import replace
 
 from common.book import device, occupancy, problems
 from common.book.catalog import Step
 from common.book.problems import Problem
 from common.code import cardcache, kernelcache
 from common.explain.faults import Fault
+from common.jobs import messages
 from common.measure import check, plan, profiler, sanitizer, shapes
 from common.microscope import trace
+from common.microscope.messages import Trace
 from common.workers import isolate, relay
-from common.workers.isolate import Result, Task
+from common.workers.isolate import Result
+from common.workers.messages import Task, at
 
 CHECK_SECONDS = 30.0
 TIME_SECONDS = 180.0
@@ -34,7 +40,6 @@ EXPLAIN_FLOPS = 1e6  # more is too slow in the simulator
 WATCHED_SECONDS = 550.0  # all steps under a profiler or sanitizer
 CODE_ARCHITECTURE = "9.0"
 FEW_PROCESSORS = 4  # with so many or fewer, nothing is compiled while kernels are timed
-_RUN_KERNELS = ("jobs.check", "jobs.time", "jobs.sweep", "jobs.prepare")
 
 # The preset a step is timed on unless another is asked for.
 DEFAULT_PRESET = {"gemm": "gemm-4096", "conv2d": "ece408-layer1", "conv3d": "c3d-conv3a"}
@@ -155,9 +160,9 @@ def _take_turns(groups: list[_CheckGroup], folder: Path) -> None:
     for number, group in enumerate(groups):
         place = folder / str(number % LARGE_AT_ONCE)
         place.mkdir(exist_ok=True)
-        for task in group.tasks:
-            if task.get("depth") == "large":
-                task.update(turns=str(place), seconds=LARGE_SECONDS)
+        for index, task in enumerate(group.tasks):
+            if isinstance(task, messages.Check) and task.depth == "large":
+                group.tasks[index] = replace(task, turns=str(place), seconds=LARGE_SECONDS)
 
 
 @dataclass(frozen=True)
@@ -165,21 +170,22 @@ class _CheckGroup:
     """Tasks of one step for one process, ended when enough is wrong."""
 
     step: Step
-    tasks: list[Task]
+    tasks: list[messages.Check | messages.Compile]
     simulated: bool
     gpu: bool  # is there one besides
+    asked: bool = False  # was the very shape asked for
 
     def run(self, stop: threading.Event, hopeless: threading.Event) -> list[Outcome]:
         """What came of the tasks until ``stop``, or until the step is ``hopeless``: it does not compile."""
         enough, outcomes = _Any(stop, hopeless), []
         for task, result in isolate.run(self.tasks, self.simulated, CHECK_SECONDS, enough):
-            problem = problems.from_shape(self.step.ladder, result.get("shape") or task["shape"])
-            if task["task"] == "jobs.compile":
+            problem = problems.from_shape(self.step.ladder, result.get("shape") or task.shape)
+            if isinstance(task, messages.Compile):
                 result["only_compiled"] = True
             else:
-                result = judged(problem, result, task["asked"], self.gpu)
+                result = judged(problem, result, self.asked, self.gpu)
             outcomes.append(Outcome(self.step, problem, None, result))
-            if task["task"] == "jobs.compile" and not outcomes[-1].fine:
+            if isinstance(task, messages.Compile) and not outcomes[-1].fine:
                 hopeless.set()
             wrong = [one.status for one in outcomes if not one.fine]
             if len(wrong) >= ENOUGH_WRONG or set(wrong) & {"timed_out", "unusable"}:
@@ -205,18 +211,20 @@ def _check_groups(
     groups = []
     if simulator and compiled:  # first: what it says is told before all else
         small = shape or problems.FIRST[step.ladder]
-        task = {**_task("jobs.compile", step, file, small), "architectures": [CODE_ARCHITECTURE]}
+        task = messages.Compile(**at(step, small, file), architectures=[CODE_ARCHITECTURE])
         groups.append(_CheckGroup(step, [task], False, False))
     for on_cpu in (True, False):
-        tasks = [
-            # the simulator has no races to catch by repeating
-            {**_task("jobs.check", step, file, case.problem), **case.fields(), "asked": shape is not None,
-             "repeats": 1 if on_cpu else check.REPEATS}
+        # the simulator has no races to catch by repeating
+        repeats = 1 if on_cpu else check.REPEATS
+        tasks: list[messages.Check | messages.Compile] = [
+            messages.Check(
+                **at(step, case.problem, file), **case.fields(), repeats=repeats, kernels=str(kernelcache.FOLDER)
+            )
             for case in wanted
             if (case.engine != "gpu") == on_cpu
-        ]  # fmt: skip
+        ]
         if tasks:
-            groups.append(_CheckGroup(step, tasks, on_cpu, not simulator and on_cpu))
+            groups.append(_CheckGroup(step, tasks, on_cpu, not simulator and on_cpu, shape is not None))
     return groups
 
 
@@ -247,7 +255,11 @@ def _agreed(step: Step, outcomes: list[Outcome], simulator: bool, file: Path | N
     wrong = [outcome for outcome in outcomes if not outcome.fine]
     if not simulator and wrong and all(outcome.result.get("engine") in (None, "gpu") for outcome in wrong):
         first = wrong[0]
-        retell(_task("jobs.check", step, file, first.problem), first.problem, first.result)
+        retell(
+            messages.Check(**at(step, first.problem, file), kernels=str(kernelcache.FOLDER)),
+            first.problem,
+            first.result,
+        )
     by_shape: dict[Problem, list[Outcome]] = {}
     for outcome in outcomes:
         by_shape.setdefault(outcome.problem, []).append(outcome)
@@ -268,12 +280,11 @@ def _telling(outcome: Outcome) -> tuple[int, int]:
     return rank, "engine" not in outcome.result
 
 
-def retell(task: Task, problem: Problem, result: Result) -> None:
+def retell(task: messages.Check, problem: Problem, result: Result) -> None:
     """Run a task that failed on a GPU again in the simulator, for what only that tells (:func:`add_faults`)."""
     if wants_simulator(result):
         small = problem if problem.flops <= EXPLAIN_FLOPS else problems.FIRST[problem.ladder]
-        again = {**task, "task": "jobs.check", "shape": small.shape(), "repeats": 1}
-        ((_, seen),) = isolate.run([again], True, EXPLAIN_SECONDS)
+        ((_, seen),) = isolate.run([replace(task, shape=small.shape(), repeats=1)], True, EXPLAIN_SECONDS)
         add_faults(result, seen, small)
 
 
@@ -308,19 +319,21 @@ def compile_steps(
     With ``workers`` these are asked at once, not when the first outcome is.
     """
     presets = [preset or DEFAULT_PRESET[step.ladder] for step in steps]
-    tasks: list[Task] = []
+    tasks = []
     for step, name in zip(steps, presets, strict=True):
         others = [other for other in problems.timed_presets(step.ladder) if other != name]
-        extra = {
-            "architectures": list(architectures),
-            "machine_code": machine_code,
-            # a bench times an experiment on its ladder's default only
-            "others": {n: problems.preset(n).shape() for n in others} if every_preset and not step.experiment else {},
-        }
-        tasks.append({**_task("jobs.compile", step, file, problems.preset(name)), **extra})
+        # a bench times an experiment on its ladder's default only
+        others = others if every_preset and not step.experiment else []
+        task = messages.Compile(
+            **at(step, problems.preset(name), file),
+            architectures=list(architectures),
+            machine_code=machine_code,
+            others={other: problems.preset(other).shape() for other in others},
+        )
+        tasks.append(task)
     mine = workers or Workers()
 
-    def compiled(task: Task) -> Result:
+    def compiled(task: messages.Compile) -> Result:
         return next((result for _, result in isolate.run([task], False, COMPILE_SECONDS, mine.stop)), {})
 
     # the later lessons' kernels take longest: they come first
@@ -345,7 +358,7 @@ def cards(
     pairs: list[tuple[Step, str]],
     architecture: str,
     file: Path | None = None,
-    show: str | None = None,
+    show: Literal["ptx", "sass"] | None = None,
     workers: int = 1,
     stop: threading.Event | None = None,
 ) -> Iterator[Outcome]:
@@ -354,43 +367,44 @@ def cards(
     ``file`` stands in the step's place. With ``show`` ("ptx" or "sass") each card has the ``text`` of that; PTX comes
     alone. What is not made when ``stop`` is set is left out. Raises ToolError when machine code cannot be had.
     """
-    kept: dict[int, Result] = {}
-    groups: list[list[Task]] = [[] for _ in range(workers)]
+    kept: dict[tuple[str, str], Result] = {}  # by step and preset
+    entries: dict[tuple[str, str], Path] = {}
+    groups: list[list[messages.Card]] = [[] for _ in range(workers)]
     for number, (step, preset) in enumerate(pairs):
         problem = problems.preset(preset)
-        entry = cardcache.entry(file or step.path, problem, architecture)
+        entry = entries[step.name, preset] = cardcache.entry(file or step.path, problem, architecture)
         found = None if show else cardcache.load(entry)
         if found is not None:
-            kept[number] = {"status": "right", "cards": found}
+            kept[step.name, preset] = {"status": "right", "cards": found}
             continue
-        extra = {"architecture": architecture, "show": show, "number": number, "entry": str(entry)}
-        groups[number % workers].append({**_task("jobs.card", step, file, problem), **extra})
+        task = messages.Card(**at(step, problem, file), architecture=architecture, show=show, preset=preset)
+        groups[number % workers].append(task)
     waiting = [group for group in groups if group]
-    traced: list[tuple[Task, Result, list[str], Future[None]]] = []
+    traced: list[tuple[messages.Card, Result, list[str], Future[None]]] = []
     with ThreadPoolExecutor(workers) as pool:
         for task, result in isolate.run_groups(waiting, False, COMPILE_SECONDS, workers, stop):
             if result.get("missing_tool"):
                 raise ToolError(result["message"])
             files = result.pop("files", None)
-            kept[task["number"]] = result
+            kept[task.step, task.preset] = result
             if result["status"] == "right" and not show:
                 tracing = pool.submit(_add_traffic, task, result["cards"], stop)
                 traced.append((task, result, files, tracing))
     for task, result, files, tracing in traced:
         tracing.result()
         if stop and stop.is_set():
-            kept.pop(task["number"])  # perhaps without a trace: not kept
+            kept.pop((task.step, task.preset))  # perhaps without a trace: not kept
         else:
-            cardcache.store(Path(task["entry"]), result["cards"], files)
-    for number, (step, preset) in enumerate(pairs):
-        if number in kept:
-            yield Outcome(step, problems.preset(preset), preset, kept[number])
+            cardcache.store(entries[task.step, task.preset], result["cards"], files)
+    for step, preset in pairs:
+        if (step.name, preset) in kept:
+            yield Outcome(step, problems.preset(preset), preset, kept[step.name, preset])
 
 
-def _add_traffic(task: Task, found: list[dict[str, Any]], stop: threading.Event | None) -> None:
+def _add_traffic(task: messages.Card, found: list[dict[str, Any]], stop: threading.Event | None) -> None:
     """Give each card its kernel's ``traffic``, from a trace; what cannot be traced has none."""
-    problem = trace.reduced(problems.from_shape(task["ladder"], task["shape"]))
-    tracing = {**task, "task": "jobs.trace", "shape": problem.shape(), "options": {}}
+    problem = trace.reduced(problems.from_shape(task.ladder, task.shape))
+    tracing = Trace(path=task.path, ladder=task.ladder, step=task.step, shape=problem.shape())
     result = next((result for _, result in isolate.run([tracing], True, TRACE_SECONDS, stop)), {})
     figures = trace.traffic(result["trace"]) if "trace" in result else {}
     for card in found:
@@ -431,25 +445,29 @@ def measure(
     preset; ``("library", (preset, result))`` for cuBLAS or cuDNN on each of ``libraries``. Needs a GPU.
     """
     device.require_gpu("timing")
-    groups: list[tuple[Task, list[Task]]] = [({}, [{"task": "jobs.ceilings"}])] if ceilings else []
+    groups: list[tuple[relay.Ready, Sequence[Task]]] = []
+    if ceilings:
+        groups.append((messages.Turn, [messages.Ceilings()]))
     known = {(step.name, preset): step for step, preset in pairs}
     for preset in dict.fromkeys(preset for _, preset in pairs):
         problem = problems.preset(preset)
         mine = [step for step, name in pairs if name == preset]
-        ready = {"ladder": problem.ladder, "shape": problem.shape()}
-        groups.append((ready, [{**_task("jobs.time", step, file, problem), "preset": preset} for step in mine]))
+        ready = partial(messages.Turn, ladder=problem.ladder, shape=problem.shape())
+        times = [
+            messages.Time(**at(step, problem, file), preset=preset, kernels=str(kernelcache.FOLDER)) for step in mine
+        ]
+        groups.append((ready, times))
     named = [(preset, problems.preset(preset)) for preset in libraries]
-    tasks = [{"task": "jobs.peer", "ladder": p.ladder, "shape": p.shape(), "preset": name} for name, p in named]
-    if tasks:
-        groups.append(({"libraries": True}, tasks))
+    peers = [messages.Peer(ladder=p.ladder, shape=p.shape(), preset=name) for name, p in named]
+    if peers:
+        groups.append((partial(messages.Turn, libraries=True), peers))
     for _, task, result in relay.run(groups, relay.on_gpu(TIME_SECONDS)):
-        if task["task"] == "jobs.time":
-            preset = str(task["preset"])
-            step = known[str(task["step"]), preset]
-            problem = problems.from_shape(step.ladder, result.get("shape") or problems.preset(preset).shape())
-            yield "step", Outcome(step, problem, preset, result)
-        elif task["task"] == "jobs.peer":
-            yield "library", (task["preset"], result)
+        if isinstance(task, messages.Time):
+            step = known[task.step, task.preset]
+            problem = problems.from_shape(step.ladder, result.get("shape") or problems.preset(task.preset).shape())
+            yield "step", Outcome(step, problem, task.preset, result)
+        elif isinstance(task, messages.Peer):
+            yield "library", (task.preset, result)
         else:
             yield "ceilings", result
 
@@ -472,8 +490,15 @@ class Preparing:
         groups = []
         kernelcache.prune()
         for step, needed in wanted.items():
-            task = {**_task("jobs.prepare", step, None, needed[0]), "device": gpu.as_dict()}
-            groups.append([{**task, "shapes": [problem.shape() for problem in needed]}])
+            task = messages.Prepare(
+                path=str(step.path),
+                ladder=step.ladder,
+                step=step.name,
+                shapes=[problem.shape() for problem in needed],
+                device=gpu,
+                kernels=str(kernelcache.FOLDER),
+            )
+            groups.append([task])
         # while kernels are timed, a processor is left for them
         workers = max(1, processors * 3 // 4)
         pool = ThreadPoolExecutor(1)
@@ -481,7 +506,7 @@ class Preparing:
         pool.shutdown(wait=False)
         self._few = processors <= FEW_PROCESSORS
 
-    def _run(self, groups: list[list[Task]], workers: int) -> int:
+    def _run(self, groups: list[list[messages.Prepare]], workers: int) -> int:
         results = isolate.run_groups(groups, False, COMPILE_SECONDS, workers, self._stop)
         return sum(result.get("kept", 0) for _, result in results)
 
@@ -500,7 +525,7 @@ def measure_device() -> tuple[dict[str, Any], str, dict[str, Any]]:
     Raises NoGpuError without a GPU, DeviceError if the measurement fails.
     """
     device.require_gpu("measuring the ceilings")
-    (_, result), *_ = isolate.run([{"task": "jobs.ceilings"}], False, TIME_SECONDS)
+    (_, result), *_ = isolate.run([messages.Ceilings()], False, TIME_SECONDS)
     if result["status"] != "right":
         raise DeviceError(f"the GPU could not be measured: {result['message']}")
     return result["gpu"], device.Gpu(**result["gpu"]).slug, result["ceilings"]
@@ -514,7 +539,7 @@ def describe_device() -> device.Gpu:
 def inspect_device() -> tuple[device.Gpu, int]:
     """What this machine's GPU is, and the bytes that a problem may take; raises as :func:`measure_device` does."""
     device.require_gpu("describing the GPU")
-    ((_, result),) = isolate.run([{"task": "jobs.device"}], False, CHECK_SECONDS)
+    ((_, result),) = isolate.run([messages.Device()], False, CHECK_SECONDS)
     if result["status"] != "right":
         raise DeviceError(f"the GPU could not be used: {result['message']}")
     return device.Gpu(**result["gpu"]), int(result["room_bytes"])
@@ -522,7 +547,8 @@ def inspect_device() -> tuple[device.Gpu, int]:
 
 def tunables(step: Step, preset: str) -> dict[str, Any]:
     """``tunables``, ``shipped`` and ``source`` of a step on a preset. Raises ValueError if it has none."""
-    ((_, result),) = isolate.run([_task("jobs.tunables", step, None, problems.preset(preset))], False, CHECK_SECONDS)
+    task = messages.Tunables(**at(step, problems.preset(preset)))
+    ((_, result),) = isolate.run([task], False, CHECK_SECONDS)
     if result["status"] != "right":
         raise ValueError(f"{step.name}: {result['message']}")
     if not result["tunables"]:
@@ -530,7 +556,7 @@ def tunables(step: Step, preset: str) -> dict[str, Any]:
     return result
 
 
-def combinations(tunables: dict[str, list[int]]) -> list[dict[str, int]]:
+def combinations(tunables: dict[str, list[int]]) -> list[messages.Tile]:
     """Every combination of the tunables' values."""
     names = list(tunables)
     return [dict(zip(names, values, strict=True)) for values in itertools.product(*tunables.values())]
@@ -561,12 +587,13 @@ def narrowed(tunables: dict[str, list[int]], shipped: dict[str, int], text: str 
     return values
 
 
-def sweep(step: Step, preset: str, tiles: list[dict[str, int]]) -> Iterator[tuple[dict[str, int], Result]]:
+def sweep(step: Step, preset: str, tiles: list[messages.Tile]) -> Iterator[tuple[messages.Tile, Result]]:
     """Check and time a step with each tile; needs a GPU."""
     device.require_gpu("a sweep")
-    tasks = [{**_task("jobs.sweep", step, None, problems.preset(preset)), "tile": tile} for tile in tiles]
+    place = at(step, problems.preset(preset))
+    tasks = [messages.Sweep(**place, tile=tile, kernels=str(kernelcache.FOLDER)) for tile in tiles]
     for task, result in isolate.run(tasks, False, TIME_SECONDS):
-        yield task["tile"], result
+        yield task.tile, result
 
 
 def profile_steps(pairs: list[tuple[Step, str]]) -> list[tuple[Step, str, dict[str, Any]]]:
@@ -575,7 +602,7 @@ def profile_steps(pairs: list[tuple[Step, str]]) -> list[tuple[Step, str, dict[s
     Raises NoGpuError without a GPU, ProfileError when the counters cannot be read.
     """
     device.require_gpu("profiling")
-    tasks = [_task("jobs.launch", step, None, problems.preset(preset)) for step, preset in pairs]
+    tasks = [messages.Launch(**at(step, problems.preset(preset))) for step, preset in pairs]
     results, output = isolate.watched(tasks, profiler.command(), WATCHED_SECONDS)
     counters = iter(profiler.parse(output))
     profiles = []
@@ -607,7 +634,7 @@ def sanitize_steps(steps: list[Step]) -> Iterator[tuple[str, Step, int, str]]:
 
 
 def _sanitize(tool: str, steps: list[Step]) -> tuple[int, str]:
-    tasks = [_task("jobs.launch", step, None, shape) for step in steps for shape in problems.RAGGED[step.ladder]]
+    tasks = [messages.Launch(**at(step, shape)) for step in steps for shape in problems.RAGGED[step.ladder]]
     results, output = isolate.watched(tasks, sanitizer.command(tool), WATCHED_SECONDS)
     failed = [r for r in results if r["status"] not in ("right", "refused")]
     if failed or len(results) < len(tasks):
@@ -620,33 +647,16 @@ def _sanitize(tool: str, steps: list[Step]) -> tuple[int, str]:
 
 def convolve(step: Step, x_file: Path, filt_file: Path, y_file: Path, simulator: bool) -> Outcome:
     """Run a conv2d step on operands saved as .npy files and save its output."""
-    task = {
-        "task": "jobs.maps",
-        "step": step.name,
-        "path": str(step.path),
-        "x": str(x_file),
-        "filt": str(filt_file),
-        "y": str(y_file),
-    }
+    task = messages.Maps(
+        path=str(step.path), ladder="conv2d", step=step.name, x=str(x_file), filt=str(filt_file), y=str(y_file)
+    )
     ((_, result),) = isolate.run([task], simulator, TIME_SECONDS)
     return Outcome(step, problems.preset("photo"), "photo", result)
 
 
 def explain(step: Step, problem: Problem, simulator: bool) -> str:
     """What a step says it would do for a problem, and why. Raises ValueError if it cannot."""
-    ((_, result),) = isolate.run([_task("jobs.explain", step, None, problem)], simulator, TIME_SECONDS)
+    ((_, result),) = isolate.run([messages.Explain(**at(step, problem))], simulator, TIME_SECONDS)
     if result["status"] != "right":
         raise ValueError(str(result["message"]))
     return str(result["text"])
-
-
-def _task(kind: str, step: Step, file: Path | None, problem: Problem) -> Task:
-    task = {
-        "task": kind,
-        "step": step.name,
-        "ladder": step.ladder,
-        "path": str(file or step.path),
-        "shape": problem.shape(),
-    }
-    # only where kernels are compiled to be run
-    return {**task, "kernels": str(kernelcache.FOLDER)} if kind in _RUN_KERNELS else task

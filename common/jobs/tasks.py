@@ -18,16 +18,19 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
+from msgspec.structs import asdict
+
 from common.book import catalog, device, ledger, limits, problems
 from common.book.patching import replaced
 from common.explain import faults
 from common.explain.faults import Fault
+from common.jobs import messages
+from common.microscope.messages import Trace
+from common.workers.messages import FileTask, ShapeTask
 
 if TYPE_CHECKING:
     from common.code import kernelcache
     from common.measure import fullsize, timing
-
-Task = dict[str, Any]
 
 # Device operands, a flush buffer and room for a workspace must fit.
 MEMORY_SHARE = 0.8
@@ -68,12 +71,12 @@ def ready() -> None:
         _require_limits()
 
 
-def _keep_kernels(task: Task) -> None:
-    """Find kernels that were compiled before, and keep those that are compiled now, if the task says where."""
-    if task.get("kernels") and not _simulated():
+def _keep_kernels(folder: str) -> None:
+    """Find kernels that were compiled before, and keep those that are compiled now, if the folder has a name."""
+    if folder and not _simulated():
         from common.code import kernelcache
 
-        kernelcache.install(Path(task["kernels"]))
+        kernelcache.install(Path(folder))
 
 
 # By file and engine: the module, and the tracer that has its kernels as they were first launched. Engines have
@@ -81,15 +84,15 @@ def _keep_kernels(task: Task) -> None:
 _kept: dict[str, tuple[Any, Any]] = {}
 
 
-def check_task(task: Task) -> dict[str, Any]:
+def check_task(task: messages.Check) -> dict[str, Any]:
     """Check one file at one shape, as :class:`common.measure.plan.Case` says; an engine's module is kept from case to
     case."""
-    _keep_kernels(task)
+    _keep_kernels(task.kernels)
     from common.measure import check
 
-    problem = problems.from_shape(task["ladder"], task["shape"])
-    path = Path(task["path"])
-    engine, untraced = task.get("engine", "simulator"), None
+    problem = problems.from_shape(task.ladder, task.shape)
+    path = Path(task.path)
+    engine, untraced = task.engine, None
     module, tracer = _kept_module(task, engine)
     found: list[Fault] = []
     if engine == "traced":
@@ -99,14 +102,14 @@ def check_task(task: Task) -> dict[str, Any]:
 
         tracer.forget()
         try:
-            if task.get("wide") and widest(module, problem) < shapes.MAX_GRID_YZ:
+            if task.wide and widest(module, problem) < shapes.MAX_GRID_YZ:
                 problem = shapes.narrow(problem)
             verdict = _verdict(task, lambda: TracedBench(module, problem, tracer))
             found = tracer.faults()
         except TraceError as error:
             untraced, engine = str(error), "simulator"
             module, _ = _kept_module(task, engine)
-    if task.get("depth") == "large":
+    if task.depth == "large":
         with _a_large_one_at_a_time(task):
             needed, free = int(LARGE_ROOM * problem.least_bytes), device.free_bytes()
             if needed > free:
@@ -125,7 +128,7 @@ def check_task(task: Task) -> dict[str, Any]:
     result: dict[str, Any] = {
         "status": "right" if verdict.right else "wrong",
         "engine": engine,
-        "seed": task.get("seed", 0),
+        "seed": task.seed,
         **verdict.as_dict(),
     }
     if untraced:
@@ -137,19 +140,22 @@ def check_task(task: Task) -> dict[str, Any]:
     return result
 
 
-def _kept_module(task: Task, engine: str) -> tuple[Any, Any]:
+def _kept_module(task: messages.Check, engine: str) -> tuple[Any, Any]:
     """The task's module as this engine has it, and a tracer."""
-    key = json.dumps([engine, *(task.get(name) for name in ("path", "home", "helpers", "ladder"))])
+    key = json.dumps([engine, task.path, task.home, task.helpers, task.ladder])
     if key not in _kept:
         _kept[key] = _module(task), _tracer()
     return _kept[key]
 
 
-def _a_large_one_at_a_time(task: Task) -> contextlib.AbstractContextManager[None]:
+def _a_large_one_at_a_time(task: messages.Check) -> contextlib.AbstractContextManager[None]:
     """Processes that were given the same folder take turns: a card holds few problems of this size."""
     from common.book import store
 
-    return store.locked(Path(task["turns"]), float(task["seconds"])) if "turns" in task else contextlib.nullcontext()
+    if not task.turns:
+        return contextlib.nullcontext()
+    assert task.seconds is not None  # whoever lets them take turns says for how long
+    return store.locked(Path(task.turns), task.seconds)
 
 
 def _large(module: Any, problem: problems.Problem) -> Any:
@@ -166,23 +172,23 @@ def _tracer() -> Any:
     return Tracer()
 
 
-def _verdict(task: Task, make: Callable[[], Any]) -> Any:
+def _verdict(task: messages.Check, make: Callable[[], Any]) -> Any:
     from common.measure import check
 
-    seed, repeats = task.get("seed", 0), task.get("repeats", check.REPEATS)
-    depth = task.get("depth", "usual")
-    if depth == "once":
-        return check.check_once(make(), seed, task.get("special", ""))
-    if depth == "thorough":
-        return check.check_thoroughly(make, seed, repeats)
-    return check.check_bench(make(), seed, repeats)
+    if task.depth == "once":
+        return check.check_once(make(), task.seed, task.special)
+    if task.depth == "thorough":
+        return check.check_thoroughly(make, task.seed, task.repeats)
+    return check.check_bench(make(), task.seed, task.repeats)
 
 
-def _module(task: Task) -> Any:
-    return catalog.load(Path(task["path"]), task["ladder"], task.get("home"), task.get("helpers"))
+def _module(task: FileTask, rival: messages.Rival | None = None) -> Any:
+    """The module of the task's file, or of its rival, imported anew."""
+    file = rival or task
+    return catalog.load(Path(file.path), task.ladder, task.home, file.helpers)
 
 
-def _unsound(task: Task, problem: problems.Problem, traced: bool) -> list[Fault]:
+def _unsound(task: messages.Check, problem: problems.Problem, traced: bool) -> list[Fault]:
     """What a launch does that it must not: as ``traced``; or as far as a few seconds in the simulator show, if it
     cannot be."""
     from common.measure import check, inputs
@@ -194,7 +200,7 @@ def _unsound(task: Task, problem: problems.Problem, traced: bool) -> list[Fault]
             return run(_kept_module(task, "traced")[0], problem, every=True).faults
     bench = check.Bench(_kept_module(task, "simulator")[0], problem)
     bench.load(*inputs.integers(problem, 0))
-    with suppress(Exception), hazards.watching(str(Path(task["path"]).resolve()), WATCH_SECONDS) as watch:
+    with suppress(Exception), hazards.watching(str(Path(task.path).resolve()), WATCH_SECONDS) as watch:
         bench.launch()
     return watch.notes
 
@@ -218,14 +224,14 @@ class _Held:
                 self._drawn = fullsize.draw(problem, seed)
         return self._drawn
 
-    def operands(self, task: Task) -> fullsize.Operands:
+    def operands(self, task: messages.Time) -> fullsize.Operands:
         """Those of the task's problem, its batch reduced to what this card holds; made anew if others are held."""
         from common.measure import fullsize
 
-        key = task["ladder"], task["shape"], task.get("seed", 0)
+        key = task.ladder, task.shape, task.seed
         if self._operands is None or key != self._key:
             self.drop()
-            drawn = self.draw(_fit(task), task.get("seed", 0))
+            drawn = self.draw(_fit(task), task.seed)
             with ledger.stage("inputs"):
                 self._operands = fullsize.Operands(drawn, device.free_bytes())
             self._key = key
@@ -248,9 +254,9 @@ class _Held:
 _held = _Held()
 
 
-def time_task(task: Task) -> dict[str, Any]:
+def time_task(task: messages.Time) -> dict[str, Any]:
     """Check one file at full size by samples, then time it; the operands wait for the next file on this problem."""
-    _keep_kernels(task)
+    _keep_kernels(task.kernels)
     from numba import cuda
 
     from common.code import kernelcache
@@ -259,14 +265,14 @@ def time_task(task: Task) -> dict[str, Any]:
     stopwatch = _held.stopwatch()
     operands: Any = _held.operands(task)
     with ledger.stage("full-size check"):
-        module = catalog.load(Path(task["path"]), task["ladder"])
+        module = _module(task)
         verdict = fullsize.verify(check.Bench(module, operands.problem, beside=operands), operands)
     result: dict[str, Any] = {"status": "right" if verdict.right else "wrong", **verdict.as_dict()}
     if not verdict.right:
         _held.drop()
         return result
     # imported anew, so that prepare and compilation are seen cold
-    module = catalog.load(Path(task["path"]), task["ladder"])
+    module = _module(task)
     with ledger.stage("timing"):
         bench = check.Bench(module, operands.problem, beside=operands)
         operands.put_normals()
@@ -277,7 +283,7 @@ def time_task(task: Task) -> dict[str, Any]:
     result["prepare_ms"] = prepare_ms if hasattr(module, "prepare") else None
     result["first_launch_ms"] = first_launch_ms
     result["workspace_bytes"] = _nbytes(bench.step.workspace)
-    path = Path(task["path"])
+    path = Path(task.path)
     return {**result, **catalog.provenance(path), "imports": catalog.imported_steps(path)}
 
 
@@ -292,47 +298,45 @@ def _cold(action: Callable[[], object], spent: kernelcache.Spent) -> float:
     return (time.perf_counter() - start) * 1e3 + spent.saved_ms
 
 
-def turn_task(task: Task) -> dict[str, Any]:
+def turn_task(task: messages.Turn) -> dict[str, Any]:
     """Get ready for the tasks that follow without touching the GPU; then wait until the file ``gate`` is there."""
     from common.measure import timing  # noqa: F401
 
-    if "shape" in task:
-        _held.draw(problems.from_shape(task["ladder"], task["shape"]), task.get("seed", 0))
-    elif task.get("libraries"):
+    if task.shape is not None:
+        _held.draw(problems.from_shape(task.ladder, task.shape), task.seed)
+    elif task.libraries:
         from common.measure import peers
 
         peers.get_ready()
-    gate = Path(task["gate"])
+    gate = Path(task.gate)
     while not gate.exists():
         time.sleep(_GATE_SECONDS)
     return {"status": "right"}
 
 
-def prepare_task(task: Task) -> dict[str, Any]:
-    """Compile a file's kernels for ``capability`` and each of ``shapes``, and keep them; launches nothing.
+def prepare_task(task: messages.Prepare) -> dict[str, Any]:
+    """Compile a file's kernels for each of ``shapes``, and keep them; launches nothing.
 
-    ``kept`` says how many are there now. A shape that the step refuses has none. ``device`` is the GPU they are for
-    (:class:`common.book.device.Gpu`): what a step asks of it is answered without it.
+    ``kept`` says how many are there now. A shape that the step refuses has none. What a step asks of the ``device``
+    is answered without it.
     """
-    _keep_kernels(task)
+    _keep_kernels(task.kernels)
     from numba import cuda
 
     from common.code import codegen, kernelcache
 
-    gpu = task["device"]
-    major, minor = (int(part) for part in gpu["compute_capability"].split("."))
+    gpu = task.device
+    major, minor = (int(part) for part in gpu.compute_capability.split("."))
     capability = major, minor
-    stand_in = SimpleNamespace(
-        compute_capability=capability, MULTIPROCESSOR_COUNT=gpu["multiprocessors"], name=gpu["name"]
-    )
+    stand_in = SimpleNamespace(compute_capability=capability, MULTIPROCESSOR_COUNT=gpu.multiprocessors, name=gpu.name)
     kept = 0
     seen: set[tuple[int, str]] = set()
     with ledger.stage("imports"):
         module = _module(task)
     # what is surely started first
-    for find, shape in itertools.product((codegen.launches, codegen.tried), task["shapes"]):
+    for find, shape in itertools.product((codegen.launches, codegen.tried), task.shapes):
         with suppress(ValueError), replaced(cuda, get_current_device=lambda: stand_in):
-            for launch in codegen.distinct(find(module, problems.from_shape(task["ladder"], shape))):
+            for launch in codegen.distinct(find(module, problems.from_shape(task.ladder, shape))):
                 key = id(launch.kernel), str(launch.signature)
                 if key not in seen:
                     seen.add(key)
@@ -341,12 +345,11 @@ def prepare_task(task: Task) -> dict[str, Any]:
     return {"status": "right", "kept": kept}
 
 
-def pair_task(task: Task) -> dict[str, Any]:
-    """Check one file at full size by samples, then time it in turn with each other of ``task["against"]``.
+def pair_task(task: messages.Pair) -> dict[str, Any]:
+    """Check one file at full size by samples, then time it in turn with each other of ``against``.
 
-    Each of those has a ``path`` and ``helpers`` as a task has. ``pairs`` has, by the same names, what
-    :class:`common.measure.timing.Paired` holds: the other's time is the first. With no other, ``timing`` has the
-    file's own.
+    ``pairs`` has, by the same names, what :class:`common.measure.timing.Paired` holds: the other's time is the first.
+    With no other, ``timing`` has the file's own.
     """
     from common.measure import check, inputs
 
@@ -360,8 +363,8 @@ def pair_task(task: Task) -> dict[str, Any]:
     bench.launch()
     stopwatch = _held.stopwatch()
     pairs = {}
-    for name, rival in task["against"].items():
-        other = check.Bench(_module({**task, **rival}), problem, beside=bench)
+    for name, rival in task.against.items():
+        other = check.Bench(_module(task, rival), problem, beside=bench)
         other.prepare()
         other.launch()
         pairs[name] = stopwatch.measure_pairs(other.launch, bench.launch).as_dict()
@@ -369,12 +372,12 @@ def pair_task(task: Task) -> dict[str, Any]:
     return {**result, **alone, "pairs": pairs, "gpu": device.current_gpu().name}
 
 
-def tunables_task(task: Task) -> dict[str, Any]:
+def tunables_task(task: messages.Tunables) -> dict[str, Any]:
     """The tile constants a file lets a sweep vary, their values to try, and those it ships with."""
-    module = catalog.load(Path(task["path"]), task["ladder"])
+    module = _module(task)
     tunables = getattr(module, "TUNABLES", {})
     choose = getattr(module, "shipped", None)  # for steps whose tile depends on the problem
-    shipped = choose(problems.from_shape(task["ladder"], task["shape"])) if choose else vars(module)
+    shipped = choose(problems.from_shape(task.ladder, task.shape)) if choose else vars(module)
     return {
         "status": "right",
         "tunables": {name: list(values) for name, values in tunables.items()},
@@ -382,15 +385,15 @@ def tunables_task(task: Task) -> dict[str, Any]:
     }
 
 
-def sweep_task(task: Task) -> dict[str, Any]:
+def sweep_task(task: messages.Sweep) -> dict[str, Any]:
     """Check one tile at full size by samples, then time it; ``refused`` if the step or the card does not take it."""
-    _keep_kernels(task)
+    _keep_kernels(task.kernels)
     from numba.cuda.cudadrv.driver import CudaAPIError
 
     from common.measure import check, inputs
 
-    problem, tile = _fit(task), task["tile"]
-    module = catalog.load(Path(task["path"]), task["ladder"])
+    problem, tile = _fit(task), task.tile
+    module = _module(task)
     try:
         verdict = check.check_sampled(module, problem, tile=tile)
     except CudaAPIError as error:
@@ -406,7 +409,7 @@ def sweep_task(task: Task) -> dict[str, Any]:
     return result
 
 
-def launch_task(task: Task) -> dict[str, Any]:
+def launch_task(task: messages.Launch) -> dict[str, Any]:
     """Launch a file's kernels once, for tools that watch from outside.
 
     No margins: an access beyond an array must leave its allocation to be seen.
@@ -416,7 +419,7 @@ def launch_task(task: Task) -> dict[str, Any]:
     from common.measure import check, inputs
 
     problem = _fit(task)
-    bench = check.Bench(catalog.load(Path(task["path"]), task["ladder"]), problem, margin=0)
+    bench = check.Bench(_module(task), problem, margin=0)
     with _counting_launches() as kernels:
         bench.load(*inputs.normals(problem, 0))
         bench.launch()
@@ -424,12 +427,12 @@ def launch_task(task: Task) -> dict[str, Any]:
     return {
         "status": "right",
         "shape": problem.shape(),
-        **catalog.provenance(Path(task["path"])),
+        **catalog.provenance(Path(task.path)),
         "kernels": kernels,
     }
 
 
-def peer_task(task: Task) -> dict[str, Any]:
+def peer_task(task: messages.Peer) -> dict[str, Any]:
     """Time cuBLAS or cuDNN on a problem."""
     from numba import cuda
 
@@ -441,7 +444,7 @@ def peer_task(task: Task) -> dict[str, Any]:
     return {"status": "right", "shape": problem.shape(), "rows": peers.measure(problem, stopwatch)}
 
 
-def ceilings_task(_: Task) -> dict[str, Any]:
+def ceilings_task(_: messages.Ceilings) -> dict[str, Any]:
     """Measure this GPU's ceilings and say what it is."""
     from common.measure import ceilings, timing
 
@@ -451,21 +454,21 @@ def ceilings_task(_: Task) -> dict[str, Any]:
     return {"status": "right", "gpu": gpu.as_dict(), "ceilings": measured}
 
 
-def device_task(_: Task) -> dict[str, Any]:
+def device_task(_: messages.Device) -> dict[str, Any]:
     """Say what this GPU is, and how much of its memory problems may take."""
     free = int(device.free_bytes() * MEMORY_SHARE)
     return {"status": "right", "gpu": device.current_gpu().as_dict(), "room_bytes": free}
 
 
-def compile_task(task: Task) -> dict[str, Any]:
+def compile_task(task: messages.Compile) -> dict[str, Any]:
     """Compile every kernel of a file for the named architectures; count machine instructions where asked.
 
-    ``others`` maps more presets to shapes; ``other_presets`` has the kernels of those that compile to something else.
-    ``lenient``: without NVIDIA's tools, leave the count out. A launch beyond a GPU's limits raises LaunchLimitError.
+    ``other_presets`` has the kernels of those of ``others`` that compile to something else. A launch beyond a GPU's
+    limits raises LaunchLimitError.
     """
     from common.code import cards, codegen
 
-    path = Path(task["path"])
+    path = Path(task.path)
     module = _module(task)
     built: dict[tuple[int, str], list[tuple[str, list[str], Any]]] = {}
 
@@ -474,20 +477,20 @@ def compile_task(task: Task) -> dict[str, Any]:
         key = id(launch.kernel), str(launch.signature)
         if key not in built:
             built[key] = []
-            for name, text in codegen.ptx(launch, task["architectures"], bool(task.get("machine_code"))).items():
+            for name, text in codegen.ptx(launch, task.architectures, task.machine_code).items():
                 code = None
-                if task.get("machine_code"):
+                if task.machine_code:
                     try:
                         code = codegen.machine_code(launch, name, text)
                     except codegen.ToolMissingError:
-                        if not task.get("lenient"):
+                        if not task.lenient:
                             raise
                 built[key].append((name, codegen.float64_arithmetic(text), code))
         return built[key]
 
     def kernels(shape: dict[str, int]) -> list[dict[str, Any]]:
         entries = []
-        launched = codegen.launches(module, problems.from_shape(task["ladder"], shape))
+        launched = codegen.launches(module, problems.from_shape(task.ladder, shape))
         for launch in launched:
             limits.require_launch(launch.grid, launch.block, launch.dynamic_shared_bytes)
         for launch in codegen.distinct(launched):
@@ -499,8 +502,8 @@ def compile_task(task: Task) -> dict[str, Any]:
                 entries.append(entry)
         return entries
 
-    first = kernels(task["shape"])
-    others = {preset: kernels(shape) for preset, shape in task.get("others", {}).items()}
+    first = kernels(task.shape)
+    others = {preset: kernels(shape) for preset, shape in task.others.items()}
     result = {
         "status": "right",
         "kernels": first,
@@ -512,19 +515,19 @@ def compile_task(task: Task) -> dict[str, Any]:
     return result
 
 
-def card_task(task: Task) -> dict[str, Any]:
+def card_task(task: messages.Card) -> dict[str, Any]:
     """A card for every kernel of a file, and the ``text`` of its PTX or machine code where ``show`` asks for it.
 
     ``files`` are the files that the kernels are made of: of the lessons, and those beside the step's.
     """
     from common.code import cards, codegen
 
-    module = catalog.load(Path(task["path"]), task["ladder"])
-    launches = codegen.distinct(codegen.launches(module, problems.from_shape(task["ladder"], task["shape"])))
+    module = _module(task)
+    launches = codegen.distinct(codegen.launches(module, problems.from_shape(task.ladder, task.shape)))
     if not launches:
-        raise catalog.CatalogError(f"{Path(task['path']).name}: launch starts no kernel")
-    architecture, show = task["architecture"], task.get("show")
-    found = []
+        raise catalog.CatalogError(f"{Path(task.path).name}: launch starts no kernel")
+    architecture, show = task.architecture, task.show
+    found: list[dict[str, Any]] = []
     for launch in launches:
         text = codegen.ptx(launch, [architecture], lines=show != "ptx")[architecture]
         if show == "ptx":
@@ -538,67 +541,64 @@ def card_task(task: Task) -> dict[str, Any]:
         found.append(cards.card(launch, code))
         if show == "sass":
             found[-1]["text"] = cards.whole(code)
-    path, lessons = Path(task["path"]).resolve(), catalog.LESSONS.resolve()
+    path, lessons = Path(task.path).resolve(), catalog.LESSONS.resolve()
     sources = (getattr(module, "__file__", None) for module in list(sys.modules.values()))
     loaded = {Path(source).resolve() for source in sources if source}
     files = sorted(str(file) for file in loaded if file.parent == path.parent or file.is_relative_to(lessons))
     return {"status": "right", "cards": found, "files": files}
 
 
-def maps_task(task: Task) -> dict[str, Any]:
+def maps_task(task: messages.Maps) -> dict[str, Any]:
     """Run a conv2d step on given operands (.npy files) and save its output."""
     import numpy as np
     from numba import cuda
 
     from common.measure import check
 
-    x, filt = np.load(task["x"]), np.load(task["filt"])
+    x, filt = np.load(task.x), np.load(task.filt)
     n, c, h, w = x.shape
     k, _, r, s = filt.shape
     problem = problems.Conv2d(N=n, C=c, H=h, W=w, K=k, R=r, S=s)
-    bench = check.Bench(catalog.load(Path(task["path"]), "conv2d"), problem)
+    bench = check.Bench(_module(task), problem)
     bench.load(x, filt)
     bench.y.blank()
     bench.launch()
     cuda.synchronize()
-    np.save(task["y"], bench.y.get())
+    np.save(task.y, bench.y.get())
     return {"status": "right", "shape": problem.shape()}
 
 
-def launches_task(task: Task) -> dict[str, Any]:
+def launches_task(task: messages.Launches) -> dict[str, Any]:
     """The kernels a file would start, with grid and block; needs no GPU."""
     from common.code import codegen
 
-    problem = problems.from_shape(task["ladder"], task["shape"])
-    module = catalog.load(Path(task["path"]), task["ladder"])
+    problem = problems.from_shape(task.ladder, task.shape)
+    module = _module(task)
     found = codegen.launches(module, problem)
     return {"status": "right", "launches": [{"name": o.name, "grid": o.grid, "block": o.block} for o in found]}
 
 
-def trace_task(task: Task) -> dict[str, Any]:
+def trace_task(task: Trace) -> dict[str, Any]:
     """Trace a file's kernels at one shape; only in a process whose Numba is the simulator."""
     from common.microscope import lanes, trace
 
-    problem = problems.from_shape(task["ladder"], task["shape"])
-    options = dict(task["options"])
-    if options.get("block"):
-        options["block"] = tuple(options["block"])
+    problem = problems.from_shape(task.ladder, task.shape)
     try:
-        found = trace.run(catalog.load(Path(task["path"]), task["ladder"]), problem, **options)
+        found = trace.run(_module(task), problem, **asdict(task.options))
     except lanes.TraceError as error:
         return {"status": "unusable", "message": str(error)}
     return {"status": "wrong" if found.faults else "right", "trace": found.as_dict()}
 
 
-def explain_task(task: Task) -> dict[str, Any]:
+def explain_task(task: messages.Explain) -> dict[str, Any]:
     """Let a step say what it would do for a problem and why: its ``explain(problem, weights on the GPU or None)``."""
     import numpy as np
     from numba import cuda
 
-    problem = problems.from_shape(task["ladder"], task["shape"])
-    module = catalog.load(Path(task["path"]), task["ladder"])
+    problem = problems.from_shape(task.ladder, task.shape)
+    module = _module(task)
     if not hasattr(module, "explain"):
-        raise catalog.CatalogError(f"{task['step']}: has nothing to explain: it defines no explain(problem, weights)")
+        raise catalog.CatalogError(f"{task.step}: has nothing to explain: it defines no explain(problem, weights)")
     if os.environ.get(device.SIMULATOR_SWITCH) == "1":
         return {"status": "right", "text": module.explain(problem, None)}
     weights = cuda.to_device(np.ones(problem.weight_shape, np.float32))
@@ -638,11 +638,9 @@ def _require_limits() -> None:
     dispatcher.CUDADispatcher.__getitem__ = configured
 
 
-def _fit(task: Task) -> problems.Problem:
+def _fit(task: ShapeTask | messages.Peer) -> problems.Problem:
     """The task's problem, its batch reduced to what this card's free memory holds."""
-    return problems.fit_batch(
-        problems.from_shape(task["ladder"], task["shape"]), int(device.free_bytes() * MEMORY_SHARE)
-    )
+    return problems.fit_batch(problems.from_shape(task.ladder, task.shape), int(device.free_bytes() * MEMORY_SHARE))
 
 
 @contextlib.contextmanager

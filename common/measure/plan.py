@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import random
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal, TypedDict
 
 from common.book import problems
 from common.book.problems import Problem
@@ -31,6 +31,17 @@ LARGEST_ON_GPU = 1 << 27  # multiply-adds of a drawn shape
 TRACED_FLOPS = 5e8  # of a shape that was asked for: beyond it only the GPU or the simulator is asked
 
 
+class Fields(TypedDict):
+    """What the task of a check says beside the file and the shape."""
+
+    seconds: float | None
+    engine: Engine
+    depth: Depth
+    seed: int
+    special: str
+    wide: bool
+
+
 @dataclass(frozen=True)
 class Case:
     """One shape for one engine. ``special``: operands of that kind of :data:`common.measure.inputs.SPECIAL` besides.
@@ -45,13 +56,11 @@ class Case:
     special: str = ""
     wide: bool = False
 
-    def fields(self) -> dict[str, Any]:
-        """What a check's task says of it."""
-        # a step whose weights are compiled in compiles for each change of them
-        patience = {"seconds": THOROUGH_SECONDS} if (self.engine, self.depth) == ("gpu", "thorough") else {}
+    def fields(self) -> Fields:
+        """What a check's task says of it, but for its shape."""
         return {
-            **patience,
-            "shape": self.problem.shape(),
+            # a step whose weights are compiled in compiles for each change of them
+            "seconds": THOROUGH_SECONDS if (self.engine, self.depth) == ("gpu", "thorough") else None,
             "engine": self.engine,
             "depth": self.depth,
             "seed": self.seed,

@@ -27,10 +27,12 @@ from common.book.problems import Conv2d, Conv3d, Gemm, Problem
 from common.code import capture, loops
 from common.explain.faults import UNSOUND, Fault
 from common.measure import inputs
+from common.microscope import messages
 from common.microscope.lanes import Machine, Point, TraceError
 from common.microscope.memory import SECTOR_BYTES, Ints, Ledger
 from common.microscope.spaces import Global, View, poison, poisoned
 from common.workers import isolate
+from common.workers.messages import at
 
 # Small enough to trace every block in a second or two, large enough for a block that touches no edge. The two conv2d
 # shapes are the ECE408 layers with four images.
@@ -401,19 +403,16 @@ def run(
     return Trace(problem, kernels, np.asarray(y))
 
 
-def task(step: Step, problem: Problem, file: Path | None = None, **options: Any) -> isolate.Task:
+def task(step: Step, problem: Problem, file: Path | None = None, **options: Any) -> messages.Trace:
     """A child's task that traces a step, or ``file`` in its place, with the options of :func:`run`."""
-    return {
-        "task": "jobs.trace", "step": step.name, "ladder": step.ladder, "path": str(file or step.path),
-        "shape": problem.shape(), "options": options,
-    }  # fmt: skip
+    return messages.Trace(**at(step, problem, file), options=messages.TraceOptions(**options))
 
 
-def results(tasks: list[isolate.Task]) -> Iterator[dict[str, Any]]:
+def results(tasks: list[messages.Trace]) -> Iterator[dict[str, Any]]:
     """The traces of tasks, done in one child process. Raises TraceError naming the step that could not be traced."""
     for task_, result in isolate.run(tasks, True, SECONDS):
         if "trace" not in result:
-            raise TraceError(f"{task_['step']}: {result['message']}")
+            raise TraceError(f"{task_.step}: {result['message']}")
         yield result["trace"]
 
 

@@ -16,5 +16,6 @@ Module by module:
     agreement     the tracer's counts beside the hardware's
     tracefigures  pictures of traces
     tracewords    a trace in sentences; whether it explains a failed check
+    messages      what a child process can be asked to draw
     tasks         what a child process draws
 """

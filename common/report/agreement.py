@@ -13,10 +13,11 @@ from common.book import catalog, device, lessontext, problems
 from common.book.catalog import Step
 from common.book.lessontext import Remark
 from common.book.problems import Problem
+from common.jobs import messages
 from common.measure import profiler
 from common.microscope import trace
 from common.workers import isolate
-from common.workers.isolate import Task
+from common.workers.messages import at
 
 SECONDS = 240.0
 TOLERANCE = 0.01  # a ratio further from 1 has a remark
@@ -48,16 +49,7 @@ def measure(pairs: list[tuple[Step, Problem]]) -> list[list[dict[str, Any]]]:
     All in one process under ncu. Raises NoGpuError without a GPU, ProfileError when the counters cannot be read.
     """
     device.require_gpu("counting on the hardware")
-    tasks: list[Task] = [
-        {
-            "task": "jobs.launch",
-            "step": step.name,
-            "ladder": step.ladder,
-            "path": str(step.path),
-            "shape": problem.shape(),
-        }
-        for step, problem in pairs
-    ]
+    tasks = [messages.Launch(**at(step, problem)) for step, problem in pairs]
     results, output = isolate.watched(tasks, profiler.command(profiler.COUNTED), SECONDS)
     launches = iter(profiler.parse(output, profiler.COUNTED))
     found = []

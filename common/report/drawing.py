@@ -17,8 +17,9 @@ from typing import Any
 from common.book import catalog, device, packages, store
 from common.jobs import kept
 from common.report import records
+from common.report.messages import Draw
 from common.workers import isolate
-from common.workers.isolate import Result, Task
+from common.workers.isolate import Result
 
 DRAWN = catalog.ROOT / "results" / "charts" / "drawn.json"
 SECONDS = 300.0
@@ -30,44 +31,42 @@ _CODE = (
 _FOLDERS = ("code", "microscope")
 
 
-def units() -> list[Task]:
-    """Everything that is drawn, the largest first: tasks without their kind."""
-    cards: list[Task] = [{"what": "card", "name": path.stem} for path in _records()]
+def units() -> list[Draw]:
+    """Everything that is drawn, the largest first: the tasks."""
+    cards = [Draw(what="card", name=path.stem) for path in _records()]
     lessons = [lesson for lesson in catalog.lessons() if _script(lesson).exists()]
     lessons.sort(key=lambda lesson: -_script(lesson).stat().st_size)
-    return [*cards, *({"what": "lesson", "name": name} for name in lessons), {"what": "code", "name": "machine code"}]
+    pictures = [Draw(what="lesson", name=name) for name in lessons]
+    return [*cards, *pictures, Draw(what="code", name="machine code")]
 
 
-def stale(fresh: bool = False) -> list[Task]:
+def stale(fresh: bool = False) -> list[Draw]:
     """The units that are to be drawn: those that changed, whose files are missing, or with ``fresh`` all."""
     known = {} if fresh else _known()
     return [unit for unit in units() if not _current(known.get(_label(unit)), unit)]
 
 
 def draw(
-    wanted: list[Task], workers: int | None = None, stop: threading.Event | None = None
-) -> Iterator[tuple[Task, Result]]:
+    wanted: list[Draw], workers: int | None = None, stop: threading.Event | None = None
+) -> Iterator[tuple[Draw, Result]]:
     """Draw units in child processes; each result has ``files``, and what is drawn is noted."""
     workers = workers or device.processors()
     keys = {_label(unit): _key(unit) for unit in wanted}  # of before: what changes meanwhile is drawn again
-    groups = [[{"task": "report.draw", **unit}] for unit in wanted]
-    drawing = isolate.run_groups(groups, False, SECONDS, workers, stop)
-    for unit, (_, result) in zip(
-        wanted, drawing, strict=False
-    ):  # those that are not drawn when it stops are left out
+    # those that are not drawn when it stops are left out
+    for unit, result in isolate.run_groups([[unit] for unit in wanted], False, SECONDS, workers, stop):
         if result["status"] == "right":
             _note(_label(unit), {"key": keys[_label(unit)], "files": result["files"]})
         yield unit, result
 
 
-def draw_here(unit: Task) -> list[str]:
+def draw_here(unit: Draw) -> list[str]:
     """Draw one unit in this process; returns its files, from the checkout's root."""
     from common.report import charts
 
-    if unit["what"] == "card":
-        written = charts.draw_all(records.Record.load(records.RESULTS / f"{unit['name']}.json"))
-    elif unit["what"] == "lesson":
-        script = _script(unit["name"])
+    if unit.what == "card":
+        written = charts.draw_all(records.Record.load(records.RESULTS / f"{unit.name}.json"))
+    elif unit.what == "lesson":
+        script = _script(unit.name)
         written = catalog.load_file(script).draw(script.parent)
     else:
         written = charts.draw_code(records.load_code())
@@ -80,15 +79,15 @@ class Beside:
 
     def __init__(self, fresh: bool = False) -> None:
         wanted = [unit for unit in stale(fresh) if not _shows_times(unit)]
-        self._results: list[tuple[Task, Result]] = []
+        self._results: list[tuple[Draw, Result]] = []
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._draw, args=(wanted,), daemon=True)
         self._thread.start()
 
-    def _draw(self, wanted: list[Task]) -> None:
+    def _draw(self, wanted: list[Draw]) -> None:
         self._results += draw(wanted, 2, self._stop)  # the other processors are the timed kernels'
 
-    def wait(self) -> list[tuple[Task, Result]]:
+    def wait(self) -> list[tuple[Draw, Result]]:
         self._thread.join()
         return self._results
 
@@ -96,30 +95,30 @@ class Beside:
         self._stop.set()
 
 
-def _shows_times(unit: Task) -> bool:
-    if unit["what"] == "lesson":
-        return "records" in _script(unit["name"]).read_text(encoding="utf-8")
-    return bool(unit["what"] == "card")
+def _shows_times(unit: Draw) -> bool:
+    if unit.what == "lesson":
+        return "records" in _script(unit.name).read_text(encoding="utf-8")
+    return unit.what == "card"
 
 
-def _label(unit: Task) -> str:
-    return f"{unit['what']} {unit['name']}"
+def _label(unit: Draw) -> str:
+    return f"{unit.what} {unit.name}"
 
 
-def _current(known: Any, unit: Task) -> bool:
+def _current(known: Any, unit: Draw) -> bool:
     if not isinstance(known, dict) or known.get("key") != _key(unit):
         return False
     return all((catalog.ROOT / name).is_file() for name in known.get("files", []))
 
 
-def _key(unit: Task) -> str:
+def _key(unit: Draw) -> str:
     common = catalog.ROOT / "common"
     code = [common / name for name in _CODE] + [path for name in _FOLDERS for path in (common / name).glob("*.py")]
     shown = [records.RESULTS / records.CODE_FILE]
-    if unit["what"] == "card":
-        shown.append(records.RESULTS / f"{unit['name']}.json")
-    elif unit["what"] == "lesson":
-        figures = _script(unit["name"]).parent.glob("*.py")
+    if unit.what == "card":
+        shown.append(records.RESULTS / f"{unit.name}.json")
+    elif unit.what == "lesson":
+        figures = _script(unit.name).parent.glob("*.py")
         # a picture may show any step
         steps = [path for name in ("*.py", "*/*.py", "*/*.json", "*/*.toml") for path in catalog.LESSONS.glob(name)]
         shown += [*figures, *steps, *(_records() if _shows_times(unit) else [])]

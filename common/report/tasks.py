@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from common.book import ledger
+from common.report.messages import Draw
 
 
-def draw_task(task: dict[str, Any]) -> dict[str, Any]:
+def draw_task(task: Draw) -> dict[str, Any]:
     """Draw a card's charts, the machine code's or a lesson's pictures (:mod:`common.report.drawing`)."""
     from common.report import drawing
 

@@ -1,7 +1,8 @@
 """The process kernels run in: reads tasks, does them one by one, and answers each with one line of JSON.
 
-A task's name is a layer's and a function's: ``jobs.check`` is done by ``check_task`` of ``common/jobs/tasks.py``. A
-layer's ``tasks`` may have ``warm``, called ahead of the first task, and ``ready``, called before it. Started by
+A task's name is a layer's and a function's: ``jobs.check`` is done by ``check_task`` of ``common/jobs/tasks.py``, and
+is the struct that this function's parameter is annotated with (:mod:`common.workers.messages`). A layer's ``tasks``
+may have ``warm``, called ahead of the first task, and ``ready``, called before it. Started by
 :mod:`common.workers.isolate`, which outlives whatever a kernel does here.
 """
 
@@ -21,13 +22,13 @@ import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, get_type_hints
 
 import common
 from common.book import catalog, ledger
 from common.explain import faults
-
-Task = dict[str, Any]
+from common.workers import messages
+from common.workers.messages import FileTask, Task, TaskError
 
 _PARENT_SECONDS = 1.0
 
@@ -39,6 +40,19 @@ def _layers() -> Iterator[str]:
 
 def _tasks_of(layer: str) -> Any:
     return importlib.import_module(f"common.{layer}.tasks")
+
+
+_DOES = "_task"
+
+
+def structs() -> dict[str, type[Task]]:
+    """The struct of each task by its name: that of the function which does it."""
+    found = {}
+    for layer in _layers():
+        for name, function in vars(_tasks_of(layer)).items():
+            if name.endswith(_DOES) and not name.startswith("_"):
+                found[f"{layer}.{name.removesuffix(_DOES)}"], *_ = get_type_hints(function).values()
+    return found
 
 
 def _of_every_layer(name: str) -> None:
@@ -74,7 +88,7 @@ def main(text: str) -> None:
         return  # the parent has ended
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     path = Path(options["tasks"])
-    tasks: list[Task] = json.loads(path.read_text(encoding="utf-8"))
+    tasks = messages.decode(path.read_bytes(), structs())
     path.unlink()
     _of_every_layer("ready")
     answers.hello()
@@ -151,16 +165,16 @@ class _Answers:
             data = data[self._write(self._channel, data) :]
 
     @contextmanager
-    def due(self, number: int, task: Task) -> Iterator[None]:
-        """The task has ``task["seconds"]`` from now on; a kernel that does not end is told with its line."""
-        seconds = task.get("seconds")
+    def due(self, number: int, task: Task | TaskError) -> Iterator[None]:
+        """The task has its ``seconds`` from now on; a kernel that does not end is told with its line."""
+        seconds = None if isinstance(task, TaskError) else task.seconds
         if seconds is None:
             yield
             return
         main_thread = threading.get_ident()
 
         def late() -> None:
-            self.give(number, _late(Path(task.get("path", "")), seconds, main_thread))
+            self.give(number, _late(_path(task), seconds, main_thread))
 
         # before the parent's own clock runs out
         alarm = threading.Timer(max(0.1, 0.9 * seconds - 0.5), late)
@@ -199,14 +213,20 @@ def _note_start() -> None:
     ledger.note("processes and imports", time.process_time(), time.process_time())
 
 
-def _attempt(task: Task) -> dict[str, Any]:
-    path = Path(task.get("path", ""))
+def _path(task: Task | TaskError) -> Path:
+    return Path(task.path if isinstance(task, FileTask) else "")
+
+
+def _attempt(task: Task | TaskError) -> dict[str, Any]:
+    path = _path(task)
     try:
+        if isinstance(task, TaskError):
+            raise task
         _note_start()
         began = time.monotonic()
-        layer, _, name = task["task"].partition(".")
+        layer, _, name = task.kind.partition(".")
         with ledger.stage(name):
-            result = getattr(_tasks_of(layer), f"{name}_task")(task)
+            result = getattr(_tasks_of(layer), name + _DOES)(task)
         return {**result, "seconds": round(time.monotonic() - began, 3)}
     except _ANYTHING as error:
         changed = _restore_builtins()

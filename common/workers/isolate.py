@@ -16,15 +16,18 @@ import subprocess
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import takewhile
 from pathlib import Path
 from typing import IO, Any
 
+from msgspec.structs import replace
+
 from common.book import catalog, device
 from common.explain import faults
-from common.workers import forkserver, keeper
+from common.workers import forkserver, keeper, messages
+from common.workers.messages import AnyTask, FileTask, ShapeTask, Task
 
 START_SECONDS = 60.0  # for a child to be there; then its first task's time begins
 MEMORY_BYTES = 8 << 30
@@ -38,7 +41,6 @@ _DEATHS = 2  # of one file's processes in a row: no more are started for it
 _TASKS, _RESULTS, _LOG = "tasks.json", "results.jsonl", "log.txt"
 _STATUSES = ("right", "wrong", "refused", "unusable", "crashed", "timed_out")
 
-Task = dict[str, Any]
 Result = dict[str, Any]
 Stopped = Callable[[], bool]
 
@@ -64,12 +66,12 @@ def reopen() -> None:
 
 
 def run_groups(
-    groups: list[list[Task]],
+    groups: Sequence[Sequence[AnyTask]],
     simulator: bool,
     seconds: float,
     workers: int = 1,
     stop: threading.Event | None = None,
-) -> Iterator[tuple[Task, Result]]:
+) -> Iterator[tuple[AnyTask, Result]]:
     """Run each group of tasks in a child process of its own, ``workers`` at a time, until ``stop`` is set.
 
     Results come group by group.
@@ -90,11 +92,11 @@ def run_groups(
 
 
 def run(
-    tasks: list[Task], simulator: bool, seconds: float, stop: threading.Event | None = None
-) -> Iterator[tuple[Task, Result]]:
+    tasks: Sequence[AnyTask], simulator: bool, seconds: float, stop: threading.Event | None = None
+) -> Iterator[tuple[AnyTask, Result]]:
     """Run tasks in order in one child process, yielding each result as it comes, until ``stop`` is set.
 
-    A task that crashes its process or takes longer than ``seconds`` (or its own ``"seconds"``) gets a result that
+    A task that crashes its process or takes longer than ``seconds`` (or its own ``seconds``) gets a result that
     says so (``status`` crashed or timed_out), and the rest go on in a fresh process; but those of a file that was too
     slow once, or has ended its process twice in a row, get a result that says the same and that they were not tried
     (``untried``). Other statuses: right, wrong, refused (the step does not take this shape), unusable (not a step
@@ -107,7 +109,9 @@ def _stopped(*events: threading.Event | None) -> Stopped:
     return lambda: _closed or any(event is not None and event.is_set() for event in events)
 
 
-def _run(tasks: list[Task], simulator: bool, seconds: float, stopped: Stopped) -> Iterator[tuple[Task, Result]]:
+def _run(
+    tasks: Sequence[AnyTask], simulator: bool, seconds: float, stopped: Stopped
+) -> Iterator[tuple[AnyTask, Result]]:
     pending = list(tasks)
     lost = _Lost()
     while pending and not stopped():
@@ -134,11 +138,11 @@ class _Lost:
         self._why: dict[str, Result] = {}
 
     def note(self, task: Task, result: Result, fatal: bool) -> None:
-        path = task.get("path", "")
-        if not path or "tile" in task:  # another tile is another kernel
+        path = _path(task)
+        if not path or task.alone:
             return
         self._deaths[path] = self._deaths.get(path, 0) + 1 if fatal else 0
-        shape = " ".join(f"{key}={value}" for key, value in task.get("shape", {}).items())
+        shape = " ".join(f"{key}={value}" for key, value in _shape(task).items())
         where = f" at {shape}" if shape else ""
         if result["status"] == "timed_out":
             why = f"not tried: it gave no result in time{where}"
@@ -149,11 +153,19 @@ class _Lost:
         self._why[path] = {"status": result["status"], "message": why, "untried": True}
 
     def why(self, task: Task) -> Result | None:
-        found = self._why.get(task.get("path", "")) if "tile" not in task else None
+        found = None if task.alone else self._why.get(_path(task))
         return dict(found) if found else None
 
 
-def watched(tasks: list[Task], command: list[str], seconds: float) -> tuple[list[Result], str]:
+def _path(task: Task) -> str:
+    return task.path if isinstance(task, FileTask) else ""
+
+
+def _shape(task: Task) -> dict[str, int]:
+    return task.shape if isinstance(task, ShapeTask) else {}
+
+
+def watched(tasks: Sequence[Task], command: list[str], seconds: float) -> tuple[list[Result], str]:
     """Run tasks in one child process under ``command`` (a profiler or sanitizer); returns results and all output.
 
     Results may be fewer than tasks if the child ended early. Raises TimeoutError after ``seconds``.
@@ -272,9 +284,9 @@ class _Child:
         """Is it there, with nothing to say yet?"""
         return not self.ended and self.process.poll() is None and not any("ended" in line for line in self.lines(0.0))
 
-    def give(self, tasks: list[Task]) -> None:
+    def give(self, tasks: Sequence[Task]) -> None:
         """Hand the tasks over: do them."""
-        self.path(_TASKS).write_text(json.dumps(tasks), encoding="utf-8")
+        self.path(_TASKS).write_bytes(messages.encode(tasks))
         assert self.process.stdin is not None
         with contextlib.suppress(BrokenPipeError):  # one that has ended is told by its end
             self.process.stdin.write(b"go\n")
@@ -396,31 +408,31 @@ def _spare(simulator: bool) -> _Child | None:
         spare.end()
 
 
-def _child(tasks: list[Task], simulator: bool, seconds: float, stopped: Stopped) -> Iterator[Result]:
+def _child(tasks: Sequence[Task], simulator: bool, seconds: float, stopped: Stopped) -> Iterator[Result]:
     """Results of one child process: one per task until it ends; at least one unless stopped."""
     try:
         child = _spare(simulator) or _Child(simulator, stopped=stopped)
     except forkserver.GivenUpError:
         return
     try:
-        tasks = [{"seconds": seconds, **task} for task in tasks]
-        child.give(tasks)
-        yield from _follow(child, tasks, stopped)
+        limits = [seconds if task.seconds is None else task.seconds for task in tasks]
+        child.give([replace(task, seconds=limit) for task, limit in zip(tasks, limits, strict=True)])
+        yield from _follow(child, tasks, limits, stopped)
     finally:
         child.end()
 
 
-def _follow(child: _Child, tasks: list[Task], stopped: Stopped) -> Iterator[Result]:
+def _follow(child: _Child, tasks: Sequence[Task], limits: list[float], stopped: Stopped) -> Iterator[Result]:
     """Read results as they come, and make up the one that a dead or late process owes.
 
-    ``fatal`` in a result: its process is lost.
+    ``limits``: seconds for each task. ``fatal`` in a result: its process is lost.
     """
     delivered, pid = 0, None
     began, limit, told = time.monotonic(), START_SECONDS, False
     while delivered < len(tasks) and not stopped():
         for line in child.lines(_POLL_SECONDS):
             if pid is None and isinstance(line.get("hello"), int):
-                pid, began, limit = line["hello"], time.monotonic(), float(tasks[0]["seconds"])
+                pid, began, limit = line["hello"], time.monotonic(), limits[0]
             result = line.get("result")
             if pid is None or (line.get("pid"), line.get("number")) != (pid, delivered):
                 continue  # from another process, or a second time
@@ -428,7 +440,7 @@ def _follow(child: _Child, tasks: list[Task], stopped: Stopped) -> Iterator[Resu
                 continue
             delivered += 1
             if delivered < len(tasks):
-                limit = float(tasks[delivered]["seconds"])
+                limit = limits[delivered]
             last = result.get("fatal") or delivered == len(tasks)
             yield result
             if last:
@@ -452,8 +464,8 @@ def _follow(child: _Child, tasks: list[Task], stopped: Stopped) -> Iterator[Resu
 
 def _explain(task: Task, result: Result) -> None:
     """Say at which line of its file a task ended its process, if it did."""
-    if result["status"] == "crashed" and "faults" not in result and task.get("path"):
-        fault = faults.of_end(str(result.get("message", "")), Path(task["path"]))
+    if result["status"] == "crashed" and "faults" not in result and _path(task):
+        fault = faults.of_end(str(result.get("message", "")), Path(_path(task)))
         if fault:
             result["faults"] = [fault.as_dict()]
 

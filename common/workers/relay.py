@@ -10,20 +10,25 @@ from contextlib import closing
 from pathlib import Path
 
 from common.workers import isolate
-from common.workers.isolate import Result, Task
+from common.workers.isolate import Result
+from common.workers.messages import Task
 
 AHEAD = 1  # groups that get ready while one has the GPU; each holds its operands in memory
 READY_SECONDS = 3600.0  # to get ready, and to wait for the groups before
 
 Go = Callable[[list[Task], threading.Event], Iterator[tuple[Task, Result]]]
+Ready = Callable[..., Task]
 
 
-def run(groups: Sequence[tuple[Task, list[Task]]], go: Go, ahead: int = AHEAD) -> Iterator[tuple[int, Task, Result]]:
+def run(
+    groups: Sequence[tuple[Ready, Sequence[Task]]], go: Go, ahead: int = AHEAD
+) -> Iterator[tuple[int, Task, Result]]:
     """Do the groups in order, one at a time; yields the group's number, each task and its result as it comes.
 
-    A group is what getting ready takes (the keys of a ``turn`` task), and its tasks. ``go(tasks, stop)`` does tasks
-    in order in a process of its own, as :func:`common.workers.isolate.run` does. If a group's process dies, the rest
-    of its tasks go on in a fresh one before the next group has its turn.
+    A group is the task of getting ready, and its tasks. The former is made by ``ready(seconds=, gate=)`` and waits,
+    once it is ready, until the file ``gate`` is there. ``go(tasks, stop)`` does tasks in order in a process of its
+    own, as :func:`common.workers.isolate.run` does. If a group's process dies, the rest of its tasks go on in a fresh
+    one before the next group has its turn.
     """
     with tempfile.TemporaryDirectory(prefix="workbook-") as folder:
         runners = [_Runner(ready, tasks, Path(folder, str(n)), go) for n, (ready, tasks) in enumerate(groups)]
@@ -46,10 +51,10 @@ def run(groups: Sequence[tuple[Task, list[Task]]], go: Go, ahead: int = AHEAD) -
 class _Runner:
     """A thread that follows one group's process."""
 
-    def __init__(self, ready: Task, tasks: list[Task], gate: Path, go: Go) -> None:
-        turn = {"task": "jobs.turn", "seconds": READY_SECONDS, **ready, "gate": str(gate)}
+    def __init__(self, ready: Ready, tasks: Sequence[Task], gate: Path, go: Go) -> None:
+        self._turn = ready(seconds=READY_SECONDS, gate=str(gate))
         self.gate, self.stop = gate, threading.Event()
-        self._go, self._tasks = go, [turn, *tasks]
+        self._go, self._tasks = go, [self._turn, *tasks]
         self._queue: queue.SimpleQueue[tuple[Task, Result] | BaseException | None] = queue.SimpleQueue()
         self.thread = threading.Thread(target=self._follow, daemon=True)
 
@@ -70,7 +75,7 @@ class _Runner:
         while (found := self._queue.get()) is not None:
             if isinstance(found, BaseException):
                 raise found
-            if found[0]["task"] != "jobs.turn":
+            if found[0] is not self._turn:
                 yield found
 
 
