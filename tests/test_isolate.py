@@ -347,6 +347,13 @@ def test_a_fork_answers_for_nobody(task, fork):
     assert (first["status"], second["status"]) == ("wrong", "right")
 
 
+def test_a_card_without_room_for_the_largest_shapes_answers_at_once(task):
+    full = task("full", "from common.book import device\ndevice.free_bytes = lambda: 0\n" + GOOD)
+    large, after = run([messages.Check(path=full.path, ladder="gemm", shape=full.shape, depth="large"), full])
+    assert (large["status"], after["status"]) == ("unjudged", "right")
+    assert large["message"] == "0.0 GB are needed for it, and 0.0 GB are free"
+
+
 def test_lines_that_are_no_answers_are_passed_over(task):
     # every encoder of this process says something more
     text = "import json\nold = json.dumps\njson.dumps = lambda *a, **k: old(*a, **k) + chr(10) + 'null'\n" + GOOD

@@ -7,7 +7,7 @@ import re
 import pytest
 
 from common.book import catalog, device
-from common.jobs import messages
+from common.jobs import messages, tasks
 from common.jobs.messages import Check, Compile, Pair, Prepare, Rival, Tunables
 from common.microscope.messages import Trace, TraceOptions
 from common.report.messages import Draw
@@ -164,6 +164,16 @@ def test_a_struct_without_a_tag_is_named_by_its_class():
 
     with pytest.raises(TaskError, match="Part: count = 'x': must be int"):
         Part(count="x")
+
+
+def test_a_status_that_nobody_knows_is_an_error(monkeypatch):
+    monkeypatch.setattr(tasks, "device_task", lambda task: {"status": "fine"})
+    result = child._attempt(messages.Device())
+    assert (result["status"], result["message"]) == (
+        "crashed",
+        "TaskError: jobs.device: status = 'fine': must be one of right, wrong, refused, unjudged, unusable, crashed, "
+        "timed_out",
+    )
 
 
 # --- every task on a copy has the copy's helpers and the original's place ---

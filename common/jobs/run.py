@@ -48,7 +48,7 @@ DEFAULT_PRESET = {"gemm": "gemm-4096", "conv2d": "ece408-layer1", "conv3d": "c3d
 @dataclass(frozen=True)
 class Outcome:
     """The result of one task on one step: ``result["status"]`` is right, wrong, refused, unusable, crashed or
-    timed_out; or unjudged, where a GPU ran what neither the tracer nor the simulator knows."""
+    timed_out; or unjudged, where a GPU ran what neither the tracer nor the simulator knows, or lacks the memory."""
 
     step: Step
     problem: Problem

@@ -227,6 +227,7 @@ def _attempt(task: Task | TaskError) -> dict[str, Any]:
         layer, _, name = task.kind.partition(".")
         with ledger.stage(name):
             result = getattr(_tasks_of(layer), name + _DOES)(task)
+        messages.require_status(task, result)
         return {**result, "seconds": round(time.monotonic() - began, 3)}
     except _ANYTHING as error:
         changed = _restore_builtins()

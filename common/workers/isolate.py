@@ -39,7 +39,6 @@ _POLL_SECONDS = 0.05
 _LAST_WORDS = 1 << 14  # bytes of a log
 _DEATHS = 2  # of one file's processes in a row: no more are started for it
 _TASKS, _RESULTS, _LOG = "tasks.json", "results.jsonl", "log.txt"
-_STATUSES = ("right", "wrong", "refused", "unusable", "crashed", "timed_out")
 
 Result = dict[str, Any]
 Stopped = Callable[[], bool]
@@ -99,8 +98,8 @@ def run(
     A task that crashes its process or takes longer than ``seconds`` (or its own ``seconds``) gets a result that
     says so (``status`` crashed or timed_out), and the rest go on in a fresh process; but those of a file that was too
     slow once, or has ended its process twice in a row, get a result that says the same and that they were not tried
-    (``untried``). Other statuses: right, wrong, refused (the step does not take this shape), unusable (not a step
-    file).
+    (``untried``). Other statuses: right, wrong, refused (the step does not take this shape), unjudged (this machine
+    cannot tell), unusable (not a step file).
     """
     return _run(tasks, simulator, seconds, _stopped(stop))
 
@@ -436,7 +435,7 @@ def _follow(child: _Child, tasks: Sequence[Task], limits: list[float], stopped: 
             result = line.get("result")
             if pid is None or (line.get("pid"), line.get("number")) != (pid, delivered):
                 continue  # from another process, or a second time
-            if not isinstance(result, dict) or result.get("status") not in _STATUSES:
+            if not isinstance(result, dict) or result.get("status") not in messages.STATUSES:
                 continue
             delivered += 1
             if delivered < len(tasks):

@@ -18,11 +18,15 @@ import msgspec
 from common.book.catalog import Step
 from common.book.problems import Problem
 
+STATUSES = ("right", "wrong", "refused", "unjudged", "unusable", "crashed", "timed_out")
+"""What can become of a task, as its result's ``status`` says."""
+
 _SHOWN = 200  # characters of a value that an error shows
 
 
 class TaskError(TypeError):
-    """A task that is not as its struct says: names the task, the field, the value and what is allowed."""
+    """A task that is not as its struct says, or a status that is none: names the task, the field, the value and what
+    is allowed."""
 
 
 class Message(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -112,6 +116,13 @@ def encode(tasks: Iterable[Task]) -> bytes:
 def decode(data: bytes, structs: Mapping[str, type[Task]]) -> list[Task | TaskError]:
     """The tasks of a JSON list, each as the struct that its name has in ``structs``; or why it is none."""
     return [_task(fields, structs) for fields in msgspec.json.decode(data, type=list[dict[str, Any]])]
+
+
+def require_status(task: Task, result: Mapping[str, Any]) -> None:
+    """Raise TaskError for a result whose ``status`` nobody knows: whoever asked would pass it over."""
+    status = result.get("status")
+    if status not in STATUSES:
+        raise TaskError(f"{task.kind}: status = {_cut(status)}: must be one of {', '.join(STATUSES)}")
 
 
 def _task(fields: dict[str, Any], structs: Mapping[str, type[Task]]) -> Task | TaskError:
