@@ -73,3 +73,11 @@ def test_the_maps_of_common_name_every_module_once(root):
     section = (root / "CONTRIBUTING.md").read_text(encoding="utf-8").split("## Where things are in common/")[1]
     rows = re.findall(r"^\| .* \| (`.*`) \|$", section.split("\n## ")[0], re.MULTILINE)
     assert sorted(re.findall(r"`(\w+)`", " ".join(rows))) == sorted(modules)
+
+
+def test_tests_lie_in_folders_named_as_what_they_test(root):
+    """Beside the tests of a layer: those of the lessons' kernels, and at the top those of the whole."""
+    layers = {path.parent.name for path in (root / "common").glob("*/__init__.py")}
+    for path in (root / "tests").rglob("test_*.py"):
+        folder = path.parent.relative_to(root / "tests").as_posix()
+        assert folder in {".", "lessons", *layers}, path

@@ -9,7 +9,7 @@ Rules, with their sources:
 - A request of 64 bits per lane is served for half a warp at a time, one of 128 bits for a quarter. For a read, twice
   as many lanes share a pass if every active lane i of the warp agrees with lane i ^ 1 on the address, or every one
   with lane i ^ 2. NVIDIA documents the parts, not the pairing: that was inferred from counters
-  (tests/test_memory.py, ``python -m common trace --agree``).
+  (tests/microscope/test_memory.py, ``python -m common trace --agree``).
 """
 
 from __future__ import annotations

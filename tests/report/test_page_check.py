@@ -1,6 +1,6 @@
 """The table of classes on the page lessons/CHECK.md is what the tests of the wrong kernels hold.
 
-``WRITE_CLASSES=1 python -m pytest tests/test_page_check.py`` writes it anew.
+``WRITE_CLASSES=1 python -m pytest tests/report/test_page_check.py`` writes it anew.
 """
 
 import os
@@ -8,11 +8,11 @@ import re
 from pathlib import Path
 
 import classes
-from test_wrong_kernels import PASSING, SIZES
+from classes import PASSING, SIZES
 
 from common.report import pages
 
-PAGE = Path(__file__).resolve().parent.parent / "lessons/CHECK.md"
+PAGE = Path(__file__).resolve().parents[2] / "lessons/CHECK.md"
 BLOCK = re.compile(r"(<!-- classes -->\n)(.*?)(<!-- end classes -->)", re.DOTALL)
 MEANS = {
     "shapes": "wrong at some shapes alone",

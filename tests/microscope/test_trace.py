@@ -25,7 +25,7 @@ from common.report.records import Record
 from common.workers import child, isolate
 
 FILES = [*catalog.steps(), *catalog.experiments()]
-WRONG = Path(__file__).parent / "wrong_kernels"
+WRONG = Path(__file__).parents[1] / "wrong_kernels"
 HEAD = """
 import math
 import numpy as np
@@ -194,7 +194,7 @@ UNTRACED = {
 }  # fmt: skip
 
 
-# Of those that say what they expect; a class says how a kernel shows (tests/test_wrong_kernels.py).
+# Of those that say what they expect; a class says how a kernel shows (tests/measure/test_wrong_kernels.py).
 OWN = [path for path in sorted(WRONG.glob("*.py")) if "\nExpect: " in path.read_text(encoding="utf-8")]
 
 

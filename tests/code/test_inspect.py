@@ -31,7 +31,7 @@ from common.report import cardtables, charts, pages, records
 from common.workers import isolate
 
 SECONDS = 180.0
-SASS = Path(__file__).parent / "sass"
+SASS = Path(__file__).parents[1] / "sass"
 ALL_CC = ("7.5", "8.0", "8.6", "8.9", "9.0", "10.0", "12.0")
 BOOK = "/book/gemm_coarsened.py"
 

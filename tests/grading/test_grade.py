@@ -30,7 +30,7 @@ from common.microscope import simulator
 from common.workers import forkserver
 
 simulator.install()
-FOLDER = Path(__file__).parent / "cheats"
+FOLDER = Path(__file__).parents[1] / "cheats"
 TARGET = "gemm_one_dimension"  # the exercise that every cheat pretends to solve
 LINUX = pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc, and needs all limits")
 PATIENCE = 60.0
@@ -291,7 +291,7 @@ def test_ptx_of_a_plan_holds_one_kernel_and_its_limit():
 
 def test_functions_that_numba_adds_later_are_no_part_of_a_plan():
     problem = problems.from_shape("gemm", {"M": 3, "N": 4, "K": 5})
-    with Sandbox(Path(__file__).parent / "wrong_kernels/gemm_float16_accumulator.py", "gemm", False) as box:
+    with Sandbox(Path(__file__).parents[1] / "wrong_kernels/gemm_float16_accumulator.py", "gemm", False) as box:
         box.ask("start")
         box.send(0, bytes(4 * 5 * 4))
         with pytest.raises(SandboxError, match=r"cannot be judged here: product calls .* float16") as failed:
@@ -762,6 +762,6 @@ class TestOnGpu:
 
     @pytest.mark.parametrize("name", WRONG)
     def test_a_wrong_kernel_is_called_what_it_is(self, name, checkout, machine):
-        wrong = Path(__file__).parent / "wrong_kernels" / f"{name}.py"
+        wrong = Path(__file__).parents[1] / "wrong_kernels" / f"{name}.py"
         kind = re.search(r"Expect: (\w+)", wrong.read_text())[1]
         assert graded(wrong, checkout, machine).findings[0].kind == kind

@@ -13,7 +13,7 @@ from common.jobs.messages import Check
 from common.microscope.messages import Trace, TraceOptions
 from common.workers import isolate
 
-HERE = Path(__file__).parent
+HERE = Path(__file__).parents[1]
 PATIENCE = 60.0
 ENDLESS = {"endless", "endless_constant", "gemm_endless"}
 FILES = [

@@ -11,7 +11,7 @@ from common.measure import profiler
 from common.microscope.memory import Cost, Ledger, sectors, wavefronts
 from common.workers import isolate
 
-PATTERNS = Path(__file__).parent / "patterns" / "gemm_shared_patterns.py"
+PATTERNS = Path(__file__).parents[1] / "patterns" / "gemm_shared_patterns.py"
 LANES = np.arange(32)
 ALL = np.ones((1, 32), np.bool_)
 

@@ -15,7 +15,7 @@ from common.jobs import run
 from common.jobs.messages import Check, Compile
 from common.workers import child, isolate
 
-FOLDER = Path(__file__).parent / "faults"
+FOLDER = Path(__file__).parents[1] / "faults"
 SHAPE = problems.FIRST["gemm"]
 PATIENCE = 60.0
 ENDLESS_SECONDS = 3.0
@@ -126,7 +126,7 @@ def test_the_compiler_shows_it(fixture, compiled):
 
 
 def test_a_right_file_has_no_fault():
-    good = Path(__file__).parents[1] / "lessons/01_naive/gemm_naive.py"
+    good = Path(__file__).parents[2] / "lessons/01_naive/gemm_naive.py"
     task = Check(ladder="gemm", path=str(good), shape=SHAPE.shape(), repeats=1)
     ((_, checked),) = isolate.run([task], True, PATIENCE)
     assert (checked["status"], checked.get("faults", [])) == ("right", [])

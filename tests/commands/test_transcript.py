@@ -1,6 +1,6 @@
 """The transcript in page 01 is what the tools print: a bug made, found by their words, and mended.
 
-``WRITE_TRANSCRIPT=1 python -m pytest tests/test_transcript.py`` writes it anew.
+``WRITE_TRANSCRIPT=1 python -m pytest tests/commands/test_transcript.py`` writes it anew.
 """
 
 import os
@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "lessons/01_naive/README.md"
 STEP = "lessons/01_naive/gemm_naive.py"
 LESSON = ("lessons.01_naive", "gemm_naive")

@@ -23,7 +23,7 @@ from common.workers import isolate
 
 simulator.install()  # as in the child processes
 
-FOLDER = Path(__file__).parent / "wrong_kernels"
+FOLDER = Path(__file__).parents[1] / "wrong_kernels"
 ENDED = ("crashed", "timed_out", "unusable")  # what became of a task that has no verdict
 PATIENCE = 120.0
 GPU_LIMIT = 30.0  # of an endless kernel, its compilation included
@@ -47,20 +47,13 @@ NAMES = [
 # Mistakes that no ragged shape brings out yet.
 UNSEEN: dict[str, str] = {}
 
-# Of the kernels by class, which tests/classes.py describes: how many; a test tries every eighth, but no slow one, and
-# draws one more; which a check without a GPU lets pass. All are tried by python tests/classes.py.
-SIZES = {"shapes": 64, "values": 22, "state": 18, "order": 8, "zero": 10, "sound": 31, "gpu": 21, "refusal": 9}
+# Of the kernels by class, which tests/classes.py describes, a test tries every eighth, but no slow one, and draws one
+# more. All are tried by python tests/classes.py.
 EVERY, DRAWN = 8, 1
 SLOW = {
     "conv3d_filters_along_z_clipped", "conv3d_index_in_an_exception", "conv3d_no_barrier_before_next_taps",
     "conv3d_output_pixels_along_y_clipped", "gemm_list_of_partial_sums", "gemm_plain_python_helper",
     "gemm_product_of_slices", "gemm_sum_of_a_generator",
-}  # fmt: skip
-PASSING = {
-    # threads or blocks store one element twice, and equal values: a waste, and conv2d_register_tiled and
-    # conv2d_layer_dispatch do so, too, where a tile reaches beyond the output
-    "conv3d_pixels_by_two_blocks", "gemm_idle_threads_repeat_the_last", "gemm_overlapping_blocks",
-    "gemm_two_blocks_for_each_tile",
 }  # fmt: skip
 
 
@@ -246,7 +239,7 @@ def test_a_shape_that_suits_the_mistake_does_not_show_it(name, problem):
 
 
 def test_every_class_has_its_kernels():
-    assert Counter(kernel.kind for kernel in CORPUS) == SIZES
+    assert Counter(kernel.kind for kernel in CORPUS) == classes.SIZES
 
 
 @pytest.mark.parametrize(
@@ -285,7 +278,7 @@ def test_a_check_finds_the_class(kind):
     found = classes.judge(kernels, processes=1)
     print(classes.table(kernels, found))
     passing = {kernel.name for kernel in kernels if found[kernel.name]["status"] == "right"}
-    assert passing == PASSING & {kernel.name for kernel in kernels}
+    assert passing == classes.PASSING & {kernel.name for kernel in kernels}
 
 
 # --- on a GPU ---
