@@ -26,3 +26,12 @@ _ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 for _path in [path for path in sys.path if os.path.abspath(path) == _ROOT]:
     sys.path.remove(_path)
     sys.path.append(_path)
+
+from importlib.util import find_spec  # noqa: E402 - after the path
+
+# An interpreter of one's own may lack some: one line says so, not a traceback from the depths.
+_NEEDED = ("greenlet", "matplotlib", "msgspec", "numba", "numba_cuda", "numpy", "rich", "watchfiles")
+_missing = ", ".join(name for name in _NEEDED if find_spec(name) is None)
+if _missing:
+    print(f"{sys.executable} lacks {_missing}: `make` without PYTHON=... installs all packages", file=sys.stderr)
+    raise SystemExit(2)

@@ -4,6 +4,7 @@ import os
 import re
 import shutil
 import subprocess
+import sys
 
 import pytest
 
@@ -104,3 +105,14 @@ def test_watching_no_lesson_says_which_there_are(root):
     done = subprocess.run(["make", "-n", "watch", "LESSON=9", "PYTHON=x"], cwd=root, capture_output=True, text=True)
     assert done.returncode != 0
     assert "LESSON=9: must be one of 01 02" in done.stderr
+
+
+@pytest.mark.parametrize("module", ["common", "lessons.01_naive"])
+def test_an_interpreter_without_the_packages_says_which_in_one_line(root, module):
+    env = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    words = [sys.executable, "-S", "-m", module]  # none but Python's own
+    done = subprocess.run(words, cwd=root, env=env, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 2
+    (line,) = done.stderr.splitlines()
+    assert " lacks greenlet, matplotlib, msgspec, " in line
+    assert line.endswith(": `make` without PYTHON=... installs all packages")
