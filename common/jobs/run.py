@@ -265,17 +265,31 @@ def _agreed(step: Step, outcomes: list[Outcome], simulator: bool, file: Path | N
         by_shape.setdefault(outcome.problem, []).append(outcome)
     merged = []
     for problem, mine in by_shape.items():
-        chosen = min(mine, key=_telling)
+        chosen = _cause(min(mine, key=_telling), mine)
         engines = list(dict.fromkeys(one.result["engine"] for one in mine if "engine" in one.result))
         seconds = sum(one.result.get("seconds", 0.0) for one in mine)
         merged.append(Outcome(step, problem, None, {**chosen.result, "engines": engines, "seconds": seconds}))
     return merged
 
 
+def _cause(chosen: Outcome, outcomes: list[Outcome]) -> Outcome:
+    """In the place of one that the simulator crashed at, what the tracer has for it if that is another mistake.
+
+    What a thread reads too early or before anybody wrote it may be an index, and that crashes the simulator.
+    """
+    if chosen.status == "crashed" and not chosen.result.get("only_compiled"):
+        for one in outcomes:
+            if one.result.get("engine") == "traced" and one.faults and chosen.faults:
+                crash, cause = chosen.faults[0], one.faults[0]
+                return chosen if (crash.kind, crash.line) == (cause.kind, cause.line) else one
+    return chosen
+
+
 def _telling(outcome: Outcome) -> tuple[int, int]:
     """A key that sorts what must be told first: what is wrong, compiled before run, then what was not judged."""
     if not outcome.fine:
-        return 0, 0 if outcome.result.get("only_compiled") else 1 if outcome.result.get("engine") == "traced" else 2
+        engine = outcome.result.get("engine")
+        return 0, 0 if engine is None else 1 if engine == "traced" else 2
     rank = {"unjudged": 1, "refused": 2}.get(outcome.status, 4 if outcome.unseen is None else 3)
     return rank, "engine" not in outcome.result
 
