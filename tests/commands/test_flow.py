@@ -7,6 +7,7 @@ import pytest
 from common.book import catalog, problems
 from common.commands import console, flow, verdicts
 from common.jobs.run import Outcome
+from common.report.messages import Draw
 
 STEPS = catalog.steps()[:3]
 
@@ -92,4 +93,7 @@ def test_lines_say_what_became_of_it():
     assert flow.swept(({"A": 1, "B": 2}, {"status": "refused"})) == "A=1 B=2: refused"
     assert flow.sanitized(("memcheck", step, 1, "")) == f"memcheck: {step.name}, 1 error"
     assert flow.measured(("library", ("photo", {"seconds": 1.0}))) == "photo: libraries, measured in 1.0 s"
-    assert flow.drawn(({"name": "03"}, {"files": ["a", "b"], "seconds": 2.0})) == "03: 2 files drawn, 2.0 s"
+    assert (
+        flow.drawn((Draw(what="lesson", name="03"), {"files": ["a", "b"], "seconds": 2.0}))
+        == "03: 2 files drawn, 2.0 s"
+    )
