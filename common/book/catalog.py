@@ -41,9 +41,18 @@ class CatalogError(ValueError):
     """A step file, or the chain of steps, is not what the workbook expects."""
 
 
+PRECISIONS = ("fp32", "tf32")
+"""What a step may compute with: its arrays' float32, or inputs rounded to TF32."""
+
+
 @dataclass(frozen=True)
 class Step:
-    """One kernel file. ``predecessor`` is the step before it, or for an experiment the step it varies."""
+    """One kernel file. ``predecessor`` is the step before it, or for an experiment the step it varies.
+
+    ``builds_on`` is the step that it grew from: the one before, or that of a line ``Builds on: NAME``. ``precision``
+    is one of PRECISIONS (``PRECISION = "tf32"``). ``requires`` is the least compute capability, or with an ``a`` the
+    only one (``REQUIRES = "9.0a"``); None: any.
+    """
 
     name: str
     lesson: str
@@ -52,6 +61,18 @@ class Step:
     path: Path
     title: str
     experiment: bool = False
+    builds_on: str | None = None
+    precision: str = PRECISIONS[0]
+    requires: str | None = None
+
+    def runs_on(self, capability: str) -> bool:
+        """Does a GPU of this compute capability, such as ``"9.0"``, have what the step requires?"""
+        if self.requires is None:
+            return True
+        if self.requires.endswith("a"):
+            return capability == self.requires[:-1]
+        has, needs = ([int(part) for part in text.split(".")] for text in (capability, self.requires))
+        return has >= needs
 
     def as_dict(self) -> dict[str, Any]:
         return {
@@ -59,6 +80,9 @@ class Step:
             "lesson": self.lesson,
             "ladder": self.ladder,
             "predecessor": self.predecessor,
+            "builds_on": self.builds_on,
+            "precision": self.precision,
+            "requires": self.requires,
             "path": self.path.relative_to(ROOT).as_posix(),
         }
 
@@ -354,7 +378,24 @@ def _read(path: Path, lesson: str, experiment: bool = False) -> Step:
     if title is None:
         raise CatalogError(f"{path.name}: the docstring must start with '{path.stem}: what it does'")
     previous = None if header[1] == "none" else header[1]
-    return Step(path.stem, lesson, ladder, previous, path, title[1].rstrip('."') + ".", experiment)
+    grown = re.search(r"^Builds on: (\w+)$", text, re.MULTILINE)
+    return Step(
+        path.stem, lesson, ladder, previous, path, title[1].rstrip('."') + ".", experiment,
+        builds_on=grown[1] if grown else previous,
+        precision=_constant(path, text, "PRECISION", "|".join(PRECISIONS), " or ".join(PRECISIONS)) or PRECISIONS[0],
+        requires=_constant(path, text, "REQUIRES", r"\d+\.\d+a?", 'a compute capability such as "8.0" or "9.0a"'),
+    )  # fmt: skip
+
+
+def _constant(path: Path, text: str, name: str, pattern: str, allowed: str) -> str | None:
+    """The text that a file sets a constant to, None if it does not."""
+    found = re.search(rf"^{name}\s*=\s*(.+?)\s*(?:#.*)?$", text, re.MULTILINE)
+    if found is None:
+        return None
+    value = re.fullmatch(rf"""(["'])({pattern})\1""", found[1])
+    if value is None:
+        raise CatalogError(f"{path.name}: {name} = {found[1]}: must be {allowed}")
+    return value[2]
 
 
 def _chain(ladder: str, found: list[Step]) -> list[Step]:
@@ -373,6 +414,11 @@ def _chain(ladder: str, found: list[Step]) -> list[Step]:
     while name in after:
         chain.append(after.pop(name))
         name = chain[-1].name
+    for number, step in enumerate(chain):
+        if step.builds_on is not None and step.builds_on not in [one.name for one in chain[:number]]:
+            raise CatalogError(
+                f"{step.path.name}: Builds on: {step.builds_on}: must be a step before it on the {ladder} ladder"
+            )
     if after:
         stray = next(iter(after.values()))
         raise CatalogError(

@@ -130,15 +130,17 @@ def check_steps(
     ``file`` is checked in the step's place. ``seed`` is that of the drawn shapes and operands. Without a GPU each
     step is also compiled, unless ``compiled`` is False. What fails is not tried at all shapes, and what does not
     compile at none that have not been tried by then. With ``workers`` these have what runs in the simulator to do,
-    and ``begun`` is called when they know all of it.
+    and ``begun`` is called when they know all of it. A step that requires another GPU than this one is checked as if
+    there were none.
     """
-    groups = [group for step in steps for group in _check_groups(step, simulator, shape, file, seed, compiled)]
+    simulated = {step: simulator or bool(beyond(step)) for step in steps}
+    groups = [g for step in steps for g in _check_groups(step, simulated[step], shape, file, seed, compiled)]
     turns = tempfile.TemporaryDirectory(prefix="workbook-")
     _take_turns(groups, Path(turns.name))
     cores = device.processors()
     # a GPU's checks are mostly compilation: both are the host's work
-    pools = {simulated: ThreadPoolExecutor(cores if simulator else cores // 2 + 1) for simulated in (True, False)}
-    submit = {simulated: pool.submit for simulated, pool in pools.items()}
+    pools = {on_cpu: ThreadPoolExecutor(cores if simulator else cores // 2 + 1) for on_cpu in (True, False)}
+    submit = {on_cpu: pool.submit for on_cpu, pool in pools.items()}
     if workers:
         submit[True] = workers.submit
     stop, hopeless = threading.Event(), {step: threading.Event() for step in steps}
@@ -147,12 +149,20 @@ def check_steps(
         begun()
         for step in steps:
             mine = [future.result() for group, future in running if group.step is step]
-            yield from _agreed(step, [outcome for outcomes in mine for outcome in outcomes], simulator, file)
+            yield from _agreed(step, [outcome for outcomes in mine for outcome in outcomes], simulated[step], file)
     finally:
         stop.set()
         for pool in pools.values():
             pool.shutdown(wait=True, cancel_futures=True)
         turns.cleanup()
+
+
+def beyond(step: Step) -> str:
+    """Why this machine's GPU cannot run a step; empty if it can, or if there is none."""
+    capability = device.compute_capability() if step.requires else None
+    if capability is None or step.runs_on(capability):
+        return ""
+    return f"requires compute capability {step.requires}: this GPU has {capability}"
 
 
 def _take_turns(groups: list[_CheckGroup], folder: Path) -> None:
@@ -340,7 +350,7 @@ def compile_steps(
         others = others if every_preset and not step.experiment else []
         task = messages.Compile(
             **at(step, problems.preset(name), file),
-            architectures=list(architectures),
+            architectures=[name for name in architectures if step.runs_on(name)],
             machine_code=machine_code,
             others={other: problems.preset(other).shape() for other in others},
         )
@@ -456,9 +466,12 @@ def measure(
     """Measure on the GPU, one process after the other, each getting ready while the one before has the GPU.
 
     Yields in order: ``("ceilings", result)`` if asked for; ``("step", Outcome)`` of each (step, preset), preset by
-    preset; ``("library", (preset, result))`` for cuBLAS or cuDNN on each of ``libraries``. Needs a GPU.
+    preset; ``("library", (preset, result))`` for cuBLAS or cuDNN on each of ``libraries``; and a step that requires
+    another GPU, as refused with the reason. Needs a GPU.
     """
     device.require_gpu("timing")
+    left_out = [pair for pair in pairs if beyond(pair[0])]
+    pairs = [pair for pair in pairs if pair not in left_out]
     groups: list[tuple[relay.Ready, Sequence[Task]]] = []
     if ceilings:
         groups.append((messages.Turn, [messages.Ceilings()]))
@@ -484,6 +497,8 @@ def measure(
             yield "library", (task.preset, result)
         else:
             yield "ceilings", result
+    for step, preset in left_out:
+        yield "step", Outcome(step, problems.preset(preset), preset, {"status": "refused", "message": beyond(step)})
 
 
 def time_steps(pairs: list[tuple[Step, str]], file: Path | None = None) -> Iterator[Outcome]:
@@ -504,6 +519,8 @@ class Preparing:
         groups = []
         kernelcache.prune()
         for step, needed in wanted.items():
+            if beyond(step):
+                continue
             task = messages.Prepare(
                 path=str(step.path),
                 ladder=step.ladder,

@@ -176,6 +176,9 @@ def test_as_dict_has_the_fields_that_scripts_read():
         "lesson": "01_naive",
         "ladder": "conv2d",
         "predecessor": "conv2d_naive",
+        "builds_on": "conv2d_naive",
+        "precision": "fp32",
+        "requires": None,
         "path": "lessons/01_naive/conv2d_unrolled.py",
     }
 
@@ -183,6 +186,56 @@ def test_as_dict_has_the_fields_that_scripts_read():
 def test_every_shipped_file_loads():
     for step in (*catalog.steps(), *catalog.experiments()):
         assert callable(catalog.load(step.path, step.ladder).launch)
+
+
+# --- what a step needs, and where it comes from ---
+
+
+@pytest.fixture
+def second(tmp_path):
+    """The second of two steps, with these lines in its file."""
+
+    def second(docstring="", lines=""):
+        for name, previous, *more in (("gemm_a", "none", "", ""), ("gemm_b", "gemm_a", docstring, lines)):
+            text = f'"""{name}: does something.\n\nPrevious step: {previous}\n{more[0]}"""\n{more[1]}\n'
+            path = tmp_path / "01_a" / f"{name}.py"
+            path.parent.mkdir(exist_ok=True)
+            path.write_text(text + f"def launch({LAUNCH['gemm']}): ...\n")
+        return catalog.steps(tmp_path)[1]
+
+    return second
+
+
+def test_a_step_says_what_it_needs(second):
+    plain = second()
+    assert (plain.builds_on, plain.precision, plain.requires) == ("gemm_a", "fp32", None)
+    step = second(lines='PRECISION = "tf32"\nREQUIRES = "9.0a"  # wgmma')
+    assert (step.precision, step.requires) == ("tf32", "9.0a")
+    assert second("Builds on: gemm_a\n").builds_on == "gemm_a"
+
+
+@pytest.mark.parametrize(
+    ("docstring", "lines", "says"),
+    [
+        ("", 'PRECISION = "fp8"', r'gemm_b\.py: PRECISION = "fp8": must be fp32 or tf32'),
+        ("", "REQUIRES = 9.0", r"gemm_b\.py: REQUIRES = 9\.0: must be a compute capability such as"),
+        ("", 'REQUIRES = "hopper"', r'gemm_b\.py: REQUIRES = "hopper": must be'),
+        ("Builds on: gemm_c\n", "", r"gemm_b\.py: Builds on: gemm_c: must be a step before it on the gemm ladder"),
+        ("Builds on: gemm_b\n", "", r"gemm_b\.py: Builds on: gemm_b: must be a step before it"),
+    ],
+)
+def test_what_it_says_wrongly_is_named(second, docstring, lines, says):
+    with pytest.raises(CatalogError, match=says):
+        second(docstring, lines)
+
+
+@pytest.mark.parametrize(
+    ("requires", "runs"),
+    [(None, "7.5 8.0 9.0 10.0"), ("8.0", "8.0 9.0 10.0"), ("9.0", "9.0 10.0"), ("9.0a", "9.0"), ("10.0", "10.0")],
+)
+def test_a_step_runs_where_its_requirement_is_met(second, requires, runs):
+    step = second(lines=f'REQUIRES = "{requires}"' if requires else "")
+    assert [name for name in ("7.5", "8.0", "9.0", "10.0") if step.runs_on(name)] == runs.split()
 
 
 # --- trees of our own ---

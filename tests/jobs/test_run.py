@@ -1,12 +1,13 @@
 """How a check of a step runs: engine by engine, each with a module of its own, and no longer than it must."""
 
 import threading
+from dataclasses import replace
 
 import pytest
 
-from common.book import catalog, problems
+from common.book import catalog, device, problems
 from common.jobs import run
-from common.jobs.messages import Check
+from common.jobs.messages import Check, Compile
 from common.measure import plan
 from common.microscope import simulator
 from common.workers import isolate
@@ -92,3 +93,45 @@ def test_a_hopeless_step_starts_nothing(write, monkeypatch):
     group = run._CheckGroup(catalog.find("gemm_naive"), [asked(write("gemm_x.py", ""), "traced")], True, False)
     monkeypatch.setattr(isolate, "_child", lambda *_: pytest.fail("a process is started"))
     assert group.run(threading.Event(), hopeless) == []
+
+
+@pytest.fixture
+def of_hopper(monkeypatch):
+    """A step that requires another GPU than there is; no process is started, the tasks are listed."""
+    tasks = []
+
+    def answer(given, *_):
+        for task in given:
+            tasks.append(task)
+            yield task, {"status": "right", "engine": getattr(task, "engine", None), "findings": []}
+
+    monkeypatch.setattr(isolate, "run", answer)
+    monkeypatch.setattr(device, "compute_capability", lambda: "8.6")
+    monkeypatch.setattr(device, "gpu_count", lambda: 1)
+    return replace(catalog.find("gemm_naive"), requires="9.0a"), tasks
+
+
+def test_what_this_gpu_cannot_run_is_checked_without_it(of_hopper):
+    step, tasks = of_hopper
+    assert all(outcome.fine for outcome in run.check_steps([step], False, seed=3))
+    assert isinstance(tasks[0], Compile)
+    assert {task.engine for task in tasks[1:] if isinstance(task, Check)} == {"simulator", "traced"}
+    tasks.clear()
+    list(run.check_steps([replace(step, requires="8.0")], False, seed=3))
+    assert {task.engine for task in tasks} == {"simulator", "traced", "gpu"}
+
+
+def test_what_this_gpu_cannot_run_is_listed_with_the_reason(of_hopper):
+    step, tasks = of_hopper
+    other = catalog.find("gemm_shared_tile")
+    found = [outcome for _, outcome in run.measure([(step, "gemm-4096"), (other, "gemm-4096")])]
+    assert [outcome.step.name for outcome in found] == ["gemm_shared_tile", "gemm_naive"]
+    assert found[-1].status == "refused"
+    assert found[-1].result["message"] == "requires compute capability 9.0a: this GPU has 8.6"
+    assert not any(getattr(task, "step", "") == step.name for task in tasks)
+
+
+def test_a_step_is_compiled_for_what_it_runs_on(of_hopper):
+    step, tasks = of_hopper
+    list(run.compile_steps([step, replace(step, requires="8.0")], ("7.5", "8.0", "9.0", "10.0"), False))
+    assert sorted(task.architectures for task in tasks) == [["8.0", "9.0", "10.0"], ["9.0"]]
