@@ -247,6 +247,12 @@ def test_an_interrupt_is_no_error(call, monkeypatch):
     assert "interrupted" in out + err
 
 
+def _heed_signals():
+    """A shell lets what it starts in the background ignore interrupts, and the workbook leaves that so."""
+    for name in ("SIGINT", "SIGHUP"):
+        signal.signal(getattr(signal, name), signal.SIG_DFL)
+
+
 @pytest.mark.skipif(os.name != "posix", reason="signals")
 @pytest.mark.parametrize(("number", "code"), [("SIGINT", 130), ("SIGTERM", 143), ("SIGHUP", 129)])
 def test_a_signal_ends_a_hanging_command_at_once_and_leaves_nothing(write, tmp_path, number, code):
@@ -263,7 +269,7 @@ def test_a_signal_ends_a_hanging_command_at_once_and_leaves_nothing(write, tmp_p
     words = [sys.executable, "-m", "common", "check", "gemm_naive", "--sim", "--file", str(hangs)]
     program = subprocess.Popen(
         words, cwd=catalog.ROOT, env={**os.environ, "TMPDIR": str(folder)}, stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE, text=True,
+        stderr=subprocess.PIPE, text=True, preexec_fn=_heed_signals,
     )  # fmt: skip
     deadline = time.monotonic() + 60
     while not (began.exists() and began.read_text()):
