@@ -380,7 +380,16 @@ def test_list_as_json(call):
     listed = json.loads(out)
     assert [entry["step"] for entry in listed] == [step.name for step in catalog.steps()]
     for entry in listed:
-        assert list(entry) == ["step", "lesson", "ladder", "predecessor", "path"]
+        assert list(entry) == [
+            "step",
+            "lesson",
+            "ladder",
+            "predecessor",
+            "builds_on",
+            "precision",
+            "requires",
+            "path",
+        ]
         assert (catalog.ROOT / entry["path"]).is_file()
 
 
