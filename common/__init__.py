@@ -31,7 +31,8 @@ from importlib.util import find_spec  # noqa: E402 - after the path
 
 # An interpreter of one's own may lack some: one line says so, not a traceback from the depths.
 _NEEDED = ("greenlet", "matplotlib", "msgspec", "numba", "numba_cuda", "numpy", "rich", "watchfiles")
-_missing = ", ".join(name for name in _NEEDED if find_spec(name) is None)
+_BEFORE_3_11 = ("tomli",) if sys.version_info < (3, 11) else ()
+_missing = ", ".join(name for name in (*_NEEDED, *_BEFORE_3_11) if find_spec(name) is None)
 if _missing:
     print(f"{sys.executable} lacks {_missing}: `make` without PYTHON=... installs all packages", file=sys.stderr)
     raise SystemExit(2)

@@ -44,7 +44,8 @@ def acceptable(outcome: Outcome, asked: bool) -> bool:
 
 
 def exit_code(outcomes: Iterable[Outcome], asked: bool) -> int:
-    outcomes = list(outcomes)
+    """What a program says of outcomes; what requires another GPU is no failure."""
+    outcomes = [outcome for outcome in outcomes if not outcome.elsewhere]
     statuses = {outcome.status for outcome in outcomes if not acceptable(outcome, asked)}
     if statuses & {"wrong", "crashed", "timed_out"}:
         return WRONG

@@ -83,7 +83,6 @@ LOOK_AT = {
     "imprecise": "the types: a sum that is an integer or a float16, TF32; or a term that is left out",
 }
 
-
 # What no right kernel does, whatever it computes: kinds in the order in which they are told, and their names.
 UNSOUND = {
     "raises": "exception in a kernel",
@@ -98,7 +97,6 @@ UNSOUND = {
     "overlap": "race between blocks",
     "zero-division": "division by zero",
 }
-
 
 _OF_UNSET_MEMORY = ("nan", "unstable", "unsound")  # findings that a read of what nobody wrote explains
 

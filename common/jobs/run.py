@@ -71,6 +71,11 @@ class Outcome:
         return None if text is None else str(text)
 
     @property
+    def elsewhere(self) -> bool:
+        """Does the step require another GPU than this machine's?"""
+        return "requires" in self.result
+
+    @property
     def faults(self) -> list[Fault]:
         """What explains it, perhaps nothing."""
         return [Fault.of(fields) for fields in self.result.get("faults", [])]
@@ -165,6 +170,11 @@ def beyond(step: Step) -> str:
     return f"requires compute capability {step.requires}: this GPU has {capability}"
 
 
+def _allowed(step: Step, architectures: Iterable[str]) -> list[str]:
+    """Those of the architectures that a step runs on, or that which it requires if it runs on none of them."""
+    return [name for name in architectures if step.runs_on(name)] or [str(step.requires).rstrip("a")]
+
+
 def _take_turns(groups: list[_CheckGroup], folder: Path) -> None:
     """Let the largest problems of all groups be a few at a time: each waits for those with the same folder."""
     for number, group in enumerate(groups):
@@ -221,7 +231,7 @@ def _check_groups(
     groups = []
     if simulator and compiled:  # first: what it says is told before all else
         small = shape or problems.FIRST[step.ladder]
-        task = messages.Compile(**at(step, small, file), architectures=[CODE_ARCHITECTURE])
+        task = messages.Compile(**at(step, small, file), architectures=_allowed(step, [CODE_ARCHITECTURE]))
         groups.append(_CheckGroup(step, [task], False, False))
     for on_cpu in (True, False):
         # the simulator has no races to catch by repeating
@@ -350,7 +360,7 @@ def compile_steps(
         others = others if every_preset and not step.experiment else []
         task = messages.Compile(
             **at(step, problems.preset(name), file),
-            architectures=[name for name in architectures if step.runs_on(name)],
+            architectures=_allowed(step, architectures),
             machine_code=machine_code,
             others={other: problems.preset(other).shape() for other in others},
         )
@@ -498,7 +508,8 @@ def measure(
         else:
             yield "ceilings", result
     for step, preset in left_out:
-        yield "step", Outcome(step, problems.preset(preset), preset, {"status": "refused", "message": beyond(step)})
+        reason = {"status": "refused", "message": beyond(step), "requires": step.requires}
+        yield "step", Outcome(step, problems.preset(preset), preset, reason)
 
 
 def time_steps(pairs: list[tuple[Step, str]], file: Path | None = None) -> Iterator[Outcome]:

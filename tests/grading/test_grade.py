@@ -138,7 +138,7 @@ def test_an_honest_file_meets_no_expectation(checkout):
             read(path).require(verdict)
 
 
-# --- a rehearsal in this process ---
+# --- a simulated run in this process ---
 
 
 class TestRehearsal:

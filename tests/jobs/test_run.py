@@ -6,6 +6,8 @@ from dataclasses import replace
 import pytest
 
 from common.book import catalog, device, problems
+from common.commands import verdicts
+from common.commands.console import RIGHT
 from common.jobs import run
 from common.jobs.messages import Check, Compile
 from common.measure import plan
@@ -129,9 +131,19 @@ def test_what_this_gpu_cannot_run_is_listed_with_the_reason(of_hopper):
     assert found[-1].status == "refused"
     assert found[-1].result["message"] == "requires compute capability 9.0a: this GPU has 8.6"
     assert not any(getattr(task, "step", "") == step.name for task in tasks)
+    assert [outcome.elsewhere for outcome in found] == [False, True]
+    assert verdicts.exit_code(found, asked=True) == RIGHT  # it is no failure
+    refused = run.Outcome(step, FIRST, None, {"status": "refused", "message": "this shape"})
+    assert verdicts.exit_code([refused], asked=True) != RIGHT
 
 
 def test_a_step_is_compiled_for_what_it_runs_on(of_hopper):
     step, tasks = of_hopper
-    list(run.compile_steps([step, replace(step, requires="8.0")], ("7.5", "8.0", "9.0", "10.0"), False))
-    assert sorted(task.architectures for task in tasks) == [["8.0", "9.0", "10.0"], ["9.0"]]
+    steps = [replace(step, requires=requires) for requires in ("8.0", "9.0a", "12.0a", None)]
+    list(run.compile_steps(steps, ("7.5", "8.0", "9.0", "10.0"), False))
+    assert sorted(task.architectures for task in tasks) == [
+        ["12.0"], ["7.5", "8.0", "9.0", "10.0"], ["8.0", "9.0", "10.0"], ["9.0"],
+    ]  # fmt: skip
+    tasks.clear()
+    list(run.check_steps(steps[2:3], True, shape=FIRST))
+    assert tasks[0].architectures == ["12.0"]
