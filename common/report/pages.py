@@ -32,8 +32,8 @@ _INLINE = re.compile(r"(<!--= (\w+)((?: [\w.-]+)*) -->)((?:(?!<!--=).)*?)(<!--/-
 
 
 def pages() -> list[Path]:
-    """Every page that may hold a table."""
-    return [catalog.ROOT / "README.md", *sorted(catalog.LESSONS.glob("*/README.md"))]
+    """Every page that may hold a table: the first one, and all in the folders of lessons."""
+    return [catalog.ROOT / "README.md", *sorted(catalog.LESSONS.glob("*/*.md"))]
 
 
 def rendered(text: str, record: Record | None, code: dict[str, Any]) -> str:
