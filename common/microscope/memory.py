@@ -74,6 +74,13 @@ def wavefronts(words: Ints, active: Bools, width: int, write: bool = False) -> C
     return Cost(len(rows), int(turns.sum()), int(passes.sum()), int(distinct.sum()))
 
 
+def served_together(words: Ints, active: Bools, width: int, write: bool = False) -> int:
+    """How many lanes of one request, of shape (1, 32), share a pass; arguments as in :func:`wavefronts`."""
+    rows, used = _active_rows(words, active)
+    paired = width > 1 and not write and len(rows) and (_agree(rows, used, 1) | _agree(rows, used, 2)).all()
+    return WARP // width * (2 if paired else 1)
+
+
 def _active_rows(values: Ints, active: Bools) -> tuple[Ints, Bools]:
     """The warps with an active lane; the others' lanes hold a copy of an active lane's value."""
     some = active.any(axis=1)

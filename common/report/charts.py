@@ -246,31 +246,30 @@ def roofline(record: Record, ladder: str) -> Figure:
     bandwidth, peak = ceilings["copy_gbs"], ceilings["fma_gflops"]
     names = [step.name for step in catalog.steps() if step.ladder == ladder]
     colours = dict(zip(names, mpl.colormaps["viridis"](np.linspace(0.0, 0.92, max(2, len(names)))), strict=False))
-    intensities, rates = [], []
+    points, looks = [], []
     for marker, preset in zip(MARKERS, problems.timed_presets(ladder), strict=False):
         rows = _step_rows(record, preset)
         for name, row in rows:
-            problem = record.problem(preset, row)
             figures = record.derive(preset, row)
             assert figures is not None
-            intensities.append(problem.intensity)
-            rates.append(figures.gflops)
-            axes.plot(
-                problem.intensity, figures.gflops, marker=marker, markersize=10, color=colours[name],
-                markeredgecolor=INK, markeredgewidth=0.7, linestyle="none", zorder=4,
-            )  # fmt: skip
+            points.append((record.problem(preset, row).intensity, figures.gflops))
+            looks.append({"marker": marker, "color": colours[name]})
         if rows:
             axes.plot([], [], marker=marker, color=MUTED, linestyle="none", markersize=8, label=preset)
     for name in names:
         axes.plot([], [], color=colours[name], linewidth=6, label=name)
     ridge = peak / bandwidth
+    intensities, rates = zip(*points, strict=True)
     low, high = min([*intensities, ridge]) / 3, max([*intensities, ridge]) * 4
+    bottom, top = min([*rates, low * bandwidth]) / 2, peak * 2
+    for (x, y), look in zip(_side_by_side(points, (low, high), (bottom, top)), looks, strict=True):
+        axes.plot(x, y, **look, markersize=9, markeredgecolor=INK, markeredgewidth=0.7, linestyle="none", zorder=4)
     reach = np.array([low, ridge, high])
     axes.plot(reach, np.minimum(reach * bandwidth, peak), color=INK, linewidth=2.2, zorder=3)
     axes.set_xscale("log")
     axes.set_yscale("log")
     axes.set_xlim(low, high)
-    axes.set_ylim(min([*rates, low * bandwidth]) / 2, peak * 2)
+    axes.set_ylim(bottom, top)
     _plain_log_ticks(axes.xaxis, axes.get_xlim())
     _plain_log_ticks(axes.yaxis, axes.get_ylim())
     axes.annotate(
@@ -282,11 +281,30 @@ def roofline(record: Record, ladder: str) -> Figure:
     )  # fmt: skip
     axes.grid(color=GRID, linewidth=0.8)
     axes.set_axisbelow(True)
-    axes.set_xlabel("arithmetic intensity, FLOP per byte of least traffic")
+    aside = "points that would hide one another stand side by side"
+    axes.set_xlabel(f"arithmetic intensity, FLOP per byte of least traffic\n({aside})")
     axes.set_ylabel("GFLOP/s")
     axes.legend(loc="center left", bbox_to_anchor=(1.01, 0.5), frameon=False)
     _headings(figure, f"Roofline, {ladder} ladder", f"{record.gpu_name}, measured {_day(record)}")
     return figure
+
+
+def _side_by_side(
+    points: list[tuple[float, float]], x_range: tuple[float, float], y_range: tuple[float, float]
+) -> list[tuple[float, float]]:
+    """The points of a logarithmic chart, those sideways a little that an earlier one would cover."""
+    width, height = np.log(x_range[1] / x_range[0]), np.log(y_range[1] / y_range[0])
+    aside, across, along = 0.03 * width, 0.026 * width, 0.028 * height  # of the axes: a step aside, and a marker
+    placed: list[tuple[float, float]] = []
+    for x, y in np.log(points):
+        steps = sorted(range(-len(points), len(points) + 1), key=lambda step: (abs(step), -step))
+        free = (
+            (x + step * aside, y)
+            for step in steps
+            if not any(abs(x + step * aside - a) < across and abs(y - b) < along for a, b in placed)
+        )
+        placed.append(next(free))
+    return [(float(np.exp(x)), float(np.exp(y))) for x, y in placed]
 
 
 def per_layer(record: Record, ladder: str) -> Figure:

@@ -11,7 +11,7 @@ from matplotlib.patches import Rectangle
 
 from common.book import catalog, lessontext, problems
 from common.microscope import trace
-from common.microscope.memory import BANKS, SECTOR_BYTES, WARP, wavefronts
+from common.microscope.memory import BANKS, SECTOR_BYTES, WARP, served_together, wavefronts
 from common.report import charts
 from common.report.charts import BLUE, GREEN, GRID, INK, MUTED, ORANGE, SKY, VERMILION
 
@@ -104,23 +104,17 @@ def _request(axes: Any, access: dict[str, Any]) -> None:
                 axes.plot([edge, edge], [2.6, 3.3], color="white", linewidth=0.5)
         goals = {lane: start + (order.index(place // _WORDS) + 0.45) * step for lane, place in lanes}
         unit = "sector" if len(order) == 1 else "sectors"
-        found = f"{len(order)} {unit}"
+        found, below = f"{len(order)} {unit}", ""
     else:
-        words = Counter(word % BANKS for word in {place + v for _, place in lanes for v in range(width)})
-        for bank in range(BANKS):
-            face = "none" if not words[bank] else BLUE if words[bank] <= width else VERMILION
-            axes.add_patch(Rectangle((bank, 2.6), 0.86, 0.7, facecolor=face, edgecolor=MUTED, linewidth=0.3))
-            if words[bank] > width:
-                axes.text(bank + 0.43, 2.93, str(words[bank]), fontsize=5.5, ha="center", va="center", color="white")
+        lanes, found, below = _banks_met(axes, access, width)
+        for lane in range(WARP):
+            if lane not in dict(lanes):  # served at another time
+                axes.patches[lane].set_alpha(0.2)
         goals = {lane: place % BANKS + width / 2 - 0.07 for lane, place in lanes}
-        words_by_lane = np.array([[0 if place is None else place for place in access["sample"]]])
-        active = np.array([[place is not None for place in access["sample"]]])
-        turns = wavefronts(words_by_lane, active, width, access["op"] == "write").moved
-        found = f"{turns} wavefront{'s' if turns > 1 else ''}"
     for lane, goal in goals.items():
         axes.plot([lane + 0.43, goal], [0.55, 2.55], color=colours[lane], linewidth=0.8)
     place = "bank 0 … 31" if access["space"] == "shared" else ""
-    axes.text(WARP / 2, -0.12, "lane 0 … 31", ha="center", va="top", fontsize=7.5, color=MUTED)
+    axes.text(WARP / 2, -0.12, f"lane 0 … 31{below}", ha="center", va="top", fontsize=7.5, color=MUTED)
     axes.text(WARP, 3.45, place, ha="right", va="bottom", fontsize=7.5, color=MUTED)
     bits = f", {access['bits']} bits each" if width > 1 else ""
     axes.text(
@@ -129,6 +123,42 @@ def _request(axes: Any, access: dict[str, Any]) -> None:
     )  # fmt: skip
     axes.set_xlim(-0.4, WARP + 0.4)
     axes.set_ylim(-0.8, 4.3)
+
+
+def _banks_met(axes: Any, access: dict[str, Any], width: int) -> tuple[list[tuple[int, int]], str, str]:
+    """Draw the banks that lanes ask for which are served at a time, of several such parts the one that takes longest.
+
+    A bank that must deliver several words is red, with their number. Returns those lanes and where they read, what
+    all lanes take, and what these take.
+    """
+    words = np.array([[0 if place is None else place for place in access["sample"]]])
+    active = np.array([[place is not None for place in access["sample"]]])
+    write = access["op"] == "write" or access["op"] == "copy"
+    together = served_together(words, active, width, write)
+    passes = []
+    for first in range(0, WARP, together):
+        own = [(lane, place) for lane, place in enumerate(access["sample"][first : first + together], first)]
+        passes.append([(lane, place) for lane, place in own if place is not None])
+    met = [Counter(word % BANKS for word in {place + v for _, place in own for v in range(width)}) for own in passes]
+    most = [max(counts.values(), default=0) for counts in met]
+    chosen = most.index(max(most))
+    for bank in range(BANKS):
+        count = met[chosen][bank]
+        face = "none" if not count else BLUE if count == 1 else VERMILION
+        axes.add_patch(Rectangle((bank, 2.6), 0.86, 0.7, facecolor=face, edgecolor=MUTED, linewidth=0.3))
+        if count > 1:
+            axes.text(bank + 0.43, 2.93, str(count), fontsize=6.5, ha="center", va="center", color="white")
+    total = wavefronts(words, active, width, write).moved
+    assert total == sum(most)
+    below = ""
+    if together < WARP:
+        first = chosen * together
+        below = f"; in colour lanes {first} to {first + together - 1}, served in {_wavefronts(most[chosen])}"
+    return passes[chosen], _wavefronts(total), below
+
+
+def _wavefronts(count: int) -> str:
+    return f"{count} wavefront{'s' if count > 1 else ''}"
 
 
 def _fill(axes: Any, x: float, y: float, width: float, height: float, colour: str) -> None:
@@ -155,8 +185,7 @@ def banks() -> Figure:
         above.bar(range(BANKS), [words[bank] for bank in range(BANKS)], width=0.9, color=colour)
         above.set_ylim(0, 34)
         above.set_yticks([1, 16, 32])
-        found_turns = f"{turns} wavefront{'s' if turns > 1 else ''}"
-        above.set_title(f"{said['constant']} = {pad}: {found_turns}", fontsize=11.5, fontweight="bold")
+        above.set_title(f"{said['constant']} = {pad}: {_wavefronts(turns)}", fontsize=11.5, fontweight="bold")
         row = places[1] - places[0]
         rows = -(-(max(places) + row) // BANKS)
         for word in range(rows * BANKS):

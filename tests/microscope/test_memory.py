@@ -8,7 +8,7 @@ import pytest
 from common.book import catalog, problems
 from common.jobs.messages import Launch
 from common.measure import profiler
-from common.microscope.memory import Cost, Ledger, sectors, wavefronts
+from common.microscope.memory import Cost, Ledger, sectors, served_together, wavefronts
 from common.workers import isolate
 
 PATTERNS = Path(__file__).parents[1] / "patterns" / "gemm_shared_patterns.py"
@@ -92,6 +92,24 @@ def test_warps_are_counted_one_by_one():
 )
 def test_wavefronts_of_a_request(words, width, expected):
     assert wavefronts(row(words), ALL, width) == expected
+
+
+@pytest.mark.parametrize(
+    ("words", "width", "write", "expected"),
+    [
+        (LANES, 1, False, 32),
+        (2 * LANES, 2, False, 16),
+        (LANES // 2 * 2, 2, False, 32),
+        (4 * LANES, 4, False, 8),
+        (LANES // 2 * 4, 4, False, 16),  # lane i with i ^ 1
+        ((LANES // 4 * 2 + LANES % 2) * 4, 4, False, 16),  # and with i ^ 2
+        (LANES // 2 * 4, 4, True, 8),  # writes do not pair up
+    ],
+)
+def test_how_many_lanes_are_served_at_a_time(words, width, write, expected):
+    assert served_together(row(words), ALL, width, write) == expected
+    # without a conflict, a wavefront for each part
+    assert wavefronts(row(words), ALL, width, write).ideal == 32 // expected
 
 
 def test_idle_lanes_and_warps_take_no_wavefront():

@@ -121,6 +121,20 @@ def test_a_reduced_batch_is_said(shipped, tmp_path):
     assert "N reduced from 10000" in text
 
 
+def test_no_point_of_a_roofline_hides_another(shipped):
+    for ladder in problems.LADDERS:
+        figure = charts.roofline(shipped, ladder)
+        figure.canvas.draw()  # lays it out
+        (axes,) = figure.axes
+        lines = [line for line in axes.lines if len(line.get_xdata()) == 1]
+        places = [axes.transData.transform((line.get_xdata()[0], line.get_ydata()[0])) for line in lines]
+        rows = [row for preset in problems.timed_presets(ladder) for _, row in charts._step_rows(shipped, preset)]
+        assert len(places) == len(rows)
+        size = 0.8 * lines[0].get_markersize() * figure.dpi / 72
+        for i, (x, y) in enumerate(places):
+            assert not [1 for a, b in places[:i] if abs(x - a) < size and abs(y - b) < size]
+
+
 def test_without_ceilings_there_is_neither_floor_nor_roofline(small, tmp_path):
     small.data["ceilings"] = None
     written = charts.draw_all(small, tmp_path)
