@@ -5,6 +5,9 @@ not code stands in ``lessons/<lesson>/exercises/exercises.toml``, one ``[[exerci
 
 ``name``       the file's name without ``.py``; a kernel's starts with its ladder
 ``title``      what is asked for, in one line
+``hard``       true: it stands in the table at the end of the lesson's page. The others belong to a section, at whose
+               end the page has ``<!-- exercise: NAME -->`` and ``<!-- end exercise -->``
+``was``        its number when progress was kept by numbers
 ``kind``       ``write``, ``bug``, ``predict`` or ``tune``
 ``lines``      lines to write between the markers (write), or at most to change (bug)
 ``hints``      one or more, each saying more than the one before
@@ -27,7 +30,7 @@ from typing import Any
 
 from common.book import catalog, problems, schema, store
 from common.book.problems import LADDERS, Problem
-from common.book.schema import AMOUNT, COUNT, NAME, Each, Maybe
+from common.book.schema import AMOUNT, COUNT, NAME, SETTING, Each, Maybe
 
 KINDS = ("write", "bug", "predict", "tune")
 BLANK, END = "# >>> your code", "# <<<"
@@ -43,7 +46,8 @@ SHAPES = {
 }
 PRESETS = {"gemm": "gemm-2048", "conv2d": "ece408-layer1", "conv3d": "c3d-conv3a"}
 _ENTRY = {
-    "name": NAME, "title": NAME, "kind": NAME, "hints": [NAME], "lines": Maybe(COUNT),
+    "name": NAME, "title": NAME, "kind": NAME, "hints": [NAME], "lines": Maybe(COUNT), "hard": Maybe(SETTING),
+    "was": Maybe(NAME),
     "shapes": Maybe([NAME]), "preset": Maybe(NAME), "at_most": Maybe(Each(AMOUNT)), "at_least": Maybe(Each(AMOUNT)),
     "floor": Maybe(AMOUNT), "answers": Maybe(Each(NAME)),
 }  # fmt: skip
@@ -66,6 +70,8 @@ class Exercise:
     kind: str
     path: Path
     hints: tuple[str, ...]
+    hard: bool = False
+    was: str = ""
     lines: int = 0
     shapes: tuple[str, ...] = ()
     preset: str = ""
@@ -82,6 +88,17 @@ class Exercise:
     def ladder(self) -> str:
         """The ladder whose interface the file has; empty for a prediction."""
         return "" if self.kind == "predict" else self.name.split("_")[0]
+
+    @property
+    def section(self) -> str:
+        """The heading that it stands under on the lesson's pages; empty if it stands under none."""
+        for page in sorted(self.path.parent.parent.glob("*.md")):
+            before, marker, _ = store.read_text(page).partition(f"<!-- exercise: {self.name} -->")
+            prose = re.sub(r"^```.*?^```$", "", before, flags=re.DOTALL | re.MULTILINE)
+            headings = re.findall(r"^#+ (.+)$", prose, re.MULTILINE)
+            if marker and headings:
+                return str(headings[-1])
+        return ""
 
     def problems(self) -> list[Problem]:
         """The problems it is checked at."""
@@ -192,25 +209,30 @@ class State:
         Raises ExerciseError, or StoreError if it cannot be kept that it was given.
         """
         with self._changed():
-            taken = min(self._data["hints"].get(exercise.number, 0), len(exercise.hints) - 1)
-            self._data["hints"][exercise.number] = taken + 1
+            taken = min(self._kept("hints", exercise, 0), len(exercise.hints) - 1)
+            self._data["hints"][exercise.name] = taken + 1
         return taken + 1, exercise.hints[taken]
 
     def hints(self, exercise: Exercise) -> int:
         """Hints given so far."""
-        return min(int(self._data["hints"].get(exercise.number, 0)), len(exercise.hints))
+        return min(int(self._kept("hints", exercise, 0)), len(exercise.hints))
 
     def passed(self, exercise: Exercise) -> bool:
         """Did the file, as it is now, pass?"""
-        return self._data["passed"].get(exercise.number) == _digest(exercise.path)
+        return bool(self._kept("passed", exercise, None) == _digest(exercise.path))
 
     def remember(self, exercise: Exercise, passed: bool) -> None:
         """Keep a verdict on the exercise's own file; raises as :meth:`hint` does."""
         with self._changed():
+            self._data["passed"].pop(exercise.was, None)
             if passed:
-                self._data["passed"][exercise.number] = _digest(exercise.path)
+                self._data["passed"][exercise.name] = _digest(exercise.path)
             else:
-                self._data["passed"].pop(exercise.number, None)
+                self._data["passed"].pop(exercise.name, None)
+
+    def _kept(self, part: str, exercise: Exercise, default: Any) -> Any:
+        """By name; by the number that it had when numbers were kept, if that is all there is."""
+        return self._data[part].get(exercise.name, self._data[part].get(exercise.was, default))
 
     def _read(self) -> dict[str, dict[str, Any]]:
         if not self.path.exists():

@@ -95,7 +95,9 @@ def _grade(options: argparse.Namespace) -> int:
         for text in (*one.reasons, *one.notes):
             say.print(f"  {escape(text)}", soft_wrap=True)
         if folder is None and not one.passed and one.target[:1].isdigit():
-            say.print(f"  a hint: python -m common hint {one.target}")
+            section = exercises.find(one.target).section
+            where = f"; its section: {escape(section)}" if section else ""
+            say.print(f"  a hint: python -m common hint {one.target}{where}", soft_wrap=True)
     for text in left_out:
         say.print(f"[yellow]not graded[/]: {escape(text)}", soft_wrap=True)
     if written:

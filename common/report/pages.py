@@ -1,7 +1,8 @@
 """Tables and figures inside Markdown pages, written between markers from records: none is typed by hand.
 
-A block is ``<!-- table: KIND ARGUMENTS -->`` to ``<!-- end table -->``; KIND is one of TABLES. A figure in a sentence
-is ``<!--= KIND ARGUMENTS -->`` to ``<!--/-->``; KIND is one of FIGURES.
+A block is ``<!-- table: KIND ARGUMENTS -->`` to ``<!-- end table -->``; KIND is one of TABLES. An exercise stands at
+the end of its section, ``<!-- exercise: NAME -->`` to ``<!-- end exercise -->``. A figure in a sentence is
+``<!--= KIND ARGUMENTS -->`` to ``<!--/-->``; KIND is one of FIGURES.
 Pages show the reference GPU's record, and another where a marker names it; a figure's date stands in the table's
 last line.
 """
@@ -28,6 +29,8 @@ _BLOCK = re.compile(
     r"(<!-- table: (\w+)((?: [\w.-]+)*) -->\n)((?:(?!<!-- table:).)*?)(<!-- end table -->)", re.DOTALL
 )
 
+_EXERCISE = re.compile(r"(<!-- exercise: (\w+) -->\n)((?:(?!<!-- exercise:).)*?)(<!-- end exercise -->)", re.DOTALL)
+
 _INLINE = re.compile(r"(<!--= (\w+)((?: [\w.-]+)*) -->)((?:(?!<!--=).)*?)(<!--/-->)", re.DOTALL)
 
 
@@ -45,10 +48,16 @@ def rendered(text: str, record: Record | None, code: dict[str, Any]) -> str:
             raise ValueError(f"{opening.strip()}: kind {kind!r} is unknown: kinds are {', '.join(kinds)}")
         return f"{opening}{kinds[kind](record, code, arguments.split())}{end}{closing}"
 
-    for opening, whole, what in (("<!-- table:", _BLOCK, "table"), ("<!--=", _INLINE, "figure")):
+    markers = (
+        ("<!-- table:", _BLOCK, "table"),
+        ("<!-- exercise:", _EXERCISE, "exercise"),
+        ("<!--=", _INLINE, "figure"),
+    )
+    for opening, whole, what in markers:
         if text.count(opening) != len(whole.findall(text)):
             raise ValueError(f"a {what} marker {opening} ... has no end, or is not written as it must be")
     text = _BLOCK.sub(lambda match: write(match, TABLES, "\n"), text)
+    text = _EXERCISE.sub(lambda match: f"{match[1]}{_exercise(match[2])}\n{match[4]}", text)
     return _INLINE.sub(lambda match: write(match, FIGURES, ""), text)
 
 
@@ -384,14 +393,28 @@ def _steps(_: Record | None, __: dict[str, Any], arguments: list[str]) -> str:
 
 
 def _exercises(_: Record | None, __: dict[str, Any], arguments: list[str]) -> str:
-    """``exercises LESSON``: the graded ones, each with its number, file, kind and what is asked for."""
-    kinds = {"bug": "find the bug"}
+    """``exercises LESSON``: the harder ones, which no section has, each with its number, file, kind and what is
+    asked for."""
     rows = [
-        [f"**{one.number}** [`{one.name}`](exercises/{one.name}.py)", kinds.get(one.kind, one.kind), one.title]
+        [_linked(one), _KINDS.get(one.kind, one.kind), one.title]
         for one in exercises.everything()
-        if one.lesson == arguments[0]
+        if one.lesson == arguments[0] and one.hard
     ]
     return "\n".join("| " + " | ".join(cells) + " |" for cells in [["exercise", "kind", "what"], [":--"] * 3, *rows])
+
+
+_KINDS = {"bug": "find the bug"}
+
+
+def _exercise(name: str) -> str:
+    """What stands at the end of a section; raises ValueError at an exercise that is unknown."""
+    one = exercises.find(name)
+    kind = _KINDS.get(one.kind, one.kind)
+    return f"> Exercise {_linked(one)}, {kind}: {one.title}. `python -m common grade {one.number}`"
+
+
+def _linked(one: exercises.Exercise) -> str:
+    return f"**{one.number}** [`{one.name}`](exercises/{one.name}.py)"
 
 
 def _ceilings(record: Record | None, _: dict[str, Any], slugs: list[str]) -> str:

@@ -157,7 +157,7 @@ def test_hints_at_once_lose_none(tmp_path):
     words = [sys.executable, "-c", code, str(tmp_path / "state.json"), one.number]
     asked = [subprocess.Popen(words, cwd=catalog.ROOT, stdout=subprocess.PIPE, text=True) for _ in range(3)]
     assert sorted(int(program.communicate()[0]) for program in asked) == [1, 2, 3]
-    assert json.loads((tmp_path / "state.json").read_text())["hints"] == {one.number: 3}
+    assert json.loads((tmp_path / "state.json").read_text())["hints"] == {one.name: 3}
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ import os
 import re
 import subprocess
 import sys
+from dataclasses import replace
 
 import pytest
 
@@ -222,11 +223,19 @@ def test_a_frame_is_kept_by_what_is_only_said_another_way():
 
 
 @EACH
-def test_the_page_names_it(exercise):
-    page = catalog.LESSONS / exercise.lesson / "README.md"
-    if not page.exists():
-        pytest.skip(f"lesson {exercise.lesson} has no page yet")
-    assert f"**{exercise.number}** [`{exercise.name}`](exercises/{exercise.name}.py)" in page.read_text()
+def test_a_page_names_it_once(exercise):
+    """At the end of its section, the harder ones in the table at the end."""
+    pages = sorted((catalog.LESSONS / exercise.lesson).glob("*.md"))
+    text = "".join(page.read_text() for page in pages)
+    assert text.count(f"**{exercise.number}** [`{exercise.name}`](exercises/{exercise.name}.py)") == 1
+    assert text.count(f"<!-- exercise: {exercise.name} -->\n") == (not exercise.hard)
+    assert bool(exercise.section) == (not exercise.hard)
+
+
+@pytest.mark.parametrize("lesson", LESSONS)
+def test_most_exercises_of_a_lesson_belong_to_a_section(lesson):
+    here = [one.hard for one in ALL if one.lesson == lesson]
+    assert 0 < sum(here) <= len(here) / 2
 
 
 # --- finding them ---
@@ -287,9 +296,26 @@ def test_hints_come_one_at_a_time_and_are_remembered(tmp_path):
     assert exercises.State(path).hints(ALL[1]) == 0
 
 
-def test_a_pass_holds_until_the_file_changes(tmp_path, write):
-    from dataclasses import replace
+def test_what_was_kept_by_number_still_counts(write):
+    """Progress was kept by numbers once, and numbers change where an exercise is put between two others."""
+    one = replace(next(one for one in ALL if one.was), path=write("gemm_x.py", "x = 1\n"), number="99.9")
+    state = exercises.State(write("state.json", json.dumps({
+        "hints": {one.was: 2}, "passed": {one.was: catalog.source_hash(one.path)},
+    })))  # fmt: skip
+    assert (state.hints(one), state.passed(one)) == (2, True)
+    assert state.hint(one) == (3, one.hints[2])
+    assert (state.hints(one), exercises.State(state.path).hints(replace(one, was="", number="1.1"))) == (3, 3)
+    state.remember(one, False)
+    assert not exercises.State(state.path).passed(one)
+    assert not exercises.State(state.path).hints(replace(one, name="gemm_y", was=""))
 
+
+def test_no_two_exercises_had_one_number():
+    had = [one.was for one in ALL if one.was]
+    assert len(set(had)) == len(had)
+
+
+def test_a_pass_holds_until_the_file_changes(tmp_path, write):
     state = exercises.State(tmp_path / "state.json")
     one = replace(ALL[0], path=write("gemm_x.py", "x = 1\n"))
     assert not state.passed(one)

@@ -8,7 +8,7 @@ import xml.etree.ElementTree as ElementTree
 import numpy as np
 import pytest
 
-from common.book import catalog, problems
+from common.book import catalog, exercises, problems
 from common.report import charts, figures, layers, pages, records
 from common.report.records import Record
 
@@ -278,14 +278,16 @@ def test_the_tables_of_a_page_are_not_stale(path, shipped):
 @pytest.mark.parametrize("path", pages.pages(), ids=lambda path: path.relative_to(catalog.ROOT).as_posix())
 def test_the_markers_of_a_page_are_in_pairs(path):
     text = path.read_text(encoding="utf-8")
-    marks = re.findall(r"<!-- (table: |end table)|<!--(= |/)", text)
+    marks = re.findall(r"<!-- (table: |end table|exercise: |end exercise)|<!--(= |/)", text)
     kinds = [block or inline for block, inline in marks]
-    assert kinds[::2] == [kind for kind in kinds if kind in ("table: ", "= ")]
-    assert kinds[1::2] == [kind for kind in kinds if kind in ("end table", "/")]
+    assert kinds[::2] == [kind for kind in kinds if kind in ("table: ", "exercise: ", "= ")]
+    assert kinds[1::2] == [kind for kind in kinds if kind in ("end table", "end exercise", "/")]
     for opening, closing in zip(kinds[::2], kinds[1::2], strict=True):
-        assert (opening, closing) in (("table: ", "end table"), ("= ", "/"))
+        assert (opening, closing) in (("table: ", "end table"), ("exercise: ", "end exercise"), ("= ", "/"))
     # a marker that is not understood would stay as it is for ever
-    understood = re.findall(r"<!-- table: \w+(?: [\w.-]+)* -->\n|<!--= \w+(?: [\w.-]+)* -->", text)
+    understood = re.findall(
+        r"<!-- table: \w+(?: [\w.-]+)* -->\n|<!-- exercise: \w+ -->\n|<!--= \w+(?: [\w.-]+)* -->", text
+    )
     assert len(understood) == len(kinds[::2])
 
 
@@ -300,6 +302,19 @@ def test_the_page_of_the_shipped_record_is_not_stale(shipped):
 def test_an_unknown_kind_raises_and_lists_the_known(text, own):
     with pytest.raises(ValueError, match="'weather' is unknown: kinds are "):
         pages.rendered(text, own, NO_CODE)
+
+
+def test_an_exercise_stands_where_its_marker_is(own):
+    one = exercises.everything()[0]
+    text = f"before\n<!-- exercise: {one.name} -->\nold\n<!-- end exercise -->\nafter\n"
+    new = pages.rendered(text, own, NO_CODE)
+    assert f"> Exercise **{one.number}** [`{one.name}`](exercises/{one.name}.py), {one.kind}: {one.title}. " in new
+    assert f"`python -m common grade {one.number}`\n<!-- end exercise -->\nafter\n" in new
+    assert pages.rendered(new, own, NO_CODE) == new
+    with pytest.raises(ValueError, match="exercise 'nothing' is unknown"):
+        pages.rendered(text.replace(one.name, "nothing"), own, NO_CODE)
+    with pytest.raises(ValueError, match=r"marker <!-- exercise: .* has no end"):
+        pages.rendered(text.replace("end exercise", "end"), own, NO_CODE)
 
 
 def test_only_what_is_between_the_markers_changes(own):
