@@ -1,8 +1,12 @@
 """Order statistics of known samples, and when collecting stops, by a clock of our own."""
 
+import math
 import random
+from types import SimpleNamespace
 
+import numpy as np
 import pytest
+from numba import cuda
 
 from common.measure import timing
 
@@ -59,11 +63,18 @@ def test_equal_samples_have_no_error():
     assert timing.summarise([7.0] * 10).median_error == 0
 
 
-def test_the_median_error_of_a_hundred_samples():
-    # the binomial interval of 100 samples: ranks 41 and 60, one based (Conover 1999, table A3 gives 40 and 61)
-    result = timing.summarise([float(n) for n in range(1, 101)])
-    assert result.median_ms == 50.5
-    assert result.median_error == pytest.approx((60 - 41) / 2 / 50.5, abs=1.01 / 50.5)
+@pytest.mark.parametrize(("count", "low", "high"), [(100, 41, 60), (10, 2, 9), (4, 1, 4), (3, 1, 3), (1, 1, 1)])
+def test_the_median_s_error_lies_between_two_ranks(count, low, high):
+    # one based; Conover 1999, table A3, has 40 and 61 of a hundred, and 2 and 9 of ten
+    result = timing.summarise([float(n) for n in range(1, count + 1)])
+    assert result.median_ms == (count + 1) / 2
+    assert result.median_error == pytest.approx((high - low) / 2 / result.median_ms)
+    quick = timing.summarise([n / 1000 for n in range(1, count + 1)])
+    assert quick.median_error == pytest.approx(result.median_error)  # a share of the median
+
+
+def test_a_median_of_nothing_has_no_error_that_would_do():
+    assert timing.summarise([0.0] * 10).median_error == math.inf
 
 
 def test_the_interval_holds_the_median_as_often_as_it_says():
@@ -128,6 +139,21 @@ def test_the_deadline_stops_what_never_settles():
     result = timing.collect(source(clock, wild, each), clock, max_seconds=2.0)
     assert result.median_error > timing.TARGET_ERROR  # said, not hidden
     assert (result.repeats - timing.BATCH) * each < 2.0 <= result.repeats * each
+
+
+def test_an_error_just_as_large_as_asked_for_will_do():
+    halves = [15.0, 17.0] * 10  # the second and the ninth of ten are 2 apart, which is twice 1/16 of 16
+    result = timing.collect(source(Clock(), halves), Clock(), target_error=1 / 16)
+    assert (result.median_ms, result.median_error, result.repeats) == (16.0, 1 / 16, 10)
+    pairs = iter([(15.0, 1.0), (17.0, 1.0)] * 10)
+    paired = timing.collect_pairs(lambda swapped: next(pairs), Clock(), target_error=1 / 16, min_pairs=10)
+    assert (paired.ratio_error, paired.first.repeats) == (1 / 16, 10)
+
+
+def test_at_the_deadline_it_is_over():
+    clock = Clock()
+    wild = (1.0 if i % 2 else 100.0 for i in range(10**6))
+    assert timing.collect(source(clock, wild, seconds_each=0.2), clock, max_seconds=3.0).repeats == 15
 
 
 def test_the_deadline_does_not_cut_the_least_repeats():
@@ -241,6 +267,7 @@ class Event:
         return self.at <= self.machine.now
 
     def elapsed_time(self, end):
+        assert end.query()  # as CUDA raises an error where the GPU is not there yet
         return 1e3 * (end.at - self.at)
 
 
@@ -298,6 +325,51 @@ def test_a_quick_host_queues_one_overwrite(stopwatch, machine):
     stopwatch.measure(lambda: machine.work(1e-5, 1e-3), lambda: before.append(machine.now), clock=machine)
     assert stopwatch._lead == 1
     assert len(before) >= timing.MIN_REPEATS
+
+
+@pytest.fixture
+def warm_up(machine, monkeypatch):
+    """Warming up takes ten 1024ths of a second of that machine's."""
+    machine.now = machine.free = 64.0
+    monkeypatch.setattr(timing, "WARM_UP_SECONDS", 10 / 1024)
+    monkeypatch.setattr(timing, "time", SimpleNamespace(perf_counter=machine))
+
+
+def test_launches_warm_the_gpu_up_before_they_are_timed(stopwatch, machine, warm_up):
+    done = []
+
+    def launch():
+        done.append("launch")
+        machine.work(0.0, 1 / 1024)
+
+    stopwatch.measure(launch, lambda: done.append("before"), lambda: done.append("after"), clock=machine)
+    each = ["before", "launch"]
+    assert done == 10 * each + 2 * (timing.BATCH * each + ["after"])
+    done.clear()
+    stopwatch.measure(launch, clock=machine)
+    assert done == ["launch"] * (10 + timing.MIN_REPEATS)
+
+
+def test_pairs_warm_the_gpu_up_too(stopwatch, machine, warm_up):
+    done = []
+
+    def launch(name):
+        done.append(name)
+        machine.work(0.0, 1 / 1024)
+
+    stopwatch.measure_pairs(lambda: launch("a"), lambda: launch("b"), clock=machine)
+    assert done == 5 * ["a", "b"] + timing.MIN_PAIRS // 2 * ["a", "b", "b", "a"]
+
+
+@pytest.mark.parametrize(("l2_bytes", "taken"), [(6 << 20, 256 << 20), (60 << 20, 480 << 20)])
+def test_what_is_overwritten_is_far_larger_than_the_cache(monkeypatch, l2_bytes, taken):
+    monkeypatch.setattr(cuda, "event", lambda timing: timing)
+    watch = timing.Stopwatch(l2_bytes)
+    assert watch._scratch.nbytes == taken
+    assert (watch._lead, watch._queue, watch._cuda) == (1, [(True, True)] * timing.BATCH, cuda)
+    watch._scratch = cuda.to_device(np.ones(8, np.uint8))
+    watch._flush()
+    assert watch._scratch.copy_to_host().tolist() == [0] * 8
 
 
 def test_pairs_as_json():
