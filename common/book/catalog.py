@@ -30,11 +30,12 @@ from common.book.problems import LADDERS, Problem, presets_of
 ROOT = Path(__file__).resolve().parents[2]
 LESSONS = ROOT / "lessons"
 
-LAUNCH_ARGUMENTS = {
+_ARGUMENTS = {
     "gemm": ("a", "b", "c"),
     "conv2d": ("x", "filt", "y"),
     "conv3d": ("x", "filt", "y", "geometry"),
 }
+LAUNCH_ARGUMENTS = {ladder: _ARGUMENTS[kind.form] for ladder, kind in LADDERS.items()}
 
 
 class CatalogError(ValueError):
@@ -382,9 +383,14 @@ def _read(path: Path, lesson: str, experiment: bool = False) -> Step:
     return Step(
         path.stem, lesson, ladder, previous, path, title[1].rstrip('."') + ".", experiment,
         builds_on=grown[1] if grown else previous,
-        precision=_constant(path, text, "PRECISION", "|".join(PRECISIONS), " or ".join(PRECISIONS)) or PRECISIONS[0],
+        precision=precision(path, text),
         requires=_constant(path, text, "REQUIRES", r"\d+\.\d+a?", 'a compute capability such as "8.0" or "9.0a"'),
     )  # fmt: skip
+
+
+def precision(path: Path, text: str) -> str:
+    """One of PRECISIONS, as the text of a step's file says. Raises CatalogError if it says another."""
+    return _constant(path, text, "PRECISION", "|".join(PRECISIONS), " or ".join(PRECISIONS)) or PRECISIONS[0]
 
 
 def _constant(path: Path, text: str, name: str, pattern: str, allowed: str) -> str | None:

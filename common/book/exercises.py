@@ -44,7 +44,11 @@ SHAPES = {
         "N=1 C=2 D=1 H=5 W=7 K=18 T=1 R=3 S=3 stride_w=2 pad_h=1 pad_w=2",
     ),
 }
-PRESETS = {"gemm": "gemm-2048", "conv2d": "ece408-layer1", "conv3d": "c3d-conv3a"}
+SHAPES |= {ladder: SHAPES[kind.form] for ladder, kind in LADDERS.items()}
+PRESETS = {
+    "gemm": "gemm-2048", "conv2d": "ece408-layer1", "conv3d": "c3d-conv3a", "hgemm": "hgemm-4096",
+    "hconv3d": "hc3d-conv3a",
+}  # fmt: skip
 _ENTRY = {
     "name": NAME, "title": NAME, "kind": NAME, "hints": [NAME], "lines": Maybe(COUNT), "hard": Maybe(SETTING),
     "was": Maybe(NAME),
@@ -99,6 +103,11 @@ class Exercise:
             if marker and headings:
                 return str(headings[-1])
         return ""
+
+    @property
+    def precision(self) -> str:
+        """What it may compute with: what its solution says."""
+        return catalog.precision(self.solution, self.solution.read_text(encoding="utf-8"))
 
     def problems(self) -> list[Problem]:
         """The problems it is checked at."""

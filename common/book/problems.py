@@ -10,7 +10,9 @@ import math
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any, ClassVar, NamedTuple
 
-FLOAT32_BYTES = 4
+import numpy as np
+
+FLOAT16, FLOAT32 = np.dtype(np.float16), np.dtype(np.float32)
 
 
 class Geometry(NamedTuple):
@@ -36,9 +38,17 @@ def _require(name: str, value: object, least: int) -> None:
 
 @dataclass(frozen=True)
 class Problem:
-    """A shape to compute. ``input`` is A or x, ``weight`` is B or filt, ``output`` is C or y."""
+    """A shape to compute. ``input`` is A or x, ``weight`` is B or filt, ``output`` is C or y.
+
+    ``form`` names what is computed, whatever the arrays hold: it is the ladder whose arrays are float32. Sums are
+    those of float32 arithmetic; an output of float16 is rounded once, at the end.
+    """
 
     ladder: ClassVar[str]
+    form: ClassVar[str]
+    input_dtype: ClassVar[np.dtype[Any]] = FLOAT32
+    weight_dtype: ClassVar[np.dtype[Any]] = FLOAT32
+    output_dtype: ClassVar[np.dtype[Any]] = FLOAT32
     batch_key: ClassVar[str | None] = None
     required: ClassVar[tuple[str, ...]]
 
@@ -55,6 +65,15 @@ class Problem:
         raise NotImplementedError
 
     @property
+    def operands(self) -> tuple[tuple[tuple[int, ...], np.dtype[Any]], ...]:
+        """Shape and dtype of the input, the weight and the output."""
+        return (
+            (self.input_shape, self.input_dtype),
+            (self.weight_shape, self.weight_dtype),
+            (self.output_shape, self.output_dtype),
+        )
+
+    @property
     def reduction(self) -> int:
         """Products summed into one output element (GEMM_K)."""
         raise NotImplementedError
@@ -67,8 +86,7 @@ class Problem:
     @property
     def least_bytes(self) -> int:
         """Bytes moved when each input is read once and each output written once."""
-        shapes = (self.input_shape, self.weight_shape, self.output_shape)
-        return FLOAT32_BYTES * sum(math.prod(shape) for shape in shapes)
+        return sum(math.prod(shape) * dtype.itemsize for shape, dtype in self.operands)
 
     @property
     def intensity(self) -> float:
@@ -93,6 +111,7 @@ class Gemm(Problem):
     N: int
     K: int
     ladder: ClassVar[str] = "gemm"
+    form: ClassVar[str] = "gemm"
     required: ClassVar[tuple[str, ...]] = ("M", "N", "K")
 
     def __post_init__(self) -> None:
@@ -128,6 +147,7 @@ class Conv2d(Problem):
     R: int
     S: int
     ladder: ClassVar[str] = "conv2d"
+    form: ClassVar[str] = "conv2d"
     batch_key: ClassVar[str | None] = "N"
     required: ClassVar[tuple[str, ...]] = ("N", "C", "H", "W", "K", "R", "S")
 
@@ -189,6 +209,7 @@ class Conv3d(Problem):
     dilation_h: int = 1
     dilation_w: int = 1
     ladder: ClassVar[str] = "conv3d"
+    form: ClassVar[str] = "conv3d"
     batch_key: ClassVar[str | None] = "N"
     required: ClassVar[tuple[str, ...]] = ("N", "C", "D", "H", "W", "K", "T", "R", "S")
 
@@ -245,7 +266,35 @@ class Conv3d(Problem):
         return self.T * self.R * self.S * self.C
 
 
-LADDERS: dict[str, type[Problem]] = {"gemm": Gemm, "conv2d": Conv2d, "conv3d": Conv3d}
+@dataclass(frozen=True)
+class Hgemm(Gemm):
+    """As :class:`Gemm`, on float16 arrays; sums in float32, rounded to float16 once."""
+
+    ladder: ClassVar[str] = "hgemm"
+    input_dtype: ClassVar[np.dtype[Any]] = FLOAT16
+    weight_dtype: ClassVar[np.dtype[Any]] = FLOAT16
+    output_dtype: ClassVar[np.dtype[Any]] = FLOAT16
+
+
+@dataclass(frozen=True)
+class Hconv3d(Conv3d):
+    """As :class:`Conv3d`, on float16 arrays; sums in float32, rounded to float16 once."""
+
+    ladder: ClassVar[str] = "hconv3d"
+    input_dtype: ClassVar[np.dtype[Any]] = FLOAT16
+    weight_dtype: ClassVar[np.dtype[Any]] = FLOAT16
+    output_dtype: ClassVar[np.dtype[Any]] = FLOAT16
+
+
+LADDERS: dict[str, type[Problem]] = {
+    "gemm": Gemm, "conv2d": Conv2d, "conv3d": Conv3d, "hgemm": Hgemm, "hconv3d": Hconv3d,
+}  # fmt: skip
+
+
+def on_ladder(ladder: str, problem: Problem) -> Problem:
+    """The same shape on another ladder of the same form, such as ``hgemm`` for ``gemm``."""
+    return LADDERS[ladder](**asdict(problem))
+
 
 PRESETS: dict[str, Problem] = {
     "gemm-4096": Gemm(M=4096, N=4096, K=4096),
@@ -273,7 +322,18 @@ PRESETS: dict[str, Problem] = {
     "tiny-conv3d": Conv3d(
         N=2, C=5, D=4, H=6, W=7, K=6, T=2, R=3, S=2, stride_h=2, pad_d=1, pad_w=1, dilation_h=2
     ),
+    "hgemm-4096": Hgemm(M=4096, N=4096, K=4096),
+    "hgemm-8192": Hgemm(M=8192, N=8192, K=8192),
+    "tiny-hgemm": Hgemm(M=37, N=45, K=19),
 }  # fmt: skip
+# the same layers on float16 arrays
+PRESETS |= {
+    f"h{name}": on_ladder("hconv3d", PRESETS[name])
+    for name in (
+        "c3d-conv3a", "unet3d", "resnet50-conv3", "resnet50-stem", "resnet50-1x1", "resnet50-conv2", "resnet50-conv4",
+        "resnet50-conv5",
+    )
+} | {"tiny-hconv3d": on_ladder("hconv3d", PRESETS["tiny-conv3d"])}  # fmt: skip
 
 # The same layer channels-last, as the implicit-GEMM steps take it: they end the table and the chart of the layer.
 CHANNELS_LAST = {"ece408-layer1": "ece408-layer1-nhwc", "ece408-layer2": "ece408-layer2-nhwc"}
@@ -301,6 +361,11 @@ RAGGED: dict[str, tuple[Problem, ...]] = {
         Conv3d(N=1, C=1, D=1, H=1, W=1, K=1, T=1, R=1, S=1),
     ),
 }
+RAGGED |= {
+    ladder: tuple(on_ladder(ladder, problem) for problem in RAGGED[kind.form])
+    for ladder, kind in LADDERS.items()
+    if ladder != kind.form
+}
 
 # The shape an edited step is tried at first, quick in the simulator and to compile: two tiles of 32 along the sum,
 # edges of tiles missed, rows of whole 128-bit pieces.
@@ -309,6 +374,7 @@ FIRST: dict[str, Problem] = {
     "conv2d": Conv2d(N=2, C=2, H=7, W=20, K=3, R=3, S=2),
     "conv3d": Conv3d(N=1, C=3, D=3, H=5, W=6, K=34, T=2, R=3, S=3, stride_h=2, pad_d=1, pad_h=1, pad_w=1),
 }
+FIRST |= {ladder: on_ladder(ladder, FIRST[kind.form]) for ladder, kind in LADDERS.items() if ladder != kind.form}
 
 
 def from_shape(ladder: str, shape: dict[str, Any]) -> Problem:

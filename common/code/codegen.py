@@ -129,8 +129,9 @@ def tried(module: ModuleType, problem: Problem) -> list[Launch]:
 
 def _host_arrays(problem: Problem) -> tuple[_HostArray, _HostArray, _HostArray]:
     """Input, weights and output; the weights are ones, the others whatever the memory holds."""
-    x, y = (np.empty(shape, np.float32).view(_HostArray) for shape in (problem.input_shape, problem.output_shape))
-    return x, np.ones(problem.weight_shape, np.float32).view(_HostArray), y
+    x, weight, y = (np.empty(shape, dtype).view(_HostArray) for shape, dtype in problem.operands)
+    weight.fill(1)
+    return x, weight, y
 
 
 def distinct(found: list[Launch]) -> list[Launch]:

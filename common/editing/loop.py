@@ -136,21 +136,19 @@ class Run:
 
     def _outcomes(self, path: Path) -> Iterator[tuple[str, list[Outcome]]]:
         small, full = problems.FIRST[self.step.ladder], problems.preset(self.preset)
-        cases = plan.cases(self.step.ladder, not self.simulator, plan.new_seed())
-        gpu = [
-            messages.Check(**self._at(path, case.problem), **case.fields()) for case in cases if case.engine == "gpu"
+        precision = self.step.precision
+        asked = [
+            messages.Check(**self._at(path, case.problem), **case.fields(), precision=precision)
+            for case in plan.cases(self.step.ladder, not self.simulator, plan.new_seed())
         ]
-        cpu = [
-            messages.Check(**self._at(path, case.problem), **case.fields(), repeats=1)
-            for case in cases
-            if case.engine != "gpu"
-        ]
+        gpu = [task for task in asked if task.engine == "gpu"]
+        cpu = [replace(task, repeats=1) for task in asked if task.engine != "gpu"]
         self._cases = len(cpu if self.simulator else gpu)
-        first = messages.Check(**self._at(path, small), depth="once", seconds=FIRST_SECONDS)
+        first = messages.Check(**self._at(path, small), depth="once", seconds=FIRST_SECONDS, precision=precision)
         compiled = [self._compile(path, full)]
         if self.simulator:
             # the quicker one first: filters are unrolled, and a GEMM without ragged edges has less code
-            at = 1 if self.step.ladder == "gemm" else 0
+            at = 1 if small.form == "gemm" else 0
             compiled.insert(at, self._compile(path, small))
             checks: list[ShapeTask] = [first, *cpu]
         else:
@@ -220,7 +218,7 @@ class Run:
             waiting = self._missing(_CHECK, 1 + self._cases) or _SIMULATE in self._open
             return None if waiting else [*checked, *seen]
         if failed in checked and not self.simulator:
-            again = messages.Check(**self._at(self._path, failed.problem))
+            again = messages.Check(**self._at(self._path, failed.problem), precision=self.step.precision)
             run.retell(again, failed.problem, failed.result)
         return [failed]
 

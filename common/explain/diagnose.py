@@ -15,14 +15,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from common.book import reference
-from common.book.problems import Conv3d, Problem
+from common.book.problems import FLOAT16, Conv3d, Problem
 from common.explain import probe, suspects, terms
 from common.explain.suspects import Evidence, Launch, Suspect
 from common.explain.terms import LAYOUTS, Positions
 
 Array = NDArray[Any]
 
-AXES = {ladder: layout.output for ladder, layout in LAYOUTS.items()}
+AXES = {form: layout.output for form, layout in LAYOUTS.items()}
 _TILES = (32, 16, 8)
 _RESIDUES = (2, 4, 8, 16, 32)
 _FEW = 24  # wrong elements that every mistake is tried on
@@ -65,8 +65,10 @@ def explain(
     wrong = (np.abs(got - expected) > slack) & np.isfinite(got)
     if not wrong.any():
         return ""
+    if problem.output_dtype == FLOAT16:
+        slack, bench = slack + _last_place(got), None  # operands that single out a term are larger than it holds
     place = where(problem, wrong)
-    if problem.ladder not in LAYOUTS:
+    if problem.form not in LAYOUTS:
         return place
     shown = [(x, weight, got, expected, slack)]
     prober = probe.Prober(bench, x, weight) if bench else None
@@ -85,14 +87,21 @@ def explain(
     return f"{found.text}, {place}"
 
 
+def _last_place(got: Array) -> Array:
+    """The last place of each float16: a sum that was worked out is off by half of it once it is stored."""
+    with np.errstate(invalid="ignore"):
+        return np.asarray(np.abs(np.spacing(got.astype(np.float16))), np.float64)
+
+
 def explain_sampled(
     problem: Problem, x: Array, weight: Array, positions: Positions, got: Array, expected: Array
 ) -> str:
     """As :func:`explain`, for wrong elements at ``positions`` of a result too large to be compared whole."""
     place = where_sampled(problem, positions)
-    if problem.ladder not in LAYOUTS or len(got) < 4:
+    if problem.form not in LAYOUTS or len(got) < 4:
         return place
-    launch = Launch(x, weight, got.astype(np.float64), expected, np.zeros(len(got)))
+    slack = _last_place(got) if problem.output_dtype == FLOAT16 else np.zeros(len(got))
+    launch = Launch(x, weight, got.astype(np.float64), expected, slack)
     found = _likeliest(Evidence(problem, positions, (launch,)), None, ())
     if not found.text:
         return place
@@ -103,7 +112,7 @@ def explain_sampled(
 
 def imprecise(problem: Problem, x: Array, weight: Array, got: Array, expected: Array, bound: Array) -> str:
     """How operands were rounded whose sums are right on integers, and here off by more than ``bound``; or nothing."""
-    if problem.ladder not in LAYOUTS:
+    if problem.form not in LAYOUTS:
         return ""
     beyond = np.abs(got - expected) > bound
     positions = tuple(np.nonzero(beyond))
@@ -130,22 +139,27 @@ def kept(
     wrong = got != expected
     if first.shape == got.shape and np.array_equal(got[wrong], first[wrong]):
         return "they still hold the first launch's output"
-    if problem.ladder not in LAYOUTS:
+    if problem.form not in LAYOUTS:
         return ""
-    layout = LAYOUTS[problem.ladder]
+    layout = LAYOUTS[problem.form]
     everywhere = tuple(np.indices(got.shape).reshape(got.ndim, -1))
     evidence = Evidence(problem, everywhere, ()).some(_PRODUCTS // problem.reduction)
     held = got[evidence.positions]
     for name, letters, number in ((layout.names[1], layout.weight, 1), (layout.names[0], layout.x, 0)):
         for said, mixed in _mixtures(name, letters, old[number], new[number]):
             operands = (new[0], mixed) if number else (mixed, new[1])
-            if np.array_equal(terms.products(problem, evidence.env, *operands).sum(axis=1), held):
+            if np.array_equal(_sums(problem, evidence.env, *operands), held):
                 return f"{said} is the first launch's"
     if isinstance(problem, Conv3d) and isinstance(before, Conv3d) and before.geometry != problem.geometry:
         env = evidence.env | before.geometry._asdict()
-        if np.array_equal(terms.products(problem, env, *new).sum(axis=1), held):
+        if np.array_equal(_sums(problem, env, *new), held):
             return "stride, padding and dilation are those of the problem before"
     return ""
+
+
+def _sums(problem: Problem, env: terms.Env, x: Array, weight: Array) -> Array:
+    """What the elements of ``env`` hold if these are the operands."""
+    return reference.stored(problem, terms.products(problem, env, x, weight).sum(axis=1))
 
 
 def _mixtures(name: str, letters: tuple[str, ...], old: Array, new: Array) -> Iterator[tuple[str, Array]]:
@@ -170,7 +184,7 @@ def differing(problem: Problem, first: Array, again: Array, expected: Array) -> 
     found = np.concatenate([part[places & (part != expected)] for part in (first, again)])
     chance = min(1.0, distinct / span) ** found.size
     if np.isfinite(found).all() and np.isin(found, expected).all() and chance < 1e-4:
-        name = LAYOUTS[problem.ladder].names[2] if problem.ladder in LAYOUTS else "the output"
+        name = LAYOUTS[problem.form].names[2] if problem.form in LAYOUTS else "the output"
         return (
             f"each holds what another element of {name} should, so threads store to one place: an index of the store"
         )
@@ -255,8 +269,8 @@ def _best(few: Evidence, many: Evidence, calm: Evidence | None, candidates: Iter
 def _moved(evidence: Evidence, right: Array) -> Found:
     """Which element's value each wrong element holds, read off the last launch, whose sums hardly ever are equal."""
     problem, got = evidence.problem, evidence.launches[-1].got
-    letters = LAYOUTS[problem.ladder].output
-    name = LAYOUTS[problem.ladder].names[2]
+    letters = LAYOUTS[problem.form].output
+    name = LAYOUTS[problem.form].names[2]
     flat = right.reshape(-1)
     order = np.argsort(flat, kind="stable")
     at = np.minimum(np.searchsorted(flat[order], got), flat.size - 1)
@@ -337,7 +351,7 @@ def _one_term(evidence: Evidence, prober: probe.Prober) -> str:
     seen = prober.deviation(at)
     if seen is None:
         return ""
-    a, b, c = LAYOUTS[problem.ladder].names
+    a, b, c = LAYOUTS[problem.form].names
 
     def element(name: str, index: tuple[Any, ...]) -> str:
         return f"{name}[{', '.join(str(int(i)) for i in index)}]"
@@ -366,7 +380,7 @@ def where(problem: Problem, wrong: NDArray[np.bool_]) -> str:
     """Describe the region of ``wrong`` (output's shape), axis by axis; empty when it has no shape."""
     if not wrong.any() or wrong.all():
         return ""
-    names = AXES[problem.ladder]
+    names = AXES[problem.form]
     grid = np.ogrid[tuple(slice(n) for n in wrong.shape)]
     for i, u in enumerate(names):
         for j in range(i + 1, len(names)):
@@ -392,7 +406,7 @@ def _region(problem: Problem, wrong: NDArray[np.bool_], crossing: bool = True) -
     """The region as a box or, with ``crossing``, as slabs that cross; empty when it is neither."""
     box, slabs = [], []
     covered = np.zeros_like(wrong)
-    for axis, name in enumerate(AXES[problem.ladder]):
+    for axis, name in enumerate(AXES[problem.form]):
         others = tuple(i for i in range(wrong.ndim) if i != axis)
         box.append(_range(name, np.asarray(wrong.any(axis=others))))
         whole = np.asarray(wrong.all(axis=others))
@@ -410,7 +424,7 @@ def _region(problem: Problem, wrong: NDArray[np.bool_], crossing: bool = True) -
 def where_sampled(problem: Problem, positions: tuple[NDArray[Any], ...]) -> str:
     """The box around wrong samples, for the axes on which it is narrower than the output."""
     parts = []
-    for name, extent, hit in zip(AXES[problem.ladder], problem.output_shape, positions, strict=True):
+    for name, extent, hit in zip(AXES[problem.form], problem.output_shape, positions, strict=True):
         inside = np.zeros(extent, np.bool_)
         inside[int(hit.min()) : int(hit.max()) + 1] = True
         parts.append(_range(name, inside))

@@ -191,7 +191,7 @@ def _spaced(array: Array, axis: int, extent: int) -> Array:
 
 def operands(problem: Problem) -> Iterator[Suspect]:
     """Layouts mistaken for others, filters flipped, values changed before they are multiplied."""
-    layout = LAYOUTS[problem.ladder]
+    layout = LAYOUTS[problem.form]
     a, b, _ = layout.names
     if isinstance(problem, Gemm):
         yield _of_operands(2, "a is read transposed, a[k, m] in place of a[m, k]", x=lambda v: reread(v, 0, 1))
@@ -231,7 +231,7 @@ def _layouts(problem: Problem, operand: str, name: str, letters: tuple[str, ...]
     shape = problem.input_shape if operand == X else problem.weight_shape
     for i, u in enumerate(letters):
         for j in range(i + 1, len(letters)):
-            if problem.ladder != "gemm" and shape[i] > 1 and shape[j] > 1:
+            if problem.form != "gemm" and shape[i] > 1 and shape[j] > 1:
                 order = list(letters)
                 order[i], order[j] = order[j], order[i]
                 text = (
@@ -286,7 +286,7 @@ def _both(text: str, a: str, b: str) -> str:
 
 def conversions(problem: Problem) -> Iterator[Suspect]:
     """Operands changed before they are multiplied, alone."""
-    a, b, _ = LAYOUTS[problem.ladder].names
+    a, b, _ = LAYOUTS[problem.form].names
     for text, change in _CONVERSIONS:
         yield _of_operands(0, _both(text, a, b), change, change)
         yield _of_operands(0.5, text.format(a), change)
@@ -356,7 +356,7 @@ def stored(problem: Problem, results: tuple[Array, ...]) -> Iterator[Suspect]:
     if isinstance(problem, Gemm):
         pairs = {(0, 1): "transposed: c is stored column by column, c[n, m] in place of c[m, n]"}
     else:
-        letters = LAYOUTS[problem.ladder].output
+        letters = LAYOUTS[problem.form].output
         tail = ", ..]" if isinstance(problem, Conv3d) else "]"
         pairs = {(2, 3): f"transposed: y[.., q, p{tail} in place of y[.., p, q{tail}"}
         for i, u in enumerate(letters):
@@ -384,12 +384,12 @@ class Group(NamedTuple):
 
 def groups(problem: Problem) -> Iterator[Group]:
     """Sets of terms that a loop or a guard may leave out or repeat: along a letter summed over, or a side of x."""
-    layout = LAYOUTS[problem.ladder]
+    layout = LAYOUTS[problem.form]
     shape = terms.summed_shape(problem)
     for axis, u in enumerate(layout.summed):
         if shape[axis] > 1:
             yield from _along(u, shape[axis], partial(_totals, shape=shape, axis=axis))
-    if problem.ladder != "gemm":
+    if problem.form != "gemm":
         extent = terms.extents(problem)
         for side in layout.x:
             if side in SPATIAL and extent[side] > 1:
@@ -424,7 +424,7 @@ def _boxed(inside: Array, evidence: Evidence, table: Array) -> Array:
 
 def _related(problem: Problem) -> Iterator[Group]:
     """The terms whose letter equals one of the output's, or exceeds it."""
-    layout, extent = LAYOUTS[problem.ladder], terms.extents(problem)
+    layout, extent = LAYOUTS[problem.form], terms.extents(problem)
     pairs = [(u, v) for u in layout.summed for v in layout.output if extent[u] > 1 and extent[v] > 1]
 
     def sums(evidence: Evidence, table: Array) -> Array:
@@ -449,7 +449,7 @@ def _totals(evidence: Evidence, table: Array, shape: tuple[int, ...], axis: int)
 
 def _side(evidence: Evidence, side: str) -> Array:
     """Where on a side of x each term reads, (positions, terms)."""
-    index = LAYOUTS[evidence.problem.ladder].x.index(side)
+    index = LAYOUTS[evidence.problem.form].x.index(side)
     at = terms.coordinates(evidence.problem, X, evidence.env)[index]
     shape = (len(evidence), _count(terms.summed_shape(evidence.problem)))
     return np.broadcast_to(at, shape)
@@ -585,7 +585,7 @@ def said(problem: Problem, which: str, what: str) -> str:
     if what == "missing" and (special := _left_out(problem, which)):
         return special
     u, _, rest = which.partition(" ")
-    side = u in ("d", "h", "w") and problem.ladder != "gemm"
+    side = u in ("d", "h", "w") and problem.form != "gemm"
     many = not rest.removeprefix("= ").isdigit() and not which.startswith("the term")
     if side:
         subject = f"x at {which}"
@@ -606,7 +606,7 @@ def _left_out(problem: Problem, which: str) -> str:
         return ""
     u, sign, index = parts[0], parts[1], int(parts[2])
     extent = terms.extents(problem)[u]
-    if problem.ladder == "gemm":
+    if problem.form == "gemm":
         if sign == "=" and index in (0, extent - 1):
             first = index == 0
             return f"the {'first' if first else 'last'} term, k = {'0' if first else 'K - 1'}, is left out"
@@ -675,7 +675,7 @@ def _told_partly(change: Change, which: str, evidence: Evidence) -> str:
 def told(evidence: Evidence, change: Change) -> str:
     """What a change of letters does, in a sentence."""
     problem = evidence.problem
-    layout = LAYOUTS[problem.ladder]
+    layout = LAYOUTS[problem.form]
     if change.operand == OUTPUT:
         return _moved(evidence, change)
     name = layout.names[0 if change.operand == X else 1]
@@ -683,12 +683,12 @@ def told(evidence: Evidence, change: Change) -> str:
     if not change.text:
         return "a tap on the padding reads what lies next in memory: it must add nothing"
     (u, form), *more = change.text.items()
-    whole = terms.COMPOSITES[problem.ladder]
+    whole = terms.COMPOSITES[problem.form]
     if "_" in u and u not in whole:
         if form in ("0", "1"):
             return f"{u} {'are' if ' and ' in u else 'is'} taken as {form}"
         return f"{form} stands in place of {u}"
-    if problem.ladder != "gemm" and set(change.text) == {"r", "s"} and form == "s":
+    if problem.form != "gemm" and set(change.text) == {"r", "s"} and form == "s":
         return _PAIRED
     if any(v in whole for v in change.text):
         parts = [
@@ -702,10 +702,10 @@ def told(evidence: Evidence, change: Change) -> str:
         output = layout.names[2]
         there = f"{output}[{', '.join(change.text.get(u, u) for u in layout.output)}]"
         return f"{output}[{', '.join(layout.output)}] holds what {there} should"
-    if problem.ladder == "conv3d" and change.operand == X:
+    if problem.form == "conv3d" and change.operand == X:
         parts = [f"{v} in place of {w}" for w, v in change.text.items()]
         return f"x is read with {' and '.join(parts)}{beyond}"
-    if problem.ladder == "gemm" and set(change.text) == {"k"}:
+    if problem.form == "gemm" and set(change.text) == {"k"}:
         a, b = (change.text if change.operand == operand else {} for operand in (X, WEIGHT))
         return f"the terms pair a[{_index(layout.x, a)}] with b[{_index(layout.weight, b)}]{beyond}"
     return f"{name}[{_index(order, change.text)}] is read in place of {name}[{_index(order, {})}]{beyond}"
@@ -732,7 +732,7 @@ def _index(order: tuple[str, ...], text: dict[str, str]) -> str:
 
 def _moved(evidence: Evidence, change: Change) -> str:
     """Where the values of an output belong that are found elsewhere."""
-    layout = LAYOUTS[evidence.problem.ladder]
+    layout = LAYOUTS[evidence.problem.form]
     name = layout.names[2]
     (u, form), *more = change.text.items()
     spread = len(np.unique(evidence.env[u])) if u in layout.output else 0
@@ -744,7 +744,7 @@ def _moved(evidence: Evidence, change: Change) -> str:
         return f"shifted: at {u} stands the value of {form}, as from an offset wrong by one (halo, padding)"
     extent = terms.extents(evidence.problem)
     moved = {v: np.broadcast_to(f(evidence.env), (len(evidence), 1))[:, 0] for v, f in change.letters.items()}
-    whole = terms.COMPOSITES[evidence.problem.ladder]
+    whole = terms.COMPOSITES[evidence.problem.form]
     for w, parts in whole.items():
         if w in moved:
             moved |= terms.digits(parts, extent, moved.pop(w))
@@ -785,7 +785,7 @@ def counted(problem: Problem, counts: Array) -> str:
     if len(other) != 1:
         return ""
     hit = table == other[0]
-    names = LAYOUTS[problem.ladder].summed
+    names = LAYOUTS[problem.form].summed
     if 2 * hit.sum() > hit.size and other[0] == 0:
         hit, what = ~hit, "alone"
     else:

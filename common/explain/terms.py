@@ -24,7 +24,7 @@ X, WEIGHT, OUTPUT = "x", "weight", "output"
 
 
 class Layout(NamedTuple):
-    """A ladder's letters: of the output, summed over, and of either operand's elements."""
+    """A form's letters: of the output, summed over, and of either operand's elements."""
 
     output: tuple[str, ...]
     summed: tuple[str, ...]
@@ -59,31 +59,31 @@ SPATIAL = {"d": ("o", "t"), "h": ("p", "r"), "w": ("q", "s")}
 @lru_cache(maxsize=64)
 def extents(problem: Problem) -> dict[str, int]:
     """The extent of each index letter."""
-    layout = LAYOUTS[problem.ladder]
+    layout = LAYOUTS[problem.form]
     shapes = (
         (layout.x, problem.input_shape),
         (layout.weight, problem.weight_shape),
         (layout.output, problem.output_shape),
     )
     extent = {u: n for letters, shape in shapes for u, n in zip(letters, shape, strict=True)}
-    return extent | {w: math.prod(extent[u] for u in parts) for w, parts in COMPOSITES[problem.ladder].items()}
+    return extent | {w: math.prod(extent[u] for u in parts) for w, parts in COMPOSITES[problem.form].items()}
 
 
 def summed_shape(problem: Problem) -> tuple[int, ...]:
     """The extents of the letters summed over."""
     extent = extents(problem)
-    return tuple(extent[u] for u in LAYOUTS[problem.ladder].summed)
+    return tuple(extent[u] for u in LAYOUTS[problem.form].summed)
 
 
 def environment(problem: Problem, positions: Positions) -> Env:
     """The letters at output ``positions`` (one array per output axis)."""
-    layout = LAYOUTS[problem.ladder]
+    layout = LAYOUTS[problem.form]
     env: Env = {u: at[:, None] for u, at in zip(layout.output, positions, strict=True)}
     grid = np.indices(summed_shape(problem)).reshape(len(layout.summed), 1, -1)
     env |= dict(zip(layout.summed, grid, strict=True))
     geometry = problem.geometry if isinstance(problem, Conv3d) else Geometry()
     extent = extents(problem)
-    for name, parts in COMPOSITES[problem.ladder].items():
+    for name, parts in COMPOSITES[problem.form].items():
         whole: Any = 0
         for u in parts:
             whole = whole * extent[u] + env[u]
@@ -101,12 +101,12 @@ def digits(parts: tuple[str, ...], extent: dict[str, int], whole: Any) -> Env:
 
 def coordinates(problem: Problem, operand: str, env: Env) -> tuple[Any, ...]:
     """The element of ``x`` or ``weight`` that each term reads; coordinates of x may lie outside."""
-    layout = LAYOUTS[problem.ladder]
+    layout = LAYOUTS[problem.form]
     if operand == WEIGHT:
         return tuple(env[u] for u in layout.weight)
 
     def at(u: str) -> Any:
-        if u not in SPATIAL or problem.ladder == "gemm":
+        if u not in SPATIAL or problem.form == "gemm":
             return env[u]
         out, tap = SPATIAL[u]
         return env[out] * env[f"stride_{u}"] - env[f"pad_{u}"] + env[tap] * env[f"dilation_{u}"]
@@ -124,6 +124,8 @@ def gather(array: Array, index: tuple[Any, ...], flat: bool = False) -> Array:
     if flat:
         inside = (address >= 0) & (address < array.size)
     values = array.reshape(-1)[np.where(inside, address, 0)]
+    if values.dtype == np.float16:  # products are float32
+        values = values.astype(np.float32)
     return np.where(inside, values, np.nan if flat else 0.0)
 
 
@@ -152,7 +154,7 @@ def products(problem: Problem, env: Env, x: Array, weight: Array, change: Change
         flat = change.flat
         extent = extents(problem)
         changed = {u: f(env) for u, f in change.letters.items()}
-        for name, parts in COMPOSITES[problem.ladder].items():
+        for name, parts in COMPOSITES[problem.form].items():
             if name in changed:
                 changed |= digits(parts, extent, changed.pop(name))
         for u, value in changed.items():
@@ -269,7 +271,7 @@ def _tiled(u: str, size: int) -> Iterator[Form]:
 
 def changes(problem: Problem) -> Iterator[Change]:
     """Every mistake of one or two letters, in an operand or wherever the output is located."""
-    layout = LAYOUTS[problem.ladder]
+    layout = LAYOUTS[problem.form]
     extent = extents(problem)
     every = layout.output + layout.summed
     for operand, letters, extra in (
@@ -277,7 +279,7 @@ def changes(problem: Problem) -> Iterator[Change]:
         (X, _letters_of_x(problem), 0.5),
         (WEIGHT, layout.weight, 0.5),
     ):
-        whole = COMPOSITES[problem.ladder]
+        whole = COMPOSITES[problem.form]
         others = (*(every if operand != OUTPUT else layout.output), *whole)
         letters += tuple(w for w, parts in whole.items() if {*parts} <= {*letters} and _split(parts, extent))
         for u in letters:
@@ -300,8 +302,8 @@ def _split(parts: tuple[str, ...], extent: dict[str, int]) -> bool:
 
 def _letters_of_x(problem: Problem) -> tuple[str, ...]:
     letters: list[str] = []
-    for u in LAYOUTS[problem.ladder].x:
-        letters += SPATIAL[u] if u in SPATIAL and problem.ladder != "gemm" else (u,)
+    for u in LAYOUTS[problem.form].x:
+        letters += SPATIAL[u] if u in SPATIAL and problem.form != "gemm" else (u,)
     return tuple(letters)
 
 

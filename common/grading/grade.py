@@ -143,6 +143,7 @@ class Work:
     ladder: str
     shapes: list[Problem]
     exercise: Exercise | None
+    precision: str = catalog.PRECISIONS[0]
 
     @property
     def kind(self) -> str:
@@ -276,7 +277,7 @@ class Grader:
             grade.findings, grade.notes = predicted(exercise, file.path, self.facts, text)
             return
         departure = allowed_edits.departure(exercise, text) if exercise else None
-        self._kernel(grade, file.path, text, target.ladder, exercise)
+        self._kernel(grade, Work(file.path, text, target.ladder, [], exercise, target.precision))
         if exercise and exercise.floor and self.machine.gpu is None:
             asked = f"{exercise.floor:g} percent of the floor's rate on {exercise.preset}"
             grade.notes.append(f"not timed, as there is no GPU here: with one, {asked} is asked for, too")
@@ -285,9 +286,10 @@ class Grader:
         if exercise and not grade.findings and _code(text) == _code(exercise.solution.read_text(encoding="utf-8")):
             grade.notes.append("its code is the solution's")
 
-    def _kernel(self, grade: Grade, path: Path, text: str, ladder: str, exercise: Exercise | None) -> None:
-        evidence = Evidence()
-        strange = language.refused(text)
+    def _kernel(self, grade: Grade, work: Work) -> None:
+        """Judge a kernel at the shapes of its exercise, or its step's."""
+        evidence, exercise = Evidence(), work.exercise
+        strange = language.refused(work.text)
         changed = self.checkout.harness_changed()
         if strange:
             said = f"{'; '.join(strange)}: a kernel file has no use for it, so the file was not run"
@@ -296,9 +298,9 @@ class Grader:
             said = f"what it would be judged by has changed: {sandbox.some(changed)}; see git status, and grade again"
             evidence.findings.append(Finding("unjudged", said))
         else:
-            wanted = exercise.problems() if exercise else _shapes_of(ladder)
+            wanted = exercise.problems() if exercise else _shapes_of(work.ladder)
             try:
-                self._run(evidence, Work(path, text, ladder, wanted, exercise))
+                self._run(evidence, replace(work, shapes=wanted))
             except SandboxError as error:
                 evidence.findings.append(Finding(error.kind, _said(error)))
                 if error.disturbed:
@@ -328,7 +330,7 @@ class Grader:
             box.ask("start")
             for problem in work.shapes:
                 bench = sandbox.RemoteBench(box, problem)
-                verdict = check.check_bench(bench, seed, repeats=1)
+                verdict = check.check_bench(bench, seed, repeats=1, precision=work.precision)
                 evidence.findings += [Finding(f.kind, f"at {problem}: {f.message}") for f in verdict.findings]
                 if launched is None:
                     launched = bench.launched[0] if bench.launched else []
@@ -436,7 +438,7 @@ class Grader:
                 if gpu:
                     timed = self._record_for_gpu(box, shapes, preset, seed, folder, exercise)
             if gpu and not any(kind in CHEATS for kind, _ in evidence.notes):
-                self._run_plans(evidence, work.ladder, shapes, timed, seed, folder)
+                self._run_plans(evidence, work, timed, seed, folder)
 
     def _record_for_gpu(
         self, box: Sandbox, shapes: list[Problem], preset: str, seed: int, folder: Path, exercise: Exercise | None
@@ -458,14 +460,13 @@ class Grader:
         _recorded(box, timed, inputs.integers(timed, seed)[1], "timed", folder, architecture)
         return timed
 
-    def _run_plans(
-        self, evidence: Evidence, ladder: str, shapes: list[Problem], timed: Problem | None, seed: int, folder: Path
-    ) -> None:
+    def _run_plans(self, evidence: Evidence, work: Work, timed: Problem | None, seed: int, folder: Path) -> None:
         task = PtxRun(
-            ladder=ladder,
+            ladder=work.ladder,
+            precision=work.precision,
             folder=str(folder),
             seed=seed,
-            shapes=[problem.shape() for problem in shapes],
+            shapes=[problem.shape() for problem in work.shapes],
             timed=timed.shape() if timed else None,
         )
         with self._gpu:
@@ -474,7 +475,7 @@ class Grader:
             evidence.findings.append(Finding(result["status"], result["message"]))
             return
         for item in result["findings"]:
-            shape = f"at {problems.from_shape(ladder, item['shape'])}: " if "shape" in item else ""
+            shape = f"at {problems.from_shape(work.ladder, item['shape'])}: " if "shape" in item else ""
             evidence.findings.append(Finding(item["kind"], shape + item["message"]))
         if "timing" in result and timed and self.machine.ceilings:
             milliseconds = result["timing"]["median_ms"]
@@ -666,7 +667,7 @@ def _recorded(
     box: Sandbox, problem: Problem, weight: Any, name: str, folder: Path, architecture: str = ARCHITECTURE
 ) -> dict[str, Any]:
     """Have a plan written down, and copy it and its files to ``folder`` if it is a proper one."""
-    box.send(0, np.ascontiguousarray(weight, np.float32).tobytes())
+    box.send(0, np.ascontiguousarray(weight, problem.weight_dtype).tobytes())
     box.ask("record", shape=problem.shape(), architecture=architecture, name=name)
     try:
         plan = ptx_plan.checked(json.loads(box.plan_file(f"{name}.json")))

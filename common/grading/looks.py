@@ -81,7 +81,8 @@ def sampled(box: Sandbox, problem: Problem, seed: int, block: list[int] | None =
     except (KeyError, TypeError, ValueError, OverflowError):
         raise SandboxError("broken", "what it says of one block is nothing that can be read") from None
     x, weight = inputs.integers(problem, seed)
-    wrong = int(np.count_nonzero(values != reference.at(problem, x, weight, positions)))
+    right = reference.stored(problem, reference.at(problem, x, weight, positions))
+    wrong = int(np.count_nonzero(values != right))
     return Sampled(launched, fma, written, len(places), wrong)
 
 

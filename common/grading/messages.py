@@ -10,12 +10,14 @@ class PtxRun(Task, frozen=True, kw_only=True, tag="grading.ptx_run"):
 
     ``folder``  that of the plans' files
     ``ladder``, ``seed``  the step's ladder, and the seed of the operands
+    ``precision``  what it may compute with
     ``shapes``  those to check at, each with three plans: NUMBER-0 to NUMBER-2
     ``timed``   the shape of the plan ``timed``; None: nothing is timed
     """
 
     folder: str
     ladder: str
+    precision: str
     seed: int
     shapes: list[dict[str, int]]
     timed: dict[str, int] | None

@@ -134,10 +134,8 @@ class Recorder:
         """
         self.buffers, self.launches = [], []
         x, filt, y = (
-            self._allocate(role, shape, np.float32)
-            for role, shape in zip(
-                ROLES[:3], (problem.input_shape, problem.weight_shape, problem.output_shape), strict=True
-            )
+            self._allocate(role, shape, dtype)
+            for role, (shape, dtype) in zip(ROLES[:3], problem.operands, strict=True)
         )
         np.asarray(filt)[...] = weight
         step = BoundStep(self.module, problem)

@@ -106,9 +106,7 @@ class PlanBench:
 
     def __init__(self, problem: Problem, found: list[Plan], folder: Path, kernels: Kernels) -> None:
         self.problem, self.folder, self.kernels = problem, folder, kernels
-        self.x = Guarded(problem.input_shape)
-        self.weight = Guarded(problem.weight_shape)
-        self.y = Guarded(problem.output_shape)
+        self.x, self.weight, self.y = (Guarded(shape, dtype=dtype) for shape, dtype in problem.operands)
         self._waiting = list(found)
         self._buffers: list[Any] = []
         self._pristine: list[Any] = []
@@ -202,7 +200,8 @@ class Refreshed:
         places = (starts[:, None] + np.arange(length)).reshape(-1)
         positions = np.unravel_index(places, problem.output_shape)
         x = self._pool[self._start : self._start + bench.x.size].reshape(problem.input_shape)
-        self.wrong += int(np.count_nonzero(got != reference.at(problem, x, self.weight, positions)))
+        right = reference.stored(problem, reference.at(problem, x, self.weight, positions))
+        self.wrong += int(np.count_nonzero(got != right))
 
 
 def run(task: PtxRun) -> dict[str, Any]:
@@ -214,7 +213,7 @@ def run(task: PtxRun) -> dict[str, Any]:
     for number, shape in enumerate(task.shapes):
         problem = problems.from_shape(ladder, shape)
         found = [_read(folder, f"{number}-{part}") for part in range(3)]
-        verdict = check.check_bench(PlanBench(problem, found, folder, kernels), seed)
+        verdict = check.check_bench(PlanBench(problem, found, folder, kernels), seed, precision=task.precision)
         compared += verdict.elements_compared
         findings += [{**item, "shape": shape} for item in verdict.as_dict()["findings"]]
         if findings:

@@ -40,7 +40,7 @@ import numpy as np
 from common.book import catalog, device
 from common.book.problems import Problem
 from common.editing import shipped
-from common.measure import check
+from common.measure import blank, check
 from common.workers import forkserver, isolate
 
 Note = tuple[str, str]  # kind and message, as in a check's findings
@@ -326,20 +326,20 @@ def end_all(closing: threading.Event) -> None:
 class RemoteArray:
     """One operand of a remote bench: this process's copy, between its margins."""
 
-    def __init__(self, shape: tuple[int, ...]) -> None:
-        self.shape = shape
+    def __init__(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
+        self.shape, self.dtype = shape, dtype
         self.size = int(np.prod(shape))
-        self._flat = np.full(self.size + 2 * check.MARGIN, check.UNWRITTEN, np.uint32).view(np.float32)
+        self._flat = blank.filled(self.size + 2 * check.MARGIN, dtype)
 
     @property
     def nbytes(self) -> int:
         return int(self._flat.nbytes)
 
     def set(self, values: Any) -> None:
-        self._flat[check.MARGIN : check.MARGIN + self.size] = np.asarray(values, np.float32).reshape(-1)
+        self._flat[check.MARGIN : check.MARGIN + self.size] = np.asarray(values, self.dtype).reshape(-1)
 
     def blank(self) -> None:
-        self._flat[check.MARGIN : check.MARGIN + self.size] = np.uint32(check.UNWRITTEN).view(np.float32)
+        blank.bits(self._flat)[check.MARGIN : check.MARGIN + self.size] = blank.pattern(self.dtype)
 
     def get(self) -> Any:
         return self._flat[check.MARGIN : check.MARGIN + self.size].reshape(self.shape).copy()
@@ -351,7 +351,7 @@ class RemoteArray:
         return self._flat.tobytes()
 
     def frombytes(self, data: bytes) -> None:
-        self._flat = np.frombuffer(data, np.float32).copy()
+        self._flat = np.frombuffer(data, self.dtype).copy()
 
 
 class RemoteBench:
@@ -359,9 +359,7 @@ class RemoteBench:
 
     def __init__(self, box: Sandbox, problem: Problem) -> None:
         self.box, self.problem = box, problem
-        self.x, self.weight, self.y = (
-            RemoteArray(shape) for shape in (problem.input_shape, problem.weight_shape, problem.output_shape)
-        )
+        self.x, self.weight, self.y = (RemoteArray(shape, dtype) for shape, dtype in problem.operands)
         self.launched: list[list[Any]] = []
         box.ask("bind", shape=problem.shape())
 

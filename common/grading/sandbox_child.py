@@ -119,7 +119,7 @@ class Child:
         problem = problems.from_shape(self.ladder, shape)
         if self.recorder is None:
             self.recorder = ptx_plan.Recorder(self.module, self.ladder, self.audit)
-        weight = np.fromfile(self.exchange, np.float32, int(np.prod(problem.weight_shape)))
+        weight = np.fromfile(self.exchange, problem.weight_dtype, int(np.prod(problem.weight_shape)))
         try:
             plan = self.recorder.record(problem, weight.reshape(problem.weight_shape), architecture)
         except ptx_plan.PlanError as error:
@@ -137,7 +137,7 @@ class Child:
         with self.exchange.open("rb") as file:
             file.seek(sum(sizes[:first]))
             for buffer in self.stage.buffers[first : first + count]:
-                buffer[:] = np.frombuffer(file.read(buffer.nbytes), np.float32)
+                buffer[:] = np.frombuffer(file.read(buffer.nbytes), buffer.dtype)
 
 
 def answer(box: Child, question: dict[str, Any]) -> Answer:

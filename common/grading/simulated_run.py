@@ -89,17 +89,16 @@ class Handed(FakeCUDAArray):  # type: ignore[misc]
 
 
 class SimulatedRun:
-    """One step file bound to one problem. The buffers are flat float32, margins included."""
+    """One step file bound to one problem. The buffers are flat, margins included."""
 
     def __init__(self, module: ModuleType, problem: Problem, audit: Audit, margin: int) -> None:
         self.step, self.audit = BoundStep(module, problem), audit
         self.inside = False  # a kernel is running
         self.launched: list[Launched] = []
         self.known: list[tuple[int, int]] = []
-        shapes = (problem.input_shape, problem.weight_shape, problem.output_shape)
-        self.buffers = [_aligned(int(np.prod(shape)) + 2 * margin) for shape in shapes]
+        self.buffers = [_aligned(int(np.prod(shape)) + 2 * margin, dtype) for shape, dtype in problem.operands]
         self.arrays = []
-        for buffer, shape in zip(self.buffers, shapes, strict=True):
+        for buffer, (shape, _) in zip(self.buffers, problem.operands, strict=True):
             array = Handed(buffer[margin : len(buffer) - margin].reshape(shape))
             array.stage = self
             self.arrays.append(array)
@@ -152,7 +151,7 @@ class SimulatedRun:
         self._last_y = self.buffers[2].copy()
 
     def _outside_kernels(self) -> None:
-        if not np.array_equal(self.buffers[2].view(np.uint32), self._last_y.view(np.uint32)):
+        if not np.array_equal(self.buffers[2].view(np.uint8), self._last_y.view(np.uint8)):
             self.audit.note("host_write", "the output changed while no kernel ran: launch wrote it from the host")
             self._last_y = self.buffers[2].copy()
 
@@ -212,8 +211,9 @@ class SimulatedRun:
             yield
 
 
-def _aligned(count: int) -> Any:
+def _aligned(count: int, dtype: np.dtype[Any]) -> Any:
     """Zeros that start where a device array would, on a boundary of 256 bytes."""
-    raw = np.zeros(4 * count + ALIGNMENT, np.uint8)
+    size = count * dtype.itemsize
+    raw = np.zeros(size + ALIGNMENT, np.uint8)
     skip = -raw.__array_interface__["data"][0] % ALIGNMENT
-    return raw[skip : skip + 4 * count].view(np.float32)
+    return raw[skip : skip + size].view(dtype)

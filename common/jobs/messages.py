@@ -21,6 +21,7 @@ Tile = dict[str, int | bool]
 class Check(ShapeTask, frozen=True, kw_only=True, tag="jobs.check"):
     """Is a file right at one shape? The fields of :class:`common.measure.plan.Case`, and
 
+    ``precision``  what the step may compute with, one of :data:`common.book.catalog.PRECISIONS`
     ``repeats``  launches on equal inputs that must agree
     ``kernels``  the folder of kernels that are kept; empty: none are
     ``turns``    a folder: processes that were given the same one take turns, each waiting for ``seconds`` at most;
@@ -32,6 +33,7 @@ class Check(ShapeTask, frozen=True, kw_only=True, tag="jobs.check"):
     seed: int = 0
     special: str = ""
     wide: bool = False
+    precision: str = "fp32"
     repeats: int = check.REPEATS
     kernels: str = ""
     turns: str = ""

@@ -42,7 +42,10 @@ CODE_ARCHITECTURE = "9.0"
 FEW_PROCESSORS = 4  # with so many or fewer, nothing is compiled while kernels are timed
 
 # The preset a step is timed on unless another is asked for.
-DEFAULT_PRESET = {"gemm": "gemm-4096", "conv2d": "ece408-layer1", "conv3d": "c3d-conv3a"}
+DEFAULT_PRESET = {
+    "gemm": "gemm-4096", "conv2d": "ece408-layer1", "conv3d": "c3d-conv3a", "hgemm": "hgemm-4096",
+    "hconv3d": "hc3d-conv3a",
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -238,7 +241,11 @@ def _check_groups(
         repeats = 1 if on_cpu else check.REPEATS
         tasks: list[messages.Check | messages.Compile] = [
             messages.Check(
-                **at(step, case.problem, file), **case.fields(), repeats=repeats, kernels=str(kernelcache.FOLDER)
+                **at(step, case.problem, file),
+                **case.fields(),
+                precision=step.precision,
+                repeats=repeats,
+                kernels=str(kernelcache.FOLDER),
             )
             for case in wanted
             if (case.engine != "gpu") == on_cpu
@@ -276,7 +283,9 @@ def _agreed(step: Step, outcomes: list[Outcome], simulator: bool, file: Path | N
     if not simulator and wrong and all(outcome.result.get("engine") in (None, "gpu") for outcome in wrong):
         first = wrong[0]
         retell(
-            messages.Check(**at(step, first.problem, file), kernels=str(kernelcache.FOLDER)),
+            messages.Check(
+                **at(step, first.problem, file), precision=step.precision, kernels=str(kernelcache.FOLDER)
+            ),
             first.problem,
             first.result,
         )

@@ -176,10 +176,10 @@ def _verdict(task: messages.Check, make: Callable[[], Any]) -> Any:
     from common.measure import check
 
     if task.depth == "once":
-        return check.check_once(make(), task.seed, task.special)
+        return check.check_once(make(), task.seed, task.special, task.precision)
     if task.depth == "thorough":
-        return check.check_thoroughly(make, task.seed, task.repeats)
-    return check.check_bench(make(), task.seed, task.repeats)
+        return check.check_thoroughly(make, task.seed, task.repeats, task.precision)
+    return check.check_bench(make(), task.seed, task.repeats, task.precision)
 
 
 def _module(task: FileTask, rival: messages.Rival | None = None) -> Any:
@@ -601,7 +601,7 @@ def explain_task(task: messages.Explain) -> dict[str, Any]:
         raise catalog.CatalogError(f"{task.step}: has nothing to explain: it defines no explain(problem, weights)")
     if os.environ.get(device.SIMULATOR_SWITCH) == "1":
         return {"status": "right", "text": module.explain(problem, None)}
-    weights = cuda.to_device(np.ones(problem.weight_shape, np.float32))
+    weights = cuda.to_device(np.ones(problem.weight_shape, problem.weight_dtype))
     return {"status": "right", "text": module.explain(_fit(task), weights)}
 
 

@@ -2,10 +2,9 @@
 
 from typing import Any
 
-from numba import cuda, float32, uint64
+from numba import cuda, uint64
 
 THREADS = 256
-EXPONENT = 0x7F800000  # all ones in infinities and in every NaN, the unwritten pattern among them
 BLOCKS = 4096  # at most: the kernels walk over the array in strides of the grid
 
 
@@ -45,8 +44,7 @@ def gather(values: Any, offsets: Any, taken: Any) -> None:
 
 
 @cuda.jit
-def hash_offsets(values: Any, seed: Any, multiplier: Any, shift: Any) -> None:
-    """Each element becomes an integer from -4 to 4, but 0, that its offset gives (:mod:`common.measure.large`)."""
-    for i in range(cuda.grid(1), values.size, cuda.gridsize(1)):
-        number = (uint64(i) + seed) * multiplier >> shift
-        values[i] = float32(number) - float32(4.0) + (float32(1.0) if number >= uint64(4) else float32(0.0))
+def hash_offsets(words: Any, table: Any, seed: Any, multiplier: Any, shift: Any) -> None:
+    """Each word becomes one of the table, chosen by its offset's hash (:mod:`common.measure.large`)."""
+    for i in range(cuda.grid(1), words.size, cuda.gridsize(1)):
+        words[i] = table[(uint64(i) + seed) * multiplier >> shift]

@@ -1,9 +1,9 @@
 """Is a kernel right? One verdict per problem shape, each finding named for what it is.
 
 Runs in the process that owns the GPU (or the simulator). Integers come first: their sums are exact in float32, so a
-right kernel equals the oracle bit for bit. Normals come second, within an elementwise bound. The output is filled
-with NaN and lies between canary margins; the operands lie between NaN margins, so a read beyond them
-shows in the result.
+right kernel equals the oracle bit for bit; an output of float16 is the exact sum, rounded once. Normals come second,
+within an elementwise bound. The output is filled with NaN and lies between canary margins; the operands lie between
+NaN margins, so a read beyond them shows in the result.
 """
 
 from __future__ import annotations
@@ -20,19 +20,23 @@ from numpy.typing import NDArray
 
 from common.book import catalog, reference
 from common.book.boundstep import BoundStep
-from common.book.problems import Problem
+from common.book.problems import FLOAT16, FLOAT32, Problem
 from common.explain import diagnose
-from common.measure import inputs
+from common.measure import blank, inputs
 
 Array = NDArray[Any]
 
-# A quiet NaN no arithmetic produces: an element that still holds it was never written.
-UNWRITTEN = np.uint32(0x7FC0BEEF)
-MARGIN = 4096  # float32 elements before and after each array; keeps 128-bit alignment
+MARGIN = 4096  # elements before and after each array; keeps 128-bit alignment
 SAMPLES = 20_000
 REPEATS = 3  # launches on equal inputs that must agree, to catch races
 RELAUNCHES = 3  # of a thorough check on arrays that are left as they are, nothing prepared anew
-_FILL = np.float32(0.5)  # no sum of integers: an output filled with it shows whether the kernel reads it
+# By precision, or by the dtype of the output if that is not float32: whose bound it is, and what usually exceeds it.
+_BOUNDS = {
+    "fp32": ("float32", "float16 or TF32 arithmetic"),
+    "tf32": ("TF32", "float16 or bfloat16 arithmetic"),
+    "float16": ("float16", "sums in float16, a sum rounded twice or cut off"),
+}
+_FILL = 0.5  # no sum of integers: an output filled with it shows whether the kernel reads it
 
 KINDS = (
     "wrote_outside",
@@ -86,29 +90,29 @@ class Verdict:
 
 
 class Guarded:
-    """A device array between two margins whose every float32 holds the unwritten pattern.
+    """A device array between two margins whose every element holds the unwritten pattern.
 
     Without a margin an access beyond the array leaves its allocation, where tools that watch from outside see it.
     """
 
-    def __init__(self, shape: tuple[int, ...], margin: int = MARGIN) -> None:
+    def __init__(self, shape: tuple[int, ...], margin: int = MARGIN, dtype: np.dtype[Any] = FLOAT32) -> None:
         from numba import cuda
 
-        self.size, self.margin = math.prod(shape), margin
-        self._flat = cuda.device_array(self.size + 2 * margin, np.float32)
+        self.size, self.margin, self.dtype = math.prod(shape), margin, dtype
+        self._flat = cuda.device_array(self.size + 2 * margin, dtype)
         if margin:
-            blank = np.full(margin, UNWRITTEN, np.uint32).view(np.float32)
-            self._flat[:margin].copy_to_device(blank)
-            self._flat[margin + self.size :].copy_to_device(blank)
+            edge = blank.filled(margin, dtype)
+            self._flat[:margin].copy_to_device(edge)
+            self._flat[margin + self.size :].copy_to_device(edge)
         self.array = self._flat[margin : margin + self.size].reshape(shape)
 
     def set(self, values: Array) -> None:
         start = self.margin
-        self._flat[start : start + self.size].copy_to_device(np.ascontiguousarray(values).reshape(-1))
+        self._flat[start : start + self.size].copy_to_device(np.ascontiguousarray(values, self.dtype).reshape(-1))
 
     def blank(self) -> None:
         """Fill with the unwritten pattern, in pieces so that the host never holds it all."""
-        piece = np.full(min(self.size, 1 << 24), UNWRITTEN, np.uint32).view(np.float32)
+        piece = blank.filled(min(self.size, 1 << 24), self.dtype)
         for start in range(0, self.size, len(piece)):
             stop = min(start + len(piece), self.size)
             self._flat[self.margin + start : self.margin + stop].copy_to_device(piece[: stop - start])
@@ -125,7 +129,7 @@ class Guarded:
 
 def written_outside(before: Array, after: Array, size: int) -> list[int]:
     """Offsets written in the margins before and after an array of ``size`` elements."""
-    low, high = (np.flatnonzero(part.view(np.uint32) != UNWRITTEN) for part in (before, after))
+    low, high = (np.flatnonzero(blank.bits(part) != blank.pattern(part.dtype)) for part in (before, after))
     return [int(i) - len(before) for i in low] + [int(i) + size for i in high]
 
 
@@ -158,9 +162,13 @@ class Bench:
         beside: Bench | None = None,
     ) -> None:
         self.problem, self.step = problem, BoundStep(module, problem, tile)
-        self.x: Guarded = beside.x if beside else Guarded(problem.input_shape, margin)
-        self.weight: Guarded = beside.weight if beside else Guarded(problem.weight_shape, margin)
-        self.y: Guarded = beside.y if beside else Guarded(problem.output_shape, margin)
+        self.x: Guarded
+        self.weight: Guarded
+        self.y: Guarded
+        if beside:
+            self.x, self.weight, self.y = beside.x, beside.weight, beside.y
+        else:
+            self.x, self.weight, self.y = (Guarded(shape, margin, dtype) for shape, dtype in problem.operands)
         self.step.allocate()
         self._launches = 0
 
@@ -186,12 +194,17 @@ class Bench:
         cuda.synchronize()
 
 
-def check(module: ModuleType, problem: Problem, seed: int = 0, repeats: int = REPEATS) -> Verdict:
-    """Check a step at one shape, element by element. ValueError from ``prepare`` (a refusal) passes through."""
-    return check_bench(Bench(module, problem), seed, repeats)
+def check(
+    module: ModuleType, problem: Problem, seed: int = 0, repeats: int = REPEATS, precision: str = "fp32"
+) -> Verdict:
+    """Check a step at one shape, element by element. ValueError from ``prepare`` (a refusal) passes through.
+
+    ``precision``, one of :data:`common.book.catalog.PRECISIONS`: what the step may compute with.
+    """
+    return check_bench(Bench(module, problem), seed, repeats, precision)
 
 
-def check_bench(bench: AnyBench, seed: int = 0, repeats: int = REPEATS) -> Verdict:
+def check_bench(bench: AnyBench, seed: int = 0, repeats: int = REPEATS, precision: str = "fp32") -> Verdict:
     """As :func:`check`, for anything with a bench's ``problem``, ``x``, ``weight``, ``y``, ``load`` and ``run``."""
     problem = bench.problem
     verdict = Verdict(problem)
@@ -204,7 +217,7 @@ def check_bench(bench: AnyBench, seed: int = 0, repeats: int = REPEATS) -> Verdi
     x2, weight2 = inputs.integers(problem, seed + 1)
     bench.load(x2, weight2)
     second = _run(bench)
-    expected2 = reference.full(problem, x2, weight2)
+    expected2 = reference.expected(problem, x2, weight2)
     verdict.elements_compared += expected2.size
     if not np.array_equal(second, expected2):
         # a race would show in a second launch, too, and differently
@@ -223,22 +236,24 @@ def check_bench(bench: AnyBench, seed: int = 0, repeats: int = REPEATS) -> Verdi
     third = _run(bench)
     verdict.elements_compared += third.size
     verdict.findings += _trespass(bench, x3, weight3)
-    verdict.findings += _precision(problem, x3, weight3, third)
+    verdict.findings += _precision(problem, x3, weight3, third, precision)
     return verdict
 
 
-def check_thoroughly(make: Callable[[], AnyBench], seed: int = 0, repeats: int = REPEATS) -> Verdict:
+def check_thoroughly(
+    make: Callable[[], AnyBench], seed: int = 0, repeats: int = REPEATS, precision: str = "fp32"
+) -> Verdict:
     """As :func:`check_bench`, then with other operands, changed ones, other buffers, and more launches.
 
     ``make`` makes a bench of the same step and problem anew.
     """
     bench = make()
-    verdict = check_bench(bench, seed, repeats)
+    verdict = check_bench(bench, seed, repeats, precision)
     if verdict.findings:
         return verdict
-    for kind, said in inputs.SPECIAL.items():
-        x, weight = inputs.special(kind, bench.problem, seed + 3)
-        if _differs(bench, verdict, x, weight, f"with {said}"):
+    for kind in inputs.SPECIAL:
+        x, weight = inputs.special(kind, bench.problem, seed + 3, precision)
+        if _differs(bench, verdict, x, weight, f"with {inputs.said(kind, bench.problem)}"):
             return verdict
     x, weight = inputs.integers(bench.problem, seed)
     for changed_x, changed_weight, said in _changes(x, weight, seed):
@@ -291,7 +306,7 @@ def _differs(
         bench.load(x, weight)
     bench.y.blank()
     y = _run(bench)
-    expected = reference.full(bench.problem, x, weight)
+    expected = reference.expected(bench.problem, x, weight)
     verdict.elements_compared += expected.size
     found = _trespass(bench, x, weight) + _compare(bench, x, weight, y, expected)
     for finding in found:
@@ -301,7 +316,7 @@ def _differs(
     return bool(found)
 
 
-def check_once(bench: AnyBench, seed: int = 0, special: str = "") -> Verdict:
+def check_once(bench: AnyBench, seed: int = 0, special: str = "", precision: str = "fp32") -> Verdict:
     """The first part of :func:`check`: one launch on integers, and one on operands of a ``special`` kind if named.
 
     What passes may still be wrong.
@@ -309,8 +324,8 @@ def check_once(bench: AnyBench, seed: int = 0, special: str = "") -> Verdict:
     verdict = Verdict(bench.problem)
     _first(bench, verdict, seed, 1)
     if special and not verdict.findings:
-        x, weight = inputs.special(special, bench.problem, seed + 1)
-        _differs(bench, verdict, x, weight, f"with {inputs.SPECIAL[special]}")
+        x, weight = inputs.special(special, bench.problem, seed + 1, precision)
+        _differs(bench, verdict, x, weight, f"with {inputs.said(special, bench.problem)}")
     return verdict
 
 
@@ -320,7 +335,7 @@ def _first(bench: AnyBench, verdict: Verdict, seed: int, repeats: int) -> tuple[
     bench.load(x, weight)
     bench.y.blank()
     y = _run(bench)
-    expected = reference.full(bench.problem, x, weight)
+    expected = reference.expected(bench.problem, x, weight)
     verdict.elements_compared += expected.size
     verdict.findings += _trespass(bench, x, weight)
     wrong = _compare(bench, x, weight, y, expected)
@@ -352,7 +367,7 @@ def sample_bench(bench: AnyBench, seed: int = 0, samples: int = SAMPLES) -> Verd
         verdict.findings += holes
         return verdict
     positions = sample_positions(problem, samples, seed)
-    expected = reference.at(problem, x, weight, positions)
+    expected = reference.stored(problem, reference.at(problem, x, weight, positions))
     verdict.elements_compared = len(expected)
     verdict.findings += compare_sampled(problem, positions, y[positions].astype(np.float64), expected, (x, weight))
     return verdict
@@ -408,7 +423,7 @@ def _disagreement(
         else:
             bench.y.set(over)
         again = _run(bench)
-        count = int(np.count_nonzero(again.view(np.uint32) != earlier.view(np.uint32)))
+        count = int(np.count_nonzero(blank.bits(again) != blank.bits(earlier)))
         if count:
             text = f"{count} of {earlier.size} elements differ between launches on equal inputs"
             cause = diagnose.differing(bench.problem, earlier, again, expected)
@@ -447,7 +462,7 @@ def _holes(problem: Problem, y: Array, adds: bool = False) -> list[Finding]:
     if not len(missing):
         return []
     # a sum may keep the payload of the NaN it started from
-    unwritten = (flat[missing].view(np.uint32) == UNWRITTEN) & (not adds)
+    unwritten = (blank.bits(flat[missing]) == blank.pattern(flat.dtype)) & (not adds)
     cause = "as from a read beyond an input's end or of uninitialised memory"
     if adds:
         cause = f"because the kernel adds to what {name} held before: it must assign"
@@ -468,19 +483,20 @@ def _holes(problem: Problem, y: Array, adds: bool = False) -> list[Finding]:
     return findings
 
 
-def _adds(bench: AnyBench, got: Array, expected: Array) -> bool:
+def _adds(bench: AnyBench, x: Array, weight: Array, got: Array) -> bool:
     """Are the NaN elements of ``got`` sums that start from the output's old contents?"""
     missing = np.isnan(got)
     if not missing.any():
         return False
     bench.y.set(np.full(got.shape, _FILL))
     again = _run(bench)[missing]
-    return bool((again != _FILL).any()) and np.array_equal(again, expected[missing] + _FILL)
+    sums = reference.full(bench.problem, x, weight)[missing] + _FILL
+    return bool((again != _FILL).any()) and np.array_equal(again, reference.stored(bench.problem, sums))
 
 
 def _compare(bench: AnyBench, x: Array, weight: Array, got: Array, expected: Array) -> list[Finding]:
     problem = bench.problem
-    findings = _holes(problem, got, _adds(bench, got, expected))
+    findings = _holes(problem, got, _adds(bench, x, weight, got))
     wrong = (got != expected) & np.isfinite(got)
     if not wrong.any():
         return findings
@@ -493,21 +509,23 @@ def _compare(bench: AnyBench, x: Array, weight: Array, got: Array, expected: Arr
     ]
 
 
-def _precision(problem: Problem, x: Array, weight: Array, got: Array) -> list[Finding]:
+def _precision(problem: Problem, x: Array, weight: Array, got: Array, precision: str) -> list[Finding]:
     holes = _holes(problem, got)
     if holes:
         return holes
     expected = reference.full(problem, x, weight)
-    bound = reference.error_bound(problem, reference.full(problem, np.abs(x), np.abs(weight)))
+    magnitude = reference.full(problem, np.abs(x), np.abs(weight))
+    bound = reference.error_bound(problem, magnitude, expected, precision)
     error = np.abs(got - expected)
     beyond = np.argwhere(error > bound)
     if not len(beyond):
-        return []
+        return _typically(problem, x, weight, magnitude, expected, error) if precision == "tf32" else []
     worst = float(np.max(error[bound > 0] / bound[bound > 0], initial=0.0))
     examples = [(tuple(int(i) for i in p), got[tuple(p)], expected[tuple(p)]) for p in beyond[:3]]
     why = diagnose.imprecise(problem, x, weight, got, expected, bound)
-    hint = f"up to {worst:.3g} times the float32 bound"
-    hint += f": {why}" if why else ", as from float16 or TF32 arithmetic or a dropped term"
+    name, usual = _BOUNDS[problem.output_dtype.name if problem.output_dtype == FLOAT16 else precision]
+    hint = f"up to {worst:.3g} times the {name} bound"
+    hint += f": {why}" if why else f", as from {usual} or a dropped term"
     return [
         Finding(
             "imprecise",
@@ -521,6 +539,19 @@ def _precision(problem: Problem, x: Array, weight: Array, got: Array) -> list[Fi
             ),
         )
     ]
+
+
+def _typically(
+    problem: Problem, x: Array, weight: Array, magnitude: Array, expected: Array, error: Array
+) -> list[Finding]:
+    """Is the error of a TF32 step, over all elements, that of inputs rounded to the nearest?"""
+    found, allowed = reference.root_mean_square(error), reference.tf32_error(problem, x, weight, magnitude, expected)
+    if found <= allowed:
+        return []
+    text = f"the elements are right on integers, but off by {found:.3g} (root mean square) on normals"
+    hint = f"{found / allowed:.2f} times what inputs rounded to the nearest TF32 numbers may give"
+    hint += ", as from inputs that are cut off"
+    return [Finding("imprecise", f"{text} ({hint})")]
 
 
 def _stale(
@@ -558,4 +589,4 @@ def _at(name: str, index: tuple[int, ...]) -> str:
 
 
 def _output_name(problem: Problem) -> str:
-    return "c" if problem.ladder == "gemm" else "y"
+    return "c" if problem.form == "gemm" else "y"

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from common.book import reference
 from common.book.problems import Problem
-from common.measure import check, inputs
+from common.measure import blank, check, inputs
 from common.measure.check import Bench, Finding, Guarded, Verdict
 
 Array = NDArray[Any]
@@ -39,7 +39,7 @@ class Drawn:
 def draw(problem: Problem, seed: int, samples: int = check.SAMPLES) -> Drawn:
     """Draw a problem's operands."""
     integers, positions = inputs.integers(problem, seed), check.sample_positions(problem, samples, seed)
-    expected = reference.at(problem, *integers, positions)
+    expected = reference.stored(problem, reference.at(problem, *integers, positions))
     return Drawn(problem, seed, integers, inputs.normals(problem, seed + 2), positions, expected)
 
 
@@ -54,11 +54,10 @@ class Operands:
 
         problem = drawn.problem
         self.problem, self.seed, self.expected = problem, drawn.seed, drawn.expected
-        self.x, self.weight = Guarded(problem.input_shape), Guarded(problem.weight_shape)
-        self.y = Guarded(problem.output_shape)
+        self.x, self.weight, self.y = (Guarded(shape, dtype=dtype) for shape, dtype in problem.operands)
         offsets = np.ravel_multi_index(drawn.positions, problem.output_shape)
         self._offsets = cuda.to_device(offsets.astype(np.int64))
-        self._taken = cuda.device_array(len(offsets), np.float32)
+        self._taken = cuda.device_array(len(offsets), blank.pattern(self.y.dtype).dtype)
         copies = sum(array.nbytes for array in (*drawn.integers, *drawn.normals))
         # as much again as the problem itself takes is left for a step's workspace
         room = problem.least_bytes + copies + problem.least_bytes <= free_bytes
@@ -81,7 +80,7 @@ class Operands:
         """Fill the output with the unwritten pattern."""
         from common.measure import arraykernels as kernels
 
-        kernels.fill[kernels.grid(self.y.size)](_words(self.y.array), check.UNWRITTEN)
+        kernels.fill[kernels.grid(self.y.size)](blank.words(self.y.array), blank.pattern(self.y.dtype))
 
     def sound(self) -> bool:
         """After a launch on the integers: is all as it must be?"""
@@ -90,16 +89,18 @@ class Operands:
         from common.measure import arraykernels as kernels
 
         found = cuda.to_device(np.zeros(1, np.int32))
-        kernels.mark_infinite[kernels.grid(self.y.size)](_words(self.y.array), np.uint32(kernels.EXPONENT), found)
+        words, dtype = blank.words(self.y.array), self.y.dtype
+        kernels.mark_infinite[kernels.grid(self.y.size)](words, blank.exponent(dtype), found)
         same = True
         for guarded, before in zip((self.x, self.weight), self._integers, strict=True):
             if isinstance(before, np.ndarray):
                 same &= np.array_equal(guarded.get(), before)
             else:
-                kernels.mark_changed[kernels.grid(guarded.size)](_words(guarded.array), _words(before), found)
-        flat = self.y.array.reshape(self.y.size)
-        kernels.gather[kernels.grid(len(self.expected))](flat, self._offsets, self._taken)
-        exact = np.array_equal(self._taken.copy_to_host().astype(np.float64), self.expected)
+                kernels.mark_changed[kernels.grid(guarded.size)](
+                    blank.words(guarded.array), blank.words(before), found
+                )
+        kernels.gather[kernels.grid(len(self.expected))](words, self._offsets, self._taken)
+        exact = np.array_equal(self._taken.copy_to_host().view(dtype).astype(np.float64), self.expected)
         outside = any(guarded.trespasses() for guarded in (self.x, self.weight, self.y))
         return bool(same and exact and not outside and int(found.copy_to_host()[0]) == 0)
 
@@ -117,8 +118,3 @@ def verify(bench: Bench, operands: Operands) -> Verdict:
         text = "a launch left wrong elements behind, and the same launch again did not"
         verdict.findings.append(Finding("unstable", f"{text}: a race, or a read of memory that nothing wrote"))
     return verdict
-
-
-def _words(array: Any) -> Any:
-    """A device array of float32 as a flat one of its bits."""
-    return array.reshape(array.size).view(np.uint32)

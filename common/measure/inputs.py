@@ -1,21 +1,29 @@
 """Seeded operands: integers and powers of two whose sums are exact in float32, normals, and the photograph.
 
+Where the arrays are float16, so are all operands, exactly; sums stay below the largest float16, and most are not
+float16 themselves, so that how they are rounded shows.
+
 Infinity and NaN are not among them: no step promises anything for those.
 """
 
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from common.book.problems import Problem
+from common.book.problems import FLOAT16, Problem
 
-Array = NDArray[np.float32]
+Array = NDArray[Any]
 
 # Float32 holds every integer up to here, so sums below it are exact in any order.
 EXACT_LIMIT = 2**24
+# What sums for an output of float16 stay below, whose largest number is 65,504: room for an element that is changed.
+FLOAT16_LIMIT = 64_000
+_AGAINST = 8  # one element in so many has the other sign where sums are to be large
+_TF32_LIMIT = 2**11  # TF32 holds every integer up to here
 _FAR = 2**10  # the few large elements that stand among ones
 _FEW_FAR = 8  # of them in one filter: their products with large inputs make half of the limit
 
@@ -23,10 +31,13 @@ _FEW_FAR = 8  # of them in one filter: their products with large inputs make hal
 def integers(problem: Problem, seed: int) -> tuple[Array, Array]:
     """Input and weight filled with non-zero integers whose every partial sum is exact in float32.
 
-    No element is zero, so a dropped term changes the sum.
+    No element is zero, so a dropped term changes the sum. For an output of float16 they are as large as it allows,
+    and most terms of a sum have one sign: it has more than float16's 11 bits, mostly.
     """
-    largest = max(1, min(8, math.isqrt(EXACT_LIMIT // problem.reduction)))
     rng = np.random.default_rng(seed)
+    if problem.output_dtype == FLOAT16:
+        return _coherent(rng, problem)
+    largest = max(1, min(8, math.isqrt(EXACT_LIMIT // problem.reduction)))
 
     def draw(shape: tuple[int, ...]) -> Array:
         values = rng.integers(1, largest, shape, dtype=np.int8, endpoint=True)
@@ -34,6 +45,21 @@ def integers(problem: Problem, seed: int) -> tuple[Array, Array]:
         return values.astype(np.float32)
 
     return draw(problem.input_shape), draw(problem.weight_shape)
+
+
+def _coherent(rng: np.random.Generator, problem: Problem) -> tuple[Array, Array]:
+    """Integers whose sums, one sign each but for an eighth of the elements, are not far below the limit."""
+    largest = max(1, math.isqrt(FLOAT16_LIMIT // problem.reduction))
+
+    def draw(shape: tuple[int, ...]) -> NDArray[np.int16]:
+        values = rng.integers(1, largest, shape, dtype=np.int16, endpoint=True)
+        values[rng.integers(0, _AGAINST, shape, dtype=np.int8) == 0] *= -1
+        return values
+
+    x, weight = draw(problem.input_shape), draw(problem.weight_shape)
+    filters = np.moveaxis(weight, _output_axis(problem), -1)
+    filters *= rng.integers(0, 1, filters.shape[-1], dtype=np.int16, endpoint=True) * np.int16(2) - np.int16(1)
+    return x.astype(problem.input_dtype), weight.astype(problem.weight_dtype)
 
 
 # Other operands whose every partial sum is exact in float32, by name: what is special about them.
@@ -49,10 +75,31 @@ SPECIAL = {
 }
 
 
-def special(kind: str, problem: Problem, seed: int) -> tuple[Array, Array]:
-    """Input and weight of a kind of :data:`SPECIAL`; exact in any order of summation, as :func:`integers` are."""
+# What is special about them where the arrays are float16.
+SPECIAL_FLOAT16 = SPECIAL | {
+    "sums": "sums up to the largest that float16 holds",
+    "tiny": "inputs below 2^-14, and sums down to 2^-24, the least that float16 holds",
+    "mixed": "magnitudes from 2^-8 to 2^15",
+    "apart": "products in one sum up to 3,969 times as large as others",
+}
+
+
+def said(kind: str, problem: Problem) -> str:
+    """What is special about operands of a kind of :data:`SPECIAL`."""
+    return (SPECIAL_FLOAT16 if problem.output_dtype == FLOAT16 else SPECIAL)[kind]
+
+
+def special(kind: str, problem: Problem, seed: int, precision: str = "fp32") -> tuple[Array, Array]:
+    """Input and weight of a kind of :data:`SPECIAL`; exact in any order of summation, as :func:`integers` are.
+
+    With ``precision`` tf32 every operand is a TF32 number.
+    """
     rng = np.random.default_rng(seed)
-    x, weight = integers(problem, seed)
+    x, weight = (array.astype(np.float32) for array in integers(problem, seed))
+    half = problem.output_dtype == FLOAT16
+    limit, largest = (FLOAT16_LIMIT, _TF32_LIMIT) if half else (EXACT_LIMIT, 1 << 14)
+    if precision == "tf32":
+        largest = _TF32_LIMIT
     if kind == "zeros":
         for array, axis in ((x, 0), (weight, _output_axis(problem))):
             array *= rng.integers(0, 2, array.shape, dtype=np.int8)
@@ -60,37 +107,41 @@ def special(kind: str, problem: Problem, seed: int) -> tuple[Array, Array]:
     elif kind == "negative":
         x, weight = np.abs(x), -np.abs(weight)
     elif kind in ("large", "heavy"):
-        most = min(1 << 14, EXACT_LIMIT // problem.reduction)
+        most = max(1, min(largest, limit // problem.reduction))
         if kind == "large":
             x, weight = _signed(rng, problem.input_shape, most), np.sign(weight)
         else:
             x, weight = np.sign(x), _signed(rng, problem.weight_shape, most)
     elif kind == "sums":
-        most = min(4096, math.isqrt(EXACT_LIMIT // problem.reduction))
+        most = max(1, min(4096, largest, math.isqrt(limit // problem.reduction)))
         x, weight = (np.abs(_signed(rng, shape, most)) for shape in (problem.input_shape, problem.weight_shape))
     elif kind == "tiny":
-        x, weight = np.ldexp(x, -22), np.ldexp(weight, -22)
+        x, weight = np.ldexp(x, -20 if half else -22), np.ldexp(weight, -4 if half else -22)
     elif kind == "mixed":
         # what one output sums has one power of two, so the sum stays exact
         x_axis, weight_axis = _reduced_axes(problem)
-        rows = rng.integers(-10, 11, size=(x.shape[0],))
-        outputs = rng.integers(-10, 11, size=(weight.shape[_output_axis(problem)],))
-        terms = rng.integers(-8, 9, size=(x.shape[x_axis],))
+        (low, high), reach = ((-8, 0), 4) if half else ((-10, 10), 8)
+        rows = rng.integers(low, high + 1, size=(x.shape[0],))
+        outputs = rng.integers(low, high + 1, size=(weight.shape[_output_axis(problem)],))
+        terms = rng.integers(-reach, reach + 1, size=(x.shape[x_axis],))
         x = np.ldexp(x, _along(rows, 0, x.ndim) + _along(terms, x_axis, x.ndim))
         weight = np.ldexp(
             weight,
             _along(outputs, _output_axis(problem), weight.ndim) - _along(terms, weight_axis, weight.ndim),
         )
     elif kind == "apart":
-        x, weight = _apart(rng, problem, x, weight)
+        x, weight = _apart(rng, problem, x, weight, limit)
     else:
         raise ValueError(f"operands {kind!r}: must be one of {', '.join(SPECIAL)}")
-    return x.astype(np.float32), weight.astype(np.float32)
+    return x.astype(problem.input_dtype), weight.astype(problem.weight_dtype)
 
 
-def _apart(rng: np.random.Generator, problem: Problem, x: Array, weight: Array) -> tuple[Array, Array]:
-    """Ones of both signs, and of the input a fourth, of each filter a few, 2^10 times as large."""
-    far = max(1, min(_FAR, EXACT_LIMIT // (2 * problem.reduction)))
+def _apart(rng: np.random.Generator, problem: Problem, x: Array, weight: Array, limit: int) -> tuple[Array, Array]:
+    """Ones of both signs, and of the input a fourth, of each filter a few, up to 2^10 times as large.
+
+    The products of two large ones make half of ``limit`` at most, and so do all others.
+    """
+    far = max(1, min(_FAR, math.isqrt(limit // (2 * _FEW_FAR)), limit // (2 * problem.reduction)))
     x, weight = np.sign(x), np.sign(weight)
     x *= np.where(rng.integers(0, 4, x.shape) == 0, far, 1)
     large = min(_FEW_FAR, -(-problem.reduction // 4))
@@ -107,12 +158,12 @@ def _signed(rng: np.random.Generator, shape: tuple[int, ...], most: int) -> Arra
 
 def _output_axis(problem: Problem) -> int:
     """The weight's axis that the output has, too: columns of B, filters."""
-    return 1 if problem.ladder == "gemm" else 0
+    return 1 if problem.form == "gemm" else 0
 
 
 def _reduced_axes(problem: Problem) -> tuple[int, int]:
     """An axis of the input and one of the weight that the sum runs over: k, or the channels."""
-    return {"gemm": (1, 0), "conv2d": (1, 1), "conv3d": (4, 4)}[problem.ladder]
+    return {"gemm": (1, 0), "conv2d": (1, 1), "conv3d": (4, 4)}[problem.form]
 
 
 def _along(values: NDArray[np.int64], axis: int, ndim: int) -> NDArray[np.int64]:
@@ -122,12 +173,13 @@ def _along(values: NDArray[np.int64], axis: int, ndim: int) -> NDArray[np.int64]
 
 
 def normals(problem: Problem, seed: int) -> tuple[Array, Array]:
-    """Input and weight drawn from the standard normal distribution."""
+    """Input and weight drawn from the standard normal distribution, and rounded to their dtype."""
     rng = np.random.default_rng(seed)
-    return (
-        rng.standard_normal(problem.input_shape, dtype=np.float32),
-        rng.standard_normal(problem.weight_shape, dtype=np.float32),
+    x, weight = (
+        rng.standard_normal(shape, dtype=np.float32).astype(dtype, copy=False)
+        for shape, dtype in problem.operands[:2]
     )
+    return x, weight
 
 
 def photograph() -> Array:

@@ -12,21 +12,24 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from common.book import reference
 from common.book.problems import Conv2d, Conv3d, Gemm, Problem
-from common.measure.check import UNWRITTEN, Bench, Finding, Verdict, compare_sampled, sample_positions
+from common.measure import blank
+from common.measure.check import Bench, Finding, Verdict, compare_sampled, sample_positions
 
 SAMPLES = 300
 # Knuth's multiplicative hash, for 64 bits (The Art of Computer Programming 3, section 6.4).
 MULTIPLIER = 0x9E3779B97F4A7C15
 SHIFT = 61  # the three highest bits are kept
+_INTEGERS = np.array([-4.0, -3.0, -2.0, -1.0, 1.0, 2.0, 3.0, 4.0])  # by those bits
 
 
 def values(offsets: NDArray[Any], seed: int) -> NDArray[np.float64]:
     """The elements at these offsets of an operand: integers from -4 to 4, none of them zero."""
     with np.errstate(over="ignore"):
         number = (offsets.astype(np.uint64) + np.uint64(seed)) * np.uint64(MULTIPLIER) >> np.uint64(SHIFT)
-    number = number.astype(np.int64)
-    return (number - 4 + (number >= 4)).astype(np.float64)
+    found: NDArray[np.float64] = _INTEGERS[number.astype(np.int64)]
+    return found
 
 
 def check_large(module: ModuleType, problem: Problem, samples: int = SAMPLES) -> Verdict:
@@ -38,23 +41,22 @@ def check_large(module: ModuleType, problem: Problem, samples: int = SAMPLES) ->
     bench = Bench(module, problem)
     verdict = Verdict(problem)
     for seed, guarded in enumerate((bench.x, bench.weight)):
-        flat = guarded.array.reshape(guarded.size)
+        table = cuda.to_device(blank.bits(_INTEGERS.astype(guarded.dtype)))
         kernels.hash_offsets[kernels.grid(guarded.size)](
-            flat, np.uint64(seed), np.uint64(MULTIPLIER), np.uint64(SHIFT)
+            blank.words(guarded.array), table, np.uint64(seed), np.uint64(MULTIPLIER), np.uint64(SHIFT)
         )
     bench.prepare()
-    words = bench.y.array.reshape(bench.y.size).view(np.uint32)
-    kernels.fill[kernels.grid(bench.y.size)](words, UNWRITTEN)
+    words, dtype = blank.words(bench.y.array), bench.y.dtype
+    kernels.fill[kernels.grid(bench.y.size)](words, blank.pattern(dtype))
     bench.run()
     found = cuda.to_device(np.zeros(1, np.int32))
-    kernels.mark_infinite[kernels.grid(bench.y.size)](words, np.uint32(kernels.EXPONENT), found)
+    kernels.mark_infinite[kernels.grid(bench.y.size)](words, blank.exponent(dtype), found)
     positions = sample_positions(problem, samples, 0)
     offsets = np.ravel_multi_index(positions, problem.output_shape)
-    taken = cuda.device_array(len(offsets), np.float32)
-    flat = bench.y.array.reshape(bench.y.size)
-    kernels.gather[kernels.grid(len(offsets))](flat, cuda.to_device(offsets.astype(np.int64)), taken)
-    got = taken.copy_to_host().astype(np.float64)
-    wanted = expected(problem, positions)
+    taken = cuda.device_array(len(offsets), words.dtype)
+    kernels.gather[kernels.grid(len(offsets))](words, cuda.to_device(offsets.astype(np.int64)), taken)
+    got = taken.copy_to_host().view(dtype).astype(np.float64)
+    wanted = reference.stored(problem, expected(problem, positions))
     verdict.elements_compared = len(wanted)
     verdict.findings += compare_sampled(problem, positions, got, wanted)
     if int(found.copy_to_host()[0]):
@@ -63,7 +65,7 @@ def check_large(module: ModuleType, problem: Problem, samples: int = SAMPLES) ->
 
 
 def expected(problem: Problem, positions: tuple[NDArray[Any], ...]) -> NDArray[np.float64]:
-    """The oracle's values at ``positions``, one index array per axis of the output."""
+    """The oracle's sums at ``positions``, one index array per axis of the output."""
     result = np.zeros(len(positions[0]))
     if isinstance(problem, Gemm):
         m, n = positions

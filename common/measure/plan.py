@@ -23,6 +23,7 @@ from common.measure import inputs, shapes
 Engine = Literal["traced", "simulator", "gpu"]
 Depth = Literal["once", "usual", "thorough", "large"]
 
+# by form
 DRAWN_ON_GPU = {"gemm": 100, "conv2d": 2, "conv3d": 60}  # a conv2d kernel is compiled for each shape
 COVERED_ON_GPU = {"conv2d": 5}  # all but for these
 THOROUGH_SECONDS = 150.0
@@ -87,8 +88,9 @@ def cases(ladder: str, gpu: bool, seed: int) -> list[Case]:
     if gpu:
         found += [Case(first, "gpu"), Case(first, "gpu", "thorough")]
         found += [Case(problem, "gpu", "usual") for problem in ragged]
-        found += _once("gpu", shapes.covering(ladder)[: COVERED_ON_GPU.get(ladder)], seed)
-        found += _once("gpu", shapes.drawn(ladder, seed, DRAWN_ON_GPU[ladder], LARGEST_ON_GPU), seed)
+        form = problems.LADDERS[ladder].form
+        found += _once("gpu", shapes.covering(ladder)[: COVERED_ON_GPU.get(form)], seed)
+        found += _once("gpu", shapes.drawn(ladder, seed, DRAWN_ON_GPU[form], LARGEST_ON_GPU), seed)
         found += [Case(problem, "gpu", "large") for problem in shapes.large(ladder)]
         found += [Case(problem, "gpu") for problem in (*shapes.wide(ladder), first)]
     return found

@@ -16,7 +16,7 @@ from dataclasses import replace
 from functools import lru_cache
 from itertools import combinations
 
-from common.book.problems import Conv2d, Conv3d, Gemm, Problem
+from common.book.problems import LADDERS, Conv2d, Conv3d, Gemm, Problem, on_ladder
 
 # Extents around the tiles in use, and some beside them.
 _EDGES = (7, 8, 9, 15, 16, 17, 31, 32, 33, 63, 64, 65, 127, 128, 129)
@@ -40,7 +40,11 @@ def ordinary(problem: Problem) -> bool:
     """
     if max(problem.shape().values()) > MAX_GRID_YZ:
         return False
-    return isinstance(problem, Gemm) or 4 * math.prod(problem.weight_shape) <= REFUSABLE_WEIGHT_BYTES
+    return isinstance(problem, Gemm) or _weight_bytes(problem) <= REFUSABLE_WEIGHT_BYTES
+
+
+def _weight_bytes(problem: Problem) -> int:
+    return math.prod(problem.weight_shape) * problem.weight_dtype.itemsize
 
 
 def multiply_adds(problem: Problem) -> int:
@@ -53,7 +57,7 @@ def multiply_adds(problem: Problem) -> int:
 
 def conditions(problem: Problem) -> frozenset[str]:
     """The conditions of a shape, by name; those that a question mark ends occur once, the others pairwise, too."""
-    return frozenset(_CONDITIONS[problem.ladder](problem))
+    return frozenset(_CONDITIONS[problem.form](problem))
 
 
 def _extent(name: str, value: int, tiles: tuple[int, ...], others: tuple[int, ...], many: int) -> Iterator[str]:
@@ -174,9 +178,9 @@ def draw(ladder: str, rng: random.Random, most: int = LARGEST_DRAWN) -> Problem:
     Sums are short besides: a term comes after the one before.
     """
     while True:
-        problem = _DRAW[ladder](rng)
+        problem = _DRAW[LADDERS[ladder].form](rng)
         if problem is not None and multiply_adds(problem) <= most and problem.reduction <= most >> 8:
-            return problem
+            return on_ladder(ladder, problem)
 
 
 def _some(rng: random.Random, *more: int, largest: int = 129) -> int:
@@ -324,7 +328,7 @@ _WIDE: dict[str, tuple[Problem, ...]] = {
 
 def wide(ladder: str) -> tuple[Problem, ...]:
     """Shapes with an extent beyond the 65,535 blocks that a grid holds along y and z."""
-    return _WIDE[ladder]
+    return tuple(on_ladder(ladder, problem) for problem in _WIDE[LADDERS[ladder].form])
 
 
 # More than 2^31 elements of the input, the output, or the weights; the rest as little work as it can be.
@@ -343,7 +347,7 @@ _LARGE: dict[str, tuple[Problem, ...]] = {
 
 def large(ladder: str) -> tuple[Problem, ...]:
     """Shapes with an array of more than 2^31 elements."""
-    return _LARGE[ladder]
+    return tuple(on_ladder(ladder, problem) for problem in _LARGE[LADDERS[ladder].form])
 
 
 # Axes that blocks seldom lie along y or z of a grid for: filters, and what threads take side by side.
@@ -355,16 +359,20 @@ def narrow(problem: Problem) -> Problem:
 
     Without a GPU a thread's loop over 65,537 filters takes half a minute.
     """
-    long = {key: 1025 for key in _SELDOM[problem.ladder] if getattr(problem, key) > MAX_GRID_YZ}
+    long = {key: 1025 for key in _SELDOM[problem.form] if getattr(problem, key) > MAX_GRID_YZ}
     return replace(problem, **long)
 
 
 def twins(ladder: str) -> tuple[Problem, ...]:
     """Shapes that a cache with too short a key takes for one another: equal sizes, or equal arrays, side by side."""
-    if ladder == "gemm":
+    return tuple(on_ladder(ladder, problem) for problem in _twins(LADDERS[ladder].form))
+
+
+def _twins(form: str) -> tuple[Problem, ...]:
+    if form == "gemm":
         orders = ((6, 4, 8), (4, 6, 8), (8, 4, 6), (4, 8, 6), (6, 8, 4))
         return tuple(Gemm(M=M, N=N, K=K) for M, N, K in orders)
-    if ladder == "conv2d":
+    if form == "conv2d":
         plain = Conv2d(N=2, C=3, H=6, W=4, K=5, R=3, S=2)
         swaps = ({"H": 4, "W": 6}, {"R": 2, "S": 3}, {"C": 5, "K": 3}, {"N": 3, "C": 2}, {"H": 3, "W": 8})
         return (plain, *(replace(plain, **swap) for swap in swaps))

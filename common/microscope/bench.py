@@ -9,7 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from common.book.problems import Problem
-from common.measure.check import UNWRITTEN, Bench, Guarded
+from common.measure import blank
+from common.measure.check import Bench, Guarded
 from common.microscope.trace import Launch, Tracer, in_place_of_the_device
 
 
@@ -18,7 +19,7 @@ class _Output(Guarded):
 
     def blank(self) -> None:
         self.array.poison()
-        np.asarray(self.array).view(np.uint32)[...] = UNWRITTEN
+        blank.bits(np.asarray(self.array))[...] = blank.pattern(self.dtype)
 
 
 class TracedBench(Bench):
@@ -32,7 +33,7 @@ class TracedBench(Bench):
         self._tracer, self._turn = tracer, 0
         with tracer:
             super().__init__(module, problem, margin=0)
-            self.y = _Output(problem.output_shape, margin=0)
+            self.y = _Output(problem.output_shape, margin=0, dtype=problem.output_dtype)
 
     def load(self, x: NDArray[Any], weight: NDArray[Any]) -> None:
         with self._tracer:
@@ -50,6 +51,6 @@ def widest(module: ModuleType, problem: Problem) -> int:
     launches: list[Launch] = []
     with in_place_of_the_device(launches.append):
         bench = Bench(module, problem, margin=0)
-        bench.load(np.ones(problem.input_shape, np.float32), np.ones(problem.weight_shape, np.float32))
+        bench.load(*(np.ones(shape, dtype) for shape, dtype in problem.operands[:2]))
         bench.run()
     return max((extent for launch in launches for extent in launch.grid[1:]), default=0)

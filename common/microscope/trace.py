@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from common.book.boundstep import BoundStep
 from common.book.catalog import Step
 from common.book.limits import require_launch
-from common.book.problems import Conv2d, Conv3d, Gemm, Problem
+from common.book.problems import LADDERS, Conv2d, Conv3d, Gemm, Problem, on_ladder
 from common.code import capture, loops
 from common.explain.faults import UNSOUND, Fault
 from common.measure import inputs
@@ -43,6 +43,11 @@ SHAPES: dict[str, tuple[Problem, ...]] = {
         Conv2d(N=4, C=12, H=33, W=33, K=24, R=5, S=5),
     ),
     "conv3d": (Conv3d(N=1, C=32, D=4, H=14, W=14, K=64, T=3, R=3, S=3, pad_d=1, pad_h=1, pad_w=1),),
+}
+SHAPES |= {
+    ladder: tuple(on_ladder(ladder, problem) for problem in SHAPES[kind.form])
+    for ladder, kind in LADDERS.items()
+    if ladder != kind.form
 }
 
 SECONDS = 120.0  # for one trace in a child process
@@ -496,7 +501,7 @@ def reduced(problem: Problem) -> Problem:
     """The problem with at most four images, and matrices of at most a few blocks, their remainders kept."""
     if isinstance(problem, Gemm):
         small = {key: 384 + value % 128 if value > 512 else value for key, value in problem.shape().items()}
-        return Gemm(**small)
+        return replace(problem, **small)
     assert isinstance(problem, Conv2d | Conv3d)
     return replace(problem, N=min(problem.N, 4))
 

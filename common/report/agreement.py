@@ -205,6 +205,6 @@ def _cell(kernel: dict[str, Any], key: str) -> str:
 
 def _short(problem: Problem) -> str:
     shape = problem.shape()
-    if problem.ladder == "gemm":
+    if problem.form == "gemm":
         return " × ".join(str(shape[key]) for key in "MNK")
     return " ".join(f"{key}={value}" for key, value in shape.items() if key in ("N", "C", "H", "K"))

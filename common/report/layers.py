@@ -10,8 +10,11 @@ from common.book import problems
 from common.book.problems import Problem
 from common.report.records import Record, Row
 
-CHARTED = ("conv3d",)  # ladders with a chart of their last steps over all layers
-PEERS = {"gemm": "cuBLAS FP32", "conv2d": "cuDNN FP32", "conv3d": "cuDNN FP32"}
+CHARTED = ("conv3d", "hconv3d")  # ladders with a chart of their last steps over all layers
+PEERS = {
+    "gemm": "cuBLAS FP32", "conv2d": "cuDNN FP32", "conv3d": "cuDNN FP32", "hgemm": "cuBLAS FP16",
+    "hconv3d": "cuDNN FP16",
+}  # fmt: skip
 
 # What a library's kernels are called when they compute so; the first that occurs in a name counts.
 _METHODS = (
@@ -68,7 +71,7 @@ def compare(record: Record | None, ladder: str, step: str, presets: Iterable[str
 
 def matrix(problem: Problem) -> tuple[int, int, int]:
     """GEMM_M, GEMM_N, GEMM_K: the matrix product that the problem is; C's columns, or filters, are GEMM_N."""
-    columns = getattr(problem, "N" if problem.ladder == "gemm" else "K")
+    columns = getattr(problem, "N" if problem.form == "gemm" else "K")
     return math.prod(problem.output_shape) // columns, columns, problem.reduction
 
 

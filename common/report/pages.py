@@ -456,9 +456,9 @@ def _cards(record: Record | None, _: dict[str, Any], arguments: list[str]) -> st
 
 def _problems(_: Record | None, __: dict[str, Any], ___: list[str]) -> str:
     """``problems``: the timed presets, their work and least traffic."""
-    rows = []
+    rows, ladders = [], {step.ladder for step in catalog.steps()}
     for name, p in problems.PRESETS.items():
-        if not name.startswith("tiny-"):
+        if p.ladder in ladders and not name.startswith("tiny-"):
             rows.append(
                 [
                     f"`{name}`",

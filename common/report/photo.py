@@ -25,7 +25,7 @@ class PhotoError(RuntimeError):
 def draw(step: Step, simulator: bool, device_name: str, slug: str) -> Path:
     """Run ``step`` on the photograph and draw input, filters and feature maps; returns the PNG's path.
 
-    Raises PhotoError if the step fails or exceeds the float32 error bound anywhere.
+    Raises PhotoError if the step fails or exceeds the error bound of its precision anywhere.
     """
     image = inputs.photograph()
     if simulator:
@@ -43,8 +43,8 @@ def draw(step: Step, simulator: bool, device_name: str, slug: str) -> Path:
         y = np.load(files[2])
     h, w = image.shape
     problem = Conv2d(N=1, C=1, H=h, W=w, K=len(bank), R=5, S=5)
-    error = np.abs(y - reference.full(problem, x, filt))
-    bound = reference.error_bound(problem, reference.full(problem, np.abs(x), np.abs(filt)))
+    sums, magnitude = reference.full(problem, x, filt), reference.full(problem, np.abs(x), np.abs(filt))
+    error, bound = np.abs(y - sums), reference.error_bound(problem, magnitude, sums, step.precision)
     if not (error <= bound).all():
         raise PhotoError(f"{step.name} on the photograph: {int((~(error <= bound)).sum())} pixels are wrong")
     caption = f"{step.name} on {device_name}; {w}×{h} photograph of Grace Hopper, shipped with Matplotlib"

@@ -42,13 +42,15 @@ def test_shipped_steps_form_a_chain_per_ladder():
     assert [order.index(step.ladder) for step in found] == sorted(order.index(step.ladder) for step in found)
     for ladder in LADDERS:
         rungs = [step for step in found if step.ladder == ladder]
-        assert [step.predecessor for step in rungs] == [None, *(step.name for step in rungs[:-1])]
+        assert [step.predecessor for step in rungs] == [None, *(step.name for step in rungs)][: len(rungs)]
         # a later step is never in an earlier lesson
         assert [step.lesson for step in rungs] == sorted(step.lesson for step in rungs)
 
 
 def test_the_first_steps_are_the_naive_ones():
-    first = {ladder: next(s.name for s in catalog.steps() if s.ladder == ladder) for ladder in LADDERS}
+    first = {}
+    for step in catalog.steps():
+        first.setdefault(step.ladder, step.name)
     assert first == {"gemm": "gemm_naive", "conv2d": "conv2d_naive", "conv3d": "conv3d_direct"}
 
 

@@ -9,7 +9,8 @@ from common.book.problems import LADDERS, PRESETS, RAGGED, Conv2d, Conv3d, Gemm
 
 CONV2D = {"N": 1, "C": 1, "H": 5, "W": 5, "K": 1, "R": 3, "S": 3}
 CONV3D = {"N": 1, "C": 1, "D": 4, "H": 5, "W": 6, "K": 1, "T": 2, "R": 3, "S": 2}
-SMALLEST = {"gemm": {"M": 1, "N": 1, "K": 1}, "conv2d": CONV2D, "conv3d": CONV3D}
+GEMM = {"M": 1, "N": 1, "K": 1}
+SMALLEST = {"gemm": GEMM, "conv2d": CONV2D, "conv3d": CONV3D, "hgemm": GEMM, "hconv3d": CONV3D}
 
 
 @pytest.mark.parametrize("value", [0, -1, 2.0, 2.5, "2", "x", True, None])
@@ -125,6 +126,8 @@ def test_text_and_mapping_give_the_same_problem_back(problem):
         ("ece408-layer2", 121_104_000_000, 4 * (130_680_000 + 7_200 + 201_840_000)),
         ("c3d-conv3a", 177_570_054_144, 4 * (12_845_056 + 884_736 + 25_690_112)),
         ("resnet50-conv3", 14_797_504_512, 4 * (6_422_528 + 147_456 + 6_422_528)),
+        ("hgemm-4096", 137_438_953_472, 100_663_296),
+        ("hresnet50-conv3", 14_797_504_512, 2 * (6_422_528 + 147_456 + 6_422_528)),
     ],
 )
 def test_work_and_least_traffic(name, flops, least_bytes):
@@ -210,3 +213,24 @@ def test_a_channels_last_twin_is_the_same_work_in_another_layout(layer, twin):
 
 def test_a_twin_stands_in_the_charts_of_its_layer_only():
     assert not set(problems.CHANNELS_LAST.values()) & set(problems.timed_presets("conv3d"))
+
+
+@pytest.mark.parametrize("ladder", LADDERS)
+def test_operands_have_the_shapes_and_dtypes_of_the_ladder(ladder):
+    problem = RAGGED[ladder][0]
+    assert [shape for shape, _ in problem.operands] == [
+        problem.input_shape, problem.weight_shape, problem.output_shape,
+    ]  # fmt: skip
+    assert {dtype.name for _, dtype in problem.operands} == {"float16" if ladder.startswith("h") else "float32"}
+
+
+def test_the_same_shape_on_another_ladder_is_another_problem():
+    half = problems.on_ladder("hgemm", Gemm(M=2, N=3, K=4))
+    assert (half.ladder, half.form, half.shape()) == ("hgemm", "gemm", {"M": 2, "N": 3, "K": 4})
+    assert half != Gemm(M=2, N=3, K=4)
+    assert problems.on_ladder("gemm", half) == Gemm(M=2, N=3, K=4)
+
+
+def test_every_ladder_has_a_first_shape_and_ragged_ones_of_its_own():
+    for ladder in LADDERS:
+        assert {problem.ladder for problem in (problems.FIRST[ladder], *RAGGED[ladder])} == {ladder}

@@ -8,8 +8,7 @@ from common.book.problems import PRESETS, RAGGED, Conv2d, Gemm
 from common.measure import inputs
 
 SMALL = [
-    *(p for shapes in RAGGED.values() for p in shapes),
-    *(PRESETS[f"tiny-{ladder}"] for ladder in RAGGED),
+    *(p for ladder in ("gemm", "conv2d", "conv3d") for p in (*RAGGED[ladder], PRESETS[f"tiny-{ladder}"])),
     Gemm(M=3, N=3, K=4096),
     Gemm(M=2, N=2, K=300_000),
 ]

@@ -329,7 +329,8 @@ def test_a_record_derives_from_the_problem_that_ran(record):
 FILES = [*catalog.steps(), *catalog.experiments()]
 PAIRS = [(step, preset) for step in catalog.steps() for preset in catalog.presets(step)]
 PAIRS += [(step, run.DEFAULT_PRESET[step.ladder]) for step in catalog.experiments()]
-TIMED = [preset for ladder in problems.LADDERS for preset in problems.timed_presets(ladder)]
+LADDERS = dict.fromkeys(step.ladder for step in catalog.steps())
+TIMED = [preset for ladder in LADDERS for preset in problems.timed_presets(ladder)]
 
 
 @pytest.fixture(scope="module")
