@@ -1,4 +1,4 @@
-"""Lesson 05's page: its Python runs, its mapping is that of the oracle, its mistakes give the numbers it says."""
+"""Lesson 05's pages: their Python runs, the mapping is that of the oracle, the mistakes give the numbers they say."""
 
 import doctest
 import itertools
@@ -9,23 +9,27 @@ import numpy as np
 import pytest
 import shapes
 from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from common.book import catalog, problems, reference
 from common.measure import inputs
 
 FOLDER = catalog.LESSONS / "05_implicit_gemm"
-PAGE = FOLDER / "README.md"
+PAGES = sorted(FOLDER.glob("*.md"))
 WORKED = problems.Conv3d(N=1, C=3, D=1, H=4, W=4, K=4, T=1, R=2, S=2)
 
 
 @pytest.fixture(scope="module")
 def names():
-    """What the page's Python has defined at its end; fails with the first line that gives something else."""
-    test = doctest.DocTestParser().get_doctest(PAGE.read_text(encoding="utf-8"), {}, PAGE.name, str(PAGE), 0)
-    runner = doctest.DebugRunner(verbose=False)
-    runner.run(test, clear_globs=False)
-    assert runner.tries >= 30
-    return test.globs
+    """What the pages' Python has defined at their ends; fails with the first line that gives something else."""
+    found, tries = {}, 0
+    for page in PAGES:  # each by itself, as a reader runs it
+        test = doctest.DocTestParser().get_doctest(page.read_text(encoding="utf-8"), {}, page.name, str(page), 0)
+        runner = doctest.DebugRunner(verbose=False)
+        runner.run(test, clear_globs=False)
+        found, tries = found | test.globs, tries + runner.tries
+    assert tries >= 30
+    return found
 
 
 @pytest.mark.parametrize("problem", [*problems.RAGGED["conv3d"], WORKED], ids=str)
@@ -76,9 +80,15 @@ def test_start_plus_offset_and_the_masks_find_the_pixel(names, problem):
             offset = ((t * g.dilation_d * p.H + r * g.dilation_h) * p.W + s * g.dilation_w) * p.C + c
             place = [f + j * d for f, j, d in zip(first, (t, r, s), dilations, strict=True)]
             inside = all(0 <= i < e for i, e in zip(place, extents, strict=True))
-            assert inside == all(mask >> j & 1 for mask, j in zip(masks, (t, r, s), strict=True))
+            assert inside == (not any(mask >> j & 1 for mask, j in zip(masks, (t, r, s), strict=True)))
             if inside:
                 assert start + offset == x[(n, *place, c)]
+
+
+@given(number=st.integers(0, 2**31 - 1), divisor=st.integers(1, 2**31 - 1))
+def test_the_pages_division_is_a_division(names, number, divisor):
+    assert names["divide"](number, *names["magic"](divisor)) == number // divisor
+    assert names["magic"](divisor)[0] < 2**32
 
 
 def test_the_mistakes_give_the_numbers_of_the_page():
@@ -97,8 +107,8 @@ def test_the_mistakes_give_the_numbers_of_the_page():
     right = total(lambda r, s: p + r, lambda r, s: q + s, krsc)
     mixed = total(lambda r, s: p + s, lambda r, s: q + r, krsc)
     crs = total(lambda r, s: p + r, lambda r, s: q + s, lambda r, s, c: (c * 2 + r) * 2 + s)
-    text = PAGE.read_text(encoding="utf-8")
-    section = text.split("## 9.")[1].split("## 10.")[0]
+    text = (FOLDER / "README.md").read_text(encoding="utf-8")
+    section = text.split("## 5. Three mistakes")[1].split("## 6.")[0]
     assert f"right: {right}." in section
     gives = [line.rstrip(" |").split("| ")[-1] for line in section.splitlines() if line.startswith("| ")][2:]
     assert gives == [str(mixed), str(crs), f"{9 * 3} rows instead of 9"]
@@ -111,7 +121,8 @@ def texts(svg):
 
 def test_the_pictures_are_those_that_the_code_draws(tmp_path):
     drawn = catalog.load_file(FOLDER / "figures" / "draw.py").draw(tmp_path)
-    shown = re.findall(r"\]\(figures/(\w+)\.png\)", PAGE.read_text(encoding="utf-8"))
+    text = "".join(page.read_text(encoding="utf-8") for page in PAGES)
+    shown = re.findall(r"\]\(figures/(\w+)\.png\)", text)
     assert sorted(path.stem for path in drawn) == sorted(shown)
     for path in drawn:
         shipped = FOLDER / "figures" / path.name

@@ -36,6 +36,7 @@ def draw(folder: Path) -> list[Path]:
         charts.save(loads(), folder / "loads"),
         charts.save(offsets(), folder / "offsets"),
         charts.save(masks(), folder / "masks"),
+        charts.save(lanes(), folder / "lanes"),
         charts.save(waves(), folder / "waves"),
         charts.save(tracefigures.staging("conv3d_implicit_gemm", "tiles"), folder / "staging"),
         charts.save(tracefigures.loads_per_fma("conv3d"), folder / "loads_per_fma"),
@@ -335,75 +336,119 @@ def offsets():
 
 
 def masks():
-    """Which taps of a 3 x 3 filter lie inside, as a mask of rows and a mask of columns, for four outputs."""
+    """Four outputs at a padded border: their taps, the mask of each as the step codes it, and the test of one tap."""
     height, width, extent, pad = 5, 6, 3, 1
-    figure, axes_row = charts.new_figure(9.6, 4.4, columns=4)
+    tap_r, tap_s = 0, 2
+    figure, axes_row = charts.new_figure(9.6, 4.6, columns=4)
     for axes, (p, q, where) in zip(
         axes_row, ((0, 0, "a corner"), (0, 2, "an edge"), (2, 2, "inside"), (4, 5, "the last")), strict=True
     ):
-        rows = [0 <= p - pad + r < height for r in range(extent)]
-        columns = [0 <= q - pad + s < width for s in range(extent)]
+        rows = [not 0 <= p - pad + r < height for r in range(extent)]
+        columns = [not 0 <= q - pad + s < width for s in range(extent)]
         for h in range(-pad, height + pad):
             for w in range(-pad, width + pad):
                 outside = not (0 <= h < height and 0 <= w < width)
                 _box(axes, w, h, 1, 1, face=GRID if outside else "none", alpha=0.6, line=0.5)
         for r in range(extent):
             for s in range(extent):
-                valid = rows[r] and columns[s]
-                _box(axes, q - pad + s, p - pad + r, 1, 1, face=GREEN if valid else VERMILION, alpha=0.65, line=0.5)
-                _label(axes, q - pad + s + 0.5, p - pad + r + 0.5, "x" if valid else "0", size=8.5)
-        _outline(axes, q - pad, p - pad, extent, extent)
+                out = rows[r] or columns[s]
+                _box(axes, q - pad + s, p - pad + r, 1, 1, face=VERMILION if out else GREEN, alpha=0.65, line=0.5)
+                _label(axes, q - pad + s + 0.5, p - pad + r + 0.5, "0" if out else "x", size=8.5)
+        _outline(axes, q - pad + tap_s, p - pad + tap_r, 1, 1)
         axes.set_title(f"{where}: p = {p}, q = {q}", fontsize=10.5, fontweight="bold")
-        for place, (letter, bits) in enumerate((("r", rows), ("s", columns))):
-            y = height + pad + 0.9 + 1.5 * place
-            axes.text(0.6, y + 0.5, f"mask_{letter}", fontsize=9.5, ha="right", va="center")
-            for bit in range(extent):  # bit 0 on the right, as in a binary number
-                on = bits[bit]
-                x = 1.0 + extent - 1 - bit
-                _box(axes, x, y, 1, 1, face=GREEN if on else VERMILION, alpha=0.65, line=0.5)
-                _label(axes, x + 0.5, y + 0.5, str(int(on)), size=9.5)
-            value = sum(1 << bit for bit in range(extent) if bits[bit])
-            axes.text(1.3 + extent, y + 0.5, f"= {value}", fontsize=9.5, va="center")
-        _frame(axes, (-pad - 1.0, width + pad + 0.3), (height + pad + 4.1, -pad - 0.3))
+        # bit 0 on the right, as in a binary number: t, then r, then s
+        mask = [False, *rows, *columns]
+        entry = [True, *(r == tap_r for r in range(extent)), *(s == tap_s for s in range(extent))]
+        both = [a and b for a, b in zip(mask, entry, strict=True)]
+        left, last = 1.4 - pad, len(mask) - 1
+        for place, (name, bits) in enumerate((("mask", mask), ("tap", entry), ("and", both))):
+            y = height + pad + 1.7 + 1.25 * place
+            axes.text(left - 0.3, y + 0.5, name, fontsize=9.5, ha="right", va="center")
+            for bit, on in enumerate(bits):
+                face = "none" if not on else SKY if bits is entry else VERMILION
+                _box(axes, left + last - bit, y, 1, 1, face=face, alpha=0.65, line=0.5)
+                _label(axes, left + last - bit + 0.5, y + 0.5, str(int(on)), size=9)
+        for first, letter, count in ((0, "t", 1), (1, "r", extent), (1 + extent, "s", extent)):
+            _label(axes, left + last + 1 - first - count / 2, height + pad + 1.2, letter, size=9, color=MUTED)
+        verdict = "not 0: outside" if any(both) else "0: copy x"
+        _label(axes, left + 3.5, height + pad + 5.95, verdict, size=9.5, weight="bold")
+        _frame(axes, (-pad - 1.4, width + pad + 0.6), (height + pad + 6.8, -pad - 0.3))
     figure.text(
         0.5, 0.02,
-        "Bit r is 1 if row h = p - 1 + r exists, bit s if column w = q - 1 + s does (bit 0 on the right). "
-        "A tap counts if both bits are 1.",
+        f"A bit of the mask is 1 where that t, r or s falls outside. A tap, here ({tap_r}, {tap_s}), has one bit for "
+        "each of its three.\nBit 0 stands on the right.",
         ha="center", fontsize=9.5, color=MUTED,
     )  # fmt: skip
-    figure.get_layout_engine().set(rect=(0, 0.06, 1, 0.94))
+    figure.get_layout_engine().set(rect=(0, 0.09, 1, 0.91))
+    return figure
+
+
+def lanes():
+    """Which rows of the two tiles a lane reads, and which filter a row of b_tile holds."""
+    lanes_m, lanes_n, thread_n = step.LANES_M, step.LANES_N, 8
+    figure, (left, right) = charts.new_figure(9.6, 3.9, columns=2)
+    shades = (SKY, ORANGE, GREEN, YELLOW, PURPLE, BLUE, VERMILION, GRID)
+    chosen = 5
+    for lane in range(WARP):
+        m, n = lane // 16 * 2 + lane % 2, lane // 2 % lanes_n
+        _box(left, n, m, 1, 1, face=shades[n], alpha=0.75 if n == chosen // 2 else 0.3, line=0.5)
+        _label(left, n + 0.5, m + 0.5, str(lane), size=9.5, weight="bold" if lane == chosen else "normal")
+    _outline(left, chosen // 2 % lanes_n, chosen // 16 * 2 + chosen % 2, 1, 1)
+    for n in range(lanes_n):
+        _label(left, n + 0.5, -0.35, str(n), size=9, color=MUTED)
+    for m in range(lanes_m):
+        _label(left, -0.35, m + 0.5, str(m), size=9, color=MUTED)
+    left.set_title("the 32 lanes of a warp", fontsize=10.5, fontweight="bold")
+    _label(left, lanes_n / 2, -0.95, f"first row of b_tile, then every {lanes_n}th", size=9, color=MUTED)
+    left.text(-0.95, lanes_m / 2, f"first row of a_tile,\nthen every {lanes_m}th", rotation=90, fontsize=9,
+              color=MUTED, ha="center", va="center")  # fmt: skip
+    _label(left, lanes_n / 2, lanes_m + 0.5, f"lane {chosen}: row {chosen // 16 * 2 + chosen % 2} of a_tile, row "
+           f"{chosen // 2} of b_tile", size=9.5)  # fmt: skip
+    _frame(left, (-1.6, lanes_n + 0.2), (lanes_m + 1.0, -1.4))
+    for j in range(thread_n):
+        for n in range(lanes_n):
+            held = j // VECTOR * VECTOR * lanes_n + n * VECTOR + j % VECTOR
+            mine = n == chosen // 2
+            _box(right, n, j, 1, 0.8, face=shades[n], alpha=0.75 if mine else 0.3, line=0.5)
+            _label(right, n + 0.5, j + 0.4, str(held), size=9.5, weight="bold" if mine else "normal")
+        first = j * lanes_n
+        right.text(-0.2, j + 0.4, f"rows {first} to {first + lanes_n - 1}", fontsize=9, ha="right", va="center")
+    right.set_title("which filter a row of b_tile holds", fontsize=10.5, fontweight="bold")
+    rows = ", ".join(str(chosen // 2 + j * lanes_n) for j in range(VECTOR))
+    held = chosen // 2 * VECTOR
+    _label(right, lanes_n / 2 - 1, thread_n + 0.5, f"lane {chosen} reads rows {rows}, ... and finds filters "
+           f"{held} to {held + VECTOR - 1}, ...", size=9.5)  # fmt: skip
+    _frame(right, (-2.6, lanes_n + 0.2), (thread_n + 1.0, -0.3))
     return figure
 
 
 def waves():
-    """The used share of the waves' places against SPLIT_K: with one tile for every layer, and with the step's."""
-    splits, most = range(1, 9), 8
+    """The used share of the waves' places by SPLIT_K, layer by layer: with one tile for all, and with the step's."""
+    splits = range(1, 9)
     large = step.shipped(problems.preset("c3d-conv3a"))
-    figure, axes_pair = charts.new_figure(9.6, 4.4, columns=2, sharey=True)
-    colours = (BLUE, SKY, VERMILION, ORANGE, GREEN, PURPLE, MUTED, INK)
-    names = [name for name in problems.timed_presets("conv3d") if _blocks(name, large) <= most * _places(large)]
-    for name, colour, marker in zip(names, colours, "osD^vPXd", strict=False):
-        own = step.shipped(problems.preset(name))
-        for axes, tile in zip(axes_pair, (large, own), strict=True):
-            places = _places(tile)
-            blocks = [_blocks(name, tile) * split for split in splits]
-            shares = [100 * count / (-(-count // places) * places) for count in blocks]
-            axes.plot(splits, shares, color=colour, marker=marker, linewidth=1.6, label=name)
-        ring = {"markersize": 15, "markerfacecolor": "none", "markeredgewidth": 1.6}
-        axes_pair[1].plot(own["SPLIT_K"], shares[own["SPLIT_K"] - 1], "o", color=INK, **ring)
-    for axes, title in zip(
-        axes_pair,
-        (f"{large['BLOCK_M']} × {large['BLOCK_N']} for every layer", "the step's tile for each (ring: its SPLIT_K)"),
-        strict=True,
-    ):
-        axes.set_ylim(0, 105)
+    names = problems.timed_presets("conv3d")
+    figure, axes_pair = charts.new_figure(9.6, 1.3 + 0.34 * len(names), columns=2, sharey=True)
+    titles = f"{large['BLOCK_M']} × {large['BLOCK_N']} for every layer", "the step's tile (framed: its SPLIT_K)"
+    for axes, title, same in zip(axes_pair, titles, (True, False), strict=True):
+        for place, name in enumerate(names):
+            own = step.shipped(problems.preset(name))
+            tile = large if same else own
+            for split in splits:
+                blocks = _blocks(name, tile) * split
+                share = blocks / (-(-blocks // _places(tile)) * _places(tile))
+                _box(axes, split - 0.5, place - 0.5, 1, 1, face=GREEN, alpha=max(0.0, share - 0.3) ** 2, line=0.4)
+                _label(axes, split, place, f"{100 * share:.0f}", size=9)
+            if not same:
+                _outline(axes, own["SPLIT_K"] - 0.5, place - 0.5, 1, 1)
+        axes.set_xlim(0.5, splits[-1] + 0.5)
+        axes.set_ylim(len(names) - 0.45, -0.55)
         axes.set_xticks(splits)
         axes.set_xlabel("SPLIT_K")
-        axes.grid(color=GRID, linewidth=0.8)
-        axes.set_axisbelow(True)
+        axes.tick_params(length=0)
+        axes.spines[:].set_visible(False)
         axes.set_title(title, fontsize=11, fontweight="bold", loc="left")
-    axes_pair[0].set_ylabel("% of the waves' places used")
-    figure.legend(*axes_pair[0].get_legend_handles_labels(), loc="outside lower center", ncols=3, frameon=False)
+    axes_pair[0].set_yticks(range(len(names)), names)
+    figure.suptitle("% of the waves' places that hold a block", fontsize=10, color=MUTED, x=0.01, ha="left")
     return figure
 
 
