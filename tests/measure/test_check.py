@@ -2,6 +2,7 @@
 
 import json
 import math
+from contextlib import nullcontext
 from types import SimpleNamespace
 
 import numpy as np
@@ -124,9 +125,22 @@ def test_a_write_before_the_output_is_reported():
     assert "3 before its start" in finding.message
 
 
-def test_an_offset_before_the_start_has_no_minus_sign():
-    (finding,) = check.check(trespassing(-3), SMALL).findings
-    assert ": 3 before its start" in finding.message
+@pytest.mark.parametrize(
+    ("offset", "said"), [(-3, "3 before its start"), (-1, "1 before its start"), (14, "3 past its end")]
+)
+def test_an_offset_is_counted_from_the_nearer_end_and_has_no_minus_sign(offset, said):
+    (finding,) = check.check(trespassing(offset), SMALL).findings
+    assert finding.message.endswith(f": {said}")
+
+
+def test_of_many_writes_outside_three_are_named():
+    def launch(a, b, c):
+        c.copy_to_device(reference.full(SMALL, host(a), host(b)).astype(np.float32))
+        surroundings(c)[MARGIN + 12 : MARGIN + 16] = 5.0
+
+    (finding,) = check.check(SimpleNamespace(launch=launch), SMALL).findings
+    ends = ", ".join(f"{place} past its end" for place in (1, 2, 3))
+    assert finding.message == f"4 elements written outside c: {ends}"
 
 
 def test_a_modified_input_is_named_with_its_first_element():
@@ -170,6 +184,12 @@ def test_nothing_written_asks_whether_the_kernel_started():
     assert "does launch start the kernel" in finding.message
 
 
+def test_of_nan_alone_nobody_asks_whether_the_kernel_started():
+    (finding,) = check.check(step(SMALL, lambda y: y.fill(np.nan)), SMALL).findings
+    assert finding.message.startswith("12 of 12 elements of c are NaN or infinite, as from a read beyond an input's")
+    assert finding.message.endswith(", the first c[0, 0]")
+
+
 def test_unwritten_and_nan_elements_are_told_apart():
     def launch(a, b, c):
         y = reference.full(SMALL, host(a), host(b)).astype(np.float32)
@@ -194,6 +214,9 @@ def test_an_output_kept_from_the_first_launch_is_stale():
     (finding,) = check.check(SimpleNamespace(launch=launch), SMALL).findings
     assert finding.kind == "stale"
     assert "they still hold the first launch's output" in finding.message
+    outputs = [reference.full(SMALL, *inputs.integers(SMALL, seed)) for seed in (0, 1)]
+    wrong = np.count_nonzero(outputs[0] != outputs[1])
+    assert finding.message.startswith(f"{wrong} of 12 elements are wrong on the second launch, with new inputs: ")
 
 
 def test_weights_kept_from_the_first_prepare_are_named():
@@ -267,6 +290,189 @@ def test_launches_that_differ_are_unstable():
     assert check.check(step(SMALL, spoil), SMALL, repeats=1).findings[0].kind != "unstable"
 
 
+@pytest.mark.parametrize("wrong", [(0, 0, 0, 1), (0, 1, 1, 2)], ids=["right before", "wrong before"])
+def test_of_launches_on_equal_inputs_the_third_may_differ_first(wrong):
+    launches = []
+
+    def spoil(y):
+        launches.append(1)
+        y[0, :2] += wrong[len(launches) - 1]
+
+    verdict = check.check(step(SMALL, spoil), SMALL)
+    assert kinds(verdict) == ["unstable"]
+    assert verdict.elements_compared == 2 * 12  # and normals are not tried
+
+
+def test_launches_are_numbered_from_nought(monkeypatch):
+    numbers = []
+    monkeypatch.setattr(check, "order_of_launch", lambda number: nullcontext(numbers.append(number)))
+    bench = check.Bench(step(SMALL), SMALL)
+    bench.prepare()
+    for _ in range(3):
+        bench.run()
+    assert numbers == [0, 1, 2]
+
+
+def test_what_is_wrong_and_differs_is_unstable_though_one_launch_is_asked_for():
+    launches = []
+
+    def spoil(y):
+        launches.append(1)
+        y[0, 0] += len(launches)
+
+    assert kinds(check.check(step(SMALL, spoil), SMALL, repeats=1)) == ["unstable", "wrong"]
+
+
+def test_an_infinite_element_is_not_said_to_be_added_up():
+    def spoil(y):
+        y[1, 2] = np.inf
+
+    (finding,) = check.check(step(SMALL, spoil), SMALL).findings
+    assert finding.kind == "nan"
+    assert "1 of 12 elements of c are NaN or infinite, as from a read beyond an input's end" in finding.message
+
+
+# --- what check_thoroughly() reports ---
+
+SIX = Gemm(M=4, N=5, K=6)
+CHECKS = 3  # of check() itself: integers, others, normals
+
+
+def thoroughly(module, problem=SIX, **options):
+    return check.check_thoroughly(lambda: check.Bench(module, problem), **options)
+
+
+@pytest.mark.parametrize(
+    ("size", "places"), [(1, [0]), (2, [0, 1]), (5, [0, 2, 3, 4]), (6, [0, 3, 5]), (8, [0, 4, 5, 7])]
+)
+def test_elements_are_changed_one_by_one(size, places):
+    values = np.arange(1, size + 1, dtype=np.float32)
+    before, seen = values, []
+    *mirrored, larger = check._one_by_one(values, seed=3)
+    for changed in mirrored:
+        (place,) = np.flatnonzero(changed != before)
+        assert changed[place] == -before[place]
+        before = changed
+        seen.append(place)
+    assert seen == places
+    (drawn,) = np.flatnonzero(larger != before)
+    assert abs(larger[drawn]) == abs(before[drawn]) + 1
+    assert values.tolist() == list(range(1, size + 1))
+
+
+def test_a_right_step_is_right_after_every_change():
+    verdict = thoroughly(step(SIX))
+    assert verdict.right
+    x, weight = inputs.integers(SIX, 0)
+    changes = 1 + sum(len(list(check._one_by_one(part, 0))) for part in (x, weight)) + 1
+    loads = CHECKS + len(inputs.SPECIAL) + changes + 1
+    assert verdict.elements_compared == (loads + check.RELAUNCHES) * 4 * 5
+
+
+def clipped(problem, spoil=lambda y: None):
+    """A step that spoils its output where the input is beyond the integers of the first check."""
+
+    def launch(x, weight, y):
+        right = reference.full(problem, host(x), host(weight)).astype(np.float32)
+        y.copy_to_device(right)
+        if host(x).max() > 1000:
+            spoil(y)
+
+    return SimpleNamespace(launch=launch)
+
+
+def test_a_step_wrong_on_large_inputs_is_told_with_them_and_nothing_more_is_tried():
+    verdict = thoroughly(clipped(SIX, lambda y: y.copy_to_device(host(y) + 1)))
+    assert kinds(verdict) == ["wrong"]
+    assert verdict.findings[0].message.startswith(f"with {inputs.SPECIAL['large']}: 20 of 20 elements are wrong")
+    assert verdict.elements_compared == (CHECKS + 1 + list(inputs.SPECIAL).index("large")) * 4 * 5
+
+
+def test_a_trespass_on_large_inputs_is_told_with_them():
+    verdict = thoroughly(clipped(SIX, lambda y: surroundings(y).__setitem__(MARGIN - 1, 1.0)))
+    assert kinds(verdict) == ["wrote_outside"]
+    assert verdict.findings[0].message.startswith(f"with {inputs.SPECIAL['large']}: 1 elements written outside c")
+
+
+@pytest.mark.parametrize(("special", "found"), [("", []), ("tiny", []), ("large", ["wrong"])])
+def test_one_launch_on_operands_of_a_kind(special, found):
+    bench = check.Bench(clipped(SIX, lambda y: y.copy_to_device(host(y) + 1)), SIX)
+    assert kinds(check.check_once(bench, special=special)) == found
+
+
+def kept_from(call):
+    """A ``prepare`` that gives from this call on what the one before got."""
+    got = []
+
+    def prepare(weight, problem):
+        got.append(host(weight))
+        return got[min(len(got), call - 1) - 1]
+
+    return prepare
+
+
+def kept_by_values():
+    """A ``prepare`` that knows weights by their values, in whatever order."""
+    held = {}
+    return lambda weight, problem: held.setdefault(np.sort(host(weight), None).tobytes(), host(weight))
+
+
+FIRST_AGAIN = CHECKS + len(inputs.SPECIAL) + 1
+
+
+@pytest.mark.parametrize(
+    ("prepare", "said"),
+    [
+        (kept_from(FIRST_AGAIN), "back on the first inputs: "),
+        (kept_from(FIRST_AGAIN + 1), "after one element of the weights was changed: "),
+        (kept_by_values(), "after the weights were put in another order: "),
+    ],
+)
+def test_stale_weights_are_told_with_what_was_changed(prepare, said):
+    def launch(x, weight, y):
+        y.copy_to_device(reference.full(SIX, host(x), weight).astype(np.float32))
+
+    verdict = thoroughly(SimpleNamespace(launch=launch, prepare=prepare), repeats=1)
+    assert kinds(verdict) == ["stale"]
+    assert verdict.findings[0].message.startswith(said)
+
+
+def test_an_output_that_goes_to_the_first_array_is_missed_in_another():
+    first = []
+
+    def launch(x, weight, y):
+        first.append(y)
+        first[0].copy_to_device(reference.full(SIX, host(x), host(weight)).astype(np.float32))
+
+    verdict = thoroughly(SimpleNamespace(launch=launch))
+    assert kinds(verdict) == ["unwritten"]
+    assert verdict.findings[0].message.startswith("in other arrays of the same shape: 20 of 20 elements")
+
+
+@pytest.mark.parametrize("launch", [1, 2, 3])
+def test_a_launch_that_differs_at_last_is_told_with_its_number(launch):
+    launches = []
+
+    def count(y):
+        launches.append(1)
+
+    thoroughly(step(SIX, count))
+    last = len(launches) - check.RELAUNCHES + launch
+    launches.clear()
+
+    def spoil(y):
+        launches.append(1)
+        if len(launches) == last:
+            y[0, 0] += 1
+
+    verdict = thoroughly(step(SIX, spoil))
+    assert kinds(verdict) == ["stale"]
+    assert verdict.findings[0].message.startswith(f"at launch {launch} on the same arrays: 1 of 20 elements")
+
+
+# --- precision ---
+
+
 def half(problem):
     """A step that multiplies in float16 where that is exact for the small integers, not for normals."""
 
@@ -281,7 +487,15 @@ def half(problem):
 def test_half_precision_passes_on_integers_and_not_on_normals(problem):
     (finding,) = check.check(half(problem), problem).findings
     assert finding.kind == "imprecise"
-    assert "times the float32 bound" in finding.message
+    x, weight = inputs.normals(problem, 2)
+    rounded = (array.astype(np.float16).astype(np.float32) for array in (x, weight))
+    error = np.abs(reference.full(problem, *rounded).astype(np.float32) - reference.full(problem, x, weight))
+    bound = reference.error_bound(problem, reference.full(problem, np.abs(x), np.abs(weight)))
+    times = error[bound > 0] / bound[bound > 0]
+    assert f"(up to {times.max():.3g} times the float32 bound" in finding.message
+    beyond = int(np.count_nonzero(error > bound))
+    assert finding.message.startswith(f"{beyond} of {error.size} elements are right on integers but not precise: ")
+    assert finding.message.count(", expected ") == min(3, beyond)
 
 
 def test_imprecise_beside_padding_still_says_by_how_much():
@@ -426,6 +640,14 @@ def test_sampling_says_where_the_wrong_elements_lie():
 
     (finding,) = check.check_sampled(step(BATCH, spoil), BATCH, samples=500).findings
     assert "k = 3, the last" in finding.message
+    assert "each is 1 too large" in finding.message
+    assert finding.message.count(", expected ") == 3
+    x, weight = inputs.integers(BATCH, 0)
+    positions = check.sample_positions(BATCH, 500, 0)
+    expected = reference.at(BATCH, x, weight, positions)
+    (apart,) = check.compare_sampled(BATCH, positions, expected + (positions[1] == 3), expected)
+    assert apart.message.partition(" (")[0] == finding.message.partition(" (")[0]
+    assert "too large" not in apart.message  # who does not know the operands says where alone
 
 
 # --- where ---
