@@ -220,7 +220,7 @@ def short(rows: list[tuple[str, Card, float | None]], width: int = WIDE) -> Tabl
             table.add_row(*first, *(cell(card) for cell in columns.values()))
     table.caption, table.caption_justify = "useful: multiply-adds among the instructions of the hot loop", "left"
     if extra:
-        table.caption += "; traced: sectors of a global load, turns of a shared one, bytes moved per multiply-add"
+        table.caption += "; traced: sectors of a global load, wavefronts of a shared one, bytes per multiply-add"
     return table
 
 

@@ -265,7 +265,8 @@ def counter(record: Record | None, preset: str, step: str, key: str) -> Figure |
     }
     if key in ratios:
         above, below, factor, unit = ratios[key]
-        return _of(factor * (profiler.per(main, above, below) or 0), unit, ".1f")
+        value = profiler.per(main, above, below)
+        return None if value is None else _of(factor * value, unit, ".1f")
     unit = "%" if key.endswith("_pct") else "ns" if key.endswith("_ns") else ""
     return _of(main[key], unit, ".0f") if main.get(key) is not None else None
 

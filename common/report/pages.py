@@ -35,8 +35,9 @@ _INLINE = re.compile(r"(<!--= (\w+)((?: [\w.-]+)*) -->)((?:(?!<!--=).)*?)(<!--/-
 
 
 def pages() -> list[Path]:
-    """Every page that may hold a table: the first one, and all in the folders of lessons."""
-    return [catalog.ROOT / "README.md", *sorted(catalog.LESSONS.glob("*/*.md"))]
+    """Every page that may hold a table: the first one, those beside the lessons, and all in their folders."""
+    beside, within = (sorted(catalog.LESSONS.glob(pattern)) for pattern in ("*.md", "*/*.md"))
+    return [catalog.ROOT / "README.md", *beside, *within]
 
 
 def rendered(text: str, record: Record | None, code: dict[str, Any]) -> str:
@@ -78,8 +79,8 @@ def update(record: Record | None) -> list[Path]:
 
 
 def summary(record: Record) -> str:
-    """A page of its own for one GPU: every ladder table and chart."""
-    lines = [f"# {record.gpu_name}", "", _ceilings(record, {}, []), ""]
+    """A page of its own for one GPU: all steps at a glance, then every ladder table and chart."""
+    lines = [f"# {record.gpu_name}", "", _ceilings(record, {}, []), "", _summary(record, {}, [".."]), ""]
     for ladder in problems.LADDERS:
         for preset in problems.timed_presets(ladder):
             if record.rows(preset):
@@ -142,6 +143,40 @@ def _ladder(record: Record | None, _: dict[str, Any], arguments: list[str]) -> s
     return table(header, body) + "\n\n" + _footnote(record, preset)
 
 
+def _times(record: Record | None, _: dict[str, Any], arguments: list[str]) -> str:
+    """``times PRESET ... STEP ...``: ms of the steps on each preset, and how many times as fast as the line above.
+
+    Below stand the FP32 libraries, with their speed-up over the last step, and the floor.
+    """
+    presets = [word for word in arguments if word in problems.PRESETS]
+    names = [word for word in arguments if word not in problems.PRESETS]
+    if record is None or not all(record.rows(preset) for preset in presets):
+        return _nothing(" and ".join(presets))
+    peers = sorted({n for p in presets for n, row in record.rows(p).items() if row["kind"] == "peer"} - _tf32(record))
+    above = [None, *names[:-1], *(names[-1:] * len(peers))]
+    rows = []
+    for name, before in zip([*names, *peers], above, strict=True):
+        cells = [f"*{name}*" if name in peers else f"`{name}`"]
+        for preset in presets:
+            word = name.replace(" ", "-")
+            faster = figures.speed_up(record, preset, before, word) if before else None
+            found = (figures.time(record, preset, word), faster, figures.share(record, preset, word))
+            cells += [_cell(figure) for figure in found]
+        rows.append(cells)
+    floors = (figures.floor(record, preset) for preset in presets)
+    rows.append(["*floor*", *(cell for floor in floors for cell in (_cell(floor), "", "100"))])
+    header = ["step"]
+    for preset in presets:
+        header += [f"`{preset}`, ms", "times as fast", "% of floor"]
+    note = f"*Times as fast*: as the line above, and a library as `{names[-1]}`. Median on one {_machine(record)}."
+    return f"{table(header, rows)}\n\n{note}"
+
+
+def _tf32(record: Record) -> set[str]:
+    """The libraries' rows that round their operands."""
+    return {name for rows in record.data["rows"].values() for name in rows if name.endswith("TF32")}
+
+
 def _experiments(record: Record | None, _: dict[str, Any], arguments: list[str]) -> str:
     """``experiments PRESET STEP``: the step, then its variants."""
     preset, name = arguments
@@ -155,10 +190,14 @@ def _experiments(record: Record | None, _: dict[str, Any], arguments: list[str])
     return table(header, body) + "\n\n" + _footnote(record, preset, peers=False)
 
 
-def _summary(record: Record | None, _: dict[str, Any], __: list[str]) -> str:
-    """``summary``: all steps by ladder, ms on each timed preset, with the vendor's library and the floor below."""
+def _summary(record: Record | None, _: dict[str, Any], arguments: list[str]) -> str:
+    """``summary [ROOT]``: all steps by ladder, ms on each timed preset, with the vendor's library and the floor.
+
+    ROOT is the way from the page to the repository's root, for the links.
+    """
     if record is None:
         return _nothing("any preset")
+    root = "".join(f"{folder}/" for folder in arguments)
     blocks = []
     for ladder in problems.LADDERS:
         presets = [p for p in problems.timed_presets(ladder) if record.rows(p)]
@@ -166,7 +205,7 @@ def _summary(record: Record | None, _: dict[str, Any], __: list[str]) -> str:
             continue
         rows = [
             [
-                f"[`{s.name}`](lessons/{s.lesson}/{s.path.name})",
+                f"[`{s.name}`]({root}lessons/{s.lesson}/{s.path.name})",
                 *(_cell(figures.time(record, p, s.name)) for p in presets),
             ]
             for s in catalog.steps()
@@ -174,7 +213,7 @@ def _summary(record: Record | None, _: dict[str, Any], __: list[str]) -> str:
         ]
         twins = {step.name: step for p in presets for step, _ in record.channels_last(p)}
         rows += [
-            [f"[`{n}`](lessons/{s.lesson}/{s.path.name}) (NHWC)"]
+            [f"[`{n}`]({root}lessons/{s.lesson}/{s.path.name}) (NHWC)"]
             + [_cell(figures.time(record, problems.CHANNELS_LAST.get(p, ""), n)) for p in presets]
             for n, s in twins.items()
         ]
@@ -321,34 +360,42 @@ def _one(value: float | None) -> str:
     return f"{value:.1f}" if value else ""
 
 
+# Columns of the counters' table: the word that chooses one, and its title.
+_COUNTERS = {
+    "perfma": "instructions per multiply-add",
+    "issue_pct": "issue slots %",
+    "fma_pipe_pct": "FP32 pipe %",
+    "l1_pct": "L1 %",
+    "l2_pct": "L2 %",
+    "dram_pct": "DRAM %",
+    "occupancy_pct": "occupancy %",
+    "load_ratio": "sectors per load",
+    "stall": "main stall",
+}
+
+
 def _profile(record: Record | None, _: dict[str, Any], arguments: list[str]) -> str:
-    """``profile PRESET STEP ...``: hardware counters of each step's main kernel."""
-    preset, *names = arguments
+    """``profile PRESET ... STEP ... [COUNTER ...]``: hardware counters of each step's main kernel, by default all."""
+    presets = [word for word in arguments if word in problems.PRESETS]
+    chosen = [word for word in arguments if word in _COUNTERS] or list(_COUNTERS)
+    names = [word for word in arguments if word not in presets and word not in chosen]
     rows, run = [], None
-    for name in names:
-        entry = record.profile(preset, name) if record else None
-        if record is None or entry is None:
-            rows.append([f"`{name}`", *["not profiled yet"] * 9])
-            continue
-        run = record.data["runs"][entry["run"]]
-        main = profiler.main_kernel(entry)
-        fma = profiler.per(main, "instructions", "ffma_threads")
-        loads = profiler.per(main, "load_sectors", "load_requests")
-        stall = max(main["stalls"].items(), key=lambda item: item[1], default=("", 0.0))[0]
-        shares = ("issue_pct", "fma_pipe_pct", "l1_pct", "l2_pct", "dram_pct", "occupancy_pct")
-        rows.append(
-            [
-                f"`{name}`",
-                f"{32 * fma:.1f}" if fma else "",
-                *(f"{main[key]:.0f}" if main[key] is not None else "" for key in shares),
-                f"{loads:.1f}" if loads else "",
-                stall.replace("_", " "),
-            ]
-        )
-    header = ["step", "instructions per multiply-add", "issue slots %", "FP32 pipe %", "L1 %", "L2 %", "DRAM %"]
-    header += ["occupancy %", "sectors per load", "main stall"]
+    for preset in presets:
+        on = f", {preset}" if len(presets) > 1 else ""
+        for name in names:
+            entry = record.profile(preset, name) if record else None
+            if record is None or entry is None:
+                rows.append([f"`{name}`{on}", *["not profiled yet"] * len(chosen)])
+                continue
+            run = record.data["runs"][entry["run"]]
+            cells = {key: _cell(figures.counter(record, preset, name, key)) for key in chosen if key != "stall"}
+            stalls = profiler.main_kernel(entry)["stalls"]
+            cells["stall"] = max(stalls.items(), key=lambda item: item[1], default=("", 0.0))[0].replace("_", " ")
+            rows.append([f"`{name}`{on}", *(cells[key] for key in chosen)])
     source = f" on {record.gpu_name}, {run['date']}" if record and run else ""
-    return table(header, rows) + f"\n\nHardware counters, `{preset}`, read with Nsight Compute{source}."
+    where = " and ".join(f"`{preset}`" for preset in presets)
+    header = ["step", *(_COUNTERS[key] for key in chosen)]
+    return table(header, rows) + f"\n\nHardware counters, {where}, read with Nsight Compute{source}."
 
 
 def _sanitizer(record: Record | None, _: dict[str, Any], __: list[str]) -> str:
@@ -516,6 +563,7 @@ FIGURES: dict[str, Writer] = {
 
 TABLES: dict[str, Writer] = {
     "ladder": _ladder,
+    "times": _times,
     "experiments": _experiments,
     "summary": _summary,
     "code": _code,

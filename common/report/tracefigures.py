@@ -226,11 +226,11 @@ def who_loads() -> Figure:
     extent = max(place for event in events for place in event["places"]) + 1
     side = int(np.sqrt(extent))
     loader = np.zeros(extent, int)
-    turn = np.zeros(extent, int)
+    stored = np.zeros(extent, int)  # in which round of the loop that stages
     reads = np.zeros(extent, int)
     for event in events:
         if event["op"] == "write":
-            turn[event["places"]] = turn.max() + 1 if turn.any() else 1
+            stored[event["places"]] = stored.max() + 1 if stored.any() else 1
             loader[event["places"]] = np.array(event["threads"]) // WARP
         else:
             np.add.at(reads, event["places"], 1)
@@ -239,15 +239,15 @@ def who_loads() -> Figure:
     shades = mpl.colormaps["tab20c"]
     for place in range(extent):
         h, w = divmod(place, side)
-        first = turn[place] == 1
+        first = stored[place] == 1
         face = shades(loader[place] % 4 * 4 + loader[place] // 4 + (0 if first else 2))
         left.add_patch(Rectangle((w, h), 1, 1, facecolor=face, edgecolor="white", linewidth=0.6))
         left.text(w + 0.5, h + 0.5, str(loader[place]), fontsize=6.5, ha="center", va="center",
                   color="white" if first else INK, fontweight="bold" if first else "normal")  # fmt: skip
     left.add_patch(Rectangle((0, 0), tile, tile, facecolor="none", edgecolor=INK, linewidth=2.2))
     left.set_title("which warp stages which pixel", fontsize=11, fontweight="bold")
-    left.text(side / 2, side + 0.5, "bold white: first turn; dark: second turn, by warps 0 to "
-              f"{loader[turn > 1].max()}\noutlined: {tile} × {tile}, one pixel for each output; the rest is halo",
+    left.text(side / 2, side + 0.5, "bold white: first round; dark: second round, by warps 0 to "
+              f"{loader[stored > 1].max()}\noutlined: {tile} × {tile}, one pixel for each output; the rest is halo",
               ha="center", va="top", fontsize=9)  # fmt: skip
     image = right.imshow(reads.reshape(side, side), cmap="Blues", extent=(0, side, side, 0), vmin=0)
     figure.colorbar(image, ax=right, shrink=0.72, label="reads by the block, for each filter")
@@ -268,9 +268,12 @@ def who_loads() -> Figure:
     return figure
 
 
-def loads_per_fma(ladder: str = "gemm") -> Figure:
-    """Values read for each multiply-add, step by step, from global, constant and shared memory."""
-    steps = [step for step in catalog.steps() if step.ladder == ladder]
+def loads_per_fma(ladder: str = "gemm", through: str = "") -> Figure:
+    """Values read for each multiply-add, step by step, from global, constant and shared memory.
+
+    With ``through``, of no lesson after that one.
+    """
+    steps = [step for step in catalog.steps() if step.ladder == ladder and (not through or step.lesson <= through)]
     problem = trace.SHAPES[ladder][0]
     spaces = {"global": BLUE, "constant": SKY, "shared": VERMILION}
     values = []

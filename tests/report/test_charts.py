@@ -383,6 +383,43 @@ def test_an_experiments_table_compares_with_the_step(own):
     assert "NVIDIA Test 9 (driver 1.2, CUDA 13.0) on 2026-01-02" in text
 
 
+def test_times_stand_side_by_side_each_line_against_the_one_above(own):
+    own.data["rows"]["gemm-4096"] = {"gemm_naive": made(137.4), "cuBLAS FP32": made(27.48, "peer")}
+    words = "times gemm-2048 gemm-4096 gemm_naive gemm_naive_unsigned"
+    table = cells(pages.rendered(f"<!-- table: {words} -->\n<!-- end table -->", own, NO_CODE))
+    assert [line[0] for line in table] == [
+        "step", ":--", "`gemm_naive`", "`gemm_naive_unsigned`", "*cuBLAS FP32*", "*floor*"
+    ]  # fmt: skip
+    assert table[0][1:3] == ["`gemm-2048`, ms", "times as fast"]
+    assert table[2][1:3] == ["17.2", ""]
+    assert table[3][1:3] == ["8.59", "2.00"]
+    assert table[4][1:3] == ["3.44", "2.50"]
+    assert (table[2][4], table[3][4:]) == ("137", ["", "", ""])
+
+
+def test_only_the_counters_asked_for_get_columns(own):
+    main = {
+        "time_ns": 2.0,
+        "instructions": 10.0,
+        "ffma_threads": 64.0,
+        "l1_pct": 71.6,
+        "stalls": {"mio_throttle": 3.0},
+    }
+    entry = {"kernels": [main], "run": next(iter(own.data["runs"])), "source": "s"}
+    own.data["profile"] = {"gemm-2048": {"gemm_naive": entry}, "gemm-4096": {"gemm_naive": entry}}
+
+    def table(words):
+        return cells(pages.rendered(f"<!-- table: profile {words} -->\n<!-- end table -->", own, NO_CODE))
+
+    one = table("gemm-2048 gemm_naive perfma l1_pct stall")
+    assert one[0] == ["step", "instructions per multiply-add", "L1 %", "main stall"]
+    assert one[2] == ["`gemm_naive`", "5.0", "72", "mio throttle"]
+    assert [line[0] for line in table("gemm-2048 gemm-4096 gemm_naive perfma")[2:]] == [
+        "`gemm_naive`, gemm-2048", "`gemm_naive`, gemm-4096"
+    ]  # fmt: skip
+    assert len(table("gemm-2048 gemm_naive")[0]) == 10
+
+
 def test_prepare_and_workspace_get_columns_only_when_there_are_some(own):
     own.data["rows"]["gemm-2048"]["gemm_naive"].update(prepare_ms=0.25, workspace_bytes=3_000_000)
     table = cells(pages.rendered("<!-- table: ladder gemm-2048 -->\n<!-- end table -->", own, NO_CODE))
@@ -470,6 +507,7 @@ def test_every_table_can_be_written_without_any_record(kind):
         "ladder": "gemm-2048", "experiments": "gemm-2048 gemm_naive", "code": "gemm_naive",
         "profile": "gemm-2048 gemm_naive", "steps": "01_naive", "mix": "gemm_naive", "layers": "gemm_naive",
         "lines": "gemm_naive", "useful": "gemm_naive", "exercises": "01_naive", "cards": "gemm-2048 no-card",
+        "times": "gemm-2048 gemm_naive",
     }.get(kind, "")  # fmt: skip
     opening = f"<!-- table: {kind} {arguments}".rstrip() + " -->"
     new = pages.rendered(f"{opening}\nold\n<!-- end table -->", None, NO_CODE)
