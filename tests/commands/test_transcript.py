@@ -1,4 +1,4 @@
-"""The transcript in page 01 is what the tools print: a bug made, found by their words, and mended.
+"""The transcript on page lessons/EDITING.md is what the tools print: a bug made, found by their words, and mended.
 
 ``WRITE_TRANSCRIPT=1 python -m pytest tests/commands/test_transcript.py`` writes it anew.
 """
@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGE = ROOT / "lessons/01_naive/README.md"
+PAGE = ROOT / "lessons/EDITING.md"
 STEP = "lessons/01_naive/gemm_naive.py"
 LESSON = ("lessons.01_naive", "gemm_naive")
 # What is edited before each command runs.

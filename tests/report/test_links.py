@@ -8,7 +8,7 @@ import pytest
 from common.book import catalog
 from common.report import pages
 
-EVERYTHING = {*pages.pages(), *catalog.ROOT.glob("*.md"), *catalog.LESSONS.glob("*.md")}
+EVERYTHING = {*pages.pages(), *catalog.ROOT.glob("*.md")}
 EACH = pytest.mark.parametrize("path", sorted(EVERYTHING), ids=lambda path: path.relative_to(catalog.ROOT).as_posix())
 LESSONS = [lesson for lesson in catalog.lessons() if (catalog.LESSONS / lesson / "README.md").is_file()]
 
@@ -19,9 +19,10 @@ def prose(text):
 
 
 def anchors(text):
-    """The names by which a page's headings are linked."""
+    """The names by which places of a page are linked: its headings, as they are, and what it names itself."""
     titles = re.findall(r"^#+ (.*)$", prose(text), re.MULTILINE)
-    return {re.sub(r"[^\w\- ]", "", title.lower()).strip().replace(" ", "-") for title in titles}
+    slugs = {re.sub(r"[^\w\- ]", "", title.lower()).strip().replace(" ", "-") for title in titles}
+    return slugs | set(re.findall(r'<a id="([^"]+)">', text))
 
 
 def broken(path, text):

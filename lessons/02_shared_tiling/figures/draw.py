@@ -1,5 +1,6 @@
 """The pictures of lesson 02: tiles along k, a missing barrier, halo, explicit unroll, thin tiles, occupancy."""
 
+import math
 from importlib import import_module
 from pathlib import Path
 
@@ -7,7 +8,7 @@ from matplotlib.colors import to_rgba
 from matplotlib.patches import FancyArrowPatch, Rectangle
 
 from common.book import problems
-from common.report import charts, tracefigures
+from common.report import charts, records, tracefigures
 from common.report.charts import BLUE, GREEN, GRID, INK, MUTED, ORANGE, SKY, VERMILION, YELLOW
 
 gemm_shared_tile = import_module("lessons.02_shared_tiling.gemm_shared_tile")
@@ -60,7 +61,7 @@ def tiles():
     axes.text(
         -0.2, 0.2,
         f"{tile} × {tile} threads own one block of C.\n"
-        f"Each turn of the loop over k0:\n"
+        f"Each round of the loop over k0:\n"
         f"  1. each thread copies one element of A\n"
         f"      and one of B to shared memory\n"
         f"  2. barrier\n"
@@ -259,22 +260,24 @@ def occupancy():
     for threads, colour, style in ((1024, BLUE, "-"), (256, VERMILION, "-"), (128, GREEN, "--")):
         shares = [100 * resident(threads, 1024 * size) / SM_WARPS for size in kib]
         axes.plot(kib, shares, color=colour, linewidth=2.2, linestyle=style, label=f"{threads} threads per block")
-    layers = {name: problems.preset(name) for name in ("ece408-layer1", "ece408-layer2")}
-    for text, threads, size, place in (
-        ("gemm_shared_tile", gemm_shared_tile.TILE**2, 8 * gemm_shared_tile.TILE**2, (20, -98)),
-        *(
-            (f"conv2d_shared_tile, {name[7:]}", _tile_threads(), _patch_bytes(layer), offset)
-            for (name, layer), offset in zip(layers.items(), ((-16, -66), (-14, -34)), strict=True)
-        ),
+    for name, preset, place in (
+        ("conv2d_shared_tile", "ece408-layer1", 0.4),
+        ("gemm_shared_tile", None, 13.4),
+        ("conv2d_shared_tile", "ece408-layer2", 26.4),
     ):
-        share = 100 * resident(threads, size) / SM_WARPS
+        kernel = records.main_kernel(records.load_code(), name, preset)
+        threads, size = math.prod(kernel["block"]), kernel["shared_bytes"]
+        share = 100 * kernel["occupancy"]["fraction"]
         axes.plot(size / 1024, share, "o", color=INK, markersize=8, zorder=4)
+        on = f", {preset[7:]}" if preset else ""
         axes.annotate(
-            f"{text}\n{threads} threads, {size:,} bytes", (size / 1024, share), xytext=place,
-            textcoords="offset points", fontsize=8.5, ha="left", arrowprops={"arrowstyle": "-", "color": MUTED},
+            f"{name}{on}: {share:.0f}%\n{threads} threads, {size:,} bytes, {kernel['registers']} registers",
+            (size / 1024, share), xytext=(place, 107), fontsize=8.5, ha="left",
+            arrowprops={"arrowstyle": "-", "color": MUTED},
             bbox={"facecolor": charts.CARD, "edgecolor": "none", "pad": 1},
         )  # fmt: skip
-    axes.set_ylim(0, 112)
+    axes.set_ylim(0, 122)
+    axes.set_yticks(range(0, 101, 20))
     axes.set_xlim(0, 48)
     axes.set_xticks(range(0, 49, 8))
     axes.set_xlabel("shared memory per block, KiB")
@@ -283,7 +286,10 @@ def occupancy():
     axes.set_axisbelow(True)
     axes.legend(frameon=False, loc="lower left", fontsize=9.5)
     axes.set_title(
-        "How many warps fit a multiprocessor (compute capability 9.0)", fontsize=11, fontweight="bold", loc="left"
+        "Warps that fit a multiprocessor of compute capability 9.0; lines: if registers do not limit them",
+        fontsize=11,
+        fontweight="bold",
+        loc="left",
     )
     return figure
 
@@ -292,16 +298,6 @@ def resident(threads, shared_bytes):
     """Warps that shared memory, threads and the limit on blocks let a multiprocessor hold."""
     warps = -(-threads // 32)
     return warps * min(int(SM_SHARED_BYTES // (shared_bytes + BLOCK_RESERVED_BYTES)), SM_WARPS // warps, SM_BLOCKS)
-
-
-def _tile_threads():
-    return conv2d_shared_tile.TILE_H * conv2d_shared_tile.TILE_W
-
-
-def _patch_bytes(layer):
-    tile_h, tile_w = conv2d_shared_tile.TILE_H, conv2d_shared_tile.TILE_W
-    channels = conv2d_shared_tile.channels_staged(layer.C, layer.R, layer.S, tile_h, tile_w)
-    return 4 * channels * (tile_h + layer.R - 1) * (tile_w + layer.S - 1)
 
 
 def _box(axes, x, y, width, height, face="none", alpha=1.0, line=1.0, edge=None):

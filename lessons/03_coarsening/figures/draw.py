@@ -14,6 +14,7 @@ gemm_coarsened = import_module("lessons.03_coarsening.gemm_coarsened")
 gemm_wide_loads = import_module("lessons.03_coarsening.gemm_wide_loads")
 conv2d_coarsened = import_module("lessons.03_coarsening.conv2d_coarsened")
 VECTOR = import_module("lessons.wide").VECTOR
+LESSON = Path(__file__).parents[1].name
 
 
 def draw(folder: Path) -> list[Path]:
@@ -24,7 +25,7 @@ def draw(folder: Path) -> list[Path]:
         charts.save(wide(), folder / "wide"),
         charts.save(alignment(), folder / "alignment"),
         charts.save(reuse(), folder / "reuse"),
-        charts.save(tracefigures.loads_per_fma(), folder / "loads_per_fma"),
+        charts.save(tracefigures.loads_per_fma(through=LESSON), folder / "loads_per_fma"),
     ]
 
 

@@ -1,0 +1,123 @@
+"""The pages: one word has one meaning, they stay short, and what they say runs."""
+
+import os
+import re
+import subprocess
+import sys
+
+import pytest
+
+from common.book import catalog
+from common.report import pages
+
+GLOSSARY = catalog.LESSONS / "GLOSSARY.md"
+EARLY = [catalog.LESSONS / lesson / "README.md" for lesson in catalog.lessons()[:3]]
+FIRST = EARLY[0]
+FIRST_PAGES = [catalog.ROOT / "README.md", *catalog.LESSONS.glob("*.md"), *EARLY, *catalog.LESSONS.glob("m*/*.md")]
+
+
+def text(path):
+    return path.read_text(encoding="utf-8")
+
+
+def test_a_term_stands_in_the_glossary_once_and_is_linked_where_it_is_explained():
+    found = re.findall(r'<a id="([^"]+)">', text(GLOSSARY))
+    assert len(found) > 40
+    assert len(set(found)) == len(found)
+    linked = {name for page in pages.pages() for name in re.findall(r"GLOSSARY\.md#([\w-]+)\)", text(page))}
+    assert linked == set(found)
+
+
+@pytest.mark.parametrize("path", FIRST_PAGES, ids=lambda path: path.relative_to(catalog.ROOT).as_posix())
+def test_a_word_that_meant_three_things_is_gone(path):
+    """A loop has rounds, shared memory wavefronts; *turn* said both. Its other uses are no terms."""
+    assert not re.search(r"(?<!in )\bturns?\b(?! (the|a) )", text(path))
+
+
+def words_and_tables(page):
+    """Words of prose, answers included, and tables that are not folded away."""
+    open_ = re.sub(r"<details>.*?</details>", "", page, flags=re.DOTALL)
+    other = r"<!-- (table|exercise): .*?<!-- end \1 -->|```.*?```|<!--.*?-->|^\|.*?$|(?<=\])\([^)]*\)"
+    prose = re.sub(other, "", page, flags=re.DOTALL | re.MULTILINE)
+    tables = re.findall(r"^\|[ :|-]+\|$", open_, re.MULTILINE)
+    return sum(bool(re.search(r"\w", word)) for word in prose.split()), len(tables)
+
+
+@pytest.mark.parametrize("path", EARLY, ids=lambda path: path.parent.name)
+def test_a_lessons_page_can_be_read_at_one_sitting(path):
+    words, tables = words_and_tables(text(path))
+    assert words <= 3200
+    assert tables <= 8
+
+
+def test_the_readme_is_short():
+    assert len(text(catalog.ROOT / "README.md").splitlines()) <= 125
+
+
+def test_what_is_counted_are_words_of_prose_and_open_tables():
+    page = (
+        "# Two words\n\none [two](a/b.md) <!--= ms x y -->3.0<!--/-->\n\n```\nnot counted\n```\n"
+        "<!-- table: code x -->\n| a |\n| :-- |\n| b |\n\na note\n<!-- end table -->\n"
+        "<details><summary>Answer</summary>\n\n| a | b |\n| :-- | --: |\n\n</details>\n"
+    )
+    # "Two", "words", "one", "two", "3.0", and the summary's tag with its word
+    assert words_and_tables(page) == (7, 1)
+
+
+# --- what lesson 01 says ---
+
+
+def test_the_first_kernel_prints_what_the_page_shows():
+    environment = {name: value for name, value in os.environ.items() if name != "NUMBA_ENABLE_CUDASIM"}
+    done = subprocess.run(
+        [sys.executable, "-m", "lessons.01_naive.start.hello"],
+        cwd=catalog.ROOT, env=environment, capture_output=True, text=True, timeout=120, check=True,
+    )  # fmt: skip
+    shown = re.search(r"It prints\n\n```\n(.*?)```", text(FIRST), re.DOTALL)[1]
+    assert done.stdout == shown
+    assert done.stderr == ""
+
+
+def test_the_first_kernels_lines_are_those_of_its_file():
+    def lines(source):
+        return [re.sub(r"\s*#.*", "", line) for line in source.strip().splitlines()]
+
+    shown = re.search(r"```python\n(@cuda\.jit[^`]*def hello.*?)```", text(FIRST), re.DOTALL)[1]
+    kernel = text(FIRST.parent / "start" / "hello.py").split("\n\n\n")[1]
+    assert lines(shown) == lines(kernel)
+
+
+ROW = """
+from common.book import catalog, problems
+from common.code import codegen, sass
+
+module = catalog.load_file(catalog.find("conv2d_naive").path)
+(launch,) = codegen.distinct(codegen.launches(module, problems.preset("ece408-layer2")))
+try:
+    code = codegen.machine_code(launch, "9.0", codegen.ptx(launch, ["9.0"])["9.0"])
+except codegen.ToolMissingError:
+    raise SystemExit(3)
+taps = sass.multiply_loop(code.listing)
+around = [span for span in code.listing.loops if span[0] < taps[0] and span[1] > taps[1]]
+row = min(around, key=lambda span: span[1] - span[0])
+names = [one.name for one in code.listing.instructions]
+adds = [i for i in range(taps[1], row[1]) if names[i] == "FFMA"]
+fifth = names.index("BRA", adds[0]) + 1
+print(taps[1] - taps[0], taps[0] - row[0], fifth - taps[1], row[1] - adds[-1] - 1)
+"""
+
+
+def test_a_row_of_the_naive_filter_costs_what_the_page_says():
+    """Set-up, one round of the loop for four taps, and a remainder for the fifth; compilers differ by a few."""
+    environment = {name: value for name, value in os.environ.items() if name != "NUMBA_ENABLE_CUDASIM"}
+    done = subprocess.run(
+        [sys.executable, "-c", ROW], cwd=catalog.ROOT, env=environment, capture_output=True, text=True, timeout=120
+    )
+    if done.returncode == 3:
+        pytest.skip("no assembler here")
+    assert done.returncode == 0, done.stderr
+    loop, *others = map(int, done.stdout.split())
+    page = re.sub(r"\s+", " ", text(FIRST))
+    more, each = map(int, re.search(r"take about (\d+) instructions more: in all, (\d+) for each tap", page).groups())
+    assert abs(sum(others) - more) <= 10
+    assert abs((loop + sum(others)) / 5 - each) <= 2
