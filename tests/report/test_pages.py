@@ -78,6 +78,13 @@ def test_the_first_kernel_prints_what_the_page_shows():
     assert done.stderr == ""
 
 
+def test_before_the_first_kernel_ran_there_is_no_picture_table_or_figure():
+    before, after = text(FIRST).split("\n## 2. ")
+    assert not re.search(r"!\[|^\||<!--=", before, re.MULTILINE)
+    # the whole lesson, which tells all answers, is run at its end
+    assert "make 01" not in before + after.split("\n## 9. ")[0]
+
+
 def test_the_first_kernels_lines_are_those_of_its_file():
     def lines(source):
         return [re.sub(r"\s*#.*", "", line) for line in source.strip().splitlines()]
