@@ -18,6 +18,7 @@ conv2d_register_tiled = import_module(LESSON + "conv2d_register_tiled")
 VECTOR = import_module("lessons.wide").VECTOR
 
 BANKS = WARP = 32
+MULTIPROCESSORS = 132  # of the H200
 SM_REGISTERS, SM_WARPS, SM_BLOCKS, REGISTER_STEP = 65536, 64, 32, 8
 
 
@@ -29,6 +30,7 @@ def draw(folder: Path) -> list[Path]:
         charts.save(banks(), folder / "banks"),
         charts.save(occupancy(), folder / "occupancy"),
         charts.save(overlap(), folder / "overlap"),
+        charts.save(block_order(), folder / "block_order"),
         charts.save(warp_tiles(), folder / "warp_tiles"),
         charts.save(stationary(), folder / "stationary"),
         charts.save(tracefigures.banks(), folder / "bank_map"),
@@ -205,46 +207,85 @@ def occupancy():
 
 
 def overlap():
-    """One block in time: stage and multiply in turns, and the next copy under the current multiplication."""
-    figure, (above, below) = charts.new_figure(9.6, 4.3, rows=2, gridspec_kw={"height_ratios": [1, 1.6]})
-    copy, multiply, turns_shown = 1.6, 2.4, 3
-    for i in range(turns_shown):
-        start = i * (copy + multiply)
-        _span(above, start, 0, copy, SKY, f"stage {i}")
-        _span(above, start + copy, 0, multiply, GREEN, f"multiply {i}")
-        for wall in (start + copy, start + copy + multiply):
+    """One block in time: stage and multiply in turns, and the next loads on their way under this multiplication."""
+    figure, (above, below) = charts.new_figure(9.6, 4.7, rows=2, gridspec_kw={"height_ratios": [1, 1.9]})
+    wait, put, multiply, shown = 1.3, 0.5, 2.4, 3
+    for i in range(shown):
+        start = i * (wait + put + multiply)
+        _span(above, start, 0, wait, SKY, f"load {i}")
+        _span(above, start + wait, 0, put, ORANGE, "store")
+        _span(above, start + wait + put, 0, multiply, GREEN, f"multiply {i}")
+        for wall in (start + wait + put, start + wait + put + multiply):
             above.plot([wall, wall], [-0.15, 1.15], color=INK, linewidth=2.5)
     above.set_title(
-        "one pair of tiles: the multiplier waits for every copy, two barriers per pair",
-        fontsize=11,
-        fontweight="bold",
-        loc="left",
-    )
-    _span(below, 0, 0, copy, SKY, "copy 0")
-    for i in range(turns_shown):
-        start = copy + i * multiply
-        if i + 1 < turns_shown + 1:
-            _span(below, start, (i + 1) % 2 * 1.2, copy, SKY, f"copy {i + 1}")
-        _span(below, start, 2.6, multiply, GREEN, f"multiply {i}, from half {i % 2}")
-        below.plot([start, start], [-0.15, 3.75], color=INK, linewidth=2.5)
-    end = copy + turns_shown * multiply
-    below.plot([end, end], [-0.15, 3.75], color=INK, linewidth=2.5)
-    for y, name in ((0.5, "half 0"), (1.7, "half 1"), (3.1, "registers")):
+        "one pair of tiles: the multiplier waits for every load, two barriers per pair",
+        fontsize=11, fontweight="bold", loc="left",
+    )  # fmt: skip
+    _span(below, 0, 0, wait, SKY, "load 0")
+    _span(below, wait, 1.2, put, ORANGE, "0")
+    for i in range(shown):
+        start = wait + put + i * (multiply + put)
+        below.plot([start, start], [-0.15, 4.85], color=INK, linewidth=2.5)
+        _span(below, start, 0, wait, SKY, f"load {i + 1}")
+        _box(below, start + wait, 0, multiply - wait, 1, face=SKY, alpha=0.25, line=0.8)
+        _label(below, start + wait + (multiply - wait) / 2, 0.5, "has arrived", size=8.5, color=MUTED)
+        _span(below, start, 3.6, multiply, GREEN, f"{i}, from half {i % 2}")
+        _span(below, start + multiply, 1.2 + (i + 1) % 2 * 1.2, put, ORANGE, f"{i + 1}")
+    end = wait + put + shown * (multiply + put)
+    below.plot([end, end], [-0.15, 4.85], color=INK, linewidth=2.5)
+    rows = ((0.5, "load, to registers"), (1.7, "store, to half 0"), (2.9, "store, to half 1"), (4.1, "multiply"))
+    for y, name in rows:
         below.text(-0.15, y, name, ha="right", va="center", fontsize=9.5)
     above.text(-0.15, 0.5, "one thread", ha="right", va="center", fontsize=9.5)
     below.set_title(
-        "two pairs of tiles: the copy runs under the multiplication, one barrier per pair",
-        fontsize=11,
-        fontweight="bold",
-        loc="left",
-    )
-    reach = turns_shown * (copy + multiply)
-    for axes, low in ((above, 1.4), (below, 4.0)):
-        _frame(axes, (-1.6, reach + 0.2), (low, -0.3), equal=False)
+        "two pairs of tiles: loads travel under the multiplication, one barrier per pair",
+        fontsize=11, fontweight="bold", loc="left",
+    )  # fmt: skip
+    reach = shown * (wait + put + multiply)
+    for axes, low in ((above, 1.4), (below, 5.1)):
+        _frame(axes, (-2.6, reach + 0.2), (low, -0.3), equal=False)
     below.text(
-        reach, 0.5, "thick lines: barriers\ntime runs right", ha="right", va="center", fontsize=9.5, color=MUTED
+        reach, 4.1, "thick lines: barriers\ntime runs right", ha="right", va="center", fontsize=9.5, color=MUTED
     )
     return figure
+
+
+def block_order():
+    """Blocks of C that run at the same time, and the strips of A and B that they read, by GROUP_M and size of C."""
+    step = gemm_tuned
+    resident = MULTIPROCESSORS * step.BLOCKS_PER_SM
+    groups, sizes = (1, 8, 16), (4096, 16384)
+    figure, grid = charts.new_figure(9.6, 6.6, rows=len(sizes), columns=len(groups))
+    for axes_row, size in zip(grid, sizes, strict=True):
+        count = size // step.BLOCK_M
+        for axes, group in zip(axes_row, groups, strict=True):
+            places = [_place(block, count, group) for block in range(resident)]
+            rows, columns = {m for m, _ in places}, {n for _, n in places}
+            thick = count / 14
+            _box(axes, 0, 0, count, count, face=GRID, alpha=0.4, line=0.8)
+            for m, n in places:
+                _box(axes, n, m, 1, 1, face=GREEN, alpha=0.75, line=0)
+            for m in rows:
+                _box(axes, -1.6 * thick, m, thick, 1, face=BLUE, alpha=0.9, line=0)
+            for n in columns:
+                _box(axes, n, -1.6 * thick, 1, thick, face=ORANGE, alpha=0.9, line=0)
+            axes.set_title(f"{size}, GROUP_M = {group}", fontsize=10.5, fontweight="bold")
+            _label(axes, count / 2, 1.07 * count, f"{len(rows)} strips of A, {len(columns)} of B", size=9.5)
+            _frame(axes, (-0.15 * count, 1.02 * count), (1.12 * count, -0.15 * count))
+    figure.text(
+        0.5, 0.01,
+        f"Green: the first {resident} blocks of C. They read the strips of A (blue, left) and of B (orange, above).",
+        ha="center", fontsize=9.5, color=MUTED,
+    )  # fmt: skip
+    figure.get_layout_engine().set(rect=(0, 0.04, 1, 0.96))
+    return figure
+
+
+def _place(block, count, group_m):
+    """Row and column of a block of C that is `count` blocks high and wide, as gemm_tuned numbers them."""
+    group, place = divmod(block, group_m * count)
+    rows = min(count - group * group_m, group_m)
+    return group * group_m + place % rows, place // rows
 
 
 def warp_tiles():
