@@ -423,17 +423,14 @@ def _agreement(record: Record | None, _: dict[str, Any], __: list[str]) -> str:
 
 
 def _steps(_: Record | None, __: dict[str, Any], arguments: list[str]) -> str:
-    """``steps LESSON``: the lesson's steps, what each does, and the step before."""
+    """``steps LESSON``: the lesson's steps, what each does, the step before, and what it grew from if that is another."""
     (lesson,) = arguments
-    rows = [
-        [
-            f"[`{s.name}`]({s.path.name})",
-            s.title,
-            f"`{s.predecessor}`" if s.predecessor else "starts the ladder",
-        ]
-        for s in catalog.steps()
-        if s.lesson == lesson
-    ]
+    rows = []
+    for s in catalog.steps():
+        if s.lesson == lesson:
+            after = f"`{s.predecessor}`" if s.predecessor else "starts the ladder"
+            grew = f", grew from `{s.builds_on}`" if s.builds_on != s.predecessor else ""
+            rows.append([f"[`{s.name}`]({s.path.name})", s.title, after + grew])
     return "\n".join(
         "| " + " | ".join(cells) + " |" for cells in [["step", "what it does", "after"], [":--"] * 3, *rows]
     )
