@@ -423,7 +423,7 @@ def _agreement(record: Record | None, _: dict[str, Any], __: list[str]) -> str:
 
 
 def _steps(_: Record | None, __: dict[str, Any], arguments: list[str]) -> str:
-    """``steps LESSON``: the lesson's steps, what each does, the step before, and what it grew from if that is another."""
+    """``steps LESSON``: the lesson's steps, what each does, the step before, and what it grew from if another."""
     (lesson,) = arguments
     rows = []
     for s in catalog.steps():
