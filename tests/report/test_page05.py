@@ -85,7 +85,7 @@ def test_start_plus_offset_and_the_masks_find_the_pixel(names, problem):
                 assert start + offset == x[(n, *place, c)]
 
 
-@given(number=st.integers(0, 2**31 - 1), divisor=st.integers(1, 2**31 - 1))
+@given(number=st.integers(0, 2**32 - 1), divisor=st.integers(1, 2**32 - 1))
 def test_the_pages_division_is_a_division(names, number, divisor):
     assert names["divide"](number, *names["magic"](divisor)) == number // divisor
     assert names["magic"](divisor)[0] < 2**32
