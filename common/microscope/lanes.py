@@ -192,6 +192,12 @@ class Machine:
     def ordinals(self, lanes: Bools) -> Ints:
         return self.lane_numbers[lanes] + self.first_ordinal
 
+    def stamps_of(self, ordinals: Ints) -> Any:
+        """The stamps that threads of the running blocks have now; of others, anything."""
+        if not isinstance(self.stamps, np.ndarray):
+            return self.stamps
+        return self.stamps.take(ordinals - self.first_ordinal, mode="clip")
+
     def offset_in(self, view: View, place: int, ordinal: int) -> int:
         """Where a thread finds an element of the storage in its view."""
         start = view.start

@@ -7,6 +7,7 @@ and one more since the last barrier are known: enough to find, for any writer, a
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -28,12 +29,40 @@ class Event(NamedTuple):
     stamps: Any
 
 
-def apart(lanes_per_block: int, first: Ints, then: Any, second: Ints, now: Any) -> tuple[Bools, Bools]:
-    """For threads with stamps: are they of different blocks; are they of one block, and no barrier lies between?"""
+def apart(
+    lanes_per_block: int, first: Ints, second: Ints, then: tuple[Any, Any], now: tuple[Any, Any]
+) -> tuple[Bools, Bools]:
+    """For threads: are they of different blocks; are they of one block, and no barrier lies between?
+
+    ``then`` holds the stamps of both as the first made its access, ``now`` those as the second made its own. Lanes of
+    a warp are ordered only if both have come to a syncwarp meanwhile: one that one of them alone comes to does
+    nothing.
+    """
     other_block = first // lanes_per_block != second // lanes_per_block
-    same_turn = (np.asarray(then) >> BARRIER) == (np.asarray(now) >> BARRIER)
+    same_turn = (np.asarray(then[0]) >> BARRIER) == (np.asarray(now[1]) >> BARRIER)
     one_warp = first // WARP == second // WARP
-    return other_block, ~other_block & (first != second) & same_turn & ~(one_warp & (np.asarray(then) != now))
+    both_came = (np.asarray(then[0]) != now[0]) & (np.asarray(then[1]) != now[1])
+    return other_block, ~other_block & (first != second) & same_turn & ~(one_warp & both_came)
+
+
+def stamps_in(moments: Callable[[int], tuple[Any, int]], alike: Ints, events: Ints, who: Ints) -> Ints:
+    """The stamps that threads had in events; of a thread of blocks that ran at another time, anything.
+
+    ``alike`` is what :func:`alike_in` gives; ``moments(event)`` are an event's stamps by lane, and the ordinal of its
+    first lane.
+    """
+    found: Ints = alike[events]
+    own = np.flatnonzero(found < 0)
+    for event in np.unique(events[own]).tolist():
+        chosen = own[events[own] == event]
+        stamps, base = moments(event)
+        found[chosen] = stamps.take(who[chosen] - base, mode="clip")
+    return found
+
+
+def alike_in(moments: list[Any]) -> Ints:
+    """Of each event the stamp that all lanes have, -1 where they differ."""
+    return np.array([-1 if isinstance(stamps, np.ndarray) else stamps for stamps in moments], np.int64)
 
 
 class _Accesses:
@@ -112,16 +141,10 @@ class Log:
         return self.events[event].line
 
     def stamps(self, events: Ints, who: Ints) -> Ints:
-        """The stamps that threads had in events."""
+        """The stamps that threads had in events, as in :func:`stamps_in`."""
         if len(self._alike) < len(self.events):
-            alike = [-1 if isinstance(event.stamps, np.ndarray) else event.stamps for event in self.events]
-            self._alike = np.array(alike, np.int64)
-        found: Ints = self._alike[events]
-        own = np.flatnonzero(found < 0)
-        for event in np.unique(events[own]).tolist():
-            chosen = own[events[own] == event]
-            found[chosen] = self.events[event].stamps[who[chosen] - self._base[event]]
-        return found
+            self._alike = alike_in([event.stamps for event in self.events])
+        return stamps_in(lambda event: (self.events[event].stamps, self._base[event]), self._alike, events, who)
 
     def handed_over(self, first: int, event: int, second: int) -> bool:
         """Did the block ``first`` let others see what it did in ``event``, and has ``second`` looked since?
@@ -225,7 +248,9 @@ class Shadow:
         places, who, other = places[chosen], who[chosen], other[chosen]
         events = events[chosen] if isinstance(events, np.ndarray) else np.full(len(chosen), events)
         stamps = stamps[chosen] if isinstance(stamps, np.ndarray) else stamps
-        blocks, threads = apart(self.log.lanes_per_block, other, self.log.stamps(events, other), who, stamps)
+        then = self.log.stamps(events, other), self.log.stamps(events, who)
+        now = machine.stamps_of(other), stamps
+        blocks, threads = apart(self.log.lanes_per_block, other, who, then, now)
         if blocks.any() and self.log.released:
             size = self.log.lanes_per_block
             for i in np.flatnonzero(blocks).tolist():

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from common.microscope.memory import WARP, WORD_BYTES, Bools, Cost, Ints, Key
-from common.microscope.shadow import Log, Shadow, apart, same
+from common.microscope.shadow import Log, Shadow, alike_in, apart, same, stamps_in
 from common.microscope.values import INT64, UINT64, Value, cast, choose, signed, uniform, widened
 
 if TYPE_CHECKING:
@@ -488,60 +488,64 @@ class Shared(Storage):
 
     def _find_races(self, machine: Machine, view: View) -> None:
         owner = np.full(len(self.data), -1, np.int64)  # the lane that wrote an element last
-        stamp, lines = np.zeros(len(self.data), np.int64), np.zeros(len(self.data), np.int64)
+        event = np.zeros(len(self.data), np.int64)  # and in which of the writes
         content = np.zeros(len(self.data), self.dtype)
         everyone = machine.lane_numbers
+        moments = [stamps for *_, stamps in self.writes]
+        alike, lines = alike_in(moments), np.array([line for *_, line, _ in self.writes], np.int64)
 
-        def unordered(others: Ints, then: Ints, who: Ints, now: Any) -> Bools:
-            return apart(machine.lanes_per_block, others, then, who, now)[1]
+        def unordered(others: Ints, events: Ints, who: Ints, stamps: Any) -> Bools:
+            """Are ``others`` in their ``events`` and ``who`` now, with these stamps of all lanes?"""
+            then = [stamps_in(lambda number: (moments[number], 0), alike, events, lanes) for lanes in (others, who)]
+            now = _of(stamps, others), _of(stamps, who)
+            return apart(machine.lanes_per_block, others, who, (then[0], then[1]), now)[1]
 
-        for at, lanes, value, line, stamps in self.writes:
-            places, who, now = _chosen(at, lanes), everyone[lanes], _of(stamps, lanes)
+        for number, (at, lanes, value, line, stamps) in enumerate(self.writes):
+            places, who = _chosen(at, lanes), everyone[lanes]
             values = np.broadcast_to(np.asarray(value, self.dtype), lanes.shape)[lanes]
             # two threads may write the same value: whichever comes last, the result is the same
             earlier = owner[places]
             met = earlier >= 0
             if met.any():
                 met &= ~same(content[places], values)
-                met &= unordered(earlier, stamp[places], who, now)
-                self._report(machine, view, met, who, earlier, line, lines[places], ("written", "written"), places)
-            owner[places], stamp[places], lines[places], content[places] = who, now, line, values
+                met &= unordered(earlier, event[places], who, stamps)
+                self._report(machine, view, met, who, earlier, line, lines[event[places]], ("written", "written"),
+                             places)  # fmt: skip
+            owner[places], event[places], content[places] = who, number, values
             beaten = owner[places] != who
             if beaten.any():
                 beaten &= ~same(content[places], values)
-                self._report(machine, view, beaten, who, owner[places], line, lines[places],
+                self._report(machine, view, beaten, who, owner[places], line, lines[event[places]],
                              ("written", "written at once"), places)  # fmt: skip
-        if self.atomics:
-            self._find_races_of_atomics(machine, view, owner, stamp, lines)
         written = owner >= 0
-        for at, lanes, line, stamps in self.reads:
-            if not (written.size and written.take(at, mode="clip").any()):  # most read what was staged before
-                continue
-            places, who = _chosen(at, lanes), everyone[lanes]
-            writer = owner[places]
-            met = (writer >= 0) & (writer != who)
-            if met.any():
-                met &= unordered(writer, stamp[places], who, _of(stamps, lanes))
-                self._report(machine, view, met, who, writer, line, lines[places], ("read", "written"), places)
+        for accesses, verb in ((self.atomics, "changed atomically"), (self.reads, "read")):
+            for at, lanes, line, stamps in accesses:
+                if not (written.size and written.take(at, mode="clip").any()):  # most read what was staged before
+                    continue
+                places, who = _chosen(at, lanes), everyone[lanes]
+                writer = owner[places]
+                met = (writer >= 0) & (writer != who)
+                if met.any():
+                    met &= unordered(writer, event[places], who, stamps)
+                    self._report(
+                        machine, view, met, who, writer, line, lines[event[places]], (verb, "written"), places
+                    )
+        if self.reads:
+            self._find_races_of_atomics(machine, view)
 
-    def _find_races_of_atomics(self, machine: Machine, view: View, owner: Ints, stamp: Ints, lines: Ints) -> None:
-        """Atomic operations may meet each other, but no plain access."""
+    def _find_races_of_atomics(self, machine: Machine, view: View) -> None:
+        """Atomic operations may meet each other, but no read."""
         everyone = machine.lane_numbers
         for at, lanes, line, stamps in self.atomics:
-            changer, then = np.full(len(self.data), -1, np.int64), np.zeros(len(self.data), np.int64)
-            places, who, now = _chosen(at, lanes), everyone[lanes], _of(stamps, lanes)
-            changer[places], then[places] = who, now
-            met = (owner[places] >= 0) & apart(machine.lanes_per_block, owner[places], stamp[places], who, now)[1]
-            self._report(machine, view, met, who, owner[places], line, lines[places],
-                         ("changed atomically", "written"), places)  # fmt: skip
+            changer = np.full(len(self.data), -1, np.int64)
+            changer[_chosen(at, lanes)] = everyone[lanes]
             for read_at, read_lanes, read_line, read_stamps in self.reads:
                 there, readers = _chosen(read_at, read_lanes), everyone[read_lanes]
                 other = changer[there]
                 met = other >= 0
                 if met.any():
-                    met &= apart(machine.lanes_per_block, other, then[there], readers, _of(read_stamps, read_lanes))[
-                        1
-                    ]
+                    then, now = ((_of(moment, other), _of(moment, readers)) for moment in (stamps, read_stamps))
+                    met &= apart(machine.lanes_per_block, other, readers, then, now)[1]
                     self._report(machine, view, met, readers, other, read_line, np.full(len(there), line),
                                  ("read", "changed atomically"), there)  # fmt: skip
 
@@ -685,7 +689,7 @@ def _chosen(at: Any, lanes: Bools) -> Any:
     return np.full(np.count_nonzero(lanes), at)
 
 
-def _of(stamps: Any, lanes: Bools) -> Any:
+def _of(stamps: Any, lanes: Bools | Ints) -> Any:
     return stamps[lanes] if isinstance(stamps, np.ndarray) else stamps
 
 

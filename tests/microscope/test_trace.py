@@ -1417,6 +1417,86 @@ def test_faults_of_warps(kernel, expected, body):
     assert kinds(kernel(f"i = cuda.threadIdx.x\n{body}")) == named(expected)
 
 
+HALVES = """
+# nothing: all wait
+t[i] = 1.0
+cuda.syncwarp()
+c[1, i] = t[i ^ 16]
+
+# race: the half that reads waits alone
+t[i] = 1.0
+if i < 16:
+    cuda.syncwarp(0xFFFF)
+    c[1, i] = t[i + 16]
+
+# nothing: a half waits for itself
+t[i] = 1.0
+if i < 16:
+    cuda.syncwarp(0xFFFF)
+    c[1, i] = t[i ^ 1]
+
+# race: a half has waited once more, before
+if i < 16:
+    cuda.syncwarp(0xFFFF)
+t[i] = 1.0
+c[1, i] = t[i ^ 16]
+
+# nothing: a half has waited once more, before, and then all wait
+if i < 16:
+    cuda.syncwarp(0xFFFF)
+t[i] = 1.0
+cuda.syncwarp()
+c[1, i] = t[i ^ 16]
+
+# race: the half that overwrites what the other reads waits alone
+t[i] = 1.0
+cuda.syncwarp()
+if i < 16:
+    c[1, i] = t[i + 16]
+else:
+    cuda.syncwarp(0xFFFF0000)
+    t[i] = 2.0
+
+# race: the half that overwrites what the other wrote waits alone
+t[i] = 1.0
+if i < 16:
+    cuda.syncwarp(0xFFFF)
+    t[i + 16] = 2.0
+
+# race: the half that reads what the other changed atomically waits alone
+t[i] = 1.0
+cuda.syncwarp()
+cuda.atomic.add(t, i, 1.0)
+if i < 16:
+    cuda.syncwarp(0xFFFF)
+    c[1, i] = t[i + 16]
+
+# race: the half that changes atomically what the other wrote waits alone
+t[i] = 1.0
+if i < 16:
+    cuda.syncwarp(0xFFFF)
+    cuda.atomic.add(t, i + 16, 1.0)
+
+# nothing: all wait for an atomic operation
+if i < 16:
+    cuda.syncwarp(0xFFFF)
+t[i] = 1.0
+cuda.syncwarp()
+cuda.atomic.add(t, i ^ 16, 1.0)
+cuda.syncwarp()
+c[1, i] = t[i]
+"""
+
+
+@pytest.mark.parametrize("order", ["forward", "backward"])
+@pytest.mark.parametrize("memory", ["cuda.shared.array(32, float32)", "c[2 * g]"], ids=["shared", "global"])
+@pytest.mark.parametrize(("expected", "body"), sections(HALVES))
+def test_a_half_of_a_warp_that_waits_alone_orders_nothing_of_the_other(kernel, expected, body, memory, order):
+    body = body.replace("c[1", "c[2 * g + 1")
+    text = f"i = cuda.threadIdx.x\ng = cuda.blockIdx.x\nt = {memory}\n{body}"
+    assert kinds(kernel(text, grid=2, order=order)) == named(expected)
+
+
 # --- as a GPU would ---
 
 
