@@ -70,6 +70,7 @@ class Step:
         """Does a GPU of this compute capability, such as ``"9.0"``, have what the step requires?"""
         if self.requires is None:
             return True
+        capability = capability.removesuffix("a")
         if self.requires.endswith("a"):
             return capability == self.requires[:-1]
         has, needs = ([int(part) for part in text.split(".")] for text in (capability, self.requires))

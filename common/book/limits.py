@@ -15,6 +15,10 @@ MAX_THREADS = occupancy.MAX_THREADS_PER_BLOCK
 MAX_BLOCK = (1024, 1024, 64)
 MAX_GRID = (2**31 - 1, 65535, 65535)
 MAX_SHARED = 48 * 1024  # bytes of shared arrays whose shape is fixed
+# What a launch may ask for beyond that, and all together: CUDA C++ Programming Guide, "Technical Specifications per
+# Compute Capability" ("Maximum amount of shared memory per thread block"): 64 KiB on 7.5, 163 on 8.0 and 8.7, 99 on
+# 8.6, 8.9 and 12.0, 227 on 9.0 and 10.0. That is a multiprocessor's, less what the driver takes for each block.
+MOST_SHARED = {name: has.shared_bytes - has.reserved_bytes for name, has in occupancy.LIMITS.items()}
 
 
 class LaunchLimitError(RuntimeError):
@@ -29,10 +33,12 @@ class LaunchFormError(LaunchLimitError):
     """A call of a kernel that is no launch: without a grid or a block, or with something else in their place."""
 
 
-def require_launch(grid: tuple[int, ...], block: tuple[int, ...], dynamic_shared: int = 0) -> None:
+def require_launch(
+    grid: tuple[int, ...], block: tuple[int, ...], dynamic_shared: int = 0, capability: str | None = None
+) -> None:
     """Raise LaunchLimitError naming the axis, the number of threads or the bytes of shared memory that are too large.
 
-    ``dynamic_shared`` is in bytes.
+    ``dynamic_shared`` is in bytes. Without a compute capability, what some GPU takes is allowed.
     """
     if math.prod(block) > MAX_THREADS:
         raise LaunchLimitError(f"block {block} has {math.prod(block)} threads: a block holds at most {MAX_THREADS}")
@@ -40,17 +46,24 @@ def require_launch(grid: tuple[int, ...], block: tuple[int, ...], dynamic_shared
         for axis, extent, limit in zip("xyz", extents, most, strict=False):
             if isinstance(extent, bool) or not 1 <= extent <= limit:
                 raise LaunchLimitError(f"{name} {extents}: {axis} must be from 1 to {limit}")
-    require_shared(0, dynamic_shared)
+    require_shared(0, dynamic_shared, capability)
 
 
-def require_shared(static: int, dynamic: int) -> None:
+def most_shared(capability: str | None = None) -> int:
+    """Bytes of shared memory that a block may have on a GPU of this compute capability; on some GPU without one."""
+    return MOST_SHARED.get(capability or "", max(MOST_SHARED.values()))
+
+
+def require_shared(static: int, dynamic: int, capability: str | None = None) -> None:
     """Raise LaunchLimitError if a block has less shared memory than its arrays and the launch ask for, in bytes."""
-    if static + dynamic > MAX_SHARED:
+    most = most_shared(capability) if dynamic and static <= MAX_SHARED else MAX_SHARED
+    if static + dynamic > most:
         of_arrays = f"the shared arrays take {static} bytes"
         of_launch = f"the launch asks for {dynamic} bytes of dynamic shared memory"
         said = " and ".join(text for text, size in ((of_arrays, static), (of_launch, dynamic)) if size)
         together = f", {static + dynamic} together" if static and dynamic else ""
-        raise LaunchLimitError(f"{said}{together}: a block has at most {MAX_SHARED}")
+        where = f" on compute capability {capability}" if capability in MOST_SHARED else ""
+        raise LaunchLimitError(f"{said}{together}: a block has at most {most}{where}")
 
 
 def require_configuration(kernel: str, given: Any) -> tuple[tuple[int, ...], tuple[int, ...], int]:

@@ -84,7 +84,11 @@ class Occupancy:
 
 
 def limits(architecture: str) -> Limits:
-    """The limits of a compute capability such as ``"9.0"``; raises ValueError listing the known ones."""
+    """The limits of a compute capability such as ``"9.0"``, or of what is compiled for it alone, ``"9.0a"``.
+
+    Raises ValueError listing the known ones.
+    """
+    architecture = architecture.removesuffix("a")
     if architecture not in LIMITS:
         raise ValueError(f"compute capability {architecture!r} is unknown: known are {', '.join(LIMITS)}")
     return LIMITS[architecture]

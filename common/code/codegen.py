@@ -145,19 +145,22 @@ def distinct(found: list[Launch]) -> list[Launch]:
 def ptx(launch: Launch, architectures: Iterable[str], lines: bool = False) -> dict[str, str]:
     """PTX of one launch's kernel for each compute capability such as ``"9.0"``; ``lines`` adds source lines.
 
+    ``"9.0a"`` is what only GPUs of that compute capability run: it has instructions that later ones lack.
+
     The kernel is lowered once for all of them, but anew where lowering it asked for the compute capability and would
     have heard something else.
     """
     texts: dict[str, str] = {}
     lowered: list[tuple[Any, list[_Asked]]] = []
     for architecture in architectures:
-        major, minor = (int(part) for part in architecture.split("."))
+        major, minor = (int(part) for part in architecture.removesuffix("a").split("."))
         cc = major, minor
+        target = (*cc, "a") if architecture.endswith("a") else cc
         library = next((known for known, asked in lowered if all(one.same(cc) for one in asked)), None)
         if library is None:
             library, asked = _lowered(launch, cc, lines)
             lowered.append((library, asked))
-        found = library.get_asm_strs(cc=cc)
+        found = library.get_asm_strs(cc=target)
         if len(found) != 1:
             raise ValueError(f"{launch.name}: compiles to {len(found)} PTX files; it must not link other files")
         texts[architecture] = found[0]

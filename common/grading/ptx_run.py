@@ -18,6 +18,7 @@ from __future__ import annotations
 import ctypes
 import json
 import math
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,7 @@ import numpy as np
 
 from common.book import device, problems, reference
 from common.book.problems import Problem
+from common.code import sharedmemory
 from common.grading import ptx_plan
 from common.grading.messages import PtxRun
 from common.measure import check, inputs, timing
@@ -53,7 +55,10 @@ class Kernels:
         config = dispatcher.LaunchConfig(
             grid=tuple(entry["grid"]), block=tuple(entry["block"]), shmem_size=entry["shared"]
         )
-        kernel, stream = self._function(entry["kernel"]).kernel, driver._to_core_stream(0)
+        function, stream = self._function(entry["kernel"]), driver._to_core_stream(0)
+        if entry["shared"]:
+            sharedmemory.allow(function, entry["shared"])
+        kernel = function.kernel
         arguments = arguments_of(entry, addresses)
         return lambda: dispatcher.launch(stream, config, kernel, *arguments)
 
@@ -74,7 +79,8 @@ def link(text: str, compute_capability: tuple[int, int]) -> tuple[Any, str]:
     from numba.cuda.cudadrv import driver
 
     name, registers = ptx_plan.entry(text)
-    linker = driver._Linker(max_registers=registers or None, cc=compute_capability, lto=False)
+    own = ("a",) if re.search(r"^\.target sm_\d+a\b", text, re.MULTILINE) else ()  # of this compute capability alone
+    linker = driver._Linker(max_registers=registers or None, cc=(*compute_capability, *own), lto=False)
     linker.add_ptx(text.encode())
     return linker.complete(), name
 

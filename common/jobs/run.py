@@ -174,8 +174,13 @@ def beyond(step: Step) -> str:
 
 
 def _allowed(step: Step, architectures: Iterable[str]) -> list[str]:
-    """Those of the architectures that a step runs on, or that which it requires if it runs on none of them."""
-    return [name for name in architectures if step.runs_on(name)] or [str(step.requires).rstrip("a")]
+    """Those of the architectures that a step runs on, or that which it requires if it runs on none of them.
+
+    One that requires ``9.0a`` is compiled for nothing else.
+    """
+    if step.requires and step.requires.endswith("a"):
+        return [step.requires]
+    return [name for name in architectures if step.runs_on(name)] or [str(step.requires)]
 
 
 def _take_turns(groups: list[_CheckGroup], folder: Path) -> None:
@@ -392,7 +397,10 @@ def compile_steps(
 
 
 def card_architecture() -> str:
-    """The compute capability that cards are for unless another is named: this GPU's, if its limits are known."""
+    """The compute capability that cards are for unless another is named: this GPU's, if its limits are known.
+
+    A step that does not run on it has a card for what it requires.
+    """
     found = device.compute_capability()
     return found if found in occupancy.LIMITS else CODE_ARCHITECTURE
 
@@ -414,13 +422,13 @@ def cards(
     entries: dict[tuple[str, str], Path] = {}
     groups: list[list[messages.Card]] = [[] for _ in range(workers)]
     for number, (step, preset) in enumerate(pairs):
-        problem = problems.preset(preset)
-        entry = entries[step.name, preset] = cardcache.entry(file or step.path, problem, architecture)
+        problem, target = problems.preset(preset), _allowed(step, [architecture])[0]
+        entry = entries[step.name, preset] = cardcache.entry(file or step.path, problem, target)
         found = None if show else cardcache.load(entry)
         if found is not None:
             kept[step.name, preset] = {"status": "right", "cards": found}
             continue
-        task = messages.Card(**at(step, problem, file), architecture=architecture, show=show, preset=preset)
+        task = messages.Card(**at(step, problem, file), architecture=target, show=show, preset=preset)
         groups[number % workers].append(task)
     waiting = [group for group in groups if group]
     traced: list[tuple[messages.Card, Result, list[str], Future[None]]] = []

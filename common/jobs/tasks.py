@@ -614,6 +614,9 @@ def _require_limits() -> None:
     from numba import cuda
     from numba.cuda import dispatcher
 
+    from common.code import sharedmemory
+
+    sharedmemory.opt_in()
     for name, stand_in in limits.STREAMS.items():
         setattr(cuda, name, stand_in)
     call = dispatcher._LaunchConfiguration.__call__

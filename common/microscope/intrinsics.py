@@ -355,11 +355,8 @@ def _shared(machine: Machine, line: int, shape: Any, dtype: Any, alignment: int 
         if dynamic:
             extents = (machine.shared_bytes // kind.itemsize,)
         taken = sum(view.size * view.dtype.itemsize for k, view in machine.shared.items() if k != "dynamic")
-        total = machine.shared_bytes + taken + (0 if dynamic else math.prod(extents) * kind.itemsize)
-        if total > limits.MAX_SHARED:
-            raise limits.LaunchLimitError(
-                f"the shared arrays take {total} bytes: a block has at most {limits.MAX_SHARED}"
-            )
+        static = taken + (0 if dynamic else math.prod(extents) * kind.itemsize)
+        limits.require_shared(static, machine.shared_bytes)
         storage = Shared(machine, math.prod(extents), kind, alignment or (16 if dynamic else kind.itemsize))
         machine.shared[key] = View.of(storage, extents)
     view = machine.shared[key]

@@ -296,8 +296,7 @@ class _Allocations(dict[Any, KernelArray]):
         _poison(self.bytes[: self.bytes.size // 2 * 2].view(np.uint16))
 
     def _require(self, static: int) -> None:
-        if static + self.bytes.size > limits.MAX_SHARED:
-            limits.require_shared(static, self.bytes.size)
+        limits.require_shared(static, self.bytes.size)
 
 
 def _usual(array: np.ndarray[Any, Any], space: str) -> Any:

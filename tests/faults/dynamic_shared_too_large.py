@@ -2,7 +2,7 @@
 
 Fault: launch-limits
 Shown by: both
-Says: asks for 65536 bytes of dynamic shared memory: a block has at most 49152
+Says: asks for 262144 bytes of dynamic shared memory: a block has at most
 """
 
 from numba import cuda, float32
@@ -20,4 +20,4 @@ def product(a, b, c):
 
 def launch(a, b, c):
     M, N = c.shape
-    product[(-(-N // 16), -(-M // 8)), (16, 8), 0, 65536](a, b, c)  # <- here
+    product[(-(-N // 16), -(-M // 8)), (16, 8), 0, 262144](a, b, c)  # <- here

@@ -119,6 +119,26 @@ def test_the_first_report_leaves_the_banner_out():
 
 
 @pytest.mark.parametrize(
+    ("capability", "most"),
+    [("7.5", 64), ("8.0", 163), ("8.6", 99), ("8.9", 99), ("9.0", 227), ("10.0", 227), ("12.0", 99), (None, 227)],
+)
+def test_shared_memory_by_compute_capability(capability, most):
+    # CUDA C++ Programming Guide, "Technical Specifications per Compute Capability", in KiB
+    limits.require_launch((1, 1, 1), (32, 1, 1), most * 1024, capability)
+    limits.require_shared(1024, (most - 1) * 1024, capability)
+    where = f" on compute capability {capability}" if capability else ""
+    with pytest.raises(limits.LaunchLimitError) as caught:
+        limits.require_launch((1, 1, 1), (32, 1, 1), most * 1024 + 1, capability)
+    asked = f"the launch asks for {most * 1024 + 1} bytes of dynamic shared memory"
+    assert str(caught.value) == f"{asked}: a block has at most {most * 1024}{where}"
+    with pytest.raises(limits.LaunchLimitError, match="together"):
+        limits.require_shared(1025, (most - 1) * 1024, capability)
+    # arrays of a fixed shape have 48 KiB everywhere
+    with pytest.raises(limits.LaunchLimitError, match="arrays take 49153 bytes: a block has at most 49152"):
+        limits.require_shared(49153, 0, capability)
+
+
+@pytest.mark.parametrize(
     ("grid", "block", "says"),
     [
         ((1, 1, 1), (1024, 1, 1), None),

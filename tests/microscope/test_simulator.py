@@ -226,6 +226,23 @@ def test_more_shared_memory_than_a_block_has_is_refused():
         run(greedy, 12288, np.zeros(1, np.int32), block=1)
 
 
+def test_dynamic_shared_memory_may_be_more():
+    @cuda.jit
+    def last(out):
+        own = cuda.shared.array(1, int32)
+        tile = cuda.shared.array(0, float32)
+        own[0] = tile.shape[0] - 1
+        tile[own[0]] = 7.0
+        out[0] = tile[own[0]]
+
+    for size in (65536, 232444):
+        out = np.zeros(1, np.int32)
+        last[1, 1, 0, size](out)
+        assert out[0] == 7
+    with pytest.raises(limits.LaunchLimitError, match="232452 together: a block has at most 232448"):
+        last[1, 1, 0, 232448](np.zeros(1, np.int32))
+
+
 def test_threads_at_different_barriers_are_told():
     @cuda.jit
     def diverge(out):
@@ -364,7 +381,7 @@ def test_registers_are_given_to_whole_warps_in_pieces_of_256():
      ((-1, 1), "x must be from 1"), ((1, 0), "x must be from 1 to 1024"), (((1, 1, 1, 1), 1), "has 4 axes"),
      ((1, ()), "has 0 axes"), ((2**40, 1), "x must be from 1 to 2147483647"), ((1, 1, 4096), "is a stream"),
      ((1, 1, 0, -4), "must be a whole number from 0 on"), ((1, 1, 0, 4.0), "must be a whole number"),
-     ((1, 1, 0, 49153), "asks for 49153 bytes of dynamic shared memory: a block has at most 49152")],
+     ((1, 1, 0, 232449), "asks for 232449 bytes of dynamic shared memory: a block has at most 232448")],
 )  # fmt: skip
 def test_a_launch_says_what_its_configuration_lacks(configuration, says):
     with pytest.raises(limits.LaunchLimitError, match=says):

@@ -1572,8 +1572,15 @@ def test_dynamic_shared_memory_is_one_and_has_a_limit(kernel):
     body = "d = cuda.shared.array(0, float32)\ne = cuda.shared.array(0, float32)\ni = cuda.threadIdx.x\n"
     found = kernel(body + "d[i] = i\nc[0, i] = e[i]", block="32, 0, 128")
     assert found.output[0, 31] == 31
-    with pytest.raises(limits.LaunchLimitError, match="take 49280 bytes: a block has at most 49152"):
-        kernel(body + "s = cuda.shared.array(32, float32)\ns[i] = 0.0", block="32, 0, 49152")
+    with pytest.raises(limits.LaunchLimitError, match="232576 together: a block has at most 232448"):
+        kernel(body + "s = cuda.shared.array(32, float32)\ns[i] = 0.0", block="32, 0, 232448")
+
+
+def test_more_than_48_kib_of_shared_memory_is_dynamic(kernel):
+    body = "d = cuda.shared.array(0, float32)\ni = cuda.threadIdx.x\nd[i + 50000] = i\nc[0, i] = d[i + 50000]"
+    assert kernel(body, block="32, 0, 232448").output[0, 31] == 31
+    with pytest.raises(limits.LaunchLimitError, match="shared arrays take 49280 bytes: a block has at most 49152"):
+        kernel("s = cuda.shared.array(12320, float32)\ns[0] = 0.0\nc[0, 0] = s[0]", block="32")
 
 
 INTEGERS = """

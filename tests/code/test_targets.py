@@ -1,0 +1,169 @@
+"""Code for one compute capability alone, and shared memory beyond 48 KiB: scratch kernels, compiled and captured."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from common.book import catalog, device
+from common.code import codegen
+from common.jobs import run
+
+HEADER = '''"""hgemm_scratch: an instruction that only one compute capability has.
+
+Previous step: none
+"""
+
+from llvmlite import ir
+from numba import cuda, float32, types
+from numba.cuda.extending import intrinsic
+from numba.types import float16
+
+REQUIRES = "9.0a"  # wgmma, setmaxnreg
+BYTES = 100_000
+
+
+@intrinsic
+def fewer_registers(context):
+    def generate(context, builder, signature, arguments):
+        text = "{text}"
+        kind = ir.FunctionType(ir.VoidType(), [])
+        builder.call(ir.InlineAsm(kind, text, "~{{memory}}", side_effect=True), [])
+        return context.get_dummy_value()
+
+    return types.void(), generate
+
+
+@cuda.jit(launch_bounds=(128, 1))
+def product(a, b, c):
+    tile = cuda.shared.array(0, float16)
+    fewer_registers()
+    M, N = c.shape
+    m, n = cuda.blockIdx.x, cuda.threadIdx.x
+    tile[n] = a[m, 0]
+    cuda.syncthreads()
+    if n < N:
+        acc = float32(0.0)
+        for k in range(a.shape[1]):
+            acc += float32(a[m, k]) * float32(b[k, n])
+        c[m, n] = float16(acc)
+
+
+def launch(a, b, c):
+    product[c.shape[0], 128, 0, BYTES](a, b, c)
+'''
+SETMAXNREG = "setmaxnreg.dec.sync.aligned.u32 40;"
+WGMMA = "wgmma.fence.sync.aligned; wgmma.commit_group.sync.aligned; wgmma.wait_group.sync.aligned 0;"
+
+# What real Numba makes of the file: PTX and machine code for 9.0a, and what the assembler says of 9.0.
+COMPILE = """
+import json, sys
+from pathlib import Path
+from common.book import catalog, problems
+from common.code import codegen
+(launch,) = codegen.launches(catalog.load(Path(sys.argv[1]), "hgemm"), problems.PRESETS["tiny-hgemm"])
+found = codegen.ptx(launch, ["9.0a", "9.0"])
+code = codegen.machine_code(launch, "9.0a", found["9.0a"])
+try:
+    codegen.machine_code(launch, "9.0", found["9.0"])
+    said = ""
+except RuntimeError as error:
+    said = str(error)
+print(json.dumps({
+    "targets": {name: text.split(".target")[1].split()[0] for name, text in found.items()}, "said": said,
+    "architecture": code.architecture, "names": [one.name for one in code.listing.instructions],
+    "dynamic": launch.dynamic_shared_bytes, "types": list(map(str, launch.signature.args)),
+}))
+"""
+# Launches of a kernel that asks for more and more, and what the driver, which is not there, would be told.
+LAUNCH = """
+import json
+from types import SimpleNamespace
+from numba.cuda import dispatcher
+from numba.cuda.cudadrv import driver
+from common.book import limits
+from common.code import sharedmemory
+launched, told, refused = [], [], []
+driver.driver = SimpleNamespace(cuKernelSetAttribute=lambda *args: told.append([args[0].name, *args[1:]]))
+dispatcher._Kernel.launch = lambda self, *args: launched.append(args)
+sharedmemory.opt_in()
+sharedmemory.opt_in()
+for capability, static, size in (
+    ((9, 0), 0, 0), ((9, 0), 1024, 48128), ((9, 0), 1024, 48129), ((9, 0), 0, 232448), ((8, 6), 0, 102400),
+):
+    card = SimpleNamespace(compute_capability=capability, id=0)
+    function = SimpleNamespace(attrs=SimpleNamespace(shared=static), device=card, handle="kernel")
+    kernel = SimpleNamespace(_codelibrary=SimpleNamespace(get_cufunc=lambda: function))
+    try:
+        dispatcher._Kernel.launch(kernel, (), (1, 1, 1), (32, 1, 1), 0, size)
+    except limits.LaunchLimitError as error:
+        refused.append(str(error))
+print(json.dumps([[one[4] for one in launched], told, refused]))
+"""
+
+
+def real(script, *words):
+    """What a script prints in a process whose Numba is not the simulator."""
+    done = subprocess.run(
+        [sys.executable, "-c", script, *words], cwd=catalog.ROOT, env=device.environment(False), capture_output=True,
+        text=True, timeout=300,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+@pytest.fixture
+def scratch(tmp_path):
+    """A function that writes the scratch step with an instruction, and gives its path."""
+
+    def write(text):
+        path = tmp_path / "01_scratch" / "hgemm_scratch.py"
+        path.parent.mkdir()
+        path.write_text(HEADER.format(text=text), encoding="utf-8")
+        return path
+
+    return write
+
+
+@pytest.mark.parametrize(
+    ("text", "instruction"), [(SETMAXNREG, "USETMAXREG"), (WGMMA, "WARPGROUP")], ids=["setmaxnreg", "wgmma"]
+)
+def test_what_one_compute_capability_has_is_compiled_for_it_alone(scratch, text, instruction):
+    found = real(COMPILE, str(scratch(text)))
+    assert found["targets"] == {"9.0a": "sm_90a", "9.0": "sm_90"}
+    assert found["architecture"] == "9.0a"
+    assert any(name.startswith(instruction) for name in found["names"]), sorted(set(found["names"]))
+    assert "ptxas failed" in found["said"]
+    assert "sm_90" in found["said"]
+    # and what the launch asks for is captured with it
+    assert found["dynamic"] == 100_000
+    assert found["types"] == ["array(float16, 2d, C)"] * 3
+
+
+def test_a_step_that_requires_it_is_compiled_for_nothing_else(scratch):
+    step = catalog._read(scratch(SETMAXNREG), "01_scratch")
+    assert step.requires == "9.0a"
+    assert run._allowed(step, codegen.ARCHITECTURES) == run._allowed(step, ["12.0"]) == ["9.0a"]
+    assert [capability for capability in ("8.0", "9.0", "9.0a", "10.0") if step.runs_on(capability)] == [
+        "9.0",
+        "9.0a",
+    ]
+    (outcome,) = run.compile_steps([step], codegen.ARCHITECTURES, True, preset="tiny-hgemm")
+    assert outcome.status == "right", outcome.reasons
+    (kernel,) = outcome.result["kernels"]
+    assert (kernel["architecture"], kernel["float64"]) == ("9.0a", [])
+    assert kernel["occupancy"]["blocks"] == 2  # 228 KiB hold 100,000 bytes twice
+    ((card,),) = (one.result["cards"] for one in run.cards([(step, "tiny-hgemm")], "9.0"))
+    assert (card["architecture"], card["dynamic_shared_bytes"]) == ("9.0a", 100_000)
+
+
+def test_the_driver_is_told_of_more_than_48_kib_and_asked_for_no_more_than_there_is():
+    launched, told, refused = real(LAUNCH)
+    assert launched == [0, 48128, 48129, 232448]
+    name = "CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES"
+    assert told == [[name, 48129, "kernel", 0], [name, 232448, "kernel", 0]]
+    assert refused == [
+        "the launch asks for 102400 bytes of dynamic shared memory: "
+        "a block has at most 101376 on compute capability 8.6"
+    ]
