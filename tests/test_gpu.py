@@ -7,11 +7,11 @@ import sys
 
 import pytest
 
-from common.book import catalog, device, occupancy, problems
+from common.book import catalog, device, limits, occupancy, problems
 from common.editing import history, loop, shipped
 from common.jobs import run
 from common.jobs.messages import Check
-from common.measure import plan, timing
+from common.measure import peers, plan, tensorcores, timing
 from common.report import records
 from common.report.records import Record
 from common.workers import isolate
@@ -102,6 +102,83 @@ def test_a_fault_and_an_endless_loop_leave_the_next_kernel_alone(write):
     assert [result["status"] for result in results] == ["right", "crashed", "right", "timed_out", "right"]
     assert "illegal" in results[1]["message"].lower()
     assert "endless loop" in results[3]["message"]
+
+
+# --- float16, more than 48 KiB of shared memory, instructions of one compute capability ---
+
+HALF = """\"\"\"hgemm_added: one thread for each element, on float16 arrays.
+
+Previous step: none
+\"\"\"
+
+from numba import cuda, float32
+from numba.types import float16
+
+BYTES = {size}
+
+
+@cuda.jit
+def product(a, b, c):
+    last = cuda.shared.array(0, float32)
+    M, N = c.shape
+    n, m = cuda.grid(2)
+    i = cuda.threadIdx.y * 16 + cuda.threadIdx.x
+    place = last.shape[0] - 1 - i  # the end of what the launch asks for
+    last[place] = float32(0.0)
+    if m < M and n < N:
+        for k in range(a.shape[1]):
+            last[place] += float32(a[m, k]) * float32(b[k, n])
+        c[m, n] = float16(last[place])
+
+
+def launch(a, b, c):
+    M, N = c.shape
+    product[(-(-N // 16), -(-M // 16)), (16, 16), 0, BYTES](a, b, c)
+"""
+
+
+def half(write, size):
+    """A step on float16 arrays that takes so many bytes of dynamic shared memory."""
+    return catalog._read(write("99_added/hgemm_added.py", HALF.format(size=size)), "99_added")
+
+
+def test_float16_and_all_shared_memory_of_a_block_are_right_at_every_shape(write):
+    most = limits.most_shared(device.compute_capability())
+    outcomes = list(run.check_steps([half(write, most)], simulator=False, seed=6))
+    assert {outcome.problem for outcome in outcomes} >= {case.problem for case in plan.cases("hgemm", True, 6)}
+    assert [(str(outcome.problem), outcome.reasons) for outcome in outcomes if not outcome.fine] == []
+
+
+def test_more_shared_memory_than_the_card_has_is_refused(write):
+    most = limits.most_shared(device.compute_capability())
+    step = half(write, most + 4)
+    task = Check(path=str(step.path), ladder="hgemm", shape={"M": 5, "N": 7, "K": 3}, engine="gpu")
+    ((_, result),) = isolate.run([task], False, seconds=60.0)
+    assert result["status"] != "right"
+    assert f"a block has at most {most}" in result["message"]
+
+
+def test_a_float16_step_is_timed_in_turn_with_the_library(write):
+    (outcome,) = run.time_steps([(half(write, 4096), "tiny-hgemm")])
+    assert outcome.status == "right", outcome.reasons
+    if not peers.available():
+        pytest.skip(peers.HOW_TO_GET)
+    beside = outcome.result["beside"]
+    assert beside["peer"] == "cuBLAS FP16"
+    assert 0 < beside["ratio_p20"] <= beside["ratio"] <= beside["ratio_p80"]
+
+
+def test_tensor_cores_are_faster_than_the_fp32_units():
+    gpu, _, ceilings = run.measure_device()
+    capability = gpu["compute_capability"]
+    found = tensorcores.instructions(capability)
+    rates = {name: ceilings[f"{name}_f16_gflops"] for name in found}
+    for name in found:
+        assert rates[name] > 2 * ceilings["fma_gflops"]
+        # half the depth for TF32, so half the rate; on some cards a quarter
+        assert 0.2 < ceilings[f"{name}_tf32_gflops"] / rates[name] < 0.7
+    if "wgmma" in found:
+        assert rates["wgmma"] > rates["mma"]
 
 
 # What the driver says of a step's kernels as they really run: registers, shared memory, and blocks that fit.

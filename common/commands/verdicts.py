@@ -136,11 +136,13 @@ def print_complaints(outcomes: list[Outcome], suspicions: dict[str, tuple[str, s
 def timed_json(outcome: Outcome, ceilings: dict[str, Any]) -> dict[str, Any]:
     entry: dict[str, Any] = {"step": outcome.step.name, "problem": outcome.preset, **outcome.result}
     if outcome.status == "right":
-        figures = records.derive(outcome.problem, outcome.result["timing"]["median_ms"], ceilings)
-        entry.update(
-            gflops=figures.gflops,
-            gbs=figures.gbs,
-            floor_ms=figures.floor_ms,
-            percent_of_floor=figures.percent_of_floor,
-        )
+        ms, precision = outcome.result["timing"]["median_ms"], outcome.step.precision
+        figures = records.derive(outcome.problem, ms, ceilings, precision)
+        if figures:
+            entry.update(
+                gflops=figures.gflops,
+                gbs=figures.gbs,
+                floor_ms=figures.floor_ms,
+                percent_of_floor=figures.percent_of_floor,
+            )
     return entry

@@ -255,6 +255,8 @@ def _floor(_: Facts, arguments: list[str]) -> tuple[float, str]:
     if record is None or record.ceilings is None:
         raise AnswerError("no record has ceilings: make bench writes them")
     derived = records.derive(problems.preset(arguments[0]), 1.0, record.ceilings)
+    if derived is None:
+        raise AnswerError(f"no record has the ceiling of {arguments[0]}: make bench writes it")
     return derived.floor_ms, f"floor of {arguments[0]} on {record.gpu_name}"
 
 

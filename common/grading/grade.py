@@ -479,7 +479,9 @@ class Grader:
             evidence.findings.append(Finding(item["kind"], shape + item["message"]))
         if "timing" in result and timed and self.machine.ceilings:
             milliseconds = result["timing"]["median_ms"]
-            figures = records.derive(timed, milliseconds, self.machine.ceilings)
+            figures = records.derive(timed, milliseconds, self.machine.ceilings, work.precision)
+            if figures is None:
+                return
             evidence.figures |= {"ms": milliseconds, "percent_of_floor": figures.percent_of_floor}
             text = f"{milliseconds:.3g} ms on {timed}: {figures.percent_of_floor:.1f} percent of the floor's rate"
             evidence.notes.append(("timed", text))

@@ -45,9 +45,11 @@ class Time(ShapeTask, frozen=True, kw_only=True, tag="jobs.time"):
     ``preset``   the shape's name, for whoever asks
     ``seed``     that of the operands
     ``kernels``  the folder of kernels that are kept; empty: none are
+    ``beside``   the precision in which it is timed in turn with the library, too; empty: it is not
     """
 
     preset: str = ""
+    beside: str = ""
     seed: int = 0
     kernels: str = ""
 

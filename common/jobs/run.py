@@ -15,7 +15,7 @@ from typing import Any, Literal
 
 from msgspec.structs import replace
 
-from common.book import device, occupancy, problems
+from common.book import catalog, device, occupancy, problems
 from common.book.catalog import Step
 from common.book.problems import Problem
 from common.code import cardcache, kernelcache
@@ -181,6 +181,15 @@ def _allowed(step: Step, architectures: Iterable[str]) -> list[str]:
     if step.requires and step.requires.endswith("a"):
         return [step.requires]
     return [name for name in architectures if step.runs_on(name)] or [str(step.requires)]
+
+
+def _beside(step: Step, problem: Problem) -> str:
+    """In which precision a step is timed in turn with the library: that of a step for tensor cores; else empty.
+
+    FP32 times agree from run to run. Those of tensor cores follow the card's heat: only a ratio holds.
+    """
+    tensor_cores = step.precision != catalog.PRECISIONS[0] or problem.input_dtype == problems.FLOAT16
+    return step.precision if tensor_cores else ""
 
 
 def _take_turns(groups: list[_CheckGroup], folder: Path) -> None:
@@ -508,7 +517,13 @@ def measure(
         mine = [step for step, name in pairs if name == preset]
         ready = partial(messages.Turn, ladder=problem.ladder, shape=problem.shape())
         times = [
-            messages.Time(**at(step, problem, file), preset=preset, kernels=str(kernelcache.FOLDER)) for step in mine
+            messages.Time(
+                **at(step, problem, file),
+                preset=preset,
+                kernels=str(kernelcache.FOLDER),
+                beside=_beside(step, problem),
+            )
+            for step in mine
         ]
         groups.append((ready, times))
     named = [(preset, problems.preset(preset)) for preset in libraries]

@@ -260,7 +260,7 @@ def time_task(task: messages.Time) -> dict[str, Any]:
     from numba import cuda
 
     from common.code import kernelcache
-    from common.measure import check, fullsize
+    from common.measure import check, fullsize, peers
 
     stopwatch = _held.stopwatch()
     operands: Any = _held.operands(task)
@@ -280,6 +280,8 @@ def time_task(task: messages.Time) -> dict[str, Any]:
         prepare_ms = _cold(bench.prepare, kernelcache.SPENT)
         first_launch_ms = _cold(bench.launch, kernelcache.SPENT)
         result["timing"] = stopwatch.measure(bench.launch).as_dict()
+        if task.beside and peers.available():
+            result["beside"] = peers.measure_beside(bench.launch, operands.problem, task.beside, stopwatch)
     result["prepare_ms"] = prepare_ms if hasattr(module, "prepare") else None
     result["first_launch_ms"] = first_launch_ms
     result["workspace_bytes"] = _nbytes(bench.step.workspace)
@@ -450,7 +452,7 @@ def ceilings_task(_: messages.Ceilings) -> dict[str, Any]:
 
     gpu = device.current_gpu()
     stopwatch = timing.Stopwatch(gpu.l2_bytes)
-    measured = ceilings.measure(stopwatch, gpu.multiprocessors, device.free_bytes())
+    measured = ceilings.measure(stopwatch, gpu.multiprocessors, device.free_bytes(), gpu.compute_capability)
     return {"status": "right", "gpu": gpu.as_dict(), "ceilings": measured}
 
 

@@ -10,7 +10,8 @@ Module by module:
     large         arrays of more than 2^31 elements
     arraykernels  five kernels that look at large arrays where they are
     timing        CUDA events, a cold L2 cache, repeats
-    ceilings      this GPU's copy bandwidth and multiply-add rate
+    ceilings      this GPU's copy bandwidth and multiply-add rates
+    tensorcores   kernels that do nothing but multiply on tensor cores
     peers         cuBLAS and cuDNN on the same problem
     profiler      hardware counters, by Nsight Compute
     sanitizer     NVIDIA's compute-sanitizer

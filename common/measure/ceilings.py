@@ -1,4 +1,4 @@
-"""This GPU's ceilings, measured: copy bandwidth and FP32 multiply-add rate. Two small kernels."""
+"""This GPU's ceilings, measured: copy bandwidth, FP32 multiply-add rate, and what its tensor cores reach."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ from typing import Any
 
 import numpy as np
 
+from common.book.problems import FLOAT16, Problem
+from common.measure import tensorcores
 from common.measure.timing import Stopwatch
 
 COPY_BYTES = 1 << 31  # read; as many are written
@@ -62,8 +64,30 @@ def kernels() -> tuple[Any, Any]:
     return copy, multiply_add
 
 
-def measure(stopwatch: Stopwatch, multiprocessors: int, free_bytes: int) -> dict[str, Any]:
-    """Copy bandwidth in GB/s (bytes read plus written) and multiply-add rate in GFLOP/s, with their timings."""
+def peak(ceilings: dict[str, Any], problem: Problem, precision: str = "fp32") -> float | None:
+    """The multiply-add rate in GFLOP/s that bounds a step of this precision on a problem.
+
+    That of the FP32 units; of tensor cores for float16 arrays and for ``precision`` tf32, the fastest instruction's,
+    None if none was measured.
+    """
+    kind = "f16" if problem.input_dtype == FLOAT16 else precision
+    if kind == "fp32":
+        return float(ceilings["fma_gflops"])
+    rates = [ceilings.get(f"{instruction}_{kind}_gflops") for instruction in tensorcores.INSTRUCTIONS]
+    return max((float(rate) for rate in rates if rate), default=None)
+
+
+def complete(ceilings: dict[str, Any], capability: str) -> bool:
+    """Are there all that a GPU of this compute capability has?"""
+    names = (f"{one}_{kind.name}" for one in tensorcores.instructions(capability) for kind in tensorcores.KINDS)
+    return all(f"{name}_gflops" in ceilings for name in ("fma", *names))
+
+
+def measure(stopwatch: Stopwatch, multiprocessors: int, free_bytes: int, capability: str) -> dict[str, Any]:
+    """Copy bandwidth in GB/s (bytes read plus written) and multiply-add rates in GFLOP/s, with their timings.
+
+    ``capability``: the GPU's compute capability, such as ``"9.0"``; tensor cores: :func:`tensorcores.measure`.
+    """
     from numba import cuda
 
     copy, multiply_add = kernels()
@@ -102,4 +126,5 @@ def measure(stopwatch: Stopwatch, multiprocessors: int, free_bytes: int) -> dict
         "fma_gflops": flops / fma_time.median_ms / 1e6,
         "fma_flops": flops,
         "fma": fma_time.as_dict(),
+        **tensorcores.measure(stopwatch, multiprocessors, capability),
     }

@@ -12,12 +12,17 @@ from typing import Any
 import numpy as np
 
 from common.book import reference
-from common.book.problems import Conv2d, Conv3d, Gemm, Problem
+from common.book.problems import FLOAT16, Conv2d, Conv3d, Gemm, Problem
 from common.measure import check
 from common.measure.timing import Stopwatch
 
-PRECISIONS = ("FP32", "TF32")
+BRIEF_SECONDS = 0.5  # for which of two layouts is the faster
 HOW_TO_GET = "cuBLAS and cuDNN are left out: pip install torch adds them"
+
+
+def precisions(problem: Problem) -> tuple[str, ...]:
+    """What a library is timed with on the problem: strict FP32, and TF32; or FP16, its sums in FP32."""
+    return ("FP16",) if problem.input_dtype == FLOAT16 else ("FP32", "TF32")
 
 
 def available() -> bool:
@@ -31,59 +36,92 @@ def get_ready() -> None:
 
 
 def measure(problem: Problem, stopwatch: Stopwatch, seed: int = 2) -> list[dict[str, Any]]:
-    """Time the library on the problem: FP32 strict, and TF32; autotuned, the faster memory layout of two.
+    """Time the library on the problem, in each of its precisions; autotuned, the faster memory layout of two.
 
-    The FP32 result is held to the same error bound as the lessons' kernels, at random positions.
+    An FP32 or FP16 result is held to the same error bound as the lessons' kernels, at random positions.
 
-    Raises RuntimeError if it exceeds the bound (then it was not FP32).
+    Raises RuntimeError if it exceeds the bound (then it was not FP32, or its sums were not).
     """
     import torch
 
-    torch.backends.cudnn.benchmark = True
     x, weight = _normals(problem, seed)
     rows = []
-    for precision in PRECISIONS:
-        allow = _allow_tf32(precision)
+    for precision in precisions(problem):
+        _choose(precision)
         best: dict[str, Any] | None = None
         for layout, run, to_output in _variants(problem, x, weight):
             result = run()
             torch.cuda.synchronize()
-            if not allow:
-                _require_float32(problem, x, weight, to_output(result), seed)
+            if precision != "TF32":
+                _require_precise(problem, x, weight, to_output(result), seed)
             del result
             timing = stopwatch.measure(run)
             if best is None or timing.median_ms < best["timing"]["median_ms"]:
                 best = {"layout": layout, "timing": timing.as_dict()}
             torch.cuda.empty_cache()
         assert best is not None
-        library = "cuBLAS" if isinstance(problem, Gemm) else "cuDNN"
+        library = _library(problem)
         rows.append({"peer": f"{library} {precision}", "library": _version(library), **best})
     # last, as a profiler that has run may slow what comes after it
-    for row, precision in zip(rows, PRECISIONS, strict=True):
-        _allow_tf32(precision)
+    for row, precision in zip(rows, precisions(problem), strict=True):
+        _choose(precision)
         row["kernels"] = next(
             _kernels(run) for name, run, _ in _variants(problem, x, weight) if name == row["layout"]
         )
     return rows
 
 
+def measure_beside(
+    launch: Callable[[], object], problem: Problem, precision: str, stopwatch: Stopwatch, seed: int = 2
+) -> dict[str, Any]:
+    """Time a step's ``launch``, which must have run before, in turn with the library, launch by launch.
+
+    What :class:`common.measure.timing.Paired` holds, the library's time first, so that ``ratio`` above 1 says that
+    the step is faster; and ``peer``, the library's name with the precision. Both meet the same clock frequency and
+    heat, on which the rate of tensor cores depends. ``precision`` is one of :data:`common.book.catalog.PRECISIONS`.
+    """
+    import torch
+
+    wanted = precision.upper() if precision.upper() in precisions(problem) else precisions(problem)[0]
+    x, weight = _normals(problem, seed)
+    _choose(wanted)
+    best: tuple[float, Callable[[], object]] | None = None
+    for _, run, _ in _variants(problem, x, weight):
+        run()
+        torch.cuda.synchronize()
+        milliseconds = stopwatch.measure(run, max_seconds=BRIEF_SECONDS).median_ms
+        if best is None or milliseconds < best[0]:
+            best = milliseconds, run
+    assert best is not None
+    pairs = stopwatch.measure_pairs(best[1], launch)
+    torch.cuda.empty_cache()
+    return {"peer": f"{_library(problem)} {wanted}", **pairs.as_dict()}
+
+
+def _library(problem: Problem) -> str:
+    return "cuBLAS" if isinstance(problem, Gemm) else "cuDNN"
+
+
 def _normals(problem: Problem, seed: int) -> tuple[Any, Any]:
-    """Input and weight from the standard normal distribution, drawn on the GPU."""
+    """Input and weight from the standard normal distribution, drawn on the GPU, in the problem's dtypes."""
     import torch
 
     generator = torch.Generator("cuda").manual_seed(seed)
-    shapes = problem.input_shape, problem.weight_shape
-    first, second = (torch.randn(shape, generator=generator, device="cuda") for shape in shapes)
+    first, second = (
+        torch.randn(shape, generator=generator, device="cuda").to(getattr(torch, dtype.name))
+        for shape, dtype in problem.operands[:2]
+    )
     return first, second
 
 
-def _allow_tf32(precision: str) -> bool:
+def _choose(precision: str) -> None:
+    """Let the library compute with this precision and no less."""
     import torch
 
-    allow = precision == "TF32"
-    torch.backends.cuda.matmul.allow_tf32 = allow
-    torch.backends.cudnn.allow_tf32 = allow
-    return allow
+    torch.backends.cudnn.benchmark = True
+    torch.backends.cuda.matmul.allow_tf32 = precision == "TF32"
+    torch.backends.cudnn.allow_tf32 = precision == "TF32"
+    torch.backends.cuda.matmul.allow_fp16_reduced_precision_reduction = False
 
 
 def _kernels(run: Callable[[], Any]) -> list[str]:
@@ -141,7 +179,7 @@ def _variants(problem: Problem, x: Any, weight: Any) -> Iterator[tuple[str, Call
         yield "NCDHW", partial(convolve, xt.contiguous(), ft.contiguous(), **options), channels_last
 
 
-def _require_float32(problem: Problem, x: Any, weight: Any, result: Any, seed: int) -> None:
+def _require_precise(problem: Problem, x: Any, weight: Any, result: Any, seed: int) -> None:
     import torch
 
     positions = check.sample_positions(problem, 2000, seed)
@@ -149,11 +187,11 @@ def _require_float32(problem: Problem, x: Any, weight: Any, result: Any, seed: i
     got = result[index].double().cpu().numpy()
     x, weight = x.cpu().numpy(), weight.cpu().numpy()
     expected = reference.at(problem, x, weight, positions)
-    bound = reference.error_bound(problem, reference.at(problem, np.abs(x), np.abs(weight), positions))
+    bound = reference.error_bound(problem, reference.at(problem, np.abs(x), np.abs(weight), positions), expected)
     worst = float(np.max(np.abs(got - expected) / bound))
     # Winograd transforms cost a few more roundings than the bound counts
     if worst > 8:
-        raise RuntimeError(f"the library's FP32 result is {worst:.1f} times the float32 bound off: not FP32")
+        raise RuntimeError(f"the library's result is {worst:.1f} times the bound off: its sums are not FP32")
 
 
 def _version(library: str) -> str:

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from common.book import catalog, problems, store
 from common.code.loops import HotLoop
+from common.measure import ceilings as measured
 from common.report import layers, records
 from common.report.records import Record, Row
 
@@ -72,7 +73,7 @@ def draw_all(record: Record, folder: Path = CHARTS) -> list[Path]:
             written.append(save(speedups(record, preset), target / preset))
             for name in record.data.get("sweeps", {}).get(preset, {}):
                 written.append(save(sweep(record, preset, name), target / f"sweep-{preset}-{name}"))
-        if timed and record.ceilings:
+        if timed and record.ceilings and measured.peak(record.ceilings, problems.preset(timed[0])):
             written.append(save(roofline(record, ladder), target / f"roofline-{ladder}"))
         if timed and ladder in layers.CHARTED:
             written.append(save(per_layer(record, ladder), target / f"layers-{ladder}"))
@@ -243,7 +244,9 @@ def roofline(record: Record, ladder: str) -> Figure:
     ceilings = record.ceilings
     assert ceilings is not None
     figure, axes = new_figure(9.6, 6.0)
-    bandwidth, peak = ceilings["copy_gbs"], ceilings["fma_gflops"]
+    bandwidth = ceilings["copy_gbs"]
+    peak = measured.peak(ceilings, problems.preset(problems.timed_presets(ladder)[0]))
+    assert peak is not None
     names = [step.name for step in catalog.steps() if step.ladder == ladder]
     colours = dict(zip(names, mpl.colormaps["viridis"](np.linspace(0.0, 0.92, max(2, len(names)))), strict=False))
     points, looks = [], []

@@ -10,6 +10,7 @@ from typing import Any
 
 from common.book import catalog, packages, problems
 from common.book.catalog import Step
+from common.measure import ceilings as measured
 from common.measure import peers, timing
 from common.report.records import Record, Row
 
@@ -28,7 +29,9 @@ def libraries(record: Record, presets: list[str], room_bytes: int) -> list[str]:
 
 def ceilings(record: Record) -> bool:
     """Do the card's ceilings hold?"""
-    return record.ceilings is not None and _measured_here(record, record.ceilings, ())
+    capability = record.data["gpu"]["compute_capability"]
+    found = record.ceilings
+    return found is not None and measured.complete(found, capability) and _measured_here(record, found, ())
 
 
 def _row(record: Record, step: Step, preset: str, room_bytes: int) -> bool:
@@ -42,7 +45,7 @@ def _row(record: Record, step: Step, preset: str, room_bytes: int) -> bool:
 
 def _libraries(record: Record, preset: str, room_bytes: int) -> bool:
     found = [row for row in record.rows(preset).values() if row["kind"] == "peer"]
-    return len(found) >= len(peers.PRECISIONS) and all(
+    return len(found) >= len(peers.precisions(problems.preset(preset))) and all(
         _measured_here(record, row, ("torch",)) and row["shape"] == _shape(preset, room_bytes) for row in found
     )
 

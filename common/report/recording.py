@@ -51,6 +51,10 @@ def record_step(record: Record, run: str, outcome: Outcome) -> None:
     row = {key: outcome.result[key] for key in kept}
     if outcome.result.get("imports"):
         row["imports"] = outcome.result["imports"]
+    if outcome.step.precision != catalog.PRECISIONS[0]:
+        row["precision"] = outcome.step.precision
+    if outcome.result.get("beside"):
+        row["beside"] = outcome.result["beside"]
     record.put(outcome.preset, outcome.step.name, {"kind": "step", "measure": timing.MEASURE_VERSION, **row}, run)
 
 

@@ -33,6 +33,7 @@ from common.book.schema import (
     one_of,
 )
 from common.code import loops
+from common.measure import ceilings as measured
 from common.measure import profiler
 
 RESULTS = catalog.ROOT / "results"
@@ -49,7 +50,7 @@ _TIMING = {"median_ms": POSITIVE, "p20_ms": POSITIVE, "p80_ms": POSITIVE}
 _CODE_OF = {"source": NAME, "helpers": Maybe(Each(NAME)), "run": NAME}
 _STEP_ROW = {
     "kind": one_of("step"), "shape": Each(COUNT), "timing": _TIMING, "prepare_ms": Optional(AMOUNT),
-    "workspace_bytes": COUNT, **_CODE_OF,
+    "workspace_bytes": COUNT, "precision": Maybe(one_of(*catalog.PRECISIONS)), **_CODE_OF,
 }  # fmt: skip
 _PEER_ROW = {
     "kind": one_of("peer"), "shape": Each(COUNT), "timing": _TIMING, "layout": Maybe(TEXT), "library": Maybe(TEXT),
@@ -99,7 +100,7 @@ class RecordError(ValueError):
 
 @dataclass(frozen=True)
 class Derived:
-    """Figures that follow from a row, its problem and the ceilings."""
+    """Figures that follow from a row, its problem and the ceilings of its precision."""
 
     gflops: float
     gbs: float
@@ -243,7 +244,8 @@ class Record:
         """Rates and the share of the floor; None without measured ceilings."""
         if self.ceilings is None:
             return None
-        return derive(self.problem(preset, row), row["timing"]["median_ms"], self.ceilings)
+        precision = row.get("precision", catalog.PRECISIONS[0])
+        return derive(self.problem(preset, row), row["timing"]["median_ms"], self.ceilings, precision)
 
     def _put(self, group: str, outer: str, inner: str, entry: dict[str, Any]) -> None:
         self._change(lambda data: data.setdefault(group, {}).setdefault(outer, {}).update({inner: entry}))
@@ -327,9 +329,17 @@ def _flaw(data: dict[str, Any]) -> str:
     return ""
 
 
-def derive(problem: Problem, median_ms: float, ceilings: dict[str, Any]) -> Derived:
-    """GFLOP/s, GB/s of least traffic, and the floor: max(FLOPs / FMA ceiling, least bytes / copy bandwidth)."""
-    compute_ms = problem.flops / ceilings["fma_gflops"] / 1e6
+def derive(
+    problem: Problem, median_ms: float, ceilings: dict[str, Any], precision: str = catalog.PRECISIONS[0]
+) -> Derived | None:
+    """GFLOP/s, GB/s of least traffic, and the floor: max(FLOPs / peak, least bytes / copy bandwidth).
+
+    The peak is that of the units that the precision is for; None if it was not measured.
+    """
+    peak = measured.peak(ceilings, problem, precision)
+    if peak is None:
+        return None
+    compute_ms = problem.flops / peak / 1e6
     memory_ms = problem.least_bytes / ceilings["copy_gbs"] / 1e6
     floor = max(compute_ms, memory_ms)
     return Derived(

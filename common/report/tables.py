@@ -83,7 +83,7 @@ def times(outcomes: list[Outcome], ceilings: dict[str, Any], gpu: str, width: in
         timing, prepare = outcome.result["timing"], outcome.result["prepare_ms"]
         ms = timing["median_ms"]
         first, previous = first or ms, previous or ms
-        derived = records.derive(outcome.problem, ms, ceilings)
+        derived = records.derive(outcome.problem, ms, ceilings, outcome.step.precision)
         columns = figures.columns(timing, derived, first, previous, prepare)
         row = TimedRow(outcome.step.name, outcome.result, columns)
         body.append([row.name, *(row.cell(title) for title in header[1:])])

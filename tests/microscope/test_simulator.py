@@ -458,11 +458,11 @@ def test_shared_memory_of_both_kinds_is_limited_together():
         rest = cuda.shared.array(0, float32)
         tile[0] = rest[0] = 1.0
 
-    both[1, 1, 0, 45056](np.zeros(1))
+    both[1, 1, 0, 228352](np.zeros(1))
     with pytest.raises(
-        limits.LaunchLimitError, match=r"take 4096 bytes and the launch asks for 45060 bytes .* 49156 together"
+        limits.LaunchLimitError, match=r"take 4096 bytes and the launch asks for 228356 bytes .* 232452 together"
     ):
-        both[1, 1, 0, 45060](np.zeros(1))
+        both[1, 1, 0, 228356](np.zeros(1))
 
 
 # --- functions and what they know, as Numba compiles them ---

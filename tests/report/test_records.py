@@ -406,3 +406,24 @@ def test_the_machine_code_record_is_of_the_shipped_kernels(step):
     assert catalog.is_current(entry, step.path), "older than the kernel, or than a helper: make code"
     assert entry["kernels"]
     assert code["tools"]
+
+
+# --- floors of other precisions ---
+
+TENSOR_CORES = {"copy_gbs": 4000.0, "fma_gflops": 60e3, "mma_f16_gflops": 600e3, "wgmma_f16_gflops": 800e3,
+                "mma_tf32_gflops": 300e3}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("preset", "precision", "peak"),
+    [("gemm-4096", "fp32", 60e3), ("gemm-4096", "tf32", 300e3), ("hgemm-4096", "fp32", 800e3)],
+)
+def test_a_floor_is_that_of_the_units_which_the_precision_is_for(preset, precision, peak):
+    problem = problems.preset(preset)
+    found = records.derive(problem, 1.0, TENSOR_CORES, precision)
+    assert found.floor_ms == pytest.approx(problem.flops / peak / 1e6)
+    assert found.floor_kind == "multiply-adds"
+
+
+def test_without_its_ceiling_nothing_is_derived():
+    assert records.derive(problems.preset("hgemm-4096"), 1.0, {"copy_gbs": 4000.0, "fma_gflops": 60e3}) is None

@@ -1,0 +1,81 @@
+"""The libraries beside a step: in which precision, which layout, and in turn. Without them: all of it stands in."""
+
+import sys
+from types import SimpleNamespace
+from typing import ClassVar
+
+import pytest
+
+from common.book import catalog, problems
+from common.book.problems import PRESETS
+from common.jobs import run
+from common.measure import peers, timing
+
+
+@pytest.mark.parametrize(
+    ("preset", "wanted"),
+    [
+        ("gemm-4096", ("FP32", "TF32")), ("c3d-conv3a", ("FP32", "TF32")), ("hgemm-4096", ("FP16",)),
+        ("hc3d-conv3a", ("FP16",)),
+    ],
+)  # fmt: skip
+def test_precisions_are_those_of_the_arrays(preset, wanted):
+    assert peers.precisions(PRESETS[preset]) == wanted
+
+
+@pytest.fixture
+def library(monkeypatch):
+    """A library with two layouts, the second faster; gives what it was asked for."""
+    asked = []
+    monkeypatch.setitem(
+        sys.modules, "torch",
+        SimpleNamespace(cuda=SimpleNamespace(synchronize=lambda: None, empty_cache=lambda: None)),
+    )  # fmt: skip
+    monkeypatch.setattr(peers, "_normals", lambda problem, seed: ("x", "weight"))
+    monkeypatch.setattr(peers, "_choose", asked.append)
+    monkeypatch.setattr(
+        peers, "_variants", lambda *_: [(name, lambda name=name: name, None) for name in ("NCHW", "NHWC")]
+    )
+    return asked
+
+
+class Stopwatch:
+    """Says how long what it is given takes, by what that returns."""
+
+    ms: ClassVar = {"NCHW": 2.0, "NHWC": 1.0, "step": 0.8}
+
+    def measure(self, launch, **limits):
+        return timing.summarise([self.ms[launch()]] * 10)
+
+    def measure_pairs(self, first, second):
+        times = iter([(self.ms[first()], self.ms[second()] * slower) for slower in (1.0, 1.25, 1.0) * 2])
+        return timing.collect_pairs(lambda swapped: next(times), clock=lambda: 0.0, max_seconds=0.0)
+
+
+@pytest.mark.parametrize(
+    ("preset", "precision", "peer"),
+    [
+        ("gemm-4096", "tf32", "cuBLAS TF32"), ("gemm-4096", "fp32", "cuBLAS FP32"),
+        ("hgemm-4096", "fp32", "cuBLAS FP16"), ("ece408-layer1", "tf32", "cuDNN TF32"),
+    ],
+)  # fmt: skip
+def test_a_step_is_timed_in_turn_with_the_faster_layout(library, preset, precision, peer):
+    found = peers.measure_beside(lambda: "step", PRESETS[preset], precision, Stopwatch())
+    assert found["peer"] == peer
+    assert library == [peer.split()[1]]
+    assert found["first"]["median_ms"] == 1.0  # the library's
+    assert found["second"]["p20_ms"] == 0.8
+    assert found["ratio"] == pytest.approx(1.25)  # above 1: the step is faster
+    assert found["ratio_p20"] == pytest.approx(1.0)
+    assert found["ratio_p80"] == pytest.approx(1.25)
+
+
+def test_only_steps_for_tensor_cores_are_timed_in_turn():
+    def beside(name, precision, preset):
+        step = catalog.find(name)
+        step = catalog.Step(step.name, step.lesson, step.ladder, None, step.path, step.title, precision=precision)
+        return run._beside(step, problems.preset(preset))
+
+    assert beside("gemm_naive", "fp32", "gemm-4096") == ""
+    assert beside("gemm_naive", "tf32", "gemm-4096") == "tf32"
+    assert beside("gemm_naive", "fp32", "hgemm-4096") == "fp32"
