@@ -9,4 +9,5 @@ Module by module:
     cards         a kernel's card: registers, occupancy, hot loop
     cardcache     cards made before
     kernelcache   kernels compiled before, to be run
+    sharedmemory  tells the driver of launches that need more than 48 KiB
 """

@@ -6,6 +6,7 @@ Module by module:
     plan          what a check of a step consists of, engine by engine
     shapes        the shapes that it is checked at, chosen so that every pair of conditions occurs
     inputs        seeded operands
+    blank         what an element holds that nobody has written
     fullsize      a problem at full size: its operands, made once, and a check that stays on the GPU
     large         arrays of more than 2^31 elements
     arraykernels  five kernels that look at large arrays where they are

@@ -19,6 +19,8 @@ GPU = {
     "name": "NVIDIA TEST", "compute_capability": "9.0", "multiprocessors": 132, "memory_bytes": 1 << 36,
     "l2_bytes": 1 << 25, "driver": "580.1", "cuda": "13.0",
 }  # fmt: skip
+TENSOR_CORES = ("mma_f16", "mma_tf32", "wgmma_f16", "wgmma_tf32")
+CEILINGS = {"copy_gbs": 1.0, "fma_gflops": 1.0} | {f"{name}_gflops": 2.0 for name in TENSOR_CORES}
 ROOM = 1 << 35
 TIMES = {"median_ms": 2.0, "p20_ms": 2.0, "p80_ms": 2.0, "median_error": 0.0, "repeats": 10}
 HELPER = "SIZE = 4\n"
@@ -140,8 +142,12 @@ def test_a_step_that_another_imports_by_name_is_part_of_it(steps, write):
 def test_ceilings_hold_as_rows_do(record):
     key = record.start_run()
     assert not current.ceilings(record)
-    record.set_ceilings({"copy_gbs": 1.0, "fma_gflops": 1.0}, key)
+    record.set_ceilings(CEILINGS, key)
     assert current.ceilings(again(record))
+    # a card of 9.0 has tensor cores, which an older record knows nothing of
+    record.set_ceilings({"copy_gbs": 1.0, "fma_gflops": 1.0}, key)
+    assert not current.ceilings(again(record))
+    record.set_ceilings(CEILINGS, key)
     assert not current.ceilings(again(record, driver="590.2"))
 
 
@@ -229,7 +235,7 @@ def bench(record, monkeypatch):
         def measure(pairs, file, libraries, ceilings):
             if ceilings:
                 measured.append("ceilings")
-                yield "ceilings", {"status": "right", "ceilings": {"copy_gbs": 1.0, "fma_gflops": 1.0}}
+                yield "ceilings", {"status": "right", "ceilings": CEILINGS}
             for step, preset in pairs:
                 measured.append(step.name)
                 problem = problems.preset(preset)
