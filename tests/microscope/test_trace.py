@@ -437,6 +437,14 @@ if i < 32:
 cuda.syncthreads()
 c[i // 32, i % 32] = int(tile[i])
 
+# read-before-write: what nothing has written becomes an integer in a register
+r = cuda.local.array(2, int32)
+if i < 32:
+    tile[i] = 1.0
+cuda.syncthreads()
+r[0] = tile[i]
+c[i // 32, i % 32] = r[0]
+
 # read-before-write: what nothing has written is the larger one
 if i < 32:
     tile[i] = 1.0
@@ -628,6 +636,28 @@ cuda.syncthreads()
 x = c[g, i ^ 1]
 y = c[g, i]
 c[g, i] = x + y + 1.0
+
+# race: read by a neighbour, then twice by the thread that overwrites it
+c[g, i] = 1.0
+cuda.syncthreads()
+x = c[g, i ^ 1]
+y = c[g, i]
+z = c[g, i]
+c[g, i] = x + y + z
+
+# race: the first thread of all alone reads
+c[g, i] = 1.0
+cuda.syncthreads()
+if g == 0 and i == 0:
+    c[2, 0] = c[0, 5]
+if g == 0 and i == 5:
+    c[0, 5] = 2.0
+
+# overlap: read by the first thread of all, then by another block, which overwrites it
+if i == 0:
+    x = a[0, 0]
+    if g == 1:
+        a[0, 0] = x + 1.0
 
 # race: another block's barrier orders nothing
 tile = cuda.shared.array(32, float32)
@@ -950,6 +980,13 @@ LANGUAGE = dict(
             x = float32(i)
         c[0, i] = x
 
+        # stale variable that is added to
+        x = 5.0
+        if i % 2:
+            x = float32(i)
+        x += 1.0
+        c[0, i] = x
+
         # swap
         x, y = float32(i), float32(2 * i)
         if i > 9:
@@ -1183,6 +1220,25 @@ LANGUAGE = dict(
         cuda.atomic.sub(c, (1, i), 1.0)
         cuda.atomic.min(c, (1, i), float32(i))
 
+        # atomics that begin anew
+        t = cuda.shared.array(32, uint32)
+        t[i % 16] = i % 16
+        cuda.atomic.inc(t, i % 16, uint32(9))
+        t[16 + i % 16] = i % 16
+        cuda.atomic.dec(t, 16 + i % 16, uint32(9))
+        c[0, i] = t[i % 16] + 100 * t[16 + i % 16]
+
+        # a product whose factor changes memory
+        c[1, i] = 1.0
+        r = cuda.local.array(1, float32)
+        r[0] = 0.0
+        for j in range(3):
+            r[0] += cuda.atomic.add(c, (1, i), 1.0) * float32(2.0)
+        c[0, i] = r[0]
+
+        # strides
+        c[0, i] = 1000 * c.strides[0] + c.strides[1]
+
         # bits
         c[0, i] = cuda.popc(i) + 100 * cuda.ffs(int32(i)) + cuda.selp(i > 3, 7, 8)
 
@@ -1272,6 +1328,28 @@ def test_numbers_have_numba_s_types(kernel, expression, value):
 def test_what_is_not_traced_is_named(kernel, body, says):
     with pytest.raises(lanes.TraceError, match=says):
         kernel(body)
+
+
+@pytest.mark.parametrize(("zero", "noted"), [("0.0", True), ("float32(0.0)", False)])
+def test_sums_in_float64_are_noted(kernel, zero, noted):
+    i = "i = cuda.threadIdx.x"
+    (found,) = kernel(f"{i}\nacc = {zero}\nfor k in range(4):\n    acc += a[0, k] * b[k, i]\nc[0, i] = acc").kernels
+    assert any("multiplies and adds in float64" in note for note in found.notes) == noted
+    assert found.fma == 4 * 32
+
+
+def test_what_a_launch_writes_on_the_host_is_read_by_its_kernel(write):
+    text = file_of("c[0, cuda.threadIdx.x] = a[0, 0]").replace(
+        "    kernel[1, 32]", "    a[0, 0] = 50\n    kernel[1, 32]"
+    )
+    found = traced(write("gemm_own.py", text), Gemm(M=4, N=32, K=8))
+    assert (found.output[0] == 50).all()
+    assert found.faults == []
+
+
+def test_a_function_that_the_file_does_not_hold_is_named():
+    with pytest.raises(lanes.TraceError, match=r"traced: no such function in line \d+ of .*test_trace\.py"):
+        lanes._definition(traced.__code__, "def other():\n    pass\n")
 
 
 # --- counts ---
