@@ -98,6 +98,8 @@ def test_done_at_once_they_are_what_they_are_one_by_one(outputs, body):
         "for i in range(min(m, 3)):\n    acc[i] += x[i] * y[i]",  # another range for each thread
         "for i in range(6):\n    acc[i] += x[i] * b[i, 0]",
         "for i in range(6):\n    acc[i] += x[i] * 2",  # in float64
+        "z = cuda.local.array((2, 2, 2), float32)\nfor i in range(8):\n    z[i // 4, i // 2 % 2, i % 2] = x[i % 6]\n"
+        "acc[0] = z[1, m % 2, 1]",  # indices of threads between constant ones
     ],
 )
 def test_what_is_not_that_simple_is_left_to_the_rest(outputs, body):
@@ -111,6 +113,11 @@ def test_what_is_not_that_simple_is_left_to_the_rest(outputs, body):
     [
         ("for i in range(7):\n    acc[i] += x[0] * y[0]", "outside"),
         ("for i in range(6):\n    acc[i] += x[i - 1] * y[i]", "negative-index"),
+        (
+            "z, t = cuda.local.array(1, uint32), cuda.shared.array(256, float32)\n"
+            "z[0] = 0\nz[0] = t[m]\nacc[0] = x[z[0]]",
+            "read-before-write",
+        ),
         ("z = cuda.local.array(6, float32)\nfor i in range(6):\n    acc[i] += z[i] * y[i]", "read-before-write"),
     ],
 )

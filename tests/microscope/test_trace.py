@@ -250,7 +250,8 @@ def test_an_index_beyond_a_reshaped_array_is_told_with_its_name(kernel):
 @pytest.mark.parametrize(
     ("body", "says"),
     [("c[::2].reshape(64)[0] = 1.0", "c is not contiguous"), ("c.reshape(5, 5)[0, 0] = 1.0", r"reshaped to \(5, 5\)"),
-     ("c.reshape(-1, -1)[0, 0] = 1.0", "c has 128 elements"), ("c.reshape(cuda.threadIdx.x)[0] = 1.0", "differs")],
+     ("c.reshape(-1, -1)[0, 0] = 1.0", "c has 128 elements"),
+     ("c.reshape(-2, -64)[0, 0] = 1.0", "c has 128 elements"), ("c.reshape(cuda.threadIdx.x)[0] = 1.0", "differs")],
 )  # fmt: skip
 def test_a_shape_that_an_array_cannot_take_is_told(kernel, body, says):
     with pytest.raises(lanes.TraceError, match=says):
@@ -596,6 +597,18 @@ if g == 0:
 cuda.syncthreads()
 cuda.atomic.add(c, (0, i), 1.0)
 
+# overlap: an atomic operation on what another block has read
+if g == 0:
+    c[0, i] = a[0, i % 8]
+elif i < 8:
+    cuda.atomic.add(a, (0, i), 1.0)
+
+# race: an atomic operation on what a neighbour has read
+c[g, i] = 1.0
+cuda.syncthreads()
+x = c[g, i ^ 1]
+cuda.atomic.add(c, (g, i), x)
+
 # overlap: an atomic operation and a plain read of another block
 cuda.atomic.exch(c, (0, i), 1.0)
 cuda.syncthreads()
@@ -721,6 +734,27 @@ def test_an_overlap_names_both_blocks_and_lines(kernel):
         "c[0, 1] is written by block (1, 0, 0) in line 16 and written by block (0, 0, 0) in line 14: "
         "blocks do not wait for each other"
     )
+
+
+def test_each_access_of_a_race_counts_once(kernel):
+    body = "i = cuda.threadIdx.x\nc[0, i] = 1.0\ncuda.syncthreads()\nx = c[0, i ^ 1]\nc[0, i] = x + 1.0"
+    (fault,) = kernel(body).faults
+    assert (fault.kind, fault.count) == ("race", 32)
+
+
+def test_threads_that_divide_by_zero_get_zero(kernel):
+    found = kernel("i = cuda.threadIdx.x\nc[0, i] = 64 // (i - 5) + 64 % (i - 5)")
+    assert (found.faults[0].kind, found.faults[0].count) == ("zero-division", 2)
+    apart = np.array([i - 5 or 100 for i in range(32)])  # 64 // 100 is 0
+    np.testing.assert_array_equal(found.output[0], 64 // apart + np.where(apart == 100, 0, 64 % apart))
+
+
+def test_only_accesses_within_an_array_are_counted_and_shown(kernel):
+    found = kernel("i = cuda.threadIdx.x\nif i % 2 == 0:\n    c[0, 16 + i] = 1.0")
+    (access,) = found.main.select("global", "write")
+    assert (access.accesses, access.requests, access.distinct) == (8, 1, 8)
+    assert access.sample[:5] == [16, None, 18, None, 20]
+    assert len(access.sample) == 32
 
 
 def test_a_barrier_in_two_branches_names_both_lines(kernel):
@@ -1759,6 +1793,7 @@ def test_a_summary_for_a_resource_card(here):
 
 def test_a_large_problem_is_cut_down_with_its_edges():
     assert trace.reduced(Gemm(M=4097, N=100, K=4096)) == Gemm(M=385, N=100, K=384)
+    assert trace.reduced(Gemm(M=513, N=512, K=1)) == Gemm(M=385, N=512, K=1)
     assert trace.reduced(problems.preset("ece408-layer1")).N == 4
 
 
