@@ -16,7 +16,7 @@ POISON = 0x7F  # in every byte of memory that nobody has written
 
 
 def operands(problem, kind, seed):
-    """Input and weight: integers, or what ``kind`` asks for."""
+    """Input and weight in the problem's dtypes: integers, or what ``kind`` asks for."""
     rng = np.random.default_rng(seed)
 
     def draw(shape):
@@ -39,7 +39,7 @@ def operands(problem, kind, seed):
     x, weight = draw(problem.input_shape), draw(problem.weight_shape)
     if kind in ("negative", "positive"):
         x, weight = abs(x) * 50, abs(weight) * 50 * (-1 if kind == "negative" else 1)
-    return x, weight
+    return x.astype(problem.input_dtype), weight.astype(problem.weight_dtype)
 
 
 @contextmanager
@@ -60,24 +60,23 @@ class Rig:
     def __init__(self, module, problem, poisoned=False):
         self.module, self.problem, self.byte = module, problem, POISON if poisoned else 0
         self.x, self.weight, self.y = (
-            cuda.to_device(np.full(shape, np.nan, np.float32))
-            for shape in (problem.input_shape, problem.weight_shape, problem.output_shape)
+            cuda.to_device(np.full(shape, np.nan, dtype)) for shape, dtype in problem.operands
         )
         with filled(self.byte):
             self.workspace = module.workspace(problem) if hasattr(module, "workspace") else None
 
     def wrong(self, x, weight):
-        """Launch on these operands: does the result leave the bound of float32 arithmetic?"""
+        """Launch on these operands: does the result leave the bound of its arithmetic?"""
         self.x.copy_to_device(x)
         self.weight.copy_to_device(weight)
-        self.y.copy_to_device(np.full(self.y.shape, np.nan, np.float32))
+        self.y.copy_to_device(np.full(self.y.shape, np.nan, self.problem.output_dtype))
         with filled(self.byte):
             weights = (
                 self.module.prepare(self.weight, self.problem) if hasattr(self.module, "prepare") else self.weight
             )
         self.module.launch(*catalog.launch_arguments(self.problem, self.x, weights, self.y, self.workspace))
         expected = reference.full(self.problem, x, weight)
-        bound = reference.error_bound(self.problem, reference.full(self.problem, abs(x), abs(weight)))
+        bound = reference.error_bound(self.problem, reference.full(self.problem, abs(x), abs(weight)), expected)
         with np.errstate(invalid="ignore"):
             return not bool(np.all(abs(self.y.copy_to_host() - expected) <= bound))
 
