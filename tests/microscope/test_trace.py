@@ -363,6 +363,12 @@ else:
     cuda.syncthreads()
 c[i // 32, i % 32] = 1.0
 
+# nothing: those alone read that are within
+if i < 32 and b[0, i] != 0:
+    c[0, i] = 1.0
+if i >= 32 or b[0, i] != 0:
+    c[2 + i // 32, i % 32] = 1.0 if i >= 32 else b[0, i]
+
 # outside: past the end
 c[0, i] = 1.0
 
@@ -1281,6 +1287,7 @@ LANGUAGE = dict(
 
         # rounding
         c[0, i] = round(i / 4) + math.fabs(float32(i) - 9)
+        c[1, round(i / 1)] = i
 
         # pow
         c[0, i] = pow(i, 2) + 2.0**3
