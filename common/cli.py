@@ -36,7 +36,7 @@ from common.jobs import messages, run
 from common.measure import profiler, sanitizer
 from common.microscope import lanes
 from common.workers import isolate
-from common.workers.messages import Task
+from common.workers.messages import Result, Task
 
 _COMMANDS = (steps, measuring, machinecode, tracing, edits, exercising, pictures, mainjob)
 _SIGNALLED = 128  # and the signal's number, as a shell has it
@@ -146,7 +146,7 @@ def _signals() -> Iterator[list[int]]:
                 signal.signal(number, handler)
 
 
-def _let_wait(task: Task, seconds: float) -> None:
+def _let_wait(task: Task[Result], seconds: float) -> None:
     if isinstance(task, messages.Prepare):
         return  # nobody waits for that
     console.complain(f"[dim]{escape(task.subject)}: no answer yet; it is ended after {seconds:.0f} s[/]")

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from common.book import catalog, device, limits, occupancy, problems
+from common.book import catalog, device, limits, occupancy, problems, schema
 from common.editing import history, loop, shipped
 from common.jobs import run
 from common.jobs.messages import Check
@@ -39,13 +39,13 @@ def test_a_time_is_plausible_and_complete():
     assert outcome.problem == problems.PRESETS["tiny-gemm"]
     result = outcome.result
     times = result["timing"]
-    assert 0 < times["p20_ms"] <= times["median_ms"] <= times["p80_ms"] < 10
-    assert times["repeats"] >= timing.MIN_REPEATS
+    assert 0 < times.p20_ms <= times.median_ms <= times.p80_ms < 10
+    assert times.repeats >= timing.MIN_REPEATS
     # compilation is kept out of the time, and said beside it
-    assert result["first_launch_ms"] > 10 * times["median_ms"]
+    assert result["first_launch_ms"] > 10 * times.median_ms
     assert result["prepare_ms"] is None
     assert result["workspace_bytes"] == 0
-    assert catalog.is_current(result, step.path)
+    assert catalog.is_current(schema.read(result, catalog.Code), step.path)
     assert result["helpers"] == {}
     assert result["elements_compared"] >= 20_000
 
@@ -59,15 +59,15 @@ def test_a_copy_takes_as_long_as_recorded():
     # other tests may use the card meanwhile, so the best of three
     measured = []
     for _ in range(3):
-        gpu, slug, ceilings = run.measure_device()
-        assert (gpu["name"], slug) == (described.name, described.slug)
+        gpu, ceilings = run.measure_device()
+        assert gpu == described
         measured.append(ceilings)
-        if ceilings["copy_gbs"] > 0.9 * recorded["copy_gbs"]:
+        if ceilings.copy_gbs > 0.9 * recorded.copy_gbs:
             break
-    best = max(measured, key=lambda ceilings: ceilings["copy_gbs"])
-    assert best["copy_gbs"] == pytest.approx(recorded["copy_gbs"], rel=0.5)
-    assert best["copy_bytes"] / best["copy"]["median_ms"] / 1e6 == pytest.approx(best["copy_gbs"])
-    assert max(m["fma_gflops"] for m in measured) == pytest.approx(recorded["fma_gflops"], rel=0.5)
+    best = max(measured, key=lambda ceilings: ceilings.copy_gbs)
+    assert best.copy_gbs == pytest.approx(recorded.copy_gbs, rel=0.5)
+    assert best.copy_bytes / best.copy.median_ms / 1e6 == pytest.approx(best.copy_gbs)
+    assert max(m.fma_gflops for m in measured) == pytest.approx(recorded.fma_gflops, rel=0.5)
 
 
 KERNEL = """
@@ -164,19 +164,18 @@ def test_a_float16_step_is_timed_in_turn_with_the_library(write):
     if not peers.available():
         pytest.skip(peers.HOW_TO_GET)
     beside = outcome.result["beside"]
-    assert beside["peer"] == "cuBLAS FP16"
-    assert 0 < beside["ratio_p20"] <= beside["ratio"] <= beside["ratio_p80"]
+    assert beside.peer == "cuBLAS FP16"
+    assert 0 < beside.ratio_p20 <= beside.ratio <= beside.ratio_p80
 
 
 def test_tensor_cores_are_faster_than_the_fp32_units():
-    gpu, _, ceilings = run.measure_device()
-    capability = gpu["compute_capability"]
-    found = tensorcores.instructions(capability)
-    rates = {name: ceilings[f"{name}_f16_gflops"] for name in found}
+    gpu, ceilings = run.measure_device()
+    found = tensorcores.instructions(gpu.compute_capability)
+    rates = {name: getattr(ceilings, f"{name}_f16_gflops") for name in found}
     for name in found:
-        assert rates[name] > 2 * ceilings["fma_gflops"]
+        assert rates[name] > 2 * ceilings.fma_gflops
         # half the depth for TF32, so half the rate; on some cards a quarter
-        assert 0.2 < ceilings[f"{name}_tf32_gflops"] / rates[name] < 0.7
+        assert 0.2 < getattr(ceilings, f"{name}_tf32_gflops") / rates[name] < 0.7
     if "wgmma" in found:
         assert rates["wgmma"] > rates["mma"]
 
@@ -237,9 +236,9 @@ def test_an_edit_is_timed_in_turn_with_the_shipped_file(edited, monkeypatch, wpt
     stages = {stage.name: stage for stage in this.stages()}
     assert not any(stage.failed for stage in stages.values()), stages
     pair = stages[loop.TIME].outcomes[0].result["pairs"]["shipped"]
-    assert low <= pair["ratio"] <= high
-    assert pair["ratio_p20"] <= pair["ratio"] <= pair["ratio_p80"]
-    assert history.events("gemm_coarsened")[0].ratio == pair["ratio"]
+    assert low <= pair.ratio <= high
+    assert pair.ratio_p20 <= pair.ratio <= pair.ratio_p80
+    assert history.events("gemm_coarsened")[0].ratio == pair.ratio
     assert stages[loop.FIRST].seconds < 30
 
 

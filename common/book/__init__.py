@@ -13,7 +13,7 @@ Module by module:
     device        GPU or simulator; which GPU
     packages      which versions are installed
     store         reads and writes files, whole or not at all
-    schema        what a file that was read must look like
+    schema        what data from outside must be, and where it is not
     ledger        what each process spent on each stage
     patching      puts something in an attribute's place for a while
 """

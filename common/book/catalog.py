@@ -24,8 +24,11 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import msgspec
+
 from common.book import lessontext
 from common.book.problems import LADDERS, Problem, presets_of
+from common.book.schema import Name
 
 ROOT = Path(__file__).resolve().parents[2]
 LESSONS = ROOT / "lessons"
@@ -316,18 +319,25 @@ def code_hash(text: str) -> str:
     return hashlib.sha256(repr(_canonical(tree)).encode()).hexdigest()
 
 
-def provenance(path: Path) -> dict[str, Any]:
-    """What a record says of the code that was run: the hashes of a step's file and of the helpers it imports."""
-    return {
-        "source": source_hash(path),
-        "helpers": {helper.stem: source_hash(helper) for helper in imported_helpers(path)},
-    }
+class Code(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """What a record says of the code that was run: the hashes of a step's file and of the helpers it imports.
+
+    An older record says nothing of ``helpers``.
+    """
+
+    source: Name
+    helpers: dict[str, Name] | None = None
 
 
-def imported_steps(path: Path) -> dict[str, Any]:
+def provenance(path: Path) -> Code:
+    """The code of a step's file as it is now."""
+    return Code(source=source_hash(path), helpers={h.stem: source_hash(h) for h in imported_helpers(path)})
+
+
+def imported_steps(path: Path) -> dict[str, Code | str]:
     """By name, the :func:`provenance` of other steps that a step imports, and digests of data files beside it."""
     source = path.read_text(encoding="utf-8")
-    found: dict[str, Any] = {}
+    found: dict[str, Code | str] = {}
     for name in re.findall(rf"""["']{LESSONS.name}\.(\w+\.\w+)["']""", source):
         other = LESSONS / f"{name.replace('.', '/')}.py"
         if other.is_file():
@@ -338,9 +348,10 @@ def imported_steps(path: Path) -> dict[str, Any]:
     return found
 
 
-def is_current(entry: dict[str, Any], path: Path) -> bool:
+def is_current(entry: Code, path: Path) -> bool:
     """Was a record's entry made by the code that is there now? One without ``helpers`` says nothing of those."""
-    return all(entry.get(key, value) == value for key, value in provenance(path).items())
+    now = provenance(path)
+    return entry.source == now.source and entry.helpers in (None, now.helpers)
 
 
 def _canonical(node: object) -> Any:

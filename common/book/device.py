@@ -12,9 +12,10 @@ import re
 import shutil
 import subprocess
 import sys
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+
+from common.book.schema import Count, Extent, Name
 
 SIMULATOR_SWITCH = "NUMBA_ENABLE_CUDASIM"
 _SHARE = Path("/sys/fs/cgroup/cpu.max")
@@ -85,11 +86,11 @@ def environment(simulator: bool) -> dict[str, str]:
 class Gpu:
     """What identifies the card a figure was measured on."""
 
-    name: str
-    compute_capability: str
-    multiprocessors: int
-    memory_bytes: int
-    l2_bytes: int
+    name: Name
+    compute_capability: Name
+    multiprocessors: Extent
+    memory_bytes: Extent
+    l2_bytes: Count
     driver: str
     cuda: str
 
@@ -97,9 +98,6 @@ class Gpu:
     def slug(self) -> str:
         """The card's name as a file name, e.g. ``nvidia-h200``."""
         return re.sub(r"[^a-z0-9]+", "-", self.name.lower()).strip("-")
-
-    def as_dict(self) -> dict[str, Any]:
-        return asdict(self)
 
 
 def current_gpu() -> Gpu:

@@ -24,15 +24,17 @@ from __future__ import annotations
 import contextlib
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Literal
+
+from msgspec import Meta, Struct, field, to_builtins
+from msgspec.structs import asdict, replace
 
 from common.book import catalog, problems, schema, store
 from common.book.problems import LADDERS, Problem
-from common.book.schema import AMOUNT, COUNT, NAME, SETTING, Each, Maybe
+from common.book.schema import Amount, Count, Name
 
-KINDS = ("write", "bug", "predict", "tune")
+Kind = Literal["write", "bug", "predict", "tune"]
 BLANK, END = "# >>> your code", "# <<<"
 
 # Small, and off the edges of tiles of 8, 16 and 32 in every direction.
@@ -49,13 +51,6 @@ PRESETS = {
     "gemm": "gemm-2048", "conv2d": "ece408-layer1", "conv3d": "c3d-conv3a", "hgemm": "hgemm-4096",
     "hconv3d": "hc3d-conv3a",
 }  # fmt: skip
-_ENTRY = {
-    "name": NAME, "title": NAME, "kind": NAME, "hints": [NAME], "lines": Maybe(COUNT), "hard": Maybe(SETTING),
-    "was": Maybe(NAME),
-    "shapes": Maybe([NAME]), "preset": Maybe(NAME), "at_most": Maybe(Each(AMOUNT)), "at_least": Maybe(Each(AMOUNT)),
-    "floor": Maybe(AMOUNT), "answers": Maybe(Each(NAME)),
-}  # fmt: skip
-_USED = {"hints": Maybe(Each(COUNT)), "passed": Maybe(Each(schema.TEXT))}
 STATE = catalog.ROOT / ".workbook" / "exercises.json"
 
 
@@ -63,26 +58,34 @@ class ExerciseError(ValueError):
     """An exercise, or the file that describes it, is not what the workbook expects."""
 
 
-@dataclass(frozen=True)
-class Exercise:
+class Entry(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What ``exercises.toml`` says of an exercise."""
+
+    name: Name
+    title: Name
+    kind: Kind
+    hints: Annotated[tuple[Name, ...], Meta(min_length=1, description="a list that is not empty")]
+    hard: bool = False
+    was: str = ""
+    lines: Count = 0
+    shapes: tuple[Name, ...] = ()
+    preset: str = ""
+    at_most: dict[str, Amount] = field(default_factory=dict)
+    at_least: dict[str, Amount] = field(default_factory=dict)
+    floor: Amount = 0.0
+    answers: dict[str, Name] = field(default_factory=dict)
+
+
+class _Entries(Struct):
+    exercise: list[dict[str, object]] = field(default_factory=list)
+
+
+class Exercise(Entry, frozen=True, kw_only=True):
     """One exercise. ``number`` is its lesson's and its own, as in ``02.3``."""
 
     number: str
     lesson: str
-    name: str
-    title: str
-    kind: str
     path: Path
-    hints: tuple[str, ...]
-    hard: bool = False
-    was: str = ""
-    lines: int = 0
-    shapes: tuple[str, ...] = ()
-    preset: str = ""
-    at_most: dict[str, float] = field(default_factory=dict)
-    at_least: dict[str, float] = field(default_factory=dict)
-    floor: float = 0.0
-    answers: dict[str, str] = field(default_factory=dict)
 
     @property
     def solution(self) -> Path:
@@ -155,54 +158,49 @@ def _read(folder: Path) -> list[Exercise]:
         return []
     shown = f"{folder.name}/exercises/{source.name}"
     try:
-        data = store.read_toml(source)
+        entries = schema.read(store.read_toml(source), _Entries).exercise
     except store.StoreError as error:
         raise ExerciseError(str(error)) from None
-    flaw = schema.flaw(data, {"exercise": Maybe([{}])})
-    if flaw:
-        raise ExerciseError(f"{shown}: {flaw}")
+    except schema.SchemaError as error:
+        raise ExerciseError(f"{shown}: {error}") from None
     return [
-        _exercise(folder, number, entry, f"{shown}, exercise {number}")
-        for number, entry in enumerate(data.get("exercise", []), 1)
+        _exercise(folder, number, entry, f"{shown}, exercise {number}") for number, entry in enumerate(entries, 1)
     ]
 
 
-def _exercise(folder: Path, number: int, entry: dict[str, Any], place: str) -> Exercise:
-    known = set(Exercise.__dataclass_fields__) - {"number", "lesson", "path"}
-    for key in entry:
-        if key not in known:
-            raise ExerciseError(f"{place}: {key!r} is unknown: allowed are {', '.join(sorted(known))}")
-    for key in ("name", "title", "kind", "hints"):
-        if not entry.get(key):
-            raise ExerciseError(f"{place}: {key} is missing")
-    if entry["kind"] not in KINDS:
-        raise ExerciseError(f"{place}: kind={entry['kind']!r}: must be one of {', '.join(KINDS)}")
-    flaw = schema.flaw(entry, _ENTRY)
-    if flaw:
-        raise ExerciseError(f"{place}: {flaw}")
-    values = {**entry, "hints": tuple(entry["hints"])}
-    path = folder / "exercises" / f"{entry['name']}.py"
+def _exercise(folder: Path, number: int, fields: dict[str, object], place: str) -> Exercise:
+    try:
+        entry = schema.read(fields, Entry)
+    except schema.SchemaError as error:
+        raise ExerciseError(f"{place}: {error}") from None
+    path = folder / "exercises" / f"{entry.name}.py"
     if not path.exists():
         raise ExerciseError(f"{place}: {path.name} is missing")
-    if entry["kind"] == "predict":
-        if not entry.get("answers"):
+    if entry.kind == "predict":
+        if not entry.answers:
             raise ExerciseError(f"{place}: answers is missing")
     else:
-        ladder = entry["name"].split("_")[0]
+        ladder = entry.name.split("_")[0]
         if ladder not in LADDERS:
-            raise ExerciseError(f"{place}: name={entry['name']!r}: must start with {', '.join(LADDERS)}")
-        values["shapes"] = tuple(entry.get("shapes", SHAPES[ladder]))
-        values["preset"] = entry.get("preset", PRESETS[ladder])
+            raise ExerciseError(f"{place}: name={entry.name!r}: must start with {', '.join(LADDERS)}")
+        entry = replace(entry, shapes=entry.shapes or SHAPES[ladder], preset=entry.preset or PRESETS[ladder])
         try:
-            for shape in values["shapes"]:
+            for shape in entry.shapes:
                 problems.parse_shape(ladder, shape)
-            problems.preset(values["preset"], ladder)
+            problems.preset(entry.preset, ladder)
         except ValueError as error:
             raise ExerciseError(f"{place}: {error}") from None
-    return Exercise(number=f"{folder.name[:2]}.{number}", lesson=folder.name, path=path, **values)
+    return Exercise(number=f"{folder.name[:2]}.{number}", lesson=folder.name, path=path, **asdict(entry))
 
 
 # --- what a student has done, on this machine ---
+
+
+class Used(Struct):
+    """Hints taken, and the hash of the code that passed, by exercise."""
+
+    hints: dict[str, Count] = field(default_factory=dict)
+    passed: dict[str, str] = field(default_factory=dict)
 
 
 class State:
@@ -218,42 +216,41 @@ class State:
         Raises ExerciseError, or StoreError if it cannot be kept that it was given.
         """
         with self._changed():
-            taken = min(self._kept("hints", exercise, 0), len(exercise.hints) - 1)
-            self._data["hints"][exercise.name] = taken + 1
+            taken = min(self._hints(exercise), len(exercise.hints) - 1)
+            self._data.hints[exercise.name] = taken + 1
         return taken + 1, exercise.hints[taken]
 
     def hints(self, exercise: Exercise) -> int:
         """Hints given so far."""
-        return min(int(self._kept("hints", exercise, 0)), len(exercise.hints))
+        return min(self._hints(exercise), len(exercise.hints))
+
+    def _hints(self, exercise: Exercise) -> int:
+        """By name; by the number that it had when numbers were kept, if that is all there is."""
+        return self._data.hints.get(exercise.name, self._data.hints.get(exercise.was, 0))
 
     def passed(self, exercise: Exercise) -> bool:
         """Did the file, as it is now, pass?"""
-        return bool(self._kept("passed", exercise, None) == _digest(exercise.path))
+        kept = self._data.passed.get(exercise.name, self._data.passed.get(exercise.was))
+        return kept == _digest(exercise.path)
 
     def remember(self, exercise: Exercise, passed: bool) -> None:
         """Keep a verdict on the exercise's own file; raises as :meth:`hint` does."""
         with self._changed():
-            self._data["passed"].pop(exercise.was, None)
+            self._data.passed.pop(exercise.was, None)
             if passed:
-                self._data["passed"][exercise.name] = _digest(exercise.path)
+                self._data.passed[exercise.name] = _digest(exercise.path)
             else:
-                self._data["passed"].pop(exercise.name, None)
+                self._data.passed.pop(exercise.name, None)
 
-    def _kept(self, part: str, exercise: Exercise, default: Any) -> Any:
-        """By name; by the number that it had when numbers were kept, if that is all there is."""
-        return self._data[part].get(exercise.name, self._data[part].get(exercise.was, default))
-
-    def _read(self) -> dict[str, dict[str, Any]]:
+    def _read(self) -> Used:
         if not self.path.exists():
-            return {"hints": {}, "passed": {}}
+            return Used()
         try:
-            data = store.read_json(self.path)
+            return schema.read(store.read_json(self.path), Used)
         except store.StoreError as error:
             raise ExerciseError(f"{error}; delete it to start anew") from None
-        flaw = schema.flaw(data, _USED)
-        if flaw:
-            raise ExerciseError(f"{store.shown(self.path)}: {flaw}; delete it to start anew")
-        return {"hints": {}, "passed": {}, **data}
+        except schema.SchemaError as error:
+            raise ExerciseError(f"{store.shown(self.path)}: {error}; delete it to start anew") from None
 
     @contextlib.contextmanager
     def _changed(self) -> Iterator[None]:
@@ -261,7 +258,7 @@ class State:
         with store.locked(self.path.parent):
             self._data = self._read()
             yield
-            store.write_json(self.path, self._data)
+            store.write_json(self.path, to_builtins(self._data))
 
 
 def _digest(path: Path) -> str:

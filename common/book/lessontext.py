@@ -15,85 +15,118 @@ of ``requests`` the ``steps``; of ``banks`` a ``step``'s shared ``array`` at a `
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Iterable
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import TypeVar
+
+from msgspec import Struct, field
 
 from common.book import schema, store
-from common.book.schema import COUNT, TEXT, Each, Maybe, one_of
+from common.book.schema import Count
 
 NAME = "lesson.toml"
-_PICTURES = {
-    "requests": Maybe({"steps": [TEXT]}),
-    "banks": Maybe({"step": TEXT, "array": TEXT, "shape": TEXT, "constant": TEXT, "values": [COUNT]}),
-    "who_loads": Maybe({"step": TEXT, "array": TEXT, "shape": TEXT, "block": [COUNT]}),
-}
-_SHAPE = {
-    "timed_from": Maybe(Each([TEXT])),
-    "remark": Maybe([{"step": TEXT, "kernel": TEXT, "text": TEXT, "merged": Maybe(Each(COUNT))}]),
-    "photo": Maybe({"step": TEXT}),
-    "picture": Maybe(Each({}, one_of(*_PICTURES))),
-}
 
 
-@dataclass(frozen=True)
-class Remark:
+class Remark(Struct, frozen=True):
     """What the compiler does to a kernel, and the shared arrays whose reads it makes wider, with their words."""
 
+    step: str
+    kernel: str
     text: str
-    merged: dict[str, int] = field(default_factory=dict)
+    merged: dict[str, Count] = field(default_factory=dict)
+
+
+class Photo(Struct, frozen=True):
+    step: str
+
+
+class Requests(Struct, frozen=True):
+    steps: list[str]
+
+
+class Banks(Struct, frozen=True):
+    step: str
+    array: str
+    shape: str
+    constant: str
+    values: list[Count]
+
+
+class WhoLoads(Struct, frozen=True):
+    step: str
+    array: str
+    shape: str
+    block: tuple[Count, Count, Count]
+
+
+class Pictures(Struct, frozen=True, forbid_unknown_fields=True):
+    requests: Requests | None = None
+    banks: Banks | None = None
+    who_loads: WhoLoads | None = None
+
+
+class Lesson(Struct, frozen=True):
+    """A lesson's file."""
+
+    timed_from: dict[str, list[str]] = field(default_factory=dict)
+    remark: list[Remark] = field(default_factory=list)
+    photo: Photo | None = None
+    picture: Pictures = Pictures()
+
+
+Said = TypeVar("Said")
 
 
 def timed_from(lessons: Path) -> dict[str, str]:
     """By preset, the first step of its ladder that is timed on it, if that is not the ladder's first."""
     return {
-        preset: step
-        for data in _all(lessons)
-        for step, presets in data.get("timed_from", {}).items()
-        for preset in presets
+        preset: step for lesson in _all(lessons) for step, presets in lesson.timed_from.items() for preset in presets
     }
 
 
 def remarks(lessons: Path, step: str) -> dict[str, Remark]:
     """By kernel, what is said of those of a step."""
-    return {
-        one["kernel"]: Remark(one["text"], one.get("merged", {}))
-        for data in _all(lessons)
-        for one in data.get("remark", [])
-        if one["step"] == step
-    }
+    return {one.kernel: one for lesson in _all(lessons) for one in lesson.remark if one.step == step}
 
 
 def photo(lessons: Path) -> str:
     """The step that convolves the photograph; raises ValueError if no lesson names one."""
-    return str(_said(lessons, "photo")["step"])
+    return _first("photo", (lesson.photo for lesson in _all(lessons))).step
 
 
-def picture(lessons: Path, name: str) -> dict[str, Any]:
+def requests(lessons: Path) -> Requests:
     """What the picture of that name shows; raises ValueError if no lesson says so."""
-    return _said(lessons, "picture", name)
+    return _first("picture.requests", (lesson.picture.requests for lesson in _all(lessons)))
 
 
-def _said(lessons: Path, *keys: str) -> dict[str, Any]:
-    """The table of that name, of the first lesson that has it."""
-    for found in _all(lessons):
-        for key in keys:
-            found = found.get(key, {})
-        if found:
+def banks(lessons: Path) -> Banks:
+    """As :func:`requests`."""
+    return _first("picture.banks", (lesson.picture.banks for lesson in _all(lessons)))
+
+
+def who_loads(lessons: Path) -> WhoLoads:
+    """As :func:`requests`."""
+    return _first("picture.who_loads", (lesson.picture.who_loads for lesson in _all(lessons)))
+
+
+def _first(name: str, said: Iterable[Said | None]) -> Said:
+    """That of the first lesson which has a table of that name."""
+    for found in said:
+        if found is not None:
             return found
-    raise ValueError(f"no {NAME} has [{'.'.join(keys)}]")
+    raise ValueError(f"no {NAME} has [{name}]")
 
 
-def _all(lessons: Path) -> list[dict[str, Any]]:
+def _all(lessons: Path) -> list[Lesson]:
     files = sorted(lessons.glob(f"*/{NAME}"))
     return [_read(path, path.stat().st_mtime_ns) for path in files]
 
 
 @lru_cache(maxsize=64)
-def _read(path: Path, _: int) -> dict[str, Any]:
+def _read(path: Path, _: int) -> Lesson:
     """Raises StoreError naming the file and what is wrong with it."""
-    data = store.read_toml(path)
-    if flaw := schema.flaw(data, _SHAPE) or schema.flaw(data.get("picture", {}), _PICTURES, "picture"):
-        raise store.StoreError(path, "not as a lesson says it", flaw)
-    return data
+    try:
+        return schema.read(store.read_toml(path), Lesson)
+    except schema.SchemaError as error:
+        raise store.StoreError(path, "not as a lesson says it", str(error)) from None

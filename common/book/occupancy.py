@@ -8,7 +8,7 @@ bound (theoretical occupancy): it says what fits, not what a grid fills.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import TypedDict
 
 WARP = 32
 REGISTERS = 65536  # 32-bit registers of a multiprocessor, and at most of a block
@@ -51,6 +51,17 @@ LIMITS = {
 }
 
 
+class Fitting(TypedDict):
+    """An :class:`Occupancy` ready for JSON."""
+
+    blocks: int
+    warps: int
+    max_warps: int
+    fraction: float
+    limited_by: list[str]
+    block_limits: dict[str, int | None]
+
+
 @dataclass(frozen=True)
 class Occupancy:
     """Blocks and warps that fit one multiprocessor, and how many blocks each resource alone would allow.
@@ -72,7 +83,7 @@ class Occupancy:
         """The resources that no further block would fit into."""
         return [name for name, limit in self.block_limits.items() if limit == self.blocks]
 
-    def as_dict(self) -> dict[str, Any]:
+    def as_dict(self) -> Fitting:
         return {
             "blocks": self.blocks,
             "warps": self.warps,

@@ -1,103 +1,154 @@
-"""What a file that was read must look like, and the first place where it does not.
+"""What data from outside must be, said by types, and the first place where it is not.
 
-A shape is a :class:`Value` such as NUMBER or TEXT; ``[shape]``, a list of those; ``Each(shape)``, an object of those;
-or a dictionary, an object with these keys, of which those in ``Maybe(shape)`` may be missing. More keys may be there.
+A type is anything that msgspec takes: a Struct, a TypedDict, a dataclass, ``list[...]``, ``dict[...]``, a union.
+Those below say in words what they allow. A Struct may be given more fields than it has, unless it forbids that.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
+import dataclasses
+import re
+import types
+from collections.abc import Iterable, Iterator
+from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints, is_typeddict
+
+import msgspec
+from msgspec import Meta
 
 _SHOWN = 40
-_LARGE, _HUGE = 1 << 63, 1e300  # more is no count, and no measurement
+_LARGE, _HUGE = 2**63 - 1, 1e300  # more is no count, and no measurement
+
+Number = Annotated[float, Meta(gt=-_HUGE, lt=_HUGE, description="a number")]
+Positive = Annotated[float, Meta(gt=0, lt=_HUGE, description="a number above 0")]
+Amount = Annotated[float, Meta(ge=0, lt=_HUGE, description="a number from 0 on")]
+Count = Annotated[int, Meta(ge=0, le=_LARGE, description="an integer from 0 on")]
+Extent = Annotated[int, Meta(gt=0, le=_LARGE, description="an integer above 0")]
+Tally = Annotated[
+    Annotated[int, Meta(ge=0)] | Annotated[float, Meta(ge=0, lt=_HUGE)], Meta(description="a number from 0 on")
+]
+Name = Annotated[str, Meta(min_length=1, description="text that is not empty")]
+Digest = Annotated[str, Meta(pattern=r"^[0-9a-f]{64}\Z", description="64 hexadecimal digits")]
+
+_WORDS = {float: "a number", int: "an integer", bool: "true or false", str: "text", types.NoneType: "null"}
+
+T = TypeVar("T")
 
 
-@dataclass(frozen=True)
-class Value:
-    """A value of which ``test`` holds; ``what`` it must be, in words."""
-
-    what: str
-    test: Callable[[Any], bool]
+class SchemaError(ValueError):
+    """Data that is not of its type: the place, what is allowed there, and what is there."""
 
 
-@dataclass(frozen=True)
-class Each:
-    """An object whose values all have one shape; ``key``, if given, is what its keys must be."""
-
-    shape: Any
-    key: Value | None = None
+def one_of(names: Iterable[str]) -> Meta:
+    """One of these names: ``Annotated[str, one_of(...)]`` where only the program knows them."""
+    known = list(names)
+    return Meta(pattern=rf"^(?:{'|'.join(map(re.escape, known))})\Z", description=f"one of {', '.join(known)}")
 
 
-@dataclass(frozen=True)
-class Maybe:
-    """In an object: a key that may be missing. Elsewhere the same as its shape."""
+def read(value: object, kind: type[T], place: str = "") -> T:
+    """The value as that type; ``place`` is where it stands. Raises SchemaError.
 
-    shape: Any
-
-
-@dataclass(frozen=True)
-class Optional:
-    """A shape, or null."""
-
-    shape: Any
-
-
-def _number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < _HUGE
-
-
-def _integer(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and abs(value) < _LARGE
-
-
-NUMBER = Value("a number", _number)
-POSITIVE = Value("a number above 0", lambda value: _number(value) and value > 0)
-AMOUNT = Value("a number from 0 on", lambda value: _number(value) and value >= 0)
-COUNT = Value("an integer from 0 on", lambda value: _integer(value) and value >= 0)
-EXTENT = Value("an integer above 0", lambda value: _integer(value) and value > 0)
-SETTING = Value("an integer, true or false", lambda value: isinstance(value, int))
-TEXT = Value("text", lambda value: isinstance(value, str))
-NAME = Value("text that is not empty", lambda value: isinstance(value, str) and bool(value))
-
-
-def one_of(*values: Any) -> Value:
-    """One of these values."""
-    return Value(f"one of {', '.join(map(str, values))}", lambda value: isinstance(value, str) and value in values)
-
-
-def flaw(value: Any, shape: Any, place: str = "") -> str:
-    """The first place where ``value`` has another shape, and what is allowed there; empty if there is none.
-
-    >>> flaw({"a": [1, -2]}, {"a": [COUNT]})
-    'a[1] must be an integer from 0 on, is -2'
+    >>> read({"a": [1, -2]}, dict[str, list[Count]])
+    Traceback (most recent call last):
+    common.book.schema.SchemaError: a[1] must be an integer from 0 on, is -2
     """
-    if isinstance(shape, Maybe):
-        return flaw(value, shape.shape, place)
-    if isinstance(shape, Optional):
-        return "" if value is None else flaw(value, shape.shape, place)
-    if isinstance(shape, Value):
-        return "" if shape.test(value) else _wrong(value, place, shape.what)
-    if isinstance(shape, list):
-        if not isinstance(value, list):
-            return _wrong(value, place, "a list")
-        return _first(flaw(item, shape[0], f"{place}[{number}]") for number, item in enumerate(value))
-    if not isinstance(value, dict):
-        return _wrong(value, place, "an object")
-    if isinstance(shape, Each):
-        bad = next((key for key in value if shape.key is not None and not shape.key.test(key)), None)
-        if bad is not None and shape.key is not None:
-            return f"{_at(place, bad)}: the name must be {shape.key.what}"
-        return _first(flaw(item, shape.shape, _at(place, key)) for key, item in value.items())
-    missing = next((key for key, inner in shape.items() if key not in value and not isinstance(inner, Maybe)), None)
-    if missing is not None:
-        return f"{_at(place, missing)} must be {_what(shape[missing])}, is missing"
-    return _first(flaw(value[key], inner, _at(place, key)) for key, inner in shape.items() if key in value)
+    try:
+        return msgspec.convert(value, kind)
+    except msgspec.ValidationError as error:
+        raise SchemaError(next(_flaws(value, kind, place), f"{place or 'the file'}: {error}")) from None
 
 
-def _first(flaws: Any) -> str:
-    return next((found for found in flaws if found), "")
+def allowed(kind: Any) -> str:
+    """What a type allows, in words."""
+    origin, parts = get_origin(kind), get_args(kind)
+    if origin is Annotated:
+        return next((meta.description for meta in kind.__metadata__ if meta.description), allowed(parts[0]))
+    if origin is Literal:
+        return ("" if len(parts) == 1 else "one of ") + ", ".join(map(str, parts))
+    if origin in (Union, types.UnionType):
+        return " or ".join(dict.fromkeys(allowed(part) for part in parts if part is not types.NoneType))
+    return "a list" if origin in (list, tuple) else _WORDS.get(kind, "an object")
+
+
+def _flaws(value: object, kind: Any, place: str) -> Iterator[str]:
+    """Each place where the value is not what its type allows, the innermost first."""
+    options = _options(kind)
+    if isinstance(value, dict):
+        tagged = [option for option in options if _tag(option)[0]]
+        if tagged and value.get(_tag(tagged[0])[0]) not in [_tag(option)[1] for option in tagged]:
+            key, names = _tag(tagged[0])[0], tuple(_tag(option)[1] for option in tagged)
+            yield _wrong(value.get(key), _at(place, str(key)), allowed(Literal[names]))
+            return
+        options = [option for option in tagged if value[_tag(option)[0]] == _tag(option)[1]] or options
+    chosen = next((o for o in options if isinstance(value, dict) and (get_origin(o) is dict or _fields(o))), None)
+    chosen = chosen or next((o for o in options if isinstance(value, list) and get_origin(o) is list), None)
+    if isinstance(value, list) and chosen is not None:
+        for number, item in enumerate(value):
+            yield from _flaws(item, get_args(chosen)[0], f"{place}[{number}]")
+    elif isinstance(value, dict) and get_origin(chosen) is dict:
+        names, inner = get_args(chosen)
+        for key, item in value.items():
+            if not _fits(key, names):
+                yield f"{_at(place, key)}: the name must be {allowed(names)}"
+            yield from _flaws(item, inner, _at(place, key))
+    elif isinstance(value, dict) and chosen is not None:
+        yield from _of_fields(value, chosen, place)
+    if not _fits(value, kind):
+        yield _wrong(value, place, allowed(kind))
+
+
+def _of_fields(value: dict[str, object], kind: Any, place: str) -> Iterator[str]:
+    fields = _fields(kind)
+    for name, (inner, required) in fields.items():
+        if name in value:
+            yield from _flaws(value[name], inner, _at(place, name))
+        elif required:
+            yield f"{_at(place, name)} must be {allowed(inner)}, is missing"
+    config = getattr(kind, "__struct_config__", None)
+    if config and config.forbid_unknown_fields:
+        for name in value.keys() - fields.keys() - {config.tag_field}:
+            yield f"{_at(place, name)} is unknown: allowed are {', '.join(fields)}"
+
+
+def _fields(kind: Any) -> dict[str, tuple[Any, bool]]:
+    """By the name of each field of a Struct, a TypedDict or a dataclass its type, and is it required."""
+    if not isinstance(kind, type):
+        return {}
+    hints = get_type_hints(kind, include_extras=True)
+    if is_typeddict(kind):
+        required: frozenset[str] = getattr(kind, "__required_keys__", frozenset())
+        return {name: (inner, name in required) for name, inner in hints.items()}
+    if issubclass(kind, msgspec.Struct):
+        return {field.encode_name: (hints[field.name], field.required) for field in msgspec.structs.fields(kind)}
+    if not dataclasses.is_dataclass(kind):
+        return {}
+    missing = dataclasses.MISSING
+    return {
+        field.name: (hints[field.name], field.default is missing and field.default_factory is missing)
+        for field in dataclasses.fields(kind)
+    }
+
+
+def _options(kind: Any) -> list[Any]:
+    """The types of a union, or the one that it is, without their words."""
+    if get_origin(kind) is Annotated:
+        return _options(get_args(kind)[0])
+    if get_origin(kind) in (Union, types.UnionType):
+        return [option for part in get_args(kind) for option in _options(part)]
+    return [kind]
+
+
+def _tag(kind: Any) -> tuple[str | None, Any]:
+    """The field that tells a Struct from others of a union, and what it says."""
+    config = getattr(kind, "__struct_config__", None)
+    return (config.tag_field, config.tag) if config else (None, None)
+
+
+def _fits(value: object, kind: Any) -> bool:
+    try:
+        msgspec.convert(value, kind)
+    except msgspec.ValidationError:
+        return False
+    return True
 
 
 def _at(place: str, key: str) -> str:
@@ -105,14 +156,9 @@ def _at(place: str, key: str) -> str:
     return f"{place}.{key}" if place else key
 
 
-def _wrong(value: Any, place: str, what: str) -> str:
-    known = {dict: "an object", list: "a list", type(None): "null", bool: str(value).lower()}
+def _wrong(value: object, place: str, what: str) -> str:
+    empty = "an empty list" if not value and what.startswith("a list") else "a list"
+    known = {dict: "an object", list: empty, type(None): "null", bool: str(value).lower()}
     said = known.get(type(value)) or repr(value)
     said = said if len(said) <= _SHOWN else said[:_SHOWN] + "..."
     return f"{place or 'the file'} must be {what}, is {said}"
-
-
-def _what(shape: Any) -> str:
-    if isinstance(shape, Maybe | Optional):
-        return _what(shape.shape)
-    return shape.what if isinstance(shape, Value) else "a list" if isinstance(shape, list) else "an object"

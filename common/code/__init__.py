@@ -6,6 +6,7 @@ Module by module:
     codegen       compiles to PTX, assembles and disassembles, without a GPU
     sass          reads a disassembly: instructions, their classes, lines, loops
     loops         what a hot loop does, and which kernel is a step's main one
+    messages      what is told of a kernel's machine code, and recorded
     cards         a kernel's card: registers, occupancy, hot loop
     cardcache     cards made before
     kernelcache   kernels compiled before, to be run

@@ -11,11 +11,11 @@ import hashlib
 import json
 import platform
 from pathlib import Path
-from typing import Any
 
 from common.book import catalog, packages
 from common.book.problems import Problem
 from common.book.store import read_json, write
+from common.code.messages import CodeCard
 
 FOLDER = catalog.ROOT / ".workbook" / "cards"
 
@@ -36,26 +36,26 @@ def entry(path: Path, problem: Problem, architecture: str) -> Path:
     return FOLDER / f"{path.stem}-{key[:24]}.json"
 
 
-def load(kept: Path) -> list[dict[str, Any]] | None:
+def load(kept: Path) -> list[CodeCard] | None:
     """The cards kept in that file; None if there are none or a source file has changed."""
     try:
         data = read_json(kept)
         if any(_digest(Path(name)) != digest for name, digest in data["files"].items()):
             return None
-        found: list[dict[str, Any]] = data["cards"]
+        found: list[CodeCard] = data["cards"]
         return found if data["sum"] == _sum(found) else None
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return None  # not kept, or not by this version, or changed since: it is made anew
 
 
-def store(kept: Path, cards: list[dict[str, Any]], files: list[str]) -> None:
+def store(kept: Path, cards: list[CodeCard], files: list[str]) -> None:
     """Keep cards and the digests of the files they come from; without a writable checkout nothing is kept."""
     with contextlib.suppress(OSError):
         data = {"files": {name: _digest(Path(name)) for name in files}, "cards": cards, "sum": _sum(cards)}
         write(kept, json.dumps(data))
 
 
-def _sum(cards: list[dict[str, Any]]) -> str:
+def _sum(cards: list[CodeCard]) -> str:
     return hashlib.sha256(json.dumps(cards, sort_keys=True).encode()).hexdigest()
 
 

@@ -7,13 +7,11 @@ from __future__ import annotations
 
 import linecache
 from pathlib import Path
-from typing import Any
 
 from common.book import catalog, occupancy
 from common.code import codegen, sass
 from common.code.loops import HotLoop
-
-Card = dict[str, Any]
+from common.code.messages import CardHot, CodeCard, Group, LineMix, Recorded, SourceLine, TextMix, WholeGroup
 
 # Figures of memory traffic, which machine code does not hold: whoever counts them puts ``card["traffic"]``, a
 # dict with these keys, into a card; the tables then show a column for each.
@@ -24,7 +22,7 @@ TRAFFIC = {
 }
 
 
-def card(launch: codegen.Launch, code: codegen.MachineCode) -> Card:
+def card(launch: codegen.Launch, code: codegen.MachineCode) -> CodeCard:
     """Everything a card shows of one kernel as it was launched; ``hot`` describes its hot loop."""
     shared = code.shared_bytes + launch.dynamic_shared_bytes
     fits = occupancy.occupancy(code.architecture, launch.threads, code.registers, shared)
@@ -42,20 +40,21 @@ def card(launch: codegen.Launch, code: codegen.MachineCode) -> Card:
         "dynamic_shared_bytes": launch.dynamic_shared_bytes,
         "occupancy": fits.as_dict(),
         "instructions": sass.names(code.listing.instructions),
-        "hot": {"what": what, **hot_figures(code.listing.instructions[slice(*span)])},
+        "hot": hot_figures(code.listing.instructions[slice(*span)], what),
     }
 
 
-def hot_figures(instructions: tuple[sass.Instruction, ...]) -> dict[str, Any]:
+def hot_figures(instructions: tuple[sass.Instruction, ...], what: str = sass.MULTIPLY_LOOP) -> CardHot:
     """What a stretch of code does: the figures of :class:`HotLoop`, by source line, instruction by instruction."""
     return {
         **HotLoop.counted(instructions).figures(),
+        "what": what,
         "lines": _by_line(instructions),
         "groups": _groups(instructions),
     }
 
 
-def whole(code: codegen.MachineCode) -> list[dict[str, Any]]:
+def whole(code: codegen.MachineCode) -> list[WholeGroup]:
     """All of a kernel's instructions, in groups of one source line; ``hot`` marks those of the hot loop."""
     what, (start, stop) = sass.hot_span(code.listing)
     found = code.listing.instructions
@@ -64,7 +63,7 @@ def whole(code: codegen.MachineCode) -> list[dict[str, Any]]:
     return [{**group, "hot": hot} for part, hot in zip(parts, marks, strict=True) for group in _groups(part)]
 
 
-def source_line(file: str, line: int) -> dict[str, Any]:
+def source_line(file: str, line: int) -> SourceLine:
     """Where an instruction comes from: ``file`` within the repository (else its name), ``line``, and its ``text``."""
     if not line:
         return {"file": "", "line": 0, "text": ""}
@@ -73,23 +72,29 @@ def source_line(file: str, line: int) -> dict[str, Any]:
     return {"file": shown, "line": line, "text": linecache.getline(file, line).strip()}
 
 
-def recorded(found: Card) -> dict[str, Any]:
+def recorded(found: CodeCard) -> Recorded:
     """What a compile task tells of a card beside :meth:`codegen.MachineCode.as_dict`.
 
     Source lines are without their numbers and comments, which an edited word would make stale.
     """
-    hot = {key: value for key, value in found["hot"].items() if key != "groups"}
-    hot["lines"] = [{"text": item["text"].split("  #")[0], "mix": item["mix"]} for item in hot["lines"]]
+    hot, fits = found["hot"], found["occupancy"]
+    lines: list[TextMix] = [{"text": item["text"].split("  #")[0], "mix": item["mix"]} for item in hot["lines"]]
     return {
         "block": found["block"],
         "occupancy": {
-            key: found["occupancy"][key] for key in ("blocks", "warps", "max_warps", "fraction", "limited_by")
+            "blocks": fits["blocks"], "warps": fits["warps"], "max_warps": fits["max_warps"],
+            "fraction": fits["fraction"], "limited_by": fits["limited_by"],
         },
-        "hot": hot,
-    }
+        "hot": {
+            "what": hot["what"], "total": hot["total"], "multiply_adds": hot["multiply_adds"], "mix": hot["mix"],
+            "useful": hot["useful"], "fma_per_shared_load": hot["fma_per_shared_load"],
+            "floats_per_fma": hot["floats_per_fma"], "as_single_loads": hot["as_single_loads"],
+            "widths": hot["widths"], "lines": lines,
+        },
+    }  # fmt: skip
 
 
-def _by_line(instructions: tuple[sass.Instruction, ...]) -> list[dict[str, Any]]:
+def _by_line(instructions: tuple[sass.Instruction, ...]) -> list[LineMix]:
     """For each source line, in the order of the source, how many instructions of which class it became."""
     lines: dict[tuple[str, int], list[sass.Instruction]] = {}
     for instruction in instructions:
@@ -100,13 +105,13 @@ def _by_line(instructions: tuple[sass.Instruction, ...]) -> list[dict[str, Any]]
     ]
 
 
-def _groups(instructions: tuple[sass.Instruction, ...]) -> list[dict[str, Any]]:
+def _groups(instructions: tuple[sass.Instruction, ...]) -> list[Group]:
     """Neighbouring instructions of one source line, in program order."""
-    groups: list[dict[str, Any]] = []
+    groups: list[Group] = []
     place = None
     for instruction in instructions:
         if (instruction.file, instruction.line) != place:
             place = instruction.file, instruction.line
             groups.append({**source_line(*place), "instructions": []})
-        groups[-1]["instructions"].append([f"{instruction.address:04x}", instruction.text])
+        groups[-1]["instructions"].append((f"{instruction.address:04x}", instruction.text))
     return groups

@@ -30,6 +30,7 @@ from common.book.patching import replaced, replaced_items
 from common.book.problems import Problem
 from common.code import capture, sass
 from common.code.loops import HotLoop
+from common.code.messages import Assembled
 
 ARCHITECTURES = ("7.5", "8.0", "8.6", "9.0", "10.0")
 
@@ -80,7 +81,7 @@ class MachineCode:
         what, span = sass.hot_span(self.listing)
         return HotLoop.counted(self.listing.instructions[slice(*span)], what)
 
-    def as_dict(self) -> dict[str, Any]:
+    def as_dict(self) -> Assembled:
         """The figures, and the instructions by name: of the whole kernel, and as ``loop`` of its hot loop."""
         return {
             "kernel": self.kernel,

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from common.code import sass
+from common.code import messages, sass
 
 Kernel = TypeVar("Kernel")
 
@@ -31,8 +31,13 @@ class HotLoop:
         return cls(what, sass.names(instructions), sass.widths(instructions))
 
     @classmethod
-    def recorded(cls, kernel: dict[str, Any]) -> HotLoop:
-        """Of a kernel as a compile task or the machine-code record has it."""
+    def recorded(cls, kernel: messages.Kernel) -> HotLoop:
+        """Of a kernel as the machine-code record has it."""
+        return cls(kernel.hot.what, kernel.loop, kernel.hot.widths)
+
+    @classmethod
+    def compiled(cls, kernel: messages.Compiled) -> HotLoop:
+        """Of a kernel that a compile task assembled."""
         return cls(kernel["hot"]["what"], kernel["loop"], kernel["hot"]["widths"])
 
     @property
@@ -100,7 +105,7 @@ class HotLoop:
         """So many (default: all instructions) for each multiply-add of the multiply loop; None without one."""
         return (self.total if count is None else count) / self.multiply_adds if self.multiplies else None
 
-    def figures(self) -> dict[str, Any]:
+    def figures(self) -> messages.HotFigures:
         """What a card shows, ready for JSON."""
         return {
             "total": self.total,
@@ -122,14 +127,14 @@ def main_kernel(kernels: Iterable[Kernel], multiply_adds: Callable[[Kernel], Any
     return max(kernels, key=multiply_adds)
 
 
-def main_compiled(kernels: Iterable[dict[str, Any]]) -> dict[str, Any] | None:
+def main_compiled(kernels: Iterable[messages.Kernel]) -> messages.Kernel | None:
     """The main kernel of those of a compile task or of the machine-code record; None if there is none.
 
     A loop that multiplies goes before a straight line, however long.
     """
     found = list(kernels)
 
-    def multiply_adds(kernel: dict[str, Any]) -> tuple[bool, int]:
+    def multiply_adds(kernel: messages.Kernel) -> tuple[bool, int]:
         hot = HotLoop.recorded(kernel)
         return hot.multiplies, hot.multiply_adds
 

@@ -50,7 +50,7 @@ def make_folder(folder: Path) -> None:
 def open_record() -> tuple[Record, str]:
     """This GPU's record, and the key of a run started now."""
     gpu = run.describe_device()
-    record = Record.open(gpu.as_dict(), gpu.slug)
+    record = Record.open(gpu)
     return record, record.start_run()
 
 

@@ -65,7 +65,7 @@ def _grade(options: argparse.Namespace) -> int:
         memory_bytes=int(options.memory * 2**30),
     )  # fmt: skip
     simulator = choosing.simulator(options.sim, options)
-    gpu, _, ceilings = (None, "", None) if simulator else run.measure_device()
+    gpu, ceilings = (None, None) if simulator else run.measure_device()
     grader = grade.Grader(grade.Machine(gpu, ceilings), limits)
     own = grade.own_sources(files)
     workers = options.workers or device.processors()

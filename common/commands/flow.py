@@ -7,8 +7,9 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from common.book.catalog import Step
+from common.jobs.messages import PeerResult, StepResult, Tile
 from common.jobs.run import Outcome
-from common.report.messages import Draw
+from common.report.messages import Draw, DrawResult
 
 Line = Callable[[Any], str]
 
@@ -33,7 +34,7 @@ def timed(outcome: Outcome) -> str:
     """``gemm-4096: STEP 31.2 ms, measured in 1.5 s``."""
     text = f"{outcome.preset}: {outcome.step.name} "
     if outcome.status == "right":
-        text += f"{outcome.result['timing']['median_ms']:.4g} ms"
+        text += f"{outcome.result['timing'].median_ms:.4g} ms"
     else:
         text += outcome.status.replace("_", " ")
     return f"{text}, measured in {outcome.result.get('seconds', 0.0):.1f} s"
@@ -47,10 +48,10 @@ def compiled(outcome: Outcome) -> str:
     return f"{outcome.step.name}: {what.replace('_', ' ')}, {outcome.result.get('seconds', 0.0):.1f} s"
 
 
-def swept(point: tuple[dict[str, int], dict[str, Any]]) -> str:
+def swept(point: tuple[Tile, StepResult]) -> str:
     """``BLOCK_M=64 BLOCK_N=64: 2.31 ms``."""
     tile, result = point
-    found = f"{result['timing']['median_ms']:.4g} ms" if "timing" in result else result["status"].replace("_", " ")
+    found = f"{result['timing'].median_ms:.4g} ms" if "timing" in result else result["status"].replace("_", " ")
     return f"{' '.join(f'{name}={value}' for name, value in tile.items())}: {found}"
 
 
@@ -66,7 +67,7 @@ def graded(entry: tuple[int, Any]) -> str:
     return f"{' '.join(filter(None, (grade.student, grade.target)))}: {'passed' if grade.passed else 'not passed'}"
 
 
-def library(entry: tuple[str, dict[str, Any]]) -> str:
+def library(entry: tuple[str, PeerResult]) -> str:
     """``gemm-4096: libraries, measured in 2.1 s``."""
     preset, result = entry
     return f"{preset}: libraries, measured in {result.get('seconds', 0.0):.1f} s"
@@ -82,7 +83,7 @@ def measured(entry: tuple[str, Any]) -> str:
     )
 
 
-def drawn(entry: tuple[Draw, dict[str, Any]]) -> str:
+def drawn(entry: tuple[Draw, DrawResult]) -> str:
     """``nvidia-h200: 58 files drawn, 9.1 s``."""
     unit, result = entry
     return f"{unit.name}: {len(result.get('files', []))} files drawn, {result.get('seconds', 0.0):.1f} s"

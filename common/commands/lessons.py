@@ -25,6 +25,7 @@ from common.editing import history, loop, saves, shipped, words
 from common.jobs import run
 from common.jobs.run import Outcome
 from common.measure import plan
+from common.measure.ceilings import Ceilings
 from common.report import current
 from common.report.records import Record
 from common.workers import isolate
@@ -98,7 +99,7 @@ def _lesson(lesson: str, name: str | None, preset: str | None) -> int:
         return code
     assert timing_them
     timed = timing_them.run()
-    medians = {(o.step.name, o.preset): o.result["timing"]["median_ms"] for o in timed if o.status == "right"}
+    medians = {(o.step.name, o.preset): o.result["timing"].median_ms for o in timed if o.status == "right"}
     verdicts.print_cards(cards, medians)
     return verdicts.exit_code(timed, asked=True)
 
@@ -109,14 +110,14 @@ class Lesson:
     def __init__(self, pairs: list[tuple[Step, str]]) -> None:
         self._pairs = pairs
         self._gpu, _ = run.inspect_device()
-        self._record = Record.open(self._gpu.as_dict(), self._gpu.slug)
+        self._record = Record.open(self._gpu)
         wanted = {step: [problems.preset(preset)] for step, preset in pairs}
         self._preparing = run.Preparing(wanted, self._gpu)
 
     def run(self) -> list[Outcome]:
         """Time them, and print the tables; the ceilings are measured unless the record has them."""
         self._preparing.before_timing()
-        ceilings = self._record.ceilings if current.ceilings(self._record) else None
+        ceilings: Ceilings | None = self._record.ceilings if current.ceilings(self._record) else None
         timed: list[Outcome] = []
         try:
             measuring = run.measure(self._pairs, ceilings=ceilings is None)

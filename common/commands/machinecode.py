@@ -6,6 +6,7 @@ import argparse
 import json
 from pathlib import Path
 
+from msgspec import to_builtins
 from rich.markup import escape
 
 from common.commands import (
@@ -63,7 +64,7 @@ def _compile(options: argparse.Namespace) -> int:
     )
     outcomes = list(console.progress("compile", compiling, steps, flow.compiled, options.json))
     if options.json:
-        print(json.dumps([{"step": o.step.name, **o.result} for o in outcomes], indent=1))
+        print(json.dumps(to_builtins([{"step": o.step.name, **o.result} for o in outcomes]), indent=1))
     else:
         verdicts.print_outcomes(tables.compiled(outcomes, architectures, assemble), outcomes)
     for outcome in outcomes if not options.json else []:
@@ -88,11 +89,12 @@ def _inspect(options: argparse.Namespace) -> int:
     say = console.say(options)
     if options.json:
         results = [{"step": o.step.name, "problem": o.preset, **o.result} for o in outcomes]
-        print(json.dumps({"architecture": architecture, "results": results}, indent=1))
+        print(json.dumps(to_builtins({"architecture": architecture, "results": results}), indent=1))
     elif options.show:
         for name, card in found:
             print(f"// {cardtables.title(name, card)}, compute capability {architecture}")
-            print(card["text"] if options.show == "ptx" else "\n".join(cardtables.whole(card["text"])))
+            text = card["text"]
+            print(text if isinstance(text, str) else "\n".join(cardtables.whole(text)))
     else:
         if len(outcomes) > 1 and found:
             say.print(cardtables.side_by_side(found))

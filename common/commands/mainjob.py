@@ -81,7 +81,7 @@ def _all(options: argparse.Namespace) -> int:
         say.print(f"[yellow]the photograph is left out: {photographed} is not right[/]")
     else:
         pictures.draw_photo(
-            catalog.find(photographed), simulator, card[0] if card else None, kept.Kept("photo", options.fresh)
+            catalog.find(photographed), simulator, card[0] if card else None, kept.Kept("photo", str, options.fresh)
         )
     say.rule("charts and tables")
     if simulator:

@@ -6,6 +6,7 @@ import argparse
 from collections.abc import Iterable
 from typing import Any
 
+from msgspec.structs import asdict
 from rich.markup import escape
 
 from common.book import catalog, device, problems
@@ -23,6 +24,7 @@ from common.jobs import run
 from common.jobs.run import Outcome
 from common.measure import peers, profiler, sanitizer, timing
 from common.report import current, drawing, recording, tables
+from common.report.entries import Point, Profile, Sweep
 from common.report.records import Record
 
 
@@ -70,13 +72,14 @@ def _profile(options: argparse.Namespace) -> int:
         choosing.pairs(steps, options.problem, every_preset=False, named=bool(options.steps))
     )
     say = console.say()
-    for step, preset, profile in profiles:
-        for entry in profile["kernels"]:
-            say.print(tables.counters(f"{step.name} on {preset}: {entry['kernel']}", profiler.sentences(entry)))
+    for one in profiles:
+        for entry in one.kernels:
+            say.print(tables.counters(f"{one.step.name} on {one.preset}: {entry.kernel}", profiler.sentences(entry)))
     if options.record:
         record, key = choosing.open_record()
-        for step, preset, profile in profiles:
-            record.put_profile(preset, step.name, profile, key)
+        for one in profiles:
+            profile = Profile(**asdict(one.code), kernels=one.kernels, shape=one.shape)
+            record.put_profile(one.preset, one.step.name, profile, key)
     return RIGHT
 
 
@@ -105,31 +108,31 @@ def _sweep(options: argparse.Namespace) -> int:
     found = run.tunables(step, preset)
     record, key = choosing.open_record()
     old = record.sweep(preset, step.name)
-    points = old["points"] if old and catalog.is_current(old, step.path) else []
-    done = [point["tile"] for point in points]
+    points = old.points if old and catalog.is_current(old, step.path) else []
+    done = [point.tile for point in points]
     values = run.narrowed(found["tunables"], found["shipped"], options.values)
     tiles = [tile for tile in run.combinations(values) if tile not in done]
     say = console.say()
     if points:
         say.print(f"{len(points)} points of this sweep are already recorded, {len(tiles)} are left")
     for tile, result in console.progress("sweep", run.sweep(step, preset, tiles), tiles, flow.swept):
-        point: dict[str, Any] = {"tile": tile, "status": result["status"]}
+        point = Point(tile=tile, status=result["status"])
         if result["status"] == "right":
-            point["median_ms"] = result["timing"]["median_ms"]
+            point.median_ms = result["timing"].median_ms
         else:
-            point["reason"] = result.get("message") or "; ".join(f["message"] for f in result["findings"])
+            point.reason = result.get("message") or "; ".join(f["message"] for f in result["findings"])
         points.append(point)
-        entry = {"shipped": found["shipped"], "points": points}
-        record.put_sweep(preset, step.name, entry | catalog.provenance(step.path), key)
+        entry = Sweep(**asdict(catalog.provenance(step.path)), shipped=found["shipped"], points=points)
+        record.put_sweep(preset, step.name, entry, key)
     say.print(tables.swept(f"{step.name} on {preset}, {record.gpu_name}", points, found["shipped"]))
-    return WRONG if any(p["status"] in ("wrong", "crashed", "timed_out") for p in points) else RIGHT
+    return WRONG if any(p.status in ("wrong", "crashed", "timed_out") for p in points) else RIGHT
 
 
 class Bench:
     """What of a card's record is to be measured, and doing it."""
 
     def __init__(self, steps: list[Step], gpu: device.Gpu, room_bytes: int, fresh: bool, **chosen: Any) -> None:
-        self._record = Record.open(gpu.as_dict(), gpu.slug)
+        self._record = Record.open(gpu)
         self._gpu = gpu
         pairs = chosen.get("pairs") or choosing.pairs(steps, None, every_preset=True)
         # a layer's channels-last twin has the layer's libraries beside it
@@ -180,7 +183,7 @@ class Bench:
             if kind == "ceilings":
                 if found["status"] != "right":
                     raise run.DeviceError(f"the GPU could not be measured: {found['message']}")
-                record.set_ceilings({**found["ceilings"], "measure": timing.MEASURE_VERSION}, key)
+                record.set_ceilings(found["ceilings"], key, timing.MEASURE_VERSION)
             elif kind == "step":
                 outcomes.append(found)
                 if found.status == "right":
@@ -194,8 +197,8 @@ class Bench:
         ceilings = record.ceilings
         assert ceilings is not None
         say.print(
-            f"{self._gpu.name}: copy {ceilings['copy_gbs']:,.0f} GB/s, "
-            f"FP32 multiply-add {ceilings['fma_gflops']:,.0f} GFLOP/s"
+            f"{self._gpu.name}: copy {ceilings.copy_gbs:,.0f} GB/s, "
+            f"FP32 multiply-add {ceilings.fma_gflops:,.0f} GFLOP/s"
         )
         verdicts.print_times(outcomes, ceilings, self._gpu.name)
         if not peers.available():

@@ -19,8 +19,7 @@ from common.commands import (
 from common.commands.console import RIGHT, WRONG
 from common.jobs import kept, run
 from common.report import drawing, pages, records
-from common.report.messages import Draw
-from common.workers.isolate import Result
+from common.report.messages import Draw, DrawResult
 
 _PHOTO_CODE = [catalog.ROOT / "common" / "report" / name for name in ("photo.py", "charts.py")]
 
@@ -52,7 +51,7 @@ def _photo(options: argparse.Namespace) -> int:
     if step.ladder != "conv2d":
         raise ValueError(f"step {step.name!r}: the photograph needs a conv2d step, and this is a {step.ladder} step")
     # there is one picture: what is kept of another step's holds no more
-    draw_photo(step, choosing.simulator(options.sim, options), known=kept.Kept("photo", fresh=True))
+    draw_photo(step, choosing.simulator(options.sim, options), known=kept.Kept("photo", str, fresh=True))
     return RIGHT
 
 
@@ -70,7 +69,7 @@ def redraw(fresh: bool = False) -> int:
         text = pages.summary(record)
         if not summary.exists() or summary.read_text(encoding="utf-8") != text:
             store.write(summary, text)
-        day = max((run["date"] for run in record.data["runs"].values()), default="an unknown day")
+        day = max((run.date for run in record.data.runs.values()), default="an unknown day")
         say.print(
             f"{record.gpu_name}, measured up to {day}: charts in results/charts/{record.slug}/, "
             f"tables in results/{summary.name}"
@@ -82,7 +81,7 @@ def redraw(fresh: bool = False) -> int:
     return code
 
 
-def say_drawn(found: Iterable[tuple[Draw, Result]]) -> int:
+def say_drawn(found: Iterable[tuple[Draw, DrawResult]]) -> int:
     """Say what could not be drawn."""
     code = RIGHT
     for unit, result in found:
@@ -92,7 +91,9 @@ def say_drawn(found: Iterable[tuple[Draw, Result]]) -> int:
     return code
 
 
-def draw_photo(step: Step, simulator: bool, gpu: device.Gpu | None = None, known: kept.Kept | None = None) -> None:
+def draw_photo(
+    step: Step, simulator: bool, gpu: device.Gpu | None = None, known: kept.Kept[str] | None = None
+) -> None:
     """Draw the photograph's feature maps, unless those that are ``known`` hold."""
     name, slug = "the CUDA simulator", "simulator"
     if not simulator:

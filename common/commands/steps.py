@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 
+from msgspec import to_builtins
 from rich.markup import escape
 
 from common.book import catalog, device
@@ -71,7 +72,7 @@ def _check(options: argparse.Namespace) -> int:
             "seed": seed,
             "results": results,
         }
-        print(json.dumps(found, indent=1))
+        print(json.dumps(to_builtins(found), indent=1))
     else:
         verdicts.say_seed(seed, drawn=shape is None)
         verdicts.print_checks(outcomes, options.file)
@@ -82,15 +83,16 @@ def _time(options: argparse.Namespace) -> int:
     device.require_gpu("timing")
     steps = choosing.chosen(options)
     pairs = choosing.pairs(steps, options.problem, every_preset=False, named=bool(options.steps))
-    gpu, slug, ceilings = run.measure_device()
+    gpu, ceilings = run.measure_device()
     keeper = loop.Keeper([] if options.file else steps)
     outcomes = list(console.progress("time", run.time_steps(pairs, options.file), pairs, flow.timed, options.json))
     verdicts.note(keeper, outcomes)
     if options.json:
         results = [verdicts.timed_json(outcome, ceilings) for outcome in outcomes]
-        print(json.dumps({"gpu": gpu, "slug": slug, "ceilings": ceilings, "results": results}, indent=1))
+        found = {"gpu": gpu, "slug": gpu.slug, "ceilings": ceilings, "results": results}
+        print(json.dumps(to_builtins(found), indent=1))
     else:
-        verdicts.print_times(outcomes, ceilings, gpu["name"])
+        verdicts.print_times(outcomes, ceilings, gpu.name)
     return verdicts.exit_code(outcomes, asked=True)
 
 

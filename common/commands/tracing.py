@@ -6,8 +6,8 @@ import argparse
 import json
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
+from msgspec import to_builtins
 from rich.markup import escape
 
 from common.book import device, problems
@@ -19,7 +19,9 @@ from common.commands import (
 )
 from common.commands.console import RIGHT, WRONG
 from common.microscope import trace
+from common.microscope.messages import Traced
 from common.report import agreement, records, tables, tracewords
+from common.report.entries import Agreement
 from common.report.records import Record
 
 
@@ -85,7 +87,7 @@ def _figure_stem(path: Path, steps: list[Step]) -> Path:
     return path.with_suffix("")
 
 
-def _print_trace(step: Step, problem: problems.Problem, found: dict[str, Any], usual: bool) -> None:
+def _print_trace(step: Step, problem: problems.Problem, found: Traced, usual: bool) -> None:
     say = console.say()
     say.print(f"{step.name} at {problem}")
     for kernel in found["kernels"]:
@@ -128,13 +130,13 @@ def _agree(options: argparse.Namespace) -> int:
         agreement.require_counted(pairs, known, record.gpu_name)
     elif options.record:
         record, key = choosing.open_record()
-    found: dict[str, dict[str, Any]] = {}
+    found: dict[str, dict[str, Agreement]] = {}
     for step, problem, entry in console.quietly("trace", agreement.refresh(pairs, known), pairs):
         found.setdefault(step.name, {})[str(problem)] = entry
         if options.record and record:
             record.put_agreement(step.name, str(problem), entry, key)
     if options.json:
-        print(json.dumps(found, indent=1))
+        print(json.dumps(to_builtins(found), indent=1))
     else:
         say = console.say()
         say.print(tables.agreed(*agreement.rows(found, steps), say.width))

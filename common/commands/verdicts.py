@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any
 
 from rich.markup import escape
 from rich.table import Table
@@ -20,6 +19,7 @@ from common.commands.console import RIGHT, UNUSABLE, WRONG
 from common.editing import loop, words
 from common.jobs import run
 from common.jobs.run import Outcome
+from common.measure.ceilings import Ceilings
 from common.report import cardtables, records, tables, tracewords
 
 _SUSPECTS = 3  # failed steps that are traced for the reason
@@ -73,7 +73,7 @@ def print_checks(outcomes: list[Outcome], file: Path | None = None) -> None:
     print_complaints(outcomes, {name: suspicion for name, suspicion in found.items() if suspicion})
 
 
-def print_times(outcomes: list[Outcome], ceilings: dict[str, Any], gpu: str) -> None:
+def print_times(outcomes: list[Outcome], ceilings: Ceilings, gpu: str) -> None:
     say = console.say()
     for preset in dict.fromkeys(outcome.preset for outcome in outcomes):
         rows = [o for o in outcomes if o.preset == preset]
@@ -133,10 +133,10 @@ def print_complaints(outcomes: list[Outcome], suspicions: dict[str, tuple[str, s
             say.print(text, soft_wrap=True)
 
 
-def timed_json(outcome: Outcome, ceilings: dict[str, Any]) -> dict[str, Any]:
-    entry: dict[str, Any] = {"step": outcome.step.name, "problem": outcome.preset, **outcome.result}
+def timed_json(outcome: Outcome, ceilings: Ceilings) -> dict[str, object]:
+    entry: dict[str, object] = {"step": outcome.step.name, "problem": outcome.preset, **outcome.result}
     if outcome.status == "right":
-        ms, precision = outcome.result["timing"]["median_ms"], outcome.step.precision
+        ms, precision = outcome.result["timing"].median_ms, outcome.step.precision
         figures = records.derive(outcome.problem, ms, ceilings, precision)
         if figures:
             entry.update(

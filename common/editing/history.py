@@ -14,26 +14,17 @@ import re
 import tempfile
 import time
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Annotated
+
+from msgspec import Meta, Struct, field, to_builtins
+from msgspec.structs import replace
 
 from common.book import catalog, schema, store
-from common.book.schema import AMOUNT, NAME, POSITIVE, TEXT, Each, Maybe, Optional, Value
+from common.book.schema import Amount, Count, Digest, Name, Positive
 
 FOLDER = catalog.ROOT / ".workbook"
 _SHORTEST_HASH = 4
-_HASH = re.compile(r"[0-9a-f]{64}")
-_DIGEST = Value("64 hexadecimal digits", lambda value: isinstance(value, str) and bool(_HASH.fullmatch(value)))
-_EVENT = {
-    "step": NAME, "source": _DIGEST, "what": NAME, "time": TEXT, "verdict": TEXT, "reason": TEXT,
-    "figures": {
-        "preset": Maybe(TEXT), "median_ms": Maybe(POSITIVE), "shipped_ms": Maybe(POSITIVE), "ratio": Maybe(POSITIVE),
-        "device": Maybe(TEXT), "loop_per_fma": Maybe(Optional(AMOUNT)),
-    },
-    "helpers": Maybe(Each(_DIGEST, Value("a name", str.isidentifier))),
-}  # fmt: skip
-
 _counter = itertools.count()
 
 
@@ -41,31 +32,46 @@ class HistoryError(RuntimeError):
     """Something could not be kept, or is not there to be brought back."""
 
 
-@dataclass(frozen=True)
-class Event:
+class Figures(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What was measured of a run; ``ratio`` is the shipped version's time over this one's, ``loop_per_fma`` the
+    instructions of its multiply loop for each multiply-add."""
+
+    preset: str | None = None
+    device: str | None = None
+    median_ms: Positive | None = None
+    shipped_ms: Positive | None = None
+    ratio: Positive | None = None
+    ratio_p20: Positive | None = None
+    ratio_p80: Positive | None = None
+    kernel: str | None = None
+    registers: Count | None = None
+    loop_per_fma: Amount | None = None
+
+
+class Event(Struct, frozen=True, forbid_unknown_fields=True):
     """One thing that happened to a step's file. ``source`` is the SHA-256 of its bytes at the time.
 
     ``what`` is run, graded, saved (kept before something overwrote it), reset or restored. ``verdict`` is a run's
-    status, or whether an exercise passed, ``reason`` its first finding; ``figures`` holds what was measured:
-    ``preset``, ``median_ms``, ``shipped_ms``, ``ratio`` (of the shipped version's time to this one's), ``device``.
-    ``helpers`` has the sources of the lessons' common files that it ran with, by name: those that were edited.
+    status, or whether an exercise passed, ``reason`` its first finding. ``helpers`` has the sources of the lessons'
+    common files that it ran with, by name: those that were edited.
     """
 
-    step: str
-    source: str
-    what: str
+    step: Name
+    source: Digest
+    what: Name
     time: str = ""
     verdict: str = ""
     reason: str = ""
-    figures: dict[str, Any] = field(default_factory=dict)
-    helpers: dict[str, str] = field(default_factory=dict)
+    figures: Figures = Figures()
+    helpers: dict[Annotated[str, Meta(pattern=r"^[^\W\d]\w*\Z", description="a name")], Digest] = field(
+        default_factory=dict
+    )
     number: int = 0
 
     @property
     def ratio(self) -> float | None:
         """The shipped version's time over this one's; None if it was not measured."""
-        value = self.figures.get("ratio")
-        return float(value) if value is not None else None
+        return self.figures.ratio
 
 
 def sha(source: bytes) -> str:
@@ -106,7 +112,7 @@ def add(event: Event) -> None:
     """Write an event down; raises HistoryError as :func:`keep` does."""
     now = time.time_ns()
     stamp = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(now // 10**9))
-    entry = asdict(event) | {"time": event.time or stamp}
+    entry = to_builtins(replace(event, time=event.time or stamp))
     del entry["number"]
     # sorted by name is sorted by time; process and count keep those of one moment apart
     name = f"{now:020d}-{os.getpid()}-{next(_counter)}.json"
@@ -157,29 +163,29 @@ def _files(step: str | None) -> Iterator[tuple[str, list[Path]]]:
 def _event(path: Path, step: str, number: int) -> Event:
     try:
         entry = store.read_json(path)
+        event = schema.read(entry, Event)
     except store.StoreError as error:
         raise HistoryError(str(error)) from None
-    flaw = schema.flaw(entry, _EVENT)
-    if not flaw:
-        known = Event.__dataclass_fields__
-        flaw = next((f"{key} is no field of an event" for key in entry if key not in known), "")
-    if flaw:
-        raise HistoryError(f"{store.shown(path)}: {flaw}")
-    return Event(**{**entry, "step": step, "number": number})
+    except schema.SchemaError as error:
+        raise HistoryError(f"{store.shown(path)}: {error}") from None
+    missing = next((name for name in ("time", "verdict", "reason", "figures") if name not in entry), "")
+    if missing:
+        raise HistoryError(f"{store.shown(path)}: {missing} is missing")
+    return replace(event, step=step, number=number)
 
 
 def best(step: str, preset: str, shipped: str = "") -> Event | None:
     """The right run that was fastest against the shipped version, whose hash is ``shipped``, on ``preset``."""
-    timed = [e for e in events(step) if e.ratio is not None and e.figures.get("preset") == preset]
+    timed = [e for e in events(step) if e.ratio is not None and e.figures.preset == preset]
     timed = [event for event in timed if event.source != shipped or event.helpers]
     return max(timed, key=lambda event: event.ratio or 0.0, default=None)
 
 
 def leanest(step: str, shipped: str = "") -> Event | None:
     """The right run whose multiply loop needed the fewest instructions for each multiply-add, as :func:`best`."""
-    compiled = [e for e in events(step) if e.verdict == "right" and e.figures.get("loop_per_fma")]
+    compiled = [e for e in events(step) if e.verdict == "right" and e.figures.loop_per_fma]
     compiled = [event for event in compiled if event.source != shipped or event.helpers]
-    return min(compiled, key=lambda event: float(event.figures["loop_per_fma"]), default=None)
+    return min(compiled, key=lambda event: event.figures.loop_per_fma or 0.0, default=None)
 
 
 def save(path: Path) -> Path:

@@ -14,20 +14,21 @@ import time
 from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from msgspec.structs import replace
 
-from common.book import problems
+from common.book import problems, schema
 from common.book.catalog import Step
 from common.code import loops
 from common.code.loops import HotLoop
+from common.code.messages import Kernel
 from common.editing import history, shipped
+from common.editing.history import Figures
 from common.jobs import messages, run
+from common.jobs.messages import StepResult
 from common.jobs.run import Outcome
 from common.measure import plan
 from common.workers import isolate
-from common.workers.isolate import Result
 from common.workers.messages import Place, ShapeTask, at
 
 FIRST_SECONDS = 15.0  # for the first check: longer is taken for an endless loop
@@ -78,7 +79,9 @@ class Run:
     _path: Path = Path()
     _stand_ins: dict[str, str] = field(default_factory=dict)  # stored copies of those helpers
     _workers: list[threading.Thread] = field(default_factory=list)
-    _answers: queue.Queue[tuple[str, tuple[ShapeTask, Result] | None]] = field(default_factory=queue.Queue)
+    _answers: queue.Queue[tuple[str, tuple[ShapeTask[StepResult], StepResult] | None]] = field(
+        default_factory=queue.Queue
+    )
     _cases: int = 0  # of the process that checks, after the first
     _found: dict[str, list[Outcome]] = field(default_factory=lambda: {who: [] for who in _PROCESSES})
     _open: set[str] = field(default_factory=set)  # processes that may answer yet
@@ -87,11 +90,11 @@ class Run:
         """Run, telling each stage as soon as it is known; the last one, or the first that fails, ends it."""
         began = time.monotonic()
         self._path = self._snapshot()
-        verdict, reason, figures = "unfinished", "", {"device": "simulator" if self.simulator else "gpu"}
+        verdict, reason, figures = "unfinished", "", Figures(device="simulator" if self.simulator else "gpu")
         try:
             for name, outcomes in self._outcomes(self._path):
                 stage = Stage(name, outcomes, time.monotonic() - began)
-                figures.update(_figures(stage))
+                figures = _figured(figures, stage)
                 if stage.failed:
                     verdict = stage.failed[0].status
                     reason = _reason(stage.failed[0])
@@ -125,7 +128,7 @@ class Run:
             self.warnings.append(f"this run is not kept: {error}")
             return self.step.path
 
-    def _note(self, verdict: str, reason: str, figures: dict[str, Any]) -> None:
+    def _note(self, verdict: str, reason: str, figures: Figures) -> None:
         if not self._kept:
             return
         event = history.Event(self.step.name, self.source, "run", "", verdict, reason, figures, self.helpers)
@@ -150,7 +153,7 @@ class Run:
             # the quicker one first: filters are unrolled, and a GEMM without ragged edges has less code
             at = 1 if small.form == "gemm" else 0
             compiled.insert(at, self._compile(path, small))
-            checks: list[ShapeTask] = [first, *cpu]
+            checks: list[ShapeTask[StepResult]] = [first, *cpu]
         else:
             pair = messages.Pair(**self._at(path, full), against=self._rivals(), seconds=run.TIME_SECONDS)
             checks = [replace(first, engine="gpu"), *gpu, pair]
@@ -259,11 +262,12 @@ class Run:
             rivals[rival] = messages.Rival(path=str(path), helpers=copies)
         return rivals
 
-    def _start(self, who: str, tasks: Sequence[ShapeTask], simulator: bool) -> None:
+    def _start(self, who: str, tasks: Sequence[ShapeTask[StepResult]], simulator: bool) -> None:
         def work() -> None:
             try:
-                for answer in isolate.run(tasks, simulator, run.CHECK_SECONDS, self.stop):
-                    self._answers.put((who, answer))
+                results = isolate.run(tasks, simulator, run.CHECK_SECONDS, self.stop)
+                for task, (_, result) in zip(tasks, results, strict=False):
+                    self._answers.put((who, (task, result)))
             finally:
                 self._answers.put((who, None))
 
@@ -329,7 +333,9 @@ class Keeper:
             failed = next((o for o in mine if not o.fine), None)
             verdict, reason = (failed.status, _reason(failed)) if failed else ("right", "")
             timed = next((o for o in mine if o.status == "right" and "timing" in o.result), None)
-            figures = {"preset": timed.preset, "median_ms": timed.result["timing"]["median_ms"]} if timed else {}
+            figures = Figures()
+            if timed:
+                figures = Figures(preset=timed.preset, median_ms=timed.result["timing"].median_ms)
             try:
                 history.add(history.Event(name, source, "run", "", verdict, reason, figures, helpers))
             except history.HistoryError as error:
@@ -341,36 +347,38 @@ def _present(step: Step) -> tuple[str, dict[str, str]]:
     return history.sha(history.read(step.path)), helpers
 
 
-def heaviest(result: Result) -> dict[str, Any]:
-    """The main one of a compiled result's assembled kernels; empty if there is none."""
-    return dict(loops.main_compiled(kernel for kernel in result.get("kernels", []) if "hot" in kernel) or {})
+def heaviest(result: StepResult) -> Kernel | None:
+    """The main one of a compiled result's assembled kernels; None if there is none."""
+    return loops.main_compiled(schema.read(k, Kernel) for k in result.get("kernels", []) if "hot" in k)
 
 
-def per_multiply_add(kernel: dict[str, Any]) -> float:
+def per_multiply_add(kernel: Kernel) -> float:
     """Instructions for each multiply-add of its multiply loop, to two places; 0 without one."""
     return round(HotLoop.recorded(kernel).per_multiply_add() or 0.0, 2)
 
 
-def _figures(stage: Stage) -> dict[str, Any]:
-    """What a stage measured, for the history."""
+def _figured(known: Figures, stage: Stage) -> Figures:
+    """With what a stage measured, for the history."""
     if stage.name not in (CODE, TIME) or stage.failed:
-        return {}
+        return known
     result = stage.outcomes[0].result
     if stage.name == CODE:
         kernel = heaviest(result)
         if not kernel:
-            return {}
-        return {key: kernel[key] for key in ("kernel", "registers")} | {"loop_per_fma": per_multiply_add(kernel)}
+            return known
+        figures = {"kernel": kernel.kernel, "registers": kernel.registers, "loop_per_fma": per_multiply_add(kernel)}
+        return replace(known, **figures)
     pair = result["pairs"].get("shipped")
-    known = {"device": result["gpu"], "preset": stage.outcomes[0].preset}
     if pair is None:
-        alone = result.get("timing") or next(iter(result["pairs"].values()))["second"]
-        return {**known, "median_ms": alone["median_ms"]}
-    return {
-        **known,
-        "median_ms": pair["second"]["median_ms"],
-        "shipped_ms": pair["first"]["median_ms"],
-        "ratio": pair["ratio"],
-        "ratio_p20": pair["ratio_p20"],
-        "ratio_p80": pair["ratio_p80"],
-    }
+        alone = result.get("timing") or next(iter(result["pairs"].values())).second
+        return replace(known, device=result["gpu"], preset=stage.outcomes[0].preset, median_ms=alone.median_ms)
+    return replace(
+        known,
+        device=result["gpu"],
+        preset=stage.outcomes[0].preset,
+        median_ms=pair.second.median_ms,
+        shipped_ms=pair.first.median_ms,
+        ratio=pair.ratio,
+        ratio_p20=pair.ratio_p20,
+        ratio_p80=pair.ratio_p80,
+    )

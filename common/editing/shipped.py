@@ -18,6 +18,7 @@ from pathlib import Path
 from common.book import catalog, problems, schema, store
 from common.editing import history
 from common.report import records
+from common.report.entries import StepRow
 
 _GIT_SECONDS = 20
 _OLD_VERSIONS = 100
@@ -155,19 +156,17 @@ def _recorded() -> dict[str, str]:
     found = {}
     if noted.exists():
         try:
-            hashes = store.read_json(noted)
-        except store.StoreError as error:
-            raise records.RecordError(f"{error}; python -m common ship writes it anew") from None
-        flaw = schema.flaw(hashes, schema.Each(schema.NAME))
-        if flaw:
-            raise records.RecordError(f"{store.shown(noted)}: {flaw}; python -m common ship writes it anew")
+            hashes = schema.read(store.read_json(noted), dict[str, schema.Name])
+        except (store.StoreError, schema.SchemaError) as error:
+            shown = "" if isinstance(error, store.StoreError) else f"{store.shown(noted)}: "
+            raise records.RecordError(f"{shown}{error}; python -m common ship writes it anew") from None
         found = {Path(name).stem: value for name, value in hashes.items()}
-    found |= {name: entry["source"] for name, entry in records.load_code()["steps"].items() if "source" in entry}
+    found |= {name: entry.source for name, entry in records.load_code().steps.items()}
     for record in records.all_records():
         if record.slug == records.REFERENCE_GPU:
             for preset in problems.PRESETS:
                 rows = record.rows(preset)
-                found.update({name: row["source"] for name, row in rows.items() if row["kind"] == "step"})
+                found.update({name: row.source for name, row in rows.items() if isinstance(row, StepRow)})
     return found
 
 

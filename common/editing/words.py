@@ -9,11 +9,14 @@ from typing import Any
 from rich.markup import escape
 from rich.table import Table
 
+from common.code.messages import Kernel
 from common.editing import loop
 from common.editing.history import Event
 from common.editing.loop import Stage
 from common.explain.faults import Fault
+from common.jobs.messages import StepResult
 from common.jobs.run import Outcome
+from common.measure.timing import Paired
 from common.report import figures, records
 
 _HASH_DIGITS = 8
@@ -92,7 +95,7 @@ def stage(step: str, found: Stage, best: Event | None = None) -> list[str]:
         compiled = [outcome for outcome in found.outcomes if "kernels" in outcome.result]
         declined = [outcome for outcome in found.outcomes if outcome.status == "refused"]
         if declined and not compiled:  # so nothing was built
-            reason = declined[-1].result.get("message", "")
+            reason = declined[-1].result.get("message") or ""
             return [f"{step}: [yellow]refused at {declined[-1].problem}[/]: {escape(reason)}  {after}"]
         what = [f"compiles{_resources(compiled[0].result)}" if compiled else "compiles"]
         what += [f"right at {outcome.problem}" if outcome.status == "right" else "" for outcome in shapes]
@@ -120,25 +123,25 @@ def stage(step: str, found: Stage, best: Event | None = None) -> list[str]:
     return lines
 
 
-def _resources(result: dict[str, Any]) -> str:
+def _resources(result: StepResult) -> str:
     kernel = loop.heaviest(result)
     if not kernel:
         return ""
-    spilled = f", {kernel['stack_bytes']} bytes of stack" if kernel["stack_bytes"] else ""
-    shared = f", {kernel['shared_bytes']} bytes shared" if kernel["shared_bytes"] else ""
-    return f" for compute capability {kernel['architecture']} ({kernel['registers']} registers{spilled}{shared})"
+    spilled = f", {kernel.stack_bytes} bytes of stack" if kernel.stack_bytes else ""
+    shared = f", {kernel.shared_bytes} bytes shared" if kernel.shared_bytes else ""
+    return f" for compute capability {kernel.architecture} ({kernel.registers} registers{spilled}{shared})"
 
 
-def _machine_code(kernel: dict[str, Any]) -> str:
-    return f"{loop.per_multiply_add(kernel):.1f} instructions per multiply-add, {kernel['registers']} registers"
+def _machine_code(kernel: Kernel) -> str:
+    return f"{loop.per_multiply_add(kernel):.1f} instructions per multiply-add, {kernel.registers} registers"
 
 
 def _beside(step: str, best: Event | None) -> str:
     """What the shipped version and the best so far need for a multiply-add."""
     shipped = records.main_kernel(records.load_code(), step)
     parts = [f"the shipped version {loop.per_multiply_add(shipped):.1f}"] if shipped else []
-    if best is not None and "loop_per_fma" in best.figures:
-        parts.append(f"your best so far, run {best.number}, {best.figures['loop_per_fma']:.1f}")
+    if best is not None and best.figures.loop_per_fma is not None:
+        parts.append(f"your best so far, run {best.number}, {best.figures.loop_per_fma:.1f}")
     return f"; {'; '.join(parts)}" if parts else ""
 
 
@@ -148,10 +151,10 @@ def _pairs(outcome: Outcome, best: Event | None) -> list[str]:
     if "shipped" not in outcome.result["pairs"]:
         lines.append("the shipped version is not known: neither git nor .workbook has it")
     if "timing" in outcome.result:
-        ms = figures.milliseconds(outcome.result["timing"]["median_ms"])
+        ms = figures.milliseconds(outcome.result["timing"].median_ms)
         lines.append(f"{ms} ms on {outcome.preset}, {outcome.result['gpu']}")
     for name, pair in outcome.result["pairs"].items():
-        mine, other = (figures.milliseconds(pair[which]["median_ms"]) for which in ("second", "first"))
+        mine, other = (figures.milliseconds(timing.median_ms) for timing in (pair.second, pair.first))
         if name == "shipped":
             lines.append(
                 f"[bold]{ratio(pair)}[/]: {mine} ms against {other} ms on {outcome.preset}, {outcome.result['gpu']}"
@@ -161,12 +164,12 @@ def _pairs(outcome: Outcome, best: Event | None) -> list[str]:
     return lines
 
 
-def ratio(pair: dict[str, Any], other: str = "the shipped version") -> str:
+def ratio(pair: Paired, other: str = "the shipped version") -> str:
     """``1.23x the shipped version (paired, p20-p80 1.21-1.25)``; says so where the two cannot be told apart."""
-    spread = f"paired, p20–p80 {pair['ratio_p20']:.2f}–{pair['ratio_p80']:.2f}"
-    same = abs(pair["ratio"] - 1) <= pair["ratio"] * pair["ratio_error"]
+    spread = f"paired, p20–p80 {pair.ratio_p20:.2f}–{pair.ratio_p80:.2f}"
+    same = abs(pair.ratio - 1) <= pair.ratio * pair.ratio_error
     note = ", no difference that can be told" if same else ""
-    return f"{pair['ratio']:.2f}x {other} ({spread}{note})"
+    return f"{pair.ratio:.2f}x {other} ({spread}{note})"
 
 
 def events(found: list[Event], present: dict[str, str], originals: dict[str, str], named: bool) -> Table:
@@ -196,12 +199,12 @@ def events(found: list[Event], present: dict[str, str], originals: dict[str, str
 def _figure(event: Event) -> str:
     """What was measured, in a few words."""
     if event.ratio is not None:
-        where = [event.figures[key] for key in ("preset", "device") if key in event.figures]
+        where = filter(None, (event.figures.preset, event.figures.device))
         return ", ".join([f"{event.ratio:.2f}x the shipped version", *where])
-    if "median_ms" in event.figures:
-        return f"{figures.milliseconds(event.figures['median_ms'])} ms, {event.figures.get('preset', '')}"
-    if "loop_per_fma" in event.figures:
-        return f"{event.figures['loop_per_fma']:.1f} instructions per multiply-add"
+    if event.figures.median_ms is not None:
+        return f"{figures.milliseconds(event.figures.median_ms)} ms, {event.figures.preset or ''}"
+    if event.figures.loop_per_fma is not None:
+        return f"{event.figures.loop_per_fma:.1f} instructions per multiply-add"
     return ""
 
 

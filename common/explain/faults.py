@@ -14,10 +14,10 @@ import re
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import TypedDict
 
 # What to look at, by kind of fault.
 LOOK_AT = {
@@ -101,6 +101,27 @@ UNSOUND = {
 _OF_UNSET_MEMORY = ("nan", "unstable", "unsound")  # findings that a read of what nobody wrote explains
 
 
+class FindingFields(TypedDict):
+    """A :class:`common.measure.check.Finding` ready for JSON."""
+
+    kind: str
+    message: str
+
+
+class FaultFields(TypedDict):
+    """A :class:`Fault` ready for JSON."""
+
+    kind: str
+    what: str
+    line: int | None
+    code: str
+    look_at: str
+    array: str
+    thread: tuple[int, int, int] | None
+    block: tuple[int, int, int] | None
+    count: int
+
+
 @dataclass(frozen=True)
 class Fault:
     """One fault. ``kind`` is a key of LOOK_AT; ``line`` counts from 1 in the step's file, ``code`` is its text.
@@ -127,14 +148,17 @@ class Fault:
         thread, block = (", ".join(map(str, place)) for place in (self.thread, self.block))
         return f"{self.what} (line {self.line}, thread ({thread}) of block ({block}))"
 
-    def as_dict(self) -> dict[str, Any]:
-        return asdict(self)
+    def as_dict(self) -> FaultFields:
+        """Its fields, as results have them."""
+        return {
+            "kind": self.kind, "what": self.what, "line": self.line, "code": self.code, "look_at": self.look_at,
+            "array": self.array, "thread": self.thread, "block": self.block, "count": self.count,
+        }  # fmt: skip
 
     @classmethod
-    def of(cls, fields: dict[str, Any]) -> Fault:
-        """The fault of which these are :meth:`as_dict`, perhaps from JSON."""
-        places = {name: tuple(fields[name]) for name in ("thread", "block") if fields.get(name)}
-        return cls(**{**fields, **places})
+    def of(cls, fields: FaultFields) -> Fault:
+        """The fault of which these are :meth:`as_dict`."""
+        return cls(**fields)
 
 
 def of_error(error: BaseException, path: Path) -> Fault | None:
@@ -209,7 +233,7 @@ def cut(text: str, most: int = 160) -> str:
     return shown if len(text) <= most else f"{shown} ... ({len(text) - most} more characters)"
 
 
-def of_finding(finding: dict[str, str], seen: list[Fault], path: Path, operands: tuple[str, ...]) -> Fault | None:
+def of_finding(finding: FindingFields, seen: list[Fault], path: Path, operands: tuple[str, ...]) -> Fault | None:
     """Explain a check's finding.
 
     ``seen`` is what is unsound about the launches that it is of. ``operands`` are the names of the two inputs and the

@@ -29,15 +29,17 @@ import threading
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
 from common.book import catalog, occupancy, problems
 from common.book.problems import Conv3d
 from common.code.loops import HotLoop
+from common.code.messages import Kernel
 from common.grading import source
 from common.jobs import messages
+from common.jobs.messages import Started
 from common.microscope import memory, trace
 from common.report import figures, records
 from common.report.records import Record
@@ -85,7 +87,7 @@ class Facts:
     """Works expected values out; what takes a process of its own is done once, and for many at a time."""
 
     def __init__(self) -> None:
-        self._launches: dict[tuple[str, str], list[dict[str, Any]]] = {}
+        self._launches: dict[tuple[str, str], list[Started]] = {}
         self._touched: dict[tuple[str, str], float] = {}
         self._lock = threading.Lock()
 
@@ -116,7 +118,7 @@ class Facts:
         within = float(tolerance) if tolerance else 0.0 if isinstance(value, int) else NEAR
         return Expected(value, within, source)
 
-    def launches(self, name: str, preset: str) -> list[dict[str, Any]]:
+    def launches(self, name: str, preset: str) -> list[Started]:
         return self._launches[name, preset]
 
     def _record(self, pairs: list[tuple[str, str]]) -> None:
@@ -180,7 +182,7 @@ def worked(arguments: list[str]) -> int:
 Kind = Callable[[Facts, list[str]], tuple[float, str]]
 
 
-def _of_launch(count: Callable[[list[dict[str, Any]]], float], text: str) -> Kind:
+def _of_launch(count: Callable[[list[Started]], float], text: str) -> Kind:
     def kind(facts: Facts, arguments: list[str]) -> tuple[float, str]:
         name, preset = arguments
         return count(facts.launches(name, preset)), f"{text} of {name} on {preset}, counted"
@@ -188,8 +190,8 @@ def _of_launch(count: Callable[[list[dict[str, Any]]], float], text: str) -> Kin
     return kind
 
 
-def _total(entries: list[dict[str, Any]], *keys: str) -> int:
-    return sum(int(np.prod([extent for key in keys for extent in entry[key]])) for entry in entries)
+def _total(entries: list[Started], *keys: Literal["grid", "block"]) -> int:
+    return sum(math.prod(extent for key in keys for extent in entry[key]) for entry in entries)
 
 
 def _idle(facts: Facts, arguments: list[str]) -> tuple[float, str]:
@@ -206,7 +208,7 @@ def _of_problem(value: Callable[[Any], float], text: str) -> Kind:
     return kind
 
 
-def _of_code(value: Callable[[dict[str, Any]], float], text: str) -> Kind:
+def _of_code(value: Callable[[Kernel], float], text: str) -> Kind:
     def kind(_: Facts, arguments: list[str]) -> tuple[float, str]:
         return value(_compiled(arguments[0])), f"{text} of {arguments[0]}, in its machine code"
 
@@ -216,17 +218,17 @@ def _of_code(value: Callable[[dict[str, Any]], float], text: str) -> Kind:
 def _of_loop(count: Callable[[HotLoop], int], text: str) -> Kind:
     """So many in the multiply loop for each multiply-add."""
 
-    def value(kernel: dict[str, Any]) -> float:
+    def value(kernel: Kernel) -> float:
         loop = HotLoop.recorded(kernel)
         each = loop.per_multiply_add(count(loop))
         if each is None:
-            raise AnswerError(f"{kernel['kernel']}: multiplies in no loop")
+            raise AnswerError(f"{kernel.kernel}: multiplies in no loop")
         return each
 
     return _of_code(value, text)
 
 
-def _compiled(name: str) -> dict[str, Any]:
+def _compiled(name: str) -> Kernel:
     """The step's main kernel in the machine-code record; raises AnswerError without one."""
     kernel = records.main_kernel(records.load_code(), name)
     if kernel is None:
@@ -238,15 +240,15 @@ def _warps(facts: Facts, arguments: list[str]) -> tuple[float, str]:
     name, preset = arguments
     kernel = _compiled(name)
     threads = _total(facts.launches(name, preset)[-1:], "block")
-    fits = occupancy.occupancy(ARCHITECTURE, threads, kernel["registers"], kernel["shared_bytes"])
+    fits = occupancy.occupancy(ARCHITECTURE, threads, kernel.registers, kernel.shared_bytes)
     return fits.warps, f"warps of {name} that fit a multiprocessor"
 
 
 def _staged(facts: Facts, arguments: list[str]) -> tuple[float, str]:
     name, preset = arguments
-    entry = records.load_code()["steps"][name]
+    entry = records.load_code().steps[name]
     threads = _total(facts.launches(name, preset)[-1:], "block")
-    floats = max(kernel["shared_bytes"] for kernel in entry["kernels"]) / 4
+    floats = max(kernel.shared_bytes for kernel in entry.kernels) / 4
     return floats / threads, f"floats in shared memory for each thread of {name}"
 
 
@@ -302,8 +304,8 @@ KINDS: dict[str, Kind] = {
     ),
     "staged": _staged,
     "floor_ms": _floor,
-    "registers": _of_code(lambda kernel: int(kernel["registers"]), "registers"),
-    "shared_bytes": _of_code(lambda kernel: int(kernel["shared_bytes"]), "bytes of shared memory"),
+    "registers": _of_code(lambda kernel: kernel.registers, "registers"),
+    "shared_bytes": _of_code(lambda kernel: kernel.shared_bytes, "bytes of shared memory"),
     "per_fma": _of_loop(lambda loop: loop.total, "instructions per multiply-add"),
     "global_per_fma": _of_loop(lambda loop: loop.count("LDG"), "global loads"),
     "shared_per_fma": _of_loop(lambda loop: loop.count("LDS"), "shared loads"),

@@ -29,6 +29,7 @@ import numpy as np
 
 from common.book import catalog, exercises, occupancy, problems
 from common.book.catalog import Step
+from common.book.device import Gpu
 from common.book.exercises import Exercise
 from common.book.problems import Problem
 from common.code import codegen
@@ -42,6 +43,7 @@ from common.grading.messages import PtxRun
 from common.grading.sandbox import NOTED, Limits, Note, Sandbox, SandboxError
 from common.grading.source import in_one_line, printable
 from common.measure import check, inputs, shapes
+from common.measure.ceilings import Ceilings
 from common.measure.check import Finding
 from common.report import records
 from common.workers import isolate
@@ -115,12 +117,12 @@ class Grade:
 class Machine:
     """What grades run on: a GPU with its ceilings, or the simulator."""
 
-    gpu: dict[str, Any] | None = None
-    ceilings: dict[str, Any] | None = None
+    gpu: Gpu | None = None
+    ceilings: Ceilings | None = None
 
     @property
     def architecture(self) -> str:
-        return str(self.gpu["compute_capability"]) if self.gpu else ARCHITECTURE
+        return self.gpu.compute_capability if self.gpu else ARCHITECTURE
 
 
 @dataclass
@@ -472,13 +474,13 @@ class Grader:
         with self._gpu:
             ((_, result),) = isolate.run([task], False, TIMED_SECONDS)
         if "findings" not in result:
-            evidence.findings.append(Finding(result["status"], result["message"]))
+            evidence.findings.append(Finding(result["status"], result["message"] or ""))
             return
         for item in result["findings"]:
             shape = f"at {problems.from_shape(work.ladder, item['shape'])}: " if "shape" in item else ""
             evidence.findings.append(Finding(item["kind"], shape + item["message"]))
         if "timing" in result and timed and self.machine.ceilings:
-            milliseconds = result["timing"]["median_ms"]
+            milliseconds = result["timing"].median_ms
             figures = records.derive(timed, milliseconds, self.machine.ceilings, work.precision)
             if figures is None:
                 return

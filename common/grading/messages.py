@@ -2,10 +2,26 @@
 
 from __future__ import annotations
 
-from common.workers.messages import Task
+from common.explain.faults import FindingFields
+from common.measure.timing import Timing
+from common.workers.messages import Result, Task
 
 
-class PtxRun(Task, frozen=True, kw_only=True, tag="grading.ptx_run"):
+class PtxFinding(FindingFields, total=False):
+    """``shape``: at which one of those that were checked."""
+
+    shape: dict[str, int]
+
+
+class PtxResult(Result, total=False):
+    """``timing`` of the plan that was timed."""
+
+    findings: list[PtxFinding]
+    elements_compared: int
+    timing: Timing
+
+
+class PtxRun(Task[PtxResult], frozen=True, kw_only=True, tag="grading.ptx_run"):
     """Check plans, then time one.
 
     ``folder``  that of the plans' files

@@ -29,7 +29,7 @@ from common.book import device, problems, reference
 from common.book.problems import Problem
 from common.code import sharedmemory
 from common.grading import ptx_plan
-from common.grading.messages import PtxRun
+from common.grading.messages import PtxFinding, PtxResult, PtxRun
 from common.measure import check, inputs, timing
 from common.measure.check import Guarded
 
@@ -210,32 +210,36 @@ class Refreshed:
         self.wrong += int(np.count_nonzero(got != right))
 
 
-def run(task: PtxRun) -> dict[str, Any]:
+def run(task: PtxRun) -> PtxResult:
     """Check plans at ragged shapes, then time one at full size."""
     folder, ladder, seed = Path(task.folder), task.ladder, task.seed
     kernels = Kernels(folder)
-    findings: list[dict[str, Any]] = []
+    findings: list[PtxFinding] = []
     compared = 0
     for number, shape in enumerate(task.shapes):
         problem = problems.from_shape(ladder, shape)
         found = [_read(folder, f"{number}-{part}") for part in range(3)]
         verdict = check.check_bench(PlanBench(problem, found, folder, kernels), seed, precision=task.precision)
         compared += verdict.elements_compared
-        findings += [{**item, "shape": shape} for item in verdict.as_dict()["findings"]]
+        findings += [{"kind": one.kind, "message": one.message, "shape": shape} for one in verdict.findings]
         if findings:
             break
-    result: dict[str, Any] = {"findings": findings, "elements_compared": compared}
+    result: PtxResult = {"status": "right", "findings": findings, "elements_compared": compared}
     if task.timed and not findings:
-        result |= _timed(problems.from_shape(ladder, task.timed), folder, kernels, seed)
-    return {"status": "wrong" if result["findings"] else "right", **result}
+        result.update(_timed(problems.from_shape(ladder, task.timed), folder, kernels, seed))
+    result["status"] = "wrong" if result["findings"] else "right"
+    return result
 
 
-def _timed(problem: Problem, folder: Path, kernels: Kernels, seed: int) -> dict[str, Any]:
+def _timed(problem: Problem, folder: Path, kernels: Kernels, seed: int) -> PtxResult:
     plan = _read(folder, "timed")
     bench = PlanBench(problem, [plan, plan], folder, kernels)
     verdict = check.sample_bench(bench, seed)
     if not verdict.right:
-        return {"findings": verdict.as_dict()["findings"]}
+        return {
+            "status": "wrong",
+            "findings": [{"kind": one.kind, "message": one.message} for one in verdict.findings],
+        }
     x, weight = inputs.integers(problem, seed)
     bench.load(x, weight)
     refreshed = Refreshed(bench, x, inputs.integers(problem, seed + 1)[0], weight, seed)
@@ -243,11 +247,11 @@ def _timed(problem: Problem, folder: Path, kernels: Kernels, seed: int) -> dict[
     measured = stopwatch.measure(
         bench.launch, before=refreshed.refresh, after=refreshed.compare, max_seconds=MAX_SECONDS
     )
-    found = []
+    found: list[PtxFinding] = []
     if refreshed.wrong:
         text = f"{refreshed.wrong} sampled elements are wrong when timed, with another input at each launch"
         found.append({"kind": "stale", "message": f"{text}: something is kept between launches"})
-    return {"timing": measured.as_dict(), "findings": found}
+    return {"status": "wrong" if found else "right", "timing": measured, "findings": found}
 
 
 def _read(folder: Path, name: str) -> Plan:

@@ -143,9 +143,9 @@ class Child:
 def answer(box: Child, question: dict[str, Any]) -> Answer:
     """One answer: ``status``, what was asked for, and the notes so far."""
     try:
-        found = {"status": "done", **getattr(box, question.pop("ask"))(**question)}
+        found: Answer = {"status": "done", **getattr(box, question.pop("ask"))(**question)}
     except (Exception, SystemExit) as error:
-        found = child.failure(error, box.file)
+        found = {**child.failure(error, box.file)}
         if isinstance(error, SystemExit):
             found["status"] = "exited"
             code = f"it ends its process with exit code {error.code or 0} in place of an output"

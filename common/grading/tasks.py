@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from common.grading.messages import PtxRun
+from common.grading.messages import PtxResult, PtxRun
 
 
-def ptx_run_task(task: PtxRun) -> dict[str, Any]:
+def ptx_run_task(task: PtxRun) -> PtxResult:
     """Check and time plans that were recorded elsewhere."""
     from common.grading import ptx_run
 

@@ -12,9 +12,11 @@ import json
 import platform
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
+from typing import Generic, TypeVar
 
-from common.book import catalog, packages, store
+from msgspec import Struct, to_builtins
+
+from common.book import catalog, packages, schema, store
 
 FOLDER = catalog.ROOT / ".workbook" / "kept"
 
@@ -23,35 +25,49 @@ PACKAGES = ("numba", "numba-cuda", "llvmlite", "numpy", "cuda-bindings", "cuda-c
 _SHOWING = {"cli.py", "__main__.py", "pages.py", "figures.py", "charts.py", "layers.py", "tables.py", "ledger.py"}
 
 
-class Kept:
-    """Values by name, each with the key that it was made under; one file for each kind of result."""
+T = TypeVar("T")
 
-    def __init__(self, kind: str, fresh: bool = False) -> None:
-        self._file = FOLDER / f"{kind}.json"
-        self._entries: dict[str, Any] = {} if fresh else read(self._file)
 
-    def get(self, name: str, key: str) -> Any:
+class _Entry(Struct):
+    """A value, and the key that it was made under."""
+
+    key: str
+    value: object
+
+
+class Kept(Generic[T]):
+    """Values of one type by name, each with the key that it was made under; one file for each ``kind`` of value."""
+
+    def __init__(self, kind: str, type: type[T], fresh: bool = False) -> None:
+        self._file, self._type = FOLDER / f"{kind}.json", type
+        self._entries = {} if fresh else read(self._file, dict[str, _Entry])
+
+    def get(self, name: str, key: str) -> T | None:
         """The value made under this key, or None."""
         entry = self._entries.get(name)
-        return entry["value"] if isinstance(entry, dict) and entry.get("key") == key and "value" in entry else None
+        if entry is None or entry.key != key:
+            return None
+        try:
+            return schema.read(entry.value, self._type)
+        except schema.SchemaError:
+            return None
 
-    def put(self, name: str, key: str, value: Any) -> None:
+    def put(self, name: str, key: str, value: T) -> None:
         """Keep a value; without a writable checkout it is forgotten."""
-        self._entries[name] = {"key": key, "value": value}
+        self._entries[name] = _Entry(key, to_builtins(value))
         with contextlib.suppress(OSError):
-            store.write_json(self._file, self._entries)
+            store.write_json(self._file, to_builtins(self._entries))
 
 
-def read(file: Path) -> dict[str, Any]:
-    """What a file holds; nothing if it is not there, or no JSON object."""
+def read(file: Path, kind: type[dict[str, T]]) -> dict[str, T]:
+    """What a JSON file holds; nothing if it is not there, or something else."""
     try:
-        found = json.loads(file.read_text(encoding="utf-8"))
+        return schema.read(json.loads(file.read_text(encoding="utf-8")), kind)
     except (OSError, ValueError):
         return {}
-    return found if isinstance(found, dict) else {}
 
 
-def key(*parts: Any) -> str:
+def key(*parts: object) -> str:
     """A key made of these parts (anything JSON takes), the packages and Python's version."""
     versions = packages.versions(PACKAGES)
     text = json.dumps([parts, versions, platform.python_version()], sort_keys=True, default=str)

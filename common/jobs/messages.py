@@ -1,4 +1,5 @@
-"""What child processes are asked for: a struct for each task of :mod:`common.jobs.tasks`.
+"""What child processes are asked for, and what they answer: a struct for each task of :mod:`common.jobs.tasks`, and
+its result.
 
 ``jobs.trace`` is the microscope's: :class:`common.microscope.messages.Trace`. Shapes are extents by name, as
 :meth:`common.book.problems.Problem.shape` gives them; paths are absolute.
@@ -6,19 +7,139 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal
+from typing import ClassVar, Literal, TypedDict
 
 from msgspec import field
 
-from common.book import device
-from common.measure import check, plan
-from common.workers.messages import FileTask, Message, ShapeTask, Task
+from common.book import catalog, device
+from common.code.messages import CodeCard, Compiled
+from common.explain.faults import FindingFields
+from common.measure import ceilings, check, peers, plan
+from common.measure.timing import Paired, Timing
+from common.workers.messages import FileTask, Message, Result, ShapeTask, Task
 
 Tile = dict[str, int | bool]
 """Values by the names of a step's tile constants."""
+Shape = dict[str, int]
 
 
-class Check(ShapeTask, frozen=True, kw_only=True, tag="jobs.check"):
+class StepResult(Result, total=False):
+    """What came of a task on a step, for an :class:`common.jobs.run.Outcome`; each task says what it finds.
+
+    Of all that check:
+
+    ``shape``     the extents that ran
+    ``right``, ``findings``, ``elements_compared``  as :class:`common.measure.check.Verdict`
+    ``requires``  what compute capability, where this machine's GPU lacks it
+
+    Of a check:
+
+    ``engine``, ``seed``  of the case; ``engines`` of all cases of a shape
+    ``untraced``          why the tracer did not judge it
+    ``only_compiled``     it was compiled, and not run
+
+    Of what is timed:
+
+    ``timing``           the file's own time
+    ``prepare_ms``, ``first_launch_ms``  of ``prepare`` (None: there is none) and of the first launch, seen cold
+    ``workspace_bytes``  of scratch memory
+    ``beside``           it was timed in turn with the library
+    ``pairs``            by the names of others, what :class:`common.measure.timing.Paired` holds: theirs is the first
+    ``gpu``              its name
+
+    ``source``, ``helpers`` and ``imports`` are the code that ran: :func:`common.book.catalog.provenance`.
+
+    Of what is compiled:
+
+    ``kernels``        for each architecture
+    ``other_presets``  the kernels of those presets that compile to something else
+    ``cards``, ``files``  of the kernels; the files that they are made of
+    ``missing_tool``   NVIDIA's assembler or disassembler is not installed
+    """
+
+    shape: Shape
+    right: bool
+    findings: list[FindingFields]
+    elements_compared: int
+    requires: str | None
+    engine: plan.Engine
+    engines: list[plan.Engine]
+    seed: int
+    untraced: str
+    only_compiled: bool
+    timing: Timing
+    prepare_ms: float | None
+    first_launch_ms: float
+    workspace_bytes: int
+    beside: peers.Beside
+    pairs: dict[str, Paired]
+    gpu: str
+    source: str
+    helpers: dict[str, str] | None
+    imports: dict[str, catalog.Code | str]
+    kernels: list[Compiled]
+    other_presets: dict[str, list[Compiled]]
+    cards: list[CodeCard]
+    files: list[str]
+    missing_tool: bool
+
+
+class PrepareResult(Result, total=False):
+    """``kept``: how many kernels are there now."""
+
+    kept: int
+
+
+class TunablesResult(Result, total=False):
+    """The values to try of each tile constant, and those that the file ships with."""
+
+    tunables: dict[str, list[int]]
+    shipped: Tile
+
+
+class LaunchResult(Result, total=False):
+    """The kernels that were launched, in order, the extents, and the code that ran."""
+
+    shape: Shape
+    source: str
+    helpers: dict[str, str]
+    kernels: list[str]
+
+
+class Started(TypedDict):
+    """A kernel that a file would start."""
+
+    name: str
+    grid: tuple[int, ...]
+    block: tuple[int, ...]
+
+
+class LaunchesResult(Result, total=False):
+    launches: list[Started]
+
+
+class ExplainResult(Result, total=False):
+    text: str
+
+
+class PeerResult(Result, total=False):
+    shape: Shape
+    rows: list[peers.Library]
+
+
+class CeilingsResult(Result, total=False):
+    gpu: device.Gpu
+    ceilings: ceilings.Ceilings
+
+
+class DeviceResult(Result, total=False):
+    """``room_bytes``: so much of its memory problems may take."""
+
+    gpu: device.Gpu
+    room_bytes: int
+
+
+class Check(ShapeTask[StepResult], frozen=True, kw_only=True, tag="jobs.check"):
     """Is a file right at one shape? The fields of :class:`common.measure.plan.Case`, and
 
     ``precision``  what the step may compute with, one of :data:`common.book.catalog.PRECISIONS`
@@ -39,7 +160,7 @@ class Check(ShapeTask, frozen=True, kw_only=True, tag="jobs.check"):
     turns: str = ""
 
 
-class Time(ShapeTask, frozen=True, kw_only=True, tag="jobs.time"):
+class Time(ShapeTask[StepResult], frozen=True, kw_only=True, tag="jobs.time"):
     """Is a file right at full size, by samples, and how fast is it?
 
     ``preset``   the shape's name, for whoever asks
@@ -54,7 +175,7 @@ class Time(ShapeTask, frozen=True, kw_only=True, tag="jobs.time"):
     kernels: str = ""
 
 
-class Turn(Task, frozen=True, kw_only=True, tag="jobs.turn"):
+class Turn(Task[Result], frozen=True, kw_only=True, tag="jobs.turn"):
     """Get ready for the tasks that follow, then wait for the GPU.
 
     ``gate``       a file: the wait ends when it is there
@@ -69,7 +190,7 @@ class Turn(Task, frozen=True, kw_only=True, tag="jobs.turn"):
     libraries: bool = False
 
 
-class Prepare(FileTask, frozen=True, kw_only=True, tag="jobs.prepare"):
+class Prepare(FileTask[PrepareResult], frozen=True, kw_only=True, tag="jobs.prepare"):
     """Compile a file's kernels ahead.
 
     ``shapes``   those that will be asked for
@@ -89,17 +210,17 @@ class Rival(Message, frozen=True, kw_only=True):
     helpers: dict[str, str] = field(default_factory=dict)
 
 
-class Pair(ShapeTask, frozen=True, kw_only=True, tag="jobs.pair"):
+class Pair(ShapeTask[StepResult], frozen=True, kw_only=True, tag="jobs.pair"):
     """How fast is a file beside others? ``against``: those by name; with none it is timed alone."""
 
     against: dict[str, Rival]
 
 
-class Tunables(ShapeTask, frozen=True, kw_only=True, tag="jobs.tunables"):
+class Tunables(ShapeTask[TunablesResult], frozen=True, kw_only=True, tag="jobs.tunables"):
     """Which tile constants does a file let a sweep vary?"""
 
 
-class Sweep(ShapeTask, frozen=True, kw_only=True, tag="jobs.sweep"):
+class Sweep(ShapeTask[StepResult], frozen=True, kw_only=True, tag="jobs.sweep"):
     """Is a file right with one ``tile``, and how fast? ``kernels``: the folder of those that are kept, or empty."""
 
     alone: ClassVar[bool] = True  # another tile is another kernel
@@ -107,19 +228,19 @@ class Sweep(ShapeTask, frozen=True, kw_only=True, tag="jobs.sweep"):
     kernels: str = ""
 
 
-class Launch(ShapeTask, frozen=True, kw_only=True, tag="jobs.launch"):
+class Launch(ShapeTask[LaunchResult], frozen=True, kw_only=True, tag="jobs.launch"):
     """Launch a file's kernels once, for tools that watch."""
 
 
-class Launches(ShapeTask, frozen=True, kw_only=True, tag="jobs.launches"):
+class Launches(ShapeTask[LaunchesResult], frozen=True, kw_only=True, tag="jobs.launches"):
     """Which kernels would a file start?"""
 
 
-class Explain(ShapeTask, frozen=True, kw_only=True, tag="jobs.explain"):
+class Explain(ShapeTask[ExplainResult], frozen=True, kw_only=True, tag="jobs.explain"):
     """What would a step do for this shape, and why?"""
 
 
-class Compile(ShapeTask, frozen=True, kw_only=True, tag="jobs.compile"):
+class Compile(ShapeTask[StepResult], frozen=True, kw_only=True, tag="jobs.compile"):
     """What does a file compile to?
 
     ``architectures``  compute capabilities, ``9.0``
@@ -134,7 +255,7 @@ class Compile(ShapeTask, frozen=True, kw_only=True, tag="jobs.compile"):
     others: dict[str, dict[str, int]] = field(default_factory=dict)
 
 
-class Card(ShapeTask, frozen=True, kw_only=True, tag="jobs.card"):
+class Card(ShapeTask[StepResult], frozen=True, kw_only=True, tag="jobs.card"):
     """A card for every kernel of a file.
 
     ``architecture``  the compute capability, ``9.0``
@@ -147,7 +268,7 @@ class Card(ShapeTask, frozen=True, kw_only=True, tag="jobs.card"):
     preset: str = ""
 
 
-class Maps(FileTask, frozen=True, kw_only=True, tag="jobs.maps"):
+class Maps(FileTask[StepResult], frozen=True, kw_only=True, tag="jobs.maps"):
     """Run a conv2d step on ``x`` and ``filt`` and save ``y``: .npy files, NCHW, KCRS and NKPQ."""
 
     x: str
@@ -155,7 +276,7 @@ class Maps(FileTask, frozen=True, kw_only=True, tag="jobs.maps"):
     y: str
 
 
-class Peer(Task, frozen=True, kw_only=True, tag="jobs.peer"):
+class Peer(Task[PeerResult], frozen=True, kw_only=True, tag="jobs.peer"):
     """How fast are NVIDIA's libraries at one shape? ``preset``: its name, for whoever asks."""
 
     ladder: str
@@ -163,9 +284,9 @@ class Peer(Task, frozen=True, kw_only=True, tag="jobs.peer"):
     preset: str = ""
 
 
-class Ceilings(Task, frozen=True, kw_only=True, tag="jobs.ceilings"):
+class Ceilings(Task[CeilingsResult], frozen=True, kw_only=True, tag="jobs.ceilings"):
     """What does this GPU reach at most?"""
 
 
-class Device(Task, frozen=True, kw_only=True, tag="jobs.device"):
+class Device(Task[DeviceResult], frozen=True, kw_only=True, tag="jobs.device"):
     """What is this GPU?"""

@@ -15,18 +15,20 @@ from typing import Any, Literal
 
 from msgspec.structs import replace
 
-from common.book import catalog, device, occupancy, problems
-from common.book.catalog import Step
+from common.book import catalog, device, occupancy, problems, schema
+from common.book.catalog import Code, Step
 from common.book.problems import Problem
 from common.code import cardcache, kernelcache
-from common.explain.faults import Fault
+from common.code.messages import CodeCard
+from common.explain.faults import Fault, FindingFields
 from common.jobs import messages
+from common.jobs.messages import StepResult
 from common.measure import check, plan, profiler, sanitizer, shapes
+from common.measure.ceilings import Ceilings
 from common.microscope import trace
 from common.microscope.messages import Trace
 from common.workers import isolate, relay
-from common.workers.isolate import Result
-from common.workers.messages import Task, at
+from common.workers.messages import Result, Task, at
 
 CHECK_SECONDS = 30.0
 TIME_SECONDS = 180.0
@@ -56,7 +58,7 @@ class Outcome:
     step: Step
     problem: Problem
     preset: str | None
-    result: Result
+    result: StepResult
 
     @property
     def status(self) -> str:
@@ -70,8 +72,7 @@ class Outcome:
     @property
     def unseen(self) -> str | None:
         """Why the simulator alone looked for races and the like, for a few seconds; None if the tracer did."""
-        text = self.result.get("untraced")
-        return None if text is None else str(text)
+        return self.result.get("untraced")
 
     @property
     def elsewhere(self) -> bool:
@@ -215,7 +216,9 @@ class _CheckGroup:
     def run(self, stop: threading.Event, hopeless: threading.Event) -> list[Outcome]:
         """What came of the tasks until ``stop``, or until the step is ``hopeless``: it does not compile."""
         enough, outcomes = _Any(stop, hopeless), []
-        for task, result in isolate.run(self.tasks, self.simulated, CHECK_SECONDS, enough):
+        for task, (_, result) in zip(
+            self.tasks, isolate.run(self.tasks, self.simulated, CHECK_SECONDS, enough), strict=False
+        ):
             problem = problems.from_shape(self.step.ladder, result.get("shape") or task.shape)
             if isinstance(task, messages.Compile):
                 result["only_compiled"] = True
@@ -273,7 +276,7 @@ def _check_groups(
 _UNKNOWN = {"unknown-attribute", "unsupported"}
 
 
-def judged(problem: Problem, result: Result, asked: bool = False, gpu: bool = False) -> Result:
+def judged(problem: Problem, result: StepResult, asked: bool = False, gpu: bool = False) -> StepResult:
     """The result, where a step that refuses an ordinary shape is wrong; ``asked``: that very shape was asked for.
 
     With a ``gpu`` to run it, what the simulator does not know is no fault, and no verdict either.
@@ -284,7 +287,7 @@ def judged(problem: Problem, result: Result, asked: bool = False, gpu: bool = Fa
     if result["status"] != "refused" or asked or not shapes.ordinary(problem):
         return result
     said = f"this ordinary shape is refused: {result['message']}"
-    finding = {"kind": "refused", "message": said}
+    finding: FindingFields = {"kind": "refused", "message": said}
     return {**result, "status": "wrong", "message": None, "findings": [finding], "faults": []}
 
 
@@ -337,7 +340,7 @@ def _telling(outcome: Outcome) -> tuple[int, int]:
     return rank, "engine" not in outcome.result
 
 
-def retell(task: messages.Check, problem: Problem, result: Result) -> None:
+def retell(task: messages.Check, problem: Problem, result: StepResult) -> None:
     """Run a task that failed on a GPU again in the simulator, for what only that tells (:func:`add_faults`)."""
     if wants_simulator(result):
         small = problem if problem.flops <= EXPLAIN_FLOPS else problems.FIRST[problem.ladder]
@@ -390,8 +393,8 @@ def compile_steps(
         tasks.append(task)
     mine = workers or Workers()
 
-    def compiled(task: messages.Compile) -> Result:
-        return next((result for _, result in isolate.run([task], False, COMPILE_SECONDS, mine.stop)), {})
+    def compiled(task: messages.Compile) -> StepResult | None:
+        return next((result for _, result in isolate.run([task], False, COMPILE_SECONDS, mine.stop)), None)
 
     # the later lessons' kernels take longest: they come first
     waiting = [mine.submit(compiled, task) for task in reversed(tasks)][::-1]
@@ -427,7 +430,7 @@ def cards(
     ``file`` stands in the step's place. With ``show`` ("ptx" or "sass") each card has the ``text`` of that; PTX comes
     alone. What is not made when ``stop`` is set is left out. Raises ToolError when machine code cannot be had.
     """
-    kept: dict[tuple[str, str], Result] = {}  # by step and preset
+    kept: dict[tuple[str, str], StepResult] = {}  # by step and preset
     entries: dict[tuple[str, str], Path] = {}
     groups: list[list[messages.Card]] = [[] for _ in range(workers)]
     for number, (step, preset) in enumerate(pairs):
@@ -440,16 +443,17 @@ def cards(
         task = messages.Card(**at(step, problem, file), architecture=target, show=show, preset=preset)
         groups[number % workers].append(task)
     waiting = [group for group in groups if group]
-    traced: list[tuple[messages.Card, Result, list[str], Future[None]]] = []
+    traced: list[tuple[messages.Card, StepResult, list[str], Future[None]]] = []
     with ThreadPoolExecutor(workers) as pool:
-        for task, result in isolate.run_groups(waiting, False, COMPILE_SECONDS, workers, stop):
+        for asked, result in isolate.run_groups(waiting, False, COMPILE_SECONDS, workers, stop):
+            assert isinstance(asked, messages.Card)
             if result.get("missing_tool"):
                 raise ToolError(result["message"])
-            files = result.pop("files", None)
-            kept[task.step, task.preset] = result
+            files = result.pop("files", [])
+            kept[asked.step, asked.preset] = result
             if result["status"] == "right" and not show:
-                tracing = pool.submit(_add_traffic, task, result["cards"], stop)
-                traced.append((task, result, files, tracing))
+                tracing = pool.submit(_add_traffic, asked, result["cards"], stop)
+                traced.append((asked, result, files, tracing))
     for task, result, files, tracing in traced:
         tracing.result()
         if stop and stop.is_set():
@@ -461,12 +465,12 @@ def cards(
             yield Outcome(step, problems.preset(preset), preset, kept[step.name, preset])
 
 
-def _add_traffic(task: messages.Card, found: list[dict[str, Any]], stop: threading.Event | None) -> None:
+def _add_traffic(task: messages.Card, found: list[CodeCard], stop: threading.Event | None) -> None:
     """Give each card its kernel's ``traffic``, from a trace; what cannot be traced has none."""
     problem = trace.reduced(problems.from_shape(task.ladder, task.shape))
     tracing = Trace(path=task.path, ladder=task.ladder, step=task.step, shape=problem.shape())
-    result = next((result for _, result in isolate.run([tracing], True, TRACE_SECONDS, stop)), {})
-    figures = trace.traffic(result["trace"]) if "trace" in result else {}
+    result = next((result for _, result in isolate.run([tracing], True, TRACE_SECONDS, stop)), None)
+    figures = trace.traffic(result["trace"]) if result and "trace" in result else {}
     for card in found:
         card["traffic"] = figures.get(card["kernel"], {})
 
@@ -508,7 +512,7 @@ def measure(
     device.require_gpu("timing")
     left_out = [pair for pair in pairs if beyond(pair[0])]
     pairs = [pair for pair in pairs if pair not in left_out]
-    groups: list[tuple[relay.Ready, Sequence[Task]]] = []
+    groups: list[tuple[relay.Ready, Sequence[Task[Result]]]] = []
     if ceilings:
         groups.append((messages.Turn, [messages.Ceilings()]))
     known = {(step.name, preset): step for step, preset in pairs}
@@ -532,16 +536,16 @@ def measure(
         groups.append((partial(messages.Turn, libraries=True), peers))
     for _, task, result in relay.run(groups, relay.on_gpu(TIME_SECONDS)):
         if isinstance(task, messages.Time):
-            step = known[task.step, task.preset]
-            problem = problems.from_shape(step.ladder, result.get("shape") or problems.preset(task.preset).shape())
-            yield "step", Outcome(step, problem, task.preset, result)
+            step, timed = known[task.step, task.preset], schema.read(result, StepResult)
+            problem = problems.from_shape(step.ladder, timed.get("shape") or problems.preset(task.preset).shape())
+            yield "step", Outcome(step, problem, task.preset, timed)
         elif isinstance(task, messages.Peer):
             yield "library", (task.preset, result)
         else:
             yield "ceilings", result
     for step, preset in left_out:
-        reason = {"status": "refused", "message": beyond(step), "requires": step.requires}
-        yield "step", Outcome(step, problems.preset(preset), preset, reason)
+        refused: StepResult = {"status": "refused", "message": beyond(step), "requires": step.requires}
+        yield "step", Outcome(step, problems.preset(preset), preset, refused)
 
 
 def time_steps(pairs: list[tuple[Step, str]], file: Path | None = None) -> Iterator[Outcome]:
@@ -593,8 +597,8 @@ class Preparing:
         self._stop.set()
 
 
-def measure_device() -> tuple[dict[str, Any], str, dict[str, Any]]:
-    """The GPU's description, its slug and its measured ceilings.
+def measure_device() -> tuple[device.Gpu, Ceilings]:
+    """The GPU's description and its measured ceilings.
 
     Raises NoGpuError without a GPU, DeviceError if the measurement fails.
     """
@@ -602,7 +606,7 @@ def measure_device() -> tuple[dict[str, Any], str, dict[str, Any]]:
     (_, result), *_ = isolate.run([messages.Ceilings()], False, TIME_SECONDS)
     if result["status"] != "right":
         raise DeviceError(f"the GPU could not be measured: {result['message']}")
-    return result["gpu"], device.Gpu(**result["gpu"]).slug, result["ceilings"]
+    return result["gpu"], result["ceilings"]
 
 
 def describe_device() -> device.Gpu:
@@ -616,10 +620,10 @@ def inspect_device() -> tuple[device.Gpu, int]:
     ((_, result),) = isolate.run([messages.Device()], False, CHECK_SECONDS)
     if result["status"] != "right":
         raise DeviceError(f"the GPU could not be used: {result['message']}")
-    return device.Gpu(**result["gpu"]), int(result["room_bytes"])
+    return result["gpu"], result["room_bytes"]
 
 
-def tunables(step: Step, preset: str) -> dict[str, Any]:
+def tunables(step: Step, preset: str) -> messages.TunablesResult:
     """``tunables``, ``shipped`` and ``source`` of a step on a preset. Raises ValueError if it has none."""
     task = messages.Tunables(**at(step, problems.preset(preset)))
     ((_, result),) = isolate.run([task], False, CHECK_SECONDS)
@@ -636,7 +640,7 @@ def combinations(tunables: dict[str, list[int]]) -> list[messages.Tile]:
     return [dict(zip(names, values, strict=True)) for values in itertools.product(*tunables.values())]
 
 
-def narrowed(tunables: dict[str, list[int]], shipped: dict[str, int], text: str | None) -> dict[str, list[int]]:
+def narrowed(tunables: dict[str, list[int]], shipped: messages.Tile, text: str | None) -> dict[str, list[int]]:
     """The values to sweep: all tunables, or those that ``text`` (``"NAME=1,2 ..."``) names, the rest as shipped.
 
     Raises ValueError naming a word that is not of that form or a constant the step does not have.
@@ -661,17 +665,28 @@ def narrowed(tunables: dict[str, list[int]], shipped: dict[str, int], text: str 
     return values
 
 
-def sweep(step: Step, preset: str, tiles: list[messages.Tile]) -> Iterator[tuple[messages.Tile, Result]]:
+def sweep(step: Step, preset: str, tiles: list[messages.Tile]) -> Iterator[tuple[messages.Tile, StepResult]]:
     """Check and time a step with each tile; needs a GPU."""
     device.require_gpu("a sweep")
     place = at(step, problems.preset(preset))
     tasks = [messages.Sweep(**place, tile=tile, kernels=str(kernelcache.FOLDER)) for tile in tiles]
-    for task, result in isolate.run(tasks, False, TIME_SECONDS):
-        yield task.tile, result
+    for tile, (_, result) in zip(tiles, isolate.run(tasks, False, TIME_SECONDS), strict=False):
+        yield tile, result
 
 
-def profile_steps(pairs: list[tuple[Step, str]]) -> list[tuple[Step, str, dict[str, Any]]]:
-    """Step, preset and ``{"kernels": [counters, ...], "source": ..., ...}`` of each pair, launched once under ncu.
+@dataclass(frozen=True)
+class Profiled:
+    """Hardware counters of a step's kernels on a preset, and the shape and the code that were launched."""
+
+    step: Step
+    preset: str
+    kernels: list[profiler.Counters]
+    shape: dict[str, int]
+    code: Code
+
+
+def profile_steps(pairs: list[tuple[Step, str]]) -> list[Profiled]:
+    """Each pair, launched once under ncu.
 
     Raises NoGpuError without a GPU, ProfileError when the counters cannot be read.
     """
@@ -683,9 +698,10 @@ def profile_steps(pairs: list[tuple[Step, str]]) -> list[tuple[Step, str, dict[s
     for (step, preset), result in zip(pairs, results, strict=False):
         if result["status"] != "right":
             raise profiler.ProfileError(f"{step.name} on {preset}: {result['message']}")
-        kernels = [{**entry, "kernel": name} for name, entry in zip(result["kernels"], counters, strict=False)]
-        kept = {key: result[key] for key in ("source", "helpers", "shape")}
-        profiles.append((step, preset, {"kernels": kernels, **kept}))
+        kernels = [profiler.named(name, launch) for name, launch in zip(result["kernels"], counters, strict=False)]
+        profiles.append(
+            Profiled(step, preset, kernels, result["shape"], Code(source=result["source"], helpers=result["helpers"]))
+        )
     if len(profiles) < len(pairs):
         raise profiler.ProfileError(f"{pairs[len(profiles)][0].name}: the profiled process ended early")
     return profiles

@@ -22,15 +22,17 @@ from msgspec.structs import asdict
 
 from common.book import catalog, device, ledger, limits, problems
 from common.book.patching import replaced
+from common.code.messages import CodeCard, Compiled
 from common.explain import faults
 from common.explain.faults import Fault
 from common.jobs import messages
-from common.microscope.messages import Trace
-from common.workers.messages import FileTask, ShapeTask
+from common.jobs.messages import StepResult
+from common.microscope.messages import Trace, TraceResult
+from common.workers.messages import FileTask, Result, ShapeTask
 
 if TYPE_CHECKING:
     from common.code import kernelcache
-    from common.measure import fullsize, timing
+    from common.measure import check, fullsize, timing
 
 # Device operands, a flush buffer and room for a workspace must fit.
 MEMORY_SHARE = 0.8
@@ -84,7 +86,7 @@ def _keep_kernels(folder: str) -> None:
 _kept: dict[str, tuple[Any, Any]] = {}
 
 
-def check_task(task: messages.Check) -> dict[str, Any]:
+def check_task(task: messages.Check) -> StepResult:
     """Check one file at one shape, as :class:`common.measure.plan.Case` says; an engine's module is kept from case to
     case."""
     _keep_kernels(task.kernels)
@@ -125,12 +127,8 @@ def check_task(task: messages.Check) -> dict[str, Any]:
     else:  # why the elements of threads that raise are not written
         raised = [check.Finding("unsound", one.placed) for one in found if one.kind == "raises"]
         verdict.findings[:0] = raised
-    result: dict[str, Any] = {
-        "status": "right" if verdict.right else "wrong",
-        "engine": engine,
-        "seed": task.seed,
-        **verdict.as_dict(),
-    }
+    result = _found(verdict)
+    result["engine"], result["seed"] = engine, task.seed
     if untraced:
         result["untraced"] = untraced
     if not verdict.right:
@@ -172,6 +170,18 @@ def _tracer() -> Any:
     return Tracer()
 
 
+def _found(verdict: check.Verdict) -> StepResult:
+    """A verdict as a result."""
+    found = verdict.as_dict()
+    return {
+        "status": "right" if verdict.right else "wrong",
+        "shape": found["shape"],
+        "right": found["right"],
+        "elements_compared": found["elements_compared"],
+        "findings": found["findings"],
+    }
+
+
 def _verdict(task: messages.Check, make: Callable[[], Any]) -> Any:
     from common.measure import check
 
@@ -182,7 +192,7 @@ def _verdict(task: messages.Check, make: Callable[[], Any]) -> Any:
     return check.check_bench(make(), task.seed, task.repeats, task.precision)
 
 
-def _module(task: FileTask, rival: messages.Rival | None = None) -> Any:
+def _module(task: FileTask[Result], rival: messages.Rival | None = None) -> Any:
     """The module of the task's file, or of its rival, imported anew."""
     file = rival or task
     return catalog.load(Path(file.path), task.ladder, task.home, file.helpers)
@@ -254,7 +264,7 @@ class _Held:
 _held = _Held()
 
 
-def time_task(task: messages.Time) -> dict[str, Any]:
+def time_task(task: messages.Time) -> StepResult:
     """Check one file at full size by samples, then time it; the operands wait for the next file on this problem."""
     _keep_kernels(task.kernels)
     from numba import cuda
@@ -267,7 +277,7 @@ def time_task(task: messages.Time) -> dict[str, Any]:
     with ledger.stage("full-size check"):
         module = _module(task)
         verdict = fullsize.verify(check.Bench(module, operands.problem, beside=operands), operands)
-    result: dict[str, Any] = {"status": "right" if verdict.right else "wrong", **verdict.as_dict()}
+    result = _found(verdict)
     if not verdict.right:
         _held.drop()
         return result
@@ -279,14 +289,16 @@ def time_task(task: messages.Time) -> dict[str, Any]:
         cuda.synchronize()
         prepare_ms = _cold(bench.prepare, kernelcache.SPENT)
         first_launch_ms = _cold(bench.launch, kernelcache.SPENT)
-        result["timing"] = stopwatch.measure(bench.launch).as_dict()
+        result["timing"] = stopwatch.measure(bench.launch)
         if task.beside and peers.available():
             result["beside"] = peers.measure_beside(bench.launch, operands.problem, task.beside, stopwatch)
     result["prepare_ms"] = prepare_ms if hasattr(module, "prepare") else None
     result["first_launch_ms"] = first_launch_ms
     result["workspace_bytes"] = _nbytes(bench.step.workspace)
     path = Path(task.path)
-    return {**result, **catalog.provenance(path), "imports": catalog.imported_steps(path)}
+    result["source"], result["helpers"] = _code(path)
+    result["imports"] = catalog.imported_steps(path)
+    return result
 
 
 def _cold(action: Callable[[], object], spent: kernelcache.Spent) -> float:
@@ -300,7 +312,7 @@ def _cold(action: Callable[[], object], spent: kernelcache.Spent) -> float:
     return (time.perf_counter() - start) * 1e3 + spent.saved_ms
 
 
-def turn_task(task: messages.Turn) -> dict[str, Any]:
+def turn_task(task: messages.Turn) -> Result:
     """Get ready for the tasks that follow without touching the GPU; then wait until the file ``gate`` is there."""
     from common.measure import timing  # noqa: F401
 
@@ -316,7 +328,7 @@ def turn_task(task: messages.Turn) -> dict[str, Any]:
     return {"status": "right"}
 
 
-def prepare_task(task: messages.Prepare) -> dict[str, Any]:
+def prepare_task(task: messages.Prepare) -> messages.PrepareResult:
     """Compile a file's kernels for each of ``shapes``, and keep them; launches nothing.
 
     ``kept`` says how many are there now. A shape that the step refuses has none. What a step asks of the ``device``
@@ -347,7 +359,7 @@ def prepare_task(task: messages.Prepare) -> dict[str, Any]:
     return {"status": "right", "kept": kept}
 
 
-def pair_task(task: messages.Pair) -> dict[str, Any]:
+def pair_task(task: messages.Pair) -> StepResult:
     """Check one file at full size by samples, then time it in turn with each other of ``against``.
 
     ``pairs`` has, by the same names, what :class:`common.measure.timing.Paired` holds: the other's time is the first.
@@ -358,23 +370,24 @@ def pair_task(task: messages.Pair) -> dict[str, Any]:
     problem = _fit(task)
     bench = check.Bench(_module(task), problem)
     verdict = check.sample_bench(bench)
-    result: dict[str, Any] = {"status": "right" if verdict.right else "wrong", **verdict.as_dict()}
+    result = _found(verdict)
     if not verdict.right:
         return result
     bench.load(*inputs.normals(problem, 2))
     bench.launch()
     stopwatch = _held.stopwatch()
-    pairs = {}
+    pairs: dict[str, timing.Paired] = {}
     for name, rival in task.against.items():
         other = check.Bench(_module(task, rival), problem, beside=bench)
         other.prepare()
         other.launch()
-        pairs[name] = stopwatch.measure_pairs(other.launch, bench.launch).as_dict()
-    alone = {} if pairs else {"timing": stopwatch.measure(bench.launch).as_dict()}
-    return {**result, **alone, "pairs": pairs, "gpu": device.current_gpu().name}
+        pairs[name] = stopwatch.measure_pairs(other.launch, bench.launch)
+    if not pairs:
+        result["timing"] = stopwatch.measure(bench.launch)
+    return {**result, "pairs": pairs, "gpu": device.current_gpu().name}
 
 
-def tunables_task(task: messages.Tunables) -> dict[str, Any]:
+def tunables_task(task: messages.Tunables) -> messages.TunablesResult:
     """The tile constants a file lets a sweep vary, their values to try, and those it ships with."""
     module = _module(task)
     tunables = getattr(module, "TUNABLES", {})
@@ -387,7 +400,7 @@ def tunables_task(task: messages.Tunables) -> dict[str, Any]:
     }
 
 
-def sweep_task(task: messages.Sweep) -> dict[str, Any]:
+def sweep_task(task: messages.Sweep) -> StepResult:
     """Check one tile at full size by samples, then time it; ``refused`` if the step or the card does not take it."""
     _keep_kernels(task.kernels)
     from numba.cuda.cudadrv.driver import CudaAPIError
@@ -402,16 +415,16 @@ def sweep_task(task: messages.Sweep) -> dict[str, Any]:
         if "OUT_OF_RESOURCES" in str(error):
             return {"status": "refused", "message": "the block needs more registers than a multiprocessor has"}
         raise
-    result: dict[str, Any] = {"status": "right" if verdict.right else "wrong", **verdict.as_dict()}
+    result = _found(verdict)
     if verdict.right:
         bench = check.Bench(module, problem, tile)
         bench.load(*inputs.normals(problem, 2))
         bench.launch()
-        result["timing"] = _held.stopwatch().measure(bench.launch, max_seconds=SWEEP_SECONDS).as_dict()
+        result["timing"] = _held.stopwatch().measure(bench.launch, max_seconds=SWEEP_SECONDS)
     return result
 
 
-def launch_task(task: messages.Launch) -> dict[str, Any]:
+def launch_task(task: messages.Launch) -> messages.LaunchResult:
     """Launch a file's kernels once, for tools that watch from outside.
 
     No margins: an access beyond an array must leave its allocation to be seen.
@@ -426,15 +439,11 @@ def launch_task(task: messages.Launch) -> dict[str, Any]:
         bench.load(*inputs.normals(problem, 0))
         bench.launch()
     cuda.synchronize()
-    return {
-        "status": "right",
-        "shape": problem.shape(),
-        **catalog.provenance(Path(task.path)),
-        "kernels": kernels,
-    }
+    source, helpers = _code(Path(task.path))
+    return {"status": "right", "shape": problem.shape(), "source": source, "helpers": helpers, "kernels": kernels}
 
 
-def peer_task(task: messages.Peer) -> dict[str, Any]:
+def peer_task(task: messages.Peer) -> messages.PeerResult:
     """Time cuBLAS or cuDNN on a problem."""
     from numba import cuda
 
@@ -446,23 +455,23 @@ def peer_task(task: messages.Peer) -> dict[str, Any]:
     return {"status": "right", "shape": problem.shape(), "rows": peers.measure(problem, stopwatch)}
 
 
-def ceilings_task(_: messages.Ceilings) -> dict[str, Any]:
+def ceilings_task(_: messages.Ceilings) -> messages.CeilingsResult:
     """Measure this GPU's ceilings and say what it is."""
     from common.measure import ceilings, timing
 
     gpu = device.current_gpu()
     stopwatch = timing.Stopwatch(gpu.l2_bytes)
     measured = ceilings.measure(stopwatch, gpu.multiprocessors, device.free_bytes(), gpu.compute_capability)
-    return {"status": "right", "gpu": gpu.as_dict(), "ceilings": measured}
+    return {"status": "right", "gpu": gpu, "ceilings": measured}
 
 
-def device_task(_: messages.Device) -> dict[str, Any]:
+def device_task(_: messages.Device) -> messages.DeviceResult:
     """Say what this GPU is, and how much of its memory problems may take."""
     free = int(device.free_bytes() * MEMORY_SHARE)
-    return {"status": "right", "gpu": device.current_gpu().as_dict(), "room_bytes": free}
+    return {"status": "right", "gpu": device.current_gpu(), "room_bytes": free}
 
 
-def compile_task(task: messages.Compile) -> dict[str, Any]:
+def compile_task(task: messages.Compile) -> StepResult:
     """Compile every kernel of a file for the named architectures; count machine instructions where asked.
 
     ``other_presets`` has the kernels of those of ``others`` that compile to something else. A launch beyond a GPU's
@@ -490,34 +499,36 @@ def compile_task(task: messages.Compile) -> dict[str, Any]:
                 built[key].append((name, codegen.float64_arithmetic(text), code))
         return built[key]
 
-    def kernels(shape: dict[str, int]) -> list[dict[str, Any]]:
-        entries = []
+    def kernels(shape: dict[str, int]) -> list[Compiled]:
+        entries: list[Compiled] = []
         launched = codegen.launches(module, problems.from_shape(task.ladder, shape))
         for launch in launched:
             limits.require_launch(launch.grid, launch.block, launch.dynamic_shared_bytes)
         for launch in codegen.distinct(launched):
             for architecture, float64, code in compiled(launch):
-                entry = {"kernel": launch.name, "architecture": architecture, "float64": float64}
+                entry: Compiled = {"kernel": launch.name, "architecture": architecture, "float64": float64}
                 if code is not None:
                     limits.require_registers(launch.block, code.registers)
-                    entry.update(code.as_dict(), **cards.recorded(cards.card(launch, code)))
+                    entry = {**entry, **code.as_dict(), **cards.recorded(cards.card(launch, code))}
                 entries.append(entry)
         return entries
 
     first = kernels(task.shape)
     others = {preset: kernels(shape) for preset, shape in task.others.items()}
-    result = {
+    source, helpers = _code(path)
+    result: StepResult = {
         "status": "right",
         "kernels": first,
         "other_presets": {preset: entries for preset, entries in others.items() if entries != first},
-        **catalog.provenance(path),
+        "source": source,
+        "helpers": helpers,
     }
     if any(entry["float64"] for entry in first):
         result["faults"] = [faults.of_float64(path).as_dict()]
     return result
 
 
-def card_task(task: messages.Card) -> dict[str, Any]:
+def card_task(task: messages.Card) -> StepResult:
     """A card for every kernel of a file, and the ``text`` of its PTX or machine code where ``show`` asks for it.
 
     ``files`` are the files that the kernels are made of: of the lessons, and those beside the step's.
@@ -529,7 +540,7 @@ def card_task(task: messages.Card) -> dict[str, Any]:
     if not launches:
         raise catalog.CatalogError(f"{Path(task.path).name}: launch starts no kernel")
     architecture, show = task.architecture, task.show
-    found: list[dict[str, Any]] = []
+    found: list[CodeCard] = []
     for launch in launches:
         text = codegen.ptx(launch, [architecture], lines=show != "ptx")[architecture]
         if show == "ptx":
@@ -550,7 +561,7 @@ def card_task(task: messages.Card) -> dict[str, Any]:
     return {"status": "right", "cards": found, "files": files}
 
 
-def maps_task(task: messages.Maps) -> dict[str, Any]:
+def maps_task(task: messages.Maps) -> StepResult:
     """Run a conv2d step on given operands (.npy files) and save its output."""
     import numpy as np
     from numba import cuda
@@ -570,7 +581,7 @@ def maps_task(task: messages.Maps) -> dict[str, Any]:
     return {"status": "right", "shape": problem.shape()}
 
 
-def launches_task(task: messages.Launches) -> dict[str, Any]:
+def launches_task(task: messages.Launches) -> messages.LaunchesResult:
     """The kernels a file would start, with grid and block; needs no GPU."""
     from common.code import codegen
 
@@ -580,7 +591,7 @@ def launches_task(task: messages.Launches) -> dict[str, Any]:
     return {"status": "right", "launches": [{"name": o.name, "grid": o.grid, "block": o.block} for o in found]}
 
 
-def trace_task(task: Trace) -> dict[str, Any]:
+def trace_task(task: Trace) -> TraceResult:
     """Trace a file's kernels at one shape; only in a process whose Numba is the simulator."""
     from common.microscope import lanes, trace
 
@@ -592,7 +603,7 @@ def trace_task(task: Trace) -> dict[str, Any]:
     return {"status": "wrong" if found.faults else "right", "trace": found.as_dict()}
 
 
-def explain_task(task: messages.Explain) -> dict[str, Any]:
+def explain_task(task: messages.Explain) -> messages.ExplainResult:
     """Let a step say what it would do for a problem and why: its ``explain(problem, weights on the GPU or None)``."""
     import numpy as np
     from numba import cuda
@@ -605,6 +616,12 @@ def explain_task(task: messages.Explain) -> dict[str, Any]:
         return {"status": "right", "text": module.explain(problem, None)}
     weights = cuda.to_device(np.ones(problem.weight_shape, problem.weight_dtype))
     return {"status": "right", "text": module.explain(_fit(task), weights)}
+
+
+def _code(path: Path) -> tuple[str, dict[str, str]]:
+    """``source`` and ``helpers`` of the code that runs."""
+    now = catalog.provenance(path)
+    return now.source, now.helpers or {}
 
 
 def _simulated() -> bool:
@@ -643,7 +660,12 @@ def _require_limits() -> None:
     dispatcher.CUDADispatcher.__getitem__ = configured
 
 
-def _fit(task: ShapeTask | messages.Peer) -> problems.Problem:
+def _fit(
+    task: ShapeTask[StepResult]
+    | ShapeTask[messages.LaunchResult]
+    | ShapeTask[messages.ExplainResult]
+    | messages.Peer,
+) -> problems.Problem:
     """The task's problem, its batch reduced to what this card's free memory holds."""
     return problems.fit_batch(problems.from_shape(task.ladder, task.shape), int(device.free_bytes() * MEMORY_SHARE))
 

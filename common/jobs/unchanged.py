@@ -2,21 +2,30 @@
 
 from __future__ import annotations
 
-from typing import Any
+from msgspec import Struct
 
 from common.book import catalog, problems
 from common.book.catalog import Step
 from common.jobs import kept
+from common.jobs.messages import StepResult
 from common.jobs.run import Outcome
+
+
+class _Kept(Struct):
+    """What is kept of an outcome."""
+
+    shape: dict[str, int]
+    preset: str | None
+    result: StepResult
 
 
 class Outcomes:
     """Outcomes of one ``kind`` of task (``check``, ``compile``), by step; ``conditions`` are what they depend on
     besides the step's code and the harness's, such as the engine. With ``fresh`` none is known."""
 
-    def __init__(self, kind: str, conditions: Any, fresh: bool = False) -> None:
+    def __init__(self, kind: str, conditions: object, fresh: bool = False) -> None:
         self._kind, self._conditions = kind, conditions
-        self._kept = kept.Kept(kind, fresh)
+        self._kept = kept.Kept(kind, list[_Kept], fresh)
 
     def known(self, steps: list[Step]) -> dict[str, list[Outcome]]:
         """By step, in the steps' order, the outcomes that still hold."""
@@ -25,14 +34,13 @@ class Outcomes:
             entries = self._kept.get(step.name, self._key(step))
             if entries:
                 found[step.name] = [
-                    Outcome(step, problems.from_shape(step.ladder, e["shape"]), e["preset"], e["result"])
-                    for e in entries
+                    Outcome(step, problems.from_shape(step.ladder, e.shape), e.preset, e.result) for e in entries
                 ]
         return found
 
     def keep(self, outcomes: list[Outcome]) -> None:
         """Keep one step's outcomes, which must be all that there are."""
-        entries = [{"shape": o.problem.shape(), "preset": o.preset, "result": o.result} for o in outcomes]
+        entries = [_Kept(o.problem.shape(), o.preset, o.result) for o in outcomes]
         self._kept.put(outcomes[0].step.name, self._key(outcomes[0].step), entries)
 
     def _key(self, step: Step) -> str:

@@ -5,10 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from msgspec import Struct
 
 from common.book.problems import FLOAT16, Problem
+from common.book.schema import Count, Positive
 from common.measure import tensorcores
-from common.measure.timing import Stopwatch
+from common.measure.timing import Stopwatch, Timing
 
 COPY_BYTES = 1 << 31  # read; as many are written
 PIECE = 1 << 23  # float64 numbers sent at a time
@@ -18,6 +20,26 @@ FMA_BLOCKS_PER_MULTIPROCESSOR = 8
 FMA_ROUNDS = 2048
 FMA_UNROLL = 16
 FMA_CHAINS = 8
+
+
+class Ceilings(Struct, kw_only=True, omit_defaults=True):
+    """Copy bandwidth in GB/s (bytes read plus written) and multiply-add rates in GFLOP/s, with their timings; those
+    of tensor cores by instruction and kind (:func:`common.measure.tensorcores.measure`)."""
+
+    copy_gbs: Positive
+    fma_gflops: Positive
+    copy_bytes: Count | None = None
+    copy: Timing | None = None
+    fma_flops: Count | None = None
+    fma: Timing | None = None
+    mma_f16_gflops: Positive | None = None
+    mma_f16: Timing | None = None
+    mma_tf32_gflops: Positive | None = None
+    mma_tf32: Timing | None = None
+    wgmma_f16_gflops: Positive | None = None
+    wgmma_f16: Timing | None = None
+    wgmma_tf32_gflops: Positive | None = None
+    wgmma_tf32: Timing | None = None
 
 
 def kernels() -> tuple[Any, Any]:
@@ -64,7 +86,7 @@ def kernels() -> tuple[Any, Any]:
     return copy, multiply_add
 
 
-def peak(ceilings: dict[str, Any], problem: Problem, precision: str = "fp32") -> float | None:
+def peak(ceilings: Ceilings, problem: Problem, precision: str = "fp32") -> float | None:
     """The multiply-add rate in GFLOP/s that bounds a step of this precision on a problem.
 
     That of the FP32 units; of tensor cores for float16 arrays and for ``precision`` tf32, the fastest instruction's,
@@ -72,22 +94,19 @@ def peak(ceilings: dict[str, Any], problem: Problem, precision: str = "fp32") ->
     """
     kind = "f16" if problem.input_dtype == FLOAT16 else precision
     if kind == "fp32":
-        return float(ceilings["fma_gflops"])
-    rates = [ceilings.get(f"{instruction}_{kind}_gflops") for instruction in tensorcores.INSTRUCTIONS]
-    return max((float(rate) for rate in rates if rate), default=None)
+        return ceilings.fma_gflops
+    rates: list[float | None] = [getattr(ceilings, f"{one}_{kind}_gflops") for one in tensorcores.INSTRUCTIONS]
+    return max((rate for rate in rates if rate), default=None)
 
 
-def complete(ceilings: dict[str, Any], capability: str) -> bool:
+def complete(ceilings: Ceilings, capability: str) -> bool:
     """Are there all that a GPU of this compute capability has?"""
-    names = (f"{one}_{kind.name}" for one in tensorcores.instructions(capability) for kind in tensorcores.KINDS)
-    return all(f"{name}_gflops" in ceilings for name in ("fma", *names))
+    names = [f"{one}_{kind.name}" for one in tensorcores.instructions(capability) for kind in tensorcores.KINDS]
+    return all(getattr(ceilings, f"{name}_gflops") is not None for name in names)
 
 
-def measure(stopwatch: Stopwatch, multiprocessors: int, free_bytes: int, capability: str) -> dict[str, Any]:
-    """Copy bandwidth in GB/s (bytes read plus written) and multiply-add rates in GFLOP/s, with their timings.
-
-    ``capability``: the GPU's compute capability, such as ``"9.0"``; tensor cores: :func:`tensorcores.measure`.
-    """
+def measure(stopwatch: Stopwatch, multiprocessors: int, free_bytes: int, capability: str) -> Ceilings:
+    """Those of the current GPU; ``capability`` is its compute capability, such as ``"9.0"``."""
     from numba import cuda
 
     copy, multiply_add = kernels()
@@ -119,12 +138,12 @@ def measure(stopwatch: Stopwatch, multiprocessors: int, free_bytes: int, capabil
 
     bytes_moved = 2 * source.nbytes
     flops = 2 * FMA_CHAINS * FMA_UNROLL * FMA_ROUNDS * grid * FMA_THREADS
-    return {
-        "copy_gbs": bytes_moved / copy_time.median_ms / 1e6,
-        "copy_bytes": bytes_moved,
-        "copy": copy_time.as_dict(),
-        "fma_gflops": flops / fma_time.median_ms / 1e6,
-        "fma_flops": flops,
-        "fma": fma_time.as_dict(),
+    return Ceilings(
+        copy_gbs=bytes_moved / copy_time.median_ms / 1e6,
+        copy_bytes=bytes_moved,
+        copy=copy_time,
+        fma_gflops=flops / fma_time.median_ms / 1e6,
+        fma_flops=flops,
+        fma=fma_time,
         **tensorcores.measure(stopwatch, multiprocessors, capability),
-    }
+    )

@@ -11,9 +11,9 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from types import ModuleType
-from typing import Any, Protocol
+from typing import Any, Protocol, TypedDict
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,6 +22,7 @@ from common.book import catalog, reference
 from common.book.boundstep import BoundStep
 from common.book.problems import FLOAT16, FLOAT32, Problem
 from common.explain import diagnose
+from common.explain.faults import FindingFields
 from common.measure import blank, inputs
 
 Array = NDArray[Any]
@@ -60,6 +61,15 @@ order_of_launch: Callable[[int], AbstractContextManager[Any]] = _as_it_comes
 """In which order a bench's launch with this number, from 0 on, runs blocks; the simulator has several."""
 
 
+class VerdictFields(TypedDict):
+    """A :class:`Verdict` ready for JSON."""
+
+    shape: dict[str, int]
+    right: bool
+    elements_compared: int
+    findings: list[FindingFields]
+
+
 @dataclass(frozen=True)
 class Finding:
     """One thing that is not right. ``kind`` is one of KINDS."""
@@ -80,12 +90,13 @@ class Verdict:
     def right(self) -> bool:
         return not self.findings
 
-    def as_dict(self) -> dict[str, Any]:
+    def as_dict(self) -> VerdictFields:
+        findings: list[FindingFields] = [{"kind": one.kind, "message": one.message} for one in self.findings]
         return {
             "shape": self.problem.shape(),
             "right": self.right,
             "elements_compared": self.elements_compared,
-            "findings": [asdict(finding) for finding in self.findings],
+            "findings": findings,
         }
 
 

@@ -10,11 +10,30 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+from msgspec import Struct, field
+from msgspec.structs import asdict
 
 from common.book import reference
 from common.book.problems import FLOAT16, Conv2d, Conv3d, Gemm, Problem
 from common.measure import check
-from common.measure.timing import Stopwatch
+from common.measure.timing import Paired, Stopwatch, Timing
+
+
+class Library(Struct):
+    """A library's time: its name and precision, version and memory layout, and the kernels that it launches."""
+
+    peer: str
+    library: str
+    layout: str
+    timing: Timing
+    kernels: list[str] = field(default_factory=list)
+
+
+class Beside(Paired, frozen=True):
+    """A step timed in turn with a library: ``peer``, its name and precision; its time is the first."""
+
+    peer: str
+
 
 BRIEF_SECONDS = 0.5  # for which of two layouts is the faster
 HOW_TO_GET = "cuBLAS and cuDNN are left out: pip install torch adds them"
@@ -35,7 +54,7 @@ def get_ready() -> None:
     importlib.import_module("torch")
 
 
-def measure(problem: Problem, stopwatch: Stopwatch, seed: int = 2) -> list[dict[str, Any]]:
+def measure(problem: Problem, stopwatch: Stopwatch, seed: int = 2) -> list[Library]:
     """Time the library on the problem, in each of its precisions; autotuned, the faster memory layout of two.
 
     An FP32 or FP16 result is held to the same error bound as the lessons' kernels, at random positions.
@@ -48,7 +67,7 @@ def measure(problem: Problem, stopwatch: Stopwatch, seed: int = 2) -> list[dict[
     rows = []
     for precision in precisions(problem):
         _choose(precision)
-        best: dict[str, Any] | None = None
+        best: tuple[str, Timing] | None = None
         for layout, run, to_output in _variants(problem, x, weight):
             result = run()
             torch.cuda.synchronize()
@@ -56,29 +75,28 @@ def measure(problem: Problem, stopwatch: Stopwatch, seed: int = 2) -> list[dict[
                 _require_precise(problem, x, weight, to_output(result), seed)
             del result
             timing = stopwatch.measure(run)
-            if best is None or timing.median_ms < best["timing"]["median_ms"]:
-                best = {"layout": layout, "timing": timing.as_dict()}
+            if best is None or timing.median_ms < best[1].median_ms:
+                best = layout, timing
             torch.cuda.empty_cache()
         assert best is not None
+        layout, timing = best
         library = _library(problem)
-        rows.append({"peer": f"{library} {precision}", "library": _version(library), **best})
+        rows.append(Library(f"{library} {precision}", _version(library), layout, timing))
     # last, as a profiler that has run may slow what comes after it
     for row, precision in zip(rows, precisions(problem), strict=True):
         _choose(precision)
-        row["kernels"] = next(
-            _kernels(run) for name, run, _ in _variants(problem, x, weight) if name == row["layout"]
-        )
+        row.kernels = next(_kernels(run) for name, run, _ in _variants(problem, x, weight) if name == row.layout)
     return rows
 
 
 def measure_beside(
     launch: Callable[[], object], problem: Problem, precision: str, stopwatch: Stopwatch, seed: int = 2
-) -> dict[str, Any]:
+) -> Beside:
     """Time a step's ``launch``, which must have run before, in turn with the library, launch by launch.
 
-    What :class:`common.measure.timing.Paired` holds, the library's time first, so that ``ratio`` above 1 says that
-    the step is faster; and ``peer``, the library's name with the precision. Both meet the same clock frequency and
-    heat, on which the rate of tensor cores depends. ``precision`` is one of :data:`common.book.catalog.PRECISIONS`.
+    The library's time is the first, so that ``ratio`` above 1 says that the step is faster. Both meet the same clock
+    frequency and heat, on which the rate of tensor cores depends. ``precision`` is one of
+    :data:`common.book.catalog.PRECISIONS`.
     """
     import torch
 
@@ -95,7 +113,7 @@ def measure_beside(
     assert best is not None
     pairs = stopwatch.measure_pairs(best[1], launch)
     torch.cuda.empty_cache()
-    return {"peer": f"{_library(problem)} {wanted}", **pairs.as_dict()}
+    return Beside(**asdict(pairs), peer=f"{_library(problem)} {wanted}")
 
 
 def _library(problem: Problem) -> str:

@@ -6,8 +6,12 @@ import csv
 import io
 import re
 import shutil
-from typing import Any
+from typing import NamedTuple
 
+from msgspec import Struct
+
+from common.book import schema
+from common.book.schema import Name, Number, Positive, Tally
 from common.code import loops
 
 # Names of ncu 2023 and later, from its metrics reference for compute capability 7.x to 10.x.
@@ -65,6 +69,52 @@ class ProfileError(RuntimeError):
     """The counters could not be read."""
 
 
+class Counters(Struct, kw_only=True):
+    """A launch of a kernel: a field for each of METRICS, None where it could not be read, and its ``stalls``."""
+
+    kernel: Name
+    stalls: dict[str, Number]
+    time_ns: Positive
+    registers: Number | None
+    occupancy_pct: Number | None
+    issue_pct: Number | None
+    fma_pipe_pct: Number | None
+    dram_pct: Number | None
+    dram_bytes: Number | None
+    l2_pct: Number | None
+    l1_pct: Number | None
+    load_sectors: Number | None
+    load_requests: Number | None
+    store_sectors: Number | None
+    store_requests: Number | None
+    shared_wavefronts: Number | None
+    shared_conflicts: Number | None
+    instructions: Number | None
+    ffma_threads: Number | None
+
+
+class Counts(Struct, kw_only=True, omit_defaults=True):
+    """A kernel's counts: a field for each of COUNTED. The tracer counts no conflicts."""
+
+    load_requests: Tally
+    load_sectors: Tally
+    store_requests: Tally
+    store_sectors: Tally
+    shared_load_wavefronts: Tally
+    shared_store_wavefronts: Tally
+    ffma_threads: Tally
+    shared_load_conflicts: Tally | None = None
+    shared_store_conflicts: Tally | None = None
+
+
+class Launch(NamedTuple):
+    """What ncu read of a launch: the kernel's name, counters by their short names, and the stalls that there are."""
+
+    kernel: str
+    counters: dict[str, float | None]
+    stalls: dict[str, float]
+
+
 def command(counters: dict[str, str] | None = None) -> list[str]:
     """The ncu call to put before the profiled program, for METRICS and STALLS or for the given counters alone.
 
@@ -82,8 +132,8 @@ def command(counters: dict[str, str] | None = None) -> list[str]:
     ]  # fmt: skip
 
 
-def parse(output: str, counters: dict[str, str] = METRICS) -> list[dict[str, Any]]:
-    """One entry per kernel launch in ncu's CSV: ``kernel``, the counters and ``stalls``.
+def parse(output: str, counters: dict[str, str] = METRICS) -> list[Launch]:
+    """One entry per kernel launch in ncu's CSV.
 
     Raises ProfileError when the output holds no table, saying why if ncu did.
     """
@@ -96,18 +146,24 @@ def parse(output: str, counters: dict[str, str] = METRICS) -> list[dict[str, Any
     rows = [row for row in csv.DictReader(io.StringIO(output[start:])) if (row.get("ID") or "").isdigit()]
     entries = []
     for row in rows:
-        entry: dict[str, Any] = {"kernel": kernel_name(row["Kernel Name"])}
-        entry.update({key: _number(row.get(metric)) for key, metric in counters.items()})
+        read = {key: _number(row.get(metric)) for key, metric in counters.items()}
         stalls = {name: _number(row.get(_STALL_METRIC.format(name))) for name in STALLS}
-        entry["stalls"] = {name: round(value, 3) for name, value in stalls.items() if value}
-        entries.append(entry)
+        kept = {name: round(value, 3) for name, value in stalls.items() if value}
+        entries.append(Launch(kernel_name(row["Kernel Name"]), read, kept))
     return entries
 
 
-def main_kernel(profile: dict[str, Any]) -> dict[str, Any]:
+def named(name: str, launch: Launch) -> Counters:
+    """The METRICS of a launch of the kernel of this name; raises ProfileError if its time is missing."""
+    try:
+        return schema.read({**launch.counters, "stalls": launch.stalls, "kernel": name}, Counters, name)
+    except schema.SchemaError as error:
+        raise ProfileError(f"ncu's counters: {error}") from None
+
+
+def main_kernel(launches: list[Counters]) -> Counters:
     """The main one of a profile's launches; of those that multiply as often the one that took longest."""
-    launches: list[dict[str, Any]] = profile["kernels"]
-    return loops.main_kernel(launches, lambda entry: (entry.get("ffma_threads") or 0, entry["time_ns"]))
+    return loops.main_kernel(launches, lambda entry: (entry.ffma_threads or 0, entry.time_ns))
 
 
 def kernel_name(mangled: str) -> str:
@@ -121,45 +177,45 @@ def kernel_name(mangled: str) -> str:
     return name.split("_3clocals_3e_2e")[-1].split("_2e")[-1] if name else text
 
 
-def sentences(entry: dict[str, Any]) -> list[tuple[str, str, str]]:
+def sentences(entry: Counters) -> list[tuple[str, str, str]]:
     """Name, value and one sentence for each figure of a profiled kernel."""
-    stalls = sorted(entry["stalls"].items(), key=lambda item: -item[1])[:3]
+    stalls = sorted(entry.stalls.items(), key=lambda item: -item[1])[:3]
     lines: list[tuple[str, str, str]] = []
 
     def say(name: str, value: str, text: str) -> None:
         lines.append((name, value, text))
 
-    def percent(name: str, key: str, high: str, low: str) -> None:
-        value = entry[key]
+    def percent(name: str, value: float | None, high: str, low: str) -> None:
         if value is not None:
             say(name, f"{value:.1f}%", high if value >= 70 else low)
 
-    say("time", f"{entry['time_ns'] / 1e6:#.3g} ms", "under the profiler, one launch, cold caches")
+    say("time", f"{entry.time_ns / 1e6:#.3g} ms", "under the profiler, one launch, cold caches")
     percent(
-        "achieved occupancy", "occupancy_pct", "enough warps to switch between", "few warps to hide a wait behind"
+        "achieved occupancy", entry.occupancy_pct, "enough warps to switch between", "few warps to hide a wait behind"
     )
     percent(
         "issue slots used",
-        "issue_pct",
+        entry.issue_pct,
         "the instruction count is the limit",
         "the schedulers often have nothing ready",
     )
     percent(
         "FP32 pipe used",
-        "fma_pipe_pct",
+        entry.fma_pipe_pct,
         "multiply-adds are the limit, as they should be",
         "the FP32 units mostly wait",
     )
-    percent("DRAM throughput", "dram_pct", "memory bandwidth is the limit", "memory bandwidth is not the limit")
-    percent("L2 throughput", "l2_pct", "the L2 cache is the limit", "the L2 cache is not the limit")
+    percent("DRAM throughput", entry.dram_pct, "memory bandwidth is the limit", "memory bandwidth is not the limit")
+    percent("L2 throughput", entry.l2_pct, "the L2 cache is the limit", "the L2 cache is not the limit")
     percent(
         "L1 and shared throughput",
-        "l1_pct",
+        entry.l1_pct,
         "loads through L1 or shared memory are the limit",
         "L1 and shared memory keep up",
     )
-    for kind, ideal in (("load", 4), ("store", 4)):
-        ratio = per(entry, f"{kind}_sectors", f"{kind}_requests")
+    loads, stores = (entry.load_sectors, entry.load_requests), (entry.store_sectors, entry.store_requests)
+    for kind, counts, ideal in (("load", loads, 4), ("store", stores, 4)):
+        ratio = per(*counts)
         if ratio is not None:
             text = (
                 "coalesced: at most 4 for 32-bit accesses"
@@ -167,24 +223,23 @@ def sentences(entry: dict[str, Any]) -> list[tuple[str, str, str]]:
                 else "more than 4: wide or scattered"
             )
             say(f"sectors per global {kind}", f"{ratio:.2f}", text)
-    if entry["shared_wavefronts"]:
-        share = 100 * (entry["shared_conflicts"] or 0) / entry["shared_wavefronts"]
+    if entry.shared_wavefronts:
+        share = 100 * (entry.shared_conflicts or 0) / entry.shared_wavefronts
         text = "bank conflicts cost turns" if share > 10 else "hardly any turn is lost to bank conflicts"
         say("shared bank conflicts", f"{share:.1f}% of wavefronts", text)
-    useful = per(entry, "ffma_threads", "instructions")
+    useful = per(entry.ffma_threads, entry.instructions)
     if useful is not None:
         say("multiply-adds per instruction", f"{useful / 32:.2f}", "the useful fraction of executed instructions")
-    say("executed instructions", f"{entry['instructions']:.3g}", "warp instructions in all")
+    if entry.instructions is not None:
+        say("executed instructions", f"{entry.instructions:.3g}", "warp instructions in all")
     for name, value in stalls:
         say(f"stall: {name}", f"{value:.2f} warps", STALLS[name])
     return lines
 
 
-def per(entry: dict[str, Any], above: str, below: str) -> float | None:
+def per(above: float | None, below: float | None) -> float | None:
     """A quotient of two counters, if both were read."""
-    if entry.get(above) is None or not entry.get(below):
-        return None
-    return float(entry[above]) / float(entry[below])
+    return None if above is None or not below else above / below
 
 
 def _number(text: str | None) -> float | None:

@@ -97,7 +97,7 @@ def measure(stopwatch: Stopwatch, multiprocessors: int, capability: str) -> dict
             run()
             time = stopwatch.measure(run)
             rate = flops(instruction, kind, multiprocessors) / time.median_ms / 1e6
-            found |= {f"{instruction}_{kind.name}_gflops": rate, f"{instruction}_{kind.name}": time.as_dict()}
+            found |= {f"{instruction}_{kind.name}_gflops": rate, f"{instruction}_{kind.name}": time}
     return found
 
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
+from msgspec import Struct
+
+from common.book.schema import Amount, Count, Positive
 
 MEASURE_VERSION = 1  # of how a time is taken; raised when times from before and after are not to be compared
 TARGET_ERROR = 0.01
@@ -20,18 +22,14 @@ BATCH = 5
 MAX_LEAD = 64  # overwrites of the L2 cache, about 8 ms on an H200
 
 
-@dataclass(frozen=True)
-class Timing:
+class Timing(Struct, frozen=True):
     """Milliseconds per launch. ``median_error`` is the median's 95% half-width over the median."""
 
-    median_ms: float
-    p20_ms: float
-    p80_ms: float
-    median_error: float
-    repeats: int
-
-    def as_dict(self) -> dict[str, Any]:
-        return asdict(self)
+    median_ms: Positive
+    p20_ms: Positive
+    p80_ms: Positive
+    median_error: Amount
+    repeats: Count
 
 
 def summarise(samples_ms: list[float]) -> Timing:
@@ -70,8 +68,7 @@ def collect(
             return timing
 
 
-@dataclass(frozen=True)
-class Paired:
+class Paired(Struct, frozen=True):
     """Two launches timed in turn, pair by pair.
 
     ``ratio`` is the first's time over the second's, the median over pairs; ``ratio_error`` is the median's 95%
@@ -84,9 +81,6 @@ class Paired:
     ratio_p20: float
     ratio_p80: float
     ratio_error: float
-
-    def as_dict(self) -> dict[str, Any]:
-        return asdict(self)
 
 
 def collect_pairs(

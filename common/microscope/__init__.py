@@ -15,5 +15,5 @@ Module by module:
     hazards       races and unset memory, watched in the simulator
     frozen        what a compiled kernel knows of its module: values of its first launch
     warps         lanes of a warp that wait for each other
-    messages      what a child process can be asked to trace
+    messages      what a child process can be asked to trace, and answers
 """

@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from common.explain.faults import Fault
+from common.microscope.messages import TracedEvent
 
 WARP = 32
 SECTOR_BYTES = 32
@@ -167,7 +168,7 @@ class Ledger:
         self.counts: dict[tuple[str, int | None, str], int] = {}  # lanes or words that a fault concerns
         self.notes: dict[str, int] = {}
         self.watched: frozenset[str] = frozenset()  # arrays whose every access is kept in `events`
-        self.events: list[dict[str, Any]] = []
+        self.events: list[TracedEvent] = []
         self.merged: dict[str, int] = {}  # shared arrays whose 32-bit reads the compiler makes so many words wide
         self._costs: dict[Any, Cost] = {}
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from common.workers.messages import Message, ShapeTask
+from typing import TypedDict
+
+from common.explain.faults import FaultFields
+from common.workers.messages import Message, Result, ShapeTask
 
 
 class TraceOptions(Message, frozen=True, kw_only=True):
@@ -15,7 +18,72 @@ class TraceOptions(Message, frozen=True, kw_only=True):
     merged: dict[str, int] | None = None
 
 
-class Trace(ShapeTask, frozen=True, kw_only=True, tag="jobs.trace"):
+class TracedAccess(TypedDict):
+    """A :class:`common.microscope.trace.Access` and the figures that follow from it."""
+
+    line: int
+    text: str
+    space: str
+    op: str
+    array: str
+    bits: int
+    accesses: int
+    requests: int
+    moved: int
+    ideal: int
+    distinct: int
+    sample: list[int | None] | None
+    per_request: float
+    ideal_per_request: float
+    efficiency: float
+    lanes_per_address: float
+    bytes_moved: int
+
+
+class TracedEvent(TypedDict):
+    """An access of one warp to a watched array: places and threads, lane by lane."""
+
+    line: int
+    op: str
+    array: str
+    width: int
+    places: list[int]
+    threads: list[int]
+
+
+class TracedKernel(TypedDict):
+    """A :class:`common.microscope.trace.KernelTrace`, lines as text, with its sums."""
+
+    name: str
+    grid: tuple[int, int, int]
+    block: tuple[int, int, int]
+    launches: int
+    blocks: int
+    first_block: tuple[int, int, int]
+    accesses: list[TracedAccess]
+    fma: int
+    fma_lines: dict[str, int]
+    branches: dict[str, tuple[int, int]]
+    faults: list[FaultFields]
+    notes: dict[str, int]
+    events: list[TracedEvent]
+    totals: dict[str, int]
+    per_fma: dict[str, dict[str, float]]
+
+
+class Traced(TypedDict):
+    """A :class:`common.microscope.trace.Trace` without its output."""
+
+    ladder: str
+    shape: dict[str, int]
+    kernels: list[TracedKernel]
+
+
+class TraceResult(Result, total=False):
+    trace: Traced
+
+
+class Trace(ShapeTask[TraceResult], frozen=True, kw_only=True, tag="jobs.trace"):
     """What does a file access in memory at one shape? Only for a process whose Numba is the simulator."""
 
     options: TraceOptions = TraceOptions()

@@ -12,10 +12,10 @@ import math
 import weakref
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, Literal, TypedDict
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,6 +30,7 @@ from common.measure import inputs
 from common.microscope import messages
 from common.microscope.lanes import Machine, Point, TraceError
 from common.microscope.memory import SECTOR_BYTES, Ints, Ledger
+from common.microscope.messages import Traced, TracedAccess, TracedEvent, TracedKernel
 from common.microscope.spaces import Global, View, poison, poisoned
 from common.workers import isolate
 from common.workers.messages import at
@@ -117,7 +118,7 @@ class KernelTrace:
     branches: dict[int, tuple[int, int]]  # line: branches of warps that split, all
     faults: list[Fault]
     notes: dict[str, int]
-    events: list[dict[str, Any]] = field(default_factory=list)
+    events: list[TracedEvent] = field(default_factory=list)
 
     def select(self, space: str, *ops: str) -> list[Access]:
         return [a for a in self.accesses if a.space == space and (not ops or a.op in ops)]
@@ -157,15 +158,29 @@ class KernelTrace:
             }
         return found
 
-    def as_dict(self) -> dict[str, Any]:
-        accesses = [
-            {**asdict(a), "per_request": a.per_request, "ideal_per_request": a.ideal_per_request,
-             "efficiency": a.efficiency, "lanes_per_address": a.lanes_per_address, "bytes_moved": a.bytes_moved}
+    def as_dict(self) -> TracedKernel:
+        accesses: list[TracedAccess] = [
+            {
+                "line": a.line, "text": a.text, "space": a.space, "op": a.op, "array": a.array, "bits": a.bits,
+                "accesses": a.accesses, "requests": a.requests, "moved": a.moved, "ideal": a.ideal,
+                "distinct": a.distinct, "sample": a.sample, "per_request": a.per_request,
+                "ideal_per_request": a.ideal_per_request, "efficiency": a.efficiency,
+                "lanes_per_address": a.lanes_per_address, "bytes_moved": a.bytes_moved,
+            }
             for a in self.accesses
         ]  # fmt: skip
         return {
-            **{key: value for key, value in asdict(self).items() if key != "accesses"},
-            "branches": {str(line): list(counts) for line, counts in self.branches.items()},
+            "name": self.name,
+            "grid": self.grid,
+            "block": self.block,
+            "launches": self.launches,
+            "blocks": self.blocks,
+            "first_block": self.first_block,
+            "fma": self.fma,
+            "faults": [fault.as_dict() for fault in self.faults],
+            "notes": self.notes,
+            "events": self.events,
+            "branches": {str(line): counts for line, counts in self.branches.items()},
             "fma_lines": {str(line): count for line, count in self.fma_lines.items()},
             "accesses": accesses,
             "totals": self.totals(),
@@ -185,7 +200,7 @@ class Trace:
     def faults(self) -> list[Fault]:
         return [fault for kernel in self.kernels for fault in kernel.faults]
 
-    def as_dict(self) -> dict[str, Any]:
+    def as_dict(self) -> Traced:
         kernels = [kernel.as_dict() for kernel in self.kernels]
         return {"ladder": self.problem.ladder, "shape": self.problem.shape(), "kernels": kernels}
 
@@ -413,15 +428,35 @@ def task(step: Step, problem: Problem, file: Path | None = None, **options: Any)
     return messages.Trace(**at(step, problem, file), options=messages.TraceOptions(**options))
 
 
-def results(tasks: list[messages.Trace]) -> Iterator[dict[str, Any]]:
+def results(tasks: list[messages.Trace]) -> Iterator[Traced]:
     """The traces of tasks, done in one child process. Raises TraceError naming the step that could not be traced."""
-    for task_, result in isolate.run(tasks, True, SECONDS):
+    for task_, (_, result) in zip(tasks, isolate.run(tasks, True, SECONDS), strict=False):
         if "trace" not in result:
             raise TraceError(f"{task_.step}: {result['message']}")
         yield result["trace"]
 
 
-def summary(step: Step, problem: Problem, file: Path | None = None) -> dict[str, Any]:
+Sum = Literal["requests", "moved", "ideal"]
+
+
+class Rates(TypedDict):
+    """Memory figures of a kernel, None where nothing is counted; the last two are by memory."""
+
+    sectors_per_load: float | None
+    ideal_sectors_per_load: float | None
+    sectors_per_store: float | None
+    ideal_sectors_per_store: float | None
+    conflict_degree: float | None
+    bytes_per_fma: dict[str, float]
+    loads_per_fma: dict[str, float]
+
+
+class Summary(Rates):
+    kernel: str
+    faults: list[str]
+
+
+def summary(step: Step, problem: Problem, file: Path | None = None) -> Summary:
     """The main kernel's memory figures in one block: what a resource card shows.
 
     ``sectors_per_load`` and ``sectors_per_store`` with the ideal beside, ``conflict_degree`` (wavefronts for each
@@ -432,20 +467,19 @@ def summary(step: Step, problem: Problem, file: Path | None = None) -> dict[str,
     return summarised(found)
 
 
-def main_kernel(found: dict[str, Any]) -> dict[str, Any]:
+def main_kernel(found: Traced) -> TracedKernel:
     """The main kernel of a trace's dictionary."""
-    kernels: list[dict[str, Any]] = found["kernels"]
-    return loops.main_kernel(kernels, lambda kernel: kernel["fma"])
+    return loops.main_kernel(found["kernels"], lambda kernel: kernel["fma"])
 
 
-def summarised(found: dict[str, Any]) -> dict[str, Any]:
+def summarised(found: Traced) -> Summary:
     """The summary of a trace's dictionary."""
     kernel = main_kernel(found)
     faults = sorted({fault["kind"] for k in found["kernels"] for fault in k["faults"]})
     return {"kernel": kernel["name"], **_figures(kernel), "faults": faults}
 
 
-def traffic(found: dict[str, Any]) -> dict[str, dict[str, float]]:
+def traffic(found: Traced) -> dict[str, dict[str, float]]:
     """The memory figures of a resource card for each kernel of a trace's dictionary, by kernel; see cards.TRAFFIC."""
     by_kernel = {}
     for kernel in found["kernels"]:
@@ -459,12 +493,12 @@ def traffic(found: dict[str, Any]) -> dict[str, dict[str, float]]:
     return by_kernel
 
 
-def _figures(kernel: dict[str, Any]) -> dict[str, Any]:
+def _figures(kernel: TracedKernel) -> Rates:
 
-    def chosen(space: str, *ops: str) -> list[dict[str, Any]]:
+    def chosen(space: str, *ops: str) -> list[TracedAccess]:
         return [a for a in kernel["accesses"] if a["space"] == space and a["op"] in ops]
 
-    def each(accesses: list[dict[str, Any]], key: str, per: str = "requests") -> float | None:
+    def each(accesses: list[TracedAccess], key: Sum, per: Sum = "requests") -> float | None:
         below = sum(a[per] for a in accesses)
         return round(sum(a[key] for a in accesses) / below, 3) if below else None
 
@@ -487,7 +521,7 @@ def _figures(kernel: dict[str, Any]) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def worst(found: dict[str, Any]) -> dict[str, float]:
+def worst(found: Traced) -> dict[str, float]:
     """``sectors`` and ``turns`` (wavefronts) for a request, of the access with most, in a trace's dictionary."""
     accesses = [access for kernel in found["kernels"] for access in kernel["accesses"]]
 

@@ -3,6 +3,7 @@
 Module by module:
 
     records       one JSON file for each GPU, one for machine code
+    entries       what those files hold, a type for each entry
     recording     outcomes of tasks into records
     current       which rows of a record are as new as their code
     figures       their numbers, each with its unit and as it is shown

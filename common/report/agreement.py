@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any
 
 from common.book import catalog, device, lessontext, problems
 from common.book.catalog import Step
@@ -15,7 +14,10 @@ from common.book.lessontext import Remark
 from common.book.problems import Problem
 from common.jobs import messages
 from common.measure import profiler
+from common.measure.profiler import Counts
 from common.microscope import trace
+from common.microscope.messages import TracedKernel
+from common.report.entries import Agreement, Counted
 from common.workers import isolate
 from common.workers.messages import at
 
@@ -43,8 +45,8 @@ def cases(steps: Iterable[Step]) -> list[tuple[Step, Problem]]:
     return [(step, problem) for step in steps for problem in trace.SHAPES[step.ladder]]
 
 
-def measure(pairs: list[tuple[Step, Problem]]) -> list[list[dict[str, Any]]]:
-    """The hardware's counters of each pair's kernels, ``{"kernel", "hardware"}``, launches of one kernel summed.
+def measure(pairs: list[tuple[Step, Problem]]) -> list[dict[str, Counts]]:
+    """The hardware's counters of each pair's kernels, by name, launches of one kernel summed.
 
     All in one process under ncu. Raises NoGpuError without a GPU, ProfileError when the counters cannot be read.
     """
@@ -60,17 +62,16 @@ def measure(pairs: list[tuple[Step, Problem]]) -> list[list[dict[str, Any]]]:
         for name, launch in zip(result["kernels"], launches, strict=False):
             sums = kernels.setdefault(name, dict.fromkeys(profiler.COUNTED, 0))
             for key in sums:
-                sums[key] += launch[key] or 0
-        found.append([{"kernel": name, "hardware": sums} for name, sums in kernels.items()])
+                sums[key] += launch.counters[key] or 0
+        found.append({name: Counts(**sums) for name, sums in kernels.items()})
     if len(found) < len(pairs):
         raise profiler.ProfileError(f"{pairs[len(found)][0].name}: the profiled process ended early")
     return found
 
 
-def count(pairs: list[tuple[Step, Problem]]) -> Iterator[dict[str, dict[str, dict[str, int]]]]:
-    """The tracer's counters of each pair's kernels: ``{kernel: {"trace": ..., "compiled": ...}}``.
-
-    ``compiled`` is there for kernels whose reads the compiler merges. Raises TraceError.
+def count(pairs: list[tuple[Step, Problem]]) -> Iterator[tuple[dict[str, Counts], dict[str, Counts]]]:
+    """The tracer's counters of each pair's kernels by name; and those of kernels whose reads the compiler merges,
+    counted that way. Raises TraceError.
     """
     shipped = _shipped()
     remarks = [_remarks(step) if step.path in shipped else {} for step, _ in pairs]
@@ -82,11 +83,9 @@ def count(pairs: list[tuple[Step, Problem]]) -> Iterator[dict[str, dict[str, dic
             tasks.append(trace.task(step, problem, every=True, merged=arrays))
     results = trace.results(tasks)
     for mine, arrays in zip(remarks, merged, strict=True):
-        counted = {kernel["name"]: {"trace": _counters(kernel)} for kernel in next(results)["kernels"]}
-        for kernel in next(results)["kernels"] if arrays else []:
-            if kernel["name"] in mine:
-                counted[kernel["name"]]["compiled"] = _counters(kernel)
-        yield counted
+        plain = {kernel["name"]: _counters(kernel) for kernel in next(results)["kernels"]}
+        again = next(results)["kernels"] if arrays else []
+        yield plain, {kernel["name"]: _counters(kernel) for kernel in again if kernel["name"] in mine}
 
 
 def _shipped() -> set[Path]:
@@ -99,11 +98,11 @@ def _remarks(step: Step) -> dict[str, Remark]:
     return lessontext.remarks(catalog.LESSONS, step.name)
 
 
-def _counters(kernel: dict[str, Any]) -> dict[str, int]:
-    return {key: kernel["totals"][key] for key in COLUMNS}
+def _counters(kernel: TracedKernel) -> Counts:
+    return Counts(**{key: kernel["totals"][key] for key in COLUMNS})
 
 
-def require_counted(pairs: list[tuple[Step, Problem]], known: dict[str, dict[str, Any]], card: str) -> None:
+def require_counted(pairs: list[tuple[Step, Problem]], known: dict[str, dict[str, Agreement]], card: str) -> None:
     """Raise ValueError for a pair whose file the hardware of a record did not count at that shape.
 
     Shipped steps are compared as far as they were counted: they say themselves what changed since.
@@ -120,8 +119,8 @@ def require_counted(pairs: list[tuple[Step, Problem]], known: dict[str, dict[str
 
 
 def refresh(
-    pairs: list[tuple[Step, Problem]], known: dict[str, dict[str, Any]] | None = None
-) -> Iterator[tuple[Step, Problem, dict[str, Any]]]:
+    pairs: list[tuple[Step, Problem]], known: dict[str, dict[str, Agreement]] | None = None
+) -> Iterator[tuple[Step, Problem, Agreement]]:
     """A new entry for each pair, as soon as it is counted: by the hardware, and by the tracer.
 
     Where the hardware's counts are ``known``, from a record, it counts nothing; pairs it never counted are left out.
@@ -130,29 +129,29 @@ def refresh(
         hardware = measure(pairs)
     else:
         pairs = [(step, problem) for step, problem in pairs if str(problem) in known.get(step.name, {})]
-        hardware = [known[step.name][str(problem)]["kernels"] for step, problem in pairs]
-    for (step, problem), kernels, counted in zip(pairs, hardware, count(pairs), strict=True):
-        ran = known[step.name][str(problem)] if known else catalog.provenance(step.path)
-        entry = {
-            "shape": problem.shape(),
-            **{key: ran[key] for key in ("source", "helpers") if key in ran},  # what the hardware ran
-            "kernels": [
-                {"kernel": k["kernel"], "hardware": k["hardware"], **counted.get(k["kernel"], {})} for k in kernels
-            ],
-        }
+        cases = [known[step.name][str(problem)] for step, problem in pairs]
+        hardware = [{one.kernel: one.hardware for one in case.kernels} for case in cases]
+    for (step, problem), kernels, (traced, merged) in zip(pairs, hardware, count(pairs), strict=True):
+        # what the hardware ran
+        code = known[step.name][str(problem)] if known else catalog.provenance(step.path)
+        found = [
+            Counted(kernel=name, hardware=counts, trace=traced[name], compiled=merged.get(name))
+            for name, counts in kernels.items()
+        ]
+        entry = Agreement(source=code.source, helpers=code.helpers, shape=problem.shape(), kernels=found)
         yield step, problem, entry
 
 
-def ratio(kernel: dict[str, Any], key: str, counted: str = "trace") -> float | None:
+def ratio(counts: Counts, key: str, counted: Counts) -> float | None:
     """The hardware's count over the tracer's; None where neither counts anything."""
-    measured, expected = kernel["hardware"][key], kernel[counted][key]
+    measured, expected = getattr(counts, key), getattr(counted, key)
     if not measured and not expected:
         return None
     return float(measured / expected) if expected else float("inf")
 
 
 def rows(
-    recorded: dict[str, dict[str, dict[str, Any]]], steps: Iterable[Step] = ()
+    recorded: dict[str, dict[str, Agreement]], steps: Iterable[Step] = ()
 ) -> tuple[list[str], list[list[str]], list[str]]:
     """Header, cells and notes: a line for each kernel and shape, hardware counts with their ratio to the trace.
 
@@ -165,42 +164,44 @@ def rows(
     for step in steps or (*catalog.steps(), *catalog.experiments()):
         remarks = _remarks(step) if step.path in shipped else {}
         for case in recorded.get(step.name, {}).values():
-            shape = problems.from_shape(step.ladder, case["shape"])
+            shape = problems.from_shape(step.ladder, case.shape)
             edited = not catalog.is_current(case, step.path)
-            for kernel in case["kernels"]:
-                remark = _remark(kernel, remarks.get(kernel["kernel"]), edited)
+            for kernel in case.kernels:
+                remark = _remark(kernel, remarks.get(kernel.kernel), edited)
                 if remark and remark not in notes:
                     notes.append(remark)
                 cells = [_cell(kernel, key) for key in COLUMNS]
                 note = f"({notes.index(remark) + 1})" if remark else ""
-                body.append([f"`{kernel['kernel']}`", _short(shape), *cells, note])
+                body.append([f"`{kernel.kernel}`", _short(shape), *cells, note])
     return header, body, [f"({i}) {note}" for i, note in enumerate(notes, 1)]
 
 
-def off(kernel: dict[str, Any], counted: str = "trace") -> list[str]:
+def off(counts: Counts, counted: Counts) -> list[str]:
     """The counters in which hardware and tracer differ by more than TOLERANCE."""
-    ratios = {key: ratio(kernel, key, counted) for key in COLUMNS}
+    ratios = {key: ratio(counts, key, counted) for key in COLUMNS}
     return [key for key, value in ratios.items() if value is not None and abs(value - 1) > TOLERANCE]
 
 
-def _remark(kernel: dict[str, Any], remark: Remark | None, edited: bool) -> str:
+def _remark(kernel: Counted, remark: Remark | None, edited: bool) -> str:
     if edited:
         return "The file has changed since the hardware counted."
-    keys = off(kernel)
-    collided = "shared_store_wavefronts" in keys and 1 < (ratio(kernel, "shared_store_wavefronts") or 0) < 1.1
+    keys = off(kernel.hardware, kernel.trace)
+    stored = ratio(kernel.hardware, "shared_store_wavefronts", kernel.trace) or 0
+    collided = "shared_store_wavefronts" in keys and 1 < stored < 1.1
     texts = []
     if [key for key in keys if key != "shared_store_wavefronts" or not collided]:
         texts.append(remark.text if remark else "Not explained.")
-        if remark and "compiled" in kernel:
-            texts.append(f"Counted that way: {ratio(kernel, 'shared_load_wavefronts', 'compiled'):.2f}.")
+        if remark and kernel.compiled:
+            merged = ratio(kernel.hardware, "shared_load_wavefronts", kernel.compiled)
+            texts.append(f"Counted that way: {merged:.2f}.")
     if collided:
         texts.append(_COLLISIONS)
     return " ".join(texts)
 
 
-def _cell(kernel: dict[str, Any], key: str) -> str:
-    value = ratio(kernel, key)
-    return "" if value is None else f"{kernel['hardware'][key]:,.0f} ({value:.2f})"
+def _cell(kernel: Counted, key: str) -> str:
+    value = ratio(kernel.hardware, key, kernel.trace)
+    return "" if value is None else f"{getattr(kernel.hardware, key):,.0f} ({value:.2f})"
 
 
 def _short(problem: Problem) -> str:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from rich import box
 from rich.console import Group, RenderableType
@@ -12,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from common.code import cards, sass
-from common.code.cards import Card
+from common.code.messages import CodeCard, LineMix, SourceLine, WholeGroup
 from common.report import figures
 
 LISTED_ROWS = 150  # of a hot loop; --sass shows the rest
@@ -22,7 +21,7 @@ _INSTRUCTION = 46
 WIDE = 100  # characters of a terminal that need not leave columns out
 
 
-def full(step: str, card: Card, listing: bool = True) -> Iterator[RenderableType]:
+def full(step: str, card: CodeCard, listing: bool = True) -> Iterator[RenderableType]:
     """A card: what the kernel takes, what its hot loop does, by source line, and with ``listing`` the loop itself."""
     yield Text(f"{title(step, card)}, compute capability {card['architecture']}", style="bold")
     figures = _grid(2)
@@ -52,16 +51,16 @@ def full(step: str, card: Card, listing: bool = True) -> Iterator[RenderableType
         yield ""
 
 
-def title(step: str, card: Card) -> str:
+def title(step: str, card: CodeCard) -> str:
     return step if card["kernel"] == step else f"{step}: {card['kernel']}"
 
 
-def hot_name(card: Card) -> str:
+def hot_name(card: CodeCard) -> str:
     names = {"multiply loop": "Innermost multiply loop", "loop": "Innermost loop", "kernel": "Whole kernel"}
     return names[card["hot"]["what"]]
 
 
-def resources(card: Card) -> list[tuple[str, str]]:
+def resources(card: CodeCard) -> list[tuple[str, str]]:
     """Name and value of what a kernel takes and what fits."""
     fits = card["occupancy"]
     grid, block = (" x ".join(map(str, _trimmed(card[key]))) for key in ("grid", "block"))
@@ -83,7 +82,7 @@ def resources(card: Card) -> list[tuple[str, str]]:
     ]
 
 
-def occupancy_text(card: Card) -> str:
+def occupancy_text(card: CodeCard) -> str:
     fits = card["occupancy"]
     if not fits["blocks"]:
         return "none: no block fits a multiprocessor"
@@ -91,7 +90,7 @@ def occupancy_text(card: Card) -> str:
     return f"{fits['fraction']:.1%}: {blocks}, {fits['warps']} of {fits['max_warps']} warps"
 
 
-def sentences(card: Card) -> list[str]:
+def sentences(card: CodeCard) -> list[str]:
     """What the mix says, in words."""
     hot = card["hot"]
     if not hot["multiply_adds"]:
@@ -102,13 +101,13 @@ def sentences(card: Card) -> list[str]:
             f"{hot['fma_per_shared_load']:.3g} multiply-adds per shared load, "
             f"{hot['floats_per_fma']:.3g} shared floats per multiply-add"
         )
-    if hot["as_single_loads"] and hot["floats_per_fma"] >= 1:
+    if hot["as_single_loads"] and (hot["floats_per_fma"] or 0) >= 1:
         one_in = 1 / hot["as_single_loads"]
         found.append(f"one load for each of these floats, and nothing else: 1 in {one_in:.3g} would be useful")
     return found
 
 
-def by_line(lines: list[dict[str, Any]]) -> Group:
+def by_line(lines: list[LineMix]) -> Group:
     """Each source line of a hot loop, and below it the instructions that it became."""
     home = _home(lines)
     parts: list[RenderableType] = [Text("  line  source, and what it became", style="dim")]
@@ -118,7 +117,7 @@ def by_line(lines: list[dict[str, Any]]) -> Group:
     return Group(*parts)
 
 
-def hot_listing(card: Card) -> Group:
+def hot_listing(card: CodeCard) -> Group:
     """The hot loop's instructions, with the source line beside each group; long loops are cut."""
     groups, total = card["hot"]["groups"], card["hot"]["total"]
     home, rows, shown = _home(groups), 0, 0
@@ -142,7 +141,7 @@ def hot_listing(card: Card) -> Group:
     return Group(*parts)
 
 
-def whole(groups: Iterable[dict[str, Any]]) -> Iterator[str]:
+def whole(groups: Iterable[WholeGroup]) -> Iterator[str]:
     """All of a kernel's instructions as plain lines; ``|`` marks the hot loop."""
     for group in groups:
         if group["line"]:
@@ -151,12 +150,12 @@ def whole(groups: Iterable[dict[str, Any]]) -> Iterator[str]:
         yield from (f"{mark}   {address}  {text}" for address, text in group["instructions"])
 
 
-def side_by_side(found: list[tuple[str, Card]]) -> Table:
+def side_by_side(found: list[tuple[str, CodeCard]]) -> Table:
     """Figures of several kernels, one column each."""
     table = Table("", title=f"compute capability {found[0][1]['architecture']}", title_justify="left")
     for step, card in found:
         table.add_column(title(step, card).replace(": ", "\n"), justify="right")
-    rows: list[tuple[str, Callable[[Card], str]]] = [
+    rows: list[tuple[str, Callable[[CodeCard], str]]] = [
         ("threads per block", lambda card: str(card["threads"])),
         ("registers", lambda card: str(card["registers"])),
         ("stack, spilled bytes", lambda card: f"{card['stack_bytes']}, {card['spill_bytes']}"),
@@ -181,13 +180,13 @@ def side_by_side(found: list[tuple[str, Card]]) -> Table:
     return table
 
 
-def short(rows: list[tuple[str, Card, float | None]], width: int = WIDE) -> Table:
+def short(rows: list[tuple[str, CodeCard, float | None]], width: int = WIDE) -> Table:
     """A line per kernel: step, card and, where it was timed, its step's milliseconds.
 
     Cards with ``traffic`` (see :data:`cards.TRAFFIC`) get a column for each of its figures.
     """
     extra = [key for key in cards.TRAFFIC if any(key in card.get("traffic", {}) for _, card, _ in rows)]
-    columns: dict[str, Callable[[Card], str]] = {
+    columns: dict[str, Callable[[CodeCard], str]] = {
         "registers": _registers,
         "occupancy": lambda card: f"{card['occupancy']['fraction']:.0%}",
         "limited by": lambda card: ", ".join(card["occupancy"]["limited_by"]),
@@ -224,24 +223,24 @@ def short(rows: list[tuple[str, Card, float | None]], width: int = WIDE) -> Tabl
     return table
 
 
-def _traffic(key: str) -> Callable[[Card], str]:
+def _traffic(key: str) -> Callable[[CodeCard], str]:
     return lambda card: _number(card.get("traffic", {}).get(key))
 
 
-def _registers(card: Card) -> str:
+def _registers(card: CodeCard) -> str:
     return f"{card['registers']}, spilled" if card["stack_bytes"] or card["spill_bytes"] else str(card["registers"])
 
 
-def _useful(card: Card) -> str:
+def _useful(card: CodeCard) -> str:
     return f"{card['hot']['useful']:.0%}" if card["hot"]["multiply_adds"] else ""
 
 
-def _share(card: Card, what: str) -> str:
+def _share(card: CodeCard, what: str) -> str:
     count, total = card["hot"]["mix"].get(what, 0), card["hot"]["total"]
     return f"{count} ({count / total:.0%})" if count else "0"
 
 
-def _widths(card: Card, what: str, form: str) -> str:
+def _widths(card: CodeCard, what: str, form: str) -> str:
     widths = card["hot"]["widths"].get(what, {})
     return ", ".join(f"{count}{form.format(bits)}" for bits, count in widths.items())
 
@@ -250,13 +249,13 @@ def _number(value: float | None) -> str:
     return "" if value is None else f"{value:.3g}"
 
 
-def _home(places: list[dict[str, Any]]) -> str:
+def _home(places: Sequence[SourceLine]) -> str:
     """The file most of the places are in: its name need not be repeated."""
     files = [place["file"] for place in places if place["line"]]
     return max(files, key=files.count, default="")
 
 
-def _place(place: dict[str, Any], home: str) -> str:
+def _place(place: SourceLine, home: str) -> str:
     if not place["line"]:
         return ""
     return str(place["line"]) if place["file"] == home else f"{place['file'].rsplit('/', 1)[-1]}:{place['line']}"

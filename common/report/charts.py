@@ -19,9 +19,11 @@ from numpy.typing import NDArray
 
 from common.book import catalog, problems, store
 from common.code.loops import HotLoop
+from common.jobs.messages import Tile
 from common.measure import ceilings as measured
 from common.report import layers, records
-from common.report.records import Record, Row
+from common.report.entries import MachineCode, PeerRow, Row
+from common.report.records import Record
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -71,7 +73,7 @@ def draw_all(record: Record, folder: Path = CHARTS) -> list[Path]:
         timed = [name for name in problems.timed_presets(ladder) if _step_rows(record, name)]
         for preset in timed:
             written.append(save(speedups(record, preset), target / preset))
-            for name in record.data.get("sweeps", {}).get(preset, {}):
+            for name in record.data.sweeps.get(preset, {}):
                 written.append(save(sweep(record, preset, name), target / f"sweep-{preset}-{name}"))
         if timed and record.ceilings and measured.peak(record.ceilings, problems.preset(timed[0])):
             written.append(save(roofline(record, ladder), target / f"roofline-{ladder}"))
@@ -80,7 +82,7 @@ def draw_all(record: Record, folder: Path = CHARTS) -> list[Path]:
     return written
 
 
-def draw_code(code: dict[str, Any], folder: Path = CHARTS) -> list[Path]:
+def draw_code(code: MachineCode, folder: Path = CHARTS) -> list[Path]:
     """Draw each ladder's useful fraction from the machine-code record; returns the PNG files."""
     return [
         save(useful(code, ladder), folder / "machine-code" / f"useful-{ladder}")
@@ -137,13 +139,11 @@ def speedups(record: Record, preset: str) -> Figure:
     floor as lines. Steps that ran the same layer channels-last follow in another colour."""
     own = _step_rows(record, preset)
     rows = own + [(f"{step.name} (NHWC)", row) for step, row in record.channels_last(preset)]
-    first = rows[0][1]["timing"]["median_ms"]
-    times = np.array([row["timing"]["median_ms"] for _, row in rows])
+    first = rows[0][1].timing.median_ms
+    times = np.array([row.timing.median_ms for _, row in rows])
     gains = first / times
     # a slow p80 is a low speed-up
-    spread = np.abs(
-        np.array([[first / row["timing"]["p80_ms"], first / row["timing"]["p20_ms"]] for _, row in rows]).T - gains
-    )
+    spread = np.abs(np.array([[first / row.timing.p80_ms, first / row.timing.p20_ms] for _, row in rows]).T - gains)
     lines = _lines(record, preset)
     most = max([*gains, *(first / ms for _, ms, _, _ in lines)], default=1.0)
     least = min(gains)
@@ -179,25 +179,23 @@ def speedups(record: Record, preset: str) -> Figure:
     return figure
 
 
-def _hot(code: dict[str, Any], name: str, preset: str) -> HotLoop:
+def _hot(code: MachineCode, name: str, preset: str | None) -> HotLoop:
     kernel = records.main_kernel(code, name, preset)
     assert kernel is not None
     return HotLoop.recorded(kernel)
 
 
-def useful(code: dict[str, Any], ladder: str) -> Figure:
+def useful(code: MachineCode, ladder: str) -> Figure:
     """Bars in ladder order: what the instructions of each step's hot loop are for; multiply-adds are the useful ones.
 
     One part for the ladder's first preset, and one for each other that some step compiles different code for; presets
     whose loops have the same instructions share one.
     """
     names = [step.name for step in catalog.steps() if step.ladder == ladder]
-    found = {name: code["steps"][name] for name in names if records.code_kernels(code, name)}
-    first = next(iter(found.values()))["preset"]
-    others = [
-        p for p in problems.timed_presets(ladder) if any(p in e.get("other_presets", {}) for e in found.values())
-    ]
-    groups: dict[str, tuple[list[HotLoop], list[str]]] = {}  # the steps' loops, and the presets that have them
+    found = {name: code.steps[name] for name in names if records.code_kernels(code, name)}
+    first = next(iter(found.values())).preset
+    others = [p for p in problems.timed_presets(ladder) if any(p in (e.other_presets or ()) for e in found.values())]
+    groups: dict[str, tuple[list[HotLoop], list[str | None]]] = {}  # the steps' loops, and the presets that have them
     for preset in [first, *(preset for preset in others if preset != "photo")]:  # its kernels are layer 1's but for W
         hots = [_hot(code, name, preset) for name in found]
         groups.setdefault(str([hot.mix for hot in hots]), (hots, []))[1].append(preset)
@@ -224,12 +222,12 @@ def useful(code: dict[str, Any], ladder: str) -> Figure:
         axes.tick_params(axis="y", length=0)
         axes.spines["left"].set_visible(False)
         if len(groups) > 1:
-            axes.set_title(", ".join(presets), fontsize=11, loc="left")
+            axes.set_title(", ".join(map(str, presets)), fontsize=11, loc="left")
     parts[-1, 0].set_xlabel("instructions of the innermost multiply loop; those that multiply and add are useful")
     for what, colour in MIX_COLOURS.items():
         parts[0, 0].barh(0, 0, color=colour, label=what)
-    architecture = next(iter(found.values()))["kernels"][0]["architecture"]
-    tools = ", ".join(f"{name} {version}" for name, version in sorted(code["tools"].items()))
+    architecture = next(iter(found.values())).kernels[0].architecture
+    tools = ", ".join(f"{name} {version}" for name, version in sorted(code.tools.items()))
     source = f"compute capability {architecture}; {tools}"
     _headings(figure, f"Useful fraction per step, {ladder} ladder", source, legend=3)
     return figure
@@ -244,7 +242,7 @@ def roofline(record: Record, ladder: str) -> Figure:
     ceilings = record.ceilings
     assert ceilings is not None
     figure, axes = new_figure(9.6, 6.0)
-    bandwidth = ceilings["copy_gbs"]
+    bandwidth = ceilings.copy_gbs
     peak = measured.peak(ceilings, problems.preset(problems.timed_presets(ladder)[0]))
     assert peak is not None
     names = [step.name for step in catalog.steps() if step.ladder == ladder]
@@ -364,16 +362,15 @@ def sweep(record: Record, preset: str, name: str) -> Figure:
     """
     entry = record.sweep(preset, name)
     assert entry is not None
-    points, shipped = entry["points"], entry["shipped"]
-    varied = [key for key in shipped if len({point["tile"][key] for point in points}) > 1] or list(shipped)[:1]
-    run = record.data["runs"][entry["run"]]
+    points, shipped = entry.points, entry.shipped
+    varied = [key for key in shipped if len({point.tile[key] for point in points}) > 1] or list(shipped)[:1]
     title = f"{name} on {preset}: milliseconds by tile"
-    source = f"{record.gpu_name}, {run['date']}; the shipped tile is marked"
+    source = f"{record.gpu_name}, {record.run_of(entry).date}; the shipped tile is marked"
     across, down = varied[len(varied) // 2 :], varied[: len(varied) // 2]
-    columns = sorted({_tile_key(point["tile"], across) for point in points})
+    columns = sorted({_tile_key(point.tile, across) for point in points})
     if not down:
         figure, axes = new_figure(9.6, 3.8)
-        times = {_tile_key(p["tile"], across): p["median_ms"] for p in points if "median_ms" in p}
+        times = {_tile_key(p.tile, across): p.median_ms for p in points if p.median_ms is not None}
         shown = [(i, times[key]) for i, key in enumerate(columns) if key in times]
         axes.plot(*zip(*shown, strict=True), color=BLUE, marker="o", linewidth=2, markersize=8)
         for i, ms in shown:
@@ -385,12 +382,12 @@ def sweep(record: Record, preset: str, name: str) -> Figure:
         axes.set_ylabel("ms")
         axes.set_ylim(0, max(ms for _, ms in shown) * 1.2)
     else:
-        rows = sorted({_tile_key(point["tile"], down) for point in points})
+        rows = sorted({_tile_key(point.tile, down) for point in points})
         figure, axes = new_figure(9.6, 1.9 + 0.5 * len(rows))
         grid = np.full((len(rows), len(columns)), np.nan)
         for point in points:
-            cell = rows.index(_tile_key(point["tile"], down)), columns.index(_tile_key(point["tile"], across))
-            grid[cell] = point.get("median_ms", np.nan)
+            cell = rows.index(_tile_key(point.tile, down)), columns.index(_tile_key(point.tile, across))
+            grid[cell] = np.nan if point.median_ms is None else point.median_ms
         image = axes.imshow(np.log(grid), cmap="viridis_r", aspect="auto")
         for (i, j), ms in np.ndenumerate(grid):
             text, dark = ("refused", False) if np.isnan(ms) else (f"{ms:#.3g}", float(image.norm(np.log(ms))) > 0.5)
@@ -407,7 +404,7 @@ def sweep(record: Record, preset: str, name: str) -> Figure:
     return figure
 
 
-def _tile_key(tile: dict[str, int], names: list[str]) -> tuple[int, ...]:
+def _tile_key(tile: Tile, names: list[str]) -> tuple[int, ...]:
     return tuple(int(tile[name]) for name in names)
 
 
@@ -473,9 +470,9 @@ def _lines(record: Record, preset: str) -> list[tuple[str, float, str, str]]:
     """Label, ms, colour and line style of the peers and the floor."""
     lines = []
     for name, row in sorted(record.rows(preset).items()):
-        if row["kind"] == "peer":
+        if isinstance(row, PeerRow):
             colour, style = PEER_STYLES[name.split()[-1]]
-            lines.append((records.spoken(name, row), row["timing"]["median_ms"], colour, style))
+            lines.append((records.spoken(name, row), row.timing.median_ms, colour, style))
     steps = _step_rows(record, preset)
     figures = record.derive(preset, steps[0][1])
     if figures:
@@ -491,14 +488,14 @@ def _shape(record: Record, preset: str, row: Row) -> str:
 
 
 def _source(record: Record, row: Row) -> str:
-    run = record.data["runs"][row["run"]]
-    packages = ", ".join(f"{name} {version}" for name, version in sorted(run["packages"].items()))
-    return f"{record.gpu_name}, driver {run['driver']}, {packages}, {run['date']}"
+    run = record.run_of(row)
+    packages = ", ".join(f"{name} {version}" for name, version in sorted(run.packages.items()))
+    return f"{record.gpu_name}, driver {run.driver}, {packages}, {run.date}"
 
 
 def _day(record: Record) -> str:
     assert record.ceilings is not None
-    return str(record.data["runs"][record.ceilings["run"]]["date"])
+    return record.run_of(record.ceilings).date
 
 
 def _ms(value: float) -> str:

@@ -6,13 +6,12 @@ would run, and the way a time is taken are the same.
 
 from __future__ import annotations
 
-from typing import Any
-
 from common.book import catalog, packages, problems
 from common.book.catalog import Step
 from common.measure import ceilings as measured
 from common.measure import peers, timing
-from common.report.records import Record, Row
+from common.report.entries import Ceilings, PeerRow, Row, StepRow
+from common.report.records import Record
 
 _COMPILING = ("numba", "numba-cuda", "numpy")
 
@@ -29,35 +28,34 @@ def libraries(record: Record, presets: list[str], room_bytes: int) -> list[str]:
 
 def ceilings(record: Record) -> bool:
     """Do the card's ceilings hold?"""
-    capability = record.data["gpu"]["compute_capability"]
+    capability = record.data.gpu.compute_capability
     found = record.ceilings
     return found is not None and measured.complete(found, capability) and _measured_here(record, found, ())
 
 
 def _row(record: Record, step: Step, preset: str, room_bytes: int) -> bool:
     row = record.row(preset, step.name)
-    if row is None or not _measured_here(record, row, _COMPILING) or row["shape"] != _shape(preset, room_bytes):
+    if not isinstance(row, StepRow) or not _measured_here(record, row, _COMPILING):
         return False
+    now = catalog.provenance(step.path)
     # an older row names no helpers: that holds only for a step that has none
-    wanted = {**catalog.provenance(step.path), "imports": catalog.imported_steps(step.path)}
-    return all(row.get(key, {}) == value for key, value in wanted.items())
+    same = row.source == now.source and (row.helpers or {}) == now.helpers
+    return same and row.imports == catalog.imported_steps(step.path) and row.shape == _shape(preset, room_bytes)
 
 
 def _libraries(record: Record, preset: str, room_bytes: int) -> bool:
-    found = [row for row in record.rows(preset).values() if row["kind"] == "peer"]
+    found = [row for row in record.rows(preset).values() if isinstance(row, PeerRow)]
     return len(found) >= len(peers.precisions(problems.preset(preset))) and all(
-        _measured_here(record, row, ("torch",)) and row["shape"] == _shape(preset, room_bytes) for row in found
+        _measured_here(record, row, ("torch",)) and row.shape == _shape(preset, room_bytes) for row in found
     )
 
 
-def _measured_here(record: Record, entry: dict[str, Any] | Row, names: tuple[str, ...]) -> bool:
+def _measured_here(record: Record, entry: Row | Ceilings, names: tuple[str, ...]) -> bool:
     """By this driver, these packages, and the way a time is taken now?"""
-    run = record.data["runs"][entry["run"]]
+    run = record.run_of(entry)
     versions = packages.versions(names)
-    same = all(run["packages"].get(name) == versions.get(name) for name in names)
-    return (
-        same and run["driver"] == record.data["gpu"]["driver"] and entry.get("measure", 1) == timing.MEASURE_VERSION
-    )
+    same = all(run.packages.get(name) == versions.get(name) for name in names)
+    return same and run.driver == record.data.gpu.driver and (entry.measure or 1) == timing.MEASURE_VERSION
 
 
 def _shape(preset: str, room_bytes: int) -> dict[str, int] | None:

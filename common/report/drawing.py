@@ -12,14 +12,14 @@ import json
 import threading
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+
+from msgspec import Struct, to_builtins
 
 from common.book import catalog, device, packages, store
 from common.jobs import kept
 from common.report import records
-from common.report.messages import Draw
+from common.report.messages import Draw, DrawResult
 from common.workers import isolate
-from common.workers.isolate import Result
 
 DRAWN = catalog.ROOT / "results" / "charts" / "drawn.json"
 SECONDS = 300.0
@@ -29,6 +29,13 @@ _CODE = (
     "report/figures.py", "report/layers.py", "report/pages.py", "report/records.py", "report/tracefigures.py",
 )  # fmt: skip
 _FOLDERS = ("code", "microscope")
+
+
+class Drawn(Struct):
+    """What a unit was drawn from, and the files it gave."""
+
+    key: str
+    files: list[str]
 
 
 def units() -> list[Draw]:
@@ -48,14 +55,15 @@ def stale(fresh: bool = False) -> list[Draw]:
 
 def draw(
     wanted: list[Draw], workers: int | None = None, stop: threading.Event | None = None
-) -> Iterator[tuple[Draw, Result]]:
+) -> Iterator[tuple[Draw, DrawResult]]:
     """Draw units in child processes; each result has ``files``, and what is drawn is noted."""
     workers = workers or device.processors()
     keys = {_label(unit): _key(unit) for unit in wanted}  # of before: what changes meanwhile is drawn again
     # those that are not drawn when it stops are left out
     for unit, result in isolate.run_groups([[unit] for unit in wanted], False, SECONDS, workers, stop):
+        assert isinstance(unit, Draw)
         if result["status"] == "right":
-            _note(_label(unit), {"key": keys[_label(unit)], "files": result["files"]})
+            _note(_label(unit), Drawn(keys[_label(unit)], result["files"]))
         yield unit, result
 
 
@@ -79,7 +87,7 @@ class Beside:
 
     def __init__(self, fresh: bool = False) -> None:
         wanted = [unit for unit in stale(fresh) if not _shows_times(unit)]
-        self._results: list[tuple[Draw, Result]] = []
+        self._results: list[tuple[Draw, DrawResult]] = []
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._draw, args=(wanted,), daemon=True)
         self._thread.start()
@@ -87,7 +95,7 @@ class Beside:
     def _draw(self, wanted: list[Draw]) -> None:
         self._results += draw(wanted, 2, self._stop)  # the other processors are the timed kernels'
 
-    def wait(self) -> list[tuple[Draw, Result]]:
+    def wait(self) -> list[tuple[Draw, DrawResult]]:
         self._thread.join()
         return self._results
 
@@ -105,10 +113,10 @@ def _label(unit: Draw) -> str:
     return f"{unit.what} {unit.name}"
 
 
-def _current(known: Any, unit: Draw) -> bool:
-    if not isinstance(known, dict) or known.get("key") != _key(unit):
+def _current(known: Drawn | None, unit: Draw) -> bool:
+    if known is None or known.key != _key(unit):
         return False
-    return all((catalog.ROOT / name).is_file() for name in known.get("files", []))
+    return all((catalog.ROOT / name).is_file() for name in known.files)
 
 
 def _key(unit: Draw) -> str:
@@ -135,11 +143,11 @@ def _script(lesson: str) -> Path:
     return catalog.LESSONS / lesson / "figures" / "draw.py"
 
 
-def _known() -> dict[str, Any]:
-    return kept.read(DRAWN)
+def _known() -> dict[str, Drawn]:
+    return kept.read(DRAWN, dict[str, Drawn])
 
 
-def _note(label: str, entry: dict[str, Any]) -> None:
+def _note(label: str, entry: Drawn) -> None:
     present = {_label(unit) for unit in units()}
     known = {name: value for name, value in _known().items() if name in present}
-    store.write_json(DRAWN, {**known, label: entry})
+    store.write_json(DRAWN, to_builtins({**known, label: entry}))

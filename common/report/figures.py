@@ -5,17 +5,16 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 from common.book import problems
 from common.book.catalog import Step
 from common.code import sass
 from common.code.loops import HotLoop
 from common.measure import profiler
+from common.measure.timing import Timing
 from common.report import records
-from common.report.records import Derived, Record, Row
-
-Code = dict[str, Any]  # the machine-code record
+from common.report.entries import MachineCode, PeerRow, Row, StepRow
+from common.report.records import Derived, Record
 
 SPREAD = "p20–p80"
 CARD_KEYS = (
@@ -50,10 +49,9 @@ def milliseconds(value: float) -> str:
 
 @dataclass(frozen=True)
 class TimedRow:
-    """A step's or a library's row of a preset's table: its ``name``, what the record has, and figures by column."""
+    """A step's or a library's row of a preset's table: its ``name``, and figures by column."""
 
     name: str
-    row: Row
     columns: dict[str, Figure]
 
     def cell(self, title: str) -> str:
@@ -64,7 +62,7 @@ class TimedRow:
 
 
 def columns(
-    timing: dict[str, Any],
+    timing: Timing,
     derived: Derived | None,
     first_ms: float | None = None,
     previous_ms: float | None = None,
@@ -75,8 +73,8 @@ def columns(
 
     ``first_ms`` and ``previous_ms`` are the times that speed-ups count from.
     """
-    ms = timing["median_ms"]
-    found = {"ms": _ms(ms), "p20 ms": _ms(timing["p20_ms"]), "p80 ms": _ms(timing["p80_ms"])}
+    ms = timing.median_ms
+    found = {"ms": _ms(ms), "p20 ms": _ms(timing.p20_ms), "p80 ms": _ms(timing.p80_ms)}
     if first_ms:
         found["× first"] = _of(first_ms / ms, "", ".2f")
     if previous_ms:
@@ -100,7 +98,7 @@ def timed(record: Record, preset: str, steps: list[Step]) -> list[TimedRow]:
     for step in steps:
         if step.name in found:
             row = found[step.name]
-            ms = row["timing"]["median_ms"]
+            ms = row.timing.median_ms
             first, previous = first or ms, previous or ms
             rows.append(_timed_row(record, preset, step.name, row, first, previous))
             if not step.experiment:
@@ -108,11 +106,11 @@ def timed(record: Record, preset: str, steps: list[Step]) -> list[TimedRow]:
     return rows
 
 
-def libraries(record: Record, preset: str, first_ms: float | None) -> list[TimedRow]:
-    """The vendor's libraries on the preset, by name."""
-    found = sorted((name, row) for name, row in record.rows(preset).items() if row["kind"] == "peer")
-    rows = [_timed_row(record, preset, name, row, first_ms) for name, row in found]
-    for one in rows:
+def libraries(record: Record, preset: str, first_ms: float | None) -> list[tuple[TimedRow, PeerRow]]:
+    """The vendor's libraries on the preset, by name, each with what the record has."""
+    found = [(name, row) for name, row in sorted(record.rows(preset).items()) if isinstance(row, PeerRow)]
+    rows = [(_timed_row(record, preset, name, row, first_ms), row) for name, row in found]
+    for one, _ in rows:
         if one.name.endswith("TF32"):  # the FP32 floor does not bind the tensor cores
             one.columns.pop("% of floor", None)
     return rows
@@ -126,9 +124,9 @@ def channels_last(record: Record, preset: str, step: Step, row: Row, first_ms: f
 def _timed_row(
     record: Record, preset: str, name: str, row: Row, first_ms: float | None, previous_ms: float | None = None
 ) -> TimedRow:
-    prepare, workspace = row.get("prepare_ms"), row.get("workspace_bytes", 0)
+    prepare, workspace = (row.prepare_ms, row.workspace_bytes) if isinstance(row, StepRow) else (None, 0)
     derived = record.derive(preset, row)
-    return TimedRow(name, row, columns(row["timing"], derived, first_ms, previous_ms, prepare, workspace))
+    return TimedRow(name, columns(row.timing, derived, first_ms, previous_ms, prepare, workspace))
 
 
 # --- single figures: None is what has not been measured or compiled; a library's name may have hyphens for blanks ---
@@ -170,21 +168,24 @@ def floor(record: Record | None, preset: str) -> Figure | None:
 
 def ceiling(record: Record | None, what: str) -> Figure | None:
     """``fma``: the measured multiply-add rate in 10¹² FLOP per second; ``copy``: 10¹² bytes per second."""
-    key, unit = {"fma": ("fma_gflops", "TFLOP/s"), "copy": ("copy_gbs", "TB/s")}[what]
     if record is None or not record.ceilings:
         return None
-    value = record.ceilings[key] / 1e3
+    measured, unit = {
+        "fma": (record.ceilings.fma_gflops, "TFLOP/s"),
+        "copy": (record.ceilings.copy_gbs, "TB/s"),
+    }[what]
+    value = measured / 1e3
     return Figure(value, unit, f"{value:#.2g}".rstrip("."))
 
 
-def per_multiply_add(code: Code, step: str) -> Figure | None:
+def per_multiply_add(code: MachineCode, step: str) -> Figure | None:
     """Instructions for each multiply-add in the step's multiply loop."""
     hot = _hot(code, step)
     value = hot.per_multiply_add() if hot else None
     return None if value is None else _of(value, "instructions", ".0f")
 
 
-def kind_per_multiply_add(code: Code, step: str, kind: str) -> Figure | None:
+def kind_per_multiply_add(code: MachineCode, step: str, kind: str) -> Figure | None:
     """The same of one kind of instructions, of :data:`sass.GROUPS`; raises ValueError at another."""
     if kind not in sass.GROUPS:
         raise ValueError(
@@ -195,7 +196,7 @@ def kind_per_multiply_add(code: Code, step: str, kind: str) -> Figure | None:
     return None if value is None else _of(value, "instructions", ".1f" if value >= 1 else ".3f")
 
 
-def warp_instructions(code: Code, preset: str, step: str) -> Figure | None:
+def warp_instructions(code: MachineCode, preset: str, step: str) -> Figure | None:
     """10⁹ warp instructions that the step's multiply loop takes for the whole problem."""
     hot = _hot(code, step, preset)
     each = hot.per_multiply_add() if hot else None
@@ -204,30 +205,30 @@ def warp_instructions(code: Code, preset: str, step: str) -> Figure | None:
     return _of(problems.preset(preset).flops / 2 * each / 32 / 1e9, "10⁹ warp instructions", "#.3g")
 
 
-def card(code: Code, preset: str | None, step: str, key: str) -> Figure | None:
+def card(code: MachineCode, preset: str | None, step: str, key: str) -> Figure | None:
     """A figure of the step's main kernel: one of CARD_KEYS, a class such as ``shared_load``, or ``shared_load.128``.
 
     Raises ValueError at another key, and at ``limits``, which is no number (:func:`limits`).
     """
     kernel = records.main_kernel(code, step, preset)
-    if kernel is None:
+    if kernel is None or kernel.occupancy is None:
         return None
-    hot, fits = HotLoop.recorded(kernel), kernel["occupancy"]
+    hot, fits = HotLoop.recorded(kernel), kernel.occupancy
     kind, _, bits = key.replace("_", " ").partition(".")
     if kind in sass.CLASSES:
         return _of(hot.widths.get(kind, {}).get(bits, 0) if bits else hot.mix.get(kind, 0), "", "")
-    mixes: list[dict[str, int]] = [line["mix"] for line in kernel["hot"]["lines"]]
+    mixes = [line.mix for line in kernel.hot.lines]
     line = max(mixes, key=lambda mix: mix.get("multiply-add", 0), default={})
     all_of_line = sum(line.values())
     if key == "line_useful":
         return _of(100 * line.get("multiply-add", 0) / all_of_line, "%", ".0f") if line else None
     known = {
         "line_total": (all_of_line, "", ""),
-        "registers": (kernel["registers"], "", ""),
-        "threads": (math.prod(kernel["block"]), "", ""),
-        "occupancy": (100 * fits["fraction"], "%", ".3g"),
-        "warps": (fits["warps"], "", ""),
-        "blocks": (fits["blocks"], "", ""),
+        "registers": (kernel.registers, "", ""),
+        "threads": (math.prod(kernel.block), "", ""),
+        "occupancy": (100 * fits.fraction, "%", ".3g"),
+        "warps": (fits.warps, "", ""),
+        "blocks": (fits.blocks, "", ""),
         "total": (hot.total, "", ""),
         "multiply_adds": (hot.multiply_adds, "", ""),
         "useful": (100 * hot.useful, "%", ".0f"),
@@ -242,10 +243,10 @@ def card(code: Code, preset: str | None, step: str, key: str) -> Figure | None:
     return _of(*known[key])
 
 
-def limits(code: Code, preset: str | None, step: str) -> list[str] | None:
+def limits(code: MachineCode, preset: str | None, step: str) -> list[str] | None:
     """What limits the blocks of the step's main kernel on a multiprocessor."""
     kernel = records.main_kernel(code, step, preset)
-    return None if kernel is None else list(kernel["occupancy"]["limited_by"])
+    return kernel.occupancy.limited_by if kernel and kernel.occupancy else None
 
 
 def counter(record: Record | None, preset: str, step: str, key: str) -> Figure | None:
@@ -256,22 +257,22 @@ def counter(record: Record | None, preset: str, step: str, key: str) -> Figure |
     entry = record.profile(preset, step) if record else None
     if entry is None:
         return None
-    main = profiler.main_kernel(entry)
+    main = profiler.main_kernel(entry.kernels)
     ratios = {
-        "perfma": ("instructions", "ffma_threads", 32, "instructions"),
-        "load_ratio": ("load_sectors", "load_requests", 1, "sectors"),
-        "store_ratio": ("store_sectors", "store_requests", 1, "sectors"),
-        "conflict_pct": ("shared_conflicts", "shared_wavefronts", 100, "%"),
+        "perfma": (profiler.per(main.instructions, main.ffma_threads), 32, "instructions"),
+        "load_ratio": (profiler.per(main.load_sectors, main.load_requests), 1, "sectors"),
+        "store_ratio": (profiler.per(main.store_sectors, main.store_requests), 1, "sectors"),
+        "conflict_pct": (profiler.per(main.shared_conflicts, main.shared_wavefronts), 100, "%"),
     }
     if key in ratios:
-        above, below, factor, unit = ratios[key]
-        value = profiler.per(main, above, below)
-        return None if value is None else _of(factor * value, unit, ".1f")
+        ratio, factor, unit = ratios[key]
+        return None if ratio is None else _of(factor * ratio, unit, ".1f")
     unit = "%" if key.endswith("_pct") else "ns" if key.endswith("_ns") else ""
-    return _of(main[key], unit, ".0f") if main.get(key) is not None else None
+    value: float | None = getattr(main, key) if key in profiler.METRICS else None
+    return None if value is None else _of(value, unit, ".0f")
 
 
-Named = Callable[[Record | None, Code, list[str]], Figure | None]
+Named = Callable[[Record | None, MachineCode, list[str]], Figure | None]
 
 
 def _of_record(figure: Callable[..., Figure | None], count: int) -> Named:
@@ -304,7 +305,7 @@ NAMED: dict[str, Named] = {
 }
 
 
-def _hot(code: Code, step: str, preset: str | None = None) -> HotLoop | None:
+def _hot(code: MachineCode, step: str, preset: str | None = None) -> HotLoop | None:
     kernel = records.main_kernel(code, step, preset)
     return None if kernel is None else HotLoop.recorded(kernel)
 
@@ -315,7 +316,7 @@ def _row(record: Record | None, preset: str, name: str) -> Row | None:
 
 def _median(record: Record | None, preset: str, name: str) -> float | None:
     row = _row(record, preset, name)
-    return float(row["timing"]["median_ms"]) if row else None
+    return row.timing.median_ms if row else None
 
 
 def _of(value: float, unit: str, form: str) -> Figure:

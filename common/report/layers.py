@@ -8,7 +8,8 @@ from dataclasses import dataclass
 
 from common.book import problems
 from common.book.problems import Problem
-from common.report.records import Record, Row
+from common.report.entries import PeerRow, Row
+from common.report.records import Record
 
 CHARTED = ("conv3d", "hconv3d")  # ladders with a chart of their last steps over all layers
 PEERS = {
@@ -85,7 +86,7 @@ def _layer(record: Record | None, preset: str, step: str) -> Layer:
     asked = problems.preset(preset)
     ours = record.row(preset, step) if record else None
     peer = record.row(preset, PEERS[asked.ladder]) if record else None
-    if ours and peer and ours["shape"] != peer["shape"]:
+    if ours and peer and ours.shape != peer.shape:
         peer = None  # measured with another batch
     known = ours or peer
     if record is None or known is None:
@@ -97,12 +98,12 @@ def _layer(record: Record | None, preset: str, step: str) -> Layer:
 
 
 def _median(row: Row | None) -> float | None:
-    return float(row["timing"]["median_ms"]) if row else None
+    return row.timing.median_ms if row else None
 
 
 def _peer_method(peer: Row | None, floor_ms: float | None) -> str:
-    if peer is None:
+    if not isinstance(peer, PeerRow):
         return ""
-    found = method(peer.get("kernels", ()))
-    below_floor = floor_ms is not None and peer["timing"]["median_ms"] < floor_ms
+    found = method(peer.kernels or ())
+    below_floor = floor_ms is not None and peer.timing.median_ms < floor_ms
     return found or (FEWER if below_floor else "")  # no kernel that does them all is faster than the floor

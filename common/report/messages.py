@@ -1,13 +1,19 @@
-"""What child processes are asked to draw."""
+"""What child processes are asked to draw, and what they answer."""
 
 from __future__ import annotations
 
 from typing import Literal
 
-from common.workers.messages import Task
+from common.workers.messages import Result, Task
 
 
-class Draw(Task, frozen=True, kw_only=True, tag="report.draw"):
+class DrawResult(Result, total=False):
+    """``files`` that were written, from the checkout's root."""
+
+    files: list[str]
+
+
+class Draw(Task[DrawResult], frozen=True, kw_only=True, tag="report.draw"):
     """Draw one unit.
 
     ``what``  a card's charts, a lesson's pictures or the machine code's charts

@@ -12,7 +12,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 from common.book import catalog, exercises, problems, store
 from common.book.catalog import Step
@@ -21,8 +20,9 @@ from common.code import sass
 from common.code.loops import HotLoop
 from common.measure import profiler, sanitizer
 from common.report import agreement, figures, layers, records
+from common.report.entries import Entry, MachineCode, PeerRow
 from common.report.figures import Figure, TimedRow
-from common.report.records import Record, Row
+from common.report.records import Record
 
 # What stands between two markers must hold no other opening: a forgotten end is said, not swallowed.
 _BLOCK = re.compile(
@@ -40,7 +40,7 @@ def pages() -> list[Path]:
     return [catalog.ROOT / "README.md", *beside, *within]
 
 
-def rendered(text: str, record: Record | None, code: dict[str, Any]) -> str:
+def rendered(text: str, record: Record | None, code: MachineCode) -> str:
     """The page with each table and figure written anew; raises ValueError at a kind that is unknown."""
 
     def write(match: re.Match[str], kinds: dict[str, Writer], end: str) -> str:
@@ -80,18 +80,19 @@ def update(record: Record | None) -> list[Path]:
 
 def summary(record: Record) -> str:
     """A page of its own for one GPU: all steps at a glance, then every ladder table and chart."""
-    lines = [f"# {record.gpu_name}", "", _ceilings(record, {}, []), "", _summary(record, {}, [".."]), ""]
+    code = MachineCode()
+    lines = [f"# {record.gpu_name}", "", _ceilings(record, code, []), "", _summary(record, code, [".."]), ""]
     for ladder in problems.LADDERS:
         for preset in problems.timed_presets(ladder):
             if record.rows(preset):
                 lines += [f"## {preset}", "", f"![{preset}](charts/{record.slug}/{preset}.png)", ""]
-                lines += [_ladder(record, {}, [preset]), ""]
+                lines += [_ladder(record, code, [preset]), ""]
         if record.ceilings and any(record.rows(p) for p in problems.timed_presets(ladder)):
             lines += [f"![roofline, {ladder}](charts/{record.slug}/roofline-{ladder}.png)", ""]
         if ladder in layers.CHARTED and any(record.rows(p) for p in problems.timed_presets(ladder)):
             lines += [f"![{ladder}, layer by layer](charts/{record.slug}/layers-{ladder}.png)", ""]
     if record.sanitizer():
-        lines += ["## compute-sanitizer", "", _sanitizer(record, {}, []), ""]
+        lines += ["## compute-sanitizer", "", _sanitizer(record, code, []), ""]
     return "\n".join(lines).rstrip() + "\n"
 
 
@@ -105,11 +106,10 @@ def ladder_cells(record: Record, preset: str, steps: list[Step]) -> tuple[list[s
     """Header and rows of a ladder's table: the given steps that have rows, then the peers."""
     timed = figures.timed(record, preset, steps)
     header = ["step", "ms", figures.SPREAD, "× first", "× previous", "GFLOP/s", "GB/s", "% of floor"]
-    header += ["prepare ms"] * any(one.row["prepare_ms"] is not None for one in timed)
-    header += ["workspace MB"] * any(one.row["workspace_bytes"] for one in timed)
+    header += [title for title in ("prepare ms", "workspace MB") if any(title in one.columns for one in timed)]
     body = [_cells(f"`{one.name}`", one, header) for one in timed]
-    for one in figures.libraries(record, preset, _first_ms(timed)):
-        body.append(_cells(f"*{records.spoken(one.name, one.row)}* ({one.row['layout']})", one, header))
+    for one, row in figures.libraries(record, preset, _first_ms(timed)):
+        body.append(_cells(f"*{records.spoken(one.name, row)}* ({row.layout})", one, header))
     return header, body
 
 
@@ -121,7 +121,7 @@ def _cells(name: str, row: TimedRow, header: list[str]) -> list[str]:
     return [name, *(row.cell(title) for title in header[1:])]
 
 
-def _ladder(record: Record | None, _: dict[str, Any], arguments: list[str]) -> str:
+def _ladder(record: Record | None, _: MachineCode, arguments: list[str]) -> str:
     """``ladder PRESET [LESSON]``: every step (of the lesson), the peers, the floor."""
     preset, *rest = arguments
     problem = problems.preset(preset)
@@ -143,7 +143,7 @@ def _ladder(record: Record | None, _: dict[str, Any], arguments: list[str]) -> s
     return table(header, body) + "\n\n" + _footnote(record, preset)
 
 
-def _times(record: Record | None, _: dict[str, Any], arguments: list[str]) -> str:
+def _times(record: Record | None, _: MachineCode, arguments: list[str]) -> str:
     """``times PRESET ... STEP ...``: ms of the steps on each preset, and how many times as fast as the line above.
 
     Below stand the FP32 libraries, with their speed-up over the last step, and the floor.
@@ -152,7 +152,9 @@ def _times(record: Record | None, _: dict[str, Any], arguments: list[str]) -> st
     names = [word for word in arguments if word not in problems.PRESETS]
     if record is None or not all(record.rows(preset) for preset in presets):
         return _nothing(" and ".join(presets))
-    peers = sorted({n for p in presets for n, row in record.rows(p).items() if row["kind"] == "peer"} - _tf32(record))
+    peers = sorted(
+        {n for p in presets for n, row in record.rows(p).items() if isinstance(row, PeerRow)} - _tf32(record)
+    )
     above = [None, *names[:-1], *(names[-1:] * len(peers))]
     rows = []
     for name, before in zip([*names, *peers], above, strict=True):
@@ -160,8 +162,8 @@ def _times(record: Record | None, _: dict[str, Any], arguments: list[str]) -> st
         for preset in presets:
             word = name.replace(" ", "-")
             faster = figures.speed_up(record, preset, before, word) if before else None
-            found = (figures.time(record, preset, word), faster, figures.share(record, preset, word))
-            cells += [_cell(figure) for figure in found]
+            timed = (figures.time(record, preset, word), faster, figures.share(record, preset, word))
+            cells += [_cell(figure) for figure in timed]
         rows.append(cells)
     floors = (figures.floor(record, preset) for preset in presets)
     rows.append(["*floor*", *(cell for floor in floors for cell in (_cell(floor), "", "100"))])
@@ -174,10 +176,10 @@ def _times(record: Record | None, _: dict[str, Any], arguments: list[str]) -> st
 
 def _tf32(record: Record) -> set[str]:
     """The libraries' rows that round their operands."""
-    return {name for rows in record.data["rows"].values() for name in rows if name.endswith("TF32")}
+    return {name for rows in record.data.rows.values() for name in rows if name.endswith("TF32")}
 
 
-def _experiments(record: Record | None, _: dict[str, Any], arguments: list[str]) -> str:
+def _experiments(record: Record | None, _: MachineCode, arguments: list[str]) -> str:
     """``experiments PRESET STEP``: the step, then its variants."""
     preset, name = arguments
     if record is None or not record.rows(preset):
@@ -190,7 +192,7 @@ def _experiments(record: Record | None, _: dict[str, Any], arguments: list[str])
     return table(header, body) + "\n\n" + _footnote(record, preset, peers=False)
 
 
-def _summary(record: Record | None, _: dict[str, Any], arguments: list[str]) -> str:
+def _summary(record: Record | None, _: MachineCode, arguments: list[str]) -> str:
     """``summary [ROOT]``: all steps by ladder, ms on each timed preset, with the vendor's library and the floor.
 
     ROOT is the way from the page to the repository's root, for the links.
@@ -217,7 +219,7 @@ def _summary(record: Record | None, _: dict[str, Any], arguments: list[str]) -> 
             + [_cell(figures.time(record, problems.CHANNELS_LAST.get(p, ""), n)) for p in presets]
             for n, s in twins.items()
         ]
-        peers = sorted({n for p in presets for n, row in record.rows(p).items() if row["kind"] == "peer"})
+        peers = sorted({n for p in presets for n, row in record.rows(p).items() if isinstance(row, PeerRow)})
         rows += [[f"*{name}*", *(_cell(figures.time(record, p, name)) for p in presets)] for name in peers]
         rows.append(["*floor*", *(_cell(figures.floor(record, p)) for p in presets)])
         blocks.append(table([f"{ladder}, ms", *presets], rows))
@@ -226,7 +228,7 @@ def _summary(record: Record | None, _: dict[str, Any], arguments: list[str]) -> 
     )
 
 
-def _code(_: Record | None, code: dict[str, Any], arguments: list[str]) -> str:
+def _code(_: Record | None, code: MachineCode, arguments: list[str]) -> str:
     """``code [PRESET] STEP ...``: registers, and the instructions of the multiply loop for each multiply-add."""
     preset, names = _with_preset(arguments)
     rows = []
@@ -236,10 +238,10 @@ def _code(_: Record | None, code: dict[str, Any], arguments: list[str]) -> str:
         if not kernels:
             rows.append([f"`{name}`", *["not compiled yet"] * 7])
         for kernel in kernels:
-            architecture, loop = kernel["architecture"], HotLoop.recorded(kernel)
+            architecture, loop = kernel.architecture, HotLoop.recorded(kernel)
             cells = [str(count) for count in (loop.total, loop.multiply_adds, loop.loads, loop.constant_loads)]
             cells = [*cells, f"{loop.per_multiply_add():.1f}"] if loop.multiplies else ["–"] * 5
-            rows.append([f"`{kernel['kernel']}`", str(kernel["registers"]), str(kernel["stack_bytes"]), *cells])
+            rows.append([f"`{kernel.kernel}`", str(kernel.registers), str(kernel.stack_bytes), *cells])
     header = [
         "kernel",
         "registers",
@@ -253,41 +255,40 @@ def _code(_: Record | None, code: dict[str, Any], arguments: list[str]) -> str:
     return table(header, rows) + f"\n\n{_compiled('The innermost multiply loop', architecture, code, preset)}"
 
 
-def _lines(_: Record | None, code: dict[str, Any], arguments: list[str]) -> str:
+def _lines(_: Record | None, code: MachineCode, arguments: list[str]) -> str:
     """``lines [PRESET] STEP``: the source lines of a step's hot loop, and what instructions each became."""
     preset, (name,) = _with_preset(arguments)
     kernel = records.main_kernel(code, name, preset)
     if kernel is None:
         return _nothing(name)
-    lines = [line for line in kernel["hot"]["lines"] if line["text"]]
+    lines = [line for line in kernel.hot.lines if line.text]
     mix = HotLoop.recorded(kernel).mix
-    order = [kind for kind in mix if any(kind in line["mix"] for line in lines)]
+    order = [kind for kind in mix if any(kind in line.mix for line in lines)]
     rows = [
-        [f"`{line['text']}`".replace("|", "\\|"), *(str(line["mix"].get(kind, "")) for kind in order)]
-        for line in lines
+        [f"`{line.text}`".replace("|", "\\|"), *(str(line.mix.get(kind, "")) for kind in order)] for line in lines
     ]
     rows.append(["*in all*", *(str(mix[kind]) for kind in order)])
-    note = _compiled(f"The innermost multiply loop of `{name}`", kernel["architecture"], code, preset)
+    note = _compiled(f"The innermost multiply loop of `{name}`", kernel.architecture, code, preset)
     return table(["source line", *order], rows) + f"\n\n{note}"
 
 
-def _useful(_: Record | None, code: dict[str, Any], arguments: list[str]) -> str:
+def _useful(_: Record | None, code: MachineCode, arguments: list[str]) -> str:
     """``useful [PRESET] STEP ...``: occupancy and useful fraction of each step's main kernel."""
     preset, names = _with_preset(arguments)
     rows, architecture = [], ""
     for name in names:
         kernel = records.main_kernel(code, name, preset)
-        if kernel is None:
+        if kernel is None or kernel.occupancy is None:
             rows.append([f"`{name}`", *["not compiled yet"] * 7])
             continue
-        architecture, hot, fits = kernel["architecture"], HotLoop.recorded(kernel), kernel["occupancy"]
+        architecture, hot, fits = kernel.architecture, HotLoop.recorded(kernel), kernel.occupancy
         reads, floats = hot.multiply_adds_per_shared_load, hot.floats_per_multiply_add
         rows.append(
             [
                 f"`{name}`",
-                str(kernel["registers"]),
-                f"{100 * fits['fraction']:.3g}",
-                ", ".join(fits["limited_by"]),
+                str(kernel.registers),
+                f"{100 * fits.fraction:.3g}",
+                ", ".join(fits.limited_by),
                 f"{hot.multiply_adds} of {hot.total}",
                 f"{100 * hot.useful:.0f}",
                 "" if reads is None else f"{reads:.3g}",
@@ -299,8 +300,8 @@ def _useful(_: Record | None, code: dict[str, Any], arguments: list[str]) -> str
     return table(header, rows) + f"\n\n{_compiled('The innermost multiply loop', architecture, code, preset)}"
 
 
-def _compiled(what: str, architecture: str, code: dict[str, Any], preset: str | None) -> str:
-    tools = ", ".join(f"{name} {version}" for name, version in sorted(code.get("tools", {}).items()))
+def _compiled(what: str, architecture: str, code: MachineCode, preset: str | None) -> str:
+    tools = ", ".join(f"{name} {version}" for name, version in sorted(code.tools.items()))
     on = f" for `{preset}`," if preset else ""
     return f"{what},{on} compiled for compute capability {architecture} with {tools}."
 
@@ -310,7 +311,7 @@ def _with_preset(arguments: list[str]) -> tuple[str | None, list[str]]:
     return (arguments[0], arguments[1:]) if arguments[0] in problems.PRESETS else (None, arguments)
 
 
-def _mix(_: Record | None, code: dict[str, Any], arguments: list[str]) -> str:
+def _mix(_: Record | None, code: MachineCode, arguments: list[str]) -> str:
     """``mix STEP ...``: the multiply loop's instructions by what they do, for each multiply-add."""
     rows = []
     kinds = list(sass.GROUPS)[1:]
@@ -320,12 +321,12 @@ def _mix(_: Record | None, code: dict[str, Any], arguments: list[str]) -> str:
             rows.append([f"`{name}`", *["not compiled yet"] * len(sass.GROUPS)])
             continue
         shares = (_text(figures.kind_per_multiply_add(code, name, kind)) for kind in kinds)
-        rows.append([f"`{kernel['kernel']}`", str(HotLoop.recorded(kernel).multiply_adds), *shares])
+        rows.append([f"`{kernel.kernel}`", str(HotLoop.recorded(kernel).multiply_adds), *shares])
     header = ["kernel", "multiply-adds in the loop", *kinds]
     return table(header, rows) + "\n\nInstructions of the innermost multiply loop for each multiply-add."
 
 
-def _layers(record: Record | None, _: dict[str, Any], arguments: list[str]) -> str:
+def _layers(record: Record | None, _: MachineCode, arguments: list[str]) -> str:
     """``layers STEP [PRESET ...]``: one step on each layer, beside the library; by default on all timed presets."""
     step, *presets = arguments
     ladder = step.split("_")[0]
@@ -374,7 +375,7 @@ _COUNTERS = {
 }
 
 
-def _profile(record: Record | None, _: dict[str, Any], arguments: list[str]) -> str:
+def _profile(record: Record | None, _: MachineCode, arguments: list[str]) -> str:
     """``profile PRESET ... STEP ... [COUNTER ...]``: hardware counters of each step's main kernel, by default all."""
     presets = [word for word in arguments if word in problems.PRESETS]
     chosen = [word for word in arguments if word in _COUNTERS] or list(_COUNTERS)
@@ -387,29 +388,29 @@ def _profile(record: Record | None, _: dict[str, Any], arguments: list[str]) -> 
             if record is None or entry is None:
                 rows.append([f"`{name}`{on}", *["not profiled yet"] * len(chosen)])
                 continue
-            run = record.data["runs"][entry["run"]]
+            run = record.run_of(entry)
             cells = {key: _cell(figures.counter(record, preset, name, key)) for key in chosen if key != "stall"}
-            stalls = profiler.main_kernel(entry)["stalls"]
+            stalls = profiler.main_kernel(entry.kernels).stalls
             cells["stall"] = max(stalls.items(), key=lambda item: item[1], default=("", 0.0))[0].replace("_", " ")
             rows.append([f"`{name}`{on}", *(cells[key] for key in chosen)])
-    source = f" on {record.gpu_name}, {run['date']}" if record and run else ""
+    source = f" on {record.gpu_name}, {run.date}" if record and run else ""
     where = " and ".join(f"`{preset}`" for preset in presets)
     header = ["step", *(_COUNTERS[key] for key in chosen)]
     return table(header, rows) + f"\n\nHardware counters, {where}, read with Nsight Compute{source}."
 
 
-def _sanitizer(record: Record | None, _: dict[str, Any], __: list[str]) -> str:
+def _sanitizer(record: Record | None, _: MachineCode, __: list[str]) -> str:
     """``sanitizer``: errors that compute-sanitizer's tools found, by step."""
     found = record.sanitizer() if record else {}
     if record is None or not found:
         return _nothing("the sanitizers")
     tools = list(sanitizer.TOOLS)
     names = [s.name for s in (*catalog.steps(), *catalog.experiments()) if s.name in found]
-    rows = [[f"`{n}`", *(str(found[n][t]["errors"]) if t in found[n] else "" for t in tools)] for n in names]
+    rows = [[f"`{n}`", *(str(found[n][t].errors) if t in found[n] else "" for t in tools)] for n in names]
     return table(["step", *tools], rows) + f"\n\nErrors found at ragged shapes on one {_machine(record)}."
 
 
-def _agreement(record: Record | None, _: dict[str, Any], __: list[str]) -> str:
+def _agreement(record: Record | None, _: MachineCode, __: list[str]) -> str:
     """``agreement``: what the hardware counted of each kernel, with the ratio to what the tracer counted."""
     found = record.agreement() if record else {}
     if record is None or not found:
@@ -422,7 +423,7 @@ def _agreement(record: Record | None, _: dict[str, Any], __: list[str]) -> str:
     return "\n\n".join([table(header, body), *notes, f"{source} on one {_machine(record, first)}."])
 
 
-def _steps(_: Record | None, __: dict[str, Any], arguments: list[str]) -> str:
+def _steps(_: Record | None, __: MachineCode, arguments: list[str]) -> str:
     """``steps LESSON``: the lesson's steps, what each does, the step before, and what it grew from if another."""
     (lesson,) = arguments
     rows = []
@@ -436,7 +437,7 @@ def _steps(_: Record | None, __: dict[str, Any], arguments: list[str]) -> str:
     )
 
 
-def _exercises(_: Record | None, __: dict[str, Any], arguments: list[str]) -> str:
+def _exercises(_: Record | None, __: MachineCode, arguments: list[str]) -> str:
     """``exercises LESSON``: the harder ones, which no section has, each with its number, file, kind and what is
     asked for."""
     rows = [
@@ -461,23 +462,23 @@ def _linked(one: exercises.Exercise) -> str:
     return f"**{one.number}** [`{one.name}`](exercises/{one.name}.py)"
 
 
-def _ceilings(record: Record | None, _: dict[str, Any], slugs: list[str]) -> str:
+def _ceilings(record: Record | None, _: MachineCode, slugs: list[str]) -> str:
     """``ceilings [SLUG ...]``: the card and its two measured ceilings; further cards by their record's name."""
-    found = [one for one in (record, *map(records.other, slugs)) if one and one.ceilings]
+    found = [(one, one.ceilings) for one in (record, *map(records.other, slugs)) if one and one.ceilings]
     if record is None or record.ceilings is None:
         return _nothing("the ceilings")
     rows = []
-    for one in found:
-        c, gpu = one.data["ceilings"], one.data["gpu"]
+    for one, c in found:
+        gpu = one.data.gpu
         rows.append([
-            gpu["name"], str(gpu["multiprocessors"]), f"{gpu['memory_bytes'] / 1e9:.0f}",
-            f"{gpu['l2_bytes'] / 1e6:.0f}", f"{c['copy_gbs']:,.0f}", f"{c['fma_gflops']:,.0f}",
+            gpu.name, str(gpu.multiprocessors), f"{gpu.memory_bytes / 1e9:.0f}", f"{gpu.l2_bytes / 1e6:.0f}",
+            f"{c.copy_gbs:,.0f}", f"{c.fma_gflops:,.0f}",
         ])  # fmt: skip
     header = ["GPU", "multiprocessors", "memory GB", "L2 MB", "copy GB/s", "FP32 multiply-add GFLOP/s"]
-    return table(header, rows) + f"\n\nMeasured on one {' and one '.join(map(_machine, found))}."
+    return table(header, rows) + f"\n\nMeasured on one {' and one '.join(_machine(one) for one, _ in found)}."
 
 
-def _cards(record: Record | None, _: dict[str, Any], arguments: list[str]) -> str:
+def _cards(record: Record | None, _: MachineCode, arguments: list[str]) -> str:
     """``cards PRESET SLUG [STEP ...]``: times beside those of another card; by default all steps that both have."""
     preset, slug, *names = arguments
     other = records.other(slug)
@@ -498,7 +499,7 @@ def _cards(record: Record | None, _: dict[str, Any], arguments: list[str]) -> st
     return table(header, rows) + f"\n\nMedians on one {_machine(record)} and one {_machine(other)}."
 
 
-def _problems(_: Record | None, __: dict[str, Any], ___: list[str]) -> str:
+def _problems(_: Record | None, __: MachineCode, ___: list[str]) -> str:
     """``problems``: the timed presets, their work and least traffic."""
     rows, ladders = [], {step.ladder for step in catalog.steps()}
     for name, p in problems.PRESETS.items():
@@ -524,7 +525,7 @@ def _text(figure: Figure | None) -> str:
     return "?" if figure is None else figure.text
 
 
-def _card(_: Record | None, code: dict[str, Any], arguments: list[str]) -> str:
+def _card(_: Record | None, code: MachineCode, arguments: list[str]) -> str:
     """``card [PRESET] STEP KEY``: a figure of a step's main kernel (:func:`figures.card`), or what ``limits`` it."""
     preset, (name, key) = _with_preset(arguments)
     if key == "limits":
@@ -533,7 +534,7 @@ def _card(_: Record | None, code: dict[str, Any], arguments: list[str]) -> str:
     return _text(figures.card(code, preset, name, key))
 
 
-def _on(_: Record | None, code: dict[str, Any], arguments: list[str]) -> str:
+def _on(_: Record | None, code: MachineCode, arguments: list[str]) -> str:
     """``on SLUG KIND ...``: the figure of that kind on another card, by its record's name."""
     slug, kind, *rest = arguments
     if kind not in FIGURES:
@@ -541,7 +542,7 @@ def _on(_: Record | None, code: dict[str, Any], arguments: list[str]) -> str:
     return FIGURES[kind](records.other(slug), code, rest)
 
 
-Writer = Callable[[Record | None, dict[str, Any], list[str]], str]
+Writer = Callable[[Record | None, MachineCode, list[str]], str]
 
 FIGURES: dict[str, Writer] = {
     "ms": _figure("ms"),
@@ -594,7 +595,7 @@ def _footnote(record: Record, preset: str, peers: bool = True) -> str:
     ]
     if peers and max(shares, default=0) > 100:
         floor += " Above 100%: an algorithm with fewer multiply-adds than the definition, such as FFT or Winograd's."
-    libraries = sorted({r["library"] for r in rows.values() if r["kind"] == "peer"}) if peers else []
+    libraries = sorted({r.library for r in rows.values() if isinstance(r, PeerRow)}) if peers else []
     library = f" Libraries: {'; '.join(libraries)}." if libraries else ""
     return f"`{preset}`: {_ran(problem, preset)}.{floor}{library} Median on one {_machine(record, row)}."
 
@@ -604,10 +605,9 @@ def _ran(problem: Problem, preset: str) -> str:
     return f"{problem}" + (f", N reduced from {getattr(asked, 'N', '')} to fit the card" if problem != asked else "")
 
 
-def _machine(record: Record, row: Row | None = None) -> str:
-    key = row["run"] if row else max(record.data["runs"])
-    run = record.data["runs"][key]
-    return f"{record.gpu_name} (driver {run['driver']}, CUDA {run['cuda']}) on {run['date']}"
+def _machine(record: Record, entry: Entry | None = None) -> str:
+    run = record.run_of(entry) if entry else record.data.runs[max(record.data.runs)]
+    return f"{record.gpu_name} (driver {run.driver}, CUDA {run.cuda}) on {run.date}"
 
 
 def _nothing(what: str) -> str:

@@ -9,12 +9,16 @@ from rich.markup import escape
 from rich.table import Table
 
 from common.book import catalog
-from common.book.catalog import Step
+from common.book.catalog import Code, Step
 from common.book.exercises import Exercise, State
 from common.code.loops import HotLoop
+from common.jobs.messages import Tile
 from common.jobs.run import Outcome
 from common.measure import sanitizer
+from common.measure.ceilings import Ceilings
+from common.microscope.messages import TracedAccess, TracedKernel
 from common.report import figures, pages, records
+from common.report.entries import Point
 from common.report.figures import TimedRow
 from common.report.records import Record
 
@@ -71,7 +75,7 @@ def selftimed(name: str, entry: dict[str, Any]) -> Table:
     return table
 
 
-def times(outcomes: list[Outcome], ceilings: dict[str, Any], gpu: str, width: int) -> Table:
+def times(outcomes: list[Outcome], ceilings: Ceilings, gpu: str, width: int) -> Table:
     """Times and rates of one preset's outcomes, in their order."""
     header = ["step", "ms", figures.SPREAD, "× first", "× previous", "GFLOP/s", "GB/s", "% of floor", "prepare ms"]
     body = []
@@ -81,11 +85,11 @@ def times(outcomes: list[Outcome], ceilings: dict[str, Any], gpu: str, width: in
             body.append([outcome.step.name, _status(outcome), *[""] * (len(header) - 2)])
             continue
         timing, prepare = outcome.result["timing"], outcome.result["prepare_ms"]
-        ms = timing["median_ms"]
+        ms = timing.median_ms
         first, previous = first or ms, previous or ms
         derived = records.derive(outcome.problem, ms, ceilings, outcome.step.precision)
         columns = figures.columns(timing, derived, first, previous, prepare)
-        row = TimedRow(outcome.step.name, outcome.result, columns)
+        row = TimedRow(outcome.step.name, columns)
         body.append([row.name, *(row.cell(title) for title in header[1:])])
         if not outcome.step.experiment:
             previous = ms
@@ -97,7 +101,8 @@ def recorded(record: Record, preset: str, steps: list[Step], width: int) -> Tabl
     header, body = pages.ladder_cells(record, preset, steps)
     plain = [[escape(cell.replace("`", "").replace("*", "")) for cell in cells] for cells in body]
     found = record.rows(preset)
-    edited = {s.name for s in steps if s.name in found and not catalog.is_current(found[s.name], s.path)}
+    rows = ((step, found.get(step.name)) for step in steps)
+    edited = {step.name for step, row in rows if isinstance(row, Code) and not catalog.is_current(row, step.path)}
     for cells in plain:
         cells[0] += " (before your edit)" if cells[0] in edited else ""
     return _fitted(f"{preset}, recorded on {record.gpu_name}", header, plain, width)
@@ -121,7 +126,7 @@ def compiled(outcomes: list[Outcome], architectures: tuple[str, ...], assembled:
         table.add_column(title, justify="right", no_wrap=True)
     for outcome in outcomes:
         for item in outcome.result.get("kernels", []):
-            loop = HotLoop.recorded(item)
+            loop = HotLoop.compiled(item)
             cells = [item[key] for key in ("registers", "stack_bytes", "shared_bytes")]
             counts = (loop.total, loop.multiply_adds, loop.loads, loop.constant_loads)
             cells += counts if loop.multiplies else (0,) * len(counts)
@@ -154,7 +159,7 @@ _VERBS = {"read": "read", "write": "write", "copy": "copy", "atomic": "update"}
 _LEAST_SOURCE = 12  # characters below which a source line is left out
 
 
-def traced(kernel: dict[str, Any], width: int) -> list[Table]:
+def traced(kernel: TracedKernel, width: int) -> list[Table]:
     """A traced kernel: its accesses by memory and source line, then what they come to for each multiply-add."""
     where = f"block {_point(kernel['first_block'])} of {_point(kernel['grid'])}"
     if kernel["blocks"] > 1:
@@ -185,7 +190,7 @@ def traced(kernel: dict[str, Any], width: int) -> list[Table]:
     return [*found, rates] if rates.row_count else found
 
 
-def _accesses(title: str, accesses: list[dict[str, Any]], unit: str, width: int) -> tuple[Table, list[str], int]:
+def _accesses(title: str, accesses: list[TracedAccess], unit: str, width: int) -> tuple[Table, list[str], int]:
     """A table, the columns that this width has no room for, and the width that has."""
     header = [
         "line",
@@ -258,7 +263,7 @@ def _wider(table: Table, width: int, what: str) -> None:
     table.caption_justify = "left"
 
 
-def _point(point: list[int]) -> str:
+def _point(point: tuple[int, ...]) -> str:
     return "(" + ", ".join(map(str, point)) + ")"
 
 
@@ -299,15 +304,15 @@ def _ratio(cell: str) -> str:
     return cell.partition("(")[2].rstrip(")")
 
 
-def swept(title: str, points: list[dict[str, Any]], shipped: dict[str, int]) -> Table:
+def swept(title: str, points: list[Point], shipped: Tile) -> Table:
     """Tiles by time, the fastest first; then those that were not timed, with the reason."""
     table = Table(*shipped, title=title, title_justify="left")
     table.add_column("ms", justify="right")
     table.add_column("")
-    for point in sorted(points, key=lambda point: point.get("median_ms", float("inf"))):
-        time = figures.milliseconds(point["median_ms"]) if "median_ms" in point else point["status"]
-        note = "shipped" if point["tile"] == shipped else escape(point.get("reason", ""))
-        table.add_row(*(str(point["tile"][name]) for name in shipped), time, note)
+    for point in sorted(points, key=lambda point: point.median_ms or float("inf")):
+        time = figures.milliseconds(point.median_ms) if point.median_ms else point.status
+        note = "shipped" if point.tile == shipped else escape(point.reason or "")
+        table.add_row(*(str(point.tile[name]) for name in shipped), time, note)
     return table
 
 

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from common.book import ledger
-from common.report.messages import Draw
+from common.report.messages import Draw, DrawResult
 
 
-def draw_task(task: Draw) -> dict[str, Any]:
+def draw_task(task: Draw) -> DrawResult:
     """Draw a card's charts, the machine code's or a lesson's pictures (:mod:`common.report.drawing`)."""
     from common.report import drawing
 

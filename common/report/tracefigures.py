@@ -12,6 +12,7 @@ from matplotlib.patches import Rectangle
 from common.book import catalog, lessontext, problems
 from common.microscope import trace
 from common.microscope.memory import BANKS, SECTOR_BYTES, WARP, served_together, wavefronts
+from common.microscope.messages import Traced, TracedAccess
 from common.report import charts
 from common.report.charts import BLUE, GREEN, GRID, INK, MUTED, ORANGE, SKY, VERMILION
 
@@ -23,7 +24,7 @@ _MOST = 12  # accesses in one figure
 _VERBS = {"read": "reads", "write": "writes", "copy": "copies", "atomic": "updates"}
 
 
-def accesses(found: dict[str, Any]) -> Figure:
+def accesses(found: Traced) -> Figure:
     """One request of every global and shared access of a trace's main kernel: lanes, and what they meet."""
     kernel = trace.main_kernel(found)
     chosen = [a for a in kernel["accesses"] if a["sample"] and a["space"] in ("global", "shared")][:_MOST]
@@ -38,7 +39,7 @@ def staging(name: str, array: str) -> Figure:
     (found,) = trace.results([trace.task(step, trace.SHAPES[step.ladder][0])])
     kernel = trace.main_kernel(found)
 
-    def those(space: str, op: str) -> list[dict[str, Any]]:
+    def those(space: str, op: str) -> list[TracedAccess]:
         wanted = [a for a in kernel["accesses"] if (a["space"], a["op"]) == (space, op)]
         return [a for a in wanted if space == "global" or a["array"] == array]
 
@@ -46,7 +47,7 @@ def staging(name: str, array: str) -> Figure:
     return _in_pairs([*those("global", "copy"), *those("shared", "copy"), *those("shared", "read")[::-1]], 0.2)
 
 
-def _in_pairs(chosen: list[dict[str, Any]], above: float) -> Figure:
+def _in_pairs(chosen: list[TracedAccess], above: float) -> Figure:
     rows = -(-len(chosen) // 2)
     figure, axes = charts.new_figure(9.6, above + 1.5 * rows, rows=rows, columns=2, squeeze=False)
     for axis in axes.flat:
@@ -58,7 +59,7 @@ def _in_pairs(chosen: list[dict[str, Any]], above: float) -> Figure:
 
 def requests() -> Figure:
     """The first global requests of the lesson's steps, one step a row: a warp's lanes and the sectors they touch."""
-    names = lessontext.picture(catalog.LESSONS, "requests")["steps"]
+    names = lessontext.requests(catalog.LESSONS).steps
     steps = [catalog.find(name) for name in names]
     tasks = [trace.task(step, trace.SHAPES[step.ladder][0]) for step in steps]
     figure, axes = charts.new_figure(9.6, 2.0 * len(names), rows=len(names), columns=3)
@@ -78,13 +79,14 @@ def requests() -> Figure:
     return figure
 
 
-def _request(axes: Any, access: dict[str, Any]) -> None:
+def _request(axes: Any, access: TracedAccess) -> None:
     """The 32 lanes below, the sectors or banks above, a line from each lane to its own."""
     width = access["bits"] // 32
-    lanes = [(lane, place) for lane, place in enumerate(access["sample"]) if place is not None]
+    sample = access["sample"] or []
+    lanes = [(lane, place) for lane, place in enumerate(sample) if place is not None]
     colours = mpl.colormaps["viridis"](np.linspace(0.0, 0.9, WARP))
     for lane in range(WARP):
-        used = access["sample"][lane] is not None
+        used = sample[lane] is not None
         face = colours[lane] if used else "none"
         axes.add_patch(Rectangle((lane, 0), 0.86, 0.5, facecolor=face, edgecolor=MUTED, linewidth=0.3))
     if access["space"] == "global":
@@ -125,19 +127,20 @@ def _request(axes: Any, access: dict[str, Any]) -> None:
     axes.set_ylim(-0.8, 4.3)
 
 
-def _banks_met(axes: Any, access: dict[str, Any], width: int) -> tuple[list[tuple[int, int]], str, str]:
+def _banks_met(axes: Any, access: TracedAccess, width: int) -> tuple[list[tuple[int, int]], str, str]:
     """Draw the banks that lanes ask for which are served at a time, of several such parts the one that takes longest.
 
     A bank that must deliver several words is red, with their number. Returns those lanes and where they read, what
     all lanes take, and what these take.
     """
-    words = np.array([[0 if place is None else place for place in access["sample"]]])
-    active = np.array([[place is not None for place in access["sample"]]])
+    sample = access["sample"] or []
+    words = np.array([[0 if place is None else place for place in sample]])
+    active = np.array([[place is not None for place in sample]])
     write = access["op"] == "write" or access["op"] == "copy"
     together = served_together(words, active, width, write)
     passes = []
     for first in range(0, WARP, together):
-        own = [(lane, place) for lane, place in enumerate(access["sample"][first : first + together], first)]
+        own = [(lane, place) for lane, place in enumerate(sample[first : first + together], first)]
         passes.append([(lane, place) for lane, place in own if place is not None])
     met = [Counter(word % BANKS for word in {place + v for _, place in own for v in range(width)}) for own in passes]
     most = [max(counts.values(), default=0) for counts in met]
@@ -167,25 +170,25 @@ def _fill(axes: Any, x: float, y: float, width: float, height: float, colour: st
 
 def banks() -> Figure:
     """A tile in shared memory, 32 banks wide, and what one request reads of it, by the floats that pad its rows."""
-    said = lessontext.picture(catalog.LESSONS, "banks")
-    step, pads = catalog.find(said["step"]), said["values"]
-    problem = problems.parse_shape(step.ladder, said["shape"])
-    tasks = [trace.task(step, problem, tile={said["constant"]: pad}) for pad in pads]
+    said = lessontext.banks(catalog.LESSONS)
+    step, pads = catalog.find(said.step), said.values
+    problem = problems.parse_shape(step.ladder, said.shape)
+    tasks = [trace.task(step, problem, tile={said.constant: pad}) for pad in pads]
     figure, axes = charts.new_figure(
         9.6, 5.3, rows=2, columns=len(pads), gridspec_kw={"height_ratios": [1, 4]}, sharex=True
     )
     for i, (pad, found) in enumerate(zip(pads, trace.results(tasks), strict=True)):
         kernel = trace.main_kernel(found)
-        access = next(a for a in kernel["accesses"] if (a["array"], a["op"]) == (said["array"], "read"))
+        access = next(a for a in kernel["accesses"] if (a["array"], a["op"]) == (said.array, "read"))
         above, below = axes[0, i], axes[1, i]
-        places = access["sample"]
+        places = [place for place in access["sample"] or [] if place is not None]
         words = Counter(place % BANKS for place in set(places))
         turns = max(words.values())
         colour = GREEN if turns == 1 else ORANGE if turns <= 4 else VERMILION
         above.bar(range(BANKS), [words[bank] for bank in range(BANKS)], width=0.9, color=colour)
         above.set_ylim(0, 34)
         above.set_yticks([1, 16, 32])
-        above.set_title(f"{said['constant']} = {pad}: {_wavefronts(turns)}", fontsize=11.5, fontweight="bold")
+        above.set_title(f"{said.constant} = {pad}: {_wavefronts(turns)}", fontsize=11.5, fontweight="bold")
         row = places[1] - places[0]
         rows = -(-(max(places) + row) // BANKS)
         for word in range(rows * BANKS):
@@ -212,16 +215,16 @@ def banks() -> Figure:
     engine: Any = figure.get_layout_engine()
     engine.set(rect=(0, 0.03, 1, 0.97))
     axes[0, 0].set_ylabel("words\nper bank", fontsize=9.5)
-    axes[1, 0].set_ylabel(f"{said['array']} in memory, 32 floats a line", fontsize=9.5)
+    axes[1, 0].set_ylabel(f"{said.array} in memory, 32 floats a line", fontsize=9.5)
     return figure
 
 
 def who_loads() -> Figure:
     """A patch of an image in shared memory: which warp stages which pixel, and how often each is read."""
-    said = lessontext.picture(catalog.LESSONS, "who_loads")
-    step = catalog.find(said["step"])
-    problem = problems.parse_shape(step.ladder, said["shape"])
-    (found,) = trace.results([trace.task(step, problem, block=tuple(said["block"]), watched=[said["array"]])])
+    said = lessontext.who_loads(catalog.LESSONS)
+    step = catalog.find(said.step)
+    problem = problems.parse_shape(step.ladder, said.shape)
+    (found,) = trace.results([trace.task(step, problem, block=said.block, watched=[said.array])])
     events = trace.main_kernel(found)["events"]
     extent = max(place for event in events for place in event["places"]) + 1
     side = int(np.sqrt(extent))

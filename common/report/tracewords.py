@@ -6,12 +6,12 @@ import re
 import shlex
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 from common.book.catalog import Step
 from common.book.problems import Problem
-from common.explain.faults import UNSOUND
+from common.explain.faults import UNSOUND, FaultFields
 from common.microscope import trace
+from common.microscope.messages import Traced, TracedKernel
 from common.workers import isolate
 
 _QUICK_SECONDS = 20.0
@@ -26,7 +26,7 @@ def block(text: str) -> tuple[int, int, int]:
     return x, y, z
 
 
-def sentences(kernel: dict[str, Any]) -> Iterator[str]:
+def sentences(kernel: TracedKernel) -> Iterator[str]:
     """What a kernel's tables do not show: launches, registers, divergence, notes."""
     if kernel["launches"] > 1 and kernel["blocks"] == 1:
         yield f"{kernel['name']} is launched {kernel['launches']} times; the first launch is traced."
@@ -44,9 +44,9 @@ def sentences(kernel: dict[str, Any]) -> Iterator[str]:
     yield from (f"{note[0].upper()}{note[1:]}." for note in kernel["notes"])
 
 
-def fault_sentence(fault: dict[str, Any]) -> str:
+def fault_sentence(fault: FaultFields) -> str:
     """A fault in one line, with the thread that met it first."""
-    thread, where = (", ".join(map(str, fault[key])) for key in ("thread", "block"))
+    thread, where = (", ".join(map(str, place or ())) for place in (fault["thread"], fault["block"]))
     times = f"{fault['count']:,} times, first " if fault["count"] > 1 else ""
     return (
         f"line {fault['line']}: {UNSOUND[fault['kind']]}: {fault['what']} "
@@ -61,18 +61,18 @@ def suspicion(step: Step, problem: Problem, file: Path | None = None, told: str 
     """
     tasks = [trace.task(step, problem, file, every=True)]
     ((_, result),) = isolate.run(tasks, True, _QUICK_SECONDS)
-    kernels = result.get("trace", {}).get("kernels", [])
+    kernels = result["trace"]["kernels"] if "trace" in result else []
     faults = [fault for kernel in kernels for fault in kernel["faults"]]
     if not faults:
         return None
     worst = min(faults, key=lambda fault: list(UNSOUND).index(fault["kind"]))
     named = re.search(r"of block \((\d+), (\d+), (\d+)\)", told)
-    place = ",".join(named.groups() if named else map(str, worst["block"]))
+    place = ",".join(named.groups() if named else map(str, worst["block"] or ()))
     command = f'python -m common trace {step.name} --shape "{problem}" --block {place}'
     return fault_sentence(worst), command + (f" --file {shlex.quote(str(file))}" if file else "")
 
 
-def comparison(traces: dict[str, dict[str, Any]]) -> str:
+def comparison(traces: dict[str, Traced]) -> str:
     """One sentence: loads for each multiply-add of the second step's main kernel beside the first one's.
 
     ``traces`` has two traces' dictionaries by the steps' names.

@@ -24,11 +24,13 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, get_type_hints
 
+from msgspec import to_builtins
+
 import common
 from common.book import catalog, ledger
 from common.explain import faults
 from common.workers import messages
-from common.workers.messages import FileTask, Task, TaskError
+from common.workers.messages import FileTask, Result, Task, TaskError
 
 _PARENT_SECONDS = 1.0
 
@@ -45,7 +47,7 @@ def _tasks_of(layer: str) -> Any:
 _DOES = "_task"
 
 
-def structs() -> dict[str, type[Task]]:
+def structs() -> dict[str, type[Task[Result]]]:
     """The struct of each task by its name: that of the function which does it."""
     found = {}
     for layer in _layers():
@@ -135,7 +137,7 @@ class _Answers:
         self._pid = os.getpid()
         self._lock = threading.Lock()
         # a step file may change these
-        self._write, self._encode, self._getpid = os.write, json.JSONEncoder().encode, os.getpid
+        self._write, self._encode, self._getpid = os.write, json.JSONEncoder(default=to_builtins).encode, os.getpid
         if hasattr(os, "register_at_fork"):
             os.register_at_fork(after_in_child=self._disown)
 
@@ -152,12 +154,12 @@ class _Answers:
         """There is nothing more to answer."""
         self._disown()
 
-    def give(self, number: int, result: dict[str, Any]) -> None:
+    def give(self, number: int, result: Result) -> None:
         """Answer a task; of two answers to one, who reads takes the first."""
         with self._lock:
             self._say({"pid": self._pid, "number": number, "result": result})
 
-    def _say(self, words: dict[str, Any]) -> None:
+    def _say(self, words: dict[str, object]) -> None:
         if self._getpid() != self._pid or self._channel < 0:
             os._exit(1)
         data = self._encode(words).encode() + b"\n"
@@ -165,7 +167,7 @@ class _Answers:
             data = data[self._write(self._channel, data) :]
 
     @contextmanager
-    def due(self, number: int, task: Task | TaskError) -> Iterator[None]:
+    def due(self, number: int, task: Task[Result] | TaskError) -> Iterator[None]:
         """The task has its ``seconds`` from now on; a kernel that does not end is told with its line."""
         seconds = None if isinstance(task, TaskError) else task.seconds
         if seconds is None:
@@ -186,7 +188,7 @@ class _Answers:
             alarm.cancel()
 
 
-def _late(path: Path, seconds: float, thread: int) -> dict[str, Any]:
+def _late(path: Path, seconds: float, thread: int) -> Result:
     line = None
     frame = sys._current_frames().get(thread)
     while frame is not None:
@@ -213,11 +215,11 @@ def _note_start() -> None:
     ledger.note("processes and imports", time.process_time(), time.process_time())
 
 
-def _path(task: Task | TaskError) -> Path:
+def _path(task: Task[Result] | TaskError) -> Path:
     return Path(task.path if isinstance(task, FileTask) else "")
 
 
-def _attempt(task: Task | TaskError) -> dict[str, Any]:
+def _attempt(task: Task[Result] | TaskError) -> Result:
     path = _path(task)
     try:
         if isinstance(task, TaskError):
@@ -226,8 +228,9 @@ def _attempt(task: Task | TaskError) -> dict[str, Any]:
         began = time.monotonic()
         layer, _, name = task.kind.partition(".")
         with ledger.stage(name):
-            result = getattr(_tasks_of(layer), name + _DOES)(task)
-        messages.require_status(task, result)
+            result: Result = getattr(_tasks_of(layer), name + _DOES)(task)
+        if result["status"] not in messages.STATUSES:  # whoever asked would pass it over
+            messages.require(task, result)
         return {**result, "seconds": round(time.monotonic() - began, 3)}
     except _ANYTHING as error:
         changed = _restore_builtins()
@@ -257,24 +260,24 @@ def _restore_builtins() -> list[str]:
     return changed
 
 
-def failure(error: BaseException, path: Path) -> dict[str, Any]:
+def failure(error: BaseException, path: Path) -> Result:
     """What became of the step file at ``path``: unusable, refused or crashed, and why in one line."""
     fault = faults.of_error(error, path)
-    explained = {"faults": [fault.as_dict()]} if fault else {}
+    explained: Result = {"status": "unusable", "faults": [fault.as_dict()]} if fault else {"status": "unusable"}
     if isinstance(error, catalog.CatalogError):
-        return {"status": "unusable", "message": _one_line(error), **explained}
+        return {**explained, "message": _one_line(error)}
     if isinstance(error, SyntaxError):
-        return {"status": "unusable", "message": _syntax(error, path), **explained}
+        return {**explained, "message": _syntax(error, path)}
     line, said = _blame(error, path)
     # a step refuses a shape by a ValueError that it raises itself, on the host, and says why
     own = isinstance(error, ValueError) and "raise ValueError" in said and not faults.in_kernel(error)
     refused = own and bool(str(error).strip())
     return {
+        **explained,
         "status": "refused" if refused else "crashed",
         "message": _one_line(error) if refused else f"{type(error).__name__}{line}: {_one_line(error)}",
         # a CUDA context does not recover from a fault
         "fatal": "Cuda" in type(error).__name__ or "CUDA_ERROR" in str(error),
-        **explained,
     }
 
 

@@ -27,7 +27,7 @@ from msgspec.structs import replace
 from common.book import catalog, device
 from common.explain import faults
 from common.workers import forkserver, keeper, messages
-from common.workers.messages import AnyTask, FileTask, ShapeTask, Task
+from common.workers.messages import FileTask, Found, Result, ShapeTask, Task, TaskError
 
 START_SECONDS = 60.0  # for a child to be there; then its first task's time begins
 MEMORY_BYTES = 8 << 30
@@ -40,10 +40,9 @@ _LAST_WORDS = 1 << 14  # bytes of a log
 _DEATHS = 2  # of one file's processes in a row: no more are started for it
 _TASKS, _RESULTS, _LOG = "tasks.json", "results.jsonl", "log.txt"
 
-Result = dict[str, Any]
 Stopped = Callable[[], bool]
 
-on_wait: Callable[[Task, float], None] | None = None
+on_wait: Callable[[Task[Result], float], None] | None = None
 """Called, from any thread, with a task that lets wait and its limit in seconds."""
 
 _closed = False
@@ -65,12 +64,12 @@ def reopen() -> None:
 
 
 def run_groups(
-    groups: Sequence[Sequence[AnyTask]],
+    groups: Sequence[Sequence[Task[Found]]],
     simulator: bool,
     seconds: float,
     workers: int = 1,
     stop: threading.Event | None = None,
-) -> Iterator[tuple[AnyTask, Result]]:
+) -> Iterator[tuple[Task[Found], Found]]:
     """Run each group of tasks in a child process of its own, ``workers`` at a time, until ``stop`` is set.
 
     Results come group by group.
@@ -91,8 +90,8 @@ def run_groups(
 
 
 def run(
-    tasks: Sequence[AnyTask], simulator: bool, seconds: float, stop: threading.Event | None = None
-) -> Iterator[tuple[AnyTask, Result]]:
+    tasks: Sequence[Task[Found]], simulator: bool, seconds: float, stop: threading.Event | None = None
+) -> Iterator[tuple[Task[Found], Found]]:
     """Run tasks in order in one child process, yielding each result as it comes, until ``stop`` is set.
 
     A task that crashes its process or takes longer than ``seconds`` (or its own ``seconds``) gets a result that
@@ -109,24 +108,32 @@ def _stopped(*events: threading.Event | None) -> Stopped:
 
 
 def _run(
-    tasks: Sequence[AnyTask], simulator: bool, seconds: float, stopped: Stopped
-) -> Iterator[tuple[AnyTask, Result]]:
+    tasks: Sequence[Task[Found]], simulator: bool, seconds: float, stopped: Stopped
+) -> Iterator[tuple[Task[Found], Found]]:
     pending = list(tasks)
     lost = _Lost()
     while pending and not stopped():
         untried = lost.why(pending[0])
         if untried:
-            yield pending.pop(0), untried
+            yield pending[0], _typed(pending.pop(0), untried)
             continue
         batch = list(takewhile(lambda task: not lost.why(task), pending))
         done = 0
-        for result in _child(batch, simulator, seconds, stopped):
-            fatal = result.pop("fatal", False)
-            _explain(pending[done], result)
-            lost.note(pending[done], result, fatal)
-            yield pending[done], result
+        for answer in _child(batch, simulator, seconds, stopped):
+            fatal = answer.pop("fatal", False)
+            _explain(pending[done], answer)
+            lost.note(pending[done], answer, fatal)
+            yield pending[done], _typed(pending[done], answer)
             done += 1
         pending = pending[done:]
+
+
+def _typed(task: Task[Found], answer: object) -> Found:
+    """The answer as the task's result; a crash if it is none."""
+    try:
+        return messages.require(task, answer)
+    except TaskError as error:
+        return messages.require(task, {"status": "crashed", "message": f"TaskError: {error}"})
 
 
 class _Lost:
@@ -136,7 +143,7 @@ class _Lost:
         self._deaths: dict[str, int] = {}
         self._why: dict[str, Result] = {}
 
-    def note(self, task: Task, result: Result, fatal: bool) -> None:
+    def note(self, task: Task[Result], result: Result, fatal: bool) -> None:
         path = _path(task)
         if not path or task.alone:
             return
@@ -151,20 +158,20 @@ class _Lost:
             return
         self._why[path] = {"status": result["status"], "message": why, "untried": True}
 
-    def why(self, task: Task) -> Result | None:
+    def why(self, task: Task[Result]) -> Result | None:
         found = None if task.alone else self._why.get(_path(task))
-        return dict(found) if found else None
+        return found.copy() if found else None
 
 
-def _path(task: Task) -> str:
+def _path(task: Task[Result]) -> str:
     return task.path if isinstance(task, FileTask) else ""
 
 
-def _shape(task: Task) -> dict[str, int]:
+def _shape(task: Task[Result]) -> dict[str, int]:
     return task.shape if isinstance(task, ShapeTask) else {}
 
 
-def watched(tasks: Sequence[Task], command: list[str], seconds: float) -> tuple[list[Result], str]:
+def watched(tasks: Sequence[Task[Found]], command: list[str], seconds: float) -> tuple[list[Found], str]:
     """Run tasks in one child process under ``command`` (a profiler or sanitizer); returns results and all output.
 
     Results may be fewer than tasks if the child ended early. Raises TimeoutError after ``seconds``.
@@ -179,10 +186,10 @@ def watched(tasks: Sequence[Task], command: list[str], seconds: float) -> tuple[
             child.lines(_POLL_SECONDS)
         output = child.log()
         lines = map(_parsed, child.path(_RESULTS).read_bytes().split(b"\n"))
-        results = [line["result"] for line in lines if isinstance(line.get("result"), dict)]
-        for result in results:
-            result.pop("fatal", None)
-        return results, output
+        answers = [line["result"] for line in lines if isinstance(line.get("result"), dict)]
+        for answer in answers:
+            answer.pop("fatal", None)
+        return [_typed(task, answer) for task, answer in zip(tasks, answers, strict=False)], output
     finally:
         child.end()
 
@@ -283,7 +290,7 @@ class _Child:
         """Is it there, with nothing to say yet?"""
         return not self.ended and self.process.poll() is None and not any("ended" in line for line in self.lines(0.0))
 
-    def give(self, tasks: Sequence[Task]) -> None:
+    def give(self, tasks: Sequence[Task[Result]]) -> None:
         """Hand the tasks over: do them."""
         self.path(_TASKS).write_bytes(messages.encode(tasks))
         assert self.process.stdin is not None
@@ -407,7 +414,7 @@ def _spare(simulator: bool) -> _Child | None:
         spare.end()
 
 
-def _child(tasks: Sequence[Task], simulator: bool, seconds: float, stopped: Stopped) -> Iterator[Result]:
+def _child(tasks: Sequence[Task[Result]], simulator: bool, seconds: float, stopped: Stopped) -> Iterator[Result]:
     """Results of one child process: one per task until it ends; at least one unless stopped."""
     try:
         child = _spare(simulator) or _Child(simulator, stopped=stopped)
@@ -421,7 +428,7 @@ def _child(tasks: Sequence[Task], simulator: bool, seconds: float, stopped: Stop
         child.end()
 
 
-def _follow(child: _Child, tasks: Sequence[Task], limits: list[float], stopped: Stopped) -> Iterator[Result]:
+def _follow(child: _Child, tasks: Sequence[Task[Result]], limits: list[float], stopped: Stopped) -> Iterator[Result]:
     """Read results as they come, and make up the one that a dead or late process owes.
 
     ``limits``: seconds for each task. ``fatal`` in a result: its process is lost.
@@ -432,11 +439,12 @@ def _follow(child: _Child, tasks: Sequence[Task], limits: list[float], stopped: 
         for line in child.lines(_POLL_SECONDS):
             if pid is None and isinstance(line.get("hello"), int):
                 pid, began, limit = line["hello"], time.monotonic(), limits[0]
-            result = line.get("result")
             if pid is None or (line.get("pid"), line.get("number")) != (pid, delivered):
                 continue  # from another process, or a second time
-            if not isinstance(result, dict) or result.get("status") not in messages.STATUSES:
+            said = line.get("result")
+            if not isinstance(said, dict) or said.get("status") not in messages.STATUSES:
                 continue
+            result: Result = line["result"]
             delivered += 1
             if delivered < len(tasks):
                 limit = limits[delivered]
@@ -461,7 +469,7 @@ def _follow(child: _Child, tasks: Sequence[Task], limits: list[float], stopped: 
             on_wait(tasks[delivered], limit)
 
 
-def _explain(task: Task, result: Result) -> None:
+def _explain(task: Task[Result], result: Result) -> None:
     """Say at which line of its file a task ended its process, if it did."""
     if result["status"] == "crashed" and "faults" not in result and _path(task):
         fault = faults.of_end(str(result.get("message", "")), Path(_path(task)))

@@ -11,22 +11,48 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from functools import cache
 from pathlib import Path
-from typing import Any, ClassVar, TypedDict, TypeVar, get_type_hints
+from typing import ClassVar, Generic, Literal, TypedDict, TypeVar, get_args, get_type_hints
 
 import msgspec
 
+from common.book import schema
 from common.book.catalog import Step
 from common.book.problems import Problem
+from common.explain.faults import FaultFields
 
-STATUSES = ("right", "wrong", "refused", "unjudged", "unusable", "crashed", "timed_out")
+Status = Literal["right", "wrong", "refused", "unjudged", "unusable", "crashed", "timed_out"]
+STATUSES: tuple[str, ...] = get_args(Status)
 """What can become of a task, as its result's ``status`` says."""
 
 _SHOWN = 200  # characters of a value that an error shows
 
 
 class TaskError(TypeError):
-    """A task that is not as its struct says, or a status that is none: names the task, the field, the value and what
-    is allowed."""
+    """A task or a result that is not of its type: names the task, the field, what is allowed and what is there."""
+
+
+class _Became(TypedDict):
+    status: Status
+
+
+class Result(_Became, total=False):
+    """What became of a task, as it travels; the results of most tasks have more.
+
+    ``message``  why it is not right; and ``faults``, each :class:`common.explain.faults.Fault`, what explains it
+    ``seconds``  that it took
+    ``untried``  others of its file took too long, or ended their processes
+    ``fatal``    its process is lost
+    """
+
+    message: str | None
+    faults: list[FaultFields]
+    seconds: float
+    untried: bool
+    fatal: bool
+
+
+Found = TypeVar("Found", bound=Result, covariant=True)
+"""What comes of a task."""
 
 
 class Message(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -37,8 +63,8 @@ class Message(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
         _require(str(self.__struct_config__.tag or type(self).__name__), type(self), values)
 
 
-class Task(Message, frozen=True, kw_only=True, tag_field="task"):
-    """What a child process does, and answers with one result.
+class Task(Message, Generic[Found], frozen=True, kw_only=True, tag_field="task"):
+    """What a child process does, and answers with one result: ``Task[Result]``, or another in that place.
 
     ``seconds``  its limit; None: that of whoever runs it
     """
@@ -59,7 +85,7 @@ class Task(Message, frozen=True, kw_only=True, tag_field="task"):
         return self.kind.partition(".")[0]
 
 
-class FileTask(Task, frozen=True, kw_only=True):
+class FileTask(Task[Found], Generic[Found], frozen=True, kw_only=True):
     """A task on one step's file.
 
     ``path``     the file that is run
@@ -80,7 +106,7 @@ class FileTask(Task, frozen=True, kw_only=True):
         return self.step or Path(self.home or self.path).stem
 
 
-class ShapeTask(FileTask, frozen=True, kw_only=True):
+class ShapeTask(FileTask[Found], Generic[Found], frozen=True, kw_only=True):
     """A task on one step's file at one ``shape``: extents by name, as :meth:`common.book.problems.Problem.shape`."""
 
     shape: dict[str, int]
@@ -105,27 +131,33 @@ def at(step: Step, problem: Problem, file: Path | None = None) -> Place:
     }  # fmt: skip
 
 
-AnyTask = TypeVar("AnyTask", bound=Task)
-
-
-def encode(tasks: Iterable[Task]) -> bytes:
+def encode(tasks: Iterable[Task[Result]]) -> bytes:
     """Tasks as one JSON list."""
     return msgspec.json.encode(list(tasks))
 
 
-def decode(data: bytes, structs: Mapping[str, type[Task]]) -> list[Task | TaskError]:
+def decode(data: bytes, structs: Mapping[str, type[Task[Result]]]) -> list[Task[Result] | TaskError]:
     """The tasks of a JSON list, each as the struct that its name has in ``structs``; or why it is none."""
-    return [_task(fields, structs) for fields in msgspec.json.decode(data, type=list[dict[str, Any]])]
+    return [_task(fields, structs) for fields in msgspec.json.decode(data, type=list[dict[str, object]])]
 
 
-def require_status(task: Task, result: Mapping[str, Any]) -> None:
-    """Raise TaskError for a result whose ``status`` nobody knows: whoever asked would pass it over."""
-    status = result.get("status")
-    if status not in STATUSES:
-        raise TaskError(f"{task.kind}: status = {_cut(status)}: must be one of {', '.join(STATUSES)}")
+def require(task: Task[Found], result: object) -> Found:
+    """What came of the task, of the type that its struct names; raises TaskError."""
+    kind: type[Found] = _found(type(task))
+    try:
+        return schema.read(result, kind)
+    except schema.SchemaError as error:
+        raise TaskError(f"{task.kind}: {error}") from None
 
 
-def _task(fields: dict[str, Any], structs: Mapping[str, type[Task]]) -> Task | TaskError:
+@cache
+def _found(struct: type[object]) -> type:
+    """The type of a task's results: what stands in ``class Check(ShapeTask[StepResult])``."""
+    named = [part for base in getattr(struct, "__orig_bases__", ()) for part in get_args(base)]
+    return next((part for part in named if isinstance(part, type)), Result)
+
+
+def _task(fields: dict[str, object], structs: Mapping[str, type[Task[Result]]]) -> Task[Result] | TaskError:
     name = fields.get("task")
     struct = structs.get(str(name))
     if struct is None:
@@ -137,7 +169,7 @@ def _task(fields: dict[str, Any], structs: Mapping[str, type[Task]]) -> Task | T
         return error
 
 
-def _require(name: str, struct: type[Message], values: Mapping[str, Any]) -> None:
+def _require(name: str, struct: type[Message], values: Mapping[str, object]) -> None:
     """Raise TaskError for a field that the struct does not have, one that is missing, or a value of another type."""
     kinds = _kinds(struct)
     for key, value in values.items():
@@ -146,26 +178,21 @@ def _require(name: str, struct: type[Message], values: Mapping[str, Any]) -> Non
     for field in msgspec.structs.fields(struct):
         if field.name not in values:
             if field.required:
-                raise TaskError(f"{name}: {field.name} is missing: must be {_said(kinds[field.name])}")
+                raise TaskError(f"{name}: {field.name} must be {schema.allowed(kinds[field.name])}, is missing")
             continue
         try:
-            msgspec.convert(values[field.name], kinds[field.name])
-        except msgspec.ValidationError as error:
-            what = f"{field.name} = {_cut(values[field.name])}"
-            raise TaskError(f"{name}: {what}: must be {_said(kinds[field.name])}: {error}") from None
+            schema.read(values[field.name], kinds[field.name], field.name)
+        except schema.SchemaError as error:
+            raise TaskError(f"{name}: {error}") from None
 
 
 @cache
-def _kinds(struct: type[Message]) -> dict[str, Any]:
+def _kinds(struct: type[Message]) -> dict[str, type[object]]:
     """The types of its fields by name."""
-    hints = get_type_hints(struct)
+    hints = get_type_hints(struct, include_extras=True)
     return {name: hints[name] for name in struct.__struct_fields__}
 
 
-def _said(kind: Any) -> str:
-    return kind.__name__ if type(kind) is type else str(kind).replace("typing.", "")
-
-
-def _cut(value: Any) -> str:
+def _cut(value: object) -> str:
     text = repr(value)
     return text if len(text) <= _SHOWN else text[:_SHOWN] + "..."

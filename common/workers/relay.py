@@ -10,19 +10,18 @@ from contextlib import closing
 from pathlib import Path
 
 from common.workers import isolate
-from common.workers.isolate import Result
-from common.workers.messages import Task
+from common.workers.messages import Result, Task
 
 AHEAD = 1  # groups that get ready while one has the GPU; each holds its operands in memory
 READY_SECONDS = 3600.0  # to get ready, and to wait for the groups before
 
-Go = Callable[[list[Task], threading.Event], Iterator[tuple[Task, Result]]]
-Ready = Callable[..., Task]
+Go = Callable[[list[Task[Result]], threading.Event], Iterator[tuple[Task[Result], Result]]]
+Ready = Callable[..., Task[Result]]
 
 
 def run(
-    groups: Sequence[tuple[Ready, Sequence[Task]]], go: Go, ahead: int = AHEAD
-) -> Iterator[tuple[int, Task, Result]]:
+    groups: Sequence[tuple[Ready, Sequence[Task[Result]]]], go: Go, ahead: int = AHEAD
+) -> Iterator[tuple[int, Task[Result], Result]]:
     """Do the groups in order, one at a time; yields the group's number, each task and its result as it comes.
 
     A group is the task of getting ready, and its tasks. The former is made by ``ready(seconds=, gate=)`` and waits,
@@ -51,11 +50,11 @@ def run(
 class _Runner:
     """A thread that follows one group's process."""
 
-    def __init__(self, ready: Ready, tasks: Sequence[Task], gate: Path, go: Go) -> None:
+    def __init__(self, ready: Ready, tasks: Sequence[Task[Result]], gate: Path, go: Go) -> None:
         self._turn = ready(seconds=READY_SECONDS, gate=str(gate))
         self.gate, self.stop = gate, threading.Event()
         self._go, self._tasks = go, [self._turn, *tasks]
-        self._queue: queue.SimpleQueue[tuple[Task, Result] | BaseException | None] = queue.SimpleQueue()
+        self._queue: queue.SimpleQueue[tuple[Task[Result], Result] | BaseException | None] = queue.SimpleQueue()
         self.thread = threading.Thread(target=self._follow, daemon=True)
 
     def start(self) -> None:
@@ -70,7 +69,7 @@ class _Runner:
         except BaseException as error:
             self._queue.put(error)
 
-    def results(self) -> Iterator[tuple[Task, Result]]:
+    def results(self) -> Iterator[tuple[Task[Result], Result]]:
         """Those of its tasks, without that of getting ready: what went wrong there is met again by the tasks."""
         while (found := self._queue.get()) is not None:
             if isinstance(found, BaseException):

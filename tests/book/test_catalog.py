@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from common.book import catalog, exercises, lessontext, store
-from common.book.catalog import CatalogError
+from common.book.catalog import CatalogError, Code
 from common.book.problems import LADDERS, PRESETS, parse_shape, timed_presets
 
 LAUNCH = {"gemm": "a, b, c", "conv2d": "x, filt, y", "conv3d": "x, filt, y, geometry"}
@@ -117,7 +117,7 @@ def test_layers_left_to_a_step_name_a_step_of_their_ladder():
         ("[photo]\nstep = 3", r"1_x/lesson\.toml: not as a lesson says it: photo\.step must be text, is 3"),
         ("[picture.requests]\nsteps = 'a'", r"picture\.requests\.steps must be a list, is 'a'"),
         ("[picture.banks]\nstep = 'a'", r"picture\.banks\.array must be text, is missing"),
-        ("[picture.requsts]\nsteps = []", r"picture\.requsts: the name must be one of requests, banks, who_loads"),
+        ("[picture.requsts]\nsteps = []", r"picture\.requsts is unknown: allowed are requests, banks, who_loads"),
     ],
 )
 def test_a_lesson_s_own_words_are_refused_with_file_and_field(write, text, says):
@@ -132,12 +132,12 @@ def test_a_lesson_may_say_nothing(tmp_path):
     with pytest.raises(ValueError, match=r"no lesson\.toml has \[photo\]"):
         lessontext.photo(tmp_path)
     with pytest.raises(ValueError, match=r"no lesson\.toml has \[picture\.banks\]"):
-        lessontext.picture(tmp_path, "banks")
+        lessontext.banks(tmp_path)
 
 
 def test_pictures_are_of_steps_and_shapes_that_are_there():
     assert catalog.find(lessontext.photo(catalog.LESSONS)).ladder == "conv2d"
-    assert lessontext.picture(catalog.LESSONS, "requests")["steps"]
+    assert lessontext.requests(catalog.LESSONS).steps
     for path in sorted(catalog.LESSONS.glob("*/lesson.toml")):
         for said in store.read_toml(path).get("picture", {}).values():
             for step in map(catalog.find, said.get("steps", [said.get("step")])):
@@ -458,12 +458,12 @@ def test_a_stand_in_that_fails_leaves_the_helpers_alone(write):
 def test_an_entry_is_current_while_neither_file_nor_helper_changes(write):
     path = write("student.py", "from lessons import wide\n")
     made = catalog.provenance(path)
-    assert list(made["helpers"]) == ["wide"]
+    assert list(made.helpers) == ["wide"]
     assert catalog.is_current(made, path)
-    assert not catalog.is_current({**made, "helpers": {"wide": "0" * 64}}, path)
-    assert not catalog.is_current({**made, "helpers": {}}, path)
-    assert catalog.is_current({"source": made["source"]}, path)  # of before helpers were noted
-    assert not catalog.is_current({"source": "0" * 64}, path)
+    assert not catalog.is_current(Code(source=made.source, helpers={"wide": "0" * 64}), path)
+    assert not catalog.is_current(Code(source=made.source, helpers={}), path)
+    assert catalog.is_current(Code(source=made.source), path)  # of before helpers were noted
+    assert not catalog.is_current(Code(source="0" * 64), path)
 
 
 # --- source_hash ---

@@ -5,10 +5,13 @@ import os
 import subprocess
 import sys
 import threading
+from typing import Annotated
 
 import pytest
+from msgspec import Meta, Struct
 
 from common.book import catalog, exercises, schema, store
+from common.book.schema import Count, Name, Number, SchemaError, Tally
 from common.book.store import StoreError
 
 POSIX = pytest.mark.skipif(os.name != "posix", reason="limits and modes of POSIX")
@@ -160,22 +163,52 @@ def test_hints_at_once_lose_none(tmp_path):
     assert json.loads((tmp_path / "state.json").read_text())["hints"] == {one.name: 3}
 
 
+class _A(Struct):
+    a: Number
+    b: Name | None = None
+
+
+class _Strict(_A, forbid_unknown_fields=True):
+    pass
+
+
+class _One(Struct, tag_field="kind", tag="a"):
+    n: str
+
+
+class _Two(Struct, tag_field="kind", tag="b"):
+    n: int
+
+
 @pytest.mark.parametrize(
-    ("value", "shape", "says"),
+    ("value", "kind", "says"),
     [
-        ({"a": 1}, {"a": schema.COUNT}, ""),
-        ({"a": -1}, {"a": schema.COUNT}, "a must be an integer from 0 on, is -1"),
-        ({"a": True}, {"a": schema.COUNT}, "a must be an integer from 0 on, is true"),
-        ({"a": 1.5}, {"a": schema.COUNT}, "a must be an integer from 0 on, is 1.5"),
-        ({"a": 1e999}, {"a": schema.NUMBER}, "a must be a number, is inf"),
-        ({}, {"a": schema.NUMBER}, "a must be a number, is missing"),
-        ({}, {"a": schema.Maybe(schema.NUMBER)}, ""),
-        ({"a": None}, {"a": schema.Optional(schema.NUMBER)}, ""),
-        ({"a": None}, {"a": schema.NUMBER}, "a must be a number, is null"),
-        ({"a": [{"b": []}]}, {"a": [{"b": schema.TEXT}]}, "a[0].b must be text, is a list"),
-        ([], {"a": schema.TEXT}, "the file must be an object, is a list"),
-        ({"x": 1}, schema.Each(schema.NUMBER, schema.one_of("y")), "x: the name must be one of y"),
+        ({"a": 1}, dict[str, Count], ""),
+        ({"a": -1}, dict[str, Count], "a must be an integer from 0 on, is -1"),
+        ({"a": True}, dict[str, Count], "a must be an integer from 0 on, is true"),
+        ({"a": 1.5}, dict[str, Count], "a must be an integer from 0 on, is 1.5"),
+        ({"a": 10**20}, dict[str, Count], "a must be an integer from 0 on, is 100000000000000000000"),
+        ({"a": 1e999}, dict[str, Number], "a must be a number, is inf"),
+        ({"a": -0.5}, dict[str, Tally], "a must be a number from 0 on, is -0.5"),
+        ({}, _A, "a must be a number, is missing"),
+        ({"a": 1, "b": None}, _A, ""),
+        ({"a": 1, "more": "of it"}, _A, ""),
+        ({"a": None}, _A, "a must be a number, is null"),
+        ({"a": 1, "b": ""}, _A, "b must be text that is not empty, is ''"),
+        ({"a": 1, "x": 2}, _Strict, "x is unknown: allowed are a, b"),
+        ({"a": [{"b": []}]}, dict[str, list[dict[str, str]]], "a[0].b must be text, is a list"),
+        ([], dict[str, str], "the file must be an object, is a list"),
+        ({"x": 1}, dict[Annotated[str, schema.one_of(["y"])], Number], "x: the name must be one of y"),
+        ({"x": 1}, dict[Annotated[str, schema.one_of(["x.y"])], Number], "x: the name must be one of x.y"),
+        ([{"kind": "b", "n": "1"}], list[_One | _Two], "[0].n must be an integer, is '1'"),
+        ([{"kind": "c"}], list[_One | _Two], "[0].kind must be one of a, b, is 'c'"),
+        ([], Annotated[list[str], Meta(min_length=1)], "the file must be a list, is an empty list"),
     ],
 )
-def test_the_first_flaw_is_named_with_what_is_allowed(value, shape, says):
-    assert schema.flaw(value, shape) == says
+def test_the_first_flaw_is_named_with_what_is_allowed(value, kind, says):
+    if not says:
+        schema.read(value, kind)
+        return
+    with pytest.raises(SchemaError) as caught:
+        schema.read(value, kind)
+    assert str(caught.value) == says

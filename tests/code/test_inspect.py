@@ -14,11 +14,12 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from made import counters, kernel
 from matplotlib import pyplot as plt
 from rich.console import Console
 
 from common import cli
-from common.book import catalog, device, occupancy, packages, problems
+from common.book import catalog, device, occupancy, packages, problems, schema
 from common.book.occupancy import LIMITS
 from common.code import cardcache, cards, codegen, loops, sass
 from common.code.loops import HotLoop
@@ -27,7 +28,7 @@ from common.jobs import run
 from common.jobs.messages import Card, Compile
 from common.measure import profiler
 from common.microscope import trace
-from common.report import cardtables, charts, pages, records
+from common.report import cardtables, charts, entries, pages, records
 from common.workers import isolate
 
 SECONDS = 180.0
@@ -620,7 +621,7 @@ def test_the_record_has_the_kernels_of_other_presets_where_they_differ(compiled)
     assert list(result["other_presets"]) == ["small"]
     product = result["other_presets"]["small"][-1]
     assert product["block"] == [32, 8, 1]
-    assert product["hot"]["multiply_adds"] == HotLoop.recorded(product).multiply_adds
+    assert product["hot"]["multiply_adds"] == HotLoop.compiled(product).multiply_adds
     assert all("#" not in line["text"] and "line" not in line for line in product["hot"]["lines"])
 
 
@@ -871,18 +872,24 @@ def code():
             line["text"] = f"a = b | {line['line']}  # a comment"
         return {**made.as_dict(), **cards.recorded(card)}
 
-    return {
+    old = {key: value for key, value in kernel("9.0").items() if key not in ("hot", "block", "occupancy")}
+    data = {
+        "schema": entries.SCHEMA,
         "tools": {"nvcc": "1"},
         "steps": {
-            "conv2d_naive": {"preset": "ece408-layer1", "kernels": [kernel("9.0")], "other_presets": {}},
+            "conv2d_naive": {
+                "source": "s", "preset": "ece408-layer1", "kernels": [kernel("9.0")], "other_presets": {},
+            },
             "conv2d_unrolled": {
+                "source": "s",
                 "preset": "ece408-layer1",
                 "kernels": [kernel("9.0")],
                 "other_presets": {"ece408-layer2": [kernel("12.0")]},
             },
-            "gemm_naive": {"preset": "gemm-4096", "kernels": [{"kernel": "old record"}]},
+            "gemm_naive": {"source": "s", "preset": "gemm-4096", "kernels": [old]},
         },
     }  # fmt: skip
+    return schema.read(data, entries.MachineCode)
 
 
 def test_a_record_gives_the_kernels_of_a_preset(code):
@@ -897,7 +904,7 @@ def test_the_main_kernel_is_the_one_that_multiplies(code):
     """Whatever counted the multiply-adds: the disassembler, the tracer or the hardware."""
 
     def compiled(name, what, **loop):
-        return {"kernel": name, "loop": loop, "hot": {"what": what, "widths": {}, "lines": []}}
+        return kernel(name, what, loop)
 
     found = [
         compiled("move", "loop", LDG=90),
@@ -905,17 +912,17 @@ def test_the_main_kernel_is_the_one_that_multiplies(code):
         compiled("product", "multiply loop", FFMA=16, LDS=2),
         compiled("other", "multiply loop", FFMA=16),
     ]
-    assert loops.main_compiled(found)["kernel"] == "product"
-    assert loops.main_compiled(found[:2])["kernel"] == "straight"
+    assert loops.main_compiled(found).kernel == "product"
+    assert loops.main_compiled(found[:2]).kernel == "straight"
     assert loops.main_compiled([]) is None
-    code["steps"]["conv2d_naive"]["kernels"] += found
-    assert records.main_kernel(code, "conv2d_naive")["kernel"] == "k"
-    code["steps"]["conv2d_naive"]["kernels"] = found
+    code.steps["conv2d_naive"].kernels += found
+    assert records.main_kernel(code, "conv2d_naive").kernel == "k"
+    code.steps["conv2d_naive"].kernels = found
     assert pages.rendered("<!--= perfma conv2d_naive --><!--/-->", None, code).endswith("-->1<!--/-->")
 
     launches = [("move", 9.0, 0.0), ("product", 3.0, 64.0), ("product", 4.0, 64.0), ("unread", 8.0, None)]
-    launches = [{"kernel": name, "time_ns": ns, "ffma_threads": fma} for name, ns, fma in launches]
-    assert profiler.main_kernel({"kernels": launches}) == launches[2]
+    launches = [counters(name, time_ns=ns, ffma_threads=fma) for name, ns, fma in launches]
+    assert profiler.main_kernel(launches) == launches[2]
     assert trace.main_kernel({"kernels": [{"fma": 0}, {"fma": 8, "name": "a"}, {"fma": 8}]})["name"] == "a"
 
 

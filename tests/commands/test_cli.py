@@ -18,7 +18,10 @@ from common.editing import history, shipped, words
 from common.editing.history import Event
 from common.jobs import messages, run
 from common.jobs.run import Outcome
+from common.measure.ceilings import Ceilings
+from common.measure.timing import Timing
 from common.report import charts, pages, records, tables
+from common.report.entries import Point
 
 GPU = device.gpu_count() > 0
 NO_GPU = pytest.mark.skipif(GPU, reason="says what happens without a GPU")
@@ -338,7 +341,7 @@ def test_a_broken_record_is_one_line(call, monkeypatch, tmp_path, words, content
         ({"figures": {"ratio": "fast"}}, "figures.ratio must be a number above 0, is 'fast'"),
         ({"source": "../../etc"}, "source must be 64 hexadecimal digits"),
         ({"verdict": None}, "verdict must be text, is null"),
-        ({"colour": 1}, "colour is no field of an event"),
+        ({"colour": 1}, "colour is unknown: allowed are step, source"),
     ],
 )
 def test_a_broken_event_is_named_beside_the_others(call, workbook, change, says):
@@ -442,9 +445,9 @@ def test_a_step_without_tunables_cannot_be_swept():
 
 def test_a_sweep_lists_the_fastest_first_and_marks_the_shipped_tile():
     points = [
-        {"tile": {"BLOCK": 8}, "status": "right", "median_ms": 3.0},
-        {"tile": {"BLOCK": 64}, "status": "refused", "reason": "too many registers"},
-        {"tile": {"BLOCK": 16}, "status": "right", "median_ms": 2.0},
+        Point(tile={"BLOCK": 8}, status="right", median_ms=3.0),
+        Point(tile={"BLOCK": 64}, status="refused", reason="too many registers"),
+        Point(tile={"BLOCK": 16}, status="right", median_ms=2.0),
     ]
     lines = [line for line in printed(tables.swept("title", points, {"BLOCK": 16})).splitlines() if "│" in line]
     found = [[cell.strip() for cell in line.strip("│").split("│")] for line in lines]
@@ -629,10 +632,10 @@ def test_a_table_of_checks_names_step_shape_and_verdict():
 
 @pytest.mark.parametrize("width", [80, 100, 140])
 def test_a_table_of_times_fits_and_keeps_its_figures(width):
-    timing = {"median_ms": 2.0, "p20_ms": 1.9, "p80_ms": 2.1, "median_error": 0.0, "repeats": 10}
+    timing = Timing(median_ms=2.0, p20_ms=1.9, p80_ms=2.1, median_error=0.0, repeats=10)
     outcomes = [outcome("right", timing=timing, prepare_ms=0.5), outcome("wrong")]
     text = printed(
-        tables.times(outcomes, {"copy_gbs": 4000.0, "fma_gflops": 60_000.0}, "NVIDIA Test 9", width), width
+        tables.times(outcomes, Ceilings(copy_gbs=4000.0, fma_gflops=60_000.0), "NVIDIA Test 9", width), width
     )
     assert max(map(len, text.splitlines())) <= width
     assert text.count("conv2d_constant_weights") == 2

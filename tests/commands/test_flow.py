@@ -7,6 +7,7 @@ import pytest
 from common.book import catalog, problems
 from common.commands import console, flow, verdicts
 from common.jobs.run import Outcome
+from common.measure import timing
 from common.report.messages import Draw
 
 STEPS = catalog.steps()[:3]
@@ -49,7 +50,7 @@ def test_the_first_line_comes_before_the_first_result_and_each_line_with_its_res
     def results():
         seen.append(out.text)
         for step in STEPS:
-            yield outcome(step, timing={"median_ms": 2.0})
+            yield outcome(step, timing=timing.summarise([2.0]))
             seen.append(out.text)
 
     assert len(list(console.progress("time", results(), STEPS, flow.timed))) == 3

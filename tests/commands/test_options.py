@@ -13,6 +13,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from msgspec.structs import asdict
 
 from common import cli
 from common.book import catalog, device, exercises, problems
@@ -24,8 +25,11 @@ from common.grading import folders, grade
 from common.jobs import run, unchanged
 from common.jobs.run import Outcome
 from common.measure import sanitizer
+from common.measure.ceilings import Ceilings
+from common.measure.profiler import Counts
 from common.microscope import trace
 from common.report import agreement, charts, drawing, recording, tracefigures, tracewords
+from common.report.entries import Agreement, Counted
 from common.workers import isolate
 
 LESSON = "05_implicit_gemm"
@@ -269,7 +273,7 @@ def ask(monkeypatch, capsys, tmp_path, traced):
     for name in ("run", "run_groups", "watched"):
         monkeypatch.setattr(isolate, name, reached)
     note(run, "check_steps", nothing)
-    note(run, "measure_device", ({"name": card.name}, "test", {}))
+    note(run, "measure_device", (card, Ceilings(copy_gbs=1.0, fma_gflops=1.0)))
     note(run, "inspect_device", (card, 2**30))
     note(run, "time_steps", nothing)
     note(run, "compile_steps", compiled)
@@ -278,7 +282,11 @@ def ask(monkeypatch, capsys, tmp_path, traced):
     note(run, "explain", "because")
     note(run, "tunables", {"tunables": {"PAD": [0, 1, 2]}, "shipped": {"PAD": 1}})
     note(run, "sweep", nothing)
-    note(run, "profile_steps", lambda pairs: [(*pair, {"kernels": []}) for pair in pairs])
+    note(
+        run,
+        "profile_steps",
+        lambda pairs: [run.Profiled(*pair, [], {}, catalog.provenance(pair[0].path)) for pair in pairs],
+    )
     note(run, "sanitize_steps", lambda steps: iter([(t, step, 0, "") for t in sanitizer.TOOLS for step in steps]))
     note(trace, "results", lambda tasks: iter([traced] * len(tasks)))
     note(agreement, "refresh", lambda pairs, known: iter([(*pair, ENTRY) for pair in pairs]))
@@ -532,13 +540,13 @@ def test_what_is_known_of_a_shipped_step_is_not_said_of_another_file(monkeypatch
         (step, "The compiler reads four neighbours"),
         (replace(step, path=write("mine.py", step.path.read_text())), "Not explained"),
     ):
-        (counted,) = agreement.count([(one, problem)])
-        measured = {**counts, "shared_load_wavefronts": 3}
-        kernels = [{"kernel": step.name, "hardware": measured, **counted[step.name]}]
-        case = {"shape": problem.shape(), **catalog.provenance(one.path), "kernels": kernels}
+        ((traced, merged),) = agreement.count([(one, problem)])
+        measured = Counts(**{**counts, "shared_load_wavefronts": 3})
+        found = Counted(kernel=step.name, hardware=measured, trace=traced[step.name], compiled=merged.get(step.name))
+        case = Agreement(**asdict(catalog.provenance(one.path)), shape=problem.shape(), kernels=[found])
         (note,) = agreement.rows({step.name: {str(problem): case}}, [one])[2]
         assert said in note
-        assert ("compiled" in counted[step.name]) == (one is step)
+        assert (step.name in merged) == (one is step)
 
 
 # --- two steps beside each other ---

@@ -7,23 +7,27 @@ from pathlib import Path
 
 import pytest
 import watchfiles
+from msgspec import structs
 
 from common import cli
 from common.book import catalog, device, problems
 from common.book.catalog import Step
 from common.commands import lessons
 from common.editing import history, loop, saves, shipped, words
-from common.editing.history import Event
+from common.editing.history import Event, Figures
 from common.jobs import run, tasks
 from common.jobs.messages import Check, Compile, Pair, Rival
 from common.measure import shapes, timing
 from common.workers import child, forkserver, isolate
 
 NAIVE = catalog.find("gemm_naive")
-PAIR = {
-    "first": {"median_ms": 2.46}, "second": {"median_ms": 2.0}, "ratio": 1.23, "ratio_p20": 1.21, "ratio_p80": 1.25,
-    "ratio_error": 0.004,
-}  # fmt: skip
+
+
+def took(ms):
+    return timing.Timing(ms, ms, ms, 0.0, 10)
+
+
+PAIR = timing.Paired(took(2.46), took(2.0), ratio=1.23, ratio_p20=1.21, ratio_p80=1.25, ratio_error=0.004)
 
 
 @pytest.fixture
@@ -57,7 +61,7 @@ def test_a_right_edit_goes_through_all_stages_and_is_kept(step):
     assert [stage.seconds for stage in stages] == sorted(stage.seconds for stage in stages)
     (event,) = history.events("gemm_naive")
     assert (event.verdict, event.what, event.source) == ("right", "run", this.source)
-    assert event.figures["registers"] > 10
+    assert event.figures.registers > 10
     assert history.stored("gemm_naive.py", event.source) == step.path.read_bytes()
     lines = " ".join(line for stage in stages for line in words.stage(step.name, stage, None))
     for said in (
@@ -181,7 +185,7 @@ def test_on_a_gpu_the_last_stage_is_the_time_beside_the_shipped_file(step, gpu):
         "[bold]1.23x the shipped version (paired, p20–p80 1.21–1.25)[/]: 2.00 ms against 2.46 ms on gemm-4096" in line
     )
     (event,) = history.events("gemm_naive")
-    assert (event.verdict, event.ratio, event.figures["device"]) == ("right", 1.23, "NVIDIA Test 9")
+    assert (event.verdict, event.ratio, event.figures.device) == ("right", 1.23, "NVIDIA Test 9")
 
 
 def test_a_later_run_is_timed_against_the_best_too(step, gpu, monkeypatch):
@@ -189,7 +193,7 @@ def test_a_later_run_is_timed_against_the_best_too(step, gpu, monkeypatch):
     list(on_gpu(step).stages())
     best = step.path.read_bytes()
     edit(step, "THREADS_X = 32", "THREADS_X = 16")
-    gpu.pair["pairs"] = {"shipped": PAIR, "best": {**PAIR, "ratio": 0.9, "ratio_p20": 0.88, "ratio_p80": 0.93}}
+    gpu.pair["pairs"] = {"shipped": PAIR, "best": structs.replace(PAIR, ratio=0.9, ratio_p20=0.88, ratio_p80=0.93)}
     rivals = []
     ask = gpu.run
     isolate.run = lambda tasks, *rest: (
@@ -240,7 +244,7 @@ def test_a_step_on_an_edited_helper_is_timed_against_the_shipped_one_on_its_own(
     (kept,) = history.events("wide")
     assert (kept.what, history.stored("wide.py", kept.source)) == ("saved", present)
     best = history.keep(b"faster = True\n", "wide.py").parent.name
-    figures = {"preset": "gemm-4096", "ratio": 9.0}
+    figures = Figures(preset="gemm-4096", ratio=9.0)
     history.add(Event("gemm_wide_loads", event.source, "run", "", "right", "", figures, {"wide": best}))
     tasks.clear()
     told(on_gpu(step))
@@ -257,10 +261,7 @@ class Clock:
     def measure_pairs(self, first, second):
         first()
         second()
-        return self
-
-    def as_dict(self):
-        return dict(PAIR)
+        return PAIR
 
 
 def test_a_pair_runs_each_file_on_its_own_helper(write, monkeypatch):
@@ -315,13 +316,13 @@ def test_a_step_on_an_edited_helper_counts_as_edited(edited_helper):
 
 
 def test_without_the_shipped_file_the_time_stands_alone(step, gpu):
-    gpu.pair.update(pairs={}, timing={"median_ms": 7.0})
+    gpu.pair.update(pairs={}, timing=took(7.0))
     stages = list(on_gpu(step).stages())
     lines = words.stage(step.name, stages[-1], None)
     assert "the shipped version is not known: neither git nor .workbook has it" in lines[0]
     assert "7.00 ms on gemm-4096, NVIDIA Test 9" in lines[1]
     (event,) = history.events("gemm_naive")
-    assert (event.ratio, event.figures["median_ms"]) == (None, 7.0)
+    assert (event.ratio, event.figures.median_ms) == (None, 7.0)
 
 
 def test_where_nothing_can_be_kept_the_run_goes_on(step, gpu, workbook):
@@ -342,7 +343,7 @@ def test_the_best_on_another_preset_is_no_rival(step, gpu):
 
 @pytest.mark.parametrize("spread", [0.0, 0.02])
 def test_what_cannot_be_told_apart_is_said(spread):
-    said = words.ratio({**PAIR, "ratio": 1.01, "ratio_error": spread})
+    said = words.ratio(structs.replace(PAIR, ratio=1.01, ratio_error=spread))
     assert ("no difference that can be told" in said) == (spread > 0)
 
 
@@ -415,13 +416,13 @@ def test_check_and_time_keep_edited_steps_only(monkeypatch, step):
     monkeypatch.setattr(shipped, "as_shipped", lambda path: path != step.path)
     keeper = loop.Keeper([edited, other])
     shape = problems.RAGGED["gemm"][0]
-    timing = {"median_ms": 3.0}
+    timing = took(3.0)
     keeper.note(
         [run.Outcome(edited, shape, "gemm-4096", right(timing=timing)), run.Outcome(other, shape, None, right())]
     )
     (event,) = history.events()
     assert (event.step, event.verdict, event.figures) == (
-        "gemm_naive", "right", {"preset": "gemm-4096", "median_ms": 3.0},
+        "gemm_naive", "right", Figures(preset="gemm-4096", median_ms=3.0),
     )  # fmt: skip
     keeper = loop.Keeper([edited])
     edit(step, "THREADS_X = 32", "THREADS_X = 16")

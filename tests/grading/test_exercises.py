@@ -6,9 +6,11 @@ import os
 import re
 import subprocess
 import sys
-from dataclasses import replace
+from typing import get_args
 
+import made
 import pytest
+from msgspec import structs
 
 from common.book import catalog, device, exercises, problems
 from common.book.exercises import ExerciseError
@@ -139,7 +141,7 @@ def test_a_solution_is_sound(exercise):
 def test_a_lesson_has_exercises_of_every_kind(lesson):
     here = [one for one in ALL if one.lesson == lesson]
     assert len(here) >= 4
-    assert {one.kind for one in here} == set(exercises.KINDS)
+    assert {one.kind for one in here} == set(get_args(exercises.Kind))
     files = {
         path.name for part in ("exercises", "solutions") for path in (catalog.LESSONS / lesson / part).glob("*.py")
     }
@@ -266,10 +268,10 @@ def test_numbers_come_from_the_order(write):
 @pytest.mark.parametrize(
     ("old", "new", "says"),
     [
-        ('title = "a"', "", "title is missing"),
-        ('hints = ["b"]', "hints = []", "hints is missing"),
-        ('"bug"', '"fix"', "kind='fix': must be one of write, bug, predict, tune"),
-        ('title = "a"', 'title = "a"\nlimit = 1', "'limit' is unknown"),
+        ('title = "a"', "", "title must be text that is not empty, is missing"),
+        ('hints = ["b"]', "hints = []", "hints must be a list that is not empty, is an empty list"),
+        ('"bug"', '"fix"', "kind must be one of write, bug, predict, tune, is 'fix'"),
+        ('title = "a"', 'title = "a"\nlimit = 1', "limit is unknown"),
         ("gemm_x", "gemm_y", r"gemm_y\.py is missing"),
         ("gemm_x", "predict_x", "must start with gemm, conv2d, conv3d"),
         ('"bug"', '"predict"', "answers is missing"),
@@ -298,16 +300,16 @@ def test_hints_come_one_at_a_time_and_are_remembered(tmp_path):
 
 def test_what_was_kept_by_number_still_counts(write):
     """Progress was kept by numbers once, and numbers change where an exercise is put between two others."""
-    one = replace(next(one for one in ALL if one.was), path=write("gemm_x.py", "x = 1\n"), number="99.9")
+    one = structs.replace(next(one for one in ALL if one.was), path=write("gemm_x.py", "x = 1\n"), number="99.9")
     state = exercises.State(write("state.json", json.dumps({
         "hints": {one.was: 2}, "passed": {one.was: catalog.source_hash(one.path)},
     })))  # fmt: skip
     assert (state.hints(one), state.passed(one)) == (2, True)
     assert state.hint(one) == (3, one.hints[2])
-    assert (state.hints(one), exercises.State(state.path).hints(replace(one, was="", number="1.1"))) == (3, 3)
+    assert (state.hints(one), exercises.State(state.path).hints(structs.replace(one, was="", number="1.1"))) == (3, 3)
     state.remember(one, False)
     assert not exercises.State(state.path).passed(one)
-    assert not exercises.State(state.path).hints(replace(one, name="gemm_y", was=""))
+    assert not exercises.State(state.path).hints(structs.replace(one, name="gemm_y", was=""))
 
 
 def test_no_two_exercises_had_one_number():
@@ -317,7 +319,7 @@ def test_no_two_exercises_had_one_number():
 
 def test_a_pass_holds_until_the_file_changes(tmp_path, write):
     state = exercises.State(tmp_path / "state.json")
-    one = replace(ALL[0], path=write("gemm_x.py", "x = 1\n"))
+    one = structs.replace(ALL[0], path=write("gemm_x.py", "x = 1\n"))
     assert not state.passed(one)
     state.remember(one, True)
     assert exercises.State(state.path).passed(one)
@@ -428,8 +430,7 @@ def test_an_answer_is_held_to_the_value_and_to_what_tables_show_of_it(
     facts, monkeypatch, text, code, shown, right, wrong
 ):
     """1.11 and 1.28 are both shown as 1: one is no answer to the other, and 1 is an answer to both."""
-    kernel = {"kernel": "k", "loop": code, "hot": {"what": "multiply loop", "widths": {}, "lines": []}}
-    monkeypatch.setattr(records, "load_code", lambda: {"steps": {"gemm_tuned": {"kernels": [kernel]}}})
+    monkeypatch.setattr(records, "load_code", lambda: made.code(gemm_tuned=[made.kernel("k", loop=code)]))
     expected = facts.expected(text)
     assert (expected.value, expected.shown) == (sum(code.values()) / code["FFMA"], shown)
     assert [expected.compare(answer) for answer in right] == [""] * len(right)
@@ -441,7 +442,7 @@ def test_an_answer_copied_from_a_table_is_right(facts):
     found = next(one for one in records.all_records() if one.slug == records.REFERENCE_GPU)
     for preset in problems.PRESETS:
         for name, row in found.rows(preset).items():
-            columns = figures.columns(row["timing"], found.derive(preset, row))
+            columns = figures.columns(row.timing, found.derive(preset, row))
             for kind, title in (("ms", "ms"), ("share", "% of floor")):
                 expected = facts.expected(f"{kind} {preset} {name.replace(' ', '-')}")
                 assert expected.compare(float(columns[title].text)) == ""

@@ -14,9 +14,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from msgspec import structs
 
 from common import cli
-from common.book import catalog, device, exercises, problems
+from common.book import catalog, exercises, problems
 from common.code import codegen, sass
 from common.editing import history
 from common.grading import audit, folders, grade, language, ptx_plan, sandbox, simulated_run, source
@@ -423,7 +424,7 @@ def test_an_error_of_the_grader_is_said_of_one_file(monkeypatch, write):
 def test_what_is_saved_while_it_is_graded_has_no_verdict(tmp_path, monkeypatch, write):
     one = exercises.find("05.2")
     path = write("predict_worked_example.py", one.path.read_text() + "X = 1\n")
-    mine = replace(one, path=path)
+    mine = structs.replace(one, path=path)
     monkeypatch.setattr(exercises, "everything", lambda *_: [mine])
     monkeypatch.setattr(exercises.State.__init__, "__defaults__", (tmp_path / "state.json",))
     files, verdict = [Submission(path)], [Grade("05.2", one.name, "predict", findings=[check.Finding("wrong", "no")])]
@@ -726,8 +727,7 @@ def test_what_a_submission_starts_ends_with_it(write):
 
 @pytest.fixture(scope="module")
 def machine():
-    gpu, _, ceilings = run.measure_device()
-    return Machine(gpu, ceilings)
+    return Machine(*run.measure_device())
 
 
 @pytest.mark.gpu
@@ -755,10 +755,10 @@ class TestOnGpu:
         step = catalog.find(name)
         verdict = graded(step.path, checkout, machine, name)
         assert verdict.passed, verdict.reasons
-        path = records.RESULTS / f"{device.Gpu(**machine.gpu).slug}.json"
+        path = records.RESULTS / f"{machine.gpu.slug}.json"
         row = records.Record.load(path).row("gemm-2048", name) if path.exists() else None
         if row:
-            assert verdict.figures["ms"] == pytest.approx(row["timing"]["median_ms"], rel=0.25)
+            assert verdict.figures["ms"] == pytest.approx(row.timing.median_ms, rel=0.25)
 
     @pytest.mark.parametrize("name", WRONG)
     def test_a_wrong_kernel_is_called_what_it_is(self, name, checkout, machine):

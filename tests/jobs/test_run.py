@@ -105,7 +105,8 @@ def of_hopper(monkeypatch):
     def answer(given, *_):
         for task in given:
             tasks.append(task)
-            yield task, {"status": "right", "engine": getattr(task, "engine", None), "findings": []}
+            engine = {"engine": task.engine} if isinstance(task, Check) else {}
+            yield task, {"status": "right", "findings": [], **engine}
 
     monkeypatch.setattr(isolate, "run", answer)
     monkeypatch.setattr(device, "compute_capability", lambda: "8.6")

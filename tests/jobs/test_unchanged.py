@@ -4,6 +4,7 @@ import dataclasses
 import json
 
 import pytest
+from msgspec import to_builtins
 
 from common.book import catalog, device, packages, problems
 from common.commands import console, mainjob, measuring, verdicts
@@ -11,6 +12,7 @@ from common.editing import loop
 from common.jobs import kept, run, unchanged
 from common.jobs.run import Outcome
 from common.measure import peers, timing
+from common.measure.ceilings import Ceilings
 from common.report import current, drawing, recording, records
 from common.report.messages import Draw
 from common.report.records import Record
@@ -20,9 +22,9 @@ GPU = {
     "l2_bytes": 1 << 25, "driver": "580.1", "cuda": "13.0",
 }  # fmt: skip
 TENSOR_CORES = ("mma_f16", "mma_tf32", "wgmma_f16", "wgmma_tf32")
-CEILINGS = {"copy_gbs": 1.0, "fma_gflops": 1.0} | {f"{name}_gflops": 2.0 for name in TENSOR_CORES}
+CEILINGS = Ceilings(copy_gbs=1.0, fma_gflops=1.0, **{f"{name}_gflops": 2.0 for name in TENSOR_CORES})
 ROOM = 1 << 35
-TIMES = {"median_ms": 2.0, "p20_ms": 2.0, "p80_ms": 2.0, "median_error": 0.0, "repeats": 10}
+TIMES = timing.Timing(2.0, 2.0, 2.0, 0.0, 10)
 HELPER = "SIZE = 4\n"
 PLAIN = '"""{name}: a step.\n\nPrevious step: none\n"""\n\ndef launch(a, b, c):\n    pass\n'
 USES = PLAIN.replace("\ndef", "from lessons.aid import SIZE\n\ndef")
@@ -50,15 +52,15 @@ def steps(monkeypatch, write, tmp_path):
 def result(step, shape):
     return {
         "status": "right", "timing": TIMES, "prepare_ms": None, "first_launch_ms": 1.0, "workspace_bytes": 0,
-        "elements_compared": 5, "shape": shape, **catalog.provenance(step.path),
-        "imports": catalog.imported_steps(step.path),
+        "elements_compared": 5, "shape": shape, **to_builtins(catalog.provenance(step.path)),
+        "imports": to_builtins(catalog.imported_steps(step.path)),
     }  # fmt: skip
 
 
 @pytest.fixture
 def record(steps, tmp_path):
     """A record with a row for both steps, taken now on this card."""
-    record = Record.open(GPU, "nvidia-test", tmp_path / "results")
+    record = Record.open(device.Gpu(**GPU), tmp_path / "results")
     key = record.start_run()
     for step in steps:
         problem = problems.preset("gemm-2048")
@@ -73,7 +75,7 @@ def held(record, steps):
 
 def again(record, **gpu):
     """The record as a later run opens it."""
-    return Record.open({**GPU, **gpu}, "nvidia-test", record.path.parent)
+    return Record.open(device.Gpu(**{**GPU, **gpu}), record.path.parent)
 
 
 def test_rows_of_unchanged_code_hold(record, steps):
@@ -97,7 +99,7 @@ def test_an_edited_helper_loses_the_rows_of_those_that_import_it(record, steps, 
 
 def test_a_row_that_names_no_helpers_holds_only_for_a_step_without(record, steps):
     for row in record.rows("gemm-2048").values():
-        del row["helpers"]
+        row.helpers = None
     assert held(record, steps) == ["gemm_plain"]
 
 
@@ -106,7 +108,7 @@ def test_another_driver_loses_all(record, steps):
 
 
 def test_another_card_has_no_rows(record, steps):
-    other = Record.open({**GPU, "name": "NVIDIA OTHER"}, "nvidia-other", record.path.parent)
+    other = Record.open(device.Gpu(**{**GPU, "name": "NVIDIA OTHER"}), record.path.parent)
     assert held(other, steps) == []
 
 
@@ -123,7 +125,7 @@ def test_other_packages_lose_all(record, steps, monkeypatch):
 
 def test_a_card_with_less_room_runs_another_shape(record, steps):
     row = record.rows("gemm-2048")["gemm_plain"]
-    row["shape"] = {**row["shape"], "M": 1024}
+    row.shape = {**row.shape, "M": 1024}
     assert held(record, steps) == ["gemm_aided"]
 
 
@@ -145,7 +147,7 @@ def test_ceilings_hold_as_rows_do(record):
     record.set_ceilings(CEILINGS, key)
     assert current.ceilings(again(record))
     # a card of 9.0 has tensor cores, which an older record knows nothing of
-    record.set_ceilings({"copy_gbs": 1.0, "fma_gflops": 1.0}, key)
+    record.set_ceilings(Ceilings(copy_gbs=1.0, fma_gflops=1.0), key)
     assert not current.ceilings(again(record))
     record.set_ceilings(CEILINGS, key)
     assert not current.ceilings(again(record, driver="590.2"))
@@ -154,8 +156,7 @@ def test_ceilings_hold_as_rows_do(record):
 def test_libraries_hold_with_both_their_precisions(record, monkeypatch):
     key = record.start_run()
     rows = [
-        {"peer": f"cuBLAS {p}", "layout": "row-major", "library": "L", "kernels": [], "timing": TIMES}
-        for p in ("FP32", "TF32")
+        peers.Library(peer=f"cuBLAS {p}", layout="row-major", library="L", timing=TIMES) for p in ("FP32", "TF32")
     ]
     shape = problems.preset("gemm-2048").shape()
     recording.record_peers(record, key, "gemm-2048", {"rows": rows[:1], "shape": shape})

@@ -61,13 +61,13 @@ class Stopwatch:
 )  # fmt: skip
 def test_a_step_is_timed_in_turn_with_the_faster_layout(library, preset, precision, peer):
     found = peers.measure_beside(lambda: "step", PRESETS[preset], precision, Stopwatch())
-    assert found["peer"] == peer
+    assert found.peer == peer
     assert library == [peer.split()[1]]
-    assert found["first"]["median_ms"] == 1.0  # the library's
-    assert found["second"]["p20_ms"] == 0.8
-    assert found["ratio"] == pytest.approx(1.25)  # above 1: the step is faster
-    assert found["ratio_p20"] == pytest.approx(1.0)
-    assert found["ratio_p80"] == pytest.approx(1.25)
+    assert found.first.median_ms == 1.0  # the library's
+    assert found.second.p20_ms == 0.8
+    assert found.ratio == pytest.approx(1.25)  # above 1: the step is faster
+    assert found.ratio_p20 == pytest.approx(1.0)
+    assert found.ratio_p80 == pytest.approx(1.25)
 
 
 def test_only_steps_for_tensor_cores_are_timed_in_turn():

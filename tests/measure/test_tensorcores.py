@@ -6,6 +6,7 @@ import sys
 
 import numpy as np
 import pytest
+from msgspec import structs
 
 from common.book import catalog, device, problems
 from common.measure import ceilings, tensorcores
@@ -95,8 +96,11 @@ def test_data_are_normal_numbers_of_the_kind(kind):
         assert (words & 0x1FFF == 0).all()
 
 
-MEASURED = {"copy_gbs": 4000.0, "fma_gflops": 60e3, "mma_f16_gflops": 600e3, "wgmma_f16_gflops": 800e3,
-            "mma_tf32_gflops": 300e3, "wgmma_tf32_gflops": 400e3}  # fmt: skip
+MEASURED = ceilings.Ceilings(
+    copy_gbs=4000.0, fma_gflops=60e3, mma_f16_gflops=600e3, wgmma_f16_gflops=800e3, mma_tf32_gflops=300e3,
+    wgmma_tf32_gflops=400e3,
+)  # fmt: skip
+AMPERE = structs.replace(MEASURED, wgmma_f16_gflops=None, wgmma_tf32_gflops=None)
 
 
 def test_the_rate_that_bounds_a_step_is_that_of_its_precision():
@@ -104,9 +108,8 @@ def test_the_rate_that_bounds_a_step_is_that_of_its_precision():
     assert ceilings.peak(MEASURED, gemm) == 60e3
     assert ceilings.peak(MEASURED, gemm, "tf32") == 400e3
     assert ceilings.peak(MEASURED, half) == 800e3
-    ampere = {key: value for key, value in MEASURED.items() if "wgmma" not in key}
-    assert (ceilings.peak(ampere, half), ceilings.peak(ampere, gemm, "tf32")) == (600e3, 300e3)
-    old = {"copy_gbs": 4000.0, "fma_gflops": 60e3}
+    assert (ceilings.peak(AMPERE, half), ceilings.peak(AMPERE, gemm, "tf32")) == (600e3, 300e3)
+    old = ceilings.Ceilings(copy_gbs=4000.0, fma_gflops=60e3)
     assert (ceilings.peak(old, half), ceilings.peak(old, gemm, "tf32"), ceilings.peak(old, gemm)) == (
         None,
         None,
@@ -115,9 +118,8 @@ def test_the_rate_that_bounds_a_step_is_that_of_its_precision():
 
 
 def test_ceilings_are_complete_with_all_that_the_card_has():
-    ampere = {key: value for key, value in MEASURED.items() if "wgmma" not in key}
     assert ceilings.complete(MEASURED, "9.0")
-    assert not ceilings.complete(ampere, "9.0")
-    assert ceilings.complete(ampere, "8.0")
-    assert ceilings.complete({"fma_gflops": 1.0}, "7.5")
-    assert not ceilings.complete({"fma_gflops": 1.0}, "8.6")
+    assert not ceilings.complete(AMPERE, "9.0")
+    assert ceilings.complete(AMPERE, "8.0")
+    assert ceilings.complete(ceilings.Ceilings(copy_gbs=1.0, fma_gflops=1.0), "7.5")
+    assert not ceilings.complete(ceilings.Ceilings(copy_gbs=1.0, fma_gflops=1.0), "8.6")

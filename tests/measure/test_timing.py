@@ -6,6 +6,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from msgspec import to_builtins
 from numba import cuda
 
 from common.measure import timing
@@ -96,7 +97,7 @@ def test_the_median_error_shrinks_with_the_root_of_the_count():
 
 
 def test_a_timing_as_json():
-    assert timing.summarise([2.0] * 4).as_dict() == {
+    assert to_builtins(timing.summarise([2.0] * 4)) == {
         "median_ms": 2.0,
         "p20_ms": 2.0,
         "p80_ms": 2.0,
@@ -374,5 +375,5 @@ def test_what_is_overwritten_is_far_larger_than_the_cache(monkeypatch, l2_bytes,
 
 def test_pairs_as_json():
     paired = timing.collect_pairs(lambda swapped: (3.0, 2.0), Clock())
-    entry = paired.as_dict()
+    entry = to_builtins(paired)
     assert (entry["ratio"], entry["first"]["median_ms"], entry["second"]["median_ms"]) == (1.5, 3.0, 2.0)

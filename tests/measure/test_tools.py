@@ -4,7 +4,7 @@ import pytest
 
 from common.book import limits
 from common.measure import profiler, sanitizer
-from common.measure.profiler import METRICS, ProfileError
+from common.measure.profiler import METRICS, Counters, Counts, ProfileError
 from common.measure.sanitizer import SanitizerError
 
 MANGLED = "_ZN6cudapy9file_step10gemm_naiveB2v1B92cw51cXTLSUwv1sDUaKthqaNgoKmjgOR3E5ArrayIfLi2E1C7mutable7alignedE"
@@ -25,17 +25,24 @@ def launch(number, name=MANGLED, stall="1.5", **values):
 def test_counters_are_read_per_launch_and_in_order():
     output = csv(launch(0, time_ns="1,234,567", instructions="2e3"), launch(1, name="plain(float*)", time_ns="5"))
     first, second = profiler.parse(output)
-    assert (first["kernel"], second["kernel"]) == ("gemm_naive", "plain")
-    assert (first["time_ns"], second["time_ns"]) == (1_234_567, 5)
-    assert first["instructions"] == 2000
-    assert first["stalls"] == {"wait": 1.5}
+    assert (first.kernel, second.kernel) == ("gemm_naive", "plain")
+    assert (first.counters["time_ns"], second.counters["time_ns"]) == (1_234_567, 5)
+    assert first.counters["instructions"] == 2000
+    assert first.stalls == {"wait": 1.5}
 
 
 def test_a_counter_the_card_does_not_have_is_none():
     (entry,) = profiler.parse(csv(launch(0, dram_pct="n/a", l2_pct="")))
-    assert entry["dram_pct"] is None
-    assert entry["l2_pct"] is None
-    assert profiler.sentences(entry)
+    found = profiler.named("k", entry)
+    assert (found.kernel, found.dram_pct, found.l2_pct) == ("k", None, None)
+    assert profiler.sentences(found)
+    with pytest.raises(ProfileError, match=r"k\.time_ns must be a number above 0, is null"):
+        profiler.named("k", profiler.parse(csv(launch(0, time_ns="n/a")))[0])
+
+
+def test_a_field_for_each_counter():
+    assert {*profiler.METRICS, "kernel", "stalls"} == set(Counters.__struct_fields__)
+    assert set(profiler.COUNTED) == set(Counts.__struct_fields__)
 
 
 def test_sentences_say_what_the_figures_mean():
@@ -43,7 +50,7 @@ def test_sentences_say_what_the_figures_mean():
         csv(launch(0, time_ns="2500000", issue_pct="90", dram_pct="12", load_sectors="3200", load_requests="100",
                    ffma_threads="640", instructions="100"))
     )  # fmt: skip
-    said = {name: (value, text) for name, value, text in profiler.sentences(entry)}
+    said = {name: (value, text) for name, value, text in profiler.sentences(profiler.named("k", entry))}
     assert said["time"][0] == "2.50 ms"
     assert said["issue slots used"] == ("90.0%", "the instruction count is the limit")
     assert said["DRAM throughput"] == ("12.0%", "memory bandwidth is not the limit")
@@ -67,9 +74,9 @@ def test_output_without_counters_says_why(output, says):
 
 
 def test_quotients_need_both_counters():
-    assert profiler.per({"a": 6.0, "b": 4.0}, "a", "b") == 1.5
-    for entry in ({"a": None, "b": 4.0}, {"a": 6.0, "b": 0.0}, {"a": 6.0}, {"b": 4.0}):
-        assert profiler.per(entry, "a", "b") is None
+    assert profiler.per(6.0, 4.0) == 1.5
+    for above, below in ((None, 4.0), (6.0, 0.0), (6.0, None), (None, None)):
+        assert profiler.per(above, below) is None
 
 
 @pytest.mark.parametrize(("module", "call", "error"), [

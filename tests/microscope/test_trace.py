@@ -1,5 +1,6 @@
 """The tracer: right results, the counts worked out by hand, every fault of a wrong kernel, none of a right one."""
 
+import copy
 import itertools
 import json
 import re
@@ -10,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 from numba import cuda
 from rich.console import Console
 
@@ -19,8 +21,10 @@ from common.book.problems import RAGGED, Conv2d, Gemm
 from common.explain.faults import UNSOUND, Fault
 from common.jobs.messages import Launch
 from common.measure import inputs, profiler, sanitizer
+from common.measure.profiler import Counts
 from common.microscope import lanes, trace
 from common.report import agreement, charts, records, tables, tracefigures, tracewords
+from common.report.entries import Counted
 from common.report.records import Record
 from common.workers import child, isolate
 
@@ -1821,10 +1825,10 @@ def test_hardware_and_tracer_agree_or_the_note_says_why():
 
 def test_a_profile_at_full_size_agrees():
     # counted before the tracer was there: 4096 is 32 blocks each way, and 128 times as long a sum as here
-    profile = shipped().profile("gemm-4096", "gemm_register_blocked")["kernels"][0]
+    profile = shipped().profile("gemm-4096", "gemm_register_blocked").kernels[0]
     totals = traced(catalog.find("gemm_register_blocked").path, Gemm(M=128, N=128, K=32)).main.totals()
     for key in ("load_requests", "load_sectors", "ffma_threads"):
-        assert profile[key] == 32 * 32 * 128 * totals[key]
+        assert getattr(profile, key) == 32 * 32 * 128 * totals[key]
 
 
 CASES = [("gemm_naive", "gemm_naive"), ("conv2d_unroll_gemm", "multiply_columns")]
@@ -1848,8 +1852,7 @@ def counted_by_a_pretended_gpu(monkeypatch, tmp_path, here):
     monkeypatch.setattr(agreement.device, "require_gpu", lambda what: None)
     monkeypatch.setattr(profiler.shutil, "which", lambda name: "/usr/bin/" + name)
     monkeypatch.setattr(trace, "SHAPES", {ladder: RAGGED[ladder][:1] for ladder in RAGGED})
-    data = {**shipped().data, "agreement": {}}
-    record = Record(tmp_path / "nvidia-test.json", data)
+    record = Record(tmp_path / "nvidia-test.json", replace(shipped().data, agreement={}))
     pairs = agreement.cases([catalog.find(step) for step, _ in CASES])
     key = record.start_run()
     for step, problem, entry in agreement.refresh(pairs):
@@ -1862,13 +1865,13 @@ def test_an_agreement_is_counted_summed_and_recorded(counted_by_a_pretended_gpu)
     record, pairs = counted_by_a_pretended_gpu
     for (step, kernel), (_, problem) in zip(CASES, pairs, strict=True):
         entry = record.agreement()[step][str(problem)]
-        found = next(k for k in entry["kernels"] if k["kernel"] == kernel)
+        found = next(k for k in entry.kernels if k.kernel == kernel)
         launches = 2 if step == "conv2d_unroll_gemm" else 1
-        assert found["hardware"]["load_requests"] == 1000 * launches
-        assert found["trace"]["load_requests"] > 0
-        assert ("compiled" in found) == (kernel == "multiply_columns")
-        ratio = agreement.ratio(found, "load_requests")
-        assert ratio == 1000 * launches / found["trace"]["load_requests"]
+        assert found.hardware.load_requests == 1000 * launches
+        assert found.trace.load_requests > 0
+        assert (found.compiled is not None) == (kernel == "multiply_columns")
+        ratio = agreement.ratio(found.hardware, "load_requests", found.trace)
+        assert ratio == 1000 * launches / found.trace.load_requests
     header, body, notes = agreement.rows(record.agreement())
     assert [cells[0] for cells in body] == ["`gemm_naive`", "`unroll_windows`", "`multiply_columns`"]
     assert notes[0] == "(1) Not explained."
@@ -1876,12 +1879,12 @@ def test_an_agreement_is_counted_summed_and_recorded(counted_by_a_pretended_gpu)
 
 
 def test_a_few_more_write_wavefronts_are_put_down_to_collisions():
-    kernel = {"kernel": "k", "hardware": dict.fromkeys(agreement.COLUMNS, 100), "trace": {}}
-    kernel["trace"] = {**kernel["hardware"], "shared_store_wavefronts": 96}
+    counts = Counts(**dict.fromkeys(agreement.COLUMNS, 100))
+    kernel = Counted(kernel="k", hardware=counts, trace=replace(counts, shared_store_wavefronts=96))
     assert agreement._remark(kernel, None, False).startswith("The hardware counts conflicts of shared writes")
-    kernel["trace"]["load_sectors"] = 80
+    kernel.trace.load_sectors = 80
     assert agreement._remark(kernel, None, False).startswith("Not explained. The hardware counts")
-    kernel["trace"] = {**kernel["hardware"], "shared_store_wavefronts": 50}
+    kernel.trace = replace(counts, shared_store_wavefronts=50)
     assert agreement._remark(kernel, None, False) == "Not explained."
 
 
@@ -1889,27 +1892,27 @@ def test_the_recorded_trace_is_what_the_tracer_counts_now(here):
     recorded = shipped().agreement()
     for name in ("gemm_tuned", "conv2d_unroll_gemm", "conv2d_register_tiled"):
         pairs = agreement.cases([catalog.find(name)])
-        for (step, problem), counted in zip(pairs, agreement.count(pairs), strict=True):
-            for kernel in recorded[step.name][str(problem)]["kernels"]:
-                assert {key: kernel[key] for key in counted[kernel["kernel"]]} == counted[kernel["kernel"]]
+        for (step, problem), (traced, merged) in zip(pairs, agreement.count(pairs), strict=True):
+            for kernel in recorded[step.name][str(problem)].kernels:
+                assert (kernel.trace, kernel.compiled) == (traced[kernel.kernel], merged.get(kernel.kernel))
 
 
 def test_without_a_gpu_only_the_trace_is_renewed(counted_by_a_pretended_gpu):
     record, pairs = counted_by_a_pretended_gpu
     known = record.agreement()
-    before = json.loads(json.dumps(known))
-    known["gemm_naive"][str(pairs[0][1])]["kernels"][0]["trace"]["load_requests"] = 0
+    before = copy.deepcopy(known)
+    known["gemm_naive"][str(pairs[0][1])].kernels[0].trace.load_requests = 0
     pairs += agreement.cases([catalog.find("gemm_coarsened")])
     found = {step.name: {str(problem): entry} for step, problem, entry in agreement.refresh(pairs, known)}
     for shapes in before.values():
         for entry in shapes.values():
-            del entry["run"]
+            entry.run = ""
     assert found == before  # the step that no GPU counted is not there
 
 
 def test_an_edited_file_is_said_to_be_edited(counted_by_a_pretended_gpu):
     record, pairs = counted_by_a_pretended_gpu
-    record.agreement()["gemm_naive"][str(pairs[0][1])]["source"] = "old"
+    record.agreement()["gemm_naive"][str(pairs[0][1])].source = "old"
     assert agreement.rows(record.agreement())[2][0] == "(1) The file has changed since the hardware counted."
 
 

@@ -1,16 +1,20 @@
 """Charts from records, and the tables in the pages: drawn whole, the same twice, never stale."""
 
 import copy
+import dataclasses
 import json
 import re
 import xml.etree.ElementTree as ElementTree
-from dataclasses import replace
 
 import numpy as np
 import pytest
+from made import card, code, counters, kernel
+from msgspec import to_builtins
+from msgspec.structs import replace
 
-from common.book import catalog, exercises, problems
-from common.report import charts, figures, layers, pages, records
+from common.book import catalog, exercises, problems, schema
+from common.report import charts, entries, figures, layers, pages, records
+from common.report.entries import MachineCode, PeerRow, Profile
 from common.report.records import Record
 
 
@@ -23,7 +27,7 @@ def shipped():
 def small(shipped):
     """The shipped record with two presets of one ladder."""
     data = copy.deepcopy(shipped.data)
-    data["rows"] = {name: data["rows"][name] for name in ("gemm-2048", "gemm-4096")}
+    data.rows = {name: data.rows[name] for name in ("gemm-2048", "gemm-4096")}
     return Record(shipped.path, data)
 
 
@@ -37,7 +41,7 @@ def measured(record, preset):
     """Names of the preset's rows: steps in ladder order, then the rest."""
     rows = record.rows(preset)
     return [step.name for step in catalog.steps() if step.name in rows], [
-        n for n, r in rows.items() if r["kind"] == "peer"
+        n for n, r in rows.items() if isinstance(r, PeerRow)
     ]
 
 
@@ -46,7 +50,7 @@ def test_every_chart_of_the_shipped_record(shipped, tmp_path):
     ladders = list(dict.fromkeys(step.ladder for step in catalog.steps()))
     presets = [p for ladder in ladders for p in problems.timed_presets(ladder)]
     sweeps = [path.stem for path in written if path.stem.startswith("sweep-")]
-    recorded = shipped.data["sweeps"]
+    recorded = shipped.data.sweeps
     assert sorted(sweeps) == sorted(f"sweep-{preset}-{name}" for preset in recorded for name in recorded[preset])
     drawn = [path.stem for path in written if path.stem.startswith("layers-")]
     assert drawn == [f"layers-{ladder}" for ladder in layers.CHARTED if ladder in ladders]
@@ -80,16 +84,16 @@ def test_the_same_record_gives_the_same_bytes(small, tmp_path):
     for folder in ("first", "second"):
         charts.draw_all(small, tmp_path / folder)
     first = sorted((tmp_path / "first" / small.slug).iterdir())
-    assert len(first) == 6 + 2 * len(small.data.get("sweeps", {}).get("gemm-4096", {}))
+    assert len(first) == 6 + 2 * len(small.data.sweeps.get("gemm-4096", {}))
     for path in first:
         assert path.read_bytes() == (tmp_path / "second" / small.slug / path.name).read_bytes(), path.name
 
 
 def test_a_chart_shows_times_and_speed_ups_of_its_record(shipped, tmp_path):
     data = copy.deepcopy(shipped.data)
-    rows = data["rows"]["ece408-layer1"]
+    rows = data.rows["ece408-layer1"]
     for name, (ms, low, high) in {"conv2d_naive": (80.0, 79.0, 81.0), "conv2d_unrolled": (5.0, 4.9, 5.1)}.items():
-        rows[name]["timing"].update(median_ms=ms, p20_ms=low, p80_ms=high)
+        rows[name].timing = replace(rows[name].timing, median_ms=ms, p20_ms=low, p80_ms=high)
     charts.save(charts.speedups(Record(shipped.path, data), "ece408-layer1"), tmp_path / "chart")
     text = texts(tmp_path / "chart.svg")
     assert "1.00×  80.0 ms" in text
@@ -98,9 +102,9 @@ def test_a_chart_shows_times_and_speed_ups_of_its_record(shipped, tmp_path):
 
 def test_a_library_that_does_less_work_is_called_by_its_algorithm(shipped, tmp_path):
     data = copy.deepcopy(shipped.data)
-    rows = data["rows"]["resnet50-conv3"]
-    rows["cuDNN FP32"]["kernels"] = ["ampere_scudnn_winograd_128x128_ldg1_ldg4_relu_tile148t_nt_v1"]
-    rows["cuDNN TF32"]["kernels"] = ["sm80_xmma_fprop_implicit_gemm_tf32f32", "nchwToNhwcKernel"]
+    rows = data.rows["resnet50-conv3"]
+    rows["cuDNN FP32"].kernels = ["ampere_scudnn_winograd_128x128_ldg1_ldg4_relu_tile148t_nt_v1"]
+    rows["cuDNN TF32"].kernels = ["sm80_xmma_fprop_implicit_gemm_tf32f32", "nchwToNhwcKernel"]
     made = Record(shipped.path, data)
     charts.save(charts.speedups(made, "resnet50-conv3"), tmp_path / "chart")
     text = texts(tmp_path / "chart.svg")
@@ -113,8 +117,8 @@ def test_a_library_that_does_less_work_is_called_by_its_algorithm(shipped, tmp_p
 
 def test_a_reduced_batch_is_said(shipped, tmp_path):
     data = copy.deepcopy(shipped.data)
-    for row in data["rows"]["ece408-layer1"].values():
-        row["shape"] = {**row["shape"], "N": 2500}
+    for row in data.rows["ece408-layer1"].values():
+        row.shape = {**row.shape, "N": 2500}
     charts.save(charts.speedups(Record(shipped.path, data), "ece408-layer1"), tmp_path / "chart")
     text = texts(tmp_path / "chart.svg")
     assert "N=2500" in text
@@ -136,15 +140,15 @@ def test_no_point_of_a_roofline_hides_another(shipped):
 
 
 def test_without_ceilings_there_is_neither_floor_nor_roofline(small, tmp_path):
-    small.data["ceilings"] = None
+    small.data.ceilings = None
     written = charts.draw_all(small, tmp_path)
     assert [path.stem for path in written if "sweep" not in path.stem] == ["gemm-4096", "gemm-2048"]
     assert "floor" not in texts(written[0].with_suffix(".svg"))
 
 
 def test_without_peers_the_chart_has_no_lines_but_the_floor(small, tmp_path):
-    for rows in small.data["rows"].values():
-        for name in [name for name, row in rows.items() if row["kind"] == "peer"]:
+    for rows in small.data.rows.values():
+        for name in [name for name, row in rows.items() if isinstance(row, PeerRow)]:
             del rows[name]
     text = texts(charts.draw_all(small, tmp_path)[0].with_suffix(".svg"))
     assert "cuBLAS" not in text
@@ -152,7 +156,7 @@ def test_without_peers_the_chart_has_no_lines_but_the_floor(small, tmp_path):
 
 
 def test_an_empty_record_draws_nothing(shipped, tmp_path):
-    assert charts.draw_all(Record(shipped.path, {**shipped.data, "rows": {}}), tmp_path) == []
+    assert charts.draw_all(Record(shipped.path, replace(shipped.data, rows={})), tmp_path) == []
     assert list(tmp_path.iterdir()) == []
 
 
@@ -179,12 +183,12 @@ def test_lesson_pictures_are_drawn_by_their_scripts(tmp_path):
 def twins(shipped):
     """The shipped record with two conv3d steps on layer 1's channels-last twin, 4 ms and 2 ms, none on layer 2's."""
     data = copy.deepcopy(shipped.data)
-    data["rows"].pop("ece408-layer2-nhwc")
-    row = next(iter(data["rows"]["c3d-conv3a"].values()))
+    data.rows.pop("ece408-layer2-nhwc")
+    row = data.rows["c3d-conv3a"]["conv3d_direct"]
     shape = problems.PRESETS["ece408-layer1-nhwc"].shape()
-    data["rows"]["ece408-layer1-nhwc"] = {
-        name: {**row, "kind": "step", "shape": shape, "prepare_ms": prepare, "workspace_bytes": 0,
-               "timing": {**row["timing"], "median_ms": ms, "p20_ms": ms, "p80_ms": ms}}
+    data.rows["ece408-layer1-nhwc"] = {
+        name: replace(row, shape=shape, prepare_ms=prepare, workspace_bytes=0,
+                      timing=replace(row.timing, median_ms=ms, p20_ms=ms, p80_ms=ms))
         for name, ms, prepare in (("conv3d_direct_tiled", 2.0, 0.5), ("conv3d_direct", 4.0, None))
     }  # fmt: skip
     return Record(shipped.path, data)
@@ -196,7 +200,7 @@ def test_the_chart_of_a_layer_ends_with_its_channels_last_steps(twins, tmp_path)
     steps, _ = measured(twins, "ece408-layer1")
     order = [text.index(f"| {name} |") for name in [*steps, "conv3d_direct (NHWC)", "conv3d_direct_tiled (NHWC)"]]
     assert order == sorted(order)
-    first = twins.row("ece408-layer1", steps[0])["timing"]["median_ms"]
+    first = twins.row("ece408-layer1", steps[0]).timing.median_ms
     assert f"{first / 2:#.3g}×  2.00 ms" in text
     # the twin is no chart of its own, and does not stand in the other layer's
     assert "ece408-layer1-nhwc" not in problems.timed_presets("conv3d")
@@ -215,7 +219,7 @@ def test_the_table_of_a_layer_ends_with_its_channels_last_steps(twins):
     assert names[at + 1] == "`conv3d_direct_tiled` (NHWC)"
     assert all(name.startswith("*cuDNN") for name in names[at + 2 :])
     found = dict(zip(header, table[at + 1], strict=True))
-    first = twins.row("ece408-layer1", names[2].strip("`"))["timing"]["median_ms"]
+    first = twins.row("ece408-layer1", names[2].strip("`")).timing.median_ms
     assert (found["ms"], found["× first"], found["× previous"]) == ("2.00", f"{first / 2:.2f}", "")
     assert found["GFLOP/s"] == "13,068"  # 26.136 GFLOP
     assert found["prepare ms"] == "0.500"
@@ -232,11 +236,8 @@ def test_the_table_of_a_layer_ends_with_its_channels_last_steps(twins):
 # --- pages ---
 
 RECORD = {
-    "schema": records.SCHEMA,
-    "gpu": {"name": "NVIDIA Test 9", "driver": "1.2", "cuda": "13.0"},
     "ceilings": {"copy_gbs": 1000.0, "fma_gflops": 10_000.0, "run": "2026-01-02T00:00:00Z"},
     "runs": {"2026-01-02T00:00:00Z": {"date": "2026-01-02", "driver": "1.2", "cuda": "13.0", "packages": {}}},
-    "rows": {},
 }
 
 
@@ -257,10 +258,10 @@ def own(tmp_path):
         "cuBLAS FP32": made(3.436, "peer", layout="row-major", library="CUDA 13"),
         "cuBLAS TF32": made(0.5, "peer", layout="row-major", library="CUDA 13"),
     }
-    return Record(tmp_path / "nvidia-test-9.json", {**copy.deepcopy(RECORD), "rows": {"gemm-2048": rows}})
+    return Record(tmp_path / "nvidia-test-9.json", card(**RECORD, rows={"gemm-2048": rows}))
 
 
-NO_CODE = {"steps": {}, "tools": {}}
+NO_CODE = MachineCode()
 
 
 def cells(text):
@@ -385,7 +386,9 @@ def test_an_experiments_table_compares_with_the_step(own):
 
 
 def test_times_stand_side_by_side_each_line_against_the_one_above(own):
-    own.data["rows"]["gemm-4096"] = {"gemm_naive": made(137.4), "cuBLAS FP32": made(27.48, "peer")}
+    own.data.rows["gemm-4096"] = schema.read(
+        {"gemm_naive": made(137.4), "cuBLAS FP32": made(27.48, "peer")}, dict[str, entries.Row]
+    )
     words = "times gemm-2048 gemm-4096 gemm_naive gemm_naive_unsigned"
     table = cells(pages.rendered(f"<!-- table: {words} -->\n<!-- end table -->", own, NO_CODE))
     assert [line[0] for line in table] == [
@@ -399,15 +402,9 @@ def test_times_stand_side_by_side_each_line_against_the_one_above(own):
 
 
 def test_only_the_counters_asked_for_get_columns(own):
-    main = {
-        "time_ns": 2.0,
-        "instructions": 10.0,
-        "ffma_threads": 64.0,
-        "l1_pct": 71.6,
-        "stalls": {"mio_throttle": 3.0},
-    }
-    entry = {"kernels": [main], "run": next(iter(own.data["runs"])), "source": "s"}
-    own.data["profile"] = {"gemm-2048": {"gemm_naive": entry}, "gemm-4096": {"gemm_naive": entry}}
+    main = counters(time_ns=2.0, instructions=10.0, ffma_threads=64.0, l1_pct=71.6, stalls={"mio_throttle": 3.0})
+    entry = Profile(kernels=[main], run=next(iter(own.data.runs)), source="s")
+    own.data.profile = {"gemm-2048": {"gemm_naive": entry}, "gemm-4096": {"gemm_naive": entry}}
 
     def table(words):
         return cells(pages.rendered(f"<!-- table: profile {words} -->\n<!-- end table -->", own, NO_CODE))
@@ -422,7 +419,8 @@ def test_only_the_counters_asked_for_get_columns(own):
 
 
 def test_prepare_and_workspace_get_columns_only_when_there_are_some(own):
-    own.data["rows"]["gemm-2048"]["gemm_naive"].update(prepare_ms=0.25, workspace_bytes=3_000_000)
+    row = own.data.rows["gemm-2048"]["gemm_naive"]
+    row.prepare_ms, row.workspace_bytes = 0.25, 3_000_000
     table = cells(pages.rendered("<!-- table: ladder gemm-2048 -->\n<!-- end table -->", own, NO_CODE))
     assert table[0][-2:] == ["prepare ms", "workspace MB"]
     assert table[2][-2:] == ["0.250", "3"]
@@ -453,8 +451,8 @@ def slower(own, shipped, tmp_path, monkeypatch):
     monkeypatch.setattr(records, "RESULTS", tmp_path)
     run = "2026-01-02T00:00:00Z"
     data = {
-        **copy.deepcopy({key: shipped.data[key] for key in ("schema", "gpu", "ceilings")}),
-        "runs": {run: next(iter(shipped.data["runs"].values()))},
+        **to_builtins({"gpu": shipped.data.gpu, "ceilings": shipped.data.ceilings, "schema": entries.SCHEMA}),
+        "runs": {run: to_builtins(next(iter(shipped.data.runs.values())))},
         "rows": {"gemm-2048": {"gemm_naive": made(34.36, helpers={})}},
     }
     data["gpu"]["name"], data["ceilings"]["run"] = "Slower", run
@@ -487,24 +485,22 @@ def test_figures_of_another_card(own, slower, figure, text):
 
 
 def test_bank_conflicts_are_a_share_of_the_turns(own):
-    main = {"time_ns": 2.0, "shared_conflicts": 3.0, "shared_wavefronts": 8.0}
-    first = {"time_ns": 1.0, "shared_conflicts": 0.0, "shared_wavefronts": 8.0}
-    own.data["profile"] = {"gemm-2048": {"gemm_naive": {"kernels": [first, main], "run": "", "source": "s"}}}
+    main = counters(time_ns=2.0, shared_conflicts=3.0, shared_wavefronts=8.0)
+    first = counters(time_ns=1.0, shared_conflicts=0.0, shared_wavefronts=8.0)
+    own.data.profile = {"gemm-2048": {"gemm_naive": Profile(kernels=[first, main], source="s")}}
     opening = "<!--= counter gemm-2048 gemm_naive conflict_pct -->"
     assert pages.rendered(f"{opening}<!--/-->", own, NO_CODE) == f"{opening}37.5<!--/-->"
 
 
 def test_a_kernel_without_a_multiply_loop_has_no_figures_of_one():
-    hot = {"what": "kernel", "widths": {}}
-    kernel = {"kernel": "transpose", "architecture": "9.0", "registers": 22, "stack_bytes": 0, "loop": {"LDG": 4}}
-    code = {"steps": {"gemm_naive": {"kernels": [{**kernel, "hot": hot}]}}, "tools": {}}
-    table = cells(pages.rendered("<!-- table: code gemm_naive -->\n<!-- end table -->", None, code))
+    found = code(gemm_naive=[kernel("transpose", "kernel", {"LDG": 4}, registers=22)])
+    table = cells(pages.rendered("<!-- table: code gemm_naive -->\n<!-- end table -->", None, found))
     assert table[2] == ["`transpose`", "22", "0", *["–"] * 5]
 
 
 def test_the_table_of_steps_says_what_a_step_grew_from_if_not_from_the_one_before(monkeypatch):
     first, second, third = [step for step in catalog.steps() if step.lesson == "01_naive" and step.ladder == "conv2d"]
-    monkeypatch.setattr(catalog, "steps", lambda: [first, second, replace(third, builds_on=first.name)])
+    monkeypatch.setattr(catalog, "steps", lambda: [first, second, dataclasses.replace(third, builds_on=first.name)])
     table = cells(pages.rendered("<!-- table: steps 01_naive -->\n<!-- end table -->", None, NO_CODE))
     after = [row[2] for row in table[2:]]
     assert after == ["starts the ladder", f"`{first.name}`", f"`{second.name}`, grew from `{first.name}`"]

@@ -1,22 +1,24 @@
 """One step across layers beside the library: figures, tables and the chart, with rows missing or not."""
 
-import copy
+import dataclasses
 import xml.etree.ElementTree as ElementTree
-from dataclasses import replace
 
 import pytest
+from made import card, kernel
+from made import code as made_code
+from msgspec import to_builtins
+from msgspec.structs import replace
 
-from common.book import problems
+from common.book import problems, schema
 from common.book.problems import Conv2d, Conv3d, Gemm
 from common.code import sass
 from common.code.loops import HotLoop
 from common.report import charts, layers, pages, records
+from common.report.entries import MachineCode, Row
 from common.report.records import Record
 
 RUN = "2026-01-02T00:00:00Z"
 RECORD = {
-    "schema": records.SCHEMA,
-    "gpu": {"name": "NVIDIA Test 9", "driver": "1.2", "cuda": "13.0"},
     "ceilings": {"copy_gbs": 1000.0, "fma_gflops": 10_000.0, "run": RUN},
     "runs": {RUN: {"date": "2026-01-02", "driver": "1.2", "cuda": "13.0", "packages": {}}},
 }
@@ -29,7 +31,9 @@ def made(preset, ms, kind="step", **extra):
     timing = {"median_ms": ms, "p20_ms": ms, "p80_ms": ms, "median_error": 0.001, "repeats": 10}
     shape = problems.preset(preset).shape()
     row = {"kind": kind, "shape": shape, "timing": timing, "run": RUN, "prepare_ms": None, "workspace_bytes": 0}
-    return {**row, **({"layout": "NDHWC", "library": "cuDNN 9"} if kind == "peer" else {}), **extra}
+    row["source"] = "s"
+    known = {**row, **({"layout": "NDHWC", "library": "cuDNN 9"} if kind == "peer" else {}), **extra}
+    return schema.read(known, Row)
 
 
 @pytest.fixture
@@ -46,7 +50,7 @@ def own(tmp_path):
             "cuDNN FP32": made("resnet50-conv3", 1.0, "peer", kernels=["volta_scudnn_winograd_128x128_ldg1"]),
         },
     }
-    return Record(tmp_path / "nvidia-test-9.json", copy.deepcopy({**RECORD, "rows": rows}))
+    return Record(tmp_path / "nvidia-test-9.json", card(**RECORD, rows=to_builtins(rows)))
 
 
 def by_preset(record, step=TILED):
@@ -54,7 +58,7 @@ def by_preset(record, step=TILED):
 
 
 def table(text, record, code=None):
-    new = pages.rendered(f"<!-- table: {text} -->\n<!-- end table -->", record, code or {"steps": {}, "tools": {}})
+    new = pages.rendered(f"<!-- table: {text} -->\n<!-- end table -->", record, code or MachineCode())
     lines = [line.strip("|").split("|") for line in new.splitlines() if line.startswith("|")]
     return [[cell.strip() for cell in line] for line in lines]
 
@@ -90,7 +94,7 @@ def test_what_is_not_measured_is_none(own):
     layer = by_preset(own)["unet3d"]
     assert (layer.ms, layer.tflops, layer.percent_of_peer, layer.percent_of_floor) == (None, None, None, None)
     assert layer.peer_tflops == pytest.approx(problems.preset("unet3d").flops / 50 / 1e9)
-    del own.data["rows"]["unet3d"]
+    del own.data.rows["unet3d"]
     layer = by_preset(own)["unet3d"]
     assert (layer.peer_ms, layer.floor_ms, layer.peer_method) == (None, None, "")
     assert layer.problem == problems.preset("unet3d")
@@ -98,8 +102,8 @@ def test_what_is_not_measured_is_none(own):
 
 
 def test_times_of_different_batches_are_not_compared(own):
-    row = own.data["rows"]["c3d-conv3a"][TILED]
-    row["shape"] = replace(problems.preset("c3d-conv3a"), N=8).shape()
+    row = own.data.rows["c3d-conv3a"][TILED]
+    row.shape = dataclasses.replace(problems.preset("c3d-conv3a"), N=8).shape()
     layer = by_preset(own)["c3d-conv3a"]
     assert layer.percent_of_peer is None
     assert layer.problem.N == 8
@@ -130,11 +134,11 @@ def test_the_method_by_the_names_of_kernels(kernels, what):
 
 
 def test_faster_than_the_floor_means_fewer_multiply_adds(own):
-    peer = own.data["rows"]["c3d-conv3a"]["cuDNN FP32"]
-    peer["timing"]["median_ms"] = 0.9 * FLOOR_MS
-    del peer["kernels"]  # a record of an older harness
+    peer = own.data.rows["c3d-conv3a"]["cuDNN FP32"]
+    peer.timing = replace(peer.timing, median_ms=0.9 * FLOOR_MS)
+    peer.kernels = None  # a record of an older harness
     assert by_preset(own)["c3d-conv3a"].peer_method == layers.FEWER
-    peer["timing"]["median_ms"] = 1.1 * FLOOR_MS
+    peer.timing = replace(peer.timing, median_ms=1.1 * FLOOR_MS)
     assert by_preset(own)["c3d-conv3a"].peer_method == ""
 
 
@@ -163,9 +167,7 @@ def test_a_layers_table_of_a_step_without_any_row(own):
 
 def test_a_mix_table_and_its_figures():
     loop = {"FFMA": 8, "LDS": 2, "STS": 1, "IMAD": 3, "ISETP": 1, "BRA": 1, "BAR": 1}
-    small = {"kernel": "transpose", "loop": {}, "hot": {"what": "kernel", "widths": {}}}
-    main = {"kernel": "k", "loop": loop, "hot": {"what": "multiply loop", "widths": {}}}
-    code = {"steps": {TILED: {"kernels": [small, main]}}, "tools": {}}
+    code = made_code(**{TILED: [kernel("transpose", "kernel"), kernel("k", loop=loop)]})
     _, _, ours, lost = table(f"mix {TILED} conv3d_lost", None, code)
     assert ours == ["`k`", "8", "0.375", "0.500", "0.250"]
     assert lost[1:] == ["not compiled yet"] * 4
@@ -182,9 +184,9 @@ def test_every_instruction_is_of_one_kind():
     assert sorted(what for group in sass.GROUPS.values() for what in group) == sorted(sass.CLASSES)
     counts = sass.by_group({"FFMA": 3, "LDG": 2, "IADD3": 5, "CALL": 7})
     assert counts == {"multiply-adds": 3, "memory": 2, "integer": 5, "other": 7}
-    for entry in records.load_code()["steps"].values():
-        for kernel in entry["kernels"]:
-            loop = HotLoop.recorded(kernel)
+    for entry in records.load_code().steps.values():
+        for found in entry.kernels:
+            loop = HotLoop.recorded(found)
             counts = sass.by_group(loop.instructions)
             assert sum(counts.values()) == loop.total
             assert counts["multiply-adds"] >= loop.multiply_adds
@@ -211,8 +213,8 @@ def test_the_chart_says_what_it_shows(own, tmp_path):
 
 
 def test_the_chart_of_one_step_without_library_and_ceilings(own, tmp_path):
-    own.data["ceilings"] = None
-    own.data["rows"] = {"unet3d": {TILED: made("unet3d", 5.0)}}
+    own.data.ceilings = None
+    own.data.rows = {"unet3d": {TILED: made("unet3d", 5.0)}}
     text = texts(charts.save(charts.per_layer(own, "conv3d"), tmp_path / "layers").with_suffix(".svg"))
     assert TILED in text
     assert "% of cuDNN" not in text

@@ -2,37 +2,48 @@
 
 import json
 import os
+from dataclasses import replace
 
 import pytest
+from msgspec import to_builtins
 
 from common.book import catalog, problems, store
+from common.book.catalog import Code
+from common.book.device import Gpu
 from common.book.problems import Conv2d, Gemm
 from common.jobs import run
 from common.measure import timing
-from common.report import recording, records
+from common.measure.ceilings import Ceilings
+from common.report import entries, recording, records
+from common.report.entries import MachineCode, PeerRow, Profile, Run, Sanitized, StepCode, StepRow, Sweep
 from common.report.records import Record, RecordError
 
 GPU = {
     "name": "NVIDIA Test 9", "compute_capability": "9.0", "multiprocessors": 4, "memory_bytes": 1, "l2_bytes": 1,
     "driver": "1.2", "cuda": "13.0",
 }  # fmt: skip
+CARD = Gpu(**GPU)
 CEILINGS = {"copy_gbs": 1000.0, "fma_gflops": 10_000.0}
+MEASURED = Ceilings(**CEILINGS)
 
 
 def row(ms, shape=None):
-    return {
-        "kind": "step",
-        "shape": shape or {"M": 2048, "N": 2048, "K": 2048},
-        "timing": timing.summarise([ms] * 10).as_dict(),
-        "prepare_ms": None,
-        "workspace_bytes": 0,
-        "source": "0" * 64,
-    }
+    return StepRow(
+        shape=shape or {"M": 2048, "N": 2048, "K": 2048},
+        timing=timing.summarise([ms] * 10),
+        prepare_ms=None,
+        workspace_bytes=0,
+        source="0" * 64,
+    )
+
+
+def peer_row(ms):
+    return PeerRow(shape={"M": 2048, "N": 2048, "K": 2048}, timing=timing.summarise([ms] * 10))
 
 
 @pytest.fixture
 def record(tmp_path):
-    return Record.open(GPU, "nvidia-test-9", tmp_path)
+    return Record.open(CARD, tmp_path)
 
 
 def files(folder):
@@ -44,13 +55,14 @@ def files(folder):
 
 def test_a_timed_outcome_is_stored_with_the_code_that_ran(record):
     step, key = catalog.find("gemm_wide_loads"), record.start_run()
-    result = {**row(1.0), **catalog.provenance(step.path), "first_launch_ms": 9.0, "elements_compared": 5, "other": 1}
+    ran = {**to_builtins(row(1.0)), **to_builtins(catalog.provenance(step.path))}
+    result = {**ran, "first_launch_ms": 9.0, "elements_compared": 5, "other": 1}
     recording.record_step(record, key, run.Outcome(step, problems.preset("gemm-2048"), "gemm-2048", result))
     found = Record.load(record.path).row("gemm-2048", step.name)
     assert catalog.is_current(found, step.path)
-    assert set(found["helpers"]) == {"wide"}
-    assert (found["first_launch_ms"], found["run"]) == (9.0, key)
-    assert "other" not in found
+    assert set(found.helpers) == {"wide"}
+    assert (found.first_launch_ms, found.run) == (9.0, key)
+    assert "other" not in to_builtins(found)
 
 
 def test_a_new_record_writes_nothing_until_there_is_something(record, tmp_path):
@@ -60,36 +72,36 @@ def test_a_new_record_writes_nothing_until_there_is_something(record, tmp_path):
 
 def test_round_trip(record, tmp_path):
     key = record.start_run()
-    record.set_ceilings(CEILINGS, key)
+    record.set_ceilings(MEASURED, key)
     record.put("gemm-2048", "gemm_naive", row(2.0), key)
-    record.put("gemm-2048", "cuBLAS FP32", {**row(1.0), "kind": "peer"}, key)
+    record.put("gemm-2048", "cuBLAS FP32", peer_row(1.0), key)
     again = Record.load(tmp_path / "nvidia-test-9.json")
     assert again.data == record.data
     assert (again.slug, again.gpu_name) == ("nvidia-test-9", "NVIDIA Test 9")
-    assert again.row("gemm-2048", "gemm_naive")["timing"]["median_ms"] == 2.0
+    assert again.row("gemm-2048", "gemm_naive").timing.median_ms == 2.0
     assert again.row("gemm-2048", "gemm_lost") is None
     assert again.row("unet3d", "gemm_naive") is None
     assert set(again.rows("gemm-2048")) == {"gemm_naive", "cuBLAS FP32"}
     assert again.rows("unet3d") == {}
-    assert again.ceilings["copy_gbs"] == 1000.0
-    assert again.date(again.row("gemm-2048", "gemm_naive")) == key[:10]
+    assert again.ceilings.copy_gbs == 1000.0
+    assert again.run_of(again.row("gemm-2048", "gemm_naive")).date == key[:10]
     assert files(tmp_path) == ["nvidia-test-9.json"]
 
 
 def test_provenance_names_what_a_figure_depends_on(record):
-    run_made = record.data["runs"][record.start_run()]
-    assert set(run_made) == {"date", "driver", "cuda", "python", "packages"}
-    assert (run_made["driver"], run_made["cuda"]) == ("1.2", "13.0")
-    assert {"numba", "numba-cuda", "numpy"} <= set(run_made["packages"])
+    run_made = record.data.runs[record.start_run()]
+    assert set(to_builtins(run_made)) == {"date", "driver", "cuda", "python", "packages"}
+    assert (run_made.driver, run_made.cuda) == ("1.2", "13.0")
+    assert {"numba", "numba-cuda", "numpy"} <= set(run_made.packages)
 
 
 def test_opening_again_adds_to_what_is_there(record, tmp_path):
     key = record.start_run()
     record.put("gemm-2048", "gemm_naive", row(2.0), key)
-    again = Record.open({**GPU, "driver": "9.9"}, "nvidia-test-9", tmp_path)
+    again = Record.open(Gpu(**{**GPU, "driver": "9.9"}), tmp_path)
     assert again.row("gemm-2048", "gemm_naive") is not None
-    assert again.data["gpu"]["driver"] == "9.9"
-    assert again.data["runs"][key]["driver"] == "1.2"  # the row was measured under the old one
+    assert again.data.gpu.driver == "9.9"
+    assert again.data.runs[key].driver == "1.2"  # the row was measured under the old one
 
 
 def test_a_replaced_row_goes_to_the_history_with_its_provenance(record, tmp_path):
@@ -102,39 +114,39 @@ def test_a_replaced_row_goes_to_the_history_with_its_provenance(record, tmp_path
     assert [entry["row"]["timing"]["median_ms"] for entry in past] == [3.0, 2.0]
     assert all((entry["preset"], entry["name"]) == ("gemm-2048", "gemm_naive") for entry in past)
     assert all(entry["run"]["driver"] == "1.2" for entry in past)
-    assert record.row("gemm-2048", "gemm_naive")["timing"]["median_ms"] == 1.0
+    assert record.row("gemm-2048", "gemm_naive").timing.median_ms == 1.0
 
 
 def test_runs_nothing_refers_to_are_dropped(record):
     keys = ["2026-01-01T00:00:00Z", "2026-01-02T00:00:00Z", "2026-01-03T00:00:00Z"]
     for key in keys:
-        record.data["runs"][key] = {"date": key[:10]}
+        record.data.runs[key] = Run(date=key[:10], driver="1", cuda="13.0", packages={})
     record.put("gemm-2048", "gemm_naive", row(1.0), keys[0])
-    assert list(record.data["runs"]) == [keys[0], keys[2]]  # the newest may get its rows yet
-    record.set_ceilings(CEILINGS, keys[2])
+    assert list(record.data.runs) == [keys[0], keys[2]]  # the newest may get its rows yet
+    record.set_ceilings(MEASURED, keys[2])
     record.put("gemm-2048", "gemm_naive", row(1.0), keys[2])
-    assert list(record.data["runs"]) == [keys[2]]
+    assert list(record.data.runs) == [keys[2]]
 
 
 def test_counters_sanitizer_results_and_sweeps_keep_their_runs(record):
     keys = [f"2026-01-0{n}T00:00:00Z" for n in (1, 2, 3, 4)]
     for key in keys:
-        record.data["runs"][key] = {"date": key[:10], "driver": "1", "cuda": "13.0", "packages": {}}
+        record.data.runs[key] = Run(date=key[:10], driver="1", cuda="13.0", packages={})
         if key == keys[0]:
-            record.put_profile("gemm-2048", "gemm_naive", {"kernels": [], "source": "s"}, key)
+            record.put_profile("gemm-2048", "gemm_naive", Profile(kernels=[], source="s"), key)
         elif key == keys[1]:
-            record.put_sanitizer("memcheck", "gemm_naive", 0, {"source": "s"}, key)
+            record.put_sanitizer("memcheck", "gemm_naive", 0, Code(source="s"), key)
         elif key == keys[2]:
-            record.put_sweep("gemm-2048", "gemm_naive", {"points": [], "source": "s"}, key)
-    record.set_ceilings(CEILINGS, keys[3])
+            record.put_sweep("gemm-2048", "gemm_naive", Sweep(points=[], source="s"), key)
+    record.set_ceilings(MEASURED, keys[3])
     record.put("gemm-2048", "gemm_naive", row(1.0), keys[3])
     again = Record.load(record.path)
-    assert list(again.data["runs"]) == keys
-    assert again.profile("gemm-2048", "gemm_naive") == {"kernels": [], "source": "s", "run": keys[0]}
+    assert list(again.data.runs) == keys
+    assert again.profile("gemm-2048", "gemm_naive") == Profile(kernels=[], source="s", run=keys[0])
     assert again.profile("gemm-2048", "gemm_lost") is None
-    assert again.sweep("gemm-2048", "gemm_naive") == {"points": [], "source": "s", "run": keys[2]}
+    assert again.sweep("gemm-2048", "gemm_naive") == Sweep(points=[], source="s", run=keys[2])
     assert again.sweep("gemm-4096", "gemm_naive") is None
-    assert again.sanitizer() == {"gemm_naive": {"memcheck": {"errors": 0, "source": "s", "run": keys[1]}}}
+    assert again.sanitizer() == {"gemm_naive": {"memcheck": Sanitized(errors=0, source="s", run=keys[1])}}
 
 
 @pytest.mark.parametrize("stage", ["replace", "fdopen", "fsync"])
@@ -175,16 +187,16 @@ def test_a_file_is_readable_by_others_and_the_same_for_the_same_data(record):
     first = record.path.read_bytes()
     if os.name == "posix":
         assert record.path.stat().st_mode & 0o777 == 0o644
-    Record.load(record.path).set_ceilings(CEILINGS, key)
-    Record.load(record.path).set_ceilings(CEILINGS, key)
+    Record.load(record.path).set_ceilings(MEASURED, key)
+    Record.load(record.path).set_ceilings(MEASURED, key)
     assert record.path.read_bytes() != first
     assert b'"copy_gbs": 1000.0' in record.path.read_bytes()
 
 
 # --- reading ---
 
-GOOD = {"schema": records.SCHEMA, "gpu": GPU, "ceilings": None, "runs": {}, "rows": {}}
-ROW = {**row(1.0), "run": "2026-01-01T00:00:00Z"}
+GOOD = {"schema": entries.SCHEMA, "gpu": GPU, "ceilings": None, "runs": {}, "rows": {}}
+ROW = {**to_builtins(row(1.0)), "run": "2026-01-01T00:00:00Z"}
 
 
 @pytest.mark.parametrize(
@@ -207,7 +219,7 @@ ROW = {**row(1.0), "run": "2026-01-01T00:00:00Z"}
 def test_a_file_that_is_no_record_is_named_and_left_alone(tmp_path, content, says):
     path = tmp_path / "nvidia-test-9.json"
     path.write_bytes(content.encode("latin-1"))
-    for read in (Record.load, lambda p: Record.open(GPU, "nvidia-test-9", p.parent)):
+    for read in (Record.load, lambda p: Record.open(CARD, p.parent)):
         with pytest.raises(RecordError) as caught:
             read(path)
         assert str(caught.value).startswith("nvidia-test-9.json: ")
@@ -270,21 +282,20 @@ def test_a_file_below_the_repository_is_named_with_its_folder():
 
 def test_all_records_reads_every_gpu_but_not_the_machine_code(tmp_path):
     for slug in ("nvidia-b", "nvidia-a"):
-        made = Record.open(GPU, slug, tmp_path)
-        made.set_ceilings(CEILINGS, made.start_run())
-    records.save_code({}, {}, tmp_path)
+        made = Record.open(replace(CARD, name=slug), tmp_path)
+        made.set_ceilings(MEASURED, made.start_run())
+    records.save_code(MachineCode(), tmp_path)
     assert [made.slug for made in records.all_records(tmp_path)] == ["nvidia-a", "nvidia-b"]
     assert list(records.all_records(tmp_path / "nowhere")) == []
 
 
 def test_the_machine_code_record_round_trips_and_is_read_with_suspicion(tmp_path):
-    assert records.load_code(tmp_path)["steps"] == {}
-    records.save_code({"gemm_naive": {"kernels": []}}, {"tool": "1"}, tmp_path)
-    assert records.load_code(tmp_path) == {
-        "schema": records.SCHEMA, "steps": {"gemm_naive": {"kernels": []}}, "tools": {"tool": "1"},
-    }  # fmt: skip
+    assert records.load_code(tmp_path).steps == {}
+    code = MachineCode(tools={"tool": "1"}, steps={"gemm_naive": StepCode(source="s", kernels=[])})
+    records.save_code(code, tmp_path)
+    assert records.load_code(tmp_path) == code
     path = tmp_path / records.CODE_FILE
-    for content in ("{", "[]", '{"schema": "x", "steps": {}}', json.dumps({"schema": records.SCHEMA, "steps": []})):
+    for content in ("{", "[]", '{"schema": "x", "steps": {}}', json.dumps({"schema": entries.SCHEMA, "steps": []})):
         path.write_text(content)
         with pytest.raises(RecordError, match=r"machine-code\.json"):
             records.load_code(tmp_path)
@@ -296,7 +307,7 @@ def test_the_machine_code_record_round_trips_and_is_read_with_suspicion(tmp_path
 
 def test_derived_figures_of_a_compute_bound_problem():
     # 2 * 1000**3 = 2e9 FLOP at 10 TFLOP/s take 0.2 ms; 12e6 bytes at 1 TB/s take 0.012 ms
-    figures = records.derive(Gemm(M=1000, N=1000, K=1000), 0.5, CEILINGS)
+    figures = records.derive(Gemm(M=1000, N=1000, K=1000), 0.5, MEASURED)
     assert figures.gflops == pytest.approx(4000)
     assert figures.gbs == pytest.approx(24)
     assert figures.floor_ms == pytest.approx(0.2)
@@ -306,7 +317,7 @@ def test_derived_figures_of_a_compute_bound_problem():
 
 def test_derived_figures_of_a_memory_bound_problem():
     # x 10 * 100 * 100, y the same, one weight: 200 001 floats, 800 004 bytes; 200 000 FLOP
-    figures = records.derive(Conv2d(N=10, C=1, H=100, W=100, K=1, R=1, S=1), 0.01, CEILINGS)
+    figures = records.derive(Conv2d(N=10, C=1, H=100, W=100, K=1, R=1, S=1), 0.01, MEASURED)
     assert figures.gflops == pytest.approx(20)
     assert figures.gbs == pytest.approx(80.0004)
     assert figures.floor_ms == pytest.approx(800_004e-9)
@@ -318,7 +329,7 @@ def test_a_record_derives_from_the_problem_that_ran(record):
     layer = problems.PRESETS["ece408-layer1"]
     halved = {**layer.shape(), "N": 5000}
     assert record.derive("ece408-layer1", row(1.0, halved)) is None  # no ceilings yet
-    record.set_ceilings(CEILINGS, record.start_run())
+    record.set_ceilings(MEASURED, record.start_run())
     figures = record.derive("ece408-layer1", row(1.0, halved))
     assert figures.gflops == pytest.approx(13_068)  # half of 26.136 GFLOP in 1 ms
     assert record.problem("ece408-layer1", row(1.0, halved)).N == 5000
@@ -342,10 +353,10 @@ def shipped():
 def test_every_step_was_measured_as_it_is_shipped(shipped, step, preset):
     found = shipped.row(preset, step.name)
     assert found is not None, f"no row: python -m common bench {step.name}"
-    assert found["kind"] == "step"
+    assert isinstance(found, StepRow)
     assert catalog.is_current(found, step.path), f"older than the kernel: bench {step.name} again"
-    assert found["elements_compared"] >= 20_000
-    assert shipped.date(found) <= max(made["date"] for made in shipped.data["runs"].values())
+    assert found.elements_compared >= 20_000
+    assert shipped.run_of(found).date <= max(made.date for made in shipped.data.runs.values())
 
 
 @pytest.mark.parametrize("preset", TIMED)
@@ -353,65 +364,77 @@ def test_every_preset_has_the_library_beside_it(shipped, preset):
     library = "cuBLAS" if preset.startswith("gemm") else "cuDNN"
     found = shipped.row(preset, f"{library} FP32")
     assert found is not None, f"no row: python -m common bench --problem {preset}"
-    assert found["kind"] == "peer"
-    assert library in found["library"] or "CUDA" in found["library"]
-    steps = [other for name, other in shipped.rows(preset).items() if other["kind"] == "step"]
-    assert all(other["shape"] == found["shape"] for other in steps)  # they ran the same problem
+    assert isinstance(found, PeerRow)
+    assert library in found.library or "CUDA" in found.library
+    steps = [other for name, other in shipped.rows(preset).items() if isinstance(other, StepRow)]
+    assert all(other.shape == found.shape for other in steps)  # they ran the same problem
 
 
-def test_the_record_is_as_the_harness_writes_it(shipped, tmp_path):
+@pytest.mark.parametrize("name", sorted(path.name for path in records.RESULTS.glob("nvidia-*.json")))
+def test_a_shipped_record_is_as_the_harness_writes_it(name, tmp_path):
     # or the first run of anybody would change a file that git tracks
-    again = Record(tmp_path / shipped.path.name, json.loads(shipped.path.read_text()))
-    again.put_agreement("gemm_naive", *next(iter(again.agreement()["gemm_naive"].items())))
-    assert again.path.read_bytes() == shipped.path.read_bytes()
+    path = records.RESULTS / name
+    again = Record(tmp_path / name, Record.load(path).data)
+    preset, rows = next(iter(again.data.rows.items()))
+    name, found = next(iter(rows.items()))
+    del rows[name]
+    again.put(preset, name, found, found.run)
+    assert again.path.read_bytes() == path.read_bytes()
+
+
+def test_the_shipped_machine_code_is_as_the_harness_writes_it(tmp_path):
+    records.save_code(records.load_code(), tmp_path)
+    written, shipped = ((folder / records.CODE_FILE).read_bytes() for folder in (tmp_path, records.RESULTS))
+    assert written == shipped
 
 
 def test_rows_belong_to_files_that_are_there(shipped):
     known = {step.name for step in FILES}
-    for preset, rows in shipped.data["rows"].items():
-        names = {name for name, found in rows.items() if found["kind"] == "step"}
+    for preset, rows in shipped.data.rows.items():
+        names = {name for name, found in rows.items() if isinstance(found, StepRow)}
         assert names <= known, preset
 
 
 def test_the_ceilings_are_near_the_data_sheet(shipped):
     # NVIDIA H200 SXM data sheet: 67 TFLOP/s FP32, 4.8 TB/s
-    assert 0.85 * 67_000 <= shipped.ceilings["fma_gflops"] <= 1.05 * 67_000
-    assert 0.85 * 4_800 <= shipped.ceilings["copy_gbs"] <= 4_800
+    assert 0.85 * 67_000 <= shipped.ceilings.fma_gflops <= 1.05 * 67_000
+    assert 0.85 * 4_800 <= shipped.ceilings.copy_gbs <= 4_800
 
 
 def test_every_time_is_known_to_one_percent_or_the_clock_ran_out(shipped):
-    for preset, rows in shipped.data["rows"].items():
+    for preset, rows in shipped.data.rows.items():
         for name, found in rows.items():
-            times = found["timing"]
-            assert times["p20_ms"] <= times["median_ms"] <= times["p80_ms"], (preset, name)
-            assert times["repeats"] >= timing.MIN_REPEATS, (preset, name)
-            settled = times["median_error"] <= timing.TARGET_ERROR
-            gave_up = times["repeats"] > timing.MIN_REPEATS or times["median_ms"] * times["repeats"] > 4000
-            assert settled or (gave_up and times["median_error"] < 0.1), (preset, name, times)
+            times = found.timing
+            assert times.p20_ms <= times.median_ms <= times.p80_ms, (preset, name)
+            assert times.repeats >= timing.MIN_REPEATS, (preset, name)
+            settled = times.median_error <= timing.TARGET_ERROR
+            gave_up = times.repeats > timing.MIN_REPEATS or times.median_ms * times.repeats > 4000
+            assert settled or (gave_up and times.median_error < 0.1), (preset, name, times)
 
 
 def test_no_fp32_time_is_below_the_floor_but_an_algorithm_with_less_work(shipped):
-    for preset, rows in shipped.data["rows"].items():
+    for preset, rows in shipped.data.rows.items():
         for name, found in rows.items():
-            if found["kind"] == "step":
+            if isinstance(found, StepRow):
                 assert shipped.derive(preset, found).percent_of_floor < 100, (preset, name)
 
 
 @pytest.mark.parametrize("step", FILES, ids=lambda step: step.name)
 def test_the_machine_code_record_is_of_the_shipped_kernels(step):
     code = records.load_code()
-    entry = code["steps"].get(step.name)
+    entry = code.steps.get(step.name)
     assert entry is not None, "not compiled: make code"
-    assert entry["helpers"] or not catalog.imported_helpers(step.path)
+    assert entry.helpers or not catalog.imported_helpers(step.path)
     assert catalog.is_current(entry, step.path), "older than the kernel, or than a helper: make code"
-    assert entry["kernels"]
-    assert code["tools"]
+    assert entry.kernels
+    assert code.tools
 
 
 # --- floors of other precisions ---
 
-TENSOR_CORES = {"copy_gbs": 4000.0, "fma_gflops": 60e3, "mma_f16_gflops": 600e3, "wgmma_f16_gflops": 800e3,
-                "mma_tf32_gflops": 300e3}  # fmt: skip
+TENSOR_CORES = Ceilings(
+    copy_gbs=4000.0, fma_gflops=60e3, mma_f16_gflops=600e3, wgmma_f16_gflops=800e3, mma_tf32_gflops=300e3
+)
 
 
 @pytest.mark.parametrize(
@@ -426,4 +449,4 @@ def test_a_floor_is_that_of_the_units_which_the_precision_is_for(preset, precisi
 
 
 def test_without_its_ceiling_nothing_is_derived():
-    assert records.derive(problems.preset("hgemm-4096"), 1.0, {"copy_gbs": 4000.0, "fma_gflops": 60e3}) is None
+    assert records.derive(problems.preset("hgemm-4096"), 1.0, Ceilings(copy_gbs=4000.0, fma_gflops=60e3)) is None

@@ -3,18 +3,22 @@
 import importlib
 import json
 import re
+from typing import TypedDict, get_type_hints
 
 import pytest
+from msgspec import to_builtins
 
-from common.book import catalog, device
+from common.book import catalog, device, problems
 from common.jobs import messages, tasks
 from common.jobs.messages import Check, Compile, Pair, Prepare, Rival, Tunables
 from common.microscope.messages import Trace, TraceOptions
 from common.report.messages import Draw
 from common.workers import child, isolate
-from common.workers.messages import FileTask, Message, ShapeTask, Task, TaskError, decode, encode
+from common.workers import messages as workers_messages
+from common.workers.messages import FileTask, Message, ShapeTask, Task, TaskError, at, decode, encode, require
 
 FILE = {"path": "/x.py", "ladder": "gemm"}
+NAIVE = catalog.find("gemm_naive")
 SHAPE = {"M": 2, "N": 3, "K": 2}
 GPU = device.Gpu("NVIDIA Test 9", "9.0", 4, 1 << 30, 1 << 20, "1.2", "13.0")
 
@@ -76,19 +80,19 @@ def test_a_task_arrives_as_it_was_sent(task):
     [
         (
             lambda: Check(**FILE, shape={"M": "2"}),
-            "jobs.check: shape = {'M': '2'}: must be dict[str, int]: Expected `int`, got `str`",
+            "jobs.check: shape.M must be an integer, is '2'",
         ),
-        (lambda: Check(path=3, ladder="gemm", shape=SHAPE), "jobs.check: path = 3: must be str: Expected `str`"),
+        (lambda: Check(path=3, ladder="gemm", shape=SHAPE), "jobs.check: path must be text, is 3"),
         (
             lambda: Check(**FILE, shape=SHAPE, engine="cpu"),
-            "jobs.check: engine = 'cpu': must be Literal['traced', 'simulator', 'gpu']: Invalid enum value 'cpu'",
+            "jobs.check: engine must be one of traced, simulator, gpu, is 'cpu'",
         ),
         (
             lambda: Pair(**FILE, shape=SHAPE, against={"best": "/b.py"}),
-            "jobs.pair: against = {'best': '/b.py'}: must",
+            "jobs.pair: against.best must be an object, is '/b.py'",
         ),
-        (lambda: TraceOptions(block=(1, 2)), "TraceOptions: block = (1, 2): must be tuple[int, int, int] | None"),
-        (lambda: Draw(what="house", name="x"), "report.draw: what = 'house': must be"),
+        (lambda: TraceOptions(block=(1, 2)), "TraceOptions: block must be a list, is (1, 2)"),
+        (lambda: Draw(what="house", name="x"), "report.draw: what must be one of card, lesson, code, is 'house'"),
     ],
 )
 def test_who_asks_with_a_wrong_value_hears_of_it(make, says):
@@ -121,15 +125,15 @@ def read(**fields):
         ({}, "task None is unknown: tasks are "),
         ({"task": "jobs.check", **FILE, "shape": SHAPE, "sead": 3}, "jobs.check: sead = 3 is unknown: fields are "),
         ({"task": "jobs.device", "path": "/x.py"}, "jobs.device: path = '/x.py' is unknown: fields are seconds"),
-        ({"task": "jobs.check", **FILE}, "jobs.check: shape is missing: must be dict[str, int]"),
+        ({"task": "jobs.check", **FILE}, "jobs.check: shape must be an object, is missing"),
         (
             {"task": "jobs.check", **FILE, "shape": SHAPE, "seed": "3"},
-            "jobs.check: seed = '3': must be int: Expected",
+            "jobs.check: seed must be an integer, is '3'",
         ),
-        ({"task": "jobs.check", **FILE, "shape": SHAPE, "wide": 1}, "jobs.check: wide = 1: must be bool: Expected"),
+        ({"task": "jobs.check", **FILE, "shape": SHAPE, "wide": 1}, "jobs.check: wide must be true or false, is 1"),
         (
             {"task": "jobs.pair", **FILE, "shape": SHAPE, "against": {"best": {"pth": "/b.py"}}},
-            "jobs.pair: against = {'best': {'pth': '/b.py'}}: must be dict[str, common.jobs.messages.Rival]: ",
+            "jobs.pair: against.best.path must be text, is missing",
         ),
     ],
 )
@@ -162,7 +166,7 @@ def test_a_struct_without_a_tag_is_named_by_its_class():
     class Part(Message, frozen=True, kw_only=True):
         count: int
 
-    with pytest.raises(TaskError, match="Part: count = 'x': must be int"):
+    with pytest.raises(TaskError, match="Part: count must be an integer, is 'x'"):
         Part(count="x")
 
 
@@ -171,9 +175,85 @@ def test_a_status_that_nobody_knows_is_an_error(monkeypatch):
     result = child._attempt(messages.Device())
     assert (result["status"], result["message"]) == (
         "crashed",
-        "TaskError: jobs.device: status = 'fine': must be one of right, wrong, refused, unjudged, unusable, crashed, "
-        "timed_out",
+        "TaskError: jobs.device: status must be one of right, wrong, refused, unjudged, unusable, crashed, "
+        "timed_out, is 'fine'",
     )
+
+
+# --- what comes back ---
+
+
+@pytest.mark.parametrize(
+    ("task", "result", "says"),
+    [
+        (messages.Device(), {}, "jobs.device: status must be one of right, wrong, .*timed_out, is missing"),
+        (Check(**FILE, shape=SHAPE), {"shape": {"M": 1.5}}, "jobs.check: shape.M must be an integer, is 1.5"),
+        (Check(**FILE, shape=SHAPE), {"engine": "cpu"}, "jobs.check: engine must be one of traced, simulator, gpu"),
+        (
+            Check(**FILE, shape=SHAPE),
+            {"findings": [{"kind": "wrong"}]},
+            r"jobs.check: findings\[0\].message must be text, is missing",
+        ),
+        (
+            messages.Time(**FILE, shape=SHAPE),
+            {"timing": {"median_ms": -1.0, "p20_ms": 1.0, "p80_ms": 1.0, "median_error": 0.0, "repeats": 3}},
+            "jobs.time: timing.median_ms must be a number above 0, is -1.0",
+        ),
+        (Trace(**FILE, shape=SHAPE), {"trace": {"ladder": "gemm"}}, "jobs.trace: trace.shape must be an object"),
+    ],
+)
+def test_a_result_that_does_not_fit_is_told_by_its_task_field_and_value(task, result, says):
+    with pytest.raises(TaskError, match=says):
+        require(task, {**({"status": "right"} if result else {}), **result})
+
+
+def test_who_waits_for_a_result_that_does_not_fit_is_told_so():
+    ((_, result),) = isolate.run([Misread(**at(NAIVE, problems.FIRST["gemm"]))], True, 60.0)
+    assert result["message"].startswith("TaskError: jobs.tunables: seconds must be text, is ")
+
+
+class Named(TypedDict, total=False):
+    status: str
+    message: str
+    seconds: str
+
+
+class Misread(ShapeTask[Named], frozen=True, kw_only=True, tag="jobs.tunables"):
+    """Takes what is answered for something else."""
+
+
+@pytest.mark.parametrize("name", child.structs())
+def test_a_task_answers_with_what_its_struct_names(name):
+    layer, _, function = name.partition(".")
+    does = getattr(child._tasks_of(layer), function + child._DOES)
+    assert get_type_hints(does)["return"] is workers_messages._found(child.structs()[name])
+
+
+@pytest.mark.parametrize(
+    ("simulator", "asked"),
+    [
+        (True, [(Check, {"engine": "traced"}), (Trace, {"options": TraceOptions(watched=("a",), every=True)})]),
+        (
+            False,
+            [
+                (messages.Compile, {"architectures": ["9.0"], "machine_code": True, "lenient": True}),
+                (messages.Card, {"architecture": "9.0", "show": "sass"}),
+                (messages.Launches, {}),
+                (Tunables, {}),
+            ],
+        ),
+    ],
+    ids=["simulator", "compiler"],
+)
+def test_nothing_of_a_result_is_lost_on_its_way(simulator, asked, monkeypatch):
+    said = []
+    monkeypatch.setattr(
+        workers_messages, "require", lambda task, result: said.append(result) or require(task, result)
+    )
+    place = at(NAIVE, problems.FIRST["gemm"])
+    found = [result for _, result in isolate.run([kind(**place, **more) for kind, more in asked], simulator, 60.0)]
+    assert json.loads(json.dumps(to_builtins(found))) == said
+    assert {result["status"] for result in found} <= {"right", "unusable"}, found
 
 
 # --- every task on a copy has the copy's helpers and the original's place ---

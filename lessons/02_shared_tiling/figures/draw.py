@@ -266,12 +266,12 @@ def occupancy():
         ("conv2d_shared_tile", "ece408-layer2", 26.4),
     ):
         kernel = records.main_kernel(records.load_code(), name, preset)
-        threads, size = math.prod(kernel["block"]), kernel["shared_bytes"]
-        share = 100 * kernel["occupancy"]["fraction"]
+        threads, size = math.prod(kernel.block), kernel.shared_bytes
+        share = 100 * kernel.occupancy.fraction
         axes.plot(size / 1024, share, "o", color=INK, markersize=8, zorder=4)
         on = f", {preset[7:]}" if preset else ""
         axes.annotate(
-            f"{name}{on}: {share:.0f}%\n{threads} threads, {size:,} bytes, {kernel['registers']} registers",
+            f"{name}{on}: {share:.0f}%\n{threads} threads, {size:,} bytes, {kernel.registers} registers",
             (size / 1024, share), xytext=(place, 107), fontsize=8.5, ha="left",
             arrowprops={"arrowstyle": "-", "color": MUTED},
             bbox={"facecolor": charts.CARD, "edgecolor": "none", "pad": 1},

@@ -2,7 +2,6 @@
 
 from importlib import import_module
 from pathlib import Path
-from typing import Any
 
 from matplotlib.colors import to_rgba
 from matplotlib.patches import Rectangle
@@ -21,7 +20,7 @@ def draw(folder: Path) -> list[Path]:
     """Write every picture into ``folder``; returns the PNG files."""
     return [
         charts.save(work(), folder / "work"),
-        charts.save(mix(records.load_code()["steps"]), folder / "mix"),
+        charts.save(mix(records.load_code()), folder / "mix"),
         charts.save(wide(), folder / "wide"),
         charts.save(alignment(), folder / "alignment"),
         charts.save(reuse(), folder / "reuse"),
@@ -70,7 +69,7 @@ PROMISED = {
 }
 
 
-def mix(code: dict[str, Any]):
+def mix(code):
     """Instructions of the multiply loop for each multiply-add: promised, and compiled if that is recorded."""
     figure, axes = charts.new_figure(9.6, 3.9)
     places, names = [], []
@@ -104,8 +103,8 @@ def mix(code: dict[str, Any]):
 
 def _loop(code, name):
     """The multiply loop's instructions by name, wherever the record keeps the step; {} if it does not."""
-    entry = code.get(name) or next((steps[name] for steps in code.values() if name in steps), None)
-    return entry["kernels"][-1]["loop"] if entry else {}
+    kernels = records.code_kernels(code, name)
+    return kernels[-1].loop if kernels else {}
 
 
 def wide():

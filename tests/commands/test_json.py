@@ -1,0 +1,113 @@
+"""The keys of what ``--json`` prints: scripts read them by name, whatever type the program has for them."""
+
+import json
+
+import pytest
+
+from common import cli
+from common.book import catalog, device, problems
+from common.jobs import run
+from common.jobs.run import Outcome
+from common.measure import timing
+from common.measure.ceilings import Ceilings
+
+SHAPE = "M=5 N=7 K=3"
+OF_A_CHECK = "elements_compared engine engines findings right seconds seed shape status step"
+OF_A_FAULT = "array block code count kind line look_at thread what"
+OF_A_COMPILATION = "helpers kernels other_presets seconds source status step"
+OF_MACHINE_CODE = "block hot instructions loop occupancy registers shared_bytes spill_bytes stack_bytes"
+OF_A_HOT_LOOP = "as_single_loads floats_per_fma fma_per_shared_load lines mix multiply_adds total useful what widths"
+OF_A_CARD = (
+    "architecture block dynamic_shared_bytes grid hot instructions kernel occupancy registers shared_bytes "
+    "spill_bytes stack_bytes threads traffic"
+)
+OF_A_TRACED_KERNEL = (
+    "accesses block blocks branches events faults first_block fma fma_lines grid launches name notes per_fma totals"
+)
+OF_AN_ACCESS = (
+    "accesses array bits bytes_moved distinct efficiency ideal ideal_per_request lanes_per_address line moved op "
+    "per_request requests sample space text"
+)
+OF_A_TIME = (
+    "elements_compared findings first_launch_ms floor_ms gbs gflops helpers imports percent_of_floor prepare_ms "
+    "problem right seconds shape source status step timing workspace_bytes"
+)
+
+
+def keys(found):
+    return " ".join(sorted(found))
+
+
+@pytest.fixture
+def printed(capsys):
+    def printed(*words):
+        cli.main([*words, "--json"])
+        return json.loads(capsys.readouterr().out)
+
+    return printed
+
+
+def test_of_the_list(printed):
+    found = "builds_on ladder lesson path precision predecessor requires step"
+    assert {keys(step) for step in printed("list")} == {found}
+
+
+def test_of_a_check(printed, root):
+    found = printed("check", "gemm_naive", "--sim", "--shape", SHAPE)
+    assert keys(found) == "device results right seed"
+    assert [keys(one) for one in found["results"]] == [OF_A_CHECK]
+    wrong = str(root / "tests/wrong_kernels/gemm_accumulates.py")
+    (found,) = printed("check", "gemm_naive", "--sim", "--shape", SHAPE, "--file", wrong)["results"]
+    assert keys(found) == " ".join(sorted([*OF_A_CHECK.split(), "faults"]))
+    assert {keys(one) for one in found["findings"]} == {"kind message"}
+    assert {keys(one) for one in found["faults"]} == {OF_A_FAULT}
+
+
+def test_of_a_compilation(printed):
+    (found,) = printed("compile", "gemm_naive", "--cc", "9.0")
+    assert keys(found) == OF_A_COMPILATION
+    assert [keys(kernel) for kernel in found["kernels"]] == ["architecture float64 kernel"]
+
+
+def test_of_machine_code(printed):
+    (found,) = printed("compile", "gemm_naive", "--machine-code")
+    (kernel,) = found["kernels"]
+    assert keys(kernel) == " ".join(sorted(["architecture", "float64", "kernel", *OF_MACHINE_CODE.split()]))
+    assert keys(kernel["hot"]) == OF_A_HOT_LOOP
+    assert keys(kernel["occupancy"]) == "blocks fraction limited_by max_warps warps"
+    assert {keys(line) for line in kernel["hot"]["lines"]} == {"mix text"}
+    found = printed("inspect", "gemm_naive", "--cc", "9.0")
+    assert keys(found) == "architecture results"
+    (card,) = found["results"][0]["cards"]
+    assert keys(card) == OF_A_CARD
+    assert keys(card["hot"]) == " ".join(sorted([*OF_A_HOT_LOOP.split(), "groups"]))
+
+
+def test_of_a_trace(printed):
+    found = printed("trace", "gemm_naive", "gemm_shared_tile")
+    assert keys(found) == "comparison steps"
+    for one in found["steps"]:
+        assert keys(one) == "kernels ladder shape step"
+        assert {keys(kernel) for kernel in one["kernels"]} == {OF_A_TRACED_KERNEL}
+        assert {keys(access) for kernel in one["kernels"] for access in kernel["accesses"]} == {OF_AN_ACCESS}
+
+
+def test_of_times(printed, monkeypatch):
+    step, problem = catalog.find("gemm_naive"), problems.preset("gemm-2048")
+    right = {
+        "status": "right", "shape": problem.shape(), "right": True, "elements_compared": 5, "findings": [],
+        "timing": timing.summarise([2.0] * 10), "prepare_ms": None, "first_launch_ms": 9.0, "workspace_bytes": 0,
+        "source": "s", "helpers": {}, "imports": {}, "seconds": 1.0,
+    }  # fmt: skip
+    refused = {"status": "refused", "message": "no"}
+    card = device.Gpu("NVIDIA Test 9", "9.0", 100, 2**36, 2**25, "1", "13.0")
+    monkeypatch.setattr(device, "require_gpu", lambda what: None)
+    monkeypatch.setattr(run, "measure_device", lambda: (card, Ceilings(copy_gbs=1000.0, fma_gflops=10_000.0)))
+    outcomes = [Outcome(step, problem, "gemm-2048", result) for result in (right, refused)]
+    monkeypatch.setattr(run, "time_steps", lambda *_: iter(outcomes))
+    found = printed("time", "gemm_naive")
+    assert keys(found) == "ceilings gpu results slug"
+    assert [keys(one) for one in found["results"]] == [OF_A_TIME, "message problem status step"]
+    assert keys(found["gpu"]) == "compute_capability cuda driver l2_bytes memory_bytes multiprocessors name"
+    assert keys(found["results"][0]["timing"]) == "median_error median_ms p20_ms p80_ms repeats"
+    assert found["results"][0]["prepare_ms"] is None

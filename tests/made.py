@@ -1,0 +1,34 @@
+"""Entries of records, with what a test does not care about filled in."""
+
+from common.book import schema
+from common.code.messages import Fits, Hot, Kernel
+from common.measure.profiler import METRICS, Counters
+from common.report import entries
+from common.report.entries import MachineCode, StepCode
+
+GPU = {
+    "name": "NVIDIA Test 9", "compute_capability": "9.0", "multiprocessors": 4, "memory_bytes": 1, "l2_bytes": 1,
+    "driver": "1.2", "cuda": "13.0",
+}  # fmt: skip
+
+
+def card(**fields):
+    """A card's record as it would be read."""
+    return schema.read({"schema": entries.SCHEMA, "gpu": GPU, "runs": {}, "rows": {}, **fields}, entries.Card)
+
+
+def kernel(name, what="multiply loop", loop=None, **fields):
+    """A kernel with this hot loop."""
+    known = {"architecture": "9.0", "registers": 32, "stack_bytes": 0, "shared_bytes": 0, "instructions": {}}
+    known["occupancy"] = Fits(blocks=1, warps=1, max_warps=64, fraction=1 / 64, limited_by=["blocks"])
+    return Kernel(**{**known, "kernel": name, "loop": loop or {}, "hot": Hot(what=what), **fields})
+
+
+def code(**steps):
+    """The machine-code record of these steps' kernels."""
+    return MachineCode(steps={name: StepCode(source="s", kernels=kernels) for name, kernels in steps.items()})
+
+
+def counters(kernel="k", **fields):
+    """A launch's hardware counters; those not named could not be read."""
+    return Counters(**{**dict.fromkeys(METRICS), "time_ns": 1.0, "kernel": kernel, "stalls": {}, **fields})
