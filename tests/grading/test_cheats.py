@@ -217,6 +217,21 @@ def test_what_is_not_the_students_to_change(name, text, says):
     assert re.search(says, allowed_edits.departure(exercises.find(name), text) or "as given")
 
 
+def test_an_end_of_no_blank_is_a_comment():
+    assert allowed_edits.departure(exercises.find(ONE), f"# <<<\n{solved()}\n# <<<\n") is None
+
+
+@pytest.mark.parametrize(("more", "free"), [(6, True), (7, False)])
+def test_a_bug_may_be_mended_in_a_few_lines_more(more, free):
+    one = exercises.find("conv2d_thin_halo")
+    text = solved(one.name) + (one.lines + more) * "\nX = 1"
+    said = allowed_edits.departure(one, text)
+    assert (said is None) == free
+    if not free:
+        assert said.startswith(f"{one.lines + 7} lines are other than in the exercise with its bug mended, and "
+                               f"{one.lines + 6} may be: ")  # fmt: skip
+
+
 def test_a_self_test_is_free():
     text = solved() + "\n\nif __name__ == '__main__':\n    import os\n    os.system('true')\n"
     assert allowed_edits.departure(exercises.find(ONE), text) is None
