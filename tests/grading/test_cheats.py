@@ -217,6 +217,12 @@ def test_what_is_not_the_students_to_change(name, text, says):
     assert re.search(says, allowed_edits.departure(exercises.find(name), text) or "as given")
 
 
+def test_a_docstring_alone_is_as_good_as_nothing():
+    texts = ("def launch(a, b, c):\n    'To be written.'\n", "def launch(a, b, c):\n    pass\n")
+    said, empty = (allowed_edits._lines(ast.parse(text)) for text in texts)
+    assert said == empty == ["def launch(a, b, c):", "pass"]
+
+
 def test_an_end_of_no_blank_is_a_comment():
     assert allowed_edits.departure(exercises.find(ONE), f"# <<<\n{solved()}\n# <<<\n") is None
 
