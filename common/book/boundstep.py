@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable
 from types import ModuleType
 from typing import Any
@@ -16,7 +15,7 @@ class BoundStep:
 
     ``allocate`` comes first, then ``prepare``, then ``launch`` as often as wanted; ``run`` is one after the other.
     What the step's own functions raise passes through. ``tile`` overrides tile constants, for steps whose ``launch``
-    takes them by name; ``workspace`` and ``prepare`` get them if they take any keyword.
+    takes them by keyword; ``workspace`` and ``prepare`` get them if they take any keyword.
 
     ``workspace`` is what the step's ``workspace`` returned, None if it has none; ``prepared`` is what takes the
     weights' place in ``launch``.
@@ -53,7 +52,4 @@ class BoundStep:
 
     def _tile_for(self, function: Callable[..., Any]) -> dict[str, int]:
         """The tile, if there is one and the function takes it."""
-        if not self.tile:
-            return {}
-        takes_tile = any(p.kind is p.VAR_KEYWORD for p in inspect.signature(function).parameters.values())
-        return self.tile if takes_tile else {}
+        return self.tile if self.tile and catalog.takes_keywords(function) else {}

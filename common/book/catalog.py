@@ -17,7 +17,7 @@ import importlib.util
 import inspect
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -187,16 +187,23 @@ def _imports(tree: ast.AST) -> Iterator[str]:
             yield from (name.split(".")[1] for name in modules if name.startswith(f"{LESSONS.name}."))
 
 
-def load(path: Path, ladder: str, home: str | None = None, helpers: dict[str, str] | None = None) -> ModuleType:
+def load(
+    path: Path,
+    ladder: str,
+    home: str | None = None,
+    helpers: dict[str, str] | None = None,
+    constants: Mapping[str, int] | None = None,
+) -> ModuleType:
     """Import a step file and check its interface; a copy takes ``home``, the original's path, for its ``__file__``.
 
     ``helpers`` names files that stand in for the lessons' own, ``{"wide": path}``: for this import alone.
+    ``constants`` are values that the file's tile constants get in place of their own, before others follow from them.
 
-    Raises CatalogError when ``launch`` is missing or does not take the ladder's arguments. What the file itself
-    raises on import passes through.
+    Raises CatalogError when ``launch`` is missing or does not take the ladder's arguments, or one of ``constants`` is
+    none of the file's. What the file itself raises on import passes through.
     """
     with _standing_in(helpers or {}):
-        module = load_file(path, home)
+        module = load_file(path, home, constants)
     wanted = LAUNCH_ARGUMENTS[ladder] + (("workspace",) if hasattr(module, "workspace") else ())
     signature = f"launch({', '.join(wanted)})"
     launch = getattr(module, "launch", None)
@@ -211,8 +218,18 @@ def load(path: Path, ladder: str, home: str | None = None, helpers: dict[str, st
     return module
 
 
-def load_file(path: Path, home: str | None = None) -> ModuleType:
-    """Import a Python file by its path, anew at each call; ``home`` as for :func:`load`."""
+def takes_tile(module: ModuleType, tile: Mapping[str, int]) -> bool:
+    """Does ``launch`` take this tile by keyword, as steps do that choose one for each problem?"""
+    return takes_keywords(module.launch) or inspect.signature(module.launch).parameters.keys() >= tile.keys()
+
+
+def takes_keywords(function: Callable[..., Any]) -> bool:
+    """Does the function take any keyword?"""
+    return any(p.kind is p.VAR_KEYWORD for p in inspect.signature(function).parameters.values())
+
+
+def load_file(path: Path, home: str | None = None, constants: Mapping[str, int] | None = None) -> ModuleType:
+    """Import a Python file by its path, anew at each call; ``home`` and ``constants`` as for :func:`load`."""
     path = path.resolve()
     spec = importlib.util.spec_from_file_location(f"file_{path.stem}", path)
     if spec is None or spec.loader is None:
@@ -220,16 +237,34 @@ def load_file(path: Path, home: str | None = None) -> ModuleType:
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module  # Numba pickles kernels by module
     module.__file__ = home or str(path)
-    _execute(path, module)
+    _execute(path, module, constants)
     return module
 
 
-def _execute(path: Path, module: ModuleType) -> None:
+def _execute(path: Path, module: ModuleType, constants: Mapping[str, int] | None = None) -> None:
     # not by the loader: its compiled file is taken for current if two saves of one second have one length
     source = path.read_bytes()
     if b"\0" in source:  # a ValueError in older versions of Python
         raise SyntaxError("source code cannot contain null bytes", (str(path), 1, 1, ""))
-    exec(compile(source, str(path), "exec", dont_inherit=True), vars(module))
+    code = _with_constants(path, source, constants) if constants else source
+    exec(compile(code, str(path), "exec", dont_inherit=True), vars(module))
+
+
+def _with_constants(path: Path, source: bytes, constants: Mapping[str, int]) -> ast.Module:
+    """The file's code, in which each constant is assigned the given value in place of its own."""
+    body: list[ast.stmt] = []
+    missing = dict(constants)
+    for statement in ast.parse(source).body:
+        body.append(statement)
+        targets = statement.targets if isinstance(statement, ast.Assign) else []
+        for name in (node.id for target in targets for node in ast.walk(target) if isinstance(node, ast.Name)):
+            if name in constants:
+                missing.pop(name, None)
+                body.append(ast.Assign([ast.Name(name, ast.Store())], ast.Constant(constants[name])))
+                ast.fix_missing_locations(ast.copy_location(body[-1], statement))
+    if missing:
+        raise CatalogError(f"{path.name}: has no constant {', '.join(missing)}")
+    return ast.Module(body, [])
 
 
 class _StandIns(importlib.abc.MetaPathFinder, importlib.abc.Loader):

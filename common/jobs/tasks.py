@@ -192,10 +192,10 @@ def _verdict(task: messages.Check, make: Callable[[], Any]) -> Any:
     return check.check_bench(make(), task.seed, task.repeats, task.precision)
 
 
-def _module(task: FileTask[Result], rival: messages.Rival | None = None) -> Any:
-    """The module of the task's file, or of its rival, imported anew."""
+def _module(task: FileTask[Result], rival: messages.Rival | None = None, tile: messages.Tile | None = None) -> Any:
+    """The module of the task's file, or of its rival, imported anew; ``tile``: other tile constants."""
     file = rival or task
-    return catalog.load(Path(file.path), task.ladder, task.home, file.helpers)
+    return catalog.load(Path(file.path), task.ladder, task.home, file.helpers, tile)
 
 
 def _unsound(task: messages.Check, problem: problems.Problem, traced: bool) -> list[Fault]:
@@ -409,6 +409,8 @@ def sweep_task(task: messages.Sweep) -> StepResult:
 
     problem, tile = _fit(task), task.tile
     module = _module(task)
+    if not catalog.takes_tile(module, tile):
+        module, tile = _module(task, tile=tile), {}
     try:
         verdict = check.check_sampled(module, problem, tile=tile)
     except CudaAPIError as error:

@@ -9,9 +9,10 @@ Run: python -m lessons.02_shared_tiling gemm_shared_tile
 
 from numba import cuda, float32
 
+from lessons.grid import row_slices
+
 TILE = 32  # a block computes TILE x TILE elements of C, one per thread
 TILE_SHAPE = (TILE, TILE)
-MAX_ROWS = 65535 * TILE  # a grid holds at most 65535 blocks in y
 
 
 @cuda.jit
@@ -44,7 +45,5 @@ def gemm_shared_tile(a, b, c):
 
 def launch(a, b, c):
     M, N = c.shape
-    for m0 in range(0, M, MAX_ROWS):
-        rows = slice(m0, min(m0 + MAX_ROWS, M))
-        grid = (-(-N // TILE), -(-(rows.stop - m0) // TILE))
+    for rows, grid in row_slices(M, N, TILE, TILE):
         gemm_shared_tile[grid, (TILE, TILE)](a[rows], b, c[rows])

@@ -10,10 +10,9 @@ Loads per FMA: 1 / BLOCK_M + 1 / BLOCK_N = 0.03 global values; (WPT / 4 + 1) / W
 Run: python -m lessons.04_register_blocking gemm_rectangular_tiles
 """
 
-from functools import lru_cache
-
 from numba import cuda, float32, uint64
 
+from lessons.grid import row_slices
 from lessons.wide import VECTOR, aligned, load4, load4_guarded, shared_array, store4
 
 BLOCK_M, BLOCK_N, BLOCK_K = 64, 64, 32
@@ -29,71 +28,66 @@ TUNABLES = {
 TRANSPOSE = 32
 TRANSPOSE_SHAPE = (TRANSPOSE, TRANSPOSE + 1)
 
+THREADS_X, THREADS_Y = BLOCK_N, BLOCK_M // WPT
+COLUMNS = BLOCK_K // VECTOR  # 128-bit pieces in a row of either tile
+ROWS = THREADS_X * THREADS_Y // COLUMNS  # rows staged at a time
+if BLOCK_M % WPT or BLOCK_K % VECTOR or BLOCK_M % ROWS or BLOCK_N % ROWS:
+    raise ValueError(f"{BLOCK_M=} {BLOCK_N=} {BLOCK_K=} do not divide among threads with {WPT=}")
+if THREADS_X * THREADS_Y > 1024:
+    raise ValueError(f"{BLOCK_M=} {BLOCK_N=} {WPT=} take {THREADS_X * THREADS_Y} threads, a block holds 1024")
+B_STRIDE = BLOCK_K + PAD
+A_SIZE, B_SIZE = BLOCK_M * BLOCK_K, BLOCK_N * B_STRIDE
+A_FRAG = WPT * VECTOR
 
-@lru_cache
-def specialise(BLOCK_M=BLOCK_M, BLOCK_N=BLOCK_N, BLOCK_K=BLOCK_K, WPT=WPT, PAD=PAD):
-    """Build the kernel for these constants; also its block of C and its block of threads."""
-    THREADS_X, THREADS_Y = BLOCK_N, BLOCK_M // WPT
-    COLUMNS = BLOCK_K // VECTOR  # 128-bit pieces in a row of either tile
-    ROWS = THREADS_X * THREADS_Y // COLUMNS  # rows staged at a time
-    if BLOCK_M % WPT or BLOCK_K % VECTOR or BLOCK_M % ROWS or BLOCK_N % ROWS:
-        raise ValueError(f"{BLOCK_M=} {BLOCK_N=} {BLOCK_K=} do not divide among threads with {WPT=}")
-    if THREADS_X * THREADS_Y > 1024:
-        raise ValueError(f"{BLOCK_M=} {BLOCK_N=} {WPT=} take {THREADS_X * THREADS_Y} threads, a block holds 1024")
-    B_STRIDE = BLOCK_K + PAD
-    A_SIZE, B_SIZE = BLOCK_M * BLOCK_K, BLOCK_N * B_STRIDE
-    A_FRAG = WPT * VECTOR
 
-    @cuda.jit
-    def gemm_rectangular_tiles(a, b_t, c, wide):
-        a_tile = shared_array(A_SIZE)
-        b_tile = shared_array(B_SIZE)
-        stage = cuda.local.array(VECTOR, float32)
-        a_frag = cuda.local.array(A_FRAG, float32)
-        acc = cuda.local.array(WPT, float32)
-        M, N = c.shape
-        K = a.shape[1]
+@cuda.jit
+def gemm_rectangular_tiles(a, b_t, c, wide):
+    a_tile = shared_array(A_SIZE)
+    b_tile = shared_array(B_SIZE)
+    stage = cuda.local.array(VECTOR, float32)
+    a_frag = cuda.local.array(A_FRAG, float32)
+    acc = cuda.local.array(WPT, float32)
+    M, N = c.shape
+    K = a.shape[1]
 
-        # locate: this thread's rows are m0 + ty, m0 + ty + THREADS_Y, ..., its column n0 + tx
-        tx, ty = cuda.threadIdx.x, cuda.threadIdx.y
-        m0 = cuda.blockIdx.y * BLOCK_M
-        n0 = cuda.blockIdx.x * BLOCK_N
-        thread = ty * THREADS_X + tx
-        stage_row, stage_k = thread // COLUMNS, thread % COLUMNS * VECTOR
+    # locate: this thread's rows are m0 + ty, m0 + ty + THREADS_Y, ..., its column n0 + tx
+    tx, ty = cuda.threadIdx.x, cuda.threadIdx.y
+    m0 = cuda.blockIdx.y * BLOCK_M
+    n0 = cuda.blockIdx.x * BLOCK_N
+    thread = ty * THREADS_X + tx
+    stage_row, stage_k = thread // COLUMNS, thread % COLUMNS * VECTOR
 
-        for w in range(WPT):
-            acc[w] = float32(0.0)
-        for k0 in range(0, K, BLOCK_K):
-            # stage: ROWS rows of either tile at a time; what lies outside A or B counts as zero
-            for row0 in range(0, BLOCK_M, ROWS):
-                row = row0 + stage_row
-                load4_guarded(stage, 0, a, m0 + row, k0 + stage_k, wide)
-                store4(a_tile, row * BLOCK_K + stage_k, stage, 0)
-            for row0 in range(0, BLOCK_N, ROWS):
-                row = row0 + stage_row
-                load4_guarded(stage, 0, b_t, n0 + row, k0 + stage_k, wide)
-                for v in range(VECTOR):  # padded rows do not start on 16-byte boundaries
-                    b_tile[uint64(row * B_STRIDE + stage_k + v)] = stage[v]
-            cuda.syncthreads()
+    for w in range(WPT):
+        acc[w] = float32(0.0)
+    for k0 in range(0, K, BLOCK_K):
+        # stage: ROWS rows of either tile at a time; what lies outside A or B counts as zero
+        for row0 in range(0, BLOCK_M, ROWS):
+            row = row0 + stage_row
+            load4_guarded(stage, 0, a, m0 + row, k0 + stage_k, wide)
+            store4(a_tile, row * BLOCK_K + stage_k, stage, 0)
+        for row0 in range(0, BLOCK_N, ROWS):
+            row = row0 + stage_row
+            load4_guarded(stage, 0, b_t, n0 + row, k0 + stage_k, wide)
+            for v in range(VECTOR):  # padded rows do not start on 16-byte boundaries
+                b_tile[uint64(row * B_STRIDE + stage_k + v)] = stage[v]
+        cuda.syncthreads()
 
-            # multiply
-            for k in range(0, BLOCK_K, VECTOR):
+        # multiply
+        for k in range(0, BLOCK_K, VECTOR):
+            for w in range(WPT):
+                load4(a_frag, w * VECTOR, a_tile, (w * THREADS_Y + ty) * BLOCK_K + k)
+            for u in range(VECTOR):
+                b_value = b_tile[uint64(tx * B_STRIDE + k + u)]
                 for w in range(WPT):
-                    load4(a_frag, w * VECTOR, a_tile, (w * THREADS_Y + ty) * BLOCK_K + k)
-                for u in range(VECTOR):
-                    b_value = b_tile[uint64(tx * B_STRIDE + k + u)]
-                    for w in range(WPT):
-                        acc[w] += a_frag[w * VECTOR + u] * b_value
-            cuda.syncthreads()
+                    acc[w] += a_frag[w * VECTOR + u] * b_value
+        cuda.syncthreads()
 
-        # store
-        n = n0 + tx
-        for w in range(WPT):
-            m = m0 + w * THREADS_Y + ty
-            if m < M and n < N:
-                c[m, n] = acc[w]
-
-    return gemm_rectangular_tiles, (BLOCK_M, BLOCK_N), (THREADS_X, THREADS_Y)
+    # store
+    n = n0 + tx
+    for w in range(WPT):
+        m = m0 + w * THREADS_Y + ty
+        if m < M and n < N:
+            c[m, n] = acc[w]
 
 
 @cuda.jit
@@ -119,12 +113,8 @@ def prepare(b, problem):
     return b_t
 
 
-def launch(a, b_t, c, **tile):
+def launch(a, b_t, c):
     M, N = c.shape
-    kernel, (BLOCK_M, BLOCK_N), block = specialise(**tile)
     wide = aligned(a, b_t)
-    max_rows = 65535 * BLOCK_M  # a grid holds at most 65535 blocks in y
-    for m0 in range(0, M, max_rows):
-        rows = slice(m0, min(m0 + max_rows, M))
-        grid = (-(-N // BLOCK_N), -(-(rows.stop - m0) // BLOCK_M))
-        kernel[grid, block](a[rows], b_t, c[rows], wide)
+    for rows, grid in row_slices(M, N, BLOCK_M, BLOCK_N):
+        gemm_rectangular_tiles[grid, (THREADS_X, THREADS_Y)](a[rows], b_t, c[rows], wide)

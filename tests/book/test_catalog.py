@@ -11,6 +11,7 @@ import pytest
 from common.book import catalog, exercises, lessontext, store
 from common.book.catalog import CatalogError, Code
 from common.book.problems import LADDERS, PRESETS, parse_shape, timed_presets
+from lessons import grid
 
 LAUNCH = {"gemm": "a, b, c", "conv2d": "x, filt, y", "conv3d": "x, filt, y, geometry"}
 
@@ -394,13 +395,72 @@ def test_load_reads_an_edited_file_again(write):
     assert (first.launch(0, 0, 0), second.launch(0, 0, 0)) == (1, "other")
 
 
+# --- other constants ---
+
+SWEPT = """
+TILE, WPT = 32, 8
+ASYNC = False  # whether
+ROWS = TILE // WPT
+if TILE % WPT:
+    raise ValueError(f"{TILE=} must be a multiple of {WPT=}")
+def launch(a, b, c): return TILE, WPT, ASYNC, ROWS
+"""
+
+
+def test_other_constants_stand_before_what_is_derived_of_them(write):
+    path = write("student.py", SWEPT)
+    module = catalog.load(path, "gemm", constants={"WPT": 4, "ASYNC": True})
+    assert module.launch(0, 0, 0) == (32, 4, True, 8)
+    assert catalog.load(path, "gemm").launch(0, 0, 0) == (32, 8, False, 4)
+
+
+def test_the_file_may_refuse_constants_and_the_line_is_its_own(write):
+    path = write("student.py", SWEPT)
+    with pytest.raises(ValueError, match="TILE=32 must be a multiple of WPT=5") as caught:
+        catalog.load(path, "gemm", constants={"WPT": 5})
+    assert caught.traceback[-1].lineno + 1 == SWEPT.splitlines().index("if TILE % WPT:") + 2
+
+
+def test_a_constant_that_the_file_has_not_is_named(write):
+    with pytest.raises(CatalogError, match=r"student\.py: has no constant DEPTH"):
+        catalog.load(write("student.py", SWEPT), "gemm", constants={"WPT": 4, "DEPTH": 2})
+
+
+@pytest.mark.parametrize(
+    ("launch", "takes"),
+    [
+        ("launch(a, b, c)", False),
+        ("launch(a, b, c, TILE=1)", False),
+        ("launch(a, b, c, TILE=1, WPT=2)", True),
+        ("launch(a, b, c, **tile)", True),
+    ],
+)
+def test_a_tile_is_taken_by_keyword_or_is_the_files_constants(write, launch, takes):
+    module = catalog.load(write("student.py", f"def {launch}: ...\n"), "gemm")
+    assert catalog.takes_tile(module, {"TILE": 4, "WPT": 2}) is takes
+
+
+# --- grids ---
+
+
+@pytest.mark.parametrize("M", [1, 31, 32, 33, 65535 * 32 - 1, 65535 * 32, 65535 * 32 + 1, 3 * 65535 * 32])
+def test_row_slices_cover_all_rows_once_in_grids_that_can_be_launched(M):
+    pieces = list(grid.row_slices(M, 100, 32, 64))
+    assert [rows.start for rows, _ in pieces] == [0, *(rows.stop for rows, _ in pieces)][:-1]
+    assert pieces[-1][0].stop == M
+    for rows, (x, y) in pieces:
+        assert (x, y) == (2, -(-(rows.stop - rows.start) // 32))
+        assert y <= 65535
+    assert len(pieces) == -(-M // (65535 * 32))
+
+
 # --- helpers that lessons share ---
 
 
 def test_helpers_are_found_through_each_other():
     found = catalog.imported_helpers(catalog.find("conv2d_layer_dispatch").path)
     assert [path.stem for path in found] == ["layer_kernels", "minimal_filtering", "unrolled", "wide"]
-    assert catalog.imported_helpers(catalog.find("gemm_naive").path) == []
+    assert catalog.imported_helpers(catalog.find("conv2d_naive").path) == []
 
 
 @pytest.mark.parametrize(

@@ -9,9 +9,10 @@ Run: python -m lessons.01_naive gemm_naive_unsigned
 
 from numba import cuda, float32, uint64
 
+from lessons.grid import row_slices
+
 THREADS_X = 32
 THREADS_Y = 8
-MAX_ROWS = 65535 * THREADS_Y  # a grid holds at most 65535 blocks in y
 
 
 @cuda.jit
@@ -37,7 +38,5 @@ def gemm_naive_unsigned(a, b, c):
 
 def launch(a, b, c):
     M, N = c.shape
-    for m0 in range(0, M, MAX_ROWS):
-        rows = slice(m0, min(m0 + MAX_ROWS, M))
-        grid = (-(-N // THREADS_X), -(-(rows.stop - m0) // THREADS_Y))
+    for rows, grid in row_slices(M, N, THREADS_Y, THREADS_X):
         gemm_naive_unsigned[grid, (THREADS_X, THREADS_Y)](a[rows], b, c[rows])
