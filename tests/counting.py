@@ -1,7 +1,7 @@
 """Counts in the machine code of many files in one process, with real Numba CUDA: argument and output are JSON.
 
 ``{"folder": ..., "files": [[path, ladder, shape, counted], ...]}`` gives, by path, the notes of the recording, how a
-launch's arguments compare with the PTX's parameters, and those figures of :func:`common.grading.grade.count` that
+launch's arguments compare with the PTX's parameters, and those figures of :func:`common.grading.limits.count` that
 ``counted`` names.
 """
 
@@ -14,7 +14,7 @@ import numpy as np
 
 from common.book import catalog, problems
 from common.code import codegen
-from common.grading import audit, grade, ptx_plan, ptx_run
+from common.grading import audit, limits, ptx_plan, ptx_run
 
 
 def record(folder, path, ladder, shape, counted):
@@ -22,7 +22,7 @@ def record(folder, path, ladder, shape, counted):
     seen = audit.Audit(path)
     recorder = ptx_plan.Recorder(catalog.load(Path(path), ladder), ladder, seen)
     weight = np.random.default_rng(1).standard_normal(problem.weight_shape).astype(np.float32)
-    plan = recorder.record(problem, weight, grade.ARCHITECTURE)
+    plan = recorder.record(problem, weight, limits.ARCHITECTURE)
     for digest, text in recorder.texts.items():
         Path(folder, f"{digest}.ptx").write_text(text, encoding="utf-8")
     sent = ptx_plan.checked(json.loads(json.dumps(ptx_plan.save(plan, Path(folder), "plan"))))
@@ -35,7 +35,7 @@ def record(folder, path, ladder, shape, counted):
         for entry in (*sent["prepare"], *sent["launch"])
     ]
     try:
-        figures = grade.count(sent, Path(folder), problem, counted) if counted else {}
+        figures = limits.count(sent, Path(folder), problem, counted) if counted else {}
     except codegen.ToolMissingError:
         figures = None
     linked = [ptx_run.link(recorder.texts[entry["kernel"]], (9, 0)) for entry in sent["prepare"]]

@@ -10,11 +10,12 @@ not code stands in ``lessons/<lesson>/exercises/exercises.toml``, one ``[[exerci
 ``was``        its number when progress was kept by numbers
 ``kind``       ``write``, ``bug``, ``predict`` or ``tune``
 ``lines``      lines to write between the markers (write), or at most to change (bug)
-``hints``      one or more, each saying more than the one before
+``hints``      three, from a question to nearly the answer
 ``shapes``     shapes it is checked at (default: SHAPES of its ladder)
 ``preset``     problem it is compiled for and timed on (default: PRESETS of its ladder)
-``at_most``    limits on what is counted, by the names of :data:`common.grading.grade.COUNTED`
+``at_most``    limits on what is counted, by the names of :data:`common.grading.limits.COUNTED`
 ``at_least``   the same from below
+``because``    by the same names, why it is asked for: said where the limit is not kept
 ``floor``      with a GPU: percent of the floor's rate to reach on the preset
 ``answers``    predict: what each name is compared with, in the words of :mod:`common.grading.answers`
 """
@@ -72,6 +73,7 @@ class Entry(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     preset: str = ""
     at_most: dict[str, Amount] = field(default_factory=dict)
     at_least: dict[str, Amount] = field(default_factory=dict)
+    because: dict[str, Name] = field(default_factory=dict)
     floor: Amount = 0.0
     answers: dict[str, Name] = field(default_factory=dict)
 

@@ -4,6 +4,7 @@ Module by module:
 
     answers        what a prediction is compared with
     grade          verdicts on exercises and folders
+    limits         what exercises limit, how it is counted and how it is said
     folders        what a folder of other people's files holds, and its report
     allowed_edits  is a file still its exercise
     language       what a kernel file may say

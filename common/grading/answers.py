@@ -14,7 +14,12 @@ it is, and rounded to the digits that they show.
 ``registers STEP``, ``shared_bytes STEP``         from the machine-code record, as are, of its multiply loop,
 ``per_fma``, ``loads_per_fma``, ``global_per_fma``, ``shared_per_fma STEP``
 ``warps STEP PRESET``                             that fit a multiprocessor, by registers, shared memory and threads
-``turns STRIDE``                                  turns of shared memory when lane l of a warp reads float l * STRIDE
+``fits THREADS REGISTERS BYTES``                  warps of such blocks that fit a multiprocessor
+``fixed ARITHMETIC``                              what it comes to, written without spaces
+``turns STRIDE``                                  wavefronts when lane l of a warp reads float l * STRIDE
+``lanes turns PLACE [WIDTH]``                     the same when it reads WIDTH floats from PLACE on, arithmetic with l
+``lanes sectors PLACE [WIDTH]``                   sectors of global memory that the warp touches when it does
+``magic ...``                                     of a division by multiplication, see :func:`magic`
 ``sectors STEP SHAPE``                            sectors per request of the worst instruction, SHAPE as M=32,N=32,...
 ``ratio``, ``ms``, ``share``, ``counter``, ``perfma``   as :mod:`common.report.figures` has them: measured
 ``worked ...``                                    of the worked example, see :func:`worked`
@@ -50,8 +55,8 @@ NEAR = 1.0  # percent, where a value is no whole number
 MEASURED = ("ratio", "ms", "share", "counter", "perfma")  # of figures.NAMED
 ARCHITECTURE = "9.0"  # of the machine-code record
 
-# NHWC input {1, 4, 4, 3}, KRSC filter {4, 2, 2, 3}
-WORKED = Conv3d(N=1, C=3, D=1, H=4, W=4, K=4, T=1, R=2, S=2)
+# NHWC input {2, 5, 6, 3}, KRSC filter {4, 3, 2, 3}
+WORKED = Conv3d(N=2, C=3, D=1, H=5, W=6, K=4, T=1, R=3, S=2, stride_h=2, pad_h=1)
 
 
 class AnswerError(ValueError):
@@ -146,37 +151,35 @@ class Facts:
 
 
 def worked(arguments: list[str]) -> int:
-    """A number of the worked example: an input {1, 4, 4, 3} in NHWC, and filters {4, 2, 2, 3} in KRSC.
+    """A number of the worked example, :data:`WORKED`.
 
-    ``GEMM_M``, ``GEMM_N``, ``GEMM_K``; ``p M`` or ``q M``, the output pixel of row M; ``r K``, ``s K`` or ``c K``,
-    the tap and channel of column K; ``h M K`` or ``w M K``, the input pixel of both; ``gemm_m P Q`` and
-    ``gemm_k R S C``, the way back; ``offset M K``, the place in x as it lies in memory.
+    ``P``, ``Q``, ``GEMM_M``, ``GEMM_N``, ``GEMM_K``; ``n M``, ``p M`` or ``q M``, the output pixel of row M; ``r K``,
+    ``s K`` or ``c K``, the tap and channel of column K; ``h M K`` or ``w M K``, the input pixel of both, and
+    ``offset M K``, its place in x as it lies in memory; ``zeros M``, the elements of row M that are padding.
     """
     problem = WORKED
     name, numbers = arguments[0], [int(word) for word in arguments[1:]]
+    outputs, taps = (problem.N, problem.P, problem.Q), (problem.R, problem.S, problem.C)
     sizes = {
-        "GEMM_M": problem.N * problem.O * problem.P * problem.Q,
-        "GEMM_N": problem.K,
-        "GEMM_K": problem.T * problem.R * problem.S * problem.C,
-    }
-    taps = (problem.R, problem.S, problem.C)
+        "P": problem.P, "Q": problem.Q, "GEMM_N": problem.K,
+        "GEMM_M": math.prod(outputs), "GEMM_K": math.prod(taps),
+    }  # fmt: skip
     if name in sizes:
         return sizes[name]
-    if name == "gemm_m":
-        return int(np.ravel_multi_index(tuple(numbers), (problem.P, problem.Q)))
-    if name == "gemm_k":
-        return int(np.ravel_multi_index(tuple(numbers), taps))
-    if name in "pq":
-        return int(np.unravel_index(numbers[0], (problem.P, problem.Q))["pq".index(name)])
+    if name in "npq":
+        return int(np.unravel_index(numbers[0], outputs)["npq".index(name)])
     if name in "rsc":
         return int(np.unravel_index(numbers[0], taps)["rsc".index(name)])
-    p, q = np.unravel_index(numbers[0], (problem.P, problem.Q))
-    r, s, c = np.unravel_index(numbers[1], taps)
-    h, w = int(p + r), int(q + s)
-    places = {"h": h, "w": w, "offset": int(np.ravel_multi_index((h, w, c), (problem.H, problem.W, problem.C)))}
+    n, p, q = np.unravel_index(numbers[0], outputs)
+    columns = np.arange(sizes["GEMM_K"]) if name == "zeros" else numbers[1]
+    r, s, c = np.unravel_index(columns, taps)
+    h, w = p * problem.stride_h - problem.pad_h + r, q * problem.stride_w - problem.pad_w + s
+    places = {"h": h, "w": w, "offset": ((n * problem.H + h) * problem.W + w) * problem.C + c}
+    if name == "zeros":
+        return int(np.count_nonzero((h < 0) | (h >= problem.H) | (w < 0) | (w >= problem.W)))
     if name not in places:
         raise AnswerError(f"worked {name}: unknown")
-    return places[name]
+    return int(places[name])
 
 
 Kind = Callable[[Facts, list[str]], tuple[float, str]]
@@ -281,7 +284,64 @@ def _turns(_: Facts, arguments: list[str]) -> tuple[float, str]:
     words = stride * np.arange(memory.WARP)[None]
     return memory.wavefronts(
         words, np.ones_like(words, np.bool_), 1
-    ).moved, f"turns at a stride of {stride} floats, counted"
+    ).moved, f"wavefronts at a stride of {stride} floats, counted"
+
+
+def _fits(_: Facts, arguments: list[str]) -> tuple[float, str]:
+    threads, registers, shared_bytes = map(int, arguments)
+    found = occupancy.occupancy(ARCHITECTURE, threads, registers, shared_bytes).warps
+    return found, f"warps that fit a multiprocessor, with {registers} registers in each of {threads} threads"
+
+
+def _fixed(_: Facts, arguments: list[str]) -> tuple[float, str]:
+    (text,) = arguments
+    return _evaluated(text, {}), "worked out"
+
+
+def _evaluated(text: str, known: dict[str, float | None]) -> float:
+    value = _value(ast.parse(text, mode="eval").body, known)
+    assert value is not None
+    return value
+
+
+def _lanes(_: Facts, arguments: list[str]) -> tuple[float, str]:
+    kind, place, *width = arguments
+    words = np.array([[int(_evaluated(place, {"l": lane})) for lane in range(memory.WARP)]])
+    wide = int(width[0]) if width else 1
+    if kind == "turns":
+        return memory.wavefronts(
+            words, np.ones_like(words, np.bool_), wide
+        ).moved, "wavefronts of a warp's read, counted"
+    if kind != "sectors":
+        raise AnswerError(f"lanes {kind}: unknown")
+    touched = np.unique((words[..., None] + np.arange(wide)) * 4 // memory.SECTOR_BYTES)
+    return len(touched), "sectors of a warp's read, counted"
+
+
+def magic(arguments: list[str]) -> int:
+    """A number of n // D done as n * M >> S, where M is 2**S / D rounded up.
+
+    ``multiplier D S``, M; ``first_wrong D S``, the least n for which that is not n // D; ``least_shift D LIMIT``, the
+    least S that is right for all n below LIMIT; ``bits D LIMIT``, of the largest product then.
+    """
+    name, divisor, last = arguments[0], int(arguments[1]), int(arguments[2])
+    if name == "multiplier":
+        return -(-(1 << last) // divisor)
+    if name == "first_wrong":
+        return _first_wrong(divisor, last, 1 << 62)
+    if name in ("least_shift", "bits"):
+        shift = next(shift for shift in range(64) if _first_wrong(divisor, shift, last) >= last)
+        return (
+            shift
+            if name == "least_shift"
+            else (magic(["multiplier", str(divisor), str(shift)]) * (last - 1)).bit_length()
+        )
+    raise AnswerError(f"magic {name}: unknown")
+
+
+def _first_wrong(divisor: int, shift: int, limit: int) -> int:
+    multiplier = magic(["multiplier", str(divisor), str(shift)])
+    return next((n for n in range(limit) if n * multiplier >> shift != n // divisor), limit)
 
 
 def _sectors(facts: Facts, arguments: list[str]) -> tuple[float, str]:
@@ -311,7 +371,11 @@ KINDS: dict[str, Kind] = {
     "shared_per_fma": _of_loop(lambda loop: loop.count("LDS"), "shared loads"),
     "loads_per_fma": _of_loop(lambda loop: loop.loads, "loads per multiply-add"),
     "warps": _warps,
+    "fits": _fits,
+    "fixed": _fixed,
     "turns": _turns,
+    "lanes": _lanes,
+    "magic": lambda _, arguments: (magic(arguments), f"division by {arguments[1]}, counted"),
     "sectors": _sectors,
     "worked": lambda _, arguments: (worked(arguments), f"worked example, {' '.join(arguments)}"),
 }

@@ -19,7 +19,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Collection, Generator
+from collections.abc import Generator
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -27,18 +27,28 @@ from typing import Any
 
 import numpy as np
 
-from common.book import catalog, exercises, occupancy, problems
+from common.book import catalog, exercises, problems
 from common.book.catalog import Step
 from common.book.device import Gpu
 from common.book.exercises import Exercise
 from common.book.problems import Problem
 from common.code import codegen
-from common.code.codegen import MachineCode
 from common.editing import history, shipped
-from common.grading import allowed_edits, answers, checkout, confine, folders, language, ptx_plan, sandbox, source
+from common.grading import (
+    allowed_edits,
+    answers,
+    checkout,
+    confine,
+    folders,
+    language,
+    limits,
+    ptx_plan,
+    sandbox,
+    source,
+)  # fmt: skip
 from common.grading.answers import Facts
 from common.grading.folders import Submission
-from common.grading.looks import TOUCHED, Traced, differences, sampled, traced
+from common.grading.looks import Traced, differences, sampled, traced
 from common.grading.messages import PtxRun
 from common.grading.sandbox import NOTED, Limits, Note, Sandbox, SandboxError
 from common.grading.source import in_one_line, printable
@@ -49,7 +59,6 @@ from common.report import records
 from common.workers import isolate
 
 DRAWN, DRAWN_MULTIPLY_ADDS = 3, 1 << 14  # shapes that are drawn for each grade of a step, and their size at most
-ARCHITECTURE = "9.0"  # machine code is counted for it, whatever the GPU, so that limits mean the same everywhere
 TIMED_BYTES = 256 << 20  # of operands: a batch is reduced to it, so that a grade takes seconds
 TIMED_SECONDS = 180.0
 # Reads of global memory for each of the solution: there is more than one way to fill a blank, and a mended bug leaves
@@ -60,27 +69,9 @@ BEYOND_FLOOR = 1.05  # ceilings are measured too, to a few percent
 # What a file says that it has no use for, and what its process noted, most telling first; a check's words come after.
 CHEATS = ("language", "differs", *NOTED)
 
-# Names that at_most and at_least may limit: what is counted, and what to say of it.
-COUNTED = {
-    "float64": "{} float64 instructions in the compiled kernels: a literal such as 0.0 is a float64",
-    "stack_bytes": "{} bytes of stack for each thread: an array that should be registers lies in local memory",
-    "registers": "{} registers for each thread",
-    "shared_bytes": "{} bytes of shared memory for each block",
-    "shared_per_thread": "{} bytes of shared memory for each thread",
-    "per_fma": "{} instructions for each multiply-add in the compiled loop",
-    "shared_per_fma": "{} loads from shared memory for each multiply-add in the compiled loop",
-    "loads_per_fma": "{} loads for each multiply-add in the compiled loop",
-    "barriers": "{} barriers in the compiled kernel",
-    "warps": "{} warps fit a multiprocessor",
-    "idle": "{} percent of the threads have no output",
-    "threads": "{} threads in a block",
-    "sectors": "{} sectors for each request to global memory, of the instruction that touches most",
-    "turns": "{} turns for each request to shared memory, of the instruction with most bank conflicts",
-}
 TRACED = 2  # of the shapes
 SAMPLED_BYTES, SAMPLED_K = 64 << 20, 256
 SPARE = 1.25  # multiply-adds of a block for each that its results take
-OF_THE_LOOP = ("per_fma", "loads_per_fma", "shared_per_fma")
 
 
 @dataclass
@@ -122,7 +113,7 @@ class Machine:
 
     @property
     def architecture(self) -> str:
-        return self.gpu.compute_capability if self.gpu else ARCHITECTURE
+        return self.gpu.compute_capability if self.gpu else limits.ARCHITECTURE
 
 
 @dataclass
@@ -159,12 +150,12 @@ class Work:
     @property
     def traced(self) -> bool:
         """Does the verdict rest on its accesses?"""
-        return self.framed or bool(limited(self.exercise) & set(TOUCHED))
+        return self.framed or bool(limits.limited(self.exercise) & set(limits.TOUCHED))
 
     @property
     def counted(self) -> set[str]:
         """What is limited of its compiled code."""
-        return limited(self.exercise) - set(TOUCHED)
+        return limits.limited(self.exercise) - {*limits.TOUCHED, *limits.EVERYWHERE}
 
     @property
     def counted_problem(self) -> Problem:
@@ -285,8 +276,10 @@ class Grader:
             grade.notes.append(f"not timed, as there is no GPU here: with one, {asked} is asked for, too")
         if departure:
             grade.findings.append(Finding("frame", departure))
-        if exercise and not grade.findings and _code(text) == _code(exercise.solution.read_text(encoding="utf-8")):
-            grade.notes.append("its code is the solution's")
+        if exercise and not grade.findings:
+            grade.notes = [*limits.compared(grade.figures, exercise)[1], *grade.notes]
+            if _code(text) == _code(exercise.solution.read_text(encoding="utf-8")):
+                grade.notes.append("line by line as the solution has it")
 
     def _kernel(self, grade: Grade, work: Work) -> None:
         """Judge a kernel at the shapes of its exercise, or its step's."""
@@ -356,8 +349,12 @@ class Grader:
                 return
             evidence.findings += [Finding("unsound", f"at {problem}: {fault}") for fault in found.unsound]
             if number == 0 and work.traced:
-                evidence.figures |= {name: found.figures[name] for name in TOUCHED}
+                evidence.figures |= found.figures
             beyond = found.beyond(self._solution(work)[number], READS[work.kind]) if work.framed else ""
+            if number == 0 and work.framed:
+                most = READS[work.kind] * sum(self._solution(work)[0].reads.values())
+                read = f"{sum(found.reads.values()):,.0f} values read from global memory at {problem}"
+                evidence.notes.append(("reads", f"{read}, at most {most:,.0f} allowed"))
             if beyond:
                 said = f"at {problem}: {beyond}: what is staged must be what is multiplied"
                 evidence.findings.append(Finding("reads", said))
@@ -427,6 +424,8 @@ class Grader:
                 if launched is not None:
                     plan = _recorded(box, shapes[0], inputs.integers(shapes[0], seed)[1], "first", folder)
                     evidence.notes += differences(launched, plan)
+                    if exercise:
+                        evidence.figures |= limits.count(plan, folder, shapes[0], limits.EVERYWHERE)
                 if counted:
                     problem = work.counted_problem
                     weight = np.random.default_rng(seed).standard_normal(problem.weight_shape)
@@ -436,7 +435,7 @@ class Grader:
                         text = f"on {problem} it starts other kernels when compiled than when it is looked at"
                         evidence.notes.append(("differs", text))
                     least = exercise.at_least if exercise else ()
-                    evidence.figures |= count(plan, folder, problem, counted, least)
+                    evidence.figures |= limits.count(plan, folder, problem, counted, least)
                 if gpu:
                     timed = self._record_for_gpu(box, shapes, preset, seed, folder, exercise)
             if gpu and not any(kind in CHEATS for kind, _ in evidence.notes):
@@ -492,25 +491,13 @@ class Grader:
                 evidence.findings.append(Finding("impossible", f"{text}: look at this one by hand"))
 
 
-def limited(exercise: Exercise | None) -> set[str]:
-    """Names that an exercise limits."""
-    return {*exercise.at_most, *exercise.at_least} if exercise else set()
-
-
 def judged(evidence: Evidence, exercise: Exercise | None) -> list[Finding]:
     """Reasons not to pass: what was noted of a cheat, what a check found, and limits that are not kept."""
     noted = sorted((note for note in evidence.notes if note[0] in CHEATS), key=lambda note: CHEATS.index(note[0]))
     findings = [Finding(kind, message) for kind, message in dict.fromkeys(noted)] + evidence.findings
     if exercise is None or findings:
         return findings
-    for limits, side, beyond in ((exercise.at_most, "at most", 1), (exercise.at_least, "at least", -1)):
-        for name, limit in limits.items():
-            value = evidence.figures.get(name)
-            if value is None:
-                findings.append(Finding("unjudged", f"{name} was not counted"))
-            elif beyond * (value - limit) > 1e-9:
-                text = COUNTED[name].format(f"{value:.4g}")
-                findings.append(Finding("limit", f"{text}; {side} {limit:g} is asked for"))
+    findings = limits.compared(evidence.figures, exercise)[0]
     percent = evidence.figures.get("percent_of_floor")
     if exercise.floor and percent is not None and percent < exercise.floor:
         text = f"{percent:.1f} percent of the floor's rate on {exercise.preset} ({evidence.figures['ms']:.3g} ms)"
@@ -546,54 +533,6 @@ def predicted(
             yours = "" if value in (expected.value, expected.told) else f", yours {value:.6g} is near enough"
             notes.append(f"{name} = {expected.told:.6g}: {expected.source}{yours}")
     return findings, notes
-
-
-def count(
-    plan: dict[str, Any], folder: Path, problem: Problem, names: Collection[str], least: Collection[str] = ()
-) -> dict[str, float]:
-    """Those figures of :data:`COUNTED` that are asked for and stand in compiled code.
-
-    Each is the largest of the kernels that multiply and add floats, the smallest for those of ``least``: which does
-    the work is not known (float64 and the stack: of all). Raises ToolMissingError without NVIDIA's assembler.
-    """
-    texts = {
-        entry["kernel"]: Path(folder, f"{entry['kernel']}.ptx").read_text(encoding="utf-8")
-        for entry in plan["launch"]
-    }
-    if not texts:
-        return {}
-    loops = any(name in OF_THE_LOOP for name in names)
-    codes = {
-        digest: codegen.assemble(text, digest, ARCHITECTURE, ptx_plan.entry(text)[1] or None, loops)
-        for digest, text in texts.items()
-    }
-    overall = {
-        "float64": sum(len(codegen.float64_arithmetic(text)) for text in texts.values()),
-        "stack_bytes": max(code.stack_bytes for code in codes.values()),
-    }
-    working = [entry for entry in plan["launch"] if "fma.rn.f32" in texts[entry["kernel"]]] or plan["launch"]
-    each = [_counted(entry, texts[entry["kernel"]], codes[entry["kernel"]], problem) for entry in working]
-    found = overall | {name: (min if name in least else max)(one[name] for one in each) for name in each[0]}
-    return {name: value for name, value in found.items() if name in names}
-
-
-def _counted(entry: dict[str, Any], text: str, code: MachineCode, problem: Problem) -> dict[str, float]:
-    """The figures of one launch; those of a multiply loop are 0 without one."""
-    loop = code.hot
-    block, grid = (int(np.prod(entry[key])) for key in ("block", "grid"))
-    outputs = int(np.prod(problem.output_shape))
-    return {
-        "registers": code.registers,
-        "shared_bytes": code.shared_bytes,
-        "shared_per_thread": code.shared_bytes / block,
-        "per_fma": loop.per_multiply_add() or 0.0,
-        "loads_per_fma": loop.per_multiply_add(loop.loads) or 0.0,
-        "shared_per_fma": loop.per_multiply_add(loop.count("LDS")) or 0.0,
-        "barriers": len(re.findall(r"\bbar(?:rier)?\.(?:cta\.)?sync\b", text)),
-        "warps": occupancy.occupancy(ARCHITECTURE, block, code.registers, code.shared_bytes).warps,
-        "idle": 100 * (1 - outputs / (block * grid)),
-        "threads": block,
-    }
 
 
 def _near(path: Path) -> str:
@@ -668,7 +607,7 @@ class _Noted:
 
 
 def _recorded(
-    box: Sandbox, problem: Problem, weight: Any, name: str, folder: Path, architecture: str = ARCHITECTURE
+    box: Sandbox, problem: Problem, weight: Any, name: str, folder: Path, architecture: str = limits.ARCHITECTURE
 ) -> dict[str, Any]:
     """Have a plan written down, and copy it and its files to ``folder`` if it is a proper one."""
     box.send(0, np.ascontiguousarray(weight, problem.weight_dtype).tobytes())

@@ -14,10 +14,9 @@ import numpy as np
 
 from common.book import reference
 from common.book.problems import Problem
+from common.grading.limits import TOUCHED
 from common.grading.sandbox import Note, Sandbox, SandboxError
 from common.measure import inputs
-
-TOUCHED = ("sectors", "turns")  # figures that need no compiler
 
 
 @dataclass(frozen=True)

@@ -77,6 +77,7 @@ class Child:
 
         Without ``figures`` if they cannot be traced: the message says why.
         """
+        from common.grading import limits
         from common.microscope import lanes, trace
         from common.report import tracewords
 
@@ -90,7 +91,7 @@ class Child:
         for kernel in found.kernels:
             for access in kernel.select("global", "read", "copy"):
                 reads[access.array] = reads.get(access.array, 0) + access.accesses
-        return {"figures": trace.worst(found.as_dict()), "reads": reads, "unsound": faults[:MAX_FAULTS]}
+        return {"figures": limits.touched(found), "reads": reads, "unsound": faults[:MAX_FAULTS]}
 
     def sample(self, shape: dict[str, int], seed: int, block: list[int] | None) -> Answer:
         """Trace one block of each kernel, the middle one if none is named, and say what it wrote and took for it."""

@@ -189,16 +189,16 @@ def test_without_a_version_the_last_other_source_comes_back(call, lessons, git):
 
 
 @GIT
-@pytest.mark.parametrize("name", ["05.2", "predict_worked_example", "predict_worked_example.py"])
+@pytest.mark.parametrize("name", ["05.1", "predict_worked_example", "predict_worked_example.py"])
 def test_an_exercise_is_kept_when_it_is_graded_and_reset_alone(call, lessons, git, monkeypatch, name):
     monkeypatch.setattr(exercises.State, "remember", lambda *_: None)
     path = lessons / "05_implicit_gemm" / "exercises" / "predict_worked_example.py"
     original = path.read_bytes()
-    call("grade", "05.2", "--sim")
+    call("grade", "05.1", "--sim")
     assert history.events("predict_worked_example") == []  # as shipped
     edited = edit(path, "GEMM_M = None", "GEMM_M = 9")
     for _ in range(2):
-        call("grade", "05.2", "--sim")
+        call("grade", "05.1", "--sim")
     (event,) = history.events("predict_worked_example")
     assert (event.what, event.verdict, event.source) == ("graded", "not passed", history.sha(edited))
     assert "no value yet" in event.reason

@@ -246,10 +246,10 @@ def test_a_self_test_is_free():
 
 # --- what it must do ---
 
-NAIVE = "for k in range(k0, min(k0 + TILE, K)):\n    if m < M and n < N:\n        acc += a[m, k] * b[k, n]"
+NAIVE = "for k in range(k0, min(k0 + TILE, K)):\n    if m < M and n < N:\n        acc += a[m, k] * b_t[n, k]"
 STAGED = (
     "a_tile[ty, tx] = a[m, k0 + tx] if m < M and k0 + tx < K else float32(0.0)\n"
-    "b_tile[ty, tx] = b[k0 + ty, n] if k0 + ty < K and n < N else float32(0.0)\ncuda.syncthreads()\n"
+    "b_tile[ty, tx] = b_t[n0 + ty, k0 + tx] if n0 + ty < N and k0 + tx < K else float32(0.0)\ncuda.syncthreads()\n"
 )
 ZEROS = "a_tile[ty, tx] = float32(0.0)\nb_tile[ty, tx] = float32(0.0)\ncuda.syncthreads()\n"
 VECTOR = solved("gemm_vector_tile")
@@ -258,7 +258,7 @@ HALO = exercises.find("conv2d_thin_halo").path.read_text()
 FEWER = exercises.find("conv2d_fewer_instructions").path.read_text()
 DEEP = 20 * " "
 SHOWN = f"{DEEP}acc += 2 * acc\n{DEEP}acc -= 2 * acc / 3\n"
-BEYOND = "x[n, c, min(p0 + ty + r, H - 1), min(q0 + tx + s, W - 1)]"
+BEYOND = "pixel(x, n, c, p + r, q + s)"
 
 
 @LINUX
@@ -270,7 +270,7 @@ BEYOND = "x[n, c, min(p0 + ty + r, H - 1), min(q0 + tx + s, W - 1)]"
         ("gemm_two_tiles", filled(f"{STAGED}{NAIVE}\ncuda.syncthreads()", "gemm_two_tiles"), "reads", "needs 918"),
         ("conv2d_thin_halo", HALO.replace("patch[ty + r, tx + s] *", f"{BEYOND} *"), "reads", "global memory"),
         ("conv2d_thin_halo", HALO.replace("patch[ty + r, tx + s] *",
-                                          f"(patch[ty + r, tx + s] if ty + r < PATCH_H - 1 else {BEYOND}) *"),
+                                          f"(patch[ty + r, tx + s] if ty + r < TILE_H else {BEYOND}) *"),
          "reads", "global memory"),
         ("gemm_vector_tile", VECTOR.replace(LAUNCH, f"{LAUNCH}{AT_2048}a, c = a[:16], c[:16]\n"),
          "unwritten", "blocks write"),

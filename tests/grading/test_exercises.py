@@ -6,19 +6,21 @@ import os
 import re
 import subprocess
 import sys
+from dataclasses import asdict
+from pathlib import Path
 from typing import get_args
 
 import made
 import pytest
 from msgspec import structs
 
-from common.book import catalog, device, exercises, problems
+from common.book import catalog, device, exercises, problems, store
 from common.book.exercises import ExerciseError
-from common.grading import allowed_edits, answers, grade
+from common.grading import allowed_edits, answers, grade, limits
 from common.grading.grade import Evidence
 from common.measure import check
 from common.microscope import simulator, trace
-from common.report import figures, records
+from common.report import figures, records, tracewords
 
 simulator.install()
 pytestmark = [
@@ -30,37 +32,52 @@ ALL = exercises.everything()
 KERNELS = [one for one in ALL if one.kind != "predict"]
 EACH = pytest.mark.parametrize("exercise", ALL, ids=lambda one: one.number)
 LESSONS = sorted({one.lesson for one in ALL})
-
-# Unsolved, these are right and fail by what is counted in their machine code.
-BY_CODE_ALONE = (
-    "gemm_double", "conv2d_fewer_instructions", "conv2d_idle_threads", "gemm_lost_registers", "gemm_vector_tile",
-    "gemm_thread_tile", "conv3d_known_extents",
-)  # fmt: skip
-
-SAME_AS_ANOTHER = ("conv3d_swapped_taps", "conv3d_border")  # solved, they are conv3d_coordinates
+WRONG = store.read_toml(Path(__file__).parent / "wrong_answers.toml")["wrong"]
 
 # Steps whose plans hold more than operands: a workspace, and a kernel of prepare.
 STEPS = ("conv2d_unroll_gemm", "gemm_rectangular_tiles")
 TINY = {"gemm": "M=33 N=35 K=17", "conv2d": "N=2 C=2 H=20 W=18 K=3 R=3 S=2"}
 
 
+def wrong_file(folder, number):
+    """A file with the wrong answer of this number: the solution, changed."""
+    one = exercises.find(WRONG[number]["exercise"])
+    text = one.solution.read_text()
+    for old, new in WRONG[number]["change"]:
+        assert old in text, f"{one.name}: {old}"
+        text = text.replace(old, new)
+    path = folder / str(number) / one.path.name
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(text)
+    return one, path
+
+
 def counted_limits(exercise):
-    return sorted(grade.limited(exercise) - set(grade.TOUCHED))
+    return sorted((limits.limited(exercise) | {*limits.EVERYWHERE}) - set(limits.TOUCHED))
 
 
 @pytest.fixture(scope="module")
-def recorded(tmp_path_factory):
+def wrong_folder(tmp_path_factory):
+    return tmp_path_factory.mktemp("wrong")
+
+
+@pytest.fixture(scope="module")
+def recorded(tmp_path_factory, wrong_folder):
     """What is counted in each file that must compile, by path: one process of real Numba CUDA for all."""
     folder = tmp_path_factory.mktemp("plans")
     files = []
     for one in KERNELS:
-        if one.name in SAME_AS_ANOTHER:
-            continue
-        limits = counted_limits(one)
-        problem = problems.preset(one.preset) if limits else one.problems()[0]
-        files.append([str(one.solution), one.ladder, problem.shape(), limits])
-        if limits and one.name in BY_CODE_ALONE:
-            files.append([str(one.path), one.ladder, problem.shape(), limits])
+        names = counted_limits(one)
+        problem = problems.preset(one.preset) if set(names) - {*limits.EVERYWHERE} else one.problems()[0]
+        files.append([str(one.solution), one.ladder, problem.shape(), names])
+        if one.kind != "write":  # unsolved, it may be right
+            files.append([str(one.path), one.ladder, problem.shape(), names])
+    for number, wrong in enumerate(WRONG):
+        one, path = wrong_file(wrong_folder, number)
+        if one.ladder and "limit" in wrong["kind"]:
+            names = counted_limits(one)
+            problem = problems.preset(one.preset) if set(names) - {*limits.EVERYWHERE} else one.problems()[0]
+            files.append([str(path), one.ladder, problem.shape(), names])
     for name in STEPS:
         step = catalog.find(name)
         files.append(
@@ -93,14 +110,15 @@ def evidence(exercise, path, recorded):
     for problem in exercise.problems():
         try:
             verdict = check.check(module, problem, seed=3, repeats=1)
-        except IndexError as error:  # the simulator knows where arrays end
+        except (IndexError, simulator.DivergentBarrierError) as error:  # the simulator knows where arrays end
             found.findings.append(check.Finding("crashed", str(error)))
             return found
         found.findings += verdict.findings
         if verdict.findings:
             return found
-    if grade.limited(exercise) & set(grade.TOUCHED):
-        found.figures |= trace.worst(trace.run(module, exercise.problems()[0], every=True).as_dict())
+    seen = trace.run(module, exercise.problems()[0], every=True)
+    found.findings += [check.Finding("unsound", tracewords.fault_sentence(asdict(fault))) for fault in seen.faults]
+    found.figures |= limits.touched(seen)
     if str(path) in recorded:
         if recorded[str(path)]["figures"] is None and counted_limits(exercise):
             pytest.skip("ptxas or nvdisasm is not installed: no machine code to look at")
@@ -127,6 +145,25 @@ def test_the_solution_passes(exercise, recorded, facts):
     assert verdict(exercise, exercise.solution, recorded, facts) == []
 
 
+@pytest.mark.parametrize("number", range(len(WRONG)), ids=lambda number: f"{WRONG[number]['exercise']}-{number}")
+def test_a_plausible_wrong_answer_is_refused_with_its_reason(number, wrong_folder, recorded, facts):
+    one, path = wrong_file(wrong_folder, number)
+    assert allowed_edits.departure(one, path.read_text()) is None
+    findings = verdict(one, path, recorded, facts)
+    expected = WRONG[number]
+    said = [f"{finding.kind}: {finding.message}" for finding in findings]
+    assert any(
+        finding.kind in expected["kind"].split("|") and re.search(expected["says"], finding.message)
+        for finding in findings
+    ), said
+
+
+def test_every_newer_exercise_has_a_wrong_answer():
+    """Those that were there before the collection are tried unsolved alone."""
+    tried = {wrong["exercise"] for wrong in WRONG}
+    assert {one.name for one in ALL if not one.was and one.name not in tried} == set()
+
+
 @pytest.mark.parametrize("exercise", KERNELS, ids=lambda one: one.number)
 def test_a_solution_is_sound(exercise):
     module = catalog.load(exercise.solution, exercise.ladder)
@@ -148,13 +185,19 @@ def test_a_lesson_has_exercises_of_every_kind(lesson):
     assert files == {one.path.name for one in here}
 
 
+def test_there_are_forty_and_one_from_a_blank_file_in_each_lesson():
+    assert len(ALL) >= 40
+    blank = [one for one in KERNELS if any("def launch(" in line for line in exercises.blank(one.path))]
+    assert [one.lesson for one in blank] == LESSONS
+
+
 def test_every_lesson_has_exercises():
     assert catalog.lessons() == LESSONS
 
 
 @EACH
 def test_an_exercise_has_what_a_student_needs(exercise):
-    assert 2 <= len(exercise.hints) <= 4
+    assert len(exercise.hints) == 3
     assert len(set(exercise.hints)) == len(exercise.hints)
     for path in (exercise.path, exercise.solution):
         text = path.read_text()
@@ -177,7 +220,7 @@ def test_a_blank_is_marked_and_of_the_stated_size(exercise):
     assert sum(stated) == exercise.lines
     assert 0 < len(exercises.blank(exercise.solution)) <= exercise.lines
     placeholders = [line.strip() for line in exercises.blank(exercise.path)]
-    assert all(line == "pass" or line.endswith("= 0") for line in placeholders)
+    assert all(line == "pass" or line.endswith("= 0") or line.startswith("def launch(") for line in placeholders)
 
 
 @pytest.mark.parametrize("exercise", [one for one in ALL if one.kind == "bug"], ids=lambda one: one.number)
@@ -204,7 +247,7 @@ def test_exercise_and_solution_have_one_frame(exercise):
 def test_another_right_kernel_is_no_answer(exercise):
     first = next(step for step in catalog.steps() if step.ladder == exercise.ladder)
     departure = allowed_edits.departure(exercise, first.path.read_text())
-    if exercise.number in ("01.2", "01.3"):  # the step is what the exercise was made from
+    if exercise.name == "conv2d_sideways":  # the step is what the exercise was made from
         assert departure is None
     else:
         assert "to write" in departure if exercise.kind == "write" else "lines are other" in departure
@@ -365,6 +408,28 @@ def test_turns_of_shared_memory(facts, stride, count):
     assert facts.expected(f"turns {stride}").value == count
 
 
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("lanes turns l%8*33+l//8", 4), ("lanes turns 4*l 4", 4), ("lanes turns 4*(l//2) 4", 2),
+        ("lanes sectors l+1", 5), ("lanes sectors 8*l 4", 32), ("fits 128 145 0", 12), ("fixed 7//2+0.5", 3.5),
+        ("magic multiplier 28 16", 2341), ("magic first_wrong 28 12", 223), ("magic least_shift 28 784", 15),
+        ("magic bits 28 100352", 33), ("worked zeros 0", 6), ("worked offset 22 14", 152),
+    ],
+)  # fmt: skip
+def test_what_is_worked_out(facts, text, value):
+    assert facts.expected(text).value == value
+
+
+@pytest.mark.parametrize("divisor", [1, 3, 7, 28])
+def test_the_least_shift_divides_and_the_one_below_does_not(divisor):
+    shift, limit = answers.magic(["least_shift", str(divisor), "500"]), 500
+    for one, right in ((shift, True), (shift - 1, False)):
+        if one >= 0:
+            multiplier = answers.magic(["multiplier", str(divisor), str(one)])
+            assert all(n * multiplier >> one == n // divisor for n in range(limit)) == right
+
+
 def test_the_costliest_access_counts():
     found = {
         "kernels": [
@@ -457,8 +522,15 @@ def test_an_expected_value_that_makes_no_sense_says_so(facts, text):
 
 def test_a_wrong_prediction_says_which_way_and_does_not_tell(write, facts):
     one = next(one for one in ALL if one.name == "predict_worked_example")
-    text = one.solution.read_text().replace("GEMM_N = 4", "GEMM_N = 5").replace("GEMM_K = 2 * 2 * 3", "GEMM_K = None")
+    text = (
+        one.solution.read_text()
+        .replace("ZEROS_OF_0 = 2 * 3", "ZEROS_OF_0 = 7")
+        .replace("GEMM_K = 3 * 2 * 3", "GEMM_K = None")
+    )
     findings, notes = grade.predicted(one, write("predict_worked_example.py", text), facts)
     said = [f"{finding.kind}: {finding.message}" for finding in findings]
-    assert said == ["unanswered: no value yet for GEMM_K", "wrong: GEMM_N = 5 is too high: worked example, GEMM_N"]
+    assert said == [
+        "unanswered: no value yet for GEMM_K",
+        "wrong: ZEROS_OF_0 = 7 is too high: worked example, zeros 0",
+    ]
     assert len(notes) == len(one.answers) - 2

@@ -20,7 +20,7 @@ from common import cli
 from common.book import catalog, exercises, problems
 from common.code import codegen, sass
 from common.editing import history
-from common.grading import audit, folders, grade, language, ptx_plan, sandbox, simulated_run, source
+from common.grading import audit, folders, grade, language, limits, ptx_plan, sandbox, simulated_run, source
 from common.grading.checkout import Checkout
 from common.grading.folders import Submission
 from common.grading.grade import Grade, Grader, Machine
@@ -133,7 +133,11 @@ def test_the_cheat_is_found_and_named(path, checkout, monkeypatch):
 def test_an_honest_file_meets_no_expectation(checkout):
     verdict = graded(exercises.find(TARGET).solution, checkout)
     assert verdict.passed, verdict.reasons
-    assert (verdict.notes, verdict.target, verdict.kind) == (["its code is the solution's"], "01.1", "write")
+    said = [
+        "21,420 values read from global memory at M=17 N=35 K=18, at most 32,130 allowed",
+        "line by line as the solution has it",
+    ]
+    assert (verdict.notes, verdict.target, verdict.kind) == (said, "01.1", "write")
     for path in FILES:
         with pytest.raises(AssertionError):
             read(path).require(verdict)
@@ -343,22 +347,48 @@ def test_changed_files_are_told_apart(tmp_path):
 
 def test_limits_are_compared_and_said():
     one = exercises.find("gemm_vector_tile")
-    figures = {"shared_per_fma": 0.15, "stack_bytes": 0, "warps": 16, "shared_bytes": 4096}
+    figures = {
+        "shared_per_fma": 0.15,
+        "stack_bytes": 0,
+        "warps": 16,
+        "shared_bytes": 4096,
+        "threads": 64,
+        "float64": 0,
+    }
     assert grade.judged(grade.Evidence(figures=figures), one) == []
-    worse = grade.Evidence(figures={**figures, "shared_per_fma": 0.19, "warps": 8})
+    assert limits.compared(figures, one)[1] == [
+        "0.15 loads from shared memory for each multiply-add in the compiled loop, at most 0.15 allowed",
+        "0 bytes of stack for each thread, at most 0 allowed",
+        "16 warps fit a multiprocessor, at least 16 asked for",
+        "64 threads in a block, at least 64 asked for",
+        "4096 bytes of shared memory for each block, at least 2048 asked for",
+    ]
+    worse = grade.Evidence(figures={**figures, "shared_per_fma": 0.19, "warps": 8, "threads": 8})
     assert [finding.message for finding in grade.judged(worse, one)] == [
         "0.19 loads from shared memory for each multiply-add in the compiled loop; at most 0.15 is asked for",
         "8 warps fit a multiprocessor; at least 16 is asked for",
+        "8 threads in a block; at least 64 is asked for: "
+        "a warp has 32 lanes, and with fewer threads some do nothing; two warps can wait for each other",
     ]
     slow = grade.Evidence(figures={**figures, "percent_of_floor": 5.0, "ms": 3.0})
     assert [finding.kind for finding in grade.judged(slow, one)] == ["slow"]
-    (missing,) = grade.judged(grade.Evidence(figures={"stack_bytes": 0, "warps": 16, "shared_bytes": 4096}), one)
+    (missing,) = grade.judged(grade.Evidence(figures={**figures, "shared_per_fma": None}), one)
     assert (missing.kind, missing.message) == ("unjudged", "shared_per_fma was not counted")
+
+
+def test_float64_is_asked_of_every_exercise_and_its_cause_is_named():
+    one = exercises.find("gemm_grid_stride")
+    assert "float64" not in one.at_most
+    assert limits.compared({"float64": 0}, one) == ([], [])
+    literal, comparison = ({"float64": 3, limits.OF_INTEGERS: number} for number in (0, 2))
+    said = [limits.compared(figures, one)[0][0].message for figures in (literal, comparison)]
+    assert ["0.0 and 0 alike" in text for text in said] == [True, False]
+    assert ["a signed one of 64 bits meets an unsigned one" in text for text in said] == [False, True]
 
 
 def test_every_limit_can_be_counted_and_said():
     for one in exercises.everything():
-        assert grade.limited(one) <= set(grade.COUNTED)
+        assert limits.limited(one) <= set(limits.COUNTED)
 
 
 def test_a_folder_of_students(write, tmp_path):
@@ -422,12 +452,12 @@ def test_an_error_of_the_grader_is_said_of_one_file(monkeypatch, write):
 
 
 def test_what_is_saved_while_it_is_graded_has_no_verdict(tmp_path, monkeypatch, write):
-    one = exercises.find("05.2")
+    one = exercises.find("05.1")
     path = write("predict_worked_example.py", one.path.read_text() + "X = 1\n")
     mine = structs.replace(one, path=path)
     monkeypatch.setattr(exercises, "everything", lambda *_: [mine])
     monkeypatch.setattr(exercises.State.__init__, "__defaults__", (tmp_path / "state.json",))
-    files, verdict = [Submission(path)], [Grade("05.2", one.name, "predict", findings=[check.Finding("wrong", "no")])]
+    files, verdict = [Submission(path)], [Grade("05.1", one.name, "predict", findings=[check.Finding("wrong", "no")])]
     own = grade.own_sources(files)
     path.write_text("Y = 2\n")
     grade.remember(files, verdict, own)
@@ -464,7 +494,7 @@ def test_names_that_are_not_unicode_can_be_written(tmp_path):
 
 
 def test_a_file_with_a_byte_order_mark_is_read(checkout, write):
-    one = exercises.find("05.2")
+    one = exercises.find("05.1")
     verdict = graded(write("submitted.py", "\ufeff" + one.solution.read_text()), checkout, name=one.name)
     assert verdict.passed, verdict.reasons
 
@@ -485,8 +515,8 @@ def test_every_kernel_that_multiplies_is_counted(monkeypatch, tmp_path):
         (tmp_path / f"{name}.ptx").write_text("fma.rn.f32 x;\n" * fma)
     plan = {"launch": [{"kernel": name, "grid": [1, 1, 1], "block": [32, 1, 1]} for name in codes]}
     problem = problems.Gemm(M=4, N=8, K=2)
-    assert grade.count(plan, tmp_path, problem, ["per_fma", "registers"]) == {"per_fma": 36.0, "registers": 40}
-    assert grade.count(plan, tmp_path, problem, ["shared_bytes"], ["shared_bytes"]) == {"shared_bytes": 0}
+    assert limits.count(plan, tmp_path, problem, ["per_fma", "registers"]) == {"per_fma": 36.0, "registers": 40}
+    assert limits.count(plan, tmp_path, problem, ["shared_bytes"], ["shared_bytes"]) == {"shared_bytes": 0}
 
 
 @LINUX
@@ -603,32 +633,32 @@ def call(capsys, monkeypatch, tmp_path):
 
 
 def test_grade_says_what_passes_and_remembers_it(call):
-    code, out, _ = call("grade", "05.2", "--sim")
+    code, out, _ = call("grade", "05.1", "--sim")
     assert code == 1
-    assert "unanswered: no value yet for GEMM_M, GEMM_N" in out
-    assert "a hint: python -m common hint 05.2" in out
-    solved = exercises.find("05.2").solution
+    assert "unanswered: no value yet for P, Q, GEMM_M" in out
+    assert "a hint: python -m common hint 05.1" in out
+    solved = exercises.find("05.1").solution
     code, out, err = call("grade", str(solved), "--sim", "--json")
     assert code == 0
     (verdict,) = json.loads(out)["grades"]
-    assert (verdict["target"], verdict["passed"], verdict["student"]) == ("05.2", True, "")
+    assert (verdict["target"], verdict["passed"], verdict["student"]) == ("05.1", True, "")
     assert "passed" in err
     # a copy elsewhere is not the student's own
     assert "passed" not in call("progress")[1]
 
 
 def test_a_pass_of_ones_own_shows_in_progress(call, monkeypatch):
-    one = exercises.find("05.2")
+    one = exercises.find("05.1")
     monkeypatch.setattr(exercises, "everything", lambda *_: [replace(one, path=one.solution)])
-    assert call("grade", "05.2", "--sim")[0] == 0
-    assert call("hint", "05.2")[1].startswith("05.2 the worked example, by hand: hint 1 of 3\n  3 x 3 outputs")
+    assert call("grade", "05.1", "--sim")[0] == 0
+    assert call("hint", "05.1")[1].startswith("05.1 another worked example, by hand: hint 1 of 3\n  With padding 1")
     out = call("progress")[1]
     assert "1 of 3" in out
     assert "passed" in out
 
 
 def test_grade_a_folder_writes_its_report(call, tmp_path):
-    for student, text in (("anna", exercises.find("05.2").solution.read_text()), ("bert", "")):
+    for student, text in (("anna", exercises.find("05.1").solution.read_text()), ("bert", "")):
         path = tmp_path / "class" / student / "predict_worked_example.py"
         path.parent.mkdir(parents=True)
         path.write_text(text)

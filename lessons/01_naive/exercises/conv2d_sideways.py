@@ -1,8 +1,8 @@
-"""Exercise 01.3, find the bug: right, and several times slower than conv2d_naive.
+"""Exercise 01.6, find the bug: right, and several times slower than conv2d_naive.
 
 The kernel computes what conv2d_naive computes, and the check passes. But the 32 threads of a warp touch many more
 sectors with each request than they need. Which axis should x be? Change at most 4 lines.
-Grade: python -m common grade 01.3
+Grade: python -m common grade 01.6
 """
 
 from numba import cuda, float32

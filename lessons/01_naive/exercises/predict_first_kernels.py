@@ -1,22 +1,23 @@
-"""Exercise 01.4, predict: threads, bytes and sectors of the first kernels.
+"""Exercise 01.3, predict: blocks, idle threads and bytes at a shape that divides by nothing.
 
-Replace each None by a number or by arithmetic, such as 2 * 4096**3 / 1e9. Counts must be exact, other figures to
-1%, measured ones to a third. Work them out before you look at a table.
-Grade: python -m common grade 01.4
+Replace each None by a number or by arithmetic, such as 2 * 4096**3 / 1e9. Counts must be exact, other figures to 1%,
+what was measured to a fifth.
+Grade: python -m common grade 01.3
 """
 
-# gemm_naive on gemm-4096, blocks of 32 x 8 threads
+# gemm_naive for M = 1000, N = 700, K = 300, blocks of 32 x 8 threads
 BLOCKS = None
+IDLE_PERCENT = None  # threads without an element of C, of all threads
 GFLOP = None  # one multiply-add is two
 LEAST_MB = None  # A and B read once, C written once
-ASKED_GB = None  # every a[m, k] and b[k, n] a load of its own
+ASKED_MB = None  # every a[m, k] and b[k, n] a load of its own
 
-# sectors of 32 bytes that one request of a full warp touches, by the instruction that touches most
-SECTORS_COALESCED = None  # gemm_naive
-SECTORS_SWAPPED = None  # gemm_naive_uncoalesced
+# the floor of a product with M = N = 2048 and K = 16, in ms, on a card that multiplies 60,000 GFLOP/s and copies
+# 4,000 GB/s
+FLOOR_MS = None
 
-# conv2d_naive on ece408-layer1: percent of the threads that have no output
-IDLE_PERCENT = None
+# conv2d_naive on ece408-layer2, blocks of 16 x 16 threads for maps of 29 x 29: threads that launch starts
+THREADS = None
 
-# time of conv2d_naive over that of conv2d_unrolled on ece408-layer2, from the instructions that both take
-SPEED_UP = None
+# the time of gemm_naive for M = N = K = 2048 in ms, as the H200 of the page took it: measured
+NAIVE_2048_MS = None

@@ -1,8 +1,8 @@
-"""Exercise 01.2, find the bug: right, and slow where it should not be.
+"""Exercise 01.5, find the bug: right, and slow where it should not be.
 
-The result is right, even more precise than it must be. On a card with few float64 units this kernel crawls. Find
-the instruction that nobody meant to write, and change one line.
-Grade: python -m common grade 01.2
+Two sums, one for even k and one for odd, do not wait for each other. The result is right, even more precise than it
+must be. On a card with few float64 units this kernel crawls. Find what nobody meant to write, and change one line.
+Grade: python -m common grade 01.5
 """
 
 from numba import cuda, float32
@@ -20,12 +20,13 @@ def gemm_double(a, b, c):
     n, m = cuda.grid(2)
     if m < M and n < N:
         # multiply
-        acc = float32(0.0)
-        for k in range(K):
-            acc += a[m, k] * b[k, n]
+        even, odd = float32(0.0), float32(0.0)
+        for k in range(0, K, 2):
+            even += a[m, k] * b[k, n]
+            odd += a[m, k + 1] * b[k + 1, n] if k + 1 < K else float32(0.0)
 
         # store
-        c[m, n] = acc
+        c[m, n] = even + odd
 
 
 def launch(a, b, c):

@@ -1,22 +1,23 @@
-"""Exercise 01.4, predict: threads, bytes and sectors of the first kernels.
+"""Exercise 01.3, predict: blocks, idle threads and bytes at a shape that divides by nothing.
 
-Replace each None by a number or by arithmetic, such as 2 * 4096**3 / 1e9. Counts must be exact, other figures to
-1%, measured ones to a third. Work them out before you look at a table.
-Grade: python -m common grade 01.4
+Replace each None by a number or by arithmetic, such as 2 * 4096**3 / 1e9. Counts must be exact, other figures to 1%,
+what was measured to a fifth.
+Grade: python -m common grade 01.3
 """
 
-# gemm_naive on gemm-4096, blocks of 32 x 8 threads
-BLOCKS = 4096 // 32 * (4096 // 8)
-GFLOP = 2 * 4096**3 / 1e9  # one multiply-add is two
-LEAST_MB = 3 * 4096**2 * 4 / 1e6  # A and B read once, C written once
-ASKED_GB = 2 * 4 * 4096**3 / 1e9  # every a[m, k] and b[k, n] a load of its own
+# gemm_naive for M = 1000, N = 700, K = 300, blocks of 32 x 8 threads
+BLOCKS = (700 + 31) // 32 * (1000 // 8)
+IDLE_PERCENT = 100 * (1 - 700 * 1000 / (BLOCKS * 32 * 8))  # threads without an element of C, of all threads
+GFLOP = 2 * 1000 * 700 * 300 / 1e9  # one multiply-add is two
+LEAST_MB = 4 * (1000 * 300 + 300 * 700 + 1000 * 700) / 1e6  # A and B read once, C written once
+ASKED_MB = 4 * 2 * 1000 * 700 * 300 / 1e6  # every a[m, k] and b[k, n] a load of its own
 
-# sectors of 32 bytes that one request of a full warp touches, by the instruction that touches most
-SECTORS_COALESCED = 32 * 4 / 32  # gemm_naive
-SECTORS_SWAPPED = 32  # gemm_naive_uncoalesced
+# the floor of a product with M = N = 2048 and K = 16, in ms, on a card that multiplies 60,000 GFLOP/s and copies
+# 4,000 GB/s
+FLOOR_MS = 4 * (2 * 2048 * 16 + 2048**2) / 4000e9 * 1e3
 
-# conv2d_naive on ece408-layer1: percent of the threads that have no output
-IDLE_PERCENT = 100 * (1 - 66 * 66 / (5 * 16 * 5 * 16))
+# conv2d_naive on ece408-layer2, blocks of 16 x 16 threads for maps of 29 x 29: threads that launch starts
+THREADS = 10000 * 24 * 2 * 2 * 256
 
-# time of conv2d_naive over that of conv2d_unrolled on ece408-layer2, from the instructions that both take
-SPEED_UP = 37.8 / 11.3
+# the time of gemm_naive for M = N = K = 2048 in ms, as the H200 of the page took it: measured
+NAIVE_2048_MS = 104 / 8

@@ -1,21 +1,26 @@
-"""Exercise 02.4, predict: what tiles take and what they give.
+"""Exercise 02.6, predict: what tiles of another size take and give.
 
-Replace each None by a number or by arithmetic. Counts must be exact, GLOBAL_LOADS to 5%, other figures to 1%,
-measured ones to a third.
-Grade: python -m common grade 02.4
+Replace each None by a number or by arithmetic. Counts must be exact, other figures to 1%, what was measured to a
+fifth. A multiprocessor has 65,536 registers and 233,472 bytes of shared memory (1,024 more than it asks for go with
+each block), and holds 64 warps.
+Grade: python -m common grade 02.6
 """
 
-# gemm_shared_tile on gemm-4096, TILE = 32
+# gemm_shared_tile with TILE = 24, for M = N = 4096 and K = 100
 BLOCKS = None
 SHARED_BYTES = None  # of a block
-GLOBAL_LOADS = None  # from global memory, for each multiply-add
-WARPS = None  # that fit a multiprocessor: a thread takes 32 registers
+GLOBAL_LOADS = None  # for each multiply-add that a thread does, those with zeros too
+ROUNDS = None  # of the loop over k0
+WASTED_PERCENT = None  # multiply-adds that no element of C has
 
-# conv2d_shared_tile on ece408-layer1, 16 x 16 outputs, 5 x 5 taps: floats staged for each thread
-STAGED = None
+# warps that fit a multiprocessor
+WARPS_A = None  # blocks of 1,024 threads, 40 registers each
+WARPS_B = None  # blocks of 256 threads, 40 registers each
+WARPS_C = None  # blocks of 256 threads, 32 registers each, and 65,536 bytes of shared memory
 
-# conv2d_unroll_gemm on ece408-layer1: MB of all windows written out
-UNROLLED_MB = None
+# a tile of 8 x 64 outputs, one per thread, 7 x 7 taps: floats of its patch for each thread, and for 16 x 32
+STAGED_8_64 = None
+STAGED_16_32 = None
 
-# time of gemm_naive over that of gemm_shared_tile on gemm-4096
-SPEED_UP = None
+# the time of gemm_shared_tile as shipped for M = N = K = 2048 in ms, as the H200 of the page took it: measured
+TILED_2048_MS = None

@@ -1,21 +1,26 @@
-"""Exercise 02.4, predict: what tiles take and what they give.
+"""Exercise 02.6, predict: what tiles of another size take and give.
 
-Replace each None by a number or by arithmetic. Counts must be exact, GLOBAL_LOADS to 5%, other figures to 1%,
-measured ones to a third.
-Grade: python -m common grade 02.4
+Replace each None by a number or by arithmetic. Counts must be exact, other figures to 1%, what was measured to a
+fifth. A multiprocessor has 65,536 registers and 233,472 bytes of shared memory (1,024 more than it asks for go with
+each block), and holds 64 warps.
+Grade: python -m common grade 02.6
 """
 
-# gemm_shared_tile on gemm-4096, TILE = 32
-BLOCKS = (4096 // 32) ** 2
-SHARED_BYTES = 2 * 32 * 32 * 4  # of a block
-GLOBAL_LOADS = 2 / 32  # from global memory, for each multiply-add
-WARPS = 65536 // (32 * 1024) * 32  # that fit a multiprocessor: a thread takes 32 registers
+# gemm_shared_tile with TILE = 24, for M = N = 4096 and K = 100
+BLOCKS = 171**2
+SHARED_BYTES = 2 * 24 * 24 * 4  # of a block
+GLOBAL_LOADS = 2 / 24  # for each multiply-add that a thread does, those with zeros too
+ROUNDS = 5  # of the loop over k0
+WASTED_PERCENT = 100 * (1 - 4096**2 * 100 / ((171 * 24) ** 2 * 5 * 24))  # multiply-adds that no element of C has
 
-# conv2d_shared_tile on ece408-layer1, 16 x 16 outputs, 5 x 5 taps: floats staged for each thread
-STAGED = (16 + 5 - 1) ** 2 / 16**2
+# warps that fit a multiprocessor
+WARPS_A = 32  # blocks of 1,024 threads, 40 registers each
+WARPS_B = 48  # blocks of 256 threads, 40 registers each
+WARPS_C = 24  # blocks of 256 threads, 32 registers each, and 65,536 bytes of shared memory
 
-# conv2d_unroll_gemm on ece408-layer1: MB of all windows written out
-UNROLLED_MB = 10000 * 25 * 66 * 66 * 4 / 1e6
+# a tile of 8 x 64 outputs, one per thread, 7 x 7 taps: floats of its patch for each thread, and for 16 x 32
+STAGED_8_64 = (8 + 6) * (64 + 6) / (8 * 64)
+STAGED_16_32 = (16 + 6) * (32 + 6) / (16 * 32)
 
-# time of gemm_naive over that of gemm_shared_tile on gemm-4096
-SPEED_UP = 104 / 17
+# the time of gemm_shared_tile as shipped for M = N = K = 2048 in ms, as the H200 of the page took it: measured
+TILED_2048_MS = 17.6 / 8

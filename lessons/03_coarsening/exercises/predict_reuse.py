@@ -1,17 +1,26 @@
-"""Exercise 03.3, predict: what reuse in registers saves.
+"""Exercise 03.4, predict: what other tiles of a thread would save.
 
-Replace each None by a number or by arithmetic. Counts must be exact, other figures to 1%, measured ones to a third.
-Grade: python -m common grade 03.3
+Replace each None by a number or by arithmetic. Counts must be exact, other figures to 1%, what was measured to a
+third. A multiprocessor has 65,536 registers, which a thread gets in steps of 8, and holds 64 warps.
+Grade: python -m common grade 03.4
 """
 
-# gemm_coarsened, TILE = 32, WPT = 8
+# gemm_coarsened with TILE = 32 and WPT = 4
 SHARED_LOADS = None  # instructions that read shared memory, for each multiply-add
 THREADS = None  # in a block
-BLOCKS = None  # on gemm-4096
-WARPS = None  # that fit a multiprocessor: a thread takes 66 registers, which are given in steps of 8
+BARRIERS = None  # that a thread waits at on gemm-4096
 
-# gemm_wide_loads, TILE = 32, WPT = 8: instructions that read shared memory, for each multiply-add
-WIDE_LOADS = None
+# a thread with 4 rows of 4 neighbouring columns: wide loads take four k of a row of A, or four columns of a row of B
+WIDE_LOADS = None  # instructions for each multiply-add
+WIDE_VALUES = None  # floats for each multiply-add
 
-# time of gemm_shared_tile over that of gemm_coarsened on gemm-4096, from the reads promised for each multiply-add
-SPEED_UP = None
+# warps that fit a multiprocessor, in blocks of 128 threads
+WARPS_81 = None  # 81 registers for each thread
+WARPS_64 = None  # 64 registers for each thread
+
+# conv2d with 5 x 5 taps, where a thread owns 4 pixels below each other in 2 maps: pixels and taps that it reads for
+# each multiply-add, if it reads each once for each channel
+CONV_READS = None
+
+# the time of gemm_wide_loads for M = N = K = 2048 in ms, as the H200 of the page took it: measured
+WIDE_2048_MS = None

@@ -1,8 +1,8 @@
-"""Exercise 03.5, find the bug: a thread that owns four pixels, and does not ask whether it has them.
+"""Exercise 03.6, find the bug: a thread that owns four pixels, and does not ask whether it has them.
 
 A thread computes ROWS pixels below each other; a column of pixels, once in registers, serves all of them. The check
 says what happens at the lower edge of a map. Change at most 2 lines.
-Grade: python -m common grade 03.5
+Grade: python -m common grade 03.6
 """
 
 from functools import lru_cache

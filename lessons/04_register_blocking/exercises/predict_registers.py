@@ -1,24 +1,24 @@
-"""Exercise 04.3, predict: banks, registers and warps.
+"""Exercise 04.5, predict: registers, reads and warps of other tiles.
 
-Replace each None by a number or by arithmetic. Counts must be exact, other figures to 1%, measured ones to a third.
-Grade: python -m common grade 04.3
+Replace each None by a number or by arithmetic. Counts must be exact, other figures to 1%. A multiprocessor has
+65,536 registers, a quarter for each of its four schedulers, 233,472 bytes of shared memory, and room for 64 warps.
+Grade: python -m common grade 04.5
 """
 
-# turns that shared memory takes when lane l of a warp reads float l * stride, for a stride of
-TURNS_32 = None
-TURNS_33 = None
-TURNS_34 = None
-TURNS_48 = None
+# a thread's tile of 12 x 6 elements of C: floats that it reads from shared memory for each multiply-add, and the
+# registers of its sums and of both fragments together
+READS = None
+REGISTERS = None
 
-# gemm_register_blocked, 8 x 8 elements of C per thread: instructions that read shared memory, for each multiply-add
-SHARED_LOADS = None
+# the widest tile whose sums and fragments fit 100 registers, if it has two rows, and if it is a square
+COLUMNS_OF_TWO_ROWS = None
+SIDE_OF_A_SQUARE = None
 
-# warps that fit a multiprocessor: 119 registers in each of 256 threads, and 229 in each of 128
-WARPS_BLOCKED = None
-WARPS_TUNED = None
+# warps that fit a multiprocessor
+WARPS_A = None  # blocks of 128 threads, 145 registers each
+WARPS_B = None  # blocks of 256 threads, 145 registers each
+WARPS_C = None  # blocks of 128 threads, 125 registers each, and 49,152 bytes of shared memory
 
-# gemm_tuned on gemm-2048, blocks of 128 x 128 elements
-BLOCKS = None
-
-# time of gemm_naive over that of gemm_tuned on gemm-4096, from the instructions that both take
-SPEED_UP = None
+# a block tile of 96 x 64, in threads of 8 x 6: warps in a block, and values of A and B staged for each multiply-add
+WARPS = None
+STAGED = None

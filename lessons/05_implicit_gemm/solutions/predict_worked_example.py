@@ -1,29 +1,32 @@
-"""Exercise 05.2, predict: the worked example, by hand.
+"""Exercise 05.1, predict: another worked example, by hand.
 
-An input of 4 x 4 pixels with 3 channels, x[1, 4, 4, 3] in NHWC, and 4 filters of 2 x 2, filt[4, 2, 2, 3] in KRSC;
-stride 1, no padding, so 3 x 3 outputs. Replace each None by a whole number.
-Grade: python -m common grade 05.2
+Two images of 5 x 6 pixels with 3 channels, x[2, 5, 6, 3] in NHWC, and 4 filters of 3 x 2, filt[4, 3, 2, 3] in KRSC.
+The stride is 2 along h and 1 along w, the padding 1 along h and 0 along w. Replace each None by a whole number.
+Grade: python -m common grade 05.1
 """
 
+# the outputs of an image: P rows of Q
+P = (5 + 2 - 3) // 2 + 1
+Q = 6 - 2 + 1
+
 # the matrix product y[GEMM_M, GEMM_N] = A[GEMM_M, GEMM_K] @ B[GEMM_K, GEMM_N]
-GEMM_M = 3 * 3
-GEMM_N = 4
-GEMM_K = 2 * 2 * 3
+GEMM_M = 2 * P * Q
+GEMM_K = 3 * 2 * 3
 
-# row gemm_m = 7: the output pixel (p, q)
-P_OF_7 = 7 // 3
-Q_OF_7 = 7 % 3
+# row gemm_m = 22: the image n, and the output pixel (p, q) in it
+N_OF_22 = 22 // (P * Q)
+P_OF_22 = 22 // Q % P
+Q_OF_22 = 22 % Q
 
-# column gemm_k = 10: the tap (r, s) and the channel c
-R_OF_10 = 10 // (2 * 3)
-S_OF_10 = 10 // 3 % 2
-C_OF_10 = 10 % 3
+# column gemm_k = 14: the tap (r, s) and the channel c
+R_OF_14 = 14 // (2 * 3)
+S_OF_14 = 14 // 3 % 2
+C_OF_14 = 14 % 3
 
-# element (7, 10) of A: the input pixel (h, w), and its place in x as it lies in memory
-H_OF_7_10 = P_OF_7 + R_OF_10
-W_OF_7_10 = Q_OF_7 + S_OF_10
-PLACE_OF_7_10 = (H_OF_7_10 * 4 + W_OF_7_10) * 3 + C_OF_10
+# element (22, 14) of A: the input pixel (h, w), and the element's place in x as it lies in memory
+H_OF_22_14 = P_OF_22 * 2 - 1 + R_OF_14
+W_OF_22_14 = Q_OF_22 + S_OF_14
+PLACE_OF_22_14 = ((N_OF_22 * 5 + H_OF_22_14) * 6 + W_OF_22_14) * 3 + C_OF_14
 
-# and back: the row of output pixel (1, 2), the column of tap (1, 0) and channel 2
-ROW_OF_1_2 = 1 * 3 + 2
-COLUMN_OF_1_0_2 = (1 * 2 + 0) * 3 + 2
+# how many elements of row 0 are padding
+ZEROS_OF_0 = 2 * 3

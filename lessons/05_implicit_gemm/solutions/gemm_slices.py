@@ -1,0 +1,59 @@
+"""Exercise 05.8, write: a sum in slices.
+
+Few outputs and a long sum make few blocks. Here blockIdx.z is one of SPLIT_K slices of the sum: a block computes its
+part of its elements and leaves it in partial[slice, M, N], and a second kernel adds the parts. Write which k a slice
+sums: from first to before last. K need not be a multiple of SPLIT_K, nor as large. Every k belongs to one slice, and
+no slice may be more than one k longer than another.
+Grade: python -m common grade 05.8
+"""
+
+from numba import cuda, float32
+
+SPLIT_K = 5
+THREADS_X, THREADS_Y = 32, 8
+
+
+@cuda.jit
+def gemm_slices(a, b, partial):
+    _, M, N = partial.shape
+    K = a.shape[1]
+
+    # locate
+    n, m = cuda.blockIdx.x * THREADS_X + cuda.threadIdx.x, cuda.blockIdx.y * THREADS_Y + cuda.threadIdx.y
+    part = cuda.blockIdx.z
+    # >>> your code: 4 lines
+    first, last = K * part // SPLIT_K, K * (part + 1) // SPLIT_K
+    # <<<
+    if m < M and n < N:
+        # multiply
+        acc = float32(0.0)
+        for k in range(first, last):
+            acc += a[m, k] * b[k, n]
+
+        # store
+        partial[part, m, n] = acc
+
+
+@cuda.jit
+def add_up(partial, c):
+    M, N = c.shape
+    n, m = cuda.grid(2)
+    if m < M and n < N:
+        # >>> your code: 4 lines
+        # c[m, n] is the sum of all slices
+        total = float32(0.0)
+        for part in range(SPLIT_K):
+            total += partial[part, m, n]
+        c[m, n] = total
+        # <<<
+
+
+def workspace(problem):
+    return cuda.device_array((SPLIT_K, problem.M, problem.N), "float32")
+
+
+def launch(a, b, c, partial):
+    M, N = c.shape
+    grid = (-(-N // THREADS_X), -(-M // THREADS_Y))
+    gemm_slices[(*grid, SPLIT_K), (THREADS_X, THREADS_Y)](a, b, partial)
+    add_up[grid, (THREADS_X, THREADS_Y)](partial, c)

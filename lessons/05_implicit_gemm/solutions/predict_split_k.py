@@ -1,0 +1,19 @@
+"""Exercise 05.9, predict: in how many slices should the sum be cut?
+
+A layer with GEMM_M = 3,136, GEMM_N = 512 and GEMM_K = 4,608, in blocks of 128 x 128 outputs and BLOCK_K = 16, on a
+GPU with 132 multiprocessors that hold two such blocks each: a wave of 264. Every wave but the last is full. Replace
+each None by a number or by arithmetic. Counts must be exact, other figures to 1%.
+Grade: python -m common grade 05.9
+"""
+
+BLOCKS = 25 * 4  # in one slice: all of GEMM_K in each block
+IDLE_PERCENT = 100 * (1 - 100 / 264)  # places for blocks that are empty then
+
+# SPLIT_K = 4, equal slices
+ROUNDS = 4608 // 4 // 16  # of the loop over k0 in a block
+WAVES = 2
+PARTIAL_MB = 4 * 4 * 3136 * 512 / 1e6  # the partial sums of all slices, written once
+
+# full or not, a wave takes as long as its blocks have rounds: the least SPLIT_K from 1 to 10 for which waves times
+# rounds is least, if a slice has 288 / SPLIT_K rounds, rounded up
+BEST = 5
