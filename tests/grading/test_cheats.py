@@ -412,6 +412,7 @@ def test_what_was_ended_from_outside_is_graded_again_alone(write, monkeypatch):
 
     def run(self, evidence, work):
         ran.append(work.path.parent.name)
+        evidence.figures["float64"] = 0.0
         if ran.count("a") == 1 and ran[-1] == "a":
             raise SandboxError("crashed", "the process died of SIGKILL", disturbed=True)
 
