@@ -14,6 +14,7 @@ LESSON = "lessons.04_register_blocking."
 gemm_rectangular_tiles = import_module(LESSON + "gemm_rectangular_tiles")
 gemm_register_blocked = import_module(LESSON + "gemm_register_blocked")
 gemm_tuned = import_module(LESSON + "gemm_tuned")
+gemm_warp_tiles = import_module(LESSON + "gemm_warp_tiles")
 conv2d_register_tiled = import_module(LESSON + "conv2d_register_tiled")
 VECTOR = import_module("lessons.wide").VECTOR
 
@@ -289,8 +290,8 @@ def _place(block, count, group_m):
 
 
 def warp_tiles():
-    """gemm_tuned's block in warp tiles, and the pieces of one lane of one warp."""
-    step = gemm_tuned
+    """gemm_warp_tiles' block in warp tiles, and the pieces of one lane of one warp."""
+    step = gemm_warp_tiles
     warp_m, warp_n = step.LANES_M * step.THREAD_M, step.LANES_N * step.THREAD_N
     warps_n = step.BLOCK_N // warp_n
     figure, (left, right) = charts.new_figure(9.6, 3.4, columns=2, gridspec_kw={"width_ratios": [1, 2.1]})
