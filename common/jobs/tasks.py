@@ -198,6 +198,12 @@ def _module(task: FileTask[Result], rival: messages.Rival | None = None, tile: m
     return catalog.load(Path(file.path), task.ladder, task.home, file.helpers, tile)
 
 
+def _tiled(task: FileTask[Result], tile: messages.Tile) -> tuple[Any, messages.Tile]:
+    """The module of the task's file with these tile constants, and what of them its ``launch`` takes by keyword."""
+    module = _module(task)
+    return (module, tile) if catalog.takes_tile(module, tile) else (_module(task, tile=tile), {})
+
+
 def _unsound(task: messages.Check, problem: problems.Problem, traced: bool) -> list[Fault]:
     """What a launch does that it must not: as ``traced``; or as far as a few seconds in the simulator show, if it
     cannot be."""
@@ -407,10 +413,8 @@ def sweep_task(task: messages.Sweep) -> StepResult:
 
     from common.measure import check, inputs
 
-    problem, tile = _fit(task), task.tile
-    module = _module(task)
-    if not catalog.takes_tile(module, tile):
-        module, tile = _module(task, tile=tile), {}
+    problem = _fit(task)
+    module, tile = _tiled(task, task.tile)
     try:
         verdict = check.check_sampled(module, problem, tile=tile)
     except CudaAPIError as error:
@@ -599,7 +603,8 @@ def trace_task(task: Trace) -> TraceResult:
 
     problem = problems.from_shape(task.ladder, task.shape)
     try:
-        found = trace.run(_module(task), problem, **asdict(task.options))
+        module, tile = _tiled(task, task.options.tile or {})
+        found = trace.run(module, problem, **{**asdict(task.options), "tile": tile})
     except lanes.TraceError as error:
         return {"status": "unusable", "message": str(error)}
     return {"status": "wrong" if found.faults else "right", "trace": found.as_dict()}
