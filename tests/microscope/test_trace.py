@@ -51,8 +51,9 @@ def named(expected):
     return set() if kinds == "nothing" else set(kinds.split(", "))
 
 
-def traced(path, problem, **options):
-    return trace.run(catalog.load(path, problem.ladder), problem, **{"every": True, **options})
+def traced(path, problem, constants=None, **options):
+    module = catalog.load(path, problem.ladder, constants=constants)
+    return trace.run(module, problem, **{"every": True, **options})
 
 
 def kinds(found):
@@ -112,7 +113,7 @@ def test_whole_aligned_tiles_are_right_too(step):
 
 def test_asynchronous_copies_arrive_when_they_are_waited_for():
     problem = Gemm(M=37, N=45, K=19)
-    found = traced(catalog.find("gemm_tuned").path, problem, tile={"ASYNC": True})
+    found = traced(catalog.find("gemm_double_buffered_async").path, problem)
     np.testing.assert_array_equal(found.output, reference.full(problem, *inputs.integers(problem, 0)))
     assert found.faults == []
     totals = found.main.totals()
@@ -1432,7 +1433,8 @@ def test_the_promises_of_lesson_04_are_kept(name, instructions, values):
 def test_a_padded_tile_has_fewer_conflicts():
     turns = []
     for pad in (0, 1, 2):
-        kernel = traced(catalog.find("gemm_rectangular_tiles").path, Gemm(M=64, N=64, K=32), tile={"PAD": pad}).main
+        path = catalog.find("gemm_rectangular_tiles").path
+        kernel = traced(path, Gemm(M=64, N=64, K=32), constants={"PAD": pad}).main
         (access,) = (a for a in kernel.select("shared", "read") if a.array == "b_tile")
         turns.append(access.per_request)
     assert turns == [32, 1, 2]
