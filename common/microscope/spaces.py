@@ -407,11 +407,9 @@ class Shared(Storage):
         return values if wrong is None else [choose(wrong, self.dtype.type(0), value) for value in values]
 
     def write(
-        self, machine: Machine, view: View, place: Offsets, values: list[Value], wrong: Bools | None, line: int,
-        record: bool = True,
-    ) -> None:  # fmt: skip
-        if record:
-            self.record(machine, view, place, len(values), "write", line)
+        self, machine: Machine, view: View, place: Offsets, values: list[Value], wrong: Bools | None, line: int
+    ) -> None:
+        self.record(machine, view, place, len(values), "write", line)
         lanes = machine.mask.bits if wrong is None else machine.mask.bits & ~wrong
         for v, value in enumerate(values):
             at = self._flat(place + v)
