@@ -2,7 +2,10 @@
 
 A step is ``lessons/<lesson>/<step>.py``, its ladder is the name's first word, and its docstring says
 ``Previous step: NAME`` (or ``none``). An experiment is ``lessons/<lesson>/experiments/<name>.py`` whose docstring
-says ``Variant of: STEP``; it is measured beside its step but is no rung of the ladder.
+says ``Variant of: STEP``; it is measured beside its step but is no rung of the ladder. A helper is a module that
+steps import: ``lessons/<name>.py``, or ``lessons/<lesson>/helpers/<name>.py``, which is what one lesson alone uses. A
+lesson's folder is no Python name, so the latter are imported by a text, as are steps:
+``importlib.import_module("lessons.<lesson>.helpers.<name>")``.
 """
 
 from __future__ import annotations
@@ -32,6 +35,7 @@ from common.book.schema import Name
 
 ROOT = Path(__file__).resolve().parents[2]
 LESSONS = ROOT / "lessons"
+HELPERS = "helpers"  # a lesson's folder of its own helpers
 
 _ARGUMENTS = {
     "gemm": ("a", "b", "c"),
@@ -153,16 +157,22 @@ def presets(step: Step, root: Path = LESSONS) -> list[str]:
 
 
 def imported_helpers(path: Path) -> list[Path]:
-    """The files of ``lessons/*.py`` that a file imports, directly or through each other; none if it is no Python."""
-    found: dict[str, Path] = {}
+    """The helpers that a file imports, directly or through each other; none if it is no Python."""
+    found: set[Path] = set()
     pending = [path]
     while pending:
         for name in _imported(pending.pop()):
-            helper = LESSONS / f"{name}.py"
-            if name not in found and helper.is_file():
-                found[name] = helper
+            helper = LESSONS / f"{name.replace('.', '/')}.py"
+            if helper not in found and is_helper(helper) and helper.is_file():
+                found.add(helper)
                 pending.append(helper)
-    return sorted(found.values())
+    return sorted(found, key=lambda helper: helper.stem)
+
+
+def is_helper(path: Path) -> bool:
+    """Is this where a helper lies: one that lessons share, or a lesson's own?"""
+    own = path.parent.name == HELPERS and path.parents[2] == LESSONS
+    return (own or path.parent == LESSONS) and path.suffix == ".py" and not path.name.startswith("_")
 
 
 def _imported(path: Path) -> list[str]:
@@ -185,6 +195,9 @@ def _imports(tree: ast.AST) -> Iterator[str]:
         elif isinstance(node, ast.Import | ast.ImportFrom):
             modules = [alias.name for alias in node.names] if isinstance(node, ast.Import) else [node.module or ""]
             yield from (name.split(".")[1] for name in modules if name.startswith(f"{LESSONS.name}."))
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+            named = re.fullmatch(rf"{LESSONS.name}\.(\w+\.{HELPERS}\.\w+)", node.value)
+            yield from named.groups() if named else ()
 
 
 def load(
@@ -290,7 +303,8 @@ def _standing_in(files: dict[str, str]) -> Iterator[None]:
         return
     package = importlib.import_module(LESSONS.name)
     prefix = f"{package.__name__}."
-    finder = _StandIns({prefix + name: Path(file) for name, file in files.items()})
+    own = {path.stem: f"{path.parents[1].name}.{HELPERS}.{path.stem}" for path in LESSONS.glob(f"*/{HELPERS}/*.py")}
+    finder = _StandIns({prefix + own.get(name, name): Path(file) for name, file in files.items()})
 
     def take_out() -> dict[str, ModuleType]:
         taken = {name: sys.modules.pop(name) for name in list(sys.modules) if name.startswith(prefix)}

@@ -124,7 +124,8 @@ def name_edited_helpers(meaning: str = "", steps: Sequence[Step] | None = None) 
     for path in shipped.edited_helpers():
         if wanted is not None and path.is_file() and path not in wanted:
             continue
+        name = path.relative_to(catalog.ROOT).as_posix()
         console.complain(
-            f"[yellow]lessons/{path.name} is edited: {meaning or 'so is every step that imports it'}; "
+            f"[yellow]{name} is edited: {meaning or 'so is every step that imports it'}; "
             f"python -m common reset {path.stem} brings the shipped one back, and keeps yours[/]"
         )

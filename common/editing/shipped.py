@@ -36,9 +36,9 @@ def files(lesson: str | None = None) -> list[Path]:
 
 
 def helpers() -> list[Path]:
-    """The files that lessons share: those that are there, and those that git has."""
-    found = {*catalog.LESSONS.glob("*.py"), *(path for path in _known() if path.parent == catalog.LESSONS)}
-    return sorted(path for path in found if path.suffix == ".py" and not path.name.startswith("_"))
+    """The files that steps import: those that are there, and those that git has."""
+    there = {*catalog.LESSONS.glob("*.py"), *catalog.LESSONS.glob(f"*/{catalog.HELPERS}/*.py")}
+    return sorted(path for path in {*there, *_known()} if catalog.is_helper(path))
 
 
 def exercises() -> list[Path]:
@@ -116,9 +116,8 @@ def keep_copies() -> None:
 
 def note() -> Path:
     """Take helpers and exercises for shipped as they are now; returns the file that says so."""
-    hashes = {
-        path.relative_to(catalog.LESSONS).as_posix(): catalog.source_hash(path) for path in (*helpers(), *exercises())
-    }
+    there = [path for path in (*helpers(), *exercises()) if path.is_file()]
+    hashes = {path.relative_to(catalog.LESSONS).as_posix(): catalog.source_hash(path) for path in there}
     path = catalog.LESSONS / _NOTED
     history.write(path, (json.dumps(hashes, indent=1) + "\n").encode())
     return path

@@ -18,7 +18,7 @@ _LEFT = {
 }  # fmt: skip
 _OF_GIT = ("config", "config.worktree", "hooks", "info")
 _PACKAGES = "site-packages"  # what is in them is taken for what it was: there are too many files
-_HARNESS = re.compile(r"(common/|lessons/[^/]+\.py |lessons/\w+/solutions/|(.*/)?site-packages/|[^/]+$)")
+_HARNESS = re.compile(r"(common/|lessons/[^/]+\.py |lessons/\w+/(solutions|helpers)/|(.*/)?site-packages/|[^/]+$)")
 _HASHED_BYTES = 1 << 22
 
 Signature = tuple[int, ...]

@@ -309,8 +309,9 @@ class Sandbox:
 
 @cache
 def _shipped_helpers() -> dict[str, bytes]:
-    """The text of those helpers that are edited, as shipped."""
-    texts = {path.name: shipped.text(path) for path in shipped.edited_helpers()}
+    """The text of those helpers that are edited, as shipped; a lesson's own are not in reach of an exercise."""
+    edited = [path for path in shipped.edited_helpers() if path.parent == catalog.LESSONS]
+    texts = {path.name: shipped.text(path) for path in edited}
     return {name: text for name, text in texts.items() if text is not None}
 
 

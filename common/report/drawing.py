@@ -128,7 +128,8 @@ def _key(unit: Draw) -> str:
     elif unit.what == "lesson":
         figures = _script(unit.name).parent.glob("*.py")
         # a picture may show any step
-        steps = [path for name in ("*.py", "*/*.py", "*/*.json", "*/*.toml") for path in catalog.LESSONS.glob(name)]
+        kinds = ("*.py", "*/*.py", f"*/{catalog.HELPERS}/*.py", "*/*.json", "*/*.toml")
+        steps = [path for kind in kinds for path in catalog.LESSONS.glob(kind)]
         shown += [*figures, *steps, *(_records() if _shows_times(unit) else [])]
     names = [step.as_dict() for step in catalog.steps()]
     parts = [kept.digest(code), kept.digest(shown), names, packages.versions(("matplotlib",))]

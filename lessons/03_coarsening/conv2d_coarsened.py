@@ -1,6 +1,7 @@
 """conv2d_coarsened: each thread computes ROWS pixels of FILTERS maps.
 
 Previous step: conv2d_unroll_gemm
+Builds on: conv2d_shared_tile
 New idea: back to the staged patch, but a thread owns a column of ROWS pixels in each of FILTERS maps. A pixel, once
     in a register, meets every tap and filter it belongs to; a tap, once read, serves ROWS pixels. The filter is back
     in global memory: its 29 KB on layer 2 fit the L1 cache, but not the constant cache, once all maps are in use.

@@ -1,6 +1,7 @@
 """conv2d_fused_unroll_gemm: the GEMM's loads unroll the windows; the unrolled matrix is never written out.
 
-Previous step: conv2d_register_tiled
+Previous step: conv2d_one_channel
+Builds on: conv2d_unroll_gemm
 New idea: y = F @ U as in conv2d_unroll_gemm, but U exists only as tiles in shared memory: whoever stages an element
     of a tile computes where in x it lies. So no workspace and no second kernel. The product is register-blocked, and
     asynchronous copies fill one pair of tiles while the other is multiplied.

@@ -18,28 +18,39 @@ from typing import NamedTuple
 import numpy as np
 from numba import config, cuda
 
-from lessons.layer_kernels import SHARED_FLOATS, bind_pairs, bind_sums_minimal, ceil_div, multiple
-from lessons.minimal_filtering import products
+from lessons.tiling import REGISTERS, ceil_div, multiple
 
+one_channel = importlib.import_module("lessons.04_register_blocking.conv2d_one_channel")
 register_tiled = importlib.import_module("lessons.04_register_blocking.conv2d_register_tiled")
 fused = importlib.import_module("lessons.05_implicit_gemm.conv2d_fused_unroll_gemm")
+pairs = importlib.import_module("lessons.05_implicit_gemm.helpers.one_channel_pairs")
+minimal = importlib.import_module("lessons.05_implicit_gemm.helpers.minimal_filtering")
+KERNELS = {
+    "one_channel": one_channel,
+    "one_channel_pairs": pairs,
+    "register_tiled": register_tiled,
+    "minimal_filtering": minimal,
+    "fused_unroll_gemm": fused,
+}
 
 CHOICES = Path(__file__).with_name("choices.json")  # {GPU: {shape: {kernel and tile: milliseconds}}}
 NEAR = 1.6  # measured are the candidates that the model puts within this factor of its best
 SAMPLE_BYTES = 1 << 30  # the batch they are measured on moves so much: no L2 cache holds it, no host is that slow
 WORTHWHILE_MS = 0.2  # a shorter launch is left to the model
 ROUNDS = 7
-REGISTERS = 65536  # of a multiprocessor
 # Fewer products than this, and the roundings of minimal filtering can exceed the bound of a plain sum.
 MINIMAL_PRODUCTS = 25
 EXACT_PRODUCTS = 65536  # beyond, integers are no longer exact in its sums
 
-# The model's constants: an NVIDIA H200, in units per millisecond
-INSTRUCTIONS = 996e6 * 0.86  # that its warps issue, at the share of issue slots that a good kernel reaches
-LINES = 249e6  # of 128 bytes that its L1 caches look up
-BYTES = 4.17e9
-LOAD_LINE, STORE_LINE = 2.0, 5.6  # look-ups that a line read or written is worth, fitted to measured times
-ENOUGH_WARPS = 5.2  # resident warps hide latency as 1 - exp(-warps / ENOUGH_WARPS)
+# The model's GPU: an NVIDIA H200, 132 multiprocessors at 1.886 GHz. Each clock, one issues 4 instructions of a warp
+# and its L1 cache looks one line of 128 bytes up
+INSTRUCTIONS_PER_MS = 996e6
+LINES_PER_MS = 249e6
+BYTES_PER_MS = 4.17e9  # copied within its memory
+# Fitted to measured times of these kernels on that GPU
+ISSUE_SHARE = 0.86  # of the issue slots, that a kernel with warps enough fills
+ENOUGH_WARPS = 5.2  # so many resident warps hide 1 - 1/e of the latency
+LOAD_LINE, STORE_LINE = 2.0, 5.6  # look-ups that a line costs, read and written
 
 
 class Candidate(NamedTuple):
@@ -53,17 +64,25 @@ class Candidate(NamedTuple):
 
 
 class Work(NamedTuple):
-    """What a thread issues (multiply-adds count additions, too), how many threads there are, how many fit."""
+    """What a candidate gives the GPU to do. Counts are those of one thread: each is one instruction of its warp."""
 
-    threads: float
-    multiply_adds: float
-    shared: float  # reads of shared memory, 128 bits each
-    loads: float  # reads of global memory,
-    load_lines: float  # each of so many lines per warp
-    stores: float
-    store_lines: float
-    rest: float
-    warps: float  # resident on a multiprocessor
+    threads: int
+    resident_warps: float  # on a multiprocessor at a time
+    multiply_adds: float  # additions count, too
+    shared_loads: float  # of 128 bits
+    global_loads: float
+    lines_per_load: float  # of 128 bytes, that one load of a warp touches
+    global_stores: float
+    lines_per_store: float
+    other: float  # addresses, counters, barriers: about as many as `python -m common inspect` counts
+
+    @property
+    def instructions(self):
+        return self.multiply_adds + self.shared_loads + self.global_loads + self.global_stores + self.other
+
+    @property
+    def warps(self):
+        return self.threads / 32
 
 
 class Estimate(NamedTuple):
@@ -99,6 +118,7 @@ def least_bytes(problem):
 def candidates(problem):
     """Every kernel and tile that can compute the problem, none twice."""
     C, K, R, S, P, Q = (getattr(problem, name) for name in "CKRSPQ")
+    shape = C, problem.H, problem.W, K, R, S
     found = []
 
     def add(kernel, **tile):
@@ -106,115 +126,172 @@ def candidates(problem):
         if candidate not in found:
             found.append(candidate)
 
-    def tiled(**tile):
-        kind, constants = register_tiled.plan(C, problem.H, problem.W, K, R, S, **tile)
-        if kind != "any":
-            add({"one": "hold_window", "many": "hold_sums"}[kind], **constants)
-        return kind
-
-    kind = tiled()
-    if kind == "one":
-        tiled(FILTERS=12)
-        window = 2 * R * (S + 1)
-        if Q % 2 == 0 and P * Q % 4 == 0 and window <= register_tiled.MAX_WINDOW:
-            add("hold_pairs", THREADS=128, BLOCKS=min(8, REGISTERS // (128 * (window + 20))))
-    elif kind == "many":
+    if window_fits(problem):
+        for filters in (6, 12):
+            add("one_channel", **one_channel.plan(*shape, FILTERS=filters))
+        window = 2 * R * (S + 1)  # of two pairs
+        if Q % 2 == 0 and P * Q % 4 == 0 and window <= one_channel.MOST_WINDOW:
+            add("one_channel_pairs", THREADS=128, BLOCKS=min(8, REGISTERS // (128 * (window + 20))))
+    elif R <= register_tiled.MOST_R and R * S <= one_channel.MOST_TAPS:
+        add("register_tiled", **register_tiled.plan(*shape))
         if ceil_div(P, 13) < ceil_div(P, 10):
-            tiled(ROWS=13, BLOCKS=3)
+            add("register_tiled", **register_tiled.plan(*shape, ROWS=13, BLOCKS=3))
         if K > 8:
-            tiled(FILTERS=12, BLOCKS=3)
-    if kind == "many" and min(R, P) >= 2 and MINIMAL_PRODUCTS <= C * R * S <= EXACT_PRODUCTS:
-        for rows, filters, threads, blocks in ((10, 6, 96, 4), (6, 8, 128, 4 if R <= 5 else 3), (10, 4, 128, 4)):
-            filters = min(K, filters)
-            if S * products(R) * multiple(filters, 4) <= SHARED_FLOATS:
-                add("hold_sums_minimal", ROWS=min(rows, P // 2 * 2), FILTERS=filters, THREADS=threads, BLOCKS=blocks)
+            add("register_tiled", **register_tiled.plan(*shape, FILTERS=12, BLOCKS=3))
+        if min(R, P) >= 2 and MINIMAL_PRODUCTS <= C * R * S <= EXACT_PRODUCTS:
+            for rows, filters, threads, blocks in ((10, 6, 96, 4), (6, 8, 128, 4 if R <= 5 else 3), (10, 4, 128, 4)):
+                tile = {"ROWS": min(rows, P // 2 * 2), "FILTERS": min(K, filters)}
+                if S * minimal.products(R) * multiple(tile["FILTERS"], 4) <= minimal.STAGED:
+                    add("minimal_filtering", **tile, THREADS=threads, BLOCKS=blocks)
     for threads in (64, 128):
         add("fused_unroll_gemm", THREADS=threads)
     return found
 
 
+def window_fits(problem):
+    """Is there one channel, and do a window and all filters fit in registers and in shared memory?"""
+    R, S = problem.R, problem.S
+    rows, columns = min(problem.P, one_channel.ROWS), min(problem.Q, one_channel.COLS)
+    window = (rows + R - 1) * (columns + S - 1)
+    filters = problem.K * multiple(R * S, 4)
+    return (
+        problem.C == 1
+        and R * S <= one_channel.MOST_TAPS
+        and R <= register_tiled.MOST_R
+        and window <= one_channel.MOST_WINDOW
+        and filters <= one_channel.STAGED
+    )
+
+
 def bind(candidate, filt, problem):
     """A function of x and y that computes y with this candidate."""
-    tile = dict(candidate.tile)
-    if candidate.kernel in ("hold_pairs", "hold_sums_minimal"):
-        return {"hold_pairs": bind_pairs, "hold_sums_minimal": bind_sums_minimal}[candidate.kernel](
-            filt, problem, **tile
-        )
-    step = fused if candidate.kernel == "fused_unroll_gemm" else register_tiled
-    prepared = step.prepare(filt, problem, **tile)
-    return lambda x, y: step.launch(x, prepared, y, **tile)
+    kernel, tile = KERNELS[candidate.kernel], dict(candidate.tile)
+    prepared = kernel.prepare(filt, problem, **tile)
+    return lambda x, y: kernel.launch(x, prepared, y, **tile)
 
 
-# --- the model ---
+# --- the model: the work of each kernel, as it is written ---
 
 
-def work(candidate, problem):
-    """What a candidate issues for a problem, counted as its kernel is written."""
-    N, C, W, K, R, S, P, Q = (getattr(problem, name) for name in "NCWKRSPQ")
-    tile, taps = dict(candidate.tile), C * R * S
-    if candidate.kernel == "fused_unroll_gemm":
-        plan = fused.plan(C, K, R, S, **tile)
-        block_m = plan["THREADS_Y"] * plan["THREAD_M"]
-        block_n = plan["THREADS"] // plan["THREADS_Y"] * plan["THREAD_N"]
-        mine, sums = plan["THREAD_N"] // plan["THREADS_Y"], plan["THREAD_M"] * plan["THREAD_N"]
-        rows = taps // S * ceil_div(S, plan["SPAN"])
-        flat = P * Q % 4 == 0
-        return Work(
-            threads=ceil_div(N * P * Q, block_n) * ceil_div(K, block_m) * plan["THREADS"],
-            multiply_adds=rows * plan["SPAN"] * sums,
-            shared=taps * (plan["THREAD_M"] + plan["THREAD_N"]) / 4,
-            loads=taps * mine,
-            load_lines=1.5,
-            stores=sums / 4 if flat else sums,
-            store_lines=4.5 if flat else 1.3,
-            rest=120 + rows * (8 + 4 * mine) + 60 * rows / plan["LINES"] + 1.5 * taps + (0 if flat else 2 * sums),
-            warps=resident(plan["THREADS"], REGISTERS // (plan["THREADS"] * (sums + 64))),
-        )
-    warps = resident(tile["THREADS"], tile["BLOCKS"])
-    if candidate.kernel == "hold_pairs":
-        loads = 2 * R * (S + 1) / (1 if S % 2 == 0 or W % 2 else 2)
-        return Work(N * P * Q / 4, 4 * K * R * S, K * ceil_div(R * S, 4), loads, 3, K, 3, 60 + 8 * K, warps)
-    if candidate.kernel == "hold_window":
-        rows, columns = tile["ROWS"], tile["COLS"]
-        wide = 2 if columns == 2 and W % 2 == Q % 2 == 0 else 1
-        tiles, rest = ceil_div(P, rows) * ceil_div(Q, columns), 60 + 8 * K / tile["FILTERS"]
-        loads, stores = (rows + R - 1) * (columns + S - 1) / wide, K * rows * columns / wide
-        shared = K * ceil_div(R * S, 4)
-        return Work(N * tiles, K * rows * columns * R * S, shared, loads, 2.5, stores, 2.5, rest, warps)
-    rows, filters = tile["ROWS"], tile["FILTERS"]
-    threads = N * Q * ceil_div(P, rows) * ceil_div(K, filters)
-    loads, stores = C * S * (rows + R - 1), rows * filters
-    if candidate.kernel == "hold_sums":
-        shared = taps * ceil_div(filters, 4)
-        return Work(threads, rows * filters * taps, shared, loads, 2, stores, 2, 100 + 14 * C * S, warps)
-    pairs, multiplications = rows / 2, products(R)
-    needed = C * S * pairs * multiplications * (filters + 0.85) + 3 * rows * filters
-    shared = C * S * multiplications * ceil_div(filters, 4)
-    return Work(threads, needed, shared, loads, 2, stores, 2, 100 + 8 * C * S, warps)
+def work_of_one_channel(problem, ROWS, COLS, FILTERS, THREADS, BLOCKS):
+    N, W, K, R, S, P, Q = (getattr(problem, name) for name in "NWKRSPQ")
+    wide = 2 if COLS == 2 and W % 2 == Q % 2 == 0 else 1  # values of a load or store
+    return Work(
+        threads=N * ceil_div(P, ROWS) * ceil_div(Q, COLS),
+        resident_warps=THREADS / 32 * BLOCKS,
+        multiply_adds=K * ROWS * COLS * R * S,
+        shared_loads=K * ceil_div(R * S, 4),
+        global_loads=(ROWS + R - 1) * (COLS + S - 1) / wide,
+        lines_per_load=2.5,
+        global_stores=K * ROWS * COLS / wide,
+        lines_per_store=2.5,
+        other=60 + 8 * K / FILTERS,
+    )
 
 
-def resident(threads, blocks):
-    return threads / 32 * max(1, blocks)
+def work_of_pairs(problem, THREADS, BLOCKS):
+    N, W, K, R, S, P, Q = (getattr(problem, name) for name in "NWKRSPQ")
+    wide = 1 if S % 2 == 0 or W % 2 else 2  # values of a load
+    return Work(
+        threads=N * P * Q / 4,
+        resident_warps=THREADS / 32 * max(1, BLOCKS),
+        multiply_adds=4 * K * R * S,
+        shared_loads=K * ceil_div(R * S, 4),
+        global_loads=2 * R * (S + 1) / wide,
+        lines_per_load=3,
+        global_stores=K,
+        lines_per_store=3,
+        other=60 + 8 * K,
+    )
+
+
+def work_of_register_tiled(problem, ROWS, FILTERS, THREADS, BLOCKS):
+    C, R, S = problem.C, problem.R, problem.S
+    return Work(
+        threads=problem.N * problem.Q * ceil_div(problem.P, ROWS) * ceil_div(problem.K, FILTERS),
+        resident_warps=THREADS / 32 * BLOCKS,
+        multiply_adds=ROWS * FILTERS * C * R * S,
+        shared_loads=C * R * S * ceil_div(FILTERS, 4),
+        global_loads=C * S * (ROWS + R - 1),
+        lines_per_load=2,
+        global_stores=ROWS * FILTERS,
+        lines_per_store=2,
+        other=100 + 14 * C * S,
+    )
+
+
+def work_of_minimal_filtering(problem, ROWS, FILTERS, THREADS, BLOCKS):
+    C, S, products = problem.C, problem.S, minimal.products(problem.R)
+    before, after = 0.85, 3 * ROWS * FILTERS  # additions: before each product that serves all filters; at the end
+    return work_of_register_tiled(problem, ROWS, FILTERS, THREADS, BLOCKS)._replace(
+        multiply_adds=C * S * ROWS / 2 * products * (FILTERS + before) + after,
+        shared_loads=C * S * products * ceil_div(FILTERS, 4),
+        other=100 + 8 * C * S,
+    )
+
+
+def work_of_fused(problem, THREADS):
+    C, K, R, S, pixels = problem.C, problem.K, problem.R, problem.S, problem.P * problem.Q
+    plan = fused.plan(C, K, R, S, THREADS=THREADS)
+    THREAD_M, THREAD_N, THREADS_Y = plan["THREAD_M"], plan["THREAD_N"], plan["THREADS_Y"]
+    sums, unrolled = THREAD_M * THREAD_N, THREAD_N // THREADS_Y  # of a thread: outputs, and windows it unrolls
+    blocks = ceil_div(problem.N * pixels, THREADS // THREADS_Y * THREAD_N) * ceil_div(K, THREADS_Y * THREAD_M)
+    lines = C * R * ceil_div(S, plan["SPAN"])  # pieces of a filter's rows
+    direct = pixels % 4 == 0  # stored as 128-bit words, not through shared memory
+    copying, tiles = lines * (8 + 4 * unrolled), lines / plan["LINES"]
+    return Work(
+        threads=blocks * THREADS,
+        resident_warps=THREADS / 32 * max(1, REGISTERS // (THREADS * (sums + 64))),
+        multiply_adds=lines * plan["SPAN"] * sums,
+        shared_loads=C * R * S * (THREAD_M + THREAD_N) / 4,
+        global_loads=C * R * S * unrolled,
+        lines_per_load=1.5,
+        global_stores=sums / 4 if direct else sums,
+        lines_per_store=4.5 if direct else 1.3,
+        other=120 + copying + 60 * tiles + 1.5 * C * R * S + (0 if direct else 2 * sums),
+    )
+
+
+WORK = {
+    "one_channel": work_of_one_channel,
+    "one_channel_pairs": work_of_pairs,
+    "register_tiled": work_of_register_tiled,
+    "minimal_filtering": work_of_minimal_filtering,
+    "fused_unroll_gemm": work_of_fused,
+}
+
+
+# --- the model: milliseconds ---
+
+
+def issue_ms(work):
+    """To issue all instructions: the slots that too few warps leave empty are lost."""
+    hidden = 1 - math.exp(-work.resident_warps / ENOUGH_WARPS)
+    return work.warps * work.instructions / (INSTRUCTIONS_PER_MS * ISSUE_SHARE * hidden)
+
+
+def cache_ms(work):
+    """To look up every line that is read or written in L1."""
+    loads = LOAD_LINE * work.global_loads * work.lines_per_load
+    stores = STORE_LINE * work.global_stores * work.lines_per_store
+    return work.warps * (loads + stores) / LINES_PER_MS
+
+
+def memory_ms(problem):
+    """To move what must be moved."""
+    return least_bytes(problem) / BYTES_PER_MS
 
 
 def estimate(candidate, problem):
-    """The model: each limit alone, then a smooth maximum of the three."""
-    w = work(candidate, problem)
-    warps = w.threads / 32
-    instructions = w.multiply_adds + w.shared + w.loads + w.stores + w.rest
-    hidden = 1 - math.exp(-w.warps / ENOUGH_WARPS)
-    lines = LOAD_LINE * w.loads * w.load_lines + STORE_LINE * w.stores * w.store_lines
-    limits = {
-        "instructions": warps * instructions / hidden / INSTRUCTIONS,
-        "L1 cache": warps * lines / LINES,
-        "memory": least_bytes(problem) / BYTES,
-    }
+    """The model: each limit alone, then all together, which takes a little longer than the longest of them."""
+    work = WORK[candidate.kernel](problem, **dict(candidate.tile))
+    limits = {"instructions": issue_ms(work), "L1 cache": cache_ms(work), "memory": memory_ms(problem)}
     needed = problem.N * problem.K * problem.P * problem.Q * problem.C * problem.R * problem.S
     return Estimate(
-        sum(ms**4 for ms in limits.values()) ** 0.25,
-        limits,
-        w.threads * w.multiply_adds / needed,
-        (w.loads + w.shared) / w.multiply_adds,
+        ms=sum(ms**4 for ms in limits.values()) ** 0.25,
+        limits=limits,
+        issued_per_needed=work.threads * work.multiply_adds / needed,
+        loads_per_multiply_add=(work.global_loads + work.shared_loads) / work.multiply_adds,
     )
 
 

@@ -5,6 +5,11 @@ New idea: once a convolution is read as a matrix product, everything that made t
     thread tiles, 128-bit loads along the channels, two pairs of tiles in shared memory, copies that no thread waits
     for. Only the load of A differs: from (gemm_m, gemm_k) to (n, d, h, w, c), with three divisions for either
     number, and zeros where the window hangs over the edge.
+    The kernel is gemm_tuned's (lesson 04) with other lanes. There a 128-bit read brings four rows of one k, as A is
+    transposed on its way. An asynchronous copy cannot transpose: four channels land side by side, so here a read
+    brings four k of one row. To read from different banks, neighbouring lanes take neighbouring rows, so a thread
+    owns every LANES_M-th row and every LANES_N-th row of filters. A store wants four neighbouring filters, though:
+    the copy shuffles the filters for that (filter_of).
 Loads per FMA: 1 / BLOCK_M + 1 / BLOCK_N = 0.018 from global memory; (THREAD_M + THREAD_N) / (THREAD_M * THREAD_N)
     = 0.21 from shared memory, four values at a time. But for 1536 multiply-adds a thread copies 3 pieces of A: 3
     divisions for gemm_k and 3 x 3 for gemm_m, of about 20 instructions each, besides the addresses.

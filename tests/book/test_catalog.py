@@ -1,5 +1,6 @@
 """Finding steps from folders, ordering them, loading them, and telling an edit from a changed word."""
 
+import importlib
 import os
 import re
 import sys
@@ -459,7 +460,8 @@ def test_row_slices_cover_all_rows_once_in_grids_that_can_be_launched(M):
 
 def test_helpers_are_found_through_each_other():
     found = catalog.imported_helpers(catalog.find("conv2d_layer_dispatch").path)
-    assert [path.stem for path in found] == ["layer_kernels", "minimal_filtering", "unrolled", "wide"]
+    assert [path.stem for path in found] == ["minimal_filtering", "one_channel_pairs", "tiling", "unrolled", "wide"]
+    assert found[0].parent == catalog.LESSONS / "05_implicit_gemm" / "helpers"
     assert catalog.imported_helpers(catalog.find("conv2d_naive").path) == []
 
 
@@ -471,6 +473,12 @@ def test_helpers_are_found_through_each_other():
         ("def launch(a, b, c):\n    from lessons.wide import VECTOR", ["wide"]),
         ("from lessons import nothing\nimport lessons", []),
         ("import lessons.wide as", []),
+        (
+            "NAME = 'lessons.05_implicit_gemm.helpers.minimal_filtering'",
+            ["minimal_filtering", "tiling", "unrolled", "wide"],
+        ),
+        ("NAME = 'lessons.05_implicit_gemm.helpers.nothing'", []),
+        ("NAME = 'lessons.05_implicit_gemm.conv2d_layer_dispatch'", []),  # a step: imported_steps has it
     ],
 )
 def test_helpers_are_read_from_the_source(write, text, found):
@@ -479,18 +487,31 @@ def test_helpers_are_read_from_the_source(write, text, found):
 
 def test_a_helper_can_be_stood_in_for_in_one_file(write):
     import lessons
-    from lessons import layer_kernels, unrolled
+    from lessons import tiling, unrolled
 
-    text = "from lessons import unrolled\nfrom lessons.layer_kernels import unroll\n"
-    path = write("student.py", text + "def launch(a, b, c): return unrolled, unroll\n")
+    text = "from lessons import unrolled\nfrom lessons.tiling import load2\n"
+    path = write("student.py", text + "def launch(a, b, c): return unrolled, load2\n")
     stand_in = write("kept/unrolled.py", Path(unrolled.__file__).read_text() + "MINE = 1\n")
     module, through = catalog.load(path, "gemm", None, {"unrolled": str(stand_in)}).launch(0, 0, 0)
     assert (module.MINE, module.__file__) == (1, str(stand_in))
-    assert through is module.unroll  # another helper has it too
+    assert through is module.load2  # another helper has it too
     # and no other file has
     assert (sys.modules["lessons.unrolled"], lessons.unrolled) == (unrolled, unrolled)
-    assert (sys.modules["lessons.layer_kernels"], lessons.layer_kernels) == (layer_kernels,) * 2
-    assert catalog.load(path, "gemm").launch(0, 0, 0) == (unrolled, unrolled.unroll)
+    assert (sys.modules["lessons.tiling"], lessons.tiling) == (tiling, tiling)
+    assert catalog.load(path, "gemm").launch(0, 0, 0) == (unrolled, unrolled.load2)
+
+
+def test_a_lesson_s_own_helper_can_be_stood_in_for(write):
+    name = "lessons.05_implicit_gemm.helpers.minimal_filtering"
+    before = importlib.import_module(name)
+    path = write(
+        "student.py", f"import importlib\nX = importlib.import_module({name!r})\ndef launch(a, b, c): return X\n"
+    )
+    stand_in = write("kept/minimal_filtering.py", "MINE = 1\n")
+    module = catalog.load(path, "gemm", None, {"minimal_filtering": str(stand_in)}).launch(0, 0, 0)
+    assert (module.MINE, module.__file__) == (1, str(stand_in))
+    assert sys.modules[name] is before
+    assert catalog.load(path, "gemm").launch(0, 0, 0) is before
 
 
 def test_a_stand_in_does_not_stay_where_nothing_was_before(write, monkeypatch):

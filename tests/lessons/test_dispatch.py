@@ -1,5 +1,6 @@
 """conv2d_layer_dispatch: every candidate is right, the choice is reasoned and kept, on a GPU it is the fastest."""
 
+import importlib
 import json
 import os
 import subprocess
@@ -16,11 +17,11 @@ from common.book.problems import Conv2d
 from common.cli import lesson_main
 from common.microscope import simulator
 from common.workers import child
-from lessons import minimal_filtering
 from lessons.unrolled import unroll, unrolled
 
 simulator.enforce_limits()
 STEP = catalog.find("conv2d_layer_dispatch")
+minimal_filtering = importlib.import_module("lessons.05_implicit_gemm.helpers.minimal_filtering")
 LAYER1, LAYER2 = (problems.PRESETS[name] for name in dispatch_race.LAYERS)
 
 
@@ -71,7 +72,7 @@ def test_every_candidate_is_right_in_the_simulator(dispatch, problem):
 
 def test_the_small_shapes_use_every_kernel(dispatch):
     used = {candidate.kernel for problem in SMALL for candidate in dispatch.candidates(problem)}
-    assert used == {"hold_window", "hold_pairs", "hold_sums", "hold_sums_minimal", "fused_unroll_gemm"}
+    assert used == set(dispatch.KERNELS) == set(dispatch.WORK)
 
 
 def test_every_drawn_shape_has_candidates_with_a_time_and_none_twice(dispatch):
@@ -85,7 +86,7 @@ def test_every_drawn_shape_has_candidates_with_a_time_and_none_twice(dispatch):
             estimate = dispatch.estimate(candidate, problem)
             assert 0 < max(estimate.limits.values()) <= estimate.ms < 1e3
             # minimal filtering alone saves multiply-adds; at full size nothing wastes half of them
-            least = 0.6 if candidate.kernel == "hold_sums_minimal" else 0.999
+            least = 0.6 if candidate.kernel == "minimal_filtering" else 0.999
             assert estimate.issued_per_needed >= least
 
 
@@ -114,7 +115,7 @@ def test_minimal_filtering_is_the_convolution(taps):
 def test_minimal_filtering_is_left_to_sums_long_enough_for_the_bound(dispatch):
     def uses(**extents):
         known = dispatch.candidates(Conv2d(N=1, H=12, W=12, K=8, **extents))
-        return any(candidate.kernel == "hold_sums_minimal" for candidate in known)
+        return any(candidate.kernel == "minimal_filtering" for candidate in known)
 
     assert uses(C=3, R=3, S=3)
     assert not uses(C=2, R=3, S=3)  # 18 products
@@ -147,8 +148,23 @@ def test_the_choice_is_the_same_each_time(dispatch):
 
 
 def test_the_model_picks_a_sensible_kernel_for_the_two_layers(dispatch):
-    assert dispatch.choose(LAYER1).candidate.kernel in ("hold_pairs", "hold_window")
-    assert dispatch.choose(LAYER2).candidate.kernel == "hold_sums_minimal"
+    assert dispatch.choose(LAYER1).candidate.kernel in ("one_channel_pairs", "one_channel")
+    assert dispatch.choose(LAYER2).candidate.kernel == "minimal_filtering"
+
+
+@pytest.mark.parametrize(
+    ("preset", "chosen", "ms"),
+    [
+        ("ece408-layer1", "one_channel_pairs THREADS=128 BLOCKS=6", 0.733526826),
+        ("ece408-layer2", "minimal_filtering ROWS=6 FILTERS=8 THREADS=128 BLOCKS=4", 2.360672956),
+        ("photo", "one_channel_pairs THREADS=128 BLOCKS=6", 0.005085185),
+    ],
+)
+def test_the_model_s_first_choice_and_its_time_for_the_presets(dispatch, preset, chosen, ms):
+    """What it said when its constants were fitted: who changes a term fits them anew, and changes this."""
+    choice = dispatch.choose(problems.PRESETS[preset])
+    assert str(choice.candidate) == chosen
+    assert choice.estimates[choice.candidate].ms == pytest.approx(ms, rel=1e-4)
 
 
 @pytest.fixture
@@ -230,7 +246,7 @@ def test_the_command_line_explains(monkeypatch, capsys):
     monkeypatch.setenv("NUMBA_ENABLE_CUDASIM", "1")
     arguments = ["conv2d_layer_dispatch", "--explain", "--shape", "N=9 C=1 H=9 W=9 K=1 R=2 S=2"]
     assert lesson_main("05_implicit_gemm", arguments) == 0
-    assert "kernel: hold_pairs" in capsys.readouterr().out
+    assert "kernel: one_channel_pairs" in capsys.readouterr().out
     assert lesson_main("05_implicit_gemm", ["conv2d_layer_dispatch", "--explain", "--problem", "ece408-layer2"]) == 0
     assert asked == [({"N": 9, "C": 1, "H": 9, "W": 9, "K": 1, "R": 2, "S": 2}, True), (LAYER2.shape(), True)]
 

@@ -14,6 +14,7 @@ LESSON = "lessons.04_register_blocking."
 gemm_rectangular_tiles = import_module(LESSON + "gemm_rectangular_tiles")
 gemm_register_blocked = import_module(LESSON + "gemm_register_blocked")
 gemm_tuned = import_module(LESSON + "gemm_tuned")
+conv2d_one_channel = import_module(LESSON + "conv2d_one_channel")
 gemm_warp_tiles = import_module(LESSON + "gemm_warp_tiles")
 conv2d_register_tiled = import_module(LESSON + "conv2d_register_tiled")
 VECTOR = import_module("lessons.wide").VECTOR
@@ -330,10 +331,10 @@ def warp_tiles():
 
 
 def stationary():
-    """conv2d_register_tiled's two kernels: what stays in registers and what streams past, per ECE408 layer."""
+    """What stays in registers and what streams past: conv2d_one_channel, and conv2d_register_tiled on layer 2."""
     figure, (left, right) = charts.new_figure(9.6, 4.3, columns=2)
     layer = problems.preset("ece408-layer1")
-    _, one = _plan(layer)
+    one = conv2d_one_channel.shipped(layer)
     rows, cols = one["ROWS"], one["COLS"]
     window_h, window_w = rows + layer.R - 1, cols + layer.S - 1
     for h in range(window_h):
@@ -361,7 +362,7 @@ def stationary():
     _frame(left, (-0.6, 15.4), (11.4, -0.4))
 
     layer = problems.preset("ece408-layer2")
-    _, many = _plan(layer)
+    many = conv2d_register_tiled.shipped(layer)
     rows, filters = many["ROWS"], many["FILTERS"]
     window, cell = rows + layer.R - 1, 0.52
     for h in range(window):
@@ -398,10 +399,6 @@ def stationary():
     right.set_title(f"layer 2, {layer.C} channels: hold the sums", fontsize=10.5, fontweight="bold")
     _frame(right, (-1.8, 14.2), (11.4, -0.4))
     return figure
-
-
-def _plan(layer):
-    return conv2d_register_tiled.plan(layer.C, layer.H, layer.W, layer.K, layer.R, layer.S)
 
 
 def _span(axes, x, y, width, colour, text):

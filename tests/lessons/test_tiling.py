@@ -1,0 +1,102 @@
+"""What the convolutions in registers share: every tile has a thread, parts make up a filter, tiles are cut evenly."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numba import cuda
+
+from common.microscope import simulator
+from lessons import tiling
+from lessons.unrolled import unroll
+
+simulator.enforce_limits()
+
+
+def numbered(tiles, threads, images, blocks):
+    """By thread, in order: the image and the tile that it is given."""
+    locate = tiling.numbering(tiles, threads)
+
+    @cuda.jit
+    @unroll
+    def kernel(found, images):
+        i = cuda.blockIdx.x * threads + cuda.threadIdx.x
+        n, number = locate(cuda.blockIdx.x, images)
+        found[i, 0], found[i, 1] = n, number
+
+    found = cuda.to_device(np.full((blocks * threads, 2), -1, np.int64))
+    kernel[blocks, threads](found, images)
+    return found.copy_to_host()
+
+
+@settings(max_examples=15, deadline=None)
+@given(tiles=st.integers(1, 12), threads=st.sampled_from([1, 2, 4, 6]), images=st.integers(1, 9))
+def test_threads_are_numbered_through_the_tiles_of_all_images(tiles, threads, images):
+    found = numbered(tiles, threads, images, tiling.ceil_div(images * tiles, threads)).tolist()
+    wanted = [[n, number] for n in range(images) for number in range(tiles)]
+    assert found[: len(wanted)] == wanted
+    assert {n for n, _ in found[len(wanted) :]} <= {images - 1}  # the spare ones repeat the last image
+
+
+def test_an_image_of_more_tiles_than_32_bits_count_is_numbered_too():
+    locate = tiling.numbering(2**31, 6)  # three images make a group: 6 * 2**30 numbers
+    last = 2**31 * 3 // 6 - 1
+
+    @cuda.jit
+    def kernel(found):
+        n, number = locate(last, 3)
+        found[cuda.threadIdx.x, 0], found[cuda.threadIdx.x, 1] = n, number
+
+    found = cuda.to_device(np.zeros((6, 2), np.int64))
+    kernel[1, 6](found)
+    assert found.copy_to_host().tolist() == [[2, 2**31 - 6 + i] for i in range(6)]
+
+
+@pytest.mark.parametrize(("R", "S", "rows", "columns"), [(6, 4, 3, 2), (5, 5, 5, 5), (4, 6, 1, 3), (3, 1, 1, 1)])
+def test_a_filter_is_the_sum_of_its_parts(R, S, rows, columns):
+    C, H, W = 2, R + 1, S + 2
+    count, begin = tiling.parts_of(C, H, W, R, S, rows, columns)
+    rng = np.random.default_rng(0)
+    filt, x = rng.integers(-8, 9, (3, C, R, S)), rng.integers(-8, 9, C * H * W)
+    parts = tiling.in_parts(filt, rows, columns)
+    assert parts.shape == (3, count, rows, columns)
+
+    @cuda.jit
+    def kernel(found):
+        found[cuda.threadIdx.x] = begin(cuda.threadIdx.x)
+
+    found = cuda.to_device(np.zeros(count, np.int64))
+    kernel[1, count](found)
+    total = 0
+    for part, at in enumerate(found.copy_to_host()):
+        window = np.array([[x[at + r * W + s] for s in range(columns)] for r in range(rows)])
+        total = total + (parts[:, part] * window).sum((1, 2))
+    assert total.tolist() == (filt * x.reshape(C, H, W)[:, :R, :S]).sum((1, 2, 3)).tolist()
+
+
+@given(extent=st.integers(1, 500), most=st.integers(1, 64))
+def test_a_tile_is_cut_evenly_and_divisors_are_the_largest(extent, most):
+    tile = tiling.even(extent, most)
+    assert 1 <= tile <= most
+    assert tiling.ceil_div(extent, tile) == tiling.ceil_div(extent, most)  # as few tiles as the largest gives
+    assert tile == 1 or tiling.ceil_div(extent, tile - 1) > tiling.ceil_div(extent, most)  # and no larger than needed
+    divisor = tiling.divisor(extent, most)
+    assert extent % divisor == 0
+    assert all(extent % larger for larger in range(divisor + 1, min(extent, most) + 1))
+    assert tiling.largest_part(extent, 1, lambda r, s: r <= most) == (divisor, 1)
+
+
+def test_the_last_group_of_filters_moves_back_and_rows_are_padded():
+    weights = np.arange(10, dtype=np.float32).reshape(2, 5)
+    groups = tiling.by_groups(weights, 2)
+    assert groups.tolist() == [[[0, 1], [5, 6]], [[2, 3], [7, 8]], [[3, 4], [8, 9]]]
+    assert tiling.padded(groups[2]).copy_to_host().tolist() == [3, 4, 0, 0, 8, 9, 0, 0]
+
+
+def test_a_tile_beyond_the_registers_is_refused():
+    assert tiling.resident_blocks(4, 100, 128) == 4
+    assert tiling.resident_blocks(8, 100, 128) == 5
+    with pytest.raises(ValueError, match=r"takes about 256 registers in each of THREADS=64 threads"):
+        tiling.resident_blocks(1, 256, 64)
+    with pytest.raises(ValueError, match="THREADS=1025 threads"):
+        tiling.resident_blocks(1, 8, 1025)
