@@ -6,6 +6,7 @@ host works out where a sample needs it.
 
 from __future__ import annotations
 
+import math
 from types import ModuleType
 from typing import Any
 
@@ -13,8 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from common.book import reference
-from common.book.problems import Conv2d, Conv3d, Gemm, Problem
-from common.measure import blank
+from common.book.problems import FLOAT16, Conv2d, Conv3d, Gemm, Problem
+from common.measure import blank, inputs
 from common.measure.check import Bench, Finding, Verdict, compare_sampled, sample_positions
 
 SAMPLES = 300
@@ -24,11 +25,23 @@ SHIFT = 61  # the three highest bits are kept
 _INTEGERS = np.array([-4.0, -3.0, -2.0, -1.0, 1.0, 2.0, 3.0, 4.0])  # by those bits
 
 
-def values(offsets: NDArray[Any], seed: int) -> NDArray[np.float64]:
-    """The elements at these offsets of an operand: integers from -4 to 4, none of them zero."""
+def numbers(problem: Problem) -> NDArray[np.float64]:
+    """The eight numbers that elements are of: integers from -4 to 4 without zero, or nearer ones if sums are float16.
+
+    Hashes of evenly spaced offsets are not independent, so even all products of one sign must not overflow.
+    """
+    if problem.output_dtype != FLOAT16:
+        return _INTEGERS
+    largest = math.isqrt(inputs.FLOAT16_LIMIT // problem.reduction) or 0.5
+    nearer: NDArray[np.float64] = np.clip(_INTEGERS, -largest, largest)
+    return nearer
+
+
+def values(problem: Problem, offsets: NDArray[Any], seed: int) -> NDArray[np.float64]:
+    """The elements at these offsets of an operand, of :func:`numbers`."""
     with np.errstate(over="ignore"):
         number = (offsets.astype(np.uint64) + np.uint64(seed)) * np.uint64(MULTIPLIER) >> np.uint64(SHIFT)
-    found: NDArray[np.float64] = _INTEGERS[number.astype(np.int64)]
+    found: NDArray[np.float64] = numbers(problem)[number.astype(np.int64)]
     return found
 
 
@@ -41,7 +54,7 @@ def check_large(module: ModuleType, problem: Problem, samples: int = SAMPLES) ->
     bench = Bench(module, problem)
     verdict = Verdict(problem)
     for seed, guarded in enumerate((bench.x, bench.weight)):
-        table = cuda.to_device(blank.bits(_INTEGERS.astype(guarded.dtype)))
+        table = cuda.to_device(blank.bits(numbers(problem).astype(guarded.dtype)))
         kernels.hash_offsets[kernels.grid(guarded.size)](
             blank.words(guarded.array), table, np.uint64(seed), np.uint64(MULTIPLIER), np.uint64(SHIFT)
         )
@@ -71,8 +84,8 @@ def expected(problem: Problem, positions: tuple[NDArray[Any], ...]) -> NDArray[n
         m, n = positions
         for start in range(0, problem.K, 1 << 12):
             k = np.arange(start, min(start + (1 << 12), problem.K), dtype=np.int64)
-            a = values(m[:, None].astype(np.int64) * problem.K + k, 0)
-            b = values(k * problem.N + n[:, None], 1)
+            a = values(problem, m[:, None].astype(np.int64) * problem.K + k, 0)
+            b = values(problem, k * problem.N + n[:, None], 1)
             result += (a * b).sum(axis=1)
         return result
     if isinstance(problem, Conv2d):
@@ -95,5 +108,5 @@ def expected(problem: Problem, positions: tuple[NDArray[Any], ...]) -> NDArray[n
         weight = [k[:, None], t, r, s, c]
     at = np.ravel_multi_index(np.broadcast_arrays(*x), problem.input_shape)
     taps = np.ravel_multi_index(np.broadcast_arrays(*weight), problem.weight_shape)
-    product: NDArray[np.float64] = values(at, 0) * values(taps, 1) * inside
+    product: NDArray[np.float64] = values(problem, at, 0) * values(problem, taps, 1) * inside
     return np.asarray(product.sum(axis=1))

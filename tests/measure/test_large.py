@@ -14,20 +14,29 @@ from common.measure import large, shapes
 FIRST = {"gemm": "gemm_naive", "conv2d": "conv2d_naive", "conv3d": "conv3d_direct"}
 
 
-def operand(shape, seed):
-    return large.values(np.arange(np.prod(shape)), seed).reshape(shape).astype(np.float32)
+def operand(problem, shape, seed):
+    return large.values(problem, np.arange(np.prod(shape)), seed).reshape(shape).astype(problem.input_dtype)
 
 
 def test_no_element_is_zero_and_all_others_from_minus_4_to_4_occur():
-    found = large.values(np.arange(1000), 0)
+    problem = RAGGED["gemm"][0]
+    found = large.values(problem, np.arange(1000), 0)
     assert set(found) == {-4, -3, -2, -1, 1, 2, 3, 4}
-    assert not np.array_equal(found, large.values(np.arange(1000), 1))
+    assert not np.array_equal(found, large.values(problem, np.arange(1000), 1))
+
+
+@pytest.mark.parametrize("ladder", ["hgemm", "hconv3d"])
+def test_sums_that_float16_must_hold_cannot_overflow(ladder):
+    for problem in shapes.large(ladder):
+        largest = np.abs(large.numbers(problem)).max()
+        assert 0 < largest <= 4
+        assert largest**2 * problem.reduction < float(np.finfo(np.float16).max)
 
 
 @pytest.mark.parametrize("problem", [shape for shapes in RAGGED.values() for shape in shapes], ids=str)
 def test_the_oracle_without_arrays_is_the_oracle(problem):
     positions = tuple(axis.reshape(-1) for axis in np.indices(problem.output_shape))
-    x, weight = operand(problem.input_shape, 0), operand(problem.weight_shape, 1)
+    x, weight = operand(problem, problem.input_shape, 0), operand(problem, problem.weight_shape, 1)
     assert np.array_equal(large.expected(problem, positions), reference.at(problem, x, weight, positions))
 
 
