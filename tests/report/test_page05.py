@@ -4,6 +4,7 @@ import doctest
 import itertools
 import re
 import xml.etree.ElementTree as ElementTree
+from importlib import import_module
 
 import numpy as np
 import pytest
@@ -113,6 +114,19 @@ def test_the_mistakes_give_the_numbers_of_the_page():
     gives = [line.rstrip(" |").split("| ")[-1] for line in section.splitlines() if line.startswith("| ")][2:]
     assert gives == [str(mixed), str(crs), f"{9 * 3} rows instead of 9"]
     assert len({right, mixed, crs}) == 3
+
+
+def test_the_candidate_that_is_worked_through_is_the_steps_model():
+    step = import_module("lessons.05_implicit_gemm.conv2d_layer_dispatch")
+    problem = problems.preset("ece408-layer1")
+    candidate = next(one for one in step.candidates(problem) if one.kernel == "one_channel_pairs")
+    estimate = step.estimate(candidate, problem)
+    work = step.WORK[candidate.kernel](problem, **dict(candidate.tile))
+    text = (FOLDER / "layers.md").read_text(encoding="utf-8")
+    assert f"\n{' '.join(f'{ms:.2f}' for ms in estimate.limits.values())} ms\n" in text
+    assert f"\n{estimate.ms:.2f} ms\n" in text
+    counts = work.multiply_adds, work.shared_loads, work.global_loads, work.global_stores, work.other
+    assert " + ".join(f"{count:g}" for count in counts) in text
 
 
 def texts(svg):
