@@ -143,8 +143,8 @@ def test_a_step_is_compiled_for_what_it_runs_on(of_hopper):
     steps = [replace(step, requires=requires) for requires in ("8.0", "9.0a", "12.0a", None)]
     list(run.compile_steps(steps, ("7.5", "8.0", "9.0", "10.0"), False))
     assert sorted(task.architectures for task in tasks) == [
-        ["12.0"], ["7.5", "8.0", "9.0", "10.0"], ["8.0", "9.0", "10.0"], ["9.0"],
+        ["12.0a"], ["7.5", "8.0", "9.0", "10.0"], ["8.0", "9.0", "10.0"], ["9.0a"],
     ]  # fmt: skip
     tasks.clear()
     list(run.check_steps(steps[2:3], True, shape=FIRST))
-    assert tasks[0].architectures == ["12.0"]
+    assert tasks[0].architectures == ["12.0a"]
