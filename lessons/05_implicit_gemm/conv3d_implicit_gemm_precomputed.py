@@ -11,6 +11,7 @@ Run: python -m lessons.05_implicit_gemm conv3d_implicit_gemm_precomputed
 """
 
 from functools import lru_cache
+from math import gcd
 
 import numpy as np
 from numba import cuda, float32, int32, int64, uint32
@@ -72,6 +73,9 @@ def specialise(wide, wide_y, WORDS, BLOCK_M, BLOCK_N, BLOCK_K, THREAD_M, THREAD_
     ROWS = THREADS // COLUMNS  # rows copied at a time
     if BLOCK_K % VECTOR or THREADS % COLUMNS or BLOCK_M % ROWS or BLOCK_N % ROWS:
         raise ValueError(f"{BLOCK_M=} {BLOCK_N=} {BLOCK_K=} do not divide among {THREADS=}")
+    GROUP = gcd(8, ROWS)  # of 8 rows, as many as fill the 32 banks are copied together
+    TOGETHER = min(GROUP, max(1, 32 // BLOCK_K))
+    APART = GROUP // TOGETHER
     A_TURNS, B_TURNS = BLOCK_M // ROWS, BLOCK_N // ROWS
     PARTS = BLOCK_K // VECTOR  # the multiplication, and with it the copy, goes on in parts of four k
     STRIDE = BLOCK_K + VECTOR  # padded: rows start on 16-byte boundaries, neighbours in different banks
@@ -101,10 +105,16 @@ def specialise(wide, wide_y, WORDS, BLOCK_M, BLOCK_N, BLOCK_K, THREAD_M, THREAD_
         return row // WARP_N * WARP_N + j // VECTOR * VECTOR * LANES_N + row % LANES_N * VECTOR + j % VECTOR
 
     @inlined
+    def copied_row(thread):
+        """The row of either tile that a thread copies: neighbouring rows, padded as they are, would share banks."""
+        row = thread // COLUMNS
+        return row // GROUP * GROUP + row % GROUP // TOGETHER + row % TOGETHER * APART
+
+    @inlined
     @unroll
     def copy_part(part, x, filt, starts, masks, entry, gemm_k, GEMM_K, x_at, outside, filt_at, tiles, start):
         """A part of the next pair of tiles, on its way without waiting; what lies outside becomes zero."""
-        row = uint32(cuda.threadIdx.x) // COLUMNS
+        row = copied_row(uint32(cuda.threadIdx.x))
         to = start + row * STRIDE + uint32(cuda.threadIdx.x) % COLUMNS * PIECE
         # addresses first: the compiler does not move reads of shared memory past copies
         for turn in unrolled(A_TURNS):

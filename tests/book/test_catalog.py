@@ -485,6 +485,12 @@ def test_helpers_are_read_from_the_source(write, text, found):
     assert [path.stem for path in catalog.imported_helpers(write("student.py", text + "\n"))] == found
 
 
+def test_no_two_helpers_have_one_name_nor_that_of_a_step():
+    names = [path.stem for path in catalog.LESSONS.rglob("*.py") if catalog.is_helper(path)]
+    assert {"wide", "minimal_filtering"} <= set(names)
+    assert len({*names, *(step.name for step in catalog.steps())}) == len(names) + len(catalog.steps())
+
+
 def test_a_helper_can_be_stood_in_for_in_one_file(write):
     import lessons
     from lessons import tiling, unrolled

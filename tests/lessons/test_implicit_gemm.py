@@ -1,4 +1,4 @@
-"""The two implicit-GEMM steps at the geometries where index arithmetic goes wrong, in the simulator."""
+"""The implicit-GEMM steps at the geometries where index arithmetic goes wrong, in the simulator."""
 
 import functools
 
@@ -11,13 +11,13 @@ from common.book import catalog, problems, reference
 from common.book.problems import Conv3d
 from common.jobs.messages import Compile
 from common.measure import check, inputs
-from common.microscope import simulator
+from common.microscope import simulator, trace
 from common.workers import isolate
 from lessons import split_k
 
 simulator.install()
 
-STEPS = ("conv3d_implicit_gemm", "conv3d_implicit_gemm_precomputed")
+STEPS = ("conv3d_implicit_gemm", "conv3d_implicit_gemm_fast_division", "conv3d_implicit_gemm_precomputed")
 EACH = pytest.mark.parametrize("name", STEPS)
 # Sums of row and table offsets that are thrown away may wrap around.
 pytestmark = pytest.mark.filterwarnings("ignore:overflow encountered in scalar:RuntimeWarning")
@@ -202,3 +202,46 @@ def test_the_tile_that_fills_the_card_is_chosen(monkeypatch, GEMM_M, GEMM_N, GEM
     monkeypatch.setattr(split_k, "multiprocessors", lambda: 132)
     chosen = split_k.choose(TILES, GEMM_M, GEMM_N, GEMM_K)
     assert (chosen["BLOCK_M"], chosen["SPLIT_K"]) == (block, splits)
+
+
+@pytest.mark.parametrize("channels", [8, 5], ids=["wide", "one-by-one"])
+@EACH
+def test_the_copies_of_a_wavefront_meet_every_bank_once(name, channels):
+    """Rows that are copied together lie apart, as the padding has neighbours in some of the same banks."""
+    problem = Conv3d(N=1, C=channels, D=1, H=7, W=7, K=64, T=1, R=3, S=3)
+    tile = {"BLOCK_M": 64, "BLOCK_N": 64, "THREAD_M": 8, "THREAD_N": 8, "BLOCKS_PER_SM": 6}
+    copies = trace.run(module(name), problem, tile=tile).main.select("shared", "copy")
+    assert len(copies) >= 2
+    assert [copy.moved for copy in copies] == [copy.ideal for copy in copies]
+
+
+# --- division by a multiplication ---
+
+
+def quotient(by, number):
+    """What `divide` does with 32-bit registers."""
+    value, multiplier, first, second = map(int, by)
+    high = number * multiplier >> 32
+    total = high + (number - high >> first)
+    assert 0 <= multiplier < 2**32  # fits its register
+    assert total < 2**32  # and so does the sum
+    return total >> second
+
+
+@given(value=st.integers(1, 2**32 - 1), number=st.integers(0, 2**32 - 1), near=st.integers(-1, 1))
+@settings(max_examples=300)
+def test_a_multiplication_and_two_shifts_divide_every_number_by_every_extent(value, number, near):
+    by = module("conv3d_implicit_gemm_fast_division").divisor(value)
+    assert int(by.value) == value
+    for numerator in (number, number // value * value + near, 2**32 - 1):  # about a multiple the quotient changes
+        if 0 <= numerator < 2**32:
+            assert quotient(by, numerator) == numerator // value
+
+
+@pytest.mark.parametrize("value", [1, 2, 3, 7, 28, 641, 2**16, 2**16 + 1, 2**31 - 1, 2**31, 2**31 + 1, 2**32 - 1])
+def test_divisors_at_powers_of_two_divide_all_that_is_near_their_multiples(value):
+    by = module("conv3d_implicit_gemm_fast_division").divisor(value)
+    last = (2**32 - 1) // value
+    for multiple in {0, 1, 2, last // 2, last - 1, last}:
+        for number in range(max(0, multiple * value - 2), min(2**32, multiple * value + 3)):
+            assert quotient(by, number) == number // value
