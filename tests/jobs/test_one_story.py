@@ -1,10 +1,10 @@
 """A check and a trace name the same line for the same mistake, in every wrong kernel and every file with a fault."""
 
 import os
-import random
 from pathlib import Path
 
 import pytest
+from sampling import some
 
 from common.book import catalog, problems
 from common.explain.faults import UNSOUND, Fault
