@@ -255,7 +255,8 @@ def test_another_right_kernel_is_no_answer(exercise):
     if exercise.name == "conv2d_sideways":  # the step is what the exercise was made from
         assert departure is None
     else:
-        assert "to write" in departure if exercise.kind == "write" else "lines are other" in departure
+        said = "to write" if exercise.kind == "write" else "lines are other|imports lessons.grid.row_slices, which"
+        assert re.search(said, departure)
 
 
 def test_a_frame_is_kept_by_what_is_only_said_another_way():

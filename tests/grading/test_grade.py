@@ -9,7 +9,7 @@ import subprocess
 import sys
 import threading
 import time
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -649,7 +649,7 @@ def test_grade_says_what_passes_and_remembers_it(call):
 
 def test_a_pass_of_ones_own_shows_in_progress(call, monkeypatch):
     one = exercises.find("05.1")
-    monkeypatch.setattr(exercises, "everything", lambda *_: [replace(one, path=one.solution)])
+    monkeypatch.setattr(exercises, "everything", lambda *_: [structs.replace(one, path=one.solution)])
     assert call("grade", "05.1", "--sim")[0] == 0
     assert call("hint", "05.1")[1].startswith("05.1 another worked example, by hand: hint 1 of 3\n  With padding 1")
     out = call("progress")[1]

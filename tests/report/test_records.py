@@ -60,7 +60,7 @@ def test_a_timed_outcome_is_stored_with_the_code_that_ran(record):
     recording.record_step(record, key, run.Outcome(step, problems.preset("gemm-2048"), "gemm-2048", result))
     found = Record.load(record.path).row("gemm-2048", step.name)
     assert catalog.is_current(found, step.path)
-    assert set(found.helpers) == {"wide"}
+    assert set(found.helpers) == {"grid", "wide"}
     assert (found.first_launch_ms, found.run) == (9.0, key)
     assert "other" not in to_builtins(found)
 
