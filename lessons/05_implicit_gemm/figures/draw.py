@@ -224,7 +224,7 @@ def walk():
 
 
 def loads():
-    """Who copies which element of the tile of A: the tile by turns, one warp by threads, and where that is in x."""
+    """Who copies which element of the tile of A: the tile by rounds, one warp by threads, and where that is in x."""
     layer = problems.preset("c3d-conv3a")
     tile = analytic.shipped(layer)
     block_m, block_k = tile["BLOCK_M"], tile["BLOCK_K"]
@@ -239,20 +239,20 @@ def loads():
     for turn in range(turns):
         _box(left, 0, turn * rows, columns * 4, rows, face=colours[turn % len(colours)], alpha=0.35, line=0.8)
         _box(left, 0, turn * rows, columns * 4, per_warp, face=colours[turn % len(colours)], line=0.3)
-        text = f"turn {turn}: rows {turn * rows}\nto {turn * rows + rows - 1}"
+        text = f"round {turn}: rows {turn * rows}\nto {turn * rows + rows - 1}"
         _label(left, columns * 2, turn * rows + per_warp + (rows - per_warp) / 2, text, size=8.5)
     left.set_title(f"a_tile: {block_m} × {block_k},\n{threads} threads", fontsize=10.5, fontweight="bold")
     _label(left, columns * 2, block_m + 5, "strong: warp 0", size=9.5, color=MUTED)
     _frame(left, (-1, columns * 4 + 1), (block_m + 9, -1), equal=False)
 
-    for row in range(per_warp):
-        for column in range(columns):
-            thread = row * columns + column
-            _box(middle, column * VECTOR, row, VECTOR, 1, face=colours[0], alpha=0.35, line=1.1)
-            _label(middle, column * VECTOR + VECTOR / 2, row + 0.5, str(thread), size=9.5)
-        middle.text(-0.3, row + 0.5, f"row {row}", fontsize=9, ha="right", va="center")
+    for thread in range(WARP):
+        row, column = _copied_row(thread // columns, rows, block_k), thread % columns
+        _box(middle, column * VECTOR, row, VECTOR, 1, face=colours[0], alpha=0.35, line=1.1)
+        _label(middle, column * VECTOR + VECTOR / 2, row + 0.5, str(thread), size=9.5)
+        if column == 0:
+            middle.text(-0.3, row + 0.5, f"row {row}", fontsize=9, ha="right", va="center")
     middle.set_title(
-        f"warp 0 in turn 0: {per_warp} rows,\n{VECTOR} floats per thread", fontsize=10.5, fontweight="bold"
+        f"warp 0 in round 0: {per_warp} rows,\n{VECTOR} floats per thread", fontsize=10.5, fontweight="bold"
     )
     _label(middle, block_k / 2, per_warp + 0.55, "numbers: threads; along a row gemm_k grows", size=9, color=MUTED)
     _frame(middle, (-2.6, block_k + 0.3), (per_warp + 1.1, -0.3), equal=False)
@@ -282,6 +282,13 @@ def loads():
     )  # fmt: skip
     _frame(right, (-1.6, pieces + 0.3), (per_warp + 1.1, -0.3), equal=False)
     return figure
+
+
+def _copied_row(number, rows, block_k):
+    """The row that the threads copy which would copy row `number` in plain order, of `rows` copied at a time."""
+    group = math.gcd(8, rows)
+    together = min(group, max(1, 32 // block_k))
+    return number // group * group + number % group // together + number % together * (group // together)
 
 
 def offset(layer, gemm_k):
