@@ -39,7 +39,7 @@ def test_the_architectures_are_those_promised():
     assert run.CODE_ARCHITECTURE == "9.0"
 
 
-@pytest.mark.parametrize("step", some(FILES, 3), ids=lambda step: step.name)
+@pytest.mark.parametrize("step", some(FILES, 6), ids=lambda step: step.name)
 def test_compiles_without_float64_stack_or_spills(step):
     ptx, code = compiled(step)
 

@@ -31,12 +31,12 @@ pytestmark = [
 
 ALL = exercises.everything()
 KERNELS = [one for one in ALL if one.kind != "predict"]
-TRIED = some(KERNELS, 3) + [one for one in ALL if one.kind == "predict"]  # what costs seconds each
+TRIED = some(KERNELS, 6) + [one for one in ALL if one.kind == "predict"]  # what costs seconds each
 EACH = pytest.mark.parametrize("exercise", ALL, ids=lambda one: one.number)
 EACH_TRIED = pytest.mark.parametrize("exercise", TRIED, ids=lambda one: one.number)
 LESSONS = sorted({one.lesson for one in ALL})
 WRONG = store.read_toml(Path(__file__).parent / "wrong_answers.toml")["wrong"]
-WRONG_TRIED = some(range(len(WRONG)), 4)
+WRONG_TRIED = some(range(len(WRONG)), 8)
 
 # Steps whose plans hold more than operands: a workspace, and a kernel of prepare.
 STEPS = ("conv2d_unroll_gemm", "gemm_rectangular_tiles")
