@@ -108,11 +108,14 @@ def _sweep(options: argparse.Namespace) -> int:
     found = run.tunables(step, preset)
     record, key = choosing.open_record()
     old = record.sweep(preset, step.name)
-    points = old.points if old and catalog.is_current(old, step.path) else []
+    holds = current.sweep(record, preset, step.name)
+    points = old.points if old and holds else []
     done = [point.tile for point in points]
     values = run.narrowed(found["tunables"], found["shipped"], options.values)
     tiles = [tile for tile in run.combinations(values) if tile not in done]
     say = console.say()
+    if old and not holds:
+        say.print("the recorded sweep was measured on an older version of the file: all of it is measured anew")
     if points:
         say.print(f"{len(points)} points of this sweep are already recorded, {len(tiles)} are left")
     for tile, result in console.progress("sweep", run.sweep(step, preset, tiles), tiles, flow.swept):

@@ -21,7 +21,7 @@ from common.book import catalog, problems, store
 from common.code.loops import HotLoop
 from common.jobs.messages import Tile
 from common.measure import ceilings as measured
-from common.report import layers, records
+from common.report import current, layers, records
 from common.report.entries import MachineCode, PeerRow, Row
 from common.report.records import Record
 
@@ -358,7 +358,7 @@ def per_layer(record: Record, ladder: str) -> Figure:
 def sweep(record: Record, preset: str, name: str) -> Figure:
     """A sweep: a line over the one tunable that varies, or a heat map, half of those that vary across and half down.
 
-    The shipped tile is marked; tiles that the step refuses say so.
+    The shipped tile is marked; tiles that the step refuses say so, and so does a sweep that is older than the code.
     """
     entry = record.sweep(preset, name)
     assert entry is not None
@@ -366,6 +366,7 @@ def sweep(record: Record, preset: str, name: str) -> Figure:
     varied = [key for key in shipped if len({point.tile[key] for point in points}) > 1] or list(shipped)[:1]
     title = f"{name} on {preset}: milliseconds by tile"
     source = f"{record.gpu_name}, {record.run_of(entry).date}; the shipped tile is marked"
+    source += "" if current.sweep(record, preset, name) else "; measured on an older version of the file"
     across, down = varied[len(varied) // 2 :], varied[: len(varied) // 2]
     columns = sorted({_tile_key(point.tile, across) for point in points})
     if not down:

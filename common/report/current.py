@@ -1,7 +1,7 @@
 """What of a card's record is as new as its code, and need not be measured again.
 
 A row holds as long as its source and helpers, the card, its driver, the packages that compile it, the shape that
-would run, and the way a time is taken are the same.
+would run, and the way a time is taken are the same. A sweep, which compares its own tiles, holds as long as the code.
 """
 
 from __future__ import annotations
@@ -24,6 +24,13 @@ def rows(record: Record, pairs: list[tuple[Step, str]], room_bytes: int) -> list
 def libraries(record: Record, presets: list[str], room_bytes: int) -> list[str]:
     """Those of the presets whose rows of cuBLAS or cuDNN hold."""
     return [preset for preset in presets if _libraries(record, preset, room_bytes)]
+
+
+def sweep(record: Record, preset: str, name: str) -> bool:
+    """Is a recorded sweep of the step's file and helpers as they are now? One of a step that is gone is not."""
+    entry = record.sweep(preset, name)
+    step = next((one for one in (*catalog.steps(), *catalog.experiments()) if one.name == name), None)
+    return entry is not None and step is not None and catalog.is_current(entry, step.path)
 
 
 def ceilings(record: Record) -> bool:

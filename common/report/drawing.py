@@ -17,7 +17,7 @@ from msgspec import Struct, to_builtins
 
 from common.book import catalog, device, packages, store
 from common.jobs import kept
-from common.report import records
+from common.report import current, records
 from common.report.messages import Draw, DrawResult
 from common.workers import isolate
 
@@ -26,7 +26,8 @@ SECONDS = 300.0
 # What draws, and what a trace needs that is drawn.
 _CODE = (
     "book/catalog.py", "book/lessontext.py", "book/problems.py", "measure/inputs.py", "report/charts.py",
-    "report/figures.py", "report/layers.py", "report/pages.py", "report/records.py", "report/tracefigures.py",
+    "report/current.py", "report/figures.py", "report/layers.py", "report/pages.py", "report/records.py",
+    "report/tracefigures.py",
 )  # fmt: skip
 _FOLDERS = ("code", "microscope")
 
@@ -132,8 +133,17 @@ def _key(unit: Draw) -> str:
         steps = [path for kind in kinds for path in catalog.LESSONS.glob(kind)]
         shown += [*figures, *steps, *(_records() if _shows_times(unit) else [])]
     names = [step.as_dict() for step in catalog.steps()]
-    parts = [kept.digest(code), kept.digest(shown), names, packages.versions(("matplotlib",))]
+    parts = [kept.digest(code), kept.digest(shown), names, packages.versions(("matplotlib",)), _marked(unit)]
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
+
+
+def _marked(unit: Draw) -> list[str]:
+    """The sweeps that a card's charts mark as older than the code."""
+    if unit.what != "card":
+        return []
+    record = records.Record.load(records.RESULTS / f"{unit.name}.json")
+    pairs = [(preset, name) for preset, found in record.data.sweeps.items() for name in found]
+    return [f"{preset} {name}" for preset, name in pairs if not current.sweep(record, preset, name)]
 
 
 def _records() -> list[Path]:

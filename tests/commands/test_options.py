@@ -29,7 +29,7 @@ from common.measure.ceilings import Ceilings
 from common.measure.profiler import Counts
 from common.microscope import trace
 from common.report import agreement, charts, drawing, recording, tracefigures, tracewords
-from common.report.entries import Agreement, Counted
+from common.report.entries import Agreement, Counted, Point, Sweep
 from common.workers import isolate
 
 LESSON = "05_implicit_gemm"
@@ -487,6 +487,17 @@ def test_what_cannot_be_meant_is_refused_in_one_line(ask, command, words, says):
     for text in says:
         assert text in line
     assert not {"results", "refresh", "sweep", "compile_steps", "check_steps", "explain"} & set(seen.asked)
+
+
+@pytest.mark.parametrize(("source", "says"), [(None, False), ("0" * 64, True)], ids=["as it is", "older"])
+def test_a_sweep_that_is_older_than_the_code_starts_anew(ask, monkeypatch, source, says):
+    code = catalog.provenance(catalog.find("gemm_tuned").path)
+    old = Sweep(source=source or code.source, helpers=code.helpers, points=[Point(tile={"PAD": 0}, status="wrong")])
+    record, _ = choosing.open_record()
+    monkeypatch.setattr(record, "sweep", lambda *_: old)
+    seen = ask("sweep", "gemm_tuned")
+    assert ("measured on an older version of the file" in seen.out) == says
+    assert [tile["PAD"] for tile in seen.sweep.tiles] == ([0, 1, 2] if says else [1, 2])
 
 
 def test_a_refusal_is_json_where_json_is_asked_for(ask):

@@ -301,5 +301,18 @@ def test_what_is_drawn_is_current_until_something_changes(drawn, tmp_path):
     assert len(drawing.stale()) == 1
 
 
+def test_charts_are_drawn_again_when_a_sweep_becomes_older_than_the_code(monkeypatch):
+    monkeypatch.setattr(records, "RESULTS", catalog.ROOT / "results")
+    card = next(unit for unit in drawing.units() if unit.name == records.REFERENCE_GPU)
+    pictures = next(unit for unit in drawing.units() if unit.what == "lesson")
+    keys = []
+    for holds in (True, False, True):
+        monkeypatch.setattr(drawing.current, "sweep", lambda *_, holds=holds: holds)
+        keys.append([drawing._key(card), drawing._key(pictures)])
+    assert keys[0] == keys[2]
+    assert keys[0][0] != keys[1][0]
+    assert keys[0][1] == keys[1][1]
+
+
 def test_a_gpu_is_what_the_tests_say_it_is():
     assert set(GPU) == {field.name for field in dataclasses.fields(device.Gpu)}

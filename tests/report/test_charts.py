@@ -13,7 +13,7 @@ from msgspec import to_builtins
 from msgspec.structs import replace
 
 from common.book import catalog, exercises, problems, schema
-from common.report import charts, entries, figures, layers, pages, records
+from common.report import charts, current, entries, figures, layers, pages, records
 from common.report.entries import MachineCode, PeerRow, Profile
 from common.report.records import Record
 
@@ -123,6 +123,26 @@ def test_a_reduced_batch_is_said(shipped, tmp_path):
     text = texts(tmp_path / "chart.svg")
     assert "N=2500" in text
     assert "N reduced from 10000" in text
+
+
+def test_a_sweep_that_is_older_than_the_code_says_so(shipped, tmp_path):
+    older = "measured on an older version of the file"
+    made = Record(shipped.path, copy.deepcopy(shipped.data))
+    now = catalog.provenance(catalog.find("gemm_wide_loads").path)
+    found = made.data.sweeps["gemm-4096"]
+    found["gemm_gone"] = found["gemm_wide_loads"]
+    for name, source, helpers, says in (
+        ("gemm_wide_loads", now.source, now.helpers, False),
+        ("gemm_wide_loads", now.source, None, False),  # of before helpers were noted
+        ("gemm_wide_loads", "0" * 64, now.helpers, True),
+        ("gemm_wide_loads", now.source, {**now.helpers, "wide": "0" * 64}, True),
+        ("gemm_gone", now.source, now.helpers, True),
+    ):
+        found[name] = replace(found[name], source=source, helpers=helpers)
+        assert current.sweep(made, "gemm-4096", name) != says
+        charts.save(charts.sweep(made, "gemm-4096", name), tmp_path / "chart")
+        assert (older in texts(tmp_path / "chart.svg")) == says
+    assert not current.sweep(made, "gemm-2048", "gemm_wide_loads")  # there is none
 
 
 def test_no_point_of_a_roofline_hides_another(shipped):
