@@ -8,8 +8,6 @@ it is, and rounded to the digits that they show.
 ``block STEP PRESET``                             threads in a block of its last kernel
 ``idle STEP PRESET``                              percent of its threads that have no output of their own
 ``gflop PRESET``, ``least_mb PRESET``, ``gemm_k PRESET``   of the problem; the last is the length of a sum
-``asked_gb PRESET``, ``unrolled_mb PRESET``       two loads of 4 bytes for each multiply-add; all windows written out
-``staged STEP PRESET``                            floats of shared memory for each thread of a block
 ``floor_ms PRESET``                               from the ceilings in a record
 ``registers STEP``, ``shared_bytes STEP``         from the machine-code record, as are, of its multiply loop,
 ``per_fma``, ``loads_per_fma``, ``global_per_fma``, ``shared_per_fma STEP``
@@ -247,14 +245,6 @@ def _warps(facts: Facts, arguments: list[str]) -> tuple[float, str]:
     return fits.warps, f"warps of {name} that fit a multiprocessor"
 
 
-def _staged(facts: Facts, arguments: list[str]) -> tuple[float, str]:
-    name, preset = arguments
-    entry = records.load_code().steps[name]
-    threads = _total(facts.launches(name, preset)[-1:], "block")
-    floats = max(kernel.shared_bytes for kernel in entry.kernels) / 4
-    return floats / threads, f"floats in shared memory for each thread of {name}"
-
-
 def _floor(_: Facts, arguments: list[str]) -> tuple[float, str]:
     record = _record()
     if record is None or record.ceilings is None:
@@ -355,14 +345,7 @@ KINDS: dict[str, Kind] = {
     "idle": _idle,
     "gflop": _of_problem(lambda problem: problem.flops / 1e9, "GFLOP"),
     "least_mb": _of_problem(lambda problem: problem.least_bytes / 1e6, "least MB"),
-    "asked_gb": _of_problem(
-        lambda problem: problem.flops / 2 * 2 * 4 / 1e9, "GB asked for by two loads a multiply-add"
-    ),
     "gemm_k": _of_problem(lambda problem: problem.reduction, "products in a sum"),
-    "unrolled_mb": _of_problem(
-        lambda problem: 4e-6 * problem.reduction * math.prod(problem.output_shape) / problem.K, "MB of all windows"
-    ),
-    "staged": _staged,
     "floor_ms": _floor,
     "registers": _of_code(lambda kernel: kernel.registers, "registers"),
     "shared_bytes": _of_code(lambda kernel: kernel.shared_bytes, "bytes of shared memory"),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from common.book import problems
@@ -144,6 +144,12 @@ def speed_up(record: Record | None, preset: str, name: str, other: str) -> Figur
     if above is None or below is None:
         return None
     return Figure(above / below, "", f"{above / below:#.3g}".rstrip("."))
+
+
+def fastest(record: Record, preset: str, names: Sequence[str]) -> str | None:
+    """The step of these that takes least time on a preset; None if none of them is timed on it."""
+    timed = {name: ms for name in names if (ms := _median(record, preset, name)) is not None}
+    return min(timed, key=timed.__getitem__, default=None)
 
 
 def across(record: Record | None, preset: str, name: str, slug: str) -> Figure | None:

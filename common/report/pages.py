@@ -146,7 +146,7 @@ def _ladder(record: Record | None, _: MachineCode, arguments: list[str]) -> str:
 def _times(record: Record | None, _: MachineCode, arguments: list[str]) -> str:
     """``times PRESET ... STEP ...``: ms of the steps on each preset, and how many times as fast as the line above.
 
-    Below stand the FP32 libraries, with their speed-up over the last step, and the floor.
+    Below stand the FP32 libraries, with their speed-up over the fastest of these steps, and the floor.
     """
     presets = [word for word in arguments if word in problems.PRESETS]
     names = [word for word in arguments if word not in problems.PRESETS]
@@ -155,12 +155,13 @@ def _times(record: Record | None, _: MachineCode, arguments: list[str]) -> str:
     peers = sorted(
         {n for p in presets for n, row in record.rows(p).items() if isinstance(row, PeerRow)} - _tf32(record)
     )
-    above = [None, *names[:-1], *(names[-1:] * len(peers))]
+    above = dict(zip(names[1:], names, strict=False))
     rows = []
-    for name, before in zip([*names, *peers], above, strict=True):
+    for name in (*names, *peers):
         cells = [f"*{name}*" if name in peers else f"`{name}`"]
         for preset in presets:
             word = name.replace(" ", "-")
+            before = figures.fastest(record, preset, names) if name in peers else above.get(name)
             faster = figures.speed_up(record, preset, before, word) if before else None
             timed = (figures.time(record, preset, word), faster, figures.share(record, preset, word))
             cells += [_cell(figure) for figure in timed]
@@ -170,8 +171,8 @@ def _times(record: Record | None, _: MachineCode, arguments: list[str]) -> str:
     header = ["step"]
     for preset in presets:
         header += [f"`{preset}`, ms", "times as fast", "% of floor"]
-    note = f"*Times as fast*: as the line above, and a library as `{names[-1]}`. Median on one {_machine(record)}."
-    return f"{table(header, rows)}\n\n{note}"
+    note = "*Times as fast*: as the line above, and a library as the fastest step here."
+    return f"{table(header, rows)}\n\n{note} Median on one {_machine(record)}."
 
 
 def _tf32(record: Record) -> set[str]:

@@ -221,9 +221,13 @@ def test_a_blank_is_marked_and_of_the_stated_size(exercise):
     marker = re.compile(rf" *{exercises.BLANK}.*?\n *{exercises.END}\n", re.DOTALL)
     unsolved, solved = exercise.path.read_text(), exercise.solution.read_text()
     assert marker.sub("", unsolved) == marker.sub("", solved)
-    stated = [int(number) for number in re.findall(rf"{exercises.BLANK}: (?:\d+ to )?(\d+) lines", solved)]
-    assert sum(stated) == exercise.lines
-    assert 0 < len(exercises.blank(exercise.solution)) <= exercise.lines
+    blank = rf" *{exercises.BLANK}: (\d+) (lines?)\n(.*?)\n *{exercises.END}$"
+    stated = re.findall(blank, solved, re.DOTALL | re.MULTILINE)
+    for count, word, filled in stated:
+        code = [line for line in filled.splitlines() if line.strip() and not line.strip().startswith("#")]
+        assert (len(code), word) == (int(count), "line" if count == "1" else "lines")
+    assert len(stated) == solved.count(exercises.BLANK)
+    assert len(exercises.blank(exercise.solution)) == sum(int(count) for count, _, _ in stated) == exercise.lines
     placeholders = [line.strip() for line in exercises.blank(exercise.path)]
     assert all(line == "pass" or line.endswith("= 0") or line.startswith("def launch(") for line in placeholders)
 
@@ -234,7 +238,10 @@ def test_a_bug_is_as_small_as_stated(exercise):
     changed = 0
     for tag, i1, i2, j1, j2 in difflib.SequenceMatcher(None, old, new, autojunk=False).get_opcodes():
         changed += max(i2 - i1, j2 - j1) if tag != "equal" else 0
-    assert 1 <= changed <= exercise.lines
+    assert changed == exercise.lines
+    said = re.findall(r"(\w+) (?:at most )?(one|\d+) lines?\b", " ".join("\n".join(new).split('"""')[1].split()))
+    for what, number in said:  # a line that is moved goes in one place and comes in another
+        assert int(number.replace("one", "1")) * (2 if what == "Move" else 1) == changed
 
 
 @pytest.mark.parametrize("exercise", KERNELS, ids=lambda one: one.number)

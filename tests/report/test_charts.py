@@ -419,6 +419,18 @@ def test_times_stand_side_by_side_each_line_against_the_one_above(own):
     assert table[3][1:3] == ["8.59", "2.00"]
     assert table[4][1:3] == ["3.44", "2.50"]
     assert (table[2][4], table[3][4:]) == ("137", ["", "", ""])
+    assert table[4][4:6] == ["27.5", "5.00"]  # where the second step was not timed
+
+
+def test_a_library_is_compared_with_the_fastest_step_of_the_table(own):
+    """A step that lost against the one above it says little of what it takes to reach the library."""
+    table = cells(
+        pages.rendered(
+            "<!-- table: times gemm-2048 gemm_naive_unsigned gemm_naive -->\n<!-- end table -->", own, NO_CODE
+        )
+    )
+    assert table[3][:3] == ["`gemm_naive`", "17.2", "0.500"]
+    assert table[4][:3] == ["*cuBLAS FP32*", "3.44", "2.50"]
 
 
 def test_only_the_counters_asked_for_get_columns(own):

@@ -29,7 +29,7 @@ def gemm_flat_tiles(a, b, c):
     acc = float32(0.0)
     for k0 in range(0, K, BLOCK_K):
         # stage
-        # >>> your code: 8 lines
+        # >>> your code: 6 lines
         # all BLOCK_M * BLOCK_K elements of a_tile, all BLOCK_K * BLOCK_N of b_tile
         # <<<
         cuda.syncthreads()

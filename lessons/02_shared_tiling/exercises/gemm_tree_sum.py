@@ -31,7 +31,7 @@ def gemm_tree_sum(a, b, c):
             acc += a[m, k] * b[k, n]
     part[ty, tx] = acc
 
-    # >>> your code: 8 lines
+    # >>> your code: 6 lines
     # part[ty, 0] = part[ty, 0] + part[ty, 1] + ... + part[ty, LANES - 1]
     # <<<
 

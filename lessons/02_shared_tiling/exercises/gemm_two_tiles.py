@@ -27,7 +27,7 @@ def gemm_two_tiles(a, b_t, c):
 
     acc = float32(0.0)
     for k0 in range(0, K, TILE):
-        # >>> your code: 7 lines
+        # >>> your code: 6 lines
         # stage one element of a and one of b_t; multiply from the tiles
         pass
         # <<<

@@ -27,7 +27,7 @@ def gemm_two_tiles(a, b_t, c):
 
     acc = float32(0.0)
     for k0 in range(0, K, TILE):
-        # >>> your code: 7 lines
+        # >>> your code: 6 lines
         # stage one element of a and one of b_t; multiply from the tiles
         a_tile[ty, tx] = a[m, k0 + tx] if m < M and k0 + tx < K else float32(0.0)
         b_tile[ty, tx] = b_t[n0 + ty, k0 + tx] if n0 + ty < N and k0 + tx < K else float32(0.0)

@@ -31,7 +31,7 @@ def gemm_row_of_outputs(a, b, c):
     for k0 in range(0, K, BLOCK_K):
         # stage
         a_tile[ty, tx] = a[m, k0 + tx] if m < M and k0 + tx < K else float32(0.0)
-        # >>> your code: 5 lines
+        # >>> your code: 4 lines
         # the whole of b_tile: a warp writes neighbours, and what lies outside B is zero
         for row in range(ty, BLOCK_K, THREADS_Y):
             for w in range(WPT):

@@ -11,7 +11,7 @@ from numba import cuda, float32
 THREADS_X, THREADS_Y = 16, 16
 
 
-# >>> your code: 40 lines
+# >>> your code: 27 lines
 @cuda.jit
 def gemm_two_by_two(a, b, c):
     M, N = c.shape

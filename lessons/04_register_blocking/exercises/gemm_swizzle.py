@@ -15,7 +15,7 @@ TILE_SIZE = TILE * TILE
 
 @cuda.jit(device=True)
 def place(row, column):
-    # >>> your code: 2 lines
+    # >>> your code: 1 line
     # where element (row, column) of b_tile lies, from 0 to TILE_SIZE - 1
     index = 0
     # <<<

@@ -31,7 +31,7 @@ def gemm_warp_lanes(a, b, c):
     # locate
     lane = cuda.threadIdx.x
     m0, n0 = cuda.blockIdx.y * BLOCK_M, cuda.blockIdx.x * BLOCK_N
-    # >>> your code: 6 lines
+    # >>> your code: 2 lines
     # this lane's row of LANES_Y and column of LANES_X: each pair belongs to one lane
     ly = lx = 0
     # <<<

@@ -37,7 +37,7 @@ def gemm_two_stages(a, b, c):
 
     acc = float32(0.0)
     for k0 in range(0, K, TILE):
-        # >>> your code: 8 lines
+        # >>> your code: 7 lines
         # stage the next pair, if there is one, and multiply from this one
         now = k0 // TILE % 2
         if k0 + TILE < K:

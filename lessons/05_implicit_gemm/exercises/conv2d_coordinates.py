@@ -25,7 +25,7 @@ def conv2d_coordinates(x, filt, a, y):
     tx, ty = cuda.threadIdx.x, cuda.threadIdx.y
     gemm_m = cuda.blockIdx.y * TILE + ty
     gemm_n = cuda.blockIdx.x * TILE + tx
-    # >>> your code: 3 lines
+    # >>> your code: 2 lines
     # n, p, q of column gemm_n; n may be N or more in the last block
     n = p = q = 0
     # <<<
@@ -36,7 +36,7 @@ def conv2d_coordinates(x, filt, a, y):
         inside = gemm_m < K and k0 + tx < GEMM_K
         a_tile[ty, tx] = a[gemm_m, k0 + tx] if inside else float32(0.0)
         gemm_k = k0 + ty
-        # >>> your code: 5 lines
+        # >>> your code: 3 lines
         # c, r, s of row gemm_k, which may be GEMM_K or more in the last tile; then b_tile[ty, tx]
         # <<<
         cuda.syncthreads()

@@ -28,7 +28,7 @@ def conv3d_mask_bit(x, filt, y, geometry):
     w0 = q * geometry.stride_w - geometry.pad_w
     if n < N and k < K:
         mask = uint32(0)
-        # >>> your code: 8 lines
+        # >>> your code: 6 lines
         # set the bit of each tap whose pixel lies inside
         # <<<
 
@@ -38,7 +38,7 @@ def conv3d_mask_bit(x, filt, y, geometry):
             for t in range(T):
                 for r in range(R):
                     for s in range(S):
-                        # >>> your code: 2 lines
+                        # >>> your code: 1 line
                         # is this tap's bit set?
                         inside = 0
                         # <<<
