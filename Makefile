@@ -70,7 +70,7 @@ sanitize: $(SETUP) ## run compute-sanitizer over every step, or make sanitize ST
 trace: $(SETUP) ## report a kernel's memory accesses, without a GPU: make trace STEP=gemm_tuned [WITH=...]
 	$(PYTHON) -m common trace $(STEP) $(WITH)
 
-diff: $(SETUP) ## show what a step changes: make diff FROM=gemm_naive TO=gemm_shared_tile
+diff: $(SETUP) ## show what a step changes: make diff TO=gemm_shared_tile [FROM=gemm_naive]; default: what it grew from
 	@$(PYTHON) -m common diff $(FROM) $(TO)
 
 watch: $(SETUP) ## run a lesson's steps whenever you save them: make watch LESSON=03 [STEP=...]

@@ -57,9 +57,9 @@ PRECISIONS = ("fp32", "tf32")
 class Step:
     """One kernel file. ``predecessor`` is the step before it, or for an experiment the step it varies.
 
-    ``builds_on`` is the step that it grew from: the one before, or that of a line ``Builds on: NAME``. ``precision``
-    is one of PRECISIONS (``PRECISION = "tf32"``). ``requires`` is the least compute capability, or with an ``a`` the
-    only one (``REQUIRES = "9.0a"``); None: any.
+    ``builds_on`` is the step that it grew from, maybe of another ladder: the one before, or that of a line
+    ``Builds on: NAME``. ``precision`` is one of PRECISIONS (``PRECISION = "tf32"``). ``requires`` is the least
+    compute capability, or with an ``a`` the only one (``REQUIRES = "9.0a"``); None: any.
     """
 
     name: str
@@ -107,7 +107,11 @@ def steps(root: Path = LESSONS) -> list[Step]:
     Raises CatalogError if a file's header or a ladder's chain is broken.
     """
     found = [_read(path, lesson) for lesson in lessons(root) for path in _python_files(root / lesson)]
-    return [step for ladder in LADDERS for step in _chain(ladder, [s for s in found if s.ladder == ladder])]
+    chains = [_chain(ladder, [step for step in found if step.ladder == ladder]) for ladder in LADDERS]
+    for chain in chains:
+        for number, step in enumerate(chain):
+            _check_origin(step, chain[:number], found)
+    return [step for chain in chains for step in chain]
 
 
 def experiments(root: Path = LESSONS) -> list[Step]:
@@ -481,11 +485,6 @@ def _chain(ladder: str, found: list[Step]) -> list[Step]:
     while name in after:
         chain.append(after.pop(name))
         name = chain[-1].name
-    for number, step in enumerate(chain):
-        if step.builds_on is not None and step.builds_on not in [one.name for one in chain[:number]]:
-            raise CatalogError(
-                f"{step.path.name}: Builds on: {step.builds_on}: must be a step before it on the {ladder} ladder"
-            )
     if after:
         stray = next(iter(after.values()))
         raise CatalogError(
@@ -493,3 +492,13 @@ def _chain(ladder: str, found: list[Step]) -> list[Step]:
             f"that has {', '.join(step.name for step in chain) or 'no steps'}"
         )
     return chain
+
+
+def _check_origin(step: Step, before: list[Step], known: list[Step]) -> None:
+    """Did the step grow from one that readers have met: before it on its ladder, or of an earlier lesson?"""
+    elsewhere = [one for one in known if one.ladder != step.ladder and one.lesson < step.lesson]
+    if step.builds_on is not None and step.builds_on not in [one.name for one in (*before, *elsewhere)]:
+        raise CatalogError(
+            f"{step.path.name}: Builds on: {step.builds_on}: must be a step before it on the {step.ladder} ladder, "
+            "or one of an earlier lesson on another"
+        )

@@ -39,8 +39,8 @@ def commands(known: arguments.Commands) -> None:
     sub.add_argument("--problem", metavar="PRESET", help="preset (default: one per ladder)")
 
     sub = known.add("diff", _diff, "show what one step changes against another, docstrings left out")
-    sub.add_argument("old", metavar="FROM", help="step or experiment")
-    sub.add_argument("new", metavar="TO", help="step or experiment")
+    sub.add_argument("old", metavar="FROM", help="step or experiment; alone, it is compared with what it grew from")
+    sub.add_argument("new", metavar="TO", nargs="?", help="step or experiment")
 
 
 def _list(options: argparse.Namespace) -> int:
@@ -97,7 +97,10 @@ def _time(options: argparse.Namespace) -> int:
 
 
 def _diff(options: argparse.Namespace) -> int:
-    old, new = catalog.find(options.old), catalog.find(options.new)
+    first = catalog.find(options.old)
+    if options.new is None and first.builds_on is None:
+        raise ValueError(f"{first.name} starts its ladder: name the step to compare it with, too")
+    old, new = (first, catalog.find(options.new)) if options.new else (catalog.find(str(first.builds_on)), first)
     say = console.say()
     colours = {"+": "green", "-": "red", "@": "cyan"}
     lines = list(catalog.difference(old, new))

@@ -234,6 +234,24 @@ def test_what_it_says_wrongly_is_named(second, docstring, lines, says):
 
 
 @pytest.mark.parametrize(
+    ("home", "allowed"), [("01_a", True), ("02_b", False), ("03_c", False)], ids=["earlier", "same", "later"]
+)
+def test_a_step_may_grow_from_another_ladders_if_that_is_of_an_earlier_lesson(tmp_path, home, allowed):
+    files = {f"{home}/gemm_a": "none", "02_b/conv2d_a": "none\nBuilds on: gemm_a", "02_b/conv2d_b": "conv2d_a"}
+    for place, previous in files.items():
+        path = tmp_path / f"{place}.py"
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(header(path.stem, previous))
+    if allowed:
+        found = {step.name: step for step in catalog.steps(tmp_path)}
+        assert (found["conv2d_a"].builds_on, found["conv2d_a"].predecessor) == ("gemm_a", None)
+        assert [step.name for step in catalog.predecessors(found["conv2d_b"], tmp_path)] == ["conv2d_a"]
+    else:
+        with pytest.raises(CatalogError, match=r"conv2d_a\.py: Builds on: gemm_a: .* of an earlier lesson"):
+            catalog.steps(tmp_path)
+
+
+@pytest.mark.parametrize(
     ("requires", "runs"),
     [(None, "7.5 8.0 9.0 10.0"), ("8.0", "8.0 9.0 10.0"), ("9.0", "9.0 10.0"), ("9.0a", "9.0"), ("10.0", "10.0")],
 )

@@ -1,5 +1,6 @@
 """The command line: exit codes, one line for what a user can mend, and JSON alone on standard output."""
 
+import dataclasses
 import io
 import json
 import os
@@ -109,6 +110,7 @@ MISTAKES = {
     "recording two": (["compile", "gemm_naive", "--record", "--cc", "8.0", "--cc", "9.0"], ["--record", "one --cc"]),
     "photo": (["photo", "conv2d_nave"], ["'conv2d_nave' is unknown"]),
     "diff": (["diff", "gemm_naive", "gemm_nave"], ["'gemm_nave' is unknown"]),
+    "diff of a first": (["diff", "gemm_naive"], ["gemm_naive starts its ladder", "compare it with"]),
     "sweep": (["sweep", "gemm_nave"], ["'gemm_nave' is unknown"]),
     "sweep ladder": (["sweep", "gemm_naive", "--problem", "photo"], ["'photo' is a conv2d problem", "gemm-4096"]),
 }  # fmt: skip
@@ -420,6 +422,24 @@ def test_diff_shows_the_lines_that_change(call):
     assert "+         acc = 0.0" in out
     assert "Variant of" not in out
     assert re.search(r"\d+ lines go, \d+ come", out)
+
+
+@pytest.mark.parametrize(
+    ("step", "origin"),
+    [("conv2d_fused_unroll_gemm", "conv2d_unroll_gemm"), ("gemm_naive_float64", "gemm_naive")],
+)
+def test_diff_of_one_step_is_against_what_it_grew_from(call, step, origin):
+    assert catalog.find(step).builds_on == origin
+    code, out, _ = call("diff", step)
+    assert code == RIGHT
+    assert out.startswith(f"@@ {origin}.py")
+
+
+def test_diff_follows_a_step_to_another_ladder(call, monkeypatch):
+    find = catalog.find
+    grown = dataclasses.replace(find("conv2d_coarsened"), builds_on="gemm_coarsened")
+    monkeypatch.setattr(catalog, "find", lambda name: grown if name == grown.name else find(name))
+    assert call("diff", grown.name)[1].startswith("@@ gemm_coarsened.py")
 
 
 def test_a_sweep_tries_every_combination():

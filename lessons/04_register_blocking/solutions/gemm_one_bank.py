@@ -1,21 +1,23 @@
-"""Exercise 04.2, find the bug: sixteen threads that queue at two banks.
+"""Exercise 04.2, find the bug: threads that queue at two banks.
 
-B is staged transposed, so that both tiles are read along a row. The result is right. But when a warp reads b_tile,
-its threads ask few banks for many words. Count the banks, and change the shape of one tile.
+A is staged transposed, so that the inner loop reads both tiles along a row. The result is right. But one access of
+shared memory takes eight wavefronts. Find it, write down which bank each of the 32 lanes meets (a warp is two rows of
+this block), and change the shape of one tile so that no access takes more than one. The padding of section 3 is not
+enough here: two would be left. Which lanes would still meet?
 Grade: python -m common grade 04.2
 """
 
 from numba import cuda, float32
 
 TILE = 16
-A_SHAPE = (TILE, TILE)
-B_SHAPE = (TILE, TILE + 1)
+A_SHAPE = (TILE, TILE + 2)  # 18 * tx % 32 is every second bank, 18 * tx + 1 the others
+B_SHAPE = (TILE, TILE)
 
 
 @cuda.jit
 def gemm_one_bank(a, b, c):
-    a_tile = cuda.shared.array(A_SHAPE, float32)
-    b_tile = cuda.shared.array(B_SHAPE, float32)  # transposed: b_tile[n, k]
+    a_tile = cuda.shared.array(A_SHAPE, float32)  # transposed: a_tile[k, m]
+    b_tile = cuda.shared.array(B_SHAPE, float32)
     M, N = c.shape
     K = a.shape[1]
 
@@ -26,13 +28,13 @@ def gemm_one_bank(a, b, c):
     acc = float32(0.0)
     for k0 in range(0, K, TILE):
         # stage
-        a_tile[ty, tx] = a[m, k0 + tx] if m < M and k0 + tx < K else float32(0.0)
-        b_tile[tx, ty] = b[k0 + ty, n] if k0 + ty < K and n < N else float32(0.0)
+        a_tile[tx, ty] = a[m, k0 + tx] if m < M and k0 + tx < K else float32(0.0)
+        b_tile[ty, tx] = b[k0 + ty, n] if k0 + ty < K and n < N else float32(0.0)
         cuda.syncthreads()
 
         # multiply
         for k in range(TILE):
-            acc += a_tile[ty, k] * b_tile[tx, k]
+            acc += a_tile[k, ty] * b_tile[k, tx]
         cuda.syncthreads()
 
     # store
