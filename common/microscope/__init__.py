@@ -6,6 +6,7 @@ Module by module:
     bench         a step on the tracer, as a check's bench
     lockstep      translates a kernel to run all its threads at once
     lanes         the threads' registers, branches, barriers
+    fragments     what a warp holds of the matrices that tensor cores multiply
     intrinsics    what cuda.* and the lessons' helpers do
     values        arithmetic as Numba types it
     spaces        global, shared, constant and local arrays

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from common.book import limits
-from common.microscope import values
+from common.microscope import fragments, values
 from common.microscope.memory import WARP, Bools, Ints
 from common.microscope.spaces import Constant, Global, Local, Shared, View
 from common.microscope.values import Cast, Value, dtype_of, signed, truth, uniform, widened
@@ -28,12 +28,16 @@ class Intrinsic:
         self.function, self.name = function, function.__name__
 
 
-# Helpers of lessons/wide.py and lessons/unrolled.py by name. To add one: a function below with @intrinsic.
+# Helpers of lessons/wide.py, unrolled.py and tensorcores.py by name. To add one: a function below with @intrinsic.
 INTRINSICS: dict[str, Intrinsic] = {}
 # Which of their arguments is an array that they only read.
 READS = dict.fromkeys(
-    ("load2", "load4", "store2", "store4", "copy1_async", "copy4_async", "copy1_or_zero", "copy4_or_zero"), 2
-)
+    (
+        "load2", "load4", "load8", "store2", "store4", "store8", "store2_rounded", "copy1_async", "copy4_async",
+        "copy8_async", "copy1_or_zero", "copy4_or_zero", "copy8_or_zero", "ldmatrix4", "ldmatrix4_transposed",
+    ),
+    2,
+)  # fmt: skip
 
 
 def intrinsic(function: Code) -> Code:
@@ -492,6 +496,21 @@ def store2(machine: Machine, line: int, array: View, offset: Value, registers: V
 
 
 @intrinsic
+def load8(machine: Machine, line: int, registers: View, i: Value, array: View, offset: Value) -> None:
+    _read_wide(machine, line, registers, i, array, offset, 8)
+
+
+@intrinsic
+def store8(machine: Machine, line: int, array: View, offset: Value, registers: View, i: Value) -> None:
+    _write_wide(machine, line, array, offset, registers, i, 8)
+
+
+@intrinsic
+def store2_rounded(machine: Machine, line: int, array: View, offset: Value, acc: View, i: Value) -> None:
+    _write_wide(machine, line, array, offset, acc, i, 2)
+
+
+@intrinsic
 def copy1_async(machine: Machine, line: int, shared: View, i: Value, array: View, offset: Value) -> None:
     machine.start_copy(line, shared, i, array, offset, 1)
 
@@ -516,5 +535,124 @@ def copy4_or_zero(
 
 
 @intrinsic
+def copy8_async(machine: Machine, line: int, shared: View, i: Value, array: View, offset: Value) -> None:
+    machine.start_copy(line, shared, i, array, offset, 8)
+
+
+@intrinsic
+def copy8_or_zero(
+    machine: Machine, line: int, shared: View, i: Value, array: View, offset: Value, inside: Value
+) -> None:
+    machine.start_copy(line, shared, i, array, offset, 8, inside)
+
+
+@intrinsic
 def wait_async(machine: Machine, line: int) -> None:
     machine.finish_copies()
+
+
+@intrinsic
+def commit_group(machine: Machine, line: int) -> None:
+    machine.commit_copies()
+
+
+@intrinsic
+def wait_group(machine: Machine, line: int, pending: Value) -> None:
+    if not uniform(pending):
+        raise machine.error(line, "wait_group takes one number for all threads, known when compiling")
+    machine.finish_copies(int(pending))
+
+
+# --- tensor cores ---
+
+
+@intrinsic
+def half_array(machine: Machine, line: int, size: int) -> View:
+    return _shared(machine, line, size, Cast(np.float16), alignment=16)
+
+
+@intrinsic
+def to_tf32(machine: Machine, line: int, value: Value) -> Value:
+    return fragments.to_tf32(value)
+
+
+def _require_warps(machine: Machine, line: int, name: str) -> None:
+    """A fault unless all lanes of each warp that comes here do."""
+    rows = machine.mask.bits.reshape(-1, WARP)
+    apart = rows.any(axis=1) & ~rows.all(axis=1)
+    if apart.any():
+        text = f"{name} is for all {WARP} lanes of a warp together, and some do not come to it"
+        machine.fault("warp-sync", line, "", text, machine.mask.bits & np.repeat(apart, WARP))
+
+
+def _elements(machine: Machine, line: int, view: View, i: Value, count: int, dtype: Any) -> list[Value]:
+    """``view[i:i+count]``, a part of a fragment."""
+    if view.dtype != dtype:
+        raise machine.error(line, f"{view.name} holds {view.dtype}, and a fragment of {np.dtype(dtype)} is needed")
+    place, wrong = view.place_flat(machine, i, count, line, "read", aligned=False)
+    found: list[Value] = view.storage.read(machine, view, place, count, wrong, line)
+    return found
+
+
+def _give(machine: Machine, line: int, view: View, i: Value, elements: list[Value]) -> None:
+    """``view[i:]`` becomes what the warp worked out together: what one lane did not set may reach all."""
+    if elements[0].dtype != view.dtype:
+        raise machine.error(line, f"{view.name} holds {view.dtype}, and a fragment of {elements[0].dtype} is needed")
+    machine.spread_unwritten()
+    place, wrong = view.place_flat(machine, i, len(elements), line, "written", aligned=False)
+    view.storage.write(machine, view, place, elements, wrong, line)
+
+
+def _mma(
+    machine: Machine, line: int, shape: fragments.Shape, acc: View, i: Value, a: list[Value], b: list[Value]
+) -> None:
+    sums = _elements(machine, line, acc, i, 4, values.FLOAT32)
+    found = fragments.multiplied(shape, sums, a, b, len(machine.lane_numbers))
+    if machine.ledger.recording:
+        fma = machine.ledger.fma
+        fma[line] = fma.get(line, 0) + machine.mask.warps * shape.multiply_adds
+    _give(machine, line, acc, i, found)
+
+
+@intrinsic
+def mma_m16n8k16(
+    machine: Machine, line: int, acc: View, i: Value, a_frag: View, j: Value, b_frag: View, k: Value
+) -> None:
+    _require_warps(machine, line, "mma_m16n8k16")
+    a = _elements(machine, line, a_frag, j, 8, np.float16)
+    b = _elements(machine, line, b_frag, k, 4, np.float16)
+    _mma(machine, line, fragments.K16, acc, i, a, b)
+
+
+@intrinsic
+def mma_m16n8k8(
+    machine: Machine, line: int, acc: View, i: Value, a_frag: View, j: Value, b_frag: View, k: Value
+) -> None:
+    _require_warps(machine, line, "mma_m16n8k8")
+    a = _elements(machine, line, a_frag, j, 4, values.FLOAT32)
+    b = _elements(machine, line, b_frag, k, 2, values.FLOAT32)
+    a, b = ([fragments.cut_to_tf32(value) for value in part] for part in (a, b))
+    _mma(machine, line, fragments.K8, acc, i, a, b)
+
+
+def _ldmatrix(machine: Machine, line: int, frag: View, i: Value, tile: View, offset: Value, transposed: bool) -> None:
+    name = "ldmatrix4_transposed" if transposed else "ldmatrix4"
+    _require_warps(machine, line, name)
+    if not isinstance(tile.storage, Shared):
+        raise machine.error(line, f"{tile.name} is not in shared memory: {name} reads shared memory")
+    if tile.dtype != np.float16 and (transposed or tile.dtype != np.float32):
+        raise machine.error(line, f"{tile.name} holds {tile.dtype}, which {name} does not read")
+    width = 16 // tile.dtype.itemsize
+    place, wrong = tile.place_flat(machine, offset, width, line, "read")
+    rows = tile.storage.read(machine, tile, place, width, wrong, line, paired=False)
+    _give(machine, line, frag, i, fragments.dealt(rows, len(machine.lane_numbers), transposed))
+
+
+@intrinsic
+def ldmatrix4(machine: Machine, line: int, frag: View, i: Value, tile: View, offset: Value) -> None:
+    _ldmatrix(machine, line, frag, i, tile, offset, False)
+
+
+@intrinsic
+def ldmatrix4_transposed(machine: Machine, line: int, frag: View, i: Value, tile: View, offset: Value) -> None:
+    _ldmatrix(machine, line, frag, i, tile, offset, True)

@@ -153,6 +153,7 @@ class Machine:
         self.stamps: Any = 0  # barriers that a thread has passed, above BARRIER bits of syncwarps
         self.shared: dict[Any, View] = {}
         self.copies: list[_Copy] = []
+        self.groups: Any = 0  # of copies that a thread has committed
         self.tainted: Bools | None = None
         self.sources: list[_Unwritten] = []
         self.call_path: list[Any] = []
@@ -626,6 +627,17 @@ class Machine:
                 del self.sources[i]
                 return
 
+    def spread_unwritten(self) -> None:
+        """The lanes of a warp have worked something out together: what one read unwritten, each may hold now."""
+        if self.tainted is None:
+            return
+        self.tainted = self.tainted | np.repeat(self.tainted.reshape(-1, WARP).any(axis=1), WARP)
+        for source in self.sources:
+            rows = source.lanes.reshape(-1, WARP)
+            first = np.arange(len(rows)) * WARP + rows.argmax(axis=1)
+            source.offsets = np.where(source.lanes, source.offsets, np.repeat(source.offsets[first], WARP))
+            source.lanes = np.repeat(rows.any(axis=1), WARP)
+
     def observe(self, tally: Any, view: View, place: Offsets, width: int, op: str, line: int) -> None:
         """Keep the first request's offsets, and every access to a watched array by the first block."""
         if tally.sample is None:
@@ -699,14 +711,21 @@ class Machine:
             at = np.broadcast_to(np.asarray(at), lanes.shape)
             storage.pending[at[lanes]] = True
             storage.writes.append((at, lanes, value, line, self.stamps))
-            self.copies.append(_Copy(shared, at, lanes, value, line))
+            self.copies.append(_Copy(shared, at, lanes, value, line, self.groups))
 
-    def finish_copies(self, keep: int = 0) -> None:
-        """What the active lanes' copies bring is there now, but for the last ``keep``."""
+    def commit_copies(self) -> None:
+        """The copies that the active lanes started since they did this last are a group from now on."""
+        whole = self.mask is self.waiting
+        self.groups = self.groups + 1 if whole else self.groups + self.mask.bits
+
+    def finish_copies(self, keep: int | None = None) -> None:
+        """What the active lanes' copies bring is there now, but for the last ``keep`` groups and what is in none."""
         left: list[_Copy] = []
-        for number, copy in enumerate(self.copies):
+        for copy in self.copies:
             lanes = copy.lanes & self.mask.bits
-            if number >= len(self.copies) - keep or not lanes.any():
+            if keep is not None:
+                lanes = lanes & (copy.group < self.groups - keep)
+            if not lanes.any():
                 left.append(copy)
                 continue
             storage = copy.storage
@@ -717,7 +736,7 @@ class Machine:
             storage.written[copy.place[lanes]] = True
             storage.writes.append((copy.place, lanes, copy.value, copy.line, self.stamps))
             if np.count_nonzero(lanes) < np.count_nonzero(copy.lanes):
-                left.append(_Copy(copy.view, copy.place, copy.lanes & ~lanes, copy.value, copy.line))
+                left.append(_Copy(copy.view, copy.place, copy.lanes & ~lanes, copy.value, copy.line, copy.group))
         self.copies = left
 
 
@@ -732,10 +751,11 @@ class _Unwritten:
 
 
 class _Copy:
-    """One element per lane on its way to shared memory."""
+    """One element per lane on its way to shared memory, in the group with this number, by thread."""
 
-    def __init__(self, view: View, place: Any, lanes: Bools, value: Value, line: int) -> None:
+    def __init__(self, view: View, place: Any, lanes: Bools, value: Value, line: int, group: Any) -> None:
         self.view, self.place, self.lanes, self.value, self.line = view, place, lanes, value, line
+        self.group = group
 
     @property
     def storage(self) -> Shared:

@@ -388,9 +388,11 @@ class Shared(Storage):
         return place if self.base is None else self.base + place
 
     def read(
-        self, machine: Machine, view: View, place: Offsets, width: int, wrong: Bools | None, line: int
-    ) -> list[Value]:
-        self.record(machine, view, place, width, "read", line)
+        self, machine: Machine, view: View, place: Offsets, width: int, wrong: Bools | None, line: int,
+        paired: bool = True,
+    ) -> list[Value]:  # fmt: skip
+        """``paired``: may neighbours that read the same share a pass?"""
+        self.record(machine, view, place, width, "read", line, paired)
         values = []
         for v in range(width):
             at = self._flat(place + v)
@@ -431,7 +433,9 @@ class Shared(Storage):
                 self.written[places] = have if not machine.reversed else have[::-1]
                 self.complete = self.complete and bool(self.written.all())
 
-    def record(self, machine: Machine, view: View, place: Offsets, width: int, op: str, line: int) -> None:
+    def record(
+        self, machine: Machine, view: View, place: Offsets, width: int, op: str, line: int, paired: bool = True
+    ) -> None:
         ledger, mask = machine.ledger, machine.mask
         if not ledger.recording:
             return
@@ -445,7 +449,7 @@ class Shared(Storage):
             cost = Cost(mask.warps, mask.warps, mask.warps, mask.warps)
         else:
             lanes = np.broadcast_to(place * self.dtype.itemsize // WORD_BYTES, mask.bits.shape)
-            cost = ledger.cost("shared", lanes, mask.bits, words, op in ("write", "copy"))
+            cost = ledger.cost("shared", lanes, mask.bits, words, op in ("write", "copy") or not paired)
         tally.add(mask.count, cost)
         machine.observe(tally, view, place - view.start, width, op, line)
 

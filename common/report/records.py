@@ -237,13 +237,13 @@ def _flaw(data: entries.Card) -> str:
         for name, row in rows.items():
             try:
                 problems.from_shape(problems.preset(preset).ladder, row.shape)
-            except (ValueError, TypeError) as error:
+            except ValueError as error:
                 return f"rows.{preset}.{name}.shape is no {preset}: {error}"
     for name, shapes in data.agreement.items():
         for shape, entry in shapes.items():
             try:
                 problems.from_shape(name.partition("_")[0], entry.shape)
-            except (KeyError, ValueError, TypeError) as error:
+            except (KeyError, ValueError) as error:  # KeyError: the name is of no ladder
                 return f"agreement.{name}.{shape}.shape is no shape of {name}: {error}"
     runs = ", ".join(list(data.runs)[:3]) or "none"
     stray = ((place, entry.run) for place, entry in _entries(data) if entry.run not in data.runs)

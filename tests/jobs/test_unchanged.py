@@ -117,9 +117,10 @@ def test_another_way_of_timing_loses_all(record, steps, monkeypatch):
     assert held(again(record), steps) == []
 
 
-def test_other_packages_lose_all(record, steps, monkeypatch):
+@pytest.mark.parametrize("package", ["numba", "numba-cuda", "numpy"])
+def test_other_packages_lose_all(record, steps, monkeypatch, package):
     versions = packages.versions
-    monkeypatch.setattr(packages, "versions", lambda names: {**versions(names), "numba-cuda": "9.9"})
+    monkeypatch.setattr(packages, "versions", lambda names: {**versions(names), package: "9.9"})
     assert held(again(record), steps) == []
 
 

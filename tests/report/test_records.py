@@ -6,8 +6,9 @@ from dataclasses import replace
 
 import pytest
 from msgspec import to_builtins
+from msgspec.structs import replace as replaced
 
-from common.book import catalog, problems, store
+from common.book import catalog, packages, problems, store
 from common.book.catalog import Code
 from common.book.device import Gpu
 from common.book.problems import Conv2d, Gemm
@@ -15,7 +16,17 @@ from common.jobs import run
 from common.measure import timing
 from common.measure.ceilings import Ceilings
 from common.report import entries, recording, records
-from common.report.entries import MachineCode, PeerRow, Profile, Run, Sanitized, StepCode, StepRow, Sweep
+from common.report.entries import (
+    Agreement,
+    MachineCode,
+    PeerRow,
+    Profile,
+    Run,
+    Sanitized,
+    StepCode,
+    StepRow,
+    Sweep,
+)
 from common.report.records import Record, RecordError
 
 GPU = {
@@ -65,6 +76,48 @@ def test_a_timed_outcome_is_stored_with_the_code_that_ran(record):
     assert "other" not in to_builtins(found)
 
 
+@pytest.mark.parametrize("precision", catalog.PRECISIONS)
+def test_a_row_says_how_its_time_was_taken_and_in_what_precision(record, precision):
+    step = replace(catalog.find("gemm_naive"), precision=precision)
+    outcome = run.Outcome(step, problems.preset("gemm-2048"), "gemm-2048", to_builtins(row(1.0)))
+    recording.record_step(record, record.start_run(), outcome)
+    found = Record.load(record.path).row("gemm-2048", step.name)
+    assert found.measure == timing.MEASURE_VERSION
+    assert found.precision == (None if precision == "fp32" else precision)
+
+
+def test_compiled_steps_are_renewed_in_the_machine_code_and_the_others_kept(tmp_path, monkeypatch):
+    for function in (records.load_code, records.save_code):
+        monkeypatch.setattr(function, "__defaults__", (tmp_path,))
+    monkeypatch.setattr(packages, "versions", lambda names: dict.fromkeys(names, "1"))
+    old, experiment = StepCode(source="old", kernels=[]), catalog.experiments()[0]
+    names = ("gemm_naive", "gemm_tuned", "gemm_lost", experiment.name)
+    records.save_code(MachineCode(steps=dict.fromkeys(names, old)))
+    step, result = catalog.find("gemm_tuned"), {"status": "right", "source": "new", "kernels": []}
+    recording.record_code([run.Outcome(step, problems.preset("gemm-2048"), "gemm-2048", result)])
+    new = StepCode(source="new", kernels=[], preset="gemm-2048")
+    found = records.load_code()
+    assert found.steps == {"gemm_naive": old, "gemm_tuned": new, experiment.name: old}
+    assert set(found.tools) == {
+        "numba-cuda", "nvidia-cuda-nvcc", "nvidia-cuda-nvcc-cu12", "nvidia-cuda-nvdisasm",
+    }  # fmt: skip
+
+
+def test_what_another_program_writes_meanwhile_is_kept(record, tmp_path):
+    key, theirs = record.start_run(), "2026-01-01T00:00:00Z"
+    other = Record.open(replace(CARD, driver="9.9"), tmp_path)
+    other.data.runs[theirs] = Run(date=theirs[:10], driver="9.9", cuda="13.0", packages={})
+    other.put("gemm-2048", "gemm_tuned", row(1.0), theirs)
+    record.put("gemm-2048", "gemm_naive", row(2.0), key)
+    assert Record.load(record.path).data.gpu.driver == "1.2"
+    other.put("gemm-2048", "gemm_wide_loads", row(3.0), theirs)
+    again = Record.load(record.path)
+    assert {name: again.run_of(found).driver for name, found in again.rows("gemm-2048").items()} == {
+        "gemm_naive": "1.2", "gemm_tuned": "9.9", "gemm_wide_loads": "9.9",
+    }  # fmt: skip
+    assert again.data.gpu.driver == "9.9"
+
+
 def test_a_new_record_writes_nothing_until_there_is_something(record, tmp_path):
     record.start_run()
     assert files(tmp_path) == []
@@ -88,11 +141,12 @@ def test_round_trip(record, tmp_path):
     assert files(tmp_path) == ["nvidia-test-9.json"]
 
 
-def test_provenance_names_what_a_figure_depends_on(record):
+def test_provenance_names_what_a_figure_depends_on(record, monkeypatch):
+    monkeypatch.setattr(packages, "versions", lambda names: dict.fromkeys(names, "1"))
     run_made = record.data.runs[record.start_run()]
     assert set(to_builtins(run_made)) == {"date", "driver", "cuda", "python", "packages"}
     assert (run_made.driver, run_made.cuda) == ("1.2", "13.0")
-    assert {"numba", "numba-cuda", "numpy"} <= set(run_made.packages)
+    assert set(run_made.packages) == {"numba", "numba-cuda", "numpy", "torch"}
 
 
 def test_opening_again_adds_to_what_is_there(record, tmp_path):
@@ -147,6 +201,15 @@ def test_counters_sanitizer_results_and_sweeps_keep_their_runs(record):
     assert again.sweep("gemm-2048", "gemm_naive") == Sweep(points=[], source="s", run=keys[2])
     assert again.sweep("gemm-4096", "gemm_naive") is None
     assert again.sanitizer() == {"gemm_naive": {"memcheck": Sanitized(errors=0, source="s", run=keys[1])}}
+
+
+def test_an_agreement_that_is_traced_again_keeps_the_run_of_the_hardware(record):
+    key, shape = record.start_run(), {"M": 8, "N": 8, "K": 8}
+    entry = Agreement(source="s", shape=shape, kernels=[])
+    record.put_agreement("gemm_naive", "M=8 N=8 K=8", entry, key)
+    record.put_agreement("gemm_naive", "M=8 N=8 K=8", replaced(entry, source="t"))
+    wanted = {"gemm_naive": {"M=8 N=8 K=8": Agreement(source="t", shape=shape, kernels=[], run=key)}}
+    assert Record.load(record.path).agreement() == wanted
 
 
 @pytest.mark.parametrize("stage", ["replace", "fdopen", "fsync"])
@@ -270,6 +333,35 @@ def test_wrong_types_beside_the_rows_are_named_too(tmp_path, changes):
         Record.load(path)
 
 
+RUN = {"date": "2026-01-02", "driver": "1", "cuda": "13.0", "packages": {}}
+RUNS = [f"2026-01-0{n}T00:00:00Z" for n in (2, 3, 4, 5)]
+COUNTED = {"source": "s", "shape": {"M": 1}, "kernels": [], "run": RUNS[0]}
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({"rows": {"gemm-2048": {"gemm_naive": {**ROW, "shape": {"M": 1}}}}},
+         "rows.gemm-2048.gemm_naive.shape is no gemm-2048: shape key 'N' is missing: gemm needs M N K"),
+        ({"agreement": {"gemm_naive": {"M=1": COUNTED}}},
+         "agreement.gemm_naive.M=1.shape is no shape of gemm_naive: shape key 'N' is missing: gemm needs M N K"),
+        ({"agreement": {"nobody_naive": {"M=1": COUNTED}}},
+         "agreement.nobody_naive.M=1.shape is no shape of nobody_naive: 'nobody'"),
+        ({"rows": {"gemm-2048": {"gemm_naive": ROW}}},
+         f"rows.gemm-2048.gemm_naive.run is {ROW['run']!r}: must be one of the runs: none"),
+        ({"ceilings": {**CEILINGS, "run": ROW["run"]}, "runs": dict.fromkeys(RUNS, RUN)},
+         f"ceilings.run is {ROW['run']!r}: must be one of the runs: {', '.join(RUNS[:3])}"),
+    ],
+    ids=["row", "agreement", "agreement of no ladder", "no runs", "other runs"],
+)  # fmt: skip
+def test_entries_that_do_not_fit_the_rest_are_named_with_their_place(tmp_path, changes, says):
+    path = tmp_path / "nvidia-test-9.json"
+    path.write_text(json.dumps({**GOOD, **changes}))
+    with pytest.raises(RecordError) as caught:
+        Record.load(path)
+    assert str(caught.value) == f"nvidia-test-9.json: {says}; move the file away to start anew"
+
+
 def test_a_missing_file_is_no_record(tmp_path):
     with pytest.raises(RecordError, match=r"lost\.json: not a readable record"):
         Record.load(tmp_path / "lost.json")
@@ -323,6 +415,12 @@ def test_derived_figures_of_a_memory_bound_problem():
     assert figures.floor_ms == pytest.approx(800_004e-9)
     assert figures.percent_of_floor == pytest.approx(8.00004)
     assert figures.floor_kind == "memory"
+
+
+def test_where_both_take_as_long_the_multiply_adds_bound():
+    problem = Gemm(M=8, N=8, K=8)
+    even = Ceilings(copy_gbs=float(problem.least_bytes), fma_gflops=float(problem.flops))
+    assert records.derive(problem, 1.0, even).floor_kind == "multiply-adds"
 
 
 def test_a_record_derives_from_the_problem_that_ran(record):
