@@ -87,14 +87,21 @@ if config.ENABLE_CUDASIM:
 
     # --- elements ---
 
-    def _elements(array, i, count, dtype):
-        """A copy of array[i:i+count]; raises IndexError and TypeError."""
+    def _require(array, i, count, dtype):
         if array.dtype != dtype:
             raise TypeError(f"an array of {np.dtype(dtype)} is needed, and this is one of {array.dtype}")
-        values = array.flat[i : i + count]
-        if i < 0 or len(values) < count:
-            raise IndexError(f"elements {i} to {i + count - 1} of an array of {array.size}")
-        return values
+        if i < 0 or i + count > array.size:
+            wrong = f"{i} is negative" if i < 0 else f"{i + count - 1} is out of bounds"
+            raise IndexError(f"elements {i} to {i + count - 1} of an array of {array.size}: index {wrong}")
+
+    def _read(array, i, count, dtype):
+        """A copy of array[i:i+count]; raises IndexError and TypeError."""
+        _require(array, i, count, dtype)
+        return array.flat[i : i + count]
+
+    def _write(array, i, values):
+        _require(array, i, len(values), values.dtype)
+        array.flat[i : i + len(values)] = values
 
     def _require_aligned(bits, step, *offsets):
         for offset in offsets:
@@ -131,19 +138,19 @@ if config.ENABLE_CUDASIM:
 
     def mma_m16n8k16(acc, i, a_frag, j, b_frag, k):
         fragments = (
-            _elements(acc, i, 4, np.float32),
-            _elements(a_frag, j, 8, np.float16),
-            _elements(b_frag, k, 4, np.float16),
+            _read(acc, i, 4, np.float32),
+            _read(a_frag, j, 8, np.float16),
+            _read(b_frag, k, 4, np.float16),
         )
-        acc.flat[i : i + 4] = _meet(fragments, _multiplied_16)[_lane()]
+        _write(acc, i, _meet(fragments, _multiplied_16)[_lane()])
 
     def mma_m16n8k8(acc, i, a_frag, j, b_frag, k):
         fragments = (
-            _elements(acc, i, 4, np.float32),
-            _cut_to_tf32(_elements(a_frag, j, 4, np.float32)),
-            _cut_to_tf32(_elements(b_frag, k, 2, np.float32)),
+            _read(acc, i, 4, np.float32),
+            _cut_to_tf32(_read(a_frag, j, 4, np.float32)),
+            _cut_to_tf32(_read(b_frag, k, 2, np.float32)),
         )
-        acc.flat[i : i + 4] = _meet(fragments, _multiplied_8)[_lane()]
+        _write(acc, i, _meet(fragments, _multiplied_8)[_lane()])
 
     def to_tf32(value):
         bits = np.float32(value).view(np.uint32)
@@ -159,7 +166,7 @@ if config.ENABLE_CUDASIM:
             raise TypeError(f"a tile of float16 or float32 is needed, and this is one of {tile.dtype}")
         width = 16 // tile.dtype.itemsize
         _require_aligned(128, width, offset)
-        return _elements(tile, offset, width, tile.dtype)
+        return _read(tile, offset, width, tile.dtype)
 
     def _matrices(brought):
         """Four matrices of 8 rows from those of the 32 lanes."""
@@ -169,21 +176,14 @@ if config.ENABLE_CUDASIM:
         matrices = _meet(_rows(tile, offset), _matrices)
         g, t = divmod(_lane(), 4)
         own = matrices[:, g, 2 * t : 2 * t + 2] if tile.dtype == np.float16 else matrices[:, g, t]
-        _elements_written(frag, i, own.reshape(-1))
+        _write(frag, i, own.reshape(-1))
 
     def ldmatrix4_transposed(frag, i, tile, offset):
         if tile.dtype != np.float16:
             raise TypeError(f"ldmatrix4_transposed takes a tile of float16, and this is one of {tile.dtype}")
         matrices = _meet(_rows(tile, offset), _matrices)
         g, t = divmod(_lane(), 4)
-        _elements_written(frag, i, matrices[:, 2 * t : 2 * t + 2, g].reshape(-1))
-
-    def _elements_written(array, i, values):
-        if array.dtype != values.dtype:
-            raise TypeError(f"an array of {values.dtype} is needed, and this is one of {array.dtype}")
-        if i < 0 or i + len(values) > array.size:
-            raise IndexError(f"elements {i} to {i + len(values) - 1} of an array of {array.size}")
-        array.flat[i : i + len(values)] = values
+        _write(frag, i, matrices[:, 2 * t : 2 * t + 2, g].reshape(-1))
 
     # --- copies ---
 
@@ -200,14 +200,16 @@ if config.ENABLE_CUDASIM:
         values = np.zeros(HALVES, np.float16)
         if inside:
             _require_aligned(128, HALVES, offset)
-            values = np.array(_elements(array, offset, HALVES, np.float16))
+            values = _read(array, offset, HALVES, np.float16)
         # it may arrive at any time from now on: here as late as it may, and until then nobody finds a number there
-        _elements_written(tile, i, np.full(HALVES, np.nan, np.float16))
+        _write(tile, i, np.full(HALVES, np.nan, np.float16))
+        if hasattr(tile, "under_way"):  # the workbook's simulator watches who reads it
+            tile.under_way(i, i + HALVES)
         _groups()[-1].append((tile, i, values))
 
     def _arrive(copies):
         for tile, i, values in copies:
-            _elements_written(tile, i, values)
+            _write(tile, i, values)
 
     def commit_group():
         _groups().append([])
@@ -233,15 +235,15 @@ if config.ENABLE_CUDASIM:
 
     def store2_rounded(array, offset, acc, i):
         _require_aligned(32, 2, offset)
-        _elements_written(array, offset, _elements(acc, i, 2, np.float32).astype(np.float16))
+        _write(array, offset, _read(acc, i, 2, np.float32).astype(np.float16))
 
     def load8(registers, i, array, offset):
         _require_aligned(128, HALVES, offset)
-        _elements_written(registers, i, _elements(array, offset, HALVES, np.float16))
+        _write(registers, i, _read(array, offset, HALVES, np.float16))
 
     def store8(array, offset, registers, i):
         _require_aligned(128, HALVES, offset)
-        _elements_written(array, offset, _elements(registers, i, HALVES, np.float16))
+        _write(array, offset, _read(registers, i, HALVES, np.float16))
 
     def half_array(size):
         line = sys._getframe(1)  # one array per line of the kernel, as cuda.shared.array does it

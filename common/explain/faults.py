@@ -58,7 +58,8 @@ LOOK_AT = {
     "outside": "this index and its guard: does it belong to this axis, and is it compared with the axis's extent?",
     "negative-index": "the index's lower bound: as in Python, -1 is the last element and raises nothing",
     "illegal-address": "the indices of every access to an argument array, and their guards",
-    "misaligned": "the offset: a 128-bit access needs a multiple of 4 elements, a 64-bit access one of 2",
+    "misaligned": "the offset: a 128-bit access needs a multiple of 4 elements, of 8 if they are float16, a 64-bit "
+    "access one of 2",
     "launch-failed": "the accesses to shared and global memory: one of them hit an address that nothing owns",
     "endless": "what ends this loop: does the variable it tests change in every round, for every thread?",
     "watchdog": "a smaller problem: a GPU that draws the screen stops kernels after a few seconds",
@@ -68,7 +69,8 @@ LOOK_AT = {
     "float64": "the literals: write float32(0.0) for 0.0, and for a sum that starts as 0; and device_array(shape, "
     "np.float32)",
     "race": "the barriers: cuda.syncthreads() after a tile is staged, and again before the next is staged over it",
-    "copy-not-awaited": "wait_async() before the barrier that the copied tile is read after",
+    "copy-not-awaited": "wait_async(), or wait_group() with fewer groups pending, before the barrier that the copied "
+    "tile is read after",
     "zero-division": "what this divides by: on a GPU the quotient is some number, and no error",
     "unsound": "what this line shares with other threads, or reads before it is set",
     "refused": "the conditions under which launch, prepare or workspace raise: every positive extent must be right",
@@ -709,6 +711,7 @@ _ERRORS: tuple[tuple[str, str, str | _Say], ...] = (
     ("nan", r"cannot convert float (NaN|infinity) to integer",
      r"\1 is made an integer: it comes from memory that nobody set"),
     ("warp-sync", r"WarpSyncError: (?:in thread .*?: )?(.*)", r"\1"),
+    ("warp-sync", r"(\w+ at line \d+: all 32 lanes of a warp must come .*)", r"\1"),
     ("dtype", r"Function\(<function (?:shared|local)\.array .*?dtype=Function", "the array's dtype is no Numba type"),
     ("shape-not-constant", r"Function\(<function (\w+)\.array ", r"the shape of a \1 array is not a constant"),
     ("float-index", r"Unsupported array index type (float\d+)", r"an index is a \1, and an index must be an integer"),

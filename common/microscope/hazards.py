@@ -112,11 +112,12 @@ def watching(path: str, seconds: float) -> Iterator[Watch]:
 
 @dataclass
 class _Shadow:
-    """The last write, what it wrote and the last reads of each element, by its address."""
+    """The last write, what it wrote and the last reads of each element, by its address; and where copies go."""
 
     writes: dict[int, Access] = field(default_factory=dict)
     values: dict[int, Any] = field(default_factory=dict)
     reads: dict[int, tuple[Access, ...]] = field(default_factory=dict)
+    copies: set[int] = field(default_factory=set)
 
 
 class _WatchedArray(KernelArray):
@@ -151,12 +152,21 @@ class _WatchedArray(KernelArray):
             self._write(index, value)
 
     def flat_read(self, start: int, stop: int) -> None:
-        for i in range(start, stop):
-            self._read(np.unravel_index(i, self._array.shape))
+        for index in self._indices(start, stop):
+            self._read(index)
 
     def flat_write(self, start: int, stop: int, values: Any) -> None:
-        for i, value in zip(range(start, stop), np.broadcast_to(values, stop - start), strict=True):
-            self._write(np.unravel_index(i, self._array.shape), value)
+        for index, value in zip(self._indices(start, stop), np.broadcast_to(values, stop - start), strict=True):
+            self._write(index, value)
+
+    def under_way(self, start: int, stop: int) -> None:
+        self._shadow.copies.update(map(self._place, self._indices(start, stop)))
+
+    def _indices(self, start: int, stop: int) -> Iterator[Any]:
+        """Those of the elements start to stop in memory order."""
+        if self._array.ndim == 1:
+            return iter(range(start, stop))
+        return zip(*np.unravel_index(range(start, stop), self._array.shape), strict=True)
 
     def _place(self, index: Any) -> int:
         return self._address + sum(int(i) * step for i, step in zip(_tuple(index), self._strides, strict=True))
@@ -196,7 +206,10 @@ class _GlobalArray(_WatchedArray):
         wrote = self._last_write(place, now)
         if wrote is None and self._starts_empty:
             _unwritten(self, index)
-        if wrote is not None and _unordered(wrote, now):
+        if place in shadow.copies:
+            text = f"{self._at(index)} is read {now}, while a copy to it is under way"
+            self._watch.note("copy-not-awaited", (now.line,), text)
+        elif wrote is not None and _unordered(wrote, now):
             self._race(wrote, now, index, f"is written {wrote} and read {now}")
         # two readers of a warp, or of two, are enough: one of them is unordered with the next writer if any is
         others = [old for old in shadow.reads.get(place, ()) if (old.block, old.number) != (now.block, now.number)]
@@ -213,6 +226,7 @@ class _GlobalArray(_WatchedArray):
                 self._race(read, now, index, f"is read {read} and written {now}")
                 break
         shadow.writes[place], shadow.values[place] = now, value
+        shadow.copies.discard(place)
 
     def _last_write(self, place: int, now: Access) -> Access | None:
         wrote = self._shadow.writes.get(place)

@@ -157,6 +157,9 @@ class KernelArray:
     def flat_write(self, start: int, stop: int, values: Any) -> None:
         """Elements start to stop, in memory order, are about to become ``values``."""
 
+    def under_way(self, start: int, stop: int) -> None:
+        """Copies to elements start to stop, in memory order, have begun; they end with a write."""
+
     def _view(self, array: np.ndarray[Any, Any]) -> KernelArray:
         return KernelArray(array)
 
@@ -808,7 +811,9 @@ class _Block:
         missing = self._missing(meeting)
         for other in self.meetings.values():
             if other.place.warp == warp and other is not meeting:
-                where = f"at line {other.place.line}, cuda.{other.place.call} with the mask {other.place.mask:#010x}"
+                where = (
+                    f"at line {other.place.line}, {_named(other.place.call)} with the mask {other.place.mask:#010x}"
+                )
                 elsewhere.setdefault(where, []).extend(set(other.brought) & set(missing))
         for thread in self.blocked:
             if thread.number // occupancy.WARP == warp:
@@ -816,6 +821,11 @@ class _Block:
                 elsewhere.setdefault(where, []).append(thread.number % occupancy.WARP)
         places = "; ".join(f"{warps.told(lanes)} {where}" for where, lanes in elsewhere.items() if lanes)
         return (
-            f"cuda.{call} at line {line}: {warps.told(meeting.brought)} of warp {warp} of block {self.point} wait, "
-            f"with the mask {mask:#010x}, for {warps.told(missing)}, which wait elsewhere: {places}"
+            f"{_named(call)} at line {line}: {warps.told(meeting.brought)} of warp {warp} of block {self.point} "
+            f"wait, with the mask {mask:#010x}, for {warps.told(missing)}, which wait elsewhere: {places}"
         )
+
+
+def _named(call: str) -> str:
+    """What lanes meet at, as a kernel names it."""
+    return f"cuda.{call}" if call in _IN_KERNELS else call

@@ -393,15 +393,16 @@ class Shared(Storage):
     ) -> list[Value]:  # fmt: skip
         """``paired``: may neighbours that read the same share a pass?"""
         self.record(machine, view, place, width, "read", line, paired)
+        lanes = machine.mask.bits if wrong is None else machine.mask.bits & ~wrong
         values = []
         for v in range(width):
             at = self._flat(place + v)
-            if self.pending is not None and (under_way := _lanes(self.pending.take(at, mode="clip"), machine.mask)):
+            if self.pending is not None and (early := lanes & self.pending.take(at, mode="clip")).any():
                 text = f"{view.name} is read while a copy to the same element is under way: wait for it first"
-                machine.fault("copy-not-awaited", line, view.name, text, count=under_way)
+                machine.fault("copy-not-awaited", line, view.name, text, early)
             if not self.complete:
                 self._missing(machine, view, place + v, at, line)
-            self.reads.append((at, machine.mask.bits, line, machine.stamps))
+            self.reads.append((at, lanes, line, machine.stamps))
             values.append(self.data.take(at, mode="clip"))
         self._read_lanes += width * len(machine.mask.bits)
         if self._read_lanes > _MANY:
