@@ -29,7 +29,7 @@ Tally = Annotated[
 Name = Annotated[str, Meta(min_length=1, description="text that is not empty")]
 Digest = Annotated[str, Meta(pattern=r"^[0-9a-f]{64}\Z", description="64 hexadecimal digits")]
 
-_WORDS = {float: "a number", int: "an integer", bool: "true or false", str: "text", types.NoneType: "null"}
+_WORDS = {float: "a number", int: "an integer", bool: "true or false", str: "text"}
 
 T = TypeVar("T")
 

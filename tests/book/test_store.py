@@ -1,17 +1,19 @@
 """Files are written whole or not at all, and what is read is named where it is not as it must be."""
 
+import errno
 import json
 import os
 import subprocess
 import sys
 import threading
-from typing import Annotated
+from dataclasses import dataclass, field
+from typing import Annotated, Literal, TypedDict
 
 import pytest
 from msgspec import Meta, Struct
 
 from common.book import catalog, exercises, schema, store
-from common.book.schema import Count, Name, Number, SchemaError, Tally
+from common.book.schema import Count, Digest, Name, Number, SchemaError, Tally
 from common.book.store import StoreError
 
 POSIX = pytest.mark.skipif(os.name != "posix", reason="limits and modes of POSIX")
@@ -49,13 +51,36 @@ def test_a_limit_on_the_size_of_files_cuts_none(tmp_path):
         "resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))\n"
         "try:\n    store.write(Path(sys.argv[1]), 'y' * 10000)\n"
         "except store.StoreError as error:\n    print(error)\n"
+        "try:\n    store.append(Path(sys.argv[1]), 'y' * 10000)\n"
+        "except store.StoreError as error:\n    print(error)\n"
     )
     done = subprocess.run(
         [sys.executable, "-c", code, str(path)], cwd=catalog.ROOT, capture_output=True, text=True, timeout=60
     )
     assert "page.md: cannot be written: File too large" in done.stdout
+    assert "page.md: cannot be written: the disk is full" in done.stdout  # for a part of the line there was room
     assert path.read_text() == "x" * 100
     assert files(tmp_path) == ["page.md"]
+
+
+def test_all_of_a_file_is_on_the_disk_before_it_is_moved_to_its_place(tmp_path, monkeypatch):
+    sizes = []
+    monkeypatch.setattr(store.os, "fsync", lambda handle: sizes.append(os.fstat(handle).st_size))
+    store.write(tmp_path / "page.md", "x" * 100)
+    assert sizes == [100]
+
+
+def test_folders_are_made_as_they_are_needed(tmp_path):
+    store.write(tmp_path / "a/b/page.md", "x")
+    store.append(tmp_path / "c/d/all.jsonl", "x")
+    with store.locked(tmp_path / "e/f"):
+        pass
+    assert files(tmp_path) == ["a/b/page.md", "c/d/all.jsonl"]
+
+
+def test_a_file_of_the_checkout_is_named_relative_to_it(tmp_path):
+    assert store.shown(catalog.ROOT / "results" / "a.json") == "results/a.json"
+    assert store.shown(tmp_path / "a.json") == str(tmp_path / "a.json")
 
 
 @POSIX
@@ -72,9 +97,9 @@ def test_a_file_keeps_its_mode(tmp_path):
     path = tmp_path / "run.sh"
     store.write(path, "a")
     assert path.stat().st_mode & 0o777 == 0o644
-    path.chmod(0o750)
+    path.chmod(0o751)
     store.write(path, "b")
-    assert path.stat().st_mode & 0o777 == 0o750
+    assert path.stat().st_mode & 0o777 == 0o751
 
 
 def test_a_folder_in_a_files_place_is_named(tmp_path):
@@ -92,6 +117,9 @@ def test_a_line_is_added_whole_or_not_at_all(tmp_path, monkeypatch):
     path.write_text(path.read_text() + "half")  # of a line, by a program that was killed
     store.append(path, "two")
     assert path.read_text() == "one\nhalf\ntwo\n"
+    (tmp_path / "short.jsonl").write_text("{")
+    store.append(tmp_path / "short.jsonl", "two")
+    assert (tmp_path / "short.jsonl").read_text() == "{\ntwo\n"
 
     def full(_):
         raise OSError(28, "No space left on device")
@@ -110,7 +138,7 @@ def test_a_line_is_added_whole_or_not_at_all(tmp_path, monkeypatch):
         (b"{", "line 1, column 2"),
         (b'{"a": NaN}', "NaN is no number that JSON has"),
         (b'{"a": -Infinity}', "-Infinity is no number"),
-        (b"[" * 100_000, "nested too deep"),
+        (b"[" * 100_000, "it is nested too deep"),
         ("é".encode("latin-1"), "byte 0 is 0xe9"),
         ('{"a": 1}'.encode("utf-16"), "byte 0 is 0xff"),
         (b"9" * 5000, "Exceeds the limit"),
@@ -123,8 +151,21 @@ def test_what_is_no_json_is_named(tmp_path, content, why):
     with pytest.raises(StoreError) as caught:
         store.read_json(path)
     assert "a.json: " in str(caught.value)
-    assert why in str(caught.value)
+    assert f": {why}" in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("content", ["a = " + "[" * 5000, "a = [1, 2"], ids=["deep", "half"])
+def test_what_is_no_toml_is_named(tmp_path, content):
+    path = tmp_path / "a.toml"
+    path.write_text(content)
+    with pytest.raises(StoreError, match=r"a\.toml: not readable as TOML: \w"):
+        store.read_toml(path)
+
+
+def test_a_name_that_no_file_can_have_is_no_error_of_another_kind(tmp_path):
+    with pytest.raises(StoreError, match="cannot be read: embedded null byte"):
+        store.read_bytes(tmp_path / "a\0b")
 
 
 def test_the_lock_is_for_one_at_a_time(tmp_path):
@@ -149,6 +190,23 @@ def test_the_lock_is_for_one_at_a_time(tmp_path):
         with store.locked(tmp_path, 0.05):
             pass
     assert files(tmp_path) == []
+
+
+def test_a_file_in_the_folders_place_cannot_be_locked(tmp_path):
+    (tmp_path / "a").write_text("")
+    with pytest.raises(StoreError, match="a: cannot be locked: File exists"), store.locked(tmp_path / "a"):
+        pass
+
+
+@POSIX
+def test_a_file_system_without_locks_is_used_without(tmp_path, monkeypatch):
+    def flock(*_):
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr(store.fcntl, "flock", flock)
+    with store.locked(tmp_path, 0.05):
+        store.write(tmp_path / "page.md", "x")
+    assert files(tmp_path) == ["page.md"]
 
 
 def test_hints_at_once_lose_none(tmp_path):
@@ -180,6 +238,21 @@ class _Two(Struct, tag_field="kind", tag="b"):
     n: int
 
 
+class _Keys(TypedDict):
+    n: Count
+
+
+class _MoreKeys(_Keys, total=False):
+    m: Count
+
+
+@dataclass
+class _Plain:
+    n: Count
+    m: int = 1
+    more: list[int] = field(default_factory=list)
+
+
 @pytest.mark.parametrize(
     ("value", "kind", "says"),
     [
@@ -203,6 +276,30 @@ class _Two(Struct, tag_field="kind", tag="b"):
         ([{"kind": "b", "n": "1"}], list[_One | _Two], "[0].n must be an integer, is '1'"),
         ([{"kind": "c"}], list[_One | _Two], "[0].kind must be one of a, b, is 'c'"),
         ([], Annotated[list[str], Meta(min_length=1)], "the file must be a list, is an empty list"),
+        ([{"kind": "c"}], list[_One], "[0].kind must be a, is 'c'"),
+        ({"a": 2**63 - 1}, dict[str, Count], ""),
+        ({"a": 2**63}, dict[str, Count], "a must be an integer from 0 on, is 9223372036854775808"),
+        ({"a": 0, "b": 0.0}, dict[str, Tally], ""),
+        ({"a": "0123456789abcdef" * 4}, dict[str, Digest], ""),
+        ({"a": "é"}, dict[str, Digest], "a must be 64 hexadecimal digits, is 'é'"),
+        ({"x": 1, "y": 2}, dict[Annotated[str, schema.one_of(["x", "y"])], Number], ""),
+        ({"a": 1}, dict[str, Literal["x"]], "a must be x, is 1"),
+        ({"a": {}}, dict[str, int | str], "a must be an integer or text, is an object"),
+        ([1, "2"], dict[str, str] | list[int], "[1] must be an integer, is '2'"),
+        ([1, "2"], int | list[int], "[1] must be an integer, is '2'"),
+        ({"a": "1"}, list[str] | dict[str, int], "a must be an integer, is '1'"),
+        ([1, "2"], Annotated[list[int], Meta(min_length=1)], "[1] must be an integer, is '2'"),
+        ({"n": 1}, _MoreKeys, ""),
+        ({"m": 1}, _MoreKeys, "n must be an integer from 0 on, is missing"),
+        ({"n": 1, "m": -1}, _MoreKeys, "m must be an integer from 0 on, is -1"),
+        ({"n": 1}, _Plain, ""),
+        ({}, _Plain, "n must be an integer from 0 on, is missing"),
+        ({"m": "1"}, _Plain, "n must be an integer from 0 on, is missing"),
+        ({"n": 1, "more": [1, "2"]}, _Plain, "more[1] must be an integer, is '2'"),
+        ({"a": "x"}, dict[str, float], "a must be a number, is 'x'"),
+        ({"a": 1}, dict[str, bool], "a must be true or false, is 1"),
+        ({"a" * 40: "b" * 38}, dict[str, int], f"{'a' * 40} must be an integer, is '{'b' * 38}'"),
+        ({"a" * 41: "b" * 39}, dict[str, int], f"{'a' * 40}... must be an integer, is '{'b' * 39}..."),
     ],
 )
 def test_the_first_flaw_is_named_with_what_is_allowed(value, kind, says):
