@@ -119,6 +119,20 @@ def stage_filter(tile, packed, first, count, threads):
 
 
 @inlined
+def stage_chunk(tile, packed, first, size, threads):
+    """stage_filter of a `size` that differs from chunk to chunk: without a bound known to the compiler, a while loop.
+
+    A range of so many turns would keep addresses in registers that the products need.
+    """
+    quad = cuda.local.array(VECTOR, float32)
+    at = VECTOR * cuda.threadIdx.x
+    while at < size:
+        load4(quad, 0, packed, first + at)
+        store4(tile, at, quad, 0)
+        at += VECTOR * threads
+
+
+@inlined
 def load_run(registers, i, array, offset, count, paired):
     """registers[i:i+count] = array[offset:offset+count]; `paired`: in pairs, each on an 8-byte boundary."""
     if paired:

@@ -35,9 +35,6 @@ if config.ENABLE_CUDASIM:
     def jit(threads, blocks):
         return cuda.jit
 
-    def async_supported():
-        return True
-
     def shared_array(size):
         line = sys._getframe(1)  # one array per line of the kernel, as cuda.shared.array does it
         arrays = _get_kernel_context().shared._allocations
@@ -76,7 +73,6 @@ else:
     from llvmlite import ir
     from numba.core.targetconfig import ConfigStack
     from numba.cuda import cgutils
-    from numba.cuda.cudadrv.error import CudaSupportError
     from numba.cuda.extending import intrinsic
 
     FLOAT, FLOAT4 = ir.FloatType(), ir.VectorType(ir.FloatType(), VECTOR)
@@ -85,13 +81,6 @@ else:
     def jit(threads, blocks):
         """cuda.jit that gives a thread as many registers as `blocks` resident blocks of `threads` leave it."""
         return cuda.jit(launch_bounds=(threads, blocks))
-
-    def async_supported():
-        """True if this GPU copies from global to shared memory without registers: compute capability 8.0."""
-        try:
-            return cuda.get_current_device().compute_capability >= (8, 0)
-        except CudaSupportError:  # compiling for another machine
-            return True
 
     @cuda.jit(device=True, inline="always")
     def shared_array(size):

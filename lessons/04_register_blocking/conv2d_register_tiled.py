@@ -24,7 +24,7 @@ from lessons.tiling import (
     padded,
     parts_of,
     resident_blocks,
-    stage_filter,
+    stage_chunk,
 )
 from lessons.unrolled import inlined, unroll, unrolled
 from lessons.wide import VECTOR, jit, load4, shared_array
@@ -100,26 +100,28 @@ def specialise(C, H, W, K, R, S, ROWS, FILTERS, THREADS, BLOCKS):
         n, number = locate(block, images)
         p, q = min(number // uint32(Q) * ROWS, LAST_P), number % uint32(Q)
         k = min(group * FILTERS, LAST_K)
-        window = n * IMAGE + p * W + q
+        corner = n * IMAGE + p * W + q
         pixel = (n * K + k) * PLANE + p * Q + q
 
         for i in range(ACC):
             acc[i] = float32(0.0)
         for first in range(0, PARTS, CHUNK):
             # stage
-            last = min(first + CHUNK, PARTS)
+            size = min(CHUNK, PARTS - first) * PART
             if first > 0:
                 cuda.syncthreads()
-            stage_filter(tile, packed, (group * PARTS + first) * PART, (last - first) * PART, THREADS)
+            stage_chunk(tile, packed, (group * PARTS + first) * PART, size, THREADS)
             cuda.syncthreads()
 
             # multiply: one column of one channel after the other
-            for i in range(first, last):
-                corner, at = window + begin(i), (i - first) * PART
+            at, i = 0, first
+            while at < size:
                 for _ in range(PART_S):
                     multiply_column(x, corner, tile, at, column, taps, acc)
                     corner += 1
                     at += PART_R * COLUMN_TAPS
+                corner += begin(i + 1) - begin(i) - PART_S  # where the next part's window begins
+                i += 1
 
         # store
         for f in unrolled(FILTERS):

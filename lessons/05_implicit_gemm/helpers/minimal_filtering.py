@@ -23,7 +23,7 @@ from functools import lru_cache
 import numpy as np
 from numba import cuda, float32, int64, uint32, uint64
 
-from lessons.tiling import by_groups, ceil_div, multiple, numbering, padded, stage_filter
+from lessons.tiling import by_groups, ceil_div, multiple, numbering, padded, stage_chunk
 from lessons.unrolled import inlined, unroll, unrolled
 from lessons.wide import VECTOR, jit, load4, shared_array
 
@@ -137,7 +137,7 @@ def specialise(C, H, W, K, R, S, ROWS, FILTERS, THREADS, BLOCKS):
             if chunk > 0:
                 cuda.syncthreads()
             size = min(CHUNK, FILTER - chunk)
-            stage_filter(tile, packed, filters * FILTER + chunk, size, THREADS)
+            stage_chunk(tile, packed, filters * FILTER + chunk, size, THREADS)
             cuda.syncthreads()
 
             # multiply: one column of one channel after the other, piece by piece
