@@ -134,6 +134,7 @@ def test_an_honest_file_meets_no_expectation(checkout):
     verdict = graded(exercises.find(TARGET).solution, checkout)
     assert verdict.passed, verdict.reasons
     said = [
+        "4.333 sectors for each request to global memory, of the line that touches most, at most 6 allowed",
         "21,420 values read from global memory at M=17 N=35 K=18, at most 32,130 allowed",
         "line by line as the solution has it",
     ]

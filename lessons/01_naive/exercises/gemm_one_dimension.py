@@ -1,13 +1,15 @@
-"""Exercise 01.1, write: a grid with one axis, and still one thread for each element of C.
+"""Exercise 01.1, write: tiles of C from a grid with one axis.
 
-gemm_naive asks cuda.grid(2) for its row and column. Here the grid has one axis: thread i owns element i of C,
-counted row by row as C lies in memory. Write what is missing: the element's place, the guard, the sum, the store.
+gemm_naive asks cuda.grid(2) for its row and column. Here grid and blocks have one axis each, and a block still owns
+a tile of C, TILE_M rows of TILE_N columns: the tiles are counted row by row, and so are the threads in a tile. launch
+starts one block for each tile that holds any of C. Write what is missing: the element's place, guard, sum and store.
 Grade: python -m common grade 01.1
 """
 
 from numba import cuda, float32
 
-THREADS = 128
+TILE_M, TILE_N = 8, 16
+THREADS = TILE_M * TILE_N
 
 
 @cuda.jit
@@ -16,12 +18,13 @@ def gemm_one_dimension(a, b, c):
     K = a.shape[1]
 
     # locate
-    i = cuda.grid(1)
+    tile, thread = cuda.blockIdx.x, cuda.threadIdx.x
 
-    # >>> your code: 6 lines
-    # the place (m, n) of element i; nothing for a thread beyond the last element; multiply; store
+    # >>> your code: 8 lines
+    # the place (m, n) of this thread's element; nothing for one outside C; multiply; store
     # <<<
 
 
 def launch(a, b, c):
-    gemm_one_dimension[-(-c.size // THREADS), THREADS](a, b, c)
+    M, N = c.shape
+    gemm_one_dimension[-(-M // TILE_M) * -(-N // TILE_N), THREADS](a, b, c)

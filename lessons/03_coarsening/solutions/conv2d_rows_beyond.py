@@ -1,7 +1,8 @@
-"""Exercise 03.6, find the bug: a thread that owns four pixels, and does not ask whether it has them.
+"""Exercise 03.6, find the bug: four pixels for each thread, or none.
 
-A thread computes ROWS pixels below each other; a column of pixels, once in registers, serves all of them. The check
-says what happens at the lower edge of a map. Change at most 2 lines.
+A thread computes ROWS pixels below each other; a column of pixels, once in registers, serves all of them. A thread
+that has fewer than ROWS does nothing, so it needs no further guard, and rows are never written. Give each row of a
+map its sum, and ask nothing twice: which rows of x may be read, and which of y written? Change at most 4 lines.
 Grade: python -m common grade 03.6
 """
 

@@ -1,8 +1,8 @@
 """Exercise 03.2, find the bug: right, with sums that are no registers.
 
-launch hands the work per thread to the kernel, which looks handy: one kernel for every value. The result is right,
-but the compiled kernel has a stack: acc went to local memory. Let the compiler know what it must. Change at most 3
-lines.
+A thread computes the elements of its column in rows ty, ty + THREADS_Y, ... of the tile, and walks along them by
+range, as it does to stage. Every name in capitals is a constant. The result is right, but the compiled kernel has a
+stack: acc went to local memory. What does the compiler not know here? Change at most 2 lines.
 Grade: python -m common grade 03.2
 """
 
