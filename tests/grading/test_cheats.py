@@ -281,7 +281,7 @@ BEYOND = "pixel(x, n, c, p + r, q + s)"
          "wrong", "the size that is counted, .* sampled elements are wrong"),
         ("conv2d_fewer_instructions", FEWER.replace(f"{DEEP}acc += ", f"{SHOWN}{DEEP}acc += "),
          "padded", "multiply-adds for results that take"),
-        (ONE, filled("if tile + thread == 0:\n    c.flat[0:c.size] = (a.view() @ b.view()).ravel()"), "crashed", "ValueError"),
+        (ONE, filled("if tile == 0:\n    c.flat[0:c.size] = (a.view() @ b.view()).ravel()"), "crashed", "ValueError"),
     ],
     ids=["tiles_for_show", "tiles_unread", "bypassed", "half_bypassed", "little_at_the_counted_size",
          "wrong_at_the_counted_size", "work_for_show", "numpy_in_a_kernel"],
@@ -415,7 +415,7 @@ def test_what_was_ended_from_outside_is_graded_again_alone(write, monkeypatch):
 
     def run(self, evidence, work):
         ran.append(work.path.parent.name)
-        evidence.figures["float64"] = 0.0
+        evidence.figures |= {"float64": 0.0, "sectors": 4.0}
         if ran.count("a") == 1 and ran[-1] == "a":
             raise SandboxError("crashed", "the process died of SIGKILL", disturbed=True)
 

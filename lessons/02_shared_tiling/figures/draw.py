@@ -122,7 +122,7 @@ def halo():
     tile_h, tile_w, r_extent, s_extent = conv2d_shared_tile.TILE_H, conv2d_shared_tile.TILE_W, 5, 5
     patch_h, patch_w, threads = tile_h + r_extent - 1, tile_w + s_extent - 1, tile_h * tile_w
     rounds = -(-patch_h * patch_w // threads)
-    figure, (left, right) = charts.new_figure(9.6, 5.4, columns=2)
+    figure, (left, right) = charts.new_figure(9.6, 5.8, columns=2)
     colours = (SKY, ORANGE, GREEN, YELLOW)
     for i in range(patch_h * patch_w):
         h, w = divmod(i, patch_w)
@@ -148,12 +148,10 @@ def halo():
             bbox={"facecolor": charts.CARD, "edgecolor": "none", "pad": 1.5},
         )  # fmt: skip
     right.set_title("what the block needs", fontsize=11, fontweight="bold")
-    share = patch_h * patch_w / threads
     _label(
         right, patch_w / 2, patch_h + 1.6,
-        f"patch {patch_h} × {patch_w} = {patch_h * patch_w} pixels for {tile_h} × {tile_w} = {threads} outputs\n"
-        f"halo (orange): {patch_h * patch_w - threads} pixels; loads per output {share:.2f}\n"
-        "an output is drawn at the first pixel of its window", size=9.5,
+        f"blue: {tile_h} × {tile_w}, as many pixels as outputs; orange: the halo\n"
+        "an output is drawn at the first pixel of its window\n", size=9.5,
     )  # fmt: skip
     for axes in (left, right):
         _frame(axes, (-0.3, patch_w + 0.3), (patch_h + 3.1, -0.3))

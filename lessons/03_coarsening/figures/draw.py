@@ -50,11 +50,10 @@ def work():
         _label(axes, tile / 2, low + tile + 3, "a_tile", weight="bold")
         _label(axes, right + tile / 2, -2.5, "b_tile", weight="bold")
         _label(axes, right + tile / 2, low + tile + 3, "block of C", weight="bold")
-        loads = count + 1
+        outputs = "the output" if count == 1 else "the outputs"
         axes.text(
             0, 6,
-            f"at one k:\n{count} of A, 1 of B: {loads} loads\n{count} multiply-add{'s' if count > 1 else ''}\n"
-            f"{loads / count:g} loads per\nmultiply-add",
+            f"at one k:\nblue and orange: read\nred: {outputs}\nof one thread",
             fontsize=10.5, linespacing=1.45, va="center",
         )  # fmt: skip
         axes.set_title(title, fontsize=11, fontweight="bold")
@@ -189,14 +188,13 @@ def reuse():
         _box(axes, 2 + 1.2 * j, j, 0.9, taps, face=colours[j % len(colours)], alpha=0.55, line=1.2)
         for r in range(taps):
             _label(axes, 2.45 + 1.2 * j, j + r + 0.5, f"r={r}", size=8.5)
-    total = rows * taps
     _label(axes, 0.5, -0.6, "column[i]", weight="bold", size=10)
     _label(axes, 2 + 0.6 * rows - 0.15, -0.6, f"windows of the thread's {rows} pixels", weight="bold", size=10)
     axes.text(8.3, -0.6, "multiply-adds per filter", fontweight="bold", fontsize=10, va="center")
     _label(
         axes, 6.2, column + 0.8,
-        f"{column} loads from shared memory serve {total} multiply-adds of each of {filters} filters: "
-        f"{column} / {total * filters} = {column / (total * filters):g} per multiply-add", size=10.5,
+        f"A pixel is loaded once, and serves as many multiply-adds of each of {filters} filters as its bar is long.",
+        size=10.5,
     )  # fmt: skip
     _frame(axes, (-0.6, 13), (column + 1.3, -1.1), equal=False)
     return figure
