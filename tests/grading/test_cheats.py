@@ -226,6 +226,20 @@ def test_a_docstring_alone_is_as_good_as_nothing():
     assert said == empty == ["def launch(a, b, c):", "pass"]
 
 
+@pytest.mark.parametrize(
+    "value", [100_000 * "-" + "1", 100_000 * "1 + " + "1", 150 * "(" + "1"], ids=["minus", "plus", "open"]
+)
+def test_what_python_itself_cannot_read_is_left_to_the_import(value):
+    assert allowed_edits.departure(exercises.find(ONE), f"{solved()}\nX = {value}\n") is None
+
+
+def test_more_of_a_module_that_the_exercise_imports_is_free():
+    text = solved("gemm_vector_tile")
+    more = text.replace("from lessons.wide import", "from lessons.wide import load4_guarded as other,")
+    assert more != text
+    assert allowed_edits.departure(exercises.find("gemm_vector_tile"), more) is None
+
+
 def test_an_end_of_no_blank_is_a_comment():
     assert allowed_edits.departure(exercises.find(ONE), f"# <<<\n{solved()}\n# <<<\n") is None
 

@@ -502,7 +502,7 @@ def test_a_file_with_a_byte_order_mark_is_read(checkout, write):
 
 def test_every_kernel_that_multiplies_is_counted(monkeypatch, tmp_path):
     """The limits hold for all of them: one that does nothing must not hide the one that works."""
-    codes = {"tidy": (64, 64, 0, 2048), "naive": (360, 10, 0, 0), "copy": (9, 0, 0, 0)}
+    codes = {"tidy": (64, 64, 0, 2048), "naive": (360, 10, 0, 0), "copy": (9, 0, 16, 0)}
 
     def assembled(text, name, *_):
         total, fma, stack, shared = codes[name]
@@ -518,6 +518,13 @@ def test_every_kernel_that_multiplies_is_counted(monkeypatch, tmp_path):
     problem = problems.Gemm(M=4, N=8, K=2)
     assert limits.count(plan, tmp_path, problem, ["per_fma", "registers"]) == {"per_fma": 36.0, "registers": 40}
     assert limits.count(plan, tmp_path, problem, ["shared_bytes"], ["shared_bytes"]) == {"shared_bytes": 0}
+    assert limits.count(plan, tmp_path, problem, ["stack_bytes"]) == {"stack_bytes": 16}  # of all, whatever they do
+    assert limits.count(plan, tmp_path, problem, ["idle"]) == {"idle": 0}
+    smaller = problems.Gemm(M=4, N=2, K=2)  # 8 outputs for 32 threads
+    assert limits.count(plan, tmp_path, smaller, ["idle"]) == {"idle": 75}
+    only = {"launch": plan["launch"][2:]}
+    assert limits.count(only, tmp_path, problem, ["per_fma"]) == {"per_fma": 0}
+    assert limits.count({"launch": []}, tmp_path, problem, ["float64"]) == {}
 
 
 @LINUX

@@ -1,0 +1,127 @@
+"""What the grader's side of a sandbox decides, without a process: answers, limits, notes, what is handed over."""
+
+import io
+import os
+import queue
+import signal
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from common.book import catalog, device
+from common.grading import sandbox
+from common.grading.sandbox import Limits, RemoteArray, Sandbox, SandboxError
+from common.measure import check
+from common.workers import forkserver
+
+POSIX = pytest.mark.skipif(os.name != "posix", reason="signals of POSIX")
+
+
+@pytest.fixture
+def box(tmp_path, monkeypatch):
+    """A sandbox whose process says nothing."""
+    made = Sandbox(tmp_path / "gemm_x.py", "gemm", True, Limits(seconds=0.02, start_seconds=0.03))
+    made.folder, made.work, made._before = tmp_path, tmp_path / "work", {}
+    made.work.mkdir()
+    (tmp_path / "log.txt").write_text("")
+    made._process, made._answers = SimpleNamespace(stdin=io.BytesIO()), queue.Queue()
+    monkeypatch.setattr(forkserver, "end", lambda *_: 0)
+    return made
+
+
+def test_a_process_that_is_late_and_one_that_hangs_are_told_apart(box):
+    with pytest.raises(SandboxError, match=r"no process was ready for it within 0\.03 s") as late:
+        box.ask("start")
+    with pytest.raises(SandboxError, match=r"no result within 0\.02 s: an endless loop") as hangs:
+        box.ask("launch")
+    assert (late.value.kind, hangs.value.kind) == ("unjudged", "timed_out")
+
+
+@POSIX
+@pytest.mark.parametrize(
+    ("name", "disturbed"),
+    [
+        *((name, True) for name in ("KILL", "TERM", "INT", "HUP", "STOP", "QUIT", "USR1")),
+        *((name, False) for name in ("SEGV", "ABRT", "FPE", "BUS", "XCPU", "XFSZ")),
+    ],
+)
+def test_only_signals_from_outside_are_somebody_elses(box, monkeypatch, name, disturbed):
+    monkeypatch.setattr(forkserver, "end", lambda *_: -getattr(signal, f"SIG{name}"))
+    ended = box._ended()
+    assert (ended.kind, ended.disturbed) == ("crashed", disturbed)
+    assert f"SIG{name}" in str(ended)
+
+
+def test_an_exit_code_of_zero_is_no_verdict(box):
+    ended = box._ended()
+    assert (ended.kind, ended.disturbed) == ("exited", False)
+
+
+def test_plans_are_no_changes_and_errors_no_verdicts(box):
+    (box.work / "plans").mkdir()
+    (box.work / "plans" / "0-0.json").write_text("{}")
+    (box.folder / "log.txt").write_text("TypeError: not right\n")
+    box._look()
+    assert box.notes == []
+    (box.work / "more.py").write_text("")
+    (box.folder / "log.txt").write_text("TypeError: not right\nverdict: right\npassed\n")
+    box._look()
+    assert box.notes == [
+        ("changed_files", "changed its copy of more.py (new)"),
+        ("printed", "printed 'verdict: right': nothing that it prints is read"),
+    ]
+
+
+def test_what_became_of_a_file_is_said():
+    before, after = {"a": 1, "b": 1, "c": 1}, {"a": 2, "c": 1, "d": 1}
+    assert sandbox.differences(before, after) == ["a (overwritten)", "b (deleted)", "d (new)"]
+
+
+def test_little_of_this_environment_is_passed_on(box, monkeypatch, tmp_path):
+    monkeypatch.setenv("SECRET_TOKEN", "x")
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(["", str(catalog.ROOT), str(tmp_path)]))
+    found = box._environment()
+    assert "SECRET_TOKEN" not in found
+    assert found["PYTHONPATH"] == str(tmp_path)  # not the checkout: its harness is the copy
+    assert {found[name] for name in ("HOME", "TEMP", "TMP", "TMPDIR")} == {str(box.work)}
+    assert found["CUDA_VISIBLE_DEVICES"] == "-1"
+    assert found[device.SIMULATOR_SWITCH] == "1"
+    monkeypatch.delenv(device.SIMULATOR_SWITCH)
+    box.simulator = False
+    assert device.SIMULATOR_SWITCH not in box._environment()
+
+
+def test_only_helpers_that_lessons_share_are_handed_over(monkeypatch, tmp_path):
+    sandbox._shipped_helpers.cache_clear()
+    shared, own = catalog.LESSONS / "wide.py", catalog.LESSONS / "01_naive" / "helpers" / "x.py"
+    monkeypatch.setattr(sandbox.shipped, "edited_helpers", lambda: [shared, own])
+    monkeypatch.setattr(sandbox.shipped, "text", lambda path: path.name.encode())
+    assert sandbox._shipped_helpers() == {"wide.py": b"wide.py"}
+    sandbox._shipped_helpers.cache_clear()
+
+
+def test_processor_time_is_enough_for_several_answers():
+    assert [sandbox.cpu_seconds(seconds) for seconds in (1.0, 60.0, 61.0)] == [300, 300, 305]
+
+
+def test_an_operand_lies_between_its_margins():
+    array = RemoteArray((2, 3), np.dtype(np.float32))
+    array.set(np.arange(6).reshape(2, 3))
+    np.testing.assert_array_equal(array.get(), np.arange(6).reshape(2, 3))
+    assert array.nbytes == 4 * (6 + 2 * check.MARGIN)
+    array.blank()
+    assert np.isnan(array.get()).all()
+    assert array.trespasses() == []
+    flat = np.frombuffer(array.tobytes(), np.float32).copy()
+    flat[check.MARGIN + 6] = 1.0
+    array.frombytes(flat.tobytes())
+    assert array.trespasses() == [6]
+
+
+@pytest.mark.parametrize(
+    "found", [3, None, [3], [["k", [1]]], [["k", [1], [1], "x", ""]], [["k", [float("inf")], 1, ""]]]
+)
+def test_what_does_not_say_what_was_launched_is_broken(found):
+    with pytest.raises(SandboxError, match="it is not said what was launched"):
+        sandbox.launches(found)
