@@ -4,13 +4,14 @@ import io
 import os
 import queue
 import signal
-from types import SimpleNamespace
+import sys
+from types import ModuleType, SimpleNamespace
 
 import numpy as np
 import pytest
 
-from common.book import catalog, device
-from common.grading import sandbox
+from common.book import boundstep, catalog, device, problems
+from common.grading import audit, sandbox, simulated_run
 from common.grading.sandbox import Limits, RemoteArray, Sandbox, SandboxError
 from common.measure import check
 from common.workers import forkserver
@@ -125,3 +126,67 @@ def test_an_operand_lies_between_its_margins():
 def test_what_does_not_say_what_was_launched_is_broken(found):
     with pytest.raises(SandboxError, match="it is not said what was launched"):
         sandbox.launches(found)
+
+
+# --- what is noted in its own process ---
+
+
+@pytest.mark.parametrize(
+    ("event", "through", "noted"),
+    [
+        ("os.system", "", True),
+        ("os.system", audit.STDLIB, True),
+        ("os.system", f"{audit.STDLIB}/site-packages", False),
+        ("sys._getframe", "", True),
+        ("sys._getframe", audit.STDLIB, False),  # as namedtuple does
+        ("os.listdir", "", False),
+    ],
+)
+def test_what_a_file_does_itself_and_what_a_package_does_for_it(event, through, noted):
+    seen = audit.Audit("student.py")
+    names = {"heard": seen._heard}
+    asks = f"{through}/asks.py" if through else "student.py"
+    exec(compile("def ask(event):\n    heard(event, ())\n", asks, "exec"), names)
+    exec(compile(f"ask({event!r})", "student.py", "exec"), names)
+    wanted = ("reaches_out", f"import calls {event}: a kernel file has no use for it")
+    assert list(seen.notes) == ([wanted] if noted else [])
+
+
+def test_methods_of_the_harness_are_watched_too(monkeypatch):
+    monkeypatch.setitem(sys.modules, "common.nothing", None)  # no module: passed over
+    seen = audit.Audit("student.py")
+    seen._tools = dict(audit._tools())
+    seen.look()
+    assert seen.notes == {}
+    monkeypatch.setattr(boundstep.BoundStep, "launch", print)
+    seen.look()
+    assert [message.split(":")[0] for _, message in seen.notes] == ["replaces BoundStep.launch"]
+
+
+@pytest.fixture
+def simulated():
+    module = ModuleType("gemm_x")
+    module.launch = lambda a, b, c: None
+    return simulated_run.SimulatedRun(module, problems.Gemm(M=3, N=4, K=5), audit.Audit("student.py"), 8)
+
+
+def test_while_weights_are_prepared_there_is_no_input(simulated):
+    for buffer in simulated.buffers:
+        buffer[:] = 7
+    simulated.prepare()
+    assert [set(buffer) for buffer in simulated.buffers] == [{0}, {7}, {0}]
+
+
+def test_operands_start_where_a_gpu_would_have_them():
+    made = [simulated_run._aligned(count, np.dtype(np.float32)) for count in range(1, 60)]
+    assert {array.__array_interface__["data"][0] % simulated_run.ALIGNMENT for array in made} == {0}
+    assert [array.size for array in made] == list(range(1, 60))
+
+
+@pytest.mark.parametrize("name", ["__array__", "__array_struct__"])
+def test_a_way_around_a_kernel_to_an_operand_is_noted_in_a_launch_alone(simulated, name):
+    getattr(simulated.arrays[0], name)
+    assert simulated.audit.notes == {}
+    simulated.audit.phase = "launch"
+    getattr(simulated.arrays[0], name)
+    assert [kind for kind, _ in simulated.audit.notes] == ["host_access"]
