@@ -104,8 +104,9 @@ def lessons(root: Path = LESSONS) -> list[str]:
 def steps(root: Path = LESSONS) -> list[Step]:
     """Every step in teaching order: ladder by ladder, each from its first step to its last.
 
-    Raises CatalogError if a file's header or a ladder's chain is broken.
+    Raises CatalogError if a file's header or a ladder's chain is broken, or two helpers have one name.
     """
+    helpers_by_name(root)
     found = [_read(path, lesson) for lesson in lessons(root) for path in _python_files(root / lesson)]
     chains = [_chain(ladder, [step for step in found if step.ladder == ladder]) for ladder in LADDERS]
     for chain in chains:
@@ -158,6 +159,20 @@ def presets(step: Step, root: Path = LESSONS) -> list[str]:
     large = (name for name in presets_of(step.ladder) if not name.startswith("tiny-"))
     later = lessontext.timed_from(root)
     return [name for name in large if later.get(name, step.name) in before]
+
+
+def helpers_by_name(root: Path = LESSONS) -> dict[str, Path]:
+    """The helpers by name, by which records and files that stand in tell them apart.
+
+    Raises CatalogError where two have one name.
+    """
+    found: dict[str, Path] = {}
+    for path in (*_python_files(root), *sorted(root.glob(f"*/{HELPERS}/[!_]*.py"))):
+        other = found.setdefault(path.stem, path)
+        if other is not path:
+            named = " and ".join(one.relative_to(root.parent).as_posix() for one in (other, path))
+            raise CatalogError(f"{named} are helpers of one name: one of them must have another")
+    return found
 
 
 def imported_helpers(path: Path) -> list[Path]:
@@ -307,8 +322,9 @@ def _standing_in(files: dict[str, str]) -> Iterator[None]:
         return
     package = importlib.import_module(LESSONS.name)
     prefix = f"{package.__name__}."
-    own = {path.stem: f"{path.parents[1].name}.{HELPERS}.{path.stem}" for path in LESSONS.glob(f"*/{HELPERS}/*.py")}
-    finder = _StandIns({prefix + own.get(name, name): Path(file) for name, file in files.items()})
+    places = {name: path.relative_to(LESSONS).with_suffix("") for name, path in helpers_by_name(LESSONS).items()}
+    names = {name: ".".join(places.get(name, Path(name)).parts) for name in files}
+    finder = _StandIns({prefix + names[name]: Path(file) for name, file in files.items()})
 
     def take_out() -> dict[str, ModuleType]:
         taken = {name: sys.modules.pop(name) for name in list(sys.modules) if name.startswith(prefix)}

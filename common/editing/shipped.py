@@ -37,8 +37,7 @@ def files(lesson: str | None = None) -> list[Path]:
 
 def helpers() -> list[Path]:
     """The files that steps import: those that are there, and those that git has."""
-    there = {*catalog.LESSONS.glob("*.py"), *catalog.LESSONS.glob(f"*/{catalog.HELPERS}/*.py")}
-    return sorted(path for path in {*there, *_known()} if catalog.is_helper(path))
+    return sorted({*catalog.helpers_by_name(catalog.LESSONS).values(), *filter(catalog.is_helper, _known())})
 
 
 def exercises() -> list[Path]:

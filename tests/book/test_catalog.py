@@ -12,6 +12,7 @@ import pytest
 from common.book import catalog, exercises, lessontext, store
 from common.book.catalog import CatalogError, Code
 from common.book.problems import LADDERS, PRESETS, parse_shape, timed_presets
+from common.editing import shipped
 from lessons import grid
 
 LAUNCH = {"gemm": "a, b, c", "conv2d": "x, filt, y", "conv3d": "x, filt, y, geometry"}
@@ -507,6 +508,39 @@ def test_no_two_helpers_have_one_name_nor_that_of_a_step():
     names = [path.stem for path in catalog.LESSONS.rglob("*.py") if catalog.is_helper(path)]
     assert {"wide", "minimal_filtering"} <= set(names)
     assert len({*names, *(step.name for step in catalog.steps())}) == len(names) + len(catalog.steps())
+
+
+@pytest.mark.parametrize(
+    ("files", "says"),
+    [
+        (("02_b/helpers/wide", "wide"), "lessons/wide.py and lessons/02_b/helpers/wide.py are helpers of one name"),
+        (
+            ("02_b/helpers/wide", "01_a/helpers/wide"),
+            "lessons/01_a/helpers/wide.py and lessons/02_b/helpers/wide.py are helpers of one name",
+        ),
+        (("02_b/helpers/_wide", "02_b/helpers/narrow", "wide"), ""),
+    ],
+    ids=["of all and a lesson's own", "of two lessons", "none"],
+)
+def test_two_helpers_of_one_name_are_refused_by_their_paths(write, tmp_path, monkeypatch, files, says):
+    for name in files:
+        write(f"lessons/{name}.py", "")
+    root = tmp_path / "lessons"
+    monkeypatch.setattr(catalog, "LESSONS", root)
+    mine = write("student.py", "def launch(a, b, c): pass\n")
+    stand_in = {"wide": str(write("kept/wide.py", ""))}
+    calls = (lambda: catalog.steps(root), lambda: catalog.load(mine, "gemm", None, stand_in), shipped.helpers)
+    for call in calls:
+        if says:
+            with pytest.raises(CatalogError, match=re.escape(says)):
+                call()
+        else:
+            call()
+    if not says:
+        assert {name: path.parent.name for name, path in catalog.helpers_by_name(root).items()} == {
+            "narrow": "helpers",
+            "wide": "lessons",
+        }
 
 
 def test_a_helper_can_be_stood_in_for_in_one_file(write):
