@@ -146,6 +146,7 @@ def compiled(kernel: Wrong) -> dict:
         return {"status": "right", "seconds": time.process_time() - began}
     return {
         "status": result["status"],
+        "cases": 1,
         "case": "compiled",
         "findings": [(result["status"], result.get("message") or "")],
         "seconds": time.process_time() - began,
@@ -155,7 +156,7 @@ def compiled(kernel: Wrong) -> dict:
 def judge(
     kernels: list[Wrong], seed: int = 0, processes: int = 2, told: Callable = lambda *_: None
 ) -> dict[str, dict]:
-    """The verdicts by name, from ``processes`` that share the kernels; of class gpu, what passes is compiled as well.
+    """The verdicts by name, from ``processes`` that share the kernels; those of class gpu must compile before that.
 
     ``told(kernel, result)`` is called as each is known.
     """
@@ -166,17 +167,14 @@ def judge(
         for name, result in _lines(engine, share, seed):
             earlier = found.get(name, {"seconds": 0})
             found[name] = {**earlier, **result, "seconds": earlier["seconds"] + result["seconds"]}
-            if engine == "compile" or result["status"] != "right":
+            if engine == "simulator" or result["status"] != "right":
                 told(by_name[name], found[name])
 
+    collect("compile", [kernel for kernel in kernels if kernel.kind == "gpu"])  # at once, where a check takes long
+    rest = [kernel for kernel in kernels if found.get(kernel.name, {"status": "right"})["status"] == "right"]
     with ThreadPoolExecutor(processes) as pool:
-        shares = [kernels[number::processes] for number in range(processes)]
+        shares = [rest[number::processes] for number in range(processes)]
         list(pool.map(lambda share: collect("simulator", share), shares))
-    passed = [kernel for kernel in kernels if found[kernel.name]["status"] == "right"]
-    for kernel in passed:
-        if kernel.kind != "gpu":
-            told(kernel, found[kernel.name])
-    collect("compile", [kernel for kernel in passed if kernel.kind == "gpu"])
     return found
 
 

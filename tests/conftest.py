@@ -66,6 +66,20 @@ def no_waiting_processes() -> Iterator[None]:
 
 
 @pytest.fixture
+def no_pixels(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Figures are drawn as SVG alone: of their pixels, which take as long, are the tests of charts."""
+    from matplotlib.figure import Figure
+
+    draw = Figure.savefig
+
+    def savefig(figure: Figure, target, **options) -> None:
+        if options["format"] == "svg":
+            draw(figure, target, **options)
+
+    monkeypatch.setattr(Figure, "savefig", savefig)
+
+
+@pytest.fixture
 def root() -> Path:
     """The repository."""
     return ROOT

@@ -62,28 +62,44 @@ for name in sys.argv[2:]:
 """
 
 
-@pytest.fixture
-def look(tmp_path):
-    """What a fresh process says of the kernels of these files, with one folder of kept kernels for all calls."""
-
-    def look(*paths):
-        words = [sys.executable, "-c", LOOK, str(tmp_path / "kernels"), *map(str, paths)]
-        done = subprocess.run(
-            words, cwd=catalog.ROOT, env=device.environment(False), capture_output=True, text=True, timeout=300
-        )
-        assert done.returncode == 0, done.stderr
-        return [json.loads(line) for line in done.stdout.splitlines()]
-
-    return look
+def look(folder, paths):
+    """What a fresh process, with this folder of kept kernels, says of the kernels of these files, two of each."""
+    words = [sys.executable, "-c", LOOK, str(folder), *map(str, paths)]
+    done = subprocess.run(
+        words, cwd=catalog.ROOT, env=device.environment(False), capture_output=True, text=True, timeout=300
+    )
+    assert done.returncode == 0, done.stderr
+    lines = [json.loads(line) for line in done.stdout.splitlines()]
+    return dict(zip(paths, zip(lines[::2], lines[1::2], strict=True), strict=True))
 
 
-def step(write, name="gemm_mine.py", tile=3, factor="2", more=""):
-    return write(name, STEP.format(tile=tile, factor=factor, more=more))
+# How files differ from the first; the odd one has a global without a description.
+ODD = "class Odd:\n    def __index__(self):\n        return 1\nODD = Odd()\n"
+FILES = {
+    "gemm_mine": {},
+    "copy/gemm_other": {},
+    "constant": {"tile": 4},
+    "helper": {"factor": "3"},
+    "file": {"more": "# registers something\n"},
+    "gemm_odd": {"factor": "2 + (0 if ODD else 1)", "more": ODD},
+}
 
 
-def test_another_process_finds_the_kernel_and_compiles_nothing(look, write):
-    path = step(write)
-    first, again = look(path), look(path)
+@pytest.fixture(scope="module")
+def looked(tmp_path_factory):
+    """By name, what one process says of all files; the folder of kernels that it kept, and the files' paths."""
+    base = tmp_path_factory.mktemp("kernels")
+    paths = {name: base / f"{name}.py" for name in FILES}
+    for name, change in FILES.items():
+        paths[name].parent.mkdir(exist_ok=True)
+        paths[name].write_text(STEP.format(**{"tile": 3, "factor": "2", "more": "", **change}))
+    found = look(base / "kept", paths.values())
+    return {name: found[path] for name, path in paths.items()}, base / "kept", paths["gemm_mine"]
+
+
+def test_another_process_finds_the_kernel_and_compiles_nothing(looked):
+    found, folder, path = looked
+    first, again = found["gemm_mine"], look(folder, [path])[path]
     assert [one["known"] for one in first] == [False, False]
     assert [one["key"] for one in again] == [one["key"] for one in first]
     for one in again:
@@ -92,39 +108,35 @@ def test_another_process_finds_the_kernel_and_compiles_nothing(look, write):
         assert one["here"] == 0 < one["elsewhere"]
 
 
-def test_kernels_that_differ_in_a_global_alone_are_told_apart(look, write):
+def test_kernels_that_differ_in_a_global_alone_are_told_apart(looked):
     # `unroll` makes globals of closed-over values: same bytecode, same line, same name, no closure
-    full, guarded = look(step(write))
+    full, guarded = looked[0]["gemm_mine"]
     assert full["key"] != guarded["key"]
 
 
-@pytest.mark.parametrize(
-    "change", [{"tile": 4}, {"factor": "3"}, {"more": "# registers something\n"}], ids=["constant", "helper", "file"]
-)
-def test_what_a_kernel_is_made_of_is_in_its_key(look, write, change):
-    before = {one["key"] for one in look(step(write))}
-    after = {one["key"] for one in look(step(write, **change))}
+@pytest.mark.parametrize("change", ["constant", "helper", "file"])
+def test_what_a_kernel_is_made_of_is_in_its_key(looked, change):
+    before, after = ({one["key"] for one in looked[0][name]} for name in ("gemm_mine", change))
     assert before.isdisjoint(after)
 
 
-def test_where_the_file_lies_does_not_matter(look, write):
-    here, there = look(step(write), step(write, "copy/gemm_other.py"))[::2]
-    assert here["key"] == there["key"]
+def test_where_the_file_lies_does_not_matter(looked):
+    here, there = (looked[0][name] for name in ("gemm_mine", "copy/gemm_other"))
+    assert [one["key"] for one in here] == [one["key"] for one in there]
+    assert [one["known"] for one in there] == [True, True]
 
 
-def test_what_has_no_description_is_compiled_as_ever(look, write):
-    more = "class Odd:\n    def __index__(self):\n        return 1\nODD = Odd()\n"
-    path = write("gemm_odd.py", STEP.format(tile=3, factor="2 + (0 if ODD else 1)", more=more))
-    assert [(one["key"], one["kept"]) for one in look(path)] == [(None, False)] * 2
+def test_what_has_no_description_is_compiled_as_ever(looked):
+    assert [(one["key"], one["kept"]) for one in looked[0]["gemm_odd"]] == [(None, False)] * 2
 
 
-def test_a_file_that_is_no_kernel_is_none(look, write, tmp_path):
-    path = step(write)
-    look(path)
-    for kept in (tmp_path / "kernels").glob("*.kernel"):
-        kept.write_bytes(kept.read_bytes()[:-1])
-    for one in look(path):
-        assert one["kept"]
+def test_a_file_that_is_no_kernel_is_none(looked, tmp_path):
+    found, folder, path = looked
+    for one in found["gemm_mine"]:
+        kept = folder / f"{one['key']}.kernel"
+        (tmp_path / kept.name).write_bytes(kept.read_bytes()[:-1])
+    for one in look(tmp_path, [path])[path]:
+        assert (one["known"], one["kept"]) == (True, True)
         assert one["elsewhere"] > 0  # made anew
 
 

@@ -37,7 +37,8 @@ def printed(tmp_path_factory):
     """What the session prints in a copy of the checkout, without a GPU."""
     copy = tmp_path_factory.mktemp("session")
     for folder in ("common", "lessons"):
-        shutil.copytree(ROOT / folder, copy / folder, ignore=shutil.ignore_patterns("__pycache__", "*.png", "*.svg"))
+        # with what is compiled, but for what another worker may be writing
+        shutil.copytree(ROOT / folder, copy / folder, ignore=shutil.ignore_patterns("*.pyc.*", "*.png", "*.svg"))
     (copy / "results").mkdir()
     for record in (ROOT / "results").glob("*.json"):
         shutil.copy(record, copy / "results")

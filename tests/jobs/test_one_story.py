@@ -15,7 +15,7 @@ from common.workers import isolate
 
 HERE = Path(__file__).parents[1]
 PATIENCE = 60.0
-ENDLESS = {"endless", "endless_constant", "gemm_endless"}
+ENDLESS = {"endless", "endless_constant", "gemm_endless", "gemm_shared_ticket_assumed_zero"}
 FILES = [
     *sorted(path for path in (HERE / "wrong_kernels").glob("*.py")),
     *sorted(path for path in (HERE / "faults").glob("*.py")),

@@ -2039,7 +2039,7 @@ def test_every_kind_of_fault_has_words():
 
 
 @pytest.mark.parametrize("name", ["requests", "banks", "who_loads"])
-def test_lesson_pictures_come_from_traces(here, tmp_path, name):
+def test_lesson_pictures_come_from_traces(here, tmp_path, no_pixels, name):
     path = charts.save(getattr(tracefigures, name)(), tmp_path / name)
     text = path.with_suffix(".svg").read_text(encoding="utf-8")
     wanted = {

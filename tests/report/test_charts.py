@@ -25,8 +25,10 @@ def shipped():
 
 @pytest.fixture
 def small(shipped):
-    """The shipped record with two presets of one ladder."""
+    """The shipped record with two presets of one ladder, and one sweep of each form: a line and a map."""
     data = copy.deepcopy(shipped.data)
+    sweeps = data.sweeps["gemm-4096"]
+    data.sweeps = {"gemm-4096": {name: sweeps[name] for name in ("gemm_rectangular_tiles", "gemm_tuned")}}
     data.rows = {name: data.rows[name] for name in ("gemm-2048", "gemm-4096")}
     return Record(shipped.path, data)
 
@@ -160,9 +162,9 @@ def test_no_point_of_a_roofline_hides_another(shipped):
 
 
 def test_without_ceilings_there_is_neither_floor_nor_roofline(small, tmp_path):
-    small.data.ceilings = None
+    small.data.ceilings, small.data.sweeps = None, {}
     written = charts.draw_all(small, tmp_path)
-    assert [path.stem for path in written if "sweep" not in path.stem] == ["gemm-4096", "gemm-2048"]
+    assert [path.stem for path in written] == ["gemm-4096", "gemm-2048"]
     assert "floor" not in texts(written[0].with_suffix(".svg"))
 
 
@@ -170,7 +172,7 @@ def test_without_peers_the_chart_has_no_lines_but_the_floor(small, tmp_path):
     for rows in small.data.rows.values():
         for name in [name for name, row in rows.items() if isinstance(row, PeerRow)]:
             del rows[name]
-    text = texts(charts.draw_all(small, tmp_path)[0].with_suffix(".svg"))
+    text = texts(charts.save(charts.speedups(small, "gemm-4096"), tmp_path / "chart").with_suffix(".svg"))
     assert "cuBLAS" not in text
     assert "floor" in text
 

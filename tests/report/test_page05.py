@@ -133,7 +133,7 @@ def texts(svg):
     return ["".join(node.itertext()) for node in ElementTree.parse(svg).iter() if node.tag.endswith("}text")]
 
 
-def test_the_pictures_are_those_that_the_code_draws(tmp_path):
+def test_the_pictures_are_those_that_the_code_draws(tmp_path, no_pixels):
     drawn = catalog.load_file(FOLDER / "figures" / "draw.py").draw(tmp_path)
     text = "".join(page.read_text(encoding="utf-8") for page in PAGES)
     shown = re.findall(r"\]\(figures/(\w+)\.png\)", text)
