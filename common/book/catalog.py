@@ -75,13 +75,7 @@ class Step:
 
     def runs_on(self, capability: str) -> bool:
         """Does a GPU of this compute capability, such as ``"9.0"``, have what the step requires?"""
-        if self.requires is None:
-            return True
-        capability = capability.removesuffix("a")
-        if self.requires.endswith("a"):
-            return capability == self.requires[:-1]
-        has, needs = ([int(part) for part in text.split(".")] for text in (capability, self.requires))
-        return has >= needs
+        return runs_on(self.requires, capability)
 
     def as_dict(self) -> dict[str, Any]:
         return {
@@ -94,6 +88,24 @@ class Step:
             "requires": self.requires,
             "path": self.path.relative_to(ROOT).as_posix(),
         }
+
+
+def runs_on(requires: str | None, capability: str) -> bool:
+    """Does a GPU of this compute capability have what is required: the least, with an ``a`` the only one?"""
+    if requires is None:
+        return True
+    capability = capability.removesuffix("a")
+    if requires.endswith("a"):
+        return capability == requires[:-1]
+    has, needs = ([int(part) for part in text.split(".")] for text in (capability, requires))
+    return has >= needs
+
+
+def target(requires: str | None, capability: str) -> str:
+    """What is compiled for where this compute capability is asked for: that, or what is required in its place."""
+    if requires and (requires.endswith("a") or not runs_on(requires, capability)):
+        return requires
+    return capability
 
 
 def lessons(root: Path = LESSONS) -> list[str]:
@@ -465,13 +477,18 @@ def _read(path: Path, lesson: str, experiment: bool = False) -> Step:
         path.stem, lesson, ladder, previous, path, title[1].rstrip('."') + ".", experiment,
         builds_on=grown[1] if grown else previous,
         precision=precision(path, text),
-        requires=_constant(path, text, "REQUIRES", r"\d+\.\d+a?", 'a compute capability such as "8.0" or "9.0a"'),
+        requires=requires(path, text),
     )  # fmt: skip
 
 
 def precision(path: Path, text: str) -> str:
     """One of PRECISIONS, as the text of a step's file says. Raises CatalogError if it says another."""
     return _constant(path, text, "PRECISION", "|".join(PRECISIONS), " or ".join(PRECISIONS)) or PRECISIONS[0]
+
+
+def requires(path: Path, text: str) -> str | None:
+    """The compute capability that the text of a step's file requires. Raises CatalogError if it says none."""
+    return _constant(path, text, "REQUIRES", r"\d+\.\d+a?", 'a compute capability such as "8.0" or "9.0a"')
 
 
 def _constant(path: Path, text: str, name: str, pattern: str, allowed: str) -> str | None:

@@ -114,6 +114,11 @@ class Exercise(Entry, frozen=True, kw_only=True):
         """What it may compute with: what its solution says."""
         return catalog.precision(self.solution, self.solution.read_text(encoding="utf-8"))
 
+    @property
+    def requires(self) -> str | None:
+        """The compute capability that it needs, as its solution says; None: any."""
+        return catalog.requires(self.solution, self.solution.read_text(encoding="utf-8"))
+
     def problems(self) -> list[Problem]:
         """The problems it is checked at."""
         return [problems.parse_shape(self.ladder, text) for text in self.shapes]

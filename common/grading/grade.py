@@ -50,6 +50,7 @@ from common.grading.answers import Facts
 from common.grading.folders import Submission
 from common.grading.looks import Traced, differences, sampled, traced
 from common.grading.messages import PtxRun
+from common.grading.ptx_plan import Plan
 from common.grading.sandbox import NOTED, Limits, Note, Sandbox, SandboxError
 from common.grading.source import in_one_line, printable
 from common.measure import check, inputs, shapes
@@ -137,6 +138,11 @@ class Work:
     shapes: list[Problem]
     exercise: Exercise | None
     precision: str = catalog.PRECISIONS[0]
+    requires: str | None = None
+
+    def target(self, capability: str) -> str:
+        """The compute capability that it is compiled for, where this one would do if it required none."""
+        return catalog.target(self.requires, capability)
 
     @property
     def kind(self) -> str:
@@ -270,7 +276,7 @@ class Grader:
             grade.findings, grade.notes = predicted(exercise, file.path, self.facts, text)
             return
         departure = allowed_edits.departure(exercise, text) if exercise else None
-        self._kernel(grade, Work(file.path, text, target.ladder, [], exercise, target.precision))
+        self._kernel(grade, Work(file.path, text, target.ladder, [], exercise, target.precision, target.requires))
         if exercise and exercise.floor and self.machine.gpu is None:
             asked = f"{exercise.floor:g} percent of the floor's rate on {exercise.preset}"
             grade.notes.append(f"not timed, as there is no GPU here: with one, {asked} is asked for, too")
@@ -415,39 +421,37 @@ class Grader:
         seed = secrets.randbits(48)
         gpu, exercise, shapes = self.machine.gpu, work.exercise, work.shapes
         preset = exercise.preset if exercise else exercises.PRESETS[work.ladder]
-        counted = work.counted
+        counted, target = work.counted, work.target(limits.ARCHITECTURE)
         with tempfile.TemporaryDirectory(prefix="workbook-") as name:
             folder = Path(name)
             timed = None
             with _Noted(evidence, self._sandbox(work, False)) as box:
                 box.ask("start")
                 if launched is not None:
-                    plan = _recorded(box, shapes[0], inputs.integers(shapes[0], seed)[1], "first", folder)
+                    plan = _recorded(box, shapes[0], inputs.integers(shapes[0], seed)[1], "first", folder, target)
                     evidence.notes += differences(launched, plan)
                     if exercise:
-                        evidence.figures |= limits.count(plan, folder, shapes[0], limits.EVERYWHERE)
+                        evidence.figures |= limits.count(plan, folder, shapes[0], limits.EVERYWHERE, (), target)
                 if counted:
                     problem = work.counted_problem
                     weight = np.random.default_rng(seed).standard_normal(problem.weight_shape)
-                    plan = _recorded(box, problem, weight, "counted", folder)
+                    plan = _recorded(box, problem, weight, "counted", folder, target)
                     started = [[entry[key] for key in ("name", "grid", "block")] for entry in plan["launch"]]
                     if evidence.sampled and any(entry not in evidence.sampled for entry in started):
                         text = f"on {problem} it starts other kernels when compiled than when it is looked at"
                         evidence.notes.append(("differs", text))
                     least = exercise.at_least if exercise else ()
-                    evidence.figures |= limits.count(plan, folder, problem, counted, least)
+                    evidence.figures |= limits.count(plan, folder, problem, counted, least, target)
                 if gpu:
-                    timed = self._record_for_gpu(box, shapes, preset, seed, folder, exercise)
+                    timed = self._record_for_gpu(box, work, preset, seed, folder)
             if gpu and not any(kind in CHEATS for kind, _ in evidence.notes):
                 self._run_plans(evidence, work, timed, seed, folder)
 
-    def _record_for_gpu(
-        self, box: Sandbox, shapes: list[Problem], preset: str, seed: int, folder: Path, exercise: Exercise | None
-    ) -> Problem | None:
+    def _record_for_gpu(self, box: Sandbox, work: Work, preset: str, seed: int, folder: Path) -> Problem | None:
         """Plans for a check's three sets of weights at each shape, and one to time. Returns the problem to time."""
         assert self.machine.gpu is not None
-        architecture = self.machine.architecture
-        for number, problem in enumerate(shapes):
+        architecture = work.target(self.machine.architecture)
+        for number, problem in enumerate(work.shapes):
             weights = (
                 inputs.integers(problem, seed)[1],
                 inputs.integers(problem, seed + 1)[1],
@@ -455,7 +459,7 @@ class Grader:
             )
             for part, weight in enumerate(weights):
                 _recorded(box, problem, weight, f"{number}-{part}", folder, architecture)
-        if exercise is not None and not exercise.floor:
+        if work.exercise is not None and not work.exercise.floor:
             return None
         timed = problems.fit_batch(problems.preset(preset), TIMED_BYTES)
         _recorded(box, timed, inputs.integers(timed, seed)[1], "timed", folder, architecture)
@@ -606,9 +610,7 @@ class _Noted:
         self.evidence.notes += [note for note in self.box.notes if note not in self.evidence.notes]
 
 
-def _recorded(
-    box: Sandbox, problem: Problem, weight: Any, name: str, folder: Path, architecture: str = limits.ARCHITECTURE
-) -> dict[str, Any]:
+def _recorded(box: Sandbox, problem: Problem, weight: Any, name: str, folder: Path, architecture: str) -> Plan:
     """Have a plan written down, and copy it and its files to ``folder`` if it is a proper one."""
     box.send(0, np.ascontiguousarray(weight, problem.weight_dtype).tobytes())
     box.ask("record", shape=problem.shape(), architecture=architecture, name=name)

@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 from collections.abc import Collection
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -19,11 +18,14 @@ from common.book.problems import Problem
 from common.code import codegen
 from common.code.codegen import MachineCode
 from common.grading import ptx_plan
+from common.grading.ptx_plan import Plan, PlanLaunch
 from common.measure.check import Finding
 from common.microscope import trace
 from common.microscope.trace import Trace
 
-ARCHITECTURE = "9.0"  # machine code is counted for it, whatever the GPU, so that limits mean the same everywhere
+# Machine code is counted for it, whatever the GPU, so that limits mean the same everywhere; what requires another is
+# counted for that.
+ARCHITECTURE = "9.0"
 
 # Names that at_most and at_least may limit: what is counted, and what to say of it.
 COUNTED = {
@@ -87,7 +89,12 @@ def text_figures(texts: Collection[str]) -> dict[str, float]:
 
 
 def count(
-    plan: dict[str, Any], folder: Path, problem: Problem, names: Collection[str], least: Collection[str] = ()
+    plan: Plan,
+    folder: Path,
+    problem: Problem,
+    names: Collection[str],
+    least: Collection[str] = (),
+    architecture: str = ARCHITECTURE,
 ) -> dict[str, float]:
     """Those figures of :data:`COUNTED` that are asked for and stand in compiled code.
 
@@ -103,18 +110,22 @@ def count(
         return overall if texts else {}
     loops = any(name in OF_THE_LOOP for name in names)
     codes = {
-        digest: codegen.assemble(text, digest, ARCHITECTURE, ptx_plan.entry(text)[1] or None, loops)
+        digest: codegen.assemble(text, digest, architecture, ptx_plan.entry(text)[1] or None, loops)
         for digest, text in texts.items()
     }
     overall["stack_bytes"] = max(code.stack_bytes for code in codes.values())
     working = [entry for entry in plan["launch"] if "fma.rn.f32" in texts[entry["kernel"]]] or plan["launch"]
-    each = [_counted(entry, texts[entry["kernel"]], codes[entry["kernel"]], problem) for entry in working]
+    each = [
+        _counted(entry, texts[entry["kernel"]], codes[entry["kernel"]], problem, architecture) for entry in working
+    ]
     found = overall | {name: (min if name in least else max)(one[name] for one in each) for name in each[0]}
     asked = {*names, *([OF_INTEGERS] if "float64" in names else [])}
     return {name: value for name, value in found.items() if name in asked}
 
 
-def _counted(entry: dict[str, Any], text: str, code: MachineCode, problem: Problem) -> dict[str, float]:
+def _counted(
+    entry: PlanLaunch, text: str, code: MachineCode, problem: Problem, architecture: str
+) -> dict[str, float]:
     """The figures of one launch; those of a multiply loop are 0 without one."""
     loop = code.hot
     block, grid = (int(np.prod(entry[key])) for key in ("block", "grid"))
@@ -127,7 +138,7 @@ def _counted(entry: dict[str, Any], text: str, code: MachineCode, problem: Probl
         "loads_per_fma": loop.per_multiply_add(loop.loads) or 0.0,
         "shared_per_fma": loop.per_multiply_add(loop.count("LDS")) or 0.0,
         "barriers": len(re.findall(r"\bbar(?:rier)?\.(?:cta\.)?sync\b", text)),
-        "warps": occupancy.occupancy(ARCHITECTURE, block, code.registers, code.shared_bytes).warps,
+        "warps": occupancy.occupancy(architecture, block, code.registers, code.shared_bytes).warps,
         "idle": 100 * (1 - outputs / (block * grid)),
         "blocks": grid,
     }

@@ -15,6 +15,7 @@ import numpy as np
 from common.book import reference
 from common.book.problems import Problem
 from common.grading.limits import TOUCHED
+from common.grading.ptx_plan import Plan
 from common.grading.sandbox import Note, Sandbox, SandboxError
 from common.measure import inputs
 
@@ -85,7 +86,7 @@ def sampled(box: Sandbox, problem: Problem, seed: int, block: list[int] | None =
     return Sampled(launched, fma, written, len(places), wrong)
 
 
-def differences(launched: list[list[Any]], plan: dict[str, Any]) -> list[Note]:
+def differences(launched: list[list[Any]], plan: Plan) -> list[Note]:
     """A note if what starts in the simulator is not what starts when compiled: by name, place, grid, block or
     constants."""
     started = [[entry["name"], entry["grid"], entry["block"], *entry["identity"]] for entry in plan["launch"]]

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, TypedDict, cast
 
 import numpy as np
 
@@ -31,6 +31,41 @@ ROLES = ("x", "weight", "y", "workspace", "prepared")
 
 class PlanError(ValueError):
     """The step does something that a plan cannot hold."""
+
+
+class PlanBuffer(TypedDict):
+    """One of ROLES, and its size. ``data``: its first contents, once saved the name of their file; None: nothing."""
+
+    role: str
+    bytes: int
+    data: Any
+
+
+class PlanLaunch(TypedDict):
+    """A kernel, by the SHA-256 of its PTX, and how it is started.
+
+    ``identity``  where its source lies, as :func:`common.grading.audit.identity`
+    ``shared``    dynamic shared memory in bytes
+    ``arguments`` ``["array", buffer, offset, shape, strides, itemsize]``, in bytes, or a type of SIMPLE and a number
+    """
+
+    kernel: str
+    name: str
+    grid: list[int]
+    block: list[int]
+    identity: list[Any]
+    shared: int
+    arguments: list[list[Any]]
+
+
+class Plan(TypedDict):
+    """What a step starts at one ``shape``, compiled for one compute capability."""
+
+    shape: dict[str, int]
+    architecture: str
+    buffers: list[PlanBuffer]
+    prepare: list[PlanLaunch]
+    launch: list[PlanLaunch]
 
 
 @dataclass(eq=False)
@@ -122,12 +157,12 @@ class Recorder:
     ladder: str
     audit: Audit
     buffers: list[Buffer] = field(default_factory=list)
-    launches: list[dict[str, Any]] = field(default_factory=list)
+    launches: list[PlanLaunch] = field(default_factory=list)
     kernels: dict[tuple[int, str, str], tuple[Any, str]] = field(default_factory=dict)
     texts: dict[str, str] = field(default_factory=dict)
 
-    def record(self, problem: Problem, weight: np.ndarray[Any, Any], architecture: str) -> dict[str, Any]:
-        """The plan for one problem and one set of weights: ``buffers``, ``prepare`` and ``launch``.
+    def record(self, problem: Problem, weight: np.ndarray[Any, Any], architecture: str) -> Plan:
+        """The plan for one problem and one set of weights.
 
         Launches name kernels by the SHA-256 of their PTX, which :attr:`texts` holds. Raises PlanError if a plan
         cannot hold what the step does, and whatever the step raises.
@@ -293,9 +328,9 @@ def entry(text: str) -> tuple[str, int]:
     return names[0], int(limit[1])
 
 
-def save(plan: dict[str, Any], folder: Path, prefix: str) -> dict[str, Any]:
+def save(plan: Plan, folder: Path, prefix: str) -> Plan:
     """The plan with its buffers' contents in files ``PREFIX-NUMBER.bin`` of ``folder``: what can be sent as JSON."""
-    buffers = []
+    buffers: list[PlanBuffer] = []
     for number, buffer in enumerate(plan["buffers"]):
         name = None
         if buffer["data"] is not None:
@@ -305,7 +340,7 @@ def save(plan: dict[str, Any], folder: Path, prefix: str) -> dict[str, Any]:
     return {**plan, "buffers": buffers}
 
 
-def checked(plan: Any) -> dict[str, Any]:
+def checked(plan: Any) -> Plan:
     """A plan that came from elsewhere, if it is one; raises PlanError naming what it is not."""
     if not isinstance(plan, dict) or not all(
         isinstance(plan.get(key), list) for key in ("buffers", "prepare", "launch")
@@ -329,12 +364,12 @@ def checked(plan: Any) -> dict[str, Any]:
                     raise PlanError("an array of a plan must lie in one of its buffers")
             elif kind not in SIMPLE or not isinstance(rest[0], int | float):
                 raise PlanError(f"a plan has no arguments of type {kind}")
-    return plan
+    return cast(Plan, plan)
 
 
 def _whole(values: list[Any]) -> bool:
     return all(isinstance(value, int) and value >= 0 for value in values)
 
 
-def _kernels(launches: list[dict[str, Any]]) -> str:
+def _kernels(launches: list[PlanLaunch]) -> str:
     return "no kernel" if not launches else ", ".join(dict.fromkeys(entry["name"] for entry in launches))

@@ -30,14 +30,13 @@ from common.book.problems import Problem
 from common.code import sharedmemory
 from common.grading import ptx_plan
 from common.grading.messages import PtxFinding, PtxResult, PtxRun
+from common.grading.ptx_plan import Plan, PlanBuffer, PlanLaunch
 from common.measure import check, inputs, timing
 from common.measure.check import Guarded
 
 RUNS, RUN_LENGTH = 48, 32  # pieces of the output that are compared after a batch, and their elements
 SLACK = 1 << 16  # places at which the input may start in its pool
 MAX_SECONDS = 2.0
-
-Plan = dict[str, Any]
 
 
 class Kernels:
@@ -47,7 +46,7 @@ class Kernels:
         self.folder = folder
         self._functions: dict[str, Any] = {}
 
-    def bound(self, entry: dict[str, Any], addresses: list[int]) -> Callable[[], None]:
+    def bound(self, entry: PlanLaunch, addresses: list[int]) -> Callable[[], None]:
         """A launch of a plan, ready to be made, given where each buffer lies."""
         from numba.cuda import dispatcher
         from numba.cuda.cudadrv import driver
@@ -85,7 +84,7 @@ def link(text: str, compute_capability: tuple[int, int]) -> tuple[Any, str]:
     return linker.complete(), name
 
 
-def arguments_of(entry: dict[str, Any], addresses: list[int]) -> list[Any]:
+def arguments_of(entry: PlanLaunch, addresses: list[int]) -> list[Any]:
     """A launch's arguments as Numba's kernels take them, given where each buffer of the plan lies."""
     found: list[Any] = []
     for kind, *rest in entry["arguments"]:
@@ -162,7 +161,7 @@ class PlanBench:
             elif role == "workspace":
                 device_memset(made, 0xFF, made.nbytes)
 
-    def _allocated(self, buffer: dict[str, Any]) -> tuple[Any]:
+    def _allocated(self, buffer: PlanBuffer) -> tuple[Any]:
         from numba import cuda
 
         if buffer["role"] in ("x", "weight", "y"):

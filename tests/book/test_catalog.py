@@ -261,6 +261,16 @@ def test_a_step_runs_where_its_requirement_is_met(second, requires, runs):
     assert [name for name in ("7.5", "8.0", "9.0", "10.0") if step.runs_on(name)] == runs.split()
 
 
+@pytest.mark.parametrize(
+    ("requires", "targets"),
+    [
+        (None, "7.5 9.0 10.0"), ("8.0", "8.0 9.0 10.0"), ("9.0a", "9.0a 9.0a 9.0a"), ("10.0", "10.0 10.0 10.0"),
+    ],
+)  # fmt: skip
+def test_what_is_compiled_for_is_what_a_step_requires(requires, targets):
+    assert [catalog.target(requires, name) for name in ("7.5", "9.0", "10.0")] == targets.split()
+
+
 # --- trees of our own ---
 
 

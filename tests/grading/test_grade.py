@@ -500,6 +500,21 @@ def test_a_file_with_a_byte_order_mark_is_read(checkout, write):
     assert verdict.passed, verdict.reasons
 
 
+@LINUX
+def test_what_requires_9_0a_is_compiled_and_counted_for_it(checkout, monkeypatch):
+    one = next(one for one in exercises.everything() if "per_fma" in limits.limited(one))
+    assemble, counted = codegen.assemble, set()
+
+    def noted(text, name, architecture, *rest):
+        counted.add((re.search(r"^\.target (\w+)", text, re.MULTILINE)[1], architecture))
+        return assemble(text, name, architecture, *rest)
+
+    monkeypatch.setattr(codegen, "assemble", noted)
+    monkeypatch.setattr(exercises.Exercise, "requires", "9.0a")
+    verdict = graded(one.solution, checkout, name=one.name)
+    assert counted == {("sm_90a", "9.0a")}, verdict.reasons
+
+
 def test_every_kernel_that_multiplies_is_counted(monkeypatch, tmp_path):
     """The limits hold for all of them: one that does nothing must not hide the one that works."""
     codes = {"tidy": (64, 64, 0, 2048), "naive": (360, 10, 0, 0), "copy": (9, 0, 16, 0)}
