@@ -9,6 +9,7 @@ last line.
 
 from __future__ import annotations
 
+import ast
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -19,7 +20,7 @@ from common.book.problems import Problem
 from common.code import sass
 from common.code.loops import HotLoop
 from common.measure import profiler, sanitizer
-from common.report import agreement, figures, layers, records
+from common.report import agreement, current, figures, layers, records
 from common.report.entries import Entry, MachineCode, PeerRow
 from common.report.figures import Figure, TimedRow
 from common.report.records import Record
@@ -500,6 +501,59 @@ def _cards(record: Record | None, _: MachineCode, arguments: list[str]) -> str:
     return table(header, rows) + f"\n\nMedians on one {_machine(record)} and one {_machine(other)}."
 
 
+def _tiles(_: Record | None, __: MachineCode, arguments: list[str]) -> str:
+    """``tiles STEP``: the tiles that a step chooses among, as its ``TILES`` has them."""
+    (name,) = arguments
+    tree = ast.parse(catalog.find(name).path.read_text(encoding="utf-8"))
+    values = [
+        statement.value
+        for statement in tree.body
+        if isinstance(statement, ast.Assign) and [ast.unparse(target) for target in statement.targets] == ["TILES"]
+    ]
+    if not values:
+        raise ValueError(f"<!-- table: tiles {name} -->: the step has no TILES")
+    rows = [
+        [
+            f"{t['BLOCK_M']} × {t['BLOCK_N']}",
+            f"{t['THREAD_M']} × {t['THREAD_N']}",
+            str(t["BLOCKS_PER_SM"]),
+            f"{rate:g}",
+        ]
+        for rate, t in ast.literal_eval(values[0])
+    ]
+    header = ["outputs of a block", "of a thread", "blocks on a multiprocessor", "full, as a share of the best"]
+    return table(header, rows)
+
+
+def _swept(record: Record | None, _: MachineCode, arguments: list[str]) -> str:
+    """``swept PRESET STEP STEP``: both steps' times with each tile that both sweeps have, and the quotient."""
+    preset, *names = arguments
+    if record is None:
+        return _nothing(f"{' and '.join(names)} with one tile")
+    times: list[dict[tuple[tuple[str, int], ...], float]] = []
+    for name in names:
+        sweep = record.sweep(preset, name)
+        points = sweep.points if sweep else []
+        times.append({tuple(sorted(p.tile.items())): p.median_ms for p in points if p.median_ms is not None})
+    above, below = times
+    shared = [tile for tile in above if tile in below]
+    if not shared:
+        return _nothing(f"{' and '.join(names)} with one tile")
+    varying = [name for name, _ in shared[0] if len({dict(tile)[name] for tile in shared}) > 1]
+    rows = [
+        [
+            " ".join(f"{name}={dict(tile)[name]}" for name in varying),
+            *(figures.milliseconds(one[tile]) for one in times),
+            f"{above[tile] / below[tile]:.2f}",
+        ]
+        for tile in shared
+    ]
+    old = [f"`{name}`" for name in names if not current.sweep(record, preset, name)]
+    age = f" {' and '.join(old)} measured on an older version of the file." if old else ""
+    header = ["tile", *(f"`{name}`, ms" for name in names), "quotient"]
+    return table(header, rows) + f"\n\n`{preset}`, from both steps' sweeps on {record.gpu_name}.{age}"
+
+
 def _problems(_: Record | None, __: MachineCode, ___: list[str]) -> str:
     """``problems``: the timed presets, their work and least traffic."""
     rows, ladders = [], {step.ladder for step in catalog.steps()}
@@ -578,6 +632,8 @@ TABLES: dict[str, Writer] = {
     "ceilings": _ceilings,
     "cards": _cards,
     "problems": _problems,
+    "tiles": _tiles,
+    "swept": _swept,
 }
 
 

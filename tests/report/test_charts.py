@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from common.book import catalog, exercises, problems, schema
 from common.report import charts, current, entries, figures, layers, pages, records
-from common.report.entries import MachineCode, PeerRow, Profile
+from common.report.entries import MachineCode, PeerRow, Point, Profile, Sweep
 from common.report.records import Record
 
 
@@ -540,18 +540,50 @@ def test_the_table_of_steps_says_what_a_step_grew_from_if_not_from_the_one_befor
     assert after == ["starts the ladder", f"`{first.name}`", f"`{second.name}`, grew from `{first.name}`"]
 
 
+def test_the_table_of_tiles_is_the_steps_own():
+    name = "conv3d_implicit_gemm_precomputed"
+    module = catalog.load_file(catalog.find(name).path)
+    table = cells(pages.rendered(f"<!-- table: tiles {name} -->\n<!-- end table -->", None, NO_CODE))
+    assert table[2:] == [
+        [
+            f"{t['BLOCK_M']} × {t['BLOCK_N']}",
+            f"{t['THREAD_M']} × {t['THREAD_N']}",
+            f"{t['BLOCKS_PER_SM']}",
+            f"{rate:g}",
+        ]
+        for rate, t in module.TILES
+    ]
+    with pytest.raises(ValueError, match="gemm_naive -->: the step has no TILES"):
+        pages.rendered("<!-- table: tiles gemm_naive -->\n<!-- end table -->", None, NO_CODE)
+
+
+def test_two_sweeps_are_compared_where_both_have_a_tile(own):
+    def swept(*points):
+        return Sweep(
+            source="s", points=[Point(tile={"A": a, "B": 1}, status="right", median_ms=ms) for a, ms in points]
+        )
+
+    own.data.sweeps = {"gemm-2048": {"gemm_naive": swept((1, 6.0), (2, 4.0), (3, 9.0)),
+                                     "gemm_tuned": swept((2, 2.0), (3, None), (1, 1.5))}}  # fmt: skip
+    text = pages.rendered("<!-- table: swept gemm-2048 gemm_naive gemm_tuned -->\n<!-- end table -->", own, NO_CODE)
+    assert cells(text)[2:4] == [["A=1", "6.00", "1.50", "4.00"], ["A=2", "4.00", "2.00", "2.00"]]
+    assert "A=3" not in text
+    assert "older version" in text
+
+
 @pytest.mark.parametrize("kind", pages.TABLES)
 def test_every_table_can_be_written_without_any_record(kind):
     arguments = {
         "ladder": "gemm-2048", "experiments": "gemm-2048 gemm_naive", "code": "gemm_naive",
         "profile": "gemm-2048 gemm_naive", "steps": "01_naive", "mix": "gemm_naive", "layers": "gemm_naive",
         "lines": "gemm_naive", "useful": "gemm_naive", "exercises": "01_naive", "cards": "gemm-2048 no-card",
-        "times": "gemm-2048 gemm_naive",
+        "times": "gemm-2048 gemm_naive", "tiles": "conv3d_implicit_gemm",
+        "swept": "gemm-4096 gemm_coarsened gemm_tuned",
     }.get(kind, "")  # fmt: skip
     opening = f"<!-- table: {kind} {arguments}".rstrip() + " -->"
     new = pages.rendered(f"{opening}\nold\n<!-- end table -->", None, NO_CODE)
     assert "old" not in new
-    if kind not in ("steps", "problems", "exercises"):
+    if kind not in ("steps", "problems", "exercises", "tiles"):
         assert re.search(r"Nothing has been measured|not (compiled|profiled|timed) yet", new)
 
 

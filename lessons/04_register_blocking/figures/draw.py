@@ -124,8 +124,8 @@ def loads():
     return figure
 
 
-def turns(stride, words):
-    """Clocks that shared memory takes to give each lane ``words`` floats from its own row, rows ``stride`` apart.
+def wavefronts(stride, words):
+    """Wavefronts that it takes to give each lane ``words`` floats from its own row, rows ``stride`` apart.
 
     A request of 64 or 128 bits is served for half or a quarter of the warp at a time.
     """
@@ -152,7 +152,7 @@ def banks():
     figure, axes_row = charts.new_figure(9.6, 3.9, columns=len(pads))
     for axes, pad in zip(axes_row, pads, strict=True):
         stride = gemm_rectangular_tiles.BLOCK_K + pad
-        one = turns(stride, 1)
+        one = wavefronts(stride, 1)
         _box(axes, 0, 0, BANKS, WARP, line=0.8)
         for edge in range(8, BANKS, 8):
             axes.plot([edge, edge], [0, WARP], color=GRID, linewidth=0.6)
@@ -161,11 +161,12 @@ def banks():
         for lane in range(WARP):
             axes.add_patch(Rectangle((lane * stride % BANKS, lane), 1, 1, facecolor=shade, edgecolor="none"))
         words = widest(pad)
-        four = turns(stride, words) * (VECTOR // words)
+        four = wavefronts(stride, words) * (VECTOR // words)
         axes.set_title(f"PAD = {pad}", fontsize=11, fontweight="bold")
-        _label(axes, BANKS / 2, WARP + 5.6, f"one float per lane:\n{one} turn{'s' if one > 1 else ''}", size=9.5)
+        _label(axes, BANKS / 2, WARP + 5.6, f"one float per lane:\n{one} wavefront{'s' if one > 1 else ''}", size=9.5)
         _label(
-            axes, BANKS / 2, WARP + 12.2, f"four, {32 * words} bits at a time:\n{four} turns", size=9.5, color=MUTED,
+            axes, BANKS / 2, WARP + 12.2, f"four, {32 * words} bits at a time:\n{four} wavefronts", size=9.5,
+            color=MUTED,
         )  # fmt: skip
         axes.text(BANKS / 2, -0.8, "bank 0 … 31", fontsize=8.5, ha="center", va="bottom", color=MUTED)
         _frame(axes, (-2.5, BANKS + 0.5), (WARP + 15, -3))
@@ -332,7 +333,7 @@ def warp_tiles():
 
 def stationary():
     """What stays in registers and what streams past: conv2d_one_channel, and conv2d_register_tiled on layer 2."""
-    figure, (left, right) = charts.new_figure(9.6, 4.3, columns=2)
+    figure, (left, right) = charts.new_figure(9.6, 3.8, columns=2)
     layer = problems.preset("ece408-layer1")
     one = conv2d_one_channel.shipped(layer)
     rows, cols = one["ROWS"], one["COLS"]
@@ -348,18 +349,11 @@ def stationary():
     _label(left, 11.7, 0.3, f"{layer.K} filters, one at a time", weight="bold", size=10)
     _label(left, 11.7, window_h + 1.7, "stream from shared memory", size=10)
     left.annotate("", (6.7, 4), (8.7, 4), arrowprops={"arrowstyle": "-|>", "color": INK, "lw": 1.6})
-    quads = -(-layer.R * layer.S // VECTOR)
-    products = rows * cols * layer.R * layer.S * layer.K
-    _label(
-        left, 7, window_h + 3.9,
-        f"{window_h * window_w} pixels read once, {quads} reads of 128 bits per filter,\n"
-        f"{rows * cols} sums, stored and forgotten after each filter;\n"
-        f"{products} multiply-adds per thread", size=9.5,
-    )  # fmt: skip
+    _label(left, 7, window_h + 3.4, "a filter's sums are stored at once, and forgotten", size=9.5)
     left.set_title(
         f"layer 1, one channel: hold the window ({rows} × {cols} pixels)", fontsize=10.5, fontweight="bold"
     )
-    _frame(left, (-0.6, 15.4), (11.4, -0.4))
+    _frame(left, (-0.6, 15.4), (10.2, -0.4))
 
     layer = problems.preset("ece408-layer2")
     many = conv2d_register_tiled.shipped(layer)
@@ -372,7 +366,7 @@ def stationary():
             _box(right, 6 + f * cell, 1 + (i + layer.R // 2) * cell, cell, cell, face=GREEN, alpha=0.6, line=0.8)
     for f in range(filters):
         _box(right, 6 + f * cell, 1, cell, cell, face=SKY, alpha=0.8, line=0.8)
-    _label(right, 1.3, 0.3, f"column: {window} pixels", weight="bold", size=10)
+    _label(right, 1.3, 0.3, "a column of pixels", weight="bold", size=10)
     _label(right, 6 + filters * cell / 2, 0.3, f"{filters} taps", weight="bold", size=10)
     _label(
         right,
@@ -389,15 +383,9 @@ def stationary():
     )  # fmt: skip
     right.annotate("", (5.7, 4.6), (1, 4.6), arrowprops={"arrowstyle": "-|>", "color": INK, "lw": 1.6})
     _label(right, 3.2, 5.2, f"streams: {layer.C} channels\n× {layer.S} columns", size=9.5, va="top")
-    taps = layer.R * filters
-    _label(
-        right, 6, 1 + window * cell + 1.7,
-        f"a column of {window} pixels and {layer.R} × {filters} taps\n"
-        f"({layer.R * -(-filters // VECTOR)} reads of 128 bits) serve {taps * rows} multiply-adds;\n"
-        f"the sums are stored once, at the end", size=9.5,
-    )  # fmt: skip
+    _label(right, 6, 1 + window * cell + 1.2, "the sums are stored once, at the end", size=9.5)
     right.set_title(f"layer 2, {layer.C} channels: hold the sums", fontsize=10.5, fontweight="bold")
-    _frame(right, (-1.8, 14.2), (11.4, -0.4))
+    _frame(right, (-1.8, 14.2), (10.2, -0.4))
     return figure
 
 

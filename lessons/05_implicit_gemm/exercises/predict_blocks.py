@@ -5,19 +5,21 @@ arithmetic. Counts must be exact, other figures to 1%.
 Grade: python -m common grade 05.4
 """
 
-# c3d-conv3a, stride 1 and padding 1 throughout, but with a stride of 2 along h and w
+# c3d-conv3a: 16 videos of 8 x 28 x 28 pixels, 128 channels, 256 filters of 3 x 3 x 3, padding 1; but with a stride of
+# 2 along h and w
 GEMM_M = None
 GEMM_K = None
 BLOCKS = None
 TIMES_X = None  # elements of A for each element of x
 
-# resnet50-stem
+# resnet50-stem: 64 images, 112 x 112 output pixels each, 3 channels, 64 filters of 7 x 7
 STEM_BLOCKS = None
 STEM_ROUNDS = None  # of the loop over k0 in a block
 STEM_USEFUL_PERCENT = None  # multiply-adds that count
 
-# a layer with 100 filters of 1 x 1 and 40 channels, and 1,000 outputs
+# a layer with 100 filters of 1 x 1 and 40 channels, and 1,000 output pixels in all
 THIN_USEFUL_PERCENT = None
 
-# resnet50-1x1: its least traffic in MB, x and the filters read once, y written once
+# resnet50-1x1: 64 images of 56 x 56 pixels, 256 channels, 64 filters of 1 x 1. Its least traffic in MB, x and the
+# filters read once, y written once
 LEAST_MB = None

@@ -37,7 +37,8 @@ def draw(folder: Path) -> list[Path]:
         charts.save(offsets(), folder / "offsets"),
         charts.save(masks(), folder / "masks"),
         charts.save(lanes(), folder / "lanes"),
-        charts.save(waves(), folder / "waves"),
+        charts.save(waves(False), folder / "waves"),
+        charts.save(waves(True), folder / "waves_own"),
         charts.save(tracefigures.staging("conv3d_implicit_gemm", "tiles"), folder / "staging"),
         charts.save(tracefigures.loads_per_fma("conv3d"), folder / "loads_per_fma"),
     ]
@@ -429,32 +430,32 @@ def lanes():
     return figure
 
 
-def waves():
-    """The used share of the waves' places by SPLIT_K, layer by layer: with one tile for all, and with the step's."""
+def waves(own_tiles):
+    """The used share of the waves' places by SPLIT_K, layer by layer: with one tile for all, or with the step's."""
     splits = range(1, 9)
     large = step.shipped(problems.preset("c3d-conv3a"))
     names = problems.timed_presets("conv3d")
-    figure, axes_pair = charts.new_figure(9.6, 1.3 + 0.34 * len(names), columns=2, sharey=True)
-    titles = f"{large['BLOCK_M']} × {large['BLOCK_N']} for every layer", "the step's tile (framed: its SPLIT_K)"
-    for axes, title, same in zip(axes_pair, titles, (True, False), strict=True):
-        for place, name in enumerate(names):
-            own = step.shipped(problems.preset(name))
-            tile = large if same else own
-            for split in splits:
-                blocks = _blocks(name, tile) * split
-                share = blocks / (-(-blocks // _places(tile)) * _places(tile))
-                _box(axes, split - 0.5, place - 0.5, 1, 1, face=GREEN, alpha=max(0.0, share - 0.3) ** 2, line=0.4)
-                _label(axes, split, place, f"{100 * share:.0f}", size=9)
-            if not same:
-                _outline(axes, own["SPLIT_K"] - 0.5, place - 0.5, 1, 1)
-        axes.set_xlim(0.5, splits[-1] + 0.5)
-        axes.set_ylim(len(names) - 0.45, -0.55)
-        axes.set_xticks(splits)
-        axes.set_xlabel("SPLIT_K")
-        axes.tick_params(length=0)
-        axes.spines[:].set_visible(False)
-        axes.set_title(title, fontsize=11, fontweight="bold", loc="left")
-    axes_pair[0].set_yticks(range(len(names)), names)
+    figure, axes = charts.new_figure(7.2, 1.3 + 0.34 * len(names))
+    for place, name in enumerate(names):
+        own = step.shipped(problems.preset(name))
+        tile = own if own_tiles else large
+        for split in splits:
+            blocks = _blocks(name, tile) * split
+            share = blocks / (-(-blocks // _places(tile)) * _places(tile))
+            _box(axes, split - 0.5, place - 0.5, 1, 1, face=GREEN, alpha=max(0.0, share - 0.3) ** 2, line=0.4)
+            _label(axes, split, place, f"{100 * share:.0f}", size=9)
+        if own_tiles:
+            _outline(axes, own["SPLIT_K"] - 0.5, place - 0.5, 1, 1)
+    axes.set_xlim(0.5, splits[-1] + 0.5)
+    axes.set_ylim(len(names) - 0.45, -0.55)
+    axes.set_xticks(splits)
+    axes.set_xlabel("SPLIT_K")
+    axes.tick_params(length=0)
+    axes.spines[:].set_visible(False)
+    one = f"{large['BLOCK_M']} × {large['BLOCK_N']} for every layer"
+    title = "the step's tile (framed: its SPLIT_K)" if own_tiles else one
+    axes.set_title(title, fontsize=11, fontweight="bold", loc="left")
+    axes.set_yticks(range(len(names)), names)
     figure.suptitle("% of the waves' places that hold a block", fontsize=10, color=MUTED, x=0.01, ha="left")
     return figure
 
