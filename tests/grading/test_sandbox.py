@@ -9,12 +9,16 @@ from types import ModuleType, SimpleNamespace
 
 import numpy as np
 import pytest
+from numba import cuda
 
 from common.book import boundstep, catalog, device, problems
-from common.grading import audit, sandbox, simulated_run
+from common.grading import audit, sandbox, sandbox_child, simulated_run
 from common.grading.sandbox import Limits, RemoteArray, Sandbox, SandboxError
 from common.measure import check
+from common.microscope import simulator
 from common.workers import forkserver
+
+simulator.install()
 
 POSIX = pytest.mark.skipif(os.name != "posix", reason="signals of POSIX")
 
@@ -190,3 +194,48 @@ def test_a_way_around_a_kernel_to_an_operand_is_noted_in_a_launch_alone(simulate
     simulated.audit.phase = "launch"
     getattr(simulated.arrays[0], name)
     assert [kind for kind, _ in simulated.audit.notes] == ["host_access"]
+
+
+def test_what_a_kernel_does_to_its_operands_is_no_reaching_in(simulated):
+    @cuda.jit
+    def store(a, c):
+        c[0, 0] = a[0, 0] + c.size
+
+    simulated.step.module.launch = lambda a, b, c: store[1, 1](a, c)
+    simulated.prepare()
+    assert [name for name, *_ in simulated.launch()] == ["store"]
+    assert simulated.audit.notes == {}
+    simulated.step.module.launch = lambda a, b, c: c.__setitem__((0, 0), 1)
+    simulated.launch()
+    assert [kind for kind, _ in simulated.audit.notes] == ["host_access", "host_write"]
+
+
+@pytest.mark.parametrize(
+    ("error", "status", "says"),
+    [
+        (SystemExit(3), "exited", "exit code 3 in place of an output: an exit code is no verdict"),
+        (SystemExit(), "exited", "exit code 0 in place of an output"),
+        (MemoryError(), "crashed", "it takes more memory than it is given"),
+        (ValueError("no"), "crashed", "ValueError: no"),
+    ],
+)
+def test_an_answer_says_what_became_of_the_question(tmp_path, monkeypatch, error, status, says):
+    def fail(self):
+        raise error
+
+    monkeypatch.setattr(sandbox_child.Child, "start", fail)
+    child = sandbox_child.Child(tmp_path / "gemm_x.py", "gemm", tmp_path / "exchange.bin", 8)
+    assert sandbox_child.answer(child, {"ask": "ready"}) == {"status": "done", "notes": []}
+    found = sandbox_child.answer(child, {"ask": "start"})
+    assert found["status"] == status
+    assert says in found["message"]
+
+
+@pytest.mark.parametrize("simulated", [True, False])
+def test_what_questions_need_is_there_before_the_file(monkeypatch, simulated):
+    imported = []
+    monkeypatch.setenv(device.SIMULATOR_SWITCH, "1" if simulated else "0")
+    monkeypatch.setattr(sandbox_child.importlib, "import_module", imported.append)
+    sandbox_child._import_all()
+    own = ["grading.simulated_run", "microscope.trace", "report.tracewords"] if simulated else ["grading.ptx_plan"]
+    assert imported == [f"common.{name}" for name in ("explain.faults", "code.codegen", *own)]
