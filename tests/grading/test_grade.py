@@ -539,7 +539,7 @@ def test_every_kernel_that_multiplies_is_counted(monkeypatch, tmp_path):
     assert limits.count(plan, tmp_path, smaller, ["idle"]) == {"idle": 75}
     only = {"launch": plan["launch"][2:]}
     assert limits.count(only, tmp_path, problem, ["per_fma"]) == {"per_fma": 0}
-    assert limits.count({"launch": []}, tmp_path, problem, ["float64"]) == {}
+    assert limits.count({"launch": []}, tmp_path, problem, ["per_fma"]) == {}
 
 
 @LINUX
