@@ -33,13 +33,13 @@ if config.ENABLE_CUDASIM:
     _PATIENCE = 30.0  # seconds that Numba's own simulator waits for a lane
 
     def _thread():
-        """This thread's number in its block, and where the launch keeps what belongs to the block."""
+        """This thread's number in its block, and what belongs to the block as long as it runs."""
         context = _get_kernel_context()
-        x, y, _ = context.blockDim
-        thread, block = context.threadIdx, context.blockIdx
-        number = thread.x + x * (thread.y + y * thread.z)
-        blocks = context.__dict__.setdefault("of_blocks", {})
-        return number, blocks.setdefault((block.x, block.y, block.z), {})
+        block = getattr(context, "block", None)
+        if block is not None:  # the workbook's simulator, whose threads take turns
+            return context.thread.number, vars(block).setdefault("of_lanes", {})
+        thread = threading.current_thread()
+        return thread.thread_id, vars(thread._manager).setdefault("of_lanes", {})
 
     class _Warp:
         """The lanes of a warp in Numba's own simulator, where each is a thread of the operating system."""
@@ -65,7 +65,7 @@ if config.ENABLE_CUDASIM:
         return f"{call} at line {line}: all {WARP} lanes of a warp must come to it together, and some do not"
 
     def _meet(value, join):
-        """join([what each lane of the warp brings]), worked out once when all lanes have come to this call."""
+        """Wait until all lanes of the warp have come to this call; this lane's part of join([what each brings])."""
         helper = sys._getframe(1)
         call, frame = helper.f_code.co_name, helper.f_back
         number, state = _thread()
@@ -73,17 +73,13 @@ if config.ENABLE_CUDASIM:
         block = getattr(_get_kernel_context(), "block", None)
         if block is None:
             met = state.setdefault(("warp", warp), _Warp())
-            return met.meet(lane, (call, frame.f_lineno), value, join)
-        # the workbook's simulator: its threads take turns, and it knows who waits for whom
+            return met.meet(lane, (call, frame.f_lineno), value, join)[lane]
         brought = block.meet(call, 0xFFFFFFFF, value, frame)
         if "joined" not in brought:
             if len(brought) < WARP:
                 raise RuntimeError(_apart(call, frame.f_lineno))
             brought["joined"] = join([brought[i] for i in range(WARP)])
-        return brought["joined"]
-
-    def _lane():
-        return _thread()[0] % WARP
+        return brought["joined"][lane]
 
     # --- elements ---
 
@@ -142,7 +138,7 @@ if config.ENABLE_CUDASIM:
             _read(a_frag, j, 8, np.float16),
             _read(b_frag, k, 4, np.float16),
         )
-        _write(acc, i, _meet(fragments, _multiplied_16)[_lane()])
+        _write(acc, i, _meet(fragments, _multiplied_16))
 
     def mma_m16n8k8(acc, i, a_frag, j, b_frag, k):
         fragments = (
@@ -150,7 +146,7 @@ if config.ENABLE_CUDASIM:
             _cut_to_tf32(_read(a_frag, j, 4, np.float32)),
             _cut_to_tf32(_read(b_frag, k, 2, np.float32)),
         )
-        _write(acc, i, _meet(fragments, _multiplied_8)[_lane()])
+        _write(acc, i, _meet(fragments, _multiplied_8))
 
     def to_tf32(value):
         bits = np.float32(value).view(np.uint32)
@@ -168,22 +164,22 @@ if config.ENABLE_CUDASIM:
         _require_aligned(128, width, offset)
         return _read(tile, offset, width, tile.dtype)
 
-    def _matrices(brought):
-        """Four matrices of 8 rows from those of the 32 lanes."""
-        return np.array(brought).reshape(4, 8, -1)
+    def _dealt(brought):
+        """What each lane gets of four matrices of 8 rows."""
+        matrices = np.array(brought).reshape(4, 8, -1)
+        places = (_G, 2 * _T + _E2) if matrices.dtype == np.float16 else (_G, _T)
+        return np.concatenate([matrix[places] for matrix in matrices], axis=1)
+
+    def _dealt_transposed(brought):
+        return np.concatenate([matrix[2 * _T + _E2, _G] for matrix in np.array(brought).reshape(4, 8, 8)], axis=1)
 
     def ldmatrix4(frag, i, tile, offset):
-        matrices = _meet(_rows(tile, offset), _matrices)
-        g, t = divmod(_lane(), 4)
-        own = matrices[:, g, 2 * t : 2 * t + 2] if tile.dtype == np.float16 else matrices[:, g, t]
-        _write(frag, i, own.reshape(-1))
+        _write(frag, i, _meet(_rows(tile, offset), _dealt))
 
     def ldmatrix4_transposed(frag, i, tile, offset):
         if tile.dtype != np.float16:
             raise TypeError(f"ldmatrix4_transposed takes a tile of float16, and this is one of {tile.dtype}")
-        matrices = _meet(_rows(tile, offset), _matrices)
-        g, t = divmod(_lane(), 4)
-        _write(frag, i, matrices[:, 2 * t : 2 * t + 2, g].reshape(-1))
+        _write(frag, i, _meet(_rows(tile, offset), _dealt_transposed))
 
     # --- copies ---
 
@@ -246,6 +242,8 @@ if config.ENABLE_CUDASIM:
         _write(array, offset, _read(registers, i, HALVES, np.float16))
 
     def half_array(size):
+        if size == 0:  # all of the dynamic shared memory
+            return _get_kernel_context().shared.array(0, np.float16)
         line = sys._getframe(1)  # one array per line of the kernel, as cuda.shared.array does it
         arrays = _get_kernel_context().shared._allocations
         return arrays.setdefault((line.f_code.co_filename, line.f_lineno), np.full(size, np.nan, np.float16))

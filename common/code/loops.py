@@ -10,7 +10,7 @@ from common.code import messages, sass
 
 Kernel = TypeVar("Kernel")
 
-_LOADS, _CONSTANT_LOADS = ("LDG", "LDS", "LDL"), ("LDC", "ULDC", "LDCU")
+_LOADS, _CONSTANT_LOADS = ("LDG", "LDS", "LDSM", "LDL"), ("LDC", "ULDC", "LDCU")
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class HotLoop:
 
     @property
     def multiply_adds(self) -> int:
-        """Multiply-adds that the instructions do; FFMA2 does two."""
+        """Multiply-adds that the instructions do for a thread, as in :func:`sass.multiply_adds`."""
         return sass.multiply_adds(self.instructions)
 
     @property
@@ -117,6 +117,11 @@ class HotLoop:
             "as_single_loads": self.as_single_loads,
             "widths": self.widths,
         }
+
+
+def shown(each: float) -> str:
+    """So many instructions for each multiply-add; tensor cores make it far less than one."""
+    return f"{each:.1f}" if each >= 1 or not each else f"{each:.2g}"
 
 
 def main_kernel(kernels: Iterable[Kernel], multiply_adds: Callable[[Kernel], Any]) -> Kernel:

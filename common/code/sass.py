@@ -5,13 +5,16 @@ Instruction names are those of NVIDIA's CUDA Binary Utilities, "Instruction Set 
 
 from __future__ import annotations
 
+import math
 import re
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from common.book.occupancy import WARP
+
 # What an instruction is for, in the order of a card. FFMA multiplies and adds; a float64 accumulator shows as DADD,
-# as its product is still float32.
+# as its product is still float32. HMMA does so for a whole warp, on tensor cores.
 CLASSES = (
     "multiply-add", "shared load", "global load", "local load", "constant load", "store", "integer and address",
     "control", "other",
@@ -27,7 +30,7 @@ GROUPS = {
 }
 
 _MEMBERS = {
-    "multiply-add": "FFMA FFMA2 FFMA32I DFMA DADD",
+    "multiply-add": "FFMA FFMA2 FFMA32I DFMA DADD HMMA",
     "shared load": "LDS LDSM",
     "global load": "LDG LD LDGSTS",  # LDGSTS copies from global to shared memory without a register
     "local load": "LDL",
@@ -57,6 +60,8 @@ _INSTRUCTION = re.compile(
 # PT is always true: what stands under its negation takes an issue slot and does nothing. ptxas puts such loads before
 # asynchronous copies.
 _NEVER = re.compile(r"@!U?PT\s")
+_MATRIX = re.compile(r"HMMA\.(16|8)(8)(16|8|4)")  # rows, columns and depth
+_LDSM_WIDTHS = {"2": 64, "4": 128}  # by the number of matrices, a word of each
 _WIDTHS = {"U8": 8, "S8": 8, "U16": 16, "S16": 16, "64": 64, "128": 128, "256": 256}
 
 
@@ -65,7 +70,7 @@ class Instruction:
     """One machine instruction. ``text`` has its predicate and operands; ``line`` is 0 where no line is known.
 
     One that is issued and never done keeps its predicate in its ``name``, as in ``"@!PT LDS"``: it counts as an
-    instruction of class other, and as no load.
+    instruction of class other, and as no load. One that multiplies matrices keeps their extents: ``"HMMA.16816"``.
     """
 
     address: int
@@ -83,7 +88,8 @@ class Instruction:
     @property
     def width(self) -> int:
         """Bits that a load or store moves for each thread."""
-        return next((_WIDTHS[suffix] for suffix in self.suffixes if suffix in _WIDTHS), 32)
+        widths = _LDSM_WIDTHS if self.name == "LDSM" else _WIDTHS
+        return next((widths[suffix] for suffix in self.suffixes if suffix in widths), 32)
 
 
 @dataclass(frozen=True)
@@ -121,7 +127,8 @@ def parse(listing: str) -> Listing:
                 loops.append((start, len(found) + 1))
             suffixes = tuple(match["suffix"].strip(".").split("."))
             text = " ".join(match["text"].split())
-            name = f"@!PT {match['name']}" if never else match["name"]
+            name = f"HMMA.{suffixes[0]}" if match["name"] == "HMMA" else match["name"]
+            name = f"@!PT {match['name']}" if never else name
             found.append(Instruction(int(match["address"], 16), name, suffixes, text, file, number))
     return Listing(tuple(found), tuple(loops))
 
@@ -150,6 +157,7 @@ def hot_span(listing: Listing) -> tuple[str, tuple[int, int]]:
 
 def classify(name: str) -> str:
     """The class of an instruction name such as ``"LDS"``; uniform instructions (U...) count as their plain form."""
+    name = name.partition(".")[0]
     plain = name[1:] if name.startswith("U") and name[1:] in _CLASS else name
     return _CLASS.get(name) or _CLASS.get(plain, "other")
 
@@ -175,9 +183,13 @@ def by_group(counts: dict[str, int]) -> dict[str, int]:
 
 
 def multiply_adds(counts: dict[str, int]) -> int:
-    """Multiply-adds that instructions counted by name do; FFMA2 does two."""
-    found = {name: count for name, count in counts.items() if classify(name) == "multiply-add"}
-    return sum(count * (2 if name == "FFMA2" else 1) for name, count in found.items())
+    """Multiply-adds that instructions counted by name do, for each thread; FFMA2 does two, HMMA.16816 does 64."""
+    return sum(count * _each(name) for name, count in counts.items() if classify(name) == "multiply-add")
+
+
+def _each(name: str) -> int:
+    matrix = _MATRIX.fullmatch(name)
+    return math.prod(map(int, matrix.groups())) // WARP if matrix else 2 if name == "FFMA2" else 1
 
 
 def widths(instructions: Iterable[Instruction]) -> dict[str, dict[str, int]]:

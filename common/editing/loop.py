@@ -353,8 +353,9 @@ def heaviest(result: StepResult) -> Kernel | None:
 
 
 def per_multiply_add(kernel: Kernel) -> float:
-    """Instructions for each multiply-add of its multiply loop, to two places; 0 without one."""
-    return round(HotLoop.recorded(kernel).per_multiply_add() or 0.0, 2)
+    """Instructions for each multiply-add of its multiply loop, rounded; 0 without one."""
+    each = HotLoop.recorded(kernel).per_multiply_add() or 0.0
+    return round(each, 2 if each >= 1 else 4)
 
 
 def _figured(known: Figures, stage: Stage) -> Figures:

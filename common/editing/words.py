@@ -9,6 +9,7 @@ from typing import Any
 from rich.markup import escape
 from rich.table import Table
 
+from common.code import loops
 from common.code.messages import Kernel
 from common.editing import loop
 from common.editing.history import Event
@@ -133,15 +134,15 @@ def _resources(result: StepResult) -> str:
 
 
 def _machine_code(kernel: Kernel) -> str:
-    return f"{loop.per_multiply_add(kernel):.1f} instructions per multiply-add, {kernel.registers} registers"
+    return f"{loops.shown(loop.per_multiply_add(kernel))} instructions per multiply-add, {kernel.registers} registers"
 
 
 def _beside(step: str, best: Event | None) -> str:
     """What the shipped version and the best so far need for a multiply-add."""
     shipped = records.main_kernel(records.load_code(), step)
-    parts = [f"the shipped version {loop.per_multiply_add(shipped):.1f}"] if shipped else []
+    parts = [f"the shipped version {loops.shown(loop.per_multiply_add(shipped))}"] if shipped else []
     if best is not None and best.figures.loop_per_fma is not None:
-        parts.append(f"your best so far, run {best.number}, {best.figures.loop_per_fma:.1f}")
+        parts.append(f"your best so far, run {best.number}, {loops.shown(best.figures.loop_per_fma)}")
     return f"; {'; '.join(parts)}" if parts else ""
 
 
@@ -204,7 +205,7 @@ def _figure(event: Event) -> str:
     if event.figures.median_ms is not None:
         return f"{figures.milliseconds(event.figures.median_ms)} ms, {event.figures.preset or ''}"
     if event.figures.loop_per_fma is not None:
-        return f"{event.figures.loop_per_fma:.1f} instructions per multiply-add"
+        return f"{loops.shown(event.figures.loop_per_fma)} instructions per multiply-add"
     return ""
 
 

@@ -351,7 +351,7 @@ KINDS: dict[str, Kind] = {
     "shared_bytes": _of_code(lambda kernel: kernel.shared_bytes, "bytes of shared memory"),
     "per_fma": _of_loop(lambda loop: loop.total, "instructions per multiply-add"),
     "global_per_fma": _of_loop(lambda loop: loop.count("LDG"), "global loads"),
-    "shared_per_fma": _of_loop(lambda loop: loop.count("LDS"), "shared loads"),
+    "shared_per_fma": _of_loop(lambda loop: loop.count("LDS", "LDSM"), "shared loads"),
     "loads_per_fma": _of_loop(lambda loop: loop.loads, "loads per multiply-add"),
     "warps": _warps,
     "fits": _fits,

@@ -136,7 +136,7 @@ def _counted(
         "shared_per_thread": code.shared_bytes / block,
         "per_fma": loop.per_multiply_add() or 0.0,
         "loads_per_fma": loop.per_multiply_add(loop.loads) or 0.0,
-        "shared_per_fma": loop.per_multiply_add(loop.count("LDS")) or 0.0,
+        "shared_per_fma": loop.per_multiply_add(loop.count("LDS", "LDSM")) or 0.0,
         "barriers": len(re.findall(r"\bbar(?:rier)?\.(?:cta\.)?sync\b", text)),
         "warps": occupancy.occupancy(architecture, block, code.registers, code.shared_bytes).warps,
         "idle": 100 * (1 - outputs / (block * grid)),

@@ -771,10 +771,16 @@ class _Block:
         meeting = self.meetings.setdefault(place, warps.Meeting(place))
         meeting.threads.append(thread)
         meeting.brought[lane] = value
-        if call != _ACTIVE and not self._missing(meeting):
+        if call != _ACTIVE and self._complete(meeting):
             self._end(meeting)
         thread.parent.switch()
         return meeting.brought
+
+    def _complete(self, meeting: warps.Meeting) -> bool:
+        if len(meeting.brought) == meeting.place.mask.bit_count():
+            return True
+        fewer = self.ended or (meeting.place.warp + 1) * occupancy.WARP > self.size
+        return bool(fewer) and not self._missing(meeting)
 
     def _missing(self, meeting: warps.Meeting) -> list[int]:
         first = meeting.place.warp * occupancy.WARP

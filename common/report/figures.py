@@ -188,7 +188,7 @@ def per_multiply_add(code: MachineCode, step: str) -> Figure | None:
     """Instructions for each multiply-add in the step's multiply loop."""
     hot = _hot(code, step)
     value = hot.per_multiply_add() if hot else None
-    return None if value is None else _of(value, "instructions", ".0f")
+    return None if value is None else _of(value, "instructions", ".0f" if value >= 1 else ".2g")
 
 
 def kind_per_multiply_add(code: MachineCode, step: str, kind: str) -> Figure | None:

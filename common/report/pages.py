@@ -17,7 +17,7 @@ from pathlib import Path
 from common.book import catalog, exercises, problems, store
 from common.book.catalog import Step
 from common.book.problems import Problem
-from common.code import sass
+from common.code import loops, sass
 from common.code.loops import HotLoop
 from common.measure import profiler, sanitizer
 from common.report import agreement, current, figures, layers, records
@@ -242,7 +242,7 @@ def _code(_: Record | None, code: MachineCode, arguments: list[str]) -> str:
         for kernel in kernels:
             architecture, loop = kernel.architecture, HotLoop.recorded(kernel)
             cells = [str(count) for count in (loop.total, loop.multiply_adds, loop.loads, loop.constant_loads)]
-            cells = [*cells, f"{loop.per_multiply_add():.1f}"] if loop.multiplies else ["–"] * 5
+            cells = [*cells, loops.shown(loop.per_multiply_add() or 0)] if loop.multiplies else ["–"] * 5
             rows.append([f"`{kernel.kernel}`", str(kernel.registers), str(kernel.stack_bytes), *cells])
     header = [
         "kernel",

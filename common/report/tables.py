@@ -11,6 +11,7 @@ from rich.table import Table
 from common.book import catalog
 from common.book.catalog import Code, Step
 from common.book.exercises import Exercise, State
+from common.code import loops
 from common.code.loops import HotLoop
 from common.jobs.messages import Tile
 from common.jobs.run import Outcome
@@ -131,7 +132,7 @@ def compiled(outcomes: list[Outcome], architectures: tuple[str, ...], assembled:
             counts = (loop.total, loop.multiply_adds, loop.loads, loop.constant_loads)
             cells += counts if loop.multiplies else (0,) * len(counts)
             names = (item["kernel"], item["architecture"]) if several else (item["kernel"],)
-            table.add_row(*names, *map(str, cells), f"{loop.per_multiply_add() or 0:.1f}")
+            table.add_row(*names, *map(str, cells), loops.shown(loop.per_multiply_add() or 0))
     table.caption = (
         "loop: instructions in the innermost multiply loop, and of these multiply-adds (FMA), loads, constant loads; "
         f"per FMA: instructions for each multiply-add; compute capability {', '.join(architectures)}"

@@ -217,6 +217,10 @@ def test_the_loop_of_a_recorded_kernel(cc, total, fma, shared, integer):
         ("FFMA R8, R6, R6, R8", "multiply-add", 32),
         ("FFMA.FTZ R9, R6, R6, R9", "multiply-add", 32),
         ("DADD R8, R8, R6", "multiply-add", 32),
+        ("HMMA.16816.F32 R4, R8, R2, R4", "multiply-add", 32),
+        ("LDSM.16.M88.4 R8, [R4]", "shared load", 128),
+        ("LDSM.16.MT88.2 R8, [R4+0x80]", "shared load", 64),
+        ("LDSM.16.M88 R8, [R4]", "shared load", 32),
         ("LDS R8, [R4]", "shared load", 32),
         ("LDS.U.64 R8, [R4+0x80]", "shared load", 64),
         ("LDS.128 R12, [R0]", "shared load", 128),
@@ -255,6 +259,39 @@ def test_every_class_has_members_and_no_name_has_two():
     assert {*sass._MEMBERS, "other"} == set(sass.CLASSES)
     assert sass.classify("UNKNOWN") == "other"
     assert sass.multiply_adds({"FFMA": 3, "FFMA2": 2, "IMAD": 9}) == 7
+    # 16 x 8 x 16, 16 x 8 x 8, and 8 x 8 x 4 products of a warp
+    assert sass.multiply_adds({"HMMA.16816": 2, "HMMA.1688": 1, "HMMA.884": 1, "LDSM": 9}) == 2 * 64 + 32 + 8
+
+
+TENSOR = """
+.L_x_1:
+        /*0010*/                   LDGSTS.E.BYPASS.LTC128B.128 [R3], desc[UR4][R2.64] ;
+        /*0020*/                   LDSM.16.M88.4 R8, [R4] ;
+        /*0030*/                   LDSM.16.MT88.4 R12, [R4+0x80] ;
+        /*0040*/                   HMMA.16816.F32 R16, R8, R12, R16 ;
+        /*0050*/                   HMMA.16816.F32 R20, R8, R14, R20 ;
+        /*0060*/                   LDGDEPBAR ;
+        /*0070*/                   DEPBAR.LE SB0, 0x1 ;
+        /*0080*/                   @P0 BRA `(.L_x_1) ;
+        /*0090*/                   FFMA R1, R1, R1, R1 ;
+        /*00a0*/                   EXIT ;
+"""
+
+
+def test_a_loop_on_tensor_cores_multiplies_and_its_shares_make_sense():
+    listing = sass.parse(TENSOR)
+    what, span = sass.hot_span(listing)
+    hot = HotLoop.counted(listing.instructions[slice(*span)], what)
+    assert (what, span) == (sass.MULTIPLY_LOOP, (0, 8))
+    assert hot.instructions["HMMA.16816"] == 2
+    assert (hot.multiply_adds, hot.multiplies, hot.loads) == (128, True, 2)
+    assert hot.widths == {"shared load": {"128": 2}, "global load": {"128": 1}}
+    assert hot.useful == 0.25
+    assert hot.per_multiply_add() == 8 / 128
+    assert hot.multiply_adds_per_shared_load == 64
+    assert hot.floats_per_multiply_add == round(8 / 128, 3)
+    assert loops.shown(8 / 128) == "0.062"
+    assert (loops.shown(1.25), loops.shown(0), loops.shown(28.04)) == ("1.2", "0.0", "28.0")
 
 
 def test_without_a_multiply_loop_the_longest_loop_or_the_whole_kernel_is_shown():
