@@ -322,3 +322,50 @@ def test_numba_s_own_simulator_runs_it_too_and_tells_who_does_not_come(write, ro
     assert (done.returncode == 0) == (not change), done.stderr
     if change:
         assert "all 32 lanes of a warp must come to it together, and some do not" in done.stderr
+
+
+ONE_WARP = """
+from numba import cuda, float32
+from numba.types import float16
+from lessons.tensorcores import half_array, ldmatrix4, mma_m16n8k16
+
+
+@cuda.jit
+def kernel(a, b, c):
+    tile = half_array(256)
+    a_frag = cuda.local.array(8, float16)
+    b_frag = cuda.local.array(4, float16)
+    acc = cuda.local.array(4, float32)
+    lane = cuda.threadIdx.x
+    for i in range(8):
+        tile[lane * 8 + i] = b[0, lane]
+    cuda.syncthreads()
+    ldmatrix4(a_frag, 0, tile, lane // 2 * 8)
+    for i in range(4):
+        acc[i] = float32(0.0)
+        if i or lane != 5:
+            b_frag[i] = b[0, i]
+    mma_m16n8k16(acc, 0, a_frag, 0, b_frag, 0)
+    if lane == {lane}:
+        c[0, 0] = float16(acc[0])
+
+
+def launch(a, b, c):
+    kernel[1, 32](a, b, c)
+"""
+
+
+def test_what_one_lane_did_not_set_reaches_another_s_sum(write):
+    problem = problems.Hgemm(M=1, N=32, K=1)
+    # lane 5 holds B[2, 1], which the sums of column 1 need; lane 0 has those of columns 0 and 1, acc[0] of column 0
+    text = ONE_WARP.replace("acc[0])", "acc[1])").format(lane=0)
+    (fault,) = traced(write("hgemm_one.py", text), problem).faults
+    assert (fault.kind, fault.line) == ("read-before-write", numbered(text, "mma_m16n8k16("))
+    assert fault.what.startswith("b_frag[0], which nothing has written")
+    assert traced(write("hgemm_other.py", ONE_WARP.format(lane=0)), problem).faults == []
+
+
+def test_neighbours_with_one_row_share_no_pass(write):
+    found = traced(write("hgemm_one.py", ONE_WARP.format(lane=0)), problems.Hgemm(M=1, N=32, K=1))
+    (read,) = found.main.select("shared", "read")
+    assert (read.requests, read.per_request, read.ideal_per_request) == (1, 4.0, 4.0)
