@@ -273,6 +273,7 @@ else:
     from numba.cuda.extending import intrinsic
 
     BITS, WORD, FLOAT = ir.IntType(16), ir.IntType(32), ir.FloatType()
+    WORD4 = ir.VectorType(WORD, 4)
     SHARED = 3  # LLVM's number of the shared address space
 
     @cuda.jit(device=True, inline="always")
@@ -392,6 +393,18 @@ else:
         return types.void(tile, i, array, offset), generate
 
     @intrinsic
+    def store8(typing_context, array, offset, tile, i):
+        """array[offset:offset+8] = tile[i:i+8], float16, both on 16-byte boundaries."""
+
+        def generate(context, builder, signature, args):
+            source = _pointer(context, builder, signature.args[2], args[2], args[3], WORD4)
+            target = _pointer(context, builder, signature.args[0], args[0], args[1], WORD4)
+            builder.store(builder.load(source, align=16), target, align=16)
+            return context.get_dummy_value()
+
+        return types.void(array, offset, tile, i), generate
+
+    @intrinsic
     def copy8_async(typing_context, tile, i, array, offset):
         """Start tile[i:i+8] = array[offset:offset+8], float16, both on 16-byte boundaries."""
 
@@ -457,14 +470,6 @@ else:
 
 
 @cuda.jit(device=True, inline="always")
-def copy8_guarded(tile, i, array, row, column):
-    """copy8_async of array[row, column:column+8], zeros outside; the array's rows are aligned."""
-    rows, columns = array.shape
-    inside = row < rows and column < columns
-    copy8_or_zero(tile, i, array, row * columns + column if inside else 0, inside)
-
-
-@cuda.jit(device=True, inline="always")
 def copy1_guarded(tile, i, array, row, column):
     """tile[i] = array[row, column], or zero outside, at once."""
     rows, columns = array.shape
@@ -472,6 +477,18 @@ def copy1_guarded(tile, i, array, row, column):
         copy1(tile, i, array, row * columns + column)
     else:
         tile[i] = float16(0.0)
+
+
+@cuda.jit(device=True, inline="always")
+def copy8_guarded(tile, i, array, row, column, wide):
+    """copy8_async of array[row, column:column+8], zeros outside; one by one, and at once, unless rows are aligned."""
+    rows, columns = array.shape
+    if wide:
+        inside = row < rows and column < columns
+        copy8_or_zero(tile, i, array, row * columns + column if inside else 0, inside)
+    else:
+        for v in range(HALVES):
+            copy1_guarded(tile, i + v, array, row, column + v)
 
 
 @cuda.jit(device=True, inline="always")
@@ -485,3 +502,15 @@ def store2_guarded(array, row, column, acc, i, paired):
             for v in range(2):
                 if column + v < columns:
                     array[row, column + v] = float16(acc[i + v])
+
+
+@cuda.jit(device=True, inline="always")
+def store8_guarded(array, row, column, tile, i, wide):
+    """array[row, column:column+8] = tile[i:i+8], nothing outside; one by one unless rows are aligned."""
+    rows, columns = array.shape
+    if wide and row < rows and column < columns:
+        store8(array, row * columns + column, tile, i)
+    else:
+        for v in range(HALVES):
+            if row < rows and column + v < columns:
+                array[row, column + v] = tile[i + v]

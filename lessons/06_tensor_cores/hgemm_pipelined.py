@@ -1,167 +1,224 @@
-"""hgemm_pipelined: block and warp tiles in shared memory, fragments read from there by `ldmatrix`.
+"""hgemm_pipelined: tiles travel several stages ahead, and fragments one step ahead, so that nobody waits.
 
 Previous step: hgemm_swizzled
-New idea: a fragment is scattered over eight rows, so ordinary loads would fetch two values at a time. `ldmatrix` lets
-    each lane name one row of 16 bytes, and hands every lane the two values that are its own: four 8 x 8 matrices with
-    one instruction, and transposed if asked, as B needs it.
-Loads per FMA: a warp reads (WARP_M + WARP_N) / (WARP_M * WARP_N) = 0.05 shared values, a block
-    1 / BLOCK_M + 1 / BLOCK_N = 0.016 global values.
+New idea: `cp.async` copies in groups. While one pair of tiles is multiplied, the next STAGES - 1 are on their way;
+    `wait_group` waits for the oldest group alone. So many tiles need more than 48 KiB of shared memory, which a launch
+    must ask for. And as in gemm_tuned, the fragments of the next k are read before this one's are multiplied, across
+    the barrier too, and blocks walk in an order that shares tiles in L2.
+Loads per FMA: as in hgemm_swizzled, with a block of 128 x 256: 0.012 global values. What goes is waiting.
 Run: python -m lessons.06_tensor_cores hgemm_pipelined
 """
 
-from numba import cuda, float32, uint32
+from functools import lru_cache
+
+from numba import cuda, float32, int64, uint32
 from numba.types import float16
 
 from lessons.tensorcores import (
     HALVES,
-    aligned2,
     aligned8,
     commit_group,
-    copy1_guarded,
+    copy8_async,
     copy8_guarded,
     half_array,
     ldmatrix4,
     ldmatrix4_transposed,
     mma_m16n8k16,
-    store2_guarded,
+    store2_rounded,
+    store8,
+    store8_guarded,
     wait_group,
 )
 from lessons.unrolled import inlined, unroll, unrolled
 from lessons.wide import jit
 
 REQUIRES = "8.0"
-BLOCK_M, BLOCK_N, BLOCK_K = 128, 256, 64
+BLOCK_M, BLOCK_N, BLOCK_K = 128, 128, 64
 WARP_M, WARP_N = 64, 64
-STAGES = 4
-GROUP_M = 8
-BLOCKS_PER_SM = 1  # leaves each thread at most 65536 / THREADS / BLOCKS_PER_SM registers
-TUNABLES = {"BLOCK_M": (64, 128), "BLOCK_N": (64, 128), "WARP_M": (32, 64), "WARP_N": (32, 64), "BLOCKS_PER_SM": (1, 2)}
+STAGES = 3  # pairs of tiles in shared memory
+PARTS = 4  # of a step's multiplications: a copy goes between any two
+GROUP_M = 8  # rows of blocks that run together and share columns of B in L2
+BLOCKS_PER_SM = 2  # leaves each thread at most 65536 / THREADS / BLOCKS_PER_SM registers
+TUNABLES = {
+    "BLOCK_M": (128, 256),
+    "BLOCK_N": (128, 256),
+    "STAGES": (3, 4),
+    "PARTS": (1, 2, 4),
+    "GROUP_M": (1, 2, 4, 8, 16),
+    "BLOCKS_PER_SM": (1, 2),
+}
 
 MMA_M, MMA_N, MMA_K = 16, 8, 16  # the tile that one instruction multiplies
-if BLOCK_M % WARP_M or BLOCK_N % WARP_N or WARP_M % MMA_M or WARP_N % (2 * MMA_N) or BLOCK_K % 64:
-    raise ValueError(f"{BLOCK_M=} {BLOCK_N=} must be multiples of {WARP_M=} {WARP_N=}, these of 16, {BLOCK_K=} of 64")
+if BLOCK_M % WARP_M or BLOCK_N % WARP_N or WARP_M % MMA_M or WARP_N % (2 * MMA_N * PARTS) or BLOCK_K % 64:
+    raise ValueError(f"{BLOCK_M=} {BLOCK_N=} must be multiples of {WARP_M=} {WARP_N=}, {WARP_N=} of 16 * {PARTS=}")
 WARPS_N = BLOCK_N // WARP_N
 THREADS = BLOCK_M // WARP_M * WARPS_N * 32
-A_SIZE, B_SIZE = BLOCK_M * BLOCK_K, BLOCK_K * BLOCK_N
-if THREADS > 1024 or A_SIZE % (HALVES * THREADS) or B_SIZE % (HALVES * THREADS):
+A_COLUMNS, B_COLUMNS = BLOCK_K // HALVES, BLOCK_N // HALVES  # pieces of 16 bytes in a row of the tile
+A_ROWS, B_ROWS = THREADS // A_COLUMNS, THREADS // B_COLUMNS  # rows that are copied at a time
+if THREADS > 1024 or BLOCK_M % A_ROWS or BLOCK_K % B_ROWS:
     raise ValueError(f"{BLOCK_M=} {BLOCK_N=} {BLOCK_K=} do not divide among {THREADS=}")
-ROWS, COLUMNS = WARP_M // MMA_M, WARP_N // MMA_N  # instructions that tile a warp's tile
-STAGE = A_SIZE + B_SIZE  # values of a pair of tiles
-LAST, AHEAD, PENDING = (STAGES - 1) * STAGE, (STAGES - 1) * BLOCK_K, STAGES - 2
+A_TURNS, COPIES = BLOCK_M // A_ROWS, BLOCK_M // A_ROWS + BLOCK_K // B_ROWS  # of a thread, for a pair of tiles
+A_SIZE, STAGE = BLOCK_M * BLOCK_K, (BLOCK_M + BLOCK_N) * BLOCK_K  # values of a tile of A, of a pair
+STRIDE = WARP_N + HALVES  # of the results on their way through shared memory: padded against bank conflicts
+if STAGES < 3 or BLOCK_M * BLOCK_N // WARP_N * STRIDE > STAGES * STAGE:
+    raise ValueError(f"{STAGES=} must be 3 or more, and hold the results of {BLOCK_M=} {BLOCK_N=}")
+LAST, AHEAD = (STAGES - 1) * STAGE, (STAGES - 1) * BLOCK_K
+ARRIVED, PENDING = STAGES - 2, STAGES - 3  # groups that may be on their way when the first, a later pair is needed
 SHARED_BYTES = 2 * STAGES * STAGE
-K_STEPS, ACC_ROW = BLOCK_K // MMA_K, COLUMNS * 4
-A_FRAG, B_FRAG, ACC = ROWS * 8, COLUMNS * 4, ROWS * ACC_ROW
+ROWS, COLUMNS = WARP_M // MMA_M, WARP_N // MMA_N  # instructions that tile a warp's tile
+K_STEPS, ACC_ROW, PART = BLOCK_K // MMA_K, COLUMNS * 4, COLUMNS // PARTS
+SLOTS, STORED_ROWS = K_STEPS * PARTS, 32 * HALVES // WARP_N
+A_FRAG, B_FRAG, ACC = 2 * ROWS * 8, 2 * COLUMNS * 4, ROWS * ACC_ROW  # fragments of this k and of the next
 
 
 @inlined
 def place(row, column, columns):
-    """Where in a tile that is so many columns wide an element lies."""
+    """Where in a tile that is so many columns wide an element lies: pieces of eight change places within a row."""
     return row * columns + (column ^ row % uint32(8) * uint32(HALVES))
 
 
 @inlined
-def stage_tile(tile, start, rows, columns, array, row0, column0, wide):
-    """Start tile[start:] = `rows` x `columns` of the array, from (row0, column0) on; what lies outside counts as zero."""
-    thread = uint32(cuda.threadIdx.x)
-    if wide:
-        for first in range(0, rows * columns, HALVES * THREADS):
-            at = uint32(first) + thread * uint32(HALVES)
-            row, column = at // uint32(columns), at % uint32(columns)
-            copy8_guarded(tile, start + place(row, column, uint32(columns)), array, row0 + row, column0 + column)
-    else:
-        for first in range(0, rows * columns, THREADS):
-            row, column = (uint32(first) + thread) // uint32(columns), (uint32(first) + thread) % uint32(columns)
-            copy1_guarded(tile, start + place(row, column, uint32(columns)), array, row0 + row, column0 + column)
-
-
-@inlined
-def load_fragments(tiles, start, warp_m, warp_n, k, a_frag, b_frag):
-    """Sixteen k of the tiles to fragments: lanes 0-15 name rows, lanes 16-31 the same rows eight columns further."""
+def load_fragments(half, tiles, start, warp_m, warp_n, k, a_frag, b_frag):
+    """Sixteen k of the tiles to a half of the fragments: lanes 0-15 name rows, 16-31 the same eight columns on."""
     lane = uint32(cuda.threadIdx.x) % uint32(32)
-    row, column = lane % uint32(16), lane // uint32(16) * uint32(8)
+    row, column = lane % uint32(16), lane // uint32(16) * uint32(HALVES)
     for i in range(ROWS):
         m = warp_m + uint32(i * MMA_M) + row
-        ldmatrix4(a_frag, i * 8, tiles, start + place(m, k + column, uint32(BLOCK_K)))
+        ldmatrix4(a_frag, half * ROWS * 8 + i * 8, tiles, start + place(m, k + column, uint32(BLOCK_K)))
     for j in range(0, COLUMNS, 2):
-        n = warp_n + uint32(j * MMA_N) + column
-        ldmatrix4_transposed(b_frag, j * 4, tiles, start + uint32(A_SIZE) + place(k + row, n, uint32(BLOCK_N)))
+        at = start + uint32(A_SIZE) + place(k + row, warp_n + uint32(j * MMA_N) + column, uint32(BLOCK_N))
+        ldmatrix4_transposed(b_frag, half * COLUMNS * 4 + j * 4, tiles, at)
 
 
 @inlined
-def multiply(a_frag, b_frag, acc):
-    for i in range(ROWS):
-        for j in range(COLUMNS):
-            mma_m16n8k16(acc, i * ACC_ROW + j * 4, a_frag, i * 8, b_frag, j * 4)
+def multiply_part(half, part, a_frag, b_frag, acc):
+    """A part of a warp's columns. i runs to and fro: where j moves on, a fragment of A is still at the multiplier."""
+    for step in range(PART):
+        for turn in range(ROWS):
+            i, j = turn if step % 2 == 0 else ROWS - 1 - turn, part * PART + step
+            mma_m16n8k16(acc, i * ACC_ROW + j * 4, a_frag, (half * ROWS + i) * 8, b_frag, (half * COLUMNS + j) * 4)
 
 
 @inlined
-def store_row(c, m, n, acc, first, paired):
-    """A row of a warp's instructions, 16 rows of C from (m, n) on, from acc[first] on."""
+def leave_row(tiles, at, acc, first):
+    """A row of a warp's instructions, 16 rows of results, from acc[first] to tiles[at]."""
     lane = uint32(cuda.threadIdx.x) % uint32(32)
-    m, n = m + lane // uint32(4), n + lane % uint32(4) * uint32(2)
+    at += lane // uint32(4) * uint32(STRIDE) + lane % uint32(4) * uint32(2)
     for j in range(COLUMNS):
-        store2_guarded(c, m, n + j * MMA_N, acc, first + uint32(4 * j), paired)
-        store2_guarded(c, m + 8, n + j * MMA_N, acc, first + uint32(4 * j + 2), paired)
+        store2_rounded(tiles, at + uint32(j * MMA_N), acc, first + uint32(j * 4))
+        store2_rounded(tiles, at + uint32(8 * STRIDE + j * MMA_N), acc, first + uint32(j * 4 + 2))
 
 
-@inlined
-def stage_tiles(tiles, start, a, b, m0, n0, k0, wide):
-    """Start the pair of tiles of BLOCK_K k from k0 on, from tiles[start] on, and make its copies a group."""
-    stage_tile(tiles, start, BLOCK_M, BLOCK_K, a, m0, k0, wide)
-    stage_tile(tiles, start + uint32(A_SIZE), BLOCK_K, BLOCK_N, b, k0, n0, wide)
-    commit_group()
+@lru_cache
+def specialise(full):
+    """Build the kernel; `full` promises whole tiles and aligned rows, so that it needs no guards."""
 
+    @inlined
+    def copy_piece(turn, tiles, start, a, b, m0, n0, a_from, b_from, k0, wide):
+        """The thread's piece number `turn` of the pair of tiles from k0 on, first those of A; zeros outside."""
+        K, N = b.shape
+        thread = uint32(cuda.threadIdx.x)
+        if turn < A_TURNS:
+            row = thread // uint32(A_COLUMNS) + uint32(turn * A_ROWS)
+            column = thread % uint32(A_COLUMNS) * uint32(HALVES)
+            at = start + place(row, column, uint32(BLOCK_K))
+            if full:
+                copy8_async(tiles, at, a, a_from + k0 + turn * A_ROWS * K)
+            else:
+                copy8_guarded(tiles, at, a, m0 + row, k0 + column, wide)
+        else:
+            row = thread // uint32(B_COLUMNS) + uint32((turn - A_TURNS) * B_ROWS)
+            column = thread % uint32(B_COLUMNS) * uint32(HALVES)
+            at = start + uint32(A_SIZE) + place(row, column, uint32(BLOCK_N))
+            if full:
+                copy8_async(tiles, at, b, b_from + (k0 + (turn - A_TURNS) * B_ROWS) * N)
+            else:
+                copy8_guarded(tiles, at, b, k0 + row, n0 + column, wide)
 
-@jit(THREADS, BLOCKS_PER_SM)
-@unroll
-def hgemm_pipelined(a, b, c, wide, paired):
-    tiles = half_array(0)  # dynamic shared memory: a kernel may have more than 48 KiB of it
-    a_frag = cuda.local.array(A_FRAG, float16)
-    b_frag = cuda.local.array(B_FRAG, float16)
-    acc = cuda.local.array(ACC, float32)
-    M, N = c.shape
-    K = a.shape[1]
+    @jit(THREADS, BLOCKS_PER_SM)
+    @unroll
+    def hgemm_pipelined(a, b, c, wide):
+        tiles = half_array(0)  # dynamic shared memory: a launch may ask for more than 48 KiB of it
+        a_frag = cuda.local.array(A_FRAG, float16)
+        b_frag = cuda.local.array(B_FRAG, float16)
+        acc = cuda.local.array(ACC, float32)
+        M, N = c.shape
+        K = a.shape[1]
 
-    # locate: the block; blocks walk down GROUP_M rows before they move one column to the right
-    blocks_m, blocks_n = (M + BLOCK_M - 1) // BLOCK_M, (N + BLOCK_N - 1) // BLOCK_N
-    group, turn = cuda.blockIdx.x // (GROUP_M * blocks_n), cuda.blockIdx.x % (GROUP_M * blocks_n)
-    rows = min(blocks_m - group * GROUP_M, GROUP_M)
-    m0 = (group * GROUP_M + turn % rows) * BLOCK_M
-    n0 = turn // rows * BLOCK_N
+        # locate: the block; blocks walk down GROUP_M rows before they move one column to the right
+        blocks_m, blocks_n = (M + BLOCK_M - 1) // BLOCK_M, (N + BLOCK_N - 1) // BLOCK_N
+        group, turn = cuda.blockIdx.x // (GROUP_M * blocks_n), cuda.blockIdx.x % (GROUP_M * blocks_n)
+        rows = min(blocks_m - group * GROUP_M, GROUP_M)
+        m0 = (group * GROUP_M + turn % rows) * BLOCK_M
+        n0 = turn // rows * BLOCK_N
 
-    # locate: the warp
-    warp = uint32(cuda.threadIdx.x) // uint32(32)
-    warp_m, warp_n = warp // uint32(WARPS_N) * uint32(WARP_M), warp % uint32(WARPS_N) * uint32(WARP_N)
+        # locate: the warp, and what the thread copies, as flat offsets for k0 = 0
+        thread = uint32(cuda.threadIdx.x)
+        warp, lane = thread // uint32(32), thread % uint32(32)
+        warp_m, warp_n = warp // uint32(WARPS_N) * uint32(WARP_M), warp % uint32(WARPS_N) * uint32(WARP_N)
+        a_from = (m0 + thread // uint32(A_COLUMNS)) * K + thread % uint32(A_COLUMNS) * uint32(HALVES)
+        b_from = thread // uint32(B_COLUMNS) * N + n0 + thread % uint32(B_COLUMNS) * uint32(HALVES)
 
-    for i in unrolled(ROWS):
-        for j in range(ACC_ROW):
-            acc[i * ACC_ROW + j] = float32(0.0)
+        for i in unrolled(ROWS):
+            for j in range(ACC_ROW):
+                acc[i * ACC_ROW + j] = float32(0.0)
 
-    # stage: all pairs of tiles but one
-    for stage in range(STAGES - 1):
-        stage_tiles(tiles, uint32(stage * STAGE), a, b, m0, n0, stage * BLOCK_K, wide)
-
-    read, write = uint32(0), uint32((STAGES - 1) * STAGE)
-    for k0 in range(0, K, BLOCK_K):
-        # stage: the oldest pair is here, and nobody reads the one before it any more: into its place
-        wait_group(PENDING)
+        # stage: all pairs of tiles but one, a group each
+        for stage in unrolled(STAGES - 1):
+            for turn in unrolled(COPIES):
+                start, k0 = uint32(stage * STAGE), int64(stage * BLOCK_K)
+                if k0 < K:
+                    copy_piece(int64(turn), tiles, start, a, b, m0, n0, a_from, b_from, k0, wide)
+            commit_group()
+        wait_group(ARRIVED)
         cuda.syncthreads()
-        stage_tiles(tiles, write, a, b, m0, n0, k0 + AHEAD, wide)
 
-        # multiply
-        for k in unrolled(K_STEPS):
-            load_fragments(tiles, read, warp_m, warp_n, uint32(k * MMA_K), a_frag, b_frag)
-            multiply(a_frag, b_frag, acc)
-        write = read
-        read = read + uint32(STAGE) if read < uint32(LAST) else uint32(0)
+        # multiply: the fragments of the first k; those of each next k are read before one is multiplied
+        read, write = uint32(0), uint32(LAST)
+        load_fragments(uint32(0), tiles, read, warp_m, warp_n, uint32(0), a_frag, b_frag)
+        for k0 in range(0, K, BLOCK_K):
+            free = read
+            for k in unrolled(K_STEPS):
+                # stage: the next pair has arrived, and of this one all threads have the last k in registers
+                if k == K_STEPS - 1:
+                    wait_group(PENDING)
+                    cuda.syncthreads()
+                    read = uint32(read + uint32(STAGE)) if read < uint32(LAST) else uint32(0)
 
-    # store
-    for i in unrolled(ROWS):
-        store_row(c, m0 + warp_m + i * MMA_M, n0 + warp_n, acc, uint32(i * ACC_ROW), paired)
+                # multiply, and between the parts a copy: all copies at once would hold up what is read
+                k_next = uint32((k + 1) % K_STEPS * MMA_K)
+                load_fragments(uint32((k + 1) % 2), tiles, read, warp_m, warp_n, k_next, a_frag, b_frag)
+                for part in unrolled(PARTS):
+                    for turn in unrolled(COPIES):
+                        if turn * SLOTS // COPIES == k * PARTS + part:
+                            if k0 + AHEAD < K:
+                                copy_piece(int64(turn), tiles, write, a, b, m0, n0, a_from, b_from, k0 + AHEAD, wide)
+                    multiply_part(uint32(k % 2), uint32(part), a_frag, b_frag, acc)
+            commit_group()
+            write = free
+
+        # store: through shared memory, so that a warp writes whole rows of its tile
+        wait_group(0)
+        cuda.syncthreads()
+        own = warp * uint32(WARP_M * STRIDE)
+        for i in unrolled(ROWS):
+            leave_row(tiles, own + uint32(i * MMA_M * STRIDE), acc, uint32(i * ACC_ROW))
+        cuda.syncwarp()
+        for i in range(0, WARP_M, STORED_ROWS):
+            row = uint32(i) + lane // uint32(WARP_N // HALVES)
+            column = lane % uint32(WARP_N // HALVES) * uint32(HALVES)
+            m, n = m0 + warp_m + row, n0 + warp_n + column
+            if full:
+                store8(c, m * N + n, tiles, own + row * uint32(STRIDE) + column)
+            else:
+                store8_guarded(c, m, n, tiles, own + row * uint32(STRIDE) + column, wide)
+
+    return hgemm_pipelined
 
 
 def launch(a, b, c):
     M, N = c.shape
-    wide, paired = aligned8(a, b), aligned2(c)
+    wide = aligned8(a, b, c)
+    full = wide and M % BLOCK_M == 0 and N % BLOCK_N == 0 and a.shape[1] % BLOCK_K == 0
     blocks = -(-M // BLOCK_M) * -(-N // BLOCK_N)
-    hgemm_pipelined[blocks, THREADS, 0, SHARED_BYTES](a, b, c, wide, paired)
+    specialise(full)[blocks, THREADS, 0, SHARED_BYTES](a, b, c, wide)

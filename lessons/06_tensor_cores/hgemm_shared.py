@@ -63,7 +63,7 @@ def stage_tile(tile, rows, columns, array, row0, column0, wide):
         for start in range(0, rows * columns, HALVES * THREADS):
             at = uint32(start) + thread * uint32(HALVES)
             row, column = at // uint32(columns), at % uint32(columns)
-            copy8_guarded(tile, place(row, column, uint32(columns)), array, row0 + row, column0 + column)
+            copy8_guarded(tile, place(row, column, uint32(columns)), array, row0 + row, column0 + column, True)
     else:
         for start in range(0, rows * columns, THREADS):
             row, column = (uint32(start) + thread) // uint32(columns), (uint32(start) + thread) % uint32(columns)
