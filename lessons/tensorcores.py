@@ -24,12 +24,12 @@ HALVES = 8  # float16 values in 16 bytes
 
 def aligned8(*arrays):
     """True if every row of every float16 array starts on a 16-byte boundary."""
-    return all(array.shape[-1] % HALVES == 0 and _address(array) % 16 == 0 for array in arrays)
+    return all(array.shape[1] % HALVES == 0 and _address(array) % 16 == 0 for array in arrays)
 
 
 def aligned2(*arrays):
     """True if every row of every float16 array starts on a 4-byte boundary."""
-    return all(array.shape[-1] % 2 == 0 and _address(array) % 4 == 0 for array in arrays)
+    return all(array.shape[1] % 2 == 0 and _address(array) % 4 == 0 for array in arrays)
 
 
 def _address(array):
@@ -264,9 +264,6 @@ if config.ENABLE_CUDASIM:
         arrays = _get_kernel_context().shared._allocations
         return arrays.setdefault((line.f_code.co_filename, line.f_lineno), np.full(size, np.nan, np.float16))
 
-    def copy1(tile, i, array, offset):
-        _elements_written(tile, i, _elements(array, offset, 1, np.float16))
-
 else:
     from llvmlite import ir
     from numba.cuda import cgutils
@@ -382,17 +379,6 @@ else:
         return types.void(frag, i, tile, offset), _ldmatrix(text)
 
     @intrinsic
-    def copy1(typing_context, tile, i, array, offset):
-        """tile[i] = array[offset], float16."""
-
-        def generate(context, builder, signature, args):
-            value = builder.load(_pointer(context, builder, signature.args[2], args[2], args[3], BITS), align=2)
-            builder.store(value, _pointer(context, builder, signature.args[0], args[0], args[1], BITS), align=2)
-            return context.get_dummy_value()
-
-        return types.void(tile, i, array, offset), generate
-
-    @intrinsic
     def store8(typing_context, array, offset, tile, i):
         """array[offset:offset+8] = tile[i:i+8], float16, both on 16-byte boundaries."""
 
@@ -473,10 +459,7 @@ else:
 def copy1_guarded(tile, i, array, row, column):
     """tile[i] = array[row, column], or zero outside, at once."""
     rows, columns = array.shape
-    if row < rows and column < columns:
-        copy1(tile, i, array, row * columns + column)
-    else:
-        tile[i] = float16(0.0)
+    tile[i] = array[row, column] if row < rows and column < columns else float16(0.0)
 
 
 @cuda.jit(device=True, inline="always")
