@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from common.book import catalog, device, limits, occupancy, problems, schema
+from common.book import catalog, device, lessontext, limits, occupancy, problems, schema
 from common.editing import history, loop, shipped
 from common.jobs import run
 from common.jobs.messages import Check
@@ -166,6 +166,18 @@ def test_a_float16_step_is_timed_in_turn_with_the_library(write):
     beside = outcome.result["beside"]
     assert beside.peer == "cuBLAS FP16"
     assert 0 < beside.ratio_p20 <= beside.ratio <= beside.ratio_p80
+
+
+def test_errors_are_those_of_the_precision():
+    result = run.measure_accuracy([catalog.find(name) for name in lessontext.accuracy(catalog.LESSONS)])
+    rms = {
+        one.product: [point.rms for point in one.points] for one in result["products"] if one.operands == "normals"
+    }
+    assert max(rms["gemm_tuned"]) < 2e-5
+    if peers.available():
+        assert 1e-4 < min(rms["cuBLAS TF32"]) <= max(rms["cuBLAS TF32"]) < 1e-3
+        if "hgemm_pipelined" in rms:
+            assert rms["hgemm_pipelined"] == pytest.approx(rms["cuBLAS FP16"], rel=0.05)
 
 
 def test_tensor_cores_are_faster_than_the_fp32_units():

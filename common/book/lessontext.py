@@ -6,6 +6,8 @@ kernel does with them
 ``[[remark]]``    what the compiler does to the ``kernel`` of a ``step`` that its source does not say, as ``text``.
 ``merged``: shared arrays whose 32-bit reads it makes so many words wide; the tracer can count them that way.
 
+``[accuracy]``    the ``steps`` on matrices whose errors are measured over K
+
 ``[photo]``       the conv2d ``step`` that convolves the photograph, unless another is asked for
 
 ``[picture.*]``   what a picture of traces shows, by the function of :mod:`common.report.tracefigures` that draws it:
@@ -35,6 +37,10 @@ class Remark(Struct, frozen=True):
     kernel: str
     text: str
     merged: dict[str, Count] = field(default_factory=dict)
+
+
+class Accuracy(Struct, frozen=True):
+    steps: list[str]
 
 
 class Photo(Struct, frozen=True):
@@ -71,6 +77,7 @@ class Lesson(Struct, frozen=True):
 
     timed_from: dict[str, list[str]] = field(default_factory=dict)
     remark: list[Remark] = field(default_factory=list)
+    accuracy: Accuracy | None = None
     photo: Photo | None = None
     picture: Pictures = Pictures()
 
@@ -88,6 +95,11 @@ def timed_from(lessons: Path) -> dict[str, str]:
 def remarks(lessons: Path, step: str) -> dict[str, Remark]:
     """By kernel, what is said of those of a step."""
     return {one.kernel: one for lesson in _all(lessons) for one in lesson.remark if one.step == step}
+
+
+def accuracy(lessons: Path) -> list[str]:
+    """The steps whose errors are measured; none if no lesson names one."""
+    return [step for lesson in _all(lessons) if lesson.accuracy for step in lesson.accuracy.steps]
 
 
 def photo(lessons: Path) -> str:

@@ -9,7 +9,7 @@ from typing import Any
 from msgspec.structs import asdict
 from rich.markup import escape
 
-from common.book import catalog, device, problems
+from common.book import catalog, device, lessontext, problems
 from common.book.catalog import Step
 from common.commands import (
     arguments,
@@ -23,7 +23,7 @@ from common.commands.console import RIGHT, WRONG
 from common.jobs import run
 from common.jobs.run import Outcome
 from common.measure import peers, profiler, sanitizer, timing
-from common.report import current, drawing, recording, tables
+from common.report import current, drawing, pages, recording, tables
 from common.report.entries import Point, Profile, Sweep
 from common.report.records import Record
 
@@ -42,6 +42,8 @@ def commands(known: arguments.Commands) -> None:
     sub = known.add("sanitize", _sanitize, "run compute-sanitizer's four tools over ragged shapes")
     sub.add_argument("steps", nargs="*", metavar="STEP", help="steps or experiments (default: all)")
     sub.add_argument("--record", action="store_true", help="write the result to this GPU's record")
+
+    known.add("accuracy", _accuracy, "measure the errors of products over K, and write the record")
 
     sub = known.add("sweep", _sweep, "time a step over its tile constants; an interrupted sweep goes on")
     sub.add_argument("step", metavar="STEP")
@@ -98,6 +100,21 @@ def _sanitize(options: argparse.Namespace) -> int:
         for tool, step, count, _ in found:
             record.put_sanitizer(tool, step.name, count, catalog.provenance(step.path), key)
     return WRONG if any(count for _, _, count, _ in found) else RIGHT
+
+
+def _accuracy(_: argparse.Namespace) -> int:
+    steps = [catalog.find(name) for name in lessontext.accuracy(catalog.LESSONS)]
+    found = run.measure_accuracy(steps)
+    record, key = choosing.open_record()
+    recording.record_accuracy(record, key, found)
+    say = console.say()
+    say.print(
+        tables.plain("errors over the results' root mean square, 10⁻⁶", *pages.accuracy_cells(record), say.width)
+    )
+    say.print(tables.plain("operands that not every precision holds", *pages.unfit_cells(record), say.width))
+    if not peers.available():
+        say.print(peers.HOW_TO_GET)
+    return RIGHT
 
 
 def _sweep(options: argparse.Namespace) -> int:

@@ -14,7 +14,7 @@ from msgspec import field
 from common.book import catalog, device
 from common.code.messages import CodeCard, Compiled
 from common.explain.faults import FindingFields
-from common.measure import ceilings, check, peers, plan
+from common.measure import accuracy, ceilings, check, peers, plan
 from common.measure.timing import Paired, Timing
 from common.workers.messages import FileTask, Message, Result, ShapeTask, Task
 
@@ -130,6 +130,13 @@ class PeerResult(Result, total=False):
 class CeilingsResult(Result, total=False):
     gpu: device.Gpu
     ceilings: ceilings.Ceilings
+
+
+class AccuracyResult(Result, total=False):
+    """``products``, and by step the code that ran."""
+
+    products: list[accuracy.Measured]
+    code: dict[str, catalog.Code]
 
 
 class DeviceResult(Result, total=False):
@@ -286,6 +293,12 @@ class Peer(Task[PeerResult], frozen=True, kw_only=True, tag="jobs.peer"):
 
 class Ceilings(Task[CeilingsResult], frozen=True, kw_only=True, tag="jobs.ceilings"):
     """What does this GPU reach at most?"""
+
+
+class Accuracy(Task[AccuracyResult], frozen=True, kw_only=True, tag="jobs.accuracy"):
+    """How far from the exact products are those of steps, by name their files, and of libraries?"""
+
+    files: dict[str, str]
 
 
 class Device(Task[DeviceResult], frozen=True, kw_only=True, tag="jobs.device"):

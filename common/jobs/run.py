@@ -609,6 +609,19 @@ def measure_device() -> tuple[device.Gpu, Ceilings]:
     return result["gpu"], result["ceilings"]
 
 
+def measure_accuracy(steps: list[Step]) -> messages.AccuracyResult:
+    """The errors of steps on matrices, and of cuBLAS, on this machine's GPU; raises as :func:`measure_device` does.
+
+    A step that requires another GPU is left out.
+    """
+    device.require_gpu("measuring errors")
+    files = {step.name: str(step.path) for step in steps if not beyond(step)}
+    ((_, result),) = isolate.run([messages.Accuracy(files=files)], False, TIME_SECONDS)
+    if result["status"] != "right":
+        raise DeviceError(f"the errors could not be measured: {result['message']}")
+    return result
+
+
 def describe_device() -> device.Gpu:
     """What this machine's GPU is; raises as :func:`measure_device` does."""
     return inspect_device()[0]

@@ -471,6 +471,16 @@ def ceilings_task(_: messages.Ceilings) -> messages.CeilingsResult:
     return {"status": "right", "gpu": gpu, "ceilings": measured}
 
 
+def accuracy_task(task: messages.Accuracy) -> messages.AccuracyResult:
+    """Measure the errors of steps on matrices, and of cuBLAS."""
+    from common.measure import accuracy
+
+    files = {name: (Path(path), name.split("_")[0]) for name, path in task.files.items()}
+    steps = {name: (catalog.load(path, ladder), ladder) for name, (path, ladder) in files.items()}
+    code = {name: catalog.provenance(path) for name, (path, _) in files.items()}
+    return {"status": "right", "products": accuracy.measure(steps), "code": code}
+
+
 def device_task(_: messages.Device) -> messages.DeviceResult:
     """Say what this GPU is, and how much of its memory problems may take."""
     free = int(device.free_bytes() * MEMORY_SHARE)

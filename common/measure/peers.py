@@ -12,9 +12,10 @@ from typing import Any
 import numpy as np
 from msgspec import Struct, field
 from msgspec.structs import asdict
+from numpy.typing import NDArray
 
 from common.book import reference
-from common.book.problems import FLOAT16, Conv2d, Conv3d, Gemm, Problem
+from common.book.problems import FLOAT16, Conv2d, Conv3d, Gemm, Hgemm, Problem
 from common.measure import check
 from common.measure.timing import Paired, Stopwatch, Timing
 
@@ -35,6 +36,7 @@ class Beside(Paired, frozen=True):
     peer: str
 
 
+Array = NDArray[Any]
 BRIEF_SECONDS = 0.5  # for which of two layouts is the faster
 HOW_TO_GET = "cuBLAS and cuDNN are left out: pip install torch adds them"
 
@@ -114,6 +116,22 @@ def measure_beside(
     pairs = stopwatch.measure_pairs(best[1], launch)
     torch.cuda.empty_cache()
     return Beside(**asdict(pairs), peer=f"{_library(problem)} {wanted}")
+
+
+def products(a: Array, b: Array) -> Iterator[tuple[str, str, Array]]:
+    """Name with precision, version and result of cuBLAS's product of two float32 matrices, in each precision."""
+    import torch
+
+    for kind in (Gemm, Hgemm):
+        problem = kind(M=a.shape[0], N=b.shape[1], K=a.shape[1])
+        x, weight = (
+            torch.from_numpy(operand).cuda().to(getattr(torch, dtype.name))
+            for operand, (_, dtype) in zip((a, b), problem.operands[:2], strict=True)
+        )
+        for precision in precisions(problem):
+            _choose(precision)
+            library = _library(problem)
+            yield f"{library} {precision}", _version(library), torch.matmul(x, weight).cpu().numpy()
 
 
 def _library(problem: Problem) -> str:

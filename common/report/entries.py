@@ -17,6 +17,7 @@ from common.book.schema import Amount, Count, Name, Positive, one_of
 from common.code.messages import Kernel
 from common.jobs.messages import Tile
 from common.measure import ceilings
+from common.measure.accuracy import Errors
 from common.measure.peers import Beside
 from common.measure.profiler import Counters, Counts
 from common.measure.timing import Timing
@@ -126,13 +127,22 @@ class Agreement(Code, kw_only=True, omit_defaults=True):
     run: str = ""
 
 
-Entry = Row | Ceilings | Profile | Sanitized | Sweep | Agreement
+class Accuracy(Struct, kw_only=True, omit_defaults=True):
+    """The errors of a product on one kind of operands: a step's, with its ``code``, a ``library``'s, or neither's."""
+
+    points: list[Errors]
+    library: str = ""
+    code: Code | None = None
+    run: str = ""
+
+
+Entry = Row | Ceilings | Profile | Sanitized | Sweep | Agreement | Accuracy
 """What was measured in a run."""
 
 
 class Card(Struct, kw_only=True, omit_defaults=True, tag_field="schema", tag=SCHEMA):
     """The record of one GPU. Rows, profiles and sweeps are keyed by preset and by step or library, sanitizer results
-    by step and tool, agreements by step and shape."""
+    by step and tool, agreements by step and shape, accuracy by kind of operands and by product."""
 
     gpu: Gpu
     runs: dict[str, Run]
@@ -142,6 +152,7 @@ class Card(Struct, kw_only=True, omit_defaults=True, tag_field="schema", tag=SCH
     sanitizer: dict[str, dict[str, Sanitized]] = field(default_factory=dict)
     sweeps: dict[Preset, dict[str, Sweep]] = field(default_factory=dict)
     agreement: dict[str, dict[str, Agreement]] = field(default_factory=dict)
+    accuracy: dict[str, dict[str, Accuracy]] = field(default_factory=dict)
 
 
 class StepCode(Code, kw_only=True, omit_defaults=True):

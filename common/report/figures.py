@@ -172,6 +172,21 @@ def floor(record: Record | None, preset: str) -> Figure | None:
     return _ms(derived.floor_ms) if derived else None
 
 
+def error(record: Record | None, operands: str, product: str, depth: str, which: str = "rms") -> Figure | None:
+    """The ``rms`` error of a product, or its ``largest``, in 10⁻⁶ of the results' root mean square; at one K."""
+    entry = record.accuracy().get(operands, {}).get(product.replace("-", " ")) if record else None
+    point = next((one for one in entry.points if int(depth) == one.K), None) if entry else None
+    value: float | None = getattr(point, which) if point else None
+    return None if value is None else Figure(1e6 * value, "10⁻⁶", millionths(value))
+
+
+def millionths(value: float) -> str:
+    """Two significant digits of 10⁶ times the value."""
+    value *= 1e6
+    digits = 1 - math.floor(math.log10(value)) if value else 0
+    return f"{round(value, digits):,.{max(0, digits)}f}"
+
+
 def ceiling(record: Record | None, what: str) -> Figure | None:
     """``fma``: the measured multiply-add rate in 10¹² FLOP per second; ``copy``: 10¹² bytes per second."""
     if record is None or not record.ceilings:
@@ -308,6 +323,7 @@ NAMED: dict[str, Named] = {
     "share": _of_record(share, 2),  # PRESET NAME
     "floor": _of_record(floor, 1),  # PRESET
     "across": _of_record(across, 3),  # PRESET NAME SLUG
+    "error": _of_record(error, 3),  # OPERANDS PRODUCT K
 }
 
 

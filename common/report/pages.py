@@ -19,9 +19,10 @@ from common.book.catalog import Step
 from common.book.problems import Problem
 from common.code import loops, sass
 from common.code.loops import HotLoop
-from common.measure import profiler, sanitizer
+from common.measure import accuracy, profiler, sanitizer
+from common.measure.accuracy import Errors
 from common.report import agreement, current, figures, layers, records
-from common.report.entries import Entry, MachineCode, PeerRow
+from common.report.entries import Accuracy, Entry, MachineCode, PeerRow
 from common.report.figures import Figure, TimedRow
 from common.report.records import Record
 
@@ -425,6 +426,66 @@ def _agreement(record: Record | None, _: MachineCode, __: list[str]) -> str:
     return "\n\n".join([table(header, body), *notes, f"{source} on one {_machine(record, first)}."])
 
 
+def accuracy_cells(record: Record) -> tuple[list[str], list[list[str]]]:
+    """Header and rows of the table of errors over K: each cell ``rms, largest`` in 10⁻⁶."""
+    found = record.accuracy().get(accuracy.USUAL, {})
+    depths = sorted({point.K for entry in found.values() for point in entry.points})
+    rows = []
+    for name, entry in found.items():
+        at = {point.K: point for point in entry.points}
+        rows.append([_product(name, entry), *(_errors(at.get(depth)) for depth in depths)])
+    return ["product", *(f"K = {depth}" for depth in depths)], rows
+
+
+def unfit_cells(record: Record) -> tuple[list[str], list[list[str]]]:
+    """The same for the other kinds of operands, a column each."""
+    kinds = {name: mine for name, mine in record.accuracy().items() if name != accuracy.USUAL}
+    products = {name: entry for mine in kinds.values() for name, entry in mine.items()}
+    rows = [
+        [_product(name, entry), *(_errors(mine[name].points[0] if name in mine else None) for mine in kinds.values())]
+        for name, entry in products.items()
+    ]
+    return ["product", *kinds], rows
+
+
+def _product(name: str, entry: Accuracy) -> str:
+    return f"`{name}`" if entry.code else f"*{name}*"
+
+
+def _errors(point: Errors | None) -> str:
+    if point is None:
+        return ""
+    lost = f"{100 * point.lost:.3g}% lost" if point.lost else ""
+    if point.rms is None or point.largest is None:
+        return lost
+    said = f"{figures.millionths(point.rms)}, {figures.millionths(point.largest)}"
+    return f"{said}, {lost}" if lost else said
+
+
+_ERRORS = "Root mean square and largest error, in 10⁻⁶ of the exact results' root mean square"
+
+
+def _accuracy(record: Record | None, _: MachineCode, __: list[str]) -> str:
+    """``accuracy``: the errors of products of normals over K."""
+    if record is None or not record.accuracy():
+        return _nothing("errors over K")
+    entry = next(iter(record.accuracy()[accuracy.USUAL].values()))
+    return (
+        f"{table(*accuracy_cells(record))}\n\n{_ERRORS}; M = N = {accuracy.EXTENT}. On one {_machine(record, entry)}."
+    )
+
+
+def _unfit(record: Record | None, _: MachineCode, __: list[str]) -> str:
+    """``unfit``: the same for operands that not every precision holds."""
+    if record is None or not record.accuracy():
+        return _nothing("operands that not every precision holds")
+    header, rows = unfit_cells(record)
+    entry = record.accuracy()[header[1]]
+    said = "; ".join(f"*{name}*: {accuracy.KINDS[name].said}" for name in header[1:] if name in accuracy.KINDS)
+    note = f"{said}. K = {accuracy.UNFIT_DEPTH}. {_ERRORS}; *lost*: beyond what float16 holds."
+    return f"{table(header, rows)}\n\n{note} On one {_machine(record, next(iter(entry.values())))}."
+
+
 def _steps(_: Record | None, __: MachineCode, arguments: list[str]) -> str:
     """``steps LESSON``: the lesson's steps, what each does, the step before, and what it grew from if another."""
     (lesson,) = arguments
@@ -612,6 +673,7 @@ FIGURES: dict[str, Writer] = {
     "floor": _figure("floor"),
     "on": _on,
     "across": _figure("across"),
+    "error": _figure("error"),
 }
 
 TABLES: dict[str, Writer] = {
@@ -634,6 +696,8 @@ TABLES: dict[str, Writer] = {
     "problems": _problems,
     "tiles": _tiles,
     "swept": _swept,
+    "accuracy": _accuracy,
+    "unfit": _unfit,
 }
 
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from common.book import catalog, packages, schema
-from common.jobs.messages import PeerResult
+from common.jobs.messages import AccuracyResult, PeerResult
 from common.jobs.run import Outcome
 from common.measure import timing
 from common.report import records
-from common.report.entries import MachineCode, PeerRow, StepCode, StepRow
+from common.report.entries import Accuracy, MachineCode, PeerRow, StepCode, StepRow
 from common.report.records import Record
 
 
@@ -42,3 +42,12 @@ def record_peers(record: Record, run: str, preset: str, result: PeerResult) -> N
             measure=timing.MEASURE_VERSION,
         )
         record.put(preset, row.peer, entry, run)
+
+
+def record_accuracy(record: Record, run: str, result: AccuracyResult) -> None:
+    """Store the errors of products."""
+    found: dict[str, dict[str, Accuracy]] = {}
+    for one in result["products"]:
+        code = result["code"].get(one.product)
+        found.setdefault(one.operands, {})[one.product] = Accuracy(points=one.points, library=one.library, code=code)
+    record.set_accuracy(found, run)

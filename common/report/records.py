@@ -153,6 +153,15 @@ class Record:
         """By step, then by tool."""
         return self.data.sanitizer
 
+    def set_accuracy(self, found: dict[str, dict[str, entries.Accuracy]], run: str) -> None:
+        """Store the errors of products, by kind of operands and product, in place of all before; write the file."""
+        new = {kind: {name: replace(one, run=run) for name, one in mine.items()} for kind, mine in found.items()}
+        self._change(lambda data: setattr(data, "accuracy", new))
+
+    def accuracy(self) -> dict[str, dict[str, entries.Accuracy]]:
+        """By kind of operands, then by product."""
+        return self.data.accuracy
+
     def row(self, preset: str, name: str) -> Row | None:
         return self.rows(preset).get(name)
 
@@ -225,7 +234,7 @@ def _entries(data: entries.Card) -> Iterator[tuple[str, entries.Entry]]:
     """Every entry of a record that was measured in some run, with its place."""
     if data.ceilings is not None:
         yield "ceilings", data.ceilings
-    for group in ("rows", "profile", "sanitizer", "sweeps", "agreement"):
+    for group in ("rows", "profile", "sanitizer", "sweeps", "agreement", "accuracy"):
         found: dict[str, dict[str, entries.Entry]] = getattr(data, group)
         for outer, inner in found.items():
             yield from ((f"{group}.{outer}.{name}", entry) for name, entry in inner.items())

@@ -109,6 +109,13 @@ def recorded(record: Record, preset: str, steps: list[Step], width: int) -> Tabl
     return _fitted(f"{preset}, recorded on {record.gpu_name}", header, plain, width)
 
 
+def plain(title: str, header: list[str], body: list[list[str]], width: int) -> Table:
+    """Cells of a page's table."""
+    return _fitted(
+        title, header, [[escape(cell.replace("`", "").replace("*", "")) for cell in one] for one in body], width
+    )
+
+
 def compiled(outcomes: list[Outcome], architectures: tuple[str, ...], assembled: bool) -> Table:
     """What was compiled for which architectures; with machine code, its resources and multiply loop."""
     if not assembled:

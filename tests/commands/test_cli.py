@@ -135,6 +135,7 @@ WITHOUT_GPU = {
     "bench": (["bench", "gemm_naive"], ["the bench needs an NVIDIA GPU", "check --sim"]),
     "profile": (["profile", "gemm_naive"], ["profiling needs an NVIDIA GPU"]),
     "sanitize": (["sanitize", "gemm_naive"], ["an NVIDIA GPU"]),
+    "accuracy": (["accuracy"], ["measuring errors needs an NVIDIA GPU"]),
     "sweep": (["sweep", "gemm_naive"], ["a sweep needs an NVIDIA GPU"]),
 }
 

@@ -135,6 +135,7 @@ CASES = {
         "STEP": whole("gemm_naive", lambda s: names(s.sanitize_steps.steps) == ["gemm_naive"]),
         "--record": Case("--record", lambda s: "put_sanitizer" in s.asked),
     },
+    "accuracy": {},
     "sweep": {
         "STEP": whole("gemm_tuned", lambda s: s.sweep.step.name == "gemm_tuned"),
         "--problem": Case("--problem gemm-2048", lambda s: s.sweep.preset == "gemm-2048"),

@@ -121,7 +121,7 @@ def read(**fields):
 @pytest.mark.parametrize(
     ("fields", "says"),
     [
-        ({"task": "jobs.chek"}, "task 'jobs.chek' is unknown: tasks are grading.ptx_run, jobs.card, "),
+        ({"task": "jobs.chek"}, "task 'jobs.chek' is unknown: tasks are grading.ptx_run, jobs.accuracy, jobs.card, "),
         ({}, "task None is unknown: tasks are "),
         ({"task": "jobs.check", **FILE, "shape": SHAPE, "sead": 3}, "jobs.check: sead = 3 is unknown: fields are "),
         ({"task": "jobs.device", "path": "/x.py"}, "jobs.device: path = '/x.py' is unknown: fields are seconds"),
