@@ -711,7 +711,9 @@ def profile_steps(pairs: list[tuple[Step, str]]) -> list[Profiled]:
     for (step, preset), result in zip(pairs, results, strict=False):
         if result["status"] != "right":
             raise profiler.ProfileError(f"{step.name} on {preset}: {result['message']}")
-        kernels = [profiler.named(name, launch) for name, launch in zip(result["kernels"], counters, strict=False)]
+        problem = problems.from_shape(step.ladder, result["shape"])
+        launched = zip(result["kernels"], counters, strict=False)
+        kernels = [profiler.named(name, launch, problem) for name, launch in launched]
         profiles.append(
             Profiled(step, preset, kernels, result["shape"], Code(source=result["source"], helpers=result["helpers"]))
         )

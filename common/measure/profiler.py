@@ -6,11 +6,13 @@ import csv
 import io
 import re
 import shutil
+from collections.abc import Mapping
 from typing import NamedTuple
 
 from msgspec import Struct
 
 from common.book import schema
+from common.book.problems import FLOAT16, Problem
 from common.book.schema import Name, Number, Positive, Tally
 from common.code import loops
 
@@ -33,6 +35,8 @@ METRICS = {
     "shared_conflicts": "l1tex__data_bank_conflicts_pipe_lsu_mem_shared.sum",
     "instructions": "smsp__inst_executed.sum",
     "ffma_threads": "smsp__sass_thread_inst_executed_op_ffma_pred_on.sum",
+    "hmma": "sm__inst_executed_pipe_tensor_op_hmma.sum",
+    "tensor_pipe_pct": "sm__pipe_tensor_op_hmma_cycles_active.avg.pct_of_peak_sustained_active",
 }
 STALLS = {
     "long_scoreboard": "waiting for global or local memory",
@@ -57,6 +61,7 @@ COUNTED = {
     "shared_load_conflicts": "l1tex__data_bank_conflicts_pipe_lsu_mem_shared_op_ld.sum",
     "shared_store_conflicts": "l1tex__data_bank_conflicts_pipe_lsu_mem_shared_op_st.sum",
     "ffma_threads": METRICS["ffma_threads"],
+    "hmma": METRICS["hmma"],
 }
 _STALL_METRIC = "smsp__average_warps_issue_stalled_{}_per_issue_active.ratio"
 NO_TOOL = "ncu was not found: it comes with the CUDA toolkit (Nsight Compute); put it on PATH"
@@ -70,7 +75,10 @@ class ProfileError(RuntimeError):
 
 
 class Counters(Struct, kw_only=True):
-    """A launch of a kernel: a field for each of METRICS, None where it could not be read, and its ``stalls``."""
+    """A launch of a kernel: a field for each of METRICS, None where it could not be read, and its ``stalls``.
+
+    ``ffma_threads``: all multiply-adds, with those of the ``hmma`` instructions (:func:`multiply_adds`).
+    """
 
     kernel: Name
     stalls: dict[str, Number]
@@ -91,10 +99,16 @@ class Counters(Struct, kw_only=True):
     shared_conflicts: Number | None
     instructions: Number | None
     ffma_threads: Number | None
+    hmma: Number | None = None
+    tensor_pipe_pct: Number | None = None
 
 
 class Counts(Struct, kw_only=True, omit_defaults=True):
-    """A kernel's counts: a field for each of COUNTED. The tracer counts no conflicts."""
+    """A kernel's counts: a field for each of COUNTED. The tracer counts no conflicts, and no instructions.
+
+    ``ffma_threads``: as in :class:`Counters`. Shared reads have those of ``ldmatrix``, global reads the asynchronous
+    copies to shared memory; shared writes do not have the copies.
+    """
 
     load_requests: Tally
     load_sectors: Tally
@@ -105,6 +119,7 @@ class Counts(Struct, kw_only=True, omit_defaults=True):
     ffma_threads: Tally
     shared_load_conflicts: Tally | None = None
     shared_store_conflicts: Tally | None = None
+    hmma: Tally | None = None
 
 
 class Launch(NamedTuple):
@@ -153,10 +168,23 @@ def parse(output: str, counters: dict[str, str] = METRICS) -> list[Launch]:
     return entries
 
 
-def named(name: str, launch: Launch) -> Counters:
+def multiply_adds(counters: Mapping[str, float | None], problem: Problem) -> float | None:
+    """All multiply-adds of a launch on the problem, those of its threads and those on tensor cores; None if unread.
+
+    An instruction ``mma.sync`` multiplies 16 x 16 by 16 x 8 float16 values, or 16 x 8 by 8 x 8 of TF32.
+    """
+    ffma, hmma = counters["ffma_threads"], counters["hmma"]
+    if ffma is None:
+        return None
+    depth = 16 if problem.input_dtype == FLOAT16 else 8
+    return ffma + (hmma or 0) * 16 * 8 * depth
+
+
+def named(name: str, launch: Launch, problem: Problem) -> Counters:
     """The METRICS of a launch of the kernel of this name; raises ProfileError if its time is missing."""
+    counters = {**launch.counters, "ffma_threads": multiply_adds(launch.counters, problem)}
     try:
-        return schema.read({**launch.counters, "stalls": launch.stalls, "kernel": name}, Counters, name)
+        return schema.read({**counters, "stalls": launch.stalls, "kernel": name}, Counters, name)
     except schema.SchemaError as error:
         raise ProfileError(f"ncu's counters: {error}") from None
 
@@ -199,12 +227,11 @@ def sentences(entry: Counters) -> list[tuple[str, str, str]]:
         "the instruction count is the limit",
         "the schedulers often have nothing ready",
     )
-    percent(
-        "FP32 pipe used",
-        entry.fma_pipe_pct,
-        "multiply-adds are the limit, as they should be",
-        "the FP32 units mostly wait",
-    )
+    multiplying = "multiply-adds are the limit, as they should be"
+    if entry.hmma:
+        percent("tensor pipe used", entry.tensor_pipe_pct, multiplying, "the tensor cores mostly wait")
+    else:
+        percent("FP32 pipe used", entry.fma_pipe_pct, multiplying, "the FP32 units mostly wait")
     percent("DRAM throughput", entry.dram_pct, "memory bandwidth is the limit", "memory bandwidth is not the limit")
     percent("L2 throughput", entry.l2_pct, "the L2 cache is the limit", "the L2 cache is not the limit")
     percent(

@@ -61,8 +61,9 @@ def measure(pairs: list[tuple[Step, Problem]]) -> list[dict[str, Counts]]:
         kernels: dict[str, dict[str, float]] = {}
         for name, launch in zip(result["kernels"], launches, strict=False):
             sums = kernels.setdefault(name, dict.fromkeys(profiler.COUNTED, 0))
+            counters = {**launch.counters, "ffma_threads": profiler.multiply_adds(launch.counters, problem)}
             for key in sums:
-                sums[key] += launch.counters[key] or 0
+                sums[key] += counters[key] or 0
         found.append({name: Counts(**sums) for name, sums in kernels.items()})
     if len(found) < len(pairs):
         raise profiler.ProfileError(f"{pairs[len(found)][0].name}: the profiled process ended early")

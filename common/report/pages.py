@@ -369,6 +369,7 @@ _COUNTERS = {
     "perfma": "instructions per multiply-add",
     "issue_pct": "issue slots %",
     "fma_pipe_pct": "FP32 pipe %",
+    "tensor_pipe_pct": "tensor pipe %",
     "l1_pct": "L1 %",
     "l2_pct": "L2 %",
     "dram_pct": "DRAM %",
@@ -381,7 +382,8 @@ _COUNTERS = {
 def _profile(record: Record | None, _: MachineCode, arguments: list[str]) -> str:
     """``profile PRESET ... STEP ... [COUNTER ...]``: hardware counters of each step's main kernel, by default all."""
     presets = [word for word in arguments if word in problems.PRESETS]
-    chosen = [word for word in arguments if word in _COUNTERS] or list(_COUNTERS)
+    chosen = [word for word in arguments if word in _COUNTERS]
+    chosen = chosen or [word for word in _COUNTERS if word != "tensor_pipe_pct"]
     names = [word for word in arguments if word not in presets and word not in chosen]
     rows, run = [], None
     for preset in presets:

@@ -3,11 +3,13 @@
 import pytest
 
 from common.book import limits
+from common.book.problems import PRESETS
 from common.measure import profiler, sanitizer
 from common.measure.profiler import METRICS, Counters, Counts, ProfileError
 from common.measure.sanitizer import SanitizerError
 
 MANGLED = "_ZN6cudapy9file_step10gemm_naiveB2v1B92cw51cXTLSUwv1sDUaKthqaNgoKmjgOR3E5ArrayIfLi2E1C7mutable7alignedE"
+GEMM, HALF = PRESETS["gemm-4096"], PRESETS["hgemm-4096"]
 
 
 def csv(*rows):
@@ -33,11 +35,11 @@ def test_counters_are_read_per_launch_and_in_order():
 
 def test_a_counter_the_card_does_not_have_is_none():
     (entry,) = profiler.parse(csv(launch(0, dram_pct="n/a", l2_pct="")))
-    found = profiler.named("k", entry)
+    found = profiler.named("k", entry, GEMM)
     assert (found.kernel, found.dram_pct, found.l2_pct) == ("k", None, None)
     assert profiler.sentences(found)
     with pytest.raises(ProfileError, match=r"k\.time_ns must be a number above 0, is null"):
-        profiler.named("k", profiler.parse(csv(launch(0, time_ns="n/a")))[0])
+        profiler.named("k", profiler.parse(csv(launch(0, time_ns="n/a")))[0], GEMM)
 
 
 def test_a_field_for_each_counter():
@@ -48,9 +50,9 @@ def test_a_field_for_each_counter():
 def test_sentences_say_what_the_figures_mean():
     (entry,) = profiler.parse(
         csv(launch(0, time_ns="2500000", issue_pct="90", dram_pct="12", load_sectors="3200", load_requests="100",
-                   ffma_threads="640", instructions="100"))
+                   ffma_threads="640", instructions="100", hmma="0"))
     )  # fmt: skip
-    said = {name: (value, text) for name, value, text in profiler.sentences(profiler.named("k", entry))}
+    said = {name: (value, text) for name, value, text in profiler.sentences(profiler.named("k", entry, GEMM))}
     assert said["time"][0] == "2.50 ms"
     assert said["issue slots used"] == ("90.0%", "the instruction count is the limit")
     assert said["DRAM throughput"] == ("12.0%", "memory bandwidth is not the limit")
@@ -58,6 +60,24 @@ def test_sentences_say_what_the_figures_mean():
     assert "scattered" in said["sectors per global load"][1]
     assert said["multiply-adds per instruction"][0] == "0.20"  # 640 / 32 threads / 100
     assert said["stall: wait"][0] == "1.50 warps"
+
+
+@pytest.mark.parametrize(("problem", "each"), [(HALF, 16 * 8 * 16), (GEMM, 16 * 8 * 8)])
+def test_an_instruction_on_tensor_cores_is_many_multiply_adds(problem, each):
+    (entry,) = profiler.parse(
+        csv(launch(0, hmma="10", ffma_threads="32", instructions="100", tensor_pipe_pct="80", fma_pipe_pct="1"))
+    )
+    found = profiler.named("k", entry, problem)
+    assert (found.ffma_threads, found.hmma) == (32 + 10 * each, 10)
+    said = {name: (value, text) for name, value, text in profiler.sentences(found)}
+    assert said["tensor pipe used"] == ("80.0%", "multiply-adds are the limit, as they should be")
+    assert "FP32 pipe used" not in said
+    assert said["multiply-adds per instruction"][0] == f"{(32 + 10 * each) / 3200:.2f}"
+
+
+def test_multiply_adds_that_were_not_read_are_none():
+    assert profiler.multiply_adds({"ffma_threads": None, "hmma": 3}, HALF) is None
+    assert profiler.multiply_adds({"ffma_threads": 5, "hmma": None}, HALF) == 5
 
 
 @pytest.mark.parametrize(

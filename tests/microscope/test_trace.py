@@ -1881,6 +1881,26 @@ def test_an_agreement_is_counted_summed_and_recorded(counted_by_a_pretended_gpu)
     assert "128-bit load. Counted that way:" in notes[1]
 
 
+def test_multiply_adds_on_tensor_cores_are_compared_with_instructions_of_the_hardware(monkeypatch, here):
+    step, problem = catalog.find("hgemm_mma"), RAGGED["hgemm"][0]
+    pairs = [(step, problem)]
+    ((traced, _),) = agreement.count(pairs)
+    (counts,) = traced.values()
+    names = {**profiler.COUNTED, "kernel": "Kernel Name"}
+    counters = {key: getattr(counts, key, 0) or 0 for key in profiler.COUNTED}
+    counters |= {"ffma_threads": 0, "hmma": counts.ffma_threads / 2048}
+    rows = [["ID", *names.values()], ["", *[""] * len(names)], ["0", *map(str, counters.values()), "k"]]
+    output = "\n".join(",".join(f'"{cell}"' for cell in row) for row in rows)
+    result = {"status": "right", "kernels": ["hgemm_mma"]}
+    monkeypatch.setattr(isolate, "watched", lambda *_: ([result], output))
+    monkeypatch.setattr(agreement.device, "require_gpu", lambda what: None)
+    monkeypatch.setattr(profiler.shutil, "which", lambda name: "/usr/bin/" + name)
+    ((_, _, entry),) = agreement.refresh(pairs)
+    (found,) = entry.kernels
+    assert found.hardware.ffma_threads == found.trace.ffma_threads > 0
+    assert agreement.off(found.hardware, found.trace) == []
+
+
 def test_a_few_more_write_wavefronts_are_put_down_to_collisions():
     counts = Counts(**dict.fromkeys(agreement.COLUMNS, 100))
     kernel = Counted(kernel="k", hardware=counts, trace=replace(counts, shared_store_wavefronts=96))
