@@ -30,7 +30,7 @@ from typing import Any
 import msgspec
 
 from common.book import lessontext
-from common.book.problems import LADDERS, Problem, presets_of
+from common.book.problems import FLOAT16, LADDERS, Problem, presets_of
 from common.book.schema import Name
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -88,6 +88,11 @@ class Step:
             "requires": self.requires,
             "path": self.path.relative_to(ROOT).as_posix(),
         }
+
+
+def on_tensor_cores(step: Step, problem: Problem) -> bool:
+    """Does the step multiply on tensor cores: float16 arrays, or float32 ones rounded to less?"""
+    return step.precision != PRECISIONS[0] or problem.input_dtype == FLOAT16
 
 
 def runs_on(requires: str | None, capability: str) -> bool:

@@ -189,8 +189,7 @@ def _beside(step: Step, problem: Problem) -> str:
 
     FP32 times agree from run to run. Those of tensor cores follow the card's heat: only a ratio holds.
     """
-    tensor_cores = step.precision != catalog.PRECISIONS[0] or problem.input_dtype == problems.FLOAT16
-    return step.precision if tensor_cores else ""
+    return step.precision if catalog.on_tensor_cores(step, problem) else ""
 
 
 def _take_turns(groups: list[_CheckGroup], folder: Path) -> None:

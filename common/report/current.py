@@ -1,7 +1,8 @@
 """What of a card's record is as new as its code, and need not be measured again.
 
 A row holds as long as its source and helpers, the card, its driver, the packages that compile it, the shape that
-would run, and the way a time is taken are the same. A sweep, which compares its own tiles, holds as long as the code.
+would run, and the way a time is taken are the same; on tensor cores, its time in turn with the library too.
+A sweep, which compares its own tiles, holds as long as the code.
 """
 
 from __future__ import annotations
@@ -46,8 +47,15 @@ def _row(record: Record, step: Step, preset: str, room_bytes: int) -> bool:
         return False
     now = catalog.provenance(step.path)
     # an older row names no helpers: that holds only for a step that has none
-    same = row.source == now.source and (row.helpers or {}) == now.helpers
+    same = row.source == now.source and (row.helpers or {}) == now.helpers and _beside(record, step, preset, row)
     return same and row.imports == catalog.imported_steps(step.path) and row.shape == _shape(preset, room_bytes)
+
+
+def _beside(record: Record, step: Step, preset: str, row: StepRow) -> bool:
+    """Was it timed in turn with the library of now, if it is to be, and there is one?"""
+    if not (catalog.on_tensor_cores(step, problems.preset(preset)) and peers.available()):
+        return True
+    return row.beside is not None and _measured_here(record, row, ("torch",))
 
 
 def _libraries(record: Record, preset: str, room_bytes: int) -> bool:

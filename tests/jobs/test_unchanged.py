@@ -130,6 +130,32 @@ def test_a_card_with_less_room_runs_another_shape(record, steps):
     assert held(record, steps) == ["gemm_aided"]
 
 
+BESIDE = peers.Beside(TIMES, TIMES, 0.8, 0.7, 0.9, 0.01, peer="cuBLAS TF32")
+
+
+@pytest.mark.parametrize(
+    ("beside", "version", "holds"), [(None, "2", False), (BESIDE, "2", True), (BESIDE, "3", False)]
+)
+def test_a_step_for_tensor_cores_is_timed_in_turn_with_the_library_of_now(
+    record, steps, monkeypatch, beside, version, holds
+):
+    monkeypatch.setattr(peers, "available", lambda: True)
+    record.rows("gemm-2048")["gemm_plain"].beside = beside
+    for one in record.data.runs.values():
+        one.packages["torch"] = "2"
+    versions = packages.versions
+
+    def now(names):
+        return {**versions(names), **({"torch": version} if "torch" in names else {})}
+
+    monkeypatch.setattr(packages, "versions", now)
+    assert held(record, steps) == ["gemm_plain", "gemm_aided"]  # FP32 times hold alone
+    rounded = [dataclasses.replace(steps[0], precision="tf32"), steps[1]]
+    assert held(record, rounded) == (["gemm_plain"] if holds else []) + ["gemm_aided"]
+    monkeypatch.setattr(peers, "available", lambda: False)
+    assert held(record, rounded) == ["gemm_plain", "gemm_aided"]
+
+
 def test_a_step_that_another_imports_by_name_is_part_of_it(steps, write):
     text = PLAIN.format(name="gemm_by_name") + 'other = "lessons.01_one.gemm_plain"\nDATA = "times.json"\n'
     path = write("lessons/01_one/gemm_by_name.py", text)
