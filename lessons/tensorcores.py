@@ -329,8 +329,8 @@ else:
     def mma_m16n8k8(typing_context, acc, i, a_frag, j, b_frag, k):
         """The warp's acc[i:i+4] += A (16 x 8, a_frag[j:j+4]) @ B (8 x 8, b_frag[k:k+2]); float32, read as TF32.
 
-        a_frag: A[group, member], 8 rows below; both again 4 columns to the right. b_frag: B[member, group], and 4 rows
-        below. acc: as in mma_m16n8k16. The last 13 bits of a_frag and b_frag are cut off: see to_tf32.
+        a_frag: A[group, member], 8 rows below; both again 4 columns to the right. b_frag: B[member, group], and 4
+        rows below. acc: as in mma_m16n8k16. The last 13 bits of a_frag and b_frag are cut off: see to_tf32.
         """
         text = (
             "mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 "

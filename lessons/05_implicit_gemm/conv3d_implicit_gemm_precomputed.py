@@ -13,12 +13,12 @@ Run: python -m lessons.05_implicit_gemm conv3d_implicit_gemm_precomputed
 from functools import lru_cache
 from math import gcd
 
-import numpy as np
 from numba import cuda, float32, int32, int64, uint32
 
 from lessons.split_k import add_up, choose, partial_outputs
 from lessons.unrolled import inlined, unroll, unrolled
 from lessons.wide import VECTOR, aligned, copy1_or_zero, copy4_or_zero, jit, load4, shared_array, store4, wait_async
+from lessons.windows import WORD, mark_padding, mask_words, window_table
 
 LANES_M, LANES_N = 4, 8  # the 32 lanes of a warp, as rows and columns
 # What a full GPU reaches with a tile, as a share of the best, and the tile. BLOCKS_PER_SM leaves each thread at most
@@ -42,7 +42,6 @@ TUNABLES = {
     "SPLIT_K": (1, 2, 3, 4, 6, 8, 16),
 }
 SHARED_BYTES = 49152
-WORD = 32  # bits
 
 
 @lru_cache
@@ -90,13 +89,6 @@ def specialise(wide, wide_y, WORDS, BLOCK_M, BLOCK_N, BLOCK_K, THREAD_M, THREAD_
         )
     B_FRAG, ACC = THREAD_N * VECTOR, THREAD_M * THREAD_N
     copy_or_zero = copy4_or_zero if wide else copy1_or_zero
-
-    @inlined
-    def mark_padding(masks, row, bit, taps, start, dilation, extent):
-        """Set the bit of each tap along one axis that falls outside the image; `bit` is that of the first."""
-        for tap in range(taps):
-            if not 0 <= start + tap * dilation < extent:
-                masks[row * WORDS + (bit + tap) // WORD] |= uint32(1) << uint32((bit + tap) % WORD)
 
     @inlined
     def filter_of(row):
@@ -190,9 +182,9 @@ def specialise(wide, wide_y, WORDS, BLOCK_M, BLOCK_N, BLOCK_K, THREAD_M, THREAD_
             for word in range(WORDS):
                 masks[row * WORDS + word] = uint32(0) if gemm_m < GEMM_M else uint32(0xFFFFFFFF)
             masks[row * WORDS + WORDS - 1] |= uint32(1) << uint32(WORD - 1)  # beyond the last gemm_k
-            mark_padding(masks, row, 0, T, d, geometry.dilation_d, D)
-            mark_padding(masks, row, T, R, h, geometry.dilation_h, H)
-            mark_padding(masks, row, T + R, S, w, geometry.dilation_w, W)
+            mark_padding(masks, row * WORDS, 0, T, d, geometry.dilation_d, D)
+            mark_padding(masks, row * WORDS, T, R, h, geometry.dilation_h, H)
+            mark_padding(masks, row * WORDS, T + R, S, w, geometry.dilation_w, W)
         for row in range(thread, BLOCK_N, THREADS):
             gemm_n = min(n0 + filter_of(row), GEMM_N - 1)  # beyond the last: its products are not stored
             starts[BLOCK_M + row] = gemm_n * GEMM_K
@@ -253,25 +245,11 @@ def specialise(wide, wide_y, WORDS, BLOCK_M, BLOCK_N, BLOCK_K, THREAD_M, THREAD_
     return conv3d_implicit_gemm_precomputed, THREADS
 
 
-def mask_words(T, R, S):
-    """Words that hold a bit for each t, r and s, and one more for what lies beyond the last gemm_k."""
-    return (T + R + S) // WORD + 1
-
-
 def prepare(filt, problem, **tile):
     """The filter, and for each gemm_k its offset from the start of a window and the bits of its t, r and s."""
-    T, R, S, C, g = problem.T, problem.R, problem.S, problem.C, problem.geometry
     tile = {**shipped(problem), **tile}
-    GEMM_K = T * R * S * C
-    gemm_k = np.arange(GEMM_K)
-    c, s, r, t = gemm_k % C, gemm_k // C % S, gemm_k // (C * S) % R, gemm_k // (C * S * R)
     beyond = (tile["SPLIT_K"] + 2) * tile["BLOCK_K"]  # the last block asks for the pair after the last, and the next
-    table = np.zeros((GEMM_K + beyond, 1 + mask_words(T, R, S)), np.uint32)
-    table[:GEMM_K, 0] = ((t * g.dilation_d * problem.H + r * g.dilation_h) * problem.W + s * g.dilation_w) * C + c
-    for bit in (t, T + r, T + R + s):
-        table[gemm_k, 1 + bit // WORD] |= (1 << bit % WORD).astype(np.uint32)
-    table[GEMM_K:, -1] = 1 << (WORD - 1)
-    return filt, cuda.to_device(table.reshape(-1))
+    return filt, window_table(problem, beyond)
 
 
 def workspace(problem, **tile):

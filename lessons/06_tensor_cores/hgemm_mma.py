@@ -2,8 +2,8 @@
 
 Previous step: none
 New idea: a matrix unit. `mma.sync` multiplies a 16 x 16 tile of A by a 16 x 8 tile of B for a whole warp: 2,048
-    multiply-adds. Nobody holds a tile: each lane brings eight values of A and four of B, its fragments, and keeps four
-    sums. Which ones is fixed by the hardware.
+    multiply-adds. Nobody holds a tile: each lane brings eight values of A and four of B, its fragments, and keeps
+    four sums. Which ones is fixed by the hardware.
 Loads per FMA: a lane loads 12 values for 64 multiply-adds, 0.19, where gemm_naive loads 2.
 Run: python -m lessons.06_tensor_cores hgemm_mma
 """

@@ -34,7 +34,7 @@ REQUIRES = "8.0"
 BLOCK_M, BLOCK_N, BLOCK_K = 128, 128, 64
 WARP_M, WARP_N = 64, 32
 BLOCKS_PER_SM = 2  # leaves each thread at most 65536 / THREADS / BLOCKS_PER_SM registers
-TUNABLES = {"BLOCK_M": (64, 128), "BLOCK_N": (64, 128), "WARP_M": (32, 64), "WARP_N": (32, 64), "BLOCKS_PER_SM": (1, 2)}
+TUNABLES = {"BLOCK_M": (64, 128), "BLOCK_N": (64, 128), "WARP_M": (32, 64), "WARP_N": (32, 64)}
 
 MMA_M, MMA_N, MMA_K = 16, 8, 16  # the tile that one instruction multiplies
 if BLOCK_M % WARP_M or BLOCK_N % WARP_N or WARP_M % MMA_M or WARP_N % (2 * MMA_N) or BLOCK_K % 64:

@@ -1,0 +1,288 @@
+"""hconv3d_mma: lesson 05's implicit GEMM, multiplied as in hgemm_pipelined.
+
+Previous step: none
+New idea: the matrix unit does not mind where a tile came from. What changes is who fills it: rows of A are windows,
+    found by lesson 05's table and masks, and 16 bytes are eight channels of one tap. Filters lie in KTRSC order, so
+    rows of B are filters and run along gemm_k: `ldmatrix` reads them as they are, without transposing.
+Loads per FMA: as in hgemm_pipelined; a copy costs an addition and an AND more.
+Run: python -m lessons.06_tensor_cores hconv3d_mma
+"""
+
+from functools import lru_cache
+
+from numba import cuda, float32, int32, int64, uint32
+from numba.types import float16
+
+from lessons.tensorcores import (
+    HALVES,
+    aligned8,
+    commit_group,
+    copy8_or_zero,
+    half_array,
+    ldmatrix4,
+    mma_m16n8k16,
+    store2_rounded,
+    store8_guarded,
+    wait_group,
+)
+from lessons.unrolled import inlined, unroll, unrolled
+from lessons.wide import jit
+from lessons.windows import WORD, mark_padding, mask_words, window_table
+
+REQUIRES = "8.0"
+BLOCK_M, BLOCK_N, BLOCK_K = 128, 128, 64
+NARROW_M, NARROW_N = 256, 64  # where there are no more than 64 filters
+WARP_M, WARP_N = 64, 64
+STAGES = 3  # pairs of tiles in shared memory
+PARTS = 4  # of a step's multiplications: a copy goes between any two
+GROUP_M = 8  # rows of blocks that run together and share filters in L2
+BLOCKS_PER_SM = 2  # leaves each thread at most 65536 / THREADS / BLOCKS_PER_SM registers
+TUNABLES = {"BLOCK_M": (128, 256), "BLOCK_N": (64, 128, 256), "STAGES": (3, 4), "PARTS": (1, 2, 4)}
+
+MMA_M, MMA_N, MMA_K = 16, 8, 16  # the tile that one instruction multiplies
+ROWS, COLUMNS = WARP_M // MMA_M, WARP_N // MMA_N  # instructions that tile a warp's tile
+K_STEPS, ACC_ROW, PART = BLOCK_K // MMA_K, COLUMNS * 4, COLUMNS // PARTS
+A_FRAG, B_FRAG, ACC = 2 * ROWS * 8, 2 * COLUMNS * 4, ROWS * ACC_ROW  # fragments of this k and of the next
+PIECES = BLOCK_K // HALVES  # of 16 bytes in a row of either tile
+STRIDE = WARP_N + HALVES  # of the results on their way through shared memory: padded against bank conflicts
+STORED_ROWS = 32 * HALVES // WARP_N  # of a warp's tile, with one store
+OFFSETS = 2**32  # that 32 bits can tell apart
+if WARP_M % MMA_M or WARP_N % (2 * MMA_N * PARTS) or BLOCK_K % 64 or STAGES < 3:
+    raise ValueError(
+        f"{WARP_M=} must be a multiple of 16, {WARP_N=} of 16 * {PARTS=}, {BLOCK_K=} of 64, {STAGES=} >= 3"
+    )
+
+
+def shipped(problem):
+    """The tile that the problem runs with."""
+    return (NARROW_M, NARROW_N) if problem.K <= NARROW_N else (BLOCK_M, BLOCK_N)
+
+
+@inlined
+def place(row, column):
+    """Where in a tile an element lies: the pieces of eight change places within a row."""
+    return row * uint32(BLOCK_K) + (column ^ row % uint32(8) * uint32(HALVES))
+
+
+@inlined
+def multiply_part(half, part, a_frag, b_frag, acc):
+    """A part of a warp's columns. i runs to and fro: where j moves on, a fragment of A is still at the multiplier."""
+    for step in range(PART):
+        for turn in range(ROWS):
+            i, j = turn if step % 2 == 0 else ROWS - 1 - turn, part * PART + step
+            mma_m16n8k16(acc, i * ACC_ROW + j * 4, a_frag, (half * ROWS + i) * 8, b_frag, (half * COLUMNS + j) * 4)
+
+
+@inlined
+def leave_row(tiles, at, acc, first):
+    """A row of a warp's instructions, 16 rows of results, from acc[first] to tiles[at]."""
+    lane = uint32(cuda.threadIdx.x) % uint32(32)
+    at += lane // uint32(4) * uint32(STRIDE) + lane % uint32(4) * uint32(2)
+    for j in range(COLUMNS):
+        store2_rounded(tiles, at + uint32(j * MMA_N), acc, first + uint32(j * 4))
+        store2_rounded(tiles, at + uint32(8 * STRIDE + j * MMA_N), acc, first + uint32(j * 4 + 2))
+
+
+@lru_cache
+def specialise(BLOCK_M, BLOCK_N, WORDS, wide):
+    """Build the kernel, masks of WORDS words; `wide` promises pieces of eight channels on 16-byte boundaries."""
+    if BLOCK_M % WARP_M or BLOCK_N % WARP_N:
+        raise ValueError(f"{BLOCK_M=} {BLOCK_N=} must be multiples of {WARP_M=} {WARP_N=}")
+    WARPS_N = BLOCK_N // WARP_N
+    THREADS = BLOCK_M // WARP_M * WARPS_N * 32
+    COPIED = THREADS // PIECES  # rows that are copied at a time
+    if THREADS > 1024 or BLOCK_M % COPIED or BLOCK_N % COPIED:
+        raise ValueError(f"{BLOCK_M=} {BLOCK_N=} do not divide among {THREADS=}")
+    A_TURNS, COPIES = BLOCK_M // COPIED, (BLOCK_M + BLOCK_N) // COPIED  # of a thread, for a pair of tiles
+    TOGETHER = -(-COPIES // (K_STEPS * PARTS))  # copies between two parts
+    ALL_ROWS = BLOCK_M + BLOCK_N
+    STAGE = ALL_ROWS * BLOCK_K  # values of a pair of tiles
+    LAST = (STAGES - 1) * STAGE
+    ARRIVED, PENDING = (
+        STAGES - 2,
+        STAGES - 3,
+    )  # groups that may be on their way when the first, a later pair is needed
+    MASKS = BLOCK_M * WORDS
+    ENTRY = 1 + WORDS  # of the table: an offset and the bits it needs
+
+    @inlined
+    def load_fragments(half, tiles, start, warp_m, warp_n, k, a_frag, b_frag):
+        """Sixteen gemm_k of the tiles to a half of the fragments. Rows of B are columns of the product."""
+        lane = uint32(cuda.threadIdx.x) % uint32(32)
+        row, column = warp_m + lane % uint32(16), k + lane // uint32(16) * uint32(HALVES)
+        for i in range(ROWS):
+            ldmatrix4(a_frag, (half * ROWS + i) * 8, tiles, start + place(row + uint32(i * MMA_M), column))
+        row = uint32(BLOCK_M) + warp_n + lane // uint32(16) * uint32(8) + lane % uint32(8)
+        column = k + lane // uint32(8) % uint32(2) * uint32(HALVES)
+        for j in range(0, COLUMNS, 2):
+            ldmatrix4(b_frag, (half * COLUMNS + j) * 4, tiles, start + place(row + uint32(j * MMA_N), column))
+
+    @inlined
+    def copy_piece(turn, tiles, start, x, filt, starts, masks, entry, gemm_k, GEMM_K):
+        """The thread's piece number `turn` of a pair of tiles, first those of windows; what lies outside is zero."""
+        row = uint32(cuda.threadIdx.x) // uint32(PIECES) + uint32(turn * COPIED)
+        at = start + place(row, uint32(cuda.threadIdx.x) % uint32(PIECES) * uint32(HALVES))
+        if turn < A_TURNS:
+            outside = uint32(0)
+            for word in range(WORDS):
+                outside |= masks[row * uint32(WORDS) + uint32(word)] & entry[1 + word]
+            copy8_or_zero(tiles, at, x, int64(uint32(starts[row] + entry[0])), outside == 0)
+        else:
+            copy8_or_zero(tiles, at, filt, int64(uint32(starts[row] + gemm_k)), gemm_k < GEMM_K)
+
+    @inlined
+    def copy_one_by_one(tiles, start, x, filt, starts, masks, table, k0, GEMM_K):
+        """A pair of tiles at once, where a piece would hold several taps."""
+        for i in range(cuda.threadIdx.x, ALL_ROWS * BLOCK_K, THREADS):
+            row, column = uint32(i) // uint32(BLOCK_K), uint32(i) % uint32(BLOCK_K)
+            gemm_k, at = uint32(k0 + column), start + place(row, column)
+            outside = uint32(gemm_k >= GEMM_K)
+            if row < BLOCK_M:
+                for word in range(WORDS):
+                    outside |= masks[row * uint32(WORDS) + uint32(word)] & table[gemm_k * ENTRY + 1 + word]
+            if outside != 0:
+                tiles[at] = float16(0.0)
+            elif row < BLOCK_M:
+                tiles[at] = x[uint32(starts[row] + table[gemm_k * ENTRY])]
+            else:
+                tiles[at] = filt[uint32(starts[row] + gemm_k)]
+
+    @jit(THREADS, BLOCKS_PER_SM)
+    @unroll
+    def hconv3d_mma(x, filt, table, y, extents, filters, outputs, geometry, aligned):
+        tiles = half_array(0)
+        starts = cuda.shared.array(ALL_ROWS, uint32)
+        masks = cuda.shared.array(MASKS, uint32)
+        entry = cuda.local.array(ENTRY, uint32)
+        a_frag = cuda.local.array(A_FRAG, float16)
+        b_frag = cuda.local.array(B_FRAG, float16)
+        acc = cuda.local.array(ACC, float32)
+        D, H, W, C = extents
+        T, R, S = filters
+        O, P, Q = outputs
+        GEMM_M, GEMM_N = y.shape
+        GEMM_K = uint32(T * R * S * C)
+
+        # locate: the block; blocks walk down GROUP_M rows before they move one column to the right
+        blocks_m, blocks_n = (GEMM_M + BLOCK_M - 1) // BLOCK_M, (GEMM_N + BLOCK_N - 1) // BLOCK_N
+        group, turn = cuda.blockIdx.x // (GROUP_M * blocks_n), cuda.blockIdx.x % (GROUP_M * blocks_n)
+        height = min(blocks_m - group * GROUP_M, GROUP_M)
+        m0 = (group * GROUP_M + turn % height) * BLOCK_M
+        n0 = turn // height * BLOCK_N
+
+        # locate: the warp, and the thread's piece of each row
+        thread = uint32(cuda.threadIdx.x)
+        warp, lane = thread // uint32(32), thread % uint32(32)
+        warp_m, warp_n = warp // uint32(WARPS_N) * uint32(WARP_M), warp % uint32(WARPS_N) * uint32(WARP_N)
+        gemm_k = uint32(thread % uint32(PIECES) * uint32(HALVES))
+
+        # locate: where each window begins in x, and which of its taps fall outside; where each filter begins
+        for row in range(thread, BLOCK_M, THREADS):
+            gemm_m = uint32(m0 + row)
+            n = gemm_m // uint32(O * P * Q)
+            d = int32(gemm_m // uint32(P * Q) % uint32(O)) * geometry.stride_d - geometry.pad_d
+            h = int32(gemm_m // uint32(Q) % uint32(P)) * geometry.stride_h - geometry.pad_h
+            w = int32(gemm_m % uint32(Q)) * geometry.stride_w - geometry.pad_w
+            starts[row] = uint32(int64(((n * D + d) * H + h) * W + w) * C)  # if it wraps around, the sum wraps back
+            for word in range(WORDS):
+                masks[row * WORDS + word] = uint32(0) if gemm_m < GEMM_M else uint32(0xFFFFFFFF)
+            masks[row * WORDS + WORDS - 1] |= uint32(1) << uint32(WORD - 1)  # beyond the last gemm_k
+            mark_padding(masks, row * WORDS, 0, T, d, geometry.dilation_d, D)
+            mark_padding(masks, row * WORDS, T, R, h, geometry.dilation_h, H)
+            mark_padding(masks, row * WORDS, T + R, S, w, geometry.dilation_w, W)
+        for row in range(thread, BLOCK_N, THREADS):  # beyond the last: its products are not stored
+            starts[BLOCK_M + row] = uint32(min(n0 + row, GEMM_N - 1)) * GEMM_K
+        cuda.syncthreads()
+
+        for i in unrolled(ROWS):
+            for j in range(ACC_ROW):
+                acc[i * ACC_ROW + j] = float32(0.0)
+
+        # stage: all pairs of tiles but one, a group each
+        for stage in unrolled(STAGES - 1):
+            if wide:
+                for word in range(ENTRY):
+                    entry[word] = table[gemm_k * ENTRY + word]
+                for turn in unrolled(COPIES):
+                    start = uint32(stage * STAGE)
+                    copy_piece(int64(turn), tiles, start, x, filt, starts, masks, entry, gemm_k, GEMM_K)
+            else:
+                copy_one_by_one(tiles, uint32(stage * STAGE), x, filt, starts, masks, table, stage * BLOCK_K, GEMM_K)
+            commit_group()
+            gemm_k = uint32(gemm_k + uint32(BLOCK_K))
+        for word in range(ENTRY):
+            entry[word] = table[gemm_k * ENTRY + word]
+        wait_group(ARRIVED)
+        cuda.syncthreads()
+
+        # multiply: the fragments of the first k; those of each next k are read before one is multiplied
+        read, write = uint32(0), uint32(LAST)
+        load_fragments(uint32(0), tiles, read, warp_m, warp_n, uint32(0), a_frag, b_frag)
+        for k0 in range(0, int64(GEMM_K), BLOCK_K):
+            free = read
+            for k in unrolled(K_STEPS):
+                # stage: the next pair has arrived, and of this one all threads have the last k in registers
+                if k == K_STEPS - 1:
+                    wait_group(PENDING)
+                    cuda.syncthreads()
+                    read = uint32(read + uint32(STAGE)) if read < uint32(LAST) else uint32(0)
+
+                # multiply, and between the parts a copy: all copies at once would hold up what is read
+                k_next = uint32((k + 1) % K_STEPS * MMA_K)
+                load_fragments(uint32((k + 1) % 2), tiles, read, warp_m, warp_n, k_next, a_frag, b_frag)
+                for part in unrolled(PARTS):
+                    for copy in unrolled(TOGETHER):
+                        turn = (k * PARTS + part) * TOGETHER + copy
+                        if turn < COPIES and wide:
+                            copy_piece(int64(turn), tiles, write, x, filt, starts, masks, entry, gemm_k, GEMM_K)
+                    multiply_part(uint32(k % 2), uint32(part), a_frag, b_frag, acc)
+            if not wide:
+                k_ahead = k0 + (STAGES - 1) * BLOCK_K
+                copy_one_by_one(tiles, write, x, filt, starts, masks, table, k_ahead, GEMM_K)
+            commit_group()
+            gemm_k = uint32(gemm_k + uint32(BLOCK_K))
+            for word in range(ENTRY):  # of the next pair: reading takes its time
+                entry[word] = table[gemm_k * ENTRY + word]
+            write = free
+
+        # store: through shared memory, so that a warp writes whole rows of its tile
+        wait_group(0)
+        cuda.syncthreads()
+        own = warp * uint32(WARP_M * STRIDE)
+        for i in unrolled(ROWS):
+            leave_row(tiles, own + uint32(i * MMA_M * STRIDE), acc, uint32(i * ACC_ROW))
+        cuda.syncwarp()
+        for i in range(0, WARP_M, STORED_ROWS):
+            row = uint32(i) + lane // uint32(WARP_N // HALVES)
+            column = lane % uint32(WARP_N // HALVES) * uint32(HALVES)
+            m, n = m0 + warp_m + row, n0 + warp_n + column
+            store8_guarded(y, m, n, tiles, own + row * uint32(STRIDE) + column, aligned)
+
+    return hconv3d_mma, THREADS, 2 * STAGES * STAGE
+
+
+def prepare(filt, problem):
+    """The filter, and for each gemm_k its offset from the start of a window and the bits of its t, r and s."""
+    return filt, window_table(
+        problem, (STAGES + 1) * BLOCK_K
+    )  # as far as the last block's copies reach, and the next
+
+
+def launch(x, prepared, y, geometry):
+    filt, table = prepared
+    N, D, H, W, C = x.shape
+    O, P, Q, K = y.shape[1:]
+    GEMM_M = N * O * P * Q
+    block_m, block_n = (NARROW_M, NARROW_N) if K <= NARROW_N else (BLOCK_M, BLOCK_N)
+    largest = max(x.size, filt.size, GEMM_M + block_m)
+    if largest >= OFFSETS:
+        raise ValueError(f"x, filt or a column of y has {largest} elements: 32-bit offsets reach 2**32 of them")
+    T, R, S = filt.shape[1:4]
+    rows = y.reshape(GEMM_M, K)
+    wide = aligned8(x.reshape(x.size // C, C), filt.reshape(filt.size // C, C))
+    kernel, threads, shared_bytes = specialise(block_m, block_n, mask_words(T, R, S), wide)
+    blocks = -(-GEMM_M // block_m) * -(-K // block_n)
+    flat = x.reshape(x.size), filt.reshape(filt.size)
+    kernel[blocks, threads, 0, shared_bytes](
+        *flat, table, rows, (D, H, W, C), (T, R, S), (O, P, Q), geometry, aligned8(rows)
+    )
