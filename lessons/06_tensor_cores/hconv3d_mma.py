@@ -34,20 +34,19 @@ BLOCK_M, BLOCK_N, BLOCK_K = 128, 128, 64
 NARROW_M, NARROW_N = 256, 64  # where there are no more than 64 filters
 WARP_M, WARP_N = 64, 64
 STAGES = 3  # pairs of tiles in shared memory
-PARTS = 4  # of a step's multiplications: a copy goes between any two
 GROUP_M = 8  # rows of blocks that run together and share filters in L2
 BLOCKS_PER_SM = 2  # leaves each thread at most 65536 / THREADS / BLOCKS_PER_SM registers
-TUNABLES = {"BLOCK_M": (128, 256), "BLOCK_N": (64, 128, 256), "STAGES": (3, 4), "PARTS": (1, 2, 4)}
+TUNABLES = {"BLOCK_M": (128, 256), "BLOCK_N": (64, 128, 256), "STAGES": (3, 4)}
 
 MMA_M, MMA_N, MMA_K = 16, 8, 16  # the tile that one instruction multiplies
 ROWS, COLUMNS = WARP_M // MMA_M, WARP_N // MMA_N  # instructions that tile a warp's tile
-K_STEPS, ACC_ROW, PART = BLOCK_K // MMA_K, COLUMNS * 4, COLUMNS // PARTS
+K_STEPS, ACC_ROW = BLOCK_K // MMA_K, COLUMNS * 4
 A_FRAG, B_FRAG, ACC = 2 * ROWS * 8, 2 * COLUMNS * 4, ROWS * ACC_ROW  # fragments of this k and of the next
 PIECES = BLOCK_K // HALVES  # of 16 bytes in a row of either tile
 STRIDE = WARP_N + HALVES  # of the results on their way through shared memory: padded against bank conflicts
 STORED_ROWS = 32 * HALVES // WARP_N  # of a warp's tile, with one store
 OFFSETS = 2**32  # that 32 bits can tell apart
-if WARP_M % MMA_M or WARP_N % (2 * MMA_N * PARTS) or BLOCK_K % 64 or STAGES < 3:
+if WARP_M % MMA_M or WARP_N % (2 * MMA_N) or BLOCK_K % 64 or STAGES < 2:
     raise ValueError(
         f"{WARP_M=} must be a multiple of 16, {WARP_N=} of 16 * {PARTS=}, {BLOCK_K=} of 64, {STAGES=} >= 3"
     )
@@ -65,11 +64,11 @@ def place(row, column):
 
 
 @inlined
-def multiply_part(half, part, a_frag, b_frag, acc):
-    """A part of a warp's columns. i runs to and fro: where j moves on, a fragment of A is still at the multiplier."""
-    for step in range(PART):
+def multiply(half, a_frag, b_frag, acc):
+    """The products of sixteen k. i runs to and fro: where j moves on, a fragment of A is still at the multiplier."""
+    for j in range(COLUMNS):
         for turn in range(ROWS):
-            i, j = turn if step % 2 == 0 else ROWS - 1 - turn, part * PART + step
+            i = turn if j % 2 == 0 else ROWS - 1 - turn
             mma_m16n8k16(acc, i * ACC_ROW + j * 4, a_frag, (half * ROWS + i) * 8, b_frag, (half * COLUMNS + j) * 4)
 
 
@@ -93,15 +92,10 @@ def specialise(BLOCK_M, BLOCK_N, WORDS, wide):
     COPIED = THREADS // PIECES  # rows that are copied at a time
     if THREADS > 1024 or BLOCK_M % COPIED or BLOCK_N % COPIED:
         raise ValueError(f"{BLOCK_M=} {BLOCK_N=} do not divide among {THREADS=}")
-    A_TURNS, COPIES = BLOCK_M // COPIED, (BLOCK_M + BLOCK_N) // COPIED  # of a thread, for a pair of tiles
-    TOGETHER = -(-COPIES // (K_STEPS * PARTS))  # copies between two parts
     ALL_ROWS = BLOCK_M + BLOCK_N
     STAGE = ALL_ROWS * BLOCK_K  # values of a pair of tiles
-    LAST = (STAGES - 1) * STAGE
-    ARRIVED, PENDING = (
-        STAGES - 2,
-        STAGES - 3,
-    )  # groups that may be on their way when the first, a later pair is needed
+    LAST, AHEAD = (STAGES - 1) * STAGE, (STAGES - 1) * BLOCK_K
+    PENDING = STAGES - 2  # groups that may still travel when the next pair is needed
     MASKS = BLOCK_M * WORDS
     ENTRY = 1 + WORDS  # of the table: an offset and the bits it needs
 
@@ -118,17 +112,19 @@ def specialise(BLOCK_M, BLOCK_N, WORDS, wide):
             ldmatrix4(b_frag, (half * COLUMNS + j) * 4, tiles, start + place(row + uint32(j * MMA_N), column))
 
     @inlined
-    def copy_piece(turn, tiles, start, x, filt, starts, masks, entry, gemm_k, GEMM_K):
-        """The thread's piece number `turn` of a pair of tiles, first those of windows; what lies outside is zero."""
-        row = uint32(cuda.threadIdx.x) // uint32(PIECES) + uint32(turn * COPIED)
-        at = start + place(row, uint32(cuda.threadIdx.x) % uint32(PIECES) * uint32(HALVES))
-        if turn < A_TURNS:
+    def copy_tiles(tiles, start, x, filt, starts, masks, entry, gemm_k, GEMM_K):
+        """Start a pair of tiles, to tiles[start]: of each row the thread's piece, zeros where it lies outside."""
+        thread = uint32(cuda.threadIdx.x)
+        row, column = thread // uint32(PIECES), thread % uint32(PIECES) * uint32(HALVES)
+        for i in range(0, BLOCK_M, COPIED):
             outside = uint32(0)
             for word in range(WORDS):
-                outside |= masks[row * uint32(WORDS) + uint32(word)] & entry[1 + word]
-            copy8_or_zero(tiles, at, x, int64(uint32(starts[row] + entry[0])), outside == 0)
-        else:
-            copy8_or_zero(tiles, at, filt, int64(uint32(starts[row] + gemm_k)), gemm_k < GEMM_K)
+                outside |= masks[(row + uint32(i)) * uint32(WORDS) + uint32(word)] & entry[1 + word]
+            offset = uint32(starts[row + uint32(i)] + entry[0])
+            copy8_or_zero(tiles, start + place(row + uint32(i), column), x, int64(offset), outside == 0)
+        for i in range(BLOCK_M, ALL_ROWS, COPIED):
+            offset = uint32(starts[row + uint32(i)] + gemm_k)
+            copy8_or_zero(tiles, start + place(row + uint32(i), column), filt, int64(offset), gemm_k < GEMM_K)
 
     @inlined
     def copy_one_by_one(tiles, start, x, filt, starts, masks, table, k0, GEMM_K):
@@ -199,27 +195,35 @@ def specialise(BLOCK_M, BLOCK_N, WORDS, wide):
                 acc[i * ACC_ROW + j] = float32(0.0)
 
         # stage: all pairs of tiles but one, a group each
-        for stage in unrolled(STAGES - 1):
+        for stage in range(STAGES - 1):
             if wide:
                 for word in range(ENTRY):
                     entry[word] = table[gemm_k * ENTRY + word]
-                for turn in unrolled(COPIES):
-                    start = uint32(stage * STAGE)
-                    copy_piece(int64(turn), tiles, start, x, filt, starts, masks, entry, gemm_k, GEMM_K)
+                copy_tiles(tiles, uint32(stage * STAGE), x, filt, starts, masks, entry, gemm_k, GEMM_K)
             else:
                 copy_one_by_one(tiles, uint32(stage * STAGE), x, filt, starts, masks, table, stage * BLOCK_K, GEMM_K)
             commit_group()
             gemm_k = uint32(gemm_k + uint32(BLOCK_K))
         for word in range(ENTRY):
             entry[word] = table[gemm_k * ENTRY + word]
-        wait_group(ARRIVED)
+        wait_group(PENDING)
         cuda.syncthreads()
 
         # multiply: the fragments of the first k; those of each next k are read before one is multiplied
         read, write = uint32(0), uint32(LAST)
         load_fragments(uint32(0), tiles, read, warp_m, warp_n, uint32(0), a_frag, b_frag)
         for k0 in range(0, int64(GEMM_K), BLOCK_K):
-            free = read
+            # stage: the pair that comes last so far, into the place of the one that was multiplied before this one
+            if wide:
+                copy_tiles(tiles, write, x, filt, starts, masks, entry, gemm_k, GEMM_K)
+            else:
+                copy_one_by_one(tiles, write, x, filt, starts, masks, table, k0 + AHEAD, GEMM_K)
+            commit_group()
+            write = read
+            gemm_k = uint32(gemm_k + uint32(BLOCK_K))
+            for word in range(ENTRY):  # of the pair after it: reading takes its time
+                entry[word] = table[gemm_k * ENTRY + word]
+
             for k in unrolled(K_STEPS):
                 # stage: the next pair has arrived, and of this one all threads have the last k in registers
                 if k == K_STEPS - 1:
@@ -227,23 +231,10 @@ def specialise(BLOCK_M, BLOCK_N, WORDS, wide):
                     cuda.syncthreads()
                     read = uint32(read + uint32(STAGE)) if read < uint32(LAST) else uint32(0)
 
-                # multiply, and between the parts a copy: all copies at once would hold up what is read
+                # multiply
                 k_next = uint32((k + 1) % K_STEPS * MMA_K)
                 load_fragments(uint32((k + 1) % 2), tiles, read, warp_m, warp_n, k_next, a_frag, b_frag)
-                for part in unrolled(PARTS):
-                    for copy in unrolled(TOGETHER):
-                        turn = (k * PARTS + part) * TOGETHER + copy
-                        if turn < COPIES and wide:
-                            copy_piece(int64(turn), tiles, write, x, filt, starts, masks, entry, gemm_k, GEMM_K)
-                    multiply_part(uint32(k % 2), uint32(part), a_frag, b_frag, acc)
-            if not wide:
-                k_ahead = k0 + (STAGES - 1) * BLOCK_K
-                copy_one_by_one(tiles, write, x, filt, starts, masks, table, k_ahead, GEMM_K)
-            commit_group()
-            gemm_k = uint32(gemm_k + uint32(BLOCK_K))
-            for word in range(ENTRY):  # of the next pair: reading takes its time
-                entry[word] = table[gemm_k * ENTRY + word]
-            write = free
+                multiply(uint32(k % 2), a_frag, b_frag, acc)
 
         # store: through shared memory, so that a warp writes whole rows of its tile
         wait_group(0)

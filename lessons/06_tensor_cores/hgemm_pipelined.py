@@ -11,7 +11,7 @@ Run: python -m lessons.06_tensor_cores hgemm_pipelined
 
 from functools import lru_cache
 
-from numba import cuda, float32, int64, uint32
+from numba import cuda, float32, uint32
 from numba.types import float16
 
 from lessons.tensorcores import (
@@ -36,38 +36,34 @@ REQUIRES = "8.0"
 BLOCK_M, BLOCK_N, BLOCK_K = 128, 128, 64
 WARP_M, WARP_N = 64, 64
 STAGES = 3  # pairs of tiles in shared memory
-PARTS = 4  # of a step's multiplications: a copy goes between any two
 GROUP_M = 8  # rows of blocks that run together and share columns of B in L2
 BLOCKS_PER_SM = 2  # leaves each thread at most 65536 / THREADS / BLOCKS_PER_SM registers
 TUNABLES = {
     "BLOCK_M": (128, 256),
     "BLOCK_N": (128, 256),
-    "STAGES": (3, 4),
-    "PARTS": (1, 2, 4),
+    "STAGES": (2, 3, 4),
     "GROUP_M": (1, 2, 4, 8, 16),
     "BLOCKS_PER_SM": (1, 2),
 }
 
 MMA_M, MMA_N, MMA_K = 16, 8, 16  # the tile that one instruction multiplies
-if BLOCK_M % WARP_M or BLOCK_N % WARP_N or WARP_M % MMA_M or WARP_N % (2 * MMA_N * PARTS) or BLOCK_K % 64:
-    raise ValueError(f"{BLOCK_M=} {BLOCK_N=} must be multiples of {WARP_M=} {WARP_N=}, {WARP_N=} of 16 * {PARTS=}")
+if BLOCK_M % WARP_M or BLOCK_N % WARP_N or WARP_M % MMA_M or WARP_N % (2 * MMA_N) or BLOCK_K % 64:
+    raise ValueError(f"{BLOCK_M=} {BLOCK_N=} must be multiples of {WARP_M=} {WARP_N=}, these of 16, {BLOCK_K=} of 64")
 WARPS_N = BLOCK_N // WARP_N
 THREADS = BLOCK_M // WARP_M * WARPS_N * 32
 A_COLUMNS, B_COLUMNS = BLOCK_K // HALVES, BLOCK_N // HALVES  # pieces of 16 bytes in a row of the tile
 A_ROWS, B_ROWS = THREADS // A_COLUMNS, THREADS // B_COLUMNS  # rows that are copied at a time
 if THREADS > 1024 or BLOCK_M % A_ROWS or BLOCK_K % B_ROWS:
     raise ValueError(f"{BLOCK_M=} {BLOCK_N=} {BLOCK_K=} do not divide among {THREADS=}")
-A_TURNS, COPIES = BLOCK_M // A_ROWS, BLOCK_M // A_ROWS + BLOCK_K // B_ROWS  # of a thread, for a pair of tiles
 A_SIZE, STAGE = BLOCK_M * BLOCK_K, (BLOCK_M + BLOCK_N) * BLOCK_K  # values of a tile of A, of a pair
 STRIDE = WARP_N + HALVES  # of the results on their way through shared memory: padded against bank conflicts
-if STAGES < 3 or BLOCK_M * BLOCK_N // WARP_N * STRIDE > STAGES * STAGE:
-    raise ValueError(f"{STAGES=} must be 3 or more, and hold the results of {BLOCK_M=} {BLOCK_N=}")
+if STAGES < 2 or BLOCK_M * BLOCK_N // WARP_N * STRIDE > STAGES * STAGE:
+    raise ValueError(f"{STAGES=} must be 2 or more, and hold the results of {BLOCK_M=} {BLOCK_N=}")
 LAST, AHEAD = (STAGES - 1) * STAGE, (STAGES - 1) * BLOCK_K
-ARRIVED, PENDING = STAGES - 2, STAGES - 3  # groups that may travel when the first, a later pair is needed
+PENDING = STAGES - 2  # groups that may still travel when the next pair is needed
 SHARED_BYTES = 2 * STAGES * STAGE
 ROWS, COLUMNS = WARP_M // MMA_M, WARP_N // MMA_N  # instructions that tile a warp's tile
-K_STEPS, ACC_ROW, PART = BLOCK_K // MMA_K, COLUMNS * 4, COLUMNS // PARTS
-TOGETHER = -(-COPIES // (K_STEPS * PARTS))  # copies between two parts
+K_STEPS, ACC_ROW = BLOCK_K // MMA_K, COLUMNS * 4
 STORED_ROWS = 32 * HALVES // WARP_N  # of a warp's tile, with one store
 A_FRAG, B_FRAG, ACC = 2 * ROWS * 8, 2 * COLUMNS * 4, ROWS * ACC_ROW  # fragments of this k and of the next
 
@@ -92,11 +88,11 @@ def load_fragments(half, tiles, start, warp_m, warp_n, k, a_frag, b_frag):
 
 
 @inlined
-def multiply_part(half, part, a_frag, b_frag, acc):
-    """A part of a warp's columns. i runs to and fro: where j moves on, a fragment of A is still at the multiplier."""
-    for step in range(PART):
+def multiply(half, a_frag, b_frag, acc):
+    """The products of sixteen k. i runs to and fro: where j moves on, a fragment of A is still at the multiplier."""
+    for j in range(COLUMNS):
         for turn in range(ROWS):
-            i, j = turn if step % 2 == 0 else ROWS - 1 - turn, part * PART + step
+            i = turn if j % 2 == 0 else ROWS - 1 - turn
             mma_m16n8k16(acc, i * ACC_ROW + j * 4, a_frag, (half * ROWS + i) * 8, b_frag, (half * COLUMNS + j) * 4)
 
 
@@ -115,26 +111,24 @@ def specialise(full):
     """Build the kernel; `full` promises whole tiles and aligned rows, so that it needs no guards."""
 
     @inlined
-    def copy_piece(turn, tiles, start, a, b, m0, n0, a_from, b_from, k0, wide):
-        """The thread's piece number `turn` of the pair of tiles from k0 on, first those of A; zeros outside."""
+    def copy_tiles(tiles, start, a, b, m0, n0, a_from, b_from, k0, wide):
+        """Start the pair of tiles from k0 on, to tiles[start]; what lies outside A or B counts as zero."""
         K, N = b.shape
         thread = uint32(cuda.threadIdx.x)
-        if turn < A_TURNS:
-            row = thread // uint32(A_COLUMNS) + uint32(turn * A_ROWS)
-            column = thread % uint32(A_COLUMNS) * uint32(HALVES)
-            at = start + place(row, column, uint32(BLOCK_K))
+        row, column = thread // uint32(A_COLUMNS), thread % uint32(A_COLUMNS) * uint32(HALVES)
+        for i in range(0, BLOCK_M, A_ROWS):
+            at = start + place(row + uint32(i), column, uint32(BLOCK_K))
             if full:
-                copy8_async(tiles, at, a, a_from + k0 + turn * A_ROWS * K)
+                copy8_async(tiles, at, a, a_from + k0 + i * K)
             else:
-                copy8_guarded(tiles, at, a, m0 + row, k0 + column, wide)
-        else:
-            row = thread // uint32(B_COLUMNS) + uint32((turn - A_TURNS) * B_ROWS)
-            column = thread % uint32(B_COLUMNS) * uint32(HALVES)
-            at = start + uint32(A_SIZE) + place(row, column, uint32(BLOCK_N))
+                copy8_guarded(tiles, at, a, m0 + i + row, k0 + column, wide)
+        row, column = thread // uint32(B_COLUMNS), thread % uint32(B_COLUMNS) * uint32(HALVES)
+        for i in range(0, BLOCK_K, B_ROWS):
+            at = start + uint32(A_SIZE) + place(row + uint32(i), column, uint32(BLOCK_N))
             if full:
-                copy8_async(tiles, at, b, b_from + (k0 + (turn - A_TURNS) * B_ROWS) * N)
+                copy8_async(tiles, at, b, b_from + (k0 + i) * N)
             else:
-                copy8_guarded(tiles, at, b, k0 + row, n0 + column, wide)
+                copy8_guarded(tiles, at, b, k0 + i + row, n0 + column, wide)
 
     @jit(THREADS, BLOCKS_PER_SM)
     @unroll
@@ -165,20 +159,22 @@ def specialise(full):
                 acc[i * ACC_ROW + j] = float32(0.0)
 
         # stage: all pairs of tiles but one, a group each
-        for stage in unrolled(STAGES - 1):
-            for turn in unrolled(COPIES):
-                start, k0 = uint32(stage * STAGE), int64(stage * BLOCK_K)
-                if k0 < K:
-                    copy_piece(int64(turn), tiles, start, a, b, m0, n0, a_from, b_from, k0, wide)
+        for stage in range(STAGES - 1):
+            copy_tiles(tiles, uint32(stage * STAGE), a, b, m0, n0, a_from, b_from, stage * BLOCK_K, wide)
             commit_group()
-        wait_group(ARRIVED)
+        wait_group(PENDING)
         cuda.syncthreads()
 
         # multiply: the fragments of the first k; those of each next k are read before one is multiplied
         read, write = uint32(0), uint32(LAST)
         load_fragments(uint32(0), tiles, read, warp_m, warp_n, uint32(0), a_frag, b_frag)
         for k0 in range(0, K, BLOCK_K):
-            free = read
+            # stage: the pair that comes last so far, into the place of the one that was multiplied before this one
+            if k0 + AHEAD < K:
+                copy_tiles(tiles, write, a, b, m0, n0, a_from, b_from, k0 + AHEAD, wide)
+            commit_group()
+            write = read
+
             for k in unrolled(K_STEPS):
                 # stage: the next pair has arrived, and of this one all threads have the last k in registers
                 if k == K_STEPS - 1:
@@ -186,17 +182,10 @@ def specialise(full):
                     cuda.syncthreads()
                     read = uint32(read + uint32(STAGE)) if read < uint32(LAST) else uint32(0)
 
-                # multiply, and between the parts a copy: all copies at once would hold up what is read
+                # multiply
                 k_next = uint32((k + 1) % K_STEPS * MMA_K)
                 load_fragments(uint32((k + 1) % 2), tiles, read, warp_m, warp_n, k_next, a_frag, b_frag)
-                for part in unrolled(PARTS):
-                    for copy in unrolled(TOGETHER):
-                        turn = (k * PARTS + part) * TOGETHER + copy
-                        if turn < COPIES and k0 + AHEAD < K:
-                            copy_piece(int64(turn), tiles, write, a, b, m0, n0, a_from, b_from, k0 + AHEAD, wide)
-                    multiply_part(uint32(k % 2), uint32(part), a_frag, b_frag, acc)
-            commit_group()
-            write = free
+                multiply(uint32(k % 2), a_frag, b_frag, acc)
 
         # store: through shared memory, so that a warp writes whole rows of its tile
         wait_group(0)
