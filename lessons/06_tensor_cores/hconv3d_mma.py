@@ -48,7 +48,7 @@ STORED_ROWS = 32 * HALVES // WARP_N  # of a warp's tile, with one store
 OFFSETS = 2**32  # that 32 bits can tell apart
 if WARP_M % MMA_M or WARP_N % (2 * MMA_N) or BLOCK_K % 64 or STAGES < 2:
     raise ValueError(
-        f"{WARP_M=} must be a multiple of 16, {WARP_N=} of 16 * {PARTS=}, {BLOCK_K=} of 64, {STAGES=} >= 3"
+        f"{WARP_M=} {WARP_N=} must be multiples of 16, {BLOCK_K=} of 64, {STAGES=} at least 2"
     )
 
 
