@@ -283,8 +283,11 @@ else:
         return builder.bitcast(builder.gep(data, [offset]), to.as_pointer())
 
     def _shared_address(context, builder, array_type, array, offset):
-        pointer = _pointer(context, builder, array_type, array, offset, WORD)
-        return builder.ptrtoint(builder.addrspacecast(pointer, WORD.as_pointer(SHARED)), WORD)
+        """32 bits reach all of shared memory, so the offset is not widened to 64."""
+        data = cgutils.create_struct_proxy(array_type)(context, builder, value=array).data
+        start = builder.ptrtoint(builder.addrspacecast(data, WORD.as_pointer(SHARED)), WORD)
+        offset = builder.trunc(offset, WORD) if offset.type.width > WORD.width else offset
+        return builder.add(start, builder.mul(offset, WORD(array_type.dtype.bitwidth // 8)))
 
     def _words(builder, first, count):
         """The addresses of the `count` 32-bit words from `first` on."""

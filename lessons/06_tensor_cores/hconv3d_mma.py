@@ -47,9 +47,7 @@ STRIDE = WARP_N + HALVES  # of the results on their way through shared memory: p
 STORED_ROWS = 32 * HALVES // WARP_N  # of a warp's tile, with one store
 OFFSETS = 2**32  # that 32 bits can tell apart
 if WARP_M % MMA_M or WARP_N % (2 * MMA_N) or BLOCK_K % 64 or STAGES < 2:
-    raise ValueError(
-        f"{WARP_M=} {WARP_N=} must be multiples of 16, {BLOCK_K=} of 64, {STAGES=} at least 2"
-    )
+    raise ValueError(f"{WARP_M=} {WARP_N=} must be multiples of 16, {BLOCK_K=} of 64, {STAGES=} at least 2")
 
 
 def shipped(problem):
@@ -100,34 +98,31 @@ def specialise(BLOCK_M, BLOCK_N, WORDS, wide):
     ENTRY = 1 + WORDS  # of the table: an offset and the bits it needs
 
     @inlined
-    def load_fragments(half, tiles, start, warp_m, warp_n, k, a_frag, b_frag):
-        """Sixteen gemm_k of the tiles to a half of the fragments. Rows of B are columns of the product."""
-        lane = uint32(cuda.threadIdx.x) % uint32(32)
-        row, column = warp_m + lane % uint32(16), k + lane // uint32(16) * uint32(HALVES)
+    def load_fragments(half, tiles, start, k, a_at, b_at, a_frag, b_frag):
+        """Sixteen gemm_k of the tiles to a half of the fragments; the lane names rows at a_at and b_at."""
         for i in range(ROWS):
-            ldmatrix4(a_frag, (half * ROWS + i) * 8, tiles, start + place(row + uint32(i * MMA_M), column))
-        row = uint32(BLOCK_M) + warp_n + lane // uint32(16) * uint32(8) + lane % uint32(8)
-        column = k + lane // uint32(8) % uint32(2) * uint32(HALVES)
+            ldmatrix4(a_frag, (half * ROWS + i) * 8, tiles, uint32(start + a_at[k] + uint32(i * MMA_M * BLOCK_K)))
         for j in range(0, COLUMNS, 2):
-            ldmatrix4(b_frag, (half * COLUMNS + j) * 4, tiles, start + place(row + uint32(j * MMA_N), column))
+            ldmatrix4(b_frag, (half * COLUMNS + j) * 4, tiles, uint32(start + b_at[k] + uint32(j * MMA_N * BLOCK_K)))
 
     @inlined
-    def copy_tiles(tiles, start, x, filt, starts, masks, entry, gemm_k, GEMM_K):
+    def copy_tiles(tiles, start, x, filt, starts, masks, entry, filt_from, filters, gemm_k, GEMM_K):
         """Start a pair of tiles, to tiles[start]: of each row the thread's piece, zeros where it lies outside."""
         thread = uint32(cuda.threadIdx.x)
-        row, column = thread // uint32(PIECES), thread % uint32(PIECES) * uint32(HALVES)
+        row = thread // uint32(PIECES)
+        at = start + place(row, thread % uint32(PIECES) * uint32(HALVES))
         for i in range(0, BLOCK_M, COPIED):
             outside = uint32(0)
             for word in range(WORDS):
                 outside |= masks[(row + uint32(i)) * uint32(WORDS) + uint32(word)] & entry[1 + word]
             offset = uint32(starts[row + uint32(i)] + entry[0])
-            copy8_or_zero(tiles, start + place(row + uint32(i), column), x, int64(offset), outside == 0)
-        for i in range(BLOCK_M, ALL_ROWS, COPIED):
-            offset = uint32(starts[row + uint32(i)] + gemm_k)
-            copy8_or_zero(tiles, start + place(row + uint32(i), column), filt, int64(offset), gemm_k < GEMM_K)
+            copy8_or_zero(tiles, at + uint32(i * BLOCK_K), x, int64(offset), outside == 0)
+        for i in range(0, BLOCK_N, COPIED):
+            inside = gemm_k < GEMM_K and int32(i) < filters
+            copy8_or_zero(tiles, at + uint32((BLOCK_M + i) * BLOCK_K), filt, filt_from + i * int64(GEMM_K), inside)
 
     @inlined
-    def copy_one_by_one(tiles, start, x, filt, starts, masks, table, k0, GEMM_K):
+    def copy_one_by_one(tiles, start, x, filt, starts, masks, table, n0, k0, GEMM_N, GEMM_K):
         """A pair of tiles at once, where a piece would hold several taps."""
         for i in range(cuda.threadIdx.x, ALL_ROWS * BLOCK_K, THREADS):
             row, column = uint32(i) // uint32(BLOCK_K), uint32(i) % uint32(BLOCK_K)
@@ -141,18 +136,21 @@ def specialise(BLOCK_M, BLOCK_N, WORDS, wide):
             elif row < BLOCK_M:
                 tiles[at] = x[uint32(starts[row] + table[gemm_k * ENTRY])]
             else:
-                tiles[at] = filt[uint32(starts[row] + gemm_k)]
+                n = min(n0 + row - BLOCK_M, GEMM_N - 1)  # beyond the last: its products are not stored
+                tiles[at] = filt[n * int64(GEMM_K) + gemm_k]
 
     @jit(THREADS, BLOCKS_PER_SM)
     @unroll
     def hconv3d_mma(x, filt, table, y, extents, filters, outputs, geometry, aligned):
         tiles = half_array(0)
-        starts = cuda.shared.array(ALL_ROWS, uint32)
+        starts = cuda.shared.array(BLOCK_M, uint32)
         masks = cuda.shared.array(MASKS, uint32)
         entry = cuda.local.array(ENTRY, uint32)
         a_frag = cuda.local.array(A_FRAG, float16)
         b_frag = cuda.local.array(B_FRAG, float16)
         acc = cuda.local.array(ACC, float32)
+        a_at = cuda.local.array(K_STEPS, uint32)
+        b_at = cuda.local.array(K_STEPS, uint32)
         D, H, W, C = extents
         T, R, S = filters
         O, P, Q = outputs
@@ -171,8 +169,11 @@ def specialise(BLOCK_M, BLOCK_N, WORDS, wide):
         warp, lane = thread // uint32(32), thread % uint32(32)
         warp_m, warp_n = warp // uint32(WARPS_N) * uint32(WARP_M), warp % uint32(WARPS_N) * uint32(WARP_N)
         gemm_k = uint32(thread % uint32(PIECES) * uint32(HALVES))
+        filter_row = n0 + thread // uint32(PIECES)
+        filters = int32(GEMM_N - filter_row)  # that follow the thread's first one
+        filt_from = filter_row * int64(GEMM_K) + int64(gemm_k)
 
-        # locate: where each window begins in x, and which of its taps fall outside; where each filter begins
+        # locate: where each window begins in x, and which of its taps fall outside
         for row in range(thread, BLOCK_M, THREADS):
             gemm_m = uint32(m0 + row)
             n = gemm_m // uint32(O * P * Q)
@@ -186,9 +187,16 @@ def specialise(BLOCK_M, BLOCK_N, WORDS, wide):
             mark_padding(masks, row * WORDS, 0, T, d, geometry.dilation_d, D)
             mark_padding(masks, row * WORDS, T, R, h, geometry.dilation_h, H)
             mark_padding(masks, row * WORDS, T + R, S, w, geometry.dilation_w, W)
-        for row in range(thread, BLOCK_N, THREADS):  # beyond the last: its products are not stored
-            starts[BLOCK_M + row] = uint32(min(n0 + row, GEMM_N - 1)) * GEMM_K
         cuda.syncthreads()
+
+        # locate: where in a pair of tiles the rows lie that this lane names to ldmatrix. Rows of B are columns of the
+        # product: eight, the same rows eight k further, the next eight
+        a_row, a_column = warp_m + lane % uint32(16), lane // uint32(16) * uint32(HALVES)
+        b_row = uint32(BLOCK_M) + warp_n + lane // uint32(16) * uint32(8) + lane % uint32(8)
+        b_column = lane // uint32(8) % uint32(2) * uint32(HALVES)
+        for k in unrolled(K_STEPS):
+            a_at[k] = place(a_row, uint32(k * MMA_K) + a_column)
+            b_at[k] = place(b_row, uint32(k * MMA_K) + b_column)
 
         for i in unrolled(ROWS):
             for j in range(ACC_ROW):
@@ -196,14 +204,16 @@ def specialise(BLOCK_M, BLOCK_N, WORDS, wide):
 
         # stage: all pairs of tiles but one, a group each
         for stage in range(STAGES - 1):
+            at = uint32(stage * STAGE)
             if wide:
                 for word in range(ENTRY):
                     entry[word] = table[gemm_k * ENTRY + word]
-                copy_tiles(tiles, uint32(stage * STAGE), x, filt, starts, masks, entry, gemm_k, GEMM_K)
+                copy_tiles(tiles, at, x, filt, starts, masks, entry, filt_from, filters, gemm_k, GEMM_K)
             else:
-                copy_one_by_one(tiles, uint32(stage * STAGE), x, filt, starts, masks, table, stage * BLOCK_K, GEMM_K)
+                copy_one_by_one(tiles, at, x, filt, starts, masks, table, n0, stage * BLOCK_K, GEMM_N, GEMM_K)
             commit_group()
             gemm_k = uint32(gemm_k + uint32(BLOCK_K))
+            filt_from += BLOCK_K
         for word in range(ENTRY):
             entry[word] = table[gemm_k * ENTRY + word]
         wait_group(PENDING)
@@ -211,16 +221,17 @@ def specialise(BLOCK_M, BLOCK_N, WORDS, wide):
 
         # multiply: the fragments of the first k; those of each next k are read before one is multiplied
         read, write = uint32(0), uint32(LAST)
-        load_fragments(uint32(0), tiles, read, warp_m, warp_n, uint32(0), a_frag, b_frag)
+        load_fragments(uint32(0), tiles, read, uint32(0), a_at, b_at, a_frag, b_frag)
         for k0 in range(0, int64(GEMM_K), BLOCK_K):
             # stage: the pair that comes last so far, into the place of the one that was multiplied before this one
             if wide:
-                copy_tiles(tiles, write, x, filt, starts, masks, entry, gemm_k, GEMM_K)
+                copy_tiles(tiles, write, x, filt, starts, masks, entry, filt_from, filters, gemm_k, GEMM_K)
             else:
-                copy_one_by_one(tiles, write, x, filt, starts, masks, table, k0 + AHEAD, GEMM_K)
+                copy_one_by_one(tiles, write, x, filt, starts, masks, table, n0, k0 + AHEAD, GEMM_N, GEMM_K)
             commit_group()
             write = read
             gemm_k = uint32(gemm_k + uint32(BLOCK_K))
+            filt_from += BLOCK_K
             for word in range(ENTRY):  # of the pair after it: reading takes its time
                 entry[word] = table[gemm_k * ENTRY + word]
 
@@ -232,8 +243,8 @@ def specialise(BLOCK_M, BLOCK_N, WORDS, wide):
                     read = uint32(read + uint32(STAGE)) if read < uint32(LAST) else uint32(0)
 
                 # multiply
-                k_next = uint32((k + 1) % K_STEPS * MMA_K)
-                load_fragments(uint32((k + 1) % 2), tiles, read, warp_m, warp_n, k_next, a_frag, b_frag)
+                k_next = uint32((k + 1) % K_STEPS)
+                load_fragments(uint32((k + 1) % 2), tiles, read, k_next, a_at, b_at, a_frag, b_frag)
                 multiply(uint32(k % 2), a_frag, b_frag, acc)
 
         # store: through shared memory, so that a warp writes whole rows of its tile

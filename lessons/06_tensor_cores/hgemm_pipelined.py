@@ -63,7 +63,7 @@ LAST, AHEAD = (STAGES - 1) * STAGE, (STAGES - 1) * BLOCK_K
 PENDING = STAGES - 2  # groups that may still travel when the next pair is needed
 SHARED_BYTES = 2 * STAGES * STAGE
 ROWS, COLUMNS = WARP_M // MMA_M, WARP_N // MMA_N  # instructions that tile a warp's tile
-K_STEPS, ACC_ROW = BLOCK_K // MMA_K, COLUMNS * 4
+K_STEPS, PAIRS, ACC_ROW = BLOCK_K // MMA_K, COLUMNS // 2, COLUMNS * 4
 STORED_ROWS = 32 * HALVES // WARP_N  # of a warp's tile, with one store
 A_FRAG, B_FRAG, ACC = 2 * ROWS * 8, 2 * COLUMNS * 4, ROWS * ACC_ROW  # fragments of this k and of the next
 
@@ -75,16 +75,13 @@ def place(row, column, columns):
 
 
 @inlined
-def load_fragments(half, tiles, start, warp_m, warp_n, k, a_frag, b_frag):
-    """Sixteen k of the tiles to a half of the fragments: lanes 0-15 name rows, 16-31 the same eight columns on."""
-    lane = uint32(cuda.threadIdx.x) % uint32(32)
-    row, column = lane % uint32(16), lane // uint32(16) * uint32(HALVES)
+def load_fragments(half, tiles, start, k, a_at, b_at, a_frag, b_frag):
+    """Sixteen k of the tiles to a half of the fragments; the lane names rows at a_at and b_at."""
     for i in range(ROWS):
-        m = warp_m + uint32(i * MMA_M) + row
-        ldmatrix4(a_frag, half * ROWS * 8 + i * 8, tiles, start + place(m, k + column, uint32(BLOCK_K)))
+        ldmatrix4(a_frag, (half * ROWS + i) * 8, tiles, uint32(start + a_at[k] + uint32(i * MMA_M * BLOCK_K)))
     for j in range(0, COLUMNS, 2):
-        at = start + uint32(A_SIZE) + place(k + row, warp_n + uint32(j * MMA_N) + column, uint32(BLOCK_N))
-        ldmatrix4_transposed(b_frag, half * COLUMNS * 4 + j * 4, tiles, at)
+        at = uint32(start + b_at[j // 2] + k * uint32(MMA_K * BLOCK_N))
+        ldmatrix4_transposed(b_frag, (half * COLUMNS + j) * 4, tiles, at)
 
 
 @inlined
@@ -137,6 +134,8 @@ def specialise(full):
         a_frag = cuda.local.array(A_FRAG, float16)
         b_frag = cuda.local.array(B_FRAG, float16)
         acc = cuda.local.array(ACC, float32)
+        a_at = cuda.local.array(K_STEPS, uint32)
+        b_at = cuda.local.array(PAIRS, uint32)
         M, N = c.shape
         K = a.shape[1]
 
@@ -154,6 +153,14 @@ def specialise(full):
         a_from = (m0 + thread // uint32(A_COLUMNS)) * K + thread % uint32(A_COLUMNS) * uint32(HALVES)
         b_from = thread // uint32(B_COLUMNS) * N + n0 + thread % uint32(B_COLUMNS) * uint32(HALVES)
 
+        # locate: where in a pair of tiles the rows lie that the lane names to ldmatrix: lanes 0-15 name rows, lanes
+        # 16-31 the same rows eight columns further
+        row, column = lane % uint32(16), lane // uint32(16) * uint32(HALVES)
+        for k in unrolled(K_STEPS):
+            a_at[k] = place(warp_m + row, uint32(k * MMA_K) + column, uint32(BLOCK_K))
+        for j in unrolled(PAIRS):
+            b_at[j] = uint32(A_SIZE) + place(row, warp_n + uint32(j * 2 * MMA_N) + column, uint32(BLOCK_N))
+
         for i in unrolled(ROWS):
             for j in range(ACC_ROW):
                 acc[i * ACC_ROW + j] = float32(0.0)
@@ -167,7 +174,7 @@ def specialise(full):
 
         # multiply: the fragments of the first k; those of each next k are read before one is multiplied
         read, write = uint32(0), uint32(LAST)
-        load_fragments(uint32(0), tiles, read, warp_m, warp_n, uint32(0), a_frag, b_frag)
+        load_fragments(uint32(0), tiles, read, uint32(0), a_at, b_at, a_frag, b_frag)
         for k0 in range(0, K, BLOCK_K):
             # stage: the pair that comes last so far, into the place of the one that was multiplied before this one
             if k0 + AHEAD < K:
@@ -183,8 +190,8 @@ def specialise(full):
                     read = uint32(read + uint32(STAGE)) if read < uint32(LAST) else uint32(0)
 
                 # multiply
-                k_next = uint32((k + 1) % K_STEPS * MMA_K)
-                load_fragments(uint32((k + 1) % 2), tiles, read, warp_m, warp_n, k_next, a_frag, b_frag)
+                k_next = uint32((k + 1) % K_STEPS)
+                load_fragments(uint32((k + 1) % 2), tiles, read, k_next, a_at, b_at, a_frag, b_frag)
                 multiply(uint32(k % 2), a_frag, b_frag, acc)
 
         # store: through shared memory, so that a warp writes whole rows of its tile
