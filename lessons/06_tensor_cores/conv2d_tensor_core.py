@@ -1,0 +1,232 @@
+"""conv2d_tensor_core: a fused unroll and GEMM through the matrix unit, on float32 arrays rounded to TF32.
+
+Previous step: conv2d_layer_dispatch
+Builds on: conv2d_fused_unroll_gemm
+New idea: sixteen neighbouring pixels are the rows of A, and k runs over channels and columns of the filter. So a
+    fragment is sixteen pixels of one image row, shifted by the tap: read from the staged image itself, without a tile
+    of windows. And the same fragment serves every row of the filter: row r of the taps makes it part of the outputs r
+    rows above.
+Loads per FMA: 5 x 5 taps, 4 rows of 24 filters: 32 values of x and 30 taps for 60 instructions of 32 multiply-adds
+    of a lane each, 0.03.
+Run: python -m lessons.06_tensor_cores conv2d_tensor_core
+"""
+
+from functools import lru_cache
+
+import numpy as np
+from numba import cuda, float32, int64, uint32
+
+from lessons.tensorcores import mma_m16n8k8, to_tf32
+from lessons.tiling import ceil_div, even, multiple
+from lessons.unrolled import inlined, unroll, unrolled
+from lessons.wide import VECTOR, copy4_async, jit, load4, wait_async
+
+REQUIRES = "8.0"
+PRECISION = "tf32"
+MMA_M, MMA_N, MMA_K = 16, 8, 8  # pixels, filters and k that one instruction multiplies
+FILTERS = 24  # of a block, at most
+WARPS = 8  # of a block, at most
+ROWS, FEW_ROWS = 8, 4  # of outputs, of a warp: eight where it has no more than 16 filters
+MOST_R = 7  # rows of a filter whose taps are in registers together
+SHARED_BYTES = 100 * 1024  # of a block, so that two are resident
+TUNABLES = {"FILTERS": (8, 16, 24), "WARPS": (4, 8), "ROWS": (4, 8), "FEW_ROWS": (2, 4, 8)}
+REGISTERS = 65536  # of a multiprocessor
+
+
+@lru_cache
+def plan(C, H, W, K, R, S):
+    """The constants of the kernel for a shape: a block computes PIXELS columns of HEIGHT rows of all its filters."""
+    P, Q = H - R + 1, W - S + 1
+    groups = ceil_div(K, FILTERS)
+    TILES = ceil_div(ceil_div(K, groups), MMA_N)  # of filters
+    warps_q = ceil_div(even(Q, WARPS * MMA_M), MMA_M)
+    rows = ROWS if TILES * MMA_N <= 16 else FEW_ROWS
+    warps_p = min(max(1, WARPS // warps_q), ceil_div(P, rows))
+    PARTS = ceil_div(R, MOST_R)
+    PART_R = ceil_div(R, PARTS)
+    QUADS = ceil_div(PART_R * TILES * 2, VECTOR)  # 128-bit pieces of taps that a lane reads for eight k
+    PIXELS, HEIGHT = warps_q * MMA_M, warps_p * rows
+    WIDTH, LINES = PIXELS + S - 1, HEIGHT + PARTS * PART_R - 1  # of the image, staged
+    CHANNEL = multiple(WIDTH * LINES, 32) + 16  # of shared memory: neighbouring channels half of the banks apart
+
+    def floats(channels):
+        return CHANNEL * channels + PARTS * ceil_div(channels * S, MMA_K) * QUADS * 32 * VECTOR
+
+    staged = max([1, *(c for c in range(1, C + 1) if 4 * floats(c) <= SHARED_BYTES)])
+    CHANNELS = even(C, staged)
+    PLANE = multiple(HEIGHT * PIXELS, 16) + 4  # of results on their way: filters 2, 4 and 6 in other banks
+    FLOATS = max(floats(CHANNELS), TILES * MMA_N * PLANE)
+    return {
+        "TILES": TILES, "WARPS_Q": warps_q, "WARPS_P": warps_p, "ROWS": rows, "PARTS": PARTS, "PART_R": PART_R,
+        "QUADS": QUADS, "CHANNELS": CHANNELS, "WIDTH": WIDTH, "LINES": LINES, "CHANNEL": CHANNEL, "PLANE": PLANE,
+        "FLOATS": FLOATS,
+    }  # fmt: skip
+
+
+@lru_cache
+def specialise(
+    C,
+    H,
+    W,
+    K,
+    R,
+    S,
+    TILES,
+    WARPS_Q,
+    WARPS_P,
+    ROWS,
+    PARTS,
+    PART_R,
+    QUADS,
+    CHANNELS,
+    WIDTH,
+    LINES,
+    CHANNEL,
+    PLANE,
+    FLOATS,
+):
+    """The kernel for images of C x H x W, its blocks for an image, threads and bytes of shared memory."""
+    P, Q = H - R + 1, W - S + 1
+    THREADS = 32 * WARPS_Q * WARPS_P
+    PIXELS, HEIGHT = WARPS_Q * MMA_M, WARPS_P * ROWS
+    BLOCKS_Q, BLOCKS_P, GROUPS = ceil_div(Q, PIXELS), ceil_div(P, HEIGHT), ceil_div(K, TILES * MMA_N)
+    BLOCKS = BLOCKS_Q * BLOCKS_P * GROUPS
+    CHUNKS = ceil_div(C, CHANNELS)
+    K_STEPS = ceil_div(CHANNELS * S, MMA_K)
+    TAP = QUADS * 32 * VECTOR  # floats of taps for eight k of a part
+    TAPS, TAPS_AT = PARTS * K_STEPS * TAP, CHANNELS * CHANNEL
+    IMAGE, PLANE_X = C * H * W, H * W
+    STORED = PIXELS if BLOCKS_Q > 1 else Q  # columns of results that a block stores
+    RUN = HEIGHT * STORED
+    OFFSETS = K_STEPS * MMA_K
+    TAP_FRAG, ACC_ROW = QUADS * VECTOR, TILES * 4
+    ACC, COLUMN = ROWS * ACC_ROW, ROWS + PART_R - 1
+    RESIDENT = max(1, min(16 // (THREADS // 32), REGISTERS // (THREADS * 128)))
+
+    @inlined
+    def stage_image(shared, x, corner, lines, columns, channels):
+        """The channels of a chunk from x[corner] on, rounded; what lies outside the image counts as zero."""
+        for i in range(cuda.threadIdx.x, CHANNEL, THREADS):
+            line, column = uint32(i) // uint32(WIDTH), uint32(i) % uint32(WIDTH)
+            inside = line < lines and column < columns
+            at = corner + int64(line) * W + int64(column)
+            for c in range(CHANNELS):
+                value = float32(0.0)
+                if inside and c < channels:
+                    value = x[at + c * PLANE_X]
+                shared[uint32(i) + uint32(c * CHANNEL)] = to_tf32(value)
+
+    @inlined
+    @unroll
+    def multiply_rows(shared, near, far, taps, a_frag, tap_frag, acc):
+        """Eight k: one image row after the other, with the taps of all filter rows that meet it."""
+        for quad in unrolled(QUADS):
+            load4(tap_frag, quad * VECTOR, shared, int64(taps + uint32(quad * 32 * VECTOR)))
+        for h in unrolled(COLUMN):
+            a_frag[0] = shared[near + uint32(h * WIDTH)]
+            a_frag[1] = shared[near + uint32(h * WIDTH + 8)]
+            a_frag[2] = shared[far + uint32(h * WIDTH)]
+            a_frag[3] = shared[far + uint32(h * WIDTH + 8)]
+            for r in range(max(0, h - ROWS + 1), min(PART_R, h + 1)):
+                for f in range(TILES):
+                    mma_m16n8k8(acc, (h - r) * ACC_ROW + f * 4, a_frag, 0, tap_frag, (r * TILES + f) * 2)
+
+    @jit(THREADS, RESIDENT)
+    @unroll
+    def conv2d_tensor_core(x, packed, y):
+        shared = cuda.shared.array(0, float32)
+        offsets = cuda.shared.array(OFFSETS, uint32)
+        a_frag = cuda.local.array(4, float32)
+        tap_frag = cuda.local.array(TAP_FRAG, float32)
+        acc = cuda.local.array(ACC, float32)
+
+        # locate: the block's image, filters and pixels
+        n, block = int64(cuda.blockIdx.x // BLOCKS), cuda.blockIdx.x % BLOCKS
+        filters, block = block % GROUPS, block // GROUPS
+        p0, q0 = block // BLOCKS_Q * HEIGHT, block % BLOCKS_Q * PIXELS
+        corner = n * IMAGE + p0 * W + q0
+
+        # locate: the warp's rows and sixteen pixels, the lane's one
+        thread = uint32(cuda.threadIdx.x)
+        warp, lane = thread // uint32(32), thread % uint32(32)
+        group, member = lane // uint32(4), lane % uint32(4)
+        row, pixel = warp // uint32(WARPS_Q) * uint32(ROWS), warp % uint32(WARPS_Q) * uint32(MMA_M) + group
+        for i in range(thread, OFFSETS, THREADS):  # where in the image the taps of each k of a chunk begin
+            c, s = i // S, i % S
+            offsets[i] = uint32(c * CHANNEL + s) if c < CHANNELS else uint32(0)
+
+        for i in unrolled(ROWS):
+            for j in range(ACC_ROW):
+                acc[i * ACC_ROW + j] = float32(0.0)
+        for chunk in range(CHUNKS):
+            # stage
+            if chunk > 0:
+                cuda.syncthreads()
+            for i in range(thread * VECTOR, TAPS, THREADS * VECTOR):
+                copy4_async(shared, TAPS_AT + i, packed, (int64(filters) * CHUNKS + chunk) * TAPS + i)
+            first = chunk * CHANNELS
+            stage_image(shared, x, corner + first * PLANE_X, H - p0, W - q0, C - first)
+            wait_async()
+            cuda.syncthreads()
+
+            # multiply
+            for part in range(PARTS):
+                corner_row = (row + uint32(part * PART_R)) * uint32(WIDTH) + pixel
+                taps = uint32(TAPS_AT + part * K_STEPS * TAP) + lane * uint32(VECTOR)
+                for k in range(K_STEPS):
+                    near = uint32(offsets[uint32(k * MMA_K) + member] + corner_row)
+                    far = uint32(offsets[uint32(k * MMA_K + 4) + member] + corner_row)
+                    multiply_rows(shared, near, far, uint32(taps + uint32(k * TAP)), a_frag, tap_frag, acc)
+
+        # store: through shared memory, so that neighbouring threads write neighbouring pixels
+        cuda.syncthreads()
+        for i in unrolled(ROWS):
+            for f in range(TILES):
+                for v in range(4):
+                    k = uint32(f * MMA_N + v % 2) + uint32(2) * member
+                    q = pixel + uint32(v // 2 * 8)
+                    if q < uint32(STORED):
+                        at = k * uint32(PLANE) + (row + uint32(i)) * uint32(STORED) + q
+                        shared[at] = acc[i * ACC_ROW + f * 4 + v]
+        cuda.syncthreads()
+        k0 = filters * TILES * MMA_N
+        for k in range(min(K - k0, TILES * MMA_N)):
+            out = ((n * K + k0 + k) * P + p0) * Q + q0
+            for i in range(thread, RUN, THREADS):
+                p, q = uint32(i) // uint32(STORED), uint32(i) % uint32(STORED)
+                if p < P - p0 and q < Q - q0:
+                    y[out + int64(p) * Q + int64(q)] = shared[uint32(k * PLANE) + uint32(i)]
+
+    return conv2d_tensor_core, BLOCKS, THREADS
+
+
+def prepare(filt, problem):
+    """The taps, rounded to TF32, in the order in which lanes read them: by group of filters, chunk, part, eight k."""
+    K, C, R, S = filt.shape
+    constants = plan(C, problem.H, problem.W, K, R, S)
+    TILES, PARTS, PART_R, QUADS, CHANNELS = (constants[n] for n in ("TILES", "PARTS", "PART_R", "QUADS", "CHANNELS"))
+    groups, chunks, steps = ceil_div(K, TILES * MMA_N), ceil_div(C, CHANNELS), ceil_div(CHANNELS * S, MMA_K)
+    bits = filt.copy_to_host().view(np.uint32)
+    taps = np.zeros((groups * TILES * MMA_N, chunks * CHANNELS, PARTS * PART_R, S), np.float32)
+    taps[:K, :C, :R] = ((bits + np.uint32(0x1000)) & np.uint32(0xFFFFE000)).view(np.float32)
+    taps = taps.reshape(groups, TILES, MMA_N, chunks, CHANNELS, PARTS, PART_R, S)
+    taps = taps.transpose(0, 3, 5, 6, 1, 2, 4, 7).reshape(groups, chunks, PARTS, PART_R, TILES, MMA_N, CHANNELS * S)
+    padded = np.zeros((*taps.shape[:-1], steps * MMA_K), np.float32)
+    padded[..., : CHANNELS * S] = taps
+    # lane 4 * group + member holds k = member and member + 4 of filter `group`
+    lanes = padded.reshape(groups, chunks, PARTS, PART_R, TILES, MMA_N, steps, 2, 4).transpose(
+        0, 1, 2, 6, 5, 8, 3, 4, 7
+    )
+    lanes = lanes.reshape(groups, chunks, PARTS, steps, 32, PART_R * TILES * 2)
+    packed = np.zeros((*lanes.shape[:-1], QUADS * VECTOR), np.float32)
+    packed[..., : PART_R * TILES * 2] = lanes
+    packed = packed.reshape(groups, chunks, PARTS, steps, 32, QUADS, VECTOR).swapaxes(4, 5)
+    return cuda.to_device(np.ascontiguousarray(packed).reshape(-1))
+
+
+def launch(x, packed, y):
+    N, C, H, W = x.shape
+    K, P, Q = y.shape[1:]
+    constants = plan(C, H, W, K, H - P + 1, W - Q + 1)
+    kernel, blocks, threads = specialise(C, H, W, K, H - P + 1, W - Q + 1, **constants)
+    kernel[N * blocks, threads, 0, 4 * constants["FLOATS"]](x.reshape(x.size), packed, y.reshape(y.size))
