@@ -26,7 +26,7 @@ endif
 help: ## print this list
 	@echo "usage: make TARGET [CUDA=12] [FRESH=1] [PYTHON=/path/to/python3]"
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  \1|\2/p' Makefile | awk -F'|' '{ printf "%-10s %s\n", $$1, $$2 }'
-	@echo "  01 ... 05  run one lesson: check its steps, time them, compare"
+	@echo "  01 ... 06  run one lesson: check its steps, time them, compare"
 
 all: $(SETUP) ## check every step, time it if there is a GPU, redraw charts and tables: what changed; FRESH=1: all
 	$(PYTHON) -m common all$(if $(FRESH), --fresh)

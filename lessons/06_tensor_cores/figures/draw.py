@@ -1,0 +1,275 @@
+"""The pictures of lesson 06: fragments, tiles, `ldmatrix`, banks and stages; traced where they can be."""
+
+from importlib import import_module
+from pathlib import Path
+
+from matplotlib.colors import to_rgba
+from matplotlib.patches import Rectangle
+
+from common.book import catalog, problems
+from common.microscope import trace
+from common.microscope.memory import BANKS, WARP
+from common.report import charts
+from common.report.charts import BLUE, GREEN, GRID, INK, MUTED, ORANGE, PURPLE, SKY, VERMILION, YELLOW
+
+shared = import_module("lessons.06_tensor_cores.hgemm_shared")
+pipelined = import_module("lessons.06_tensor_cores.hgemm_pipelined")
+conv2d = import_module("lessons.06_tensor_cores.conv2d_tensor_core")
+
+M, N, K = shared.MMA_M, shared.MMA_N, shared.MMA_K
+SIDE = 8  # of the matrices that `ldmatrix` hands out
+CHOSEN = 5  # the lane that is followed
+SHADES = (SKY, ORANGE, GREEN, YELLOW, PURPLE, BLUE, VERMILION, GRID)
+
+
+def draw(folder: Path) -> list[Path]:
+    """Write every picture into ``folder``; returns the PNG files."""
+    return [
+        charts.save(fragments(), folder / "fragments"),
+        charts.save(tiles(), folder / "tiles"),
+        charts.save(ldmatrix(), folder / "ldmatrix"),
+        charts.save(rows_in_banks(), folder / "rows_in_banks"),
+        charts.save(stages(), folder / "stages"),
+        charts.save(image_rows(), folder / "image_rows"),
+    ]
+
+
+def _traced(name, shape, watched=()):
+    """The trace of a step's first block at a shape."""
+    task = trace.task(catalog.find(name), problems.parse_shape("hgemm", shape), watched=watched)
+    (found,) = trace.results([task])
+    return trace.main_kernel(found)
+
+
+def fragments():
+    """Which lane of hgemm_mma holds which elements of the tiles of A, B and C: all that it reads and writes."""
+    events = _traced("hgemm_mma", f"M={M} N={N} K={K}", ["a", "b", "c"])["events"]
+    figure, axes = charts.new_figure(9.6, 8.2)
+    gap = 2.6
+    corners = {"a": (0, 0, M, K), "b": (K + gap, -K - gap, K, N), "c": (K + gap, 0, M, N)}
+    titles = {"a": f"A: {M} × {K}", "b": f"B: {K} × {N}", "c": f"C: {M} × {N}"}
+    for array, (left, top, rows, columns) in corners.items():
+        for i, event in enumerate(event for event in events if event["array"] == array):
+            for lane, place in zip(event["threads"], event["places"], strict=True):
+                row, column = divmod(place, columns)
+                mine = lane == CHOSEN
+                face, alpha = (VERMILION, 1.0) if mine else (SHADES[lane // 4], 0.3)
+                _box(axes, left + column, top + row, 1, 1, face=face, alpha=alpha, line=0.5)
+                text = f"{lane}:{i}" if mine else str(lane)
+                _label(axes, left + column + 0.5, top + row + 0.5, text, size=7.5, color="white" if mine else INK)
+        for column in range(0, columns, SIDE):
+            for row in range(0, rows, SIDE):
+                _outline(axes, left + column, top + row, SIDE, SIDE, INK, 1.2)
+        _label(axes, left + columns / 2, top - 1.3, titles[array], weight="bold")
+        for column in range(columns):
+            _label(axes, left + column + 0.5, top - 0.45, str(column), size=7, color=MUTED)
+        for row in range(rows):
+            _label(axes, left - 0.5, top + row + 0.5, str(row), size=7, color=MUTED)
+    _label(
+        axes, K / 2, -K / 2 - gap - 2,
+        f"Each number is the lane that holds the element.\nA colour: the four lanes of a group, lane // 4.\n"
+        f"Red: lane {CHOSEN}, with the place in its fragment:\n{CHOSEN}:2 in A is a_frag[2] of lane {CHOSEN}.\n"
+        f"Thick lines: matrices of {SIDE} × {SIDE}.",
+        size=10,
+    )  # fmt: skip
+    _frame(axes, (-1.2, K + gap + N + 0.4), (M + 0.4, -K - gap - 2))
+    return figure
+
+
+def tiles():
+    """A block of C in warp tiles, a warp's in tiles of one instruction, and the fragments that meet there."""
+    step = shared
+    figure, (left, right) = charts.new_figure(9.6, 4.6, columns=2)
+    for warp in range(step.THREADS // WARP):
+        m, n = warp // step.WARPS_N * step.WARP_M, warp % step.WARPS_N * step.WARP_N
+        _box(left, n, m, step.WARP_N, step.WARP_M, face=SHADES[warp], alpha=0.5, line=1.4)
+        _label(left, n + step.WARP_N / 2, m + step.WARP_M / 2, f"warp {warp}\n{step.WARP_M} × {step.WARP_N}", size=10)
+    left.set_title(
+        f"a block: {step.BLOCK_M} × {step.BLOCK_N}, {step.THREADS} threads", fontsize=11, fontweight="bold"
+    )
+    _frame(left, (-1, step.BLOCK_N + 1), (step.BLOCK_M + 1, -1))
+    width, height = 3.2, 2.0
+    for i in range(step.ROWS):
+        _box(right, -width - 0.5, i * height, width, height, face=BLUE, alpha=0.5, line=0.8)
+        _label(right, -width / 2 - 0.5, (i + 0.5) * height, f"A, {M} × {K}", size=8.5)
+        for j in range(step.COLUMNS):
+            _box(right, j * width, i * height, width, height, face=SKY, alpha=0.35, line=0.8)
+            _label(right, (j + 0.5) * width, (i + 0.5) * height, f"acc[{i * step.ACC_ROW + j * 4}:]", size=8.5)
+    for j in range(step.COLUMNS):
+        _box(right, j * width, -height - 0.5, width, height, face=ORANGE, alpha=0.5, line=0.8)
+        _label(right, (j + 0.5) * width, -height / 2 - 0.5, f"B, {K} × {N}", size=8.5)
+    right.set_title(f"a warp, for {K} k: {step.ROWS} × {step.COLUMNS} instructions", fontsize=11, fontweight="bold")
+    note = f"{step.ROWS} fragments of A and {step.COLUMNS} of B; each of A meets each of B"
+    _label(right, (step.COLUMNS - 1) * width / 2, step.ROWS * height + 0.8, note, size=9.5, color=MUTED)
+    _frame(right, (-width - 0.8, step.COLUMNS * width + 0.3), (step.ROWS * height + 1.5, -height - 0.8), equal=False)
+    return figure
+
+
+def ldmatrix():
+    """One ldmatrix of A and one, transposed, of B: which lane names which row, and what a lane is given."""
+    kernel = _traced("hgemm_shared", "M=128 N=128 K=64")
+    reads = [a for a in kernel["accesses"] if (a["space"], a["op"]) == ("shared", "read")]
+    figure, axes_row = charts.new_figure(9.6, 4.3, columns=2)
+    group, member = divmod(CHOSEN, 4)
+    for axes, access in zip(axes_row, reads, strict=True):
+        of_a = access["array"] == "a_tile"
+        columns = shared.BLOCK_K if of_a else shared.BLOCK_N
+        for lane, place in enumerate(access["sample"]):
+            row, column = divmod(place, columns)
+            _box(axes, column, row, SIDE, 1, face=SHADES[lane // SIDE], alpha=0.35, line=0.5)
+            at = column - 0.3 if column == 0 else column + SIDE + 0.3
+            side = "right" if column == 0 else "left"
+            axes.text(at, row + 0.5, f"lane {lane}", fontsize=8, ha=side, va="center", color=MUTED)
+            for pair in range(2):
+                inside = (group, 2 * member + pair) if of_a else (2 * member + pair, group)
+                if row % SIDE == inside[0]:
+                    _box(axes, column + inside[1], row, 1, 1, face=VERMILION, line=0.5)
+                    text = str(lane // SIDE * 2 + pair)
+                    _label(axes, column + inside[1] + 0.5, row + 0.5, text, size=8, color="white")
+        what = "ldmatrix4 of a_tile" if of_a else "ldmatrix4_transposed of b_tile"
+        axes.set_title(what, fontsize=11, fontweight="bold")
+        _label(axes, SIDE, -0.6, "k runs right" if of_a else "n runs right", size=9, color=MUTED)
+        _label(
+            axes, SIDE, 2 * SIDE + 1.0, f"red: what lane {CHOSEN} is given, by its place in the fragment", size=9,
+            color=MUTED,
+        )  # fmt: skip
+        _frame(axes, (-3.4, 2 * SIDE + 3.4), (2 * SIDE + 1.7, -1.2))
+    return figure
+
+
+def rows_in_banks():
+    """The first rows of a_tile as they lie in the banks, and the pieces that one matrix of an ldmatrix reads."""
+    figure, axes_row = charts.new_figure(9.6, 3.6, columns=2)
+    banks = 4  # of a piece of 16 bytes
+    pieces = BANKS // banks
+    for axes, name in zip(axes_row, ("hgemm_shared", "hgemm_swizzled"), strict=True):
+        kernel = _traced(name, "M=128 N=128 K=64", ["a_tile"])
+        copied = {}  # by thread, the place of its first piece: threads copy neighbouring pieces
+        for event in kernel["events"]:
+            if event["op"] == "copy":
+                copied |= {t: at for t, at in zip(event["threads"], event["places"], strict=True) if t not in copied}
+        access = next(a for a in kernel["accesses"] if (a["array"], a["op"]) == ("a_tile", "read"))
+        slots = [place // SIDE for place in access["sample"][:SIDE]]
+        for thread in range(SIDE * pieces):
+            place = copied[thread]
+            row, slot = divmod(place // SIDE, pieces)
+            read = place // SIDE in slots
+            crowd = sum(other % pieces == slot for other in slots)
+            face = "none" if not read else GREEN if crowd == 1 else VERMILION
+            _box(axes, slot * banks, row, banks, 1, face=face, alpha=0.85, line=0.5)
+            middle = slot * banks + banks / 2, row + 0.5
+            _label(axes, *middle, str(thread % pieces), size=8.5, color="white" if read else MUTED)
+        for row in range(SIDE):
+            axes.text(-0.4, row + 0.5, f"row {row}", fontsize=8.5, ha="right", va="center", color=MUTED)
+        axes.set_title(f"{name}: {access['moved'] // access['requests']} wavefronts", fontsize=11, fontweight="bold")
+        _label(axes, BANKS / 2, -0.5, "bank 0 … 31", size=8.5, color=MUTED)
+        _frame(axes, (-4.4, BANKS + 0.4), (SIDE + 0.3, -1.0), equal=False)
+    figure.text(
+        0.5, 0.01,
+        "A cell: 16 bytes, eight values, four banks. Its number: which piece of the row was copied there. Coloured: "
+        "what the first\nof an ldmatrix's four matrices reads, piece 0 of eight rows. Above: wavefronts of all four.",
+        ha="center", fontsize=9, color=MUTED,
+    )  # fmt: skip
+    figure.get_layout_engine().set(rect=(0, 0.1, 1, 0.9))
+    return figure
+
+
+def stages():
+    """hgemm_pipelined in time: which pair of tiles is copied to which stage, and which is multiplied."""
+    count, shown = pipelined.STAGES, 5
+    figure, axes = charts.new_figure(9.6, 3.4)
+    long, before = 4.0, 2.2
+    spans = []
+    for pair in range(shown + count - 1):
+        ready = (pair - 0.25) * long if pair else 0.0  # the barrier in the last k of the pair before
+        start = pair * 0.5 - before if pair < count - 1 else (pair - count + 1) * long
+        y = pair % count * 1.35
+        if start < shown * long:
+            spans.append((start, y, min(ready, shown * long) - start, SKY, f"copy {pair}"))
+        if pair < shown:
+            spans.append((ready, y, (pair + 0.75) * long - ready, GREEN, f"read {pair}"))
+    bottom = count * 1.35
+    for pair in range(shown):
+        at = (pair + 0.75) * long
+        axes.plot([at, at], [-0.15, bottom - 0.2], color=INK, linewidth=2.5)
+    for x, y, width, colour, text in spans:
+        _span(axes, x, y, width, colour, text)
+    for stage in range(count):
+        axes.text(-before - 0.2, stage * 1.35 + 0.5, f"stage {stage}", ha="right", va="center", fontsize=9.5)
+    _label(
+        axes, (shown * long - before) / 2, bottom + 0.35,
+        "time runs right; thick lines: wait_group and the barrier; read: by ldmatrix, a step before it is multiplied",
+        size=9.5, color=MUTED,
+    )  # fmt: skip
+    _frame(axes, (-before - 2.2, shown * long + 0.2), (bottom + 0.8, -0.4), equal=False)
+    return figure
+
+
+def image_rows():
+    """A fragment of TF32 in one image row of layer 1, and which output rows it serves on layer 2."""
+    layer = problems.preset("ece408-layer1")
+    figure, (left, right) = charts.new_figure(9.6, 4.9, columns=2, gridspec_kw={"width_ratios": [1.35, 1]})
+    rows, depth = conv2d.MMA_M, conv2d.MMA_K
+    for q in range(rows):
+        for k in range(depth):
+            tap = k < layer.S
+            mine = (q % SIDE, k % 4) == divmod(CHOSEN, 4)
+            face, alpha = (VERMILION, 1.0) if mine else (SHADES[k], 0.4) if tap else ("none", 1.0)
+            _box(left, k, q, 1, 1, face=face, alpha=alpha, line=0.5)
+            text = f"{q + k}" if tap else "·"
+            _label(left, k + 0.5, q + 0.5, text, size=8, color="white" if mine else INK if tap else MUTED)
+        left.text(-0.3, q + 0.5, f"q0 + {q}", fontsize=8, ha="right", va="center", color=MUTED)
+    for k in range(depth):
+        _label(left, k + 0.5, -0.5, f"s = {k}" if k < layer.S else "", size=7.5, color=MUTED)
+    left.set_title("A: pixels of image row h, from q0 on", fontsize=11, fontweight="bold")
+    note = f"numbers: pixels, from q0 on; beyond layer 1's {layer.S} taps\nany: B has zeros there; red: lane {CHOSEN}"
+    _label(left, depth / 2, rows + 1.2, note, size=9, color=MUTED)
+    _frame(left, (-4.5, depth + 2.5), (rows + 2.3, -1.2), equal=False)
+    layer = problems.preset("ece408-layer2")
+    tile = conv2d.plan(layer.C, layer.H, layer.W, layer.K, layer.R, layer.S)
+    outputs, taps = tile["ROWS"], tile["PART_R"]
+    for h in range(outputs + taps - 1):
+        _box(right, -2.2, h, 1.4, 1, face=BLUE, alpha=0.5, line=0.8)
+        _label(right, -1.5, h + 0.5, f"h = {h}", size=8.5)
+        for p in range(outputs):
+            r = h - p
+            inside = 0 <= r < taps
+            _box(right, p, h, 1, 1, face=SHADES[r] if inside else "none", alpha=0.5, line=0.5)
+            if inside:
+                _label(right, p + 0.5, h + 0.5, f"r = {r}", size=8.5)
+    for p in range(outputs):
+        _label(right, p + 0.5, -0.5, f"p = {p}", size=8.5, color=MUTED)
+    right.set_title("layer 2: which filter row for which sum", fontsize=11, fontweight="bold")
+    note = f"a line: one fragment of A, loaded once\na cell: {tile['TILES']} mma, for {layer.K} filters"
+    _label(right, outputs / 2 - 1, outputs + taps, note, size=9, color=MUTED)
+    _frame(right, (-2.6, outputs + 0.6), (outputs + taps + 1.1, -1.2), equal=False)
+    return figure
+
+
+def _span(axes, x, y, width, colour, text):
+    _box(axes, x, y, width, 1, face=colour, alpha=0.75, line=0.8)
+    box = {"facecolor": charts.CARD, "edgecolor": "none", "pad": 2}
+    axes.text(x + width / 2, y + 0.5, text, ha="center", va="center", fontsize=9.5, bbox=box)
+
+
+def _outline(axes, x, y, width, height, colour, line):
+    axes.add_patch(Rectangle((x, y), width, height, facecolor="none", edgecolor=colour, linewidth=line))
+
+
+def _box(axes, x, y, width, height, face="none", alpha=1.0, line=1.0):
+    colour = "none" if face == "none" else to_rgba(face, alpha)
+    axes.add_patch(
+        Rectangle((x, y), width, height, facecolor=colour, edgecolor=INK if line > 1 else MUTED, linewidth=line)
+    )
+
+
+def _label(axes, x, y, text, size=11, color=INK, weight="normal", va="center"):
+    axes.text(x, y, text, ha="center", va=va, fontsize=size, color=color, fontweight=weight)
+
+
+def _frame(axes, x_range, y_range, equal=True):
+    axes.set_xlim(*x_range)
+    axes.set_ylim(*y_range)
+    if equal:
+        axes.set_aspect("equal")
+    axes.axis("off")

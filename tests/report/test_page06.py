@@ -1,0 +1,130 @@
+"""Lesson 06's pages: their Python runs, excerpts are the steps' own lines, counts are those of traces and files."""
+
+import doctest
+import re
+from importlib import import_module
+
+import numpy as np
+import pytest
+from test_page05 import texts
+
+from common.book import catalog, problems
+from common.microscope import trace
+
+FOLDER = catalog.LESSONS / "06_tensor_cores"
+PAGES = sorted(FOLDER.glob("*.md"))
+FIRST = (FOLDER / "README.md").read_text(encoding="utf-8")
+
+
+def traced(name, shape, watched=()):
+    (found,) = trace.results([trace.task(catalog.find(name), problems.parse_shape("hgemm", shape), watched=watched)])
+    return trace.main_kernel(found)
+
+
+def module(step):
+    return import_module(f"lessons.06_tensor_cores.{step}")
+
+
+@pytest.fixture(scope="module")
+def names():
+    """What the pages' Python has defined at their ends; fails with the first line that gives something else."""
+    found, tries = {}, 0
+    for page in PAGES:  # each by itself, as a reader runs it
+        test = doctest.DocTestParser().get_doctest(page.read_text(encoding="utf-8"), {}, page.name, str(page), 0)
+        runner = doctest.DebugRunner(verbose=False)
+        runner.run(test, clear_globs=False)
+        found, tries = found | test.globs, tries + runner.tries
+    assert tries >= 12
+    return found
+
+
+def test_the_pages_fragment_is_the_steps(names):
+    """Each lane's elements of A in their order, against what hgemm_mma reads."""
+    reads = [e for e in traced("hgemm_mma", "M=16 N=8 K=16", ["a"])["events"] if e["op"] == "read"]
+    seen = np.array([[dict(zip(e["threads"], e["places"], strict=True))[lane] for e in reads] for lane in range(32)])
+    np.testing.assert_array_equal(names["a_frag"], seen)
+
+
+@pytest.mark.parametrize(("step", "each"), [("hgemm_shared", 32), ("hgemm_swizzled", 4)])
+def test_an_ldmatrix_takes_as_many_wavefronts_as_the_page_says(step, each):
+    accesses = [one for one in traced(step, "M=128 N=128 K=64")["accesses"] if one["space"] == "shared"]
+    assert {one["per_request"] for one in accesses if one["op"] == "read"} == {each}
+    assert {one["per_request"] for one in accesses if one["op"] == "copy"} == {4}
+
+
+def clocks(step, wavefronts):
+    """Wavefronts and instructions of one warp for sixteen k: of ldmatrix, of the copies, and mma."""
+    warps = step.THREADS // 32
+    copied = 2 * (step.BLOCK_M + step.BLOCK_N) * step.MMA_K // 128 // warps
+    return (step.ROWS + step.COLUMNS // 2) * wavefronts, copied, step.ROWS * step.COLUMNS
+
+
+def test_the_counts_of_wavefronts_are_the_steps():
+    sentences = {
+        (module("hgemm_shared"), 32): "6 × 32 + 8 = 200 wavefronts for 16 `mma`: 8%",
+        (module("hgemm_swizzled"), 4): "6 × 4 + 8 = 32 wavefronts for 16 `mma`: half",
+        (module("hgemm_pipelined"), 4): "8 × 4 + 16 = 48 wavefronts for 32 `mma`: two thirds",
+    }
+    text = re.sub(r"\s+", " ", FIRST)
+    for (step, wavefronts), said in sentences.items():
+        reads, copies, products = clocks(step, wavefronts)
+        counts = f"{reads // wavefronts} × {wavefronts} + {copies} = {reads + copies} wavefronts for {products} `mma`"
+        assert said.startswith(counts)
+        assert said in text
+
+
+def test_stages_and_bytes_are_the_steps():
+    step = module("hgemm_pipelined")
+    text = re.sub(r"\s+", " ", FIRST)
+    assert f"STAGES = {step.STAGES} pairs" in text
+    pair = 2 * step.STAGE // 1024
+    assert f"({step.BLOCK_M} + {step.BLOCK_N}) × {step.BLOCK_K} × 2 bytes = {pair} KiB" in text
+    assert step.SHARED_BYTES == 96 * 1024 == step.STAGES * pair * 1024
+    assert 114 - 1 >= 96 > 114 - 1 - pair  # of a block, if two are to fit
+    assert f"PENDING is STAGES - 2 = {step.PENDING}" in text
+    assert f"a warp tile of {step.WARP_M} × {step.WARP_N}" in text
+
+
+# --- excerpts ---
+
+_TYPES = re.compile(r"\b(u?int(?:32|64))\(")
+
+
+def plain(line):
+    """A line of code without types, brackets, blanks and comment."""
+    return re.sub(r"[\s()]", "", _TYPES.sub("(", line.split("#")[0]))
+
+
+def excerpts():
+    for page in PAGES:
+        for section in re.split(r"^## ", page.read_text(encoding="utf-8"), flags=re.MULTILINE):
+            step = re.match(r"\d+\. `(\w+)`", section)
+            blocks = re.findall(r"^```python\n(.*?)^```$", section, re.DOTALL | re.MULTILINE) if step else []
+            yield from ((step[1], block) for block in blocks)
+
+
+def test_excerpts_are_the_lines_of_their_steps():
+    found = list(excerpts())
+    assert {step for step, _ in found} >= {"hgemm_mma", "hgemm_shared", "hgemm_pipelined", "hconv3d_mma"}
+    for step, block in found:
+        source = "".join(plain(line) for line in catalog.find(step).path.read_text(encoding="utf-8").splitlines())
+        for line in block.splitlines():
+            parts = [part.strip(",") for part in plain(line).split("...")]
+            assert all(part in source for part in parts), f"{step}: {line}"
+
+
+def test_the_swizzle_is_the_only_line_that_changes():
+    (shown,) = re.findall(r"^```diff\n(.*?)^```$", FIRST, re.DOTALL | re.MULTILINE)
+    changed = re.findall(r"^[-+] (.*)$", shown, re.MULTILINE)
+    sources = [catalog.find(step).path.read_text(encoding="utf-8") for step in ("hgemm_shared", "hgemm_swizzled")]
+    assert [line.strip() in source for line in changed for source in sources] == [True, False, False, True]
+
+
+def test_the_pictures_are_those_that_the_code_draws(tmp_path, no_pixels):
+    drawn = catalog.load_file(FOLDER / "figures" / "draw.py").draw(tmp_path)
+    text = "".join(page.read_text(encoding="utf-8") for page in PAGES)
+    assert sorted(path.stem for path in drawn) == sorted(re.findall(r"\]\(figures/(\w+)\.png\)", text))
+    for path in drawn:
+        shipped = FOLDER / "figures" / path.name
+        assert shipped.read_bytes().startswith(b"\x89PNG")
+        assert texts(path.with_suffix(".svg")) == texts(shipped.with_suffix(".svg")), "python -m common charts"
