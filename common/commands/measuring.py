@@ -111,7 +111,7 @@ def _accuracy(_: argparse.Namespace) -> int:
     say.print(
         tables.plain("errors over the results' root mean square, 10⁻⁶", *pages.accuracy_cells(record), say.width)
     )
-    say.print(tables.plain("operands that not every precision holds", *pages.unfit_cells(record), say.width))
+    say.print(tables.plain("operands beyond some precisions", *pages.unfit_cells(record), say.width))
     if not peers.available():
         say.print(peers.HOW_TO_GET)
     return RIGHT

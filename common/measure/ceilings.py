@@ -86,17 +86,19 @@ def kernels() -> tuple[Any, Any]:
     return copy, multiply_add
 
 
-def peak(ceilings: Ceilings, problem: Problem, precision: str = "fp32") -> float | None:
+def peak(
+    ceilings: Ceilings, problem: Problem, precision: str = "fp32", instruction: str = tensorcores.INSTRUCTIONS[0]
+) -> float | None:
     """The multiply-add rate in GFLOP/s that bounds a step of this precision on a problem.
 
-    That of the FP32 units; of tensor cores for float16 arrays and for ``precision`` tf32, the fastest instruction's,
-    None if none was measured.
+    That of the FP32 units; for float16 arrays and for ``precision`` tf32 that of tensor cores by this instruction. It
+    is None if it was not measured.
     """
     kind = "f16" if problem.input_dtype == FLOAT16 else precision
     if kind == "fp32":
         return ceilings.fma_gflops
-    rates: list[float | None] = [getattr(ceilings, f"{one}_{kind}_gflops") for one in tensorcores.INSTRUCTIONS]
-    return max((rate for rate in rates if rate), default=None)
+    rate: float | None = getattr(ceilings, f"{instruction}_{kind}_gflops")
+    return rate
 
 
 def complete(ceilings: Ceilings, capability: str) -> bool:

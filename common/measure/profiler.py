@@ -74,7 +74,7 @@ class ProfileError(RuntimeError):
     """The counters could not be read."""
 
 
-class Counters(Struct, kw_only=True):
+class Counters(Struct, kw_only=True, omit_defaults=True):
     """A launch of a kernel: a field for each of METRICS, None where it could not be read, and its ``stalls``.
 
     ``ffma_threads``: all multiply-adds, with those of the ``hmma`` instructions (:func:`multiply_adds`).

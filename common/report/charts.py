@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import io
 import re
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,9 +21,10 @@ from numpy.typing import NDArray
 from common.book import catalog, problems, store
 from common.code.loops import HotLoop
 from common.jobs.messages import Tile
+from common.measure import accuracy, tensorcores
 from common.measure import ceilings as measured
-from common.report import current, layers, records
-from common.report.entries import MachineCode, PeerRow, Row
+from common.report import current, figures, layers, records
+from common.report.entries import MachineCode, PeerRow, Row, StepRow
 from common.report.records import Record
 
 if TYPE_CHECKING:
@@ -35,7 +37,9 @@ BLUE, ORANGE, GREEN, VERMILION, SKY, PURPLE, YELLOW = (
 )  # fmt: skip
 INK, MUTED, CARD, GRID = "#1b1f24", "#57606a", "#ffffff", "#d8dee4"
 MARKERS = "osD^vPX<>*"
-PEER_STYLES = {"FP32": (VERMILION, "-"), "TF32": (PURPLE, "--")}
+PEER_STYLES = {"FP32": (VERMILION, "-"), "TF32": (PURPLE, "--"), "FP16": (VERMILION, "-")}
+SIGN_COLOURS = dict(zip(figures.SIGNS, (PURPLE, GREEN), strict=True))
+FLOOR_STYLES: tuple[Any, ...] = (":", "-.", (0, (1, 4)), (0, (4, 4)))
 # What instructions are for; a class that is not named here is "other".
 MIX_COLOURS = {
     "multiply-add": BLUE,
@@ -79,6 +83,8 @@ def draw_all(record: Record, folder: Path = CHARTS) -> list[Path]:
             written.append(save(roofline(record, ladder), target / f"roofline-{ladder}"))
         if timed and ladder in layers.CHARTED:
             written.append(save(per_layer(record, ladder), target / f"layers-{ladder}"))
+    if record.accuracy():
+        written.append(save(errors(record), target / "accuracy"))
     return written
 
 
@@ -148,24 +154,26 @@ def speedups(record: Record, preset: str) -> Figure:
     most = max([*gains, *(first / ms for _, ms, _, _ in lines)], default=1.0)
     least = min(gains)
 
-    figure, axes = new_figure(9.6, 2.1 + 0.5 * len(rows))
+    signs = figures.signs()
+    figure, axes = new_figure(9.6, 2.1 + 0.5 * len(rows) + 0.2 * any(name in signs for name, _ in rows))
     places = np.arange(len(rows))
     axes.barh(
         places,
         gains,
         height=0.62,
-        color=[BLUE] * len(own) + [ORANGE] * (len(rows) - len(own)),
+        color=[SIGN_COLOURS.get(signs.get(name, ""), BLUE) for name, _ in own] + [ORANGE] * (len(rows) - len(own)),
         xerr=spread,
         error_kw={"ecolor": INK, "capsize": 3, "elinewidth": 1.2},
     )
-    for place, gain, ms in zip(places, gains, times, strict=True):
+    for place, gain, (_, row) in zip(places, gains, rows, strict=True):
         axes.annotate(
-            f"{gain:#.3g}×  {_ms(ms)}", (1.0, place), xycoords=("axes fraction", "data"), xytext=(8, 0),
-            textcoords="offset points", va="center", fontweight="bold",
+            f"{gain:#.3g}×  {_ms(row.timing.median_ms)}{_beside(row)}",
+            (1.0, place), xycoords=("axes fraction", "data"), xytext=(8, 0), textcoords="offset points", va="center",
+            fontweight="bold",
         )  # fmt: skip
     for label, ms, colour, style in lines:
         axes.axvline(first / ms, color=colour, linestyle=style, linewidth=2, label=f"{label}: {_ms(ms)}", zorder=3)
-    axes.set_yticks(places, [name for name, _ in rows])
+    axes.set_yticks(places, [_signed(name) for name, _ in rows])
     axes.invert_yaxis()
     axes.set_ylim(len(rows) - 0.4, -0.6)
     axes.set_xscale("log")
@@ -174,7 +182,7 @@ def speedups(record: Record, preset: str) -> Figure:
     axes.grid(axis="x", color=GRID, linewidth=0.8)
     axes.set_axisbelow(True)
     axes.tick_params(axis="y", length=0)
-    axes.set_xlabel(f"speed-up over {rows[0][0]} (logarithmic)")
+    axes.set_xlabel(_explained(f"speed-up over {rows[0][0]} (logarithmic)", (name for name, _ in rows)))
     _headings(figure, f"{preset}: {_shape(record, preset, rows[0][1])}", _source(record, rows[-1][1]), legend=1)
     return figure
 
@@ -215,7 +223,7 @@ def useful(code: MachineCode, ladder: str) -> Figure:
             axes.annotate(
                 text, (1.0, place), xytext=(8, 0), textcoords="offset points", va="center", fontweight="bold"
             )
-        axes.set_yticks(range(len(found)), list(found))
+        axes.set_yticks(range(len(found)), [_signed(name) for name in found])
         axes.set_ylim(len(found) - 0.5, -0.5)
         axes.set_xlim(0, 1)
         axes.xaxis.set_major_formatter(lambda value, _: f"{value:.0%}")
@@ -223,7 +231,8 @@ def useful(code: MachineCode, ladder: str) -> Figure:
         axes.spines["left"].set_visible(False)
         if len(groups) > 1:
             axes.set_title(", ".join(map(str, presets)), fontsize=11, loc="left")
-    parts[-1, 0].set_xlabel("instructions of the innermost multiply loop; those that multiply and add are useful")
+    said = "instructions of the innermost multiply loop; those that multiply and add are useful"
+    parts[-1, 0].set_xlabel(_explained(said, found))
     for what, colour in MIX_COLOURS.items():
         parts[0, 0].barh(0, 0, color=colour, label=what)
     architecture = next(iter(found.values())).kernels[0].architecture
@@ -251,18 +260,19 @@ def roofline(record: Record, ladder: str) -> Figure:
     for marker, preset in zip(MARKERS, problems.timed_presets(ladder), strict=False):
         rows = _step_rows(record, preset)
         for name, row in rows:
-            figures = record.derive(preset, row)
-            assert figures is not None
-            points.append((record.problem(preset, row).intensity, figures.gflops))
-            looks.append({"marker": marker, "color": colours[name]})
+            derived = record.derive(preset, row)
+            if derived:
+                points.append((record.problem(preset, row).intensity, derived.gflops))
+                looks.append({"marker": marker, "color": colours[name]})
         if rows:
             axes.plot([], [], marker=marker, color=MUTED, linestyle="none", markersize=8, label=preset)
     for name in names:
-        axes.plot([], [], color=colours[name], linewidth=6, label=name)
+        axes.plot([], [], color=colours[name], linewidth=6, label=_signed(name))
     ridge = peak / bandwidth
     intensities, rates = zip(*points, strict=True)
     low, high = min([*intensities, ridge]) / 3, max([*intensities, ridge]) * 4
-    bottom, top = min([*rates, low * bandwidth]) / 2, peak * 2
+    others = _further_peaks(record, ladder)
+    bottom, top = min([*rates, low * bandwidth]) / 2, max([peak, *others.values()]) * 2
     for (x, y), look in zip(_side_by_side(points, (low, high), (bottom, top)), looks, strict=True):
         axes.plot(x, y, **look, markersize=9, markeredgecolor=INK, markeredgewidth=0.7, linestyle="none", zorder=4)
     reach = np.array([low, ridge, high])
@@ -277,17 +287,38 @@ def roofline(record: Record, ladder: str) -> Figure:
         f"multiply-adds: {peak / 1e3:.1f} TFLOP/s", (high, peak), xytext=(-4, 6), textcoords="offset points",
         ha="right", fontsize=10,
     )  # fmt: skip
+    for said, other in others.items():
+        axes.plot([other / bandwidth, high], [other, other], color=MUTED, linewidth=1.6, linestyle="--", zorder=2)
+        axes.annotate(
+            f"{said}: {other / 1e3:.0f} TFLOP/s", (high, other), xytext=(-4, 6), textcoords="offset points",
+            ha="right", fontsize=10, color=MUTED,
+        )  # fmt: skip
     axes.annotate(
         f"copy: {bandwidth / 1e3:.2f} TB/s", (low, peak), xytext=(6, 6), textcoords="offset points", fontsize=10,
     )  # fmt: skip
     axes.grid(color=GRID, linewidth=0.8)
     axes.set_axisbelow(True)
     aside = "points that would hide one another stand side by side"
-    axes.set_xlabel(f"arithmetic intensity, FLOP per byte of least traffic\n({aside})")
+    axes.set_xlabel(_explained(f"arithmetic intensity, FLOP per byte of least traffic\n({aside})", names))
     axes.set_ylabel("GFLOP/s")
     axes.legend(loc="center left", bbox_to_anchor=(1.01, 0.5), frameon=False)
     _headings(figure, f"Roofline, {ladder} ladder", f"{record.gpu_name}, measured {_day(record)}")
     return figure
+
+
+def _further_peaks(record: Record, ladder: str) -> dict[str, float]:
+    """By name, rates in GFLOP/s besides the ladder's: of TF32 where a step uses it, and of ``wgmma``."""
+    ceilings = record.ceilings
+    assert ceilings is not None
+    presets = problems.timed_presets(ladder)
+    problem, half = problems.preset(presets[0]), problems.LADDERS[ladder].input_dtype == problems.FLOAT16
+    rows = [row for preset in presets for _, row in _step_rows(record, preset)]
+    found: dict[str, float | None] = {}
+    if half:
+        found["wgmma"] = measured.peak(ceilings, problem, instruction="wgmma")
+    elif any(isinstance(row, StepRow) and row.precision for row in rows):
+        found = {f"TF32, {one}": measured.peak(ceilings, problem, "tf32", one) for one in tensorcores.INSTRUCTIONS}
+    return {said: rate for said, rate in found.items() if rate}
 
 
 def _side_by_side(
@@ -329,7 +360,7 @@ def per_layer(record: Record, ladder: str) -> Figure:
             unlike = name == peer and layer.peer_method in ("Winograd", "FFT", layers.FEWER)
             axes.barh(
                 y, rate or 0, height=0.92 * height, color=colour, hatch="///" if unlike else None, edgecolor=CARD,
-                linewidth=0, label="" if place else name,
+                linewidth=0, label="" if place else _signed(name),
             )  # fmt: skip
             text = f"{rate:.1f}" if rate else "not timed yet"
             if name == peer and layer.peer_method:
@@ -346,12 +377,34 @@ def per_layer(record: Record, ladder: str) -> Figure:
     axes.set_yticks(range(len(best)), [layer.preset for layer in best])
     axes.set_ylim(len(best) - 0.45, -0.55)
     axes.set_xlim(0, 1.3 * most)
-    axes.set_xlabel("TFLOP/s by the definition's multiply-adds")
+    axes.set_xlabel(_explained("TFLOP/s by the definition's multiply-adds", timed))
     axes.grid(axis="x", color=GRID, linewidth=0.8)
     axes.set_axisbelow(True)
     axes.tick_params(axis="y", length=0)
     last = next(row for layer in reversed(best) for row in record.rows(layer.preset).values())
     _headings(figure, f"{ladder}, layer by layer", _source(record, last), legend=2, columns=2)
+    return figure
+
+
+def errors(record: Record) -> Figure:
+    """Root mean square error of each product of normals over K, both logarithmic; dashed: with FP16 sums."""
+    found = record.accuracy()[accuracy.USUAL]
+    figure, axes = new_figure(9.6, 5.4)
+    colours = (BLUE, ORANGE, GREEN, VERMILION, SKY, PURPLE, YELLOW)
+    for (name, entry), colour, marker in zip(found.items(), colours * len(found), MARKERS, strict=False):
+        points = [(point.K, point.rms) for point in entry.points if point.rms]
+        style = "--" if name == accuracy.SUMS else "-"
+        axes.plot(*zip(*points, strict=True), style, marker=marker, color=colour, linewidth=2, label=_signed(name))
+    axes.set_xscale("log", base=2)
+    axes.set_yscale("log")
+    depths = sorted({point.K for entry in found.values() for point in entry.points})
+    axes.set_xticks(depths, [f"{depth:,}" for depth in depths])
+    axes.set_xlabel(_explained("K, the length of each sum (logarithmic)", found))
+    axes.set_ylabel("error, of the results' root mean square")
+    axes.grid(color=GRID, linewidth=0.8)
+    axes.set_axisbelow(True)
+    run = record.run_of(next(iter(found.values())))
+    _headings(figure, "Errors of products of normals", f"{record.gpu_name}, {run.date}", legend=3)
     return figure
 
 
@@ -364,7 +417,7 @@ def sweep(record: Record, preset: str, name: str) -> Figure:
     assert entry is not None
     points, shipped = entry.points, entry.shipped
     varied = [key for key in shipped if len({point.tile[key] for point in points}) > 1] or list(shipped)[:1]
-    title = f"{name} on {preset}: milliseconds by tile"
+    title = f"{_signed(name)} on {preset}: milliseconds by tile"
     source = f"{record.gpu_name}, {record.run_of(entry).date}; the shipped tile is marked"
     source += "" if current.sweep(record, preset, name) else "; measured on an older version of the file"
     across, down = varied[len(varied) // 2 :], varied[: len(varied) // 2]
@@ -467,18 +520,34 @@ def _step_rows(record: Record, preset: str) -> list[tuple[str, Row]]:
     return [(s.name, found[s.name]) for s in catalog.steps() if s.ladder == ladder and s.name in found]
 
 
-def _lines(record: Record, preset: str) -> list[tuple[str, float, str, str]]:
+def _lines(record: Record, preset: str) -> list[tuple[str, float, str, Any]]:
     """Label, ms, colour and line style of the peers and the floor."""
     lines = []
     for name, row in sorted(record.rows(preset).items()):
         if isinstance(row, PeerRow):
             colour, style = PEER_STYLES[name.split()[-1]]
             lines.append((records.spoken(name, row), row.timing.median_ms, colour, style))
-    steps = _step_rows(record, preset)
-    figures = record.derive(preset, steps[0][1])
-    if figures:
-        lines.append((f"floor ({figures.floor_kind})", figures.floor_ms, INK, ":"))
+    for (name, one), style in zip(record.floors(preset), FLOOR_STYLES, strict=False):
+        lines.append((f"{name} ({one.floor_kind})", one.floor_ms, INK, style))
     return lines
+
+
+def _signed(name: str) -> str:
+    """A step's name as a chart shows it: with its sign, if it multiplies on tensor cores."""
+    return " ".join([name, *filter(None, [figures.signs().get(name)])])
+
+
+def _explained(label: str, names: Iterable[str]) -> str:
+    """An axis's label, and below it what the signs of these steps mean."""
+    known = figures.signs()
+    used = {known.get(name) for name in names}
+    return "\n".join([label, *(f"{sign} {said}" for sign, said in figures.SIGNS.items() if sign in used)])
+
+
+def _beside(row: Row) -> str:
+    """What follows a bar's time: the ratio to the library in turn."""
+    found = row.beside if isinstance(row, StepRow) else None
+    return f"  {found.ratio:.2f}× {found.peer}" if found else ""
 
 
 def _shape(record: Record, preset: str, row: Row) -> str:

@@ -3,20 +3,26 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-from common.book import problems
+from common.book import catalog, problems
 from common.book.catalog import Step
 from common.code import sass
 from common.code.loops import HotLoop
 from common.measure import profiler
+from common.measure.peers import Beside
 from common.measure.timing import Timing
 from common.report import records
 from common.report.entries import MachineCode, PeerRow, Row, StepRow
 from common.report.records import Derived, Record
 
 SPREAD = "p20–p80"
+IN_TURN = "× "  # and the library's name: a column of ratios to it
+SIGNS = {
+    "†": "Rounds its inputs to TF32, for tensor cores.",
+    "‡": "FP16 in and out, multiplied by tensor cores, summed in FP32.",
+}
 CARD_KEYS = (
     "line_total", "line_useful", "registers", "threads", "occupancy", "warps", "blocks", "limits", "total",
     "multiply_adds", "useful", "as_single_loads", "floats_per_fma", "fma_per_shared_load",
@@ -37,15 +43,22 @@ class Figure:
         return float(self.text.replace(",", ""))
 
 
+def signs() -> dict[str, str]:
+    """The sign of each step or experiment that multiplies on tensor cores: one of SIGNS, by name."""
+    rounded, half = SIGNS
+    return {
+        step.name: half if problems.LADDERS[step.ladder].input_dtype == problems.FLOAT16 else rounded
+        for step in (*catalog.steps(), *catalog.experiments())
+        if catalog.on_tensor_cores(step, problems.FIRST[step.ladder])
+    }
+
+
 def milliseconds(value: float) -> str:
     """Three significant digits, never in exponent form."""
     if value >= 99.95:
         return f"{value:.0f}"
     return f"{value:#.3g}" if value >= 1e-4 else f"{value:.{2 - math.floor(math.log10(value))}f}"
 
-
-# Of a record's ceilings.
-_RATES = ("copy_gbs", "fma_gflops", "mma_f16_gflops", "mma_tf32_gflops", "wgmma_f16_gflops", "wgmma_tf32_gflops")
 
 # --- rows of tables ---
 
@@ -119,6 +132,13 @@ def libraries(record: Record, preset: str, first_ms: float | None) -> list[tuple
     return rows
 
 
+def in_turn_titles(rows: Iterable[dict[str, Figure]]) -> list[str]:
+    """Of such columns that some row has."""
+    known = ("× first", "× previous")
+    titles = dict.fromkeys(title for columns in rows for title in columns)
+    return [title for title in titles if title.startswith(IN_TURN) and title not in known]
+
+
 def channels_last(record: Record, preset: str, step: Step, row: Row, first_ms: float | None) -> TimedRow:
     """A step's row on the channels-last twin of a preset, compared with the preset's first."""
     return _timed_row(record, problems.CHANNELS_LAST[preset], step.name, row, first_ms)
@@ -129,7 +149,16 @@ def _timed_row(
 ) -> TimedRow:
     prepare, workspace = (row.prepare_ms, row.workspace_bytes) if isinstance(row, StepRow) else (None, 0)
     derived = record.derive(preset, row)
-    return TimedRow(name, columns(row.timing, derived, first_ms, previous_ms, prepare, workspace))
+    found = columns(row.timing, derived, first_ms, previous_ms, prepare, workspace)
+    return TimedRow(name, found | in_turn(row.beside if isinstance(row, StepRow) else None))
+
+
+def in_turn(beside: Beside | None) -> dict[str, Figure]:
+    """A step's column of its ratio to the library in turn, above 1 if it is faster, with p20 and p80; maybe none."""
+    if beside is None:
+        return {}
+    spread = f"{beside.ratio:.2f} ({beside.ratio_p20:.2f}–{beside.ratio_p80:.2f})"
+    return {f"{IN_TURN}{beside.peer}": Figure(beside.ratio, "", spread)}
 
 
 # --- single figures: None is what has not been measured or compiled; a library's name may have hyphens for blanks ---
@@ -170,9 +199,15 @@ def share(record: Record | None, preset: str, name: str) -> Figure | None:
 
 def floor(record: Record | None, preset: str) -> Figure | None:
     """Milliseconds of the floor at the shape that was measured."""
-    row = next(iter(record.rows(preset).values()), None) if record else None
-    derived = record.derive(preset, row) if record and row else None
-    return _ms(derived.floor_ms) if derived else None
+    found = record.floors(preset) if record else []
+    return _ms(found[0][1].floor_ms) if found else None
+
+
+def beside(record: Record | None, preset: str, step: str) -> Figure | None:
+    """The library's time over the step's, in turn: above 1 the step is faster."""
+    row = _row(record, preset, step)
+    found = row.beside if isinstance(row, StepRow) else None
+    return None if found is None else _of(found.ratio, "", ".2f")
 
 
 def error(record: Record | None, operands: str, product: str, depth: str, which: str = "rms") -> Figure | None:
@@ -191,21 +226,18 @@ def millionths(value: float) -> str:
 
 
 def ceiling(record: Record | None, what: str) -> Figure | None:
-    """``fma``: the measured multiply-add rate in 10¹² FLOP per second; ``copy``: 10¹² bytes per second.
+    """A measured ceiling: ``copy`` in 10¹² bytes per second; or a multiply-add rate in 10¹² FLOP per second.
 
-    Those of tensor cores by instruction and kind, such as ``mma_f16``, in 10¹² FLOP per second.
+    ``fma``: that of the FP32 units; ``mma_f16``, ``mma_tf32``, ``wgmma_f16``, ``wgmma_tf32``: of tensor cores.
     """
-    found = record.ceilings if record else None
-    if found is None:
+    if record is None or not record.ceilings:
         return None
-    unit, name = ("TB/s", "copy_gbs") if what == "copy" else ("TFLOP/s", f"{what}_gflops")
-    if name not in _RATES:
-        raise ValueError(f"<!--= ceiling {what} -->: must be one of {', '.join(_RATES)} without its unit")
-    measured: float | None = getattr(found, name)
+    measured: float | None = getattr(record.ceilings, "copy_gbs" if what == "copy" else f"{what}_gflops")
     if measured is None:
         return None
     value = measured / 1e3
-    return Figure(value, unit, f"{value:.0f}" if value >= 100 else f"{value:#.2g}".rstrip("."))
+    text = f"{value:.0f}" if value >= 100 else f"{value:#.2g}".rstrip(".")
+    return Figure(value, "TB/s" if what == "copy" else "TFLOP/s", text)
 
 
 def per_multiply_add(code: MachineCode, step: str) -> Figure | None:
@@ -332,6 +364,7 @@ NAMED: dict[str, Named] = {
     "share": _of_record(share, 2),  # PRESET NAME
     "floor": _of_record(floor, 1),  # PRESET
     "across": _of_record(across, 3),  # PRESET NAME SLUG
+    "beside": _of_record(beside, 2),  # PRESET STEP
     "error": _of_record(error, 3),  # OPERANDS PRODUCT K
 }
 

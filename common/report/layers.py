@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from common.book import problems
 from common.book.problems import Problem
-from common.report.entries import PeerRow, Row
+from common.report.entries import PeerRow, Row, StepRow
 from common.report.records import Record
 
 CHARTED = ("conv3d", "hconv3d")  # ladders with a chart of their last steps over all layers
@@ -35,7 +35,10 @@ FEWER = "fewer multiply-adds"
 
 @dataclass(frozen=True)
 class Layer:
-    """A preset, a step's time on it and the library's; None is what has not been measured. Rates in TFLOP/s."""
+    """A preset, a step's time on it and the library's; None is what has not been measured. Rates in TFLOP/s.
+
+    ``in_turn``: the library's time over the step's where they were timed in turn.
+    """
 
     preset: str
     problem: Problem
@@ -43,6 +46,7 @@ class Layer:
     peer_ms: float | None
     peer_method: str
     floor_ms: float | None
+    in_turn: float | None = None
 
     @property
     def tflops(self) -> float | None:
@@ -55,6 +59,8 @@ class Layer:
     @property
     def percent_of_peer(self) -> float | None:
         """The step's rate in percent of the library's: above 100 the step is faster."""
+        if self.in_turn:
+            return 100 * self.in_turn
         return 100 * self.peer_ms / self.ms if self.ms and self.peer_ms else None
 
     @property
@@ -94,7 +100,9 @@ def _layer(record: Record | None, preset: str, step: str) -> Layer:
     figures = record.derive(preset, known)
     floor_ms = figures.floor_ms if figures else None
     ran = record.problem(preset, known)
-    return Layer(preset, ran, _median(ours), _median(peer), _peer_method(peer, floor_ms), floor_ms)
+    beside = ours.beside if isinstance(ours, StepRow) else None
+    in_turn = beside.ratio if beside and beside.peer == PEERS[asked.ladder] else None
+    return Layer(preset, ran, _median(ours), _median(peer), _peer_method(peer, floor_ms), floor_ms, in_turn)
 
 
 def _median(row: Row | None) -> float | None:

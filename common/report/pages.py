@@ -35,6 +35,8 @@ _EXERCISE = re.compile(r"(<!-- exercise: (\w+) -->\n)((?:(?!<!-- exercise:).)*?)
 
 _INLINE = re.compile(r"(<!--= (\w+)((?: [\w.-]+)*) -->)((?:(?!<!--=).)*?)(<!--/-->)", re.DOTALL)
 
+_NAMED_ROW = re.compile(r"^\| \[?`(\w+)`(?:\]\([^)]*\))?", re.MULTILINE)
+
 
 def pages() -> list[Path]:
     """Every page that may hold a table: the first one, those beside the lessons, and all in their folders."""
@@ -49,7 +51,8 @@ def rendered(text: str, record: Record | None, code: MachineCode) -> str:
         opening, kind, arguments, _, closing = match.groups()
         if kind not in kinds:
             raise ValueError(f"{opening.strip()}: kind {kind!r} is unknown: kinds are {', '.join(kinds)}")
-        return f"{opening}{kinds[kind](record, code, arguments.split())}{end}{closing}"
+        written = kinds[kind](record, code, arguments.split())
+        return f"{opening}{marked(written) if kinds is TABLES else written}{end}{closing}"
 
     markers = (
         ("<!-- table:", _BLOCK, "table"),
@@ -62,6 +65,21 @@ def rendered(text: str, record: Record | None, code: MachineCode) -> str:
     text = _BLOCK.sub(lambda match: write(match, TABLES, "\n"), text)
     text = _EXERCISE.sub(lambda match: f"{match[1]}{_exercise(match[2])}\n{match[4]}", text)
     return _INLINE.sub(lambda match: write(match, FIGURES, ""), text)
+
+
+def marked(text: str) -> str:
+    """A table in which steps on tensor cores have their sign, with what the signs mean below."""
+    known, used = figures.signs(), set()
+
+    def sign(match: re.Match[str]) -> str:
+        if match[1] not in known:
+            return match[0]
+        used.add(known[match[1]])
+        return f"{match[0]} {known[match[1]]}"
+
+    text = _NAMED_ROW.sub(sign, text)
+    legend = " ".join(f"{one} {said}" for one, said in figures.SIGNS.items() if one in used)
+    return f"{text}\n\n{legend}" if legend else text
 
 
 def update(record: Record | None) -> list[Path]:
@@ -83,18 +101,18 @@ def update(record: Record | None) -> list[Path]:
 def summary(record: Record) -> str:
     """A page of its own for one GPU: all steps at a glance, then every ladder table and chart."""
     code = MachineCode()
-    lines = [f"# {record.gpu_name}", "", _ceilings(record, code, []), "", _summary(record, code, [".."]), ""]
+    lines = [f"# {record.gpu_name}", "", _ceilings(record, code, []), "", marked(_summary(record, code, [".."])), ""]
     for ladder in problems.LADDERS:
         for preset in problems.timed_presets(ladder):
             if record.rows(preset):
                 lines += [f"## {preset}", "", f"![{preset}](charts/{record.slug}/{preset}.png)", ""]
-                lines += [_ladder(record, code, [preset]), ""]
+                lines += [marked(_ladder(record, code, [preset])), ""]
         if record.ceilings and any(record.rows(p) for p in problems.timed_presets(ladder)):
             lines += [f"![roofline, {ladder}](charts/{record.slug}/roofline-{ladder}.png)", ""]
         if ladder in layers.CHARTED and any(record.rows(p) for p in problems.timed_presets(ladder)):
             lines += [f"![{ladder}, layer by layer](charts/{record.slug}/layers-{ladder}.png)", ""]
     if record.sanitizer():
-        lines += ["## compute-sanitizer", "", _sanitizer(record, code, []), ""]
+        lines += ["## compute-sanitizer", "", marked(_sanitizer(record, code, [])), ""]
     return "\n".join(lines).rstrip() + "\n"
 
 
@@ -108,6 +126,7 @@ def ladder_cells(record: Record, preset: str, steps: list[Step]) -> tuple[list[s
     """Header and rows of a ladder's table: the given steps that have rows, then the peers."""
     timed = figures.timed(record, preset, steps)
     header = ["step", "ms", figures.SPREAD, "× first", "× previous", "GFLOP/s", "GB/s", "% of floor"]
+    header += figures.in_turn_titles(one.columns for one in timed)
     header += [title for title in ("prepare ms", "workspace MB") if any(title in one.columns for one in timed)]
     body = [_cells(f"`{one.name}`", one, header) for one in timed]
     for one, row in figures.libraries(record, preset, _first_ms(timed)):
@@ -227,7 +246,8 @@ def _summary(record: Record | None, _: MachineCode, arguments: list[str]) -> str
         rows.append(["*floor*", *(_cell(figures.floor(record, p)) for p in presets)])
         blocks.append(table([f"{ladder}, ms", *presets], rows))
     return (
-        "\n\n".join(blocks) + f"\n\nMedian times on one {_machine(record)}. All use FP32, but TF32 where it says so."
+        "\n\n".join(blocks)
+        + f"\n\nMedian times on one {_machine(record)}. All use FP32, but where another precision is named or marked."
     )
 
 
@@ -478,9 +498,9 @@ def _accuracy(record: Record | None, _: MachineCode, __: list[str]) -> str:
 
 
 def _unfit(record: Record | None, _: MachineCode, __: list[str]) -> str:
-    """``unfit``: the same for operands that not every precision holds."""
+    """``unfit``: the same for operands beyond some precisions."""
     if record is None or not record.accuracy():
-        return _nothing("operands that not every precision holds")
+        return _nothing("operands beyond some precisions")
     header, rows = unfit_cells(record)
     entry = record.accuracy()[header[1]]
     said = "; ".join(f"*{name}*: {accuracy.KINDS[name].said}" for name in header[1:] if name in accuracy.KINDS)
@@ -541,6 +561,23 @@ def _ceilings(record: Record | None, _: MachineCode, slugs: list[str]) -> str:
         ])  # fmt: skip
     header = ["GPU", "multiprocessors", "memory GB", "L2 MB", "copy GB/s", "FP32 multiply-add GFLOP/s"]
     return table(header, rows) + f"\n\nMeasured on one {' and one '.join(_machine(one) for one, _ in found)}."
+
+
+def _rates(record: Record | None, _: MachineCode, slugs: list[str]) -> str:
+    """``rates [SLUG ...]``: measured multiply-add rates by instruction; further cards by their record's name."""
+    found = [(one, one.ceilings) for one in (record, *map(records.other, slugs)) if one and one.ceilings]
+    if not found:
+        return _nothing("the ceilings")
+    kinds = {"fma": "FP32", **_INSTRUCTIONS}
+    rows = [[one.data.gpu.name, *(_cell(figures.ceiling(one, name)) for name in kinds)] for one, _ in found]
+    header = ["GPU, TFLOP/s", *kinds.values()]
+    return table(header, rows) + f"\n\nMeasured on one {' and one '.join(_machine(one, c) for one, c in found)}."
+
+
+_INSTRUCTIONS = {
+    "mma_tf32": "`mma.sync`, TF32", "mma_f16": "`mma.sync`, FP16", "wgmma_tf32": "`wgmma`, TF32",
+    "wgmma_f16": "`wgmma`, FP16",
+}  # fmt: skip
 
 
 def _cards(record: Record | None, _: MachineCode, arguments: list[str]) -> str:
@@ -675,6 +712,7 @@ FIGURES: dict[str, Writer] = {
     "floor": _figure("floor"),
     "on": _on,
     "across": _figure("across"),
+    "beside": _figure("beside"),
     "error": _figure("error"),
 }
 
@@ -694,6 +732,7 @@ TABLES: dict[str, Writer] = {
     "steps": _steps,
     "exercises": _exercises,
     "ceilings": _ceilings,
+    "rates": _rates,
     "cards": _cards,
     "problems": _problems,
     "tiles": _tiles,
@@ -711,16 +750,27 @@ def _footnote(record: Record, preset: str, peers: bool = True) -> str:
     rows = record.rows(preset)
     row = next(iter(rows.values()))
     problem = record.problem(preset, row)
-    derived, least = record.derive(preset, row), figures.floor(record, preset)
-    floor = f" The floor is {least.text} ms, set by {derived.floor_kind}." if derived and least else ""
+    floor = _floors(record, preset)
     shares = [
         d.percent_of_floor for name, r in rows.items() if "TF32" not in name and (d := record.derive(preset, r))
     ]
     if peers and max(shares, default=0) > 100:
-        floor += " Above 100%: an algorithm with fewer multiply-adds than the definition, such as FFT or Winograd's."
+        half = problem.input_dtype == problems.FLOAT16
+        floor += f" Above 100%: {_FASTER if half else _FEWER}."
     libraries = sorted({r.library for r in rows.values() if isinstance(r, PeerRow)}) if peers else []
     library = f" Libraries: {'; '.join(libraries)}." if libraries else ""
     return f"`{preset}`: {_ran(problem, preset)}.{floor}{library} Median on one {_machine(record, row)}."
+
+
+_FEWER = "an algorithm with fewer multiply-adds than the definition, such as FFT or Winograd's"
+_FASTER = "by an instruction that is faster than `mma.sync`"
+
+
+def _floors(record: Record, preset: str) -> str:
+    """`` The floor is 1.00 ms, set by multiply-adds.``, and so on for further ones."""
+    said = [f" The {name} is {figures.milliseconds(one.floor_ms)} ms" for name, one in record.floors(preset)]
+    said[:1] = [f"{first}, set by {record.floors(preset)[0][1].floor_kind}" for first in said[:1]]
+    return "".join(f"{one}." for one in said)
 
 
 def _ran(problem: Problem, preset: str) -> str:

@@ -25,6 +25,7 @@ from common.book.problems import Problem
 from common.code import loops
 from common.code.messages import Kernel
 from common.measure import ceilings as measured
+from common.measure import tensorcores
 from common.measure.ceilings import Ceilings
 from common.report import entries
 from common.report.entries import SCHEMA, MachineCode, PeerRow, Row, Run, StepRow
@@ -188,6 +189,25 @@ class Record:
         precision = (isinstance(row, StepRow) and row.precision) or catalog.PRECISIONS[0]
         return derive(self.problem(preset, row), row.timing.median_ms, self.ceilings, precision)
 
+    def floors(self, preset: str) -> list[tuple[str, Derived]]:
+        """The floors of a measured preset, each with what it is called: of FP32 or FP16; of TF32 if a step uses it.
+
+        On tensor cores that by ``mma.sync``, then that by ``wgmma`` where it is another.
+        """
+        rows = list(self.rows(preset).values())
+        if self.ceilings is None or not rows:
+            return []
+        problem = self.problem(preset, rows[0])
+        found: dict[str, Derived | None] = {}
+        rounded = any(isinstance(row, StepRow) and row.precision for row in rows)
+        for precision in catalog.PRECISIONS if rounded else catalog.PRECISIONS[:1]:
+            name = "floor" if precision == catalog.PRECISIONS[0] else f"{precision.upper()} floor"
+            found[name] = first = derive(problem, 1.0, self.ceilings, precision)
+            other = derive(problem, 1.0, self.ceilings, precision, tensorcores.INSTRUCTIONS[1])
+            if first and other and other.floor_ms != first.floor_ms:
+                found[f"{name} by {tensorcores.INSTRUCTIONS[1]}"] = other
+        return [(name, one) for name, one in found.items() if one]
+
     def _change(self, change: Callable[[entries.Card], object]) -> None:
         """Change what the file holds now, whoever wrote it last, and write it; raises StoreError or RecordError."""
         with store.locked(self.path.parent):
@@ -260,13 +280,18 @@ def _flaw(data: entries.Card) -> str:
 
 
 def derive(
-    problem: Problem, median_ms: float, ceilings: Ceilings, precision: str = catalog.PRECISIONS[0]
+    problem: Problem,
+    median_ms: float,
+    ceilings: Ceilings,
+    precision: str = catalog.PRECISIONS[0],
+    instruction: str = tensorcores.INSTRUCTIONS[0],
 ) -> Derived | None:
     """GFLOP/s, GB/s of least traffic, and the floor: max(FLOPs / peak, least bytes / copy bandwidth).
 
-    The peak is that of the units that the precision is for; None if it was not measured.
+    The peak is that of the units that the precision is for, tensor cores by this instruction; None if it was not
+    measured.
     """
-    peak = measured.peak(ceilings, problem, precision)
+    peak = measured.peak(ceilings, problem, precision, instruction)
     if peak is None:
         return None
     compute_ms = problem.flops / peak / 1e6

@@ -20,7 +20,7 @@ from common.measure.ceilings import Ceilings
 from common.microscope.messages import TracedAccess, TracedKernel
 from common.report import figures, pages, records
 from common.report.entries import Point
-from common.report.figures import TimedRow
+from common.report.figures import Figure, TimedRow
 from common.report.records import Record
 
 _COLOURS = {"right": "green", "refused": "yellow", "unjudged": "yellow"}
@@ -79,21 +79,28 @@ def selftimed(name: str, entry: dict[str, Any]) -> Table:
 def times(outcomes: list[Outcome], ceilings: Ceilings, gpu: str, width: int) -> Table:
     """Times and rates of one preset's outcomes, in their order."""
     header = ["step", "ms", figures.SPREAD, "× first", "× previous", "GFLOP/s", "GB/s", "% of floor", "prepare ms"]
-    body = []
+    found: list[dict[str, Figure]] = []
     first = previous = None
     for outcome in outcomes:
         if outcome.status != "right":
-            body.append([outcome.step.name, _status(outcome), *[""] * (len(header) - 2)])
+            found.append({})
             continue
         timing, prepare = outcome.result["timing"], outcome.result["prepare_ms"]
         ms = timing.median_ms
         first, previous = first or ms, previous or ms
         derived = records.derive(outcome.problem, ms, ceilings, outcome.step.precision)
         columns = figures.columns(timing, derived, first, previous, prepare)
-        row = TimedRow(outcome.step.name, columns)
-        body.append([row.name, *(row.cell(title) for title in header[1:])])
+        found.append(columns | figures.in_turn(outcome.result.get("beside")))
         if not outcome.step.experiment:
             previous = ms
+    header[-1:-1] = figures.in_turn_titles(found)
+    body = []
+    for outcome, columns in zip(outcomes, found, strict=True):
+        row = TimedRow(outcome.step.name, columns)
+        cells = (
+            [row.cell(title) for title in header[1:]] if columns else [_status(outcome)] + [""] * (len(header) - 2)
+        )
+        body.append([row.name, *cells])
     return _fitted(f"{outcomes[0].preset}: {outcomes[0].problem} on {gpu}", header, body, width)
 
 
@@ -356,6 +363,11 @@ def _fitted(title: str, header: list[str], body: list[list[str]], width: int) ->
     table.add_column(header[0], overflow="fold")  # a long name goes on below, figures stay whole
     for i in kept[1:]:
         table.add_column(header[i].replace("% of ", "% of\n"), justify="right", no_wrap=True)
-    for cells in body:
-        table.add_row(*(cells[i] for i in kept))
+    signs = figures.signs()
+    used = set()
+    for name, *cells in body:
+        sign = signs.get(name.partition(" ")[0], "")
+        used.add(sign)
+        table.add_row(f"{name} {sign}".rstrip(), *(cells[i - 1] for i in kept[1:]))
+    table.caption = " ".join(f"{sign} {said}" for sign, said in figures.SIGNS.items() if sign in used) or None
     return table

@@ -7,7 +7,7 @@ from common.book import catalog, lessontext
 from common.book.device import Gpu
 from common.jobs import messages
 from common.measure import accuracy, peers
-from common.report import figures, pages, recording, records
+from common.report import charts, figures, pages, recording, records
 from common.report.entries import MachineCode
 from common.report.records import Record
 from tests.made import GPU
@@ -152,6 +152,16 @@ def test_pages_show_errors_over_k_and_what_float16_does_not_hold(record):
     assert f"*large*: {accuracy.KINDS['large'].said}" in text
     assert "<!--= error normals cuBLAS-FP16 512 -->12,000<!--/-->" in text
     assert "<!--= error large cuBLAS-FP16 4096 -->?<!--/-->" in text
+
+
+def test_a_chart_has_a_line_for_each_product(record, tmp_path, no_pixels):
+    figure = charts.errors(record)
+    (axes,) = figure.axes
+    lines = {line.get_label(): list(zip(*line.get_data(), strict=True)) for line in axes.lines}
+    assert lines["gemm_naive"] == [(256, 2.5e-7), (512, 3.2e-7)]
+    assert set(lines) == {"gemm_naive", "cuBLAS FP16"}
+    written = charts.draw_all(record, tmp_path)
+    assert [path.stem for path in written] == ["accuracy"]
 
 
 def test_without_a_measurement_pages_say_so(tmp_path):

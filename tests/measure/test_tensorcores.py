@@ -106,8 +106,12 @@ AMPERE = structs.replace(MEASURED, wgmma_f16_gflops=None, wgmma_tf32_gflops=None
 def test_the_rate_that_bounds_a_step_is_that_of_its_precision():
     gemm, half = problems.PRESETS["gemm-4096"], problems.PRESETS["hgemm-4096"]
     assert ceilings.peak(MEASURED, gemm) == 60e3
-    assert ceilings.peak(MEASURED, gemm, "tf32") == 400e3
-    assert ceilings.peak(MEASURED, half) == 800e3
+    assert ceilings.peak(MEASURED, gemm, "tf32") == 300e3
+    assert ceilings.peak(MEASURED, half) == 600e3
+    assert ceilings.peak(MEASURED, gemm, instruction="wgmma") == 60e3
+    assert ceilings.peak(MEASURED, gemm, "tf32", "wgmma") == 400e3
+    assert ceilings.peak(MEASURED, half, instruction="wgmma") == 800e3
+    assert ceilings.peak(AMPERE, half, instruction="wgmma") is None
     assert (ceilings.peak(AMPERE, half), ceilings.peak(AMPERE, gemm, "tf32")) == (600e3, 300e3)
     old = ceilings.Ceilings(copy_gbs=4000.0, fma_gflops=60e3)
     assert (ceilings.peak(old, half), ceilings.peak(old, gemm, "tf32"), ceilings.peak(old, gemm)) == (

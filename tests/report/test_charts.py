@@ -482,13 +482,6 @@ def test_figures_in_a_sentence(own, figure, text):
     assert pages.rendered(f"{opening}old<!--/-->", own, NO_CODE) == f"{opening}{text}<!--/-->"
 
 
-def test_a_ceiling_of_tensor_cores_in_a_sentence(own):
-    own.data.ceilings.wgmma_f16_gflops = 832_206.5
-    assert pages.rendered("<!--= ceiling wgmma_f16 --><!--/-->", own, NO_CODE).endswith("-->832<!--/-->")
-    with pytest.raises(ValueError, match=r"ceiling wgmma_f8.*must be one of copy_gbs"):
-        pages.rendered("<!--= ceiling wgmma_f8 --><!--/-->", own, NO_CODE)
-
-
 @pytest.fixture
 def slower(own, shipped, tmp_path, monkeypatch):
     """Another card's record, with one row."""
@@ -544,7 +537,10 @@ def test_a_kernel_without_a_multiply_loop_has_no_figures_of_one():
 
 def test_the_table_of_steps_says_what_a_step_grew_from_if_not_from_the_one_before(monkeypatch):
     first, second, third = [step for step in catalog.steps() if step.lesson == "01_naive" and step.ladder == "conv2d"]
-    monkeypatch.setattr(catalog, "steps", lambda: [first, second, dataclasses.replace(third, builds_on=first.name)])
+    monkeypatch.setattr(
+        catalog, "steps", lambda *_: [first, second, dataclasses.replace(third, builds_on=first.name)]
+    )
+    monkeypatch.setattr(catalog, "experiments", lambda *_: [])
     table = cells(pages.rendered("<!-- table: steps 01_naive -->\n<!-- end table -->", None, NO_CODE))
     after = [row[2] for row in table[2:]]
     assert after == ["starts the ladder", f"`{first.name}`", f"`{second.name}`, grew from `{first.name}`"]

@@ -537,13 +537,31 @@ TENSOR_CORES = Ceilings(
 
 @pytest.mark.parametrize(
     ("preset", "precision", "peak"),
-    [("gemm-4096", "fp32", 60e3), ("gemm-4096", "tf32", 300e3), ("hgemm-4096", "fp32", 800e3)],
+    [("gemm-4096", "fp32", 60e3), ("gemm-4096", "tf32", 300e3), ("hgemm-4096", "fp32", 600e3)],
 )
 def test_a_floor_is_that_of_the_units_which_the_precision_is_for(preset, precision, peak):
     problem = problems.preset(preset)
     found = records.derive(problem, 1.0, TENSOR_CORES, precision)
     assert found.floor_ms == pytest.approx(problem.flops / peak / 1e6)
     assert found.floor_kind == "multiply-adds"
+
+
+def test_a_preset_has_a_floor_for_each_precision_and_instruction(record):
+    key = record.start_run()
+    record.set_ceilings(TENSOR_CORES, key)
+    record.put("gemm-2048", "gemm_naive", row(9.0), key)
+    work = problems.preset("gemm-2048").flops / 1e6
+    assert [(name, work / one.floor_ms) for name, one in record.floors("gemm-2048")] == [
+        ("floor", pytest.approx(60e3))
+    ]
+    record.put("gemm-2048", "gemm_rounded", replaced(row(1.0), precision="tf32"), key)
+    found = {name: work / one.floor_ms for name, one in record.floors("gemm-2048")}
+    assert found == {"floor": pytest.approx(60e3), "TF32 floor": pytest.approx(300e3)}
+    record.put("hgemm-4096", "hgemm_mma", row(1.0, {"M": 4096, "N": 4096, "K": 4096}), key)
+    work = problems.preset("hgemm-4096").flops / 1e6
+    found = {name: work / one.floor_ms for name, one in record.floors("hgemm-4096")}
+    assert found == {"floor": pytest.approx(600e3), "floor by wgmma": pytest.approx(800e3)}
+    assert record.floors("gemm-4096") == []
 
 
 def test_without_its_ceiling_nothing_is_derived():

@@ -1,0 +1,227 @@
+"""Steps on tensor cores in tables and charts: their signs, the ratio to the library in turn, their floors."""
+
+import copy
+import re
+
+import pytest
+from msgspec.structs import replace
+
+from common.book import catalog, problems
+from common.book.device import Gpu
+from common.jobs.run import Outcome
+from common.measure import peers, timing
+from common.measure.ceilings import Ceilings
+from common.report import charts, figures, layers, pages, tables
+from common.report.entries import MachineCode, PeerRow, StepRow
+from common.report.records import Record
+from tests.made import GPU
+
+CEILINGS = Ceilings(
+    copy_gbs=4000.0, fma_gflops=60e3, mma_f16_gflops=600e3, wgmma_f16_gflops=800e3, mma_tf32_gflops=300e3,
+    wgmma_tf32_gflops=400e3,
+)  # fmt: skip
+NO_CODE = MachineCode()
+
+
+def timed(ms):
+    return timing.summarise([ms] * 10)
+
+
+def beside(ratio, peer):
+    return peers.Beside(timed(1.0), timed(1 / ratio), ratio, ratio - 0.01, ratio + 0.02, 0.004, peer=peer)
+
+
+def step_row(preset, ms, **fields):
+    known = {"prepare_ms": None, "workspace_bytes": 0, "source": "0" * 64}
+    return StepRow(shape=problems.preset(preset).shape(), timing=timed(ms), **known, **fields)
+
+
+def peer_row(preset, ms):
+    return PeerRow(shape=problems.preset(preset).shape(), timing=timed(ms), layout="row-major", library="CUDA 13")
+
+
+@pytest.fixture
+def record(tmp_path, monkeypatch):
+    """Two hgemm steps at 4096, and a conv2d step that rounds to TF32, beside cuBLAS and cuDNN."""
+    signs = figures.signs() | {"conv2d_coarsened": "†"}
+    monkeypatch.setattr(figures, "signs", lambda: signs)
+    record = Record.open(Gpu(**GPU), tmp_path)
+    key = record.start_run()
+    record.set_ceilings(CEILINGS, key)
+    rows = {
+        "hgemm-4096": {
+            "hgemm_mma": step_row("hgemm-4096", 11.0),
+            "hgemm_shared": step_row("hgemm-4096", 0.5, beside=beside(0.36, "cuBLAS FP16")),
+            "cuBLAS FP16": peer_row("hgemm-4096", 0.18),
+        },
+        "ece408-layer2": {
+            "conv2d_naive": step_row("ece408-layer2", 20.0),
+            "conv2d_coarsened": step_row(
+                "ece408-layer2", 2.0, precision="tf32", beside=beside(1.25, "cuDNN TF32")
+            ),
+            "cuDNN FP32": peer_row("ece408-layer2", 5.0),
+            "cuDNN TF32": peer_row("ece408-layer2", 2.5),
+        },
+    }  # fmt: skip
+    for preset, found in rows.items():
+        for name, row in found.items():
+            record.put(preset, name, row, key)
+    return record
+
+
+def page(record, arguments):
+    return pages.rendered(f"<!-- table: {arguments} -->\n<!-- end table -->", record, NO_CODE)
+
+
+def line(text, name):
+    (found,) = [one for one in text.splitlines() if one.startswith(f"| {name}")]
+    return [cell.strip() for cell in found.split("|")[1:-1]]
+
+
+def svg(figure, tmp_path):
+    charts.save(figure, tmp_path / "chart")
+    return re.sub(r"<[^>]*>", "", (tmp_path / "chart.svg").read_text(encoding="utf-8"))
+
+
+def test_a_ladder_table_shows_the_ratio_in_turn_with_its_spread(record):
+    text = page(record, "ladder hgemm-4096")
+    header = line(text, "step")
+    found = dict(zip(header, line(text, "`hgemm_shared`"), strict=True))
+    assert found["× cuBLAS FP16"] == "0.36 (0.35–0.38)"
+    assert dict(zip(header, line(text, "`hgemm_mma`"), strict=True))["× cuBLAS FP16"] == ""
+    assert dict(zip(header, line(text, "*cuBLAS FP16*"), strict=True))["× cuBLAS FP16"] == ""
+    assert "× cuDNN TF32" in line(page(record, "ladder ece408-layer2"), "step")
+    record.data.rows["hgemm-4096"]["hgemm_shared"].beside = None
+    assert "× cuBLAS FP16" not in page(record, "ladder hgemm-4096")
+
+
+def test_steps_on_tensor_cores_have_their_sign_and_its_meaning_in_every_table(record):
+    half, rounded = (f"{sign} {said}" for sign, said in reversed(figures.SIGNS.items()))
+    text = page(record, "ladder hgemm-4096")
+    assert "| `hgemm_mma` ‡ |" in text
+    assert half in text
+    assert rounded not in text
+    text = page(record, "ladder ece408-layer2")
+    assert "| `conv2d_coarsened` † |" in text
+    assert "| `conv2d_naive` |" in text
+    assert rounded in text
+    assert half not in text
+    for arguments in ("summary", "steps 06_tensor_cores"):
+        assert re.search(r"^\| \[`hgemm_mma`\]\([\w./]+\) ‡ \|", page(record, arguments), re.MULTILINE), arguments
+    assert "| `hgemm_mma` ‡ |" in page(record, "times hgemm-4096 hgemm_mma hgemm_shared")
+    assert "‡" not in page(record, "code gemm_naive")
+
+
+def test_the_shipped_steps_have_the_sign_of_their_precision():
+    signs = figures.signs()
+    for step in (*catalog.steps(), *catalog.experiments()):
+        expected = "‡" if step.ladder in ("hgemm", "hconv3d") else "†" if step.precision == "tf32" else None
+        assert signs.get(step.name) == expected, step.name
+
+
+def test_floors_are_by_mma_sync_and_by_wgmma(record):
+    flops = problems.preset("hgemm-4096").flops
+    text = page(record, "ladder hgemm-4096")
+    assert f"The floor is {flops / 600e9:#.3g} ms, set by multiply-adds. " in text
+    assert f"The floor by wgmma is {flops / 800e9:#.3g} ms." in text
+    assert "Above 100%: by an instruction that is faster than `mma.sync`." in text
+    share = dict(zip(line(text, "step"), line(text, "`hgemm_shared`"), strict=True))["% of floor"]
+    assert share == f"{100 * flops / 600e9 / 0.5:.1f}"
+    layer = problems.preset("ece408-layer2").flops
+    text = page(record, "ladder ece408-layer2")
+    assert f"The floor is {layer / 60e9:#.3g} ms, set by multiply-adds." in text
+    assert "The TF32 floor is" in text
+    found = {name: one.floor_ms for name, one in record.floors("ece408-layer2")}
+    share = dict(zip(line(text, "step"), line(text, "`conv2d_coarsened`"), strict=True))["% of floor"]
+    assert share == f"{100 * found['TF32 floor'] / 2.0:.1f}"
+
+
+def test_rates_of_instructions(record):
+    text = page(record, "rates")
+    assert line(text, "NVIDIA Test 9") == ["NVIDIA Test 9", "60", "300", "600", "400", "800"]
+    record.data.ceilings.wgmma_f16_gflops = None
+    assert line(page(record, "rates"), "NVIDIA Test 9")[-1] == ""
+    assert figures.ceiling(record, "wgmma_f16") is None
+
+
+def test_figures_in_sentences(record):
+    text = pages.rendered("<!--= beside hgemm-4096 hgemm_shared --><!--/-->", record, NO_CODE)
+    assert "-->0.36<!--" in text
+    assert figures.beside(record, "hgemm-4096", "hgemm_mma") is None
+    assert figures.beside(record, "hgemm-4096", "cuBLAS-FP16") is None
+    assert figures.ceiling(record, "mma_f16").text == "600"
+
+
+def test_the_chart_of_the_ladder_has_signs_ratios_and_both_floors(record, tmp_path, no_pixels):
+    text = svg(charts.speedups(record, "hgemm-4096"), tmp_path)
+    for said in ("hgemm_mma ‡", "0.36× cuBLAS FP16", "floor (multiply-adds)", "floor by wgmma", figures.SIGNS["‡"]):
+        assert said in text, said
+    assert figures.SIGNS["†"] not in text
+
+
+def test_a_bar_of_another_precision_is_marked_in_a_ladder_s_chart(record, tmp_path, no_pixels):
+    figure = charts.speedups(record, "ece408-layer2")
+    (axes,) = figure.axes
+    bars = [patch.get_facecolor() for patch in axes.patches]
+    assert bars[0] != bars[1]
+    text = svg(figure, tmp_path)
+    for said in ("conv2d_coarsened †", "1.25× cuDNN TF32", "TF32 floor", figures.SIGNS["†"]):
+        assert said in text, said
+    assert "conv2d_naive †" not in text
+
+
+def test_a_roofline_has_a_line_for_each_rate_that_binds(record, tmp_path, no_pixels):
+    text = svg(charts.roofline(record, "hgemm"), tmp_path)
+    assert "multiply-adds: 600.0 TFLOP/s" in text
+    assert "wgmma: 800 TFLOP/s" in text
+    text = svg(charts.roofline(record, "conv2d"), tmp_path)
+    assert "multiply-adds: 60.0 TFLOP/s" in text
+    assert "TF32, mma: 300 TFLOP/s" in text
+    assert "TF32, wgmma: 400 TFLOP/s" in text
+    record.data.rows["ece408-layer2"].pop("conv2d_coarsened")
+    assert "TF32" not in svg(charts.roofline(record, "conv2d"), tmp_path).replace(figures.SIGNS["†"], "")
+
+
+def test_a_layer_s_share_of_the_library_is_the_ratio_in_turn(record):
+    (layer,) = layers.compare(record, "hgemm", "hgemm_shared", ["hgemm-4096"])
+    assert layer.percent_of_peer == pytest.approx(36)
+    (layer,) = layers.compare(record, "hgemm", "hgemm_mma", ["hgemm-4096"])
+    assert layer.percent_of_peer == pytest.approx(100 * 0.18 / 11)
+    # cuDNN in TF32 is not the library of the table
+    (layer,) = layers.compare(record, "conv2d", "conv2d_coarsened", ["ece408-layer2"])
+    assert layer.percent_of_peer == pytest.approx(250)
+
+
+def test_the_terminal_shows_ratio_and_sign(record):
+    def outcome(name, **fields):
+        step = catalog.find(name)
+        result = {"status": "right", "timing": timed(1.0), "prepare_ms": None, **fields}
+        return Outcome(step, problems.preset("hgemm-4096"), "hgemm-4096", result)
+
+    found = [outcome("hgemm_mma"), outcome("hgemm_shared", beside=beside(0.36, "cuBLAS FP16"))]
+    found.append(outcome("hgemm_swizzled", status="wrong"))
+    table = tables.times(found, CEILINGS, "a card", 200)
+    columns = {column.header: list(column.cells) for column in table.columns}
+    assert columns["step"] == ["hgemm_mma ‡", "hgemm_shared ‡", "hgemm_swizzled ‡"]
+    assert columns["× cuBLAS FP16"] == ["", "0.36 (0.35–0.38)", ""]
+    assert "wrong" in columns["ms"][2]
+    assert table.caption == f"‡ {figures.SIGNS['‡']}"
+    plain = [replace_step(one) for one in copy.copy(found)[:1]]
+    table = tables.times(plain, CEILINGS, "a card", 200)
+    assert table.caption is None
+    assert "× cuBLAS FP16" not in [column.header for column in table.columns]
+    recorded = tables.recorded(record, "hgemm-4096", [one.step for one in found], 200)
+    columns = {column.header: list(column.cells) for column in recorded.columns}
+    assert columns["step"][:2] == ["hgemm_mma (before your edit) ‡", "hgemm_shared (before your edit) ‡"]
+    assert columns["× cuBLAS FP16"][1] == "0.36 (0.35–0.38)"
+
+
+def replace_step(outcome):
+    return Outcome(catalog.find("gemm_naive"), problems.preset("gemm-4096"), "gemm-4096", outcome.result)
+
+
+def test_a_row_keeps_its_ratio_through_a_file(record):
+    again = Record.load(record.path)
+    kept = again.row("hgemm-4096", "hgemm_shared").beside
+    assert (kept.ratio, kept.ratio_p20, kept.peer) == (0.36, 0.35, "cuBLAS FP16")
+    assert replace(kept, ratio=1.0) != kept
