@@ -32,7 +32,7 @@ from common.code import capture, sass
 from common.code.loops import HotLoop
 from common.code.messages import Assembled
 
-ARCHITECTURES = ("7.5", "8.0", "8.6", "9.0", "10.0")
+ARCHITECTURES = ("7.5", "8.0", "8.6", "8.9", "9.0", "10.0", "12.0")
 
 
 class ToolMissingError(RuntimeError):

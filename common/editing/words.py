@@ -31,6 +31,8 @@ def complaint(outcome: Outcome, shapes: int = 1, width: int = 100, suspicion: tu
     ``suspicion``, a trace's finding and the command that shows it, closes the complaint. One cause is told once: the
     finding only where no fault has a line.
     """
+    if outcome.elsewhere:  # at any shape
+        return escape(f"{outcome.step.name} {outcome.result['message']}")
     more = f" and {shapes - 1} more shape{'s' if shapes > 2 else ''}" if shapes > 1 else ""
     doing = ", compiled for" if outcome.result.get("only_compiled") else " at"
     lines = [f"{outcome.step.name}{doing} {outcome.problem}{more}"]

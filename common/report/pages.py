@@ -312,7 +312,7 @@ def _useful(_: Record | None, code: MachineCode, arguments: list[str]) -> str:
                 str(kernel.registers),
                 f"{100 * fits.fraction:.3g}",
                 ", ".join(fits.limited_by),
-                f"{hot.multiply_adds} of {hot.total}",
+                f"{hot.mix.get('multiply-add', 0)} of {hot.total}",
                 f"{100 * hot.useful:.0f}",
                 "" if reads is None else f"{reads:.3g}",
                 "" if not floats else f"{floats:.3g}",

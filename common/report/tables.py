@@ -146,7 +146,7 @@ def compiled(outcomes: list[Outcome], architectures: tuple[str, ...], assembled:
             counts = (loop.total, loop.multiply_adds, loop.loads, loop.constant_loads)
             cells += counts if loop.multiplies else (0,) * len(counts)
             names = (item["kernel"], item["architecture"]) if several else (item["kernel"],)
-            table.add_row(*names, *map(str, cells), loops.shown(loop.per_multiply_add() or 0))
+            table.add_row(*names, *map(str, cells), loops.shown(loop.per_multiply_add() or 0)[:4])
     table.caption = (
         "loop: instructions in the innermost multiply loop, and of these multiply-adds (FMA), loads, constant loads; "
         f"per FMA: instructions for each multiply-add; compute capability {', '.join(architectures)}"

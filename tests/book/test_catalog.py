@@ -54,7 +54,10 @@ def test_the_first_steps_are_the_naive_ones():
     first = {}
     for step in catalog.steps():
         first.setdefault(step.ladder, step.name)
-    assert first == {"gemm": "gemm_naive", "conv2d": "conv2d_naive", "conv3d": "conv3d_direct"}
+    assert first == {
+        "gemm": "gemm_naive", "conv2d": "conv2d_naive", "conv3d": "conv3d_direct", "hgemm": "hgemm_mma",
+        "hconv3d": "hconv3d_mma",
+    }  # fmt: skip
 
 
 def test_lesson_01_holds_the_steps_its_design_names():

@@ -26,7 +26,8 @@ def compiled(step):
     if step.name == "conv2d_layer_dispatch":
         small.append(problem.shape())  # for which it takes yet another kernel
     file = {"path": str(step.path), "ladder": step.ladder}
-    tasks = [Compile(**file, shape=shape, architectures=list(codegen.ARCHITECTURES)) for shape in small]
+    architectures = run._allowed(step, codegen.ARCHITECTURES)
+    tasks = [Compile(**file, shape=shape, architectures=architectures) for shape in small]
     last = Compile(**file, shape=problem.shape(), architectures=[run.CODE_ARCHITECTURE], machine_code=True)
     *ptx, code = (result for _, result in isolate.run([*tasks, last], False, SECONDS))
     if "ToolMissingError" in code.get("message", ""):
@@ -35,7 +36,7 @@ def compiled(step):
 
 
 def test_the_architectures_are_those_promised():
-    assert codegen.ARCHITECTURES == ("7.5", "8.0", "8.6", "9.0", "10.0")
+    assert codegen.ARCHITECTURES == ("7.5", "8.0", "8.6", "8.9", "9.0", "10.0", "12.0")
     assert run.CODE_ARCHITECTURE == "9.0"
 
 
@@ -56,7 +57,7 @@ def test_compiles_without_float64_stack_or_spills(step):
     assert built
     assert {kernel["kernel"] for kernel in code["kernels"]} <= built.keys()
     for name, architectures in built.items():
-        assert set(architectures) == set(codegen.ARCHITECTURES), name
+        assert set(architectures) == set(run._allowed(step, codegen.ARCHITECTURES)), name
 
     if "registers" not in code["kernels"][0]:
         pytest.skip("ptxas or nvdisasm is not installed: no machine code to look at")
@@ -65,8 +66,31 @@ def test_compiles_without_float64_stack_or_spills(step):
         assert kernel["spill_bytes"] == 0, kernel["kernel"]
         assert 8 <= kernel["registers"] <= 255
         assert sum(kernel["instructions"].values()) > 20
+    if catalog.on_tensor_cores(step, problems.FIRST[step.ladder]):
+        assert any(name.startswith("HMMA") for kernel in code["kernels"] for name in kernel["instructions"])
+        return
     # one kernel of the step multiplies and adds in a loop
     assert any((HotLoop.compiled(kernel).per_multiply_add() or 0) >= 1 for kernel in code["kernels"])
+
+
+@pytest.mark.parametrize("step", [step for step in FILES if step.requires == "8.0"], ids=lambda step: step.name)
+def test_what_requires_8_0_is_compiled_for_all_but_7_5(step, monkeypatch):
+    tasks = []
+
+    def noted(given, *_):
+        tasks.extend(given)
+        return iter(())
+
+    monkeypatch.setattr(isolate, "run", noted)
+    list(run.compile_steps([step], codegen.ARCHITECTURES, False))
+    (task,) = tasks
+    assert task.architectures == ["8.0", "8.6", "8.9", "9.0", "10.0", "12.0"]
+
+
+def test_every_step_on_tensor_cores_says_what_it_requires():
+    for step in FILES:
+        on_them = catalog.on_tensor_cores(step, problems.FIRST[step.ladder])
+        assert (step.requires is not None) == on_them, step.name
 
 
 def test_machine_code_shows_a_stack_frame_where_there_is_one(write):

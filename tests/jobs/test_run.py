@@ -8,6 +8,7 @@ import pytest
 from common.book import catalog, device, problems
 from common.commands import verdicts
 from common.commands.console import RIGHT
+from common.editing import words
 from common.jobs import run
 from common.jobs.messages import Check, Compile
 from common.measure import plan
@@ -136,6 +137,19 @@ def test_what_this_gpu_cannot_run_is_listed_with_the_reason(of_hopper):
     assert verdicts.exit_code(found, asked=True) == RIGHT  # it is no failure
     refused = run.Outcome(step, FIRST, None, {"status": "refused", "message": "this shape"})
     assert verdicts.exit_code([refused], asked=True) != RIGHT
+
+
+@pytest.mark.parametrize("name", [step.name for step in catalog.steps() if step.requires == "8.0"])
+def test_a_card_without_these_tensor_cores_is_told_so_in_one_line(of_hopper, monkeypatch, name):
+    monkeypatch.setattr(device, "compute_capability", lambda: "7.5")
+    step = catalog.find(name)
+    found = [outcome for _, outcome in run.measure([(step, catalog.presets(step)[0])])]
+    ((_, text),) = words.told(found, 120)
+    assert "requires compute capability 8.0: this GPU has 7.5" in text
+    assert name in text
+    assert len(text.splitlines()) == 1
+    monkeypatch.setattr(device, "compute_capability", lambda: "8.0")
+    assert run.beyond(step) == ""
 
 
 def test_a_step_is_compiled_for_what_it_runs_on(of_hopper):
