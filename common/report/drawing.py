@@ -25,7 +25,8 @@ DRAWN = catalog.ROOT / "results" / "charts" / "drawn.json"
 SECONDS = 300.0
 # What draws, and what a trace needs that is drawn.
 _CODE = (
-    "book/catalog.py", "book/lessontext.py", "book/problems.py", "measure/inputs.py", "report/charts.py",
+    "book/catalog.py", "book/lessontext.py", "book/problems.py", "measure/accuracy.py",
+    "measure/ceilings.py", "measure/inputs.py", "report/charts.py",
     "report/current.py", "report/figures.py", "report/layers.py", "report/pages.py", "report/records.py",
     "report/tracefigures.py",
 )  # fmt: skip
