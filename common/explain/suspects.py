@@ -271,7 +271,7 @@ _CONVERSIONS: tuple[tuple[str, Callable[[Array], Array]], ...] = (
     ("{} is kept in 16 bits", _wrapped(-(2**15), 2**16)),
     ("{} is rounded to whole numbers", np.rint),
     ("{} is cut to whole numbers", np.trunc),
-    ("{} is rounded to float16", _half),
+    ("{} is rounded to float16 or TF32", _half),  # as many bits: only beyond its range is it the one or the other
     ("{} is rounded to TF32", _kept(10)),
     ("{} is rounded to bfloat16", _kept(7)),
     ("{} counts as 0 where it is below 1e-6", lambda v: np.where(np.abs(v) < 1e-6, 0, v)),

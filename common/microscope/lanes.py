@@ -31,6 +31,7 @@ from common.microscope.spaces import Constant, Global, Local, Mask, Offsets, Sha
 from common.microscope.values import Cast, Value, choose, dtype_of, truth, uniform
 
 Point = tuple[int, int, int]
+LEFT_OVER = "no wait comes after it"  # of a copy: said last, as a read before it arrived says more
 _REMEMBERED = 64  # indices that are known to be within an array
 _PLANS = 1024  # of products, kept
 Code = Callable[..., Any]
@@ -163,7 +164,7 @@ class Machine:
     def _end(self) -> None:
         self._settle(None)
         for copy in self.copies:
-            text = f"a copy to {copy.view.name} is still under way when the thread ends: no wait comes after it"
+            text = f"a copy to {copy.view.name} is still under way when the thread ends: {LEFT_OVER}"
             self.fault("copy-not-awaited", copy.line, copy.view.name, text, copy.lanes)
         for line, lanes in self.absent.items():
             if lanes.any():

@@ -28,7 +28,7 @@ from common.code import capture, loops
 from common.explain.faults import UNSOUND, Fault
 from common.measure import inputs
 from common.microscope import messages
-from common.microscope.lanes import Machine, Point, TraceError
+from common.microscope.lanes import LEFT_OVER, Machine, Point, TraceError
 from common.microscope.memory import SECTOR_BYTES, Ints, Ledger
 from common.microscope.messages import Traced, TracedAccess, TracedEvent, TracedKernel
 from common.microscope.spaces import Global, View, poison, poisoned
@@ -591,6 +591,11 @@ def in_place_of_the_device(carry_out: Callable[[Launch], None]) -> Iterator[None
         yield
 
 
+def _worst_first(fault: Fault) -> tuple[int, bool, int]:
+    """A key that sorts faults as they are told."""
+    return list(UNSOUND).index(fault.kind), fault.what.endswith(LEFT_OVER), fault.line or 0
+
+
 def _report(function: Callable[..., Any], launches: list[tuple[Point, Point]], ledger: Ledger) -> KernelTrace:
     file = function.__code__.co_filename
 
@@ -602,10 +607,9 @@ def _report(function: Callable[..., Any], launches: list[tuple[Point, Point]], l
                ideal=t.ideal, distinct=t.distinct, sample=t.sample)
         for key, t in sorted(ledger.tallies.items())
     ]  # fmt: skip
-    order = list(UNSOUND)
     faults = [
         replace(fault, code=text(fault.line or 0), count=ledger.counts[key])
-        for key, fault in sorted(ledger.faults.items(), key=lambda item: (order.index(item[0][0]), item[0][1] or 0))
+        for key, fault in sorted(ledger.faults.items(), key=lambda item: _worst_first(item[1]))
     ]
     return KernelTrace(
         name=function.__name__,

@@ -300,7 +300,7 @@ def test_values_that_depend_on_the_size_of_inputs_are_told_without_other_launche
 @pytest.mark.parametrize(
     ("change", "text"),
     [
-        (lambda v: v.astype(np.float16).astype(np.float64), "a and b are rounded to float16"),
+        (lambda v: v.astype(np.float16).astype(np.float64), "a and b are rounded to float16 or TF32"),
         (lambda v: v, ""),
     ],
 )

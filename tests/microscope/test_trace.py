@@ -1000,6 +1000,12 @@ def test_a_copy_that_no_wait_follows_is_a_fault(kernel):
     assert "still under way when the thread ends: no wait comes after it" in fault.what
 
 
+def test_a_read_before_it_arrived_is_told_before_a_copy_that_is_left_over(kernel):
+    body = "copy1_async(tile, i, b, i)\nif i < 4:\n    c[0, i] = tile[i]"
+    found = kernel(ASYNC.format(body=body), problem=Gemm(M=4, N=32, K=4)).faults
+    assert [fault.line for fault in found if fault.kind == "copy-not-awaited"] == [16, 14]
+
+
 def test_exercise_3_of_lesson_04_shows_here(write):
     text = catalog.find("gemm_register_blocked").path.read_text(encoding="utf-8").replace("PAD = VECTOR", "PAD = 1")
     assert kinds(traced(write("gemm_padded.py", text), Gemm(M=8, N=8, K=8))) == {"misaligned"}
