@@ -366,6 +366,8 @@ RAGGED |= {
     for ladder, kind in LADDERS.items()
     if ladder != kind.form
 }
+# rows of whole pieces of eight values, and more of K than four tiles of 64
+RAGGED["hgemm"] += (Hgemm(M=37, N=40, K=264),)
 
 # The shape an edited step is tried at first, quick in the simulator and to compile: two tiles of 32 along the sum,
 # edges of tiles missed, rows of whole 128-bit pieces.
@@ -375,6 +377,7 @@ FIRST: dict[str, Problem] = {
     "conv3d": Conv3d(N=1, C=3, D=3, H=5, W=6, K=34, T=2, R=3, S=3, stride_h=2, pad_d=1, pad_h=1, pad_w=1),
 }
 FIRST |= {ladder: on_ladder(ladder, FIRST[kind.form]) for ladder, kind in LADDERS.items() if ladder != kind.form}
+FIRST["hgemm"] = Hgemm(M=18, N=40, K=40)  # a piece is eight values
 
 
 def from_shape(ladder: str, shape: dict[str, Any]) -> Problem:

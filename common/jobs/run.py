@@ -249,9 +249,11 @@ def _check_groups(
     wanted = plan.cases_at(shape, not simulator, seed) if shape else plan.cases(step.ladder, not simulator, seed)
     groups = []
     if simulator and compiled:  # first: what it says is told before all else
-        small = shape or problems.FIRST[step.ladder]
-        task = messages.Compile(**at(step, small, file), architectures=_allowed(step, [CODE_ARCHITECTURE]))
-        groups.append(_CheckGroup(step, [task], False, False))
+        # whole tiles may have a kernel of their own
+        variants = [shape] if shape else [problems.FIRST[step.ladder], *shapes.tiled(step.ladder)[:1]]
+        allowed = _allowed(step, [CODE_ARCHITECTURE])
+        compiles = [messages.Compile(**at(step, one, file), architectures=allowed) for one in variants]
+        groups.append(_CheckGroup(step, [*compiles], False, False))
     for on_cpu in (True, False):
         # the simulator has no races to catch by repeating
         repeats = 1 if on_cpu else check.REPEATS

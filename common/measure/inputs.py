@@ -78,7 +78,7 @@ SPECIAL = {
 # What is special about them where the arrays are float16.
 SPECIAL_FLOAT16 = SPECIAL | {
     "sums": "sums up to the largest that float16 holds",
-    "tiny": "inputs below 2^-14, and sums down to 2^-24, the least that float16 holds",
+    "tiny": "inputs, and sums, down to 2^-24, the least that float16 holds",
     "mixed": "magnitudes from 2^-8 to 2^15",
     "apart": "products in one sum up to 3,969 times as large as others",
 }
@@ -116,7 +116,7 @@ def special(kind: str, problem: Problem, seed: int, precision: str = "fp32") -> 
         most = max(1, min(4096, largest, math.isqrt(limit // problem.reduction)))
         x, weight = (np.abs(_signed(rng, shape, most)) for shape in (problem.input_shape, problem.weight_shape))
     elif kind == "tiny":
-        x, weight = np.ldexp(x, -20 if half else -22), np.ldexp(weight, -4 if half else -22)
+        x, weight = np.ldexp(x, -24 if half else -22), np.ldexp(weight, 0 if half else -22)
     elif kind == "mixed":
         # what one output sums has one power of two, so the sum stays exact
         x_axis, weight_axis = _reduced_axes(problem)

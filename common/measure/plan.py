@@ -83,6 +83,7 @@ def cases(ladder: str, gpu: bool, seed: int) -> list[Case]:
     found += [Case(problem, "simulator", "once") for problem in ragged]
     found += _once("traced", (*shapes.covering(ladder), *shapes.twins(ladder)), seed)
     found += _once("traced", shapes.drawn(ladder, seed, shapes.DRAWN), seed)
+    found += _once("traced", shapes.tiled(ladder), seed)
     found += [Case(problem, "traced", wide=True) for problem in shapes.wide(ladder)]
     found.append(Case(first, "traced"))
     if gpu:
@@ -91,6 +92,7 @@ def cases(ladder: str, gpu: bool, seed: int) -> list[Case]:
         form = problems.LADDERS[ladder].form
         found += _once("gpu", shapes.covering(ladder)[: COVERED_ON_GPU.get(form)], seed)
         found += _once("gpu", shapes.drawn(ladder, seed, DRAWN_ON_GPU[form], LARGEST_ON_GPU), seed)
+        found += _once("gpu", shapes.tiled(ladder), seed)
         found += [Case(problem, "gpu", "large") for problem in shapes.large(ladder)]
         found += [Case(problem, "gpu") for problem in (*shapes.wide(ladder), first)]
     return found

@@ -4,7 +4,8 @@ A condition is what a mistake depends on: an extent is one, a multiple of a tile
 equal to another extent; a stride, padding or dilation along an axis. ``covering`` chooses shapes until every pair of
 conditions that can occur together does (pairwise testing: Kuhn, Wallace and Gallo 2004, doi:10.1109/TSE.2004.24);
 ``drawn`` takes others anew from a seed; ``wide`` has more blocks along an axis than a grid holds along y and z;
-``twins`` are shapes that a cache by array shapes or sizes takes for one another.
+``twins`` are shapes that a cache by array shapes or sizes takes for one another; ``tiled`` are large enough for whole
+tiles of tensor cores and all stages of a pipeline.
 """
 
 from __future__ import annotations
@@ -348,6 +349,32 @@ _LARGE: dict[str, tuple[Problem, ...]] = {
 def large(ladder: str) -> tuple[Problem, ...]:
     """Shapes with an array of more than 2^31 elements."""
     return tuple(on_ladder(ladder, problem) for problem in _LARGE[LADDERS[ladder].form])
+
+
+# Whole tiles of up to 128 x 256 x 64, as many along the sum as stages of a pipeline and more, or fewer; rows of whole
+# 128-bit pieces, tiles' edges missed; a long sum; more blocks of rows than walk down together, in several columns.
+_TILED: dict[str, tuple[Problem, ...]] = {
+    "gemm": (
+        Gemm(M=256, N=256, K=320),
+        *(Gemm(M=128, N=128, K=64 * tiles) for tiles in (1, 2, 3, 4)),
+        Gemm(M=24, N=40, K=8),
+        Gemm(M=40, N=72, K=184),
+        Gemm(M=136, N=264, K=216),
+        Gemm(M=24, N=16, K=1048),
+        Gemm(M=1160, N=264, K=8),
+        Gemm(M=1152, N=256, K=64),
+    ),
+    "conv2d": (),
+    "conv3d": (
+        Conv3d(N=2, C=64, D=1, H=8, W=8, K=128, T=1, R=3, S=3, pad_h=1, pad_w=1),
+        Conv3d(N=1, C=24, D=3, H=7, W=9, K=40, T=2, R=3, S=3, stride_h=2, pad_d=1, pad_h=1, dilation_w=2),
+    ),
+}
+
+
+def tiled(ladder: str) -> tuple[Problem, ...]:
+    """Shapes that fill tiles and pipelines: larger than those of :func:`covering`, and of more whole pieces."""
+    return tuple(on_ladder(ladder, problem) for problem in _TILED[LADDERS[ladder].form])
 
 
 # Axes that blocks seldom lie along y or z of a grid for: filters, and what threads take side by side.
