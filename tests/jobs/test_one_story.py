@@ -3,6 +3,7 @@
 import os
 from pathlib import Path
 
+import classes
 import pytest
 from sampling import some
 
@@ -31,12 +32,25 @@ def ladder_of(path):
     return path.stem.partition("_")[0] if path.parent.name == "wrong_kernels" else "gemm"
 
 
+def problem_of(path):
+    """Where the mistake shows if the file says which line it is in, else the first shape of its ladder."""
+    if path.parent.name == "wrong_kernels" and here(path):
+        return classes.read(path).shapes[0]
+    return problems.FIRST[ladder_of(path)]
+
+
+def here(path):
+    """The line of a file that must be named, None if it marks none."""
+    lines = path.read_text(encoding="utf-8").splitlines()
+    return next((number for number, line in enumerate(lines, 1) if line.endswith("# <- here")), None)
+
+
 @pytest.fixture(scope="module")
 def told():
     """By file in which a trace finds a fault: what a check says, and the first of those faults."""
     places = {}
     for path in FILES:
-        shape = problems.FIRST[ladder_of(path)].shape()
+        shape = problem_of(path).shape()
         places[path] = {"ladder": ladder_of(path), "path": str(path), "shape": shape}
     asked = [Trace(**place, options=TraceOptions(every=True)) for place in places.values()]
     traced = {}
@@ -51,7 +65,7 @@ def told():
     found = {}
     for number, (path, fault) in enumerate(traced.items()):
         step = next(one for one in catalog.steps() if one.ladder == ladder_of(path))
-        problem = problems.FIRST[step.ladder]
+        problem = problem_of(path)
         both = [run.Outcome(step, problem, None, result) for result in results[2 * number : 2 * number + 2]]
         (outcome,) = run._agreed(step, both, True, path)
         found[path.stem] = outcome, fault
@@ -66,3 +80,8 @@ def test_a_check_and_a_trace_tell_the_same(told):
         if outcome.fine or first is None or (first.kind, first.line) != (traced.kind, traced.line):
             apart[name] = outcome.status, first, traced
     assert apart == {}
+
+
+def test_a_marked_line_of_a_wrong_kernel_is_the_one_that_is_told(told):
+    marked = [path for path in FILES if path.parent.name == "wrong_kernels" and here(path)]
+    assert {path.stem: told[path.stem][1].line for path in marked} == {path.stem: here(path) for path in marked}
