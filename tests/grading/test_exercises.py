@@ -114,7 +114,7 @@ def evidence(exercise, path, recorded):
     module = catalog.load(path, exercise.ladder)
     for problem in exercise.problems():
         try:
-            verdict = check.check(module, problem, seed=3, repeats=1)
+            verdict = check.check(module, problem, seed=3, repeats=1, precision=exercise.precision)
         except (IndexError, simulator.DivergentBarrierError) as error:  # the simulator knows where arrays end
             found.findings.append(check.Finding("crashed", str(error)))
             return found

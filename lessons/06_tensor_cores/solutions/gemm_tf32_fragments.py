@@ -1,0 +1,54 @@
+"""Exercise 06.3, write: fragments of TF32.
+
+mma_m16n8k8 multiplies A (16 x 8) by B (8 x 8), float32 that counts as TF32. With group = lane // 4 and member =
+lane % 4, a lane's four values of A are (group, member), the one eight rows below, and both again four columns to the
+right; its two of B are (member, group) and the one four rows below. Load them, rounded by to_tf32: the multiplier
+cuts off what it does not take. What lies outside is zero.
+Grade: python -m common grade 06.3
+"""
+
+from numba import cuda, float32
+
+from lessons.tensorcores import mma_m16n8k8, to_tf32
+
+PRECISION = "tf32"
+
+
+@cuda.jit
+def gemm_tf32_fragments(a, b, c):
+    a_frag = cuda.local.array(4, float32)
+    b_frag = cuda.local.array(2, float32)
+    acc = cuda.local.array(4, float32)
+    M, N = c.shape
+    K = a.shape[1]
+
+    # locate
+    group, member = cuda.threadIdx.x // 4, cuda.threadIdx.x % 4
+    m0, n0 = cuda.blockIdx.x * 16, cuda.blockIdx.y * 8
+
+    for i in range(4):
+        acc[i] = float32(0.0)
+    for k0 in range(0, K, 8):
+        # stage
+        # >>> your code: 6 lines
+        for i in range(4):
+            m, k = m0 + group + i % 2 * 8, k0 + member + i // 2 * 4
+            a_frag[i] = to_tf32(a[m, k]) if m < M and k < K else float32(0.0)
+        for i in range(2):
+            k, n = k0 + member + i * 4, n0 + group
+            b_frag[i] = to_tf32(b[k, n]) if k < K and n < N else float32(0.0)
+        # <<<
+
+        # multiply
+        mma_m16n8k8(acc, 0, a_frag, 0, b_frag, 0)
+
+    # store
+    for i in range(4):
+        m, n = m0 + group + i // 2 * 8, n0 + 2 * member + i % 2
+        if m < M and n < N:
+            c[m, n] = acc[i]
+
+
+def launch(a, b, c):
+    M, N = c.shape
+    gemm_tf32_fragments[(-(-M // 16), -(-N // 8)), 32](a, b, c)

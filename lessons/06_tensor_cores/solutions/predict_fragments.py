@@ -1,0 +1,17 @@
+"""Exercise 06.1, predict: which lane holds what.
+
+mma.m16n8k16 multiplies A (16 x 16) by B (16 x 8). A lane holds eight values of A, a_frag[0] to a_frag[7], four of B
+and four sums. Replace each None by a whole number. All must be exact.
+Grade: python -m common grade 06.1
+"""
+
+LANE_OF_A = 13  # which lane holds A's element in row 11, column 2
+PLACE_OF_A = 2  # and which of its eight values it is, from 0 on
+LANE_OF_FAR_A = 19  # which lane holds A's element in row 4, column 15
+PLACE_OF_FAR_A = 5  # and which of its eight values it is
+LANE_OF_B = 26  # which lane holds B's element in row 12, column 6
+PLACE_OF_B = 2  # and which of its four values it is
+LANE_OF_C = 22  # which lane holds the sum in row 13, column 5
+PLACE_OF_C = 3  # and which of its four sums it is
+ROW_OF_C = 15  # in which row lane 30's third sum lies, c_frag[2]
+COLUMN_OF_C = 4  # and in which column

@@ -1,0 +1,14 @@
+"""Exercise 06.7, predict: where float16 ends.
+
+The largest float16 is 65,504; from 65,520 on a number rounds to infinity. float16 has 11 bits, and so has TF32. Every
+element of A is the first number, every element of B
+the second. Replace each None by a whole number. All must be exact.
+Grade: python -m common grade 06.7
+"""
+
+K_OF_8_8 = 1024  # the least K for which C, summed in float32, becomes infinite in float16: 8 and 8
+K_OF_3_5 = 4368  # the same for 3 and 5
+SUM_OF_ONES = 2048  # 1 and 1, K = 5,000, summed in float16 one by one: what C becomes
+SUM_OF_TWOS = 4096  # 2 and 1, K = 5,000, summed in the same way
+FIRST_LOST = 2049  # the least whole number above 0 that is no float16
+STEP = 32  # how far apart float16 are just below 65,504
