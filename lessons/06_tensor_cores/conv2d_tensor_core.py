@@ -14,12 +14,12 @@ Run: python -m lessons.06_tensor_cores conv2d_tensor_core
 from functools import lru_cache
 
 import numpy as np
-from numba import cuda, float32, int64, uint32
+from numba import cuda, float32, int32, int64, uint32, uint64
 
 from lessons.tensorcores import mma_m16n8k8, to_tf32
 from lessons.tiling import ceil_div, even, multiple
 from lessons.unrolled import inlined, unroll, unrolled
-from lessons.wide import VECTOR, copy4_async, jit, load4, wait_async
+from lessons.wide import VECTOR, copy1_or_zero, copy4_async, jit, load4, store4, wait_async
 
 REQUIRES = "8.0"
 PRECISION = "tf32"
@@ -54,11 +54,10 @@ def plan(C, H, W, K, R, S):
 
     staged = max([1, *(c for c in range(1, C + 1) if 4 * floats(c) <= SHARED_BYTES)])
     CHANNELS = even(C, staged)
-    PLANE = multiple(HEIGHT * PIXELS, 16) + 4  # of results on their way: filters 2, 4 and 6 in other banks
-    FLOATS = max(floats(CHANNELS), TILES * MMA_N * PLANE)
+    FLOATS = floats(CHANNELS)
     return {
         "TILES": TILES, "WARPS_Q": warps_q, "WARPS_P": warps_p, "ROWS": rows, "PARTS": PARTS, "PART_R": PART_R,
-        "QUADS": QUADS, "CHANNELS": CHANNELS, "WIDTH": WIDTH, "LINES": LINES, "CHANNEL": CHANNEL, "PLANE": PLANE,
+        "QUADS": QUADS, "CHANNELS": CHANNELS, "WIDTH": WIDTH, "LINES": LINES, "CHANNEL": CHANNEL,
         "FLOATS": FLOATS,
     }  # fmt: skip
 
@@ -82,7 +81,6 @@ def specialise(
     WIDTH,
     LINES,
     CHANNEL,
-    PLANE,
     FLOATS,
 ):
     """The kernel for images of C x H x W, its blocks for an image, threads and bytes of shared memory."""
@@ -96,25 +94,30 @@ def specialise(
     TAP = QUADS * 32 * VECTOR  # floats of taps for eight k of a part
     TAPS, TAPS_AT = PARTS * K_STEPS * TAP, CHANNELS * CHANNEL
     IMAGE, PLANE_X = C * H * W, H * W
-    STORED = PIXELS if BLOCKS_Q > 1 else Q  # columns of results that a block stores
-    RUN = HEIGHT * STORED
     OFFSETS = K_STEPS * MMA_K
     TAP_FRAG, ACC_ROW = QUADS * VECTOR, TILES * 4
     ACC, COLUMN = ROWS * ACC_ROW, ROWS + PART_R - 1
     RESIDENT = max(1, min(16 // (THREADS // 32), REGISTERS // (THREADS * 128)))
 
     @inlined
-    def stage_image(shared, x, corner, lines, columns, channels):
-        """The channels of a chunk from x[corner] on, rounded; what lies outside the image counts as zero."""
+    def copy_image(shared, x, corner, lines, columns, channels):
+        """Start the channels of a chunk from x[corner] on; what lies outside the image counts as zero."""
         for i in range(cuda.threadIdx.x, CHANNEL, THREADS):
             line, column = uint32(i) // uint32(WIDTH), uint32(i) % uint32(WIDTH)
             inside = line < lines and column < columns
-            at = corner + int64(line) * W + int64(column)
+            at = corner + int64(line) * W + int64(column) if inside else int64(0)
             for c in range(CHANNELS):
-                value = float32(0.0)
-                if inside and c < channels:
-                    value = x[at + c * PLANE_X]
-                shared[uint32(i) + uint32(c * CHANNEL)] = to_tf32(value)
+                copy1_or_zero(shared, i + c * CHANNEL, x, at + c * PLANE_X, inside and c < channels)
+
+    @inlined
+    def round_image(shared):
+        """What the matrix unit would cut off is rounded instead."""
+        quad = cuda.local.array(VECTOR, float32)
+        for i in range(cuda.threadIdx.x * VECTOR, TAPS_AT, THREADS * VECTOR):
+            load4(quad, 0, shared, i)
+            for v in range(VECTOR):
+                quad[v] = to_tf32(quad[v])
+            store4(shared, i, quad, 0)
 
     @inlined
     @unroll
@@ -130,6 +133,14 @@ def specialise(
             for r in range(max(0, h - ROWS + 1), min(PART_R, h + 1)):
                 for f in range(TILES):
                     mma_m16n8k8(acc, (h - r) * ACC_ROW + f * 4, a_frag, 0, tap_frag, (r * TILES + f) * 2)
+
+    @inlined
+    def store_row(y, out, acc, first, filters, columns):
+        """A row of the warp's outputs, from acc[first] on: two filters, two pixels eight apart, of each tile."""
+        for f in range(TILES):
+            for v in range(4):
+                if int32(f * MMA_N + v % 2) < filters and int32(v // 2 * 8) < columns:
+                    y[uint64(out + (f * MMA_N + v % 2) * P * Q + v // 2 * 8)] = acc[first + f * 4 + v]
 
     @jit(THREADS, RESIDENT)
     @unroll
@@ -165,8 +176,10 @@ def specialise(
             for i in range(thread * VECTOR, TAPS, THREADS * VECTOR):
                 copy4_async(shared, TAPS_AT + i, packed, (int64(filters) * CHUNKS + chunk) * TAPS + i)
             first = chunk * CHANNELS
-            stage_image(shared, x, corner + first * PLANE_X, H - p0, W - q0, C - first)
+            copy_image(shared, x, corner + first * PLANE_X, H - p0, W - q0, C - first)
             wait_async()
+            cuda.syncthreads()
+            round_image(shared)
             cuda.syncthreads()
 
             # multiply
@@ -178,24 +191,12 @@ def specialise(
                     far = uint32(offsets[uint32(k * MMA_K + 4) + member] + corner_row)
                     multiply_rows(shared, near, far, uint32(taps + uint32(k * TAP)), a_frag, tap_frag, acc)
 
-        # store: through shared memory, so that neighbouring threads write neighbouring pixels
-        cuda.syncthreads()
+        # store
+        p, q, k = p0 + int64(row), q0 + int64(pixel), filters * TILES * MMA_N + 2 * int64(member)
+        out = ((n * K + k) * P + p) * Q + q
         for i in unrolled(ROWS):
-            for f in range(TILES):
-                for v in range(4):
-                    k = uint32(f * MMA_N + v % 2) + uint32(2) * member
-                    q = pixel + uint32(v // 2 * 8)
-                    if q < uint32(STORED):
-                        at = k * uint32(PLANE) + (row + uint32(i)) * uint32(STORED) + q
-                        shared[at] = acc[i * ACC_ROW + f * 4 + v]
-        cuda.syncthreads()
-        k0 = filters * TILES * MMA_N
-        for k in range(min(K - k0, TILES * MMA_N)):
-            out = ((n * K + k0 + k) * P + p0) * Q + q0
-            for i in range(thread, RUN, THREADS):
-                p, q = uint32(i) // uint32(STORED), uint32(i) % uint32(STORED)
-                if p < P - p0 and q < Q - q0:
-                    y[out + int64(p) * Q + int64(q)] = shared[uint32(k * PLANE) + uint32(i)]
+            if p + i < P:
+                store_row(y, out + i * Q, acc, i * ACC_ROW, int32(K - k), int32(Q - q))
 
     return conv2d_tensor_core, BLOCKS, THREADS
 

@@ -30,13 +30,15 @@ from lessons.wide import jit
 from lessons.windows import WORD, mark_padding, mask_words, window_table
 
 REQUIRES = "8.0"
-BLOCK_M, BLOCK_N, BLOCK_K = 128, 128, 64
-NARROW_M, NARROW_N = 256, 64  # where there are no more than 64 filters
+# The tile for so many filters. STAGES are pairs of tiles in shared memory; BLOCKS_PER_SM leaves each thread at most
+# 65536 / THREADS / BLOCKS_PER_SM registers
+NARROW = {"BLOCK_M": 128, "BLOCK_N": 64, "STAGES": 3, "BLOCKS_PER_SM": 3}  # up to 64
+MIDDLE = {"BLOCK_M": 128, "BLOCK_N": 128, "STAGES": 3, "BLOCKS_PER_SM": 2}  # up to 128
+WIDE = {"BLOCK_M": 128, "BLOCK_N": 256, "STAGES": 4, "BLOCKS_PER_SM": 1}
+BLOCK_K = 64
 WARP_M, WARP_N = 64, 64
-STAGES = 3  # pairs of tiles in shared memory
 GROUP_M = 8  # rows of blocks that run together and share filters in L2
-BLOCKS_PER_SM = 2  # leaves each thread at most 65536 / THREADS / BLOCKS_PER_SM registers
-TUNABLES = {"BLOCK_M": (128, 256), "BLOCK_N": (64, 128, 256), "STAGES": (3, 4)}
+TUNABLES = {"GROUP_M": (1, 4, 8, 16)}
 
 MMA_M, MMA_N, MMA_K = 16, 8, 16  # the tile that one instruction multiplies
 ROWS, COLUMNS = WARP_M // MMA_M, WARP_N // MMA_N  # instructions that tile a warp's tile
@@ -46,13 +48,13 @@ PIECES = BLOCK_K // HALVES  # of 16 bytes in a row of either tile
 STRIDE = WARP_N + HALVES  # of the results on their way through shared memory: padded against bank conflicts
 STORED_ROWS = 32 * HALVES // WARP_N  # of a warp's tile, with one store
 OFFSETS = 2**32  # that 32 bits can tell apart
-if WARP_M % MMA_M or WARP_N % (2 * MMA_N) or BLOCK_K % 64 or STAGES < 2:
-    raise ValueError(f"{WARP_M=} {WARP_N=} must be multiples of 16, {BLOCK_K=} of 64, {STAGES=} at least 2")
+if WARP_M % MMA_M or WARP_N % (2 * MMA_N) or BLOCK_K % 64:
+    raise ValueError(f"{WARP_M=} {WARP_N=} must be multiples of 16, {BLOCK_K=} of 64")
 
 
-def shipped(problem):
-    """The tile that the problem runs with."""
-    return (NARROW_M, NARROW_N) if problem.K <= NARROW_N else (BLOCK_M, BLOCK_N)
+def plan(K):
+    """The tile for K filters."""
+    return NARROW if K <= NARROW["BLOCK_N"] else MIDDLE if K <= MIDDLE["BLOCK_N"] else WIDE
 
 
 @inlined
@@ -81,10 +83,10 @@ def leave_row(tiles, at, acc, first):
 
 
 @lru_cache
-def specialise(BLOCK_M, BLOCK_N, WORDS, wide):
+def specialise(WORDS, wide, BLOCK_M, BLOCK_N, STAGES, BLOCKS_PER_SM):
     """Build the kernel, masks of WORDS words; `wide` promises pieces of eight channels on 16-byte boundaries."""
-    if BLOCK_M % WARP_M or BLOCK_N % WARP_N:
-        raise ValueError(f"{BLOCK_M=} {BLOCK_N=} must be multiples of {WARP_M=} {WARP_N=}")
+    if BLOCK_M % WARP_M or BLOCK_N % WARP_N or STAGES < 2:
+        raise ValueError(f"{BLOCK_M=} {BLOCK_N=} must be multiples of {WARP_M=} {WARP_N=}, {STAGES=} at least 2")
     WARPS_N = BLOCK_N // WARP_N
     THREADS = BLOCK_M // WARP_M * WARPS_N * 32
     COPIED = THREADS // PIECES  # rows that are copied at a time
@@ -223,12 +225,16 @@ def specialise(BLOCK_M, BLOCK_N, WORDS, wide):
         read, write = uint32(0), uint32(LAST)
         load_fragments(uint32(0), tiles, read, uint32(0), a_at, b_at, a_frag, b_frag)
         for k0 in range(0, int64(GEMM_K), BLOCK_K):
-            # stage: the pair that comes last so far, into the place of the one that was multiplied before this one
-            if wide:
+            # stage: the pair that comes last so far, into the place of the one that was multiplied before this one. A
+            # group in either case: a branch of their own keeps the compiler from strewing copies among the products
+            if wide and k0 + AHEAD < GEMM_K:
                 copy_tiles(tiles, write, x, filt, starts, masks, entry, filt_from, filters, gemm_k, GEMM_K)
-            else:
+                commit_group()
+            elif k0 + AHEAD < GEMM_K:
                 copy_one_by_one(tiles, write, x, filt, starts, masks, table, n0, k0 + AHEAD, GEMM_N, GEMM_K)
-            commit_group()
+                commit_group()
+            else:
+                commit_group()
             write = read
             gemm_k = uint32(gemm_k + uint32(BLOCK_K))
             filt_from += BLOCK_K
@@ -265,25 +271,23 @@ def specialise(BLOCK_M, BLOCK_N, WORDS, wide):
 
 def prepare(filt, problem):
     """The filter, and for each gemm_k its offset from the start of a window and the bits of its t, r and s."""
-    return filt, window_table(
-        problem, (STAGES + 1) * BLOCK_K
-    )  # as far as the last block's copies reach, and the next
+    beyond = (plan(problem.K)["STAGES"] + 1) * BLOCK_K  # as far as entries are read
+    return filt, window_table(problem, beyond)
 
 
 def launch(x, prepared, y, geometry):
     filt, table = prepared
     N, D, H, W, C = x.shape
     O, P, Q, K = y.shape[1:]
-    GEMM_M = N * O * P * Q
-    block_m, block_n = (NARROW_M, NARROW_N) if K <= NARROW_N else (BLOCK_M, BLOCK_N)
-    largest = max(x.size, filt.size, GEMM_M + block_m)
+    GEMM_M, tile = N * O * P * Q, plan(K)
+    largest = max(x.size, filt.size, GEMM_M + tile["BLOCK_M"])
     if largest >= OFFSETS:
         raise ValueError(f"x, filt or a column of y has {largest} elements: 32-bit offsets reach 2**32 of them")
     T, R, S = filt.shape[1:4]
     rows = y.reshape(GEMM_M, K)
     wide = aligned8(x.reshape(x.size // C, C), filt.reshape(filt.size // C, C))
-    kernel, threads, shared_bytes = specialise(block_m, block_n, mask_words(T, R, S), wide)
-    blocks = -(-GEMM_M // block_m) * -(-K // block_n)
+    kernel, threads, shared_bytes = specialise(mask_words(T, R, S), wide, **tile)
+    blocks = -(-GEMM_M // tile["BLOCK_M"]) * -(-K // tile["BLOCK_N"])
     flat = x.reshape(x.size), filt.reshape(filt.size)
     kernel[blocks, threads, 0, shared_bytes](
         *flat, table, rows, (D, H, W, C), (T, R, S), (O, P, Q), geometry, aligned8(rows)

@@ -33,11 +33,11 @@ from lessons.unrolled import inlined, unroll, unrolled
 from lessons.wide import jit
 
 REQUIRES = "8.0"
-BLOCK_M, BLOCK_N, BLOCK_K = 128, 128, 64
+BLOCK_M, BLOCK_N, BLOCK_K = 256, 128, 64
 WARP_M, WARP_N = 64, 64
 STAGES = 3  # pairs of tiles in shared memory
 GROUP_M = 8  # rows of blocks that run together and share columns of B in L2
-BLOCKS_PER_SM = 2  # leaves each thread at most 65536 / THREADS / BLOCKS_PER_SM registers
+BLOCKS_PER_SM = 1  # leaves each thread at most 65536 / THREADS / BLOCKS_PER_SM registers
 TUNABLES = {
     "BLOCK_M": (128, 256),
     "BLOCK_N": (128, 256),
@@ -176,10 +176,13 @@ def specialise(full):
         read, write = uint32(0), uint32(LAST)
         load_fragments(uint32(0), tiles, read, uint32(0), a_at, b_at, a_frag, b_frag)
         for k0 in range(0, K, BLOCK_K):
-            # stage: the pair that comes last so far, into the place of the one that was multiplied before this one
+            # stage: the pair that comes last so far, into the place of the one that was multiplied before this one. A
+            # group in either case: a branch of their own keeps the compiler from strewing copies among the products
             if k0 + AHEAD < K:
                 copy_tiles(tiles, write, a, b, m0, n0, a_from, b_from, k0 + AHEAD, wide)
-            commit_group()
+                commit_group()
+            else:
+                commit_group()
             write = read
 
             for k in unrolled(K_STEPS):
