@@ -197,6 +197,17 @@ if config.ENABLE_CUDASIM:
             raise TypeError(f"ldmatrix4_transposed takes a tile of float16, and this is one of {tile.dtype}")
         _write(frag, i, _meet(_rows(tile, offset), _dealt_transposed))
 
+    def shared_address(tile, offset):
+        return np.uint32(offset * tile.dtype.itemsize)
+
+    def ldmatrix4_at(frag, i, tile, address):
+        _require_aligned(128, 16, address)
+        _write(frag, i, _meet(_rows(tile, int(address) // tile.dtype.itemsize), _dealt))
+
+    def ldmatrix4_transposed_at(frag, i, tile, address):
+        _require_aligned(128, 16, address)
+        _write(frag, i, _meet(_rows(tile, int(address) // tile.dtype.itemsize), _dealt_transposed))
+
     # --- copies ---
 
     def _groups():
@@ -351,18 +362,29 @@ else:
 
         return types.float32(types.float32), generate
 
+    def _load_matrices(context, builder, signature, args, text, address):
+        result = ir.LiteralStructType([WORD] * 4)
+        found = _assembly(builder, result, text, "=r,=r,=r,=r,r,~{memory}", [address])
+        first = _pointer(context, builder, signature.args[0], args[0], args[1], WORD)
+        for n, word in enumerate(_words(builder, first, 4)):
+            builder.store(builder.extract_value(found, n), word)
+        return context.get_dummy_value()
+
     def _ldmatrix(text):
         def generate(context, builder, signature, args):
-            frag, i, tile, offset = args
-            address = _shared_address(context, builder, signature.args[2], tile, offset)
-            result = ir.LiteralStructType([WORD] * 4)
-            found = _assembly(builder, result, text, "=r,=r,=r,=r,r,~{memory}", [address])
-            first = _pointer(context, builder, signature.args[0], frag, i, WORD)
-            for n, word in enumerate(_words(builder, first, 4)):
-                builder.store(builder.extract_value(found, n), word)
-            return context.get_dummy_value()
+            address = _shared_address(context, builder, signature.args[2], args[2], args[3])
+            return _load_matrices(context, builder, signature, args, text, address)
 
         return generate
+
+    def _ldmatrix_at(text):
+        def generate(context, builder, signature, args):
+            return _load_matrices(context, builder, signature, args, text, args[3])
+
+        return generate
+
+    LDMATRIX = "ldmatrix.sync.aligned.m8n8.x4.shared.b16 {$0, $1, $2, $3}, [$4];"
+    LDMATRIX_TRANSPOSED = "ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {$0, $1, $2, $3}, [$4];"
 
     @intrinsic
     def ldmatrix4(typing_context, frag, i, tile, offset):
@@ -372,14 +394,31 @@ else:
         boundary. frag[i:i+2] = the first matrix's [group, 2 member] and its right neighbour, frag[i+2:i+4] the
         second's, to frag[i+8]. Rows of 4 float32 go to frag[i:i+4]: [group, member] of each.
         """
-        text = "ldmatrix.sync.aligned.m8n8.x4.shared.b16 {$0, $1, $2, $3}, [$4];"
-        return types.void(frag, i, tile, offset), _ldmatrix(text)
+        return types.void(frag, i, tile, offset), _ldmatrix(LDMATRIX)
 
     @intrinsic
     def ldmatrix4_transposed(typing_context, frag, i, tile, offset):
         """ldmatrix4 of float16 that gives [2 member, group] and the element below it."""
-        text = "ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {$0, $1, $2, $3}, [$4];"
-        return types.void(frag, i, tile, offset), _ldmatrix(text)
+        return types.void(frag, i, tile, offset), _ldmatrix(LDMATRIX_TRANSPOSED)
+
+    @intrinsic
+    def shared_address(typing_context, tile, offset):
+        """Where tile[offset] lies in shared memory, in bytes; in the simulator, from the tile's beginning."""
+
+        def generate(context, builder, signature, args):
+            return _shared_address(context, builder, signature.args[0], *args)
+
+        return types.uint32(tile, offset), generate
+
+    @intrinsic
+    def ldmatrix4_at(typing_context, frag, i, tile, address):
+        """ldmatrix4 of rows of the tile that begin at a shared_address: nothing is left to work out for a load."""
+        return types.void(frag, i, tile, types.uint32), _ldmatrix_at(LDMATRIX)
+
+    @intrinsic
+    def ldmatrix4_transposed_at(typing_context, frag, i, tile, address):
+        """ldmatrix4_transposed of rows of the tile that begin at a shared_address."""
+        return types.void(frag, i, tile, types.uint32), _ldmatrix_at(LDMATRIX_TRANSPOSED)
 
     @intrinsic
     def store8(typing_context, array, offset, tile, i):

@@ -35,10 +35,10 @@ READS = dict.fromkeys(
     (
         "load2", "load4", "load8", "store2", "store4", "store8", "store2_rounded", "copy1", "copy1_async",
         "copy4_async", "copy8_async", "copy1_or_zero", "copy4_or_zero", "copy8_or_zero", "ldmatrix4",
-        "ldmatrix4_transposed",
+        "ldmatrix4_transposed", "ldmatrix4_at", "ldmatrix4_transposed_at",
     ),
     2,
-)  # fmt: skip
+) | {"shared_address": 0}  # fmt: skip
 
 
 def intrinsic(function: Code) -> Code:
@@ -662,3 +662,27 @@ def ldmatrix4(machine: Machine, line: int, frag: View, i: Value, tile: View, off
 @intrinsic
 def ldmatrix4_transposed(machine: Machine, line: int, frag: View, i: Value, tile: View, offset: Value) -> None:
     _ldmatrix(machine, line, frag, i, tile, offset, True)
+
+
+@intrinsic
+def shared_address(machine: Machine, line: int, tile: View, offset: Value) -> Value:
+    """Here, as in the plain twin, bytes from the tile's beginning."""
+    return values.cast(values.mul(offset, tile.dtype.itemsize), np.dtype(np.uint32))
+
+
+def _offset(machine: Machine, line: int, tile: View, address: Value) -> Value:
+    found = np.asarray(address).astype(np.int64)
+    if (found % 16).any():
+        text = "ldmatrix reads rows of 16 bytes on 16-byte boundaries"
+        machine.fault("misaligned", line, tile.name, text, np.broadcast_to(found % 16 != 0, machine.mask.bits.shape))
+    return found // tile.dtype.itemsize
+
+
+@intrinsic
+def ldmatrix4_at(machine: Machine, line: int, frag: View, i: Value, tile: View, address: Value) -> None:
+    _ldmatrix(machine, line, frag, i, tile, _offset(machine, line, tile, address), False)
+
+
+@intrinsic
+def ldmatrix4_transposed_at(machine: Machine, line: int, frag: View, i: Value, tile: View, address: Value) -> None:
+    _ldmatrix(machine, line, frag, i, tile, _offset(machine, line, tile, address), True)

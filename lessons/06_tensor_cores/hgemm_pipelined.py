@@ -21,9 +21,10 @@ from lessons.tensorcores import (
     copy8_async,
     copy8_guarded,
     half_array,
-    ldmatrix4,
-    ldmatrix4_transposed,
+    ldmatrix4_at,
+    ldmatrix4_transposed_at,
     mma_m16n8k16,
+    shared_address,
     store2_rounded,
     store8,
     store8_guarded,
@@ -61,7 +62,8 @@ if STAGES < 2 or BLOCK_M * BLOCK_N // WARP_N * STRIDE > STAGES * STAGE:
     raise ValueError(f"{STAGES=} must be 2 or more, and hold the results of {BLOCK_M=} {BLOCK_N=}")
 LAST, AHEAD = (STAGES - 1) * STAGE, (STAGES - 1) * BLOCK_K
 PENDING = STAGES - 2  # groups that may still travel when the next pair is needed
-SHARED_BYTES = 2 * STAGES * STAGE
+BYTES = 2  # of a value
+SHARED_BYTES = BYTES * STAGES * STAGE
 ROWS, COLUMNS = WARP_M // MMA_M, WARP_N // MMA_N  # instructions that tile a warp's tile
 K_STEPS, PAIRS, ACC_ROW = BLOCK_K // MMA_K, COLUMNS // 2, COLUMNS * 4
 STORED_ROWS = 32 * HALVES // WARP_N  # of a warp's tile, with one store
@@ -76,12 +78,13 @@ def place(row, column, columns):
 
 @inlined
 def load_fragments(half, tiles, start, k, a_at, b_at, a_frag, b_frag):
-    """Sixteen k of the tiles to a half of the fragments; the lane names rows at a_at and b_at."""
+    """Sixteen k of the tiles to a half of the fragments; the lane names rows at a_at and b_at, in bytes."""
     for i in range(ROWS):
-        ldmatrix4(a_frag, (half * ROWS + i) * 8, tiles, uint32(start + a_at[k] + uint32(i * MMA_M * BLOCK_K)))
+        at = uint32(start + a_at[k] + uint32(i * MMA_M * BLOCK_K * BYTES))
+        ldmatrix4_at(a_frag, (half * ROWS + i) * 8, tiles, at)
     for j in range(0, COLUMNS, 2):
-        at = uint32(start + b_at[j // 2] + k * uint32(MMA_K * BLOCK_N))
-        ldmatrix4_transposed(b_frag, (half * COLUMNS + j) * 4, tiles, at)
+        at = uint32(start + b_at[j // 2] + k * uint32(MMA_K * BLOCK_N * BYTES))
+        ldmatrix4_transposed_at(b_frag, (half * COLUMNS + j) * 4, tiles, at)
 
 
 @inlined
@@ -157,9 +160,10 @@ def specialise(full):
         # 16-31 the same rows eight columns further
         row, column = lane % uint32(16), lane // uint32(16) * uint32(HALVES)
         for k in unrolled(K_STEPS):
-            a_at[k] = place(warp_m + row, uint32(k * MMA_K) + column, uint32(BLOCK_K))
+            a_at[k] = shared_address(tiles, place(warp_m + row, uint32(k * MMA_K) + column, uint32(BLOCK_K)))
         for j in unrolled(PAIRS):
-            b_at[j] = uint32(A_SIZE) + place(row, warp_n + uint32(j * 2 * MMA_N) + column, uint32(BLOCK_N))
+            at = place(row, warp_n + uint32(j * 2 * MMA_N) + column, uint32(BLOCK_N))
+            b_at[j] = shared_address(tiles, uint32(A_SIZE) + at)
 
         for i in unrolled(ROWS):
             for j in range(ACC_ROW):
@@ -194,7 +198,7 @@ def specialise(full):
 
                 # multiply
                 k_next = uint32((k + 1) % K_STEPS)
-                load_fragments(uint32((k + 1) % 2), tiles, read, k_next, a_at, b_at, a_frag, b_frag)
+                load_fragments(uint32((k + 1) % 2), tiles, uint32(BYTES * read), k_next, a_at, b_at, a_frag, b_frag)
                 multiply(uint32(k % 2), a_frag, b_frag, acc)
 
         # store: through shared memory, so that a warp writes whole rows of its tile
