@@ -15,7 +15,7 @@ are addressed by one flat row-major offset, as in ``lessons/wide.py``. Compute c
 import sys
 
 import numpy as np
-from numba import config, cuda, types
+from numba import config, cuda, float32, types
 from numba.types import float16
 
 WARP = 32
@@ -169,6 +169,9 @@ if config.ENABLE_CUDASIM:
         if bits & 0x7F800000 != 0x7F800000:  # neither infinite nor NaN
             bits = bits + np.uint32(0x1000)  # half of the last place that is kept
         return (bits & np.uint32(0xFFFFE000)).view(np.float32)
+
+    def to_half(value):
+        return np.float16(value)
 
     # --- ldmatrix ---
 
@@ -362,6 +365,15 @@ else:
 
         return types.float32(types.float32), generate
 
+    @intrinsic
+    def to_half(typing_context, value):
+        """The float16 nearest to a float32; Numba's own conversion goes by way of float64."""
+
+        def generate(context, builder, signature, args):
+            return _assembly(builder, BITS, "cvt.rn.f16.f32 $0, $1;", "=h,f", args)
+
+        return float16(types.float32), generate
+
     def _load_matrices(context, builder, signature, args, text, address):
         result = ir.LiteralStructType([WORD] * 4)
         found = _assembly(builder, result, text, "=r,=r,=r,=r,r,~{memory}", [address])
@@ -501,7 +513,7 @@ else:
 def copy1_guarded(tile, i, array, row, column):
     """tile[i] = array[row, column], or zero outside, at once."""
     rows, columns = array.shape
-    tile[i] = array[row, column] if row < rows and column < columns else float16(0.0)
+    tile[i] = array[row, column] if row < rows and column < columns else to_half(float32(0.0))
 
 
 @cuda.jit(device=True, inline="always")
@@ -526,7 +538,7 @@ def store2_guarded(array, row, column, acc, i, paired):
         else:
             for v in range(2):
                 if column + v < columns:
-                    array[row, column + v] = float16(acc[i + v])
+                    array[row, column + v] = to_half(acc[i + v])
 
 
 @cuda.jit(device=True, inline="always")

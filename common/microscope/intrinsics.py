@@ -665,6 +665,11 @@ def ldmatrix4_transposed(machine: Machine, line: int, frag: View, i: Value, tile
 
 
 @intrinsic
+def to_half(machine: Machine, line: int, value: Value) -> Value:
+    return values.cast(value, np.dtype(np.float16))
+
+
+@intrinsic
 def shared_address(machine: Machine, line: int, tile: View, offset: Value) -> Value:
     """Here, as in the plain twin, bytes from the tile's beginning."""
     return values.cast(values.mul(offset, tile.dtype.itemsize), np.dtype(np.uint32))

@@ -25,7 +25,7 @@ REQUIRES = "8.0"
 PRECISION = "tf32"
 MMA_M, MMA_N, MMA_K = 16, 8, 8  # pixels, filters and k that one instruction multiplies
 FILTERS = 24  # of a block, at most
-WARPS = 8  # of a block, at most
+WARPS = 4  # of a block, at most, but as many as sixteen pixels each fill a row with
 ROWS, FEW_ROWS = 8, 4  # of outputs, of a warp: eight where it has no more than 16 filters
 MOST_R = 7  # rows of a filter whose taps are in registers together
 SHARED_BYTES = 100 * 1024  # of a block, so that two are resident
@@ -104,7 +104,7 @@ def specialise(
         """Start the channels of a chunk from x[corner] on; what lies outside the image counts as zero."""
         for i in range(cuda.threadIdx.x, CHANNEL, THREADS):
             line, column = uint32(i) // uint32(WIDTH), uint32(i) % uint32(WIDTH)
-            inside = line < lines and column < columns
+            inside = int32(line) < int32(lines) and int32(column) < int32(columns)
             at = corner + int64(line) * W + int64(column) if inside else int64(0)
             for c in range(CHANNELS):
                 copy1_or_zero(shared, i + c * CHANNEL, x, at + c * PLANE_X, inside and c < channels)
@@ -163,8 +163,8 @@ def specialise(
         group, member = lane // uint32(4), lane % uint32(4)
         row, pixel = warp // uint32(WARPS_Q) * uint32(ROWS), warp % uint32(WARPS_Q) * uint32(MMA_M) + group
         for i in range(thread, OFFSETS, THREADS):  # where in the image the taps of each k of a chunk begin
-            c, s = i // S, i % S
-            offsets[i] = uint32(c * CHANNEL + s) if c < CHANNELS else uint32(0)
+            c, s = uint32(i) // uint32(S), uint32(i) % uint32(S)
+            offsets[i] = uint32(c * uint32(CHANNEL) + s) if c < CHANNELS else uint32(0)
 
         for i in unrolled(ROWS):
             for j in range(ACC_ROW):

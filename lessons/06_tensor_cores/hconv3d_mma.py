@@ -19,9 +19,8 @@ from lessons.tensorcores import (
     commit_group,
     copy8_or_zero,
     half_array,
-    ldmatrix4_at,
+    ldmatrix4,
     mma_m16n8k16,
-    shared_address,
     store2_rounded,
     store8_guarded,
     wait_group,
@@ -36,7 +35,7 @@ REQUIRES = "8.0"
 NARROW = {"BLOCK_M": 256, "BLOCK_N": 64, "STAGES": 2, "BLOCKS_PER_SM": 2}  # up to 64
 MIDDLE = {"BLOCK_M": 128, "BLOCK_N": 128, "STAGES": 3, "BLOCKS_PER_SM": 2}  # up to 128
 WIDE = {"BLOCK_M": 128, "BLOCK_N": 256, "STAGES": 4, "BLOCKS_PER_SM": 1}
-BLOCK_K, BYTES = 64, 2  # k of a tile, bytes of a value
+BLOCK_K = 64
 WARP_M, WARP_N = 64, 64
 GROUP_M = 8  # rows of blocks that run together and share filters in L2
 TUNABLES = {"GROUP_M": (1, 4, 8, 16)}
@@ -102,13 +101,11 @@ def specialise(WORDS, wide, BLOCK_M, BLOCK_N, STAGES, BLOCKS_PER_SM):
 
     @inlined
     def load_fragments(half, tiles, start, k, a_at, b_at, a_frag, b_frag):
-        """Sixteen gemm_k of the tiles to a half of the fragments; the lane names rows at a_at and b_at, in bytes."""
+        """Sixteen gemm_k of the tiles to a half of the fragments; the lane names rows at a_at and b_at."""
         for i in range(ROWS):
-            at = uint32(start + a_at[k] + uint32(i * MMA_M * BLOCK_K * BYTES))
-            ldmatrix4_at(a_frag, (half * ROWS + i) * 8, tiles, at)
+            ldmatrix4(a_frag, (half * ROWS + i) * 8, tiles, uint32(start + a_at[k] + uint32(i * MMA_M * BLOCK_K)))
         for j in range(0, COLUMNS, 2):
-            at = uint32(start + b_at[k] + uint32(j * MMA_N * BLOCK_K * BYTES))
-            ldmatrix4_at(b_frag, (half * COLUMNS + j) * 4, tiles, at)
+            ldmatrix4(b_frag, (half * COLUMNS + j) * 4, tiles, uint32(start + b_at[k] + uint32(j * MMA_N * BLOCK_K)))
 
     @inlined
     def copy_tiles(tiles, start, x, filt, starts, masks, entry, filt_from, filters, gemm_k, GEMM_K):
@@ -200,8 +197,8 @@ def specialise(WORDS, wide, BLOCK_M, BLOCK_N, STAGES, BLOCKS_PER_SM):
         b_row = uint32(BLOCK_M) + warp_n + lane // uint32(16) * uint32(8) + lane % uint32(8)
         b_column = lane // uint32(8) % uint32(2) * uint32(HALVES)
         for k in unrolled(K_STEPS):
-            a_at[k] = shared_address(tiles, place(a_row, uint32(k * MMA_K) + a_column))
-            b_at[k] = shared_address(tiles, place(b_row, uint32(k * MMA_K) + b_column))
+            a_at[k] = place(a_row, uint32(k * MMA_K) + a_column)
+            b_at[k] = place(b_row, uint32(k * MMA_K) + b_column)
 
         for i in unrolled(ROWS):
             for j in range(ACC_ROW):
@@ -253,7 +250,7 @@ def specialise(WORDS, wide, BLOCK_M, BLOCK_N, STAGES, BLOCKS_PER_SM):
 
                 # multiply
                 k_next = uint32((k + 1) % K_STEPS)
-                load_fragments(uint32((k + 1) % 2), tiles, uint32(BYTES * read), k_next, a_at, b_at, a_frag, b_frag)
+                load_fragments(uint32((k + 1) % 2), tiles, read, k_next, a_at, b_at, a_frag, b_frag)
                 multiply(uint32(k % 2), a_frag, b_frag, acc)
 
         # store: through shared memory, so that a warp writes whole rows of its tile
@@ -269,7 +266,7 @@ def specialise(WORDS, wide, BLOCK_M, BLOCK_N, STAGES, BLOCKS_PER_SM):
             m, n = m0 + warp_m + row, n0 + warp_n + column
             store8_guarded(y, m, n, tiles, own + row * uint32(STRIDE) + column, aligned)
 
-    return hconv3d_mma, THREADS, BYTES * STAGES * STAGE
+    return hconv3d_mma, THREADS, 2 * STAGES * STAGE
 
 
 def prepare(filt, problem):

@@ -12,7 +12,7 @@ from numba import cuda, float32
 from numba.types import float16
 
 from lessons.grid import row_slices
-from lessons.tensorcores import mma_m16n8k16
+from lessons.tensorcores import mma_m16n8k16, to_half
 
 REQUIRES = "8.0"
 BLOCK_M, BLOCK_N, BLOCK_K = 16, 8, 16  # the tile that one instruction multiplies
@@ -33,16 +33,17 @@ def hgemm_mma(a, b, c):
     m0 = cuda.blockIdx.y * BLOCK_M
     n0 = cuda.blockIdx.x * BLOCK_N
 
+    zero = to_half(float32(0.0))
     for i in range(ACC):
         acc[i] = float32(0.0)
     for k0 in range(0, K, BLOCK_K):
         # stage: pairs of neighbours along k; the second pair of A is 8 rows below, the third 8 columns to the right
         for i in range(A_FRAG):
             m, k = m0 + group + i // 2 % 2 * 8, k0 + 2 * member + i % 2 + i // 4 * 8
-            a_frag[i] = a[m, k] if m < M and k < K else float16(0.0)
+            a_frag[i] = a[m, k] if m < M and k < K else zero
         for i in range(B_FRAG):
             k, n = k0 + 2 * member + i % 2 + i // 2 * 8, n0 + group
-            b_frag[i] = b[k, n] if k < K and n < N else float16(0.0)
+            b_frag[i] = b[k, n] if k < K and n < N else zero
 
         # multiply
         mma_m16n8k16(acc, 0, a_frag, 0, b_frag, 0)
@@ -51,7 +52,7 @@ def hgemm_mma(a, b, c):
     for i in range(ACC):
         m, n = m0 + group + i // 2 * 8, n0 + 2 * member + i % 2
         if m < M and n < N:
-            c[m, n] = float16(acc[i])
+            c[m, n] = to_half(acc[i])
 
 
 def launch(a, b, c):
