@@ -8,6 +8,7 @@ too; colours are Okabe and Ito's, told apart by the colour-blind.
 from __future__ import annotations
 
 import io
+import math
 import re
 from collections.abc import Iterable
 from pathlib import Path
@@ -167,7 +168,7 @@ def speedups(record: Record, preset: str) -> Figure:
     )
     for place, gain, (_, row) in zip(places, gains, rows, strict=True):
         axes.annotate(
-            f"{gain:#.3g}×  {_ms(row.timing.median_ms)}{_beside(row)}",
+            f"{f'{gain:#.3g}'.rstrip('.')}×  {_ms(row.timing.median_ms)}{_beside(row)}",
             (1.0, place), xycoords=("axes fraction", "data"), xytext=(8, 0), textcoords="offset points", va="center",
             fontweight="bold",
         )  # fmt: skip
@@ -183,7 +184,12 @@ def speedups(record: Record, preset: str) -> Figure:
     axes.set_axisbelow(True)
     axes.tick_params(axis="y", length=0)
     axes.set_xlabel(_explained(f"speed-up over {rows[0][0]} (logarithmic)", (name for name, _ in rows)))
-    _headings(figure, f"{preset}: {_shape(record, preset, rows[0][1])}", _source(record, rows[-1][1]), legend=1)
+    _headings(
+        figure,
+        f"{preset}: {_shape(record, preset, rows[0][1])}",
+        _source(record, rows[-1][1]),
+        math.ceil(len(lines) / 3),
+    )
     return figure
 
 
@@ -288,7 +294,8 @@ def roofline(record: Record, ladder: str) -> Figure:
         ha="right", fontsize=10,
     )  # fmt: skip
     for said, other in others.items():
-        axes.plot([other / bandwidth, high], [other, other], color=MUTED, linewidth=1.6, linestyle="--", zorder=2)
+        bound = np.minimum(np.array([ridge, other / bandwidth, high]) * bandwidth, other)
+        axes.plot([ridge, other / bandwidth, high], bound, color=MUTED, linewidth=1.6, linestyle="--", zorder=2)
         axes.annotate(
             f"{said}: {other / 1e3:.0f} TFLOP/s", (high, other), xytext=(-4, 6), textcoords="offset points",
             ha="right", fontsize=10, color=MUTED,
@@ -394,7 +401,8 @@ def errors(record: Record) -> Figure:
     for (name, entry), colour, marker in zip(found.items(), colours * len(found), MARKERS, strict=False):
         points = [(point.K, point.rms) for point in entry.points if point.rms]
         style = "--" if name == accuracy.SUMS else "-"
-        axes.plot(*zip(*points, strict=True), style, marker=marker, color=colour, linewidth=2, label=_signed(name))
+        look = {"linewidth": 6, "alpha": 0.4} if entry.library else {"linewidth": 2}  # steps stand on their libraries
+        axes.plot(*zip(*points, strict=True), style, marker=marker, color=colour, label=_signed(name), **look)
     axes.set_xscale("log", base=2)
     axes.set_yscale("log")
     depths = sorted({point.K for entry in found.values() for point in entry.points})
@@ -404,7 +412,7 @@ def errors(record: Record) -> Figure:
     axes.grid(color=GRID, linewidth=0.8)
     axes.set_axisbelow(True)
     run = record.run_of(next(iter(found.values())))
-    _headings(figure, "Errors of products of normals", f"{record.gpu_name}, {run.date}", legend=3)
+    _headings(figure, "Errors of products of normals", f"{record.gpu_name}, {run.date}", math.ceil(len(found) / 3))
     return figure
 
 
