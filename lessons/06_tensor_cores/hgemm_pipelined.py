@@ -223,6 +223,7 @@ def specialise(full):
 def launch(a, b, c):
     M, N = c.shape
     wide = aligned8(a, b, c)
-    full = wide and M % BLOCK_M == 0 and N % BLOCK_N == 0 and a.shape[1] % BLOCK_K == 0
+    K = a.shape[1]
+    full = wide and M % BLOCK_M == 0 and N % BLOCK_N == 0 and K % BLOCK_K == 0 and K >= AHEAD
     blocks = -(-M // BLOCK_M) * -(-N // BLOCK_N)
     specialise(full)[blocks, THREADS, 0, SHARED_BYTES](a, b, c, wide)
