@@ -1,11 +1,10 @@
-"""hgemm_swizzled: block and warp tiles in shared memory, fragments read from there by `ldmatrix`.
+"""hgemm_swizzled: the pieces of each row change places, so that the eight rows of a matrix lie in different banks.
 
 Previous step: hgemm_shared
-New idea: a fragment is scattered over eight rows, so ordinary loads would fetch two values at a time. `ldmatrix` lets
-    each lane name one row of 16 bytes, and hands every lane the two values that are its own: four 8 x 8 matrices with
-    one instruction, and transposed if asked, as B needs it.
-Loads per FMA: a warp reads (WARP_M + WARP_N) / (WARP_M * WARP_N) = 0.05 shared values, a block
-    1 / BLOCK_M + 1 / BLOCK_N = 0.016 global values.
+New idea: a row of 128 bytes fills all 32 banks, so eight rows of one column of pieces share four banks, and `ldmatrix`
+    takes eight turns for one. The piece of row r that belongs in column c goes to column c XOR r % 8 instead. Whoever
+    writes and whoever reads work it out alike; nothing is padded, and the rest of the kernel stays as it is.
+Loads per FMA: as in hgemm_shared; each takes an eighth of the wavefronts.
 Run: python -m lessons.06_tensor_cores hgemm_swizzled
 """
 
