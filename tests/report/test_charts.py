@@ -39,6 +39,11 @@ def texts(svg):
     )
 
 
+def bar(name):
+    """A step's name as bars have it: with its sign, where it multiplies on tensor cores."""
+    return f"| {' '.join([name, *figures.signs().get(name, '')])} |"
+
+
 def measured(record, preset):
     """Names of the preset's rows: steps in ladder order, then the rest."""
     rows = record.rows(preset)
@@ -57,7 +62,7 @@ def test_every_chart_of_the_shipped_record(shipped, tmp_path):
     drawn = [path.stem for path in written if path.stem.startswith("layers-")]
     assert drawn == [f"layers-{ladder}" for ladder in layers.CHARTED if ladder in ladders]
     written = [path for path in written if path.stem not in (*sweeps, *drawn)]
-    assert [path.stem for path in written if "roofline" not in path.stem] == presets
+    assert [path.stem for path in written if "roofline" not in path.stem] == [*presets, "accuracy"]
     assert [path.stem for path in written if "roofline" in path.stem] == [f"roofline-{name}" for name in ladders]
     for path in written:
         assert path.parent == tmp_path / shipped.slug
@@ -66,7 +71,9 @@ def test_every_chart_of_the_shipped_record(shipped, tmp_path):
         text = texts(path.with_suffix(".svg"))
         assert shipped.gpu_name in text  # whose figures these are
         assert re.search(r"\d{4}-\d\d-\d\d", text)  # and of which day
-        if path.stem.startswith("roofline-"):
+        if path.stem == "accuracy":
+            expected = ["hgemm_pipelined", "gemm_tuned", "cuBLAS FP32", "FP16 sums"]
+        elif path.stem.startswith("roofline-"):
             ladder = path.stem.removeprefix("roofline-")
             expected = [step.name for step in catalog.steps() if step.ladder == ladder]
             expected += problems.timed_presets(ladder)
@@ -75,7 +82,7 @@ def test_every_chart_of_the_shipped_record(shipped, tmp_path):
             assert steps
             assert peers
             expected = [*steps, *peers, "floor", path.stem]
-            order = [text.index(name) for name in (f"| {name} |" for name in steps)]
+            order = [text.index(bar(name)) for name in steps]
             assert order == sorted(order)  # bars in ladder order
         for name in expected:
             assert name in text, (path.stem, name)
@@ -86,7 +93,7 @@ def test_the_same_record_gives_the_same_bytes(small, tmp_path):
     for folder in ("first", "second"):
         charts.draw_all(small, tmp_path / folder)
     first = sorted((tmp_path / "first" / small.slug).iterdir())
-    assert len(first) == 6 + 2 * len(small.data.sweeps.get("gemm-4096", {}))
+    assert len(first) == 8 + 2 * len(small.data.sweeps.get("gemm-4096", {}))
     for path in first:
         assert path.read_bytes() == (tmp_path / "second" / small.slug / path.name).read_bytes(), path.name
 
@@ -164,7 +171,7 @@ def test_no_point_of_a_roofline_hides_another(shipped):
 def test_without_ceilings_there_is_neither_floor_nor_roofline(small, tmp_path):
     small.data.ceilings, small.data.sweeps = None, {}
     written = charts.draw_all(small, tmp_path)
-    assert [path.stem for path in written] == ["gemm-4096", "gemm-2048"]
+    assert [path.stem for path in written] == ["gemm-4096", "gemm-2048", "accuracy"]
     assert "floor" not in texts(written[0].with_suffix(".svg"))
 
 
@@ -178,7 +185,7 @@ def test_without_peers_the_chart_has_no_lines_but_the_floor(small, tmp_path):
 
 
 def test_an_empty_record_draws_nothing(shipped, tmp_path):
-    assert charts.draw_all(Record(shipped.path, replace(shipped.data, rows={})), tmp_path) == []
+    assert charts.draw_all(Record(shipped.path, replace(shipped.data, rows={}, accuracy=None)), tmp_path) == []
     assert list(tmp_path.iterdir()) == []
 
 
@@ -220,7 +227,7 @@ def test_the_chart_of_a_layer_ends_with_its_channels_last_steps(twins, tmp_path)
     charts.save(charts.speedups(twins, "ece408-layer1"), tmp_path / "chart")
     text = texts(tmp_path / "chart.svg")
     steps, _ = measured(twins, "ece408-layer1")
-    order = [text.index(f"| {name} |") for name in [*steps, "conv3d_direct (NHWC)", "conv3d_direct_tiled (NHWC)"]]
+    order = [text.index(bar(name)) for name in [*steps, "conv3d_direct (NHWC)", "conv3d_direct_tiled (NHWC)"]]
     assert order == sorted(order)
     first = twins.row("ece408-layer1", steps[0]).timing.median_ms
     assert f"{first / 2:#.3g}×  2.00 ms" in text
