@@ -63,8 +63,8 @@ ATTRIBUTES = {
 BUILTINS = {
     "AssertionError", "Exception", "False", "None", "NotImplementedError", "RuntimeError", "True", "TypeError",
     "ValueError", "abs", "all", "any", "bool", "complex", "dict", "divmod", "enumerate", "filter", "float",
-    "frozenset", "int", "len", "list", "map", "max", "min", "next", "pow", "print", "range", "reversed", "round", "set",
-    "slice", "sorted", "sum", "tuple", "zip",
+    "frozenset", "int", "len", "list", "map", "max", "min", "next", "pow", "print", "range", "reversed", "round",
+    "set", "slice", "sorted", "sum", "tuple", "zip",
 }  # fmt: skip
 
 _EXPRESSIONS = (
