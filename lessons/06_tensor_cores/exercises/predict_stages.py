@@ -1,8 +1,8 @@
-"""Exercise 06.5, predict: how many stages fit.
+"""Exercise 06.6, predict: how many stages fit.
 
 A stage is a tile of A, BLOCK_M x BLOCK_K, and one of B, BLOCK_K x BLOCK_N, of float16. A block may ask for 227 KiB of
 shared memory. Replace each None by a whole number. All must be exact.
-Grade: python -m common grade 06.5
+Grade: python -m common grade 06.6
 """
 
 BYTES = None  # of a stage with BLOCK_M = BLOCK_N = 128, BLOCK_K = 64
