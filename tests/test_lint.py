@@ -81,3 +81,9 @@ def test_tests_lie_in_folders_named_as_what_they_test(root):
     for path in (root / "tests").rglob("test_*.py"):
         folder = path.parent.relative_to(root / "tests").as_posix()
         assert folder in {".", "lessons", *layers}, path
+
+
+def test_no_two_files_of_tests_have_one_name(root):
+    """pytest imports each by its name alone; of two with one name it refuses the second."""
+    names = sorted(path.name for path in (root / "tests").rglob("test_*.py"))
+    assert names == sorted(set(names))
