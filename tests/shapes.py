@@ -2,9 +2,11 @@
 
 from hypothesis import strategies as st
 
-from common.book.problems import Conv2d, Conv3d, Gemm
+from common.book.problems import Conv2d, Conv3d, Gemm, Hgemm, on_ladder
 
 gemm = st.builds(Gemm, M=st.integers(1, 7), N=st.integers(1, 7), K=st.integers(1, 9))
+# more than one tile of an instruction, and rows of whole 128-bit pieces among others
+hgemm = st.builds(Hgemm, M=st.integers(1, 20), N=st.integers(1, 20), K=st.integers(1, 40))
 
 
 @st.composite
@@ -29,4 +31,5 @@ def _conv3d(draw):
 
 
 conv2d, conv3d = _conv2d(), _conv3d()
-BY_LADDER = {"gemm": gemm, "conv2d": conv2d, "conv3d": conv3d}
+hconv3d = conv3d.map(lambda problem: on_ladder("hconv3d", problem))
+BY_LADDER = {"gemm": gemm, "conv2d": conv2d, "conv3d": conv3d, "hgemm": hgemm, "hconv3d": hconv3d}
