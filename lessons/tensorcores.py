@@ -18,23 +18,20 @@ import numpy as np
 from numba import config, cuda, float32, types
 from numba.types import float16
 
+from lessons.wide import address
+
 WARP = 32
 HALVES = 8  # float16 values in 16 bytes
 
 
 def aligned8(*arrays):
     """True if every row of every float16 array starts on a 16-byte boundary."""
-    return all(array.shape[1] % HALVES == 0 and _address(array) % 16 == 0 for array in arrays)
+    return all(array.shape[1] % HALVES == 0 and address(array) % 16 == 0 for array in arrays)
 
 
 def aligned2(*arrays):
     """True if every row of every float16 array starts on a 4-byte boundary."""
-    return all(array.shape[1] % 2 == 0 and _address(array) % 4 == 0 for array in arrays)
-
-
-def _address(array):
-    on_gpu = getattr(array, "__cuda_array_interface__", None)
-    return (on_gpu or array.__array_interface__)["data"][0]
+    return all(array.shape[1] % 2 == 0 and address(array) % 4 == 0 for array in arrays)
 
 
 if config.ENABLE_CUDASIM:
@@ -251,21 +248,13 @@ if config.ENABLE_CUDASIM:
             _arrive(copies)
         groups[:] = [[]]
 
-    def _wait_async():
-        sys.modules["lessons.tensorcores"]._wait_for_all()
-
-    # wide.wait_async waits for these copies, too, under whatever name it was imported
-    wide.wait_async.__code__ = _wait_async.__code__
+    wide.arrivals.append(_wait_for_all)
 
     # --- halves, two and eight at a time ---
 
     def store2_rounded(array, offset, acc, i):
         _require_aligned(32, 2, offset)
         _write(array, offset, _read(acc, i, 2, np.float32).astype(np.float16))
-
-    def load8(registers, i, array, offset):
-        _require_aligned(128, HALVES, offset)
-        _write(registers, i, _read(array, offset, HALVES, np.float16))
 
     def store8(array, offset, registers, i):
         _require_aligned(128, HALVES, offset)

@@ -33,7 +33,7 @@ INTRINSICS: dict[str, Intrinsic] = {}
 # Which of their arguments is an array that they only read.
 READS = dict.fromkeys(
     (
-        "load2", "load4", "load8", "store2", "store4", "store8", "store2_rounded", "copy1", "copy1_async",
+        "load2", "load4", "store2", "store4", "store8", "store2_rounded", "copy1_async",
         "copy4_async", "copy8_async", "copy1_or_zero", "copy4_or_zero", "copy8_or_zero", "ldmatrix4",
         "ldmatrix4_transposed", "ldmatrix4_at", "ldmatrix4_transposed_at",
     ),
@@ -497,11 +497,6 @@ def store2(machine: Machine, line: int, array: View, offset: Value, registers: V
 
 
 @intrinsic
-def load8(machine: Machine, line: int, registers: View, i: Value, array: View, offset: Value) -> None:
-    _read_wide(machine, line, registers, i, array, offset, 8)
-
-
-@intrinsic
 def store8(machine: Machine, line: int, array: View, offset: Value, registers: View, i: Value) -> None:
     _write_wide(machine, line, array, offset, registers, i, 8)
 
@@ -533,11 +528,6 @@ def copy4_or_zero(
     machine: Machine, line: int, shared: View, i: Value, array: View, offset: Value, inside: Value
 ) -> None:
     machine.start_copy(line, shared, i, array, offset, 4, inside)
-
-
-@intrinsic
-def copy1(machine: Machine, line: int, tile: View, i: Value, array: View, offset: Value) -> None:
-    _read_wide(machine, line, tile, i, array, offset, 1)
 
 
 @intrinsic

@@ -23,6 +23,7 @@ from lessons.tensorcores import (
     mma_m16n8k16,
     store2_rounded,
     store8_guarded,
+    to_half,
     wait_group,
 )
 from lessons.unrolled import inlined, unroll, unrolled
@@ -54,7 +55,9 @@ if WARP_M % MMA_M or WARP_N % (2 * MMA_N) or BLOCK_K % 64:
 
 def plan(K):
     """The tile for K filters."""
-    return next((tile for tile in (NARROW, MIDDLE) if tile["BLOCK_N"] >= K), WIDE)
+    if NARROW["BLOCK_N"] >= K:
+        return NARROW
+    return MIDDLE if MIDDLE["BLOCK_N"] >= K else WIDE
 
 
 @inlined
@@ -134,7 +137,7 @@ def specialise(WORDS, wide, BLOCK_M, BLOCK_N, STAGES, BLOCKS_PER_SM):
                 for word in range(WORDS):
                     outside |= masks[row * uint32(WORDS) + uint32(word)] & table[gemm_k * ENTRY + 1 + word]
             if outside != 0:
-                tiles[at] = float16(0.0)
+                tiles[at] = to_half(float32(0.0))
             elif row < BLOCK_M:
                 tiles[at] = x[uint32(starts[row] + table[gemm_k * ENTRY])]
             else:

@@ -40,16 +40,8 @@ def test_the_architectures_are_those_promised():
     assert run.CODE_ARCHITECTURE == "9.0"
 
 
-# Strict: the mark fails as soon as the kernel is mended, which is to be measured again then.
-TO_CHANGE = {
-    "hconv3d_mma": "where rows are not aligned, its zero comes by way of float64: to_half, with the next bench"
-}
-
-
 @pytest.mark.parametrize("step", some(FILES, 6), ids=lambda step: step.name)
-def test_compiles_without_float64_stack_or_spills(step, request):
-    if step.name in TO_CHANGE:
-        request.node.add_marker(pytest.mark.xfail(reason=TO_CHANGE[step.name], strict=True))
+def test_compiles_without_float64_stack_or_spills(step):
     ptx, code = compiled(step)
 
     built = {}

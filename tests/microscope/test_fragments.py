@@ -211,7 +211,7 @@ def traced_bench(module, problem):
 HALVES = """
 from numba import cuda, float32
 from numba.types import float16
-from lessons.tensorcores import copy8_async, copy8_or_zero, half_array, load8, store2_rounded, store8
+from lessons.tensorcores import copy8_async, copy8_or_zero, half_array, store2_rounded, store8
 from lessons.wide import wait_async
 
 
@@ -225,7 +225,8 @@ def kernel(a, b, c):
     copy8_or_zero(tile, 8 * lane, b, 8 * lane, lane < 3)
     copy8_async(other, 8 * lane, b, 8 * (lane % 4))
     {wait}
-    load8(held, 0, tile, 8 * lane)
+    for v in range(8):
+        held[v] = tile[8 * lane + v]
     sums[0], sums[1] = float32(held[0]) + float32(other[8 * lane]), float32(held[1]) + float32(2048.0)
     store8(c, 8 * lane, held, 0)
     if lane == 31:
@@ -260,7 +261,7 @@ def test_halves_are_copied_filled_with_zeros_and_rounded(write):
 def test_groups_are_waited_for_one_by_one_the_oldest_first(write, commits, pending, sound):
     body = f"""
     from numba import cuda
-    from lessons.tensorcores import commit_group, copy8_async, half_array, wait_group, load8, store8
+    from lessons.tensorcores import commit_group, copy8_async, half_array, wait_group, store8
     from numba.types import float16
 
 
@@ -273,7 +274,8 @@ def test_groups_are_waited_for_one_by_one_the_oldest_first(write, commits, pendi
         for _ in range({commits}):
             commit_group()
         wait_group({pending})
-        load8(held, 0, tile, 8 * lane)
+        for v in range(8):
+            held[v] = tile[8 * lane + v]
         store8(c, 8 * lane, held, 0)
         wait_group(0)
 
