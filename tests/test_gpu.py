@@ -261,3 +261,52 @@ def test_a_fault_on_the_gpu_is_told_with_its_line(edited):
     (fault, *_) = stage.failed[0].faults
     assert fault.kind == "outside"
     assert "a[m * 1000000000, k0 + tx]" in fault.code
+
+
+CLUSTER = """
+import json
+import numpy as np
+from llvmlite import ir
+from numba import cuda, types
+from numba.cuda.extending import intrinsic
+from common.jobs import tasks
+
+@intrinsic
+def cluster_blocks(context):
+    def generate(context, builder, signature, arguments):
+        kind = ir.FunctionType(ir.IntType(32), [])
+        return builder.call(ir.InlineAsm(kind, "mov.u32 $0, %cluster_nctaid.x;", "=r", side_effect=True), [])
+
+    return types.int32(), generate
+
+found = []
+tasks.ready()
+for cluster in (1, 2, 8):
+    @cuda.jit(launch_bounds=(32, 1, cluster))
+    def blocks(out):
+        if cuda.threadIdx.x == 0:
+            out[cuda.blockIdx.x] = cluster_blocks()
+
+    out = cuda.to_device(np.zeros(16, np.int32))
+    for _ in range(2):
+        blocks[16, 32](out)
+    found.append(out.copy_to_host().tolist())
+try:
+    blocks[15, 32](out)
+except RuntimeError as error:
+    found.append(str(error))
+print(json.dumps(found))
+"""
+
+
+def test_blocks_run_in_the_clusters_that_their_kernel_declares():
+    if tuple(map(int, device.compute_capability().split("."))) < limits.CLUSTERS_FROM:
+        pytest.skip("this card has no clusters")
+    done = subprocess.run(
+        [sys.executable, "-c", CLUSTER], cwd=catalog.ROOT, env=device.environment(False), capture_output=True,
+        text=True, timeout=180,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-2000:]
+    *sizes, refused = json.loads(done.stdout)
+    assert sizes == [[1] * 16, [2] * 16, [8] * 16]
+    assert refused == "grid (15, 1, 1) in clusters of 8 blocks: x must be a multiple of 8"

@@ -18,6 +18,8 @@ MAX_SHARED = 48 * 1024  # bytes of shared arrays whose shape is fixed
 # What a launch may ask for beyond that, and all together: CUDA C++ Programming Guide, "Technical Specifications per
 # Compute Capability" ("Maximum amount of shared memory per thread block"): 64 KiB on 7.5, 163 on 8.0 and 8.7, 99 on
 # 8.6, 8.9 and 12.0, 227 on 9.0 and 10.0. That is a multiprocessor's, less what the driver takes for each block.
+MAX_CLUSTER = 8  # blocks: "Thread Block Clusters" there, the most that every GPU which has clusters takes
+CLUSTERS_FROM = (9, 0)  # compute capability
 MOST_SHARED = {name: has.shared_bytes - has.reserved_bytes for name, has in occupancy.LIMITS.items()}
 
 
@@ -34,11 +36,16 @@ class LaunchFormError(LaunchLimitError):
 
 
 def require_launch(
-    grid: tuple[int, ...], block: tuple[int, ...], dynamic_shared: int = 0, capability: str | None = None
+    grid: tuple[int, ...],
+    block: tuple[int, ...],
+    dynamic_shared: int = 0,
+    capability: str | None = None,
+    cluster: int = 1,
 ) -> None:
     """Raise LaunchLimitError naming the axis, the number of threads or the bytes of shared memory that are too large.
 
-    ``dynamic_shared`` is in bytes. Without a compute capability, what some GPU takes is allowed.
+    ``dynamic_shared`` is in bytes; ``cluster`` as for :func:`require_cluster`. Without a compute capability, what
+    some GPU takes is allowed.
     """
     if math.prod(block) > MAX_THREADS:
         raise LaunchLimitError(f"block {block} has {math.prod(block)} threads: a block holds at most {MAX_THREADS}")
@@ -47,6 +54,31 @@ def require_launch(
             if isinstance(extent, bool) or not 1 <= extent <= limit:
                 raise LaunchLimitError(f"{name} {extents}: {axis} must be from 1 to {limit}")
     require_shared(0, dynamic_shared, capability)
+    require_cluster(grid, cluster, capability)
+
+
+def cluster_of(launch_bounds: Any) -> int:
+    """Blocks along x that run as a cluster, from a kernel's ``launch_bounds``: (threads, blocks, cluster); else 1."""
+    bounds = launch_bounds if isinstance(launch_bounds, tuple | list) else ()
+    return int(bounds[2]) if len(bounds) > 2 else 1
+
+
+def require_cluster(grid: tuple[int, ...], cluster: int, capability: str | None = None) -> None:
+    """Raise LaunchLimitError if a grid, in blocks, cannot run in clusters of so many blocks along x.
+
+    Without a compute capability, what some GPU takes is allowed.
+    """
+    if cluster == 1:
+        return
+    if not 1 <= cluster <= MAX_CLUSTER:
+        raise LaunchLimitError(f"a cluster of {cluster} blocks: must be of 1 to {MAX_CLUSTER}")
+    if capability and tuple(int(part) for part in capability.removesuffix("a").split(".")) < CLUSTERS_FROM:
+        least = ".".join(map(str, CLUSTERS_FROM))
+        raise LaunchLimitError(
+            f"a cluster of {cluster} blocks: compute capability {capability} has no clusters, {least} and newer have"
+        )
+    if grid[0] % cluster:
+        raise LaunchLimitError(f"grid {grid} in clusters of {cluster} blocks: x must be a multiple of {cluster}")
 
 
 def most_shared(capability: str | None = None) -> int:

@@ -72,6 +72,16 @@ def launches(called: Callable[..., Any]) -> Iterator[Callable[..., Any]]:
         yield before
 
 
+def cluster(kernel: Any) -> int:
+    """Blocks along x that run as a cluster, as a kernel declares: ``launch_bounds=(threads, blocks, cluster)``.
+
+    ``kernel`` is real Numba CUDA's dispatcher, or the simulator's kernel, on which the workbook's simulator leaves
+    the option.
+    """
+    options = getattr(kernel, "targetoptions", None) or vars(kernel)
+    return limits.cluster_of(options.get("launch_bounds"))
+
+
 def without_driver() -> AbstractContextManager[None]:
     """While open, real Numba CUDA configures launches without asking the driver: ``launched.stream`` is as given."""
     from numba.cuda import dispatcher

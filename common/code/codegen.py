@@ -41,7 +41,10 @@ class ToolMissingError(RuntimeError):
 
 @dataclass(frozen=True)
 class Launch:
-    """One kernel launch: the dispatcher, its grid and block, and its argument types."""
+    """One kernel launch: the dispatcher, its grid and block, and its argument types.
+
+    The grid is in blocks; ``cluster`` of them along x run as a cluster.
+    """
 
     name: str
     kernel: Any
@@ -49,13 +52,15 @@ class Launch:
     block: tuple[int, ...]
     signature: Any
     dynamic_shared_bytes: int = 0
+    cluster: int = 1
 
     @classmethod
     def of(cls, launched: Any, signature: Any) -> Launch:
         """The launch that a configuration of real Numba CUDA makes when it is called with these argument types."""
         kernel = launched.dispatcher
         grid, block = tuple(map(int, launched.griddim)), tuple(map(int, launched.blockdim))
-        return cls(kernel.py_func.__name__, kernel, grid, block, signature, launched.sharedmem)
+        cluster = capture.cluster(kernel)
+        return cls(kernel.py_func.__name__, kernel, grid, block, signature, launched.sharedmem, cluster)
 
     @property
     def threads(self) -> int:

@@ -238,7 +238,11 @@ class Cache:
 
     def _load(self, arguments: tuple[Any, ...], capability: _Capability) -> Any:
         found = _read(self._folder / f"{self._key}.kernel")
-        return None if found is None else _rebuilt(*found, arguments, capability)
+        if found is None:
+            return None
+        kernel = _rebuilt(*found, arguments, capability)
+        kernel.launch_bounds = self._dispatcher.targetoptions.get("launch_bounds")  # names the blocks of a cluster
+        return kernel
 
 
 class Spent:

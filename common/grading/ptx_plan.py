@@ -19,6 +19,7 @@ from typing import Any, TypedDict, cast
 import numpy as np
 
 from common.book.boundstep import BoundStep
+from common.book.limits import LaunchLimitError, require_cluster
 from common.book.problems import Problem
 from common.code import capture, codegen
 from common.grading.audit import Audit, identity
@@ -45,6 +46,7 @@ class PlanLaunch(TypedDict):
     """A kernel, by the SHA-256 of its PTX, and how it is started.
 
     ``identity``  where its source lies, as :func:`common.grading.audit.identity`
+    ``grid``      in blocks; ``cluster`` of them along x run as a cluster
     ``shared``    dynamic shared memory in bytes
     ``arguments`` ``["array", buffer, offset, shape, strides, itemsize]``, in bytes, or a type of SIMPLE and a number
     """
@@ -53,6 +55,7 @@ class PlanLaunch(TypedDict):
     name: str
     grid: list[int]
     block: list[int]
+    cluster: int
     identity: list[Any]
     shared: int
     arguments: list[list[Any]]
@@ -272,6 +275,7 @@ class Recorder:
                     "name": name,
                     "grid": list(launch.grid),
                     "block": list(launch.block),
+                    "cluster": launch.cluster,
                     "identity": list(identity(kernel.py_func)),
                     "shared": int(launch.dynamic_shared_bytes),
                     "arguments": [
@@ -352,11 +356,19 @@ def checked(plan: Any) -> Plan:
             raise PlanError("a buffer of a plan must have a role and a size")
         if name is not None and not (isinstance(name, str) and re.fullmatch(r"[\w-]+\.bin", name)):
             raise PlanError("a buffer's data must be a file of the plan")
+    clusters: dict[str, int] = {}
     for launch in (*plan["prepare"], *plan["launch"]):
         if not isinstance(launch.get("kernel"), str) or not re.fullmatch(r"[0-9a-f]{64}", launch["kernel"]):
             raise PlanError("a launch of a plan must name its kernel")
-        if not _whole([launch.get("shared"), *launch.get("grid", [None]), *launch.get("block", [None])]):
-            raise PlanError("a launch's grid, block and shared memory must be whole numbers")
+        extents = [*launch.get("grid", [None]), *launch.get("block", [None])]
+        if len(extents) != 6 or not _whole([launch.get("shared"), launch.get("cluster"), *extents]):
+            raise PlanError("a launch's grid, block, cluster and shared memory must be whole numbers")
+        try:
+            require_cluster(tuple(launch["grid"]), launch["cluster"])
+        except LaunchLimitError as error:
+            raise PlanError(str(error)) from None
+        if clusters.setdefault(launch["kernel"], launch["cluster"]) != launch["cluster"]:
+            raise PlanError("a kernel of a plan must be launched in clusters of one size")
         for kind, *rest in launch["arguments"]:
             if kind == "array":
                 place, offset, shape, strides, itemsize = rest

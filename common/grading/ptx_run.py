@@ -45,18 +45,21 @@ class Kernels:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self._functions: dict[str, Any] = {}
+        self._shared: dict[str, int] = {}  # the most that a launch of a kernel asks for, in bytes
 
     def bound(self, entry: PlanLaunch, addresses: list[int]) -> Callable[[], None]:
         """A launch of a plan, ready to be made, given where each buffer lies."""
         from numba.cuda import dispatcher
         from numba.cuda.cudadrv import driver
 
-        config = dispatcher.LaunchConfig(
-            grid=tuple(entry["grid"]), block=tuple(entry["block"]), shmem_size=entry["shared"]
-        )
         function, stream = self._function(entry["kernel"]), driver._to_core_stream(0)
+        # launches are bound before any is made: what one needs of a kernel must not take back what another does
+        most = self._shared[entry["kernel"]] = max(entry["shared"], self._shared.get(entry["kernel"], 0))
         if entry["shared"]:
-            sharedmemory.allow(function, entry["shared"])
+            sharedmemory.allow(function, most)
+        config = sharedmemory.configuration(
+            function, tuple(entry["grid"]), tuple(entry["block"]), entry["shared"], entry["cluster"]
+        )
         kernel = function.kernel
         arguments = arguments_of(entry, addresses)
         return lambda: dispatcher.launch(stream, config, kernel, *arguments)

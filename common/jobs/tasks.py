@@ -519,7 +519,7 @@ def compile_task(task: messages.Compile) -> StepResult:
         entries: list[Compiled] = []
         launched = codegen.launches(module, problems.from_shape(task.ladder, shape))
         for launch in launched:
-            limits.require_launch(launch.grid, launch.block, launch.dynamic_shared_bytes)
+            limits.require_launch(launch.grid, launch.block, launch.dynamic_shared_bytes, cluster=launch.cluster)
         for launch in codegen.distinct(launched):
             for architecture, float64, code in compiled(launch):
                 entry: Compiled = {"kernel": launch.name, "architecture": architecture, "float64": float64}
@@ -650,7 +650,7 @@ def _require_limits() -> None:
     from numba import cuda
     from numba.cuda import dispatcher
 
-    from common.code import sharedmemory
+    from common.code import capture, sharedmemory
 
     sharedmemory.opt_in()
     for name, stand_in in limits.STREAMS.items():
@@ -658,7 +658,8 @@ def _require_limits() -> None:
     call = dispatcher._LaunchConfiguration.__call__
 
     def checked(self: Any, *args: Any) -> Any:
-        limits.require_launch(tuple(self.griddim), tuple(self.blockdim), self.sharedmem)
+        cluster = capture.cluster(self.dispatcher)
+        limits.require_launch(tuple(self.griddim), tuple(self.blockdim), self.sharedmem, cluster=cluster)
         try:
             return call(self, *args)
         except Exception as error:

@@ -36,6 +36,7 @@ from numba.cuda.simulator.args import ArgHint, InOut
 from numba.cuda.simulator.cudadrv.devicearray import FakeCUDAArray, FakeShape, FakeWithinKernelCUDAArray
 
 from common.book import limits, occupancy
+from common.code import capture
 from common.measure import check
 from common.microscope import frozen, warps
 
@@ -81,7 +82,7 @@ def _jit(*arguments: Any, **options: Any) -> Any:
 
     def decorate(function: Any) -> Any:
         decorated = made if isinstance(made, kernel.FakeCUDAKernel) else made(function)
-        decorated.inlined = inlined
+        decorated.inlined, decorated.launch_bounds = inlined, options.get("launch_bounds")
         return decorated
 
     return decorate(None) if isinstance(made, kernel.FakeCUDAKernel) else decorate
@@ -429,7 +430,7 @@ def _configure(self: Any, configuration: Any) -> Any:
     """The kernel with a grid, a block, perhaps the default stream, and perhaps bytes of dynamic shared memory."""
     limits.require_unconfigured(self.fn.__name__, self.grid_dim)
     grid, block, dynamic = limits.require_configuration(self.fn.__name__, configuration)
-    limits.require_launch(grid, block, dynamic)
+    limits.require_launch(grid, block, dynamic, cluster=capture.cluster(self))
     configured = copy.copy(self)
     configured.grid_dim, configured.block_dim, configured.dynshared_size = grid, block, dynamic
     return configured

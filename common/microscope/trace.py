@@ -581,7 +581,7 @@ def in_place_of_the_device(carry_out: Callable[[Launch], None]) -> Iterator[None
         if kernel.grid_dim is None:
             raise TraceError(f"{kernel.fn.__name__} is called without a grid and a block")
         grid, block = (tuple([*extents, 1, 1][:3]) for extents in (kernel.grid_dim, kernel.block_dim))
-        require_launch(grid, block, kernel.dynshared_size)
+        require_launch(grid, block, kernel.dynshared_size, cluster=capture.cluster(kernel))
         carry_out(Launch(kernel.fn, grid, block, kernel.dynshared_size, arguments))
 
     def allocate(_: str, shape: Any, dtype: Any, values: Any) -> DeviceArray:

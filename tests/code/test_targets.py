@@ -101,6 +101,76 @@ for capability, static, size in (
         refused.append(str(error))
 print(json.dumps([[one[4] for one in launched], told, refused]))
 """
+# Launches of kernels that declare clusters, on cards with and without them, and on a driver that wants to hear of
+# clusters at the launch; then the same by the launch configuration of a plan.
+CLUSTERS = """
+import json
+from types import SimpleNamespace
+from numba.cuda import dispatcher
+from numba.cuda.cudadrv import driver
+from common.book import limits
+from common.code import sharedmemory
+
+def tell(attribute, value, handle, card):
+    if deaf and "CLUSTER" in attribute.name:
+        raise driver.CudaAPIError(1, "CUDA_ERROR_INVALID_VALUE")
+    told.append([attribute.name.removeprefix("CU_FUNC_ATTRIBUTE_"), value])
+
+def told_by(capability, launch_bounds, grid, size, ignored=False, planned=False):
+    global deaf
+    told.clear()
+    deaf = ignored
+    card = SimpleNamespace(compute_capability=capability, id=0)
+    function = SimpleNamespace(attrs=SimpleNamespace(shared=0), device=card, handle="kernel")
+    library = SimpleNamespace(get_cufunc=lambda: function)
+    kernel = SimpleNamespace(_codelibrary=library, launch_bounds=launch_bounds)
+    try:
+        if planned:
+            made = sharedmemory.configuration(function, grid, (32, 1, 1), size, limits.cluster_of(launch_bounds))
+        else:
+            made = dispatcher._Kernel.launch(kernel, (), grid, (32, 1, 1), 0, size)
+    except limits.LaunchLimitError as error:
+        return str(error)
+    return [told[:], made]
+
+deaf, told = False, []
+driver.driver = SimpleNamespace(cuKernelSetAttribute=tell)
+dispatcher.LaunchConfig = lambda **options: options
+dispatcher._Kernel.launch = lambda self, args, grid, block, stream, shared: dispatcher.LaunchConfig(
+    grid=grid, block=block, shmem_size=shared, is_cooperative=False
+)
+sharedmemory.opt_in()
+print(json.dumps({
+    "none": told_by((9, 0), (128, 1), (3, 1, 1), 0),
+    "plain": told_by((9, 0), None, (3, 1, 1), 0),
+    "pairs": told_by((9, 0), (128, 1, 2), (6, 1, 1), 0),
+    "large": told_by((9, 0), (128, 1, 4), (8, 2, 1), 200_000),
+    "at the launch": told_by((9, 0), (128, 1, 2), (6, 2, 1), 200_000, ignored=True),
+    "planned": told_by((9, 0), (128, 1, 2), (6, 1, 1), 200_000, planned=True),
+    "planned, at the launch": told_by((9, 0), (128, 1, 2), (6, 1, 1), 0, ignored=True, planned=True),
+    "odd": told_by((9, 0), (128, 1, 2), (5, 1, 1), 0),
+    "sixteen": told_by((9, 0), (128, 1, 16), (16, 1, 1), 0),
+    "old card": told_by((8, 9), (128, 1, 2), (6, 1, 1), 0),
+    "planned, old card": told_by((8, 9), (128, 1, 2), (6, 1, 1), 0, planned=True),
+}))
+"""
+# What is captured of a kernel that declares clusters, what its PTX says of it, and what a kept kernel remembers.
+DECLARED = """
+import json, sys
+from pathlib import Path
+from types import SimpleNamespace
+from numba.cuda import dispatcher
+from common.book import catalog, problems
+from common.code import codegen, kernelcache
+module = catalog.load(Path(sys.argv[1]), "hgemm")
+(launch,) = codegen.launches(module, problems.PRESETS["tiny-hgemm"])
+text = codegen.ptx(launch, ["9.0a"])["9.0a"]
+folder = Path(sys.argv[2])
+kept = kernelcache.compile_for(launch.kernel, launch.signature.args, (9, 0), folder)
+dispatcher.get_current_device = lambda: SimpleNamespace(compute_capability=(9, 0))
+found = kernelcache.Cache(launch.kernel, folder).load_overload(launch.signature, None)
+print(json.dumps([launch.cluster, ".maxclusterrank 2" in text, kept, found.launch_bounds]))
+"""
 
 
 def real(script, *words):
@@ -167,3 +237,49 @@ def test_the_driver_is_told_of_more_than_48_kib_and_asked_for_no_more_than_there
         "the launch asks for 102400 bytes of dynamic shared memory: "
         "a block has at most 101376 on compute capability 8.6"
     ]
+
+
+def test_kernels_that_declare_clusters_are_launched_in_clusters():
+    found = real(CLUSTERS)
+
+    def launch(grid, shared, **cluster):
+        return {"grid": grid, "block": [32, 1, 1], "shmem_size": shared, **cluster}
+
+    numba, planned = {"is_cooperative": False}, {}
+    pairs = [["REQUIRED_CLUSTER_WIDTH", 2], ["REQUIRED_CLUSTER_HEIGHT", 1], ["REQUIRED_CLUSTER_DEPTH", 1]]
+    fours = [["REQUIRED_CLUSTER_WIDTH", 4], *pairs[1:]]
+    large = ["MAX_DYNAMIC_SHARED_SIZE_BYTES", 200_000]
+    assert found == {
+        "none": [[], launch([3, 1, 1], 0, **numba)],
+        "plain": [[], launch([3, 1, 1], 0, **numba)],
+        "pairs": [pairs, launch([6, 1, 1], 0, **numba)],
+        "large": [[large, *fours], launch([8, 2, 1], 200_000, **numba)],
+        # there the grid is counted in clusters
+        "at the launch": [[large], launch([3, 2, 1], 200_000, cluster=[2, 1, 1], **numba)],
+        "planned": [pairs, launch([6, 1, 1], 200_000, **planned)],
+        "planned, at the launch": [[], launch([3, 1, 1], 0, cluster=[2, 1, 1], **planned)],
+        "odd": "grid (5, 1, 1) in clusters of 2 blocks: x must be a multiple of 2",
+        "sixteen": "a cluster of 16 blocks: must be of 1 to 8",
+        "old card": "a cluster of 2 blocks: compute capability 8.9 has no clusters, 9.0 and newer have",
+        "planned, old card": "a cluster of 2 blocks: compute capability 8.9 has no clusters, 9.0 and newer have",
+    }
+
+
+def test_a_declared_cluster_is_captured_compiled_and_kept(scratch, tmp_path):
+    path = scratch(SETMAXNREG)
+    text = path.read_text(encoding="utf-8")
+    path.write_text(text.replace("launch_bounds=(128, 1)", "launch_bounds=(128, 1, 2)"), encoding="utf-8")
+    (tmp_path / "kept").mkdir()
+    assert real(DECLARED, str(path), str(tmp_path / "kept")) == [2, True, True, [128, 1, 2]]
+
+
+@pytest.mark.parametrize(("rows", "status"), [(4, "right"), (5, "wrong")])
+def test_a_grid_that_is_no_multiple_of_its_cluster_is_refused_without_a_gpu(scratch, rows, status):
+    path = scratch(SETMAXNREG)
+    text = path.read_text(encoding="utf-8").replace("launch_bounds=(128, 1)", "launch_bounds=(128, 1, 2)")
+    path.write_text(text.replace("c.shape[0], 128, 0", f"{rows}, 128, 0"), encoding="utf-8")
+    step = catalog._read(path, "01_scratch")
+    (outcome,) = run.compile_steps([step], ["9.0"], False, preset="tiny-hgemm")
+    assert outcome.fine == (status == "right"), outcome.reasons
+    if not outcome.fine:
+        assert "grid (5, 1, 1) in clusters of 2 blocks: x must be a multiple of 2" in str(outcome.reasons)

@@ -262,6 +262,7 @@ def plan(**changes):
         "name": "k",
         "grid": [1, 1, 1],
         "block": [1, 1, 1],
+        "cluster": 1,
         "shared": 0,
         "arguments": [array],
     }
@@ -273,13 +274,22 @@ def test_a_proper_plan_is_taken():
     assert ptx_plan.checked(plan())["launch"]
 
 
+def test_a_plan_launches_a_kernel_in_clusters_of_one_size():
+    found = plan(cluster=2, grid=[6, 1, 1])
+    assert ptx_plan.checked(found)["launch"][0]["cluster"] == 2
+    found["prepare"] = [{**found["launch"][0], "cluster": 3}]
+    with pytest.raises(ptx_plan.PlanError, match="in clusters of one size"):
+        ptx_plan.checked(found)
+
+
 @pytest.mark.parametrize(
     "spoilt",
     [
         [], {}, {"buffers": [], "prepare": []}, plan(kernel="../x"), plan(grid=[-1, 1, 1]), plan(shared="1"),
         plan(buffer={"role": "oracle"}), plan(buffer={"data": "/etc/passwd"}), plan(buffer={"bytes": -1}),
         plan(arguments=[["array", 1, 0, [2], [4], 4]]), plan(arguments=[["array", 0, -4, [2], [4], 4]]),
-        plan(arguments=[["pickle", "x"]]), plan(arguments=[["int64", "x"]]),
+        plan(arguments=[["pickle", "x"]]), plan(arguments=[["int64", "x"]]), plan(grid=[]), plan(block=[1]),
+        plan(cluster=0), plan(cluster=16), plan(cluster="2"), plan(cluster=2), plan(cluster=None),
     ],
 )  # fmt: skip
 def test_a_spoilt_plan_is_refused(spoilt):

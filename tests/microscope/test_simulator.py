@@ -7,6 +7,7 @@ import pytest
 from numba import cuda, float32, int32
 
 from common.book import catalog, limits, occupancy
+from common.code import capture
 from common.microscope import frozen, simulator, warps
 
 simulator.install()
@@ -241,6 +242,25 @@ def test_dynamic_shared_memory_may_be_more():
         assert out[0] == 7
     with pytest.raises(limits.LaunchLimitError, match="232452 together: a block has at most 232448"):
         last[1, 1, 0, 232448](np.zeros(1, np.int32))
+
+
+def test_clusters_are_declared_and_divide_the_grid():
+    @cuda.jit(launch_bounds=(32, 1, 2))
+    def pair(out):
+        out[cuda.blockIdx.x] = 1
+
+    @cuda.jit(launch_bounds=(32, 1, 16))
+    def crowd(out):
+        out[cuda.blockIdx.x] = 1
+
+    assert (capture.cluster(pair), capture.cluster(pair[2, 32]), capture.cluster(cuda.jit(len))) == (2, 2, 1)
+    out = np.zeros(4, np.int32)
+    pair[4, 32](out)
+    assert out.tolist() == [1] * 4
+    with pytest.raises(limits.LaunchLimitError, match="in clusters of 2 blocks: x must be a multiple of 2"):
+        pair[3, 32](out)
+    with pytest.raises(limits.LaunchLimitError, match="a cluster of 16 blocks: must be of 1 to 8"):
+        crowd[16, 32](out)
 
 
 def test_threads_at_different_barriers_are_told():

@@ -1709,6 +1709,26 @@ def test_dynamic_shared_memory_is_one_and_has_a_limit(kernel):
         kernel(body + "s = cuda.shared.array(32, float32)\ns[i] = 0.0", block="32, 0, 232448")
 
 
+def test_a_grid_is_a_multiple_of_the_cluster_that_its_kernel_declares(write):
+    source = """
+    @cuda.jit
+    def kernel(c):
+        if cuda.grid(1) < 32:
+            c[0, cuda.grid(1)] = 1.0
+
+    kernel.launch_bounds = 32, 1, 2
+
+    def launch(a, b, c):
+        kernel[{blocks}, 32](c)
+    """
+    tracer, module = stood_in(write, source.replace("{blocks}", "2"))
+    launched(tracer, module)
+    assert not tracer.faults()
+    tracer, module = stood_in(write, source.replace("{blocks}", "3"))
+    with pytest.raises(limits.LaunchLimitError, match="in clusters of 2 blocks: x must be a multiple of 2"):
+        launched(tracer, module)
+
+
 def test_more_than_48_kib_of_shared_memory_is_dynamic(kernel):
     body = "d = cuda.shared.array(0, float32)\ni = cuda.threadIdx.x\nd[i + 50000] = i\nc[0, i] = d[i + 50000]"
     assert kernel(body, block="32, 0, 232448").output[0, 31] == 31
