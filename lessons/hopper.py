@@ -31,7 +31,8 @@ class TensorMap:
     """A box of an array, as the copy engine wants it described: 128 bytes in device memory, an argument of a kernel.
 
     kind is "tiled" (box: rows and columns) or "im2col" (lower, upper, strides: of d, h, w; channels, pixels).
-    array is set where it lies in the host's memory, as without a GPU; a device's array is not kept alive.
+    array is set where it lies in the host's memory, as without a GPU; a device's array is not kept alive. It is
+    encoded when a launch first asks for it.
     """
 
     _numba_type_ = types.Array(types.uint8, 1, "C")
@@ -41,11 +42,15 @@ class TensorMap:
         self.kind, self.box, self.lower, self.upper = kind, box, lower, upper
         self.strides, self.channels, self.pixels = strides, channels, pixels
         self.shape, self.dtype = tuple(array.shape), _dtype(array)
-        on_gpu = getattr(array, "__cuda_array_interface__", None)
-        self.array = array if on_gpu is None else None
-        if on_gpu is not None:
-            self.words = cuda.to_device(_encoded(self, on_gpu["data"][0]))
-            self.__cuda_array_interface__ = self.words.__cuda_array_interface__
+        self.address = _address(array)
+        self.array = None if hasattr(array, "__cuda_array_interface__") else array
+
+    def __getattr__(self, name):
+        if name != "__cuda_array_interface__" or self.array is not None:
+            raise AttributeError(name)
+        self.words = cuda.to_device(_encoded(self, self.address))
+        self.__cuda_array_interface__ = self.words.__cuda_array_interface__
+        return self.__cuda_array_interface__
 
 
 _maps = OrderedDict()  # the youngest last
