@@ -13,6 +13,9 @@ Module by module:
     shadow        who touched each element of global memory: races of threads and of blocks
     memory        sectors, wavefronts, and the kinds of faults
     simulator     Numba's CUDA simulator, stricter and faster
+    asynchronous  Hopper's barriers, copies and wgmma in it
+    order         what happened before what in a cluster
+    boxes         what copies and wgmma find where: boxes, swizzled tiles, descriptors
     hazards       races and unset memory, watched in the simulator
     frozen        what a compiled kernel knows of its module: values of its first launch
     warps         lanes of a warp that wait for each other

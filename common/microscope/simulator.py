@@ -38,7 +38,7 @@ from numba.cuda.simulator.cudadrv.devicearray import FakeCUDAArray, FakeShape, F
 from common.book import limits, occupancy
 from common.code import capture
 from common.measure import check
-from common.microscope import frozen, warps
+from common.microscope import asynchronous, frozen, warps
 
 Point = tuple[int, ...]
 
@@ -193,6 +193,39 @@ class _Flat:
             raise IndexError(_misplaced(self._owner, wrong, (size,))) from None
 
 
+class Tiles(KernelArray):
+    """All of the dynamic shared memory, which copies and wgmma use too: each access is told to ``machine``."""
+
+    __slots__ = ("_machine",)
+
+    _machine: asynchronous.Machine
+
+    def __getitem__(self, index: Any) -> Any:
+        value = super().__getitem__(index)
+        if not isinstance(value, KernelArray):
+            self._touched(int(index), int(index) + 1, False)
+        return value
+
+    def __setitem__(self, index: Any, value: Any) -> None:
+        if not isinstance(index, slice) and 0 <= index < len(self):
+            self._touched(int(index), int(index) + 1, True)
+        super().__setitem__(index, value)
+
+    def flat_read(self, start: int, stop: int) -> None:
+        self._touched(start, stop, False)
+
+    def flat_write(self, start: int, stop: int, values: Any) -> None:
+        self._touched(start, stop, True)
+
+    def under_way(self, start: int, stop: int) -> None:
+        size = self._array.itemsize
+        self._machine.under_way(start * size, stop * size)
+
+    def _touched(self, start: int, stop: int, write: bool) -> None:
+        size = self._array.itemsize
+        self._machine.touched(lambda: f"{name_of(self)}[{start}]", start * size, stop * size, write)
+
+
 def _misplaced(array: KernelArray, index: Any, shape: tuple[int, ...]) -> str:
     """Says which index of which array is not inside which shape."""
     indices = index if isinstance(index, tuple) else (index,)
@@ -222,7 +255,10 @@ def name_of(array: KernelArray) -> str:
 
 
 def _local_array(_: Any, shape: Any, dtype: Any, alignment: int | None = None) -> Any:
-    return _make(_unwritten(shape, dtype), LOCAL)
+    array, frame = _unwritten(shape, dtype), sys._getframe(1)
+    thread = kernel._get_kernel_context().thread
+    thread.arrays[frame.f_code, frame.f_lasti] = array
+    return _make(array, LOCAL)
 
 
 def _constant_array(_: Any, array: Any) -> Any:
@@ -259,7 +295,7 @@ def _place(frame: FrameType | None) -> tuple[Any, ...]:
 def _kind(value: Any) -> Any:
     """A value's type, as far as Python tells it from what Numba would infer."""
     dtype = getattr(value, "dtype", None)
-    if dtype is None:
+    if dtype is None or not hasattr(value, "ndim"):
         return type(value)
     # an index is an int here where it is an int32 there
     return (dtype, value.ndim) if value.ndim or dtype.kind not in "iu" else int
@@ -292,6 +328,19 @@ class _Allocations(dict[Any, KernelArray]):
             count = self.bytes.size // dtype.itemsize
             self._dynamic[dtype] = _make(np.frombuffer(self.bytes.data, dtype, count), SHARED)
         return self._dynamic[dtype]
+
+    def tiles(self, dtype: Any, machine: asynchronous.Machine) -> KernelArray:
+        """Dynamic shared memory as an array that copies and wgmma use, too."""
+        dtype = np.dtype(dtype)
+        found = self._dynamic.get(dtype)
+        if found is None or (isinstance(found, Tiles) and found._machine is not machine):
+            found = self.dynamic(dtype)
+            if type(found) is not KernelArray and not isinstance(found, Tiles):
+                return found  # watched already
+            made = Tiles(found._array)
+            made._machine = machine
+            found = self._dynamic[dtype] = made
+        return found
 
     def forget(self) -> None:
         """A block begins: its shared memory holds nothing that was written."""
@@ -456,13 +505,24 @@ def _call(self: Any, *args: Any, **keywords: Any) -> Any:
     module = _CudaModule(self, compiled[types_given])
     with kernel._push_kernel_context(module):
         function = module.start(self.fn)
-        for number in _numbers(math.prod(self.grid_dim), direction):
-            module.shared._allocations.forget()
-            module.block = _Block(module, function, values)
-            module.block.run(_point(number, self.grid_dim), self.block_dim, direction)
+        _run(module, function, values, direction)
     for copy_back in copied_back:
         copy_back()
     return None
+
+
+def _run(module: _CudaModule, function: Callable[..., Any], values: list[Any], direction: str) -> None:
+    """Run the blocks: those of a cluster together, clusters one after the other."""
+    columns, rows, layers = module.grid
+    size = module.cluster
+    allocations = [module.shared._allocations, *(_Allocations(module.dynamic) for _ in range(size - 1))]
+    for number in _numbers(columns // size * rows * layers, direction):
+        first, row, layer = _point(number, (columns // size, rows, layers))
+        blocks = []
+        for rank, own in enumerate(allocations):
+            own.forget()
+            blocks.append(_Block(module, function, values, own, rank, (first * size + rank, row, layer)))
+        _Cluster(module, blocks, direction).run()
 
 
 def _argument(value: Any, copied_back: list[Callable[[], None]]) -> Any:
@@ -511,7 +571,10 @@ class _CudaModule(kernelapi.FakeCUDAModule):  # type: ignore[misc]
 
     def __init__(self, launched: Any, values: frozen.Frozen) -> None:
         super().__init__(launched.grid_dim, launched.block_dim, 0)
-        self.shared._allocations = _Allocations(launched.dynshared_size)
+        self.grid, self.extents, self.dynamic = launched.grid_dim, launched.block_dim, launched.dynshared_size
+        self.bounds = getattr(launched, "launch_bounds", None)
+        self.cluster = self.bounds[2] if isinstance(self.bounds, tuple) and len(self.bounds) > 2 else 1
+        self.shared._allocations = _Allocations(self.dynamic)
         self.compiled: set[int] = set()
         self._values = values
         self._bound: dict[Any, Any] = {}
@@ -550,6 +613,11 @@ class _CudaModule(kernelapi.FakeCUDAModule):  # type: ignore[misc]
     @property
     def laneid(self) -> int:
         return self.thread.number % occupancy.WARP
+
+    @property
+    def asynchronous(self) -> asynchronous.Machine:
+        """The machine of the cluster that runs now; what ``lessons/hopper.py`` looks for."""
+        return self.block.cluster.asynchronous()
 
     def syncthreads(self) -> None:
         self.block.wait(sys._getframe(1))
@@ -645,35 +713,92 @@ _ACTIVE = "activemask"  # whoever comes to this while nobody else can go on is a
 
 
 class _Thread(greenlet.greenlet):  # type: ignore[misc]
-    """Lends itself to one CUDA thread after the other, until one waits."""
+    """Lends itself to one CUDA thread after the other, until one waits. ``arrays`` are its own, by place."""
 
     point: Point
     index: Any
     number: int
     clock: warps.Clock
     barrier: tuple[CodeType, int, int]
+    arrays: dict[tuple[CodeType, int], np.ndarray[Any, Any]]
+
+
+class _Cluster:
+    """Blocks that run at the same time, one until it can go on no longer, then the next.
+
+    What they use of Hopper's asynchronous machine is made when a thread asks for it.
+    """
+
+    def __init__(self, module: _CudaModule, blocks: list[_Block], direction: str) -> None:
+        self.module, self.direction = module, direction
+        self.blocks = [blocks[i] for i in _numbers(len(blocks), direction)]
+        self.ranks = blocks
+        self.machine: asynchronous.Machine | None = None
+        for block in blocks:
+            block.cluster = self
+
+    def asynchronous(self) -> asynchronous.Machine:
+        if self.machine is None:
+            self.machine = asynchronous.Machine(self.ranks, ORDERS.index(self.direction), self.module.bounds)
+        return self.machine
+
+    def run(self) -> None:
+        """Run every thread to its end; raises what one of them raised, with its place."""
+        for block in self.blocks:
+            block.start(self.direction)
+        while True:
+            for block in self.blocks:
+                while block.advance():
+                    pass
+            if any(block.ready for block in self.blocks):
+                continue
+            stuck = any(block.parked for block in self.blocks)
+            if self.machine is None or not stuck:
+                break
+            if not self.machine.deliver():
+                raise self.machine.deadlock()
+        if self.machine:
+            self.machine.finish()
 
 
 class _Block:
     """A block whose threads are ``waiting`` to start, ``ready`` to go on, or ``blocked`` at the next barrier.
 
-    Others wait in ``meetings`` for lanes of their warp. ``barriers`` counts those that all threads have passed.
+    Others wait in ``meetings`` for lanes of their warp, or are ``parked`` until someone wakes them. ``barriers``
+    counts those that all threads have passed.
     """
 
-    def __init__(self, module: _CudaModule, function: Callable[..., Any], args: list[Any]) -> None:
+    cluster: _Cluster
+
+    def __init__(
+        self,
+        module: _CudaModule,
+        function: Callable[..., Any],
+        args: list[Any],
+        allocations: _Allocations,
+        rank: int,
+        point: Point,
+    ) -> None:
         self.module, self.function, self.args = module, function, args
+        self.allocations, self.rank = allocations, rank
+        self.point, self.index = point, kernelapi.Dim3(*point)
+        self.extents, self.size = module.extents, math.prod(module.extents)
         self.barriers = 0
         self.ended: list[int] = []
         self.ready: deque[_Thread] = deque()
         self.blocked: deque[_Thread] = deque()
+        self.parked: dict[_Thread, asynchronous.Parked] = {}
         self.meetings: dict[warps.Place, warps.Meeting] = {}
+        self.spare = 0  # registers that threads gave away
+        self.asking: list[_Thread] = []  # for registers
         self._votes: dict[int, list[bool]] = {}
 
-    def run(self, point: Point, extents: Point, direction: str) -> None:
-        """Run every thread of block ``point`` to its end; raises what one of them raised, with its place."""
-        self.point, self.index = point, kernelapi.Dim3(*point)
-        self.extents, self.size = extents, math.prod(extents)
+    def start(self, direction: str) -> None:
+        """All threads wait to start, in this order."""
         self.waiting = deque(_threads(self.size, direction))
+
+    def advance(self) -> bool:
+        """Let a thread run until it waits; False if none can without what others do, or all have ended."""
         while True:
             # a warp whose lanes have met runs ahead of those that have not started
             if self.ready:
@@ -681,15 +806,33 @@ class _Block:
             elif self.waiting:
                 thread = _Thread(self._work)
             elif self.meetings:
-                self._meet_actively()
+                if not self._meet_actively():
+                    return False
                 continue
-            elif self.blocked:
+            elif self.blocked and not self.parked:
                 self._release()
                 continue
             else:
-                return
-            self.module.thread = thread
+                return False
+            self.module.block, self.module.thread = self, thread
+            self.module.shared._allocations = self.allocations
             thread.switch()
+            return True
+
+    def park(self, why: asynchronous.Parked) -> None:
+        """The current thread goes on when it is woken."""
+        thread = self.module.thread
+        self.parked[thread] = why
+        thread.parent.switch()
+
+    def wake(self, thread: _Thread) -> None:
+        """A thread that is parked may go on; one that is not goes on anyway."""
+        if self.parked.pop(thread, None):
+            self.ready.append(thread)
+
+    def place(self, number: int) -> Point:
+        """The thread with this number."""
+        return _point(number, self.extents)
 
     def _work(self) -> None:
         thread = greenlet.getcurrent()
@@ -702,11 +845,16 @@ class _Block:
                     kernelapi.Dim3(*thread.point),
                     warps.FIRST_CLOCKS[thread.number % occupancy.WARP],
                 )
+                thread.arrays = {}
                 try:
                     self.function(*self.args)
+                    if self.cluster.machine:
+                        self.cluster.machine.thread_ended(self, thread.number)
                 except Exception as error:
                     raise self._placed(error, thread) from None
                 self.ended.append(thread.number)
+                if self.cluster.machine:
+                    self.cluster.machine.left()
                 if self.meetings:
                     self._end_meetings(thread.number // occupancy.WARP)
 
@@ -736,6 +884,8 @@ class _Block:
         """All threads have come to a barrier or ended: those that wait may go on, the last first."""
         self.ready, self.blocked = deque(reversed(self.blocked)), deque()
         self.barriers += 1
+        if self.cluster.machine:
+            self.cluster.machine.synced(self)
         if len({thread.barrier[:2] for thread in self.ready}) > 1:
             raise DivergentBarrierError(self._divergence())
         if self.ended:
@@ -795,6 +945,8 @@ class _Block:
             clocks = [thread.clock for thread in meeting.threads]
             for thread in meeting.threads:
                 thread.clock = warps.merged(clocks, thread.number % occupancy.WARP)
+            if self.cluster.machine:
+                self.cluster.machine.lanes_synced(self, [thread.number for thread in meeting.threads])
         self.ready.extendleft(meeting.threads)
 
     def _end_meetings(self, warp: int) -> None:
@@ -803,13 +955,19 @@ class _Block:
             if meeting.place.warp == warp and meeting.place.call != _ACTIVE and not self._missing(meeting):
                 self._end(meeting)
 
-    def _meet_actively(self) -> None:
-        """Nobody can go on: those who ask which lanes are active are. Raises WarpSyncError if none asks."""
+    def _meet_actively(self) -> bool:
+        """Nobody can go on: those who ask which lanes are active are. Raises WarpSyncError if none asks.
+
+        False while some are parked, who may come yet.
+        """
         for meeting in list(self.meetings.values()):
             if meeting.place.call == _ACTIVE:
                 self._end(meeting)
+        if not self.ready and self.parked:
+            return False
         if not self.ready:
             raise warps.WarpSyncError(self._astray(min(self.meetings.values(), key=lambda one: one.place.line)))
+        return True
 
     def _astray(self, meeting: warps.Meeting) -> str:
         """Who waits for lanes that do not come, and where those are."""

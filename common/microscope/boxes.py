@@ -1,0 +1,150 @@
+"""What Hopper's copy engine and wgmma find where: boxes of a tensor map, swizzled tiles, operands of a descriptor.
+
+Bits and orders are those of the PTX ISA: "Tensors" (tiled and im2col mode, 128-byte swizzle) and "Matrix Descriptor
+Format" of wgmma. Addresses are bytes from the beginning of a block's tiles, which lie on a 1024-byte boundary.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+Array = NDArray[Any]
+Ints = NDArray[np.int64]
+
+ROW = 128  # bytes of a row of a tile: the swizzle's span
+UNIT = 16  # bytes that stay together
+ATOM = 8 * ROW  # after so many bytes the swizzle repeats
+_FIELD = 0x3FFF  # an address or offset in a descriptor, in units
+_SWIZZLE_128 = 1
+
+
+def swizzled(address: Any) -> Any:
+    """Where the 128-byte swizzle puts the byte of this address."""
+    return address ^ ((address >> 7) & 7) << 4
+
+
+@lru_cache(maxsize=256)
+def _tile(start: int, rows: int, columns: int, itemsize: int) -> Ints:
+    row, column = np.ogrid[:rows, :columns]
+    found: Ints = swizzled(start + ROW * row + itemsize * column) // itemsize
+    return found
+
+
+def tile(start: int, rows: int, columns: int, itemsize: int) -> Ints:
+    """Elements, counted from address 0, of a swizzled tile at address ``start``: of shape (rows, columns)."""
+    whole = start // ATOM * ATOM
+    return _tile(start - whole, rows, columns, itemsize) + whole // itemsize
+
+
+# --- boxes ---
+
+
+def tiled(array: Array, box: tuple[int, int], row: int, column: int) -> Array:
+    """The box of a 2D array from (row, column) on, zeros outside."""
+    values = np.zeros(box, array.dtype)
+    inside, (rows, columns) = _inside(array, box, row, column)
+    values[inside] = array[rows, columns]
+    return values
+
+
+def put(array: Array, values: Array, row: int, column: int) -> None:
+    """Write a box of a 2D array from (row, column) on, nothing outside."""
+    inside, (rows, columns) = _inside(array, values.shape, row, column)
+    array[rows, columns] = values[inside]
+
+
+def _inside(array: Array, box: Any, row: int, column: int) -> tuple[tuple[slice, slice], tuple[slice, slice]]:
+    """The part of the box that lies in the array, as the box counts and as the array does."""
+    of_box, of_array = [], []
+    for first, extent, most in zip((row, column), box, array.shape, strict=True):
+        start, stop = max(first, 0), max(min(first + extent, most), max(first, 0))
+        of_box.append(slice(start - first, stop - first))
+        of_array.append(slice(start, stop))
+    return (of_box[0], of_box[1]), (of_array[0], of_array[1])
+
+
+def im2col(array: Array, one: Any, base: tuple[int, ...], channel: int, taps: tuple[int, ...]) -> Array:
+    """Pixels of an NDHWC array, rows of channels, from the base pixel (n, d, h, w) on, as the map ``one`` walks.
+
+    The base walks along w, then h, d and n, from the corner ``lower`` to the extent plus ``upper``, which it does not
+    reach. To each ``taps`` is added; what lies outside is zero. Raises ValueError for a base that the walk never
+    comes to.
+    """
+    counts, place = [], base[0]
+    for name, first, low, high, step, extent in zip(
+        "dhw", base[1:], one.lower, one.upper, one.strides, array.shape[1:4], strict=True
+    ):
+        count = max(0, -(-(extent + high - low) // step))
+        if not (low <= first < extent + high) or (first - low) % step:
+            raise ValueError(f"{name}={first} of the base pixel is not among those from {low} to {extent + high - 1} "
+                             f"in steps of {step}")  # fmt: skip
+        counts.append(count)
+        place = place * count + (first - low) // step
+    places = place + np.arange(one.pixels)
+    pixel = []
+    for low, step, count, tap in zip(one.lower[::-1], one.strides[::-1], counts[::-1], taps[::-1], strict=True):
+        pixel.append(places % count * step + low + tap)
+        places = places // count
+    pixel.append(places)
+    inside = np.ones(one.pixels, np.bool_)
+    for at, extent in zip(pixel[::-1], array.shape, strict=False):
+        inside &= (at >= 0) & (at < extent)
+    values = np.zeros((one.pixels, one.channels), array.dtype)
+    start, stop = max(channel, 0), min(channel + one.channels, array.shape[4])
+    if start < stop and inside.any():
+        n, d, h, w = (at[inside] for at in pixel[::-1])
+        values[inside, start - channel : stop - channel] = array[n, d, h, w, start:stop]
+    return values
+
+
+# --- descriptors ---
+
+
+class Descriptor(NamedTuple):
+    """The fields of a descriptor, in bytes; ``base`` and ``swizzle`` are codes."""
+
+    address: int
+    leading: int
+    stride: int
+    base: int
+    swizzle: int
+
+
+def encoded(address: int, leading: int, stride: int) -> int:
+    """A descriptor of tiles with the 128-byte swizzle. Raises ValueError naming a field that does not fit."""
+    for name, value in (("address", address), ("leading", leading), ("stride", stride)):
+        if value % UNIT or not 0 <= value // UNIT <= _FIELD:
+            raise ValueError(f"{name} is {value} bytes: must be a multiple of {UNIT} from 0 to {_FIELD * UNIT}")
+    return _SWIZZLE_128 << 62 | stride // UNIT << 32 | leading // UNIT << 16 | address // UNIT
+
+
+def decoded(descriptor: int) -> Descriptor:
+    """What the matrix unit reads in a descriptor."""
+    address, leading, stride = (UNIT * (descriptor >> bits & _FIELD) for bits in (0, 16, 32))
+    return Descriptor(address, leading, stride, descriptor >> 49 & 7, descriptor >> 62 & 3)
+
+
+@lru_cache(maxsize=1024)
+def operand(descriptor: int, rows: int, depth: int, itemsize: int, across: bool = False) -> Ints:
+    """Elements, counted from address 0, of the ``rows`` x ``depth`` operand that a descriptor names.
+
+    Along k (K-major) 8 rows of 128 bytes follow each other, the next 8 after ``stride``. ``across`` (MN-major) each k
+    is a row of 64 halves, 8 of them follow each other, the next 8 after ``stride``, the next 64 columns after
+    ``leading``. Raises ValueError for a swizzle that is not the tiles'.
+    """
+    found = decoded(descriptor)
+    if found.swizzle != _SWIZZLE_128 or found.base:
+        raise ValueError(f"the descriptor {descriptor:#018x} says swizzle {found.swizzle} and base offset "
+                         f"{found.base}: tiles have the 128-byte swizzle, 1, and base offset 0")  # fmt: skip
+    r, k = np.ogrid[:rows, :depth]
+    if across:
+        wide = ROW // itemsize
+        address = r // wide * found.leading + r % wide * itemsize + k // 8 * found.stride + k % 8 * ROW
+    else:
+        address = r // 8 * found.stride + r % 8 * ROW + k * itemsize
+    places: Ints = swizzled(found.address + address) // itemsize
+    return places
