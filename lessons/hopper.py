@@ -168,9 +168,107 @@ def _encoded(one, address):
 
 
 if config.ENABLE_CUDASIM:
+    from numba.cuda.simulator.kernel import _get_kernel_context
 
     def jit(threads, blocks=1, cluster=1):
-        return cuda.jit
+        try:
+            return cuda.jit(launch_bounds=(threads, blocks, cluster))
+        except TypeError:  # Numba's own simulator, which knows no such option
+            return cuda.jit
+
+    def _machine():
+        """The asynchronous machine of the cluster that runs: common/microscope/asynchronous.py."""
+        context = _get_kernel_context()
+        if not hasattr(type(context), "asynchronous"):
+            raise RuntimeError("this kernel needs the workbook's simulator: Numba's own has no asynchronous copies")
+        return context.asynchronous
+
+    def half_tiles():
+        return _machine().tiles(np.float16)
+
+    def float_tiles():
+        return _machine().tiles(np.float32)
+
+    def fence_async():
+        _machine().fence_async()
+
+    def barrier_array(count):
+        return _machine().barrier_array(count)
+
+    def barrier_init(bars, i, arrivals):
+        _machine().barrier_init(bars, i, arrivals)
+
+    def publish_barriers():
+        _machine().publish_barriers()
+
+    def barrier_expect(bars, i, count):
+        _machine().barrier_expect(bars, i, count)
+
+    def barrier_arrive(bars, i):
+        _machine().barrier_arrive(bars, i)
+
+    def barrier_arrive_at(bars, i, rank):
+        _machine().barrier_arrive_at(bars, i, rank)
+
+    def barrier_wait(bars, i, parity):
+        _machine().barrier_wait(bars, i, parity)
+
+    def descriptor(tiles, offset, leading, stride):
+        return _machine().descriptor(tiles, offset, leading, stride)
+
+    def wgmma_f16(acc, i, tiles, a, b, N):
+        _machine().multiply("wgmma_f16", acc, i, tiles, a, b, N)
+
+    def wgmma_f16_rows(acc, i, tiles, a, b, N):
+        _machine().multiply("wgmma_f16_rows", acc, i, tiles, a, b, N)
+
+    def wgmma_tf32(acc, i, tiles, a, b, N):
+        _machine().multiply("wgmma_tf32", acc, i, tiles, a, b, N)
+
+    def wgmma_fence():
+        _machine().wgmma_fence()
+
+    def wgmma_commit():
+        _machine().wgmma_commit()
+
+    def wgmma_wait(pending):
+        _machine().wgmma_wait(pending)
+
+    def tma_load2(tiles, i, map, bars, b, row, column):
+        _machine().load("tma_load2", tiles, i, map, bars, b, (row, column))
+
+    def tma_load2_multicast(tiles, i, map, bars, b, row, column, mask):
+        _machine().load("tma_load2_multicast", tiles, i, map, bars, b, (row, column), mask)
+
+    def tma_load_im2col(tiles, i, map, bars, b, n, d, h, w, c, t, r, s):
+        _machine().load("tma_load_im2col", tiles, i, map, bars, b, (n, d, h, w, c, t, r, s))
+
+    def tma_load_im2col_multicast(tiles, i, map, bars, b, n, d, h, w, c, t, r, s, mask):
+        _machine().load("tma_load_im2col_multicast", tiles, i, map, bars, b, (n, d, h, w, c, t, r, s), mask)
+
+    def tma_store2(map, row, column, tiles, i):
+        _machine().store(map, row, column, tiles, i)
+
+    def tma_commit():
+        _machine().tma_commit()
+
+    def tma_wait_read(pending):
+        _machine().tma_wait(pending, written=False)
+
+    def tma_wait(pending):
+        _machine().tma_wait(pending, written=True)
+
+    def cluster_rank():
+        return np.uint32(_machine().rank())
+
+    def cluster_sync():
+        _machine().cluster_sync()
+
+    def take_registers(count):
+        _machine().take_registers(count)
+
+    def give_registers(count):
+        _machine().give_registers(count)
 
 else:
     from llvmlite import ir

@@ -454,8 +454,8 @@ class Machine:
     def _arrive(self, call: str, barrier: _Barrier, thread: int, line: int) -> None:
         if barrier.pending == 0:
             had = _counted(barrier.arrivals, "arrival")
-            raise BarrierError(f"{call} at line {line}: phase {barrier.phase} of {barrier.name} has had its {had}, and "
-                               f"waits for {barrier.bytes} bytes")  # fmt: skip
+            raise BarrierError(f"{call} at line {line}: phase {barrier.phase} of {barrier.name} has had its {had}, "
+                               f"and waits for {barrier.bytes} bytes")  # fmt: skip
         barrier.gathered = self.clocks.hand_on(thread, barrier.gathered)
         barrier.pending -= 1
         self._complete(barrier)

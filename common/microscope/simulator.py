@@ -513,9 +513,11 @@ def _call(self: Any, *args: Any, **keywords: Any) -> Any:
 
 def _run(module: _CudaModule, function: Callable[..., Any], values: list[Any], direction: str) -> None:
     """Run the blocks: those of a cluster together, clusters one after the other."""
-    columns, rows, layers = module.grid
-    size = module.cluster
-    allocations = [module.shared._allocations, *(_Allocations(module.dynamic) for _ in range(size - 1))]
+    launched = module.launched
+    columns, rows, layers = launched.grid_dim
+    size = _blocks_of_cluster(launched)
+    own = module.shared._allocations
+    allocations = [own, *(_Allocations(launched.dynshared_size) for _ in range(size - 1))]
     for number in _numbers(columns // size * rows * layers, direction):
         first, row, layer = _point(number, (columns // size, rows, layers))
         blocks = []
@@ -523,6 +525,12 @@ def _run(module: _CudaModule, function: Callable[..., Any], values: list[Any], d
             own.forget()
             blocks.append(_Block(module, function, values, own, rank, (first * size + rank, row, layer)))
         _Cluster(module, blocks, direction).run()
+
+
+def _blocks_of_cluster(kernel_: Any) -> int:
+    """How many blocks run together: the third of the launch bounds."""
+    bounds = getattr(kernel_, "launch_bounds", None)
+    return int(bounds[2]) if isinstance(bounds, tuple) and len(bounds) > 2 else 1
 
 
 def _argument(value: Any, copied_back: list[Callable[[], None]]) -> Any:
@@ -571,10 +579,8 @@ class _CudaModule(kernelapi.FakeCUDAModule):  # type: ignore[misc]
 
     def __init__(self, launched: Any, values: frozen.Frozen) -> None:
         super().__init__(launched.grid_dim, launched.block_dim, 0)
-        self.grid, self.extents, self.dynamic = launched.grid_dim, launched.block_dim, launched.dynshared_size
-        self.bounds = getattr(launched, "launch_bounds", None)
-        self.cluster = self.bounds[2] if isinstance(self.bounds, tuple) and len(self.bounds) > 2 else 1
-        self.shared._allocations = _Allocations(self.dynamic)
+        self.launched = launched
+        self.shared._allocations = _Allocations(launched.dynshared_size)
         self.compiled: set[int] = set()
         self._values = values
         self._bound: dict[Any, Any] = {}
@@ -739,7 +745,8 @@ class _Cluster:
 
     def asynchronous(self) -> asynchronous.Machine:
         if self.machine is None:
-            self.machine = asynchronous.Machine(self.ranks, ORDERS.index(self.direction), self.module.bounds)
+            bounds = getattr(self.module.launched, "launch_bounds", None)
+            self.machine = asynchronous.Machine(self.ranks, ORDERS.index(self.direction), bounds)
         return self.machine
 
     def run(self) -> None:
@@ -782,7 +789,8 @@ class _Block:
         self.module, self.function, self.args = module, function, args
         self.allocations, self.rank = allocations, rank
         self.point, self.index = point, kernelapi.Dim3(*point)
-        self.extents, self.size = module.extents, math.prod(module.extents)
+        self.extents = module.launched.block_dim
+        self.size = math.prod(self.extents)
         self.barriers = 0
         self.ended: list[int] = []
         self.ready: deque[_Thread] = deque()
