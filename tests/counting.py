@@ -9,12 +9,15 @@ import json
 import re
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 
 from common.book import catalog, problems
 from common.code import codegen
 from common.grading import audit, limits, ptx_plan, ptx_run
+
+ENCODED = SimpleNamespace(__cuda_array_interface__={"data": (0, False)})  # a tensor map that a GPU would have
 
 
 def record(folder, path, ladder, shape, counted):
@@ -30,7 +33,7 @@ def record(folder, path, ladder, shape, counted):
     parameters = [
         [
             len(re.findall(r"\.param\s+\.(?:align \d+ )?\.?\w+", recorder.texts[entry["kernel"]])),
-            len(ptx_run.arguments_of(entry, places)),
+            len(ptx_run.arguments_of(entry, places, [ENCODED] * len(entry["arguments"]))),
         ]
         for entry in (*sent["prepare"], *sent["launch"])
     ]

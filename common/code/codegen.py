@@ -28,7 +28,7 @@ import numpy as np
 from common.book.boundstep import BoundStep
 from common.book.patching import replaced, replaced_items
 from common.book.problems import Problem
-from common.code import capture, sass
+from common.code import capture, sass, tensormaps
 from common.code.loops import HotLoop
 from common.code.messages import Assembled
 
@@ -441,7 +441,7 @@ def _recording(seen: list[Launch]) -> Iterator[None]:
     def type_of(value: Any) -> Any:
         if isinstance(value, np.ndarray):
             return types.Array(numba.from_dtype(value.dtype), value.ndim, "C")
-        return numba.typeof(value)
+        return tensormaps.typed() if tensormaps.is_map(value) else numba.typeof(value)
 
     def record(self: Any, *args: Any) -> None:
         seen.append(Launch.of(self, types.void(*(type_of(arg) for arg in args))))

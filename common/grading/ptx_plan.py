@@ -21,7 +21,7 @@ import numpy as np
 from common.book.boundstep import BoundStep
 from common.book.limits import LaunchLimitError, require_cluster
 from common.book.problems import Problem
-from common.code import capture, codegen
+from common.code import capture, codegen, tensormaps
 from common.grading.audit import Audit, identity
 
 ALIGNMENT = 256  # what the driver gives an allocation
@@ -48,7 +48,9 @@ class PlanLaunch(TypedDict):
     ``identity``  where its source lies, as :func:`common.grading.audit.identity`
     ``grid``      in blocks; ``cluster`` of them along x run as a cluster
     ``shared``    dynamic shared memory in bytes
-    ``arguments`` ``["array", buffer, offset, shape, strides, itemsize]``, in bytes, or a type of SIMPLE and a number
+    ``arguments`` ``["array", buffer, offset, shape, strides, itemsize]``, in bytes; ``["map", buffer, offset,
+                  fields]``, a tensor map of an array there, which the runner encodes anew
+                  (:class:`common.code.tensormaps.MapFields`); or a type of SIMPLE and a number
     """
 
     kernel: str
@@ -220,7 +222,9 @@ class Recorder:
 
     def find(self, array: Any) -> tuple[Buffer, int]:
         """The buffer an array lies in, and its offset there in bytes."""
-        start = int(array.__array_interface__["data"][0])
+        return self._holding(int(array.__array_interface__["data"][0]))
+
+    def _holding(self, start: int) -> tuple[Buffer, int]:
         for buffer in self.buffers:
             if buffer.start <= start < buffer.start + max(1, buffer.bytes):
                 return buffer, start - buffer.start
@@ -259,7 +263,7 @@ class Recorder:
             if isinstance(value, np.ndarray):
                 layout = "C" if value.flags.c_contiguous else "F" if value.flags.f_contiguous else "A"
                 return types.Array(numba.from_dtype(value.dtype), value.ndim, layout)
-            return numba.typeof(value)
+            return tensormaps.typed() if tensormaps.is_map(value) else numba.typeof(value)
 
         def record(self: Any, *arguments: Any) -> None:
             kernel, name = self.dispatcher, self.dispatcher.py_func.__name__
@@ -300,6 +304,9 @@ class Recorder:
             buffer, offset = self.find(value)
             place = self.buffers.index(buffer)
             yield ["array", place, offset, list(value.shape), list(value.strides), value.itemsize]
+        elif tensormaps.is_map(value):
+            buffer, offset = self._holding(value.address)
+            yield ["map", self.buffers.index(buffer), offset, tensormaps.fields(value)]
         elif isinstance(value, tuple):
             for item_kind, item in zip(kind, value, strict=True):
                 yield from self._argument(item_kind, item)
@@ -369,14 +376,26 @@ def checked(plan: Any) -> Plan:
             raise PlanError(str(error)) from None
         if clusters.setdefault(launch["kernel"], launch["cluster"]) != launch["cluster"]:
             raise PlanError("a kernel of a plan must be launched in clusters of one size")
-        for kind, *rest in launch["arguments"]:
-            if kind == "array":
-                place, offset, shape, strides, itemsize = rest
-                if not _whole([place, offset, itemsize, *shape]) or place >= len(plan["buffers"]):
-                    raise PlanError("an array of a plan must lie in one of its buffers")
-            elif kind not in SIMPLE or not isinstance(rest[0], int | float):
-                raise PlanError(f"a plan has no arguments of type {kind}")
+        for argument in launch["arguments"]:
+            _check_argument(argument, plan["buffers"])
     return cast(Plan, plan)
+
+
+def _check_argument(argument: Any, buffers: list[PlanBuffer]) -> None:
+    kind, *rest = argument
+    if kind == "array":
+        place, offset, shape, strides, itemsize = rest
+        if not _whole([place, offset, itemsize, *shape]) or place >= len(buffers):
+            raise PlanError("an array of a plan must lie in one of its buffers")
+    elif kind == "map":
+        place, offset, described = rest
+        if not _whole([place, offset]) or place >= len(buffers):
+            raise PlanError("the array of a map must lie in one of the plan's buffers")
+        amiss = tensormaps.wrong(described, buffers[place]["bytes"] - offset)
+        if amiss:
+            raise PlanError(amiss)
+    elif kind not in SIMPLE or not isinstance(rest[0], int | float):
+        raise PlanError(f"a plan has no arguments of type {kind}")
 
 
 def _whole(values: list[Any]) -> bool:

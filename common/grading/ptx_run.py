@@ -19,7 +19,7 @@ import ctypes
 import json
 import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +27,7 @@ import numpy as np
 
 from common.book import device, problems, reference
 from common.book.problems import Problem
-from common.code import sharedmemory
+from common.code import sharedmemory, tensormaps
 from common.grading import ptx_plan
 from common.grading.messages import PtxFinding, PtxResult, PtxRun
 from common.grading.ptx_plan import Plan, PlanBuffer, PlanLaunch
@@ -46,6 +46,7 @@ class Kernels:
         self.folder = folder
         self._functions: dict[str, Any] = {}
         self._shared: dict[str, int] = {}  # the most that a launch of a kernel asks for, in bytes
+        self._maps: list[Any] = []  # which launches read as long as they are made
 
     def bound(self, entry: PlanLaunch, addresses: list[int]) -> Callable[[], None]:
         """A launch of a plan, ready to be made, given where each buffer lies."""
@@ -61,7 +62,9 @@ class Kernels:
             function, tuple(entry["grid"]), tuple(entry["block"]), entry["shared"], entry["cluster"]
         )
         kernel = function.kernel
-        arguments = arguments_of(entry, addresses)
+        maps = maps_of(entry, addresses)
+        arguments = arguments_of(entry, addresses, maps)
+        self._maps += maps
         return lambda: dispatcher.launch(stream, config, kernel, *arguments)
 
     def _function(self, digest: str) -> Any:
@@ -87,14 +90,27 @@ def link(text: str, compute_capability: tuple[int, int]) -> tuple[Any, str]:
     return linker.complete(), name
 
 
-def arguments_of(entry: PlanLaunch, addresses: list[int]) -> list[Any]:
-    """A launch's arguments as Numba's kernels take them, given where each buffer of the plan lies."""
+def maps_of(entry: PlanLaunch, addresses: list[int]) -> list[Any]:
+    """A launch's tensor maps, encoded here, given where each buffer of the plan lies."""
+    return [
+        tensormaps.encoded(described, addresses[place] + offset)
+        for kind, *rest in entry["arguments"] if kind == "map"
+        for place, offset, described in [rest]
+    ]  # fmt: skip
+
+
+def arguments_of(entry: PlanLaunch, addresses: list[int], maps: Sequence[Any] = ()) -> list[Any]:
+    """A launch's arguments as Numba's kernels take them, given where each buffer of the plan lies, and its maps."""
     found: list[Any] = []
+    described = iter(maps)
     for kind, *rest in entry["arguments"]:
         if kind == "array":
             place, offset, shape, strides, itemsize = rest
             # meminfo, parent, size, itemsize, data, then the extents and the strides in bytes
             found += [0, 0, math.prod(shape), itemsize, addresses[place] + offset, *shape, *strides]
+        elif kind == "map":
+            start = next(described).__cuda_array_interface__["data"][0]
+            found += [0, 0, tensormaps.BYTES, 1, start, tensormaps.BYTES, 1]
         elif kind == "boolean":
             found.append(bool(rest[0]))
         else:

@@ -19,7 +19,7 @@ from numba.cuda.simulator.cudadrv.devicearray import FakeCUDAArray
 from common.book.boundstep import BoundStep
 from common.book.patching import replaced
 from common.book.problems import Problem
-from common.code import capture
+from common.code import capture, tensormaps
 from common.grading.audit import Audit, identity
 
 ALIGNMENT = 256
@@ -139,6 +139,7 @@ class SimulatedRun:
         grid, block = (tuple(map(int, point)) for point in (fake.grid_dim, fake.block_dim))
         self.launched.append((fake.fn.__name__, grid, block, *identity(fake.fn)))
         for array in arguments:
+            array = array.array if tensormaps.is_map(array) else array
             raw = getattr(array, "_raw", getattr(array, "_ary", array))
             if isinstance(raw, np.ndarray) and not self._knows(raw):
                 self.audit.note(
