@@ -382,10 +382,12 @@ else:
 
     @intrinsic
     def barrier_arrive_at(typing_context, bars, i, rank):
-        """Arrive at barrier i of the block of that rank in the cluster."""
+        """Arrive at barrier i of the block of that rank in the cluster: this thread, and its wgmma, have read what
+        they had to. What it wrote, the other block does not see by this: that would take a fence of the whole GPU.
+        """
         text = (
             "{ .reg .b32 there; mapa.shared::cluster.u32 there, $0, $1; "
-            "mbarrier.arrive.release.cluster.shared::cluster.b64 _, [there]; }"
+            "mbarrier.arrive.shared::cluster.b64 _, [there]; }"
         )
         return types.void(bars, i, rank), _instruction(text, "sr")
 

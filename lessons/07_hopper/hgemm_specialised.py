@@ -1,0 +1,181 @@
+"""hgemm_specialised: one warp asks for tiles, two warpgroups multiply, and blocks stay for tile after tile.
+
+Previous step: hgemm_tma
+New idea: warps get different jobs. A *producer* keeps the stages full, two *consumers* keep the matrix unit busy, and
+    two barriers for each stage are all that they say to each other: filled, and emptied. No barrier holds the whole
+    block, so each multiplication starts before the last one has ended. `setmaxnreg` moves registers from the
+    producer, which needs few, to the consumers, whose sums need many. A block works on tile after tile, and the next
+    tile's pairs travel while this one's sums are stored.
+    Where rows are not multiples of 16 bytes, `launch` runs hgemm_pipelined of lesson 06.
+Loads per FMA: as in hgemm_tma.
+Run: python -m lessons.07_hopper hgemm_specialised
+"""
+
+import importlib
+
+from numba import cuda, float32, int32, int64, uint32, uint64
+
+from lessons.hopper import (
+    barrier_array,
+    barrier_arrive,
+    barrier_expect,
+    barrier_init,
+    barrier_wait,
+    descriptor,
+    give_registers,
+    half_tiles,
+    jit,
+    mappable,
+    publish_barriers,
+    take_registers,
+    tensor_map,
+    tma_load2,
+    wgmma_commit,
+    wgmma_f16_rows,
+    wgmma_fence,
+    wgmma_wait,
+)
+from lessons.split_k import multiprocessors
+from lessons.tensorcores import aligned2, store2_guarded
+from lessons.unrolled import inlined, unroll, unrolled
+
+unaligned = importlib.import_module("lessons.06_tensor_cores.hgemm_pipelined")
+
+REQUIRES = "9.0a"
+BLOCK_M, BLOCK_N, BLOCK_K = 128, 256, 64
+STAGES = 4  # pairs of tiles in shared memory
+GROUP_M = 16  # rows of tiles that are computed together and share columns of B in L2
+FEW, MANY = 40, 232  # registers of a producer's thread and of a consumer's
+TUNABLES = {"BLOCK_N": (128, 256), "STAGES": (2, 3, 4), "GROUP_M": (4, 8, 16)}
+
+MMA_M, MMA_K = 64, 16  # the tile that one instruction multiplies, BLOCK_N wide
+ROW = 64  # values in a row of shared memory: the 128 bytes that the swizzle takes
+if BLOCK_M != 2 * MMA_M or BLOCK_N % ROW or BLOCK_N > 256 or BLOCK_K != ROW or STAGES < 2:
+    raise ValueError(f"{BLOCK_M=} must be 128, {BLOCK_N=} a multiple of 64 up to 256, {BLOCK_K=} 64, {STAGES=} 2")
+CONSUMERS = BLOCK_M // MMA_M  # warpgroups
+THREADS = (1 + CONSUMERS) * 128
+A_SIZE, STAGE = BLOCK_M * BLOCK_K, (BLOCK_M + BLOCK_N) * BLOCK_K  # values of a tile of A, of a pair
+BYTES = 2  # of a value
+STAGE_BYTES, SHARED_BYTES = BYTES * STAGE, BYTES * STAGES * STAGE
+EIGHT_ROWS = 8 * ROW * BYTES  # what a pattern of the swizzle takes
+PANEL = BLOCK_K * ROW  # 64 columns of a tile of B
+K_STEPS = BLOCK_K // MMA_K
+A_STEP, B_STEP = MMA_K * BYTES >> 4, MMA_K * ROW * BYTES >> 4  # from one k to the next, as descriptors count
+PARTS, PART = BLOCK_N // 64, 32  # the sums of 64 columns are 32 for each thread
+ACC = PARTS * PART
+
+
+@inlined
+def locate(tile, blocks_m, blocks_n):
+    """Row and column of a tile; they walk down GROUP_M rows of tiles before they move one column to the right."""
+    group, turn = tile // (uint32(GROUP_M) * blocks_n), tile % (uint32(GROUP_M) * blocks_n)
+    m = group * uint32(GROUP_M)
+    rows = min(blocks_m - m, uint32(GROUP_M))
+    return (m + turn % rows) * uint32(BLOCK_M), turn // rows * uint32(BLOCK_N)
+
+
+@inlined
+def following(stage, parity):
+    """The stage after this one, and the parity of its phase."""
+    if stage == uint32(STAGES - 1):
+        return uint32(0), uint32(parity ^ uint32(1))
+    return uint32(stage + uint32(1)), parity
+
+
+@inlined
+def load_tiles(tiles, bars, stage, a_map, b_map, m0, n0, k0):
+    """Ask for the pair of tiles from k0 on; what lies outside A or B counts as zero."""
+    start = stage * uint32(STAGE)
+    barrier_expect(bars, stage, STAGE_BYTES)
+    tma_load2(tiles, start, a_map, bars, stage, m0, k0)
+    for panel in range(PARTS):
+        tma_load2(tiles, start + uint32(A_SIZE + panel * PANEL), b_map, bars, stage, k0, n0 + uint32(panel * ROW))
+
+
+@inlined
+def store_part(c, m, n, acc, first, paired):
+    """The warp's part of 64 columns of C, 16 rows from (m, n) on, from acc[first] on."""
+    lane = uint32(cuda.threadIdx.x) % uint32(32)
+    m, n = m + lane // uint32(4), n + lane % uint32(4) * uint32(2)
+    for j in range(8):
+        store2_guarded(c, m, n + j * 8, acc, first + uint32(4 * j), paired)
+        store2_guarded(c, m + 8, n + j * 8, acc, first + uint32(4 * j + 2), paired)
+
+
+@jit(THREADS)
+@unroll
+def hgemm_specialised(a_map, b_map, c, K, paired):
+    tiles = half_tiles()  # dynamic shared memory: a launch may ask for more than 48 KiB of it
+    filled, emptied = barrier_array(STAGES), barrier_array(STAGES)
+    acc = cuda.local.array(ACC, float32)
+    M, N = c.shape
+    blocks_m, blocks_n = uint32((M + BLOCK_M - 1) // BLOCK_M), uint32((N + BLOCK_N - 1) // BLOCK_N)
+    first, end, blocks = cuda.blockIdx.x, blocks_m * blocks_n, cuda.gridDim.x
+    steps = int32((K + BLOCK_K - 1) // BLOCK_K)
+    thread = uint32(cuda.threadIdx.x)
+    warpgroup = thread // uint32(128)
+    if thread == 0:
+        for s in range(STAGES):
+            barrier_init(filled, s, 1)
+            barrier_init(emptied, s, CONSUMERS)
+        publish_barriers()
+    cuda.syncthreads()
+
+    stage, parity = uint32(0), uint32(0)
+    if warpgroup == uint32(CONSUMERS):
+        # stage: one thread, whenever a stage is empty
+        give_registers(FEW)
+        if thread == uint32(CONSUMERS * 128):
+            for tile in range(int32(first), int32(end), int32(blocks)):
+                m0, n0 = locate(uint32(tile), blocks_m, blocks_n)
+                for step in range(steps):
+                    barrier_wait(emptied, stage, parity ^ uint32(1))  # the first STAGES waits pass at once
+                    load_tiles(tiles, filled, stage, a_map, b_map, m0, n0, uint32(step) * uint32(BLOCK_K))
+                    stage, parity = following(stage, parity)
+    else:
+        take_registers(MANY)
+        # locate: the warpgroup's 64 rows of the first tile of A, and the first tile of B
+        a_at = descriptor(tiles, warpgroup * uint32(MMA_M * ROW), 0, EIGHT_ROWS)
+        b_at = descriptor(tiles, A_SIZE, BYTES * PANEL, EIGHT_ROWS)
+        leads = thread % uint32(128) == uint32(0)
+        for tile in range(int32(first), int32(end), int32(blocks)):
+            m0, n0 = locate(uint32(tile), blocks_m, blocks_n)
+            for part in unrolled(PARTS):
+                for j in range(PART):
+                    acc[part * PART + j] = float32(0.0)
+            before = stage
+            for step in range(steps):
+                barrier_wait(filled, stage, parity)
+
+                # multiply: started here; the one before it has ended, and its stage may be filled again
+                wgmma_fence()
+                for k in unrolled(K_STEPS):
+                    moved = uint64(stage * uint32(STAGE_BYTES >> 4))
+                    wgmma_f16_rows(
+                        acc, 0, tiles, a_at + moved + uint64(k * A_STEP), b_at + moved + uint64(k * B_STEP), BLOCK_N
+                    )
+                wgmma_commit()
+                wgmma_wait(1)
+                if leads and step > 0:
+                    barrier_arrive(emptied, before)
+                before = stage
+                stage, parity = following(stage, parity)
+            wgmma_wait(0)
+            if leads:
+                barrier_arrive(emptied, before)
+
+            # store
+            m, n = int64(m0 + thread // uint32(32) * uint32(16)), int64(n0)
+            for part in unrolled(PARTS):
+                store_part(c, m, n + part * 64, acc, uint32(part * PART), paired)
+
+
+def launch(a, b, c):
+    if not mappable(a, b):
+        return unaligned.launch(a, b, c)
+    M, N = c.shape
+    a_map, b_map = tensor_map(a, (BLOCK_M, ROW)), tensor_map(b, (BLOCK_K, ROW))
+    tiles = -(-M // BLOCK_M) * -(-N // BLOCK_N)
+    turns = -(-tiles // multiprocessors())
+    blocks = -(-tiles // turns)  # no more than it takes to be done as early
+    hgemm_specialised[blocks, THREADS, 0, SHARED_BYTES](a_map, b_map, c, a.shape[1], aligned2(c))

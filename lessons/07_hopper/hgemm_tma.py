@@ -1,0 +1,160 @@
+"""hgemm_tma: one thread asks for whole tiles, and barriers count the bytes that arrive.
+
+Previous step: hgemm_wgmma
+New idea: a *tensor map* describes A or B once, on the host. In the kernel one thread names a tile's row and column,
+    and the copy engine (TMA) fetches it: swizzled, zeros outside, no address computed, no register. A barrier in
+    shared memory is told how many bytes to expect; it completes a *phase* when they have all come, and whoever waits
+    for the phase may read. The other 255 threads copy nothing. Rows must be multiples of 16 bytes, and start there;
+    where they are not, `launch` runs hgemm_pipelined of lesson 06.
+Loads per FMA: as in hgemm_wgmma; a thread's instructions for copies are gone.
+Run: python -m lessons.07_hopper hgemm_tma
+"""
+
+import importlib
+
+from numba import cuda, float32, uint32, uint64
+
+from lessons.hopper import (
+    barrier_array,
+    barrier_expect,
+    barrier_init,
+    barrier_wait,
+    descriptor,
+    half_tiles,
+    jit,
+    mappable,
+    publish_barriers,
+    tensor_map,
+    tma_load2,
+    wgmma_commit,
+    wgmma_f16_rows,
+    wgmma_fence,
+    wgmma_wait,
+)
+from lessons.tensorcores import aligned2, store2_guarded
+from lessons.unrolled import inlined, unroll, unrolled
+
+unaligned = importlib.import_module("lessons.06_tensor_cores.hgemm_pipelined")
+
+REQUIRES = "9.0a"
+BLOCK_M, BLOCK_N, BLOCK_K = 128, 256, 64
+STAGES = 4  # pairs of tiles in shared memory
+GROUP_M = 16  # rows of blocks that run together and share columns of B in L2
+TUNABLES = {"BLOCK_N": (128, 256), "STAGES": (2, 3, 4), "GROUP_M": (4, 8, 16)}
+
+MMA_M, MMA_K = 64, 16  # the tile that one instruction multiplies, BLOCK_N wide
+ROW = 64  # values in a row of shared memory: the 128 bytes that the swizzle takes
+if BLOCK_M % MMA_M or BLOCK_N % ROW or BLOCK_N > 256 or BLOCK_K != ROW or STAGES < 2:
+    raise ValueError(
+        f"{BLOCK_M=} {BLOCK_N=} must be multiples of 64, the latter up to 256, {BLOCK_K=} 64, {STAGES=} 2"
+    )
+THREADS = BLOCK_M // MMA_M * 128
+A_SIZE, STAGE = BLOCK_M * BLOCK_K, (BLOCK_M + BLOCK_N) * BLOCK_K  # values of a tile of A, of a pair
+AHEAD = (STAGES - 1) * BLOCK_K
+BYTES = 2  # of a value
+STAGE_BYTES, SHARED_BYTES = BYTES * STAGE, BYTES * STAGES * STAGE
+EIGHT_ROWS = 8 * ROW * BYTES  # what a pattern of the swizzle takes
+PANEL = BLOCK_K * ROW  # 64 columns of a tile of B
+K_STEPS = BLOCK_K // MMA_K
+A_STEP, B_STEP = MMA_K * BYTES >> 4, MMA_K * ROW * BYTES >> 4  # from one k to the next, as descriptors count
+PARTS, PART = BLOCK_N // 64, 32  # the sums of 64 columns are 32 for each thread
+ACC = PARTS * PART
+
+
+@inlined
+def following(stage, parity):
+    """The stage after this one, and the parity of its phase."""
+    if stage == uint32(STAGES - 1):
+        return uint32(0), uint32(parity ^ uint32(1))
+    return uint32(stage + uint32(1)), parity
+
+
+@inlined
+def load_tiles(tiles, bars, stage, a_map, b_map, m0, n0, k0):
+    """Ask for the pair of tiles from k0 on; what lies outside A or B counts as zero."""
+    start = stage * uint32(STAGE)
+    barrier_expect(bars, stage, STAGE_BYTES)
+    tma_load2(tiles, start, a_map, bars, stage, m0, k0)
+    for panel in range(PARTS):
+        tma_load2(tiles, start + uint32(A_SIZE + panel * PANEL), b_map, bars, stage, k0, n0 + panel * ROW)
+
+
+@inlined
+def store_part(c, m, n, acc, first, paired):
+    """The warp's part of 64 columns of C, 16 rows from (m, n) on, from acc[first] on."""
+    lane = uint32(cuda.threadIdx.x) % uint32(32)
+    m, n = m + lane // uint32(4), n + lane % uint32(4) * uint32(2)
+    for j in range(8):
+        store2_guarded(c, m, n + j * 8, acc, first + uint32(4 * j), paired)
+        store2_guarded(c, m + 8, n + j * 8, acc, first + uint32(4 * j + 2), paired)
+
+
+@jit(THREADS)
+@unroll
+def hgemm_tma(a_map, b_map, c, K, paired):
+    tiles = half_tiles()  # dynamic shared memory: a launch may ask for more than 48 KiB of it
+    arrived = barrier_array(STAGES)
+    acc = cuda.local.array(ACC, float32)
+    M, N = c.shape
+
+    # locate: the block; blocks walk down GROUP_M rows before they move one column to the right
+    blocks_m, blocks_n = (M + BLOCK_M - 1) // BLOCK_M, (N + BLOCK_N - 1) // BLOCK_N
+    group, turn = cuda.blockIdx.x // (GROUP_M * blocks_n), cuda.blockIdx.x % (GROUP_M * blocks_n)
+    rows = min(blocks_m - group * GROUP_M, GROUP_M)
+    m0 = (group * GROUP_M + turn % rows) * BLOCK_M
+    n0 = turn // rows * BLOCK_N
+
+    # locate: the warpgroup's 64 rows of the first tile of A, and the first tile of B
+    thread = uint32(cuda.threadIdx.x)
+    warpgroup = thread // uint32(128)
+    a_at = descriptor(tiles, warpgroup * uint32(MMA_M * ROW), 0, EIGHT_ROWS)
+    b_at = descriptor(tiles, A_SIZE, BYTES * PANEL, EIGHT_ROWS)
+
+    for part in unrolled(PARTS):
+        for j in range(PART):
+            acc[part * PART + j] = float32(0.0)
+
+    # stage: all pairs of tiles but one
+    if thread == 0:
+        for stage in range(STAGES):
+            barrier_init(arrived, stage, 1)
+        publish_barriers()
+        for stage in range(STAGES - 1):
+            if stage * BLOCK_K < K:
+                load_tiles(tiles, arrived, uint32(stage), a_map, b_map, m0, n0, stage * BLOCK_K)
+
+    read, write, parity = uint32(0), uint32(STAGES - 1), uint32(0)
+    for k0 in range(0, K, BLOCK_K):
+        # stage: all threads have multiplied the pair before this one, and this one has arrived
+        cuda.syncthreads()
+        barrier_wait(arrived, read, parity)
+
+        # multiply: started here, it runs on while the copy engine is asked
+        wgmma_fence()
+        for k in unrolled(K_STEPS):
+            moved = uint64(read * uint32(STAGE_BYTES >> 4))
+            wgmma_f16_rows(
+                acc, 0, tiles, a_at + moved + uint64(k * A_STEP), b_at + moved + uint64(k * B_STEP), BLOCK_N
+            )
+        wgmma_commit()
+
+        # stage: the pair that comes last so far, into the place of the one that was multiplied before this one
+        if thread == 0 and k0 + AHEAD < K:
+            load_tiles(tiles, arrived, write, a_map, b_map, m0, n0, k0 + AHEAD)
+        write = read
+        read, parity = following(read, parity)
+        wgmma_wait(0)
+
+    # store
+    m = m0 + thread // uint32(32) * uint32(16)
+    for part in unrolled(PARTS):
+        store_part(c, m, n0 + part * 64, acc, uint32(part * PART), paired)
+
+
+def launch(a, b, c):
+    if not mappable(a, b):
+        return unaligned.launch(a, b, c)
+    M, N = c.shape
+    a_map, b_map = tensor_map(a, (BLOCK_M, ROW)), tensor_map(b, (BLOCK_K, ROW))
+    blocks = -(-M // BLOCK_M) * -(-N // BLOCK_N)
+    hgemm_tma[blocks, THREADS, 0, SHARED_BYTES](a_map, b_map, c, a.shape[1], aligned2(c))

@@ -1,0 +1,181 @@
+"""hgemm_wgmma: four warps multiply 64 x 256 straight from shared memory, and copy while the matrix unit works.
+
+Previous step: hgemm_pipelined
+New idea: `wgmma` reads both tiles where they lie. No thread loads fragments; a *descriptor* says where a tile begins
+    and how it is swizzled, 128 threads start the multiplication together, and it runs by itself. Meanwhile they copy
+    the tiles that come later. What ordinary stores and `cp.async` wrote, the matrix unit sees after `fence_async`.
+Loads per FMA: none by threads; the matrix unit reads (64 + 256) / (64 * 256) = 0.02 shared values.
+Run: python -m lessons.07_hopper hgemm_wgmma
+"""
+
+from functools import lru_cache
+
+from numba import cuda, float32, uint32, uint64
+
+from lessons.hopper import (
+    descriptor,
+    fence_async,
+    half_tiles,
+    jit,
+    wgmma_commit,
+    wgmma_f16_rows,
+    wgmma_fence,
+    wgmma_wait,
+)
+from lessons.tensorcores import (
+    HALVES,
+    aligned2,
+    aligned8,
+    commit_group,
+    copy8_async,
+    copy8_guarded,
+    store2_guarded,
+    wait_group,
+)
+from lessons.unrolled import inlined, unroll, unrolled
+
+REQUIRES = "9.0a"
+BLOCK_M, BLOCK_N, BLOCK_K = 128, 256, 64
+STAGES = 4  # pairs of tiles in shared memory
+GROUP_M = 16  # rows of blocks that run together and share columns of B in L2
+TUNABLES = {"BLOCK_N": (128, 256), "STAGES": (2, 3, 4), "GROUP_M": (4, 8, 16)}
+
+MMA_M, MMA_K = 64, 16  # the tile that one instruction multiplies, BLOCK_N wide
+ROW = 64  # values in a row of shared memory: the 128 bytes that the swizzle takes
+if BLOCK_M % MMA_M or BLOCK_N % ROW or BLOCK_N > 256 or BLOCK_K != ROW or STAGES < 2:
+    raise ValueError(
+        f"{BLOCK_M=} {BLOCK_N=} must be multiples of 64, the latter up to 256, {BLOCK_K=} 64, {STAGES=} 2"
+    )
+THREADS = BLOCK_M // MMA_M * 128
+A_COLUMNS, B_COLUMNS = BLOCK_K // HALVES, BLOCK_N // HALVES  # pieces of 16 bytes in a row of the tile
+A_ROWS, B_ROWS = THREADS // A_COLUMNS, THREADS // B_COLUMNS  # rows that are copied at a time
+if BLOCK_M % A_ROWS or BLOCK_K % B_ROWS:
+    raise ValueError(f"{BLOCK_M=} {BLOCK_N=} {BLOCK_K=} do not divide among {THREADS=}")
+A_SIZE, STAGE = BLOCK_M * BLOCK_K, (BLOCK_M + BLOCK_N) * BLOCK_K  # values of a tile of A, of a pair
+LAST, AHEAD = (STAGES - 1) * STAGE, (STAGES - 1) * BLOCK_K
+PENDING = STAGES - 2  # groups that may still travel when the next pair is needed
+BYTES = 2  # of a value
+SHARED_BYTES = BYTES * STAGES * STAGE
+EIGHT_ROWS = 8 * ROW * BYTES  # what a pattern of the swizzle takes
+PANEL = BLOCK_K * ROW * BYTES  # 64 columns of a tile of B
+K_STEPS = BLOCK_K // MMA_K
+A_STEP, B_STEP = MMA_K * BYTES >> 4, MMA_K * ROW * BYTES >> 4  # from one k to the next, as descriptors count
+PARTS, PART = BLOCK_N // 64, 32  # the sums of 64 columns are 32 for each thread
+ACC = PARTS * PART
+
+
+@inlined
+def place(row, column, rows):
+    """Where in a tile of so many rows an element lies: panels of 64 columns, whose pieces of eight change places."""
+    panel, column = column // uint32(ROW), column % uint32(ROW)
+    return (panel * rows + row) * uint32(ROW) + (column ^ row % uint32(8) * uint32(HALVES))
+
+
+@inlined
+def store_part(c, m, n, acc, first, paired):
+    """The warp's part of 64 columns of C, 16 rows from (m, n) on, from acc[first] on."""
+    lane = uint32(cuda.threadIdx.x) % uint32(32)
+    m, n = m + lane // uint32(4), n + lane % uint32(4) * uint32(2)
+    for j in range(8):
+        store2_guarded(c, m, n + j * 8, acc, first + uint32(4 * j), paired)
+        store2_guarded(c, m + 8, n + j * 8, acc, first + uint32(4 * j + 2), paired)
+
+
+@lru_cache
+def specialise(full):
+    """Build the kernel; `full` promises whole tiles and aligned rows, so that copies need no guards."""
+
+    @inlined
+    def copy_tiles(tiles, start, a, b, m0, n0, a_from, b_from, k0, wide):
+        """Start the pair of tiles from k0 on, to tiles[start]; what lies outside A or B counts as zero."""
+        K, N = b.shape
+        thread = uint32(cuda.threadIdx.x)
+        row, column = thread // uint32(A_COLUMNS), thread % uint32(A_COLUMNS) * uint32(HALVES)
+        for i in range(0, BLOCK_M, A_ROWS):
+            at = start + place(row + uint32(i), column, uint32(BLOCK_M))
+            if full:
+                copy8_async(tiles, at, a, a_from + k0 + i * K)
+            else:
+                copy8_guarded(tiles, at, a, m0 + i + row, k0 + column, wide)
+        row, column = thread // uint32(B_COLUMNS), thread % uint32(B_COLUMNS) * uint32(HALVES)
+        for i in range(0, BLOCK_K, B_ROWS):
+            at = start + uint32(A_SIZE) + place(row + uint32(i), column, uint32(BLOCK_K))
+            if full:
+                copy8_async(tiles, at, b, b_from + (k0 + i) * N)
+            else:
+                copy8_guarded(tiles, at, b, k0 + i + row, n0 + column, wide)
+
+    @jit(THREADS)
+    @unroll
+    def hgemm_wgmma(a, b, c, wide, paired):
+        tiles = half_tiles()  # dynamic shared memory: a launch may ask for more than 48 KiB of it
+        acc = cuda.local.array(ACC, float32)
+        M, N = c.shape
+        K = a.shape[1]
+
+        # locate: the block; blocks walk down GROUP_M rows before they move one column to the right
+        blocks_m, blocks_n = (M + BLOCK_M - 1) // BLOCK_M, (N + BLOCK_N - 1) // BLOCK_N
+        group, turn = cuda.blockIdx.x // (GROUP_M * blocks_n), cuda.blockIdx.x % (GROUP_M * blocks_n)
+        rows = min(blocks_m - group * GROUP_M, GROUP_M)
+        m0 = (group * GROUP_M + turn % rows) * BLOCK_M
+        n0 = turn // rows * BLOCK_N
+
+        # locate: what the thread copies, as flat offsets for k0 = 0
+        thread = uint32(cuda.threadIdx.x)
+        a_from = (m0 + thread // uint32(A_COLUMNS)) * K + thread % uint32(A_COLUMNS) * uint32(HALVES)
+        b_from = thread // uint32(B_COLUMNS) * N + n0 + thread % uint32(B_COLUMNS) * uint32(HALVES)
+
+        # locate: the warpgroup's 64 rows of the first tile of A, and the first tile of B
+        warpgroup = thread // uint32(128)
+        a_at = descriptor(tiles, warpgroup * uint32(MMA_M * ROW), 0, EIGHT_ROWS)
+        b_at = descriptor(tiles, A_SIZE, PANEL, EIGHT_ROWS)
+
+        for part in unrolled(PARTS):
+            for j in range(PART):
+                acc[part * PART + j] = float32(0.0)
+
+        # stage: all pairs of tiles but one, a group each
+        for stage in range(STAGES - 1):
+            copy_tiles(tiles, uint32(stage * STAGE), a, b, m0, n0, a_from, b_from, stage * BLOCK_K, wide)
+            commit_group()
+
+        read, write = uint32(0), uint32(LAST)
+        for k0 in range(0, K, BLOCK_K):
+            # stage: this pair has arrived, and all threads have multiplied the one before it
+            wait_group(PENDING)
+            fence_async()
+            cuda.syncthreads()
+
+            # multiply: started here, it runs on while copies start
+            wgmma_fence()
+            for k in unrolled(K_STEPS):
+                moved = uint64(read * uint32(BYTES) >> uint32(4))
+                wgmma_f16_rows(
+                    acc, 0, tiles, a_at + moved + uint64(k * A_STEP), b_at + moved + uint64(k * B_STEP), BLOCK_N
+                )
+            wgmma_commit()
+
+            # stage: the pair that comes last so far, into the place of the one that was multiplied before this one
+            if k0 + AHEAD < K:
+                copy_tiles(tiles, write, a, b, m0, n0, a_from, b_from, k0 + AHEAD, wide)
+            commit_group()
+            write = read
+            read = uint32(read + uint32(STAGE)) if read < uint32(LAST) else uint32(0)
+            wgmma_wait(0)
+
+        # store
+        wait_group(0)
+        m = m0 + thread // uint32(32) * uint32(16)
+        for part in unrolled(PARTS):
+            store_part(c, m, n0 + part * 64, acc, uint32(part * PART), paired)
+
+    return hgemm_wgmma
+
+
+def launch(a, b, c):
+    M, N = c.shape
+    wide, paired = aligned8(a, b), aligned2(c)
+    K = a.shape[1]
+    full = wide and M % BLOCK_M == 0 and N % BLOCK_N == 0 and K % BLOCK_K == 0 and K >= AHEAD
+    blocks = -(-M // BLOCK_M) * -(-N // BLOCK_N)
+    specialise(full)[blocks, THREADS, 0, SHARED_BYTES](a, b, c, wide, paired)
