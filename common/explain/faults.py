@@ -77,6 +77,8 @@ LOOK_AT = {
     "deadlock": "who completes the phase that is waited for: arrivals, bytes, and its parity, 0 for the first",
     "proxy-fence": "fence_async() by every thread that wrote, then a barrier, before wgmma or tma_store2 reads it",
     "wgmma-order": "wgmma_fence() after the sums were set, wgmma_commit(), and wgmma_wait(0) before they are read",
+    "operand": "this call's arguments, against what the helper's docstring says",
+    "left-cluster": "the kernel's end: cluster_sync() keeps a block and its shared memory until the others are done",
     "zero-division": "what this divides by: on a GPU the quotient is some number, and no error",
     "unsound": "what this line shares with other threads, or reads before it is set",
     "refused": "the conditions under which launch, prepare or workspace raise: every positive extent must be right",
@@ -298,7 +300,7 @@ def _line(error: BaseException, kind: str, found: re.Match[str], path: Path) -> 
     """The line to show, from the error's own words, from where it came, or from the file's text."""
     if isinstance(error, SyntaxError) and Path(error.filename or path.name).name == path.name:
         return syntax_line(error, path)
-    if kind in ("divergent-barrier", "warp-sync"):
+    if kind in ("divergent-barrier", "warp-sync") or type(error).__name__.removesuffix("Error") in _ASYNCHRONOUS:
         return int(re.findall(r"line (\d+)", str(error))[0])
     if kind in ("no-decorator", "returns-nothing"):
         return _defined_at(kind, error, found, path)
@@ -684,6 +686,13 @@ def _plain_type(text: str) -> str:
     return " ".join(text.split())
 
 
+# Errors of the simulator's asynchronous machine; the line that is wrong is the first that they name.
+_ASYNCHRONOUS = {
+    "Barrier": "mbarrier", "Deadlock": "deadlock", "Descriptor": "descriptor", "Left": "left-cluster",
+    "NotAwaited": "copy-not-awaited", "Operand": "operand", "ProxyFence": "proxy-fence", "Refilled": "race",
+    "Unwritten": "read-before-write", "Warpgroup": "warp-sync", "WgmmaOrder": "wgmma-order",
+}  # fmt: skip
+
 _NO_FUNCTION = r"No implementation of function Function\(<(?:built-in |intrinsic |class )?(?:function )?'?([\w.]+)"
 _SIGNATURE = r".*?>>> \w+\((.*?)\)\n"
 
@@ -763,6 +772,7 @@ _ERRORS: tuple[tuple[str, str, str | _Say], ...] = (
     ("watchdog", r"CUDA_ERROR_LAUNCH_TIMEOUT", "the driver stopped the kernel: it ran too long"),
     ("launch-failed", r"CUDA_ERROR_LAUNCH_FAILED", "the kernel was stopped by an error of the hardware"),
     ("divergent-barrier", r"DivergentBarrierError: (.*)", r"\1"),
+    *((kind, rf"^{name}Error: (?:in thread [^:]*: )?(.*)", r"\1") for name, kind in _ASYNCHRONOUS.items()),
     ("memory", r"CUDA_ERROR_OUT_OF_MEMORY", "the GPU has less free memory than was asked for"),
     ("memory", r"MemoryError: (Unable to allocate .*)", r"more memory than there is: \1"),
     ("memory", r"^MemoryError: ", "more memory than its process may take"),

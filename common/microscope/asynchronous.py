@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from common.book import occupancy
 from common.microscope import boxes
-from common.microscope.order import NEVER, Cells, Clocks, Row, Seen
+from common.microscope.order import CELL, NEVER, Cells, Clocks, Row, Seen, joined
 
 Array = NDArray[Any]
 
@@ -42,6 +42,10 @@ class NotAwaitedError(AsynchronousError):
     """What a copy or a wgmma is to bring is used before it was waited for."""
 
 
+class UnwrittenError(AsynchronousError):
+    """What nobody wrote is read."""
+
+
 class RefilledError(AsynchronousError):
     """Memory is written while others may still read or write it."""
 
@@ -56,6 +60,10 @@ class WgmmaOrderError(AsynchronousError):
 
 class LeftError(AsynchronousError):
     """A block of a cluster may end before others are done with its shared memory."""
+
+
+class WarpgroupError(AsynchronousError):
+    """The 128 threads of a warpgroup do not come to one wgmma."""
 
 
 class DescriptorError(AsynchronousError):
@@ -87,12 +95,14 @@ class _Barrier:
     rank: int
     arrivals: int
     made: tuple[int, int, int]  # the column and tag of its publication, and its line
-    column: int
+    column: int  # of what copies bring in its phases
+    phases: int  # of the phases alone
     pending: int = 0
     phase: int = 0
     bytes: int = 0
     expected: int = 0
     expect_line: int = 0
+    told: int = 0  # bytes, there
     gathered: Row | None = None
     done: Row | None = None
     waiting: list[Any] = field(default_factory=list)
@@ -124,6 +134,7 @@ class _Copy:
     cells: slice
     read: Callable[[], Array]
     size: int
+    clock: Row
 
 
 @dataclass
@@ -200,6 +211,12 @@ class _Own:
     registers: int | None = None
 
 
+def _expects(barrier: _Barrier) -> str:
+    if not barrier.expect_line:
+        return "no barrier_expect tells of bytes,"
+    return f"barrier_expect at line {barrier.expect_line} tells of {barrier.told} bytes,"
+
+
 def _counted(count: int, what: str) -> str:
     return f"{count} {what}" if count == 1 else f"{count} {what}s"
 
@@ -217,7 +234,7 @@ def _plain(array: Any) -> Array:
 class Machine:
     """What belongs to the blocks of a cluster as long as they run. ``turn`` numbers the launch."""
 
-    def __init__(self, blocks: list[Any], turn: int, bounds: tuple[int, ...] | None) -> None:
+    def __init__(self, blocks: list[Any], turn: int, bounds: tuple[int, ...] | int | None) -> None:
         self.blocks, self.size = blocks, blocks[0].size
         self.module = blocks[0].module
         self.clocks = Clocks(len(blocks) * self.size)
@@ -280,34 +297,46 @@ class Machine:
 
     # --- ordinary accesses to the tiles ---
 
-    def touched(self, name: Callable[[], str], start: int, stop: int, write: bool) -> None:
-        """The current thread reads or writes bytes start to stop of its block's tiles."""
+    def touched(self, name: Callable[[], str], start: int, stop: int, write: bool, same: bool = False) -> None:
+        """The current thread reads or writes bytes start to stop of its block's tiles; the ``same`` as is there?"""
         block = self.module.block
         cells, thread = self.cells[block.rank], block.rank * self.size + self.module.thread.number
-        row, line = self.clocks.rows[thread], self._line()
-        start, stop = start // 2, -(-stop // 2)
-        copied = cells.not_copied(start, stop, row)
+        row, line, where = self.clocks.rows[thread], self._line(), slice(start // CELL, -(-stop // CELL))
+        copied = cells.not_copied(where, row)
+        if copied and write:
+            raise RefilledError(f"{name()} is written at line {line}, while the copy of line {copied.line} to it may "
+                                "be under way")  # fmt: skip
         if copied:
-            if write:
-                raise RefilledError(f"{name()} is written at line {line}, while the copy of line {copied.line} to it "
-                                    "may be under way")  # fmt: skip
-            how = "is still under way" if copied.flying else "was not waited for"
-            raise NotAwaitedError(f"{name()} is read at line {line}, and the copy of line {copied.line} that is to "
-                                  f"fill it {how}: this thread has passed no barrier_wait for it")  # fmt: skip
-        if not write:
-            cells.note_read(start, stop, thread, row, line)
-            return
-        read = cells.unread_by_units(slice(start, stop), row)
-        if read is not None:
-            raise RefilledError(
-                f"{name()} is written at line {line}, while what line {read} started may still read it"
+            self._not_there(
+                f"thread {block.place(self.module.thread.number)} at line {line} reads in {name()}", copied
             )
-        cells.write(slice(start, stop), self._fence(thread), int(row[self._fence(thread)]) + 1, line)
+        wrote = cells.unwritten_by_threads(where, row)
+        if wrote and not same:
+            self._raced(name(), "written", wrote, "written" if write else "read", line)
+        if not write:
+            cells.note_read(where, thread, row, line)
+            return
+        unit = cells.unread_by_units(where, row)
+        if unit is not None:
+            raise RefilledError(
+                f"{name()} is written at line {line}, while what line {unit} started may still read it"
+            )
+        read = cells.unread_by_threads(where, row)
+        if read:
+            self._raced(name(), "read", read, "written", line)
+        fence = self._fence(thread)
+        cells.write(where, fence, int(self.clocks.rows[thread, fence]) + 1, line, thread, self.clocks.rows[thread])
+
+    def _raced(self, name: str, before: str, other: tuple[int, int], now: str, line: int) -> NoReturn:
+        first, thread = other
+        rank, number = divmod(thread, self.size)
+        raise RefilledError(f"{name} is {now} at line {line}, and {before} at line {first} by thread "
+                            f"{self.blocks[rank].place(number)}, and no barrier lies between")  # fmt: skip
 
     def under_way(self, start: int, stop: int) -> None:
         """A copy of the current thread's own, of the kind that wait_group waits for, has begun."""
         cells = self.cells[self.module.block.rank]
-        cells.tag[start // 2 : -(-stop // 2)] = NEVER
+        cells.tag[start // CELL : -(-stop // CELL)] = NEVER
 
     def _fence(self, thread: int) -> int:
         if thread not in self._fences:
@@ -406,7 +435,8 @@ class Machine:
         if column is None:
             column = self._published[thread] = self.clocks.column()
         made = column, int(self.clocks.rows[thread, column]) + 1, frame.f_lineno
-        self._barriers[key] = _Barrier(name, block.rank, int(arrivals), made, self.clocks.column(True), int(arrivals))
+        columns = self.clocks.column(of_barrier=True), self.clocks.column(of_phases=True)
+        self._barriers[key] = _Barrier(name, block.rank, int(arrivals), made, *columns, int(arrivals))
 
     def publish_barriers(self) -> None:
         _, thread, _ = self._here()
@@ -421,7 +451,7 @@ class Machine:
                                f"bytes: a phase counts up to {_MOST_BYTES}")  # fmt: skip
         barrier.bytes += int(count)
         barrier.expected += int(count)
-        barrier.expect_line = frame.f_lineno
+        barrier.expect_line, barrier.told = frame.f_lineno, int(count)
         self._arrive("barrier_expect", barrier, thread, frame.f_lineno)
 
     def barrier_arrive(self, bars: Any, i: Any) -> None:
@@ -456,6 +486,11 @@ class Machine:
             had = _counted(barrier.arrivals, "arrival")
             raise BarrierError(f"{call} at line {line}: phase {barrier.phase} of {barrier.name} has had its {had}, "
                                f"and waits for {barrier.bytes} bytes")  # fmt: skip
+        known = self.clocks.rows[thread, barrier.phases]
+        if known < barrier.phase:
+            raise BarrierError(f"{call} at line {line} is an arrival too many at {barrier.name}, or one too early: "
+                               f"it counts in phase {barrier.phase}, and this thread has not waited until phase "
+                               f"{barrier.phase - 1} was complete, nor for one who has")  # fmt: skip
         barrier.gathered = self.clocks.hand_on(thread, barrier.gathered)
         barrier.pending -= 1
         self._complete(barrier)
@@ -467,7 +502,7 @@ class Machine:
         barrier.pending, barrier.expected = barrier.arrivals, 0
         assert barrier.gathered is not None
         barrier.done = barrier.gathered.copy()
-        barrier.done[barrier.column] = barrier.phase
+        barrier.done[[barrier.column, barrier.phases]] = barrier.phase
         for block, thread in barrier.waiting:
             block.wake(thread)
         barrier.waiting.clear()
@@ -506,12 +541,14 @@ class Machine:
         for rank in ranks:
             barrier = self._barrier(call, bars, b, thread, frame, rank)
             self._require_alive(call, rank, line)
-            cells = slice(start // 2, (start + rows * boxes.ROW) // 2)
+            cells = slice(start // CELL, (start + rows * boxes.ROW) // CELL)
             self._require_free(call, line, rank, cells, thread)
-            self.cells[rank].write(cells, barrier.column, barrier.phase + 1, line, flying=True)
+            self.cells[rank].fill(cells, barrier.column, barrier.phase + 1, line, _cells(places, itemsize))
             self.blocks[rank].allocations.bytes.view(np.uint16)[cells] = _NOTHING
-            size = rows * columns * itemsize
-            self._flying.append(_Copy(call, line, rank, barrier, barrier.phase, places, itemsize, cells, read, size))
+            size, clock = rows * columns * itemsize, self.clocks.phases(thread)
+            self._flying.append(
+                _Copy(call, line, rank, barrier, barrier.phase, places, itemsize, cells, read, size, clock)
+            )
             self._copied[rank, id(barrier)] = self._flying[-1], barrier.phase + 1
 
     def _box(
@@ -544,18 +581,18 @@ class Machine:
         """The address of tiles[i], from which on a box has its place. Raises IndexError and OperandError."""
         start, size = i * itemsize, self.module.block.allocations.bytes.size
         if start % boxes.ROW:
-            raise OperandError(f"misaligned address: {call} at line {line} is given element {i}, byte {start} of the "
+            raise OperandError(f"misaligned 1024-bit access: {call} at line {line} is given byte {start} of the "
                                f"tiles, which is not a multiple of {boxes.ROW}")  # fmt: skip
         if i < 0 or start + rows * boxes.ROW > size:
             stop = start + rows * boxes.ROW
-            raise IndexError(f"{call} at line {line} takes bytes {start} to {stop - 1} of the tiles: index "
-                             f"{start if i < 0 else stop - 1} is out of bounds: there are {size}")  # fmt: skip
+            wrong = f"index {i} is negative" if i < 0 else f"index {stop - 1} is out of bounds: there are {size}"
+            raise IndexError(f"{call} at line {line} takes bytes {start} to {stop - 1} of the tiles: {wrong}")
         return start
 
     def _require_free(self, call: str, line: int, rank: int, where: slice, thread: int) -> None:
         """Raise RefilledError if others may still use what a copy is to fill."""
         cells, row = self.cells[rank], self.clocks.rows[thread]
-        before = f"{call} at line {line} fills bytes {2 * where.start} to {2 * where.stop - 1} of the tiles"
+        before = f"{call} at line {line} fills bytes {CELL * where.start} to {CELL * where.stop - 1} of the tiles"
         read = cells.unread(where, row)
         if read is not None:
             raise RefilledError(f"{before}, which what line {read} reads or started to read may still need: "
@@ -585,9 +622,9 @@ class Machine:
         self.cells[copy.rank].flying[copy.cells] = False
         barrier = copy.barrier
         if barrier.phase != copy.phase or (barrier.pending == 0 and barrier.bytes < copy.size):
-            told = f", as barrier_expect at line {barrier.expect_line} says" if barrier.expect_line else ""
-            raise BarrierError(f"{copy.call} at line {copy.line} brings {copy.size} bytes, more than phase "
-                               f"{copy.phase} of {barrier.name} waits for{told}")  # fmt: skip
+            raise BarrierError(f"{_expects(barrier)} and {copy.call} at line {copy.line} brings {copy.size} in phase "
+                               f"{copy.phase} of {barrier.name}: more bytes come than are told")  # fmt: skip
+        barrier.gathered = joined(barrier.gathered, copy.clock)
         barrier.bytes -= copy.size
         self._complete(barrier)
         return True
@@ -599,7 +636,7 @@ class Machine:
         line, itemsize = frame.f_lineno, self._require_tiles("tma_store2", frame.f_lineno, tiles)
         rows, columns, _ = self._box("tma_store2", line, one, "tiled", itemsize, (row, column))
         start = self._require_inside("tma_store2", line, tiles, int(i), itemsize, rows)
-        where = slice(start // 2, (start + rows * boxes.ROW) // 2)
+        where = slice(start // CELL, (start + rows * boxes.ROW) // CELL)
         self._require_there(f"tma_store2 at line {line} reads", block.rank, where, self.clocks.rows[thread])
         own = self._own[thread]
         if own.column is None:
@@ -617,10 +654,17 @@ class Machine:
         if found is None:
             return
         if found.copied:
-            how = "is still under way" if found.flying else "was not waited for"
-            raise NotAwaitedError(f"{before} tiles that the copy of line {found.line} is to fill, which {how}: not "
-                                  "all its threads have passed a barrier_wait for it")  # fmt: skip
+            self._not_there(before, found)
         self._unfenced(f"{before} tiles", found)
+
+    def _not_there(self, before: str, copy: Seen) -> NoReturn:
+        """A copy is needed before it is there."""
+        barrier = next(one for one in self._barriers.values() if one.column == copy.column)
+        if copy.early:
+            raise BarrierError(f"{_expects(barrier)} and {barrier.name} lets threads pass before the copy of line "
+                               f"{copy.line} is there: {before} what it is to bring")  # fmt: skip
+        raise NotAwaitedError(f"{before} what the copy of line {copy.line} is to bring, without barrier_wait for the "
+                              f"phase of {barrier.name} that counts its bytes")  # fmt: skip
 
     def tma_commit(self) -> None:
         _, thread, _ = self._here()
@@ -676,9 +720,9 @@ class Machine:
             products.append(self._product(call, place, line, given, block, group, own.groups))
         product = products[own.open]
         if product.given != given or product.place != place:
-            raise OperandError(f"{call} at line {line}: thread {number} of the block gives i, descriptors, N = "
-                               f"{given[:4]}, and others of its warpgroup {product.given[:4]} at line "
-                               f"{product.line}: all 128 threads must come to one wgmma with the same")  # fmt: skip
+            raise WarpgroupError(f"{call} at line {line}: thread {number} of the block gives i, descriptors, N = "
+                                 f"{given[:4]}, and others of its warpgroup {product.given[:4]} at line "
+                                 f"{product.line}: all 128 threads must come to one wgmma with the same")  # fmt: skip
         np.minimum(product.clock, self._row(thread, product.clock), out=product.clock)
         own.open += 1
         own.last = call, line
@@ -711,7 +755,7 @@ class Machine:
                 fields = boxes.decoded(a if name == "a" else b)
                 raise DescriptorError(f"{call} at line {line}: descriptor {name}, {fields}, reaches byte "
                                       f"{(last + 1) * itemsize - 1} of the tiles, and there are {size}")  # fmt: skip
-            self.cells[block.rank].note_unit(places * itemsize // 2, group.column, number + 1, line)
+            self.cells[block.rank].note_unit(_cells(places, itemsize), group.column, number + 1, line)
         clock = np.full(self.clocks.rows.shape[1], np.iinfo(np.int32).max, np.int32)
         return _Product(call, place, line, given, left, right, clock, [None] * WARPGROUP)
 
@@ -756,8 +800,8 @@ class Machine:
         found = group.groups[own.groups]
         if own.open < len(found.products):
             line = found.products[own.open].line
-            raise OperandError(f"{found.products[own.open].call} at line {line}: thread {number} of the block does "
-                               "not come to it, and others of its warpgroup do: all 128 threads must")  # fmt: skip
+            raise WarpgroupError(f"{found.products[own.open].call} at line {line}: thread {number} of the block does "
+                                 "not come to it, and others of its warpgroup do: all 128 threads must")  # fmt: skip
         found.committed += 1
         own.groups += 1
         own.open = 0
@@ -805,11 +849,12 @@ class Machine:
         group.done = True
         for product in group.products:
             _, _, _, N, itemsize = product.given
+            absent = [number for number, part in enumerate(product.parts) if part is None]
+            if absent:
+                raise WarpgroupError(f"{product.call} at line {product.line}: {len(absent)} threads of the warpgroup "
+                                     f"do not come to it, such as its thread {absent[0]}: all 128 must")  # fmt: skip
             before = f"{product.call} at line {product.line} reads"
-            for places in (product.left, product.right):
-                self._require_there(before, block.rank, places * itemsize // 2, product.clock)
-                if self.cells[block.rank].never_written(places * itemsize // 2):
-                    raise NotAwaitedError(f"{before} tiles to which nothing was written")
+            self._require_operands(before, block.rank, product)
             memory = block.allocations.bytes.view(f"f{itemsize}")
             left, right = (_exact(memory[places]) for places in (product.left, product.right))
             sums = np.array(product.parts).reshape(4, 8, 4, N // 8, 2, 2)
@@ -820,6 +865,24 @@ class Machine:
             for part, values in zip(product.parts, dealt, strict=True):
                 part[:] = values
         group.products = []
+
+    def _require_operands(self, before: str, rank: int, product: _Product) -> None:
+        """Raise if what a product reads is not there, or does not lie as its descriptors say."""
+        _, a, b, _, itemsize = product.given
+        across = product.call == "wgmma_f16_rows"
+        for name, word, places, lies in (("a", a, product.left, False), ("b", b, product.right, across)):
+            cells = _cells(places, itemsize)
+            self._require_there(before, rank, cells, product.clock)
+            if self.cells[rank].never_written(cells):
+                raise UnwrittenError(f"{before} tiles to which nothing was written, by descriptor {name}, "
+                                     f"{boxes.decoded(word)}")  # fmt: skip
+            wrong = self.cells[rank].misread(cells, lies)
+            if wrong:
+                row, previous, found = wrong
+                what = "columns" if lies else "rows"
+                raise DescriptorError(f"{before} with descriptor {name}, {boxes.decoded(word)}, what does not lie "
+                                      f"so: {what} {row - 1} and {row} of the operand come from {what} {previous} "
+                                      f"and {found} of the box that was copied, or k does not follow k")  # fmt: skip
 
     # --- registers ---
 
@@ -836,7 +899,7 @@ class Machine:
             def wants(more: int = more, block: Any = block) -> str:
                 return f"{more} registers more each, and the block has {block.spare} to give"
 
-            block.park(Parked("take_registers", frame.f_lineno, wants))
+            block.park(Parked("take_registers", frame.f_lineno, wants, urgent=True))
         block.spare -= more
         own.registers = int(count)
 
@@ -861,8 +924,8 @@ class Machine:
             if self._bounds is None:
                 raise OperandError(f"{call} at line {line}: registers change hands in a kernel whose launch bounds "
                                    "are known: decorate it with jit(threads) of lessons/hopper.py")  # fmt: skip
-            threads, blocks = (*self._bounds, 1)[:2]
-            own.registers = min(255, occupancy.REGISTERS // (max(blocks, 1) * threads)) // 8 * 8
+            threads, blocks = (*self._bounds, 1)[:2] if isinstance(self._bounds, tuple) else (self._bounds, 1)
+            own.registers = min(256, occupancy.REGISTERS // (max(blocks, 1) * threads) // 8 * 8)
         return own
 
     # --- ends ---
@@ -920,6 +983,12 @@ class Machine:
                 who = f"{len(threads)} threads, such as {block.place(number)},"
             parts.append(text.format(f"{who} of block {block.point} {'waits' if len(threads) == 1 else 'wait'}"))
         return DeadlockError(f"nobody can go on. {'; '.join(parts)}")
+
+
+def _cells(places: Array, itemsize: int) -> Array:
+    """The cells of these elements; of a wider one the first."""
+    found: Array = places if itemsize == CELL else places * itemsize // CELL
+    return found
 
 
 def _exact(values: Array) -> Array:

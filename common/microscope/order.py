@@ -15,6 +15,7 @@ Row = NDArray[np.int32]
 
 NEVER = 1 << 30  # a tag that no clock reaches: a copy that only its own thread can wait for
 CELL = 2  # bytes that are told apart
+_NOWHERE = -1
 
 
 class Clocks:
@@ -22,28 +23,32 @@ class Clocks:
 
     def __init__(self, threads: int) -> None:
         self.rows = np.zeros((threads, 2 * threads + 64), np.int32)
-        self.of_barrier = np.zeros(self.rows.shape[1], np.bool_)
+        self.of_barrier = np.zeros(self.rows.shape[1], np.bool_)  # what copies bring, by the phase that counts it
+        self.of_phases = np.zeros(
+            self.rows.shape[1], np.int32
+        )  # phases, which each knows who can only come after them
         self.used = threads
         np.fill_diagonal(self.rows, 1)
 
-    def column(self, of_barrier: bool = False) -> int:
+    def column(self, of_barrier: bool = False, of_phases: bool = False) -> int:
         """A new column."""
         if self.used == self.rows.shape[1]:
             self.rows = np.pad(self.rows, ((0, 0), (0, self.used)))
             self.of_barrier = np.pad(self.of_barrier, (0, self.used))
-        self.of_barrier[self.used] = of_barrier
+            self.of_phases = np.pad(self.of_phases, (0, self.used))
+        self.of_barrier[self.used], self.of_phases[self.used] = of_barrier, of_phases
         self.used += 1
         return self.used - 1
+
+    def phases(self, thread: int) -> Row:
+        """Of what the thread knows the phases alone: all that a copy it asks for tells of."""
+        told: Row = self.rows[thread] * self.of_phases
+        return told
 
     def hand_on(self, thread: int, to: Row | None = None) -> Row:
         """What the thread knows, added to what ``to`` holds; what it does from now on is not in it."""
         row = self.rows[thread]
-        if to is None:
-            to = row.copy()
-        else:
-            if len(to) < len(row):
-                to = np.pad(to, (0, len(row) - len(to)))
-            np.maximum(to, row, out=to)
+        to = joined(to, row)
         row[thread] += 1
         return to
 
@@ -59,14 +64,30 @@ class Clocks:
         self.rows[threads, threads] += 1
 
 
+def joined(first: Row | None, second: Row) -> Row:
+    """What either knows; ``first`` may be changed."""
+    if first is None:
+        return second.copy()
+    if len(first) < len(second):
+        first = np.pad(first, (0, len(second) - len(first)))
+    np.maximum(first[: len(second)], second, out=first[: len(second)])
+    return first
+
+
 class Seen(NamedTuple):
-    """A write that a thread does not know to be there: its line; is it a copy that a barrier counts (``copied``), one
-    that is under way whoever waits (``flying``), or one that its own thread has yet to wait for (not ``waited``)?"""
+    """A write that a thread does not know to be there, by its line.
+
+    Is it a copy that a barrier counts (``copied``), one that is under way (``flying``), although the thread has
+    waited for the phase (``early``), or one that its own thread has yet to wait for (not ``waited``)? ``column`` is
+    where it is to be known from.
+    """
 
     line: int
+    column: int
     copied: bool
     flying: bool
-    waited: bool = True
+    early: bool
+    waited: bool
 
 
 class Cells:
@@ -76,6 +97,10 @@ class Cells:
         count = size // CELL
         self.clocks = clocks
         self.column, self.tag, self.line = (np.zeros(count, np.int32) for _ in range(3))
+        self.writer, self.wrote = (np.zeros(count, np.int32) for _ in range(2))  # of threads, for threads
+        self.row, self.place = (
+            np.full(count, _NOWHERE, np.int16) for _ in range(2)
+        )  # in the box that was copied here
         self.flying = np.zeros(count, np.bool_)
         self.reader, self.read, self.read_line = (np.zeros((2, count), np.int32) for _ in range(3))
         self.units: dict[int, Row] = {}  # by column: up to which tag a unit reads each cell
@@ -86,13 +111,9 @@ class Cells:
     def unread(self, where: Any, row: Row) -> int | None:
         """The line of a read of these cells that the row's thread does not know to be done, if there is one."""
         line = self.unread_by_units(where, row)
-        if line is not None:
-            return line
-        for slot in range(2):
-            open_ = self.read[slot][where] > row[self.reader[slot][where]]
-            if open_.any():
-                return int(self.read_line[slot][where][np.argmax(open_)])
-        return None
+        if line is None and (other := self.unread_by_threads(where, row)):
+            line = other[0]
+        return line
 
     def unread_by_units(self, where: Any, row: Row) -> int | None:
         """As :meth:`unread`, of the asynchronous units alone."""
@@ -102,26 +123,79 @@ class Cells:
                 return self.unit_lines[column, latest]
         return None
 
+    def unread_by_threads(self, where: Any, row: Row) -> tuple[int, int] | None:
+        """As :meth:`unread`, of threads alone: the line, and the thread."""
+        for slot in range(2):
+            readers = self.reader[slot][where]
+            open_ = self.read[slot][where] > row[readers]
+            if open_.any():
+                at = int(np.argmax(open_))
+                return int(self.read_line[slot][where][at]), int(readers[at])
+        return None
+
     def unwritten(self, where: Any, row: Row) -> Seen | None:
         """A write to these cells that the row's thread does not know to be there for the asynchronous units."""
         columns, tags, flying = self.column[where], self.tag[where], self.flying[where]
-        wrong = (tags > row[columns]) | flying
+        late = tags > row[columns]
+        return self._seen(where, late | flying, late)
+
+    def _seen(self, where: Any, wrong: Any, late: Any) -> Seen | None:
         if not wrong.any():
             return None
         at = int(np.argmax(wrong))
-        copied = bool(self.clocks.of_barrier[columns.flat[at]])
-        return Seen(int(self.line[where].flat[at]), copied, bool(flying.flat[at]), bool(tags.flat[at] < NEVER))
+        line, column, tag = (int(part[where].flat[at]) for part in (self.line, self.column, self.tag))
+        flying, early = bool(self.flying[where].flat[at]), not late.flat[at]
+        return Seen(line, column, bool(self.clocks.of_barrier[column]), flying, early, tag < NEVER)
+
+    def unwritten_by_threads(self, where: Any, row: Row) -> tuple[int, int] | None:
+        """The line and thread of an ordinary write to these cells that the row's thread does not know of."""
+        writers = self.writer[where]
+        wrong = self.wrote[where] > row[writers]
+        if not wrong.any():
+            return None
+        at = int(np.argmax(wrong))
+        return int(self.line[where][at]), int(writers[at])
 
     def never_written(self, where: Any) -> bool:
         """Do some of these cells hold what nobody wrote?"""
         return not self.tag[where].all()
 
-    def write(self, where: Any, column: int, tag: int, line: int, flying: bool = False) -> None:
+    def write(self, where: slice, column: int, tag: int, line: int, thread: int, row: Row) -> None:
+        """A thread writes; the asynchronous units find it once its ``column`` comes to ``tag``."""
         self.column[where], self.tag[where], self.line[where] = column, tag, line
-        self.flying[where] = flying
+        self.writer[where], self.wrote[where] = thread, row[thread]
+        self.row[where] = self.place[where] = _NOWHERE
+        self.flying[where] = False
+        self.read[:, where] = 0
+
+    def fill(self, where: slice, column: int, tag: int, line: int, cells: Any) -> None:
+        """A copy is under way to ``where``; it puts the box's elements, by row and column, at ``cells``."""
+        self.column[where], self.tag[where], self.line[where] = column, tag, line
+        self.wrote[where] = 0
+        self.row[cells], self.place[cells] = np.ogrid[: cells.shape[0], : cells.shape[1]]
+        self.flying[where] = True
         self.read[:, where] = 0
 
     # --- reads ---
+
+    def misread(self, where: Any, across: bool) -> tuple[int, int, int] | None:
+        """Where an operand does not walk through the boxes that were copied here as they lie.
+
+        ``where`` are cells by row and k. Returns a row of the operand with the rows, columns if it lies ``across``,
+        of the box that it and the row before it come from.
+        """
+        along, other = (self.place, self.row) if across else (self.row, self.place)
+        rows, ks = along[where], other[where]
+        if (rows == _NOWHERE).any():
+            return None
+        first, k = rows[:, 0], ks[:, 0]
+        apart = (rows != first[:, None]).any(1) | (np.diff(ks, axis=1) != 1).any(1)
+        wrong = apart[1:] | (k[1:] != k[:-1]) | ((first[1:] != first[:-1] + 1) & (first[1:] != 0))
+        wrong[0] |= apart[0]
+        if not wrong.any():
+            return None
+        at = int(np.argmax(wrong))
+        return at + 1, int(first[at]), int(first[at + 1])
 
     def note_unit(self, where: Any, column: int, tag: int, line: int) -> None:
         """A unit reads these cells from now until those who wait for it know ``tag`` in its column."""
@@ -131,21 +205,16 @@ class Cells:
         tags[where] = tag
         self.unit_lines[column, tag] = line
 
-    def note_read(self, start: int, stop: int, thread: int, row: Row, line: int) -> None:
+    def note_read(self, where: slice, thread: int, row: Row, line: int) -> None:
         """A thread reads. Of two readers before it, one that it knows of makes room."""
-        where = slice(start, stop)
         known = self.read[0][where] <= row[self.reader[0][where]]
         if not known.all():
             for part in (self.reader, self.read, self.read_line):
                 part[1][where] = part[0][where]
         self.reader[0][where], self.read[0][where], self.read_line[0][where] = thread, row[thread], line
 
-    def not_copied(self, start: int, stop: int, row: Row) -> Seen | None:
+    def not_copied(self, where: slice, row: Row) -> Seen | None:
         """A copy to these cells that the row's thread has not waited for."""
-        where = slice(start, stop)
         columns = self.column[where]
-        wrong = self.flying[where] | (self.clocks.of_barrier[columns] & (self.tag[where] > row[columns]))
-        if not wrong.any():
-            return None
-        at = start + int(np.argmax(wrong))
-        return Seen(int(self.line[at]), True, bool(self.flying[at]))
+        late = self.tag[where] > row[columns]
+        return self._seen(where, self.flying[where] | (self.clocks.of_barrier[columns] & late), late)

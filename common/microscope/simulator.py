@@ -208,22 +208,22 @@ class Tiles(KernelArray):
 
     def __setitem__(self, index: Any, value: Any) -> None:
         if not isinstance(index, slice) and 0 <= index < len(self):
-            self._touched(int(index), int(index) + 1, True)
+            self._touched(int(index), int(index) + 1, True, bool(self._array[index] == value))
         super().__setitem__(index, value)
 
     def flat_read(self, start: int, stop: int) -> None:
         self._touched(start, stop, False)
 
     def flat_write(self, start: int, stop: int, values: Any) -> None:
-        self._touched(start, stop, True)
+        self._touched(start, stop, True, bool(np.array_equal(self._array[start:stop], values)))
 
     def under_way(self, start: int, stop: int) -> None:
         size = self._array.itemsize
         self._machine.under_way(start * size, stop * size)
 
-    def _touched(self, start: int, stop: int, write: bool) -> None:
+    def _touched(self, start: int, stop: int, write: bool, same: bool = False) -> None:
         size = self._array.itemsize
-        self._machine.touched(lambda: f"{name_of(self)}[{start}]", start * size, stop * size, write)
+        self._machine.touched(lambda: f"{name_of(self)}[{start}]", start * size, stop * size, write, same)
 
 
 def _misplaced(array: KernelArray, index: Any, shape: tuple[int, ...]) -> str:
@@ -329,17 +329,15 @@ class _Allocations(dict[Any, KernelArray]):
             self._dynamic[dtype] = _make(np.frombuffer(self.bytes.data, dtype, count), SHARED)
         return self._dynamic[dtype]
 
-    def tiles(self, dtype: Any, machine: asynchronous.Machine) -> KernelArray:
-        """Dynamic shared memory as an array that copies and wgmma use, too."""
+    def tiles(self, dtype: Any, machine: asynchronous.Machine) -> Tiles:
+        """Dynamic shared memory as an array that copies and wgmma use, too; the machine watches it."""
         dtype = np.dtype(dtype)
         found = self._dynamic.get(dtype)
-        if found is None or (isinstance(found, Tiles) and found._machine is not machine):
-            found = self.dynamic(dtype)
-            if type(found) is not KernelArray and not isinstance(found, Tiles):
-                return found  # watched already
-            made = Tiles(found._array)
-            made._machine = machine
-            found = self._dynamic[dtype] = made
+        if not isinstance(found, Tiles) or found._machine is not machine:
+            count = self.bytes.size // dtype.itemsize
+            found = Tiles(np.frombuffer(self.bytes.data, dtype, count))
+            found._machine = machine
+            self._dynamic[dtype] = found
         return found
 
     def forget(self) -> None:
@@ -515,7 +513,7 @@ def _run(module: _CudaModule, function: Callable[..., Any], values: list[Any], d
     """Run the blocks: those of a cluster together, clusters one after the other."""
     launched = module.launched
     columns, rows, layers = launched.grid_dim
-    size = _blocks_of_cluster(launched)
+    size = capture.cluster(launched)
     own = module.shared._allocations
     allocations = [own, *(_Allocations(launched.dynshared_size) for _ in range(size - 1))]
     for number in _numbers(columns // size * rows * layers, direction):
@@ -525,12 +523,6 @@ def _run(module: _CudaModule, function: Callable[..., Any], values: list[Any], d
             own.forget()
             blocks.append(_Block(module, function, values, own, rank, (first * size + rank, row, layer)))
         _Cluster(module, blocks, direction).run()
-
-
-def _blocks_of_cluster(kernel_: Any) -> int:
-    """How many blocks run together: the third of the launch bounds."""
-    bounds = getattr(kernel_, "launch_bounds", None)
-    return int(bounds[2]) if isinstance(bounds, tuple) and len(bounds) > 2 else 1
 
 
 def _argument(value: Any, copied_back: list[Callable[[], None]]) -> Any:
