@@ -107,7 +107,7 @@ def _require(name, value, holds, allowed):
 def mappable(*arrays):
     """True if a tensor map can describe every array: its address and the bytes of its rows are multiples of 16."""
     return all(
-        _address(array) % ROW_STEP == 0 and array.shape[-1] * _dtype(array).itemsize % ROW_STEP == 0
+        _address(array) % ROW_STEP == 0 and tuple(array.shape)[-1] * _dtype(array).itemsize % ROW_STEP == 0
         for array in arrays
     )
 

@@ -237,6 +237,7 @@ class Machine:
     def __init__(self, blocks: list[Any], turn: int, bounds: tuple[int, ...] | int | None) -> None:
         self.blocks, self.size = blocks, blocks[0].size
         self.module = blocks[0].module
+        self._file = blocks[0].function.__code__.co_filename
         self.clocks = Clocks(len(blocks) * self.size)
         self.cells = [Cells(block.allocations.bytes.size, self.clocks) for block in blocks]
         self._turn, self._delivered = turn, 0
@@ -255,22 +256,18 @@ class Machine:
     # --- where ---
 
     def _here(self) -> tuple[Any, int, FrameType]:
-        """The block that runs, the thread's number in the cluster, and the frame that asks."""
-        twin = sys._getframe(2)
-        frame: FrameType | None = twin.f_back
-        while frame is not None and frame.f_code.co_filename == twin.f_code.co_filename:
-            frame = frame.f_back
-        assert frame is not None
+        """The block that runs, the thread's number in the cluster, and the kernel's frame."""
         block = self.module.block
-        return block, block.rank * self.size + self.module.thread.number, frame
+        return block, block.rank * self.size + self.module.thread.number, self._frame(sys._getframe(2))
 
-    def _line(self) -> int:
-        """The line of the kernel, or of the function that it calls, that is run now."""
-        home = (__file__, sys.modules[type(self.blocks[0]).__module__].__file__)
-        frame: FrameType | None = sys._getframe(2)
-        while frame is not None and (frame.f_code.co_filename in home or _helper(frame)):
+    def _frame(self, inner: FrameType) -> FrameType:
+        """The innermost frame, from this one outwards, in the kernel's own file, whose lines readers know."""
+        frame: FrameType | None = inner
+        while frame is not None:
+            if frame.f_code.co_filename == self._file:
+                return frame
             frame = frame.f_back
-        return frame.f_lineno if frame is not None else 0
+        return inner
 
     def rank(self) -> int:
         return int(self.module.block.rank)
@@ -301,7 +298,8 @@ class Machine:
         """The current thread reads or writes bytes start to stop of its block's tiles; the ``same`` as is there?"""
         block = self.module.block
         cells, thread = self.cells[block.rank], block.rank * self.size + self.module.thread.number
-        row, line, where = self.clocks.rows[thread], self._line(), slice(start // CELL, -(-stop // CELL))
+        line = self._frame(sys._getframe(1)).f_lineno
+        row, where = self.clocks.rows[thread], slice(start // CELL, -(-stop // CELL))
         copied = cells.not_copied(where, row)
         if copied and write:
             raise RefilledError(f"{name()} is written at line {line}, while the copy of line {copied.line} to it may "
@@ -1001,9 +999,3 @@ def _exact(values: Array) -> Array:
 def _named(value: Any, frame: FrameType) -> str:
     """What the frame calls a value."""
     return next((name for name, one in frame.f_locals.items() if one is value), "the array")
-
-
-def _helper(frame: FrameType) -> bool:
-    """Is it a frame of the lessons' helpers, which a kernel calls?"""
-    name = str(frame.f_globals.get("__name__", ""))
-    return name.startswith("common.") or (name.startswith("lessons.") and name.count(".") == 1)

@@ -219,11 +219,11 @@ class Tiles(KernelArray):
 
     def under_way(self, start: int, stop: int) -> None:
         size = self._array.itemsize
-        self._machine.under_way(start * size, stop * size)
+        self._machine.under_way(int(start) * size, int(stop) * size)
 
     def _touched(self, start: int, stop: int, write: bool, same: bool = False) -> None:
-        size = self._array.itemsize
-        self._machine.touched(lambda: f"{name_of(self)}[{start}]", start * size, stop * size, write, same)
+        size, first = self._array.itemsize, int(start)
+        self._machine.touched(lambda: f"{name_of(self)}[{first}]", first * size, int(stop) * size, write, same)
 
 
 def _misplaced(array: KernelArray, index: Any, shape: tuple[int, ...]) -> str:

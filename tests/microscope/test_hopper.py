@@ -62,7 +62,7 @@ EXPECT = "                barrier_expect(bars, slot, 2 * STAGE)\n"
 OUT = "    out = STAGES * STAGE\n"
 FENCE = "            wgmma_fence()\n"
 
-# What stands in place of what; the kind of the fault, and the start of the line it names, if one is always named first.
+# What stands in place of what; the kind of the fault, and the start of the line it names, unless that depends.
 WRONG = {
     "no wait for the bytes": ((FULL, ""), "copy-not-awaited", WGMMA),
     "waits for the wrong parity": ((FULL, FULL.replace("% 2", "% 2 ^ 1")), "copy-not-awaited", WGMMA),
