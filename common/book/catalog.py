@@ -49,8 +49,9 @@ class CatalogError(ValueError):
     """A step file, or the chain of steps, is not what the workbook expects."""
 
 
-PRECISIONS = ("fp32", "tf32")
-"""What a step may compute with: its arrays' float32, or inputs rounded to TF32."""
+PRECISIONS = ("fp32", "tf32", "tf32x3")
+"""What a step may compute with: its arrays' float32; inputs rounded to TF32; three products of TF32 numbers,
+to be as precise as float32."""
 
 
 @dataclass(frozen=True)

@@ -19,6 +19,7 @@ from common.commands.console import RIGHT, UNUSABLE, WRONG
 from common.editing import loop, words
 from common.jobs import run
 from common.jobs.run import Outcome
+from common.measure import ceilings as measured
 from common.measure.ceilings import Ceilings
 from common.report import cardtables, records, tables, tracewords
 
@@ -137,7 +138,9 @@ def timed_json(outcome: Outcome, ceilings: Ceilings) -> dict[str, object]:
     entry: dict[str, object] = {"step": outcome.step.name, "problem": outcome.preset, **outcome.result}
     if outcome.status == "right":
         ms, precision = outcome.result["timing"].median_ms, outcome.step.precision
-        figures = records.derive(outcome.problem, ms, ceilings, precision)
+        figures = records.derive(
+            outcome.problem, ms, ceilings, precision, measured.instruction(outcome.step.requires)
+        )
         if figures:
             entry.update(
                 gflops=figures.gflops,

@@ -53,6 +53,7 @@ from common.grading.messages import PtxRun
 from common.grading.ptx_plan import Plan
 from common.grading.sandbox import NOTED, Limits, Note, Sandbox, SandboxError
 from common.grading.source import in_one_line, printable
+from common.measure import ceilings as measured
 from common.measure import check, inputs, shapes
 from common.measure.ceilings import Ceilings
 from common.measure.check import Finding
@@ -484,7 +485,8 @@ class Grader:
             evidence.findings.append(Finding(item["kind"], shape + item["message"]))
         if "timing" in result and timed and self.machine.ceilings:
             milliseconds = result["timing"].median_ms
-            figures = records.derive(timed, milliseconds, self.machine.ceilings, work.precision)
+            by = measured.instruction(work.requires)
+            figures = records.derive(timed, milliseconds, self.machine.ceilings, work.precision, by)
             if figures is None:
                 return
             evidence.figures |= {"ms": milliseconds, "percent_of_floor": figures.percent_of_floor}

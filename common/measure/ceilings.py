@@ -86,19 +86,32 @@ def kernels() -> tuple[Any, Any]:
     return copy, multiply_add
 
 
+# By precision: with what a step multiplies, and how many products it takes for one.
+_PRODUCTS = {"fp32": ("fp32", 1), "tf32": ("tf32", 1), "tf32x3": ("tf32", 3)}
+
+
+def instruction(requires: str | None) -> str:
+    """The one of :data:`common.measure.tensorcores.INSTRUCTIONS` that bounds a step on tensor cores.
+
+    ``wgmma`` for one that requires the compute capability which has it, and is written for it; else ``mma``.
+    """
+    slower, faster = tensorcores.INSTRUCTIONS
+    return faster if requires == tensorcores.WGMMA_ON else slower
+
+
 def peak(
     ceilings: Ceilings, problem: Problem, precision: str = "fp32", instruction: str = tensorcores.INSTRUCTIONS[0]
 ) -> float | None:
     """The multiply-add rate in GFLOP/s that bounds a step of this precision on a problem.
 
-    That of the FP32 units; for float16 arrays and for ``precision`` tf32 that of tensor cores by this instruction. It
-    is None if it was not measured.
+    That of the FP32 units; for float16 arrays and for ``precision`` tf32 that of tensor cores by this instruction, a
+    third of it for tf32x3. It is None if it was not measured.
     """
-    kind = "f16" if problem.input_dtype == FLOAT16 else precision
+    kind, products = ("f16", 1) if problem.input_dtype == FLOAT16 else _PRODUCTS[precision]
     if kind == "fp32":
         return ceilings.fma_gflops
     rate: float | None = getattr(ceilings, f"{instruction}_{kind}_gflops")
-    return rate
+    return None if rate is None else rate / products
 
 
 def complete(ceilings: Ceilings, capability: str) -> bool:

@@ -35,6 +35,7 @@ RELAUNCHES = 3  # of a thorough check on arrays that are left as they are, nothi
 _BOUNDS = {
     "fp32": ("float32", "float16 or TF32 arithmetic"),
     "tf32": ("TF32", "float16 or bfloat16 arithmetic"),
+    "tf32x3": ("float32", "a product or a low half left out, or sums that are cut off"),
     "float16": ("float16", "sums in float16, a sum rounded twice or cut off"),
 }
 _FILL = 0.5  # no sum of integers: an output filled with it shows whether the kernel reads it

@@ -17,6 +17,7 @@ import numpy as np
 from common.measure.timing import Stopwatch
 
 INSTRUCTIONS = ("mma", "wgmma")
+WGMMA_ON = "9.0a"  # what a step says that requires it
 MMA_THREADS = 256
 MMA_BLOCKS_PER_MULTIPROCESSOR = 2
 MMA_ROUNDS = 4096

@@ -39,7 +39,7 @@ BLUE, ORANGE, GREEN, VERMILION, SKY, PURPLE, YELLOW = (
 INK, MUTED, CARD, GRID = "#1b1f24", "#57606a", "#ffffff", "#d8dee4"
 MARKERS = "osD^vPX<>*"
 PEER_STYLES = {"FP32": (VERMILION, "-"), "TF32": (PURPLE, "--"), "FP16": (VERMILION, "-")}
-SIGN_COLOURS = dict(zip(figures.SIGNS, (PURPLE, GREEN), strict=True))
+SIGN_COLOURS = dict(zip(figures.SIGNS, (PURPLE, GREEN, SKY), strict=True))
 FLOOR_STYLES: tuple[Any, ...] = (":", "-.", (0, (1, 4)), (0, (4, 4)))
 # What instructions are for; a class that is not named here is "other".
 MIX_COLOURS = {

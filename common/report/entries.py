@@ -41,6 +41,7 @@ class StepRow(Code, kw_only=True, omit_defaults=True, tag_field="kind", tag="ste
     """A step's time at one ``shape``. ``measure`` is :data:`common.measure.timing.MEASURE_VERSION` of then.
 
     ``imports``: as :func:`common.book.catalog.imported_steps`. ``precision``, if it is not the first of PRECISIONS.
+    ``requires``: as the step says.
     """
 
     shape: Shape
@@ -51,6 +52,7 @@ class StepRow(Code, kw_only=True, omit_defaults=True, tag_field="kind", tag="ste
     elements_compared: Count | None = None
     imports: dict[str, Code | str] = field(default_factory=dict)
     precision: Annotated[str, one_of(PRECISIONS)] | None = None
+    requires: Name | None = None
     beside: Beside | None = None
     measure: Count | None = None
     run: str = ""

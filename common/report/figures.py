@@ -22,6 +22,7 @@ IN_TURN = "× "  # and the library's name: a column of ratios to it
 SIGNS = {
     "†": "Rounds its inputs to TF32, for tensor cores.",
     "‡": "FP16 in and out, multiplied by tensor cores, summed in FP32.",
+    "§": "FP32 in and out, three products of TF32 numbers for each, on tensor cores.",
 }
 CARD_KEYS = (
     "line_total", "line_useful", "registers", "threads", "occupancy", "warps", "blocks", "limits", "total",
@@ -45,9 +46,10 @@ class Figure:
 
 def signs() -> dict[str, str]:
     """The sign of each step or experiment that multiplies on tensor cores: one of SIGNS, by name."""
-    rounded, half = SIGNS
+    rounded, half, split = SIGNS
+    by_precision = dict(zip(catalog.PRECISIONS[1:], (rounded, split), strict=True))
     return {
-        step.name: half if problems.LADDERS[step.ladder].input_dtype == problems.FLOAT16 else rounded
+        step.name: by_precision.get(step.precision, half)
         for step in (*catalog.steps(), *catalog.experiments())
         if catalog.on_tensor_cores(step, problems.FIRST[step.ladder])
     }

@@ -26,7 +26,8 @@ def record_step(record: Record, run: str, outcome: Outcome) -> None:
     """Store a timed outcome."""
     assert outcome.preset is not None
     precision = outcome.step.precision if outcome.step.precision != catalog.PRECISIONS[0] else None
-    fields = {**outcome.result, "kind": "step", "measure": timing.MEASURE_VERSION, "precision": precision}
+    said = {"precision": precision, "requires": outcome.step.requires}
+    fields = {**outcome.result, "kind": "step", "measure": timing.MEASURE_VERSION, **said}
     record.put(outcome.preset, outcome.step.name, schema.read(fields, StepRow), run)
 
 

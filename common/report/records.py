@@ -186,26 +186,30 @@ class Record:
         """Rates and the share of the floor; None without measured ceilings."""
         if self.ceilings is None:
             return None
-        precision = (isinstance(row, StepRow) and row.precision) or catalog.PRECISIONS[0]
-        return derive(self.problem(preset, row), row.timing.median_ms, self.ceilings, precision)
+        return derive(self.problem(preset, row), row.timing.median_ms, self.ceilings, *_bounded_by(row))
 
     def floors(self, preset: str) -> list[tuple[str, Derived]]:
-        """The floors of a measured preset, each with what it is called: of FP32 or FP16; of TF32 if a step uses it.
+        """The floors of a measured preset, each with what it is called: of FP32 or FP16; of TF32 if a step uses it,
+        and of three products of it.
 
-        On tensor cores that by ``mma.sync``, then that by ``wgmma`` where it is another.
+        On tensor cores that by ``mma.sync``, then that by ``wgmma`` where it is another. That of three products is by
+        what the step multiplies with.
         """
         rows = list(self.rows(preset).values())
         if self.ceilings is None or not rows:
             return []
         problem = self.problem(preset, rows[0])
         found: dict[str, Derived | None] = {}
-        rounded = any(isinstance(row, StepRow) and row.precision for row in rows)
-        for precision in catalog.PRECISIONS if rounded else catalog.PRECISIONS[:1]:
-            name = "floor" if precision == catalog.PRECISIONS[0] else f"{precision.upper()} floor"
+        used = [_bounded_by(row) for row in rows]
+        full, rounded, split = catalog.PRECISIONS
+        for precision in (full, rounded) if rounded in dict(used) else (full,):
+            name = "floor" if precision == full else f"{precision.upper()} floor"
             found[name] = first = derive(problem, 1.0, self.ceilings, precision)
             other = derive(problem, 1.0, self.ceilings, precision, tensorcores.INSTRUCTIONS[1])
             if first and other and other.floor_ms != first.floor_ms:
                 found[f"{name} by {tensorcores.INSTRUCTIONS[1]}"] = other
+        if split in dict(used):
+            found["3×TF32 floor"] = derive(problem, 1.0, self.ceilings, split, dict(used)[split])
         return [(name, one) for name, one in found.items() if one]
 
     def _change(self, change: Callable[[entries.Card], object]) -> None:
@@ -277,6 +281,12 @@ def _flaw(data: entries.Card) -> str:
     runs = ", ".join(list(data.runs)[:3]) or "none"
     stray = ((place, entry.run) for place, entry in _entries(data) if entry.run not in data.runs)
     return next((f"{place}.run is {run!r}: must be one of the runs: {runs}" for place, run in stray), "")
+
+
+def _bounded_by(row: Row) -> tuple[str, str]:
+    """The precision of a row, and the instruction that bounds it where that is one of tensor cores."""
+    precision, requires = (row.precision, row.requires) if isinstance(row, StepRow) else (None, None)
+    return precision or catalog.PRECISIONS[0], measured.instruction(requires)
 
 
 def derive(

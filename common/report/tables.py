@@ -15,6 +15,7 @@ from common.code import loops
 from common.code.loops import HotLoop
 from common.jobs.messages import Tile
 from common.jobs.run import Outcome
+from common.measure import ceilings as measured
 from common.measure import sanitizer
 from common.measure.ceilings import Ceilings
 from common.microscope.messages import TracedAccess, TracedKernel
@@ -88,7 +89,8 @@ def times(outcomes: list[Outcome], ceilings: Ceilings, gpu: str, width: int) -> 
         timing, prepare = outcome.result["timing"], outcome.result["prepare_ms"]
         ms = timing.median_ms
         first, previous = first or ms, previous or ms
-        derived = records.derive(outcome.problem, ms, ceilings, outcome.step.precision)
+        by = measured.instruction(outcome.step.requires)
+        derived = records.derive(outcome.problem, ms, ceilings, outcome.step.precision, by)
         columns = figures.columns(timing, derived, first, previous, prepare)
         found.append(columns | figures.in_turn(outcome.result.get("beside")))
         if not outcome.step.experiment:

@@ -113,12 +113,21 @@ def test_the_rate_that_bounds_a_step_is_that_of_its_precision():
     assert ceilings.peak(MEASURED, half, instruction="wgmma") == 800e3
     assert ceilings.peak(AMPERE, half, instruction="wgmma") is None
     assert (ceilings.peak(AMPERE, half), ceilings.peak(AMPERE, gemm, "tf32")) == (600e3, 300e3)
+    # three products for one
+    assert ceilings.peak(MEASURED, gemm, "tf32x3", "wgmma") == pytest.approx(400e3 / 3)
+    assert ceilings.peak(MEASURED, gemm, "tf32x3") == pytest.approx(100e3)
+    assert ceilings.peak(AMPERE, gemm, "tf32x3", "wgmma") is None
     old = ceilings.Ceilings(copy_gbs=4000.0, fma_gflops=60e3)
     assert (ceilings.peak(old, half), ceilings.peak(old, gemm, "tf32"), ceilings.peak(old, gemm)) == (
         None,
         None,
         60e3,
     )
+
+
+@pytest.mark.parametrize(("requires", "name"), [("9.0a", "wgmma"), ("8.0", "mma"), ("9.0", "mma"), (None, "mma")])
+def test_a_step_written_for_hopper_is_bounded_by_its_instruction(requires, name):
+    assert ceilings.instruction(requires) == name
 
 
 def test_ceilings_are_complete_with_all_that_the_card_has():

@@ -574,5 +574,21 @@ def test_a_preset_has_a_floor_for_each_precision_and_instruction(record):
     assert record.floors("gemm-4096") == []
 
 
+def test_a_row_of_a_step_for_hopper_is_held_to_wgmma_and_three_products_to_a_third(record):
+    key = record.start_run()
+    record.set_ceilings(replaced(TENSOR_CORES, wgmma_tf32_gflops=390e3), key)
+    shape = {"M": 4096, "N": 4096, "K": 4096}
+    half, single = (problems.preset(name).flops / 1e6 for name in ("hgemm-4096", "gemm-4096"))
+    for name, requires, rate in (("hgemm_mma", "8.0", 600e3), ("hgemm_wgmma", "9.0a", 800e3)):
+        record.put("hgemm-4096", name, replaced(row(1.0, shape), requires=requires), key)
+        found = Record.load(record.path)
+        assert half / found.derive("hgemm-4096", found.row("hgemm-4096", name)).floor_ms == pytest.approx(rate)
+    split = replaced(row(1.0, shape), requires="9.0a", precision="tf32x3")
+    record.put("gemm-4096", "gemm_tf32x3", split, key)
+    assert single / record.derive("gemm-4096", split).floor_ms == pytest.approx(130e3)
+    found = {name: single / one.floor_ms for name, one in record.floors("gemm-4096")}
+    assert found == {"floor": pytest.approx(60e3), "3×TF32 floor": pytest.approx(130e3)}
+
+
 def test_without_its_ceiling_nothing_is_derived():
     assert records.derive(problems.preset("hgemm-4096"), 1.0, Ceilings(copy_gbs=4000.0, fma_gflops=60e3)) is None

@@ -96,11 +96,12 @@ def test_a_ladder_table_shows_the_ratio_in_turn_with_its_spread(record):
 
 
 def test_steps_on_tensor_cores_have_their_sign_and_its_meaning_in_every_table(record):
-    half, rounded = (f"{sign} {said}" for sign, said in reversed(figures.SIGNS.items()))
+    rounded, half, split = (f"{sign} {said}" for sign, said in figures.SIGNS.items())
     text = page(record, "ladder hgemm-4096")
     assert "| `hgemm_mma` ‡ |" in text
     assert half in text
     assert rounded not in text
+    assert split not in text
     text = page(record, "ladder ece408-layer2")
     assert "| `conv2d_coarsened` † |" in text
     assert "| `conv2d_naive` |" in text
