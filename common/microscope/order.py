@@ -105,6 +105,9 @@ class Cells:
         self.reader, self.read, self.read_line = (np.zeros((2, count), np.int32) for _ in range(3))
         self.units: dict[int, Row] = {}  # by column: up to which tag a unit reads each cell
         self.unit_lines: dict[tuple[int, int], int] = {}
+        # what lets most accesses be found well without a look at their cells
+        self._latest: dict[int, int] = {}  # of a unit: the highest tag
+        self._filled = self._read_by_threads = False
 
     # --- writes ---
 
@@ -118,14 +121,15 @@ class Cells:
     def unread_by_units(self, where: Any, row: Row) -> int | None:
         """As :meth:`unread`, of the asynchronous units alone."""
         for column, tags in self.units.items():
-            latest = int(tags[where].max(initial=0))
-            if latest > row[column]:
-                return self.unit_lines[column, latest]
+            if self._latest[column] > row[column]:
+                latest = int(tags[where].max(initial=0))
+                if latest > row[column]:
+                    return self.unit_lines[column, latest]
         return None
 
     def unread_by_threads(self, where: Any, row: Row) -> tuple[int, int] | None:
         """As :meth:`unread`, of threads alone: the line, and the thread."""
-        for slot in range(2):
+        for slot in range(2 if self._read_by_threads else 0):
             readers = self.reader[slot][where]
             open_ = self.read[slot][where] > row[readers]
             if open_.any():
@@ -173,7 +177,7 @@ class Cells:
         self.column[where], self.tag[where], self.line[where] = column, tag, line
         self.wrote[where] = 0
         self.row[cells], self.place[cells] = np.ogrid[: cells.shape[0], : cells.shape[1]]
-        self.flying[where] = True
+        self.flying[where] = self._filled = True
         self.read[:, where] = 0
 
     # --- reads ---
@@ -204,9 +208,11 @@ class Cells:
             tags = self.units[column] = np.zeros(len(self.tag), np.int32)
         tags[where] = tag
         self.unit_lines[column, tag] = line
+        self._latest[column] = max(tag, self._latest.get(column, 0))
 
     def note_read(self, where: slice, thread: int, row: Row, line: int) -> None:
         """A thread reads. Of two readers before it, one that it knows of makes room."""
+        self._read_by_threads = True
         known = self.read[0][where] <= row[self.reader[0][where]]
         if not known.all():
             for part in (self.reader, self.read, self.read_line):
@@ -215,6 +221,8 @@ class Cells:
 
     def not_copied(self, where: slice, row: Row) -> Seen | None:
         """A copy to these cells that the row's thread has not waited for."""
+        if not self._filled:
+            return None
         columns = self.column[where]
         late = self.tag[where] > row[columns]
         return self._seen(where, self.flying[where] | (self.clocks.of_barrier[columns] & late), late)

@@ -1,14 +1,16 @@
 """Hopper's asynchronous machine in the simulator: right kernels, and kernels wrong in one place each."""
 
+import importlib.util
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from common.book import catalog, problems, reference
+from common.book import catalog, limits, problems, reference
 from common.explain import faults
 from common.measure import check, inputs
-from common.microscope import simulator
+from common.microscope import boxes, simulator
+from lessons import hopper
 
 simulator.install()
 RIGHT = Path(__file__).parents[1] / "patterns" / "hgemm_hopper.py"
@@ -123,3 +125,285 @@ def test_what_is_wrong_is_found_at_its_line(write, name, direction):
 def test_tiles_that_are_free_may_be_used_again(write):
     text = RIGHT.read_text(encoding="utf-8").replace("    out = STAGES * STAGE\n", "    out = 0\n")
     np.testing.assert_array_equal(launched(write("hgemm_own.py", text)), expected())
+
+
+# --- each helper on its own ---
+
+HEAD = """
+from numba import cuda, float32, uint64
+from lessons.hopper import *
+from lessons.tensorcores import to_half
+"""
+
+
+@pytest.fixture
+def kernel(write):
+    """The kernel of a text that stands behind HEAD, and the path of its file."""
+
+    def make(text):
+        path = write("hopper_own.py", HEAD + text)
+        spec = importlib.util.spec_from_file_location("hopper_own", path)
+        module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+        return module.kernel, path
+
+    return make
+
+
+def raised(path, launch, *arguments):
+    with pytest.raises(Exception) as caught:
+        launch(*arguments)
+    return faults.of_error(caught.value, path)
+
+
+MULTIPLY = """
+@jit(128)
+def kernel(a_map, b_map, c):
+    tiles = {dtype}_tiles()
+    bars = barrier_array(1)
+    acc = cuda.local.array({N} // 2, float32)
+    thread = cuda.threadIdx.x
+    if thread == 0:
+        barrier_init(bars, 0, 1)
+        publish_barriers()
+        barrier_expect(bars, 0, {bytes})
+        tma_load2(tiles, 0, a_map, bars, 0, 0, 0)
+        for panel in range({panels}):
+            tma_load2(tiles, {A} + panel * {B}, b_map, bars, 0, 0, panel * 64)
+    cuda.syncthreads()
+    barrier_wait(bars, 0, 0)
+    for i in range({N} // 2):
+        acc[i] = float32(1.0)
+    wgmma_fence()
+    for k in range(4):
+        a = descriptor(tiles, 0, 0, 1024) + uint64(2 * k)
+        {call}(acc, 0, tiles, a, descriptor(tiles, {A}, {leading}, 1024) + uint64({step} * k), {N})
+    wgmma_commit()
+    wgmma_wait(0)
+    warp, lane = thread // 32, thread % 32
+    for i in range({N} // 2):
+        c[16 * warp + lane // 4 + 8 * (i // 2 % 2), 8 * (i // 4) + 2 * (lane % 4) + i % 2] = acc[i]
+"""
+
+
+@pytest.mark.parametrize("N", [8, 24, 64, 136, 256])
+@pytest.mark.parametrize("call", ["wgmma_f16", "wgmma_f16_rows", "wgmma_tf32"])
+def test_wgmma_multiplies_what_descriptors_name(kernel, call, N):
+    dtype = np.float32 if call == "wgmma_tf32" else np.float16
+    rng, row = np.random.default_rng(N), 128 // np.dtype(dtype).itemsize
+    a, b = (rng.standard_normal((extent, row)).astype(dtype) for extent in (64, N))
+    rows = call == "wgmma_f16_rows"
+    panels = -(-N // 64) if rows else 1
+    if rows:
+        wide = np.zeros((64, 64 * panels), dtype)
+        wide[:, :N] = b.T
+        b_map, size = hopper.tensor_map(wide, (64, 64)), panels * 64 * 64
+    else:
+        b_map, size = hopper.tensor_map(b, (N, row)), N * row
+    made, _ = kernel(
+        MULTIPLY.format(
+            dtype="float" if call == "wgmma_tf32" else "half", N=N, A=64 * row, B=64 * 64, panels=panels, call=call,
+            bytes=(64 * row + size) * a.itemsize, leading=8192 if rows else 0, step=128 if rows else 2,
+        )
+    )  # fmt: skip
+    c = np.full((64, N), np.nan, np.float32)
+    made[1, 128, 0, (64 * row + size) * a.itemsize](hopper.tensor_map(a, (64, row)), b_map, c)
+    if call == "wgmma_tf32":
+        a, b = ((part.view(np.uint32) & 0xFFFFE000).view(np.float32) for part in (a, b))
+    np.testing.assert_allclose(c, a.astype(np.float64) @ b.T.astype(np.float64) + 1, atol=2e-5)
+
+
+def test_a_descriptor_has_the_bits_that_the_matrix_unit_reads():
+    # start address in bits 0 to 13, leading offset from 16 on, stride from 32 on, in 16 bytes; swizzle in 62 and 63
+    assert boxes.encoded(0x400, 16, 1024) == 1 << 62 | 64 << 32 | 1 << 16 | 0x40
+    assert boxes.decoded(boxes.encoded(0x3FFF0, 8192, 2048))[:3] == (0x3FFF0, 8192, 2048)
+    for fields in ((8, 0, 1024), (0, 0, 1 << 18), (-16, 0, 1024)):
+        with pytest.raises(ValueError, match="must be a multiple of 16 from 0 to 262128"):
+            boxes.encoded(*fields)
+
+
+def test_the_swizzle_of_128_bytes_changes_pieces_of_16_by_the_row():
+    places = boxes.tile(0, 16, 64, 2)
+    assert sorted(places.flat) == list(range(16 * 64))
+    for row, column in ((0, 9), (1, 0), (3, 63), (13, 20)):
+        assert places[row, column] == row * 64 + (column // 8 ^ row % 8) * 8 + column % 8
+    np.testing.assert_array_equal(boxes.tile(3072, 8, 32, 4), 768 + boxes.tile(0, 8, 32, 4))
+
+
+COPY = """
+@jit(32)
+def kernel(from_map, to_map, row, column, to_row, to_column):
+    tiles = half_tiles()
+    bars = barrier_array(1)
+    if cuda.threadIdx.x == 0:
+        barrier_init(bars, 0, 1)
+        publish_barriers()
+        barrier_expect(bars, 0, 2048)
+        tma_load2(tiles, 0, from_map, bars, 0, row, column)
+        barrier_wait(bars, 0, 0)
+        tma_store2(to_map, to_row, to_column, tiles, 0)
+        tma_commit()
+        tma_wait(0)
+"""
+
+
+@pytest.mark.parametrize("at", [(0, 0), (3, 8), (-5, -16), (30, 90), (90, 0), (0, -64)])
+@pytest.mark.parametrize("to", [(0, 0), (-7, 40), (25, -8), (0, 72)])
+def test_boxes_are_zero_outside_and_nothing_is_written_there(kernel, at, to):
+    made, _ = kernel(COPY)
+    source = np.random.default_rng(0).integers(1, 99, (40, 96)).astype(np.float16)
+    target = np.full((32, 72), -1, np.float16)
+    made[1, 32, 0, 2048](hopper.tensor_map(source, (16, 64)), hopper.tensor_map(target, (16, 64)), *at, *to)
+    for i in range(-8, 48):
+        for j in range(-32, 144):
+            if 0 <= to[0] + i < 32 and 0 <= to[1] + j < 72:
+                inside = 0 <= at[0] + i < 40 and 0 <= at[1] + j < 96
+                copied = 0 <= i < 16 and 0 <= j < 64
+                wanted = -1 if not copied else source[at[0] + i, at[1] + j] if inside else 0
+                assert target[to[0] + i, to[1] + j] == wanted, (i, j)
+
+
+IM2COL = """
+@jit(32)
+def kernel(x_map, out, n, d, h, w, c, t, r, s):
+    tiles = half_tiles()
+    bars = barrier_array(1)
+    if cuda.threadIdx.x == 0:
+        barrier_init(bars, 0, 1)
+        publish_barriers()
+        barrier_expect(bars, 0, 48 * 128)
+        tma_load_im2col(tiles, 0, x_map, bars, 0, n, d, h, w, c, t, r, s)
+        barrier_wait(bars, 0, 0)
+        for row in range(48):
+            for column in range(64):
+                out[row, column] = tiles[row * 64 + (column ^ row % 8 * 8)]
+"""
+
+
+@pytest.mark.parametrize(
+    ("stride", "pad", "dilation", "first", "channel"),
+    [((1, 1, 1), (0, 0, 0), (1, 1, 1), 0, 0), ((1, 1, 1), (1, 1, 1), (1, 1, 1), 5, 32),
+     ((2, 1, 3), (1, 0, 2), (1, 2, 1), 3, 0), ((1, 2, 2), (0, 2, 1), (2, 1, 2), 7, 64)],
+)  # fmt: skip
+def test_im2col_walks_over_the_windows(kernel, stride, pad, dilation, first, channel):
+    made, _ = kernel(IM2COL)
+    x = np.random.default_rng(1).integers(1, 99, (2, 5, 6, 7, 72)).astype(np.float16)
+    taps, extents = (2, 2, 3), x.shape[1:4]
+    per_axis = zip(extents, stride, pad, dilation, taps, strict=True)
+    out = [(e + 2 * p - q * (k - 1) - 1) // s + 1 for e, s, p, q, k in per_axis]
+    upper = [(o - 1) * s + 1 - e - p for o, s, e, p in zip(out, stride, extents, pad, strict=True)]
+    x_map = hopper.im2col_map(x, [-p for p in pad], upper, 64, 48, stride)
+    windows = [(n, *place) for n in range(2) for place in np.ndindex(*out)]
+    padded = np.zeros((2, *(e + 2 * p for e, p in zip(extents, pad, strict=True)), 136), np.float16)
+    padded[:, pad[0] : pad[0] + 5, pad[1] : pad[1] + 6, pad[2] : pad[2] + 7, :72] = x
+    for tap in np.ndindex(*taps):
+        offsets = [k * q for k, q in zip(tap, dilation, strict=True)]
+        n, *base = windows[first]
+        base = [o * s - p for o, s, p in zip(base, stride, pad, strict=True)]
+        found = np.full((48, 64), np.nan, np.float16)
+        made[1, 32, 0, 48 * 128](x_map, found, n, *base, channel, *offsets)
+        wanted = np.zeros((48, 64), np.float16)
+        for row, (n, *window) in enumerate(windows[first : first + 48]):
+            at = [o * s + k for o, s, k in zip(window, stride, offsets, strict=True)]
+            wanted[row] = padded[(n, *at)][channel : channel + 64]
+        np.testing.assert_array_equal(found, wanted)
+
+
+def test_a_base_pixel_that_no_window_has_is_told(kernel):
+    made, path = kernel(IM2COL)
+    x_map = hopper.im2col_map(np.ones((1, 4, 4, 4, 64), np.float16), (0, 0, 0), (-1, -1, -1), 64, 48, (1, 1, 1))
+    out = np.zeros((48, 64), np.float16)
+    fault = raised(path, made[1, 32, 0, 48 * 128], x_map, out, 0, 0, 3, 0, 0, 0, 0, 0)
+    assert (fault.kind, fault.line) == ("operand", numbered(path.read_text(), "tma_load_im2col"))
+    assert "h=3 of the base pixel is not among those from 0 to 2 in steps of 1" in fault.what
+    fault = raised(path, made[1, 32, 0, 48 * 128], x_map, out, 0, 0, 0, 0, 0, 0, 0, 32)
+    assert "the offsets (0, 0, 32) of a tap must be from 0 to 31" in fault.what
+
+
+# --- clusters ---
+
+CLUSTER = """
+@jit(32, 1, 2)
+def kernel(a_map, out, turns):
+    tiles = half_tiles()
+    bars = barrier_array(2)
+    lane = cuda.threadIdx.x
+    rank = cluster_rank()
+    if lane == 0:
+        barrier_init(bars, 0, 1)
+        barrier_init(bars, 1, 2)
+        publish_barriers()
+    cluster_sync()
+    for turn in range(turns):
+        if lane == 0:
+            barrier_wait(bars, 1, turn % 2 ^ 1)
+            barrier_expect(bars, 0, 4096)
+            tma_load2_multicast(tiles, 1024 * rank, a_map, bars, 0, 16 * rank, 64 * turn, 3)
+        barrier_wait(bars, 0, turn % 2)
+        for row in range(32):
+            for column in range(lane, 64, 32):
+                out[cuda.blockIdx.x, row, 64 * turn + column] = tiles[row * 64 + (column ^ row % 8 * 8)]
+        cuda.syncwarp()
+        if lane < 2:
+            barrier_arrive_at(bars, 1, lane)
+    cluster_sync()
+"""
+SYNC = "    cluster_sync()\n"
+
+
+def cluster_arguments(turns=4):
+    a = np.random.default_rng(2).integers(1, 99, (32, 64 * turns)).astype(np.float16)
+    return a, hopper.tensor_map(a, (16, 64)), np.full((4, 32, 64 * turns), np.nan, np.float16), turns
+
+
+@pytest.mark.parametrize("direction", simulator.ORDERS)
+def test_blocks_of_a_cluster_fill_each_other_s_tiles(kernel, direction):
+    made, _ = kernel(CLUSTER)
+    a, *arguments = cluster_arguments()
+    with simulator.order(direction):
+        made[4, 32, 0, 4096](*arguments)
+    for block in range(4):
+        np.testing.assert_array_equal(arguments[1][block], a)
+
+
+LOAD = "            tma_load2_multicast("
+GIVEN_BACK = "        if lane < 2:\n            barrier_arrive_at(bars, 1, lane)\n"
+WRONG_CLUSTERS = {
+    "one block alone": (("turn, 3)", "turn, 1)"), "deadlock", "barrier_wait(bars, 0"),
+    "a block that is not there": (("turn, 3)", "turn, 5)"), "operand", LOAD),
+    "no barrier of the cluster": ((SYNC + "    for", "    cuda.syncthreads()\n    for"), "mbarrier", LOAD),
+    "barriers not published": (("        publish_barriers()\n", ""), "mbarrier", ""),
+    "left before the others are done": (("lane)\n" + SYNC, "lane)\n"), "left-cluster", "barrier_arrive_at("),
+    "not released": ((GIVEN_BACK, ""), "deadlock", "barrier_wait(bars, 1"),
+    "released by the own block alone": (("bars, 1, lane)", "bars, 1, rank)"), "race", LOAD),
+    "released for the own block alone": (("bars, 1, 2)", "bars, 1, 1)"), "race mbarrier", ""),
+    "released before all lanes have read": (("        cuda.syncwarp()\n", ""), "race", LOAD),
+    "a rank that is not there": (("bars, 1, lane)", "bars, 1, lane + 1)"), "operand", "barrier_arrive_at("),
+    "read before it is there": (("        barrier_wait(bars, 0, turn % 2)\n", ""), "copy-not-awaited race", ""),
+    "read by lanes that have not waited": (("        barrier_wait(bars, 0", "        if lane == 0:\n"
+                                            "            barrier_wait(bars, 0"), "copy-not-awaited race", ""),
+    "one lane stays away": ((SYNC + "    for", "    if lane != 7:\n    " + SYNC + "    for"), "mbarrier",
+                            "barrier_wait(bars, 0"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", WRONG_CLUSTERS)
+@pytest.mark.parametrize("direction", simulator.ORDERS)
+def test_what_is_wrong_in_a_cluster_is_found_at_its_line(kernel, name, direction):
+    changes, kind, start = WRONG_CLUSTERS[name]
+    text = CLUSTER
+    for old, new in zip(changes[::2], changes[1::2], strict=True):
+        assert old in text
+        text = text.replace(old, new)
+    made, path = kernel(text)
+    with simulator.order(direction):
+        fault = raised(path, made[4, 32, 0, 4096], *cluster_arguments()[1:])
+    assert fault.kind in kind.split()  # which of two comes first may depend on the order
+    assert fault.code
+    assert not start or fault.line == numbered(path.read_text(), start.strip())
+
+
+def test_a_grid_is_whole_clusters(kernel):
+    made, _ = kernel(CLUSTER)
+    with pytest.raises(limits.LaunchLimitError, match="cluster"):
+        made[3, 32, 0, 4096](*cluster_arguments()[1:])
