@@ -1,6 +1,6 @@
 """Entries of records, with what a test does not care about filled in."""
 
-from common.book import schema
+from common.book import catalog, schema
 from common.code.messages import Fits, Hot, Kernel
 from common.measure.profiler import METRICS, Counters
 from common.report import entries
@@ -15,6 +15,12 @@ GPU = {
 def card(**fields):
     """A card's record as it would be read."""
     return schema.read({"schema": entries.SCHEMA, "gpu": GPU, "runs": {}, "rows": {}, **fields}, entries.Card)
+
+
+def of_now(name):
+    """The code of a step as it is, as fields of what was measured of it."""
+    code = catalog.provenance(catalog.find(name).path)
+    return {"source": code.source, "helpers": code.helpers}
 
 
 def kernel(name, what="multiply loop", loop=None, **fields):

@@ -143,9 +143,12 @@ def save(figure: Figure, stem: Path, svg: bool = True) -> Path:
 
 def speedups(record: Record, preset: str) -> Figure:
     """Bars in ladder order: speed-up over the first step, ms on each bar, p20 to p80 as error bars; peers and the
-    floor as lines. Steps that ran the same layer channels-last follow in another colour."""
+    floor as lines. Steps that ran the same layer channels-last follow in another colour. A step that was measured on
+    an older version of its file is marked."""
     own = _step_rows(record, preset)
-    rows = own + [(f"{step.name} (NHWC)", row) for step, row in record.channels_last(preset)]
+    twins = record.channels_last(preset)
+    rows = own + [(f"{step.name} (NHWC)", row) for step, row in twins]
+    older = [current.older(row, name) for name, row in (*own, *((step.name, row) for step, row in twins))]
     first = rows[0][1].timing.median_ms
     times = np.array([row.timing.median_ms for _, row in rows])
     gains = first / times
@@ -156,7 +159,8 @@ def speedups(record: Record, preset: str) -> Figure:
     least = min(gains)
 
     signs = figures.signs()
-    figure, axes = new_figure(9.6, 2.1 + 0.5 * len(rows) + 0.2 * any(name in signs for name, _ in rows))
+    explained = any(name in signs for name, _ in rows) + any(older)
+    figure, axes = new_figure(9.6, 2.1 + 0.5 * len(rows) + 0.2 * explained)
     places = np.arange(len(rows))
     axes.barh(
         places,
@@ -174,7 +178,7 @@ def speedups(record: Record, preset: str) -> Figure:
         )  # fmt: skip
     for label, ms, colour, style in lines:
         axes.axvline(first / ms, color=colour, linestyle=style, linewidth=2, label=f"{label}: {_ms(ms)}", zorder=3)
-    axes.set_yticks(places, [_signed(name) for name, _ in rows])
+    axes.set_yticks(places, [_signed(name, old) for (name, _), old in zip(rows, older, strict=True)])
     axes.invert_yaxis()
     axes.set_ylim(len(rows) - 0.4, -0.6)
     axes.set_xscale("log")
@@ -183,7 +187,7 @@ def speedups(record: Record, preset: str) -> Figure:
     axes.grid(axis="x", color=GRID, linewidth=0.8)
     axes.set_axisbelow(True)
     axes.tick_params(axis="y", length=0)
-    axes.set_xlabel(_explained(f"speed-up over {rows[0][0]} (logarithmic)", (name for name, _ in rows)))
+    axes.set_xlabel(_explained(f"speed-up over {rows[0][0]} (logarithmic)", (name for name, _ in rows), any(older)))
     _headings(
         figure,
         f"{preset}: {_shape(record, preset, rows[0][1])}",
@@ -262,7 +266,7 @@ def roofline(record: Record, ladder: str) -> Figure:
     assert peak is not None
     names = [step.name for step in catalog.steps() if step.ladder == ladder]
     colours = dict(zip(names, mpl.colormaps["viridis"](np.linspace(0.0, 0.92, max(2, len(names)))), strict=False))
-    points, looks = [], []
+    points, looks, older = [], [], set()
     for marker, preset in zip(MARKERS, problems.timed_presets(ladder), strict=False):
         rows = _step_rows(record, preset)
         for name, row in rows:
@@ -270,10 +274,11 @@ def roofline(record: Record, ladder: str) -> Figure:
             if derived:
                 points.append((record.problem(preset, row).intensity, derived.gflops))
                 looks.append({"marker": marker, "color": colours[name]})
+                older |= {name} if current.older(row, name) else set()
         if rows:
             axes.plot([], [], marker=marker, color=MUTED, linestyle="none", markersize=8, label=preset)
     for name in names:
-        axes.plot([], [], color=colours[name], linewidth=6, label=_signed(name))
+        axes.plot([], [], color=colours[name], linewidth=6, label=_signed(name, name in older))
     ridge = peak / bandwidth
     intensities, rates = zip(*points, strict=True)
     low, high = min([*intensities, ridge]) / 3, max([*intensities, ridge]) * 4
@@ -306,7 +311,8 @@ def roofline(record: Record, ladder: str) -> Figure:
     axes.grid(color=GRID, linewidth=0.8)
     axes.set_axisbelow(True)
     aside = "points that would hide one another stand side by side"
-    axes.set_xlabel(_explained(f"arithmetic intensity, FLOP per byte of least traffic\n({aside})", names))
+    said = f"arithmetic intensity, FLOP per byte of least traffic\n({aside})"
+    axes.set_xlabel(_explained(said, names, bool(older)))
     axes.set_ylabel("GFLOP/s")
     axes.legend(loc="center left", bbox_to_anchor=(1.01, 0.5), frameon=False)
     _headings(figure, f"Roofline, {ladder} ladder", f"{record.gpu_name}, measured {_day(record)}")
@@ -354,6 +360,7 @@ def per_layer(record: Record, ladder: str) -> Figure:
     names = [step.name for step in catalog.steps() if step.ladder == ladder]
     timed = [n for n in names if any(record.row(preset, n) for preset in problems.timed_presets(ladder))][-2:]
     found = {n: [la for la in layers.compare(record, ladder, n) if record.rows(la.preset)] for n in timed}
+    older = {name for name in timed if any(layer.older for layer in found[name])}
     best = found[timed[-1]]
     peer = layers.PEERS[ladder]
     bars = [(n, [la.tflops for la in found[n]], c) for n, c in zip(timed[::-1], (BLUE, SKY), strict=False)][::-1]
@@ -367,7 +374,7 @@ def per_layer(record: Record, ladder: str) -> Figure:
             unlike = name == peer and layer.peer_method in ("Winograd", "FFT", layers.FEWER)
             axes.barh(
                 y, rate or 0, height=0.92 * height, color=colour, hatch="///" if unlike else None, edgecolor=CARD,
-                linewidth=0, label="" if place else _signed(name),
+                linewidth=0, label="" if place else _signed(name, name in older),
             )  # fmt: skip
             text = f"{rate:.1f}" if rate else "not timed yet"
             if name == peer and layer.peer_method:
@@ -384,7 +391,7 @@ def per_layer(record: Record, ladder: str) -> Figure:
     axes.set_yticks(range(len(best)), [layer.preset for layer in best])
     axes.set_ylim(len(best) - 0.45, -0.55)
     axes.set_xlim(0, 1.3 * most)
-    axes.set_xlabel(_explained("TFLOP/s by the definition's multiply-adds", timed))
+    axes.set_xlabel(_explained("TFLOP/s by the definition's multiply-adds", timed, bool(older)))
     axes.grid(axis="x", color=GRID, linewidth=0.8)
     axes.set_axisbelow(True)
     axes.tick_params(axis="y", length=0)
@@ -398,16 +405,18 @@ def errors(record: Record) -> Figure:
     found = record.accuracy()[accuracy.USUAL]
     figure, axes = new_figure(9.6, 5.4)
     colours = (BLUE, ORANGE, GREEN, VERMILION, SKY, PURPLE, YELLOW)
+    older = {name for name, entry in found.items() if current.older(entry.code, name)}
     for (name, entry), colour, marker in zip(found.items(), colours * len(found), MARKERS, strict=False):
         points = [(point.K, point.rms) for point in entry.points if point.rms]
         style = "--" if name == accuracy.SUMS else "-"
         look = {"linewidth": 6, "alpha": 0.4} if entry.library else {"linewidth": 2}  # steps stand on their libraries
-        axes.plot(*zip(*points, strict=True), style, marker=marker, color=colour, label=_signed(name), **look)
+        label = _signed(name, name in older)
+        axes.plot(*zip(*points, strict=True), style, marker=marker, color=colour, label=label, **look)
     axes.set_xscale("log", base=2)
     axes.set_yscale("log")
     depths = sorted({point.K for entry in found.values() for point in entry.points})
     axes.set_xticks(depths, [f"{depth:,}" for depth in depths])
-    axes.set_xlabel(_explained("K, the length of each sum (logarithmic)", found))
+    axes.set_xlabel(_explained("K, the length of each sum (logarithmic)", found, bool(older)))
     axes.set_ylabel("error, of the results' root mean square")
     axes.grid(color=GRID, linewidth=0.8)
     axes.set_axisbelow(True)
@@ -540,16 +549,16 @@ def _lines(record: Record, preset: str) -> list[tuple[str, float, str, Any]]:
     return lines
 
 
-def _signed(name: str) -> str:
-    """A step's name as a chart shows it: with its sign, if it multiplies on tensor cores."""
-    return " ".join([name, *filter(None, [figures.signs().get(name)])])
+def _signed(name: str, older: bool = False) -> str:
+    """A step's name as a chart shows it: with its sign, if it multiplies on tensor cores, and with that of age."""
+    return " ".join([name, *filter(None, [figures.signs().get(name), figures.OLDER if older else ""])])
 
 
-def _explained(label: str, names: Iterable[str]) -> str:
-    """An axis's label, and below it what the signs of these steps mean."""
+def _explained(label: str, names: Iterable[str], older: bool = False) -> str:
+    """An axis's label, and below it what the signs of these steps mean, and that of age if one is ``older``."""
     known = figures.signs()
-    used = {known.get(name) for name in names}
-    return "\n".join([label, *(f"{sign} {said}" for sign, said in figures.SIGNS.items() if sign in used)])
+    used = {known.get(name) for name in names} | ({figures.OLDER} if older else set())
+    return "\n".join([label, *(f"{mark} {said}" for mark, said in figures.MARKS.items() if mark in used)])
 
 
 def _beside(row: Row) -> str:

@@ -8,7 +8,7 @@ A sweep, which compares its own tiles, holds as long as the code.
 from __future__ import annotations
 
 from common.book import catalog, packages, problems
-from common.book.catalog import Step
+from common.book.catalog import Code, Step
 from common.measure import ceilings as measured
 from common.measure import peers, timing
 from common.report.entries import Ceilings, PeerRow, Row, StepRow
@@ -30,8 +30,18 @@ def libraries(record: Record, presets: list[str], room_bytes: int) -> list[str]:
 def sweep(record: Record, preset: str, name: str) -> bool:
     """Is a recorded sweep of the step's file and helpers as they are now? One of a step that is gone is not."""
     entry = record.sweep(preset, name)
+    return entry is not None and not older(entry, name)
+
+
+def older(entry: object, name: str) -> bool:
+    """Is what was measured of a step of another version of its file or helpers, or is the step gone?
+
+    What is of no code, as a library's row, has no versions.
+    """
+    if not isinstance(entry, Code):
+        return False
     step = next((one for one in (*catalog.steps(), *catalog.experiments()) if one.name == name), None)
-    return entry is not None and step is not None and catalog.is_current(entry, step.path)
+    return step is None or not catalog.is_current(entry, step.path)
 
 
 def ceilings(record: Record) -> bool:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from msgspec import Struct, to_builtins
@@ -139,12 +139,14 @@ def _key(unit: Draw) -> str:
 
 
 def _marked(unit: Draw) -> list[str]:
-    """The sweeps that a card's charts mark as older than the code."""
+    """What a card's charts mark as older than the code."""
     if unit.what != "card":
         return []
     record = records.Record.load(records.RESULTS / f"{unit.name}.json")
-    pairs = [(preset, name) for preset, found in record.data.sweeps.items() for name in found]
-    return [f"{preset} {name}" for preset, name in pairs if not current.sweep(record, preset, name)]
+    data = record.data
+    kinds: tuple[Mapping[str, Mapping[str, object]], ...] = (data.rows, data.sweeps, data.accuracy)
+    entries = [(kind, name, entry) for each in kinds for kind, found in each.items() for name, entry in found.items()]
+    return [f"{kind} {name}" for kind, name, entry in entries if current.older(getattr(entry, "code", entry), name)]
 
 
 def _records() -> list[Path]:

@@ -13,7 +13,7 @@ from common.code.loops import HotLoop
 from common.measure import profiler
 from common.measure.peers import Beside
 from common.measure.timing import Timing
-from common.report import records
+from common.report import current, records
 from common.report.entries import MachineCode, PeerRow, Row, StepRow
 from common.report.records import Derived, Record
 
@@ -24,6 +24,8 @@ SIGNS = {
     "‡": "FP16 in and out, multiplied by tensor cores, summed in FP32.",
     "§": "FP32 in and out, three products of TF32 numbers for each, on tensor cores.",
 }
+OLDER = "¶"
+MARKS = {**SIGNS, OLDER: "Measured on an older version of the file."}
 CARD_KEYS = (
     "line_total", "line_useful", "registers", "threads", "occupancy", "warps", "blocks", "limits", "total",
     "multiply_adds", "useful", "as_single_loads", "floats_per_fma", "fma_per_shared_load",
@@ -67,10 +69,11 @@ def milliseconds(value: float) -> str:
 
 @dataclass(frozen=True)
 class TimedRow:
-    """A step's or a library's row of a preset's table: its ``name``, and figures by column."""
+    """A step's or a library's row of a preset's table: its ``name``, and figures by column; is its code ``older``?"""
 
     name: str
     columns: dict[str, Figure]
+    older: bool = False
 
     def cell(self, title: str) -> str:
         """What the table shows in a column; empty where there is no figure."""
@@ -152,7 +155,8 @@ def _timed_row(
     prepare, workspace = (row.prepare_ms, row.workspace_bytes) if isinstance(row, StepRow) else (None, 0)
     derived = record.derive(preset, row)
     found = columns(row.timing, derived, first_ms, previous_ms, prepare, workspace)
-    return TimedRow(name, found | in_turn(row.beside if isinstance(row, StepRow) else None))
+    beside = in_turn(row.beside if isinstance(row, StepRow) else None)
+    return TimedRow(name, found | beside, current.older(row, name))
 
 
 def in_turn(beside: Beside | None) -> dict[str, Figure]:
@@ -170,6 +174,11 @@ def time(record: Record | None, preset: str, name: str) -> Figure | None:
     """Median milliseconds of a step or a library on a preset."""
     ms = _median(record, preset, name)
     return None if ms is None else _ms(ms)
+
+
+def older(record: Record | None, preset: str, name: str) -> bool:
+    """Is that time of an older version of the step?"""
+    return current.older(_row(record, preset, name), name)
 
 
 def speed_up(record: Record | None, preset: str, name: str, other: str) -> Figure | None:

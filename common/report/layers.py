@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from common.book import problems
 from common.book.problems import Problem
+from common.report import current
 from common.report.entries import PeerRow, Row, StepRow
 from common.report.records import Record
 
@@ -37,7 +38,7 @@ FEWER = "fewer multiply-adds"
 class Layer:
     """A preset, a step's time on it and the library's; None is what has not been measured. Rates in TFLOP/s.
 
-    ``in_turn``: the library's time over the step's where they were timed in turn.
+    ``in_turn``: the library's time over the step's where they were timed in turn. Is the step's code ``older``?
     """
 
     preset: str
@@ -47,6 +48,7 @@ class Layer:
     peer_method: str
     floor_ms: float | None
     in_turn: float | None = None
+    older: bool = False
 
     @property
     def tflops(self) -> float | None:
@@ -102,7 +104,8 @@ def _layer(record: Record | None, preset: str, step: str) -> Layer:
     ran = record.problem(preset, known)
     beside = ours.beside if isinstance(ours, StepRow) else None
     in_turn = beside.ratio if beside and beside.peer == PEERS[asked.ladder] else None
-    return Layer(preset, ran, _median(ours), _median(peer), _peer_method(peer, floor_ms), floor_ms, in_turn)
+    how, older = _peer_method(peer, floor_ms), current.older(ours, step)
+    return Layer(preset, ran, _median(ours), _median(peer), how, floor_ms, in_turn, older)
 
 
 def _median(row: Row | None) -> float | None:

@@ -68,8 +68,8 @@ def rendered(text: str, record: Record | None, code: MachineCode) -> str:
 
 
 def marked(text: str) -> str:
-    """A table in which steps on tensor cores have their sign, with what the signs mean below."""
-    known, used = figures.signs(), set()
+    """A table in which steps on tensor cores have their sign, with what its marks mean below."""
+    known, used = figures.signs(), {figures.OLDER} if figures.OLDER in text else set()
 
     def sign(match: re.Match[str]) -> str:
         if match[1] not in known:
@@ -78,7 +78,7 @@ def marked(text: str) -> str:
         return f"{match[0]} {known[match[1]]}"
 
     text = _NAMED_ROW.sub(sign, text)
-    legend = " ".join(f"{one} {said}" for one, said in figures.SIGNS.items() if one in used)
+    legend = " ".join(f"{one} {said}" for one, said in figures.MARKS.items() if one in used)
     return f"{text}\n\n{legend}" if legend else text
 
 
@@ -123,12 +123,12 @@ def table(header: list[str], rows: list[list[str]]) -> str:
 
 
 def ladder_cells(record: Record, preset: str, steps: list[Step]) -> tuple[list[str], list[list[str]]]:
-    """Header and rows of a ladder's table: the given steps that have rows, then the peers."""
+    """Header and rows of a ladder's table: the given steps that have rows, marked if older, then the peers."""
     timed = figures.timed(record, preset, steps)
     header = ["step", "ms", figures.SPREAD, "× first", "× previous", "GFLOP/s", "GB/s", "% of floor"]
     header += figures.in_turn_titles(one.columns for one in timed)
     header += [title for title in ("prepare ms", "workspace MB") if any(title in one.columns for one in timed)]
-    body = [_cells(f"`{one.name}`", one, header) for one in timed]
+    body = [_cells(_aged(f"`{one.name}`", one.older), one, header) for one in timed]
     for one, row in figures.libraries(record, preset, _first_ms(timed)):
         body.append(_cells(f"*{records.spoken(one.name, row)}* ({row.layout})", one, header))
     return header, body
@@ -136,6 +136,16 @@ def ladder_cells(record: Record, preset: str, steps: list[Step]) -> tuple[list[s
 
 def _first_ms(timed: list[TimedRow]) -> float | None:
     return timed[0].columns["ms"].value if timed else None
+
+
+def _aged(text: str, older: bool) -> str:
+    """With the mark of what was measured on older code, if it was."""
+    return f"{text} {figures.OLDER}" if older else text
+
+
+def _time_cell(record: Record, preset: str, name: str) -> str:
+    """Milliseconds, marked if they are older than the step; empty if it was not timed."""
+    return _aged(_cell(figures.time(record, preset, name)), figures.older(record, preset, name))
 
 
 def _cells(name: str, row: TimedRow, header: list[str]) -> list[str]:
@@ -151,7 +161,7 @@ def _ladder(record: Record | None, _: MachineCode, arguments: list[str]) -> str:
     steps = [s for s in catalog.steps() if s.ladder == problem.ladder]
     header, body = ladder_cells(record, preset, steps)  # all, so that speed-ups count from the ladder's first
     hidden = {f"`{s.name}`" for s in steps if rest and s.lesson != rest[0]}
-    body = [cells for cells in body if cells[0] not in hidden]
+    body = [cells for cells in body if cells[0].removesuffix(f" {figures.OLDER}") not in hidden]
     lessons = rest or catalog.lessons()
     first_ms = _first_ms(figures.timed(record, preset, steps))
     twins = [
@@ -160,7 +170,7 @@ def _ladder(record: Record | None, _: MachineCode, arguments: list[str]) -> str:
         if step.lesson in lessons
     ]
     at = next((i for i, cells in enumerate(body) if cells[0].startswith("*")), len(body))
-    body[at:at] = [_cells(f"`{one.name}` (NHWC)", one, header) for one in twins]
+    body[at:at] = [_cells(_aged(f"`{one.name}` (NHWC)", one.older), one, header) for one in twins]
     return table(header, body) + "\n\n" + _footnote(record, preset)
 
 
@@ -184,8 +194,8 @@ def _times(record: Record | None, _: MachineCode, arguments: list[str]) -> str:
             word = name.replace(" ", "-")
             before = figures.fastest(record, preset, names) if name in peers else above.get(name)
             faster = figures.speed_up(record, preset, before, word) if before else None
-            timed = (figures.time(record, preset, word), faster, figures.share(record, preset, word))
-            cells += [_cell(figure) for figure in timed]
+            share = figures.share(record, preset, word)
+            cells += [_time_cell(record, preset, word), _cell(faster), _cell(share)]
         rows.append(cells)
     floors = (figures.floor(record, preset) for preset in presets)
     rows.append(["*floor*", *(cell for floor in floors for cell in (_cell(floor), "", "100"))])
@@ -230,7 +240,7 @@ def _summary(record: Record | None, _: MachineCode, arguments: list[str]) -> str
         rows = [
             [
                 f"[`{s.name}`]({root}lessons/{s.lesson}/{s.path.name})",
-                *(_cell(figures.time(record, p, s.name)) for p in presets),
+                *(_time_cell(record, p, s.name) for p in presets),
             ]
             for s in catalog.steps()
             if s.ladder == ladder
@@ -238,7 +248,7 @@ def _summary(record: Record | None, _: MachineCode, arguments: list[str]) -> str
         twins = {step.name: step for p in presets for step, _ in record.channels_last(p)}
         rows += [
             [f"[`{n}`]({root}lessons/{s.lesson}/{s.path.name}) (NHWC)"]
-            + [_cell(figures.time(record, problems.CHANNELS_LAST.get(p, ""), n)) for p in presets]
+            + [_time_cell(record, problems.CHANNELS_LAST.get(p, ""), n) for p in presets]
             for n, s in twins.items()
         ]
         peers = sorted({n for p in presets for n, row in record.rows(p).items() if isinstance(row, PeerRow)})
@@ -363,7 +373,7 @@ def _layers(record: Record | None, _: MachineCode, arguments: list[str]) -> str:
             [
                 f"`{layer.preset}`",
                 f"{m:,} × {n:,} × {k:,}",
-                figures.milliseconds(layer.ms) if layer.ms else "not timed yet",
+                _aged(figures.milliseconds(layer.ms), layer.older) if layer.ms else "not timed yet",
                 _one(layer.tflops),
                 figures.milliseconds(layer.peer_ms) if layer.peer_ms else "",
                 _one(layer.peer_tflops),
@@ -417,7 +427,7 @@ def _profile(record: Record | None, _: MachineCode, arguments: list[str]) -> str
             cells = {key: _cell(figures.counter(record, preset, name, key)) for key in chosen if key != "stall"}
             stalls = profiler.main_kernel(entry.kernels).stalls
             cells["stall"] = max(stalls.items(), key=lambda item: item[1], default=("", 0.0))[0].replace("_", " ")
-            rows.append([f"`{name}`{on}", *(cells[key] for key in chosen)])
+            rows.append([_aged(f"`{name}`{on}", current.older(entry, name)), *(cells[key] for key in chosen)])
     source = f" on {record.gpu_name}, {run.date}" if record and run else ""
     where = " and ".join(f"`{preset}`" for preset in presets)
     header = ["step", *(_COUNTERS[key] for key in chosen)]
@@ -431,7 +441,10 @@ def _sanitizer(record: Record | None, _: MachineCode, __: list[str]) -> str:
         return _nothing("the sanitizers")
     tools = list(sanitizer.TOOLS)
     names = [s.name for s in (*catalog.steps(), *catalog.experiments()) if s.name in found]
-    rows = [[f"`{n}`", *(str(found[n][t].errors) if t in found[n] else "" for t in tools)] for n in names]
+    older = {n: any(current.older(one, n) for one in found[n].values()) for n in names}
+    rows = [
+        [_aged(f"`{n}`", older[n]), *(str(found[n][t].errors) if t in found[n] else "" for t in tools)] for n in names
+    ]
     return table(["step", *tools], rows) + f"\n\nErrors found at ragged shapes on one {_machine(record)}."
 
 
@@ -471,7 +484,7 @@ def unfit_cells(record: Record) -> tuple[list[str], list[list[str]]]:
 
 
 def _product(name: str, entry: Accuracy) -> str:
-    return f"`{name}`" if entry.code else f"*{name}*"
+    return _aged(f"`{name}`" if entry.code else f"*{name}*", current.older(entry.code, name))
 
 
 def _errors(point: Errors | None) -> str:
@@ -586,17 +599,17 @@ def _cards(record: Record | None, _: MachineCode, arguments: list[str]) -> str:
     other = records.other(slug)
     if record is None or other is None:
         return _nothing(f"{preset} on two cards")
-    timed = []
+    rows = []
     for name in names or [step.name for step in catalog.steps()]:
         here, there = figures.time(record, preset, name), figures.time(other, preset, name)
         if here and there:
-            timed.append((f"`{name}`", here, there))
-    if not timed:
+            both = [_time_cell(one, preset, name) for one in (record, other)]
+            rows.append([f"`{name}`", *both, f"{there.value / here.value:.2f}"])
+    if not rows:
         return _nothing(f"{preset} on two cards")
     own_floor, its_floor = figures.floor(record, preset), figures.floor(other, preset)
     if own_floor and its_floor:
-        timed.append(("*floor*", own_floor, its_floor))
-    rows = [[name, ours.text, its.text, f"{its.value / ours.value:.2f}"] for name, ours, its in timed]
+        rows.append(["*floor*", own_floor.text, its_floor.text, f"{its_floor.value / own_floor.value:.2f}"])
     header = [f"`{preset}`", f"{record.gpu_name}, ms", f"{other.gpu_name}, ms", "ratio"]
     return table(header, rows) + f"\n\nMedians on one {_machine(record)} and one {_machine(other)}."
 

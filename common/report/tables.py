@@ -8,8 +8,7 @@ from rich import box
 from rich.markup import escape
 from rich.table import Table
 
-from common.book import catalog
-from common.book.catalog import Code, Step
+from common.book.catalog import Step
 from common.book.exercises import Exercise, State
 from common.code import loops
 from common.code.loops import HotLoop
@@ -109,13 +108,8 @@ def times(outcomes: list[Outcome], ceilings: Ceilings, gpu: str, width: int) -> 
 def recorded(record: Record, preset: str, steps: list[Step], width: int) -> Table:
     """A preset's rows for the given steps, and the peers', as another card's record has them."""
     header, body = pages.ladder_cells(record, preset, steps)
-    plain = [[escape(cell.replace("`", "").replace("*", "")) for cell in cells] for cells in body]
-    found = record.rows(preset)
-    rows = ((step, found.get(step.name)) for step in steps)
-    edited = {step.name for step, row in rows if isinstance(row, Code) and not catalog.is_current(row, step.path)}
-    for cells in plain:
-        cells[0] += " (before your edit)" if cells[0] in edited else ""
-    return _fitted(f"{preset}, recorded on {record.gpu_name}", header, plain, width)
+    said = [[cells[0].replace(figures.OLDER, "(before your edit)"), *cells[1:]] for cells in body]
+    return plain(f"{preset}, recorded on {record.gpu_name}", header, said, width)
 
 
 def plain(title: str, header: list[str], body: list[list[str]], width: int) -> Table:

@@ -7,13 +7,14 @@ import pytest
 from msgspec import to_builtins
 
 from common.book import catalog, device, packages, problems
+from common.book.catalog import Code
 from common.commands import console, mainjob, measuring, verdicts
 from common.editing import loop
 from common.jobs import kept, run, unchanged
 from common.jobs.run import Outcome
 from common.measure import peers, timing
 from common.measure.ceilings import Ceilings
-from common.report import current, drawing, recording, records
+from common.report import current, drawing, entries, recording, records
 from common.report.messages import Draw
 from common.report.records import Record
 
@@ -328,13 +329,16 @@ def test_what_is_drawn_is_current_until_something_changes(drawn, tmp_path):
     assert len(drawing.stale()) == 1
 
 
-def test_charts_are_drawn_again_when_a_sweep_becomes_older_than_the_code(monkeypatch):
+@pytest.mark.parametrize("kind", [entries.Sweep, entries.StepRow, Code])
+def test_charts_are_drawn_again_when_what_they_show_becomes_older_than_the_code(kind, monkeypatch):
     monkeypatch.setattr(records, "RESULTS", catalog.ROOT / "results")
     card = next(unit for unit in drawing.units() if unit.name == records.REFERENCE_GPU)
     pictures = next(unit for unit in drawing.units() if unit.what == "lesson")
     keys = []
-    for holds in (True, False, True):
-        monkeypatch.setattr(drawing.current, "sweep", lambda *_, holds=holds: holds)
+    for changed in (False, True, False):
+        monkeypatch.setattr(
+            drawing.current, "older", lambda entry, _, changed=changed: changed and type(entry) is kind
+        )
         keys.append([drawing._key(card), drawing._key(pictures)])
     assert keys[0] == keys[2]
     assert keys[0][0] != keys[1][0]

@@ -8,11 +8,11 @@ import xml.etree.ElementTree as ElementTree
 
 import numpy as np
 import pytest
-from made import card, code, counters, kernel
+from made import card, code, counters, kernel, of_now
 from msgspec import to_builtins
 from msgspec.structs import replace
 
-from common.book import catalog, exercises, problems, schema
+from common.book import catalog, exercises, problems, schema, store
 from common.report import charts, current, entries, figures, layers, pages, records
 from common.report.entries import MachineCode, PeerRow, Point, Profile, Sweep
 from common.report.records import Record
@@ -39,9 +39,9 @@ def texts(svg):
     )
 
 
-def bar(name):
-    """A step's name as bars have it: with its sign, where it multiplies on tensor cores."""
-    return f"| {' '.join([name, *figures.signs().get(name, '')])} |"
+def bar(name, row=None):
+    """A step's name as bars have it: with its sign, where it multiplies on tensor cores, and that of an older row."""
+    return f"| {' '.join([name, *figures.signs().get(name, ''), *('¶' * current.older(row, name))])} |"
 
 
 def measured(record, preset):
@@ -82,7 +82,7 @@ def test_every_chart_of_the_shipped_record(shipped, tmp_path):
             assert steps
             assert peers
             expected = [*steps, *peers, "floor", path.stem]
-            order = [text.index(bar(name)) for name in steps]
+            order = [text.index(bar(name, shipped.row(path.stem, name))) for name in steps]
             assert order == sorted(order)  # bars in ladder order
         for name in expected:
             assert name in text, (path.stem, name)
@@ -154,6 +154,66 @@ def test_a_sweep_that_is_older_than_the_code_says_so(shipped, tmp_path):
     assert not current.sweep(made, "gemm-2048", "gemm_wide_loads")  # there is none
 
 
+def test_a_step_s_row_that_is_older_than_the_code_is_marked_in_charts_and_tables(shipped, own, slower, tmp_path):
+    said = "¶ Measured on an older version of the file."
+    made = Record(shipped.path, copy.deepcopy(shipped.data))
+    row = made.data.rows["gemm-4096"]["gemm_wide_loads"]
+
+    def chart(figure):
+        return texts(charts.save(figure, tmp_path / "chart").with_suffix(".svg"))
+
+    def shown(words, record):
+        return pages.rendered(f"<!-- table: {words} -->\n<!-- end table -->", record, NO_CODE)
+
+    now = of_now("gemm_wide_loads")
+    changed = {**now, "helpers": {**now["helpers"], "wide": "0" * 64}}
+    for code_of_then, older in ((now, False), ({**now, "helpers": None}, False), (changed, True)):
+        row.source, row.helpers = code_of_then["source"], code_of_then["helpers"]
+        found = ["gemm_wide_loads ¶ |" in chart(charts.speedups(made, "gemm-4096"))]
+        found.append("gemm_wide_loads ¶" in chart(charts.roofline(made, "gemm")))
+        for words in ("ladder gemm-4096 03_coarsening", "experiments gemm-4096 gemm_wide_loads"):
+            found.append("| `gemm_wide_loads` ¶ |" in shown(words, made))
+            assert ("`gemm_coarsened`" in shown(words, made)) == words.startswith("ladder")
+            assert "`gemm_coarsened` ¶" not in shown(words, made)
+            assert (said in shown(words, made)) == older
+        # the other lessons' rows stay hidden
+        assert "gemm_wide_loads" not in shown("ladder gemm-4096 02_shared_tiling", made)
+        for words in ("summary", "times gemm-2048 gemm-4096 gemm_wide_loads"):
+            (line,) = [
+                one for one in shown(words, made).splitlines() if one.startswith(("| [`gemm_wide", "| `gemm_wide"))
+            ]
+            found.append(line.count("¶") == 1)  # at 2048 it is of now
+        assert found == [older] * len(found)
+    slow = slower.data.rows["gemm-2048"]["gemm_naive"]
+    slow.source = "0" * 64
+    store.write_json(slower.path, to_builtins(slower.data))
+    (line,) = [one for one in shown("cards gemm-2048 slower", own).splitlines() if "gemm_naive" in one]
+    assert line == "| `gemm_naive` | 17.2 | 34.4 ¶ | 2.00 |"
+
+
+def test_what_else_was_measured_on_older_code_is_marked(shipped, tmp_path):
+    made = Record(shipped.path, copy.deepcopy(shipped.data))
+    preset, found = next((preset, found) for preset, found in made.data.profile.items() if "gemm_naive" in found)
+    found["gemm_naive"] = replace(found["gemm_naive"], **of_now("gemm_naive"))
+    made.data.sanitizer["gemm_naive"] = {
+        tool: replace(one, **of_now("gemm_naive")) for tool, one in made.data.sanitizer["gemm_naive"].items()
+    }
+    errors = made.data.accuracy["normals"]["gemm_tuned"]
+
+    def rows(words, name):
+        text = pages.rendered(f"<!-- table: {words} -->\n<!-- end table -->", made, NO_CODE)
+        return [line.split(" | ")[0] for line in text.splitlines() if line.startswith(f"| `{name}`")]
+
+    words = {f"profile {preset} gemm_naive": "gemm_naive", "sanitizer": "gemm_naive", "accuracy": "gemm_tuned"}
+    assert [rows(one, name) for one, name in words.items()] == [[f"| `{name}`"] for name in words.values()]
+    assert "gemm_tuned ¶" not in texts(charts.save(charts.errors(made), tmp_path / "errors").with_suffix(".svg"))
+    found["gemm_naive"].source = "0" * 64
+    next(iter(made.data.sanitizer["gemm_naive"].values())).source = "0" * 64  # one tool's is enough
+    errors.code = replace(errors.code, source="0" * 64)
+    assert [rows(one, name) for one, name in words.items()] == [[f"| `{name}` ¶"] for name in words.values()]
+    assert "gemm_tuned ¶" in texts(charts.save(charts.errors(made), tmp_path / "errors").with_suffix(".svg"))
+
+
 def test_no_point_of_a_roofline_hides_another(shipped):
     for ladder in dict.fromkeys(step.ladder for step in catalog.steps()):
         figure = charts.roofline(shipped, ladder)
@@ -216,7 +276,7 @@ def twins(shipped):
     row = data.rows["c3d-conv3a"]["conv3d_direct"]
     shape = problems.PRESETS["ece408-layer1-nhwc"].shape()
     data.rows["ece408-layer1-nhwc"] = {
-        name: replace(row, shape=shape, prepare_ms=prepare, workspace_bytes=0,
+        name: replace(row, shape=shape, prepare_ms=prepare, workspace_bytes=0, **of_now(name),
                       timing=replace(row.timing, median_ms=ms, p20_ms=ms, p80_ms=ms))
         for name, ms, prepare in (("conv3d_direct_tiled", 2.0, 0.5), ("conv3d_direct", 4.0, None))
     }  # fmt: skip
@@ -274,7 +334,7 @@ def made(ms, kind="step", **extra):
     timing = {"median_ms": ms, "p20_ms": ms * 0.99, "p80_ms": ms * 1.01, "median_error": 0.001, "repeats": 10}
     return {
         "kind": kind, "shape": {"M": 2048, "N": 2048, "K": 2048}, "timing": timing, "prepare_ms": None,
-        "workspace_bytes": 0, "run": "2026-01-02T00:00:00Z", "source": "s", **extra,
+        "workspace_bytes": 0, "run": "2026-01-02T00:00:00Z", **extra,
     }  # fmt: skip
 
 
@@ -282,8 +342,8 @@ def made(ms, kind="step", **extra):
 def own(tmp_path):
     """A record whose figures are round: gemm-2048 is 17.18 GFLOP, so 1.718 ms at 10 TFLOP/s."""
     rows = {
-        "gemm_naive": made(17.18),
-        "gemm_naive_unsigned": made(8.59),
+        "gemm_naive": made(17.18, **of_now("gemm_naive")),
+        "gemm_naive_unsigned": made(8.59, **of_now("gemm_naive_unsigned")),
         "cuBLAS FP32": made(3.436, "peer", layout="row-major", library="CUDA 13"),
         "cuBLAS TF32": made(0.5, "peer", layout="row-major", library="CUDA 13"),
     }
@@ -416,7 +476,8 @@ def test_an_experiments_table_compares_with_the_step(own):
 
 def test_times_stand_side_by_side_each_line_against_the_one_above(own):
     own.data.rows["gemm-4096"] = schema.read(
-        {"gemm_naive": made(137.4), "cuBLAS FP32": made(27.48, "peer")}, dict[str, entries.Row]
+        {"gemm_naive": made(137.4, **of_now("gemm_naive")), "cuBLAS FP32": made(27.48, "peer")},
+        dict[str, entries.Row],
     )
     words = "times gemm-2048 gemm-4096 gemm_naive gemm_naive_unsigned"
     table = cells(pages.rendered(f"<!-- table: {words} -->\n<!-- end table -->", own, NO_CODE))
@@ -444,7 +505,7 @@ def test_a_library_is_compared_with_the_fastest_step_of_the_table(own):
 
 def test_only_the_counters_asked_for_get_columns(own):
     main = counters(time_ns=2.0, instructions=10.0, ffma_threads=64.0, l1_pct=71.6, stalls={"mio_throttle": 3.0})
-    entry = Profile(kernels=[main], run=next(iter(own.data.runs)), source="s")
+    entry = Profile(kernels=[main], run=next(iter(own.data.runs)), **of_now("gemm_naive"))
     own.data.profile = {"gemm-2048": {"gemm_naive": entry}, "gemm-4096": {"gemm_naive": entry}}
 
     def table(words):
@@ -497,7 +558,7 @@ def slower(own, shipped, tmp_path, monkeypatch):
     data = {
         **to_builtins({"gpu": shipped.data.gpu, "ceilings": shipped.data.ceilings, "schema": entries.SCHEMA}),
         "runs": {run: to_builtins(next(iter(shipped.data.runs.values())))},
-        "rows": {"gemm-2048": {"gemm_naive": made(34.36, helpers={})}},
+        "rows": {"gemm-2048": {"gemm_naive": made(34.36, **of_now("gemm_naive"))}},
     }
     data["gpu"]["name"], data["ceilings"]["run"] = "Slower", run
     (tmp_path / "slower.json").write_text(json.dumps(data))

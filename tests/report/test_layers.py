@@ -4,7 +4,7 @@ import dataclasses
 import xml.etree.ElementTree as ElementTree
 
 import pytest
-from made import card, kernel
+from made import card, kernel, of_now
 from made import code as made_code
 from msgspec import to_builtins
 from msgspec.structs import replace
@@ -27,11 +27,11 @@ FLOOR_MS = problems.preset("c3d-conv3a").flops / 1e10
 DIRECT, TILED = "conv3d_direct", "conv3d_direct_tiled"
 
 
-def made(preset, ms, kind="step", **extra):
+def made(preset, ms, kind="step", step=TILED, **extra):
     timing = {"median_ms": ms, "p20_ms": ms, "p80_ms": ms, "median_error": 0.001, "repeats": 10}
     shape = problems.preset(preset).shape()
     row = {"kind": kind, "shape": shape, "timing": timing, "run": RUN, "prepare_ms": None, "workspace_bytes": 0}
-    row["source"] = "s"
+    row |= of_now(step) if kind == "step" else {}
     known = {**row, **({"layout": "NDHWC", "library": "cuDNN 9"} if kind == "peer" else {}), **extra}
     return schema.read(known, Row)
 
@@ -40,7 +40,7 @@ def made(preset, ms, kind="step", **extra):
 def own(tmp_path):
     rows = {
         "c3d-conv3a": {
-            DIRECT: made("c3d-conv3a", 20 * FLOOR_MS),
+            DIRECT: made("c3d-conv3a", 20 * FLOOR_MS, step=DIRECT),
             TILED: made("c3d-conv3a", 4 * FLOOR_MS),
             "cuDNN FP32": made("c3d-conv3a", 2 * FLOOR_MS, "peer", kernels=["sm80_xmma_fprop_implicit_gemm_f32"]),
         },
@@ -156,6 +156,18 @@ def test_a_layers_table(own):
     assert rows["`unet3d`"][2:] == ["not timed yet", "", "50.0", "2.3", "", "", ""]
     assert rows["`resnet50-conv3`"][-1] == "Winograd"
     assert all(len(row) == len(header) for row in rows.values())
+
+
+def test_a_layer_of_an_older_version_of_the_step_is_marked(own, tmp_path):
+    assert not any("¶" in cell for row in table(f"layers {TILED}", own) for cell in row)
+    own.data.rows["c3d-conv3a"][TILED].source = "0" * 64
+    _, _, *rows = table(f"layers {TILED}", own)
+    assert [(row[0], row[2]) for row in rows if "¶" in "".join(row)] == [("`c3d-conv3a`", "71.0 ¶")]
+    charts.save(charts.per_layer(own, "conv3d"), tmp_path / "chart")
+    text = (tmp_path / "chart.svg").read_text(encoding="utf-8")
+    assert f"{TILED} ¶" in text
+    assert f"{DIRECT} ¶" not in text
+    assert "¶ Measured on an older version of the file." in text
 
 
 def test_a_layers_table_of_a_step_without_any_row(own):
