@@ -13,7 +13,7 @@ from types import SimpleNamespace
 import pytest
 
 from common.book import catalog, exercises, problems
-from common.grading import allowed_edits, confine, folders, grade, language, sandbox, source
+from common.grading import allowed_edits, confine, folders, grade, language, looks, sandbox, source
 from common.grading.checkout import Checkout
 from common.grading.folders import Submission
 from common.grading.grade import Grade, Grader
@@ -307,6 +307,26 @@ def test_what_is_right_for_another_reason_does_not_pass(write, name, text, kind,
     assert (verdict.findings[0].kind, bool(re.search(says, verdict.findings[0].message))) == (kind, True), (
         verdict.reasons
     )
+
+
+@pytest.mark.parametrize(
+    ("first", "kinds"),
+    [({"written": 40}, []), ({"written": 38}, ["unwritten"]), ({"written": 40, "wrong": 1}, ["unwritten"]),
+     ({"written": 40, "message": "no"}, ["unwritten"])],
+)  # fmt: skip
+@pytest.mark.parametrize("middle", [30, 0])
+def test_a_block_at_the_edge_writes_less_than_the_first_one(monkeypatch, middle, first, kinds):
+    """234 = 13 * 18 elements in 6 blocks: 39 each, were they alike."""
+    problem = problems.Gemm(M=13, N=18, K=2)
+    blocks = {None: looks.Sampled([["k", [3, 2, 1]]], 0, middle), (0, 0, 0): looks.Sampled(**first)}
+    other = looks.Sampled([], 0, 30)
+    monkeypatch.setattr(
+        grade, "sampled", lambda box, shape, seed, block=None: blocks.get(block and tuple(block), other)
+    )
+    monkeypatch.setattr(grade.secrets, "randbelow", lambda below: below - 1)
+    evidence = grade.Evidence()
+    Grader()._sample(evidence, SimpleNamespace(counted_problem=problem), None, 0)
+    assert [finding.kind for finding in evidence.findings] == (kinds if middle else ["unwritten"])
 
 
 def test_what_starts_must_be_the_same_in_the_simulator_and_compiled():
