@@ -13,6 +13,7 @@ from msgspec import to_builtins
 from msgspec.structs import replace
 
 from common.book import catalog, exercises, problems, schema, store
+from common.book.catalog import Code
 from common.report import charts, current, entries, figures, layers, pages, records
 from common.report.entries import MachineCode, PeerRow, Point, Profile, Sweep
 from common.report.records import Record
@@ -42,6 +43,19 @@ def texts(svg):
 def bar(name, row=None):
     """A step's name as bars have it: with its sign, where it multiplies on tensor cores, and that of an older row."""
     return f"| {' '.join([name, *figures.signs().get(name, ''), *('¶' * current.older(row, name))])} |"
+
+
+def renewed(record):
+    """A copy of the record in which all was measured on the code of now."""
+    data = copy.deepcopy(record.data)
+    known = {step.name: of_now(step.name) for step in (*catalog.steps(), *catalog.experiments())}
+    for found in (*data.rows.values(), *data.profile.values(), *data.sweeps.values()):
+        found |= {name: replace(one, **known[name]) for name, one in found.items() if name in known}
+    for name, found in data.sanitizer.items():
+        found |= {tool: replace(one, **known[name]) for tool, one in found.items()}
+    for found in data.accuracy.values():
+        found |= {name: replace(one, code=Code(**known[name])) for name, one in found.items() if one.code}
+    return Record(record.path, data)
 
 
 def measured(record, preset):
@@ -156,7 +170,7 @@ def test_a_sweep_that_is_older_than_the_code_says_so(shipped, tmp_path):
 
 def test_a_step_s_row_that_is_older_than_the_code_is_marked_in_charts_and_tables(shipped, own, slower, tmp_path):
     said = "¶ Measured on an older version of the file."
-    made = Record(shipped.path, copy.deepcopy(shipped.data))
+    made = renewed(shipped)
     row = made.data.rows["gemm-4096"]["gemm_wide_loads"]
 
     def chart(figure):
@@ -192,12 +206,8 @@ def test_a_step_s_row_that_is_older_than_the_code_is_marked_in_charts_and_tables
 
 
 def test_what_else_was_measured_on_older_code_is_marked(shipped, tmp_path):
-    made = Record(shipped.path, copy.deepcopy(shipped.data))
+    made = renewed(shipped)
     preset, found = next((preset, found) for preset, found in made.data.profile.items() if "gemm_naive" in found)
-    found["gemm_naive"] = replace(found["gemm_naive"], **of_now("gemm_naive"))
-    made.data.sanitizer["gemm_naive"] = {
-        tool: replace(one, **of_now("gemm_naive")) for tool, one in made.data.sanitizer["gemm_naive"].items()
-    }
     errors = made.data.accuracy["normals"]["gemm_tuned"]
 
     def rows(words, name):
@@ -271,7 +281,7 @@ def test_lesson_pictures_are_drawn_by_their_scripts(tmp_path):
 @pytest.fixture
 def twins(shipped):
     """The shipped record with two conv3d steps on layer 1's channels-last twin, 4 ms and 2 ms, none on layer 2's."""
-    data = copy.deepcopy(shipped.data)
+    data = renewed(shipped).data
     data.rows.pop("ece408-layer2-nhwc")
     row = data.rows["c3d-conv3a"]["conv3d_direct"]
     shape = problems.PRESETS["ece408-layer1-nhwc"].shape()
