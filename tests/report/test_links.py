@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from common.book import catalog
+from common.book import catalog, exercises
 from common.report import pages
 
 EVERYTHING = {*pages.pages(), *catalog.ROOT.glob("*.md")}
@@ -64,3 +64,18 @@ def test_every_picture_of_a_lesson_stands_on_one_of_its_pages(lesson):
     text = "".join(path.read_text(encoding="utf-8") for path in sorted(folder.glob("*.md")))
     drawn = {path.stem for path in Path(folder / "figures").glob("*.png")}
     assert drawn == set(re.findall(r"\]\(figures/(\w+)\.png\)", text))
+
+
+@pytest.mark.parametrize("lesson", LESSONS)
+def test_exercises_are_numbered_in_the_order_of_the_pages(lesson):
+    """The first page, those that it leads to, in order of their first links, then the hard ones."""
+    folder = catalog.LESSONS / lesson
+    first = (folder / "README.md").read_text(encoding="utf-8")
+    names = dict.fromkeys(["README.md", *re.findall(r"\]\((\w+\.md)\)", first)])
+    marked = [
+        name
+        for page in names
+        for name in re.findall(r"<!-- exercise: (\w+) -->", (folder / page).read_text(encoding="utf-8"))
+    ]
+    mine = [one for one in exercises.everything() if one.lesson == lesson]
+    assert [one.name for one in mine] == [*marked, *(one.name for one in mine if one.hard)]

@@ -189,8 +189,7 @@ def stages():
         if pair < shown:
             spans.append((ready, y, (pair + 0.75) * long - ready, GREEN, f"read {pair}"))
     bottom = count * 1.35
-    for pair in range(shown):
-        at = (pair + 0.75) * long
+    for at in (0.0, *((pair + 0.75) * long for pair in range(shown))):
         axes.plot([at, at], [-0.15, bottom - 0.2], color=INK, linewidth=2.5)
     for x, y, width, colour, text in spans:
         _span(axes, x, y, width, colour, text)

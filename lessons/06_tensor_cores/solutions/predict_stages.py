@@ -1,13 +1,14 @@
-"""Exercise 06.6, predict: how many stages fit.
+"""Exercise 06.5, predict: how many stages fit.
 
-A stage is a tile of A, BLOCK_M x BLOCK_K, and one of B, BLOCK_K x BLOCK_N, of float16. A block may ask for 227 KiB of
-shared memory. Replace each None by a whole number. All must be exact.
-Grade: python -m common grade 06.6
+A stage is a tile of A, BLOCK_M x BLOCK_K, and one of B, BLOCK_K x BLOCK_N, of float16. A multiprocessor has 228 KiB
+of shared memory, and each block on it takes 1 KiB more than it asks for. Replace each None by a whole number. All
+must be exact.
+Grade: python -m common grade 06.5
 """
 
 BYTES = 32768  # of a stage with BLOCK_M = BLOCK_N = 128, BLOCK_K = 64
-STAGES = 7  # that fit
-STAGES_WIDE = 4  # that fit with BLOCK_M = 128, BLOCK_N = 256, BLOCK_K = 64
-STAGES_OF_TWO = 3  # that fit with 128 x 128 x 64, if two blocks share 227 KiB
-AHEAD = 3  # pairs on their way while one is multiplied, with four stages
+STAGES = 7  # that fit, if the block is alone on the multiprocessor
+STAGES_WIDE = 4  # that fit with BLOCK_M = 128, BLOCK_N = 256, BLOCK_K = 64, alone
+STAGES_OF_TWO = 3  # that fit with 128 x 128 x 64, if two blocks share a multiprocessor
+PAIRS_AHEAD = 3  # pairs on their way while one is multiplied, with four stages
 PENDING = 2  # groups that may still be on their way when the next pair is needed, with four stages
