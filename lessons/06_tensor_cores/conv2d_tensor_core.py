@@ -5,7 +5,8 @@ Builds on: conv2d_fused_unroll_gemm
 New idea: sixteen neighbouring pixels are the rows of A, and k runs over channels and columns of the filter. So a
     fragment is sixteen pixels of one image row, shifted by the tap: read from the staged image itself, without a tile
     of windows. And the same fragment serves every row of the filter: row r of the taps makes it part of the outputs r
-    rows above.
+    rows above. Where shared memory holds the image rows of several passes, a block stages them once, and results go
+    through shared memory, so that a warp writes whole lines.
 Loads per FMA: 5 x 5 taps, 4 rows of 24 filters: 32 values of x and 30 taps for 60 instructions of 32 multiply-adds
     of a lane each, 0.03.
 Run: python -m lessons.06_tensor_cores conv2d_tensor_core
@@ -25,12 +26,13 @@ REQUIRES = "8.0"
 PRECISION = "tf32"
 MMA_M, MMA_N, MMA_K = 16, 8, 8  # pixels, filters and k that one instruction multiplies
 FILTERS = 24  # of a block, at most
-WARPS = 4  # of a block, at most, but as many as sixteen pixels each fill a row with
-ROWS, FEW_ROWS = 8, 4  # of outputs, of a warp: eight where it has no more than 16 filters
+WARPS, ACROSS = 4, 6  # of a block, at most; of a block that is one warp high
+ROWS = 4  # of outputs, of a warp in one pass, at most
 MOST_R = 7  # rows of a filter whose taps are in registers together
 SHARED_BYTES = 100 * 1024  # of a block, so that two are resident
-TUNABLES = {"FILTERS": (8, 16, 24), "WARPS": (4, 8), "ROWS": (4, 8), "FEW_ROWS": (2, 4, 8)}
-REGISTERS = 65536  # of a multiprocessor
+TUNABLES = {"FILTERS": (8, 16, 24), "WARPS": (4, 8), "ROWS": (2, 4, 6)}
+PASS_BYTES = 45 * 1024  # of a block that computes its rows in several passes, so that five are resident
+REGISTERS, OTHERS = 65536, 28  # of a multiprocessor; of a thread, beside sums and taps
 
 
 @lru_cache
@@ -39,26 +41,35 @@ def plan(C, H, W, K, R, S):
     P, Q = H - R + 1, W - S + 1
     groups = ceil_div(K, FILTERS)
     TILES = ceil_div(ceil_div(K, groups), MMA_N)  # of filters
-    warps_q = ceil_div(even(Q, WARPS * MMA_M), MMA_M)
-    rows = ROWS if TILES * MMA_N <= 16 else FEW_ROWS
+    warps_q = even(ceil_div(Q, MMA_M), ACROSS)
+    rows = even(P, ROWS)
     warps_p = min(max(1, WARPS // warps_q), ceil_div(P, rows))
     PARTS = ceil_div(R, MOST_R)
     PART_R = ceil_div(R, PARTS)
     QUADS = ceil_div(PART_R * TILES * 2, VECTOR)  # 128-bit pieces of taps that a lane reads for eight k
     PIXELS, HEIGHT = warps_q * MMA_M, warps_p * rows
-    WIDTH, LINES = PIXELS + S - 1, HEIGHT + PARTS * PART_R - 1  # of the image, staged
-    CHANNEL = multiple(WIDTH * LINES, 32) + 16  # of shared memory: neighbouring channels half of the banks apart
+    WIDTH = PIXELS + S - 1  # of the image, staged
+    MAPS, PITCH = min(K, TILES * MMA_N), min(Q, PIXELS)  # of the results, staged
+    MAP = multiple(HEIGHT * PITCH + 4, 8) - 4  # two maps 8 or 24 banks apart: lanes write without a conflict
 
-    def floats(channels):
-        return CHANNEL * channels + PARTS * ceil_div(channels * S, MMA_K) * QUADS * 32 * VECTOR
+    def channel(passes):
+        """Floats from one channel to the next: half of the banks apart."""
+        return multiple(WIDTH * (passes * HEIGHT + PARTS * PART_R - 1), 32) + 16
 
-    staged = max([1, *(c for c in range(1, C + 1) if 4 * floats(c) <= SHARED_BYTES)])
-    CHANNELS = even(C, staged)
-    FLOATS = floats(CHANNELS)
+    def floats(channels, passes):
+        return channel(passes) * channels + PARTS * ceil_div(channels * S, MMA_K) * QUADS * 32 * VECTOR
+
+    CHANNELS = even(C, max([1, *(c for c in range(1, C + 1) if 4 * floats(c, 1) <= SHARED_BYTES)]))
+    most = ceil_div(P, HEIGHT) if CHANNELS == C else 1
+    fitting = (n for n in range(2, most + 1) if 4 * (floats(C, n) + MAPS * MAP) <= PASS_BYTES)
+    PASSES = even(ceil_div(P, HEIGHT), max([1, *fitting]))
+    STAGED = floats(CHANNELS, PASSES)
+    LINES, CHANNEL = PASSES * HEIGHT + PARTS * PART_R - 1, channel(PASSES)
+    FLOATS = STAGED + (MAPS * MAP if PASSES > 1 else 0)
     return {
         "TILES": TILES, "WARPS_Q": warps_q, "WARPS_P": warps_p, "ROWS": rows, "PARTS": PARTS, "PART_R": PART_R,
         "QUADS": QUADS, "CHANNELS": CHANNELS, "WIDTH": WIDTH, "LINES": LINES, "CHANNEL": CHANNEL,
-        "FLOATS": FLOATS,
+        "PASSES": PASSES, "MAPS": MAPS, "PITCH": PITCH, "MAP": MAP, "STAGED": STAGED, "FLOATS": FLOATS,
     }  # fmt: skip
 
 
@@ -81,13 +92,18 @@ def specialise(
     WIDTH,
     LINES,
     CHANNEL,
+    PASSES,
+    MAPS,
+    PITCH,
+    MAP,
+    STAGED,
     FLOATS,
 ):
     """The kernel for images of C x H x W, its blocks for an image, threads and bytes of shared memory."""
     P, Q = H - R + 1, W - S + 1
     THREADS = 32 * WARPS_Q * WARPS_P
     PIXELS, HEIGHT = WARPS_Q * MMA_M, WARPS_P * ROWS
-    BLOCKS_Q, BLOCKS_P, GROUPS = ceil_div(Q, PIXELS), ceil_div(P, HEIGHT), ceil_div(K, TILES * MMA_N)
+    BLOCKS_Q, BLOCKS_P, GROUPS = ceil_div(Q, PIXELS), ceil_div(P, PASSES * HEIGHT), ceil_div(K, TILES * MMA_N)
     BLOCKS = BLOCKS_Q * BLOCKS_P * GROUPS
     CHUNKS = ceil_div(C, CHANNELS)
     K_STEPS = ceil_div(CHANNELS * S, MMA_K)
@@ -97,27 +113,31 @@ def specialise(
     OFFSETS = K_STEPS * MMA_K
     TAP_FRAG, ACC_ROW = QUADS * VECTOR, TILES * 4
     ACC, COLUMN = ROWS * ACC_ROW, ROWS + PART_R - 1
-    RESIDENT = max(1, min(16 // (THREADS // 32), REGISTERS // (THREADS * 128)))
+    RESIDENT = max(1, REGISTERS // (THREADS * (ACC + TAP_FRAG + OTHERS)))
 
     @inlined
     def copy_image(shared, x, corner, lines, columns, channels):
         """Start the channels of a chunk from x[corner] on; what lies outside the image counts as zero."""
-        for i in range(cuda.threadIdx.x, CHANNEL, THREADS):
-            line, column = uint32(i) // uint32(WIDTH), uint32(i) % uint32(WIDTH)
-            inside = int32(line) < int32(lines) and int32(column) < int32(columns)
-            at = corner + int64(line) * W + int64(column) if inside else int64(0)
-            for c in range(CHANNELS):
-                copy1_or_zero(shared, i + c * CHANNEL, x, at + c * PLANE_X, inside and c < channels)
+        for start in range(0, WIDTH * LINES, THREADS):
+            i = uint32(start + cuda.threadIdx.x)
+            if i < uint32(WIDTH * LINES):
+                line, column = i // uint32(WIDTH), i % uint32(WIDTH)
+                inside = int32(line) < int32(lines) and int32(column) < int32(columns)
+                at = corner + int64(line) * W + int64(column)
+                for c in range(CHANNELS):
+                    copy1_or_zero(shared, uint32(i + c * CHANNEL), x, at + c * PLANE_X, inside and c < channels)
 
     @inlined
     def round_image(shared):
         """What the matrix unit would cut off is rounded instead."""
         quad = cuda.local.array(VECTOR, float32)
-        for i in range(cuda.threadIdx.x * VECTOR, TAPS_AT, THREADS * VECTOR):
-            load4(quad, 0, shared, i)
-            for v in range(VECTOR):
-                quad[v] = to_tf32(quad[v])
-            store4(shared, i, quad, 0)
+        for start in range(0, TAPS_AT, THREADS * VECTOR):
+            i = uint32(start + cuda.threadIdx.x * VECTOR)
+            if i < uint32(TAPS_AT):
+                load4(quad, 0, shared, i)
+                for v in range(VECTOR):
+                    quad[v] = to_tf32(quad[v])
+                store4(shared, i, quad, 0)
 
     @inlined
     @unroll
@@ -136,11 +156,26 @@ def specialise(
 
     @inlined
     def store_row(y, out, acc, first, filters, columns):
-        """A row of the warp's outputs, from acc[first] on: two filters, two pixels eight apart, of each tile."""
+        """A row of the warp's results, from acc[first] on: two filters, two pixels eight apart, of each tile."""
         for f in range(TILES):
             for v in range(4):
                 if int32(f * MMA_N + v % 2) < filters and int32(v // 2 * 8) < columns:
                     y[uint64(out + (f * MMA_N + v % 2) * P * Q + v // 2 * 8)] = acc[first + f * 4 + v]
+
+    @inlined
+    def leave_row(shared, at, acc, first, filters, columns):
+        """The same to shared memory, where maps lie MAP apart."""
+        for f in range(TILES):
+            for v in range(4):
+                if int32(f * MMA_N + v % 2) < filters and int32(v // 2 * 8) < columns:
+                    shared[at + uint32((f * MMA_N + v % 2) * MAP + v // 2 * 8)] = acc[first + f * 4 + v]
+
+    @inlined
+    def store_pixel(y, out, shared, at, filters):
+        """One pixel of all maps; neighbouring threads have neighbouring pixels."""
+        for k in range(MAPS):
+            if k < filters:
+                y[uint64(out + k * P * Q)] = shared[at + uint32(k * MAP)]
 
     @jit(THREADS, RESIDENT)
     @unroll
@@ -154,7 +189,7 @@ def specialise(
         # locate: the block's image, filters and pixels
         n, block = int64(cuda.blockIdx.x // BLOCKS), cuda.blockIdx.x % BLOCKS
         filters, block = block % GROUPS, block // GROUPS
-        p0, q0 = block // BLOCKS_Q * HEIGHT, block % BLOCKS_Q * PIXELS
+        p0, q0 = block // BLOCKS_Q * (PASSES * HEIGHT), block % BLOCKS_Q * PIXELS
         corner = n * IMAGE + p0 * W + q0
 
         # locate: the warp's rows and sixteen pixels, the lane's one
@@ -162,41 +197,64 @@ def specialise(
         warp, lane = thread // uint32(32), thread % uint32(32)
         group, member = lane // uint32(4), lane % uint32(4)
         row, pixel = warp // uint32(WARPS_Q) * uint32(ROWS), warp % uint32(WARPS_Q) * uint32(MMA_M) + group
-        for i in range(thread, OFFSETS, THREADS):  # where in the image the taps of each k of a chunk begin
-            c, s = uint32(i) // uint32(S), uint32(i) % uint32(S)
-            offsets[i] = uint32(c * uint32(CHANNEL) + s) if c < CHANNELS else uint32(0)
+        for start in range(0, OFFSETS, THREADS):  # where in the image the taps of each k of a chunk begin
+            i = uint32(start + thread)
+            if i < uint32(OFFSETS):
+                c, s = i // uint32(S), i % uint32(S)
+                offsets[i] = uint32(c * uint32(CHANNEL) + s) if c < CHANNELS else uint32(0)
 
-        for i in unrolled(ROWS):
-            for j in range(ACC_ROW):
-                acc[i * ACC_ROW + j] = float32(0.0)
-        for chunk in range(CHUNKS):
-            # stage
-            if chunk > 0:
+        for turn in range(PASSES):
+            for i in unrolled(ROWS):
+                for j in range(ACC_ROW):
+                    acc[i * ACC_ROW + j] = float32(0.0)
+            for chunk in range(CHUNKS):
+                # stage: once for all passes; where there is more than one chunk, there is one pass
+                if turn == 0:
+                    if chunk > 0:
+                        cuda.syncthreads()
+                    for start in range(0, TAPS, THREADS * VECTOR):
+                        i = uint32(start + thread * uint32(VECTOR))
+                        if i < uint32(TAPS):
+                            copy4_async(shared, TAPS_AT + i, packed, (int64(filters) * CHUNKS + chunk) * TAPS + i)
+                    first = chunk * CHANNELS
+                    copy_image(shared, x, corner + first * PLANE_X, H - p0, W - q0, C - first)
+                    wait_async()
+                    cuda.syncthreads()
+                    round_image(shared)
+                    cuda.syncthreads()
+
+                # multiply
+                for part in range(PARTS):
+                    top = uint32(turn * HEIGHT + part * PART_R)
+                    corner_row = uint32((top + row) * uint32(WIDTH) + pixel)
+                    taps = uint32(TAPS_AT + part * K_STEPS * TAP) + lane * uint32(VECTOR)
+                    for k in range(K_STEPS):
+                        near = uint32(offsets[uint32(k * MMA_K) + member] + corner_row)
+                        far = uint32(offsets[uint32(k * MMA_K + 4) + member] + corner_row)
+                        multiply_rows(shared, near, far, uint32(taps + uint32(k * TAP)), a_frag, tap_frag, acc)
+
+            # store
+            first, p = filters * TILES * MMA_N, p0 + turn * HEIGHT
+            if PASSES == 1:
+                k, p, q = first + 2 * int64(member), p + int64(row), q0 + int64(pixel)
+                out = ((n * K + k) * P + p) * Q + q
+                for i in unrolled(ROWS):
+                    if p + i < P:
+                        store_row(y, out + i * Q, acc, i * ACC_ROW, int32(K - k), int32(Q - q))
+            else:  # through shared memory, so that a warp writes whole lines of a map
                 cuda.syncthreads()
-            for i in range(thread * VECTOR, TAPS, THREADS * VECTOR):
-                copy4_async(shared, TAPS_AT + i, packed, (int64(filters) * CHUNKS + chunk) * TAPS + i)
-            first = chunk * CHANNELS
-            copy_image(shared, x, corner + first * PLANE_X, H - p0, W - q0, C - first)
-            wait_async()
-            cuda.syncthreads()
-            round_image(shared)
-            cuda.syncthreads()
-
-            # multiply
-            for part in range(PARTS):
-                corner_row = (row + uint32(part * PART_R)) * uint32(WIDTH) + pixel
-                taps = uint32(TAPS_AT + part * K_STEPS * TAP) + lane * uint32(VECTOR)
-                for k in range(K_STEPS):
-                    near = uint32(offsets[uint32(k * MMA_K) + member] + corner_row)
-                    far = uint32(offsets[uint32(k * MMA_K + 4) + member] + corner_row)
-                    multiply_rows(shared, near, far, uint32(taps + uint32(k * TAP)), a_frag, tap_frag, acc)
-
-        # store
-        p, q, k = p0 + int64(row), q0 + int64(pixel), filters * TILES * MMA_N + 2 * int64(member)
-        out = ((n * K + k) * P + p) * Q + q
-        for i in unrolled(ROWS):
-            if p + i < P:
-                store_row(y, out + i * Q, acc, i * ACC_ROW, int32(K - k), int32(Q - q))
+                at = uint32(STAGED) + uint32(2 * MAP) * member + row * uint32(PITCH) + pixel
+                own_filters, own_columns = int32(MAPS) - int32(2 * member), int32(PITCH) - int32(pixel)
+                for i in unrolled(ROWS):
+                    leave_row(shared, uint32(at + uint32(i * PITCH)), acc, i * ACC_ROW, own_filters, own_columns)
+                cuda.syncthreads()
+                out = ((n * K + first) * P + p) * Q + q0
+                for start in range(0, HEIGHT * PITCH, THREADS):
+                    i = uint32(start + thread)
+                    line, column = i // uint32(PITCH), i % uint32(PITCH)
+                    if int32(line) < int32(min(P - p, HEIGHT)) and int32(column) < int32(Q - q0):
+                        at = uint32(uint32(STAGED) + i)
+                        store_pixel(y, out + int64(uint32(line * uint32(Q) + column)), shared, at, K - first)
 
     return conv2d_tensor_core, BLOCKS, THREADS
 

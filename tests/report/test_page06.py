@@ -86,12 +86,12 @@ def test_stages_and_bytes_are_the_steps():
     assert f"a warp tile of {step.WARP_M} × {step.WARP_N}" in text
 
 
-@pytest.mark.parametrize(("layer", "number", "share"), [("ece408-layer1", 1, 30), ("ece408-layer2", 2, 77)])
+@pytest.mark.parametrize(("layer", "number", "share"), [("ece408-layer1", 1, 38), ("ece408-layer2", 2, 77)])
 def test_the_share_of_products_that_count_is_the_plans(layer, number, share):
     step, p = module("conv2d_tensor_core"), problems.preset(layer)
     tile = step.plan(p.C, p.H, p.W, p.K, p.R, p.S)
     taps, filters = p.C * p.S, tile["TILES"] * step.MMA_N
-    columns, rows = tile["WARPS_Q"] * step.MMA_M, tile["WARPS_P"] * tile["ROWS"]
+    columns, rows = tile["WARPS_Q"] * step.MMA_M, tile["PASSES"] * tile["WARPS_P"] * tile["ROWS"]
     extents = [(taps, step.MMA_K), (p.K, filters), (p.Q, columns), (p.P, rows)]
     rounded = [(extent, -(-extent // piece) * piece) for extent, piece in extents]
     assert round(100 * np.prod([extent / up for extent, up in rounded])) == share
@@ -104,6 +104,8 @@ def test_the_share_of_products_that_count_is_the_plans(layer, number, share):
         assert f"= {lines} image rows, {4 * lines} values of x; " in text
         assert f"= {p.R * tile['TILES'] * 2} taps, {tile['QUADS']} loads; " in text
         assert f"= {products} `mma`" in text
+        assert (tile["WARPS_P"], tile["ROWS"]) == (1, 4)
+        assert f"in {tile['PASSES']} passes of four rows" in text
 
 
 # --- excerpts ---
