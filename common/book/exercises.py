@@ -1,7 +1,7 @@
 """Finds the exercises of the lessons, their hints, and what of both a student has used.
 
 An exercise is ``lessons/<lesson>/exercises/<name>.py``; its solution has the same name under ``solutions``. What is
-not code stands in ``lessons/<lesson>/exercises/exercises.toml``, one ``[[exercise]]`` for each, in order:
+not code stands in ``exercises/exercises.toml``, one ``[[exercise]]`` for each, in order:
 
 ``name``       the file's name without ``.py``; a kernel's starts with its ladder
 ``title``      what is asked for, in one line
@@ -10,13 +10,16 @@ not code stands in ``lessons/<lesson>/exercises/exercises.toml``, one ``[[exerci
 ``was``        its number when progress was kept by numbers
 ``kind``       ``write``, ``bug``, ``predict`` or ``tune``
 ``lines``      lines to write between the markers (write), or at most to change (bug)
-``hints``      three, from a question to nearly the answer
 ``shapes``     shapes it is checked at (default: SHAPES of its ladder)
 ``preset``     problem it is compiled for and timed on (default: PRESETS of its ladder)
 ``at_most``    limits on what is counted, by the names of :data:`common.grading.limits.COUNTED`
 ``at_least``   the same from below
 ``because``    by the same names, why it is asked for: said where the limit is not kept
 ``floor``      with a GPU: percent of the floor's rate to reach on the preset
+
+What nobody should read by accident stands in ``solutions/spoilers.toml``, a table ``[NAME]`` for each exercise:
+
+``hints``      three, from a question to nearly the answer
 ``answers``    predict: what each name is compared with, in the words of :mod:`common.grading.answers`
 """
 
@@ -26,7 +29,7 @@ import contextlib
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Literal, TypeVar
 
 from msgspec import Meta, Struct, field, to_builtins
 from msgspec.structs import asdict, replace
@@ -65,7 +68,6 @@ class Entry(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     name: Name
     title: Name
     kind: Kind
-    hints: Annotated[tuple[Name, ...], Meta(min_length=1, description="a list that is not empty")]
     hard: bool = False
     was: str = ""
     lines: Count = 0
@@ -75,6 +77,12 @@ class Entry(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     at_least: dict[str, Amount] = field(default_factory=dict)
     because: dict[str, Name] = field(default_factory=dict)
     floor: Amount = 0.0
+
+
+class Spoilers(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What ``spoilers.toml`` says of an exercise."""
+
+    hints: Annotated[tuple[Name, ...], Meta(min_length=1, description="a list that is not empty")]
     answers: dict[str, Name] = field(default_factory=dict)
 
 
@@ -85,6 +93,8 @@ class _Entries(Struct):
 class Exercise(Entry, frozen=True, kw_only=True):
     """One exercise. ``number`` is its lesson's and its own, as in ``02.3``."""
 
+    hints: tuple[str, ...]
+    answers: dict[str, str]
     number: str
     lesson: str
     path: Path
@@ -163,28 +173,46 @@ def _read(folder: Path) -> list[Exercise]:
     source = folder / "exercises" / "exercises.toml"
     if not source.exists():
         return []
-    shown = f"{folder.name}/exercises/{source.name}"
+    entries, spoilers = _toml(source, _Entries).exercise, folder / "solutions" / "spoilers.toml"
+    told = _toml(spoilers, dict[str, dict[str, object]]) if spoilers.exists() else {}
+    found = []
+    for number, fields in enumerate(entries, 1):
+        place = f"{_shown(source)}, exercise {number}"
+        entry = _checked(fields, Entry, place)
+        more = _checked(told.pop(entry.name, {}), Spoilers, f"{_shown(spoilers)}, {entry.name}")
+        found.append(_exercise(folder, number, entry, more, place))
+    for name in told:
+        raise ExerciseError(f"{_shown(spoilers)}: no exercise is called {name}")
+    return found
+
+
+_Read = TypeVar("_Read")
+
+
+def _toml(path: Path, kind: type[_Read]) -> _Read:
     try:
-        entries = schema.read(store.read_toml(source), _Entries).exercise
+        return _checked(store.read_toml(path), kind, _shown(path))
     except store.StoreError as error:
         raise ExerciseError(str(error)) from None
-    except schema.SchemaError as error:
-        raise ExerciseError(f"{shown}: {error}") from None
-    return [
-        _exercise(folder, number, entry, f"{shown}, exercise {number}") for number, entry in enumerate(entries, 1)
-    ]
 
 
-def _exercise(folder: Path, number: int, fields: dict[str, object], place: str) -> Exercise:
+def _checked(fields: dict[str, object], kind: type[_Read], place: str) -> _Read:
     try:
-        entry = schema.read(fields, Entry)
+        return schema.read(fields, kind)
     except schema.SchemaError as error:
         raise ExerciseError(f"{place}: {error}") from None
+
+
+def _shown(path: Path) -> str:
+    return path.relative_to(path.parents[2]).as_posix()
+
+
+def _exercise(folder: Path, number: int, entry: Entry, more: Spoilers, place: str) -> Exercise:
     path = folder / "exercises" / f"{entry.name}.py"
     if not path.exists():
         raise ExerciseError(f"{place}: {path.name} is missing")
     if entry.kind == "predict":
-        if not entry.answers:
+        if not more.answers:
             raise ExerciseError(f"{place}: answers is missing")
     else:
         ladder = entry.name.split("_")[0]
@@ -197,7 +225,8 @@ def _exercise(folder: Path, number: int, fields: dict[str, object], place: str) 
             problems.preset(entry.preset, ladder)
         except ValueError as error:
             raise ExerciseError(f"{place}: {error}") from None
-    return Exercise(number=f"{folder.name[:2]}.{number}", lesson=folder.name, path=path, **asdict(entry))
+    number_of_all = f"{folder.name[:2]}.{number}"
+    return Exercise(number=number_of_all, lesson=folder.name, path=path, **asdict(entry), **asdict(more))
 
 
 # --- what a student has done, on this machine ---

@@ -299,18 +299,24 @@ def test_most_exercises_of_a_lesson_belong_to_a_section(lesson):
 # --- finding them ---
 
 
-def lesson(write, text, names=("gemm_x", "predict_x")):
+TOLD = '[gemm_x]\nhints = ["b"]\n'
+
+
+def lesson(write, text, told=TOLD, names=("gemm_x", "predict_x")):
     for name in names:
         write(f"07_new/exercises/{name}.py", "")
+    write("07_new/solutions/spoilers.toml", told)
     return write("07_new/exercises/exercises.toml", text).parents[2]
 
 
-GOOD = '[[exercise]]\nname = "gemm_x"\ntitle = "a"\nkind = "bug"\nhints = ["b"]\n'
+GOOD = '[[exercise]]\nname = "gemm_x"\ntitle = "a"\nkind = "bug"\n'
 
 
 def test_numbers_come_from_the_order(write):
     root = lesson(
-        write, GOOD + GOOD.replace("gemm_x", "predict_x").replace("bug", "predict") + 'answers = { A = "turns 1" }'
+        write,
+        GOOD + GOOD.replace("gemm_x", "predict_x").replace("bug", "predict"),
+        TOLD + TOLD.replace("gemm_x", "predict_x") + 'answers = { A = "turns 1" }',
     )
     assert [(one.number, one.name, one.ladder) for one in exercises.everything(root)] == [
         ("07.1", "gemm_x", "gemm"), ("07.2", "predict_x", ""),
@@ -325,9 +331,9 @@ def test_numbers_come_from_the_order(write):
     ("old", "new", "says"),
     [
         ('title = "a"', "", "title must be text that is not empty, is missing"),
-        ('hints = ["b"]', "hints = []", "hints must be a list that is not empty, is an empty list"),
         ('"bug"', '"fix"', "kind must be one of write, bug, predict, tune, is 'fix'"),
         ('title = "a"', 'title = "a"\nlimit = 1', "limit is unknown"),
+        ('title = "a"', 'title = "a"\nhints = ["b"]', "hints is unknown"),  # not where everybody looks
         ("gemm_x", "gemm_y", r"gemm_y\.py is missing"),
         ("gemm_x", "predict_x", "must start with gemm, conv2d, conv3d"),
         ('"bug"', '"predict"', "answers is missing"),
@@ -336,7 +342,41 @@ def test_numbers_come_from_the_order(write):
 )
 def test_a_wrong_entry_is_named_with_its_place(write, old, new, says):
     with pytest.raises(ExerciseError, match=rf"07_new/exercises/exercises\.toml.*{says}"):
-        exercises.everything(lesson(write, GOOD.replace(old, new)))
+        exercises.everything(lesson(write, GOOD.replace(old, new), TOLD.replace(old, new)))
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "says"),
+    [
+        (TOLD, "", "gemm_x: hints must be a list that is not empty, is missing"),
+        ('hints = ["b"]', "hints = []", "gemm_x: hints must be a list that is not empty, is an empty list"),
+        ('hints = ["b"]', 'hints = ["b"]\nkind = "bug"', "gemm_x: kind is unknown"),
+        (TOLD, TOLD + '[gemm_y]\nhints = ["b"]', "no exercise is called gemm_y"),
+        ("[gemm_x]", "gemm_x = 1", ": "),
+        ("[gemm_x]", "[gemm_x", "Expected"),
+    ],
+)
+def test_wrong_hints_are_named_with_their_place(write, old, new, says):
+    with pytest.raises(ExerciseError, match=rf"07_new/solutions/spoilers\.toml.*{says}"):
+        exercises.everything(lesson(write, GOOD, TOLD.replace(old, new)))
+
+
+def test_hints_that_are_missing_are_missed(write):
+    root = lesson(write, GOOD)
+    (root / "07_new" / "solutions" / "spoilers.toml").unlink()
+    with pytest.raises(ExerciseError, match=r"07_new/solutions/spoilers\.toml, gemm_x: hints must be"):
+        exercises.everything(root)
+
+
+@pytest.mark.parametrize("lesson", LESSONS)
+def test_who_looks_around_among_the_exercises_reads_no_hint_and_no_answer(lesson):
+    folder = catalog.LESSONS / lesson
+    text = "".join(path.read_text(encoding="utf-8") for path in (folder / "exercises").iterdir() if path.is_file())
+    for one in (one for one in ALL if one.lesson == lesson):
+        told = [*one.hints, *(f'{name} = "{answer}"' for name, answer in one.answers.items())]
+        assert [words for words in told if words in text] == [], one.name
+    spoilers = (folder / "solutions" / "spoilers.toml").read_text(encoding="utf-8")
+    assert spoilers.startswith("# Hints and answers. To see one hint at a time: python -m common hint NUMBER\n")
 
 
 def test_shapes_and_presets_are_checked(write):
