@@ -5,8 +5,8 @@ New idea: a 64 x 64 block of C uses each value from global memory twice as often
     not grow with it. B is transposed once, so A and B are staged alike, along k. But now a warp reads b_tile down a
     column, and without padding its 32 rows all start in the same bank. PAD = 1 shifts each row by one bank.
 Loads per FMA: 1 / BLOCK_M + 1 / BLOCK_N = 0.03 global values; (WPT / 4 + 1) / WPT = 0.38 shared instructions.
-    With PAD = 0, a warp takes 32 turns to read four k of b_tile (the compiler makes it one 128-bit load); with
-    PAD = 1, four turns (four 32-bit loads).
+    With PAD = 0, a warp takes 32 wavefronts to read four k of b_tile (the compiler makes it one 128-bit load); with
+    PAD = 1, four wavefronts (four 32-bit loads).
 Run: python -m lessons.04_register_blocking gemm_rectangular_tiles
 """
 
