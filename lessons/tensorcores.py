@@ -18,20 +18,23 @@ import numpy as np
 from numba import config, cuda, float32, types
 from numba.types import float16
 
-from lessons.wide import address
-
 WARP = 32
 HALVES = 8  # float16 values in 16 bytes
 
 
 def aligned8(*arrays):
     """True if every row of every float16 array starts on a 16-byte boundary."""
-    return all(array.shape[1] % HALVES == 0 and address(array) % 16 == 0 for array in arrays)
+    return all(array.shape[1] % HALVES == 0 and _address(array) % 16 == 0 for array in arrays)
 
 
 def aligned2(*arrays):
     """True if every row of every float16 array starts on a 4-byte boundary."""
-    return all(array.shape[1] % 2 == 0 and address(array) % 4 == 0 for array in arrays)
+    return all(array.shape[1] % 2 == 0 and _address(array) % 4 == 0 for array in arrays)
+
+
+def _address(array):
+    on_gpu = getattr(array, "__cuda_array_interface__", None)
+    return (on_gpu or array.__array_interface__)["data"][0]
 
 
 if config.ENABLE_CUDASIM:
@@ -248,7 +251,11 @@ if config.ENABLE_CUDASIM:
             _arrive(copies)
         groups[:] = [[]]
 
-    wide.arrivals.append(_wait_for_all)
+    def _wait_async():
+        sys.modules["lessons.tensorcores"]._wait_for_all()
+
+    # wide.wait_async waits for these copies, too, under whatever name it was imported
+    wide.wait_async.__code__ = _wait_async.__code__
 
     # --- halves, two and eight at a time ---
 

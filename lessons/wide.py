@@ -15,11 +15,10 @@ VECTOR = 4  # float32 values in one 128-bit access
 
 def aligned(*arrays):
     """True if every row of every 2D float32 array starts on a 16-byte boundary."""
-    return all(array.shape[1] % VECTOR == 0 and address(array) % 16 == 0 for array in arrays)
+    return all(array.shape[1] % VECTOR == 0 and _address(array) % 16 == 0 for array in arrays)
 
 
-def address(array):
-    """Where an array begins in memory, in bytes."""
+def _address(array):
     on_gpu = getattr(array, "__cuda_array_interface__", None)
     return (on_gpu or array.__array_interface__)["data"][0]
 
@@ -67,11 +66,8 @@ if config.ENABLE_CUDASIM:
     def copy4_or_zero(shared, i, array, offset, inside):
         _copy(shared, i, array if inside else _ZEROS, offset if inside else 0, VECTOR)
 
-    arrivals = []  # of copies that do not arrive at once: those of lessons/tensorcores.py
-
     def wait_async():
-        for arrive in arrivals:
-            arrive()
+        pass
 
 else:
     from llvmlite import ir
