@@ -145,8 +145,8 @@ class Stopwatch:
                     self._flush()
                 start.record()
                 launch()
-                late |= start.query()  # the GPU was here before all of the launch was queued
                 end.record()
+                late |= start.query()  # the GPU was here before all of the launch, and its end, was queued
             self._cuda.synchronize()
             if not late or self._lead >= MAX_LEAD:
                 return [float(start.elapsed_time(end)) for start, end in self._queue[: len(launches)]]

@@ -312,6 +312,33 @@ def test_a_slow_host_stays_out_of_the_time(stopwatch, machine, host, kernels):
     assert (times.p20_ms, times.median_ms, times.p80_ms) == pytest.approx((0.03, 0.03, 0.03))
 
 
+@pytest.mark.parametrize("slow", ["first", "second", "both"])
+@pytest.mark.parametrize("host", [1e-4, 2e-3])
+def test_a_slow_host_of_either_stays_out_of_a_ratio(stopwatch, machine, slow, host):
+    """A Numba launch takes the CPU longer than a short kernel takes the GPU, and than a library's launch."""
+    costs = {name: host if slow in (name, "both") else 4e-6 for name in ("first", "second")}
+
+    def launch(name, seconds):
+        machine.work(costs[name], seconds)
+
+    paired = stopwatch.measure_pairs(lambda: launch("first", 3e-5), lambda: launch("second", 4e-5), clock=machine)
+    assert (paired.ratio_p20, paired.ratio, paired.ratio_p80) == pytest.approx((0.75, 0.75, 0.75))
+    assert (paired.first.median_ms, paired.second.median_ms) == pytest.approx((0.03, 0.04))
+
+
+def test_a_host_that_is_held_up_after_the_launch_stays_out_of_the_time(stopwatch, machine):
+    """The kernel is queued in time, but not the event after it."""
+
+    class Held(Event):
+        def record(self):
+            machine.now += 4e-4
+            super().record()
+
+    stopwatch._queue = [(Event(machine), Held(machine)) for _ in range(timing.BATCH)]
+    times = stopwatch.measure(lambda: machine.work(1e-5, 3e-5), clock=machine)
+    assert (times.p20_ms, times.median_ms, times.p80_ms) == pytest.approx((0.03, 0.03, 0.03))
+
+
 def test_a_launch_that_waits_for_the_gpu_itself_is_timed_as_it_is(stopwatch, machine):
     def launch():
         machine.work(1e-4, 1e-3)
