@@ -372,9 +372,33 @@ _TILED: dict[str, tuple[Problem, ...]] = {
 }
 
 
+# What a copy engine takes, rows of whole 16-byte pieces, at its edges. The box reaches beyond the array along each
+# axis, by all of a tile but a piece, or by a block of a cluster; the last tile of the sum is one piece; the sum ends
+# before the pipeline is full, or goes once around it. With MANY rows of outputs, there are more tiles than
+# multiprocessors: blocks that stay go on in the middle of the pipeline.
+MANY = 17_160  # 134 tiles of 128 and 8 rows; an H200 has 132 multiprocessors
+_COPIED: dict[str, tuple[Problem, ...]] = {
+    "gemm": (Gemm(M=132, N=68, K=36), Gemm(M=MANY, N=4, K=36)),
+    "hgemm": (
+        Gemm(M=1, N=8, K=8),
+        Gemm(M=200, N=328, K=72),
+        Gemm(M=65, N=248, K=328),
+        Gemm(M=264, N=72, K=264),
+        Gemm(M=MANY, N=8, K=136),
+    ),
+    "conv3d": (Conv3d(N=33, C=8, D=1, H=20, W=26, K=8, T=1, R=3, S=1, pad_h=1),),
+    "hconv3d": (
+        Conv3d(N=33, C=8, D=1, H=20, W=26, K=8, T=1, R=3, S=1, pad_h=1),
+        Conv3d(N=3, C=72, D=2, H=9, W=5, K=136, T=2, R=1, S=3, pad_d=1, pad_w=2, stride_h=2, dilation_w=2),
+        Conv3d(N=1, C=8, D=1, H=1, W=1, K=264, T=1, R=1, S=1),
+    ),
+}
+
+
 def tiled(ladder: str) -> tuple[Problem, ...]:
     """Shapes that fill tiles and pipelines: larger than those of :func:`covering`, and of more whole pieces."""
-    return tuple(on_ladder(ladder, problem) for problem in _TILED[LADDERS[ladder].form])
+    found = (*_TILED[LADDERS[ladder].form], *_COPIED.get(ladder, ()))
+    return tuple(on_ladder(ladder, problem) for problem in found)
 
 
 # Axes that blocks seldom lie along y or z of a grid for: filters, and what threads take side by side.
