@@ -87,7 +87,7 @@ class Parked(NamedTuple):
     urgent: bool = False
 
 
-@dataclass
+@dataclass(eq=False)
 class _Barrier:
     """An mbarrier. ``bytes`` are those that its phase still waits for; negative if more came than it was told of."""
 
@@ -120,7 +120,7 @@ class _Barrier:
         return f"{text} {'are' if len(parts) > 1 or self.bytes > 0 or self.pending > 1 else 'is'} still to come"
 
 
-@dataclass
+@dataclass(eq=False)
 class _Copy:
     """A box on its way to a block's tiles."""
 
@@ -137,7 +137,7 @@ class _Copy:
     clock: Row
 
 
-@dataclass
+@dataclass(eq=False)
 class _Product:
     """A wgmma of a warpgroup: what its threads have told of it so far."""
 
@@ -151,14 +151,14 @@ class _Product:
     parts: list[Any]  # by thread of the warpgroup: the sums, which are in no register now
 
 
-@dataclass
+@dataclass(eq=False)
 class _Group:
     products: list[_Product] = field(default_factory=list)
     committed: int = 0
     done: bool = False
 
 
-@dataclass
+@dataclass(eq=False)
 class _Warpgroup:
     """Four warps of a block: their groups of wgmma, and the column of the unit that reads for them."""
 
@@ -169,7 +169,7 @@ class _Warpgroup:
     waiting: list[Any] = field(default_factory=list)
 
 
-@dataclass
+@dataclass(eq=False)
 class _Flight:
     """Sums that belong to the matrix unit: what they hold, and the last group that adds to them."""
 
@@ -183,7 +183,7 @@ class _Flight:
     line: int
 
 
-@dataclass
+@dataclass(eq=False)
 class _Store:
     """A tile on its way to an array: ``values`` once it is read."""
 
@@ -195,7 +195,7 @@ class _Store:
     values: Array | None = None
 
 
-@dataclass
+@dataclass(eq=False)
 class _Own:
     """What one thread has under way."""
 
@@ -268,6 +268,11 @@ class Machine:
                 return frame
             frame = frame.f_back
         return inner
+
+    def heard(self, block: Any, number: int) -> tuple[int, int, Row]:
+        """Where others hear of what a thread of a block does now, and what it has heard itself."""
+        thread = block.rank * self.size + number
+        return thread, int(self.clocks.rows[thread, thread]), self.clocks.rows[thread]
 
     def rank(self) -> int:
         return int(self.module.block.rank)
@@ -779,6 +784,7 @@ class Machine:
             raise WgmmaOrderError(f"{call} at line {line} adds to sums, and {why}")
         if hasattr(acc, "flat_read"):
             acc.flat_read(start, stop)
+            acc.under_way(start, stop)
         flight = _Flight(acc, raw, start, stop, raw[start:stop].copy(), own.groups, call, line)
         raw[start:stop] = np.nan
         own.flights.append(flight)

@@ -27,7 +27,9 @@ _ATOMIC = str(kernelapi.__file__)
 class Access(NamedTuple):
     """One access to one element: by which thread of which block, after how many barriers, at which line.
 
-    ``number`` is the thread's in its block, ``clock`` what it has heard by then of the lanes of its warp.
+    ``number`` is the thread's in its block, ``clock`` what it has heard by then of the lanes of its warp. Beside
+    barriers that count (:mod:`common.microscope.asynchronous`) ``column`` and ``epoch`` tell when others have heard
+    of this access, and ``row`` is what its thread has heard so far.
     """
 
     block: tuple[int, ...]
@@ -36,6 +38,9 @@ class Access(NamedTuple):
     number: int
     clock: tuple[int, ...]
     line: int
+    column: int = 0
+    epoch: int = 0
+    row: Any = None
 
     @property
     def warp(self) -> tuple[Any, ...]:
@@ -87,7 +92,9 @@ class Watch:
             raise TimeoutError("watched long enough")
         block = kernel._get_kernel_context().block
         thread = block.module.thread
-        return Access(block.point, block.barriers, thread.point, thread.number, thread.clock, self.line())
+        machine = block.cluster.machine
+        heard = machine.heard(block, thread.number) if machine else (0, 0, None)
+        return Access(block.point, block.barriers, thread.point, thread.number, thread.clock, self.line(), *heard)
 
     def line(self) -> int:
         """The line of the watched file that is being run; 0 outside it."""
@@ -187,11 +194,16 @@ class _LocalArray(_WatchedArray):
     __slots__ = ()
 
     def _read(self, index: Any) -> None:
-        if self._place(index) not in self._shadow.values:
+        if self._place(index) in self._shadow.copies:
+            now = self._watch.here()
+            text = f"{self._at(index)} is read {now}, before wgmma_wait: until then it is the matrix unit's"
+            self._watch.note("wgmma-order", (now.line,), text)
+        elif self._place(index) not in self._shadow.values:
             _unwritten(self, index)
 
     def _write(self, index: Any, value: Any) -> None:
         self._shadow.values[self._place(index)] = True
+        self._shadow.copies.discard(self._place(index))
 
 
 class _GlobalArray(_WatchedArray):
@@ -268,6 +280,8 @@ def _unordered(first: Access, second: Access) -> bool:
     """May a GPU do the second access before the first?"""
     if first.block != second.block:
         return True
+    if first.epoch and second.row is not None:
+        return bool(first.epoch > second.row[first.column])
     if first.number == second.number or first.barriers != second.barriers:
         return False
     lane = first.number % WARP

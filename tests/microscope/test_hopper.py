@@ -1,6 +1,9 @@
 """Hopper's asynchronous machine in the simulator: right kernels, and kernels wrong in one place each."""
 
 import importlib.util
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -9,7 +12,7 @@ import pytest
 from common.book import catalog, limits, problems, reference
 from common.explain import faults
 from common.measure import check, inputs
-from common.microscope import boxes, simulator
+from common.microscope import asynchronous, boxes, hazards, simulator
 from lessons import hopper
 
 simulator.install()
@@ -21,7 +24,7 @@ def launched(path, problem=PROBLEM):
     bench = check.Bench(catalog.load(path, problem.ladder), problem)
     bench.load(*inputs.integers(problem, 0))
     bench.y.blank()
-    bench.run()
+    bench.step.launch(bench.x.array, bench.y.array)  # in the order that is set; the bench's own launches have theirs
     return bench.y.get()
 
 
@@ -100,6 +103,8 @@ WRONG = {
     "no barrier before the store": (("    cuda.syncthreads()\n" + STORE, STORE), "proxy-fence", "tma_store2("),
     "no wait for the store": (("        tma_wait_read(0)\n", ""), "copy-not-awaited", "tma_store2("),
     "no group of stores": (("        tma_commit()\n", ""), "copy-not-awaited", "tma_store2("),
+    "written before it is stored": (("        tma_commit()\n", "        tma_commit()\n        tiles[out + 5] = "
+                                     "to_half(acc[0])\n"), "race", "tiles[out + 5]"),
     "a misaligned tile": ((LOAD_A, LOAD_A.replace("STAGE", "STAGE + 8")), "misaligned", "tma_load2(tiles, slot"),
     "a tile outside": ((OUT, OUT.replace("\n", " + PANEL\n")), "outside", "tiles[at] ="),
     "more registers than there are": (("take_registers(200)", "take_registers(256)"), "deadlock", "take_registers("),
@@ -120,6 +125,97 @@ def test_what_is_wrong_is_found_at_its_line(write, name, direction):
     assert found
     assert found.kind == kind
     assert not start or found.line == numbered(text, start)
+
+
+ONE_MORE = """        wgmma_fence()
+        wgmma_f16_rows(acc, 0, tiles, a, b, BLOCK_N)
+        wgmma_commit()
+"""
+
+
+@pytest.fixture
+def early(write):
+    """The path and text of a kernel that waits for its last wgmma by ``wait`` alone, after it has used the sums."""
+
+    def make(wait):
+        text = RIGHT.read_text(encoding="utf-8").replace("K, BLOCK_K)", "min(K, 64), BLOCK_K)")
+        text = text.replace(WAIT + RELEASE, WAIT + ONE_MORE).replace(
+            "        fence_async()\n", wait + "        fence_async()\n"
+        )
+        return write("hgemm_own.py", text), text
+
+    return make
+
+
+def test_sums_are_no_numbers_before_the_wait_and_a_watch_names_the_line_that_reads_them(early):
+    path, text = early("        wgmma_wait(0)\n")
+    assert np.isnan(launched(path)).all()
+    with hazards.watching(str(path), 60.0) as watch, simulator.order("forward"):
+        launched(path)
+    assert [(note.kind, note.line) for note in watch.notes] == [("wgmma-order", numbered(text, "tiles[at] ="))]
+
+
+def test_a_thread_must_not_end_before_it_has_waited_for_its_sums(early):
+    path, text = early("")
+    fault = fault_of(path)
+    assert (fault.kind, fault.line) == ("wgmma-order", numbered(text, ONE_MORE.splitlines()[1].strip()))
+
+
+@pytest.mark.parametrize("direction", simulator.ORDERS)
+def test_a_watch_sees_nothing_in_a_right_kernel(direction):
+    with hazards.watching(str(RIGHT), 60.0) as watch, simulator.order(direction):
+        np.testing.assert_array_equal(launched(RIGHT), expected())
+    assert watch.notes == []
+
+
+HANDED = """
+@jit(64)
+def kernel(out):
+    shared = cuda.shared.array(32, float32)
+    bars = barrier_array(1)
+    thread = cuda.threadIdx.x
+    if thread == 0:
+        barrier_init(bars, 0, 32)
+        publish_barriers()
+    cuda.syncthreads()
+    if thread < 32:
+        shared[thread] = float32(thread)
+        barrier_arrive(bars, 0)
+    else:
+        barrier_wait(bars, 0, 0)
+        out[thread - 32] = shared[63 - thread]
+"""
+
+
+@pytest.mark.parametrize("waits", [True, False])
+def test_a_barrier_that_counts_orders_ordinary_accesses(kernel, waits):
+    made, path = kernel(HANDED if waits else HANDED.replace("        barrier_wait(bars, 0, 0)\n", ""))
+    out = np.zeros(32, np.float32)
+    with hazards.watching(str(path), 60.0) as watch, simulator.order("forward"):
+        made[1, 64](out)
+    assert not waits or np.array_equal(out, np.arange(32)[::-1])
+    assert ("race" in {note.kind for note in watch.notes}) == (not waits)
+    assert not waits or watch.notes == []
+
+
+def test_copies_arrive_in_another_order_from_launch_to_launch(monkeypatch):
+    arrived = []
+    deliver = asynchronous.Machine.deliver
+
+    def noted(machine):
+        before = list(machine._flying)
+        done = deliver(machine)
+        arrived.extend(i for i, copy in enumerate(before) if copy not in machine._flying)
+        return done
+
+    monkeypatch.setattr(asynchronous.Machine, "deliver", noted)
+    orders = []
+    for direction in simulator.ORDERS:
+        arrived.clear()
+        with simulator.order(direction):
+            launched(RIGHT)
+        orders.append(tuple(arrived))
+    assert len(set(orders)) == len(orders)
 
 
 def test_tiles_that_are_free_may_be_used_again(write):
@@ -261,6 +357,15 @@ def test_boxes_are_zero_outside_and_nothing_is_written_there(kernel, at, to):
                 copied = 0 <= i < 16 and 0 <= j < 64
                 wanted = -1 if not copied else source[at[0] + i, at[1] + j] if inside else 0
                 assert target[to[0] + i, to[1] + j] == wanted, (i, j)
+
+
+def test_a_block_must_not_end_before_a_copy_is_there(kernel):
+    text = COPY[: COPY.index("        barrier_wait")]
+    made, path = kernel(text)
+    source = hopper.tensor_map(np.ones((16, 64), np.float16), (16, 64))
+    fault = raised(path, made[1, 32, 0, 2048], source, source, 0, 0, 0, 0)
+    assert (fault.kind, fault.line) == ("copy-not-awaited", numbered(path.read_text(), "tma_load2("))
+    assert "none of its threads has waited at bars[0] for the copy" in fault.what
 
 
 IM2COL = """
@@ -407,3 +512,28 @@ def test_a_grid_is_whole_clusters(kernel):
     made, _ = kernel(CLUSTER)
     with pytest.raises(limits.LaunchLimitError, match="cluster"):
         made[3, 32, 0, 4096](*cluster_arguments()[1:])
+
+
+# --- Numba's own simulator ---
+
+
+PLAIN = """
+import sys
+import numpy as np
+from lessons import hopper
+
+@hopper.jit(32)
+def kernel(out):
+    hopper.half_tiles()
+
+kernel[1, 32](np.zeros(1))
+"""
+
+
+def test_numba_s_own_simulator_is_told_to_be_the_wrong_one(root):
+    done = subprocess.run(
+        [sys.executable, "-c", PLAIN], cwd=root, env={**os.environ, "NUMBA_ENABLE_CUDASIM": "1"}, capture_output=True,
+        text=True, timeout=300,
+    )  # fmt: skip
+    assert done.returncode != 0
+    assert "this kernel needs the workbook's simulator: Numba's own has no asynchronous copies" in done.stderr
