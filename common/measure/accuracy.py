@@ -51,14 +51,19 @@ class Measured(Struct, kw_only=True):
 
 @dataclass(frozen=True)
 class Kind:
-    """A kind of operands: what they are, and at which K they are tried."""
+    """A kind of operands: what they are, and at which K they are tried; ``square``: M and N are K, too.
+
+    Libraries sum in parts where there are few outputs and in one where there are many, which errs more.
+    """
 
     said: str
     depths: tuple[int, ...]
     draw: Callable[[np.random.Generator, int, int], tuple[Array, Array]]
+    square: bool = False
 
 
 def _normal(rng: np.random.Generator, extent: int, depth: int) -> tuple[Array, Array]:
+    """A, extent x depth, and B."""
     return (
         rng.standard_normal((extent, depth), dtype=np.float32),
         rng.standard_normal((depth, extent), dtype=np.float32),
@@ -82,6 +87,7 @@ def _scaled(left: float, right: float) -> Callable[[np.random.Generator, int, in
 USUAL = "normals"
 KINDS = {
     USUAL: Kind("normals", DEPTHS, _normal),
+    "square": Kind("normals, M = N = K", (UNFIT_DEPTH,), _normal, square=True),
     "cancelling": Kind("A: 1000 + normals; in B each second row negates the one before", (UNFIT_DEPTH,), _cancelling),
     "large": Kind("normals times 300 each", (UNFIT_DEPTH,), _scaled(300, 300)),
     "small": Kind("A: normals times 10⁻⁷; B: normals", (UNFIT_DEPTH,), _scaled(1e-7, 1)),
@@ -89,13 +95,18 @@ KINDS = {
 
 
 def measure(steps: dict[str, tuple[ModuleType, str]], extent: int = EXTENT, seed: int = 6) -> list[Measured]:
-    """Every product on every kind of operands; ``steps`` by name, each with its ladder, and cuBLAS if it is there."""
+    """Every product on every kind of operands; ``steps`` by name, each with its ladder, and cuBLAS if it is there.
+
+    ``extent`` is M and N, or how many rows of a square result are looked at.
+    """
     found: dict[tuple[str, str], Measured] = {}
     for operands, kind in KINDS.items():
         for depth in kind.depths:
-            a, b = kind.draw(np.random.default_rng([seed, depth]), extent, depth)
-            exact = a.astype(np.float64) @ b.astype(np.float64)
-            for product, library, result in _products(steps, a, b):
+            rng = np.random.default_rng([seed, depth])
+            a, b = kind.draw(rng, depth if kind.square else extent, depth)
+            rows = np.sort(rng.choice(len(a), extent, replace=False)) if kind.square else np.arange(extent)
+            exact = a[rows].astype(np.float64) @ b.astype(np.float64)
+            for product, library, result in _products(steps, a, b, rows):
                 one = found.setdefault((operands, product), Measured(
                     product=product, operands=operands, points=[], library=library
                 ))  # fmt: skip
@@ -127,17 +138,19 @@ def half_sums(a: Array, b: Array) -> Array:
     return total
 
 
-def _products(steps: dict[str, tuple[ModuleType, str]], a: Array, b: Array) -> Iterator[tuple[str, str, Array]]:
-    """Name, library and result of each."""
+def _products(
+    steps: dict[str, tuple[ModuleType, str]], a: Array, b: Array, rows: NDArray[np.intp]
+) -> Iterator[tuple[str, str, Array]]:
+    """Name, library and these rows of the result of each."""
     for name, (module, ladder) in steps.items():
         bench = check.Bench(module, _problem(ladder, a, b))
         with np.errstate(over="ignore"):
             bench.load(a.astype(bench.x.dtype), b.astype(bench.weight.dtype))
         bench.run()
-        yield name, "", bench.y.get()
+        yield name, "", bench.y.get()[rows]
     if peers.available():
-        yield from peers.products(a, b)
-    yield SUMS, "", half_sums(a, b)
+        yield from ((name, library, result[rows]) for name, library, result in peers.products(a, b))
+    yield SUMS, "", half_sums(a[rows], b)
 
 
 def _problem(ladder: str, a: Array, b: Array) -> Problem:

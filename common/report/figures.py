@@ -229,6 +229,19 @@ def error(record: Record | None, operands: str, product: str, depth: str, which:
     return None if value is None else Figure(1e6 * value, "10⁻⁶", millionths(value))
 
 
+def worst(record: Record | None, operands: str, product: str, depth: str) -> Figure | None:
+    """The largest error, as :func:`error`."""
+    return error(record, operands, product, depth, "largest")
+
+
+def error_against(
+    record: Record | None, operands: str, product: str, reference: str, depth: str, which: str
+) -> Figure | None:
+    """How many times as large a product's error is as another's: ``rms`` or ``largest``."""
+    one, other = (error(record, operands, name, depth, which) for name in (product, reference))
+    return _of(one.value / other.value, "", ".2f") if one and other and other.value else None
+
+
 def millionths(value: float) -> str:
     """Two significant digits of 10⁶ times the value."""
     value *= 1e6
@@ -377,6 +390,8 @@ NAMED: dict[str, Named] = {
     "across": _of_record(across, 3),  # PRESET NAME SLUG
     "beside": _of_record(beside, 2),  # PRESET STEP
     "error": _of_record(error, 3),  # OPERANDS PRODUCT K
+    "worst": _of_record(worst, 3),  # OPERANDS PRODUCT K
+    "against": _of_record(error_against, 5),  # OPERANDS PRODUCT PRODUCT K rms or largest
 }
 
 

@@ -727,6 +727,8 @@ FIGURES: dict[str, Writer] = {
     "across": _figure("across"),
     "beside": _figure("beside"),
     "error": _figure("error"),
+    "worst": _figure("worst"),
+    "against": _figure("against"),
 }
 
 TABLES: dict[str, Writer] = {

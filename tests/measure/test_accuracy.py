@@ -1,5 +1,7 @@
 """Errors of products: over K, and of operands that a precision does not hold; tables of them from a record."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -20,10 +22,7 @@ def rounded(a, b, kind):
 @pytest.fixture
 def few(monkeypatch):
     """Small sums, and libraries that round as float32 and float16."""
-    kinds = {
-        name: accuracy.Kind(kind.said, (64, 128)[: len(kind.depths)], kind.draw)
-        for name, kind in accuracy.KINDS.items()
-    }
+    kinds = {name: replace(kind, depths=(64, 128)[: len(kind.depths)]) for name, kind in accuracy.KINDS.items()}
     monkeypatch.setattr(accuracy, "KINDS", kinds)
     monkeypatch.setattr(peers, "available", lambda: True)
 
@@ -63,6 +62,24 @@ def test_a_step_on_float16_arrays_rounds_its_operands(few, monkeypatch):
     found = accuracy.measure({step.name: (catalog.load(step.path, "hgemm"), "hgemm")}, extent=16)
     errors = {one.product: one.points[0].rms for one in found}
     assert errors["hgemm_mma"] == pytest.approx(errors["cuBLAS FP16"], rel=0.05)
+
+
+def test_some_rows_of_a_square_result_are_looked_at(few, monkeypatch):
+    seen = []
+    plain = accuracy.half_sums
+
+    def half_sums(a, b):
+        seen.append((a.shape, b.shape))
+        return plain(a, b)
+
+    monkeypatch.setattr(accuracy, "half_sums", half_sums)
+    monkeypatch.setattr(accuracy, "KINDS", {"square": accuracy.KINDS["square"]})
+    step = catalog.find("gemm_naive")
+    found = accuracy.measure({step.name: (catalog.load(step.path, "gemm"), "gemm")}, extent=16)
+    assert seen == [((16, 64), (64, 64))]
+    errors = {one.product: one.points[0] for one in found}
+    assert errors["gemm_naive"].rms < 1e-6
+    assert 1e-4 < errors["cuBLAS FP16"].rms < 1e-3
 
 
 def test_errors_are_over_the_root_mean_square_of_the_exact_results():
@@ -152,6 +169,19 @@ def test_pages_show_errors_over_k_and_what_float16_does_not_hold(record):
     assert f"*large*: {accuracy.KINDS['large'].said}" in text
     assert "<!--= error normals cuBLAS-FP16 512 -->12,000<!--/-->" in text
     assert "<!--= error large cuBLAS-FP16 4096 -->?<!--/-->" in text
+
+
+def test_pages_tell_an_error_by_another_and_the_largest(record):
+    named = {
+        "worst normals gemm_naive 256": "1.2",
+        "against normals cuBLAS-FP16 gemm_naive 512 rms": "37500.00",
+        "against normals gemm_naive cuBLAS-FP16 512 largest": "0.00",
+        "against normals gemm_naive cuBLAS-FP32 512 rms": "?",
+        "against large cuBLAS-FP16 gemm_naive 4096 rms": "?",
+    }
+    for words, shown in named.items():
+        text = pages.rendered(f"<!--= {words} --><!--/-->", record, MachineCode())
+        assert text == f"<!--= {words} -->{shown}<!--/-->"
 
 
 def test_a_chart_has_a_line_for_each_product(record, tmp_path, no_pixels):
