@@ -99,6 +99,11 @@ WRONG = {
     "sums changed before the wait": ((WAIT, "            acc[0] = float32(0.0)\n" + WAIT), "wgmma-order", WGMMA),
     "no wait for the sums": ((WAIT, ""), "race", LOAD_A),
     "half a warpgroup": ((FIRST, FIRST.replace("4", "4 if thread < 192 else 3")), "warp-sync", WGMMA),
+    "other descriptors for half of it": (("slot * STAGE, 0, 1024)", "slot * STAGE + thread // 192 * 64, 0, 1024)"),
+                                         "warp-sync", WGMMA),
+    "written while a copy fills it": ((EXPECT, EXPECT.replace("                ", "                if slot:\n"
+                                       "                    tiles[5] = to_half(float32(0.0))\n                ", 1)),
+                                      "race", "tiles[5]"),
     "no fence of the tile": (("        fence_async()\n", ""), "proxy-fence", "tma_store2("),
     "no barrier before the store": (("    cuda.syncthreads()\n" + STORE, STORE), "proxy-fence", "tma_store2("),
     "no wait for the store": (("        tma_wait_read(0)\n", ""), "copy-not-awaited", "tma_store2("),
@@ -506,6 +511,33 @@ def test_what_is_wrong_in_a_cluster_is_found_at_its_line(kernel, name, direction
     assert fault.kind in kind.split()  # which of two comes first may depend on the order
     assert fault.code
     assert not start or fault.line == numbered(path.read_text(), start.strip())
+
+
+AT_END = """
+@jit(32, 1, 2)
+def kernel(out):
+    bars = barrier_array(1)
+    lane = cuda.threadIdx.x
+    if lane == 0:
+        barrier_init(bars, 0, 1)
+        publish_barriers()
+    cluster_sync()
+    if lane == 0 and cluster_rank() == 0:
+        barrier_arrive_at(bars, 0, 1)
+    if {waits} and cluster_rank() == 1:
+        barrier_wait(bars, 0, 0)
+"""
+
+
+@pytest.mark.parametrize("direction", simulator.ORDERS)
+def test_a_block_must_not_end_before_others_have_reached_it(kernel, direction):
+    made, path = kernel(AT_END.format(waits=False))
+    with simulator.order(direction):
+        fault = raised(path, made[2, 32], np.zeros(1))
+    assert (fault.kind, fault.line) == ("left-cluster", numbered(path.read_text(), "barrier_arrive_at("))
+    made, _ = kernel(AT_END.format(waits=True))
+    with simulator.order(direction):
+        made[2, 32](np.zeros(1))
 
 
 def test_a_grid_is_whole_clusters(kernel):
