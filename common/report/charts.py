@@ -355,14 +355,16 @@ def _side_by_side(
 def per_layer(record: Record, ladder: str) -> Figure:
     """TFLOP/s of the ladder's last two measured steps and of the library on each layer, and where the floor is.
 
+    Steps that round their inputs are left out: the library's precision is theirs no more.
     A bar of the library says how it computes where that is not the definition's multiply-adds.
     """
-    names = [step.name for step in catalog.steps() if step.ladder == ladder]
+    peer = layers.PEERS[ladder]
+    steps = [step.name for step in catalog.steps() if step.ladder == ladder]
+    names = [name for name in steps if layers.peer(ladder, name) == peer]
     timed = [n for n in names if any(record.row(preset, n) for preset in problems.timed_presets(ladder))][-2:]
     found = {n: [la for la in layers.compare(record, ladder, n) if record.rows(la.preset)] for n in timed}
     older = {name for name in timed if any(layer.older for layer in found[name])}
     best = found[timed[-1]]
-    peer = layers.PEERS[ladder]
     bars = [(n, [la.tflops for la in found[n]], c) for n, c in zip(timed[::-1], (BLUE, SKY), strict=False)][::-1]
     bars.append((peer, [la.peer_tflops for la in best], VERMILION))
     figure, axes = new_figure(9.6, 2.0 + (0.25 + 0.23 * len(bars)) * len(best))

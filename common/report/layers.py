@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from common.book import problems
+from common.book import catalog, problems
 from common.book.problems import Problem
 from common.report import current
 from common.report.entries import PeerRow, Row, StepRow
@@ -78,6 +78,13 @@ def compare(record: Record | None, ladder: str, step: str, presets: Iterable[str
     return [_layer(record, name, step) for name in presets or problems.timed_presets(ladder)]
 
 
+def peer(ladder: str, step: str) -> str:
+    """The library that a step of the ladder is compared with, in the precision of what the step computes with."""
+    files = (*catalog.steps(), *catalog.experiments())
+    precision = next((one.precision for one in files if one.name == step), catalog.PRECISIONS[0])
+    return PEERS[ladder].replace("FP32", "TF32") if precision == "tf32" else PEERS[ladder]
+
+
 def matrix(problem: Problem) -> tuple[int, int, int]:
     """GEMM_M, GEMM_N, GEMM_K: the matrix product that the problem is; C's columns, or filters, are GEMM_N."""
     columns = getattr(problem, "N" if problem.form == "gemm" else "K")
@@ -93,28 +100,30 @@ def method(kernels: Iterable[str]) -> str:
 def _layer(record: Record | None, preset: str, step: str) -> Layer:
     asked = problems.preset(preset)
     ours = record.row(preset, step) if record else None
-    peer = record.row(preset, PEERS[asked.ladder]) if record else None
-    if ours and peer and ours.shape != peer.shape:
-        peer = None  # measured with another batch
-    known = ours or peer
+    library = peer(asked.ladder, step)
+    theirs = record.row(preset, library) if record else None
+    if ours and theirs and ours.shape != theirs.shape:
+        theirs = None  # measured with another batch
+    known = ours or theirs
     if record is None or known is None:
         return Layer(preset, asked, None, None, "", None)
-    figures = record.derive(preset, known)
+    # a library's row does not say what bounds TF32
+    figures = record.derive(preset, known) if ours or library == PEERS[asked.ladder] else None
     floor_ms = figures.floor_ms if figures else None
     ran = record.problem(preset, known)
     beside = ours.beside if isinstance(ours, StepRow) else None
-    in_turn = beside.ratio if beside and beside.peer == PEERS[asked.ladder] else None
-    how, older = _peer_method(peer, floor_ms), current.older(ours, step)
-    return Layer(preset, ran, _median(ours), _median(peer), how, floor_ms, in_turn, older)
+    in_turn = beside.ratio if beside and beside.peer == library else None
+    how, older = _peer_method(theirs, floor_ms), current.older(ours, step)
+    return Layer(preset, ran, _median(ours), _median(theirs), how, floor_ms, in_turn, older)
 
 
 def _median(row: Row | None) -> float | None:
     return row.timing.median_ms if row else None
 
 
-def _peer_method(peer: Row | None, floor_ms: float | None) -> str:
-    if not isinstance(peer, PeerRow):
+def _peer_method(theirs: Row | None, floor_ms: float | None) -> str:
+    if not isinstance(theirs, PeerRow):
         return ""
-    found = method(peer.kernels or ())
-    below_floor = floor_ms is not None and peer.timing.median_ms < floor_ms
+    found = method(theirs.kernels or ())
+    below_floor = floor_ms is not None and theirs.timing.median_ms < floor_ms
     return found or (FEWER if below_floor else "")  # no kernel that does them all is faster than the floor

@@ -364,7 +364,7 @@ def _layers(record: Record | None, _: MachineCode, arguments: list[str]) -> str:
     step, *presets = arguments
     ladder = step.split("_")[0]
     found = layers.compare(record, ladder, step, presets)
-    library = layers.PEERS[ladder]
+    library = layers.peer(ladder, step)
     rows = []
     for layer in found:
         m, n, k = layers.matrix(layer.problem)

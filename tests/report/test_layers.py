@@ -9,7 +9,7 @@ from made import code as made_code
 from msgspec import to_builtins
 from msgspec.structs import replace
 
-from common.book import problems, schema
+from common.book import catalog, problems, schema
 from common.book.problems import Conv2d, Conv3d, Gemm
 from common.code import sass
 from common.code.loops import HotLoop
@@ -107,6 +107,38 @@ def test_times_of_different_batches_are_not_compared(own):
     layer = by_preset(own)["c3d-conv3a"]
     assert layer.percent_of_peer is None
     assert layer.problem.N == 8
+
+
+@pytest.fixture
+def rounding(own, monkeypatch):
+    """The record, and a step of it that rounds its inputs to TF32."""
+    steps = [dataclasses.replace(s, precision="tf32") if s.name == TILED else s for s in catalog.steps()]
+    monkeypatch.setattr(catalog, "steps", lambda *_: steps)
+    own.data.ceilings = replace(own.ceilings, mma_tf32_gflops=50_000.0)
+    rows = own.data.rows["c3d-conv3a"]
+    rows[TILED] = made("c3d-conv3a", FLOOR_MS / 2, precision="tf32")
+    rows["cuDNN TF32"] = made("c3d-conv3a", FLOOR_MS / 4, "peer")
+    own.data.rows["unet3d"]["cuDNN TF32"] = made("unet3d", 10.0, "peer")
+    return own
+
+
+def test_a_step_that_rounds_stands_beside_the_library_that_does(rounding):
+    layer = by_preset(rounding)["c3d-conv3a"]
+    assert layer.percent_of_peer == pytest.approx(50)
+    assert layer.percent_of_floor == pytest.approx(40)
+    unmeasured = by_preset(rounding)["unet3d"]
+    assert (unmeasured.ms, unmeasured.peer_ms, unmeasured.floor_ms) == (None, 10.0, None)
+    assert by_preset(rounding, DIRECT)["c3d-conv3a"].peer_ms == 2 * FLOOR_MS
+    text = pages.rendered(f"<!-- table: layers {TILED} -->\n<!-- end table -->", rounding, MachineCode())
+    assert f"`{TILED}` beside cuDNN TF32." in text
+
+
+def test_the_chart_of_layers_has_steps_of_the_librarys_precision_alone(rounding, tmp_path):
+    text = texts(charts.save(charts.per_layer(rounding, "conv3d"), tmp_path / "layers").with_suffix(".svg"))
+    assert DIRECT in text
+    assert "cuDNN FP32" in text
+    assert TILED not in text
+    assert "TF32" not in text
 
 
 def test_presets_can_be_named(own):
