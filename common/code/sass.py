@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from common.book.occupancy import WARP
 
 # What an instruction is for, in the order of a card. FFMA multiplies and adds; a float64 accumulator shows as DADD,
-# as its product is still float32. HMMA does so for a whole warp, on tensor cores.
+# as its product is still float32. HMMA does so for a whole warp, on tensor cores, HGMMA for four.
 CLASSES = (
     "multiply-add", "shared load", "global load", "local load", "constant load", "store", "integer and address",
     "control", "other",
@@ -30,12 +30,12 @@ GROUPS = {
 }
 
 _MEMBERS = {
-    "multiply-add": "FFMA FFMA2 FFMA32I DFMA DADD HMMA",
+    "multiply-add": "FFMA FFMA2 FFMA32I DFMA DADD HMMA HGMMA",
     "shared load": "LDS LDSM",
-    "global load": "LDG LD LDGSTS",  # LDGSTS copies from global to shared memory without a register
+    "global load": "LDG LD LDGSTS UTMALDG",  # the last two copy from global to shared memory without a register
     "local load": "LDL",
     "constant load": "LDC ULDC LDCU",
-    "store": "STG STS STL ST RED REDG ATOM ATOMG ATOMS",
+    "store": "STG STS STL ST RED REDG ATOM ATOMG ATOMS UTMASTG",
     # MOV too: the assembler writes a move as IMAD.MOV at will
     "integer and address": (
         "IADD IADD2 IADD3 IADD32I IMAD IMUL IMUL32I ISCADD LEA LOP LOP3 LOP32I SHF SHL SHR ISETP ICMP IMNMX IABS FLO "
@@ -44,7 +44,8 @@ _MEMBERS = {
     ),
     "control": (
         "BRA BRX BRXU JMP JMX CALL RET EXIT KILL BREAK BSSY BSYNC BMOV BAR UBAR WARPSYNC YIELD NANOSLEEP DEPBAR "
-        "LDGDEPBAR MEMBAR ERRBAR FENCE CCTL ACQBULK PREEXIT"
+        "LDGDEPBAR MEMBAR ERRBAR FENCE CCTL ACQBULK PREEXIT SYNCS WARPGROUP USETMAXREG UTMACMDFLUSH UCGABAR_ARV "
+        "UCGABAR_WAIT CGAERRBAR ELECT"
     ),
 }
 _CLASS = {name: what for what, names in _MEMBERS.items() for name in names.split()}
@@ -60,7 +61,10 @@ _INSTRUCTION = re.compile(
 # PT is always true: what stands under its negation takes an issue slot and does nothing. ptxas puts such loads before
 # asynchronous copies.
 _NEVER = re.compile(r"@!U?PT\s")
-_MATRIX = re.compile(r"HMMA\.(16|8)(8)(16|8|4)")  # rows, columns and depth
+# rows, columns and depth; by how many threads
+_MATRIX = re.compile(r"HMMA\.(16|8)(8)(16|8|4)|HGMMA\.(64)x(\d+)x(\d+)")
+_TOGETHER = {"HMMA": WARP, "HGMMA": 4 * WARP}
+_BOXES = ("UTMALDG", "UTMASTG")  # move as much as their tensor map says
 _LDSM_WIDTHS = {"2": 64, "4": 128}  # by the number of matrices, a word of each
 _WIDTHS = {"U8": 8, "S8": 8, "U16": 16, "S16": 16, "64": 64, "128": 128, "256": 256}
 
@@ -70,7 +74,8 @@ class Instruction:
     """One machine instruction. ``text`` has its predicate and operands; ``line`` is 0 where no line is known.
 
     One that is issued and never done keeps its predicate in its ``name``, as in ``"@!PT LDS"``: it counts as an
-    instruction of class other, and as no load. One that multiplies matrices keeps their extents: ``"HMMA.16816"``.
+    instruction of class other, and as no load. One that multiplies matrices keeps their extents: ``"HMMA.16816"``,
+    ``"HGMMA.64x256x16"``.
     """
 
     address: int
@@ -127,7 +132,7 @@ def parse(listing: str) -> Listing:
                 loops.append((start, len(found) + 1))
             suffixes = tuple(match["suffix"].strip(".").split("."))
             text = " ".join(match["text"].split())
-            name = f"HMMA.{suffixes[0]}" if match["name"] == "HMMA" else match["name"]
+            name = f"{match['name']}.{suffixes[0]}" if match["name"] in _TOGETHER else match["name"]
             name = f"@!PT {match['name']}" if never else name
             found.append(Instruction(int(match["address"], 16), name, suffixes, text, file, number))
     return Listing(tuple(found), tuple(loops))
@@ -183,20 +188,24 @@ def by_group(counts: dict[str, int]) -> dict[str, int]:
 
 
 def multiply_adds(counts: dict[str, int]) -> int:
-    """Multiply-adds that instructions counted by name do, for each thread; FFMA2 does two, HMMA.16816 does 64."""
+    """Multiply-adds that instructions counted by name do, for each thread; FFMA2 does two, HMMA.16816 does 64,
+    HGMMA.64x256x16 does 2048."""
     return sum(count * _each(name) for name, count in counts.items() if classify(name) == "multiply-add")
 
 
 def _each(name: str) -> int:
     matrix = _MATRIX.fullmatch(name)
-    return math.prod(map(int, matrix.groups())) // WARP if matrix else 2 if name == "FFMA2" else 1
+    if matrix is None:
+        return 2 if name == "FFMA2" else 1
+    extents = (int(extent) for extent in matrix.groups() if extent)
+    return math.prod(extents) // _TOGETHER[name.partition(".")[0]]
 
 
 def widths(instructions: Iterable[Instruction]) -> dict[str, dict[str, int]]:
     """Accesses of each class of loads and stores, by width in bits."""
     counts: dict[str, Counter[int]] = {}
     for instruction in instructions:
-        if instruction.kind in LOADS_AND_STORES:
+        if instruction.kind in LOADS_AND_STORES and instruction.name not in _BOXES:
             counts.setdefault(instruction.kind, Counter())[instruction.width] += 1
     return {
         what: {str(bits): counts[what][bits] for bits in sorted(counts[what])}

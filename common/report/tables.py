@@ -125,7 +125,8 @@ def compiled(outcomes: list[Outcome], architectures: tuple[str, ...], assembled:
         table = Table("step", "kernels", "PTX for")
         for outcome in outcomes:
             kernels = {item["kernel"] for item in outcome.result.get("kernels", [])}
-            targets = ", ".join(architectures) if outcome.status == "right" else _status(outcome)
+            built = dict.fromkeys(item["architecture"] for item in outcome.result.get("kernels", [])) or architectures
+            targets = ", ".join(built) if outcome.status == "right" else _status(outcome)
             table.add_row(outcome.step.name, ", ".join(sorted(kernels)), targets)
         return table
     table = Table("kernel", box=box.SIMPLE_HEAD, padding=(0, 0, 0, 1), show_edge=False)  # so 80 columns hold it

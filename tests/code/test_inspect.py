@@ -218,6 +218,13 @@ def test_the_loop_of_a_recorded_kernel(cc, total, fma, shared, integer):
         ("FFMA.FTZ R9, R6, R6, R9", "multiply-add", 32),
         ("DADD R8, R8, R6", "multiply-add", 32),
         ("HMMA.16816.F32 R4, R8, R2, R4", "multiply-add", 32),
+        ("HGMMA.64x256x16.F32 R24, gdesc[UR16].tnspB, R24, gsb0", "multiply-add", 32),
+        ("HGMMA.64x128x8.F32.TF32 R24, R4, gdesc[UR16], R24", "multiply-add", 32),
+        ("UTMALDG.2D.MULTICAST [UR8], [UR4], UR12, desc[UR14]", "global load", 32),
+        ("UTMASTG.2D [UR8], [UR4]", "store", 32),
+        ("SYNCS.PHASECHK.TRANS64.TRYWAIT P1, [UR8], R13", "control", 32),
+        ("WARPGROUP.ARRIVE", "control", 32),
+        ("USETMAXREG.DEALLOC.CTAPOOL 0x28", "control", 32),
         ("LDSM.16.M88.4 R8, [R4]", "shared load", 128),
         ("LDSM.16.MT88.2 R8, [R4+0x80]", "shared load", 64),
         ("LDSM.16.M88 R8, [R4]", "shared load", 32),
@@ -261,6 +268,30 @@ def test_every_class_has_members_and_no_name_has_two():
     assert sass.multiply_adds({"FFMA": 3, "FFMA2": 2, "IMAD": 9}) == 7
     # 16 x 8 x 16, 16 x 8 x 8, and 8 x 8 x 4 products of a warp
     assert sass.multiply_adds({"HMMA.16816": 2, "HMMA.1688": 1, "HMMA.884": 1, "LDSM": 9}) == 2 * 64 + 32 + 8
+    # 64 x 256 x 16 and 64 x 128 x 8 products of four warps
+    assert sass.multiply_adds({"HGMMA.64x256x16": 1, "HGMMA.64x128x8": 2, "WARPGROUP": 3}) == 2048 + 2 * 512
+
+
+ASYNCHRONOUS = """
+.L_x_1:
+        /*0010*/                   SYNCS.PHASECHK.TRANS64.TRYWAIT P1, [UR8], R13 ;
+        /*0020*/                   @!P1 BRA `(.L_x_1) ;
+.L_x_2:
+        /*0030*/                   UTMALDG.2D [UR8], [UR4], desc[UR14] ;
+        /*0040*/                   HGMMA.64x256x16.F32 R24, gdesc[UR16].tnspB, R24 ;
+        /*0050*/                   HGMMA.64x256x16.F32 R24, gdesc[UR16].tnspB, R24, gsb0 ;
+        /*0060*/                   @P0 BRA `(.L_x_2) ;
+        /*0070*/                   EXIT ;
+"""
+
+
+def test_the_loop_of_a_warpgroup_multiplies_and_its_copies_have_no_width():
+    listing = sass.parse(ASYNCHRONOUS)
+    what, span = sass.hot_span(listing)
+    hot = HotLoop.counted(listing.instructions[slice(*span)], what)
+    assert (what, span) == (sass.MULTIPLY_LOOP, (2, 6))  # not the loop that waits
+    assert (hot.multiply_adds, hot.mix) == (4096, {"multiply-add": 2, "global load": 1, "control": 1})
+    assert hot.widths == {}
 
 
 TENSOR = """

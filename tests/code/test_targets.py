@@ -9,6 +9,7 @@ import pytest
 from common.book import catalog, device
 from common.code import codegen
 from common.jobs import run
+from common.report import tables
 
 HEADER = '''"""hgemm_scratch: an instruction that only one compute capability has.
 
@@ -223,6 +224,8 @@ def test_a_step_that_requires_it_is_compiled_for_nothing_else(scratch):
     assert outcome.status == "right", outcome.reasons
     (kernel,) = outcome.result["kernels"]
     assert (kernel["architecture"], kernel["float64"]) == ("9.0a", [])
+    table = tables.compiled([outcome], codegen.ARCHITECTURES, False)
+    assert list(table.columns[2].cells) == ["9.0a"]
     assert kernel["occupancy"]["blocks"] == 2  # 228 KiB hold 100,000 bytes twice
     ((card,),) = (one.result["cards"] for one in run.cards([(step, "tiny-hgemm")], "9.0"))
     assert (card["architecture"], card["dynamic_shared_bytes"]) == ("9.0a", 100_000)
