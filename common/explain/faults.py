@@ -103,13 +103,13 @@ UNSOUND = {
     "divergent-barrier": "barrier not reached by all threads",
     "warp-sync": "threads of a warp that do not meet",
     "mbarrier": "wrong use of a barrier that counts bytes",
-    "deadlock": "wait that never ends",
     "copy-not-awaited": "read of a copy that was not waited for",
     "proxy-fence": "tile handed over without a fence",
     "wgmma-order": "sums used while wgmma is under way",
     "race": "race",
     "read-before-write": "uninitialised read",
     "overlap": "race between blocks",
+    "deadlock": "wait that never ends",
     "zero-division": "division by zero",
 }
 

@@ -29,6 +29,7 @@ class Intrinsic:
 
 
 # Helpers of lessons/wide.py, unrolled.py and tensorcores.py by name. To add one: a function below with @intrinsic.
+# Those of lessons/hopper.py stand in hopper.py.
 INTRINSICS: dict[str, Intrinsic] = {}
 # Which of their arguments is an array that they only read.
 READS = dict.fromkeys(
@@ -146,6 +147,8 @@ def syncthreads(machine: Machine, line: int) -> None:
 
 def _count(machine: Machine, line: int, predicate: Value) -> Ints:
     """For each lane, the threads of its block at the barrier for which it holds."""
+    if machine.has_engines:
+        raise machine.error(line, "barriers that count are not traced beside barriers that count bytes")
     holds = np.broadcast_to(truth(predicate), machine.mask.bits.shape) & machine.mask.bits
     machine.barrier(line)
     counts = np.count_nonzero(holds.reshape(machine.blocks_at_once, -1), axis=1)
@@ -167,7 +170,8 @@ def syncthreads_or(machine: Machine, line: int, predicate: Value) -> Value:
 def syncwarp(machine: Machine, line: int, member: Value = _EVERYBODY) -> None:
     """From here on, what the named threads did before is there for each other."""
     _votes(machine, line, member, "syncwarp")
-    if machine.mask.count == machine.waiting.count and uniform(member) and int(member) & _EVERYBODY == _EVERYBODY:
+    whole = not machine.has_engines and machine.mask.count == machine.waiting.count
+    if whole and uniform(member) and int(member) & _EVERYBODY == _EVERYBODY:
         machine.stamps = machine.stamps + 1
     else:
         machine.stamps = machine.stamps + machine.mask.bits
@@ -362,7 +366,8 @@ def _shared(machine: Machine, line: int, shape: Any, dtype: Any, alignment: int 
         taken = sum(view.size * view.dtype.itemsize for k, view in machine.shared.items() if k != "dynamic")
         static = taken + (0 if dynamic else math.prod(extents) * kind.itemsize)
         limits.require_shared(static, machine.shared_bytes)
-        storage = Shared(machine, math.prod(extents), kind, alignment or (16 if dynamic else kind.itemsize))
+        made = machine.shared_storage
+        storage = made(machine, math.prod(extents), kind, alignment or (16 if dynamic else kind.itemsize))
         machine.shared[key] = View.of(storage, extents)
     view = machine.shared[key]
     if view.dtype != kind:
@@ -370,9 +375,17 @@ def _shared(machine: Machine, line: int, shape: Any, dtype: Any, alignment: int 
     return view
 
 
+def dynamic_shared(machine: Machine, line: int, dtype: Any, alignment: int) -> View:
+    """All of the dynamic shared memory."""
+    return _shared(machine, line, 0, dtype, alignment)
+
+
 def _local(machine: Machine, line: int, shape: Any, dtype: Any, alignment: int = 0) -> View:
     extents = _shape(shape)
-    return View.of(Local(machine, math.prod(extents), dtype.dtype), extents)
+    storage = Local(machine, math.prod(extents), dtype.dtype)
+    if machine.has_engines:
+        machine.asynchronous.note_local(storage)
+    return View.of(storage, extents)
 
 
 def _constant(machine: Machine, line: int, array: Any) -> View:

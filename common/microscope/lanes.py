@@ -14,6 +14,7 @@ import math
 import operator
 import traceback
 from collections.abc import Callable, Iterator
+from copy import deepcopy
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from types import CodeType, ModuleType
@@ -23,15 +24,19 @@ import numpy as np
 
 from common.book.limits import LaunchLimitError
 from common.explain.faults import Fault
-from common.microscope import lockstep, values
+from common.microscope import hopper, lockstep, values
+from common.microscope.bulk import LEFT_OVER, Map
+from common.microscope.engines import Asynchronous
 from common.microscope.intrinsics import INTRINSICS, READS, Cuda, Intrinsic, Range, make_range
+from common.microscope.mbarriers import Barriers
 from common.microscope.memory import WARP, Bools, Ints, Ledger
 from common.microscope.shadow import BARRIER, Log
 from common.microscope.spaces import Constant, Global, Local, Mask, Offsets, Shared, View, as_offset
+from common.microscope.teams import SplitError, StuckError
+from common.microscope.tiles import Tiles
 from common.microscope.values import Cast, Value, choose, dtype_of, truth, uniform
 
 Point = tuple[int, int, int]
-LEFT_OVER = "no wait comes after it"  # of a copy: said last, as a read before it arrived says more
 _REMEMBERED = 64  # indices that are known to be within an array
 _PLANS = 1024  # of products, kept
 Code = Callable[..., Any]
@@ -76,19 +81,35 @@ class Machine:
     Globals and closures are read once, when the machine is made. ``configure`` begins another launch.
     """
 
-    def __init__(self, function: Code, grid: Point, block: Point, ledger: Ledger, shared_bytes: int = 0) -> None:
+    asynchronous: Asynchronous  # of the blocks that run, where the kernel has_engines
+
+    def __init__(
+        self, function: Code, grid: Point, block: Point, ledger: Ledger, shared_bytes: int = 0,
+        bounds: tuple[int, ...] = (),
+    ) -> None:  # fmt: skip
         self.function = function
+        self.has_engines = False  # does it use what works beside its threads: wgmma, copies of boxes
+        self.waits = False  # do its threads wait for each other by other means than a barrier of the block
         self.home = function.__code__.co_filename
+        self.spot = 0  # of the call that is made
         self.site = 0  # the line of the step's file that a helper is called from
         self.depth = 0
         self.called: dict[Code, _Function] = {}
         self.cuda = Cuda(self)
         self.main = self.wrapped(function)
         self.main.freeze(self)
-        self.configure(grid, block, ledger, shared_bytes)
+        self.shared_storage = Tiles if self.has_engines else Shared
+        self.configure(grid, block, ledger, shared_bytes, bounds)
 
-    def configure(self, grid: Point, block: Point, ledger: Ledger, shared_bytes: int = 0) -> None:
+    def configure(
+        self, grid: Point, block: Point, ledger: Ledger, shared_bytes: int = 0, bounds: tuple[int, ...] = ()
+    ) -> None:
+        """``bounds``: threads of a block, blocks that are resident together, and blocks of a cluster along x."""
         self.grid, self.block, self.ledger, self.shared_bytes = grid, block, ledger, shared_bytes
+        self.bounds = (bounds[0], bounds[1]) if len(bounds) > 1 else None
+        self.cluster = bounds[2] if len(bounds) > 2 else 1
+        if grid[0] % self.cluster:
+            raise LaunchLimitError(f"grid {grid}: x must be a multiple of the {self.cluster} blocks of a cluster")
         self.threads = block[0] * block[1] * block[2]
         self.lanes_per_block = -(-self.threads // WARP) * WARP
         self.log = Log(self.lanes_per_block)
@@ -103,24 +124,67 @@ class Machine:
     ) -> None:
         """Execute blocks (their numbers, x fastest; None: all), ``at_once`` at a time; arrays among the arguments are
         Views. ``order``: of the blocks, see :func:`block_order`; unless forward, of threads that write one element,
-        too."""
+        too. Of blocks in clusters, ``at_once`` and the order are those of clusters, and they run whole."""
+        if not self.has_engines:
+            self._run(arguments, blocks, at_once, order)
+            return
+        split: frozenset[int] = frozenset()
+        told: Any = None
+        while True:
+            before = _Before(self, arguments)
+            try:
+                self._run(arguments, blocks, at_once, order, split)
+                return
+            except StuckError as stuck:
+                self.asynchronous.teams.tell()
+                if stuck.split <= split and at_once == 1:
+                    return  # it stays so: nothing that comes after it tells more
+                told = _Before(self, arguments)
+                split, at_once = split | stuck.split, 1
+            except SplitError:
+                told.restore(self)
+                return
+            before.restore(self)
+
+    def _run(
+        self, arguments: list[Any], blocks: Ints | None, at_once: int, order: str | int,
+        split: frozenset[int] = frozenset(),
+    ) -> None:  # fmt: skip
         self._watch(arguments)
-        total = math.prod(self.grid) if blocks is None else len(blocks)
-        numbered = block_order(total, order)
+        chosen = np.arange(math.prod(self.grid)) if blocks is None else blocks
+        clusters = chosen if self.cluster == 1 else np.unique(chosen // self.cluster)
+        numbered = block_order(len(clusters), order)
         self.reversed = order == "backward" or (isinstance(order, int) and order % 2 == 1)
         with np.errstate(all="ignore"):
-            for first in range(0, total, at_once):
-                numbers = numbered(first, min(first + at_once, total))
+            for first in range(0, len(clusters), at_once):
+                numbers = numbered(first, min(first + at_once, len(clusters)))
                 if self.reversed:  # so that the block that is to run last wins
                     numbers = numbers[::-1]
-                self._begin(numbers if blocks is None else blocks[numbers])
+                own = clusters[numbers]
+                if self.cluster > 1:
+                    own = (own[:, None] * self.cluster + np.arange(self.cluster)).reshape(-1)
+                self._begin(own)
                 try:
-                    self.main.invoke(self, 0, tuple(arguments), {})
-                except (TraceError, LaunchLimitError):
+                    if self.has_engines:
+                        seed = order if isinstance(order, int) else ("forward", "backward").index(order)
+                        self._take_turns(arguments, split, seed)
+                    else:
+                        self.main.invoke(self, 0, tuple(arguments), {})
+                except (TraceError, LaunchLimitError, StuckError, SplitError):
                     raise
                 except Exception as error:
                     raise TraceError(self._unknown(error)) from error
                 self._end()
+
+    def _take_turns(self, arguments: list[Any], split: frozenset[int], seed: int) -> None:
+        """Run the kernel where its warps wait for each other, and for copies and products."""
+        recording = self.ledger.recording and not self.ledger.pipeline
+        self.asynchronous = Asynchronous(self, split, not self.waits, seed, recording)
+        self.asynchronous.teams.run(lambda: self.main.invoke(self, 0, tuple(arguments), {}))
+        self.mask = self.waiting = self.all
+        self.asynchronous.end()
+        if recording:
+            self.ledger.pipeline = self.asynchronous.pipeline.spans()
 
     def _unknown(self, error: Exception) -> str:
         """What Python said of the translated kernel, with the kernel's line."""
@@ -131,7 +195,8 @@ class Machine:
     def _watch(self, arguments: list[Any]) -> None:
         """Of allocations that the kernel may write, reads are watched, too."""
         names = list(inspect.signature(self.function).parameters)
-        views = {name: a for name, a in zip(names, arguments, strict=False) if type(a) is View}
+        arrays = [a.view if type(a) is Map else a for a in arguments]
+        views = {name: a for name, a in zip(names, arrays, strict=False) if type(a) is View}
         for name, view in views.items():
             if isinstance(view.storage, Global):
                 view.storage.begin(self.log, self.main.may_write(name, view.ndim))
@@ -146,6 +211,12 @@ class Machine:
             self.none = Mask(np.zeros(size, np.bool_), 0)
             self.thread_axes = self._axes(np.minimum(thread, self.threads - 1), self.block)
         self.numbers, self.blocks_at_once = numbers, len(numbers)
+        self.ranks = numbers % self.cluster
+        local = {number: i for i, number in enumerate(numbers.tolist())} if self.cluster > 1 else {}
+        self.peers = [  # by block: all blocks of its cluster
+            [local[number - number % self.cluster + rank] for rank in range(self.cluster)] if local else [i]
+            for i, number in enumerate(numbers.tolist())
+        ]
         self.first_ordinal = self.next_ordinal
         self.next_ordinal += len(self.lane_numbers)
         self.ran.append(numbers)
@@ -191,7 +262,7 @@ class Machine:
         at = int(np.concatenate(self.ran)[number])
         return at % x, at // x % y, at // (x * y)
 
-    def ordinals(self, lanes: Bools) -> Ints:
+    def ordinals(self, lanes: Bools | Ints) -> Ints:
         return self.lane_numbers[lanes] + self.first_ordinal
 
     def stamps_of(self, ordinals: Ints) -> Any:
@@ -226,6 +297,8 @@ class Machine:
             return number
         name = getattr(value, "__name__", "")
         if name in INTRINSICS and not hasattr(value, "py_func"):
+            self.has_engines = self.has_engines or name in hopper.NAMES
+            self.waits = self.waits or name in hopper.WAITS
             return INTRINSICS[name]
         function = getattr(value, "py_func", value)
         if not inspect.isfunction(function):
@@ -259,7 +332,7 @@ class Machine:
 
     @staticmethod
     def named(value: Any, name: str) -> Any:
-        if type(value) is View and not value.name:
+        if type(value) in (View, Barriers) and not value.name:
             value.name = name
         return value
 
@@ -595,6 +668,15 @@ class Machine:
         lane = int(np.argmax(np.broadcast_to(lanes, self.mask.bits.shape) & self.mask.bits))
         return int(np.broadcast_to(value, self.mask.bits.shape)[lane])
 
+    def multiplied_into(self, storage: Local, view: View, place: Offsets, lanes: Bools, line: int) -> bool:
+        """A fault if wgmma still adds to what these lanes read."""
+        sums = next((one for one in storage.flight if one.covers(place) and (one.mask.bits & lanes).any()), None)
+        if sums is None:
+            return False
+        text = f"{view.element(place - view.start)} is read while wgmma of line {sums.line} still adds to it"
+        self.fault("wgmma-order", line, view.name, text, lanes & sums.mask.bits)
+        return True
+
     def read_uninitialised(self, line: int, view: View, offset: Offsets, lanes: Bools, nan: bool) -> None:
         """What nothing has written was read, ``offset`` from the view's start."""
         if not nan:  # an integer cannot be told apart later
@@ -658,6 +740,16 @@ class Machine:
     # --- barriers and copies ---
 
     def barrier(self, line: int) -> None:
+        if self.has_engines:
+            self.asynchronous.barrier(line, False)
+        else:
+            self.pass_barrier(line)
+
+    def pass_cluster_barrier(self, line: int) -> None:
+        self.stamps = ((self.stamps >> BARRIER) + 1) << BARRIER
+        self.asynchronous.met(True)
+
+    def pass_barrier(self, line: int) -> None:
         present = None  # lanes of the blocks that come here, if not all do
         for other, lanes in self.absent.items():
             met = lanes & self.mask.bits
@@ -674,8 +766,10 @@ class Machine:
         self._settle(present)
         passed = ((self.stamps >> BARRIER) + 1) << BARRIER
         self.stamps = passed if present is None else np.where(present, passed, self.stamps)
-        for copy in self.copies:  # it may arrive at any time until it is waited for
-            copy.storage.writes.append((copy.place, copy.lanes, copy.value, copy.line, self.stamps))
+        for one in self.copies:  # it may arrive at any time until it is waited for
+            one.storage.still_under_way(one.place, one.lanes, one.value, one.line, self.stamps)
+        if self.has_engines:
+            self.asynchronous.met(False)
 
     def _skip(self, line: int, lanes: Bools, where: str) -> None:
         count = int(np.count_nonzero(lanes))
@@ -711,12 +805,12 @@ class Machine:
             at = storage.base + target + v if storage.base is not None else target + v
             at = np.broadcast_to(np.asarray(at), lanes.shape)
             storage.pending[at[lanes]] = True
-            storage.writes.append((at, lanes, value, line, self.stamps))
+            storage.noted_write(self, shared, at, lanes, value, line)
             self.copies.append(_Copy(shared, at, lanes, value, line, self.groups))
 
     def commit_copies(self) -> None:
         """The copies that the active lanes started since they did this last are a group from now on."""
-        whole = self.mask is self.waiting
+        whole = self.mask is self.waiting and not self.has_engines
         self.groups = self.groups + 1 if whole else self.groups + self.mask.bits
 
     def finish_copies(self, keep: int | None = None) -> None:
@@ -735,10 +829,31 @@ class Machine:
             storage.pending[copy.place[lanes]] = False
             storage.data[copy.place[lanes]] = copy.value if np.ndim(copy.value) == 0 else copy.value[lanes]
             storage.written[copy.place[lanes]] = True
-            storage.writes.append((copy.place, lanes, copy.value, copy.line, self.stamps))
+            storage.noted_write(self, copy.view, copy.place, lanes, copy.value, copy.line)
             if np.count_nonzero(lanes) < np.count_nonzero(copy.lanes):
                 left.append(_Copy(copy.view, copy.place, copy.lanes & ~lanes, copy.value, copy.line, copy.group))
         self.copies = left
+
+
+class _Before:
+    """What a launch changes, as it is now; so that the launch can begin anew."""
+
+    def __init__(self, machine: Machine, arguments: list[Any]) -> None:
+        views = [a.view if type(a) is Map else a for a in arguments]
+        self._arrays = [
+            (view.storage, view.storage.data.copy(), deepcopy(view.storage.written))
+            for view in views if type(view) is View and type(view.storage) is Global
+        ]  # fmt: skip
+        self._ledger = deepcopy({key: held for key, held in vars(machine.ledger).items() if key != "_costs"})
+
+    def restore(self, machine: Machine) -> None:
+        for storage, data, written in self._arrays:
+            storage.data[:] = data
+            storage.written = written
+            storage.forget()
+        vars(machine.ledger).update(self._ledger)
+        bounds = machine.bounds and (*machine.bounds, machine.cluster)
+        machine.configure(machine.grid, machine.block, machine.ledger, machine.shared_bytes, bounds or ())
 
 
 @dataclass

@@ -365,9 +365,7 @@ class _Translator:
         return [ast.Expr(self.expression(node.value))]
 
     def do_Assign(self, node: ast.Assign) -> list[ast.stmt]:  # noqa: N802
-        value = self.expression(node.value)
-        if isinstance(node.value, ast.Call) and isinstance(node.targets[0], ast.Name):
-            value = self.ask("named", value, ast.Constant(node.targets[0].id))
+        value = self.named(node.targets[0], node.value)
         if len(node.targets) == 1:
             return self.assign(node.targets[0], value)
         kept = self.fresh("_v")
@@ -375,6 +373,15 @@ class _Translator:
         for target in node.targets:
             out += self.assign(target, self.load(kept))
         return out
+
+    def named(self, target: ast.expr, node: ast.expr) -> ast.expr:
+        """The value; an array that a call makes is called as the variable that it is first assigned to."""
+        if isinstance(node, ast.Call) and isinstance(target, ast.Name):
+            return self.ask("named", self.expression(node), ast.Constant(target.id))
+        if isinstance(node, ast.Tuple) and isinstance(target, ast.Tuple) and len(node.elts) == len(target.elts):
+            parts = [self.named(*pair) for pair in zip(target.elts, node.elts, strict=True)]
+            return ast.copy_location(ast.Tuple(parts, ast.Load()), node)
+        return self.expression(node)
 
     def do_AnnAssign(self, node: ast.AnnAssign) -> list[ast.stmt]:  # noqa: N802
         return self.assign(node.target, self.expression(node.value)) if node.value else []

@@ -10,6 +10,8 @@ Rules, with their sources:
   as many lanes share a pass if every active lane i of the warp agrees with lane i ^ 1 on the address, or every one
   with lane i ^ 2. NVIDIA documents the parts, not the pairing: that was inferred from counters
   (tests/microscope/test_memory.py, ``python -m common trace --agree``).
+- A copy by TMA is one request. It touches each sector of its box once, and takes a wavefront for every 128 bytes of
+  it, as does wgmma of its operands: their swizzle keeps rows out of each other's banks. NVIDIA documents neither.
 """
 
 from __future__ import annotations
@@ -20,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from common.explain.faults import Fault
-from common.microscope.messages import TracedEvent
+from common.microscope.messages import TracedEvent, TracedSpan
 
 WARP = 32
 SECTOR_BYTES = 32
@@ -147,7 +149,8 @@ class Tally:
 
 
 class Key(NamedTuple):
-    """What is tallied. ``space`` is global, shared, constant or local; ``op`` is read, write, copy or atomic."""
+    """What is tallied. ``space`` is global, shared, constant or local; ``op`` is read, write, copy, atomic, tma,
+    tma store or wgmma."""
 
     line: int
     space: str
@@ -169,6 +172,7 @@ class Ledger:
         self.notes: dict[str, int] = {}
         self.watched: frozenset[str] = frozenset()  # arrays whose every access is kept in `events`
         self.events: list[TracedEvent] = []
+        self.pipeline: list[TracedSpan] = []  # of the first block
         self.merged: dict[str, int] = {}  # shared arrays whose 32-bit reads the compiler makes so many words wide
         self._costs: dict[Any, Cost] = {}
 

@@ -51,6 +51,19 @@ class TracedEvent(TypedDict):
     threads: list[int]
 
 
+class TracedSpan(TypedDict):
+    """A stage of a pipeline is filling, full, multiplied or free, from a tick of a logical clock to another.
+
+    ``line`` is that of the copy, or of the multiplication.
+    """
+
+    stage: str
+    state: str
+    start: int
+    end: int
+    line: int
+
+
 class TracedKernel(TypedDict):
     """A :class:`common.microscope.trace.KernelTrace`, lines as text, with its sums."""
 
@@ -67,6 +80,7 @@ class TracedKernel(TypedDict):
     faults: list[FaultFields]
     notes: dict[str, int]
     events: list[TracedEvent]
+    pipeline: list[TracedSpan]
     totals: dict[str, int]
     per_fma: dict[str, dict[str, float]]
 

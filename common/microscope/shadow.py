@@ -165,7 +165,8 @@ class Shadow:
         self.readers: _Readers | None = None
         self.atomics: _Readers | None = None
 
-    def read(self, machine: Machine, view: View, places: Ints, lanes: Bools, line: int) -> None:
+    def read(self, machine: Machine, view: View, places: Ints, lanes: Bools | Ints, line: int) -> None:
+        """``lanes``: those that read, or the number of each place's."""
         who, stamps, event = self._begin(machine, lanes, line)
         self._met_writer(machine, view, places, who, stamps, line, "read", None)
         if self.atomics is not None:
@@ -175,7 +176,7 @@ class Shadow:
         self.readers.note(places, who, event, stamps, self.log)
 
     def write(
-        self, machine: Machine, view: View, places: Ints, lanes: Bools, values: Any, data: Any, line: int
+        self, machine: Machine, view: View, places: Ints, lanes: Bools | Ints, values: Any, data: Any, line: int
     ) -> None:
         """Before ``data[places] = values``, in the same order."""
         who, stamps, event = self._begin(machine, lanes, line)
@@ -206,7 +207,7 @@ class Shadow:
         self.atomics.note(places, who, event, stamps, self.log)
         self.log.meet(machine.blocks_here(), event)
 
-    def _begin(self, machine: Machine, lanes: Bools, line: int) -> tuple[Ints, Any, int]:
+    def _begin(self, machine: Machine, lanes: Bools | Ints, line: int) -> tuple[Ints, Any, int]:
         who, stamps = machine.ordinals(lanes), machine.stamps
         event = self.log.add(line, stamps, machine.first_ordinal)
         return who, stamps[lanes] if isinstance(stamps, np.ndarray) else stamps, event

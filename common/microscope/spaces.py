@@ -266,6 +266,10 @@ class Global(Storage):
                 self.written = None
         self._watched = self._watched or watched
 
+    def forget(self) -> None:
+        """The launch begins anew."""
+        self._log = self._shadow = None
+
     def shadow(self) -> Shadow:
         if self._shadow is None:
             assert self._log is not None
@@ -306,6 +310,19 @@ class Global(Storage):
             self.data[places] = chosen
             if self.written is not None:
                 self.written[places] = True
+
+    def note_box(self, machine: Machine, view: View, places: Ints, lane: int, line: int) -> None:
+        """A copy that a thread has begun reads these elements."""
+        if self._watched:
+            self.shadow().read(machine, view, places, np.full(len(places), lane), line)
+
+    def write_box(self, machine: Machine, view: View, places: Ints, values: Array, lane: int, line: int) -> None:
+        """A copy that a thread has begun writes these elements."""
+        self._watched = True
+        self.shadow().write(machine, view, places, np.full(len(places), lane), values, self.data, line)
+        self.data[places] = values
+        if self.written is not None:
+            self.written[places] = True
 
     def begin_atomic(
         self, machine: Machine, view: View, place: Offsets, lanes: Bools, wrong: Bools | None, line: int, fresh: bool
@@ -402,7 +419,7 @@ class Shared(Storage):
                 machine.fault("copy-not-awaited", line, view.name, text, early)
             if not self.complete:
                 self._missing(machine, view, place + v, at, line)
-            self.reads.append((at, lanes, line, machine.stamps))
+            self.noted_read(machine, view, at, lanes, line)
             values.append(self.data.take(at, mode="clip"))
         self._read_lanes += width * len(machine.mask.bits)
         if self._read_lanes > _MANY:
@@ -422,7 +439,7 @@ class Shared(Storage):
                 else 0
             )
             value = cast(value, self.dtype)
-            self.writes.append((at, lanes, value, line, machine.stamps))
+            self.noted_write(machine, view, at, lanes, value, line)
             places, chosen = _ordered(machine, at, value, lanes, self.dtype)
             self.data[places] = chosen
             assert self.written is not None
@@ -433,6 +450,16 @@ class Shared(Storage):
                 have = ~(machine.tainted[lanes] & np.isnan(unset))
                 self.written[places] = have if not machine.reversed else have[::-1]
                 self.complete = self.complete and bool(self.written.all())
+
+    def noted_read(self, machine: Machine, view: View, at: Any, lanes: Bools, line: int) -> None:
+        self.reads.append((at, lanes, line, machine.stamps))
+
+    def noted_write(self, machine: Machine, view: View, at: Any, lanes: Bools, value: Any, line: int) -> None:
+        self.writes.append((at, lanes, value, line, machine.stamps))
+
+    def still_under_way(self, at: Any, lanes: Bools, value: Any, line: int, stamps: Any) -> None:
+        """A copy that nobody has waited for may arrive after this barrier as well."""
+        self.writes.append((at, lanes, value, line, stamps))
 
     def record(
         self, machine: Machine, view: View, place: Offsets, width: int, op: str, line: int, paired: bool = True
@@ -579,6 +606,8 @@ class Local(Storage):
         self.values: list[Any] = [None] * size
         self.lacking: dict[int, Bools] = {}  # lanes that have not written an element that others have
         self.whole = machine.mask  # lanes that the array exists for
+        self.flight: list[Any] = []  # sums that wgmma adds to, and that the threads may not touch
+        self.fenced: list[Any] | None = None  # what the registers held at the last wgmma_fence
         self.alignment = 16
 
     def require_aligned(self, machine: Machine, view: View, place: Offsets, width: int, line: int) -> None:
@@ -592,13 +621,17 @@ class Local(Storage):
             found = self.values[place : place + width]
             if None not in [None if value is None else 0 for value in found]:
                 return found
-        return [self._at(machine, view, place + v, line) for v in range(width)]
+        return [self.value_at(machine, view, place + v, line) for v in range(width)]
 
-    def _at(self, machine: Machine, view: View, place: Offsets, line: int) -> Value:
+    def value_at(self, machine: Machine, view: View, place: Offsets, line: int) -> Value:
         if type(place) is int:
             value, lanes = self.values[place], self.lacking.get(place)
             missing = machine.mask.bits if value is None else None if lanes is None else lanes & machine.mask.bits
-            if missing is not None and missing.any():
+            if (
+                missing is not None
+                and missing.any()
+                and not machine.multiplied_into(self, view, place, missing, line)
+            ):
                 machine.read_uninitialised(line, view, place - view.start, missing, self.dtype.kind == "f")
             return self._blank() if value is None else value
         at = place.clip(0, len(self.values) - 1)

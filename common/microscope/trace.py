@@ -28,9 +28,10 @@ from common.code import capture, loops
 from common.explain.faults import UNSOUND, Fault
 from common.measure import inputs
 from common.microscope import messages
-from common.microscope.lanes import LEFT_OVER, Machine, Point, TraceError
+from common.microscope.bulk import LEFT_OVER, Map
+from common.microscope.lanes import Machine, Point, TraceError
 from common.microscope.memory import SECTOR_BYTES, Ints, Ledger
-from common.microscope.messages import Traced, TracedAccess, TracedEvent, TracedKernel
+from common.microscope.messages import Traced, TracedAccess, TracedEvent, TracedKernel, TracedSpan
 from common.microscope.spaces import Global, View, poison, poisoned
 from common.workers import isolate
 from common.workers.messages import at
@@ -52,8 +53,17 @@ SHAPES |= {
 }
 
 SECONDS = 120.0  # for one trace in a child process
+_READ = {
+    "global": ("read", "copy", "tma"), "shared": ("read", "copy", "wgmma", "tma store"), "constant": ("read",),
+    "local": ("read",),
+}  # fmt: skip
+_WRITTEN = {"global": ("write", "atomic", "tma store"), "shared": ("write", "atomic", "tma")} | dict.fromkeys(
+    ("constant", "local"), ("write", "atomic")
+)
+_MOVED = ("read", "copy", "write", "tma", "tma store", "wgmma")
 _ALIGNMENT = 256  # of an allocation's first byte (CUDA C++ Programming Guide, "Device Memory Accesses")
 _LANES_AT_ONCE = 16384  # blocks run together up to here; beyond it NumPy gains nothing
+_LANES_OF_TEAMS = 2048  # the same where warps take turns: what is known of shared memory takes much room
 
 
 @dataclass(frozen=True)
@@ -119,6 +129,7 @@ class KernelTrace:
     faults: list[Fault]
     notes: dict[str, int]
     events: list[TracedEvent] = field(default_factory=list)
+    pipeline: list[TracedSpan] = field(default_factory=list)  # of the first block
 
     def select(self, space: str, *ops: str) -> list[Access]:
         return [a for a in self.accesses if a.space == space and (not ops or a.op in ops)]
@@ -149,7 +160,7 @@ class KernelTrace:
             return {}
         found = {}
         for space in ("global", "shared", "constant", "local"):
-            reads, writes = self.select(space, "read", "copy"), self.select(space, "write", "atomic")
+            reads, writes = self.select(space, *_READ[space]), self.select(space, *_WRITTEN[space])
             found[space] = {
                 "loads": sum(a.accesses for a in reads) / self.fma,
                 "loaded_values": sum(a.accesses * a.bits for a in reads) / 32 / self.fma,
@@ -180,6 +191,7 @@ class KernelTrace:
             "faults": [fault.as_dict() for fault in self.faults],
             "notes": self.notes,
             "events": self.events,
+            "pipeline": self.pipeline,
             "branches": {str(line): counts for line, counts in self.branches.items()},
             "fma_lines": {str(line): count for line, count in self.fma_lines.items()},
             "accesses": accesses,
@@ -217,6 +229,11 @@ class Launch:
     block: Point
     shared_bytes: int
     arguments: tuple[Any, ...]
+    bounds: tuple[int, ...] = ()  # launch_bounds: threads, resident blocks, blocks of a cluster
+
+    @property
+    def cluster(self) -> int:
+        return self.bounds[2] if len(self.bounds) > 2 else 1
 
 
 class DeviceArray(np.ndarray[Any, Any]):
@@ -360,10 +377,13 @@ class Tracer:
         key = (function, *map(_type, arguments))
         machine = self._machines.get(key)
         if machine is None:
-            machine = self._machines[key] = Machine(function, launch.grid, launch.block, ledger, launch.shared_bytes)
+            machine = self._machines[key] = Machine(
+                function, launch.grid, launch.block, ledger, launch.shared_bytes, launch.bounds
+            )
         else:
-            machine.configure(launch.grid, launch.block, ledger, launch.shared_bytes)
-        machine.run(arguments, blocks, max(1, _LANES_AT_ONCE // machine.lanes_per_block), self.order)
+            machine.configure(launch.grid, launch.block, ledger, launch.shared_bytes, launch.bounds)
+        lanes = _LANES_OF_TEAMS if machine.has_engines else _LANES_AT_ONCE
+        machine.run(arguments, blocks, max(1, lanes // (machine.lanes_per_block * machine.cluster)), self.order)
         for host, device in back:
             np.copyto(host, np.asarray(device))
 
@@ -412,14 +432,16 @@ def run(
             chosen = block if block and _inside(block, launch.grid) else _middle(launch.grid)
             traced[launch.function] = chosen
             at = chosen[0] + launch.grid[0] * (chosen[1] + launch.grid[1] * chosen[2])
-            tracer.run(launch, others[at : at + 1])
-            others = np.delete(others, at)
+            at -= at % launch.cluster  # blocks of a cluster run together
+            tracer.run(launch, others[at : at + launch.cluster])
+            others = np.delete(others, slice(at, at + launch.cluster))
         if any(later.function not in traced for later in launches[number + 1 :]):
             tracer.run(launch, others, quiet=True)
     kernels = []
     for report, (function, chosen) in zip(tracer.reports(), traced.items(), strict=True):
         times = sum(launch.function is function for launch in launches)
-        kernels.append(replace(report, launches=times, blocks=1, first_block=chosen))
+        width = next(launch.cluster for launch in launches if launch.function is function)
+        kernels.append(replace(report, launches=times, blocks=width, first_block=chosen))
     return Trace(problem, kernels, np.asarray(y))
 
 
@@ -512,7 +534,7 @@ def _figures(kernel: TracedKernel) -> Rates:
         "ideal_sectors_per_store": each(writes, "ideal"),
         "conflict_degree": each(shared, "moved", "ideal"),
         "bytes_per_fma": {
-            space: round(sum(a["accesses"] * a["bits"] // 8 for a in chosen(space, "read", "copy", "write")) / fma, 4)
+            space: round(sum(a["accesses"] * a["bits"] // 8 for a in chosen(space, *_MOVED)) / fma, 4)
             for space in ("global", "shared")
         } if fma else {},
         "loads_per_fma": {
@@ -549,6 +571,9 @@ def _argument(value: Any, name: str, back: list[tuple[Any, DeviceArray]]) -> Any
             back.append((value, device))
             view = _view(device, name)
         return view
+    if hasattr(value, "swizzle") and hasattr(value, "box"):  # a tensor map
+        view = _argument(np.asanyarray(value.array), name, back)
+        return Map(view, value)
     if isinstance(value, tuple):
         parts = [_argument(part, name, back) for part in value]
         return type(value)(*parts) if hasattr(value, "_fields") else tuple(parts)
@@ -559,6 +584,8 @@ def _type(value: Any) -> Any:
     """What Numba compiles a kernel anew for."""
     if type(value) is View:
         return value.dtype.str, value.ndim, value.flat_order
+    if type(value) is Map:
+        return (Map,)
     if isinstance(value, tuple):
         return (type(value), *map(_type, value))
     return getattr(value, "dtype", type(value))
@@ -582,7 +609,8 @@ def in_place_of_the_device(carry_out: Callable[[Launch], None]) -> Iterator[None
             raise TraceError(f"{kernel.fn.__name__} is called without a grid and a block")
         grid, block = (tuple([*extents, 1, 1][:3]) for extents in (kernel.grid_dim, kernel.block_dim))
         require_launch(grid, block, kernel.dynshared_size, cluster=capture.cluster(kernel))
-        carry_out(Launch(kernel.fn, grid, block, kernel.dynshared_size, arguments))
+        bounds = tuple(getattr(kernel, "launch_bounds", None) or ())
+        carry_out(Launch(kernel.fn, grid, block, kernel.dynshared_size, arguments, bounds))
 
     def allocate(_: str, shape: Any, dtype: Any, values: Any) -> DeviceArray:
         return values if isinstance(values, DeviceArray) else _allocate(shape, dtype, values)
@@ -625,4 +653,5 @@ def _report(function: Callable[..., Any], launches: list[tuple[Point, Point]], l
         faults=faults,
         notes=ledger.notes,
         events=ledger.events,
+        pipeline=ledger.pipeline,
     )

@@ -167,7 +167,10 @@ _SPACES = {
     "shared": ("shared memory, in wavefronts", "wavefronts"),
     "constant": ("constant memory, in reads", "reads"),
 }
-_VERBS = {"read": "read", "write": "write", "copy": "copy", "atomic": "update"}
+_VERBS = {
+    "read": "read", "write": "write", "copy": "copy", "atomic": "update", "tma": "TMA load", "tma store": "TMA store",
+    "wgmma": "wgmma",
+}  # fmt: skip
 _LEAST_SOURCE = 12  # characters below which a source line is left out
 
 

@@ -1,0 +1,129 @@
+"""What blocks that run at once have where engines work beside the threads: teams, clocks, copies, products."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+from weakref import WeakSet
+
+import numpy as np
+
+from common.microscope.bulk import LEFT_OVER, Stores
+from common.microscope.clocks import Clocks
+from common.microscope.mbarriers import Barrier, Barriers
+from common.microscope.memory import WARP, Ints
+from common.microscope.pipeline import Pipeline
+from common.microscope.spaces import Local
+from common.microscope.teams import WARPGROUP, AtBarrier, Teams
+from common.microscope.wgmma import Queue
+
+if TYPE_CHECKING:
+    from common.microscope.lanes import Machine
+
+REGISTERS = 65536  # of a multiprocessor
+
+
+class Asynchronous:
+    """The state of the blocks that run at once; ``seed`` sets the order in which copies arrive."""
+
+    def __init__(self, machine: Machine, split: frozenset[int], together: bool, seed: int, recording: bool) -> None:
+        self.machine = machine
+        self.clocks = Clocks(len(machine.lane_numbers) // WARP)
+        self.teams = Teams(machine, split, together)
+        self.order = np.random.default_rng(seed)
+        self.pipeline = Pipeline(recording)
+        self.queues: dict[int, Queue] = {}  # by the warpgroup's first lane
+        self.stores: dict[int, Stores] = {}  # by lane
+        self.loads: list[tuple[int, int, Barrier, str]] = []
+        self.barriers: dict[object, Barriers] = {}  # by place in the code
+        self.by_column: dict[int, Barrier] = {}
+        self._locals: dict[object, WeakSet[Local]] = {}  # of a team
+        self.registers: dict[int, tuple[int, int]] = {}  # by the warpgroup's first lane: for a thread, and the line
+
+    # --- threads ---
+
+    def note_local(self, storage: Local) -> None:
+        self._locals.setdefault(self.teams.now, WeakSet()).add(storage)
+
+    def locals_here(self) -> list[Local]:
+        """The local arrays of the threads that run."""
+        return list(self._locals.get(self.teams.now, ()))
+
+    def barrier(self, line: int, of_cluster: bool) -> None:
+        self.teams.until(AtBarrier(line, self.machine.mask, of_cluster))
+
+    def met(self, of_cluster: bool) -> None:
+        """The active lanes have waited for each other, each block's or each cluster's."""
+        machine = self.machine
+        warps = np.flatnonzero(machine.mask.bits.reshape(-1, WARP).any(axis=1))
+        blocks = warps * WARP // machine.lanes_per_block
+        keys = np.array([machine.peers[block][0] for block in blocks.tolist()]) if of_cluster else blocks
+        for key in np.unique(keys).tolist():
+            self.clocks.meet(warps[keys == key].tolist())
+
+    def cluster_of(self, block: int, mask: int, line: int, lane: int) -> list[int]:
+        """The blocks of this block's cluster whose bit is set in the mask."""
+        peers = self.machine.peers[block]
+        if mask >> len(peers):
+            text = f"the mask {mask:#x} names blocks of a cluster of {len(peers)}"
+            self.machine.fault("outside", line, "", text, lane=lane, count=1)
+        return [peer for rank, peer in enumerate(peers) if mask >> rank & 1]
+
+    def barrier_of(self, column: int) -> Barrier | None:
+        return self.by_column.get(column)
+
+    def set_registers(self, line: int, count: int) -> None:
+        """Each thread of the warpgroups that run holds so many registers from now on."""
+        lanes = np.flatnonzero(self.machine.mask.bits)
+        for lead in np.unique(lanes // WARPGROUP * WARPGROUP).tolist():
+            self.registers[lead] = count, line
+
+    # --- faults ---
+
+    def fault_of(self, warp: int, kind: str, line: int, array: str, text: str) -> None:
+        lanes = self.machine.mask.bits[warp * WARP : warp * WARP + WARP]
+        self.machine.fault(kind, line, array, text, lane=warp * WARP + int(np.argmax(lanes)), count=1)
+
+    def fault_at(self, block: int, kind: str, line: int, array: str, text: str) -> None:
+        self.machine.fault(kind, line, array, text, lane=block * self.machine.lanes_per_block, count=1)
+
+    def end(self) -> None:
+        """All threads have ended: what is still under way is at fault."""
+        machine = self.machine
+        for line, lane, barrier, name in self.loads:
+            if barrier.copies:
+                text = f"a copy to {name}, counted at {barrier.name}, is under way when the block ends: {LEFT_OVER}"
+                machine.fault("copy-not-awaited", line, name, text, lane=lane, count=1)
+        for lane, stores in self.stores.items():
+            for store in stores.under_way:
+                what = "tma_wait_read" if store.group <= stores.committed else "tma_commit and no tma_wait_read"
+                text = (
+                    f"a store to {store.map.name} is still under way when its thread ends: no {what} comes after it"
+                )
+                machine.fault("copy-not-awaited", store.line, store.map.name, text, lane=lane, count=1)
+                store.carry_out(machine)
+        for lead, queue in self.queues.items():
+            for group, product in queue.products:
+                what = "wgmma_wait" if group <= queue.committed else "wgmma_commit and no wgmma_wait"
+                text = f"wgmma is still under way when its threads end: no {what} comes after it"
+                machine.fault("wgmma-order", product.line, product.sums.view.name, text, lane=lead, count=1)
+        self._add_up_registers()
+
+    def _add_up_registers(self) -> None:
+        """What warpgroups take, others must have given: a block has no more than it began with."""
+        machine = self.machine
+        if not self.registers or machine.bounds is None:
+            return
+        threads, resident = machine.bounds
+        most = REGISTERS // resident
+        first = most // threads // 8 * 8
+        held: Ints = np.array([
+            self.registers.get(lead, (min(first, 255), 0))[0] for lead in range(0, machine.lanes_per_block, WARPGROUP)
+        ])  # fmt: skip
+        if held.sum() * WARPGROUP > most:
+            line = max(line for _, line in self.registers.values())
+            counts = ", ".join(map(str, held.tolist()))
+            text = (
+                f"warpgroups hold {counts} registers a thread, {held.sum() * WARPGROUP:,} together, and the block "
+                f"has {most:,}: take_registers waits for ever"
+            )
+            self.fault_at(0, "deadlock", line, "", text)

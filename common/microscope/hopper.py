@@ -1,0 +1,238 @@
+"""The helpers of lessons/hopper.py: what each does on the machine."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from common.microscope import bulk, mbarriers, values, wgmma
+from common.microscope.intrinsics import INTRINSICS, READS, dynamic_shared, intrinsic
+from common.microscope.mbarriers import Barrier, Barriers
+from common.microscope.memory import WARP
+from common.microscope.spaces import View
+from common.microscope.tiles import Tiles
+from common.microscope.values import Cast, Value, uniform
+
+if TYPE_CHECKING:
+    from common.microscope.lanes import Machine
+
+_BEFORE = frozenset(INTRINSICS)
+_STARTS = 1024  # bytes, on which tiles begin
+
+
+def _number(machine: Machine, line: int, name: str, value: Value) -> int:
+    if not uniform(value):
+        raise machine.error(line, f"{name} takes one number for all threads, known when compiling")
+    return int(value)
+
+
+# --- shared memory ---
+
+
+@intrinsic
+def half_tiles(machine: Machine, line: int) -> View:
+    return dynamic_shared(machine, line, Cast(np.float16), _STARTS)
+
+
+@intrinsic
+def float_tiles(machine: Machine, line: int) -> View:
+    return dynamic_shared(machine, line, Cast(np.float32), _STARTS)
+
+
+@intrinsic
+def fence_async(machine: Machine, line: int) -> None:
+    for view in machine.shared.values():
+        assert isinstance(view.storage, Tiles)
+        view.storage.fence(machine, machine.mask.bits)
+
+
+# --- barriers that count bytes ---
+
+
+@intrinsic
+def barrier_array(machine: Machine, line: int, count: Value) -> Barriers:
+    known = machine.asynchronous.barriers
+    return known.setdefault(machine.here(), Barriers(machine, _number(machine, line, "barrier_array", count)))
+
+
+@intrinsic
+def barrier_init(machine: Machine, line: int, bars: Barriers, i: Value, arrivals: Value) -> None:
+    def make(lane: int, barrier: Barrier) -> None:
+        barrier.make(lane // WARP, bulk.at(arrivals, lane))
+
+    mbarriers.each(machine, line, bars, i, "made", make)
+
+
+@intrinsic
+def publish_barriers(machine: Machine, line: int) -> None:
+    warps = set((np.flatnonzero(machine.mask.bits) // WARP).tolist())
+    for bars in machine.asynchronous.barriers.values():
+        for barrier in bars:
+            if barrier.made and barrier.made[0] in warps:
+                barrier.published = True
+
+
+@intrinsic
+def barrier_expect(machine: Machine, line: int, bars: Barriers, i: Value, count: Value) -> None:
+    def expect(lane: int, barrier: Barrier) -> None:
+        mbarriers.arrive(machine, line, lane, barrier, bulk.at(count, lane))
+
+    mbarriers.each(machine, line, bars, i, "used", expect)
+
+
+@intrinsic
+def barrier_arrive(machine: Machine, line: int, bars: Barriers, i: Value) -> None:
+    def arrive(lane: int, barrier: Barrier) -> None:
+        mbarriers.arrive(machine, line, lane, barrier)
+
+    mbarriers.each(machine, line, bars, i, "used", arrive)
+
+
+@intrinsic
+def barrier_arrive_at(machine: Machine, line: int, bars: Barriers, i: Value, rank: Value) -> None:
+    for lane, number in bars.named(line, i, "used"):
+        block = int(machine.block_number[lane])
+        for peer in machine.asynchronous.cluster_of(block, 1 << bulk.at(rank, lane), line, lane):
+            mbarriers.arrive(machine, line, lane, bars.at(peer, number))
+
+
+@intrinsic
+def barrier_wait(machine: Machine, line: int, bars: Barriers, i: Value, parity: Value) -> None:
+    mbarriers.wait(machine, line, bars, i, parity)
+
+
+# --- the matrix unit ---
+
+
+@intrinsic
+def descriptor(machine: Machine, line: int, tiles: View, offset: Value, leading: Value, stride: Value) -> Value:
+    return wgmma.encoded(values.mul(offset, tiles.dtype.itemsize), leading, stride)
+
+
+def _wgmma(form: wgmma.Form) -> None:
+    def start(
+        machine: Machine, line: int, acc: View, i: Value, tiles: View, a: Value, b: Value, N: int
+    ) -> None:  # fmt: skip
+        wgmma.start(machine, line, form, acc, i, tiles, a, b, N)
+
+    start.__name__ = form.name
+    intrinsic(start)
+
+
+for _form in (wgmma.F16, wgmma.F16_ROWS, wgmma.TF32):
+    _wgmma(_form)
+
+
+@intrinsic
+def wgmma_tf32_registers(
+    machine: Machine, line: int, acc: View, i: Value, frag: View, j: Value, tiles: View, b: Value, N: int
+) -> None:  # fmt: skip
+    wgmma.start(machine, line, wgmma.TF32_REGISTERS, acc, i, tiles, frag, b, N, j)
+
+
+@intrinsic
+def wgmma_fence(machine: Machine, line: int) -> None:
+    wgmma.fence(machine, line)
+
+
+@intrinsic
+def wgmma_commit(machine: Machine, line: int) -> None:
+    wgmma.commit(machine, line)
+
+
+@intrinsic
+def wgmma_wait(machine: Machine, line: int, pending: Value) -> None:
+    wgmma.wait(machine, line, _number(machine, line, "wgmma_wait", pending))
+
+
+# --- the copy engine ---
+
+
+@intrinsic
+def tma_load2(
+    machine: Machine, line: int, tiles: View, i: Value, map: bulk.Map, bars: Barriers, b: Value, row: Value,
+    column: Value,
+) -> None:  # fmt: skip
+    bulk.load(machine, line, tiles, i, map, bars, b, (row, column))
+
+
+@intrinsic
+def tma_load2_multicast(
+    machine: Machine, line: int, tiles: View, i: Value, map: bulk.Map, bars: Barriers, b: Value, row: Value,
+    column: Value, mask: Value,
+) -> None:  # fmt: skip
+    bulk.load(machine, line, tiles, i, map, bars, b, (row, column), mask)
+
+
+@intrinsic
+def tma_load_im2col(
+    machine: Machine, line: int, tiles: View, i: Value, map: bulk.Map, bars: Barriers, b: Value, *place: Value
+) -> None:
+    bulk.load(machine, line, tiles, i, map, bars, b, place)
+
+
+@intrinsic
+def tma_load_im2col_multicast(
+    machine: Machine, line: int, tiles: View, i: Value, map: bulk.Map, bars: Barriers, b: Value, *place: Value
+) -> None:
+    bulk.load(machine, line, tiles, i, map, bars, b, place[:-1], place[-1])
+
+
+@intrinsic
+def tma_store2(machine: Machine, line: int, map: bulk.Map, row: Value, column: Value, tiles: View, i: Value) -> None:
+    bulk.store(machine, line, map, row, column, tiles, i)
+
+
+@intrinsic
+def tma_commit(machine: Machine, line: int) -> None:
+    bulk.commit(machine, line)
+
+
+@intrinsic
+def tma_wait_read(machine: Machine, line: int, pending: Value) -> None:
+    bulk.wait(machine, line, _number(machine, line, "tma_wait_read", pending))
+
+
+@intrinsic
+def tma_wait(machine: Machine, line: int, pending: Value) -> None:
+    bulk.wait(machine, line, _number(machine, line, "tma_wait", pending))
+
+
+# --- clusters, registers ---
+
+
+@intrinsic
+def cluster_rank(machine: Machine, line: int) -> Value:
+    if len(machine.peers[0]) == 1:
+        return np.uint32(0)
+    return machine.ranks[machine.block_number].astype(np.uint32)
+
+
+@intrinsic
+def cluster_sync(machine: Machine, line: int) -> None:
+    machine.asynchronous.barrier(line, True)
+
+
+def _registers(machine: Machine, line: int, name: str, count: Value) -> None:
+    number = _number(machine, line, name, count)
+    if number % 8 or not 24 <= number <= 256:
+        raise machine.error(line, f"{name} takes a multiple of 8 from 24 to 256, and this is {number}")
+    wgmma.warpgroups(machine, line, name)
+    machine.asynchronous.set_registers(line, number)
+
+
+@intrinsic
+def take_registers(machine: Machine, line: int, count: Value) -> None:
+    _registers(machine, line, "take_registers", count)
+
+
+@intrinsic
+def give_registers(machine: Machine, line: int, count: Value) -> None:
+    _registers(machine, line, "give_registers", count)
+
+
+# Which make a kernel an asynchronous one; those that wait for other threads of the block or the cluster.
+NAMES = frozenset(INTRINSICS) - _BEFORE
+WAITS = frozenset({"barrier_wait"})
+READS.update(dict.fromkeys((name for name in NAMES if name.startswith("tma_load")), 2))
