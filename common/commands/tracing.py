@@ -61,6 +61,9 @@ def _trace(options: argparse.Namespace) -> int:
 
         try:
             drawn = charts.save(tracefigures.accesses(found[0]), stem)
+            if trace.main_kernel(found[0])["pipeline"]:
+                over_time = charts.save(tracefigures.pipeline(found[0]), stem.with_name(f"{stem.name}-pipeline"))
+                console.say(options).print(f"drawn: {over_time}")
         except OSError as error:
             raise ValueError(f"--figure {options.figure}: {error}") from None
         console.say(options).print(f"drawn: {drawn}")
@@ -93,6 +96,8 @@ def _print_trace(step: Step, problem: problems.Problem, found: Traced, usual: bo
     for kernel in found["kernels"]:
         for table in tables.traced(kernel, say.width):
             say.print(table)
+        for row in tracewords.pipeline(kernel, say.width):
+            say.print(escape(row), soft_wrap=True, highlight=False)
         for sentence in tracewords.sentences(kernel):
             say.print(escape(sentence), soft_wrap=True)
     faults = [fault for kernel in found["kernels"] for fault in kernel["faults"]]

@@ -8,6 +8,15 @@ Module by module:
     lanes         the threads' registers, branches, barriers
     fragments     what a warp holds of the matrices that tensor cores multiply
     intrinsics    what cuda.* and the lessons' helpers do
+    hopper        what the helpers of lessons/hopper.py do
+    engines       what runs beside the threads of an asynchronous kernel
+    teams         warpgroups that take turns, and deadlocks
+    mbarriers     barriers that count arrivals and bytes
+    clocks        what each warp knows to be done
+    tiles         shared memory that threads, copies and wgmma access
+    bulk          boxes of tensor maps on their way
+    wgmma         descriptors, and products that are under way
+    pipeline      when each stage is filled, full, multiplied and free
     values        arithmetic as Numba types it
     spaces        global, shared, constant and local arrays
     shadow        who touched each element of global memory: races of threads and of blocks

@@ -166,7 +166,7 @@ def load(
         blocks = [block] if mask is None else machine.asynchronous.cluster_of(block, at(mask, lane), line, lane)
         for target in blocks:
             barrier = bars.at(target, number)
-            mbarriers.usable(machine, line, barrier, lane // WARP)
+            mbarriers.usable(machine, line, barrier, lane)
             _fill(machine, line, tiles, at(as_offset(i), lane), box, barrier, values, lane)
 
 
@@ -187,7 +187,7 @@ def _source(machine: Machine, line: int, box: Map, where: list[int], lane: int) 
     found = box.pixels(tuple(where[:4]), where[4], tuple(where[5:]))
     if found is None:
         text = f"{box.name} is read from the pixel (n, d, h, w) = {tuple(where[:4])} on, where no window begins"
-        machine.fault("outside", line, box.name, text, lane=lane, count=1)
+        machine.fault("operand", line, box.name, text, lane=lane, count=1)
     return found
 
 
@@ -263,7 +263,7 @@ def _fill(
     agent = Agent(lane // WARP, lane, line, "filled")
     tiles.storage.filled_by_engine(machine, tiles, places, agent, barrier.column, barrier.phase + 1)
     tiles.storage.lay(places, box.rows, box.columns)
-    known = machine.asynchronous.clocks.phases(lane // WARP)
+    known = machine.asynchronous.clocks.phases(lane)
     barrier.copies.append(Load(tiles.storage, places, values.reshape(-1), box.bytes, known))
     machine.asynchronous.loads.append((line, lane, barrier, tiles.name))
 

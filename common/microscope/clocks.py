@@ -2,7 +2,8 @@
 
 A vector clock per warp. Columns hold, for each warp, the interval of its own accesses; then its warpgroup's groups of
 wgmma; then its groups of bulk stores; then, for each barrier in shared memory, the phases it has completed. What a
-warp did is known to another one only by way of a barrier that the first arrives at and the other waits for.
+warp did is known to another one only by way of a barrier that the first arrives at and the other waits for. Lanes
+that wait without the rest of their warp know alone what they have waited for, until the warp's next syncwarp.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from common.microscope.memory import Ints
+from common.microscope.memory import WARP, Ints
 
 # Kinds of columns that a warp has, in this order.
 ACCESS, WGMMA, STORE = 0, 1, 2
@@ -25,6 +26,8 @@ class Clocks:
     def __init__(self, warps: int) -> None:
         self.warps = warps
         self.known: Ints = np.zeros((warps, _KINDS * warps), np.int64)
+        self.alone: Ints = np.zeros(warps, np.int64)  # lanes with accesses since their warp's last syncwarp, as bits
+        self.private: dict[tuple[int, int], Ints] = {}  # by warp and lanes, as bits: what they alone have waited for
         own = np.arange(warps)
         self.known[own, own] = 1  # the interval that a warp is in, which nobody else knows of
 
@@ -42,23 +45,66 @@ class Clocks:
         """Which of its intervals a warp is in: what it does now is done for others once they know so much."""
         return int(self.known[warp, warp])
 
-    def release(self, warps: Sequence[int]) -> Ints:
-        """All that these warps know now, which they hand over; what they do from now on is not part of it."""
-        chosen = list(warps)
-        given: Ints = self.known[chosen].max(axis=0)
-        self.known[chosen, chosen] += 1
-        return given
+    # --- what a lane knows ---
 
-    def phases(self, warp: int) -> Ints:
-        """The complete phases of barriers that a warp knows of: what it begins comes after them, wherever it ends."""
-        found: Ints = self.known[warp].copy()
+    def row(self, lane: int) -> Ints:
+        """What a lane knows: its warp, and what it has waited for without the others."""
+        warp, bit = lane // WARP, 1 << lane % WARP
+        found: Ints = self.known[warp]
+        for (other, lanes), more in self.private.items():
+            if other == warp and lanes & bit:
+                found = joined(found, more)
+        return found
+
+    def rows(self, lanes: Ints, columns: Ints) -> Ints:
+        """Of each lane, what it knows of its column."""
+        found: Ints = self.known[lanes // WARP, columns]
+        for (warp, bits), more in self.private.items():
+            own = (lanes // WARP == warp) & (bits >> lanes % WARP & 1 != 0) & (columns < len(more))
+            found[own] = np.maximum(found[own], more[columns[own]])
+        return found
+
+    def phases(self, lane: int) -> Ints:
+        """The complete phases of barriers that a lane knows of: what it begins comes after them, wherever it ends."""
+        found: Ints = self.row(lane).copy()
         found[: _KINDS * self.warps] = 0
         return found
+
+    # --- handing over ---
+
+    def pass_on(self, warps: Sequence[int]) -> None:
+        """The lanes of each of these warps have met: what one knows all know, and a new interval begins."""
+        chosen = list(warps)
+        for warp, lanes in [key for key in self.private if key[0] in chosen]:
+            self.acquire([warp], self.private.pop((warp, lanes)))
+        self.known[chosen, chosen] += 1
+        self.alone[chosen] = 0
+
+    def release_of(self, warp: int, lanes: int) -> Ints:
+        """What lanes of a warp, as bits, hand over: not what others of it did since the last syncwarp."""
+        given: Ints = self.known[warp].copy()
+        for (other, those), more in self.private.items():
+            if other == warp and those & lanes:
+                given = joined(given, more)
+        if self.alone[warp] & ~lanes:
+            given[warp] -= 1
+        else:
+            self.known[warp, warp] += 1
+            self.alone[warp] = 0
+        return given
 
     def acquire(self, warps: Sequence[int], given: Ints) -> None:
         """These warps come to know what others handed over."""
         chosen, size = list(warps), len(given)
         self.known[chosen, :size] = np.maximum(self.known[chosen, :size], given)
+
+    def acquire_by(self, warp: int, lanes: int, whole: int, given: Ints) -> None:
+        """Lanes of a warp, as bits, come to know what others handed over; ``whole`` are all that it has."""
+        if lanes == whole:
+            self.acquire([warp], given)
+        else:
+            old = self.private.get((warp, lanes))
+            self.private[warp, lanes] = given if old is None else joined(old, given)
 
     def learn(self, warps: Sequence[int], column: int, number: int) -> None:
         """These warps know that the column has come to this number."""
@@ -66,8 +112,12 @@ class Clocks:
         self.known[chosen, column] = np.maximum(self.known[chosen, column], number)
 
     def meet(self, warps: Sequence[int]) -> None:
-        """These warps wait for each other."""
-        self.acquire(warps, self.release(warps))
+        """All lanes of these warps wait for each other."""
+        chosen = list(warps)
+        self.pass_on(chosen)
+        given: Ints = self.known[chosen].max(axis=0)
+        given[chosen] -= 1  # the intervals that have begun are their own
+        self.acquire(chosen, given)
 
 
 def joined(first: Ints, second: Ints) -> Ints:

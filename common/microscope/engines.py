@@ -37,6 +37,8 @@ class Asynchronous:
         self.barriers: dict[object, Barriers] = {}  # by place in the code
         self.by_column: dict[int, Barrier] = {}
         self._locals: dict[object, WeakSet[Local]] = {}  # of a team
+        self.syncs = 0  # barriers of the cluster that have been passed
+        self.remote: dict[int, tuple[int, int]] = {}  # by line of an arrival elsewhere: the lane, and syncs by then
         self.registers: dict[int, tuple[int, int]] = {}  # by the warpgroup's first lane: for a thread, and the line
 
     # --- threads ---
@@ -54,6 +56,7 @@ class Asynchronous:
     def met(self, of_cluster: bool) -> None:
         """The active lanes have waited for each other, each block's or each cluster's."""
         machine = self.machine
+        self.syncs += of_cluster
         warps = np.flatnonzero(machine.mask.bits.reshape(-1, WARP).any(axis=1))
         blocks = warps * WARP // machine.lanes_per_block
         keys = np.array([machine.peers[block][0] for block in blocks.tolist()]) if of_cluster else blocks
@@ -65,7 +68,7 @@ class Asynchronous:
         peers = self.machine.peers[block]
         if mask >> len(peers):
             text = f"the mask {mask:#x} names blocks of a cluster of {len(peers)}"
-            self.machine.fault("outside", line, "", text, lane=lane, count=1)
+            self.machine.fault("operand", line, "", text, lane=lane, count=1)
         return [peer for rank, peer in enumerate(peers) if mask >> rank & 1]
 
     def barrier_of(self, column: int) -> Barrier | None:
@@ -79,9 +82,8 @@ class Asynchronous:
 
     # --- faults ---
 
-    def fault_of(self, warp: int, kind: str, line: int, array: str, text: str) -> None:
-        lanes = self.machine.mask.bits[warp * WARP : warp * WARP + WARP]
-        self.machine.fault(kind, line, array, text, lane=warp * WARP + int(np.argmax(lanes)), count=1)
+    def fault_of(self, lane: int, kind: str, line: int, array: str, text: str) -> None:
+        self.machine.fault(kind, line, array, text, lane=lane, count=1)
 
     def fault_at(self, block: int, kind: str, line: int, array: str, text: str) -> None:
         self.machine.fault(kind, line, array, text, lane=block * self.machine.lanes_per_block, count=1)
@@ -106,6 +108,10 @@ class Asynchronous:
                 what = "wgmma_wait" if group <= queue.committed else "wgmma_commit and no wgmma_wait"
                 text = f"wgmma is still under way when its threads end: no {what} comes after it"
                 machine.fault("wgmma-order", product.line, product.sums.view.name, text, lane=lead, count=1)
+        for line, (lane, syncs) in self.remote.items():
+            if syncs == self.syncs:
+                text = "the block whose barrier this arrives at may have ended: no cluster_sync comes after it"
+                machine.fault("left-cluster", line, "", text, lane=lane, count=1)
         self._add_up_registers()
 
     def _add_up_registers(self) -> None:

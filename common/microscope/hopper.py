@@ -8,7 +8,7 @@ import numpy as np
 
 from common.microscope import bulk, mbarriers, values, wgmma
 from common.microscope.intrinsics import INTRINSICS, READS, dynamic_shared, intrinsic
-from common.microscope.mbarriers import Barrier, Barriers
+from common.microscope.mbarriers import Barriers
 from common.microscope.memory import WARP
 from common.microscope.spaces import View
 from common.microscope.tiles import Tiles
@@ -58,10 +58,8 @@ def barrier_array(machine: Machine, line: int, count: Value) -> Barriers:
 
 @intrinsic
 def barrier_init(machine: Machine, line: int, bars: Barriers, i: Value, arrivals: Value) -> None:
-    def make(lane: int, barrier: Barrier) -> None:
-        barrier.make(lane // WARP, bulk.at(arrivals, lane))
-
-    mbarriers.each(machine, line, bars, i, "made", make)
+    for lane, number in bars.named(line, i, "made"):
+        bars.at(int(machine.block_number[lane]), number).make(lane // WARP, bulk.at(arrivals, lane))
 
 
 @intrinsic
@@ -75,26 +73,28 @@ def publish_barriers(machine: Machine, line: int) -> None:
 
 @intrinsic
 def barrier_expect(machine: Machine, line: int, bars: Barriers, i: Value, count: Value) -> None:
-    def expect(lane: int, barrier: Barrier) -> None:
-        mbarriers.arrive(machine, line, lane, barrier, bulk.at(count, lane))
-
-    mbarriers.each(machine, line, bars, i, "used", expect)
+    blocks = machine.block_number
+    mbarriers.all_arrive(machine, line, bars, i, lambda lane: int(blocks[lane]), lambda lane: bulk.at(count, lane))
 
 
 @intrinsic
 def barrier_arrive(machine: Machine, line: int, bars: Barriers, i: Value) -> None:
-    def arrive(lane: int, barrier: Barrier) -> None:
-        mbarriers.arrive(machine, line, lane, barrier)
-
-    mbarriers.each(machine, line, bars, i, "used", arrive)
+    blocks = machine.block_number
+    mbarriers.all_arrive(machine, line, bars, i, lambda lane: int(blocks[lane]))
 
 
 @intrinsic
 def barrier_arrive_at(machine: Machine, line: int, bars: Barriers, i: Value, rank: Value) -> None:
-    for lane, number in bars.named(line, i, "used"):
-        block = int(machine.block_number[lane])
-        for peer in machine.asynchronous.cluster_of(block, 1 << bulk.at(rank, lane), line, lane):
-            mbarriers.arrive(machine, line, lane, bars.at(peer, number))
+    engine = machine.asynchronous
+
+    def block(lane: int) -> int | None:
+        own = int(machine.block_number[lane])
+        there = engine.cluster_of(own, 1 << bulk.at(rank, lane), line, lane)
+        if there and there[0] != own:
+            engine.remote[line] = lane, engine.syncs
+        return there[0] if there else None
+
+    mbarriers.all_arrive(machine, line, bars, i, block)
 
 
 @intrinsic

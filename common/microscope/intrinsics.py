@@ -175,6 +175,11 @@ def syncwarp(machine: Machine, line: int, member: Value = _EVERYBODY) -> None:
         machine.stamps = machine.stamps + 1
     else:
         machine.stamps = machine.stamps + machine.mask.bits
+    if machine.has_engines:
+        rows = machine.mask.bits.reshape(-1, WARP) | ~machine.waiting.bits.reshape(-1, WARP)
+        machine.asynchronous.clocks.pass_on(
+            np.flatnonzero(rows.all(axis=1) & machine.mask.bits.reshape(-1, WARP).any(axis=1)).tolist()
+        )
 
 
 def _shuffled(machine: Machine, line: int, member: Value, value: Value, source: Value, name: str) -> Value:

@@ -746,6 +746,11 @@ class Machine:
             self.pass_barrier(line)
 
     def pass_cluster_barrier(self, line: int) -> None:
+        absent = self.waiting.bits & ~self.mask.bits
+        if absent.any():
+            count = int(np.count_nonzero(absent))
+            text = f"{count} threads do not reach this barrier of the cluster, which others wait at"
+            self.fault("divergent-barrier", line, "", text, lane=int(np.argmax(absent)), count=count)
         self.stamps = ((self.stamps >> BARRIER) + 1) << BARRIER
         self.asynchronous.met(True)
 

@@ -160,33 +160,44 @@ class ForPhase(Wait):
                       count=int(np.count_nonzero(of_block)))  # fmt: skip
 
 
-def usable(machine: Machine, line: int, barrier: Barrier, warp: int) -> None:
-    """A fault unless the barrier is made and published, and this warp knows it."""
+def usable(machine: Machine, line: int, barrier: Barrier, lane: int) -> None:
+    """A fault unless the barrier is made and published, and this lane knows it."""
     engine = machine.asynchronous
     text = ""
     if barrier.made is None:
         text = f"{barrier.name} is used, and no barrier_init has made it"
-        barrier.make(warp, 1)
-    elif engine.clocks.known[warp, barrier.made[0]] < barrier.made[1]:
+        barrier.make(lane // WARP, 1)
+    elif engine.clocks.row(lane)[barrier.made[0]] < barrier.made[1]:
         text = f"{barrier.name} is used with no barrier of the block, or the cluster, after its barrier_init"
     elif not barrier.published:
         text = f"{barrier.name} is used, and no publish_barriers follows its barrier_init"
     if text:
-        engine.fault_of(warp, "mbarrier", line, barrier.name, text)
+        engine.fault_of(lane, "mbarrier", line, barrier.name, text)
 
 
-def arrive(machine: Machine, line: int, lane: int, barrier: Barrier, count: int = 0) -> None:
-    """One lane arrives; it expects so many bytes more."""
+def _bits(lanes: list[int]) -> dict[int, int]:
+    """Lanes as bits, by warp."""
+    bits: dict[int, int] = {}
+    for lane in lanes:
+        bits[lane // WARP] = bits.get(lane // WARP, 0) | 1 << lane % WARP
+    return bits
+
+
+def handed_over(machine: Machine, lanes: list[int]) -> dict[int, Ints]:
+    """By warp, what these lanes hand over as they arrive."""
+    return {warp: machine.asynchronous.clocks.release_of(warp, bits) for warp, bits in _bits(lanes).items()}
+
+
+def arrive(machine: Machine, line: int, lane: int, barrier: Barrier, given: Ints, count: int = 0) -> None:
+    """One lane arrives with what it hands over; it expects so many bytes more."""
     engine = machine.asynchronous
-    warp = lane // WARP
-    usable(machine, line, barrier, warp)
-    if engine.clocks.known[warp, barrier.column] < barrier.phase:
+    usable(machine, line, barrier, lane)
+    if engine.clocks.row(lane)[barrier.column] < barrier.phase:
         text = (
             f"an arrival at {barrier.name} may come in the phase before: nothing that this thread has waited for "
             f"says that its {barrier.arrivals} arrivals, and its bytes, have come"
         )
         machine.fault("mbarrier", line, barrier.name, text, lane=lane, count=1)
-    given = engine.clocks.release([warp])
     if barrier.missing:
         barrier.expect(count, line)
     if not barrier.arrive(given):
@@ -206,17 +217,27 @@ def wait(machine: Machine, line: int, bars: Barriers, i: Value, parity: Value) -
     wanted = []
     for (block, number, bit), those in lanes.items():
         barrier = bars.at(block, number)
-        usable(machine, line, barrier, those[0] // WARP)
+        usable(machine, line, barrier, those[0])
         wanted.append((barrier, bit))
     engine.teams.until(ForPhase(line, machine.mask, wanted))
+    alive = _bits(np.flatnonzero(machine.waiting.bits).tolist())
     for (barrier, _), those in zip(wanted, lanes.values(), strict=True):
-        engine.clocks.acquire(sorted({lane // WARP for lane in those}), barrier.known)
+        for warp, bits in _bits(those).items():
+            engine.clocks.acquire_by(warp, bits, alive.get(warp, bits), barrier.known)
 
 
-Each = Callable[[int, Barrier], None]
-
-
-def each(machine: Machine, line: int, bars: Barriers, i: Value, verb: str, do: Each) -> None:
-    """``do(lane, barrier)`` for the active lanes, each with the barrier that it names in its own block."""
-    for lane, number in bars.named(line, i, verb):
-        do(lane, bars.at(int(machine.block_number[lane]), number))
+def all_arrive(
+    machine: Machine,
+    line: int,
+    bars: Barriers,
+    i: Value,
+    block: Callable[[int], int | None],
+    count: Callable[[int], int] = lambda lane: 0,
+) -> None:
+    """The active lanes arrive, each at the barrier that it names of the ``block`` of that lane, if there is one."""
+    named = bars.named(line, i, "used")
+    given = handed_over(machine, [lane for lane, _ in named])
+    for lane, number in named:
+        where = block(lane)
+        if where is not None:
+            arrive(machine, line, lane, bars.at(where, number), given[lane // WARP], count(lane))

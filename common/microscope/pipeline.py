@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 State = Literal["filling", "full", "multiplied", "free"]
 STATES: tuple[State, ...] = ("filling", "full", "multiplied", "free")
+MARKS: dict[str, str] = {"filling": "~", "full": "=", "multiplied": "#", "free": "."}
 _MOST = 512  # fillings that are kept
 
 
@@ -95,7 +96,6 @@ class Pipeline:
 
 def drawn(spans: list[TracedSpan], width: int) -> list[str]:
     """The stages as text, one a line, a character for each tick; as much of the beginning as ``width`` holds."""
-    marks = {"filling": "~", "full": "=", "multiplied": "#", "free": "."}
     stages = list(dict.fromkeys(span["stage"] for span in spans))
     label = max(map(len, stages), default=0) + 2
     ticks = min(max((span["end"] for span in spans), default=1), max(width - label, 8))
@@ -105,6 +105,6 @@ def drawn(spans: list[TracedSpan], width: int) -> list[str]:
         for span in spans:
             if span["stage"] == stage:
                 for tick in range(span["start"], min(span["end"], ticks)):
-                    cells[tick] = marks[span["state"]]
+                    cells[tick] = MARKS[span["state"]]
         rows.append(stage.ljust(label) + "".join(cells[1:]).rstrip())
     return rows

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from common.microscope.clocks import ACCESS, STORE, WGMMA
+from common.microscope.clocks import ACCESS, STORE, WGMMA, Clocks
 from common.microscope.memory import WARP, Bools, Ints
 from common.microscope.shadow import same
 from common.microscope.spaces import Shared, View
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from common.microscope.lanes import Machine
 
 _NEVER = np.iinfo(np.int64).max  # an interval that nobody will know of
+_BITS = 1 << np.arange(WARP)
 _NOWHERE = -1  # of what no copy brought
 _READERS = {ACCESS: "read", WGMMA: "read by wgmma", STORE: "read by a bulk store"}
 
@@ -66,6 +67,7 @@ class Tiles(Shared):
     # --- ordinary accesses, of all active lanes ---
 
     def noted_read(self, machine: Machine, view: View, at: Any, lanes: Bools, line: int) -> None:
+        self._alone(machine, lanes)
         who = np.flatnonzero(lanes)
         places = np.broadcast_to(np.asarray(at), lanes.shape)[who]
         agent = Agent(who // WARP, who, line, "read")
@@ -73,7 +75,12 @@ class Tiles(Shared):
         self._note(machine, places, ACCESS, who // WARP, machine.asynchronous.clocks.known[agent.warps, agent.warps],
                    line)  # fmt: skip
 
+    def _alone(self, machine: Machine, lanes: Bools) -> None:
+        """Lanes access the tiles, and have not met the others of their warp since."""
+        machine.asynchronous.clocks.alone |= lanes.reshape(-1, WARP) @ _BITS
+
     def noted_write(self, machine: Machine, view: View, at: Any, lanes: Bools, value: Any, line: int) -> None:
+        self._alone(machine, lanes)
         who = np.flatnonzero(lanes)
         places = np.broadcast_to(np.asarray(at), lanes.shape)[who]
         warps = who // WARP
@@ -123,7 +130,7 @@ class Tiles(Shared):
 
     def _fenced_before(self, machine: Machine, view: View, places: Ints, agent: Agent) -> None:
         """A fault where a thread wrote, and the agent does not know that it called fence_async since."""
-        known = self._known(machine.asynchronous.clocks.known, agent, self.column[places])
+        known = self._known(machine.asynchronous.clocks, agent, self.column[places])
         unfenced = self.fenced[places] > known
         if not unfenced.any():
             self._written_before(machine, view, places, agent)
@@ -245,7 +252,7 @@ class Tiles(Shared):
         if not len(places) or column.max() < 0:
             return
         clocks = machine.asynchronous.clocks
-        known = self._known(clocks.known, agent, column)
+        known = self._known(clocks, agent, column)
         met = (column >= 0) & (self.number[places] > known)
         lanes = self.lane[places]
         by_threads = column < clocks.warps
@@ -264,13 +271,14 @@ class Tiles(Shared):
         self._tell_race(machine, view, places, met, agent, lanes, self.line[places], "written")
 
     @staticmethod
-    def _known(known: Ints, agent: Agent, column: Any) -> Ints:
+    def _known(clocks: Clocks, agent: Agent, column: Any) -> Ints:
         """The number of each column that the agent knows: all of its warps, if it has several."""
-        warps = agent.warps
-        if np.ndim(warps) and np.ndim(agent.lane) == 0:
-            found: Ints = known[warps].min(axis=0)[column]
+        if np.ndim(agent.lane):
+            return clocks.rows(agent.lane, column)
+        if np.ndim(agent.warps):
+            found: Ints = clocks.known[agent.warps].min(axis=0)[column]
             return found
-        picked: Ints = known[warps, column]
+        picked: Ints = clocks.row(agent.lane)[column]
         return picked
 
     def _read_before(
@@ -284,7 +292,7 @@ class Tiles(Shared):
             number = reader.number[places]
             if not number.any():
                 continue
-            known = self._known(clocks.known, agent, clocks.of(kind, first_warp + warp))
+            known = self._known(clocks, agent, clocks.of(kind, first_warp + warp))
             met = number > known
             if among is not None:
                 met &= among

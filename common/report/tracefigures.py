@@ -57,6 +57,35 @@ def _in_pairs(chosen: list[TracedAccess], above: float) -> Figure:
     return figure
 
 
+_STATES = {"filling": SKY, "full": BLUE, "multiplied": VERMILION, "free": "#eef3f8"}
+
+
+def pipeline(found: Traced, ticks: int = 60) -> Figure:
+    """The stages of a trace's main kernel over the first ``ticks`` of its clock: filling, full, multiplied, free."""
+    kernel = trace.main_kernel(found)
+    spans = kernel["pipeline"]
+    stages = list(dict.fromkeys(span["stage"] for span in spans))
+    end = min(max(span["end"] for span in spans), ticks)
+    figure, axes = charts.new_figure(9.6, 1.5 + 0.42 * len(stages))
+    for span in spans:
+        start, until, row = span["start"], min(span["end"], end), stages.index(span["stage"])
+        if until <= start:
+            continue
+        colour = _STATES[span["state"]]
+        axes.barh(row, until - start, left=start, height=0.72, color=colour, edgecolor="white", linewidth=0.8)
+        if until - start >= 3 and span["state"] != "free":
+            ink = INK if span["state"] == "filling" else "white"
+            axes.text((start + until) / 2, row, span["state"], ha="center", va="center", fontsize=7.5, color=ink)
+    axes.set_yticks(range(len(stages)), stages)
+    axes.invert_yaxis()
+    axes.set_xlim(1, end)
+    axes.tick_params(axis="y", length=0)
+    axes.set_xlabel("what happens to a stage, one event after the other: an order, not seconds")
+    patches = [Rectangle((0, 0), 1, 1, facecolor=colour) for colour in _STATES.values()]
+    axes.legend(patches, list(_STATES), frameon=False, loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=4)
+    return figure
+
+
 def requests() -> Figure:
     """The first global requests of the lesson's steps, one step a row: a warp's lanes and the sectors they touch."""
     names = lessontext.requests(catalog.LESSONS).steps

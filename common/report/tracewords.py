@@ -10,11 +10,13 @@ from pathlib import Path
 from common.book.catalog import Step
 from common.book.problems import Problem
 from common.explain.faults import UNSOUND, FaultFields
+from common.microscope import pipeline as stages
 from common.microscope import trace
 from common.microscope.messages import Traced, TracedKernel
 from common.workers import isolate
 
 _QUICK_SECONDS = 20.0
+_PIPELINE = ", ".join(f"{mark} {state}" for state, mark in stages.MARKS.items())
 
 
 def block(text: str) -> tuple[int, int, int]:
@@ -42,6 +44,15 @@ def sentences(kernel: TracedKernel) -> Iterator[str]:
         if split:
             yield f"line {line}: in {split:,} of {branches:,} branches of warps, the threads of a warp part ways."
     yield from (f"{note[0].upper()}{note[1:]}." for note in kernel["notes"])
+
+
+def pipeline(kernel: TracedKernel, width: int) -> list[str]:
+    """The stages of a kernel's pipeline over time, as text of at most ``width`` columns; nothing without stages."""
+    spans = kernel["pipeline"]
+    if not spans:
+        return []
+    block = ", ".join(map(str, kernel["first_block"]))
+    return [f"Stages of block ({block}), one event after the other: {_PIPELINE}.", *stages.drawn(spans, width)]
 
 
 def fault_sentence(fault: FaultFields) -> str:
