@@ -245,7 +245,7 @@ def _same(machine: Machine, line: int, name: str, value: Value, lead: int) -> in
     own = value[lead : lead + WARPGROUP]
     if (own != own[0]).any():
         text = f"{name}: threads of a warpgroup name different descriptors"
-        machine.fault("descriptor", line, "", text, lane=lead, count=WARPGROUP)
+        machine.fault("warp-sync", line, "", text, lane=lead, count=WARPGROUP)
     return int(own[0])
 
 
