@@ -112,6 +112,13 @@ def test_slow_steps_are_not_timed_on_the_layers_left_to_later_ones():
 def test_layers_left_to_a_step_name_a_step_of_their_ladder():
     for preset, name in lessontext.timed_from(catalog.LESSONS).items():
         assert PRESETS[preset].ladder == catalog.find(name).ladder
+    named = [
+        preset
+        for path in catalog.LESSONS.glob(f"*/{lessontext.NAME}")
+        for presets in store.read_toml(path).get("timed_from", {}).values()
+        for preset in presets
+    ]
+    assert len(named) == len(set(named))  # what one lesson says, another does not take back
 
 
 @pytest.mark.parametrize(
