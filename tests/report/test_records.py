@@ -447,11 +447,11 @@ def shipped():
     return Record.load(records.RESULTS / f"{records.REFERENCE_GPU}.json")
 
 
-# Measured, then changed where K is less than two tiles: this strict mark fails as soon as it is measured again.
-TO_BENCH = {"hgemm_pipelined": "its launch has sent a K below AHEAD to the guarded kernel since: bench it again"}
+# Not yet measured: the strict mark fails as soon as it is.
+TO_BENCH = {"07_hopper": "written, checked and compiled; its records come with the next run on a Hopper card"}
 SHIPPED = [
-    pytest.param(step, preset, marks=pytest.mark.xfail(reason=TO_BENCH[step.name], strict=True))
-    if step.name in TO_BENCH
+    pytest.param(step, preset, marks=pytest.mark.xfail(reason=TO_BENCH[step.lesson], strict=True))
+    if step.lesson in TO_BENCH
     else (step, preset)
     for step, preset in PAIRS
 ]
