@@ -384,7 +384,7 @@ _COPIED: dict[str, tuple[Problem, ...]] = {
         Gemm(M=200, N=328, K=72),
         Gemm(M=65, N=248, K=328),
         Gemm(M=264, N=72, K=264),
-        Gemm(M=MANY, N=8, K=136),
+        Gemm(M=MANY, N=8, K=72),
     ),
     "conv3d": (Conv3d(N=33, C=8, D=1, H=20, W=26, K=8, T=1, R=3, S=1, pad_h=1),),
     "hconv3d": (
