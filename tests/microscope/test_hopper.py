@@ -12,7 +12,7 @@ import pytest
 from common.book import catalog, limits, problems, reference
 from common.explain import faults
 from common.measure import check, inputs
-from common.microscope import asynchronous, boxes, hazards, simulator
+from common.microscope import asynchronous, boxes, hazards, order, simulator
 from lessons import hopper
 
 simulator.install()
@@ -478,6 +478,7 @@ def test_blocks_of_a_cluster_fill_each_other_s_tiles(kernel, direction):
 
 LOAD = "            tma_load2_multicast("
 GIVEN_BACK = "        if lane < 2:\n            barrier_arrive_at(bars, 1, lane)\n"
+ROWS = "        for row in range(32):\n"
 WRONG_CLUSTERS = {
     "one block alone": (("turn, 3)", "turn, 1)"), "deadlock", "barrier_wait(bars, 0"),
     "a block that is not there": (("turn, 3)", "turn, 5)"), "operand", LOAD),
@@ -488,6 +489,7 @@ WRONG_CLUSTERS = {
     "released by the own block alone": (("bars, 1, lane)", "bars, 1, rank)"), "race", LOAD),
     "released for the own block alone": (("bars, 1, 2)", "bars, 1, 1)"), "race mbarrier", ""),
     "released before all lanes have read": (("        cuda.syncwarp()\n", ""), "race", LOAD),
+    "released before the lane itself has read": ((GIVEN_BACK, "", ROWS, GIVEN_BACK + ROWS), "race", LOAD),
     "a rank that is not there": (("bars, 1, lane)", "bars, 1, lane + 1)"), "operand", "barrier_arrive_at("),
     "read before it is there": (("        barrier_wait(bars, 0, turn % 2)\n", ""), "copy-not-awaited race", ""),
     "read by lanes that have not waited": (("        barrier_wait(bars, 0", "        if lane == 0:\n"
@@ -569,3 +571,14 @@ def test_numba_s_own_simulator_is_told_to_be_the_wrong_one(root):
     )  # fmt: skip
     assert done.returncode != 0
     assert "this kernel needs the workbook's simulator: Numba's own has no asynchronous copies" in done.stderr
+
+
+def test_what_a_thread_does_after_it_has_arrived_is_not_handed_on():
+    clocks = order.Clocks(3)
+    before = clocks.rows[0, 0]
+    told = clocks.hand_on(0)
+    clocks.hear(1, told)
+    assert clocks.rows[1, 0] == before < clocks.rows[0, 0]
+    clocks.meet(np.array([0, 1]))
+    assert clocks.rows[1, 0] == before + 1 < clocks.rows[0, 0]
+    assert clocks.rows[2, 0] == 0
