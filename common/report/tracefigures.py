@@ -73,7 +73,7 @@ def pipeline(found: Traced, ticks: int = 60) -> Figure:
             continue
         colour = _STATES[span["state"]]
         axes.barh(row, until - start, left=start, height=0.72, color=colour, edgecolor="white", linewidth=0.8)
-        if until - start >= 3 and span["state"] != "free":
+        if (until - start) * ticks >= (4 if span["state"] == "multiplied" else 3) * end and span["state"] != "free":
             ink = INK if span["state"] == "filling" else "white"
             axes.text((start + until) / 2, row, span["state"], ha="center", va="center", fontsize=7.5, color=ink)
     axes.set_yticks(range(len(stages)), stages)
@@ -84,6 +84,13 @@ def pipeline(found: Traced, ticks: int = 60) -> Figure:
     patches = [Rectangle((0, 0), 1, 1, facecolor=colour) for colour in _STATES.values()]
     axes.legend(patches, list(_STATES), frameon=False, loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=4)
     return figure
+
+
+def stages(name: str, shape: str) -> Figure:
+    """The pipeline of a step at a shape, of the block that a trace looks at."""
+    step = catalog.find(name)
+    (found,) = trace.results([trace.task(step, problems.parse_shape(step.ladder, shape))])
+    return pipeline(found)
 
 
 def requests() -> Figure:

@@ -25,6 +25,7 @@ from test_hopper import (
 from common.book import catalog, problems
 from common.microscope import clocks, pipeline, trace, wgmma
 from common.report import charts, tracefigures, tracewords
+from common.workers import child, isolate
 from lessons import hopper
 
 ROOT = Path(__file__).parents[2]
@@ -329,6 +330,12 @@ def test_a_pipeline_is_drawn_as_a_picture(four_stages, tmp_path, no_pixels):
     text = path.with_suffix(".svg").read_text(encoding="utf-8")
     for words in ("filled[3]", "filling", "full", "multiplied", "free"):
         assert words in text
+
+
+def test_a_lesson_draws_the_pipeline_of_a_step(monkeypatch, tmp_path, no_pixels):
+    monkeypatch.setattr(isolate, "run", lambda tasks, *_: ((task, child._attempt(task)) for task in tasks))
+    path = charts.save(tracefigures.stages("hgemm_specialised", "M=128 N=256 K=512"), tmp_path / "stages")
+    assert path.exists() or path.with_suffix(".svg").exists()
 
 
 def test_a_kernel_without_stages_has_no_picture():
