@@ -7,9 +7,9 @@ four warps, the first a multiple of four, all 128 threads together. It reads its
 *descriptor* says, and adds to registers, which nobody may touch before `wgmma_wait`.
 
 Tiles lie in shared memory with a swizzle of 128 bytes: of row r, which is 128 bytes, the 16-byte piece c is found at
-piece c XOR r % 8. The copy engine writes and reads it so, and a descriptor says so; tiles start on 1024-byte
-boundaries. Arrays are addressed by one flat offset in elements, as in ``lessons/tensorcores.py``. Compute capability
-9.0 alone, "9.0a".
+piece c XOR r % 8; of rows of 64 or 32 bytes at c XOR r // 2 % 4 or c XOR r // 4 % 2. The copy engine writes and reads
+it so, and a descriptor says so; tiles start on 1024-byte boundaries. Arrays are addressed by one flat offset in
+elements, as in ``lessons/tensorcores.py``. Compute capability 9.0 alone, "9.0a".
 """
 
 from collections import OrderedDict
@@ -18,7 +18,7 @@ import numpy as np
 from numba import config, cuda, float32, int64, types
 from numba.types import float16
 
-SWIZZLE = 128  # bytes of a row of a tile
+SWIZZLES = 128, 64, 32  # bytes that a row of a tile may have
 BOX_ROWS = 256  # that a box has at most
 ROW_STEP = 16  # bytes: what addresses and rows are multiples of
 MAPS = 64  # that are kept
@@ -30,18 +30,19 @@ MAPS = 64  # that are kept
 class TensorMap:
     """A box of an array, as the copy engine wants it described: 128 bytes in device memory, an argument of a kernel.
 
-    kind is "tiled" (box: rows and columns) or "im2col" (lower, upper, strides: of d, h, w; channels, pixels).
+    kind is "tiled" (box: rows and columns) or "im2col" (lower, upper, strides: of d, h, w; channels, pixels). tf32:
+    float32 values become the nearest TF32 numbers, ties to even, on their way to shared memory.
     array is set where it lies in the host's memory, as without a GPU; a device's array is not kept alive. It is
     encoded when a launch first asks for it.
     """
 
     _numba_type_ = types.Array(types.uint8, 1, "C")
-    swizzle = SWIZZLE
 
-    def __init__(self, array, kind, box, lower=None, upper=None, strides=None, channels=None, pixels=None):
+    def __init__(self, array, tf32, kind, box, lower=None, upper=None, strides=None, channels=None, pixels=None):
         self.kind, self.box, self.lower, self.upper = kind, box, lower, upper
         self.strides, self.channels, self.pixels = strides, channels, pixels
-        self.shape, self.dtype = tuple(array.shape), _dtype(array)
+        self.shape, self.dtype, self.tf32 = tuple(array.shape), _dtype(array), tf32
+        self.swizzle = box[1] * self.dtype.itemsize  # bytes of a row of the box
         self.address = _address(array)
         self.array = None if hasattr(array, "__cuda_array_interface__") else array
 
@@ -56,21 +57,20 @@ class TensorMap:
 _maps = OrderedDict()  # the youngest last
 
 
-def tensor_map(array, box):
+def tensor_map(array, box, tf32=False):
     """Describe boxes of `box` = (rows, columns) of a 2D row-major array, float16 or float32; zeros lie around it.
 
-    The address and the bytes of a row are multiples of 16; a row of the box has at most 128 bytes, and it has at most
+    The address and the bytes of a row are multiples of 16; a row of the box has 128, 64 or 32 bytes, the box at most
     256 rows. Raises ValueError. Maps are kept by address and shape, so that the same array gives the same map.
     """
     itemsize = _require_array(array, 2)
     rows, columns = box = tuple(map(int, box))
     _require("box rows", rows, 1 <= rows <= BOX_ROWS, f"1 to {BOX_ROWS}")
-    fits = 0 < columns * itemsize <= SWIZZLE and columns * itemsize % ROW_STEP == 0
-    _require("box columns", columns, fits, f"a multiple of {ROW_STEP // itemsize} up to {SWIZZLE // itemsize}")
-    return _kept(array, "tiled", box)
+    _require("box columns", columns, columns * itemsize in SWIZZLES, _widths(itemsize))
+    return _kept(array, tf32, "tiled", box)
 
 
-def im2col_map(x, lower, upper, channels, pixels, strides):
+def im2col_map(x, lower, upper, channels, pixels, strides, tf32=False):
     """Describe boxes of `pixels` pixels of `channels` channels of an NDHWC array: rows of the matrix of windows.
 
     A window's base pixel walks along w, then h, then d, then n, by `strides` = (d, h, w), from the corner `lower` to
@@ -83,10 +83,13 @@ def im2col_map(x, lower, upper, channels, pixels, strides):
     for name, corner in (("lower", lower), ("upper", upper)):
         _require(name, corner, all(-16 <= one <= 15 for one in corner), "-16 to 15 each")
     _require("strides", strides, all(1 <= one <= 8 for one in strides), "1 to 8 each")
-    fits = 0 < channels * itemsize <= SWIZZLE and channels * itemsize % ROW_STEP == 0
-    _require("channels", channels, fits, f"a multiple of {ROW_STEP // itemsize} up to {SWIZZLE // itemsize}")
+    _require("channels", channels, channels * itemsize in SWIZZLES, _widths(itemsize))
     _require("pixels", pixels, 1 <= pixels <= 1024, "1 to 1024")
-    return _kept(x, "im2col", (pixels, channels), lower, upper, strides, int(channels), int(pixels))
+    return _kept(x, tf32, "im2col", (pixels, channels), lower, upper, strides, int(channels), int(pixels))
+
+
+def _widths(itemsize):
+    return ", ".join(str(swizzle // itemsize) for swizzle in SWIZZLES)
 
 
 def _address(array):
@@ -139,14 +142,16 @@ def _encoded(one, address):
     from cuda.bindings import driver
 
     kinds, swizzles = driver.CUtensorMapDataType, driver.CUtensorMapSwizzle
-    kind = kinds.CU_TENSOR_MAP_DATA_TYPE_FLOAT16 if one.dtype == np.float16 else kinds.CU_TENSOR_MAP_DATA_TYPE_FLOAT32
+    kind = kinds.CU_TENSOR_MAP_DATA_TYPE_FLOAT16
+    if one.dtype == np.float32:
+        kind = kinds.CU_TENSOR_MAP_DATA_TYPE_TFLOAT32 if one.tf32 else kinds.CU_TENSOR_MAP_DATA_TYPE_FLOAT32
     extents = one.shape[::-1]  # the driver names the innermost dimension first
     pitches = one.dtype.itemsize * np.cumprod(extents[:-1])
     array = kind, len(extents), address, [driver.cuuint64_t(n) for n in extents]
     array = *array, [driver.cuuint64_t(int(n)) for n in pitches]
     form = (
         driver.CUtensorMapInterleave.CU_TENSOR_MAP_INTERLEAVE_NONE,
-        swizzles.CU_TENSOR_MAP_SWIZZLE_128B,
+        getattr(swizzles, f"CU_TENSOR_MAP_SWIZZLE_{one.swizzle}B"),
         driver.CUtensorMapL2promotion.CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
         driver.CUtensorMapFloatOOBfill.CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE,
     )
@@ -224,6 +229,9 @@ if config.ENABLE_CUDASIM:
 
     def wgmma_tf32(acc, i, tiles, a, b, N):
         _machine().multiply("wgmma_tf32", acc, i, tiles, a, b, N)
+
+    def wgmma_tf32_registers(acc, i, frag, j, tiles, b, N):
+        _machine().multiply("wgmma_tf32_registers", acc, i, tiles, 0, b, N, (frag, j))
 
     def wgmma_fence():
         _machine().wgmma_fence()
@@ -412,18 +420,22 @@ else:
 
     @intrinsic
     def descriptor(typing_context, tiles, offset, leading, stride):
-        """Where an operand of wgmma begins, tiles[offset], and its leading and stride byte offsets; 128-byte swizzle.
+        """Where an operand of wgmma begins, tiles[offset], and its leading and stride byte offsets; swizzled.
 
-        K-major (rows along k): stride is from eight rows to the next eight, 1024 bytes in a tile of 128-byte rows;
-        leading is not used. Row-major B: a panel is 64 columns wide, each k a row of 128 bytes; leading is from panel
-        to panel, stride from eight k to the next eight. A descriptor moves by `descriptor + uint64(bytes >> 4)`.
+        K-major (rows along k): stride is from eight rows to the next eight, 1024 bytes in a tile of 128-byte rows; a
+        stride of 512 or 256 says that rows, and the swizzle, are 64 or 32 bytes wide; leading is not used. Row-major
+        B: a panel is 64 columns wide, each k a row of 128 bytes; leading is from panel to panel, stride from eight k
+        to the next eight. A descriptor moves by `descriptor + uint64(bytes >> 4)`.
         """
 
         def generate(context, builder, signature, args):
             kinds = signature.args
             start = _shared_address(context, builder, kinds[0], args[0], args[1], kinds[1])
-            found = LONG(1 << 62)
             leading, stride = (context.cast(builder, args[n], kinds[n], types.uint32) for n in (2, 3))
+            found = LONG(1 << 62)
+            for rows, swizzle in ((512, 2), (256, 3)):
+                told = builder.icmp_unsigned("==", stride, WORD(rows))
+                found = builder.select(told, LONG(swizzle << 62), found)
             for value, bits in ((start, 0), (leading, 16), (stride, 32)):
                 field = builder.and_(builder.lshr(value, WORD(4)), WORD(0x3FFF))
                 found = builder.or_(found, builder.shl(builder.zext(field, LONG), LONG(bits)))
@@ -431,30 +443,46 @@ else:
 
         return types.uint64(tiles, offset, leading, stride), generate
 
-    def _wgmma(shape, modifiers):
-        """Code for a wgmma of `shape`, N in it; the sums are operands of the instruction, read and written."""
+    def _wgmma(shape, modifiers, registers=0):
+        """Code for a wgmma of `shape`, N in it; the sums are operands of the instruction, read and written.
 
-        def typed(acc, i, tiles, a, b, N):
-            columns = _literal(N)
+        `registers`: those of a thread that A is in; 0: it is in shared memory.
+        """
+
+        def words(context, builder, signature, args, n, count, kind):
+            """The addresses of `count` values from array n, index n + 1 of the arguments on."""
+            index = context.cast(builder, args[n + 1], signature.args[n + 1], types.int64)
+            data = builder.gep(_data(context, builder, signature.args[n], args[n]), [index])
+            data = builder.bitcast(data, kind.as_pointer())
+            return [builder.gep(data, [WORD(m)]) for m in range(count)]
+
+        def typed(*types_given):
+            columns = _literal(types_given[-1])
             if columns is None:
                 return None
             count = columns // 2
 
             def generate(context, builder, signature, args):
-                index = context.cast(builder, args[1], signature.args[1], types.int64)
-                data = builder.gep(_data(context, builder, signature.args[0], args[0]), [index])
-                sums = [builder.gep(data, [WORD(n)]) for n in range(count)]
+                sums = words(context, builder, signature, args, 0, count, FLOAT)
                 names = ", ".join(f"${n}" for n in range(count))
+                if registers:
+                    left = [builder.load(one) for one in words(context, builder, signature, args, 2, registers, WORD)]
+                    a = ", ".join(f"${count + n}" for n in range(registers))
+                    a, kinds = f"{{{a}}}", ["r"] * registers
+                else:
+                    left, a, kinds = [args[-3]], f"${count}", ["l"]
                 text = f"wgmma.mma_async.sync.aligned.{shape.format(N=columns)} "
-                text += f"{{{names}}}, ${count}, ${count + 1}, 1, 1, 1{modifiers};"
-                constraints = ",".join(["=f"] * count + ["l", "l"] + [str(n) for n in range(count)] + ["~{memory}"])
-                operands = [args[3], args[4], *(builder.load(one) for one in sums)]
-                found = _assembly(builder, ir.LiteralStructType([FLOAT] * count), text, constraints, operands)
+                text += f"{{{names}}}, {a}, ${count + len(left)}, 1, 1, 1{modifiers};"
+                constraints = ["=f"] * count + kinds + ["l"] + [str(n) for n in range(count)] + ["~{memory}"]
+                operands = [*left, args[-2], *(builder.load(one) for one in sums)]
+                result = ir.LiteralStructType([FLOAT] * count)
+                found = _assembly(builder, result, text, ",".join(constraints), operands)
                 for n, one in enumerate(sums):
                     builder.store(builder.extract_value(found, n), one)
                 return context.get_dummy_value()
 
-            return types.void(acc, i, tiles, types.uint64, types.uint64, N), generate
+            descriptors = [types.uint64] if registers else [types.uint64] * 2
+            return types.void(*types_given[: -1 - len(descriptors)], *descriptors, types_given[-1]), generate
 
         return typed
 
@@ -478,6 +506,15 @@ else:
     def wgmma_tf32(typing_context, acc, i, tiles, a, b, N):
         """Start acc[i:i+N/2] += A (64 x 8) @ B (8 x N), K-major; float32, read as TF32: 13 bits are cut off."""
         return _wgmma("m64n{N}k8.f32.tf32.tf32", "")(acc, i, tiles, a, b, N)
+
+    @intrinsic
+    def wgmma_tf32_registers(typing_context, acc, i, frag, j, tiles, b, N):
+        """wgmma_tf32 with A in registers, frag[j:j+4] of each thread, untouched until wgmma_wait.
+
+        Thread t, warp w, lane l as in wgmma_f16: A[16 w + l // 4, l % 4], the same of row + 8, then both again 4
+        columns to the right.
+        """
+        return _wgmma("m64n{N}k8.f32.tf32.tf32", "", registers=4)(acc, i, frag, j, tiles, b, N)
 
     @intrinsic
     def wgmma_fence(typing_context):

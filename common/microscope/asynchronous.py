@@ -145,10 +145,11 @@ class _Product:
     place: tuple[Any, int]
     line: int
     given: tuple[Any, ...]  # i, a, b, N, and how many bytes an element of the tiles has
-    left: Array
+    left: Array | None  # None: A is in registers
     right: Array
     clock: Row
     parts: list[Any]  # by thread of the warpgroup: the sums, which are in no register now
+    fragments: list[Any]  # of A, if it is in registers: where they are, and what they held
 
 
 @dataclass(eq=False)
@@ -534,7 +535,7 @@ class Machine:
         line, itemsize = frame.f_lineno, self._require_tiles(call, frame.f_lineno, tiles)
         kind = "im2col" if "im2col" in call else "tiled"
         rows, columns, read = self._box(call, line, one, kind, itemsize, at)
-        start = self._require_inside(call, line, tiles, int(i), itemsize, rows)
+        start = self._require_inside(call, line, tiles, int(i), itemsize, rows * columns)
         ranks = [block.rank]
         if mask is not None:
             ranks = [rank for rank in range(16) if int(mask) >> rank & 1]
@@ -544,11 +545,11 @@ class Machine:
         for rank in ranks:
             barrier = self._barrier(call, bars, b, thread, frame, rank)
             self._require_alive(call, rank, line)
-            cells = slice(start // CELL, (start + rows * boxes.ROW) // CELL)
+            size, clock = rows * columns * itemsize, self.clocks.phases(thread)
+            cells = slice(start // CELL, (start + size) // CELL)
             self._require_free(call, line, rank, cells, thread)
             self.cells[rank].fill(cells, barrier.column, barrier.phase + 1, line, _cells(places, itemsize))
             self.blocks[rank].allocations.bytes.view(np.uint16)[cells] = _NOTHING
-            size, clock = rows * columns * itemsize, self.clocks.phases(thread)
             self._flying.append(
                 _Copy(call, line, rank, barrier, barrier.phase, places, itemsize, cells, read, size, clock)
             )
@@ -566,11 +567,12 @@ class Machine:
             raise OperandError(f"{call} at line {line}: the map is of {array.dtype}, and the tiles have {itemsize} "
                                "bytes an element")  # fmt: skip
         rows, columns = one.box if kind == "tiled" else (one.pixels, one.channels)
-        if columns * itemsize != boxes.ROW:
-            raise OperandError(f"{call} at line {line}: a row of the map's box has {columns * itemsize} bytes: this "
-                               f"simulator knows rows of {boxes.ROW}")  # fmt: skip
+        if columns * itemsize not in boxes.ROWS:
+            raise OperandError(f"{call} at line {line}: a row of the map's box has {columns * itemsize} bytes: must "
+                               f"be one of {boxes.ROWS}")  # fmt: skip
+        rounded = boxes.nearest_tf32 if one.tf32 else np.asarray
         if kind == "tiled":
-            return rows, columns, lambda: boxes.tiled(array, (rows, columns), *at)
+            return rows, columns, lambda: rounded(boxes.tiled(array, (rows, columns), *at))
         n, d, h, w, c, *taps = at
         if not all(0 <= tap < 32 for tap in taps):
             raise OperandError(f"{call} at line {line}: the offsets {tuple(taps)} of a tap must be from 0 to 31")
@@ -578,16 +580,16 @@ class Machine:
             boxes.im2col(array, one, (n, d, h, w), c, tuple(taps))
         except ValueError as error:
             raise OperandError(f"{call} at line {line}: {error}") from None
-        return rows, columns, lambda: boxes.im2col(array, one, (n, d, h, w), c, tuple(taps))
+        return rows, columns, lambda: rounded(boxes.im2col(array, one, (n, d, h, w), c, tuple(taps)))
 
-    def _require_inside(self, call: str, line: int, tiles: Any, i: int, itemsize: int, rows: int) -> int:
+    def _require_inside(self, call: str, line: int, tiles: Any, i: int, itemsize: int, count: int) -> int:
         """The address of tiles[i], from which on a box has its place. Raises IndexError and OperandError."""
         start, size = i * itemsize, self.module.block.allocations.bytes.size
         if start % boxes.ROW:
             raise OperandError(f"misaligned 1024-bit access: {call} at line {line} is given byte {start} of the "
                                f"tiles, which is not a multiple of {boxes.ROW}")  # fmt: skip
-        if i < 0 or start + rows * boxes.ROW > size:
-            stop = start + rows * boxes.ROW
+        stop = start + count * itemsize
+        if i < 0 or stop > size:
             wrong = f"index {i} is negative" if i < 0 else f"index {stop - 1} is out of bounds: there are {size}"
             raise IndexError(f"{call} at line {line} takes bytes {start} to {stop - 1} of the tiles: {wrong}")
         return start
@@ -638,8 +640,8 @@ class Machine:
         block, thread, frame = self._here()
         line, itemsize = frame.f_lineno, self._require_tiles("tma_store2", frame.f_lineno, tiles)
         rows, columns, _ = self._box("tma_store2", line, one, "tiled", itemsize, (row, column))
-        start = self._require_inside("tma_store2", line, tiles, int(i), itemsize, rows)
-        where = slice(start // CELL, (start + rows * boxes.ROW) // CELL)
+        start = self._require_inside("tma_store2", line, tiles, int(i), itemsize, rows * columns)
+        where = slice(start // CELL, (start + rows * columns * itemsize) // CELL)
         self._require_there(f"tma_store2 at line {line} reads", block.rank, where, self.clocks.rows[thread])
         own = self._own[thread]
         if own.column is None:
@@ -708,8 +710,13 @@ class Machine:
         arrays = self.module.thread.arrays.values()
         self._own[thread].fenced = [(one, one.copy()) for one in arrays if one.dtype == np.float32]
 
-    def multiply(self, call: str, acc: Any, i: Any, tiles: Any, a: Any, b: Any, N: Any) -> None:
-        """Start acc[i:i+N/2] += A @ B; all 128 threads of the warpgroup come to it."""
+    def multiply(
+        self, call: str, acc: Any, i: Any, tiles: Any, a: Any, b: Any, N: Any, fragment: tuple[Any, Any] | None = None
+    ) -> None:
+        """Start acc[i:i+N/2] += A @ B; all 128 threads of the warpgroup come to it.
+
+        ``fragment``: the array, and the index, of four values of A in the thread's registers; ``a`` is 0 then.
+        """
         block, thread, frame = self._here()
         line, number = frame.f_lineno, self.module.thread.number
         itemsize = self._require_tiles(call, line, tiles)
@@ -730,6 +737,8 @@ class Machine:
         own.open += 1
         own.last = call, line
         product.parts[number % WARPGROUP] = self._take(call, line, own, acc, i, i + N // 2).values
+        if fragment is not None:
+            product.fragments[number % WARPGROUP] = self._lend(call, line, own, *fragment)
 
     def _row(self, thread: int, like: Row) -> Row:
         return self.clocks.rows[thread, : len(like)]
@@ -743,16 +752,18 @@ class Machine:
             raise OperandError(f"{call} at line {line}: a wgmma is of 128 threads, and the block has {self.size}")
         if N % 8 or not 8 <= N <= 256:
             raise OperandError(f"{call} at line {line}: N is {N}: must be a multiple of 8 from 8 to 256")
-        if itemsize != (4 if call == "wgmma_tf32" else 2):
+        if itemsize != (4 if call.startswith("wgmma_tf32") else 2):
             raise OperandError(f"{call} at line {line}: elements of the tiles have {itemsize} bytes")
         depth = 32 // itemsize
         try:
-            left = boxes.operand(a, 64, depth, itemsize)
+            left = None if call == "wgmma_tf32_registers" else boxes.operand(a, 64, depth, itemsize)
             right = boxes.operand(b, N, depth, itemsize, call == "wgmma_f16_rows")
         except ValueError as error:
             raise DescriptorError(f"{call} at line {line}: {error}") from None
         size = block.allocations.bytes.size
         for name, places in (("a", left), ("b", right)):
+            if places is None:
+                continue
             last = int(places.max())
             if (last + 1) * itemsize > size:
                 fields = boxes.decoded(a if name == "a" else b)
@@ -760,7 +771,7 @@ class Machine:
                                       f"{(last + 1) * itemsize - 1} of the tiles, and there are {size}")  # fmt: skip
             self.cells[block.rank].note_unit(_cells(places, itemsize), group.column, number + 1, line)
         clock = np.full(self.clocks.rows.shape[1], np.iinfo(np.int32).max, np.int32)
-        return _Product(call, place, line, given, left, right, clock, [None] * WARPGROUP)
+        return _Product(call, place, line, given, left, right, clock, [None] * WARPGROUP, [None] * WARPGROUP)
 
     def _take(self, call: str, line: int, own: _Own, acc: Any, start: int, stop: int) -> _Flight:
         """The sums leave the registers. Raises FenceError if the thread may have changed them since its fence."""
@@ -789,6 +800,21 @@ class Machine:
         raw[start:stop] = np.nan
         own.flights.append(flight)
         return flight
+
+    def _lend(self, call: str, line: int, own: _Own, frag: Any, j: Any) -> tuple[Array, Array]:
+        """A's values in a thread's registers, as they are read later, and as they are now."""
+        raw, j = _plain(frag), int(j)
+        if raw.dtype != np.float32:
+            raise OperandError(f"{call} at line {line}: A is float32, and this is {raw.dtype}")
+        if j < 0 or j + 4 > raw.size:
+            raise IndexError(f"{call} at line {line}: elements {j} to {j + 3} of {raw.size} of A")
+        held = next((copy for array, copy in own.fenced or () if array is raw), None)
+        if held is None or not np.array_equal(_bits(held[j : j + 4]), _bits(raw[j : j + 4])):
+            why = "no wgmma_fence() came before" if held is None else "they were changed since the last wgmma_fence()"
+            raise WgmmaOrderError(f"{call} at line {line} reads values of A in registers, and {why}")
+        if hasattr(frag, "flat_read"):
+            frag.flat_read(j, j + 4)
+        return raw[j : j + 4], raw[j : j + 4].copy()
 
     def _require_untouched(self, flight: _Flight) -> None:
         if not np.isnan(flight.raw[flight.start : flight.stop]).all():
@@ -860,7 +886,8 @@ class Machine:
             before = f"{product.call} at line {product.line} reads"
             self._require_operands(before, block.rank, product)
             memory = block.allocations.bytes.view(f"f{itemsize}")
-            left, right = (_exact(memory[places]) for places in (product.left, product.right))
+            left = _exact(self._from_registers(product) if product.left is None else memory[product.left])
+            right = _exact(memory[product.right])
             sums = np.array(product.parts).reshape(4, 8, 4, N // 8, 2, 2)
             matrix = sums.transpose(0, 4, 1, 3, 2, 5).reshape(64, N)
             # Products are exact in float64, and the sum is rounded once: as in lessons/tensorcores.py.
@@ -870,11 +897,22 @@ class Machine:
                 part[:] = values
         group.products = []
 
+    def _from_registers(self, product: _Product) -> Array:
+        """A of a product, 64 x 8, from its threads' registers; raise WgmmaOrderError if one has changed it."""
+        for now, held in product.fragments:
+            if not np.array_equal(_bits(now), _bits(held)):
+                raise WgmmaOrderError(f"{product.call} at line {product.line} reads values of A in registers that "
+                                      "the thread changes before wgmma_wait")  # fmt: skip
+        values = np.array([now for now, _ in product.fragments]).reshape(4, 8, 4, 2, 2)
+        return values.transpose(0, 4, 1, 3, 2).reshape(64, 8)
+
     def _require_operands(self, before: str, rank: int, product: _Product) -> None:
         """Raise if what a product reads is not there, or does not lie as its descriptors say."""
         _, a, b, _, itemsize = product.given
         across = product.call == "wgmma_f16_rows"
         for name, word, places, lies in (("a", a, product.left, False), ("b", b, product.right, across)):
+            if places is None:
+                continue
             cells = _cells(places, itemsize)
             self._require_there(before, rank, cells, product.clock)
             if self.cells[rank].never_written(cells):

@@ -1,6 +1,6 @@
 """What Hopper's copy engine and wgmma find where: boxes of a tensor map, swizzled tiles, operands of a descriptor.
 
-Bits and orders are those of the PTX ISA: "Tensors" (tiled and im2col mode, 128-byte swizzle) and "Matrix Descriptor
+Bits and orders are those of the PTX ISA: "Tensors" (tiled and im2col mode, swizzles) and "Matrix Descriptor
 Format" of wgmma. Addresses are bytes from the beginning of a block's tiles, which lie on a 1024-byte boundary.
 """
 
@@ -15,32 +15,44 @@ from numpy.typing import NDArray
 Array = NDArray[Any]
 Ints = NDArray[np.int64]
 
-ROW = 128  # bytes of a row of a tile: the swizzle's span
+ROW = 128  # bytes of a row of a tile with the widest swizzle
+ROWS = (128, 64, 32)  # bytes that a row of a tile may have: the swizzle's span
 UNIT = 16  # bytes that stay together
 ATOM = 8 * ROW  # after so many bytes the swizzle repeats
 _FIELD = 0x3FFF  # an address or offset in a descriptor, in units
-_SWIZZLE_128 = 1
+_SPANS = {1: 128, 2: 64, 3: 32}  # bytes, by code
 
 
-def swizzled(address: Any) -> Any:
-    """Where the 128-byte swizzle puts the byte of this address."""
-    return address ^ ((address >> 7) & 7) << 4
+def swizzled(address: Any, span: int = ROW) -> Any:
+    """Where the swizzle of so many bytes puts the byte of this address."""
+    return address ^ ((address >> 7) & (span // UNIT - 1)) << 4
 
 
 @lru_cache(maxsize=256)
 def _tile(start: int, rows: int, columns: int, itemsize: int) -> Ints:
     row, column = np.ogrid[:rows, :columns]
-    found: Ints = swizzled(start + ROW * row + itemsize * column) // itemsize
+    span = columns * itemsize
+    found: Ints = swizzled(start + span * row + itemsize * column, span) // itemsize
     return found
 
 
 def tile(start: int, rows: int, columns: int, itemsize: int) -> Ints:
-    """Elements, counted from address 0, of a swizzled tile at address ``start``: of shape (rows, columns)."""
+    """Elements, counted from address 0, of a swizzled tile at address ``start``: of shape (rows, columns).
+
+    The swizzle spans a row, of one of ROWS bytes.
+    """
     whole = start // ATOM * ATOM
     return _tile(start - whole, rows, columns, itemsize) + whole // itemsize
 
 
 # --- boxes ---
+
+
+def nearest_tf32(values: Array) -> Array:
+    """Float32 numbers as the copy engine rounds them to TF32: to the nearest, ties to even (seen on an H200)."""
+    bits = values.view(np.uint32)
+    rounded: Array = (bits + np.uint32(0x0FFF) + (bits >> np.uint32(13) & np.uint32(1))) & np.uint32(0xFFFFE000)
+    return rounded.view(np.float32)
 
 
 def tiled(array: Array, box: tuple[int, int], row: int, column: int) -> Array:
@@ -115,11 +127,15 @@ class Descriptor(NamedTuple):
 
 
 def encoded(address: int, leading: int, stride: int) -> int:
-    """A descriptor of tiles with the 128-byte swizzle. Raises ValueError naming a field that does not fit."""
+    """A descriptor; a ``stride`` of 8 rows of 64 or 32 bytes tells that swizzle, another that of 128 bytes.
+
+    Raises ValueError naming a field that does not fit.
+    """
     for name, value in (("address", address), ("leading", leading), ("stride", stride)):
         if value % UNIT or not 0 <= value // UNIT <= _FIELD:
             raise ValueError(f"{name} is {value} bytes: must be a multiple of {UNIT} from 0 to {_FIELD * UNIT}")
-    return _SWIZZLE_128 << 62 | stride // UNIT << 32 | leading // UNIT << 16 | address // UNIT
+    code = next((code for code, span in _SPANS.items() if stride == 8 * span), 1)
+    return code << 62 | stride // UNIT << 32 | leading // UNIT << 16 | address // UNIT
 
 
 def decoded(descriptor: int) -> Descriptor:
@@ -132,12 +148,13 @@ def decoded(descriptor: int) -> Descriptor:
 def operand(descriptor: int, rows: int, depth: int, itemsize: int, across: bool = False) -> Ints:
     """Elements, counted from address 0, of the ``rows`` x ``depth`` operand that a descriptor names.
 
-    Along k (K-major) 8 rows of 128 bytes follow each other, the next 8 after ``stride``. ``across`` (MN-major) each k
-    is a row of 64 halves, 8 of them follow each other, the next 8 after ``stride``, the next 64 columns after
-    ``leading``. Raises ValueError for a swizzle that is not the tiles'.
+    Along k (K-major) 8 rows as wide as the swizzle follow each other, the next 8 after ``stride``. ``across``
+    (MN-major) each k is a row of 64 halves, 8 of them follow each other, the next 8 after ``stride``, the next 64
+    columns after ``leading``. Raises ValueError for a swizzle that tiles do not have.
     """
     found = decoded(descriptor)
-    if found.swizzle != _SWIZZLE_128 or found.base:
+    span = _SPANS.get(found.swizzle, 0)
+    if not span or (across and span != ROW) or found.base:
         raise ValueError(f"the descriptor {descriptor:#018x} says swizzle {found.swizzle} and base offset "
                          f"{found.base}: tiles have the 128-byte swizzle, 1, and base offset 0")  # fmt: skip
     r, k = np.ogrid[:rows, :depth]
@@ -145,6 +162,6 @@ def operand(descriptor: int, rows: int, depth: int, itemsize: int, across: bool 
         wide = ROW // itemsize
         address = r // wide * found.leading + r % wide * itemsize + k // 8 * found.stride + k % 8 * ROW
     else:
-        address = r // 8 * found.stride + r % 8 * ROW + k * itemsize
-    places: Ints = swizzled(found.address + address) // itemsize
+        address = r // 8 * found.stride + r % 8 * span + k * itemsize
+    places: Ints = swizzled(found.address + address, span) // itemsize
     return places
