@@ -1,0 +1,269 @@
+"""gemm_tf32x3: FP32 results from tensor cores: each value is split in two TF32 values, and three products are summed.
+
+Previous step: gemm_tuned
+New idea: a float32 has 24 bits, a TF32 number 11. a = a_high + a_low keeps nearly all of them, and a @ b = a_low @
+    b_high + a_high @ b_low + a_high @ b_high, but for a product that is 2**22 times smaller: three products at eight
+    times the FP32 units' rate. The matrix unit cuts off where it adds, all in one direction. So each stage of 32 k is
+    summed there from zero, small products first, and added to sums in registers, where adding rounds (Ootomo and
+    Yokota 2022), by one consumer while the other one multiplies. A is split in registers, which wgmma
+    may read it from. B is split, and turned, by a kernel of its own: wgmma takes TF32 only with k along rows.
+Loads per FMA: 1 / BLOCK_N of A from shared memory by threads; of the copy engine (BLOCK_M + 2 * BLOCK_N) * BLOCK_K
+    values for BLOCK_M * BLOCK_N * BLOCK_K multiply-adds, three times multiplied.
+Where rows are no multiple of 16 bytes, or K is below 16, gemm_tuned computes.
+Run: python -m lessons.07_hopper gemm_tf32x3
+"""
+
+import importlib
+
+import numpy as np
+from numba import cuda, float32, uint32, uint64
+
+from lessons.hopper import (
+    barrier_array,
+    barrier_arrive_at,
+    barrier_expect,
+    barrier_init,
+    barrier_wait,
+    cluster_rank,
+    cluster_sync,
+    descriptor,
+    fence_async,
+    float_tiles,
+    give_registers,
+    jit,
+    mappable,
+    publish_barriers,
+    take_registers,
+    tensor_map,
+    tma_commit,
+    tma_load2,
+    tma_load2_multicast,
+    tma_store2,
+    tma_wait_read,
+    wgmma_commit,
+    wgmma_fence,
+    wgmma_tf32_registers,
+    wgmma_wait,
+)
+from lessons.split_k import multiprocessors
+from lessons.tensorcores import to_tf32
+from lessons.unrolled import inlined, store2, unroll, unrolled
+from lessons.wide import VECTOR, load4, shared_array, store4
+from lessons.wide import jit as plain_jit
+
+unaligned = importlib.import_module("lessons.04_register_blocking.gemm_tuned")
+
+REQUIRES = "9.0a"
+PRECISION = "tf32x3"
+BLOCK_M, BLOCK_N, BLOCK_K = 128, 128, 32
+STAGES = 4  # of a tile of A and two of B in shared memory
+GROUP_M = 8  # rows of pairs of tiles that are computed together and share columns of B in L2
+FEW, MANY = 56, 224  # registers of a producer's thread and of a consumer's
+LEAST_K = 16  # for sums of fewer products the one that is left out would show
+TUNABLES = {"STAGES": (2, 3, 4), "GROUP_M": (2, 4, 8)}
+
+CLUSTER = 2  # blocks, below each other
+ALL = (1 << CLUSTER) - 1  # of them
+MMA_M, MMA_K = 64, 8  # the tile that one instruction multiplies, BLOCK_N wide
+ROW = 32  # values in a row of shared memory: the 128 bytes that the swizzle takes
+if BLOCK_M != 2 * MMA_M or BLOCK_N != 128 or BLOCK_K != ROW or STAGES < 2:
+    raise ValueError(f"{BLOCK_M=} and {BLOCK_N=} must be 128, {BLOCK_K=} 32, {STAGES=} 2 or more")
+CONSUMERS = BLOCK_M // MMA_M  # warpgroups
+THREADS = (1 + CONSUMERS) * 128
+A_SIZE, B_SIZE = BLOCK_M * BLOCK_K, BLOCK_N * BLOCK_K  # values of a tile
+STAGE = A_SIZE + 2 * B_SIZE
+BYTES = 4  # of a value
+WARP_M = 16  # rows of results of a warp
+SLAB = WARP_M * ROW  # 32 columns of them, on their way through shared memory
+SLABS = 2  # of a warp: one is written while the other one leaves
+LEAVING = STAGES * STAGE  # where slabs lie
+STAGE_BYTES, SHARED_BYTES = BYTES * STAGE, BYTES * (LEAVING + BLOCK_M // WARP_M * SLABS * SLAB)
+EIGHT_ROWS = 8 * ROW * BYTES  # what a pattern of the swizzle takes
+K_STEPS, STEP = BLOCK_K // MMA_K, MMA_K * BYTES >> 4
+LOW = B_SIZE * BYTES >> 4  # from the high tile of B to the low one, as descriptors count
+SHARE = BLOCK_N // CLUSTER  # rows of a tile of B that one block asks for
+ACC, FRAG = BLOCK_N // 2, K_STEPS * 4
+SPLIT, SPLIT_THREADS = 64, 256  # rows and columns of B that a block splits
+QUADS = SPLIT // VECTOR
+STRIDE = SPLIT + 1  # padded against bank conflicts
+TURNED = SPLIT * STRIDE
+
+
+@plain_jit(SPLIT_THREADS, 6)
+def split_b(b, parts):
+    """parts[n] = b[:, n] rounded to TF32, parts[N + n] = what is left of it: rows run along k."""
+    turned = shared_array(TURNED)
+    quad = cuda.local.array(VECTOR, float32)
+    rest = cuda.local.array(VECTOR, float32)
+    K, N = b.shape
+    blocks_n = (N + SPLIT - 1) // SPLIT
+    k0, n0 = cuda.blockIdx.x // blocks_n * SPLIT, cuda.blockIdx.x % blocks_n * SPLIT
+    row, column = cuda.threadIdx.x // QUADS, cuda.threadIdx.x % QUADS * VECTOR
+    for i in range(0, SPLIT, SPLIT_THREADS // QUADS):
+        if k0 + row + i < K and n0 + column < N:
+            load4(quad, 0, b, (k0 + row + i) * N + n0 + column)
+            for v in range(VECTOR):
+                turned[(column + v) * STRIDE + row + i] = quad[v]
+    cuda.syncthreads()
+    for i in range(0, SPLIT, SPLIT_THREADS // QUADS):
+        if n0 + row + i < N and k0 + column < K:
+            for v in range(VECTOR):
+                value = turned[(row + i) * STRIDE + column + v]
+                quad[v] = to_tf32(value)
+                rest[v] = value - quad[v]
+            at = (n0 + row + i) * K + k0 + column
+            store4(parts, at, quad, 0)
+            store4(parts, at + N * K, rest, 0)
+
+
+@inlined
+def locate(tile, blocks_m, blocks_n, rank):
+    """Row and column of a block's tile; pairs walk down GROUP_M rows of pairs before they move one column on."""
+    group, turn = tile // (GROUP_M * blocks_n), tile % (GROUP_M * blocks_n)
+    rows = min(blocks_m - group * GROUP_M, GROUP_M)
+    return ((group * GROUP_M + turn % rows) * CLUSTER + rank) * BLOCK_M, turn // rows * BLOCK_N
+
+
+@inlined
+def load_tiles(tiles, bars, stage, a_map, b_map, m0, n0, N, k0, rank):
+    """Ask for the tile of A from k0 on, and for shares of B's two, for all; what lies outside A counts as zero."""
+    start = stage * uint32(STAGE)
+    barrier_expect(bars, stage, STAGE_BYTES)
+    tma_load2(tiles, start, a_map, bars, stage, m0, k0)
+    at = start + uint32(A_SIZE) + rank * uint32(SHARE * ROW)
+    n0 += rank * uint32(SHARE)
+    tma_load2_multicast(tiles, at, b_map, bars, stage, n0, k0, ALL)
+    tma_load2_multicast(tiles, at + uint32(B_SIZE), b_map, bars, stage, N + n0, k0, ALL)
+
+
+@inlined
+def split_a(tiles, at, swizzle, high, low):
+    """The lane's part of 16 rows of A, from tiles[at] on, in two; the matrix unit cuts what low has too much."""
+    for k in range(K_STEPS):
+        for right in range(2):
+            place = at + (uint32(8 * k + 4 * right) ^ swizzle)
+            for below in range(2):
+                value = tiles[place + uint32(8 * ROW * below)]
+                high[4 * k + 2 * right + below] = to_tf32(value)
+                low[4 * k + 2 * right + below] = value - high[4 * k + 2 * right + below]
+
+
+@inlined
+def leave_part(tiles, at, acc, first):
+    """The warp's part of 32 columns of C, 16 rows, from acc[first] on to tiles[at], swizzled."""
+    lane = uint32(cuda.threadIdx.x) % uint32(32)
+    row, pair = lane // uint32(4), lane % uint32(4) * uint32(2)
+    for j in range(4):
+        place = at + row * uint32(ROW) + (uint32(8 * j) + pair ^ row * uint32(4))
+        store2(tiles, place, acc, first + uint32(4 * j))
+        store2(tiles, place + uint32(8 * ROW), acc, first + uint32(4 * j + 2))
+
+
+@jit(THREADS, cluster=CLUSTER)
+@unroll
+def gemm_tf32x3(a_map, b_map, c_map, M, N, K):
+    tiles = float_tiles()  # dynamic shared memory: a launch may ask for more than 48 KiB of it
+    filled, emptied = barrier_array(STAGES), barrier_array(STAGES)
+    acc = cuda.local.array(ACC, float32)
+    total = cuda.local.array(ACC, float32)
+    high = cuda.local.array(FRAG, float32)
+    low = cuda.local.array(FRAG, float32)
+    blocks_m, blocks_n = (M + CLUSTER * BLOCK_M - 1) // (CLUSTER * BLOCK_M), (N + BLOCK_N - 1) // BLOCK_N
+    thread, rank = uint32(cuda.threadIdx.x), cluster_rank()
+    first, clusters = cuda.blockIdx.x // CLUSTER, cuda.gridDim.x // CLUSTER
+    warpgroup = thread // uint32(128)
+    if thread == 0:
+        for s in range(STAGES):
+            barrier_init(filled, s, 1)
+            barrier_init(emptied, s, CLUSTER * CONSUMERS * 4)
+        publish_barriers()
+    cluster_sync()
+
+    stage, parity = uint32(0), uint32(0)
+    if warpgroup == uint32(CONSUMERS):
+        # stage: one thread, whenever a stage is empty
+        give_registers(FEW)
+        if thread == uint32(CONSUMERS * 128):
+            for tile in range(first, blocks_m * blocks_n, clusters):
+                m0, n0 = locate(tile, blocks_m, blocks_n, rank)
+                for k0 in range(0, K, BLOCK_K):
+                    barrier_wait(emptied, stage, parity ^ uint32(1))  # the first STAGES waits pass at once
+                    load_tiles(tiles, filled, stage, a_map, b_map, m0, n0, N, k0, rank)
+                    stage += uint32(1)
+                    if stage == uint32(STAGES):
+                        stage, parity = uint32(0), parity ^ uint32(1)
+    else:
+        take_registers(MANY)
+        # locate: the first tile: where in A the lane begins, B, and where the warp's sums leave
+        warp, lane = thread // uint32(32), thread % uint32(32)
+        row, member = lane // uint32(4), lane % uint32(4)
+        a_at = (warp * uint32(WARP_M) + row) * uint32(ROW) + member
+        swizzle = row * uint32(4)
+        b_at = descriptor(tiles, A_SIZE, 0, EIGHT_ROWS)
+        own = uint32(LEAVING) + warp * uint32(SLABS * SLAB)
+        for tile in range(first, blocks_m * blocks_n, clusters):
+            m0, n0 = locate(tile, blocks_m, blocks_n, rank)
+            for j in range(ACC):
+                total[j] = float32(0.0)
+            for _ in range(0, K, BLOCK_K):
+                barrier_wait(filled, stage, parity)
+                split_a(tiles, a_at + stage * uint32(STAGE), swizzle, high, low)
+
+                # multiply: from zero, small products first
+                for j in range(ACC):
+                    acc[j] = float32(0.0)
+                b = b_at + uint64(stage * uint32(STAGE_BYTES >> 4))
+                wgmma_fence()
+                for k in unrolled(K_STEPS):
+                    wgmma_tf32_registers(acc, 0, low, 4 * k, tiles, b + uint64(k * STEP), BLOCK_N)
+                for k in unrolled(K_STEPS):
+                    wgmma_tf32_registers(acc, 0, high, 4 * k, tiles, b + uint64(LOW + k * STEP), BLOCK_N)
+                for k in unrolled(K_STEPS):
+                    wgmma_tf32_registers(acc, 0, high, 4 * k, tiles, b + uint64(k * STEP), BLOCK_N)
+                wgmma_commit()
+                wgmma_wait(0)
+                cuda.syncwarp()  # threads have read A themselves: a stage is empty when every warp says so
+                if lane < uint32(CLUSTER):
+                    barrier_arrive_at(emptied, stage, lane)
+                stage += uint32(1)
+                if stage == uint32(STAGES):
+                    stage, parity = uint32(0), parity ^ uint32(1)
+                for j in range(ACC):  # while the other consumer's products are multiplied
+                    total[j] += acc[j]
+
+            # store
+            for part in unrolled(BLOCK_N // ROW):
+                slab = own + uint32(part % SLABS * SLAB)
+                if lane == 0:
+                    tma_wait_read(SLABS - 1)  # what lay here has left
+                cuda.syncwarp()
+                leave_part(tiles, slab, total, uint32(part * ROW // 2))
+                fence_async()
+                cuda.syncwarp()
+                if lane == 0:
+                    tma_store2(c_map, m0 + warp * uint32(WARP_M), n0 + part * ROW, tiles, slab)
+                    tma_commit()
+        if lane == 0:
+            tma_wait_read(0)
+    cluster_sync()  # a block that ended would take its shared memory with it
+
+
+def workspace(problem):
+    """B's two parts, turned; none where gemm_tuned computes."""
+    if problem.K < LEAST_K or problem.K % VECTOR or problem.N % VECTOR:
+        return None
+    return cuda.device_array((2 * problem.N, problem.K), np.float32)
+
+
+def launch(a, b, c, parts=None):
+    if parts is None or not mappable(a, b, c):
+        return unaligned.launch(a, b, c)
+    M, N = c.shape
+    K = a.shape[1]
+    split_b[-(-K // SPLIT) * -(-N // SPLIT), SPLIT_THREADS](b, parts)
+    a_map, b_map = tensor_map(a, (BLOCK_M, ROW)), tensor_map(parts, (SHARE, ROW))
+    c_map = tensor_map(c, (WARP_M, ROW))
+    tiles = -(-M // (CLUSTER * BLOCK_M)) * -(-N // BLOCK_N)
+    turns = -(-tiles // (multiprocessors() // CLUSTER))
+    blocks = CLUSTER * -(-tiles // turns)  # no more than it takes to be done as early
+    gemm_tf32x3[blocks, THREADS, 0, SHARED_BYTES](a_map, b_map, c_map, M, N, K)

@@ -1,0 +1,118 @@
+"""The simulator of Hopper: narrow swizzles, copies that round, A in registers.
+
+One block goes over several tiles, as a large problem makes it do.
+"""
+
+from functools import partial
+
+import numpy as np
+import pytest
+
+from common.book import catalog, problems, reference
+from common.explain import faults
+from common.measure import check, inputs
+from common.microscope import boxes, simulator
+
+simulator.install()
+LESSON = catalog.LESSONS / "07_hopper"
+CONV = {"C": 8, "D": 1, "H": 11, "W": 16, "K": 8, "T": 1, "R": 3, "S": 3, "pad_h": 1, "pad_w": 1}
+GEMM = problems.Gemm(M=140, N=136, K=72)
+TILES = (
+    {"BLOCK_M": 128, "BLOCK_N": 64, "CONSUMERS": 2, "RESIDENT": 0},
+    {"BLOCK_M": 128, "BLOCK_N": 64, "CONSUMERS": 2, "RESIDENT": 9},
+    {"BLOCK_M": 192, "BLOCK_N": 128, "CONSUMERS": 3, "RESIDENT": 0},
+)
+
+
+def conv(ladder, **changes):
+    return problems.on_ladder(ladder, problems.Conv3d(N=2, **(CONV | changes)))
+
+
+def launched(path, problem, operands, **tile):
+    """What a launch on a GPU of one multiprocessor, or one pair of them, leaves."""
+    module = catalog.load(path, problem.ladder)
+    module.multiprocessors = lambda: 2 if problem.form == "gemm" else 1
+    if tile:
+        module.launch = partial(module.launch, **(module.plan(352, problem.C, problem.K, 9) | tile))
+    bench = check.Bench(module, problem)
+    bench.load(*operands)
+    bench.y.blank()
+    bench.run()
+    return bench.y.get()
+
+
+@pytest.mark.parametrize("C", [8, 24, 72])
+@pytest.mark.parametrize("tile", TILES)
+def test_a_convolution_is_right_with_every_kind_of_tile(tile, C):
+    problem = conv("hconv3d", C=C, stride_h=2)
+    if tile["RESIDENT"]:
+        tile = tile | {"RESIDENT": 9 * -(-C // 64)}
+    operands = inputs.integers(problem, 0)
+    got = launched(LESSON / "hconv3d_im2col.py", problem, operands, **tile)
+    np.testing.assert_array_equal(got, reference.expected(problem, *operands))
+
+
+@pytest.mark.parametrize("tile", TILES)
+def test_the_copy_engine_rounds_to_tf32(tile):
+    problem = conv("conv3d")
+    x, filt = inputs.normals(problem, 0)
+    got = launched(LESSON / "conv3d_tf32_im2col.py", problem, (x, filt), **tile)
+    rounded = reference.full(problem, reference.nearest_tf32(x), reference.nearest_tf32(filt))
+    np.testing.assert_allclose(got, rounded, rtol=0, atol=1e-4)
+    assert np.abs(got - reference.full(problem, x, filt)).max() > 1e-3
+
+
+def test_ties_are_rounded_to_even():
+    bits = np.array([0x3F801000, 0x3F803000, 0x3F801001, 0x3F800FFF, 0xBF803000], np.uint32)
+    found = boxes.nearest_tf32(bits.view(np.float32)).view(np.uint32)
+    assert [hex(value) for value in found] == ["0x3f800000", "0x3f804000", "0x3f802000", "0x3f800000", "0xbf804000"]
+
+
+@pytest.mark.parametrize(("row", "mask"), [(128, 7), (64, 3), (32, 1)])
+def test_a_tile_is_swizzled_as_wide_as_its_rows_and_a_descriptor_finds_it(row, mask):
+    places = boxes.tile(2048, 16, row // 2, 2)
+    r, piece = np.ogrid[:16, : row // 16]
+    address = 2048 + r * row + piece * 16
+    np.testing.assert_array_equal(2 * places[:, ::8], address ^ ((address >> 7) & mask) << 4)
+    found = boxes.operand(boxes.encoded(2048, 0, 8 * row), 16, 16, 2)
+    np.testing.assert_array_equal(found, places[:, :16])
+
+
+@pytest.mark.parametrize("direction", simulator.ORDERS)
+def test_three_products_are_right(direction):
+    operands = inputs.normals(GEMM, 0)
+    with simulator.order(direction):
+        got = launched(LESSON / "gemm_tf32x3.py", GEMM, operands)
+    bound = reference.error_bound(GEMM, reference.full(GEMM, *map(np.abs, operands)))
+    assert (np.abs(got - reference.full(GEMM, *operands)) <= bound).all()
+
+
+HIGH = "acc, 0, high, 4 * k, tiles, b + uint64(LOW + k * STEP), BLOCK_N"
+COMMIT = "                wgmma_commit()\n"
+SPLIT = "                split_a(tiles, a_at + stage * uint32(STAGE), swizzle, high, low)\n"
+FENCE = "                wgmma_fence()\n"
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        (COMMIT, COMMIT + "                low[0] = float32(0.0)\n"),
+        (FENCE, FENCE + "                high[0] = float32(0.0)\n"),
+    ],
+)
+def test_fragments_that_are_changed_under_way_are_found(write, old, new):
+    text = (LESSON / "gemm_tf32x3.py").read_text(encoding="utf-8")
+    assert old in text
+    path = write("gemm_own.py", text.replace(old, new))
+    with pytest.raises(Exception, match="values of A in registers") as caught:
+        launched(path, GEMM, inputs.normals(GEMM, 0))
+    assert faults.of_error(caught.value, path).kind == "wgmma-order"
+
+
+def test_a_low_half_left_out_is_not_within_the_bound(write):
+    text = (LESSON / "gemm_tf32x3.py").read_text(encoding="utf-8")
+    assert HIGH in text
+    path = write("gemm_own.py", text.replace(HIGH, HIGH.replace("LOW + ", "")))
+    operands = inputs.normals(GEMM, 0)
+    bound = reference.error_bound(GEMM, reference.full(GEMM, *map(np.abs, operands)))
+    assert (np.abs(launched(path, GEMM, operands) - reference.full(GEMM, *operands)) > bound).any()
