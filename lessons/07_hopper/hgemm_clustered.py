@@ -52,30 +52,33 @@ BLOCK_M, BLOCK_N, BLOCK_K = 128, 256, 64
 STAGES = 4  # pairs of tiles in shared memory
 GROUP_M = 8  # rows of pairs of tiles that are computed together and share columns of B in L2
 FEW, MANY = 40, 232  # registers of a producer's thread and of a consumer's
-TUNABLES = {"BLOCK_N": (128, 256), "STAGES": (2, 3, 4), "GROUP_M": (2, 4, 8)}
+TUNABLES = {"MMA_N": (128, 256), "STAGES": (2, 3, 4), "GROUP_M": (2, 4, 8)}
 
 CLUSTER = 2  # blocks, below each other
 ALL = (1 << CLUSTER) - 1  # of them
-MMA_M, MMA_K = 64, 16  # the tile that one instruction multiplies, BLOCK_N wide
+MMA_M, MMA_N, MMA_K = 64, 256, 16  # the tile that one instruction multiplies
 ROW = 64  # values in a row of shared memory: the 128 bytes that the swizzle takes
-if BLOCK_M != 2 * MMA_M or BLOCK_N % (CLUSTER * ROW) or BLOCK_N > 256 or BLOCK_K != ROW or STAGES < 2:
-    raise ValueError(f"{BLOCK_M=} must be 128, {BLOCK_N=} 128 or 256, {BLOCK_K=} 64, {STAGES=} 2 or more")
+if BLOCK_M != 2 * MMA_M or BLOCK_N % MMA_N or MMA_N % (CLUSTER * ROW) or BLOCK_K != ROW or STAGES < 2:
+    raise ValueError(
+        f"{BLOCK_M=} must be 128, {BLOCK_N=} of {MMA_N=}, that of 128, {BLOCK_K=} 64, {STAGES=} 2 or more"
+    )
 CONSUMERS = BLOCK_M // MMA_M  # warpgroups
 THREADS = (1 + CONSUMERS) * 128
 A_SIZE, STAGE = BLOCK_M * BLOCK_K, (BLOCK_M + BLOCK_N) * BLOCK_K  # values of a tile of A, of a pair
 BYTES = 2  # of a value
 WARP_M = 16  # rows of results of a warp
 SLAB = WARP_M * ROW  # 64 columns of them, on their way through shared memory
-SLABS = 2  # of a warp: one is written while the other one leaves
+SLABS = 2  # of a warp: one is written while the other one leaves; a divisor of a tile's, so that they take turns
 LEAVING = STAGES * STAGE  # where slabs lie
 STAGE_BYTES, SHARED_BYTES = BYTES * STAGE, BYTES * (LEAVING + BLOCK_M // WARP_M * SLABS * SLAB)
 EIGHT_ROWS = 8 * ROW * BYTES  # what a pattern of the swizzle takes
 PANEL = BLOCK_K * ROW  # 64 columns of a tile of B
 K_STEPS = BLOCK_K // MMA_K
 A_STEP, B_STEP = MMA_K * BYTES >> 4, MMA_K * ROW * BYTES >> 4  # from one k to the next, as descriptors count
+N_STEP = MMA_N // ROW * PANEL * BYTES >> 4  # from one instruction's columns to the next one's
 PARTS, PART = BLOCK_N // 64, 32  # the sums of 64 columns are 32 for each thread
 SHARE = PARTS // CLUSTER  # panels of a tile of B that one block asks for
-ACC = PARTS * PART
+ACC, MMA_ACC = PARTS * PART, MMA_N // 2  # sums of a thread, and of one instruction
 
 
 @inlined
@@ -167,11 +170,12 @@ def hgemm_clustered(a_map, b_map, c_map, M, N, K):
 
                 # multiply: started here; the one before it has ended, and its stage may be filled again
                 wgmma_fence()
+                moved = uint64(stage * uint32(STAGE_BYTES >> 4))
                 for k in unrolled(K_STEPS):
-                    moved = uint64(stage * uint32(STAGE_BYTES >> 4))
-                    wgmma_f16_rows(
-                        acc, 0, tiles, a_at + moved + uint64(k * A_STEP), b_at + moved + uint64(k * B_STEP), BLOCK_N
-                    )
+                    a_k = a_at + moved + uint64(k * A_STEP)
+                    for j in unrolled(BLOCK_N // MMA_N):
+                        b_k = b_at + moved + uint64(k * B_STEP + j * N_STEP)
+                        wgmma_f16_rows(acc, j * MMA_ACC, tiles, a_k, b_k, MMA_N)
                 wgmma_commit()
                 wgmma_wait(1)
                 if tells < uint32(CLUSTER) and step > 0:

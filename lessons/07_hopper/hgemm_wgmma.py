@@ -38,13 +38,13 @@ REQUIRES = "9.0a"
 BLOCK_M, BLOCK_N, BLOCK_K = 128, 256, 64
 STAGES = 4  # pairs of tiles in shared memory
 GROUP_M = 16  # rows of blocks that run together and share columns of B in L2
-TUNABLES = {"BLOCK_N": (128, 256), "STAGES": (2, 3, 4), "GROUP_M": (4, 8, 16)}
+TUNABLES = {"MMA_N": (128, 256), "STAGES": (2, 3, 4), "GROUP_M": (4, 8, 16)}
 
-MMA_M, MMA_K = 64, 16  # the tile that one instruction multiplies, BLOCK_N wide
+MMA_M, MMA_N, MMA_K = 64, 256, 16  # the tile that one instruction multiplies
 ROW = 64  # values in a row of shared memory: the 128 bytes that the swizzle takes
-if BLOCK_M % MMA_M or BLOCK_N % ROW or BLOCK_N > 256 or BLOCK_K != ROW or STAGES < 2:
+if BLOCK_M % MMA_M or BLOCK_N % MMA_N or MMA_N % ROW or BLOCK_K != ROW or STAGES < 2:
     raise ValueError(
-        f"{BLOCK_M=} {BLOCK_N=} must be multiples of 64, the latter up to 256, {BLOCK_K=} 64, {STAGES=} 2"
+        f"{BLOCK_M=} must be a multiple of 64, {BLOCK_N=} of {MMA_N=}, that of 64, {BLOCK_K=} 64, {STAGES=} 2 or more"
     )
 THREADS = BLOCK_M // MMA_M * 128
 A_COLUMNS, B_COLUMNS = BLOCK_K // HALVES, BLOCK_N // HALVES  # pieces of 16 bytes in a row of the tile
@@ -60,8 +60,9 @@ EIGHT_ROWS = 8 * ROW * BYTES  # what a pattern of the swizzle takes
 PANEL = BLOCK_K * ROW * BYTES  # 64 columns of a tile of B
 K_STEPS = BLOCK_K // MMA_K
 A_STEP, B_STEP = MMA_K * BYTES >> 4, MMA_K * ROW * BYTES >> 4  # from one k to the next, as descriptors count
+N_STEP = MMA_N // ROW * PANEL >> 4  # from one instruction's columns to the next one's
 PARTS, PART = BLOCK_N // 64, 32  # the sums of 64 columns are 32 for each thread
-ACC = PARTS * PART
+ACC, MMA_ACC = PARTS * PART, MMA_N // 2  # sums of a thread, and of one instruction
 
 
 @inlined
@@ -136,7 +137,8 @@ def specialise(full):
 
         # stage: all pairs of tiles but one, a group each
         for stage in range(STAGES - 1):
-            copy_tiles(tiles, uint32(stage * STAGE), a, b, m0, n0, a_from, b_from, stage * BLOCK_K, wide)
+            if stage * BLOCK_K < K:
+                copy_tiles(tiles, uint32(stage * STAGE), a, b, m0, n0, a_from, b_from, stage * BLOCK_K, wide)
             commit_group()
 
         read, write = uint32(0), uint32(LAST)
@@ -148,11 +150,12 @@ def specialise(full):
 
             # multiply: started here, it runs on while copies start
             wgmma_fence()
+            moved = uint64(read * uint32(BYTES) >> uint32(4))
             for k in unrolled(K_STEPS):
-                moved = uint64(read * uint32(BYTES) >> uint32(4))
-                wgmma_f16_rows(
-                    acc, 0, tiles, a_at + moved + uint64(k * A_STEP), b_at + moved + uint64(k * B_STEP), BLOCK_N
-                )
+                a_k = a_at + moved + uint64(k * A_STEP)
+                for j in unrolled(BLOCK_N // MMA_N):
+                    b_k = b_at + moved + uint64(k * B_STEP + j * N_STEP)
+                    wgmma_f16_rows(acc, j * MMA_ACC, tiles, a_k, b_k, MMA_N)
             wgmma_commit()
 
             # stage: the pair that comes last so far, into the place of the one that was multiplied before this one
@@ -175,7 +178,6 @@ def specialise(full):
 def launch(a, b, c):
     M, N = c.shape
     wide, paired = aligned8(a, b), aligned2(c)
-    K = a.shape[1]
-    full = wide and M % BLOCK_M == 0 and N % BLOCK_N == 0 and K % BLOCK_K == 0 and K >= AHEAD
+    full = wide and M % BLOCK_M == 0 and N % BLOCK_N == 0 and a.shape[1] % BLOCK_K == 0
     blocks = -(-M // BLOCK_M) * -(-N // BLOCK_N)
     specialise(full)[blocks, THREADS, 0, SHARED_BYTES](a, b, c, wide, paired)
