@@ -87,6 +87,12 @@ def plan(GEMM_M, C, K, taps):
     return {**tile, "RESIDENT": resident if room(**tile, RESIDENT=resident) >= LEAST_STAGES else 0}
 
 
+def shipped(problem):
+    """The tile that the problem runs with unless another is asked for."""
+    taps = problem.T * problem.R * problem.S
+    return plan(problem.N * problem.O * problem.P * problem.Q, problem.C, problem.K, taps)
+
+
 def room(BLOCK_M, BLOCK_N, BLOCK_K, CONSUMERS, RESIDENT):
     """STAGES that shared memory holds beside RESIDENT tiles of filters and the slabs of all warps."""
     left = SHARED // BYTES - RESIDENT * BLOCK_N * BLOCK_K - CONSUMERS * 4 * SLABS * SLAB
@@ -275,6 +281,11 @@ def corners(geometry, taps):
     return pads, strides, [(count - 1) * dilation for count, dilation in zip(taps, dilations, strict=True)]
 
 
+def prepare(filt, problem):
+    """The filter, and the table that the other step needs where the copy engine cannot describe the arrays."""
+    return unaligned.prepare(filt, problem)
+
+
 def launch(x, prepared, y, geometry, **tile):
     filt, _ = prepared
     N, O, P, Q, K = y.shape
@@ -295,6 +306,3 @@ def launch(x, prepared, y, geometry, **tile):
     turns = -(-tiles // multiprocessors())
     blocks = -(-tiles // turns)  # no more than it takes to be done as early
     kernel[blocks, threads, 0, shared_bytes](x_map, filt_map, y_map, (GEMM_M, K, C), (T, R, S), (O, P, Q), geometry)
-
-
-prepare = unaligned.prepare  # hconv3d_mma's table beside the filter, where that one must compute
