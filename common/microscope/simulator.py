@@ -1,7 +1,8 @@
 """Numba's CUDA simulator, made faster and stricter; ``install`` changes the simulator of this process.
 
 Faster: the simulator starts an operating system's thread for every CUDA thread and polls them all. Here CUDA threads
-run one after the other until one waits at a barrier; then another goes on.
+run one after the other until one waits at a barrier; then another goes on. Blocks of a cluster run at the same time,
+with Hopper's barriers, copies and wgmma (:mod:`common.microscope.asynchronous`).
 
 Stricter, as a GPU or a careful reader would be: a launch beyond a GPU's limits is refused, and so is more shared
 memory than a block has. An index that is negative or too large ends the kernel and is named with its array. Memory
