@@ -29,7 +29,7 @@ _CAPABILITIES, _ON_FILES = 0x20080522, 0b1110
 _CREATE, _ADD, _RESTRICT = 444, 445, 446
 _ASK_VERSION, _BENEATH = 1, 1
 _EXECUTE, _WRITE_FILE, _READ_FILE, _READ_DIR = 1, 2, 4, 8
-_RIGHTS = {1: 13, 2: 14, 3: 15, 4: 15, 5: 16}  # how many rights on files a version knows
+_RIGHTS = {1: 13, 2: 14, 3: 15, 4: 15}  # how many rights on files a version knows; a later one: 16
 _TCP_SINCE, _TCP = 4, 3
 _SCOPED_SINCE, _SCOPED = 6, 3  # abstract sockets and signals
 
@@ -74,7 +74,7 @@ def give_up_privileges() -> None:
     """An administrator's process keeps of its rights only those on files (Linux)."""
     if sys.platform != "linux":
         return
-    system = ctypes.CDLL(None, use_errno=True)
+    system = ctypes.CDLL(None)
     header, words = struct.pack("=Ii", _CAPABILITIES, 0), ctypes.create_string_buffer(24)
     if system.capget(header, words) == 0:
         effective, permitted, _, *_ = struct.unpack("=6I", words.raw)
@@ -86,7 +86,7 @@ def version() -> int:
     """Which version of Landlock this system has; 0 if none."""
     if sys.platform != "linux":
         return 0
-    return max(0, int(ctypes.CDLL(None, use_errno=True).syscall(_CREATE, None, ctypes.c_size_t(0), _ASK_VERSION)))
+    return max(0, int(ctypes.CDLL(None).syscall(_CREATE, None, ctypes.c_size_t(0), _ASK_VERSION)))
 
 
 def enclose(own: Path, hidden: Path | None = None) -> int:
@@ -98,10 +98,9 @@ def enclose(own: Path, hidden: Path | None = None) -> int:
     found = version()
     if not found:
         return 0
-    system = ctypes.CDLL(None, use_errno=True)
+    system = ctypes.CDLL(None)
     every = (1 << _RIGHTS.get(found, 16)) - 1
-    fields = [every, _TCP if found >= _TCP_SINCE else 0, _SCOPED if found >= _SCOPED_SINCE else 0]
-    known = fields[: 3 if found >= _SCOPED_SINCE else 2 if found >= _TCP_SINCE else 1]
+    known = [every, *[_TCP] * (found >= _TCP_SINCE), *[_SCOPED] * (found >= _SCOPED_SINCE)]
     attributes = struct.pack(f"={len(known)}Q", *known)
     rules = system.syscall(_CREATE, attributes, ctypes.c_size_t(len(attributes)), 0)
     if rules < 0:
