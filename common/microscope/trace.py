@@ -402,9 +402,9 @@ def run(
 ) -> Trace:
     """Trace a step on integers drawn with ``seed``.
 
-    Of each kernel's first launch ``block`` is traced (default: one in the middle of the grid), or with ``every`` all
-    blocks of all launches. A kernel whose output another one needs runs whole all the same. ``watched``: names of
-    arrays whose every access by the first block is kept. ``merged``: shared arrays whose 32-bit reads are counted as
+    Of each kernel's first launch ``block`` is traced (default: one in the middle of the grid), with the others of its
+    cluster, or with ``every`` all blocks of all launches. A kernel whose output another one needs runs whole all the
+    same. ``watched``: names of arrays whose every access by the first block is kept. ``merged``: shared arrays whose 32-bit reads are counted as
     the compiler is known to make them, so many words at a time. ``order`` and ``recording``: see :class:`Tracer`.
     Raises TraceError for what the tracer does not know, and for a block outside every grid.
     """
@@ -441,7 +441,8 @@ def run(
     for report, (function, chosen) in zip(tracer.reports(), traced.items(), strict=True):
         times = sum(launch.function is function for launch in launches)
         width = next(launch.cluster for launch in launches if launch.function is function)
-        kernels.append(replace(report, launches=times, blocks=width, first_block=chosen))
+        first = chosen[0] - chosen[0] % width, *chosen[1:]
+        kernels.append(replace(report, launches=times, blocks=width, first_block=first))
     return Trace(problem, kernels, np.asarray(y))
 
 

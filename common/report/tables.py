@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from rich import box
@@ -177,8 +178,10 @@ _LEAST_SOURCE = 12  # characters below which a source line is left out
 def traced(kernel: TracedKernel, width: int) -> list[Table]:
     """A traced kernel: its accesses by memory and source line, then what they come to for each multiply-add."""
     where = f"block {_point(kernel['first_block'])} of {_point(kernel['grid'])}"
-    if kernel["blocks"] > 1:
+    if kernel["blocks"] >= math.prod(kernel["grid"]) > 1:
         where = f"all {kernel['blocks']} blocks"
+    elif kernel["blocks"] > 1:
+        where = f"the cluster of {kernel['blocks']} that begins with {where}"
     head = f"{kernel['name']}, {where}, {_point(kernel['block'])} threads"
     found: list[Table] = []
     missing: list[str] = []

@@ -24,7 +24,7 @@ from test_hopper import (
 
 from common.book import catalog, problems
 from common.microscope import clocks, pipeline, trace, wgmma
-from common.report import charts, tracefigures, tracewords
+from common.report import charts, tables, tracefigures, tracewords
 from common.workers import child, isolate
 from lessons import hopper
 
@@ -342,6 +342,23 @@ def test_a_kernel_without_stages_has_no_picture():
     found = traced(catalog.find("hgemm_wgmma").path, problems.Hgemm(M=64, N=64, K=64))
     assert found.main.pipeline == []
     assert tracewords.pipeline(found.as_dict()["kernels"][0], 80) == []
+
+
+def test_a_block_is_traced_with_its_cluster():
+    step = catalog.find("hgemm_clustered")
+    found = trace.run(
+        catalog.load(step.path, step.ladder), problems.Hgemm(M=512, N=512, K=128), block=(3, 0, 0), every=False
+    )
+    kernel = found.main
+    assert (kernel.blocks, kernel.first_block) == (2, (2, 0, 0))
+    assert kernel.fma == 2 * 128 * 256 * 128
+    assert kernel.faults == []
+    # each block asks for its own A, and for a half of B that arrives in both
+    moved = {one.array: one.moved for one in kernel.select("global", "tma")}
+    assert moved == {"a_map": 2 * 128 * 128 * 2 // 32, "b_map": 256 * 128 * 2 // 32}
+    assert sum(one.moved for one in kernel.select("shared", "tma")) == 2 * (128 + 256) * 128 * 2 // 128
+    (table, *_) = tables.traced(kernel.as_dict(), 120)
+    assert "the cluster of 2 that begins with block (2, 0, 0)" in str(table.title)
 
 
 def test_the_steps_are_right_and_sound_at_edges():
