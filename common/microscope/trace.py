@@ -404,8 +404,9 @@ def run(
 
     Of each kernel's first launch ``block`` is traced (default: one in the middle of the grid), with the others of its
     cluster, or with ``every`` all blocks of all launches. A kernel whose output another one needs runs whole all the
-    same. ``watched``: names of arrays whose every access by the first block is kept. ``merged``: shared arrays whose 32-bit reads are counted as
-    the compiler is known to make them, so many words at a time. ``order`` and ``recording``: see :class:`Tracer`.
+    same. ``watched``: names of arrays whose every access by the first block is kept. ``merged``: shared arrays whose
+    32-bit reads are counted as the compiler is known to make them, so many words at a time. ``order`` and
+    ``recording``: see :class:`Tracer`.
     Raises TraceError for what the tracer does not know, and for a block outside every grid.
     """
     tracer = Tracer(order, recording)
