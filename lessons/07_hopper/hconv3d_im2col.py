@@ -130,12 +130,10 @@ def specialise(BLOCK_M, BLOCK_N, BLOCK_K, CONSUMERS, RESIDENT):
     SHARED_BYTES = BYTES * (LEAVING + CONSUMERS * 4 * SLABS * SLAB)
     EIGHT_ROWS = 8 * BLOCK_K * BYTES  # what a pattern of the swizzle takes
     K_STEPS, STEP, BAND = BLOCK_K // MMA_K, MMA_K * BYTES >> 4, MMA_M * BLOCK_K * BYTES >> 4  # as descriptors count
-    PENDING = (
-        BANDS * BLOCK_N // ROW + 1
-    ) % 2  # slabs still leaving: none if the next tile begins where this one ends
     PARTS, PART = BLOCK_N // ROW, ROW // 2  # the sums of ROW columns are so many for each thread
     SUMS = PARTS * PART
     ACC, BAND_ROWS = BANDS * SUMS, BANDS * MMA_M
+    PENDING = 0 if BANDS * PARTS % SLABS else SLABS - 1  # slabs that may be leaving: a tile begins with the first
 
     @inlined
     def locate(tile, blocks_n):
@@ -298,6 +296,8 @@ def launch(x, prepared, y, geometry, **tile):
     GEMM_M = N * O * P * Q
     tile = {**plan(GEMM_M, C, K, T * R * S), **tile}
     BLOCK_M, BLOCK_N, BLOCK_K = tile["BLOCK_M"], tile["BLOCK_N"], tile["BLOCK_K"]
+    if BLOCK_N < K:  # not all filters would stay
+        tile["RESIDENT"] = 0
     x_map = im2col_map(x, [-pad for pad in pads], upper, BLOCK_K, BLOCK_M, strides)
     filt_map = tensor_map(filt.reshape(K, T * R * S * C), (BLOCK_N, BLOCK_K))
     y_map = tensor_map(y.reshape(GEMM_M, K), (WARP_M, ROW))
