@@ -334,6 +334,11 @@ PRESETS |= {
         "resnet50-conv5",
     )
 } | {"tiny-hconv3d": on_ladder("hconv3d", PRESETS["tiny-conv3d"])}  # fmt: skip
+# and more images, so that the smallest layer, too, fills the card more than once
+PRESETS |= {
+    f"hresnet50-conv{stage}-n256": replace(PRESETS[f"hresnet50-conv{stage}"], N=256)  # type: ignore[call-arg]
+    for stage in (2, 3, 4, 5)
+}
 
 # The same layer channels-last, as the implicit-GEMM steps take it: they end the table and the chart of the layer.
 CHANNELS_LAST = {"ece408-layer1": "ece408-layer1-nhwc", "ece408-layer2": "ece408-layer2-nhwc"}

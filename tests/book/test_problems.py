@@ -1,6 +1,7 @@
 """Shapes: what is refused and how, work and traffic against figures worked out by hand."""
 
 import math
+from dataclasses import replace
 
 import pytest
 
@@ -128,12 +129,22 @@ def test_text_and_mapping_give_the_same_problem_back(problem):
         ("resnet50-conv3", 14_797_504_512, 4 * (6_422_528 + 147_456 + 6_422_528)),
         ("hgemm-4096", 137_438_953_472, 100_663_296),
         ("hresnet50-conv3", 14_797_504_512, 2 * (6_422_528 + 147_456 + 6_422_528)),
+        # 256 x 7 x 7 x 512, each the sum of 9 * 512
+        ("hresnet50-conv5-n256", 59_190_018_048, 2 * (6_422_528 + 2_359_296 + 6_422_528)),
     ],
 )
 def test_work_and_least_traffic(name, flops, least_bytes):
     problem = PRESETS[name]
     assert problem.flops == flops
     assert problem.least_bytes == least_bytes
+
+
+@pytest.mark.parametrize("stage", [2, 3, 4, 5])
+def test_resnet_layers_have_more_images_too(stage):
+    few, many = PRESETS[f"hresnet50-conv{stage}"], PRESETS[f"hresnet50-conv{stage}-n256"]
+    assert (few.N, many.N) == (64, 256)
+    assert replace(many, N=64) == few
+    assert many.ladder == "hconv3d"
 
 
 def test_the_ece408_layers_in_round_figures():
