@@ -362,7 +362,8 @@ def per_layer(record: Record, ladder: str) -> Figure:
     steps = [step.name for step in catalog.steps() if step.ladder == ladder]
     names = [name for name in steps if layers.peer(ladder, name) == peer]
     timed = [n for n in names if any(record.row(preset, n) for preset in problems.timed_presets(ladder))][-2:]
-    found = {n: [la for la in layers.compare(record, ladder, n) if record.rows(la.preset)] for n in timed}
+    shown = [preset for preset in problems.timed_presets(ladder) if record.rows(preset)]
+    found = {n: layers.compare(record, ladder, n, shown) for n in timed}
     older = {name for name in timed if any(layer.older for layer in found[name])}
     best = found[timed[-1]]
     bars = [(n, [la.tflops for la in found[n]], c) for n, c in zip(timed[::-1], (BLUE, SKY), strict=False)][::-1]

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from common.book import catalog, problems
+from common.book import catalog, lessontext, problems
 from common.book.problems import Problem
 from common.report import current
 from common.report.entries import PeerRow, Row, StepRow
@@ -74,8 +74,14 @@ class Layer:
 
 
 def compare(record: Record | None, ladder: str, step: str, presets: Iterable[str] = ()) -> list[Layer]:
-    """The step and the library on the named presets of the ladder, or on all timed ones."""
-    return [_layer(record, name, step) for name in presets or problems.timed_presets(ladder)]
+    """The step and the library on the named presets of the ladder, or on all timed ones but those of later lessons."""
+    late = lessontext.timed_from(catalog.LESSONS)
+    mine = {name for one in catalog.steps() if one.name == step for name in catalog.presets(one)}
+    # a layer that is left to a step of a later lesson is no gap in this one
+    lesson = {one.name: one.lesson for one in catalog.steps()}
+    left = {name for name, first in late.items() if lesson.get(first, "") > lesson.get(step, "")} - mine
+    usual = [name for name in problems.timed_presets(ladder) if name not in left]
+    return [_layer(record, name, step) for name in presets or usual]
 
 
 def peer(ladder: str, step: str) -> str:
