@@ -1,10 +1,13 @@
 """What the grader's side of a sandbox decides, without a process: answers, limits, notes, what is handed over."""
 
+import contextlib
 import io
 import os
 import queue
 import signal
+import subprocess
 import sys
+import time
 from types import ModuleType, SimpleNamespace
 
 import numpy as np
@@ -208,6 +211,77 @@ def test_what_a_kernel_does_to_its_operands_is_no_reaching_in(simulated):
     simulated.step.module.launch = lambda a, b, c: c.__setitem__((0, 0), 1)
     simulated.launch()
     assert [kind for kind, _ in simulated.audit.notes] == ["host_access", "host_write"]
+
+
+def test_what_a_kernel_reaches_through_another_argument_is_no_reaching_in(simulated):
+    """As the array behind a tensor map, which no simulator takes apart before the kernel."""
+
+    @cuda.jit
+    def store(held, c):
+        c[0, 0] = held.array[0, 0]
+
+    simulated.step.module.launch = lambda a, b, c: store[1, 1](SimpleNamespace(array=a), c)
+    simulated.prepare()
+    assert [name for name, *_ in simulated.launch()] == ["store"]
+    assert simulated.audit.notes == {}
+    simulated.step.module.launch = lambda a, b, c: [store[1, 1](SimpleNamespace(array=a), c), a[0, 0]]
+    simulated.launch()
+    assert [kind for kind, _ in simulated.audit.notes] == ["host_access"]
+
+
+@POSIX
+@pytest.mark.parametrize("there", [True, False])
+def test_a_process_ends_with_its_grader_and_takes_its_own_and_its_folder_along(tmp_path, there):
+    folder = tmp_path / "own"
+    code = f"""
+import subprocess, sys, time
+from pathlib import Path
+from common.grading import sandbox_child
+sandbox_child._end_with_the_grader(Path({str(folder)!r}))
+print(subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"]).pid, flush=True)
+time.sleep(60)
+"""
+    if there:
+        (folder / "deep").mkdir(parents=True)
+        (folder / "deep" / "file").write_text("x")
+    with watched(code) as process:
+        assert int(process.stdout.readline()) > 0
+        time.sleep(0.3)
+        assert process.poll() is None  # while somebody can ask, it stays
+        assert folder.exists() == there
+        process.stdin.close()
+        assert process.wait(20) == -signal.SIGKILL
+        assert not folder.exists()
+        assert process.stdout.read() == b""  # the one that it started has ended, too: nobody can write
+
+
+@POSIX
+def test_a_process_that_has_nothing_left_to_do_ends_by_itself(tmp_path):
+    code = f"""
+from pathlib import Path
+from common.grading import sandbox_child
+sandbox_child._end_with_the_grader(Path({str(tmp_path)!r}))
+"""
+    with watched(code) as process:
+        assert process.wait(20) == 0
+        assert tmp_path.exists()
+
+
+@contextlib.contextmanager
+def watched(code):
+    """A process in a group of its own, which is ended whatever it does."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", code], cwd=catalog.ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+        start_new_session=True,
+    )  # fmt: skip
+    try:
+        yield process
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+        for pipe in (process.stdin, process.stdout):
+            pipe.close()
 
 
 @pytest.mark.parametrize(
