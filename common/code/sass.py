@@ -17,7 +17,7 @@ from common.book.occupancy import WARP
 # as its product is still float32. HMMA does so for a whole warp, on tensor cores, HGMMA for four.
 CLASSES = (
     "multiply-add", "shared load", "global load", "local load", "constant load", "store", "integer and address",
-    "control", "other",
+    "float", "control", "other",
 )  # fmt: skip
 MULTIPLY_LOOP = "multiply loop"
 LOADS_AND_STORES = ("shared load", "global load", "local load", "store")
@@ -26,7 +26,7 @@ GROUPS = {
     "multiply-adds": ("multiply-add",),
     "memory": (*LOADS_AND_STORES, "constant load"),
     "integer": ("integer and address",),
-    "other": ("control", "other"),
+    "other": ("float", "control", "other"),
 }
 
 _MEMBERS = {
@@ -42,6 +42,7 @@ _MEMBERS = {
         "BMSK BREV POPC SGXT PRMT VIADD VIADDMNMX VIMNMX VIMNMX3 MOV MOV32I SEL PLOP3 PSETP P2R R2P P2UR R2UR S2R "
         "S2UR CS2R CS2UR LEPC UR2UP"
     ),
+    "float": "FADD FADD2 FADD32I FMUL FMUL2 FMUL32I FSETP FSEL FMNMX FCHK",  # but for multiply-adds
     "control": (
         "BRA BRX BRXU JMP JMX CALL RET EXIT KILL BREAK BSSY BSYNC BMOV BAR UBAR WARPSYNC YIELD NANOSLEEP DEPBAR "
         "LDGDEPBAR MEMBAR ERRBAR FENCE CCTL ACQBULK PREEXIT SYNCS WARPGROUP USETMAXREG UTMACMDFLUSH UCGABAR_ARV "

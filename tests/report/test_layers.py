@@ -236,7 +236,8 @@ def test_every_instruction_is_of_one_kind():
             matrix = sum(count for name, count in loop.instructions.items() if name.startswith(("HMMA", "HGMMA")))
             assert matrix or counts["multiply-adds"] >= loop.multiply_adds
             assert not matrix or loop.multiply_adds >= 32 * matrix  # an instruction of tensor cores does many
-            assert counts["other"] <= 0.25 * loop.total  # nothing large is left unnamed
+            floats = sass.mix(loop.instructions).get("float", 0)  # gemm_tf32x3 adds its sums up by themselves
+            assert counts["other"] - floats <= 0.25 * loop.total  # nothing large is left unnamed
 
 
 # --- charts ---
