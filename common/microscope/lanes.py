@@ -289,7 +289,9 @@ class Machine:
             return value
         if isinstance(value, float):
             return np.float64(value)
-        if isinstance(value, ModuleType):
+        if isinstance(value, ModuleType):  # what of it is called is not known yet
+            self.has_engines = self.has_engines or not hopper.NAMES.isdisjoint(vars(value))
+            self.waits = self.waits or not hopper.WAITS.isdisjoint(vars(value))
             return _Module(self, value)
         number = _number_type(value)
         if number is not None:
