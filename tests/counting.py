@@ -25,7 +25,8 @@ def record(folder, path, ladder, shape, counted):
     seen = audit.Audit(path)
     recorder = ptx_plan.Recorder(catalog.load(Path(path), ladder), ladder, seen)
     weight = np.random.default_rng(1).standard_normal(problem.weight_shape).astype(np.float32)
-    plan = recorder.record(problem, weight, limits.ARCHITECTURE)
+    target = catalog.target(catalog.requires(Path(path), Path(path).read_text(encoding="utf-8")), limits.ARCHITECTURE)
+    plan = recorder.record(problem, weight, target)
     for digest, text in recorder.texts.items():
         Path(folder, f"{digest}.ptx").write_text(text, encoding="utf-8")
     sent = ptx_plan.checked(json.loads(json.dumps(ptx_plan.save(plan, Path(folder), "plan"))))
@@ -38,7 +39,7 @@ def record(folder, path, ladder, shape, counted):
         for entry in (*sent["prepare"], *sent["launch"])
     ]
     try:
-        figures = limits.count(sent, Path(folder), problem, counted) if counted else {}
+        figures = limits.count(sent, Path(folder), problem, counted, (), target) if counted else {}
     except codegen.ToolMissingError:
         figures = None
     linked = [ptx_run.link(recorder.texts[entry["kernel"]], (9, 0)) for entry in sent["prepare"]]

@@ -1,0 +1,16 @@
+"""Exercise 07.1, predict: what a descriptor says.
+
+Tiles lie in rows of 128 bytes with the 128-byte swizzle. A: rows along k, 64 float16 each, from byte 40,960 on. B:
+rows along n, panels of 64 columns, each 32 rows high. Fields and what is added count units of 16 bytes; places are
+bytes from the tile's beginning. Replace each None by a whole number. All must be exact.
+Grade: python -m common grade 07.1
+"""
+
+ADDRESS = None  # the address field of A's descriptor
+LOWER_ROWS = None  # what is added to it for rows 64 to 127 of the same tile
+LEADING = None  # the leading field of B's descriptor
+NEXT_STAGE = None  # what is added for the next stage, if a stage is 128 x 64 of A and 32 x 192 of B
+PLACE_OF_A = None  # where row 13, k = 40 lies in the tile of A
+PLACE_OF_B = None  # where k = 21, n = 100 lies in the tile of B
+ROW_OF_BYTE = None  # which row of A byte 520 belongs to
+K_OF_BYTE = None  # and which k

@@ -1,0 +1,16 @@
+"""Exercise 07.4, predict: who holds what.
+
+A block has 65,536 registers; a thread has a multiple of 8 of them, and at most 255. A block has a producer's
+warpgroup and three consumers', which multiply 64 x 256 each. Replace each None by a whole number. All must be
+exact.
+Grade: python -m common grade 07.4
+"""
+
+AT_FIRST = None  # registers that each thread has when the kernel starts
+SUMS = None  # sums that a thread of a consumer keeps
+MANY = None  # registers of a consumer, if the producer keeps 24
+SUMS_OF_TALL = None  # sums of a thread if a consumer multiplies 128 x 192
+CLOCKS = None  # that the matrix unit needs for a stage of 64 k of this block
+STAGES = None  # that fit in 232,448 bytes of shared memory
+ROUNDS = None  # of tiles of 192 x 256 for each of 132 blocks, if C is 8192 x 8192
+BLOCKS = None  # the fewest blocks that need no more rounds

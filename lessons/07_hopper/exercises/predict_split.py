@@ -1,0 +1,15 @@
+"""Exercise 07.10, predict: two numbers for one.
+
+TF32 keeps 11 significant bits; to_tf32 rounds to the nearest, halfway cases away from zero, and the matrix unit by
+itself cuts off. Replace each None by a whole number. All must be exact.
+Grade: python -m common grade 07.10
+"""
+
+HIGH = None  # the high part of 4099
+LOW = None  # and its low part
+CUT = None  # what the matrix unit makes of 4099 by itself
+HIGH_OF_2049 = None  # the high part of 2049
+THREE_PRODUCTS = None  # 4099 * 4099 by three products
+LEFT_OUT = None  # what the fourth would add
+ADDITIONS = None  # to a total in registers at K = 4096, if the unit adds up 32 k at a time
+REGISTERS = None  # of a thread for acc, total, high and low, for 64 x 192 of a consumer and 32 k
