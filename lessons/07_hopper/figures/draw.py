@@ -1,0 +1,317 @@
+"""The pictures of lesson 07: descriptors, swizzled tiles, phases, the pipeline, clusters, corners, split numbers."""
+
+from importlib import import_module
+from pathlib import Path
+
+import numpy as np
+from matplotlib.colors import to_rgba
+from matplotlib.patches import FancyArrowPatch, Rectangle
+
+from common.microscope import boxes
+from common.report import charts
+from common.report.charts import BLUE, GREEN, GRID, INK, MUTED, ORANGE, PURPLE, SKY, VERMILION, YELLOW
+from lessons.hopper import im2col_map
+
+wgmma = import_module("lessons.07_hopper.hgemm_wgmma")
+tma = import_module("lessons.07_hopper.hgemm_tma")
+specialised = import_module("lessons.07_hopper.hgemm_specialised")
+clustered = import_module("lessons.07_hopper.hgemm_clustered")
+
+SHADES = (SKY, ORANGE, GREEN, YELLOW, PURPLE, BLUE, VERMILION, GRID)
+FIELDS = (("address", 0, 14), ("leading", 16, 14), ("stride", 32, 14), ("base", 49, 3), ("swizzle", 62, 2))
+PIECES = 8  # of 16 bytes in a row of 128
+
+
+def draw(folder: Path) -> list[Path]:
+    """Write every picture into ``folder``; returns the PNG files."""
+    return [
+        charts.save(descriptor(), folder / "descriptor"),
+        charts.save(swizzle(), folder / "swizzle"),
+        charts.save(phases(), folder / "phases"),
+        charts.save(pipeline(), folder / "pipeline"),
+        charts.save(cluster(), folder / "cluster"),
+        charts.save(corners(), folder / "corners"),
+        charts.save(split(), folder / "split"),
+    ]
+
+
+def _operands():
+    """The descriptors of the first tiles of hgemm_wgmma."""
+    a = boxes.encoded(0, 0, wgmma.EIGHT_ROWS)
+    return a, boxes.encoded(wgmma.BYTES * wgmma.A_SIZE, wgmma.PANEL, wgmma.EIGHT_ROWS)
+
+
+def descriptor():
+    """The 64 bits of both descriptors of hgemm_wgmma, field by field."""
+    figure, axes = charts.new_figure(9.6, 3.3)
+    for i, (operand, one) in enumerate(zip("AB", _operands(), strict=True)):
+        top, found = i * 2.6, boxes.decoded(one)._asdict()
+        _box(axes, 0, top, 64, 1, line=1.4)
+        for field, (name, low, width) in enumerate(FIELDS):
+            left = 64 - low - width
+            _box(axes, left, top, width, 1, face=SHADES[field], alpha=0.5, line=1.0)
+            in_bytes = name in ("address", "leading", "stride")
+            text = f"{found[name] >> 4:#x}" if in_bytes else str(found[name])
+            _label(axes, left + width / 2, top + 0.5, text, size=10)
+            said = f"{name}: {found[name]:,} bytes" if in_bytes else name
+            if name == "leading" and operand == "A":
+                said = f"{name}: not used"
+            _label(axes, left + width / 2, top + 1.35, said, size=8.5, color=MUTED)
+            if i == 0:
+                _label(axes, left + width - 0.5, top - 0.4, str(low), size=7.5, color=MUTED)
+                if width > 3:
+                    _label(axes, left + 0.5, top - 0.4, str(low + width - 1), size=7.5, color=MUTED)
+        _label(axes, -2.2, top + 0.5, operand, size=13, weight="bold")
+    note = "Bits 63 to 0. Addresses and offsets are in units of 16 bytes. Swizzle 1: rows of 128 bytes."
+    _label(axes, 32, 4.9, note, size=9.5, color=MUTED)
+    _frame(axes, (-4, 65), (5.3, -0.9), equal=False)
+    return figure
+
+
+def swizzle():
+    """A tile of A in the array and in shared memory, what its second wgmma reads, and the panels of a tile of B."""
+    figure, (left, middle, right) = charts.new_figure(9.6, 4.6, columns=3, gridspec_kw={"width_ratios": [1, 1, 1.15]})
+    rows, unit = 16, boxes.UNIT // wgmma.BYTES
+    places = boxes.tile(0, rows, wgmma.ROW, wgmma.BYTES)[:, ::unit] // unit
+    a, b = _operands()
+    read = set(boxes.operand(a + wgmma.A_STEP, rows, wgmma.MMA_K, wgmma.BYTES).ravel() // unit)
+    for row in range(rows):
+        for piece in range(PIECES):
+            place = int(places[row, piece])
+            line, slot = divmod(place, PIECES)
+            for axes, x, y in ((left, piece, row), (middle, slot, line)):
+                mine = place in read
+                _box(
+                    axes, x, y, 1, 1, face=VERMILION if mine else SHADES[piece], alpha=0.9 if mine else 0.3, line=0.5
+                )
+                _label(axes, x + 0.5, y + 0.5, str(piece), size=8, color="white" if mine else INK)
+    for axes, title in ((left, "the box in A"), (middle, "in shared memory")):
+        axes.set_title(title, fontsize=11, fontweight="bold")
+        for row in (0, 8):
+            _outline(axes, 0, row, PIECES, 8, INK, 1.4)
+        _frame(axes, (-1.6, PIECES + 0.3), (rows + 1.6, -0.3), equal=False)
+    for row in (0, 8):
+        _label(middle, -0.9, row + 0.3, f"{row * boxes.ROW:,}", size=8, color=MUTED)
+        _label(left, -0.9, row + 0.5, f"row {row}", size=8, color=MUTED)
+    _label(left, PIECES / 2, rows + 0.9, "a cell: 16 bytes, 8 values of k", size=8.5, color=MUTED)
+    _label(middle, PIECES / 2, rows + 0.9, "red: k = 16 to 31", size=8.5, color=MUTED)
+    _panels(right, b)
+    return figure
+
+
+def _panels(axes, b):
+    """A tile of B in its panels: eight rows of k in each cell; red what its second wgmma reads."""
+    unit = boxes.ATOM // wgmma.BYTES
+    read = set(boxes.operand(b + wgmma.B_STEP, wgmma.BLOCK_N, wgmma.MMA_K, wgmma.BYTES, True).ravel() // unit)
+    first = boxes.decoded(b).address // boxes.ATOM
+    groups = wgmma.BLOCK_K // 8
+    for panel in range(wgmma.PARTS):
+        for group in range(groups):
+            mine = first + panel * groups + group in read
+            _box(axes, panel, group, 0.9, 1, face=VERMILION if mine else SHADES[panel], alpha=0.9 if mine else 0.3)
+            address = (first + panel * groups + group) * boxes.ATOM
+            _label(axes, panel + 0.45, group + 0.5, f"{address:,}", size=7.5, color="white" if mine else INK)
+        _label(axes, panel + 0.45, -0.3, f"n = {panel * wgmma.ROW}", size=8, color=MUTED)
+    _label(axes, 2, groups + 0.35, "a cell: 8 k × 64 n, 1,024 bytes from there", size=8.5, color=MUTED)
+    _label(axes, 2, groups + 0.85, "down: stride; right: leading", size=8.5, color=MUTED)
+    axes.set_title("the tile of B", fontsize=11, fontweight="bold")
+    _frame(axes, (-0.2, wgmma.PARTS + 0.1), (groups + 1.1, -0.7), equal=False)
+
+
+def phases():
+    """What a stage's barrier of hgemm_tma counts, event by event, and who may pass."""
+    boxes_of_pair = [tma.BYTES * tma.A_SIZE] + [tma.BYTES * tma.PANEL] * tma.PARTS
+    events = [("init", 0)]
+    for _ in range(2):
+        events += [("expect", tma.STAGE_BYTES)] + [("arrives", size) for size in boxes_of_pair]
+    arrivals, awaited, phase, told = 1, 0, 0, []
+    for what, size in events:
+        if what == "expect":
+            arrivals, awaited = arrivals - 1, awaited + size
+        elif what == "arrives":
+            awaited -= size
+        told.append((what, size, arrivals, awaited, phase))
+        if arrivals == 0 and awaited == 0:
+            arrivals, phase = 1, phase + 1
+            told.append(("complete", 0, arrivals, awaited, phase))
+    figure, axes = charts.new_figure(9.6, 3.9)
+    names = ("arrivals to come", "bytes to come", "wait, parity 0", "wait, parity 1")
+    for i, (what, size, arrivals, awaited, phase) in enumerate(told):
+        _box(axes, i, 0, 1, 0.9, face=SHADES[phase], alpha=0.5)
+        _label(axes, i + 0.5, 0.45, f"phase {phase}", size=7.5)
+        done = phase - 1  # the last that is complete; -1 counts as one of parity 1
+        cells = [str(arrivals), f"{awaited:,}"]
+        cells += ["passes" if done % 2 == parity else "waits" for parity in (0, 1)]
+        for row, text in enumerate(cells):
+            face = "none" if row < 2 else GREEN if text == "passes" else VERMILION
+            _box(axes, i, row + 1, 1, 0.9, face=face, alpha=0.4, line=0.5)
+            _label(axes, i + 0.5, row + 1.45, text, size=7.5)
+        text = {"init": "init", "expect": f"expect\n{size:,}", "arrives": f"arrive\n{size:,}", "complete": "complete"}
+        _label(axes, i + 0.5, -0.6, text[what], size=7.5, color=MUTED)
+    for row, name in enumerate(names):
+        axes.text(-0.15, row + 1.45, name, ha="right", va="center", fontsize=8.5)
+    _frame(axes, (-2.6, len(told) + 0.1), (5.1, -1.2), equal=False)
+    return figure
+
+
+def pipeline():
+    """hgemm_specialised in time: which stage is filled, full and multiplied; and when the matrix unit works."""
+    stages, shown, trip, asks = specialised.STAGES, 11, 2.3, 0.12
+    figure, axes = charts.new_figure(9.6, 3.9)
+    asked, ready, start, end = [], [], [], []
+    for pair in range(shown):
+        free = end[pair - stages] if pair >= stages else 0.0
+        asked.append(max(free, asked[-1] + asks if asked else 0.0))
+        ready.append(asked[-1] + trip)
+        start.append(max(ready[-1], end[-1] if end else 0.0))
+        end.append(start[-1] + 1.0)
+    limit = end[-1]
+    for pair in range(shown):
+        y = pair % stages * 1.2 + 2.6
+        for left, right, face, text in (
+            (asked[pair], ready[pair], SKY, f"asked {pair}"),
+            (ready[pair], start[pair], YELLOW, "full"),
+            (start[pair], end[pair], GREEN, f"{pair}"),
+        ):
+            if right - left > 0.02:
+                _box(axes, left, y, right - left, 1, face=face, alpha=0.7, line=0.8)
+                if right - left > 0.6:
+                    _label(axes, (left + right) / 2, y + 0.5, text, size=8.5)
+        axes.plot([asked[pair]] * 2, [0.05, 0.95], color=INK, linewidth=2.5)
+        _box(axes, start[pair], 1.25, end[pair] - start[pair], 1, face=GREEN, alpha=0.7, line=0.8)
+        _label(axes, (start[pair] + end[pair]) / 2, 1.75, str(pair), size=8.5)
+    rows = [(0.5, "producer asks"), (1.75, "matrix unit")]
+    rows += [(stage * 1.2 + 3.1, f"stage {stage}") for stage in range(stages)]
+    for y, text in rows:
+        axes.text(-0.25, y, text, ha="right", va="center", fontsize=9)
+    note = "time runs right; blue: asked for; yellow: arrived; green: multiplied; a load takes longer than a product"
+    _label(axes, limit / 2, stages * 1.2 + 3.0, note, size=9, color=MUTED)
+    _frame(axes, (-2.2, limit + 0.1), (stages * 1.2 + 3.4, -0.2), equal=False)
+    return figure
+
+
+def cluster():
+    """What each block of a pair of hgemm_clustered asks for, and in whose stage it arrives."""
+    figure, axes = charts.new_figure(9.6, 4.0)
+    width, gap = 8.0, 3.0
+    for rank in range(clustered.CLUSTER):
+        left = rank * (width + gap)
+        _outline(axes, left - 0.4, 2.4, width + 0.8, 3.6, INK, 1.4)
+        _label(axes, left + width / 2, 6.35, f"a stage of block {rank}: {clustered.STAGE_BYTES:,} bytes", size=9.5)
+        _box(axes, left, 2.8, 2.4, 2.8, face=SHADES[rank], alpha=0.6)
+        _label(axes, left + 1.2, 4.2, f"A\nrows of\nblock {rank}", size=9)
+        for panel in range(clustered.PARTS):
+            asker = panel // clustered.SHARE
+            _box(axes, left + 2.8 + panel * 1.3, 2.8, 1.2, 2.8, face=SHADES[asker], alpha=0.6)
+            _label(axes, left + 3.4 + panel * 1.3, 4.2, f"B\n{panel}", size=9)
+        _box(axes, left + 1.6, 0, 4.8, 0.9, face=SHADES[rank], alpha=0.6)
+        _label(axes, left + 4, 0.45, f"block {rank} asks", size=9.5)
+        axes.add_patch(_arrow((left + 2.6, 0.95), (left + 1.2, 2.7), SHADES[rank]))
+        for to in range(clustered.CLUSTER):
+            end = to * (width + gap) + 2.8 + (rank * clustered.SHARE + clustered.SHARE / 2) * 1.3
+            axes.add_patch(_arrow((left + 5.2, 0.95), (end, 2.7), SHADES[rank]))
+    note = "The colour says who asked. A panel of B is read from L2 once, and arrives in both blocks."
+    _label(axes, width + gap / 2, 6.95, note, size=9.5, color=MUTED)
+    _frame(axes, (-0.8, 2 * width + gap + 0.8), (7.3, -0.3), equal=False)
+    return figure
+
+
+def corners():
+    """Base pixels of a small image by an im2col map's corners, and what one tap of all of them brings."""
+    H, W, taps, stride, pad = 6, 7, 3, 2, 1
+    channels = 16  # the fewest that the engine takes
+    x = np.zeros((1, 1, H, W, channels), np.float16)
+    x[0, 0, :, :, 0] = 1 + np.arange(H * W).reshape(H, W)
+    upper = pad - (taps - 1)
+    base_h, base_w = (list(range(-pad, extent + upper, stride)) for extent in (H, W))
+    one = im2col_map(x, (0, -pad, -pad), (0, upper, upper), channels, len(base_h) * len(base_w), (1, stride, stride))
+    tap = (0, 2, 0)
+    got = boxes.im2col(x, one, (0, 0, -pad, -pad), 0, tap)[:, 0].astype(int)
+    figure, (left, right) = charts.new_figure(9.6, 4.4, columns=2, gridspec_kw={"width_ratios": [1.5, 1]})
+    for h in range(-pad, H + pad):
+        for w in range(-pad, W + pad):
+            inside = 0 <= h < H and 0 <= w < W
+            based = h in base_h and w in base_w
+            tapped = h - tap[1] in base_h and w - tap[2] in base_w
+            face = ORANGE if tapped else SKY if based else "none"
+            _box(left, w, h, 1, 1, face=face, alpha=0.6, line=1.2 if inside else 0.4)
+            text = str(int(x[0, 0, h, w, 0])) if inside else "0"
+            _label(left, w + 0.5, h + 0.5, text, size=9, color=INK if inside else MUTED)
+            if based and tapped:
+                _outline(left, w + 0.12, h + 0.12, 0.76, 0.76, BLUE, 2.0)
+    _outline(left, -pad, -pad, W + upper + pad, H + upper + pad, VERMILION, 2.0)
+    left.text(-pad, -pad - 0.25, f"lower = {-pad}", fontsize=9, color=VERMILION, ha="left", va="center")
+    _label(
+        left,
+        W + upper,
+        H + pad + 0.35,
+        f"red frame: from lower to the end + upper = {upper}",
+        size=9,
+        color=VERMILION,
+    )
+    left.set_title(f"an image of {H} × {W}, {taps} × {taps} taps, stride {stride}, padding {pad}", fontsize=10)
+    _frame(left, (-pad - 0.3, W + pad + 0.3), (H + pad + 0.8, -pad - 0.6))
+    for row, value in enumerate(got):
+        _box(right, 0, row, 2, 0.9, face=ORANGE, alpha=0.6 if value else 0.2)
+        _label(right, 1, row + 0.45, str(value), size=9)
+        h, w = base_h[row // len(base_w)], base_w[row % len(base_w)]
+        right.text(-0.2, row + 0.45, f"base ({h}, {w})", fontsize=9, ha="right", va="center", color=MUTED)
+    right.set_title(f"rows of the tile at tap r = {tap[1]}, s = {tap[2]}", fontsize=10)
+    note = "blue: base pixels; orange: what the tap brings"
+    _label(right, 0, len(got) + 0.5, note, size=9, color=MUTED)
+    _frame(right, (-2.8, 2.8), (len(got) + 1, -0.4), equal=False)
+    return figure
+
+
+def split():
+    """The significant bits of a float32, of its high part and of what its low part keeps."""
+    value = np.float32(np.pi)
+    high = _tf32(value)
+    low = _tf32(value - high)
+    figure, axes = charts.new_figure(9.6, 2.6)
+    top = int(np.floor(np.log2(value)))
+    lines = [("a", value, SKY, 24), ("high", high, GREEN, 11), ("low", low, ORANGE, 11)]
+    for y, (name, number, colour, count) in enumerate(lines):
+        first = top - int(np.floor(np.log2(abs(number))))
+        scaled = round(abs(float(number)) * 2.0 ** (count - 1 - top + first))
+        for i, bit in enumerate(f"{scaled:0{count}b}"):
+            _box(axes, first + i, y * 1.3, 1, 1, face=colour, alpha=0.6, line=0.5)
+            _label(axes, first + i + 0.5, y * 1.3 + 0.5, bit, size=9)
+        sign = "−" if number < 0 else ""
+        axes.text(-0.4, y * 1.3 + 0.5, f"{name} = {sign}{abs(number):.9g}", fontsize=9.5, ha="right", va="center")
+    for bit in range(0, 24, 4):
+        _label(axes, bit + 0.5, -0.45, f"2^{top - bit}", size=8, color=MUTED)
+    _frame(axes, (-9, 25), (4.0, -0.9), equal=False)
+    return figure
+
+
+def _tf32(value):
+    """To the nearest, as the page does."""
+    return ((value.view(np.uint32) + np.uint32(0x1000)) & np.uint32(0xFFFFE000)).view(np.float32)
+
+
+def _arrow(start, end, colour):
+    return FancyArrowPatch(start, end, arrowstyle="-|>", mutation_scale=12, color=colour, linewidth=1.8)
+
+
+def _outline(axes, x, y, width, height, colour, line):
+    axes.add_patch(Rectangle((x, y), width, height, facecolor="none", edgecolor=colour, linewidth=line))
+
+
+def _box(axes, x, y, width, height, face="none", alpha=1.0, line=1.0):
+    colour = "none" if face == "none" else to_rgba(face, alpha)
+    axes.add_patch(
+        Rectangle((x, y), width, height, facecolor=colour, edgecolor=INK if line > 1 else MUTED, linewidth=line)
+    )
+
+
+def _label(axes, x, y, text, size=11, color=INK, weight="normal", va="center"):
+    axes.text(x, y, text, ha="center", va=va, fontsize=size, color=color, fontweight=weight)
+
+
+def _frame(axes, x_range, y_range, equal=True):
+    axes.set_xlim(*x_range)
+    axes.set_ylim(*y_range)
+    if equal:
+        axes.set_aspect("equal")
+    axes.axis("off")
