@@ -9,11 +9,41 @@ import contextlib
 import json
 import os
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+
+import msgspec
+
+from common.book import schema
 
 SWITCH = "WORKBOOK_LEDGER"
+
+
+class Entry(msgspec.Struct):
+    """A stage's end, as a process notes it: seconds of wall clock and of CPU."""
+
+    stage: str
+    wall: float
+    cpu: float
+
+
+class Spent(msgspec.Struct):
+    """Seconds of wall clock and of CPU of all processes together, and how many times."""
+
+    wall: float = 0.0
+    cpu: float = 0.0
+    times: int = 0
+
+
+class Run(msgspec.Struct):
+    """Seconds of one run, until its first line, too; its exit code, and what each stage took."""
+
+    wall: float
+    cpu: float
+    first_line: float
+    code: int
+    stages: dict[str, Spent]
+
 
 _inner: list[list[float]] = []  # of each open stage: wall and CPU seconds of the stages within
 
@@ -44,16 +74,13 @@ def note(name: str, wall: float, cpu: float) -> None:
             file.write(line)  # one short write: lines of several processes do not mix
 
 
-def read(path: Path) -> dict[str, dict[str, float]]:
-    """By stage, in order of CPU seconds: ``wall`` and ``cpu`` seconds of all processes together, and ``times``."""
-    return summed(json.loads(line) for line in path.read_text(encoding="utf-8").splitlines())
-
-
-def summed(entries: Iterable[dict[str, Any]]) -> dict[str, dict[str, float]]:
-    totals: dict[str, dict[str, float]] = {}
-    for entry in entries:
-        total = totals.setdefault(entry["stage"], {"wall": 0.0, "cpu": 0.0, "times": 0})
-        total["wall"] += entry["wall"]
-        total["cpu"] += entry["cpu"]
-        total["times"] += 1
-    return dict(sorted(totals.items(), key=lambda item: -item[1]["cpu"]))
+def read(path: Path) -> dict[str, Spent]:
+    """What was spent by stage, in order of CPU seconds. Raises SchemaError."""
+    totals: dict[str, Spent] = {}
+    for line in path.read_text(encoding="utf-8").splitlines():
+        entry = schema.read(json.loads(line), Entry, path.name)
+        total = totals.setdefault(entry.stage, Spent())
+        total.wall += entry.wall
+        total.cpu += entry.cpu
+        total.times += 1
+    return dict(sorted(totals.items(), key=lambda item: -item[1].cpu))

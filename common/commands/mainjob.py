@@ -6,6 +6,8 @@ import argparse
 import json
 from collections.abc import Iterator
 
+from msgspec import to_builtins
+
 from common.book import catalog, device, lessontext
 from common.book.catalog import Step
 from common.commands import (
@@ -37,11 +39,11 @@ def commands(known: arguments.Commands) -> None:
 def _selftime(options: argparse.Namespace) -> int:
     found = selftime.measure()
     if options.json:
-        print(json.dumps(found, indent=1))
+        print(json.dumps(to_builtins(found), indent=1))
     else:
-        for name, entry in found["runs"].items():
+        for name, entry in found.runs.items():
             console.say().print(tables.selftimed(name, entry))
-    return RIGHT if all(entry["code"] == RIGHT for entry in found["runs"].values()) else WRONG
+    return RIGHT if all(entry.code == RIGHT for entry in found.runs.values()) else WRONG
 
 
 def _all(options: argparse.Namespace) -> int:

@@ -12,7 +12,8 @@ import sys
 import tempfile
 import time
 from pathlib import Path
-from typing import Any
+
+import msgspec
 
 from common.book import catalog, device, ledger
 
@@ -20,12 +21,17 @@ COPIED = ("common", "lessons", "results", "tests", "README.md", "pyproject.toml"
 RUNS = {"from nothing": ["all", "--fresh"], "nothing changed": ["all"]}
 
 
-def measure(runs: dict[str, list[str]] | None = None) -> dict[str, Any]:
-    """Run each command in one copy, one after the other; by name ``wall`` and ``cpu`` seconds, the seconds of wall
-    clock until the ``first_line``, the exit ``code``, and ``stages`` as :func:`common.book.ledger.read` gives
-    them.
-    """
-    found: dict[str, Any] = {}
+class Measured(msgspec.Struct):
+    """What ran where, by name."""
+
+    processors: int
+    gpu: bool
+    runs: dict[str, ledger.Run]
+
+
+def measure(runs: dict[str, list[str]] | None = None) -> Measured:
+    """Run each command in one copy, one after the other."""
+    found: dict[str, ledger.Run] = {}
     with tempfile.TemporaryDirectory(prefix="workbook-") as folder:
         checkout = Path(folder, "checkout")
         checkout.mkdir()
@@ -37,10 +43,10 @@ def measure(runs: dict[str, list[str]] | None = None) -> dict[str, Any]:
                 shutil.copy2(source, checkout / name)
         for name, words in (runs or RUNS).items():
             found[name] = _timed(words, checkout, Path(folder, f"{len(found)}.jsonl"))
-    return {"processors": device.processors(), "gpu": device.gpu_count() > 0, "runs": found}
+    return Measured(device.processors(), device.gpu_count() > 0, found)
 
 
-def _timed(words: list[str], checkout: Path, notes: Path) -> dict[str, Any]:
+def _timed(words: list[str], checkout: Path, notes: Path) -> ledger.Run:
     env = {**os.environ, ledger.SWITCH: str(notes)}
     before, began = os.times(), time.monotonic()
     first = 0.0
@@ -53,10 +59,5 @@ def _timed(words: list[str], checkout: Path, notes: Path) -> dict[str, Any]:
             first = first or time.monotonic() - began
     after = os.times()
     cpu = after.children_user + after.children_system - before.children_user - before.children_system
-    return {
-        "wall": time.monotonic() - began,
-        "cpu": cpu,
-        "first_line": first,
-        "code": process.returncode,
-        "stages": ledger.read(notes) if notes.exists() else {},
-    }
+    stages = ledger.read(notes) if notes.exists() else {}
+    return ledger.Run(time.monotonic() - began, cpu, first, process.returncode, stages)

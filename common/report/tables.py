@@ -11,6 +11,7 @@ from rich.table import Table
 
 from common.book.catalog import Step
 from common.book.exercises import Exercise, State
+from common.book.ledger import Run
 from common.code import loops
 from common.code.loops import HotLoop
 from common.jobs.messages import Tile
@@ -63,17 +64,16 @@ def checks(outcomes: list[Outcome]) -> Table:
     return table
 
 
-def selftimed(name: str, entry: dict[str, Any]) -> Table:
+def selftimed(name: str, run: Run) -> Table:
     """Where the seconds of one run of the main job went, stage by stage."""
     title = (
-        f"{name}: {entry['wall']:.1f} s, {entry['cpu']:.1f} s of CPU in all processes, "
-        f"first line after {entry['first_line']:.1f} s"
+        f"{name}: {run.wall:.1f} s, {run.cpu:.1f} s of CPU in all processes, first line after {run.first_line:.1f} s"
     )
     table = Table("stage", "times", "CPU s", "wall s", title=title, title_justify="left")
     for column in table.columns[1:]:
         column.justify = "right"
-    for stage, spent in entry["stages"].items():
-        table.add_row(stage, f"{spent['times']:.0f}", f"{spent['cpu']:.1f}", f"{spent['wall']:.1f}")
+    for stage, spent in run.stages.items():
+        table.add_row(stage, str(spent.times), f"{spent.cpu:.1f}", f"{spent.wall:.1f}")
     return table
 
 

@@ -22,14 +22,15 @@ import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, get_type_hints
+from types import ModuleType
+from typing import get_type_hints
 
 from msgspec import to_builtins
 
 import common
-from common.book import catalog, ledger
+from common.book import catalog, ledger, schema
 from common.explain import faults
-from common.workers import messages
+from common.workers import keeper, messages
 from common.workers.messages import FileTask, Result, Task, TaskError
 
 _PARENT_SECONDS = 1.0
@@ -40,7 +41,7 @@ def _layers() -> Iterator[str]:
     yield from (path.parent.name for path in sorted(Path(common.__path__[0]).glob("*/tasks.py")))
 
 
-def _tasks_of(layer: str) -> Any:
+def _tasks_of(layer: str) -> ModuleType:
     return importlib.import_module(f"common.{layer}.tasks")
 
 
@@ -69,15 +70,8 @@ def warm() -> None:
 
 
 def main(text: str) -> None:
-    """Do tasks and answer for each. ``text`` is JSON with these keys.
-
-    ``tasks``   the file that has them
-    ``channel`` the pipe that takes the answers, or ``results``, a file
-    ``warm``    get ready first
-    ``wait``    until a line comes on standard input, and only then read the tasks
-    ``memory``, ``files``  bytes of memory, and of any file, that the process may take
-    """
-    options = json.loads(text)
+    """Do tasks and answer for each. ``text`` is JSON: :class:`common.workers.keeper.Options`; raises SchemaError."""
+    options = schema.read(json.loads(text), keeper.Options, "options")
     answers = _Answers(options)
     faulthandler.enable(all_threads=False)
     if os.name != "posix":
@@ -128,7 +122,7 @@ class _Answers:
     Only this process answers: one that was forked from it ends when it would.
     """
 
-    def __init__(self, options: dict[str, Any]) -> None:
+    def __init__(self, options: keeper.Options) -> None:
         channel = options.get("channel")
         if channel is None:
             channel = os.open(options["results"], os.O_WRONLY | os.O_APPEND)

@@ -23,7 +23,9 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import IO, Any, Protocol
+from typing import IO, Protocol
+
+import msgspec
 
 FORKS = sys.platform == "linux"  # elsewhere libraries do not survive a fork, or there is none
 LOST = 255  # exit code of a process whose server died before it could say
@@ -33,6 +35,34 @@ _LENGTH = struct.Struct("!Q")  # of a message, before it
 _ANSWER_SECONDS = 10.0  # for which a server that is alive may be silent
 _POLL_SECONDS = 0.01
 _PATIENCE = 1.0
+
+
+class Fork(msgspec.Struct, tag="fork"):
+    """Asked: a process that runs ``main`` of the module ``run[0]`` with the other words, in the folder ``work``."""
+
+    run: list[str]
+    work: str
+    environment: dict[str, str]
+
+
+class HasEnded(msgspec.Struct, tag="ended"):
+    """Asked: the exit code of a process, once."""
+
+    pid: int
+
+
+class Reply(msgspec.Struct):
+    """The forked process, or the code that was asked for; neither as its first word."""
+
+    pid: int = 0
+    code: int | None = None
+
+
+class Options(msgspec.Struct):
+    """What a server is started with: its end of the socket, and whether it imports the workbook's own."""
+
+    link: int
+    harness: bool
 
 
 class GivenUpError(Exception):
@@ -89,7 +119,7 @@ class Forked:
             if self._code is None:
                 # a closed server has ended it
                 with contextlib.suppress(ConnectionError):
-                    self._code = self._server.ask({"ended": self.pid})["code"]
+                    self._code = self._server.ask(HasEnded(self.pid)).code
                 if self._code is None and not self._server.alive and _gone(self.pid):
                     self._code = LOST
             return self._code
@@ -120,14 +150,14 @@ def _gone(pid: int) -> bool:
         return True
 
 
-def _send(link: socket.socket, message: dict[str, Any], handles: tuple[int, ...] = ()) -> None:
-    text = json.dumps(message).encode()
+def _send(link: socket.socket, message: Fork | HasEnded | Reply, handles: tuple[int, ...] = ()) -> None:
+    text = json.dumps(msgspec.to_builtins(message)).encode()  # which takes names that are not UTF-8
     data = _LENGTH.pack(len(text)) + text
     sent = socket.send_fds(link, [data], handles)
     link.sendall(data[sent:])
 
 
-def _receive(link: socket.socket) -> tuple[dict[str, Any] | None, list[int]]:
+def _receive(link: socket.socket) -> tuple[object, list[int]]:
     """The next message, None if there will be no more, and the descriptors that came with it."""
     data, handles, _, _ = socket.recv_fds(link, _CHUNK, EXTRA + 1)
     more = data
@@ -140,13 +170,13 @@ def _receive(link: socket.socket) -> tuple[dict[str, Any] | None, list[int]]:
 class Server:
     """The parent of one kind of processes. ``command`` starts its :func:`main`, its options aside."""
 
-    def __init__(self, command: list[str], environment: dict[str, str], **options: Any) -> None:
+    def __init__(self, command: list[str], environment: dict[str, str], harness: bool = False) -> None:
         self._link, theirs = socket.socketpair()
         self._lock = threading.Lock()
         self._ready = False
         with theirs:
             self._process = subprocess.Popen(
-                [*command, json.dumps({**options, "link": theirs.fileno()})],
+                [*command, msgspec.json.encode(Options(theirs.fileno(), harness)).decode()],
                 cwd=os.sep, env=environment, pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True,
             )  # fmt: skip
@@ -164,8 +194,8 @@ class Server:
         return self._process.poll() is None
 
     def ask(
-        self, request: dict[str, Any], handles: tuple[int, ...] = (), given_up: Callable[[], bool] | None = None
-    ) -> dict[str, Any]:
+        self, request: Fork | HasEnded, handles: tuple[int, ...] = (), given_up: Callable[[], bool] | None = None
+    ) -> Reply:
         """One request and its answer. Raises ConnectionError if the server has ended, GivenUpError if it is not there
         when ``given_up`` becomes true."""
         with self._lock:
@@ -182,7 +212,7 @@ class Server:
         if answer is None:
             self._process.wait()  # its end is closed, so it ends
             raise ConnectionError("the server has ended")
-        return answer
+        return msgspec.convert(answer, Reply)
 
     def _says_something(self, seconds: float) -> bool:
         line = select.poll()
@@ -217,8 +247,7 @@ class Server:
         out_read, out_write = os.pipe() if channel is None else (-1, -1)
         handles = (in_read, out_write, log.fileno()) if channel is None else (in_read, *[log.fileno()] * 2, channel)
         try:
-            request = {"run": run, "work": str(work), "environment": environment}
-            pid = self.ask(request, handles, given_up)["pid"]
+            pid = self.ask(Fork(run, str(work), environment), handles, given_up).pid
         except BaseException:
             os.close(in_write)
             if channel is None:
@@ -298,34 +327,35 @@ def _serve(link: socket.socket) -> None:
     """Fork a process for each request, until the other end closes."""
     ended: dict[int, int] = {}
     works: dict[int, str] = {}
-    _send(link, {"ready": True})
+    _send(link, Reply())
     while True:
-        request, handles = _receive(link)
-        if request is None:
+        asked, handles = _receive(link)
+        if asked is None:
             _end_all()
             _leave_nothing(works)
             return
-        if "ended" in request:
+        request: Fork | HasEnded = msgspec.convert(asked, Fork | HasEnded)
+        if isinstance(request, HasEnded):
             with contextlib.suppress(ChildProcessError):
                 while (found := os.waitpid(-1, os.WNOHANG))[0]:
                     if found[0] in works:
                         ended[found[0]] = os.waitstatus_to_exitcode(found[1])
                         works.pop(found[0])
-            if request["ended"] in ended:
+            if request.pid in ended:
                 # an orphan's own children are orphans when it has ended
                 deadline = time.monotonic() + _END_SECONDS
                 while _end_strangers(set(works)) and time.monotonic() < deadline:
                     time.sleep(_POLL_SECONDS)
-            _send(link, {"code": ended.pop(request["ended"], None)})
+            _send(link, Reply(code=ended.pop(request.pid, None)))
             continue
         pid = os.fork()
         if pid == 0:
             link.close()
             _become(request, handles)
-        works[pid] = request["work"]
+        works[pid] = request.work
         for handle in handles:
             os.close(handle)
-        _send(link, {"pid": pid})
+        _send(link, Reply(pid))
 
 
 def _leave_nothing(works: dict[int, str]) -> None:
@@ -334,7 +364,7 @@ def _leave_nothing(works: dict[int, str]) -> None:
         shutil.rmtree(Path(work).parent, ignore_errors=True)
 
 
-def _become(request: dict[str, Any], handles: list[int]) -> None:
+def _become(request: Fork, handles: list[int]) -> None:
     """Turn this process into the one that was asked for; does not return."""
     import fcntl
     import importlib
@@ -349,10 +379,10 @@ def _become(request: dict[str, Any], handles: list[int]) -> None:
         for number, handle in enumerate(moved):
             os.dup2(handle, number)
             os.close(handle)
-        os.chdir(request["work"])
+        os.chdir(request.work)
         os.environ.clear()
-        os.environ.update(request["environment"])
-        module, *sys.argv[1:] = request["run"]
+        os.environ.update(request.environment)
+        module, *sys.argv[1:] = request.run
         sys.argv[0] = module
         importlib.import_module(module).main(*sys.argv[1:])
         code = 0
@@ -372,7 +402,7 @@ def warm() -> None:
     if os.environ.get("NUMBA_ENABLE_CUDASIM") == "1":
         return
 
-    def kernel(array: Any) -> None:
+    def kernel(array: list[float]) -> None:
         array[cuda.grid(1)] *= float32(2.0)
 
     with contextlib.suppress(Exception):  # then the first process says what is wrong
@@ -380,16 +410,16 @@ def warm() -> None:
 
 
 def main(text: str) -> None:
-    """Serve. ``text`` is JSON: ``link`` is the socket's descriptor, ``harness`` whether to import the workbook's."""
-    options = json.loads(text)
+    """Serve. ``text`` is :class:`Options` as JSON."""
+    options = msgspec.json.decode(text, type=Options)
     _adopt()
-    if options.get("harness"):
+    if options.harness:
         from common.workers import child
 
         child.warm()
     else:
         warm()
-    _serve(socket.socket(fileno=options["link"]))
+    _serve(socket.socket(fileno=options.link))
 
 
 if __name__ == "__main__":

@@ -20,14 +20,14 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import takewhile
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, cast
 
 from msgspec.structs import replace
 
 from common.book import catalog, device
 from common.explain import faults
 from common.workers import forkserver, keeper, messages
-from common.workers.messages import FileTask, Found, Result, ShapeTask, Task, TaskError
+from common.workers.messages import FileTask, Found, Line, Result, ShapeTask, Task, TaskError
 
 START_SECONDS = 60.0  # for a child to be there; then its first task's time begins
 MEMORY_BYTES = 8 << 30
@@ -185,8 +185,8 @@ def watched(tasks: Sequence[Task[Found]], command: list[str], seconds: float) ->
                 raise TimeoutError(f"{Path(command[0]).name} was not done within {seconds:.0f} s")
             child.lines(_POLL_SECONDS)
         output = child.log()
-        lines = map(_parsed, child.path(_RESULTS).read_bytes().split(b"\n"))
-        answers = [line["result"] for line in lines if isinstance(line.get("result"), dict)]
+        lines = map(messages.parsed, child.path(_RESULTS).read_bytes().split(b"\n"))
+        answers = [line.result for line in lines if line.result is not None]
         for answer in answers:
             answer.pop("fatal", None)
         return [_typed(task, answer) for task, answer in zip(tasks, answers, strict=False)], output
@@ -243,7 +243,7 @@ class _Child:
     def _start(self, simulator: bool, warm: bool, command: list[str] | None, stopped: Stopped) -> None:
         self.path(keeper.WORK).mkdir()
         posix = os.name == "posix"
-        options: dict[str, Any] = {
+        options: keeper.Options = {
             "folder": str(self.folder), "tasks": str(self.path(_TASKS)), "warm": warm, "wait": not command,
             "memory": memory_limit(not simulator and device.gpu_count() > 0), "files": FILE_BYTES,
         }  # fmt: skip
@@ -254,7 +254,7 @@ class _Child:
             options["channel"] = theirs
         if command or not posix:
             self.path(_RESULTS).touch()
-            answering = {**options, "channel": None, "results": str(self.path(_RESULTS))}
+            answering = json.dumps({**options, "channel": None, "results": str(self.path(_RESULTS))})
             options["command"] = [*(command or []), *keeper.boot("child", catalog.ROOT, answering)]
         if not posix:
             self._file = self.path(_RESULTS).open("rb")
@@ -272,7 +272,7 @@ class _Child:
                         )
                         return
                 self.process = subprocess.Popen(
-                    keeper.boot("keeper", catalog.ROOT, options) if posix else options["command"],
+                    keeper.boot("keeper", catalog.ROOT, json.dumps(options)) if posix else options["command"],
                     cwd=self.path(keeper.WORK),
                     env=environment,
                     stdin=subprocess.PIPE,
@@ -288,7 +288,7 @@ class _Child:
     @property
     def waits(self) -> bool:
         """Is it there, with nothing to say yet?"""
-        return not self.ended and self.process.poll() is None and not any("ended" in line for line in self.lines(0.0))
+        return not self.ended and self.process.poll() is None and all(line.ended is None for line in self.lines(0.0))
 
     def give(self, tasks: Sequence[Task[Result]]) -> None:
         """Hand the tasks over: do them."""
@@ -298,15 +298,15 @@ class _Child:
             self.process.stdin.write(b"go\n")
             self.process.stdin.flush()
 
-    def lines(self, seconds: float) -> list[dict[str, Any]]:
+    def lines(self, seconds: float) -> list[Line]:
         """What it said since, waiting for at most ``seconds``; sets ``ended`` when no more will come."""
         gone = self.process.poll()
         data = self._read(0.0 if gone is not None else seconds)
         *whole, self._partial = (self._partial + data).split(b"\n")
-        found = [_parsed(line) for line in whole]
+        found = list(map(messages.parsed, whole))
         for line in found:
-            if keeper.ENDED in line:
-                self.ended = self._obituary(line[keeper.ENDED])
+            if line.ended is not None:
+                self.ended = self._obituary(line.ended)
         if gone is not None and not data and not self.ended:
             self.ended = self._obituary(gone)
         return found
@@ -330,8 +330,8 @@ class _Child:
         """All it wrote."""
         return self.path(_LOG).read_text(encoding="utf-8", errors="replace")
 
-    def _obituary(self, code: Any) -> str:
-        return obituary(code if isinstance(code, int) else 1, self.path(_LOG))
+    def _obituary(self, code: int) -> str:
+        return obituary(code, self.path(_LOG))
 
     def end(self) -> None:
         """End it, with all it started, and remove its folder."""
@@ -357,15 +357,6 @@ class _Child:
             keeper.remove(self.folder)
 
 
-def _parsed(line: bytes) -> dict[str, Any]:
-    """A line as the harness writes it; empty if it is none."""
-    try:
-        found = json.loads(line)
-    except (ValueError, RecursionError):
-        return {}
-    return found if isinstance(found, dict) else {}
-
-
 # What Numba and its libraries read when they are imported.
 _READ_EARLY = ("NUMBA", "CUDA", "PYTHON", "LD_", "OMP", "OPENBLAS", "MKL", "MPL")
 
@@ -375,7 +366,7 @@ def _server(simulator: bool) -> forkserver.Server:
     early = sorted((name, value) for name, value in environment.items() if name.startswith(_READ_EARLY))
 
     def start() -> forkserver.Server:
-        *command, _ = keeper.boot("forkserver", catalog.ROOT, {})
+        *command, _ = keeper.boot("forkserver", catalog.ROOT, "")
         return forkserver.Server(command, environment, harness=True)
 
     return forkserver.server(json.dumps([str(catalog.ROOT), early]), start)
@@ -437,14 +428,13 @@ def _follow(child: _Child, tasks: Sequence[Task[Result]], limits: list[float], s
     began, limit, told = time.monotonic(), START_SECONDS, False
     while delivered < len(tasks) and not stopped():
         for line in child.lines(_POLL_SECONDS):
-            if pid is None and isinstance(line.get("hello"), int):
-                pid, began, limit = line["hello"], time.monotonic(), limits[0]
-            if pid is None or (line.get("pid"), line.get("number")) != (pid, delivered):
+            if pid is None and line.hello is not None:
+                pid, began, limit = line.hello, time.monotonic(), limits[0]
+            if pid is None or (line.pid, line.number) != (pid, delivered):
                 continue  # from another process, or a second time
-            said = line.get("result")
-            if not isinstance(said, dict) or said.get("status") not in messages.STATUSES:
+            if line.result is None or line.result.get("status") not in messages.STATUSES:
                 continue
-            result: Result = line["result"]
+            result = cast(Result, line.result)  # whoever takes it looks at its type
             delivered += 1
             if delivered < len(tasks):
                 limit = limits[delivered]

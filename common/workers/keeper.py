@@ -18,11 +18,10 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TypedDict
 
 MARK = "WORKBOOK_CHILD"  # in the environment of all that a worker starts
 WORK = "work"
-ENDED = "ended"  # the key of the keeper's own line: the worker's exit code, negative for a signal
 _END_SECONDS = 5.0
 _POLL_SECONDS = 0.01
 _ROUNDS = 50
@@ -39,9 +38,33 @@ from common.workers import {module}
 """
 
 
-def boot(module: str, root: Path, options: dict[str, Any]) -> list[str]:
+class _Needed(TypedDict):
+    folder: str
+    tasks: str
+    warm: bool
+    wait: bool
+    memory: int
+    files: int
+
+
+class Options(_Needed, total=False):
+    """What a worker is started with; it checks them itself (:func:`common.workers.child.main`).
+
+    ``folder``  its own; ``tasks``, the file that has them
+    ``warm``    get ready first; ``wait`` until a line comes on standard input, and only then read the tasks
+    ``memory``, ``files``  bytes of memory, and of any file, that the process may take
+    ``channel`` the pipe that takes the answers, or ``results``, a file
+    ``command`` what the keeper is to run in place of :mod:`common.workers.child`
+    """
+
+    channel: int | None
+    results: str
+    command: list[str]
+
+
+def boot(module: str, root: Path, options: str) -> list[str]:
     """The words that start ``common.<module>``'s main, with ``options``, in any folder."""
-    return [sys.executable, "-c", BOOT.format(module=module), str(root), json.dumps(options)]
+    return [sys.executable, "-c", BOOT.format(module=module), str(root), options]
 
 
 def remove(folder: Path) -> None:
@@ -59,8 +82,8 @@ def remove(folder: Path) -> None:
 
 
 def main(text: str) -> None:
-    """Keep one worker. ``folder`` is its own, ``command`` what to run in place of :mod:`common.workers.child`."""
-    options = json.loads(text)
+    """Keep one worker, started with these :class:`Options` as JSON."""
+    options: Options = json.loads(text)
     folder, channel = Path(options["folder"]), options.get("channel")
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGPIPE):
         signal.signal(number, signal.SIG_IGN)
@@ -91,14 +114,14 @@ def main(text: str) -> None:
     _end_all(worker)
     if channel is not None and code is not None:
         with contextlib.suppress(OSError):  # nobody listens any more
-            os.write(channel, b"\n" + json.dumps({ENDED: code}).encode() + b"\n")
+            os.write(channel, b"\n" + json.dumps({"ended": code}).encode() + b"\n")
     line.unregister(woken)
     line.poll()
     remove(folder)
     os._exit(0)
 
 
-def _work(options: dict[str, Any], keeper: int) -> None:
+def _work(options: Options, keeper: int) -> None:
     """Become the worker; does not return."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGCHLD):
         signal.signal(number, signal.SIG_DFL)

@@ -8,6 +8,7 @@ ends.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping
 from functools import cache
 from pathlib import Path
@@ -129,6 +130,29 @@ def at(step: Step, problem: Problem, file: Path | None = None) -> Place:
         "path": str(file or step.path), "ladder": step.ladder, "step": step.name, "home": None, "helpers": {},
         "shape": problem.shape(),
     }  # fmt: skip
+
+
+class Line(msgspec.Struct, frozen=True, kw_only=True):
+    """What is said through an answers' pipe, a line at a time.
+
+    ``hello``   the worker's number, as its tasks are about to begin
+    ``pid``, ``number``, ``result``  who answers which task, and what
+    ``ended``   the keeper's own: the worker's exit code, negative for a signal
+    """
+
+    hello: int | None = None
+    pid: int | None = None
+    number: int | None = None
+    result: dict[str, object] | None = None
+    ended: int | None = None
+
+
+def parsed(line: bytes) -> Line:
+    """A line as the harness writes it; an empty one if it is none."""
+    try:
+        return schema.read(json.loads(line), Line)
+    except (ValueError, RecursionError):
+        return Line()
 
 
 def encode(tasks: Iterable[Task[Result]]) -> bytes:

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from common.book import catalog, ledger
+from common.book import catalog, ledger, schema
 
 
 @pytest.fixture
@@ -94,12 +94,19 @@ def test_several_processes_note_in_one_file_and_are_summed_by_stage(notes):
     ledger.note("check", 4.0, 0.25)
     found = ledger.read(notes)
     assert found == {
-        "timing": {"wall": 4.0, "cpu": 16.0, "times": 2},
-        "check": {"wall": 7.0, "cpu": 1.25, "times": 3},
+        "timing": ledger.Spent(wall=4.0, cpu=16.0, times=2),
+        "check": ledger.Spent(wall=7.0, cpu=1.25, times=3),
     }
     assert list(found) == ["timing", "check"]  # in order of CPU seconds
 
 
-def test_the_order_is_that_of_cpu_seconds():
-    entries = [{"stage": "a", "wall": 9.0, "cpu": 1.0}, {"stage": "b", "wall": 1.0, "cpu": 2.0}]
-    assert list(ledger.summed(entries)) == ["b", "a"]
+def test_the_order_is_that_of_cpu_seconds(notes):
+    ledger.note("a", 9.0, 1.0)
+    ledger.note("b", 1.0, 2.0)
+    assert list(ledger.read(notes)) == ["b", "a"]
+
+
+def test_a_note_that_is_none_is_told(notes):
+    notes.write_text('{"stage": "a", "wall": 1.0, "cpu": "2"}\n')
+    with pytest.raises(schema.SchemaError, match=r"\.cpu must be a number, is '2'"):
+        ledger.read(notes)

@@ -294,7 +294,7 @@ def ask(monkeypatch, capsys, tmp_path, traced):
     note(agreement, "rows", (["kernel", "shape"], [], []))
     note(charts, "save", lambda stem, **_: stem)
     note(tracefigures, "accesses")
-    note(selftime, "measure", {"runs": {}})
+    note(selftime, "measure", selftime.Measured(1, False, {}))
     note(history, "events", [])
     note(history, "choose", lambda path, wanted: history.Event(path.stem, "0" * 64, "run"))
     note(history, "stored", b"")

@@ -8,7 +8,7 @@ from typing import TypedDict, get_type_hints
 import pytest
 from msgspec import to_builtins
 
-from common.book import catalog, device, problems
+from common.book import catalog, device, problems, schema
 from common.jobs import messages, tasks
 from common.jobs.messages import Check, Compile, Pair, Prepare, Rival, Tunables
 from common.microscope.messages import Trace, TraceOptions
@@ -278,3 +278,24 @@ def test_a_copy_has_its_own_helpers(kind, write):
         assert (result["tunables"], result["shipped"]) == ({"OWN": [1, 2]}, {"OWN": len(home)})
     else:
         assert result["text"] == f"OWN {home}"
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        (b'{"hello": 7}', {"hello": 7}),
+        (b'{"ended": -9}', {"ended": -9}),
+        (b'{"pid": 7, "number": 0, "result": {"status": "right", "own": 1}}',
+         {"pid": 7, "number": 0, "result": {"status": "right", "own": 1}}),
+        *[(line, {}) for line in (b"", b"{", b"7", b"[" * 99_999, b'{"hello": "7"}', b'{"pid": 7.5}')],
+        (b'{"pid": 7, "number": 0, "result": "right"}', {}),
+    ],
+)  # fmt: skip
+def test_a_line_of_a_worker_is_what_the_harness_writes_or_nothing(line, said):
+    assert workers_messages.parsed(line) == workers_messages.Line(**said)
+
+
+def test_a_worker_says_which_of_its_options_is_none():
+    options = {"folder": "x", "tasks": "x", "warm": False, "wait": "no", "memory": 1, "files": 1}
+    with pytest.raises(schema.SchemaError, match=r"options\.wait must be true or false, is 'no'"):
+        child.main(json.dumps(options))
