@@ -116,7 +116,7 @@ def test_steps_on_tensor_cores_have_their_sign_and_its_meaning_in_every_table(re
 def test_the_shipped_steps_have_the_sign_of_their_precision():
     signs = figures.signs()
     for step in (*catalog.steps(), *catalog.experiments()):
-        expected = "‡" if step.ladder in ("hgemm", "hconv3d") else "†" if step.precision == "tf32" else None
+        expected = "‡" if step.ladder in ("hgemm", "hconv3d") else {"tf32": "†", "tf32x3": "§"}.get(step.precision)
         assert signs.get(step.name) == expected, step.name
 
 
