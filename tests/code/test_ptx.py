@@ -28,7 +28,8 @@ def compiled(step):
     file = {"path": str(step.path), "ladder": step.ladder}
     architectures = run._allowed(step, codegen.ARCHITECTURES)
     tasks = [Compile(**file, shape=shape, architectures=architectures) for shape in small]
-    last = Compile(**file, shape=problem.shape(), architectures=[run.CODE_ARCHITECTURE], machine_code=True)
+    card = run._allowed(step, [run.CODE_ARCHITECTURE])
+    last = Compile(**file, shape=problem.shape(), architectures=card, machine_code=True)
     *ptx, code = (result for _, result in isolate.run([*tasks, last], False, SECONDS))
     if "ToolMissingError" in code.get("message", ""):
         ((_, code),) = isolate.run([replace(last, machine_code=False)], False, SECONDS)

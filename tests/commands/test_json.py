@@ -21,7 +21,10 @@ OF_A_CARD = (
     "architecture block dynamic_shared_bytes grid hot instructions kernel occupancy registers shared_bytes "
     "spill_bytes stack_bytes threads traffic"
 )
-OF_A_TRACED_KERNEL = "accesses block blocks branches events faults first_block fma fma_lines grid launches name notes per_fma pipeline totals"
+OF_A_TRACED_KERNEL = (
+    "accesses block blocks branches events faults first_block fma fma_lines grid launches name notes per_fma "
+    "pipeline totals"
+)
 OF_AN_ACCESS = (
     "accesses array bits bytes_moved distinct efficiency ideal ideal_per_request lanes_per_address line moved op "
     "per_request requests sample space text"
