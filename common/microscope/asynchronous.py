@@ -27,6 +27,7 @@ Array = NDArray[Any]
 
 WARPGROUP = 128
 _MOST_BYTES = (1 << 20) - 1  # that a phase of a barrier counts
+_FEW = 16  # bytes that are looked at one by one
 _NOTHING = 0x7FF9  # two of it are a NaN of float32, each is one of float16
 
 
@@ -222,10 +223,6 @@ def _counted(count: int, what: str) -> str:
     return f"{count} {what}" if count == 1 else f"{count} {what}s"
 
 
-def _bits(array: Array) -> Array:
-    return array.view(np.uint32 if array.itemsize == 4 else np.uint16)
-
-
 def _plain(array: Any) -> Array:
     """An array as NumPy has it."""
     found: Array = getattr(array, "_array", getattr(array, "_ary", array))
@@ -245,6 +242,7 @@ class Machine:
         self._flying: list[_Copy] = []
         self._copied: dict[tuple[int, int], tuple[_Copy, int]] = {}  # the last by barrier
         self._arrays: dict[int, Any] = {}
+        self._tiles: dict[tuple[int, int], tuple[Any, int]] = {}  # known to be tiles, by rank: with itemsize
         self._barriers: dict[tuple[int, Any, int], _Barrier] = {}
         self._fences: dict[int, int] = {}
         self._published: dict[int, int] = {}
@@ -280,11 +278,16 @@ class Machine:
 
     def _require_tiles(self, call: str, line: int, tiles: Any) -> int:
         """Bytes of an element of the tiles. Raises OperandError for another array."""
+        rank = self.module.block.rank
+        known = self._tiles.get((rank, id(tiles)))
+        if known and known[0] is tiles:
+            return known[1]
         memory = self.module.block.allocations.bytes
         raw = _plain(tiles)
         if not isinstance(raw, np.ndarray) or raw.ndim != 1 or not raw.size or raw.ctypes.data != memory.ctypes.data:
             raise OperandError(f"{call} at line {line}: tiles must be half_tiles() or float_tiles(), all of the "
                                "dynamic shared memory that the launch asks for")  # fmt: skip
+        self._tiles[rank, id(tiles)] = tiles, raw.itemsize
         return raw.itemsize
 
     def tiles(self, dtype: Any) -> Any:
@@ -300,12 +303,20 @@ class Machine:
 
     # --- ordinary accesses to the tiles ---
 
-    def touched(self, name: Callable[[], str], start: int, stop: int, write: bool, same: bool = False) -> None:
-        """The current thread reads or writes bytes start to stop of its block's tiles; the ``same`` as is there?"""
+    def touched(self, name: Callable[[], str], start: int, stop: int, same: Callable[[], bool] | None = None) -> None:
+        """The current thread reads bytes start to stop of its block's tiles, or writes: the ``same`` as is there?"""
         block = self.module.block
         cells, thread = self.cells[block.rank], block.rank * self.size + self.module.thread.number
         line = self._frame(sys._getframe(1)).f_lineno
-        row, where = self.clocks.rows[thread], slice(start // CELL, -(-stop // CELL))
+        write, where = same is not None, slice(start // CELL, -(-stop // CELL))
+        fence = self._fence(thread) if write else 0
+        row = self.clocks.rows[thread]
+        if write and stop - start <= _FEW and cells.own(where, fence, thread, row):
+            cells.write(where, fence, row.item(fence) + 1, line, thread, row)
+            return
+        if not write and stop - start <= _FEW and cells.there(where, row):
+            cells.note_read(where, thread, row, line)
+            return
         copied = cells.not_copied(where, row)
         if copied and write:
             raise RefilledError(f"{name()} is written at line {line}, while the copy of line {copied.line} to it may "
@@ -315,7 +326,7 @@ class Machine:
                 f"thread {block.place(self.module.thread.number)} at line {line} reads in {name()}", copied
             )
         wrote = cells.unwritten_by_threads(where, row)
-        if wrote and not same:
+        if wrote and not (same and same()):
             self._raced(name(), "written", wrote, "written" if write else "read", line)
         if not write:
             cells.note_read(where, thread, row, line)
@@ -328,8 +339,7 @@ class Machine:
         read = cells.unread_by_threads(where, row)
         if read:
             self._raced(name(), "read", read, "written", line)
-        fence = self._fence(thread)
-        cells.write(where, fence, int(self.clocks.rows[thread, fence]) + 1, line, thread, self.clocks.rows[thread])
+        cells.write(where, fence, row.item(fence) + 1, line, thread, row)
 
     def _raced(self, name: str, before: str, other: tuple[int, int], now: str, line: int) -> NoReturn:
         first, thread = other
@@ -778,8 +788,7 @@ class Machine:
         raw = _plain(acc)
         for flight in own.flights:
             if flight.raw is raw and (flight.start, flight.stop) == (start, stop):
-                flight.group = own.groups
-                self._require_untouched(flight)
+                flight.group = own.groups  # that nobody has touched them shows when they land
                 return flight
             if flight.raw is raw and start < flight.stop and flight.start < stop:
                 raise WgmmaOrderError(f"{call} at line {line} adds to sums {start} to {stop - 1}, and that of line "
@@ -790,7 +799,7 @@ class Machine:
         if start < 0 or stop > raw.size:
             raise IndexError(f"{call} at line {line}: elements {start} to {stop - 1} of {raw.size} sums")
         held = next((copy for array, copy in own.fenced or () if array is raw), None)
-        if held is None or not np.array_equal(_bits(held[start:stop]), _bits(raw[start:stop])):
+        if held is None or held[start:stop].tobytes() != raw[start:stop].tobytes():
             why = "no wgmma_fence() came before" if held is None else "they were changed since the last wgmma_fence()"
             raise WgmmaOrderError(f"{call} at line {line} adds to sums, and {why}")
         if hasattr(acc, "flat_read"):
@@ -801,7 +810,7 @@ class Machine:
         own.flights.append(flight)
         return flight
 
-    def _lend(self, call: str, line: int, own: _Own, frag: Any, j: Any) -> tuple[Array, Array]:
+    def _lend(self, call: str, line: int, own: _Own, frag: Any, j: Any) -> tuple[Array, bytes]:
         """A's values in a thread's registers, as they are read later, and as they are now."""
         raw, j = _plain(frag), int(j)
         if raw.dtype != np.float32:
@@ -809,12 +818,12 @@ class Machine:
         if j < 0 or j + 4 > raw.size:
             raise IndexError(f"{call} at line {line}: elements {j} to {j + 3} of {raw.size} of A")
         held = next((copy for array, copy in own.fenced or () if array is raw), None)
-        if held is None or not np.array_equal(_bits(held[j : j + 4]), _bits(raw[j : j + 4])):
+        if held is None or held[j : j + 4].tobytes() != raw[j : j + 4].tobytes():
             why = "no wgmma_fence() came before" if held is None else "they were changed since the last wgmma_fence()"
             raise WgmmaOrderError(f"{call} at line {line} reads values of A in registers, and {why}")
         if hasattr(frag, "flat_read"):
             frag.flat_read(j, j + 4)
-        return raw[j : j + 4], raw[j : j + 4].copy()
+        return raw[j : j + 4], raw[j : j + 4].tobytes()
 
     def _require_untouched(self, flight: _Flight) -> None:
         if not np.isnan(flight.raw[flight.start : flight.stop]).all():
@@ -900,7 +909,7 @@ class Machine:
     def _from_registers(self, product: _Product) -> Array:
         """A of a product, 64 x 8, from its threads' registers; raise WgmmaOrderError if one has changed it."""
         for now, held in product.fragments:
-            if not np.array_equal(_bits(now), _bits(held)):
+            if now.tobytes() != held:
                 raise WgmmaOrderError(f"{product.call} at line {product.line} reads values of A in registers that "
                                       "the thread changes before wgmma_wait")  # fmt: skip
         values = np.array([now for now, _ in product.fragments]).reshape(4, 8, 4, 2, 2)

@@ -49,10 +49,13 @@ def tile(start: int, rows: int, columns: int, itemsize: int) -> Ints:
 
 
 def nearest_tf32(values: Array) -> Array:
-    """Float32 numbers as the copy engine rounds them to TF32: to the nearest, ties to even (seen on an H200)."""
+    """Float32 numbers as the copy engine rounds them to TF32: to the nearest, ties to even (seen on an H200).
+
+    What is beyond the largest becomes infinite; NaN stays NaN.
+    """
     bits = values.view(np.uint32)
     rounded: Array = (bits + np.uint32(0x0FFF) + (bits >> np.uint32(13) & np.uint32(1))) & np.uint32(0xFFFFE000)
-    return rounded.view(np.float32)
+    return np.where(np.isnan(values), values, rounded.view(np.float32))
 
 
 def tiled(array: Array, box: tuple[int, int], row: int, column: int) -> Array:

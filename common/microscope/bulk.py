@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from common.microscope import fragments, mbarriers
+from common.microscope import boxes, mbarriers
 from common.microscope.clocks import STORE
 from common.microscope.mbarriers import Barrier, Barriers
 from common.microscope.memory import SECTOR_BYTES, WARP, Bools, Cost, Ints, Key
@@ -198,7 +198,7 @@ def _read(machine: Machine, line: int, box: Map, source: Ints, inside: Bools, la
     values = np.zeros(source.shape, box.dtype)
     values[inside] = storage.data[chosen]
     if box.rounds:
-        values = np.asarray(fragments.to_tf32(values))
+        values = boxes.nearest_tf32(values)
     if storage.written is not None and not storage.written[chosen].all():
         first = chosen[int(np.argmax(~storage.written[chosen]))]
         text = f"{view.element(int(first - view.start))}, which nothing has written, is copied"

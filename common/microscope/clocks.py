@@ -58,9 +58,16 @@ class Clocks:
 
     def rows(self, lanes: Ints, columns: Ints) -> Ints:
         """Of each lane, what it knows of its column."""
-        found: Ints = self.known[lanes // WARP, columns]
+        warps = lanes // WARP
+        found: Ints = self.known[warps, columns]
+        if not self.private:
+            return found
+        apart = np.zeros(self.warps, np.bool_)
+        apart[[warp for warp, _ in self.private]] = True
+        if not apart[warps].any():  # most often: a lane that waits alone seldom accesses anything itself
+            return found
         for (warp, bits), more in self.private.items():
-            own = (lanes // WARP == warp) & (bits >> lanes % WARP & 1 != 0) & (columns < len(more))
+            own = (warps == warp) & (bits >> lanes % WARP & 1 != 0) & (columns < len(more))
             found[own] = np.maximum(found[own], more[columns[own]])
         return found
 

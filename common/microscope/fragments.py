@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from common.microscope.memory import WARP, Ints
-from common.microscope.values import FLOAT32, Value
+from common.microscope.values import FLOAT32, Value, spread
 
 Array = NDArray[Any]
 Places = tuple[Ints, Ints]  # rows and columns, of shape (lanes, elements)
@@ -75,7 +75,7 @@ def multiplied(shape: Shape, sums: list[Value], a: list[Value], b: list[Value], 
 def _whole(elements: list[Value], places: Places, extents: tuple[int, int], lanes: int) -> Array:
     """The matrices, one per warp, that lanes hold elements of."""
     found = np.empty((lanes // WARP, *extents))
-    held = np.stack([np.broadcast_to(element, lanes) for element in elements], axis=-1)
+    held = np.array([spread(element, (lanes,)) for element in elements]).T
     rows, columns = places
     found[:, rows, columns] = held.reshape(-1, WARP, len(elements))
     return found
@@ -83,7 +83,7 @@ def _whole(elements: list[Value], places: Places, extents: tuple[int, int], lane
 
 def dealt(rows: list[Value], lanes: int, transposed: bool = False) -> list[Value]:
     """What each lane gets of four matrices whose rows of 16 bytes lanes hold: lane l row l % 8 of matrix l // 8."""
-    held = np.stack([np.broadcast_to(element, lanes) for element in rows], axis=-1)
+    held = np.array([spread(element, (lanes,)) for element in rows]).T
     matrices = held.reshape(-1, MATRICES, 8, len(rows))
     g, t = _G[:, 0], _T[:, 0]
     found = []

@@ -105,6 +105,9 @@ class Cells:
         self.reader, self.read, self.read_line = (np.zeros((2, count), np.int32) for _ in range(3))
         self.units: dict[int, Row] = {}  # by column: up to which tag a unit reads each cell
         self.unit_lines: dict[tuple[int, int], int] = {}
+        # of each cell the unit that was the last to read it, and up to which tag; have others read it, too?
+        self.unit, self.unit_tag = np.full(count, _NOWHERE, np.int32), np.zeros(count, np.int32)
+        self.by_several = np.zeros(count, np.bool_)
         # what lets most accesses be found well without a look at their cells
         self._latest: dict[int, int] = {}  # of a unit: the highest tag
         self._filled = self._read_by_threads = False
@@ -170,7 +173,33 @@ class Cells:
         self.writer[where], self.wrote[where] = thread, row[thread]
         self.row[where] = self.place[where] = _NOWHERE
         self.flying[where] = False
-        self.read[:, where] = 0
+        if self._read_by_threads:
+            self.read[:, where] = 0
+
+    def own(self, where: slice, column: int, thread: int, row: Row) -> bool:
+        """May a thread, whose fence has this column, write to these cells whatever else is known of them?
+
+        True if nobody else has written there, no thread has read, and it knows the one unit that has to be done.
+        False says nothing. The quick answer to most writes, cell by cell: they are few.
+        """
+        if self._read_by_threads:
+            return False
+        for cell in range(where.start, where.stop):
+            if self.tag.item(cell) and (self.writer.item(cell) != thread or self.column.item(cell) != column):
+                return False
+            unit = self.unit.item(cell)
+            if unit != _NOWHERE and (self.by_several.item(cell) or self.unit_tag.item(cell) > row.item(unit)):
+                return False
+        return True
+
+    def there(self, where: slice, row: Row) -> bool:
+        """Does a thread know of all that was written to these cells? The quick answer, as :meth:`own` gives it."""
+        for cell in range(where.start, where.stop):
+            if self.flying.item(cell) or self.tag.item(cell) > row.item(self.column.item(cell)):
+                return False
+            if self.wrote.item(cell) > row.item(self.writer.item(cell)):
+                return False
+        return True
 
     def fill(self, where: slice, column: int, tag: int, line: int, cells: Any) -> None:
         """A copy is under way to ``where``; it puts the box's elements, by row and column, at ``cells``."""
@@ -207,17 +236,21 @@ class Cells:
         if tags is None:
             tags = self.units[column] = np.zeros(len(self.tag), np.int32)
         tags[where] = tag
+        before = self.unit[where]
+        self.by_several[where] |= (before != column) & (before != _NOWHERE)
+        self.unit[where], self.unit_tag[where] = column, tag
         self.unit_lines[column, tag] = line
         self._latest[column] = max(tag, self._latest.get(column, 0))
 
     def note_read(self, where: slice, thread: int, row: Row, line: int) -> None:
         """A thread reads. Of two readers before it, one that it knows of makes room."""
         self._read_by_threads = True
-        known = self.read[0][where] <= row[self.reader[0][where]]
-        if not known.all():
-            for part in (self.reader, self.read, self.read_line):
-                part[1][where] = part[0][where]
-        self.reader[0][where], self.read[0][where], self.read_line[0][where] = thread, row[thread], line
+        for cell in range(where.start, where.stop):
+            if self.read.item(0, cell) > row.item(self.reader.item(0, cell)):
+                for part in (self.reader, self.read, self.read_line):
+                    part[1, where] = part[0, where]
+                break
+        self.reader[0, where], self.read[0, where], self.read_line[0, where] = thread, row[thread], line
 
     def not_copied(self, where: slice, row: Row) -> Seen | None:
         """A copy to these cells that the row's thread has not waited for."""

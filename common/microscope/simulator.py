@@ -28,8 +28,10 @@ from types import CodeType, FrameType
 from typing import Any, NoReturn
 
 import greenlet
+import numba
 import numpy as np
 from numba import cuda
+from numba.core.types import abstract
 from numba.cuda import types
 from numba.cuda.np import numpy_support
 from numba.cuda.simulator import kernel, kernelapi
@@ -64,6 +66,7 @@ def install() -> None:
     for name, stand_in in limits.STREAMS.items():
         setattr(cuda, name, stand_in)
     kernel.FakeCUDAKernel.__call__ = _call
+    abstract.Type.__call__ = _cast  # type: ignore[method-assign]
     kernelapi.FakeCUDALocal.array = _local_array
     kernelapi.FakeCUDAShared.array = _shared_array
     kernelapi.FakeCUDAConst.array_like = _constant_array
@@ -87,6 +90,22 @@ def _jit(*arguments: Any, **options: Any) -> Any:
         return decorated
 
     return decorate(None) if isinstance(made, kernel.FakeCUDAKernel) else decorate
+
+
+_NUMBERS = frozenset((int, float, bool, *(np.dtype(code).type for code in "?bhilBHILefd")))
+_plain_cast = abstract.Type.__call__
+_casts: dict[int, tuple[Any, Callable[[Any], Any]]] = {}  # by type
+
+
+def _cast(self: Any, *args: Any) -> Any:
+    """``uint32(value)``, which kernels do more often than anything else: Numba asks first whether it is a type."""
+    if len(args) != 1 or type(args[0]) not in _NUMBERS:
+        return _plain_cast(self, *args)
+    kept = _casts.get(id(self))
+    if kept is None:
+        plain = isinstance(self, (numba.types.Integer, numba.types.Float))
+        kept = _casts[id(self)] = self, getattr(np, self.name) if plain else self.cast_python_value
+    return kept[1](args[0])
 
 
 # --- arrays as kernels see them ---
@@ -204,27 +223,27 @@ class Tiles(KernelArray):
     def __getitem__(self, index: Any) -> Any:
         value = super().__getitem__(index)
         if not isinstance(value, KernelArray):
-            self._touched(int(index), int(index) + 1, False)
+            self._touched(int(index), int(index) + 1)
         return value
 
     def __setitem__(self, index: Any, value: Any) -> None:
         if not isinstance(index, slice) and 0 <= index < len(self):
-            self._touched(int(index), int(index) + 1, True, bool(self._array[index] == value))
+            self._touched(int(index), int(index) + 1, lambda: bool(self._array[index] == value))
         super().__setitem__(index, value)
 
     def flat_read(self, start: int, stop: int) -> None:
-        self._touched(start, stop, False)
+        self._touched(start, stop)
 
     def flat_write(self, start: int, stop: int, values: Any) -> None:
-        self._touched(start, stop, True, bool(np.array_equal(self._array[start:stop], values)))
+        self._touched(start, stop, lambda: bool(np.array_equal(self._array[start:stop], values)))
 
     def under_way(self, start: int, stop: int) -> None:
         size = self._array.itemsize
         self._machine.under_way(int(start) * size, int(stop) * size)
 
-    def _touched(self, start: int, stop: int, write: bool, same: bool = False) -> None:
+    def _touched(self, start: int, stop: int, same: Callable[[], bool] | None = None) -> None:
         size, first = self._array.itemsize, int(start)
-        self._machine.touched(lambda: f"{name_of(self)}[{first}]", first * size, int(stop) * size, write, same)
+        self._machine.touched(lambda: f"{name_of(self)}[{first}]", first * size, int(stop) * size, same)
 
 
 def _misplaced(array: KernelArray, index: Any, shape: tuple[int, ...]) -> str:
@@ -943,9 +962,9 @@ class _Block:
         """Those who have met go on, the last first."""
         del self.meetings[meeting.place]
         if meeting.place.call == "syncwarp":  # the others order no memory
-            clocks = [thread.clock for thread in meeting.threads]
+            together = warps.merged([thread.clock for thread in meeting.threads])
             for thread in meeting.threads:
-                thread.clock = warps.merged(clocks, thread.number % occupancy.WARP)
+                thread.clock = warps.later(together, thread.number % occupancy.WARP)
             if self.cluster.machine:
                 self.cluster.machine.lanes_synced(self, [thread.number for thread in meeting.threads])
         self.ready.extendleft(meeting.threads)

@@ -16,6 +16,7 @@ from common.microscope.memory import WARP, Bools, Ints
 from common.microscope.shadow import same
 from common.microscope.spaces import Shared, View
 from common.microscope.teams import WARPGROUP
+from common.microscope.values import spread
 
 if TYPE_CHECKING:
     from common.microscope.lanes import Machine
@@ -69,7 +70,7 @@ class Tiles(Shared):
     def noted_read(self, machine: Machine, view: View, at: Any, lanes: Bools, line: int) -> None:
         self._alone(machine, lanes)
         who = np.flatnonzero(lanes)
-        places = np.broadcast_to(np.asarray(at), lanes.shape)[who]
+        places = spread(at, lanes.shape)[who]
         agent = Agent(who // WARP, who, line, "read")
         self._written_before(machine, view, places, agent)
         self._note(machine, places, ACCESS, who // WARP, machine.asynchronous.clocks.known[agent.warps, agent.warps],
@@ -82,9 +83,9 @@ class Tiles(Shared):
     def noted_write(self, machine: Machine, view: View, at: Any, lanes: Bools, value: Any, line: int) -> None:
         self._alone(machine, lanes)
         who = np.flatnonzero(lanes)
-        places = np.broadcast_to(np.asarray(at), lanes.shape)[who]
+        places = spread(at, lanes.shape)[who]
         warps = who // WARP
-        values = np.broadcast_to(np.asarray(value, self.dtype), lanes.shape)[who]
+        values = spread(np.asarray(value, self.dtype), lanes.shape)[who]
         changed = ~same(self.data[places], values)
         agent = Agent(warps, who, line, "written")
         self._written_before(machine, view, places, agent, changed)
@@ -285,17 +286,21 @@ class Tiles(Shared):
         self, machine: Machine, view: View, places: Ints, agent: Agent, among: Bools | None = None
     ) -> None:
         """A fault where the agent does not know that reads of what it overwrites are done."""
+        if not self.readers:
+            return
+        numbers = np.array([reader.number[places] for reader in self.readers.values()])
+        if not numbers.any():
+            return
         clocks = machine.asynchronous.clocks
         per_block = machine.lanes_per_block // WARP
         first_warp = places // self.size * per_block
-        for (kind, warp), reader in self.readers.items():
-            number = reader.number[places]
-            if not number.any():
-                continue
-            known = self._known(clocks, agent, clocks.of(kind, first_warp + warp))
-            met = number > known
-            if among is not None:
-                met &= among
+        first_column = np.array([clocks.of(kind, warp) for kind, warp in self.readers])
+        late = numbers > self._known(clocks, agent, first_column[:, None] + first_warp)
+        if among is not None:
+            late &= among
+        if not late.any():
+            return
+        for ((kind, warp), reader), met in zip(self.readers.items(), late, strict=True):
             if met.any():
                 other = (first_warp + warp) * WARP
                 self._tell_race(machine, view, places, met, agent, other, reader.line[places], _READERS[kind])

@@ -30,6 +30,13 @@ def dtype_of(value: Value) -> np.dtype[Any]:
     return dtype
 
 
+def spread(value: Value, shape: tuple[int, ...]) -> Any:
+    """An array of this shape; one that has it already is not copied, nor looked at for long."""
+    if type(value) is np.ndarray and value.shape == shape:
+        return value
+    return np.broadcast_to(np.asarray(value), shape)
+
+
 def widened(value: Value) -> Value:
     """Integers narrower than 64 bits, and booleans, in 64 bits."""
     dtype = dtype_of(value)

@@ -47,9 +47,14 @@ class Meeting:
         return [i for i in range(WARP) if self.place.mask >> i & 1 and i not in self.brought and i not in gone]
 
 
-def merged(clocks: list[Clock], lane: int) -> Clock:
-    """The clock of ``lane`` after all whose clocks these are have waited for each other."""
-    return tuple(max(values) + (i == lane) for i, values in enumerate(zip(*clocks, strict=True)))
+def merged(clocks: list[Clock]) -> Clock:
+    """What all have heard whose clocks these are, after they have waited for each other."""
+    return tuple(map(max, zip(*clocks, strict=True)))
+
+
+def later(clock: Clock, lane: int) -> Clock:
+    """The clock as ``lane`` has it when it goes on."""
+    return (*clock[:lane], clock[lane] + 1, *clock[lane + 1 :])
 
 
 def require_named(call: str, mask: int, lane: int, line: int) -> None:

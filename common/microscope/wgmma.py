@@ -19,7 +19,7 @@ from common.microscope.memory import WARP, Cost, Ints, Key
 from common.microscope.spaces import Local, Mask, View, as_offset
 from common.microscope.teams import WARPGROUP, SplitError
 from common.microscope.tiles import Agent, Tiles
-from common.microscope.values import FLOAT32, Value
+from common.microscope.values import FLOAT32, Value, spread
 
 if TYPE_CHECKING:
     from common.microscope.lanes import Machine
@@ -121,7 +121,7 @@ class Sums:
         machine.mask = whole
         lanes = slice(lead, lead + WARPGROUP)
         size = len(machine.lane_numbers)
-        by_lane = np.stack([np.broadcast_to(value, size)[lanes] for value in held])
+        by_lane = np.array([spread(value, (size,))[lanes] for value in held])
         self.matrix = np.empty((ROWS, columns), FLOAT32)
         self.matrix[self.places()] = by_lane
         for r in range(first, first + self.count):

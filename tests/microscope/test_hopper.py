@@ -582,3 +582,39 @@ def test_what_a_thread_does_after_it_has_arrived_is_not_handed_on():
     clocks.meet(np.array([0, 1]))
     assert clocks.rows[1, 0] == before + 1 < clocks.rows[0, 0]
     assert clocks.rows[2, 0] == 0
+
+
+def test_quick_answers_hold():
+    # what all threads do is drawn; whenever the quick look finds nothing, the thorough one finds nothing
+    rng = np.random.default_rng(0)
+    said = {"own": [0, 0], "there": [0, 0]}
+    for _ in range(200):
+        threads, clocks = 3, order.Clocks(3)
+        cells = order.Cells(8 * order.CELL, clocks)
+        fences, units = ([clocks.column() for _ in range(count)] for count in (threads, 2))
+        copies = clocks.column(of_barrier=True)
+        reads = rng.random() < 0.5
+        for tag in range(1, 25):
+            thread, start = int(rng.integers(threads)), int(rng.integers(7))
+            where, row, what = slice(start, start + int(rng.integers(1, 3))), clocks.rows[thread], rng.random()
+            own = cells.own(where, fences[thread], thread, row)
+            there = cells.there(where, row)
+            said["own"][own] += 1
+            said["there"][there] += 1
+            unknown = cells.not_copied(where, row) or cells.unwritten_by_threads(where, row)
+            assert not (there and unknown)
+            assert not (own and (unknown or cells.unread(where, row) is not None))
+            if what < 0.4:
+                cells.write(where, fences[thread], int(row[fences[thread]]) + 1, tag, thread, row)
+            elif what < 0.5 and reads:
+                cells.note_read(where, thread, row, tag)
+            elif what < 0.65:
+                cells.note_unit(where, int(rng.choice(units)), tag, tag)
+            elif what < 0.7:
+                cells.fill(where, copies, tag, tag, np.arange(where.start, where.stop)[None])
+                cells.flying[where] = rng.random() < 0.5
+            elif what < 0.85:
+                clocks.meet(np.array([thread, (thread + 1) % threads]))
+            else:
+                row[rng.choice([*units, copies])] = tag
+    assert all(min(counts) > 300 for counts in said.values()), said

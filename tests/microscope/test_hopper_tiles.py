@@ -12,6 +12,8 @@ from common.book import catalog, problems, reference
 from common.explain import faults
 from common.measure import check, inputs
 from common.microscope import boxes, simulator
+from common.microscope.bench import TracedBench
+from common.microscope.trace import Tracer
 
 simulator.install()
 LESSON = catalog.LESSONS / "07_hopper"
@@ -62,10 +64,56 @@ def test_the_copy_engine_rounds_to_tf32(tile):
     assert np.abs(got - reference.full(problem, x, filt)).max() > 1e-3
 
 
+ROUNDED = {  # as an H200 does
+    0x3F801000: 0x3F800000, 0x3F803000: 0x3F804000, 0x3F801001: 0x3F802000, 0x3F800FFF: 0x3F800000,
+    0xBF801000: 0xBF800000, 0xBF803000: 0xBF804000, 0x7F7FFFFF: 0x7F800000,
+}  # fmt: skip
+
+
 def test_ties_are_rounded_to_even():
-    bits = np.array([0x3F801000, 0x3F803000, 0x3F801001, 0x3F800FFF, 0xBF803000], np.uint32)
-    found = boxes.nearest_tf32(bits.view(np.float32)).view(np.uint32)
-    assert [hex(value) for value in found] == ["0x3f800000", "0x3f804000", "0x3f802000", "0x3f800000", "0xbf804000"]
+    found = boxes.nearest_tf32(np.array([*ROUNDED], np.uint32).view(np.float32)).view(np.uint32)
+    assert [hex(value) for value in found] == [hex(value) for value in ROUNDED.values()]
+    not_numbers = np.array([0x7F800001, 0x7FFFFFFF, 0xFFFFFFFF], np.uint32).view(np.float32)
+    assert np.isnan(boxes.nearest_tf32(not_numbers)).all()
+
+
+COPIED = """
+import numpy as np
+from numba import cuda
+from lessons.hopper import (barrier_array, barrier_expect, barrier_init, barrier_wait, float_tiles, publish_barriers,
+                            tensor_map, tma_load2)
+
+@cuda.jit
+def copied(a_map, c):
+    tiles, bars = float_tiles(), barrier_array(1)
+    lane = cuda.threadIdx.x
+    if lane == 0:
+        barrier_init(bars, 0, 1)
+        publish_barriers()
+    cuda.syncthreads()
+    if lane == 0:
+        barrier_expect(bars, 0, 128)
+        tma_load2(tiles, 0, a_map, bars, 0, 0, 0)
+    barrier_wait(bars, 0, 0)
+    c[0, lane] = tiles[lane]
+
+def launch(a, b, c):
+    copied[1, 32, 0, 128](tensor_map(a, (1, 32), tf32=True), c)
+"""
+
+
+@pytest.mark.parametrize("traced", [False, True])
+def test_both_engines_round_ties_to_even_as_they_copy(write, traced):
+    problem = problems.Gemm(M=1, N=32, K=32)
+    module, tracer = catalog.load(write("gemm_own.py", COPIED), "gemm"), Tracer()
+    bench = TracedBench(module, problem, tracer) if traced else check.Bench(module, problem)
+    a, b = inputs.integers(problem, 0)
+    a.view(np.uint32)[0, : len(ROUNDED)] = [*ROUNDED]
+    bench.load(a, b)
+    bench.y.blank()
+    bench.run()
+    found = bench.y.get().view(np.uint32)[0, : len(ROUNDED)]
+    assert [hex(value) for value in found] == [hex(value) for value in ROUNDED.values()]
 
 
 @pytest.mark.parametrize(("row", "mask"), [(128, 7), (64, 3), (32, 1)])
