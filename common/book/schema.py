@@ -10,6 +10,7 @@ import dataclasses
 import re
 import types
 from collections.abc import Iterable, Iterator
+from itertools import repeat
 from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints, is_typeddict
 
 import msgspec
@@ -29,7 +30,7 @@ Tally = Annotated[
 Name = Annotated[str, Meta(min_length=1, description="text that is not empty")]
 Digest = Annotated[str, Meta(pattern=r"^[0-9a-f]{64}\Z", description="64 hexadecimal digits")]
 
-_WORDS = {float: "a number", int: "an integer", bool: "true or false", str: "text"}
+_WORDS = {float: "a number", int: "an integer", bool: "true or false", str: "text", types.NoneType: "null"}
 
 T = TypeVar("T")
 
@@ -66,6 +67,8 @@ def allowed(kind: Any) -> str:
         return ("" if len(parts) == 1 else "one of ") + ", ".join(map(str, parts))
     if origin in (Union, types.UnionType):
         return " or ".join(dict.fromkeys(allowed(part) for part in parts if part is not types.NoneType))
+    if origin is tuple and ... not in parts:
+        return f"a list of {len(parts)}"
     return "a list" if origin in (list, tuple) else _WORDS.get(kind, "an object")
 
 
@@ -79,11 +82,15 @@ def _flaws(value: object, kind: Any, place: str) -> Iterator[str]:
             yield _wrong(value.get(key), _at(place, str(key)), allowed(Literal[names]))
             return
         options = [option for option in tagged if value[_tag(option)[0]] == _tag(option)[1]] or options
-    chosen = next((o for o in options if isinstance(value, dict) and (get_origin(o) is dict or _fields(o))), None)
-    chosen = chosen or next((o for o in options if isinstance(value, list) and get_origin(o) is list), None)
+    chosen = next(
+        (o for o in options if isinstance(value, dict) and (get_origin(o) is dict or _fields(o) or _tag(o)[0])), None
+    )
+    chosen = chosen or next((o for o in options if isinstance(value, list) and get_origin(o) in (list, tuple)), None)
     if isinstance(value, list) and chosen is not None:
-        for number, item in enumerate(value):
-            yield from _flaws(item, get_args(chosen)[0], f"{place}[{number}]")
+        inner = get_args(chosen)
+        each = repeat(inner[0]) if get_origin(chosen) is list or ... in inner else inner
+        for number, (item, part) in enumerate(zip(value, each)):  # noqa: B905 - one that is too long is told below
+            yield from _flaws(item, part, f"{place}[{number}]")
     elif isinstance(value, dict) and get_origin(chosen) is dict:
         names, inner = get_args(chosen)
         for key, item in value.items():
@@ -106,7 +113,7 @@ def _of_fields(value: dict[str, object], kind: Any, place: str) -> Iterator[str]
     config = getattr(kind, "__struct_config__", None)
     if config and config.forbid_unknown_fields:
         for name in value.keys() - fields.keys() - {config.tag_field}:
-            yield f"{_at(place, name)} is unknown: allowed are {', '.join(fields)}"
+            yield f"{_at(place, name)} is unknown: allowed are {', '.join(fields) or 'none'}"
 
 
 def _fields(kind: Any) -> dict[str, tuple[Any, bool]]:

@@ -18,7 +18,7 @@ Module by module:
     ptx_plan       what a step would start on a GPU, written down
     simulated_run  a step in the simulator, its operands watched
     ptx_run        runs plans on the GPU
-    messages       what a child process can be asked of it
+    messages       what its processes ask each other, and answer
     tasks          what a child process does of it
     tables         verdicts for the terminal
 """

@@ -42,14 +42,15 @@ from common.grading import (
     folders,
     language,
     limits,
+    messages,
     ptx_plan,
     sandbox,
     source,
 )  # fmt: skip
 from common.grading.answers import Facts
 from common.grading.folders import Submission
-from common.grading.looks import Traced, differences, sampled, traced
-from common.grading.messages import PtxRun
+from common.grading.looks import beyond, differences, sampled, traced
+from common.grading.messages import Launched, PtxRun, Started, Traced
 from common.grading.ptx_plan import Plan
 from common.grading.sandbox import NOTED, Limits, Note, Sandbox, SandboxError
 from common.grading.source import in_one_line, printable
@@ -100,7 +101,7 @@ class Grade:
         """One line per finding."""
         return [f"{finding.kind}: {finding.message}" for finding in self.findings]
 
-    def as_dict(self) -> dict[str, Any]:
+    def as_dict(self) -> dict[str, object]:
         found = asdict(self)
         del found["disturbed"]
         return {**found, "passed": self.passed}
@@ -125,7 +126,7 @@ class Evidence:
     findings: list[Finding] = field(default_factory=list)
     notes: list[Note] = field(default_factory=list)
     figures: dict[str, float] = field(default_factory=dict)
-    sampled: list[list[Any]] = field(default_factory=list)
+    sampled: list[Started] = field(default_factory=list)
     unseen: list[Finding] = field(default_factory=list)  # what no engine could look at: said if all else is right
 
 
@@ -324,12 +325,12 @@ class Grader:
     def _sandbox(self, work: Work, simulator: bool) -> Sandbox:
         return Sandbox(work.path, work.ladder, simulator, self.limits, closing=self._closing, source=work.text)
 
-    def _simulate(self, evidence: Evidence, work: Work) -> list[list[Any]]:
+    def _simulate(self, evidence: Evidence, work: Work) -> list[Launched]:
         """Check in the simulator, and trace what is right; returns what the first shape starts."""
         seed = secrets.randbits(48)
-        launched: list[list[Any]] | None = None
+        launched: list[Launched] | None = None
         with _Noted(evidence, self._sandbox(work, True)) as box:
-            box.ask("start")
+            box.ask(messages.Start())
             for problem in work.shapes:
                 bench = sandbox.RemoteBench(box, problem)
                 verdict = check.check_bench(bench, seed, repeats=1, precision=work.precision)
@@ -357,13 +358,13 @@ class Grader:
             evidence.findings += [Finding("unsound", f"at {problem}: {fault}") for fault in found.unsound]
             if number == 0 and work.traced:
                 evidence.figures |= found.figures
-            beyond = found.beyond(self._solution(work)[number], READS[work.kind]) if work.framed else ""
+            excess = beyond(found, self._solution(work)[number], READS[work.kind]) if work.framed else ""
             if number == 0 and work.framed:
                 most = READS[work.kind] * sum(self._solution(work)[0].reads.values())
                 read = f"{sum(found.reads.values()):,.0f} values read from global memory at {problem}"
                 evidence.notes.append(("reads", f"{read}, at most {most:,.0f} allowed"))
-            if beyond:
-                said = f"at {problem}: {beyond}: what is staged must be what is multiplied"
+            if excess:
+                said = f"at {problem}: {excess}: what is staged must be what is multiplied"
                 evidence.findings.append(Finding("reads", said))
             if evidence.findings:
                 return
@@ -378,7 +379,7 @@ class Grader:
             evidence.unseen.append(Finding("unjudged", text))
             return
         evidence.sampled = middle.launched
-        grid = middle.launched[-1][1] if middle.launched else [1, 1, 1]
+        grid = middle.launched[-1][1] if middle.launched else (1, 1, 1)
         block = [secrets.randbelow(max(1, extent)) for extent in grid]
         for one in (middle, sampled(box, problem, seed, block)):
             if one.wrong:
@@ -405,7 +406,7 @@ class Grader:
         with self._solving:
             if exercise.name not in self._solved:
                 with Sandbox(exercise.solution, work.ladder, True, self.limits, closing=self._closing) as box:
-                    box.ask("start")
+                    box.ask(messages.Start())
                     self._solved[exercise.name] = [traced(box, problem) for problem in work.shapes[:TRACED]]
             return self._solved[exercise.name]
 
@@ -421,7 +422,7 @@ class Grader:
         text = f"launch starts {names[0]} the first time and {names[1]} when it sees the same operands again"
         return [("remembers", f"{text}: it must do its work each time")]
 
-    def _record(self, evidence: Evidence, work: Work, launched: list[list[Any]] | None) -> None:
+    def _record(self, evidence: Evidence, work: Work, launched: list[Launched] | None) -> None:
         """Write down what would start on a GPU; compare it with the simulated run, count in it, run it on a GPU."""
         seed = secrets.randbits(48)
         gpu, exercise, shapes = self.machine.gpu, work.exercise, work.shapes
@@ -431,7 +432,7 @@ class Grader:
             folder = Path(name)
             timed = None
             with _Noted(evidence, self._sandbox(work, False)) as box:
-                box.ask("start")
+                box.ask(messages.Start())
                 if launched is not None:
                     plan = _recorded(box, shapes[0], inputs.integers(shapes[0], seed)[1], "first", folder, target)
                     evidence.notes += differences(launched, plan)
@@ -441,7 +442,9 @@ class Grader:
                     problem = work.counted_problem
                     weight = np.random.default_rng(seed).standard_normal(problem.weight_shape)
                     plan = _recorded(box, problem, weight, "counted", folder, target)
-                    started = [[entry[key] for key in ("name", "grid", "block")] for entry in plan["launch"]]
+                    started = [
+                        (entry["name"], tuple(entry["grid"]), tuple(entry["block"])) for entry in plan["launch"]
+                    ]
                     if evidence.sampled and any(entry not in evidence.sampled for entry in started):
                         text = f"on {problem} it starts other kernels when compiled than when it is looked at"
                         evidence.notes.append(("differs", text))
@@ -619,7 +622,7 @@ class _Noted:
 def _recorded(box: Sandbox, problem: Problem, weight: Any, name: str, folder: Path, architecture: str) -> Plan:
     """Have a plan written down, and copy it and its files to ``folder`` if it is a proper one."""
     box.send(0, np.ascontiguousarray(weight, problem.weight_dtype).tobytes())
-    box.ask("record", shape=problem.shape(), architecture=architecture, name=name)
+    box.ask(messages.Record(shape=problem.shape(), architecture=architecture, name=name))
     try:
         plan = ptx_plan.checked(json.loads(box.plan_file(f"{name}.json")))
     except (ValueError, TypeError, AttributeError, KeyError) as error:

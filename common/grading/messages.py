@@ -1,10 +1,132 @@
-"""What child processes are asked to run of what was recorded elsewhere."""
+"""What grading's processes ask each other and answer, and what children are asked to run of what was recorded."""
 
 from __future__ import annotations
 
-from common.explain.faults import FindingFields
+from typing import Annotated, Generic, Literal, TypeVar, cast, get_args
+
+import msgspec
+from msgspec import Meta
+
+from common.book import schema
+from common.book.schema import Amount, Count, Number
+from common.explain.faults import FaultFields, FindingFields
 from common.measure.timing import Timing
-from common.workers.messages import Result, Task
+from common.workers.messages import Message, Result, Task
+
+Status = Literal["done", "crashed", "exited", "refused", "unjudged", "unusable"]
+Noted = Literal[
+    "changed_files", "replaced", "remembers", "stream", "imports", "host_access", "host_write", "foreign_array",
+    "allocates", "exited", "broken", "reaches_out",
+]  # fmt: skip
+"""What a submission's process may note of it: each means not passed."""
+
+Symbol = Annotated[str, Meta(max_length=600, description="a name")]
+Started = tuple[Symbol, tuple[int, ...], tuple[int, ...]]
+"""A kernel's name, grid and block."""
+Launched = tuple[Symbol, tuple[int, ...], tuple[int, ...], int, str]
+"""The same, and its :func:`common.grading.audit.identity`."""
+
+
+class Options(Message, frozen=True, kw_only=True):
+    """What a submission's process is started with.
+
+    ``file``, ``ladder``  the submission
+    ``exchange``  the file that arrays travel in, each with ``margin`` elements at either end
+    ``hidden``    the folder that is out of its reach
+    """
+
+    file: str
+    ladder: str
+    exchange: str
+    margin: int
+    hidden: str
+    memory_bytes: int
+    cpu_seconds: int
+    file_bytes: int
+
+
+Found = TypeVar("Found", covariant=True)
+
+
+class Question(Message, Generic[Found], frozen=True, kw_only=True, tag_field="ask", tag=str.lower):
+    """What a submission's process is asked; it answers what stands in ``class Ready(Question[None])``.
+
+    What it does then says the method of its name (:class:`common.grading.sandbox_child.Child`).
+    """
+
+
+class Ready(Question[None], frozen=True): ...
+
+
+class Start(Question[None], frozen=True): ...
+
+
+class Bind(Question[None], frozen=True, kw_only=True):
+    shape: dict[str, int]
+
+
+class Prepare(Question[None], frozen=True): ...
+
+
+class Launch(Question[list[Launched]], frozen=True): ...
+
+
+class Traced(msgspec.Struct, frozen=True):
+    """What a trace found; ``message`` says why it could not be made. ``reads``: of global memory, by array."""
+
+    message: str = ""
+    figures: dict[str, Number] = {}
+    reads: dict[str, Amount] = {}
+    unsound: list[str] = []
+
+
+class Trace(Question[Traced], frozen=True, kw_only=True):
+    shape: dict[str, int]
+
+
+class Block(msgspec.Struct, frozen=True):
+    """What one block of each kernel did; ``message`` says why it could not be looked at.
+
+    ``written``  how many elements, and of some of them the ``places`` in the output, and the ``values``
+    """
+
+    message: str = ""
+    launched: list[Started] = []
+    fma: Amount = 0.0
+    written: Count = 0
+    places: list[Count] = []
+    values: list[float] = []
+
+
+class Sample(Question[Block], frozen=True, kw_only=True):
+    shape: dict[str, int]
+    seed: int
+    block: list[int] | None = None
+
+
+class Record(Question[None], frozen=True, kw_only=True):
+    shape: dict[str, int]
+    architecture: str
+    name: str
+
+
+QUESTIONS = cast(type[Question[object]], Ready | Start | Bind | Prepare | Launch | Trace | Sample | Record)
+
+
+class Answer(msgspec.Struct, frozen=True):
+    """What became of a question, all notes so far, and what was ``found`` if it is done."""
+
+    status: Status
+    notes: list[tuple[Noted, str]]
+    message: str = ""
+    faults: list[FaultFields] = []
+    found: object = None
+
+
+def found(question: Question[Found], answer: Answer) -> Found:
+    """What was found, of the type that the question names. Raises SchemaError."""
+    kind: type[Found] = get_args(type(question).__orig_bases__[0])[0]  # type: ignore[attr-defined]
+    return schema.read(answer.found, kind, "answer.found")
 
 
 class PtxFinding(FindingFields, total=False):

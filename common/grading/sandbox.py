@@ -30,16 +30,20 @@ import subprocess
 import sys
 import tempfile
 import threading
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import IO, Any, get_args
 
 import numpy as np
+from msgspec import to_builtins
 
-from common.book import catalog, device
+from common.book import catalog, device, schema
 from common.book.problems import Problem
 from common.editing import shipped
+from common.grading import messages
+from common.grading.messages import Answer, Found, Launched, Question
 from common.measure import blank, check
 from common.workers import forkserver, isolate
 
@@ -54,13 +58,7 @@ _ENVIRONMENT = (
     "PATH", "PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH", "CUDA_HOME",
     "CUDA_PATH", "LANG", "LC_ALL", "SYSTEMROOT", "NUMBA_CUDA_USE_NVIDIA_BINDING",
 )  # fmt: skip
-# What an answer may say became of a question.
-_STATUSES = ("done", "crashed", "exited", "refused", "unjudged", "unusable")
-# What its process may note of a submission: each means not passed.
-NOTED = (
-    "changed_files", "replaced", "remembers", "stream", "imports", "host_access", "host_write", "foreign_array",
-    "allocates", "exited", "broken", "reaches_out",
-)  # fmt: skip
+NOTED: tuple[str, ...] = get_args(messages.Noted)
 # Signals that a process does not bring on itself.
 _FROM_OUTSIDE = [getattr(signal, f"SIG{name}", 0) for name in ("KILL", "TERM", "INT", "HUP", "STOP", "QUIT", "USR1")]
 _SAID = 600  # characters of what a submission's process says
@@ -158,17 +156,17 @@ class Sandbox:
         exchange = self.work / "exchange.bin"
         self._exchange = open(exchange, "w+b")  # noqa: SIM115 - open as long as the process
         self._log = open(self.folder / "log.txt", "w+b")  # noqa: SIM115
-        options = {
-            "file": str(copy),
-            "ladder": self.ladder,
-            "exchange": str(exchange),
-            "margin": check.MARGIN,
-            "hidden": str(catalog.ROOT),
-            "memory_bytes": self.limits.memory_bytes,
-            "cpu_seconds": self.limits.cpu_seconds,
-            "file_bytes": self.limits.file_bytes,
-        }
-        self._process = self._started(json.dumps(options))
+        options = messages.Options(
+            file=str(copy),
+            ladder=self.ladder,
+            exchange=str(exchange),
+            margin=check.MARGIN,
+            hidden=str(catalog.ROOT),
+            memory_bytes=self.limits.memory_bytes,
+            cpu_seconds=self.limits.cpu_seconds,
+            file_bytes=self.limits.file_bytes,
+        )
+        self._process = self._started(json.dumps(to_builtins(options)))
         self._answers: queue.Queue[bytes] = queue.Queue()
         threading.Thread(target=self._listen, args=(self._process.stdout,), daemon=True).start()
 
@@ -210,12 +208,13 @@ class Sandbox:
             fixed[device.SIMULATOR_SWITCH] = "1"
         return {**given, **fixed}
 
-    def ask(self, question: str, **arguments: Any) -> dict[str, Any]:
+    def ask(self, question: Question[Found]) -> Found:
         """Put a question and wait for its answer. Raises SandboxError if none comes, or if it says that it failed."""
-        if question == "start":
-            self.ask("ready")
-        seconds = self.limits.start_seconds if question == "ready" else self.limits.seconds
-        line = json.dumps({"ask": question, **arguments}).encode() + b"\n"
+        if isinstance(question, messages.Start):
+            self.ask(messages.Ready())
+        ready = isinstance(question, messages.Ready)
+        seconds = self.limits.start_seconds if ready else self.limits.seconds
+        line = json.dumps(to_builtins(question)).encode() + b"\n"
         assert self._process.stdin
         try:
             self._process.stdin.write(line)
@@ -226,7 +225,7 @@ class Sandbox:
             text = self._answers.get(timeout=seconds)
         except queue.Empty:
             self.end()
-            if question == "ready":
+            if ready:
                 raise SandboxError("unjudged", f"no process was ready for it within {seconds:g} s") from None
             raise SandboxError(
                 "timed_out",
@@ -235,19 +234,16 @@ class Sandbox:
         if not text:
             raise self._ended()
         try:
-            found = json.loads(text)
-            notes = [(_one_of(NOTED, kind), str(message)[:_SAID]) for kind, message in found["notes"]]
-            status, message = _one_of(_STATUSES, found["status"]), str(found.get("message", ""))[:_SAID]
-            for fault in found.get("faults", [])[:1]:
-                message += f"; look at: {str(fault['look_at'])[:_SAID]}"
-        except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
-            raise SandboxError(
-                "broken", f"something that is no answer came from its process: {text[:80].decode(errors='replace')!r}"
-            ) from None
-        self.notes = list(dict.fromkeys((*self.notes, *notes)))  # what was noted once stays
-        if status != "done":
-            raise SandboxError(status, message)
-        return dict(found)
+            answer = schema.read(json.loads(text), Answer, "answer")
+            notes = [(kind, message[:_SAID]) for kind, message in answer.notes]
+            self.notes = list(dict.fromkeys((*self.notes, *notes)))  # what was noted once stays
+            if answer.status == "done":
+                return messages.found(question, answer)
+        except (ValueError, RecursionError) as error:
+            said = f"{text[:80].decode(errors='replace')!r}: {error}"
+            raise SandboxError("broken", f"something that is no answer came from its process: {said}") from None
+        looks = [f"; look at: {fault['look_at'][:_SAID]}" for fault in answer.faults[:1]]
+        raise SandboxError(answer.status, "".join((answer.message[:_SAID], *looks)))
 
     def send(self, offset: int, data: bytes) -> None:
         """Put bytes into the exchange."""
@@ -276,7 +272,7 @@ class Sandbox:
                 raise SandboxError("broken", f"{path.name} of its plan is no plain file")
             return file.read()
 
-    def _listen(self, stream: Any) -> None:
+    def _listen(self, stream: IO[bytes]) -> None:
         """Pass on lines as they come; an empty one when the process has ended."""
         with contextlib.suppress(ValueError, OSError):  # closed
             while True:
@@ -361,21 +357,21 @@ class RemoteBench:
     def __init__(self, box: Sandbox, problem: Problem) -> None:
         self.box, self.problem = box, problem
         self.x, self.weight, self.y = (RemoteArray(shape, dtype) for shape, dtype in problem.operands)
-        self.launched: list[list[Any]] = []
-        box.ask("bind", shape=problem.shape())
+        self.launched: list[list[Launched]] = []
+        box.ask(messages.Bind(shape=problem.shape()))
 
     def load(self, x: Any, weight: Any) -> None:
         """New operands; the submission sees the weights now, and the input only when it is launched."""
         self.x.set(x)
         self.weight.set(weight)
         self.box.send(self.x.nbytes, self.weight.tobytes())
-        self.box.ask("prepare")
+        self.box.ask(messages.Prepare())
 
     def run(self) -> None:
         """Send all operands, launch, and take back what became of them."""
         operands = (self.x, self.weight, self.y)
         self.box.send(0, b"".join(operand.tobytes() for operand in operands))
-        self.launched.append(launches(self.box.ask("launch").get("launched")))
+        self.launched.append(self.box.ask(messages.Launch()))
         data = self.box.receive(sum(operand.nbytes for operand in operands))
         start = 0
         for operand in operands:
@@ -383,29 +379,7 @@ class RemoteBench:
             start += operand.nbytes
 
 
-def launches(found: Any) -> list[list[Any]]:
-    """What an answer says was launched: kernel, grid, block, its line, what it was made with. Raises SandboxError."""
-    try:
-        return [
-            [
-                str(name)[:_SAID],
-                *([int(extent) for extent in point] for point in points),
-                int(line),
-                str(constants)[:_SAID],
-            ]
-            for name, *points, line, constants in found
-        ]
-    except (ValueError, TypeError, OverflowError):
-        raise SandboxError("broken", "it is not said what was launched") from None
-
-
-def _one_of(known: tuple[str, ...], word: Any) -> str:
-    if word not in known:
-        raise ValueError(word)
-    return str(word)
-
-
-def contents(root: Path, part: str = "") -> dict[str, Any]:
+def contents(root: Path, part: str = "") -> dict[str, str]:
     """What identifies the contents of each file under ``root/part``, by its path in ``root``."""
     start = root / part
     paths = [start] if start.is_file() else sorted(start.rglob("*")) if start.is_dir() else []
@@ -416,7 +390,7 @@ def contents(root: Path, part: str = "") -> dict[str, Any]:
     return found
 
 
-def differences(before: dict[str, Any], after: dict[str, Any]) -> list[str]:
+def differences(before: Mapping[str, object], after: Mapping[str, object]) -> list[str]:
     """Names whose contents differ, each with what became of it."""
     found = []
     for name in sorted(before.keys() | after.keys()):

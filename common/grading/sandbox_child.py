@@ -15,68 +15,72 @@ import signal
 import sys
 import threading
 from pathlib import Path
-from typing import Any
+from types import ModuleType
+from typing import TYPE_CHECKING
 
 import numpy as np
+from msgspec import structs, to_builtins
 
-from common.book import catalog, device, problems
-from common.grading import audit, confine
+from common.book import catalog, device, problems, schema
+from common.grading import audit, confine, messages
+from common.grading.messages import Answer, Block, Launched, Traced
 from common.workers import child
 
-Answer = dict[str, Any]
+if TYPE_CHECKING:
+    from common.grading.ptx_plan import Recorder
+    from common.grading.simulated_run import SimulatedRun
 
 PLANS = "plans"
 MAX_FAULTS, MAX_PLACES = 3, 512
+NOT_SAID = "it is not said why"
+
+
+class UnjudgedError(Exception):
+    """What cannot be judged here, and why."""
 
 
 class Child:
     """Answers questions about one file. Every public method is a question by its name."""
 
+    module: ModuleType
+    stage: SimulatedRun
+
     def __init__(self, file: Path, ladder: str, exchange: Path, margin: int) -> None:
         self.file, self.ladder, self.exchange, self.margin = file, ladder, exchange, margin
         self.audit = audit.Audit(str(file))
-        self.module: Any = None
-        self.stage: Any = None
-        self.recorder: Any = None
+        self.recorder: Recorder | None = None
 
-    def ready(self) -> Answer:
+    def ready(self) -> None:
         """Nothing: the process is there."""
-        return {}
 
-    def start(self) -> Answer:
+    def start(self) -> None:
         """Import the file; the harness is there, whole, and the audit takes note of it."""
         self.audit.start()
         self.module = catalog.load(self.file, self.ladder)
-        return {}
 
-    def bind(self, shape: dict[str, int]) -> Answer:
+    def bind(self, shape: dict[str, int]) -> None:
         """Make arrays for a problem, and the step's workspace, in the simulator."""
         from common.grading import simulated_run
 
         problem = problems.from_shape(self.ladder, shape)
         self.stage = simulated_run.SimulatedRun(self.module, problem, self.audit, self.margin)
-        return {}
 
-    def prepare(self) -> Answer:
+    def prepare(self) -> None:
         """Take the weights from the exchange and prepare them; the input is not there yet."""
         self._take(1, 1)
         self.stage.prepare()
-        return {}
 
-    def launch(self) -> Answer:
+    def launch(self) -> list[Launched]:
         """Take all operands from the exchange, launch, and put them back."""
         self._take(0, 3)
         launched = self.stage.launch()
         with self.exchange.open("r+b") as file:
             for buffer in self.stage.buffers:
                 file.write(buffer.tobytes())
-        return {"launched": launched}
+        return launched
 
-    def trace(self, shape: dict[str, int]) -> Answer:
-        """Trace the kernels at a shape: what they read, what their costliest accesses are, and what is unsound.
-
-        Without ``figures`` if they cannot be traced: the message says why.
-        """
+    def trace(self, shape: dict[str, int]) -> Traced:
+        """Trace the kernels at a shape: what they read, what their costliest accesses are, and what is unsound."""
         from common.grading import limits
         from common.microscope import lanes, trace
         from common.report import tracewords
@@ -84,16 +88,17 @@ class Child:
         try:
             found = trace.run(self.module, problems.from_shape(self.ladder, shape), every=True)
         except lanes.TraceError as error:
-            return {"message": str(error)}
+            return Traced(str(error) or NOT_SAID)
         kernels = found.as_dict()["kernels"]
         faults = [tracewords.fault_sentence(fault) for kernel in kernels for fault in kernel["faults"]]
-        reads: dict[str, int] = {}
+        figures = {name: float(figure) for name, figure in limits.touched(found).items()}
+        reads: dict[str, float] = {}
         for kernel in found.kernels:
             for access in kernel.select("global", "read", "copy"):
                 reads[access.array] = reads.get(access.array, 0) + access.accesses
-        return {"figures": limits.touched(found), "reads": reads, "unsound": faults[:MAX_FAULTS]}
+        return Traced("", figures, reads, faults[:MAX_FAULTS])
 
-    def sample(self, shape: dict[str, int], seed: int, block: list[int] | None) -> Answer:
+    def sample(self, shape: dict[str, int], seed: int, block: list[int] | None) -> Block:
         """Trace one block of each kernel, the middle one if none is named, and say what it wrote and took for it."""
         from common.microscope import lanes, trace
 
@@ -101,19 +106,19 @@ class Child:
         try:
             found = trace.run(self.module, problem, (block[0], block[1], block[2]) if block else None, seed=seed)
         except lanes.TraceError as error:
-            return {"message": str(error)}
+            return Block(str(error) or NOT_SAID)
         flat = np.asarray(found.output).reshape(-1)
         written = np.flatnonzero(~np.isnan(flat))
         shown = np.random.default_rng(seed).permutation(written)[:MAX_PLACES]
-        return {
-            "launched": [[kernel.name, list(kernel.grid), list(kernel.block)] for kernel in found.kernels],
-            "fma": sum(kernel.fma for kernel in found.kernels),
-            "written": len(written),
-            "places": shown.tolist(),
-            "values": [float(value) for value in flat[shown]],
-        }
+        return Block(
+            launched=[(kernel.name, kernel.grid, kernel.block) for kernel in found.kernels],
+            fma=sum(kernel.fma for kernel in found.kernels),
+            written=len(written),
+            places=shown.tolist(),
+            values=[float(value) for value in flat[shown]],
+        )
 
-    def record(self, shape: dict[str, int], architecture: str, name: str) -> Answer:
+    def record(self, shape: dict[str, int], architecture: str, name: str) -> None:
         """Write down what the step would start on a GPU, with the weights of the exchange."""
         from common.grading import ptx_plan
 
@@ -124,13 +129,12 @@ class Child:
         try:
             plan = self.recorder.record(problem, weight.reshape(problem.weight_shape), architecture)
         except ptx_plan.PlanError as error:
-            return {"status": "unjudged", "message": f"cannot be judged here: {error}"}
+            raise UnjudgedError(f"cannot be judged here: {error}") from None
         folder = self.exchange.parent / PLANS
         folder.mkdir(exist_ok=True)
         for digest, text in self.recorder.texts.items():
             Path(folder, f"{digest}.ptx").write_text(text, encoding="utf-8")
         Path(folder, f"{name}.json").write_text(json.dumps(ptx_plan.save(plan, folder, name)), encoding="utf-8")
-        return {"plan": f"{name}.json"}
 
     def _take(self, first: int, count: int) -> None:
         """Read buffers from the exchange, which holds input, weights and output one after the other."""
@@ -141,20 +145,24 @@ class Child:
                 buffer[:] = np.frombuffer(file.read(buffer.nbytes), buffer.dtype)
 
 
-def answer(box: Child, question: dict[str, Any]) -> Answer:
-    """One answer: ``status``, what was asked for, and the notes so far."""
+def answer(box: Child, text: bytes) -> Answer:
+    """What is said to a question."""
     try:
-        found: Answer = {"status": "done", **getattr(box, question.pop("ask"))(**question)}
+        question = schema.read(json.loads(text), messages.QUESTIONS, "question")
+        name = str(question.__struct_config__.tag)
+        found: dict[str, object] = {"status": "done", "found": getattr(box, name)(**structs.asdict(question))}
     except (Exception, SystemExit) as error:
         found = {**child.failure(error, box.file)}
-        if isinstance(error, SystemExit):
+        if isinstance(error, UnjudgedError):
+            found = {"status": "unjudged", "message": str(error)}
+        elif isinstance(error, SystemExit):
             found["status"] = "exited"
             code = f"it ends its process with exit code {error.code or 0} in place of an output"
             found["message"] = f"{code}: an exit code is no verdict"
         elif isinstance(error, MemoryError):
             found["message"] = "it takes more memory than it is given"
     box.audit.look()
-    return {**found, "notes": list(box.audit.notes)}
+    return schema.read({**found, "notes": list(box.audit.notes)}, Answer, "answer")
 
 
 def _simulated() -> bool:
@@ -187,13 +195,13 @@ def _import_all() -> None:
 
 
 def main(text: str) -> None:
-    options = json.loads(text)
+    options = schema.read(json.loads(text), messages.Options, "options")
     _import_all()
-    own = Path(options["exchange"]).parent.parent
+    own = Path(options.exchange).parent.parent
     confine.keep_private()
     confine.give_up_privileges()
-    confine.limit(options["memory_bytes"], options["cpu_seconds"], options["file_bytes"])
-    confine.enclose(own, Path(options["hidden"]))
+    confine.limit(options.memory_bytes, options.cpu_seconds, options.file_bytes)
+    confine.enclose(own, Path(options.hidden))
     _end_with_the_grader(own)
     questions, answers = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
     # what the file prints goes to the log, and what it reads is nothing
@@ -204,9 +212,9 @@ def main(text: str) -> None:
         from common.microscope import simulator
 
         simulator.install()
-    box = Child(Path(options["file"]), options["ladder"], Path(options["exchange"]), options["margin"])
+    box = Child(Path(options.file), options.ladder, Path(options.exchange), options.margin)
     for line in questions:
-        answers.write(json.dumps(answer(box, json.loads(line))).encode() + b"\n")
+        answers.write(json.dumps(to_builtins(answer(box, line))).encode() + b"\n")
         answers.flush()
 
 

@@ -21,9 +21,9 @@ from common.book.patching import replaced
 from common.book.problems import Problem
 from common.code import capture, tensormaps
 from common.grading.audit import Audit, identity
+from common.grading.messages import Launched
 
 ALIGNMENT = 256
-Launched = tuple[str, tuple[int, ...], tuple[int, ...], int, str]  # kernel, grid, block, and its identity
 
 
 class Handed(FakeCUDAArray):  # type: ignore[misc]

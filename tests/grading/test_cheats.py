@@ -13,7 +13,7 @@ from types import SimpleNamespace
 import pytest
 
 from common.book import catalog, exercises, problems
-from common.grading import allowed_edits, confine, folders, grade, language, looks, sandbox, source
+from common.grading import allowed_edits, confine, folders, grade, language, limits, looks, messages, source
 from common.grading.checkout import Checkout
 from common.grading.folders import Submission
 from common.grading.grade import Grade, Grader
@@ -372,23 +372,70 @@ class Says(Sandbox):
 def test_answers_that_the_grader_would_not_give_are_broken(answer):
     box = Says(json.dumps(answer).encode())
     with pytest.raises(SandboxError, match="something that is no answer"):
-        box.ask("touch")
+        box.ask(messages.Prepare())
     box.close()
 
 
 def test_a_note_stays_whatever_is_said_later():
     box = Says(b'{"status": "done", "notes": [["replaced", "x"]]}')
     box._answers.put(b'{"status": "done", "notes": []}')
-    box.ask("a")
-    box.ask("b")
+    box.ask(messages.Prepare())
+    box.ask(messages.Prepare())
     assert box.notes == [("replaced", "x")]
     box.close()
 
 
 @pytest.mark.parametrize("found", [None, 1, [["k"]], [["k", [1], "x", 1, ""]], [["k", [1], [1e999], 1, ""]], "kkkkk"])
 def test_launches_that_are_none_are_broken(found):
-    with pytest.raises(SandboxError, match="not said what was launched"):
-        sandbox.launches(found)
+    box = Says(json.dumps({"status": "done", "notes": [], "found": found}).encode())
+    with pytest.raises(SandboxError, match=r"no answer came from its process: .*: answer\.found.* must be"):
+        box.ask(messages.Launch())
+    box.close()
+
+
+DONE = {"status": "done", "notes": []}
+FIGURES = dict.fromkeys(limits.TOUCHED, 1.0)
+SMALL = problems.Gemm(M=2, N=3, K=4)
+
+
+@pytest.mark.parametrize(
+    ("answer", "says"),
+    [
+        ({**DONE, "status": "passed"}, "answer.status must be one of done, crashed, .*, is 'passed'"),
+        ({**DONE, "notes": [["timed", "x"]]}, r"answer.notes\[0\]\[0\] must be one of changed_files, .*, is 'timed'"),
+        ({**DONE, "notes": [["stream"]]}, r"answer.notes\[0\] must be a list of 2, is a list"),
+        ({**DONE, "found": None}, "answer.found must be an object, is null"),
+        ({**DONE, "found": {"figures": {"turns": "few"}}}, "answer.found.figures.turns must be a number, is 'few'"),
+        ({**DONE, "found": {"figures": {**FIGURES, "turns": float("nan")}}}, "turns must be a number, is nan"),
+        ({**DONE, "found": {"figures": FIGURES, "reads": {"x": -1}}}, "reads.x must be a number from 0 on, is -1"),
+        ({**DONE, "found": {}}, "its trace must have sectors, turns, .*, has none"),
+        ({**DONE, "found": {"figures": {**FIGURES, "more": 1.0}}}, "its trace must have .*, has sectors, .*, more"),
+    ],
+)  # fmt: skip
+def test_what_is_wrong_with_an_answer_is_named(answer, says):
+    box = Says(json.dumps(answer).encode())
+    with pytest.raises(SandboxError, match=says) as error:
+        looks.traced(box, SMALL)
+    assert error.value.kind == "broken"
+    box.close()
+
+
+@pytest.mark.parametrize(
+    ("found", "says"),
+    [
+        ({"places": [6], "values": [0.0]}, "nothing that can be read"),
+        ({"places": [0, 1], "values": [0.0]}, "nothing that can be read"),
+        ({"places": [-1], "values": [0.0]}, r"places\[0\] must be an integer from 0 on, is -1"),
+        ({"fma": float("nan")}, "fma must be a number from 0 on, is nan"),
+        ({"launched": [["k", [1]]]}, r"launched\[0\] must be a list of 3, is a list"),
+    ],
+)
+def test_a_block_that_is_none_is_broken(found, says):
+    box = Says(json.dumps({**DONE, "found": found}).encode())
+    with pytest.raises(SandboxError, match=says) as error:
+        looks.sampled(box, SMALL, 0)
+    assert error.value.kind == "broken"
+    box.close()
 
 
 REACHES = """
@@ -421,7 +468,7 @@ def test_a_process_reaches_nothing_beyond_its_folder(write, tmp_path):
     )
     with Sandbox(write("gemm_x.py", text), "gemm", True) as box:
         with pytest.raises(SandboxError, match="done"):
-            box.ask("start")
+            box.ask(messages.Start())
         said = dict(line.split(" ", 1) for line in (box.folder / "log.txt").read_text().splitlines())
     refused = ("write", "neighbour", "kill", "stop", "memory", "environment", "place", "connect")
     assert {name: said[name] for name in refused} == dict.fromkeys(refused, "PermissionError")

@@ -20,7 +20,7 @@ from common import cli
 from common.book import catalog, exercises, problems
 from common.code import codegen, sass
 from common.editing import history
-from common.grading import audit, folders, grade, language, limits, ptx_plan, sandbox, simulated_run, source
+from common.grading import audit, folders, grade, language, limits, messages, ptx_plan, sandbox, simulated_run, source
 from common.grading.checkout import Checkout
 from common.grading.folders import Submission
 from common.grading.grade import Grade, Grader, Machine
@@ -230,7 +230,7 @@ def test_a_process_sees_little_of_this_one(write, monkeypatch):
     text = "import os\nraise RuntimeError(' '.join(sorted(os.environ)) + ' at ' + os.getcwd())\n"
     with Sandbox(write("gemm_x.py", text), "gemm", False) as box:
         with pytest.raises(SandboxError) as failed:
-            box.ask("start")
+            box.ask(messages.Start())
         folder = box.work
     names, _, place = str(failed.value).partition(" at ")[2].partition(": ")[2].partition(" at ")
     assert "SECRET_TOKEN" not in names
@@ -247,7 +247,7 @@ def test_the_exchange_and_the_plan_are_not_taken_on_trust(write):
     )
     with Sandbox(write("gemm_x.py", text), "gemm", False) as box:
         box.send(0, bytes(64))
-        box.ask("start")
+        box.ask(messages.Start())
         with pytest.raises(SandboxError, match="cut short"):
             box.receive(64)
         for name in ("a.json", "b.json", "../../etc/passwd"):
@@ -308,10 +308,10 @@ def test_ptx_of_a_plan_holds_one_kernel_and_its_limit():
 def test_functions_that_numba_adds_later_are_no_part_of_a_plan():
     problem = problems.from_shape("gemm", {"M": 3, "N": 4, "K": 5})
     with Sandbox(Path(__file__).parents[1] / "wrong_kernels/gemm_float16_accumulator.py", "gemm", False) as box:
-        box.ask("start")
+        box.ask(messages.Start())
         box.send(0, bytes(4 * 5 * 4))
         with pytest.raises(SandboxError, match=r"cannot be judged here: product calls .* float16") as failed:
-            box.ask("record", shape=problem.shape(), architecture="9.0", name="x")
+            box.ask(messages.Record(shape=problem.shape(), architecture="9.0", name="x"))
     assert failed.value.kind == "unjudged"
 
 
@@ -319,10 +319,10 @@ def test_an_error_of_the_driver_does_not_hide_what_led_to_it(checkout):
     """With a GPU nothing is rehearsed: prepare runs on stand-ins, and its search starts the driver."""
     problem = problems.from_shape("gemm", {"M": 3, "N": 4, "K": 5})
     with Sandbox(FOLDER / "answer_in_prepare.py", "gemm", False) as box:
-        box.ask("start")
+        box.ask(messages.Start())
         box.send(0, bytes(4 * 5 * 4))
         with pytest.raises(SandboxError):
-            box.ask("record", shape=problem.shape(), architecture="9.0", name="x")
+            box.ask(messages.Record(shape=problem.shape(), architecture="9.0", name="x"))
         assert ("reaches_out", "prepare calls gc.get_objects: a kernel file has no use for it") in box.notes
 
 
@@ -562,7 +562,7 @@ def test_kernels_are_graded_on_the_shipped_helpers(write, monkeypatch):
             Sandbox(write("gemm_x.py", "from lessons import wide\n"), "gemm", True) as box,
             pytest.raises(SandboxError, match="as shipped"),
         ):
-            box.ask("start")
+            box.ask(messages.Start())
     finally:
         sandbox._shipped_helpers.cache_clear()
 
@@ -572,7 +572,7 @@ def test_processes_end_when_the_grading_does(write):
     with Sandbox(write("gemm_x.py", "while True: pass\n"), "gemm", True) as box:
         threading.Timer(1.0, sandbox.end_all, [threading.Event()]).start()
         with pytest.raises(SandboxError, match="SIGKILL"):
-            box.ask("start")
+            box.ask(messages.Start())
 
 
 @LINUX
@@ -596,7 +596,7 @@ def test_nothing_starts_after_the_end(write):
         Sandbox(write("gemm_x.py", "while True: pass\n"), "gemm", True, closing=closing) as box,
         pytest.raises(SandboxError, match="SIGKILL"),
     ):
-        box.ask("start")
+        box.ask(messages.Start())
 
 
 @LINUX
@@ -606,9 +606,9 @@ def test_processes_and_their_folders_go_when_the_grader_is_killed(write, tmp_pat
         "gemm_x.py", "import os\nopen('flag', 'w').write(f'{os.getpid()} {os.getcwd()}')\nwhile True: pass\n"
     )
     code = (
-        "from pathlib import Path\nfrom common.grading.sandbox import Sandbox\n"
+        "from pathlib import Path\nfrom common.grading import messages\nfrom common.grading.sandbox import Sandbox\n"
         f"with Sandbox(Path({str(submitted)!r}), 'gemm', True) as box:\n"
-        f"    Path({str(place)!r}).symlink_to(box.work)\n    box.ask('start')\n"
+        f"    Path({str(place)!r}).symlink_to(box.work)\n    box.ask(messages.Start())\n"
     )
     grader = subprocess.Popen([sys.executable, "-c", code], cwd=catalog.ROOT)
 
@@ -753,12 +753,12 @@ def test_an_empty_folder_is_said(call, tmp_path):
 def test_a_process_starts_without_a_server(write, monkeypatch):
     monkeypatch.setattr(forkserver, "FORKS", False)
     with Sandbox(write("gemm_x.py", ANSWERS), "gemm", False) as box:
-        assert box.ask("start")["status"] == "done"
+        assert box.ask(messages.Start()) is None
     with (
         Sandbox(write("gemm_y.py", "import os\nos._exit(3)\n"), "gemm", False) as box,
         pytest.raises(SandboxError, match="exit code 3 and no result"),
     ):
-        box.ask("start")
+        box.ask(messages.Start())
 
 
 @LINUX
@@ -768,14 +768,14 @@ def test_a_signal_is_named(write):
         Sandbox(write("gemm_x.py", text), "gemm", False) as box,
         pytest.raises(SandboxError, match="died of SIGTERM"),
     ):
-        box.ask("start")
+        box.ask(messages.Start())
 
 
 @LINUX
 def test_what_a_submission_starts_ends_with_it(write):
     text = "import subprocess\nopen('pid', 'w').write(str(subprocess.Popen(['sleep', '60']).pid))\n" + ANSWERS
     with Sandbox(write("gemm_x.py", text), "gemm", False) as box:
-        box.ask("start")
+        box.ask(messages.Start())
         pid = (box.work / "pid").read_text()
         assert ("reaches_out", "import calls subprocess.Popen: a kernel file has no use for it") in box.notes
     state = Path(f"/proc/{pid}/stat")

@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 from numba import cuda
 
-from common.book import boundstep, catalog, device, problems
-from common.grading import audit, sandbox, sandbox_child, simulated_run
+from common.book import boundstep, catalog, device, problems, schema
+from common.grading import audit, messages, sandbox, sandbox_child, simulated_run
 from common.grading.sandbox import Limits, RemoteArray, Sandbox, SandboxError
 from common.measure import check
 from common.microscope import simulator
@@ -40,9 +40,9 @@ def box(tmp_path, monkeypatch):
 
 def test_a_process_that_is_late_and_one_that_hangs_are_told_apart(box):
     with pytest.raises(SandboxError, match=r"no process was ready for it within 0\.03 s") as late:
-        box.ask("start")
+        box.ask(messages.Start())
     with pytest.raises(SandboxError, match=r"no result within 0\.02 s: an endless loop") as hangs:
-        box.ask("launch")
+        box.ask(messages.Launch())
     assert (late.value.kind, hangs.value.kind) == ("unjudged", "timed_out")
 
 
@@ -131,8 +131,8 @@ def test_an_operand_lies_between_its_margins():
     "found", [3, None, [3], [["k", [1]]], [["k", [1], [1], "x", ""]], [["k", [float("inf")], 1, ""]]]
 )
 def test_what_does_not_say_what_was_launched_is_broken(found):
-    with pytest.raises(SandboxError, match="it is not said what was launched"):
-        sandbox.launches(found)
+    with pytest.raises(schema.SchemaError, match=r"^answer\.found.* must be "):
+        messages.found(messages.Launch(), messages.Answer("done", [], found=found))
 
 
 # --- what is noted in its own process ---
@@ -299,10 +299,28 @@ def test_an_answer_says_what_became_of_the_question(tmp_path, monkeypatch, error
 
     monkeypatch.setattr(sandbox_child.Child, "start", fail)
     child = sandbox_child.Child(tmp_path / "gemm_x.py", "gemm", tmp_path / "exchange.bin", 8)
-    assert sandbox_child.answer(child, {"ask": "ready"}) == {"status": "done", "notes": []}
-    found = sandbox_child.answer(child, {"ask": "start"})
-    assert found["status"] == status
-    assert says in found["message"]
+    assert sandbox_child.answer(child, b'{"ask": "ready"}') == messages.Answer("done", [])
+    found = sandbox_child.answer(child, b'{"ask": "start"}')
+    assert found.status == status
+    assert says in found.message
+
+
+@pytest.mark.parametrize(
+    ("question", "says"),
+    [
+        (
+            b'{"ask": "pass"}',
+            "question.ask must be one of ready, start, bind, prepare, launch, trace, sample, record",
+        ),
+        (b'{"ask": "bind", "shape": {"M": "1"}}', "question.shape.M must be an integer, is '1'"),
+        (b'{"ask": "start", "more": 1}', "question.more is unknown: allowed are none"),
+        (b"{", "JSONDecodeError"),
+    ],
+)
+def test_a_question_that_is_none_is_told(tmp_path, question, says):
+    child = sandbox_child.Child(tmp_path / "gemm_x.py", "gemm", tmp_path / "exchange.bin", 8)
+    found = sandbox_child.answer(child, question)
+    assert (found.status, says in found.message) == ("crashed", True), found.message
 
 
 @pytest.mark.parametrize("simulated", [True, False])

@@ -91,7 +91,7 @@ def test_a_task_arrives_as_it_was_sent(task):
             lambda: Pair(**FILE, shape=SHAPE, against={"best": "/b.py"}),
             "jobs.pair: against.best must be an object, is '/b.py'",
         ),
-        (lambda: TraceOptions(block=(1, 2)), "TraceOptions: block must be a list, is (1, 2)"),
+        (lambda: TraceOptions(block=(1, 2)), "TraceOptions: block must be a list of 3, is (1, 2)"),
         (lambda: Draw(what="house", name="x"), "report.draw: what must be one of card, lesson, code, is 'house'"),
     ],
 )
