@@ -137,8 +137,10 @@ class Stores:
         done = self.committed - pending
         while self.under_way and self.under_way[0].group <= done:
             self.under_way.pop(0).carry_out(machine)
-        clocks = machine.asynchronous.clocks
-        clocks.learn([lane // WARP], clocks.of(STORE, lane // WARP), done)
+        warp, clocks = lane // WARP, machine.asynchronous.clocks
+        known = np.zeros_like(clocks.known[warp])
+        known[clocks.of(STORE, warp)] = done
+        clocks.acquire_by(warp, 1 << lane % WARP, 0, known)  # others of its warp by its next syncwarp
 
 
 def at(value: Value, lane: int) -> int:

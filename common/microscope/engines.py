@@ -120,10 +120,10 @@ class Asynchronous:
         if not self.registers or machine.bounds is None:
             return
         threads, resident = machine.bounds
-        most = REGISTERS // resident
-        first = most // threads // 8 * 8
+        first = min(REGISTERS // resident // threads // 8 * 8, 256)
+        most = first * machine.lanes_per_block  # what a launch gives the block: the rest of the file is nobody's
         held: Ints = np.array([
-            self.registers.get(lead, (min(first, 255), 0))[0] for lead in range(0, machine.lanes_per_block, WARPGROUP)
+            self.registers.get(lead, (first, 0))[0] for lead in range(0, machine.lanes_per_block, WARPGROUP)
         ])  # fmt: skip
         if held.sum() * WARPGROUP > most:
             line = max(line for _, line in self.registers.values())

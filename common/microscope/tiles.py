@@ -43,6 +43,11 @@ class Agent(NamedTuple):
     verb: str
 
 
+def _stamps(machine: Machine, lanes: Any) -> Any:
+    """The barriers that each of these lanes has passed."""
+    return machine.stamps if np.ndim(machine.stamps) == 0 else machine.stamps[lanes]
+
+
 class Tiles(Shared):
     """An array in shared memory, one per block."""
 
@@ -55,6 +60,7 @@ class Tiles(Shared):
         self.line = np.zeros(count, np.int64)
         self.stamp = np.zeros(count, np.int64)
         self.fenced = np.zeros(count, np.int64)  # the interval in which the writer called fence_async
+        self.fence_stamp = np.zeros(count, np.int64)
         self.rows = np.full(count, _NOWHERE, np.int32)  # of the box that was copied: where an element lay in it
         self.columns = np.zeros(count, np.int32)
         self.readers: dict[tuple[int, int], Reader] = {}  # by kind, and by warp of a block
@@ -92,7 +98,7 @@ class Tiles(Shared):
         self._read_before(machine, view, places, agent, changed)
         interval = machine.asynchronous.clocks.known[warps, warps]
         self._put(places, warps, interval, who, line)
-        self.stamp[places] = machine.stamps if np.ndim(machine.stamps) == 0 else machine.stamps[who]
+        self.stamp[places] = _stamps(machine, who)
         self.fenced[places], self.rows[places] = _NEVER, _NOWHERE
         beaten = self.lane[places] != who
         if beaten.any():
@@ -113,6 +119,7 @@ class Tiles(Shared):
         own = waiting[lanes[self.lane[waiting]] & ~self.under_way[waiting]]
         warps = self.lane[own] // WARP
         self.fenced[own] = machine.asynchronous.clocks.known[warps, warps]
+        self.fence_stamp[own] = _stamps(machine, self.lane[own])
 
     # --- accesses of the engines ---
 
@@ -133,6 +140,9 @@ class Tiles(Shared):
         """A fault where a thread wrote, and the agent does not know that it called fence_async since."""
         known = self._known(machine.asynchronous.clocks, agent, self.column[places])
         unfenced = self.fenced[places] > known
+        if np.ndim(agent.warps) == 0:  # one lane's, of a warp whose others have fenced, with no syncwarp since
+            others = (self.column[places] == agent.warps) & (self.lane[places] != agent.lane)
+            unfenced |= others & (self.fence_stamp[places] == _stamps(machine, agent.lane))
         if not unfenced.any():
             self._written_before(machine, view, places, agent)
             return
@@ -258,8 +268,8 @@ class Tiles(Shared):
         lanes = self.lane[places]
         by_threads = column < clocks.warps
         if np.ndim(agent.warps) == np.ndim(agent.lane):  # threads of one warp, with no syncwarp between
-            stamps = machine.stamps if np.ndim(machine.stamps) == 0 else machine.stamps[agent.lane]
-            unsynced = (column == agent.warps) & (lanes != agent.lane) & (self.stamp[places] == stamps)
+            unsynced = (column == agent.warps) & (lanes != agent.lane)
+            unsynced &= self.stamp[places] == _stamps(machine, agent.lane)
             met |= unsynced
         if among is not None:
             met &= among

@@ -515,6 +515,84 @@ def test_what_is_wrong_in_a_cluster_is_found_at_its_line(kernel, name, direction
     assert not start or fault.line == numbered(path.read_text(), start.strip())
 
 
+# A warp writes a slab in turns; one lane sends it, and waits until it has left.
+SLAB = """
+@jit(32)
+def kernel(c_map):
+    tiles = half_tiles()
+    lane = cuda.threadIdx.x
+    for turn in range(2):
+        if lane == 0:
+            tma_wait_read(0)
+        cuda.syncwarp()
+        for i in range(lane, 512, 32):
+            tiles[i] = to_half(float32(turn + i % 64))
+        fence_async()
+        cuda.syncwarp()
+        if lane == 0:
+            tma_store2(c_map, 8 * turn, 0, tiles, 0)
+            tma_commit()
+    if lane == 0:
+        tma_wait_read(0)
+"""
+MET = "        cuda.syncwarp()\n"
+FENCED = "        fence_async()\n"
+WRONG_SLABS = {
+    "fenced after the warp has met": ((FENCED + MET, MET + FENCED), "proxy-fence", "tma_store2("),
+    "fenced by the lane that sends it": ((FENCED, FENCED.replace("f", "if lane == 0:\n            f", 1)),
+                                         "proxy-fence", "tma_store2("),
+    "written before the warp knows that it has left": ((MET + "        for", "        for"), "race", "tiles[i] ="),
+    "another lane waits": (("if lane == 0:\n            tma_wait", "if lane == 1:\n            tma_wait"), "race",
+                           "tiles[i] ="),
+}  # fmt: skip
+
+
+def changed_slab(name):
+    changes, kind, start = WRONG_SLABS[name]
+    assert changes[0] in SLAB
+    return SLAB.replace(*changes), kind, start
+
+
+@pytest.mark.parametrize("direction", simulator.ORDERS)
+def test_a_warp_may_write_what_its_lane_sends(kernel, direction):
+    c = np.full((16, 64), np.nan, np.float16)
+    with simulator.order(direction):
+        kernel(SLAB)[0][1, 32, 0, 1024](hopper.tensor_map(c, (8, 64)))
+    assert c[0].tolist() != c[8].tolist()
+    assert not np.isnan(c).any()
+
+
+@pytest.mark.parametrize("name", WRONG_SLABS)
+def test_a_slab_that_may_not_leave_as_it_was_written_is_found(kernel, name):
+    text, kind, start = changed_slab(name)
+    made, path = kernel(text)
+    c = np.zeros((16, 64), np.float16)
+    with simulator.order("backward"):  # the lane that waits comes last
+        fault = raised(path, made[1, 32, 0, 1024], hopper.tensor_map(c, (8, 64)))
+    assert (fault.kind, fault.line) == (kind, numbered(path.read_text(), start))
+
+
+# 384 threads are given 168 registers each, 504 for three of them together, where the file holds 512.
+REGISTERS = """
+@jit(384)
+def kernel(out):
+    if cuda.threadIdx.x < 128:
+        give_registers({few})
+    else:
+        take_registers(232)
+    out[cuda.threadIdx.x] = 1
+"""
+
+
+def test_registers_that_a_launch_does_not_give_are_nobody_s(kernel):
+    out = np.zeros(384, np.int32)
+    kernel(REGISTERS.format(few=40))[0][1, 384](out)
+    assert out.all()
+    made, path = kernel(REGISTERS.format(few=48))
+    fault = raised(path, made[1, 384], out)
+    assert (fault.kind, fault.line) == ("deadlock", numbered(path.read_text(), "take_registers("))
+
+
 AT_END = """
 @jit(32, 1, 2)
 def kernel(out):

@@ -14,9 +14,13 @@ from test_hopper import (
     IM2COL,
     MULTIPLY,
     PROBLEM,
+    REGISTERS,
     RIGHT,
+    SLAB,
     WRONG,
     WRONG_CLUSTERS,
+    WRONG_SLABS,
+    changed_slab,
     cluster_arguments,
     expected,
     numbered,
@@ -154,6 +158,28 @@ def test_im2col_walks_over_the_windows(launched, stride, pad, dilation, first, c
             wanted[row] = padded[(n, *at)][channel : channel + 64]
         np.testing.assert_array_equal(found, wanted)
         assert report.faults == []
+
+
+def test_a_warp_may_write_what_its_lane_sends(launched):
+    c = np.full((16, 64), np.nan, np.float16)
+    report, _ = launched(SLAB, (1, 32, 0, 1024), hopper.tensor_map(c, (8, 64)))
+    assert report.faults == []
+    assert not np.isnan(c).any()
+
+
+@pytest.mark.parametrize("name", WRONG_SLABS)
+def test_a_slab_that_may_not_leave_as_it_was_written_is_found(launched, name):
+    text, kind, start = changed_slab(name)
+    report, path = launched(text, (1, 32, 0, 1024), hopper.tensor_map(np.zeros((16, 64), np.float16), (8, 64)))
+    assert (kind, numbered(path.read_text(), start)) in kinds(report)
+
+
+def test_registers_that_a_launch_does_not_give_are_nobody_s(launched):
+    out = np.zeros(384, np.int32)
+    report, _ = launched(REGISTERS.format(few=40), (1, 384), out)
+    assert report.faults == []
+    report, path = launched(REGISTERS.format(few=48), (1, 384), out)
+    assert kinds(report) == {("deadlock", numbered(path.read_text(), "take_registers("))}
 
 
 # Warps of one warpgroup wait for each other: it is traced as warps once the warpgroup as a whole is stuck.
