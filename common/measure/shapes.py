@@ -375,30 +375,45 @@ _TILED: dict[str, tuple[Problem, ...]] = {
 # What a copy engine takes, rows of whole 16-byte pieces, at its edges. The box reaches beyond the array along each
 # axis, by all of a tile but a piece, or by a block of a cluster; the last tile of the sum is one piece; the sum ends
 # before the pipeline is full, or goes once around it. With MANY rows of outputs, there are more tiles than
-# multiprocessors: blocks that stay go on in the middle of the pipeline.
+# multiprocessors: blocks that stay go on in the middle of the pipeline, and come again to the stage that the tile
+# before left last. A convolution with few filters takes tiles of 256 rows for so many, and stays with TWICE as many;
+# a wide one has blocks of 256 filters.
 MANY = 17_160  # 134 tiles of 128 and 8 rows; an H200 has 132 multiprocessors
+TWICE = 2 * MANY
 _COPIED: dict[str, tuple[Problem, ...]] = {
-    "gemm": (Gemm(M=132, N=68, K=36), Gemm(M=MANY, N=4, K=36)),
+    "gemm": (Gemm(M=132, N=68, K=36), Gemm(M=MANY, N=4, K=132)),
     "hgemm": (
         Gemm(M=1, N=8, K=8),
         Gemm(M=200, N=328, K=72),
         Gemm(M=65, N=248, K=328),
         Gemm(M=264, N=72, K=264),
-        Gemm(M=MANY, N=8, K=72),
+        Gemm(M=MANY, N=8, K=264),
     ),
-    "conv3d": (Conv3d(N=33, C=8, D=1, H=20, W=26, K=8, T=1, R=3, S=1, pad_h=1),),
-    "hconv3d": (
+    "conv3d": (
+        Conv3d(N=2, C=8, D=1, H=6, W=5, K=16, T=1, R=3, S=2, stride_w=2, pad_h=1, pad_w=1),
         Conv3d(N=33, C=8, D=1, H=20, W=26, K=8, T=1, R=3, S=1, pad_h=1),
+        Conv3d(N=66, C=8, D=1, H=20, W=26, K=8, T=1, R=3, S=3, pad_h=1, pad_w=1),
+    ),
+    "hconv3d": (
+        Conv3d(N=2, C=8, D=1, H=6, W=5, K=16, T=1, R=3, S=2, stride_w=2, pad_h=1, pad_w=1),
+        Conv3d(N=33, C=8, D=1, H=20, W=26, K=8, T=1, R=3, S=1, pad_h=1),
+        Conv3d(N=66, C=8, D=1, H=20, W=26, K=8, T=1, R=3, S=3, pad_h=1, pad_w=1),
+        Conv3d(N=66, C=8, D=1, H=16, W=16, K=248, T=1, R=1, S=1),
         Conv3d(N=3, C=72, D=2, H=9, W=5, K=136, T=2, R=1, S=3, pad_d=1, pad_w=2, stride_h=2, dilation_w=2),
         Conv3d(N=1, C=8, D=1, H=1, W=1, K=264, T=1, R=1, S=1),
     ),
 }
 
 
+def copied(ladder: str) -> tuple[Problem, ...]:
+    """Those of :func:`tiled` that a copy engine takes, the smallest first."""
+    return tuple(on_ladder(ladder, problem) for problem in _COPIED.get(ladder, ()))
+
+
 def tiled(ladder: str) -> tuple[Problem, ...]:
     """Shapes that fill tiles and pipelines: larger than those of :func:`covering`, and of more whole pieces."""
-    found = (*_TILED[LADDERS[ladder].form], *_COPIED.get(ladder, ()))
-    return tuple(on_ladder(ladder, problem) for problem in found)
+    found = tuple(on_ladder(ladder, problem) for problem in _TILED[LADDERS[ladder].form])
+    return *found, *copied(ladder)
 
 
 # Axes that blocks seldom lie along y or z of a grid for: filters, and what threads take side by side.

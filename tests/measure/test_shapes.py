@@ -1,5 +1,6 @@
 """Shapes that decide at the edges of a copy engine: which of them there are, whatever a check makes of them."""
 
+import importlib
 import math
 
 import pytest
@@ -28,12 +29,38 @@ def test_blocks_that_stay_have_more_than_one_tile(ladder):
         assert mappable(problem)
         assert -(-shapes.MANY // 128) > H200
         assert -(-shapes.MANY // 256) > H200 // 2  # in clusters of two, which lie below each other
-        # as little work as lets the last tile be reached in the middle of the pipeline
-        assert shapes.multiply_adds(problem) < 20e6
-    steps = [-(-problem.reduction // BLOCK_K) for problem in many]
-    if ladder == "hgemm":
-        assert any(count % STAGES for count in steps)
-        assert max(steps) > 1
+        # as little work as lets a block come again to the stage that its first tile left last: the same step of the
+        # second tile lies more than a round of the pipeline later
+        deep = {"gemm": 32, "hgemm": 64}.get(ladder, 0)  # of the sum, in a stage
+        assert shapes.multiply_adds(problem) <= max(20e6, shapes.MANY * 8 * (STAGES * deep + 8))
+        steps = -(-problem.reduction // deep) if deep else 0
+        assert not deep or (steps > STAGES and steps % STAGES)
+
+
+@pytest.mark.parametrize("name", ["hconv3d_im2col", "conv3d_tf32_im2col"])
+def test_blocks_of_convolutions_stay_and_come_again_to_a_stage(name, monkeypatch):
+    step, ladder = importlib.import_module(f"lessons.07_hopper.{name}"), name.split("_")[0]
+    monkeypatch.setattr(step, "multiprocessors", lambda: H200)
+    stays, wide = False, False
+    for problem in shapes.copied(ladder):
+        taps = problem.T * problem.R * problem.S
+        tile = step.plan.__wrapped__(rows(problem), problem.C, problem.K, taps)
+        tiles = -(-rows(problem) // tile["BLOCK_M"]) * -(-problem.K // tile["BLOCK_N"])
+        turns, steps = -(-tiles // H200), taps * -(-problem.C // tile["BLOCK_K"])
+        # with an odd number of slabs a tile: the next one begins with the slab that left last
+        one = tile["BLOCK_M"] // tile["CONSUMERS"] * tile["BLOCK_N"] == 64 * 64
+        stays |= one and turns > 1 and steps > step.room(**tile) and steps % step.room(**tile) > 0
+        wide |= tile["BLOCK_N"] == 256
+    assert stays
+    assert wide or ladder == "conv3d"
+    assert max(shapes.multiply_adds(problem) for problem in shapes.copied(ladder)) < 40e6
+
+
+@pytest.mark.parametrize("ladder", ["gemm", "hgemm", "conv3d", "hconv3d"])
+def test_the_simulator_runs_what_a_copy_engine_takes(ladder):
+    asked = [case.problem for case in plan.cases(ladder, False, 3) if case.engine == "simulator"]
+    assert shapes.copied(ladder)[0] in asked
+    assert mappable(shapes.copied(ladder)[0])
 
 
 def test_rows_of_whole_pieces_miss_every_tile_and_the_pipelines_end():
