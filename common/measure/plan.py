@@ -27,6 +27,7 @@ Depth = Literal["once", "usual", "thorough", "large"]
 DRAWN_ON_GPU = {"gemm": 100, "conv2d": 2, "conv3d": 60}  # a conv2d kernel is compiled for each shape
 COVERED_ON_GPU = {"conv2d": 5}  # all but for these
 THOROUGH_SECONDS = 150.0
+TRACED_SECONDS, TRACED_FROM = 90.0, 5_000_000  # of a case that is traced, and from how many multiply-adds on
 SPECIAL_UP_TO = 1 << 15  # multiply-adds of a shape that special operands are tried at without a GPU
 LARGEST_ON_GPU = 1 << 27  # multiply-adds of a drawn shape
 TRACED_FLOPS = 5e8  # of a shape that was asked for: beyond it only the GPU or the simulator is asked
@@ -57,11 +58,17 @@ class Case:
     special: str = ""
     wide: bool = False
 
+    def _seconds(self) -> float | None:
+        """Its limit; None: the usual one."""
+        if (self.engine, self.depth) == ("gpu", "thorough"):
+            return THOROUGH_SECONDS  # a step whose weights are compiled in compiles for each change of them
+        large = self.engine == "traced" and shapes.multiply_adds(self.problem) > TRACED_FROM
+        return TRACED_SECONDS if large else None
+
     def fields(self) -> Fields:
         """What a check's task says of it, but for its shape."""
         return {
-            # a step whose weights are compiled in compiles for each change of them
-            "seconds": THOROUGH_SECONDS if (self.engine, self.depth) == ("gpu", "thorough") else None,
+            "seconds": self._seconds(),
             "engine": self.engine,
             "depth": self.depth,
             "seed": self.seed,

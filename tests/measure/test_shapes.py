@@ -94,3 +94,11 @@ def test_channels_of_one_piece_and_of_a_box_and_one_are_copied():
 def test_each_engine_is_asked_for_them(engine):
     asked = {case.problem for case in plan.cases("hgemm", True, 3) if case.engine == engine}
     assert set(shapes.tiled("hgemm")) <= asked
+
+
+def test_a_large_shape_has_more_time_on_the_tracer():
+    limits = {case.problem: case.fields()["seconds"] for case in plan.cases("hgemm", False, 3) if not case.wide}
+    assert {limits[problem] for problem in shapes.copied("hgemm") if problem.M == shapes.MANY} == {
+        plan.TRACED_SECONDS
+    }
+    assert limits[shapes.copied("hgemm")[0]] is None
