@@ -68,7 +68,9 @@ def test_compiles_without_float64_stack_or_spills(step):
         assert 8 <= kernel["registers"] <= 255
         assert sum(kernel["instructions"].values()) > 20
     if catalog.on_tensor_cores(step, problems.FIRST[step.ladder]):
-        assert any(name.startswith(("HMMA", "HGMMA")) for kernel in code["kernels"] for name in kernel["instructions"])
+        assert any(
+            name.startswith(("HMMA", "HGMMA")) for kernel in code["kernels"] for name in kernel["instructions"]
+        )
         return
     # one kernel of the step multiplies and adds in a loop
     assert any((HotLoop.compiled(kernel).per_multiply_add() or 0) >= 1 for kernel in code["kernels"])

@@ -1,6 +1,7 @@
 """Every step and experiment is right: in the simulator at ragged shapes, on the tracer at small ones drawn anew."""
 
 import functools
+from dataclasses import replace
 
 import pytest
 import shapes
@@ -50,9 +51,24 @@ def sound(step, problem, seed=0):
     assert tracer.faults() == []
 
 
+def falls_back(step, problem):
+    """Has the shape rows that no tensor map describes? Then the step runs a kernel of an earlier lesson."""
+    rows = (problem.N, problem.K) if problem.form == "gemm" else (problem.C, problem.K)
+    mapped = all(extent * problem.weight_dtype.itemsize % 16 == 0 for extent in rows)
+    return hasattr(module(step), "unaligned") and step.requires == "9.0a" and not mapped
+
+
 def simulated():
-    """A part of RAGGED with at least one shape of each step; a shape left out is added, with its steps by turns."""
+    """A part of RAGGED with at least one shape of each step; a shape left out is added, with its steps by turns.
+
+    Kernels of earlier lessons are simulated as their own steps', not again where others fall back to them.
+    """
     chosen = some(RAGGED, 3)
+    if len(chosen) < len(RAGGED):
+        for step in dict.fromkeys(step for step, problem in RAGGED if falls_back(step, problem)):
+            own = [(step, problem) for other, problem in RAGGED if other == step and not falls_back(step, problem)]
+            if own:
+                chosen = [(other, problem) for other, problem in chosen if other != step] + own[-1:]
     there = {problem for _, problem in chosen}
     missing = dict.fromkeys(problem for _, problem in RAGGED if problem not in there)
     for number, problem in enumerate(missing):
@@ -90,6 +106,15 @@ def test_right_at_any_small_shape(step, data, seed):
     sound(step, problem, seed)
 
 
+# Small shapes that tensor maps describe: for others steps fall back to those of earlier lessons.
+MAPPABLE = {
+    "gemm": Gemm(M=5, N=36, K=100),
+    "hgemm": problems.RAGGED["hgemm"][-1],
+    "conv3d": problems.RAGGED["conv3d"][3],
+    "hconv3d": replace(problems.RAGGED["hconv3d"][3], K=16),
+}
+
+
 def shipped_tile(step, problem):
     choose = getattr(module(step), "shipped", None)
     values = choose(problem) if choose else vars(module(step))
@@ -99,8 +124,12 @@ def shipped_tile(step, problem):
 @pytest.mark.parametrize(
     "step", [step for step in FILES if "\nTUNABLES = " in step.path.read_text()], ids=lambda step: step.name
 )
-def test_right_with_other_tiles_than_the_shipped(step):
+def test_right_with_other_tiles_than_the_shipped(step, monkeypatch):
     problem = Gemm(M=5, N=37, K=9) if step.ladder == "gemm" else problems.RAGGED[step.ladder][1]
+    if step.requires == "9.0a":
+        problem = MAPPABLE[step.ladder]
+        if hasattr(module(step), "unaligned"):
+            monkeypatch.setattr(module(step).unaligned, "launch", None)  # its own kernel has these tiles
     shipped = shipped_tile(step, problem)
     taken = 0
     for name, values in module(step).TUNABLES.items():
