@@ -75,7 +75,7 @@ def differences(launched: list[Launched], plan: Plan) -> list[Note]:
     started = [[entry["name"], entry["grid"], entry["block"], *entry["identity"]] for entry in plan["launch"]]
     if started == [[name, _point(grid), _point(block), *rest] for name, grid, block, *rest in launched]:
         return []
-    names = [", ".join(name for name, *_ in one) or "no kernel" for one in (launched, started)]
+    names = [", ".join(str(name) for name, *_ in one) or "no kernel" for one in (launched, started)]
     if names[0] == names[1]:
         return [("differs", f"it starts {names[0]} in the simulator in another way than when compiled")]
     return [("differs", f"it starts {names[0]} in the simulator and {names[1]} when compiled")]

@@ -58,7 +58,7 @@ class PlanLaunch(TypedDict):
     grid: list[int]
     block: list[int]
     cluster: int
-    identity: list[Any]
+    identity: list[int | str]
     shared: int
     arguments: list[list[Any]]
 
@@ -398,7 +398,7 @@ def _check_argument(argument: Any, buffers: list[PlanBuffer]) -> None:
         raise PlanError(f"a plan has no arguments of type {kind}")
 
 
-def _whole(values: list[Any]) -> bool:
+def _whole(values: list[object]) -> bool:
     return all(isinstance(value, int) and value >= 0 for value in values)
 
 

@@ -18,7 +18,7 @@ from copy import deepcopy
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from types import CodeType, ModuleType
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -40,6 +40,8 @@ Point = tuple[int, int, int]
 _REMEMBERED = 64  # indices that are known to be within an array
 _PLANS = 1024  # of products, kept
 Code = Callable[..., Any]
+Argument: TypeAlias = "View | Map | bool | int | float | np.generic | tuple[Argument, ...]"
+"""What a launch gives a kernel."""
 
 _RUNTIME = {
     "_" + name: getattr(values, name)
@@ -120,7 +122,7 @@ class Machine:
     # --- running ---
 
     def run(
-        self, arguments: list[Any], blocks: Ints | None = None, at_once: int = 1, order: str | int = "forward"
+        self, arguments: list[Argument], blocks: Ints | None = None, at_once: int = 1, order: str | int = "forward"
     ) -> None:
         """Execute blocks (their numbers, x fastest; None: all), ``at_once`` at a time; arrays among the arguments are
         Views. ``order``: of the blocks, see :func:`block_order`; unless forward, of threads that write one element,
@@ -129,7 +131,7 @@ class Machine:
             self._run(arguments, blocks, at_once, order)
             return
         split: frozenset[int] = frozenset()
-        told: Any = None
+        told: _Before | None = None
         while True:
             before = _Before(self, arguments)
             try:
@@ -142,12 +144,13 @@ class Machine:
                 told = _Before(self, arguments)
                 split, at_once = split | stuck.split, 1
             except SplitError:
+                assert told is not None  # nothing is split at first
                 told.restore(self)
                 return
             before.restore(self)
 
     def _run(
-        self, arguments: list[Any], blocks: Ints | None, at_once: int, order: str | int,
+        self, arguments: list[Argument], blocks: Ints | None, at_once: int, order: str | int,
         split: frozenset[int] = frozenset(),
     ) -> None:  # fmt: skip
         self._watch(arguments)
@@ -176,7 +179,7 @@ class Machine:
                     raise TraceError(self._unknown(error)) from error
                 self._end()
 
-    def _take_turns(self, arguments: list[Any], split: frozenset[int], seed: int) -> None:
+    def _take_turns(self, arguments: list[Argument], split: frozenset[int], seed: int) -> None:
         """Run the kernel where its warps wait for each other, and for copies and products."""
         recording = self.ledger.recording and not self.ledger.pipeline
         self.asynchronous = Asynchronous(self, split, not self.waits, seed, recording)
@@ -192,7 +195,7 @@ class Machine:
         where = f" line {lines[-1]}:" if lines else ""
         return f"{self.function.__name__}:{where} {type(error).__name__}: {error}"
 
-    def _watch(self, arguments: list[Any]) -> None:
+    def _watch(self, arguments: list[Argument]) -> None:
         """Of allocations that the kernel may write, reads are watched, too."""
         names = list(inspect.signature(self.function).parameters)
         arrays = [a.view if type(a) is Map else a for a in arguments]
@@ -845,7 +848,7 @@ class Machine:
 class _Before:
     """What a launch changes, as it is now; so that the launch can begin anew."""
 
-    def __init__(self, machine: Machine, arguments: list[Any]) -> None:
+    def __init__(self, machine: Machine, arguments: list[Argument]) -> None:
         views = [a.view if type(a) is Map else a for a in arguments]
         self._arrays = [
             (view.storage, view.storage.data.copy(), deepcopy(view.storage.written))

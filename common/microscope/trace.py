@@ -29,7 +29,7 @@ from common.explain.faults import UNSOUND, Fault
 from common.measure import inputs
 from common.microscope import messages
 from common.microscope.bulk import LEFT_OVER, Map
-from common.microscope.lanes import Machine, Point, TraceError
+from common.microscope.lanes import Argument, Machine, Point, TraceError
 from common.microscope.memory import SECTOR_BYTES, Ints, Ledger
 from common.microscope.messages import Traced, TracedAccess, TracedEvent, TracedKernel, TracedSpan
 from common.microscope.spaces import Global, View, poison, poisoned
@@ -564,22 +564,26 @@ def reduced(problem: Problem) -> Problem:
     return replace(problem, N=min(problem.N, 4))
 
 
-def _argument(value: Any, name: str, back: list[tuple[Any, DeviceArray]]) -> Any:
+def _argument(value: Any, name: str, back: list[tuple[Any, DeviceArray]]) -> Argument:
     """An argument as a kernel sees it; an array of the host is copied to the device and, in ``back``, back."""
+    found: Argument = np.float64(value) if isinstance(value, float) else value
     if isinstance(value, np.ndarray) and value.ndim:
-        view = _view(value, name)
-        if view is None:
-            device = _allocate(value.shape, value.dtype, value)
-            back.append((value, device))
-            view = _view(device, name)
-        return view
-    if hasattr(value, "swizzle") and hasattr(value, "box"):  # a tensor map
-        view = _argument(np.asanyarray(value.array), name, back)
-        return Map(view, value)
-    if isinstance(value, tuple):
-        parts = [_argument(part, name, back) for part in value]
-        return type(value)(*parts) if hasattr(value, "_fields") else tuple(parts)
-    return np.float64(value) if isinstance(value, float) else value
+        found = _seen(value, name, back)
+    elif hasattr(value, "swizzle") and hasattr(value, "box"):  # a tensor map
+        found = Map(_seen(np.asanyarray(value.array), name, back), value)
+    elif isinstance(value, tuple):
+        found = getattr(value, "_make", tuple)(_argument(part, name, back) for part in value)
+    return found
+
+
+def _seen(array: NDArray[Any], name: str, back: list[tuple[Any, DeviceArray]]) -> View:
+    view = _view(array, name)
+    if view is None:
+        device = _allocate(array.shape, array.dtype, array)
+        back.append((array, device))
+        view = _view(device, name)
+        assert view is not None  # it lies in the device's memory
+    return view
 
 
 def _type(value: Any) -> Any:
