@@ -146,7 +146,7 @@ def phases():
             face = "none" if row < 2 else GREEN if text == "passes" else VERMILION
             _box(axes, i, row + 1, 1, 0.9, face=face, alpha=0.4, line=0.5)
             _label(axes, i + 0.5, row + 1.45, text, size=7.5)
-        text = {"init": "init", "expect": f"expect\n{size:,}", "arrives": f"arrive\n{size:,}", "complete": "complete"}
+        text = {"init": "init", "expect": f"expect\n{size:,}", "arrives": f"delivered\n{size:,}", "complete": "complete"}
         _label(axes, i + 0.5, -0.6, text[what], size=7.5, color=MUTED)
     for row, name in enumerate(names):
         axes.text(-0.15, row + 1.45, name, ha="right", va="center", fontsize=8.5)
@@ -243,9 +243,9 @@ def corners():
     left.text(-pad, -pad - 0.25, f"lower = {-pad}", fontsize=9, color=VERMILION, ha="left", va="center")
     _label(
         left,
-        W + upper,
+        W / 2,
         H + pad + 0.35,
-        f"red frame: from lower to the end + upper = {upper}",
+        f"red frame: base pixels; upper, counted from the far end, is {upper}",
         size=9,
         color=VERMILION,
     )
@@ -264,24 +264,27 @@ def corners():
 
 
 def split():
-    """The significant bits of a float32, of its high part and of what its low part keeps."""
+    """The significant bits of a float32, of its high part and of its low part."""
     value = np.float32(np.pi)
     high = _tf32(value)
-    low = _tf32(value - high)
+    low = value - high
     figure, axes = charts.new_figure(9.6, 2.6)
     top = int(np.floor(np.log2(value)))
-    lines = [("a", value, SKY, 24), ("high", high, GREEN, 11), ("low", low, ORANGE, 11)]
-    for y, (name, number, colour, count) in enumerate(lines):
+    lines = [("a", value, SKY, 24), ("high", high, GREEN, 11), ("low", low, ORANGE, 24)]
+    for y, (name, number, colour, last) in enumerate(lines):
         first = top - int(np.floor(np.log2(abs(number))))
+        count = last - first
         scaled = round(abs(float(number)) * 2.0 ** (count - 1 - top + first))
         for i, bit in enumerate(f"{scaled:0{count}b}"):
-            _box(axes, first + i, y * 1.3, 1, 1, face=colour, alpha=0.6, line=0.5)
+            pale = name == "low" and i >= 11  # what the matrix unit cuts
+            _box(axes, first + i, y * 1.3, 1, 1, face=colour, alpha=0.15 if pale else 0.6, line=0.5)
             _label(axes, first + i + 0.5, y * 1.3 + 0.5, bit, size=9)
         sign = "−" if number < 0 else ""
         axes.text(-0.4, y * 1.3 + 0.5, f"{name} = {sign}{abs(number):.9g}", fontsize=9.5, ha="right", va="center")
     for bit in range(0, 24, 4):
         _label(axes, bit + 0.5, -0.45, f"2^{top - bit}", size=8, color=MUTED)
-    _frame(axes, (-9, 25), (4.0, -0.9), equal=False)
+    _label(axes, 12, 4.0, "pale: what the matrix unit cuts off low", size=8.5, color=MUTED)
+    _frame(axes, (-9, 25), (4.4, -0.9), equal=False)
     return figure
 
 

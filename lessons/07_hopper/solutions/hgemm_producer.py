@@ -1,10 +1,10 @@
-"""Exercise 07.12, write: a producer.
+"""Exercise 07.7, write: a producer.
 
 Four warps multiply, 64 k at a time, from STAGES stages in a round. Write the thread that feeds them: for each 64 k
 it waits until the stage is empty, announces the bytes, and asks for the tile of A (from row m0) and of B (from
 column n0). In a stage A's tile comes first, B's lies A_SIZE values behind. The first phases of `emptied` have
 nobody to complete them. stage and parity are 0; the consumers count them in the same way.
-Grade: python -m common grade 07.12
+Grade: python -m common grade 07.7
 """
 
 from numba import cuda, float32, uint32, uint64
