@@ -146,7 +146,12 @@ def phases():
             face = "none" if row < 2 else GREEN if text == "passes" else VERMILION
             _box(axes, i, row + 1, 1, 0.9, face=face, alpha=0.4, line=0.5)
             _label(axes, i + 0.5, row + 1.45, text, size=7.5)
-        text = {"init": "init", "expect": f"expect\n{size:,}", "arrives": f"delivered\n{size:,}", "complete": "complete"}
+        text = {
+            "init": "init",
+            "expect": f"expect\n{size:,}",
+            "arrives": f"delivered\n{size:,}",
+            "complete": "complete",
+        }
         _label(axes, i + 0.5, -0.6, text[what], size=7.5, color=MUTED)
     for row, name in enumerate(names):
         axes.text(-0.15, row + 1.45, name, ha="right", va="center", fontsize=8.5)
