@@ -90,6 +90,21 @@ def test_descriptors_move_as_the_page_says():
     assert f"for N = 256 {step.ACC} of them" in text
 
 
+def test_a_tile_of_the_iterator_begins_in_one_image_and_ends_in_the_next():
+    p, text = problems.preset("hresnet50-conv4"), FLAT["convolution"]
+    pixels = p.O * p.P * p.Q
+    assert pixels % 128
+    assert f"4. {p.N * pixels:,} outputs of `hresnet50-conv4` make {-(-p.N * pixels // 128)} tiles of 128." in text
+    assert f"An image has {p.P} × {p.Q} = {pixels} of them" in text
+
+
+def test_what_an_excerpt_does_not_introduce_is_told_with_the_steps_numbers():
+    step, text = module("hgemm_wgmma"), FLAT["README"]
+    assert f"AHEAD = {step.AHEAD} k before their use" in text
+    assert (step.PENDING, module("hgemm_clustered").SHARE) == (2, 2)
+    assert f"(Clusters of CLUSTER = {module('gemm_tf32x3').CLUSTER} share B's tiles" in FLAT["tf32x3"]
+
+
 def test_the_pipeline_is_the_one_that_a_trace_shows():
     shown = re.search(
         r'trace hgemm_specialised --shape "(.*)"\n\.\.\.\nStages of block.*?\n((?:filled.*\n)+)', PAGES["README"]
