@@ -31,7 +31,12 @@ class Right:
     path: Path
 
 
-LESS = {"conv3d_pointwise", "conv3d_step_table"}  # exercises that compute less than their ladder, as they say
+# Exercises that compute less than their ladder, as they say; those of lesson 07 have no kernel to fall back to where
+# the copy engine's rules do not hold.
+LESS = {
+    "conv3d_pointwise", "conv3d_step_table", "hgemm_wrong_box", "hgemm_two_counts", "hgemm_released_too_early",
+    "hgemm_producer", "hgemm_one_warpgroup", "hgemm_larger_pipeline", "hconv3d_corner_off_by_one",
+}  # fmt: skip
 
 
 def everything() -> list[Right]:

@@ -70,6 +70,10 @@ def test_every_chart_of_the_shipped_record(shipped, tmp_path):
     written = charts.draw_all(shipped, tmp_path)
     ladders = list(dict.fromkeys(step.ladder for step in catalog.steps()))
     presets = [p for ladder in ladders for p in problems.timed_presets(ladder)]
+    later = [p for p in presets if p.endswith("-n256")]  # not timed yet: to be taken out as soon as they are
+    assert later
+    assert not any(shipped.rows(p) for p in later)
+    presets = [p for p in presets if p not in later]
     sweeps = [path.stem for path in written if path.stem.startswith("sweep-")]
     recorded = shipped.data.sweeps
     assert sorted(sweeps) == sorted(f"sweep-{preset}-{name}" for preset in recorded for name in recorded[preset])
@@ -90,7 +94,7 @@ def test_every_chart_of_the_shipped_record(shipped, tmp_path):
         elif path.stem.startswith("roofline-"):
             ladder = path.stem.removeprefix("roofline-")
             expected = [step.name for step in catalog.steps() if step.ladder == ladder]
-            expected += problems.timed_presets(ladder)
+            expected += [p for p in problems.timed_presets(ladder) if p not in later]
         else:
             steps, peers = measured(shipped, path.stem)
             assert steps

@@ -4,6 +4,7 @@ A stage is a tile of A and one of B; a warpgroup multiplies 64 rows. For 4096 x 
 each brings its own tiles from L2, 63 bytes for each thousand multiply-adds. Larger tiles bring more products for
 each byte, and more stages hide longer loads. A block may have 232,448 bytes of shared memory, a thread 255
 registers and no stack.
+K and N are multiples of 8: what the copy engine can take rows of.
 With a GPU: at least 60 percent of the floor's rate on hgemm-4096.
 Grade: python -m common grade 07.14
 """

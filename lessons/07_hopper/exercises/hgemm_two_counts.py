@@ -3,6 +3,7 @@
 One thread asks for tiles, four warps multiply, and one thread of each warp says that it is done with a stage. Two
 barriers are made for the wrong number of arrivals: one is never complete, the other too early. The grader names
 the first that it finds. Change two lines.
+K and N are multiples of 8: what the copy engine can take rows of.
 Grade: python -m common grade 07.5
 """
 

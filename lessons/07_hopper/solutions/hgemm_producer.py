@@ -4,6 +4,7 @@ Four warps multiply, 64 k at a time, from STAGES stages in a round. Write the th
 it waits until the stage is empty, announces the bytes, and asks for the tile of A (from row m0) and of B (from
 column n0). In a stage A's tile comes first, B's lies A_SIZE values behind. The first phases of `emptied` have
 nobody to complete them. stage and parity are 0; the consumers count them in the same way.
+K and N are multiples of 8: what the copy engine can take rows of.
 Grade: python -m common grade 07.7
 """
 

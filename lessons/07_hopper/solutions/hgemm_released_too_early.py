@@ -2,6 +2,7 @@
 
 One thread asks for tiles, four warps multiply. On many runs the results are right. The grader says which copy came
 while what might still be reading. Change one line.
+K and N are multiples of 8: what the copy engine can take rows of.
 Grade: python -m common grade 07.6
 """
 

@@ -2,6 +2,7 @@
 
 One thread asks for tiles, four warps multiply. It ends on no card: the grader says which wait never ends, and what
 is still to come. Nothing is wrong with the threads' code. Change one line.
+K and N are multiples of 8: what the copy engine can take rows of.
 Grade: python -m common grade 07.3
 """
 
