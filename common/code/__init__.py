@@ -10,6 +10,6 @@ Module by module:
     cards         a kernel's card: registers, occupancy, hot loop
     cardcache     cards made before
     kernelcache   kernels compiled before, to be run
-    sharedmemory  tells the driver of launches that need more than 48 KiB, or run in clusters
+    launching     tells the driver of launches that need more than 48 KiB, or run in clusters
     tensormaps    tensor maps among a kernel's arguments, known by their fields
 """

@@ -27,7 +27,7 @@ import numpy as np
 
 from common.book import device, problems, reference
 from common.book.problems import Problem
-from common.code import sharedmemory, tensormaps
+from common.code import launching, tensormaps
 from common.grading import ptx_plan
 from common.grading.messages import PtxFinding, PtxResult, PtxRun
 from common.grading.ptx_plan import Plan, PlanBuffer, PlanLaunch
@@ -57,8 +57,8 @@ class Kernels:
         # launches are bound before any is made: what one needs of a kernel must not take back what another does
         most = self._shared[entry["kernel"]] = max(entry["shared"], self._shared.get(entry["kernel"], 0))
         if entry["shared"]:
-            sharedmemory.allow(function, most)
-        config = sharedmemory.configuration(
+            launching.allow(function, most)
+        config = launching.configuration(
             function, tuple(entry["grid"]), tuple(entry["block"]), entry["shared"], entry["cluster"]
         )
         kernel = function.kernel

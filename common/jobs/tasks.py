@@ -650,9 +650,9 @@ def _require_limits() -> None:
     from numba import cuda
     from numba.cuda import dispatcher
 
-    from common.code import capture, sharedmemory
+    from common.code import capture, launching
 
-    sharedmemory.opt_in()
+    launching.opt_in()
     for name, stand_in in limits.STREAMS.items():
         setattr(cuda, name, stand_in)
     call = dispatcher._LaunchConfiguration.__call__

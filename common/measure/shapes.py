@@ -380,6 +380,11 @@ _TILED: dict[str, tuple[Problem, ...]] = {
 # a wide one has blocks of 256 filters.
 MANY = 17_160  # 134 tiles of 128 and 8 rows; an H200 has 132 multiprocessors
 TWICE = 2 * MANY
+_COPIED_CONV3D = (
+    Conv3d(N=2, C=8, D=1, H=6, W=5, K=16, T=1, R=3, S=2, stride_w=2, pad_h=1, pad_w=1),
+    Conv3d(N=33, C=8, D=1, H=20, W=26, K=8, T=1, R=3, S=1, pad_h=1),
+    Conv3d(N=66, C=8, D=1, H=20, W=26, K=8, T=1, R=3, S=3, pad_h=1, pad_w=1),
+)
 _COPIED: dict[str, tuple[Problem, ...]] = {
     "gemm": (Gemm(M=132, N=68, K=36), Gemm(M=MANY, N=4, K=132)),
     "hgemm": (
@@ -389,15 +394,9 @@ _COPIED: dict[str, tuple[Problem, ...]] = {
         Gemm(M=264, N=72, K=264),
         Gemm(M=MANY, N=8, K=264),
     ),
-    "conv3d": (
-        Conv3d(N=2, C=8, D=1, H=6, W=5, K=16, T=1, R=3, S=2, stride_w=2, pad_h=1, pad_w=1),
-        Conv3d(N=33, C=8, D=1, H=20, W=26, K=8, T=1, R=3, S=1, pad_h=1),
-        Conv3d(N=66, C=8, D=1, H=20, W=26, K=8, T=1, R=3, S=3, pad_h=1, pad_w=1),
-    ),
+    "conv3d": _COPIED_CONV3D,
     "hconv3d": (
-        Conv3d(N=2, C=8, D=1, H=6, W=5, K=16, T=1, R=3, S=2, stride_w=2, pad_h=1, pad_w=1),
-        Conv3d(N=33, C=8, D=1, H=20, W=26, K=8, T=1, R=3, S=1, pad_h=1),
-        Conv3d(N=66, C=8, D=1, H=20, W=26, K=8, T=1, R=3, S=3, pad_h=1, pad_w=1),
+        *_COPIED_CONV3D,
         Conv3d(N=66, C=8, D=1, H=16, W=16, K=248, T=1, R=1, S=1),
         Conv3d(N=3, C=72, D=2, H=9, W=5, K=136, T=2, R=1, S=3, pad_d=1, pad_w=2, stride_h=2, dilation_w=2),
         Conv3d(N=1, C=8, D=1, H=1, W=1, K=264, T=1, R=1, S=1),

@@ -84,12 +84,12 @@ from types import SimpleNamespace
 from numba.cuda import dispatcher
 from numba.cuda.cudadrv import driver
 from common.book import limits
-from common.code import sharedmemory
+from common.code import launching
 launched, told, refused = [], [], []
 driver.driver = SimpleNamespace(cuKernelSetAttribute=lambda *args: told.append([args[0].name, *args[1:]]))
 dispatcher._Kernel.launch = lambda self, *args: launched.append(args)
-sharedmemory.opt_in()
-sharedmemory.opt_in()
+launching.opt_in()
+launching.opt_in()
 for capability, static, size in (
     ((9, 0), 0, 0), ((9, 0), 1024, 48128), ((9, 0), 1024, 48129), ((9, 0), 0, 232448), ((8, 6), 0, 102400),
 ):
@@ -110,7 +110,7 @@ from types import SimpleNamespace
 from numba.cuda import dispatcher
 from numba.cuda.cudadrv import driver
 from common.book import limits
-from common.code import sharedmemory
+from common.code import launching
 
 def tell(attribute, value, handle, card):
     if deaf and "CLUSTER" in attribute.name:
@@ -127,7 +127,7 @@ def told_by(capability, launch_bounds, grid, size, ignored=False, planned=False)
     kernel = SimpleNamespace(_codelibrary=library, launch_bounds=launch_bounds)
     try:
         if planned:
-            made = sharedmemory.configuration(function, grid, (32, 1, 1), size, limits.cluster_of(launch_bounds))
+            made = launching.configuration(function, grid, (32, 1, 1), size, limits.cluster_of(launch_bounds))
         else:
             made = dispatcher._Kernel.launch(kernel, (), grid, (32, 1, 1), 0, size)
     except limits.LaunchLimitError as error:
@@ -140,7 +140,7 @@ dispatcher.LaunchConfig = lambda **options: options
 dispatcher._Kernel.launch = lambda self, args, grid, block, stream, shared: dispatcher.LaunchConfig(
     grid=grid, block=block, shmem_size=shared, is_cooperative=False
 )
-sharedmemory.opt_in()
+launching.opt_in()
 print(json.dumps({
     "none": told_by((9, 0), (128, 1), (3, 1, 1), 0),
     "plain": told_by((9, 0), None, (3, 1, 1), 0),
