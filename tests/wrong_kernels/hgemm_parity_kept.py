@@ -34,14 +34,14 @@ def product(a_map, b_map, c, K):
     for k0 in range(0, K, 64):
         cuda.syncthreads()
         if thread == 0:
-            hopper.barrier_expect(arrived, 0, 16384)  # <- here
+            hopper.barrier_expect(arrived, 0, 16384)
             hopper.tma_load2(tiles, 0, a_map, arrived, 0, m0, k0)
             hopper.tma_load2(tiles, 64 * 64, b_map, arrived, 0, k0, n0)
         hopper.barrier_wait(arrived, 0, parity)
 
         hopper.wgmma_fence()
         for k in unrolled(4):
-            hopper.wgmma_f16_rows(acc, 0, tiles, a_at + uint64(2 * k), b_at + uint64(128 * k), 64)
+            hopper.wgmma_f16_rows(acc, 0, tiles, a_at + uint64(2 * k), b_at + uint64(128 * k), 64)  # <- here
         hopper.wgmma_commit()
         hopper.wgmma_wait(0)
 

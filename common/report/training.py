@@ -1,0 +1,218 @@
+"""Records of training: how a network learned on a GPU, and how fast, beside PyTorch; one JSON per GPU.
+
+They lie under ``results/training/``. The curves and digits of pages, and their figures, come from there.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated
+
+import numpy as np
+from msgspec import Meta, Struct, field, to_builtins
+from numpy.typing import NDArray
+
+from common.book import schema, store
+from common.book.device import Gpu
+from common.book.schema import Amount, Count, Digest, Extent, Name, Positive
+from common.measure.timing import Timing
+from common.report import records
+from common.report.entries import Run
+from common.report.figures import Figure
+
+SCHEMA = "numba-cuda-workbook/training/1"
+FOLDER = "training"
+Share = Annotated[float, Meta(ge=0, le=1, description="a number from 0 to 1")]
+EAGER, GRAPH, DOUBLE = "PyTorch", "PyTorch, graph", "PyTorch, float64"
+
+
+class UnmeasuredError(ValueError):
+    """A figure of a network or of a batch that the record has not."""
+
+
+class Epoch(Struct, kw_only=True):
+    """The mean loss of an epoch's steps, and what came of the held-out digits after it; seconds of the steps."""
+
+    loss: Amount
+    held_out_loss: Amount
+    held_out_accuracy: Share
+    seconds: Amount
+
+
+class Mistake(Struct, kw_only=True):
+    """A held-out digit that was not recognised: its number among all digits, label, answer and pixels (base64)."""
+
+    number: Count
+    label: Count
+    said: Count
+    pixels: str
+
+    def image(self) -> NDArray[np.uint8]:
+        """The pixels, row by row; raises ValueError if they are no square."""
+        try:
+            flat = np.frombuffer(base64.b64decode(self.pixels, validate=True), np.uint8)
+        except binascii.Error as error:
+            raise ValueError(f"digit {self.number}: pixels are no base64: {error}") from None
+        side = round(float(len(flat)) ** 0.5)
+        if side * side != len(flat):
+            raise ValueError(f"digit {self.number}: pixels must be a square, are {len(flat)}")
+        return flat.reshape(side, side)
+
+
+class Trained(Struct, kw_only=True):
+    """A run of training. ``launches`` are kernels of a step; ``code`` the hashes of the files that it ran."""
+
+    data: Name
+    learned: Extent
+    held_out: Extent
+    seed: int
+    batch: Extent
+    rate: Positive
+    momentum: Share
+    decay: Amount
+    kernels: Name
+    captured: bool
+    history: list[Epoch]
+    mistakes: list[Mistake]
+    code: dict[str, Digest]
+    run: Run
+    launches: Count | None = None
+
+
+class Speed(Struct, kw_only=True):
+    """A step's time on batches of ``batch``; ``layout`` of a library, ``launches`` of the book's kernels."""
+
+    name: Name
+    batch: Extent
+    timing: Timing
+    layout: str = ""
+    launches: Count | None = None
+
+    @property
+    def images_per_second(self) -> float:
+        return 1e3 * self.batch / self.timing.median_ms
+
+
+class Compared(Struct, kw_only=True):
+    """The book's network beside PyTorch's: losses of the same steps, gradients' largest errors, and speeds.
+
+    ``gradients``: by parameter, the largest difference from PyTorch's gradient over the largest gradient.
+    """
+
+    batch: Extent
+    rate: Positive
+    library: Name
+    losses: dict[str, list[Amount]]
+    gradients: dict[str, dict[str, Amount]]
+    speeds: list[Speed]
+    code: dict[str, Digest]
+    run: Run
+
+    def apart(self, name: str) -> float:
+        """The largest relative difference of a network's losses from PyTorch's."""
+        ours, theirs = (np.array(self.losses[one]) for one in (name, EAGER))
+        return float(np.abs(ours / theirs - 1).max())
+
+    def speed(self, name: str, batch: int) -> Speed | None:
+        return next((one for one in self.speeds if (one.name, one.batch) == (name, batch)), None)
+
+
+class Training(Struct, kw_only=True, omit_defaults=True, tag_field="schema", tag=SCHEMA):
+    """The record of one GPU."""
+
+    gpu: Gpu
+    trained: Trained | None = None
+    compared: Compared | None = field(default=None)
+
+
+def path_of(slug: str, folder: Path | None = None) -> Path:
+    """Where the record of that name lies, below ``folder`` (default: results)."""
+    return (folder or records.RESULTS) / FOLDER / f"{slug}.json"
+
+
+def load(slug: str, folder: Path | None = None) -> Training | None:
+    """A GPU's record; None if there is none. Raises RecordError naming what is wrong with the file."""
+    path = path_of(slug, folder)
+    if not path.exists():
+        return None
+    try:
+        return schema.read(store.read_json(path), Training)
+    except (store.StoreError, schema.SchemaError) as error:
+        why = error.why if isinstance(error, store.StoreError) else str(error)
+        raise records.RecordError(f"{store.shown(path)}: {why}; move the file away to start anew") from None
+
+
+def change(gpu: Gpu, entry: Trained | Compared, folder: Path | None = None) -> Path:
+    """Put an entry in the place of the one before, in this GPU's record; returns the file. Raises StoreError."""
+    path = path_of(gpu.slug, folder)
+    with store.locked(path.parent):
+        record = load(gpu.slug, folder) or Training(gpu=gpu)
+        record.gpu = gpu
+        if isinstance(entry, Trained):
+            record.trained = entry
+        else:
+            record.compared = entry
+        store.write_json(path, to_builtins(record))
+    return path
+
+
+def figure(record: Training | None, words: list[str]) -> Figure:
+    """A figure of the record by its words; raises ValueError naming what there is.
+
+    ``accuracy``, ``wrong``, ``held_out``, ``learned``, ``epochs``, ``seconds``, ``launches``; ``apart NAME``;
+    ``images NAME BATCH`` each second; ``faster NAME BATCH [OTHER]``, times as fast as OTHER (default: PyTorch). Names
+    have - in the place of a comma and a blank: ``fused-graph``.
+    """
+    what, *rest = words or [""]
+    if record is None:
+        raise ValueError(f"training {what}: there is no record of training")
+    found = _OF_RUN.get(what)
+    if found and not rest and record.trained:
+        return found(record.trained)
+    if record.compared and what in ("apart", "images", "faster"):
+        return _compared(record.compared, words)
+    known = ", ".join([*_OF_RUN, "apart NAME", "images NAME BATCH", "faster NAME BATCH [OTHER]"])
+    raise ValueError(f"training {' '.join(words)}: is not in the record: figures are {known}")
+
+
+def _compared(compared: Compared, said: list[str]) -> Figure:
+    what, *words = [word.replace("-", ", ") for word in said]
+    try:
+        if what == "apart":
+            (name,) = words
+            value = compared.apart(name)
+            return Figure(value, "", f"{value:.1e}")
+        name, batch, *rest = words
+        (other,) = rest or [EAGER]
+        speed = compared.speed(name, int(batch))
+        beside = compared.speed(other, int(batch)) if what == "faster" else None
+    except (ValueError, KeyError, TypeError):
+        raise ValueError(f"training {' '.join(said)}: no such network or batch is in the record") from None
+    if speed is None or (what == "faster" and beside is None):
+        raise UnmeasuredError(f"training {' '.join(said)}: no such network or batch is in the record")
+    if beside is None:
+        return Figure(speed.images_per_second, "images/s", f"{float(f'{speed.images_per_second:.3g}'):,.0f}")
+    ratio = beside.timing.median_ms / speed.timing.median_ms
+    return Figure(ratio, "", f"{ratio:.2g}" if ratio < 10 else f"{ratio:.0f}")
+
+
+def _count(value: int) -> Figure:
+    return Figure(value, "", f"{value:,}")
+
+
+_OF_RUN: dict[str, Callable[[Trained], Figure]] = {
+    "accuracy": lambda run: Figure(
+        100 * run.history[-1].held_out_accuracy, "%", f"{100 * run.history[-1].held_out_accuracy:.1f}"
+    ),
+    "wrong": lambda run: _count(len(run.mistakes)),
+    "held_out": lambda run: _count(run.held_out),
+    "learned": lambda run: _count(run.learned),
+    "epochs": lambda run: _count(len(run.history)),
+    "seconds": lambda run: Figure(
+        sum(one.seconds for one in run.history), "s", f"{sum(one.seconds for one in run.history):.2g}"
+    ),
+    "launches": lambda run: _count(run.launches or 0),
+}

@@ -1,0 +1,77 @@
+"""dgrad_strided: pixels that meet the same taps are computed together, so no multiply-add is with zeros.
+
+Previous step: dgrad_implicit_gemm
+New idea: with d + pad_d = stride_d*a + b, pixel d meets those taps only for which t*dilation_d leaves the rest b,
+    too. So dx falls into stride_d * stride_h * stride_w parts, by their rests. Within a part, pixels lie a stride
+    apart, all meet the same taps, and neighbours meet neighbouring outputs: a dense convolution, at a stride of 1,
+    with a part of the filter. 3 x 3 taps at a stride of 2 become four of 1, 2, 2 and 4 taps.
+    The kernel is dgrad_implicit_gemm's. The table has the taps in the order of the parts, a block of rows belongs to
+    one part, and walks through that part's tiles alone. All parts go in one launch, those with most taps first, so
+    that the short ones fill the gaps at the end.
+Loads per FMA: as before; but for each multiply-add with a zero there is none now.
+Run: python -m lessons.08_training dgrad_strided
+"""
+
+import importlib
+
+import numpy as np
+from numba import cuda
+
+from lessons.split_k import partial_outputs
+
+implicit_gemm = importlib.import_module("lessons.08_training.dgrad_implicit_gemm")
+TUNABLES = implicit_gemm.TUNABLES
+
+
+def shipped(problem):
+    """The tile that the problem runs with unless another is asked for: chosen for the taps that a pixel meets."""
+    p, g = problem, problem.geometry
+    met = max(1, p.reduction // (g.stride_d * g.stride_h * g.stride_w))
+    return implicit_gemm.plan(p.N * p.D * p.H * p.W, p.C, met)
+
+
+def rests(extent, pad, stride):
+    """For each rest that (pixel + pad) / stride leaves: the first such pixel, and how many there are."""
+    firsts = [(rest - pad) % stride for rest in range(stride)]
+    return [(rest, first, len(range(first, extent, stride))) for rest, first in enumerate(firsts)]
+
+
+def by_rests(problem, tile):
+    """The taps [T*R*S, 3] in the order of the parts, the parts as the kernel wants them, and their blocks of rows."""
+    p, g = problem, problem.geometry
+    taps = implicit_gemm.all_taps(p)
+    left = taps * (g.dilation_d, g.dilation_h, g.dilation_w) % (g.stride_d, g.stride_h, g.stride_w)
+    parts = []
+    for rest_d, d, n_d in rests(p.D, g.pad_d, g.stride_d):
+        for rest_h, h, n_h in rests(p.H, g.pad_h, g.stride_h):
+            for rest_w, w, n_w in rests(p.W, g.pad_w, g.stride_w):
+                met = taps[(left == (rest_d, rest_h, rest_w)).all(axis=1)]
+                if n_d * n_h * n_w:
+                    parts.append(((n_d, n_h, n_w), (d, h, w), met))
+    parts.sort(key=lambda part: -len(part[2]))
+    words, block, tiles = [], 0, 0
+    for pixels, first, met in parts:
+        number = len(met) * -(-p.K // tile["BLOCK_K"])
+        words.append((block, *pixels, *first, tiles, number))
+        block += -(-p.N * np.prod(pixels) // tile["BLOCK_M"])
+        tiles += number
+    return np.concatenate([met for _, _, met in parts]), np.array(words, np.int32), int(block)
+
+
+def prepare(filt, problem, **tile):
+    """The filter as it is, and what depends on the layer's shape alone."""
+    tile = {**shipped(problem), **tile}
+    g = problem.geometry
+    taps, parts, blocks_m = by_rests(problem, tile)
+    table = implicit_gemm.tap_table(problem, taps, tile["BLOCK_K"])
+    step = g.stride_d, g.stride_h, g.stride_w
+    return implicit_gemm.Prepared(filt, table, cuda.to_device(parts.reshape(-1)), step, blocks_m, tile)
+
+
+def workspace(problem, **tile):
+    """Partial gradients, where SPLIT_K is more than 1."""
+    return partial_outputs(problem, {**shipped(problem), **tile}["SPLIT_K"])
+
+
+def launch(dy, prepared, dx, geometry, partials=None, **tile):
+    implicit_gemm.launch(dy, prepared, dx, geometry, partials, **tile)

@@ -1,0 +1,36 @@
+"""Exercise 08.2, predict: three products of one layer.
+
+A layer of N=8 C=64 H=W=30 K=96 R=S=3 with a stride of 2 and a padding of 1, D = T = 1. Replace each None by a number.
+Grade: python -m common grade 08.2
+"""
+
+# the output: P rows of Q = P
+P = None
+
+# forward
+FORWARD_GEMM_M = None
+FORWARD_GEMM_N = None
+FORWARD_GEMM_K = None
+
+# the gradient of the input
+DGRAD_GEMM_M = None
+DGRAD_GEMM_N = None
+DGRAD_GEMM_K = None
+
+# the gradient of the filter
+WGRAD_GEMM_M = None
+WGRAD_GEMM_N = None
+WGRAD_GEMM_K = None
+
+# GEMM_M * GEMM_N * GEMM_K of the two gradients, over that of the forward product
+DGRAD_TIMES = None
+WGRAD_TIMES = None
+
+# blocks of 64 x 64 outputs
+FORWARD_BLOCKS = None
+WGRAD_BLOCKS = None
+
+# how many floats apart lie filt[k, t, r, s, c] and filt[k + 1, t, r, s, c];
+# and dy[n, o, p, q, k] and dy[n, o, p, q + 1, k]
+FROM_K_TO_K = None
+FROM_Q_TO_Q = None

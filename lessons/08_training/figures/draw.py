@@ -1,0 +1,214 @@
+"""The pictures of lesson 08: one set of products summed three ways, which taps an element of dx meets, the classes of
+a stride of 2, wgrad's product with its sum in parts, and the network."""
+
+from importlib import import_module
+from pathlib import Path
+
+from matplotlib.colors import to_rgba
+from matplotlib.patches import Rectangle
+
+from common.book import problems
+from common.report import charts
+from common.report.charts import GREEN, INK, MUTED, ORANGE, PURPLE, SKY, VERMILION, YELLOW
+
+# The example of section 2: one axis, stride 1, no padding
+WIDTH, TAPS = 6, 3
+OUTPUTS = WIDTH - TAPS + 1
+TAP_COLOURS = (SKY, ORANGE, GREEN)
+# Layers of 3 x 3 taps, padding 1
+EXTENT, PAD = 7, 1
+CLASS_COLOURS = {(1, 1): YELLOW, (1, 0): ORANGE, (0, 1): SKY, (0, 0): GREEN}
+LONG = "wgrad-resnet50-conv2"
+NETWORK = import_module("lessons.08_training.network.shape").MNIST
+PARTS = 4
+
+
+def draw(folder: Path) -> list[Path]:
+    """Write every picture into ``folder``; returns the PNG files."""
+    return [
+        charts.save(sums(), folder / "sums"),
+        charts.save(meeting(), folder / "meeting"),
+        charts.save(classes(), folder / "classes"),
+        charts.save(long_sum(), folder / "long_sum"),
+        charts.save(network(), folder / "network"),
+    ]
+
+
+def sums():
+    """Every product of a convolution along one axis, in three copies: summed by rows, by columns, by diagonals."""
+    figure, panels = charts.new_figure(9.6, 2.9, columns=3)
+    chosen = (
+        (lambda p, w: p == 1, "y[1]: along a row", "x[w] · filt[w − p]"),
+        (lambda p, w: w == 3, "dx[3]: down a column", "dy[p] · filt[w − p]"),
+        (lambda p, w: w - p == 1, "dfilt[1]: along a diagonal", "dy[p] · x[w]"),
+    )
+    for axes, (wanted, title, product) in zip(panels, chosen, strict=True):
+        for p in range(OUTPUTS):
+            for w in range(WIDTH):
+                tap = w - p
+                inside = 0 <= tap < TAPS
+                hit = inside and wanted(p, w)
+                face = TAP_COLOURS[tap] if inside else "none"
+                _box(axes, w, p, 1, 1, face=face, alpha=0.9 if hit else 0.22, line=1.6 if hit else 0.4)
+                if inside:
+                    _label(axes, w + 0.5, p + 0.52, f"r={tap}", size=7.5, color=INK if hit else MUTED)
+            _label(axes, -0.55, p + 0.5, f"p={p}", size=8, color=MUTED)
+        for w in range(WIDTH):
+            _label(axes, w + 0.5, -0.4, f"w={w}", size=8, color=MUTED)
+        _label(axes, WIDTH / 2, -1.35, title, size=10.5, weight="bold")
+        _label(axes, WIDTH / 2, OUTPUTS + 0.6, f"sums {product}", size=9.5, color=MUTED)
+        _frame(axes, (-1.2, WIDTH + 0.3), (OUTPUTS + 1.1, -1.9))
+    return figure
+
+
+def taps_met(h: int, w: int, stride: int) -> list[tuple[int, int, int, int]]:
+    """(p, q, r, s) of every output that read pixel (h, w), and of the tap by which it did; edges left out."""
+    found = []
+    for r in range(TAPS):
+        for s in range(TAPS):
+            p, rest_h = divmod(h + PAD - r, stride)
+            q, rest_w = divmod(w + PAD - s, stride)
+            if rest_h == rest_w == 0:
+                found.append((p, q, r, s))
+    return found
+
+
+def meeting():
+    """One element of dx, and the elements of dy that it meets: at a stride of 1, and four times at one of 2."""
+    figure, panels = charts.new_figure(9.6, 2.75, columns=5)
+    cases = ((3, 3, 1), (4, 4, 2), (3, 4, 2), (4, 3, 2), (3, 3, 2))
+    for axes, (h, w, stride) in zip(panels, cases, strict=True):
+        met = taps_met(h, w, stride)
+        for row in range(EXTENT):
+            for column in range(EXTENT):
+                _box(axes, column, row, 1, 1, line=0.3)
+        for p in range(-1, EXTENT):
+            for q in range(-1, EXTENT):
+                row, column = p * stride - PAD + 1, q * stride - PAD + 1  # the pixel under the window's middle tap
+                if 0 <= row < EXTENT and 0 <= column < EXTENT:
+                    tap = next(((r, s) for P, Q, r, s in met if (p, q) == (P, Q)), None)
+                    face = GREEN if tap else SKY
+                    _box(
+                        axes, column + 0.08, row + 0.08, 0.84, 0.84, face=face, alpha=0.85 if tap else 0.18, line=0.4
+                    )
+                    if tap:
+                        _label(axes, column + 0.5, row + 0.53, f"{tap[0]},{tap[1]}", size=7)
+        axes.add_patch(Rectangle((w, h), 1, 1, facecolor="none", edgecolor=VERMILION, linewidth=2.2, zorder=3))
+        _label(axes, EXTENT / 2, -0.75, f"stride {stride}, ({h}, {w})", size=9, weight="bold")
+        _label(axes, EXTENT / 2, EXTENT + 0.75, f"{len(met)} tap{'s' * (len(met) > 1)}", size=9, color=MUTED)
+        _frame(axes, (-0.3, EXTENT + 0.3), (EXTENT + 1.4, -1.4))
+    return figure
+
+
+def classes():
+    """dx at a stride of 2, coloured by class, and each class with the taps of the filter that it meets."""
+    figure, (left, right) = charts.new_figure(9.6, 3.1, columns=2, gridspec_kw={"width_ratios": [1, 2.4]})
+    for h in range(EXTENT + 1):
+        for w in range(EXTENT + 1):
+            face = CLASS_COLOURS[(h + PAD) % 2, (w + PAD) % 2]
+            _box(left, w, h, 1, 1, face=face, alpha=0.55, line=0.4)
+            _label(left, w + 0.5, h + 0.53, str(len(taps_met(h, w, 2))), size=8)
+    _label(left, (EXTENT + 1) / 2, -0.7, "dx: taps that each element meets", size=9.5, weight="bold")
+    _frame(left, (-0.3, EXTENT + 1.3), (EXTENT + 1.6, -1.3))
+    x = 0.0
+    for (b_h, b_w), face in CLASS_COLOURS.items():
+        _label(right, x + TAPS / 2, -0.7, f"rests {b_h}, {b_w}", size=9.5, weight="bold")
+        rows, columns = range(b_h, TAPS, 2), range(b_w, TAPS, 2)
+        for r in range(TAPS):
+            for s in range(TAPS):
+                met = r in rows and s in columns
+                _box(right, x + s, r, 1, 1, face=face if met else "none", alpha=0.6, line=1.2 if met else 0.4)
+                _label(right, x + s + 0.5, r + 0.53, f"{r},{s}", size=7.5, color=INK if met else MUTED)
+        _label(right, x + TAPS / 2, TAPS + 0.65,
+               f"{len(rows)} × {len(columns)} taps,\nGEMM_K = {len(rows) * len(columns)} K",
+               size=9, color=MUTED, va="top")  # fmt: skip
+        x += TAPS + 1.1
+    _label(right, (x - 1.1) / 2, TAPS + 3.0, "four dense problems, each a quarter of dx", size=9.5, color=MUTED)
+    _frame(right, (-0.4, x - 0.7), (TAPS + 3.4, -1.3))
+    return figure
+
+
+def long_sum():
+    """wgrad's product, dy transposed times the windows of x: a small result of long sums, cut into parts."""
+    layer = problems.preset(LONG)
+    figure, axes = charts.new_figure(9.6, 3.4)
+    small, wide, length = 1.3, 3.0, 11.0
+    colours = (SKY, ORANGE, GREEN, PURPLE)
+    for part in range(PARTS):
+        share = length / PARTS
+        _box(axes, part * share, 2.0, share, small, face=colours[part], alpha=0.45, line=0.6)
+        _box(axes, length + 1.4, part * share * 0.48, wide, share * 0.48, face=colours[part], alpha=0.45, line=0.6)
+        x0 = length + wide + 3.0 + part * 0.28
+        _box(axes, x0, 2.0 - part * 0.28, wide, small, face="#ffffff", line=0.6)
+        _box(axes, x0, 2.0 - part * 0.28, wide, small, face=colours[part], alpha=0.45, line=0.6)
+    _box(axes, 0, 2.0, length, small, line=1.2)
+    _box(axes, length + 1.4, 0, wide, length * 0.48, line=1.2)
+    _label(axes, length + 0.7, 2.65, "@", size=14)
+    _label(axes, length + wide + 2.2, 2.65, "=", size=14)
+    _label(axes, length / 2, 1.6, f"A: dy, {layer.K} × {layer.reduction:,}", size=9.5, weight="bold")
+    _label(axes, length / 2, 3.8, "GEMM_K = N × O × P × Q: all pixels of all images", size=9.5, color=MUTED)
+    _label(axes, length + 1.4 + wide / 2, -0.45, "B: windows of x", size=9.5, weight="bold")
+    _label(axes, length + 1.4 + wide / 2, length * 0.48 + 0.5, f"{layer.reduction:,} × {layer.R * layer.S * layer.C}",
+           size=9.5, color=MUTED)  # fmt: skip
+    last = length + wide + 3.0
+    _label(
+        axes, last + wide / 2 + 0.4, 0.6, f"dfilt: {layer.K} × {layer.R * layer.S * layer.C}", size=9.5, weight="bold"
+    )
+    _label(axes, last + wide / 2 + 0.4, 3.8, f"{PARTS} parts of each sum,\nadded up in one order", size=9.5,
+           color=MUTED, va="top")  # fmt: skip
+    _frame(axes, (-0.3, last + wide + 1.3), (length * 0.48 + 1.0, -0.9))
+    return figure
+
+
+def network():
+    """The network's arrays from left to right, what makes each of the one before, and the gradients going back."""
+    first, second = NETWORK.first, NETWORK.second
+    arrays = (
+        ("digit", first.H, first.C, MUTED), ("y1", first.OUT, first.K, SKY), ("pooled", second.H, second.C, SKY),
+        ("y2", second.OUT, second.K, ORANGE), ("pooled", second.WINDOWS, second.K, ORANGE),
+        ("hidden", 1, NETWORK.HIDDEN, GREEN), ("logits", 1, NETWORK.CLASSES, PURPLE),
+    )  # fmt: skip
+    convolution = f"conv {NETWORK.TAPS} × {NETWORK.TAPS},\nbias, ReLU"
+    both, winner = "dgrad,\nwgrad", "to the\nwinner"
+    ways = (
+        (convolution, "wgrad"), (f"pool {first.POOL} × {first.POOL}", winner), (convolution, both),
+        (f"pool {second.POOL} × {second.POOL}", winner), ("dense, bias,\nReLU", both), ("dense,\nbias", both),
+    )  # fmt: skip
+    figure, axes = charts.new_figure(9.6, 1.9)
+    step = 4.1
+    for place, (name, extent, channels, face) in enumerate(arrays):
+        x, side = place * step, 0.5 + 1.3 * extent / first.H
+        _box(axes, x - side / 2, -side / 2, side, side, face=face, alpha=0.55, line=1.2)
+        _label(axes, x, -1.55, name, size=9.5, weight="bold")
+        _label(
+            axes, x, 1.45, f"{extent} × {extent} × {channels}" if extent > 1 else str(channels), size=8.5, color=MUTED
+        )
+    for place, (forward, backward) in enumerate(ways):
+        middle = (place + 0.5) * step
+        for y, colour, text, ends in ((-0.35, INK, forward, (-0.7, 0.7)), (0.35, VERMILION, backward, (0.7, -0.7))):
+            axes.annotate(
+                "", (middle + ends[1], y), (middle + ends[0], y), arrowprops={"arrowstyle": "->", "color": colour}
+            )
+            _label(axes, middle, y * 3.0, text, size=7.5, color=colour)
+    axes.annotate("", (6 * step + 2.2, 0), (6 * step + 0.6, 0), arrowprops={"arrowstyle": "<->", "color": MUTED})
+    _label(axes, 6 * step + 2.8, 0, "loss", size=9.5)
+    _frame(axes, (-1.2, 6 * step + 3.6), (1.9, -2.0))
+    return figure
+
+
+def _box(axes, x, y, width, height, face="none", alpha=1.0, line=1.0):
+    colour = "none" if face == "none" else to_rgba(face, alpha)
+    axes.add_patch(
+        Rectangle((x, y), width, height, facecolor=colour, edgecolor=INK if line > 1 else MUTED, linewidth=line)
+    )
+
+
+def _label(axes, x, y, text, size=11, color=INK, weight="normal", va="center"):
+    axes.text(x, y, text, ha="center", va=va, fontsize=size, color=color, fontweight=weight)
+
+
+def _frame(axes, x_range, y_range):
+    axes.set_xlim(*x_range)
+    axes.set_ylim(*y_range)
+    axes.set_aspect("equal")
+    axes.axis("off")

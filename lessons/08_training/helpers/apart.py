@@ -1,0 +1,76 @@
+"""An epilogue as a kernel of its own, which reads y once more and writes it once more: what fusing saves."""
+
+from functools import lru_cache
+from importlib import import_module
+
+import numpy as np
+from numba import cuda, float32, uint32
+from numba.types import float16
+
+from lessons.tensorcores import HALVES, aligned8, store2_rounded, store8, to_half
+from lessons.unrolled import inlined
+from lessons.wide import VECTOR, aligned, load4, store4
+
+epilogues = import_module("lessons.08_training.helpers.epilogues")
+THREADS = 256
+
+
+@inlined
+def load8_halves(values, half, y, at):
+    """values[:8] = y[at:at+8], float16."""
+    store8(half, 0, y, at)
+    for v in range(HALVES):
+        values[v] = float32(half[v])
+
+
+@inlined
+def store8_halves(out, at, half, values):
+    """out[at:at+8] = values[:8], rounded to float16."""
+    for v in range(0, HALVES, 2):
+        store2_rounded(half, v, values, v)
+    store8(out, at, half, 0)
+
+
+@lru_cache
+def specialise(apply, read, to_float16, WIDTH):
+    """Kernel: out[i] = what `apply` makes of y[i], both flat; each thread has WIDTH neighbours, of one row."""
+    store = epilogues.store4_rounded if to_float16 else store4
+    rounded = to_half if to_float16 else float32
+
+    @cuda.jit
+    def elementwise(y, out, K, operands):
+        values = cuda.local.array(WIDTH, float32)
+        held = cuda.local.array(WIDTH, float32)
+        half = cuda.local.array(HALVES, float16)
+        i = uint32((cuda.blockIdx.x * THREADS + cuda.threadIdx.x) * WIDTH)
+        if i < y.size:
+            m, n = i // uint32(K), i % uint32(K)
+            if WIDTH == HALVES:
+                load8_halves(values, half, y, i)
+            elif WIDTH == VECTOR:
+                load4(values, 0, y, i)
+            else:
+                values[0] = float32(y[i])
+            read(held, operands, m, n, uint32(n + uint32(WIDTH - 1)))
+            for v in range(WIDTH):
+                values[v] = apply(values[v], m, uint32(n + uint32(v)), operands, held[v])
+            if WIDTH == HALVES:
+                store8_halves(out, i, half, values)
+            elif WIDTH == VECTOR:
+                store(out, i, values, 0)
+            else:
+                out[i] = rounded(values[0])
+
+    return elementwise
+
+
+def apart(epilogue, y, out):
+    """out = the elementwise epilogue of y [N, O, P, Q, K]; float16 gives float16, float32 either."""
+    epilogue.check(out)
+    if y.size >= 2**32:
+        raise ValueError(f"y has {y.size} elements: 32-bit offsets reach 2**32 of them")
+    rows, from_half, to_float16 = epilogues.matrix(y), y.dtype == np.float16, out.dtype == np.float16
+    width = (HALVES if aligned8(rows) else 1) if from_half else VECTOR if aligned(rows) else 1
+    kernel = specialise(epilogue.apply, epilogue.reads(width), to_float16, width)
+    blocks = -(-y.size // (THREADS * width))
+    kernel[blocks, THREADS](y.reshape(y.size), out.reshape(out.size), rows.shape[1], epilogue.operands)

@@ -1,0 +1,416 @@
+"""Epilogues: what follows a convolution, done to its sums while they are in registers.
+
+An epilogue is a function of one sum and of where it belongs, y[m, n] of GEMM_M x K outputs:
+
+    @epilogue(bias=PER_FILTER)
+    def bias_relu(value, m, n, bias):
+        return positive(value + bias[n])
+
+`bias_relu(array)` ties it to what it reads. The same function goes into two kernels, neither of which knows it:
+
+    launch(x, prepared, y, geometry, partials, epilogue=bias_relu(array))  # lesson 05's, FP32
+    launch(x, prepared, y, geometry, epilogue=bias_relu(array))  # lesson 06's hconv3d_mma, FP16
+
+The kernels call it for each sum of a thread before they round and store it. Where blocks share a tile of y (SPLIT_K),
+a block's sum is only a part: there it is called once the parts are added up, by the kernel that adds them.
+"""
+
+from functools import lru_cache
+from importlib import import_module
+from inspect import signature
+from math import prod
+
+import numpy as np
+from numba import config, cuda, float32, int64, types, uint32
+from numba.types import float16
+
+from lessons.split_k import SUM_THREADS, add_up
+from lessons.tensorcores import HALVES, aligned2, aligned8, store2_rounded, store8, to_half
+from lessons.unrolled import inlined, unroll, unrolled
+from lessons.wide import aligned, load4
+
+columns = import_module("lessons.08_training.helpers.columns")
+
+PER_FILTER = "one float32 per filter"
+LIKE_Y = "an array shaped like y"  # at most one, the last
+NUMBER = "a float32 number"
+
+
+def epilogue(**operands):
+    """Decorator of a function (value, m, n, *operands); each operand is PER_FILTER, LIKE_Y or NUMBER.
+
+    The function gets one PER_FILTER as an array, and of one LIKE_Y the element at [m, n], as float32: neighbours are
+    read together.
+    """
+
+    def made(function):
+        return Epilogue(function, operands)
+
+    return made
+
+
+class Epilogue:
+    """A function of one sum; called with what it reads, it can be handed to a `launch`."""
+
+    def __init__(self, function, kinds):
+        named = tuple(signature(function).parameters)[3:]
+        if named != tuple(kinds):
+            raise ValueError(f"{function.__name__} reads {named}, and {tuple(kinds)} are described")
+        if LIKE_Y in list(kinds.values())[:-1]:
+            raise ValueError(f"{function.__name__}: what is shaped like y must come last, and only once: {kinds}")
+        self.name, self.device, self.kinds = function.__name__, inlined(function), kinds
+        self.like_y = LIKE_Y in kinds.values()
+        self.__doc__ = function.__doc__
+
+    def __call__(self, *operands):
+        if len(operands) != len(self.kinds):
+            raise ValueError(f"{self.name} reads {', '.join(self.kinds)}: {len(operands)} operands were given")
+        return Elementwise(self, operands)
+
+
+if config.ENABLE_CUDASIM:
+
+    def positive(value):
+        return float32(0.0) if value < float32(0.0) else value
+
+    def load_pair(half, i, array, at):
+        if at % 2:
+            raise RuntimeError(f"misaligned 32-bit access: offset {at} is not a multiple of 2")
+        half[i], half[i + 1] = array.flat[at : at + 2]
+
+else:
+    from llvmlite import ir
+    from numba.core.targetconfig import ConfigStack
+    from numba.cuda import cgutils
+    from numba.cuda.extending import intrinsic
+
+    @intrinsic
+    def positive(typing_context, value):
+        """The value, or 0 if it is negative; NaN stays NaN, as in PyTorch, which max() would lose."""
+
+        def generate(context, builder, signature, args):
+            zero = ir.Constant(ir.FloatType(), 0.0)
+            if ConfigStack().top().compute_capability < (8, 0):
+                return builder.select(builder.fcmp_ordered("<", args[0], zero), zero, args[0])
+            kind = ir.FunctionType(ir.FloatType(), [ir.FloatType()])
+            # one instruction in place of a comparison and a choice
+            return builder.call(ir.InlineAsm(kind, "max.NaN.f32 $0, $1, 0f00000000;", "=f,f"), args)
+
+        return types.float32(types.float32), generate
+
+    @intrinsic
+    def load_pair(typing_context, half, i, array, at):
+        """half[i:i+2] = array[at:at+2], float16, from a 4-byte boundary."""
+
+        def generate(context, builder, signature, args):
+            word = ir.IntType(32).as_pointer()
+            (to, source), (registers, values) = signature.args[::2], args[::2]
+            target = cgutils.create_struct_proxy(to)(context, builder, value=registers).data
+            start = cgutils.create_struct_proxy(source)(context, builder, value=values).data
+            pair = builder.load(builder.bitcast(builder.gep(start, [args[3]]), word), align=4)
+            builder.store(pair, builder.bitcast(builder.gep(target, [args[1]]), word), align=2)
+            return context.get_dummy_value()
+
+        return types.void(half, i, array, at), generate
+
+
+# --- the epilogues ---
+
+
+@epilogue(bias=PER_FILTER)
+def add_bias(value, m, n, bias):
+    return value + bias[n]
+
+
+@epilogue(bias=PER_FILTER)
+def bias_relu(value, m, n, bias):
+    return positive(value + bias[n])
+
+
+@epilogue(factor=NUMBER)
+def scale(value, m, n, factor):
+    return value * factor
+
+
+@epilogue(residual=LIKE_Y)
+def add_residual(value, m, n, residual):
+    return value + residual
+
+
+@epilogue(bias=PER_FILTER, residual=LIKE_Y)
+def bias_residual_relu(value, m, n, bias, residual):
+    return positive(value + bias[n] + residual)
+
+
+# --- handed to a kernel ---
+
+
+def require(name, field, value, shape, dtypes):
+    """Raise ValueError, which names the field, what it is and what is allowed."""
+    dtype = getattr(value, "dtype", None)
+    if tuple(getattr(value, "shape", ())) != shape or dtype not in dtypes:
+        found = f"{getattr(value, 'shape', value)} of {dtype}" if dtype is not None else repr(value)
+        allowed = " or ".join(str(np.dtype(one)) for one in dtypes)
+        raise ValueError(f"{name}: {field} is {found}; allowed: {shape} of {allowed}")
+
+
+class Elementwise:
+    """An epilogue and its operands, for one `launch` or many."""
+
+    def __init__(self, made, operands):
+        self.made, self.given = made, operands
+        self.operands = tuple(map(_as_kernels_see, operands, made.kinds.values()))
+        self.checked = set()
+        self.apply = with_operands(made.device, len(operands) - made.like_y, made.like_y)
+
+    def reads(self, width):
+        """Device function that reads so many neighbours of the operand that is shaped like y, if there is one."""
+        if not self.made.like_y:
+            return reader(0, width, "none")
+        like, at = self.operands[-1], len(self.operands) - 1
+        half = like.dtype == np.float16
+        fits = (aligned8 if half else aligned)(like) if width > 2 else aligned2(like)
+        return reader(at, width, ("float16" if half else "float32") if fits and width > 1 else "singly")
+
+    def check(self, y):
+        """Raise ValueError where an operand does not fit y [N, O, P, Q, K]."""
+        shape = tuple(y.shape)
+        self.K = shape[4]
+        if (shape, y.dtype) in self.checked:
+            return
+        require(self.made.name, "y", y, shape, [np.float32, np.float16])
+        for (field, kind), value in zip(self.made.kinds.items(), self.given, strict=True):
+            if kind is PER_FILTER:
+                require(self.made.name, field, value, shape[4:], [np.float32])
+            elif kind is LIKE_Y:
+                require(self.made.name, field, value, shape, [y.dtype])
+            elif not isinstance(value, np.float32):
+                raise ValueError(f"{self.made.name}: {field} is {value!r}; allowed: {NUMBER}, np.float32(...)")
+        self.checked.add((shape, y.dtype))
+
+    def hooks(self, **where):
+        """For `specialise`: what is done to a thread's sums."""
+        return {"finish": over_sums(self.apply, self.reads(where["WIDTH"]), self.K % where["WIDTH"] == 0, **where)}
+
+    def stores(self, y):
+        """For `specialise` of a kernel that writes float32: how it writes y, if that is float16."""
+        return {"store4": store4_rounded, "rounded": to_half} if y.dtype == np.float16 else {}
+
+    def complete(self, partials, y):
+        """Add up the partial outputs if there are any, one after another in `partials`, and apply the function."""
+        if partials is not None:
+            add_up_and_finish(self.apply, self.reads(1), y.dtype == np.float16)[
+                -(-y.size // SUM_THREADS), SUM_THREADS
+            ](partials, y.reshape(y.size), y.shape[4], self.operands)
+
+
+def _as_kernels_see(value, kind):
+    return (
+        matrix(value) if kind is LIKE_Y and getattr(value, "shape", ()) else value
+    )  # what has none is refused later
+
+
+def matrix(y):
+    """y [N, O, P, Q, K] as GEMM_M x K."""
+    return y.reshape(prod(tuple(y.shape)[:-1]), tuple(y.shape)[-1])
+
+
+@inlined
+def store4_rounded(array, offset, acc, i):
+    """array[offset:offset+4] = acc[i:i+4], each rounded to the nearest float16, to a 4-byte boundary."""
+    store2_rounded(array, offset, acc, i)
+    store2_rounded(array, offset + 2, acc, i + 2)
+
+
+@lru_cache
+def with_operands(function, count, like_y):
+    """The function of (value, m, n, operands, at): operands in one tuple, and the element of one shaped like y."""
+
+    @inlined
+    def none(value, m, n, operands, at):
+        return function(value, m, n)
+
+    @inlined
+    def one(value, m, n, operands, at):
+        return function(value, m, n, operands[0])
+
+    @inlined
+    def two(value, m, n, operands, at):
+        return function(value, m, n, operands[0], operands[1])
+
+    @inlined
+    def element(value, m, n, operands, at):
+        return function(value, m, n, at)
+
+    @inlined
+    def one_and_element(value, m, n, operands, at):
+        return function(value, m, n, operands[0], at)
+
+    return (element, one_and_element)[count] if like_y else (none, one, two)[count]
+
+
+@lru_cache
+def reader(AT, WIDTH, how):
+    """Device function that reads [m, n] to [m, n + WIDTH) of operands[AT] as float32, at once or `singly`."""
+    HALF = WIDTH if how == "float16" else 1
+
+    @inlined
+    def none(held, operands, m, n, last_n):
+        pass
+
+    @inlined
+    def singly(held, operands, m, n, last_n):
+        for v in range(WIDTH):
+            held[v] = float32(operands[AT][m, min(uint32(n + uint32(v)), last_n)])
+
+    @inlined
+    def float32s(held, operands, m, n, last_n):
+        load4(held, 0, operands[AT], m * int64(operands[AT].shape[1]) + n)
+
+    @inlined
+    def halves(held, operands, m, n, last_n):
+        half = cuda.local.array(HALF, float16)
+        at = m * int64(operands[AT].shape[1]) + n
+        if WIDTH == HALVES:
+            store8(half, 0, operands[AT], at)
+        else:
+            for pair in range(0, HALF, 2):
+                load_pair(half, pair, operands[AT], at + pair)
+        for v in range(WIDTH):
+            held[v] = float32(half[v])
+
+    return {"none": none, "singly": singly, "float32": float32s, "float16": halves}[how]
+
+
+@lru_cache
+def over_sums(apply, read, WHOLE, ROWS, ROW_STEP, GROUPS, GROUP_STEP, WIDTH, TOGETHER, **_):
+    """Device function that replaces each sum of a thread by what `apply` makes of it.
+
+    The thread has ROWS rows of sums, ROW_STEP apart in y, and in each GROUPS of WIDTH neighbours, GROUP_STEP apart.
+    In `acc` groups of TOGETHER rows follow each other. WHOLE: the groups divide K.
+    """
+    GROUP = TOGETHER * WIDTH
+    ROW = GROUPS * GROUP
+    LAST = WIDTH if WHOLE else 1
+
+    @inlined
+    def finish_row(acc, at, m, n, last_n, operands):
+        held = cuda.local.array(WIDTH, float32)
+        for group in range(GROUPS):
+            first = min(uint32(n + uint32(group * GROUP_STEP)), last_n)  # beyond: sums that are not stored
+            read(held, operands, m, first, last_n)
+            for v in range(WIDTH):
+                column = uint32(first + uint32(v)) if WHOLE else min(uint32(first + uint32(v)), last_n)
+                acc[at + group * GROUP + v] = apply(acc[at + group * GROUP + v], m, column, operands, held[v])
+
+    @inlined
+    @unroll
+    def finish(acc, m, n, GEMM_M, GEMM_N, operands):
+        for row in unrolled(ROWS):
+            finish_row(
+                acc, int64(row // TOGETHER * ROW + row % TOGETHER * WIDTH),
+                min(uint32(m + uint32(row * ROW_STEP)), uint32(GEMM_M - 1)), uint32(n), uint32(GEMM_N - LAST),
+                operands,
+            )  # fmt: skip
+
+    return finish
+
+
+@lru_cache
+def add_up_and_finish(apply, read, to_float16):
+    """Kernel: y[i] = what `apply` makes of the sum of partials[split, i] over split."""
+    rounded = to_half if to_float16 else float32
+
+    @cuda.jit
+    def finish_partials(partials, y, K, operands):
+        i = cuda.blockIdx.x * SUM_THREADS + cuda.threadIdx.x
+        if i < y.size:
+            total = float32(0.0)
+            for at in range(i, partials.size, y.size):
+                total += partials[at]
+            held = cuda.local.array(1, float32)
+            m, n = uint32(i // K), uint32(i % K)
+            read(held, operands, m, n, n)
+            y[i] = rounded(apply(total, m, n, operands, held[0]))
+
+    return finish_partials
+
+
+# --- column sums ---
+
+
+class ColumnSums:
+    """sums[n] = sum of y[m, n] over m, beside y: the bias gradient where y is a gradient.
+
+    Blocks leave the sums of their rows in `partials`, of `columns.column_workspace(y.shape)`; a second kernel adds
+    them up, always in the same order. Both arrays are float32.
+    """
+
+    def __init__(self, sums, partials):
+        self.sums, self.operands = sums, (partials,)
+
+    def check(self, y):
+        """Raise ValueError where an array does not fit y [N, O, P, Q, K]."""
+        require("ColumnSums", "sums", self.sums, tuple(y.shape)[4:], [np.float32])
+        require("ColumnSums", "partials", self.operands[0], (columns.workspace_size(tuple(y.shape)),), [np.float32])
+
+    def hooks(self, **where):
+        """For `specialise`: each thread's sums are added up, then those of the block."""
+        self.block_m = where["BLOCK_M"]
+        return {"finish": over_columns(**where)}
+
+    def stores(self, y):
+        """y is float32, as the kernel writes it."""
+        if y.dtype != np.float32:
+            raise ValueError(f"ColumnSums: y is of {y.dtype}; allowed: float32, if the kernel computes in float32")
+        return {}
+
+    def complete(self, partials, y):
+        """Add up what the blocks left, or where blocks share a tile, y and then its columns."""
+        rows = matrix(y)
+        if partials is None:
+            columns.add_rows(self.operands[0], -(-rows.shape[0] // self.block_m), self.sums)
+        else:
+            self.stores(y)
+            add_up(partials, y.reshape(y.size))
+            columns.sum_columns(rows, self.operands[0], self.sums)
+
+
+@lru_cache
+def over_columns(BLOCK_M, BLOCK_N, ROWS, ROW_STEP, GROUPS, GROUP_STEP, WIDTH, TOGETHER):
+    """Device function that adds up the columns of a block's tile; see over_sums for where a thread's sums lie."""
+    GROUP = TOGETHER * WIDTH
+    ROW, COLUMNS = GROUPS * GROUP, GROUPS * WIDTH
+    HEIGHT = BLOCK_M // ROWS  # threads that share a column
+    SIZE, SPAN = HEIGHT * BLOCK_N, ROWS * ROW_STEP
+
+    @inlined
+    @unroll
+    def add_column(acc, first, m, GEMM_M):
+        """The sum of a thread's column that begins at acc[first]; rows from GEMM_M on are left out."""
+        total = float32(0.0)
+        for row in unrolled(ROWS):
+            at = first + row // TOGETHER * ROW + row % TOGETHER * WIDTH
+            total += acc[at] if uint32(m + uint32(row * ROW_STEP)) < GEMM_M else float32(0.0)
+        return total
+
+    @inlined
+    @unroll
+    def finish(acc, m, n, GEMM_M, GEMM_N, operands):
+        sums = cuda.shared.array(SIZE, float32)
+        partials = operands[0]
+        row, column = uint32(int64(m) % BLOCK_M), uint32(int64(n) % BLOCK_N)
+        own = (row // SPAN * ROW_STEP + row % ROW_STEP) * BLOCK_N + column
+        for c in unrolled(COLUMNS):
+            first = int64(c // WIDTH * GROUP + c % WIDTH)
+            sums[own + c // WIDTH * GROUP_STEP + c % WIDTH] = add_column(acc, first, uint32(m), uint32(GEMM_M))
+        cuda.syncthreads()
+        for c in range(cuda.threadIdx.x, BLOCK_N, cuda.blockDim.x):
+            total = float32(0.0)
+            for i in range(HEIGHT):
+                total += sums[i * BLOCK_N + c]
+            at = int64(n) - int64(column) + c
+            if at < GEMM_N:
+                partials[int64(m) // BLOCK_M * GEMM_N + at] = total
+
+    return finish

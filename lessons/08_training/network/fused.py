@@ -1,0 +1,78 @@
+"""The network in eight kernels for a step: each does all of a layer, or all of a gradient.
+
+What one kernel hands to the next passes through global memory once; nothing is written that only the next line reads.
+"""
+
+from math import prod
+
+import numpy as np
+from numba import cuda
+
+from . import conv_pool, conv_pool_backward, head, update
+
+PARTS = (
+    256  # rows in which the parameters' gradients are added up: a constant, so that the sums are the same everywhere
+)
+
+
+class Fused:
+    """A network for batches of ``batch`` digits, on ``parameters``, which several may share.
+
+    ``x`` [batch * SIZE * SIZE] and ``classes`` [batch] are the batch. A step writes its losses to the row of
+    ``losses`` [steps * batch] that ``counter`` names, its answers to ``said``, and moves ``counter`` on.
+    """
+
+    name = "fused"
+
+    def __init__(self, parameters, batch, steps=1, momentum=0.9, decay=0.0):
+        shape = parameters.shape
+        self.parameters, self.shape, self.batch = parameters, shape, batch
+        self.momentum, self.decay = momentum, decay
+        first, second = shape.first, shape.second
+
+        def array(*extents, dtype=np.float32):
+            return cuda.to_device(np.zeros(batch * prod(extents), dtype))
+
+        self.x, self.classes = array(shape.SIZE, shape.SIZE), array(dtype=np.int32)
+        self.rate, self.counter = cuda.to_device(np.zeros(1, np.float32)), cuda.to_device(np.zeros(1, np.int64))
+        self.losses, self.said = cuda.to_device(np.zeros(steps * batch, np.float32)), array(dtype=np.int32)
+        pooled1, pooled2 = (first.WINDOWS, first.WINDOWS, first.K), (second.WINDOWS, second.WINDOWS, second.K)
+        self.y1, self.places1, self.dy1 = array(*pooled1), array(*pooled1, dtype=conv_pool.PLACES), array(*pooled1)
+        self.y2, self.places2, self.dy2 = array(*pooled2), array(*pooled2, dtype=conv_pool.PLACES), array(*pooled2)
+        self.hidden, self.d_hidden = array(shape.HIDDEN), array(shape.HIDDEN)
+        self.d_logits = array(shape.CLASSES)
+        self.partials = cuda.to_device(np.zeros((min(batch, PARTS), shape.offsets["end"]), np.float32))
+        self.weights = {name: parameters.value(name) for name in shape.parameters}
+
+    def forward(self):
+        """Answers and losses; and, as the same kernel has all it needs, the gradients down to the second pool."""
+        shape, p = self.shape, self.weights
+        conv_pool.launch(shape.first, self.x, p["filt1"], p["bias1"], self.y1, self.places1)
+        conv_pool.launch(shape.second, self.y1, p["filt2"], p["bias2"], self.y2, self.places2)
+        weights = p["weight3"], p["bias3"], p["weight4"], p["bias4"]
+        head.launch(shape, self.y2, self.classes, weights, self.counter, self.hidden, self.d_logits, self.d_hidden,
+                    self.dy2, self.losses, self.said)  # fmt: skip
+
+    def backward(self):
+        """The gradients of all parameters, in parts."""
+        shape, at = self.shape, self.shape.offsets
+        head.launch_weights(shape, self.y2, self.hidden, self.d_hidden, self.d_logits, self.partials)
+        conv_pool_backward.launch_filter(
+            shape.second, self.y1, self.dy2, self.places2, self.partials, at["filt2"], at["bias2"]
+        )
+        conv_pool_backward.launch_input(shape.second, self.dy2, self.places2, self.weights["filt2"], self.dy1)
+        conv_pool_backward.launch_filter(
+            shape.first, self.x, self.dy1, self.places1, self.partials, at["filt1"], at["bias1"]
+        )
+
+    def update(self):
+        """Add up the gradients' parts, and descend."""
+        p = self.parameters
+        update.launch(p.values, p.velocities, p.gradients, self.partials, self.rate, self.momentum, self.decay,
+                      self.counter)  # fmt: skip
+
+    def step(self):
+        """All of the above on the batch that lies in ``x`` and ``classes``."""
+        self.forward()
+        self.backward()
+        self.update()

@@ -1,0 +1,32 @@
+"""Exercise 08.9, predict: what an epilogue saves.
+
+The output of a layer is y[64, 1, 56, 56, 64] in float32; its sums have 9 * 64 products each. What follows the
+convolution is done by kernels of its own, or within the convolution, while the sums are in registers. Count what is
+read and written in megabytes (millions of bytes), the bias of 64 floats left out. Replace each None by a number.
+Grade: python -m common grade 08.9
+"""
+
+# y, written once
+Y_MB = 64 * 56 * 56 * 64 * 4 / 1e6
+
+# what is saved if bias and ReLU go into the convolution, and were
+# one kernel of their own
+BIAS_RELU_MB = 2 * 51.380224
+# two kernels, one after the other
+BIAS_THEN_RELU_MB = 4 * 51.380224
+
+# y + residual, both as large as y: what the kernel of its own reads and writes, and what is saved if it is fused
+RESIDUAL_MB = 3 * 51.380224
+RESIDUAL_SAVED_MB = 2 * 51.380224
+
+# y is wanted in float16: what the convolution itself writes then, and what is saved by it
+HALF_WRITTEN_MB = 51.380224 / 2
+HALF_SAVED_MB = 2 * 51.380224
+
+# column sums, one for each filter: what is saved
+COLUMNS_SAVED_MB = 51.380224
+
+# milliseconds that BIAS_RELU_MB take at 4 TB/s; the convolution at 60 TFLOP/s; the one in percent of the other
+SAVED_MS = 2 * 51.380224e6 / 4e12 * 1e3
+CONVOLUTION_MS = 2 * 64 * 56 * 56 * 64 * 576 / 60e12 * 1e3
+SAVED_PERCENT = 100 * 0.025690112 / 0.2466250752

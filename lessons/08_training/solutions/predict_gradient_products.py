@@ -1,0 +1,36 @@
+"""Exercise 08.2, predict: three products of one layer.
+
+A layer of N=8 C=64 H=W=30 K=96 R=S=3 with a stride of 2 and a padding of 1, D = T = 1. Replace each None by a number.
+Grade: python -m common grade 08.2
+"""
+
+# the output: P rows of Q = P
+P = (30 + 2 - 3) // 2 + 1
+
+# forward
+FORWARD_GEMM_M = 8 * 15 * 15
+FORWARD_GEMM_N = 96
+FORWARD_GEMM_K = 9 * 64
+
+# the gradient of the input
+DGRAD_GEMM_M = 8 * 30 * 30
+DGRAD_GEMM_N = 64
+DGRAD_GEMM_K = 9 * 96
+
+# the gradient of the filter
+WGRAD_GEMM_M = 96
+WGRAD_GEMM_N = 9 * 64
+WGRAD_GEMM_K = 8 * 15 * 15
+
+# GEMM_M * GEMM_N * GEMM_K of the two gradients, over that of the forward product
+DGRAD_TIMES = 4
+WGRAD_TIMES = 1
+
+# blocks of 64 x 64 outputs
+FORWARD_BLOCKS = 29 * 2
+WGRAD_BLOCKS = 2 * 9
+
+# how many floats apart lie filt[k, t, r, s, c] and filt[k + 1, t, r, s, c];
+# and dy[n, o, p, q, k] and dy[n, o, p, q + 1, k]
+FROM_K_TO_K = 9 * 64
+FROM_Q_TO_Q = 96

@@ -1,0 +1,31 @@
+"""Exercise 08.11, predict: the network in numbers.
+
+The network of the page, but on images of 36 x 36 pixels: convolution of 7 x 7 with padding 3 to 4 channels, ReLU,
+max-pooling of 2 x 2; convolution of 7 x 7 with padding 4 to 16 channels, ReLU, max-pooling of 4 x 4; a dense layer of
+32 outputs, ReLU; one of 10 outputs. Each layer has a bias for each of its output channels. Replace each None by a
+number.
+Grade: python -m common grade 08.11
+"""
+
+# the height of the second convolution's input and of its output; what the first dense layer reads of a digit
+SECOND_IN = 36 // 2
+SECOND_OUT = 18 + 8 - 6
+FEATURES = 5 * 5 * 16
+
+# weights and biases of the four layers together
+PARAMETERS = 4 * 49 + 4 + 16 * 49 * 4 + 16 + 400 * 32 + 32 + 32 * 10 + 10
+
+# multiply-adds of one digit on the way forward: the first convolution, the second, both dense layers
+MULTIPLY_ADDS_1 = 36 * 36 * 4 * 49
+MULTIPLY_ADDS_2 = 20 * 20 * 16 * 49 * 4
+MULTIPLY_ADDS_DENSE = 400 * 32 + 32 * 10
+
+# a network that knows nothing gives each of ten classes a probability of 1 / 10: the loss -ln(1 / 10), and what
+# softmax with cross-entropy gives back for the logit of the right class, and for another; for one digit
+FIRST_LOSS = 2.302585
+D_LOGIT_RIGHT = 0.1 - 1
+D_LOGIT_OTHER = 0.1
+
+# velocity = 0.9 * velocity + gradient, from 0 on, with a gradient that is always 1: after 2 steps, after very many
+VELOCITY_2 = 1.9
+VELOCITY_AT_LAST = 10

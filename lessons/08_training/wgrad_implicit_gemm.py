@@ -1,0 +1,235 @@
+"""wgrad_implicit_gemm: the gradient of the filter as a matrix product, dy turned on its side times the windows of x.
+
+Previous step: wgrad_direct
+Builds on: conv3d_implicit_gemm_precomputed
+New idea: dfilt is a product: GEMM_M = K filters, GEMM_N = T*R*S*C elements of a window, GEMM_K = N*O*P*Q outputs. Now
+    the sum runs over outputs, so neighbours in memory are rows of either tile: filters of dy, channels of x. Both are
+    copied as they lie, and multiplied as in gemm_tuned (lesson 04). Start and offset change places: what a thread
+    copies of x is always of the same tap, so the offset and the bit of that tap stay in registers. Where an output's
+    window begins, and which taps fall outside, stands in the table, which is long: an entry for each output. It
+    depends on the shape alone, so it is made with the workspace.
+    The sum is long and the product small: most of the GPU has no block.
+Loads per FMA: (THREAD_M + THREAD_N) / (THREAD_M * THREAD_N) = 0.25 shared values in 0.06 instructions;
+    1 / BLOCK_M + 1 / BLOCK_N = 0.031 global values.
+Run: python -m lessons.08_training wgrad_implicit_gemm
+"""
+
+import importlib
+from functools import lru_cache
+
+import numpy as np
+from numba import cuda, float32, int32, int64, uint32
+
+from lessons.unrolled import inlined, unroll, unrolled
+from lessons.wide import VECTOR, aligned, jit, shared_array, store4, wait_async
+from lessons.windows import WORD, mask_words
+
+offsets32 = importlib.import_module("lessons.08_training.helpers.offsets32")
+register_tiles = importlib.import_module("lessons.08_training.helpers.register_tiles")
+LANES_M, LANES_N = register_tiles.LANES_M, register_tiles.LANES_N
+
+TILE = {"BLOCK_M": 64, "BLOCK_N": 64, "BLOCK_K": 8, "THREAD_M": 8, "THREAD_N": 8, "BLOCKS_PER_SM": 6}
+TUNABLES = {
+    "BLOCK_M": (32, 64, 128),
+    "BLOCK_N": (32, 64, 128),
+    "BLOCK_K": (8, 16),
+    "THREAD_M": (8, 16),
+    "THREAD_N": (4, 8),
+    "BLOCKS_PER_SM": (1, 2, 4, 6, 16),
+}
+SHARED_BYTES = 49152
+
+
+def shipped(problem):
+    """The tile that the problem runs with unless another is asked for."""
+    return TILE
+
+
+@lru_cache
+def specialise(wide_dy, wide, WORDS, BLOCK_M, BLOCK_N, BLOCK_K, THREAD_M, THREAD_N, BLOCKS_PER_SM):
+    """Build the kernel, masks of WORDS words; `wide_dy` and `wide` promise 128-bit access to dy, to x and dfilt."""
+    of = register_tiles.register_tiles(BLOCK_M, BLOCK_N, THREAD_M, THREAD_N, BLOCKS_PER_SM)
+    first_of_thread, load_k, multiply_k, row_of, moved = (
+        of.first_of_thread, of.load_k, of.multiply_k, of.row_of, of.moved,
+    )  # fmt: skip
+    THREADS, A_FRAG, B_FRAG, ACC = of.THREADS, of.A_FRAG, of.B_FRAG, of.ACC
+    A_PIECE, B_PIECE = VECTOR if wide_dy else 1, VECTOR if wide else 1  # values copied at a time
+    A_COLUMNS, B_COLUMNS = BLOCK_M // A_PIECE, BLOCK_N // B_PIECE  # pieces in a row of the tile
+    A_ROWS, B_ROWS = max(1, THREADS // A_COLUMNS), max(1, THREADS // B_COLUMNS)  # rows copied at a time
+    A_ACROSS, B_ACROSS = max(1, A_COLUMNS // THREADS), max(1, B_COLUMNS // THREADS)  # turns for one row
+    if BLOCK_K % A_ROWS or BLOCK_K % B_ROWS or A_COLUMNS * A_ROWS % THREADS or B_COLUMNS * B_ROWS % THREADS:
+        raise ValueError(f"{BLOCK_M=} {BLOCK_N=} {BLOCK_K=} do not divide among {THREADS=}")
+    A_TURNS, B_TURNS = BLOCK_K // A_ROWS * A_ACROSS, BLOCK_K // B_ROWS * B_ACROSS
+    A_SIZE, SIZE = BLOCK_K * BLOCK_M, BLOCK_K * (BLOCK_M + BLOCK_N)
+    BOTH = 2 * SIZE
+    ENTRY = 1 + WORDS  # of the table: where a window begins, and the bits of taps that fall outside
+    ENTRIES, BITS = BLOCK_K // B_ROWS * ENTRY, B_ACROSS * WORDS
+    if 4 * BOTH > SHARED_BYTES:
+        raise ValueError(
+            f"{BLOCK_M=} {BLOCK_N=} {BLOCK_K=}: two pairs of tiles take {4 * BOTH} bytes, {SHARED_BYTES=}"
+        )
+    fetch_a = offsets32.fetch4_or_zero if wide_dy else offsets32.fetch1_or_zero
+    fetch_b = offsets32.fetch4_or_zero if wide else offsets32.fetch1_or_zero
+
+    @inlined
+    def read_entries(entries, table, gemm_k):
+        """The table's entries for the outputs whose windows the thread copies next."""
+        for row in range(BLOCK_K // B_ROWS):
+            k = uint32(gemm_k + uint32(cuda.threadIdx.x) // B_COLUMNS + row * B_ROWS)
+            for word in range(ENTRY):
+                entries[row * ENTRY + word] = table[uint32(k * ENTRY + word)]
+
+    @inlined
+    @unroll
+    def copy_tiles(x, dy, entries, tap_at, tap_bits, m0, K, gemm_k, GEMM_K, tiles, start):
+        """The next pair of tiles, on its way without waiting; what lies outside becomes zero."""
+        thread = uint32(cuda.threadIdx.x)
+        for turn in unrolled(A_TURNS):
+            k = uint32(thread // A_COLUMNS + turn // A_ACROSS * A_ROWS)
+            m = uint32(thread % A_COLUMNS * A_PIECE + turn % A_ACROSS * THREADS)
+            dy_at = uint32((gemm_k + k) * K + m0 + m)
+            inside = gemm_k + k < GEMM_K and m0 + m < K
+            fetch_a(tiles, start + k * BLOCK_M + m, dy, dy_at, inside)
+        for turn in unrolled(B_TURNS):
+            k = uint32(thread // B_COLUMNS + turn // B_ACROSS * B_ROWS)
+            n = uint32(thread % B_COLUMNS * B_PIECE + turn % B_ACROSS * THREADS)
+            x_at = uint32(int64(entries[turn // B_ACROSS * ENTRY]) + tap_at[turn % B_ACROSS])
+            outside = entries[turn // B_ACROSS * ENTRY + 1] & tap_bits[turn % B_ACROSS * WORDS]
+            for word in range(1, WORDS):
+                outside |= entries[turn // B_ACROSS * ENTRY + 1 + word] & tap_bits[turn % B_ACROSS * WORDS + word]
+            fetch_b(tiles, start + A_SIZE + k * BLOCK_N + n, x, x_at, outside == 0)
+
+    @jit(THREADS, BLOCKS_PER_SM)
+    @unroll
+    def wgrad_implicit_gemm(x, dy, table, dfilt, taps, geometry, tiles_k):
+        tiles = shared_array(BOTH)
+        entries = cuda.local.array(ENTRIES, uint32)
+        tap_at = cuda.local.array(B_ACROSS, uint32)
+        tap_bits = cuda.local.array(BITS, uint32)
+        a_frag = cuda.local.array(A_FRAG, float32)
+        b_frag = cuda.local.array(B_FRAG, float32)
+        acc = cuda.local.array(ACC, float32)
+        N, D, H, W, C = x.shape
+        _, O, P, Q, K = dy.shape
+        T, R, S = taps
+        GEMM_M, GEMM_N, GEMM_K = uint32(K), uint32(T * R * S * C), uint32(N * O * P * Q)
+
+        # locate: the block; those that sum the same outputs run together, so that dy and x are shared in L2
+        blocks_m, blocks_n = (GEMM_M + BLOCK_M - 1) // BLOCK_M, (GEMM_N + BLOCK_N - 1) // BLOCK_N
+        split, block = cuda.blockIdx.x // (blocks_m * blocks_n), cuda.blockIdx.x % (blocks_m * blocks_n)
+        m0, n0 = uint32(block % blocks_m * BLOCK_M), uint32(block // blocks_m * BLOCK_N)
+        gemm_k = uint32(split * tiles_k * BLOCK_K)
+        left = (int64(GEMM_K) - gemm_k + BLOCK_K - 1) // BLOCK_K
+
+        # locate: the thread, and the taps whose values of x it copies
+        thread = uint32(cuda.threadIdx.x)
+        thread_m, thread_n = first_of_thread()
+        for across in range(B_ACROSS):
+            gemm_n = uint32(n0 + thread % B_COLUMNS * B_PIECE + across * THREADS)
+            c, tap = gemm_n % uint32(C), uint32(gemm_n // uint32(C))
+            s, r, t = tap % uint32(S), tap // uint32(S) % uint32(R), tap // uint32(uint32(S) * uint32(R))
+            bits = int64(t), int64(T + r), int64(T + R + s)
+            tap_d, tap_h, tap_w = t * geometry.dilation_d, r * geometry.dilation_h, s * geometry.dilation_w
+            tap_at[across] = uint32(((tap_d * H + tap_h) * W + tap_w) * C + c)
+            for word in range(WORDS):
+                tap_bits[across * WORDS + word] = uint32(0)
+                for bit in bits:
+                    if bit // WORD == word:
+                        tap_bits[across * WORDS + word] |= uint32(1) << uint32(bit % WORD)
+            if gemm_n >= GEMM_N:
+                tap_bits[across * WORDS + WORDS - 1] |= uint32(1) << uint32(WORD - 1)  # which every output has
+
+        for i in range(ACC):
+            acc[i] = float32(0.0)
+
+        # stage: the first pair of tiles
+        start = int64(0)
+        read_entries(entries, table, gemm_k)
+        copy_tiles(x, dy, entries, tap_at, tap_bits, m0, GEMM_M, gemm_k, GEMM_K, tiles, start)
+        gemm_k = uint32(gemm_k + BLOCK_K)
+        read_entries(entries, table, gemm_k)
+        wait_async()
+        cuda.syncthreads()
+
+        # multiply: the values of the first k; those of each next k are read while one is multiplied
+        load_k(int64(0), start + thread_m, start + A_SIZE + thread_n, tiles, a_frag, b_frag)
+        for _ in range(int32(min(tiles_k, left))):
+            # stage: the next pair, which travels while this one is multiplied, and the entries of the one after
+            copy_tiles(x, dy, entries, tap_at, tap_bits, m0, GEMM_M, gemm_k, GEMM_K, tiles, SIZE - start)
+            gemm_k = uint32(gemm_k + BLOCK_K)
+            read_entries(entries, table, gemm_k)
+
+            for k in unrolled(BLOCK_K):  # int64(), as for a literal Numba would compile a function once more
+                # stage: the next pair is complete. Of this one, all threads have the last k in registers
+                if k == BLOCK_K - 1:
+                    wait_async()
+                    cuda.syncthreads()
+                    start = SIZE - start
+
+                # multiply
+                a_at = start + (k + 1) % BLOCK_K * BLOCK_M + thread_m
+                b_at = start + A_SIZE + (k + 1) % BLOCK_K * BLOCK_N + thread_n
+                load_k(int64((k + 1) % 2), a_at, b_at, tiles, a_frag, b_frag)
+                multiply_k(int64(k % 2), a_frag, b_frag, acc)
+
+        # store: partial gradients, one after another
+        for i in unrolled(THREAD_M):
+            m, n = m0 + thread_m + row_of(i), n0 + thread_n
+            at = (int64(split) * GEMM_M + m) * GEMM_N + n
+            for j in range(0, THREAD_N, VECTOR):
+                moved(a_frag, acc, i * THREAD_N + j)
+                if wide:
+                    if m < GEMM_M and n + j * LANES_N < GEMM_N:
+                        store4(dfilt, at + j * LANES_N, a_frag, 0)
+                else:
+                    for v in range(VECTOR):
+                        if m < GEMM_M and n + j * LANES_N + v < GEMM_N:
+                            dfilt[at + j * LANES_N + v] = a_frag[v]
+
+    return wgrad_implicit_gemm, THREADS
+
+
+def output_table(problem, beyond):
+    """A flat device array with an entry for each output, and for `beyond` more, which all taps miss.
+
+    An entry is where the output's window begins in x, then a bit for each t, r and s that falls outside x, and one
+    for columns beyond the last.
+    """
+    p, g = problem, problem.geometry
+    o, q = np.arange(p.reduction) // (p.P * p.Q), np.arange(p.reduction) % p.Q
+    n, o, h = o // p.O, o % p.O, np.arange(p.reduction) // p.Q % p.P * g.stride_h - g.pad_h
+    d, w = o * g.stride_d - g.pad_d, q * g.stride_w - g.pad_w
+    table = np.full((p.reduction + beyond, 1 + mask_words(p.T, p.R, p.S)), -1, np.int64)
+    table[: p.reduction, 0] = (((n * p.D + d) * p.H + h) * p.W + w) * p.C
+    table[: p.reduction, 1:] = 0
+    table[: p.reduction, -1] = 1 << WORD - 1
+    axes = (0, p.T, d, g.dilation_d, p.D), (p.T, p.R, h, g.dilation_h, p.H), (p.T + p.R, p.S, w, g.dilation_w, p.W)
+    for first, taps, start, dilation, extent in axes:
+        for tap in range(taps):
+            missed = (start + tap * dilation < 0) | (start + tap * dilation >= extent)
+            word, bit = divmod(first + tap, WORD)
+            table[: p.reduction, 1 + word] |= missed.astype(np.int64) << bit
+    return cuda.to_device((table & 0xFFFFFFFF).astype(np.uint32).reshape(-1))
+
+
+def multiply(x, dy, table, sums, filt_shape, geometry, splits, **tile):
+    """Launch the kernel: `splits` partial gradients of the filter, one after another in the flat array `sums`."""
+    K, T, R, S, C = filt_shape
+    GEMM_N, GEMM_K = T * R * S * C, dy.size // K
+    largest = max(x.size, dy.size, table.size)
+    if largest >= 2**32:
+        raise ValueError(f"x, dy or the table has {largest} elements: 32-bit offsets reach 2**32 of them")
+    wide = aligned(x.reshape(x.size // C, C), sums.reshape(sums.size // GEMM_N, GEMM_N))
+    kernel, THREADS = specialise(aligned(dy.reshape(GEMM_K, K)), wide, mask_words(T, R, S), **tile)
+    blocks = -(-K // tile["BLOCK_M"]) * -(-GEMM_N // tile["BLOCK_N"])
+    tiles_k = -(-GEMM_K // (splits * tile["BLOCK_K"]))
+    kernel[blocks * splits, THREADS](x, dy, table, sums, (T, R, S), geometry, tiles_k)
+
+
+def workspace(problem, **tile):
+    """The table: the last block asks for the pair after the last, and for the entries of the next."""
+    return output_table(problem, 3 * {**TILE, **tile}["BLOCK_K"])
+
+
+def launch(x, dy, dfilt, geometry, table, **tile):
+    multiply(x, dy, table, dfilt.reshape(dfilt.size), dfilt.shape, geometry, 1, **{**TILE, **tile})

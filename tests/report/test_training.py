@@ -1,0 +1,148 @@
+"""Records of training: kept whole, read with care, shown as figures, tables and charts."""
+
+import base64
+import json
+
+import numpy as np
+import pytest
+
+from common.book.device import Gpu
+from common.measure.timing import Timing
+from common.report import pages, records, training, trainingcharts
+from common.report.entries import MachineCode, Run
+from common.report.training import Compared, Epoch, Mistake, Speed, Trained
+
+GPU = Gpu("NVIDIA Test", "9.0", 132, 10**9, 10**6, "580", "13.0")
+RUN = Run(date="2026-11-22", driver="580", cuda="13.0", packages={"numba": "0.68"})
+
+
+def trained():
+    pixels = base64.b64encode(np.arange(16, dtype=np.uint8).tobytes()).decode()
+    history = [
+        Epoch(loss=2.0 / n, held_out_loss=2.5 / n, held_out_accuracy=1 - 0.3 / n, seconds=0.25) for n in (1, 2, 3)
+    ]
+    return Trained(
+        data="digits", learned=4000, held_out=1000, seed=0, batch=32, rate=0.05, momentum=0.9, decay=0.0005,
+        kernels="fused", captured=True, launches=9, history=history, code={"fused": "0" * 64}, run=RUN,
+        mistakes=[Mistake(number=17, label=4, said=9, pixels=pixels)] * 100,
+    )  # fmt: skip
+
+
+def compared():
+    def speed(name, batch, ms):
+        return Speed(name=name, batch=batch, timing=Timing(ms, ms, ms, 0.0, 7), launches=None if "Py" in name else 8)
+
+    return Compared(
+        batch=64, rate=0.05, library="PyTorch 2.11",
+        losses={"PyTorch": [2.0, 1.0], "fused": [2.0, 1.00005], "layered": [2.0, 1.0]},
+        gradients={"fused": {"filt1": 1e-6}}, code={}, run=RUN,
+        speeds=[
+            speed("fused, graph", 64, 0.05), speed("PyTorch", 64, 0.5), speed("PyTorch, graph", 64, 0.1),
+            speed("fused, graph", 1024, 0.5), speed("PyTorch", 1024, 1.25), speed("PyTorch, graph", 1024, 1.0),
+        ],
+    )  # fmt: skip
+
+
+@pytest.fixture
+def results(tmp_path, monkeypatch):
+    monkeypatch.setattr(records, "RESULTS", tmp_path)
+    training.change(GPU, trained())
+    training.change(GPU, compared())
+    return tmp_path
+
+
+def test_an_entry_leaves_the_other_as_it_was(results):
+    found = training.load("nvidia-test")
+    assert found.trained == trained()
+    assert found.compared == compared()
+    assert training.load("another") is None
+    assert (results / "training" / "nvidia-test.json").read_text().count("schema") == 1
+
+
+@pytest.mark.parametrize(("change", "said"), [
+    (lambda data: data["trained"].update(learned=-1), "trained.learned must be an integer above 0, is -1"),
+    (lambda data: data["trained"]["history"][1].update(loss="nan"), "trained.history[1].loss must be a number"),
+    (lambda data: data.update(schema="other"), "schema must be numba-cuda-workbook/training/1, is 'other'"),
+])  # fmt: skip
+def test_a_file_that_is_no_record_is_named_with_what_is_wrong(results, change, said):
+    path = training.path_of("nvidia-test")
+    data = json.loads(path.read_text())
+    change(data)
+    path.write_text(json.dumps(data))
+    with pytest.raises(records.RecordError) as caught:
+        training.load("nvidia-test")
+    assert said in str(caught.value)
+    assert str(caught.value).endswith("move the file away to start anew")
+
+
+@pytest.mark.parametrize(("words", "text"), [
+    ("accuracy", "90.0"), ("wrong", "100"), ("learned", "4,000"), ("held_out", "1,000"), ("epochs", "3"),
+    ("seconds", "0.75"), ("launches", "9"), ("apart fused", "5.0e-05"), ("images fused-graph 64", "1,280,000"),
+    ("faster fused-graph 64", "10"), ("faster fused-graph 1024", "2.5"),
+    ("faster fused-graph 64 PyTorch-graph", "2"),
+])  # fmt: skip
+def test_figures_are_the_records(results, words, text):
+    assert training.figure(training.load("nvidia-test"), words.split()).text == text
+
+
+@pytest.mark.parametrize("words", ["", "speed", "apart nobody", "images fused-graph 65", "faster fused-graph",
+                                   "accuracy 3"])  # fmt: skip
+def test_a_figure_that_the_record_has_not_is_said(results, words):
+    with pytest.raises(ValueError, match=f"^training {words}"):
+        training.figure(training.load("nvidia-test"), words.split())
+
+
+def test_pages_take_figures_and_the_table_from_there(results):
+    record = records.Record.open(GPU, results)
+    text = "<!--= training accuracy -->?<!--/--> of <!-- table: training 64 -->\n<!-- end table -->"
+    written = pages.rendered(text, record, MachineCode())
+    assert "<!--= training accuracy -->90.0<!--/-->" in written
+    assert "| fused, graph | 8 | 50 (10×) |" in written
+    assert "| *PyTorch, graph* |  | 100 (5×) |" in written
+    assert "1,024" not in written
+    nothing = pages.rendered(text, None, MachineCode())
+    assert "(not measured yet)" in nothing
+
+
+def test_a_page_shows_a_chart_once_it_is_drawn(results, monkeypatch):
+    record = records.Record.open(GPU, results)
+    monkeypatch.setattr(records, "RESULTS", results)
+    text = "<!-- table: picture training-curves Loss and mistakes -->\n<!-- end table -->"
+    assert "*Nothing has been measured for the chart `training-curves` yet.*" in pages.rendered(
+        text, record, MachineCode()
+    )
+    path = results / "charts" / record.slug / "training-curves.png"
+    path.parent.mkdir(parents=True)
+    path.touch()
+    shown = f"![Loss and mistakes](../../results/charts/{record.slug}/training-curves.png)"
+    assert shown in pages.rendered(text, record, MachineCode())
+
+
+def test_figures_of_what_was_not_measured_are_left_open(results):
+    """A run may be recorded, and no comparison yet; or the other way round."""
+    record = records.Record.open(GPU, results)
+    path = training.path_of("nvidia-test")
+    data = json.loads(path.read_text())
+    text = "<!--= training accuracy -->?<!--/--> <!--= training apart fused -->?<!--/-->"
+    other = "<!--= training faster fused-graph 32 -->?<!--/--> <!--= training faster fused-graph 64 -->?<!--/-->"
+    written = pages.rendered(other, record, MachineCode())
+    assert "32 -->(not measured yet)<" in written
+    assert "64 -->10<" in written
+    path.write_text(json.dumps({name: value for name, value in data.items() if name != "compared"}))
+    written = pages.rendered(text, record, MachineCode())
+    assert "-->90.0<" in written
+    assert "-->(not measured yet)<" in written
+
+
+def test_charts_are_drawn_of_what_there_is(results, no_pixels, monkeypatch, tmp_path):
+    written = trainingcharts.load_and_draw("nvidia-test", tmp_path)
+    assert [path.stem for path in written] == [
+        "training-curves", "training-mistakes", "training-beside", "training-speed",
+    ]  # fmt: skip
+    text = {path.stem: path.with_suffix(".svg").read_text() for path in written}
+    assert "100 of 1,000 held-out digits are wrong; 24 of them" in text["training-mistakes"]
+    assert text["training-mistakes"].count("4, said 9") == trainingcharts.SHOWN
+    assert "4,000 digits, 3 epochs in batches of 32" in text["training-curves"]
+    assert "10.0%" in text["training-curves"]
+    assert "PyTorch 2.11" in text["training-speed"]
+    assert trainingcharts.load_and_draw("another", tmp_path) == []
