@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from common.book import reference
-from common.book.problems import FLOAT16, Conv3d, Problem
+from common.book.problems import FLOAT16, Convolution, Dgrad, Problem
 from common.explain import probe, suspects, terms
 from common.explain.suspects import Evidence, Launch, Suspect
 from common.explain.terms import LAYOUTS, Positions
@@ -150,7 +150,7 @@ def kept(
             operands = (new[0], mixed) if number else (mixed, new[1])
             if np.array_equal(_sums(problem, evidence.env, *operands), held):
                 return f"{said} is the first launch's"
-    if isinstance(problem, Conv3d) and isinstance(before, Conv3d) and before.geometry != problem.geometry:
+    if isinstance(problem, Convolution) and isinstance(before, Convolution) and before.geometry != problem.geometry:
         env = evidence.env | before.geometry._asdict()
         if np.array_equal(_sums(problem, env, *new), held):
             return "stride, padding and dilation are those of the problem before"
@@ -471,7 +471,7 @@ def _residues(name: str, size: int, residues: Array) -> str:
 
 def _padding(problem: Problem, wrong: NDArray[np.bool_]) -> str:
     """Are the wrong elements those whose taps reach the padding, most of them at least?"""
-    if not isinstance(problem, Conv3d):
+    if not isinstance(problem, Convolution) or isinstance(problem, Dgrad):
         return ""
     ones = (np.ones(shape) for shape in (problem.input_shape, problem.weight_shape))
     padded = reference.full(problem, *ones) < problem.reduction

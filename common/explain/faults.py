@@ -80,6 +80,7 @@ LOOK_AT = {
     "operand": "this call's arguments, against what the helper's docstring says",
     "left-cluster": "the kernel's end: cluster_sync() keeps a block and its shared memory until the others are done",
     "zero-division": "what this divides by: on a GPU the quotient is some number, and no error",
+    "input-written": "this store: a program's other kernels may read the input meanwhile",
     "unsound": "what this line shares with other threads, or reads before it is set",
     "refused": "the conditions under which launch, prepare or workspace raise: every positive extent must be right",
     "overlap": "how launch's grid and the kernel's first lines divide the output: no two blocks may own one element",
@@ -113,6 +114,7 @@ UNSOUND = {
     "overlap": "race between blocks",
     "deadlock": "wait that never ends",
     "zero-division": "division by zero",
+    "input-written": "store in an input",
 }
 
 _OF_UNSET_MEMORY = ("nan", "unstable", "unsound")  # findings that a read of what nobody wrote explains
@@ -137,6 +139,7 @@ class FaultFields(TypedDict):
     thread: tuple[int, int, int] | None
     block: tuple[int, int, int] | None
     count: int
+    met: int
 
 
 @dataclass(frozen=True)
@@ -144,7 +147,8 @@ class Fault:
     """One fault. ``kind`` is a key of LOOK_AT; ``line`` counts from 1 in the step's file, ``code`` is its text.
 
     What the tracer saw has the ``array`` that it concerns, the first ``thread`` of a ``block`` that met it, each as
-    (x, y, z), and of how many times it is the first.
+    (x, y, z), and of how many times it is the first. ``met``: as which of its kernel's faults it was met, from 1 on,
+    where the later ones may follow from those before them; else 0.
     """
 
     kind: str
@@ -156,6 +160,7 @@ class Fault:
     thread: tuple[int, int, int] | None = None
     block: tuple[int, int, int] | None = None
     count: int = 1
+    met: int = 0
 
     @property
     def placed(self) -> str:
@@ -170,12 +175,18 @@ class Fault:
         return {
             "kind": self.kind, "what": self.what, "line": self.line, "code": self.code, "look_at": self.look_at,
             "array": self.array, "thread": self.thread, "block": self.block, "count": self.count,
+            "met": self.met,
         }  # fmt: skip
 
     @classmethod
     def of(cls, fields: FaultFields) -> Fault:
         """The fault of which these are :meth:`as_dict`."""
         return cls(**fields)
+
+
+def telling(one: Fault) -> tuple[int, int]:
+    """A key that sorts what is unsound as it is told: by kind, and what may follow from another fault after it."""
+    return max(one.met - 1, 0), list(UNSOUND).index(one.kind)
 
 
 def of_error(error: BaseException, path: Path) -> Fault | None:
@@ -257,12 +268,9 @@ def of_finding(finding: FindingFields, seen: list[Fault], path: Path, operands: 
     output.
     """
     kind = finding["kind"]
-    for name in UNSOUND:
-        if name == "read-before-write" and kind not in _OF_UNSET_MEMORY:
-            continue
-        for one in seen:
-            if one.kind == name:
-                return fault(name, one.placed, path, one.line)
+    for one in sorted((one for one in seen if one.kind in UNSOUND), key=telling):
+        if one.kind != "read-before-write" or kind in _OF_UNSET_MEMORY or one.met == 1:
+            return fault(one.kind, one.placed, path, one.line)
     if kind not in LOOK_AT:
         return None
     names = operands[:2] if kind == "modified_input" else operands[2:]
@@ -690,9 +698,8 @@ def _plain_type(text: str) -> str:
 
 # Errors of the simulator's asynchronous machine; the line that is wrong is the first that they name.
 _ASYNCHRONOUS = {
-    "Barrier": "mbarrier", "Deadlock": "deadlock", "Descriptor": "descriptor", "Left": "left-cluster",
-    "NotAwaited": "copy-not-awaited", "Operand": "operand", "ProxyFence": "proxy-fence", "Refilled": "race",
-    "Unwritten": "read-before-write", "Warpgroup": "warp-sync", "WgmmaOrder": "wgmma-order",
+    "Barrier": "mbarrier", "Deadlock": "deadlock", "Descriptor": "descriptor", "Operand": "operand",
+    "Warpgroup": "warp-sync",
 }  # fmt: skip
 
 _NO_FUNCTION = r"No implementation of function Function\(<(?:built-in |intrinsic |class )?(?:function )?'?([\w.]+)"
@@ -733,7 +740,7 @@ _ERRORS: tuple[tuple[str, str, str | _Say], ...] = (
     ("nan", r"cannot convert float (NaN|infinity) to integer",
      r"\1 is made an integer: it comes from memory that nobody set"),
     ("warp-sync", r"WarpSyncError: (?:in thread .*?: )?(.*)", r"\1"),
-    ("warp-sync", r"(\w+ at line \d+: all 32 lanes of a warp must come .*)", r"\1"),
+    ("warp-sync", r"(\b\w+ at line \d+: all 32 lanes of a warp must come .*)", r"\1"),
     ("dtype", r"Function\(<function (?:shared|local)\.array .*?dtype=Function", "the array's dtype is no Numba type"),
     ("shape-not-constant", r"Function\(<function (\w+)\.array ", r"the shape of a \1 array is not a constant"),
     ("float-index", r"Unsupported array index type (float\d+)", r"an index is a \1, and an index must be an integer"),

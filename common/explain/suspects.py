@@ -13,13 +13,14 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from common.book.problems import Conv2d, Conv3d, Gemm, Problem
+from common.book.problems import Conv2d, Convolution, Dgrad, Gemm, Problem, Wgrad
 from common.explain import terms
-from common.explain.terms import LAYOUTS, OUTPUT, SPATIAL, WEIGHT, Change, Positions, X
+from common.explain.terms import LAYOUTS, OUTPUT, ROUNDS, SPATIAL, WEIGHT, Change, Positions, X
 
 Array = NDArray[Any]
 
 _TILES = (2, 4, 8, 16, 32)
+_LONG_TILES = (8, 16, 32, 64, 128, 256)  # of a sum that is split
 _PAIRS = 200  # the longest axis of terms whose every range is tried
 
 
@@ -196,7 +197,7 @@ def operands(problem: Problem) -> Iterator[Suspect]:
     if isinstance(problem, Gemm):
         yield _of_operands(2, "a is read transposed, a[k, m] in place of a[m, k]", x=lambda v: reread(v, 0, 1))
         yield _of_operands(2, "b is read transposed, b[n, k] in place of b[k, n]", weight=lambda v: reread(v, 0, 1))
-    else:
+    elif not isinstance(problem, Wgrad):
         yield from _filters(problem)
     yield from _layouts(problem, X, a, layout.x)
     yield from _layouts(problem, WEIGHT, b, layout.weight)
@@ -210,14 +211,19 @@ def operands(problem: Problem) -> Iterator[Suspect]:
 def _filters(problem: Problem) -> Iterator[Suspect]:
     axes = (2, 3) if isinstance(problem, Conv2d) else (1, 2, 3)
     flipped = "the filter is flipped: this is convolution, and cross-correlation is asked for"
+    if isinstance(problem, Dgrad):
+        flipped = "the filter is flipped: a tap goes back to where it was read, so rows of dy fall as taps rise"
     yield _of_operands(1, flipped, weight=lambda v: np.flip(v, axes))
     yield _of_operands(1, _PAIRED, weight=lambda v: reread(v, 2, 3))
-    if isinstance(problem, Conv3d) and problem.C > 1:
+    if isinstance(problem, Convolution) and problem.C > 1:
         shape = (problem.K, problem.C, problem.T, problem.R, problem.S)
         text = "filt is read in KCTRS order, and it is stored KTRSC"
         yield _of_operands(1, text, weight=lambda v: np.moveaxis(v.reshape(shape), 1, -1))
-        shape_x = (problem.N, problem.C, problem.D, problem.H, problem.W)
+        n, *pixel, last = problem.input_shape
+        shape_x = (n, last, *pixel)
         text = "x is read in NCDHW order, and it is stored NDHWC"
+        if isinstance(problem, Dgrad):
+            text = "dy is read in NKOPQ order, and it is stored NOPQK"
         yield _of_operands(1, text, x=lambda v: np.moveaxis(v.reshape(shape_x), 1, -1))
 
 
@@ -299,7 +305,9 @@ def conversions(problem: Problem) -> Iterator[Suspect]:
 def padding(evidence: Evidence) -> Iterator[Suspect]:
     """A tap on the padding that adds something."""
     problem = evidence.problem
-    if not isinstance(problem, Conv3d) or not any((problem.pad_d, problem.pad_h, problem.pad_w)):
+    if not isinstance(problem, Convolution) or isinstance(problem, Dgrad):
+        return
+    if not any((problem.pad_d, problem.pad_h, problem.pad_w)):
         return
 
     def nearest(at: Any, extent: int) -> Any:
@@ -356,15 +364,20 @@ def stored(problem: Problem, results: tuple[Array, ...]) -> Iterator[Suspect]:
     if isinstance(problem, Gemm):
         pairs = {(0, 1): "transposed: c is stored column by column, c[n, m] in place of c[m, n]"}
     else:
-        letters = LAYOUTS[problem.form].output
-        tail = ", ..]" if isinstance(problem, Conv3d) else "]"
-        pairs = {(2, 3): f"transposed: y[.., q, p{tail} in place of y[.., p, q{tail}"}
+        letters, name = LAYOUTS[problem.form].output, LAYOUTS[problem.form].names[2]
+        tail = ", ..]" if isinstance(problem, Convolution) else "]"
+        u, v = letters[2:4]
+        pairs = {(2, 3): f"transposed: {name}[.., {v}, {u}{tail} in place of {name}[.., {u}, {v}{tail}"}
         for i, u in enumerate(letters):
             for j, v in enumerate(letters[i + 1 :], i + 1):
-                pairs.setdefault((i, j), f"transposed: {u} and {v} of y are stored in each other's place")
+                pairs.setdefault((i, j), f"transposed: {u} and {v} of {name} are stored in each other's place")
     for (first, second), text in pairs.items():
         wholes = [restored(whole, first, second) for whole in results]
         yield Suspect(1 + (len(pairs) > 1), partial(_picked, wholes), _plain(text))
+    if isinstance(problem, Wgrad):
+        wholes = [np.flip(whole, (1, 2, 3)) for whole in results]
+        text = "the filter is flipped: dfilt[.., t, r, s, ..] holds what T - 1 - t, R - 1 - r, S - 1 - s should"
+        yield Suspect(0.5, partial(_picked, wholes), _plain(text))
 
 
 def _picked(wholes: list[Array], evidence: Evidence, number: int) -> Array:
@@ -391,10 +404,13 @@ def groups(problem: Problem) -> Iterator[Group]:
             yield from _along(u, shape[axis], partial(_totals, shape=shape, axis=axis))
     if problem.form != "gemm":
         extent = terms.extents(problem)
-        for side in layout.x:
-            if side in SPATIAL and extent[side] > 1:
+        for side in terms.spatial(problem):
+            if extent[side] > 1:
                 yield from _along(side, extent[side], partial(_by_side, side=side), 1.0)
-                yield _halo(side, extent)
+                if not isinstance(problem, Dgrad):
+                    yield _halo(problem, side, extent)
+        if isinstance(problem, Wgrad):
+            yield _parts(problem.reduction)
         yield from _boxes(layout.summed, shape)
         if _count(shape) <= 512 and sum(n > 1 for n in shape) > 1:
             names = [
@@ -510,9 +526,18 @@ def _between(totals: Array, first: Array, last: Array) -> Array:
     return np.asarray(sums[:, last + 1] - sums[:, first])
 
 
-def _halo(side: str, extent: dict[str, int]) -> Group:
+def _parts(count: int) -> Group:
+    """What a sum is split into: equal parts of so many terms, maybe of whole tiles."""
+    sizes = {*_LONG_TILES, *(-(-count // (parts * tile)) * tile for parts in range(2, 17) for tile in (1, *_TILES))}
+    parts = sorted({(a, min(a + size, count)) for size in sizes if size < count for a in range(0, count, size)})
+    first, last = (np.array([ends[i] for ends in parts], np.intp) for i in (0, 1))
+    texts = [f"gemm_k from {a} to {b - 1} (a part of the sum)" for a, b in parts]
+    return Group(texts, [0.4] * len(parts), lambda e, table: _between(table, first, last - 1))
+
+
+def _halo(problem: Problem, side: str, extent: dict[str, int]) -> Group:
     """The terms that read beyond a tile of outputs."""
-    out, tap = SPATIAL[side]
+    out, tap = terms.spatial(problem)[side]
     sizes = [size for size in (4, 8, 16, 32) if size < extent[out] + 1]
 
     def sums(evidence: Evidence, table: Array) -> Array:
@@ -585,10 +610,10 @@ def said(problem: Problem, which: str, what: str) -> str:
     if what == "missing" and (special := _left_out(problem, which)):
         return special
     u, _, rest = which.partition(" ")
-    side = u in ("d", "h", "w") and problem.form != "gemm"
+    side = u in terms.spatial(problem)
     many = not rest.removeprefix("= ").isdigit() and not which.startswith("the term")
     if side:
-        subject = f"x at {which}"
+        subject = f"{LAYOUTS[problem.form].names[0]} at {which}"
         verb = {"missing": "counts as 0", "negative": "counts with the wrong sign"}.get(what, f"counts {what}")
         return f"only {subject} counts" if what == "alone" else f"{subject} {verb}"
     subject = which if which.startswith("the term") else f"the term{'s' if many else ''} {which}"
@@ -613,8 +638,9 @@ def _left_out(problem: Problem, which: str) -> str:
         if sign == ">=":
             return f"the sum stops at k = {index}: the last {extent - index} terms are left out"
         return ""
-    if u == "c" and sign == "=":
-        return f"channel c = {index} is left out"
+    named = {"c": "channel", "k": "filter", "n": "image"}.get(u)
+    if named and sign == "=":
+        return f"{named} {u} = {index} is left out"
     if u in "trs" and sign == "=" and index in (0, extent - 1):
         return f"the {'first' if index == 0 else 'last'} filter tap, {u} = {index}, is left out"
     return ""
@@ -684,6 +710,8 @@ def told(evidence: Evidence, change: Change) -> str:
         return "a tap on the padding reads what lies next in memory: it must add nothing"
     (u, form), *more = change.text.items()
     whole = terms.COMPOSITES[problem.form]
+    if u == ROUNDS:
+        return "the rest of the division by the stride is not looked at: taps of other residues count, too"
     if "_" in u and u not in whole:
         if form in ("0", "1"):
             return f"{u} {'are' if ' and ' in u else 'is'} taken as {form}"
@@ -702,9 +730,9 @@ def told(evidence: Evidence, change: Change) -> str:
         output = layout.names[2]
         there = f"{output}[{', '.join(change.text.get(u, u) for u in layout.output)}]"
         return f"{output}[{', '.join(layout.output)}] holds what {there} should"
-    if problem.form == "conv3d" and change.operand == X:
+    if isinstance(problem, Convolution) and change.operand == X:
         parts = [f"{v} in place of {w}" for w, v in change.text.items()]
-        return f"x is read with {' and '.join(parts)}{beyond}"
+        return f"{name} is read with {' and '.join(parts)}{beyond}"
     if problem.form == "gemm" and set(change.text) == {"k"}:
         a, b = (change.text if change.operand == operand else {} for operand in (X, WEIGHT))
         return f"the terms pair a[{_index(layout.x, a)}] with b[{_index(layout.weight, b)}]{beyond}"

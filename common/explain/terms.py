@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from common.book.problems import Conv3d, Geometry, Problem
+from common.book.problems import Convolution, Dgrad, Geometry, Problem
 
 Array = NDArray[Any]
 Env = dict[str, Any]
@@ -45,15 +45,35 @@ LAYOUTS = {
         ("k", "t", "r", "s", "c"),
         ("x", "filt", "y"),
     ),
+    "dgrad": Layout(
+        ("n", "d", "h", "w", "c"),
+        ("t", "r", "s", "k"),
+        ("n", "o", "p", "q", "k"),
+        ("k", "t", "r", "s", "c"),
+        ("dy", "filt", "dx"),
+    ),
+    "wgrad": Layout(
+        ("k", "t", "r", "s", "c"),
+        ("n", "o", "p", "q"),
+        ("n", "d", "h", "w", "c"),
+        ("n", "o", "p", "q", "k"),
+        ("x", "dy", "dfilt"),
+    ),
 }
 # Indices of a matrix view: what a kernel that works in matrices calls a pixel or a tap
-COMPOSITES = {
+COMPOSITES: dict[str, dict[str, tuple[str, ...]]] = {
     "gemm": {},
     "conv2d": {"pixel": ("p", "q"), "image_pixel": ("n", "p", "q"), "tap": ("c", "r", "s")},
     "conv3d": {"plane_row": ("o", "p"), "gemm_m": ("n", "o", "p", "q"), "gemm_k": ("t", "r", "s", "c")},
+    "dgrad": {"gemm_m": ("n", "d", "h", "w"), "gemm_k": ("t", "r", "s", "k")},
+    "wgrad": {"gemm_n": ("t", "r", "s", "c"), "gemm_k": ("n", "o", "p", "q")},
 }
 # h = p * stride_h - pad_h + r * dilation_h
 SPATIAL = {"d": ("o", "t"), "h": ("p", "r"), "w": ("q", "s")}
+# p = (h + pad_h - r * dilation_h) / stride_h, if that leaves no rest
+_BACK = {"o": ("d", "t"), "p": ("h", "r"), "q": ("w", "s")}
+_NOWHERE = -(1 << 36)  # an index of dy where the division leaves a rest; its address is lower still
+ROUNDS = "rounds"  # in an environment: such a rest is not looked at
 
 
 @lru_cache(maxsize=64)
@@ -81,7 +101,7 @@ def environment(problem: Problem, positions: Positions) -> Env:
     env: Env = {u: at[:, None] for u, at in zip(layout.output, positions, strict=True)}
     grid = np.indices(summed_shape(problem)).reshape(len(layout.summed), 1, -1)
     env |= dict(zip(layout.summed, grid, strict=True))
-    geometry = problem.geometry if isinstance(problem, Conv3d) else Geometry()
+    geometry = problem.geometry if isinstance(problem, Convolution) else Geometry()
     extent = extents(problem)
     for name, parts in COMPOSITES[problem.form].items():
         whole: Any = 0
@@ -89,6 +109,12 @@ def environment(problem: Problem, positions: Positions) -> Env:
             whole = whole * extent[u] + env[u]
         env[name] = whole
     return env | geometry._asdict()
+
+
+def spatial(problem: Problem) -> dict[str, tuple[str, str]]:
+    """The axes of the input whose index follows from a letter of pixels and one of taps: those two."""
+    pairs = _BACK if isinstance(problem, Dgrad) else SPATIAL
+    return {u: pairs[u] for u in LAYOUTS[problem.form].x if u in pairs}
 
 
 def digits(parts: tuple[str, ...], extent: dict[str, int], whole: Any) -> Env:
@@ -101,14 +127,19 @@ def digits(parts: tuple[str, ...], extent: dict[str, int], whole: Any) -> Env:
 
 def coordinates(problem: Problem, operand: str, env: Env) -> tuple[Any, ...]:
     """The element of ``x`` or ``weight`` that each term reads; coordinates of x may lie outside."""
-    layout = LAYOUTS[problem.form]
+    layout, pairs = LAYOUTS[problem.form], spatial(problem)
     if operand == WEIGHT:
         return tuple(env[u] for u in layout.weight)
 
     def at(u: str) -> Any:
-        if u not in SPATIAL or problem.form == "gemm":
+        if u not in pairs:
             return env[u]
-        out, tap = SPATIAL[u]
+        out, tap = pairs[u]
+        if isinstance(problem, Dgrad):
+            index, rest = np.divmod(
+                env[out] + env[f"pad_{out}"] - env[tap] * env[f"dilation_{out}"], env[f"stride_{out}"]
+            )
+            return index if ROUNDS in env else np.where(rest == 0, index, _NOWHERE)
         return env[out] * env[f"stride_{u}"] - env[f"pad_{u}"] + env[tap] * env[f"dilation_{u}"]
 
     return tuple(at(u) for u in layout.x)
@@ -123,10 +154,11 @@ def gather(array: Array, index: tuple[Any, ...], flat: bool = False) -> Array:
         inside = inside & (at >= 0) & (at < extent)
     if flat:
         inside = (address >= 0) & (address < array.size)
+    nothing = np.where(address > _NOWHERE // 2, np.nan, 0.0) if flat else 0.0
     values = array.reshape(-1)[np.where(inside, address, 0)]
     if values.dtype == np.float16:  # products are float32
         values = values.astype(np.float32)
-    return np.where(inside, values, np.nan if flat else 0.0)
+    return np.where(inside, values, nothing)
 
 
 Value = Callable[[Env], Any]
@@ -303,7 +335,7 @@ def _split(parts: tuple[str, ...], extent: dict[str, int]) -> bool:
 def _letters_of_x(problem: Problem) -> tuple[str, ...]:
     letters: list[str] = []
     for u in LAYOUTS[problem.form].x:
-        letters += SPATIAL[u] if u in SPATIAL and problem.form != "gemm" else (u,)
+        letters += spatial(problem).get(u, (u,))
     return tuple(letters)
 
 
@@ -321,8 +353,10 @@ def _fixed(value: int) -> Value:
 
 def _geometry(problem: Problem) -> Iterator[Change]:
     """Stride, padding and dilation ignored, of another axis, or mixed up."""
-    if not isinstance(problem, Conv3d):
+    if not isinstance(problem, Convolution):
         return
+    if isinstance(problem, Dgrad) and max(problem.geometry[:3]) > 1:
+        yield Change(X, {ROUNDS: _fixed(1)}, {ROUNDS: ""}, 0.5)
     geometry = problem.geometry._asdict()
     for name, value in geometry.items():
         kind, axis = name.split("_")
@@ -334,8 +368,10 @@ def _geometry(problem: Problem) -> Iterator[Change]:
             factor = geometry[f"{what}_{axis}"]
             options += [(f"{what}_{axis}", factor, 3.0)] if kind != "pad" else []
             options.append((f"{name} * {what}_{axis}", value * factor, 1.2))
-        options += [(f"{name} + 1", value + 1, 2.5), (f"2 * {name}", 2 * value, 3.0)]
-        options += [(f"{name} - 1", value - 1, 2.5)] if value else []
+        # an index of dy that is off by one is the padding's mistake, or a letter's: there the same
+        near = 1.0 if isinstance(problem, Dgrad) and kind == "pad" else 2.5
+        options += [(f"{name} + 1", value + 1, near), (f"2 * {name}", 2 * value, 3.0)]
+        options += [(f"{name} - 1", value - 1, near)] if value else []
         for text, other_value, cost in options:
             if other_value != value:
                 yield Change(X, {name: _fixed(other_value)}, {name: text}, cost)

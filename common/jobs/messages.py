@@ -14,7 +14,7 @@ from msgspec import field
 from common.book import catalog, device
 from common.code.messages import CodeCard, Compiled
 from common.explain.faults import FindingFields
-from common.measure import accuracy, ceilings, check, peers, plan
+from common.measure import accuracy, ceilings, check, fusing, peers, plan
 from common.measure.timing import Paired, Timing
 from common.workers.messages import FileTask, Message, Result, ShapeTask, Task
 
@@ -132,6 +132,16 @@ class CeilingsResult(Result, total=False):
     ceilings: ceilings.Ceilings
 
 
+class EpiloguesResult(Result, total=False):
+    """``code``: the step's that ran, ``ways`` the epilogues'; ``library``: PyTorch's version, if it is there."""
+
+    shape: Shape
+    found: list[fusing.Fused]
+    code: catalog.Code
+    ways: catalog.Code
+    library: str
+
+
 class AccuracyResult(Result, total=False):
     """``products``, and by step the code that ran."""
 
@@ -161,6 +171,7 @@ class Check(ShapeTask[StepResult], frozen=True, kw_only=True, tag="jobs.check"):
     seed: int = 0
     special: str = ""
     wide: bool = False
+    sole: bool = True
     precision: str = "fp32"
     repeats: int = check.REPEATS
     kernels: str = ""
@@ -299,6 +310,13 @@ class Accuracy(Task[AccuracyResult], frozen=True, kw_only=True, tag="jobs.accura
     """How far from the exact products are those of steps, by name their files, and of libraries?"""
 
     files: dict[str, str]
+
+
+class Epilogues(ShapeTask[EpiloguesResult], frozen=True, kw_only=True, tag="jobs.epilogues"):
+    """How long does a step take with each of the epilogues of a module, ``ways``? ``preset``: its name."""
+
+    ways: str
+    preset: str = ""
 
 
 class Device(Task[DeviceResult], frozen=True, kw_only=True, tag="jobs.device"):

@@ -46,7 +46,7 @@ FEW_PROCESSORS = 4  # with so many or fewer, nothing is compiled while kernels a
 # The preset a step is timed on unless another is asked for.
 DEFAULT_PRESET = {
     "gemm": "gemm-4096", "conv2d": "ece408-layer1", "conv3d": "c3d-conv3a", "hgemm": "hgemm-4096",
-    "hconv3d": "hc3d-conv3a",
+    "hconv3d": "hc3d-conv3a", "dgrad": "dgrad-c3d-conv3a", "wgrad": "wgrad-c3d-conv3a",
 }  # fmt: skip
 
 
@@ -623,6 +623,26 @@ def measure_accuracy(steps: list[Step]) -> messages.AccuracyResult:
     return result
 
 
+def measure_epilogues(
+    convolutions: list[tuple[str, str, str]],
+) -> Iterator[tuple[Step, str, messages.EpiloguesResult]]:
+    """The times of a step, by name, on a preset with each epilogue of a module, as they come in.
+
+    Raises as :func:`measure_device` does. A step that requires another GPU is left out.
+    """
+    device.require_gpu("timing epilogues")
+    for name, preset, ways in convolutions:
+        step = catalog.find(name)
+        if beyond(step):
+            continue
+        shape = problems.preset(preset).shape()
+        task = messages.Epilogues(path=str(step.path), ladder=step.ladder, shape=shape, ways=ways, preset=preset)
+        ((_, result),) = isolate.run([task], False, TIME_SECONDS)
+        if result["status"] != "right":
+            raise DeviceError(f"{name} on {preset}: the epilogues could not be timed: {result['message']}")
+        yield step, preset, result
+
+
 def describe_device() -> device.Gpu:
     """What this machine's GPU is; raises as :func:`measure_device` does."""
     return inspect_device()[0]
@@ -713,8 +733,9 @@ def profile_steps(pairs: list[tuple[Step, str]]) -> list[Profiled]:
         if result["status"] != "right":
             raise profiler.ProfileError(f"{step.name} on {preset}: {result['message']}")
         problem = problems.from_shape(step.ladder, result["shape"])
+        tensor = catalog.on_tensor_cores(step, problem)
         launched = zip(result["kernels"], counters, strict=False)
-        kernels = [profiler.named(name, launch, problem) for name, launch in launched]
+        kernels = [profiler.named(name, launch, problem, tensor) for name, launch in launched]
         profiles.append(
             Profiled(step, preset, kernels, result["shape"], Code(source=result["source"], helpers=result["helpers"]))
         )

@@ -28,6 +28,7 @@ from common.explain.faults import Fault
 from common.jobs import messages
 from common.jobs.messages import StepResult
 from common.microscope.messages import Trace, TraceResult
+from common.microscope.simulated_threads import AsynchronousError
 from common.workers.messages import FileTask, Result, ShapeTask
 
 if TYPE_CHECKING:
@@ -118,10 +119,15 @@ def check_task(task: messages.Check) -> StepResult:
                 message = f"{needed / 1e9:.1f} GB are needed for it, and {free / 1e9:.1f} GB are free"
                 return {"status": "unjudged", "engine": engine, "message": message}
             verdict = _large(module, problem)
+    elif engine == "simulator" and _simulated():
+        try:
+            verdict, silent = _simulated_verdict(task, module, problem)
+        except AsynchronousError as error:
+            return {**_stopped(task, problem, untraced is None, error), "engine": engine}
+        if untraced or silent or not verdict.right:
+            found = _unsound(task, problem, untraced is None)
     elif engine != "traced":
         verdict = _verdict(task, lambda: check.Bench(module, problem))
-        if engine == "simulator" and _simulated() and (untraced or not verdict.right):
-            found = _unsound(task, problem, untraced is None)
     if verdict.right:
         verdict.findings += [check.Finding("unsound", one.placed) for one in found]
     else:  # why the elements of threads that raise are not written
@@ -136,6 +142,32 @@ def check_task(task: messages.Check) -> StepResult:
         known = [faults.of_finding(finding, found, path, names) for finding in result["findings"]]
         result["faults"] = [fault.as_dict() for fault in dict.fromkeys(filter(None, known))]
     return result
+
+
+def _simulated_verdict(task: messages.Check, module: Any, problem: problems.Problem) -> tuple[check.Verdict, bool]:
+    """A verdict of the simulator; and is it silent about what may be unsound, with no other case to tell?
+
+    It is where engines work beside the threads: it lets them be late, and judges nothing.
+    """
+    from common.measure import check
+    from common.microscope import simulator
+
+    before = simulator.clusters_with_engines()
+    verdict = _verdict(task, lambda: check.Bench(module, problem))
+    return verdict, task.sole and simulator.clusters_with_engines() > before
+
+
+def _stopped(task: messages.Check, problem: problems.Problem, traced: bool, error: AsynchronousError) -> StepResult:
+    """What became of a file whose launch the simulator could not carry out, told by the tracer.
+
+    Raises the error itself if the tracer has nothing to say.
+    """
+    found = _unsound(task, problem, traced)
+    if not found:
+        raise error
+    first = min(found, key=faults.telling)
+    told = faults.fault(first.kind, first.placed, Path(task.path), first.line)
+    return {"status": "crashed", "message": told.what, "faults": [told.as_dict()]}
 
 
 def _kept_module(task: messages.Check, engine: str) -> tuple[Any, Any]:
@@ -461,6 +493,27 @@ def peer_task(task: messages.Peer) -> messages.PeerResult:
     return {"status": "right", "shape": problem.shape(), "rows": peers.measure(problem, stopwatch)}
 
 
+def epilogues_task(task: messages.Epilogues) -> messages.EpiloguesResult:
+    """Time a step with each of a module's epilogues."""
+    import importlib
+
+    from numba import cuda
+
+    from common.measure import fusing, peers, timing
+
+    cuda.current_context()
+    problem, ways = _fit(task), importlib.import_module(task.ways)
+    stopwatch = timing.Stopwatch(device.current_gpu().l2_bytes)
+    return {
+        "status": "right",
+        "shape": problem.shape(),
+        "found": fusing.measure(_module(task), ways.ways, problem, lambda: stopwatch),
+        "code": catalog.provenance(Path(task.path)),
+        "ways": catalog.provenance(Path(str(ways.__file__))),
+        "library": peers.version(problem) if peers.available() else "",
+    }
+
+
 def ceilings_task(_: messages.Ceilings) -> messages.CeilingsResult:
     """Measure this GPU's ceilings and say what it is."""
     from common.measure import ceilings, timing
@@ -682,6 +735,7 @@ def _fit(
     task: ShapeTask[StepResult]
     | ShapeTask[messages.LaunchResult]
     | ShapeTask[messages.ExplainResult]
+    | ShapeTask[messages.EpiloguesResult]
     | messages.Peer,
 ) -> problems.Problem:
     """The task's problem, its batch reduced to what this card's free memory holds."""

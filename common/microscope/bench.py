@@ -25,15 +25,19 @@ class _Output(Guarded):
 class TracedBench(Bench):
     """One step bound to one problem on a tracer, which sees accesses beyond an array itself: no margins.
 
-    Every second launch takes blocks, and threads that write one element, in the opposite order. Raises TraceError for
-    what the tracer does not know.
+    Every second launch takes blocks, and threads that write one element, in the opposite order. ``tile``: as a
+    bench's. Raises TraceError for what the tracer does not know.
     """
 
-    def __init__(self, module: ModuleType, problem: Problem, tracer: Tracer) -> None:
+    def __init__(
+        self, module: ModuleType, problem: Problem, tracer: Tracer, tile: dict[str, int] | None = None
+    ) -> None:
         self._tracer, self._turn = tracer, 0
         with tracer:
-            super().__init__(module, problem, margin=0)
+            super().__init__(module, problem, tile, margin=0)
             self.y = _Output(problem.output_shape, margin=0, dtype=problem.output_dtype)
+        for guarded in (self.x, self.weight):
+            guarded.array.storage.read_only = True
 
     def load(self, x: NDArray[Any], weight: NDArray[Any]) -> None:
         with self._tracer:

@@ -19,6 +19,7 @@ ROW = 128  # bytes of a row of a tile with the widest swizzle
 ROWS = (128, 64, 32)  # bytes that a row of a tile may have: the swizzle's span
 UNIT = 16  # bytes that stay together
 ATOM = 8 * ROW  # after so many bytes the swizzle repeats
+OFFSETS = 32  # that a tap may have in im2col, from 0 on
 _FIELD = 0x3FFF  # an address or offset in a descriptor, in units
 _SPANS = {1: 128, 2: 64, 3: 32}  # bytes, by code
 

@@ -186,6 +186,10 @@ def _source(machine: Machine, line: int, box: Map, where: list[int], lane: int) 
         return box.tile(*where)
     if box.kind != "im2col":
         raise machine.error(line, f"{box.name} is a tiled map, and this copy takes an im2col one")
+    if not all(0 <= tap < boxes.OFFSETS for tap in where[5:]):
+        text = f"the offsets {tuple(where[5:])} of a tap must be from 0 to {boxes.OFFSETS - 1}"
+        machine.fault("operand", line, box.name, text, lane=lane, count=1)
+        return None
     found = box.pixels(tuple(where[:4]), where[4], tuple(where[5:]))
     if found is None:
         text = f"{box.name} is read from the pixel (n, d, h, w) = {tuple(where[:4])} on, where no window begins"

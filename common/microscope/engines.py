@@ -38,7 +38,8 @@ class Asynchronous:
         self.by_column: dict[int, Barrier] = {}
         self._locals: dict[object, WeakSet[Local]] = {}  # of a team
         self.syncs = 0  # barriers of the cluster that have been passed
-        self.remote: dict[int, tuple[int, int]] = {}  # by line of an arrival elsewhere: the lane, and syncs by then
+        # by line, lane and block of an arrival elsewhere: syncs by then, and the phase of a column that tells of it
+        self.remote: dict[tuple[int, int, int], tuple[int, int, int]] = {}
         self.registers: dict[int, tuple[int, int]] = {}  # by the warpgroup's first lane: for a thread, and the line
 
     # --- threads ---
@@ -66,7 +67,7 @@ class Asynchronous:
     def cluster_of(self, block: int, mask: int, line: int, lane: int) -> list[int]:
         """The blocks of this block's cluster whose bit is set in the mask."""
         peers = self.machine.peers[block]
-        if mask >> len(peers):
+        if mask <= 0 or mask >> len(peers):
             text = f"the mask {mask:#x} names blocks of a cluster of {len(peers)}"
             self.machine.fault("operand", line, "", text, lane=lane, count=1)
         return [peer for rank, peer in enumerate(peers) if mask >> rank & 1]
@@ -74,16 +75,31 @@ class Asynchronous:
     def barrier_of(self, column: int) -> Barrier | None:
         return self.by_column.get(column)
 
-    def set_registers(self, line: int, count: int) -> None:
-        """Each thread of the warpgroups that run holds so many registers from now on."""
+    def set_registers(self, line: int, name: str, count: int, sign: int) -> None:
+        """Each thread of the warpgroups that run holds so many registers from now on: more (1), or fewer (-1)."""
         lanes = np.flatnonzero(self.machine.mask.bits)
         for lead in np.unique(lanes // WARPGROUP * WARPGROUP).tolist():
+            text = ""
+            if self.machine.bounds is None:
+                text = f"{name} in a kernel whose launch bounds nobody knows: jit(threads) of lessons/hopper.py tells"
+            else:
+                held, _ = self.registers.get(lead, (self._first_registers(), 0))
+                if sign * (count - held) < 0:
+                    text = f"{name} asks for {count} registers a thread, and each has {held}"
+            if text:
+                self.fault_of(lead, "operand", line, "", text)
             self.registers[lead] = count, line
+
+    def _first_registers(self) -> int:
+        """What a launch gives a thread."""
+        assert self.machine.bounds is not None
+        threads, resident = self.machine.bounds
+        return min(REGISTERS // max(resident, 1) // threads // 8 * 8, 256)
 
     # --- faults ---
 
-    def fault_of(self, lane: int, kind: str, line: int, array: str, text: str) -> None:
-        self.machine.fault(kind, line, array, text, lane=lane, count=1)
+    def fault_of(self, lane: int, kind: str, line: int, array: str, text: str, cause: str = "") -> None:
+        self.machine.fault(kind, line, array, text, lane=lane, count=1, cause=cause)
 
     def fault_at(self, block: int, kind: str, line: int, array: str, text: str) -> None:
         self.machine.fault(kind, line, array, text, lane=block * self.machine.lanes_per_block, count=1)
@@ -107,20 +123,27 @@ class Asynchronous:
             for group, product in queue.products:
                 what = "wgmma_wait" if group <= queue.committed else "wgmma_commit and no wgmma_wait"
                 text = f"wgmma is still under way when its threads end: no {what} comes after it"
-                machine.fault("wgmma-order", product.line, product.sums.view.name, text, lane=lead, count=1)
-        for line, (lane, syncs) in self.remote.items():
-            if syncs == self.syncs:
+                name, cause = product.sums.view.name, "no wait for wgmma"
+                machine.fault("wgmma-order", product.line, name, text, lane=lead, count=1, cause=cause)
+        for (line, lane, block), (syncs, column, phase) in self.remote.items():
+            if syncs == self.syncs and not self._heard(block, column, phase):
                 text = "the block whose barrier this arrives at may have ended: no cluster_sync comes after it"
                 machine.fault("left-cluster", line, "", text, lane=lane, count=1)
         self._add_up_registers()
+
+    def _heard(self, block: int, column: int, number: int) -> bool:
+        """Does a thread of the block know that the column has come to this number?"""
+        size = self.machine.lanes_per_block // WARP
+        rows = [self.clocks.known[warp] for warp in range(block * size, block * size + size)]
+        rows += [more for (warp, _), more in self.clocks.private.items() if warp // size == block]
+        return any(len(row) > column and row[column] >= number for row in rows)
 
     def _add_up_registers(self) -> None:
         """What warpgroups take, others must have given: a block has no more than it began with."""
         machine = self.machine
         if not self.registers or machine.bounds is None:
             return
-        threads, resident = machine.bounds
-        first = min(REGISTERS // resident // threads // 8 * 8, 256)
+        first = self._first_registers()
         most = first * machine.lanes_per_block  # what a launch gives the block: the rest of the file is nobody's
         held: Ints = np.array([
             self.registers.get(lead, (first, 0))[0] for lead in range(0, machine.lanes_per_block, WARPGROUP)

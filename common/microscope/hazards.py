@@ -119,12 +119,13 @@ def watching(path: str, seconds: float) -> Iterator[Watch]:
 
 @dataclass
 class _Shadow:
-    """The last write, what it wrote and the last reads of each element, by its address; and where copies go."""
+    """The last write, what it wrote and the last reads of each element, by its address; where copies go, or came."""
 
     writes: dict[int, Access] = field(default_factory=dict)
     values: dict[int, Any] = field(default_factory=dict)
     reads: dict[int, tuple[Access, ...]] = field(default_factory=dict)
     copies: set[int] = field(default_factory=set)
+    brought: set[int] = field(default_factory=set)  # by the copy engine, and not written since
 
 
 class _WatchedArray(KernelArray):
@@ -169,6 +170,14 @@ class _WatchedArray(KernelArray):
     def under_way(self, start: int, stop: int) -> None:
         self._shadow.copies.update(map(self._place, self._indices(start, stop)))
 
+    def arrived(self, start: int, stop: int) -> None:
+        shadow = self._shadow
+        for place in map(self._place, self._indices(start, stop)):
+            shadow.writes.pop(place, None)
+            shadow.reads.pop(place, None)
+            shadow.brought.add(place)
+            shadow.copies.discard(place)
+
     def _indices(self, start: int, stop: int) -> Iterator[Any]:
         """Those of the elements start to stop in memory order."""
         if self._array.ndim == 1:
@@ -176,6 +185,8 @@ class _WatchedArray(KernelArray):
         return zip(*np.unravel_index(range(start, stop), self._array.shape), strict=True)
 
     def _place(self, index: Any) -> int:
+        if type(index) is not tuple and len(self._strides) == 1:  # as most are
+            return self._address + int(index) * self._strides[0]
         return self._address + sum(int(i) * step for i, step in zip(_tuple(index), self._strides, strict=True))
 
     def _at(self, index: Any) -> str:
@@ -194,16 +205,18 @@ class _LocalArray(_WatchedArray):
     __slots__ = ()
 
     def _read(self, index: Any) -> None:
-        if self._place(index) in self._shadow.copies:
+        place = self._place(index)
+        if place in self._shadow.copies:
             now = self._watch.here()
             text = f"{self._at(index)} is read {now}, before wgmma_wait: until then it is the matrix unit's"
             self._watch.note("wgmma-order", (now.line,), text)
-        elif self._place(index) not in self._shadow.values:
+        elif place not in self._shadow.values:
             _unwritten(self, index)
 
     def _write(self, index: Any, value: Any) -> None:
-        self._shadow.values[self._place(index)] = True
-        self._shadow.copies.discard(self._place(index))
+        place = self._place(index)
+        self._shadow.values[place] = True
+        self._shadow.copies.discard(place)
 
 
 class _GlobalArray(_WatchedArray):
@@ -213,10 +226,26 @@ class _GlobalArray(_WatchedArray):
 
     _starts_empty = False
 
+    def flat_read(self, start: int, stop: int) -> None:
+        now = self._watch.here()
+        for index in self._indices(start, stop):
+            self._read_by(now, index)
+
+    def flat_write(self, start: int, stop: int, values: Any) -> None:
+        now = self._watch.here()
+        for index, value in zip(self._indices(start, stop), np.broadcast_to(values, stop - start), strict=True):
+            self._write_by(now, index, value)
+
     def _read(self, index: Any) -> None:
-        now, place, shadow = self._watch.here(), self._place(index), self._shadow
+        self._read_by(self._watch.here(), index)
+
+    def _write(self, index: Any, value: Any) -> None:
+        self._write_by(self._watch.here(), index, value)
+
+    def _read_by(self, now: Access, index: Any) -> None:
+        place, shadow = self._place(index), self._shadow
         wrote = self._last_write(place, now)
-        if wrote is None and self._starts_empty:
+        if wrote is None and self._starts_empty and not (place in shadow.copies or place in shadow.brought):
             _unwritten(self, index)
         if place in shadow.copies:
             text = f"{self._at(index)} is read {now}, while a copy to it is under way"
@@ -224,12 +253,15 @@ class _GlobalArray(_WatchedArray):
         elif wrote is not None and _unordered(wrote, now):
             self._race(wrote, now, index, f"is written {wrote} and read {now}")
         # two readers of a warp, or of two, are enough: one of them is unordered with the next writer if any is
-        others = [old for old in shadow.reads.get(place, ()) if (old.block, old.number) != (now.block, now.number)]
+        others = [old for old in shadow.reads.get(place, ()) if old.number != now.number or old.block != now.block]
+        if not others:
+            shadow.reads[place] = (now,)
+            return
         beside = [old for old in others if old.warp == now.warp]
         shadow.reads[place] = (now, *beside[:1], *[old for old in others if old.warp != now.warp][:1])
 
-    def _write(self, index: Any, value: Any) -> None:
-        now, place, shadow = self._watch.here(), self._place(index), self._shadow
+    def _write_by(self, now: Access, index: Any, value: Any) -> None:
+        place, shadow = self._place(index), self._shadow
         wrote = self._last_write(place, now)
         if wrote is not None and _unordered(wrote, now) and shadow.values[place] != value:
             self._race(wrote, now, index, f"is written {wrote} and again, otherwise, {now}")
@@ -239,6 +271,7 @@ class _GlobalArray(_WatchedArray):
                 break
         shadow.writes[place], shadow.values[place] = now, value
         shadow.copies.discard(place)
+        shadow.brought.discard(place)
 
     def _last_write(self, place: int, now: Access) -> Access | None:
         wrote = self._shadow.writes.get(place)

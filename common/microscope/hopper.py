@@ -59,7 +59,8 @@ def barrier_array(machine: Machine, line: int, count: Value) -> Barriers:
 @intrinsic
 def barrier_init(machine: Machine, line: int, bars: Barriers, i: Value, arrivals: Value) -> None:
     for lane, number in bars.named(line, i, "made"):
-        bars.at(int(machine.block_number[lane]), number).make(lane // WARP, bulk.at(arrivals, lane))
+        barrier, count = bars.at(int(machine.block_number[lane]), number), bulk.at(arrivals, lane)
+        mbarriers.make(machine, line, lane, barrier, count)
 
 
 @intrinsic
@@ -88,10 +89,8 @@ def barrier_arrive_at(machine: Machine, line: int, bars: Barriers, i: Value, ran
     engine = machine.asynchronous
 
     def block(lane: int) -> int | None:
-        own = int(machine.block_number[lane])
-        there = engine.cluster_of(own, 1 << bulk.at(rank, lane), line, lane)
-        if there and there[0] != own:
-            engine.remote[line] = lane, engine.syncs
+        own, number = int(machine.block_number[lane]), bulk.at(rank, lane)
+        there = engine.cluster_of(own, 1 << min(number, 16) if number >= 0 else 0, line, lane)
         return there[0] if there else None
 
     mbarriers.all_arrive(machine, line, bars, i, block)
@@ -107,7 +106,9 @@ def barrier_wait(machine: Machine, line: int, bars: Barriers, i: Value, parity: 
 
 @intrinsic
 def descriptor(machine: Machine, line: int, tiles: View, offset: Value, leading: Value, stride: Value) -> Value:
-    return wgmma.encoded(values.mul(offset, tiles.dtype.itemsize), leading, stride)
+    start = values.mul(offset, tiles.dtype.itemsize)
+    wgmma.require_fields(machine, line, tiles, address=start, leading=leading, stride=stride)
+    return wgmma.encoded(start, leading, stride)
 
 
 def _wgmma(form: wgmma.Form) -> None:
@@ -214,22 +215,22 @@ def cluster_sync(machine: Machine, line: int) -> None:
     machine.asynchronous.barrier(line, True)
 
 
-def _registers(machine: Machine, line: int, name: str, count: Value) -> None:
+def _registers(machine: Machine, line: int, name: str, count: Value, sign: int) -> None:
     number = _number(machine, line, name, count)
     if number % 8 or not 24 <= number <= 256:
         raise machine.error(line, f"{name} takes a multiple of 8 from 24 to 256, and this is {number}")
     wgmma.warpgroups(machine, line, name)
-    machine.asynchronous.set_registers(line, number)
+    machine.asynchronous.set_registers(line, name, number, sign)
 
 
 @intrinsic
 def take_registers(machine: Machine, line: int, count: Value) -> None:
-    _registers(machine, line, "take_registers", count)
+    _registers(machine, line, "take_registers", count, 1)
 
 
 @intrinsic
 def give_registers(machine: Machine, line: int, count: Value) -> None:
-    _registers(machine, line, "give_registers", count)
+    _registers(machine, line, "give_registers", count, -1)
 
 
 # Which make a kernel an asynchronous one; those that wait for other threads of the block or the cluster.

@@ -28,18 +28,19 @@ class Intrinsic:
         self.function, self.name = function, function.__name__
 
 
-# Helpers of lessons/wide.py, unrolled.py and tensorcores.py by name. To add one: a function below with @intrinsic.
-# Those of lessons/hopper.py stand in hopper.py.
+# Helpers of lessons/wide.py, unrolled.py and tensorcores.py, and of lesson 08's offsets32.py, by name. To add one: a
+# function below with @intrinsic. Those of lessons/hopper.py stand in hopper.py.
 INTRINSICS: dict[str, Intrinsic] = {}
 # Which of their arguments is an array that they only read.
 READS = dict.fromkeys(
     (
         "load2", "load4", "store2", "store4", "store8", "store2_rounded", "copy1_async",
-        "copy4_async", "copy8_async", "copy1_or_zero", "copy4_or_zero", "copy8_or_zero", "ldmatrix4",
-        "ldmatrix4_transposed", "ldmatrix4_at", "ldmatrix4_transposed_at",
+        "copy4_async", "copy8_async", "copy1_or_zero", "copy4_or_zero", "copy8_or_zero", "load1_or_zero",
+        "load4_or_zero", "fetch1_or_zero", "fetch4_or_zero", "ldmatrix4", "ldmatrix4_transposed", "ldmatrix4_at",
+        "ldmatrix4_transposed_at",
     ),
     2,
-) | {"shared_address": 0}  # fmt: skip
+) | {"shared_address": 0, "load_pair": 2}  # fmt: skip
 
 
 def intrinsic(function: Code) -> Code:
@@ -504,6 +505,33 @@ def load2(machine: Machine, line: int, registers: View, i: Value, array: View, o
     _read_wide(machine, line, registers, i, array, offset, 2)
 
 
+def _read_or_zero(
+    machine: Machine, line: int, registers: View, i: Value, array: View, offset: Value, inside: Value, width: int
+) -> None:
+    found = machine.read_or_zero(line, array, offset, width, inside)
+    target, bad = registers.place_flat(machine, i, width, line, "written", aligned=False)
+    registers.storage.write(machine, registers, target, found, bad, line)
+
+
+@intrinsic
+def load1_or_zero(
+    machine: Machine, line: int, registers: View, i: Value, array: View, offset: Value, inside: Value
+) -> None:
+    _read_or_zero(machine, line, registers, i, array, offset, inside, 1)
+
+
+@intrinsic
+def load4_or_zero(
+    machine: Machine, line: int, registers: View, i: Value, array: View, offset: Value, inside: Value
+) -> None:
+    _read_or_zero(machine, line, registers, i, array, offset, inside, 4)
+
+
+@intrinsic
+def load_pair(machine: Machine, line: int, half: View, i: Value, array: View, at: Value) -> None:
+    _read_wide(machine, line, half, i, array, at, 2)
+
+
 @intrinsic
 def store4(machine: Machine, line: int, array: View, offset: Value, registers: View, i: Value) -> None:
     _write_wide(machine, line, array, offset, registers, i, 4)
@@ -543,6 +571,20 @@ def copy1_or_zero(
 
 @intrinsic
 def copy4_or_zero(
+    machine: Machine, line: int, shared: View, i: Value, array: View, offset: Value, inside: Value
+) -> None:
+    machine.start_copy(line, shared, i, array, offset, 4, inside)
+
+
+@intrinsic
+def fetch1_or_zero(
+    machine: Machine, line: int, shared: View, i: Value, array: View, offset: Value, inside: Value
+) -> None:
+    machine.start_copy(line, shared, i, array, offset, 1, inside)
+
+
+@intrinsic
+def fetch4_or_zero(
     machine: Machine, line: int, shared: View, i: Value, array: View, offset: Value, inside: Value
 ) -> None:
     machine.start_copy(line, shared, i, array, offset, 4, inside)

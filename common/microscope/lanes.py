@@ -29,7 +29,7 @@ from common.microscope.bulk import LEFT_OVER, Map
 from common.microscope.engines import Asynchronous
 from common.microscope.intrinsics import INTRINSICS, READS, Cuda, Intrinsic, Range, make_range
 from common.microscope.mbarriers import Barriers
-from common.microscope.memory import WARP, Bools, Ints, Ledger
+from common.microscope.memory import WARP, Bools, Ints, Ledger, Request
 from common.microscope.shadow import BARRIER, Log
 from common.microscope.spaces import Constant, Global, Local, Mask, Offsets, Shared, View, as_offset
 from common.microscope.teams import SplitError, StuckError
@@ -39,6 +39,7 @@ from common.microscope.values import Cast, Value, choose, dtype_of, truth, unifo
 Point = tuple[int, int, int]
 _REMEMBERED = 64  # indices that are known to be within an array
 _PLANS = 1024  # of products, kept
+_WARPS_KEPT = 4  # of one access, so that later rounds of a loop are kept, too
 Code = Callable[..., Any]
 Argument: TypeAlias = "View | Map | bool | int | float | np.generic | tuple[Argument, ...]"
 """What a launch gives a kernel."""
@@ -655,18 +656,23 @@ class Machine:
         return lanes if wrong is None else lanes | wrong
 
     def fault(
-        self, kind: str, line: int, array: str, text: str, lanes: Any = None, lane: int | None = None, count: int = 0
-    ) -> None:
+        self, kind: str, line: int, array: str, text: str, lanes: Any = None, lane: int | None = None, count: int = 0,
+        cause: str = "",
+    ) -> None:  # fmt: skip
         if lanes is None or uniform(lanes):
             lanes = self.mask.bits
         lanes = lanes & self.mask.bits if lane is None else lanes
         lane = int(np.argmax(lanes)) if lane is None else lane
-        self.fault_by(kind, line, array, text, lane + self.first_ordinal, count or int(np.count_nonzero(lanes)))
+        self.fault_by(
+            kind, line, array, text, lane + self.first_ordinal, count or int(np.count_nonzero(lanes)), cause
+        )
 
-    def fault_by(self, kind: str, line: int, array: str, text: str, ordinal: int, count: int) -> None:
+    def fault_by(
+        self, kind: str, line: int, array: str, text: str, ordinal: int, count: int, cause: str = ""
+    ) -> None:  # fmt: skip
         """A fault of a thread, named by its place in the launch."""
         place = self.thread_of(ordinal), self.block_of(ordinal)
-        self.ledger.fault(Fault(kind, text, line, array=array, thread=place[0], block=place[1]), count)
+        self.ledger.fault(Fault(kind, text, line, array=array, thread=place[0], block=place[1]), count, cause)
 
     def first(self, value: Any, lanes: Any) -> int:
         """The value of the first of the active lanes that are named."""
@@ -679,7 +685,7 @@ class Machine:
         if sums is None:
             return False
         text = f"{view.element(place - view.start)} is read while wgmma of line {sums.line} still adds to it"
-        self.fault("wgmma-order", line, view.name, text, lanes & sums.mask.bits)
+        self.fault("wgmma-order", line, view.name, text, lanes & sums.mask.bits, cause="no wait for wgmma")
         return True
 
     def read_uninitialised(self, line: int, view: View, offset: Offsets, lanes: Bools, nan: bool) -> None:
@@ -742,6 +748,14 @@ class Machine:
                  "places": places.tolist()}
             )  # fmt: skip
 
+    def keep(self, tally: Any, places: Ints, lanes: Bools) -> None:
+        """Keep the requests of a few warps: where each lane asks, in bytes."""
+        rows, bits = places.reshape(-1, WARP), lanes.reshape(-1, WARP)
+        for warp in np.flatnonzero(bits.any(axis=1))[:_WARPS_KEPT]:
+            if len(tally.seen) < self.ledger.kept:
+                asked = [int(p) if on else None for p, on in zip(rows[warp], bits[warp], strict=True)]
+                tally.seen.append(Request(int(warp), asked))
+
     # --- barriers and copies ---
 
     def barrier(self, line: int) -> None:
@@ -790,6 +804,21 @@ class Machine:
         for view in self.shared.values():
             view.storage.settle(self, view, present)
 
+    def read_or_zero(
+        self, line: int, array: View, offset: Value, width: int, inside: Value, action: str = "read"
+    ) -> list[Value]:
+        """``width`` elements from a flat offset on, as a load or a copy takes them; zeros where not ``inside``."""
+        mask = self.mask
+        self.mask = self._part(truth(inside)) if not uniform(inside) else mask if inside else self.none
+        places: list[Value] = [array.dtype.type(0)] * width
+        if self.mask is not self.none:
+            source, bad = array.place_flat(self, offset, width, line, "read")
+            places = array.storage.read(self, array, source, width, bad, line, action)
+            if self.mask is not mask:
+                places = [choose(self.mask.bits, value, array.dtype.type(0)) for value in places]
+        self.mask = mask
+        return places
+
     def start_copy(
         self, line: int, shared: View, i: Value, array: View, offset: Value, width: int, inside: Value = True
     ) -> None:
@@ -797,15 +826,8 @@ class Machine:
         target, wrong = shared.place_flat(self, i, width, line, "written")
         if not isinstance(shared.storage, Shared):
             raise self.error(line, f"{shared.name} is not in shared memory: a copy goes from global to shared memory")
+        places = self.read_or_zero(line, array, offset, width, inside, "copy")
         mask = self.mask
-        self.mask = self._part(truth(inside)) if not uniform(inside) else mask if inside else self.none
-        places: list[Value] = [array.dtype.type(0)] * width
-        if self.mask is not self.none:
-            source, bad = array.place_flat(self, offset, width, line, "read")
-            places = array.storage.read(self, array, source, width, bad, line, "copy")
-            if self.mask is not mask:
-                places = [choose(self.mask.bits, value, array.dtype.type(0)) for value in places]
-        self.mask = mask
         shared.storage.record(self, shared, target, width, "copy", line)
         lanes = mask.bits if wrong is None else mask.bits & ~wrong
         storage = shared.storage

@@ -22,6 +22,9 @@ if TYPE_CHECKING:
     from common.microscope.lanes import Machine
 
 
+MOST = (1 << 20) - 1  # that a phase counts, of arrivals or of bytes
+
+
 class Copy(Protocol):
     """A copy under way, whose bytes count at a barrier."""
 
@@ -45,11 +48,14 @@ class Barrier:
         self.column = machine.asynchronous.clocks.column()
         machine.asynchronous.by_column[self.column] = self
         self.made: tuple[int, int] | None = None  # by which warp, in which of its intervals
+        self.made_in = 0  # the line; 0: it was used before
         self.published = False
         self.gathered: Ints = np.zeros(0, np.int64)  # what those know who have arrived in this phase
         self.known: Ints = np.zeros(0, np.int64)  # what those knew who arrived in complete phases
 
-    def make(self, warp: int, arrivals: int) -> None:
+    def make(self, warp: int, arrivals: int, line: int) -> None:
+        """barrier_init by a thread of a warp."""
+        self.made_in = line
         self.arrivals = self.missing = arrivals
         self.made = warp, self.machine.asynchronous.clocks.interval(warp)
         self.published = False
@@ -152,6 +158,10 @@ class ForPhase(Wait):
         waits = (barrier for barrier, parity in self.wanted if not barrier.passed(parity))
         return any(barrier.missing < barrier.arrivals for barrier in waits)
 
+    def for_bytes(self) -> bool:
+        waits = (barrier for barrier, parity in self.wanted if not barrier.passed(parity))
+        return any(barrier.arrived != barrier.expected for barrier in waits)
+
     def tell(self, machine: Machine) -> None:
         barrier, parity = next((b, p) for b, p in self.wanted if not b.passed(p))
         text = f"the phase of parity {parity} of {barrier.name} is never complete: {barrier.lacks()}"
@@ -160,19 +170,31 @@ class ForPhase(Wait):
                       count=int(np.count_nonzero(of_block)))  # fmt: skip
 
 
+def make(machine: Machine, line: int, lane: int, barrier: Barrier, arrivals: int) -> None:
+    """One lane makes a barrier; a fault if it is there already, or cannot count so many."""
+    text = ""
+    if barrier.made_in:
+        text = f"{barrier.name} is made again: it was made in line {barrier.made_in}"
+    elif not 1 <= arrivals <= MOST:
+        text = f"{barrier.name} is to wait for {arrivals} arrivals, which must be from 1 to {MOST}"
+    if text:
+        machine.asynchronous.fault_of(lane, "mbarrier", line, barrier.name, text)
+    barrier.make(lane // WARP, max(arrivals, 1), line)
+
+
 def usable(machine: Machine, line: int, barrier: Barrier, lane: int) -> None:
     """A fault unless the barrier is made and published, and this lane knows it."""
     engine = machine.asynchronous
     text = ""
     if barrier.made is None:
         text = f"{barrier.name} is used, and no barrier_init has made it"
-        barrier.make(lane // WARP, 1)
+        barrier.make(lane // WARP, 1, 0)
     elif engine.clocks.row(lane)[barrier.made[0]] < barrier.made[1]:
         text = f"{barrier.name} is used with no barrier of the block, or the cluster, after its barrier_init"
     elif not barrier.published:
         text = f"{barrier.name} is used, and no publish_barriers follows its barrier_init"
     if text:
-        engine.fault_of(lane, "mbarrier", line, barrier.name, text)
+        engine.fault_of(lane, "mbarrier", line, barrier.name, text, "barriers that are not there")
 
 
 def _bits(lanes: list[int]) -> dict[int, int]:
@@ -198,6 +220,11 @@ def arrive(machine: Machine, line: int, lane: int, barrier: Barrier, given: Ints
             f"says that its {barrier.arrivals} arrivals, and its bytes, have come"
         )
         machine.fault("mbarrier", line, barrier.name, text, lane=lane, count=1)
+    if barrier.block != machine.block_number[lane]:
+        engine.remote[line, lane, barrier.block] = engine.syncs, barrier.column, barrier.phase + 1
+    if not 0 <= barrier.expected - barrier.arrived + count <= MOST or count < 0:
+        text = f"{barrier.name} is to wait for {count} bytes: a phase counts up to {MOST}"
+        machine.fault("mbarrier", line, barrier.name, text, lane=lane, count=1)
     if barrier.missing:
         barrier.expect(count, line)
     if not barrier.arrive(given):
@@ -212,6 +239,9 @@ def wait(machine: Machine, line: int, bars: Barriers, i: Value, parity: Value) -
     parities = np.broadcast_to(np.asarray(parity).astype(np.int64), machine.mask.bits.shape)
     lanes: dict[tuple[int, int, int], list[int]] = {}
     for lane, number in bars.named(line, i, "waited for"):
+        if parities[lane] not in (0, 1):
+            text = f"the parity of a phase is 0 or 1, and this is {parities[lane]}"
+            machine.fault("operand", line, bars.name, text, lane=lane, count=1)
         key = int(machine.block_number[lane]), number, int(parities[lane]) & 1
         lanes.setdefault(key, []).append(lane)
     wanted = []

@@ -127,10 +127,17 @@ def _turns(words: Ints, used: Bools, width: int) -> Ints:
     return np.asarray(np.where(some, counts.max(axis=1), 0))
 
 
+class Request(NamedTuple):
+    """One warp's request: where each lane asks, in bytes from the array's first sector; None: it does not."""
+
+    warp: int
+    places: list[int | None]
+
+
 class Tally:
     """Counts of one access: a line, an array, a direction and a width."""
 
-    __slots__ = ("accesses", "distinct", "ideal", "moved", "requests", "sample")
+    __slots__ = ("accesses", "distinct", "ideal", "moved", "requests", "sample", "seen")
 
     def __init__(self) -> None:
         self.accesses = 0  # by lanes
@@ -139,6 +146,7 @@ class Tally:
         self.ideal = 0
         self.distinct = 0
         self.sample: list[int | None] | None = None  # element offsets of the first request's lanes
+        self.seen: list[Request] = []  # the first requests, as many as the ledger keeps
 
     def add(self, accesses: int, cost: Cost) -> None:
         self.accesses += accesses
@@ -168,9 +176,15 @@ class Ledger:
         self.fma: dict[int, int] = {}
         self.diverged: dict[int, list[int]] = {}  # line: [branches of warps that split, all branches of warps]
         self.faults: dict[tuple[str, int | None, str], Fault] = {}  # the first of its kind at a line, of an array
+        self.in_turn = False  # do threads wait for engines, so that faults may follow from those that were met before
+        self.met: dict[
+            tuple[str, int | None, str], int
+        ] = {}  # as which of the faults; of those with one cause, the first
+        self._causes: dict[str, int] = {}
         self.counts: dict[tuple[str, int | None, str], int] = {}  # lanes or words that a fault concerns
         self.notes: dict[str, int] = {}
         self.watched: frozenset[str] = frozenset()  # arrays whose every access is kept in `events`
+        self.kept = 0  # requests of each access that are kept with their lanes
         self.events: list[TracedEvent] = []
         self.pipeline: list[TracedSpan] = []  # of the first block
         self.merged: dict[str, int] = {}  # shared arrays whose 32-bit reads the compiler makes so many words wide
@@ -200,9 +214,12 @@ class Ledger:
             self._costs[key] = found
         return found
 
-    def fault(self, fault: Fault, count: int = 1) -> None:
+    def fault(self, fault: Fault, count: int = 1, cause: str = "") -> None:
+        """``cause``: of several faults, which teams that take turns meet in any order."""
         key = fault.kind, fault.line, fault.array
-        self.faults.setdefault(key, fault)
+        if self.faults.setdefault(key, fault) is fault:
+            number = len(self.faults)
+            self.met[key] = self._causes.setdefault(cause, number) if cause else number
         self.counts[key] = self.counts.get(key, 0) + count
 
     def note(self, text: str, count: int = 1) -> None:

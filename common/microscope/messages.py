@@ -16,9 +16,21 @@ class TraceOptions(Message, frozen=True, kw_only=True):
     tile: dict[str, int | bool] | None = None
     watched: tuple[str, ...] = ()
     merged: dict[str, int] | None = None
+    kept: int = 0
 
 
-class TracedAccess(TypedDict):
+class TracedRequest(TypedDict):
+    """A :class:`common.microscope.memory.Request`."""
+
+    warp: int
+    places: list[int | None]
+
+
+class _Seen(TypedDict, total=False):
+    seen: list[TracedRequest]  # where requests are kept
+
+
+class TracedAccess(_Seen):
     """A :class:`common.microscope.trace.Access` and the figures that follow from it."""
 
     line: int
@@ -68,6 +80,7 @@ class TracedKernel(TypedDict):
     """A :class:`common.microscope.trace.KernelTrace`, lines as text, with its sums."""
 
     name: str
+    file: str
     grid: tuple[int, int, int]
     block: tuple[int, int, int]
     launches: int

@@ -41,7 +41,7 @@ from numba.cuda.simulator.cudadrv.devicearray import FakeCUDAArray, FakeShape, F
 from common.book import limits, occupancy
 from common.code import capture
 from common.measure import check
-from common.microscope import asynchronous, frozen, warps
+from common.microscope import asynchronous, frozen, simulated_threads, warps
 
 Point = tuple[int, ...]
 
@@ -179,7 +179,10 @@ class KernelArray:
         """Elements start to stop, in memory order, are about to become ``values``."""
 
     def under_way(self, start: int, stop: int) -> None:
-        """Copies to elements start to stop, in memory order, have begun; they end with a write."""
+        """Copies to elements start to stop, in memory order, have begun; they end with a write, or arrive."""
+
+    def arrived(self, start: int, stop: int) -> None:
+        """What the copy engine brings to elements start to stop, in memory order, is there."""
 
     def _view(self, array: np.ndarray[Any, Any]) -> KernelArray:
         return KernelArray(array)
@@ -211,39 +214,6 @@ class _Flat:
         if index.start < 0 or index.stop > size:
             wrong = index.start if index.start < 0 else int(index.stop) - 1
             raise IndexError(_misplaced(self._owner, wrong, (size,))) from None
-
-
-class Tiles(KernelArray):
-    """All of the dynamic shared memory, which copies and wgmma use too: each access is told to ``machine``."""
-
-    __slots__ = ("_machine",)
-
-    _machine: asynchronous.Machine
-
-    def __getitem__(self, index: Any) -> Any:
-        value = super().__getitem__(index)
-        if not isinstance(value, KernelArray):
-            self._touched(int(index), int(index) + 1)
-        return value
-
-    def __setitem__(self, index: Any, value: Any) -> None:
-        if not isinstance(index, slice) and 0 <= index < len(self):
-            self._touched(int(index), int(index) + 1, lambda: bool(self._array[index] == value))
-        super().__setitem__(index, value)
-
-    def flat_read(self, start: int, stop: int) -> None:
-        self._touched(start, stop)
-
-    def flat_write(self, start: int, stop: int, values: Any) -> None:
-        self._touched(start, stop, lambda: bool(np.array_equal(self._array[start:stop], values)))
-
-    def under_way(self, start: int, stop: int) -> None:
-        size = self._array.itemsize
-        self._machine.under_way(int(start) * size, int(stop) * size)
-
-    def _touched(self, start: int, stop: int, same: Callable[[], bool] | None = None) -> None:
-        size, first = self._array.itemsize, int(start)
-        self._machine.touched(lambda: f"{name_of(self)}[{first}]", first * size, int(stop) * size, same)
 
 
 def _misplaced(array: KernelArray, index: Any, shape: tuple[int, ...]) -> str:
@@ -349,17 +319,6 @@ class _Allocations(dict[Any, KernelArray]):
             self._dynamic[dtype] = _make(np.frombuffer(self.bytes.data, dtype, count), SHARED)
         return self._dynamic[dtype]
 
-    def tiles(self, dtype: Any, machine: asynchronous.Machine) -> Tiles:
-        """Dynamic shared memory as an array that copies and wgmma use, too; the machine watches it."""
-        dtype = np.dtype(dtype)
-        found = self._dynamic.get(dtype)
-        if not isinstance(found, Tiles) or found._machine is not machine:
-            count = self.bytes.size // dtype.itemsize
-            found = Tiles(np.frombuffer(self.bytes.data, dtype, count))
-            found._machine = machine
-            self._dynamic[dtype] = found
-        return found
-
     def forget(self) -> None:
         """A block begins: its shared memory holds nothing that was written."""
         for array in self.values():
@@ -441,7 +400,7 @@ def _as_dtype(dtype: Any) -> Any:
 
 ORDERS = ("forward", "backward", "shuffled")
 
-_launches = 0  # in this process
+_launches = _with_engines = 0  # in this process
 _order: str | None = None
 # by kernel: how often it was launched, and by the types of its arguments what it was compiled with
 _turns: weakref.WeakKeyDictionary[Any, Iterator[str]] = weakref.WeakKeyDictionary()
@@ -452,6 +411,11 @@ _functions: weakref.WeakKeyDictionary[Any, frozen.Frozen] = weakref.WeakKeyDicti
 def launches() -> int:
     """How many kernels this process has started."""
     return _launches
+
+
+def clusters_with_engines() -> int:
+    """In how many clusters of blocks, in this process, a thread has used the asynchronous machine."""
+    return _with_engines
 
 
 @contextmanager
@@ -546,6 +510,8 @@ def _run(module: _CudaModule, function: Callable[..., Any], values: list[Any], d
 
 
 def _argument(value: Any, copied_back: list[Callable[[], None]]) -> Any:
+    if isinstance(value, tuple):
+        return getattr(value, "_make", tuple)(_argument(part, copied_back) for part in value)
     if isinstance(value, np.ndarray) and value.ndim > 0:
         value = InOut(value).to_device(copied_back)
     elif isinstance(value, ArgHint):
@@ -757,6 +723,8 @@ class _Cluster:
 
     def asynchronous(self) -> asynchronous.Machine:
         if self.machine is None:
+            global _with_engines
+            _with_engines += 1
             bounds = getattr(self.module.launched, "launch_bounds", None)
             self.machine = asynchronous.Machine(self.ranks, ORDERS.index(self.direction), bounds)
         return self.machine
@@ -776,8 +744,6 @@ class _Cluster:
                 break
             if not self.machine.deliver():
                 raise self.machine.deadlock()
-        if self.machine:
-            self.machine.finish()
 
 
 class _Block:
@@ -807,7 +773,7 @@ class _Block:
         self.ended: list[int] = []
         self.ready: deque[_Thread] = deque()
         self.blocked: deque[_Thread] = deque()
-        self.parked: dict[_Thread, asynchronous.Parked] = {}
+        self.parked: dict[_Thread, simulated_threads.Parked] = {}
         self.meetings: dict[warps.Place, warps.Meeting] = {}
         self.spare = 0  # registers that threads gave away
         self.asking: list[_Thread] = []  # for registers
@@ -839,7 +805,7 @@ class _Block:
             thread.switch()
             return True
 
-    def park(self, why: asynchronous.Parked) -> None:
+    def park(self, why: simulated_threads.Parked) -> None:
         """The current thread goes on when it is woken."""
         thread = self.module.thread
         self.parked[thread] = why
@@ -868,13 +834,11 @@ class _Block:
                 thread.arrays = {}
                 try:
                     self.function(*self.args)
-                    if self.cluster.machine:
-                        self.cluster.machine.thread_ended(self, thread.number)
                 except Exception as error:
                     raise self._placed(error, thread) from None
                 self.ended.append(thread.number)
                 if self.cluster.machine:
-                    self.cluster.machine.left()
+                    self.cluster.machine.ended(self, thread.number)
                 if self.meetings:
                     self._end_meetings(thread.number // occupancy.WARP)
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from common.microscope.memory import WARP, WORD_BYTES, Bools, Cost, Ints, Key
+from common.microscope.memory import SECTOR_BYTES, WARP, WORD_BYTES, Bools, Cost, Ints, Key
 from common.microscope.shadow import Log, Shadow, alike_in, apart, same, stamps_in
 from common.microscope.values import INT64, UINT64, Value, cast, choose, signed, uniform, widened
 
@@ -257,6 +257,13 @@ class Global(Storage):
         self._log: Log | None = None  # of the launch
         self._shadow: Shadow | None = None
         self._watched = False  # may the kernel write here
+        self.read_only = False  # an input of the step
+
+    def require_writable(self, machine: Machine, view: View, line: int, lane: int | None = None) -> None:
+        """A fault if kernels are only to read this, even where what they write is what was there, or comes back."""
+        if self.read_only:
+            text = f"{view.name} is an input of the step, which kernels only read"
+            machine.fault("input-written", line, view.name, text, lane=lane)
 
     def begin(self, log: Log, watched: bool) -> None:
         """A launch begins that may write here, if ``watched``, through one of its arguments."""
@@ -303,6 +310,7 @@ class Global(Storage):
         self.record(machine, view, place, len(values), "write", line, wrong)
         lanes = machine.mask.bits if wrong is None else machine.mask.bits & ~wrong
         self._watched = True
+        self.require_writable(machine, view, line)
         for v, value in enumerate(values):
             machine.reveal(value, line, view)
             places, chosen = _ordered(machine, place + v, value, lanes, self.dtype)
@@ -318,6 +326,7 @@ class Global(Storage):
 
     def write_box(self, machine: Machine, view: View, places: Ints, values: Array, lane: int, line: int) -> None:
         """A copy that a thread has begun writes these elements."""
+        self.require_writable(machine, view, line, lane)
         self._watched = True
         self.shadow().write(machine, view, places, np.full(len(places), lane), values, self.data, line)
         self.data[places] = values
@@ -330,6 +339,7 @@ class Global(Storage):
         """Note an atomic operation; returns the elements by lane."""
         self.record(machine, view, place, 1, "atomic", line, wrong)
         self._watched = True
+        self.require_writable(machine, view, line)
         at = np.broadcast_to(np.asarray(place), lanes.shape)
         if not fresh:
             self._changed_blank(machine, view, place, at, line)
@@ -353,6 +363,9 @@ class Global(Storage):
             cost = ledger.cost("global", self.address + place * size, lanes, size * width)
             accesses = int(np.count_nonzero(lanes))
         tally.add(accesses, cost)
+        if len(tally.seen) < ledger.kept:
+            asked = self.address % SECTOR_BYTES + np.broadcast_to(place, mask.bits.shape) * size
+            machine.keep(tally, asked, mask.bits if wrong is None else mask.bits & ~wrong)
         machine.observe(tally, view, place - view.start, width, op, line)
 
 
@@ -374,7 +387,10 @@ class Constant(Storage):
             if type(place) is not int:
                 rows = np.where(mask.bits, place, -1).reshape(-1, WARP)
                 turns = sum(len(set(row.tolist()) - {-1}) for row in rows)
-            ledger.tally(key).add(mask.count, Cost(mask.warps, turns, mask.warps, turns))
+            tally = ledger.tally(key)
+            tally.add(mask.count, Cost(mask.warps, turns, mask.warps, turns))
+            if len(tally.seen) < ledger.kept:
+                machine.keep(tally, np.broadcast_to(place, mask.bits.shape) * self.dtype.itemsize, mask.bits)
         value = self.data.take(place, mode="clip")
         return [value if wrong is None else choose(wrong, self.dtype.type(0), value)]
 
@@ -479,6 +495,8 @@ class Shared(Storage):
             lanes = np.broadcast_to(place * self.dtype.itemsize // WORD_BYTES, mask.bits.shape)
             cost = ledger.cost("shared", lanes, mask.bits, words, op in ("write", "copy") or not paired)
         tally.add(mask.count, cost)
+        if len(tally.seen) < ledger.kept:
+            machine.keep(tally, np.broadcast_to(place, mask.bits.shape) * self.dtype.itemsize, mask.bits)
         machine.observe(tally, view, place - view.start, width, op, line)
 
     def begin_atomic(

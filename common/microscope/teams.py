@@ -58,6 +58,10 @@ class Wait:
         """Has some of what is waited for come? Then what is missing is what all others wait for, too."""
         return False
 
+    def for_bytes(self) -> bool:
+        """Is it copies that are missing? Others may wait for what comes after them."""
+        return False
+
     def tell(self, machine: Machine) -> None:
         """Report that the wait never ends."""
 
@@ -228,5 +232,6 @@ class Teams:
     def tell(self) -> None:
         """Report the waits that never end: those that lack a part of what they wait for, or else all."""
         waits = [team.wait for team in self.all if team.wait is not None and not team.wait.over()]
-        for wait in [wait for wait in waits if wait.begun()] or waits:
+        told = [wait for wait in waits if wait.begun()] or waits
+        for wait in sorted(told, key=lambda wait: (not wait.for_bytes(), wait.line)):
             wait.tell(self.machine)

@@ -23,14 +23,14 @@ from numpy.typing import NDArray
 from common.book.boundstep import BoundStep
 from common.book.catalog import Step
 from common.book.limits import require_launch
-from common.book.problems import LADDERS, Conv2d, Conv3d, Gemm, Problem, on_ladder
+from common.book.problems import Conv2d, Conv3d, Convolution, Gemm, Problem, on_ladder
 from common.code import capture, loops
-from common.explain.faults import UNSOUND, Fault
+from common.explain.faults import Fault, telling
 from common.measure import inputs
 from common.microscope import messages
 from common.microscope.bulk import LEFT_OVER, Map
 from common.microscope.lanes import Argument, Machine, Point, TraceError
-from common.microscope.memory import SECTOR_BYTES, Ints, Ledger
+from common.microscope.memory import SECTOR_BYTES, Ints, Ledger, Request
 from common.microscope.messages import Traced, TracedAccess, TracedEvent, TracedKernel, TracedSpan
 from common.microscope.spaces import Global, View, poison, poisoned
 from common.workers import isolate
@@ -47,9 +47,8 @@ SHAPES: dict[str, tuple[Problem, ...]] = {
     "conv3d": (Conv3d(N=1, C=32, D=4, H=14, W=14, K=64, T=3, R=3, S=3, pad_d=1, pad_h=1, pad_w=1),),
 }
 SHAPES |= {
-    ladder: tuple(on_ladder(ladder, problem) for problem in SHAPES[kind.form])
-    for ladder, kind in LADDERS.items()
-    if ladder != kind.form
+    ladder: tuple(on_ladder(ladder, problem) for problem in SHAPES[base])
+    for base, ladder in (("gemm", "hgemm"), ("conv3d", "hconv3d"), ("conv3d", "dgrad"), ("conv3d", "wgrad"))
 }
 
 SECONDS = 120.0  # for one trace in a child process
@@ -72,7 +71,7 @@ class Access:
 
     ``moved``, ``ideal`` and ``distinct`` are as in :class:`common.microscope.memory.Cost`; ``accesses`` counts
     threads.
-    ``sample``: the first request's element offsets by lane.
+    ``sample``: the first request's element offsets by lane. ``seen``: the first requests, where they are kept.
     """
 
     line: int
@@ -87,6 +86,7 @@ class Access:
     ideal: int
     distinct: int
     sample: list[int | None] | None = None
+    seen: tuple[Request, ...] = ()
 
     @property
     def per_request(self) -> float:
@@ -114,9 +114,10 @@ class Access:
 
 @dataclass(frozen=True)
 class KernelTrace:
-    """What one kernel did in the traced blocks."""
+    """What one kernel did in the traced blocks. ``file`` is the one whose lines are counted."""
 
     name: str
+    file: str
     grid: Point
     block: Point
     launches: int
@@ -180,8 +181,12 @@ class KernelTrace:
             }
             for a in self.accesses
         ]  # fmt: skip
+        for entry, access in zip(accesses, self.accesses, strict=True):
+            if access.seen:
+                entry["seen"] = [{"warp": one.warp, "places": one.places} for one in access.seen]
         return {
             "name": self.name,
+            "file": self.file,
             "grid": self.grid,
             "block": self.block,
             "launches": self.launches,
@@ -335,6 +340,7 @@ class Tracer:
         self.order, self.recording = order, recording
         self.watched: frozenset[str] = frozenset()
         self.merged: dict[str, int] = {}
+        self.kept = 0
         self.ledgers: dict[Callable[..., Any], Ledger] = {}
         self._launched: dict[Callable[..., Any], list[tuple[Point, Point]]] = {}
         self._machines: dict[Any, Machine] = {}
@@ -364,7 +370,7 @@ class Tracer:
         """Carry a launch out, or some blocks of it. ``quiet``: without recording."""
         function = launch.function
         ledger = self.ledgers.setdefault(function, Ledger())
-        ledger.watched, ledger.merged = self.watched, self.merged
+        ledger.watched, ledger.merged, ledger.kept = self.watched, self.merged, self.kept
         ledger.recording = self.recording and not quiet
         if not quiet:
             self._launched.setdefault(function, []).append((launch.grid, launch.block))
@@ -382,6 +388,7 @@ class Tracer:
             )
         else:
             machine.configure(launch.grid, launch.block, ledger, launch.shared_bytes, launch.bounds)
+        ledger.in_turn = machine.has_engines
         lanes = _LANES_OF_TEAMS if machine.has_engines else _LANES_AT_ONCE
         machine.run(arguments, blocks, max(1, lanes // (machine.lanes_per_block * machine.cluster)), self.order)
         for host, device in back:
@@ -396,6 +403,7 @@ def run(
     tile: dict[str, int] | None = None,
     watched: Iterable[str] = (),
     merged: dict[str, int] | None = None,
+    kept: int = 0,
     seed: int = 0,
     order: str | int = "forward",
     recording: bool = True,
@@ -405,12 +413,12 @@ def run(
     Of each kernel's first launch ``block`` is traced (default: one in the middle of the grid), with the others of its
     cluster, or with ``every`` all blocks of all launches. A kernel whose output another one needs runs whole all the
     same. ``watched``: names of arrays whose every access by the first block is kept. ``merged``: shared arrays whose
-    32-bit reads are counted as the compiler is known to make them, so many words at a time. ``order`` and
-    ``recording``: see :class:`Tracer`.
+    32-bit reads are counted as the compiler is known to make them, so many words at a time. ``kept``: requests
+    of each access that are kept, lane by lane. ``order`` and ``recording``: see :class:`Tracer`.
     Raises TraceError for what the tracer does not know, and for a block outside every grid.
     """
     tracer = Tracer(order, recording)
-    tracer.watched, tracer.merged = frozenset(watched), merged or {}
+    tracer.watched, tracer.merged, tracer.kept = frozenset(watched), merged or {}, kept
     x, weight = inputs.integers(problem, seed)
     a, b = _allocate(x.shape, x.dtype, x), _allocate(weight.shape, weight.dtype, weight)
     y = _allocate(problem.output_shape, x.dtype)
@@ -560,7 +568,7 @@ def reduced(problem: Problem) -> Problem:
     if isinstance(problem, Gemm):
         small = {key: 384 + value % 128 if value > 512 else value for key, value in problem.shape().items()}
         return replace(problem, **small)
-    assert isinstance(problem, Conv2d | Conv3d)
+    assert isinstance(problem, Conv2d | Convolution)
     return replace(problem, N=min(problem.N, 4))
 
 
@@ -625,9 +633,9 @@ def in_place_of_the_device(carry_out: Callable[[Launch], None]) -> Iterator[None
         yield
 
 
-def _worst_first(fault: Fault) -> tuple[int, bool, int]:
+def _worst_first(fault: Fault) -> tuple[tuple[int, int], bool, int]:
     """A key that sorts faults as they are told."""
-    return list(UNSOUND).index(fault.kind), fault.what.endswith(LEFT_OVER), fault.line or 0
+    return telling(fault), fault.what.endswith(LEFT_OVER), fault.line or 0
 
 
 def _report(function: Callable[..., Any], launches: list[tuple[Point, Point]], ledger: Ledger) -> KernelTrace:
@@ -638,15 +646,16 @@ def _report(function: Callable[..., Any], launches: list[tuple[Point, Point]], l
 
     accesses = [
         Access(**key._asdict(), text=text(key.line), accesses=t.accesses, requests=t.requests, moved=t.moved,
-               ideal=t.ideal, distinct=t.distinct, sample=t.sample)
+               ideal=t.ideal, distinct=t.distinct, sample=t.sample, seen=tuple(t.seen))
         for key, t in sorted(ledger.tallies.items())
     ]  # fmt: skip
     faults = [
-        replace(fault, code=text(fault.line or 0), count=ledger.counts[key])
-        for key, fault in sorted(ledger.faults.items(), key=lambda item: _worst_first(item[1]))
+        replace(fault, code=text(fault.line or 0), count=ledger.counts[key], met=ledger.in_turn * ledger.met[key])
+        for key, fault in ledger.faults.items()
     ]
     return KernelTrace(
         name=function.__name__,
+        file=file,
         grid=launches[0][0],
         block=launches[0][1],
         launches=len(launches),
@@ -656,7 +665,7 @@ def _report(function: Callable[..., Any], launches: list[tuple[Point, Point]], l
         fma=sum(ledger.fma.values()),
         fma_lines=dict(sorted(ledger.fma.items())),
         branches={line: (split, all_) for line, (split, all_) in sorted(ledger.diverged.items())},
-        faults=faults,
+        faults=sorted(faults, key=_worst_first),
         notes=ledger.notes,
         events=ledger.events,
         pipeline=ledger.pipeline,

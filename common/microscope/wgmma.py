@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from common.microscope.lanes import Machine
 
 ROWS = 64  # of A, and of the sums
+SEEN_SWIZZLE = 64  # bytes, the least with which an operand was seen to begin at any row
 _SWIZZLES = {1: 128, 2: 64, 3: 32}  # by the field's value
 _WAVEFRONT = 128  # bytes that shared memory delivers at a time
 
@@ -45,12 +46,16 @@ class Descriptor(NamedTuple):
         start, leading, stride = ((bits >> low & 0x3FFF) << 4 for low in (0, 16, 32))
         return Descriptor(start, leading, stride, _SWIZZLES.get(bits >> 62 & 3, 0), bits >> 49 & 7)
 
-    def wrong(self, groups: int) -> str:
-        """What no operand of so many groups of eight rows may have, in words; or nothing."""
+    def wrong(self, groups: int, any_row: bool = False) -> str:
+        """What no operand of so many groups of eight rows may have, in words; or nothing.
+
+        ``any_row``: it may begin in the middle of a group, as B along k was seen to do on an H200, in rows of 128 and
+        of 64 bytes: the swizzle is of the address. Of other operands this is not known.
+        """
         if not self.swizzle:
             return "names no swizzle, and tiles have one"
         whole = 8 * self.swizzle
-        if self.start % whole >= self.swizzle:
+        if self.start % whole >= self.swizzle and not (any_row and self.swizzle >= SEEN_SWIZZLE):
             return f"begins at byte {self.start}, in row {self.start % whole // self.swizzle} of a group of eight"
         if groups > 1 and (self.stride < whole or self.stride % whole):
             return f"has a stride of {self.stride} bytes, and eight rows of {self.swizzle} bytes take {whole}"
@@ -66,6 +71,17 @@ def encoded(start: Any, leading: Any, stride: Any) -> Any:
     rows = np.asarray(stride).astype(np.int64)
     code = np.where(rows == 512, 2, np.where(rows == 256, 3, 1)).astype(np.uint64)
     return (found | (code << np.uint64(62)))[()]
+
+
+def require_fields(machine: Machine, line: int, tiles: View, **fields: Any) -> None:
+    """A fault if a field of a descriptor, in bytes, is none that its bits can hold."""
+    for name, value in fields.items():
+        numbers = np.broadcast_to(np.asarray(value).astype(np.int64), machine.mask.bits.shape)
+        wrong = machine.mask.bits & ((numbers % 16 != 0) | (numbers < 0) | (numbers >= 1 << 18))
+        if wrong.any():
+            first = int(numbers[int(np.argmax(wrong))])
+            text = f"{name} is {first} bytes: must be a multiple of 16 from 0 to {(1 << 18) - 16}"
+            machine.fault("descriptor", line, tiles.name, text, wrong)
 
 
 def swizzled(address: Any, swizzle: int) -> Any:
@@ -256,7 +272,8 @@ def _operand(
     storage: Tiles = tiles.storage
     descriptor = Descriptor.of(bits)
     size, depth, along_n = form.dtype.itemsize, form.depth, side == "B" and form.rows
-    text = descriptor.wrong(depth // 8 if along_n else (ROWS if side == "A" else columns) // 8)
+    groups = depth // 8 if along_n else (ROWS if side == "A" else columns) // 8
+    text = descriptor.wrong(groups, any_row=side == "B" and not along_n and form is F16)
     if text:
         machine.fault("descriptor", line, tiles.name, f"the descriptor of {side} {text}", lane=lead, count=WARPGROUP)
         if not descriptor.swizzle:

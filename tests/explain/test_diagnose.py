@@ -6,13 +6,14 @@ import numpy as np
 import pytest
 
 from common.book import reference
-from common.book.problems import RAGGED, Conv2d, Conv3d, Gemm
+from common.book.problems import RAGGED, Conv2d, Conv3d, Gemm, on_ladder
 from common.explain import diagnose, probe, terms
 from common.measure import inputs
 
 GEMM = Gemm(M=20, N=24, K=12)
 PLANE = Conv2d(N=2, C=3, H=9, W=10, K=4, R=3, S=2)
 SPACE = Conv3d(N=1, C=3, D=3, H=5, W=6, K=4, T=2, R=3, S=2, stride_h=2, pad_h=1, pad_w=1, dilation_d=2)
+DGRAD, WGRAD = on_ladder("dgrad", SPACE), on_ladder("wgrad", SPACE)
 
 
 class Bench:
@@ -458,3 +459,49 @@ def test_where_names_remainders():
     assert diagnose.where(GEMM, region(GEMM, slice(None), slice(3, None, 4))) == "only n % 4 = 3"
     halves = np.flatnonzero(np.arange(24) % 8 >= 4)
     assert diagnose.where(GEMM, region(GEMM, slice(None), halves)) == "only n % 8 >= 4"
+
+
+# --- gradients ---
+
+
+@pytest.mark.parametrize("problem", [*RAGGED["dgrad"], *RAGGED["wgrad"], *RAGGED["conv3d"]], ids=repr)
+def test_the_terms_of_a_convolution_and_its_gradients_sum_to_the_oracle(problem):
+    x, weight = inputs.integers(problem, 5)
+    everywhere = tuple(np.indices(problem.output_shape).reshape(len(problem.output_shape), -1))
+    table = terms.products(problem, terms.environment(problem, everywhere), x, weight)
+    assert table.shape == (np.prod(problem.output_shape), problem.reduction)
+    np.testing.assert_array_equal(table.sum(axis=1), reference.full(problem, x, weight).reshape(-1))
+
+
+def dropped(problem, test):
+    """Sums without the terms that ``test`` of the letters is true of."""
+    return weighted(problem, lambda table, env: np.where(test(env), 0, table))
+
+
+@pytest.mark.parametrize(
+    ("problem", "compute", "sentence"),
+    [
+        (DGRAD, lambda dy, filt: reference.full(DGRAD, dy, filt[:, ::-1, ::-1, ::-1]), "the filter is flipped: a"),
+        (DGRAD, dropped(DGRAD, lambda e: e["r"] == 2), "the last filter tap, r = 2, is left out"),
+        (DGRAD, dropped(DGRAD, lambda e: e["k"] == 3), "filter k = 3 is left out"),
+        (DGRAD, replaced(DGRAD, "x", rounds=lambda e: 1), "the rest of the division by the stride is not looked at"),
+        (DGRAD, replaced(DGRAD, "x", pad_h=lambda e: 2), "pad_h + 1 stands in place of pad_h"),
+        (DGRAD, replaced(DGRAD, "x", stride_h=lambda e: 1), "stride_h is taken as 1"),
+        (DGRAD, replaced(DGRAD, "x", dilation_d=lambda e: 1), "dilation_d is taken as 1"),
+        (WGRAD, lambda x, dy: reference.full(WGRAD, x, dy)[:, ::-1, ::-1, ::-1], "the filter is flipped: dfilt"),
+        (WGRAD, dropped(WGRAD, lambda e: e["gemm_k"] // 5 == 1),
+         "the terms gemm_k from 5 to 9 (a part of the sum) are missing"),
+        (WGRAD, dropped(WGRAD, lambda e: e["p"] == 2), "the term p = 2 is missing"),
+        (WGRAD, replaced(WGRAD, "x", stride_h=lambda e: 1), "stride_h is taken as 1"),
+        (WGRAD, replaced(WGRAD, "x", pad_w=lambda e: 0), "pad_w is taken as 0"),
+    ],
+    ids=lambda v: "" if callable(v) else str(v),  # a function's text has an address, another in each worker
+)  # fmt: skip
+def test_a_mistake_in_a_gradient_is_told(problem, compute, sentence):
+    assert said(problem, compute).startswith(sentence)
+
+
+def test_filters_and_channels_of_a_gradient_that_change_places_are_told():
+    square = on_ladder("wgrad", Conv3d(N=2, C=4, D=2, H=5, W=4, K=4, T=1, R=2, S=3))
+    found = said(square, lambda x, dy: reference.full(square, x, dy).swapaxes(0, 4))
+    assert found.startswith("transposed: k and c of dfilt are stored in each other's place")

@@ -8,7 +8,7 @@ import pytest
 from sampling import some
 
 from common.book import catalog, problems
-from common.explain.faults import UNSOUND, Fault
+from common.explain.faults import Fault, telling
 from common.jobs import run
 from common.jobs.messages import Check
 from common.microscope.messages import Trace, TraceOptions
@@ -57,7 +57,7 @@ def told():
     for path, (_, result) in zip(FILES, isolate.run(asked, True, PATIENCE), strict=True):
         seen = [Fault.of(one) for kernel in result.get("trace", {}).get("kernels", []) for one in kernel["faults"]]
         if seen:
-            traced[path] = min(seen, key=lambda one: list(UNSOUND).index(one.kind))
+            traced[path] = min(seen, key=telling)
     asked = [
         Check(**places[path], engine=engine, depth="once") for path in traced for engine in ("simulator", "traced")
     ]

@@ -3,13 +3,14 @@
 One block goes over several tiles, as a large problem makes it do.
 """
 
+import importlib
 from functools import partial
 
 import numpy as np
 import pytest
+from test_hopper import checked
 
 from common.book import catalog, problems, reference
-from common.explain import faults
 from common.measure import check, inputs
 from common.microscope import boxes, simulator
 from common.microscope.bench import TracedBench
@@ -17,7 +18,7 @@ from common.microscope.trace import Tracer
 
 simulator.install()
 LESSON = catalog.LESSONS / "07_hopper"
-CONV = {"C": 8, "D": 1, "H": 11, "W": 16, "K": 8, "T": 1, "R": 3, "S": 3, "pad_h": 1, "pad_w": 1}
+CONV = {"N": 2, "C": 8, "D": 1, "H": 11, "W": 16, "K": 8, "T": 1, "R": 3, "S": 3, "pad_h": 1, "pad_w": 1}
 GEMM = problems.Gemm(M=140, N=136, K=72)
 TILES = (
     {"BLOCK_M": 128, "BLOCK_N": 64, "CONSUMERS": 2, "RESIDENT": 0},
@@ -27,12 +28,12 @@ TILES = (
 
 
 def conv(ladder, **changes):
-    return problems.on_ladder(ladder, problems.Conv3d(N=2, **(CONV | changes)))
+    return problems.on_ladder(ladder, problems.Conv3d(**(CONV | changes)))
 
 
-def launched(path, problem, operands, **tile):
+def launched(path, problem, operands, helpers=None, **tile):
     """What a launch on a GPU of one multiprocessor, or one pair of them, leaves."""
-    module = catalog.load(path, problem.ladder)
+    module = catalog.load(path, problem.ladder, helpers=helpers)
     module.multiprocessors = lambda: 2 if problem.form == "gemm" else 1
     if tile:
         module.launch = partial(module.launch, **(module.plan(352, problem.C, problem.K, 9) | tile))
@@ -52,6 +53,99 @@ def test_a_convolution_is_right_with_every_kind_of_tile(tile, C):
     operands = inputs.integers(problem, 0)
     got = launched(LESSON / "hconv3d_im2col.py", problem, operands, **tile)
     np.testing.assert_array_equal(got, reference.expected(problem, *operands))
+
+
+FEW = (
+    {"C": 32, "K": 64, "N": 6, "D": 2, "H": 5, "W": 9, "T": 3, "pad_d": 1},
+    {"C": 72, "K": 40, "N": 6, "H": 6, "W": 21, "R": 2, "pad_w": 0, "dilation_w": 2, "stride_h": 2},
+    {"H": 13, "W": 30, "R": 2, "S": 5, "pad_w": 2},
+    {"H": 7, "W": 100, "S": 2, "pad_w": 3, "pad_h": 2, "dilation_h": 2},
+)
+few_filters = importlib.import_module("lessons.07_hopper.helpers.few_filters")
+
+
+@pytest.fixture
+def one_multiprocessor(monkeypatch):
+    monkeypatch.setattr(few_filters, "multiprocessors", lambda: 1)
+
+
+def planned(problem):
+    return few_filters.plan(problem.output_shape, problem.weight_shape, problem.geometry)
+
+
+@pytest.mark.usefixtures("one_multiprocessor")
+@pytest.mark.parametrize("direction", simulator.ORDERS)
+@pytest.mark.parametrize("changes", FEW)
+def test_few_filters_are_right(changes, direction):
+    problem = conv("hconv3d", **changes)
+    assert planned(problem)
+    operands = inputs.integers(problem, 0)
+    with simulator.order(direction):
+        got = launched(LESSON / "hconv3d_im2col.py", problem, operands)
+    np.testing.assert_array_equal(got, reference.expected(problem, *operands))
+
+
+@pytest.mark.usefixtures("one_multiprocessor")
+@pytest.mark.parametrize(
+    "changes",
+    [{"K": 72}, {"S": 1, "pad_w": 0}, {"stride_w": 2}, {"pad_w": 9}, {"C": 256, "T": 3, "pad_d": 1}, {"W": 255}],
+)
+def test_what_is_not_for_few_filters_is_left_to_the_others(changes):
+    assert planned(conv("hconv3d", **changes)) is None
+
+
+@pytest.mark.usefixtures("one_multiprocessor")
+@pytest.mark.parametrize("C", [32, 72])  # rows of 64 bytes, and of 128
+def test_the_tracer_finds_nothing_at_fault_with_few_filters(C):
+    problem, tracer = conv("hconv3d", C=C, N=3, W=20, K=24), Tracer()
+    assert planned(problem)
+    bench = TracedBench(catalog.load(LESSON / "hconv3d_im2col.py", "hconv3d"), problem, tracer)
+    operands = inputs.integers(problem, 0)
+    bench.load(*operands)
+    bench.y.blank()
+    bench.run()
+    assert not tracer.faults()
+    np.testing.assert_array_equal(bench.y.get(), reference.expected(problem, *operands))
+
+
+def test_few_filters_are_for_more_tiles_than_multiprocessors(monkeypatch):
+    problem = conv("hconv3d", N=9)
+    tiles = -(-problem.N * problem.P // planned_lines(problem, monkeypatch))
+    for count in (tiles - 1, tiles):
+        monkeypatch.setattr(few_filters, "multiprocessors", lambda count=count: count)
+        assert (planned(problem) is not None) == (count < tiles)
+
+
+def planned_lines(problem, monkeypatch):
+    with monkeypatch.context() as one:
+        one.setattr(few_filters, "multiprocessors", lambda: 1)
+        return planned(problem)["LINES"]
+
+
+RELEASED = "                wgmma_wait(0)\n                if leads"
+LEFT = "                    tma_wait_read(0)  # what lay here has left\n"
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("", ""),
+        ("s * X_TAP + k", "k"),  # each tap finds the pixels of the first
+        ("low + at + uint32(e * WARP_M)", "high + at + uint32(e * WARP_M)"),  # upper filters for lower ones
+        ("if 8 * j % LINE < Q:", "if 8 * j % LINE < Q - 8:"),  # a row's last pixels
+        ("                fence_async()\n", ""),
+        ("                barrier_wait(yours, team, turn)  #", "                #"),
+        (LEFT, LEFT.replace("tma_wait_read(0)", "pass")),
+        (RELEASED, RELEASED.replace("wgmma_wait(0)", "pass")),
+    ],
+)
+def test_mistakes_with_few_filters_are_found(old, new, write):
+    text = (LESSON / "helpers" / "few_filters.py").read_text(encoding="utf-8")
+    assert not old or text.count(old) == 1
+    own = write("few_own.py", text.replace(old, new).replace("\nSHARED =", "\nmultiprocessors = lambda: 1\nSHARED ="))
+    problem = conv("hconv3d", N=3, W=20)
+    status, _ = checked(LESSON / "hconv3d_im2col.py", problem, helpers={"few_filters": str(own)})
+    assert status in ("wrong", "crashed") if old else status == "right"
 
 
 @pytest.mark.parametrize("tile", TILES)
@@ -151,10 +245,9 @@ FENCE = "                wgmma_fence()\n"
 def test_fragments_that_are_changed_under_way_are_found(write, old, new):
     text = (LESSON / "gemm_tf32x3.py").read_text(encoding="utf-8")
     assert old in text
-    path = write("gemm_own.py", text.replace(old, new))
-    with pytest.raises(Exception, match="values of A in registers") as caught:
-        launched(path, GEMM, inputs.normals(GEMM, 0))
-    assert faults.of_error(caught.value, path).kind == "wgmma-order"
+    status, found = checked(write("gemm_own.py", text.replace(old, new)), GEMM, precision="tf32x3")
+    assert (status, found[0].kind) == ("wrong", "wgmma-order")
+    assert "high is" in found[0].what or "low is" in found[0].what
 
 
 def test_a_low_half_left_out_is_not_within_the_bound(write):

@@ -154,6 +154,18 @@ def test_an_index_outside_its_array_is_named_with_thread_and_shape(i, j, says):
         copy[1, 1](np.ones(4, np.int32), i, np.zeros(4, np.int32), j)
 
 
+def test_arrays_in_a_tuple_are_watched_and_come_back():
+    @cuda.jit
+    def put(arrays, i):
+        arrays[1][i] = arrays[0][i] + 1
+
+    source, target = np.ones(4, np.int32), np.zeros(4, np.int32)
+    put[1, 1]((source, target), 3)
+    assert target.tolist() == [0, 0, 0, 2]
+    with pytest.raises(IndexError, match=r"index -1 is negative"):
+        put[1, 1]((source, target), -1)
+
+
 @pytest.mark.parametrize(("index", "says"), [(-1, r"tile\[-1\]: index -1 is negative"), (SIZE, "out of bounds")])
 def test_an_index_outside_a_shared_array_is_named(index, says):
     with pytest.raises(IndexError, match=says):

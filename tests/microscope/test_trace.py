@@ -186,6 +186,8 @@ EXPECTED = {
     "conv3d_no_guard_below_zero": {"negative-index"},
     "conv3d_no_guard_past_end": {"outside"},
     "gemm_accumulates": {"read-before-write"},
+    "dgrad_scattered_into_nothing": {"read-before-write"},
+    "wgrad_atomics_without_zeroing": {"read-before-write"},
     "gemm_modified_input": {"race", "overlap"},
     "gemm_missing_barrier": {"race"},
     "gemm_no_guard_m": {"outside"},
