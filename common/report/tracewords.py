@@ -9,7 +9,7 @@ from pathlib import Path
 
 from common.book.catalog import Step
 from common.book.problems import Problem
-from common.explain.faults import UNSOUND, FaultFields
+from common.explain.faults import UNSOUND, Fault, FaultFields, telling
 from common.microscope import pipeline as stages
 from common.microscope import trace
 from common.microscope.messages import Traced, TracedKernel
@@ -76,7 +76,7 @@ def suspicion(step: Step, problem: Problem, file: Path | None = None, told: str 
     faults = [fault for kernel in kernels for fault in kernel["faults"]]
     if not faults:
         return None
-    worst = min(faults, key=lambda fault: list(UNSOUND).index(fault["kind"]))
+    worst = min(faults, key=lambda fault: telling(Fault.of(fault)))
     named = re.search(r"of block \((\d+), (\d+), (\d+)\)", told)
     place = ",".join(named.groups() if named else map(str, worst["block"] or ()))
     command = f'python -m common trace {step.name} --shape "{problem}" --block {place}'

@@ -1,0 +1,107 @@
+"""The book's Sphinx extension: names of steps lead to their code and traces, terms to the glossary."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from docutils import nodes
+from sphinx.application import Sphinx
+from sphinx.transforms.post_transforms import SphinxPostTransform
+
+_TERM = re.compile(r'<a id="([\w-]+)"></a>((?:\*\*[^*]+\*\*(?:, )?)+)')
+_NOT_IN = (nodes.reference, nodes.title, nodes.literal, nodes.literal_block, nodes.raw, nodes.caption)
+
+
+def terms(glossary: str) -> dict[str, str]:
+    """The anchor of each term of the glossary's text, by the term in lower case."""
+    found = {}
+    for anchor, names in _TERM.findall(glossary):
+        for name in re.findall(r"\*\*([^*]+)\*\*", names):
+            found[name.lower()] = anchor
+    return found
+
+
+class Mentions(SphinxPostTransform):  # type: ignore[misc]
+    """Link every step that is named as code, and each term of the glossary where a page first says it."""
+
+    default_priority = 900
+
+    def run(self, **_: Any) -> None:
+        config, builder = self.config, self.app.builder
+        here = self.env.docname
+        self._steps(config.workbook_steps, config.workbook_traced, here, builder)
+        if here != config.workbook_glossary:
+            self._terms(config.workbook_terms, here, builder)
+
+    def _steps(self, places: dict[str, str], traced: dict[str, str], here: str, builder: Any) -> None:
+        """Each step leads to its code, and where a page first names it to its trace, too."""
+        said: set[str] = set()
+        for literal in list(self.document.findall(nodes.literal)):
+            place = places.get(literal.astext())
+            if place is None or place == here or _inside(literal, nodes.reference, nodes.title):
+                continue
+            uri = builder.get_relative_uri(here, place)
+            new: list[nodes.Node] = [nodes.reference("", "", literal.deepcopy(), internal=True, refuri=uri)]
+            name = literal.astext()
+            if name in traced and name not in said:
+                said.add(name)
+                to = "../" * here.count("/") + traced[name]
+                trace = nodes.reference(
+                    "",
+                    "trace",
+                    internal=True,
+                    refuri=to,
+                    classes=["microscope"],
+                    reftitle=f"{name} under the microscope",
+                )
+                new += [nodes.superscript("", "", trace)]
+            literal.replace_self(new)
+
+    def _terms(self, anchors: dict[str, str], here: str, builder: Any) -> None:
+        if not anchors:
+            return
+        words = "|".join(re.escape(word) for word in sorted(anchors, key=len, reverse=True))
+        pattern = re.compile(rf"\b({words})(s|es)?\b", re.IGNORECASE)
+        said: set[str] = set()
+        for text in list(self.document.findall(nodes.Text)):
+            if _inside(text, *_NOT_IN) or not _inside(text, nodes.paragraph):
+                continue
+            new = self._linked(
+                text.astext(), pattern, anchors, said, builder.get_relative_uri(here, self.config.workbook_glossary)
+            )
+            if len(new) > 1:
+                text.parent.replace(text, new)
+
+    def _linked(
+        self, text: str, pattern: re.Pattern[str], anchors: dict[str, str], said: set[str], to: str
+    ) -> list[nodes.Node]:
+        new: list[nodes.Node] = []
+        at = 0
+        for match in pattern.finditer(text):
+            anchor = anchors[match[1].lower()]
+            if anchor in said:
+                continue
+            said.add(anchor)
+            new += [nodes.Text(text[at : match.start()])]
+            new += [nodes.reference("", match[0], internal=True, refuri=f"{to}#{anchor}", classes=["term"])]
+            at = match.end()
+        return [*new, nodes.Text(text[at:])]
+
+
+def _inside(node: nodes.Node, *kinds: type[nodes.Node]) -> bool:
+    while node.parent is not None:
+        node = node.parent
+        if isinstance(node, kinds):
+            return True
+    return False
+
+
+def setup(app: Sphinx) -> dict[str, bool]:
+    """What Sphinx calls: the values that ``common.web.book`` sets, and the transform."""
+    app.add_config_value("workbook_steps", {}, "env")
+    app.add_config_value("workbook_traced", {}, "env")
+    app.add_config_value("workbook_terms", {}, "env")
+    app.add_config_value("workbook_glossary", "", "env")
+    app.add_post_transform(Mentions)
+    return {"parallel_read_safe": True, "parallel_write_safe": True}

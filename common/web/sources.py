@@ -1,0 +1,230 @@
+"""What the book is built from: the pages of the checkout as they are, and a page for each file of code they link to.
+
+Everything is copied into a folder of its own, so that the build writes nothing into the checkout. Links are turned
+so that they lead to pages: ``README.md`` is a folder's index, and a file of code is its page.
+"""
+
+from __future__ import annotations
+
+import ast
+import os
+import re
+import shutil
+from collections.abc import Iterator, Mapping
+from functools import lru_cache
+from pathlib import Path
+
+from common.book import catalog, problems
+from common.web import story
+
+PAGES = ("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "LICENSE", "lessons/**/*.md", "results/*.md")
+PICTURES = (".png", ".svg", ".jpg")
+CODE = (".py", ".toml", ".json", ".txt", ".ipynb")
+EXPLORE = Path("explore/index.md")
+_LANGUAGES = {".py": "python", ".toml": "toml", ".json": "json", ".ipynb": "json"}
+_FENCE = re.compile(r"^(\s*)(```+|~~~+)")
+_LINK = re.compile(r"(?<!\\)(!?)\[((?:[^\[\]]|\[[^\]]*\])*)\]\(([^()\s]+)\)")
+_OWN = ("_static", ".workbook", ".venv")
+
+
+@lru_cache
+def steps() -> dict[Path, catalog.Step]:
+    """All steps and experiments by path."""
+    return {step.path: step for step in (*catalog.steps(), *catalog.experiments())}
+
+
+def stage(
+    to: Path, root: Path = catalog.ROOT, explore: str = "", above: Mapping[Path, str] | None = None, told: str = ""
+) -> list[Path]:
+    """Write all sources of the book under ``to``; returns the pages of code, relative to it.
+
+    ``explore``: the text of the page that lists the microscope's pages; ``above``: what stands above a step's code;
+    ``told``: the text of the page that tells a ladder as a story.
+    Raises ValueError for a link that leads nowhere; it names the page, the line and the target.
+    """
+    pages = sorted({path for pattern in PAGES for path in root.glob(pattern) if path.suffix == ".md"})
+    wanted: set[Path] = {path.relative_to(root) for path in steps()}
+    texts = {}
+    for path in pages:
+        text, linked = _turned(path, root)
+        texts[_place(path.relative_to(root))] = text
+        wanted |= linked
+    if explore:
+        texts[EXPLORE] = explore
+    if told:
+        place, lesson = Path(story.PAGE), Path("lessons") / story.final().lesson
+        texts[place] = told
+        texts[lesson / "index.md"] += f"\nThe ladder up to here, step by step: [the story]({_up(lesson, place)}).\n"
+    contents = _contents(sorted(texts))
+    for place, text in texts.items():
+        _write(to / place, text + contents.get(place, ""))
+    for path in sorted(wanted):
+        _write(to / _code_place(path), _code_page(path, root, (above or {}).get(root / path, "")))
+    return sorted(map(_code_place, wanted))
+
+
+def _place(page: Path) -> Path:
+    """Where a page of the checkout goes: a folder's README is its index."""
+    return page.with_name("index.md") if page.name == "README.md" else page
+
+
+def _code_place(path: Path) -> Path:
+    """The page of a file of code: steps keep their name, others their suffix too."""
+    return path.with_suffix(".code.md") if path.suffix == ".py" else path.with_name(f"{path.name}.code.md")
+
+
+def _turned(page: Path, root: Path) -> tuple[str, set[Path]]:
+    """The page's text with its links turned, and the files of code that they lead to."""
+    found: set[Path] = set()
+    here = _place(page.relative_to(root)).parent
+    text, at = "", 1
+    for prose, part in _parts(page.read_text(encoding="utf-8")):
+        if prose:
+
+            def turned(match: re.Match[str], start: int = at) -> str:
+                return _link(match, page, start + match.string.count("\n", 0, match.start()), root, here, found)
+
+            new = _LINK.sub(turned, part)
+        else:
+            new = part
+        text, at = text + new, at + part.count("\n")
+    return text, found
+
+
+def _parts(text: str) -> Iterator[tuple[bool, str]]:
+    """The text cut into prose and fenced code: is it prose, and the part with its line ends."""
+    part, fence = "", ""
+    for line in text.splitlines(keepends=True):
+        mark = _FENCE.match(line)
+        if mark and not fence:
+            yield True, part
+            part, fence = line, mark[2]
+        elif mark and mark[2].startswith(fence):
+            yield False, part + line
+            part, fence = "", ""
+        else:
+            part += line
+    yield not fence, part
+
+
+def _link(match: re.Match[str], page: Path, number: int, root: Path, here: Path, found: set[Path]) -> str:
+    image, words, target = match.groups()
+    if "://" in target or target.startswith(("#", "mailto:")):
+        return match[0]
+    name, _, anchor = target.partition("#")
+    path = Path(os.path.normpath(page.parent / name))
+    if not path.exists() or not path.is_relative_to(root):
+        raise ValueError(f"{page.relative_to(root)}:{number}: link to {target!r}: there is no such file")
+    path = path.relative_to(root)
+    if image or path.suffix in PICTURES:
+        return f"{image}[{words}]({_up(here, path)})" + _chart(match, path)
+    if path.suffix in CODE:
+        found.add(path)
+        path = _code_place(path)
+    elif (root / path).is_dir():
+        if not (root / path / "README.md").exists():
+            return words  # a folder without a page is named, not linked
+        path = path / "index.md"
+    else:
+        path = _place(path)
+    return f"[{words}]({_up(here, path)}{'#' + anchor if anchor else ''})"
+
+
+def _chart(match: re.Match[str], picture: Path) -> str:
+    """After the picture of a ladder's times, the place where a browser draws them to be asked."""
+    own = match.string[: match.start()].endswith("\n") and match.string[match.end() :].startswith("\n")
+    if not own or picture.parts[:2] != ("results", "charts") or picture.stem not in problems.PRESETS:
+        return ""
+    return f'\n\n<div class="ladder-chart" data-card="{picture.parts[2]}" data-preset="{picture.stem}"></div>'
+
+
+def _up(here: Path, path: Path) -> str:
+    return Path(os.path.relpath(path, here)).as_posix()
+
+
+def _contents(places: list[Path]) -> dict[Path, str]:
+    """By page, the hidden tables of contents that make the navigation."""
+    lessons = [place for place in places if place.parts[0] == "lessons" and place.name == "index.md"]
+    others = [place for place in places if place.parts[0] == "lessons" and len(place.parts) == 2]
+    others += [place for place in places if place == EXPLORE]
+    tables = {
+        Path("index.md"): _tree("Lessons", lessons + [place for place in places if place == Path(story.PAGE)], Path())
+        + _tree("To look up", [p for p in others if p == EXPLORE or p.name != "index.md"], Path())
+        + _tree("Records", [place for place in places if place.parts[0] == "results"], Path())
+        + _tree(
+            "The project",
+            [place for place in places if len(place.parts) == 1 and place.name not in ("index.md", story.PAGE)],
+            Path(),
+        )
+    }
+    for index in lessons:
+        inner = [place for place in places if place.parent == index.parent and place != index]
+        code = [
+            _code_place(s.path.relative_to(catalog.ROOT))
+            for s in steps().values()
+            if not s.experiment and _lesson(s.path) == index.parent
+        ]
+        tables[index] = _tree("", [*inner, *code], index.parent)
+    return tables
+
+
+def _lesson(path: Path) -> Path:
+    return path.relative_to(catalog.ROOT).parent
+
+
+def _tree(caption: str, places: list[Path], here: Path) -> str:
+    if not places:
+        return ""
+    lines = "\n".join(_up(here, place.with_suffix("")) for place in places)
+    said = f":caption: {caption}\n" if caption else ""
+    return f"\n```{{toctree}}\n:hidden:\n{said}\n{lines}\n```\n"
+
+
+def _code_page(path: Path, root: Path, above: str) -> str:
+    """A page that shows a file: what it is, and its text in colours."""
+    title = path.stem if path.suffix == ".py" else path.name
+    text = (root / path).read_text(encoding="utf-8")
+    language = _LANGUAGES.get(path.suffix, "text")
+    fence = "`" * max(3, *(len(run) + 1 for run in re.findall(r"`+", text) or [""]))
+    step = steps().get(root / path)
+    orphan = "" if step and not step.experiment else "---\norphan: true\n---\n"
+    return "".join(
+        [orphan, f"# {title}\n\n", *_about(path, root), above, f"\n{fence}{language}\n{text.rstrip()}\n{fence}\n"]
+    )
+
+
+def _about(path: Path, root: Path) -> Iterator[str]:
+    """What stands above the code: its file, its lesson, the step that it grew from."""
+    yield f"`{path.as_posix()}`"
+    step = steps().get(root / path)
+    if step is None:
+        yield "\n"
+        return
+    here = path.parent
+    lesson = Path("lessons") / step.lesson / "index.md"
+    yield f", a step of [lesson {step.lesson[:2]}]({_up(here, lesson)})"
+    before = step.builds_on or step.predecessor
+    if before:
+        yield f". It grew from `{before}`: `make diff TO={step.name}` shows what is new"
+    yield ".\n"
+
+
+def _write(path: Path, text: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text, encoding="utf-8")
+
+
+def pictures(to: Path, root: Path = catalog.ROOT) -> None:
+    """Put the pictures of the pages where the staged pages look for them."""
+    for folder in (*root.glob("lessons/*/figures"), root / "results" / "charts"):
+        for path in folder.rglob("*"):
+            if path.suffix in PICTURES:
+                target = to / path.relative_to(root)
+                target.parent.mkdir(parents=True, exist_ok=True)
+                shutil.copyfile(path, target)
+
+
+def docstring(path: Path) -> str:
+    """The first line of a module's docstring, without the name that it begins with."""
+    said = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or ""
+    return said.partition("\n")[0].partition(": ")[2]

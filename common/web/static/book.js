@@ -1,0 +1,224 @@
+"use strict";
+// Charts that answer, and tables that sort. Without scripts the pages keep their pictures and tables as they are.
+(() => {
+  const cards = window.WORKBOOK_RECORDS || [];
+  const SVG = "http://www.w3.org/2000/svg";
+  const MEASURES = { speed: "times as fast as the first step", ms: "time, ms", share: "% of its floor" };
+
+  function make(tag, attributes = {}, ...children) {
+    const node = document.createElement(tag);
+    for (const [name, value] of Object.entries(attributes)) if (value !== null) node.setAttribute(name, value);
+    node.append(...children);
+    return node;
+  }
+  function draw(tag, attributes = {}, text = null) {
+    const node = document.createElementNS(SVG, tag);
+    for (const [name, value] of Object.entries(attributes)) node.setAttribute(name, value);
+    if (text !== null) node.textContent = text;
+    return node;
+  }
+  const short = (value) => (value >= 100 ? Math.round(value).toLocaleString("en") : value.toPrecision(3));
+
+  const label = (row) => row.name + (row.older ? " ¶" : "");
+  const spoken = (row, first) => [
+    `${row.name}: ${short(row.ms)} ms (p20 to p80: ${short(row.from)} to ${short(row.to)})`,
+    row.gflops && `${row.gflops.toLocaleString("en")} GFLOP/s`,
+    row.share && `${row.share} % of its floor`,
+    `${short(first.ms / row.ms)} times as fast as ${first.name}`,
+    row.beside && `${row.beside[1]} times as fast as ${row.beside[0]} in turn`,
+  ].filter(Boolean).join(", ") + `. ${row.date}${row.older ? ". Measured on an older version of the file" : ""}.`;
+
+  // --- charts ---
+
+  function chart(place) {
+    const state = { card: place.dataset.card, preset: place.dataset.preset, measure: "speed", hidden: new Set() };
+    const ladderOf = (preset) => cards.map((card) => card.presets[preset]).find(Boolean).ladder;
+    if (!cards.some((card) => card.presets[state.preset])) return;
+    const ladder = ladderOf(state.preset);
+    const picture = place.previousElementSibling;
+    const figure = make("figure", { class: "answers" });
+    const plot = make("div", { class: "plot" });
+    const said = make("p", { class: "value", "aria-live": "polite" });
+    const steps = make("div", { class: "choices" });
+
+    function select(label, options, value, changed) {
+      const list = make("select", {}, ...options.map(([key, text]) => make("option", { value: key }, text)));
+      list.value = value;
+      list.addEventListener("change", () => changed(list.value));
+      return make("label", {}, `${label} `, list);
+    }
+    const controls = make("div", { class: "controls" });
+    function arrange() {
+      const known = cards.filter((card) => card.presets[state.preset]);
+      if (!known.some((card) => card.slug === state.card)) state.card = known[0].slug;
+      const card = known.find((one) => one.slug === state.card);
+      const presets = Object.keys(card.presets).filter((name) => card.presets[name].ladder === ladder);
+      controls.replaceChildren(
+        select("card", known.map((one) => [one.slug, one.name]), state.card, (value) => { state.card = value; arrange(); }),
+        select("problem", presets.map((name) => [name, name]), state.preset, (value) => { state.preset = value; arrange(); }),
+        select("show", Object.entries(MEASURES), state.measure, (value) => { state.measure = value; redraw(card.presets[state.preset]); }),
+      );
+      steps.replaceChildren(...card.presets[state.preset].rows.map((row) => {
+        const box = make("input", { type: "checkbox" });
+        box.checked = !state.hidden.has(row.name);
+        box.addEventListener("change", () => {
+          state.hidden[box.checked ? "delete" : "add"](row.name);
+          redraw(card.presets[state.preset]);
+        });
+        return make("label", {}, box, ` ${row.name}`);
+      }));
+      redraw(card.presets[state.preset]);
+    }
+
+    function redraw(data) {
+      const first = data.rows.find((row) => row.step);
+      const rows = data.rows.filter((row) => !state.hidden.has(row.name) && (state.measure !== "share" || row.share));
+      const value = (row) => (state.measure === "speed" ? first.ms / row.ms : state.measure === "ms" ? row.ms : row.share);
+      const floors = floorLines(data.floors, first);
+      const longestBar = Math.max(1e-9, ...rows.map(value)), near = state.measure === "share" ? Infinity : 1.4 * longestBar;
+      const lines = floors.filter(([, at]) => at <= near);
+      const most = Math.max(longestBar, ...lines.map(([, at]) => at)) * 1.02;
+      // One unit is one pixel, so that letters keep their size on a narrow screen.
+      const wide = Math.max(280, plot.clientWidth || 736), pen = make("canvas").getContext("2d");
+      pen.font = `13px ${getComputedStyle(document.body).getPropertyValue("--font-stack") || "sans-serif"}`;
+      const longest = Math.max(0, ...rows.map((row) => pen.measureText(label(row)).width)) + 14;
+      const above = longest > wide * 0.45, left = above ? 4 : longest, step = above ? 42 : 26, drop = above ? 17 : 0;
+      const end = rows.length * step + 6;
+      const scale = (number) => left + ((wide - left - 62) * number) / most;
+      const svg = draw("svg", { viewBox: `0 0 ${wide} ${end + 20 + lines.length * 17}`, role: "group", "aria-label": `${state.preset}: ${MEASURES[state.measure]}` });
+      lines.forEach(([name, at], i) => {
+        const y = end + 14 + i * 17, x = scale(at), toLeft = x + name.length * 7 > wide;
+        svg.append(draw("line", { x1: x, x2: x, y1: 0, y2: y - 3, class: "floor" }));
+        svg.append(draw("text", { x: toLeft ? x - 5 : x + 5, y, "text-anchor": toLeft ? "end" : "start", class: "axis floor-name" }, name));
+      });
+      rows.forEach((row, i) => {
+        const y = 6 + i * step;
+        const bar = draw("g", { tabindex: 0, role: "img", class: row.step ? "step" : "library" });
+        bar.append(draw("rect", { x: left, y: y + drop, width: Math.max(1.5, scale(value(row)) - left), height: 19 }));
+        bar.append(draw("text", above ? { x: left, y: y + 12 } : { x: left - 8, y: y + 14, "text-anchor": "end" }, label(row)));
+        bar.append(draw("text", { x: scale(value(row)) + 6, y: y + drop + 14, class: "number" }, short(value(row))));
+        const text = spoken(row, first);
+        bar.setAttribute("aria-label", text);
+        for (const event of ["pointerenter", "focus"]) bar.addEventListener(event, () => { said.textContent = text; });
+        svg.append(bar);
+      });
+      svg.append(draw("text", { x: above ? 4 : left, y: end + 14 + lines.length * 17, class: "axis" }, MEASURES[state.measure]));
+      plot.replaceChildren(svg);
+      said.textContent = "Point at a bar, or move to it with Tab, to read it.";
+    }
+
+    // The lines of the measure, each with its name. A share is of the step's own floor, so they are one line.
+    function floorLines(floors, first) {
+      if (!floors.length) return [];
+      if (state.measure === "share") return [["floor", 100]];
+      const at = new Map();
+      for (const [name, ms] of floors) at.set(ms, at.has(ms) ? `${at.get(ms)}, ${name}` : name);
+      return [...at].map(([ms, name]) => [name, state.measure === "ms" ? ms : first.ms / ms]);
+    }
+
+    let width = 0;
+    new ResizeObserver(() => {
+      if (plot.clientWidth === width || !plot.clientWidth) return;
+      width = plot.clientWidth;
+      redraw(cards.find((card) => card.slug === state.card).presets[state.preset]);
+    }).observe(plot);
+    figure.append(controls, plot, said, make("details", {}, make("summary", {}, "Choose steps"), steps));
+    arrange();
+    place.append(figure);
+    if (picture && picture.querySelector("img")) picture.hidden = true;
+  }
+
+  // --- tables ---
+
+  // A cell that begins with a number counts as that: "1,234", "1.53 (1.50–1.55)", "< 0.1 †", "12.5 %"; "gemm-4096" does not.
+  function number(text) {
+    const found = text.trim().replace(/(\d),(?=\d{3})/g, "$1").match(/^[<>≈~×+]?\s*([-−–]?\d+(?:\.\d+)?(?:e[-+]?\d+)?)/i);
+    return found ? Number(found[1].replace(/[−–]/, "-")) : null;
+  }
+  // Without figures at the end, whichever way is sorted: "not timed yet", empty cells.
+  function compare(x, y, down) {
+    const [a, b] = [number(x), number(y)], turn = down ? -1 : 1;
+    if (a !== null && b !== null) return turn * (a - b);
+    if (a !== null || b !== null) return a !== null ? -1 : 1;
+    if (!x || !y) return x ? -1 : y ? 1 : 0;
+    return turn * x.localeCompare(y, "en", { numeric: true });
+  }
+
+  function sortable(table) {
+    const head = table.tHead && table.tHead.rows[0], body = table.tBodies[0];
+    if (!head || body.rows.length < 4 || head.cells.length < 3) return;
+    [...head.cells].forEach((cell, column) => {
+      const button = make("button", { type: "button", class: "sort", title: "sort by this column" });
+      button.append(...cell.childNodes);
+      cell.append(button);
+      cell.setAttribute("aria-sort", "none");
+      button.addEventListener("click", () => {
+        const down = cell.getAttribute("aria-sort") === "ascending";
+        for (const other of head.cells) other.setAttribute("aria-sort", "none");
+        cell.setAttribute("aria-sort", down ? "descending" : "ascending");
+        const key = (row) => (row.cells[column] ? row.cells[column].textContent.trim() : "");
+        body.append(...[...body.rows].sort((a, b) => compare(key(a), key(b), down)));
+      });
+    });
+    if (head.cells.length < 6) return;
+    const boxes = [...head.cells].map((cell, column) => {
+      const box = make("input", { type: "checkbox", checked: "" });
+      box.addEventListener("change", () => {
+        for (const row of table.rows) if (row.cells[column]) row.cells[column].hidden = !box.checked;
+      });
+      return make("label", {}, box, ` ${cell.textContent}`);
+    });
+    const choice = make("details", { class: "columns" }, make("summary", {}, "Columns"), make("div", { class: "choices" }, ...boxes.slice(1)));
+    (table.closest(".table-wrapper") || table).before(choice);
+  }
+
+  // --- the ladder as a story: the chart grows with the code ---
+
+  function story(place) {
+    const parts = [...place.querySelectorAll("section.chapter")], card = cards.find((one) => one.slug === place.dataset.card);
+    const rows = card && card.presets[place.dataset.preset] && card.presets[place.dataset.preset].rows;
+    const side = place.querySelector(".grows");
+    if (!rows || !side || !parts.length) return;
+    const first = rows.find((row) => row.step);
+    const told = new Set(parts.map((part) => part.dataset.step));
+    // A library without a share of this floor is on tensor cores: another race.
+    const shown = rows.filter((row) => (row.step ? told.has(row.name) : row.share));
+    function grown(name) {
+      const upTo = shown.findIndex((row) => row.name === name);
+      const best = Math.max(...shown.map((row) => first.ms / row.ms));
+      const svg = draw("svg", { viewBox: `0 0 330 ${shown.length * 24 + 8}`, role: "img", "aria-label": `times as fast as ${first.name}, up to ${name}` });
+      shown.forEach((row, i) => {
+        const on = i <= upTo || !row.step, width = on ? Math.max(2, (112 * first.ms) / row.ms / best) : 0, y = 4 + i * 24;
+        svg.append(draw("text", { x: 168, y: y + 12, "text-anchor": "end", class: on ? "" : "later" }, row.name));
+        svg.append(draw("rect", { x: 174, y, width, height: 16, class: row.name === name ? "now" : row.step ? "step" : "library" }));
+        if (on) svg.append(draw("text", { x: 179 + width, y: y + 12 }, short(first.ms / row.ms)));
+      });
+      return svg;
+    }
+    const grow = (name) => side.replaceChildren(grown(name), make("p", { class: "axis" }, `times as fast as ${first.name}`));
+    grow(parts[0].dataset.step);
+    const links = [...document.querySelectorAll(".chapter-list a")];
+    const seen = new IntersectionObserver((entries) => {
+      for (const entry of entries) if (entry.isIntersecting) reach(entry.target.dataset.step);
+    }, { rootMargin: "-25% 0px -65% 0px" });
+    function reach(name) {
+      grow(name);
+      for (const link of links) {
+        if (link.hash === `#${name}`) link.setAttribute("aria-current", "step");
+        else link.removeAttribute("aria-current");
+      }
+    }
+    document.documentElement.classList.add("js");
+    for (const part of parts) {
+      seen.observe(part);
+      // On a narrow screen there is no room beside the text: each chapter has its own picture.
+      part.querySelector("h2").after(make("div", { class: "narrow" }, grown(part.dataset.step)));
+    }
+  }
+
+  document.addEventListener("DOMContentLoaded", () => {
+    document.querySelectorAll(".ladder-chart").forEach(chart);
+    document.querySelectorAll("article table").forEach(sortable);
+    document.querySelectorAll(".story").forEach(story);
+  });
+})();

@@ -1,0 +1,99 @@
+"""The traces that the book shows: compact, whole, of the steps as they are."""
+
+import json
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from common.book import catalog, schema, store
+from common.microscope import trace
+from common.report import traces
+
+PLACES = st.lists(st.none() | st.integers(-(2**40), 2**40), max_size=40)
+
+
+@given(PLACES)
+def test_packed_places_come_back(places):
+    assert traces.unpacked(traces.packed(places)) == places
+
+
+@given(st.integers(0, 2**40), st.integers(-512, 512))
+def test_equal_steps_are_one_run(first, step):
+    assert len(traces.packed([first + lane * step for lane in range(32)])) == 1
+
+
+def test_what_is_kept_is_current():
+    """``python -m common charts`` writes them."""
+    assert [step.name for step in traces.stale()] == []
+
+
+def test_there_is_one_for_every_step_and_none_more():
+    found = {path.stem for path in traces.FOLDER.glob("*.json")} - {"made"}
+    assert found == {step.name for step in catalog.steps()} == set(traces.fitting())
+
+
+def test_all_are_small():
+    assert sum(path.stat().st_size for path in traces.FOLDER.iterdir()) < 2 * 2**20
+
+
+def test_no_step_has_a_fault():
+    assert not [fault for found in traces.fitting().values() for kernel in found.kernels for fault in kernel.faults]
+
+
+@pytest.mark.parametrize("name", ["gemm_naive", "gemm_shared_tile", "conv2d_constant_weights", "hgemm_shared"])
+def test_a_kept_trace_is_the_step_s_trace(name):
+    step = catalog.find(name)
+    (found,) = trace.results([trace.task(step, traces.problem(step), kept=traces.KEPT)])
+    assert traces.of(found, traces.problem(step)) == traces.load(step)
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """One step's trace, taken anew."""
+    step = catalog.find("conv2d_naive")
+    monkeypatch.setattr(catalog, "steps", lambda: [step])
+    assert list(traces.renew([step], tmp_path, workers=1)) == [(step, "")]
+    return tmp_path, step
+
+
+def test_it_is_stale_when_the_tracer_or_a_file_changes(folder, monkeypatch):
+    folder, step = folder
+    assert traces.stale(folder=folder) == []
+    assert traces.stale(fresh=True, folder=folder) == [step]
+    with monkeypatch.context() as patch:
+        patch.setattr(traces, "_tracer", lambda: "another")
+        assert traces.stale(folder=folder) == [step]
+        assert traces.fitting(folder)  # its lines are those of the file all the same
+    (folder / "conv2d_naive.json").unlink()
+    assert traces.stale(folder=folder) == [step]
+    assert traces.fitting(folder) == {}
+
+
+def test_a_changed_step_is_not_shown_by_its_old_lines(folder, monkeypatch, tmp_path):
+    folder, step = folder
+    other = tmp_path / "conv2d_naive.py"
+    other.write_text("# one line more\n" + step.path.read_text())
+    monkeypatch.setattr(catalog, "steps", lambda: [replace(step, path=other)])
+    assert traces.fitting(folder) == {}
+
+
+def test_files_of_steps_that_are_gone_go(folder):
+    folder, step = folder
+    (folder / "gone.json").write_text("{}")
+    list(traces.renew([], folder))
+    assert not (folder / "gone.json").exists()
+
+
+def test_a_trace_that_is_none_is_named(folder):
+    folder, step = folder
+    path = folder / "conv2d_naive.json"
+    data = json.loads(path.read_text())
+    data["kernels"][0]["fma"] = -1
+    path.write_text(json.dumps(data))
+    with pytest.raises(schema.SchemaError, match=r"kernels\[0\]\.fma must be an integer from 0 on, is -1"):
+        traces.load(step, folder)
+    path.write_text("")
+    with pytest.raises(store.StoreError, match=r"conv2d_naive\.json: not readable as JSON: it is empty"):
+        traces.load(step, folder)
