@@ -34,7 +34,7 @@ from common.workers.messages import ShapeTask
 FOLDER = Path(__file__).parent / "wrong_kernels"
 CLASSES = ("shapes", "values", "state", "order", "zero", "sound", "gpu", "refusal")
 # How many kernels there are of each, and which of them a check without a GPU lets pass.
-SIZES = {"shapes": 74, "values": 27, "state": 18, "order": 8, "zero": 10, "sound": 57, "gpu": 21, "refusal": 9}
+SIZES = {"shapes": 100, "values": 27, "state": 20, "order": 8, "zero": 11, "sound": 59, "gpu": 21, "refusal": 9}
 PASSING = {
     # threads or blocks store one element twice, and equal values: a waste, and conv2d_register_tiled and
     # conv2d_layer_dispatch do so, too, where a tile reaches beyond the output
@@ -50,6 +50,7 @@ _ORDINARY = {
     "conv2d": "N=1 C=2 H=9 W=11 K=3 R=4 S=5",
     "conv3d": "N=1 C=2 D=4 H=5 W=7 K=3 T=1 R=3 S=4",
 }
+_ORDINARY |= dict.fromkeys(("dgrad", "wgrad"), _ORDINARY["conv3d"])
 _ORDINARY |= {ladder: _ORDINARY[kind.form] for ladder, kind in problems.LADDERS.items()}
 
 

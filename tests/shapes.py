@@ -32,4 +32,10 @@ def _conv3d(draw):
 
 conv2d, conv3d = _conv2d(), _conv3d()
 hconv3d = conv3d.map(lambda problem: on_ladder("hconv3d", problem))
-BY_LADDER = {"gemm": gemm, "conv2d": conv2d, "conv3d": conv3d, "hgemm": hgemm, "hconv3d": hconv3d}
+dgrad, wgrad = (
+    conv3d.map(lambda problem, ladder=ladder: on_ladder(ladder, problem)) for ladder in ("dgrad", "wgrad")
+)
+BY_LADDER = {
+    "gemm": gemm, "conv2d": conv2d, "conv3d": conv3d, "hgemm": hgemm, "hconv3d": hconv3d, "dgrad": dgrad,
+    "wgrad": wgrad,
+}  # fmt: skip

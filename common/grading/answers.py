@@ -31,6 +31,7 @@ import operator
 import threading
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
@@ -45,6 +46,7 @@ from common.jobs import messages
 from common.jobs.messages import Started
 from common.microscope import memory, trace
 from common.report import figures, records
+from common.report.entries import MachineCode
 from common.report.records import Record
 from common.workers import isolate
 
@@ -113,13 +115,23 @@ class Facts:
         words, _, tolerance = text.partition(" within ")
         kind, *arguments = words.split()
         if kind in MEASURED:
-            return _measured(kind, arguments, float(tolerance or NEAR))
+            return _measured(self, kind, arguments, float(tolerance or NEAR))
         elif kind in KINDS:
             value, source = KINDS[kind](self, arguments)
         else:
             raise AnswerError(f"{text!r}: kind {kind!r} is unknown: kinds are {', '.join((*KINDS, *MEASURED))}")
         within = float(tolerance) if tolerance else 0.0 if isinstance(value, int) else NEAR
         return Expected(value, within, source)
+
+    @cached_property
+    def record(self) -> Record | None:
+        """The reference GPU's record, as the pages show it."""
+        return next((found for found in records.all_records() if found.slug == records.REFERENCE_GPU), None)
+
+    @cached_property
+    def code(self) -> MachineCode:
+        """The record of machine code."""
+        return records.load_code()
 
     def launches(self, name: str, preset: str) -> list[Started]:
         return self._launches[name, preset]
@@ -245,8 +257,8 @@ def _warps(facts: Facts, arguments: list[str]) -> tuple[float, str]:
     return fits.warps, f"warps of {name} that fit a multiprocessor"
 
 
-def _floor(_: Facts, arguments: list[str]) -> tuple[float, str]:
-    record = _record()
+def _floor(facts: Facts, arguments: list[str]) -> tuple[float, str]:
+    record = facts.record
     if record is None or record.ceilings is None:
         raise AnswerError("no record has ceilings: make bench writes them")
     derived = records.derive(problems.preset(arguments[0]), 1.0, record.ceilings)
@@ -255,18 +267,13 @@ def _floor(_: Facts, arguments: list[str]) -> tuple[float, str]:
     return derived.floor_ms, f"floor of {arguments[0]} on {record.gpu_name}"
 
 
-def _measured(kind: str, arguments: list[str], within: float) -> Expected:
-    record = _record()
-    figure = figures.NAMED[kind](record, records.load_code(), arguments)
+def _measured(facts: Facts, kind: str, arguments: list[str], within: float) -> Expected:
+    record = facts.record
+    figure = figures.NAMED[kind](record, facts.code, arguments)
     if figure is None or record is None:
         raise AnswerError(f"{kind} {' '.join(arguments)}: nothing has been measured for it yet")
     source = f"{kind} {' '.join(arguments)}, measured on {record.gpu_name}"
     return Expected(figure.value, within, source, figure.shown)
-
-
-def _record() -> Record | None:
-    """The reference GPU's record, as the pages show it."""
-    return next((found for found in records.all_records() if found.slug == records.REFERENCE_GPU), None)
 
 
 def _turns(_: Facts, arguments: list[str]) -> tuple[float, str]:

@@ -51,7 +51,7 @@ class Submission:
 
 def known() -> dict[str, Exercise | Step]:
     """Exercises and steps by name."""
-    steps = {step.name: step for step in (*catalog.steps(), *catalog.experiments())}
+    steps = {step.name: step for step in catalog.everything()}
     return {**steps, **{one.name: one for one in exercises.everything()}}
 
 

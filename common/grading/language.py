@@ -13,6 +13,8 @@ import builtins
 import math
 import symtable
 from collections.abc import Iterator
+from collections.abc import Set as AbstractSet
+from functools import lru_cache
 
 from common.book import catalog
 
@@ -51,12 +53,16 @@ MODULES: dict[str, set[str]] = {
 # Attributes of arrays, of what a launch is given, and of built-in values.
 ATTRIBUTES = {
     "add", "and_", "append", "array", "array_like", "astype", "bit_count", "bit_length", "cas", "compare_and_swap",
-    "copy", "copy_to_device", "copy_to_host", "count", "dec", "dtype", "exch", "extend", "fill", "flatten", "flat",
-    "forall", "geometry", "get", "hadd", "imag", "inc", "index", "input_shape", "insert", "is_integer", "items",
-    "itemsize", "join", "kernel", "keys", "max", "min", "nanmax", "nanmin", "nbytes", "ndim", "or_", "output_shape",
+    "check", "complete", "copy", "copy_to_device", "copy_to_host", "count", "dec", "dtype", "exch", "extend",
+    "fill", "filt_shape",
+    "flatten", "flat",
+    "forall", "geometry", "get", "hadd", "hooks", "imag", "inc", "index", "input_shape", "insert", "is_integer",
+    "items",
+    "itemsize", "join", "kernel", "keys", "max", "min", "nanmax", "nanmin", "nbytes", "ndim", "operands", "or_",
+    "output_shape",
     "pop", "ravel", "real", "reduction", "reshape", "reverse", "setdefault", "shape", "size", "sort", "squeeze",
-    "start", "step", "stop", "strides", "sub", "sum", "swapaxes", "transpose", "update", "values", "view",
-    "weight_shape", "xor", *"xyz", *"NCDHWKTRSOPQM",
+    "start", "step", "stop", "stores", "strides", "sub", "sum", "swapaxes", "transpose", "update", "values", "view",
+    "weight_shape", "x_shape", "xor", "y_shape", *"xyz", *"NCDHWKTRSOPQM",
     *(f"{what}_{axis}" for what in ("stride", "pad", "dilation") for axis in "dhw"),
 }  # fmt: skip
 
@@ -144,7 +150,7 @@ def _imports(
             yield node.lineno, f"import of {whole}"
 
 
-def _gives(module: str) -> set[str] | None:
+def _gives(module: str) -> AbstractSet[str] | None:
     """What may be taken from a module; None if it may not be imported."""
     if module == "lessons":
         return {path.stem for path in catalog.LESSONS.glob("[!_]*.py")}
@@ -154,13 +160,16 @@ def _gives(module: str) -> set[str] | None:
     return MODULES.get(module)
 
 
-def _defined(helper: str) -> set[str] | None:
+def _defined(helper: str) -> frozenset[str] | None:
     """The names that a helper of the lessons makes itself: what it imports is not its to give."""
     path = catalog.LESSONS / f"{helper}.py"
-    if not path.is_file():
-        return None
+    return _made(path.read_bytes()) if path.is_file() else None
+
+
+@lru_cache(maxsize=64)  # a source asks for it at each attribute
+def _made(source: bytes) -> frozenset[str]:
     found: set[str] = set()
-    pending: list[ast.AST] = list(ast.parse(path.read_bytes()).body)
+    pending: list[ast.AST] = list(ast.parse(source).body)
     while pending:
         node = pending.pop()
         if isinstance(node, ast.FunctionDef | ast.ClassDef):
@@ -169,7 +178,7 @@ def _defined(helper: str) -> set[str] | None:
             found |= {name.id for name in ast.walk(node) if isinstance(name, ast.Name) and _stored(name)}
         elif isinstance(node, ast.If | ast.Try):
             pending += ast.iter_child_nodes(node)
-    return {name for name in found if not name.startswith("_")}
+    return frozenset(name for name in found if not name.startswith("_"))
 
 
 def _attribute(node: ast.Attribute, modules: dict[str, str]) -> Iterator[Refusal]:

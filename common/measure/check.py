@@ -290,8 +290,11 @@ def _changes(x: Array, weight: Array, seed: int) -> Iterator[tuple[Array, Array,
         yield x, changed, "after one element of the weights was changed"
     mirrored = changed.reshape(-1)[::-1].reshape(weight.shape).copy()
     yield x, mirrored, "after the weights were put in another order"
+    changed = x
     for changed in _one_by_one(x, seed):
         yield changed, mirrored, "after one element of the input was changed"
+    turned = changed.reshape(-1)[::-1].reshape(x.shape).copy()  # of the same sum
+    yield turned, mirrored, "after the input was put in another order"
 
 
 def _one_by_one(values: Array, seed: int) -> Iterator[Array]:
@@ -601,4 +604,4 @@ def _at(name: str, index: tuple[int, ...]) -> str:
 
 
 def _output_name(problem: Problem) -> str:
-    return "c" if problem.form == "gemm" else "y"
+    return catalog.LAUNCH_ARGUMENTS[problem.ladder][2]

@@ -101,7 +101,7 @@ def special(kind: str, problem: Problem, seed: int, precision: str = "fp32") -> 
     if precision == "tf32":
         largest = _TF32_LIMIT
     if kind == "zeros":
-        for array, axis in ((x, 0), (weight, _output_axis(problem))):
+        for array, axis in ((x, _row_axis(problem)), (weight, _output_axis(problem))):
             array *= rng.integers(0, 2, array.shape, dtype=np.int8)
             np.moveaxis(array, axis, 0)[3::4] = 0
     elif kind == "negative":
@@ -121,10 +121,11 @@ def special(kind: str, problem: Problem, seed: int, precision: str = "fp32") -> 
         # what one output sums has one power of two, so the sum stays exact
         x_axis, weight_axis = _reduced_axes(problem)
         (low, high), reach = ((-8, 0), 4) if half else ((-10, 10), 8)
-        rows = rng.integers(low, high + 1, size=(x.shape[0],))
+        row_axis = _row_axis(problem)
+        rows = rng.integers(low, high + 1, size=(x.shape[row_axis],))
         outputs = rng.integers(low, high + 1, size=(weight.shape[_output_axis(problem)],))
         terms = rng.integers(-reach, reach + 1, size=(x.shape[x_axis],))
-        x = np.ldexp(x, _along(rows, 0, x.ndim) + _along(terms, x_axis, x.ndim))
+        x = np.ldexp(x, _along(rows, row_axis, x.ndim) + _along(terms, x_axis, x.ndim))
         weight = np.ldexp(
             weight,
             _along(outputs, _output_axis(problem), weight.ndim) - _along(terms, weight_axis, weight.ndim),
@@ -156,14 +157,19 @@ def _signed(rng: np.random.Generator, shape: tuple[int, ...], most: int) -> Arra
     return (magnitudes * (2 * rng.integers(0, 2, shape) - 1)).astype(np.float32)
 
 
+def _row_axis(problem: Problem) -> int:
+    """The input's axis that the output has, too: rows of A, images; for the gradient of a filter, channels."""
+    return 4 if problem.form == "wgrad" else 0
+
+
 def _output_axis(problem: Problem) -> int:
-    """The weight's axis that the output has, too: columns of B, filters."""
-    return 1 if problem.form == "gemm" else 0
+    """The weight's axis that the output has, too: columns of B, filters; for the gradient of x, channels."""
+    return {"gemm": 1, "dgrad": 4, "wgrad": 4}.get(problem.form, 0)
 
 
 def _reduced_axes(problem: Problem) -> tuple[int, int]:
-    """An axis of the input and one of the weight that the sum runs over: k, or the channels."""
-    return {"gemm": (1, 0), "conv2d": (1, 1), "conv3d": (4, 4)}[problem.form]
+    """An axis of the input and one of the weight that the sum runs over: k, the channels, filters or images."""
+    return {"gemm": (1, 0), "conv2d": (1, 1), "conv3d": (4, 4), "dgrad": (4, 0), "wgrad": (0, 0)}[problem.form]
 
 
 def _along(values: NDArray[np.int64], axis: int, ndim: int) -> NDArray[np.int64]:

@@ -15,7 +15,7 @@ from msgspec.structs import asdict
 from numpy.typing import NDArray
 
 from common.book import reference
-from common.book.problems import FLOAT16, Conv2d, Conv3d, Gemm, Hgemm, Problem
+from common.book.problems import FLOAT16, Conv2d, Convolution, Gemm, Hgemm, Problem
 from common.measure import check
 from common.measure.timing import Paired, Stopwatch, Timing
 
@@ -66,6 +66,7 @@ def measure(problem: Problem, stopwatch: Stopwatch, seed: int = 2) -> list[Libra
     import torch
 
     x, weight = _normals(problem, seed)
+    oracle = _Oracle(problem, x, weight, seed)
     rows = []
     for precision in precisions(problem):
         _choose(precision)
@@ -74,7 +75,7 @@ def measure(problem: Problem, stopwatch: Stopwatch, seed: int = 2) -> list[Libra
             result = run()
             torch.cuda.synchronize()
             if precision != "TF32":
-                _require_precise(problem, x, weight, to_output(result), seed)
+                oracle.require_precise(to_output(result))
             del result
             timing = stopwatch.measure(run)
             if best is None or timing.median_ms < best[1].median_ms:
@@ -103,19 +104,30 @@ def measure_beside(
     import torch
 
     wanted = precision.upper() if precision.upper() in precisions(problem) else precisions(problem)[0]
+    _, run = fastest(problem, stopwatch, wanted, seed)
+    pairs = stopwatch.measure_pairs(run, launch)
+    torch.cuda.empty_cache()
+    return Beside(**asdict(pairs), peer=f"{_library(problem)} {wanted}")
+
+
+def fastest(
+    problem: Problem, stopwatch: Stopwatch, precision: str | None = None, seed: int = 2
+) -> tuple[str, Callable[..., Any]]:
+    """The memory layout in which the library is faster, and the call, on random operands; the first of the
+    problem's precisions unless another is asked for."""
+    import torch
+
     x, weight = _normals(problem, seed)
-    _choose(wanted)
-    best: tuple[float, Callable[[], object]] | None = None
-    for _, run, _ in _variants(problem, x, weight):
+    _choose(precision or precisions(problem)[0])
+    best: tuple[float, str, Callable[..., Any]] | None = None
+    for layout, run, _ in _variants(problem, x, weight):
         run()
         torch.cuda.synchronize()
         milliseconds = stopwatch.measure(run, max_seconds=BRIEF_SECONDS).median_ms
         if best is None or milliseconds < best[0]:
-            best = milliseconds, run
+            best = milliseconds, layout, run
     assert best is not None
-    pairs = stopwatch.measure_pairs(best[1], launch)
-    torch.cuda.empty_cache()
-    return Beside(**asdict(pairs), peer=f"{_library(problem)} {wanted}")
+    return best[1:]
 
 
 def products(a: Array, b: Array) -> Iterator[tuple[str, str, Array]]:
@@ -132,6 +144,11 @@ def products(a: Array, b: Array) -> Iterator[tuple[str, str, Array]]:
             _choose(precision)
             library = _library(problem)
             yield f"{library} {precision}", _version(library), torch.matmul(x, weight).cpu().numpy()
+
+
+def version(problem: Problem) -> str:
+    """Of the library that computes the problem."""
+    return _version(_library(problem))
 
 
 def _library(problem: Problem) -> str:
@@ -193,41 +210,74 @@ def _variants(problem: Problem, x: Any, weight: Any) -> Iterator[tuple[str, Call
         for layout, memory_format in (("NCHW", torch.contiguous_format), ("NHWC", torch.channels_last)):
             tensors = (tensor.to(memory_format=memory_format) for tensor in (first, second))
             yield layout, partial(functional.conv2d, *tensors), same
-    elif isinstance(problem, Conv3d):
-        g = problem.geometry
-        planar = problem.D == problem.T == 1 and g.pad_d == 0  # cuDNN's 3D path is slower on 2D problems
-        axes = slice(1, 3) if planar else slice(0, 3)
-        options = {
-            "stride": (g.stride_d, g.stride_h, g.stride_w)[axes],
-            "padding": (g.pad_d, g.pad_h, g.pad_w)[axes],
-            "dilation": (g.dilation_d, g.dilation_h, g.dilation_w)[axes],
-        }
-
-        def channels_first(tensor: Any) -> Any:
-            return tensor.movedim(-1, 1).squeeze(2) if planar else tensor.movedim(-1, 1)
-
-        def channels_last(result: Any) -> Any:
-            return (result.unsqueeze(2) if planar else result).movedim(1, -1)
-
-        convolve = functional.conv2d if planar else functional.conv3d
-        xt, ft = channels_first(first), channels_first(second)
-        yield "NDHWC", partial(convolve, xt, ft, **options), channels_last
-        yield "NCDHW", partial(convolve, xt.contiguous(), ft.contiguous(), **options), channels_last
+    elif isinstance(problem, Convolution):
+        yield from _convolutions(problem, first, second)
 
 
-def _require_precise(problem: Problem, x: Any, weight: Any, result: Any, seed: int) -> None:
+def _convolutions(
+    problem: Convolution, first: Any, second: Any
+) -> Iterator[tuple[str, Callable[[], Any], Callable[[Any], Any]]]:
+    """As :func:`_variants`: the convolution, or one of its two gradients."""
     import torch
 
-    positions = check.sample_positions(problem, 2000, seed)
-    index = tuple(torch.from_numpy(np.ascontiguousarray(axis)).cuda() for axis in positions)
-    got = result[index].double().cpu().numpy()
-    x, weight = x.cpu().numpy(), weight.cpu().numpy()
-    expected = reference.at(problem, x, weight, positions)
-    bound = reference.error_bound(problem, reference.at(problem, np.abs(x), np.abs(weight), positions), expected)
-    worst = float(np.max(np.abs(got - expected) / bound))
-    # Winograd transforms cost a few more roundings than the bound counts
-    if worst > 8:
-        raise RuntimeError(f"the library's result is {worst:.1f} times the bound off: its sums are not FP32")
+    functional: Any = torch.nn.functional
+    g = problem.geometry
+    planar = problem.D == problem.T == 1 and g.pad_d == 0  # cuDNN's 3D path is slower on 2D problems
+    axes = slice(1, 3) if planar else slice(0, 3)
+    options: dict[str, tuple[int, ...]] = {
+        "stride": tuple(g[:3])[axes],
+        "padding": tuple(g[3:6])[axes],
+        "dilation": tuple(g[6:])[axes],
+    }
+
+    def channels_first(tensor: Any) -> Any:
+        return tensor.movedim(-1, 1).squeeze(2) if planar else tensor.movedim(-1, 1)
+
+    def channels_last(result: Any) -> Any:
+        return (result.unsqueeze(2) if planar else result).movedim(1, -1)
+
+    def backward(dy: Any, x: Any, filt: Any, wanted: int) -> Any:
+        """One gradient alone; of the tensor that it belongs to, only shape and layout count."""
+        mask = [number == wanted for number in range(3)]
+        padding = [0] * len(options["stride"])
+        return torch.ops.aten.convolution_backward(
+            dy, x, filt, None, *options.values(), False, padding, 1, mask
+        )[wanted]  # fmt: skip
+
+    one, two = channels_first(first), channels_first(second)
+    for layout, tensors in (("NDHWC", (one, two)), ("NCDHW", (one.contiguous(), two.contiguous()))):
+        if problem.form == "conv3d":
+            run = partial(functional.conv2d if planar else functional.conv3d, *tensors, **options)
+        else:
+            own = channels_first(torch.empty(problem.output_shape, device=first.device, dtype=first.dtype))
+            own = own if layout == "NDHWC" else own.contiguous()
+            if problem.form == "dgrad":
+                run = partial(backward, tensors[0], own, tensors[1], 0)
+            else:
+                run = partial(backward, tensors[1], tensors[0], own, 1)
+        yield layout, run, channels_last
+
+
+class _Oracle:
+    """What a result of FP32 sums is, and how far it may be off, at random positions."""
+
+    def __init__(self, problem: Problem, x: Any, weight: Any, seed: int) -> None:
+        self._positions = check.sample_positions(problem, 2000, seed)
+        x, weight = x.cpu().numpy(), weight.cpu().numpy()
+        self._expected = reference.at(problem, x, weight, self._positions)
+        magnitude = reference.at(problem, np.abs(x), np.abs(weight), self._positions)
+        self._bound = reference.error_bound(problem, magnitude, self._expected)
+
+    def require_precise(self, result: Any) -> None:
+        """Raise RuntimeError if the result, in the problem's output layout, is not as precise."""
+        import torch
+
+        index = tuple(torch.from_numpy(np.ascontiguousarray(axis)).cuda() for axis in self._positions)
+        got = result[index].double().cpu().numpy()
+        worst = float(np.max(np.abs(got - self._expected) / self._bound))
+        # Winograd transforms cost a few more roundings than the bound counts
+        if worst > 8:
+            raise RuntimeError(f"the library's result is {worst:.1f} times the bound off: its sums are not FP32")
 
 
 def _version(library: str) -> str:

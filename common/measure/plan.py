@@ -24,7 +24,8 @@ Engine = Literal["traced", "simulator", "gpu"]
 Depth = Literal["once", "usual", "thorough", "large"]
 
 # by form
-DRAWN_ON_GPU = {"gemm": 100, "conv2d": 2, "conv3d": 60}  # a conv2d kernel is compiled for each shape
+DRAWN_ON_GPU = {"gemm": 100, "conv2d": 2, "conv3d": 60, "dgrad": 60, "wgrad": 60}
+# a conv2d kernel is compiled for each shape
 COVERED_ON_GPU = {"conv2d": 5}  # all but for these
 THOROUGH_SECONDS = 150.0
 TRACED_SECONDS, TRACED_FROM = 90.0, 5_000_000  # of a case that is traced, and from how many multiply-adds on
@@ -42,6 +43,7 @@ class Fields(TypedDict):
     seed: int
     special: str
     wide: bool
+    sole: bool
 
 
 @dataclass(frozen=True)
@@ -49,6 +51,7 @@ class Case:
     """One shape for one engine. ``special``: operands of that kind of :data:`common.measure.inputs.SPECIAL` besides.
 
     ``wide``: a shape of :func:`common.measure.shapes.wide`; the tracer takes a narrower one if no grid is as wide.
+    ``sole``: of this shape there is no case that is traced, which tells what is unsound.
     """
 
     problem: Problem
@@ -57,6 +60,7 @@ class Case:
     seed: int = 0
     special: str = ""
     wide: bool = False
+    sole: bool = False
 
     def _seconds(self) -> float | None:
         """Its limit; None: the usual one."""
@@ -74,6 +78,7 @@ class Case:
             "seed": self.seed,
             "special": self.special,
             "wide": self.wide,
+            "sole": self.sole,
         }
 
 
@@ -92,6 +97,7 @@ def cases(ladder: str, gpu: bool, seed: int) -> list[Case]:
     found += _once("traced", (*shapes.covering(ladder), *shapes.twins(ladder)), seed)
     found += _once("traced", shapes.drawn(ladder, seed, shapes.DRAWN), seed)
     found += _once("traced", shapes.tiled(ladder), seed)
+    found += [Case(problem, "traced", seed=seed) for problem in shapes.layers(ladder)]
     found += [Case(problem, "traced", wide=True) for problem in shapes.wide(ladder)]
     found.append(Case(first, "traced"))
     if gpu:
@@ -101,6 +107,7 @@ def cases(ladder: str, gpu: bool, seed: int) -> list[Case]:
         found += _once("gpu", shapes.covering(ladder)[: COVERED_ON_GPU.get(form)], seed)
         found += _once("gpu", shapes.drawn(ladder, seed, DRAWN_ON_GPU[form], LARGEST_ON_GPU), seed)
         found += _once("gpu", shapes.tiled(ladder), seed)
+        found += _once("gpu", shapes.layers(ladder), seed)
         found += [Case(problem, "gpu", "large") for problem in shapes.large(ladder)]
         found += [Case(problem, "gpu") for problem in (*shapes.wide(ladder), first)]
     return found
@@ -108,8 +115,9 @@ def cases(ladder: str, gpu: bool, seed: int) -> list[Case]:
 
 def cases_at(problem: Problem, gpu: bool, seed: int) -> list[Case]:
     """The cases of a step at one shape that was asked for."""
-    found = [Case(problem, "gpu" if gpu else "simulator", "usual", seed)]
-    if problem.flops <= TRACED_FLOPS:
+    traced = problem.flops <= TRACED_FLOPS
+    found = [Case(problem, "gpu" if gpu else "simulator", "usual", seed, sole=not traced)]
+    if traced:
         found.append(Case(problem, "traced", "thorough", seed))
     return found
 

@@ -168,21 +168,22 @@ def parse(output: str, counters: dict[str, str] = METRICS) -> list[Launch]:
     return entries
 
 
-def multiply_adds(counters: Mapping[str, float | None], problem: Problem) -> float | None:
+def multiply_adds(counters: Mapping[str, float | None], problem: Problem, tensor: bool = True) -> float | None:
     """All multiply-adds of a launch on the problem, those of its threads and those on tensor cores; None if unread.
 
-    An instruction ``mma.sync`` multiplies 16 x 16 by 16 x 8 float16 values, or 16 x 8 by 8 x 8 of TF32.
+    An instruction ``mma.sync`` multiplies 16 x 16 by 16 x 8 float16 values, or 16 x 8 by 8 x 8 of TF32. Without
+    ``tensor`` there is none: what the counter has then is ``HFMA2.MMA``, by which the compiler sets constants.
     """
     ffma, hmma = counters["ffma_threads"], counters["hmma"]
     if ffma is None:
         return None
     depth = 16 if problem.input_dtype == FLOAT16 else 8
-    return ffma + (hmma or 0) * 16 * 8 * depth
+    return ffma + (hmma or 0) * 16 * 8 * depth * tensor
 
 
-def named(name: str, launch: Launch, problem: Problem) -> Counters:
+def named(name: str, launch: Launch, problem: Problem, tensor: bool = True) -> Counters:
     """The METRICS of a launch of the kernel of this name; raises ProfileError if its time is missing."""
-    counters = {**launch.counters, "ffma_threads": multiply_adds(launch.counters, problem)}
+    counters = {**launch.counters, "ffma_threads": multiply_adds(launch.counters, problem, tensor)}
     try:
         return schema.read({**counters, "stalls": launch.stalls, "kernel": name}, Counters, name)
     except schema.SchemaError as error:

@@ -17,7 +17,7 @@ from dataclasses import replace
 from functools import lru_cache
 from itertools import combinations
 
-from common.book.problems import LADDERS, Conv2d, Conv3d, Gemm, Problem, on_ladder
+from common.book.problems import LADDERS, Conv2d, Conv3d, Convolution, Gemm, Problem, on_ladder
 
 # Extents around the tiles in use, and some beside them.
 _EDGES = (7, 8, 9, 15, 16, 17, 31, 32, 33, 63, 64, 65, 127, 128, 129)
@@ -41,7 +41,7 @@ def ordinary(problem: Problem) -> bool:
     """
     if max(problem.shape().values()) > MAX_GRID_YZ:
         return False
-    return isinstance(problem, Gemm) or _weight_bytes(problem) <= REFUSABLE_WEIGHT_BYTES
+    return problem.form not in ("conv2d", "conv3d") or _weight_bytes(problem) <= REFUSABLE_WEIGHT_BYTES
 
 
 def _weight_bytes(problem: Problem) -> int:
@@ -138,6 +138,54 @@ def _conv3d(problem: Problem) -> Iterator[str]:
     for name, value in (("O", O), ("P", P), ("Q", Q)):
         yield from _extent(name, value, (), (2, 4, 8, 16), many=3)
     yield from _extent("rows", N * O * P * Q, (), (16, 32, 64, 128), many=64)
+    yield from _window(problem)
+
+
+def _dgrad(problem: Problem) -> Iterator[str]:
+    """As :func:`_conv3d`, of a matrix of N * D*H*W rows and C columns."""
+    assert isinstance(problem, Convolution)
+    yield from _extent("C", problem.C, (4,), (8, 16, 32, 64), many=32)
+    yield from _extent("K", problem.K, (4,), (8, 16, 32, 64), many=2)
+    yield from _extent("N", problem.N, (2,), (), many=3)
+    for name, value in (("D", problem.D), ("H", problem.H), ("W", problem.W)):
+        yield from _extent(name, value, (), (2, 4, 8, 16), many=3)
+    yield from _extent("rows", math.prod(problem.x_shape[:4]), (), (16, 32, 64, 128), many=64)
+    yield from _window(problem)
+    yield from _residues(problem)
+
+
+def _wgrad(problem: Problem) -> Iterator[str]:
+    """As :func:`_conv3d`, of a matrix of K rows and T*R*S*C columns, each a sum of N * O*P*Q."""
+    assert isinstance(problem, Convolution)
+    yield from _extent("C", problem.C, (4,), (8, 16, 32, 64), many=2)
+    yield from _extent("K", problem.K, (4,), (8, 16, 32, 64), many=32)
+    yield from _extent("N", problem.N, (2,), (), many=3)
+    for name, value in (("O", problem.O), ("P", problem.P), ("Q", problem.Q)):
+        yield from _extent(name, value, (), (2, 4, 8, 16), many=3)
+    yield from _extent("columns", math.prod(problem.filt_shape[1:]), (), (16, 32, 64, 128), many=64)
+    yield from _extent("sum", problem.reduction, (), (8, 16, 32, 64, 128, 256), many=64)
+    yield from _window(problem)
+
+
+def _residues(problem: Convolution) -> Iterator[str]:
+    """What a stride does to the taps that an element of dx has, and to the elements that have none."""
+    for axis, extent, taps, outs in zip("dhw", "DHW", "TRS", "OPQ", strict=True):
+        stride, pad, dilation = (getattr(problem, f"{what}_{axis}") for what in ("stride", "pad", "dilation"))
+        reach = (getattr(problem, taps) - 1) * dilation + 1
+        if stride > 1:
+            yield f"{extent}%stride={getattr(problem, extent) % stride}?"
+            yield f"pad_{axis}%stride={pad % stride}?"
+            if getattr(problem, taps) > 1:  # with stride and dilation of one divisor, some residues have no taps
+                yield f"stride_{axis}, dilation_{axis}{'' if math.gcd(stride, dilation) > 1 else ' coprime'}?"
+        if getattr(problem, taps) < stride:
+            yield f"fewer taps than stride_{axis}"
+        if (getattr(problem, outs) - 1) * stride + reach < getattr(problem, extent) + pad:
+            yield f"{extent} ends beyond the last window?"
+
+
+def _window(problem: Convolution) -> Iterator[str]:
+    """Filter and geometry, and what is equal."""
+    N, C, K, T, R, S, P, Q = (getattr(problem, name) for name in "NCKTRSPQ")
     for name, value in (("T", T), ("R", R), ("S", S)):
         yield f"{name}={value}?"
     if T == R == S:
@@ -167,7 +215,9 @@ def _conv3d(problem: Problem) -> Iterator[str]:
     yield from (f"{pair}?" for pair in _equal(N=N, C=C, K=K, D=problem.D, H=problem.H, W=problem.W, R=R, S=S))
 
 
-_CONDITIONS: dict[str, Callable[[Problem], Iterator[str]]] = {"gemm": _gemm, "conv2d": _conv2d, "conv3d": _conv3d}
+_CONDITIONS: dict[str, Callable[[Problem], Iterator[str]]] = {
+    "gemm": _gemm, "conv2d": _conv2d, "conv3d": _conv3d, "dgrad": _dgrad, "wgrad": _wgrad,
+}  # fmt: skip
 
 
 # --- drawing ---
@@ -179,9 +229,12 @@ def draw(ladder: str, rng: random.Random, most: int = LARGEST_DRAWN) -> Problem:
     Sums are short besides: a term comes after the one before.
     """
     while True:
-        problem = _DRAW[LADDERS[ladder].form](rng)
-        if problem is not None and multiply_adds(problem) <= most and problem.reduction <= most >> 8:
-            return on_ladder(ladder, problem)
+        drawn = _DRAW[LADDERS[ladder].form](rng)
+        if drawn is None:
+            continue
+        problem = on_ladder(ladder, drawn)
+        if multiply_adds(problem) <= most and problem.reduction <= most >> 8:
+            return problem
 
 
 def _some(rng: random.Random, *more: int, largest: int = 129) -> int:
@@ -264,7 +317,8 @@ def _draw_conv3d(rng: random.Random) -> Problem | None:
 
 
 _DRAW: dict[str, Callable[[random.Random], Problem | None]] = {
-    "gemm": _draw_gemm, "conv2d": _draw_conv2d, "conv3d": _draw_conv3d,
+    "gemm": _draw_gemm, "conv2d": _draw_conv2d, "conv3d": _draw_conv3d, "dgrad": _draw_conv3d,
+    "wgrad": _draw_conv3d,
 }  # fmt: skip
 
 
@@ -327,6 +381,11 @@ _WIDE: dict[str, tuple[Problem, ...]] = {
 }
 
 
+_WIDE |= dict.fromkeys(
+    ("dgrad", "wgrad"), (*_WIDE["conv3d"], Conv3d(N=1, C=MAX_GRID_YZ + 2, D=1, H=1, W=1, K=1, T=1, R=1, S=1))
+)
+
+
 def wide(ladder: str) -> tuple[Problem, ...]:
     """Shapes with an extent beyond the 65,535 blocks that a grid holds along y and z."""
     return tuple(on_ladder(ladder, problem) for problem in _WIDE[LADDERS[ladder].form])
@@ -343,7 +402,14 @@ _LARGE: dict[str, tuple[Problem, ...]] = {
         Conv3d(N=17_003, C=26, D=1, H=70, W=70, K=2, T=1, R=3, S=3, pad_h=1, pad_w=1),
         Conv3d(N=17_003, C=2, D=1, H=70, W=70, K=26, T=1, R=3, S=3, pad_h=1, pad_w=1),
     ),
+    # sums over as few images as can be, and a filter's gradient as large
+    "wgrad": (
+        Conv3d(N=2_003, C=4_100, D=1, H=17, W=17, K=2, T=1, R=3, S=2, stride_h=2, stride_w=3, pad_h=1),
+        Conv3d(N=2_003, C=2, D=1, H=17, W=17, K=4_100, T=1, R=2, S=2, pad_w=1),
+        Conv3d(N=3, C=11_003, D=1, H=3, W=2, K=32_769, T=1, R=3, S=2),
+    ),
 }
+_LARGE["dgrad"] = _LARGE["conv3d"]
 
 
 def large(ladder: str) -> tuple[Problem, ...]:
@@ -369,6 +435,21 @@ _TILED: dict[str, tuple[Problem, ...]] = {
         Conv3d(N=2, C=64, D=1, H=8, W=8, K=128, T=1, R=3, S=3, pad_h=1, pad_w=1),
         Conv3d(N=1, C=24, D=3, H=7, W=9, K=40, T=2, R=3, S=3, stride_h=2, pad_d=1, pad_h=1, dilation_w=2),
     ),
+    "dgrad": (
+        Conv3d(N=2, C=128, D=1, H=8, W=8, K=64, T=1, R=3, S=3, pad_h=1, pad_w=1),
+        Conv3d(N=1, C=40, D=3, H=7, W=9, K=24, T=2, R=3, S=3, stride_h=2, pad_d=1, pad_h=1, dilation_w=2),
+        # a stride in both directions of the plane, whole tiles in each of the four smaller problems, and ragged ones
+        Conv3d(N=2, C=64, D=1, H=16, W=16, K=32, T=1, R=3, S=3, stride_h=2, stride_w=2, pad_h=1, pad_w=1),
+        Conv3d(N=3, C=36, D=2, H=9, W=7, K=20, T=2, R=3, S=4, stride_d=2, stride_h=2, stride_w=3, pad_h=1, pad_w=2),
+    ),
+    "wgrad": (
+        Conv3d(N=2, C=64, D=1, H=8, W=8, K=128, T=1, R=3, S=3, pad_h=1, pad_w=1),
+        Conv3d(N=1, C=24, D=3, H=7, W=9, K=40, T=2, R=3, S=3, stride_h=2, pad_d=1, pad_h=1, dilation_w=2),
+        # sums that are split into many parts, even ones and uneven ones; and one with a stride
+        Conv3d(N=16, C=4, D=1, H=16, W=16, K=4, T=1, R=1, S=3, pad_w=1),
+        Conv3d(N=5, C=3, D=1, H=29, W=31, K=5, T=1, R=2, S=1, pad_h=1),
+        Conv3d(N=7, C=8, D=1, H=33, W=35, K=8, T=1, R=3, S=3, stride_h=2, stride_w=2, pad_h=1, pad_w=1),
+    ),
 }
 
 
@@ -377,7 +458,7 @@ _TILED: dict[str, tuple[Problem, ...]] = {
 # before the pipeline is full, or goes once around it. With MANY rows of outputs, there are more tiles than
 # multiprocessors: blocks that stay go on in the middle of the pipeline, and come again to the stage that the tile
 # before left last. A convolution with few filters takes tiles of 256 rows for so many, and stays with TWICE as many;
-# a wide one has blocks of 256 filters.
+# a wide one has blocks of 256 filters. Windows of three columns are for the kernel of few filters, of one are not.
 MANY = 17_160  # 134 tiles of 128 and 8 rows; an H200 has 132 multiprocessors
 TWICE = 2 * MANY
 _COPIED_CONV3D = (
@@ -396,7 +477,9 @@ _COPIED: dict[str, tuple[Problem, ...]] = {
     ),
     "conv3d": _COPIED_CONV3D,
     "hconv3d": (
-        *_COPIED_CONV3D,
+        *_COPIED_CONV3D[:2],
+        Conv3d(N=66, C=8, D=1, H=20, W=26, K=8, T=1, R=9, S=1, pad_h=4),
+        Conv3d(N=66, C=8, D=1, H=20, W=26, K=8, T=1, R=5, S=3, pad_h=2, pad_w=1),
         Conv3d(N=66, C=8, D=1, H=16, W=16, K=248, T=1, R=1, S=1),
         Conv3d(N=3, C=72, D=2, H=9, W=5, K=136, T=2, R=1, S=3, pad_d=1, pad_w=2, stride_h=2, dilation_w=2),
         Conv3d(N=1, C=8, D=1, H=1, W=1, K=264, T=1, R=1, S=1),
@@ -415,8 +498,40 @@ def tiled(ladder: str) -> tuple[Problem, ...]:
     return *found, *copied(ladder)
 
 
+# Filters and strides as networks have them, beyond what is drawn, and three conditions at once.
+_LAYERS: tuple[Convolution, ...] = (
+    # rows of whole 128-bit pieces; each axis has each pair of stride and dilation in turn: (3, 2), (2, 2), (1, 3)
+    Conv3d(N=1, C=8, D=7, H=6, W=7, K=4, T=3, R=3, S=2, stride_d=3, stride_h=2, pad_d=1, pad_h=2, pad_w=1,
+           dilation_d=2, dilation_h=2, dilation_w=3),
+    Conv3d(N=1, C=4, D=5, H=7, W=6, K=8, T=2, R=3, S=3, stride_h=3, stride_w=2, pad_d=1, pad_h=1, pad_w=2,
+           dilation_d=3, dilation_h=2, dilation_w=2),
+    Conv3d(N=1, C=4, D=6, H=5, W=9, K=4, T=3, R=2, S=3, stride_d=2, stride_w=3, pad_d=2, pad_h=1, pad_w=1,
+           dilation_d=2, dilation_h=3, dilation_w=2),
+    # 3 x 3 x 3 at a stride of 2, and more images than 8; 3 x 3, apart, at a stride, with rows that no window reaches
+    Conv3d(N=9, C=3, D=4, H=3, W=3, K=2, T=3, R=3, S=3, stride_d=2, stride_h=2, stride_w=2, pad_d=1, pad_h=1,
+           pad_w=1),
+    Conv3d(N=1, C=4, D=1, H=6, W=7, K=4, T=1, R=3, S=3, pad_h=2, pad_w=3, dilation_h=2, dilation_w=2),
+    Conv3d(N=2, C=3, D=1, H=8, W=8, K=5, T=1, R=3, S=3, stride_h=2, stride_w=2, pad_w=2, dilation_w=2),
+    Conv3d(N=1, C=2, D=1, H=10, W=8, K=3, T=1, R=3, S=3, stride_h=2, stride_w=2, pad_h=1, dilation_h=2),
+    # 11 x 7 at a stride of 4; strides and dilations beyond 3
+    Conv3d(N=1, C=3, D=1, H=19, W=18, K=2, T=1, R=11, S=7, stride_h=4, stride_w=4, pad_h=2, pad_w=2),
+    Conv3d(N=1, C=2, D=1, H=13, W=14, K=3, T=1, R=3, S=5, stride_h=4, stride_w=5, pad_h=4, pad_w=6, dilation_h=4,
+           dilation_w=2),
+    # more taps along the axes together than a word has bits
+    Conv3d(N=1, C=2, D=1, H=31, W=4, K=1, T=1, R=31, S=2, pad_h=1, pad_w=1),
+    # more than 2^16 pixels, none of the extents long, and few outputs
+    Conv3d(N=1, C=1, D=3, H=151, W=149, K=1, T=1, R=1, S=1, stride_d=2, stride_h=50, stride_w=50),
+)  # fmt: skip
+
+
+def layers(ladder: str) -> tuple[Problem, ...]:
+    """Shapes for gradients of filters and strides beyond what :func:`draw` has, and with three conditions at once."""
+    taken = _LAYERS if LADDERS[ladder].form in ("dgrad", "wgrad") else ()
+    return tuple(on_ladder(ladder, problem) for problem in taken)
+
+
 # Axes that blocks seldom lie along y or z of a grid for: filters, and what threads take side by side.
-_SELDOM = {"gemm": "N", "conv2d": "KW", "conv3d": "KW"}
+_SELDOM = {"gemm": "N", "conv2d": "KW", "conv3d": "KW", "dgrad": "CW", "wgrad": "NHW"}
 
 
 def narrow(problem: Problem) -> Problem:
@@ -442,7 +557,7 @@ def _twins(form: str) -> tuple[Problem, ...]:
         swaps = ({"H": 4, "W": 6}, {"R": 2, "S": 3}, {"C": 5, "K": 3}, {"N": 3, "C": 2}, {"H": 3, "W": 8})
         return (plain, *(replace(plain, **swap) for swap in swaps))
     # 5 pixels and 2 taps: stride 2 and dilation 3 leave 2 outputs each, padding 1 with dilation 3 as many as neither
-    cube = Conv3d(N=2, C=3, D=5, H=5, W=5, K=4, T=2, R=2, S=2)
+    cube: Convolution = Conv3d(N=2, C=3, D=5, H=5, W=5, K=4, T=2, R=2, S=2)
     found = [cube]
     for axis in "dhw":
         for change in (
@@ -453,4 +568,9 @@ def _twins(form: str) -> tuple[Problem, ...]:
             {"pad": 1, "stride": 2},
         ):
             found.append(replace(cube, **{f"{name}_{axis}": value for name, value in change.items()}))
+    if form in ("dgrad", "wgrad"):  # a stride makes the same outputs of two extents: the smaller one second, or first
+        for axis, extent in zip("dhw", "DHW", strict=True):
+            for stride, extents in ((2, (4,)), (3, (6, 7))):  # 5 at a stride of 2 is among them
+                padded = replace(cube, **{f"stride_{axis}": stride, f"pad_{axis}": 1})
+                found += [replace(padded, **{extent: length}) for length in extents]
     return tuple(found)

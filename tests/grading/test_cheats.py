@@ -152,14 +152,19 @@ def test_what_reaches_beyond_a_kernel_is_refused(text, says):
 
 BEYOND = {
     "conv2d_layer_dispatch", "conv3d_implicit_gemm_fast_division",
-    *(one.name for one in catalog.steps() if one.lesson == "07_hopper" and "importlib" in one.path.read_text()),
+    *(
+        one.name
+        for one in catalog.steps()
+        if one.lesson in ("07_hopper", "08_training") and "importlib" in one.path.read_text()
+    ),
 }  # fmt: skip
 
 
 @pytest.mark.parametrize(
     "path",
     [
-        # one step loads others and measures them, Hopper's fall back to others, one experiment has a class
+        # one step loads others and measures them, Hopper's fall back to others, gradients share their lesson's parts,
+        # one experiment has a class
         *(one.path for one in (*catalog.steps(), *catalog.experiments()) if one.name not in BEYOND),
         *(path for one in exercises.everything() if one.ladder for path in (one.path, one.solution)),
     ],

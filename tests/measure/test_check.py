@@ -364,7 +364,7 @@ def test_a_right_step_is_right_after_every_change():
     verdict = thoroughly(step(SIX))
     assert verdict.right
     x, weight = inputs.integers(SIX, 0)
-    changes = 1 + sum(len(list(check._one_by_one(part, 0))) for part in (x, weight)) + 1
+    changes = 1 + sum(len(list(check._one_by_one(part, 0))) + 1 for part in (x, weight))
     loads = CHECKS + len(inputs.SPECIAL) + changes + 1
     assert verdict.elements_compared == (loads + check.RELAUNCHES) * 4 * 5
 
@@ -435,6 +435,18 @@ def test_stale_weights_are_told_with_what_was_changed(prepare, said):
     verdict = thoroughly(SimpleNamespace(launch=launch, prepare=prepare), repeats=1)
     assert kinds(verdict) == ["stale"]
     assert verdict.findings[0].message.startswith(said)
+
+
+def test_a_result_kept_by_the_sum_of_the_input_is_stale():
+    held = {}
+
+    def launch(x, weight, y):
+        key = float(host(x).sum()), host(weight).tobytes()
+        y.copy_to_device(held.setdefault(key, reference.full(SIX, host(x), host(weight)).astype(np.float32)))
+
+    verdict = thoroughly(SimpleNamespace(launch=launch), repeats=1)
+    assert kinds(verdict) == ["stale"]
+    assert verdict.findings[0].message.startswith("after the input was put in another order: ")
 
 
 def test_an_output_that_goes_to_the_first_array_is_missed_in_another():

@@ -4,13 +4,19 @@ import numpy as np
 import pytest
 
 from common.book import reference
-from common.book.problems import PRESETS, RAGGED, Conv2d, Gemm
+from common.book.problems import PRESETS, RAGGED, Conv2d, Gemm, Wgrad
 from common.measure import inputs
 
+FLOAT32_LADDERS = ("gemm", "conv2d", "conv3d", "dgrad", "wgrad")
 SMALL = [
-    *(p for ladder in ("gemm", "conv2d", "conv3d") for p in (*RAGGED[ladder], PRESETS[f"tiny-{ladder}"])),
+    *(
+        p
+        for ladder in ("gemm", "conv2d", "conv3d", "dgrad", "wgrad")
+        for p in (*RAGGED[ladder], PRESETS[f"tiny-{ladder}"])
+    ),
     Gemm(M=3, N=3, K=4096),
     Gemm(M=2, N=2, K=300_000),
+    Wgrad(N=200, C=1, D=1, H=33, W=35, K=2, T=1, R=2, S=2, pad_h=1),  # of 231,200 terms
 ]
 
 
@@ -77,6 +83,19 @@ def test_a_seed_gives_the_same_operands_and_another_seed_others(draw):
     for same, again, other in zip(draw(problem, 5), draw(problem, 5), draw(problem, 6), strict=True):
         np.testing.assert_array_equal(same, again)
         assert (same != other).mean() > 0.5
+
+
+@pytest.mark.parametrize("ladder", ["dgrad", "wgrad"])
+def test_what_is_special_about_operands_shows_in_gradients(ladder):
+    problem = RAGGED[ladder][0]
+    x, weight = inputs.special("zeros", problem, 1)
+    dead = {"dgrad": (x[3::4], np.moveaxis(weight, 4, 0)[3::4]), "wgrad": (x[..., 3::4], weight[..., 3::4])}[ladder]
+    for part in dead:  # of the axes that the output has, too
+        assert not part.any()
+    # powers of two that the terms of one sum share, and its output has not
+    x, weight = inputs.special("mixed", problem, 1)
+    exponents = np.log2(np.abs(reference.full(problem, np.abs(x), np.abs(weight))) + 2.0**-60)
+    assert exponents.max() - exponents[exponents > -59].min() > 10
 
 
 def test_input_and_weight_are_not_the_same_draw():

@@ -4,12 +4,13 @@ import sys
 from types import SimpleNamespace
 from typing import ClassVar
 
+import numpy as np
 import pytest
 
-from common.book import catalog, problems
-from common.book.problems import PRESETS
+from common.book import catalog, problems, reference
+from common.book.problems import PRESETS, RAGGED
 from common.jobs import run
-from common.measure import peers, timing
+from common.measure import inputs, peers, timing
 
 
 @pytest.mark.parametrize(
@@ -68,6 +69,19 @@ def test_a_step_is_timed_in_turn_with_the_faster_layout(library, preset, precisi
     assert found.ratio == pytest.approx(1.25)  # above 1: the step is faster
     assert found.ratio_p20 == pytest.approx(1.0)
     assert found.ratio_p80 == pytest.approx(1.25)
+
+
+@pytest.mark.parametrize("problem", [*RAGGED["conv3d"], *RAGGED["dgrad"], *RAGGED["wgrad"]], ids=repr)
+def test_each_layout_of_the_library_computes_the_problem(problem):
+    torch = pytest.importorskip("torch")
+    x, weight = inputs.integers(problem, 3)
+    expected = reference.full(problem, x, weight)
+    layouts = []
+    for layout, run_it, to_output in peers._variants(problem, torch.from_numpy(x), torch.from_numpy(weight)):
+        layouts.append(layout)
+        # whole numbers, but for what a transform of its own rounds
+        np.testing.assert_allclose(to_output(run_it()).numpy(), expected, rtol=0, atol=0.01)
+    assert layouts == ["NDHWC", "NCDHW"]
 
 
 def test_only_steps_for_tensor_cores_are_timed_in_turn():

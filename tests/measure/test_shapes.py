@@ -5,6 +5,7 @@ import math
 
 import pytest
 
+from common.book import problems
 from common.measure import plan, shapes
 
 H200 = 132  # multiprocessors
@@ -37,12 +38,33 @@ def test_blocks_that_stay_have_more_than_one_tile(ladder):
         assert not deep or (steps > STAGES and steps % STAGES)
 
 
+def few(problem, monkeypatch):
+    """The plan of the kernel for few filters; None where it is not taken."""
+    kernel = importlib.import_module("lessons.07_hopper.helpers.few_filters")
+    monkeypatch.setattr(kernel, "multiprocessors", lambda: H200)
+    return kernel, kernel.plan(problem.output_shape, problem.weight_shape, problem.geometry)
+
+
+def test_teams_of_few_filters_stay_and_come_again_to_a_stage(monkeypatch):
+    stays = False
+    for problem in shapes.copied("hconv3d"):
+        kernel, tile = few(problem, monkeypatch)
+        if tile:
+            tiles = -(-problem.N * problem.O * problem.P // tile["LINES"])
+            steps = problem.T * problem.R * -(-problem.C // tile["BLOCK_K"])
+            turns = -(-tiles // H200)  # of the two teams together
+            stays |= turns > 1 and turns * steps > kernel.room(**tile)
+    assert stays
+
+
 @pytest.mark.parametrize("name", ["hconv3d_im2col", "conv3d_tf32_im2col"])
 def test_blocks_of_convolutions_stay_and_come_again_to_a_stage(name, monkeypatch):
     step, ladder = importlib.import_module(f"lessons.07_hopper.{name}"), name.split("_")[0]
     monkeypatch.setattr(step, "multiprocessors", lambda: H200)
     stays, wide = False, False
     for problem in shapes.copied(ladder):
+        if ladder == "hconv3d" and few(problem, monkeypatch)[1]:
+            continue
         taps = problem.T * problem.R * problem.S
         tile = step.plan.__wrapped__(rows(problem), problem.C, problem.K, taps)
         tiles = -(-rows(problem) // tile["BLOCK_M"]) * -(-problem.K // tile["BLOCK_N"])
@@ -102,3 +124,65 @@ def test_a_large_shape_has_more_time_on_the_tracer():
         plan.TRACED_SECONDS
     }
     assert limits[shapes.copied("hgemm")[0]] is None
+
+
+@pytest.mark.parametrize("ladder", ["dgrad", "wgrad"])
+def test_gradients_are_checked_at_all_that_trips_them_up(ladder):
+    asked = [case.problem for case in plan.cases(ladder, False, 3)]
+    assert {problem.ladder for problem in asked} == {ladder}
+    found = set().union(*(shapes.conditions(problem) for problem in asked))
+    for axis, extent in zip("dhw", "DHW", strict=True):
+        assert {f"stride_{axis}=2?", f"stride_{axis}=3?", f"dilation_{axis}", f"pad_{axis}"} <= found
+        if ladder == "dgrad":
+            # a residue without taps, and elements that no window reaches
+            assert {f"fewer taps than stride_{axis}", f"{extent} ends beyond the last window?"} <= found
+            assert {f"stride_{axis}, dilation_{axis}?", f"stride_{axis}, dilation_{axis} coprime?"} <= found
+    assert "C=K" in found
+    if ladder == "wgrad":
+        sums = {problem.reduction for problem in asked}
+        assert {1} < sums
+        assert max(sums) > 4_000  # many parts of a sum that is split
+        assert {f"sum%{tile}={rest}?" for tile in (8, 16, 32, 64) for rest in (0, 1, -1)} <= found
+
+
+@pytest.mark.parametrize("ladder", ["dgrad", "wgrad"])
+def test_a_gradient_refuses_no_filter_for_its_size(ladder):
+    large = problems.PRESETS[f"{ladder}-c3d-conv3a"]
+    assert shapes.ordinary(large)
+    assert not shapes.ordinary(problems.on_ladder("conv3d", large))  # which may lie in constant memory
+
+
+@pytest.mark.parametrize("ladder", ["dgrad", "wgrad"])
+@pytest.mark.parametrize("engine", ["traced", "gpu"])
+def test_gradients_are_checked_at_layers_beyond_what_is_drawn(ladder, engine):
+    asked = {case.problem for case in plan.cases(ladder, True, 3) if case.engine == engine}
+    found = shapes.layers(ladder)
+    assert set(found) <= asked
+    assert max(problem.R * problem.S for problem in found) > 64
+    assert any(problem.T + problem.R + problem.S > 32 for problem in found)
+    for what in ("stride", "dilation", "pad"):
+        assert any(getattr(problem, f"{what}_h") > 3 for problem in found)
+    assert any(problem.N > 8 and problem.D > 1 for problem in found)
+    assert any((problem.T, problem.R, problem.S) == (1, 3, 3) and problem.dilation_h > 1 for problem in found)
+    pixels = [(math.prod(problem.x_shape[:4]), max(problem.x_shape)) for problem in found]
+    assert any(count > 1 << 16 and longest < 256 for count, longest in pixels)
+    whole = [problem for problem in found if problem.C % 4 == problem.K % 4 == 0]
+    for axis, taps in zip("dhw", "TRS", strict=True):
+        pairs = {
+            (getattr(problem, f"stride_{axis}"), getattr(problem, f"dilation_{axis}"))
+            for problem in whole
+            if getattr(problem, taps) > 1
+        }
+        assert {(3, 2), (2, 2), (1, 3)} <= pairs
+
+
+@pytest.mark.parametrize("ladder", ["dgrad", "wgrad"])
+@pytest.mark.parametrize("axis", ["D", "H", "W"])
+def test_among_the_twins_two_extents_of_x_have_the_same_outputs(ladder, axis):
+    orders = set()
+    first = {}
+    for problem in shapes.twins(ladder):
+        key, extent = (problem.y_shape, problem.filt_shape, problem.geometry), getattr(problem, axis)
+        before = first.setdefault(key, extent)
+        orders.add((extent > before) - (extent < before))
+    assert {-1, 1} <= orders

@@ -78,6 +78,7 @@ def test_an_instruction_on_tensor_cores_is_many_multiply_adds(problem, each):
 def test_multiply_adds_that_were_not_read_are_none():
     assert profiler.multiply_adds({"ffma_threads": None, "hmma": 3}, HALF) is None
     assert profiler.multiply_adds({"ffma_threads": 5, "hmma": None}, HALF) == 5
+    assert profiler.multiply_adds({"ffma_threads": 5, "hmma": 3}, GEMM, tensor=False) == 5  # HFMA2.MMA
 
 
 @pytest.mark.parametrize(
