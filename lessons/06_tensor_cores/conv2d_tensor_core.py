@@ -61,11 +61,11 @@ def plan(C, H, W, K, R, S):
 
     CHANNELS = even(C, max([1, *(c for c in range(1, C + 1) if 4 * floats(c, 1) <= SHARED_BYTES)]))
     most = ceil_div(P, HEIGHT) if CHANNELS == C else 1
-    fitting = (n for n in range(2, most + 1) if 4 * (floats(C, n) + MAPS * MAP) <= PASS_BYTES)
+    fitting = (n for n in range(2, most + 1) if 4 * (floats(C, n) + 2 * MAPS * MAP) <= PASS_BYTES)
     PASSES = even(ceil_div(P, HEIGHT), max([1, *fitting]))
     STAGED = floats(CHANNELS, PASSES)
     LINES, CHANNEL = PASSES * HEIGHT + PARTS * PART_R - 1, channel(PASSES)
-    FLOATS = STAGED + (MAPS * MAP if PASSES > 1 else 0)
+    FLOATS = STAGED + (2 * MAPS * MAP if PASSES > 1 else 0)
     return {
         "TILES": TILES, "WARPS_Q": warps_q, "WARPS_P": warps_p, "ROWS": rows, "PARTS": PARTS, "PART_R": PART_R,
         "QUADS": QUADS, "CHANNELS": CHANNELS, "WIDTH": WIDTH, "LINES": LINES, "CHANNEL": CHANNEL,
@@ -113,6 +113,7 @@ def specialise(
     OFFSETS = K_STEPS * MMA_K
     TAP_FRAG, ACC_ROW = QUADS * VECTOR, TILES * 4
     ACC, COLUMN = ROWS * ACC_ROW, ROWS + PART_R - 1
+    KEPT = CHUNKS * PARTS * K_STEPS == 1  # the taps of all passes are the same: they stay in registers
     RESIDENT = max(1, REGISTERS // (THREADS * (ACC + TAP_FRAG + OTHERS)))
 
     @inlined
@@ -141,10 +142,17 @@ def specialise(
 
     @inlined
     @unroll
-    def multiply_rows(shared, near, far, taps, a_frag, tap_frag, acc):
-        """Eight k: one image row after the other, with the taps of all filter rows that meet it."""
+    def load_taps(shared, taps, tap_frag):
+        """This lane's taps of eight k."""
         for quad in unrolled(QUADS):
             load4(tap_frag, quad * VECTOR, shared, int64(taps + uint32(quad * 32 * VECTOR)))
+
+    @inlined
+    @unroll
+    def multiply_rows(shared, near, far, taps, a_frag, tap_frag, acc):
+        """Eight k: one image row after the other, with the taps of all filter rows that meet it."""
+        if not KEPT:
+            load_taps(shared, taps, tap_frag)
         for h in unrolled(COLUMN):
             a_frag[0] = shared[near + uint32(h * WIDTH)]
             a_frag[1] = shared[near + uint32(h * WIDTH + 8)]
@@ -203,7 +211,8 @@ def specialise(
                 c, s = i // uint32(S), i % uint32(S)
                 offsets[i] = uint32(c * uint32(CHANNEL) + s) if c < CHANNELS else uint32(0)
 
-        for turn in range(PASSES):
+        passes = 1 if PASSES == 1 else min(PASSES, (P - p0 + HEIGHT - 1) // HEIGHT)  # none beyond the last row of y
+        for turn in range(passes):
             for i in unrolled(ROWS):
                 for j in range(ACC_ROW):
                     acc[i * ACC_ROW + j] = float32(0.0)
@@ -222,6 +231,8 @@ def specialise(
                     cuda.syncthreads()
                     round_image(shared)
                     cuda.syncthreads()
+                    if KEPT:
+                        load_taps(shared, uint32(TAPS_AT) + lane * uint32(VECTOR), tap_frag)
 
                 # multiply
                 for part in range(PARTS):
@@ -242,8 +253,8 @@ def specialise(
                     if p + i < P:
                         store_row(y, out + i * Q, acc, i * ACC_ROW, int32(K - k), int32(Q - q))
             else:  # through shared memory, so that a warp writes whole lines of a map
-                cuda.syncthreads()
-                at = uint32(STAGED) + uint32(2 * MAP) * member + row * uint32(PITCH) + pixel
+                place = uint32(STAGED) + uint32(turn % 2 * MAPS * MAP)  # the other one is still read
+                at = uint32(place + uint32(2 * MAP) * member + row * uint32(PITCH) + pixel)
                 own_filters, own_columns = int32(MAPS) - int32(2 * member), int32(PITCH) - int32(pixel)
                 for i in unrolled(ROWS):
                     leave_row(shared, uint32(at + uint32(i * PITCH)), acc, i * ACC_ROW, own_filters, own_columns)
@@ -253,7 +264,7 @@ def specialise(
                     i = uint32(start + thread)
                     line, column = i // uint32(PITCH), i % uint32(PITCH)
                     if int32(line) < int32(min(P - p, HEIGHT)) and int32(column) < int32(Q - q0):
-                        at = uint32(uint32(STAGED) + i)
+                        at = uint32(place + i)
                         store_pixel(y, out + int64(uint32(line * uint32(Q) + column)), shared, at, K - first)
 
     return conv2d_tensor_core, BLOCKS, THREADS

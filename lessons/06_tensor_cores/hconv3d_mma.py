@@ -85,9 +85,17 @@ def leave_row(tiles, at, acc, first):
         store2_rounded(tiles, at + uint32(8 * STRIDE + j * MMA_N), acc, first + uint32(j * 4 + 2))
 
 
+@inlined
+def keep(acc, m, n, GEMM_M, GEMM_N, operands):
+    pass  # nothing follows the convolution
+
+
 @lru_cache
-def specialise(WORDS, wide, BLOCK_M, BLOCK_N, STAGES, BLOCKS_PER_SM):
-    """Build the kernel, masks of WORDS words; `wide` promises pieces of eight channels on 16-byte boundaries."""
+def specialise(WORDS, wide, BLOCK_M, BLOCK_N, STAGES, BLOCKS_PER_SM, finish=keep):
+    """Build the kernel, masks of WORDS words; `wide` promises pieces of eight channels on 16-byte boundaries.
+
+    An epilogue brings `finish`, which works on a thread's sums before they are rounded, and may read `operands`.
+    """
     if BLOCK_M % WARP_M or BLOCK_N % WARP_N or STAGES < 2:
         raise ValueError(f"{BLOCK_M=} {BLOCK_N=} must be multiples of {WARP_M=} {WARP_N=}, {STAGES=} at least 2")
     WARPS_N = BLOCK_N // WARP_N
@@ -146,7 +154,7 @@ def specialise(WORDS, wide, BLOCK_M, BLOCK_N, STAGES, BLOCKS_PER_SM):
 
     @jit(THREADS, BLOCKS_PER_SM)
     @unroll
-    def hconv3d_mma(x, filt, table, y, extents, filters, outputs, geometry, aligned):
+    def hconv3d_mma(x, filt, table, y, extents, filters, outputs, geometry, aligned, operands):
         tiles = half_array(0)
         starts = cuda.shared.array(BLOCK_M, uint32)
         masks = cuda.shared.array(MASKS, uint32)
@@ -259,6 +267,8 @@ def specialise(WORDS, wide, BLOCK_M, BLOCK_N, STAGES, BLOCKS_PER_SM):
         # store: through shared memory, so that a warp writes whole rows of its tile
         wait_group(0)
         cuda.syncthreads()
+        left, top = lane % uint32(4) * uint32(2), lane // uint32(4)
+        finish(acc, m0 + warp_m + top, n0 + warp_n + left, GEMM_M, GEMM_N, operands)
         own = warp * uint32(WARP_M * STRIDE)
         for i in unrolled(ROWS):
             leave_row(tiles, own + uint32(i * MMA_M * STRIDE), acc, uint32(i * ACC_ROW))
@@ -272,13 +282,22 @@ def specialise(WORDS, wide, BLOCK_M, BLOCK_N, STAGES, BLOCKS_PER_SM):
     return hconv3d_mma, THREADS, 2 * STAGES * STAGE
 
 
+def sums_of_a_thread(BLOCK_M, BLOCK_N, **_):
+    """Where in a block's tile the sums of a thread lie, as an epilogue is told; rows and groups are a step apart."""
+    return {
+        "BLOCK_M": BLOCK_M, "BLOCK_N": BLOCK_N, "ROWS": 2 * ROWS, "ROW_STEP": MMA_M // 2,
+        "GROUPS": COLUMNS, "GROUP_STEP": MMA_N, "WIDTH": 2, "TOGETHER": 2,
+    }  # fmt: skip
+
+
 def prepare(filt, problem):
     """The filter, and for each gemm_k its offset from the start of a window and the bits of its t, r and s."""
     beyond = (plan(problem.K)["STAGES"] + 1) * BLOCK_K  # as far as entries are read
     return filt, window_table(problem, beyond)
 
 
-def launch(x, prepared, y, geometry):
+def launch(x, prepared, y, geometry, epilogue=None):
+    """y = the convolution; an `epilogue` follows before sums are rounded: see lesson 05's launch."""
     filt, table = prepared
     N, D, H, W, C = x.shape
     O, P, Q, K = y.shape[1:]
@@ -289,9 +308,15 @@ def launch(x, prepared, y, geometry):
     T, R, S = filt.shape[1:4]
     rows = y.reshape(GEMM_M, K)
     wide = aligned8(x.reshape(x.size // C, C), filt.reshape(filt.size // C, C))
-    kernel, threads, shared_bytes = specialise(mask_words(T, R, S), wide, **tile)
+    hooks, operands = {}, ()
+    if epilogue is not None:
+        epilogue.check(y)
+        hooks, operands = epilogue.hooks(**sums_of_a_thread(**tile)), epilogue.operands
+    kernel, threads, shared_bytes = specialise(mask_words(T, R, S), wide, **tile, **hooks)
     blocks = -(-GEMM_M // tile["BLOCK_M"]) * -(-K // tile["BLOCK_N"])
     flat = x.reshape(x.size), filt.reshape(filt.size)
     kernel[blocks, threads, 0, shared_bytes](
-        *flat, table, rows, (D, H, W, C), (T, R, S), (O, P, Q), geometry, aligned8(rows)
+        *flat, table, rows, (D, H, W, C), (T, R, S), (O, P, Q), geometry, aligned8(rows), operands
     )
+    if epilogue is not None:
+        epilogue.complete(None, y)

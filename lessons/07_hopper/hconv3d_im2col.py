@@ -5,8 +5,10 @@ New idea: a tensor map of the kind "im2col" knows the image, its padding and str
     pixel of a tile and a tap; the engine finds the pixels that follow, past the ends of rows and images, and writes
     zeros where a window hangs over the edge. No table, no mask, no thread that works out an address. What multiplies
     is hgemm_clustered without its clusters: multicast of filters gained nothing here. Tiles differ with the layer;
-    where filters are few, all of them stay in shared memory.
-Loads per FMA: (BLOCK_M + BLOCK_N) / (BLOCK_M * BLOCK_N) values from L2, none by threads.
+    where filters are few, all of them stay in shared memory. Few filters on a large layer: a kernel of its own
+    (helpers/few_filters.py) makes pixels the columns, and lets the taps of a row share pixels that arrived once.
+Loads per FMA: (BLOCK_M + BLOCK_N) / (BLOCK_M * BLOCK_N) values from L2, none by threads;
+    with few filters about 1 / (S * K).
 Where the copy engine cannot describe the arrays (rows of x, filt or y no multiple of 16 bytes, padding above 16,
     taps that reach more than 31 pixels, strides above 8), hconv3d_mma computes.
 Run: python -m lessons.07_hopper hconv3d_im2col
@@ -48,6 +50,7 @@ from lessons.tensorcores import store2_rounded
 from lessons.unrolled import inlined, unroll, unrolled
 
 unaligned = importlib.import_module("lessons.06_tensor_cores.hconv3d_mma")
+few_filters = importlib.import_module("lessons.07_hopper.helpers.few_filters")
 
 REQUIRES = "9.0a"
 # What a full GPU reaches with a tile, as a share of the best, and the tile, whose rows CONSUMERS warpgroups share
@@ -293,6 +296,9 @@ def launch(x, prepared, y, geometry, **tile):
     describable = max(pads) <= 16 and max(reach) < 32 and max(strides) <= 8 and min(upper) >= -16 and max(upper) <= 15
     if not describable or not mappable(x, filt, y):
         return unaligned.launch(x, prepared, y, geometry)
+    few = None if tile else few_filters.plan(y.shape, filt.shape, geometry)
+    if few:
+        return few_filters.launch(x, filt, y, geometry, few)
     GEMM_M = N * O * P * Q
     tile = {**plan(GEMM_M, C, K, T * R * S), **tile}
     BLOCK_M, BLOCK_N, BLOCK_K = tile["BLOCK_M"], tile["BLOCK_N"], tile["BLOCK_K"]

@@ -1,0 +1,262 @@
+"""Few filters: they are the rows of the product, pixels its columns; and pixels that arrived once serve several taps.
+
+A stage holds whole rows of x, their padding included. The next tap of a filter's row finds its pixels one pixel
+further, so it begins there: a descriptor may start at any row of a tile. What is computed at the end of such a row
+belongs to no output, and is left out. With filters as A one instruction multiplies 64 of them with up to 256 pixels.
+With pixels as A it would take 64 of each, and read twice as much of shared memory for the same work.
+Two teams of one warpgroup take tiles in turn: one stores while the other multiplies.
+
+At most 64 filters, which stay in shared memory; steps of one pixel along w; two taps or more.
+"""
+
+from functools import lru_cache
+
+from numba import cuda, float32, int32, uint32, uint64
+
+from lessons.hopper import (
+    barrier_array,
+    barrier_arrive,
+    barrier_expect,
+    barrier_init,
+    barrier_wait,
+    descriptor,
+    fence_async,
+    give_registers,
+    half_tiles,
+    im2col_map,
+    jit,
+    publish_barriers,
+    take_registers,
+    tensor_map,
+    tma_commit,
+    tma_load2,
+    tma_load_im2col,
+    tma_store2,
+    tma_wait_read,
+    wgmma_commit,
+    wgmma_f16,
+    wgmma_fence,
+    wgmma_wait,
+)
+from lessons.split_k import multiprocessors
+from lessons.tensorcores import to_half
+from lessons.tiling import ceil_div, multiple
+from lessons.unrolled import inlined, unroll, unrolled
+
+SHARED = 226 * 1024  # bytes of a block's shared memory, but for its barriers
+LEAST_STAGES, MOST_STAGES = 3, 8  # that filters must leave; that are of use
+TEAMS = 2  # of a warpgroup each
+THREADS = (TEAMS + 1) * 128
+FEW, MANY = 56, 224  # registers of a producer's thread and of a team's
+MMA_M, MMA_K, MOST_N = 64, 16, 256  # what one instruction multiplies: filters, channels, and pixels at most
+BYTES = 2  # of a value
+ROW = 128 // BYTES  # values in a row of shared memory, at most: the 128 bytes that the widest swizzle takes
+WARP_M = 16  # filters of a warp
+MOST_PAD = 8  # along w: the walk may go 15 pixels beyond a row, up to 7 of them to the next multiple of 8
+
+
+def line_of(Q, S, DILATION):
+    """Pixels of a row of x, padded so that each row of a tile begins with a pattern of the swizzle."""
+    return multiple(Q + (S - 1) * DILATION, 8)
+
+
+def room(LINES, Q, S, DILATION, BLOCK_K, RESIDENT):
+    """STAGES that shared memory holds beside RESIDENT tiles of filters and the results of all warps."""
+    loaded = LINES * line_of(Q, S, DILATION) + multiple((S - 1) * DILATION, 8)
+    left = SHARED // BYTES - RESIDENT * MMA_M * BLOCK_K - TEAMS * 4 * LINES * multiple(Q, 8) * WARP_M
+    return min(MOST_STAGES, left // (loaded * BLOCK_K))
+
+
+def plan(y_shape, filt_shape, geometry):
+    """The constants of the kernel: LINES rows of y in a tile, and the shape; None where it cannot compute it.
+
+    None, too, where no block gets two tiles: a team would have nothing to do.
+    """
+    N, O, P, Q, K = y_shape
+    _, T, R, S, C = filt_shape
+    BLOCK_K = ROW if ROW // 2 < C else ROW // 2
+    shape = {
+        "Q": Q, "S": S, "DILATION": geometry.dilation_w, "BLOCK_K": BLOCK_K,
+        "RESIDENT": T * R * S * ceil_div(C, BLOCK_K),
+    }  # fmt: skip
+    line = line_of(Q, S, geometry.dilation_w)
+    if K > MMA_M or S == 1 or geometry.stride_w > 1 or geometry.pad_w > MOST_PAD:
+        return None
+    fitting = (n for n in range(MOST_N // line, 0, -1) if room(n, **shape) >= LEAST_STAGES)
+    LINES = next(fitting, 0)
+    return {"LINES": LINES, **shape} if LINES and LINES * multiprocessors() < N * O * P else None
+
+
+@lru_cache
+def specialise(LINES, Q, S, DILATION, BLOCK_K, RESIDENT):
+    """The kernel, its bytes of shared memory, and the pixels that a stage loads."""
+    STAGES = room(LINES, Q, S, DILATION, BLOCK_K, RESIDENT)
+    LINE, KEPT = line_of(Q, S, DILATION), multiple(Q, 8)  # pixels of a row that are computed, and that leave
+    MMA_N = LINES * LINE
+    LOADED = MMA_N + (S - 1) * DILATION
+    X_SIZE, F_SIZE = multiple(LOADED, 8) * BLOCK_K, MMA_M * BLOCK_K  # values of a tile
+    STAYING = STAGES * X_SIZE  # where filters lie
+    LEAVING = STAYING + RESIDENT * F_SIZE  # where results lie, on their way
+    SLAB = LINES * KEPT * WARP_M  # of a warp
+    X_BYTES, F_BYTES = BYTES * LOADED * BLOCK_K, BYTES * RESIDENT * F_SIZE  # that arrive
+    SHARED_BYTES = BYTES * (LEAVING + TEAMS * 4 * SLAB)
+    EIGHT_ROWS = 8 * BLOCK_K * BYTES  # what a pattern of the swizzle takes
+    K_STEPS, STEP = BLOCK_K // MMA_K, MMA_K * BYTES >> 4  # as descriptors count
+    X_TAP, F_TAP, X_STAGE = DILATION * BLOCK_K * BYTES >> 4, F_SIZE * BYTES >> 4, X_SIZE * BYTES >> 4
+    ACC, QUADS = MMA_N // 2, MMA_N // 8
+
+    @inlined
+    def stay(tiles, filt_map, bars, steps, C):
+        """Ask for all filters, in the order in which they are multiplied."""
+        barrier_expect(bars, 0, F_BYTES)
+        at, column, c = uint32(STAYING), int32(0), int32(0)
+        for _ in range(steps):
+            for s in range(S):
+                tma_load2(tiles, at, filt_map, bars, 0, 0, column + int32(s) * C + c)
+                at += uint32(F_SIZE)
+            c += int32(BLOCK_K)
+            if c >= C:
+                c, column = int32(0), column + int32(S) * C
+
+    @inlined
+    @unroll
+    def leave(tiles, own, acc):
+        """The warp's filters of all pixels to tiles[own], pixels as rows, swizzled."""
+        lane = uint32(cuda.threadIdx.x) % uint32(32)
+        filt, pixel = lane // uint32(4), lane % uint32(4) * uint32(2)
+        half = pixel // uint32(4) * uint32(8)  # of a row: the swizzle
+        low = own + pixel * uint32(WARP_M) + half + filt
+        high = own + pixel * uint32(WARP_M) + (half ^ uint32(8)) + filt
+        for j in unrolled(QUADS):
+            if 8 * j % LINE < Q:  # eight pixels, one of which at least has an output
+                at = uint32((8 * j // LINE * KEPT + 8 * j % LINE) * WARP_M)
+                for e in range(2):
+                    tiles[low + at + uint32(e * WARP_M)] = to_half(acc[4 * j + e])
+                    tiles[high + at + uint32(e * WARP_M)] = to_half(acc[4 * j + e + 2])
+
+    @jit(THREADS)
+    @unroll
+    def hconv3d_few_filters(x_map, filt_map, y_map, lines, filters, outputs, geometry):
+        tiles = half_tiles()  # dynamic shared memory: a launch may ask for more than 48 KiB of it
+        filled, emptied = barrier_array(STAGES), barrier_array(STAGES)
+        stayed, yours = barrier_array(1), barrier_array(TEAMS)
+        acc = cuda.local.array(ACC, float32)
+        T, R, C = int32(filters[0]), int32(filters[1]), int32(filters[2])
+        turns = (int32(lines) - int32(1)) // int32(LINES) + int32(1)
+        steps = T * R * ((C - int32(1)) // int32(BLOCK_K) + int32(1))
+        thread = uint32(cuda.threadIdx.x)
+        team = thread // uint32(128)
+        first, blocks = int32(cuda.blockIdx.x), int32(cuda.gridDim.x)
+        if thread == 0:
+            for s in range(STAGES):
+                barrier_init(filled, s, 1)
+                barrier_init(emptied, s, 1)
+            barrier_init(stayed, 0, 1)
+            for s in range(TEAMS):
+                barrier_init(yours, s, 1)
+            publish_barriers()
+        cuda.syncthreads()
+
+        if team == uint32(TEAMS):
+            # stage: one thread, whenever a stage is empty
+            give_registers(FEW)
+            if thread == uint32(TEAMS * 128):
+                O, P = int32(outputs[0]), int32(outputs[1])
+                count = uint32(0)  # of stages so far
+                stay(tiles, filt_map, stayed, steps, C)
+                for tile in range(first, turns, blocks):
+                    line = tile * int32(LINES)
+                    n = line // (O * P)
+                    d = line // P % O * int32(geometry.stride_d) - int32(geometry.pad_d)
+                    h = line % P * int32(geometry.stride_h) - int32(geometry.pad_h)
+                    t, r, c = int32(0), int32(0), int32(0)
+                    for _ in range(steps):
+                        stage = uint32(count % uint32(STAGES))
+                        barrier_wait(emptied, stage, (count // uint32(STAGES) + uint32(1)) % uint32(2))
+                        barrier_expect(filled, stage, X_BYTES)
+                        tma_load_im2col(
+                            tiles, stage * uint32(X_SIZE), x_map, filled, stage, n, d, h, -int32(geometry.pad_w), c,
+                            t * int32(geometry.dilation_d), r * int32(geometry.dilation_h), 0,
+                        )  # fmt: skip
+                        count = uint32(count + uint32(1))
+                        c += int32(BLOCK_K)
+                        if c >= C:  # the next row of taps
+                            c, r = int32(0), r + int32(1)
+                            if r == R:
+                                r, t = int32(0), t + int32(1)
+        else:
+            take_registers(MANY)
+            # locate: the first tiles, and where the warp's results leave
+            x_at, f_at = descriptor(tiles, 0, 0, EIGHT_ROWS), descriptor(tiles, STAYING, 0, EIGHT_ROWS)
+            warp, lane, leads = thread // uint32(32), thread % uint32(32), thread % uint32(128) == 0
+            row = int32(warp % uint32(4) * uint32(WARP_M))
+            own = uint32(LEAVING) + warp * uint32(SLAB)
+            count = uint32(team * uint32(steps))  # of stages so far; those of the other team are passed over
+            turn = uint32(team == 0)  # parity of the team's next turn; the first team's first one has come
+            barrier_wait(stayed, 0, 0)
+            for tile in range(first + int32(team) * blocks, turns, int32(TEAMS) * blocks):
+                for j in unrolled(QUADS):
+                    for e in range(4):
+                        acc[4 * j + e] = float32(0.0)
+                barrier_wait(yours, team, turn)  # a phase after the next of `filled` would pass for the one before
+                turn ^= uint32(1)
+                for step in range(steps):
+                    stage = uint32(count % uint32(STAGES))
+                    barrier_wait(filled, stage, count // uint32(STAGES) % uint32(2))
+
+                    # multiply: started here; the ones before have ended, and their stage may be filled again
+                    x = x_at + uint64(stage * uint32(X_STAGE))
+                    f = f_at + uint64(uint32(step) * uint32(S * F_TAP))
+                    wgmma_fence()
+                    for s in unrolled(S):
+                        for k in unrolled(K_STEPS):
+                            at_f, at_x = f + uint64(s * F_TAP + k * STEP), x + uint64(s * X_TAP + k * STEP)
+                            wgmma_f16(acc, 0, tiles, at_f, at_x, MMA_N)
+                    wgmma_commit()
+                    wgmma_wait(1)
+                    if leads and step > 0:
+                        barrier_arrive(emptied, uint32(count - uint32(1)) % uint32(STAGES))
+                    count = uint32(count + uint32(1))
+                if leads:
+                    barrier_arrive(yours, (team + uint32(1)) % uint32(TEAMS))
+                wgmma_wait(0)
+                if leads:
+                    barrier_arrive(emptied, uint32(count - uint32(1)) % uint32(STAGES))
+                count = uint32(count + uint32(TEAMS - 1) * uint32(steps))
+
+                # store
+                if lane == 0:
+                    tma_wait_read(0)  # what lay here has left
+                cuda.syncwarp()
+                leave(tiles, own, acc)
+                fence_async()
+                cuda.syncwarp()
+                if lane == 0:
+                    for i in range(LINES):
+                        line = tile * int32(LINES) + int32(i)
+                        tma_store2(y_map, line * int32(Q), row, tiles, own + uint32(i * KEPT * WARP_M))
+                    tma_commit()
+            if lane == 0:
+                tma_wait_read(0)
+
+    return hconv3d_few_filters, SHARED_BYTES, LOADED
+
+
+def launch(x, filt, y, geometry, tile):
+    """y = x convolved with filt, KTRSC; `tile` is that of plan."""
+    N, O, P, Q, K = y.shape
+    T, R, S, C = filt.shape[1:]
+    kernel, shared_bytes, loaded = specialise(**tile)
+    lower = -geometry.pad_d, -geometry.pad_h, -geometry.pad_w
+    upper = (
+        geometry.pad_d - (T - 1) * geometry.dilation_d,
+        geometry.pad_h - (R - 1) * geometry.dilation_h,
+        line_of(Q, S, geometry.dilation_w) - Q - (S - 1) * geometry.dilation_w + geometry.pad_w,  # whole rows
+    )
+    strides = geometry.stride_d, geometry.stride_h, 1
+    x_map = im2col_map(x, lower, upper, tile["BLOCK_K"], loaded, strides)
+    filt_map = tensor_map(filt.reshape(K, T * R * S * C), (MMA_M, tile["BLOCK_K"]))
+    y_map = tensor_map(y.reshape(N * O * P * Q, K), (Q, WARP_M))
+    tiles = ceil_div(N * O * P, tile["LINES"])
+    blocks = ceil_div(tiles, ceil_div(tiles, multiprocessors()))  # no more than it takes to be done as early
+    kernel[blocks, THREADS, 0, shared_bytes](x_map, filt_map, y_map, N * O * P, (T, R, C), (O, P), geometry)
