@@ -5,6 +5,7 @@
     commands/     each command: arguments, progress, printing
     grading/      other people's files
     editing/      the edit loop: save, and hear what came of it
+    web/          the book as a site
     report/       records, charts, tables and pages
     jobs/         what child processes are asked for
     microscope/   the tracer and the simulator

@@ -10,7 +10,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any
 
@@ -29,6 +29,7 @@ from common.commands import (
     pictures,
     steps,
     tracing,
+    web,
 )
 from common.commands.console import UNREAD, UNUSABLE
 from common.editing import history
@@ -38,7 +39,7 @@ from common.microscope import lanes
 from common.workers import isolate
 from common.workers.messages import Result, Task
 
-_COMMANDS = (steps, measuring, machinecode, tracing, edits, exercising, pictures, mainjob)
+_COMMANDS = (steps, measuring, machinecode, tracing, edits, exercising, pictures, web, mainjob)
 _SIGNALLED = 128  # and the signal's number, as a shell has it
 USER_ERRORS = (
     ValueError, OSError, device.NoGpuError, run.DeviceError, run.ToolError,
@@ -55,9 +56,20 @@ def main(words: Sequence[str] | None = None) -> int:
     return _guarded(lambda: int(options.command(options)), options)
 
 
-def lesson_main(lesson: str, words: Sequence[str] | None = None) -> int:
-    """Run a lesson: check its steps, time them against the previous ones, print the table."""
-    options = arguments.read(lessons.parser(lesson), words)
+def lesson_main(
+    lesson: str,
+    words: Sequence[str] | None = None,
+    own: Mapping[str, Callable[[], arguments.Parser]] | None = None,
+) -> int:
+    """Run a lesson: check its steps, time them against the previous ones, print the table.
+
+    ``own`` are commands that only this lesson has: if the first word is one, the rest are its parser's.
+    """
+    words = sys.argv[1:] if words is None else words
+    if own and words and words[0] in own:
+        options = arguments.read(own[words[0]](), words[1:])
+    else:
+        options = arguments.read(lessons.parser(lesson, tuple(own or ())), words)
     return _guarded(lambda: int(options.command(options)), options)
 
 

@@ -18,6 +18,7 @@ import importlib
 import importlib.abc
 import importlib.util
 import inspect
+import os
 import re
 import sys
 from collections.abc import Callable, Iterator, Mapping
@@ -41,8 +42,12 @@ _ARGUMENTS = {
     "gemm": ("a", "b", "c"),
     "conv2d": ("x", "filt", "y"),
     "conv3d": ("x", "filt", "y", "geometry"),
+    "dgrad": ("dy", "filt", "dx", "geometry"),
+    "wgrad": ("x", "dy", "dfilt", "geometry"),
 }
 LAUNCH_ARGUMENTS = {ladder: _ARGUMENTS[kind.form] for ladder, kind in LADDERS.items()}
+NOTHING_TO_PREPARE = ("wgrad",)
+"""Ladders whose second operand is no weight that stays."""
 
 
 class CatalogError(ValueError):
@@ -135,29 +140,39 @@ def steps(root: Path = LESSONS) -> list[Step]:
 
 def experiments(root: Path = LESSONS) -> list[Step]:
     """Every experiment, sorted by lesson and name."""
+    return _experiments(root, steps(root))
+
+
+def everything(root: Path = LESSONS) -> list[Step]:
+    """Every step, then every experiment."""
+    known = steps(root)
+    return [*known, *_experiments(root, known)]
+
+
+def _experiments(root: Path, known: list[Step]) -> list[Step]:
     found = [
         _read(path, lesson, experiment=True)
         for lesson in lessons(root)
         for path in _python_files(root / lesson / "experiments")
     ]
-    known = {step.name for step in steps(root)}
+    names = {step.name for step in known}
     for experiment in found:
-        if experiment.predecessor not in known:
+        if experiment.predecessor not in names:
             raise CatalogError(f"{experiment.path.name}: varies {experiment.predecessor!r}, which is no step")
-        if experiment.name in known:
+        if experiment.name in names:
             raise CatalogError(f"{experiment.path.name}: a step has the name {experiment.name!r} already")
     return found
 
 
 def find(name: str, root: Path = LESSONS) -> Step:
     """The step or experiment called ``name``; raises CatalogError listing the steps if there is none."""
-    known = steps(root)
-    for step in (*known, *experiments(root)):
+    known = everything(root)
+    for step in known:
         if step.name == name:
             return step
-    extra = ", ".join(step.name for step in experiments(root))
+    extra = ", ".join(step.name for step in known if step.experiment)
     raise CatalogError(
-        f"step {name!r} is unknown: steps are {', '.join(step.name for step in known)}"
+        f"step {name!r} is unknown: steps are {', '.join(step.name for step in known if not step.experiment)}"
         + (f"; experiments are {extra}" if extra else "")
     )
 
@@ -250,12 +265,15 @@ def load(
     ``constants`` are values that the file's tile constants get in place of their own, before others follow from them.
 
     Raises CatalogError when ``launch`` is missing or does not take the ladder's arguments, or one of ``constants`` is
-    none of the file's. What the file itself raises on import passes through.
+    none of the file's, or a step has ``prepare`` on a ladder of NOTHING_TO_PREPARE. What the file itself raises on
+    import passes through.
     """
     with _standing_in(helpers or {}):
         module = load_file(path, home, constants)
     wanted = LAUNCH_ARGUMENTS[ladder] + (("workspace",) if hasattr(module, "workspace") else ())
     signature = f"launch({', '.join(wanted)})"
+    if ladder in NOTHING_TO_PREPARE and hasattr(module, "prepare"):
+        raise CatalogError(f"{path.name}: prepare is not for a {ladder} step: {wanted[1]} is new at every launch")
     launch = getattr(module, "launch", None)
     if not callable(launch):
         raise CatalogError(f"{path.name}: launch is missing; a {ladder} step must define {signature}")
@@ -374,7 +392,7 @@ def difference(old: Step, new: Step, context: int = 2) -> Iterator[str]:
 
     The module docstring, a deeper indentation and the step's own name do not count as changes.
     """
-    before, after = (_without_docstring(step.path) for step in (old, new))
+    before, after = (without_docstring(step.path) for step in (old, new))
     old_plain, new_plain = (
         [line.strip().replace(step.name, "STEP") for line in lines] for step, lines in ((old, before), (new, after))
     )
@@ -389,7 +407,8 @@ def difference(old: Step, new: Step, context: int = 2) -> Iterator[str]:
                 yield from (f"+ {line}" for line in after[j1:j2])
 
 
-def _without_docstring(path: Path) -> list[str]:
+def without_docstring(path: Path) -> list[str]:
+    """The lines of a file of Python from after its docstring on."""
     text = path.read_text(encoding="utf-8")
     return re.sub(r'\A\s*"""(.*?)"""\s*', "", text, flags=re.DOTALL).splitlines()
 
@@ -460,13 +479,18 @@ def _is_bare_string(node: object) -> bool:
 
 
 def _python_files(folder: Path) -> Iterator[Path]:
-    if folder.is_dir():
-        yield from (path for path in sorted(folder.glob("*.py")) if not path.name.startswith("_"))
+    with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+        names = sorted(os.listdir(folder))
+        yield from (folder / name for name in names if name.endswith(".py") and not name.startswith("_"))
 
 
 def _read(path: Path, lesson: str, experiment: bool = False) -> Step:
     """Read a file's header without importing it, so that a broken file still has a name."""
-    text = path.read_text(encoding="utf-8", errors="replace")
+    return _header(path, path.read_text(encoding="utf-8", errors="replace"), lesson, experiment)
+
+
+@lru_cache(maxsize=1024)  # every table and chart asks for all steps anew
+def _header(path: Path, text: str, lesson: str, experiment: bool) -> Step:
     ladder = path.stem.split("_")[0]
     if ladder not in LADDERS:
         raise CatalogError(f"{path.name}: the name must start with {', '.join(LADDERS)} and an underscore")

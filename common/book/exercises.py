@@ -50,10 +50,15 @@ SHAPES = {
         "N=1 C=2 D=1 H=5 W=7 K=18 T=1 R=3 S=3 stride_w=2 pad_h=1 pad_w=2",
     ),
 }
+SHAPES["wgrad"] = SHAPES["conv3d"]
+SHAPES["dgrad"] = (
+    "N=2 C=5 D=3 H=6 W=4 K=3 T=2 R=3 S=2 stride_h=2 pad_d=1 pad_w=1 dilation_d=2",
+    "N=1 C=18 D=1 H=5 W=7 K=2 T=1 R=3 S=3 stride_w=2 pad_h=1 pad_w=2",
+)
 SHAPES |= {ladder: SHAPES[kind.form] for ladder, kind in LADDERS.items()}
 PRESETS = {
     "gemm": "gemm-2048", "conv2d": "ece408-layer1", "conv3d": "c3d-conv3a", "hgemm": "hgemm-4096",
-    "hconv3d": "hc3d-conv3a",
+    "hconv3d": "hc3d-conv3a", "dgrad": "dgrad-c3d-conv3a", "wgrad": "wgrad-c3d-conv3a",
 }  # fmt: skip
 STATE = catalog.ROOT / ".workbook" / "exercises.json"
 

@@ -8,6 +8,9 @@ kernel does with them
 
 ``[accuracy]``    the ``steps`` on matrices whose errors are measured over K
 
+``[epilogues]``   ``ways``, the module whose epilogues are timed as in :mod:`common.measure.fusing`, and by step of
+``steps`` the presets
+
 ``[photo]``       the conv2d ``step`` that convolves the photograph, unless another is asked for
 
 ``[picture.*]``   what a picture of traces shows, by the function of :mod:`common.report.tracefigures` that draws it:
@@ -41,6 +44,11 @@ class Remark(Struct, frozen=True):
 
 class Accuracy(Struct, frozen=True):
     steps: list[str]
+
+
+class Epilogues(Struct, frozen=True):
+    ways: str
+    steps: dict[str, list[str]]
 
 
 class Photo(Struct, frozen=True):
@@ -78,6 +86,7 @@ class Lesson(Struct, frozen=True):
     timed_from: dict[str, list[str]] = field(default_factory=dict)
     remark: list[Remark] = field(default_factory=list)
     accuracy: Accuracy | None = None
+    epilogues: Epilogues | None = None
     photo: Photo | None = None
     picture: Pictures = Pictures()
 
@@ -100,6 +109,12 @@ def remarks(lessons: Path, step: str) -> dict[str, Remark]:
 def accuracy(lessons: Path) -> list[str]:
     """The steps whose errors are measured; none if no lesson names one."""
     return [step for lesson in _all(lessons) if lesson.accuracy for step in lesson.accuracy.steps]
+
+
+def epilogues(lessons: Path) -> list[tuple[str, str, str]]:
+    """Step, preset and the module of the epilogues for each convolution whose epilogues are timed."""
+    found = (lesson.epilogues for lesson in _all(lessons) if lesson.epilogues)
+    return [(step, preset, one.ways) for one in found for step, presets in one.steps.items() for preset in presets]
 
 
 def photo(lessons: Path) -> str:

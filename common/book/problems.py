@@ -1,7 +1,8 @@
 """What is computed: problem shapes, their FLOPs and least traffic, and the named presets.
 
 Index letters are cuDNN's and CUTLASS's: N batch, C input channels, D/H/W input, K filters, T/R/S filter,
-O/P/Q output. Convolution is cross-correlation: ``h = p * stride_h - pad_h + r * dilation_h``.
+O/P/Q output. Convolution is cross-correlation: ``h = p * stride_h - pad_h + r * dilation_h``. The two gradients of a
+convolution have its letters, and its shape.
 """
 
 from __future__ import annotations
@@ -39,6 +40,8 @@ def _require(name: str, value: object, least: int) -> None:
 @dataclass(frozen=True)
 class Problem:
     """A shape to compute. ``input`` is A or x, ``weight`` is B or filt, ``output`` is C or y.
+
+    Of a gradient they are the arrays in the order of ``launch``: :class:`Dgrad`, :class:`Wgrad`.
 
     ``form`` names what is computed, whatever the arrays hold: it is the ladder whose arrays are float32. Sums are
     those of float32 arithmetic; an output of float16 is rounded once, at the end.
@@ -187,8 +190,11 @@ class Conv2d(Problem):
 
 
 @dataclass(frozen=True)
-class Conv3d(Problem):
-    """y[N, O, P, Q, K] from x[N, D, H, W, C] (NDHWC) and filt[K, T, R, S, C] (KTRSC)."""
+class Convolution(Problem):
+    """The shape of a 3D convolution: x[N, D, H, W, C], filt[K, T, R, S, C], y[N, O, P, Q, K].
+
+    What is computed with it, y or a gradient, its subclasses say. A gradient has the shape of what it belongs to.
+    """
 
     N: int
     C: int
@@ -208,8 +214,6 @@ class Conv3d(Problem):
     dilation_d: int = 1
     dilation_h: int = 1
     dilation_w: int = 1
-    ladder: ClassVar[str] = "conv3d"
-    form: ClassVar[str] = "conv3d"
     batch_key: ClassVar[str | None] = "N"
     required: ClassVar[tuple[str, ...]] = ("N", "C", "D", "H", "W", "K", "T", "R", "S")
 
@@ -250,20 +254,101 @@ class Conv3d(Problem):
         return Geometry(**{name: getattr(self, name) for name in Geometry._fields})
 
     @property
-    def input_shape(self) -> tuple[int, ...]:
+    def x_shape(self) -> tuple[int, ...]:
         return self.N, self.D, self.H, self.W, self.C
 
     @property
-    def weight_shape(self) -> tuple[int, ...]:
+    def filt_shape(self) -> tuple[int, ...]:
         return self.K, self.T, self.R, self.S, self.C
 
     @property
-    def output_shape(self) -> tuple[int, ...]:
+    def y_shape(self) -> tuple[int, ...]:
         return self.N, self.O, self.P, self.Q, self.K
+
+    @property
+    def flops(self) -> int:
+        """Those of the forward convolution, which its gradients share: each product of its sums is one of theirs."""
+        return 2 * math.prod(self.y_shape) * self.T * self.R * self.S * self.C
+
+
+@dataclass(frozen=True)
+class Conv3d(Convolution):
+    """y[N, O, P, Q, K] from x[N, D, H, W, C] (NDHWC) and filt[K, T, R, S, C] (KTRSC)."""
+
+    ladder: ClassVar[str] = "conv3d"
+    form: ClassVar[str] = "conv3d"
+
+    @property
+    def input_shape(self) -> tuple[int, ...]:
+        return self.x_shape
+
+    @property
+    def weight_shape(self) -> tuple[int, ...]:
+        return self.filt_shape
+
+    @property
+    def output_shape(self) -> tuple[int, ...]:
+        return self.y_shape
 
     @property
     def reduction(self) -> int:
         return self.T * self.R * self.S * self.C
+
+
+@dataclass(frozen=True)
+class Dgrad(Convolution):
+    """The gradient of the input: dx[N, D, H, W, C] from dy[N, O, P, Q, K] and filt[K, T, R, S, C].
+
+    With a stride, most taps of an element of dx meet no element of dy: 2 * |dx| * T*R*S*K would count them as work,
+    ``flops`` does not.
+    """
+
+    ladder: ClassVar[str] = "dgrad"
+    form: ClassVar[str] = "dgrad"
+
+    @property
+    def input_shape(self) -> tuple[int, ...]:
+        return self.y_shape
+
+    @property
+    def weight_shape(self) -> tuple[int, ...]:
+        return self.filt_shape
+
+    @property
+    def output_shape(self) -> tuple[int, ...]:
+        return self.x_shape
+
+    @property
+    def reduction(self) -> int:
+        """Terms of the sum as an implicit GEMM writes it, GEMM_K, those that vanish among them."""
+        return self.T * self.R * self.S * self.K
+
+
+@dataclass(frozen=True)
+class Wgrad(Convolution):
+    """The gradient of the filter: dfilt[K, T, R, S, C] from x[N, D, H, W, C] and dy[N, O, P, Q, K].
+
+    ``weight`` is dy, which is new at every step of a training: a step prepares nothing.
+    """
+
+    ladder: ClassVar[str] = "wgrad"
+    form: ClassVar[str] = "wgrad"
+
+    @property
+    def input_shape(self) -> tuple[int, ...]:
+        return self.x_shape
+
+    @property
+    def weight_shape(self) -> tuple[int, ...]:
+        return self.y_shape
+
+    @property
+    def output_shape(self) -> tuple[int, ...]:
+        return self.filt_shape
+
+    @property
+    def reduction(self) -> int:
+        return self.N * self.O * self.P * self.Q
 
 
 @dataclass(frozen=True)
@@ -287,12 +372,13 @@ class Hconv3d(Conv3d):
 
 
 LADDERS: dict[str, type[Problem]] = {
-    "gemm": Gemm, "conv2d": Conv2d, "conv3d": Conv3d, "hgemm": Hgemm, "hconv3d": Hconv3d,
+    "gemm": Gemm, "conv2d": Conv2d, "conv3d": Conv3d, "hgemm": Hgemm, "hconv3d": Hconv3d, "dgrad": Dgrad,
+    "wgrad": Wgrad,
 }  # fmt: skip
 
 
 def on_ladder(ladder: str, problem: Problem) -> Problem:
-    """The same shape on another ladder of the same form, such as ``hgemm`` for ``gemm``."""
+    """The same shape on another ladder of the same keys, such as ``hgemm`` for ``gemm``, ``dgrad`` for ``conv3d``."""
     return LADDERS[ladder](**asdict(problem))
 
 
@@ -340,8 +426,29 @@ PRESETS |= {
     for stage in (2, 3, 4, 5)
 }
 
+# the gradients of layers, and of one with a stride: the 3x3 that leads from ResNet-50's second stage to its third
+_STRIDED = Conv3d(N=64, C=128, D=1, H=56, W=56, K=128, T=1, R=3, S=3, stride_h=2, stride_w=2, pad_h=1, pad_w=1)
+PRESETS |= {
+    f"{ladder}-{name}": on_ladder(ladder, layer)
+    for ladder in ("dgrad", "wgrad")
+    for name, layer in {
+        **{
+            name: PRESETS[name]
+            for name in ("c3d-conv3a", "resnet50-conv2", "resnet50-conv3", "resnet50-conv4", "resnet50-conv5")
+        },
+        "resnet50-strided": _STRIDED,
+    }.items()
+} | {f"tiny-{ladder}": on_ladder(ladder, PRESETS["tiny-conv3d"]) for ladder in ("dgrad", "wgrad")}
+
 # The same layer channels-last, as the implicit-GEMM steps take it: they end the table and the chart of the layer.
 CHANNELS_LAST = {"ece408-layer1": "ece408-layer1-nhwc", "ece408-layer2": "ece408-layer2-nhwc"}
+
+
+def _channels_and_filters_swapped(problem: Problem) -> Dgrad:
+    """The gradient of a convolution's input where channels and filters have changed places, as they have in it."""
+    shape = asdict(problem)
+    return Dgrad(**{**shape, "C": shape["K"], "K": shape["C"]})
+
 
 # The shapes every step is checked at: tile edges just missed, degenerate extents, unequal axes.
 RAGGED: dict[str, tuple[Problem, ...]] = {
@@ -367,10 +474,11 @@ RAGGED: dict[str, tuple[Problem, ...]] = {
     ),
 }
 RAGGED |= {
-    ladder: tuple(on_ladder(ladder, problem) for problem in RAGGED[kind.form])
-    for ladder, kind in LADDERS.items()
-    if ladder != kind.form
+    ladder: tuple(on_ladder(ladder, problem) for problem in RAGGED[base])
+    for base, ladder in (("gemm", "hgemm"), ("conv3d", "hconv3d"), ("conv3d", "wgrad"))
 }
+# channels are the columns of dx, and filters are summed over
+RAGGED["dgrad"] = tuple(_channels_and_filters_swapped(problem) for problem in RAGGED["conv3d"])
 # rows of whole pieces of eight values, and more of K than four tiles of 64
 RAGGED["hgemm"] += (Hgemm(M=37, N=40, K=264),)
 
@@ -381,7 +489,8 @@ FIRST: dict[str, Problem] = {
     "conv2d": Conv2d(N=2, C=2, H=7, W=20, K=3, R=3, S=2),
     "conv3d": Conv3d(N=1, C=3, D=3, H=5, W=6, K=34, T=2, R=3, S=3, stride_h=2, pad_d=1, pad_h=1, pad_w=1),
 }
-FIRST |= {ladder: on_ladder(ladder, FIRST[kind.form]) for ladder, kind in LADDERS.items() if ladder != kind.form}
+FIRST |= {ladder: on_ladder(ladder, FIRST["conv3d"]) for ladder in ("hconv3d", "wgrad")}
+FIRST["dgrad"] = _channels_and_filters_swapped(FIRST["conv3d"])
 FIRST["hgemm"] = Hgemm(M=18, N=40, K=40)  # a piece is eight values
 
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
-from common.book.problems import FLOAT16, Conv2d, Conv3d, Gemm, Problem
+from common.book.problems import FLOAT16, Conv2d, Convolution, Dgrad, Gemm, Problem, Wgrad
 
 Float64 = NDArray[np.float64]
 Indices = tuple[NDArray[np.intp], ...]
@@ -20,12 +21,18 @@ _CHUNK_ELEMENTS = 1 << 24
 
 def full(problem: Problem, x: NDArray[Any], weight: NDArray[Any]) -> Float64:
     """Every output element, in float64, shape ``problem.output_shape``."""
+    if isinstance(problem, Dgrad):
+        return _input_gradient(problem, x, weight)
+    if isinstance(problem, Wgrad):
+        return _filter_gradient(problem, x, weight)
     positions = np.indices(problem.output_shape).reshape(len(problem.output_shape), -1)
     return at(problem, x, weight, tuple(positions)).reshape(problem.output_shape)
 
 
 def at(problem: Problem, x: NDArray[Any], weight: NDArray[Any], positions: Indices) -> Float64:
     """Output elements at ``positions`` (one index array per output axis), in float64, shape (count,)."""
+    if isinstance(problem, Wgrad):
+        return _filter_gradient_at(problem, x, weight, positions)
     count = len(positions[0])
     result = np.empty(count)
     windows = _windows(problem, x)
@@ -121,20 +128,104 @@ def _windows(problem: Problem, x: NDArray[Any]) -> NDArray[Any]:
     """A view of the input with one axis per output position and filter tap (GEMM: the input itself)."""
     if isinstance(problem, Conv2d):
         return sliding_window_view(x, (problem.R, problem.S), axis=(2, 3))
-    if isinstance(problem, Conv3d):
+    if isinstance(problem, Convolution):
         g = problem.geometry
-        pads = ((0, 0), (g.pad_d, g.pad_d), (g.pad_h, g.pad_h), (g.pad_w, g.pad_w), (0, 0))
+        if isinstance(problem, Dgrad):
+            padded, g = _spread(problem, x), g._replace(stride_d=1, stride_h=1, stride_w=1)
+        else:
+            padded = _padded(problem, x)
         reach = (
             (problem.T - 1) * g.dilation_d + 1,
             (problem.R - 1) * g.dilation_h + 1,
             (problem.S - 1) * g.dilation_w + 1,
         )
-        windows = sliding_window_view(np.pad(x, pads), reach, axis=(1, 2, 3))
+        windows = sliding_window_view(padded, reach, axis=(1, 2, 3))
         return windows[
             :, :: g.stride_d, :: g.stride_h, :: g.stride_w, :,
             :: g.dilation_d, :: g.dilation_h, :: g.dilation_w,
         ]  # fmt: skip
     return x
+
+
+def _padded(problem: Convolution, x: NDArray[Any]) -> NDArray[Any]:
+    """x with the padding of the forward convolution around it."""
+    g = problem.geometry
+    return np.pad(x, ((0, 0), (g.pad_d, g.pad_d), (g.pad_h, g.pad_h), (g.pad_w, g.pad_w), (0, 0)))
+
+
+def _spread(problem: Dgrad, dy: NDArray[Any]) -> NDArray[Any]:
+    """dy with zeros between its elements and around it, whose windows are those of the gradient of the input.
+
+    Element p of dy stands where tap 0 of its window stood in the padded x, so dx is a convolution of stride 1 with
+    the filter turned round: its window begins (R - 1) * dilation_h before an element.
+    """
+    g = problem.geometry
+    before = [(taps - 1) * dilation for taps, dilation in zip(problem.filt_shape[1:4], g[6:], strict=True)]
+    padded = [extent + 2 * pad for extent, pad in zip(problem.x_shape[1:4], g[3:6], strict=True)]
+    spread = np.zeros(
+        (problem.N, *(b + extent for b, extent in zip(before, padded, strict=True)), problem.K), dy.dtype
+    )
+    along = [
+        slice(b, b + (count - 1) * stride + 1, stride)
+        for b, count, stride in zip(before, problem.y_shape[1:4], g[:3], strict=True)
+    ]
+    spread[:, along[0], along[1], along[2]] = dy
+    inner = [
+        slice(pad, pad + b + extent) for pad, b, extent in zip(g[3:6], before, problem.x_shape[1:4], strict=True)
+    ]
+    return np.asarray(spread[:, inner[0], inner[1], inner[2]])
+
+
+def _taps(problem: Convolution) -> Iterator[tuple[tuple[int, int, int], tuple[slice, ...]]]:
+    """Each tap t, r, s, and the elements of the padded x that it meets: as many as there are of y."""
+    g = problem.geometry
+    for tap in np.ndindex(*problem.filt_shape[1:4]):
+        starts = [index * dilation for index, dilation in zip(tap, g[6:], strict=True)]
+        along = [
+            slice(start, start + (count - 1) * stride + 1, stride)
+            for start, count, stride in zip(starts, problem.y_shape[1:4], g[:3], strict=True)
+        ]
+        yield (tap[0], tap[1], tap[2]), (slice(None), *along)
+
+
+def _input_gradient(problem: Dgrad, dy: NDArray[Any], filt: NDArray[Any]) -> Float64:
+    """dx: each tap gives back to the elements that it read its share of dy."""
+    dy, filt = dy.astype(np.float64), filt.astype(np.float64)
+    padded = _padded(problem, np.zeros(problem.x_shape))
+    for tap, met in _taps(problem):
+        padded[met] += dy @ filt[(slice(None), *tap)]
+    g, (_, D, H, W, _) = problem.geometry, problem.x_shape
+    return padded[:, g.pad_d : g.pad_d + D, g.pad_h : g.pad_h + H, g.pad_w : g.pad_w + W]
+
+
+def _filter_gradient_at(problem: Wgrad, x: NDArray[Any], dy: NDArray[Any], positions: Indices) -> Float64:
+    """Elements of dfilt, tap by tap: for the filters and channels that are asked for there."""
+    padded, columns = _padded(problem, x).astype(np.float64), dy.astype(np.float64).reshape(-1, problem.K).T
+    result = np.empty(len(positions[0]))
+    for tap, met in _taps(problem):
+        here = np.flatnonzero(np.logical_and.reduce([at == i for at, i in zip(positions[1:4], tap, strict=True)]))
+        if len(here):
+            filters, k = _asked_for(positions[0][here], problem.K)
+            channels, c = _asked_for(positions[4][here], problem.C)
+            read = padded[met][..., channels]
+            result[here] = (columns[filters] @ read.reshape(-1, read.shape[-1]))[k, c]
+    return result
+
+
+def _asked_for(indices: NDArray[np.intp], extent: int) -> tuple[Any, NDArray[np.intp]]:
+    """Which rows to take, and where each index is among them: all of them if that leaves few out."""
+    rows, at = np.unique(indices, return_inverse=True)
+    return (slice(None), indices) if 2 * len(rows) > extent else (rows, at)
+
+
+def _filter_gradient(problem: Wgrad, x: NDArray[Any], dy: NDArray[Any]) -> Float64:
+    """dfilt: each tap gets what it read times dy, summed over all images and pixels."""
+    padded = _padded(problem, x.astype(np.float64))
+    columns = dy.astype(np.float64).reshape(-1, problem.K).T
+    result = np.empty(problem.filt_shape)
+    for tap, met in _taps(problem):
+        result[(slice(None), *tap)] = columns @ padded[met].reshape(-1, problem.C)
+    return result
 
 
 def _operands(
@@ -148,6 +239,10 @@ def _operands(
     elif isinstance(problem, Conv2d):
         n, k, p, q = positions
         patch, filt = windows[n, :, p, q], weight[k]
+    elif isinstance(problem, Dgrad):
+        n, d, h, w, c = positions
+        # (count, K, T, R, S), the filter turned round
+        patch, filt = windows[n, d, h, w], np.moveaxis(weight[:, ::-1, ::-1, ::-1], -1, 0)[c]
     else:
         n, o, p, q, k = positions
         # (count, C, T, R, S) to the filter's T, R, S, C order

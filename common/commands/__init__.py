@@ -17,4 +17,5 @@ Module by module:
     mainjob       all, selftime
     lessons       a lesson: run, watched, explained
     selftime      the main job itself, timed
+    web           book
 """

@@ -29,7 +29,7 @@ def architecture(text: str) -> str:
 
 def require_shipped(steps: list[Step]) -> None:
     """Raise ValueError for a step that no record is of."""
-    known = {step.name for step in (*catalog.steps(), *catalog.experiments())}
+    known = {step.name for step in catalog.everything()}
     for step in steps:
         if step.name not in known:
             raise ValueError(f"--record: records are of steps and experiments, and {step.name} is an exercise")
@@ -65,7 +65,7 @@ def chosen(options: argparse.Namespace) -> list[Step]:
         if not options.file.is_file():
             raise ValueError(f"--file {options.file}: there is no such file")
         options.file = options.file.resolve()
-    return list(dict.fromkeys(steps)) or [*catalog.steps(), *catalog.experiments()]
+    return list(dict.fromkeys(steps)) or catalog.everything()
 
 
 def one_or_two(options: argparse.Namespace) -> list[Step]:

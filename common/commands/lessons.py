@@ -31,9 +31,10 @@ from common.report.records import Record
 from common.workers import isolate
 
 
-def parser(lesson: str) -> arguments.Parser:
-    """The options of ``python -m lessons.LESSON``."""
-    parser = arguments.Parser(prog=f"python -m lessons.{lesson}", description=f"Run lesson {lesson}.")
+def parser(lesson: str, own: tuple[str, ...] = ()) -> arguments.Parser:
+    """The options of ``python -m lessons.LESSON``; ``own`` are commands of the lesson's, to be named."""
+    more = f" {' and '.join(own)} in STEP's place: commands of this lesson." if own else ""
+    parser = arguments.Parser(prog=f"python -m lessons.{lesson}", description=f"Run lesson {lesson}.{more}")
     parser.add_argument(
         "step", nargs="?", metavar="STEP", help="one step or experiment of this lesson (default: all steps)"
     )
@@ -47,7 +48,7 @@ def parser(lesson: str) -> arguments.Parser:
 
 def _chosen_of(lesson: str, name: str | None, preset: str | None) -> list[Step]:
     """The steps of a lesson to run; raises ValueError at a name or preset that does not fit."""
-    here = [step for step in (*catalog.steps(), *catalog.experiments()) if step.lesson == lesson]
+    here = [step for step in catalog.everything() if step.lesson == lesson]
     chosen = [step for step in here if (step.name == name if name else not step.experiment)]
     if not chosen:
         raise ValueError(f"step {name!r} is not in lesson {lesson}: it has {', '.join(step.name for step in here)}")

@@ -48,7 +48,7 @@ def _selftime(options: argparse.Namespace) -> int:
 
 def _all(options: argparse.Namespace) -> int:
     say = console.say()
-    steps = [*catalog.steps(), *catalog.experiments()]
+    steps = catalog.everything()
     simulator = device.gpu_count() == 0
     say.rule("check every step" + (" in the simulator: no GPU was found" if simulator else ""))
     card = None if simulator else run.inspect_device()

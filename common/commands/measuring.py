@@ -45,6 +45,9 @@ def commands(known: arguments.Commands) -> None:
 
     known.add("accuracy", _accuracy, "measure the errors of products over K, and write the record")
 
+    sub = known.add("epilogues", _epilogues, "time what follows a convolution, fused and apart, and write the record")
+    sub.add_argument("--problem", metavar="PRESET", help="this preset only (default: those that lessons name)")
+
     sub = known.add("sweep", _sweep, "time a step over its tile constants; an interrupted sweep goes on")
     sub.add_argument("step", metavar="STEP")
     sub.add_argument("--problem", metavar="PRESET", help="preset (default: the ladder's)")
@@ -57,7 +60,7 @@ def commands(known: arguments.Commands) -> None:
 
 def _bench(options: argparse.Namespace) -> int:
     device.require_gpu("the bench")
-    steps = [catalog.find(name) for name in options.steps] or [*catalog.steps(), *catalog.experiments()]
+    steps = [catalog.find(name) for name in options.steps] or catalog.everything()
     pairs = choosing.pairs(steps, options.problem, every_preset=True, named=bool(options.steps))
     bench = Bench(steps, *run.inspect_device(), fresh=True, pairs=pairs)
     preparing = bench.prepare([])
@@ -69,7 +72,7 @@ def _bench(options: argparse.Namespace) -> int:
 
 
 def _profile(options: argparse.Namespace) -> int:
-    steps = [catalog.find(name) for name in options.steps] or [*catalog.steps(), *catalog.experiments()]
+    steps = [catalog.find(name) for name in options.steps] or catalog.everything()
     profiles = run.profile_steps(
         choosing.pairs(steps, options.problem, every_preset=False, named=bool(options.steps))
     )
@@ -86,7 +89,7 @@ def _profile(options: argparse.Namespace) -> int:
 
 
 def _sanitize(options: argparse.Namespace) -> int:
-    steps = [catalog.find(name) for name in options.steps] or [*catalog.steps(), *catalog.experiments()]
+    steps = [catalog.find(name) for name in options.steps] or catalog.everything()
     device.require_gpu("the sanitizer run")
     sanitizing = run.sanitize_steps(steps)
     found = list(console.progress("sanitize", sanitizing, steps * len(sanitizer.TOOLS), flow.sanitized))
@@ -112,6 +115,25 @@ def _accuracy(_: argparse.Namespace) -> int:
         tables.plain("errors over the results' root mean square, 10⁻⁶", *pages.accuracy_cells(record), say.width)
     )
     say.print(tables.plain("operands beyond some precisions", *pages.unfit_cells(record), say.width))
+    if not peers.available():
+        say.print(peers.HOW_TO_GET)
+    return RIGHT
+
+
+def _epilogues(options: argparse.Namespace) -> int:
+    named = lessontext.epilogues(catalog.LESSONS)
+    chosen = [one for one in named if options.problem in (None, one[1])]
+    if not chosen:
+        known = ", ".join(preset for _, preset, _ in named) or "none"
+        raise ValueError(f"--problem {options.problem!r}: epilogues are timed on {known}")
+    device.require_gpu("timing epilogues")
+    record, key = choosing.open_record()
+    say = console.say()
+    ways = {(step, preset): module for step, preset, module in chosen}
+    for step, preset, result in run.measure_epilogues(chosen):
+        recording.record_epilogues(record, key, step, preset, ways[step.name, preset], result)
+        rows = pages.epilogue_cells(record, preset, step.name)
+        say.print(tables.plain(f"{step.name} on {preset}", list(pages.EPILOGUES), rows, say.width))
     if not peers.available():
         say.print(peers.HOW_TO_GET)
     return RIGHT

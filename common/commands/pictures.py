@@ -18,7 +18,7 @@ from common.commands import (
 )
 from common.commands.console import RIGHT, WRONG
 from common.jobs import kept, run
-from common.report import drawing, pages, records
+from common.report import drawing, pages, records, traces
 from common.report.messages import Draw, DrawResult
 
 _PHOTO_CODE = [catalog.ROOT / "common" / "report" / name for name in ("photo.py", "charts.py")]
@@ -63,7 +63,7 @@ def redraw(fresh: bool = False) -> int:
     everything, wanted = drawing.units(), drawing.stale(fresh)
     console.say_kept(len(everything) - len(wanted), "set of charts", "sets of charts")
     drawn = list(console.progress("charts", drawing.draw(wanted), wanted, flow.drawn)) if wanted else []
-    code = say_drawn(drawn)
+    code = max(say_drawn(drawn), _retrace(fresh))
     for record in found:
         summary = records.RESULTS / f"{record.slug}.md"
         text = pages.summary(record)
@@ -78,6 +78,20 @@ def redraw(fresh: bool = False) -> int:
         say.print("no records in results/: a run with a GPU writes the first")
     for path in pages.update(reference):
         say.print(f"tables rewritten: {path.relative_to(catalog.ROOT)}")
+    return code
+
+
+def _retrace(fresh: bool) -> int:
+    """Take the traces that the book shows anew, where anything changed."""
+    total, wanted = len(catalog.steps()), traces.stale(fresh)
+    console.say_kept(total - len(wanted), "trace", "traces")
+    if not wanted:
+        return RIGHT
+    code = RIGHT
+    for step, why in console.progress("traces", traces.renew(wanted), wanted):
+        if why:
+            console.complain(f"[bold red]error:[/] {step.name}: not traced: {escape(why)}")
+            code = WRONG
     return code
 
 

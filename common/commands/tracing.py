@@ -6,11 +6,12 @@ import argparse
 import json
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from msgspec import to_builtins
 from rich.markup import escape
 
-from common.book import device, problems
+from common.book import device, problems, store
 from common.book.catalog import Step
 from common.commands import (
     arguments,
@@ -20,7 +21,7 @@ from common.commands import (
 from common.commands.console import RIGHT, WRONG
 from common.microscope import trace
 from common.microscope.messages import Traced
-from common.report import agreement, records, tables, tracewords
+from common.report import agreement, records, tables, traces, tracewords
 from common.report.entries import Agreement
 from common.report.records import Record
 
@@ -32,6 +33,7 @@ def commands(known: arguments.Commands) -> None:
     sub.add_argument("--shape", metavar='"M=2 N=3 ..."', help="trace at this shape (default: a small one)")
     sub.add_argument("--block", metavar="X,Y,Z", help="the block to trace (default: one in the middle)")
     sub.add_argument("--figure", type=Path, metavar="OUT", help="draw the accesses as OUT.png and OUT.svg")
+    sub.add_argument("--html", type=Path, metavar="OUT", help="write the trace as a page to look around in, one file")
     sub.add_argument(
         "--agree", action="store_true", help="compare with the hardware's counters; with a GPU, count anew"
     )
@@ -48,7 +50,10 @@ def _trace(options: argparse.Namespace) -> int:
     steps = choosing.one_or_two(options)
     stem = None if options.figure is None else _figure_stem(options.figure, steps)
     shape = None if options.shape is None else choosing.shape_of(steps, options.shape, simulator=True)
-    choice = {} if options.block is None else {"block": tracewords.block(options.block)}
+    choice: dict[str, Any] = {} if options.block is None else {"block": tracewords.block(options.block)}
+    if options.html is not None:
+        _require_page(options.html)
+        choice["kept"] = traces.KEPT
     pairs = [(step, shape or trace.SHAPES[step.ladder][0]) for step in steps]
     tasks = [trace.task(step, problem, options.file, **choice) for step, problem in pairs]
     found = list(console.quietly("trace", trace.results(tasks), steps))
@@ -67,6 +72,15 @@ def _trace(options: argparse.Namespace) -> int:
         except OSError as error:
             raise ValueError(f"--figure {options.figure}: {error}") from None
         console.say(options).print(f"drawn: {drawn}")
+    if options.html is not None:
+        from common.web import explorer
+
+        shown = [
+            explorer.shown(step, traces.of(one, at), options.file)
+            for (step, at), one in zip(pairs, found, strict=True)
+        ]
+        store.write(options.html, explorer.page(shown))
+        console.say(options).print(f"written: {escape(str(options.html))}", soft_wrap=True)
     compared = tracewords.comparison(named) if len(named) == 2 else None
     if options.json:
         entries = [{"step": name, **one} for name, one in named.items()]
@@ -88,6 +102,16 @@ def _figure_stem(path: Path, steps: list[Step]) -> Path:
             f"--figure {path}: must be a file's name that ends in .png or .svg, or in neither: both are drawn"
         )
     return path.with_suffix("")
+
+
+def _require_page(path: Path) -> None:
+    """Raise ValueError unless the path can be a page's."""
+    if path.suffix not in (".html", ".htm"):
+        raise ValueError(f"--html {path}: must end in .html")
+    if path.is_dir():
+        raise ValueError(f"--html {path}: is a folder, must be a file")
+    if not path.parent.is_dir():
+        raise ValueError(f"--html {path}: there is no folder {path.parent}")
 
 
 def _print_trace(step: Step, problem: problems.Problem, found: Traced, usual: bool) -> None:
@@ -114,7 +138,7 @@ def _print_trace(step: Step, problem: problems.Problem, found: Traced, usual: bo
 
 def _agree(options: argparse.Namespace) -> int:
     """Trace anew, and show that beside what the hardware counts: now, or where there is no GPU in the record."""
-    for name in ("block", "figure"):
+    for name in ("block", "figure", "html"):
         if getattr(options, name) is not None:
             raise ValueError(f"--{name}: goes with a trace of one block; --agree compares all blocks")
     if options.file and options.record:

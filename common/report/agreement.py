@@ -35,6 +35,11 @@ COLUMNS = {
 }
 
 
+_CONSTANTS = (
+    "The hardware's counter of products on tensor cores has `HFMA2.MMA`, too, by which the compiler sets constants: "
+    "1,024 were added for each."
+)
+_OF_ONE = 16 * 8 * 8  # products that were added for one
 _COLLISIONS = (
     "The hardware counts conflicts of shared writes that their addresses do not have, a different number in each run."
 )
@@ -61,7 +66,8 @@ def measure(pairs: list[tuple[Step, Problem]]) -> list[dict[str, Counts]]:
         kernels: dict[str, dict[str, float]] = {}
         for name, launch in zip(result["kernels"], launches, strict=False):
             sums = kernels.setdefault(name, dict.fromkeys(profiler.COUNTED, 0))
-            counters = {**launch.counters, "ffma_threads": profiler.multiply_adds(launch.counters, problem)}
+            products = profiler.multiply_adds(launch.counters, problem, catalog.on_tensor_cores(step, problem))
+            counters = {**launch.counters, "ffma_threads": products}
             for key in sums:
                 sums[key] += counters[key] or 0
         found.append({name: Counts(**sums) for name, sums in kernels.items()})
@@ -91,7 +97,7 @@ def count(pairs: list[tuple[Step, Problem]]) -> Iterator[tuple[dict[str, Counts]
 
 def _shipped() -> set[Path]:
     """The files that remarks are on, and records of."""
-    return {step.path for step in (*catalog.steps(), *catalog.experiments())}
+    return {step.path for step in catalog.everything()}
 
 
 def _remarks(step: Step) -> dict[str, Remark]:
@@ -162,13 +168,13 @@ def rows(
     body: list[list[str]] = []
     notes: list[str] = []
     shipped = _shipped()
-    for step in steps or (*catalog.steps(), *catalog.experiments()):
+    for step in steps or catalog.everything():
         remarks = _remarks(step) if step.path in shipped else {}
         for case in recorded.get(step.name, {}).values():
             shape = problems.from_shape(step.ladder, case.shape)
             edited = not catalog.is_current(case, step.path)
             for kernel in case.kernels:
-                remark = _remark(kernel, remarks.get(kernel.kernel), edited)
+                remark = _remark(kernel, remarks.get(kernel.kernel), edited, catalog.on_tensor_cores(step, shape))
                 if remark and remark not in notes:
                     notes.append(remark)
                 cells = [_cell(kernel, key) for key in COLUMNS]
@@ -183,13 +189,17 @@ def off(counts: Counts, counted: Counts) -> list[str]:
     return [key for key, value in ratios.items() if value is not None and abs(value - 1) > TOLERANCE]
 
 
-def _remark(kernel: Counted, remark: Remark | None, edited: bool) -> str:
+def _remark(kernel: Counted, remark: Remark | None, edited: bool, tensor: bool = True) -> str:
     if edited:
         return "The file has changed since the hardware counted."
     keys = off(kernel.hardware, kernel.trace)
     stored = ratio(kernel.hardware, "shared_store_wavefronts", kernel.trace) or 0
     collided = "shared_store_wavefronts" in keys and 1 < stored < 1.1
     texts = []
+    beyond = kernel.hardware.ffma_threads - kernel.trace.ffma_threads
+    if "ffma_threads" in keys and not tensor and beyond > 0 and beyond % _OF_ONE == 0:
+        keys.remove("ffma_threads")
+        texts.append(_CONSTANTS)
     if [key for key in keys if key != "shared_store_wavefronts" or not collided]:
         texts.append(remark.text if remark else "Not explained.")
         if remark and kernel.compiled:

@@ -8,6 +8,7 @@ too; colours are Okabe and Ito's, told apart by the colour-blind.
 from __future__ import annotations
 
 import io
+import itertools
 import math
 import re
 from collections.abc import Iterable
@@ -37,7 +38,7 @@ BLUE, ORANGE, GREEN, VERMILION, SKY, PURPLE, YELLOW = (
     "#0072B2", "#E69F00", "#009E73", "#D55E00", "#56B4E9", "#CC79A7", "#F0E442",
 )  # fmt: skip
 INK, MUTED, CARD, GRID = "#1b1f24", "#57606a", "#ffffff", "#d8dee4"
-MARKERS = "osD^vPX<>*"
+MARKERS = "osD^vPX<>*ph8dH"
 PEER_STYLES = {"FP32": (VERMILION, "-"), "TF32": (PURPLE, "--"), "FP16": (VERMILION, "-")}
 SIGN_COLOURS = dict(zip(figures.SIGNS, (PURPLE, GREEN, SKY), strict=True))
 FLOOR_STYLES: tuple[Any, ...] = (":", "-.", (0, (1, 4)), (0, (4, 4)))
@@ -188,7 +189,7 @@ def speedups(record: Record, preset: str) -> Figure:
     axes.set_axisbelow(True)
     axes.tick_params(axis="y", length=0)
     axes.set_xlabel(_explained(f"speed-up over {rows[0][0]} (logarithmic)", (name for name, _ in rows), any(older)))
-    _headings(
+    headings(
         figure,
         f"{preset}: {_shape(record, preset, rows[0][1])}",
         _source(record, rows[-1][1]),
@@ -248,7 +249,7 @@ def useful(code: MachineCode, ladder: str) -> Figure:
     architecture = next(iter(found.values())).kernels[0].architecture
     tools = ", ".join(f"{name} {version}" for name, version in sorted(code.tools.items()))
     source = f"compute capability {architecture}; {tools}"
-    _headings(figure, f"Useful fraction per step, {ladder} ladder", source, legend=3)
+    headings(figure, f"Useful fraction per step, {ladder} ladder", source, legend=3)
     return figure
 
 
@@ -267,7 +268,7 @@ def roofline(record: Record, ladder: str) -> Figure:
     names = [step.name for step in catalog.steps() if step.ladder == ladder]
     colours = dict(zip(names, mpl.colormaps["viridis"](np.linspace(0.0, 0.92, max(2, len(names)))), strict=False))
     points, looks, older = [], [], set()
-    for marker, preset in zip(MARKERS, problems.timed_presets(ladder), strict=False):
+    for marker, preset in zip(itertools.cycle(MARKERS), problems.timed_presets(ladder), strict=False):
         rows = _step_rows(record, preset)
         for name, row in rows:
             derived = record.derive(preset, row)
@@ -315,7 +316,7 @@ def roofline(record: Record, ladder: str) -> Figure:
     axes.set_xlabel(_explained(said, names, bool(older)))
     axes.set_ylabel("GFLOP/s")
     axes.legend(loc="center left", bbox_to_anchor=(1.01, 0.5), frameon=False)
-    _headings(figure, f"Roofline, {ladder} ladder", f"{record.gpu_name}, measured {_day(record)}")
+    headings(figure, f"Roofline, {ladder} ladder", f"{record.gpu_name}, measured {_day(record)}")
     return figure
 
 
@@ -399,7 +400,7 @@ def per_layer(record: Record, ladder: str) -> Figure:
     axes.set_axisbelow(True)
     axes.tick_params(axis="y", length=0)
     last = next(row for layer in reversed(best) for row in record.rows(layer.preset).values())
-    _headings(figure, f"{ladder}, layer by layer", _source(record, last), legend=2, columns=2)
+    headings(figure, f"{ladder}, layer by layer", _source(record, last), legend=2, columns=2)
     return figure
 
 
@@ -424,7 +425,7 @@ def errors(record: Record) -> Figure:
     axes.grid(color=GRID, linewidth=0.8)
     axes.set_axisbelow(True)
     run = record.run_of(next(iter(found.values())))
-    _headings(figure, "Errors of products of normals", f"{record.gpu_name}, {run.date}", math.ceil(len(found) / 3))
+    headings(figure, "Errors of products of normals", f"{record.gpu_name}, {run.date}", math.ceil(len(found) / 3))
     return figure
 
 
@@ -474,7 +475,7 @@ def sweep(record: Record, preset: str, name: str) -> Figure:
         axes.set_ylabel(", ".join(down))
     axes.set_xticks(range(len(columns)), [", ".join(map(str, key)) for key in columns])
     axes.set_xlabel(", ".join(across))
-    _headings(figure, title, source)
+    headings(figure, title, source)
     return figure
 
 
@@ -509,11 +510,11 @@ def feature_maps(image: NDArray[Any], bank: dict[str, NDArray[Any]], maps: NDArr
         0, 0.5, "Inset: the filter's taps.\nRed is positive, blue\nnegative, white zero.\n\nMaps of filters that\n"
         "sum to 0 use the\nsame colours.", transform=axes[1, 0].transAxes, fontsize=9, color=MUTED, va="center",
     )  # fmt: skip
-    _headings(figure, "", caption)
+    headings(figure, "", caption)
     return figure
 
 
-def _headings(figure: Figure, title: str, source: str, legend: int = 0, columns: int = 3) -> None:
+def headings(figure: Figure, title: str, source: str, legend: int = 0, columns: int = 3) -> None:
     """Title and ``legend`` lines of legend (``columns`` entries each) above the axes, source below them."""
     height = figure.get_figheight()
     line = 0.3 / height

@@ -11,7 +11,7 @@ from common.book import catalog, packages, problems
 from common.book.catalog import Code, Step
 from common.measure import ceilings as measured
 from common.measure import peers, timing
-from common.report.entries import Ceilings, PeerRow, Row, StepRow
+from common.report.entries import Ceilings, Epilogues, PeerRow, Row, StepRow
 from common.report.records import Record
 
 _COMPILING = ("numba", "numba-cuda", "numpy")
@@ -40,8 +40,14 @@ def older(entry: object, name: str) -> bool:
     """
     if not isinstance(entry, Code):
         return False
-    step = next((one for one in (*catalog.steps(), *catalog.experiments()) if one.name == name), None)
+    step = next((one for one in catalog.everything() if one.name == name), None)
     return step is None or not catalog.is_current(entry, step.path)
+
+
+def epilogues(entry: Epilogues, name: str) -> bool:
+    """Are a step's times with epilogues of its code, and of theirs, as they are now?"""
+    made = catalog.ROOT / f"{entry.ways.replace('.', '/')}.py"
+    return not older(entry, name) and made.is_file() and catalog.is_current(entry.made, made)
 
 
 def ceilings(record: Record) -> bool:

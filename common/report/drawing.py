@@ -17,7 +17,7 @@ from msgspec import Struct, to_builtins
 
 from common.book import catalog, device, packages, store
 from common.jobs import kept
-from common.report import current, records
+from common.report import current, records, training
 from common.report.messages import Draw, DrawResult
 from common.workers import isolate
 
@@ -28,7 +28,7 @@ _CODE = (
     "book/catalog.py", "book/lessontext.py", "book/problems.py", "measure/accuracy.py",
     "measure/ceilings.py", "measure/inputs.py", "report/charts.py",
     "report/current.py", "report/figures.py", "report/layers.py", "report/pages.py", "report/records.py",
-    "report/tracefigures.py",
+    "report/tracefigures.py", "report/training.py", "report/trainingcharts.py",
 )  # fmt: skip
 _FOLDERS = ("code", "microscope")
 
@@ -71,10 +71,11 @@ def draw(
 
 def draw_here(unit: Draw) -> list[str]:
     """Draw one unit in this process; returns its files, from the checkout's root."""
-    from common.report import charts
+    from common.report import charts, trainingcharts
 
     if unit.what == "card":
         written = charts.draw_all(records.Record.load(records.RESULTS / f"{unit.name}.json"))
+        written += trainingcharts.load_and_draw(unit.name, charts.CHARTS / unit.name)
     elif unit.what == "lesson":
         script = _script(unit.name)
         written = catalog.load_file(script).draw(script.parent)
@@ -127,6 +128,7 @@ def _key(unit: Draw) -> str:
     shown = [records.RESULTS / records.CODE_FILE]
     if unit.what == "card":
         shown.append(records.RESULTS / f"{unit.name}.json")
+        shown += [path for path in [training.path_of(unit.name)] if path.is_file()]
     elif unit.what == "lesson":
         figures = _script(unit.name).parent.glob("*.py")
         # a picture may show any step

@@ -18,6 +18,7 @@ from common.code.messages import Kernel
 from common.jobs.messages import Tile
 from common.measure import ceilings
 from common.measure.accuracy import Errors
+from common.measure.fusing import Fused
 from common.measure.peers import Beside
 from common.measure.profiler import Counters, Counts
 from common.measure.timing import Timing
@@ -138,13 +139,27 @@ class Accuracy(Struct, kw_only=True, omit_defaults=True):
     run: str = ""
 
 
-Entry = Row | Ceilings | Profile | Sanitized | Sweep | Agreement | Accuracy
+class Epilogues(Code, kw_only=True, omit_defaults=True):
+    """A step's times with epilogues at one ``shape``: ``ways`` is their module, ``made`` its code; ``library``:
+    PyTorch's version, if it was timed. ``measure`` as of a row."""
+
+    shape: Shape
+    found: list[Fused]
+    ways: Name
+    made: Code
+    library: str = ""
+    measure: Count | None = None
+    run: str = ""
+
+
+Entry = Row | Ceilings | Profile | Sanitized | Sweep | Agreement | Accuracy | Epilogues
 """What was measured in a run."""
 
 
 class Card(Struct, kw_only=True, omit_defaults=True, tag_field="schema", tag=SCHEMA):
     """The record of one GPU. Rows, profiles and sweeps are keyed by preset and by step or library, sanitizer results
-    by step and tool, agreements by step and shape, accuracy by kind of operands and by product."""
+    by step and tool, agreements by step and shape, accuracy by kind of operands and by product,
+    epilogues by preset and by step."""
 
     gpu: Gpu
     runs: dict[str, Run]
@@ -155,6 +170,7 @@ class Card(Struct, kw_only=True, omit_defaults=True, tag_field="schema", tag=SCH
     sweeps: dict[Preset, dict[str, Sweep]] = field(default_factory=dict)
     agreement: dict[str, dict[str, Agreement]] = field(default_factory=dict)
     accuracy: dict[str, dict[str, Accuracy]] = field(default_factory=dict)
+    epilogues: dict[Preset, dict[str, Epilogues]] = field(default_factory=dict)
 
 
 class StepCode(Code, kw_only=True, omit_defaults=True):

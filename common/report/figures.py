@@ -52,7 +52,7 @@ def signs() -> dict[str, str]:
     by_precision = dict(zip(catalog.PRECISIONS[1:], (rounded, split), strict=True))
     return {
         step.name: by_precision.get(step.precision, half)
-        for step in (*catalog.steps(), *catalog.experiments())
+        for step in catalog.everything()
         if catalog.on_tensor_cores(step, problems.FIRST[step.ladder])
     }
 

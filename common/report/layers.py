@@ -12,10 +12,10 @@ from common.report import current
 from common.report.entries import PeerRow, Row, StepRow
 from common.report.records import Record
 
-CHARTED = ("conv3d", "hconv3d")  # ladders with a chart of their last steps over all layers
+CHARTED = ("conv3d", "hconv3d", "dgrad", "wgrad")  # ladders with a chart of their last steps over all layers
 PEERS = {
     "gemm": "cuBLAS FP32", "conv2d": "cuDNN FP32", "conv3d": "cuDNN FP32", "hgemm": "cuBLAS FP16",
-    "hconv3d": "cuDNN FP16",
+    "hconv3d": "cuDNN FP16", "dgrad": "cuDNN FP32", "wgrad": "cuDNN FP32",
 }  # fmt: skip
 
 # What a library's kernels are called when they compute so; the first that occurs in a name counts.
@@ -27,6 +27,8 @@ _METHODS = (
     ("implicit_convolve", "implicit GEMM"),
     ("precomputed_convolve", "implicit GEMM"),
     ("fprop", "implicit GEMM"),
+    ("dgrad", "implicit GEMM"),
+    ("wgrad", "implicit GEMM"),
     ("im2col", "explicit GEMM"),
     ("direct", "direct"),
     ("gemm", "GEMM"),
@@ -86,14 +88,19 @@ def compare(record: Record | None, ladder: str, step: str, presets: Iterable[str
 
 def peer(ladder: str, step: str) -> str:
     """The library that a step of the ladder is compared with, in the precision of what the step computes with."""
-    files = (*catalog.steps(), *catalog.experiments())
+    files = catalog.everything()
     precision = next((one.precision for one in files if one.name == step), catalog.PRECISIONS[0])
     return PEERS[ladder].replace("FP32", "TF32") if precision == "tf32" else PEERS[ladder]
 
 
 def matrix(problem: Problem) -> tuple[int, int, int]:
-    """GEMM_M, GEMM_N, GEMM_K: the matrix product that the problem is; C's columns, or filters, are GEMM_N."""
-    columns = getattr(problem, "N" if problem.form == "gemm" else "K")
+    """GEMM_M, GEMM_N, GEMM_K: the matrix product that the problem is.
+
+    C's columns, filters, or channels of dx are GEMM_N; of dfilt, whose rows are filters, all taps and channels.
+    """
+    columns = getattr(problem, {"gemm": "N", "dgrad": "C"}.get(problem.form, "K"))
+    if problem.form == "wgrad":
+        columns = math.prod(problem.output_shape) // columns
     return math.prod(problem.output_shape) // columns, columns, problem.reduction
 
 

@@ -21,10 +21,11 @@ from common.code import loops, sass
 from common.code.loops import HotLoop
 from common.measure import accuracy, profiler, sanitizer
 from common.measure.accuracy import Errors
-from common.report import agreement, current, figures, layers, records
+from common.report import agreement, current, figures, layers, records, training
 from common.report.entries import Accuracy, Entry, MachineCode, PeerRow
 from common.report.figures import Figure, TimedRow
 from common.report.records import Record
+from common.report.training import Training
 
 # What stands between two markers must hold no other opening: a forgotten end is said, not swallowed.
 _BLOCK = re.compile(
@@ -440,7 +441,7 @@ def _sanitizer(record: Record | None, _: MachineCode, __: list[str]) -> str:
     if record is None or not found:
         return _nothing("the sanitizers")
     tools = list(sanitizer.TOOLS)
-    names = [s.name for s in (*catalog.steps(), *catalog.experiments()) if s.name in found]
+    names = [s.name for s in catalog.everything() if s.name in found]
     older = {n: any(current.older(one, n) for one in found[n].values()) for n in names}
     rows = [
         [_aged(f"`{n}`", older[n]), *(str(found[n][t].errors) if t in found[n] else "" for t in tools)] for n in names
@@ -519,6 +520,46 @@ def _unfit(record: Record | None, _: MachineCode, __: list[str]) -> str:
     said = "; ".join(f"*{name}*: {accuracy.KINDS[name].said}" for name in header[1:] if name in accuracy.KINDS)
     note = f"{said}. K = {accuracy.UNFIT_DEPTH}. {_ERRORS}; *lost*: beyond what float16 holds."
     return f"{table(header, rows)}\n\n{note} On one {_machine(record, next(iter(entry.values())))}."
+
+
+EPILOGUES = (
+    "epilogue", "bytes saved", "takes", "convolution alone ms", "fused ms", "over alone", "two kernels ms",
+    "PyTorch ms",
+)  # fmt: skip
+
+
+def epilogue_cells(record: Record, preset: str, name: str) -> list[list[str]]:
+    """The rows of EPILOGUES for a step on a preset; none if it has no times."""
+    entry = record.epilogues().get(preset, {}).get(name)
+    if entry is None:
+        return []
+    rate = record.ceilings.copy_gbs if record.ceilings else None
+    old = not current.epilogues(entry, name)
+    return [
+        [
+            _aged(f"`{one.epilogue}`", old), f"{one.saved_bytes / 1e6:.0f} MB",
+            f"{one.saved_bytes / rate / 1e6:.3f} ms" if rate else "",
+            figures.milliseconds(one.alone.second.median_ms), figures.milliseconds(one.alone.first.median_ms),
+            f"{100 * (one.alone.ratio - 1):+.1f}%", figures.milliseconds(one.separate.first.median_ms),
+            figures.milliseconds(one.eager.first.median_ms) if one.eager else "",
+        ]
+        for one in entry.found
+    ]  # fmt: skip
+
+
+def _epilogues(record: Record | None, _: MachineCode, arguments: list[str]) -> str:
+    """``epilogues STEP PRESET``: the bytes that fusing saves, then the times of a step with each epilogue."""
+    name, preset = arguments
+    rows = epilogue_cells(record, preset, name) if record else []
+    if record is None or not rows:
+        return _nothing(f"epilogues of `{name}` on `{preset}`")
+    entry = record.epilogues()[preset][name]
+    layouts = sorted({one.layout for one in entry.found if one.layout})
+    theirs = f" {entry.library}, {' and '.join(layouts)}." if entry.library else ""
+    how = "*Takes*: what so many bytes cost at the rate of a copy. Fused and the others are timed in turn."
+    ran = _ran(problems.from_shape(problems.preset(preset).ladder, entry.shape), preset)
+    said = f"`{name}` on `{preset}`: {ran}. {how}{theirs} On one {_machine(record, entry)}."
+    return f"{table(list(EPILOGUES), rows)}\n\n{said}"
 
 
 def _steps(_: Record | None, __: MachineCode, arguments: list[str]) -> str:
@@ -710,6 +751,60 @@ def _on(_: Record | None, code: MachineCode, arguments: list[str]) -> str:
     return FIGURES[kind](records.other(slug), code, rest)
 
 
+_UNMEASURED = "(not measured yet)"
+
+
+def _learned(record: Record | None) -> Training | None:
+    """The record of training on the same GPU."""
+    return training.load(record.slug) if record else None
+
+
+def _training(record: Record | None, _: MachineCode, arguments: list[str]) -> str:
+    """``training WORDS``: a figure of the record of training, by its words there; a comparison may come later."""
+    found = _learned(record)
+    part = found and (found.compared if arguments[:1] in (["apart"], ["images"], ["faster"]) else found.trained)
+    try:
+        return training.figure(found, arguments).text if part else _UNMEASURED
+    except training.UnmeasuredError:
+        return _UNMEASURED
+
+
+def _picture(record: Record | None, _: MachineCode, arguments: list[str]) -> str:
+    """``picture NAME WORDS``: a chart of this GPU that lies there once it is drawn, and what it shows in words."""
+    name, *words = arguments
+    path = records.RESULTS / "charts" / (record.slug if record else "") / f"{name}.png"
+    if not path.is_file():
+        return _nothing(f"the chart `{name}`")
+    return f"![{' '.join(words)}](../../results/charts/{path.parent.name}/{path.name})"
+
+
+def _training_speeds(record: Record | None, _: MachineCode, arguments: list[str]) -> str:
+    """``training [BATCH ...]``: microseconds of a training step, its launches, and times as fast as PyTorch."""
+    found = _learned(record)
+    if found is None or found.compared is None:
+        return _nothing("training")
+    compared = found.compared
+    names = list(dict.fromkeys(one.name for one in compared.speeds))
+    sizes = [int(word) for word in arguments] or sorted({one.batch for one in compared.speeds})
+    rows = []
+    for name in names:
+        own = [one for one in compared.speeds if one.name == name]
+        library = name in (training.EAGER, training.GRAPH)
+        cells = [f"*{name}*" if library else name, str(own[0].launches or "")]
+        for size in sizes:
+            speed, eager = compared.speed(name, size), compared.speed(training.EAGER, size)
+            if speed is None or eager is None:
+                cells.append("")
+                continue
+            ratio = eager.timing.median_ms / speed.timing.median_ms
+            cells.append(f"{1e3 * speed.timing.median_ms:,.0f} ({ratio:.2g}×)" if ratio < 10 else
+                         f"{1e3 * speed.timing.median_ms:,.0f} ({ratio:.0f}×)")  # fmt: skip
+        rows.append(cells)
+    header = ["a step, µs (times as fast as PyTorch)", "launches", *(f"{size:,} digits" for size in sizes)]
+    note = f"Median of steps that follow each other, in turn on one {found.gpu.name}, {compared.run.date};"
+    return f"{table(header, rows)}\n\n{note} {compared.library}, FP32, cuDNN autotuned, its faster layout."
+
+
 Writer = Callable[[Record | None, MachineCode, list[str]], str]
 
 FIGURES: dict[str, Writer] = {
@@ -729,6 +824,7 @@ FIGURES: dict[str, Writer] = {
     "error": _figure("error"),
     "worst": _figure("worst"),
     "against": _figure("against"),
+    "training": _training,
 }
 
 TABLES: dict[str, Writer] = {
@@ -754,6 +850,9 @@ TABLES: dict[str, Writer] = {
     "swept": _swept,
     "accuracy": _accuracy,
     "unfit": _unfit,
+    "epilogues": _epilogues,
+    "training": _training_speeds,
+    "picture": _picture,
 }
 
 

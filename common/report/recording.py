@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from common.book import catalog, packages, schema
-from common.jobs.messages import AccuracyResult, PeerResult
+from common.book.catalog import Step
+from common.jobs.messages import AccuracyResult, EpiloguesResult, PeerResult
 from common.jobs.run import Outcome
 from common.measure import timing
 from common.report import records
-from common.report.entries import Accuracy, MachineCode, PeerRow, StepCode, StepRow
+from common.report.entries import Accuracy, Epilogues, MachineCode, PeerRow, StepCode, StepRow
 from common.report.records import Record
 
 
@@ -16,7 +17,7 @@ def record_code(outcomes: list[Outcome]) -> None:
     steps = records.load_code().steps
     for outcome in outcomes:
         steps[outcome.step.name] = schema.read({**outcome.result, "preset": outcome.preset}, StepCode)
-    known = {step.name for step in (*catalog.steps(), *catalog.experiments())}
+    known = {step.name for step in catalog.everything()}
     steps = {name: value for name, value in steps.items() if name in known}
     tools = ("numba-cuda", "nvidia-cuda-nvcc", "nvidia-cuda-nvcc-cu12", "nvidia-cuda-nvdisasm")
     records.save_code(MachineCode(tools=packages.versions(tools), steps=steps))
@@ -52,3 +53,18 @@ def record_accuracy(record: Record, run: str, result: AccuracyResult) -> None:
         code = result["code"].get(one.product)
         found.setdefault(one.operands, {})[one.product] = Accuracy(points=one.points, library=one.library, code=code)
     record.set_accuracy(found, run)
+
+
+def record_epilogues(record: Record, run: str, step: Step, preset: str, ways: str, result: EpiloguesResult) -> None:
+    """Store a step's times with the epilogues of a module."""
+    entry = Epilogues(
+        source=result["code"].source,
+        helpers=result["code"].helpers,
+        shape=result["shape"],
+        found=result["found"],
+        ways=ways,
+        made=result["ways"],
+        library=result["library"],
+        measure=timing.MEASURE_VERSION,
+    )
+    record.put_epilogues(preset, step.name, entry, run)

@@ -163,6 +163,14 @@ class Record:
         """By kind of operands, then by product."""
         return self.data.accuracy
 
+    def put_epilogues(self, preset: str, name: str, entry: entries.Epilogues, run: str) -> None:
+        """Store a step's times with epilogues on a preset and write the file."""
+        self._change(lambda data: data.epilogues.setdefault(preset, {}).update({name: replace(entry, run=run)}))
+
+    def epilogues(self) -> dict[str, dict[str, entries.Epilogues]]:
+        """By preset, then by step."""
+        return self.data.epilogues
+
     def row(self, preset: str, name: str) -> Row | None:
         return self.rows(preset).get(name)
 
@@ -258,7 +266,7 @@ def _entries(data: entries.Card) -> Iterator[tuple[str, entries.Entry]]:
     """Every entry of a record that was measured in some run, with its place."""
     if data.ceilings is not None:
         yield "ceilings", data.ceilings
-    for group in ("rows", "profile", "sanitizer", "sweeps", "agreement", "accuracy"):
+    for group in ("rows", "profile", "sanitizer", "sweeps", "agreement", "accuracy", "epilogues"):
         found: dict[str, dict[str, entries.Entry]] = getattr(data, group)
         for outer, inner in found.items():
             yield from ((f"{group}.{outer}.{name}", entry) for name, entry in inner.items())

@@ -56,7 +56,7 @@ def test_the_first_steps_are_the_naive_ones():
         first.setdefault(step.ladder, step.name)
     assert first == {
         "gemm": "gemm_naive", "conv2d": "conv2d_naive", "conv3d": "conv3d_direct", "hgemm": "hgemm_mma",
-        "hconv3d": "hconv3d_mma",
+        "hconv3d": "hconv3d_mma", "dgrad": "dgrad_direct", "wgrad": "wgrad_direct",
     }  # fmt: skip
 
 
@@ -401,6 +401,13 @@ def test_difference_leaves_docstring_indentation_and_the_own_name_out(write):
         ("gemm", "def launch(a, b, *, c): ...", "cannot be called as launch(a, b, c)"),
         ("conv2d", "def launch(x, filt): ...", "cannot be called as launch(x, filt, y)"),
         ("conv3d", "def launch(x, filt, y): ...", "cannot be called as launch(x, filt, y, geometry)"),
+        ("dgrad", "def launch(dy, filt, dx): ...", "cannot be called as launch(dy, filt, dx, geometry)"),
+        ("wgrad", "def launch(x, dy, dfilt): ...", "cannot be called as launch(x, dy, dfilt, geometry)"),
+        (
+            "wgrad",
+            "def prepare(dy, problem): ...\ndef launch(x, dy, dfilt, geometry): ...",
+            "prepare is not for a wgrad step: dy is new at every launch",
+        ),
         ("conv2d", "def workspace(p): ...\ndef launch(x, filt, y): ...", "as launch(x, filt, y, workspace)"),
     ],
 )

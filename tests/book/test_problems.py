@@ -6,12 +6,14 @@ from dataclasses import replace
 import pytest
 
 from common.book import problems
-from common.book.problems import LADDERS, PRESETS, RAGGED, Conv2d, Conv3d, Gemm
+from common.book.problems import LADDERS, PRESETS, RAGGED, Conv2d, Conv3d, Dgrad, Gemm, Wgrad, on_ladder
 
 CONV2D = {"N": 1, "C": 1, "H": 5, "W": 5, "K": 1, "R": 3, "S": 3}
 CONV3D = {"N": 1, "C": 1, "D": 4, "H": 5, "W": 6, "K": 1, "T": 2, "R": 3, "S": 2}
 GEMM = {"M": 1, "N": 1, "K": 1}
-SMALLEST = {"gemm": GEMM, "conv2d": CONV2D, "conv3d": CONV3D, "hgemm": GEMM, "hconv3d": CONV3D}
+SMALLEST = {"gemm": GEMM, "conv2d": CONV2D, "hgemm": GEMM} | dict.fromkeys(
+    ("conv3d", "hconv3d", "dgrad", "wgrad"), CONV3D
+)
 
 
 @pytest.mark.parametrize("value", [0, -1, 2.0, 2.5, "2", "x", True, None])
@@ -131,6 +133,12 @@ def test_text_and_mapping_give_the_same_problem_back(problem):
         ("hresnet50-conv3", 14_797_504_512, 2 * (6_422_528 + 147_456 + 6_422_528)),
         # 256 x 7 x 7 x 512, each the sum of 9 * 512
         ("hresnet50-conv5-n256", 59_190_018_048, 2 * (6_422_528 + 2_359_296 + 6_422_528)),
+        # gradients: the forward convolution's work, and its arrays
+        ("dgrad-c3d-conv3a", 177_570_054_144, 4 * (12_845_056 + 884_736 + 25_690_112)),
+        ("wgrad-c3d-conv3a", 177_570_054_144, 4 * (12_845_056 + 884_736 + 25_690_112)),
+        # 64 x 28 x 28 x 128, each the sum of 9 * 128; x has 64 x 56 x 56 x 128
+        ("dgrad-resnet50-strided", 14_797_504_512, 4 * (25_690_112 + 147_456 + 6_422_528)),
+        ("wgrad-resnet50-strided", 14_797_504_512, 4 * (25_690_112 + 147_456 + 6_422_528)),
     ],
 )
 def test_work_and_least_traffic(name, flops, least_bytes):
@@ -162,6 +170,36 @@ def test_strides_padding_and_dilation_shape_the_output():
         "stride_d": 2, "stride_h": 1, "stride_w": 1, "pad_d": 0, "pad_h": 1, "pad_w": 0,
         "dilation_d": 1, "dilation_h": 1, "dilation_w": 3,
     }  # fmt: skip
+
+
+def test_gradients_have_the_arrays_of_their_convolution():
+    options = {"stride_h": 2, "pad_w": 1, "dilation_d": 2}
+    forward, dgrad, wgrad = (kind(**CONV3D, **options) for kind in (Conv3d, Dgrad, Wgrad))
+    x, filt, y = (1, 4, 5, 6, 1), (1, 2, 3, 2, 1), (1, 2, 2, 7, 1)
+    assert (forward.input_shape, forward.weight_shape, forward.output_shape) == (x, filt, y)
+    assert (dgrad.input_shape, dgrad.weight_shape, dgrad.output_shape) == (y, filt, x)
+    assert (wgrad.input_shape, wgrad.weight_shape, wgrad.output_shape) == (x, y, filt)
+    assert forward.geometry == dgrad.geometry == wgrad.geometry
+
+
+@pytest.mark.parametrize("problem", RAGGED["conv3d"], ids=str)
+def test_a_gradient_is_as_much_work_as_the_convolution(problem):
+    dgrad, wgrad = on_ladder("dgrad", problem), on_ladder("wgrad", problem)
+    assert problem.flops == dgrad.flops == wgrad.flops
+    assert problem.flops == 2 * math.prod(problem.output_shape) * problem.reduction
+    assert wgrad.flops == 2 * math.prod(wgrad.output_shape) * wgrad.reduction
+
+
+def test_every_layer_of_a_gradient_has_both():
+    names = [[name.partition("-")[2] for name in problems.timed_presets(ladder)] for ladder in ("dgrad", "wgrad")]
+    assert names[0] == names[1]
+    for name in names[0]:
+        dgrad, wgrad = (PRESETS[f"{ladder}-{name}"] for ladder in ("dgrad", "wgrad"))
+        assert dgrad.shape() == wgrad.shape()
+        if name != "resnet50-strided":
+            assert dgrad == on_ladder("dgrad", PRESETS[name])
+    strided = PRESETS["dgrad-resnet50-strided"]
+    assert (strided.input_shape, strided.output_shape) == ((64, 1, 28, 28, 128), (64, 1, 56, 56, 128))
 
 
 def test_presets_by_name_and_ladder():

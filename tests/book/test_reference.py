@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from common.book import reference
-from common.book.problems import RAGGED, Conv2d, Conv3d, Gemm
+from common.book.problems import RAGGED, Conv2d, Conv3d, Dgrad, Gemm, Wgrad, on_ladder
 from common.measure import inputs
 
 ALL_RAGGED = [problem for shapes in RAGGED.values() for problem in shapes]
@@ -17,6 +17,8 @@ ALL_RAGGED = [problem for shapes in RAGGED.values() for problem in shapes]
 
 def loops(problem, x, weight):
     """Every output from the definition, element by element."""
+    if isinstance(problem, Dgrad | Wgrad):
+        return given_back(problem, x, weight)
     y = np.zeros(problem.output_shape)
     for place in itertools.product(*map(range, problem.output_shape)):
         total = 0.0
@@ -46,6 +48,23 @@ def loops(problem, x, weight):
     return y
 
 
+def given_back(problem, first, second):
+    """Both gradients from the chain rule: each product of the forward sum gives its share back to its two factors."""
+    result = np.zeros(problem.output_shape)
+    for n, o, p, q, k in itertools.product(*map(range, problem.y_shape)):
+        for t, r, s in itertools.product(*map(range, problem.filt_shape[1:4])):
+            d = o * problem.stride_d - problem.pad_d + t * problem.dilation_d
+            h = p * problem.stride_h - problem.pad_h + r * problem.dilation_h
+            w = q * problem.stride_w - problem.pad_w + s * problem.dilation_w
+            if not (0 <= d < problem.D and 0 <= h < problem.H and 0 <= w < problem.W):
+                continue
+            if isinstance(problem, Dgrad):
+                result[n, d, h, w] += first[n, o, p, q, k].astype(np.float64) * second[k, t, r, s]
+            else:
+                result[k, t, r, s] += first[n, d, h, w].astype(np.float64) * second[n, o, p, q, k]
+    return result
+
+
 def draw_operands(problem, seed):
     rng = np.random.default_rng(seed)
     return tuple(
@@ -53,7 +72,10 @@ def draw_operands(problem, seed):
     )
 
 
-@given(problem=st.one_of(shapes.gemm, shapes.conv2d, shapes.conv3d), seed=st.integers(0, 2**32 - 1))
+@given(
+    problem=st.one_of(shapes.gemm, shapes.conv2d, shapes.conv3d, shapes.dgrad, shapes.wgrad),
+    seed=st.integers(0, 2**32 - 1),
+)
 def test_full_equals_the_definition(problem, seed):
     x, weight = draw_operands(problem, seed)
     got = reference.full(problem, x, weight)
@@ -67,7 +89,10 @@ def test_full_equals_the_definition_at_the_ragged_shapes(problem):
     np.testing.assert_array_equal(reference.full(problem, x, weight), loops(problem, x, weight))
 
 
-@given(problem=st.one_of(shapes.gemm, shapes.conv2d, shapes.conv3d), seed=st.integers(0, 2**32 - 1))
+@given(
+    problem=st.one_of(shapes.gemm, shapes.conv2d, shapes.conv3d, shapes.dgrad, shapes.wgrad),
+    seed=st.integers(0, 2**32 - 1),
+)
 def test_at_agrees_with_full(problem, seed):
     x, weight = draw_operands(problem, seed)
     rng = np.random.default_rng(seed)
@@ -83,6 +108,65 @@ def test_at_is_the_same_when_it_works_in_pieces(monkeypatch):
     whole = reference.full(problem, x, weight)
     monkeypatch.setattr(reference, "_CHUNK_ELEMENTS", 7 * problem.reduction)
     np.testing.assert_array_equal(reference.full(problem, x, weight), whole)
+
+
+def forward_operands(problem, seed):
+    """x, filt and dy of a convolution, integers in float64."""
+    rng = np.random.default_rng(seed)
+    return tuple(
+        rng.integers(-9, 10, shape).astype(np.float64)
+        for shape in (problem.x_shape, problem.filt_shape, problem.y_shape)
+    )
+
+
+def gradients(problem, x, filt, dy):
+    return (
+        reference.full(on_ladder("dgrad", problem), dy, filt),
+        reference.full(on_ladder("wgrad", problem), x, dy),
+    )
+
+
+@given(problem=shapes.conv3d, seed=st.integers(0, 2**32 - 1))
+def test_gradients_are_finite_differences_of_the_forward_oracle(problem, seed):
+    # the loss sum(y * dy) is linear in x and in filt, so a difference of one is exact
+    x, filt, dy = forward_operands(problem, seed)
+    dx, dfilt = gradients(problem, x, filt, dy)
+    loss = (reference.full(problem, x, filt) * dy).sum()
+    rng = np.random.default_rng(seed)
+    for array, gradient in ((x, dx), (filt, dfilt)):
+        for _ in range(4):
+            at = tuple(rng.integers(0, extent) for extent in array.shape)
+            array[at] += 1
+            assert (reference.full(problem, x, filt) * dy).sum() - loss == gradient[at]
+            array[at] -= 1
+
+
+@given(problem=shapes.conv3d, seed=st.integers(0, 2**32 - 1))
+def test_both_gradients_give_the_loss_back(problem, seed):
+    x, filt, dy = forward_operands(problem, seed)
+    dx, dfilt = gradients(problem, x, filt, dy)
+    loss = (reference.full(problem, x, filt) * dy).sum()
+    assert (dx * x).sum() == (dfilt * filt).sum() == loss
+
+
+@pytest.mark.parametrize("problem", RAGGED["conv3d"], ids=str)
+def test_gradients_are_those_of_torch(problem):
+    torch = pytest.importorskip("torch")
+    x, filt, dy = forward_operands(problem, 4)
+    g = problem.geometry
+    leaves = [torch.from_numpy(array).movedim(-1, 1).clone().requires_grad_() for array in (x, filt)]
+    y = torch.nn.functional.conv3d(*leaves, stride=g[:3], padding=g[3:6], dilation=g[6:])
+    y.backward(torch.from_numpy(dy).movedim(-1, 1))
+    for found, leaf in zip(gradients(problem, x, filt, dy), leaves, strict=True):
+        np.testing.assert_array_equal(found, leaf.grad.movedim(1, -1).numpy())
+
+
+@pytest.mark.parametrize("ladder", ["dgrad", "wgrad"])
+@pytest.mark.parametrize("seed", range(3))
+def test_integers_of_gradients_are_exact_in_float32(ladder, seed):
+    for problem in RAGGED[ladder]:
+        x, weight = inputs.integers(problem, seed)
+        assert reference.full(problem, np.abs(x), np.abs(weight)).max() <= inputs.EXACT_LIMIT
 
 
 def test_depth_one_is_the_2d_convolution():

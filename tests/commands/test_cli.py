@@ -98,7 +98,7 @@ MISTAKES = {
                  ["R=3", "spans 5", "H + 2*pad_h = 4"]),
     "stride": (["check", "conv3d_direct", "--shape", "N=1 C=1 D=1 H=4 W=4 K=1 T=1 R=1 S=1 stride_w=0"],
                ["stride_w=0: must be a positive integer"]),
-    "two ladders": (["check", "--shape", "M=1 N=1 K=1"], ["one ladder", "conv2d, conv3d, gemm"]),
+    "two ladders": (["check", "--shape", "M=1 N=1 K=1"], ["one ladder", "conv2d, conv3d, dgrad, gemm"]),
     "file without step": (["check", "--file", "x.py"], ["--file x.py", "one STEP", "0 are named"]),
     "file with two": (["check", "gemm_naive", "conv2d_naive", "--file", "x.py"], ["one STEP", "2 are named"]),
     "no such file": (["check", "gemm_naive", "--file", "lost.py"], ["lost.py", "no such file"]),
@@ -136,6 +136,7 @@ WITHOUT_GPU = {
     "profile": (["profile", "gemm_naive"], ["profiling needs an NVIDIA GPU"]),
     "sanitize": (["sanitize", "gemm_naive"], ["an NVIDIA GPU"]),
     "accuracy": (["accuracy"], ["measuring errors needs an NVIDIA GPU"]),
+    "epilogues": (["epilogues"], ["timing epilogues needs an NVIDIA GPU"]),
     "sweep": (["sweep", "gemm_naive"], ["a sweep needs an NVIDIA GPU"]),
 }
 

@@ -13,7 +13,7 @@ from common.measure.ceilings import Ceilings
 
 SHAPE = "M=5 N=7 K=3"
 OF_A_CHECK = "elements_compared engine engines findings right seconds seed shape status step"
-OF_A_FAULT = "array block code count kind line look_at thread what"
+OF_A_FAULT = "array block code count kind line look_at met thread what"
 OF_A_COMPILATION = "helpers kernels other_presets seconds source status step"
 OF_MACHINE_CODE = "block hot instructions loop occupancy registers shared_bytes spill_bytes stack_bytes"
 OF_A_HOT_LOOP = "as_single_loads floats_per_fma fma_per_shared_load lines mix multiply_adds total useful what widths"
@@ -22,7 +22,7 @@ OF_A_CARD = (
     "spill_bytes stack_bytes threads traffic"
 )
 OF_A_TRACED_KERNEL = (
-    "accesses block blocks branches events faults first_block fma fma_lines grid launches name notes per_fma "
+    "accesses block blocks branches events faults file first_block fma fma_lines grid launches name notes per_fma "
     "pipeline totals"
 )
 OF_AN_ACCESS = (

@@ -18,7 +18,7 @@ from msgspec.structs import asdict
 from common import cli
 from common.book import catalog, device, exercises, problems
 from common.book.problems import Gemm
-from common.commands import arguments, choosing, edits, lessons, mainjob, measuring, pictures, selftime
+from common.commands import arguments, choosing, edits, lessons, mainjob, measuring, pictures, selftime, web
 from common.editing import history, shipped
 from common.explain import faults
 from common.grading import folders, grade
@@ -136,6 +136,11 @@ CASES = {
         "--record": Case("--record", lambda s: "put_sanitizer" in s.asked),
     },
     "accuracy": {},
+    "epilogues": {
+        "--problem": Case(
+            "--problem hc3d-conv3a", lambda s: {p for _, p, _ in s.measure_epilogues.convolutions} == {"hc3d-conv3a"}
+        ),
+    },
     "sweep": {
         "STEP": whole("gemm_tuned", lambda s: s.sweep.step.name == "gemm_tuned"),
         "--problem": Case("--problem gemm-2048", lambda s: s.sweep.preset == "gemm-2048"),
@@ -148,6 +153,9 @@ CASES = {
         "--shape": Case('--shape "M=3 N=4 K=2"', lambda s: {str(shape) for shape in shapes_of(s)} == {str(SMALL)}),
         "--block": Case("--block 1,2", lambda s: {t.options.block for t in s.results.tasks} == {(1, 2, 0)}),
         "--figure": Case("--figure {out}/own.png", lambda s: s.save.stem == s.folder / "out" / "own"),
+        "--html": Case(
+            "--html {out}.html", lambda s: f"{s.folder / 'out.html'}" in (s.out + s.err).replace("\n", "")
+        ),
         "--agree": Case("--agree", lambda s: "refresh" in s.asked),
         "--record": Case("--agree --record", lambda s: "put_agreement" in s.asked),
     },
@@ -175,6 +183,10 @@ CASES = {
     },
     "hint": {"NUMBER": whole("01.2", lambda s: s.out.startswith("01.2 "))},
     "progress": {},
+    "book": {
+        "--out": Case("--out {out}", lambda s: s._build.out == s.folder / "out"),
+        "--fresh": Case("--fresh", lambda s: s._build.fresh),
+    },
     "charts": {"--fresh": Case("--fresh", lambda s: s.redraw.fresh)},
     "photo": {
         "STEP": whole("conv2d_coarsened", lambda s: s.draw_photo.step.name == "conv2d_coarsened"),
@@ -283,6 +295,7 @@ def ask(monkeypatch, capsys, tmp_path, traced):
     note(run, "explain", "because")
     note(run, "tunables", {"tunables": {"PAD": [0, 1, 2]}, "shipped": {"PAD": 1}})
     note(run, "sweep", nothing)
+    note(run, "measure_epilogues", nothing)
     note(
         run,
         "profile_steps",
@@ -305,7 +318,7 @@ def ask(monkeypatch, capsys, tmp_path, traced):
     note(grade, "remember")
     note(unchanged.Outcomes, "known", {})
     for module, name in (
-        (pictures, "redraw"), (pictures, "draw_photo"), (lessons, "_lesson"), (lessons, "_watch"),
+        (web, "_build"), (pictures, "redraw"), (pictures, "draw_photo"), (lessons, "_lesson"), (lessons, "_watch"),
         (mainjob, "_check_rest"), (lessons, "keep_shipped"), (edits, "name_edited_helpers"),
     ):  # fmt: skip
         note(module, name, {"_check_rest": []}.get(name, 0))
@@ -460,6 +473,9 @@ REFUSED = [
     ("trace", 'gemm_naive conv2d_naive --shape "M=3 N=4 K=2"', ["--shape 'M=3 N=4 K=2'", "one ladder"]),
     ("trace", "gemm_naive --figure own.pdf", ["--figure own.pdf: must be", ".png or .svg"]),
     ("trace", "gemm_naive --figure /", ["--figure /: must be"]),
+    ("trace", "gemm_naive --html own.pdf", ["--html own.pdf: must end in .html"]),
+    ("trace", "gemm_naive --html none/own.html", ["--html none/own.html: there is no folder none"]),
+    ("trace", "gemm_naive --agree --html {out}.html", ["--html: goes with a trace of one block"]),
     ("trace", 'gemm_naive --shape "M=99999999 N=99999999 K=1"', ["--shape 'M=99999999", "GB"]),
     ("trace", "gemm_naive --record", ["--record: goes with --agree"]),
     ("trace", "01.1 --agree --record", ["--record", FIRST, "is an exercise"]),

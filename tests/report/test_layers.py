@@ -1,6 +1,7 @@
 """One step across layers beside the library: figures, tables and the chart, with rows missing or not."""
 
 import dataclasses
+import math
 import xml.etree.ElementTree as ElementTree
 
 import pytest
@@ -10,7 +11,7 @@ from msgspec import to_builtins
 from msgspec.structs import replace
 
 from common.book import catalog, problems, schema
-from common.book.problems import Conv2d, Conv3d, Gemm
+from common.book.problems import Conv2d, Conv3d, Dgrad, Gemm, Wgrad
 from common.code import sass
 from common.code.loops import HotLoop
 from common.report import charts, layers, pages, records
@@ -73,11 +74,17 @@ def table(text, record, code=None):
         (Conv2d(N=2, C=3, H=10, W=19, K=7, R=3, S=2), (2 * 8 * 18, 7, 18)),
         (Conv3d(N=1, C=3, D=1, H=4, W=4, K=4, T=1, R=2, S=2), (9, 4, 12)),
         (Conv3d(N=2, C=5, D=4, H=6, W=6, K=6, T=3, R=3, S=3, stride_h=2, pad_d=1, pad_h=1), (2 * 4 * 3 * 4, 6, 135)),
+        # 5 x 5 pixels of 3 channels, each tap of 4 filters; 2 x 2 taps of 3 channels, each sum over 6 x 6 outputs
+        (Dgrad(N=1, C=3, D=1, H=5, W=5, K=4, T=1, R=2, S=2, pad_h=1, pad_w=1), (25, 3, 16)),
+        (Wgrad(N=1, C=3, D=1, H=5, W=5, K=4, T=1, R=2, S=2, pad_h=1, pad_w=1), (4, 12, 36)),
     ],
 )
 def test_the_matrices_of_a_problem(problem, extents):
     assert layers.matrix(problem) == extents
-    assert 2 * extents[0] * extents[1] * extents[2] == problem.flops
+    if problem.form == "dgrad":  # taps of no window among them
+        assert 2 * math.prod(extents) == 2 * math.prod(problem.output_shape) * problem.reduction
+    else:
+        assert 2 * math.prod(extents) == problem.flops
 
 
 def test_a_layer_beside_the_library(own):
@@ -155,6 +162,9 @@ def test_presets_can_be_named(own):
         (["ampere_scudnn_128x64_relu_small_nn_v1"], "implicit GEMM"),
         (["sm80_xmma_fprop_implicit_gemm_f32f32_f32f32_f32_nhwckrsc_nhwc"], "implicit GEMM"),
         (["void implicit_convolve_sgemm<float>"], "implicit GEMM"),
+        (["void cudnn::detail::dgrad_engine<float, 512, 6, 5, 3, 3, 3, false>"], "implicit GEMM"),
+        (["Memset (Device)", "void wgrad_alg0_engine_NHWC<float, 128, 6, 7, 3, 3, 5, false, 512>"], "implicit GEMM"),
+        (["sm80_xmma_gemm_f32f32", "void cudnn::winograd_nonfused::winogradWgradData4x4<float, float>"], "Winograd"),
         (["void cudnn::im2col4d_kernel", "ampere_sgemm_32x128_nn"], "explicit GEMM"),
         (["ampere_sgemm_128x128_nn"], "GEMM"),
         (["mystery"], ""),

@@ -91,14 +91,15 @@ def test_the_share_of_products_that_count_is_the_plans(layer, number, share):
     step, p = module("conv2d_tensor_core"), problems.preset(layer)
     tile = step.plan(p.C, p.H, p.W, p.K, p.R, p.S)
     taps, filters = p.C * p.S, tile["TILES"] * step.MMA_N
-    columns, rows = tile["WARPS_Q"] * step.MMA_M, tile["PASSES"] * tile["WARPS_P"] * tile["ROWS"]
+    columns, rows = tile["WARPS_Q"] * step.MMA_M, tile["WARPS_P"] * tile["ROWS"]  # passes end with the rows of y
     extents = [(taps, step.MMA_K), (p.K, filters), (p.Q, columns), (p.P, rows)]
     rounded = [(extent, -(-extent // piece) * piece) for extent, piece in extents]
     assert round(100 * np.prod([extent / up for extent, up in rounded])) == share
     text = re.sub(r"\s+", " ", (FOLDER / "convolution.md").read_text(encoding="utf-8"))
     said = re.search(rf"\. Layer {number}: ([^:]*): {share}%|Layer {number}: ([^:]*): {share}%", text)
     assert re.findall(r"(\d+)/(\d+)", said[0]) == [(str(extent), str(up)) for extent, up in rounded]
-    assert f"blocks have {columns} × {rows} outputs" in text
+    told = "its two blocks have {} × {} outputs together" if number == 1 else "blocks have {} × {} outputs"
+    assert told.format(columns, rounded[3][1] if number == 1 else rows) in text
     if number == 1:
         lines, products = tile["ROWS"] + p.R - 1, tile["ROWS"] * p.R * tile["TILES"]
         assert f"= {lines} image rows, {4 * lines} values of x; " in text

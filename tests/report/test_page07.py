@@ -138,10 +138,31 @@ def test_excerpts_are_the_lines_of_their_steps():
         "hgemm_wgmma", "hgemm_tma", "hgemm_specialised", "hgemm_clustered", "hconv3d_im2col", "gemm_tf32x3",
     }  # fmt: skip
     for step, block in found:
-        source = "".join(plain(line) for line in catalog.find(step).path.read_text(encoding="utf-8").splitlines())
+        path = catalog.find(step).path
+        own = [helper for helper in catalog.imported_helpers(path) if helper.parent.parent == FOLDER]
+        texts = [one.read_text(encoding="utf-8") for one in (path, *own)]
+        source = "".join(plain(line) for text in texts for line in text.splitlines())
         for line in block.splitlines():
             parts = [part.strip(",") for part in plain(line).split("...")]
             assert all(part in source for part in parts), f"{step}: {line}"
+
+
+def test_clocks_of_few_filters_are_the_counts_of_their_tile(monkeypatch):
+    few, p = module("helpers.few_filters"), problems.PRESETS["hunet3d"]
+    monkeypatch.setattr(few, "multiprocessors", lambda: 132)
+    tile = few.plan(p.output_shape, p.weight_shape, p.geometry)
+    columns, k_steps = tile["LINES"] * few.line_of(p.Q, p.S, 1), tile["BLOCK_K"] // few.MMA_K
+    x, filt = 256 * tile["BLOCK_K"] * 2 / 128, 64 * few.MMA_K * 2 / 128  # clocks of 128 bytes: pixels, filters once
+    unit = 256 * p.K * tile["BLOCK_K"] / 2048
+    page = PAGES["convolution"]
+    rows = re.findall(r"^\| [^|]+ \| (\d+)(?: clocks)? \| (\d+)(?:, or (\d+))? \|$", page, re.MULTILINE)
+    assert f"m64n{columns}k16" in page
+    assert [tuple(int(part) for part in row if part) for row in rows[-4:]] == [
+        (unit, unit),
+        (x, x),
+        (256 / 64 * k_steps * filt, round(256 / columns * k_steps * filt)),
+        (x, x, round(x / p.S)),
+    ]
 
 
 def test_the_pictures_are_those_that_the_code_draws(tmp_path, no_pixels):

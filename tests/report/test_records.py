@@ -447,19 +447,7 @@ def shipped():
     return Record.load(records.RESULTS / f"{records.REFERENCE_GPU}.json")
 
 
-# Not measured as they are: the strict mark fails as soon as they are.
-TO_BENCH = {
-    "07_hopper": "written, checked and compiled; its records come with the next run on a Hopper card",
-    "hgemm_pipelined hgemm-8192": "its helpers changed since, and this preset was not timed with the others",
-}
-SHIPPED = [
-    pytest.param(step, preset, marks=pytest.mark.xfail(reason=reason, strict=True)) if reason else (step, preset)
-    for step, preset in PAIRS
-    for reason in [TO_BENCH.get(step.lesson) or TO_BENCH.get(f"{step.name} {preset}")]
-]
-
-
-@pytest.mark.parametrize(("step", "preset"), SHIPPED, ids=lambda v: v if isinstance(v, str) else v.name)
+@pytest.mark.parametrize(("step", "preset"), PAIRS, ids=lambda v: v if isinstance(v, str) else v.name)
 def test_every_step_was_measured_as_it_is_shipped(shipped, step, preset):
     found = shipped.row(preset, step.name)
     assert found is not None, f"no row: python -m common bench {step.name}"
@@ -469,13 +457,7 @@ def test_every_step_was_measured_as_it_is_shipped(shipped, step, preset):
     assert shipped.run_of(found).date <= max(made.date for made in shipped.data.runs.values())
 
 
-@pytest.mark.parametrize(
-    "preset",
-    [
-        pytest.param(p, marks=pytest.mark.xfail(reason="not timed yet", strict=True)) if p.endswith("-n256") else p
-        for p in TIMED
-    ],
-)
+@pytest.mark.parametrize("preset", TIMED)
 def test_every_preset_has_the_library_beside_it(shipped, preset):
     library = "cuBLAS" if "gemm" in preset else "cuDNN"
     found = shipped.row(preset, f"{library} {'FP16' if preset.startswith('h') else 'FP32'}")
