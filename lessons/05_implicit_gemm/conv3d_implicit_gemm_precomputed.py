@@ -56,9 +56,21 @@ def shipped(problem):
     return plan(problem.N * problem.O * problem.P * problem.Q, problem.K, problem.reduction, problem.C)
 
 
+@inlined
+def keep(acc, m, n, GEMM_M, GEMM_N, operands):
+    pass  # nothing follows the convolution
+
+
 @lru_cache
-def specialise(wide, wide_y, WORDS, BLOCK_M, BLOCK_N, BLOCK_K, THREAD_M, THREAD_N, BLOCKS_PER_SM, GROUP_M):
-    """Build the kernel, masks of WORDS words; `wide` and `wide_y` promise 128-bit access to x and filt, and to y."""
+def specialise(
+    wide, wide_y, WORDS, BLOCK_M, BLOCK_N, BLOCK_K, THREAD_M, THREAD_N, BLOCKS_PER_SM, GROUP_M,
+    finish=keep, store4=store4, rounded=float32,
+):  # fmt: skip
+    """Build the kernel, masks of WORDS words; `wide` and `wide_y` promise 128-bit access to x and filt, and to y.
+
+    An epilogue brings `finish`, which works on a thread's sums and may read `operands`; `store4` and `rounded` are of
+    y's type.
+    """
     WARP_M, WARP_N = LANES_M * THREAD_M, LANES_N * THREAD_N
     if BLOCK_M % WARP_M or BLOCK_N % WARP_N or THREAD_N % VECTOR:
         raise ValueError(f"{BLOCK_M=} {BLOCK_N=} must be multiples of {WARP_M=} {WARP_N=}")
@@ -139,7 +151,7 @@ def specialise(wide, wide_y, WORDS, BLOCK_M, BLOCK_N, BLOCK_K, THREAD_M, THREAD_
 
     @jit(THREADS, BLOCKS_PER_SM)
     @unroll
-    def conv3d_implicit_gemm_precomputed(x, filt, table, y, outputs, geometry, tiles_k):
+    def conv3d_implicit_gemm_precomputed(x, filt, table, y, outputs, geometry, tiles_k, operands):
         tiles = shared_array(BOTH)
         origin = cuda.shared.array(3, uint32)
         starts = cuda.shared.array(STARTS, uint32)
@@ -230,6 +242,7 @@ def specialise(wide, wide_y, WORDS, BLOCK_M, BLOCK_N, BLOCK_K, THREAD_M, THREAD_
         # store: SPLIT_K partial outputs, one after another
         split, m0, n0 = origin[0], origin[1], origin[2]
         n = n0 + filter_of(thread_n)
+        finish(acc, m0 + thread_m, n, GEMM_M, GEMM_N, operands)
         for i in unrolled(THREAD_M):
             m = m0 + thread_m + i * LANES_M
             at = (int64(split) * GEMM_M + m) * GEMM_N + n
@@ -240,9 +253,17 @@ def specialise(wide, wide_y, WORDS, BLOCK_M, BLOCK_N, BLOCK_K, THREAD_M, THREAD_
                 else:
                     for v in range(VECTOR):
                         if m < GEMM_M and n + j * LANES_N + v < GEMM_N:
-                            y[at + j * LANES_N + v] = acc[i * THREAD_N + j + v]
+                            y[at + j * LANES_N + v] = rounded(acc[i * THREAD_N + j + v])
 
     return conv3d_implicit_gemm_precomputed, THREADS
+
+
+def sums_of_a_thread(BLOCK_M, BLOCK_N, THREAD_M, THREAD_N, **_):
+    """Where in a block's tile the sums of a thread lie, as an epilogue is told; rows and groups are a step apart."""
+    return {
+        "BLOCK_M": BLOCK_M, "BLOCK_N": BLOCK_N, "ROWS": THREAD_M, "ROW_STEP": LANES_M,
+        "GROUPS": THREAD_N // VECTOR, "GROUP_STEP": VECTOR * LANES_N, "WIDTH": VECTOR, "TOGETHER": 1,
+    }  # fmt: skip
 
 
 def prepare(filt, problem, **tile):
@@ -257,7 +278,12 @@ def workspace(problem, **tile):
     return partial_outputs(problem, {**shipped(problem), **tile}["SPLIT_K"])
 
 
-def launch(x, prepared, y, geometry, partials=None, **tile):
+def launch(x, prepared, y, geometry, partials=None, epilogue=None, **tile):
+    """y = the convolution; an `epilogue` follows before the store or, where partial outputs are added, after that.
+
+    It has `check(y)`; for `specialise` `hooks(**sums_of_a_thread)` and `stores(y)`; `operands`; and
+    `complete(partials, y)`, which gets None in place of partial outputs if the kernel wrote y.
+    """
     filt, table = prepared
     N, O, P, Q, K = y.shape
     GEMM_M, GEMM_K = N * O * P * Q, filt.size // K
@@ -267,11 +293,18 @@ def launch(x, prepared, y, geometry, partials=None, **tile):
     if largest >= 2**32:
         raise ValueError(f"x, filt or a column of y has {largest} elements: 32-bit offsets reach 2**32 of them")
     wide = aligned(x.reshape(x.size // x.shape[4], x.shape[4]), filt.reshape(K * GEMM_K // x.shape[4], x.shape[4]))
-    kernel, THREADS = specialise(wide, aligned(y.reshape(GEMM_M, K)), mask_words(*filt.shape[1:4]), **tile)
+    hooks, operands = {}, ()
+    if epilogue is not None:
+        epilogue.check(y)
+        if splits == 1:
+            hooks, operands = {**epilogue.hooks(**sums_of_a_thread(**tile)), **epilogue.stores(y)}, epilogue.operands
+    kernel, THREADS = specialise(wide, aligned(y.reshape(GEMM_M, K)), mask_words(*filt.shape[1:4]), **hooks, **tile)
     blocks = -(-GEMM_M // tile["BLOCK_M"]) * -(-K // tile["BLOCK_N"])
     tiles_k = -(-GEMM_K // (tile["BLOCK_K"] * splits))
     flat = y.reshape(y.size)
     sums = partials if splits > 1 else flat
-    kernel[blocks * splits, THREADS](x, filt, table, sums, (O, P, Q), geometry, tiles_k)
-    if splits > 1:
+    kernel[blocks * splits, THREADS](x, filt, table, sums, (O, P, Q), geometry, tiles_k, operands)
+    if epilogue is not None:
+        epilogue.complete(partials if splits > 1 else None, y)
+    elif splits > 1:
         add_up(partials, flat)

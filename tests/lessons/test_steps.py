@@ -135,17 +135,20 @@ def test_right_with_other_tiles_than_the_shipped(step, monkeypatch):
     for name, values in module(step).TUNABLES.items():
         other = next(value for value in values if value != shipped[name])
         tile = {**shipped, name: other}
+        tracer = Tracer()
         try:
             if catalog.takes_tile(module(step), tile):
-                verdict = check.check_sampled(module(step), problem, samples=200, tile=tile)
+                bench = TracedBench(module(step), problem, tracer, tile)
             else:
                 loaded = catalog.load(step.path, step.ladder, constants=tile)
                 assert vars(loaded).items() >= tile.items()
-                verdict = check.check_sampled(loaded, problem, samples=200)
+                bench = TracedBench(loaded, problem, tracer)
+            verdict = check.check_once(bench, precision=step.precision)
         except ValueError:  # the step says that the tile does not fit the others
             continue
         taken += 1
-        assert verdict.findings == [], (name, other)
+        assert complaints(verdict) == [], (name, other)
+        assert tracer.faults() == [], (name, other)
     assert taken
 
 
