@@ -204,7 +204,7 @@ found = []
 for name in sys.argv[1:]:
     step = catalog.find(name)
     module = catalog.load(step.path, step.ladder)
-    for launch in codegen.distinct(codegen.launches(module, problems.preset(run.DEFAULT_PRESET[step.ladder]))):
+    for launch in codegen.distinct(codegen.launches(module, problems.preset(problems.DEFAULT_PRESET[step.ladder]))):
         kernel = launch.kernel.compile(launch.signature)
         blocks = kernel.max_cooperative_grid_blocks(launch.threads, launch.dynamic_shared_bytes)
         found.append([name, launch.threads, kernel.regs_per_thread, kernel.shared_mem_per_block, blocks])

@@ -440,6 +440,12 @@ PRESETS |= {
     }.items()
 } | {f"tiny-{ladder}": on_ladder(ladder, PRESETS["tiny-conv3d"]) for ladder in ("dgrad", "wgrad")}
 
+# The preset a step is timed on unless another is asked for, by ladder.
+DEFAULT_PRESET = {
+    "gemm": "gemm-4096", "conv2d": "ece408-layer1", "conv3d": "c3d-conv3a", "hgemm": "hgemm-4096",
+    "hconv3d": "hc3d-conv3a", "dgrad": "dgrad-c3d-conv3a", "wgrad": "wgrad-c3d-conv3a",
+}  # fmt: skip
+
 # The same layer channels-last, as the implicit-GEMM steps take it: they end the table and the chart of the layer.
 CHANNELS_LAST = {"ece408-layer1": "ece408-layer1-nhwc", "ece408-layer2": "ece408-layer2-nhwc"}
 

@@ -115,7 +115,7 @@ def pairs(steps: list[Step], preset: str | None, every_preset: bool, named: bool
         elif every_preset and not step.experiment:
             pairs += [(step, name) for name in catalog.presets(step)]
         else:
-            pairs.append((step, run.DEFAULT_PRESET[step.ladder]))
+            pairs.append((step, problems.DEFAULT_PRESET[step.ladder]))
     if not pairs:
         problems.preset(str(preset), steps[0].ladder)  # raises, naming the presets that fit
     return pairs

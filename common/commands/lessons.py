@@ -142,7 +142,7 @@ class Lesson:
 def _run_edited(step: Step, preset: str | None, simulator: bool, stop: threading.Event | None = None) -> int:
     """Run an edited step, printing each stage as it comes; it enters the history."""
     say = console.say()
-    this = loop.Run(step, preset or run.DEFAULT_PRESET[step.ladder], simulator, stop or threading.Event())
+    this = loop.Run(step, preset or problems.DEFAULT_PRESET[step.ladder], simulator, stop or threading.Event())
     code = UNUSABLE
     with closing(this.stages()) as stages:
         for stage in stages:
@@ -226,6 +226,6 @@ def _explain(options: argparse.Namespace) -> int:
     if options.shape is not None:
         problem = problems.parse_shape(step.ladder, options.shape)
     else:
-        problem = problems.preset(options.problem or run.DEFAULT_PRESET[step.ladder], step.ladder)
+        problem = problems.preset(options.problem or problems.DEFAULT_PRESET[step.ladder], step.ladder)
     console.say().print(run.explain(step, problem, choosing.simulator(False, None)), soft_wrap=True, markup=False)
     return RIGHT

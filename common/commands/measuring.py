@@ -141,7 +141,7 @@ def _epilogues(options: argparse.Namespace) -> int:
 
 def _sweep(options: argparse.Namespace) -> int:
     step = catalog.find(options.step)
-    preset = options.problem or run.DEFAULT_PRESET[step.ladder]
+    preset = options.problem or problems.DEFAULT_PRESET[step.ladder]
     problems.preset(preset, step.ladder)
     device.require_gpu("a sweep")
     found = run.tunables(step, preset)

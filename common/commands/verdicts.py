@@ -17,7 +17,6 @@ from common.commands import (
 )
 from common.commands.console import RIGHT, UNUSABLE, WRONG
 from common.editing import loop, words
-from common.jobs import run
 from common.jobs.run import Outcome
 from common.measure import ceilings as measured
 from common.measure.ceilings import Ceilings
@@ -107,7 +106,7 @@ def print_cards(cards: list[Outcome] | str, medians: dict[tuple[str, str | None]
 def print_recorded(steps: list[Step], preset: str | None) -> None:
     say = console.say()
     for record in records.all_records():
-        for name in dict.fromkeys(preset or run.DEFAULT_PRESET[step.ladder] for step in steps):
+        for name in dict.fromkeys(preset or problems.DEFAULT_PRESET[step.ladder] for step in steps):
             ladder = problems.preset(name).ladder
             wanted = choosing.with_predecessors([step for step in steps if step.ladder == ladder])
             if any(record.row(name, step.name) for step in wanted):

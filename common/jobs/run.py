@@ -43,12 +43,6 @@ WATCHED_SECONDS = 550.0  # all steps under a profiler or sanitizer
 CODE_ARCHITECTURE = "9.0"
 FEW_PROCESSORS = 4  # with so many or fewer, nothing is compiled while kernels are timed
 
-# The preset a step is timed on unless another is asked for.
-DEFAULT_PRESET = {
-    "gemm": "gemm-4096", "conv2d": "ece408-layer1", "conv3d": "c3d-conv3a", "hgemm": "hgemm-4096",
-    "hconv3d": "hc3d-conv3a", "dgrad": "dgrad-c3d-conv3a", "wgrad": "wgrad-c3d-conv3a",
-}  # fmt: skip
-
 
 @dataclass(frozen=True)
 class Outcome:
@@ -379,7 +373,7 @@ def compile_steps(
 
     With ``workers`` these are asked at once, not when the first outcome is.
     """
-    presets = [preset or DEFAULT_PRESET[step.ladder] for step in steps]
+    presets = [preset or problems.DEFAULT_PRESET[step.ladder] for step in steps]
     tasks = []
     for step, name in zip(steps, presets, strict=True):
         others = [other for other in problems.timed_presets(step.ladder) if other != name]

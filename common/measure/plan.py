@@ -23,9 +23,8 @@ from common.measure import inputs, shapes
 Engine = Literal["traced", "simulator", "gpu"]
 Depth = Literal["once", "usual", "thorough", "large"]
 
-# by form
+# by form; a conv2d kernel is compiled for each shape
 DRAWN_ON_GPU = {"gemm": 100, "conv2d": 2, "conv3d": 60, "dgrad": 60, "wgrad": 60}
-# a conv2d kernel is compiled for each shape
 COVERED_ON_GPU = {"conv2d": 5}  # all but for these
 THOROUGH_SECONDS = 150.0
 TRACED_SECONDS, TRACED_FROM = 90.0, 5_000_000  # of a case that is traced, and from how many multiply-adds on

@@ -189,7 +189,7 @@ def off(counts: Counts, counted: Counts) -> list[str]:
     return [key for key, value in ratios.items() if value is not None and abs(value - 1) > TOLERANCE]
 
 
-def _remark(kernel: Counted, remark: Remark | None, edited: bool, tensor: bool = True) -> str:
+def _remark(kernel: Counted, remark: Remark | None, edited: bool, tensor: bool) -> str:
     if edited:
         return "The file has changed since the hardware counted."
     keys = off(kernel.hardware, kernel.trace)

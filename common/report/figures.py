@@ -132,7 +132,7 @@ def libraries(record: Record, preset: str, first_ms: float | None) -> list[tuple
     found = [(name, row) for name, row in sorted(record.rows(preset).items()) if isinstance(row, PeerRow)]
     rows = [(_timed_row(record, preset, name, row, first_ms), row) for name, row in found]
     for one, _ in rows:
-        if one.name.endswith("TF32"):  # the FP32 floor does not bind the tensor cores
+        if records.rounds_operands(one.name):
             one.columns.pop("% of floor", None)
     return rows
 

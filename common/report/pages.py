@@ -209,7 +209,7 @@ def _times(record: Record | None, _: MachineCode, arguments: list[str]) -> str:
 
 def _tf32(record: Record) -> set[str]:
     """The libraries' rows that round their operands."""
-    return {name for rows in record.data.rows.values() for name in rows if name.endswith("TF32")}
+    return {name for rows in record.data.rows.values() for name in rows if records.rounds_operands(name)}
 
 
 def _experiments(record: Record | None, _: MachineCode, arguments: list[str]) -> str:
@@ -866,7 +866,9 @@ def _footnote(record: Record, preset: str, peers: bool = True) -> str:
     problem = record.problem(preset, row)
     floor = _floors(record, preset)
     shares = [
-        d.percent_of_floor for name, r in rows.items() if "TF32" not in name and (d := record.derive(preset, r))
+        d.percent_of_floor
+        for name, r in rows.items()
+        if not records.rounds_operands(name) and (d := record.derive(preset, r))
     ]
     if peers and max(shares, default=0) > 100:
         half = problem.input_dtype == problems.FLOAT16

@@ -331,6 +331,11 @@ def spoken(name: str, row: Row) -> str:
     return ", ".join([name, *(title for word, title in known.items() if word in kernels)])
 
 
+def rounds_operands(name: str) -> bool:
+    """Does this row of a library round its float32 operands to TF32? The floor of FP32 does not bind it."""
+    return name.endswith("TF32")
+
+
 def all_records(folder: Path | None = None) -> Iterator[Record]:
     """Every GPU's record in ``folder`` (default: RESULTS); raises RecordError at one that is not."""
     folder = folder or RESULTS

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from common.book import catalog, problems
-from common.report import current
+from common.report import current, records
 from common.report.entries import StepRow
 from common.report.records import Record
 
@@ -48,7 +48,7 @@ def _rows(record: Record, preset: str, ladder: str) -> list[dict[str, Any]]:
         one["date"] = record.run_of(row).date[:10]
         if derived:
             one["gflops"] = round(derived.gflops)
-            if not name.endswith("TF32"):  # the floor of FP32 does not bind a library on tensor cores
+            if not records.rounds_operands(name):
                 one["share"] = round(derived.percent_of_floor, 1)
         if isinstance(row, StepRow) and row.beside:
             one["beside"] = [row.beside.peer, round(row.beside.ratio, 3)]

@@ -13,18 +13,17 @@ from functools import lru_cache
 from pathlib import Path
 
 import msgspec
-from msgspec import Struct, to_builtins
+from msgspec import Struct
 from msgspec.structs import replace
 
-from common.book import catalog
+from common.book import catalog, problems
 from common.book.catalog import Step
-from common.report import records
+from common.report import records, traces
 from common.report.entries import StepRow
 from common.report.traces import Access, Kernel, StepTrace
 from common.web import STATIC
 
 MOST_BYTES = 3 * 2**20
-PRESETS = {"gemm": "gemm-4096", "hgemm": "hgemm-4096", "conv2d": "ece408-layer2", "conv3d": "c3d-conv3a"}
 # Of a multiprocessor of compute capability 8.6 to 9.0: FP32 multiply-adds in a clock (CUDA C++ Programming Guide,
 # "Arithmetic Instructions"). Shared memory gives one wavefront in a clock.
 FMA_PER_CLOCK = 128
@@ -177,8 +176,8 @@ def _compared(steps: Sequence[Shown]) -> list[str]:
 
 def _measured(steps: Sequence[Shown]) -> list[str]:
     """The times of the reference card's record, where both steps have one of their code as it is."""
-    preset = PRESETS.get(steps[0].step.ladder)
-    if preset is None or any(one.path != one.step.path for one in steps):
+    preset = problems.DEFAULT_PRESET[steps[0].step.ladder]
+    if any(one.path != one.step.path for one in steps):
         return []
     record = _reference()
     times = []
@@ -218,8 +217,7 @@ def _clocks(steps: Sequence[Shown]) -> list[str]:
 
 def fp32(one: Shown) -> bool:
     """Does its main kernel multiply on the FP32 units?"""
-    tensor = any(access.op == "wgmma" for access in one.trace.chief.accesses)
-    return not tensor and one.step.precision == catalog.PRECISIONS[0] and not one.step.ladder.startswith("h")
+    return not catalog.on_tensor_cores(one.step, traces.problem(one.step))
 
 
 def bars(steps: Sequence[Shown]) -> list[tuple[str, list[tuple[str, float]]]]:
@@ -289,10 +287,3 @@ def _plain_row(access: Access, source: list[str]) -> str:
     )
     row = "".join(f"<td>{html.escape(str(cell))}</td>" for cell in cells)
     return f"<tr>{row}<td><code>{html.escape(text)}</code></td></tr>"
-
-
-def script_data(text: str) -> list[dict[str, object]]:
-    """What a page's script reads: by step its name, sources and trace."""
-    _, _, after = text.partition('id="trace">')
-    found: list[dict[str, object]] = to_builtins(msgspec.json.decode(after.partition("</script>")[0]))
-    return found

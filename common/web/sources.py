@@ -6,7 +6,6 @@ so that they lead to pages: ``README.md`` is a folder's index, and a file of cod
 
 from __future__ import annotations
 
-import ast
 import os
 import re
 import shutil
@@ -17,20 +16,19 @@ from pathlib import Path
 from common.book import catalog, problems
 from common.web import story
 
-PAGES = ("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "LICENSE", "lessons/**/*.md", "results/*.md")
+PAGES = ("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "lessons/**/*.md", "results/*.md")
 PICTURES = (".png", ".svg", ".jpg")
 CODE = (".py", ".toml", ".json", ".txt", ".ipynb")
 EXPLORE = Path("explore/index.md")
 _LANGUAGES = {".py": "python", ".toml": "toml", ".json": "json", ".ipynb": "json"}
 _FENCE = re.compile(r"^(\s*)(```+|~~~+)")
 _LINK = re.compile(r"(?<!\\)(!?)\[((?:[^\[\]]|\[[^\]]*\])*)\]\(([^()\s]+)\)")
-_OWN = ("_static", ".workbook", ".venv")
 
 
 @lru_cache
 def steps() -> dict[Path, catalog.Step]:
     """All steps and experiments by path."""
-    return {step.path: step for step in (*catalog.steps(), *catalog.experiments())}
+    return {step.path: step for step in catalog.everything()}
 
 
 def stage(
@@ -42,7 +40,7 @@ def stage(
     ``told``: the text of the page that tells a ladder as a story.
     Raises ValueError for a link that leads nowhere; it names the page, the line and the target.
     """
-    pages = sorted({path for pattern in PAGES for path in root.glob(pattern) if path.suffix == ".md"})
+    pages = sorted({path for pattern in PAGES for path in root.glob(pattern)})
     wanted: set[Path] = {path.relative_to(root) for path in steps()}
     texts = {}
     for path in pages:
@@ -222,9 +220,3 @@ def pictures(to: Path, root: Path = catalog.ROOT) -> None:
                 target = to / path.relative_to(root)
                 target.parent.mkdir(parents=True, exist_ok=True)
                 shutil.copyfile(path, target)
-
-
-def docstring(path: Path) -> str:
-    """The first line of a module's docstring, without the name that it begins with."""
-    said = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or ""
-    return said.partition("\n")[0].partition(": ")[2]

@@ -17,7 +17,6 @@ from common.report.records import Record
 
 PAGE = "story.md"
 PRESET = "gemm-4096"
-CARD = "nvidia-h200"
 OPEN_LINES = 40  # a longer diff is folded
 _HUNK = re.compile(r"@@ \S+ (\d+)-\d+, \S+ (\d+)-\d+ @@")
 _TAGS = {"-": "del", "+": "ins", " ": "span"}
@@ -38,7 +37,8 @@ def chapters() -> list[Step]:
 def page() -> str:
     """The page in Markdown: prose between the marks of its structure, so that it is searched and steps are linked."""
     steps = chapters()
-    record = records.other(CARD)
+    card = records.REFERENCE_GPU
+    record = records.other(card)
     head = [
         "---\nhide-toc: true\n---",
         f"# From `{steps[0].name}` to `{final().name}`",
@@ -47,8 +47,8 @@ def page() -> str:
             f"The times are those of `{PRESET}` on one {record.gpu_name}." if record else "None of them is timed yet."
         ),
         _raw(_contents(steps)),
-        _raw(f'<div class="story" data-card="{CARD}" data-preset="{PRESET}">\n<aside class="grows">'),
-        f"![The ladder's times](results/charts/{CARD}/{PRESET}.png)" if record else "",
+        _raw(f'<div class="story" data-card="{card}" data-preset="{PRESET}">\n<aside class="grows">'),
+        f"![The ladder's times](results/charts/{card}/{PRESET}.png)" if record else "",
         _raw('</aside>\n<div class="chapters">'),
     ]
     body = [_chapter(steps, i, record) for i in range(len(steps))]

@@ -18,7 +18,7 @@ ON_PURPOSE = "gemm_naive_float64"
 
 def compiled(step):
     """PTX for all architectures, and machine code for one, in one child process."""
-    problem = problems.preset(run.DEFAULT_PRESET[step.ladder])
+    problem = problems.preset(problems.DEFAULT_PRESET[step.ladder])
     # the preset's kernels take long to compile for every architecture; small shapes take every path of a step too
     small = [problem.shape() for problem in problems.RAGGED[step.ladder][:2]]
     if step.ladder != "conv2d":

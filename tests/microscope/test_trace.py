@@ -1934,11 +1934,11 @@ def test_multiply_adds_on_tensor_cores_are_compared_with_instructions_of_the_har
 def test_a_few_more_write_wavefronts_are_put_down_to_collisions():
     counts = Counts(**dict.fromkeys(agreement.COLUMNS, 100))
     kernel = Counted(kernel="k", hardware=counts, trace=replace(counts, shared_store_wavefronts=96))
-    assert agreement._remark(kernel, None, False).startswith("The hardware counts conflicts of shared writes")
+    assert agreement._remark(kernel, None, False, True).startswith("The hardware counts conflicts of shared writes")
     kernel.trace.load_sectors = 80
-    assert agreement._remark(kernel, None, False).startswith("Not explained. The hardware counts")
+    assert agreement._remark(kernel, None, False, True).startswith("Not explained. The hardware counts")
     kernel.trace = replace(counts, shared_store_wavefronts=50)
-    assert agreement._remark(kernel, None, False) == "Not explained."
+    assert agreement._remark(kernel, None, False, True) == "Not explained."
 
 
 def test_the_recorded_trace_is_what_the_tracer_counts_now(here):

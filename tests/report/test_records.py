@@ -437,7 +437,7 @@ def test_a_record_derives_from_the_problem_that_ran(record):
 
 FILES = [*catalog.steps(), *catalog.experiments()]
 PAIRS = [(step, preset) for step in catalog.steps() for preset in catalog.presets(step)]
-PAIRS += [(step, run.DEFAULT_PRESET[step.ladder]) for step in catalog.experiments()]
+PAIRS += [(step, problems.DEFAULT_PRESET[step.ladder]) for step in catalog.experiments()]
 LADDERS = dict.fromkeys(step.ladder for step in catalog.steps())
 TIMED = [preset for ladder in LADDERS for preset in problems.timed_presets(ladder)]
 

@@ -40,7 +40,7 @@ def test_each_step_has_a_chapter_in_order(page):
 
 
 def test_a_chapter_has_the_record_s_figures(page):
-    record = records.other(story.CARD)
+    record = records.other(records.REFERENCE_GPU)
     for before, step in itertools.pairwise(story.chapters()):
         chapter = _chapter(page, step.name)
         gain = figures.speed_up(record, story.PRESET, before.name, step.name)

@@ -1,5 +1,6 @@
 """The microscope's page says what the trace says: the same sums, in one file."""
 
+import json
 import re
 from html.parser import HTMLParser
 
@@ -15,20 +16,25 @@ NAMES = ["gemm_naive", "gemm_shared_tile", "gemm_register_blocked", "conv2d_unro
 PAIR = ["gemm_shared_tile", "gemm_register_blocked"]
 
 
+def script_data(text):
+    """What a page's script reads: by step its name, sources and trace."""
+    return json.loads(text.partition('id="trace">')[2].partition("</script>")[0])
+
+
 def shown(*names):
     return [explorer.shown(catalog.find(name), traces.load(catalog.find(name))) for name in names]
 
 
 @pytest.fixture
 def without_records(monkeypatch):
-    monkeypatch.setattr(explorer, "PRESETS", {})
+    monkeypatch.setattr(explorer, "_measured", lambda steps: [])
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_the_page_s_data_are_the_trace_s(name):
     step = catalog.find(name)
     (found,) = trace.results([trace.task(step, traces.problem(step))])
-    (data,) = explorer.script_data(explorer.page(shown(name)))
+    (data,) = script_data(explorer.page(shown(name)))
     assert data["sources"][store.shown(step.path)] == step.path.read_text().splitlines()
     assert [kernel["name"] for kernel in data["trace"]["kernels"]] == [kernel["name"] for kernel in found["kernels"]]
     for told, kernel in zip(data["trace"]["kernels"], found["kernels"], strict=True):
@@ -154,7 +160,7 @@ def test_names_and_source_are_escaped(write):
     text = explorer.page([explorer.shown(step, kept, file)])
     assert "<i>.py" not in text.partition('id="trace">')[0]
     assert text.count("</script>") == 2
-    assert explorer.script_data(text)[0]["sources"]["a&b<i>.py"][-1] == "# </script><b>"
+    assert script_data(text)[0]["sources"]["a&b<i>.py"][-1] == "# </script><b>"
 
 
 def test_the_book_s_pages_are_those_of_all_steps(tmp_path):
@@ -187,7 +193,7 @@ def test_trace_html_writes_the_page(tmp_path, capsys):
 def test_trace_html_of_a_wrong_kernel_tells_its_faults(tmp_path, root, capsys):
     out, file = tmp_path / "page.html", root / "tests" / "wrong_kernels" / "gemm_missing_barrier.py"
     assert main(["trace", "gemm_shared_tile", "--file", str(file), "--html", str(out)]) == 1
-    (data,) = explorer.script_data(out.read_text())
+    (data,) = script_data(out.read_text())
     assert data["name"] == "gemm_missing_barrier.py"
     assert data["trace"]["kernels"][0]["faults"][0]["text"] in capsys.readouterr().out.replace("\n", " ")
     assert "gemm_missing_barrier.py is wrong: " in out.read_text()
