@@ -6,6 +6,7 @@ so that they lead to pages: ``README.md`` is a folder's index, and a file of cod
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
@@ -16,11 +17,11 @@ from pathlib import Path
 from common.book import catalog, problems
 from common.web import story
 
-PAGES = ("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "lessons/**/*.md", "results/*.md")
+PAGES = ("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "lessons/**/*.md", "lessons/**/*.ipynb", "results/*.md")
 PICTURES = (".png", ".svg", ".jpg")
-CODE = (".py", ".toml", ".json", ".txt", ".ipynb")
+CODE = (".py", ".toml", ".json", ".txt")
 EXPLORE = Path("explore/index.md")
-_LANGUAGES = {".py": "python", ".toml": "toml", ".json": "json", ".ipynb": "json"}
+_LANGUAGES = {".py": "python", ".toml": "toml", ".json": "json"}
 _FENCE = re.compile(r"^(\s*)(```+|~~~+)")
 _LINK = re.compile(r"(?<!\\)(!?)\[((?:[^\[\]]|\[[^\]]*\])*)\]\(([^()\s]+)\)")
 
@@ -62,8 +63,8 @@ def stage(
 
 
 def _place(page: Path) -> Path:
-    """Where a page of the checkout goes: a folder's README is its index."""
-    return page.with_name("index.md") if page.name == "README.md" else page
+    """Where a page of the checkout goes: a folder's README is its index, a notebook a page as others are."""
+    return page.with_name("index.md") if page.name == "README.md" else page.with_suffix(".md")
 
 
 def _code_place(path: Path) -> Path:
@@ -76,7 +77,7 @@ def _turned(page: Path, root: Path) -> tuple[str, set[Path]]:
     found: set[Path] = set()
     here = _place(page.relative_to(root)).parent
     text, at = "", 1
-    for prose, part in _parts(page.read_text(encoding="utf-8")):
+    for prose, part in _parts(_markdown(page, root)):
         if prose:
 
             def turned(match: re.Match[str], start: int = at) -> str:
@@ -87,6 +88,24 @@ def _turned(page: Path, root: Path) -> tuple[str, set[Path]]:
             new = part
         text, at = text + new, at + part.count("\n")
     return text, found
+
+
+def _markdown(page: Path, root: Path) -> str:
+    """A page's text; of a notebook its cells, in order, with its name below the title."""
+    text = page.read_text(encoding="utf-8")
+    if page.suffix != ".ipynb":
+        return text
+    cells = [(cell["cell_type"], "".join(cell["source"])) for cell in json.loads(text)["cells"]]
+    title, _, rest = "\n\n".join(
+        source if kind == "markdown" else _fenced(source, "python") for kind, source in cells
+    ).partition("\n")
+    return f"{title}\n\nThe cells of the notebook `{page.relative_to(root).as_posix()}`.\n{rest}\n"
+
+
+def _fenced(text: str, language: str) -> str:
+    """Code between fences that are longer than those in it."""
+    fence = "`" * max(3, *(len(run) + 1 for run in re.findall(r"`+", text) or [""]))
+    return f"{fence}{language}\n{text.rstrip()}\n{fence}"
 
 
 def _parts(text: str) -> Iterator[tuple[bool, str]]:
@@ -156,7 +175,7 @@ def _contents(places: list[Path]) -> dict[Path, str]:
         )
     }
     for index in lessons:
-        inner = [place for place in places if place.parent == index.parent and place != index]
+        inner = [place for place in places if place.is_relative_to(index.parent) and place != index]
         code = [
             _code_place(s.path.relative_to(catalog.ROOT))
             for s in steps().values()
@@ -183,12 +202,9 @@ def _code_page(path: Path, root: Path, above: str) -> str:
     title = path.stem if path.suffix == ".py" else path.name
     text = (root / path).read_text(encoding="utf-8")
     language = _LANGUAGES.get(path.suffix, "text")
-    fence = "`" * max(3, *(len(run) + 1 for run in re.findall(r"`+", text) or [""]))
     step = steps().get(root / path)
     orphan = "" if step and not step.experiment else "---\norphan: true\n---\n"
-    return "".join(
-        [orphan, f"# {title}\n\n", *_about(path, root), above, f"\n{fence}{language}\n{text.rstrip()}\n{fence}\n"]
-    )
+    return "".join([orphan, f"# {title}\n\n", *_about(path, root), above, f"\n{_fenced(text, language)}\n"])
 
 
 def _about(path: Path, root: Path) -> Iterator[str]:

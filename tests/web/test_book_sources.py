@@ -1,5 +1,6 @@
 """What the book is built from: links turned, code left alone, a target that is missing named."""
 
+import json
 import re
 from pathlib import Path
 
@@ -72,6 +73,22 @@ def test_code_with_fences_keeps_them(folder, staged):
     (folder / "lessons/01_one/one.py").write_text('"""\n```\ninside\n```\n"""\n')
     _, to = staged("[one](lessons/01_one/one.py)\n")
     assert '````python\n"""\n```\ninside\n```\n"""\n````' in (to / "lessons/01_one/one.code.md").read_text()
+
+
+def test_a_notebook_is_read_cell_by_cell(folder, staged):
+    cells = [
+        ("markdown", ["# Title\n", "\n", "[one](../lessons/01_one/one.py)"]),
+        ("code", ["print(1)\n", "[a](gone.md)\n"]),
+        ("markdown", ["```\nlast\n```"]),
+    ]
+    book = {"cells": [{"cell_type": kind, "source": source, "outputs": []} for kind, source in cells]}
+    (folder / "lessons" / "note.ipynb").write_text(json.dumps(book))
+    text, to = staged("[it](lessons/note.ipynb)\n")
+    assert text == "[it](lessons/note.md)\n"
+    assert (to / "lessons" / "note.md").read_text() == (
+        "# Title\n\nThe cells of the notebook `lessons/note.ipynb`.\n\n[one](01_one/one.code.md)\n\n"
+        "```python\nprint(1)\n[a](gone.md)\n```\n\n```\nlast\n```\n"
+    )
 
 
 def test_every_step_has_a_page_in_its_lessons_navigation(tmp_path):
