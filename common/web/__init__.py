@@ -6,6 +6,7 @@ Sphinx is brought by ``book`` and ``extension`` alone:
     extension     steps and terms become links
     book          the build
     links         does every link lead somewhere
+    texts         the pages' words, for the search
     story         a ladder from its first step to its last
     charts        what the charts are drawn from
     explorer      one trace, one page

@@ -14,7 +14,7 @@ from sphinx.util.docutils import docutils_namespace, patch_docutils
 
 from common.book import catalog, store
 from common.report import records
-from common.web import STATIC, charts, explorations, extension, links, sources, story
+from common.web import STATIC, charts, explorations, extension, links, sources, story, texts
 
 
 class BookError(RuntimeError):
@@ -43,6 +43,7 @@ def build(to: Path, work: Path, root: Path = catalog.ROOT) -> int:
         app.build()
     if warned.getvalue():
         raise BookError(warned.getvalue().strip())
+    texts.write(to)
     explorations.write(to, traced)
     lost = links.broken(to)
     if lost:
@@ -82,7 +83,7 @@ def _settings(root: Path, traced: Iterable[str], generated: Path) -> dict[str, o
         "html_show_copyright": False,
         "html_copy_source": False,
         "html_show_sourcelink": False,
-        "html_show_search_summary": False,  # a page from disk may not read another
+        "html_show_search_summary": False,  # a page from disk may not read another: book.js shows it from texts.FILE
         "html_permalinks_icon": "#",
         "myst_heading_anchors": 4,
         "myst_enable_extensions": ["dollarmath"],
