@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-BROWSERS = ("chromium", "chromium-browser", "google-chrome")
+from common.web import weighing
 
 
 @pytest.fixture(scope="session")
@@ -26,7 +26,7 @@ def book(tmp_path_factory):
 @pytest.fixture(scope="session")
 def chromium():
     """Headless Chromium, of the distribution."""
-    program = next(filter(None, map(shutil.which, BROWSERS)), None)
+    program = next(filter(None, map(shutil.which, weighing.PROGRAMS)), None)
     if program is None:
         pytest.skip("no Chromium on this machine: apt install chromium")
     if importlib.util.find_spec("playwright") is None:
