@@ -22,7 +22,7 @@ else
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help all setup test quick train check bench book charts code inspect photo sweep profile sanitize trace diff watch history reset lint format lock clean $(foreach l,$(LESSONS),$(firstword $(subst _, ,$(l))))
+.PHONY: help all setup test quick train check bench renew book charts code inspect photo sweep profile sanitize trace diff watch history reset lint format lock clean $(foreach l,$(LESSONS),$(firstword $(subst _, ,$(l))))
 .DELETE_ON_ERROR:
 
 help: ## print this list
@@ -50,6 +50,9 @@ book: $(SETUP) ## build the book as a site that opens from disk, in .workbook/bo
 
 bench: $(SETUP) ## time every step and the vendor's libraries, and write the record
 	$(PYTHON) -m common bench
+
+renew: $(SETUP) ## measure what this GPU's record lacks or has of older code; end it any time, it goes on
+	$(PYTHON) -m common renew
 
 charts: $(SETUP) ## draw charts and page tables from the records
 	$(PYTHON) -m common charts$(if $(FRESH), --fresh)

@@ -27,6 +27,7 @@ from common.commands import (
     mainjob,
     measuring,
     pictures,
+    renewing,
     steps,
     tracing,
     web,
@@ -39,7 +40,7 @@ from common.microscope import lanes
 from common.workers import isolate
 from common.workers.messages import Result, Task
 
-_COMMANDS = (steps, measuring, machinecode, tracing, edits, exercising, pictures, web, mainjob)
+_COMMANDS = (steps, measuring, renewing, machinecode, tracing, edits, exercising, pictures, web, mainjob)
 _SIGNALLED = 128  # and the signal's number, as a shell has it
 USER_ERRORS = (
     ValueError, OSError, device.NoGpuError, run.DeviceError, run.ToolError,

@@ -8,7 +8,8 @@ Module by module:
     verdicts      outcomes on the terminal, and exit codes
     flow          the lines that are said as work is done
     steps         list, check, time, diff
-    measuring     bench, profile, sanitize, sweep
+    measuring     bench, profile, sanitize, accuracy, epilogues, sweep
+    renewing      renew
     machinecode   compile, inspect
     tracing       trace
     edits         history, restore, reset, ship

@@ -47,7 +47,10 @@ def make_folder(folder: Path) -> None:
         ) from None
 
 
-def open_record() -> tuple[Record, str]:
+Opened = tuple[Record, str]  # a record, and the key of a run of it
+
+
+def open_record() -> Opened:
     """This GPU's record, and the key of a run started now."""
     gpu = run.describe_device()
     record = Record.open(gpu)

@@ -62,35 +62,49 @@ def _bench(options: argparse.Namespace) -> int:
     device.require_gpu("the bench")
     steps = [catalog.find(name) for name in options.steps] or catalog.everything()
     pairs = choosing.pairs(steps, options.problem, every_preset=True, named=bool(options.steps))
-    bench = Bench(steps, *run.inspect_device(), fresh=True, pairs=pairs)
-    preparing = bench.prepare([])
+    return bench(Bench(steps, *run.inspect_device(), fresh=True, pairs=pairs))
+
+
+def bench(what: Bench) -> int:
+    """Compile ahead and measure."""
+    preparing = what.prepare([])
     try:
         preparing.before_timing()
-        return bench.run()
+        return what.run()
     finally:
         preparing.cancel()
 
 
 def _profile(options: argparse.Namespace) -> int:
     steps = [catalog.find(name) for name in options.steps] or catalog.everything()
-    profiles = run.profile_steps(
-        choosing.pairs(steps, options.problem, every_preset=False, named=bool(options.steps))
-    )
+    pairs = choosing.pairs(steps, options.problem, every_preset=False, named=bool(options.steps))
+    device.require_gpu("profiling")
+    return profile(pairs, choosing.open_record() if options.record else None)
+
+
+def profile(pairs: list[tuple[Step, str]], keep: choosing.Opened | None) -> int:
+    """Print the hardware's counters of each pair of step and preset, and ``keep`` them."""
+    profiles = run.profile_steps(pairs)
     say = console.say()
     for one in profiles:
         for entry in one.kernels:
             say.print(tables.counters(f"{one.step.name} on {one.preset}: {entry.kernel}", profiler.sentences(entry)))
-    if options.record:
-        record, key = choosing.open_record()
+    if keep:
+        record, key = keep
         for one in profiles:
-            profile = Profile(**asdict(one.code), kernels=one.kernels, shape=one.shape)
-            record.put_profile(one.preset, one.step.name, profile, key)
+            found = Profile(**asdict(one.code), kernels=one.kernels, shape=one.shape)
+            record.put_profile(one.preset, one.step.name, found, key)
     return RIGHT
 
 
 def _sanitize(options: argparse.Namespace) -> int:
     steps = [catalog.find(name) for name in options.steps] or catalog.everything()
     device.require_gpu("the sanitizer run")
+    return sanitize(steps, choosing.open_record() if options.record else None)
+
+
+def sanitize(steps: list[Step], keep: choosing.Opened | None) -> int:
+    """Print what compute-sanitizer's tools find in the steps, and ``keep`` it."""
     sanitizing = run.sanitize_steps(steps)
     found = list(console.progress("sanitize", sanitizing, steps * len(sanitizer.TOOLS), flow.sanitized))
     say = console.say()
@@ -98,17 +112,24 @@ def _sanitize(options: argparse.Namespace) -> int:
     for tool, step, count, report in found:
         if count:
             say.print(f"{step.name}: {tool}: {escape(report)}", soft_wrap=True)
-    if options.record:
-        record, key = choosing.open_record()
-        for tool, step, count, _ in found:
-            record.put_sanitizer(tool, step.name, count, catalog.provenance(step.path), key)
+    if keep:
+        record, key = keep
+        for step in steps:
+            errors = {tool: count for tool, one, count, _ in found if one == step}
+            record.put_sanitizer(step.name, errors, catalog.provenance(step.path), key)
     return WRONG if any(count for _, _, count, _ in found) else RIGHT
 
 
 def _accuracy(_: argparse.Namespace) -> int:
+    device.require_gpu("measuring errors")
+    return accuracy(choosing.open_record())
+
+
+def accuracy(keep: choosing.Opened) -> int:
+    """Measure the errors of products over K, ``keep`` them, and print them."""
+    record, key = keep
     steps = [catalog.find(name) for name in lessontext.accuracy(catalog.LESSONS)]
     found = run.measure_accuracy(steps)
-    record, key = choosing.open_record()
     recording.record_accuracy(record, key, found)
     say = console.say()
     say.print(
@@ -127,7 +148,12 @@ def _epilogues(options: argparse.Namespace) -> int:
         known = ", ".join(preset for _, preset, _ in named) or "none"
         raise ValueError(f"--problem {options.problem!r}: epilogues are timed on {known}")
     device.require_gpu("timing epilogues")
-    record, key = choosing.open_record()
+    return epilogues(chosen, choosing.open_record())
+
+
+def epilogues(chosen: list[tuple[str, str, str]], keep: choosing.Opened) -> int:
+    """Time the steps on the presets, fused with the modules' epilogues and apart, ``keep`` the times, print them."""
+    record, key = keep
     say = console.say()
     ways = {(step, preset): module for step, preset, module in chosen}
     for step, preset, result in run.measure_epilogues(chosen):

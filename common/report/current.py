@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from common.book import catalog, packages, problems
 from common.book.catalog import Code, Step
+from common.book.problems import Problem
 from common.measure import ceilings as measured
-from common.measure import peers, timing
+from common.measure import peers, sanitizer, timing
 from common.report.entries import Ceilings, Epilogues, PeerRow, Row, StepRow
 from common.report.records import Record
 
@@ -48,6 +49,43 @@ def epilogues(entry: Epilogues, name: str) -> bool:
     """Are a step's times with epilogues of its code, and of theirs, as they are now?"""
     made = catalog.ROOT / f"{entry.ways.replace('.', '/')}.py"
     return not older(entry, name) and made.is_file() and catalog.is_current(entry.made, made)
+
+
+def timed(record: Record, preset: str, step: Step) -> bool:
+    """Has the step a row on the preset that is of its code as it is? It may be another driver's."""
+    row = record.row(preset, step.name)
+    return isinstance(row, StepRow) and _holds(row, step)
+
+
+def counters(record: Record, pairs: list[tuple[Step, str]]) -> list[tuple[Step, str]]:
+    """Those of the pairs of step and preset whose hardware counters are of the step's code as it is."""
+    return [(step, preset) for step, preset in pairs if _holds(record.profile(preset, step.name), step)]
+
+
+def sanitized(record: Record, steps: list[Step]) -> list[Step]:
+    """Those of the steps that every tool of compute-sanitizer has seen as they are."""
+    seen = record.sanitizer()
+    return [
+        step for step in steps if all(_holds(seen.get(step.name, {}).get(tool), step) for tool in sanitizer.TOOLS)
+    ]
+
+
+def agreed(record: Record, pairs: list[tuple[Step, Problem]]) -> list[tuple[Step, Problem]]:
+    """Those of the pairs of step and shape whose accesses the hardware counted of the code as it is."""
+    seen = record.agreement()
+    return [(step, shape) for step, shape in pairs if _holds(seen.get(step.name, {}).get(str(shape)), step)]
+
+
+def errors(record: Record, steps: list[Step]) -> bool:
+    """Are the errors over K of all these steps, and of their code as it is?"""
+    found = record.accuracy().values()
+    return bool(found) and all(
+        kind.get(step.name) is not None and _holds(kind[step.name].code, step) for kind in found for step in steps
+    )
+
+
+def _holds(entry: Code | None, step: Step) -> bool:
+    return entry is not None and catalog.is_current(entry, step.path)
 
 
 def ceilings(record: Record) -> bool:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import datetime
 import json
 import platform
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
@@ -145,10 +145,13 @@ class Record:
         """By step, then by shape."""
         return self.data.agreement
 
-    def put_sanitizer(self, tool: str, name: str, errors: int, code: Code, run: str) -> None:
-        """Store how many errors a sanitizer tool found in a step, with its ``code``'s hashes, and write the file."""
-        entry = entries.Sanitized(source=code.source, helpers=code.helpers, errors=errors, run=run)
-        self._change(lambda data: data.sanitizer.setdefault(name, {}).update({tool: entry}))
+    def put_sanitizer(self, name: str, errors: Mapping[str, int], code: Code, run: str) -> None:
+        """Store how many errors each sanitizer tool found in a step of this ``code``, and write the file."""
+        found = {
+            tool: entries.Sanitized(source=code.source, helpers=code.helpers, errors=count, run=run)
+            for tool, count in errors.items()
+        }
+        self._change(lambda data: data.sanitizer.setdefault(name, {}).update(found))
 
     def sanitizer(self) -> dict[str, dict[str, entries.Sanitized]]:
         """By step, then by tool."""

@@ -18,7 +18,7 @@ from msgspec.structs import asdict
 from common import cli
 from common.book import catalog, device, exercises, problems
 from common.book.problems import Gemm
-from common.commands import arguments, choosing, edits, lessons, mainjob, measuring, pictures, selftime, web
+from common.commands import arguments, choosing, edits, lessons, mainjob, measuring, pictures, renewing, selftime, web
 from common.editing import history, shipped
 from common.explain import faults
 from common.grading import folders, grade
@@ -136,6 +136,10 @@ CASES = {
         "--record": Case("--record", lambda s: "put_sanitizer" in s.asked),
     },
     "accuracy": {},
+    "renew": {
+        "PART": whole("rows", lambda s: not s.Bench.fresh and "profile_steps" not in s.asked),
+        "--list": whole("--list", lambda s: s._list.names[0] == "rows" and list(s.asked) == ["_list"]),
+    },
     "epilogues": {
         "--problem": Case(
             "--problem hc3d-conv3a", lambda s: {p for _, p, _ in s.measure_epilogues.convolutions} == {"hc3d-conv3a"}
@@ -319,7 +323,7 @@ def ask(monkeypatch, capsys, tmp_path, traced):
     note(unchanged.Outcomes, "known", {})
     for module, name in (
         (web, "_build"), (pictures, "redraw"), (pictures, "draw_photo"), (lessons, "_lesson"), (lessons, "_watch"),
-        (mainjob, "_check_rest"), (lessons, "keep_shipped"), (edits, "name_edited_helpers"),
+        (mainjob, "_check_rest"), (renewing, "_list"), (lessons, "keep_shipped"), (edits, "name_edited_helpers"),
     ):  # fmt: skip
         note(module, name, {"_check_rest": []}.get(name, 0))
 

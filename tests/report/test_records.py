@@ -189,7 +189,7 @@ def test_counters_sanitizer_results_and_sweeps_keep_their_runs(record):
         if key == keys[0]:
             record.put_profile("gemm-2048", "gemm_naive", Profile(kernels=[], source="s"), key)
         elif key == keys[1]:
-            record.put_sanitizer("memcheck", "gemm_naive", 0, Code(source="s"), key)
+            record.put_sanitizer("gemm_naive", {"memcheck": 0}, Code(source="s"), key)
         elif key == keys[2]:
             record.put_sweep("gemm-2048", "gemm_naive", Sweep(points=[], source="s"), key)
     record.set_ceilings(MEASURED, keys[3])
