@@ -38,10 +38,11 @@ class Weight:
 
 
 def pages(book: Path) -> list[str]:
-    """The pages that stand for the others: home, the lessons, a pair under the microscope, the story."""
+    """The pages that stand for the others: home, the lessons, the heaviest of the microscope, the story."""
     lessons = sorted(path.relative_to(book).as_posix() for path in book.glob("lessons/[0-9]*/index.html"))
-    pair = f"{explorations.FOLDER}/{explorations.address('gemm_register_blocked', 'gemm_shared_tile')}"
-    return [name for name in ("index.html", *lessons, pair, "story.html") if (book / name).is_file()]
+    traces = (book / explorations.FOLDER).glob("*.html")
+    heaviest = max(traces, key=lambda path: path.stat().st_size, default=book).relative_to(book).as_posix()
+    return [name for name in ("index.html", *lessons, heaviest, "story.html") if (book / name).is_file()]
 
 
 def browser() -> str:
