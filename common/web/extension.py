@@ -1,4 +1,4 @@
-"""The book's Sphinx extension: names of steps lead to their code and traces, terms to the glossary."""
+"""The book's Sphinx extension: names of steps lead to code and traces, terms to the glossary; pictures load late."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 from docutils import nodes
 from sphinx.application import Sphinx
 from sphinx.transforms.post_transforms import SphinxPostTransform
+from sphinx.util.images import get_image_size
 
 _TERM = re.compile(r'<a id="([\w-]+)"></a>((?:\*\*[^*]+\*\*(?:, )?)+)')
 _NOT_IN = (nodes.reference, nodes.title, nodes.literal, nodes.literal_block, nodes.raw, nodes.caption)
@@ -89,6 +90,19 @@ class Mentions(SphinxPostTransform):  # type: ignore[misc]
         return [*new, nodes.Text(text[at:])]
 
 
+class Pictures(SphinxPostTransform):  # type: ignore[misc]
+    """A picture is loaded when a reader comes near; the page knows its size before, so that nothing moves then."""
+
+    default_priority = 900
+
+    def run(self, **_: Any) -> None:
+        for image in self.document.findall(nodes.image):
+            image["loading"] = "lazy"
+            size = get_image_size(self.app.srcdir / image["uri"])
+            if size:
+                image["width"], image["height"] = map(str, size)
+
+
 def _inside(node: nodes.Node, *kinds: type[nodes.Node]) -> bool:
     while node.parent is not None:
         node = node.parent
@@ -104,4 +118,5 @@ def setup(app: Sphinx) -> dict[str, bool]:
     app.add_config_value("workbook_terms", {}, "env")
     app.add_config_value("workbook_glossary", "", "env")
     app.add_post_transform(Mentions)
+    app.add_post_transform(Pictures)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

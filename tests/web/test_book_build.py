@@ -48,6 +48,14 @@ def test_lessons_lead_to_code_traces_and_terms(book):
     assert re.search(r'class="term reference internal" href="../GLOSSARY.html#[\w-]+"', page)
 
 
+def test_pictures_load_late_and_keep_their_place(book):
+    page = (book[0] / "lessons" / "02_shared_tiling" / "index.html").read_text()
+    pictures = re.findall(r"<img [^>]*_images/[^>]*>", page)
+    assert len(pictures) > 3
+    for picture in pictures:
+        assert all(re.search(rf'\b{what}"', picture) for what in ('loading="lazy', r'width="\d+', r'height="\d+')), picture
+
+
 def test_no_answer_stands_open(book):
     """What a page folds on GitHub is folded here."""
     page = (book[0] / "lessons" / "02_shared_tiling" / "index.html").read_text()
