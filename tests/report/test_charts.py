@@ -11,6 +11,7 @@ import pytest
 from made import card, code, counters, kernel, of_now
 from msgspec import to_builtins
 from msgspec.structs import replace
+from PIL import Image, ImageColor
 
 from common.book import catalog, exercises, problems, schema, store
 from common.book.catalog import Code
@@ -110,6 +111,15 @@ def test_the_same_record_gives_the_same_bytes(small, tmp_path):
     assert len(first) == 8 + 2 * len(small.data.sweeps.get("gemm-4096", {}))
     for path in first:
         assert path.read_bytes() == (tmp_path / "second" / small.slug / path.name).read_bytes(), path.name
+
+
+def test_a_drawing_has_a_palette_and_keeps_its_colours(tmp_path):
+    figure, axis = charts.new_figure(4, 3)
+    axis.barh(range(3), [1, 2, 3], color=["#0072b2", "#d55e00", "#e69f00"])
+    with Image.open(charts.save(figure, tmp_path / "chart")) as picture:
+        assert picture.mode == "P"
+        colours = {colour for _, colour in picture.convert("RGB").getcolors(256)}
+    assert {(0, 0x72, 0xB2), (0xD5, 0x5E, 0), (0xE6, 0x9F, 0), ImageColor.getrgb(charts.CARD)} <= colours
 
 
 def test_a_chart_shows_times_and_speed_ups_of_its_record(shipped, tmp_path):
