@@ -30,6 +30,7 @@ _CREATE, _ADD, _RESTRICT = 444, 445, 446
 _ASK_VERSION, _BENEATH = 1, 1
 _EXECUTE, _WRITE_FILE, _READ_FILE, _READ_DIR = 1, 2, 4, 8
 _RIGHTS = {1: 13, 2: 14, 3: 15, 4: 15}  # how many rights on files a version knows; a later one: 16
+_TRUNCATES_SINCE = 3  # before, a file could be cut short by its name
 _TCP_SINCE, _TCP = 4, 3
 _SCOPED_SINCE, _SCOPED = 6, 3  # abstract sockets and signals
 
@@ -87,6 +88,11 @@ def version() -> int:
     if sys.platform != "linux":
         return 0
     return max(0, int(ctypes.CDLL(None).syscall(_CREATE, None, ctypes.c_size_t(0), _ASK_VERSION)))
+
+
+def keeps_files(found: int) -> bool:
+    """Does this version of Landlock leave an enclosed process no way to change what other folders' files hold?"""
+    return found >= _TRUNCATES_SINCE
 
 
 def enclose(own: Path, hidden: Path | None = None) -> int:

@@ -48,6 +48,7 @@ from common.grading import (
     source,
 )  # fmt: skip
 from common.grading.answers import Facts
+from common.grading.checkout import Change
 from common.grading.folders import Submission
 from common.grading.looks import beyond, differences, sampled, traced
 from common.grading.messages import Launched, PtxRun, Started, Traced
@@ -67,6 +68,7 @@ TIMED_SECONDS = 180.0
 # Reads of global memory for each of the solution: there is more than one way to fill a blank, and a mended bug leaves
 # the rest as it is.
 READS = {"write": 1.5, "bug": 1.1}
+AGAIN = 3  # times that a file is graded alone, where its grade was disturbed each time before
 BEYOND_FLOOR = 1.05  # ceilings are measured too, to a few percent
 
 # What a file says that it has no use for, and what its process noted, most telling first; a check's words come after.
@@ -90,7 +92,8 @@ class Grade:
     notes: list[str] = field(default_factory=list)
     figures: dict[str, float] = field(default_factory=dict)
     seconds: float = 0.0
-    disturbed: str = ""  # by what else was graded at the time, as far as is known
+    disturbed: str = ""  # by what else went on at the time, as far as is known
+    at_large: bool = False  # it ran where it could have changed files of the checkout
 
     @property
     def passed(self) -> bool:
@@ -103,7 +106,7 @@ class Grade:
 
     def as_dict(self) -> dict[str, object]:
         found = asdict(self)
-        del found["disturbed"]
+        del found["disturbed"], found["at_large"]
         return {**found, "passed": self.passed}
 
 
@@ -128,6 +131,7 @@ class Evidence:
     figures: dict[str, float] = field(default_factory=dict)
     sampled: list[Started] = field(default_factory=list)
     unseen: list[Finding] = field(default_factory=list)  # what no engine could look at: said if all else is right
+    at_large: bool = False  # the file ran where it could have changed files of the checkout
 
 
 @dataclass(frozen=True)
@@ -224,6 +228,10 @@ class Grader:
 
     def _alone(self, file: Submission, first: Grade, note: str) -> Grade:
         grade = self.grade(file)
+        for _ in range(1, AGAIN):
+            if not grade.disturbed or self._closing.is_set():
+                break
+            grade = self.grade(file)
         grade.notes += [note] if note else []
         grade.notes.append(f"{first.disturbed}: it was graded again, alone")
         grade.disturbed = ""
@@ -251,10 +259,7 @@ class Grader:
         changed = self.checkout.since(mark)
         self._at_work.discard(turn)
         if changed:
-            text = f"files of the checkout changed while it ran: {sandbox.some(changed)}"
-            grade.findings.insert(0, Finding("changed_files", text))
-            if beside or self._at_work:
-                grade.disturbed = f"files of the checkout changed while it and others ran: {sandbox.some(changed)}"
+            _blame(grade, changed, bool(beside or self._at_work))
         grade.findings = [Finding(one.kind, in_one_line(one.message)) for one in grade.findings]
         grade.notes = [in_one_line(note) for note in grade.notes]
         grade.seconds = time.monotonic() - start
@@ -312,6 +317,8 @@ class Grader:
                 evidence.findings.append(Finding("unjudged", f"cannot be judged here: {error}"))
             except ptx_plan.PlanError as error:
                 evidence.findings.append(Finding("broken", f"its launches cannot be written down: {error}"))
+            finally:
+                grade.at_large = evidence.at_large
         grade.findings = judged(evidence, exercise)
         grade.notes = [message for kind, message in evidence.notes if kind not in CHEATS]
         grade.figures = evidence.figures
@@ -521,6 +528,31 @@ class Grader:
                 evidence.findings.append(Finding("impossible", f"{text}: look at this one by hand"))
 
 
+def _blame(grade: Grade, changed: list[Change], together: bool) -> None:
+    """Say which files of the checkout changed while a file was graded; with it only what it can have changed.
+
+    What never ran changed nothing, nor did what ran behind walls, modes of files aside. Without walls nobody can tell
+    a record that another command wrote from one that is forged: then the file is graded again, and not accused.
+    """
+    suspect = [one for one in changed if grade.at_large or one.despite_walls]
+    said = f"files of the checkout changed while it ran: {sandbox.some(suspect or changed)}"
+    if any(not one.by_anyone or one.despite_walls for one in suspect):
+        grade.findings.insert(0, Finding("changed_files", said))
+        grade.disturbed = said.replace("it ran", "it and others ran") if together else ""
+    elif suspect:
+        text = (
+            f"cannot be judged here: {said}, and no wall tells whose doing that is: let no other command run beside"
+        )
+        grade.findings.append(Finding("unjudged", text))
+        grade.disturbed = said
+    elif any(one.of_harness for one in changed):
+        harness = sandbox.some([one for one in changed if one.of_harness])
+        text = f"what it is judged by changed while it ran: {harness}; see git status, and grade again"
+        grade.findings.append(Finding("unjudged", text))
+    elif not all(one.by_anyone for one in changed):
+        grade.notes.append(f"{said}: that was not its doing")
+
+
 def judged(evidence: Evidence, exercise: Exercise | None) -> list[Finding]:
     """Reasons not to pass: what was noted of a cheat, what a check found, and limits that are not kept."""
     noted = sorted((note for note in evidence.notes if note[0] in CHEATS), key=lambda note: CHEATS.index(note[0]))
@@ -633,6 +665,7 @@ class _Noted:
 
     def __exit__(self, *error: object) -> None:
         self.box.__exit__(*error)
+        self.evidence.at_large |= self.box.at_large
         self.evidence.notes += [note for note in self.box.notes if note not in self.evidence.notes]
 
 

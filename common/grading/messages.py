@@ -55,7 +55,8 @@ class Question(Message, Generic[Found], frozen=True, kw_only=True, tag_field="as
     """
 
 
-class Ready(Question[None], frozen=True): ...
+class Ready(Question[Count], frozen=True):
+    """Said before the submission is imported: the version of Landlock that encloses the process, 0 if none does."""
 
 
 class Start(Question[None], frozen=True): ...

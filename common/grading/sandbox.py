@@ -6,7 +6,8 @@ of the harness and of the file, with limits on time and memory. This process
 - draws the operands from a seed that the other does not know, after the file has been imported,
 - keeps its own copy of them, compares the output that comes back with its own oracle, and holds the only clock,
 - reads nothing that the submission prints, and no exit code,
-- looks at the checkout before and after (:mod:`common.grading.checkout`), and says which of its files changed.
+- looks at the checkout before and after (:mod:`common.grading.checkout`), and says which of its files changed,
+  and whether the submission can have done it.
 
 The GPU is not given to it at all. Its process records what it would start (:mod:`common.grading.ptx_plan`), and a
 third process, which runs none of its Python, starts those kernels on fresh operands and times them
@@ -30,7 +31,7 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -42,7 +43,7 @@ from msgspec import to_builtins
 from common.book import catalog, device, schema
 from common.book.problems import Problem
 from common.editing import shipped
-from common.grading import messages
+from common.grading import confine, messages
 from common.grading.messages import Answer, Found, Launched, Question
 from common.measure import blank, check
 from common.workers import forkserver, isolate
@@ -106,6 +107,7 @@ class Sandbox:
     notes: list[Note] = field(default_factory=list)
     closing: threading.Event | None = None  # set when no more is to be started
     source: str | None = None  # the file's text as it was taken; None: as it is now
+    at_large: bool = False  # the submission was started where no wall keeps it from files outside of its folder
 
     def __enter__(self) -> Sandbox:
         self.folder = Path(tempfile.mkdtemp(prefix="workbook-"))
@@ -211,7 +213,7 @@ class Sandbox:
     def ask(self, question: Question[Found]) -> Found:
         """Put a question and wait for its answer. Raises SandboxError if none comes, or if it says that it failed."""
         if isinstance(question, messages.Start):
-            self.ask(messages.Ready())
+            self.at_large = not confine.keeps_files(self.ask(messages.Ready()))
         ready = isinstance(question, messages.Ready)
         seconds = self.limits.start_seconds if ready else self.limits.seconds
         line = json.dumps(to_builtins(question)).encode() + b"\n"
@@ -400,6 +402,6 @@ def differences(before: Mapping[str, object], after: Mapping[str, object]) -> li
     return found
 
 
-def some(names: list[str]) -> str:
+def some(names: Sequence[object]) -> str:
     """The first few of many."""
-    return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
+    return ", ".join(map(str, names[:3])) + (f" and {len(names) - 3} more" if len(names) > 3 else "")

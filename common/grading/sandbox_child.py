@@ -45,13 +45,15 @@ class Child:
     module: ModuleType
     stage: SimulatedRun
 
-    def __init__(self, file: Path, ladder: str, exchange: Path, margin: int) -> None:
+    def __init__(self, file: Path, ladder: str, exchange: Path, margin: int, enclosed: int = 0) -> None:
         self.file, self.ladder, self.exchange, self.margin = file, ladder, exchange, margin
+        self.enclosed = enclosed
         self.audit = audit.Audit(str(file))
         self.recorder: Recorder | None = None
 
-    def ready(self) -> None:
-        """Nothing: the process is there."""
+    def ready(self) -> int:
+        """The process is there: the version of Landlock that encloses it, 0 if none does."""
+        return self.enclosed
 
     def start(self) -> None:
         """Import the file; the harness is there, whole, and the audit takes note of it."""
@@ -201,7 +203,7 @@ def main(text: str) -> None:
     confine.keep_private()
     confine.give_up_privileges()
     confine.limit(options.memory_bytes, options.cpu_seconds, options.file_bytes)
-    confine.enclose(own, Path(options.hidden))
+    enclosed = confine.enclose(own, Path(options.hidden))
     _end_with_the_grader(own)
     questions, answers = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
     # what the file prints goes to the log, and what it reads is nothing
@@ -212,7 +214,7 @@ def main(text: str) -> None:
         from common.microscope import simulator
 
         simulator.install()
-    box = Child(Path(options.file), options.ladder, Path(options.exchange), options.margin)
+    box = Child(Path(options.file), options.ladder, Path(options.exchange), options.margin, enclosed)
     for line in questions:
         answers.write(json.dumps(to_builtins(answer(box, line))).encode() + b"\n")
         answers.flush()

@@ -525,6 +525,7 @@ def test_a_changed_file_is_laid_at_the_door_of_who_changed_it(write, monkeypatch
         seen.add(file.student)
         if first:
             together.wait(60)
+        verdict.at_large = True
         if file.student == "a":
             (tmp_path / "root" / f"{len(os.listdir(tmp_path / 'root'))}.txt").write_text("")
         if first:
@@ -670,7 +671,7 @@ def test_a_worktrees_hooks_are_watched(tmp_path):
     mark = watched.mark()
     (git / "config").write_text("[core]\nhooksPath = x\n")
     (git / "hooks" / "pre-commit").write_text("")
-    assert watched.since(mark) == [f"{git}/config (overwritten)", f"{git}/hooks/pre-commit (new)"]
+    assert [str(one) for one in watched.since(mark)] == [f"{git}/config (overwritten)", f"{git}/hooks/pre-commit (new)"]
 
 
 def test_the_shapes_that_are_counted_can_be_looked_into():

@@ -17,11 +17,23 @@ import pytest
 from msgspec import structs
 
 from common import cli
-from common.book import catalog, exercises, problems
+from common.book import catalog, exercises, problems, store
 from common.code import codegen, sass
 from common.editing import history
-from common.grading import audit, folders, grade, language, limits, messages, ptx_plan, sandbox, simulated_run, source
-from common.grading.checkout import Checkout
+from common.grading import (
+    audit,
+    confine,
+    folders,
+    grade,
+    language,
+    limits,
+    messages,
+    ptx_plan,
+    sandbox,
+    simulated_run,
+    source,
+)
+from common.grading.checkout import Change, Checkout
 from common.grading.folders import Submission
 from common.grading.grade import Grade, Grader, Machine
 from common.grading.sandbox import Limits, Sandbox, SandboxError
@@ -346,11 +358,125 @@ def test_changed_files_are_told_apart(tmp_path):
         ".git/hooks/post-checkout (new)", "common/a.py (overwritten)", "common/b.py (deleted)",
         "results/d.json (new)", "secrets.py (new)",
     ]  # fmt: skip
-    assert checkout.since(early) == found
+    assert [str(one) for one in checkout.since(early)] == found
     late = checkout.mark()
     assert checkout.since(late) == []
-    assert checkout.since(early) == found  # for all that ran at the time
-    assert checkout.harness_changed() == [found[1], found[2], found[4]]
+    assert [str(one) for one in checkout.since(early)] == found  # for all that ran at the time
+    assert [str(one) for one in checkout.harness_changed()] == [found[1], found[2], found[4]]
+    assert [one.by_anyone for one in checkout.since(early)] == [False, False, False, True, False]
+
+
+def test_modes_are_told_from_contents(tmp_path):
+    """Landlock stops writing, and not this."""
+    for name in ("results/a.json", "results/b.json", "lessons/c.py", "lessons/d.py", "results/e.json"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text("1")
+    with (tmp_path / "results/e.json").open("wb") as file:
+        file.truncate(1 << 23)
+    checkout = Checkout(tmp_path)
+    mark = checkout.mark()
+    for name in ("results/a.json", "lessons/c.py", "results/e.json", "lessons"):
+        (tmp_path / name).chmod(0o711)
+    (tmp_path / "lessons/d.py").write_text("2")
+    (tmp_path / "results/new").mkdir()  # a folder is no file
+    (tmp_path / "results/b.json").touch()
+    found = checkout.since(mark)
+    assert [str(one) for one in found] == [
+        "lessons/ (mode changed)", "lessons/c.py (mode changed)", "lessons/d.py (overwritten)",
+        "results/a.json (mode changed)", "results/e.json (mode changed)",
+    ]  # fmt: skip
+    assert [one.despite_walls for one in found] == [True, True, False, True, True]
+
+
+@pytest.mark.parametrize(
+    ("name", "others"), [
+        ("results/a.json", True), ("results/traces/a.json", True), (".workbook/kept/x", True), (".git/HEAD", True),
+        (".git/refs/heads/main", True), (".git/config", False), (".git/hooks/post-commit", False),
+        (".git/info/exclude", False), ("lessons/a.py", False), ("tests/a.py", False), ("a.json", False),
+    ],
+)  # fmt: skip
+def test_where_other_commands_write(name, others):
+    assert Change(name, "new").by_anyone == others
+
+
+@pytest.mark.parametrize(
+    ("name", "harness"), [
+        ("common/a.txt", True), ("lessons/wide.py", True), ("lessons/01_naive/solutions/x.py", True), ("a.py", True),
+        ("numba/__init__.py", True), ("x/site-packages/y", True), ("out.json", False), ("lessons/README.md", False),
+        ("lessons/01_naive/exercises/x.py", False), ("tests/conftest.py", False), ("results/x.py", False),
+    ],
+)  # fmt: skip
+def test_what_later_grades_run_on(name, harness):
+    assert Change(name, "new").of_harness == harness
+
+
+SECOND_RECORD = "results/second.json"
+
+
+def while_graded(monkeypatch, action):
+    """Have something done in the midst of each grade, as by another command."""
+    ask, times = Sandbox.ask, []
+
+    def during(box, question):
+        if isinstance(question, messages.Bind):
+            times.append(question)
+            action(len(times))
+        return ask(box, question)
+
+    monkeypatch.setattr(Sandbox, "ask", during)
+
+
+def graded_beside(checkout):
+    shutil.copyfile(exercises.find(TARGET).solution, checkout / f"{TARGET}.py")
+    grader = Grader(None, Limits(PATIENCE), root=checkout)
+    ((_, verdict),) = grader.all([Submission(checkout / f"{TARGET}.py")], 1)
+    return verdict
+
+
+@pytest.mark.skipif(not confine.keeps_files(confine.version()), reason="needs Landlock: Linux 6.2")
+def test_a_record_written_beside_a_grade_is_not_its_doing(checkout, monkeypatch):
+    for folder in (".workbook", ".git", "lessons"):
+        (checkout / folder).mkdir(exist_ok=True)
+
+    def write(count):
+        for name in (SECOND_RECORD, ".workbook/kept", ".git/HEAD"):
+            store.write(checkout / name, json.dumps(count))
+
+    while_graded(monkeypatch, write)
+    verdict = graded_beside(checkout)
+    assert verdict.passed, verdict.reasons
+    assert "changed" not in "".join(verdict.notes)
+    monkeypatch.undo()
+    while_graded(monkeypatch, lambda count: (checkout / "lessons" / "README.md").write_text(str(count)))
+    verdict = graded_beside(checkout)
+    assert verdict.passed, verdict.reasons
+    assert "changed while it ran: lessons/README.md (new): that was not its doing" in verdict.notes[-1]
+    monkeypatch.undo()
+    while_graded(monkeypatch, lambda count: (checkout / "results/record.json").chmod(0o600 + count % 8))
+    (reason,) = graded_beside(checkout).reasons
+    assert reason == "changed_files: files of the checkout changed while it ran: results/record.json (mode changed)"
+    monkeypatch.undo()
+    while_graded(monkeypatch, lambda count: (checkout / "numba.py").write_text(str(count)))
+    (reason,) = graded_beside(checkout).reasons
+    assert reason.startswith("unjudged: what it is judged by changed while it ran: numba.py (new); see git status")
+
+
+def test_without_walls_a_record_written_beside_is_told_from_one_that_is_forged(checkout, monkeypatch):
+    monkeypatch.setattr(confine, "keeps_files", lambda version: False)
+    while_graded(monkeypatch, lambda count: count == 1 and store.write(checkout / SECOND_RECORD, "1"))
+    verdict = graded_beside(checkout)
+    assert verdict.passed, verdict.reasons
+    assert f"changed while it ran: {SECOND_RECORD} (new): it was graded again, alone" in verdict.notes[-1]
+    monkeypatch.undo()
+    monkeypatch.setattr(confine, "keeps_files", lambda version: False)
+    while_graded(monkeypatch, lambda count: store.write(checkout / SECOND_RECORD, f"x{count}"))
+    (reason,) = graded_beside(checkout).reasons
+    assert reason.startswith("unjudged: cannot be judged here: files of the checkout changed while it ran: results/")
+    monkeypatch.undo()
+    monkeypatch.setattr(confine, "keeps_files", lambda version: False)
+    while_graded(monkeypatch, lambda count: (checkout / "notes.txt").write_text(str(count)))
+    (reason,) = graded_beside(checkout).reasons
+    assert reason == "changed_files: files of the checkout changed while it ran: notes.txt (new)"
 
 
 # --- folders, limits, reports ---

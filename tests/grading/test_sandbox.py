@@ -298,8 +298,8 @@ def test_an_answer_says_what_became_of_the_question(tmp_path, monkeypatch, error
         raise error
 
     monkeypatch.setattr(sandbox_child.Child, "start", fail)
-    child = sandbox_child.Child(tmp_path / "gemm_x.py", "gemm", tmp_path / "exchange.bin", 8)
-    assert sandbox_child.answer(child, b'{"ask": "ready"}') == messages.Answer("done", [])
+    child = sandbox_child.Child(tmp_path / "gemm_x.py", "gemm", tmp_path / "exchange.bin", 8, enclosed=7)
+    assert sandbox_child.answer(child, b'{"ask": "ready"}') == messages.Answer("done", [], found=7)
     found = sandbox_child.answer(child, b'{"ask": "start"}')
     assert found.status == status
     assert says in found.message
