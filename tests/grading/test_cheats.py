@@ -671,7 +671,10 @@ def test_a_worktrees_hooks_are_watched(tmp_path):
     mark = watched.mark()
     (git / "config").write_text("[core]\nhooksPath = x\n")
     (git / "hooks" / "pre-commit").write_text("")
-    assert [str(one) for one in watched.since(mark)] == [f"{git}/config (overwritten)", f"{git}/hooks/pre-commit (new)"]
+    assert [str(one) for one in watched.since(mark)] == [
+        f"{git}/config (overwritten)",
+        f"{git}/hooks/pre-commit (new)",
+    ]
 
 
 def test_the_shapes_that_are_counted_can_be_looked_into():

@@ -11,11 +11,11 @@ from importlib import import_module
 import numpy as np
 
 NETWORK = "lessons.08_training.network"
-fused, layered, oracle, parameters, shapes, training, digits, graph = (
+fused, layered, oracle, parameters, shapes, training, digits, graph, plans = (
     import_module(f"{NETWORK}.{name}")
-    for name in ("fused", "layered", "oracle", "parameters", "shape", "training", "digits", "graph")
+    for name in ("fused", "layered", "oracle", "parameters", "shape", "training", "digits", "graph", "plan")
 )
-SHAPE, BATCH, PLAN = shapes.MNIST, 32, training.Plan(epochs=2, batch=16)
+SHAPE, BATCH, PLAN = shapes.MNIST, 32, plans.Plan(epochs=2, batch=16)
 
 
 def some_digits(count, seed):
@@ -64,6 +64,6 @@ if __name__ == "__main__":
         "fused": gradients(fused.Fused), "layered": gradients(layered.Layered),
         "bits": {
             kernels: [bits(kernels, True), bits(kernels, True), bits(kernels, False), bits(kernels, True, 7)]
-            for kernels in training.KINDS
+            for kernels in plans.KINDS
         },
     }))  # fmt: skip

@@ -13,11 +13,12 @@ from common import cli
 from common.microscope import simulator
 
 NETWORK = "lessons.08_training.network"
-training, checkpoint, digits, shapes, commands, batches = (
-    import_module(f"{NETWORK}.{name}") for name in ("training", "checkpoint", "digits", "shape", "commands", "batch")
+training, checkpoint, digits, shapes, commands, batches, plans = (
+    import_module(f"{NETWORK}.{name}")
+    for name in ("training", "checkpoint", "digits", "shape", "commands", "batch", "plan")
 )
 TINY = shapes.Shape(SIZE=4, CHANNELS=(4, 4), TAPS=3, PADS=(1, 1), POOLS=(2, 2), HIDDEN=4, CLASSES=10)
-PLAN = training.Plan(seed=1, epochs=2, batch=2, rate=0.1, changes=True)
+PLAN = plans.Plan(seed=1, epochs=2, batch=2, rate=0.1, changes=True)
 
 
 def some_digits(size=TINY.SIZE, count=6):
@@ -54,7 +55,8 @@ def main(monkeypatch, capsys, tmp_path):
     monkeypatch.setenv("COLUMNS", "500")
 
     def call(*words):
-        code = cli.lesson_main("08_training", [*words, "--out", str(tmp_path)], own=commands.COMMANDS)
+        words = words if "--out" in words else (*words, "--out", str(tmp_path))
+        code = cli.lesson_main("08_training", words, own=commands.COMMANDS)
         said = capsys.readouterr()
         return code, said.out, said.err
 
@@ -144,6 +146,29 @@ def test_going_on_from_another_checkpoint_keeps_the_one_that_is_there(main, tmp_
     assert (tmp_path / f"before-{commands.CHECKPOINT}").read_bytes() == b"mine"
 
 
+def test_no_checkpoint_is_written_over(main, tmp_path):
+    kept, before = tmp_path / commands.CHECKPOINT, tmp_path / "before-checkpoint.npz"
+    found = []
+    for _ in range(3):
+        code, out, _ = main("train", "--sim", "--seed", str(len(found)))
+        assert code == 0
+        found.append(kept.read_bytes())
+    assert f"the checkpoint that was there is kept: {tmp_path / 'before-checkpoint-2.npz'}" in out
+    assert before.read_bytes() == found[0]
+    assert main("train", "--sim", "--resume", str(before))[0] == 0
+    places = [before, tmp_path / "before-checkpoint-2.npz", tmp_path / "before-checkpoint-3.npz"]
+    assert [path.read_bytes() for path in places] == found
+
+
+def test_a_folder_that_cannot_be_written_to_is_told_before_anything_is_learned(main, monkeypatch, tmp_path):
+    monkeypatch.setattr(batches, "launch", lambda *_: pytest.fail("a step was taken"))
+    (tmp_path / "file").write_text("")
+    code, _, err = main("train", "--sim", "--out", str(tmp_path / "file"))
+    assert code == 2
+    (line,) = err.splitlines()
+    assert "file/checkpoint.npz: cannot be written" in line
+
+
 def test_the_command_trains_draws_and_keeps(main, tmp_path):
     code, out, err = main("train", "--sim")
     assert code == 0, err
@@ -190,7 +215,10 @@ def test_a_run_that_diverges_says_in_one_line_how_to_go_on(main, tmp_path):
 @pytest.mark.parametrize(("words", "said"), [
     (("--epochs", "0"), "--epochs 0: must be at least 1"), (("--batch", "x"), "--batch 'x': must be an integer"),
     (("--batch", "7"), "--batch 7: must be at most 6, the digits there are"),
-    (("--rate", "-1"), "--rate -1.0: must be above 0"),
+    (("--rate", "-1"), "--rate -1.0: must be above 0 and below 1e+06"),
+    (("--rate", "1e6"), "--rate 1000000.0: must be above 0 and below 1e+06"),
+    (("--rate", "nan"), "--rate nan: must be above 0 and below 1e+06"),
+    (("--seed", "-1"), "--seed -1: must be at least 0"),
     (("--kernels", "magic"), "--kernels 'magic': must be one of fused, layered"),
     (("--resume", "nowhere.npz"), "nowhere.npz: cannot be read: No such file or directory"),
 ])  # fmt: skip
@@ -230,6 +258,60 @@ def test_a_checkpoint_of_values_that_are_not_finite_is_refused(run, tmp_path):
     one.save(tmp_path / "x.npz")
     with pytest.raises(ValueError, match="values are not all finite"):
         checkpoint.load(tmp_path / "x.npz", TINY)
+
+
+def test_a_damaged_checkpoint_is_told_in_one_line(run, tmp_path):
+    path = tmp_path / "damaged.npz"
+    run().save(path)
+    whole, random = path.read_bytes(), np.random.default_rng(0)
+    told = []
+    for number in range(300):
+        damaged = bytearray(whole)
+        if number % 3:
+            damaged[random.integers(len(whole))] ^= 1 << int(random.integers(8))
+        else:
+            del damaged[random.integers(len(whole)) :]
+        path.write_bytes(damaged)
+        try:
+            checkpoint.load(path, TINY)  # what is flipped may lie between the parts
+        except ValueError as error:
+            told.append(str(error))
+    assert len(told) > 200
+    assert all(text.startswith(f"{path}: ") and "\n" not in text for text in told)
+
+
+def said_of(path, change):
+    """Write the file anew, with what it says of itself changed."""
+    with np.load(path) as file:
+        arrays = dict(file)
+    said = json.loads(bytes(arrays.pop("said")))
+    change(said, arrays)
+    np.savez(path, said=np.frombuffer(json.dumps(said).encode(), np.uint8), **arrays)
+
+
+@pytest.mark.parametrize(("change", "says"), [
+    (lambda said, _: said["plan"].update(batch="x"), "plan.batch must be an integer above 0, is 'x': name another"),
+    (lambda said, _: said["plan"].update(kernels="commands"), "plan.kernels must be one of fused, layered"),
+    (lambda said, _: said.update(plan=[]), "plan must be an object, is a list"),
+    (lambda said, _: said.update(shape=3), "shape must be an object, is 3"),
+    (lambda said, _: said["state"].pop("step"), "state.step must be an integer from 0 on, is missing"),
+    (lambda said, _: said["state"].update(epoch=3), "epoch is 3, must be at most 2"),
+    (lambda said, _: said["state"].update(step=3), "step is 3, must be at most 2"),
+    (lambda said, _: said["state"].update(epoch=1), "epochs in the history: 0, must be 1"),
+    (lambda said, _: said["state"].update(digits=[6, 4]), "digits, learned and held out; here are (6, 3)"),
+    (lambda said, _: said["state"].update(history=[{"loss": "low"}]), "state.history[0].loss must be a number"),
+    (lambda _, arrays: arrays.update(losses=np.zeros(5, np.float32)), "losses: 5, must be 6"),
+    (lambda _, arrays: arrays.update(losses=np.zeros(6)), "losses are (6,) of float64, must be flat, of float32"),
+    (lambda _, arrays: arrays.pop("velocities"), "is no checkpoint ("),
+])  # fmt: skip
+def test_a_checkpoint_that_says_what_cannot_be_is_refused(run, main, tmp_path, change, says):
+    path = tmp_path / "wrong.npz"
+    run().save(path)
+    said_of(path, change)
+    code, _, err = main("train", "--sim", "--resume", str(path))
+    assert code == 2
+    (line,) = err.splitlines()
+    assert says in line
 
 
 def test_smaller_digits_are_means_of_squares():

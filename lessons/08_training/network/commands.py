@@ -2,6 +2,7 @@
 
 import base64
 import datetime
+import itertools
 import json
 import os
 import platform
@@ -10,7 +11,7 @@ import sys
 import threading
 import time
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, fields
+from dataclasses import asdict, fields, replace
 from importlib import import_module
 from pathlib import Path
 
@@ -62,6 +63,7 @@ def compare_parser():
 
 
 COMMANDS = {"train": train_parser, "compare": compare_parser}
+_MOST_RATE = 1e6
 _HELP = {
     "seed": (int, "first weights, batches and changes of the digits follow from it (0)"),
     "epochs": (int, "how often each digit is seen (100)"),
@@ -84,8 +86,8 @@ def _given(options, kinds):
     for name, least in _LEAST.items():
         if given.get(name, least) < least:
             raise ValueError(f"--{name} {given[name]}: must be at least {least}")
-    if not 0 < given.get("rate", 1.0) < 1e6:
-        raise ValueError(f"--rate {given['rate']}: must be above 0")
+    if not 0 < given.get("rate", 1.0) < _MOST_RATE:
+        raise ValueError(f"--rate {given['rate']}: must be above 0 and below {_MOST_RATE:g}")
     if given.get("kernels", kinds[0]) not in kinds:
         raise ValueError(f"--kernels {given['kernels']!r}: must be one of {', '.join(kinds)}")
     return given
@@ -101,13 +103,13 @@ def _train(options):
     if simulated and not options.sim:
         say.print("no GPU was found: a small network learns a few digits in the CUDA simulator")
     _choose(simulated)
-    digits, shapes, training = _module("digits"), _module("shape"), _module("training")
-    given = _given(options, training.KINDS)
+    digits, shapes, plans, training = (_module(name) for name in ("digits", "shape", "plan", "training"))
+    given = _given(options, plans.KINDS)
     shape = shapes.SMALL if simulated else shapes.MNIST
     if options.resume:
         plan = training.planned(options.resume, shape, given)
     else:
-        plan = training.Plan(**{**(SIMULATED if simulated else {}), **given})
+        plan = plans.Plan(**{**(SIMULATED if simulated else {}), **given})
     learned, held_out = digits.load(shape.SIZE)
     if simulated:
         learned, held_out = (part.first(n) for part, n in zip((learned, held_out), SIMULATED_DIGITS, strict=True))
@@ -116,11 +118,19 @@ def _train(options):
     if options.resume:
         run.resume(options.resume, given)
     if kept.exists() and not (options.resume and kept.samefile(options.resume)):
-        kept.replace(options.out / f"before-{CHECKPOINT}")  # maybe of a run that was to be gone on with
+        say.print(f"the checkpoint that was there is kept: {_named(_set_aside(kept))}", soft_wrap=True, markup=False)
+    run.save(kept)  # a folder that cannot be written to is told before an epoch is trained
     code = _learn(run, kept, say, training)
     if code == console.RIGHT:
         _finish(run, options, simulated, say)
     return code
+
+
+def _set_aside(kept):
+    """Give a checkpoint the first name that is free: it may be of a run that is to be gone on with."""
+    names = (f"before-{kept.stem}{f'-{number}' if number > 1 else ''}{kept.suffix}" for number in itertools.count(1))
+    aside = next(path for path in map(kept.with_name, names) if not path.exists())
+    return kept.rename(aside)
 
 
 def _choose(simulated):
@@ -289,7 +299,7 @@ def _compare(options):
         raise ValueError("the comparison needs PyTorch: pip install torch")
     given = _given(options, ("fused",))
     compare, digits, shapes = _module("compare"), _module("digits"), _module("shape")
-    plan = compare.DEFAULT if "seed" not in given else type(compare.DEFAULT)(**{**asdict(compare.DEFAULT), **given})
+    plan = replace(compare.DEFAULT, seed=given.get("seed", compare.DEFAULT.seed))
     shape, (learned, _) = shapes.MNIST, digits.load()
     kept = not options.batch and "seed" not in given
     with torch_side.strict():

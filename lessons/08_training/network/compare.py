@@ -12,7 +12,8 @@ from common.report.training import DOUBLE, EAGER, GRAPH, Speed
 from . import torch_side
 from .graph import Graph
 from .parameters import Parameters
-from .training import KINDS, Plan, network
+from .plan import KINDS, Plan
+from .training import network
 
 STEPS = 100
 BATCHES = (64, 1024, 32, 128, 256, 512, 2048, 4096)

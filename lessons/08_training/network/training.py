@@ -5,47 +5,25 @@ was interrupted goes on to the same bits as one that was not.
 """
 
 import time
-from dataclasses import asdict, dataclass, replace
+from dataclasses import replace
 from importlib import import_module
 
 import numpy as np
 from numba import cuda
 
+from common.book import store
+
 from . import batch as batches
 from . import checkpoint
 from .parameters import Parameters
+from .plan import Epoch, State
 
-KINDS = ("fused", "layered")
 # how far digits are changed: degrees, shares, pixels for a pixel, pixels
 CHANGES = {"turn": 12, "stretch": 0.12, "slant": 0.15, "way": 2}
 
 
-@dataclass(frozen=True)
-class Plan:
-    """What a run does: all of this, with the digits, decides its bits. ``kernels`` is one of KINDS."""
-
-    seed: int = 0
-    epochs: int = 100
-    batch: int = 32
-    rate: float = 0.05
-    momentum: float = 0.9
-    decay: float = 5e-4
-    kernels: str = KINDS[0]
-    changes: bool = True
-
-
 class DivergedError(ValueError):
     """The loss is no finite number; the message says since when, and what to do."""
-
-
-@dataclass(frozen=True)
-class Epoch:
-    """What came of an epoch; ``seconds`` without the look at the held-out digits."""
-
-    loss: float
-    held_out_loss: float
-    held_out_accuracy: float
-    seconds: float
 
 
 def network(kind, parameters, batch, **options):
@@ -186,29 +164,38 @@ class Run:
     def save(self, path):
         """Write a checkpoint; raises StoreError."""
         epoch, step, history, values, velocities, losses = self._state()
-        state = {"epoch": epoch, "step": step, "history": [asdict(one) for one in history], "digits": self._digits()}
         arrays = {"values": values, "velocities": velocities, "losses": losses}
-        checkpoint.save(path, asdict(self.plan), self.shape, state, arrays)
+        checkpoint.save(path, self.plan, self.shape, State(epoch, step, self._digits(), history), arrays)
 
     def _digits(self):
-        return [len(self.learned), len(self.held_out)]
+        return len(self.learned), len(self.held_out)
 
     def resume(self, path, given):
         """Go on from a checkpoint. ``given`` are the options that were asked for: they must be the checkpoint's.
 
-        Only the rate may be another. Raises ValueError naming what does not fit.
+        Only the rate may be another. Raises ValueError naming what does not fit, StoreError.
         """
         plan, state, arrays = checkpoint.load(path, self.shape)
         for name, value in given.items():
-            if name != "rate" and plan.get(name) != value:
-                raise ValueError(f"--{name} {value}: the checkpoint's run has {plan.get(name)}: leave the option out")
-        if state["digits"] != self._digits():
-            raise ValueError(f"the checkpoint's run has {state['digits']} digits, and here are {self._digits()}")
-        history = [Epoch(**one) for one in state["history"]]
-        self._restore(state["epoch"], state["step"], history, *(arrays[name] for name in arrays))
+            if name != "rate" and getattr(plan, name) != value:
+                found = getattr(plan, name)
+                raise ValueError(f"--{name} {value}: the checkpoint's run has {found}: leave the option out")
+        here, ours = store.shown(path), self._digits()
+        if state.digits != ours:
+            raise ValueError(f"{here}: is of a run with {state.digits} digits, learned and held out; here are {ours}")
+        for name, value, most in (("epoch", state.epoch, plan.epochs), ("step", state.step, self.steps - 1)):
+            if value > most:
+                raise ValueError(f"{here}: {name} is {value}, must be at most {most}")
+        for name, value, wanted in (
+            ("epochs in the history", len(state.history), state.epoch),
+            ("losses", arrays["losses"].size, self._net.losses.size),
+        ):
+            if value != wanted:
+                raise ValueError(f"{here}: {name}: {value}, must be {wanted}")
+        self._restore(state.epoch, state.step, state.history, **arrays)
 
 
 def planned(path, shape, given):
-    """The plan of a checkpoint's run, with the rate that is given, if one is; raises as :meth:`Run.resume` does."""
+    """The plan of a checkpoint's run, with the rate that is given, if one is; raises as :func:`checkpoint.load`."""
     plan, _, _ = checkpoint.load(path, shape)
-    return replace(Plan(**plan), **{name: value for name, value in given.items() if name == "rate"})
+    return replace(plan, **{name: value for name, value in given.items() if name == "rate"})
