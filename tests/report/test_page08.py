@@ -117,3 +117,29 @@ def test_the_fused_network_has_as_many_kernels_as_the_page_lists():
     assert "has eight kernels of its own" in TEXT["network"]
     rows = re.findall(r"^\| (`\w+`, twice|`\w+`|one|two) ?(?:for .*?)?\|", TEXT["network"], re.MULTILINE)
     assert sum(2 if "tw" in row else 1 for row in rows) == 8
+
+
+def test_what_the_page_says_of_a_step_is_what_a_run_does():
+    plan = import_module("lessons.08_training.network.training").Plan()
+    page = re.sub(r"\s+", " ", TEXT["network"])
+    for said in (
+        f"N = {plan.batch} here", f"velocity = {plan.momentum} * velocity", f"each counts {plan.momentum} times",
+        f"a decay of {plan.decay:.4f} each", f"begins at {plan.rate} and",
+    ):  # fmt: skip
+        assert said in page
+
+
+def test_a_step_down_in_one_line_is_the_pages_numbers():
+    """Section 2's example, by the definition: each number moved a little."""
+
+    def loss(w, x, b):
+        return (max(w * x + b, 0) - 4) ** 2 / 2
+
+    start, move = {"w": 2, "x": 3, "b": -1}, 1e-6
+    slopes = {
+        name: (loss(**{**start, name: value + move}) - loss(**{**start, name: value - move})) / (2 * move)
+        for name, value in start.items()
+    }
+    said = re.search(r"dw = (\d), db = (\d), dx = (\d)", TEXT["README"]).groups()
+    assert [round(slopes[name]) for name in "wbx"] == list(map(int, said))
+    assert f"2 - 0.1 * {said[0]} = {2 - 0.1 * int(said[0]):.1f}" in TEXT["README"]

@@ -9,10 +9,7 @@ Grade: python -m common grade 08.9
 # y, written once
 Y_MB = None
 
-# what is saved if bias and ReLU go into the convolution, and were
-# one kernel of their own
-BIAS_RELU_MB = None
-# two kernels, one after the other
+# what is saved if bias and ReLU go into the convolution, and were two kernels, one after the other
 BIAS_THEN_RELU_MB = None
 
 # y + residual, both as large as y: what the kernel of its own reads and writes, and what is saved if it is fused
@@ -23,10 +20,19 @@ RESIDUAL_SAVED_MB = None
 HALF_WRITTEN_MB = None
 HALF_SAVED_MB = None
 
-# column sums, one for each filter: what is saved
-COLUMNS_SAVED_MB = None
+# the sums of y's columns are wanted and y is not: what is saved
+COLUMNS_ALONE_SAVED_MB = None
 
-# milliseconds that BIAS_RELU_MB take at 4 TB/s; the convolution at 60 TFLOP/s; the one in percent of the other
-SAVED_MS = None
+# only the largest of each 2 x 2 pixels is wanted, in float32: what the kernel of its own reads and writes, and what
+# is saved if the convolution writes that and no y
+POOL_MB = None
+POOL_SAVED_MB = None
+
+# a bias in a kernel of its own, at 4 TB/s; the convolution at 60 TFLOP/s, two FLOP for a multiply-add. Both in ms,
+# and the GEMM_K at which they would take equally long
+BIAS_MS = None
 CONVOLUTION_MS = None
-SAVED_PERCENT = None
+EVEN_GEMM_K = None
+
+# the same GEMM_K with y in float16 and tensor cores at 600 TFLOP/s
+EVEN_GEMM_K_HALF = None

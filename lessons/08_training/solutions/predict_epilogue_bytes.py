@@ -9,10 +9,7 @@ Grade: python -m common grade 08.9
 # y, written once
 Y_MB = 64 * 56 * 56 * 64 * 4 / 1e6
 
-# what is saved if bias and ReLU go into the convolution, and were
-# one kernel of their own
-BIAS_RELU_MB = 2 * 51.380224
-# two kernels, one after the other
+# what is saved if bias and ReLU go into the convolution, and were two kernels, one after the other
 BIAS_THEN_RELU_MB = 4 * 51.380224
 
 # y + residual, both as large as y: what the kernel of its own reads and writes, and what is saved if it is fused
@@ -23,10 +20,19 @@ RESIDUAL_SAVED_MB = 2 * 51.380224
 HALF_WRITTEN_MB = 51.380224 / 2
 HALF_SAVED_MB = 2 * 51.380224
 
-# column sums, one for each filter: what is saved
-COLUMNS_SAVED_MB = 51.380224
+# the sums of y's columns are wanted and y is not: what is saved
+COLUMNS_ALONE_SAVED_MB = 2 * 51.380224
 
-# milliseconds that BIAS_RELU_MB take at 4 TB/s; the convolution at 60 TFLOP/s; the one in percent of the other
-SAVED_MS = 2 * 51.380224e6 / 4e12 * 1e3
+# only the largest of each 2 x 2 pixels is wanted, in float32: what the kernel of its own reads and writes, and what
+# is saved if the convolution writes that and no y
+POOL_MB = 1.25 * 51.380224
+POOL_SAVED_MB = 2 * 51.380224
+
+# a bias in a kernel of its own, at 4 TB/s; the convolution at 60 TFLOP/s, two FLOP for a multiply-add. Both in ms,
+# and the GEMM_K at which they would take equally long
+BIAS_MS = 2 * 51.380224e6 / 4e12 * 1e3
 CONVOLUTION_MS = 2 * 64 * 56 * 56 * 64 * 576 / 60e12 * 1e3
-SAVED_PERCENT = 100 * 0.025690112 / 0.2466250752
+EVEN_GEMM_K = 8 / 4e12 * 60e12 / 2
+
+# the same GEMM_K with y in float16 and tensor cores at 600 TFLOP/s
+EVEN_GEMM_K_HALF = 4 / 4e12 * 600e12 / 2
