@@ -39,24 +39,25 @@ def write(to: Path, traced: dict[str, StepTrace]) -> int:
     folder = to / FOLDER
     folder.mkdir(exist_ok=True)
     wanted = {address("index")}
-    for name, text in _pages(traced):
+    for name, text in _files(traced):
         wanted.add(name)
         path = folder / name
         if not path.is_file() or path.read_text(encoding="utf-8") != text:
             path.write_text(text, encoding="utf-8")
-    for path in folder.glob("*.html"):
+    for path in folder.iterdir():
         if path.name not in wanted:
             path.unlink()
-    return len(wanted) - 1
+    return sum(name.endswith(".html") for name in wanted) - 1
 
 
-def _pages(traced: dict[str, StepTrace]) -> Iterator[tuple[str, str]]:
+def _files(traced: dict[str, StepTrace]) -> Iterator[tuple[str, str]]:
     steps = {step.name: step for step in catalog.steps()}
     for name, trace in traced.items():
         step = steps[name]
         others = before(step, traced)
         top = [Link(f"../{_code(step)}", f"{name} in the book"), Link("index.html", "all steps")]
         beside = [Link(address(name, other), f"beside {other}") for other in others]
+        yield f"{name}.js", explorer.data(explorer.shown(step, trace))
         yield address(name), explorer.page([explorer.shown(step, trace)], [*top, *beside], _STATIC)
         for other in others:
             pair = [explorer.shown(steps[other], traced[other]), explorer.shown(step, trace)]

@@ -72,14 +72,17 @@ def shown(step: Step, trace: StepTrace, file: Path | None = None) -> Shown:
 def page(steps: Sequence[Shown], links: Sequence[Link] = (), static: str | None = None) -> str:
     """The page of one step, or of two side by side.
 
-    With ``static``, the address of the folder of style and script, the page is not whole without them.
+    With ``static``, the address of the folder of style and script, the page is not whole without them, nor without
+    each step's ``data``, which lies beside it as ``STEP.js``.
     """
     title = " and ".join(one.name for one in steps)
-    data = [_data(one) for one in steps]
-    text = msgspec.json.encode(data).decode().replace("</", "<\\/")
     style, script = ((STATIC / f"explore.{kind}").read_text(encoding="utf-8") for kind in ("css", "js"))
     head = f"<style>\n{style}</style>" if static is None else f'<link rel="stylesheet" href="{static}/explore.css">'
-    foot = f"<script>\n{script}</script>" if static is None else f'<script src="{static}/explore.js"></script>'
+    if static is None:
+        foot = f'<script type="application/json" id="trace">{_json(steps)}</script>\n<script>\n{script}</script>'
+    else:
+        sources = [*(f"{one.name}.js" for one in steps), f"{static}/explore.js"]
+        foot = "\n".join(f'<script src="{source}"></script>' for source in sources)
     nav = " · ".join(f'<a href="{html.escape(one.to)}">{html.escape(one.words)}</a>' for one in links)
     return (
         f'<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
@@ -88,8 +91,17 @@ def page(steps: Sequence[Shown], links: Sequence[Link] = (), static: str | None 
         + (f'<nav aria-label="the book">{nav}</nav>\n' if nav else "")
         + f'<main>\n<h1>{html.escape(title)}</h1>\n{_lede(steps)}\n<div id="explorer"></div>\n'
         f"<noscript>{_plain(steps)}</noscript>\n</main>\n"
-        f'<script type="application/json" id="trace">{text}</script>\n{foot}\n</body>\n</html>\n'
+        f"{foot}\n</body>\n</html>\n"
     )
+
+
+def data(one: Shown) -> str:
+    """A step's source and trace as a script, which all pages with the step share."""
+    return f"(window.WORKBOOK_TRACES ||= []).push(...{_json([one])});\n"
+
+
+def _json(steps: Sequence[Shown]) -> str:
+    return msgspec.json.encode([_data(one) for one in steps]).decode().replace("</", "<\\/")
 
 
 def _data(one: Shown) -> _Step:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import http.server
+import re
 import shutil
 import statistics
 import threading
@@ -41,8 +42,14 @@ def pages(book: Path) -> list[str]:
     """The pages that stand for the others: home, the lessons, the heaviest of the microscope, the story."""
     lessons = sorted(path.relative_to(book).as_posix() for path in book.glob("lessons/[0-9]*/index.html"))
     traces = (book / explorations.FOLDER).glob("*.html")
-    heaviest = max(traces, key=lambda path: path.stat().st_size, default=book).relative_to(book).as_posix()
+    heaviest = max(traces, key=_with_scripts, default=book).relative_to(book).as_posix()
     return [name for name in ("index.html", *lessons, heaviest, "story.html") if (book / name).is_file()]
+
+
+def _with_scripts(page: Path) -> int:
+    """The bytes of a page and of the scripts that it loads."""
+    named = re.findall(r'<script src="([^"]+)"', page.read_text(encoding="utf-8"))
+    return sum((page.parent / name).stat().st_size for name in (page.name, *named))
 
 
 def browser() -> str:

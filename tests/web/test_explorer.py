@@ -10,7 +10,7 @@ from common.book import catalog, store
 from common.cli import main
 from common.microscope import trace
 from common.report import traces
-from common.web import STATIC, explorations, explorer
+from common.web import explorations, explorer
 
 NAMES = ["gemm_naive", "gemm_shared_tile", "gemm_register_blocked", "conv2d_unroll_gemm", "hgemm_specialised"]
 PAIR = ["gemm_shared_tile", "gemm_register_blocked"]
@@ -167,17 +167,25 @@ def test_the_book_s_pages_are_those_of_all_steps(tmp_path):
     kept = {name: traces.load(catalog.find(name)) for name in ("gemm_naive", "gemm_shared_tile", "gemm_coarsened")}
     (tmp_path / "explore").mkdir()
     (tmp_path / "explore" / "gone.html").write_text("")
+    (tmp_path / "explore" / "gone.js").write_text("")
     (tmp_path / "explore" / "index.html").write_text("")
     assert explorations.write(tmp_path, kept) == 6
     found = {path.name for path in (tmp_path / "explore").iterdir()}
     assert found == {
         "index.html", "gemm_naive.html", "gemm_shared_tile.html", "gemm_coarsened.html",
         "gemm_naive-gemm_shared_tile.html", "gemm_naive-gemm_coarsened.html", "gemm_shared_tile-gemm_coarsened.html",
+        "gemm_naive.js", "gemm_shared_tile.js", "gemm_coarsened.js",
     }  # fmt: skip
     text = (tmp_path / "explore" / "gemm_coarsened.html").read_text()
     assert '<a href="gemm_shared_tile-gemm_coarsened.html">beside gemm_shared_tile</a>' in text
     assert '<a href="../lessons/03_coarsening/gemm_coarsened.code.html">' in text
-    assert f'src="../_static/{(STATIC / "explore.js").name}"' in text
+    assert re.findall(r'<script src="([^"]*)"', text) == ["gemm_coarsened.js", "../_static/explore.js"]
+    pair = (tmp_path / "explore" / "gemm_naive-gemm_coarsened.html").read_text()
+    assert re.findall(r'<script src="([^"]*)"', pair)[:2] == ["gemm_naive.js", "gemm_coarsened.js"]
+    data = (tmp_path / "explore" / "gemm_naive.js").read_text()
+    assert json.loads(data.partition("push(...")[2].rpartition(")")[0]) == script_data(
+        explorer.page(shown("gemm_naive"))
+    )
 
 
 # --- the command ---
