@@ -162,21 +162,26 @@ def judge(
     ``told(kernel, result)`` is called as each is known.
     """
     by_name = {kernel.name: kernel for kernel in kernels}
-    found: dict[str, dict] = {}
+    found = compiled_elsewhere(kernels)
+    for name, result in found.items():
+        if result["status"] != "right":
+            told(by_name[name], result)
 
-    def collect(engine: str, share: list[Wrong]) -> None:
-        for name, result in _lines(engine, share, seed):
+    def collect(share: list[Wrong]) -> None:
+        for name, result in _lines("simulator", share, seed):
             earlier = found.get(name, {"seconds": 0})
             found[name] = {**earlier, **result, "seconds": earlier["seconds"] + result["seconds"]}
-            if engine == "simulator" or result["status"] != "right":
-                told(by_name[name], found[name])
+            told(by_name[name], found[name])
 
-    collect("compile", [kernel for kernel in kernels if kernel.kind == "gpu"])  # at once, where a check takes long
     rest = [kernel for kernel in kernels if found.get(kernel.name, {"status": "right"})["status"] == "right"]
     with ThreadPoolExecutor(processes) as pool:
-        shares = [rest[number::processes] for number in range(processes)]
-        list(pool.map(lambda share: collect("simulator", share), shares))
+        list(pool.map(collect, [rest[number::processes] for number in range(processes)]))
     return found
+
+
+def compiled_elsewhere(kernels: list[Wrong]) -> dict[str, dict]:
+    """By name, what compiling those of class gpu says, in a process of its own."""
+    return dict(_lines("compile", [kernel for kernel in kernels if kernel.kind == "gpu"], 0))
 
 
 def _lines(engine: str, kernels: list[Wrong], seed: int) -> Iterator[tuple[str, dict]]:

@@ -8,7 +8,7 @@ convolution have its letters, and its shape.
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -32,9 +32,16 @@ class Geometry(NamedTuple):
 
 def _require(name: str, value: object, least: int) -> None:
     """Raise ValueError unless ``value`` is an int of at least ``least``."""
+    if type(value) is int and value >= least:  # as hardly any is not
+        return
     if isinstance(value, bool) or not isinstance(value, int) or value < least:
         kind = "a positive integer" if least == 1 else "an integer of at least 0"
         raise ValueError(f"{name}={value!r}: must be {kind}")
+
+
+def _outputs(extent: int, taps: int, stride: int, pad: int, dilation: int) -> int:
+    """The outputs of a convolution along an axis."""
+    return (extent + 2 * pad - dilation * (taps - 1) - 1) // stride + 1
 
 
 @dataclass(frozen=True)
@@ -98,9 +105,8 @@ class Problem:
 
     def shape(self) -> dict[str, int]:
         """The fields that tell this problem from others: required keys, and options off their default."""
-        values = asdict(self)
         defaults = {f.name: f.default for f in fields(self)}
-        return {k: v for k, v in values.items() if k in self.required or v != defaults[k]}
+        return {k: v for k, v in vars(self).items() if k in self.required or v != defaults[k]}
 
     def __str__(self) -> str:
         return " ".join(f"{key}={value}" for key, value in self.shape().items())
@@ -218,40 +224,36 @@ class Convolution(Problem):
     required: ClassVar[tuple[str, ...]] = ("N", "C", "D", "H", "W", "K", "T", "R", "S")
 
     def __post_init__(self) -> None:
-        for key in self.required:
-            _require(key, getattr(self, key), 1)
-        for axis in "dhw":
-            _require(f"stride_{axis}", getattr(self, f"stride_{axis}"), 1)
-            _require(f"dilation_{axis}", getattr(self, f"dilation_{axis}"), 1)
-            _require(f"pad_{axis}", getattr(self, f"pad_{axis}"), 0)
-        for axis, extent, taps in (("d", "D", "T"), ("h", "H", "R"), ("w", "W", "S")):
-            padded = getattr(self, extent) + 2 * getattr(self, f"pad_{axis}")
-            reach = (getattr(self, taps) - 1) * getattr(self, f"dilation_{axis}") + 1
+        for key, value in vars(self).items():
+            _require(key, value, 0 if key.startswith("pad") else 1)
+        for axis, extent, taps, pad, dilation in (
+            ("d", "D", "T", self.pad_d, self.dilation_d),
+            ("h", "H", "R", self.pad_h, self.dilation_h),
+            ("w", "W", "S", self.pad_w, self.dilation_w),
+        ):
+            padded = getattr(self, extent) + 2 * pad
+            reach = (getattr(self, taps) - 1) * dilation + 1
             if reach > padded:
                 raise ValueError(
                     f"{taps}={getattr(self, taps)}: the dilated filter spans {reach}, which must not exceed "
                     f"the padded input, {extent} + 2*pad_{axis} = {padded}"
                 )
 
-    def _out(self, extent: int, taps: int, axis: str) -> int:
-        stride, pad, dilation = (getattr(self, f"{what}_{axis}") for what in ("stride", "pad", "dilation"))
-        return int((extent + 2 * pad - dilation * (taps - 1) - 1) // stride + 1)
-
     @property
     def O(self) -> int:  # noqa: N802, E743
-        return self._out(self.D, self.T, "d")
+        return _outputs(self.D, self.T, self.stride_d, self.pad_d, self.dilation_d)
 
     @property
     def P(self) -> int:  # noqa: N802
-        return self._out(self.H, self.R, "h")
+        return _outputs(self.H, self.R, self.stride_h, self.pad_h, self.dilation_h)
 
     @property
     def Q(self) -> int:  # noqa: N802
-        return self._out(self.W, self.S, "w")
+        return _outputs(self.W, self.S, self.stride_w, self.pad_w, self.dilation_w)
 
     @property
     def geometry(self) -> Geometry:
-        return Geometry(**{name: getattr(self, name) for name in Geometry._fields})
+        return Geometry(*(getattr(self, name) for name in Geometry._fields))
 
     @property
     def x_shape(self) -> tuple[int, ...]:
@@ -379,7 +381,8 @@ LADDERS: dict[str, type[Problem]] = {
 
 def on_ladder(ladder: str, problem: Problem) -> Problem:
     """The same shape on another ladder of the same keys, such as ``hgemm`` for ``gemm``, ``dgrad`` for ``conv3d``."""
-    return LADDERS[ladder](**asdict(problem))
+    kind = LADDERS[ladder]
+    return problem if type(problem) is kind else kind(**vars(problem))
 
 
 PRESETS: dict[str, Problem] = {
@@ -452,7 +455,7 @@ CHANNELS_LAST = {"ece408-layer1": "ece408-layer1-nhwc", "ece408-layer2": "ece408
 
 def _channels_and_filters_swapped(problem: Problem) -> Dgrad:
     """The gradient of a convolution's input where channels and filters have changed places, as they have in it."""
-    shape = asdict(problem)
+    shape = vars(problem)
     return Dgrad(**{**shape, "C": shape["K"], "K": shape["C"]})
 
 

@@ -338,8 +338,9 @@ def _coefficients(evidence: Evidence) -> str:
         return ""
     right = np.concatenate([launch.got for launch in evidence.launches])
     slack = np.concatenate([launch.slack for launch in evidence.launches])
-    counts = np.linalg.lstsq(rows, right, rcond=None)[0].round()
-    if (np.abs(rows @ counts - right) > slack).any() or np.linalg.matrix_rank(rows) < problem.reduction:
+    solved, _, rank, _ = np.linalg.lstsq(rows, right, rcond=None)
+    counts = solved.round()
+    if rank < problem.reduction or (np.abs(rows @ counts - right) > slack).any():
         return ""
     return suspects.counted(problem, counts)
 

@@ -40,6 +40,8 @@ class Evidence:
     def __init__(self, problem: Problem, positions: Positions, launches: tuple[Launch, ...]) -> None:
         self.problem, self.positions, self.launches = problem, positions, launches
         self.env = terms.environment(problem, positions)
+        operands = (array for launch in launches for array in (launch.x, launch.weight))
+        self.reads = terms.Reads(problem, self.env, operands)
         self._products: dict[int, Array] = {}
 
     def __len__(self) -> int:
@@ -57,7 +59,7 @@ class Evidence:
         """The right terms of launch ``number``, (positions, terms)."""
         if number not in self._products:
             launch = self.launches[number]
-            self._products[number] = terms.products(self.problem, self.env, launch.x, launch.weight)
+            self._products[number] = terms.products(self.problem, self.env, launch.x, launch.weight, reads=self.reads)
         return self._products[number]
 
 
@@ -164,7 +166,8 @@ def _of_operands(
         if key not in known:
             known[key] = (x(launch.x) if x else launch.x, weight(launch.weight) if weight else launch.weight)
         with np.errstate(all="ignore"):
-            return np.asarray(terms.products(evidence.problem, evidence.env, *known[key]).sum(axis=1))
+            table = terms.products(evidence.problem, evidence.env, *known[key], reads=evidence.reads)
+            return np.asarray(table.sum(axis=1))
 
     return Suspect(cost, predict, _plain(text))
 
@@ -344,7 +347,7 @@ def _read_inside(evidence: Evidence, number: int, index: Callable[[Any, int], An
     problem, launch = evidence.problem, evidence.launches[number]
     at = terms.coordinates(problem, X, evidence.env)
     moved = tuple(index(i, extent) for i, extent in zip(at, problem.input_shape, strict=True))
-    weight = terms.gather(launch.weight, terms.coordinates(problem, WEIGHT, evidence.env))
+    weight = evidence.reads.factor(WEIGHT, launch.weight)
     return np.asarray((terms.gather(launch.x, moved) * weight).sum(axis=1))
 
 
@@ -352,8 +355,8 @@ def _on_padding(evidence: Evidence, number: int) -> Array:
     """The sum of the weights that lie on the padding, for each position."""
     problem, weight = evidence.problem, evidence.launches[number].weight
     ones = np.ones(problem.input_shape)
-    outside = 1 - terms.gather(ones, terms.coordinates(problem, X, evidence.env))
-    return np.asarray((outside * terms.gather(weight, terms.coordinates(problem, WEIGHT, evidence.env))).sum(axis=1))
+    outside = 1 - evidence.reads.factor(X, ones)
+    return np.asarray((outside * evidence.reads.factor(WEIGHT, weight)).sum(axis=1))
 
 
 # --- the output stored elsewhere ---
@@ -666,7 +669,7 @@ def some_letters(evidence: Evidence, least: float) -> Iterator[Suspect]:
 def _changed(evidence: Evidence, number: int, change: Change) -> Array:
     launch = evidence.launches[number]
     with np.errstate(all="ignore"):
-        return terms.products(evidence.problem, evidence.env, launch.x, launch.weight, change)
+        return terms.products(evidence.problem, evidence.env, launch.x, launch.weight, change, evidence.reads)
 
 
 def _summed(change: Change, evidence: Evidence, number: int) -> Array:

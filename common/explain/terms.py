@@ -7,7 +7,7 @@ An environment maps index letters (and a convolution's stride, padding and dilat
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -127,38 +127,139 @@ def digits(parts: tuple[str, ...], extent: dict[str, int], whole: Any) -> Env:
 
 def coordinates(problem: Problem, operand: str, env: Env) -> tuple[Any, ...]:
     """The element of ``x`` or ``weight`` that each term reads; coordinates of x may lie outside."""
-    layout, pairs = LAYOUTS[problem.form], spatial(problem)
-    if operand == WEIGHT:
-        return tuple(env[u] for u in layout.weight)
-
-    def at(u: str) -> Any:
-        if u not in pairs:
-            return env[u]
-        out, tap = pairs[u]
-        if isinstance(problem, Dgrad):
-            index, rest = np.divmod(
-                env[out] + env[f"pad_{out}"] - env[tap] * env[f"dilation_{out}"], env[f"stride_{out}"]
-            )
-            return index if ROUNDS in env else np.where(rest == 0, index, _NOWHERE)
-        return env[out] * env[f"stride_{u}"] - env[f"pad_{u}"] + env[tap] * env[f"dilation_{u}"]
-
-    return tuple(at(u) for u in layout.x)
+    layout = LAYOUTS[problem.form]
+    return tuple(_coordinate(problem, operand, u, env) for u in (layout.weight if operand == WEIGHT else layout.x))
 
 
-def gather(array: Array, index: tuple[Any, ...], flat: bool = False) -> Array:
-    """``array`` at ``index``; outside it zero, or, with ``flat``, what memory holds at the address (NaN beyond)."""
+def _coordinate(problem: Problem, operand: str, u: str, env: Env) -> Any:
+    """The one along the axis ``u``."""
+    pairs = spatial(problem)
+    if operand == WEIGHT or u not in pairs:
+        return env[u]
+    out, tap = pairs[u]
+    if isinstance(problem, Dgrad):
+        index, rest = np.divmod(
+            env[out] + env[f"pad_{out}"] - env[tap] * env[f"dilation_{out}"], env[f"stride_{out}"]
+        )
+        return index if ROUNDS in env else np.where(rest == 0, index, _NOWHERE)
+    return env[out] * env[f"stride_{u}"] - env[f"pad_{u}"] + env[tap] * env[f"dilation_{u}"]
+
+
+def _asked(problem: Problem, operand: str, u: str) -> frozenset[str]:
+    """What of an environment the coordinate along the axis ``u`` depends on."""
+    pairs = spatial(problem)
+    if operand == WEIGHT or u not in pairs:
+        return frozenset((u,))
+    side = pairs[u][0] if isinstance(problem, Dgrad) else u
+    return frozenset((*pairs[u], f"stride_{side}", f"pad_{side}", f"dilation_{side}", ROUNDS))
+
+
+class _Axis(NamedTuple):
+    """What a coordinate adds to the address, and where it lies inside its axis."""
+
+    step: Any
+    inside: Any
+
+
+class _Places(NamedTuple):
+    """Addresses of what is read; where they are outside they are 0, and ``nothing`` is what counts there.
+
+    ``inside`` is None if all are.
+    """
+
+    address: Any
+    inside: Array | None
+    nothing: Any
+
+
+def _axes(index: tuple[Any, ...], shape: tuple[int, ...]) -> list[_Axis]:
+    strides = [math.prod(shape[axis + 1 :]) for axis in range(len(shape))]
+    return [
+        _Axis(at * stride, (at >= 0) & (at < extent))
+        for at, stride, extent in zip(index, strides, shape, strict=True)
+    ]
+
+
+def _places(axes: list[_Axis], size: int, flat: bool) -> _Places:
     address: Any = 0
     inside: Any = True
-    for at, extent in zip(index, array.shape, strict=True):
-        address = address * extent + at
-        inside = inside & (at >= 0) & (at < extent)
+    for axis in sorted(axes, key=lambda axis: np.size(axis.step)):  # what is alike for all terms costs little
+        address = address + axis.step
+        inside = inside & axis.inside
     if flat:
-        inside = (address >= 0) & (address < array.size)
+        inside = (address >= 0) & (address < size)
+    if np.all(inside):
+        return _Places(address, None, 0.0)
     nothing = np.where(address > _NOWHERE // 2, np.nan, 0.0) if flat else 0.0
-    values = array.reshape(-1)[np.where(inside, address, 0)]
+    return _Places(np.where(inside, address, 0), inside, nothing)
+
+
+def _read(array: Array, places: _Places, flat: bool) -> Array:
+    values = array.reshape(-1).take(places.address)
     if values.dtype == np.float16:  # products are float32
         values = values.astype(np.float32)
-    return np.where(inside, values, nothing)
+    if flat or values.dtype.kind != "f":
+        values = values.astype(np.float64)
+    return np.asarray(values if places.inside is None else np.where(places.inside, values, places.nothing))
+
+
+def gather(array: Array, index: tuple[Any, ...]) -> Array:
+    """``array`` at ``index``; outside it zero."""
+    return _read(array, _places(_axes(index, array.shape), array.size, False), False)
+
+
+class Reads:
+    """What the terms of ``env`` read: where, and of each of ``arrays`` what. Worked out once for each axis.
+
+    A change of letters costs only the axes that depend on them.
+    """
+
+    def __init__(self, problem: Problem, env: Env, arrays: Iterable[Array] = ()) -> None:
+        layout = LAYOUTS[problem.form]
+        self._problem, self._env = problem, env
+        self._letters = {X: layout.x, WEIGHT: layout.weight}
+        self._shapes = {X: problem.input_shape, WEIGHT: problem.weight_shape}
+        self._asked = {
+            operand: tuple(_asked(problem, operand, u) for u in letters) for operand, letters in self._letters.items()
+        }
+        self._arrays = {id(array): array for array in arrays}
+        self._axes: dict[str, list[_Axis]] = {}
+        self._places: dict[tuple[str, bool], _Places] = {}
+        self._values: dict[tuple[str, bool, int], Array] = {}
+
+    def factor(self, operand: str, array: Array, flat: bool = False) -> Array:
+        """What each term reads of ``array``, which stands for ``x`` or ``weight``; broadcasts to (elements, terms).
+
+        Outside of it that is zero, or, with ``flat``, what memory holds at the address (NaN beyond).
+        """
+        key = operand, flat, id(array)
+        if key in self._values:
+            return self._values[key]
+        if (operand, flat) not in self._places:
+            self._places[operand, flat] = _places(self._right(operand), array.size, flat)
+        values = _read(array, self._places[operand, flat], flat)
+        if id(array) in self._arrays:
+            self._values[key] = values
+        return values
+
+    def changed(self, operand: str, array: Array, letters: Env, flat: bool) -> Array:
+        """As :meth:`factor`, with other values of some ``letters``."""
+        touched = [not asked.isdisjoint(letters) for asked in self._asked[operand]]
+        if not any(touched):
+            return self.factor(operand, array, flat)
+        env, axes = self._env | letters, list(self._right(operand))
+        shape = self._shapes[operand]
+        for i, u in enumerate(self._letters[operand]):
+            if touched[i]:
+                at = _coordinate(self._problem, operand, u, env)
+                axes[i] = _Axis(at * math.prod(shape[i + 1 :]), (at >= 0) & (at < shape[i]))
+        return _read(array, _places(axes, array.size, flat), flat)
+
+    def _right(self, operand: str) -> list[_Axis]:
+        if operand not in self._axes:
+            index = coordinates(self._problem, operand, self._env)
+            self._axes[operand] = _axes(index, self._shapes[operand])
+        return self._axes[operand]
 
 
 Value = Callable[[Env], Any]
@@ -177,28 +278,33 @@ class Change(NamedTuple):
     flat: bool = False
 
 
-def products(problem: Problem, env: Env, x: Array, weight: Array, change: Change | None = None) -> Array:
-    """The terms of each output element of ``env``, shape (elements, terms); NaN where an index has no sense."""
-    env_x = env_w = env
-    flat = False
-    outside: Any = False
-    if change:
-        flat = change.flat
+def products(
+    problem: Problem, env: Env, x: Array, weight: Array, change: Change | None = None, reads: Reads | None = None
+) -> Array:
+    """The terms of each output element of ``env``, shape (elements, terms); NaN where an index has no sense.
+
+    ``reads``: those of ``env``, if they are kept.
+    """
+    reads = reads or Reads(problem, env)
+    if change is None:
+        terms = reads.factor(X, x) * reads.factor(WEIGHT, weight)
+    else:
+        outside: Any = False
         extent = extents(problem)
-        changed = {u: f(env) for u, f in change.letters.items()}
+        letters = {u: f(env) for u, f in change.letters.items()}
         for name, parts in COMPOSITES[problem.form].items():
-            if name in changed:
-                changed |= digits(parts, extent, changed.pop(name))
-        for u, value in changed.items():
+            if name in letters:
+                letters |= digits(parts, extent, letters.pop(name))
+        for u, value in letters.items():
             if change.operand == OUTPUT and u in extent:
                 outside = outside | (value < 0) | (value >= extent[u])
-        env_x = env | changed if change.operand != WEIGHT else env
-        env_w = env | changed if change.operand != X else env
-    terms = gather(x, coordinates(problem, X, env_x), flat) * gather(
-        weight, coordinates(problem, WEIGHT, env_w), flat
-    )
-    if outside is not False:
-        terms = np.where(outside, np.nan, terms)
+        first, second = (
+            reads.changed(operand, array, letters if change.operand in (OUTPUT, operand) else {}, change.flat)
+            for operand, array in ((X, x), (WEIGHT, weight))
+        )
+        terms = first * second
+        if np.any(outside):
+            terms = np.where(outside, np.nan, terms)
     return np.broadcast_to(terms, (len(next(iter(env.values()))), math.prod(summed_shape(problem))))
 
 

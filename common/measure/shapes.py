@@ -15,6 +15,7 @@ import random
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import lru_cache
+from heapq import heapify, heapreplace
 from itertools import combinations
 
 from common.book.problems import LADDERS, Conv2d, Conv3d, Convolution, Gemm, Problem, on_ladder
@@ -331,6 +332,9 @@ def covering(ladder: str) -> tuple[Problem, ...]:
 
     Chosen greedily, by new pairs for the time that a shape takes; the same at every call.
     """
+    form = LADDERS[ladder].form
+    if form != ladder:  # of one form, one set of conditions
+        return tuple(on_ladder(ladder, problem) for problem in covering(form))
     rng = random.Random(0)
     pool = list(dict.fromkeys(draw(ladder, rng) for _ in range(_POOL)))
     numbers: dict[object, int] = {}
@@ -345,10 +349,15 @@ def covering(ladder: str) -> tuple[Problem, ...]:
     costs = [_cost(problem) for problem in pool]
     missing = (1 << len(numbers)) - 1
     chosen = []
+    # by what each was worth when it was looked at last: it is never worth more later
+    waiting = [(-mask.bit_count() / cost, i) for i, (mask, cost) in enumerate(zip(covered, costs, strict=True))]
+    heapify(waiting)
     while missing:
-        best = max(range(len(pool)), key=lambda i: (covered[i] & missing).bit_count() / costs[i])
-        chosen.append(pool[best])
-        missing &= ~covered[best]
+        best = waiting[0][1]
+        worth = (covered[best] & missing).bit_count() / costs[best]
+        if heapreplace(waiting, (-worth, best)) == (-worth, best):
+            chosen.append(pool[best])
+            missing &= ~covered[best]
     return tuple(sorted(chosen, key=_cost))
 
 

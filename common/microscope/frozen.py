@@ -12,7 +12,7 @@ from types import CellType, CodeType, FunctionType, ModuleType
 from typing import Any
 
 import numpy as np
-from numba import cuda
+from numba import cuda, types
 
 
 class Stub:
@@ -108,6 +108,8 @@ def _kept(value: Any, names: set[str]) -> Any:
                 below = isinstance(inner, ModuleType) and inner.__name__.startswith(f"{value.__name__}.")
                 setattr(copy, name, _kept(inner, names) if below or not isinstance(inner, ModuleType) else inner)
         return copy
+    if type(value) in (types.Integer, types.Float):  # casts, which kernels do more often than anything else
+        return getattr(np, value.name)
     if isinstance(value, np.ndarray):
         value = value.copy()
         value.flags.writeable = False

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from types import FrameType
@@ -63,10 +63,11 @@ class Watch:
     _arguments: _Shadow = field(default_factory=lambda: _Shadow())
     _blocks: _Shadow = field(default_factory=lambda: _Shadow())
 
-    def note(self, kind: str, lines: tuple[int, ...], text: str) -> None:
+    def note(self, kind: str, lines: tuple[int, ...], text: Callable[[], str]) -> None:
+        """Only the first of its kind at these lines is worded: a loop may come to them thousands of times."""
         if (kind, *sorted(lines)) not in self._seen:
             self._seen.add((kind, *sorted(lines)))
-            self.notes.append(Fault(kind, text, lines[-1]))
+            self.notes.append(Fault(kind, text(), lines[-1]))
 
     def array(self, array: np.ndarray[Any, Any], space: str) -> Any:
         """The array, watched. One launch's arguments are watched together: they may be views of one array.
@@ -84,7 +85,7 @@ class Watch:
     def skipped(self, block: Any) -> None:
         """Note that some of a block's threads have ended while others wait at a barrier."""
         code, _, line = block.ready[0].barrier
-        self.note("divergent-barrier", (line if code.co_filename == self.path else 0,), block.skipping())
+        self.note("divergent-barrier", (line if code.co_filename == self.path else 0,), block.skipping)
 
     def here(self) -> Access:
         """The access that is being made."""
@@ -208,8 +209,11 @@ class _LocalArray(_WatchedArray):
         place = self._place(index)
         if place in self._shadow.copies:
             now = self._watch.here()
-            text = f"{self._at(index)} is read {now}, before wgmma_wait: until then it is the matrix unit's"
-            self._watch.note("wgmma-order", (now.line,), text)
+            self._watch.note(
+                "wgmma-order",
+                (now.line,),
+                lambda: f"{self._at(index)} is read {now}, before wgmma_wait: until then it is the matrix unit's",
+            )
         elif place not in self._shadow.values:
             _unwritten(self, index)
 
@@ -248,10 +252,13 @@ class _GlobalArray(_WatchedArray):
         if wrote is None and self._starts_empty and not (place in shadow.copies or place in shadow.brought):
             _unwritten(self, index)
         if place in shadow.copies:
-            text = f"{self._at(index)} is read {now}, while a copy to it is under way"
-            self._watch.note("copy-not-awaited", (now.line,), text)
+            self._watch.note(
+                "copy-not-awaited",
+                (now.line,),
+                lambda: f"{self._at(index)} is read {now}, while a copy to it is under way",
+            )
         elif wrote is not None and _unordered(wrote, now):
-            self._race(wrote, now, index, f"is written {wrote} and read {now}")
+            self._race(wrote, now, index, "is written {} and read {}")
         # two readers of a warp, or of two, are enough: one of them is unordered with the next writer if any is
         others = [old for old in shadow.reads.get(place, ()) if old.number != now.number or old.block != now.block]
         if not others:
@@ -264,10 +271,10 @@ class _GlobalArray(_WatchedArray):
         place, shadow = self._place(index), self._shadow
         wrote = self._last_write(place, now)
         if wrote is not None and _unordered(wrote, now) and shadow.values[place] != value:
-            self._race(wrote, now, index, f"is written {wrote} and again, otherwise, {now}")
+            self._race(wrote, now, index, "is written {} and again, otherwise, {}")
         for read in shadow.reads.get(place, ()):
             if _unordered(read, now) and self._same_memory(read, now):
-                self._race(read, now, index, f"is read {read} and written {now}")
+                self._race(read, now, index, "is read {} and written {}")
                 break
         shadow.writes[place], shadow.values[place] = now, value
         shadow.copies.discard(place)
@@ -281,11 +288,14 @@ class _GlobalArray(_WatchedArray):
         return True
 
     def _race(self, first: Access, second: Access, index: Any, text: str) -> None:
-        lines = first.line, second.line
-        if first.block == second.block:
-            self._watch.note("race", lines, f"{self._at(index)} {text}, and no barrier lies between")
-        else:
-            self._watch.note("overlap", lines, f"{self._at(index)} {text}: blocks do not wait for each other")
+        """``text`` has a place for either access."""
+        alike = first.block == second.block
+        end = ", and no barrier lies between" if alike else ": blocks do not wait for each other"
+        self._watch.note(
+            "race" if alike else "overlap",
+            (first.line, second.line),
+            lambda: f"{self._at(index)} {text.format(first, second)}{end}",
+        )
 
 
 class _SharedArray(_GlobalArray):
@@ -301,8 +311,11 @@ class _SharedArray(_GlobalArray):
 
 def _unwritten(array: _WatchedArray, index: Any) -> None:
     now = array._watch.here()
-    text = f"{array._at(index)} is read {now}, before anything was written to it"
-    array._watch.note("read-before-write", (now.line,), text)
+    array._watch.note(
+        "read-before-write",
+        (now.line,),
+        lambda: f"{array._at(index)} is read {now}, before anything was written to it",
+    )
 
 
 def _tuple(index: Any) -> tuple[Any, ...]:

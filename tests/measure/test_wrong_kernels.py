@@ -5,6 +5,7 @@ import os
 import random
 import re
 import time
+import warnings
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
@@ -292,7 +293,13 @@ def test_a_check_finds_the_class(kind):
     rest = [kernel for number, kernel in enumerate(kernels) if number % EVERY]
     drawn = random.Random(0 if os.environ.get("CI") else None).sample(rest, min(DRAWN, len(rest)))
     kernels = kernels[::EVERY] + drawn
-    found = classes.judge(kernels, processes=1)
+    # of a kernel for the GPU, what compiling it says comes first
+    found = classes.compiled_elsewhere(kernels)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # as in a process of its own, where they are only printed
+        for kernel in kernels:
+            if found.get(kernel.name, {"status": "right"})["status"] == "right":
+                found[kernel.name] = classes.verdict(kernel, seed=0)
     print(classes.table(kernels, found))
     passing = {kernel.name for kernel in kernels if found[kernel.name]["status"] == "right"}
     assert passing == classes.PASSING & {kernel.name for kernel in kernels}

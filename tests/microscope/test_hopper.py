@@ -3,6 +3,7 @@
 It lets everything be late and judges nothing; what a check says of a kernel that is wrong, the tracer has told it.
 """
 
+import functools
 import importlib.util
 import os
 import subprocess
@@ -26,6 +27,7 @@ from lessons import hopper
 simulator.install()
 RIGHT = Path(__file__).parents[1] / "patterns" / "hgemm_hopper.py"
 PROBLEM = problems.Hgemm(M=72, N=136, K=328)
+ONE_BLOCK = problems.Hgemm(M=40, N=120, K=328)  # enough for a mistake: all turns of the slots
 
 
 def launched(path, problem=PROBLEM):
@@ -36,7 +38,7 @@ def launched(path, problem=PROBLEM):
     return bench.y.get()
 
 
-def checked(path, problem=PROBLEM, **options):
+def checked(path, problem=ONE_BLOCK, **options):
     """What a check in the simulator says of a file, without a case beside it that is traced."""
     tasks._kept.clear()  # the file is another one each time
     task = Check(path=str(path), ladder=problem.ladder, shape=problem.shape(), depth="once", **options)
@@ -44,7 +46,7 @@ def checked(path, problem=PROBLEM, **options):
     return result["status"], [Fault.of(one) for one in result.get("faults", [])]
 
 
-def shown(path, problem=PROBLEM):
+def shown(path, problem=ONE_BLOCK):
     """Does a launch show, by its results or by an error, that the kernel is wrong?"""
     try:
         return not np.array_equal(launched(path, problem), expected(problem))
@@ -52,6 +54,7 @@ def shown(path, problem=PROBLEM):
         return True
 
 
+@functools.cache
 def expected(problem=PROBLEM):
     return reference.expected(problem, *inputs.integers(problem, 0))
 
