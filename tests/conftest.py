@@ -67,14 +67,17 @@ def no_waiting_processes() -> Iterator[None]:
 
 @pytest.fixture
 def no_pixels(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Figures are drawn as SVG alone: of their pixels, which take as long, are the tests of charts."""
+    """Figures are drawn as SVG, and of one pixel: of the others, which take as long, are the tests of charts."""
     from matplotlib.figure import Figure
+    from PIL import Image
 
     draw = Figure.savefig
 
     def savefig(figure: Figure, target, **options) -> None:
         if options["format"] == "svg":
             draw(figure, target, **options)
+        else:
+            Image.new("RGB", (1, 1)).save(target, "PNG")
 
     monkeypatch.setattr(Figure, "savefig", savefig)
 

@@ -120,7 +120,7 @@ def test_the_fused_network_has_as_many_kernels_as_the_page_lists():
 
 
 def test_what_the_page_says_of_a_step_is_what_a_run_does():
-    plan = import_module("lessons.08_training.network.training").Plan()
+    plan = import_module("lessons.08_training.network.plan").Plan()
     page = re.sub(r"\s+", " ", TEXT["network"])
     for said in (
         f"N = {plan.batch} here", f"velocity = {plan.momentum} * velocity", f"each counts {plan.momentum} times",
