@@ -9,6 +9,9 @@ from pathlib import Path
 os.environ["NUMBA_ENABLE_CUDASIM"] = "1"
 os.environ["NUMBA_CUDA_LOW_OCCUPANCY_WARNINGS"] = "0"
 os.environ["MPLBACKEND"] = "Agg"
+# Images of containers forbid bytecode: each of the thousand processes would compile the harness anew.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
 
 import hypothesis
 import pytest

@@ -9,6 +9,8 @@ import pytest
 
 from common.web import weighing
 
+FRAMES = "new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))"
+
 
 @pytest.fixture(scope="session")
 def book(tmp_path_factory):
@@ -58,6 +60,8 @@ def visit(chromium):
         page.on("request", lambda request: said.append(request.url) if request.url.startswith("http") else None)
         target, _, place = str(path).partition("#")
         page.goto(f"file://{target}{'#' + place if place else ''}")
+        if scripts:
+            page.evaluate(FRAMES)  # charts are drawn again when their width is known
         return page
 
     yield visit

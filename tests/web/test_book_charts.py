@@ -109,7 +109,6 @@ def test_bars_are_read_by_keyboard(made, visit):
 @pytest.mark.parametrize("width", [390, 1280])
 def test_no_text_leaves_the_chart_or_gets_small(made, visit, width):
     page = visit(made, width=width)
-    page.wait_for_timeout(100)
     outside = """() => {
         const all = document.querySelector(".answers svg").getBoundingClientRect();
         const bad = (r) => r.left < all.left - 1 || r.right > all.right + 1 || r.height < 11;
