@@ -39,6 +39,11 @@ QUICK = (
 )  # fmt: skip
 
 
+def pytest_make_parametrize_id(val: object, argname: str) -> str | None:
+    """A long text, as a whole file, names no test: each report would carry it from process to process."""
+    return argname if isinstance(val, str | bytes) and len(val) > 200 else None
+
+
 @pytest.hookimpl(tryfirst=True)  # xdist reads the groups in a hook of the same name
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
@@ -70,7 +75,12 @@ def no_waiting_processes() -> Iterator[None]:
 
 @pytest.fixture
 def no_pixels(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Figures are drawn as SVG, and of one pixel: of the others, which take as long, are the tests of charts."""
+    """Figures are drawn as SVG, and of one pixel: of the others, which take as long, are some tests of charts."""
+    without_pixels(monkeypatch)
+
+
+def without_pixels(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As the fixture :func:`no_pixels`, for a while that its caller ends."""
     from matplotlib.figure import Figure
     from PIL import Image
 

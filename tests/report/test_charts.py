@@ -8,6 +8,7 @@ import xml.etree.ElementTree as ElementTree
 
 import numpy as np
 import pytest
+from conftest import without_pixels
 from made import card, code, counters, kernel, of_now
 from msgspec import to_builtins
 from msgspec.structs import replace
@@ -25,12 +26,17 @@ def shipped():
     return Record.load(records.RESULTS / f"{records.REFERENCE_GPU}.json")
 
 
+SWEPT = ("gemm_rectangular_tiles", "gemm_tuned")
+# the charts of ``small``
+SMALL = ("gemm-2048", "gemm-4096", *(f"sweep-gemm-4096-{name}" for name in SWEPT), "roofline-gemm", "accuracy")
+
+
 @pytest.fixture
 def small(shipped):
     """The shipped record with two presets of one ladder, and one sweep of each form: a line and a map."""
     data = copy.deepcopy(shipped.data)
     sweeps = data.sweeps["gemm-4096"]
-    data.sweeps = {"gemm-4096": {name: sweeps[name] for name in ("gemm_rectangular_tiles", "gemm_tuned")}}
+    data.sweeps = {"gemm-4096": {name: sweeps[name] for name in SWEPT}}
     data.rows = {name: data.rows[name] for name in ("gemm-2048", "gemm-4096")}
     return Record(shipped.path, data)
 
@@ -67,22 +73,41 @@ def measured(record, preset):
     ]
 
 
-def test_every_chart_of_the_shipped_record(shipped, tmp_path):
-    written = charts.draw_all(shipped, tmp_path)
+@pytest.fixture(scope="module")
+def drawn(shipped, tmp_path_factory):
+    """The files of all charts of the shipped record; as pixels, which take as long, those alone that ``small`` has."""
+    folder = tmp_path_factory.mktemp("drawn")
+    save = charts.save
+
+    def saved(figure, stem):
+        if stem.name in SMALL:
+            return save(figure, stem)
+        with pytest.MonkeyPatch.context() as patch:
+            without_pixels(patch)
+            return save(figure, stem)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(charts, "save", saved)
+        return charts.draw_all(shipped, folder)
+
+
+def test_every_chart_of_the_shipped_record(shipped, drawn):
+    written, folder = drawn, drawn[0].parent
     ladders = list(dict.fromkeys(step.ladder for step in catalog.steps()))
     presets = [p for ladder in ladders for p in problems.timed_presets(ladder)]
     sweeps = [path.stem for path in written if path.stem.startswith("sweep-")]
     recorded = shipped.data.sweeps
     assert sorted(sweeps) == sorted(f"sweep-{preset}-{name}" for preset in recorded for name in recorded[preset])
-    drawn = [path.stem for path in written if path.stem.startswith("layers-")]
-    assert drawn == [f"layers-{ladder}" for ladder in layers.CHARTED if ladder in ladders]
-    written = [path for path in written if path.stem not in (*sweeps, *drawn)]
+    by_layer = [path.stem for path in written if path.stem.startswith("layers-")]
+    assert by_layer == [f"layers-{ladder}" for ladder in layers.CHARTED if ladder in ladders]
+    written = [path for path in written if path.stem not in (*sweeps, *by_layer)]
     assert [path.stem for path in written if "roofline" not in path.stem] == [*presets, "accuracy"]
     assert [path.stem for path in written if "roofline" in path.stem] == [f"roofline-{name}" for name in ladders]
     for path in written:
-        assert path.parent == tmp_path / shipped.slug
-        assert path.read_bytes().startswith(b"\x89PNG")
-        assert path.stat().st_size > 10_000
+        assert path.parent.name == shipped.slug
+        pixels = path if path.stem in SMALL else charts.CHARTS / shipped.slug / path.name  # as shipped
+        assert pixels.read_bytes().startswith(b"\x89PNG")
+        assert pixels.stat().st_size > 10_000
         text = texts(path.with_suffix(".svg"))
         assert shipped.gpu_name in text  # whose figures these are
         assert re.search(r"\d{4}-\d\d-\d\d", text)  # and of which day
@@ -101,16 +126,17 @@ def test_every_chart_of_the_shipped_record(shipped, tmp_path):
             assert order == sorted(order)  # bars in ladder order
         for name in expected:
             assert name in text, (path.stem, name)
-    assert {path.suffix for path in (tmp_path / shipped.slug).iterdir()} == {".png", ".svg"}
+    assert {path.suffix for path in folder.iterdir()} == {".png", ".svg"}
 
 
-def test_the_same_record_gives_the_same_bytes(small, tmp_path):
-    for folder in ("first", "second"):
-        charts.draw_all(small, tmp_path / folder)
-    first = sorted((tmp_path / "first" / small.slug).iterdir())
-    assert len(first) == 8 + 2 * len(small.data.sweeps.get("gemm-4096", {}))
-    for path in first:
-        assert path.read_bytes() == (tmp_path / "second" / small.slug / path.name).read_bytes(), path.name
+def test_the_same_record_gives_the_same_bytes(small, drawn, tmp_path):
+    """Those of a small record are, drawn once more, as they were among all."""
+    again = charts.draw_all(small, tmp_path)
+    assert sorted(path.stem for path in again) == sorted(SMALL)
+    files = sorted((tmp_path / small.slug).iterdir())
+    assert len(files) == 8 + 2 * len(small.data.sweeps["gemm-4096"])
+    for path in files:
+        assert path.read_bytes() == (drawn[0].parent / path.name).read_bytes(), path.name
 
 
 def test_a_drawing_has_a_palette_and_keeps_its_colours(tmp_path):
@@ -122,6 +148,7 @@ def test_a_drawing_has_a_palette_and_keeps_its_colours(tmp_path):
     assert {(0, 0x72, 0xB2), (0xD5, 0x5E, 0), (0xE6, 0x9F, 0), ImageColor.getrgb(charts.CARD)} <= colours
 
 
+@pytest.mark.usefixtures("no_pixels")
 def test_a_chart_shows_times_and_speed_ups_of_its_record(shipped, tmp_path):
     data = copy.deepcopy(shipped.data)
     rows = data.rows["ece408-layer1"]
@@ -133,6 +160,7 @@ def test_a_chart_shows_times_and_speed_ups_of_its_record(shipped, tmp_path):
     assert "16.0×  5.00 ms" in text
 
 
+@pytest.mark.usefixtures("no_pixels")
 def test_a_library_that_does_less_work_is_called_by_its_algorithm(shipped, tmp_path):
     data = copy.deepcopy(shipped.data)
     rows = data.rows["resnet50-conv3"]
@@ -148,6 +176,7 @@ def test_a_library_that_does_less_work_is_called_by_its_algorithm(shipped, tmp_p
     )
 
 
+@pytest.mark.usefixtures("no_pixels")
 def test_a_reduced_batch_is_said(shipped, tmp_path):
     data = copy.deepcopy(shipped.data)
     for row in data.rows["ece408-layer1"].values():
@@ -158,6 +187,7 @@ def test_a_reduced_batch_is_said(shipped, tmp_path):
     assert "N reduced from 10000" in text
 
 
+@pytest.mark.usefixtures("no_pixels")
 def test_a_sweep_that_is_older_than_the_code_says_so(shipped, tmp_path):
     older = "measured on an older version of the file"
     made = Record(shipped.path, copy.deepcopy(shipped.data))
@@ -178,6 +208,7 @@ def test_a_sweep_that_is_older_than_the_code_says_so(shipped, tmp_path):
     assert not current.sweep(made, "gemm-2048", "gemm_wide_loads")  # there is none
 
 
+@pytest.mark.usefixtures("no_pixels")
 def test_a_step_s_row_that_is_older_than_the_code_is_marked_in_charts_and_tables(shipped, own, slower, tmp_path):
     said = "¶ Measured on an older version of the file."
     made = renewed(shipped)
@@ -215,6 +246,7 @@ def test_a_step_s_row_that_is_older_than_the_code_is_marked_in_charts_and_tables
     assert line == "| `gemm_naive` | 17.2 | 34.4 ¶ | 2.00 |"
 
 
+@pytest.mark.usefixtures("no_pixels")
 def test_what_else_was_measured_on_older_code_is_marked(shipped, tmp_path):
     made = renewed(shipped)
     preset, found = next((preset, found) for preset, found in made.data.profile.items() if "gemm_naive" in found)
@@ -248,6 +280,7 @@ def test_no_point_of_a_roofline_hides_another(shipped):
             assert not [1 for a, b in places[:i] if abs(x - a) < size and abs(y - b) < size]
 
 
+@pytest.mark.usefixtures("no_pixels")
 def test_without_ceilings_there_is_neither_floor_nor_roofline(small, tmp_path):
     small.data.ceilings, small.data.sweeps = None, {}
     written = charts.draw_all(small, tmp_path)
@@ -255,6 +288,7 @@ def test_without_ceilings_there_is_neither_floor_nor_roofline(small, tmp_path):
     assert "floor" not in texts(written[0].with_suffix(".svg"))
 
 
+@pytest.mark.usefixtures("no_pixels")
 def test_without_peers_the_chart_has_no_lines_but_the_floor(small, tmp_path):
     for rows in small.data.rows.values():
         for name in [name for name, row in rows.items() if isinstance(row, PeerRow)]:
@@ -305,6 +339,7 @@ def twins(shipped):
     return Record(shipped.path, data)
 
 
+@pytest.mark.usefixtures("no_pixels")
 def test_the_chart_of_a_layer_ends_with_its_channels_last_steps(twins, tmp_path):
     charts.save(charts.speedups(twins, "ece408-layer1"), tmp_path / "chart")
     text = texts(tmp_path / "chart.svg")
