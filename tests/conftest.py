@@ -9,9 +9,8 @@ from pathlib import Path
 os.environ["NUMBA_ENABLE_CUDASIM"] = "1"
 os.environ["NUMBA_CUDA_LOW_OCCUPANCY_WARNINGS"] = "0"
 os.environ["MPLBACKEND"] = "Agg"
-# Images of containers forbid bytecode: each of the thousand processes would compile the harness anew.
-os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
-sys.dont_write_bytecode = False
+# Images of containers forbid bytecode: each process of the tests would compile the harness anew.
+os.environ["PYTHONDONTWRITEBYTECODE"] = ""
 
 import hypothesis
 import pytest
@@ -21,6 +20,7 @@ from common.editing import history
 from common.workers import isolate
 
 ROOT = Path(__file__).resolve().parent.parent
+sys.dont_write_bytecode = False
 
 # A warning filter that names a class of Numba's has imported it before this file.
 if "numba.core.config" in sys.modules:

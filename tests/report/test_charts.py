@@ -75,7 +75,7 @@ def measured(record, preset):
 
 @pytest.fixture(scope="module")
 def drawn(shipped, tmp_path_factory):
-    """The files of all charts of the shipped record; as pixels, which take as long, those alone that ``small`` has."""
+    """All charts of the shipped record; as pixels, which take as long, those alone that ``small`` has."""
     folder = tmp_path_factory.mktemp("drawn")
     save = charts.save
 
