@@ -185,7 +185,7 @@ def test_a_reader_that_has_had_enough_is_no_error():
         if pipe:
             os.read(program.stdout.fileno(), 10)
         program.stdout.close()
-        assert program.stderr.read().strip() == ""
+        assert program.stderr.read().strip() == b""
     assert program.returncode == 141  # as a shell says of SIGPIPE: no verdict
 
 
