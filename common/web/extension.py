@@ -11,7 +11,15 @@ from sphinx.transforms.post_transforms import SphinxPostTransform
 from sphinx.util.images import get_image_size
 
 _TERM = re.compile(r'<a id="([\w-]+)"></a>((?:\*\*[^*]+\*\*(?:, )?)+)')
-_NOT_IN = (nodes.reference, nodes.title, nodes.literal, nodes.literal_block, nodes.raw, nodes.caption)
+_NOT_IN = (
+    nodes.reference,
+    nodes.title,
+    nodes.literal,
+    nodes.literal_block,
+    nodes.raw,
+    nodes.caption,
+    nodes.thead,
+)  # a head is what its column is sorted by
 
 
 def terms(glossary: str) -> dict[str, str]:
@@ -40,7 +48,7 @@ class Mentions(SphinxPostTransform):  # type: ignore[misc]
         said: set[str] = set()
         for literal in list(self.document.findall(nodes.literal)):
             place = places.get(literal.astext())
-            if place is None or place == here or _inside(literal, nodes.reference, nodes.title):
+            if place is None or place == here or _inside(literal, nodes.reference, nodes.title, nodes.thead):
                 continue
             uri = builder.get_relative_uri(here, place)
             new: list[nodes.Node] = [nodes.reference("", "", literal.deepcopy(), internal=True, refuri=uri)]
@@ -111,12 +119,19 @@ def _inside(node: nodes.Node, *kinds: type[nodes.Node]) -> bool:
     return False
 
 
+def _levels(app: Sphinx, page: str, template: str, context: dict[str, Any], doctree: Any) -> None:
+    """The theme's headings in the navigation are told without their level."""
+    tree = context.get("furo_navigation_tree", "")
+    context["furo_navigation_tree"] = tree.replace(' role="heading"', ' role="heading" aria-level="2"')
+
+
 def setup(app: Sphinx) -> dict[str, bool]:
     """What Sphinx calls: the values that ``common.web.book`` sets, and the transform."""
     app.add_config_value("workbook_steps", {}, "env")
     app.add_config_value("workbook_traced", {}, "env")
     app.add_config_value("workbook_terms", {}, "env")
     app.add_config_value("workbook_glossary", "", "env")
+    app.connect("html-page-context", _levels, priority=900)  # after the theme's
     app.add_post_transform(Mentions)
     app.add_post_transform(Pictures)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -50,6 +50,22 @@ def test_a_term_is_linked_where_it_is_first_said(mentions):
     assert first.astext() == "Two Sectors, one sector and a detector."
 
 
+def test_a_table_s_head_has_no_links(mentions):
+    head = nodes.thead(
+        "", nodes.row("", nodes.entry("", nodes.paragraph("", "step", nodes.literal("", "gemm_naive"))))
+    )
+    made = mentions(head)
+    made._terms({"step": "step"}, "here", Builder())
+    made._steps({"gemm_naive": "lessons/x"}, {}, "here", Builder())
+    assert not list(made.document.findall(nodes.reference))
+
+
+def test_headings_of_the_navigation_have_a_level():
+    context = {"furo_navigation_tree": '<p class="caption" role="heading">Lessons</p>'}
+    extension._levels(None, "", "", context, None)
+    assert context["furo_navigation_tree"] == '<p class="caption" role="heading" aria-level="2">Lessons</p>'
+
+
 @pytest.fixture(autouse=True)
 def glossary(monkeypatch):
     class Config:

@@ -104,7 +104,8 @@
       });
       svg.append(draw("text", { x: above ? 4 : left, y: end + 14 + lines.length * 17, class: "axis" }, MEASURES[state.measure]));
       plot.replaceChildren(svg);
-      said.textContent = "Point at a bar, or move to it with Tab, to read it.";
+      const older = rows.some((row) => row.older) ? " ¶: an older version of the file was measured." : "";
+      said.textContent = `Point at a bar, or move to it with Tab, to read it.${older}`;
     }
 
     // The lines of the measure, each with its name. A share is of the step's own floor, so they are one line.
@@ -238,6 +239,7 @@
   }
 
   function search(place) {
+    place.before(make("h1", {}, "Search"));
     const typed = (new URLSearchParams(location.search).get("q") || "").toLowerCase().split(/[^\p{L}\p{N}_]+/u).filter(Boolean);
     if (!typed.length) return;
     const stemmer = new Stemmer(), words = [...new Set(typed.map((word) => stemmer.stemWord(word)))];
@@ -259,7 +261,18 @@
     document.head.append(script);
   }
 
+  // --- what the theme leaves out for readers by keyboard and by ear ---
+
+  function complete() {
+    const name = (selector, label) => document.querySelectorAll(selector).forEach((node) => node.setAttribute("aria-label", label));
+    name("aside.sidebar-drawer", "the book");
+    name("aside.toc-drawer", "on this page");
+    // What scrolls can be reached with Tab.
+    for (const node of document.querySelectorAll(".highlight pre, .table-wrapper")) if (node.scrollWidth > node.clientWidth) node.tabIndex = 0;
+  }
+
   document.addEventListener("DOMContentLoaded", () => {
+    complete();
     document.querySelectorAll("#search-results").forEach(search);
     document.querySelectorAll(".ladder-chart").forEach(chart);
     document.querySelectorAll("article table").forEach(sortable);

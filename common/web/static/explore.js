@@ -67,7 +67,7 @@
     }
     const order = [...wanted.keys()].sort((a, b) => a - b), cell = Math.min(165, 660 / order.length), width = cell * 0.9;
     const start = (684 - cell * order.length) / 2, used = sum([...wanted.values()].map((words) => words.size)), all = order.length * SECTOR;
-    const svg = canvas(`${count(order.length, "sector")} for one request`, `${count(order.length, "sector")} of 32 bytes`, used < all ? "hatched: brought for nothing" : "");
+    const svg = canvas(`${count(order.length, "sector")} for one request`, `${count(order.length, "sector")} of 32 bytes`, used < all ? "hatched: for nothing" : "");
     const grain = Math.min(WORD, bytes), slots = SECTOR / grain;
     order.forEach((sector, i) => {
       for (let slot = 0; slot < slots; slot++) {

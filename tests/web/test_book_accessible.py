@@ -1,0 +1,77 @@
+"""What shuts readers out: axe looks at every kind of page, light and dark; no text is too small to read."""
+
+import importlib.resources
+import importlib.util
+
+import pytest
+
+pytestmark = pytest.mark.xdist_group("book")
+
+PAGES = [
+    "index.html",
+    "lessons/02_shared_tiling/index.html",
+    "lessons/02_shared_tiling/gemm_shared_tile.code.html",
+    "story.html",
+    "search.html?q=swizzle",
+    "explore/gemm_shared_tile-gemm_register_blocked.html",
+]
+SMALLEST = 12  # px: Lighthouse calls what is smaller illegible
+# preload: a page from disk may not read its style
+CHECK = """async (options) => {
+  const found = await axe.run(document, {resultTypes: ["violations"], preload: false, ...options});
+  return found.violations.flatMap((rule) => rule.nodes.map((node) => `${rule.id}: ${node.target}`));
+}"""
+# A picture's letters grow and shrink with it.
+SMALL = """(smallest) => {
+  const found = new Set(), walker = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
+  while (walker.nextNode()) {
+    const text = walker.currentNode.textContent.trim(), node = walker.currentNode.parentElement;
+    if (!text || ["SCRIPT", "STYLE", "NOSCRIPT"].includes(node.tagName) || !node.getClientRects().length) continue;
+    const size = parseFloat(getComputedStyle(node).fontSize) * (node.ownerSVGElement ? node.getScreenCTM().a : 1);
+    if (size < smallest - 0.05) found.add(`${node.tagName}: ${text.slice(0, 30)}: ${size.toFixed(1)}`);
+  }
+  return [...found];
+}"""
+
+
+@pytest.fixture(scope="session")
+def axe():
+    """The checker's script."""
+    if importlib.util.find_spec("axe_playwright_python") is None:
+        pytest.skip("no axe-playwright-python, which brings axe: make setup")
+    return (importlib.resources.files("axe_playwright_python") / "axe.min.js").read_text(encoding="utf-8")
+
+
+def opened(book, visit, name):
+    page = visit(book[0] / name)
+    if name.startswith("search"):
+        page.wait_for_selector("#search-results .context")
+    return page
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_axe_finds_nothing(book, visit, axe, name):
+    page = opened(book, visit, name)
+    page.evaluate(axe)
+    assert page.evaluate(CHECK, {}) == []
+    page.emulate_media(color_scheme="dark")
+    assert page.evaluate(CHECK, {"runOnly": ["color-contrast"]}) == []
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_no_text_is_too_small(book, visit, name):
+    page = opened(book, visit, name)
+    assert page.evaluate(SMALL, SMALLEST) == []
+    page.set_viewport_size({"width": 390, "height": 800})
+    page.wait_for_timeout(100)  # charts are drawn again
+    assert page.evaluate(SMALL, SMALLEST) == []
+
+
+def test_axe_finds_what_is_wrong(tmp_path, visit, axe):
+    page = tmp_path / "page.html"
+    page.write_text(
+        '<!doctype html><html lang="en"><title>a</title><main><h1>a</h1><p style="color:#aaa">pale</p></main>'
+    )
+    shown = visit(page)
+    shown.evaluate(axe)
+    assert shown.evaluate(CHECK, {}) == ["color-contrast: p"]
