@@ -8,6 +8,7 @@ Module by module:
     folders        what a folder of other people's files holds, and its report
     allowed_edits  is a file still its exercise
     language       what a kernel file may say
+    borrowed       modules of lessons that a copy of a step may load
     source         a file's bytes, read once, and texts that are safe to show
     looks          what a trace of a submission shows
     checkout       the files that a submission must leave alone

@@ -37,6 +37,7 @@ from common.editing import history, shipped
 from common.grading import (
     allowed_edits,
     answers,
+    borrowed,
     checkout,
     confine,
     folders,
@@ -48,6 +49,7 @@ from common.grading import (
     source,
 )  # fmt: skip
 from common.grading.answers import Facts
+from common.grading.borrowed import Borrowed
 from common.grading.checkout import Change
 from common.grading.folders import Submission
 from common.grading.looks import beyond, differences, sampled, traced
@@ -145,6 +147,7 @@ class Work:
     exercise: Exercise | None
     precision: str = catalog.PRECISIONS[0]
     requires: str | None = None
+    borrowed: Borrowed = borrowed.NOTHING
 
     def target(self, capability: str) -> str:
         """The compute capability that it is compiled for, where this one would do if it required none."""
@@ -283,7 +286,9 @@ class Grader:
             grade.findings, grade.notes = predicted(exercise, file.path, self.facts, text)
             return
         departure = allowed_edits.departure(exercise, text) if exercise else None
-        self._kernel(grade, Work(file.path, text, target.ladder, [], exercise, target.precision, target.requires))
+        lent = borrowed.by(target)
+        work = Work(file.path, text, target.ladder, [], exercise, target.precision, target.requires, lent)
+        self._kernel(grade, work)
         if exercise and exercise.floor and self.machine.gpu is None:
             asked = f"{exercise.floor:g} percent of the floor's rate on {exercise.preset}"
             grade.notes.append(f"not timed, as there is no GPU here: with one, {asked} is asked for, too")
@@ -297,7 +302,7 @@ class Grader:
     def _kernel(self, grade: Grade, work: Work) -> None:
         """Judge a kernel at the shapes of its exercise, or its step's."""
         evidence, exercise = Evidence(), work.exercise
-        strange = language.refused(work.text)
+        strange = language.refused(work.text, work.borrowed)
         changed = self.checkout.harness_changed()
         if strange:
             said = f"{'; '.join(strange)}: a kernel file has no use for it, so the file was not run"
@@ -330,7 +335,10 @@ class Grader:
             evidence.findings += evidence.unseen
 
     def _sandbox(self, work: Work, simulator: bool) -> Sandbox:
-        return Sandbox(work.path, work.ladder, simulator, self.limits, closing=self._closing, source=work.text)
+        return Sandbox(
+            work.path, work.ladder, simulator, self.limits, closing=self._closing, source=work.text,
+            borrowed=work.borrowed.files,
+        )  # fmt: skip
 
     def _simulate(self, evidence: Evidence, work: Work) -> list[Launched]:
         """Check in the simulator, and trace what is right; returns what the first shape starts."""

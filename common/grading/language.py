@@ -2,7 +2,8 @@
 
 In the simulator a file's Python runs beside the arrays that it is judged by, and Python that may say anything can
 reach everything in its process. So what a kernel file has a use for is listed: statements, built-in names,
-attributes, modules and what they give. A self-test under ``if __name__ == "__main__":`` never runs here, and may say
+attributes, modules and what they give; and for a copy of a step, the modules of lessons that the step loads
+(:mod:`common.grading.borrowed`). A self-test under ``if __name__ == "__main__":`` never runs here, and may say
 anything.
 """
 
@@ -17,6 +18,7 @@ from collections.abc import Set as AbstractSet
 from functools import lru_cache
 
 from common.book import catalog
+from common.grading.borrowed import NOTHING, Borrowed, file_of
 
 MOST = 3  # what is refused in one file and said
 
@@ -43,18 +45,18 @@ MODULES: dict[str, set[str]] = {
     },
     "numba.cuda.types": _SCALARS,
     "numpy": {
-        "arange", "array", "asarray", "ascontiguousarray", "ceil", "concatenate", "dtype", "empty", "eye", "floor",
-        "full", "inf", "log2", "nan", "ndindex", "newaxis", "ones", "pad", "pi", "prod", "sqrt", "stack", "transpose",
-        "zeros", *_SCALARS - {"boolean", "void"},
+        "arange", "array", "asarray", "ascontiguousarray", "broadcast_to", "ceil", "concatenate", "dtype",
+        "empty", "eye", "floor", "full", "indices", "inf", "log2", "nan", "ndindex", "newaxis", "ones", "pad",
+        "pi", "prod", "sqrt", "stack", "transpose", "zeros", *_SCALARS - {"boolean", "void"},
     },
-    "typing": {"Any", "Callable", "Final"},
+    "typing": {"Any", "Callable", "Final", "NamedTuple"},
 }  # fmt: skip
 
 # Attributes of arrays, of what a launch is given, and of built-in values.
 ATTRIBUTES = {
-    "add", "and_", "append", "array", "array_like", "astype", "bit_count", "bit_length", "cas", "compare_and_swap",
-    "check", "complete", "copy", "copy_to_device", "copy_to_host", "count", "dec", "dtype", "exch", "extend",
-    "fill", "filt_shape",
+    "add", "all", "and_", "append", "array", "array_like", "astype", "bit_count", "bit_length", "cas",
+    "compare_and_swap", "check", "complete", "copy", "copy_to_device", "copy_to_host", "count", "dec", "dtype",
+    "exch", "extend", "fill", "filt_shape",
     "flatten", "flat",
     "forall", "geometry", "get", "hadd", "hooks", "imag", "inc", "index", "input_shape", "insert", "is_integer",
     "items",
@@ -69,8 +71,8 @@ ATTRIBUTES = {
 BUILTINS = {
     "AssertionError", "Exception", "False", "None", "NotImplementedError", "RuntimeError", "True", "TypeError",
     "ValueError", "abs", "all", "any", "bool", "complex", "dict", "divmod", "enumerate", "filter", "float",
-    "frozenset", "int", "len", "list", "map", "max", "min", "next", "pow", "print", "range", "reversed", "round",
-    "set", "slice", "sorted", "sum", "tuple", "zip",
+    "frozenset", "int", "len", "list", "map", "max", "min", "next", "object", "pow", "print", "range", "reversed",
+    "round", "set", "slice", "sorted", "sum", "tuple", "zip",
 }  # fmt: skip
 
 _EXPRESSIONS = (
@@ -87,14 +89,19 @@ _PARTS = (
     ast.expr_context, ast.keyword, ast.operator, ast.unaryop, ast.withitem,
 )  # fmt: skip
 
+_OF_LESSONS = tuple(f"lessons.{digit}" for digit in range(10))
+
 Refusal = tuple[int, str]  # line, and what stands there
 
 
-def refused(text: str) -> list[str]:
-    """What a source says that a kernel file has no use for, each with its line; empty if it is no Python at all."""
+def refused(text: str, borrowed: Borrowed = NOTHING) -> list[str]:
+    """What a source says that a kernel file has no use for, each with its line; empty if it is no Python at all.
+
+    ``borrowed``: what it may load of lessons, each by one ``NAME = importlib.import_module("...")``.
+    """
     try:
         tree = ast.parse(text)
-        found = sorted(dict.fromkeys(_refused(without_self_test(tree))))
+        found = sorted(dict.fromkeys(_refused(without_self_test(tree), borrowed)))
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return []  # importing it says so with its line
     said = [f"line {line}: {what}" for line, what in found[:MOST]]
@@ -111,23 +118,70 @@ def without_self_test(tree: ast.Module) -> ast.Module:
     return ast.Module([node for node in tree.body if not is_self_test(node)], tree.type_ignores)
 
 
-def _refused(tree: ast.Module) -> Iterator[Refusal]:
+def _refused(whole: ast.Module, borrowed: Borrowed) -> Iterator[Refusal]:
     modules: dict[str, str] = {}  # names that stand for modules
     imported: dict[str, int] = {}
+    tree = _without_loads(whole, borrowed, modules, imported)
     for node in ast.walk(tree):
         if isinstance(node, ast.Import | ast.ImportFrom):
             yield from _imports(node, modules, imported)
+    records = {node for node in tree.body if _is_record(node)}
     for node in ast.walk(tree):
         line = getattr(node, "lineno", 1)
-        if not isinstance(node, (*_EXPRESSIONS, *_STATEMENTS, *_PARTS)):
+        if not isinstance(node, (*_EXPRESSIONS, *_STATEMENTS, *_PARTS)) and node not in records:
             yield line, f"`{_word(node)}`"
         yield from ((line, f"the name `{name}`") for name in _names(node) if name.startswith("__"))
         if isinstance(node, ast.Attribute):
-            yield from _attribute(node, modules)
+            yield from _attribute(node, modules, borrowed)
         elif isinstance(node, ast.FunctionDef):
             yield from _decorators(node, imported)
     yield from _bound(tree, imported)
     yield from _looked_up(tree)
+
+
+def _without_loads(
+    tree: ast.Module, borrowed: Borrowed, modules: dict[str, str], imported: dict[str, int]
+) -> ast.Module:
+    """The source without the lines that load what is borrowed; note which names stand for what.
+
+    ``import importlib`` goes with them, as nothing else may use it: the name stands for nothing that is known.
+    """
+    rest: list[ast.stmt] = []
+    for node in tree.body:
+        loaded = _loaded(node)
+        if loaded and loaded[1] in borrowed.modules and loaded[0] not in imported:
+            modules[loaded[0]] = loaded[1]
+            imported[loaded[0]] = node.lineno
+        elif not (borrowed.modules and ast.unparse(node) == "import importlib"):
+            rest.append(node)
+    if len(rest) < len(tree.body):
+        imported.setdefault("importlib", 1)
+    return ast.Module(rest, tree.type_ignores)
+
+
+def _loaded(node: ast.stmt) -> tuple[str, str] | None:
+    """The name and the module of ``NAME = importlib.import_module("MODULE")``."""
+    if not (isinstance(node, ast.Assign) and isinstance(node.value, ast.Call) and len(node.value.args) == 1):
+        return None
+    (argument,), targets = node.value.args, node.targets
+    if not (isinstance(argument, ast.Constant) and len(targets) == 1 and isinstance(targets[0], ast.Name)):
+        return None
+    name, module = targets[0].id, str(argument.value)
+    plain = ast.unparse(node) == f"{name} = importlib.import_module({module!r})"
+    return (name, module) if plain and not name.startswith("__") and name not in dir(builtins) else None
+
+
+def _is_record(node: ast.AST) -> bool:
+    """Is it ``class NAME(NamedTuple):`` with a docstring and fields, and nothing that runs?"""
+    return (
+        isinstance(node, ast.ClassDef)
+        and [ast.unparse(base) for base in node.bases] == ["NamedTuple"]
+        and not (node.decorator_list or node.keywords)
+        and all(
+            isinstance(part, ast.AnnAssign) and (part.value is None or isinstance(part.value, ast.Constant))
+            for part in node.body[ast.get_docstring(node) is not None :]
+        )
+    )
 
 
 def _imports(
@@ -136,6 +190,8 @@ def _imports(
     """Refuse what is not listed; note which names stand for what."""
     for alias in node.names:
         bound = alias.asname or alias.name.split(".")[0]
+        if modules.get(bound, "").startswith(_OF_LESSONS):
+            yield node.lineno, f"`{bound}` given another meaning"
         imported[bound] = node.lineno
         if isinstance(node, ast.Import):
             known = _gives(alias.name) is not None
@@ -155,14 +211,15 @@ def _gives(module: str) -> AbstractSet[str] | None:
     if module == "lessons":
         return {path.stem for path in catalog.LESSONS.glob("[!_]*.py")}
     parent, _, name = module.rpartition(".")
-    if parent == "lessons" and name.isidentifier():
-        return _defined(name)
+    # a lesson's own begins with a digit, which no import statement can say: only a load leads here
+    if (parent == "lessons" and name.isidentifier()) or module.startswith(_OF_LESSONS):
+        return _defined(module)
     return MODULES.get(module)
 
 
-def _defined(helper: str) -> frozenset[str] | None:
-    """The names that a helper of the lessons makes itself: what it imports is not its to give."""
-    path = catalog.LESSONS / f"{helper}.py"
+def _defined(module: str) -> frozenset[str] | None:
+    """The names that a module of the lessons makes itself: what it imports is not its to give."""
+    path = file_of(module)
     return _made(path.read_bytes()) if path.is_file() else None
 
 
@@ -181,9 +238,9 @@ def _made(source: bytes) -> frozenset[str]:
     return frozenset(name for name in found if not name.startswith("_"))
 
 
-def _attribute(node: ast.Attribute, modules: dict[str, str]) -> Iterator[Refusal]:
+def _attribute(node: ast.Attribute, modules: dict[str, str], borrowed: Borrowed) -> Iterator[Refusal]:
     module = _module(node.value, modules)
-    allowed = (_gives(module) or set()) if module else ATTRIBUTES
+    allowed = (_gives(module) or set()) if module else ATTRIBUTES | borrowed.attributes
     if node.attr not in allowed or not isinstance(node.ctx, ast.Load):
         yield node.lineno, f"`{ast.unparse(node)[-60:]}`"
 
@@ -213,15 +270,15 @@ def _bound(tree: ast.Module, imported: dict[str, int]) -> Iterator[Refusal]:
     """A file's functions, imports and built-in names stand for one thing throughout."""
     made: dict[str, int] = {}
     for node in _of_the_file(tree):
-        if isinstance(node, ast.FunctionDef | ast.Import | ast.ImportFrom):
-            names = [node.name] if isinstance(node, ast.FunctionDef) else list(_names(node))
+        if isinstance(node, ast.FunctionDef | ast.ClassDef | ast.Import | ast.ImportFrom):
+            names = list(_names(node))
             for name in names:
                 if name in made and not isinstance(node, ast.Import | ast.ImportFrom):
                     yield node.lineno, f"`{name}` made a second time"
                 made.setdefault(name, node.lineno)
     fixed = {*made, *imported, *dir(builtins)}
     for node in _of_the_file(tree):
-        if isinstance(node, ast.FunctionDef) and (node.name in imported or node.name in dir(builtins)):
+        if isinstance(node, ast.FunctionDef | ast.ClassDef) and (node.name in imported or node.name in dir(builtins)):
             yield node.lineno, f"`{node.name}` made anew"
         if isinstance(node, ast.Name) and _stored(node) and node.id in fixed:
             yield node.lineno, f"`{node.id}` given another meaning"
@@ -258,7 +315,7 @@ def _looked_up(tree: ast.Module) -> Iterator[Refusal]:
 def _names(node: ast.AST) -> Iterator[str]:
     if isinstance(node, ast.Name):
         yield node.id
-    elif isinstance(node, ast.FunctionDef):
+    elif isinstance(node, ast.FunctionDef | ast.ClassDef):
         yield node.name
     elif isinstance(node, ast.arg | ast.keyword):
         yield node.arg or ""

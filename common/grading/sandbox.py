@@ -44,6 +44,7 @@ from common.book import catalog, device, schema
 from common.book.problems import Problem
 from common.editing import shipped
 from common.grading import confine, messages
+from common.grading.borrowed import as_shipped
 from common.grading.messages import Answer, Found, Launched, Question
 from common.measure import blank, check
 from common.workers import forkserver, isolate
@@ -107,6 +108,7 @@ class Sandbox:
     notes: list[Note] = field(default_factory=list)
     closing: threading.Event | None = None  # set when no more is to be started
     source: str | None = None  # the file's text as it was taken; None: as it is now
+    borrowed: tuple[Path, ...] = ()  # files of lessons that it may load
     at_large: bool = False  # the submission was started where no wall keeps it from files outside of its folder
 
     def __enter__(self) -> Sandbox:
@@ -141,13 +143,17 @@ class Sandbox:
 
     def _start(self) -> None:
         self.work = self.folder / "work"
-        # the harness, and the helpers that lessons share; no lesson
+        # the harness, and the helpers that lessons share; of lessons what the file may load, and no more
         for source in sorted((*catalog.ROOT.glob("common/**/*.py"), *catalog.ROOT.glob("lessons/*.py"))):
             target = self.work / source.relative_to(catalog.ROOT)
             target.parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(source, target)
         for name, text in _shipped_helpers().items():  # not as whoever grades has edited them
             Path(self.work, "lessons", name).write_bytes(text)
+        for source in self.borrowed:
+            target = self.work / source.relative_to(catalog.ROOT)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.write_bytes(as_shipped(source))
         copy = self.work / "submission" / self.file.name
         copy.parent.mkdir()
         if self.source is None:

@@ -13,7 +13,7 @@ from types import SimpleNamespace
 import pytest
 
 from common.book import catalog, exercises, problems
-from common.grading import allowed_edits, confine, folders, grade, language, limits, looks, messages, source
+from common.grading import allowed_edits, borrowed, confine, folders, grade, language, limits, looks, messages, source
 from common.grading.checkout import Checkout
 from common.grading.folders import Submission
 from common.grading.grade import Grade, Grader
@@ -150,28 +150,124 @@ def test_what_reaches_beyond_a_kernel_is_refused(text, says):
     assert re.search(says, "; ".join(found)), found
 
 
-BEYOND = {
-    "conv2d_layer_dispatch", "conv3d_implicit_gemm_fast_division",
-    *(
-        one.name
-        for one in catalog.steps()
-        if one.lesson in ("07_hopper", "08_training") and "importlib" in one.path.read_text()
-    ),
+# One loads others and measures them, two ask for attributes by a name that they make up, one reads what only it made.
+UNGRADED = {
+    "conv2d_layer_dispatch", "conv3d_implicit_gemm_fast_division", "conv3d_tf32_im2col", "hconv3d_im2col",
 }  # fmt: skip
 
 
 @pytest.mark.parametrize(
     "path",
-    [
-        # one step loads others and measures them, Hopper's fall back to others, gradients share their lesson's parts,
-        # one experiment has a class
-        *(one.path for one in (*catalog.steps(), *catalog.experiments()) if one.name not in BEYOND),
-        *(path for one in exercises.everything() if one.ladder for path in (one.path, one.solution)),
-    ],
+    [path for one in exercises.everything() if one.ladder for path in (one.path, one.solution)],
     ids=lambda path: f"{path.parent.name}-{path.stem}",
-)  # fmt: skip
+)
 def test_what_lessons_say_is_not_refused(path):
     assert language.refused(path.read_text(encoding="utf-8")) == []
+
+
+@pytest.mark.parametrize("step", [*catalog.steps(), *catalog.experiments()], ids=lambda one: one.name)
+def test_a_copy_of_a_step_may_say_what_the_step_says(step):
+    refused = language.refused(step.path.read_text(encoding="utf-8"), borrowed.by(step))
+    assert bool(refused) == (step.name in UNGRADED), refused
+
+
+LOAD = "import importlib\n"
+OWN = 'long_sums = importlib.import_module("lessons.08_training.helpers.long_sums")\n'
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ('os = importlib.import_module("os")\n', r"`importlib\.import_module`"),
+        ('x = importlib.import_module("lessons.08_training.dgrad_implicit_gemm")\n', r"`importlib\.import_module`"),
+        ('x = importlib.import_module("lessons.08_training.solutions.wgrad_one_tap")\n', "import_module"),
+        ('x = importlib.import_module("os", "lessons.08_training.helpers.long_sums")\n', "import_module"),
+        ('x = importlib.import_module(name="lessons.08_training.helpers.long_sums")\n', "import_module"),
+        ('x = importlib.import_module("lessons.08_training.helpers.long" + "_sums")\n', "import_module"),
+        ("def f():\n    " + OWN, "import_module"),
+        (OWN.replace("long_sums =", "x = y ="), "import_module"),
+        (OWN.replace("long_sums =", "print ="), "import_module"),
+        (OWN.replace("long_sums =", "__name__ ="), "import_module"),
+        ("load = importlib.import_module\n", "import_module"),
+        ("for load in (importlib,):\n    load.import_module('os')\n", r"`load\.import_module`"),
+        ("importlib.util.find_spec('os')\n", r"`importlib\.util"),
+        ("import importlib as load\n", "import of importlib"),
+        ("import importlib.util\n", r"import of importlib\.util"),
+        (OWN + OWN, "import_module"),
+        (OWN + "long_sums = print\n", "`long_sums` given another meaning"),
+        (OWN + "def long_sums():\n    pass\n", "`long_sums` made anew"),
+        (OWN + "from numba import cuda as long_sums\n", "`long_sums` given another meaning"),
+        (OWN + "long_sums.sqrt(2)\n", r"`long_sums\.sqrt`"),  # it imports that
+        (OWN + "long_sums.add_up = print\n", r"`long_sums\.add_up`"),
+        ("importlib = print\n", "`importlib` given another meaning"),
+    ],
+)  # fmt: skip
+def test_a_copy_of_a_step_loads_what_the_step_loads_and_no_more(text, says):
+    step = catalog.find("wgrad_split_k")
+    found = language.refused(LOAD + text, borrowed.by(step))
+    assert re.search(says, "; ".join(found)), found
+    assert language.refused(LOAD + OWN + "x = long_sums.SPLITS\n", borrowed.by(step)) == []
+    assert "line 1: import of importlib" in language.refused(LOAD + OWN)  # no step's copy, nothing to load
+
+
+def test_what_is_borrowed_comes_with_all_that_it_loads():
+    lent = borrowed.by(catalog.find("wgrad_split_k"))
+    names = ["helpers/long_sums.py", "helpers/offsets32.py", "helpers/register_tiles.py", "wgrad_implicit_gemm.py"]
+    assert [path.relative_to(catalog.LESSONS / "08_training").as_posix() for path in lent.files] == names
+    assert not lent.attributes & {"import_module", "read_text", "ctypes"}
+    loads_more = borrowed.by(catalog.find("conv2d_layer_dispatch"))
+    assert not loads_more.attributes & {"read_text", "import_module", "current_context", "_replace"}
+    for one in (*exercises.everything(), catalog.find("gemm_tuned")):
+        assert borrowed.by(one) == borrowed.NOTHING
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("class A(NamedTuple):\n    x: int\n    def f(self):\n        pass\n", "`class`"),
+        ("class A(NamedTuple):\n    x: int = print(1)\n", "`class`"),
+        ("class A(NamedTuple, metaclass=print):\n    x: int\n", "`class`"),
+        ("@print\nclass A(NamedTuple):\n    x: int\n", "`class`"),
+        ("class A(NamedTuple, int):\n    x: int\n", "`class`"),
+        ("class A:\n    x: int\n", "`class`"),
+        ("class A(NamedTuple):\n    x: eval('1')\n", "`eval`"),
+        ("class A(NamedTuple):\n    eval: int\n    x: eval('1')\n", "`eval` given another meaning"),
+        ("def f():\n    class A(NamedTuple):\n        eval: int\n        x: eval('1')\n", "`class`"),
+        ("class A(NamedTuple):\n    __x: int\n", "the name `__x`"),
+        ("class launch(NamedTuple):\n    x: int\n" + LAUNCH + "    pass\n", "`launch` made a second time"),
+        ("class cuda(NamedTuple):\n    x: int\n" + START, "`cuda` made anew"),
+        ("class A(NamedTuple):\n    ctypes: int\ndef f(a):\n    a.ctypes.data\n", "ctypes"),
+    ],
+)  # fmt: skip
+def test_a_class_is_a_tuple_with_names_or_refused(text, says):
+    found = language.refused("from typing import NamedTuple\n" + text)
+    assert re.search(says, "; ".join(found)), found
+    fields = "class A(NamedTuple):\n    'Two.'\n\n    x: int\n    y: object = None\n"
+    assert language.refused("from typing import NamedTuple\n" + fields) == []
+
+
+@LINUX
+def test_only_what_is_borrowed_lies_beside_a_submission(write):
+    for lent in (borrowed.NOTHING, borrowed.by(catalog.find("wgrad_split_k"))):
+        with Sandbox(write("wgrad_split_k.py", ""), "wgrad", True, borrowed=lent.files) as box:
+            found = sorted(box.work.glob("lessons/*/**/*.py"))
+            assert found == [box.work / path.relative_to(catalog.ROOT) for path in lent.files]
+            assert all(
+                path.read_bytes() == (catalog.ROOT / path.relative_to(box.work)).read_bytes() for path in found
+            )
+
+
+@LINUX
+def test_a_copy_of_a_step_that_loads_another_is_graded(write, monkeypatch, tmp_path):
+    problem = problems.Wgrad(N=1, C=3, D=1, H=4, W=3, K=5, T=1, R=2, S=1)
+    monkeypatch.setattr(grade, "_shapes_of", lambda ladder: [problem])
+    text = catalog.find("wgrad_split_k").path.read_text(encoding="utf-8")
+    (tmp_path / "root").mkdir()
+    verdict = Grader(root=tmp_path / "root").grade(Submission(write("wgrad_split_k.py", text)))
+    assert verdict.passed, verdict.reasons
+    spoilt = text.replace("beyond = (", "beyond = 0 * (")
+    assert spoilt != text
+    assert not Grader(root=tmp_path / "root").grade(Submission(write("wgrad_split_k.py", spoilt))).passed
 
 
 def test_what_students_write_is_not_refused():

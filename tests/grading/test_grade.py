@@ -138,7 +138,7 @@ def test_a_refused_file_is_not_run(checkout, monkeypatch):
 @EACH
 def test_the_cheat_is_found_and_named(path, checkout, monkeypatch):
     """Behind the first wall: as if every word had been let through."""
-    monkeypatch.setattr(language, "refused", lambda _: [])
+    monkeypatch.setattr(language, "refused", lambda *_: [])
     read(path).require(graded(path, checkout))
 
 
@@ -925,7 +925,7 @@ class TestOnGpu:
     @LINUX
     @EACH
     def test_the_cheat_is_found_and_named(self, path, checkout, machine, monkeypatch):
-        monkeypatch.setattr(language, "refused", lambda _: [])
+        monkeypatch.setattr(language, "refused", lambda *_: [])
         read(path, gpu=True).require(graded(path, checkout, machine))
 
     @pytest.mark.parametrize(
