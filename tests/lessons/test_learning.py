@@ -170,6 +170,15 @@ def test_the_command_trains_draws_and_keeps(main, tmp_path):
     assert (tmp_path / "before-checkpoint.npz").is_file()
 
 
+def test_a_record_names_all_code_that_a_run_ran():
+    found = commands._code()
+    helpers = {"columns", "epilogues", "long_sums", "offsets32", "register_tiles", "wide", "windows", "split_k"}
+    steps = {"conv3d_implicit_gemm_precomputed", "dgrad_implicit_gemm", "wgrad_split_k", "wgrad_implicit_gemm"}
+    assert {"fused", "layered", "plan", "training", *helpers, *steps} <= found.keys()
+    assert "solutions" not in found
+    assert all(len(digest) == 64 for digest in found.values())
+
+
 def test_ctrl_c_ends_after_a_step_and_says_how_to_go_on(main, monkeypatch, tmp_path):
     launch, launches = batches.launch, []
 
@@ -206,6 +215,7 @@ def test_a_run_that_diverges_says_in_one_line_how_to_go_on(main, tmp_path):
     (("--rate", "1e6"), "--rate 1000000.0: must be above 0 and below 1e+06"),
     (("--rate", "nan"), "--rate nan: must be above 0 and below 1e+06"),
     (("--seed", "-1"), "--seed -1: must be at least 0"),
+    (("--seed", str(2**63)), f"--seed {2**63}: must be at most {2**63 - 1}"),
     (("--kernels", "magic"), "--kernels 'magic': must be one of fused, layered"),
     (("--resume", "nowhere.npz"), "nowhere.npz: cannot be read: No such file or directory"),
 ])  # fmt: skip

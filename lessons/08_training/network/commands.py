@@ -63,7 +63,7 @@ def compare_parser():
 
 
 COMMANDS = {"train": train_parser, "compare": compare_parser}
-_MOST_RATE = 1e6
+_MOST, _MOST_RATE = 2**63 - 1, 1e6
 _HELP = {
     "seed": (int, "first weights, batches and changes of the digits follow from it (0)"),
     "epochs": (int, "how often each digit is seen (100)"),
@@ -86,6 +86,8 @@ def _given(options, kinds):
     for name, least in _LEAST.items():
         if given.get(name, least) < least:
             raise ValueError(f"--{name} {given[name]}: must be at least {least}")
+        if given.get(name, least) > _MOST:
+            raise ValueError(f"--{name} {given[name]}: must be at most {_MOST}")
     if not 0 < given.get("rate", 1.0) < _MOST_RATE:
         raise ValueError(f"--rate {given['rate']}: must be above 0 and below {_MOST_RATE:g}")
     if given.get("kernels", kinds[0]) not in kinds:
@@ -272,13 +274,19 @@ def _trained(run):
 
 
 def _code():
-    """The hashes of the network's files, and of the steps and helpers that it runs."""
-    folder = Path(__file__).parent
-    found = {path.stem: catalog.source_hash(path) for path in sorted(folder.glob("*.py"))}
-    for name in _module("convolution").STEPS:
-        path = catalog.find(name).path
-        found[name] = catalog.source_hash(path)
-    return found
+    """The hashes of the network's files, and of the steps and helpers that it runs, by name."""
+    files = set(Path(__file__).parent.glob("*.py"))
+    pending = files | {catalog.find(name).path for name in _module("convolution").STEPS}
+    while pending:
+        files |= pending
+        steps = {catalog.find(name.partition(".")[2]).path for path in pending for name in _steps_of(path)}
+        pending = (steps | {helper for path in pending for helper in catalog.imported_helpers(path)}) - files
+    return {path.stem: catalog.source_hash(path) for path in sorted(files)}
+
+
+def _steps_of(path):
+    """Steps that a file imports, each after its lesson."""
+    return [name for name, code in catalog.imported_steps(path).items() if isinstance(code, catalog.Code)]
 
 
 def _provenance():

@@ -8,13 +8,13 @@ Loads per FMA: (ROW + TAPS * FILTERS) / (TAPS * FILTERS * POOL**2), 0.15 for the
 
 from functools import lru_cache
 
-import numpy as np
 from numba import cuda, float32, int64
 
 from lessons.unrolled import inlined, unroll, unrolled
 
+from .pool import NONE
+
 SUMS = 16  # of a thread: FILTERS * POOL * POOL
-NONE = 255  # the place of a window without a positive value: ReLU passes no gradient
 
 
 @lru_cache
@@ -107,6 +107,3 @@ def launch(layer, x, filt, bias, y, places):
     """
     kernel, THREADS = specialise(layer)
     kernel[y.size // (layer.WINDOWS**2 * layer.K), THREADS](x, filt, bias, y, places)
-
-
-PLACES = np.uint8

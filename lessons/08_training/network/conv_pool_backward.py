@@ -11,7 +11,8 @@ from numba import cuda, float32, int32
 from lessons.unrolled import inlined
 from lessons.wide import VECTOR, load4, shared_array
 
-NONE = 255
+from .pool import NONE
+
 REGISTERS = 16  # sums of a thread
 MOST_PARTS = 4  # of the windows, each summed by threads of its own
 HALF_WORD, COLUMN = 16, 0xFFFF  # a pixel's row and column in one number

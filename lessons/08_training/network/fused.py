@@ -9,10 +9,10 @@ import numpy as np
 from numba import cuda
 
 from . import conv_pool, conv_pool_backward, head, update
+from .pool import PLACE
 
-PARTS = (
-    256  # rows in which the parameters' gradients are added up: a constant, so that the sums are the same everywhere
-)
+# Rows in which the parameters' gradients are added up: a constant, so that the sums are the same everywhere.
+PARTS = 256
 
 
 class Fused:
@@ -37,8 +37,8 @@ class Fused:
         self.rate, self.counter = cuda.to_device(np.zeros(1, np.float32)), cuda.to_device(np.zeros(1, np.int64))
         self.losses, self.said = cuda.to_device(np.zeros(steps * batch, np.float32)), array(dtype=np.int32)
         pooled1, pooled2 = (first.WINDOWS, first.WINDOWS, first.K), (second.WINDOWS, second.WINDOWS, second.K)
-        self.y1, self.places1, self.dy1 = array(*pooled1), array(*pooled1, dtype=conv_pool.PLACES), array(*pooled1)
-        self.y2, self.places2, self.dy2 = array(*pooled2), array(*pooled2, dtype=conv_pool.PLACES), array(*pooled2)
+        self.y1, self.places1, self.dy1 = array(*pooled1), array(*pooled1, dtype=PLACE), array(*pooled1)
+        self.y2, self.places2, self.dy2 = array(*pooled2), array(*pooled2, dtype=PLACE), array(*pooled2)
         self.hidden, self.d_hidden = array(shape.HIDDEN), array(shape.HIDDEN)
         self.d_logits = array(shape.CLASSES)
         self.partials = cuda.to_device(np.zeros((min(batch, PARTS), shape.offsets["end"]), np.float32))

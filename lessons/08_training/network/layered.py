@@ -97,7 +97,7 @@ class _Pool:
         full, small = (batch, layer.OUT, layer.OUT, layer.K), (batch, layer.WINDOWS, layer.WINDOWS, layer.K)
         self.size, self.y, self.dy = layer.POOL, y.reshape(full), dy.reshape(full)
         self.pooled, self.d_pooled = pooled.reshape(small), d_pooled.reshape(small)
-        self.places = cuda.to_device(np.zeros(small, np.uint8))
+        self.places = cuda.to_device(np.zeros(small, pool.PLACE))
 
     def forward(self):
         pool.launch(self.y, self.size, self.pooled, self.places)

@@ -1,9 +1,11 @@
 """Max-pooling of NHWC images by windows that do not overlap, and its gradient; one thread per window or pixel."""
 
+import numpy as np
 from numba import cuda, float32, int32
 
 THREADS = 256
-NONE = 255  # the place of a window without a positive value
+PLACE = np.uint8  # of a window's largest value in it, row by row
+NONE = 255  # the place of a window without a positive value: ReLU passes no gradient
 
 
 @cuda.jit

@@ -5,6 +5,8 @@ from contextlib import contextmanager
 
 import numpy as np
 
+from .shape import NAMES
+
 
 def available():
     return importlib.util.find_spec("torch") is not None
@@ -116,8 +118,6 @@ class Peer:
 
     def gradients(self):
         """By name, in the shapes of the book's parameters."""
-        from .shape import NAMES
-
         found = dict(zip(NAMES, (value.grad.detach().cpu().numpy() for value in self.values), strict=True))
         K2, SIDE, HIDDEN = self.shape.CHANNELS[1], self.shape.second.WINDOWS, self.shape.HIDDEN
         for name in ("filt1", "filt2"):
