@@ -2,7 +2,7 @@
 
 import os
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Hashable, Sequence
 from typing import TypeVar
 
 Case = TypeVar("Case")
@@ -16,6 +16,18 @@ def some(cases: Sequence[Case], every: int, drawn: int = 4) -> list[Case]:
     if os.environ.get("WORKBOOK_ALL"):
         return list(cases)
     numbers = range(len(cases))
-    seed = 0 if os.environ.get("CI") else os.environ.get("PYTEST_XDIST_TESTRUNUID")
-    chosen = random.Random(seed).sample(numbers, min(drawn, len(cases)))
+    chosen = _drawing().sample(numbers, min(drawn, len(cases)))
     return [cases[number] for number in numbers if number % every == 0 or number in chosen]
+
+
+def one_of_each(cases: Sequence[Case], kind: Callable[[Case], Hashable]) -> list[Case]:
+    """One case of each kind, drawn as :func:`some` draws, in their order."""
+    if os.environ.get("WORKBOOK_ALL"):
+        return list(cases)
+    drawing = _drawing()
+    chosen = [drawing.choice([one for one in cases if kind(one) == each]) for each in dict.fromkeys(map(kind, cases))]
+    return [case for case in cases if case in chosen]
+
+
+def _drawing() -> random.Random:
+    return random.Random(0 if os.environ.get("CI") else os.environ.get("PYTEST_XDIST_TESTRUNUID"))

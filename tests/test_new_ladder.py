@@ -1,18 +1,19 @@
 """The first step of a ladder that has none yet: all that is done with a step is done with it."""
 
 import json
-import os
 import shutil
-import subprocess
-import sys
 
 import pytest
+from copies import copied, printed
 
 from common.book import catalog
 
 LADDERS = ("hgemm", "hconv3d", "dgrad", "wgrad")
 SPACE = "N=1 C=5 D=2 H=5 W=6 K=6 T=1 R=3 S=2 stride_h=2 pad_w=1"
-COPIED = ("common", "lessons", "results")
+ADDED = {
+    "hgemm_added": (16, "M=18 N=20 K=19"), "hconv3d_added": (16, SPACE), "dgrad_added": (32, SPACE),
+    "wgrad_added": (32, SPACE),
+}  # fmt: skip
 BEGINNING = '''"""{name}: one thread for each element of C, on float16 arrays.
 
 Previous step: none
@@ -44,12 +45,9 @@ def launch(a, b, c):
 
 
 @pytest.fixture(scope="module")
-def call(tmp_path_factory):
-    """The command line of a copy of the checkout, with a lesson more: steps on float16 arrays, and two gradients."""
-    copy = tmp_path_factory.mktemp("copy")
-    for name in COPIED:
-        ignored = shutil.ignore_patterns("*.pyc.*", "charts")  # another worker may be writing one
-        shutil.copytree(catalog.ROOT / name, copy / name, ignore=ignored)
+def copy(tmp_path_factory):
+    """A copy of the checkout, with a lesson more: steps on float16 arrays, and two gradients."""
+    copy = copied(tmp_path_factory.mktemp("ladders"))
     for step in catalog.steps():
         if step.ladder in LADDERS:  # as if they had none
             (copy / step.path.relative_to(catalog.ROOT)).unlink()
@@ -68,37 +66,33 @@ def call(tmp_path_factory):
     for name in ("dgrad", "wgrad"):
         text = catalog.find(f"{name}_direct").path.read_text(encoding="utf-8")
         (lesson / f"{name}_added.py").write_text(text.replace(f"{name}_direct", f"{name}_added"), encoding="utf-8")
-    env = {**os.environ, "COLUMNS": "200", "PYTHONPATH": ""}
-
-    def call(*words):
-        done = subprocess.run(
-            [sys.executable, "-m", *words], cwd=copy, env=env, capture_output=True, text=True, timeout=120
-        )
-        assert done.returncode == 0, done.stdout + done.stderr
-        return done.stdout
-
-    return call
+    return copy
 
 
-@pytest.mark.parametrize(
-    ("name", "bits", "shape"),
-    [
-        ("hgemm_added", 16, "M=18 N=20 K=19"),
-        ("hconv3d_added", 16, SPACE),
-        ("dgrad_added", 32, SPACE),
-        ("wgrad_added", 32, SPACE),
-    ],
-)
-def test_it_is_checked_traced_and_compiled(call, name, bits, shape):
-    (outcome,) = json.loads(call("common", "check", name, "--shape", shape, "--sim", "--json"))["results"]
+@pytest.fixture(scope="module")
+def said(copy):
+    """What the copy's command line prints of each step that was added: its check, its trace, its machine code."""
+    commands = []
+    for name, (_, shape) in ADDED.items():
+        commands += [
+            ["check", name, "--shape", shape, "--sim", "--json"], ["trace", name, "--shape", shape, "--json"],
+            ["inspect", name],
+        ]  # fmt: skip
+    found = iter(printed(copy, *commands))
+    return dict(zip(ADDED, zip(found, found, found, strict=True), strict=True))
+
+
+@pytest.mark.parametrize("name", ADDED)
+def test_it_is_checked_traced_and_compiled(said, name):
+    checked, traced, inspected = said[name]
+    (outcome,) = json.loads(checked)["results"]
     assert (outcome["step"], outcome["status"]) == (name, "right")
-    trace = json.loads(call("common", "trace", name, "--shape", shape, "--json"))
-    loads = [access for access in trace["kernels"][0]["accesses"] if access["space"] == "global"]
-    assert {access["bits"] for access in loads} == {bits}
-    assert "registers" in call("common", "inspect", name)
+    loads = [access for access in json.loads(traced)["kernels"][0]["accesses"] if access["space"] == "global"]
+    assert {access["bits"] for access in loads} == {ADDED[name][0]}
+    assert "registers" in inspected
 
 
-def test_the_new_ladders_stand_behind_the_others(call):
-    found = json.loads(call("common", "list", "--json"))
+def test_the_new_ladders_stand_behind_the_others(copy):
+    found = json.loads(*printed(copy, ["list", "--json"]))
     ladders = list(dict.fromkeys(step["ladder"] for step in found if not step.get("varies")))
     assert ladders == ["gemm", "conv2d", "conv3d", "hgemm", "hconv3d", "dgrad", "wgrad"]

@@ -7,6 +7,7 @@ Needs real Numba CUDA, not the simulator.
 from __future__ import annotations
 
 import contextlib
+import gc
 import math
 import operator
 import os
@@ -262,11 +263,23 @@ def _lowered(launch: Launch, cc: tuple[int, int], lines: bool) -> tuple[Any, lis
     options = {key: wanted[key] for key in ("fastmath", "launch_bounds") if wanted.get(key)}
     lines = lines or bool(wanted.get("lineinfo"))
     tracing = _source_lines() if lines else contextlib.nullcontext()
-    with _without_device(cc, lines), _watched_capability() as asked, tracing:
+    with _without_device(cc, lines), _watched_capability() as asked, tracing, uncollected():
         library, _ = compiler._compile_pyfunc_with_fixup(
             launch.kernel.py_func, launch.signature, device=False, abi="numba", cc=cc, lineinfo=lines, **options
         )
     return library, asked
+
+
+@contextmanager
+def uncollected() -> Iterator[None]:
+    """No garbage is collected meanwhile: what compiling makes lives until it ends, and is looked through in vain."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
 
 
 @dataclass(frozen=True)

@@ -31,6 +31,7 @@ import numpy as np
 
 from common.book import catalog, packages
 from common.book.patching import replaced
+from common.code.codegen import uncollected
 
 FOLDER = catalog.ROOT / ".workbook" / "kernels"
 WAIT_SECONDS = 60.0  # for another process that compiles the same kernel
@@ -288,7 +289,8 @@ def install(folder: Path = FOLDER) -> None:
     @functools.wraps(compile_kernel)
     def compiled(self: Any, signature: Any) -> Any:
         try:
-            return compile_kernel(self, signature)
+            with uncollected():
+                return compile_kernel(self, signature)
         finally:
             if isinstance(self._cache, Cache):
                 self._cache.release()
@@ -313,8 +315,9 @@ def compile_for(
             from numba.cuda.dispatcher import _Kernel
 
             began = time.perf_counter()
-            kernel = _Kernel(dispatcher.py_func, argument_types, **dispatcher.targetoptions)
-            kernel._codelibrary.get_cubin()
+            with uncollected():
+                kernel = _Kernel(dispatcher.py_func, argument_types, **dispatcher.targetoptions)
+                kernel._codelibrary.get_cubin()
             return store(folder, found, kernel, capability, 1e3 * (time.perf_counter() - began))
     return True
 

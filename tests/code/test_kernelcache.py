@@ -1,5 +1,6 @@
 """Kernels are found by all that they are made of: in child processes, as this one's Numba is the simulator."""
 
+import gc
 import json
 import os
 import subprocess
@@ -8,6 +9,7 @@ import sys
 import pytest
 
 from common.book import catalog, device
+from common.code.codegen import uncollected
 
 STEP = """
 from numba import cuda, float32
@@ -39,11 +41,14 @@ def launch(a, b, c):
 
 # For each file: the keys of its kernels, and the figures of loading them where a GPU of 9.0 would be asked for.
 LOOK = """
-import json, sys
+import gc, json, sys
 from pathlib import Path
+from numba.cuda import dispatcher
 from common.book import catalog, problems
 from common.code import codegen, kernelcache
 folder = Path(sys.argv[1])
+rested, compile_cuda = [], dispatcher.compile_cuda
+dispatcher.compile_cuda = lambda *args, **options: rested.append(not gc.isenabled()) or compile_cuda(*args, **options)
 kernelcache.install(folder)
 for name in sys.argv[2:]:
     module = catalog.load(Path(name), "gemm")
@@ -58,7 +63,8 @@ for name in sys.argv[2:]:
             with kernelcache._for_capability((9, 0)):
                 entry = launch.kernel.compile(types).entry_name
         print(json.dumps({"key": key, "known": f"{key}.kernel" in known, "kept": kept, "entry": entry,
-                          "here": kernelcache.SPENT.here_ms, "elsewhere": kernelcache.SPENT.elsewhere_ms}))
+                          "rested": rested, "collects": gc.isenabled(), "here": kernelcache.SPENT.here_ms,
+                          "elsewhere": kernelcache.SPENT.elsewhere_ms}))
 """
 
 
@@ -150,6 +156,29 @@ def test_what_was_not_used_for_longest_goes_first(tmp_path):
     os.utime(tmp_path / "left.tmp", (1e9, 1e9))
     kernelcache.prune(tmp_path, most_bytes=25)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["new.kernel", "used.kernel"]
+
+
+@pytest.mark.parametrize("collects", [True, False])
+def test_the_collector_rests_while_a_kernel_is_compiled(collects, monkeypatch):
+    told = []
+    monkeypatch.setattr(gc, "isenabled", lambda: collects)
+    monkeypatch.setattr(gc, "disable", lambda: told.append("off"))
+    monkeypatch.setattr(gc, "enable", lambda: told.append("on"))
+
+    def compiles():
+        with uncollected():
+            told.append("compiled")
+            raise ValueError("does not compile")
+
+    with pytest.raises(ValueError, match="does not compile"):
+        compiles()
+    assert told == (["off", "compiled", "on"] if collects else ["off", "compiled"])
+
+
+def test_it_rests_in_a_process_that_compiles(looked):
+    for found in looked[0].values():
+        for one in found:
+            assert (set(one["rested"]), one["collects"]) == ({True}, True)
 
 
 # The kernels that a step which measures its candidates would start, with and without those that it does not pick.

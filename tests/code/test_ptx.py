@@ -2,7 +2,7 @@
 
 import pytest
 from msgspec.structs import replace
-from sampling import some
+from sampling import one_of_each
 
 from common.book import catalog, problems
 from common.code import codegen, sass
@@ -13,7 +13,8 @@ from common.workers import isolate
 
 SECONDS = 180.0
 FILES = [*catalog.steps(), *catalog.experiments()]
-ON_PURPOSE = "gemm_naive_float64"
+ON_PURPOSE = "gemm_naive_float64"  # a kind of its own: it shows that the search finds something
+TRIED = one_of_each(FILES, lambda step: (step.ladder, step.name == ON_PURPOSE))
 
 
 def compiled(step):
@@ -41,7 +42,7 @@ def test_the_architectures_are_those_promised():
     assert run.CODE_ARCHITECTURE == "9.0"
 
 
-@pytest.mark.parametrize("step", some(FILES, 6), ids=lambda step: step.name)
+@pytest.mark.parametrize("step", TRIED, ids=lambda step: step.name)
 def test_compiles_without_float64_stack_or_spills(step):
     ptx, code = compiled(step)
 

@@ -16,9 +16,11 @@ separate = importlib.import_module("lessons.08_training.helpers.apart")
 
 FP32, FP16 = "conv3d_implicit_gemm_precomputed", "hconv3d_mma"
 KINDS = ("add_bias", "bias_relu", "scale", "add_residual", "bias_residual_relu")
-# Nothing divides: not four filters, not eight channels, no tile; then wide access, and several blocks both ways
+# Nothing divides: not four filters, not eight channels, no tile; then wide access, and several blocks both ways; then
+# several tiles along gemm_k, too
 RAGGED = Conv3d(N=2, C=3, D=3, H=5, W=6, K=5, T=2, R=3, S=3, pad_h=1, stride_w=2, dilation_d=2)
-WIDE = Conv3d(N=1, C=8, D=1, H=12, W=13, K=40, T=1, R=3, S=3, pad_h=1)
+WIDE = Conv3d(N=1, C=8, D=1, H=6, W=13, K=40, T=1, R=3, S=1, pad_h=1)
+DEEP = Conv3d(N=1, C=8, D=1, H=8, W=13, K=40, T=1, R=3, S=3, pad_h=1)
 ACROSS = Conv3d(N=1, C=8, D=1, H=6, W=5, K=72, T=1, R=1, S=1)  # two warps side by side in a tile of hconv3d_mma
 MANY = Conv3d(N=3, C=8, D=2, H=19, W=21, K=136, T=1, R=3, S=3, pad_h=1)
 SPLIT = {"BLOCK_M": 64, "BLOCK_N": 32, "THREAD_M": 16, "THREAD_N": 4, "BLOCKS_PER_SM": 2, "SPLIT_K": 3}
@@ -101,6 +103,6 @@ if __name__ == "__main__":
     from common.code import launching
 
     launching.opt_in()
-    cases = [(name, shape, {}) for name in (FP32, FP16) for shape in (RAGGED, WIDE, MANY)]
+    cases = [(name, shape, {}) for name in (FP32, FP16) for shape in (RAGGED, DEEP, MANY)]
     for name, shape, tile in [*cases, (FP32, MANY, SPLIT)]:
         print(json.dumps([name, str(shape), tile, wrong(name, shape, **tile)]), flush=True)

@@ -75,7 +75,7 @@ def test_exact_at_any_geometry(name, problem, seed):
         # one output of every axis
         "N=1 C=5 D=2 H=3 W=5 K=3 T=2 R=3 S=5",
         # a filter of more taps than a word of the mask has bits, on each axis and on one
-        "N=1 C=4 D=2 H=15 W=16 K=1 T=2 R=15 S=16",
+        "N=1 C=4 D=2 H=2 W=29 K=1 T=2 R=2 S=29",
         "N=1 C=1 D=1 H=1 W=40 K=2 T=1 R=1 S=67 pad_w=30",
         "N=1 C=1 D=1 H=2 W=3 K=2 T=1 R=1 S=29 pad_w=14",
         "N=1 C=1 D=1 H=2 W=3 K=2 T=1 R=1 S=30 pad_w=14",
