@@ -32,6 +32,8 @@ UNITS = {
     "global": "sectors of global memory",
     "constant": "reads of constant memory",
 }
+# Where the book's theme keeps what its reader chose. Before the page is painted.
+_THEME = '<script>document.documentElement.dataset.theme = localStorage.getItem("theme") || "auto";</script>'
 _FEW = 1e-4  # fewer loads for a multiply-add are an engine's, which moves whole tiles
 
 
@@ -77,7 +79,11 @@ def page(steps: Sequence[Shown], links: Sequence[Link] = (), static: str | None 
     """
     title = " and ".join(one.name for one in steps)
     style, script = ((STATIC / f"explore.{kind}").read_text(encoding="utf-8") for kind in ("css", "js"))
-    head = f"<style>\n{style}</style>" if static is None else f'<link rel="stylesheet" href="{static}/explore.css">'
+    head = (
+        f"<style>\n{style}</style>"
+        if static is None
+        else f'<link rel="stylesheet" href="{static}/explore.css">{_THEME}'
+    )
     if static is None:
         foot = f'<script type="application/json" id="trace">{_json(steps)}</script>\n<script>\n{script}</script>'
     else:

@@ -17,7 +17,6 @@ from common.report.records import Record
 
 PAGE = "story.md"
 PRESET = "gemm-4096"
-OPEN_LINES = 40  # a longer diff is folded
 _HUNK = re.compile(r"@@ \S+ (\d+)-\d+, \S+ (\d+)-\d+ @@")
 _TAGS = {"-": "del", "+": "ins", " ": "span"}
 
@@ -127,10 +126,9 @@ def _code(step: Step) -> str:
         new, old = (sum(sign == mark for sign, _ in lines) for mark in "+-")
         title = f"What changes of <code>{grew}</code>: {new} new lines for {old}"
     body = "".join(_line(sign, line) for sign, line in lines)
-    opened = " open" if len(lines) <= OPEN_LINES else ""
     name = f"code of {step.name}" if grew is None else f"changes from {grew} to {step.name}"
     return (
-        f'<details class="diff"{opened}><summary>{title}</summary>\n'
+        f'<details class="diff" open><summary>{title}</summary>\n'
         f'<div class="highlight"><pre tabindex="0" role="region" aria-label="{name}">{body}</pre></div>\n</details>'
     )
 

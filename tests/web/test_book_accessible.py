@@ -75,3 +75,14 @@ def test_axe_finds_what_is_wrong(tmp_path, visit, axe):
     shown = visit(page)
     shown.evaluate(axe)
     assert shown.evaluate(CHECK, {}) == ["color-contrast: p"]
+
+
+def test_a_theme_chosen_in_the_book_holds_under_the_microscope(book, visit):
+    page = visit(book[0] / "index.html")
+    page.evaluate("localStorage.setItem('theme', 'dark')")
+    paper = "getComputedStyle(document.body).backgroundColor"
+    page.goto((book[0] / "explore" / "gemm_naive.html").as_uri())
+    dark = page.evaluate(paper)
+    page.evaluate("localStorage.removeItem('theme')")
+    page.reload()
+    assert page.evaluate(paper) == "rgb(255, 255, 255)" != dark
