@@ -601,21 +601,21 @@ class Machine:
         if key in self.inside:
             return at, None
         wrong = (at < 0) | (at >= extent) if extent <= 0 else at.view(np.uint64) >= np.uint64(extent)
-        if not wrong.any():
+        if not np.count_nonzero(wrong):
             if len(self.inside) >= _REMEMBERED:
                 self.inside.clear()
             self.inside[key] = at
             return at, None
         wrong &= self.mask.bits
-        if not wrong.any():
+        if not np.count_nonzero(wrong):
             return at, None
         if may_wrap:
             below = wrong & (at < 0) & (at >= -extent)
-            if below.any():
+            if np.count_nonzero(below):
                 self._outside(at, below, True, extent, line, view, axis, verb)
                 at = np.where(below, at + extent, at)
                 wrong &= ~below
-                if not wrong.any():
+                if not np.count_nonzero(wrong):
                     return at, None
         self._outside(at, wrong, False, extent, line, view, axis, verb)
         return at, wrong

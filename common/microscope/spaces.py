@@ -240,9 +240,9 @@ class Storage:
         if self.written is None:
             return
         have = self.written.take(at, mode="clip")
-        if not have.all():
+        if np.count_nonzero(have) < np.size(have):
             lanes = machine.mask.bits & ~have
-            if lanes.any():
+            if np.count_nonzero(lanes):
                 machine.read_uninitialised(line, view, place - view.start, lanes, self.dtype.kind == "f")
 
 
@@ -430,7 +430,7 @@ class Shared(Storage):
         values = []
         for v in range(width):
             at = self._flat(place + v)
-            if self.pending is not None and (early := lanes & self.pending.take(at, mode="clip")).any():
+            if self.pending is not None and np.count_nonzero(early := lanes & self.pending.take(at, mode="clip")):
                 text = f"{view.name} is read while a copy to the same element is under way: wait for it first"
                 machine.fault("copy-not-awaited", line, view.name, text, early)
             if not self.complete:
@@ -554,26 +554,28 @@ class Shared(Storage):
             # two threads may write the same value: whichever comes last, the result is the same
             earlier = owner[places]
             met = earlier >= 0
-            if met.any():
+            if np.count_nonzero(met):
                 met &= ~same(content[places], values)
                 met &= unordered(earlier, event[places], who, stamps)
                 self._report(machine, view, met, who, earlier, line, lines[event[places]], ("written", "written"),
                              places)  # fmt: skip
             owner[places], event[places], content[places] = who, number, values
             beaten = owner[places] != who
-            if beaten.any():
+            if np.count_nonzero(beaten):
                 beaten &= ~same(content[places], values)
                 self._report(machine, view, beaten, who, owner[places], line, lines[event[places]],
                              ("written", "written at once"), places)  # fmt: skip
         written = owner >= 0
         for accesses, verb in ((self.atomics, "changed atomically"), (self.reads, "read")):
             for at, lanes, line, stamps in accesses:
-                if not (written.size and written.take(at, mode="clip").any()):  # most read what was staged before
+                if not (
+                    written.size and np.count_nonzero(written.take(at, mode="clip"))
+                ):  # most read what was staged before
                     continue
                 places, who = _chosen(at, lanes), everyone[lanes]
                 writer = owner[places]
                 met = (writer >= 0) & (writer != who)
-                if met.any():
+                if np.count_nonzero(met):
                     met &= unordered(writer, event[places], who, stamps)
                     self._report(
                         machine, view, met, who, writer, line, lines[event[places]], (verb, "written"), places
@@ -601,7 +603,7 @@ class Shared(Storage):
         self, machine: Machine, view: View, met: Bools, who: Ints, other: Ints, line: int, lines: Ints,
         verbs: tuple[str, str], places: Ints,
     ) -> None:  # fmt: skip
-        if not met.any():
+        if not np.count_nonzero(met):
             return
         plainer = met & (who // WARP != other // WARP)
         i = int(np.argmax(plainer if plainer.any() else met))

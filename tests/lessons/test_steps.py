@@ -63,7 +63,11 @@ def simulated():
 
     Kernels of earlier lessons are simulated as their own steps', not again where others fall back to them.
     """
-    chosen = some(RAGGED, 3)
+    chosen = some(RAGGED, 8)
+    without = [step for step in FILES if step not in {other for other, _ in chosen}]
+    for number, step in enumerate(without):
+        shapes_of = problems.RAGGED[step.ladder]
+        chosen.append((step, shapes_of[number % len(shapes_of)]))
     if len(chosen) < len(RAGGED):
         for step in dict.fromkeys(step for step, problem in RAGGED if falls_back(step, problem)):
             own = [(step, problem) for other, problem in RAGGED if other == step and not falls_back(step, problem)]

@@ -3,6 +3,7 @@
 One block goes over several tiles, as a large problem makes it do.
 """
 
+import functools
 import importlib
 from functools import partial
 
@@ -20,6 +21,7 @@ simulator.install()
 LESSON = catalog.LESSONS / "07_hopper"
 CONV = {"N": 2, "C": 8, "D": 1, "H": 11, "W": 16, "K": 8, "T": 1, "R": 3, "S": 3, "pad_h": 1, "pad_w": 1}
 GEMM = problems.Gemm(M=140, N=136, K=72)
+ONE_BLOCK = problems.Gemm(M=60, N=72, K=72)  # enough for a mistake
 TILES = (
     {"BLOCK_M": 128, "BLOCK_N": 64, "CONSUMERS": 2, "RESIDENT": 0},
     {"BLOCK_M": 128, "BLOCK_N": 64, "CONSUMERS": 2, "RESIDENT": 9},
@@ -69,6 +71,13 @@ def one_multiprocessor(monkeypatch):
     monkeypatch.setattr(few_filters, "multiprocessors", lambda: 1)
 
 
+@functools.cache
+def expected(problem):
+    """The operands, and what is right."""
+    operands = inputs.integers(problem, 0)
+    return operands, reference.expected(problem, *operands)
+
+
 def planned(problem):
     return few_filters.plan(problem.output_shape, problem.weight_shape, problem.geometry)
 
@@ -79,10 +88,10 @@ def planned(problem):
 def test_few_filters_are_right(changes, direction):
     problem = conv("hconv3d", **changes)
     assert planned(problem)
-    operands = inputs.integers(problem, 0)
+    operands, right = expected(problem)
     with simulator.order(direction):
         got = launched(LESSON / "hconv3d_im2col.py", problem, operands)
-    np.testing.assert_array_equal(got, reference.expected(problem, *operands))
+    np.testing.assert_array_equal(got, right)
 
 
 @pytest.mark.usefixtures("one_multiprocessor")
@@ -245,7 +254,7 @@ FENCE = "                wgmma_fence()\n"
 def test_fragments_that_are_changed_under_way_are_found(write, old, new):
     text = (LESSON / "gemm_tf32x3.py").read_text(encoding="utf-8")
     assert old in text
-    status, found = checked(write("gemm_own.py", text.replace(old, new)), GEMM, precision="tf32x3")
+    status, found = checked(write("gemm_own.py", text.replace(old, new)), ONE_BLOCK, precision="tf32x3")
     assert (status, found[0].kind) == ("wrong", "wgmma-order")
     assert "high is" in found[0].what or "low is" in found[0].what
 
@@ -254,6 +263,6 @@ def test_a_low_half_left_out_is_not_within_the_bound(write):
     text = (LESSON / "gemm_tf32x3.py").read_text(encoding="utf-8")
     assert HIGH in text
     path = write("gemm_own.py", text.replace(HIGH, HIGH.replace("LOW + ", "")))
-    operands = inputs.normals(GEMM, 0)
-    bound = reference.error_bound(GEMM, reference.full(GEMM, *map(np.abs, operands)))
-    assert (np.abs(launched(path, GEMM, operands) - reference.full(GEMM, *operands)) > bound).any()
+    operands = inputs.normals(ONE_BLOCK, 0)
+    bound = reference.error_bound(ONE_BLOCK, reference.full(ONE_BLOCK, *map(np.abs, operands)))
+    assert (np.abs(launched(path, ONE_BLOCK, operands) - reference.full(ONE_BLOCK, *operands)) > bound).any()

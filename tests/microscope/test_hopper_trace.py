@@ -15,6 +15,7 @@ from test_hopper import (
     HEAD,
     IM2COL,
     MULTIPLY,
+    ONE_BLOCK,
     PROBLEM,
     REGISTERS,
     RIGHT,
@@ -241,7 +242,7 @@ def test_warps_of_one_warpgroup_wait_for_each_other(launched):
 def test_what_is_wrong_is_found_at_its_line(write, name, order):
     changes, kind, start = WRONG[name]
     text = changed(RIGHT.read_text(encoding="utf-8"), changes)
-    found = traced(write("hgemm_own.py", text), order=order)
+    found = traced(write("hgemm_own.py", text), ONE_BLOCK, order=order)
     fault = found.faults[0]
     assert (fault.kind, fault.line) == (kind, numbered(text, start) if start else fault.line), found.faults
 
