@@ -89,7 +89,7 @@ def test_a_step_is_the_same_to_the_bit_each_time(kind):
     """The simulator runs threads and blocks in another order each time."""
 
     def after():
-        made, _, _ = network(kind, SMALL, 3)
+        made, _, _ = network(kind, SMALL, 2)
         made.rate.copy_to_device(np.full(1, 0.1, np.float32))
         made.step()
         made.counter.copy_to_device(np.zeros(1, np.int64))

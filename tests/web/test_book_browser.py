@@ -92,9 +92,8 @@ def test_a_reader_gets_from_a_lesson_to_the_pair(book, visit):
 
 
 @pytest.mark.parametrize("name", EXPLORED)
-@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
-def test_every_line_shows_its_cost(made, visit, name, dark):
-    page = visit(made(name), dark=dark)
+def test_every_line_shows_its_cost(made, visit, name):
+    page = visit(made(name))
     kernel = traces.load(catalog.find(name)).chief
     lines = sorted({access.line for access in kernel.accesses})
     for line in lines:
@@ -106,7 +105,9 @@ def test_every_line_shows_its_cost(made, visit, name, dark):
             assert f"{access.moved:,} " in page.locator(".sums").text_content()
             assert told(page)
             assert page.locator(".picture svg").count() == bool(access.seen)
-    assert page.evaluate(CONTRAST) == []
+    for scheme in ("light", "dark"):
+        page.emulate_media(color_scheme=scheme)
+        assert page.evaluate(CONTRAST) == [], scheme
 
 
 def test_costs_by_line_are_the_trace_s(made, visit):
