@@ -46,11 +46,8 @@ def visit(chromium):
     """Open a file as a page; when the test ends, no page may have said an error or asked for what is not there."""
     pages, said = [], []
 
-    def visit(path, width=1280, height=900, dark=False, scripts=True):
-        scheme = "dark" if dark else "light"
-        page = chromium.new_page(
-            viewport={"width": width, "height": height}, color_scheme=scheme, java_script_enabled=scripts
-        )
+    def visit(path, width=1280, height=900, scripts=True):
+        page = chromium.new_page(viewport={"width": width, "height": height}, java_script_enabled=scripts)
         pages.append(page)
         page.on(
             "console", lambda message: said.append(message.text) if message.type in ("error", "warning") else None
