@@ -77,6 +77,14 @@ def test_what_is_shaped_like_y_comes_last():
             return value
 
 
+def test_an_epilogue_reads_at_most_two_operands():
+    with pytest.raises(ValueError, match=r"three reads 3 operands, \('a', 'b', 'c'\); allowed: at most 2"):
+
+        @epilogues.epilogue(a=epilogues.PER_FILTER, b=epilogues.NUMBER, c=epilogues.LIKE_Y)
+        def three(value, m, n, a, b, c):
+            return value
+
+
 @pytest.mark.parametrize(
     ("kind", "dtype"), [("bias_relu", np.float32), ("add_residual", None), ("scale", np.float16)]
 )

@@ -34,10 +34,11 @@ columns = import_module("lessons.08_training.helpers.columns")
 PER_FILTER = "one float32 per filter"
 LIKE_Y = "an array shaped like y"  # at most one, the last
 NUMBER = "a float32 number"
+MOST = 2  # operands of an epilogue
 
 
 def epilogue(**operands):
-    """Decorator of a function (value, m, n, *operands); each operand is PER_FILTER, LIKE_Y or NUMBER.
+    """Decorator of a function (value, m, n, *operands), at most two; each is PER_FILTER, LIKE_Y or NUMBER.
 
     The function gets one PER_FILTER as an array, and of one LIKE_Y the element at [m, n], as float32: neighbours are
     read together.
@@ -56,6 +57,8 @@ class Epilogue:
         named = tuple(signature(function).parameters)[3:]
         if named != tuple(kinds):
             raise ValueError(f"{function.__name__} reads {named}, and {tuple(kinds)} are described")
+        if len(kinds) > MOST:
+            raise ValueError(f"{function.__name__} reads {len(kinds)} operands, {named}; allowed: at most {MOST}")
         if LIKE_Y in list(kinds.values())[:-1]:
             raise ValueError(f"{function.__name__}: what is shaped like y must come last, and only once: {kinds}")
         self.name, self.device, self.kinds = function.__name__, inlined(function), kinds
