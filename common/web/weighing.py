@@ -41,7 +41,8 @@ class Weight:
 def pages(book: Path) -> list[str]:
     """The pages that stand for the others: home, the lessons, the heaviest of the microscope, the story."""
     lessons = sorted(path.relative_to(book).as_posix() for path in book.glob("lessons/[0-9]*/index.html"))
-    traces = (book / explorations.FOLDER).glob("*.html")
+    folder = book / explorations.FOLDER
+    traces = [path for path in folder.glob("*.html") if path.name != explorations.address("index")]
     heaviest = max(traces, key=_with_scripts, default=book).relative_to(book).as_posix()
     return [name for name in ("index.html", *lessons, heaviest, "story.html") if (book / name).is_file()]
 

@@ -33,9 +33,14 @@ def aside(function, *arguments):
 
 def test_pages_are_home_lessons_pair_and_story(made):
     assert weighing.pages(made) == ["index.html", "lessons/01_one/index.html"]
-    store.write(made / "explore" / "gemm_shared_tile-gemm_register_blocked.html", "")
+    store.write(
+        made / "explore" / "index.html", '<script src="../none.js?v=1">' + 999 * " "
+    )  # the list of the others
+    store.write(made / "explore" / "a.js", 99 * " ")
+    store.write(made / "explore" / "b.html", 50 * " ")
+    store.write(made / "explore" / "a-b.html", '<script src="a.js"></script>')
     store.write(made / "story.html", "")
-    assert weighing.pages(made)[2:] == ["explore/gemm_shared_tile-gemm_register_blocked.html", "story.html"]
+    assert weighing.pages(made)[2:] == ["explore/a-b.html", "story.html"]
 
 
 def test_a_page_s_weight_is_that_of_its_files(made, chromium, monkeypatch, capsys):  # chromium: skips without one
