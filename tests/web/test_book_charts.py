@@ -31,8 +31,10 @@ def made(tmp_path):
         for name, ms, share, step in ROWS
     ]
     presets = {"gemm-4096": {"ladder": "gemm", "rows": rows, "floors": FLOORS}}
+    presets["gemm-2048"] = presets["gemm-4096"] | {"rows": rows[:1]}
     card = {"slug": "card", "name": "A card", "presets": presets}
-    other = {"slug": "other", "name": "Another", "presets": {"gemm-4096": presets["gemm-4096"] | {"rows": rows[:2]}}}
+    others = [row | {"ms": 4 * row["ms"] ** 0.5, "older": True} for row in rows[:2]]
+    other = {"slug": "other", "name": "Another", "presets": {"gemm-4096": presets["gemm-4096"] | {"rows": others}}}
     cells = "".join(f"<tr><td>s{i}</td><td>{cell}</td><td>x</td></tr>" for i, cell in enumerate(CELLS))
     chapters = "".join(
         f'<section class="chapter" id="{name}" data-step="{name}"><h2>{name}</h2>'
@@ -81,6 +83,24 @@ def test_measures_switch(made, visit):
     assert page.locator(".floor-name").all_text_contents() == ["floor"]
     page.get_by_label("card").select_option("other")
     assert _values(page) == ["2.00", "20.0"]
+
+
+def test_cards_switch(made, visit):
+    """Each card with its own times and problems; a problem with the cards that have it."""
+    page = visit(made)
+    options = lambda label: page.get_by_label(label).locator("option").all_text_contents()  # noqa: E731
+    assert (options("card"), options("problem")) == (["A card", "Another"], ["gemm-4096", "gemm-2048"])
+    page.get_by_label("show").select_option("ms")
+    page.get_by_label("card").select_option("other")
+    assert _values(page) == ["40.0", "12.6"]
+    assert options("problem") == ["gemm-4096"]
+    assert page.locator(".answers .value").text_content().endswith("¶: an older version of the file was measured.")
+    page.get_by_label("card").select_option("card")
+    assert _values(page) == ["100", "10.0", "4.00", "1.00"]
+    assert "¶" not in page.locator(".answers").text_content()
+    page.get_by_label("problem").select_option("gemm-2048")
+    assert _values(page) == ["100"]
+    assert options("card") == ["A card"]
 
 
 def test_every_floor_is_named_once(made, visit):
