@@ -53,6 +53,15 @@ def test_each_result_shows_what_it_found(book, visit):
     assert all(text.startswith(("row", "swizzl")) for text in marked)
 
 
+def test_only_words_that_begin_so_are_marked(book, visit):
+    page = visit(f"{book[0] / 'search.html'}?q=K+tap")
+    page.wait_for_selector("#search-results .context mark")
+    marked = page.locator("#search-results mark").all_text_contents()
+    assert all(text.lower().startswith(("k", "tap")) for text in marked)
+    before = "node => node.previousSibling ? node.previousSibling.textContent.slice(-1) : ''"
+    assert not any(one.evaluate(before).isalnum() for one in page.locator("#search-results mark").all()[:40])
+
+
 def test_a_result_for_a_heading_shows_its_section(book, visit):
     page = visit(f"{book[0] / 'search.html'}?q=shared+memory+and+barriers")
     result = page.locator("#search-results li", has=page.locator("a[href*='02_shared_tiling/index.html#']")).first

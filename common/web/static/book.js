@@ -221,7 +221,7 @@
 
   // The passage with most of the words, a few words before the first of them; the words are marked.
   function excerpt(text, words) {
-    const pattern = new RegExp(`(${words.join("|")})[\\p{L}\\p{N}]*`, "giu");
+    const pattern = new RegExp(`(?<![\\p{L}\\p{N}])(${words.join("|")})[\\p{L}\\p{N}]*`, "giu");
     const found = [...text.matchAll(pattern)].slice(0, 300);
     const near = (match) => found.filter((other) => other.index >= match.index && other.index < match.index + 180);
     const many = (match) => new Set(near(match).map((other) => other[1].toLowerCase())).size;
