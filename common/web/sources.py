@@ -23,6 +23,8 @@ CODE = (".py", ".toml", ".json", ".txt")
 EXPLORE = Path("explore/index.md")
 _LANGUAGES = {".py": "python", ".toml": "toml", ".json": "json"}
 _FENCE = re.compile(r"^(\s*)(```+|~~~+)")
+# MyST leaves such a line of prose out as a comment, or ends the paragraph with it.
+_LOST = re.compile(r"^(?:[ \t>]|[-*+] |\d+[.)] )*(%|\+\+\+)", re.MULTILINE)
 _LINK = re.compile(r"(?<!\\)(!?)\[((?:[^\[\]]|\[[^\]]*\])*)\]\(([^()\s]+)\)")
 
 
@@ -39,7 +41,7 @@ def stage(
 
     ``explore``: the text of the page that lists the microscope's pages; ``above``: what stands above a step's code;
     ``told``: the text of the page that tells a ladder as a story.
-    Raises ValueError for a link that leads nowhere; it names the page, the line and the target.
+    Raises ValueError for a link that leads nowhere, and for a line that MyST would leave out; it names page and line.
     """
     pages = sorted({path for pattern in PAGES for path in root.glob(pattern)})
     wanted: set[Path] = {path.relative_to(root) for path in steps()}
@@ -79,6 +81,11 @@ def _turned(page: Path, root: Path) -> tuple[str, set[Path]]:
     text, at = "", 1
     for prose, part in _parts(_markdown(page, root)):
         if prose:
+            if lost := _LOST.search(part):
+                line = at + part.count("\n", 0, lost.end())
+                raise ValueError(
+                    f"{page.relative_to(root)}:{line}: begins with {lost[1]}, which the book would leave out"
+                )
 
             def turned(match: re.Match[str], start: int = at) -> str:
                 return _link(match, page, start + match.string.count("\n", 0, match.start()), root, here, found)

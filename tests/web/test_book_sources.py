@@ -64,6 +64,17 @@ def test_a_link_to_nothing_names_page_and_line(staged):
         staged("# A\n\n```\ncode\n```\n[gone](lessons/gone.md)\n")
 
 
+@pytest.mark.parametrize("line", ["% of the time", "  % of it", "> % of it", "- % of it", "1. % of it", "+++ more"])
+def test_a_line_that_the_book_would_leave_out_is_refused(staged, line):
+    with pytest.raises(ValueError, match=rf"^README\.md:6: begins with {re.escape(line.lstrip('1.>- ')[:1])}"):
+        staged(f"# A\n\n```\n% code\n```\n{line}\n")
+
+
+def test_a_percent_sign_within_a_line_and_in_code_stays(staged):
+    text = "busy for 77 % of it\n\n```\n% code\n+++\n```\n"
+    assert staged(text)[0] == text
+
+
 def test_a_link_out_of_the_checkout_is_none(staged):
     with pytest.raises(ValueError, match=r"^README\.md:1: link to '\.\./\.\./etc': "):
         staged("[out](../../etc)\n")
