@@ -30,13 +30,14 @@ from typing import Any
 
 import msgspec
 
-from common.book import lessontext
+from common.book import lessontext, store
 from common.book.problems import FLOAT16, LADDERS, Problem, presets_of
 from common.book.schema import Name
 
 ROOT = Path(__file__).resolve().parents[2]
 LESSONS = ROOT / "lessons"
 HELPERS = "helpers"  # a lesson's folder of its own helpers
+_EXPERIMENTS = "experiments"
 
 _ARGUMENTS = {
     "gemm": ("a", "b", "c"),
@@ -129,31 +130,56 @@ def steps(root: Path = LESSONS) -> list[Step]:
 
     Raises CatalogError if a file's header or a ladder's chain is broken, or two helpers have one name.
     """
+    return list(_steps(root, _listed(root)))
+
+
+def experiments(root: Path = LESSONS) -> list[Step]:
+    """Every experiment, sorted by lesson and name."""
+    return [step for step in everything(root) if step.experiment]
+
+
+def everything(root: Path = LESSONS) -> list[Step]:
+    """Every step, then every experiment."""
+    return list(_everything(root, _listed(root)))
+
+
+_Listed = tuple[tuple[str, store.Stamp], ...]
+
+
+def _listed(root: Path) -> _Listed:
+    """All that may be a step, an experiment or a helper, and stamps: while they are the same, so is what is read."""
+    found = []
+    pending = [str(root)]
+    while pending:
+        folder = pending.pop()
+        lesson = folder == str(root)
+        with os.scandir(folder) as entries:
+            for entry in entries:
+                if entry.name.endswith(".py"):
+                    found.append((entry.path, store.stamp(entry)))
+                elif (lesson or entry.name in (_EXPERIMENTS, HELPERS)) and entry.is_dir():
+                    pending.append(entry.path)
+    return tuple(sorted(found))
+
+
+@lru_cache(maxsize=4)
+def _steps(root: Path, _: _Listed) -> tuple[Step, ...]:
     helpers_by_name(root)
     found = [_read(path, lesson) for lesson in lessons(root) for path in _python_files(root / lesson)]
     chains = [_chain(ladder, [step for step in found if step.ladder == ladder]) for ladder in LADDERS]
     for chain in chains:
         for number, step in enumerate(chain):
             _check_origin(step, chain[:number], found)
-    return [step for chain in chains for step in chain]
+    return tuple(step for chain in chains for step in chain)
 
 
-def experiments(root: Path = LESSONS) -> list[Step]:
-    """Every experiment, sorted by lesson and name."""
-    return _experiments(root, steps(root))
-
-
-def everything(root: Path = LESSONS) -> list[Step]:
-    """Every step, then every experiment."""
-    known = steps(root)
-    return [*known, *_experiments(root, known)]
-
-
-def _experiments(root: Path, known: list[Step]) -> list[Step]:
+@lru_cache(maxsize=4)
+def _everything(root: Path, listed: _Listed) -> tuple[Step, ...]:
+    known = _steps(root, listed)
     found = [
         _read(path, lesson, experiment=True)
         for lesson in lessons(root)
-        for path in _python_files(root / lesson / "experiments")
+        for path in _python_files(root / lesson / _EXPERIMENTS)
     ]
     names = {step.name for step in known}
     for experiment in found:
@@ -161,7 +187,7 @@ def _experiments(root: Path, known: list[Step]) -> list[Step]:
             raise CatalogError(f"{experiment.path.name}: varies {experiment.predecessor!r}, which is no step")
         if experiment.name in names:
             raise CatalogError(f"{experiment.path.name}: a step has the name {experiment.name!r} already")
-    return found
+    return (*known, *found)
 
 
 def find(name: str, root: Path = LESSONS) -> Step:
@@ -227,17 +253,13 @@ def is_helper(path: Path) -> bool:
     return (own or path.parent == LESSONS) and path.suffix == ".py" and not path.name.startswith("_")
 
 
+@store.kept_by_stamp
 def _imported(path: Path) -> list[str]:
     """The names below ``lessons`` that a file imports."""
     try:
-        return _names_imported(path.read_bytes())
+        return list(_imports(ast.parse(path.read_bytes())))
     except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):
         return []
-
-
-@lru_cache(maxsize=256)
-def _names_imported(source: bytes) -> list[str]:
-    return list(_imports(ast.parse(source)))
 
 
 def _imports(tree: ast.AST) -> Iterator[str]:
@@ -413,6 +435,7 @@ def without_docstring(path: Path) -> list[str]:
     return re.sub(r'\A\s*"""(.*?)"""\s*', "", text, flags=re.DOTALL).splitlines()
 
 
+@store.kept_by_stamp
 def source_hash(path: Path) -> str:
     """SHA-256 of a file's code, blind to comments, docstrings and layout, so records outlive an edited word."""
     return code_hash(path.read_text(encoding="utf-8"))

@@ -21,7 +21,6 @@ of ``requests`` the ``steps``; of ``banks`` a ``step``'s shared ``array`` at a `
 from __future__ import annotations
 
 from collections.abc import Iterable
-from functools import lru_cache
 from pathlib import Path
 from typing import TypeVar
 
@@ -146,12 +145,11 @@ def _first(name: str, said: Iterable[Said | None]) -> Said:
 
 
 def _all(lessons: Path) -> list[Lesson]:
-    files = sorted(lessons.glob(f"*/{NAME}"))
-    return [_read(path, path.stat().st_mtime_ns) for path in files]
+    return [_read(path) for path in sorted(lessons.glob(f"*/{NAME}"))]
 
 
-@lru_cache(maxsize=64)
-def _read(path: Path, _: int) -> Lesson:
+@store.kept_by_stamp
+def _read(path: Path) -> Lesson:
     """Raises StoreError naming the file and what is wrong with it."""
     try:
         return schema.read(store.read_toml(path), Lesson)

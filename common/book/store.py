@@ -7,15 +7,17 @@ nor two programs at once leave half of one. Who changes what a file already hold
 from __future__ import annotations
 
 import contextlib
+import functools
 import hashlib
+import itertools
 import json
 import os
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 if sys.platform == "win32":
     import msvcrt
@@ -29,6 +31,10 @@ else:
 
 LOCK_SECONDS = 60.0
 _POLL_SECONDS = 0.02
+_CLOCK_NS = 2_000_000_000  # the coarsest clock of a file system
+_never = itertools.count()
+Stamp = tuple[int, ...]
+Found = TypeVar("Found")
 
 
 class StoreError(OSError):
@@ -146,6 +152,35 @@ def read_toml(path: Path) -> dict[str, Any]:
         return tomllib.loads(read_text(path))
     except (ValueError, RecursionError) as error:
         raise StoreError(path, "not readable as TOML", " ".join(str(error).split())) from None
+
+
+def stamp(path: str | os.PathLike[str] | os.DirEntry[str]) -> Stamp:
+    """What changes when a file is written: what was read of it holds while its stamp is the same.
+
+    One of a file that cannot be read, or was written within the last tick of a coarse clock, and so may be again
+    without showing it, equals no other.
+    """
+    try:
+        found = path.stat() if isinstance(path, os.DirEntry) else os.stat(path)
+    except OSError:
+        return (next(_never),)
+    if max(found.st_mtime_ns, found.st_ctime_ns) > time.time_ns() - _CLOCK_NS:
+        return (next(_never),)
+    return found.st_mtime_ns, found.st_ctime_ns, found.st_size, found.st_ino
+
+
+def kept_by_stamp(read: Callable[[Path], Found]) -> Callable[[Path], Found]:
+    """``read``, which reads a file and nothing else, done anew only if the file was written since.
+
+    What it returns is shared by all who ask.
+    """
+    kept = functools.lru_cache(maxsize=512)(lambda path, _: read(path))
+
+    @functools.wraps(read)
+    def asked(path: Path) -> Found:
+        return kept(path, stamp(path))
+
+    return asked
 
 
 @contextlib.contextmanager

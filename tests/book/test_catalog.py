@@ -299,6 +299,50 @@ def test_folders_without_a_number_and_private_files_are_no_lessons_or_steps(tree
     assert catalog.lessons(root) == ["01_one"]
 
 
+def test_a_file_is_read_again_only_when_it_was_written(tree, write, monkeypatch):
+    monkeypatch.setattr(store, "_CLOCK_NS", 0)  # as if the files were old
+    read, reads = catalog._read, []
+    monkeypatch.setattr(
+        catalog, "_read", lambda path, *rest, **more: reads.append(path.stem) or read(path, *rest, **more)
+    )
+    root = tree({"01_a/gemm_x": "none", "02_b/gemm_y": "gemm_x"})
+    tree({"02_b/experiments/gemm_z": "gemm_x"}, "Variant of")
+
+    def names():
+        reads.clear()
+        found = catalog.everything(root)
+        assert [step for step in found if not step.experiment] == catalog.steps(root)
+        return [step.name for step in found]
+
+    assert names() == ["gemm_x", "gemm_y", "gemm_z"]
+    assert sorted(reads) == ["gemm_x", "gemm_y", "gemm_z"]
+    catalog.steps(root).clear()  # a caller's own list
+    assert names() == ["gemm_x", "gemm_y", "gemm_z"]
+    assert reads == []
+    path = write("01_a/gemm_x.py", header("gemm_x", "none").replace("something", "some other thing"))
+    assert names() == ["gemm_x", "gemm_y", "gemm_z"]
+    assert catalog.find("gemm_x", root).title == "does some other thing."
+    tree({"01_a/gemm_w": "gemm_y"})
+    assert names() == ["gemm_x", "gemm_y", "gemm_w", "gemm_z"]
+    (root / "01_a/gemm_w.py").unlink()
+    (root / "02_b/experiments/gemm_z.py").unlink()
+    assert names() == ["gemm_x", "gemm_y"]
+    other = root / "02_b/gemm_x.py"
+    path.rename(other)
+    assert [step.lesson for step in catalog.steps(root)] == ["02_b", "02_b"]
+    tree({"01_a/helpers/wide": "none", "wide": "none"})
+    with pytest.raises(CatalogError, match="helpers of one name"):
+        catalog.steps(root)
+
+
+def test_a_file_written_twice_within_a_tick_of_the_clock_is_read_twice(tree, write):
+    root = tree({"01_a/gemm_x": "none"})
+    for title in ("does one thing", "does six thing", "does ten thing"):
+        path = write("01_a/gemm_x.py", header("gemm_x", "none").replace("does something", title))
+        os.utime(path, ns=(0, 0))
+        assert [step.title for step in catalog.steps(root)] == [f"{title}."]
+
+
 def test_a_title_may_end_in_quotes_or_a_full_stop(tree, write):
     root = tree({"01_one/gemm_z": "none"})
     (root / "01_one/gemm_z.py").write_text('"""gemm_z: short."""\n# comment\n"""\nPrevious step: none\n"""\n')

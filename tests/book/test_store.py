@@ -309,3 +309,26 @@ def test_the_first_flaw_is_named_with_what_is_allowed(value, kind, says):
     with pytest.raises(SchemaError) as caught:
         schema.read(value, kind)
     assert str(caught.value) == says
+
+
+def test_what_was_read_of_a_file_is_kept_while_its_stamp_is_the_same(write, monkeypatch):
+    reads = []
+
+    @store.kept_by_stamp
+    def read(path):
+        reads.append(path)
+        return path.read_text(encoding="utf-8")
+
+    path = write("a.txt", "one")
+    assert (read(path), read(path), len(reads)) == ("one", "one", 2)  # just written: it may be again
+    monkeypatch.setattr(store, "_CLOCK_NS", 0)
+    assert (read(path), read(path), len(reads)) == ("one", "one", 3)
+    path.write_text("other", encoding="utf-8")
+    assert (read(path), len(reads)) == ("other", 4)
+    store.write(path, "third")  # a new file of the same length
+    os.utime(path, ns=(0, 0))
+    assert (read(path), len(reads)) == ("third", 5)
+    path.unlink()
+    for _ in range(2):
+        with pytest.raises(FileNotFoundError):
+            read(path)
