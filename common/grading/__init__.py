@@ -14,6 +14,7 @@ Module by module:
     checkout       the files that a submission must leave alone
     sandbox        keeps what a verdict rests on out of a file's reach
     sandbox_child  the process that a file is imported in
+    harness        what of the harness that process gets
     confine        walls that the system puts around that process
     audit          what a file does beside starting kernels
     ptx_plan       what a step would start on a GPU, written down

@@ -1,7 +1,7 @@
 """Runs files that nobody vouches for, and keeps everything a verdict rests on out of their reach.
 
 A submission runs in a process of its own (:mod:`common.grading.sandbox_child`), in a fresh folder that holds a copy
-of the harness and of the file, with limits on time and memory. This process
+of the harness (:mod:`common.grading.harness`) and of the file, with limits on time and memory. This process
 
 - draws the operands from a seed that the other does not know, after the file has been imported,
 - keeps its own copy of them, compares the output that comes back with its own oracle, and holds the only clock,
@@ -43,7 +43,7 @@ from msgspec import to_builtins
 from common.book import catalog, device, schema
 from common.book.problems import Problem
 from common.editing import shipped
-from common.grading import confine, messages
+from common.grading import confine, harness, messages
 from common.grading.borrowed import as_shipped
 from common.grading.messages import Answer, Found, Launched, Question
 from common.measure import blank, check
@@ -51,7 +51,6 @@ from common.workers import forkserver, isolate
 
 Note = tuple[str, str]  # kind and message, as in a check's findings
 
-MODULE = "common.grading.sandbox_child"
 MAX_ANSWER = 1 << 20
 ENDING_SECONDS = 2.0  # that a process which has closed its output may take to end
 MAX_PLAN_FILE = 1 << 30
@@ -143,17 +142,13 @@ class Sandbox:
 
     def _start(self) -> None:
         self.work = self.folder / "work"
-        # the harness, and the helpers that lessons share; of lessons what the file may load, and no more
-        for source in sorted((*catalog.ROOT.glob("common/**/*.py"), *catalog.ROOT.glob("lessons/*.py"))):
-            target = self.work / source.relative_to(catalog.ROOT)
-            target.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(source, target)
-        for name, text in _shipped_helpers().items():  # not as whoever grades has edited them
-            Path(self.work, "lessons", name).write_bytes(text)
-        for source in self.borrowed:
-            target = self.work / source.relative_to(catalog.ROOT)
-            target.parent.mkdir(parents=True, exist_ok=True)
-            target.write_bytes(as_shipped(source))
+        # what its process imports, and the helpers that lessons share; of lessons what the file may load, and no more
+        given = {path: harness.read(path) for path in (*harness.files(), *catalog.LESSONS.glob("*.py"))}
+        # not as whoever grades has edited them
+        given |= {catalog.LESSONS / name: text for name, text in _shipped_helpers().items()}
+        given |= {path: as_shipped(path) for path in self.borrowed}
+        for source, text in given.items():
+            harness.put(text, self.work / source.relative_to(catalog.ROOT))
         copy = self.work / "submission" / self.file.name
         copy.parent.mkdir()
         if self.source is None:
@@ -188,9 +183,9 @@ class Sandbox:
                 return forkserver.server(
                     "submissions, simulated" if self.simulator else "submissions",
                     lambda: forkserver.Server(server, {**environment, "HOME": os.sep}),
-                ).fork([MODULE, argument], self.work, environment, self._log)
+                ).fork([harness.CHILD, argument], self.work, environment, self._log)
         return subprocess.Popen(
-            [sys.executable, "-m", MODULE, argument], cwd=self.work, env=environment, stdin=subprocess.PIPE,
+            [sys.executable, "-m", harness.CHILD, argument], cwd=self.work, env=environment, stdin=subprocess.PIPE,
             stdout=subprocess.PIPE, stderr=self._log, start_new_session=os.name == "posix",
         )  # fmt: skip
 
@@ -393,7 +388,7 @@ def contents(root: Path, part: str = "") -> dict[str, str]:
     paths = [start] if start.is_file() else sorted(start.rglob("*")) if start.is_dir() else []
     found = {}
     for path in paths:
-        if path.is_file() and "__pycache__" not in path.parts and path.name != "exchange.bin":
+        if path.is_file() and path.name != "exchange.bin":
             found[path.relative_to(root).as_posix()] = hashlib.sha256(path.read_bytes()).hexdigest()
     return found
 

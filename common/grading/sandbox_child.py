@@ -188,12 +188,10 @@ def _end_with_the_grader(folder: Path) -> None:
 
 def _import_all() -> None:
     """What any question needs, before the file can change where it comes from."""
-    names = ["explain.faults", "code.codegen"]
-    names += (
-        ["grading.simulated_run", "microscope.trace", "report.tracewords"] if _simulated() else ["grading.ptx_plan"]
-    )
-    for name in names:
-        importlib.import_module(f"common.{name}")
+    names = ["common.explain.faults", "common.code.codegen"]
+    simulated = ["common.grading.simulated_run", "common.microscope.trace", "common.report.tracewords"]
+    for name in (*names, *(simulated if _simulated() else ["common.grading.ptx_plan"])):
+        importlib.import_module(name)
 
 
 def main(text: str) -> None:

@@ -1,9 +1,11 @@
 """What the grader's side of a sandbox decides, without a process: answers, limits, notes, what is handed over."""
 
+import ast
 import contextlib
 import io
 import os
 import queue
+import re
 import signal
 import subprocess
 import sys
@@ -15,7 +17,7 @@ import pytest
 from numba import cuda
 
 from common.book import boundstep, catalog, device, problems, schema
-from common.grading import audit, messages, sandbox, sandbox_child, simulated_run
+from common.grading import audit, harness, messages, sandbox, sandbox_child, simulated_run
 from common.grading.sandbox import Limits, RemoteArray, Sandbox, SandboxError
 from common.measure import check
 from common.microscope import simulator
@@ -107,6 +109,85 @@ def test_only_helpers_that_lessons_share_are_handed_over(monkeypatch, tmp_path):
     monkeypatch.setattr(sandbox.shipped, "text", lambda path: path.name.encode())
     assert sandbox._shipped_helpers() == {"wide.py": b"wide.py"}
     sandbox._shipped_helpers.cache_clear()
+
+
+# --- the harness in its folder ---
+
+
+def imports(path):
+    """The modules of the harness that a file imports anywhere, or names by a text, and what contains them."""
+    for node in ast.walk(ast.parse(path.read_bytes())):
+        names = []
+        if isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            assert not node.level, path
+            names = [str(node.module), *(f"{node.module}.{alias.name}" for alias in node.names)]
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+            names = re.findall(r"\Acommon\.[\w.]+\Z", node.value)
+        for parts in (name.split(".") for name in names if name.split(".")[0] == "common"):
+            for count in range(1, len(parts) + 1):
+                place = catalog.ROOT.joinpath(*parts[:count])
+                yield from (file for file in (place.with_suffix(".py"), place / "__init__.py") if file.is_file())
+
+
+def test_a_process_gets_all_that_it_may_import_and_no_more():
+    given = harness.files()
+    child = catalog.ROOT / "common/grading/sandbox_child.py"
+    wanted = {file for path in given for file in imports(path)}
+    assert wanted | {child} == set(given)
+    judging = ("grading/grade.py", "grading/sandbox.py", "grading/answers.py", "cli.py", "report/records.py")
+    assert not set(given) & {catalog.ROOT / "common" / name for name in judging}
+
+
+def test_imports_are_found_however_they_are_written(write):
+    names = ("a", "b", "c", "d", "e", "f", "g", "h")
+    for name in names:
+        write(f"common/{name}.py", "")
+    write("common/grading/__init__.py", "from common import a\n")
+    child = """
+import common.b  # common.x
+if 1:
+    from common import (c as q,
+        d)
+def late():
+    from common.e import name, other as more
+    __import__("common.f")
+"""
+    path = write("common/grading/sandbox_child.py", child)
+    root = path.parents[2]
+    write("common/e.py", "from common import g, h\n")
+    assert sorted(file.stem for file in harness.files(root)) == ["__init__", *names, "sandbox_child"]
+
+
+def test_a_module_is_taken_as_it_was_compiled_while_its_source_is_the_same(tmp_path, write):
+    target = tmp_path / "copy" / "module.py"
+    harness.put(b"import sys\ndef where():\n    return sys._getframe().f_code.co_filename\n", target)
+    (compiled,) = (target.parent / "__pycache__").iterdir()
+    ask = "import module\nprint(module.__cached__, module.where())"
+
+    def imported():
+        command = [sys.executable, "-B", "-v", "-c", ask]
+        done = subprocess.run(command, cwd=target.parent, capture_output=True, text=True, check=True)
+        return f"{compiled} matches {target}" in done.stderr, done.stdout
+
+    taken, said = imported()
+    assert taken
+    assert f"{compiled} {target}" in said
+    harness.put(b"no Python", tmp_path / "copy" / "other.py")
+    assert list((target.parent / "__pycache__").iterdir()) == [compiled]
+    target.write_text("def where():\n    return 'new'\n")
+    taken, said = imported()
+    assert (taken, said.endswith(" new\n")) == (False, True)
+
+
+def test_a_compiled_copy_that_was_changed_is_noted(box):
+    harness.put(b"x = 1\n", box.work / "common" / "module.py")
+    box._before = sandbox.contents(box.work)
+    (compiled,) = (box.work / "common" / "__pycache__").iterdir()
+    compiled.write_bytes(b"")
+    box._look()
+    assert [kind for kind, _ in box.notes] == ["changed_files"]
 
 
 def test_processor_time_is_enough_for_several_answers():
