@@ -64,8 +64,12 @@ def test_every_candidate_is_right_in_the_simulator(dispatch, problem):
     exact = reference.full(problem, x, filt)
     expected = reference.full(problem, normal_x, normal_filt)
     bound = reference.error_bound(problem, reference.full(problem, abs(normal_x), abs(normal_filt)))
+    rounded = set()
     for candidate in dispatch.candidates(problem):
         assert np.array_equal(output(dispatch, candidate, problem, x, filt), exact), candidate
+        if candidate.kernel in rounded:  # in what precision a kernel adds does not depend on its tile
+            continue
+        rounded.add(candidate.kernel)
         error = abs(output(dispatch, candidate, problem, normal_x, normal_filt) - expected)
         assert (error <= bound).all(), candidate
 
