@@ -20,6 +20,7 @@ Module by module:
     values        arithmetic as Numba types it
     spaces        global, shared, constant and local arrays
     shadow        who touched each element of global memory: races of threads and of blocks
+    rounds        races around the end of a loop
     memory        sectors, wavefronts, and the kinds of faults
     simulator     Numba's CUDA simulator, stricter and faster
     asynchronous  Hopper's machine in it: clusters, and who waits for what

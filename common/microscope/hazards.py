@@ -19,6 +19,7 @@ from numba.cuda.simulator import kernel, kernelapi
 from common.book.occupancy import WARP
 from common.explain.faults import Fault
 from common.microscope import simulator
+from common.microscope.rounds import across
 from common.microscope.simulator import LOCAL, SHARED, KernelArray
 
 _ATOMIC = str(kernelapi.__file__)
@@ -290,7 +291,9 @@ class _GlobalArray(_WatchedArray):
     def _race(self, first: Access, second: Access, index: Any, text: str) -> None:
         """``text`` has a place for either access."""
         alike = first.block == second.block
-        end = ", and no barrier lies between" if alike else ": blocks do not wait for each other"
+        end = ": blocks do not wait for each other"
+        if alike:
+            end = f", and no barrier lies between{across(self._watch.path, first.line, second.line)}"
         self._watch.note(
             "race" if alike else "overlap",
             (first.line, second.line),

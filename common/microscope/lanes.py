@@ -12,6 +12,7 @@ import itertools
 import linecache
 import math
 import operator
+import re
 import traceback
 from collections.abc import Callable, Iterator
 from copy import deepcopy
@@ -174,8 +175,10 @@ class Machine:
                         self._take_turns(arguments, split, seed)
                     else:
                         self.main.invoke(self, 0, tuple(arguments), {})
-                except (TraceError, LaunchLimitError, StuckError, SplitError):
+                except (LaunchLimitError, StuckError, SplitError):
                     raise
+                except TraceError as error:
+                    raise TraceError(self._placed(error)) from error
                 except Exception as error:
                     raise TraceError(self._unknown(error)) from error
                 self._end()
@@ -192,9 +195,16 @@ class Machine:
 
     def _unknown(self, error: Exception) -> str:
         """What Python said of the translated kernel, with the kernel's line."""
+        return f"{self.function.__name__}:{self._where(error)} {type(error).__name__}: {error}"
+
+    def _placed(self, error: TraceError) -> str:
+        """What the tracer said, with the kernel's line if it named none."""
+        where = "" if re.search(r"\bline \d", str(error)) else self._where(error)
+        return f"{self.function.__name__}:{where} {error}" if where else str(error)
+
+    def _where(self, error: Exception) -> str:
         lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == self.home]
-        where = f" line {lines[-1]}:" if lines else ""
-        return f"{self.function.__name__}:{where} {type(error).__name__}: {error}"
+        return f" line {lines[-1]}:" if lines else ""
 
     def _watch(self, arguments: list[Argument]) -> None:
         """Of allocations that the kernel may write, reads are watched, too."""

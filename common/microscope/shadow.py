@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from common.microscope.memory import WARP, Bools, Ints
+from common.microscope.rounds import across
 
 if TYPE_CHECKING:
     from common.microscope.lanes import Machine
@@ -278,7 +279,7 @@ class Shadow:
                 ": blocks do not wait for each other",
             )
         else:
-            places, why = ("thread", mine, theirs), ", with no barrier between"
+            places, why = ("thread", mine, theirs), f", with no barrier between{across(machine.home, *lines)}"
         what, first, second = places
         text = (
             f"{element} is {verbs[0]} by {what} {first} in line {lines[0]} and {verbs[1]} by {what} {second} in line "

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from common.microscope.memory import SECTOR_BYTES, WARP, WORD_BYTES, Bools, Cost, Ints, Key
+from common.microscope.rounds import across
 from common.microscope.shadow import Log, Shadow, alike_in, apart, same, stamps_in
 from common.microscope.values import INT64, UINT64, Value, cast, choose, signed, uniform, widened
 
@@ -611,7 +612,7 @@ class Shared(Storage):
         element = view.element(int(places[i]) % self.size)
         text = (
             f"{element} is {verbs[0]} by thread {mine} in line {line} and {verbs[1]} by thread {theirs} in line "
-            f"{int(lines[i])}, with no barrier between"
+            f"{int(lines[i])}, with no barrier between{across(machine.home, line, int(lines[i]))}"
         )
         machine.fault("race", line, view.name, text, lane=int(who[i]), count=int(np.count_nonzero(met)))
 

@@ -13,6 +13,7 @@ import numpy as np
 
 from common.microscope.clocks import ACCESS, STORE, WGMMA, Clocks
 from common.microscope.memory import WARP, Bools, Ints
+from common.microscope.rounds import across
 from common.microscope.shadow import same
 from common.microscope.spaces import Shared, View
 from common.microscope.teams import WARPGROUP
@@ -342,6 +343,7 @@ class Tiles(Shared):
             by = f" by {who}"
         text = (
             f"{self.element(view, places[first])} is {agent.verb} by thread {machine.thread_of(lane)} in line "
-            f"{agent.line} and {verb}{by} in line {lines[first]}, with no barrier between"
+            f"{agent.line} and {verb}{by} in line {lines[first]}, with no "
+            f"barrier between{across(machine.home, agent.line, int(lines[first]))}"
         )
         machine.fault("race", agent.line, view.name, text, lane=lane, count=int(np.count_nonzero(met)))

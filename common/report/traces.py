@@ -17,7 +17,7 @@ from msgspec import Struct, to_builtins
 
 from common.book import catalog, device, schema, store
 from common.book.catalog import Step
-from common.book.problems import Problem
+from common.book.problems import Hgemm, Problem
 from common.book.schema import Amount, Count, Digest, Extent, Name
 from common.jobs import kept
 from common.microscope import trace
@@ -126,8 +126,9 @@ class Made(Struct):
 
 
 def problem(step: Step) -> Problem:
-    """The shape at which a step is traced unless another is asked for."""
-    return trace.SHAPES[step.ladder][0]
+    """The shape of a step's kept trace. Of hgemm the sum is long enough to fill each stage of a pipeline again."""
+    usual = trace.SHAPES[step.ladder][0]
+    return Hgemm(usual.M, usual.N, 2 * usual.K) if isinstance(usual, Hgemm) else usual
 
 
 def of(found: Traced, at: Problem) -> StepTrace:

@@ -62,6 +62,22 @@ def test_a_read_before_the_barrier_is_a_race():
     assert "no barrier lies between" in race.what
 
 
+@cuda.jit
+def rounds(out):
+    tile = cuda.shared.array(SIZE, float32)
+    i = cuda.threadIdx.x
+    for k in range(3):
+        tile[i] = float32(k)
+        cuda.syncthreads()
+        out[0, i] += tile[SIZE - 1 - i]
+
+
+def test_a_race_around_a_loop_s_end_is_told_as_one():
+    race = next(note for note in watched(rounds, zeros(1, SIZE)) if note.kind == "race")
+    stored, read = line(rounds, 5), line(rounds, 7)
+    assert race.what.endswith(f"between line {read} and line {stored} in the next round of the loop")
+
+
 def test_a_write_before_the_barrier_is_a_race():
     (race,) = [note for note in watched(neighbours, 1, zeros(1, SIZE)) if note.kind == "race"]
     assert race.line in (line(neighbours, 7), line(neighbours, 10))

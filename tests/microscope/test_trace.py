@@ -238,6 +238,30 @@ def test_a_fault_names_line_thread_and_block():
     )
 
 
+ROUNDS = """
+tile = cuda.shared.array(64, float32)
+i = cuda.threadIdx.x
+for k in range(4):
+    tile[i] = k
+    {first}
+    c[i // 32, i % 32] += tile[63 - i]
+    {second}
+"""
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "between"),
+    [
+        ("cuda.syncthreads()", "pass", "no barrier between line 17 and line 15 in the next round of the loop"),
+        ("pass", "cuda.syncthreads()", "no barrier between"),
+        ("for _ in range(1):\n        cuda.syncwarp()", "pass", "no barrier between"),
+    ],
+)
+def test_a_race_around_a_loop_s_end_is_told_as_one(kernel, first, second, between):
+    race = kernel(ROUNDS.format(first=first, second=second), block=64).faults[0]
+    assert race.what.endswith(f", with {between}")
+
+
 @pytest.mark.parametrize(
     "body",
     [
@@ -1376,7 +1400,7 @@ def test_numbers_have_numba_s_types(kernel, expression, value):
     [
         ("try:\n    pass\nexcept ValueError:\n    pass", "line 12: a Try statement is not traced"),
         ("c[0, 0] = [j for j in range(3)][0]", r"line 12: \[j for j in range\(3\)\] is not traced"),
-        ("cuda.cg.this_grid()", "cuda.cg is not known to the tracer"),
+        ("cuda.cg.this_grid()", r"kernel: line \d+: cuda\.cg is not known to the tracer"),
         ("x = c[0, cuda.threadIdx.x :]", "line 12: c: a slice whose length differs between threads is not traced"),
         ("x = c[0, 0, 0]", "line 12: c has 2 axes, not 3"),
     ],
@@ -1401,6 +1425,13 @@ def test_what_a_launch_writes_on_the_host_is_read_by_its_kernel(write):
     found = traced(write("gemm_own.py", text), Gemm(M=4, N=32, K=8))
     assert (found.output[0] == 50).all()
     assert found.faults == []
+
+
+def test_a_kernel_named_as_its_step_is_named_once(here, write):
+    text = file_of("c[0, 0] = cuda.frob(1)").replace("kernel", "gemm_naive")
+    task = trace.task(catalog.find("gemm_naive"), Gemm(M=4, N=32, K=8), write("gemm_own.py", text))
+    with pytest.raises(lanes.TraceError, match=r"^gemm_naive: line \d+: cuda\.frob is not known to the tracer$"):
+        list(trace.results([task]))
 
 
 def test_a_function_that_the_file_does_not_hold_is_named():
