@@ -57,25 +57,28 @@ def launch(a, b, c):
 SETMAXNREG = "setmaxnreg.dec.sync.aligned.u32 40;"
 WGMMA = "wgmma.fence.sync.aligned; wgmma.commit_group.sync.aligned; wgmma.wait_group.sync.aligned 0;"
 
-# What real Numba makes of the file: PTX and machine code for 9.0a, and what the assembler says of 9.0.
+# What real Numba makes of each file: PTX and machine code for 9.0a, and what the assembler says of 9.0.
 COMPILE = """
 import json, sys
 from pathlib import Path
 from common.book import catalog, problems
 from common.code import codegen
-(launch,) = codegen.launches(catalog.load(Path(sys.argv[1]), "hgemm"), problems.PRESETS["tiny-hgemm"])
-found = codegen.ptx(launch, ["9.0a", "9.0"])
-code = codegen.machine_code(launch, "9.0a", found["9.0a"])
-try:
-    codegen.machine_code(launch, "9.0", found["9.0"])
-    said = ""
-except RuntimeError as error:
-    said = str(error)
-print(json.dumps({
-    "targets": {name: text.split(".target")[1].split()[0] for name, text in found.items()}, "said": said,
-    "architecture": code.architecture, "names": [one.name for one in code.listing.instructions],
-    "dynamic": launch.dynamic_shared_bytes, "types": list(map(str, launch.signature.args)),
-}))
+made = []
+for path in sys.argv[1:]:
+    (launch,) = codegen.launches(catalog.load(Path(path), "hgemm"), problems.PRESETS["tiny-hgemm"])
+    found = codegen.ptx(launch, ["9.0a", "9.0"])
+    code = codegen.machine_code(launch, "9.0a", found["9.0a"])
+    try:
+        codegen.machine_code(launch, "9.0", found["9.0"])
+        said = ""
+    except RuntimeError as error:
+        said = str(error)
+    made.append({
+        "targets": {name: text.split(".target")[1].split()[0] for name, text in found.items()}, "said": said,
+        "architecture": code.architecture, "names": [one.name for one in code.listing.instructions],
+        "dynamic": launch.dynamic_shared_bytes, "types": list(map(str, launch.signature.args)),
+    })
+print(json.dumps(made))
 """
 # Launches of a kernel that asks for more and more, and what the driver, which is not there, would be told.
 LAUNCH = """
@@ -184,24 +187,31 @@ def real(script, *words):
     return json.loads(done.stdout)
 
 
+def written(folder, text):
+    path = folder / "01_scratch" / "hgemm_scratch.py"
+    path.parent.mkdir(parents=True)
+    path.write_text(HEADER.format(text=text), encoding="utf-8")
+    return path
+
+
 @pytest.fixture
 def scratch(tmp_path):
     """A function that writes the scratch step with an instruction, and gives its path."""
 
-    def write(text):
-        path = tmp_path / "01_scratch" / "hgemm_scratch.py"
-        path.parent.mkdir()
-        path.write_text(HEADER.format(text=text), encoding="utf-8")
-        return path
-
-    return write
+    return lambda text: written(tmp_path, text)
 
 
-@pytest.mark.parametrize(
-    ("text", "instruction"), [(SETMAXNREG, "USETMAXREG"), (WGMMA, "WARPGROUP")], ids=["setmaxnreg", "wgmma"]
-)
-def test_what_one_compute_capability_has_is_compiled_for_it_alone(scratch, text, instruction):
-    found = real(COMPILE, str(scratch(text)))
+@pytest.fixture(scope="module")
+def compiled(tmp_path_factory):
+    """By instruction, what one process makes of the scratch step that has it."""
+    folder, texts = tmp_path_factory.mktemp("scratch"), {"USETMAXREG": SETMAXNREG, "WARPGROUP": WGMMA}
+    paths = [str(written(folder / instruction, text)) for instruction, text in texts.items()]
+    return dict(zip(texts, real(COMPILE, *paths), strict=True))
+
+
+@pytest.mark.parametrize("instruction", ["USETMAXREG", "WARPGROUP"])
+def test_what_one_compute_capability_has_is_compiled_for_it_alone(compiled, instruction):
+    found = compiled[instruction]
     assert found["targets"] == {"9.0a": "sm_90a", "9.0": "sm_90"}
     assert found["architecture"] == "9.0a"
     assert any(name.startswith(instruction) for name in found["names"]), sorted(set(found["names"]))
