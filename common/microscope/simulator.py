@@ -24,7 +24,7 @@ import weakref
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from types import CodeType, FrameType
+from types import CodeType, FrameType, FunctionType
 from typing import Any, NoReturn
 
 import greenlet
@@ -276,14 +276,21 @@ def _place(frame: FrameType | None) -> tuple[Any, ...]:
         if code.co_filename != __file__:
             place += (id(code), frame.f_lasti)
             if id(code) in compiled:
-                place += [_kind(frame.f_locals[name]) for name in code.co_varnames[: code.co_argcount]]
+                given = frame.f_locals  # made anew each time that it is asked for
+                place += [_kind(given[name]) for name in code.co_varnames[: code.co_argcount]]
                 break
         frame = frame.f_back
     return tuple(place)
 
 
+_PLAIN = frozenset({int, float, bool, type(None), FunctionType})
+
+
 def _kind(value: Any) -> Any:
     """A value's type, as far as Python tells it from what Numba would infer."""
+    if type(value) in _PLAIN:
+        return type(value)
+    value = value._array if isinstance(value, KernelArray) else value
     dtype = getattr(value, "dtype", None)
     if dtype is None or not hasattr(value, "ndim"):
         return type(value)

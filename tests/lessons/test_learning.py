@@ -11,6 +11,7 @@ import pytest
 
 from common import cli
 from common.microscope import simulator
+from common.report import trainingcharts
 
 NETWORK = "lessons.08_training.network"
 training, checkpoint, digits, shapes, commands, batches, plans = (
@@ -18,6 +19,7 @@ training, checkpoint, digits, shapes, commands, batches, plans = (
     for name in ("training", "checkpoint", "digits", "shape", "commands", "batch", "plan")
 )
 TINY = shapes.Shape(SIZE=4, CHANNELS=(4, 4), TAPS=3, PADS=(1, 1), POOLS=(2, 2), HIDDEN=4, CLASSES=10)
+DRAW_RUN = trainingcharts.draw_run
 PLAN = plans.Plan(seed=1, epochs=2, batch=2, rate=0.1, changes=True)
 
 
@@ -52,6 +54,7 @@ def main(monkeypatch, capsys, tmp_path):
     monkeypatch.setattr(shapes, "SMALL", TINY)
     monkeypatch.setattr(digits, "load", lambda size: (some_digits(size), some_digits(size, 3)))
     monkeypatch.setattr(commands, "SIMULATED", {"epochs": 2, "batch": 2, "rate": 0.1})
+    monkeypatch.setattr(trainingcharts, "draw_run", lambda *_: [])
     monkeypatch.setenv("COLUMNS", "500")
 
     def call(*words):
@@ -156,9 +159,12 @@ def test_a_folder_that_cannot_be_written_to_is_told_before_anything_is_learned(m
     assert "file/checkpoint.npz: cannot be written" in line
 
 
-def test_the_command_trains_draws_and_keeps(main, tmp_path):
-    code, out, err = main("train", "--sim")
+def test_the_command_trains_draws_and_keeps(main, monkeypatch, tmp_path):
+    with monkeypatch.context() as drawing:
+        drawing.setattr(trainingcharts, "draw_run", DRAW_RUN)
+        code, out, err = main("train", "--sim")
     assert code == 0, err
+    assert f"drawn: {tmp_path / 'training-curves.png'}" in out
     assert "epoch 2 of 2: loss " in out
     assert "of 3 held-out digits are right" in out
     assert (tmp_path / "training-curves.png").is_file()
