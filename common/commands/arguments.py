@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import re
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -17,6 +18,17 @@ class Parser(argparse.ArgumentParser):
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
         self.register("action", None, Once)  # where no other is asked for
+
+    def error(self, message: str) -> NoReturn:
+        """What is wrong with an option's value is one line, as :class:`Once` says it; else the usage comes first."""
+        if message.startswith("ambiguous option: "):
+            raise ValueError(message)
+        wrong = re.fullmatch(r"argument (?:-\w/)?(--[\w-]+): (.*)", message, re.DOTALL)
+        if wrong is None:
+            super().error(message)
+        action = next(one for one in self._actions if wrong[1] in one.option_strings)
+        takes = f"must have a value: {action.metavar}" if action.nargs != 0 else "takes no value"
+        raise ValueError(f"{wrong[1]}: {takes}")
 
 
 class Once(argparse.Action):

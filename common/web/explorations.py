@@ -55,8 +55,10 @@ def _files(traced: dict[str, StepTrace]) -> Iterator[tuple[str, str]]:
     for name, trace in traced.items():
         step = steps[name]
         others = before(step, traced)
+        later = [one for one in traced if name in before(steps[one], traced)]
         top = [Link(f"../{_code(step)}", f"{name} in the book"), Link("index.html", "all steps")]
         beside = [Link(address(name, other), f"beside {other}") for other in others]
+        beside += [Link(address(one, name), f"beside {one}") for one in later]
         yield f"{name}.js", explorer.data(explorer.shown(step, trace))
         yield address(name), explorer.page([explorer.shown(step, trace)], [*top, *beside], _STATIC)
         for other in others:
@@ -75,7 +77,7 @@ def above(traced: dict[str, StepTrace]) -> dict[Path, str]:
     for step in catalog.steps():
         if step.name in traced:
             up = "../" * len(step.path.relative_to(catalog.ROOT).parent.parts) + FOLDER
-            text = f'\n<a href="{up}/{address(step.name)}">What each line costs, under the microscope</a>'
+            text = f'\n<a href="{up}/{address(step.name)}">What each line costs</a>'
             if others := before(step, traced):
                 text += f'; <a href="{up}/{address(step.name, others[0])}">beside {others[0]}</a>'
             found[step.path] = f"{text}.\n"
@@ -85,9 +87,10 @@ def above(traced: dict[str, StepTrace]) -> dict[Path, str]:
 def index(traced: dict[str, StepTrace]) -> str:
     """The Markdown page that lists them."""
     parts = [
-        "# Steps under the microscope\n\n",
-        "What each line of a kernel costs, and which lane asks for what: one block of every step, traced on a CPU. "
-        "From its page, a step can be looked at beside each one before it on its ladder. "
+        "# What each line costs\n\n",
+        "Under the [microscope](../lessons/microscope/index.md): what each line of a kernel costs, and which lane "
+        "asks for what, in one block of every step, traced on a CPU. "
+        "From its page, a step can be looked at beside each other one of its ladder. "
         "`python -m common trace STEP --file MINE.py --html OUT.html` makes such a page of your own kernel.\n",
     ]
     for ladder in dict.fromkeys(step.ladder for step in catalog.steps()):

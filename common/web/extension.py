@@ -62,7 +62,7 @@ class Mentions(SphinxPostTransform):  # type: ignore[misc]
                     internal=True,
                     refuri=to,
                     classes=["microscope"],
-                    reftitle=f"{name} under the microscope",
+                    reftitle=f"{name}: what each line costs",
                 )
                 new += [nodes.superscript("", "", trace)]
             literal.replace_self(new)

@@ -15,6 +15,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from common.book import catalog, problems
+from common.report import records
 from common.web import story
 
 PAGES = ("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "lessons/**/*.md", "lessons/**/*.ipynb", "results/*.md")
@@ -25,6 +26,7 @@ _LANGUAGES = {".py": "python", ".toml": "toml", ".json": "json"}
 _FENCE = re.compile(r"^(\s*)(```+|~~~+)")
 # MyST leaves such a line of prose out as a comment, or ends the paragraph with it.
 _LOST = re.compile(r"^(?:[ \t>]|[-*+] |\d+[.)] )*(%|\+\+\+)", re.MULTILINE)
+_TIMES = re.compile(r"<!-- table: times (\S+) .*?<!-- end table -->", re.DOTALL)
 _LINK = re.compile(r"(?<!\\)(!?)\[((?:[^\[\]]|\[[^\]]*\])*)\]\(([^()\s]+)\)")
 
 
@@ -94,6 +96,8 @@ def _turned(page: Path, root: Path) -> tuple[str, set[Path]]:
         else:
             new = part
         text, at = text + new, at + part.count("\n")
+    if _PLACE not in text:  # times without a picture of their own are drawn below their table
+        text = _TIMES.sub(lambda table: f"{table[0]}{_place_of(records.REFERENCE_GPU, table[1])}", text)
     return text, found
 
 
@@ -159,7 +163,14 @@ def _chart(match: re.Match[str], picture: Path) -> str:
     own = match.string[: match.start()].endswith("\n") and match.string[match.end() :].startswith("\n")
     if not own or picture.parts[:2] != ("results", "charts") or picture.stem not in problems.PRESETS:
         return ""
-    return f'\n\n<div class="ladder-chart" data-card="{picture.parts[2]}" data-preset="{picture.stem}"></div>'
+    return _place_of(picture.parts[2], picture.stem)
+
+
+_PLACE = '<div class="ladder-chart"'
+
+
+def _place_of(card: str, preset: str) -> str:
+    return f'\n\n{_PLACE} data-card="{card}" data-preset="{preset}"></div>'
 
 
 def _up(here: Path, path: Path) -> str:

@@ -30,6 +30,7 @@ from common.measure.profiler import Counts
 from common.microscope import trace
 from common.report import agreement, charts, drawing, recording, tracefigures, tracewords
 from common.report.entries import Agreement, Counted, Point, Sweep
+from common.web import weighing
 from common.workers import isolate
 
 LESSON = "05_implicit_gemm"
@@ -190,6 +191,7 @@ CASES = {
     "book": {
         "--out": Case("--out {out}", lambda s: s._build.out == s.folder / "out"),
         "--fresh": Case("--fresh", lambda s: s._build.fresh),
+        "--weigh": Case("--weigh", lambda s: s._weigh.program == "browser"),
     },
     "charts": {"--fresh": Case("--fresh", lambda s: s.redraw.fresh)},
     "photo": {
@@ -321,8 +323,10 @@ def ask(monkeypatch, capsys, tmp_path, traced):
     note(grade.Grader, "all", nothing)
     note(grade, "remember")
     note(unchanged.Outcomes, "known", {})
+    monkeypatch.setattr(weighing, "browser", lambda: "browser")
     for module, name in (
-        (web, "_build"), (pictures, "redraw"), (pictures, "draw_photo"), (lessons, "_lesson"), (lessons, "_watch"),
+        (web, "_build"), (web, "_weigh"), (pictures, "redraw"), (pictures, "draw_photo"), (lessons, "_lesson"),
+        (lessons, "_watch"),
         (mainjob, "_check_rest"), (renewing, "_list"), (lessons, "keep_shipped"), (edits, "name_edited_helpers"),
     ):  # fmt: skip
         note(module, name, {"_check_rest": []}.get(name, 0))
@@ -449,6 +453,9 @@ def test_no_value_is_empty_and_no_option_is_given_twice(ask, command, option):
         seen = ask(command, f"{BASE.get(command, '')} {option} 1 {option} 2")
         assert (seen.code, seen.asked) == (2, {})
         assert f"error: {option} '2': is given twice" in seen.err
+        seen = ask(command, f"{BASE.get(command, '')} {option}")
+        assert (seen.code, seen.asked) == (2, {})
+        assert seen.err.splitlines() == [f"error: {option}: must have a value: {action.metavar}"]
         words = f"{BASE.get(command, '')} {option} ''"
     else:
         before = [one for one in CASES[command] if not one.startswith("--")].index(option)

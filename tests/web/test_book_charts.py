@@ -103,6 +103,24 @@ def test_cards_switch(made, visit):
     assert options("card") == ["A card"]
 
 
+def test_a_chart_changed_by_keyboard_keeps_the_focus(made, visit):
+    page = visit(made)
+    for name, key, chosen in (("card", "Down", "other"), ("card", "Up", "card"), ("problem", "Down", "gemm-2048")):
+        page.locator(f"select[name={name}]").focus()
+        page.keyboard.press(f"Arrow{key}")
+        assert page.evaluate("[document.activeElement.name, document.activeElement.value]") == [name, chosen]
+
+
+def test_what_has_no_share_of_the_floor_is_named_with_the_reason(made, visit):
+    page = visit(made)
+    assert "Not shown" not in page.locator(".answers .value").text_content()
+    page.locator("select[name=show]").select_option("share")
+    assert "Not shown: cuBLAS TF32, which rounds to TF32" in page.locator(".answers .value").text_content()
+    page.get_by_text("Choose steps").click()
+    page.get_by_role("checkbox", name="cuBLAS TF32").uncheck()
+    assert "Not shown" not in page.locator(".answers .value").text_content()
+
+
 def test_every_floor_is_named_once(made, visit):
     page = visit(made)
     page.get_by_label("show").select_option("ms")

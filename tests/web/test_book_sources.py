@@ -125,6 +125,16 @@ def test_pages_are_those_of_the_checkout(tmp_path):
         assert strip.sub("", text) == strip.sub("", page.read_text()), page
 
 
+@pytest.mark.parametrize("picture", [True, False])
+def test_times_without_a_picture_are_drawn_below_their_table(folder, staged, picture):
+    (folder / "results/charts/nvidia-h200").mkdir(parents=True)
+    (folder / "results/charts/nvidia-h200/gemm-4096.png").write_bytes(b"")
+    table = "<!-- table: times gemm-2048 gemm-4096 gemm_naive -->\n\n| a |\n\n<!-- end table -->\n"
+    text = staged(table + ("\n![it](results/charts/nvidia-h200/gemm-4096.png)\n" if picture else "\nText.\n"))[0]
+    place = '<div class="ladder-chart" data-card="nvidia-h200" data-preset="{}"></div>'
+    assert [place.format(preset) in text for preset in ("gemm-4096", "gemm-2048")] == [picture, not picture]
+
+
 def test_pictures_are_copied_once(tmp_path):
     sources.pictures(tmp_path)
     found = {path.relative_to(tmp_path) for path in tmp_path.rglob("*") if path.is_file()}

@@ -127,7 +127,7 @@ def test_a_pair_says_why_one_is_slower():
     before, after = (one.trace.chief for one in shown(*PAIR))
     was, now = (1000 * kernel.moved("shared") / kernel.fma for kernel in (before, after))
     shared = next(text for text in said if text.startswith("Wavefronts"))
-    assert f"gemm_shared_tile {was:.3g}, gemm_register_blocked {now:.3g}, {was / now:.3g} times as few" in shared
+    assert f"gemm_shared_tile {was:.3g}, gemm_register_blocked {now:.3g}, {was / now:.3g} times fewer" in shared
     assert "for one multiply-add, 2 and 0.0625 load instructions" in shared
     clocks = next(text for text in said if text.startswith("In one clock"))
     assert f"gemm_shared_tile needs {was:.3g} clocks of shared memory for them: it waits for shared memory." in clocks
@@ -135,6 +135,50 @@ def test_a_pair_says_why_one_is_slower():
         f"gemm_register_blocked needs {now:.3g} clocks of shared memory for them: fewer than its arithmetic."
         in clocks
     )
+    assert said[-1].startswith("The time fell by less than that: something else now limits gemm_register_blocked.")
+
+
+def test_a_step_of_several_kernels_costs_what_all_of_them_cost():
+    """By hand: blocks of the grid times what the traced block moved, for the multiply-adds of all blocks."""
+    (one,) = shown("conv2d_unroll_gemm")
+    unroll, multiply = one.trace.kernels
+    blocks = [kernel.grid[0] * kernel.grid[1] for kernel in (unroll, multiply)]
+    fma = blocks[1] * multiply.fma
+    parts = [
+        1000 * count * kernel.moved("global") / fma for count, kernel in zip(blocks, (unroll, multiply), strict=True)
+    ]
+    assert explorer.per_thousand(one, "global") == pytest.approx(sum(parts))
+    assert f"{sum(parts):.3g} sectors of global memory" in explorer.sentences([one])[0]
+    (kernels,) = [text for text in explorer.notes([one]) if "starts 2 kernels" in text]
+    assert f"unroll_windows {parts[0]:.3g} sectors" in kernels
+    assert f"{parts[1]:.3g} sectors" in kernels
+
+
+def test_what_runs_once_beforehand_is_left_out_of_the_sum():
+    (one,) = shown("gemm_rectangular_tiles")
+    assert [kernel.name for kernel in one.launched] == ["gemm_rectangular_tiles"]
+    assert any(text.startswith("transpose of gemm_rectangular_tiles runs once") for text in explorer.notes([one]))
+
+
+def test_multiply_adds_on_padding_are_said():
+    (one,) = shown("conv2d_unroll_gemm")
+    useful = 12 / 16 * 25 / 32  # rows of filters, taps
+    assert any(f"{1 - useful:.0%} are on zeros that fill up its tiles" in text for text in explorer.notes([one]))
+    assert not any("zeros" in text for text in explorer.notes(shown("gemm_shared_tile")))
+
+
+def test_counts_are_said_to_be_of_the_text_and_what_the_compiler_does():
+    told = explorer.notes(shown("gemm_shared_tile"))[-1]
+    assert "The counts are those of the Python as it is written" in told
+    assert "The compiler reads four neighbours of a_tile with one 128-bit load." in told
+
+
+def test_words_are_explained_where_they_stand_first():
+    alone, linked = explorer.page(shown(*PAIR)), explorer.page(shown(*PAIR), static="../_static")
+    assert alone.count('<abbr title="wavefront: one pass of shared memory') == 1
+    assert "GLOSSARY" not in alone
+    assert '<a class="word" href="../lessons/GLOSSARY.html#wavefront" title="wavefront: ' in linked
+    assert set(explorer._glossary()) == set(explorer.WORDS)
 
 
 def test_of_tensor_cores_no_clocks_are_said(without_records):
@@ -180,6 +224,8 @@ def test_the_book_s_pages_are_those_of_all_steps(tmp_path):
     assert '<a href="gemm_shared_tile-gemm_coarsened.html">beside gemm_shared_tile</a>' in text
     assert '<a href="../lessons/03_coarsening/gemm_coarsened.code.html">' in text
     assert re.findall(r'<script src="([^"]*)"', text) == ["gemm_coarsened.js", "../_static/explore.js"]
+    first = (tmp_path / "explore" / "gemm_naive.html").read_text()
+    assert '<a href="gemm_naive-gemm_coarsened.html">beside gemm_coarsened</a>' in first
     pair = (tmp_path / "explore" / "gemm_naive-gemm_coarsened.html").read_text()
     assert re.findall(r'<script src="([^"]*)"', pair)[:2] == ["gemm_naive.js", "gemm_coarsened.js"]
     data = (tmp_path / "explore" / "gemm_naive.js").read_text()
@@ -204,7 +250,10 @@ def test_trace_html_of_a_wrong_kernel_tells_its_faults(tmp_path, root, capsys):
     (data,) = script_data(out.read_text())
     assert data["name"] == "gemm_missing_barrier.py"
     assert data["trace"]["kernels"][0]["faults"][0]["text"] in capsys.readouterr().out.replace("\n", " ")
-    assert "gemm_missing_barrier.py is wrong: " in out.read_text()
+    above = out.read_text().partition('<div id="explorer">')[0]
+    assert "gemm_missing_barrier.py is wrong: 2 faults." in above
+    assert all(fault["text"] in above for fault in data["trace"]["kernels"][0]["faults"])
+    assert "clocks of shared memory for them" not in above
 
 
 @pytest.mark.parametrize(

@@ -42,22 +42,25 @@
     const steps = make("div", { class: "choices" });
 
     function select(label, options, value, changed) {
-      const list = make("select", {}, ...options.map(([key, text]) => make("option", { value: key }, text)));
+      const list = make("select", { name: label }, ...options.map(([key, text]) => make("option", { value: key }, text)));
       list.value = value;
       list.addEventListener("change", () => changed(list.value));
       return make("label", {}, `${label} `, list);
     }
     const controls = make("div", { class: "controls" });
-    function arrange() {
+    // The selects are made anew: the one that was changed, by name, keeps the focus.
+    function arrange(changed = null) {
       const known = cards.filter((card) => card.presets[state.preset]);
       if (!known.some((card) => card.slug === state.card)) state.card = known[0].slug;
       const card = known.find((one) => one.slug === state.card);
       const presets = Object.keys(card.presets).filter((name) => card.presets[name].ladder === ladder);
       controls.replaceChildren(
-        select("card", known.map((one) => [one.slug, one.name]), state.card, (value) => { state.card = value; arrange(); }),
-        select("problem", presets.map((name) => [name, name]), state.preset, (value) => { state.preset = value; arrange(); }),
+        select("card", known.map((one) => [one.slug, one.name]), state.card, (value) => { state.card = value; arrange("card"); }),
+        select("problem", presets.map((name) => [name, name]), state.preset, (value) => { state.preset = value; arrange("problem"); }),
         select("show", Object.entries(MEASURES), state.measure, (value) => { state.measure = value; redraw(card.presets[state.preset]); }),
       );
+      const again = changed && controls.querySelector(`select[name=${changed}]`);
+      if (again) again.focus();
       steps.replaceChildren(...card.presets[state.preset].rows.map((row) => {
         const box = make("input", { type: "checkbox" });
         box.checked = !state.hidden.has(row.name);
@@ -105,7 +108,9 @@
       svg.append(draw("text", { x: above ? 4 : left, y: end + 14 + lines.length * 17, class: "axis" }, MEASURES[state.measure]));
       plot.replaceChildren(svg);
       const older = rows.some((row) => row.older) ? " ¶: an older version of the file was measured." : "";
-      said.textContent = `Point at a bar, or move to it with Tab, to read it.${older}`;
+      const without = state.measure === "share" ? data.rows.filter((row) => !state.hidden.has(row.name) && !row.share).map((row) => row.name) : [];
+      const why = without.length ? ` Not shown: ${without.join(", ")}, ${without.length > 1 ? "which round" : "which rounds"} to TF32 for tensor cores: this floor does not hold there.` : "";
+      said.textContent = `Point at a bar, or move to it with Tab, to read it.${older}${why}`;
     }
 
     // The lines of the measure, each with its name. A share is of the step's own floor, so they are one line.

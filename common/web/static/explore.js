@@ -189,26 +189,31 @@
 
   // Blocks of two steps do not do the same work: side by side, costs are those of a thousand multiply-adds.
   const pair = data.length > 1 && data.every((step) => step.trace.kernels[step.trace.main].fma);
-  const scaled = (kernel, moved) => (pair && kernel.fma ? (1000 * moved) / kernel.fma : moved);
-  // constant memory stands with shared: both serve what is on the chip
-  const COLUMNS = [["sectors", ["global"]], ["wavefronts", ["shared", "constant"]]];
-  const at = (kernel, line, spaces) => kernel.accesses.filter((access) => access.line === line && spaces.includes(access.space));
+  // A kernel beside the main one is weighed by how many of its blocks there are for each of the main one's.
+  const runs = (kernel) => kernel.grid.reduce((all, extent) => all * extent, 1) / kernel.blocks;
+  const chief = (kernel) => data.map((step) => step.trace).find((trace) => trace.kernels.includes(kernel));
+  function scaled(kernel, moved) {
+    if (!pair) return moved;
+    const trace = chief(kernel), main = trace.kernels[trace.main];
+    return (1000 * moved * runs(kernel)) / (main.fma * runs(main));
+  }
+  const used = (space) => data.some((step) => step.trace.kernels.some((kernel) => kernel.accesses.some((access) => access.space === space)));
+  const COLUMNS = [["sectors", "global", "sector"], ["wavefronts", "shared", "wavefront"], ...(used("constant") ? [["constant", "constant", "constant memory"]] : [])];
+  const at = (kernel, line, space) => kernel.accesses.filter((access) => access.line === line && access.space === space);
   const moved = (accesses) => sum(accesses.map((access) => access.moved));
   const linesOf = (kernel) => [...new Set([...kernel.accesses.map((access) => access.line), ...Object.keys(kernel.fma_lines).map(Number), ...kernel.faults.map((fault) => fault.line)])].filter((line) => line !== null).sort((a, b) => a - b);
-  const highest = (kernel, spaces) => Math.max(1e-9, ...linesOf(kernel).map((line) => scaled(kernel, moved(at(kernel, line, spaces)))));
+  const highest = (kernel, space) => Math.max(1e-9, ...linesOf(kernel).map((line) => scaled(kernel, moved(at(kernel, line, space)))));
+  // What a word means, from the list below the code.
+  const meaning = (word) => {
+    const term = document.querySelector(`[data-word="${word}"]`);
+    return term && `${word}: ${term.nextElementSibling.textContent}`;
+  };
 
-  function apart(spaces) {
-    const [one, other] = data.map((step) => step.trace.kernels[step.trace.main]).map((kernel) => scaled(kernel, moved(kernel.accesses.filter((access) => spaces.includes(access.space)))));
-    return one && other ? Math.max(one / other, other / one) : 0;
-  }
-  const both = COLUMNS.map(([, spaces]) => spaces);
-  const looked = pair ? [both.reduce((a, b) => (apart(b) > apart(a) ? b : a))] : both;
-
-  function heat(kernel, line, spaces, most) {
-    const here = at(kernel, line, spaces);
+  function heat(kernel, line, space, most) {
+    const here = at(kernel, line, space);
     if (!here.length) return make("span", { class: "heat" });
     const value = scaled(kernel, moved(here)), ideal = sum(here.map((access) => access.ideal)), lost = ideal < LOST * moved(here);
-    const cell = make("span", { class: `heat ${spaces[0]}${lost ? " lost" : ""}`, title: lost ? `${percent(ideal, moved(here))} of it needed` : null });
+    const cell = make("span", { class: `heat ${space}${lost ? " lost" : ""}`, title: lost ? `${percent(ideal, moved(here))} of it needed` : null });
     const bar = make("i");
     bar.style.width = `${Math.min(100, Math.max(1.5, (100 * value) / most))}%`;
     cell.append(bar, (pair ? short(value) : value.toLocaleString("en")) + (lost ? " !" : ""));
@@ -217,10 +222,12 @@
 
   function source(step, kernel, panel) {
     const lines = linesOf(kernel), faulty = new Set(kernel.faults.map((fault) => fault.line));
-    const most = COLUMNS.map(([, spaces]) => Math.max(...(pair ? data.map((one) => highest(one.trace.kernels[one.trace.main], spaces)) : [highest(kernel, spaces)])));
-    const box = make("div", { class: "source", role: "toolbar", "aria-orientation": "vertical", "aria-label": `lines of ${step.name}` });
-    const says = COLUMNS.map(([name]) => make("span", {}, name));
-    box.append(make("div", { class: "row heads" }, make("span"), ...says, make("span", {}, pair ? "for 1,000 multiply-adds" : "of this block")));
+    const most = COLUMNS.map(([, space]) => Math.max(...(pair ? data.flatMap((one) => one.trace.kernels).map((one) => highest(one, space)) : [highest(kernel, space)])));
+    const inner = make("div", { class: "rows" });
+    const box = make("div", { class: COLUMNS.length > 2 ? "source three" : "source", role: "toolbar", "aria-orientation": "vertical", "aria-label": `lines of ${step.name}` });
+    const says = COLUMNS.map(([name, , word]) => make("span", { class: "heat", title: meaning(word) }, name));
+    inner.append(make("div", { class: "row heads" }, make("span", { class: "number" }), ...says, make("span", { class: "text" }, pair ? "for 1,000 multiply-adds" : "of this block")));
+    box.append(inner);
     const rows = [];
     function choose(row, focus) {
       for (const other of rows) {
@@ -231,13 +238,13 @@
       if (focus) row.focus();
     }
     step.sources[kernel.file].forEach((text, i) => {
-      const line = i + 1, costs = COLUMNS.map(([, spaces], c) => heat(kernel, line, spaces, most[c]));
-      const cells = [make("span", { class: "number" }, String(line)), ...costs, make("span", {}, text || " ")];
-      if (!lines.includes(line)) return box.append(make("div", { class: "row" }, ...cells));
+      const line = i + 1, costs = COLUMNS.map(([, space], c) => heat(kernel, line, space, most[c]));
+      const cells = [make("span", { class: "number" }, String(line)), ...costs, make("span", { class: "text" }, text || " ")];
+      if (!lines.includes(line)) return inner.append(make("div", { class: "row" }, ...cells));
       const row = make("button", { type: "button", class: faulty.has(line) ? "row fault" : "row", "aria-pressed": false, tabindex: -1, "data-line": line }, ...cells);
       row.addEventListener("click", () => choose(row, false));
       rows.push(row);
-      box.append(row);
+      inner.append(row);
     });
     const STEPS = { ArrowDown: 1, ArrowUp: -1, Home: -Infinity, End: Infinity };
     box.addEventListener("keydown", (event) => {
@@ -246,8 +253,8 @@
       event.preventDefault();
       choose(rows[Math.max(0, Math.min(rows.length - 1, from + STEPS[event.key]))], true);
     });
-    // first what is wrong, then where most goes; of two steps, in the memory that they differ in most
-    const weight = (row) => Math.max(...looked.map((spaces) => moved(at(kernel, Number(row.dataset.line), spaces))));
+    // first what is wrong, then where most goes
+    const weight = (row) => Math.max(...COLUMNS.map(([, space]) => moved(at(kernel, Number(row.dataset.line), space))));
     const start = rows.find((row) => row.classList.contains("fault")) || rows.reduce((a, b) => (a === null || weight(b) > weight(a) ? b : a), null);
     return { box, start, choose };
   }
@@ -255,12 +262,14 @@
   function pipeline(kernel) {
     const spans = kernel.pipeline, stages = [...new Set(spans.map((span) => span[0]))];
     const end = Math.max(...spans.map((span) => span[3])), left = 130, width = Math.max(540, end * 9);
+    // "filled[0]" is the barrier that says so of stage 0
+    const named = (stage) => stage.replace(/^(\w+)\[(\d+)\]$/, "stage $2 $1");
     const svg = draw("svg", { viewBox: `0 0 ${left + width + 10} ${26 + stages.length * 24}`, style: `width:${left + width + 10}px`, role: "img", "aria-label": `${count(stages.length, "stage")} over time` });
     stages.forEach((stage, i) => {
-      svg.append(draw("text", { x: 0, y: 18 + i * 24 }, stage));
+      svg.append(draw("text", { x: 0, y: 18 + i * 24 }, named(stage)));
       for (const [, state, from, to, line] of spans.filter((span) => span[0] === stage)) {
         const rect = draw("rect", { x: left + (width * from) / end, y: 4 + i * 24, width: Math.max(0, (width * (to - from)) / end - 0.8), height: 18, class: state, stroke: "currentColor", "stroke-opacity": 0.25 });
-        rect.append(draw("title", {}, `${stage}: ${state}, line ${line}`));
+        rect.append(draw("title", {}, `${named(stage)}: ${state}, line ${line}`));
         svg.append(rect);
       }
     });
@@ -281,7 +290,6 @@
         choice.value = trace.kernels.indexOf(kernel);
         header.append(make("label", { class: "slider" }, "kernel", choice));
       }
-      for (const fault of kernel.faults.filter((one) => one.line === null)) header.append(make("p", { class: "bad-text" }, fault.text));
       view.replaceChildren(header, found.box, panel);
       if (kernel.pipeline.length) view.append(pipeline(kernel));
       for (const text of kernel.says) view.append(make("p", { class: "notes" }, text));
@@ -293,6 +301,6 @@
     return view;
   }
 
-  root.append(make("p", {}, `Choose a line with a cost, by a click or with the arrow keys. Its bars: sectors of global memory and wavefronts of shared memory (of constant memory: reads)${pair ? ", both steps on one scale" : ""}; red and "!": more than a quarter of it for nothing.`));
+  root.append(make("p", {}, `Choose a line with a cost, by a click or with the arrow keys. Its bars: sectors of global memory${COLUMNS.length > 2 ? ", " : " and "}wavefronts of shared memory${COLUMNS.length > 2 ? " and reads of constant memory" : ""}${pair ? ", both steps on one scale" : ""}; red and "!": more than a quarter of it for nothing.`));
   root.append(make("div", { class: data.length > 1 ? "steps two" : "steps one" }, ...data.map(stepView)));
 })();
