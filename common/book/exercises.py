@@ -196,9 +196,15 @@ _Read = TypeVar("_Read")
 
 def _toml(path: Path, kind: type[_Read]) -> _Read:
     try:
-        return _checked(store.read_toml(path), kind, _shown(path))
+        return _checked(_fields(path), kind, _shown(path))
     except store.StoreError as error:
         raise ExerciseError(str(error)) from None
+
+
+@store.kept_by_stamp
+def _fields(path: Path) -> dict[str, object]:
+    """The file, read anew only if it was written: each exercise that is looked for asks for all."""
+    return store.read_toml(path)
 
 
 def _checked(fields: dict[str, object], kind: type[_Read], place: str) -> _Read:

@@ -4,6 +4,7 @@ import difflib
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 from dataclasses import asdict
@@ -595,3 +596,19 @@ def test_a_wrong_prediction_says_which_way_and_does_not_tell(write, facts):
         "wrong: ZEROS_OF_0 = 7 is too high: worked example, zeros 0",
     ]
     assert len(notes) == len(one.answers) - 2
+
+
+def test_exercises_are_read_anew_only_when_their_files_were_written(tmp_path, monkeypatch):
+    lesson = exercises.everything()[0].lesson
+    root = tmp_path / "lessons"
+    for name in ("exercises", "solutions"):
+        shutil.copytree(catalog.LESSONS / lesson / name, root / lesson / name)
+    monkeypatch.setattr(store, "_CLOCK_NS", 0)  # as if the files were old
+    read, reads = store.read_toml, []
+    monkeypatch.setattr(store, "read_toml", lambda path: reads.append(path.name) or read(path))
+    found = exercises.everything(root)
+    assert found == exercises.everything(root) != []
+    assert sorted(reads) == ["exercises.toml", "spoilers.toml"]
+    source = root / lesson / "exercises" / "exercises.toml"
+    source.write_text(source.read_text(encoding="utf-8").replace(found[0].title, "Another title"), encoding="utf-8")
+    assert exercises.everything(root)[0].title == "Another title"
