@@ -33,14 +33,14 @@ pytestmark = [
 
 ALL = exercises.everything()
 KERNELS = [one for one in ALL if one.kind != "predict"]
-TRIED = some(KERNELS, 6) + [one for one in ALL if one.kind == "predict"]  # what costs seconds each
+TRIED = some(KERNELS, 10) + [one for one in ALL if one.kind == "predict"]  # what costs seconds each
 EACH = pytest.mark.parametrize("exercise", ALL, ids=lambda one: one.number)
 EACH_TRIED = pytest.mark.parametrize("exercise", TRIED, ids=lambda one: one.number)
 LESSONS = sorted({one.lesson for one in ALL})
 # What the simulator knows: where arrays end, who waits, what cannot be carried out.
 SEEN = (IndexError, simulator.DivergentBarrierError, AsynchronousError)
 WRONG = store.read_toml(Path(__file__).parent / "wrong_answers.toml")["wrong"]
-WRONG_TRIED = some(range(len(WRONG)), 8)
+WRONG_TRIED = some(range(len(WRONG)), 14)
 
 # Steps whose plans hold more than operands: a workspace, and a kernel of prepare.
 STEPS = ("conv2d_unroll_gemm", "gemm_rectangular_tiles")

@@ -14,6 +14,7 @@ from unittest import mock
 import classes
 import pytest
 import refute
+from sampling import one_of_each, some
 
 from common.book import catalog
 from common.book.problems import RAGGED, Gemm
@@ -63,7 +64,7 @@ UNSEEN: dict[str, str] = {}
 
 # Of the kernels by class, which tests/classes.py describes, a test tries every eighth, but no slow one, and draws one
 # more. All are tried by python tests/classes.py.
-EVERY, DRAWN = 8, 1
+EVERY, DRAWN = 16, 2
 SLOW = {
     "conv3d_filters_along_z_clipped", "conv3d_index_in_an_exception", "conv3d_no_barrier_before_next_taps",
     "conv3d_output_pixels_along_y_clipped", "gemm_list_of_partial_sums", "gemm_plain_python_helper",
@@ -203,7 +204,11 @@ def test_an_expectation_fails_on_another_kind_or_message():
 # --- in the simulator ---
 
 
-@each(with_kind(*check.KINDS))
+SEEN = with_kind(*check.KINDS)
+TRIED = [*one_of_each(SEEN, lambda kernel: (kernel.ladder, kernel.simulator.kind)), *some(SEEN, 6)]
+
+
+@each(list(dict.fromkeys(TRIED)))
 def test_the_mistake_is_found_and_named(kernel):
     # launches on equal inputs are compared only where that is the point
     repeats = 2 if kernel.simulator.kind == "unstable" else 1

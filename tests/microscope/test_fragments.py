@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from sampling import some
 
 from common.book import catalog, problems, reference
 from common.explain import faults
@@ -91,7 +92,7 @@ WRONG = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", WRONG)
+@pytest.mark.parametrize("name", some(list(WRONG), 3))
 def test_what_is_wrong_is_found_by_both_engines_at_the_same_line(write, name):
     changes, kind, start = WRONG[name]
     text = RIGHT.read_text(encoding="utf-8")

@@ -13,6 +13,7 @@ from unittest import mock
 
 import numpy as np
 import pytest
+from sampling import some
 
 from common.book import catalog, limits, problems, reference
 from common.explain import diagnose, faults
@@ -161,7 +162,7 @@ def wrong(write):
     return make
 
 
-@pytest.mark.parametrize("name", WRONG)
+@pytest.mark.parametrize("name", some(list(WRONG), 4))
 def test_what_is_wrong_is_told_by_a_check_with_its_line(wrong, name):
     path, text = wrong(name)
     status, found = checked(path)
@@ -172,7 +173,7 @@ def test_what_is_wrong_is_told_by_a_check_with_its_line(wrong, name):
     assert not start or found[0].line == numbered(text, start)
 
 
-@pytest.mark.parametrize("name", [name for name in WRONG if name not in SILENT])
+@pytest.mark.parametrize("name", some([name for name in WRONG if name not in SILENT], 4))
 @pytest.mark.parametrize("direction", simulator.ORDERS)
 def test_what_is_wrong_shows_in_the_results(wrong, name, direction):
     path, _ = wrong(name)

@@ -9,6 +9,7 @@ from functools import partial
 
 import numpy as np
 import pytest
+from sampling import some
 from test_hopper import checked
 
 from common.book import catalog, problems, reference
@@ -135,19 +136,18 @@ RELEASED = "                wgmma_wait(0)\n                if leads"
 LEFT = "                    tma_wait_read(0)  # what lay here has left\n"
 
 
-@pytest.mark.parametrize(
-    ("old", "new"),
-    [
-        ("", ""),
-        ("s * X_TAP + k", "k"),  # each tap finds the pixels of the first
-        ("low + at + uint32(e * WARP_M)", "high + at + uint32(e * WARP_M)"),  # upper filters for lower ones
-        ("if 8 * j % LINE < Q:", "if 8 * j % LINE < Q - 8:"),  # a row's last pixels
-        ("                fence_async()\n", ""),
-        ("                barrier_wait(yours, team, turn)  #", "                #"),
-        (LEFT, LEFT.replace("tma_wait_read(0)", "pass")),
-        (RELEASED, RELEASED.replace("wgmma_wait(0)", "pass")),
-    ],
+FEW_WRONG = (
+    ("s * X_TAP + k", "k"),  # each tap finds the pixels of the first
+    ("low + at + uint32(e * WARP_M)", "high + at + uint32(e * WARP_M)"),  # upper filters for lower ones
+    ("if 8 * j % LINE < Q:", "if 8 * j % LINE < Q - 8:"),  # a row's last pixels
+    ("                fence_async()\n", ""),
+    ("                barrier_wait(yours, team, turn)  #", "                #"),
+    (LEFT, LEFT.replace("tma_wait_read(0)", "pass")),
+    (RELEASED, RELEASED.replace("wgmma_wait(0)", "pass")),
 )
+
+
+@pytest.mark.parametrize(("old", "new"), [("", ""), *some(FEW_WRONG, 4, 1)])
 def test_mistakes_with_few_filters_are_found(old, new, write):
     text = (LESSON / "helpers" / "few_filters.py").read_text(encoding="utf-8")
     assert not old or text.count(old) == 1

@@ -119,8 +119,9 @@ def test_times_of_different_batches_are_not_compared(own):
 @pytest.fixture
 def rounding(own, monkeypatch):
     """The record, and a step of it that rounds its inputs to TF32."""
-    steps = [dataclasses.replace(s, precision="tf32") if s.name == TILED else s for s in catalog.steps()]
-    monkeypatch.setattr(catalog, "steps", lambda *_: steps)
+    steps = [dataclasses.replace(s, precision="tf32") if s.name == TILED else s for s in catalog.everything()]
+    monkeypatch.setattr(catalog, "everything", lambda *_: steps)
+    monkeypatch.setattr(catalog, "steps", lambda *_: [step for step in steps if not step.experiment])
     own.data.ceilings = replace(own.ceilings, mma_tf32_gflops=50_000.0)
     rows = own.data.rows["c3d-conv3a"]
     rows[TILED] = made("c3d-conv3a", FLOOR_MS / 2, precision="tf32")
