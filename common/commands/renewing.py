@@ -49,7 +49,7 @@ def commands(known: arguments.Commands) -> None:
     names = ", ".join((ROWS, *PARTS))
     sub.add_argument("parts", nargs="*", metavar="PART", help=f"of these only: {names} (default: all)")
     sub.add_argument(
-        "--list", action="store_true", help="count what would be measured; without a GPU of the shipped record"
+        "--list", action="store_true", help="name what would be measured; without a GPU, for the shipped record"
     )
 
 
