@@ -96,11 +96,6 @@ def barrier_arrive_at(machine: Machine, line: int, bars: Barriers, i: Value, ran
     mbarriers.all_arrive(machine, line, bars, i, block)
 
 
-@intrinsic
-def barrier_wait(machine: Machine, line: int, bars: Barriers, i: Value, parity: Value) -> None:
-    mbarriers.wait(machine, line, bars, i, parity)
-
-
 # --- the matrix unit ---
 
 
@@ -117,8 +112,7 @@ def _wgmma(form: wgmma.Form) -> None:
     ) -> None:  # fmt: skip
         wgmma.start(machine, line, form, acc, i, tiles, a, b, N)
 
-    start.__name__ = form.name
-    intrinsic(start)
+    intrinsic(start, form.name)
 
 
 for _form in (wgmma.F16, wgmma.F16_ROWS, wgmma.TF32):
@@ -130,16 +124,6 @@ def wgmma_tf32_registers(
     machine: Machine, line: int, acc: View, i: Value, frag: View, j: Value, tiles: View, b: Value, N: int
 ) -> None:  # fmt: skip
     wgmma.start(machine, line, wgmma.TF32_REGISTERS, acc, i, tiles, frag, b, N, j)
-
-
-@intrinsic
-def wgmma_fence(machine: Machine, line: int) -> None:
-    wgmma.fence(machine, line)
-
-
-@intrinsic
-def wgmma_commit(machine: Machine, line: int) -> None:
-    wgmma.commit(machine, line)
 
 
 @intrinsic
@@ -178,16 +162,6 @@ def tma_load_im2col_multicast(
     machine: Machine, line: int, tiles: View, i: Value, map: bulk.Map, bars: Barriers, b: Value, *place: Value
 ) -> None:
     bulk.load(machine, line, tiles, i, map, bars, b, place[:-1], place[-1])
-
-
-@intrinsic
-def tma_store2(machine: Machine, line: int, map: bulk.Map, row: Value, column: Value, tiles: View, i: Value) -> None:
-    bulk.store(machine, line, map, row, column, tiles, i)
-
-
-@intrinsic
-def tma_commit(machine: Machine, line: int) -> None:
-    bulk.commit(machine, line)
 
 
 @intrinsic
@@ -232,6 +206,12 @@ def take_registers(machine: Machine, line: int, count: Value) -> None:
 def give_registers(machine: Machine, line: int, count: Value) -> None:
     _registers(machine, line, "give_registers", count, -1)
 
+
+intrinsic(mbarriers.wait, "barrier_wait")
+intrinsic(wgmma.fence, "wgmma_fence")
+intrinsic(wgmma.commit, "wgmma_commit")
+intrinsic(bulk.store, "tma_store2")
+intrinsic(bulk.commit, "tma_commit")
 
 # Which make a kernel an asynchronous one; those that wait for other threads of the block or the cluster.
 NAMES = frozenset(INTRINSICS) - _BEFORE

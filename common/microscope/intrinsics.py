@@ -32,18 +32,14 @@ class Intrinsic:
 # function below with @intrinsic. Those of lessons/hopper.py stand in hopper.py.
 INTRINSICS: dict[str, Intrinsic] = {}
 # Which of their arguments is an array that they only read.
-READS = dict.fromkeys(
-    (
-        "load2", "load4", "store2", "store4", "store8", "store2_rounded", "copy1_async",
-        "copy4_async", "copy8_async", "copy1_or_zero", "copy4_or_zero", "copy8_or_zero", "load1_or_zero",
-        "load4_or_zero", "fetch1_or_zero", "fetch4_or_zero", "ldmatrix4", "ldmatrix4_transposed", "ldmatrix4_at",
-        "ldmatrix4_transposed_at",
-    ),
-    2,
-) | {"shared_address": 0, "load_pair": 2}  # fmt: skip
+READS = dict.fromkeys(("ldmatrix4", "ldmatrix4_transposed", "ldmatrix4_at", "ldmatrix4_transposed_at"), 2)
+READS["shared_address"] = 0
 
 
-def intrinsic(function: Code) -> Code:
+def intrinsic(function: Code, name: str = "") -> Code:
+    """Kernels know it by its own name, or by ``name``, which its errors then have."""
+    if name:
+        function.__name__ = function.__qualname__ = name
     INTRINSICS[function.__name__] = Intrinsic(function)
     return function
 
@@ -477,129 +473,63 @@ def shared_array(machine: Machine, line: int, size: int) -> View:
     return _shared(machine, line, size, Cast(np.float32), alignment=16)
 
 
-def _read_wide(
-    machine: Machine, line: int, registers: View, i: Value, array: View, offset: Value, width: int
-) -> None:
-    source, wrong = array.place_flat(machine, offset, width, line, "read")
-    found = array.storage.read(machine, array, source, width, wrong, line)
-    target, bad = registers.place_flat(machine, i, width, line, "written", aligned=False)
-    registers.storage.write(machine, registers, target, found, bad, line)
+def _family(make: Callable[[int], Code], **widths: int) -> None:
+    """An intrinsic for each name, of so many elements; its third argument is an array that it only reads."""
+    for name, width in widths.items():
+        intrinsic(make(width), name)
+        READS[name] = 2
 
 
-def _write_wide(
-    machine: Machine, line: int, array: View, offset: Value, registers: View, i: Value, width: int
-) -> None:
-    source, wrong = registers.place_flat(machine, i, width, line, "read", aligned=False)
-    found = registers.storage.read(machine, registers, source, width, wrong, line)
-    target, bad = array.place_flat(machine, offset, width, line, "written")
-    array.storage.write(machine, array, target, found, bad, line)
+def _loading(width: int) -> Code:
+    def load(machine: Machine, line: int, registers: View, i: Value, array: View, offset: Value) -> None:
+        source, wrong = array.place_flat(machine, offset, width, line, "read")
+        found = array.storage.read(machine, array, source, width, wrong, line)
+        target, bad = registers.place_flat(machine, i, width, line, "written", aligned=False)
+        registers.storage.write(machine, registers, target, found, bad, line)
+
+    return load
 
 
-@intrinsic
-def load4(machine: Machine, line: int, registers: View, i: Value, array: View, offset: Value) -> None:
-    _read_wide(machine, line, registers, i, array, offset, 4)
+def _loading_inside(width: int) -> Code:
+    def load(
+        machine: Machine, line: int, registers: View, i: Value, array: View, offset: Value, inside: Value
+    ) -> None:
+        found = machine.read_or_zero(line, array, offset, width, inside)
+        target, bad = registers.place_flat(machine, i, width, line, "written", aligned=False)
+        registers.storage.write(machine, registers, target, found, bad, line)
+
+    return load
 
 
-@intrinsic
-def load2(machine: Machine, line: int, registers: View, i: Value, array: View, offset: Value) -> None:
-    _read_wide(machine, line, registers, i, array, offset, 2)
+def _storing(width: int) -> Code:
+    def store(machine: Machine, line: int, array: View, offset: Value, registers: View, i: Value) -> None:
+        source, wrong = registers.place_flat(machine, i, width, line, "read", aligned=False)
+        found = registers.storage.read(machine, registers, source, width, wrong, line)
+        target, bad = array.place_flat(machine, offset, width, line, "written")
+        array.storage.write(machine, array, target, found, bad, line)
+
+    return store
 
 
-def _read_or_zero(
-    machine: Machine, line: int, registers: View, i: Value, array: View, offset: Value, inside: Value, width: int
-) -> None:
-    found = machine.read_or_zero(line, array, offset, width, inside)
-    target, bad = registers.place_flat(machine, i, width, line, "written", aligned=False)
-    registers.storage.write(machine, registers, target, found, bad, line)
+def _copying(width: int) -> Code:
+    def copy(machine: Machine, line: int, shared: View, i: Value, array: View, offset: Value) -> None:
+        machine.start_copy(line, shared, i, array, offset, width)
+
+    return copy
 
 
-@intrinsic
-def load1_or_zero(
-    machine: Machine, line: int, registers: View, i: Value, array: View, offset: Value, inside: Value
-) -> None:
-    _read_or_zero(machine, line, registers, i, array, offset, inside, 1)
+def _copying_inside(width: int) -> Code:
+    def copy(machine: Machine, line: int, shared: View, i: Value, array: View, offset: Value, inside: Value) -> None:
+        machine.start_copy(line, shared, i, array, offset, width, inside)
+
+    return copy
 
 
-@intrinsic
-def load4_or_zero(
-    machine: Machine, line: int, registers: View, i: Value, array: View, offset: Value, inside: Value
-) -> None:
-    _read_or_zero(machine, line, registers, i, array, offset, inside, 4)
-
-
-@intrinsic
-def load_pair(machine: Machine, line: int, half: View, i: Value, array: View, at: Value) -> None:
-    _read_wide(machine, line, half, i, array, at, 2)
-
-
-@intrinsic
-def store4(machine: Machine, line: int, array: View, offset: Value, registers: View, i: Value) -> None:
-    _write_wide(machine, line, array, offset, registers, i, 4)
-
-
-@intrinsic
-def store2(machine: Machine, line: int, array: View, offset: Value, registers: View, i: Value) -> None:
-    _write_wide(machine, line, array, offset, registers, i, 2)
-
-
-@intrinsic
-def store8(machine: Machine, line: int, array: View, offset: Value, registers: View, i: Value) -> None:
-    _write_wide(machine, line, array, offset, registers, i, 8)
-
-
-@intrinsic
-def store2_rounded(machine: Machine, line: int, array: View, offset: Value, acc: View, i: Value) -> None:
-    _write_wide(machine, line, array, offset, acc, i, 2)
-
-
-@intrinsic
-def copy1_async(machine: Machine, line: int, shared: View, i: Value, array: View, offset: Value) -> None:
-    machine.start_copy(line, shared, i, array, offset, 1)
-
-
-@intrinsic
-def copy4_async(machine: Machine, line: int, shared: View, i: Value, array: View, offset: Value) -> None:
-    machine.start_copy(line, shared, i, array, offset, 4)
-
-
-@intrinsic
-def copy1_or_zero(
-    machine: Machine, line: int, shared: View, i: Value, array: View, offset: Value, inside: Value
-) -> None:
-    machine.start_copy(line, shared, i, array, offset, 1, inside)
-
-
-@intrinsic
-def copy4_or_zero(
-    machine: Machine, line: int, shared: View, i: Value, array: View, offset: Value, inside: Value
-) -> None:
-    machine.start_copy(line, shared, i, array, offset, 4, inside)
-
-
-@intrinsic
-def fetch1_or_zero(
-    machine: Machine, line: int, shared: View, i: Value, array: View, offset: Value, inside: Value
-) -> None:
-    machine.start_copy(line, shared, i, array, offset, 1, inside)
-
-
-@intrinsic
-def fetch4_or_zero(
-    machine: Machine, line: int, shared: View, i: Value, array: View, offset: Value, inside: Value
-) -> None:
-    machine.start_copy(line, shared, i, array, offset, 4, inside)
-
-
-@intrinsic
-def copy8_async(machine: Machine, line: int, shared: View, i: Value, array: View, offset: Value) -> None:
-    machine.start_copy(line, shared, i, array, offset, 8)
-
-
-@intrinsic
-def copy8_or_zero(
-    machine: Machine, line: int, shared: View, i: Value, array: View, offset: Value, inside: Value
-) -> None:
-    machine.start_copy(line, shared, i, array, offset, 8, inside)
+_family(_loading, load2=2, load4=4, load_pair=2)
+_family(_loading_inside, load1_or_zero=1, load4_or_zero=4)
+_family(_storing, store2=2, store4=4, store8=8, store2_rounded=2)
+_family(_copying, copy1_async=1, copy4_async=4, copy8_async=8)
+_family(_copying_inside, copy1_or_zero=1, copy4_or_zero=4, copy8_or_zero=8, fetch1_or_zero=1, fetch4_or_zero=4)
 
 
 @intrinsic
