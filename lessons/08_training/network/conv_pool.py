@@ -7,6 +7,7 @@ Loads per FMA: (ROW + TAPS * FILTERS) / (TAPS * FILTERS * POOL**2), 0.15 for the
 """
 
 from functools import lru_cache
+from math import isnan
 
 from numba import cuda, float32, int64
 
@@ -88,8 +89,9 @@ def specialise(layer):
         for f in range(FILTERS):
             best, place = acc[f * WINDOW], 0
             for i in range(1, WINDOW):
-                if acc[f * WINDOW + i] > best:
-                    best, place = acc[f * WINDOW + i], i
+                value = acc[f * WINDOW + i]
+                if value > best or isnan(value):  # a NaN stays: nothing is larger
+                    best, place = value, i
             k = group * FILTERS + f
             best += bias[k]
             dead = best <= float32(0.0)  # a NaN is not dead: it must reach the loss

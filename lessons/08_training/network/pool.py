@@ -1,5 +1,7 @@
 """Max-pooling of NHWC images by windows that do not overlap, and its gradient; one thread per window or pixel."""
 
+from math import isnan
+
 import numpy as np
 from numba import cuda, float32, int32
 
@@ -10,7 +12,7 @@ NONE = 255  # the place of a window without a positive value: ReLU passes no gra
 
 @cuda.jit
 def max_pool(y, POOL, pooled, places):
-    """pooled[n, i, j, k] = the largest of a window of y [N, P, Q, K], and where it was, row by row."""
+    """pooled[n, i, j, k] = the largest of a window of y [N, P, Q, K], or its last NaN, and its place there."""
     _, ROWS, COLUMNS, K = pooled.shape
     at = cuda.blockIdx.x * THREADS + cuda.threadIdx.x
     if at < pooled.size:
@@ -19,7 +21,7 @@ def max_pool(y, POOL, pooled, places):
         for p in range(POOL):
             for q in range(POOL):
                 value = y[n, i * POOL + p, j * POOL + q, k]
-                if value > best:
+                if value > best or isnan(value):  # a NaN stays: nothing is larger
                     best, place = value, p * POOL + q
         pooled[n, i, j, k] = best
         places[n, i, j, k] = NONE if best <= float32(0.0) else place
