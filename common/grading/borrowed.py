@@ -23,8 +23,8 @@ _NAMED = re.compile(rf"""["']({catalog.LESSONS.name}\.\d\w*(?:\.{catalog.HELPERS
 
 @dataclass(frozen=True)
 class Borrowed:
-    """``modules`` that a file may load, by their full names; ``attributes`` that it may read of what they give: those
-    that the step reads, if the modules name something so.
+    """``modules`` that a file may load, by their full names; ``attributes`` that it may read: those that the step
+    reads, if the modules, or fields of its own records, are named so.
 
     ``files`` are those of the modules, and of all that these load.
     """
@@ -51,8 +51,6 @@ def as_shipped(path: Path) -> bytes:
 def _of(source: bytes) -> Borrowed:
     text = source.decode("utf-8")
     modules = _modules(text)
-    if not modules:
-        return NOTHING
     files: set[Path] = set()
     pending = modules
     while pending:
@@ -60,7 +58,8 @@ def _of(source: bytes) -> Borrowed:
         files |= found
         pending = {name for path in found for name in _modules(as_shipped(path).decode("utf-8"))}
     read = {node.attr for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Attribute)}
-    made = {name for path in files for name in _names(as_shipped(path)) if not name.startswith("_")}
+    made = {name for path in files for name in _names(as_shipped(path))} | set(_fields(text))
+    made = {name for name in made if not name.startswith("_")}
     return Borrowed(frozenset(modules), frozenset(read & made - {"import_module"}), tuple(sorted(files)))
 
 
@@ -73,6 +72,14 @@ def _names(source: bytes) -> Iterator[str]:
             yield node.id
         elif isinstance(node, ast.keyword):
             yield node.arg or ""
+
+
+def _fields(text: str) -> Iterator[str]:
+    """The fields of a file's records, which are its classes."""
+    for node in ast.parse(text).body:
+        for part in node.body if isinstance(node, ast.ClassDef) else ():
+            if isinstance(part, ast.AnnAssign) and isinstance(part.target, ast.Name):
+                yield part.target.id
 
 
 def _modules(text: str) -> set[str]:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import ast
 import builtins
+import itertools
 import math
 import symtable
 from collections.abc import Iterator
@@ -136,7 +137,10 @@ def _refused(whole: ast.Module, borrowed: Borrowed) -> Iterator[Refusal]:
         elif isinstance(node, ast.FunctionDef):
             yield from _decorators(node, imported)
     yield from _bound(tree, imported)
-    yield from _looked_up(tree)
+    allowed = ATTRIBUTES | borrowed.attributes
+    calls = _spelled(tree)
+    plain = [call.func for call, names in calls if names <= allowed and not _module(call.args[0], modules)]
+    yield from _looked_up(tree, plain)
 
 
 def _without_loads(
@@ -294,8 +298,70 @@ def _of_the_file(tree: ast.Module) -> Iterator[ast.AST]:
             pending += ast.iter_child_nodes(node)
 
 
-def _looked_up(tree: ast.Module) -> Iterator[Refusal]:
-    """Built-in names that are not listed."""
+def _spelled(tree: ast.Module) -> list[tuple[ast.Call, set[str]]]:
+    """Calls ``getattr(OBJECT, NAME)`` where all texts that NAME can be are seen, with those: each is an attribute.
+
+    NAME is a text, or a variable of a comprehension over texts, or an f-string of such.
+    """
+    named = {node.target.id for node in ast.walk(tree) if isinstance(node, ast.NamedExpr)}
+    found: list[tuple[ast.Call, set[str]]] = []
+
+    def look(node: ast.AST, known: dict[str, set[str]]) -> None:
+        if isinstance(node, ast.FunctionDef | ast.Lambda):
+            known = {}
+        elif isinstance(node, ast.ListComp | ast.SetComp | ast.GeneratorExp | ast.DictComp):
+            look(node.generators[0].iter, known)  # outside of the comprehension's scope
+            known = loops(node.generators, known)
+        elif isinstance(node, ast.Call) and ast.unparse(node.func) == "getattr" and len(node.args) == 2:
+            plain = not (node.keywords or isinstance(node.args[0], ast.Starred))
+            texts = _texts(node.args[1], known)
+            if plain and texts:
+                found.append((node, texts))
+        for child in ast.iter_child_nodes(node):
+            if not isinstance(child, ast.comprehension):
+                look(child, known)
+
+    def loops(generators: list[ast.comprehension], known: dict[str, set[str]]) -> dict[str, set[str]]:
+        """What is known within: a variable that two loops bind may be the later one's in the earlier."""
+        bound = [name.id for one in generators for name in ast.walk(one.target) if isinstance(name, ast.Name)]
+        known = {name: texts for name, texts in known.items() if name not in bound}
+        for one in generators:
+            if one is not generators[0]:
+                look(one.iter, known)
+            if isinstance(one.target, ast.Name) and bound.count(one.target.id) == 1 and one.target.id not in named:
+                known = known | {one.target.id: _elements(one.iter)}
+            for test in one.ifs:
+                look(test, known)
+        return known
+
+    look(tree, {})
+    return found
+
+
+def _elements(node: ast.expr) -> set[str]:
+    """What a text, or a tuple or list of texts, has in it; empty if it may be anything else."""
+    if isinstance(node, ast.Constant) and isinstance(node.value, str):
+        return set(node.value)
+    items = node.elts if isinstance(node, ast.Tuple | ast.List) else []
+    texts = {item.value for item in items if isinstance(item, ast.Constant) and isinstance(item.value, str)}
+    return texts if all(isinstance(item, ast.Constant) and item.value in texts for item in items) else set()
+
+
+def _texts(node: ast.expr, known: dict[str, set[str]]) -> set[str]:
+    """All that an expression of texts can be; empty if that cannot be seen."""
+    if isinstance(node, ast.Constant) and isinstance(node.value, str):
+        return {node.value}
+    if isinstance(node, ast.Name):
+        return known.get(node.id, set())
+    if isinstance(node, ast.FormattedValue) and node.conversion == -1 and node.format_spec is None:
+        return _texts(node.value, known)
+    if isinstance(node, ast.JoinedStr):
+        return {"".join(parts) for parts in itertools.product(*(_texts(part, known) for part in node.values))}
+    return set()
+
+
+def _looked_up(tree: ast.Module, plain: list[ast.expr]) -> Iterator[Refusal]:
+    """Built-in names that are not listed, but for those that are ``plain``."""
     pending = [symtable.symtable(ast.unparse(tree), "file", "exec")]
     own = {symbol.get_name() for symbol in pending[0].get_symbols() if symbol.is_assigned() or symbol.is_imported()}
     named: set[str] = set()
@@ -308,7 +374,7 @@ def _looked_up(tree: ast.Module) -> Iterator[Refusal]:
                 named.add(symbol.get_name())
     strange = (named & {*dir(builtins)}) - BUILTINS
     for node in ast.walk(tree):
-        if isinstance(node, ast.Name) and node.id in strange and not _stored(node):
+        if isinstance(node, ast.Name) and node.id in strange and node not in plain and not _stored(node):
             yield node.lineno, f"`{node.id}`"
 
 

@@ -152,10 +152,8 @@ def test_what_reaches_beyond_a_kernel_is_refused(text, says):
     assert re.search(says, "; ".join(found)), found
 
 
-# One loads others and measures them, two ask for attributes by a name that they make up, one reads what only it made.
-UNGRADED = {
-    "conv2d_layer_dispatch", "conv3d_implicit_gemm_fast_division", "conv3d_tf32_im2col", "hconv3d_im2col",
-}  # fmt: skip
+# It reads a file, asks the driver for the card, and measures other kernels: no submission has a use for that.
+UNGRADED = {"conv2d_layer_dispatch"}
 
 
 @pytest.mark.parametrize(
@@ -171,6 +169,33 @@ def test_what_lessons_say_is_not_refused(path):
 def test_a_copy_of_a_step_may_say_what_the_step_says(step):
     refused = language.refused(step.path.read_text(encoding="utf-8"), borrowed.by(step))
     assert bool(refused) == (step.name in UNGRADED), refused
+
+
+@pytest.mark.parametrize("text", [
+    "[getattr(o, f'{name}_{axis}') for axis in 'dhw']",  # name is anybody's
+    "[getattr(o, n) for n in ('pad_d', '__class__')]",
+    "[getattr(o, n) for n in ('pad_d', '_array')]",
+    "[getattr(o, f'{a}{b}') for a in ('_', 'x') for b in ('array', 'y')]",
+    "[getattr(o, n) for n in names]",
+    "[getattr(o, n) for n in ('pad_d', names)]",
+    "[1 for n in ('pad_d',) for m in [getattr(o, n)] for n in names]",  # the last loop's, when the first goes on
+    "[1 for m in [getattr(o, n)] for n in ('pad_d',)]",  # n is that of outside
+    "[[getattr(o, n) for n in names] for n in ('pad_d',)]",
+    "[(lambda n: getattr(o, n))(names) for n in ('pad_d',)]",
+    "[getattr(o, f'{n!r}') for n in ('pad_d',)]",
+    "[getattr(o, f'{n:>{wide}}') for n in ('pad_d',)]",
+    "[getattr(o, n, names) for n in ('pad_d',)]",
+    "[getattr(*o, n) for n in ('pad_d',)]",
+    "[getattr(math, n) for n in ('pad_d',)]",
+])  # fmt: skip
+def test_an_attribute_by_a_name_that_may_be_anything_is_refused(text):
+    found = language.refused(f"import math\ndef f(o, n, name, names, wide):\n    return {text}\n")
+    assert "line 3: `getattr`" in found
+
+
+def test_an_attribute_may_be_asked_for_by_texts_that_all_are_seen():
+    text = "[[getattr(o, f'{n}_{axis}') for axis in 'dhw'] for n in ('pad', 'stride')], getattr(o, 'shape')"
+    assert language.refused(f"def f(o, n):\n    return {text}\n") == []
 
 
 LOAD = "import importlib\n"
@@ -221,6 +246,14 @@ def test_what_is_borrowed_comes_with_all_that_it_loads():
     assert not loads_more.attributes & {"read_text", "import_module", "current_context", "_replace"}
     for one in (*exercises.everything(), catalog.find("gemm_tuned")):
         assert borrowed.by(one) == borrowed.NOTHING
+
+
+def test_a_copy_of_a_step_reads_the_fields_of_the_steps_own_records():
+    step = catalog.find("conv3d_implicit_gemm_fast_division")
+    assert borrowed.by(step).attributes == {"value", "multiplier", "first_shift", "second_shift"}
+    text = "def f(a):\n    return a.multiplier, a.ctypes\n"
+    assert language.refused(text, borrowed.by(step)) == ["line 2: `a.ctypes`"]
+    assert language.refused(text) == ["line 2: `a.ctypes`", "line 2: `a.multiplier`"]
 
 
 @pytest.mark.parametrize(
