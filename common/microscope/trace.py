@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import ModuleType
-from typing import Any, Literal, TypedDict
+from typing import Any, Literal, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -62,6 +62,7 @@ _WRITTEN = {"global": ("write", "atomic", "tma store"), "shared": ("write", "ato
 _MOVED = ("read", "copy", "write", "tma", "tma store", "wgmma")
 _ALIGNMENT = 256  # of an allocation's first byte (CUDA C++ Programming Guide, "Device Memory Accesses")
 _LANES_AT_ONCE = 16384  # blocks run together up to here; beyond it NumPy gains nothing
+_FOLLOWING = ("per_request", "ideal_per_request", "efficiency", "lanes_per_address", "bytes_moved")  # of an Access
 _LANES_OF_TEAMS = 2048  # the same where warps take turns: what is known of shared memory takes much room
 
 
@@ -110,6 +111,11 @@ class Access:
     def efficiency(self) -> float:
         """The share of what moved that had to."""
         return self.ideal / self.moved if self.moved else 1.0
+
+    def as_dict(self) -> TracedAccess:
+        told = {**vars(self), **{name: getattr(self, name) for name in _FOLLOWING}}
+        seen = [request._asdict() for request in told.pop("seen")]
+        return cast(TracedAccess, told | ({"seen": seen} if seen else {}))
 
 
 @dataclass(frozen=True)
@@ -171,38 +177,16 @@ class KernelTrace:
         return found
 
     def as_dict(self) -> TracedKernel:
-        accesses: list[TracedAccess] = [
-            {
-                "line": a.line, "text": a.text, "space": a.space, "op": a.op, "array": a.array, "bits": a.bits,
-                "accesses": a.accesses, "requests": a.requests, "moved": a.moved, "ideal": a.ideal,
-                "distinct": a.distinct, "sample": a.sample, "per_request": a.per_request,
-                "ideal_per_request": a.ideal_per_request, "efficiency": a.efficiency,
-                "lanes_per_address": a.lanes_per_address, "bytes_moved": a.bytes_moved,
-            }
-            for a in self.accesses
-        ]  # fmt: skip
-        for entry, access in zip(accesses, self.accesses, strict=True):
-            if access.seen:
-                entry["seen"] = [{"warp": one.warp, "places": one.places} for one in access.seen]
-        return {
-            "name": self.name,
-            "file": self.file,
-            "grid": self.grid,
-            "block": self.block,
-            "launches": self.launches,
-            "blocks": self.blocks,
-            "first_block": self.first_block,
-            "fma": self.fma,
+        told = {
+            **vars(self),
             "faults": [fault.as_dict() for fault in self.faults],
-            "notes": self.notes,
-            "events": self.events,
-            "pipeline": self.pipeline,
             "branches": {str(line): counts for line, counts in self.branches.items()},
             "fma_lines": {str(line): count for line, count in self.fma_lines.items()},
-            "accesses": accesses,
+            "accesses": [access.as_dict() for access in self.accesses],
             "totals": self.totals(),
             "per_fma": self.per_fma(),
         }
+        return cast(TracedKernel, told)
 
 
 @dataclass(frozen=True)
@@ -469,89 +453,37 @@ def results(tasks: list[messages.Trace]) -> Iterator[Traced]:
         yield result["trace"]
 
 
-Sum = Literal["requests", "moved", "ideal"]
-
-
-class Rates(TypedDict):
-    """Memory figures of a kernel, None where nothing is counted; the last two are by memory."""
-
-    sectors_per_load: float | None
-    ideal_sectors_per_load: float | None
-    sectors_per_store: float | None
-    ideal_sectors_per_store: float | None
-    conflict_degree: float | None
-    bytes_per_fma: dict[str, float]
-    loads_per_fma: dict[str, float]
-
-
-class Summary(Rates):
-    kernel: str
-    faults: list[str]
-
-
-def summary(step: Step, problem: Problem, file: Path | None = None) -> Summary:
-    """The main kernel's memory figures in one block: what a resource card shows.
-
-    ``sectors_per_load`` and ``sectors_per_store`` with the ideal beside, ``conflict_degree`` (wavefronts for each
-    pass that would do without conflicts), ``bytes_per_fma`` and ``loads_per_fma`` by memory, the kinds of ``faults``.
-    Large problems are cut down first (:func:`reduced`), which changes none of these but at the edges.
-    """
-    (found,) = results([task(step, reduced(problem), file)])
-    return summarised(found)
-
-
 def main_kernel(found: Traced) -> TracedKernel:
     """The main kernel of a trace's dictionary."""
     return loops.main_kernel(found["kernels"], lambda kernel: kernel["fma"])
 
 
-def summarised(found: Traced) -> Summary:
-    """The summary of a trace's dictionary."""
-    kernel = main_kernel(found)
-    faults = sorted({fault["kind"] for k in found["kernels"] for fault in k["faults"]})
-    return {"kernel": kernel["name"], **_figures(kernel), "faults": faults}
+def loads_per_fma(found: Traced) -> dict[str, float]:
+    """By memory: loads for each multiply-add of the main kernel of a trace's dictionary; empty without any."""
+    by_space = main_kernel(found)["per_fma"]
+    return {space: round(by_space[space]["loads"], 4) for space in ("global", "shared", "constant") if by_space}
 
 
 def traffic(found: Traced) -> dict[str, dict[str, float]]:
     """The memory figures of a resource card for each kernel of a trace's dictionary, by kernel; see cards.TRAFFIC."""
-    by_kernel = {}
-    for kernel in found["kernels"]:
-        figures = _figures(kernel)
-        chosen = {
-            "sectors_per_request": figures["sectors_per_load"],
-            "conflicts": figures["conflict_degree"],
-            "bytes_per_fma": figures["bytes_per_fma"].get("global"),
-        }
-        by_kernel[kernel["name"]] = {key: value for key, value in chosen.items() if value is not None}
-    return by_kernel
+    return {kernel["name"]: _traffic(kernel) for kernel in found["kernels"]}
 
 
-def _figures(kernel: TracedKernel) -> Rates:
+def _traffic(kernel: TracedKernel) -> dict[str, float]:
+    """Those that there are: nothing is told for each of what does not occur."""
 
-    def chosen(space: str, *ops: str) -> list[TracedAccess]:
-        return [a for a in kernel["accesses"] if a["space"] == space and a["op"] in ops]
+    def total(key: Literal["requests", "moved", "ideal"], space: str, *ops: str) -> int:
+        return sum(a[key] for a in kernel["accesses"] if a["space"] == space and a["op"] in ops)
 
-    def each(accesses: list[TracedAccess], key: Sum, per: Sum = "requests") -> float | None:
-        below = sum(a[per] for a in accesses)
-        return round(sum(a[key] for a in accesses) / below, 3) if below else None
-
-    reads, writes = chosen("global", "read", "copy"), chosen("global", "write")
-    shared = chosen("shared", "read", "write")
-    fma = kernel["fma"]
-    return {
-        "sectors_per_load": each(reads, "moved"),
-        "ideal_sectors_per_load": each(reads, "ideal"),
-        "sectors_per_store": each(writes, "moved"),
-        "ideal_sectors_per_store": each(writes, "ideal"),
-        "conflict_degree": each(shared, "moved", "ideal"),
-        "bytes_per_fma": {
-            space: round(sum(a["accesses"] * a["bits"] // 8 for a in chosen(space, *_MOVED)) / fma, 4)
-            for space in ("global", "shared")
-        } if fma else {},
-        "loads_per_fma": {
-            space: round(kernel["per_fma"][space]["loads"], 4) for space in ("global", "shared", "constant")
-        } if fma else {},
-    }  # fmt: skip
+    figures = {}
+    if requests := total("requests", "global", "read", "copy"):
+        figures["sectors_per_request"] = round(total("moved", "global", "read", "copy") / requests, 3)
+    if ideal := total("ideal", "shared", "read", "write"):
+        figures["conflicts"] = round(total("moved", "shared", "read", "write") / ideal, 3)
+    if fma := kernel["fma"]:
+        accesses = [a for a in kernel["accesses"] if a["space"] == "global" and a["op"] in _MOVED]
+        figures["bytes_per_fma"] = round(sum(a["accesses"] * a["bits"] // 8 for a in accesses) / fma, 4)
+    return figures
 
 
 def worst(found: Traced) -> dict[str, float]:

@@ -88,7 +88,7 @@ def comparison(traces: dict[str, Traced]) -> str:
 
     ``traces`` has two traces' dictionaries by the steps' names.
     """
-    loads = {name: trace.summarised(found)["loads_per_fma"] for name, found in traces.items()}
+    loads = {name: trace.loads_per_fma(found) for name, found in traces.items()}
     for name, by_memory in loads.items():
         if not by_memory:
             return f"{name} has no float32 multiply-add: its loads cannot be compared."

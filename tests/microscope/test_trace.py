@@ -24,6 +24,7 @@ from common.jobs.messages import Launch
 from common.measure import inputs, profiler, sanitizer
 from common.measure.profiler import Counts
 from common.microscope import lanes, simulator, trace
+from common.microscope.messages import TracedAccess, TracedKernel
 from common.report import agreement, charts, records, tables, tracefigures, tracewords
 from common.report.entries import Counted
 from common.report.records import Record
@@ -1854,17 +1855,23 @@ def test_what_helpers_do_is_booked_on_the_line_that_calls_them():
         assert access.array in lines[access.line - 1], access
 
 
-def test_a_summary_for_a_resource_card(here):
-    found = trace.summary(catalog.find("gemm_register_blocked"), problems.preset("gemm-4096"))
-    assert found == {
-        "kernel": "gemm_register_blocked",
-        "sectors_per_load": 16.0, "ideal_sectors_per_load": 16.0,
-        "sectors_per_store": 16.0, "ideal_sectors_per_store": 16.0,
-        "conflict_degree": round((16 * 12 + 16 + 8) / (16 * 12 + 8 + 8), 3),
-        "bytes_per_fma": {"global": 0.0729, "shared": 1.0625},
-        "loads_per_fma": {"global": 0.0039, "shared": 0.0625, "constant": 0.0},
-        "faults": [],
-    }  # fmt: skip
+def test_figures_of_memory_for_a_resource_card(here):
+    problem = trace.reduced(problems.preset("gemm-4096"))
+    (found,) = trace.results([trace.task(catalog.find("gemm_register_blocked"), problem)])
+    kernel = trace.main_kernel(found)
+    conflicts = round((16 * 12 + 16 + 8) / (16 * 12 + 8 + 8), 3)
+    assert trace.traffic(found) == {
+        "gemm_register_blocked": {"sectors_per_request": 16.0, "conflicts": conflicts, "bytes_per_fma": 0.0729}
+    }
+    assert trace.loads_per_fma(found) == {"global": 0.0039, "shared": 0.0625, "constant": 0.0}
+    shared = kernel["per_fma"]["shared"]
+    assert 4 * (shared["loaded_values"] + shared["stored_values"]) == pytest.approx(1.0625, abs=5e-5)
+    outside = [access for access in kernel["accesses"] if access["space"] == "global"]
+    assert {access["op"] for access in outside} == {"read", "write"}
+    assert all(access["per_request"] == access["ideal_per_request"] == 16.0 for access in outside)
+    assert not any(each["faults"] for each in found["kernels"])
+    assert set(kernel) == TracedKernel.__required_keys__
+    assert all(set(access) == TracedAccess.__required_keys__ for access in kernel["accesses"])
 
 
 def test_a_large_problem_is_cut_down_with_its_edges():
