@@ -179,13 +179,6 @@ class Prober:
 def _own_terms(problem: Problem, at: tuple[int, ...]) -> dict[int, int | None]:
     """Flat index of each weight that belongs to output element ``at``: that of its element of x, None on padding."""
     env = terms.environment(problem, tuple(np.array([i]) for i in at))
-    count = int(np.prod(terms.summed_shape(problem)))
-    flat: list[tuple[Array, Array]] = []
-    for operand, shape in ((X, problem.input_shape), (WEIGHT, problem.weight_shape)):
-        address: Any = 0
-        inside: Any = True
-        for index, extent in zip(terms.coordinates(problem, operand, env), shape, strict=True):
-            address, inside = address * extent + index, inside & (index >= 0) & (index < extent)
-        flat.append((np.broadcast_to(address, (1, count))[0], np.broadcast_to(inside, (1, count))[0]))
-    (xs, inside), (weights, _) = flat
-    return {int(j): int(i) if ok else None for i, j, ok in zip(xs, weights, inside, strict=True)}
+    (xs, inside), (weights, _) = (terms.addresses(problem, operand, env) for operand in (X, WEIGHT))
+    xs, inside, weights = np.broadcast_arrays(xs, True if inside is None else inside, weights)
+    return {int(j): int(i) if ok else None for i, j, ok in zip(xs[0], weights[0], inside[0], strict=True)}

@@ -24,41 +24,26 @@ X, WEIGHT, OUTPUT = "x", "weight", "output"
 
 
 class Layout(NamedTuple):
-    """A form's letters: of the output, summed over, and of either operand's elements."""
+    """A form's letters: of the output, summed over, and of either operand's elements; and the arrays' names."""
 
     output: tuple[str, ...]
     summed: tuple[str, ...]
     x: tuple[str, ...]
     weight: tuple[str, ...]
-    names: tuple[str, str, str]
+    names: tuple[str, ...]
+
+    @classmethod
+    def of(cls, names: str, *letters: str) -> Layout:
+        output, summed, x, weight = map(tuple, letters)
+        return cls(output, summed, x, weight, tuple(names.split()))
 
 
 LAYOUTS = {
-    "gemm": Layout(("m", "n"), ("k",), ("m", "k"), ("k", "n"), ("a", "b", "c")),
-    "conv2d": Layout(
-        ("n", "k", "p", "q"), ("c", "r", "s"), ("n", "c", "h", "w"), ("k", "c", "r", "s"), ("x", "filt", "y")
-    ),
-    "conv3d": Layout(
-        ("n", "o", "p", "q", "k"),
-        ("t", "r", "s", "c"),
-        ("n", "d", "h", "w", "c"),
-        ("k", "t", "r", "s", "c"),
-        ("x", "filt", "y"),
-    ),
-    "dgrad": Layout(
-        ("n", "d", "h", "w", "c"),
-        ("t", "r", "s", "k"),
-        ("n", "o", "p", "q", "k"),
-        ("k", "t", "r", "s", "c"),
-        ("dy", "filt", "dx"),
-    ),
-    "wgrad": Layout(
-        ("k", "t", "r", "s", "c"),
-        ("n", "o", "p", "q"),
-        ("n", "d", "h", "w", "c"),
-        ("n", "o", "p", "q", "k"),
-        ("x", "dy", "dfilt"),
-    ),
+    "gemm": Layout.of("a b c", "mn", "k", "mk", "kn"),
+    "conv2d": Layout.of("x filt y", "nkpq", "crs", "nchw", "kcrs"),
+    "conv3d": Layout.of("x filt y", "nopqk", "trsc", "ndhwc", "ktrsc"),
+    "dgrad": Layout.of("dy filt dx", "ndhwc", "trsk", "nopqk", "ktrsc"),
+    "wgrad": Layout.of("x dy dfilt", "ktrsc", "nopq", "ndhwc", "nopqk"),
 }
 # Indices of a matrix view: what a kernel that works in matrices calls a pixel or a tap
 COMPOSITES: dict[str, dict[str, tuple[str, ...]]] = {
@@ -201,6 +186,13 @@ def _read(array: Array, places: _Places, flat: bool) -> Array:
     if flat or values.dtype.kind != "f":
         values = values.astype(np.float64)
     return np.asarray(values if places.inside is None else np.where(places.inside, values, places.nothing))
+
+
+def addresses(problem: Problem, operand: str, env: Env) -> tuple[Any, Array | None]:
+    """Row-major offsets of what each term reads of ``x`` or ``weight``, 0 outside; and what is inside (None: all)."""
+    shape = problem.weight_shape if operand == WEIGHT else problem.input_shape
+    found = _places(_axes(coordinates(problem, operand, env), shape), math.prod(shape), flat=False)
+    return found.address, found.inside
 
 
 def gather(array: Array, index: tuple[Any, ...]) -> Array:
