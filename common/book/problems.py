@@ -14,6 +14,7 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 
 FLOAT16, FLOAT32 = np.dtype(np.float16), np.dtype(np.float32)
+Extents = tuple[int, ...]
 
 
 class Geometry(NamedTuple):
@@ -32,8 +33,6 @@ class Geometry(NamedTuple):
 
 def _require(name: str, value: object, least: int) -> None:
     """Raise ValueError unless ``value`` is an int of at least ``least``."""
-    if type(value) is int and value >= least:  # as hardly any is not
-        return
     if isinstance(value, bool) or not isinstance(value, int) or value < least:
         kind = "a positive integer" if least == 1 else "an integer of at least 0"
         raise ValueError(f"{name}={value!r}: must be {kind}")
@@ -62,26 +61,31 @@ class Problem:
     batch_key: ClassVar[str | None] = None
     required: ClassVar[tuple[str, ...]]
 
+    def __post_init__(self) -> None:
+        for key, value in vars(self).items():
+            _require(key, value, 0 if key.startswith("pad") else 1)
+
     @property
-    def input_shape(self) -> tuple[int, ...]:
+    def shapes(self) -> tuple[Extents, Extents, Extents]:
+        """Those of the input, the weight and the output."""
         raise NotImplementedError
 
     @property
-    def weight_shape(self) -> tuple[int, ...]:
-        raise NotImplementedError
+    def input_shape(self) -> Extents:
+        return self.shapes[0]
 
     @property
-    def output_shape(self) -> tuple[int, ...]:
-        raise NotImplementedError
+    def weight_shape(self) -> Extents:
+        return self.shapes[1]
 
     @property
-    def operands(self) -> tuple[tuple[tuple[int, ...], np.dtype[Any]], ...]:
+    def output_shape(self) -> Extents:
+        return self.shapes[2]
+
+    @property
+    def operands(self) -> tuple[tuple[Extents, np.dtype[Any]], ...]:
         """Shape and dtype of the input, the weight and the output."""
-        return (
-            (self.input_shape, self.input_dtype),
-            (self.weight_shape, self.weight_dtype),
-            (self.output_shape, self.output_dtype),
-        )
+        return tuple(zip(self.shapes, (self.input_dtype, self.weight_dtype, self.output_dtype), strict=True))
 
     @property
     def reduction(self) -> int:
@@ -123,21 +127,9 @@ class Gemm(Problem):
     form: ClassVar[str] = "gemm"
     required: ClassVar[tuple[str, ...]] = ("M", "N", "K")
 
-    def __post_init__(self) -> None:
-        for key in self.required:
-            _require(key, getattr(self, key), 1)
-
     @property
-    def input_shape(self) -> tuple[int, ...]:
-        return self.M, self.K
-
-    @property
-    def weight_shape(self) -> tuple[int, ...]:
-        return self.K, self.N
-
-    @property
-    def output_shape(self) -> tuple[int, ...]:
-        return self.M, self.N
+    def shapes(self) -> tuple[Extents, Extents, Extents]:
+        return (self.M, self.K), (self.K, self.N), (self.M, self.N)
 
     @property
     def reduction(self) -> int:
@@ -161,14 +153,10 @@ class Conv2d(Problem):
     required: ClassVar[tuple[str, ...]] = ("N", "C", "H", "W", "K", "R", "S")
 
     def __post_init__(self) -> None:
-        for key in self.required:
-            _require(key, getattr(self, key), 1)
-        for extent, taps in (("H", "R"), ("W", "S")):
-            if getattr(self, taps) > getattr(self, extent):
-                raise ValueError(
-                    f"{taps}={getattr(self, taps)}: the filter must not exceed the input, "
-                    f"{extent}={getattr(self, extent)}"
-                )
+        super().__post_init__()
+        for extent, taps, most, count in (("H", "R", self.H, self.R), ("W", "S", self.W, self.S)):
+            if count > most:
+                raise ValueError(f"{taps}={count}: the filter must not exceed the input, {extent}={most}")
 
     @property
     def P(self) -> int:  # noqa: N802
@@ -179,16 +167,9 @@ class Conv2d(Problem):
         return self.W - self.S + 1
 
     @property
-    def input_shape(self) -> tuple[int, ...]:
-        return self.N, self.C, self.H, self.W
-
-    @property
-    def weight_shape(self) -> tuple[int, ...]:
-        return self.K, self.C, self.R, self.S
-
-    @property
-    def output_shape(self) -> tuple[int, ...]:
-        return self.N, self.K, self.P, self.Q
+    def shapes(self) -> tuple[Extents, Extents, Extents]:
+        x, filt = (self.N, self.C, self.H, self.W), (self.K, self.C, self.R, self.S)
+        return x, filt, (self.N, self.K, self.P, self.Q)
 
     @property
     def reduction(self) -> int:
@@ -224,8 +205,7 @@ class Convolution(Problem):
     required: ClassVar[tuple[str, ...]] = ("N", "C", "D", "H", "W", "K", "T", "R", "S")
 
     def __post_init__(self) -> None:
-        for key, value in vars(self).items():
-            _require(key, value, 0 if key.startswith("pad") else 1)
+        super().__post_init__()
         for axis, extent, taps, pad, dilation in (
             ("d", "D", "T", self.pad_d, self.dilation_d),
             ("h", "H", "R", self.pad_h, self.dilation_h),
@@ -256,15 +236,15 @@ class Convolution(Problem):
         return Geometry(*(getattr(self, name) for name in Geometry._fields))
 
     @property
-    def x_shape(self) -> tuple[int, ...]:
+    def x_shape(self) -> Extents:
         return self.N, self.D, self.H, self.W, self.C
 
     @property
-    def filt_shape(self) -> tuple[int, ...]:
+    def filt_shape(self) -> Extents:
         return self.K, self.T, self.R, self.S, self.C
 
     @property
-    def y_shape(self) -> tuple[int, ...]:
+    def y_shape(self) -> Extents:
         return self.N, self.O, self.P, self.Q, self.K
 
     @property
@@ -281,16 +261,8 @@ class Conv3d(Convolution):
     form: ClassVar[str] = "conv3d"
 
     @property
-    def input_shape(self) -> tuple[int, ...]:
-        return self.x_shape
-
-    @property
-    def weight_shape(self) -> tuple[int, ...]:
-        return self.filt_shape
-
-    @property
-    def output_shape(self) -> tuple[int, ...]:
-        return self.y_shape
+    def shapes(self) -> tuple[Extents, Extents, Extents]:
+        return self.x_shape, self.filt_shape, self.y_shape
 
     @property
     def reduction(self) -> int:
@@ -309,16 +281,8 @@ class Dgrad(Convolution):
     form: ClassVar[str] = "dgrad"
 
     @property
-    def input_shape(self) -> tuple[int, ...]:
-        return self.y_shape
-
-    @property
-    def weight_shape(self) -> tuple[int, ...]:
-        return self.filt_shape
-
-    @property
-    def output_shape(self) -> tuple[int, ...]:
-        return self.x_shape
+    def shapes(self) -> tuple[Extents, Extents, Extents]:
+        return self.y_shape, self.filt_shape, self.x_shape
 
     @property
     def reduction(self) -> int:
@@ -337,16 +301,8 @@ class Wgrad(Convolution):
     form: ClassVar[str] = "wgrad"
 
     @property
-    def input_shape(self) -> tuple[int, ...]:
-        return self.x_shape
-
-    @property
-    def weight_shape(self) -> tuple[int, ...]:
-        return self.y_shape
-
-    @property
-    def output_shape(self) -> tuple[int, ...]:
-        return self.filt_shape
+    def shapes(self) -> tuple[Extents, Extents, Extents]:
+        return self.x_shape, self.y_shape, self.filt_shape
 
     @property
     def reduction(self) -> int:

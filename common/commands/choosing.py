@@ -8,9 +8,7 @@ from pathlib import Path
 
 from common.book import catalog, device, exercises, occupancy, problems
 from common.book.catalog import Step
-from common.commands import (
-    console,
-)
+from common.commands import console
 from common.jobs import run
 from common.report.records import Record
 from common.workers import isolate

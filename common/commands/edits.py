@@ -11,10 +11,7 @@ from rich.markup import escape
 
 from common.book import catalog, exercises
 from common.book.catalog import Step
-from common.commands import (
-    arguments,
-    console,
-)
+from common.commands import arguments, console
 from common.commands.console import RIGHT, UNUSABLE
 from common.editing import history, shipped, words
 

@@ -12,14 +12,7 @@ from pathlib import Path
 from rich.markup import escape
 
 from common.book import catalog, device, exercises
-from common.commands import (
-    arguments,
-    choosing,
-    console,
-    edits,
-    flow,
-    lessons,
-)
+from common.commands import arguments, choosing, console, edits, flow, lessons
 from common.commands.console import RIGHT, WRONG
 from common.grading import folders, grade, sandbox, source
 from common.grading import tables as gradetables

@@ -12,14 +12,7 @@ from rich.markup import escape
 
 from common.book import catalog, problems
 from common.book.catalog import Step
-from common.commands import (
-    arguments,
-    choosing,
-    console,
-    edits,
-    flow,
-    verdicts,
-)
+from common.commands import arguments, choosing, console, edits, flow, verdicts
 from common.commands.console import RIGHT, UNUSABLE
 from common.editing import history, loop, saves, shipped, words
 from common.jobs import run

@@ -9,13 +9,7 @@ from pathlib import Path
 from msgspec import to_builtins
 from rich.markup import escape
 
-from common.commands import (
-    arguments,
-    choosing,
-    console,
-    flow,
-    verdicts,
-)
+from common.commands import arguments, choosing, console, flow, verdicts
 from common.jobs import run
 from common.report import cardtables, recording, tables
 

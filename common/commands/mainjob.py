@@ -10,15 +10,7 @@ from msgspec import to_builtins
 
 from common.book import catalog, device, lessontext
 from common.book.catalog import Step
-from common.commands import (
-    arguments,
-    console,
-    flow,
-    measuring,
-    pictures,
-    selftime,
-    verdicts,
-)
+from common.commands import arguments, console, flow, measuring, pictures, selftime, verdicts
 from common.commands.console import RIGHT, WRONG
 from common.editing import loop
 from common.jobs import kept, run, unchanged

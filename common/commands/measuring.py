@@ -11,14 +11,7 @@ from rich.markup import escape
 
 from common.book import catalog, device, lessontext, problems
 from common.book.catalog import Step
-from common.commands import (
-    arguments,
-    choosing,
-    console,
-    flow,
-    pictures,
-    verdicts,
-)
+from common.commands import arguments, choosing, console, flow, pictures, verdicts
 from common.commands.console import RIGHT, WRONG
 from common.jobs import run
 from common.jobs.run import Outcome
@@ -52,9 +45,7 @@ def commands(known: arguments.Commands) -> None:
     sub.add_argument("step", metavar="STEP")
     sub.add_argument("--problem", metavar="PRESET", help="preset (default: the ladder's)")
     sub.add_argument(
-        "--values",
-        metavar='"NAME=1,2 ..."',
-        help="sweep these constants only; the others stay as shipped",
+        "--values", metavar='"NAME=1,2 ..."', help="sweep these constants only; the others stay as shipped"
     )
 
 

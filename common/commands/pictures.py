@@ -10,12 +10,7 @@ from rich.markup import escape
 
 from common.book import catalog, device, ledger, lessontext, store
 from common.book.catalog import Step
-from common.commands import (
-    arguments,
-    choosing,
-    console,
-    flow,
-)
+from common.commands import arguments, choosing, console, flow
 from common.commands.console import RIGHT, WRONG
 from common.jobs import kept, run
 from common.report import drawing, pages, records, traces

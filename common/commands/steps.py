@@ -9,13 +9,7 @@ from msgspec import to_builtins
 from rich.markup import escape
 
 from common.book import catalog, device
-from common.commands import (
-    arguments,
-    choosing,
-    console,
-    flow,
-    verdicts,
-)
+from common.commands import arguments, choosing, console, flow, verdicts
 from common.commands.console import RIGHT
 from common.editing import loop
 from common.jobs import run

@@ -13,11 +13,7 @@ from rich.markup import escape
 
 from common.book import device, problems, store
 from common.book.catalog import Step
-from common.commands import (
-    arguments,
-    choosing,
-    console,
-)
+from common.commands import arguments, choosing, console
 from common.commands.console import RIGHT, WRONG
 from common.microscope import trace
 from common.microscope.messages import Traced

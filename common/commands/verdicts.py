@@ -10,11 +10,7 @@ from rich.table import Table
 
 from common.book import problems
 from common.book.catalog import Step
-from common.commands import (
-    choosing,
-    console,
-    flow,
-)
+from common.commands import choosing, console, flow
 from common.commands.console import RIGHT, UNUSABLE, WRONG
 from common.editing import loop, words
 from common.jobs.run import Outcome
