@@ -114,7 +114,7 @@ def _rows(record: Record) -> list[tuple[Step, str]]:
 
 
 def _epilogues(record: Record) -> list[tuple[Step, str, str]]:
-    found = record.epilogues()
+    found = record.data.epilogues
     named = [(catalog.find(name), preset, ways) for name, preset, ways in lessontext.epilogues(catalog.LESSONS)]
     return [
         (step, preset, ways)

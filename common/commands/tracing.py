@@ -151,7 +151,7 @@ def _agree(options: argparse.Namespace) -> int:
     record, key, known = None, None, None
     if not device.gpu_count():
         record = Record.load(records.RESULTS / f"{records.REFERENCE_GPU}.json")
-        known = record.agreement()
+        known = record.data.agreement
         agreement.require_counted(pairs, known, record.gpu_name)
     elif options.record:
         record, key = choosing.open_record()

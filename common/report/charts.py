@@ -85,7 +85,7 @@ def draw_all(record: Record, folder: Path = CHARTS) -> list[Path]:
             written.append(save(roofline(record, ladder), target / f"roofline-{ladder}"))
         if timed and ladder in layers.CHARTED:
             written.append(save(per_layer(record, ladder), target / f"layers-{ladder}"))
-    if record.accuracy():
+    if record.data.accuracy:
         written.append(save(errors(record), target / "accuracy"))
     return written
 
@@ -415,7 +415,7 @@ def per_layer(record: Record, ladder: str) -> Figure:
 
 def errors(record: Record) -> Figure:
     """Root mean square error of each product of normals over K, both logarithmic; dashed: with FP16 sums."""
-    found = record.accuracy()[accuracy.USUAL]
+    found = record.data.accuracy[accuracy.USUAL]
     figure, axes = new_figure(9.6, 5.4)
     colours = (BLUE, ORANGE, GREEN, VERMILION, SKY, PURPLE, YELLOW)
     older = {name for name, entry in found.items() if current.older(entry.code, name)}

@@ -64,7 +64,7 @@ def counters(record: Record, pairs: list[tuple[Step, str]]) -> list[tuple[Step, 
 
 def sanitized(record: Record, steps: list[Step]) -> list[Step]:
     """Those of the steps that every tool of compute-sanitizer has seen as they are."""
-    seen = record.sanitizer()
+    seen = record.data.sanitizer
     return [
         step for step in steps if all(_holds(seen.get(step.name, {}).get(tool), step) for tool in sanitizer.TOOLS)
     ]
@@ -72,13 +72,13 @@ def sanitized(record: Record, steps: list[Step]) -> list[Step]:
 
 def agreed(record: Record, pairs: list[tuple[Step, Problem]]) -> list[tuple[Step, Problem]]:
     """Those of the pairs of step and shape whose accesses the hardware counted of the code as it is."""
-    seen = record.agreement()
+    seen = record.data.agreement
     return [(step, shape) for step, shape in pairs if _holds(seen.get(step.name, {}).get(str(shape)), step)]
 
 
 def errors(record: Record, steps: list[Step]) -> bool:
     """Are the errors over K of all these steps, and of their code as it is?"""
-    found = record.accuracy().values()
+    found = record.data.accuracy.values()
     return bool(found) and all(
         kind.get(step.name) is not None and _holds(kind[step.name].code, step) for kind in found for step in steps
     )

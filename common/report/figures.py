@@ -223,7 +223,7 @@ def beside(record: Record | None, preset: str, step: str) -> Figure | None:
 
 def error(record: Record | None, operands: str, product: str, depth: str, which: str = "rms") -> Figure | None:
     """The ``rms`` error of a product, or its ``largest``, in 10⁻⁶ of the results' root mean square; at one K."""
-    entry = record.accuracy().get(operands, {}).get(product.replace("-", " ")) if record else None
+    entry = record.data.accuracy.get(operands, {}).get(product.replace("-", " ")) if record else None
     point = next((one for one in entry.points if int(depth) == one.K), None) if entry else None
     value: float | None = getattr(point, which) if point else None
     return None if value is None else Figure(1e6 * value, "10⁻⁶", millionths(value))

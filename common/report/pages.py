@@ -112,7 +112,7 @@ def summary(record: Record) -> str:
             lines += [f"![roofline, {ladder}](charts/{record.slug}/roofline-{ladder}.png)", ""]
         if ladder in layers.CHARTED and any(record.rows(p) for p in problems.timed_presets(ladder)):
             lines += [f"![{ladder}, layer by layer](charts/{record.slug}/layers-{ladder}.png)", ""]
-    if record.sanitizer():
+    if record.data.sanitizer:
         lines += ["## compute-sanitizer", "", marked(_sanitizer(record, code, [])), ""]
     return "\n".join(lines).rstrip() + "\n"
 
@@ -437,7 +437,7 @@ def _profile(record: Record | None, _: MachineCode, arguments: list[str]) -> str
 
 def _sanitizer(record: Record | None, _: MachineCode, __: list[str]) -> str:
     """``sanitizer``: errors that compute-sanitizer's tools found, by step."""
-    found = record.sanitizer() if record else {}
+    found = record.data.sanitizer if record else {}
     if record is None or not found:
         return _nothing("the sanitizers")
     tools = list(sanitizer.TOOLS)
@@ -451,7 +451,7 @@ def _sanitizer(record: Record | None, _: MachineCode, __: list[str]) -> str:
 
 def _agreement(record: Record | None, _: MachineCode, __: list[str]) -> str:
     """``agreement``: what the hardware counted of each kernel, with the ratio to what the tracer counted."""
-    found = record.agreement() if record else {}
+    found = record.data.agreement if record else {}
     if record is None or not found:
         return _nothing("the tracer's agreement")
     header, body, notes = agreement.rows(found)
@@ -464,7 +464,7 @@ def _agreement(record: Record | None, _: MachineCode, __: list[str]) -> str:
 
 def accuracy_cells(record: Record) -> tuple[list[str], list[list[str]]]:
     """Header and rows of the table of errors over K: each cell ``rms, largest`` in 10⁻⁶."""
-    found = record.accuracy().get(accuracy.USUAL, {})
+    found = record.data.accuracy.get(accuracy.USUAL, {})
     depths = sorted({point.K for entry in found.values() for point in entry.points})
     rows = []
     for name, entry in found.items():
@@ -475,7 +475,7 @@ def accuracy_cells(record: Record) -> tuple[list[str], list[list[str]]]:
 
 def unfit_cells(record: Record) -> tuple[list[str], list[list[str]]]:
     """The same for the other kinds of operands, a column each."""
-    kinds = {name: mine for name, mine in record.accuracy().items() if name != accuracy.USUAL}
+    kinds = {name: mine for name, mine in record.data.accuracy.items() if name != accuracy.USUAL}
     products = {name: entry for mine in kinds.values() for name, entry in mine.items()}
     rows = [
         [_product(name, entry), *(_errors(mine[name].points[0] if name in mine else None) for mine in kinds.values())]
@@ -503,9 +503,9 @@ _ERRORS = "Root mean square and largest error, in 10⁻⁶ of the exact results'
 
 def _accuracy(record: Record | None, _: MachineCode, __: list[str]) -> str:
     """``accuracy``: the errors of products of normals over K."""
-    if record is None or not record.accuracy():
+    if record is None or not record.data.accuracy:
         return _nothing("errors over K")
-    entry = next(iter(record.accuracy()[accuracy.USUAL].values()))
+    entry = next(iter(record.data.accuracy[accuracy.USUAL].values()))
     return (
         f"{table(*accuracy_cells(record))}\n\n{_ERRORS}; M = N = {accuracy.EXTENT}. On one {_machine(record, entry)}."
     )
@@ -513,10 +513,10 @@ def _accuracy(record: Record | None, _: MachineCode, __: list[str]) -> str:
 
 def _unfit(record: Record | None, _: MachineCode, __: list[str]) -> str:
     """``unfit``: the same for operands beyond some precisions."""
-    if record is None or not record.accuracy():
+    if record is None or not record.data.accuracy:
         return _nothing("operands beyond some precisions")
     header, rows = unfit_cells(record)
-    entry = record.accuracy()[header[1]]
+    entry = record.data.accuracy[header[1]]
     said = "; ".join(f"*{name}*: {accuracy.KINDS[name].said}" for name in header[1:] if name in accuracy.KINDS)
     note = f"{said}. K = {accuracy.UNFIT_DEPTH}. {_ERRORS}; *lost*: beyond what float16 holds."
     return f"{table(header, rows)}\n\n{note} On one {_machine(record, next(iter(entry.values())))}."
@@ -530,7 +530,7 @@ EPILOGUES = (
 
 def epilogue_cells(record: Record, preset: str, name: str) -> list[list[str]]:
     """The rows of EPILOGUES for a step on a preset; none if it has no times."""
-    entry = record.epilogues().get(preset, {}).get(name)
+    entry = record.data.epilogues.get(preset, {}).get(name)
     if entry is None:
         return []
     rate = record.ceilings.copy_gbs if record.ceilings else None
@@ -553,7 +553,7 @@ def _epilogues(record: Record | None, _: MachineCode, arguments: list[str]) -> s
     rows = epilogue_cells(record, preset, name) if record else []
     if record is None or not rows:
         return _nothing(f"epilogues of `{name}` on `{preset}`")
-    entry = record.epilogues()[preset][name]
+    entry = record.data.epilogues[preset][name]
     layouts = sorted({one.layout for one in entry.found if one.layout})
     theirs = f" {entry.library}, {' and '.join(layouts)}." if entry.library else ""
     how = "*Takes*: what so many bytes cost at the rate of a copy. Fused and the others are timed in turn."

@@ -65,7 +65,7 @@ class Record:
         data = _read(path, entries.Card)
         flaw = _flaw(data)
         if flaw:
-            raise RecordError(f"{_shown(path)}: {flaw}; move the file away to start anew")
+            raise RecordError(f"{store.shown(path)}: {flaw}; move the file away to start anew")
         return cls(path, data)
 
     @classmethod
@@ -141,10 +141,6 @@ class Record:
         found = replace(entry, run=run or self.data.agreement[name][shape].run)
         self._change(lambda data: data.agreement.setdefault(name, {}).update({shape: found}))
 
-    def agreement(self) -> dict[str, dict[str, entries.Agreement]]:
-        """By step, then by shape."""
-        return self.data.agreement
-
     def put_sanitizer(self, name: str, errors: Mapping[str, int], code: Code, run: str) -> None:
         """Store how many errors each sanitizer tool found in a step of this ``code``, and write the file."""
         found = {
@@ -153,26 +149,14 @@ class Record:
         }
         self._change(lambda data: data.sanitizer.setdefault(name, {}).update(found))
 
-    def sanitizer(self) -> dict[str, dict[str, entries.Sanitized]]:
-        """By step, then by tool."""
-        return self.data.sanitizer
-
     def set_accuracy(self, found: dict[str, dict[str, entries.Accuracy]], run: str) -> None:
         """Store the errors of products, by kind of operands and product, in place of all before; write the file."""
         new = {kind: {name: replace(one, run=run) for name, one in mine.items()} for kind, mine in found.items()}
         self._change(lambda data: setattr(data, "accuracy", new))
 
-    def accuracy(self) -> dict[str, dict[str, entries.Accuracy]]:
-        """By kind of operands, then by product."""
-        return self.data.accuracy
-
     def put_epilogues(self, preset: str, name: str, entry: entries.Epilogues, run: str) -> None:
         """Store a step's times with epilogues on a preset and write the file."""
         self._change(lambda data: data.epilogues.setdefault(preset, {}).update({name: replace(entry, run=run)}))
-
-    def epilogues(self) -> dict[str, dict[str, entries.Epilogues]]:
-        """By preset, then by step."""
-        return self.data.epilogues
 
     def row(self, preset: str, name: str) -> Row | None:
         return self.rows(preset).get(name)
@@ -254,15 +238,16 @@ def _read(path: Path, kind: type[Kind]) -> Kind:
         data = store.read_json(path)
     except store.StoreError as error:
         raise RecordError(
-            f"{_shown(path)}: not a readable record ({error.why}); move it away to start anew"
+            f"{store.shown(path)}: not a readable record ({error.why}); move it away to start anew"
         ) from None
     found = data.get("schema") if isinstance(data, dict) else type(data).__name__
     if found != SCHEMA:
-        raise RecordError(f"{_shown(path)}: schema is {found!r:.80}, must be {SCHEMA!r}; move it away to start anew")
+        said = f"schema is {found!r:.80}, must be {SCHEMA!r}"
+        raise RecordError(f"{store.shown(path)}: {said}; move it away to start anew")
     try:
         return schema.read(data, kind)
     except schema.SchemaError as error:
-        raise RecordError(f"{_shown(path)}: {error}; move the file away to start anew") from None
+        raise RecordError(f"{store.shown(path)}: {error}; move the file away to start anew") from None
 
 
 def _entries(data: entries.Card) -> Iterator[tuple[str, entries.Entry]]:
@@ -392,10 +377,3 @@ def _stamp(path: Path) -> tuple[int, int, int] | None:
     except OSError:
         return None
     return found.st_ino, found.st_mtime_ns, found.st_size
-
-
-def _shown(path: Path) -> str:
-    try:
-        return path.relative_to(catalog.ROOT).as_posix()
-    except ValueError:
-        return path.name

@@ -149,7 +149,7 @@ def record(tmp_path):
 
 
 def test_errors_are_recorded_with_the_code_or_the_library(record):
-    found = record.accuracy()
+    found = record.data.accuracy
     assert found["normals"]["gemm_naive"].code == catalog.provenance(catalog.find("gemm_naive").path)
     assert found["normals"]["cuBLAS FP16"].library == "CUDA 13"
     assert found["large"]["cuBLAS FP16"].points == [accuracy.Errors(K=4096, lost=1.0)]

@@ -150,10 +150,10 @@ def test_a_page_counts_the_bytes_and_shows_the_times(record):
 
 
 def test_times_of_other_code_are_marked(record):
-    entry = record.epilogues()[PRESET][STEP]
+    entry = record.data.epilogues[PRESET][STEP]
     assert current.epilogues(entry, STEP)
     for other in ("source", "made"):
-        entry = Record.load(record.path).epilogues()[PRESET][STEP]
+        entry = Record.load(record.path).data.epilogues[PRESET][STEP]
         if other == "source":
             entry.source = "0" * 64
         else:

@@ -1888,7 +1888,7 @@ def shipped():
 
 
 def test_hardware_and_tracer_agree_or_the_note_says_why():
-    header, body, notes = agreement.rows(shipped().agreement())
+    header, body, notes = agreement.rows(shipped().data.agreement)
     assert not any("Not explained" in note for note in notes)
     for cells in body:
         ratios = [float(found) for found in re.findall(r"\((\d+\.\d+|inf)\)", " ".join(cells[2:-1]))]
@@ -1929,14 +1929,14 @@ def counted_by_a_pretended_gpu(monkeypatch, tmp_path, here):
     key = record.start_run()
     for step, problem, entry in agreement.refresh(pairs):
         record.put_agreement(step.name, str(problem), entry, key)
-    assert [str(problem) for step, problem in pairs] == [next(iter(record.agreement()[s.name])) for s, _ in pairs]
+    assert [str(problem) for step, problem in pairs] == [next(iter(record.data.agreement[s.name])) for s, _ in pairs]
     return Record.load(record.path), pairs
 
 
 def test_an_agreement_is_counted_summed_and_recorded(counted_by_a_pretended_gpu):
     record, pairs = counted_by_a_pretended_gpu
     for (step, kernel), (_, problem) in zip(CASES, pairs, strict=True):
-        entry = record.agreement()[step][str(problem)]
+        entry = record.data.agreement[step][str(problem)]
         found = next(k for k in entry.kernels if k.kernel == kernel)
         launches = 2 if step == "conv2d_unroll_gemm" else 1
         assert found.hardware.load_requests == 1000 * launches
@@ -1944,7 +1944,7 @@ def test_an_agreement_is_counted_summed_and_recorded(counted_by_a_pretended_gpu)
         assert (found.compiled is not None) == (kernel == "multiply_columns")
         ratio = agreement.ratio(found.hardware, "load_requests", found.trace)
         assert ratio == 1000 * launches / found.trace.load_requests
-    header, body, notes = agreement.rows(record.agreement())
+    header, body, notes = agreement.rows(record.data.agreement)
     assert [cells[0] for cells in body] == ["`gemm_naive`", "`unroll_windows`", "`multiply_columns`"]
     assert notes[0] == "(1) Not explained."
     assert "128-bit load. Counted that way:" in notes[1]
@@ -1981,7 +1981,7 @@ def test_a_few_more_write_wavefronts_are_put_down_to_collisions():
 
 
 def test_the_recorded_trace_is_what_the_tracer_counts_now(here):
-    recorded = shipped().agreement()
+    recorded = shipped().data.agreement
     for name in ("gemm_tuned", "conv2d_unroll_gemm", "conv2d_register_tiled"):
         pairs = agreement.cases([catalog.find(name)])
         for (step, problem), (traced, merged) in zip(pairs, agreement.count(pairs), strict=True):
@@ -1991,7 +1991,7 @@ def test_the_recorded_trace_is_what_the_tracer_counts_now(here):
 
 def test_without_a_gpu_only_the_trace_is_renewed(counted_by_a_pretended_gpu):
     record, pairs = counted_by_a_pretended_gpu
-    known = record.agreement()
+    known = record.data.agreement
     before = copy.deepcopy(known)
     known["gemm_naive"][str(pairs[0][1])].kernels[0].trace.load_requests = 0
     pairs += agreement.cases([catalog.find("gemm_coarsened")])
@@ -2004,8 +2004,8 @@ def test_without_a_gpu_only_the_trace_is_renewed(counted_by_a_pretended_gpu):
 
 def test_an_edited_file_is_said_to_be_edited(counted_by_a_pretended_gpu):
     record, pairs = counted_by_a_pretended_gpu
-    record.agreement()["gemm_naive"][str(pairs[0][1])].source = "old"
-    assert agreement.rows(record.agreement())[2][0] == "(1) The file has changed since the hardware counted."
+    record.data.agreement["gemm_naive"][str(pairs[0][1])].source = "old"
+    assert agreement.rows(record.data.agreement)[2][0] == "(1) The file has changed since the hardware counted."
 
 
 # --- the command line ---
@@ -2056,7 +2056,7 @@ def test_a_narrow_terminal_is_told_how_wide_one_shows_every_column(call):
 
 
 def test_every_ratio_of_the_hardware_s_counts_is_readable_at_80_columns():
-    header, body, notes = agreement.rows(shipped().agreement())
+    header, body, notes = agreement.rows(shipped().data.agreement)
     text = printed(tables.agreed(header, body, notes, 80), 80)
     assert max(map(len, text.splitlines())) <= 80
     assert "…" not in text

@@ -200,7 +200,7 @@ def test_counters_sanitizer_results_and_sweeps_keep_their_runs(record):
     assert again.profile("gemm-2048", "gemm_lost") is None
     assert again.sweep("gemm-2048", "gemm_naive") == Sweep(points=[], source="s", run=keys[2])
     assert again.sweep("gemm-4096", "gemm_naive") is None
-    assert again.sanitizer() == {"gemm_naive": {"memcheck": Sanitized(errors=0, source="s", run=keys[1])}}
+    assert again.data.sanitizer == {"gemm_naive": {"memcheck": Sanitized(errors=0, source="s", run=keys[1])}}
 
 
 def test_an_agreement_that_is_traced_again_keeps_the_run_of_the_hardware(record):
@@ -209,7 +209,7 @@ def test_an_agreement_that_is_traced_again_keeps_the_run_of_the_hardware(record)
     record.put_agreement("gemm_naive", "M=8 N=8 K=8", entry, key)
     record.put_agreement("gemm_naive", "M=8 N=8 K=8", replaced(entry, source="t"))
     wanted = {"gemm_naive": {"M=8 N=8 K=8": Agreement(source="t", shape=shape, kernels=[], run=key)}}
-    assert Record.load(record.path).agreement() == wanted
+    assert Record.load(record.path).data.agreement == wanted
 
 
 @pytest.mark.parametrize("stage", ["replace", "fdopen", "fsync"])
@@ -285,7 +285,7 @@ def test_a_file_that_is_no_record_is_named_and_left_alone(tmp_path, content, say
     for read in (Record.load, lambda p: Record.open(CARD, p.parent)):
         with pytest.raises(RecordError) as caught:
             read(path)
-        assert str(caught.value).startswith("nvidia-test-9.json: ")
+        assert str(caught.value).startswith(f"{path}: ")
         assert says in str(caught.value)
         assert "move" in str(caught.value)  # what to do
     with pytest.raises(RecordError, match=r"nvidia-test-9\.json"):
@@ -359,7 +359,7 @@ def test_entries_that_do_not_fit_the_rest_are_named_with_their_place(tmp_path, c
     path.write_text(json.dumps({**GOOD, **changes}))
     with pytest.raises(RecordError) as caught:
         Record.load(path)
-    assert str(caught.value) == f"nvidia-test-9.json: {says}; move the file away to start anew"
+    assert str(caught.value) == f"{path}: {says}; move the file away to start anew"
 
 
 def test_a_missing_file_is_no_record(tmp_path):
