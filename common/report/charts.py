@@ -99,16 +99,6 @@ def draw_code(code: MachineCode, folder: Path = CHARTS) -> list[Path]:
     ]
 
 
-def draw_lessons(root: Path = catalog.LESSONS) -> list[Path]:
-    """Draw the pictures of every lesson that has a ``figures/draw.py``; returns the PNG files."""
-    written: list[Path] = []
-    for lesson in catalog.lessons(root):
-        script = root / lesson / "figures" / "draw.py"
-        if script.exists():
-            written += catalog.load_file(script).draw(script.parent)
-    return written
-
-
 def new_figure(width: float, height: float, rows: int = 1, columns: int = 1, **options: Any) -> tuple[Figure, Any]:
     """A figure and its axes in the workbook's style; sizes in inches."""
     from matplotlib import pyplot as plt
@@ -198,12 +188,8 @@ def speedups(record: Record, preset: str) -> Figure:
     axes.set_axisbelow(True)
     axes.tick_params(axis="y", length=0)
     axes.set_xlabel(_explained(f"speed-up over {rows[0][0]} (logarithmic)", (name for name, _ in rows), any(older)))
-    headings(
-        figure,
-        f"{preset}: {_shape(record, preset, rows[0][1])}",
-        _source(record, rows[-1][1]),
-        math.ceil(len(lines) / 3),
-    )
+    title = f"{preset}: {_shape(record, preset, rows[0][1])}"
+    headings(figure, title, _source(record, rows[-1][1]), math.ceil(len(lines) / 3))
     return figure
 
 
@@ -234,15 +220,12 @@ def useful(code: MachineCode, ladder: str) -> Figure:
             for what, count in hot.mix.items():
                 mix[what if what in mix else "other"] += count
             for what, count in mix.items():
-                share = count / hot.total
-                axes.barh(
-                    place, share, left=start, height=0.66, color=MIX_COLOURS[what], edgecolor=CARD, linewidth=0.6
-                )
-                start += share
+                look = {"height": 0.66, "color": MIX_COLOURS[what], "edgecolor": CARD, "linewidth": 0.6}
+                axes.barh(place, count / hot.total, left=start, **look)
+                start += count / hot.total
             text = f"{hot.useful:.0%}  {hot.mix.get('multiply-add', 0)} of {hot.total}"
-            axes.annotate(
-                text, (1.0, place), xytext=(8, 0), textcoords="offset points", va="center", fontweight="bold"
-            )
+            beside = {"xytext": (8, 0), "textcoords": "offset points", "va": "center"}
+            axes.annotate(text, (1.0, place), fontweight="bold", **beside)
         axes.set_yticks(range(len(found)), [_signed(name) for name in found])
         axes.set_ylim(len(found) - 0.5, -0.5)
         axes.set_xlim(0, 1)
@@ -320,12 +303,12 @@ def roofline(record: Record, ladder: str) -> Figure:
     )  # fmt: skip
     axes.grid(color=GRID, linewidth=0.8)
     axes.set_axisbelow(True)
-    aside = "points that would hide one another stand side by side"
-    said = f"arithmetic intensity, FLOP per byte of least traffic\n({aside})"
+    aside = "(points that would hide one another stand side by side)"
+    said = f"arithmetic intensity, FLOP per byte of least traffic\n{aside}"
     axes.set_xlabel(_explained(said, names, bool(older)))
     axes.set_ylabel("GFLOP/s")
     axes.legend(loc="center left", bbox_to_anchor=(1.01, 0.5), frameon=False)
-    headings(figure, f"Roofline, {ladder} ladder", f"{record.gpu_name}, measured {_day(record)}")
+    headings(figure, f"Roofline, {ladder} ladder", f"{record.gpu_name}, measured {record.run_of(ceilings).date}")
     return figure
 
 
@@ -504,10 +487,7 @@ def feature_maps(image: NDArray[Any], bank: dict[str, NDArray[Any]], maps: NDArr
         signed = taps.sum() < 0.4
         limit = max(float(np.percentile(np.abs(result), 99.5)), 1e-6)
         axis.imshow(
-            result,
-            cmap="RdBu_r" if signed else "gray",
-            vmin=-limit if signed else 0,
-            vmax=limit if signed else 1,
+            result, cmap="RdBu_r" if signed else "gray", vmin=-limit if signed else 0, vmax=limit if signed else 1
         )
         axis.set_title(name, fontsize=10)
         inset = axis.inset_axes((0.0, 0.0, 0.27, 0.23))
@@ -591,11 +571,6 @@ def _source(record: Record, row: Row) -> str:
     run = record.run_of(row)
     packages = ", ".join(f"{name} {version}" for name, version in sorted(run.packages.items()))
     return f"{record.gpu_name}, driver {run.driver}, {packages}, {run.date}"
-
-
-def _day(record: Record) -> str:
-    assert record.ceilings is not None
-    return record.run_of(record.ceilings).date
 
 
 def _ms(value: float) -> str:

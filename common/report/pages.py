@@ -10,6 +10,7 @@ last line.
 from __future__ import annotations
 
 import ast
+import contextlib
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -22,7 +23,7 @@ from common.code.loops import HotLoop
 from common.measure import accuracy, profiler, sanitizer
 from common.measure.accuracy import Errors
 from common.report import agreement, current, figures, layers, records, training
-from common.report.entries import Accuracy, Entry, MachineCode, PeerRow
+from common.report.entries import Accuracy, Ceilings, Entry, MachineCode, PeerRow
 from common.report.figures import Figure, TimedRow
 from common.report.records import Record
 from common.report.training import Training
@@ -117,9 +118,9 @@ def summary(record: Record) -> str:
     return "\n".join(lines).rstrip() + "\n"
 
 
-def table(header: list[str], rows: list[list[str]]) -> str:
-    """A Markdown table, the first column left-aligned and the others right."""
-    rule = [":--"] + ["--:"] * (len(header) - 1)
+def table(header: list[str], rows: list[list[str]], others: str = "--:") -> str:
+    """A Markdown table, the first column left-aligned and the others right, or as their rule says."""
+    rule = [":--"] + [others] * (len(header) - 1)
     return "\n".join("| " + " | ".join(cells) + " |" for cells in [header, rule, *rows])
 
 
@@ -184,9 +185,8 @@ def _times(record: Record | None, _: MachineCode, arguments: list[str]) -> str:
     names = [word for word in arguments if word not in problems.PRESETS]
     if record is None or not all(record.rows(preset) for preset in presets):
         return _nothing(" and ".join(presets))
-    peers = sorted(
-        {n for p in presets for n, row in record.rows(p).items() if isinstance(row, PeerRow)} - _tf32(record)
-    )
+    measured = {n for p in presets for n, row in record.rows(p).items() if isinstance(row, PeerRow)}
+    peers = sorted(name for name in measured if not records.rounds_operands(name))
     above = dict(zip(names[1:], names, strict=False))
     rows = []
     for name in (*names, *peers):
@@ -205,11 +205,6 @@ def _times(record: Record | None, _: MachineCode, arguments: list[str]) -> str:
         header += [f"`{preset}`, ms", "times as fast", "% of floor"]
     note = "*Times as fast*: as the line above, and a library as the fastest step here."
     return f"{table(header, rows)}\n\n{note} Median on one {_machine(record)}."
-
-
-def _tf32(record: Record) -> set[str]:
-    """The libraries' rows that round their operands."""
-    return {name for rows in record.data.rows.values() for name in rows if records.rounds_operands(name)}
 
 
 def _experiments(record: Record | None, _: MachineCode, arguments: list[str]) -> str:
@@ -276,16 +271,8 @@ def _code(_: Record | None, code: MachineCode, arguments: list[str]) -> str:
             cells = [str(count) for count in (loop.total, loop.multiply_adds, loop.loads, loop.constant_loads)]
             cells = [*cells, loops.shown(loop.per_multiply_add() or 0)] if loop.multiplies else ["–"] * 5
             rows.append([f"`{kernel.kernel}`", str(kernel.registers), str(kernel.stack_bytes), *cells])
-    header = [
-        "kernel",
-        "registers",
-        "stack bytes",
-        "instructions in the loop",
-        "multiply-adds",
-        "loads",
-        "constant loads",
-        "instructions per multiply-add",
-    ]
+    header = ["kernel", "registers", "stack bytes", "instructions in the loop", "multiply-adds", "loads"]
+    header += ["constant loads", "instructions per multiply-add"]
     return table(header, rows) + f"\n\n{_compiled('The innermost multiply loop', architecture, code, preset)}"
 
 
@@ -317,18 +304,11 @@ def _useful(_: Record | None, code: MachineCode, arguments: list[str]) -> str:
             continue
         architecture, hot, fits = kernel.architecture, HotLoop.recorded(kernel), kernel.occupancy
         reads, floats = hot.multiply_adds_per_shared_load, hot.floats_per_multiply_add
-        rows.append(
-            [
-                f"`{name}`",
-                str(kernel.registers),
-                f"{100 * fits.fraction:.3g}",
-                ", ".join(fits.limited_by),
-                f"{hot.mix.get('multiply-add', 0)} of {hot.total}",
-                f"{100 * hot.useful:.0f}",
-                "" if reads is None else f"{reads:.3g}",
-                "" if not floats else f"{floats:.3g}",
-            ]
-        )
+        rows.append([
+            f"`{name}`", str(kernel.registers), f"{100 * fits.fraction:.3g}", ", ".join(fits.limited_by),
+            f"{hot.mix.get('multiply-add', 0)} of {hot.total}", f"{100 * hot.useful:.0f}",
+            "" if reads is None else f"{reads:.3g}", f"{floats:.3g}" if floats else "",
+        ])  # fmt: skip
     header = ["step", "registers", "occupancy %", "limited by", "multiply-adds", "useful %"]
     header += ["multiply-adds per shared load", "floats per multiply-add"]
     return table(header, rows) + f"\n\n{_compiled('The innermost multiply loop', architecture, code, preset)}"
@@ -370,19 +350,13 @@ def _layers(record: Record | None, _: MachineCode, arguments: list[str]) -> str:
     for layer in found:
         m, n, k = layers.matrix(layer.problem)
         timed = layer.ms is not None
-        rows.append(
-            [
-                f"`{layer.preset}`",
-                f"{m:,} × {n:,} × {k:,}",
-                _aged(figures.milliseconds(layer.ms), layer.older) if layer.ms else "not timed yet",
-                _one(layer.tflops),
-                figures.milliseconds(layer.peer_ms) if layer.peer_ms else "",
-                _one(layer.peer_tflops),
-                f"**{layer.percent_of_peer:.0f}**" if layer.percent_of_peer else "",
-                _one(layer.percent_of_floor),
-                layer.peer_method if timed or layer.peer_ms else "",
-            ]
-        )
+        rows.append([
+            f"`{layer.preset}`", f"{m:,} × {n:,} × {k:,}",
+            _aged(figures.milliseconds(layer.ms), layer.older) if layer.ms else "not timed yet", _one(layer.tflops),
+            figures.milliseconds(layer.peer_ms) if layer.peer_ms else "", _one(layer.peer_tflops),
+            f"**{layer.percent_of_peer:.0f}**" if layer.percent_of_peer else "", _one(layer.percent_of_floor),
+            layer.peer_method if timed or layer.peer_ms else "",
+        ])  # fmt: skip
     short = library.split()[0]
     header = ["layer", "GEMM_M × GEMM_N × GEMM_K", "ms", "TFLOP/s", f"{short} ms", f"{short} TFLOP/s"]
     header += [f"% of {short}", "% of floor", f"{short} computes by"]
@@ -456,10 +430,10 @@ def _agreement(record: Record | None, _: MachineCode, __: list[str]) -> str:
         return _nothing("the tracer's agreement")
     header, body, notes = agreement.rows(found)
     first = next(entry for shapes in found.values() for entry in shapes.values())
-    source = (
-        "What the hardware counted, and in brackets its ratio to what the trace counted. Read with Nsight Compute"
+    said = (
+        "What the hardware counted, and in brackets its ratio to what the trace counted. Read with Nsight Compute on"
     )
-    return "\n\n".join([table(header, body), *notes, f"{source} on one {_machine(record, first)}."])
+    return "\n\n".join([table(header, body), *notes, f"{said} one {_machine(record, first)}."])
 
 
 def accuracy_cells(record: Record) -> tuple[list[str], list[list[str]]]:
@@ -506,9 +480,8 @@ def _accuracy(record: Record | None, _: MachineCode, __: list[str]) -> str:
     if record is None or not record.data.accuracy:
         return _nothing("errors over K")
     entry = next(iter(record.data.accuracy[accuracy.USUAL].values()))
-    return (
-        f"{table(*accuracy_cells(record))}\n\n{_ERRORS}; M = N = {accuracy.EXTENT}. On one {_machine(record, entry)}."
-    )
+    note = f"{_ERRORS}; M = N = {accuracy.EXTENT}. On one {_machine(record, entry)}."
+    return f"{table(*accuracy_cells(record))}\n\n{note}"
 
 
 def _unfit(record: Record | None, _: MachineCode, __: list[str]) -> str:
@@ -571,9 +544,7 @@ def _steps(_: Record | None, __: MachineCode, arguments: list[str]) -> str:
             after = f"`{s.predecessor}`" if s.predecessor else "starts the ladder"
             grew = f", grew from `{s.builds_on}`" if s.builds_on != s.predecessor else ""
             rows.append([f"[`{s.name}`]({s.path.name})", s.title, after + grew])
-    return "\n".join(
-        "| " + " | ".join(cells) + " |" for cells in [["step", "what it does", "after"], [":--"] * 3, *rows]
-    )
+    return table(["step", "what it does", "after"], rows, ":--")
 
 
 def _exercises(_: Record | None, __: MachineCode, arguments: list[str]) -> str:
@@ -584,7 +555,7 @@ def _exercises(_: Record | None, __: MachineCode, arguments: list[str]) -> str:
         for one in exercises.everything()
         if one.lesson == arguments[0] and one.hard
     ]
-    return "\n".join("| " + " | ".join(cells) + " |" for cells in [["exercise", "kind", "what"], [":--"] * 3, *rows])
+    return table(["exercise", "kind", "what"], rows, ":--")
 
 
 _KINDS = {"bug": "find the bug"}
@@ -603,23 +574,27 @@ def _linked(one: exercises.Exercise) -> str:
 
 def _ceilings(record: Record | None, _: MachineCode, slugs: list[str]) -> str:
     """``ceilings [SLUG ...]``: the card and its two measured ceilings; further cards by their record's name."""
-    found = [(one, one.ceilings) for one in (record, *map(records.other, slugs)) if one and one.ceilings]
+    found = _with_ceilings(record, slugs)
     if record is None or record.ceilings is None:
         return _nothing("the ceilings")
-    rows = []
-    for one, c in found:
-        gpu = one.data.gpu
-        rows.append([
+    rows = [
+        [
             gpu.name, str(gpu.multiprocessors), f"{gpu.memory_bytes / 1e9:.0f}", f"{gpu.l2_bytes / 1e6:.0f}",
             f"{c.copy_gbs:,.0f}", f"{c.fma_gflops:,.0f}",
-        ])  # fmt: skip
+        ]
+        for gpu, c in ((one.data.gpu, c) for one, c in found)
+    ]  # fmt: skip
     header = ["GPU", "multiprocessors", "memory GB", "L2 MB", "copy GB/s", "FP32 multiply-add GFLOP/s"]
     return table(header, rows) + f"\n\nMeasured on one {' and one '.join(_machine(one) for one, _ in found)}."
 
 
+def _with_ceilings(record: Record | None, slugs: list[str]) -> list[tuple[Record, Ceilings]]:
+    return [(one, one.ceilings) for one in (record, *map(records.other, slugs)) if one and one.ceilings]
+
+
 def _rates(record: Record | None, _: MachineCode, slugs: list[str]) -> str:
     """``rates [SLUG ...]``: measured multiply-add rates by instruction; further cards by their record's name."""
-    found = [(one, one.ceilings) for one in (record, *map(records.other, slugs)) if one and one.ceilings]
+    found = _with_ceilings(record, slugs)
     if not found:
         return _nothing("the ceilings")
     kinds = {"fma": "FP32", **_INSTRUCTIONS}
@@ -668,13 +643,11 @@ def _tiles(_: Record | None, __: MachineCode, arguments: list[str]) -> str:
         raise ValueError(f"<!-- table: tiles {name} -->: the step has no TILES")
     rows = [
         [
-            f"{t['BLOCK_M']} × {t['BLOCK_N']}",
-            f"{t['THREAD_M']} × {t['THREAD_N']}",
-            str(t["BLOCKS_PER_SM"]),
+            f"{t['BLOCK_M']} × {t['BLOCK_N']}", f"{t['THREAD_M']} × {t['THREAD_N']}", str(t["BLOCKS_PER_SM"]),
             f"{rate:g}",
         ]
         for rate, t in ast.literal_eval(values[0])
-    ]
+    ]  # fmt: skip
     header = ["outputs of a block", "of a thread", "blocks on a multiprocessor", "full, as a share of the best"]
     return table(header, rows)
 
@@ -710,18 +683,12 @@ def _swept(record: Record | None, _: MachineCode, arguments: list[str]) -> str:
 
 def _problems(_: Record | None, __: MachineCode, ___: list[str]) -> str:
     """``problems``: the timed presets, their work and least traffic."""
-    rows, ladders = [], {step.ladder for step in catalog.steps()}
-    for name, p in problems.PRESETS.items():
-        if p.ladder in ladders and not name.startswith("tiny-"):
-            rows.append(
-                [
-                    f"`{name}`",
-                    str(p),
-                    f"{p.flops / 1e9:.3g}",
-                    f"{p.least_bytes / 1e6:,.0f}",
-                    f"{p.intensity:.1f}",
-                ]
-            )
+    ladders = {step.ladder for step in catalog.steps()}
+    rows = [
+        [f"`{name}`", str(p), f"{p.flops / 1e9:.3g}", f"{p.least_bytes / 1e6:,.0f}", f"{p.intensity:.1f}"]
+        for name, p in problems.PRESETS.items()
+        if p.ladder in ladders and not name.startswith("tiny-")
+    ]
     return table(["preset", "shape", "GFLOP", "least MB", "FLOP per byte"], rows)
 
 
@@ -751,22 +718,19 @@ def _on(_: Record | None, code: MachineCode, arguments: list[str]) -> str:
     return FIGURES[kind](records.other(slug), code, rest)
 
 
-_UNMEASURED = "(not measured yet)"
-
-
 def _learned(record: Record | None) -> Training | None:
     """The record of training on the same GPU."""
     return training.load(record.slug) if record else None
 
 
-def _training(record: Record | None, _: MachineCode, arguments: list[str]) -> str:
+def _of_training(record: Record | None, _: MachineCode, arguments: list[str]) -> str:
     """``training WORDS``: a figure of the record of training, by its words there; a comparison may come later."""
     found = _learned(record)
     part = found and (found.compared if arguments[:1] in (["apart"], ["images"], ["faster"]) else found.trained)
-    try:
-        return training.figure(found, arguments).text if part else _UNMEASURED
-    except training.UnmeasuredError:
-        return _UNMEASURED
+    with contextlib.suppress(training.UnmeasuredError):
+        if part:
+            return training.figure(found, arguments).text
+    return "(not measured yet)"
 
 
 def _picture(record: Record | None, _: MachineCode, arguments: list[str]) -> str:
@@ -778,7 +742,7 @@ def _picture(record: Record | None, _: MachineCode, arguments: list[str]) -> str
     return f"![{' '.join(words)}](../../results/charts/{path.parent.name}/{path.name})"
 
 
-def _training_speeds(record: Record | None, _: MachineCode, arguments: list[str]) -> str:
+def _training(record: Record | None, _: MachineCode, arguments: list[str]) -> str:
     """``training [BATCH ...]``: microseconds of a training step, its launches, and times as fast as PyTorch."""
     found = _learned(record)
     if found is None or found.compared is None:
@@ -797,8 +761,8 @@ def _training_speeds(record: Record | None, _: MachineCode, arguments: list[str]
                 cells.append("")
                 continue
             ratio = eager.timing.median_ms / speed.timing.median_ms
-            cells.append(f"{1e3 * speed.timing.median_ms:,.0f} ({ratio:.2g}×)" if ratio < 10 else
-                         f"{1e3 * speed.timing.median_ms:,.0f} ({ratio:.0f}×)")  # fmt: skip
+            times = f"{ratio:.2g}" if ratio < 10 else f"{ratio:.0f}"
+            cells.append(f"{1e3 * speed.timing.median_ms:,.0f} ({times}×)")
         rows.append(cells)
     header = ["a step, µs (times as fast as PyTorch)", "launches", *(f"{size:,} digits" for size in sizes)]
     note = f"Median of steps that follow each other, in turn on one {found.gpu.name}, {compared.run.date};"
@@ -824,36 +788,17 @@ FIGURES: dict[str, Writer] = {
     "error": _figure("error"),
     "worst": _figure("worst"),
     "against": _figure("against"),
-    "training": _training,
+    "training": _of_training,
 }
 
 TABLES: dict[str, Writer] = {
-    "ladder": _ladder,
-    "times": _times,
-    "experiments": _experiments,
-    "summary": _summary,
-    "code": _code,
-    "mix": _mix,
-    "layers": _layers,
-    "lines": _lines,
-    "useful": _useful,
-    "profile": _profile,
-    "sanitizer": _sanitizer,
-    "agreement": _agreement,
-    "steps": _steps,
-    "exercises": _exercises,
-    "ceilings": _ceilings,
-    "rates": _rates,
-    "cards": _cards,
-    "problems": _problems,
-    "tiles": _tiles,
-    "swept": _swept,
-    "accuracy": _accuracy,
-    "unfit": _unfit,
-    "epilogues": _epilogues,
-    "training": _training_speeds,
-    "picture": _picture,
-}
+    writer.__name__.removeprefix("_"): writer
+    for writer in (
+        _ladder, _times, _experiments, _summary, _code, _mix, _layers, _lines, _useful, _profile, _sanitizer,
+        _agreement, _steps, _exercises, _ceilings, _rates, _cards, _problems, _tiles, _swept, _accuracy, _unfit,
+        _epilogues, _training, _picture,
+    )
+}  # fmt: skip
 
 
 def _cell(figure: Figure | None) -> str:

@@ -66,12 +66,11 @@ def checks(outcomes: list[Outcome]) -> Table:
 
 def selftimed(name: str, run: Run) -> Table:
     """Where the seconds of one run of the main job went, stage by stage."""
-    title = (
-        f"{name}: {run.wall:.1f} s, {run.cpu:.1f} s of CPU in all processes, first line after {run.first_line:.1f} s"
-    )
-    table = Table("stage", "times", "CPU s", "wall s", title=title, title_justify="left")
-    for column in table.columns[1:]:
-        column.justify = "right"
+    took = f"{run.wall:.1f} s, {run.cpu:.1f} s of CPU in all processes"
+    title = f"{name}: {took}, first line after {run.first_line:.1f} s"
+    table = Table("stage", title=title, title_justify="left")
+    for column in ("times", "CPU s", "wall s"):
+        table.add_column(column, justify="right")
     for stage, spent in run.stages.items():
         table.add_row(stage, str(spent.times), f"{spent.cpu:.1f}", f"{spent.wall:.1f}")
     return table
@@ -98,11 +97,8 @@ def times(outcomes: list[Outcome], ceilings: Ceilings, gpu: str, width: int) -> 
     header[-1:-1] = figures.in_turn_titles(found)
     body = []
     for outcome, columns in zip(outcomes, found, strict=True):
-        row = TimedRow(outcome.step.name, columns)
-        cells = (
-            [row.cell(title) for title in header[1:]] if columns else [_status(outcome)] + [""] * (len(header) - 2)
-        )
-        body.append([row.name, *cells])
+        row, none = TimedRow(outcome.step.name, columns), [_status(outcome)] + [""] * (len(header) - 2)
+        body.append([row.name, *([row.cell(title) for title in header[1:]] if columns else none)])
     return _fitted(f"{outcomes[0].preset}: {outcomes[0].problem} on {gpu}", header, body, width)
 
 
@@ -115,9 +111,8 @@ def recorded(record: Record, preset: str, steps: list[Step], width: int) -> Tabl
 
 def plain(title: str, header: list[str], body: list[list[str]], width: int) -> Table:
     """Cells of a page's table."""
-    return _fitted(
-        title, header, [[escape(cell.replace("`", "").replace("*", "")) for cell in one] for one in body], width
-    )
+    cells = [[escape(cell.replace("`", "").replace("*", "")) for cell in one] for one in body]
+    return _fitted(title, header, cells, width)
 
 
 def compiled(outcomes: list[Outcome], architectures: tuple[str, ...], assembled: bool) -> Table:

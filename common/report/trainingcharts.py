@@ -22,7 +22,7 @@ from common.report.charts import (
     new_figure,
     save,
 )
-from common.report.training import EAGER, GRAPH, Compared, Trained, Training
+from common.report.training import EAGER, GRAPH, Compared, Trained
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -32,12 +32,16 @@ _COLOURS = (BLUE, SKY, GREEN, ORANGE, PURPLE)
 _OTHERS = {EAGER: (VERMILION, "-"), GRAPH: (VERMILION, "--")}
 
 
-def draw_all(record: Training, folder: Path) -> list[Path]:
-    """Draw what the record has, in files ``training-...`` of the folder; returns the PNG files. Raises StoreError."""
-    written = []
-    if record.trained:
+def load_and_draw(slug: str, folder: Path) -> list[Path]:
+    """Draw what the record of that name has, in files ``training-...`` of the folder; returns the PNG files.
+
+    Raises RecordError, StoreError.
+    """
+    record = training.load(slug)
+    written: list[Path] = []
+    if record and record.trained:
         written += draw_run(record.trained, record.gpu.name, folder)
-    if record.compared:
+    if record and record.compared:
         written.append(save(losses(record.compared, record.gpu.name), folder / "training-beside"))
         written.append(save(speeds(record.compared, record.gpu.name), folder / "training-speed"))
     return written
@@ -49,10 +53,6 @@ def draw_run(run: Trained, where: str, folder: Path) -> list[Path]:
     if run.mistakes:
         written.append(save(mistakes(run, where), folder / "training-mistakes"))
     return written
-
-
-def _source(where: str, day: str) -> str:
-    return f"{where}, {day}"
 
 
 def curves(run: Trained, where: str) -> Figure:
@@ -76,7 +76,7 @@ def curves(run: Trained, where: str) -> Figure:
         axes.grid(color=GRID, linewidth=0.8)
         axes.set_axisbelow(True)
     title = f"{run.learned:,} digits, {len(run.history)} epochs in batches of {run.batch}"
-    headings(figure, title, _source(where, run.run.date), legend=1)
+    headings(figure, title, f"{where}, {run.run.date}", legend=1)
     return figure
 
 
@@ -93,7 +93,7 @@ def mistakes(run: Trained, where: str) -> Figure:
         axes.set_title(f"{one.label}, said {one.said}", fontsize=10, color=INK)
     count = f"{len(run.mistakes)} of {run.held_out:,} held-out digits are wrong"
     more = f"; {len(shown)} of them" if len(shown) < len(run.mistakes) else ""
-    headings(figure, count + more, _source(where, run.run.date))
+    headings(figure, count + more, f"{where}, {run.run.date}")
     return figure
 
 
@@ -116,7 +116,7 @@ def losses(compared: Compared, where: str) -> Figure:
         axes.grid(color=GRID, linewidth=0.8)
         axes.set_axisbelow(True)
     title = f"The same weights, the same batches of {compared.batch}"
-    headings(figure, title, f"{_source(where, compared.run.date)}; {compared.library}", legend=1)
+    headings(figure, title, f"{where}, {compared.run.date}; {compared.library}", legend=1)
     return figure
 
 
@@ -139,12 +139,6 @@ def speeds(compared: Compared, where: str) -> Figure:
     axes.grid(color=GRID, linewidth=0.8)
     axes.set_axisbelow(True)
     axes.tick_params(colors=MUTED)
-    source = f"{_source(where, compared.run.date)}; {compared.library}"
+    source = f"{where}, {compared.run.date}; {compared.library}"
     headings(figure, "A step of training, FP32", source, legend=-(-len(names) // 3))
     return figure
-
-
-def load_and_draw(slug: str, folder: Path) -> list[Path]:
-    """Draw the record of that name; none if there is none. Raises RecordError, StoreError."""
-    record = training.load(slug)
-    return draw_all(record, folder) if record else []

@@ -21,7 +21,7 @@ from common.jobs import messages, run
 from common.jobs.run import Outcome
 from common.measure.ceilings import Ceilings
 from common.measure.timing import Timing
-from common.report import charts, pages, records, tables
+from common.report import charts, drawing, pages, records, tables
 from common.report.entries import Point
 
 GPU = device.gpu_count() > 0
@@ -214,7 +214,7 @@ def test_a_corrupt_record_is_named_and_nothing_is_drawn(call, monkeypatch, tmp_p
     def drawn(*_args, **_kwargs):
         raise AssertionError("drawn in spite of the record")
 
-    for module, name in ((charts, "draw_all"), (charts, "draw_lessons"), (pages, "update")):
+    for module, name in ((charts, "draw_all"), (drawing, "draw"), (pages, "update")):
         monkeypatch.setattr(module, name, drawn)
     monkeypatch.setattr(records.all_records, "__defaults__", (tmp_path,))
     (tmp_path / "nvidia-test.json").write_text("{")

@@ -16,8 +16,9 @@ from PIL import Image, ImageColor
 
 from common.book import catalog, exercises, problems, schema, store
 from common.book.catalog import Code
-from common.report import charts, current, entries, figures, layers, pages, records
+from common.report import charts, current, drawing, entries, figures, layers, pages, records
 from common.report.entries import MachineCode, PeerRow, Point, Profile, Sweep
+from common.report.messages import Draw
 from common.report.records import Record
 
 
@@ -316,12 +317,15 @@ def test_feature_maps_show_every_filter(tmp_path):
     assert not (tmp_path / "maps.svg").exists()
 
 
-def test_lesson_pictures_are_drawn_by_their_scripts(tmp_path):
+def test_lesson_pictures_are_drawn_by_their_scripts(monkeypatch, tmp_path):
+    monkeypatch.setattr(catalog, "ROOT", tmp_path)
+    monkeypatch.setattr(catalog, "LESSONS", tmp_path)
     script = tmp_path / "01_a" / "figures" / "draw.py"
     script.parent.mkdir(parents=True)
-    script.write_text("def draw(folder):\n    return [folder / 'one.png']\n")
-    (tmp_path / "02_b").mkdir()
-    assert charts.draw_lessons(tmp_path) == [script.parent / "one.png"]
+    script.write_text(
+        "def draw(folder):\n    picture = folder / 'one.png'\n    picture.touch()\n    return [picture]\n"
+    )
+    assert drawing.draw_here(Draw(what="lesson", name="01_a")) == ["01_a/figures/one.png"]
 
 
 @pytest.fixture
