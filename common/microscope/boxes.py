@@ -83,36 +83,39 @@ def _inside(array: Array, box: Any, row: int, column: int) -> tuple[tuple[slice,
     return (of_box[0], of_box[1]), (of_array[0], of_array[1])
 
 
-def im2col(array: Array, one: Any, base: tuple[int, ...], channel: int, taps: tuple[int, ...]) -> Array:
-    """Pixels of an NDHWC array, rows of channels, from the base pixel (n, d, h, w) on, as the map ``one`` walks.
+def walked(shape: tuple[int, ...], one: Any, count: int, base: tuple[int, ...], taps: tuple[int, ...]) -> list[Ints]:
+    """n, d, h and w of ``count`` pixels of an NDHWC array from the base pixel on, as the im2col map ``one`` walks.
 
     The base walks along w, then h, d and n, from the corner ``lower`` to the extent plus ``upper``, which it does not
-    reach. To each ``taps`` is added; what lies outside is zero. Raises ValueError for a base that the walk never
-    comes to.
+    reach. To each ``taps`` is added. Raises ValueError for a base that the walk never comes to.
     """
     counts, place = [], base[0]
     for name, first, low, high, step, extent in zip(
-        "dhw", base[1:], one.lower, one.upper, one.strides, array.shape[1:4], strict=True
+        "dhw", base[1:], one.lower, one.upper, one.strides, shape[1:4], strict=True
     ):
-        count = max(0, -(-(extent + high - low) // step))
         if not (low <= first < extent + high) or (first - low) % step:
             raise ValueError(f"{name}={first} of the base pixel is not among those from {low} to {extent + high - 1} "
                              f"in steps of {step}")  # fmt: skip
-        counts.append(count)
-        place = place * count + (first - low) // step
-    places = place + np.arange(one.pixels)
+        counts.append(-(-(extent + high - low) // step))
+        place = place * counts[-1] + (first - low) // step
+    places = place + np.arange(count)
     pixel = []
-    for low, step, count, tap in zip(one.lower[::-1], one.strides[::-1], counts[::-1], taps[::-1], strict=True):
-        pixel.append(places % count * step + low + tap)
-        places = places // count
-    pixel.append(places)
+    for low, step, steps, tap in zip(one.lower[::-1], one.strides[::-1], counts[::-1], taps[::-1], strict=True):
+        pixel.append(places % steps * step + low + tap)
+        places = places // steps
+    return [places, *pixel[::-1]]
+
+
+def im2col(array: Array, one: Any, base: tuple[int, ...], channel: int, taps: tuple[int, ...]) -> Array:
+    """The pixels of :func:`walked`, rows of channels from ``channel`` on; what lies outside is zero."""
+    pixel = walked(array.shape, one, one.pixels, base, taps)
     inside = np.ones(one.pixels, np.bool_)
-    for at, extent in zip(pixel[::-1], array.shape, strict=False):
+    for at, extent in zip(pixel, array.shape, strict=False):
         inside &= (at >= 0) & (at < extent)
     values = np.zeros((one.pixels, one.channels), array.dtype)
     start, stop = max(channel, 0), min(channel + one.channels, array.shape[4])
     if start < stop and inside.any():
-        n, d, h, w = (at[inside] for at in pixel[::-1])
+        n, d, h, w = (at[inside] for at in pixel)
         values[inside, start - channel : stop - channel] = array[n, d, h, w, start:stop]
     return values
 

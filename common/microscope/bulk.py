@@ -20,7 +20,6 @@ from common.microscope.memory import SECTOR_BYTES, WARP, Bools, Cost, Ints, Key
 from common.microscope.spaces import View, as_offset
 from common.microscope.tiles import Agent, Tiles
 from common.microscope.values import Value
-from common.microscope.wgmma import swizzled
 
 if TYPE_CHECKING:
     from common.microscope.lanes import Machine
@@ -68,30 +67,16 @@ class Map:
     def pixels(self, base: tuple[int, ...], first: int, tap: tuple[int, ...]) -> tuple[Ints, Bools] | None:
         """The same of im2col: from the base pixel (n, d, h, w) on, at a tap; None if the walk has no such pixel."""
         shape, strides = self.view.shape, self.view.strides
-        counts, at = list[int](), list[int]()
-        for extent, lower, upper, step, first_place in zip(
-            shape[1:4], self.lower, self.upper, self.strides, base[1:], strict=True
-        ):
-            number, beside = divmod(first_place - lower, step)
-            counts.append((extent - 1 + upper - lower) // step + 1)
-            at.append(number)
-            if beside or not 0 <= number < counts[-1]:
-                return None
-        depth, height, width = counts
-        number = ((base[0] * depth + at[0]) * height + at[1]) * width + at[2] + np.arange(self.rows)
-        n, place = number // (depth * height * width), list[Ints]()
-        for index, lower, step, offset in zip(
-            (number // (height * width) % depth, number // width % height, number % width),
-            self.lower, self.strides, tap, strict=True,
-        ):  # fmt: skip
-            place.append(index * step + lower + offset)
-        inside = (n >= 0) & (n < shape[0])
-        offset = self.view.start + n * strides[0]
-        for index, extent, stride in zip(place, shape[1:4], strides[1:4], strict=True):
-            inside &= (index >= 0) & (index < extent)
-            offset = offset + index * stride
+        try:
+            pixel = boxes.walked(shape, self, self.rows, base, tap)
+        except ValueError:
+            return None
         channel = first + np.arange(self.columns)[None]
-        return offset[:, None] + channel * strides[4], inside[:, None] & (channel >= 0) & (channel < shape[4])
+        offset, inside = self.view.start + channel * strides[4], (channel >= 0) & (channel < shape[4])
+        for index, extent, stride in zip(pixel, shape, strides, strict=False):
+            offset = offset + index[:, None] * stride
+            inside = inside & ((index >= 0) & (index < extent))[:, None]
+        return offset, inside
 
 
 @dataclass
@@ -253,7 +238,7 @@ def _places(machine: Machine, line: int, tiles: View, i: int, box: Map, block: i
         text = f"{tiles.name} is written at {i} to {last - 1}, its extent is {tiles.size}"
         machine.fault("outside", line, tiles.name, text, lane=lane, count=1)
         return None
-    address = swizzled(i * size + box.elements(), box.swizzle)
+    address = boxes.swizzled(i * size + box.elements(), box.swizzle)
     storage: Tiles = tiles.storage
     return storage.flat(block, address // size).reshape(-1)
 

@@ -7,6 +7,7 @@ from weakref import WeakSet
 
 import numpy as np
 
+from common.book.occupancy import REGISTERS
 from common.microscope.bulk import LEFT_OVER, Stores
 from common.microscope.clocks import Clocks
 from common.microscope.mbarriers import Barrier, Barriers
@@ -18,8 +19,6 @@ from common.microscope.wgmma import Queue
 
 if TYPE_CHECKING:
     from common.microscope.lanes import Machine
-
-REGISTERS = 65536  # of a multiprocessor
 
 
 class Asynchronous:

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from common.microscope import boxes
+from common.microscope.fragments import cut_to_tf32
 from common.microscope.simulated_threads import (
     Array,
     DescriptorError,
@@ -244,6 +245,4 @@ def _lent(call: str, line: int, frag: Any, j: Any) -> Array:
 
 def _exact(values: Array) -> Array:
     """Elements as float64; of float32 what TF32 has of them."""
-    if values.dtype == np.float32:
-        values = (values.view(np.uint32) & np.uint32(0xFFFFE000)).view(np.float32)
-    return values.astype(np.float64)
+    return (cut_to_tf32(values) if values.dtype == np.float32 else values).astype(np.float64)

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from common.microscope import fragments
+from common.microscope.boxes import swizzled
 from common.microscope.clocks import WGMMA
 from common.microscope.memory import WARP, Cost, Ints, Key
 from common.microscope.spaces import Local, Mask, View, as_offset
@@ -82,11 +83,6 @@ def require_fields(machine: Machine, line: int, tiles: View, **fields: Any) -> N
             first = int(numbers[int(np.argmax(wrong))])
             text = f"{name} is {first} bytes: must be a multiple of 16 from 0 to {(1 << 18) - 16}"
             machine.fault("descriptor", line, tiles.name, text, wrong)
-
-
-def swizzled(address: Any, swizzle: int) -> Any:
-    """Where a byte lies that the swizzle's rows have at this address: pieces of 16 bytes change places."""
-    return address ^ (((address >> 7) & (swizzle // 16 - 1)) << 4)
 
 
 @lru_cache(maxsize=512)
