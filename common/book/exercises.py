@@ -21,6 +21,7 @@ What nobody should read by accident stands in ``solutions/spoilers.toml``, a tab
 
 ``hints``      three, from a question to nearly the answer
 ``answers``    predict: what each name is compared with, in the words of :mod:`common.grading.answers`
+``slips``      predict: of a name, numbers that a common mistake comes to, as arithmetic, and what the mistake is
 """
 
 from __future__ import annotations
@@ -89,6 +90,7 @@ class Spoilers(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     hints: Annotated[tuple[Name, ...], Meta(min_length=1, description="a list that is not empty")]
     answers: dict[str, Name] = field(default_factory=dict)
+    slips: dict[str, dict[str, Name]] = field(default_factory=dict)
 
 
 class _Entries(Struct):
@@ -100,6 +102,7 @@ class Exercise(Entry, frozen=True, kw_only=True):
 
     hints: tuple[str, ...]
     answers: dict[str, str]
+    slips: dict[str, dict[str, str]]
     number: str
     lesson: str
     path: Path
@@ -225,6 +228,9 @@ def _exercise(folder: Path, number: int, entry: Entry, more: Spoilers, place: st
     if entry.kind == "predict":
         if not more.answers:
             raise ExerciseError(f"{place}: answers is missing")
+        stray = next((name for name in more.slips if name not in more.answers), None)
+        if stray:
+            raise ExerciseError(f"{place}: slips: {stray} has no answer")
     else:
         ladder = entry.name.split("_")[0]
         if ladder not in LADDERS:

@@ -29,7 +29,7 @@ import ast
 import math
 import operator
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -86,6 +86,16 @@ class Expected:
         if any(abs(answer - value) <= abs(value) * self.within / 100 for value in (self.value, self.told)):
             return ""
         return "too low" if answer < self.value else "too high"
+
+    def slip(self, answer: float, slips: Mapping[str, str]) -> str:
+        """What is said of the first of these mistakes, arithmetic and words, that comes to this answer; empty if
+        none does. A mistake is met as nearly as the value itself must be.
+        """
+        for text, said in slips.items():
+            wrong = evaluated(text)
+            if abs(answer - wrong) <= abs(wrong) * max(self.within / 100, 1e-9):
+                return said
+        return ""
 
 
 class Facts:
@@ -292,18 +302,19 @@ def _fits(_: Facts, arguments: list[str]) -> tuple[float, str]:
 
 def _fixed(_: Facts, arguments: list[str]) -> tuple[float, str]:
     (text,) = arguments
-    return _evaluated(text, {}), "worked out"
+    return evaluated(text), "worked out"
 
 
-def _evaluated(text: str, known: dict[str, float | None]) -> float:
-    value = _value(ast.parse(text, mode="eval").body, known)
+def evaluated(text: str, known: Mapping[str, float | None] | None = None) -> float:
+    """What arithmetic of numbers, and of these names, comes to."""
+    value = _value(ast.parse(text, mode="eval").body, known or {})
     assert value is not None
     return value
 
 
 def _lanes(_: Facts, arguments: list[str]) -> tuple[float, str]:
     kind, place, *width = arguments
-    words = np.array([[int(_evaluated(place, {"l": lane})) for lane in range(memory.WARP)]])
+    words = np.array([[int(evaluated(place, {"l": lane})) for lane in range(memory.WARP)]])
     wide = int(width[0]) if width else 1
     if kind == "turns":
         return memory.wavefronts(
@@ -415,7 +426,7 @@ def read(path: Path, text: str | None = None) -> dict[str, float | None]:
     return found
 
 
-def _value(node: ast.expr, known: dict[str, float | None]) -> float | None:
+def _value(node: ast.expr, known: Mapping[str, float | None]) -> float | None:
     if isinstance(node, ast.Constant) and node.value is None:
         return None
     if isinstance(node, ast.Constant) and type(node.value) in (int, float):

@@ -598,7 +598,8 @@ def predicted(
         assert value is not None
         off = expected.compare(value)
         if off:
-            findings.append(Finding("wrong", f"{name} = {value:.6g} is {off}: {expected.source}"))
+            slip = expected.slip(value, exercise.slips.get(name, {}))
+            findings.append(Finding("wrong", f"{name} = {value:.6g} is {off}: {slip or expected.source}"))
         else:
             yours = "" if value in (expected.value, expected.told) else f", yours {value:.6g} is near enough"
             notes.append(f"{name} = {expected.told:.6g}: {expected.source}{yours}")

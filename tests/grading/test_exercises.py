@@ -363,6 +363,7 @@ def test_a_wrong_entry_is_named_with_its_place(write, old, new, says):
         ('hints = ["b"]', "hints = []", "gemm_x: hints must be a list that is not empty, is an empty list"),
         ('hints = ["b"]', 'hints = ["b"]\nkind = "bug"', "gemm_x: kind is unknown"),
         (TOLD, TOLD + '[gemm_y]\nhints = ["b"]', "no exercise is called gemm_y"),
+        ('hints = ["b"]', 'hints = ["b"]\nslips = { A = { "1" = "" } }', "A.*1.* must be text that is not empty"),
         ("[gemm_x]", "gemm_x = 1", ": "),
         ("[gemm_x]", "[gemm_x", "Expected"),
     ],
@@ -370,6 +371,13 @@ def test_a_wrong_entry_is_named_with_its_place(write, old, new, says):
 def test_wrong_hints_are_named_with_their_place(write, old, new, says):
     with pytest.raises(ExerciseError, match=rf"07_new/solutions/spoilers\.toml.*{says}"):
         exercises.everything(lesson(write, GOOD, TOLD.replace(old, new)))
+
+
+def test_a_slip_belongs_to_an_answer(write):
+    told = TOLD.replace("gemm_x", "predict_x") + 'answers = { A = "turns 1" }\n[predict_x.slips.B]\n2 = "no"\n'
+    text = GOOD.replace("gemm_x", "predict_x").replace("bug", "predict")
+    with pytest.raises(ExerciseError, match=r"exercises\.toml, exercise 1: slips: B has no answer"):
+        exercises.everything(lesson(write, text, told))
 
 
 def test_hints_that_are_missing_are_missed(write):
@@ -596,6 +604,26 @@ def test_a_wrong_prediction_says_which_way_and_does_not_tell(write, facts):
         "wrong: ZEROS_OF_0 = 7 is too high: worked example, zeros 0",
     ]
     assert len(notes) == len(one.answers) - 2
+
+
+def test_a_known_slip_is_one_is_met_and_does_not_tell(facts):
+    """Each is a wrong answer, no other hides it, and its words do not hold the right one."""
+    slips = [(one, name, text) for one in ALL for name, known in one.slips.items() for text in known]
+    assert len(slips) > 100
+    for one, name, text in slips:
+        expected, wrong = facts.expected(one.answers[name]), answers.evaluated(text)
+        said = one.slips[name][text]
+        assert expected.compare(wrong), (one.name, name, text)
+        assert expected.slip(wrong, one.slips[name]) == said, (one.name, name, text)
+        assert not re.search(rf"(?<![\d.]){re.escape(f'{expected.told:g}')}(?![\d.])", said), (one.name, name, said)
+
+
+def test_a_slip_is_met_as_nearly_as_the_answer():
+    slips = {"2*50": "halves", "30": "no", "4/3": "thirds"}
+    count, figure, measured = (answers.Expected(40, within, "") for within in (0, 1, 20))
+    assert [count.slip(answer, slips) for answer in (100, 100.5, 101, 4 / 3)] == ["halves", "", "", "thirds"]
+    assert [figure.slip(answer, slips) for answer in (100.5, 102)] == ["halves", ""]
+    assert [measured.slip(answer, slips) for answer in (118, 122)] == ["halves", ""]
 
 
 def test_exercises_are_read_anew_only_when_their_files_were_written(tmp_path, monkeypatch):

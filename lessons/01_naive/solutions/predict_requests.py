@@ -8,10 +8,11 @@ Grade: python -m common grade 01.4
 SHIFTED = 5  # lane l reads float l + 1
 REVERSED = 4  # lane l reads float 31 - l
 EVERY_THIRD = 12  # lane l reads float 3 * l, the red of a pixel
+EVERY_NINTH = 32  # lane l reads float 9 * l
 PAIRS = 2  # lanes 2 * i and 2 * i + 1 both read float i
-COLUMN = 32  # lane l reads float 1000 * l
-ALL_THE_SAME = 1  # every lane reads float 1000
 
-# blocks of 16 x 16 threads, x is n, K = N = 1000: the two requests of a warp for k = 0, in the block at m = n = 0
+# blocks of 16 x 16 threads, x is n, K = N = 1001: what the first warp of the block at m = n = 0
+# reads for k = 0, and writes in the end
 OF_A = 2  # a[m, k]
 OF_B = 2  # b[k, n]
+OF_C = 5  # c[m, n]

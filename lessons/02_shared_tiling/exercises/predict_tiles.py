@@ -11,14 +11,15 @@ BLOCKS = None
 SHARED_BYTES = None  # of a block
 GLOBAL_LOADS = None  # for each multiply-add that a thread does, those with zeros too
 ROUNDS = None  # of the loop over k0
-WASTED_PERCENT = None  # multiply-adds that no element of C has
+WASTED_PERCENT = None  # of all that are done: for no element of C
 
 # warps that fit a multiprocessor
 WARPS_A = None  # blocks of 1,024 threads, 40 registers each
 WARPS_B = None  # blocks of 256 threads, 40 registers each
 WARPS_C = None  # blocks of 256 threads, 32 registers each, and 65,536 bytes of shared memory
 
-# a tile of 8 x 64 outputs, one per thread, 7 x 7 taps: floats of its patch for each thread, and for 16 x 32
+# a convolution with 7 x 7 taps, one output for each thread: how many floats of its patch does a block stage for each
+# thread, if its tile has 8 x 64 outputs, and if it has 16 x 32?
 STAGED_8_64 = None
 STAGED_16_32 = None
 

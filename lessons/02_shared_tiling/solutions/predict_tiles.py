@@ -11,14 +11,15 @@ BLOCKS = 171**2
 SHARED_BYTES = 2 * 24 * 24 * 4  # of a block
 GLOBAL_LOADS = 2 / 24  # for each multiply-add that a thread does, those with zeros too
 ROUNDS = 5  # of the loop over k0
-WASTED_PERCENT = 100 * (1 - 4096**2 * 100 / ((171 * 24) ** 2 * 5 * 24))  # multiply-adds that no element of C has
+WASTED_PERCENT = 100 * (1 - 4096**2 * 100 / ((171 * 24) ** 2 * 5 * 24))  # of all that are done: for no element of C
 
 # warps that fit a multiprocessor
 WARPS_A = 32  # blocks of 1,024 threads, 40 registers each
 WARPS_B = 48  # blocks of 256 threads, 40 registers each
 WARPS_C = 24  # blocks of 256 threads, 32 registers each, and 65,536 bytes of shared memory
 
-# a tile of 8 x 64 outputs, one per thread, 7 x 7 taps: floats of its patch for each thread, and for 16 x 32
+# a convolution with 7 x 7 taps, one output for each thread: how many floats of its patch does a block stage for each
+# thread, if its tile has 8 x 64 outputs, and if it has 16 x 32?
 STAGED_8_64 = (8 + 6) * (64 + 6) / (8 * 64)
 STAGED_16_32 = (16 + 6) * (32 + 6) / (16 * 32)
 

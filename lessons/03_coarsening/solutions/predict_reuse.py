@@ -7,7 +7,7 @@ Grade: python -m common grade 03.4
 
 # gemm_coarsened with TILE = 32 and WPT = 4
 SHARED_LOADS = (4 + 1) / 4  # instructions that read shared memory, for each multiply-add
-THREADS = 32 * 32 // 4  # in a block
+LEAST_WPT = 16  # the least WPT that TILE = 32 allows, for at most 1.1 of them
 BARRIERS = 2 * 4096 // 32  # that a thread waits at on gemm-4096
 
 # a thread with 4 rows of 4 neighbouring columns: wide loads take four k of a row of A, or four columns of a row of B
