@@ -2,9 +2,9 @@
 
 Variant of: conv2d_tensor_core
 New idea: a row of a filter has five taps, and eight k are to be filled. Eight neighbouring pixels hold the windows of
-    four outputs. So a row of A is such a *segment*, and a filter has four columns of B, its taps shifted down by 0, 1,
-    2 and 3: zeros fill the tile in place of k that nobody needs. Two filters share a tile, a fragment serves four times
-    as many outputs, and a lane's two results are neighbours: a warp stores whole lines as they lie in its registers.
+    four outputs. So a row of A is such a *segment*, and a filter has four columns of B, its taps shifted down by 0 to
+    3: zeros fill the tile in place of k that nobody needs. Two filters share a tile, a fragment serves four times as
+    many outputs, and a lane's two results are neighbours: a warp stores whole lines as they lie in its registers.
     Segments are numbered through the image, so that no row of A is idle where an image row ends.
     A pixel that is infinite or NaN spoils a few outputs beside those that read it: zero times infinity is NaN.
     With more channels than one, or filters whose taps no lane can hold, `launch` runs conv2d_tensor_core.
