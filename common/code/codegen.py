@@ -294,36 +294,26 @@ class _Asked:
         return self.compare is not None and bool(self.compare(cc, self.with_what)) == self.outcome
 
 
+def _noted(compare: Callable[[Any, Any], bool]) -> Any:
+    """The comparison of a :class:`_Capability` with something."""
+
+    def ask(self: _Capability, other: Any) -> bool:
+        outcome = bool(compare(tuple(tuple.__iter__(self)), other))
+        self.asked.append(_Asked(compare, other, outcome))
+        return outcome
+
+    return ask
+
+
 class _Capability(tuple[int, ...]):
     """A compute capability that notes what is asked of it."""
 
     asked: list[_Asked]
 
-    def _note(self, compare: Callable[[Any, Any], bool], other: Any) -> bool:
-        outcome = bool(compare(tuple(tuple.__iter__(self)), other))
-        self.asked.append(_Asked(compare, other, outcome))
-        return outcome
-
-    def __lt__(self, other: Any) -> bool:
-        return self._note(operator.lt, other)
-
-    def __le__(self, other: Any) -> bool:
-        return self._note(operator.le, other)
-
-    def __gt__(self, other: Any) -> bool:
-        return self._note(operator.gt, other)
-
-    def __ge__(self, other: Any) -> bool:
-        return self._note(operator.ge, other)
-
-    def __eq__(self, other: object) -> bool:
-        return self._note(operator.eq, other)
-
-    def __ne__(self, other: object) -> bool:
-        return self._note(operator.ne, other)
-
-    def __hash__(self) -> int:
-        return tuple.__hash__(self)
+    __lt__, __le__, __gt__, __ge__, __eq__, __ne__ = map(
+        _noted, (operator.lt, operator.le, operator.gt, operator.ge, operator.eq, operator.ne)
+    )
+    __hash__ = tuple.__hash__
 
     def __iter__(self) -> Iterator[int]:
         self.asked.append(_Asked(None))

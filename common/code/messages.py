@@ -126,11 +126,14 @@ class Fitting(TypedDict):
     limited_by: list[str]
 
 
-class Assembled(TypedDict):
-    """What :meth:`common.code.codegen.MachineCode.as_dict` tells of a kernel."""
-
+class _Named(TypedDict):
     kernel: str
     architecture: str
+
+
+class Assembled(_Named):
+    """What :meth:`common.code.codegen.MachineCode.as_dict` tells of a kernel."""
+
     registers: int
     stack_bytes: int
     spill_bytes: int
@@ -147,9 +150,7 @@ class Recorded(TypedDict):
     hot: CompiledHot
 
 
-class _Compiled(TypedDict):
-    kernel: str
-    architecture: str
+class _Compiled(_Named):
     float64: list[str]
 
 
@@ -168,12 +169,7 @@ class Compiled(_Compiled, total=False):
     hot: CompiledHot
 
 
-class _Card(TypedDict):
-    kernel: str
-    architecture: str
-
-
-class CodeCard(_Card, total=False):
+class CodeCard(_Named, total=False):
     """A kernel's card, as :func:`common.code.cards.card` makes it; ``traffic`` by the names of its TRAFFIC.
 
     ``text`` is its PTX, then there is nothing else, or its machine code.

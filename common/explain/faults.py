@@ -17,7 +17,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
-from typing import TypedDict
+from typing import TypedDict, cast
 
 # What to look at, by kind of fault.
 LOOK_AT = {
@@ -172,11 +172,7 @@ class Fault:
 
     def as_dict(self) -> FaultFields:
         """Its fields, as results have them."""
-        return {
-            "kind": self.kind, "what": self.what, "line": self.line, "code": self.code, "look_at": self.look_at,
-            "array": self.array, "thread": self.thread, "block": self.block, "count": self.count,
-            "met": self.met,
-        }  # fmt: skip
+        return cast(FaultFields, {**vars(self)})
 
     @classmethod
     def of(cls, fields: FaultFields) -> Fault:

@@ -9,7 +9,7 @@ NaN margins, so a read beyond them shows in the result.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from types import ModuleType
@@ -40,19 +40,6 @@ _BOUNDS = {
 }
 _FILL = 0.5  # no sum of integers: an output filled with it shows whether the kernel reads it
 
-KINDS = (
-    "wrote_outside",
-    "modified_input",
-    "unwritten",
-    "nan",
-    "wrong",
-    "imprecise",
-    "stale",
-    "unstable",
-    "unsound",
-    "refused",
-)
-
 
 def _as_it_comes(_: int) -> AbstractContextManager[Any]:
     return nullcontext()
@@ -73,7 +60,10 @@ class VerdictFields(TypedDict):
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing that is not right. ``kind`` is one of KINDS."""
+    """One thing that is not right.
+
+    ``kind``: wrote_outside, modified_input, unwritten, nan, wrong, imprecise, stale, unstable, unsound or refused.
+    """
 
     kind: str
     message: str
@@ -324,10 +314,8 @@ def _differs(
     expected = reference.expected(bench.problem, x, weight)
     verdict.elements_compared += expected.size
     found = _trespass(bench, x, weight) + _compare(bench, x, weight, y, expected)
-    for finding in found:
-        verdict.findings.append(
-            Finding(kind if finding.kind == "wrong" else finding.kind, f"{said}: {finding.message}")
-        )
+    for one in found:
+        verdict.findings.append(Finding(kind if one.kind == "wrong" else one.kind, f"{said}: {one.message}"))
     return bool(found)
 
 
@@ -404,9 +392,8 @@ def compare_sampled(
         hint = diagnose.explain_sampled(problem, *operands, at, got[wrong], expected[wrong])
     else:
         hint = diagnose.where_sampled(problem, at)
-    examples = [(tuple(int(axis[i]) for axis in positions), got[i], expected[i]) for i in wrong[:3]]
-    text = _tally(len(wrong), len(expected), "sampled elements are wrong", examples, hint, problem)
-    return [Finding("wrong", text)]
+    total, text = len(expected), "sampled elements are wrong"
+    return [Finding("wrong", _tally(problem, np.transpose(at), got[wrong], expected[wrong], total, text, hint))]
 
 
 def sample_positions(problem: Problem, samples: int, seed: int) -> reference.Indices:
@@ -459,13 +446,8 @@ def _trespass(bench: AnyBench, x: Array, weight: Array) -> list[Finding]:
     for name, guarded, sent in ((names[0], bench.x, x), (names[1], bench.weight, weight)):
         changed = np.argwhere(guarded.get() != sent)
         if len(changed):
-            index = tuple(int(i) for i in changed[0])
-            findings.append(
-                Finding(
-                    "modified_input",
-                    f"{len(changed)} elements of the input {name} were changed, the first at {_at(name, index)}",
-                )
-            )
+            text = f"{len(changed)} elements of the input {name} were changed, the first at {_at(name, changed[0])}"
+            findings.append(Finding("modified_input", text))
     return findings
 
 
@@ -492,8 +474,8 @@ def _holes(problem: Problem, y: Array, adds: bool = False) -> list[Finding]:
             region = diagnose.where(problem, mask.reshape(y.shape))
             if kind == "unwritten" and len(indices) == flat.size:
                 region = "nothing was: does launch start the kernel, and does the kernel store?"
-            first = tuple(int(i) for i in np.unravel_index(indices[0], y.shape))
-            message = f"{len(indices)} of {flat.size} elements of {name} {text}, the first {_at(name, first)}"
+            first = _at(name, np.unravel_index(indices[0], y.shape))
+            message = f"{len(indices)} of {flat.size} elements of {name} {text}, the first {first}"
             findings.append(Finding(kind, message + (f" ({region})" if region else "")))
     return findings
 
@@ -515,13 +497,10 @@ def _compare(bench: AnyBench, x: Array, weight: Array, got: Array, expected: Arr
     wrong = (got != expected) & np.isfinite(got)
     if not wrong.any():
         return findings
-    places = np.argwhere(wrong)
-    examples = [(tuple(int(i) for i in p), got[tuple(p)], expected[tuple(p)]) for p in places[:3]]
     hint = diagnose.explain(problem, x, weight, got.astype(np.float64), expected, bench)
-    return [
-        *findings,
-        Finding("wrong", _tally(len(places), got.size, "elements are wrong", examples, hint, problem)),
-    ]
+    places = np.argwhere(wrong)
+    text = _tally(problem, places, got[wrong], expected[wrong], got.size, "elements are wrong", hint)
+    return [*findings, Finding("wrong", text)]
 
 
 def _precision(problem: Problem, x: Array, weight: Array, got: Array, precision: str) -> list[Finding]:
@@ -532,28 +511,16 @@ def _precision(problem: Problem, x: Array, weight: Array, got: Array, precision:
     magnitude = reference.full(problem, np.abs(x), np.abs(weight))
     bound = reference.error_bound(problem, magnitude, expected, precision)
     error = np.abs(got - expected)
-    beyond = np.argwhere(error > bound)
-    if not len(beyond):
+    beyond = error > bound
+    if not beyond.any():
         return _typically(problem, x, weight, magnitude, expected, error) if precision == "tf32" else []
     worst = float(np.max(error[bound > 0] / bound[bound > 0], initial=0.0))
-    examples = [(tuple(int(i) for i in p), got[tuple(p)], expected[tuple(p)]) for p in beyond[:3]]
     why = diagnose.imprecise(problem, x, weight, got, expected, bound)
     name, usual = _BOUNDS[problem.output_dtype.name if problem.output_dtype == FLOAT16 else precision]
     hint = f"up to {worst:.3g} times the {name} bound"
     hint += f": {why}" if why else f", as from {usual} or a dropped term"
-    return [
-        Finding(
-            "imprecise",
-            _tally(
-                len(beyond),
-                got.size,
-                "elements are right on integers but not precise",
-                examples,
-                hint,
-                problem,
-            ),
-        )
-    ]
+    places, text = np.argwhere(beyond), "elements are right on integers but not precise"
+    return [Finding("imprecise", _tally(problem, places, got[beyond], expected[beyond], got.size, text, hint))]
 
 
 def _typically(
@@ -581,25 +548,19 @@ def _stale(
     count = int(wrong.sum())
     text = f"{count} of {second.size} elements are wrong on the second launch, with new inputs"
     why = diagnose.kept(problem, old, new, first, second, expected)
-    return Finding(
-        "stale", f"{text}: {why}" if why else f"{text}, and the first was right: something is kept between launches"
-    )
+    unknown = ", and the first was right: something is kept between launches"
+    return Finding("stale", text + (f": {why}" if why else unknown))
 
 
-def _tally(
-    count: int,
-    total: int,
-    text: str,
-    examples: list[tuple[tuple[int, ...], Any, Any]],
-    hint: str,
-    problem: Problem,
-) -> str:
+def _tally(problem: Problem, places: Array, got: Array, expected: Array, total: int, text: str, hint: str) -> str:
+    """How many of ``total`` elements something is true of, those at ``places``, with the first three."""
     name = _output_name(problem)
-    shown = "; ".join(f"{_at(name, i)} = {got:.9g}, expected {want:.9g}" for i, got, want in examples)
-    return f"{count} of {total} {text}: {shown}" + (f" ({hint})" if hint else "")
+    first = zip(places[:3], got, expected, strict=False)
+    shown = "; ".join(f"{_at(name, place)} = {value:.9g}, expected {right:.9g}" for place, value, right in first)
+    return f"{len(places)} of {total} {text}: {shown}" + (f" ({hint})" if hint else "")
 
 
-def _at(name: str, index: tuple[int, ...]) -> str:
+def _at(name: str, index: Iterable[Any]) -> str:
     return f"{name}[{', '.join(map(str, index))}]"
 
 

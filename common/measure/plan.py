@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import random
 from dataclasses import dataclass
-from typing import Literal, TypedDict
+from typing import Any, Literal
 
 from common.book import problems
 from common.book.problems import Problem
@@ -31,18 +31,6 @@ TRACED_SECONDS, TRACED_FROM = 90.0, 5_000_000  # of a case that is traced, and f
 SPECIAL_UP_TO = 1 << 15  # multiply-adds of a shape that special operands are tried at without a GPU
 LARGEST_ON_GPU = 1 << 27  # multiply-adds of a drawn shape
 TRACED_FLOPS = 5e8  # of a shape that was asked for: beyond it only the GPU or the simulator is asked
-
-
-class Fields(TypedDict):
-    """What the task of a check says beside the file and the shape."""
-
-    seconds: float | None
-    engine: Engine
-    depth: Depth
-    seed: int
-    special: str
-    wide: bool
-    sole: bool
 
 
 @dataclass(frozen=True)
@@ -68,17 +56,11 @@ class Case:
         large = self.engine == "traced" and shapes.multiply_adds(self.problem) > TRACED_FROM
         return TRACED_SECONDS if large else None
 
-    def fields(self) -> Fields:
-        """What a check's task says of it, but for its shape."""
-        return {
-            "seconds": self._seconds(),
-            "engine": self.engine,
-            "depth": self.depth,
-            "seed": self.seed,
-            "special": self.special,
-            "wide": self.wide,
-            "sole": self.sole,
-        }
+    def fields(self) -> dict[str, Any]:
+        """What a check's task says of it beside the file and the shape."""
+        told = {**vars(self), "seconds": self._seconds()}
+        del told["problem"]
+        return told
 
 
 def new_seed() -> int:

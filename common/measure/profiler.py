@@ -219,15 +219,10 @@ def sentences(entry: Counters) -> list[tuple[str, str, str]]:
             say(name, f"{value:.1f}%", high if value >= 70 else low)
 
     say("time", f"{entry.time_ns / 1e6:#.3g} ms", "under the profiler, one launch, cold caches")
-    percent(
-        "achieved occupancy", entry.occupancy_pct, "enough warps to switch between", "few warps to hide a wait behind"
-    )
-    percent(
-        "issue slots used",
-        entry.issue_pct,
-        "the instruction count is the limit",
-        "the schedulers often have nothing ready",
-    )
+    enough, few = "enough warps to switch between", "few warps to hide a wait behind"
+    percent("achieved occupancy", entry.occupancy_pct, enough, few)
+    busy, idle = "the instruction count is the limit", "the schedulers often have nothing ready"
+    percent("issue slots used", entry.issue_pct, busy, idle)
     multiplying = "multiply-adds are the limit, as they should be"
     if entry.hmma:
         percent("tensor pipe used", entry.tensor_pipe_pct, multiplying, "the tensor cores mostly wait")
@@ -235,21 +230,13 @@ def sentences(entry: Counters) -> list[tuple[str, str, str]]:
         percent("FP32 pipe used", entry.fma_pipe_pct, multiplying, "the FP32 units mostly wait")
     percent("DRAM throughput", entry.dram_pct, "memory bandwidth is the limit", "memory bandwidth is not the limit")
     percent("L2 throughput", entry.l2_pct, "the L2 cache is the limit", "the L2 cache is not the limit")
-    percent(
-        "L1 and shared throughput",
-        entry.l1_pct,
-        "loads through L1 or shared memory are the limit",
-        "L1 and shared memory keep up",
-    )
-    loads, stores = (entry.load_sectors, entry.load_requests), (entry.store_sectors, entry.store_requests)
-    for kind, counts, ideal in (("load", loads, 4), ("store", stores, 4)):
-        ratio = per(*counts)
+    limit = "loads through L1 or shared memory are the limit"
+    percent("L1 and shared throughput", entry.l1_pct, limit, "L1 and shared memory keep up")
+    loads, stores = per(entry.load_sectors, entry.load_requests), per(entry.store_sectors, entry.store_requests)
+    for kind, ratio in (("load", loads), ("store", stores)):
         if ratio is not None:
-            text = (
-                "coalesced: at most 4 for 32-bit accesses"
-                if ratio <= ideal + 0.1
-                else "more than 4: wide or scattered"
-            )
+            coalesced = "coalesced: at most 4 for 32-bit accesses"
+            text = coalesced if ratio <= 4.1 else "more than 4: wide or scattered"
             say(f"sectors per global {kind}", f"{ratio:.2f}", text)
     if entry.shared_wavefronts:
         share = 100 * (entry.shared_conflicts or 0) / entry.shared_wavefronts

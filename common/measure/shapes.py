@@ -131,40 +131,35 @@ def _conv2d(problem: Problem) -> Iterator[str]:
 
 
 def _conv3d(problem: Problem) -> Iterator[str]:
-    assert isinstance(problem, Conv3d)
-    N, C, K, T, R, S, O, P, Q = (getattr(problem, name) for name in "NCKTRSOPQ")
-    yield from _extent("C", C, (4,), (8, 16, 32, 64), many=2)
-    yield from _extent("K", K, (4,), (8, 16, 32, 64), many=32)
-    yield from _extent("N", N, (2,), (), many=3)
-    for name, value in (("O", O), ("P", P), ("Q", Q)):
-        yield from _extent(name, value, (), (2, 4, 8, 16), many=3)
-    yield from _extent("rows", N * O * P * Q, (), (16, 32, 64, 128), many=64)
-    yield from _window(problem)
+    """Of a matrix of N * O*P*Q rows and K columns."""
+    yield from _matrix(problem, "OPQ", C=2, K=32)
+    yield from _extent("rows", math.prod(problem.output_shape[:4]), (), (16, 32, 64, 128), many=64)
 
 
 def _dgrad(problem: Problem) -> Iterator[str]:
-    """As :func:`_conv3d`, of a matrix of N * D*H*W rows and C columns."""
+    """Of a matrix of N * D*H*W rows and C columns."""
     assert isinstance(problem, Convolution)
-    yield from _extent("C", problem.C, (4,), (8, 16, 32, 64), many=32)
-    yield from _extent("K", problem.K, (4,), (8, 16, 32, 64), many=2)
-    yield from _extent("N", problem.N, (2,), (), many=3)
-    for name, value in (("D", problem.D), ("H", problem.H), ("W", problem.W)):
-        yield from _extent(name, value, (), (2, 4, 8, 16), many=3)
+    yield from _matrix(problem, "DHW", C=32, K=2)
     yield from _extent("rows", math.prod(problem.x_shape[:4]), (), (16, 32, 64, 128), many=64)
-    yield from _window(problem)
     yield from _residues(problem)
 
 
 def _wgrad(problem: Problem) -> Iterator[str]:
-    """As :func:`_conv3d`, of a matrix of K rows and T*R*S*C columns, each a sum of N * O*P*Q."""
+    """Of a matrix of K rows and T*R*S*C columns, each a sum of N * O*P*Q."""
     assert isinstance(problem, Convolution)
-    yield from _extent("C", problem.C, (4,), (8, 16, 32, 64), many=2)
-    yield from _extent("K", problem.K, (4,), (8, 16, 32, 64), many=32)
-    yield from _extent("N", problem.N, (2,), (), many=3)
-    for name, value in (("O", problem.O), ("P", problem.P), ("Q", problem.Q)):
-        yield from _extent(name, value, (), (2, 4, 8, 16), many=3)
+    yield from _matrix(problem, "OPQ", C=2, K=32)
     yield from _extent("columns", math.prod(problem.filt_shape[1:]), (), (16, 32, 64, 128), many=64)
     yield from _extent("sum", problem.reduction, (), (8, 16, 32, 64, 128, 256), many=64)
+
+
+def _matrix(problem: Problem, space: str, **many: int) -> Iterator[str]:
+    """Channels, filters, of which so many are ``many``, images, extents in ``space``, filter and geometry."""
+    assert isinstance(problem, Convolution)
+    for name, value in many.items():
+        yield from _extent(name, getattr(problem, name), (4,), (8, 16, 32, 64), many=value)
+    yield from _extent("N", problem.N, (2,), (), many=3)
+    for name in space:
+        yield from _extent(name, getattr(problem, name), (), (2, 4, 8, 16), many=3)
     yield from _window(problem)
 
 
@@ -372,27 +367,15 @@ def drawn(ladder: str, seed: int, count: int, most: int = LARGEST_DRAWN) -> tupl
     return tuple(draw(ladder, rng, most) for _ in range(count))
 
 
+_ONE_PIXEL_2D = Conv2d(N=1, C=1, H=1, W=1, K=1, R=1, S=1)
+_ONE_PIXEL_3D = Conv3d(N=1, C=1, D=1, H=1, W=1, K=1, T=1, R=1, S=1)
 # One axis longer than a grid counts blocks along y and z, the others as short as they can be.
 _WIDE: dict[str, tuple[Problem, ...]] = {
     "gemm": (Gemm(M=MAX_GRID_YZ + 2, N=1, K=1), Gemm(M=1, N=MAX_GRID_YZ + 2, K=1)),
-    "conv2d": (
-        Conv2d(N=MAX_GRID_YZ + 2, C=1, H=1, W=1, K=1, R=1, S=1),
-        Conv2d(N=1, C=1, H=1, W=1, K=MAX_GRID_YZ + 2, R=1, S=1),
-        Conv2d(N=1, C=1, H=MAX_GRID_YZ + 2, W=1, K=1, R=1, S=1),
-        Conv2d(N=1, C=1, H=1, W=MAX_GRID_YZ + 2, K=1, R=1, S=1),
-    ),
-    "conv3d": (
-        Conv3d(N=MAX_GRID_YZ + 2, C=1, D=1, H=1, W=1, K=1, T=1, R=1, S=1),
-        Conv3d(N=1, C=1, D=1, H=1, W=1, K=MAX_GRID_YZ + 2, T=1, R=1, S=1),
-        Conv3d(N=1, C=1, D=1, H=MAX_GRID_YZ + 2, W=1, K=1, T=1, R=1, S=1),
-        Conv3d(N=1, C=1, D=1, H=1, W=MAX_GRID_YZ + 2, K=1, T=1, R=1, S=1),
-    ),
+    "conv2d": tuple(replace(_ONE_PIXEL_2D, **{axis: MAX_GRID_YZ + 2}) for axis in "NKHW"),
+    "conv3d": tuple(replace(_ONE_PIXEL_3D, **{axis: MAX_GRID_YZ + 2}) for axis in "NKHW"),
 }
-
-
-_WIDE |= dict.fromkeys(
-    ("dgrad", "wgrad"), (*_WIDE["conv3d"], Conv3d(N=1, C=MAX_GRID_YZ + 2, D=1, H=1, W=1, K=1, T=1, R=1, S=1))
-)
+_WIDE |= dict.fromkeys(("dgrad", "wgrad"), (*_WIDE["conv3d"], replace(_ONE_PIXEL_3D, C=MAX_GRID_YZ + 2)))
 
 
 def wide(ladder: str) -> tuple[Problem, ...]:
@@ -569,14 +552,9 @@ def _twins(form: str) -> tuple[Problem, ...]:
     cube: Convolution = Conv3d(N=2, C=3, D=5, H=5, W=5, K=4, T=2, R=2, S=2)
     found = [cube]
     for axis in "dhw":
-        for change in (
-            {"stride": 2},
-            {"dilation": 3},
-            {"pad": 1, "dilation": 3},
-            {"pad": 1},
-            {"pad": 1, "stride": 2},
-        ):
-            found.append(replace(cube, **{f"{name}_{axis}": value for name, value in change.items()}))
+        for stride, pad, dilation in ((2, 0, 1), (1, 0, 3), (1, 1, 3), (1, 1, 1), (2, 1, 1)):
+            changed = {f"stride_{axis}": stride, f"pad_{axis}": pad, f"dilation_{axis}": dilation}
+            found.append(replace(cube, **changed))
     if form in ("dgrad", "wgrad"):  # a stride makes the same outputs of two extents: the smaller one second, or first
         for axis, extent in zip("dhw", "DHW", strict=True):
             for stride, extents in ((2, (4,)), (3, (6, 7))):  # 5 at a stride of 2 is among them

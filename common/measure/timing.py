@@ -152,6 +152,13 @@ class Stopwatch:
                 return [float(start.elapsed_time(end)) for start, end in self._queue[: len(launches)]]
             self._lead *= 2
 
+    def _warm_up(self, *calls: Callable[[], object]) -> None:
+        began = time.perf_counter()
+        while time.perf_counter() - began < WARM_UP_SECONDS:
+            for call in calls:
+                call()
+            self._cuda.synchronize()
+
     def measure(
         self,
         launch: Callable[[], object],
@@ -163,12 +170,7 @@ class Stopwatch:
 
         ``before`` is called before each launch, untimed, and ``after`` when a batch of launches has ended.
         """
-        warm = time.perf_counter()
-        while time.perf_counter() - warm < WARM_UP_SECONDS:
-            if before:
-                before()
-            launch()
-            self._cuda.synchronize()
+        self._warm_up(*([before] if before else []), launch)
 
         def sample(count: int) -> list[float]:
             times = self._times([launch] * count, before)
@@ -180,11 +182,7 @@ class Stopwatch:
 
     def measure_pairs(self, first: Callable[[], object], second: Callable[[], object], **limits: Any) -> Paired:
         """Time two launches in turn; both must have run before."""
-        warm = time.perf_counter()
-        while time.perf_counter() - warm < WARM_UP_SECONDS:
-            first()
-            second()
-            self._cuda.synchronize()
+        self._warm_up(first, second)
 
         def sample(swapped: bool) -> tuple[float, float]:
             times = self._times((second, first) if swapped else (first, second), None)
