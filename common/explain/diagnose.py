@@ -185,9 +185,8 @@ def differing(problem: Problem, first: Array, again: Array, expected: Array) -> 
     chance = min(1.0, distinct / span) ** found.size
     if np.isfinite(found).all() and np.isin(found, expected).all() and chance < 1e-4:
         name = LAYOUTS[problem.form].names[2] if problem.form in LAYOUTS else "the output"
-        return (
-            f"each holds what another element of {name} should, so threads store to one place: an index of the store"
-        )
+        other = f"each holds what another element of {name} should"
+        return f"{other}, so threads store to one place: an index of the store"
     return "a race, such as a missing barrier, or a read of memory that nothing wrote"
 
 
@@ -204,8 +203,7 @@ def _search(problem: Problem, shown: list[Any], wrong: NDArray[np.bool_], prober
             shown = [*shown, (x, weight, got, expected, np.zeros(got.shape))]
             wrong = both
     positions = tuple(np.nonzero(wrong))
-    launches = (Launch(a, b, *(part[positions] for part in parts)) for a, b, *parts in shown)
-    evidence = Evidence(problem, positions, tuple(launches))
+    evidence = _evidence(problem, shown, positions)
     calm = _right(problem, shown)
     found = _likeliest(evidence, calm, tuple(launch[3] for launch in shown))
     if not found.text and len(shown) > 1:
@@ -225,8 +223,12 @@ def _right(problem: Problem, shown: list[Any]) -> Evidence | None:
     positions = tuple(np.nonzero(right))
     if not len(positions[0]):
         return None
+    return _evidence(problem, shown, positions).some(2 * _FEW)
+
+
+def _evidence(problem: Problem, shown: list[Any], positions: Positions) -> Evidence:
     launches = (Launch(a, b, *(part[positions] for part in parts)) for a, b, *parts in shown)
-    return Evidence(problem, positions, tuple(launches)).some(2 * _FEW)
+    return Evidence(problem, positions, tuple(launches))
 
 
 def _likeliest(evidence: Evidence, calm: Evidence | None, results: tuple[Array, ...]) -> Found:

@@ -17,7 +17,9 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
-from typing import TypedDict, cast
+from typing import TypedDict, TypeVar, cast
+
+_Node = TypeVar("_Node", bound=ast.AST)
 
 # What to look at, by kind of fault.
 LOOK_AT = {
@@ -392,23 +394,20 @@ def kernel_line(frame: FrameType, path: Path) -> int | None:
 
 def stores(path: Path, names: tuple[str, ...]) -> Iterator[int]:
     """Lines that store into elements of the arrays called ``names``."""
-    for node in _walk(path):
-        stored = isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Store) and node.value
-        if isinstance(stored, ast.Name) and stored.id in names:
-            yield stored.lineno
+    for node in _each(path, ast.Subscript):
+        if isinstance(node.ctx, ast.Store) and isinstance(node.value, ast.Name) and node.value.id in names:
+            yield node.lineno
 
 
 def launches(path: Path) -> Iterator[int]:
     """Lines that start a kernel: ``kernel[grid, block](...)``."""
-    for node in _walk(path):
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Subscript):
-            yield node.lineno
+    return (node.lineno for node in _each(path, ast.Call) if isinstance(node.func, ast.Subscript))
 
 
 def _started(path: Path, line: int) -> str | None:
     """The name that this line starts as a kernel: ``name[...](...)``."""
-    for node in _walk(path):
-        started = isinstance(node, ast.Subscript) and node.lineno <= line <= (node.end_lineno or 0) and node.value
+    for node in _each(path, ast.Subscript):
+        started = node.lineno <= line <= (node.end_lineno or 0) and node.value
         if isinstance(started, ast.Name) and next(_definitions(path, started.id), None):
             return started.id
     return None
@@ -416,15 +415,14 @@ def _started(path: Path, line: int) -> str | None:
 
 def _function_around(path: Path, line: int | None) -> ast.FunctionDef | None:
     """The innermost function that holds this line."""
-    functions = (node for node in _walk(path) if isinstance(node, ast.FunctionDef))
+    functions = _each(path, ast.FunctionDef)
     around = [one for one in functions if line and one.lineno <= line <= (one.end_lineno or 0)]
     return max(around, key=lambda one: one.lineno, default=None)
 
 
 def _nothing_returned(path: Path) -> str | None:
     """Which of ``prepare`` and ``workspace`` is there and has no ``return`` with a value."""
-    functions = (node for node in _walk(path) if isinstance(node, ast.FunctionDef))
-    for function in functions:
+    for function in _each(path, ast.FunctionDef):
         returns = (node for node in ast.walk(function) if isinstance(node, ast.Return) and node.value is not None)
         if function.name in ("prepare", "workspace") and next(returns, None) is None:
             return function.name
@@ -433,7 +431,7 @@ def _nothing_returned(path: Path) -> str | None:
 
 def _loop_around(path: Path, line: int) -> int | None:
     """The first line of the innermost loop that holds ``line``: a ``while`` if there is one, as others end."""
-    loops = [node for node in _walk(path) if isinstance(node, ast.While | ast.For)]
+    loops = _each(path, ast.While, ast.For)
     around = [loop for loop in loops if loop.lineno <= line <= (loop.end_lineno or 0)]
     whiles = [loop for loop in around if isinstance(loop, ast.While)]
     return max((loop.lineno for loop in whiles or around), default=None)
@@ -441,29 +439,25 @@ def _loop_around(path: Path, line: int) -> int | None:
 
 def _while_testing(path: Path, name: str) -> Iterator[int]:
     """Lines of ``while`` loops that test a variable."""
-    for node in _walk(path):
-        if isinstance(node, ast.While) and any(isinstance(n, ast.Name) and n.id == name for n in ast.walk(node.test)):
+    for node in _each(path, ast.While):
+        if any(isinstance(part, ast.Name) and part.id == name for part in ast.walk(node.test)):
             yield node.lineno
 
 
 def _definitions(path: Path, name: str) -> Iterator[int]:
-    for node in _walk(path):
-        if isinstance(node, ast.FunctionDef) and node.name == name:
-            yield node.lineno
+    return (node.lineno for node in _each(path, ast.FunctionDef) if node.name == name)
 
 
 def _assignments(path: Path, name: str) -> Iterator[int]:
-    for node in _walk(path):
-        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store) and node.id == name:
-            yield node.lineno
+    names = _each(path, ast.Name)
+    return (node.lineno for node in names if isinstance(node.ctx, ast.Store) and node.id == name)
 
 
 def _calls(path: Path, *names: str) -> Iterator[int]:
-    for node in _walk(path):
-        if isinstance(node, ast.Call):
-            called = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
-            if called in names:
-                yield node.lineno
+    for node in _each(path, ast.Call):
+        called = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
+        if called in names:
+            yield node.lineno
 
 
 def _float_literals(path: Path) -> Iterator[int]:
@@ -478,9 +472,9 @@ def _float_literals(path: Path) -> Iterator[int]:
 
 def _own_calls(path: Path) -> Iterator[int]:
     """Lines of functions that call themselves."""
-    for node in _walk(path):
-        for inner in ast.walk(node) if isinstance(node, ast.FunctionDef) else ():
-            if isinstance(inner, ast.Call) and getattr(inner.func, "id", "") == getattr(node, "name", None):
+    for node in _each(path, ast.FunctionDef):
+        for inner in ast.walk(node):
+            if isinstance(inner, ast.Call) and getattr(inner.func, "id", "") == node.name:
                 yield inner.lineno
 
 
@@ -493,11 +487,9 @@ def _untyped_arrays(path: Path) -> Iterator[int]:
 
 def _integer_sums(path: Path) -> Iterator[int]:
     """Lines that set to a whole number what is added to later, in place."""
-    targets = (node.target for node in _walk(path) if isinstance(node, ast.AugAssign))
-    sums = {target.id for target in targets if isinstance(target, ast.Name)}
-    for node in _walk(path):
-        value = node.value if isinstance(node, ast.Assign) else None
-        if isinstance(node, ast.Assign) and isinstance(value, ast.Constant) and type(value.value) is int:
+    sums = {node.target.id for node in _each(path, ast.AugAssign) if isinstance(node.target, ast.Name)}
+    for node in _each(path, ast.Assign):
+        if isinstance(node.value, ast.Constant) and type(node.value.value) is int:
             names = {target.id for target in node.targets if isinstance(target, ast.Name)}
             yield from [node.lineno] if names & sums else []
 
@@ -508,6 +500,10 @@ def _walk(path: Path) -> Iterator[ast.AST]:
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return
     yield from ast.walk(tree)
+
+
+def _each(path: Path, *kinds: type[_Node]) -> Iterator[_Node]:
+    return (node for node in _walk(path) if isinstance(node, kinds))
 
 
 def _text_of(path: Path, line: int | None) -> str:
@@ -556,7 +552,7 @@ def _bytes(found: re.Match[str], path: Path) -> tuple[str, str]:
 
 
 def _plain_started(_: re.Match[str], path: Path) -> tuple[str, str]:
-    defined = {node.name: node for node in _walk(path) if isinstance(node, ast.FunctionDef)}
+    defined = {node.name: node for node in _each(path, ast.FunctionDef)}
     for line in launches(path):
         name = _started(path, line)
         if name and not any("cuda" in ast.unparse(decorator) for decorator in defined[name].decorator_list):
@@ -600,11 +596,8 @@ def _keyword(found: re.Match[str], _: Path) -> tuple[str, str]:
 
 def _exit(found: re.Match[str], _: Path) -> tuple[str, str]:
     code = found[1].strip()
-    how = (
-        f": {code}"
-        if code and not re.fullmatch(r"-?\d+|None", code)
-        else f" with exit code {code.strip('None') or 0}"
-    )
+    numbered = not code or re.fullmatch(r"-?\d+|None", code)
+    how = f" with exit code {code.strip('None') or 0}" if numbered else f": {code}"
     return f"the file ends its process{how}", ""
 
 
@@ -657,7 +650,7 @@ def _two_types(found: re.Match[str], path: Path) -> tuple[str, str]:
 
 def _undefined(found: re.Match[str], path: Path) -> tuple[str, str]:
     name = found[1]
-    known = sorted({node.id for node in _walk(path) if isinstance(node, ast.Name)} - {name})
+    known = sorted({node.id for node in _each(path, ast.Name)} - {name})
     return f"nothing is called {name} here" + _did_you_mean(name, known), ""
 
 

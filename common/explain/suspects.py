@@ -6,6 +6,7 @@ values, in an operand, in which terms are summed, or in an index letter (:mod:`c
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any, NamedTuple
@@ -313,33 +314,23 @@ def padding(evidence: Evidence) -> Iterator[Suspect]:
     if not any((problem.pad_d, problem.pad_h, problem.pad_w)):
         return
 
-    def nearest(at: Any, extent: int) -> Any:
-        return np.clip(at, 0, extent - 1)
-
-    def opposite(at: Any, extent: int) -> Any:
-        return at % extent
-
-    def mirrored(at: Any, extent: int) -> Any:
-        return np.clip(np.where(at < 0, -at, np.where(at >= extent, 2 * (extent - 1) - at, at)), 0, extent - 1)
-
-    for what, index in (
-        ("the nearest pixel", nearest),
-        ("the pixel at the opposite edge", opposite),
-        ("the pixel mirrored at the edge", mirrored),
-    ):
+    for what, index in _BEYOND:
         yield Suspect(1, partial(_read_inside, index=index), _plain(_ON_PADDING.format(what)))
     launch = evidence.launches[0]
     extra = _on_padding(evidence, 0)
     usable = extra != 0
     if usable.sum() >= 3:
         value = float(np.median((launch.got - launch.expected)[usable] / extra[usable]))
-        yield Suspect(
-            1,
-            lambda e, i: e.launches[i].expected + value * _on_padding(e, i),
-            _plain(_ON_PADDING.format(f"{value:g}")),
-        )
+        text = _plain(_ON_PADDING.format(f"{value:g}"))
+        yield Suspect(1, lambda e, i: e.launches[i].expected + value * _on_padding(e, i), text)
 
 
+_BEYOND: tuple[tuple[str, Callable[[Any, int], Any]], ...] = (
+    ("the nearest pixel", lambda at, extent: np.clip(at, 0, extent - 1)),
+    ("the pixel at the opposite edge", lambda at, extent: at % extent),
+    ("the pixel mirrored at the edge",
+     lambda at, extent: np.clip(np.where(at < extent, abs(at), 2 * (extent - 1) - at), 0, extent - 1)),
+)  # fmt: skip
 _ON_PADDING = "only where the filter reaches over an edge of the input: a tap on the padding reads {}, not 0"
 
 
@@ -415,7 +406,7 @@ def groups(problem: Problem) -> Iterator[Group]:
         if isinstance(problem, Wgrad):
             yield _parts(problem.reduction)
         yield from _boxes(layout.summed, shape)
-        if _count(shape) <= 512 and sum(n > 1 for n in shape) > 1:
+        if math.prod(shape) <= 512 and sum(n > 1 for n in shape) > 1:
             names = [
                 ", ".join(f"{u} = {i}" for u, i, n in zip(layout.summed, index, shape, strict=True) if n > 1)
                 for index in np.ndindex(*shape)
@@ -456,10 +447,6 @@ def _related(problem: Problem) -> Iterator[Group]:
         yield Group(texts, [2.5] * len(texts), sums)
 
 
-def _count(shape: tuple[int, ...]) -> int:
-    return int(np.prod(shape, dtype=np.int64))
-
-
 def _totals(evidence: Evidence, table: Array, shape: tuple[int, ...], axis: int) -> Array:
     """(positions, extent of the axis): sums over the other letters."""
     others = tuple(i + 1 for i in range(len(shape)) if i != axis)
@@ -470,7 +457,7 @@ def _side(evidence: Evidence, side: str) -> Array:
     """Where on a side of x each term reads, (positions, terms)."""
     index = LAYOUTS[evidence.problem.form].x.index(side)
     at = terms.coordinates(evidence.problem, X, evidence.env)[index]
-    shape = (len(evidence), _count(terms.summed_shape(evidence.problem)))
+    shape = (len(evidence), math.prod(terms.summed_shape(evidence.problem)))
     return np.broadcast_to(at, shape)
 
 
@@ -489,30 +476,18 @@ def _along(u: str, extent: int, totals: Callable[[Evidence, Array], Array], extr
     yield Group([f"{u} = {i}" for i in range(extent)], [extra] * extent, totals)
     if extent > 2:
         cuts = range(1, extent)
-        yield Group(
-            [f"{u} >= {i}" if i < extent - 1 else f"{u} = {i}" for i in cuts],
-            [extra + 0.5] * len(cuts),
-            lambda e, table: _ends(totals(e, table)),
-        )
-        yield Group(
-            [f"{u} < {i}" for i in cuts],
-            [extra + 0.6] * len(cuts),
-            lambda e, table: np.cumsum(totals(e, table), axis=1)[:, :-1],
-        )
+        texts = [f"{u} >= {i}" if i < extent - 1 else f"{u} = {i}" for i in cuts]
+        yield Group(texts, [extra + 0.5] * len(cuts), lambda e, table: _ends(totals(e, table)))
+        texts = [f"{u} < {i}" for i in cuts]
+        yield Group(texts, [extra + 0.6] * len(cuts), lambda e, table: np.cumsum(totals(e, table), axis=1)[:, :-1])
     for size in _TILES:
         if size < extent and not extra:
-            yield Group(
-                [f"{u} % {size} = {i}" for i in range(size)],
-                [2.0] * size,
-                partial(_by_residue, totals, size),
-            )
+            texts = [f"{u} % {size} = {i}" for i in range(size)]
+            yield Group(texts, [2.0] * size, partial(_by_residue, totals, size))
     if 3 < extent <= _PAIRS:
         first, last = np.triu_indices(extent, 1)
-        yield Group(
-            [f"{i} <= {u} <= {j}" for i, j in zip(first.tolist(), last.tolist(), strict=True)],
-            [extra + 2.5] * len(first),
-            lambda e, table: _between(totals(e, table), first, last),
-        )
+        texts = [f"{i} <= {u} <= {j}" for i, j in zip(first.tolist(), last.tolist(), strict=True)]
+        yield Group(texts, [extra + 2.5] * len(first), lambda e, table: _between(totals(e, table), first, last))
 
 
 def _by_residue(totals: Callable[[Evidence, Array], Array], size: int, evidence: Evidence, table: Array) -> Array:
@@ -567,17 +542,13 @@ def omissions(evidence: Evidence, least: float) -> Iterator[Suspect]:
         sums = [group.sums(evidence, table) for table in tables]
         for factor, what in _WHAT:
             for index in _hits(evidence, [factor * s for s in sums], deltas, least):
-                yield _partial(group, index, factor, what, problem)
+                yield _of_terms(problem, group, index, what, factor, extra=what != "missing")
         alone = _hits(evidence, sums, got, least)
         if alone:
             size = group.sums(evidence, np.ones_like(tables[0])).mean(axis=0)
             for index in alone:
-                yield _alone(
-                    group,
-                    index,
-                    problem,
-                    -0.7 if size[index] < 0.45 * problem.reduction and group.costs[index] < 1 else 0.7,
-                )
+                few = size[index] < 0.45 * problem.reduction and group.costs[index] < 1
+                yield _of_terms(problem, group, index, "alone", 1.0, extra=-0.7 if few else 0.7)
 
 
 def _hits(evidence: Evidence, sums: list[Array], wanted: list[Array], least: float) -> list[int]:
@@ -591,21 +562,14 @@ def _hits(evidence: Evidence, sums: list[Array], wanted: list[Array], least: flo
     return [int(i) for i in found[np.argsort(-share[found])][:6]]
 
 
-def _partial(group: Group, index: int, factor: float, what: str, problem: Problem) -> Suspect:
+def _of_terms(problem: Problem, group: Group, index: int, what: str, factor: float, extra: float) -> Suspect:
+    """The mistake that one set of a group's terms counts ``factor`` times besides, or alone."""
+
     def predict(evidence: Evidence, number: int) -> Array:
-        sums = group.sums(evidence, evidence.products(number))[:, index]
-        return evidence.launches[number].expected + factor * sums
+        sums = factor * group.sums(evidence, evidence.products(number))[:, index]
+        return np.asarray(sums if what == "alone" else evidence.launches[number].expected + sums)
 
-    return Suspect(
-        group.costs[index] + (what != "missing"), predict, lambda e: said(problem, group.texts[index], what)
-    )
-
-
-def _alone(group: Group, index: int, problem: Problem, extra: float) -> Suspect:
-    def predict(evidence: Evidence, number: int) -> Array:
-        return np.asarray(group.sums(evidence, evidence.products(number))[:, index])
-
-    return Suspect(group.costs[index] + extra, predict, _plain(said(problem, group.texts[index], "alone")))
+    return Suspect(group.costs[index] + extra, predict, _plain(said(problem, group.texts[index], what)))
 
 
 def said(problem: Problem, which: str, what: str) -> str:
