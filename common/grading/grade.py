@@ -77,6 +77,7 @@ BEYOND_FLOOR = 1.05  # ceilings are measured too, to a few percent
 CHEATS = ("language", "differs", *NOTED)
 
 TRACED = 2  # of the shapes
+NEEDED = "read what the output takes, and no more often; what is staged must be what is multiplied"
 SAMPLED_BYTES, SAMPLED_K = 64 << 20, 256
 SPARE = 1.25  # multiply-adds of a block for each that its results take
 
@@ -396,7 +397,7 @@ class Grader:
                 read = f"{sum(found.reads.values()):,.0f} values read from global memory at {problem}"
                 evidence.notes.append(("reads", f"{read}, at most {most:,.0f} allowed"))
             if excess:
-                said = f"at {problem}: {excess}: what is staged must be what is multiplied"
+                said = f"at {problem}: {excess}: {NEEDED}"
                 evidence.findings.append(Finding("reads", said))
             if evidence.findings:
                 return

@@ -153,7 +153,7 @@ def compared(figures: dict[str, float], exercise: Exercise) -> tuple[list[Findin
             if value is None:
                 findings.append(Finding("unjudged", f"{name} was not counted"))
                 continue
-            text = COUNTED[name].format(f"{value:.4g}")
+            text = COUNTED[name].format(f"{value:.4g}" if abs(value) < 1e4 else f"{value:.0f}")
             if beyond * (value - limit) > 1e-9:
                 why = exercise.because.get(name, MEANING.get(name, ""))
                 if name == "float64" and figures.get(OF_INTEGERS):

@@ -448,6 +448,23 @@ def test_what_is_right_for_another_reason_does_not_pass(write, name, text, kind,
     )
 
 
+def test_reads_guarded_one_by_one_are_as_right_as_a_thread_that_is_guarded(write):
+    """Threads beyond one edge read along the other: at edges more is read, and no less right."""
+    text = solved("gemm_two_by_two")
+    for old, new in (
+        ("    if m0 < M and n0 < N:\n        acc00", "    if True:\n        acc00"),
+        ("a[m0, k], ", "a[m0, k] if m0 < M else float32(0.0), "),
+        ("b[k, n0], ", "b[k, n0] if n0 < N else float32(0.0), "),
+        ("        c[m0, n0] = acc00\n", "        if m0 < M and n0 < N:\n            c[m0, n0] = acc00\n"),
+        ("if n1 < N:\n", "if m0 < M and n1 < N:\n"),
+        ("if m1 < M:\n", "if m1 < M and n0 < N:\n"),
+    ):
+        assert text.count(old) == 1, old
+        text = text.replace(old, new)
+    verdict = Grader().grade(Submission(write("gemm_two_by_two.py", text)))
+    assert verdict.passed, verdict.reasons
+
+
 @pytest.mark.parametrize(
     ("first", "kinds"),
     [({"written": 40}, []), ({"written": 38}, ["unwritten"]), ({"written": 40, "wrong": 1}, ["unwritten"]),

@@ -486,26 +486,33 @@ def test_limits_are_compared_and_said():
     one = exercises.find("gemm_vector_tile")
     figures = {
         "shared_per_fma": 0.15,
+        "global_reads": 0.01,
         "stack_bytes": 0,
-        "warps": 16,
-        "shared_bytes": 4096,
+        "warps": 20,
+        "shared_bytes": 32768,
         "threads": 64,
         "float64": 0,
     }
     assert grade.judged(grade.Evidence(figures=figures), one) == []
     assert limits.compared(figures, one)[1] == [
         "0.15 loads from shared memory for each multiply-add in the compiled loop, at most 0.15 allowed",
+        "0.01 reads of global memory for each multiply-add, as the source is written, at most 0.01 allowed",
         "0 bytes of stack for each thread, at most 0 allowed",
-        "16 warps fit a multiprocessor, at least 16 asked for",
+        "20 warps fit a multiprocessor, at least 20 asked for",
         "64 threads in a block, at least 64 asked for",
-        "4096 bytes of shared memory for each block, at least 2048 asked for",
+        "32768 bytes of shared memory for each block, at least 2048 asked for",
     ]
-    worse = grade.Evidence(figures={**figures, "shared_per_fma": 0.19, "warps": 8, "threads": 8})
+    worse = grade.Evidence(
+        figures={**figures, "shared_per_fma": 0.19, "warps": 8, "threads": 8, "shared_bytes": 1024}
+    )
     assert [finding.message for finding in grade.judged(worse, one)] == [
-        "0.19 loads from shared memory for each multiply-add in the compiled loop; at most 0.15 is asked for",
-        "8 warps fit a multiprocessor; at least 16 is asked for",
+        "0.19 loads from shared memory for each multiply-add in the compiled loop; at most 0.15 is asked for: "
+        "each value that a thread reads serves its other rows or columns: how many has it?",
+        "8 warps fit a multiprocessor; at least 20 is asked for: "
+        "each output takes a register for its sum, and 65,536 registers are handed out to all warps",
         "8 threads in a block; at least 64 is asked for: "
         "a warp has 32 lanes, and with fewer threads some do nothing; two warps can wait for each other",
+        "1024 bytes of shared memory for each block; at least 2048 is asked for",
     ]
     slow = grade.Evidence(figures={**figures, "percent_of_floor": 5.0, "ms": 3.0})
     assert [finding.kind for finding in grade.judged(slow, one)] == ["slow"]
@@ -523,9 +530,12 @@ def test_float64_is_asked_of_every_exercise_and_its_cause_is_named():
     assert ["a signed one of 64 bits meets an unsigned one" in text for text in said] == [False, True]
 
 
-def test_every_limit_can_be_counted_and_said():
+def test_every_limit_can_be_counted_and_said_with_its_reason():
+    """Shared memory that is asked for is the exercise itself."""
     for one in exercises.everything():
         assert limits.limited(one) <= set(limits.COUNTED)
+        assert limits.limited(one) - {*one.because, *limits.MEANING, "shared_bytes"} == set(), one.name
+        assert set(one.because) <= limits.limited(one), one.name
 
 
 def test_a_folder_of_students(write, tmp_path):
