@@ -41,6 +41,12 @@ _BOUNDS = {
 _FILL = 0.5  # no sum of integers: an output filled with it shows whether the kernel reads it
 
 
+KINDS = (
+    "wrote_outside", "modified_input", "unwritten", "nan", "wrong", "imprecise", "stale", "unstable", "unsound",
+    "refused",
+)  # fmt: skip
+
+
 def _as_it_comes(_: int) -> AbstractContextManager[Any]:
     return nullcontext()
 
@@ -60,10 +66,7 @@ class VerdictFields(TypedDict):
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing that is not right.
-
-    ``kind``: wrote_outside, modified_input, unwritten, nan, wrong, imprecise, stale, unstable, unsound or refused.
-    """
+    """One thing that is not right. ``kind`` is one of KINDS."""
 
     kind: str
     message: str
