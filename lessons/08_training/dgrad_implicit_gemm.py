@@ -54,7 +54,7 @@ TUNABLES = {
     "SPLIT_K": long_sums.SPLITS,
 }
 SHARED_BYTES = 49152
-PART = 9  # words that describe a part of dx: see `whole`
+PART = 9  # words that describe a class of pixels of dx: see `whole`
 
 
 class Prepared(NamedTuple):
@@ -62,8 +62,8 @@ class Prepared(NamedTuple):
 
     filt: object
     table: object  # an entry for each tile of GEMM_K, see `tap_table`
-    parts: object  # PART words for each part of dx, see `whole`
-    step: tuple  # from one pixel of a part to the next, along d, h and w
+    parts: object  # PART words for each class of pixels of dx, see `whole`
+    step: tuple  # from one pixel of a class to the next, along d, h and w
     blocks_m: int
     tile: dict
 
@@ -191,7 +191,7 @@ def specialise(wide_dy, wide, WORDS, BLOCK_M, BLOCK_N, BLOCK_K, THREAD_M, THREAD
         block_m = group * GROUP_M + place % height
         n0 = uint32(place // height * BLOCK_N)
 
-        # locate: its part of dx, and of the part's tiles of GEMM_K those of this split
+        # locate: its class of pixels of dx, and of that one's tiles of GEMM_K those of this split
         about = int64(0)
         while about + PART < parts.size and block_m >= parts[about + PART]:
             about += PART
@@ -316,7 +316,7 @@ def all_taps(problem):
 
 
 def whole(problem, tile):
-    """dx as one part, which meets every tap: its first block, its pixels along d, h and w, the first of them along
+    """dx as one class, which meets every tap: its first block, its pixels along d, h and w, the first of them along
     each, its first tile of GEMM_K, and the number of its tiles."""
     p = problem
     tiles = p.T * p.R * p.S * -(-p.K // tile["BLOCK_K"])

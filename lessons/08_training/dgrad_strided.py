@@ -2,12 +2,12 @@
 
 Previous step: dgrad_implicit_gemm
 New idea: with d + pad_d = stride_d*a + b, pixel d meets those taps only for which t*dilation_d leaves the rest b,
-    too. So dx falls into stride_d * stride_h * stride_w parts, by their rests. Within a part, pixels lie a stride
+    too. So dx falls into stride_d * stride_h * stride_w classes, by their rests. Within a class, pixels lie a stride
     apart, all meet the same taps, and neighbours meet neighbouring outputs: a dense convolution, at a stride of 1,
-    with a part of the filter. 3 x 3 taps at a stride of 2 become four of 1, 2, 2 and 4 taps.
-    The kernel is dgrad_implicit_gemm's. The table has the taps in the order of the parts, a block of rows belongs to
-    one part, and walks through that part's tiles alone. All parts go in one launch, those with most taps first, so
-    that the short ones fill the gaps at the end.
+    with some of the filter's taps. 3 x 3 taps at a stride of 2 become four of 1, 2, 2 and 4 taps.
+    The kernel is dgrad_implicit_gemm's. The table has the taps in the order of the classes, a block of rows belongs
+    to one class, and walks through that class's tiles alone. All classes go in one launch, those with most taps
+    first, so that the short ones fill the gaps at the end.
 Loads per FMA: as before; but for each multiply-add with a zero there is none now.
 Run: python -m lessons.08_training dgrad_strided
 """
@@ -37,7 +37,7 @@ def rests(extent, pad, stride):
 
 
 def by_rests(problem, tile):
-    """The taps [T*R*S, 3] in the order of the parts, the parts as the kernel wants them, and their blocks of rows."""
+    """The taps [T*R*S, 3] in the order of the classes, these as the kernel wants them, and their blocks of rows."""
     p, g = problem, problem.geometry
     taps = implicit_gemm.all_taps(p)
     left = taps * (g.dilation_d, g.dilation_h, g.dilation_w) % (g.stride_d, g.stride_h, g.stride_w)

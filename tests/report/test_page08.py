@@ -15,6 +15,15 @@ PAGES = sorted(FOLDER.glob("*.md"))
 TEXT = {page.stem: page.read_text(encoding="utf-8") for page in PAGES}
 
 
+def test_a_class_of_pixels_is_called_one_in_the_files_as_on_the_page():
+    files = [catalog.find(name).path for name in ("dgrad_implicit_gemm", "dgrad_strided")]
+    for path in files:
+        text = path.read_text(encoding="utf-8")
+        prose = " ".join(re.findall(r'#.*|"""[^"]*"""', text))
+        assert "class" in prose
+        assert not re.search(r"\bpart'?s?\b(?! of the (sum|filter))", prose), path.name
+
+
 @pytest.fixture(scope="module")
 def names():
     """By page, what its Python has defined at its end; fails with the first line that gives something else."""
