@@ -51,8 +51,8 @@ book: $(SETUP) ## build the book as a site that opens from disk, in .workbook/bo
 bench: $(SETUP) ## time every step and the vendor's libraries, and write the record
 	$(PYTHON) -m common bench
 
-renew: $(SETUP) ## measure what this GPU's record lacks or has of older code; end it any time, it goes on
-	$(PYTHON) -m common renew
+renew: $(SETUP) $(DIGITS) ## measure what this GPU's record lacks or has of older code; end it any time, it goes on: MINUTES=9
+	$(PYTHON) -m common renew$(if $(MINUTES), --minutes $(MINUTES))
 
 charts: $(SETUP) ## draw charts and page tables from the records
 	$(PYTHON) -m common charts$(if $(FRESH), --fresh)

@@ -21,7 +21,7 @@ import inspect
 import os
 import re
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -475,6 +475,18 @@ def imported_steps(path: Path) -> dict[str, Code | str]:
         if data.name in source:
             found[data.name] = hashlib.sha256(data.read_bytes()).hexdigest()
     return found
+
+
+def hashes(files: Iterable[Path]) -> dict[str, str]:
+    """By name, the hashes of files and of all steps and helpers that they import, directly or through each other."""
+    found: set[Path] = set()
+    pending = set(files)
+    while pending:
+        found |= pending
+        named = [name for path in pending for name in imported_steps(path) if not name.endswith(".json")]
+        steps = {LESSONS / f"{name.replace('.', '/')}.py" for name in named}
+        pending = (steps | {helper for path in pending for helper in imported_helpers(path)}) - found
+    return {path.stem: source_hash(path) for path in sorted(found)}
 
 
 def is_current(entry: Code, path: Path) -> bool:

@@ -97,7 +97,7 @@ class Gpu:
     @property
     def slug(self) -> str:
         """The card's name as a file name, e.g. ``nvidia-h200``."""
-        return re.sub(r"[^a-z0-9]+", "-", self.name.lower()).strip("-")
+        return re.sub(r"[^a-z0-9]+", "-", self.name.lower()).strip("-") or "gpu"
 
 
 def current_gpu() -> Gpu:

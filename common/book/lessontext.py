@@ -11,6 +11,9 @@ kernel does with them
 ``[epilogues]``   ``ways``, the module whose epilogues are timed as in :mod:`common.measure.fusing`, and by step of
 ``steps`` the presets
 
+``[training]``    a network that is trained: the folder of its ``code``, the ``steps`` that this runs, and by entry
+of the record of training (:mod:`common.report.training`) the one of the lesson's own ``commands`` that writes it
+
 ``[photo]``       the conv2d ``step`` that convolves the photograph, unless another is asked for
 
 ``[picture.*]``   what a picture of traces shows, by the function of :mod:`common.report.tracefigures` that draws it:
@@ -50,6 +53,12 @@ class Epilogues(Struct, frozen=True):
     steps: dict[str, list[str]]
 
 
+class Training(Struct, frozen=True):
+    code: str
+    steps: list[str]
+    commands: dict[str, str]
+
+
 class Photo(Struct, frozen=True):
     step: str
 
@@ -86,6 +95,7 @@ class Lesson(Struct, frozen=True):
     remark: list[Remark] = field(default_factory=list)
     accuracy: Accuracy | None = None
     epilogues: Epilogues | None = None
+    training: Training | None = None
     photo: Photo | None = None
     picture: Pictures = Pictures()
 
@@ -114,6 +124,12 @@ def epilogues(lessons: Path) -> list[tuple[str, str, str]]:
     """Step, preset and the module of the epilogues for each convolution whose epilogues are timed."""
     found = (lesson.epilogues for lesson in _all(lessons) if lesson.epilogues)
     return [(step, preset, one.ways) for one in found for step, presets in one.steps.items() for preset in presets]
+
+
+def training(lessons: Path) -> tuple[Path, Training] | None:
+    """The network that is trained, with the folder of its lesson; None if no lesson has one."""
+    found = ((path.parent, _read(path).training) for path in sorted(lessons.glob(f"*/{NAME}")))
+    return next(((folder, one) for folder, one in found if one), None)
 
 
 def photo(lessons: Path) -> str:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterable
+import time
+from collections.abc import Callable, Generator, Iterable
+from contextlib import closing
 from typing import Any
 
 from msgspec.structs import asdict
@@ -56,12 +58,12 @@ def _bench(options: argparse.Namespace) -> int:
     return bench(Bench(steps, *run.inspect_device(), fresh=True, pairs=pairs))
 
 
-def bench(what: Bench) -> int:
-    """Compile ahead and measure."""
+def bench(what: Bench, enough: Callable[[float], bool] = lambda seconds: False) -> int:
+    """Compile ahead and measure, until ``enough`` (:meth:`Bench.run`)."""
     preparing = what.prepare([])
     try:
         preparing.before_timing()
-        return what.run()
+        return what.run(enough=enough)
     finally:
         preparing.cancel()
 
@@ -204,6 +206,10 @@ class Bench:
         self._pairs = [pair for pair in pairs if pair not in held]
         self._presets = [preset for preset in presets if preset not in libraries]
         self._ceilings = fresh or not current.ceilings(self._record)
+        self.failed: dict[str, str] = {}
+        """What has no row since it was tried, and why."""
+        self.left: list[str] = []
+        """What was not tried, as it was enough."""
 
     def prepare(self, checked: list[Step]) -> run.Preparing:
         """Compile what will be timed, and what is checked before, in the background."""
@@ -214,13 +220,18 @@ class Bench:
             wanted.setdefault(step, []).append(problems.FIRST[step.ladder])
         return run.Preparing(wanted, self._gpu)
 
-    def run(self, wrong: Iterable[str] = (), beside: drawing.Beside | None = None) -> int:
+    def run(
+        self,
+        wrong: Iterable[str] = (),
+        beside: drawing.Beside | None = None,
+        enough: Callable[[float], bool] = lambda seconds: False,
+    ) -> int:
         """Measure what is to be measured, but for the steps named; each row is written as soon as it is there.
 
-        What is drawn ``beside`` has ended when this returns.
+        What is drawn ``beside`` has ended when this returns. After each row ``enough`` is asked, with its seconds.
         """
         try:
-            code = self._run(wrong)
+            code = self._run(wrong, enough)
         except BaseException:
             if beside:
                 beside.cancel()
@@ -228,38 +239,66 @@ class Bench:
         pictures.say_drawn(beside.wait() if beside else [])
         return code
 
-    def _run(self, wrong: Iterable[str]) -> int:
+    def _run(self, wrong: Iterable[str], enough: Callable[[float], bool]) -> int:
         say = console.say()
         console.say_kept(self._held, "row", "rows")
         pairs = [pair for pair in self._pairs if pair[0].name not in wrong]
         if not (pairs or self._presets or self._ceilings):
             return RIGHT
         record, key = self._record, self._record.start_run()
-        measuring = run.measure(pairs, None, self._presets, self._ceilings)
-        total = [*pairs, *self._presets, *(["ceilings"] if self._ceilings else [])]
+        total = [
+            *(["ceilings"] if self._ceilings else []),
+            *(f"{step.name} {preset}" for step, preset in pairs),
+            *(f"the library {preset}" for preset in self._presets),
+        ]
         outcomes: list[Outcome] = []
-        for kind, found in console.progress("time", measuring, total, flow.measured):
-            if kind == "ceilings":
-                if found["status"] != "right":
-                    raise run.DeviceError(f"the GPU could not be measured: {found['message']}")
-                record.set_ceilings(found["ceilings"], key, timing.MEASURE_VERSION)
-            elif kind == "step":
-                outcomes.append(found)
-                if found.status == "right":
-                    recording.record_step(record, key, found)
-            else:
-                preset, result = found
-                if result["status"] == "right":
-                    recording.record_peers(record, key, preset, result)
-                else:
-                    say.print(f"[yellow]the library on {preset}: {escape(result['message'])}[/]")
+        tried: list[str] = []
+        with closing(self._measured(pairs)) as measuring:
+            began = time.monotonic()
+            for kind, found in console.progress("time", measuring, total, flow.measured):
+                tried.append(self._keep(kind, found, key))
+                if kind == "step":
+                    outcomes.append(found)
+                now = time.monotonic()
+                # one that failed says nothing of the next one's time
+                if enough(0.0 if tried[-1] in self.failed else now - began):
+                    break
+                began = now
+        self.left = [name for name in total if name not in tried]
         ceilings = record.ceilings
-        assert ceilings is not None
+        if ceilings is None:  # it was enough before them
+            return verdicts.exit_code(outcomes, asked=False)
         say.print(
-            f"{self._gpu.name}: copy {ceilings.copy_gbs:,.0f} GB/s, "
+            f"{escape(self._gpu.name)}: copy {ceilings.copy_gbs:,.0f} GB/s, "
             f"FP32 multiply-add {ceilings.fma_gflops:,.0f} GFLOP/s"
         )
         verdicts.print_times(outcomes, ceilings, self._gpu.name)
         if not peers.available():
             say.print(peers.HOW_TO_GET)
         return verdicts.exit_code(outcomes, asked=False)
+
+    def _measured(self, pairs: list[tuple[Step, str]]) -> Generator[tuple[str, Any], None, None]:
+        yield from run.measure(pairs, None, self._presets, self._ceilings)
+
+    def _keep(self, kind: str, found: Any, key: str) -> str:
+        """Write what came of one measurement, or note why nothing did; returns its name."""
+        if kind == "ceilings":
+            if found["status"] != "right":
+                raise run.DeviceError(f"the GPU could not be measured: {found['message']}")
+            self._record.set_ceilings(found["ceilings"], key, timing.MEASURE_VERSION)
+            return "ceilings"
+        if kind == "step":
+            name = f"{found.step.name} {found.preset}"
+            if found.status == "right":
+                recording.record_step(self._record, key, found)
+            elif not found.elsewhere:
+                self.failed[name] = "; ".join(found.reasons) or found.status
+            return name
+        preset, result = found
+        name = f"the library {preset}"
+        if result["status"] == "right":
+            recording.record_peers(self._record, key, preset, result)
+        else:
+            self.failed[name] = result["message"]
+            console.say().print(f"[yellow]the library on {preset}: {escape(result['message'])}[/]")
+        return name

@@ -1,44 +1,83 @@
 """The command ``renew``: what this GPU's record lacks, or has of older code, is measured, part by part.
 
-It may be ended at any time: what is measured is kept, lesson by lesson, and the next run goes on with the rest.
+It may be ended at any time: what is measured is kept as it comes, and the next run goes on with the rest. What fails
+costs nothing else, is told at the end, and comes last in the next run.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import itertools
-from collections.abc import Callable
+import math
+import signal
+import subprocess
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from msgspec import Struct, field, to_builtins
 from rich.markup import escape
 
-from common.book import catalog, device, lessontext
+from common.book import catalog, device, lessontext, store
 from common.book.catalog import Step
 from common.book.problems import Problem
+from common.book.schema import Amount
 from common.commands import arguments, choosing, console, measuring
 from common.commands.choosing import Opened
 from common.commands.console import RIGHT, WRONG
-from common.jobs import run
+from common.jobs import kept, run
 from common.measure import profiler, sanitizer
 from common.microscope import lanes
-from common.report import agreement, current, records
-from common.report.records import Record
+from common.report import agreement, current, records, tables, training
+from common.report.records import Record, RecordError
+from common.workers import isolate
 
 ROWS = "rows"  # of steps and libraries, and the ceilings
-_FAILURES = (run.DeviceError, profiler.ProfileError, sanitizer.SanitizerError, lanes.TraceError)
+TOGETHER = 4  # under a profiler or a sanitizer, whose process takes seconds to start
+FIRST_SECONDS = 60.0  # are enough for what never was measured here
+COMMAND_SECONDS = 600.0
+_EXPECTED = (run.DeviceError, profiler.ProfileError, sanitizer.SanitizerError, lanes.TraceError, TimeoutError)
+_UNAVAILABLE = (profiler.UnavailableError, sanitizer.UnavailableError)
+_UNKEPT = (store.StoreError, RecordError)
+Found = dict[str, str]  # what is wrong, by what it is of
 
 
 @dataclass(frozen=True)
 class Part:
     """Something that a record holds: what of it is missing or of older code, and how such is measured.
 
-    Each of it is a tuple that begins with its step. ``apart``: each lesson's is measured, and kept, for itself.
+    Each of it is a tuple that begins with what has a name and a lesson. So many of a lesson are measured
+    ``together``; 0: all that are missing. ``measure`` keeps what it measures, and returns what is wrong with it.
     """
 
     missing: Callable[[Record], list[Any]]
-    measure: Callable[[list[Any], Opened], int]
-    apart: bool = True
+    measure: Callable[[list[Any], Opened], Found | None]
+    together: int = 1
+
+
+@dataclass(frozen=True)
+class Own:
+    """An entry that a lesson's own ``command`` writes."""
+
+    name: str
+    lesson: str
+    command: str
+
+
+class Past(Struct):
+    """What other runs on a card left: by part what was begun and not measured, and the seconds that one took."""
+
+    unfinished: dict[str, list[str]] = field(default_factory=dict)
+    seconds: dict[str, Amount] = field(default_factory=dict)
+
+
+class _TimeUpError(BaseException):
+    """The minutes that were asked for are over."""
 
 
 def commands(known: arguments.Commands) -> None:
@@ -51,6 +90,9 @@ def commands(known: arguments.Commands) -> None:
     sub.add_argument(
         "--list", action="store_true", help="name what would be measured; without a GPU, for the shipped record"
     )
+    sub.add_argument(
+        "--minutes", type=float, metavar="N", help="end after so many; nothing is begun that would take longer"
+    )
 
 
 def _renew(options: argparse.Namespace) -> int:
@@ -58,32 +100,230 @@ def _renew(options: argparse.Namespace) -> int:
     for name in options.parts:
         if name not in known:
             raise ValueError(f"PART {name!r}: must be one of {', '.join(known)}")
+    minutes = math.inf if options.minutes is None else options.minutes
+    if not minutes > 0:
+        raise ValueError(f"--minutes {options.minutes:g}: must be above 0")
     names = [name for name in known if not options.parts or name in options.parts]
     if options.list:
         return _list(names)
     device.require_gpu("renewing a record")
-    code = RIGHT
-    if ROWS in names:
-        console.say().rule(ROWS)
-        code = measuring.bench(measuring.Bench(catalog.everything(), *run.inspect_device(), fresh=False))
-    opened = choosing.open_record()
-    for name in names:
-        if name != ROWS:
-            console.say().rule(name)
-            code = max(code, _measure(PARTS[name], opened))
-    return code
-
-
-def _measure(part: Part, opened: Opened) -> int:
-    """What is missing, lesson by lesson; what fails is told, and costs only its lesson."""
-    code = RIGHT
-    for _, batch in itertools.groupby(part.missing(opened[0]), lambda one: part.apart and one[0].lesson):
+    with _alone():
+        renewal = Renewal(60 * minutes)
         try:
-            code = max(code, part.measure(list(batch), opened))
-        except _FAILURES as error:
-            console.say().print(f"[yellow]{escape(str(error))}[/]")
-            code = WRONG
-    return code
+            with _ended_after(60 * minutes):
+                renewal.run(names)
+        except _TimeUpError:
+            console.say().print("the time is up: what was measured is kept")
+        finally:
+            renewal.tell()
+    return WRONG if any(renewal.failed.values()) else RIGHT
+
+
+@contextlib.contextmanager
+def _alone() -> Iterator[None]:
+    """While open, no other ``renew`` measures in this checkout; raises ValueError if one does."""
+    with contextlib.ExitStack() as stack:
+        try:
+            stack.enter_context(store.locked(kept.FOLDER / "renewing", seconds=0))
+        except store.StoreError as error:
+            if not error.why.startswith("another program"):
+                raise
+            said = "another renew is measuring here: two at once would disturb each other, and measure all twice"
+            raise ValueError(said) from None
+        yield
+
+
+@contextlib.contextmanager
+def _ended_after(seconds: float) -> Iterator[None]:
+    """While open, raise _TimeUpError when the time is over, and end the processes that are waited for."""
+    timed = math.isfinite(seconds) and threading.current_thread() is threading.main_thread()
+    if not (timed and hasattr(signal, "setitimer")):
+        yield
+        return
+
+    def up(*_: object) -> None:
+        isolate.close()
+        raise _TimeUpError
+
+    before = signal.signal(signal.SIGALRM, up)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+class Renewal:
+    """A run of ``renew`` with so many seconds: by part what ``failed`` and why, and what is ``left`` to the next."""
+
+    def __init__(self, seconds: float) -> None:
+        self._end = time.monotonic() + seconds
+        self._file = kept.FOLDER / "renewing.json"
+        self._card, self._past, self._longest = "", Past(), dict[str, float]()
+        self.failed: dict[str, Found] = {}
+        self.left: dict[str, list[str]] = {}
+
+    def run(self, names: Sequence[str]) -> None:
+        """Measure what these parts lack. Raises StoreError or RecordError if nothing can be kept."""
+        opened = choosing.open_record()
+        self._card = opened[0].slug
+        self._past = kept.read(self._file, dict[str, Past]).get(self._card, Past())
+        for name in names:
+            console.say().rule(name)
+            if name == ROWS:
+                self._rows(opened[0])
+            else:
+                self._part(name, PARTS[name], opened)
+
+    def tell(self) -> None:
+        """Say in one table what failed, and what there was no time for."""
+        say = console.say()
+        failed = [(part, *one) for part in self.failed for one in self._of(part)]
+        if failed:
+            say.print(tables.failed(failed))
+        for part, names in self.left.items():
+            if names:
+                say.print(f"{part}: no time for {len(names)}, with which the next run goes on", soft_wrap=True)
+
+    def _of(self, part: str) -> Iterator[tuple[str, str]]:
+        """What failed of a part, for each reason."""
+        reasons = itertools.groupby(sorted(self.failed[part].items(), key=lambda one: one[1]), lambda one: one[1])
+        for why, found in reasons:
+            yield ", ".join(name for name, _ in found), why
+
+    def _rows(self, record: Record) -> None:
+        """Those that failed in the last run come last: one that hangs costs its limit."""
+        pairs = choosing.pairs(catalog.everything(), None, every_preset=True)
+        late = [pair for pair in pairs if _named(pair) in self._past.unfinished.get(ROWS, [])]
+        groups: list[dict[str, Any]] = (
+            [{"pairs": [pair for pair in pairs if pair not in late]}, {"pairs": late}] if late else [{}]
+        )
+        failed = self.failed.setdefault(ROWS, {})
+        for chosen in groups:
+            if not self._room(ROWS, 1):
+                self.left.setdefault(ROWS, []).extend(_named(one) for one in _rows(record))
+                break
+            with self._noting(failed, [ROWS]):
+                bench = measuring.Bench(catalog.everything(), *run.inspect_device(), fresh=False, **chosen)
+                try:
+                    if measuring.bench(bench, self._enough) != RIGHT and not bench.failed:
+                        failed[ROWS] = "told above"
+                finally:
+                    failed |= bench.failed
+                    self._past.unfinished[ROWS] = list(failed)
+                    self._keep()
+                self.left.setdefault(ROWS, []).extend(bench.left)
+
+    def _enough(self, seconds: float) -> bool:
+        """Would another row like the longest so far not end in time?"""
+        if seconds:
+            self._took(ROWS, seconds)
+        return not self._room(ROWS, 1)
+
+    def _part(self, name: str, part: Part, opened: Opened) -> None:
+        """What is missing, some of a lesson together; each of those alone if they fail, or did in the last run."""
+        failed = self.failed.setdefault(name, {})
+        missing = part.missing(opened[0])
+        alone = set(self._past.unfinished.get(name, [])) & set(map(_named, missing))
+        self._past.unfinished[name] = sorted(alone)
+        waiting = sorted(missing, key=lambda one: _named(one) in alone)
+        while waiting:
+            batch = self._batch(name, part, waiting, alone)
+            if not batch:
+                self.left[name] = list(map(_named, waiting))
+                return
+            waiting = waiting[len(batch) :]
+            try:
+                rest, why = self._tried(name, part, batch, opened)
+            except _UNAVAILABLE as error:  # for all of them
+                failed |= dict.fromkeys(map(_named, [*batch, *waiting]), str(error))
+                return
+            if len(batch) > 1 and part.together:
+                alone |= set(map(_named, rest))
+                waiting = [*rest, *waiting]
+            else:
+                failed |= {_named(one): why.get(_named(one), "nothing came of it") for one in rest}
+
+    def _tried(self, name: str, part: Part, batch: list[Any], opened: Opened) -> tuple[list[Any], Found]:
+        """Measure these, which are unfinished until they are done; returns those that are missing still, and why."""
+        names = list(map(_named, batch))
+        before = self._past.unfinished[name]
+        self._past.unfinished[name] = list(dict.fromkeys([*before, *names]))
+        self._keep()
+        why: Found = {}
+        began = time.monotonic()
+        try:
+            with self._noting(why, names):
+                self.failed[name] |= part.measure(batch, opened) or {}
+                self._took(name, (time.monotonic() - began) / (len(batch) if part.together else 1))
+        except _UNAVAILABLE:
+            self._past.unfinished[name] = before
+            self._keep()
+            raise
+        except BaseException:
+            self.failed[name] |= why
+            raise
+        missing = part.missing(opened[0])
+        rest = [one for one in batch if one in missing]
+        done = set(names) - set(map(_named, rest))
+        self._past.unfinished[name] = [one for one in self._past.unfinished[name] if one not in done]
+        self._keep()
+        return rest, why
+
+    def _batch(self, name: str, part: Part, waiting: list[Any], alone: set[str]) -> list[Any]:
+        """What is measured next; empty if there is no time for it."""
+        if not part.together:
+            return waiting if self._room(name, 1) else []
+        if _named(waiting[0]) in alone:
+            return waiting[: self._room(name, 1)]
+        lesson = waiting[0][0].lesson
+        same = itertools.takewhile(lambda one: one[0].lesson == lesson and _named(one) not in alone, waiting)
+        return list(itertools.islice(same, self._room(name, part.together)))
+
+    def _room(self, name: str, most: int) -> int:
+        """For how many of a part, of at most so many, there is time; one that was never measured is tried alone."""
+        left = self._end - time.monotonic()
+        if not math.isfinite(left):
+            return most
+        each = self._longest.get(name, self._past.seconds.get(name))
+        if each is None:
+            return int(left >= FIRST_SECONDS)
+        return max(0, min(most, int(left / max(each, 1e-3))))
+
+    def _took(self, name: str, seconds: float) -> None:
+        self._longest[name] = self._past.seconds[name] = max(seconds, self._longest.get(name, 0.0))
+
+    @contextlib.contextmanager
+    def _noting(self, found: Found, names: Sequence[str]) -> Iterator[None]:
+        """Note for all of the names what goes wrong within, and go on; an end that is asked for is noted, too."""
+        began = time.monotonic()
+        try:
+            yield
+        except (*_UNKEPT, *_UNAVAILABLE):
+            raise
+        except Exception as error:  # whatever it is, it must not cost the others
+            said = str(error)
+            if not isinstance(error, _EXPECTED):
+                said = f"{type(error).__name__}: {error}"
+                traceback.print_exc()
+            console.say().print(f"[yellow]{escape(said)}[/]", soft_wrap=True)
+            found |= dict.fromkeys(names, said)
+        except BaseException as error:
+            why = "the time was up" if isinstance(error, _TimeUpError) else "it was ended"
+            found |= dict.fromkeys(names, f"{why} after {time.monotonic() - began:.0f} s of it")
+            raise
+
+    def _keep(self) -> None:
+        """For the next run, which else would not know what failed."""
+        with contextlib.suppress(OSError):
+            known = kept.read(self._file, dict[str, Past])
+            store.write_json(self._file, to_builtins({**known, self._card: self._past}))
+
+
+def _named(one: tuple[Any, ...]) -> str:
+    first, *at = one
+    return " ".join([first.name, *map(str, at)])
 
 
 def _list(names: list[str]) -> int:
@@ -93,11 +333,10 @@ def _list(names: list[str]) -> int:
     else:
         record = Record.load(records.RESULTS / f"{records.REFERENCE_GPU}.json")
     say = console.say()
-    say.print(f"To be measured for the record of {record.gpu_name}:")
+    say.print(f"To be measured for the record of {escape(record.gpu_name)}:")
     for name in names:
         missing = _rows(record) if name == ROWS else PARTS[name].missing(record)
-        told = [" ".join([step.name, *map(str, at)]) for step, *at in missing]
-        say.print(f"{name}: {', '.join(told) or 'nothing'}", soft_wrap=True)
+        say.print(f"{name}: {', '.join(map(_named, missing)) or 'nothing'}", soft_wrap=True)
     return RIGHT
 
 
@@ -114,12 +353,13 @@ def _rows(record: Record) -> list[tuple[Step, str]]:
 
 
 def _epilogues(record: Record) -> list[tuple[Step, str, str]]:
-    found = record.data.epilogues
+    found, capability = record.data.epilogues, record.data.gpu.compute_capability
     named = [(catalog.find(name), preset, ways) for name, preset, ways in lessontext.epilogues(catalog.LESSONS)]
     return [
         (step, preset, ways)
         for step, preset, ways in named
-        if step.name not in found.get(preset, {}) or not current.epilogues(found[preset][step.name], step.name)
+        if step.runs_on(capability)
+        and (step.name not in found.get(preset, {}) or not current.epilogues(found[preset][step.name], step.name))
     ]
 
 
@@ -146,19 +386,73 @@ def _agreed(record: Record) -> list[tuple[Step, Problem]]:
     return [pair for pair in pairs if pair not in held]
 
 
-def _agree(pairs: list[tuple[Step, Problem]], opened: Opened) -> int:
-    record, key = opened
+def _own(record: Record) -> list[tuple[Own]]:
+    network = lessontext.training(catalog.LESSONS)
+    if network is None:
+        return []
+    folder, declared = network
+    held = training.load(record.slug)
+    codes = {name: getattr(getattr(held, name, None), "code", {}) for name in declared.commands}
+    return [
+        (Own(name, folder.name, command),)
+        for name, command in declared.commands.items()
+        if not current.trained(codes[name])
+    ]
+
+
+def _time_epilogues(convolutions: list[tuple[Step, str, str]], to: Opened) -> None:
+    measuring.epilogues([(step.name, preset, ways) for step, preset, ways in convolutions], to)
+
+
+def _profile(pairs: list[tuple[Step, str]], to: Opened) -> None:
+    measuring.profile(pairs, to)
+
+
+def _measure_errors(_: list[tuple[Step]], to: Opened) -> None:
+    measuring.accuracy(to)
+
+
+def _sanitize(steps: list[tuple[Step]], to: Opened) -> Found:
+    measuring.sanitize([step for (step,) in steps], to)
+    seen = to[0].data.sanitizer
+    found = {
+        step.name: [
+            f"{seen[step.name][tool].errors} by {tool}" for tool in sanitizer.TOOLS if seen[step.name][tool].errors
+        ]
+        for (step,) in steps
+    }
+    return {name: f"errors that were found: {', '.join(tools)}" for name, tools in found.items() if tools}
+
+
+def _agree(pairs: list[tuple[Step, Problem]], to: Opened) -> None:
+    record, key = to
     for step, problem, entry in console.quietly("trace", agreement.refresh(pairs), pairs):
         record.put_agreement(step.name, str(problem), entry, key)
-    return RIGHT
+
+
+def _command(entries: list[tuple[Own]], _: Opened) -> None:
+    """Run the lesson's command, which writes the entry. Raises DeviceError with what it says if it fails."""
+    for (own,) in entries:
+        words = [sys.executable, "-m", f"{catalog.LESSONS.name}.{own.lesson}", own.command]
+        console.say().print(f"python {' '.join(words[1:])}", markup=False)
+        try:
+            done = subprocess.run(
+                words, cwd=catalog.ROOT, stdin=subprocess.DEVNULL, capture_output=True, timeout=COMMAND_SECONDS,
+                encoding="utf-8", errors="replace",
+            )  # fmt: skip
+        except subprocess.TimeoutExpired:
+            raise TimeoutError(f"{own.command} was not done within {COMMAND_SECONDS:.0f} s") from None
+        if done.returncode:
+            said = " ".join(done.stderr.split())[-300:].removeprefix("error: ")
+            raise run.DeviceError(said or f"{own.command} ended with exit code {done.returncode}")
+        console.say().print(done.stdout.rstrip().rpartition("\n")[2], markup=False, soft_wrap=True)
 
 
 PARTS = {
-    "epilogues": Part(
-        _epilogues, lambda all, to: measuring.epilogues([(step.name, preset, ways) for step, preset, ways in all], to)
-    ),
-    "errors": Part(_errors, lambda _, to: measuring.accuracy(to), apart=False),
-    "counters": Part(_counters, measuring.profile),
-    "sanitizer": Part(_sanitized, lambda all, to: measuring.sanitize([step for (step,) in all], to)),
-    "agreement": Part(_agreed, _agree),
+    "epilogues": Part(_epilogues, _time_epilogues),
+    "errors": Part(_errors, _measure_errors, together=0),
+    "counters": Part(_counters, _profile, TOGETHER),
+    "sanitizer": Part(_sanitized, _sanitize, TOGETHER),
+    "agreement": Part(_agreed, _agree, TOGETHER),
+    "training": Part(_own, _command),
 }

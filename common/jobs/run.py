@@ -39,7 +39,8 @@ LARGE_AT_ONCE = 3  # problems of more than 2^31 elements on one card
 LARGE_SECONDS = 150.0
 ENOUGH_WRONG = 3  # shapes at which a step fails before the others are left out
 EXPLAIN_FLOPS = 1e6  # more is too slow in the simulator
-WATCHED_SECONDS = 550.0  # all steps under a profiler or sanitizer
+WATCHED_SECONDS = 550.0  # all steps under a profiler or sanitizer, if so many that it is not less:
+WATCHED_START, WATCHED_EACH = 90.0, 45.0  # for the process, and for each step
 CODE_ARCHITECTURE = "9.0"
 FEW_PROCESSORS = 4  # with so many or fewer, nothing is compiled while kernels are timed
 
@@ -716,11 +717,11 @@ class Profiled:
 def profile_steps(pairs: list[tuple[Step, str]]) -> list[Profiled]:
     """Each pair, launched once under ncu.
 
-    Raises NoGpuError without a GPU, ProfileError when the counters cannot be read.
+    Raises NoGpuError without a GPU, ProfileError when the counters cannot be read, TimeoutError.
     """
     device.require_gpu("profiling")
     tasks = [messages.Launch(**at(step, problems.preset(preset))) for step, preset in pairs]
-    results, output = isolate.watched(tasks, profiler.command(), WATCHED_SECONDS)
+    results, output = isolate.watched(tasks, profiler.command(), _watched_seconds(len(pairs)))
     counters = iter(profiler.parse(output))
     profiles = []
     for (step, preset), result in zip(pairs, results, strict=False):
@@ -738,10 +739,14 @@ def profile_steps(pairs: list[tuple[Step, str]]) -> list[Profiled]:
     return profiles
 
 
+def _watched_seconds(steps: int) -> float:
+    return min(WATCHED_SECONDS, WATCHED_START + WATCHED_EACH * steps)
+
+
 def sanitize_steps(steps: list[Step]) -> Iterator[tuple[str, Step, int, str]]:
     """Tool, step, number of errors and the first report, for every tool of compute-sanitizer over ragged shapes.
 
-    Raises NoGpuError without a GPU, SanitizerError when a tool does not run.
+    Raises NoGpuError without a GPU, SanitizerError when a tool does not run, TimeoutError.
     """
     device.require_gpu("the sanitizer run")
     with ThreadPoolExecutor(len(sanitizer.TOOLS)) as pool:
@@ -756,13 +761,12 @@ def sanitize_steps(steps: list[Step]) -> Iterator[tuple[str, Step, int, str]]:
 
 def _sanitize(tool: str, steps: list[Step]) -> tuple[int, str]:
     tasks = [messages.Launch(**at(step, shape)) for step in steps for shape in problems.RAGGED[step.ladder]]
-    results, output = isolate.watched(tasks, sanitizer.command(tool), WATCHED_SECONDS)
+    results, output = isolate.watched(tasks, sanitizer.command(tool), _watched_seconds(len(steps)))
     failed = [r for r in results if r["status"] not in ("right", "refused")]
+    count = sanitizer.errors(output)  # a tool that did not start has no summary, and found nothing in the steps
     if failed or len(results) < len(tasks):
         message = failed[0]["message"] if failed else "the process ended early"
-        count = max(1, sanitizer.errors(output) if "SUMMARY" in output else 1)
-        return count, f"{message}; {sanitizer.first_report(output)}"
-    count = sanitizer.errors(output)
+        return max(1, count), f"{message}; {sanitizer.first_report(output)}"
     return count, sanitizer.first_report(output) if count else ""
 
 

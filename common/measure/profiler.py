@@ -74,6 +74,10 @@ class ProfileError(RuntimeError):
     """The counters could not be read."""
 
 
+class UnavailableError(ProfileError):
+    """None will be, as things are on this machine."""
+
+
 class Counters(Struct, kw_only=True, omit_defaults=True):
     """A launch of a kernel: a field for each of METRICS, None where it could not be read, and its ``stalls``.
 
@@ -133,11 +137,11 @@ class Launch(NamedTuple):
 def command(counters: dict[str, str] | None = None) -> list[str]:
     """The ncu call to put before the profiled program, for METRICS and STALLS or for the given counters alone.
 
-    Raises ProfileError without ncu.
+    Raises UnavailableError without ncu.
     """
     tool = shutil.which("ncu")
     if tool is None:
-        raise ProfileError(NO_TOOL)
+        raise UnavailableError(NO_TOOL)
     stalls = [_STALL_METRIC.format(name) for name in STALLS]
     metrics = [*METRICS.values(), *stalls] if counters is None else list(counters.values())
     # clocks stay as a bench sees them
@@ -153,7 +157,7 @@ def parse(output: str, counters: dict[str, str] = METRICS) -> list[Launch]:
     Raises ProfileError when the output holds no table, saying why if ncu did.
     """
     if "ERR_NVGPUCTRPERM" in output:
-        raise ProfileError(NO_PERMISSION)
+        raise UnavailableError(NO_PERMISSION)
     start = output.find('"ID"')
     if start < 0:
         tail = " ".join(output.split())[-300:]

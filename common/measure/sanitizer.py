@@ -17,11 +17,15 @@ class SanitizerError(RuntimeError):
     """compute-sanitizer is missing or did not run."""
 
 
+class UnavailableError(SanitizerError):
+    """It will not run, as things are on this machine."""
+
+
 def command(tool: str) -> list[str]:
-    """The call to put before the checked program. Raises SanitizerError without compute-sanitizer."""
+    """The call to put before the checked program. Raises UnavailableError without compute-sanitizer."""
     path = shutil.which("compute-sanitizer")
     if path is None:
-        raise SanitizerError("compute-sanitizer was not found: it comes with the CUDA toolkit; put it on PATH")
+        raise UnavailableError("compute-sanitizer was not found: it comes with the CUDA toolkit; put it on PATH")
     return [path, "--tool", tool, "--target-processes", "all", "--print-limit", "3"]
 
 

@@ -750,11 +750,12 @@ def _training(record: Record | None, _: MachineCode, arguments: list[str]) -> st
     compared = found.compared
     names = list(dict.fromkeys(one.name for one in compared.speeds))
     sizes = [int(word) for word in arguments] or sorted({one.batch for one in compared.speeds})
+    old = not current.trained(compared.code)
     rows = []
     for name in names:
         own = [one for one in compared.speeds if one.name == name]
         library = name in (training.EAGER, training.GRAPH)
-        cells = [f"*{name}*" if library else name, str(own[0].launches or "")]
+        cells = [f"*{name}*" if library else _aged(name, old), str(own[0].launches or "")]
         for size in sizes:
             speed, eager = compared.speed(name, size), compared.speed(training.EAGER, size)
             if speed is None or eager is None:

@@ -99,14 +99,14 @@ def times(outcomes: list[Outcome], ceilings: Ceilings, gpu: str, width: int) -> 
     for outcome, columns in zip(outcomes, found, strict=True):
         row, none = TimedRow(outcome.step.name, columns), [_status(outcome)] + [""] * (len(header) - 2)
         body.append([row.name, *([row.cell(title) for title in header[1:]] if columns else none)])
-    return _fitted(f"{outcomes[0].preset}: {outcomes[0].problem} on {gpu}", header, body, width)
+    return _fitted(f"{outcomes[0].preset}: {outcomes[0].problem} on {escape(gpu)}", header, body, width)
 
 
 def recorded(record: Record, preset: str, steps: list[Step], width: int) -> Table:
     """A preset's rows for the given steps, and the peers', as another card's record has them."""
     header, body = pages.ladder_cells(record, preset, steps)
     said = [[cells[0].replace(figures.OLDER, "(before your edit)"), *cells[1:]] for cells in body]
-    return plain(f"{preset}, recorded on {record.gpu_name}", header, said, width)
+    return plain(f"{preset}, recorded on {escape(record.gpu_name)}", header, said, width)
 
 
 def plain(title: str, header: list[str], body: list[list[str]], width: int) -> Table:
@@ -319,7 +319,7 @@ def _ratio(cell: str) -> str:
 
 def swept(title: str, points: list[Point], shipped: Tile) -> Table:
     """Tiles by time, the fastest first; then those that were not timed, with the reason."""
-    table = Table(*shipped, title=title, title_justify="left")
+    table = Table(*shipped, title=escape(title), title_justify="left")
     table.add_column("ms", justify="right")
     table.add_column("")
     for point in sorted(points, key=lambda point: point.median_ms or float("inf")):
@@ -337,6 +337,14 @@ def sanitized(found: list[tuple[str, Step, int, str]]) -> Table:
     counts = {(tool, step.name): count for tool, step, count, _ in found}
     for name in dict.fromkeys(step.name for _, step, _, _ in found):
         table.add_row(name, *(str(counts[tool, name]) for tool in sanitizer.TOOLS))
+    return table
+
+
+def failed(found: list[tuple[str, str, str]]) -> Table:
+    """What could not be measured, and why: its part, its names, the reason."""
+    table = Table("part", "failed", "why")
+    for row in found:
+        table.add_row(*map(escape, row))
     return table
 
 

@@ -63,7 +63,8 @@ class Mistake(Struct, kw_only=True):
 
 
 class Trained(Struct, kw_only=True):
-    """A run of training. ``launches`` are kernels of a step; ``code`` the hashes of the files that it ran."""
+    """A run of training. ``launches`` are kernels of a step; ``code`` the hashes of the files that it ran: an older
+    record has none."""
 
     data: Name
     learned: Extent
@@ -75,10 +76,10 @@ class Trained(Struct, kw_only=True):
     decay: Amount
     kernels: Name
     captured: bool
-    history: list[Epoch]
+    history: Annotated[list[Epoch], Meta(min_length=1, description="a list that is not empty")]
     mistakes: list[Mistake]
-    code: dict[str, Digest]
     run: Run
+    code: dict[str, Digest] = field(default_factory=dict)
     launches: Count | None = None
 
 
@@ -108,8 +109,8 @@ class Compared(Struct, kw_only=True):
     losses: dict[str, list[Amount]]
     gradients: dict[str, dict[str, Amount]]
     speeds: list[Speed]
-    code: dict[str, Digest]
     run: Run
+    code: dict[str, Digest] = field(default_factory=dict)
 
     def apart(self, name: str) -> float:
         """The largest relative difference of a network's losses from PyTorch's."""

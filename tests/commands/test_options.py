@@ -22,7 +22,7 @@ from common.commands import arguments, choosing, edits, lessons, mainjob, measur
 from common.editing import history, shipped
 from common.explain import faults
 from common.grading import folders, grade
-from common.jobs import run, unchanged
+from common.jobs import kept, run, unchanged
 from common.jobs.run import Outcome
 from common.measure import sanitizer
 from common.measure.ceilings import Ceilings
@@ -139,6 +139,7 @@ CASES = {
     "accuracy": {},
     "renew": {
         "PART": whole("rows", lambda s: not s.Bench.fresh and "profile_steps" not in s.asked),
+        "--minutes": whole("rows --minutes 0.5", lambda s: "Bench" not in s.asked and "rows: no time for 1" in s.out),
         "--list": whole("--list", lambda s: s._list.names[0] == "rows" and list(s.asked) == ["_list"]),
     },
     "epilogues": {
@@ -279,11 +280,12 @@ def ask(monkeypatch, capsys, tmp_path, traced):
 
     card = device.Gpu("NVIDIA Test 9", "9.0", 100, 2**36, 2**25, "1", "13.0")
     record = SimpleNamespace(
-        gpu_name=card.name, sweep=lambda *_: None, put_sweep=lambda *_: None,
+        gpu_name=card.name, slug=card.slug, sweep=lambda *_: None, put_sweep=lambda *_: None,
         put_profile=lambda *a: seen.asked.setdefault("put_profile", []).append({}),
         put_sanitizer=lambda *a: seen.asked.setdefault("put_sanitizer", []).append({}),
         put_agreement=lambda *a: seen.asked.setdefault("put_agreement", []).append({}),
     )  # fmt: skip
+    monkeypatch.setattr(kept, "FOLDER", tmp_path / "kept")
     monkeypatch.setattr(device, "gpu_count", lambda: 1)
     monkeypatch.setattr(device, "require_gpu", lambda what: None)
     monkeypatch.setattr(device, "compute_capability", lambda: "9.0")
@@ -327,9 +329,10 @@ def ask(monkeypatch, capsys, tmp_path, traced):
     for module, name in (
         (web, "_build"), (web, "_weigh"), (pictures, "redraw"), (pictures, "draw_photo"), (lessons, "_lesson"),
         (lessons, "_watch"),
-        (mainjob, "_check_rest"), (renewing, "_list"), (lessons, "keep_shipped"), (edits, "name_edited_helpers"),
+        (mainjob, "_check_rest"), (renewing, "_list"), (renewing, "_rows"), (lessons, "keep_shipped"),
+        (edits, "name_edited_helpers"),
     ):  # fmt: skip
-        note(module, name, {"_check_rest": []}.get(name, 0))
+        note(module, name, {"_check_rest": [], "_rows": [(catalog.find("gemm_tuned"), "gemm-2048")]}.get(name, 0))
 
     class Noted:
         """Stands in for a class whose construction is noted."""
@@ -346,10 +349,12 @@ def ask(monkeypatch, capsys, tmp_path, traced):
         def prepare(self, _):
             return SimpleNamespace(before_timing=lambda: None, cancel=lambda: None)
 
+        failed = left = ()
+
         def known(self, _):
             return {}
 
-        def run(self, *_):
+        def run(self, *_, **options):
             return 0
 
         def wait(self):

@@ -1,18 +1,25 @@
-"""``renew`` measures what a record lacks or has of older code, keeps each lesson's as it comes, and goes on."""
+"""``renew`` measures what a record lacks or has of older code, keeps it as it comes, and goes on whatever fails."""
 
 import dataclasses
+import json
+import os
+import re
 import shutil
+import signal
+import subprocess
+import time
 from types import SimpleNamespace
 
 import pytest
 
-from common.book import catalog, device
+from common.book import catalog, device, store
 from common.cli import main
 from common.commands import choosing, measuring, renewing
-from common.jobs import run
-from common.measure import profiler, sanitizer
+from common.jobs import kept, run
+from common.jobs.run import Outcome
+from common.measure import peers, profiler, sanitizer
 from common.measure.profiler import Counts
-from common.report import agreement, records
+from common.report import agreement, current, records, training
 from common.report.entries import Agreement, Counted
 from common.report.records import Record
 
@@ -25,6 +32,11 @@ CARD = f"{records.REFERENCE_GPU}.json"
 def card(monkeypatch, tmp_path):
     """As if there were a GPU whose record is a copy of the reference card's; what is measured is noted."""
     shutil.copyfile(records.RESULTS / CARD, tmp_path / CARD)
+    (tmp_path / "training").mkdir()
+    shutil.copyfile(records.RESULTS / "training" / CARD, tmp_path / "training" / CARD)
+    monkeypatch.setattr(records, "RESULTS", tmp_path)
+    monkeypatch.setattr(kept, "FOLDER", tmp_path / "kept")
+    monkeypatch.setenv("COLUMNS", "300")
     few, asked = [catalog.find(name) for name in STEPS], []
     able = renewing._able
     monkeypatch.setattr(renewing, "_able", lambda record: [step for step in able(record) if step in few])
@@ -61,6 +73,15 @@ def card(monkeypatch, tmp_path):
         points = [SimpleNamespace(operands="normals", product=step.name, points=[], library="") for step in steps]
         return {"products": points, "code": {step.name: catalog.provenance(step.path) for step in steps}}
 
+    def trained(words, **_):
+        asked.append([{"train": "trained", "compare": "compared"}[words[-1]]])
+        path = training.path_of(records.REFERENCE_GPU)
+        data = json.loads(path.read_text())
+        data[asked[-1][0]]["code"] = current.trained_code()
+        path.write_text(json.dumps(data))
+        return subprocess.CompletedProcess(words, 0, "one\nrecorded\n", "")
+
+    monkeypatch.setattr(subprocess, "run", trained)
     monkeypatch.setattr(device, "gpu_count", lambda: 1)
     monkeypatch.setattr(device, "require_gpu", lambda what: None)
     monkeypatch.setattr(choosing, "open_record", opened)
@@ -81,60 +102,441 @@ def forget(path):
     path.write_text(text.replace(now, "0" * len(now)))
 
 
+def missing(card, part="counters"):
+    """The names of what the record lacks of a part."""
+    return [renewing._named(one) for one in renewing.PARTS[part].missing(Record.load(card.path))]
+
+
+def lesson(name):
+    return catalog.find(name).lesson
+
+
 @pytest.mark.parametrize("part", renewing.PARTS)
 def test_what_is_missing_is_measured_by_lesson_and_then_nothing(card, part, capsys):
     forget(card.path)
     expected = renewing.PARTS[part].missing(Record.load(card.path))
     assert main(["renew", part]) == 0
     names = [name for batch in card.asked for name in batch]
-    assert names == [step.name for step, *_ in expected] if part != "errors" else "gemm_tuned" in names
-    lessons = [{catalog.find(name).lesson for name in batch} for batch in card.asked]
-    assert part == "errors" or all(len(lesson) == 1 for lesson in lessons)
+    assert names == [first.name for first, *_ in expected] if part != "errors" else "gemm_tuned" in names
+    own = part in ("errors", "training")
+    assert own or all(len({*map(lesson, batch)}) == 1 for batch in card.asked)
+    assert part == "errors" or all(len(batch) <= renewing.PARTS[part].together for batch in card.asked)
     card.asked.clear()
     assert main(["renew", part]) == 0
     assert card.asked == []
     capsys.readouterr()
     assert main(["renew", part, "--list"]) == 0
     assert capsys.readouterr().out.splitlines()[1:] == [f"{part}: nothing"]
-    if part != "epilogues":
+    if part not in ("epilogues", "training"):
         forget(card.path)
         assert main(["renew", part]) == 0
         assert "gemm_tuned" in card.asked[0]
         assert part == "errors" or card.asked == [["gemm_tuned"]]
 
 
-def test_what_fails_costs_only_its_lesson_and_what_was_measured_is_kept(card, monkeypatch, capsys):
-    lessons = sorted({step.lesson for step, _ in renewing.PARTS["counters"].missing(Record.load(card.path))})
-    assert len(lessons) > 2
-    whole = run.profile_steps
+def failing(monkeypatch, error, which, owner=run, name="profile_steps"):
+    """Let a measurement of steps raise ``error`` if one of them is ``which``."""
+    whole = getattr(owner, name)
 
-    def failing(pairs):
-        if pairs[0][0].lesson == lessons[1]:
-            raise profiler.ProfileError("ncu was lost")
+    def measured(pairs):
+        if any((one[0] if isinstance(one, tuple) else one).name == which for one in pairs):
+            raise error
         return whole(pairs)
 
-    monkeypatch.setattr(run, "profile_steps", failing)
+    monkeypatch.setattr(owner, name, measured)
+
+
+def table(out):
+    """The rows of the table at the end: part, what, why."""
+    return [[cell.strip() for cell in line.strip("│").split("│")] for line in out.splitlines() if line[:1] == "│"]
+
+
+@pytest.mark.parametrize(("error", "why"), [
+    (profiler.ProfileError("ncu was lost"), "ncu was lost"),
+    (TimeoutError("ncu was not done within 135 s"), "ncu was not done within 135 s"),  # a kernel that hangs
+    (KeyError("Kernel Name"), "KeyError: 'Kernel Name'"),  # what nobody has thought of
+])  # fmt: skip
+def test_what_fails_costs_nothing_else_and_is_told_in_one_table(card, monkeypatch, capsys, error, why):
+    wanted = missing(card)
+    assert "hgemm_mma hgemm-4096" in wanted
+    failing(monkeypatch, error, "hgemm_mma")
+    assert main(["renew", "counters", "sanitizer"]) == 1
+    assert table(capsys.readouterr().out)[-1] == ["counters", "hgemm_mma hgemm-4096", why]
+    assert missing(card) == ["hgemm_mma hgemm-4096"]
+    assert missing(card, "sanitizer") == []
+
+
+def test_what_failed_comes_last_and_alone_in_the_next_run(card, monkeypatch):
+    forget(card.path)
+    whole = run.profile_steps
+    failing(monkeypatch, profiler.ProfileError("lost"), "gemm_naive")
     assert main(["renew", "counters"]) == 1
-    assert "ncu was lost" in capsys.readouterr().out
-    left = renewing.PARTS["counters"].missing(Record.load(card.path))
-    assert {step.lesson for step, _ in left} == {lessons[1]}
+    forget(card.path)
+    monkeypatch.setattr(run, "profile_steps", whole)
+    card.asked.clear()
+    assert main(["renew", "counters"]) == 0
+    assert card.asked == [["gemm_tuned"], ["gemm_naive"]]
+    assert json.loads((kept.FOLDER / "renewing.json").read_text())["nvidia-h200"]["unfinished"]["counters"] == []
+
+
+@pytest.mark.parametrize(("part", "error"), [
+    ("counters", profiler.UnavailableError(profiler.NO_TOOL)),
+    ("counters", profiler.UnavailableError(profiler.NO_PERMISSION)),
+    ("sanitizer", sanitizer.UnavailableError("compute-sanitizer was not found")),
+    ("agreement", profiler.UnavailableError(profiler.NO_TOOL)),
+])  # fmt: skip
+def test_a_tool_that_is_not_there_is_asked_for_once_and_the_other_parts_go_on(card, monkeypatch, capsys, part, error):
+    asked = []
+
+    def absent(ones):
+        asked.append(ones)
+        raise error
+        yield
+
+    names = {
+        "counters": (run, "profile_steps"),
+        "sanitizer": (run, "sanitize_steps"),
+        "agreement": (agreement, "refresh"),
+    }
+    owner, name = names[part]
+    monkeypatch.setattr(owner, name, absent if part == "agreement" else lambda ones: next(absent(ones)))
+    wanted = missing(card, part)
+    assert main(["renew", part, "errors", "training"]) == 1
+    assert len(asked) == 1
+    assert table(capsys.readouterr().out)[-1] == [part, ", ".join(sorted(wanted, key=wanted.index)), str(error)]
+    assert missing(card, "training") == []
+
+
+def test_the_tools_say_so_when_they_are_not_there(monkeypatch):
+    monkeypatch.setattr(shutil, "which", lambda name: None)
+    for asked in (profiler.command, lambda: sanitizer.command("memcheck")):
+        with pytest.raises((profiler.UnavailableError, sanitizer.UnavailableError)):
+            asked()
+    with pytest.raises(profiler.UnavailableError):
+        profiler.parse("==ERROR== ERR_NVGPUCTRPERM - The user does not have permission")
+
+
+def test_a_sanitizer_that_did_not_start_has_found_nothing_in_the_step(monkeypatch):
+    monkeypatch.setattr(device, "require_gpu", lambda what: None)
+    monkeypatch.setattr(sanitizer, "command", lambda tool: [tool])
+    monkeypatch.setattr(run.isolate, "watched", lambda *_: ([], "Error: the driver is not supported"))
+    with pytest.raises(sanitizer.SanitizerError, match="no summary from compute-sanitizer: Error: the driver"):
+        list(run.sanitize_steps([catalog.find("gemm_naive")]))
+
+
+def test_errors_that_a_sanitizer_finds_are_kept_and_in_the_table(card, monkeypatch, capsys):
+    def found(steps):
+        return iter([(tool, s, 3 * (s.name == "gemm_naive"), "") for tool in sanitizer.TOOLS for s in steps])
+
+    monkeypatch.setattr(run, "sanitize_steps", found)
+    assert main(["renew", "sanitizer"]) == 1
+    ((part, name, why),) = table(capsys.readouterr().out)[-1:]
+    assert (part, name) == ("sanitizer", "gemm_naive")
+    assert why == f"errors that were found: {', '.join(f'3 by {tool}' for tool in sanitizer.TOOLS)}"
+    assert missing(card, "sanitizer") == []
+
+
+@pytest.mark.parametrize("end", [signal.SIGINT, signal.SIGTERM])
+def test_an_end_in_the_middle_keeps_what_was_measured_and_says_where(card, monkeypatch, capsys, end):
+    wanted = missing(card)
+    failing(monkeypatch, None, "hgemm_mma")
+    whole = run.profile_steps
+
+    def ended(pairs):
+        if pairs[0][0].name == "hgemm_mma":
+            os.kill(os.getpid(), end)
+            time.sleep(30)
+        return whole(pairs)
+
+    monkeypatch.setattr(run, "profile_steps", ended)
+    assert main(["renew", "counters"]) == 128 + end
+    out = capsys.readouterr().out
+    assert re.search(r"│ hgemm_mma hgemm-4096.* │ it was ended after 0 s of it │", out)
+    left = missing(card)
+    assert 0 < len(left) < len(wanted)
+    assert Record.load(card.path).gpu_name == "NVIDIA H200"
+
+
+def test_a_kill_while_a_file_is_written_leaves_the_one_before_and_the_next_run_goes_on(card, monkeypatch):
+    """As by SIGKILL: no handler runs, nothing is cleaned up."""
+    replace, wanted = os.replace, missing(card)
+    pid = os.fork()
+    if pid == 0:
+        seen = []
+
+        def killed(source, target):
+            seen.append(target)
+            if os.path.basename(target) == CARD and len([one for one in seen if os.path.basename(one) == CARD]) == 3:
+                os.kill(os.getpid(), signal.SIGKILL)
+            replace(source, target)
+
+        os.replace = killed
+        main(["renew", "counters"])
+        os._exit(7)
+    assert os.waitpid(pid, 0)[1] == signal.SIGKILL
+    left = missing(card)
+    assert len(wanted) - len(left) == 2
+    assert main(["renew", "counters"]) == 0
+    asked = [name for batch in card.asked for name in batch]
+    assert sorted(asked) == sorted(name.split()[0] for name in left)
+
+
+def test_a_full_disk_ends_the_run_at_once_with_one_line(card, monkeypatch, capsys):
+    def full(self, *_):
+        raise store.StoreError(card.path, "cannot be written", "No space left on device")
+
+    monkeypatch.setattr(Record, "put_profile", full)
+    assert main(["renew", "counters", "sanitizer"]) == 2
+    assert len(card.asked) == 1
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.endswith("cannot be written: No space left on device")
+
+
+@pytest.mark.parametrize("spoil", [lambda text: text[: len(text) // 2], lambda text: "", lambda text: "[]"])
+def test_half_a_record_is_one_line_and_nothing_is_measured(card, capsys, spoil):
+    card.path.write_text(spoil(card.path.read_text()))
+    assert main(["renew"]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("error: ")
+    assert CARD in line
+    assert "to start anew" in line
+    assert card.asked == []
+
+
+def test_two_at_once_are_refused_and_the_first_ones_end_frees(card, capsys):
+    with store.locked(kept.FOLDER / "renewing"):
+        assert main(["renew", "counters"]) == 2
+    said = "error: another renew is measuring here: two at once would disturb each other, and measure all twice\n"
+    assert capsys.readouterr().err == said
+    assert card.asked == []
+    assert main(["renew", "counters"]) == 0
+
+
+@pytest.mark.parametrize("name", ["NVIDIA [red]H200[/] / MIG 1g.18gb", "[/bold]", "Grafikkarte Ü 🂡"])
+def test_a_card_may_be_called_anything(card, monkeypatch, capsys, name):
+    gpu = dataclasses.replace(Record.load(card.path).data.gpu, name=name)
+    assert re.fullmatch(r"[a-z0-9-]+", gpu.slug)
+    monkeypatch.setattr(
+        choosing, "open_record", lambda: (lambda one: (one, one.start_run()))(Record.open(gpu, card.path.parent))
+    )
+    assert main(["renew", "counters", "--list"]) == 0
+    assert f"the record of {name}:" in capsys.readouterr().out
+    assert main(["renew", "counters"]) == 0
+    assert Record.load(card.path.parent / f"{gpu.slug}.json").gpu_name == name
+
+
+def lasting(card, monkeypatch, seconds):
+    """Let each pair's counters take so long, by a clock of the test's own."""
+    now, whole = [0.0], run.profile_steps
+
+    def profiled(pairs):
+        now[0] += seconds * len(pairs)
+        return whole(pairs)
+
+    monkeypatch.setattr(run, "profile_steps", profiled)
+    monkeypatch.setattr(renewing, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    return now
+
+
+@pytest.mark.parametrize("seconds", [10, 100, 250])
+def test_runs_of_nine_minutes_begin_what_they_end_and_measure_nothing_twice(card, monkeypatch, capsys, seconds):
+    every = sorted((step for step in catalog.everything() if step.runs_on("9.0")), key=lambda step: step.lesson)
+    monkeypatch.setattr(renewing, "_able", lambda record: every)
+    now, wanted = lasting(card, monkeypatch, seconds), missing(card)
+    runs = 0
+    while left := missing(card):
+        began, runs = now[0], runs + 1
+        assert main(["renew", "counters", "--minutes", "9"]) == 0
+        assert now[0] - began <= 540
+        assert len(left) - len(missing(card)) == min(len(left), 540 // seconds)
+        told = f"counters: no time for {len(missing(card))}, with which the next run goes on"
+        assert (told in capsys.readouterr().out) == bool(missing(card))
+    assert runs == -(-len(wanted) // (540 // seconds))
+    asked = [name for batch in card.asked for name in batch]
+    assert asked == [name.split()[0] for name in wanted]
+
+
+def test_what_never_was_measured_is_begun_with_a_minute_left_or_more(card, monkeypatch):
+    lasting(card, monkeypatch, 25)
+    assert main(["renew", "counters", "--minutes", "0.9"]) == 0
+    assert card.asked == []
+    assert main(["renew", "counters", "--minutes", "1"]) == 0
+    assert [len(batch) for batch in card.asked] == [1, 1]
+    card.asked.clear()
+    assert main(["renew", "counters", "--minutes", "0.5"]) == 0  # it is known now
+    assert [len(batch) for batch in card.asked] == [1]
+
+
+def test_what_takes_longer_than_there_is_time_is_stopped_told_and_last(card, monkeypatch, capsys):
+    first, whole = missing(card)[0], run.profile_steps
+    monkeypatch.setattr(renewing, "FIRST_SECONDS", 0.0)
+    monkeypatch.setattr(run, "profile_steps", lambda pairs: time.sleep(60))
+    began = time.monotonic()
+    assert main(["renew", "counters", "--minutes", "0.1"]) == 1
+    assert time.monotonic() - began < 25
+    out = capsys.readouterr().out
+    assert "the time is up: what was measured is kept" in out
+    assert table(out)[-1][:2] == ["counters", first]
+    assert re.fullmatch(r"the time was up after \d s of it", table(out)[-1][2])
+    assert signal.getitimer(signal.ITIMER_REAL) == (0.0, 0.0)
+    monkeypatch.setattr(run, "profile_steps", whole)
+    assert main(["renew", "counters"]) == 0
+    assert card.asked[-1] == [first.split()[0]]
+
+
+def test_minutes_are_above_zero(card, capsys):
+    for text in ("0", "-1", "nan"):
+        assert main(["renew", "--minutes", text]) == 2
+        assert capsys.readouterr().err == f"error: --minutes {text}: must be above 0\n"
+    assert card.asked == []
 
 
 def test_rows_are_those_that_make_all_would_time(card, monkeypatch):
     asked = []
+
+    def bench(*given, **options):
+        asked.append((given, options))
+        return SimpleNamespace(failed={}, left=[])
+
     monkeypatch.setattr(run, "inspect_device", lambda: ("card", 2**30))
-    monkeypatch.setattr(measuring, "Bench", lambda *given, **options: asked.append((given, options)))
-    monkeypatch.setattr(measuring, "bench", lambda _: 0)
+    monkeypatch.setattr(measuring, "Bench", bench)
+    monkeypatch.setattr(measuring, "bench", lambda *_: 0)
     assert main(["renew", "rows"]) == 0
     ((given, options),) = asked
     assert (given, options) == ((catalog.everything(), "card", 2**30), {"fresh": False})
     assert card.asked == []
 
 
+@pytest.fixture
+def rows(card, monkeypatch):
+    """Rows take ten seconds each, none is held; ``measured`` is what was, ``status`` what comes of a pair, if not
+    right."""
+    now = lasting(card, monkeypatch, 10)
+    seen = SimpleNamespace(measured=[], status={}, now=now)
+
+    def measure(pairs, _, libraries, ceilings):
+        if ceilings:
+            now[0] += 10
+            yield "ceilings", {"status": seen.status.get("ceilings", "right"), "message": "lost", "ceilings": None}
+        for step, preset in pairs:
+            now[0] += 10
+            status = seen.status.get(f"{step.name} {preset}", "right")
+            seen.measured.append(f"{step.name} {preset}")
+            yield (
+                "step",
+                Outcome(
+                    step,
+                    None,
+                    preset,
+                    {"status": status, "message": "no result within 180 s", "timing": SimpleNamespace(median_ms=1)},
+                ),
+            )
+        for preset in libraries:
+            yield "library", (preset, {"status": "crashed", "message": "no kernel image is available"})
+
+    gpu = Record.load(card.path).data.gpu
+    monkeypatch.setattr(Record, "open", classmethod(lambda cls, gpu: cls.load(card.path)))
+    monkeypatch.setattr(Record, "set_ceilings", lambda *_: None)
+    monkeypatch.setattr(run, "inspect_device", lambda: (gpu, 2**37))
+    monkeypatch.setattr(run, "measure", measure)
+    monkeypatch.setattr(run, "Preparing", lambda *_: SimpleNamespace(before_timing=lambda: 0, cancel=lambda: 0))
+    monkeypatch.setattr(current, "rows", lambda *_: [])
+    monkeypatch.setattr(current, "ceilings", lambda record: True)
+    monkeypatch.setattr(measuring.recording, "record_step", lambda *_: None)
+    monkeypatch.setattr(measuring.verdicts, "print_times", lambda *_: None)
+    monkeypatch.setattr(measuring, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    return seen
+
+
+def test_rows_end_in_time_and_what_is_left_is_said(rows, capsys):
+    every = len(choosing.pairs(catalog.everything(), None, every_preset=True))
+    assert main(["renew", "rows", "--minutes", "9"]) == 0
+    assert len(rows.measured) == 54
+    assert rows.now == [540]
+    assert f"rows: no time for {every - 54}, with which the next run goes on" in capsys.readouterr().out
+
+
+def test_a_row_that_hangs_is_in_the_table_and_last_in_the_next_run(rows, capsys):
+    rows.status = {"gemm_naive gemm-4096": "timed_out"}
+    assert main(["renew", "rows", "errors"]) == 1
+    why = "timed_out: no result within 180 s"
+    assert table(capsys.readouterr().out)[-1] == ["rows", "gemm_naive gemm-4096", why]
+    every = len(rows.measured)
+    rows.status = {}
+    assert main(["renew", "rows"]) == 0
+    assert len(rows.measured) == 2 * every
+    assert rows.measured[-1] == "gemm_naive gemm-4096"
+
+
+def test_a_card_whose_ceilings_cannot_be_measured_fails_the_rows_and_the_other_parts_go_on(
+    rows, card, monkeypatch, capsys
+):
+    monkeypatch.setattr(current, "ceilings", lambda record: False)
+    rows.status = {"ceilings": "crashed"}
+    assert main(["renew", "rows", "sanitizer"]) == 1
+    assert table(capsys.readouterr().out)[-1] == ["rows", "rows", "the GPU could not be measured: lost"]
+    assert rows.measured == []
+    assert missing(card, "sanitizer") == []
+
+
+def test_a_library_that_cannot_run_here_is_in_the_table_and_one_that_is_not_there_is_none(rows, monkeypatch, capsys):
+    monkeypatch.setattr(current, "libraries", lambda *_: [])
+    monkeypatch.setattr(peers, "available", lambda: False)
+    assert main(["renew", "rows"]) == 0
+    assert peers.HOW_TO_GET.split()[0] in capsys.readouterr().out
+    monkeypatch.setattr(peers, "available", lambda: True)
+    assert main(["renew", "rows"]) == 1
+    parts, names, why = zip(*table(capsys.readouterr().out), strict=True)
+    assert (parts[0], why[0]) == ("rows", "no kernel image is available")
+    assert "the library gemm-4096" in " ".join(names)
+
+
+def ended(code, err):
+    return lambda words, **_: subprocess.CompletedProcess(words, code, "", err)
+
+
+def late(words, **given):
+    raise subprocess.TimeoutExpired(words, given["timeout"])
+
+
+@pytest.mark.parametrize(("ran", "why"), [
+    (ended(2, "error: the comparison needs PyTorch: pip install torch\n"),
+     "the comparison needs PyTorch: pip install torch"),
+    (ended(-11, ""), "{} ended with exit code -11"),
+    (ended(0, ""), "nothing came of it"),  # it trained something else, as in the simulator
+    (late, "{} was not done within 600 s"),
+])  # fmt: skip
+def test_a_lessons_own_command_that_fails_is_told_with_its_words(card, monkeypatch, capsys, ran, why):
+    monkeypatch.setattr(subprocess, "run", ran)
+    assert main(["renew", "training"]) == 1
+    told = {name: said for _, names, said in table(capsys.readouterr().out) for name in names.split(", ")}
+    assert told == {"trained": why.format("train"), "compared": why.format("compare")}
+
+
+def test_a_lessons_own_command_runs_as_its_reader_would_run_it(card, monkeypatch):
+    asked, whole = [], subprocess.run
+    monkeypatch.setattr(subprocess, "run", lambda words, **given: asked.append((words[1:], given)) or whole(words))
+    assert main(["renew", "training"]) == 0
+    assert [words for words, _ in asked] == [["-m", "lessons.08_training", name] for name in ("train", "compare")]
+    assert all(given["cwd"] == catalog.ROOT for _, given in asked)
+
+
+def test_a_record_of_training_that_does_not_name_its_code_is_of_older_code(card, capsys):
+    assert main(["renew", "training"]) == 0
+    path = training.path_of(records.REFERENCE_GPU)
+    data = json.loads(path.read_text())
+    del data["trained"]["code"]
+    data["compared"]["code"]["fused"] = "0" * 64
+    path.write_text(json.dumps(data))
+    assert missing(card, "training") == ["trained", "compared"]
+    path.unlink()
+    assert missing(card, "training") == ["trained", "compared"]
+
+
 def test_a_card_is_asked_for_what_it_can_run_only(card):
     record = Record.load(card.path)
     record.data.gpu = dataclasses.replace(record.data.gpu, compute_capability="8.0")
-    for part in ("counters", "sanitizer", "agreement"):
+    for part in ("counters", "sanitizer", "agreement", "epilogues"):
         names = {step.name for step, *_ in renewing.PARTS[part].missing(record)}
         assert names
         assert not names & {step.name for step in catalog.everything() if not step.runs_on("8.0")}
@@ -143,5 +545,8 @@ def test_a_card_is_asked_for_what_it_can_run_only(card):
 def test_an_unknown_part_is_one_line(card, capsys):
     assert main(["renew", "speed"]) == 2
     said = capsys.readouterr().err
-    assert said == "error: PART 'speed': must be one of rows, epilogues, errors, counters, sanitizer, agreement\n"
+    assert (
+        said
+        == "error: PART 'speed': must be one of rows, epilogues, errors, counters, sanitizer, agreement, training\n"
+    )
     assert card.asked == []

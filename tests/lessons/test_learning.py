@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+from contextlib import nullcontext
 from dataclasses import replace
 from importlib import import_module
 
@@ -10,8 +11,9 @@ import numpy as np
 import pytest
 
 from common import cli
+from common.book import catalog, device, lessontext
 from common.microscope import simulator
-from common.report import trainingcharts
+from common.report import current, trainingcharts
 
 NETWORK = "lessons.08_training.network"
 training, checkpoint, digits, shapes, commands, batches, plans = (
@@ -177,12 +179,15 @@ def test_the_command_trains_draws_and_keeps(main, monkeypatch, tmp_path):
 
 
 def test_a_record_names_all_code_that_a_run_ran():
-    found = commands._code()
+    found = current.trained_code()
     helpers = {"columns", "epilogues", "long_sums", "offsets32", "register_tiles", "wide", "windows", "split_k"}
     steps = {"conv3d_implicit_gemm_precomputed", "dgrad_implicit_gemm", "wgrad_split_k", "wgrad_implicit_gemm"}
     assert {"fused", "layered", "plan", "training", *helpers, *steps} <= found.keys()
     assert "solutions" not in found
     assert all(len(digest) == 64 for digest in found.values())
+    _, network = lessontext.training(catalog.LESSONS)
+    assert tuple(network.steps) == import_module(f"{NETWORK}.convolution").STEPS
+    assert set(network.commands.values()) <= commands.COMMANDS.keys()
 
 
 def test_ctrl_c_ends_after_a_step_and_says_how_to_go_on(main, monkeypatch, tmp_path):
@@ -229,6 +234,44 @@ def test_what_cannot_be_done_is_said_in_one_line(main, words, said):
     code, _, err = main("train", "--sim", *words)
     assert code == 2
     assert err.strip() == f"error: {said}"
+
+
+@pytest.fixture
+def comparing(main, monkeypatch):
+    """As if there were a GPU with 1 GiB free, and PyTorch; ``compare`` gets as far as its speeds."""
+    compare, torch_side = (import_module(f"{NETWORK}.{name}") for name in ("compare", "torch_side"))
+    monkeypatch.setattr(device, "require_gpu", lambda what: None)
+    monkeypatch.setattr(device, "free_bytes", lambda: 2**30)
+    monkeypatch.setattr(torch_side, "available", lambda: True)
+    monkeypatch.setattr(torch_side, "strict", nullcontext)
+    monkeypatch.setattr(digits, "load", lambda: (some_digits(28), some_digits(28)))
+    monkeypatch.setattr(compare, "library", lambda: "PyTorch")
+    monkeypatch.setattr(compare, "losses", lambda *_: ({"PyTorch": [1.0], "PyTorch, float64": [1.0]}, {}))
+    return compare, lambda *words: cli.lesson_main("08_training", ("compare", *words), own=commands.COMMANDS)
+
+
+@pytest.mark.parametrize("batch", ["100000000000000", "1000000", str(2**63)])
+def test_a_batch_beyond_all_memory_is_refused_with_the_largest(comparing, capsys, batch):
+    assert comparing[1]("--batch", batch) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    most = 2**30 // (4 * (2800 + 5 * 784))
+    said = f"{most}, for which there is memory" if int(batch) < 2**63 else str(2**63 - 1)
+    assert line == f"error: --batch {batch}: must be at most {said}"
+
+
+@pytest.mark.parametrize("error", [
+    MemoryError("Unable to allocate 9 TiB"), RuntimeError("CUDA out of memory. Tried to allocate 9 TiB"),
+    RuntimeError("[2] Call to cuMemAlloc results in CUDA_ERROR_OUT_OF_MEMORY"),
+])  # fmt: skip
+def test_a_batch_for_which_memory_is_short_after_all_is_told_in_one_line(comparing, capsys, monkeypatch, error):
+    def short(*_):
+        raise error
+
+    compare, ask = comparing
+    monkeypatch.setattr(compare, "speeds", short)
+    assert ask("--batch", "9000") == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line == "error: --batch 9000: must be less: there is not memory enough for all networks"
 
 
 def test_without_the_package_the_command_says_what_to_install(main, monkeypatch):

@@ -6,9 +6,10 @@ import json
 import numpy as np
 import pytest
 
+from common.book import catalog
 from common.book.device import Gpu
 from common.measure.timing import Timing
-from common.report import pages, records, training, trainingcharts
+from common.report import current, pages, records, training, trainingcharts
 from common.report.entries import MachineCode, Run
 from common.report.training import Compared, Epoch, Mistake, Speed, Trained
 
@@ -35,7 +36,7 @@ def compared():
     return Compared(
         batch=64, rate=0.05, library="PyTorch 2.11",
         losses={"PyTorch": [2.0, 1.0], "fused": [2.0, 1.00005], "layered": [2.0, 1.0]},
-        gradients={"fused": {"filt1": 1e-6}}, code={}, run=RUN,
+        gradients={"fused": {"filt1": 1e-6}}, code=current.trained_code(), run=RUN,
         speeds=[
             speed("fused, graph", 64, 0.05), speed("PyTorch", 64, 0.5), speed("PyTorch, graph", 64, 0.1),
             speed("fused, graph", 1024, 0.5), speed("PyTorch", 1024, 1.25), speed("PyTorch, graph", 1024, 1.0),
@@ -62,6 +63,7 @@ def test_an_entry_leaves_the_other_as_it_was(results):
 @pytest.mark.parametrize(("change", "said"), [
     (lambda data: data["trained"].update(learned=-1), "trained.learned must be an integer above 0, is -1"),
     (lambda data: data["trained"]["history"][1].update(loss="nan"), "trained.history[1].loss must be a number"),
+    (lambda data: data["trained"].update(history=[]), "trained.history must be a list that is not empty"),
     (lambda data: data.update(schema="other"), "schema must be numba-cuda-workbook/training/1, is 'other'"),
 ])  # fmt: skip
 def test_a_file_that_is_no_record_is_named_with_what_is_wrong(results, change, said):
@@ -102,6 +104,35 @@ def test_pages_take_figures_and_the_table_from_there(results):
     assert "1,024" not in written
     nothing = pages.rendered(text, None, MachineCode())
     assert "(not measured yet)" in nothing
+
+
+@pytest.mark.parametrize("change", [
+    lambda code: code.update(fused="0" * 64), lambda code: code.pop("pool"), lambda code: code.clear(),
+    lambda code: code.update(another="0" * 64), None,
+])  # fmt: skip
+def test_what_was_measured_on_other_code_or_nobody_knows_which_is_marked(results, change):
+    path = training.path_of("nvidia-test")
+    data = json.loads(path.read_text())
+    if change:
+        change(data["compared"]["code"])
+    else:
+        del data["compared"]["code"]
+    path.write_text(json.dumps(data))
+    text = "<!-- table: training 64 -->\n<!-- end table -->"
+    written = pages.rendered(text, records.Record.open(GPU, results), MachineCode())
+    assert "| fused, graph ¶ | 8 | 50 (10×) |" in written
+    assert "| *PyTorch, graph* |  | 100 (5×) |" in written
+    assert "¶ Measured on an older version of the file." in written
+
+
+def test_all_files_of_the_network_and_all_they_run_are_its_code(monkeypatch):
+    code = current.trained_code()
+    assert current.trained(code)
+    assert {"fused", "wgrad_split_k", "wgrad_implicit_gemm", "long_sums"} <= code.keys()
+    for name in code:
+        assert not current.trained({**code, name: "0" * 64}), name
+    monkeypatch.setattr(catalog, "LESSONS", catalog.LESSONS / "01_naive")  # where no lesson trains one
+    assert not current.trained({})
 
 
 def test_a_page_shows_a_chart_once_it_is_drawn(results, monkeypatch):

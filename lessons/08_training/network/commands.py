@@ -22,8 +22,10 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from common.book import catalog, device, packages, store
 from common.commands import arguments, console
+from common.report import current
 from common.report import training as record
 from common.report.entries import Run as Provenance
+from common.workers import isolate
 
 LESSON = Path(__file__).parents[1].name
 OUT = catalog.ROOT / ".workbook" / "training"
@@ -268,25 +270,10 @@ def _trained(run):
         data=_module("digits").SOURCE, learned=len(run.learned), held_out=len(held_out), seed=plan.seed,
         batch=plan.batch, rate=plan.rate, momentum=plan.momentum, decay=plan.decay, kernels=plan.kernels,
         captured=run.launches is not None, launches=run.launches,
-        history=[record.Epoch(**asdict(one)) for one in run.history], mistakes=mistakes, code=_code(),
+        history=[record.Epoch(**asdict(one)) for one in run.history], mistakes=mistakes,
+        code=current.trained_code(),
         run=_provenance(),
     )  # fmt: skip
-
-
-def _code():
-    """The hashes of the network's files, and of the steps and helpers that it runs, by name."""
-    files = set(Path(__file__).parent.glob("*.py"))
-    pending = files | {catalog.find(name).path for name in _module("convolution").STEPS}
-    while pending:
-        files |= pending
-        steps = {catalog.find(name.partition(".")[2]).path for path in pending for name in _steps_of(path)}
-        pending = (steps | {helper for path in pending for helper in catalog.imported_helpers(path)}) - files
-    return {path.stem: catalog.source_hash(path) for path in sorted(files)}
-
-
-def _steps_of(path):
-    """Steps that a file imports, each after its lesson."""
-    return [name for name, code in catalog.imported_steps(path).items() if isinstance(code, catalog.Code)]
 
 
 def _provenance():
@@ -296,6 +283,17 @@ def _provenance():
         date=now.date().isoformat(), driver=gpu.driver if gpu else "", cuda=gpu.cuda if gpu else "",
         packages=packages.versions(_PACKAGES), python=platform.python_version(),
     )  # fmt: skip
+
+
+@contextmanager
+def _fitting(batch):
+    """Raise ValueError in the place of what NumPy, the driver or PyTorch say where memory is short."""
+    try:
+        yield
+    except Exception as error:
+        if isinstance(error, MemoryError) or "out of memory" in str(error).lower().replace("_", " "):
+            raise ValueError(f"--batch {batch}: must be less: there is not memory enough for all networks") from None
+        raise
 
 
 def _compare(options):
@@ -310,18 +308,21 @@ def _compare(options):
     plan = replace(compare.DEFAULT, seed=given.get("seed", compare.DEFAULT.seed))
     shape, (learned, _) = shapes.MNIST, digits.load()
     kept = not options.batch and "seed" not in given
+    if options.batch:
+        compare.require_room(shape, options.batch, min(device.free_bytes(), isolate.memory_limit(gpu=True)))
     with torch_side.strict():
         losses, errors = compare.losses(plan, shape, learned)
         compared = record.Compared(
             batch=plan.batch, rate=plan.rate, library=compare.library(), losses=losses, gradients=errors, speeds=[],
-            code=_code(), run=_provenance(),
+            code=current.trained_code(), run=_provenance(),
         )  # fmt: skip
         for name, mine in errors.items():
             said = f"gradients within {max(mine.values()):.1e} of PyTorch's, losses of {compare.STEPS} steps within"
             say.print(f"{name}: {said} {compared.apart(name):.1e}", soft_wrap=True)
         say.print(f"{record.DOUBLE}: losses within {compared.apart(record.DOUBLE):.1e}")
         for batch in [options.batch] if options.batch else compare.BATCHES:
-            new = compare.speeds(plan, shape, learned, batch)
+            with _fitting(batch):
+                new = compare.speeds(plan, shape, learned, batch)
             compared.speeds += new
             times = ", ".join(f"{one.name} {1e3 * one.timing.median_ms:.0f} µs" for one in new)
             say.print(f"batch {batch}: {times}", soft_wrap=True, markup=False)

@@ -79,6 +79,14 @@ def _error(ours, theirs):
     return float(np.abs(ours - theirs).max() / np.abs(theirs).max())
 
 
+def require_room(shape, batch, room_bytes):
+    """Raise ValueError for a batch whose losses and images alone are more than memory has room for."""
+    images = 1 + 2 * len(LAYOUTS)  # here, and in each of PyTorch's
+    most = room_bytes // (4 * (MOST + images * shape.SIZE**2))
+    if batch > most:
+        raise ValueError(f"--batch {batch}: must be at most {most}, for which there is memory")
+
+
 def speeds(plan, shape, digits, batch):
     """A :class:`Speed` for each way to take a step on a batch that lies in memory: the book's and PyTorch's."""
     digits = digits.first(batch)
