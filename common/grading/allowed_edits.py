@@ -63,7 +63,10 @@ def _around_the_blank(given: str, old: ast.Module, text: str, new: ast.Module) -
 
 def _not_as_given(old: list[str], new: list[str]) -> str:
     line = f"`{new[0]}` is not as given" if new else f"`{old[0]}` is missing"
-    return f"outside the blank, {line}: only what stands between {BLANK} and {END} is yours to write"
+    return (
+        f"outside the blank, {line}: only what stands between {BLANK} and {END} is yours to write, "
+        "names for constants and shapes, too"
+    )
 
 
 def _of_the_bug(exercise: Exercise, old: list[str], new: list[str]) -> str | None:

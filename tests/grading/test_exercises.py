@@ -287,6 +287,9 @@ def test_a_frame_is_kept_by_what_is_only_said_another_way():
     )
     unguarded = text.replace("c[m, n] = acc", "").replace("    if m < M and n < N:\n", "")
     assert "`if m < M and n < N:` is missing" in allowed_edits.departure(one, unguarded)
+    named = allowed_edits.departure(one, text.replace("\n@cuda.jit", "\nTILE_SHAPE = (16, 17)\n\n@cuda.jit", 1))
+    assert "`TILE_SHAPE = (16, 17)` is not as given" in named
+    assert "is yours to write, names for constants and shapes, too" in named
     assert "are not as given" in allowed_edits.departure(one, text.replace("# <<<", ""))
     assert allowed_edits.departure(one, text.replace("def launch(", "def launch(:")) is None
 

@@ -23,3 +23,6 @@ THIN_USEFUL_PERCENT = None
 # resnet50-1x1: 64 images of 56 x 56 pixels, 256 channels, 64 filters of 1 x 1. Its least traffic in MB, x and the
 # filters read once, y written once
 LEAST_MB = None
+
+# and with a stride of 2 along h and w: what must be read and written at least
+STRIDED_MB = None

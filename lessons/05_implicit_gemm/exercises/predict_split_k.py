@@ -13,7 +13,12 @@ IDLE_PERCENT = None  # places for blocks that are empty then
 ROUNDS = None  # of the loop over k0 in a block
 WAVES = None
 PARTIAL_MB = None  # the partial sums of all slices, written once
+SECOND_MB = None  # what the second kernel, which adds them up, reads and writes
 
 # full or not, a wave takes as long as its blocks have rounds: the least SPLIT_K from 1 to 10 for which waves times
 # rounds is least, if a slice has 288 / SPLIT_K rounds, rounded up
 BEST = None
+
+# the same if a round takes 0.25 us, and partial sums are written and read at 4 TB/s (SPLIT_K = 1 has none): the
+# SPLIT_K for which the time is least
+BEST_WITH_BYTES = None

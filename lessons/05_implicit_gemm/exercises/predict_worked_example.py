@@ -30,3 +30,9 @@ PLACE_OF_22_14 = None
 
 # how many elements of row 0 are padding
 ZEROS_OF_0 = None
+
+# how many elements of all of A are padding
+ZEROS_OF_A = None
+
+# in how many rows of A an element of the pixel (h, w) = (3, 2) of image 0 stands
+ROWS_OF_PIXEL = None

@@ -23,3 +23,6 @@ THIN_USEFUL_PERCENT = 100 * (1000 * 100 * 40) / (1024 * 128 * 64)
 # resnet50-1x1: 64 images of 56 x 56 pixels, 256 channels, 64 filters of 1 x 1. Its least traffic in MB, x and the
 # filters read once, y written once
 LEAST_MB = 4 * (64 * 256 * 56 * 56 + 64 * 256 + 64 * 64 * 56 * 56) / 1e6
+
+# and with a stride of 2 along h and w: what must be read and written at least
+STRIDED_MB = 4 * (64 * 256 * 28 * 28 + 64 * 256 + 64 * 64 * 28 * 28) / 1e6

@@ -14,3 +14,6 @@ LEAST_SHIFT_100352 = 21  # and for all n below 100,352, the rows of c3d-conv3a
 
 # bits that n * M takes at most for that S and n below 100,352
 BITS = 33
+
+# the largest S for which n * M fits in 32 bits for all n below 100,352, right or not
+LARGEST_SHIFT_32 = 20

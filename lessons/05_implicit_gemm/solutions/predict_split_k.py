@@ -13,7 +13,12 @@ IDLE_PERCENT = 100 * (1 - 100 / 264)  # places for blocks that are empty then
 ROUNDS = 4608 // 4 // 16  # of the loop over k0 in a block
 WAVES = 2
 PARTIAL_MB = 4 * 4 * 3136 * 512 / 1e6  # the partial sums of all slices, written once
+SECOND_MB = 5 * 4 * 3136 * 512 / 1e6  # what the second kernel, which adds them up, reads and writes
 
 # full or not, a wave takes as long as its blocks have rounds: the least SPLIT_K from 1 to 10 for which waves times
 # rounds is least, if a slice has 288 / SPLIT_K rounds, rounded up
 BEST = 5
+
+# the same if a round takes 0.25 us, and partial sums are written and read at 4 TB/s (SPLIT_K = 1 has none): the
+# SPLIT_K for which the time is least
+BEST_WITH_BYTES = 2

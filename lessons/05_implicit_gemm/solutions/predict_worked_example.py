@@ -30,3 +30,9 @@ PLACE_OF_22_14 = ((N_OF_22 * 5 + H_OF_22_14) * 6 + W_OF_22_14) * 3 + C_OF_14
 
 # how many elements of row 0 are padding
 ZEROS_OF_0 = 2 * 3
+
+# how many elements of all of A are padding
+ZEROS_OF_A = 2 * 2 * 5 * 6
+
+# in how many rows of A an element of the pixel (h, w) = (3, 2) of image 0 stands
+ROWS_OF_PIXEL = 2 * 2

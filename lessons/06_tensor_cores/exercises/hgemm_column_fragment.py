@@ -1,8 +1,9 @@
 """Exercise 06.2, write: a fragment of B from columns.
 
 One warp computes 16 x 8 of C, as in hgemm_mma. Here prepare has laid B out by columns: bt[n, k] is B's element in row
-k, column n. A lane needs four values: B's rows 2 * member and 2 * member + 1 in column group, and those of both rows
-eight further down. Load them; what lies beyond K or N is zero.
+k, column n. A sum does not mind in which order its k come, if A and B agree. So of each row of A a lane takes four
+neighbours, which one load of 64 bits could bring, and not two and two eight apart. Load the four values of B that
+belong to them, as they lie in bt; what lies beyond K or N is zero.
 Grade: python -m common grade 06.2
 """
 
@@ -30,7 +31,7 @@ def hgemm_column_fragment(a, bt, c):
     for k0 in range(0, K, 16):
         # stage
         for i in range(8):
-            m, k = m0 + group + i // 2 % 2 * 8, k0 + 2 * member + i % 2 + i // 4 * 8
+            m, k = m0 + group + i // 2 % 2 * 8, k0 + 4 * member + i % 2 + i // 4 * 2
             a_frag[i] = a[m, k] if m < M and k < K else float16(float32(0.0))
         # >>> your code: 3 lines
         # <<<

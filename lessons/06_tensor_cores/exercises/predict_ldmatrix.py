@@ -13,3 +13,6 @@ STRIDE_96 = None  # 48 columns
 STRIDE_144 = None  # 64 columns and 8 unused
 STRIDE_256 = None  # 128 columns
 STRIDE_160 = None  # 64 columns and 16 unused
+STRIDE_112 = None  # 56 columns
+STRIDE_320 = None  # 128 columns and 32 unused
+XOR_OF_4 = None  # 64 columns, and piece c of a row lies at c XOR (row % 4)

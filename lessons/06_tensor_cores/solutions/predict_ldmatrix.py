@@ -13,3 +13,6 @@ STRIDE_96 = 8  # 48 columns
 STRIDE_144 = 4  # 64 columns and 8 unused
 STRIDE_256 = 32  # 128 columns
 STRIDE_160 = 8  # 64 columns and 16 unused
+STRIDE_112 = 4  # 56 columns
+STRIDE_320 = 16  # 128 columns and 32 unused
+XOR_OF_4 = 8  # 64 columns, and piece c of a row lies at c XOR (row % 4)

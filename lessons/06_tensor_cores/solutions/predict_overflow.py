@@ -10,5 +10,6 @@ K_OF_8_8 = 1024  # the least K for which C, summed in float32, becomes infinite 
 K_OF_3_5 = 4368  # the same for 3 and 5
 SUM_OF_ONES = 2048  # 1 and 1, K = 5,000, summed in float16 one by one: what C becomes
 SUM_OF_TWOS = 4096  # 2 and 1, K = 5,000, summed in the same way
+SUM_OF_THREES = 8192  # 3 and 1, K = 5,000, summed in the same way
 FIRST_LOST = 2049  # the least whole number above 0 that is no float16
 STEP = 32  # how far apart float16 are just below 65,504

@@ -15,3 +15,7 @@ WRITERS = None  # blocks that write to a block's stage, itself included
 ARRIVALS = None  # for which emptied is made: a block may write when all that it writes to are done
 PER_CLOCK = None  # bytes from L2 for each clock of its matrix unit, which does 2,048 multiply-adds
 PER_CLOCK_ALONE = None  # the same without clusters
+
+# four blocks below each other instead: all share a tile of B, and each asks for a quarter of it
+PER_CLOCK_OF_COLUMN = None
+ARRIVALS_OF_COLUMN = None  # for which emptied is made then

@@ -16,3 +16,4 @@ IMAGE = None  # which image row 45 belongs to
 OFFSET_S = None  # what is passed as s for the last tap of a row
 PIXEL_W = None  # w of the pixel that this tap brings to row 45
 ZEROS = None  # of the first image's rows that are zero at tap r = 0, s = 0
+ZEROS_OF_LAST = None  # the same at the last tap, r = 4, s = 2

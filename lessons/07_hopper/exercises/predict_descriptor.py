@@ -14,3 +14,6 @@ PLACE_OF_A = None  # where row 13, k = 40 lies in the tile of A
 PLACE_OF_B = None  # where k = 21, n = 100 lies in the tile of B
 ROW_OF_BYTE = None  # which row of A byte 520 belongs to
 K_OF_BYTE = None  # and which k
+NEXT_PANEL = None  # what is added to B's descriptor for columns 64 to 127
+NEXT_K = None  # and to A's, for k from 48 on
+MOVED_PLACE = None  # where row 13, k = 40 lies in a tile that begins 512 bytes behind a boundary of 1,024

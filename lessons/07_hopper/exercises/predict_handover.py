@@ -9,8 +9,10 @@ Grade: python -m common grade 07.4
 AT_FIRST = None  # registers that each thread has when the kernel starts
 SUMS = None  # sums that a thread of a consumer keeps
 MANY = None  # registers of a consumer, if the producer keeps 24
+MANY_OF_ONE = None  # and if there is one consumer
 SUMS_OF_TALL = None  # sums of a thread if a consumer multiplies 128 x 192
 CLOCKS = None  # that the matrix unit needs for a stage of 64 k of this block
 STAGES = None  # that fit in 232,448 bytes of shared memory
 ROUNDS = None  # of tiles of 192 x 256 for each of 132 blocks, if C is 8192 x 8192
 BLOCKS = None  # the fewest blocks that need no more rounds
+LAST_ROUND = None  # tiles that are left for the last round, with 132 blocks

@@ -15,7 +15,12 @@ PRODUCER_4 = (
 )
 PRODUCER_0 = None  # with which parity it waits in round 0, so that it passes at once
 COMPLETED = None  # phases that emptied[0] has completed at the end
+COMPLETED_2 = None  # and emptied[2]
 ARRIVALS = None  # arrivals that emptied[1] has seen at the end
 FIRST_WRONG = (
     None  # the first round that may start before its tiles are there, if a consumer forgets to flip its parity
 )
+
+# how many of the producer's eight waits pass before any consumer has arrived; with which parity it waits in round 6
+PASS_AT_ONCE = None
+PRODUCER_6 = None

@@ -16,3 +16,4 @@ IMAGE = 1  # which image row 45 belongs to
 OFFSET_S = 2 * 2  # what is passed as s for the last tap of a row
 PIXEL_W = 3 * 3 - 1 + 4  # w of the pixel that this tap brings to row 45
 ZEROS = 6 + 6  # of the first image's rows that are zero at tap r = 0, s = 0
+ZEROS_OF_LAST = 6  # the same at the last tap, r = 4, s = 2

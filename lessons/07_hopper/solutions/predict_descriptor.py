@@ -16,3 +16,6 @@ PLACE_OF_A = 13 * 128 + (5 - 5) * 16  # where row 13, k = 40 lies in the tile of
 PLACE_OF_B = 4096 + 21 * 128 + 1 * 16 + 4 * 2  # where k = 21, n = 100 lies in the tile of B
 ROW_OF_BYTE = 520 // 128  # which row of A byte 520 belongs to
 K_OF_BYTE = 4 * 8 + 4  # and which k
+NEXT_PANEL = 256  # what is added to B's descriptor for columns 64 to 127
+NEXT_K = 6  # and to A's, for k from 48 on
+MOVED_PLACE = 1728  # where row 13, k = 40 lies in a tile that begins 512 bytes behind a boundary of 1,024

@@ -9,8 +9,10 @@ Grade: python -m common grade 07.4
 AT_FIRST = 65536 // 512 // 8 * 8  # registers that each thread has when the kernel starts
 SUMS = 64 * 256 // 128  # sums that a thread of a consumer keeps
 MANY = (65536 - 128 * 24) // 384 // 8 * 8  # registers of a consumer, if the producer keeps 24
+MANY_OF_ONE = 248  # and if there is one consumer
 SUMS_OF_TALL = 128 * 192 // 128  # sums of a thread if a consumer multiplies 128 x 192
 CLOCKS = 192 * 256 * 64 // 2048  # that the matrix unit needs for a stage of 64 k of this block
 STAGES = 232448 // ((192 + 256) * 64 * 2)  # that fit in 232,448 bytes of shared memory
 ROUNDS = 11  # of tiles of 192 x 256 for each of 132 blocks, if C is 8192 x 8192
 BLOCKS = 43 * 32 // 11 + 1  # the fewest blocks that need no more rounds
+LAST_ROUND = 56  # tiles that are left for the last round, with 132 blocks

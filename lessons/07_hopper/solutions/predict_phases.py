@@ -13,5 +13,10 @@ PARITY_7 = 0  # the same in round 7
 PRODUCER_4 = 0  # the parity of the phase of emptied[1] that the producer waits for before it refills it for round 4
 PRODUCER_0 = 1  # with which parity it waits in round 0, so that it passes at once
 COMPLETED = 3  # phases that emptied[0] has completed at the end
+COMPLETED_2 = 2  # and emptied[2]
 ARRIVALS = 6  # arrivals that emptied[1] has seen at the end
 FIRST_WRONG = 3  # the first round that may start before its tiles are there, if a consumer forgets to flip its parity
+
+# how many of the producer's eight waits pass before any consumer has arrived; with which parity it waits in round 6
+PASS_AT_ONCE = 3
+PRODUCER_6 = 1

@@ -29,8 +29,12 @@ WGRAD_TIMES = None
 # blocks of 64 x 64 outputs
 FORWARD_BLOCKS = None
 WGRAD_BLOCKS = None
+DGRAD_BLOCKS = None
 
 # how many floats apart lie filt[k, t, r, s, c] and filt[k + 1, t, r, s, c];
 # and dy[n, o, p, q, k] and dy[n, o, p, q + 1, k]
 FROM_K_TO_K = None
 FROM_Q_TO_Q = None
+
+# in wgrad, how far apart in x are the elements of one column of windows for outputs q and q + 1
+IN_X = None

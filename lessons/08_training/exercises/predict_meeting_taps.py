@@ -33,5 +33,9 @@ ZERO_PERCENT_OF_1 = None
 MOST_DILATED = None
 ZERO_PERCENT_DILATED = None
 
+# and with a dilation of 3 and a padding of 3
+MOST_DILATED_3 = None
+ZERO_PERCENT_DILATED_3 = None
+
 # a filter of 3 x 3 with a stride of 3: the most taps
 MOST_OF_STRIDE_3 = None

@@ -25,7 +25,11 @@ MULTIPLY_ADDS_DENSE = None
 FIRST_LOSS = None
 D_LOGIT_RIGHT = None
 D_LOGIT_OTHER = None
+D_LOGIT_RIGHT_OF_32 = None  # the right class again, where the digit is one of a batch of 32
 
 # velocity = 0.9 * velocity + gradient, from 0 on, with a gradient that is always 1: after 2 steps, after very many
 VELOCITY_2 = None
 VELOCITY_AT_LAST = None
+
+# how far a weight has moved down after 3 steps with a rate of 0.1, without decay
+MOVED_3 = None

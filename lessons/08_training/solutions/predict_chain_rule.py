@@ -22,6 +22,9 @@ D_W_BELOW = 0
 # x goes two ways: y1 = 2 * x, y2 = x * x, with x = 3, d_y1 = 4 and d_y2 = -1
 D_X_TWO_WAYS = 2 * 4 + 2 * 3 * -1
 
+# a residual: y = x + max(w * x, 0), with w = -2, x = 3 and d_y = 4
+D_X_RESIDUAL = 4
+
 # windows two apart: y[p] = sum over r of x[2 * p + r] * filt[r], with x = [1, 2, 0, 3, 4, 5], filt = [2, -1, 1] and
 # dy = [1, 2]
 DX_1 = 1 * -1

@@ -29,8 +29,12 @@ WGRAD_TIMES = 1
 # blocks of 64 x 64 outputs
 FORWARD_BLOCKS = 29 * 2
 WGRAD_BLOCKS = 2 * 9
+DGRAD_BLOCKS = 113
 
 # how many floats apart lie filt[k, t, r, s, c] and filt[k + 1, t, r, s, c];
 # and dy[n, o, p, q, k] and dy[n, o, p, q + 1, k]
 FROM_K_TO_K = 9 * 64
 FROM_Q_TO_Q = 96
+
+# in wgrad, how far apart in x are the elements of one column of windows for outputs q and q + 1
+IN_X = 2 * 64

@@ -33,5 +33,9 @@ ZERO_PERCENT_OF_1 = 100 * 8 / 9
 MOST_DILATED = 9
 ZERO_PERCENT_DILATED = 75
 
+# and with a dilation of 3 and a padding of 3
+MOST_DILATED_3 = 4
+ZERO_PERCENT_DILATED_3 = 0
+
 # a filter of 3 x 3 with a stride of 3: the most taps
 MOST_OF_STRIDE_3 = 1
