@@ -4,6 +4,9 @@ Rules, with their sources:
 
 - Global memory moves in sectors of 32 bytes; a request fetches each sector that an active lane touches once (CUDA
   C++ Best Practices Guide, "Coalesced Access to Global Memory"; Nsight Compute, ``l1tex__t_sectors``).
+- An asynchronous copy of 16 bytes for each lane is served for a quarter of a warp at a time: a sector that two quarters
+  ask for is fetched twice. NVIDIA does not document it; it was inferred from counters of a kernel in which
+  neighbouring rows of a tile share half of their pixels.
 - Shared memory has 32 banks of 4 bytes. In one wavefront each bank delivers one word, to any number of lanes (CUDA
   C++ Programming Guide, "Shared Memory"; Nsight Compute, ``l1tex__data_pipe_lsu_wavefronts_mem_shared``).
 - A request of 64 bits per lane is served for half a warp at a time, one of 128 bits for a quarter. For a read, twice
@@ -28,6 +31,7 @@ WARP = 32
 SECTOR_BYTES = 32
 BANKS = 32
 WORD_BYTES = 4
+COPIED_BY_QUARTERS = 16  # bytes of a lane
 
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
@@ -49,10 +53,10 @@ class Cost(NamedTuple):
     distinct: int
 
 
-def sectors(addresses: Ints, active: Bools, width_bytes: int) -> Cost:
+def sectors(addresses: Ints, active: Bools, width_bytes: int, copy: bool = False) -> Cost:
     """Cost of a global request; ``addresses`` in bytes and ``active`` have shape (warps, 32).
 
-    Each lane's ``width_bytes`` must lie within one sector, as every aligned access does.
+    Each lane's ``width_bytes`` must lie within one sector, as every aligned access does. ``copy``: an asynchronous one.
     """
     rows, _ = _active_rows(addresses, active)
     if not len(rows):
@@ -60,7 +64,12 @@ def sectors(addresses: Ints, active: Bools, width_bytes: int) -> Cost:
     rows.sort(axis=1)
     distinct = _changes(rows)
     ideal = -(-distinct * width_bytes // SECTOR_BYTES)
-    return Cost(len(rows), int(_changes(rows // SECTOR_BYTES).sum()), int(ideal.sum()), int(distinct.sum()))
+    if copy and width_bytes == COPIED_BY_QUARTERS:
+        parts, _ = _active_rows(addresses.reshape(-1, WARP // 4), active.reshape(-1, WARP // 4))
+        fetched = _changes(np.sort(parts, axis=1) // SECTOR_BYTES)
+    else:
+        fetched = _changes(rows // SECTOR_BYTES)
+    return Cost(len(rows), int(fetched.sum()), int(ideal.sum()), int(distinct.sum()))
 
 
 def wavefronts(words: Ints, active: Bools, width: int, write: bool = False) -> Cost:
@@ -196,19 +205,20 @@ class Ledger:
             found = self.tallies[key] = Tally()
         return found
 
-    def cost(self, space: str, positions: Ints, active: Bools, width: int, write: bool = False) -> Cost:
+    def cost(self, space: str, positions: Ints, active: Bools, width: int, special: bool = False) -> Cost:
         """Sectors or wavefronts, remembered by pattern: most accesses repeat with another start.
 
         ``positions`` are bytes (global, ``width`` in bytes) or words (shared, ``width`` in words), one per lane.
+        ``special``: an asynchronous copy from global memory, a write to shared memory.
         """
         # sectors keep their number under a shift by whole sectors, wavefronts under any aligned shift
         origin = positions[0] // SECTOR_BYTES * SECTOR_BYTES if space == "global" else positions[0]
         pattern = positions - origin
-        key = (space, width, write, pattern.tobytes(), active.tobytes())
+        key = (space, width, special, pattern.tobytes(), active.tobytes())
         found = self._costs.get(key)
         if found is None:
             rows, used = pattern.reshape(-1, WARP), active.reshape(-1, WARP)
-            found = sectors(rows, used, width) if space == "global" else wavefronts(rows, used, width, write)
+            found = (sectors if space == "global" else wavefronts)(rows, used, width, special)
             if len(self._costs) * len(key[3]) > 1 << 28:
                 self._costs.clear()
             self._costs[key] = found

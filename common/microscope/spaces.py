@@ -361,7 +361,7 @@ class Global(Storage):
         else:
             lanes = mask.bits if wrong is None else mask.bits & ~wrong
             place = np.broadcast_to(place, lanes.shape)
-            cost = ledger.cost("global", self.address + place * size, lanes, size * width)
+            cost = ledger.cost("global", self.address + place * size, lanes, size * width, op == "copy")
             accesses = int(np.count_nonzero(lanes))
         tally.add(accesses, cost)
         if len(tally.seen) < ledger.kept:
