@@ -74,7 +74,7 @@ def cpu_seconds(seconds: float) -> int:
 @dataclass(frozen=True)
 class Limits:
     """What one submission may take. ``seconds`` is the wall clock for each answer, ``start_seconds`` for its process
-    to be there before the first; the rest is for the process."""
+    to be there before the first, both longer by :func:`crowding`; the rest is for the process."""
 
     seconds: float = 60.0
     start_seconds: float = 60.0
@@ -216,7 +216,7 @@ class Sandbox:
         if isinstance(question, messages.Start):
             self.at_large = not confine.keeps_files(self.ask(messages.Ready()))
         ready = isinstance(question, messages.Ready)
-        seconds = self.limits.start_seconds if ready else self.limits.seconds
+        seconds = (self.limits.start_seconds if ready else self.limits.seconds) * crowding()
         line = json.dumps(to_builtins(question)).encode() + b"\n"
         assert self._process.stdin
         try:
@@ -304,6 +304,12 @@ class Sandbox:
             if _VERDICT.search(line) and "Error" not in line:
                 self.notes.append(("printed", f"printed {line.strip()[:80]!r}: nothing that it prints is read"))
                 break
+
+
+def crowding() -> float:
+    """How many times as long work takes while more of it waits than there are processors: 1 to 8."""
+    load = os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0
+    return min(max(load / (os.cpu_count() or 1), 1.0), 8.0)
 
 
 @cache

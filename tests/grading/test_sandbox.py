@@ -37,6 +37,7 @@ def box(tmp_path, monkeypatch):
     (tmp_path / "log.txt").write_text("")
     made._process, made._answers = SimpleNamespace(stdin=io.BytesIO()), queue.Queue()
     monkeypatch.setattr(forkserver, "end", lambda *_: 0)
+    monkeypatch.setattr(os, "getloadavg", lambda: (0.5, 0, 0), raising=False)
     return made
 
 
@@ -46,6 +47,15 @@ def test_a_process_that_is_late_and_one_that_hangs_are_told_apart(box):
     with pytest.raises(SandboxError, match=r"no result within 0\.02 s: an endless loop") as hangs:
         box.ask(messages.Launch())
     assert (late.value.kind, hangs.value.kind) == ("unjudged", "timed_out")
+
+
+@pytest.mark.parametrize(("load", "waits"), [(2, "0.02"), (8, "0.08"), (900, "0.16")])
+def test_a_crowded_machine_gets_more_time(box, monkeypatch, load, waits):
+    """An exercise's own solution must not be taken for an endless loop because others are at work."""
+    monkeypatch.setattr(os, "cpu_count", lambda: 2)
+    monkeypatch.setattr(os, "getloadavg", lambda: (load, 0, 0), raising=False)
+    with pytest.raises(SandboxError, match=rf"no result within {waits} s: "):
+        box.ask(messages.Launch())
 
 
 @POSIX

@@ -12,7 +12,7 @@ MASK_OF_B = None  # with which block 1 asks for its half of B
 EXPECTED = None  # bytes that a block announces for a stage
 ASKED = None  # bytes of it that a block asks L2 for
 WRITERS = None  # blocks that write to a block's stage, itself included
-ARRIVALS = None  # for which emptied is made: a block may write when all that it writes to are done
+ARRIVALS = None  # for which emptied is made: a block writes when the consumers of all whom it writes to are done
 PER_CLOCK = None  # bytes from L2 for each clock of its matrix unit, which does 2,048 multiply-adds
 PER_CLOCK_ALONE = None  # the same without clusters
 

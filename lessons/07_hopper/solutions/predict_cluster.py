@@ -12,7 +12,7 @@ MASK_OF_B = 2 + 8  # with which block 1 asks for its half of B
 EXPECTED = (128 + 128) * 64 * 2  # bytes that a block announces for a stage
 ASKED = (128 + 128) * 64  # bytes of it that a block asks L2 for
 WRITERS = 3  # blocks that write to a block's stage, itself included
-ARRIVALS = 6  # for which emptied is made: a block may write when all that it writes to are done
+ARRIVALS = 6  # for which emptied is made: a block writes when the consumers of all whom it writes to are done
 PER_CLOCK = (
     (128 + 128) * 64 // (128 * 128 * 64 // 2048)
 )  # bytes from L2 for each clock of its matrix unit, which does 2,048 multiply-adds

@@ -13,7 +13,7 @@ HIGH_OF_4098 = 4100  # and that of 4098
 THREE_PRODUCTS = 4100 * 4100 - 2 * 4100  # 4099 * 4099 by three products
 TWO_PRODUCTS = 16805900  # and by two, if only the first factor is split
 LEFT_OUT = 1  # what the fourth would add
-ADDITIONS = 4096 // 32  # to a total in registers at K = 4096, if the unit adds up 32 k at a time
+ADDITIONS = 4096 // 32  # to each total in registers at K = 4096, if the unit adds up 32 k at a time
 REGISTERS = (
     2 * (64 * 192 // 128) + 2 * 16
 )  # of a thread for acc, total, high and low, for 64 x 192 of a consumer and 32 k

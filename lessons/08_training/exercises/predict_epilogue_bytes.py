@@ -9,14 +9,15 @@ Grade: python -m common grade 08.9
 # y, written once
 Y_MB = None
 
-# what is saved if bias and ReLU go into the convolution, and were two kernels, one after the other
+# bias and ReLU were two kernels, one after the other: what is saved if both go into the convolution
 BIAS_THEN_RELU_MB = None
 
 # y + residual, both as large as y: what the kernel of its own reads and writes, and what is saved if it is fused
 RESIDUAL_MB = None
 RESIDUAL_SAVED_MB = None
 
-# y is wanted in float16: what the convolution itself writes then, and what is saved by it
+# y is wanted in float16, which a kernel of its own made of it: what the convolution writes if it does that itself, and
+# what is saved in all
 HALF_WRITTEN_MB = None
 HALF_SAVED_MB = None
 
