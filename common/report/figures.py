@@ -249,6 +249,15 @@ def millionths(value: float) -> str:
     return f"{round(value, digits):,.{max(0, digits)}f}"
 
 
+def saved(record: Record | None, preset: str, step: str, epilogue: str) -> Figure | None:
+    """Of a step and a kernel for an epilogue, percent of their time that the bytes take which fusing saves."""
+    entry = record.data.epilogues.get(preset, {}).get(step) if record else None
+    found = next((one for one in entry.found if one.epilogue == epilogue), None) if entry else None
+    if found is None or record is None or record.ceilings is None:
+        return None
+    return _of(found.saved_bytes / record.ceilings.copy_gbs / 1e4 / found.separate.first.median_ms, "%", ".1f")
+
+
 def ceiling(record: Record | None, what: str) -> Figure | None:
     """A measured ceiling: ``copy`` in 10¹² bytes per second; or a multiply-add rate in 10¹² FLOP per second.
 
@@ -391,6 +400,7 @@ NAMED: dict[str, Named] = {
     "beside": _of_record(beside, 2),  # PRESET STEP
     "error": _of_record(error, 3),  # OPERANDS PRODUCT K
     "worst": _of_record(worst, 3),  # OPERANDS PRODUCT K
+    "saved": _of_record(saved, 3),  # PRESET STEP EPILOGUE
     "against": _of_record(error_against, 5),  # OPERANDS PRODUCT PRODUCT K rms or largest
 }
 

@@ -789,6 +789,7 @@ FIGURES: dict[str, Writer] = {
     "error": _figure("error"),
     "worst": _figure("worst"),
     "against": _figure("against"),
+    "saved": _figure("saved"),
     "training": _of_training,
 }
 

@@ -10,6 +10,7 @@ from common.book import catalog, lessontext, problems
 from common.book.device import Gpu
 from common.jobs import messages
 from common.measure import fusing, peers
+from common.measure.ceilings import Ceilings
 from common.measure.timing import Paired, Timing
 from common.microscope import simulator
 from common.report import current, pages, recording, records
@@ -147,6 +148,15 @@ def test_a_page_counts_the_bytes_and_shows_the_times(record):
     assert "| `bias_relu` | 206 MB |  | 3.00 | 3.06 | +2.0% | 3.20 | 4.00 |" in text
     assert "| `column_sums` | 103 MB |  | 3.00 | 3.00 | +0.0% | 3.10 |  |" in text
     assert "cuDNN 9.1.2, PyTorch 2.11, NDHWC." in text
+
+
+def test_the_share_of_what_fusing_saves_is_a_figure(record):
+    page = f"<!--= saved {PRESET} {STEP} bias_relu -->!<!--/--> <!--= saved {PRESET} {STEP} none -->!<!--/-->"
+    assert "bias_relu -->?<!--/-->" in pages.rendered(page, record, MachineCode())
+    record.set_ceilings(Ceilings(copy_gbs=4000.0, fma_gflops=1.0), record.start_run())
+    written = pages.rendered(page, record, MachineCode())
+    assert "bias_relu -->1.6<!--/-->" in written  # 206 MB in 0.051 ms, of 3.20
+    assert "none -->?<!--/-->" in written
 
 
 def test_times_of_other_code_are_marked(record):

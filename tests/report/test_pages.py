@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from common.book import catalog
-from common.report import pages
+from common.report import figures, pages, records
 
 GLOSSARY = catalog.LESSONS / "GLOSSARY.md"
 FIRST = catalog.LESSONS / catalog.lessons()[0] / "README.md"
@@ -32,6 +32,28 @@ def test_a_word_that_meant_three_things_is_gone(path):
     """A loop has rounds, shared memory wavefronts; *turn* said both. Its other uses are no terms."""
     prose = re.sub(r"^```.*?^```$", "", text(path), flags=re.DOTALL | re.MULTILINE)
     assert not re.search(r"(?<!in )\bturns?\b(?! (the|a) )", prose)
+
+
+@pytest.mark.parametrize("path", SITTINGS, ids=lambda path: path.relative_to(catalog.LESSONS).as_posix())
+def test_a_figure_that_the_record_holds_is_not_typed(path):
+    """Floors, times of the page's steps and libraries on its presets, and tensor cores' rates that are divided by."""
+    record, page = records.Record.load(records.RESULTS / f"{records.REFERENCE_GPU}.json"), text(path)
+    presets = [preset for preset in record.data.rows if re.search(rf"{preset}(?![\w-])", page)]
+    rows = [
+        (preset, name)
+        for preset in presets
+        for name in record.rows(preset)
+        if name.replace(" ", "-") in page or name in page
+    ]
+    held = {figures.floor(record, preset).text: f"floor {preset}" for preset in presets}
+    held |= {figures.time(record, *row).text: f"ms {' '.join(row)}" for row in rows}
+    rates = {one.text: f"ceiling {what}" for what in ("mma_f16", "mma_tf32", "wgmma_f16", "wgmma_tf32")
+             if (one := figures.ceiling(record, what))}  # fmt: skip
+    prose = re.sub(r"<!-- table:.*?<!-- end table -->|```.*?```|<!--=.*?<!--/-->", " ", page, flags=re.DOTALL)
+    typed = re.findall(r"(?<![\d.,])\d+\.\d+(?!\d| ?[KMGT]i?B)", prose)
+    typed += re.findall(r"/ (\d+)(?=e12| = | TFLOP)", prose)
+    wrong = [f"{one} is <!--= {(held | rates)[one]} -->" for one in typed if one in (held if "." in one else rates)]
+    assert not wrong
 
 
 def words_and_tables(page):
