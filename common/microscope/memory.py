@@ -4,8 +4,8 @@ Rules, with their sources:
 
 - Global memory moves in sectors of 32 bytes; a request fetches each sector that an active lane touches once (CUDA
   C++ Best Practices Guide, "Coalesced Access to Global Memory"; Nsight Compute, ``l1tex__t_sectors``).
-- An asynchronous copy of 16 bytes for each lane is served for a quarter of a warp at a time: a sector that two quarters
-  ask for is fetched twice. NVIDIA does not document it; it was inferred from counters of a kernel in which
+- An asynchronous copy of 16 bytes for each lane is served for a quarter of a warp at a time: a sector that two
+  quarters ask for is fetched twice. NVIDIA does not document it; it was inferred from counters of a kernel in which
   neighbouring rows of a tile share half of their pixels.
 - Shared memory has 32 banks of 4 bytes. In one wavefront each bank delivers one word, to any number of lanes (CUDA
   C++ Programming Guide, "Shared Memory"; Nsight Compute, ``l1tex__data_pipe_lsu_wavefronts_mem_shared``).
@@ -56,7 +56,8 @@ class Cost(NamedTuple):
 def sectors(addresses: Ints, active: Bools, width_bytes: int, copy: bool = False) -> Cost:
     """Cost of a global request; ``addresses`` in bytes and ``active`` have shape (warps, 32).
 
-    Each lane's ``width_bytes`` must lie within one sector, as every aligned access does. ``copy``: an asynchronous one.
+    Each lane's ``width_bytes`` must lie within one sector, as every aligned access does. ``copy``: it is an
+    asynchronous one.
     """
     rows, _ = _active_rows(addresses, active)
     if not len(rows):
