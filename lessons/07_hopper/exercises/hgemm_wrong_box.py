@@ -1,7 +1,8 @@
 """Exercise 07.3, find the bug: a wait that never ends.
 
-One thread asks for tiles, four warps multiply. It ends on no card: the grader says which wait never ends, and what
-is still to come. Nothing is wrong with the threads' code. Change one line.
+One thread asks for tiles, two warpgroups multiply, 64 rows each: the kernel had one, and BLOCK_M was 64. Since then
+it ends on no card: the grader says which wait never ends, and what is still to come. Nothing is wrong with the
+threads' code. Change one line.
 K and N are multiples of 8: what the copy engine can take rows of.
 Grade: python -m common grade 07.3
 """
@@ -13,9 +14,10 @@ from lessons.tensorcores import aligned2, store2_guarded
 from lessons.unrolled import unroll, unrolled
 
 REQUIRES = "9.0a"
-BLOCK_M, BLOCK_N, BLOCK_K = 64, 64, 64
+BLOCK_M, BLOCK_N, BLOCK_K = 128, 64, 64
 STAGES = 2
-THREADS = 128 + 32  # four warps multiply, one asks
+ASKS = BLOCK_M // 64 * 128  # the thread that asks; those before it multiply
+THREADS = ASKS + 32
 A_SIZE, STAGE = BLOCK_M * BLOCK_K, (BLOCK_M + BLOCK_N) * BLOCK_K
 STAGE_BYTES, SHARED_BYTES = 2 * STAGE, 2 * STAGES * STAGE
 ACC = BLOCK_N // 2
@@ -35,12 +37,12 @@ def hgemm_wrong_box(a_map, b_map, c, K, paired):
     if thread == 0:
         for s in range(STAGES):
             hopper.barrier_init(filled, s, 1)
-            hopper.barrier_init(emptied, s, 1)
+            hopper.barrier_init(emptied, s, BLOCK_M // 64)
         hopper.publish_barriers()
     cuda.syncthreads()
 
     stage, parity = uint32(0), uint32(0)
-    if thread == 128:
+    if thread == ASKS:
         # stage
         for k0 in range(0, K, BLOCK_K):
             hopper.barrier_wait(emptied, stage, parity ^ uint32(1))
@@ -50,10 +52,10 @@ def hgemm_wrong_box(a_map, b_map, c, K, paired):
             stage += uint32(1)
             if stage == uint32(STAGES):
                 stage, parity = uint32(0), parity ^ uint32(1)
-    elif thread < 128:
+    elif thread < ASKS:
         for i in range(ACC):
             acc[i] = float32(0.0)
-        a_at = hopper.descriptor(tiles, 0, 0, 1024)
+        a_at = hopper.descriptor(tiles, thread // uint32(128) * uint32(64 * BLOCK_K), 0, 1024)
         b_at = hopper.descriptor(tiles, A_SIZE, 8192, 1024)
         for _ in range(0, K, BLOCK_K):
             # multiply
@@ -65,7 +67,7 @@ def hgemm_wrong_box(a_map, b_map, c, K, paired):
                 hopper.wgmma_f16_rows(acc, 0, tiles, a, b, BLOCK_N)
             hopper.wgmma_commit()
             hopper.wgmma_wait(0)
-            if thread == 0:
+            if thread % uint32(128) == 0:
                 hopper.barrier_arrive(emptied, stage)
             stage += uint32(1)
             if stage == uint32(STAGES):
@@ -81,6 +83,6 @@ def hgemm_wrong_box(a_map, b_map, c, K, paired):
 
 def launch(a, b, c):
     M, N = c.shape
-    a_map, b_map = hopper.tensor_map(a, (BLOCK_M, BLOCK_K)), hopper.tensor_map(b, (BLOCK_K // 2, BLOCK_N))
+    a_map, b_map = hopper.tensor_map(a, (64, 64)), hopper.tensor_map(b, (64, 64))
     blocks = -(-M // BLOCK_M) * -(-N // BLOCK_N)
     hgemm_wrong_box[blocks, THREADS, 0, SHARED_BYTES](a_map, b_map, c, a.shape[1], aligned2(c))

@@ -16,8 +16,8 @@ BIAS_THEN_RELU_MB = None
 RESIDUAL_MB = None
 RESIDUAL_SAVED_MB = None
 
-# y is wanted in float16, which a kernel of its own made of it: what the convolution writes if it does that itself, and
-# what is saved in all
+# y is wanted in float16, which a kernel of its own made of it: what the convolution writes if it does that itself,
+# and what is saved in all
 HALF_WRITTEN_MB = None
 HALF_SAVED_MB = None
 

@@ -16,8 +16,8 @@ BIAS_THEN_RELU_MB = 4 * 51.380224
 RESIDUAL_MB = 3 * 51.380224
 RESIDUAL_SAVED_MB = 2 * 51.380224
 
-# y is wanted in float16, which a kernel of its own made of it: what the convolution writes if it does that itself, and
-# what is saved in all
+# y is wanted in float16, which a kernel of its own made of it: what the convolution writes if it does that itself,
+# and what is saved in all
 HALF_WRITTEN_MB = 51.380224 / 2
 HALF_SAVED_MB = 2 * 51.380224
 
