@@ -152,3 +152,26 @@ def test_the_pictures_are_those_that_the_code_draws(tmp_path, no_pixels):
         shipped = FOLDER / "figures" / path.name
         assert shipped.read_bytes().startswith(b"\x89PNG")
         assert texts(path.with_suffix(".svg")) == texts(shipped.with_suffix(".svg")), "python -m common charts"
+
+
+def test_the_counts_of_shifted_filters_are_the_plans():
+    step, p = module("experiments.conv2d_tensor_core_shifted"), problems.preset("ece408-layer1")
+    plain, tile = module("conv2d_tensor_core"), step.plan(p.H, p.W, p.K, p.R, p.S)
+    shift, tiles = tile["SHIFT"], tile["TILES"] * tile["GROUPS"]
+    outputs = step.MMA_M * shift
+    wide, deep = outputs // plain.MMA_M, -(-p.K // plain.MMA_N)
+    strips, segments = -(-p.P // step.ROWS), -(-p.Q // shift)
+    pieces = -(-strips * segments // step.MMA_M)
+    products = step.ROWS * p.R * tile["TILES"]
+    text = re.sub(r"\s+", " ", (FOLDER / "convolution.md").read_text(encoding="utf-8"))
+    for told in (
+        f"for {outputs} outputs of {p.K} filters and one filter row",
+        f"{wide} tiles of pixels × {deep} tiles of filters = {wide * deep}, and {4 * wide} values; now 1 × {tiles} =",
+        f"A row has {p.Q} outputs, so {segments} segments",
+        f"{strips} strips of three rows have {strips * segments} segments, which fill",
+        f"{strips * segments / step.MMA_M:.1f} tiles",
+        f"has {products} `mma`",
+        f"An image has {pieces * tile['GROUPS']} such pieces",
+    ):
+        assert told in text
+    assert step.ROWS == 3

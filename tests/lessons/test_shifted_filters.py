@@ -1,0 +1,44 @@
+"""The experiment that lets filters at several shifts share a tile: right on each of its ways, in the simulator."""
+
+import functools
+
+import numpy as np
+import pytest
+
+from common.book import catalog, reference
+from common.book.problems import Conv2d
+from common.measure import check, inputs
+from common.microscope import simulator
+
+simulator.install()
+
+# what the shape is for, and what the plan says of it: shifts, eight k of a row, tiles of a warp, groups of warps
+CASES = [
+    (Conv2d(N=2, C=1, H=9, W=13, K=3, R=5, S=5), (4, 1, 2, 1)),  # odd rows of y, the last filter alone
+    (Conv2d(N=1, C=1, H=7, W=16, K=9, R=3, S=5), (4, 1, 5, 1)),  # pairs
+    (Conv2d(N=1, C=1, H=8, W=8, K=5, R=7, S=7), (2, 1, 2, 1)),
+    (Conv2d(N=1, C=1, H=5, W=21, K=7, R=5, S=12), (4, 2, 1, 4)),  # two fragments of an image row
+    (Conv2d(N=1, C=1, H=1, W=1, K=1, R=1, S=1), (4, 1, 1, 1)),
+    (Conv2d(N=1, C=1, H=20, W=4, K=2, R=17, S=2), None),  # no lane holds so many taps
+    (Conv2d(N=1, C=1, H=6, W=6, K=120, R=5, S=5), None),  # too many groups
+    (Conv2d(N=1, C=2, H=6, W=7, K=3, R=3, S=3), None),
+]
+
+
+@functools.cache
+def experiment():
+    return catalog.load(catalog.find("conv2d_tensor_core_shifted").path, "conv2d")
+
+
+@pytest.mark.parametrize(("problem", "expected"), CASES, ids=lambda v: str(v) if isinstance(v, Conv2d) else "")
+def test_right_on_each_way(problem, expected):
+    p, module = problem, experiment()
+    plan = module.plan(p.H, p.W, p.K, p.R, p.S) if p.C == 1 else None
+    assert expected == (plan and tuple(plan[name] for name in ("SHIFT", "K_STEPS", "TILES", "GROUPS")))
+    bench = check.Bench(module, problem, {})
+    x, weight = inputs.integers(problem, 0)
+    bench.load(x, weight)
+    bench.y.blank()
+    bench.launch()
+    np.testing.assert_array_equal(bench.y.get(), reference.full(problem, x, weight))
+    assert bench.y.trespasses() == []
