@@ -19,7 +19,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -77,6 +77,7 @@ BEYOND_FLOOR = 1.05  # ceilings are measured too, to a few percent
 CHEATS = ("language", "differs", *NOTED)
 
 TRACED = 2  # of the shapes
+BY_CHANCE = ("wrong", "nan", "unstable")  # as a race, or a value that nobody wrote, may show
 NEEDED = "read what the output takes, and no more often; what is staged must be what is multiplied"
 SAMPLED_BYTES, SAMPLED_K = 64 << 20, 256
 SPARE = 1.25  # multiply-adds of a block for each that its results take
@@ -362,17 +363,18 @@ class Grader:
                     if verdict.right:
                         evidence.notes += self._again(bench, seed)
                 if evidence.findings:
-                    evidence.findings[:0] = self._behind(work, box, problem)
+                    evidence.findings[:0] = self._behind(work, box, problem, evidence.findings)
                     return launched
             self._trace(evidence, work, box)
             if work.counted and not evidence.findings:
                 self._sample(evidence, work, box, seed)
         return launched or []
 
-    def _behind(self, work: Work, box: Sandbox, problem: Problem) -> list[Finding]:
-        """What is unsound about a kernel that has failed in the simulator, which lets Hopper's engines be late and
-        names no cause."""
-        if not (work.requires or "").endswith("a"):
+    def _behind(self, work: Work, box: Sandbox, problem: Problem, found: Sequence[Finding] = ()) -> list[Finding]:
+        """What is unsound about a kernel that has failed in the simulator, which lets warps run ahead and Hopper's
+        engines be late, and names no cause. A crash has its line already, but where engines come late."""
+        late = (work.requires or "").endswith("a")
+        if not late and not any(finding.kind in BY_CHANCE for finding in found):
             return []
         try:
             return [Finding("unsound", f"at {problem}: {fault}") for fault in traced(box, problem).unsound]
