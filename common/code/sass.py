@@ -215,13 +215,6 @@ def widths(instructions: Iterable[Instruction]) -> dict[str, dict[str, int]]:
     }
 
 
-def count_instructions(listing: str) -> tuple[dict[str, int], dict[str, int]]:
-    """Instructions by name in a disassembly: in the whole kernel, and in its multiply loop."""
-    parsed = parse(listing)
-    start, stop = multiply_loop(parsed)
-    return names(parsed.instructions), names(parsed.instructions[start:stop])
-
-
 def _multiply_adds(listing: Listing, span: tuple[int, int]) -> int:
     return multiply_adds(names(listing.instructions[slice(*span)]))
 

@@ -217,13 +217,13 @@ def _sectors(box: Map, source: Ints, inside: Bools) -> tuple[int, int]:
 def _count(machine: Machine, line: int, op: str, box: Map, sectors: tuple[int, int]) -> None:
     if machine.ledger.recording:
         bits = 8 * box.bytes
-        machine.ledger.tally(Key(line, "global", op, box.name, bits)).add(1, Cost(1, *sectors, 1))
+        machine.ledger.tallies[Key(line, "global", op, box.name, bits)].add(1, Cost(1, *sectors, 1))
 
 
 def _shared(machine: Machine, line: int, op: str, tiles: View, box: Map) -> None:
     if machine.ledger.recording:
         passes = -(-box.bytes // _WAVEFRONT)  # a row fills all banks, or several rows do
-        machine.ledger.tally(Key(line, "shared", op, tiles.name, 8 * box.bytes)).add(1, Cost(1, passes, passes, 1))
+        machine.ledger.tallies[Key(line, "shared", op, tiles.name, 8 * box.bytes)].add(1, Cost(1, passes, passes, 1))
 
 
 def _places(machine: Machine, line: int, tiles: View, i: int, box: Map, block: int, lane: int) -> Ints | None:

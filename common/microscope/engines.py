@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from typing import TYPE_CHECKING
 from weakref import WeakSet
 
@@ -35,20 +36,13 @@ class Asynchronous:
         self.loads: list[tuple[int, int, Barrier, str]] = []
         self.barriers: dict[object, Barriers] = {}  # by place in the code
         self.by_column: dict[int, Barrier] = {}
-        self._locals: dict[object, WeakSet[Local]] = {}  # of a team
+        self.locals: defaultdict[object, WeakSet[Local]] = defaultdict(WeakSet)  # arrays of a team's threads
         self.syncs = 0  # barriers of the cluster that have been passed
         # by line, lane and block of an arrival elsewhere: syncs by then, and the phase of a column that tells of it
         self.remote: dict[tuple[int, int, int], tuple[int, int, int]] = {}
         self.registers: dict[int, tuple[int, int]] = {}  # by the warpgroup's first lane: for a thread, and the line
 
     # --- threads ---
-
-    def note_local(self, storage: Local) -> None:
-        self._locals.setdefault(self.teams.now, WeakSet()).add(storage)
-
-    def locals_here(self) -> list[Local]:
-        """The local arrays of the threads that run."""
-        return list(self._locals.get(self.teams.now, ()))
 
     def barrier(self, line: int, of_cluster: bool) -> None:
         self.teams.until(AtBarrier(line, self.machine.mask, of_cluster))
@@ -70,9 +64,6 @@ class Asynchronous:
             text = f"the mask {mask:#x} names blocks of a cluster of {len(peers)}"
             self.machine.fault("operand", line, "", text, lane=lane, count=1)
         return [peer for rank, peer in enumerate(peers) if mask >> rank & 1]
-
-    def barrier_of(self, column: int) -> Barrier | None:
-        return self.by_column.get(column)
 
     def set_registers(self, line: int, name: str, count: int, sign: int) -> None:
         """Each thread of the warpgroups that run holds so many registers from now on: more (1), or fewer (-1)."""
@@ -113,10 +104,9 @@ class Asynchronous:
         for lane, stores in self.stores.items():
             for store in stores.under_way:
                 what = "tma_wait_read" if store.group <= stores.committed else "tma_commit and no tma_wait_read"
-                text = (
-                    f"a store to {store.map.name} is still under way when its thread ends: no {what} comes after it"
-                )
-                machine.fault("copy-not-awaited", store.line, store.map.name, text, lane=lane, count=1)
+                name = store.map.name
+                text = f"a store to {name} is still under way when its thread ends: no {what} comes after it"
+                machine.fault("copy-not-awaited", store.line, name, text, lane=lane, count=1)
                 store.carry_out(machine)
         for lead, queue in self.queues.items():
             for group, product in queue.products:

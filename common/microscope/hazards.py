@@ -210,11 +210,8 @@ class _LocalArray(_WatchedArray):
         place = self._place(index)
         if place in self._shadow.copies:
             now = self._watch.here()
-            self._watch.note(
-                "wgmma-order",
-                (now.line,),
-                lambda: f"{self._at(index)} is read {now}, before wgmma_wait: until then it is the matrix unit's",
-            )
+            late = "before wgmma_wait: until then it is the matrix unit's"
+            self._watch.note("wgmma-order", (now.line,), lambda: f"{self._at(index)} is read {now}, {late}")
         elif place not in self._shadow.values:
             _unwritten(self, index)
 
@@ -253,11 +250,8 @@ class _GlobalArray(_WatchedArray):
         if wrote is None and self._starts_empty and not (place in shadow.copies or place in shadow.brought):
             _unwritten(self, index)
         if place in shadow.copies:
-            self._watch.note(
-                "copy-not-awaited",
-                (now.line,),
-                lambda: f"{self._at(index)} is read {now}, while a copy to it is under way",
-            )
+            early = "while a copy to it is under way"
+            self._watch.note("copy-not-awaited", (now.line,), lambda: f"{self._at(index)} is read {now}, {early}")
         elif wrote is not None and _unordered(wrote, now):
             self._race(wrote, now, index, "is written {} and read {}")
         # two readers of a warp, or of two, are enough: one of them is unordered with the next writer if any is
@@ -291,14 +285,11 @@ class _GlobalArray(_WatchedArray):
     def _race(self, first: Access, second: Access, index: Any, text: str) -> None:
         """``text`` has a place for either access."""
         alike = first.block == second.block
-        end = ": blocks do not wait for each other"
+        lines, end = (first.line, second.line), ": blocks do not wait for each other"
         if alike:
-            end = f", and no barrier lies between{across(self._watch.path, first.line, second.line)}"
-        self._watch.note(
-            "race" if alike else "overlap",
-            (first.line, second.line),
-            lambda: f"{self._at(index)} {text.format(first, second)}{end}",
-        )
+            end = f", and no barrier lies between{across(self._watch.path, *lines)}"
+        said = "race" if alike else "overlap"
+        self._watch.note(said, lines, lambda: f"{self._at(index)} {text.format(first, second)}{end}")
 
 
 class _SharedArray(_GlobalArray):
@@ -314,11 +305,8 @@ class _SharedArray(_GlobalArray):
 
 def _unwritten(array: _WatchedArray, index: Any) -> None:
     now = array._watch.here()
-    array._watch.note(
-        "read-before-write",
-        (now.line,),
-        lambda: f"{array._at(index)} is read {now}, before anything was written to it",
-    )
+    text = "before anything was written to it"
+    array._watch.note("read-before-write", (now.line,), lambda: f"{array._at(index)} is read {now}, {text}")
 
 
 def _tuple(index: Any) -> tuple[Any, ...]:

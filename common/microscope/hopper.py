@@ -7,24 +7,18 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from common.microscope import bulk, mbarriers, values, wgmma
-from common.microscope.intrinsics import INTRINSICS, READS, dynamic_shared, intrinsic
+from common.microscope.intrinsics import INTRINSICS, READS, dynamic_shared, intrinsic, one_number
 from common.microscope.mbarriers import Barriers
 from common.microscope.memory import WARP
 from common.microscope.spaces import View
 from common.microscope.tiles import Tiles
-from common.microscope.values import Cast, Value, uniform
+from common.microscope.values import Cast, Value
 
 if TYPE_CHECKING:
     from common.microscope.lanes import Machine
 
 _BEFORE = frozenset(INTRINSICS)
 _STARTS = 1024  # bytes, on which tiles begin
-
-
-def _number(machine: Machine, line: int, name: str, value: Value) -> int:
-    if not uniform(value):
-        raise machine.error(line, f"{name} takes one number for all threads, known when compiling")
-    return int(value)
 
 
 # --- shared memory ---
@@ -53,7 +47,7 @@ def fence_async(machine: Machine, line: int) -> None:
 @intrinsic
 def barrier_array(machine: Machine, line: int, count: Value) -> Barriers:
     known = machine.asynchronous.barriers
-    return known.setdefault(machine.here(), Barriers(machine, _number(machine, line, "barrier_array", count)))
+    return known.setdefault(machine.here(), Barriers(machine, one_number(machine, line, "barrier_array", count)))
 
 
 @intrinsic
@@ -128,7 +122,7 @@ def wgmma_tf32_registers(
 
 @intrinsic
 def wgmma_wait(machine: Machine, line: int, pending: Value) -> None:
-    wgmma.wait(machine, line, _number(machine, line, "wgmma_wait", pending))
+    wgmma.wait(machine, line, one_number(machine, line, "wgmma_wait", pending))
 
 
 # --- the copy engine ---
@@ -166,12 +160,12 @@ def tma_load_im2col_multicast(
 
 @intrinsic
 def tma_wait_read(machine: Machine, line: int, pending: Value) -> None:
-    bulk.wait(machine, line, _number(machine, line, "tma_wait_read", pending))
+    bulk.wait(machine, line, one_number(machine, line, "tma_wait_read", pending))
 
 
 @intrinsic
 def tma_wait(machine: Machine, line: int, pending: Value) -> None:
-    bulk.wait(machine, line, _number(machine, line, "tma_wait", pending))
+    bulk.wait(machine, line, one_number(machine, line, "tma_wait", pending))
 
 
 # --- clusters, registers ---
@@ -190,7 +184,7 @@ def cluster_sync(machine: Machine, line: int) -> None:
 
 
 def _registers(machine: Machine, line: int, name: str, count: Value, sign: int) -> None:
-    number = _number(machine, line, name, count)
+    number = one_number(machine, line, name, count)
     if number % 8 or not 24 <= number <= 256:
         raise machine.error(line, f"{name} takes a multiple of 8 from 24 to 256, and this is {number}")
     wgmma.warpgroups(machine, line, name)

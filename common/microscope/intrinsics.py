@@ -44,6 +44,12 @@ def intrinsic(function: Code, name: str = "") -> Code:
     return function
 
 
+def one_number(machine: Machine, line: int, name: str, value: Value) -> int:
+    if not uniform(value):
+        raise machine.error(line, f"{name} takes one number for all threads, known when compiling")
+    return int(value)
+
+
 class Range:
     """``range`` whose ends differ between lanes."""
 
@@ -386,7 +392,7 @@ def _local(machine: Machine, line: int, shape: Any, dtype: Any, alignment: int =
     extents = _shape(shape)
     storage = Local(machine, math.prod(extents), dtype.dtype)
     if machine.has_engines:
-        machine.asynchronous.note_local(storage)
+        machine.asynchronous.locals[machine.asynchronous.teams.now].add(storage)
     return View.of(storage, extents)
 
 
@@ -544,9 +550,7 @@ def commit_group(machine: Machine, line: int) -> None:
 
 @intrinsic
 def wait_group(machine: Machine, line: int, pending: Value) -> None:
-    if not uniform(pending):
-        raise machine.error(line, "wait_group takes one number for all threads, known when compiling")
-    machine.finish_copies(int(pending))
+    machine.finish_copies(one_number(machine, line, "wait_group", pending))
 
 
 # --- tensor cores ---
@@ -595,8 +599,7 @@ def _mma(
     sums = _elements(machine, line, acc, i, 4, values.FLOAT32)
     found = fragments.multiplied(shape, sums, a, b, len(machine.lane_numbers))
     if machine.ledger.recording:
-        fma = machine.ledger.fma
-        fma[line] = fma.get(line, 0) + machine.mask.warps * shape.multiply_adds
+        machine.ledger.fma[line] += machine.mask.warps * shape.multiply_adds
     _give(machine, line, acc, i, found)
 
 

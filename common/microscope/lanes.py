@@ -16,7 +16,7 @@ import re
 import traceback
 from collections.abc import Callable, Iterator
 from copy import deepcopy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from types import CodeType, ModuleType
 from typing import Any, TypeAlias
@@ -255,10 +255,8 @@ class Machine:
             if lanes.any():
                 self._skip(line, lanes, "")
         for source in self.sources:
-            self.ledger.note(
-                f"line {source.line} reads elements of {source.view.name} that nothing has written; no such value is "
-                "stored"
-            )
+            text = f"line {source.line} reads elements of {source.view.name} that nothing has written"
+            self.ledger.notes[f"{text}; no such value is stored"] += 1
 
     def _axes(self, numbers: Any, extents: Point) -> list[Value]:
         x, y, _ = extents
@@ -377,11 +375,6 @@ class Machine:
         count = int(np.count_nonzero(bits))
         return self.none if not count else self.mask if count == self.mask.count else Mask(bits, count)
 
-    def minus(self, mask: Mask, taken: Mask) -> Mask:
-        if taken is mask:
-            return self.none
-        return mask if taken is self.none else Mask(mask.bits & ~taken.bits, mask.count - taken.count)
-
     def without(self, mask: Mask, *gone: Mask) -> Mask:
         left = mask
         for others in gone:
@@ -461,7 +454,7 @@ class Machine:
             return otherwise()
         self.mask = taken
         first = then()
-        self.mask = self.minus(mask, taken)
+        self.mask = self.without(mask, taken)
         second = otherwise()
         self.mask = mask
         return choose(taken.bits, first, second)
@@ -545,9 +538,9 @@ class Machine:
         if not self.ledger.recording:
             return result
         if type(result) is not int and dtype_of(result).kind == "f":
-            self.ledger.fma[line] = self.ledger.fma.get(line, 0) + self.mask.count
+            self.ledger.fma[line] += self.mask.count
             if dtype_of(result) == values.FLOAT64:
-                self.ledger.note(f"line {line} multiplies and adds in float64")
+                self.ledger.notes[f"line {line} multiplies and adds in float64"] += 1
         return result
 
     def multiplied(
@@ -873,7 +866,7 @@ class Machine:
             storage.written[copy.place[lanes]] = True
             storage.noted_write(self, copy.view, copy.place, lanes, copy.value, copy.line)
             if np.count_nonzero(lanes) < np.count_nonzero(copy.lanes):
-                left.append(_Copy(copy.view, copy.place, copy.lanes & ~lanes, copy.value, copy.line, copy.group))
+                left.append(replace(copy, lanes=copy.lanes & ~lanes))
         self.copies = left
 
 
@@ -908,12 +901,16 @@ class _Unwritten:
     offsets: Ints
 
 
+@dataclass
 class _Copy:
     """One element per lane on its way to shared memory, in the group with this number, by thread."""
 
-    def __init__(self, view: View, place: Any, lanes: Bools, value: Value, line: int, group: Any) -> None:
-        self.view, self.place, self.lanes, self.value, self.line = view, place, lanes, value, line
-        self.group = group
+    view: View
+    place: Any
+    lanes: Bools
+    value: Value
+    line: int
+    group: Any
 
     @property
     def storage(self) -> Shared:

@@ -433,7 +433,7 @@ class _Translator:
         self.scopes.pop()
         if node.orelse:
             left = self.fresh("_e")
-            out.append(self.assign_plain(left, self.ask("minus", self.load(before), self.load(taken))))
+            out.append(self.assign_plain(left, self.ask("without", self.load(before), self.load(taken))))
             self.scopes.append(_Scope(before, live))
             out.append(self.unless_none(self.load(left), [self.set_mask(self.load(left)), *self.block(node.orelse)]))
             self.scopes.pop()

@@ -151,23 +151,23 @@ class ForPhase(Wait):
     def over(self) -> bool:
         return all(barrier.passed(parity) for barrier, parity in self.wanted)
 
+    def _waits(self) -> Iterator[Barrier]:
+        return (barrier for barrier, parity in self.wanted if not barrier.passed(parity))
+
     def hurry(self) -> bool:
-        return any(barrier.deliver() for barrier, parity in self.wanted if not barrier.passed(parity))
+        return any(barrier.deliver() for barrier in self._waits())
 
     def begun(self) -> bool:
-        waits = (barrier for barrier, parity in self.wanted if not barrier.passed(parity))
-        return any(barrier.missing < barrier.arrivals for barrier in waits)
+        return any(barrier.missing < barrier.arrivals for barrier in self._waits())
 
     def for_bytes(self) -> bool:
-        waits = (barrier for barrier, parity in self.wanted if not barrier.passed(parity))
-        return any(barrier.arrived != barrier.expected for barrier in waits)
+        return any(barrier.arrived != barrier.expected for barrier in self._waits())
 
     def tell(self, machine: Machine) -> None:
         barrier, parity = next((b, p) for b, p in self.wanted if not b.passed(p))
         text = f"the phase of parity {parity} of {barrier.name} is never complete: {barrier.lacks()}"
         of_block: Bools = self.mask.bits & (machine.block_number == barrier.block)
-        machine.fault("deadlock", self.line, barrier.name, text, of_block, lane=int(np.argmax(of_block)),
-                      count=int(np.count_nonzero(of_block)))  # fmt: skip
+        machine.fault("deadlock", self.line, barrier.name, text, of_block, lane=int(np.argmax(of_block)))
 
 
 def make(machine: Machine, line: int, lane: int, barrier: Barrier, arrivals: int) -> None:

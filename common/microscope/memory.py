@@ -19,6 +19,8 @@ Rules, with their sources:
 
 from __future__ import annotations
 
+from collections import Counter, defaultdict
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -144,19 +146,17 @@ class Request(NamedTuple):
     places: list[int | None]
 
 
+@dataclass(slots=True)
 class Tally:
     """Counts of one access: a line, an array, a direction and a width."""
 
-    __slots__ = ("accesses", "distinct", "ideal", "moved", "requests", "sample", "seen")
-
-    def __init__(self) -> None:
-        self.accesses = 0  # by lanes
-        self.requests = 0  # by warps
-        self.moved = 0
-        self.ideal = 0
-        self.distinct = 0
-        self.sample: list[int | None] | None = None  # element offsets of the first request's lanes
-        self.seen: list[Request] = []  # the first requests, as many as the ledger keeps
+    accesses: int = 0  # by lanes
+    requests: int = 0  # by warps
+    moved: int = 0
+    ideal: int = 0
+    distinct: int = 0
+    sample: list[int | None] | None = None  # element offsets of the first request's lanes
+    seen: list[Request] = field(default_factory=list)  # the first requests, as many as the ledger keeps
 
     def add(self, accesses: int, cost: Cost) -> None:
         self.accesses += accesses
@@ -177,34 +177,29 @@ class Key(NamedTuple):
     bits: int
 
 
+_Place = tuple[str, "int | None", str]  # of a fault: its kind, line and array
+
+
 class Ledger:
     """What a traced kernel did: tallies by Key, multiply-adds and divergence by line, faults, and notes."""
 
     def __init__(self) -> None:
         self.recording = True
-        self.tallies: dict[Key, Tally] = {}
-        self.fma: dict[int, int] = {}
+        self.tallies: defaultdict[Key, Tally] = defaultdict(Tally)
+        self.fma: Counter[int] = Counter()
         self.diverged: dict[int, list[int]] = {}  # line: [branches of warps that split, all branches of warps]
-        self.faults: dict[tuple[str, int | None, str], Fault] = {}  # the first of its kind at a line, of an array
+        self.faults: dict[_Place, Fault] = {}  # the first of its kind at a line, of an array
         self.in_turn = False  # do threads wait for engines, so that faults may follow from those that were met before
-        self.met: dict[
-            tuple[str, int | None, str], int
-        ] = {}  # as which of the faults; of those with one cause, the first
+        self.met: dict[_Place, int] = {}  # as which of the faults; of those with one cause, the first
         self._causes: dict[str, int] = {}
-        self.counts: dict[tuple[str, int | None, str], int] = {}  # lanes or words that a fault concerns
-        self.notes: dict[str, int] = {}
+        self.counts: Counter[_Place] = Counter()  # lanes or words that a fault concerns
+        self.notes: Counter[str] = Counter()
         self.watched: frozenset[str] = frozenset()  # arrays whose every access is kept in `events`
         self.kept = 0  # requests of each access that are kept with their lanes
         self.events: list[TracedEvent] = []
         self.pipeline: list[TracedSpan] = []  # of the first block
         self.merged: dict[str, int] = {}  # shared arrays whose 32-bit reads the compiler makes so many words wide
         self._costs: dict[Any, Cost] = {}
-
-    def tally(self, key: Key) -> Tally:
-        found = self.tallies.get(key)
-        if found is None:
-            found = self.tallies[key] = Tally()
-        return found
 
     def cost(self, space: str, positions: Ints, active: Bools, width: int, special: bool = False) -> Cost:
         """Sectors or wavefronts, remembered by pattern: most accesses repeat with another start.
@@ -231,7 +226,4 @@ class Ledger:
         if self.faults.setdefault(key, fault) is fault:
             number = len(self.faults)
             self.met[key] = self._causes.setdefault(cause, number) if cause else number
-        self.counts[key] = self.counts.get(key, 0) + count
-
-    def note(self, text: str, count: int = 1) -> None:
-        self.notes[text] = self.notes.get(text, 0) + count
+        self.counts[key] += count

@@ -273,16 +273,12 @@ class Shadow:
         who, other = pair
         element = view.element(machine.offset_in(view, place, who))
         mine, theirs = machine.thread_of(who), machine.thread_of(other)
+        what, why = "thread", f", with no barrier between{across(machine.home, *lines)}"
         if kind == "overlap":
-            places, why = (
-                ("block", machine.block_of(who), machine.block_of(other)),
-                ": blocks do not wait for each other",
-            )
-        else:
-            places, why = ("thread", mine, theirs), f", with no barrier between{across(machine.home, *lines)}"
-        what, first, second = places
+            mine, theirs = machine.block_of(who), machine.block_of(other)
+            what, why = "block", ": blocks do not wait for each other"
         text = (
-            f"{element} is {verbs[0]} by {what} {first} in line {lines[0]} and {verbs[1]} by {what} {second} in line "
+            f"{element} is {verbs[0]} by {what} {mine} in line {lines[0]} and {verbs[1]} by {what} {theirs} in line "
             f"{lines[1]}{why}"
         )
         machine.fault_by(kind, lines[0], view.name, text, who, count)

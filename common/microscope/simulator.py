@@ -453,8 +453,7 @@ def _threads(count: int, direction: str) -> Iterator[int]:
     """The numbers of a block's threads in an order: warp by warp, for a warp may run ahead of the others."""
     if direction != "shuffled":
         return _numbers(count, direction)
-    lanes = (range(first, min(first + occupancy.WARP, count)) for first in range(0, count, occupancy.WARP))
-    groups = list(lanes)
+    groups = [range(first, min(first + occupancy.WARP, count)) for first in range(0, count, occupancy.WARP)]
     return itertools.chain.from_iterable(groups[i] for i in _numbers(len(groups), direction))
 
 
@@ -636,27 +635,23 @@ class _CudaModule(kernelapi.FakeCUDAModule):  # type: ignore[misc]
     def lanemask_lt(self) -> int:
         return (1 << self.laneid) - 1
 
-    def _shuffle(self, call: str, mask: int, value: Any, source: int, frame: FrameType) -> Any:
-        heard = self.block.meet(call, mask, value, frame)
+    def _shuffle(self, call: str, mask: int, value: Any, source: int) -> Any:
+        heard = self.block.meet(call, mask, value, sys._getframe(2))
         if not 0 <= source < occupancy.WARP:
             return value
         return heard[source] if source in heard else _unwritten((), np.asarray(value).dtype)[()]
 
     def shfl_sync(self, mask: int, value: Any, src_lane: int) -> Any:
-        return self._shuffle("shfl_sync", mask, value, int(src_lane) % occupancy.WARP, sys._getframe(1))
+        return self._shuffle("shfl_sync", mask, value, int(src_lane) % occupancy.WARP)
 
     def shfl_up_sync(self, mask: int, value: Any, delta: int) -> Any:
-        return self._shuffle("shfl_up_sync", mask, value, self.laneid - int(delta) % occupancy.WARP, sys._getframe(1))
+        return self._shuffle("shfl_up_sync", mask, value, self.laneid - int(delta) % occupancy.WARP)
 
     def shfl_down_sync(self, mask: int, value: Any, delta: int) -> Any:
-        return self._shuffle(
-            "shfl_down_sync", mask, value, self.laneid + int(delta) % occupancy.WARP, sys._getframe(1)
-        )
+        return self._shuffle("shfl_down_sync", mask, value, self.laneid + int(delta) % occupancy.WARP)
 
     def shfl_xor_sync(self, mask: int, value: Any, lane_mask: int) -> Any:
-        return self._shuffle(
-            "shfl_xor_sync", mask, value, self.laneid ^ int(lane_mask) % occupancy.WARP, sys._getframe(1)
-        )
+        return self._shuffle("shfl_xor_sync", mask, value, self.laneid ^ int(lane_mask) % occupancy.WARP)
 
     def all_sync(self, mask: int, predicate: Any) -> bool:
         return all(self.block.meet("all_sync", mask, bool(predicate), sys._getframe(1)).values())
@@ -834,11 +829,8 @@ class _Block:
             while self.waiting and not self.ready:
                 thread.number = self.waiting.popleft()
                 thread.point = _point(thread.number, self.extents)
-                thread.index, thread.clock = (
-                    kernelapi.Dim3(*thread.point),
-                    warps.FIRST_CLOCKS[thread.number % occupancy.WARP],
-                )
-                thread.arrays = {}
+                thread.index, thread.arrays = kernelapi.Dim3(*thread.point), {}
+                thread.clock = warps.FIRST_CLOCKS[thread.number % occupancy.WARP]
                 try:
                     self.function(*self.args)
                 except Exception as error:
@@ -967,9 +959,8 @@ class _Block:
         missing = self._missing(meeting)
         for other in self.meetings.values():
             if other.place.warp == warp and other is not meeting:
-                where = (
-                    f"at line {other.place.line}, {_named(other.place.call)} with the mask {other.place.mask:#010x}"
-                )
+                _, where_call, other_mask, _, _, at = other.place
+                where = f"at line {at}, {_named(where_call)} with the mask {other_mask:#010x}"
                 elsewhere.setdefault(where, []).extend(set(other.brought) & set(missing))
         for thread in self.blocked:
             if thread.number // occupancy.WARP == warp:

@@ -229,22 +229,16 @@ class Storage:
         """What stands where nothing was written, as far as a value can tell."""
         return np.nan if self.dtype.kind == "f" else 0
 
-    def _changed_blank(self, machine: Machine, view: View, place: Offsets, at: Any, line: int) -> None:
-        """An atomic operation on what nothing has written."""
-        if self.written is not None:
-            lanes = machine.mask.bits & ~self.written.take(at, mode="clip")
-            if lanes.any():
-                machine.read_uninitialised(line, view, place - view.start, lanes, False)
-
-    def _missing(self, machine: Machine, view: View, place: Any, at: Any, line: int) -> None:
-        """Remember the active lanes that read what nothing has written, ``at`` in the storage."""
+    def _missing(self, machine: Machine, view: View, place: Any, at: Any, line: int, changes: bool = False) -> None:
+        """Remember the active lanes that read (or change) what nothing has written, ``at`` in the storage."""
         if self.written is None:
             return
         have = self.written.take(at, mode="clip")
         if np.count_nonzero(have) < np.size(have):
             lanes = machine.mask.bits & ~have
             if np.count_nonzero(lanes):
-                machine.read_uninitialised(line, view, place - view.start, lanes, self.dtype.kind == "f")
+                nan = self.dtype.kind == "f" and not changes
+                machine.read_uninitialised(line, view, place - view.start, lanes, nan)
 
 
 class Global(Storage):
@@ -315,10 +309,7 @@ class Global(Storage):
         for v, value in enumerate(values):
             machine.reveal(value, line, view)
             places, chosen = _ordered(machine, place + v, value, lanes, self.dtype)
-            self.shadow().write(machine, view, places, lanes, chosen, self.data, line)
-            self.data[places] = chosen
-            if self.written is not None:
-                self.written[places] = True
+            self._put(machine, view, places, lanes, chosen, line)
 
     def note_box(self, machine: Machine, view: View, places: Ints, lane: int, line: int) -> None:
         """A copy that a thread has begun reads these elements."""
@@ -329,7 +320,10 @@ class Global(Storage):
         """A copy that a thread has begun writes these elements."""
         self.require_writable(machine, view, line, lane)
         self._watched = True
-        self.shadow().write(machine, view, places, np.full(len(places), lane), values, self.data, line)
+        self._put(machine, view, places, np.full(len(places), lane), values, line)
+
+    def _put(self, machine: Machine, view: View, places: Ints, lanes: Any, values: Any, line: int) -> None:
+        self.shadow().write(machine, view, places, lanes, values, self.data, line)
         self.data[places] = values
         if self.written is not None:
             self.written[places] = True
@@ -343,7 +337,7 @@ class Global(Storage):
         self.require_writable(machine, view, line)
         at = np.broadcast_to(np.asarray(place), lanes.shape)
         if not fresh:
-            self._changed_blank(machine, view, place, at, line)
+            self._missing(machine, view, place, at, line, changes=True)
         self.shadow().atomic(machine, view, at[lanes], lanes, line)
         return at
 
@@ -354,7 +348,7 @@ class Global(Storage):
         if not ledger.recording:
             return
         size = self.dtype.itemsize
-        tally = ledger.tally(Key(line, self.space, op, view.name, 8 * size * width))
+        tally = ledger.tallies[Key(line, self.space, op, view.name, 8 * size * width)]
         if type(place) is int and wrong is None:
             cost = Cost(mask.warps, mask.warps, mask.warps, mask.warps)
             accesses = mask.count
@@ -388,7 +382,7 @@ class Constant(Storage):
             if type(place) is not int:
                 rows = np.where(mask.bits, place, -1).reshape(-1, WARP)
                 turns = sum(len(set(row.tolist()) - {-1}) for row in rows)
-            tally = ledger.tally(key)
+            tally = ledger.tallies[key]
             tally.add(mask.count, Cost(mask.warps, turns, mask.warps, turns))
             if len(tally.seen) < ledger.kept:
                 machine.keep(tally, np.broadcast_to(place, mask.bits.shape) * self.dtype.itemsize, mask.bits)
@@ -450,11 +444,7 @@ class Shared(Storage):
         lanes = machine.mask.bits if wrong is None else machine.mask.bits & ~wrong
         for v, value in enumerate(values):
             at = self._flat(place + v)
-            unset = (
-                np.broadcast_to(np.asarray(value, np.float64), lanes.shape)[lanes]
-                if machine.tainted is not None
-                else 0
-            )
+            before = value
             value = cast(value, self.dtype)
             self.noted_write(machine, view, at, lanes, value, line)
             places, chosen = _ordered(machine, at, value, lanes, self.dtype)
@@ -464,7 +454,8 @@ class Shared(Storage):
                 if not self.complete:
                     self.written[places] = True
             else:
-                have = ~(machine.tainted[lanes] & np.isnan(unset))
+                unset = np.isnan(np.broadcast_to(np.asarray(before, np.float64), lanes.shape)[lanes])
+                have = ~(machine.tainted[lanes] & unset)
                 self.written[places] = have if not machine.reversed else have[::-1]
                 self.complete = self.complete and bool(self.written.all())
 
@@ -489,7 +480,7 @@ class Shared(Storage):
             if np.any(place % width):
                 return  # comes with the neighbour before it
         words = width * self.dtype.itemsize // WORD_BYTES or 1
-        tally = ledger.tally(Key(line, self.space, op, view.name, 8 * self.dtype.itemsize * width))
+        tally = ledger.tallies[Key(line, self.space, op, view.name, 8 * self.dtype.itemsize * width)]
         if type(place) is int and words == 1:
             cost = Cost(mask.warps, mask.warps, mask.warps, mask.warps)
         else:
@@ -507,7 +498,7 @@ class Shared(Storage):
         self.record(machine, view, place, 1, "atomic", line)
         at: Ints = np.broadcast_to(np.asarray(self._flat(place)), lanes.shape)
         if not fresh and not self.complete:
-            self._changed_blank(machine, view, place, at, line)
+            self._missing(machine, view, place, at, line, changes=True)
         self.atomics.append((at, lanes, line, machine.stamps))
         return at
 
@@ -706,11 +697,11 @@ class Local(Storage):
     def _record(self, machine: Machine, view: View, place: Offsets, width: int, op: str, line: int) -> None:
         if machine.ledger.recording:
             bits = 8 * self.dtype.itemsize * width
-            tally = machine.ledger.tally(Key(line, self.space, op, view.name, bits))
+            tally = machine.ledger.tallies[Key(line, self.space, op, view.name, bits)]
             tally.add(machine.mask.count, Cost(machine.mask.warps, 0, 0, 0))
             if type(place) is not int:
-                machine.ledger.note(f"{view.name} is indexed by a value that differs between threads: it cannot stay "
-                                    "in registers")  # fmt: skip
+                text = f"{view.name} is indexed by a value that differs between threads: it cannot stay in registers"
+                machine.ledger.notes[text] += 1
 
 
 POISON = 0xA5  # every byte of an integer that nothing has written

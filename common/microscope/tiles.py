@@ -152,8 +152,7 @@ class Tiles(Shared):
             f"{self.element(view, first)} is {agent.verb}, and thread {machine.thread_of(int(self.lane[first]))}, "
             f"which wrote it in line {self.line[first]}, calls no fence_async with a barrier behind it in between"
         )
-        machine.fault("proxy-fence", agent.line, view.name, text, lane=agent.lane,
-                      count=int(np.count_nonzero(unfenced)))  # fmt: skip
+        machine.fault("proxy-fence", agent.line, view.name, text, unfenced, lane=agent.lane)
 
     def filled_by_engine(
         self, machine: Machine, view: View, places: Ints, agent: Agent, column: int, number: int
@@ -166,8 +165,7 @@ class Tiles(Shared):
                 f"{self.element(view, first)} is {agent.verb} while the copy of line {self.line[first]} to it is "
                 "still under way"
             )
-            machine.fault("race", agent.line, view.name, text, lane=agent.lane,
-                          count=int(np.count_nonzero(under_way)))  # fmt: skip
+            machine.fault("race", agent.line, view.name, text, under_way, lane=agent.lane)
             places = places[~under_way]
         self._written_before(machine, view, places, agent)
         self._read_before(machine, view, places, agent)
@@ -243,17 +241,15 @@ class Tiles(Shared):
                 f"{self.element(view, first)} is {agent.verb} while the copy of line {self.line[first]} to it is "
                 f"under way: wait for {self._awaited(machine, first)} first"
             )
-            machine.fault("copy-not-awaited", agent.line, view.name, text, lane=agent.lane,
-                          count=int(np.count_nonzero(early)))  # fmt: skip
+            machine.fault("copy-not-awaited", agent.line, view.name, text, early, lane=agent.lane)
         unset = ~self.written[places] & ~early
         if unset.any():
             first = places[int(np.argmax(unset))]
             text = f"{self.element(view, first)}, which nothing has written, is {agent.verb}"
-            machine.fault("read-before-write", agent.line, view.name, text, lane=agent.lane,
-                          count=int(np.count_nonzero(unset)))  # fmt: skip
+            machine.fault("read-before-write", agent.line, view.name, text, unset, lane=agent.lane)
 
     def _awaited(self, machine: Machine, place: int) -> str:
-        barrier = machine.asynchronous.barrier_of(int(self.column[place]))
+        barrier = machine.asynchronous.by_column.get(int(self.column[place]))
         return barrier.name if barrier else "it"
 
     def _written_before(
@@ -324,7 +320,7 @@ class Tiles(Shared):
             f"waited for {self._awaited(machine, places[first])}: the copy of line {self.line[places[first]]} may "
             "not have arrived"
         )
-        machine.fault("copy-not-awaited", agent.line, view.name, text, lane=lane, count=int(np.count_nonzero(met)))
+        machine.fault("copy-not-awaited", agent.line, view.name, text, met, lane=lane)
 
     def _tell_race(
         self, machine: Machine, view: View, places: Ints, met: Bools, agent: Agent, others: Any, lines: Ints,
@@ -335,15 +331,12 @@ class Tiles(Shared):
         first = int(np.argmax(met))
         lane = int(np.broadcast_to(agent.lane, met.shape)[first])
         other = int(np.broadcast_to(others, met.shape)[first])
-        who = "the warpgroup" if verb == _READERS[WGMMA] else f"thread {machine.thread_of(other)}"
+        by = f" by thread {machine.thread_of(other)}"
         if verb == _READERS[WGMMA]:
-            verb = f"read by wgmma of warpgroup {other % machine.lanes_per_block // WARPGROUP}"
-            by = ""
-        else:
-            by = f" by {who}"
+            by = f" of warpgroup {other % machine.lanes_per_block // WARPGROUP}"
         text = (
             f"{self.element(view, places[first])} is {agent.verb} by thread {machine.thread_of(lane)} in line "
             f"{agent.line} and {verb}{by} in line {lines[first]}, with no "
             f"barrier between{across(machine.home, agent.line, int(lines[first]))}"
         )
-        machine.fault("race", agent.line, view.name, text, lane=lane, count=int(np.count_nonzero(met)))
+        machine.fault("race", agent.line, view.name, text, met, lane=lane)

@@ -246,14 +246,11 @@ def rounded(value: Value, digits: Value = 0) -> Value:
 
 # math functions by name; float32 stays float32, an integer becomes float64
 _MATH: dict[str, Callable[..., Value]] = {
-    name: getattr(np, np_name)
-    for name, np_name in (
-        ("sqrt", "sqrt"), ("exp", "exp"), ("exp2", "exp2"), ("expm1", "expm1"), ("log", "log"), ("log2", "log2"),
-        ("log10", "log10"), ("log1p", "log1p"), ("sin", "sin"), ("cos", "cos"), ("tan", "tan"), ("asin", "arcsin"),
-        ("acos", "arccos"), ("atan", "arctan"), ("sinh", "sinh"), ("cosh", "cosh"), ("tanh", "tanh"),
-        ("floor", "floor"), ("ceil", "ceil"), ("trunc", "trunc"), ("fabs", "fabs"), ("isnan", "isnan"),
-        ("isinf", "isinf"), ("isfinite", "isfinite"), ("pow", "power"), ("fmod", "fmod"), ("hypot", "hypot"),
-        ("atan2", "arctan2"), ("copysign", "copysign"), ("degrees", "degrees"), ("radians", "radians"),
+    name: getattr(np, name)
+    for name in (
+        "sqrt", "exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "sin", "cos", "tan", "asin", "acos", "atan",
+        "sinh", "cosh", "tanh", "floor", "ceil", "trunc", "fabs", "isnan", "isinf", "isfinite", "pow", "fmod",
+        "hypot", "atan2", "copysign", "degrees", "radians",
     )
 }  # fmt: skip
 

@@ -371,21 +371,21 @@ def _count(machine: Machine, line: int, form: Form, acc: View, tiles: View, colu
     ledger = machine.ledger
     if not ledger.recording or not groups:
         return
-    ledger.fma[line] = ledger.fma.get(line, 0) + groups * ROWS * columns * form.depth
+    ledger.fma[line] += groups * ROWS * columns * form.depth
     held = (0 if form.registers else ROWS) + columns
     size = held * form.depth * form.dtype.itemsize
     passes = groups * size // _WAVEFRONT  # swizzled rows never meet in a bank
-    tally = ledger.tally(Key(line, "shared", "wgmma", tiles.name, 8 * size))
+    tally = ledger.tallies[Key(line, "shared", "wgmma", tiles.name, 8 * size)]
     tally.add(groups, Cost(groups, passes, passes, groups))
     for op in ("read", "write"):
-        registers = ledger.tally(Key(line, "local", op, acc.name, 32))
+        registers = ledger.tallies[Key(line, "local", op, acc.name, 32)]
         registers.add(groups * WARPGROUP * columns // 2, Cost(groups * WARPGROUP // WARP, 0, 0, 0))
 
 
 def fence(machine: Machine, line: int) -> None:
     """What the threads did to their registers is there for the wgmma that follow."""
     warpgroups(machine, line, "wgmma_fence")
-    for storage in machine.asynchronous.locals_here():
+    for storage in list(machine.asynchronous.locals[machine.asynchronous.teams.now]):
         if storage.dtype == FLOAT32:
             storage.fenced = list(storage.values)
 
