@@ -1,5 +1,6 @@
 """The pytest process runs kernels in the CUDA simulator; work for a real GPU goes through child processes."""
 
+import itertools
 import os
 import sys
 from collections.abc import Iterator
@@ -58,10 +59,17 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.skip(reason="needs a CUDA GPU, and the driver reports none"))
 
 
+@pytest.fixture(scope="session")
+def histories(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """Names of folders in a folder of this process: none is made before something is written into it."""
+    folder = tmp_path_factory.mktemp("histories")
+    return (folder / f".workbook-{number}" for number in itertools.count())
+
+
 @pytest.fixture(autouse=True)
-def workbook(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A history of the test's own."""
-    folder = tmp_path / ".workbook"
+def workbook(histories: Iterator[Path], monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A history of the test's own. Of thousands of tests few write one, and each folder costs milliseconds."""
+    folder = next(histories)
     monkeypatch.setattr(history, "FOLDER", folder)
     return folder
 
