@@ -12,7 +12,7 @@ from common.commands import console, mainjob, measuring, verdicts
 from common.editing import loop
 from common.jobs import kept, run, unchanged
 from common.jobs.run import Outcome
-from common.measure import peers, timing
+from common.measure import peers, sanitizer, timing
 from common.measure.ceilings import Ceilings
 from common.report import current, drawing, entries, recording, records
 from common.report.messages import Draw
@@ -116,6 +116,8 @@ def test_another_card_has_no_rows(record, steps):
 def test_another_way_of_timing_loses_all(record, steps, monkeypatch):
     monkeypatch.setattr(timing, "MEASURE_VERSION", timing.MEASURE_VERSION + 1)
     assert held(again(record), steps) == []
+    record.rows("gemm-2048")["gemm_aided"].measure = timing.MEASURE_VERSION
+    assert held(record, steps) == ["gemm_aided"]
 
 
 @pytest.mark.parametrize("package", ["numba", "numba-cuda", "numpy"])
@@ -191,9 +193,109 @@ def test_libraries_hold_with_both_their_precisions(record, monkeypatch):
     assert current.libraries(record, ["gemm-2048"], ROOM) == []
     recording.record_peers(record, key, "gemm-2048", {"rows": rows, "shape": shape})
     assert current.libraries(record, ["gemm-2048"], ROOM) == ["gemm-2048"]
+    row = record.rows("gemm-2048")["cuBLAS TF32"]
+    row.shape = {**shape, "M": 1024}
+    assert current.libraries(record, ["gemm-2048"], ROOM) == []
+    row.shape = shape
+    assert current.libraries(record, ["gemm-2048"], ROOM) == ["gemm-2048"]
     versions = packages.versions
     monkeypatch.setattr(packages, "versions", lambda names: {**versions(names), "torch": "9.9"})
     assert current.libraries(record, ["gemm-2048"], ROOM) == []
+
+
+# --- what else a record holds of a step ---
+
+PRESET = "gemm-2048"
+SHAPE = problems.preset(PRESET)
+
+
+@pytest.fixture
+def measured(record, steps, monkeypatch, write, tmp_path):
+    """The record with all that is measured of a step beside its time."""
+    monkeypatch.setattr(catalog, "ROOT", tmp_path)
+    monkeypatch.setattr(catalog, "everything", lambda: steps)
+    made = catalog.provenance(write("lessons/01_one/ways.py", "WAYS = 1\n"))
+    (key,) = record.data.runs
+    for step in steps:
+        code = catalog.provenance(step.path)
+        fields = to_builtins(code)
+        record.put_sweep(PRESET, step.name, entries.Sweep(**fields, points=[]), key)
+        record.put_profile(PRESET, step.name, entries.Profile(**fields, kernels=[]), key)
+        shape = SHAPE.shape()
+        record.put_agreement(step.name, str(SHAPE), entries.Agreement(**fields, shape=shape, kernels=[]), key)
+        record.put_sanitizer(step.name, dict.fromkeys(sanitizer.TOOLS, 0), code, key)
+        entry = entries.Epilogues(**fields, shape=shape, found=[], ways="lessons.01_one.ways", made=made)
+        record.put_epilogues(PRESET, step.name, entry, key)
+    errors = {step.name: entries.Accuracy(points=[], code=catalog.provenance(step.path)) for step in steps}
+    record.set_accuracy({"normal": errors, "small": dict(errors)}, key)
+    return record
+
+
+def as_new(record, steps):
+    """Of which steps each kind of entry is as new as the code."""
+    pairs = [(step, PRESET) for step in steps]
+    names = [step.name for step in steps]
+    epilogues = record.data.epilogues[PRESET]
+    found = {
+        "sweep": [name for name in names if current.sweep(record, PRESET, name)],
+        "row": [name for name in names if not current.older(record.row(PRESET, name), name)],
+        "epilogues": [name for name in names if current.epilogues(epilogues[name], name)],
+        "timed": [step.name for step in steps if current.timed(record, PRESET, step)],
+        "counters": [step.name for step, _ in current.counters(record, pairs)],
+        "sanitized": [step.name for step in current.sanitized(record, steps)],
+        "agreed": [step.name for step, _ in current.agreed(record, [(step, SHAPE) for step in steps])],
+        "errors": [step.name for step in steps if current.errors(record, [step])],
+    }
+    assert current.errors(record, steps) == (found["errors"] == names)
+    return found
+
+
+PLAIN_ALONE, AIDED_ALONE, BOTH = ["gemm_plain"], ["gemm_aided"], ["gemm_plain", "gemm_aided"]
+ASKING_THE_CATALOGUE = ("sweep", "row", "epilogues")
+
+
+def test_what_is_measured_of_a_step_is_as_new_as_its_file_and_helpers(measured, steps, write):
+    kinds = as_new(measured, steps)
+    assert kinds == dict.fromkeys(kinds, BOTH)
+    text = steps[0].path.read_text()
+    write("lessons/01_one/gemm_plain.py", text.replace("pass", "return"))
+    assert as_new(measured, steps) == dict.fromkeys(kinds, AIDED_ALONE)
+    write("lessons/01_one/gemm_plain.py", text)
+    write("lessons/aid.py", "SIZE = 8\n")
+    assert as_new(measured, steps) == dict.fromkeys(kinds, PLAIN_ALONE)
+
+
+def test_what_is_measured_of_a_step_that_is_gone_is_older(measured, steps, monkeypatch):
+    kinds = as_new(measured, steps)
+    monkeypatch.setattr(catalog, "everything", lambda: steps[1:])
+    gone = {kind: AIDED_ALONE if kind in ASKING_THE_CATALOGUE else BOTH for kind in kinds}
+    assert as_new(measured, steps) == gone
+
+
+def test_what_was_not_measured_does_not_hold(measured, steps):
+    kinds = as_new(measured, steps)
+    data = measured.data
+    for found in (data.sweeps[PRESET], data.profile[PRESET], data.sanitizer, data.agreement, data.accuracy["small"]):
+        del found["gemm_plain"]
+    data.rows[PRESET]["gemm_plain"] = entries.PeerRow(shape=SHAPE.shape(), timing=TIMES, run=next(iter(data.runs)))
+    missing = {"row": BOTH, "epilogues": BOTH}  # a library's row is of no code; these were not taken away
+    assert as_new(measured, steps) == {kind: missing.get(kind, AIDED_ALONE) for kind in kinds}
+
+
+def test_a_part_of_what_is_to_be_measured_does_not_do(measured, steps, write):
+    other = problems.preset("gemm-4096")
+    assert current.agreed(measured, [(steps[0], other)]) == []
+    del measured.data.sanitizer["gemm_plain"][next(iter(sanitizer.TOOLS))]
+    assert current.sanitized(measured, steps) == steps[1:]
+    measured.data.accuracy["small"]["gemm_plain"].code = None  # as of a library
+    assert [current.errors(measured, [step]) for step in steps] == [False, True]
+    measured.data.accuracy = {}
+    assert not current.errors(measured, [])
+    epilogues = measured.data.epilogues[PRESET]["gemm_plain"]
+    write("lessons/01_one/ways.py", "WAYS = 2\n")
+    assert not current.epilogues(epilogues, "gemm_plain")
+    (catalog.ROOT / "lessons/01_one/ways.py").unlink()
+    assert not current.epilogues(epilogues, "gemm_plain")
 
 
 # --- verdicts ---
