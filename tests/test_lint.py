@@ -1,6 +1,7 @@
 """The linter, the formatter and the type checker have nothing to say; the maps of common/ are whole."""
 
 import ast
+import functools
 import importlib.util
 import re
 import subprocess
@@ -19,16 +20,28 @@ def test_nothing_to_say(words, root):
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def imported(path):
-    """The modules of common that a file imports, here or in a function."""
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+@pytest.fixture(scope="module")
+def nodes():
+    """A function that gives those nodes of a file that the tests here look at; each file is parsed once."""
+    kinds = ast.Import, ast.ImportFrom, ast.FunctionDef
+
+    @functools.cache
+    def nodes(path):
+        return [node for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))) if isinstance(node, kinds)]
+
+    return nodes
+
+
+def imported(nodes):
+    """The modules of common that are imported."""
+    for node in nodes:
         if isinstance(node, ast.ImportFrom) and (node.module or "").partition(".")[0] == "common":
             yield from (f"{node.module}.{alias.name}" for alias in node.names)
         elif isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names if alias.name.startswith("common."))
 
 
-def test_imports_point_down_only(root):
+def test_imports_point_down_only(root, nodes):
     """The layers are those of the map in ``common/__init__.py``, from the top down."""
     text = (root / "common" / "__init__.py").read_text(encoding="utf-8")
     layers = re.findall(r"^    (\w+)/  ", text, re.MULTILINE)
@@ -36,16 +49,16 @@ def test_imports_point_down_only(root):
     assert layers[-1] == "book"
     for path in sorted((root / "common").glob("*/*.py")):
         below = layers[layers.index(path.parent.name) :]
-        wrong = [name for name in imported(path) if name.split(".")[1] not in below]
+        wrong = [name for name in imported(nodes(path)) if name.split(".")[1] not in below]
         assert not wrong, path
     own = sorted(path.name for path in (root / "common").glob("*.py"))
     assert own == ["__init__.py", "__main__.py", "cli.py"]
 
 
-def test_the_harness_uses_no_mocks(root):
+def test_the_harness_uses_no_mocks(root, nodes):
     """``common.book.patching`` does what it needs of ``unittest.mock``."""
     for path in sorted((root / "common").rglob("*.py")):
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        for node in nodes(path):
             if isinstance(node, ast.Import):
                 names = [alias.name for alias in node.names]
             elif isinstance(node, ast.ImportFrom):
@@ -55,9 +68,9 @@ def test_the_harness_uses_no_mocks(root):
             assert not [name for name in names if name.split(".")[0] in ("unittest", "mock")], path
 
 
-def test_functions_are_no_longer_than_80_lines(root):
+def test_functions_are_no_longer_than_80_lines(root, nodes):
     for path in sorted((root / "common").rglob("*.py")):
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        for node in nodes(path):
             if isinstance(node, ast.FunctionDef):
                 assert node.end_lineno - node.lineno < 80, f"{path}: {node.name}"
 
