@@ -2,6 +2,7 @@
 
 import itertools
 import os
+import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -60,16 +61,26 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture(scope="session")
-def histories(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """Names of folders in a folder of this process: none is made before something is written into it."""
-    folder = tmp_path_factory.mktemp("histories")
-    return (folder / f".workbook-{number}" for number in itertools.count())
+def places(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """Paths for tests in a folder of this process's: nothing lies there before it is made."""
+    folder = tmp_path_factory.mktemp("tests")
+    return (folder / str(number) for number in itertools.count())
+
+
+@pytest.fixture
+def tmp_path(places: Iterator[Path], request: pytest.FixtureRequest) -> Path:
+    """A folder of the test's own. For its own, pytest looks through those of all tests before: milliseconds each."""
+    place = next(places)
+    folder = place.with_name(f"{place.name}-{re.sub(r'[^A-Za-z0-9_]', '_', request.node.name)[:30]}")
+    folder.mkdir()
+    return folder
 
 
 @pytest.fixture(autouse=True)
-def workbook(histories: Iterator[Path], monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A history of the test's own. Of thousands of tests few write one, and each folder costs milliseconds."""
-    folder = next(histories)
+def workbook(places: Iterator[Path], monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A history of the test's own; of thousands of tests few write one."""
+    place = next(places)
+    folder = place.with_name(f".workbook-{place.name}")
     monkeypatch.setattr(history, "FOLDER", folder)
     return folder
 
