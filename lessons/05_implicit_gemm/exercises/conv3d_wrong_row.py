@@ -21,7 +21,7 @@ def conv3d_wrong_row(x, filt, y, geometry):
     k = cuda.blockIdx.y * THREADS_X + cuda.threadIdx.x
     gemm_m = cuda.blockIdx.x * THREADS_Y + cuda.threadIdx.y
     q, rest = gemm_m % Q, gemm_m // Q
-    p, rest = rest % Q, rest // Q
+    p, rest = rest % P, rest // Q
     o, n = rest % O, rest // O
     if n < N and k < K:
         # multiply

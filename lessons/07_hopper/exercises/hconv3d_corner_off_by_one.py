@@ -1,7 +1,7 @@
 """Exercise 07.10, find the bug: a corner that is off by one.
 
 The copy engine walks along the windows of x: a block has 64 output pixels and 8 filters, one tap of 64 channels at
-a time. C must be a multiple of 8, so that rows are whole pieces. Change one line.
+a time. Without a dilation it is right. C must be a multiple of 8, so that rows are whole pieces. Change one line.
 Grade: python -m common grade 07.10
 """
 
@@ -77,7 +77,7 @@ def launch(x, filt, y, geometry):
     strides = geometry.stride_d, geometry.stride_h, geometry.stride_w
     dilations = geometry.dilation_d, geometry.dilation_h, geometry.dilation_w
     lower = [-pad for pad in pads]
-    upper = [pads[i] - (T, R, S)[i] * dilations[i] for i in range(3)]
+    upper = [pads[i] - (T, R, S)[i] * dilations[i] + 1 for i in range(3)]
     x_map = hopper.im2col_map(x, lower, upper, CHANNELS, PIXELS, strides)
     filt_map = hopper.tensor_map(filt.reshape(K, T * R * S * C), (FILTERS, CHANNELS))
     grid = -(-N * O * P * Q // PIXELS), -(-K // FILTERS)

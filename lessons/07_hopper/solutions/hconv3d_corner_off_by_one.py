@@ -1,7 +1,7 @@
 """Exercise 07.10, find the bug: a corner that is off by one.
 
 The copy engine walks along the windows of x: a block has 64 output pixels and 8 filters, one tap of 64 channels at
-a time. C must be a multiple of 8, so that rows are whole pieces. Change one line.
+a time. Without a dilation it is right. C must be a multiple of 8, so that rows are whole pieces. Change one line.
 Grade: python -m common grade 07.10
 """
 
