@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import errno
 import itertools
 import math
 import signal
@@ -44,6 +45,7 @@ COMMAND_SECONDS = 600.0
 _EXPECTED = (run.DeviceError, profiler.ProfileError, sanitizer.SanitizerError, lanes.TraceError, TimeoutError)
 _UNAVAILABLE = (profiler.UnavailableError, sanitizer.UnavailableError)
 _UNKEPT = (store.StoreError, RecordError)
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS)
 Found = dict[str, str]  # what is wrong, by what it is of
 
 
@@ -161,6 +163,7 @@ class Renewal:
         self._end = time.monotonic() + seconds
         self._file = kept.FOLDER / "renewing.json"
         self._card, self._past, self._longest = "", Past(), dict[str, float]()
+        self._traced: set[str] = set()
         self.failed: dict[str, Found] = {}
         self.left: dict[str, list[str]] = {}
 
@@ -303,10 +306,14 @@ class Renewal:
         except (*_UNKEPT, *_UNAVAILABLE):
             raise
         except Exception as error:  # whatever it is, it must not cost the others
+            if isinstance(error, OSError) and error.errno in _FULL:  # but of these no other would be kept
+                raise
             said = str(error)
             if not isinstance(error, _EXPECTED):
                 said = f"{type(error).__name__}: {error}"
-                traceback.print_exc()
+                if said not in self._traced:
+                    traceback.print_exc()
+                self._traced.add(said)
             console.say().print(f"[yellow]{escape(said)}[/]", soft_wrap=True)
             found |= dict.fromkeys(names, said)
         except BaseException as error:

@@ -721,22 +721,40 @@ def profile_steps(pairs: list[tuple[Step, str]]) -> list[Profiled]:
     """
     device.require_gpu("profiling")
     tasks = [messages.Launch(**at(step, problems.preset(preset))) for step, preset in pairs]
-    results, output = isolate.watched(tasks, profiler.command(), _watched_seconds(len(pairs)))
-    counters = iter(profiler.parse(output))
     profiles = []
-    for (step, preset), result in zip(pairs, results, strict=False):
-        if result["status"] != "right":
-            raise profiler.ProfileError(f"{step.name} on {preset}: {result['message']}")
+    for (step, preset), (result, read) in zip(pairs, profiled(tasks), strict=True):
         problem = problems.from_shape(step.ladder, result["shape"])
         tensor = catalog.on_tensor_cores(step, problem)
-        launched = zip(result["kernels"], counters, strict=False)
+        launched = zip(result["kernels"], read, strict=True)
         kernels = [profiler.named(name, launch, problem, tensor) for name, launch in launched]
         profiles.append(
             Profiled(step, preset, kernels, result["shape"], Code(source=result["source"], helpers=result["helpers"]))
         )
-    if len(profiles) < len(pairs):
-        raise profiler.ProfileError(f"{pairs[len(profiles)][0].name}: the profiled process ended early")
     return profiles
+
+
+def profiled(
+    tasks: Sequence[messages.Launch], counters: dict[str, str] = profiler.METRICS
+) -> list[tuple[messages.LaunchResult, list[profiler.Launch]]]:
+    """Launch all in one process under ncu; each one's result, and what ncu read of its kernels.
+
+    Raises ProfileError naming the first that failed, or of whose kernels ncu has not read each, and TimeoutError.
+    """
+    command = profiler.command(None if counters is profiler.METRICS else counters)
+    results, output = isolate.watched(tasks, command, _watched_seconds(len(tasks)))
+    profiler.require_permission(output)
+    for task, result in zip(tasks, results, strict=False):
+        if result["status"] != "right":
+            raise profiler.ProfileError(f"{task.step}: {result['message']}")
+    if len(results) < len(tasks):
+        said = " ".join(output.split())[-300:] or "no output"
+        raise profiler.ProfileError(f"{tasks[len(results)].step}: the profiled process ended early: {said}")
+    found = iter(profiler.parse(output, counters))
+    read = [list(itertools.islice(found, len(result["kernels"]))) for result in results]
+    for task, result, mine in zip(tasks, results, read, strict=True):
+        if not mine or len(mine) < len(result["kernels"]):
+            raise profiler.ProfileError(f"{task.step}: ncu read {len(mine)} of {len(result['kernels'])} kernels")
+    return list(zip(results, read, strict=True))
 
 
 def _watched_seconds(steps: int) -> float:
@@ -766,6 +784,8 @@ def _sanitize(tool: str, steps: list[Step]) -> tuple[int, str]:
     count = sanitizer.errors(output)  # a tool that did not start has no summary, and found nothing in the steps
     if failed or len(results) < len(tasks):
         message = failed[0]["message"] if failed else "the process ended early"
+        if not count and len(steps) == 1:  # what the tool has nothing against, it has not seen
+            raise sanitizer.SanitizerError(f"{steps[0].name}: {tool}: {message}")
         return max(1, count), f"{message}; {sanitizer.first_report(output)}"
     return count, sanitizer.first_report(output) if count else ""
 

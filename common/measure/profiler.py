@@ -151,13 +151,18 @@ def command(counters: dict[str, str] | None = None) -> list[str]:
     ]  # fmt: skip
 
 
+def require_permission(output: str) -> None:
+    """Raise UnavailableError if ncu says that it may not read the counters."""
+    if "ERR_NVGPUCTRPERM" in output:
+        raise UnavailableError(NO_PERMISSION)
+
+
 def parse(output: str, counters: dict[str, str] = METRICS) -> list[Launch]:
     """One entry per kernel launch in ncu's CSV.
 
     Raises ProfileError when the output holds no table, saying why if ncu did.
     """
-    if "ERR_NVGPUCTRPERM" in output:
-        raise UnavailableError(NO_PERMISSION)
+    require_permission(output)
     start = output.find('"ID"')
     if start < 0:
         tail = " ".join(output.split())[-300:]

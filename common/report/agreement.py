@@ -12,16 +12,14 @@ from common.book import catalog, device, lessontext, problems
 from common.book.catalog import Step
 from common.book.lessontext import Remark
 from common.book.problems import Problem
-from common.jobs import messages
+from common.jobs import messages, run
 from common.measure import profiler
 from common.measure.profiler import Counts
 from common.microscope import trace
 from common.microscope.messages import TracedKernel
 from common.report.entries import Agreement, Counted
-from common.workers import isolate
 from common.workers.messages import at
 
-SECONDS = 240.0
 TOLERANCE = 0.01  # a ratio further from 1 has a remark
 
 COLUMNS = {
@@ -57,22 +55,16 @@ def measure(pairs: list[tuple[Step, Problem]]) -> list[dict[str, Counts]]:
     """
     device.require_gpu("counting on the hardware")
     tasks = [messages.Launch(**at(step, problem)) for step, problem in pairs]
-    results, output = isolate.watched(tasks, profiler.command(profiler.COUNTED), SECONDS)
-    launches = iter(profiler.parse(output, profiler.COUNTED))
     found = []
-    for (step, problem), result in zip(pairs, results, strict=False):
-        if result["status"] != "right":
-            raise profiler.ProfileError(f"{step.name} at {problem}: {result['message']}")
+    for (step, problem), (result, launches) in zip(pairs, run.profiled(tasks, profiler.COUNTED), strict=True):
         kernels: dict[str, dict[str, float]] = {}
-        for name, launch in zip(result["kernels"], launches, strict=False):
+        for name, launch in zip(result["kernels"], launches, strict=True):
             sums = kernels.setdefault(name, dict.fromkeys(profiler.COUNTED, 0))
             products = profiler.multiply_adds(launch.counters, problem, catalog.on_tensor_cores(step, problem))
             counters = {**launch.counters, "ffma_threads": products}
             for key in sums:
                 sums[key] += counters[key] or 0
         found.append({name: Counts(**sums) for name, sums in kernels.items()})
-    if len(found) < len(pairs):
-        raise profiler.ProfileError(f"{pairs[len(found)][0].name}: the profiled process ended early")
     return found
 
 

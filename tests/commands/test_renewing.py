@@ -1,6 +1,7 @@
 """``renew`` measures what a record lacks or has of older code, keeps it as it comes, and goes on whatever fails."""
 
 import dataclasses
+import errno
 import json
 import os
 import re
@@ -161,7 +162,9 @@ def test_what_fails_costs_nothing_else_and_is_told_in_one_table(card, monkeypatc
     assert "hgemm_mma hgemm-4096" in wanted
     failing(monkeypatch, error, "hgemm_mma")
     assert main(["renew", "counters", "sanitizer"]) == 1
-    assert table(capsys.readouterr().out)[-1] == ["counters", "hgemm_mma hgemm-4096", why]
+    told = capsys.readouterr()
+    assert table(told.out)[-1] == ["counters", "hgemm_mma hgemm-4096", why]
+    assert told.err.count("Traceback") == isinstance(error, KeyError)  # once, and not for what is known
     assert missing(card) == ["hgemm_mma hgemm-4096"]
     assert missing(card, "sanitizer") == []
 
@@ -224,6 +227,41 @@ def test_a_sanitizer_that_did_not_start_has_found_nothing_in_the_step(monkeypatc
         list(run.sanitize_steps([catalog.find("gemm_naive")]))
 
 
+def test_a_launch_that_failed_and_the_sanitizer_has_nothing_against_is_no_error_of_the_steps(monkeypatch):
+    result = {"status": "crashed", "message": "the card is busy"}
+    monkeypatch.setattr(device, "require_gpu", lambda what: None)
+    monkeypatch.setattr(sanitizer, "command", lambda tool: [tool])
+    for summary, steps in (("0 errors", ["gemm_naive"]), ("0 errors", ["gemm_naive", "gemm_tuned"])):
+        output = f"========= ERROR SUMMARY: {summary}"
+        monkeypatch.setattr(run.isolate, "watched", lambda tasks, *_, output=output: ([result] * len(tasks), output))
+        with pytest.raises(sanitizer.SanitizerError, match="gemm_naive: memcheck: the card is busy"):
+            list(run.sanitize_steps([catalog.find(name) for name in steps]))
+    monkeypatch.setattr(run.isolate, "watched", lambda *_: ([result], "========= ERROR SUMMARY: 2 errors"))
+    assert {count for _, _, count, _ in run.sanitize_steps([catalog.find("gemm_naive")])} == {2}
+
+
+LAUNCHED = {"status": "right", "kernels": ["k", "k"]}
+
+
+@pytest.mark.parametrize(("results", "kernels", "why"), [
+    ([LAUNCHED], 1, "gemm_naive: ncu read 1 of 2 kernels"), ([LAUNCHED, LAUNCHED], 2, "gemm_tuned: ncu read 0 of 2"),
+    ([{**LAUNCHED, "kernels": []}], 1, "gemm_naive: ncu read 0 of 0 kernels"),
+    ([{"status": "crashed", "message": "no memory"}], 0, "gemm_naive: no memory"),
+    ([], None, "gemm_naive: the profiled process ended early: no output"),
+    ([LAUNCHED], None, "ncu gave no counters: no output"),
+])  # fmt: skip
+def test_counters_that_were_read_in_part_are_not_kept(monkeypatch, results, kernels, why):
+    columns = ["ID", "Kernel Name", *profiler.COUNTED.values()]
+    rows = [[str(i), "k", *["1"] * len(profiler.COUNTED)] for i in range(kernels or 0)]
+    output = "\n".join(",".join(f'"{cell}"' for cell in row) for row in [columns, *rows])
+    monkeypatch.setattr(shutil, "which", lambda name: f"/usr/bin/{name}")
+    monkeypatch.setattr(run.isolate, "watched", lambda *_: (results, output if kernels is not None else ""))
+    steps = [catalog.find(name) for name in ("gemm_naive", "gemm_tuned")][: max(1, len(results))]
+    tasks = [run.messages.Launch(**run.at(step, agreement.cases([step])[0][1])) for step in steps]
+    with pytest.raises(profiler.ProfileError, match=re.escape(why)):
+        run.profiled(tasks, profiler.COUNTED)
+
+
 def test_errors_that_a_sanitizer_finds_are_kept_and_in_the_table(card, monkeypatch, capsys):
     def found(steps):
         return iter([(tool, s, 3 * (s.name == "gemm_naive"), "") for tool in sanitizer.TOOLS for s in steps])
@@ -279,6 +317,20 @@ def test_a_kill_while_a_file_is_written_leaves_the_one_before_and_the_next_run_g
     assert main(["renew", "counters"]) == 0
     asked = [name for batch in card.asked for name in batch]
     assert sorted(asked) == sorted(name.split()[0] for name in left)
+
+
+def test_a_full_disk_of_temporary_files_ends_the_run_at_once_too(card, monkeypatch, capsys):
+    asked = []
+
+    def full(pairs):
+        asked.append(pairs)
+        raise OSError(errno.ENOSPC, "No space left on device", "/tmp/workbook-x")
+
+    monkeypatch.setattr(run, "profile_steps", full)
+    assert main(["renew", "counters", "sanitizer"]) == 2
+    assert len(asked) == 1
+    assert capsys.readouterr().err == "error: /tmp/workbook-x: No space left on device\n"
+    assert card.asked == []
 
 
 def test_a_full_disk_ends_the_run_at_once_with_one_line(card, monkeypatch, capsys):
