@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import linecache
 from pathlib import Path
+from typing import cast
 
 from common.book import catalog, occupancy
 from common.code import codegen, sass
 from common.code.loops import HotLoop
-from common.code.messages import CardHot, CodeCard, Group, LineMix, Recorded, SourceLine, TextMix, WholeGroup
+from common.code.messages import CardHot, CodeCard, Group, LineMix, Recorded, SourceLine, WholeGroup
 
 # Figures of memory traffic, which machine code does not hold: whoever counts them puts ``card["traffic"]``, a
 # dict with these keys, into a card; the tables then show a column for each.
@@ -77,21 +78,10 @@ def recorded(found: CodeCard) -> Recorded:
 
     Source lines are without their numbers and comments, which an edited word would make stale.
     """
-    hot, fits = found["hot"], found["occupancy"]
-    lines: list[TextMix] = [{"text": item["text"].split("  #")[0], "mix": item["mix"]} for item in hot["lines"]]
-    return {
-        "block": found["block"],
-        "occupancy": {
-            "blocks": fits["blocks"], "warps": fits["warps"], "max_warps": fits["max_warps"],
-            "fraction": fits["fraction"], "limited_by": fits["limited_by"],
-        },
-        "hot": {
-            "what": hot["what"], "total": hot["total"], "multiply_adds": hot["multiply_adds"], "mix": hot["mix"],
-            "useful": hot["useful"], "fma_per_shared_load": hot["fma_per_shared_load"],
-            "floats_per_fma": hot["floats_per_fma"], "as_single_loads": hot["as_single_loads"],
-            "widths": hot["widths"], "lines": lines,
-        },
-    }  # fmt: skip
+    hot = {key: value for key, value in found["hot"].items() if key != "groups"}
+    lines = [{"text": item["text"].split("  #")[0], "mix": item["mix"]} for item in found["hot"]["lines"]]
+    fits = {key: value for key, value in found["occupancy"].items() if key != "block_limits"}
+    return cast(Recorded, {"block": found["block"], "occupancy": fits, "hot": {**hot, "lines": lines}})
 
 
 def _by_line(instructions: tuple[sass.Instruction, ...]) -> list[LineMix]:

@@ -32,8 +32,7 @@ class Intrinsic:
 # function below with @intrinsic. Those of lessons/hopper.py stand in hopper.py.
 INTRINSICS: dict[str, Intrinsic] = {}
 # Which of their arguments is an array that they only read.
-READS = dict.fromkeys(("ldmatrix4", "ldmatrix4_transposed", "ldmatrix4_at", "ldmatrix4_transposed_at"), 2)
-READS["shared_address"] = 0
+READS = {"shared_address": 0}
 
 
 def intrinsic(function: Code, name: str = "") -> Code:
@@ -624,27 +623,30 @@ def mma_m16n8k8(
     _mma(machine, line, fragments.K8, acc, i, a, b)
 
 
-def _ldmatrix(machine: Machine, line: int, frag: View, i: Value, tile: View, offset: Value, transposed: bool) -> None:
-    name = "ldmatrix4_transposed" if transposed else "ldmatrix4"
-    _require_warps(machine, line, name)
-    if not isinstance(tile.storage, Shared):
-        raise machine.error(line, f"{tile.name} is not in shared memory: {name} reads shared memory")
-    if tile.dtype != np.float16 and (transposed or tile.dtype != np.float32):
-        raise machine.error(line, f"{tile.name} holds {tile.dtype}, which {name} does not read")
-    width = 16 // tile.dtype.itemsize
-    place, wrong = tile.place_flat(machine, offset, width, line, "read")
-    rows = tile.storage.read(machine, tile, place, width, wrong, line, paired=False)
-    _give(machine, line, frag, i, fragments.dealt(rows, len(machine.lane_numbers), transposed))
+def _loading_matrices(name: str, transposed: bool) -> None:
+    """``ldmatrix``, of a tile from an offset on, or, as ``..._at``, from an address on."""
+
+    def load(machine: Machine, line: int, frag: View, i: Value, tile: View, offset: Value) -> None:
+        _require_warps(machine, line, name)
+        if not isinstance(tile.storage, Shared):
+            raise machine.error(line, f"{tile.name} is not in shared memory: {name} reads shared memory")
+        if tile.dtype != np.float16 and (transposed or tile.dtype != np.float32):
+            raise machine.error(line, f"{tile.name} holds {tile.dtype}, which {name} does not read")
+        width = 16 // tile.dtype.itemsize
+        place, wrong = tile.place_flat(machine, offset, width, line, "read")
+        rows = tile.storage.read(machine, tile, place, width, wrong, line, paired=False)
+        _give(machine, line, frag, i, fragments.dealt(rows, len(machine.lane_numbers), transposed))
+
+    def load_at(machine: Machine, line: int, frag: View, i: Value, tile: View, address: Value) -> None:
+        load(machine, line, frag, i, tile, _offset(machine, line, tile, address))
+
+    for function, called in ((load, name), (load_at, f"{name}_at")):
+        intrinsic(function, called)
+        READS[called] = 2
 
 
-@intrinsic
-def ldmatrix4(machine: Machine, line: int, frag: View, i: Value, tile: View, offset: Value) -> None:
-    _ldmatrix(machine, line, frag, i, tile, offset, False)
-
-
-@intrinsic
-def ldmatrix4_transposed(machine: Machine, line: int, frag: View, i: Value, tile: View, offset: Value) -> None:
-    _ldmatrix(machine, line, frag, i, tile, offset, True)
+_loading_matrices("ldmatrix4", transposed=False)
+_loading_matrices("ldmatrix4_transposed", transposed=True)
 
 
 @intrinsic
@@ -664,13 +666,3 @@ def _offset(machine: Machine, line: int, tile: View, address: Value) -> Value:
         text = "ldmatrix reads rows of 16 bytes on 16-byte boundaries"
         machine.fault("misaligned", line, tile.name, text, np.broadcast_to(found % 16 != 0, machine.mask.bits.shape))
     return found // tile.dtype.itemsize
-
-
-@intrinsic
-def ldmatrix4_at(machine: Machine, line: int, frag: View, i: Value, tile: View, address: Value) -> None:
-    _ldmatrix(machine, line, frag, i, tile, _offset(machine, line, tile, address), False)
-
-
-@intrinsic
-def ldmatrix4_transposed_at(machine: Machine, line: int, frag: View, i: Value, tile: View, address: Value) -> None:
-    _ldmatrix(machine, line, frag, i, tile, _offset(machine, line, tile, address), True)
