@@ -410,7 +410,7 @@ STAGED = (
 ZEROS = "a_tile[ty, tx] = float32(0.0)\nb_tile[ty, tx] = float32(0.0)\ncuda.syncthreads()\n"
 VECTOR = solved("gemm_vector_tile")
 AT_2048 = "    if a.shape[0] > 1000:\n        "
-HALO = exercises.find("conv2d_thin_halo").path.read_text()
+HALO = exercises.find("conv2d_thin_halo").path.read_text().replace("tx < R - 1, ty < S - 1", "tx < S - 1, ty < R - 1")
 FEWER = exercises.find("conv2d_fewer_instructions").path.read_text()
 DEEP = 20 * " "
 SHOWN = f"{DEEP}acc += 2 * acc\n{DEEP}acc -= 2 * acc / 3\n"

@@ -1,8 +1,8 @@
 """Exercise 02.7, find the bug: wrong in one corner of each tile.
 
 Here every thread stages its own pixel, and some threads a second and a third: the halo to the right of the tile, and
-the halo below it. Most outputs are right. The grader names the first that is not; work out which pixels of the patch
-it reads, and who was to stage them. Add at most 2 lines.
+the halo below it. There are two mistakes in that, of which a square filter shows but one. The grader names what goes
+wrong first; work out which pixels of the patch are meant, and who was to stage them. Change at most 3 lines.
 Grade: python -m common grade 02.7
 """
 
@@ -35,7 +35,7 @@ def specialise(R, S):
         p = cuda.blockIdx.x // tiles_q * TILE_H + ty
         q = cuda.blockIdx.x % tiles_q * TILE_W + tx
         k, n = cuda.blockIdx.y, cuda.blockIdx.z
-        right, below = tx < S - 1, ty < R - 1
+        right, below = tx < R - 1, ty < S - 1
 
         acc = float32(0.0)
         for c in range(x.shape[1]):

@@ -1,8 +1,8 @@
 """Exercise 02.7, find the bug: wrong in one corner of each tile.
 
 Here every thread stages its own pixel, and some threads a second and a third: the halo to the right of the tile, and
-the halo below it. Most outputs are right. The grader names the first that is not; work out which pixels of the patch
-it reads, and who was to stage them. Add at most 2 lines.
+the halo below it. There are two mistakes in that, of which a square filter shows but one. The grader names what goes
+wrong first; work out which pixels of the patch are meant, and who was to stage them. Change at most 3 lines.
 Grade: python -m common grade 02.7
 """
 
