@@ -28,8 +28,9 @@ LOOK_AT = {
     "syntax": "this line, and the one before it: a bracket, quote or colon that is missing shows late",
     "import": "the spelling, and whether the package is installed in this environment",
     "launch": "the function launch at the file's end: the workbook calls it by this name, with these arguments",
-    "shape-not-constant": "give the shape a name outside the kernel, such as TILE_SHAPE = (TILE, TILE + 1), and use "
-    "that name: inside the call Numba computes nothing, and a value known only at run time is no shape",
+    "shape-not-constant": "give the shape a name above the kernel, in the blank if there is one, such as "
+    "TILE_SHAPE = (TILE, TILE + 1), and use that name: inside the call Numba computes nothing, and a value known "
+    "only at run time is no shape",
     "dtype": "the dtype: a Numba type such as float32, imported from numba",
     "float-index": "how the index is computed: / gives a float, // an integer",
     "index-count": "the number of indices against the array's axes",

@@ -17,5 +17,5 @@ PER_CLOCK = None  # bytes from L2 for each clock of its matrix unit, which does 
 PER_CLOCK_ALONE = None  # the same without clusters
 
 # four blocks below each other instead: all share a tile of B, and each asks for a quarter of it
-PER_CLOCK_OF_COLUMN = None
+PER_CLOCK_OF_COLUMN = None  # bytes from L2 for each clock then
 ARRIVALS_OF_COLUMN = None  # for which emptied is made then

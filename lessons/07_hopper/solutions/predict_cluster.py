@@ -19,5 +19,5 @@ PER_CLOCK = (
 PER_CLOCK_ALONE = (128 + 128) * 64 * 2 // (128 * 128 * 64 // 2048)  # the same without clusters
 
 # four blocks below each other instead: all share a tile of B, and each asks for a quarter of it
-PER_CLOCK_OF_COLUMN = 40
+PER_CLOCK_OF_COLUMN = 40  # bytes from L2 for each clock then
 ARRIVALS_OF_COLUMN = 8  # for which emptied is made then
