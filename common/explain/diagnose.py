@@ -68,8 +68,6 @@ def explain(
     if problem.output_dtype == FLOAT16:
         slack, bench = slack + _last_place(got), None  # operands that single out a term are larger than it holds
     place = where(problem, wrong)
-    if problem.form not in LAYOUTS:
-        return place
     shown = [(x, weight, got, expected, slack)]
     prober = probe.Prober(bench, x, weight) if bench else None
     try:
@@ -98,7 +96,7 @@ def explain_sampled(
 ) -> str:
     """As :func:`explain`, for wrong elements at ``positions`` of a result too large to be compared whole."""
     place = where_sampled(problem, positions)
-    if problem.form not in LAYOUTS or len(got) < 4:
+    if len(got) < 4:
         return place
     slack = _last_place(got) if problem.output_dtype == FLOAT16 else np.zeros(len(got))
     launch = Launch(x, weight, got.astype(np.float64), expected, slack)
@@ -112,8 +110,6 @@ def explain_sampled(
 
 def imprecise(problem: Problem, x: Array, weight: Array, got: Array, expected: Array, bound: Array) -> str:
     """How operands were rounded whose sums are right on integers, and here off by more than ``bound``; or nothing."""
-    if problem.form not in LAYOUTS:
-        return ""
     beyond = np.abs(got - expected) > bound
     positions = tuple(np.nonzero(beyond))
     launch = Launch(x, weight, *(part[positions].astype(np.float64) for part in (got, expected, bound)))
@@ -139,8 +135,6 @@ def kept(
     wrong = got != expected
     if first.shape == got.shape and np.array_equal(got[wrong], first[wrong]):
         return "they still hold the first launch's output"
-    if problem.form not in LAYOUTS:
-        return ""
     layout = LAYOUTS[problem.form]
     everywhere = tuple(np.indices(got.shape).reshape(got.ndim, -1))
     evidence = Evidence(problem, everywhere, ()).some(_PRODUCTS // problem.reduction)
@@ -184,8 +178,7 @@ def differing(problem: Problem, first: Array, again: Array, expected: Array) -> 
     found = np.concatenate([part[places & (part != expected)] for part in (first, again)])
     chance = min(1.0, distinct / span) ** found.size
     if np.isfinite(found).all() and np.isin(found, expected).all() and chance < 1e-4:
-        name = LAYOUTS[problem.form].names[2] if problem.form in LAYOUTS else "the output"
-        other = f"each holds what another element of {name} should"
+        other = f"each holds what another element of {LAYOUTS[problem.form].names[2]} should"
         return f"{other}, so threads store to one place: an index of the store"
     return "a race, such as a missing barrier, or a read of memory that nothing wrote"
 

@@ -42,11 +42,8 @@ def ordinary(problem: Problem) -> bool:
     """
     if max(problem.shape().values()) > MAX_GRID_YZ:
         return False
-    return problem.form not in ("conv2d", "conv3d") or _weight_bytes(problem) <= REFUSABLE_WEIGHT_BYTES
-
-
-def _weight_bytes(problem: Problem) -> int:
-    return math.prod(problem.weight_shape) * problem.weight_dtype.itemsize
+    weight_bytes = math.prod(problem.weight_shape) * problem.weight_dtype.itemsize
+    return problem.form not in ("conv2d", "conv3d") or weight_bytes <= REFUSABLE_WEIGHT_BYTES
 
 
 def multiply_adds(problem: Problem) -> int:
