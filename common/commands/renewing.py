@@ -204,11 +204,12 @@ class Renewal:
         )
         failed = self.failed.setdefault(ROWS, {})
         for chosen in groups:
-            if not self._room(ROWS, 1):
-                self.left.setdefault(ROWS, []).extend(_named(one) for one in _rows(record))
-                break
             with self._noting(failed, [ROWS]):
-                bench = measuring.Bench(catalog.everything(), *run.inspect_device(), fresh=False, **chosen)
+                gpu, room = run.inspect_device()
+                if not self._room(ROWS, 1):
+                    self.left[ROWS] = list(map(_named, _rows(record, room)))
+                    break
+                bench = measuring.Bench(catalog.everything(), gpu, room, fresh=False, **chosen)
                 try:
                     if measuring.bench(bench, self._enough) != RIGHT and not bench.failed:
                         failed[ROWS] = "told above"
@@ -335,14 +336,16 @@ def _named(one: tuple[Any, ...]) -> str:
 
 def _list(names: list[str]) -> int:
     """Name what is missing of each part, or of older code."""
+    room = None
     if device.gpu_count():
         record = choosing.open_record()[0]
+        room = run.inspect_device()[1] if ROWS in names else None
     else:
         record = Record.load(records.RESULTS / f"{records.REFERENCE_GPU}.json")
     say = console.say()
     say.print(f"To be measured for the record of {escape(record.gpu_name)}:")
     for name in names:
-        missing = _rows(record) if name == ROWS else PARTS[name].missing(record)
+        missing = _rows(record, room) if name == ROWS else PARTS[name].missing(record)
         say.print(f"{name}: {', '.join(map(_named, missing)) or 'nothing'}", soft_wrap=True)
     return RIGHT
 
@@ -354,9 +357,14 @@ def _able(record: Record) -> list[Step]:
     return sorted(steps, key=lambda step: step.lesson)
 
 
-def _rows(record: Record) -> list[tuple[Step, str]]:
+def _rows(record: Record, room_bytes: int | None = None) -> list[tuple[Step, str]]:
+    """Those that are missing or of older code; on a card with that room those, too, that are of another driver, or of
+    other packages."""
     pairs = choosing.pairs(_able(record), None, every_preset=True)
-    return [(step, preset) for step, preset in pairs if not current.timed(record, preset, step)]
+    if room_bytes is None:
+        return [(step, preset) for step, preset in pairs if not current.timed(record, preset, step)]
+    held = current.rows(record, pairs, room_bytes)
+    return [pair for pair in pairs if pair not in held]
 
 
 def _epilogues(record: Record) -> list[tuple[Step, str, str]]:

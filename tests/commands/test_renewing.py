@@ -500,6 +500,20 @@ def rows(card, monkeypatch):
     return seen
 
 
+def test_with_a_gpu_rows_of_another_driver_are_listed_as_they_would_be_measured(card, monkeypatch, capsys):
+    gpu = dataclasses.replace(Record.load(card.path).data.gpu, driver="1")
+    monkeypatch.setattr(run, "inspect_device", lambda: (gpu, 2**37))
+    monkeypatch.setattr(
+        choosing, "open_record", lambda: (record := Record.open(gpu, card.path.parent), record.start_run())
+    )
+    assert main(["renew", "rows", "--list"]) == 0
+    listed = capsys.readouterr().out.splitlines()[1].removeprefix("rows: ").split(", ")
+    assert listed == list(map(renewing._named, choosing.pairs(renewing._able(Record.load(card.path)), None, True)))
+    monkeypatch.setattr(device, "gpu_count", lambda: 0)
+    assert main(["renew", "rows", "--list"]) == 0
+    assert len(capsys.readouterr().out.splitlines()[1].split(", ")) < len(listed)
+
+
 def test_rows_end_in_time_and_what_is_left_is_said(rows, capsys):
     every = len(choosing.pairs(catalog.everything(), None, every_preset=True))
     assert main(["renew", "rows", "--minutes", "9"]) == 0
