@@ -1,9 +1,10 @@
-"""Exercise 05.7, write: one bit for each tap.
+"""Exercise 05.7, write: a bit for each t, r and s.
 
 Which taps of a window lie in the image does not depend on the channel or the filter. So a thread finds out once, and
-keeps the answer in the bits of one number: bit (t * R + r) * S + s is 1 if the pixel of tap (t, r, s) lies inside.
-There are at most 32 taps. Write the bits, and the test in the loop. What lies outside must not be read, and counts
-as zero.
+keeps the answer in one number. It has 32 bits, and a filter may have more taps than that. But each axis asks for
+itself: bit t is 1 if the pixels of all taps with this t lie outside along d, bit T + r and bit T + R + s say the same
+along h and w. These are at most 32. Write the bits, and the test in the loop. What lies outside must not be read, and
+counts as zero.
 Grade: python -m common grade 05.7
 """
 
@@ -28,8 +29,8 @@ def conv3d_mask_bit(x, filt, y, geometry):
     w0 = q * geometry.stride_w - geometry.pad_w
     if n < N and k < K:
         mask = uint32(0)
-        # >>> your code: 6 lines
-        # set the bit of each tap whose pixel lies inside
+        # >>> your code: 9 lines
+        # set the bits of t, r and s that lie outside
         # <<<
 
         # multiply
@@ -38,8 +39,8 @@ def conv3d_mask_bit(x, filt, y, geometry):
             for t in range(T):
                 for r in range(R):
                     for s in range(S):
-                        # >>> your code: 1 line
-                        # is this tap's bit set?
+                        # >>> your code: 2 lines
+                        # is this tap inside along all three?
                         inside = 0
                         # <<<
                         if inside:
