@@ -196,12 +196,14 @@ class Renewal:
             yield ", ".join(name for name, _ in found), why
 
     def _rows(self, record: Record) -> None:
-        """Those that failed in the last run come last: one that hangs costs its limit."""
+        """First those without a row of their code, then those of another driver or package; last those that failed in
+        the last run: one that hangs costs its limit."""
         pairs = choosing.pairs(catalog.everything(), None, every_preset=True)
         late = [pair for pair in pairs if _named(pair) in self._past.unfinished.get(ROWS, [])]
-        groups: list[dict[str, Any]] = (
-            [{"pairs": [pair for pair in pairs if pair not in late]}, {"pairs": late}] if late else [{}]
-        )
+        first = [pair for pair in _rows(record) if pair not in late]
+        rest = [pair for pair in pairs if pair not in (*first, *late)]
+        groups: list[dict[str, Any]] = [{"pairs": group} for group in (first, rest, late) if group]
+        groups = groups if first or late else [{}]
         failed = self.failed.setdefault(ROWS, {})
         for chosen in groups:
             with self._noting(failed, [ROWS]):

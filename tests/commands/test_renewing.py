@@ -522,6 +522,14 @@ def test_rows_end_in_time_and_what_is_left_is_said(rows, capsys):
     assert f"rows: no time for {every - 54}, with which the next run goes on" in capsys.readouterr().out
 
 
+def test_rows_of_older_code_come_before_those_of_another_driver(rows, card):
+    forget(card.path)
+    older = [name for name in map(renewing._named, renewing._rows(Record.load(card.path))) if "gemm_tuned" in name]
+    assert main(["renew", "rows"]) == 0
+    assert rows.measured[: len(older)] == older
+    assert len(rows.measured) == len({*rows.measured}) == len(choosing.pairs(catalog.everything(), None, True))
+
+
 def test_a_row_that_hangs_is_in_the_table_and_last_in_the_next_run(rows, capsys):
     rows.status = {"gemm_naive gemm-4096": "timed_out"}
     assert main(["renew", "rows", "errors"]) == 1
