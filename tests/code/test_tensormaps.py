@@ -155,6 +155,8 @@ def test_a_map_in_the_hosts_memory_has_nothing_to_encode():
     found = hopper.tensor_map(array, (64, 64))
     assert tensormaps.is_map(found)
     assert not tensormaps.is_map(array)
+    assert not any(map(tensormaps.is_map, (3, (8, 64), SimpleNamespace(kind="tiled"))))
+    assert str(tensormaps.typed()) == "array(uint8, 1d, C)"
     assert not hasattr(found, "__cuda_array_interface__")
     assert found.array is array
 
@@ -169,6 +171,86 @@ def test_a_map_in_the_gpus_memory_is_encoded_once_it_is_asked_for(monkeypatch):
     assert (told, found.address, found.array) == ([], 0x1000, None)
     assert [found.__cuda_array_interface__["data"][0] for _ in range(2)] == [0x8000] * 2
     assert told == [0x1000]
+
+
+def on_gpu(shape, kind="<f2", address=0x1000):
+    """An array as a GPU has it, which nothing reads."""
+    return SimpleNamespace(shape=shape, __cuda_array_interface__={"data": (address, False), "typestr": kind})
+
+
+def windows(**changes):
+    fields = {"lower": (0, 0, 0), "upper": (0, 0, 0), "channels": 64, "pixels": 8, "strides": (1, 1, 1), **changes}
+    return hopper.im2col_map(on_gpu((1, 1, 2, 2, 64)), **fields)
+
+
+@pytest.mark.parametrize(
+    ("make", "says"),
+    [
+        (lambda: hopper.tensor_map(on_gpu((8, 64)), (0, 64)), "box rows is 0; allowed: 1 to 256"),
+        (lambda: hopper.tensor_map(on_gpu((8, 64)), (257, 64)), "box rows is 257; allowed: 1 to 256"),
+        (lambda: hopper.tensor_map(on_gpu((8, 64)), (8, 48)), "box columns is 48; allowed: 64, 32, 16"),
+        (lambda: hopper.tensor_map(on_gpu((8, 64), "<f4"), (8, 64)), "box columns is 64; allowed: 32, 16, 8"),
+        (lambda: windows(lower=(0, -17, 0)), "lower is (0, -17, 0); allowed: -16 to 15 each"),
+        (lambda: windows(lower=(16, 0, 0)), "lower is (16, 0, 0); allowed: -16 to 15 each"),
+        (lambda: windows(upper=(0, 0, -17)), "upper is (0, 0, -17); allowed: -16 to 15 each"),
+        (lambda: windows(upper=(0, 16, 0)), "upper is (0, 16, 0); allowed: -16 to 15 each"),
+        (lambda: windows(strides=(1, 0, 1)), "strides is (1, 0, 1); allowed: 1 to 8 each"),
+        (lambda: windows(strides=(9, 1, 1)), "strides is (9, 1, 1); allowed: 1 to 8 each"),
+        (lambda: windows(channels=24), "channels is 24; allowed: 64, 32, 16"),
+        (lambda: windows(pixels=0), "pixels is 0; allowed: 1 to 1024"),
+        (lambda: windows(pixels=1025), "pixels is 1025; allowed: 1 to 1024"),
+        (lambda: hopper.tensor_map(on_gpu((8, 64), "<f8"), (8, 16)), "dtype is float64; allowed: float16, float32"),
+        (lambda: hopper.tensor_map(on_gpu((2, 8, 64)), (8, 64)), "shape is (2, 8, 64); allowed: 2 positive extents"),
+        (lambda: hopper.tensor_map(on_gpu((0, 64)), (8, 64)), "shape is (0, 64); allowed: 2 positive extents"),
+        (lambda: hopper.tensor_map(on_gpu((8, 64), address=0x1008), (8, 64)), "address is 4104; allowed: a multiple"),
+        (lambda: hopper.tensor_map(on_gpu((8, 12)), (8, 64)), "bytes of a row is 24; allowed: a multiple of 16"),
+    ],
+)
+def test_what_a_map_cannot_describe_is_refused_by_its_name(make, says):
+    with pytest.raises(ValueError) as refused:
+        make()
+    assert str(refused.value).startswith(says)
+
+
+def test_a_map_describes_what_its_limits_allow():
+    for fields in (
+        {"lower": (-16, 15, 0), "upper": (0, -16, 15), "strides": (8, 1, 8)}, {"pixels": 1}, {"pixels": 1024},
+        {"channels": 16},
+    ):  # fmt: skip
+        found = windows(**fields)
+        assert {name: getattr(found, name) for name in fields} == fields
+    assert [hopper.tensor_map(on_gpu((8, 64)), (rows, 16)).box for rows in (1, 256)] == [(1, 16), (256, 16)]
+
+
+@pytest.mark.parametrize(
+    ("arrays", "can"),
+    [
+        ([on_gpu((8, 64))], True), ([on_gpu((8, 12))], False), ([on_gpu((8, 12), "<f4")], True),
+        ([on_gpu((8, 64), address=0x1008)], False), ([on_gpu((8, 64)), on_gpu((3, 5, 12))], False),
+        ([on_gpu((8, 64)), on_gpu((3, 5, 8))], True), ([on_gpu((8, 12), address=0x1008)], False),
+    ],
+)  # fmt: skip
+def test_arrays_of_rows_of_16_bytes_can_be_mapped(arrays, can):
+    assert hopper.mappable(*arrays) is can
+
+
+def test_the_youngest_maps_are_kept(monkeypatch):
+    monkeypatch.setattr(hopper, "_maps", type(hopper._maps)())
+    first, *others = (on_gpu((8, 64), address=0x1000 * number) for number in range(1, hopper.MAPS + 2))
+    kept = hopper.tensor_map(first, (8, 64))
+    assert hopper.tensor_map(on_gpu((8, 64)), (8, 64)) is kept  # by place and shape, whichever array tells them
+    for other in (hopper.tensor_map(first, (4, 64)), hopper.tensor_map(on_gpu((8, 64), "<f4"), (8, 32))):
+        assert other is not kept
+    hopper._maps.clear()
+    made = [hopper.tensor_map(array, (8, 64)) for array in (first, *others[:-1])]
+    assert len(hopper._maps) == hopper.MAPS
+    assert hopper.tensor_map(first, (8, 64)) is made[0]  # now the youngest
+    hopper.tensor_map(others[-1], (8, 64))
+    assert len(hopper._maps) == hopper.MAPS
+    assert hopper.tensor_map(first, (8, 64)) is made[0]
+    assert hopper.tensor_map(others[0], (8, 64)) is not made[1]
+    array = np.zeros((8, 64), np.float16)  # of the host's, whose place another array may take
+    assert hopper.tensor_map(array, (8, 64)) is not hopper.tensor_map(array, (8, 64))
 
 
 TILED = {"kind": "tiled", "shape": [8, 64], "dtype": "float16", "box": {"box": [8, 64]}, "tf32": False}
@@ -209,6 +291,8 @@ def test_a_proper_map_is_taken(described):
         (plan({**TILED, "box": {"box": [8, 64], "swizzle": 0}}), "the box of a map must have box"),
         (plan({**TILED, "box": {"box": [8, 64.0]}}), "of whole numbers"),
         (plan({**TILED, "tf32": 1}), "the box of a map must have box"),
+        (plan({**TILED, "box": 8}), "the box of a map must have box"),
+        (plan({**TILED, "shape": "8x"}), "2 positive extents"),
         (plan({**IM2COL, "box": {**IM2COL["box"], "pixels": "4"}}), "of whole numbers"),
         (plan({**IM2COL, "box": {**IM2COL["box"], "lower": [-1, -1]}}), "of whole numbers"),
     ],

@@ -321,6 +321,46 @@ def test_another_harness_knows_no_verdicts(steps, monkeypatch):
     assert unchanged.Outcomes("check", "simulator").known(steps) == {}
 
 
+def test_one_outcome_alone_is_kept(steps):
+    checks = unchanged.Outcomes("check", "simulator")
+    checks.keep(outcomes(steps[0])[:1])
+    assert checks.known(steps) == {"gemm_plain": outcomes(steps[0])[:1]}
+
+
+def test_a_value_is_kept_under_its_key_and_as_its_type():
+    kept.Kept("numbers", int).put("one", "key", 1)
+    assert kept.Kept("numbers", int).get("one", "key") == 1
+    found = [
+        kept.Kept("numbers", int).get("one", "other"), kept.Kept("numbers", int).get("two", "key"),
+        kept.Kept("numbers", str).get("one", "key"), kept.Kept("numbers", int, fresh=True).get("one", "key"),
+    ]  # fmt: skip
+    assert found == [None] * 4
+
+
+def test_a_digest_is_of_names_and_bytes(write, tmp_path):
+    one, two, same = write("a.py", "1"), write("b.py", "2"), write("c.py", "1")
+    lost = tmp_path / "lost.py"
+    found = [kept.digest(files) for files in ([one, two], [one], [two], [same], [one, lost], [])]
+    assert len(set(found)) == len(found)
+    assert kept.digest([two, one]) == found[0]
+    write("b.py", "3")
+    assert kept.digest([one, two]) != found[0]
+
+
+def test_the_harness_is_what_finds_results_not_what_shows_them(write, tmp_path, monkeypatch):
+    monkeypatch.setattr(catalog, "ROOT", tmp_path)
+    showing = ["common/commands/web.py", "common/report/pages.py", "common/jobs/notes.md"]
+    for name in (*showing, "common/jobs/run.py"):
+        write(name, "before")
+    digest = kept.harness.__wrapped__
+    before = digest()
+    for name in showing:
+        write(name, "after")
+    assert digest() == before
+    write("common/jobs/run.py", "after")
+    assert digest() != before
+
+
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"gemm_plain": 3}', '{"gemm_plain": {"key": 1}}'])
 def test_what_cannot_be_read_is_made_anew(steps, tmp_path, text):
     (tmp_path / "kept").mkdir()

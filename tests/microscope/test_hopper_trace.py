@@ -302,6 +302,10 @@ CHANGED = {  # of REGISTERS or CLUSTER, what stands in place of what; the fault,
                                    "a phase counts up to 1048575"),
     "a parity of 2": ("bars, 0, turn % 2)", "bars, 0, 2 * (turn % 2))", "operand", "barrier_wait(bars, 0",
                       "the parity of a phase is 0 or 1, and this is 2"),
+    "a barrier beyond the array": ("bars, 0, turn % 2)", "bars, 2, turn % 2)", "outside", "barrier_wait(bars, 2",
+                                   "bars is waited for at 2, its extent is 2"),
+    "a barrier below zero": ("bars, 1, lane)", "bars, lane - 1, lane)", "outside", "barrier_arrive_at(",
+                             "bars is used at -1, its extent is 2"),
     "to no block": ("turn, 3)", "turn, 0)", "operand", "tma_load2_multicast(", "the mask 0x0 names blocks"),
     "to a rank below zero": ("bars, 1, lane)", "bars, 1, lane - 1)", "operand", "barrier_arrive_at(",
                              "the mask 0x0 names blocks"),
@@ -347,11 +351,12 @@ def test_a_deadlock_says_what_is_missing(write):
     for name, words in (
         ("too many bytes", "24576 of 24592 bytes that line 61 expects"),
         ("a barrier of two arrivals", "1 of 2 arrivals have come"),
-        ("never released", "of parity 0 of bars[3] is never complete: 0 of 1 arrivals"),
+        ("never released", "of parity 0 of bars[3] is never complete: 0 of 1 arrivals have come"),
     ):
         found = traced(write("hgemm_own.py", changed(RIGHT.read_text(encoding="utf-8"), WRONG[name][0])))
         told = [fault.what for fault in found.faults if fault.kind == "deadlock"]
         assert any(words in text for text in told), told
+        assert not any(" 0 of 0 bytes" in text for text in told), told
 
 
 # --- what is counted ---
