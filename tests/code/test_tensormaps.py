@@ -157,6 +157,7 @@ def test_a_map_in_the_hosts_memory_has_nothing_to_encode():
     assert not tensormaps.is_map(array)
     assert not any(map(tensormaps.is_map, (3, (8, 64), SimpleNamespace(kind="tiled"))))
     assert str(tensormaps.typed()) == "array(uint8, 1d, C)"
+    assert tensormaps.typed() == hopper.TensorMap._numba_type_
     assert not hasattr(found, "__cuda_array_interface__")
     assert found.array is array
 
@@ -168,6 +169,7 @@ def test_a_map_in_the_gpus_memory_is_encoded_once_it_is_asked_for(monkeypatch):
     monkeypatch.setattr(hopper.cuda, "to_device", lambda _: made)
     where = {"data": (0x1000, False), "typestr": "<f2"}
     found = hopper.tensor_map(SimpleNamespace(shape=(64, 64), __cuda_array_interface__=where), (64, 64))
+    assert not hasattr(found, "another_interface")
     assert (told, found.address, found.array) == ([], 0x1000, None)
     assert [found.__cuda_array_interface__["data"][0] for _ in range(2)] == [0x8000] * 2
     assert told == [0x1000]
@@ -292,7 +294,7 @@ def test_a_proper_map_is_taken(described):
         (plan({**TILED, "box": {"box": [8, 64.0]}}), "of whole numbers"),
         (plan({**TILED, "tf32": 1}), "the box of a map must have box"),
         (plan({**TILED, "box": 8}), "the box of a map must have box"),
-        (plan({**TILED, "shape": "8x"}), "2 positive extents"),
+        (plan({**TILED, "shape": (8, 64)}), "2 positive extents"),  # JSON has lists
         (plan({**IM2COL, "box": {**IM2COL["box"], "pixels": "4"}}), "of whole numbers"),
         (plan({**IM2COL, "box": {**IM2COL["box"], "lower": [-1, -1]}}), "of whole numbers"),
     ],
