@@ -126,17 +126,22 @@ class View:
         indices = index if type(index) is tuple else (index,)
         if len(indices) > self.ndim:
             raise machine.error(line, f"{self.name} has {self.ndim} axes, not {len(indices)}")
-        if any(type(i) is slice for i in indices):
-            return self._sliced(machine, indices, line, verb)
         place, wrong = self.start, None
+        shape, strides = [], []  # of what slices leave
         for axis, (i, extent, stride) in enumerate(zip(indices, self.shape, self.strides, strict=False)):
-            i, bad = machine.within(i, extent, line, self, axis, verb)
-            if bad is not None:
-                wrong = bad if wrong is None else wrong | bad
+            if type(i) is slice:
+                i, length, step = self._range(machine, i, extent, line)
+                shape.append(length)
+                strides.append(stride * step)
+            else:
+                i, bad = machine.within(i, extent, line, self, axis, verb)
+                if bad is not None:
+                    wrong = bad if wrong is None else wrong | bad
             place = place + (i if stride == 1 else i * stride)
         left = len(indices)
-        if left < self.ndim:
-            return View(self.storage, place, self.shape[left:], self.strides[left:], self.name), wrong
+        if shape or left < self.ndim:
+            shape, strides = [*shape, *self.shape[left:]], [*strides, *self.strides[left:]]
+            return View(self.storage, place, tuple(shape), tuple(strides), self.name), wrong
         return place, wrong
 
     def fill(self, machine: Machine, value: Any, line: int) -> None:
@@ -150,24 +155,6 @@ class View:
                 self.store(machine, at, value.load(machine, at[self.ndim - value.ndim :], line), line)
             else:
                 self.store(machine, at, value, line)
-
-    def _sliced(self, machine: Machine, indices: tuple[Any, ...], line: int, verb: str) -> tuple[View, Bools | None]:
-        """The part of the array that slices and indices select; what it holds is not touched."""
-        start, wrong = self.start, None
-        shape, strides = [], []
-        for axis, (i, extent, stride) in enumerate(zip(indices, self.shape, self.strides, strict=False)):
-            if type(i) is slice:
-                i, length, step = self._range(machine, i, extent, line)
-                shape.append(length)
-                strides.append(stride * step)
-            else:
-                i, bad = machine.within(i, extent, line, self, axis, verb)
-                if bad is not None:
-                    wrong = bad if wrong is None else wrong | bad
-            start = start + i * stride
-        left = len(indices)
-        view = View(self.storage, start, (*shape, *self.shape[left:]), (*strides, *self.strides[left:]), self.name)
-        return view, wrong
 
     def _range(self, machine: Machine, part: slice, extent: int, line: int) -> tuple[Offsets, int, int]:
         """The first element of a slice, how many it has, and its step. Ends beyond the array are cut, as in NumPy."""
