@@ -29,7 +29,7 @@ class Intrinsic:
 
 
 # Helpers of lessons/wide.py, unrolled.py and tensorcores.py, and of lesson 08's offsets32.py, by name. To add one: a
-# function below with @intrinsic. Those of lessons/hopper.py stand in hopper.py.
+# function below with @intrinsic, or a name in one of the families. Those of lessons/hopper.py stand in hopper.py.
 INTRINSICS: dict[str, Intrinsic] = {}
 # Which of their arguments is an array that they only read.
 READS = {"shared_address": 0}

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -53,13 +53,6 @@ class _Store:
             self.write(self.values)
 
 
-@dataclass(eq=False)
-class _Stores:
-    """Those of one thread that are not written, in groups; the last group is not committed."""
-
-    groups: list[list[_Store]] = field(default_factory=lambda: [[]])
-
-
 class CopyEngine:
     """Copies of a cluster's blocks that are under way. ``turn`` numbers the launch."""
 
@@ -67,7 +60,8 @@ class CopyEngine:
         self._threads, self._barriers = threads, barriers
         self._turn, self._delivered = turn, 0
         self._flying: list[_Load] = []
-        self._stores: dict[int, _Stores] = defaultdict(_Stores)  # by thread
+        # by thread those that are not written, in groups; the last group is not committed
+        self._stores: dict[int, list[list[_Store]]] = defaultdict(lambda: [[]])
 
     def load(self, call: str, tiles: Any, i: Any, one: Any, bars: Any, b: Any, at: Any, mask: Any = None) -> None:
         """Start a copy of the map's box to tiles[i:] of this block, or of those in ``mask``."""
@@ -122,16 +116,16 @@ class CopyEngine:
         start = self._require_inside("tma_store2", line, int(i), itemsize, rows * columns)
         places, array, at = boxes.tile(start, rows, columns, itemsize), plain(one.array), (int(row), int(column))
         store = _Store(places, itemsize, lambda values: boxes.put(array, values, *at))
-        self._stores[thread].groups[-1].append(store)
+        self._stores[thread][-1].append(store)
 
     def commit(self) -> None:
         _, thread, _ = self._threads.here()
-        self._stores[thread].groups.append([])
+        self._stores[thread].append([])
 
     def wait(self, pending: Any, written: bool) -> None:
         """Let this thread's groups of stores be read, and written too, but for the youngest ``pending``."""
         block, thread, _ = self._threads.here()
-        groups = self._stores[thread].groups
+        groups = self._stores[thread]
         done = groups[: max(0, len(groups) - 1 - int(pending))]
         for store in (store for group in done for store in group):
             if store.values is None:
@@ -143,7 +137,7 @@ class CopyEngine:
 
     def leave(self, thread: int) -> None:
         """The thread ends: its stores that were read are written; of the others the tiles are no longer there."""
-        for group in self._stores.pop(thread, _Stores()).groups:
+        for group in self._stores.pop(thread, []):
             for store in group:
                 store.finish()
 
