@@ -11,7 +11,8 @@ BLOCKS = None
 SHARED_BYTES = None  # of a block
 GLOBAL_LOADS = None  # for each multiply-add that a thread does, those with zeros too
 ROUNDS = None  # of the loop over k0
-WASTED_PERCENT = None  # of all that are done: for no element of C
+# multiply-adds that C does not need, of all that are done
+WASTED_PERCENT = None
 
 # warps that fit a multiprocessor
 WARPS_A = None  # blocks of 1,024 threads, 40 registers each

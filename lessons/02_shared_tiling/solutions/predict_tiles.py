@@ -11,7 +11,8 @@ BLOCKS = 171**2
 SHARED_BYTES = 2 * 24 * 24 * 4  # of a block
 GLOBAL_LOADS = 2 / 24  # for each multiply-add that a thread does, those with zeros too
 ROUNDS = 5  # of the loop over k0
-WASTED_PERCENT = 100 * (1 - 4096**2 * 100 / ((171 * 24) ** 2 * 5 * 24))  # of all that are done: for no element of C
+# multiply-adds that C does not need, of all that are done
+WASTED_PERCENT = 100 * (1 - 4096**2 * 100 / ((171 * 24) ** 2 * 5 * 24))
 
 # warps that fit a multiprocessor
 WARPS_A = 32  # blocks of 1,024 threads, 40 registers each
