@@ -448,6 +448,15 @@ def test_what_is_right_for_another_reason_does_not_pass(write, name, text, kind,
     )
 
 
+def test_what_is_unsound_is_named_before_the_values_that_come_of_it(write):
+    text = solved("gemm_tree_sum")
+    assert text.count("        cuda.syncthreads()\n") == 1
+    verdict = Grader().grade(Submission(write("gemm_tree_sum.py", text.replace("        cuda.syncthreads()\n", ""))))
+    first, *rest = verdict.findings
+    assert (first.kind, "with no barrier between" in first.message) == ("unsound", True), verdict.reasons
+    assert {finding.kind for finding in rest} & set(grade.BY_CHANCE), verdict.reasons
+
+
 def test_reads_guarded_one_by_one_are_as_right_as_a_thread_that_is_guarded(write):
     """Threads beyond one edge read along the other: at edges more is read, and no less right."""
     text = solved("gemm_two_by_two")
