@@ -73,6 +73,11 @@ def require_gpu(what: str) -> None:
         )
 
 
+def simulated() -> bool:
+    """Do this process's kernels run in the simulator?"""
+    return os.environ.get(SIMULATOR_SWITCH) == "1"
+
+
 def environment(simulator: bool) -> dict[str, str]:
     """The environment of a process whose kernels run in the simulator, or on (or for) a GPU."""
     env = {**os.environ, **PLAIN}

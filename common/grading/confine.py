@@ -35,19 +35,9 @@ _TCP_SINCE, _TCP = 4, 3
 _SCOPED_SINCE, _SCOPED = 6, 3  # abstract sockets and signals
 
 _SYSTEM = (
-    "/usr",
-    "/lib",
-    "/lib32",
-    "/lib64",
-    "/bin",
-    "/etc",
-    "/opt",
-    "/proc",
-    "/sys",
-    "/dev",
-    "/nix",
+    "/usr", "/lib", "/lib32", "/lib64", "/bin", "/etc", "/opt", "/proc", "/sys", "/dev", "/nix",
     "/run/current-system",
-)
+)  # fmt: skip
 _DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/urandom", "/dev/random")
 
 

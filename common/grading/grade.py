@@ -232,11 +232,10 @@ class Grader:
             sandbox.end_all(self._closing)
 
     def _alone(self, file: Submission, first: Grade, note: str) -> Grade:
-        grade = self.grade(file)
-        for _ in range(1, AGAIN):
+        for _ in range(AGAIN):
+            grade = self.grade(file)
             if not grade.disturbed or self._closing.is_set():
                 break
-            grade = self.grade(file)
         grade.notes += [note] if note else []
         grade.notes.append(f"{first.disturbed}: it was graded again, alone")
         grade.disturbed = ""
@@ -272,9 +271,8 @@ class Grader:
 
     def _judge(self, grade: Grade, file: Submission, target: Exercise | Step | None) -> None:
         if target is None:
-            grade.findings = [
-                Finding("unknown", f"{grade.file}: no exercise and no step has this name{_near(file.path)}")
-            ]
+            said = f"{grade.file}: no exercise and no step has this name{_near(file.path)}"
+            grade.findings = [Finding("unknown", said)]
             return
         try:
             if file.data is None:
@@ -477,9 +475,7 @@ class Grader:
                     problem = work.counted_problem
                     weight = np.random.default_rng(seed).standard_normal(problem.weight_shape)
                     plan = _recorded(box, problem, weight, "counted", folder, target)
-                    started = [
-                        (entry["name"], tuple(entry["grid"]), tuple(entry["block"])) for entry in plan["launch"]
-                    ]
+                    started = [(one["name"], tuple(one["grid"]), tuple(one["block"])) for one in plan["launch"]]
                     if evidence.sampled and any(entry not in evidence.sampled for entry in started):
                         text = f"on {problem} it starts other kernels when compiled than when it is looked at"
                         evidence.notes.append(("differs", text))
@@ -495,13 +491,8 @@ class Grader:
         assert self.machine.gpu is not None
         architecture = work.target(self.machine.architecture)
         for number, problem in enumerate(work.shapes):
-            weights = (
-                inputs.integers(problem, seed)[1],
-                inputs.integers(problem, seed + 1)[1],
-                inputs.normals(problem, seed + 2)[1],
-            )
-            for part, weight in enumerate(weights):
-                _recorded(box, problem, weight, f"{number}-{part}", folder, architecture)
+            for part, draw in enumerate((inputs.integers, inputs.integers, inputs.normals)):
+                _recorded(box, problem, draw(problem, seed + part)[1], f"{number}-{part}", folder, architecture)
         if work.exercise is not None and not work.exercise.floor:
             return None
         timed = problems.fit_batch(problems.preset(preset), TIMED_BYTES)
@@ -510,13 +501,9 @@ class Grader:
 
     def _run_plans(self, evidence: Evidence, work: Work, timed: Problem | None, seed: int, folder: Path) -> None:
         task = PtxRun(
-            ladder=work.ladder,
-            precision=work.precision,
-            folder=str(folder),
-            seed=seed,
-            shapes=[problem.shape() for problem in work.shapes],
-            timed=timed.shape() if timed else None,
-        )
+            ladder=work.ladder, precision=work.precision, folder=str(folder), seed=seed,
+            shapes=[problem.shape() for problem in work.shapes], timed=timed.shape() if timed else None,
+        )  # fmt: skip
         with self._gpu:
             ((_, result),) = isolate.run([task], False, TIMED_SECONDS)
         if "findings" not in result:
@@ -551,14 +538,11 @@ def _blame(grade: Grade, changed: list[Change], together: bool) -> None:
         grade.findings.insert(0, Finding("changed_files", said))
         grade.disturbed = said.replace("it ran", "it and others ran") if together else ""
     elif suspect:
-        text = (
-            f"cannot be judged here: {said}, and no wall tells whose doing that is: let no other command run beside"
-        )
-        grade.findings.append(Finding("unjudged", text))
+        text = f"{said}, and no wall tells whose doing that is: let no other command run beside"
+        grade.findings.append(Finding("unjudged", f"cannot be judged here: {text}"))
         grade.disturbed = said
-    elif any(one.of_harness for one in changed):
-        harness = sandbox.some([one for one in changed if one.of_harness])
-        text = f"what it is judged by changed while it ran: {harness}; see git status, and grade again"
+    elif harness := [one for one in changed if one.of_harness]:
+        text = f"what it is judged by changed while it ran: {sandbox.some(harness)}; see git status, and grade again"
         grade.findings.append(Finding("unjudged", text))
     elif not all(one.by_anyone for one in changed):
         grade.notes.append(f"{said}: that was not its doing")

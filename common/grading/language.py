@@ -57,15 +57,12 @@ MODULES: dict[str, set[str]] = {
 ATTRIBUTES = {
     "add", "all", "and_", "append", "array", "array_like", "astype", "bit_count", "bit_length", "cas",
     "compare_and_swap", "check", "complete", "copy", "copy_to_device", "copy_to_host", "count", "dec", "dtype",
-    "exch", "extend", "fill", "filt_shape",
-    "flatten", "flat",
-    "forall", "geometry", "get", "hadd", "hooks", "imag", "inc", "index", "input_shape", "insert", "is_integer",
-    "items",
-    "itemsize", "join", "kernel", "keys", "max", "min", "nanmax", "nanmin", "nbytes", "ndim", "operands", "or_",
-    "output_shape",
-    "pop", "ravel", "real", "reduction", "reshape", "reverse", "setdefault", "shape", "size", "sort", "squeeze",
-    "start", "step", "stop", "stores", "strides", "sub", "sum", "swapaxes", "transpose", "update", "values", "view",
-    "weight_shape", "x_shape", "xor", "y_shape", *"xyz", *"NCDHWKTRSOPQM",
+    "exch", "extend", "fill", "filt_shape", "flat", "flatten", "forall", "geometry", "get", "hadd", "hooks", "imag",
+    "inc", "index", "input_shape", "insert", "is_integer", "items", "itemsize", "join", "kernel", "keys", "max",
+    "min", "nanmax", "nanmin", "nbytes", "ndim", "operands", "or_", "output_shape", "pop", "ravel", "real",
+    "reduction", "reshape", "reverse", "setdefault", "shape", "size", "sort", "squeeze", "start", "step", "stop",
+    "stores", "strides", "sub", "sum", "swapaxes", "transpose", "update", "values", "view", "weight_shape", "x_shape",
+    "xor", "y_shape", *"xyz", *"NCDHWKTRSOPQM",
     *(f"{what}_{axis}" for what in ("stride", "pad", "dilation") for axis in "dhw"),
 }  # fmt: skip
 
@@ -275,8 +272,7 @@ def _bound(tree: ast.Module, imported: dict[str, int]) -> Iterator[Refusal]:
     made: dict[str, int] = {}
     for node in _of_the_file(tree):
         if isinstance(node, ast.FunctionDef | ast.ClassDef | ast.Import | ast.ImportFrom):
-            names = list(_names(node))
-            for name in names:
+            for name in _names(node):
                 if name in made and not isinstance(node, ast.Import | ast.ImportFrom):
                     yield node.lineno, f"`{name}` made a second time"
                 made.setdefault(name, node.lineno)

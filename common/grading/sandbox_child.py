@@ -158,17 +158,12 @@ def answer(box: Child, text: bytes) -> Answer:
         if isinstance(error, UnjudgedError):
             found = {"status": "unjudged", "message": str(error)}
         elif isinstance(error, SystemExit):
-            found["status"] = "exited"
             code = f"it ends its process with exit code {error.code or 0} in place of an output"
-            found["message"] = f"{code}: an exit code is no verdict"
+            found |= {"status": "exited", "message": f"{code}: an exit code is no verdict"}
         elif isinstance(error, MemoryError):
             found["message"] = "it takes more memory than it is given"
     box.audit.look()
     return schema.read({**found, "notes": list(box.audit.notes)}, Answer, "answer")
-
-
-def _simulated() -> bool:
-    return os.environ.get(device.SIMULATOR_SWITCH) == "1"
 
 
 def _end_with_the_grader(folder: Path) -> None:
@@ -190,7 +185,7 @@ def _import_all() -> None:
     """What any question needs, before the file can change where it comes from."""
     names = ["common.explain.faults", "common.code.codegen"]
     simulated = ["common.grading.simulated_run", "common.microscope.trace", "common.report.tracewords"]
-    for name in (*names, *(simulated if _simulated() else ["common.grading.ptx_plan"])):
+    for name in (*names, *(simulated if device.simulated() else ["common.grading.ptx_plan"])):
         importlib.import_module(name)
 
 
@@ -208,7 +203,7 @@ def main(text: str) -> None:
     os.dup2(2, 1)
     nothing = os.open(os.devnull, os.O_RDONLY)
     os.dup2(nothing, 0)
-    if _simulated():
+    if device.simulated():
         from common.microscope import simulator
 
         simulator.install()

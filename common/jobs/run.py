@@ -254,15 +254,12 @@ def _check_groups(
         repeats = 1 if on_cpu else check.REPEATS
         tasks: list[messages.Check | messages.Compile] = [
             messages.Check(
-                **at(step, case.problem, file),
-                **case.fields(),
-                precision=step.precision,
-                repeats=repeats,
+                **at(step, case.problem, file), **case.fields(), precision=step.precision, repeats=repeats,
                 kernels=str(kernelcache.FOLDER),
             )
             for case in wanted
             if (case.engine != "gpu") == on_cpu
-        ]
+        ]  # fmt: skip
         if tasks:
             groups.append(_CheckGroup(step, tasks, on_cpu, not simulator and on_cpu, shape is not None))
     return groups
@@ -294,14 +291,9 @@ def _agreed(step: Step, outcomes: list[Outcome], simulator: bool, file: Path | N
     """
     wrong = [outcome for outcome in outcomes if not outcome.fine]
     if not simulator and wrong and all(outcome.result.get("engine") in (None, "gpu") for outcome in wrong):
-        first = wrong[0]
-        retell(
-            messages.Check(
-                **at(step, first.problem, file), precision=step.precision, kernels=str(kernelcache.FOLDER)
-            ),
-            first.problem,
-            first.result,
-        )
+        place = at(step, wrong[0].problem, file)
+        again = messages.Check(**place, precision=step.precision, kernels=str(kernelcache.FOLDER))
+        retell(again, wrong[0].problem, wrong[0].result)
     by_shape: dict[Problem, list[Outcome]] = {}
     for outcome in outcomes:
         by_shape.setdefault(outcome.problem, []).append(outcome)
@@ -516,13 +508,9 @@ def measure(
         problem = problems.preset(preset)
         mine = [step for step, name in pairs if name == preset]
         ready = partial(messages.Turn, ladder=problem.ladder, shape=problem.shape())
+        kernels = str(kernelcache.FOLDER)
         times = [
-            messages.Time(
-                **at(step, problem, file),
-                preset=preset,
-                kernels=str(kernelcache.FOLDER),
-                beside=_beside(step, problem),
-            )
+            messages.Time(**at(step, problem, file), preset=preset, kernels=kernels, beside=_beside(step, problem))
             for step in mine
         ]
         groups.append((ready, times))
@@ -546,8 +534,7 @@ def measure(
 
 def time_steps(pairs: list[tuple[Step, str]], file: Path | None = None) -> Iterator[Outcome]:
     """Check at full size and time each (step, preset), preset by preset; needs a GPU."""
-    for _, outcome in measure(pairs, file):
-        yield outcome
+    yield from (outcome for _, outcome in measure(pairs, file))
 
 
 class Preparing:
@@ -559,20 +546,17 @@ class Preparing:
     def __init__(self, wanted: dict[Step, list[Problem]], gpu: device.Gpu) -> None:
         processors = device.processors()
         self._stop = threading.Event()
-        groups = []
         kernelcache.prune()
-        for step, needed in wanted.items():
-            if beyond(step):
-                continue
-            task = messages.Prepare(
-                path=str(step.path),
-                ladder=step.ladder,
-                step=step.name,
-                shapes=[problem.shape() for problem in needed],
-                device=gpu,
-                kernels=str(kernelcache.FOLDER),
-            )
-            groups.append([task])
+        groups = [
+            [
+                messages.Prepare(
+                    path=str(step.path), ladder=step.ladder, step=step.name, device=gpu,
+                    shapes=[problem.shape() for problem in needed], kernels=str(kernelcache.FOLDER),
+                )
+            ]
+            for step, needed in wanted.items()
+            if not beyond(step)
+        ]  # fmt: skip
         # while kernels are timed, a processor is left for them
         workers = max(1, processors * 3 // 4)
         pool = ThreadPoolExecutor(1)
@@ -727,9 +711,8 @@ def profile_steps(pairs: list[tuple[Step, str]]) -> list[Profiled]:
         tensor = catalog.on_tensor_cores(step, problem)
         launched = zip(result["kernels"], read, strict=True)
         kernels = [profiler.named(name, launch, problem, tensor) for name, launch in launched]
-        profiles.append(
-            Profiled(step, preset, kernels, result["shape"], Code(source=result["source"], helpers=result["helpers"]))
-        )
+        code = Code(source=result["source"], helpers=result["helpers"])
+        profiles.append(Profiled(step, preset, kernels, result["shape"], code))
     return profiles
 
 

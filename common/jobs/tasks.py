@@ -9,7 +9,6 @@ import contextlib
 import gc
 import itertools
 import json
-import os
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -47,13 +46,9 @@ def warm() -> None:
     """Import what tasks need, and let Numba load what its first compilations do."""
     from common.measure import check  # noqa: F401
 
-    if _simulated():
+    if device.simulated():
         from common.measure import shapes  # noqa: F401
-        from common.microscope import (  # noqa: F401
-            bench,
-            hazards,
-            simulator,
-        )
+        from common.microscope import bench, hazards, simulator  # noqa: F401
     else:
         from common.code import cards, codegen  # noqa: F401
         from common.measure import timing  # noqa: F401
@@ -66,7 +61,7 @@ def warm() -> None:
 
 def ready() -> None:
     """Make this process one in which kernels run as the workbook wants it."""
-    if _simulated():
+    if device.simulated():
         from common.microscope import simulator
 
         simulator.install()
@@ -76,7 +71,7 @@ def ready() -> None:
 
 def _keep_kernels(folder: str) -> None:
     """Find kernels that were compiled before, and keep those that are compiled now, if the folder has a name."""
-    if folder and not _simulated():
+    if folder and not device.simulated():
         from common.code import kernelcache
 
         kernelcache.install(Path(folder))
@@ -118,8 +113,10 @@ def check_task(task: messages.Check) -> StepResult:
             if needed > free:
                 message = f"{needed / 1e9:.1f} GB are needed for it, and {free / 1e9:.1f} GB are free"
                 return {"status": "unjudged", "engine": engine, "message": message}
-            verdict = _large(module, problem)
-    elif engine == "simulator" and _simulated():
+            from common.measure import large
+
+            verdict = large.check_large(module, problem)
+    elif engine == "simulator" and device.simulated():
         try:
             verdict, silent = _simulated_verdict(task, module, problem)
         except AsynchronousError as error:
@@ -188,14 +185,8 @@ def _a_large_one_at_a_time(task: messages.Check) -> contextlib.AbstractContextMa
     return store.locked(Path(task.turns), task.seconds)
 
 
-def _large(module: Any, problem: problems.Problem) -> Any:
-    from common.measure import large
-
-    return large.check_large(module, problem)
-
-
 def _tracer() -> Any:
-    if not _simulated():
+    if not device.simulated():
         return None
     from common.microscope.trace import Tracer
 
@@ -378,7 +369,7 @@ def prepare_task(task: messages.Prepare) -> messages.PrepareResult:
     from common.code import codegen, kernelcache
 
     gpu = task.device
-    major, minor = (int(part) for part in gpu.compute_capability.split("."))
+    major, minor = map(int, gpu.compute_capability.split("."))
     capability = major, minor
     stand_in = SimpleNamespace(compute_capability=capability, MULTIPROCESSOR_COUNT=gpu.multiprocessors, name=gpu.name)
     kept = 0
@@ -584,14 +575,9 @@ def compile_task(task: messages.Compile) -> StepResult:
 
     first = kernels(task.shape)
     others = {preset: kernels(shape) for preset, shape in task.others.items()}
-    source, helpers = _code(path)
-    result: StepResult = {
-        "status": "right",
-        "kernels": first,
-        "other_presets": {preset: entries for preset, entries in others.items() if entries != first},
-        "source": source,
-        "helpers": helpers,
-    }
+    unlike = {preset: entries for preset, entries in others.items() if entries != first}
+    result: StepResult = {"status": "right", "kernels": first, "other_presets": unlike}
+    result["source"], result["helpers"] = _code(path)
     if any(entry["float64"] for entry in first):
         result["faults"] = [faults.of_float64(path).as_dict()]
     return result
@@ -654,9 +640,7 @@ def launches_task(task: messages.Launches) -> messages.LaunchesResult:
     """The kernels a file would start, with grid and block; needs no GPU."""
     from common.code import codegen
 
-    problem = problems.from_shape(task.ladder, task.shape)
-    module = _module(task)
-    found = codegen.launches(module, problem)
+    found = codegen.launches(_module(task), problems.from_shape(task.ladder, task.shape))
     return {"status": "right", "launches": [{"name": o.name, "grid": o.grid, "block": o.block} for o in found]}
 
 
@@ -664,9 +648,9 @@ def trace_task(task: Trace) -> TraceResult:
     """Trace a file's kernels at one shape; only in a process whose Numba is the simulator."""
     from common.microscope import lanes, trace
 
-    problem = problems.from_shape(task.ladder, task.shape)
     try:
         module, tile = _tiled(task, task.options.tile or {})
+        problem = problems.from_shape(task.ladder, task.shape)
         found = trace.run(module, problem, **{**asdict(task.options), "tile": tile})
     except lanes.TraceError as error:
         return {"status": "unusable", "message": str(error)}
@@ -682,7 +666,7 @@ def explain_task(task: messages.Explain) -> messages.ExplainResult:
     module = _module(task)
     if not hasattr(module, "explain"):
         raise catalog.CatalogError(f"{task.step}: has nothing to explain: it defines no explain(problem, weights)")
-    if os.environ.get(device.SIMULATOR_SWITCH) == "1":
+    if device.simulated():
         return {"status": "right", "text": module.explain(problem, None)}
     weights = cuda.to_device(np.ones(problem.weight_shape, problem.weight_dtype))
     return {"status": "right", "text": module.explain(_fit(task), weights)}
@@ -692,10 +676,6 @@ def _code(path: Path) -> tuple[str, dict[str, str]]:
     """``source`` and ``helpers`` of the code that runs."""
     now = catalog.provenance(path)
     return now.source, now.helpers or {}
-
-
-def _simulated() -> bool:
-    return os.environ.get(device.SIMULATOR_SWITCH) == "1"
 
 
 def _require_limits() -> None:
@@ -731,13 +711,7 @@ def _require_limits() -> None:
     dispatcher.CUDADispatcher.__getitem__ = configured
 
 
-def _fit(
-    task: ShapeTask[StepResult]
-    | ShapeTask[messages.LaunchResult]
-    | ShapeTask[messages.ExplainResult]
-    | ShapeTask[messages.EpiloguesResult]
-    | messages.Peer,
-) -> problems.Problem:
+def _fit(task: ShapeTask[Result] | messages.Peer) -> problems.Problem:
     """The task's problem, its batch reduced to what this card's free memory holds."""
     return problems.fit_batch(problems.from_shape(task.ladder, task.shape), int(device.free_bytes() * MEMORY_SHARE))
 

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import contextlib
-import gc
 import io
 import shutil
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from pathlib import Path
 
 from sphinx.application import Sphinx
 from sphinx.util.docutils import docutils_namespace, patch_docutils
 
 from common.book import catalog, store
+from common.code import codegen
 from common.report import records
 from common.web import STATIC, charts, explorations, extension, links, sources, story, texts
 
@@ -35,7 +34,8 @@ def build(to: Path, work: Path, root: Path = catalog.ROOT) -> int:
     generated = work / "static"
     store.write(generated / charts.FILE, charts.script(records.all_records()))
     said, warned = io.StringIO(), io.StringIO()
-    with _without_collector(), patch_docutils(), docutils_namespace():
+    # the trees of all pages live until the end
+    with codegen.uncollected(), patch_docutils(), docutils_namespace():
         app = Sphinx(
             str(source), None, str(to), str(work / "doctrees"), "html", _settings(root, traced, generated), said,
             warned, freshenv=False, parallel=2,
@@ -49,18 +49,6 @@ def build(to: Path, work: Path, root: Path = catalog.ROOT) -> int:
     if lost:
         raise BookError("\n".join(lost))
     return len(app.env.found_docs)
-
-
-@contextlib.contextmanager
-def _without_collector() -> Iterator[None]:
-    """Meanwhile garbage stays: the trees of all pages live until the end, and looking at them again takes time."""
-    on = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if on:
-            gc.enable()
 
 
 def _settings(root: Path, traced: Iterable[str], generated: Path) -> dict[str, object]:
