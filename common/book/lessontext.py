@@ -138,17 +138,15 @@ def photo(lessons: Path) -> str:
 
 
 def requests(lessons: Path) -> Requests:
-    """What the picture of that name shows; raises ValueError if no lesson says so."""
+    """What the picture of that name shows, as do the next two; raises ValueError if no lesson says so."""
     return _first("picture.requests", (lesson.picture.requests for lesson in _all(lessons)))
 
 
 def banks(lessons: Path) -> Banks:
-    """As :func:`requests`."""
     return _first("picture.banks", (lesson.picture.banks for lesson in _all(lessons)))
 
 
 def who_loads(lessons: Path) -> WhoLoads:
-    """As :func:`requests`."""
     return _first("picture.who_loads", (lesson.picture.who_loads for lesson in _all(lessons)))
 
 

@@ -2,29 +2,21 @@
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Callable, Iterable, Iterator
+from collections import Counter
+from collections.abc import Callable
 from typing import Any
 
 from common.book.catalog import Step
-from common.jobs.messages import PeerResult, StepResult, Tile
+from common.jobs.messages import StepResult, Tile
 from common.jobs.run import Outcome
 from common.report.messages import Draw, DrawResult
 
 Line = Callable[[Any], str]
 
 
-def by_step(outcomes: Iterable[Outcome]) -> Iterator[list[Outcome]]:
-    """Outcomes that come step by step, those of a step together."""
-    for _, group in itertools.groupby(outcomes, lambda outcome: outcome.step):
-        yield list(group)
-
-
 def checked(outcomes: list[Outcome]) -> str:
     """``STEP: right at 5 shapes, 1.2 s``."""
-    counts: dict[str, int] = {}
-    for outcome in outcomes:
-        counts[outcome.status] = counts.get(outcome.status, 0) + 1
+    counts = Counter(outcome.status for outcome in outcomes)
     seconds = sum(outcome.result.get("seconds", 0.0) for outcome in outcomes)
     parts = [f"{status.replace('_', ' ')} at {count} shape{'s' * (count > 1)}" for status, count in counts.items()]
     return f"{outcomes[0].step.name}: {', '.join(parts)}, {seconds:.1f} s"
@@ -32,12 +24,9 @@ def checked(outcomes: list[Outcome]) -> str:
 
 def timed(outcome: Outcome) -> str:
     """``gemm-4096: STEP 31.2 ms, measured in 1.5 s``."""
-    text = f"{outcome.preset}: {outcome.step.name} "
-    if outcome.status == "right":
-        text += f"{outcome.result['timing'].median_ms:.4g} ms"
-    else:
-        text += outcome.status.replace("_", " ")
-    return f"{text}, measured in {outcome.result.get('seconds', 0.0):.1f} s"
+    right = outcome.status == "right"
+    found = f"{outcome.result['timing'].median_ms:.4g} ms" if right else outcome.status.replace("_", " ")
+    return f"{outcome.preset}: {outcome.step.name} {found}, measured in {outcome.result.get('seconds', 0.0):.1f} s"
 
 
 def compiled(outcome: Outcome) -> str:
@@ -67,20 +56,13 @@ def graded(entry: tuple[int, Any]) -> str:
     return f"{' '.join(filter(None, (grade.student, grade.target)))}: {'passed' if grade.passed else 'not passed'}"
 
 
-def library(entry: tuple[str, PeerResult]) -> str:
-    """``gemm-4096: libraries, measured in 2.1 s``."""
-    preset, result = entry
-    return f"{preset}: libraries, measured in {result.get('seconds', 0.0):.1f} s"
-
-
 def measured(entry: tuple[str, Any]) -> str:
-    """A line for what :func:`common.jobs.run.measure` yields."""
+    """A line for what :func:`common.jobs.run.measure` yields: :func:`timed`, or ``gemm-4096: libraries, ...``."""
     kind, found = entry
     if kind == "step":
         return timed(found)
-    return (
-        library(found) if kind == "library" else f"the GPU's ceilings, measured in {found.get('seconds', 0.0):.1f} s"
-    )
+    what, result = (f"{found[0]}: libraries", found[1]) if kind == "library" else ("the GPU's ceilings", found)
+    return f"{what}, measured in {result.get('seconds', 0.0):.1f} s"
 
 
 def drawn(entry: tuple[Draw, DrawResult]) -> str:

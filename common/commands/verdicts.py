@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
@@ -52,7 +53,7 @@ def exit_code(outcomes: Iterable[Outcome], asked: bool) -> int:
 
 def checked(steps: list[Step], outcomes: Iterator[Outcome], aside: bool = False) -> Iterator[Outcome]:
     """The outcomes of a check, step by step as they come; how far it is is said a step at a time."""
-    grouped = flow.by_step(outcomes)
+    grouped = (list(group) for _, group in itertools.groupby(outcomes, lambda outcome: outcome.step))
     for group in console.progress("check", grouped, steps, flow.checked, aside):
         yield from group
 
@@ -60,13 +61,12 @@ def checked(steps: list[Step], outcomes: Iterator[Outcome], aside: bool = False)
 def print_checks(outcomes: list[Outcome], file: Path | None = None) -> None:
     console.say().print(tables.checks(outcomes))
     first = {o.step.name: o for o in reversed(outcomes) if o.status in ("wrong", "crashed")}
-    found = {
-        name: tracewords.suspicion(
-            outcome.step, outcome.problem, file, " ".join(fault.what for fault in outcome.faults)
-        )
-        for name, outcome in list(first.items())[:_SUSPECTS]
-    }
-    print_complaints(outcomes, {name: suspicion for name, suspicion in found.items() if suspicion})
+    found = {}
+    for name, one in list(first.items())[:_SUSPECTS]:
+        told = " ".join(fault.what for fault in one.faults)
+        if suspicion := tracewords.suspicion(one.step, one.problem, file, told):
+            found[name] = suspicion
+    print_complaints(outcomes, found)
 
 
 def print_times(outcomes: list[Outcome], ceilings: Ceilings, gpu: str) -> None:
@@ -111,8 +111,7 @@ def print_recorded(steps: list[Step], preset: str | None) -> None:
 
 def print_outcomes(table: Table, outcomes: list[Outcome]) -> None:
     """A table, then what is wrong, each reason on lines of its own."""
-    say = console.say()
-    say.print(table)
+    console.say().print(table)
     print_complaints(outcomes)
 
 
@@ -132,15 +131,8 @@ def print_complaints(outcomes: list[Outcome], suspicions: dict[str, tuple[str, s
 def timed_json(outcome: Outcome, ceilings: Ceilings) -> dict[str, object]:
     entry: dict[str, object] = {"step": outcome.step.name, "problem": outcome.preset, **outcome.result}
     if outcome.status == "right":
-        ms, precision = outcome.result["timing"].median_ms, outcome.step.precision
-        figures = records.derive(
-            outcome.problem, ms, ceilings, precision, measured.instruction(outcome.step.requires)
-        )
+        ms, by = outcome.result["timing"].median_ms, measured.instruction(outcome.step.requires)
+        figures = records.derive(outcome.problem, ms, ceilings, outcome.step.precision, by)
         if figures:
-            entry.update(
-                gflops=figures.gflops,
-                gbs=figures.gbs,
-                floor_ms=figures.floor_ms,
-                percent_of_floor=figures.percent_of_floor,
-            )
+            entry |= {key: getattr(figures, key) for key in ("gflops", "gbs", "floor_ms", "percent_of_floor")}
     return entry

@@ -124,40 +124,37 @@ def events(step: str | None = None) -> list[Event]:
 
     A file that is no event is passed over: :func:`broken` names it.
     """
-    found = []
-    for name, paths in _files(step):
-        number = 0
-        for path in paths:
-            try:
-                event = _event(path, name, number + 1)
-            except HistoryError:
-                continue
-            number += 1
-            found.append((path.name, event))
+    found = [(name, event) for name, event in _read_all(step) if isinstance(event, Event)]
     return [event for _, event in sorted(found, key=lambda pair: pair[0])]
 
 
 def broken(step: str | None = None) -> list[str]:
     """What is wrong with each file of a step's events, or of all, that is none."""
-    found = []
-    for name, paths in _files(step):
-        for path in paths:
-            try:
-                _event(path, name, 0)
-            except HistoryError as error:
-                found.append(f"{error}; move the file away to be without it")
-    return found
+    found = (error for _, error in _read_all(step) if isinstance(error, HistoryError))
+    return [f"{error}; move the file away to be without it" for error in found]
 
 
-def _files(step: str | None) -> Iterator[tuple[str, list[Path]]]:
-    """The files of each step's events, or of one step's; raises HistoryError at a folder that cannot be read."""
+def _read_all(step: str | None) -> Iterator[tuple[str, Event | HistoryError]]:
+    """The names of the files of a step's events, or of all, each with its event, or why it is none.
+
+    Raises HistoryError at a folder that cannot be read.
+    """
     folder = FOLDER / "runs"
     try:
         names = [step] if step else [path.name for path in folder.iterdir()] if folder.is_dir() else []
-        for name in names:
-            yield name, sorted((folder / name).glob("*.json"))
+        files = {name: sorted((folder / name).glob("*.json")) for name in names}
     except OSError as error:
         raise HistoryError(f"{folder}: cannot be read: {store.reason(error)}") from None
+    for name, paths in files.items():
+        number = 0
+        for path in paths:
+            try:
+                event = _event(path, name, number + 1)
+            except HistoryError as error:
+                yield path.name, error
+                continue
+            number += 1
+            yield path.name, event
 
 
 def _event(path: Path, step: str, number: int) -> Event:

@@ -333,9 +333,8 @@ class Keeper:
             failed = next((o for o in mine if not o.fine), None)
             verdict, reason = (failed.status, _reason(failed)) if failed else ("right", "")
             timed = next((o for o in mine if o.status == "right" and "timing" in o.result), None)
-            figures = Figures()
-            if timed:
-                figures = Figures(preset=timed.preset, median_ms=timed.result["timing"].median_ms)
+            ms = timed.result["timing"].median_ms if timed else None
+            figures = Figures(preset=timed.preset if timed else None, median_ms=ms)
             try:
                 history.add(history.Event(name, source, "run", "", verdict, reason, figures, helpers))
             except history.HistoryError as error:
@@ -369,17 +368,12 @@ def _figured(known: Figures, stage: Stage) -> Figures:
             return known
         figures = {"kernel": kernel.kernel, "registers": kernel.registers, "loop_per_fma": per_multiply_add(kernel)}
         return replace(known, **figures)
+    known = replace(known, device=result["gpu"], preset=stage.outcomes[0].preset)
     pair = result["pairs"].get("shipped")
     if pair is None:
         alone = result.get("timing") or next(iter(result["pairs"].values())).second
-        return replace(known, device=result["gpu"], preset=stage.outcomes[0].preset, median_ms=alone.median_ms)
+        return replace(known, median_ms=alone.median_ms)
     return replace(
-        known,
-        device=result["gpu"],
-        preset=stage.outcomes[0].preset,
-        median_ms=pair.second.median_ms,
-        shipped_ms=pair.first.median_ms,
-        ratio=pair.ratio,
-        ratio_p20=pair.ratio_p20,
-        ratio_p80=pair.ratio_p80,
-    )
+        known, median_ms=pair.second.median_ms, shipped_ms=pair.first.median_ms, ratio=pair.ratio,
+        ratio_p20=pair.ratio_p20, ratio_p80=pair.ratio_p80,
+    )  # fmt: skip

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import hashlib
+import math
 import queue
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from types import TracebackType
 
 _SETTLE_SECONDS = 0.02
 _POLL_SECONDS = 0.5  # an interrupt is seen this soon; and the files are looked at this often where no event comes
@@ -32,21 +32,19 @@ class Saves:
         self._thread.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._stop.set()
         self._thread.join(2 * _POLL_SECONDS)
 
     def wait(self, seconds: float | None = None) -> list[Path]:
         """The files saved since the last call, each once, in order; waits for one, at most ``seconds``."""
-        left = seconds
-        while left is None or left > 0:
-            pause = _POLL_SECONDS if left is None else min(left, _POLL_SECONDS)
+        left = math.inf if seconds is None else seconds
+        while left > 0:
+            pause = min(left, _POLL_SECONDS)
             try:
                 found = [self._found.get(timeout=pause)]
             except queue.Empty:
-                left = None if left is None else left - pause
+                left -= pause
                 continue
             while not self._found.empty():
                 found.append(self._found.get())
@@ -68,16 +66,10 @@ class Saves:
 
         try:
             yield from watchfiles.watch(
-                *{path.parent for path in self._known},
-                watch_filter=None,
-                debounce=_DEBOUNCE_MS,
-                step=_DEBOUNCE_MS // 2,
-                stop_event=self._stop,
-                rust_timeout=int(1000 * _POLL_SECONDS),
-                yield_on_timeout=True,
-                recursive=False,
-                raise_interrupt=False,
-            )
+                *{path.parent for path in self._known}, watch_filter=None, debounce=_DEBOUNCE_MS,
+                step=_DEBOUNCE_MS // 2, stop_event=self._stop, rust_timeout=int(1000 * _POLL_SECONDS),
+                yield_on_timeout=True, recursive=False, raise_interrupt=False,
+            )  # fmt: skip
         except (OSError, RuntimeError):  # the system watches no more files: look at them instead
             while not self._stop.wait(_POLL_SECONDS):
                 yield None

@@ -42,12 +42,12 @@ def complaint(outcome: Outcome, shapes: int = 1, width: int = 100, suspicion: tu
     lines += [f"  {line}" for line in said]
     for fault in outcome.faults[:_SHOWN]:
         if outcome.status != "unusable" and not any(fault.what in line for line in said):
-            lines += _wrapped([fault.what], "  ", width)
+            lines += _wrapped(fault.what, "  ", width)
         lines += _pointer(fault, width)
     if suspicion:
         finding, command = suspicion
         if not any(fault.line for fault in outcome.faults[:_SHOWN]):
-            lines += _wrapped([f"a trace finds {finding}"], "  ", width)
+            lines += _wrapped(f"a trace finds {finding}", "  ", width)
         lines += ["    see every access of that block:", f"      {command}"]
     return escape("\n".join(lines))
 
@@ -55,17 +55,11 @@ def complaint(outcome: Outcome, shapes: int = 1, width: int = 100, suspicion: tu
 def _pointer(fault: Fault, width: int) -> list[str]:
     """The fault's line, and what to look at."""
     lines = [f"    line {fault.line}: {fault.code}"] if fault.line else []
-    return lines + _wrapped([f"look at: {fault.look_at}"], "    ", width)
+    return lines + _wrapped(f"look at: {fault.look_at}", "    ", width)
 
 
-def _wrapped(texts: list[str], indent: str, width: int) -> list[str]:
-    return [
-        line
-        for text in texts
-        for line in textwrap.wrap(
-            text, width, initial_indent=indent, subsequent_indent=indent + "  ", break_on_hyphens=False
-        )
-    ]
+def _wrapped(text: str, indent: str, width: int) -> list[str]:
+    return textwrap.wrap(text, width, initial_indent=indent, subsequent_indent=indent + "  ", break_on_hyphens=False)
 
 
 def told(
@@ -159,9 +153,8 @@ def _pairs(outcome: Outcome, best: Event | None) -> list[str]:
     for name, pair in outcome.result["pairs"].items():
         mine, other = (figures.milliseconds(timing.median_ms) for timing in (pair.second, pair.first))
         if name == "shipped":
-            lines.append(
-                f"[bold]{ratio(pair)}[/]: {mine} ms against {other} ms on {outcome.preset}, {outcome.result['gpu']}"
-            )
+            where = f"{outcome.preset}, {outcome.result['gpu']}"
+            lines.append(f"[bold]{ratio(pair)}[/]: {mine} ms against {other} ms on {where}")
         elif best is not None:
             lines.append(f"{ratio(pair, f'your best so far, run {best.number}')}")
     return lines
@@ -186,11 +179,8 @@ def events(found: list[Event], present: dict[str, str], originals: dict[str, str
     if named:
         table.columns[0].overflow = "fold"
     for event in found:
-        marks = [
-            mark
-            for mark, hashes in (("now", present), ("shipped", originals))
-            if hashes.get(event.step) == event.source and not (event.helpers and hashes is originals)
-        ]
+        marks = ["now"] if present.get(event.step) == event.source else []
+        marks += ["shipped"] if originals.get(event.step) == event.source and not event.helpers else []
         colour = {"right": "green", "passed": "green", "": "dim"}.get(event.verdict, "red")
         what = [f"[{colour}]{escape(event.verdict or event.what)}[/]", _figure(event), escape(_short(event.reason))]
         what += [f"with {name}.py {digest[:_HASH_DIGITS]}" for name, digest in event.helpers.items()]

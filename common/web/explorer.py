@@ -131,14 +131,11 @@ def page(steps: Sequence[Shown], links: Sequence[Link] = (), static: str | None 
     """
     title = " and ".join(one.name for one in steps)
     style, script = ((STATIC / f"explore.{kind}").read_text(encoding="utf-8") for kind in ("css", "js"))
-    head = (
-        f"<style>\n{style}</style>"
-        if static is None
-        else f'<link rel="stylesheet" href="{static}/explore.css">{_THEME}'
-    )
     if static is None:
+        head = f"<style>\n{style}</style>"
         foot = f'<script type="application/json" id="trace">{_json(steps)}</script>\n<script>\n{script}</script>'
     else:
+        head = f'<link rel="stylesheet" href="{static}/explore.css">{_THEME}'
         sources = [*(f"{one.name}.js" for one in steps), f"{static}/explore.js"]
         foot = "\n".join(f'<script src="{source}"></script>' for source in sources)
     nav = " · ".join(f'<a href="{html.escape(one.to)}">{html.escape(one.words)}</a>' for one in links)
@@ -231,11 +228,9 @@ def _remarks(steps: Sequence[Shown]) -> list[str]:
 
 def _of_kernels(one: Shown) -> list[str]:
     """Of several kernels what each costs, and how many multiply-adds are for nothing."""
-    said, others = [], [kernel for kernel in one.launched if kernel is not one.chief]
-    if others:
-        parts = [
-            f"{kernel.name} {' and '.join(_shares(one, kernel)) or 'nothing from memory'}" for kernel in one.launched
-        ]
+    said = []
+    if any(kernel is not one.chief for kernel in one.launched):
+        parts = [f"{kernel.name} {_shares(one, kernel)}" for kernel in one.launched]
         said.append(
             f"{one.name} starts {len(one.launched)} kernels, and what is said of it is their sum, each block taken "
             f"as the traced one. For a thousand multiply-adds: {'; '.join(parts)}."
@@ -252,9 +247,9 @@ def _of_kernels(one: Shown) -> list[str]:
     return said
 
 
-def _shares(one: Shown, kernel: Kernel) -> list[str]:
+def _shares(one: Shown, kernel: Kernel) -> str:
     moved = [(space, 1000 * kernel.moved(space) * _times(kernel) / one.fma) for space in UNITS]
-    return [f"{number(count)} {UNITS[space]}" for space, count in moved if count]
+    return " and ".join(f"{number(count)} {UNITS[space]}" for space, count in moved if count) or "nothing from memory"
 
 
 def _useful(one: Shown) -> float:
@@ -372,11 +367,9 @@ def _measured(steps: Sequence[Shown]) -> list[str]:
     preset = problems.DEFAULT_PRESET[steps[0].step.ladder]
     (one, was), (other, now) = zip((one.name for one in steps), times, strict=True)
     faster, slower = (other, one) if was > now else (one, other)
-    text = (
-        f"On an {_reference().gpu_name} at {preset} ({problems.PRESETS[preset]}), {one} takes {number(was)} ms and "
-    )
-    text += f"{other} {number(now)} ms: {faster} is {number(max(times) / min(times))} times as fast as {slower}."
-    return [text]
+    where = f"On an {_reference().gpu_name} at {preset} ({problems.PRESETS[preset]})"
+    took = f"{one} takes {number(was)} ms and {other} {number(now)} ms"
+    return [f"{where}, {took}: {faster} is {number(max(times) / min(times))} times as fast as {slower}."]
 
 
 def _times_of(steps: Sequence[Shown]) -> list[float]:
@@ -493,14 +486,7 @@ def _plain_row(access: Access, source: list[str]) -> str:
     unit = UNITS[access.space].partition(" ")[0]
     share = access.ideal / access.moved if access.moved else 1.0
     text = source[access.line - 1].strip() if access.line <= len(source) else ""
-    cells = (
-        access.line,
-        f"{access.op} {access.array}",
-        access.bits,
-        access.requests,
-        access.moved,
-        unit,
-        f"{share:.0%}",
-    )
+    does = f"{access.op} {access.array}"
+    cells = access.line, does, access.bits, access.requests, access.moved, unit, f"{share:.0%}"
     row = "".join(f"<td>{html.escape(str(cell))}</td>" for cell in cells)
     return f"<tr>{row}<td><code>{html.escape(text)}</code></td></tr>"

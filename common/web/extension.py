@@ -11,15 +11,8 @@ from sphinx.transforms.post_transforms import SphinxPostTransform
 from sphinx.util.images import get_image_size
 
 _TERM = re.compile(r'<a id="([\w-]+)"></a>((?:\*\*[^*]+\*\*(?:, )?)+)')
-_NOT_IN = (
-    nodes.reference,
-    nodes.title,
-    nodes.literal,
-    nodes.literal_block,
-    nodes.raw,
-    nodes.caption,
-    nodes.thead,
-)  # a head is what its column is sorted by
+# a head is what its column is sorted by
+_NOT_IN = nodes.reference, nodes.title, nodes.literal, nodes.literal_block, nodes.raw, nodes.caption, nodes.thead
 
 
 def terms(glossary: str) -> dict[str, str]:
@@ -47,24 +40,17 @@ class Mentions(SphinxPostTransform):  # type: ignore[misc]
         """Each step leads to its code, and where a page first names it to its trace, too."""
         said: set[str] = set()
         for literal in list(self.document.findall(nodes.literal)):
-            place = places.get(literal.astext())
+            name = literal.astext()
+            place = places.get(name)
             if place is None or place == here or _inside(literal, nodes.reference, nodes.title, nodes.thead):
                 continue
             uri = builder.get_relative_uri(here, place)
             new: list[nodes.Node] = [nodes.reference("", "", literal.deepcopy(), internal=True, refuri=uri)]
-            name = literal.astext()
             if name in traced and name not in said:
                 said.add(name)
-                to = "../" * here.count("/") + traced[name]
-                trace = nodes.reference(
-                    "",
-                    "trace",
-                    internal=True,
-                    refuri=to,
-                    classes=["microscope"],
-                    reftitle=f"{name}: what each line costs",
-                )
-                new += [nodes.superscript("", "", trace)]
+                to, title = "../" * here.count("/") + traced[name], f"{name}: what each line costs"
+                look = {"internal": True, "classes": ["microscope"], "reftitle": title}
+                new += [nodes.superscript("", "", nodes.reference("", "trace", refuri=to, **look))]
             literal.replace_self(new)
 
     def _terms(self, anchors: dict[str, str], here: str, builder: Any) -> None:
@@ -72,30 +58,22 @@ class Mentions(SphinxPostTransform):  # type: ignore[misc]
             return
         words = "|".join(re.escape(word) for word in sorted(anchors, key=len, reverse=True))
         pattern = re.compile(rf"\b({words})(s|es)?\b", re.IGNORECASE)
+        to = builder.get_relative_uri(here, self.config.workbook_glossary)
         said: set[str] = set()
         for text in list(self.document.findall(nodes.Text)):
             if _inside(text, *_NOT_IN) or not _inside(text, nodes.paragraph):
                 continue
-            new = self._linked(
-                text.astext(), pattern, anchors, said, builder.get_relative_uri(here, self.config.workbook_glossary)
-            )
-            if len(new) > 1:
-                text.parent.replace(text, new)
-
-    def _linked(
-        self, text: str, pattern: re.Pattern[str], anchors: dict[str, str], said: set[str], to: str
-    ) -> list[nodes.Node]:
-        new: list[nodes.Node] = []
-        at = 0
-        for match in pattern.finditer(text):
-            anchor = anchors[match[1].lower()]
-            if anchor in said:
-                continue
-            said.add(anchor)
-            new += [nodes.Text(text[at : match.start()])]
-            new += [nodes.reference("", match[0], internal=True, refuri=f"{to}#{anchor}", classes=["term"])]
-            at = match.end()
-        return [*new, nodes.Text(text[at:])]
+            new, at = [], 0
+            for match in pattern.finditer(text.astext()):
+                anchor = anchors[match[1].lower()]
+                if anchor in said:
+                    continue
+                said.add(anchor)
+                new += [nodes.Text(match.string[at : match.start()])]
+                new += [nodes.reference("", match[0], internal=True, refuri=f"{to}#{anchor}", classes=["term"])]
+                at = match.end()
+            if new:
+                text.parent.replace(text, [*new, nodes.Text(text.astext()[at:])])
 
 
 class Pictures(SphinxPostTransform):  # type: ignore[misc]
@@ -127,10 +105,8 @@ def _levels(app: Sphinx, page: str, template: str, context: dict[str, Any], doct
 
 def setup(app: Sphinx) -> dict[str, bool]:
     """What Sphinx calls: the values that ``common.web.book`` sets, and the transform."""
-    app.add_config_value("workbook_steps", {}, "env")
-    app.add_config_value("workbook_traced", {}, "env")
-    app.add_config_value("workbook_terms", {}, "env")
-    app.add_config_value("workbook_glossary", "", "env")
+    for name, default in (("steps", {}), ("traced", {}), ("terms", {}), ("glossary", "")):
+        app.add_config_value(f"workbook_{name}", default, "env")
     app.connect("html-page-context", _levels, priority=900)  # after the theme's
     app.add_post_transform(Mentions)
     app.add_post_transform(Pictures)

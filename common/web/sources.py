@@ -82,19 +82,16 @@ def _turned(page: Path, root: Path) -> tuple[str, set[Path]]:
     here = _place(page.relative_to(root)).parent
     text, at = "", 1
     for prose, part in _parts(_markdown(page, root)):
+        new = part
         if prose:
             if lost := _LOST.search(part):
-                line = at + part.count("\n", 0, lost.end())
-                raise ValueError(
-                    f"{page.relative_to(root)}:{line}: begins with {lost[1]}, which the book would leave out"
-                )
+                where = page.relative_to(root), at + part.count("\n", 0, lost.end())
+                raise ValueError(f"{where[0]}:{where[1]}: begins with {lost[1]}, which the book would leave out")
 
             def turned(match: re.Match[str], start: int = at) -> str:
                 return _link(match, page, start + match.string.count("\n", 0, match.start()), root, here, found)
 
             new = _LINK.sub(turned, part)
-        else:
-            new = part
         text, at = text + new, at + part.count("\n")
     if _PLACE not in text:  # times without a picture of their own are drawn below their table
         text = _TIMES.sub(lambda table: f"{table[0]}{_place_of(records.REFERENCE_GPU, table[1])}", text)
@@ -183,31 +180,20 @@ def _contents(places: list[Path]) -> dict[Path, str]:
     others = [place for place in places if place.parts[0] == "lessons" and len(place.parts) == 2]
     others += [place for place in places if place == EXPLORE]
     tables = {
-        Path("index.md"): _tree("Lessons", lessons + [place for place in places if place == Path(story.PAGE)], Path())
-        + _tree("To look up", [p for p in others if p == EXPLORE or p.name != "index.md"], Path())
-        + _tree("Records", [place for place in places if place.parts[0] == "results"], Path())
-        + _tree(
-            "The project",
-            [place for place in places if len(place.parts) == 1 and place.name not in ("index.md", story.PAGE)],
-            Path(),
-        )
+        Path("index.md"): _tree("Lessons", lessons + [place for place in places if place == Path(story.PAGE)])
+        + _tree("To look up", [place for place in others if place == EXPLORE or place.name != "index.md"])
+        + _tree("Records", [place for place in places if place.parts[0] == "results"])
+        + _tree("The project", [p for p in places if len(p.parts) == 1 and p.name not in ("index.md", story.PAGE)])
     }
     for index in lessons:
         inner = [place for place in places if place.is_relative_to(index.parent) and place != index]
-        code = [
-            _code_place(s.path.relative_to(catalog.ROOT))
-            for s in steps().values()
-            if not s.experiment and _lesson(s.path) == index.parent
-        ]
+        own = [step.path.relative_to(catalog.ROOT) for step in steps().values() if not step.experiment]
+        code = [_code_place(path) for path in own if path.parent == index.parent]
         tables[index] = _tree("", [*inner, *code], index.parent)
     return tables
 
 
-def _lesson(path: Path) -> Path:
-    return path.relative_to(catalog.ROOT).parent
-
-
-def _tree(caption: str, places: list[Path], here: Path) -> str:
+def _tree(caption: str, places: list[Path], here: Path = Path()) -> str:
     if not places:
         return ""
     lines = "\n".join(_up(here, place.with_suffix("")) for place in places)
