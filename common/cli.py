@@ -53,14 +53,11 @@ _AGAIN_SECONDS = 2.0  # a second signal that comes later than this ends the prog
 
 def main(words: Sequence[str] | None = None) -> int:
     """Run a command of ``python -m common``; returns the exit code."""
-    options = arguments.read(common_parser(), words)
-    return _guarded(lambda: int(options.command(options)), options)
+    return _guarded(arguments.read(common_parser(), words))
 
 
 def lesson_main(
-    lesson: str,
-    words: Sequence[str] | None = None,
-    own: Mapping[str, Callable[[], arguments.Parser]] | None = None,
+    lesson: str, words: Sequence[str] | None = None, own: Mapping[str, Callable[[], arguments.Parser]] | None = None
 ) -> int:
     """Run a lesson: check its steps, time them against the previous ones, print the table.
 
@@ -71,7 +68,7 @@ def lesson_main(
         options = arguments.read(own[words[0]](), words[1:])
     else:
         options = arguments.read(lessons.parser(lesson, tuple(own or ())), words)
-    return _guarded(lambda: int(options.command(options)), options)
+    return _guarded(options)
 
 
 def common_parser() -> arguments.Parser:
@@ -87,15 +84,15 @@ class _Ended(BaseException):
     """A signal other than Ctrl-C's asks the program to end."""
 
 
-def _guarded(command: Callable[[], int], options: argparse.Namespace) -> int:
-    """Turn what a user can mend into one line and exit code 2, and a signal into a tidy end."""
+def _guarded(options: argparse.Namespace) -> int:
+    """Do the command: what a user can mend becomes one line and exit code 2, and a signal a tidy end."""
     isolate.reopen()
     try:
         with _signals() as came:
             if sys.stdout is None:
                 raise ValueError("standard output is closed")
             with ledger.stage("the command's own process"):
-                code = command()
+                code = int(options.command(options))
             sys.stdout.flush()
         return code
     except BrokenPipeError:  # whoever read has had enough: `| head`

@@ -40,9 +40,8 @@ def make_folder(folder: Path) -> None:
         with tempfile.TemporaryFile(dir=folder):
             pass
     except OSError as error:
-        raise ValueError(
-            f"{folder}: must be a folder to write to, or name one with --out: {error.strerror}"
-        ) from None
+        said = f"must be a folder to write to, or name one with --out: {error.strerror}"
+        raise ValueError(f"{folder}: {said}") from None
 
 
 Opened = tuple[Record, str]  # a record, and the key of a run of it
@@ -83,11 +82,9 @@ def shape_of(steps: list[Step], text: str, simulator: bool) -> problems.Problem:
     if len(ladders) != 1:
         raise ValueError(f"--shape {text!r}: name steps of one ladder; these are of {', '.join(sorted(ladders))}")
     problem = problems.parse_shape(ladders.pop(), text)
-    needed, room = _COPIES * problem.least_bytes, isolate.memory_limit(not simulator)
+    needed, room = _COPIES * problem.least_bytes / 1e9, isolate.memory_limit(not simulator) / 1e9
     if needed > room:
-        raise ValueError(
-            f"--shape {text!r}: takes {needed / 1e9:,.0f} GB here, and a process may take {room / 1e9:,.0f}"
-        )
+        raise ValueError(f"--shape {text!r}: takes {needed:,.0f} GB here, and a process may take {room:,.0f}")
     return problem
 
 
@@ -107,12 +104,12 @@ def pairs(steps: list[Step], preset: str | None, every_preset: bool, named: bool
     pairs = []
     for step in steps:
         if preset is not None:
-            if named and problems.preset(preset).ladder != step.ladder:
-                fitting = ", ".join(problems.presets_of(step.ladder))
-                ladder = problems.preset(preset).ladder
-                raise ValueError(f"problem {preset!r} is a {ladder} problem: presets for {step.name} are {fitting}")
-            if problems.preset(preset).ladder == step.ladder:
+            ladder = problems.preset(preset).ladder
+            if ladder == step.ladder:
                 pairs.append((step, preset))
+            elif named:
+                fitting = ", ".join(problems.presets_of(step.ladder))
+                raise ValueError(f"problem {preset!r} is a {ladder} problem: presets for {step.name} are {fitting}")
         elif every_preset and not step.experiment:
             pairs += [(step, name) for name in catalog.presets(step)]
         else:
@@ -132,17 +129,7 @@ def simulator(asked: bool, options: argparse.Namespace | None) -> bool:
     return False
 
 
-def with_predecessors(steps: list[Step]) -> list[Step]:
-    """The steps, each after those it is compared with."""
-    found: list[Step] = []
-    for step in steps:
-        found += [s for s in (*catalog.predecessors(step), step) if s not in found]
-    return found
-
-
-def with_last(steps: list[Step]) -> list[Step]:
-    """The steps, each after the one it is compared with first."""
-    found: list[Step] = []
-    for step in steps:
-        found += [s for s in (*catalog.predecessors(step)[-1:], step) if s not in found]
-    return found
+def with_predecessors(steps: list[Step], last: bool = False) -> list[Step]:
+    """The steps, each after those it is compared with, or after the ``last`` of these alone."""
+    befores = [(catalog.predecessors(step)[-1 if last else 0 :], step) for step in steps]
+    return list(dict.fromkeys(one for before, step in befores for one in (*before, step)))

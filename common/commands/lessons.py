@@ -49,9 +49,8 @@ def _chosen_of(lesson: str, name: str | None, preset: str | None) -> list[Step]:
         ladder = problems.preset(preset).ladder
         chosen = [step for step in chosen if step.ladder == ladder]
         if not chosen:
-            raise ValueError(
-                f"problem {preset!r} is a {ladder} problem: lesson {lesson} has no such step to run on it"
-            )
+            said = f"lesson {lesson} has no such step to run on it"
+            raise ValueError(f"problem {preset!r} is a {ladder} problem: {said}")
     return chosen
 
 
@@ -71,7 +70,8 @@ def _lesson(lesson: str, name: str | None, preset: str | None) -> int:
     pairs = choosing.pairs(choosing.with_predecessors(chosen), preset, every_preset=False)
     timing_them = None if simulator or code != RIGHT else Lesson(pairs)
     # compiled while the checks run, and done before anything is timed
-    wanted = choosing.pairs(choosing.with_last(chosen), preset, every_preset=False) if code == RIGHT else []
+    needed = choosing.with_predecessors(chosen, last=True)
+    wanted = choosing.pairs(needed, preset, every_preset=False) if code == RIGHT else []
     compiling = run.CardsBeside(wanted)
     rest = [step for step in chosen if step not in edited]
     try:

@@ -125,9 +125,8 @@ def accuracy(keep: choosing.Opened) -> int:
     found = run.measure_accuracy(steps)
     recording.record_accuracy(record, key, found)
     say = console.say()
-    say.print(
-        tables.plain("errors over the results' root mean square, 10⁻⁶", *pages.accuracy_cells(record), say.width)
-    )
+    title = "errors over the results' root mean square, 10⁻⁶"
+    say.print(tables.plain(title, *pages.accuracy_cells(record), say.width))
     say.print(tables.plain("operands beyond some precisions", *pages.unfit_cells(record), say.width))
     if not peers.available():
         say.print(peers.HOW_TO_GET)

@@ -21,7 +21,11 @@ _PHOTO_CODE = [catalog.ROOT / "common" / "report" / name for name in ("photo.py"
 
 def commands(known: arguments.Commands) -> None:
     """Add these commands to those that are known."""
-    sub = known.add("charts", _charts, "draw charts and page tables from the records, where anything changed")
+    sub = known.add(
+        "charts",
+        lambda options: redraw(options.fresh),
+        "draw charts and page tables from the records, where anything changed",
+    )
     sub.add_argument("--fresh", action="store_true", help="draw all, changed or not")
 
     sub = known.add("photo", _photo, "convolve a photograph and draw the feature maps")
@@ -37,10 +41,6 @@ def _default() -> str:
         return "none"
 
 
-def _charts(options: argparse.Namespace) -> int:
-    return redraw(options.fresh)
-
-
 def _photo(options: argparse.Namespace) -> int:
     step = catalog.find(lessontext.photo(catalog.LESSONS) if options.step is None else options.step)
     if step.ladder != "conv2d":
@@ -50,7 +50,7 @@ def _photo(options: argparse.Namespace) -> int:
     return RIGHT
 
 
-def redraw(fresh: bool = False) -> int:
+def redraw(fresh: bool) -> int:
     """Draw what changed, and write the tables of all records into the pages."""
     say = console.say()
     found = list(records.all_records())
@@ -65,10 +65,8 @@ def redraw(fresh: bool = False) -> int:
         if not summary.exists() or summary.read_text(encoding="utf-8") != text:
             store.write(summary, text)
         day = max((run.date for run in record.data.runs.values()), default="an unknown day")
-        say.print(
-            f"{record.gpu_name}, measured up to {day}: charts in results/charts/{record.slug}/, "
-            f"tables in results/{summary.name}"
-        )
+        where = f"charts in results/charts/{record.slug}/, tables in results/{summary.name}"
+        say.print(f"{record.gpu_name}, measured up to {day}: {where}")
     if not found:
         say.print("no records in results/: a run with a GPU writes the first")
     for path in pages.update(reference):
@@ -80,10 +78,8 @@ def _retrace(fresh: bool) -> int:
     """Take the traces that the book shows anew, where anything changed."""
     total, wanted = len(catalog.steps()), traces.stale(fresh)
     console.say_kept(total - len(wanted), "trace", "traces")
-    if not wanted:
-        return RIGHT
     code = RIGHT
-    for step, why in console.progress("traces", traces.renew(wanted), wanted):
+    for step, why in console.progress("traces", traces.renew(wanted), wanted) if wanted else ():
         if why:
             console.complain(f"[bold red]error:[/] {step.name}: not traced: {escape(why)}")
             code = WRONG

@@ -911,7 +911,7 @@ def test_cards_that_nobody_waits_for_are_not_made(monkeypatch, kept):
 def test_a_lesson_shows_a_line_per_kernel_with_its_time(made, capsys, kept, monkeypatch):
     monkeypatch.setenv("COLUMNS", "100")
     step = catalog.find("gemm_coarsened")
-    last = choosing.with_last([step])
+    last = choosing.with_predecessors([step], last=True)
     assert [s.name for s in last] == ["gemm_shared_tile", "gemm_coarsened"]
     outcomes = run.CardsBeside([(s, "gemm-4096") for s in last])()
     verdicts.print_cards(outcomes, {("gemm_coarsened", "gemm-4096"): 12.4})
