@@ -36,6 +36,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
 from common.book import catalog, occupancy, problems
 from common.book.problems import Conv3d
@@ -126,10 +127,9 @@ class Facts:
         kind, *arguments = words.split()
         if kind in MEASURED:
             return _measured(self, kind, arguments, float(tolerance or NEAR))
-        elif kind in KINDS:
-            value, source = KINDS[kind](self, arguments)
-        else:
+        if kind not in KINDS:
             raise AnswerError(f"{text!r}: kind {kind!r} is unknown: kinds are {', '.join((*KINDS, *MEASURED))}")
+        value, source = KINDS[kind](self, arguments)
         within = float(tolerance) if tolerance else 0.0 if isinstance(value, int) else NEAR
         return Expected(value, within, source)
 
@@ -147,22 +147,16 @@ class Facts:
         return self._launches[name, preset]
 
     def _record(self, pairs: list[tuple[str, str]]) -> None:
-        tasks = [
-            messages.Launches(
-                ladder=problems.preset(preset).ladder, path=str(_file(name)), shape=problems.preset(preset).shape()
-            )
-            for name, preset in pairs
-        ]
+        named = [(_file(name), problems.preset(preset)) for name, preset in pairs]
+        tasks = [messages.Launches(ladder=one.ladder, path=str(path), shape=one.shape()) for path, one in named]
         for pair, (_, result) in zip(pairs, isolate.run(tasks, False, SECONDS), strict=True):
             if result["status"] != "right":
                 raise AnswerError(f"{pair[0]}: {result['message']}")
             self._launches[pair] = result["launches"]
 
     def _touch(self, pairs: list[tuple[str, str]]) -> None:
-        tasks = []
-        for name, shape in pairs:
-            step = catalog.find(name)
-            tasks.append(trace.task(step, problems.parse_shape(step.ladder, shape.replace(",", " ")), every=True))
+        named = [(catalog.find(name), shape.replace(",", " ")) for name, shape in pairs]
+        tasks = [trace.task(step, problems.parse_shape(step.ladder, shape), every=True) for step, shape in named]
         for pair, found in zip(pairs, trace.results(tasks), strict=True):
             self._touched[pair] = trace.worst(found)["sectors"]
 
@@ -288,10 +282,12 @@ def _measured(facts: Facts, kind: str, arguments: list[str], within: float) -> E
 
 def _turns(_: Facts, arguments: list[str]) -> tuple[float, str]:
     stride = int(arguments[0])
-    words = stride * np.arange(memory.WARP)[None]
-    return memory.wavefronts(
-        words, np.ones_like(words, np.bool_), 1
-    ).moved, f"wavefronts at a stride of {stride} floats, counted"
+    count = _wavefronts(stride * np.arange(memory.WARP)[None], 1)
+    return count, f"wavefronts at a stride of {stride} floats, counted"
+
+
+def _wavefronts(words: NDArray[Any], width: int) -> int:
+    return memory.wavefronts(words, np.ones_like(words, np.bool_), width).moved
 
 
 def _fits(_: Facts, arguments: list[str]) -> tuple[float, str]:
@@ -317,9 +313,7 @@ def _lanes(_: Facts, arguments: list[str]) -> tuple[float, str]:
     words = np.array([[int(evaluated(place, {"l": lane})) for lane in range(memory.WARP)]])
     wide = int(width[0]) if width else 1
     if kind == "turns":
-        return memory.wavefronts(
-            words, np.ones_like(words, np.bool_), wide
-        ).moved, "wavefronts of a warp's read, counted"
+        return _wavefronts(words, wide), "wavefronts of a warp's read, counted"
     if kind != "sectors":
         raise AnswerError(f"lanes {kind}: unknown")
     touched = np.unique((words[..., None] + np.arange(wide)) * 4 // memory.SECTOR_BYTES)
@@ -334,26 +328,22 @@ def magic(arguments: list[str]) -> int:
     """
     name, divisor, last = arguments[0], int(arguments[1]), int(arguments[2])
     if name == "multiplier":
-        return -(-(1 << last) // divisor)
+        return _multiplier(divisor, last)
     if name == "first_wrong":
         return _first_wrong(divisor, last, 1 << 62)
     if name in ("least_shift", "bits"):
         shift = next(shift for shift in range(64) if _first_wrong(divisor, shift, last) >= last)
-        return (
-            shift
-            if name == "least_shift"
-            else (magic(["multiplier", str(divisor), str(shift)]) * (last - 1)).bit_length()
-        )
+        return shift if name == "least_shift" else (_multiplier(divisor, shift) * (last - 1)).bit_length()
     raise AnswerError(f"magic {name}: unknown")
 
 
+def _multiplier(divisor: int, shift: int) -> int:
+    return -(-(1 << shift) // divisor)
+
+
 def _first_wrong(divisor: int, shift: int, limit: int) -> int:
-    multiplier = magic(["multiplier", str(divisor), str(shift)])
+    multiplier = _multiplier(divisor, shift)
     return next((n for n in range(limit) if n * multiplier >> shift != n // divisor), limit)
-
-
-def _sectors(facts: Facts, arguments: list[str]) -> tuple[float, str]:
-    return facts.sectors(*arguments), f"sectors per request of {arguments[0]}, counted"
 
 
 KINDS: dict[str, Kind] = {
@@ -377,7 +367,7 @@ KINDS: dict[str, Kind] = {
     "turns": _turns,
     "lanes": _lanes,
     "magic": lambda _, arguments: (magic(arguments), f"division by {arguments[1]}, counted"),
-    "sectors": _sectors,
+    "sectors": lambda facts, words: (facts.sectors(*words), f"sectors per request of {words[0]}, counted"),
     "worked": lambda _, arguments: (worked(arguments), f"worked example, {' '.join(arguments)}"),
 }
 

@@ -12,6 +12,7 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from itertools import zip_longest
 from pathlib import Path
 from types import ModuleType
 from typing import Any, TypedDict, cast
@@ -128,12 +129,9 @@ class StandIn(np.ndarray[Any, Any]):
 
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **options: Any) -> Any:
         self._computed(ufunc.__name__)
-        plain = [np.asarray(value) if isinstance(value, StandIn) else value for value in inputs]
         if "out" in options:
-            options["out"] = tuple(
-                np.asarray(value) if isinstance(value, StandIn) else value for value in options["out"]
-            )
-        return getattr(ufunc, method)(*plain, **options)
+            options["out"] = tuple(map(_plain, options["out"]))
+        return getattr(ufunc, method)(*map(_plain, inputs), **options)
 
     def __array_function__(self, function: Any, types: Any, args: Any, kwargs: Any) -> Any:
         self._computed(function.__name__)
@@ -145,13 +143,16 @@ class StandIn(np.ndarray[Any, Any]):
 
     def _computed(self, name: str) -> None:
         if self.recorder and self.recorder.audit.phase == "launch":
-            self.recorder.audit.note(
-                "host_access", f"launch computes on the host (numpy.{name}): only kernels may compute"
-            )
+            said = f"launch computes on the host (numpy.{name}): only kernels may compute"
+            self.recorder.audit.note("host_access", said)
 
     def _written(self) -> None:
         if self.recorder:
             self.recorder.find(self)[0].written = True
+
+
+def _plain(value: Any) -> Any:
+    return np.asarray(value) if isinstance(value, StandIn) else value
 
 
 @dataclass
@@ -197,17 +198,14 @@ class Recorder:
             self.module.launch(*arguments)
         self.audit.phase = "import"
         if [entry["kernel"] for entry in first] != [entry["kernel"] for entry in self.launches]:
-            self.audit.note(
-                "remembers",
-                f"launch starts {_kernels(first)} the first time and {_kernels(self.launches)} when it sees the same "
-                "operands again: it must do its work each time",
-            )
+            times = f"{_kernels(first)} the first time and {_kernels(self.launches)} when it sees the same operands"
+            self.audit.note("remembers", f"launch starts {times} again: it must do its work each time")
         return {
             "shape": problem.shape(),
             "architecture": architecture,
             "buffers": [
                 {"role": buffer.role, "bytes": buffer.bytes, "data": content}
-                for buffer, content in zip(self.buffers, (*contents, *[None] * len(self.buffers)), strict=False)
+                for buffer, content in zip_longest(self.buffers, contents)
             ],
             "prepare": before,
             "launch": first,

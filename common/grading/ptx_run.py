@@ -58,11 +58,9 @@ class Kernels:
         most = self._shared[entry["kernel"]] = max(entry["shared"], self._shared.get(entry["kernel"], 0))
         if entry["shared"]:
             launching.allow(function, most)
-        config = launching.configuration(
-            function, tuple(entry["grid"]), tuple(entry["block"]), entry["shared"], entry["cluster"]
-        )
-        kernel = function.kernel
-        maps = maps_of(entry, addresses)
+        grid, block = tuple(entry["grid"]), tuple(entry["block"])
+        config = launching.configuration(function, grid, block, entry["shared"], entry["cluster"])
+        kernel, maps = function.kernel, maps_of(entry, addresses)
         arguments = arguments_of(entry, addresses, maps)
         self._maps += maps
         return lambda: dispatcher.launch(stream, config, kernel, *arguments)
@@ -144,18 +142,15 @@ class PlanBench:
         self.x.set(x)
         self.weight.set(weight)
         own = {"x": self.x.array, "weight": self.weight.array, "y": self.y.array}
-        self._buffers = [
-            (buffer["role"], own.get(buffer["role"]), *self._allocated(buffer)) for buffer in plan["buffers"]
-        ]
-        addresses = [
-            int((given if given is not None else made).__cuda_array_interface__["data"][0])
-            for _, given, made in self._buffers
-        ]
+        roles = [buffer["role"] for buffer in plan["buffers"]]
+        arrays = [own[one["role"]] if one["role"] in own else self._allocated(one) for one in plan["buffers"]]
+        self._buffers = list(zip(roles, arrays, strict=True))
+        addresses = [int(array.__cuda_array_interface__["data"][0]) for _, array in self._buffers]
         for entry in plan["prepare"]:
             self.kernels.bound(entry, addresses)()
         cuda.synchronize()
         self._pristine = [
-            cuda.to_device(made.copy_to_host()) if role == "prepared" else None for role, _, made in self._buffers
+            cuda.to_device(array.copy_to_host()) if role == "prepared" else None for role, array in self._buffers
         ]
         self._launches = [self.kernels.bound(entry, addresses) for entry in plan["launch"]]
 
@@ -174,21 +169,20 @@ class PlanBench:
         """Put back what lay in prepared arrays, and leave nothing in workspaces."""
         from numba.cuda.cudadrv.driver import device_memset
 
-        for (role, _, made), pristine in zip(self._buffers, self._pristine, strict=True):
+        for (role, array), pristine in zip(self._buffers, self._pristine, strict=True):
             if role == "prepared":
-                made.copy_to_device(pristine)
+                array.copy_to_device(pristine)
             elif role == "workspace":
-                device_memset(made, 0xFF, made.nbytes)
+                device_memset(array, 0xFF, array.nbytes)
 
-    def _allocated(self, buffer: PlanBuffer) -> tuple[Any]:
+    def _allocated(self, buffer: PlanBuffer) -> Any:
+        """An array for what is none of the operands."""
         from numba import cuda
 
-        if buffer["role"] in ("x", "weight", "y"):
-            return (None,)
         made = cuda.device_array(max(1, buffer["bytes"]), np.uint8)
         if buffer["data"] is not None:
             made.copy_to_device(np.fromfile(Path(self.folder, buffer["data"]), np.uint8))
-        return (made,)
+        return made
 
 
 class Refreshed:
@@ -254,10 +248,8 @@ def _timed(problem: Problem, folder: Path, kernels: Kernels, seed: int) -> PtxRe
     bench = PlanBench(problem, [plan, plan], folder, kernels)
     verdict = check.sample_bench(bench, seed)
     if not verdict.right:
-        return {
-            "status": "wrong",
-            "findings": [{"kind": one.kind, "message": one.message} for one in verdict.findings],
-        }
+        wrong: list[PtxFinding] = [{"kind": one.kind, "message": one.message} for one in verdict.findings]
+        return {"status": "wrong", "findings": wrong}
     x, weight = inputs.integers(problem, seed)
     bench.load(x, weight)
     refreshed = Refreshed(bench, x, inputs.integers(problem, seed + 1)[0], weight, seed)
