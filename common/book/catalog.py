@@ -196,11 +196,9 @@ def find(name: str, root: Path = LESSONS) -> Step:
     for step in known:
         if step.name == name:
             return step
-    extra = ", ".join(step.name for step in known if step.experiment)
-    raise CatalogError(
-        f"step {name!r} is unknown: steps are {', '.join(step.name for step in known if not step.experiment)}"
-        + (f"; experiments are {extra}" if extra else "")
-    )
+    there, extra = (", ".join(one.name for one in known if one.experiment is varied) for varied in (False, True))
+    experiments = f"; experiments are {extra}" if extra else ""
+    raise CatalogError(f"step {name!r} is unknown: steps are {there}{experiments}")
 
 
 def predecessors(step: Step, root: Path = LESSONS) -> list[Step]:
@@ -212,11 +210,11 @@ def predecessors(step: Step, root: Path = LESSONS) -> list[Step]:
     return rungs[: end + 1] if step.experiment else rungs[:end]
 
 
-def presets(step: Step, root: Path = LESSONS) -> list[str]:
+def presets(step: Step) -> list[str]:
     """The presets a step is timed on: its ladder's, but for those that are left to later steps."""
-    before = {earlier.name for earlier in predecessors(step, root)} | {step.name}
+    before = {earlier.name for earlier in predecessors(step)} | {step.name}
     large = (name for name in presets_of(step.ladder) if not name.startswith("tiny-"))
-    later = lessontext.timed_from(root)
+    later = lessontext.timed_from(LESSONS)
     return [name for name in large if later.get(name, step.name) in before]
 
 
@@ -299,12 +297,11 @@ def load(
     launch = getattr(module, "launch", None)
     if not callable(launch):
         raise CatalogError(f"{path.name}: launch is missing; a {ladder} step must define {signature}")
+    takes = inspect.signature(launch)
     try:
-        inspect.signature(launch).bind(*wanted)
+        takes.bind(*wanted)
     except TypeError as error:
-        raise CatalogError(
-            f"{path.name}: launch{inspect.signature(launch)} cannot be called as {signature}: {error}"
-        ) from None
+        raise CatalogError(f"{path.name}: launch{takes} cannot be called as {signature}: {error}") from None
     return module
 
 
@@ -584,11 +581,9 @@ def _chain(ladder: str, found: list[Step]) -> list[Step]:
         chain.append(after.pop(name))
         name = chain[-1].name
     if after:
-        stray = next(iter(after.values()))
-        raise CatalogError(
-            f"{stray.name}: its previous step {stray.predecessor!r} is not on the {ladder} ladder: "
-            f"that has {', '.join(step.name for step in chain) or 'no steps'}"
-        )
+        stray, there = next(iter(after.values())), ", ".join(step.name for step in chain) or "no steps"
+        said = f"its previous step {stray.predecessor!r} is not on the {ladder} ladder: that has {there}"
+        raise CatalogError(f"{stray.name}: {said}")
     return chain
 
 

@@ -73,10 +73,8 @@ def require_cluster(grid: tuple[int, ...], cluster: int, capability: str | None 
     if not 1 <= cluster <= MAX_CLUSTER:
         raise LaunchLimitError(f"a cluster of {cluster} blocks: must be of 1 to {MAX_CLUSTER}")
     if capability and tuple(int(part) for part in capability.removesuffix("a").split(".")) < CLUSTERS_FROM:
-        least = ".".join(map(str, CLUSTERS_FROM))
-        raise LaunchLimitError(
-            f"a cluster of {cluster} blocks: compute capability {capability} has no clusters, {least} and newer have"
-        )
+        lacks = f"compute capability {capability} has no clusters, {'.'.join(map(str, CLUSTERS_FROM))} and newer have"
+        raise LaunchLimitError(f"a cluster of {cluster} blocks: {lacks}")
     if grid[0] % cluster:
         raise LaunchLimitError(f"grid {grid} in clusters of {cluster} blocks: x must be a multiple of {cluster}")
 
@@ -175,14 +173,11 @@ def require_kernel(name: str, device: bool, grid: object, keywords: dict[str, An
     if device:
         raise LaunchFormError(f"{name} is a device function: only kernels may call it")
     if grid is None:
-        raise LaunchFormError(
-            f"{name}(...) has no grid and no block: a kernel is started by {name}[grid, block](...)"
-        )
+        said = f"a kernel is started by {name}[grid, block](...)"
+        raise LaunchFormError(f"{name}(...) has no grid and no block: {said}")
     if keywords:
-        named = ", ".join(f"{key}=..." for key in keywords)
-        raise LaunchFormError(
-            f"{name}[grid, block]({named}): a kernel takes its arguments by their order, not by name"
-        )
+        call = f"{name}[grid, block]({', '.join(f'{key}=...' for key in keywords)})"
+        raise LaunchFormError(f"{call}: a kernel takes its arguments by their order, not by name")
 
 
 def require_registers(block: tuple[int, ...], registers: int) -> None:
@@ -190,7 +185,5 @@ def require_registers(block: tuple[int, ...], registers: int) -> None:
     threads = math.prod(block)
     taken = occupancy.block_registers(threads, registers)
     if taken > occupancy.REGISTERS:
-        raise LaunchLimitError(
-            f"{registers} registers for each of {threads} threads make {taken}: "
-            f"a multiprocessor has {occupancy.REGISTERS}"
-        )
+        said = f"{registers} registers for each of {threads} threads make {taken}"
+        raise LaunchLimitError(f"{said}: a multiprocessor has {occupancy.REGISTERS}")

@@ -33,11 +33,10 @@ def at(problem: Problem, x: NDArray[Any], weight: NDArray[Any], positions: Indic
     """Output elements at ``positions`` (one index array per output axis), in float64, shape (count,)."""
     if isinstance(problem, Wgrad):
         return _filter_gradient_at(problem, x, weight, positions)
-    count = len(positions[0])
-    result = np.empty(count)
+    result = np.empty(len(positions[0]))
     windows = _windows(problem, x)
     step = max(1, _CHUNK_ELEMENTS // problem.reduction)
-    for start in range(0, count, step):
+    for start in range(0, len(result), step):
         part = tuple(axis[start : start + step] for axis in positions)
         patch, filt = _operands(problem, windows, weight, part)
         result[start : start + step] = np.einsum("ij,ij->i", patch, filt)
@@ -134,11 +133,7 @@ def _windows(problem: Problem, x: NDArray[Any]) -> NDArray[Any]:
             padded, g = _spread(problem, x), g._replace(stride_d=1, stride_h=1, stride_w=1)
         else:
             padded = _padded(problem, x)
-        reach = (
-            (problem.T - 1) * g.dilation_d + 1,
-            (problem.R - 1) * g.dilation_h + 1,
-            (problem.S - 1) * g.dilation_w + 1,
-        )
+        reach = [(taps - 1) * dilation + 1 for taps, dilation in zip(problem.filt_shape[1:4], g[6:], strict=True)]
         windows = sliding_window_view(padded, reach, axis=(1, 2, 3))
         return windows[
             :, :: g.stride_d, :: g.stride_h, :: g.stride_w, :,
@@ -247,7 +242,5 @@ def _operands(
         n, o, p, q, k = positions
         # (count, C, T, R, S) to the filter's T, R, S, C order
         patch, filt = np.moveaxis(windows[n, o, p, q], 1, -1), weight[k]
-    return (
-        patch.reshape(count, problem.reduction).astype(np.float64),
-        filt.reshape(count, problem.reduction).astype(np.float64),
-    )
+    rows = count, problem.reduction
+    return patch.reshape(rows).astype(np.float64), filt.reshape(rows).astype(np.float64)
