@@ -25,19 +25,14 @@ def commands(known: arguments.Commands) -> None:
 
     sub = known.add("restore", _restore, "bring an earlier version of a step back; the present one is saved first")
     sub.add_argument("step", metavar="STEP")
-    sub.add_argument(
-        "version",
-        nargs="?",
-        metavar="N|HASH",
-        help="as `history STEP` shows them (default: the last that differs from the present one)",
-    )
+    what = "as `history STEP` shows them (default: the last that differs from the present one)"
+    sub.add_argument("version", nargs="?", metavar="N|HASH", help=what)
 
     sub = known.add("reset", _reset, "bring a lesson's shipped files back; edited ones are saved first")
     sub.add_argument("lesson", nargs="?", metavar="LESSON|STEP", help="such as 03; or one file")
 
-    known.add(
-        "ship", _ship, "take helpers and exercises for shipped as they are now: for who changes them for everybody"
-    )
+    what = "take helpers and exercises for shipped as they are now: for who changes them for everybody"
+    known.add("ship", _ship, what)
 
 
 def _history(options: argparse.Namespace) -> int:
@@ -122,7 +117,6 @@ def name_edited_helpers(meaning: str = "", steps: Sequence[Step] | None = None) 
         if wanted is not None and path.is_file() and path not in wanted:
             continue
         name = path.relative_to(catalog.ROOT).as_posix()
-        console.complain(
-            f"[yellow]{name} is edited: {meaning or 'so is every step that imports it'}; "
-            f"python -m common reset {path.stem} brings the shipped one back, and keeps yours[/]"
-        )
+        said = f"{name} is edited: {meaning or 'so is every step that imports it'}"
+        back = f"python -m common reset {path.stem} brings the shipped one back, and keeps yours"
+        console.complain(f"[yellow]{said}; {back}[/]")

@@ -73,9 +73,7 @@ def _grade(options: argparse.Namespace) -> int:
         files = [files[number] for number in sorted(found)]
         grades = [found[number] for number in sorted(found)]
         # of those that are done, if it is interrupted; and whatever cannot be kept, verdicts are told
-        written = (
-            console.tried(lambda: folders.report(grades, out)) if folder is not None and out is not None else None
-        )
+        written = console.tried(lambda: folders.report(grades, out)) if folder and out else None
         console.tried(lambda: grade.remember(files, grades, own))
     if options.json:
         print(json.dumps({"device": "simulator" if simulator else "gpu", "grades": [g.as_dict() for g in grades]}))
@@ -133,9 +131,8 @@ def _own(path: Path) -> str:
 def _hint(options: argparse.Namespace) -> int:
     one = exercises.find(options.exercise)
     number, text = exercises.State().hint(one)
-    console.say().print(
-        f"{one.number} {escape(one.title)}: hint {number} of {len(one.hints)}\n  {escape(text)}", soft_wrap=True
-    )
+    head = f"{one.number} {escape(one.title)}: hint {number} of {len(one.hints)}"
+    console.say().print(f"{head}\n  {escape(text)}", soft_wrap=True)
     return RIGHT
 
 

@@ -50,12 +50,9 @@ def _compile(options: argparse.Namespace) -> int:
         if architectures != default or options.file or options.problem:
             raise ValueError(f"--record: takes one --cc, {run.CODE_ARCHITECTURE}, no --file and no --problem")
         choosing.require_shipped(steps)
-    steps = [
-        step for step, _ in choosing.pairs(steps, options.problem, every_preset=False, named=bool(options.steps))
-    ]
-    compiling = run.compile_steps(
-        steps, architectures, assemble, options.file, options.problem, every_preset=options.record
-    )
+    pairs = choosing.pairs(steps, options.problem, every_preset=False, named=bool(options.steps))
+    steps = [step for step, _ in pairs]
+    compiling = run.compile_steps(steps, architectures, assemble, options.file, options.problem, options.record)
     outcomes = list(console.progress("compile", compiling, steps, flow.compiled, options.json))
     if options.json:
         print(json.dumps(to_builtins([{"step": o.step.name, **o.result} for o in outcomes]), indent=1))

@@ -55,10 +55,7 @@ def _trace(options: argparse.Namespace) -> int:
     found = list(console.quietly("trace", trace.results(tasks), steps))
     named = {step.name: one for step, one in zip(steps, found, strict=True)}
     if stem is not None:
-        from common.report import (
-            charts,  # brings matplotlib
-            tracefigures,
-        )
+        from common.report import charts, tracefigures  # bring matplotlib
 
         try:
             drawn = charts.save(tracefigures.accesses(found[0]), stem)
@@ -71,11 +68,8 @@ def _trace(options: argparse.Namespace) -> int:
     if options.html is not None:
         from common.web import explorer
 
-        shown = [
-            explorer.shown(step, traces.of(one, at), options.file)
-            for (step, at), one in zip(pairs, found, strict=True)
-        ]
-        store.write(options.html, explorer.page(shown))
+        taken = [(step, traces.of(one, at)) for (step, at), one in zip(pairs, found, strict=True)]
+        store.write(options.html, explorer.page([explorer.shown(step, one, options.file) for step, one in taken]))
         console.say(options).print(f"written: {escape(str(options.html))}", soft_wrap=True)
     compared = tracewords.comparison(named) if len(named) == 2 else None
     if options.json:
@@ -94,9 +88,8 @@ def _figure_stem(path: Path, steps: list[Step]) -> Path:
     if len(steps) != 1:
         raise ValueError(f"--figure {path}: draws one STEP, and {len(steps)} are named")
     if not path.name or path.suffix not in ("", ".png", ".svg"):
-        raise ValueError(
-            f"--figure {path}: must be a file's name that ends in .png or .svg, or in neither: both are drawn"
-        )
+        said = "must be a file's name that ends in .png or .svg, or in neither: both are drawn"
+        raise ValueError(f"--figure {path}: {said}")
     return path.with_suffix("")
 
 

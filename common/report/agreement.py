@@ -72,8 +72,7 @@ def count(pairs: list[tuple[Step, Problem]]) -> Iterator[tuple[dict[str, Counts]
     """The tracer's counters of each pair's kernels by name; and those of kernels whose reads the compiler merges,
     counted that way. Raises TraceError.
     """
-    shipped = _shipped()
-    remarks = [_remarks(step) if step.path in shipped else {} for step, _ in pairs]
+    remarks = [_remarks(step) for step, _ in pairs]
     merged = [{k: v for remark in mine.values() for k, v in remark.merged.items()} for mine in remarks]
     tasks = []
     for (step, problem), arrays in zip(pairs, merged, strict=True):
@@ -88,13 +87,13 @@ def count(pairs: list[tuple[Step, Problem]]) -> Iterator[tuple[dict[str, Counts]
 
 
 def _shipped() -> set[Path]:
-    """The files that remarks are on, and records of."""
+    """The files that records are of."""
     return {step.path for step in catalog.everything()}
 
 
 def _remarks(step: Step) -> dict[str, Remark]:
-    """By kernel, for a step as it is shipped."""
-    return lessontext.remarks(catalog.LESSONS, step.name)
+    """By kernel; none on a file in the step's place."""
+    return lessontext.remarks(catalog.LESSONS, step.name) if step.path in _shipped() else {}
 
 
 def _counters(kernel: TracedKernel) -> Counts:
@@ -108,10 +107,9 @@ def require_counted(pairs: list[tuple[Step, Problem]], known: dict[str, dict[str
     """
     shipped = _shipped()
     for step, problem in pairs:
-        case = known.get(step.name, {}).get(str(problem))
-        usual = problem in trace.SHAPES[step.ladder]
-        if step.path in shipped and usual:
+        if step.path in shipped and problem in trace.SHAPES[step.ladder]:
             continue
+        case = known.get(step.name, {}).get(str(problem))
         if case is None or not catalog.is_current(case, step.path):
             what = f"{step.path.name} at {problem}"
             raise ValueError(f"--agree: {card} has not counted {what}, and there is no GPU here to do it")
@@ -159,9 +157,8 @@ def rows(
     header = ["kernel", "shape", *COLUMNS.values(), "note"]
     body: list[list[str]] = []
     notes: list[str] = []
-    shipped = _shipped()
     for step in steps or catalog.everything():
-        remarks = _remarks(step) if step.path in shipped else {}
+        remarks = _remarks(step)
         for case in recorded.get(step.name, {}).values():
             shape = problems.from_shape(step.ladder, case.shape)
             edited = not catalog.is_current(case, step.path)

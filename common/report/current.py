@@ -82,10 +82,8 @@ def counters(record: Record, pairs: list[tuple[Step, str]]) -> list[tuple[Step, 
 
 def sanitized(record: Record, steps: list[Step]) -> list[Step]:
     """Those of the steps that every tool of compute-sanitizer has seen as they are."""
-    seen = record.data.sanitizer
-    return [
-        step for step in steps if all(_holds(seen.get(step.name, {}).get(tool), step) for tool in sanitizer.TOOLS)
-    ]
+    seen, tools = record.data.sanitizer, sanitizer.TOOLS
+    return [step for step in steps if all(_holds(seen.get(step.name, {}).get(tool), step) for tool in tools)]
 
 
 def agreed(record: Record, pairs: list[tuple[Step, Problem]]) -> list[tuple[Step, Problem]]:
@@ -96,10 +94,9 @@ def agreed(record: Record, pairs: list[tuple[Step, Problem]]) -> list[tuple[Step
 
 def errors(record: Record, steps: list[Step]) -> bool:
     """Are the errors over K of all these steps, and of their code as it is?"""
-    found = record.data.accuracy.values()
-    return bool(found) and all(
-        kind.get(step.name) is not None and _holds(kind[step.name].code, step) for kind in found for step in steps
-    )
+    kinds = record.data.accuracy.values()
+    found = [(kind.get(step.name), step) for kind in kinds for step in steps]
+    return bool(kinds) and all(entry is not None and _holds(entry.code, step) for entry, step in found)
 
 
 def _holds(entry: Code | None, step: Step) -> bool:

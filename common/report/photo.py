@@ -44,10 +44,9 @@ def draw(step: Step, simulator: bool, device_name: str, slug: str) -> Path:
     h, w = image.shape
     problem = Conv2d(N=1, C=1, H=h, W=w, K=len(bank), R=5, S=5)
     sums, magnitude = reference.full(problem, x, filt), reference.full(problem, np.abs(x), np.abs(filt))
-    error, bound = np.abs(y - sums), reference.error_bound(problem, magnitude, sums, step.precision)
-    if not (error <= bound).all():
-        raise PhotoError(f"{step.name} on the photograph: {int((~(error <= bound)).sum())} pixels are wrong")
+    wrong = ~(np.abs(y - sums) <= reference.error_bound(problem, magnitude, sums, step.precision))
+    if wrong.any():
+        raise PhotoError(f"{step.name} on the photograph: {int(wrong.sum())} pixels are wrong")
     caption = f"{step.name} on {device_name}; {w}×{h} photograph of Grace Hopper, shipped with Matplotlib"
-    return charts.save(
-        charts.feature_maps(image, bank, y[0], caption), charts.CHARTS / slug / "photo-maps", svg=False
-    )
+    figure = charts.feature_maps(image, bank, y[0], caption)
+    return charts.save(figure, charts.CHARTS / slug / "photo-maps", svg=False)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from msgspec.structs import asdict
+
 from common.book import catalog, packages, schema
 from common.book.catalog import Step
 from common.jobs.messages import AccuracyResult, EpiloguesResult, PeerResult
@@ -36,13 +38,9 @@ def record_peers(record: Record, run: str, preset: str, result: PeerResult) -> N
     """Store a peer result's rows."""
     for row in result["rows"]:
         entry = PeerRow(
-            shape=result["shape"],
-            timing=row.timing,
-            layout=row.layout,
-            library=row.library,
-            kernels=row.kernels,
+            shape=result["shape"], timing=row.timing, layout=row.layout, library=row.library, kernels=row.kernels,
             measure=timing.MEASURE_VERSION,
-        )
+        )  # fmt: skip
         record.put(preset, row.peer, entry, run)
 
 
@@ -58,13 +56,7 @@ def record_accuracy(record: Record, run: str, result: AccuracyResult) -> None:
 def record_epilogues(record: Record, run: str, step: Step, preset: str, ways: str, result: EpiloguesResult) -> None:
     """Store a step's times with the epilogues of a module."""
     entry = Epilogues(
-        source=result["code"].source,
-        helpers=result["code"].helpers,
-        shape=result["shape"],
-        found=result["found"],
-        ways=ways,
-        made=result["ways"],
-        library=result["library"],
-        measure=timing.MEASURE_VERSION,
-    )
+        **asdict(result["code"]), shape=result["shape"], found=result["found"], ways=ways, made=result["ways"],
+        library=result["library"], measure=timing.MEASURE_VERSION,
+    )  # fmt: skip
     record.put_epilogues(preset, step.name, entry, run)

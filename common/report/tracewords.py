@@ -59,10 +59,8 @@ def fault_sentence(fault: FaultFields) -> str:
     """A fault in one line, with the thread that met it first."""
     thread, where = (", ".join(map(str, place or ())) for place in (fault["thread"], fault["block"]))
     times = f"{fault['count']:,} times, first " if fault["count"] > 1 else ""
-    return (
-        f"line {fault['line']}: {UNSOUND[fault['kind']]}: {fault['what']} "
-        f"({times}by thread ({thread}) of block ({where}))"
-    )
+    said = f"line {fault['line']}: {UNSOUND[fault['kind']]}: {fault['what']}"
+    return f"{said} ({times}by thread ({thread}) of block ({where}))"
 
 
 def suspicion(step: Step, problem: Problem, file: Path | None = None, told: str = "") -> tuple[str, str] | None:
