@@ -160,15 +160,10 @@ class Sandbox:
         self._exchange = open(exchange, "w+b")  # noqa: SIM115 - open as long as the process
         self._log = open(self.folder / "log.txt", "w+b")  # noqa: SIM115
         options = messages.Options(
-            file=str(copy),
-            ladder=self.ladder,
-            exchange=str(exchange),
-            margin=check.MARGIN,
-            hidden=str(catalog.ROOT),
-            memory_bytes=self.limits.memory_bytes,
-            cpu_seconds=self.limits.cpu_seconds,
+            file=str(copy), ladder=self.ladder, exchange=str(exchange), margin=check.MARGIN, hidden=str(catalog.ROOT),
+            memory_bytes=self.limits.memory_bytes, cpu_seconds=self.limits.cpu_seconds,
             file_bytes=self.limits.file_bytes,
-        )
+        )  # fmt: skip
         self._process = self._started(json.dumps(to_builtins(options)))
         self._answers: queue.Queue[bytes] = queue.Queue()
         threading.Thread(target=self._listen, args=(self._process.stdout,), daemon=True).start()
@@ -191,21 +186,15 @@ class Sandbox:
 
     def _environment(self) -> dict[str, str]:
         given = {name: os.environ[name] for name in _ENVIRONMENT if name in os.environ}
+        places = filter(None, given.get("PYTHONPATH", "").split(os.pathsep))
         fixed = {
-            "HOME": str(self.work),
-            **dict.fromkeys(("TEMP", "TMP", "TMPDIR"), str(self.work)),
-            "PYTHONPATH": os.pathsep.join(
-                path
-                for path in given.pop("PYTHONPATH", "").split(os.pathsep)
-                if path and Path(path).resolve() != catalog.ROOT
-            ),
+            **dict.fromkeys(("HOME", "TEMP", "TMP", "TMPDIR"), str(self.work)),
+            "PYTHONPATH": os.pathsep.join(path for path in places if Path(path).resolve() != catalog.ROOT),
             "PYTHONDONTWRITEBYTECODE": "1",
             "CUDA_VISIBLE_DEVICES": "-1",
             **device.PLAIN,
             # one thread each, so that several fit a machine and the memory limit
-            "OPENBLAS_NUM_THREADS": "1",
-            "OMP_NUM_THREADS": "1",
-            "MKL_NUM_THREADS": "1",
+            **dict.fromkeys(("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"), "1"),
         }
         if self.simulator:
             fixed[device.SIMULATOR_SWITCH] = "1"
@@ -230,10 +219,8 @@ class Sandbox:
             self.end()
             if ready:
                 raise SandboxError("unjudged", f"no process was ready for it within {seconds:g} s") from None
-            raise SandboxError(
-                "timed_out",
-                f"no result within {seconds:g} s: an endless loop, or a barrier that threads skip?",
-            ) from None
+            said = f"no result within {seconds:g} s: an endless loop, or a barrier that threads skip?"
+            raise SandboxError("timed_out", said) from None
         if not text:
             raise self._ended()
         try:
@@ -288,9 +275,8 @@ class Sandbox:
         code = forkserver.end(self._process, ENDING_SECONDS)
         log = Path(self.folder, "log.txt")
         if code == 0:
-            return SandboxError(
-                "exited", "it ended its process with exit code 0 in place of an output: an exit code is no verdict"
-            )
+            said = "it ended its process with exit code 0 in place of an output: an exit code is no verdict"
+            return SandboxError("exited", said)
         disturbed = code == forkserver.LOST or -code in _FROM_OUTSIDE
         return SandboxError("crashed", isolate.obituary(code, log), disturbed)
 
@@ -388,15 +374,10 @@ class RemoteBench:
             start += operand.nbytes
 
 
-def contents(root: Path, part: str = "") -> dict[str, str]:
-    """What identifies the contents of each file under ``root/part``, by its path in ``root``."""
-    start = root / part
-    paths = [start] if start.is_file() else sorted(start.rglob("*")) if start.is_dir() else []
-    found = {}
-    for path in paths:
-        if path.is_file() and path.name != "exchange.bin":
-            found[path.relative_to(root).as_posix()] = hashlib.sha256(path.read_bytes()).hexdigest()
-    return found
+def contents(root: Path) -> dict[str, str]:
+    """What identifies the contents of each file under ``root``, by its path there."""
+    files = [path for path in sorted(root.rglob("*")) if path.is_file() and path.name != "exchange.bin"]
+    return {path.relative_to(root).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
 
 
 def differences(before: Mapping[str, object], after: Mapping[str, object]) -> list[str]:
