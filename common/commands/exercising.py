@@ -10,12 +10,12 @@ from contextlib import closing
 from pathlib import Path
 
 from rich.markup import escape
+from rich.table import Table
 
 from common.book import catalog, device, exercises
 from common.commands import arguments, choosing, console, edits, flow, lessons
 from common.commands.console import RIGHT, WRONG
 from common.grading import folders, grade, sandbox, source
-from common.grading import tables as gradetables
 from common.jobs import run
 from common.report import tables
 
@@ -78,7 +78,7 @@ def _grade(options: argparse.Namespace) -> int:
     if options.json:
         print(json.dumps({"device": "simulator" if simulator else "gpu", "grades": [g.as_dict() for g in grades]}))
     say = console.say(options)
-    say.print(gradetables.grades(grades))
+    say.print(_table(grades))
     for one in grades:
         if one.reasons or one.notes:
             exercise = "" if one.target == one.name else one.target
@@ -94,6 +94,19 @@ def _grade(options: argparse.Namespace) -> int:
     if written:
         say.print(escape(f"written: {', '.join(source.printable(str(path)) for path in written)}"), soft_wrap=True)
     return RIGHT if all(one.passed for one in grades) else WRONG
+
+
+def _table(found: list[grade.Grade]) -> Table:
+    """One line for each verdict; students have a column if there are any."""
+    students = any(one.student for one in found)
+    table = Table(*(["student"] if students else []), "exercise", "file", "kind", "verdict")
+    table.add_column("s", justify="right")
+    for one in found:
+        verdict = "[green]passed[/]" if one.passed else "[bold red]not passed[/]"
+        number = "" if one.target == one.name else one.target
+        cells = [number, escape(one.name), one.kind, verdict, f"{one.seconds:.0f}"]
+        table.add_row(*([escape(one.student)] if students else []), *cells)
+    return table
 
 
 def _to_grade(targets: Sequence[str]) -> tuple[list[folders.Submission], Path | None, list[str]]:

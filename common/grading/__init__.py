@@ -22,5 +22,4 @@ Module by module:
     ptx_run        runs plans on the GPU
     messages       what its processes ask each other, and answer
     tasks          what a child process does of it
-    tables         verdicts for the terminal
 """

@@ -8,14 +8,14 @@ oracle, launches with those that a plan holds.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 
 import numpy as np
+from msgspec.structs import asdict
 
 from common.book import reference
 from common.book.problems import Problem
 from common.grading.limits import TOUCHED
-from common.grading.messages import Launched, Sample, Started, Trace, Traced
+from common.grading.messages import Block, Launched, Sample, Trace, Traced
 from common.grading.ptx_plan import Plan
 from common.grading.sandbox import Note, Sandbox, SandboxError
 from common.measure import inputs
@@ -41,16 +41,11 @@ def beyond(made: Traced, needed: Traced, ratio: float) -> str:
     return ""
 
 
-@dataclass(frozen=True)
-class Sampled:
-    """What one block of each kernel did; ``message`` says why it could not be looked at."""
+class Sampled(Block, frozen=True):
+    """What one block of each kernel did; how many of its values were compared with the oracle, and are wrong."""
 
-    launched: list[Started] = field(default_factory=list)
-    fma: float = 0.0
-    written: int = 0
     compared: int = 0
     wrong: int = 0
-    message: str = ""
 
 
 def sampled(box: Sandbox, problem: Problem, seed: int, block: list[int] | None = None) -> Sampled:
@@ -66,7 +61,7 @@ def sampled(box: Sandbox, problem: Problem, seed: int, block: list[int] | None =
     x, weight = inputs.integers(problem, seed)
     right = reference.stored(problem, reference.at(problem, x, weight, positions))
     wrong = int(np.count_nonzero(values != right))
-    return Sampled(found.launched, found.fma, found.written, len(values), wrong)
+    return Sampled(**asdict(found), compared=len(values), wrong=wrong)
 
 
 def differences(launched: list[Launched], plan: Plan) -> list[Note]:

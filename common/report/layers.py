@@ -19,20 +19,11 @@ PEERS = {
 }  # fmt: skip
 
 # What a library's kernels are called when they compute so; the first that occurs in a name counts.
-_METHODS = (
-    ("winograd", "Winograd"),
-    ("fft", "FFT"),
-    ("implicit_gemm", "implicit GEMM"),
-    ("scudnn", "implicit GEMM"),
-    ("implicit_convolve", "implicit GEMM"),
-    ("precomputed_convolve", "implicit GEMM"),
-    ("fprop", "implicit GEMM"),
-    ("dgrad", "implicit GEMM"),
-    ("wgrad", "implicit GEMM"),
-    ("im2col", "explicit GEMM"),
-    ("direct", "direct"),
-    ("gemm", "GEMM"),
-)
+_IMPLICIT = ("implicit_gemm", "scudnn", "implicit_convolve", "precomputed_convolve", "fprop", "dgrad", "wgrad")
+_METHODS = {
+    "winograd": "Winograd", "fft": "FFT", **dict.fromkeys(_IMPLICIT, "implicit GEMM"), "im2col": "explicit GEMM",
+    "direct": "direct", "gemm": "GEMM",
+}  # fmt: skip
 FEWER = "fewer multiply-adds"
 
 
@@ -107,7 +98,7 @@ def matrix(problem: Problem) -> tuple[int, int, int]:
 def method(kernels: Iterable[str]) -> str:
     """How a library computes, by the names of the kernels that it launched; empty if they do not say."""
     names = " ".join(kernels).lower()
-    return next((what for part, what in _METHODS if part in names), "")
+    return next((what for part, what in _METHODS.items() if part in names), "")
 
 
 def _layer(record: Record | None, preset: str, step: str) -> Layer:

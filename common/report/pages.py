@@ -185,8 +185,7 @@ def _times(record: Record | None, _: MachineCode, arguments: list[str]) -> str:
     names = [word for word in arguments if word not in problems.PRESETS]
     if record is None or not all(record.rows(preset) for preset in presets):
         return _nothing(" and ".join(presets))
-    measured = {n for p in presets for n, row in record.rows(p).items() if isinstance(row, PeerRow)}
-    peers = sorted(name for name in measured if not records.rounds_operands(name))
+    peers = [name for name in _peers(record, presets) if not records.rounds_operands(name)]
     above = dict(zip(names[1:], names, strict=False))
     rows = []
     for name in (*names, *peers):
@@ -233,28 +232,27 @@ def _summary(record: Record | None, _: MachineCode, arguments: list[str]) -> str
         presets = [p for p in problems.timed_presets(ladder) if record.rows(p)]
         if not presets:
             continue
+        twins = {step.name: step for p in presets for step, _ in record.channels_last(p)}
+        last = [problems.CHANNELS_LAST.get(p, "") for p in presets]
+        found = [(step, "", presets) for step in catalog.steps() if step.ladder == ladder]
+        found += [(step, " (NHWC)", last) for step in twins.values()]
         rows = [
             [
-                f"[`{s.name}`]({root}lessons/{s.lesson}/{s.path.name})",
-                *(_time_cell(record, p, s.name) for p in presets),
+                f"[`{s.name}`]({root}lessons/{s.lesson}/{s.path.name}){how}",
+                *(_time_cell(record, p, s.name) for p in at),
             ]
-            for s in catalog.steps()
-            if s.ladder == ladder
+            for s, how, at in found
         ]
-        twins = {step.name: step for p in presets for step, _ in record.channels_last(p)}
-        rows += [
-            [f"[`{n}`]({root}lessons/{s.lesson}/{s.path.name}) (NHWC)"]
-            + [_time_cell(record, problems.CHANNELS_LAST.get(p, ""), n) for p in presets]
-            for n, s in twins.items()
-        ]
-        peers = sorted({n for p in presets for n, row in record.rows(p).items() if isinstance(row, PeerRow)})
-        rows += [[f"*{name}*", *(_cell(figures.time(record, p, name)) for p in presets)] for name in peers]
+        rows += [[f"*{n}*", *(_cell(figures.time(record, p, n)) for p in presets)] for n in _peers(record, presets)]
         rows.append(["*floor*", *(_cell(figures.floor(record, p)) for p in presets)])
         blocks.append(table([f"{ladder}, ms", *presets], rows))
-    return (
-        "\n\n".join(blocks)
-        + f"\n\nMedian times on one {_machine(record)}. All use FP32, but where another precision is named or marked."
-    )
+    note = f"Median times on one {_machine(record)}. All use FP32, but where another precision is named or marked."
+    return "\n\n".join([*blocks, note])
+
+
+def _peers(record: Record, presets: list[str]) -> list[str]:
+    """The libraries with a row on one of the presets."""
+    return sorted({n for preset in presets for n, row in record.rows(preset).items() if isinstance(row, PeerRow)})
 
 
 def _code(_: Record | None, code: MachineCode, arguments: list[str]) -> str:
@@ -577,13 +575,11 @@ def _ceilings(record: Record | None, _: MachineCode, slugs: list[str]) -> str:
     found = _with_ceilings(record, slugs)
     if record is None or record.ceilings is None:
         return _nothing("the ceilings")
-    rows = [
-        [
-            gpu.name, str(gpu.multiprocessors), f"{gpu.memory_bytes / 1e9:.0f}", f"{gpu.l2_bytes / 1e6:.0f}",
-            f"{c.copy_gbs:,.0f}", f"{c.fma_gflops:,.0f}",
-        ]
-        for gpu, c in ((one.data.gpu, c) for one, c in found)
-    ]  # fmt: skip
+    rows = []
+    for one, c in found:
+        gpu, rates = one.data.gpu, [f"{c.copy_gbs:,.0f}", f"{c.fma_gflops:,.0f}"]
+        sizes = [f"{gpu.memory_bytes / 1e9:.0f}", f"{gpu.l2_bytes / 1e6:.0f}"]
+        rows.append([gpu.name, str(gpu.multiprocessors), *sizes, *rates])
     header = ["GPU", "multiprocessors", "memory GB", "L2 MB", "copy GB/s", "FP32 multiply-add GFLOP/s"]
     return table(header, rows) + f"\n\nMeasured on one {' and one '.join(_machine(one) for one, _ in found)}."
 
@@ -657,11 +653,9 @@ def _swept(record: Record | None, _: MachineCode, arguments: list[str]) -> str:
     preset, *names = arguments
     if record is None:
         return _nothing(f"{' and '.join(names)} with one tile")
-    times: list[dict[tuple[tuple[str, int], ...], float]] = []
-    for name in names:
-        sweep = record.sweep(preset, name)
-        points = sweep.points if sweep else []
-        times.append({tuple(sorted(p.tile.items())): p.median_ms for p in points if p.median_ms is not None})
+    sweeps = [record.sweep(preset, name) for name in names]
+    points = [sweep.points if sweep else [] for sweep in sweeps]
+    times = [{tuple(sorted(p.tile.items())): p.median_ms for p in own if p.median_ms is not None} for own in points]
     above, below = times
     shared = [tile for tile in above if tile in below]
     if not shared:

@@ -205,17 +205,8 @@ def traced(kernel: TracedKernel, width: int) -> list[Table]:
 
 def _accesses(title: str, accesses: list[TracedAccess], unit: str, width: int) -> tuple[Table, list[str], int]:
     """A table, the columns that this width has no room for, and the width that has."""
-    header = [
-        "line",
-        "access",
-        "bits",
-        "requests",
-        f"{unit} each",
-        "ideal",
-        "efficiency",
-        "lanes per address",
-        "bytes",
-    ]
+    header = ["line", "access", "bits", "requests", f"{unit} each", "ideal", "efficiency", "lanes per address"]
+    header += ["bytes"]
     rows = [
         [
             str(a["line"]), f"{_VERBS[a['op']]} {a['array']}", str(a["bits"]), f"{a['requests']:,}",

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Annotated
 
 import numpy as np
-from msgspec import Meta, Struct, field, to_builtins
+from msgspec import Meta, Struct, to_builtins
 from numpy.typing import NDArray
 
 from common.book import schema, store
@@ -126,7 +126,7 @@ class Training(Struct, kw_only=True, omit_defaults=True, tag_field="schema", tag
 
     gpu: Gpu
     trained: Trained | None = None
-    compared: Compared | None = field(default=None)
+    compared: Compared | None = None
 
 
 def path_of(slug: str, folder: Path | None = None) -> Path:
@@ -200,20 +200,16 @@ def _compared(compared: Compared, said: list[str]) -> Figure:
     return Figure(ratio, "", f"{ratio:.2g}" if ratio < 10 else f"{ratio:.0f}")
 
 
-def _count(value: int) -> Figure:
-    return Figure(value, "", f"{value:,}")
+def _shown(value: float, unit: str = "", form: str = ",") -> Figure:
+    return Figure(value, unit, format(value, form))
 
 
 _OF_RUN: dict[str, Callable[[Trained], Figure]] = {
-    "accuracy": lambda run: Figure(
-        100 * run.history[-1].held_out_accuracy, "%", f"{100 * run.history[-1].held_out_accuracy:.1f}"
-    ),
-    "wrong": lambda run: _count(len(run.mistakes)),
-    "held_out": lambda run: _count(run.held_out),
-    "learned": lambda run: _count(run.learned),
-    "epochs": lambda run: _count(len(run.history)),
-    "seconds": lambda run: Figure(
-        sum(one.seconds for one in run.history), "s", f"{sum(one.seconds for one in run.history):.2g}"
-    ),
-    "launches": lambda run: _count(run.launches or 0),
+    "accuracy": lambda run: _shown(100 * run.history[-1].held_out_accuracy, "%", ".1f"),
+    "wrong": lambda run: _shown(len(run.mistakes)),
+    "held_out": lambda run: _shown(run.held_out),
+    "learned": lambda run: _shown(run.learned),
+    "epochs": lambda run: _shown(len(run.history)),
+    "seconds": lambda run: _shown(sum(one.seconds for one in run.history), "s", ".2g"),
+    "launches": lambda run: _shown(run.launches or 0),
 }

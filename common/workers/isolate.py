@@ -263,24 +263,15 @@ class _Child:
             with self.path(_LOG).open("wb") as output:
                 if not command and forkserver.FORKS:
                     with contextlib.suppress(ConnectionError):  # what ails the server, this process says, too
-                        words = [
-                            "common.workers.keeper",
-                            json.dumps({**options, "channel": forkserver.EXTRA, "warm": False}),
-                        ]
-                        self.process = _server(simulator).fork(
-                            words, self.path(keeper.WORK), environment, output, theirs, stopped
-                        )
+                        given = json.dumps({**options, "channel": forkserver.EXTRA, "warm": False})
+                        words, work = ["common.workers.keeper", given], self.path(keeper.WORK)
+                        self.process = _server(simulator).fork(words, work, environment, output, theirs, stopped)
                         return
                 self.process = subprocess.Popen(
                     keeper.boot("keeper", catalog.ROOT, json.dumps(options)) if posix else options["command"],
-                    cwd=self.path(keeper.WORK),
-                    env=environment,
-                    stdin=subprocess.PIPE,
-                    stdout=output,
-                    stderr=output,
-                    start_new_session=posix,
-                    pass_fds=[theirs] if posix else [],
-                )
+                    cwd=self.path(keeper.WORK), env=environment, stdin=subprocess.PIPE, stdout=output, stderr=output,
+                    start_new_session=posix, pass_fds=[theirs] if posix else [],
+                )  # fmt: skip
         finally:
             if posix:
                 os.close(theirs)
