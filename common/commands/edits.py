@@ -19,7 +19,6 @@ _SHOWN_EVENTS, _SHOWN_BROKEN = 30, 3
 
 
 def commands(known: arguments.Commands) -> None:
-    """Add these commands to those that are known."""
     sub = known.add("history", _history, "list what was run, and what came of it")
     sub.add_argument("step", nargs="?", metavar="STEP", help="this step only (default: all)")
 

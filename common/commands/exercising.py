@@ -23,7 +23,6 @@ _LEAST_MEMORY = 0.5  # GiB; with less a child does not get as far as the kernel
 
 
 def commands(known: arguments.Commands) -> None:
-    """Add these commands to those that are known."""
     sub = known.add("grade", _grade, "grade exercises, a file, or a folder of other people's files")
     sub.add_argument("targets", nargs="*", metavar="TARGET", help="lesson, exercise, file or folder (default: all)")
     sub.add_argument("--json", action="store_true", help="verdicts as JSON on standard output")

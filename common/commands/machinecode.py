@@ -15,7 +15,6 @@ from common.report import cardtables, recording, tables
 
 
 def commands(known: arguments.Commands) -> None:
-    """Add these commands to those that are known."""
     sub = known.add("compile", _compile, "compile every kernel, without a GPU")
     arguments.takes_steps(sub)
     sub.add_argument("--problem", metavar="PRESET", help="preset (default: one per ladder)")

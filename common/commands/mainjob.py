@@ -20,7 +20,6 @@ from common.report import drawing, tables
 
 
 def commands(known: arguments.Commands) -> None:
-    """Add these commands to those that are known."""
     sub = known.add("selftime", _selftime, "time the main job itself, in a copy: where its seconds go")
     sub.add_argument("--json", action="store_true", help="as JSON on standard output")
 

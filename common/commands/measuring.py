@@ -24,7 +24,6 @@ from common.report.records import Record
 
 
 def commands(known: arguments.Commands) -> None:
-    """Add these commands to those that are known."""
     sub = known.add("bench", _bench, "check and time every step and the vendor's libraries, and write the record")
     sub.add_argument("steps", nargs="*", metavar="STEP", help="steps or experiments (default: all)")
     sub.add_argument("--problem", metavar="PRESET", help="this preset only (default: all)")

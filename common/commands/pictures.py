@@ -20,7 +20,6 @@ _PHOTO_CODE = [catalog.ROOT / "common" / "report" / name for name in ("photo.py"
 
 
 def commands(known: arguments.Commands) -> None:
-    """Add these commands to those that are known."""
     sub = known.add(
         "charts",
         lambda options: redraw(options.fresh),

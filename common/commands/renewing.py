@@ -83,7 +83,6 @@ class _TimeUpError(BaseException):
 
 
 def commands(known: arguments.Commands) -> None:
-    """Add this command to those that are known."""
     sub = known.add(
         "renew", _renew, "measure what this GPU's record lacks or has of older code; may be ended any time"
     )

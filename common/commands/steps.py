@@ -18,7 +18,6 @@ from common.report import tables
 
 
 def commands(known: arguments.Commands) -> None:
-    """Add these commands to those that are known."""
     sub = known.add("list", _list, "list the steps")
     sub.add_argument("--json", action="store_true", help="as JSON on standard output")
 

@@ -23,7 +23,6 @@ from common.report.records import Record
 
 
 def commands(known: arguments.Commands) -> None:
-    """Add these commands to those that are known."""
     sub = known.add("trace", _trace, "run one block on the CPU and report every access to memory, line by line")
     arguments.takes_steps(sub, "one; or two, to compare; with --agree any, default: all steps")
     sub.add_argument("--shape", metavar='"M=2 N=3 ..."', help="trace at this shape (default: a small one)")

@@ -18,7 +18,6 @@ _WORK = catalog.ROOT / ".workbook" / "book-work"
 
 
 def commands(known: arguments.Commands) -> None:
-    """Add this command to those that are known."""
     sub = known.add("book", _book, "build the book: a folder that opens in a browser, without network")
     sub.add_argument("--out", type=Path, metavar="FOLDER", help="default: .workbook/book")
     sub.add_argument("--fresh", action="store_true", help="build all pages, changed or not")

@@ -108,6 +108,12 @@ def new_figure(width: float, height: float, rows: int = 1, columns: int = 1, **o
     return figure, axes
 
 
+def gridded(axes: Any, axis: str = "both") -> None:
+    """Lines at the ticks of one axis, or of both, behind what is drawn."""
+    axes.grid(axis=axis, color=GRID, linewidth=0.8)
+    axes.set_axisbelow(True)
+
+
 def save(figure: Figure, stem: Path, svg: bool = True) -> Path:
     """Write ``stem``.png and, unless it is all pixels, .svg; close the figure; returns the PNG's path.
 
@@ -184,8 +190,7 @@ def speedups(record: Record, preset: str) -> Figure:
     axes.set_xscale("log")
     axes.set_xlim(min(0.8, 0.7 * least), most * 1.25)
     _plain_log_ticks(axes.xaxis, axes.get_xlim())
-    axes.grid(axis="x", color=GRID, linewidth=0.8)
-    axes.set_axisbelow(True)
+    gridded(axes, "x")
     axes.tick_params(axis="y", length=0)
     axes.set_xlabel(_explained(f"speed-up over {rows[0][0]} (logarithmic)", (name for name, _ in rows), any(older)))
     title = f"{preset}: {_shape(record, preset, rows[0][1])}"
@@ -301,8 +306,7 @@ def roofline(record: Record, ladder: str) -> Figure:
     axes.annotate(
         f"copy: {bandwidth / 1e3:.2f} TB/s", (low, peak), xytext=(6, 6), textcoords="offset points", fontsize=10,
     )  # fmt: skip
-    axes.grid(color=GRID, linewidth=0.8)
-    axes.set_axisbelow(True)
+    gridded(axes)
     aside = "(points that would hide one another stand side by side)"
     said = f"arithmetic intensity, FLOP per byte of least traffic\n{aside}"
     axes.set_xlabel(_explained(said, names, bool(older)))
@@ -388,8 +392,7 @@ def per_layer(record: Record, ladder: str) -> Figure:
     axes.set_ylim(len(best) - 0.45, -0.55)
     axes.set_xlim(0, 1.3 * most)
     axes.set_xlabel(_explained("TFLOP/s by the definition's multiply-adds", timed, bool(older)))
-    axes.grid(axis="x", color=GRID, linewidth=0.8)
-    axes.set_axisbelow(True)
+    gridded(axes, "x")
     axes.tick_params(axis="y", length=0)
     last = next(row for layer in reversed(best) for row in record.rows(layer.preset).values())
     headings(figure, f"{ladder}, layer by layer", _source(record, last), legend=2, columns=2)
@@ -414,8 +417,7 @@ def errors(record: Record) -> Figure:
     axes.set_xticks(depths, [f"{depth:,}" for depth in depths])
     axes.set_xlabel(_explained("K, the length of each sum (logarithmic)", found, bool(older)))
     axes.set_ylabel("error, of the results' root mean square")
-    axes.grid(color=GRID, linewidth=0.8)
-    axes.set_axisbelow(True)
+    gridded(axes)
     run = record.run_of(next(iter(found.values())))
     headings(figure, "Errors of products of normals", f"{record.gpu_name}, {run.date}", math.ceil(len(found) / 3))
     return figure

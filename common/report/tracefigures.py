@@ -14,7 +14,7 @@ from common.microscope import trace
 from common.microscope.memory import BANKS, SECTOR_BYTES, WARP, served_together, wavefronts
 from common.microscope.messages import Traced, TracedAccess
 from common.report import charts
-from common.report.charts import BLUE, GREEN, GRID, INK, MUTED, ORANGE, SKY, VERMILION
+from common.report.charts import BLUE, GREEN, INK, MUTED, ORANGE, SKY, VERMILION
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -339,8 +339,7 @@ def loads_per_fma(ladder: str = "gemm", through: str = "") -> Figure:
     axes.set_yticks(np.arange(len(steps)), [step.name for step in steps])
     axes.invert_yaxis()
     axes.tick_params(axis="y", length=0)
-    axes.grid(axis="x", color=GRID, linewidth=0.8)
-    axes.set_axisbelow(True)
+    charts.gridded(axes, "x")
     axes.set_xlabel("floats read for each multiply-add of a thread (logarithmic)")
     axes.legend(frameon=False, loc="upper center", bbox_to_anchor=(0.4, 1.12), ncols=len(spaces))
     return figure

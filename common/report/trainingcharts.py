@@ -11,13 +11,13 @@ from common.report import training
 from common.report.charts import (
     BLUE,
     GREEN,
-    GRID,
     INK,
     MUTED,
     ORANGE,
     PURPLE,
     SKY,
     VERMILION,
+    gridded,
     headings,
     new_figure,
     save,
@@ -73,8 +73,7 @@ def curves(run: Trained, where: str) -> Figure:
     )  # fmt: skip
     for axes in (left, right):
         axes.set_xlabel("epoch")
-        axes.grid(color=GRID, linewidth=0.8)
-        axes.set_axisbelow(True)
+        gridded(axes)
     title = f"{run.learned:,} digits, {len(run.history)} epochs in batches of {run.batch}"
     headings(figure, title, f"{where}, {run.run.date}", legend=1)
     return figure
@@ -113,8 +112,7 @@ def losses(compared: Compared, where: str) -> Figure:
     right.set_ylabel("relative difference of the losses")
     for axes in (left, right):
         axes.set_xlabel("step")
-        axes.grid(color=GRID, linewidth=0.8)
-        axes.set_axisbelow(True)
+        gridded(axes)
     title = f"The same weights, the same batches of {compared.batch}"
     headings(figure, title, f"{where}, {compared.run.date}; {compared.library}", legend=1)
     return figure
@@ -136,8 +134,7 @@ def speeds(compared: Compared, where: str) -> Figure:
     axes.minorticks_off()
     axes.set_xlabel("digits in a batch")
     axes.set_ylabel("digits learned each second")
-    axes.grid(color=GRID, linewidth=0.8)
-    axes.set_axisbelow(True)
+    gridded(axes)
     axes.tick_params(colors=MUTED)
     source = f"{where}, {compared.run.date}; {compared.library}"
     headings(figure, "A step of training, FP32", source, legend=-(-len(names) // 3))

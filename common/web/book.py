@@ -52,9 +52,7 @@ def build(to: Path, work: Path, root: Path = catalog.ROOT) -> int:
 
 
 def _settings(root: Path, traced: Iterable[str], generated: Path) -> dict[str, object]:
-    places = {
-        step.name: step.path.relative_to(root).with_suffix(".code").as_posix() for step in sources.steps().values()
-    }
+    paths = {step.name: step.path.relative_to(root) for step in sources.steps().values()}
     return {
         "project": "GPU kernels in Python, one optimisation at a time",
         "author": "",
@@ -67,10 +65,9 @@ def _settings(root: Path, traced: Iterable[str], generated: Path) -> dict[str, o
         "html_static_path": [str(STATIC), str(generated)],
         "html_js_files": [charts.FILE, "book.js"],
         "html_css_files": ["book.css"],
-        "html_show_sphinx": False,
-        "html_show_copyright": False,
-        "html_copy_source": False,
-        "html_show_sourcelink": False,
+        **dict.fromkeys(
+            ("html_show_sphinx", "html_show_copyright", "html_copy_source", "html_show_sourcelink"), False
+        ),
         "html_show_search_summary": False,  # a page from disk may not read another: book.js shows it from texts.FILE
         "html_permalinks_icon": "#",
         "myst_heading_anchors": 4,
@@ -79,7 +76,7 @@ def _settings(root: Path, traced: Iterable[str], generated: Path) -> dict[str, o
         "highlight_language": "none",
         "suppress_warnings": ["myst.header", "myst.xref_missing"],  # links.broken looks at what was built
         "nitpicky": True,
-        "workbook_steps": places,
+        "workbook_steps": {name: path.with_suffix(".code").as_posix() for name, path in paths.items()},
         "workbook_traced": {name: f"{explorations.FOLDER}/{name}.html" for name in traced},
         "workbook_terms": extension.terms((root / "lessons" / "GLOSSARY.md").read_text(encoding="utf-8")),
         "workbook_glossary": "lessons/GLOSSARY",
