@@ -55,18 +55,12 @@ def _around_the_blank(given: str, old: ast.Module, text: str, new: ast.Module) -
         return None
     old_lines, new_lines = ([line for line in _lines(tree) if _FILLED not in line] for tree in (old, new))
     found = difflib.SequenceMatcher(None, old_lines, new_lines, autojunk=False).get_opcodes()
-    for tag, i1, i2, j1, j2 in found:
+    for tag, i1, _, j1, j2 in found:
         if tag != "equal":
-            return _not_as_given(old_lines[i1:i2], new_lines[j1:j2])
+            line = f"`{new_lines[j1]}` is not as given" if j1 < j2 else f"`{old_lines[i1]}` is missing"
+            said = f"only what stands between {BLANK} and {END} is yours to write, names for constants and shapes, too"
+            return f"outside the blank, {line}: {said}"
     return f"outside the blank, a line stands in another block: only what stands between {BLANK} and {END} is yours"
-
-
-def _not_as_given(old: list[str], new: list[str]) -> str:
-    line = f"`{new[0]}` is not as given" if new else f"`{old[0]}` is missing"
-    return (
-        f"outside the blank, {line}: only what stands between {BLANK} and {END} is yours to write, "
-        "names for constants and shapes, too"
-    )
 
 
 def _of_the_bug(exercise: Exercise, old: list[str], new: list[str]) -> str | None:
@@ -77,10 +71,8 @@ def _of_the_bug(exercise: Exercise, old: list[str], new: list[str]) -> str | Non
         count = sum(max(i2 - i1, j2 - j1) for tag, i1, i2, j1, j2 in found if tag != "equal")
     if count <= most:
         return None
-    return (
-        f"{count} lines are other than in the exercise with its bug mended, and {most} may be: find what is wrong, "
-        "and leave the rest, names too"
-    )
+    said = f"{count} lines are other than in the exercise with its bug mended, and {most} may be"
+    return f"{said}: find what is wrong, and leave the rest, names too"
 
 
 def _ranges(text: str) -> list[tuple[str, Range]]:

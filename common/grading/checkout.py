@@ -103,10 +103,9 @@ class Checkout:
         git = self.root / ".git"
         if git.is_file():  # that of a worktree names the folder
             text = git.read_text(encoding="utf-8", errors="replace").partition("gitdir:")[2].strip()
-            for folder in (self.root / text, (self.root / text).parent.parent):
-                if text and (folder / "HEAD").is_file():
-                    for name in _OF_GIT:
-                        found |= dict(_walk(folder / name, f"{folder / name}/"))
+            folders = (self.root / text, (self.root / text).parent.parent) if text else ()
+            for path in (one / name for one in folders if (one / "HEAD").is_file() for name in _OF_GIT):
+                found |= dict(_walk(path, f"{path}/"))
         return found
 
     def _held(self, name: str) -> Held:

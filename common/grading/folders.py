@@ -17,6 +17,7 @@ from common.book.catalog import Step
 from common.book.exercises import Exercise
 from common.grading import source
 from common.grading.source import in_one_line, printable
+from common.report import pages
 
 REPORTS = ("grades.json", "grades.md")
 _HIDDEN = (".", "__")  # how names begin that a listing leaves out
@@ -119,12 +120,11 @@ def report(grades: list[Any], folder: Path) -> tuple[Path, Path]:
     names is replaced and, if it is a link, not followed. Raises OSError."""
     as_json, as_table = (folder / name for name in REPORTS)
     store.write(as_json, json.dumps([grade.as_dict() for grade in grades], indent=1) + "\n")
-    lines = ["| student | file | passed | why |", "| :-- | :-- | :-- | :-- |"]
+    rows = []
     for grade in grades:
-        why = "<br>".join(cell(reason) for reason in (*grade.reasons, *grade.notes))
-        file = cell(grade.file or grade.name)
-        lines.append(f"| {cell(grade.student)} | {file} | {'yes' if grade.passed else 'no'} | {why} |")
-    store.write(as_table, "\n".join(lines) + "\n")
+        why = "<br>".join(map(cell, (*grade.reasons, *grade.notes)))
+        rows.append([cell(grade.student), cell(grade.file or grade.name), "yes" if grade.passed else "no", why])
+    store.write(as_table, pages.table(["student", "file", "passed", "why"], rows, ":--") + "\n")
     return as_json, as_table
 
 

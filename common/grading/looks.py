@@ -25,9 +25,8 @@ def traced(box: Sandbox, problem: Problem) -> Traced:
     """Have a box trace its kernels at a shape. Raises SandboxError."""
     found = box.ask(Trace(shape=problem.shape()))
     if not found.message and found.figures.keys() != set(TOUCHED):
-        raise SandboxError(
-            "broken", f"its trace must have {', '.join(TOUCHED)}, has {', '.join(found.figures) or 'none'}"
-        )
+        has = ", ".join(found.figures) or "none"
+        raise SandboxError("broken", f"its trace must have {', '.join(TOUCHED)}, has {has}")
     return found
 
 

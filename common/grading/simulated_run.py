@@ -142,10 +142,8 @@ class SimulatedRun:
             array = array.array if tensormaps.is_map(array) else array
             raw = getattr(array, "_raw", getattr(array, "_ary", array))
             if isinstance(raw, np.ndarray) and not self._knows(raw):
-                self.audit.note(
-                    "foreign_array",
-                    f"launch hands {fake.fn.__name__} an array that neither prepare nor workspace made",
-                )
+                said = f"launch hands {fake.fn.__name__} an array that neither prepare nor workspace made"
+                self.audit.note("foreign_array", said)
 
     def ended(self) -> None:
         """A kernel has run: what the output holds now is its work."""

@@ -65,10 +65,8 @@ def text_of(data: bytes) -> str:
     for number, said in enumerate(text.split("\n"), 1):
         strange = next((sign for sign in said if _strange(sign)), None)
         if strange is not None:
-            name = unicodedata.name(strange, "a control character")
-            raise SourceError(
-                f"line {number} holds U+{ord(strange):04X}, {name.lower()}, which hides what the line says: delete it"
-            )
+            sign = f"U+{ord(strange):04X}, {unicodedata.name(strange, 'a control character').lower()}"
+            raise SourceError(f"line {number} holds {sign}, which hides what the line says: delete it")
     return text
 
 

@@ -56,18 +56,17 @@ def _settings(root: Path, traced: Iterable[str], generated: Path) -> dict[str, o
     return {
         "project": "GPU kernels in Python, one optimisation at a time",
         "author": "",
-        "copyright": "",
         "extensions": ["myst_parser", "common.web.extension"],
-        "root_doc": "index",
         "source_suffix": {".md": "markdown"},
         "html_theme": "furo",
         "html_title": "GPU kernels in Python",
         "html_static_path": [str(STATIC), str(generated)],
         "html_js_files": [charts.FILE, "book.js"],
         "html_css_files": ["book.css"],
-        **dict.fromkeys(
-            ("html_show_sphinx", "html_show_copyright", "html_copy_source", "html_show_sourcelink"), False
-        ),
+        "html_show_sphinx": False,
+        "html_show_copyright": False,
+        "html_copy_source": False,
+        "html_show_sourcelink": False,
         "html_show_search_summary": False,  # a page from disk may not read another: book.js shows it from texts.FILE
         "html_permalinks_icon": "#",
         "myst_heading_anchors": 4,
