@@ -12,7 +12,7 @@ from sphinx.util.docutils import docutils_namespace, patch_docutils
 
 from common.book import catalog, store
 from common.code import codegen
-from common.report import records
+from common.report import records, traces
 from common.web import STATIC, charts, explorations, extension, links, sources, story, texts
 
 
@@ -28,7 +28,7 @@ def build(to: Path, work: Path, root: Path = catalog.ROOT) -> int:
     source = work / "source"
     if source.exists():
         shutil.rmtree(source)
-    traced = explorations.traced()
+    traced = traces.fitting()
     sources.stage(source, root, explorations.index(traced), explorations.above(traced), story.page())
     sources.pictures(source, root)
     generated = work / "static"

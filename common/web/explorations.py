@@ -7,18 +7,12 @@ from pathlib import Path
 
 from common.book import catalog
 from common.book.catalog import Step
-from common.report import traces
 from common.report.traces import StepTrace
 from common.web import explorer
 from common.web.explorer import Link
 
 FOLDER = "explore"
 _STATIC = "../_static"
-
-
-def traced() -> dict[str, StepTrace]:
-    """The kept traces that fit the steps as they are."""
-    return traces.fitting()
 
 
 def address(step: str, before: str = "") -> str:

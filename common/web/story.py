@@ -38,13 +38,11 @@ def page() -> str:
     steps = chapters()
     card = records.REFERENCE_GPU
     record = records.other(card)
+    timed = f"The times are those of `{PRESET}` on one {record.gpu_name}." if record else "None of them is timed yet."
     head = [
         "---\nhide-toc: true\n---",
         f"# From `{steps[0].name}` to `{final().name}`",
-        f"{len(steps)} kernels multiply the same two matrices. Each changes one idea of the one before. "
-        + (
-            f"The times are those of `{PRESET}` on one {record.gpu_name}." if record else "None of them is timed yet."
-        ),
+        f"{len(steps)} kernels multiply the same two matrices. Each changes one idea of the one before. {timed}",
         _raw(_contents(steps)),
         _raw(f'<div class="story" data-card="{card}" data-preset="{PRESET}">\n<aside class="grows">'),
         f"![The ladder's times](results/charts/{card}/{PRESET}.png)" if record else "",
@@ -60,10 +58,9 @@ def _chapter(steps: list[Step], i: int, record: Record | None) -> str:
     limited = ""
     if before:
         limited = f"**What limited** `{before.name}`: loads per multiply-add: {_sections(before)['Loads per FMA']}"
+    heading = f"<code>{step.name}</code>: {_marked(step.title.rstrip('.'))}"
     parts = [
-        _raw(
-            f'<section class="chapter" id="{step.name}" data-step="{step.name}">\n<h2>{i + 1}. {_heading(step)}</h2>'
-        ),
+        _raw(f'<section class="chapter" id="{step.name}" data-step="{step.name}">\n<h2>{i + 1}. {heading}</h2>'),
         limited,
         f"**The idea**: {said['New idea']}",
         f"**Now**, loads per multiply-add: {said['Loads per FMA']}",
@@ -72,10 +69,6 @@ def _chapter(steps: list[Step], i: int, record: Record | None) -> str:
         _raw(_onward(steps, i) + "</section>"),
     ]
     return "\n\n".join(part for part in parts if part)
-
-
-def _heading(step: Step) -> str:
-    return f"<code>{step.name}</code>: {_marked(step.title.rstrip('.'))}"
 
 
 def _sections(step: Step) -> dict[str, str]:
@@ -103,11 +96,8 @@ def _timed(steps: list[Step], i: int, record: Record | None) -> str:
     if i:
         last = figures.speed_up(record, PRESET, steps[i - 1].name, name)
         first = figures.speed_up(record, PRESET, steps[0].name, name)
-        said += "".join(
-            f", {gain.text} times as fast as `{other.name}`"
-            for gain, other in ((last, steps[i - 1]), (first if i > 1 else None, steps[0]))
-            if gain
-        )
+        gains = ((last, steps[i - 1]), (first if i > 1 else None, steps[0]))
+        said += "".join(f", {gain.text} times as fast as `{other.name}`" for gain, other in gains if gain)
     share = record.derive(PRESET, row) if record and (row := record.row(PRESET, name)) else None
     if share:
         said += f", {share.percent_of_floor:.0f} % of what the FP32 units allow"
