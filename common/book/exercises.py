@@ -57,10 +57,7 @@ SHAPES["dgrad"] = (
     "N=1 C=18 D=1 H=5 W=7 K=2 T=1 R=3 S=3 stride_w=2 pad_h=1 pad_w=2",
 )
 SHAPES |= {ladder: SHAPES[kind.form] for ladder, kind in LADDERS.items()}
-PRESETS = {
-    "gemm": "gemm-2048", "conv2d": "ece408-layer1", "conv3d": "c3d-conv3a", "hgemm": "hgemm-4096",
-    "hconv3d": "hc3d-conv3a", "dgrad": "dgrad-c3d-conv3a", "wgrad": "wgrad-c3d-conv3a",
-}  # fmt: skip
+PRESETS = {**problems.DEFAULT_PRESET, "gemm": "gemm-2048"}
 STATE = catalog.ROOT / ".workbook" / "exercises.json"
 
 
@@ -158,9 +155,8 @@ def find(text: str, root: Path = catalog.LESSONS) -> Exercise:
     for one in known:
         if text in (one.number, one.name):
             return one
-    raise ExerciseError(
-        f"exercise {text!r} is unknown: there are {', '.join(one.number for one in known) or 'none yet'}"
-    )
+    numbers = ", ".join(one.number for one in known) or "none yet"
+    raise ExerciseError(f"exercise {text!r} is unknown: there are {numbers}")
 
 
 def chosen(text: str, root: Path = catalog.LESSONS) -> list[Exercise]:
