@@ -58,8 +58,8 @@ def _around_the_blank(given: str, old: ast.Module, text: str, new: ast.Module) -
     for tag, i1, _, j1, j2 in found:
         if tag != "equal":
             line = f"`{new_lines[j1]}` is not as given" if j1 < j2 else f"`{old_lines[i1]}` is missing"
-            said = f"only what stands between {BLANK} and {END} is yours to write, names for constants and shapes, too"
-            return f"outside the blank, {line}: {said}"
+            yours = f"only what stands between {BLANK} and {END} is yours to write"
+            return f"outside the blank, {line}: {yours}, names for constants and shapes, too"
     return f"outside the blank, a line stands in another block: only what stands between {BLANK} and {END} is yours"
 
 
