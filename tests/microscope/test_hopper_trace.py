@@ -103,6 +103,10 @@ def test_wgmma_multiplies_what_descriptors_name(launched, call, N):
     dtype = np.float32 if call == "wgmma_tf32" else np.float16
     rng, row = np.random.default_rng(N), 128 // np.dtype(dtype).itemsize
     a, b = (rng.integers(-4, 5, (extent, row)).astype(dtype) for extent in (64, N))
+    expected = a.astype(np.float64) @ b.T.astype(np.float64) + 1
+    if call == "wgmma_tf32":  # of whose bits the last 13 are not read
+        for part in (a, b):
+            part.view(np.uint32)[:] += rng.integers(0, 1 << 13, part.shape, np.uint32)
     rows = call == "wgmma_f16_rows"
     panels = -(-N // 64) if rows else 1
     if rows:
@@ -119,8 +123,22 @@ def test_wgmma_multiplies_what_descriptors_name(launched, call, N):
     shared = (64 * row + size) * a.itemsize
     report, _ = launched(text, (1, 128, 0, shared), hopper.tensor_map(a, (64, row)), b_map, c)
     assert report.faults == []
-    np.testing.assert_array_equal(c, a.astype(np.float64) @ b.T.astype(np.float64) + 1)
+    np.testing.assert_array_equal(c, expected)
     assert report.fma == 64 * N * row
+
+
+@pytest.mark.parametrize("old", ["descriptor(tiles, 0, 0, 1024) +", "descriptor(tiles, 4096, 0, 1024) +"])
+def test_a_descriptor_that_names_no_swizzle_is_told_and_nothing_is_multiplied(launched, old):
+    text = MULTIPLY.format(
+        dtype="half", N=8, A=4096, B=4096, panels=1, call="wgmma_f16", bytes=9216, leading=0, step=2,
+    )  # fmt: skip
+    maps = (hopper.tensor_map(np.ones((extent, 64), np.float16), (extent, 64)) for extent in (64, 8))
+    c = np.full((64, 8), np.nan, np.float32)
+    report, path = launched(changed(text, (old, "uint64(0) *")), (1, 128, 0, 9216), *maps, c)
+    line = numbered(path.read_text(), "wgmma_f16(")
+    assert kinds(report) == {("descriptor", line)}
+    assert all("names no swizzle" in fault.what for fault in report.faults)
+    assert (c == 1).all()
 
 
 @pytest.mark.parametrize("at", [(0, 0), (3, 8), (-5, -16), (30, 90), (90, 0)])
