@@ -522,3 +522,41 @@ def test_the_steps_are_right_and_sound_at_edges():
             found = traced(step.path, problem)
             np.testing.assert_array_equal(found.output, expected(problem))
             assert found.faults == [], step.name
+
+
+# A thread fills a part of an array that nothing else has written, and a box of it is copied.
+PARTLY = """
+@jit(32)
+def fill(array, rows):
+    for row in range(rows):
+        for column in range(cuda.threadIdx.x, 64, 32):
+            array[row, column] = to_half(float32(row))
+
+@jit(32)
+def copied(a_map, out):
+    tiles = half_tiles()
+    bars = barrier_array(1)
+    if cuda.threadIdx.x == 0:
+        barrier_init(bars, 0, 1)
+        publish_barriers()
+        barrier_expect(bars, 0, 1024)
+        tma_load2(tiles, 0, a_map, bars, 0, 0, 0)
+    cuda.syncthreads()
+    barrier_wait(bars, 0, 0)
+    out[cuda.threadIdx.x] = tiles[cuda.threadIdx.x]
+
+def launch(a, b, c):
+    array, out = cuda.device_array((16, 64), float16), cuda.device_array(32, float16)
+    fill[1, 32](array, ROWS)
+    copied[1, 32, 0, 1024](tensor_map(array, (8, 64)), out)
+"""
+
+
+@pytest.mark.parametrize("rows", [8, 7])
+def test_only_what_is_written_may_be_copied(write, rows):
+    head = HEAD + "import numpy as np\nfloat16 = np.float16\nfrom lessons.hopper import tensor_map\n"
+    path = write("hgemm_own.py", head + PARTLY.replace("ROWS", str(rows)))
+    found = trace.run(catalog.load(path, "hgemm"), problems.Hgemm(M=1, N=8, K=8), every=True)
+    line = numbered(path.read_text(), "tma_load2(")
+    faults = {(fault.kind, fault.line) for kernel in found.kernels for fault in kernel.faults}
+    assert faults == (set() if rows == 8 else {("read-before-write", line)})
