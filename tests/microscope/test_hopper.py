@@ -586,6 +586,22 @@ def test_what_no_cluster_can_do_is_told(kernel, name):
     assert (fault.kind, fault.line) == (kind, numbered(path.read_text(), start.strip()))
 
 
+MISUSED = {  # of CLUSTER: what stands in place of what, and what is said
+    "a barrier beyond the array": ("bars, 0, turn % 2)", "bars, 2, turn % 2)", "bars[2]: index 2 is out of bounds"),
+    "a barrier made twice": ("publish_barriers()", "barrier_init(bars, 0, 1)", "bars[0] was made at line"),
+    "no arrivals": ("bars, 0, 1)", "bars, 0, 0)", "bars[0] is to wait for 0 arrivals: must be from 1 to 1048575"),
+    "too many arrivals": ("bars, 1, 2)", "bars, 1, 1 << 20)", "bars[1] is to wait for 1048576 arrivals: must be"),
+}
+
+
+@pytest.mark.parametrize("name", MISUSED)
+def test_what_no_barrier_can_do_is_told(kernel, name):
+    old, new, says = MISUSED[name]
+    assert old in CLUSTER
+    made, path = kernel(CLUSTER.replace(old, new))
+    assert says in raised(path, made[4, 32, 0, 4096], *cluster_arguments()[1:]).what
+
+
 # A warp writes a slab in turns; one lane sends it, and waits until it has left.
 SLAB = """
 @jit(32)
