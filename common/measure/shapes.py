@@ -416,13 +416,16 @@ _TILED: dict[str, tuple[Problem, ...]] = {
         Gemm(M=40, N=72, K=184),
         Gemm(M=136, N=264, K=216),
         Gemm(M=24, N=16, K=1048),
-        Gemm(M=1160, N=264, K=8),
+        Gemm(M=2312, N=264, K=8),
         Gemm(M=1152, N=256, K=64),
+        Gemm(M=256, N=256, K=64),
     ),
     "conv2d": (),
     "conv3d": (
         Conv3d(N=2, C=64, D=1, H=8, W=8, K=128, T=1, R=3, S=3, pad_h=1, pad_w=1),
         Conv3d(N=1, C=24, D=3, H=7, W=9, K=40, T=2, R=3, S=3, stride_h=2, pad_d=1, pad_h=1, dilation_w=2),
+        # outputs for which a kernel may take a larger tile, of several warps; few terms to each
+        Conv3d(N=2, C=4, D=1, H=48, W=95, K=100, T=1, R=1, S=2, pad_w=1),
     ),
     "dgrad": (
         Conv3d(N=2, C=128, D=1, H=8, W=8, K=64, T=1, R=3, S=3, pad_h=1, pad_w=1),
@@ -430,6 +433,9 @@ _TILED: dict[str, tuple[Problem, ...]] = {
         # a stride in both directions of the plane, whole tiles in each of the four smaller problems, and ragged ones
         Conv3d(N=2, C=64, D=1, H=16, W=16, K=32, T=1, R=3, S=3, stride_h=2, stride_w=2, pad_h=1, pad_w=1),
         Conv3d(N=3, C=36, D=2, H=9, W=7, K=20, T=2, R=3, S=4, stride_d=2, stride_h=2, stride_w=3, pad_h=1, pad_w=2),
+        # outputs for which a kernel may take a larger tile, of several warps; few terms to each
+        Conv3d(N=1, C=132, D=1, H=46, W=65, K=4, T=1, R=1, S=3, pad_w=1),
+        Conv3d(N=1, C=68, D=1, H=46, W=65, K=3, T=1, R=1, S=3, pad_w=1),
     ),
     "wgrad": (
         Conv3d(N=2, C=64, D=1, H=8, W=8, K=128, T=1, R=3, S=3, pad_h=1, pad_w=1),
@@ -438,6 +444,8 @@ _TILED: dict[str, tuple[Problem, ...]] = {
         Conv3d(N=16, C=4, D=1, H=16, W=16, K=4, T=1, R=1, S=3, pad_w=1),
         Conv3d(N=5, C=3, D=1, H=29, W=31, K=5, T=1, R=2, S=1, pad_h=1),
         Conv3d(N=7, C=8, D=1, H=33, W=35, K=8, T=1, R=3, S=3, stride_h=2, stride_w=2, pad_h=1, pad_w=1),
+        # outputs for which a kernel may take a larger tile, of several warps; few terms to each
+        Conv3d(N=2, C=333, D=1, H=4, W=5, K=68, T=1, R=3, S=3),
     ),
 }
 

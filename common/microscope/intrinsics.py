@@ -260,7 +260,8 @@ def lanemask_lt(machine: Machine, line: int) -> Value:
 
 
 def threadfence(machine: Machine, line: int) -> None:
-    machine.log.fence(machine.blocks_here())
+    lanes, stamps = machine.mask.bits, machine.stamps
+    machine.log.fence(machine.ordinals(lanes), stamps[lanes] if isinstance(stamps, np.ndarray) else stamps)
 
 
 def threadfence_block(machine: Machine, line: int) -> None:

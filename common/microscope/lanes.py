@@ -339,11 +339,6 @@ class Machine:
         it where it writes the function out."""
         return (*self.call_path, self.spot)
 
-    def blocks_here(self) -> list[int]:
-        """The blocks that have an active thread, as ordinals."""
-        rows = self.mask.bits.reshape(self.blocks_at_once, -1)
-        return (np.flatnonzero(rows.any(axis=1)) + self.first_ordinal // self.lanes_per_block).tolist()
-
     @staticmethod
     def named(value: Any, name: str) -> Any:
         if type(value) in (View, Barriers) and not value.name:

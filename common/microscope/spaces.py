@@ -8,14 +8,14 @@ reported as an uninitialised read. A value that is thrown away does no harm and 
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from common.microscope.memory import SECTOR_BYTES, WARP, WORD_BYTES, Bools, Cost, Ints, Key
-from common.microscope.rounds import across
-from common.microscope.shadow import Log, Shadow, alike_in, apart, same, stamps_in
+from common.microscope.shadow import Log, Moment, Shadow
 from common.microscope.values import INT64, UINT64, Value, cast, choose, signed, uniform, widened
 
 if TYPE_CHECKING:
@@ -382,6 +382,28 @@ class Constant(Storage):
         raise machine.error(line, f"{view.name} lies in constant memory: a kernel cannot write it")
 
 
+class _Access(NamedTuple):
+    """One access to shared memory by an instruction; ``op``: read, write or atomic."""
+
+    op: str
+    at: Any
+    lanes: Bools
+    line: int
+    stamps: Any
+    value: Any = None
+
+
+class _Interval(Shadow):
+    """The accesses to a block's array between two barriers."""
+
+    def _tell(
+        self, machine: Machine, view: View, kind: str, place: int, pair: tuple[int, int], lines: tuple[int, int],
+        verbs: tuple[str, str], count: int,
+    ) -> None:  # fmt: skip
+        text = self.racing(machine, view.element(place % view.storage.size), pair, lines, verbs)
+        machine.fault(kind, lines[0], view.name, text, lane=pair[0], count=count)
+
+
 class Shared(Storage):
     """An array in shared memory, one per block, and who accessed what since the last barrier."""
 
@@ -393,9 +415,7 @@ class Shared(Storage):
         self.size = size
         self.base = machine.block_number * size if blocks > 1 else None
         self.complete = False  # has every element been written
-        self.writes: list[tuple[Any, Bools, Any, int, Any]] = []  # places, lanes, value, line, stamps
-        self.reads: list[tuple[Any, Bools, int, Any]] = []
-        self.atomics: list[tuple[Any, Bools, int, Any]] = []
+        self.accesses: list[_Access] = []  # in the order in which they came
         self.pending: Bools | None = None  # elements that a copy is under way to
         self._read_lanes = 0
 
@@ -447,14 +467,14 @@ class Shared(Storage):
                 self.complete = self.complete and bool(self.written.all())
 
     def noted_read(self, machine: Machine, view: View, at: Any, lanes: Bools, line: int) -> None:
-        self.reads.append((at, lanes, line, machine.stamps))
+        self.accesses.append(_Access("read", at, lanes, line, machine.stamps))
 
     def noted_write(self, machine: Machine, view: View, at: Any, lanes: Bools, value: Any, line: int) -> None:
-        self.writes.append((at, lanes, value, line, machine.stamps))
+        self.accesses.append(_Access("write", at, lanes, line, machine.stamps, value))
 
     def still_under_way(self, at: Any, lanes: Bools, value: Any, line: int, stamps: Any) -> None:
         """A copy that nobody has waited for may arrive after this barrier as well."""
-        self.writes.append((at, lanes, value, line, stamps))
+        self.accesses.append(_Access("write", at, lanes, line, stamps, value))
 
     def record(
         self, machine: Machine, view: View, place: Offsets, width: int, op: str, line: int, paired: bool = True
@@ -486,113 +506,61 @@ class Shared(Storage):
         at: Ints = np.broadcast_to(np.asarray(self._flat(place)), lanes.shape)
         if not fresh and not self.complete:
             self._missing(machine, view, place, at, line, changes=True)
-        self.atomics.append((at, lanes, line, machine.stamps))
+        self.accesses.append(_Access("atomic", at, lanes, line, machine.stamps))
         return at
 
     def settle(self, machine: Machine, view: View, present: Bools | None) -> None:
         """At a barrier of the blocks with the lanes ``present`` (None: of all): find accesses since the last one that
         no order of the warps makes safe."""
-        later: tuple[list[Any], list[Any], list[Any]] = [], [], []
+        later: list[_Access] = []
         if present is not None:  # what other blocks did waits for their barrier
-            logs: tuple[list[Any], ...] = self.writes, self.reads, self.atomics
-            for kept, log in zip(later, logs, strict=True):
-                kept += [(at, left, *rest) for at, lanes, *rest in log if (left := lanes & ~present).any()]
-                log[:] = [(at, lanes & present, *rest) for at, lanes, *rest in log]
-        if self.writes or (self.atomics and self.reads):
+            whole, self.accesses = self.accesses, []
+            for one in whole:
+                if (left := one.lanes & ~present).any():
+                    later.append(one._replace(lanes=left))
+                self.accesses.append(one._replace(lanes=one.lanes & present))
+        ops = {one.op for one in self.accesses}
+        if "write" in ops or ops >= {"atomic", "read"}:
             self._find_races(machine, view)
-        self.writes, self.reads, self.atomics = later
+        self.accesses = later
         self._read_lanes = 0
         self.complete = self.complete or bool(self.written is not None and self.written.all())
 
     def _sum_up(self, machine: Machine) -> None:
         """Keep, of the reads so far, one per element and lane pattern: loops without a barrier read for long."""
-        kept: dict[Any, tuple[Any, Bools, int, Any]] = {}
-        for read in self.reads:
-            at, lanes, _, stamps = read
-            kept.setdefault((np.asarray(at).tobytes(), lanes.tobytes(), np.asarray(stamps).tobytes()), read)
-        self.reads = list(kept.values())
+        kept: dict[Any, _Access] = {}
+        for number, one in enumerate(self.accesses):
+            alike = np.asarray(one.at).tobytes(), one.lanes.tobytes(), np.asarray(one.stamps).tobytes()
+            kept.setdefault(alike if one.op == "read" else number, one)
+        self.accesses = list(kept.values())
         self._read_lanes = 0
 
     def _find_races(self, machine: Machine, view: View) -> None:
-        owner = np.full(len(self.data), -1, np.int64)  # the lane that wrote an element last
-        event = np.zeros(len(self.data), np.int64)  # and in which of the writes
+        changed = np.zeros(len(self.data), np.bool_)
+        for one in self.accesses:
+            if one.op != "read":
+                changed[_chosen(one.at, one.lanes)] = True
         content = np.zeros(len(self.data), self.dtype)
-        everyone = machine.lane_numbers
-        moments = [stamps for *_, stamps in self.writes]
-        alike, lines = alike_in(moments), np.array([line for *_, line, _ in self.writes], np.int64)
-
-        def unordered(others: Ints, events: Ints, who: Ints, stamps: Any) -> Bools:
-            """Are ``others`` in their ``events`` and ``who`` now, with these stamps of all lanes?"""
-            then = [stamps_in(lambda number: (moments[number], 0), alike, events, lanes) for lanes in (others, who)]
-            now = _of(stamps, others), _of(stamps, who)
-            return apart(machine.lanes_per_block, others, who, (then[0], then[1]), now)[1]
-
-        for number, (at, lanes, value, line, stamps) in enumerate(self.writes):
-            places, who = _chosen(at, lanes), everyone[lanes]
-            values = np.broadcast_to(np.asarray(value, self.dtype), lanes.shape)[lanes]
-            # two threads may write the same value: whichever comes last, the result is the same
-            earlier = owner[places]
-            met = earlier >= 0
-            if np.count_nonzero(met):
-                met &= ~same(content[places], values)
-                met &= unordered(earlier, event[places], who, stamps)
-                self._report(machine, view, met, who, earlier, line, lines[event[places]], ("written", "written"),
-                             places)  # fmt: skip
-            owner[places], event[places], content[places] = who, number, values
-            beaten = owner[places] != who
-            if np.count_nonzero(beaten):
-                beaten &= ~same(content[places], values)
-                self._report(machine, view, beaten, who, owner[places], line, lines[event[places]],
-                             ("written", "written at once"), places)  # fmt: skip
-        written = owner >= 0
-        for accesses, verb in ((self.atomics, "changed atomically"), (self.reads, "read")):
-            for at, lanes, line, stamps in accesses:
-                if not (
-                    written.size and np.count_nonzero(written.take(at, mode="clip"))
-                ):  # most read what was staged before
-                    continue
-                places, who = _chosen(at, lanes), everyone[lanes]
-                writer = owner[places]
-                met = (writer >= 0) & (writer != who)
-                if np.count_nonzero(met):
-                    met &= unordered(writer, event[places], who, stamps)
-                    self._report(
-                        machine, view, met, who, writer, line, lines[event[places]], (verb, "written"), places
-                    )
-        if self.reads:
-            self._find_races_of_atomics(machine, view)
-
-    def _find_races_of_atomics(self, machine: Machine, view: View) -> None:
-        """Atomic operations may meet each other, but no read."""
-        everyone = machine.lane_numbers
-        for at, lanes, line, stamps in self.atomics:
-            changer = np.full(len(self.data), -1, np.int64)
-            changer[_chosen(at, lanes)] = everyone[lanes]
-            for read_at, read_lanes, read_line, read_stamps in self.reads:
-                there, readers = _chosen(read_at, read_lanes), everyone[read_lanes]
-                other = changer[there]
-                met = other >= 0
-                if met.any():
-                    then, now = ((_of(moment, other), _of(moment, readers)) for moment in (stamps, read_stamps))
-                    met &= apart(machine.lanes_per_block, other, readers, then, now)[1]
-                    self._report(machine, view, met, readers, other, read_line, np.full(len(there), line),
-                                 ("read", "changed atomically"), there)  # fmt: skip
-
-    def _report(
-        self, machine: Machine, view: View, met: Bools, who: Ints, other: Ints, line: int, lines: Ints,
-        verbs: tuple[str, str], places: Ints,
-    ) -> None:  # fmt: skip
-        if not np.count_nonzero(met):
-            return
-        plainer = met & (who // WARP != other // WARP)
-        i = int(np.argmax(plainer if plainer.any() else met))
-        mine, theirs = machine.thread_of(int(who[i])), machine.thread_of(int(other[i]))
-        element = view.element(int(places[i]) % self.size)
-        text = (
-            f"{element} is {verbs[0]} by thread {mine} in line {line} and {verbs[1]} by thread {theirs} in line "
-            f"{int(lines[i])}, with no barrier between{across(machine.home, line, int(lines[i]))}"
-        )
-        machine.fault("race", line, view.name, text, lane=int(who[i]), count=int(np.count_nonzero(met)))
+        everyone, log = machine.lane_numbers, Log(machine.lanes_per_block)
+        shadow = _Interval(len(self.data), log)
+        for one in self.accesses:
+            # most read what was staged before
+            if one.op == "read" and not np.count_nonzero(changed.take(one.at, mode="clip")):
+                continue
+            places, who = _chosen(one.at, one.lanes), everyone[one.lanes]
+            if one.op == "read":
+                met = changed[places]
+                places, who = places[met], who[met]
+            stamps = partial(_of, one.stamps)
+            now = Moment(who, stamps(who), stamps, log.add(one.line, one.stamps, 0), one.line)
+            if one.op == "read":
+                shadow.note_read(machine, view, places, now)
+            elif one.op == "atomic":
+                shadow.note_atomic(machine, view, places, now)
+            else:
+                values = np.broadcast_to(np.asarray(one.value, self.dtype), one.lanes.shape)[one.lanes]
+                shadow.note_write(machine, view, places, values, content, now)
+                content[places] = values
 
 
 class Local(Storage):

@@ -112,7 +112,7 @@ class Tiles(Shared):
 
     def settle(self, machine: Machine, view: View, present: Bools | None) -> None:
         self.complete = self.complete or bool(self.written is not None and self.written.all())
-        self.atomics.clear()
+        self.accesses.clear()
 
     def fence(self, machine: Machine, lanes: Bools) -> None:
         """The active lanes call fence_async: what they wrote is there for the engines, once others know of it."""
