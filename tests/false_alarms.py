@@ -24,11 +24,12 @@ SECONDS = 120.0  # for one file at one shape
 
 @dataclass(frozen=True)
 class Right:
-    """A file that is right."""
+    """A file that is right, and what it may compute with."""
 
     name: str
     ladder: str
     path: Path
+    precision: str = catalog.PRECISIONS[0]
 
 
 # Exercises that compute less than their ladder, as they say; those of lesson 07 have no kernel to fall back to where
@@ -42,9 +43,12 @@ LESS = {
 
 def everything() -> list[Right]:
     """Every step, experiment and solution of an exercise that is for all shapes of its ladder."""
-    kernels = [Right(step.name, step.ladder, step.path) for step in (*catalog.steps(), *catalog.experiments())]
+    kernels = [
+        Right(step.name, step.ladder, step.path, step.precision)
+        for step in (*catalog.steps(), *catalog.experiments())
+    ]
     solved = [one for one in exercises.everything() if one.kind != "predict" and one.name not in LESS]
-    return kernels + [Right(f"solutions/{one.name}", one.ladder, one.solution) for one in solved]
+    return kernels + [Right(f"solutions/{one.name}", one.ladder, one.solution, one.precision) for one in solved]
 
 
 def drawn(kernel: Right, seed: int, count: int) -> list[tuple[Problem, dict]]:
@@ -63,7 +67,13 @@ def alarms(kernels: list[Right], seed: int, count: int, processes: int = 2) -> I
     shares = [cases[number::processes] for number in range(processes)]
     tasks = [
         [
-            Check(path=str(kernel.path), ladder=kernel.ladder, shape=problem.shape(), **fields)
+            Check(
+                path=str(kernel.path),
+                ladder=kernel.ladder,
+                shape=problem.shape(),
+                precision=kernel.precision,
+                **fields,
+            )
             for kernel, problem, fields in share
         ]
         for share in shares

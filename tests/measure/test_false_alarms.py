@@ -31,6 +31,15 @@ def test_a_wrong_kernel_raises_an_alarm(root):
     assert text.startswith("wrong with seed ")
 
 
+def test_a_tf32_kernel_gets_operands_that_tf32_holds(monkeypatch):
+    kernel = next(one for one in false_alarms.everything() if one.precision == "tf32" and one.ladder == "conv2d")
+    fields = {"engine": "traced", "depth": "once", "seed": 1, "special": "large"}
+    shape = problems.parse_shape("conv2d", "N=1 C=4 H=7 W=7 K=4 R=3 S=2")
+    monkeypatch.setattr(false_alarms, "drawn", lambda *_: [(shape, fields)])
+    ((_, _, text),) = false_alarms.alarms([kernel], 0, 1, processes=1)
+    assert text == ""
+
+
 def test_a_seed_draws_the_same_shapes_again():
     kernel, other = false_alarms.everything()[:2]
     assert false_alarms.drawn(kernel, 7, 5) == false_alarms.drawn(kernel, 7, 5)
