@@ -426,6 +426,8 @@ _TILED: dict[str, tuple[Problem, ...]] = {
         Conv3d(N=1, C=24, D=3, H=7, W=9, K=40, T=2, R=3, S=3, stride_h=2, pad_d=1, pad_h=1, dilation_w=2),
         # outputs for which a kernel may take a larger tile, of several warps; few terms to each
         Conv3d(N=2, C=4, D=1, H=48, W=95, K=100, T=1, R=1, S=2, pad_w=1),
+        # a stride that the second tile of pixels begins in the midst of
+        Conv3d(N=2, C=24, D=2, H=17, W=12, K=40, T=1, R=2, S=3, stride_h=2, pad_w=1),
     ),
     "dgrad": (
         Conv3d(N=2, C=128, D=1, H=8, W=8, K=64, T=1, R=3, S=3, pad_h=1, pad_w=1),
