@@ -61,25 +61,25 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture(scope="session")
-def places(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+def own_places(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """Paths for tests in a folder of this process's: nothing lies there before it is made."""
     folder = tmp_path_factory.mktemp("tests")
     return (folder / str(number) for number in itertools.count())
 
 
 @pytest.fixture
-def tmp_path(places: Iterator[Path], request: pytest.FixtureRequest) -> Path:
+def tmp_path(own_places: Iterator[Path], request: pytest.FixtureRequest) -> Path:
     """A folder of the test's own. For its own, pytest looks through those of all tests before: milliseconds each."""
-    place = next(places)
+    place = next(own_places)
     folder = place.with_name(f"{place.name}-{re.sub(r'[^A-Za-z0-9_]', '_', request.node.name)[:30]}")
     folder.mkdir()
     return folder
 
 
 @pytest.fixture(autouse=True)
-def workbook(places: Iterator[Path], monkeypatch: pytest.MonkeyPatch) -> Path:
+def workbook(own_places: Iterator[Path], monkeypatch: pytest.MonkeyPatch) -> Path:
     """A history of the test's own; of thousands of tests few write one."""
-    place = next(places)
+    place = next(own_places)
     folder = place.with_name(f".workbook-{place.name}")
     monkeypatch.setattr(history, "FOLDER", folder)
     return folder

@@ -483,8 +483,8 @@ def test_reads_guarded_one_by_one_are_as_right_as_a_thread_that_is_guarded(write
 def test_a_block_at_the_edge_writes_less_than_the_first_one(monkeypatch, middle, first, kinds):
     """234 = 13 * 18 elements in 6 blocks: 39 each, were they alike."""
     problem = problems.Gemm(M=13, N=18, K=2)
-    blocks = {None: looks.Sampled([["k", [3, 2, 1]]], 0, middle), (0, 0, 0): looks.Sampled(**first)}
-    other = looks.Sampled([], 0, 30)
+    blocks = {None: looks.Sampled(launched=[["k", [3, 2, 1]]], written=middle), (0, 0, 0): looks.Sampled(**first)}
+    other = looks.Sampled(written=30)
     monkeypatch.setattr(
         grade, "sampled", lambda box, shape, seed, block=None: blocks.get(block and tuple(block), other)
     )

@@ -41,14 +41,14 @@ def product(a, b, c, wide, paired):
         acc[i] = float32(0.0)
     for k0 in range(0, K, BLOCK_K):
         for at in range(8 * thread, A_SIZE, 8 * THREADS):
-            copy8_guarded(a_tile, at, a, m0 + at // BLOCK_K, k0 + at % BLOCK_K, wide)
+            copy8_guarded(a_tile, at, a, m0 + at // BLOCK_K, k0 + at % BLOCK_K, wide)  # <- here
         for at in range(8 * thread, B_SIZE, 8 * THREADS):
             copy8_guarded(b_tile, at, b, k0 + at // BLOCK_N, n0 + at % BLOCK_N, wide)
         commit_group()
         wait_group(0)
         cuda.syncthreads()
         for k in range(0, BLOCK_K, 16):
-            ldmatrix4(a_frag, 0, a_tile, (warp_m + lane % 16) * BLOCK_K + k + lane // 16 * 8)  # <- here
+            ldmatrix4(a_frag, 0, a_tile, (warp_m + lane % 16) * BLOCK_K + k + lane // 16 * 8)
             ldmatrix4_transposed(b_frag, 0, b_tile, (k + lane % 16) * BLOCK_N + lane // 16 * 8)
             for j in range(0, 8, 4):
                 mma_m16n8k16(acc, j, a_frag, 0, b_frag, j)
