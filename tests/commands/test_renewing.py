@@ -424,7 +424,7 @@ def test_what_takes_longer_than_there_is_time_is_stopped_told_and_last(card, mon
     monkeypatch.setattr(renewing, "FIRST_SECONDS", 0.0)
     monkeypatch.setattr(run, "profile_steps", lambda pairs: time.sleep(60))
     began = time.monotonic()
-    assert main(["renew", "counters", "--minutes", "0.1"]) == 1
+    assert main(["renew", "counters", "--minutes", "0.05"]) == 1
     assert time.monotonic() - began < 25
     out = capsys.readouterr().out
     assert "the time is up: what was measured is kept" in out
