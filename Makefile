@@ -51,7 +51,7 @@ book: $(SETUP) ## build the book as a site that opens from disk, in .workbook/bo
 bench: $(SETUP) ## time every step and the vendor's libraries, and write the record
 	$(PYTHON) -m common bench
 
-renew: $(SETUP) $(DIGITS) ## measure what this GPU's record lacks or has of older code; end it any time, it goes on: MINUTES=9
+renew: $(SETUP) $(DIGITS) ## measure what this GPU's record lacks or has of older code; end it any time, it goes on; MINUTES=9: ends in time
 	$(PYTHON) -m common renew$(if $(MINUTES), --minutes $(MINUTES))
 
 charts: $(SETUP) ## draw charts and page tables from the records

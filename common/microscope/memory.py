@@ -201,20 +201,23 @@ class Ledger:
         self.merged: dict[str, int] = {}  # shared arrays whose 32-bit reads the compiler makes so many words wide
         self._costs: dict[Any, Cost] = {}
 
-    def cost(self, space: str, positions: Ints, active: Bools, width: int, special: bool = False) -> Cost:
-        """Sectors or wavefronts, remembered by pattern: most accesses repeat with another start.
+    def cost(self, space: str, positions: Ints, active: Bools, width: int, op: str = "read") -> Cost:
+        """Sectors or wavefronts of a request, remembered by pattern: most accesses repeat with another start.
 
         ``positions`` are bytes (global, ``width`` in bytes) or words (shared, ``width`` in words), one per lane.
-        ``special``: an asynchronous copy from global memory, a write to shared memory.
+        ``op``: read, write, or copy, an asynchronous one from global to shared memory.
         """
         # sectors keep their number under a shift by whole sectors, wavefronts under any aligned shift
         origin = positions[0] // SECTOR_BYTES * SECTOR_BYTES if space == "global" else positions[0]
         pattern = positions - origin
-        key = (space, width, special, pattern.tobytes(), active.tobytes())
+        key = (space, width, op, pattern.tobytes(), active.tobytes())
         found = self._costs.get(key)
         if found is None:
             rows, used = pattern.reshape(-1, WARP), active.reshape(-1, WARP)
-            found = (sectors if space == "global" else wavefronts)(rows, used, width, special)
+            if space == "global":
+                found = sectors(rows, used, width, op == "copy")
+            else:
+                found = wavefronts(rows, used, width, op in ("write", "copy"))
             if len(self._costs) * len(key[3]) > 1 << 28:
                 self._costs.clear()
             self._costs[key] = found

@@ -342,7 +342,7 @@ class Global(Storage):
         else:
             lanes = mask.bits if wrong is None else mask.bits & ~wrong
             place = np.broadcast_to(place, lanes.shape)
-            cost = ledger.cost("global", self.address + place * size, lanes, size * width, op == "copy")
+            cost = ledger.cost("global", self.address + place * size, lanes, size * width, op)
             accesses = int(np.count_nonzero(lanes))
         tally.add(accesses, cost)
         if len(tally.seen) < ledger.kept:
@@ -492,7 +492,7 @@ class Shared(Storage):
             cost = Cost(mask.warps, mask.warps, mask.warps, mask.warps)
         else:
             lanes = np.broadcast_to(place * self.dtype.itemsize // WORD_BYTES, mask.bits.shape)
-            cost = ledger.cost("shared", lanes, mask.bits, words, op in ("write", "copy") or not paired)
+            cost = ledger.cost("shared", lanes, mask.bits, words, op if paired else "write")
         tally.add(mask.count, cost)
         if len(tally.seen) < ledger.kept:
             machine.keep(tally, np.broadcast_to(place, mask.bits.shape) * self.dtype.itemsize, mask.bits)

@@ -2,11 +2,12 @@
 
 import base64
 import json
+from importlib import import_module
 
 import numpy as np
 import pytest
 
-from common.book import catalog
+from common.book import catalog, lessontext
 from common.book.device import Gpu
 from common.measure.timing import Timing
 from common.report import current, pages, records, training, trainingcharts
@@ -129,6 +130,9 @@ def test_all_files_of_the_network_and_all_they_run_are_its_code(monkeypatch):
     code = current.trained_code()
     assert current.trained(code)
     assert {"fused", "wgrad_split_k", "wgrad_implicit_gemm", "long_sums"} <= code.keys()
+    folder, declared = lessontext.training(catalog.LESSONS)
+    run = import_module(f"lessons.{folder.name}.{declared.code}.convolution")
+    assert tuple(declared.steps) == run.STEPS
     for name in code:
         assert not current.trained({**code, name: "0" * 64}), name
     monkeypatch.setattr(catalog, "LESSONS", catalog.LESSONS / "01_naive")  # where no lesson trains one
