@@ -13,7 +13,7 @@ from common.explain.faults import FaultFields, FindingFields
 from common.measure.timing import Timing
 from common.workers.messages import Message, Result, Task
 
-Status = Literal["done", "crashed", "exited", "refused", "unjudged", "unusable"]
+Became = Literal["done", "crashed", "exited", "refused", "unjudged", "unusable"]
 Noted = Literal[
     "changed_files", "replaced", "remembers", "stream", "imports", "host_access", "host_write", "foreign_array",
     "allocates", "exited", "broken", "reaches_out",
@@ -117,7 +117,7 @@ QUESTIONS = cast(type[Question[object]], Ready | Start | Bind | Prepare | Launch
 class Answer(msgspec.Struct, frozen=True):
     """What became of a question, all notes so far, and what was ``found`` if it is done."""
 
-    status: Status
+    status: Became
     notes: list[tuple[Noted, str]]
     message: str = ""
     faults: list[FaultFields] = []

@@ -73,6 +73,8 @@ class Kernels:
             text = Path(self.folder, f"{digest}.ptx").read_text(encoding="utf-8")
             code, name = link(text, context.device.compute_capability)
             module = context.create_module_image(code)
+            if module.get_function(name).attrs.shared % alignment(text):
+                module = context.create_module_image(for_driver(text))
             self._functions[digest] = module, module.get_function(name)
         return self._functions[digest][1]
 
@@ -86,6 +88,26 @@ def link(text: str, compute_capability: tuple[int, int]) -> tuple[Any, str]:
     linker = driver._Linker(max_registers=registers or None, cc=(*compute_capability, *own), lto=False)
     linker.add_ptx(text.encode())
     return linker.complete(), name
+
+
+def alignment(text: str) -> int:
+    """The bytes at a multiple of which a plan's PTX wants its dynamic shared memory to begin."""
+    return max([1, *map(int, re.findall(r"^\.extern \.shared \.align (\d+)", text, re.MULTILINE))])
+
+
+def for_driver(text: str) -> Any:
+    """A plan's PTX as the driver itself compiles it.
+
+    CUDA 13.0's linker lets dynamic shared memory begin right behind the static one, however it is to be aligned;
+    that of 13.5 does not (seen in what both made of one kernel, by nvdisasm and readelf).
+    """
+    from numba.cuda.cudadrv import driver
+
+    _, registers = ptx_plan.entry(text)
+    if registers:
+        start = text.index(".entry")
+        text = text[:start] + re.sub(r"^\{", f".maxnreg {registers}\n{{", text[start:], count=1, flags=re.MULTILINE)
+    return driver.ObjectCode.from_ptx(text.encode())
 
 
 def maps_of(entry: PlanLaunch, addresses: list[int]) -> list[Any]:

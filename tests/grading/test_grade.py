@@ -963,4 +963,4 @@ class TestOnGpu:
     def test_a_wrong_kernel_is_called_what_it_is(self, name, checkout, machine):
         wrong = Path(__file__).parents[1] / "wrong_kernels" / f"{name}.py"
         kind = re.search(r"Expect: (\w+)", wrong.read_text())[1]
-        assert graded(wrong, checkout, machine).findings[0].kind == kind
+        assert kind in [finding.kind for finding in graded(wrong, checkout, machine).findings]

@@ -7,6 +7,8 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 from cuda.bindings import driver
+from numba import cuda
+from numba.cuda.cudadrv import driver as real_driver
 
 from common.code import tensormaps
 from common.grading import ptx_run
@@ -179,3 +181,39 @@ def test_a_map_that_the_driver_refuses_is_named(stub):
     with pytest.raises(ValueError, match=r"the driver refuses a map of \(8, 64\), .*: CUDA_ERROR_INVALID_VALUE$"):
         one.__cuda_array_interface__  # noqa: B018 - it is encoded when it is asked for
     assert stub.uploaded == []
+
+
+# --- where dynamic shared memory begins ---
+
+
+class Context:
+    """Stands in for the GPU's: a module is the code that it was made of."""
+
+    device = SimpleNamespace(compute_capability=(9, 0))
+
+    def __init__(self, static):
+        self.attrs = SimpleNamespace(shared=static)
+
+    def create_module_image(self, code):
+        return SimpleNamespace(get_function=lambda name: SimpleNamespace(attrs=self.attrs, code=code, name=name))
+
+
+@pytest.mark.parametrize(
+    ("static", "aligned", "by"),
+    [(32, 1024, "driver"), (1024, 1024, "linker"), (0, 1024, "linker"), (8, 4, "linker"), (8, 16, "driver")],
+)
+@pytest.mark.parametrize("registers", [0, 64])
+def test_code_whose_dynamic_shared_memory_lies_wrongly_is_not_run(
+    tmp_path, monkeypatch, static, aligned, by, registers
+):
+    """CUDA 13.0's linker passes over its alignment."""
+    body = f".extern .shared .align {aligned} .b8 tiles[];\n.visible .entry k(\n)\n.maxntid 288, 1, 1\n{{\nret;\n}}\n"
+    (tmp_path / "d.ptx").write_text(f"// max_registers {registers}\n{body}")
+    made = SimpleNamespace(from_ptx=lambda text: ("driver", text.decode()))
+    monkeypatch.setattr(real_driver, "ObjectCode", made, raising=False)
+    monkeypatch.setattr(cuda, "current_context", lambda: Context(static))
+    monkeypatch.setattr(ptx_run, "link", lambda text, cc: (("linker", text), "k"))
+    found = ptx_run.Kernels(tmp_path)._function("d")
+    assert (found.code[0], found.name) == (by, "k")
+    limit = f".maxnreg {registers}\n" if registers and by == "driver" else ""
+    assert found.code[1].endswith(f")\n.maxntid 288, 1, 1\n{limit}{{\nret;\n}}\n")

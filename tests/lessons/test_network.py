@@ -242,9 +242,9 @@ def test_on_a_gpu_gradients_are_the_oracles_and_bits_the_same_with_and_without_a
     """A graph, each kernel by itself, and a run that was interrupted: all end with the same bits."""
     env = {name: value for name, value in os.environ.items() if name != "NUMBA_ENABLE_CUDASIM"}
     script = root / "tests" / "lessons" / "network_on_gpu.py"
-    words = [sys.executable, str(script)]
+    words, paths = [sys.executable, str(script)], os.pathsep.join([str(root), os.environ.get("PYTHONPATH", "")])
     done = subprocess.run(
-        words, cwd=root, env={**env, "PYTHONPATH": str(root)}, capture_output=True, text=True, timeout=300
+        words, cwd=root, env={**env, "PYTHONPATH": paths}, capture_output=True, text=True, timeout=300
     )
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)

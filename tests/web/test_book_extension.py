@@ -4,7 +4,7 @@ import pytest
 
 from common.book import catalog
 
-pytest.importorskip("sphinx", reason="the book needs Sphinx: make setup")
+pytest.importorskip("docutils", reason="the book needs Sphinx: make setup")
 
 from docutils import nodes
 

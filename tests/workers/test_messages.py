@@ -223,6 +223,15 @@ class Misread(ShapeTask[Named], frozen=True, kw_only=True, tag="jobs.tunables"):
 
 
 @pytest.mark.parametrize("name", child.structs())
+def test_every_status_is_taken_from_every_task(name):
+    """msgspec reads a TypedDict's words in the module of its subclass, whose own names they may meet."""
+    kind = workers_messages._found(child.structs()[name])
+    assert [schema.read({"status": one}, kind)["status"] for one in workers_messages.STATUSES] == [
+        *workers_messages.STATUSES
+    ]
+
+
+@pytest.mark.parametrize("name", child.structs())
 def test_a_task_answers_with_what_its_struct_names(name):
     layer, _, function = name.partition(".")
     does = getattr(child._tasks_of(layer), function + child._DOES)
