@@ -386,9 +386,14 @@ def _errors(record: Record) -> list[tuple[Step]]:
 
 
 def _counters(record: Record) -> list[tuple[Step, str]]:
-    pairs = choosing.pairs(_able(record), None, every_preset=False)
+    """On each ladder's default preset; on others where they were read before."""
+    steps = _able(record)
+    others = (
+        (step, preset) for step in steps for preset in catalog.presets(step) if record.profile(preset, step.name)
+    )
+    pairs = list(dict.fromkeys((*choosing.pairs(steps, None, every_preset=False), *others)))
     held = current.counters(record, pairs)
-    return [pair for pair in pairs if pair not in held]
+    return sorted((pair for pair in pairs if pair not in held), key=lambda pair: pair[0].lesson)
 
 
 def _sanitized(record: Record) -> list[tuple[Step]]:

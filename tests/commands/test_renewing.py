@@ -13,7 +13,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from common.book import catalog, device, store
+from common.book import catalog, device, problems, store
 from common.cli import main
 from common.commands import choosing, measuring, renewing
 from common.jobs import kept, run
@@ -31,13 +31,22 @@ CARD = f"{records.REFERENCE_GPU}.json"
 
 @pytest.fixture
 def card(monkeypatch, tmp_path):
-    """As if there were a GPU whose record is a copy of the reference card's; what is measured is noted."""
-    shutil.copyfile(records.RESULTS / CARD, tmp_path / CARD)
+    """As if there were a GPU whose record is a copy of the reference card's; what is measured is noted.
+
+    Of STEPS, counters, the sanitizer's findings and agreement are of older code.
+    """
+    older = json.loads((records.RESULTS / CARD).read_text())
+    for name in STEPS:
+        step, now = catalog.find(name), catalog.provenance(catalog.find(name).path).source
+        for part, of in (("profile", problems.DEFAULT_PRESET[step.ladder]), ("sanitizer", name), ("agreement", name)):
+            held = json.dumps(older[part].get(of, {}))
+            older[part][of] = json.loads(held.replace(now, "0" * len(now)))
+    (tmp_path / CARD).write_text(json.dumps(older))
     (tmp_path / "training").mkdir()
     shutil.copyfile(records.RESULTS / "training" / CARD, tmp_path / "training" / CARD)
     monkeypatch.setattr(records, "RESULTS", tmp_path)
     monkeypatch.setattr(kept, "FOLDER", tmp_path / "kept")
-    monkeypatch.setenv("COLUMNS", "300")
+    monkeypatch.setenv("COLUMNS", "2000")
     few, asked = [catalog.find(name) for name in STEPS], []
     able = renewing._able
     monkeypatch.setattr(renewing, "_able", lambda record: [step for step in able(record) if step in few])
@@ -133,6 +142,14 @@ def test_what_is_missing_is_measured_by_lesson_and_then_nothing(card, part, caps
         assert main(["renew", part]) == 0
         assert "gemm_tuned" in card.asked[0]
         assert part == "errors" or card.asked == [["gemm_tuned"]]
+
+
+def test_counters_of_another_problem_are_read_anew_where_they_were_read_before(card):
+    before, record = missing(card), json.loads(card.path.read_text())
+    assert "gemm_tuned gemm-2048" not in before
+    record["profile"]["gemm-2048"] = {"gemm_tuned": record["profile"]["gemm-4096"]["gemm_tuned"]}
+    card.path.write_text(json.dumps(record))
+    assert {*missing(card)} - {*before} == {"gemm_tuned gemm-2048"}
 
 
 def failing(monkeypatch, error, which, owner=run, name="profile_steps"):
@@ -610,6 +627,7 @@ def test_a_record_of_training_that_does_not_name_its_code_is_of_older_code(card,
 def test_a_card_is_asked_for_what_it_can_run_only(card):
     record = Record.load(card.path)
     record.data.gpu = dataclasses.replace(record.data.gpu, compute_capability="8.0")
+    record.data.epilogues.clear()
     for part in ("counters", "sanitizer", "agreement", "epilogues"):
         names = {step.name for step, *_ in renewing.PARTS[part].missing(record)}
         assert names
