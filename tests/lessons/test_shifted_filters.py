@@ -42,3 +42,29 @@ def test_right_on_each_way(problem, expected):
     bench.launch()
     np.testing.assert_array_equal(bench.y.get(), reference.full(problem, x, weight))
     assert bench.y.trespasses() == []
+
+
+# --- the persistent variant: tiles of a warp, groups of warps, warps of a group ---
+
+PERSISTENT = [
+    (Conv2d(N=3, C=1, H=13, W=13, K=3, R=5, S=5), (2, 1, 2)),  # odd rows of y, the last filter alone
+    (Conv2d(N=2, C=1, H=12, W=12, K=12, R=5, S=5), (2, 3, 1)),
+    (Conv2d(N=300, C=1, H=1, W=2, K=2, R=1, S=1), (1, 1, 1)),  # more images than blocks: some have three, some two
+    (Conv2d(N=1, C=1, H=6, W=7, K=3, R=5, S=6), None),  # no room for four shifts
+    (Conv2d(N=1, C=1, H=14, W=4, K=2, R=11, S=2), None),  # no lane holds so many taps
+    (Conv2d(N=1, C=2, H=6, W=7, K=3, R=3, S=3), None),
+]
+
+
+@pytest.mark.parametrize(("problem", "expected"), PERSISTENT, ids=lambda v: str(v) if isinstance(v, Conv2d) else "")
+def test_blocks_that_stay_are_right_on_each_way(problem, expected):
+    p, module = problem, catalog.load(catalog.find("conv2d_tensor_core_persistent").path, "conv2d")
+    plan = module.plan(p.H, p.W, p.K, p.R, p.S) if p.C == 1 else None
+    assert expected == (plan and tuple(plan[name] for name in ("TILES", "GROUPS", "TURN")))
+    bench = check.Bench(module, problem, {})
+    x, weight = inputs.integers(problem, 0)
+    bench.load(x, weight)
+    bench.y.blank()
+    bench.launch()
+    np.testing.assert_array_equal(bench.y.get(), reference.full(problem, x, weight))
+    assert bench.y.trespasses() == []

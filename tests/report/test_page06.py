@@ -163,7 +163,7 @@ def test_the_counts_of_shifted_filters_are_the_plans():
     strips, segments = -(-p.P // step.ROWS), -(-p.Q // shift)
     pieces = -(-strips * segments // step.MMA_M)
     products = step.ROWS * p.R * tile["TILES"]
-    text = re.sub(r"\s+", " ", (FOLDER / "convolution.md").read_text(encoding="utf-8"))
+    text = re.sub(r"\s+", " ", (FOLDER / "shifted_filters.md").read_text(encoding="utf-8"))
     for told in (
         f"for {outputs} outputs of {p.K} filters and one filter row",
         f"{wide} tiles of pixels × {deep} tiles of filters = {wide * deep}, and {4 * wide} values; now 1 × {tiles} =",
