@@ -1,8 +1,8 @@
 """Exercise 06.7, predict: where float16 ends.
 
-The largest float16 is 65,504; from 65,520 on a number rounds to infinity. float16 has 11 bits, and so has TF32. Every
-element of A is the first number, every element of B the second. Replace each None by a whole number. All must be
-exact.
+The largest float16 is 65,504; from 65,520 on a number rounds to infinity. float16 has 11 significant bits, as has
+TF32. Every element of A is the first number, every element of B the second. Replace each None by a whole number. All
+must be exact.
 Grade: python -m common grade 06.7
 """
 

@@ -13,7 +13,7 @@ LANE_OF_B = 26  # which lane holds B's element in row 12, column 6
 PLACE_OF_B = 2  # and which of its four values it is
 LANE_OF_C = 22  # which lane holds the sum in row 13, column 5
 PLACE_OF_C = 3  # and which of its four sums it is
-ROW_OF_C = 15  # in which row lane 30's third sum lies, c_frag[2]
+ROW_OF_C = 15  # in which row lane 30's third sum lies, acc[2]
 COLUMN_OF_C = 4  # and in which column
 LANES = 8  # how many lanes hold what this sum is made of, of A and of B together
 

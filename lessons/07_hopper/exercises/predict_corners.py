@@ -12,7 +12,7 @@ BASES_H = None  # base pixels along h
 BASES_W = None  # base pixels along w
 BASE_H = None  # h of the base pixel that row 32 of the matrix of windows begins with
 BASE_W = None  # and its w
-IMAGE = None  # which image row 45 belongs to
+IMAGE = None  # which image row 45 belongs to, the first being 0
 OFFSET_S = None  # what is passed as s for the last tap of a row
 PIXEL_W = None  # w of the pixel that this tap brings to row 45
 ZEROS = None  # of the first image's rows that are zero at tap r = 0, s = 0

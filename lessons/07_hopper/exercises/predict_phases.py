@@ -10,16 +10,12 @@ BYTES = None  # that a stage expects
 BYTES_AT_EDGE = None  # that it expects where 10 rows of A and 100 columns of B lie inside
 PARITY_4 = None  # of the phase of filled[1] that a consumer waits for in round 4
 PARITY_7 = None  # the same in round 7
-PRODUCER_4 = (
-    None  # the parity of the phase of emptied[1] that the producer waits for before it refills it for round 4
-)
+PRODUCER_4 = None  # with which parity the producer waits for emptied[1] before it refills stage 1 for round 4
 PRODUCER_0 = None  # with which parity it waits in round 0, so that it passes at once
 COMPLETED = None  # phases that emptied[0] has completed at the end
 COMPLETED_2 = None  # and emptied[2]
 ARRIVALS = None  # arrivals that emptied[1] has seen at the end
-FIRST_WRONG = (
-    None  # the first round that may start before its tiles are there, if a consumer forgets to flip its parity
-)
+FIRST_WRONG = None  # the first round that may start without its tiles, if a consumer forgets to flip its parity
 
 # how many of the producer's eight waits pass before any consumer has arrived; with which parity it waits in round 6
 PASS_AT_ONCE = None

@@ -12,7 +12,7 @@ BASES_H = 7  # base pixels along h
 BASES_W = 6  # base pixels along w
 BASE_H = 10 - 2  # h of the base pixel that row 32 of the matrix of windows begins with
 BASE_W = 2 * 3 - 1  # and its w
-IMAGE = 1  # which image row 45 belongs to
+IMAGE = 1  # which image row 45 belongs to, the first being 0
 OFFSET_S = 2 * 2  # what is passed as s for the last tap of a row
 PIXEL_W = 3 * 3 - 1 + 4  # w of the pixel that this tap brings to row 45
 ZEROS = 6 + 6  # of the first image's rows that are zero at tap r = 0, s = 0

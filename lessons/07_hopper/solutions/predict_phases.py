@@ -10,12 +10,12 @@ BYTES = (64 * 64 + 64 * 192) * 2  # that a stage expects
 BYTES_AT_EDGE = (64 * 64 + 64 * 192) * 2  # that it expects where 10 rows of A and 100 columns of B lie inside
 PARITY_4 = 1  # of the phase of filled[1] that a consumer waits for in round 4
 PARITY_7 = 0  # the same in round 7
-PRODUCER_4 = 0  # the parity of the phase of emptied[1] that the producer waits for before it refills it for round 4
+PRODUCER_4 = 0  # with which parity the producer waits for emptied[1] before it refills stage 1 for round 4
 PRODUCER_0 = 1  # with which parity it waits in round 0, so that it passes at once
 COMPLETED = 3  # phases that emptied[0] has completed at the end
 COMPLETED_2 = 2  # and emptied[2]
 ARRIVALS = 6  # arrivals that emptied[1] has seen at the end
-FIRST_WRONG = 3  # the first round that may start before its tiles are there, if a consumer forgets to flip its parity
+FIRST_WRONG = 3  # the first round that may start without its tiles, if a consumer forgets to flip its parity
 
 # how many of the producer's eight waits pass before any consumer has arrived; with which parity it waits in round 6
 PASS_AT_ONCE = 3

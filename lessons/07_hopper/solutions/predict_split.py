@@ -11,7 +11,7 @@ CUT = 4096  # what the matrix unit makes of 4099 by itself
 HIGH_OF_2049 = 2050  # the high part of 2049
 HIGH_OF_4098 = 4100  # and that of 4098
 THREE_PRODUCTS = 4100 * 4100 - 2 * 4100  # 4099 * 4099 by three products
-TWO_PRODUCTS = 16805900  # and by two, if only the first factor is split
+TWO_PRODUCTS = 16805900  # and by two, if only the first factor is split, and the second is rounded by to_tf32
 LEFT_OUT = 1  # what the fourth would add
 ADDITIONS = 4096 // 32  # to each total in registers at K = 4096, if the unit adds up 32 k at a time
 REGISTERS = (

@@ -1,7 +1,7 @@
 """Exercise 08.1, predict: the chain rule by hand.
 
-Replace each None by a number. d_a stands for the derivative of the loss by a: how much the loss grows for each unit
-that a grows.
+Replace each None by a number or by arithmetic. Whole numbers must be exact, other figures to 1%. d_a stands for the
+derivative of the loss by a: how much the loss grows for each unit that a grows.
 Grade: python -m common grade 08.1
 """
 

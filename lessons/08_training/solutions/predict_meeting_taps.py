@@ -1,7 +1,7 @@
 """Exercise 08.5, predict: which taps an element of dx meets.
 
 All layers here are two-dimensional (D = T = 1), and as large as need be: do not count the edges. Replace each None by
-a number.
+a number or by arithmetic. Whole numbers must be exact, other figures to 1%.
 Grade: python -m common grade 08.5
 """
 

@@ -2,7 +2,8 @@
 
 The gradient of the filter of a layer with N=32 C=48 H=W=27 K=80 R=S=5, a stride of 2 and a padding of 2. A block
 computes a tile of dfilt as a matrix, 8 products of each sum at a time. A tile that reaches beyond the matrix takes as
-long as any other. The GPU has 132 multiprocessors, and three blocks fit each. Replace each None by a number.
+long as any other. The GPU has 132 multiprocessors, and three blocks fit each. Replace each None by a number or by
+arithmetic. Whole numbers must be exact, other figures to 1%.
 Grade: python -m common grade 08.7
 """
 
@@ -33,7 +34,7 @@ COPIES_OF_DY = 19
 PARTIAL_MB = 10 * 80 * 1200 * 4 / 1e6
 
 # one part more: how many times as long do the blocks take then, if each takes as long as its longest part, and the
-# second wave begins when the first has ended?
+# second wave begins when the first has ended? To 0.1%
 TIMES_AS_LONG = 2 * 72 / 79
 
 # a dense layer of 32 outputs and 256 inputs, as a convolution of one tap on one pixel, with a batch of N = 64: blocks
