@@ -38,14 +38,16 @@ def network(kind, shape, batch, seed=3, **options):
 
 
 @pytest.mark.parametrize(("kind", "shape", "batch"), [
-    ("fused", SMALL, 3), ("fused", WIDE_POOL, 2), ("layered", SMALL, 3), ("layered", WIDE_POOL, 1),
+    ("fused", SMALL, 3), ("fused", WIDE_POOL, 11), ("layered", SMALL, 3), ("layered", WIDE_POOL, 1),
 ])  # fmt: skip
-def test_losses_answers_and_gradients_are_the_oracles(kind, shape, batch):
+def test_losses_answers_and_gradients_are_the_oracles(kind, shape, batch, monkeypatch):
+    """Of 11 digits a block has two, one after the other, and a thread adds up two of ten parts."""
+    monkeypatch.setattr(import_module(f"{NETWORK}.fused"), "PARTS", 10)
     made, x, classes = network(kind, shape, batch)
     weights = made.parameters.on_host()
     made.step()
     wanted, losses = oracle.gradients(shape, weights, x, classes)
-    np.testing.assert_allclose(made.losses.copy_to_host(), losses, rtol=1e-5)
+    np.testing.assert_allclose(made.losses.copy_to_host(), losses, rtol=1e-5, atol=2e-7)
     logits = oracle.losses(shape, weights, x, classes)[1][-2]
     assert made.said.copy_to_host().tolist() == logits.argmax(axis=1).tolist()
     for name, gradient in made.parameters.on_host("gradients").items():
@@ -143,6 +145,91 @@ def test_of_equal_values_a_pool_takes_the_first_and_none_where_all_are_zero():
     np.testing.assert_array_equal(back.copy_to_host(), wanted)
 
 
+def test_a_pool_and_its_gradient_are_the_oracles_where_rows_are_no_columns():
+    from numba import cuda
+
+    pool, random = import_module(f"{NETWORK}.pool"), np.random.default_rng(1)
+    y = np.maximum(random.integers(-9, 4, (3, 4, 6, 25)), 0).astype(np.float32)
+    d_pooled = random.integers(1, 9, (3, 2, 3, 25)).astype(np.float32)
+    wanted, places = oracle.pool(y.astype(np.float64), 2)
+    on_device, pooled, found, back = (
+        cuda.to_device(a) for a in (y, d_pooled, np.zeros(d_pooled.shape, pool.PLACE), np.full_like(y, np.nan))
+    )
+    pool.launch(on_device, 2, pooled, found)
+    np.testing.assert_array_equal(pooled.copy_to_host(), wanted)
+    np.testing.assert_array_equal(found.copy_to_host(), np.where(wanted > 0, places, pool.NONE))
+    pool.launch_backward(cuda.to_device(d_pooled), found, 2, back)
+    np.testing.assert_array_equal(back.copy_to_host(), oracle.pool_back(d_pooled * (wanted > 0), places, 2))
+
+
+# threads have one filter each, or, of more than 1,024 taps, all of them
+@pytest.mark.parametrize("layer", [
+    shape_of.Layer(H=6, C=4, K=8, TAPS=3, PAD=1, POOL=3), shape_of.Layer(H=4, C=4, K=12, TAPS=5, PAD=2, POOL=2),
+], ids=["few taps", "many"])  # fmt: skip
+def test_a_fused_layer_and_its_gradients_are_the_oracles_to_the_bit(layer):
+    """Of small integers, whose sums are exact: values are often equal, and often nothing is left after ReLU. Five
+    images are summed in two parts."""
+    from numba import cuda
+
+    forward, backward = (import_module(f"{NETWORK}.{name}") for name in ("conv_pool", "conv_pool_backward"))
+    random, (H, C, K, TAPS) = np.random.default_rng(2), (layer.H, layer.C, layer.K, layer.TAPS)
+    x, filt = random.integers(-1, 3, (5, H, H, C)) * 1.0, random.integers(-1, 2, (K, TAPS, TAPS, C)) * 1.0
+    bias, dy = -4 - np.arange(K), random.integers(-3, 4, (5, layer.WINDOWS, layer.WINDOWS, K))
+    z = oracle.convolve(x, filt, layer.PAD) + bias
+    wanted, places = oracle.pool(np.maximum(z, 0), layer.POOL)
+    d_z = oracle.pool_back(dy, places, layer.POOL) * (z > 0)
+    d_x, d_filt = oracle.convolve_back(x, filt, layer.PAD, d_z)
+
+    x, filt, bias, dy, d_x_found, y = (
+        cuda.to_device(a.astype(np.float32).ravel()) for a in (x, filt, bias, dy, x * np.nan, dy)
+    )
+    found = cuda.to_device(np.zeros(dy.size, np.uint8))
+    forward.launch(layer, x, filt, bias, y, found)
+    np.testing.assert_array_equal(y.copy_to_host(), wanted.ravel())
+    np.testing.assert_array_equal(found.copy_to_host(), np.where(wanted > 0, places, 255).ravel())
+    partials = cuda.to_device(np.full((2, filt.size + K + 3), np.nan, np.float32))
+    backward.launch_filter(layer, x, dy, found, partials, 3, 3 + filt.size)
+    sums = partials.copy_to_host().sum(axis=0)[3:]
+    np.testing.assert_array_equal(sums, [*d_filt.ravel(), *d_z.sum(axis=(0, 1, 2))])
+    backward.launch_input(layer, dy, found, filt, d_x_found)
+    np.testing.assert_array_equal(d_x_found.copy_to_host(), d_x.ravel())
+
+
+@pytest.mark.parametrize("kind", ["fused", "layered"])
+def test_large_logits_leave_losses_and_gradients_finite_and_each_step_has_its_row(kind):
+    made, _, classes = network(kind, WIDE_POOL, 2, steps=3)
+    values, at = made.parameters.values.copy_to_host(), made.shape.offsets["bias4"]
+    values[at : at + 3] = np.roll([300, 210, 0], classes[0] + 1)  # the first digit's class: the least likely
+    made.parameters.restore(values, np.zeros_like(values))
+    made.counter.copy_to_device(np.full(1, 1, np.int64))
+    made.forward()
+    weights = made.parameters.on_host()
+    wanted, parts = oracle.losses(WIDE_POOL, weights, made.x.copy_to_host().reshape(2, 8, 8), classes)
+    assert wanted[0] > 200
+    found = made.losses.copy_to_host().reshape(3, 2)
+    np.testing.assert_allclose(found, [[0, 0], wanted, [0, 0]], rtol=1e-5, atol=1e-6)
+    slopes = (parts[-1] - np.eye(3)[classes]) / 2
+    np.testing.assert_allclose(made.d_logits.copy_to_host().reshape(2, 3), slopes, atol=1e-6)
+
+
+def test_first_weights_are_drawn_each_for_itself_as_he_and_others_have_it():
+    made = import_module(f"{NETWORK}.parameters").Parameters(shape_of.MNIST, 3)
+    spread = {"filt1": 1 * 49, "filt2": 4 * 49, "weight3": 256, "weight4": 32}
+    drawn = made.on_host()
+    for name, value in drawn.items():
+        assert made.shape.offsets[name] % 4 == 0
+        if name in spread:
+            assert value.var() * spread[name] == pytest.approx(2, rel=0.25), name
+            assert np.abs(value).max() > 2 * value.std()
+        else:
+            assert not value.any(), name
+    assert len({value.flat[0] / value.std() for name, value in drawn.items() if name in spread}) == 4
+    assert (
+        np.abs(np.corrcoef([drawn[name].ravel()[:190] / drawn[name].std() for name in spread]) - np.eye(4)).max()
+        < 0.3
+    )
+
+
 # row by row, the values of a window, what is left of it and where: max_pool of PyTorch takes the last NaN
 WITH_NANS = [
     ([np.nan, 1, 2, 3], np.nan, 0), ([1, np.nan, 2, 3], np.nan, 1), ([5, 1, 2, np.nan], np.nan, 3),
@@ -220,13 +307,38 @@ def test_a_batch_is_the_digits_that_the_order_names_changed_as_they_should_be():
     np.testing.assert_allclose(x[1], np.rot90(images[1]) / 255, atol=1e-6)
 
 
-def test_changes_that_are_drawn_stay_within_their_bounds():
-    drawn = batch_of.drawn(np.random.default_rng(0), 500, turn=10, stretch=0.1, slant=0.0, way=2)
-    assert np.abs(drawn[:, 4:]).max() <= 2
-    lengths = np.hypot(drawn[:, 0], drawn[:, 2])
-    assert lengths.min() >= 0.9 - 1e-6
-    assert lengths.max() <= 1.1 + 1e-6
-    assert np.abs(np.rad2deg(np.arctan2(drawn[:, 2], drawn[:, 0]))).max() <= 10 + 1e-4
+def test_a_changed_digit_is_the_mean_of_four_pixels_around_where_each_comes_from():
+    """A share falls to 0 one pixel away: along each axis, all of the original's pixels weighed so. 270 pixels, two
+    blocks; images that are not square."""
+    random = np.random.default_rng(4)
+    images, labels = random.integers(0, 256, (9, 6, 9)).astype(np.uint8), np.arange(9, dtype=np.int32)
+    order = random.permutation(9).repeat(2)[:10]
+    changes = batch_of.unchanged(10) + random.uniform(-0.5, 0.5, (10, 6)).astype(np.float32)
+    changes[:, 4:] *= 5
+    x, _ = next_batch(images, labels, order, changes, 1, 5)
+    h, w = np.indices((6, 9)) - np.array([2.5, 4]).reshape(2, 1, 1)
+    for found, which, (hh, hw, wh, ww, to_h, to_w) in zip(x, order[5:], changes[5:].astype(np.float64), strict=True):
+        from_h, from_w = hh * h + hw * w + to_h + 2.5, wh * h + ww * w + to_w + 4
+        rows, columns = (
+            np.maximum(0, 1 - np.abs(at[..., None] - np.arange(extent))) for at, extent in ((from_h, 6), (from_w, 9))
+        )
+        wanted = np.einsum("hwi,hwj,ij->hw", rows, columns, images[which].astype(np.float64)) / 255
+        assert (wanted == 0).any()
+        np.testing.assert_allclose(found, wanted, atol=2e-6)
+
+
+def test_changes_are_drawn_evenly_each_for_itself_up_to_their_bounds():
+    bounds = {"turn": 10, "stretch": 0.1, "slant": 0.3, "way": 2}
+    hh, hw, wh, ww, *ways = batch_of.drawn(np.random.default_rng(0), 2000, **bounds).T.astype(np.float64)
+    angle, along_w = np.arctan2(-hw, ww), np.hypot(hw, ww)
+    along_h = hh / np.cos(angle)
+    drawn = np.stack([np.rad2deg(angle), along_h - 1, along_w - 1, wh - np.sin(angle) * along_h, *ways])
+    drawn /= np.array([10, 0.1, 0.1, 0.3, 2, 2])[:, None]
+    assert np.abs(drawn).max() < 1 + 1e-5
+    np.testing.assert_allclose(
+        np.quantile(drawn, [0, 0.25, 0.5, 0.75, 1], axis=1).T, [[-1, -0.5, 0, 0.5, 1]] * 6, atol=0.1
+    )
+    assert np.abs(np.corrcoef(drawn) - np.eye(6)).max() < 0.1
 
 
 @pytest.mark.parametrize(("fields", "said"), [
