@@ -226,6 +226,19 @@ def test_columns_are_summed(M, K, dtype):
     np.testing.assert_array_equal(sums.copy_to_host(), y.astype(np.float64).sum(axis=0))
 
 
+def test_many_rows_of_partial_sums_are_added_up():
+    partials = np.random.default_rng(0).integers(-9, 10, (310, 11)).astype(np.float32)
+    sums = cuda.to_device(np.full(11, np.nan, np.float32))
+    columns.add_rows(cuda.to_device(partials.ravel()), 300, sums)  # what lies beyond is of others
+    np.testing.assert_array_equal(sums.copy_to_host(), partials[:300].sum(axis=0))
+
+
+def test_more_elements_than_an_offset_reaches_are_refused():
+    y = np.broadcast_to(np.float32(0), (1, 4, 2**14, 2**14, 4))
+    with pytest.raises(ValueError, match="y has 4294967296 elements: 32-bit offsets reach"):
+        separate.apart(epilogues.scale(np.float32(2)), y, y)
+
+
 # --- what does not fit ---
 
 

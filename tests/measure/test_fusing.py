@@ -101,6 +101,26 @@ def test_an_epilogue_that_finds_something_else_fused_is_refused(wrong):
     fusing._require_same("bias", SimpleNamespace(fused=lambda: put(1), separate=lambda: put(1), found=found), problem)
 
 
+@pytest.mark.parametrize(("preset", "dtype", "near", "far"), [
+    ("tiny-conv3d", np.float32, 1e-5, 1e-4), ("tiny-conv3d", np.float16, 4e-3, 2e-2),
+    ("tiny-hconv3d", np.float32, 4e-3, 2e-2),
+])  # fmt: skip
+def test_what_rounding_explains_is_the_same_and_nothing_more(preset, dtype, near, far):
+    """Where y or the result is float16, kernels of their own may find y rounded, as a fused one does not."""
+    held = np.zeros(8, dtype)
+
+    def way(off):
+        fused = np.where(np.arange(8) == 3, 1 + off, 1)
+        return SimpleNamespace(
+            fused=lambda: np.copyto(held, fused, casting="unsafe"), separate=lambda: held.fill(1),
+            found=SimpleNamespace(dtype=held.dtype, copy_to_host=held.copy),
+        )  # fmt: skip
+
+    fusing._require_same("bias", way(near), problems.preset(preset))
+    with pytest.raises(RuntimeError, match="bias: fused it differs"):
+        fusing._require_same("bias", way(far), problems.preset(preset))
+
+
 def test_lessons_name_steps_that_take_epilogues_and_presets_of_theirs():
     named = lessontext.epilogues(catalog.LESSONS)
     assert {step for step, _, _ in named} == {"conv3d_implicit_gemm_precomputed", "hconv3d_mma"}

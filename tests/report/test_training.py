@@ -2,8 +2,10 @@
 
 import base64
 import json
+from dataclasses import replace
 from importlib import import_module
 
+import msgspec
 import numpy as np
 import pytest
 
@@ -58,6 +60,10 @@ def test_an_entry_leaves_the_other_as_it_was(results):
     assert found.trained == trained()
     assert found.compared == compared()
     assert training.load("another") is None
+    other = msgspec.structs.replace(trained(), seed=1)
+    training.change(replace(GPU, driver="590"), other)
+    found = training.load("nvidia-test")
+    assert (found.trained, found.compared, found.gpu.driver) == (other, compared(), "590")
     assert (results / "training" / "nvidia-test.json").read_text().count("schema") == 1
 
 
@@ -86,6 +92,26 @@ def test_a_file_that_is_no_record_is_named_with_what_is_wrong(results, change, s
 ])  # fmt: skip
 def test_figures_are_the_records(results, words, text):
     assert training.figure(training.load("nvidia-test"), words.split()).text == text
+
+
+def test_how_far_losses_lie_apart_is_the_largest_difference_over_the_others_loss():
+    losses = {"PyTorch": [2.0, 1.0, 4.0], "fused": [2.0, 0.5, 5.0]}
+    assert msgspec.structs.replace(compared(), losses=losses).apart("fused") == 0.5
+
+
+def test_accuracy_is_that_of_the_last_epoch():
+    run = trained()
+    run.history[-1].held_out_accuracy = 0.5
+    found = training.Training(gpu=GPU, trained=run)
+    assert training.figure(found, ["accuracy"]).text == "50.0"
+
+
+def test_the_pixels_of_a_mistake_are_its_rows_and_must_be_a_square():
+    one = trained().mistakes[0]
+    assert one.image().tolist() == np.arange(16).reshape(4, 4).tolist()
+    one.pixels = base64.b64encode(bytes(15)).decode()
+    with pytest.raises(ValueError, match="digit 17: pixels must be a square, are 15"):
+        one.image()
 
 
 @pytest.mark.parametrize("words", ["", "speed", "apart nobody", "images fused-graph 65", "faster fused-graph",
@@ -181,3 +207,27 @@ def test_charts_are_drawn_of_what_there_is(results, no_pixels, monkeypatch, tmp_
     assert "10.0%" in text["training-curves"]
     assert "PyTorch 2.11" in text["training-speed"]
     assert trainingcharts.load_and_draw("another", tmp_path) == []
+
+
+def test_charts_show_the_records_values():
+    def lines(axes):
+        return {line.get_label(): (list(line.get_xdata()), list(line.get_ydata())) for line in axes.lines}
+
+    run, both = trained(), compared()
+    run.mistakes = [msgspec.structs.replace(run.mistakes[0], label=number % 10) for number in range(30)]
+    left, right = trainingcharts.curves(run, "here").axes
+    epochs = [1, 2, 3]
+    assert lines(left) == {
+        "while it learns": (epochs, [one.loss for one in run.history]),
+        "held-out digits": (epochs, [one.held_out_loss for one in run.history]),
+    }
+    assert right.lines[0].get_ydata() == pytest.approx([30, 15, 10])
+    titles = [axes.get_title() for axes in trainingcharts.mistakes(run, "here").axes]
+    assert titles == [f"{number % 10}, said 9" for number in range(trainingcharts.SHOWN)]
+    left, right = trainingcharts.losses(both, "here").axes
+    assert lines(left) == {name: ([1, 2], values) for name, values in both.losses.items()}
+    assert right.lines[0].get_ydata()[1] == pytest.approx(5e-5)
+    (axes,) = trainingcharts.speeds(both, "here").axes
+    found = lines(axes)
+    assert found["PyTorch"] == ([64, 1024], [128_000, 819_200])
+    assert found["fused, graph"] == ([64, 1024], [1_280_000, 2_048_000])
