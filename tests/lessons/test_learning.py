@@ -30,9 +30,9 @@ DRAW_RUN = trainingcharts.draw_run
 PLAN = plans.Plan(seed=1, epochs=2, batch=2, rate=0.1, changes=True)
 
 
-def some_digits(size=TINY.SIZE, count=6):
+def some_digits(size=TINY.SIZE, count=6, seed=0):
     """Images of three kinds that are easy to tell apart, as if they came with the package."""
-    random = np.random.default_rng(0)
+    random = np.random.default_rng(seed)
     labels = np.arange(count, dtype=np.int32) % 3
     images = random.integers(0, 40, (count, size, size)).astype(np.uint8)
     for image, label in zip(images, labels, strict=True):
@@ -40,10 +40,10 @@ def some_digits(size=TINY.SIZE, count=6):
     return digits.Digits(images, labels, np.arange(count))
 
 
-def held_out_digits(size):
-    """Four, of another number among all digits than here, and none of which is what it seems."""
-    four = some_digits(size, 4)
-    return digits.Digits(four.images, four.labels + 4, four.numbers + 20)
+def held_out_digits(size=TINY.SIZE, count=3):
+    """Of other pixels, in another order, and of another number among all digits than here."""
+    made = some_digits(size, count, seed=1)
+    return digits.Digits(made.images[::-1].copy(), made.labels[::-1].copy(), made.numbers + 20)
 
 
 @pytest.fixture(autouse=True)
@@ -56,7 +56,7 @@ def run():
     """Makes a run of a plan."""
 
     def make(plan=PLAN):
-        return training.Run(plan, TINY, some_digits(), some_digits(count=3), captured=False)
+        return training.Run(plan, TINY, some_digits(), held_out_digits(), captured=False)
 
     return make
 
@@ -65,7 +65,7 @@ def run():
 def main(monkeypatch, capsys, tmp_path):
     """Calls the lesson's command in a small world; returns its exit code and what it said."""
     monkeypatch.setattr(shapes, "SMALL", TINY)
-    monkeypatch.setattr(digits, "load", lambda size: (some_digits(size, 8), held_out_digits(size)))
+    monkeypatch.setattr(digits, "load", lambda size: (some_digits(size, 8), held_out_digits(size, 4)))
     monkeypatch.setattr(commands, "SIMULATED", {"epochs": 2, "batch": 2, "rate": 0.1})
     monkeypatch.setattr(commands, "SIMULATED_DIGITS", (6, 3))
     monkeypatch.setattr(trainingcharts, "draw_run", lambda *_: [])
@@ -136,6 +136,15 @@ def test_a_run_is_what_the_definitions_make_of_its_digits(run):
         assert epoch.loss == pytest.approx(np.mean(losses[6 * number : 6 * number + 6]), rel=1e-4)
 
 
+@pytest.mark.parametrize(("batch", "steps"), [(2, 3), (4, 1), (6, 1)])
+def test_a_rest_of_digits_that_fills_no_batch_is_left_out(run, batch, steps):
+    learning = run(replace(PLAN, batch=batch))
+    learning._begin()
+    assert learning.steps == steps
+    order = learning._order.copy_to_host()
+    assert len(set(order)) == len(order) == steps * batch
+
+
 @pytest.mark.parametrize("kernels", plans.KINDS)
 def test_a_run_has_the_network_that_its_plan_names(run, kernels):
     learning = run(replace(PLAN, kernels=kernels))
@@ -143,7 +152,7 @@ def test_a_run_has_the_network_that_its_plan_names(run, kernels):
 
 
 def test_order_and_changes_are_drawn_anew_for_each_epoch_and_seed(run):
-    found = []
+    found, weights = [], []
     for seed, epoch in ((1, 0), (1, 1), (2, 0), (1, 0)):
         learning = run(replace(PLAN, seed=seed))
         learning.epoch = epoch
@@ -151,7 +160,9 @@ def test_order_and_changes_are_drawn_anew_for_each_epoch_and_seed(run):
         order, changes = learning._order.copy_to_host(), learning._changes.copy_to_host()
         assert sorted(order) == list(range(6))
         found.append((order.tolist(), changes.tolist()))
+        weights.append(bits(learning))
     assert found[3] == found[0]
+    assert weights[0] == weights[1] == weights[3] != weights[2]
     for one in zip(*found[:3], strict=True):
         assert all(first != second for first, second in itertools.combinations(one, 2))
 
@@ -199,17 +210,41 @@ def test_a_loss_that_is_no_number_ends_the_run_and_leaves_what_was_before(run, t
     assert calm.done
 
 
-def test_a_held_out_loss_that_is_no_number_ends_the_run_too(run, monkeypatch):
+@pytest.mark.parametrize("loss", [float("nan"), float("inf")])
+def test_a_held_out_loss_that_is_no_number_ends_the_run_too(run, monkeypatch, loss):
     learner = run()
     before = learner.parameters.values.copy_to_host()
-    monkeypatch.setattr(learner, "look", lambda: (float("nan"), 0.0))
+    monkeypatch.setattr(learner, "look", lambda: (loss, 0.0))
     with pytest.raises(
-        training.DivergedError, match=r"the loss is nan on the held-out digits: .*smaller --rate than 0.1"
+        training.DivergedError, match=rf"the loss is {loss} on the held-out digits: .*smaller --rate than 0.1"
     ):
         learner.train()
     assert learner.epoch == 0
     assert not learner.history
     assert np.array_equal(learner.parameters.values.copy_to_host(), before)
+
+
+@pytest.mark.parametrize(("losses", "values", "said"), [
+    ([1, 1, 1, np.inf, 1, 1], 0, "epoch 1, step 2: the loss is inf"),
+    ([1] * 6, np.nan, "step 3: the loss is finite, a parameter"),
+    ([np.nan] * 6, 0, "step 1: the loss is nan"),
+])  # fmt: skip
+def test_the_first_step_whose_loss_is_no_number_is_named(run, losses, values, said):
+    learning = run()
+    before = learning._state()
+    learning._net.losses.copy_to_device(np.array(losses, np.float32))
+    learning.parameters.restore(before[3] + np.float32(values), before[4])
+    learning.step = 3
+    with pytest.raises(training.DivergedError, match=said):
+        learning._require_finite(before)
+    assert learning.step == 0
+
+
+def test_losses_of_steps_to_come_say_nothing(run):
+    learning = run()
+    learning._net.losses.copy_to_device(np.array([1, 1, 1, 1, np.nan, 1], np.float32))
+    learning.step = 2
+    learning._require_finite(learning._state())
 
 
 def test_no_checkpoint_is_written_over(main, tmp_path):
@@ -253,8 +288,8 @@ def test_the_command_trains_draws_and_keeps(main, monkeypatch, tmp_path):
 
 
 def test_a_record_is_of_the_run_and_names_each_mistake(main, tmp_path):
-    code, out, _ = main("train", "--sim", "--json", "--seed", "5", "--epochs", "1")
-    found, held_out = json.loads(out), held_out_digits(TINY.SIZE)
+    code, out, err = main("train", "--sim", "--json", "--seed", "5", "--epochs", "1")
+    found, held_out = json.loads(out), held_out_digits(TINY.SIZE, 4)
     assert code == 0
     plan = plans.Plan()
     said = {
@@ -263,11 +298,12 @@ def test_a_record_is_of_the_run_and_names_each_mistake(main, tmp_path):
     assert said == {"learned": 6, "held_out": 3, "seed": 5, "batch": 2, "rate": 0.1, "momentum": plan.momentum,
                     "decay": plan.decay, "kernels": "fused"}  # fmt: skip
     accuracy = found["history"][-1]["held_out_accuracy"]
-    assert len(found["mistakes"]) == 3 - round(3 * accuracy) == 3
-    for one, number in zip(found["mistakes"], range(3), strict=True):
-        assert (one["number"], one["label"]) == (20 + number, held_out.labels[number])
-        assert one["said"] < 4
+    assert 0 < len(found["mistakes"]) == 3 - round(3 * accuracy) < 3
+    for one in found["mistakes"]:
+        number = one["number"] - 20
+        assert one["label"] == held_out.labels[number] != one["said"]
         assert base64.b64decode(one["pixels"]) == held_out.images[number].tobytes()
+    assert f"{100 * accuracy:.1f}% of 3 held-out digits are right ({len(found['mistakes'])} wrong)" in err
     # a run that was done is looked at again, too
     assert main("train", "--sim", "--resume", str(tmp_path / "checkpoint.npz"))[0] == 0
     again = json.loads((tmp_path / "run.json").read_text())
@@ -415,6 +451,17 @@ def test_a_checkpoint_of_another_shape_or_run_is_refused(run, tmp_path, main):
     assert "is no checkpoint (" in main("train", "--sim", "--resume", str(path))[2]
     run().save(path)
     assert "--batch 3: the checkpoint's run has 2" in main("train", "--sim", "--resume", str(path), "--batch", "3")[2]
+
+
+def test_only_the_rate_may_be_another_where_a_run_goes_on(run, tmp_path):
+    path, learning = tmp_path / "kept.npz", run()
+    learning.save(path)
+    same = {"seed": 1, "epochs": 2, "batch": 2, "kernels": "fused"}
+    learning.resume(path, {**same, "rate": 0.5})
+    assert training.planned(path, TINY, {**same, "epochs": 9, "rate": 0.5}) == replace(PLAN, rate=0.5)
+    for name, other in {"seed": 2, "epochs": 3, "batch": 3, "kernels": "layered"}.items():
+        with pytest.raises(ValueError, match=f"--{name} {other}: the checkpoint's run has {same[name]}"):
+            learning.resume(path, {**same, name: other})
 
 
 def test_a_checkpoint_of_values_that_are_not_finite_is_refused(run, tmp_path):
