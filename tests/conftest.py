@@ -1,5 +1,6 @@
 """The pytest process runs kernels in the CUDA simulator; work for a real GPU goes through child processes."""
 
+import gc
 import itertools
 import os
 import re
@@ -58,6 +59,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     if needy and device.gpu_count() == 0:
         for item in needy:
             item.add_marker(pytest.mark.skip(reason="needs a CUDA GPU, and the driver reports none"))
+
+
+def pytest_collection_finish() -> None:
+    """What is loaded stays: nothing need look through thousands of tests and all modules again and again."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(scope="session")

@@ -148,18 +148,24 @@ _Listed = tuple[tuple[str, store.Stamp], ...]
 
 def _listed(root: Path) -> _Listed:
     """All that may be a step, an experiment or a helper, and stamps: while they are the same, so is what is read."""
-    found = []
-    pending = [str(root)]
-    while pending:
-        folder = pending.pop()
-        lesson = folder == str(root)
-        with os.scandir(folder) as entries:
-            for entry in entries:
-                if entry.name.endswith(".py"):
-                    found.append((entry.path, store.stamp(entry)))
-                elif (lesson or entry.name in (_EXPERIMENTS, HELPERS)) and entry.is_dir():
-                    pending.append(entry.path)
-    return tuple(sorted(found))
+    files, lessons = _inside(root)
+    found = list(files)
+    for lesson in lessons:
+        files, folders = _inside(lesson)
+        found += files
+        for folder in folders:
+            if folder.name in (_EXPERIMENTS, HELPERS):
+                found += _inside(folder)[0]
+    return tuple((path, store.stamp(path)) for path in found)
+
+
+@store.kept_by_stamp  # that of a folder changes with the names in it
+def _inside(folder: Path) -> tuple[list[str], list[Path]]:
+    """The Python files of a folder, and its folders."""
+    with os.scandir(folder) as entries:
+        known = sorted(entries, key=lambda entry: entry.name)
+        files = [entry.path for entry in known if entry.name.endswith(".py")]
+        return files, [Path(entry.path) for entry in known if not entry.name.endswith(".py") and entry.is_dir()]
 
 
 @lru_cache(maxsize=4)

@@ -154,14 +154,14 @@ def read_toml(path: Path) -> dict[str, Any]:
         raise StoreError(path, "not readable as TOML", " ".join(str(error).split())) from None
 
 
-def stamp(path: str | os.PathLike[str] | os.DirEntry[str]) -> Stamp:
+def stamp(path: str | os.PathLike[str]) -> Stamp:
     """What changes when a file is written: what was read of it holds while its stamp is the same.
 
     One of a file that cannot be read, or was written within the last tick of a coarse clock, and so may be again
     without showing it, equals no other.
     """
     try:
-        found = path.stat() if isinstance(path, os.DirEntry) else os.stat(path)
+        found = os.stat(path)
     except OSError:
         return (next(_never),)
     if max(found.st_mtime_ns, found.st_ctime_ns) > time.time_ns() - _CLOCK_NS:

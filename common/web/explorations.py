@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from common.book import catalog
@@ -20,9 +20,12 @@ def address(step: str, before: str = "") -> str:
     return f"{before}-{step}.html" if before else f"{step}.html"
 
 
-def before(step: Step, traced: dict[str, StepTrace]) -> list[str]:
-    """The traced steps that the step is shown beside: the one that it grew from, then others, the nearest first."""
-    ladder = [one.name for one in catalog.steps() if one.ladder == step.ladder]
+def before(step: Step, steps: Iterable[Step], traced: dict[str, StepTrace]) -> list[str]:
+    """The traced steps that the step is shown beside: the one that it grew from, then others, the nearest first.
+
+    ``steps`` are all, in teaching order.
+    """
+    ladder = [one.name for one in steps if one.ladder == step.ladder]
     first = [name for name in (step.builds_on, step.predecessor) if name]
     names = [*first, *reversed(ladder[: ladder.index(step.name)])]
     return [name for name in dict.fromkeys(names) if name in traced]
@@ -46,10 +49,10 @@ def write(to: Path, traced: dict[str, StepTrace]) -> int:
 
 def _files(traced: dict[str, StepTrace]) -> Iterator[tuple[str, str]]:
     steps = {step.name: step for step in catalog.steps()}
+    beside_each = {name: before(steps[name], steps.values(), traced) for name in traced}
     for name, trace in traced.items():
-        step = steps[name]
-        others = before(step, traced)
-        later = [one for one in traced if name in before(steps[one], traced)]
+        step, others = steps[name], beside_each[name]
+        later = [one for one in traced if name in beside_each[one]]
         top = [Link(f"../{_code(step)}", f"{name} in the book"), Link("index.html", "all steps")]
         beside = [Link(address(name, other), f"beside {other}") for other in others]
         beside += [Link(address(one, name), f"beside {one}") for one in later]
@@ -68,11 +71,12 @@ def _code(step: Step) -> str:
 def above(traced: dict[str, StepTrace]) -> dict[Path, str]:
     """What stands above a step's code in the book, by the step's file: the way to its pages here."""
     found = {}
-    for step in catalog.steps():
+    steps = catalog.steps()
+    for step in steps:
         if step.name in traced:
             up = "../" * len(step.path.relative_to(catalog.ROOT).parent.parts) + FOLDER
             text = f'\n<a href="{up}/{address(step.name)}">What each line costs</a>'
-            if others := before(step, traced):
+            if others := before(step, steps, traced):
                 text += f'; <a href="{up}/{address(step.name, others[0])}">beside {others[0]}</a>'
             found[step.path] = f"{text}.\n"
     return found
@@ -87,14 +91,15 @@ def index(traced: dict[str, StepTrace]) -> str:
         "From its page, a step can be looked at beside each other one of its ladder. "
         "`python -m common trace STEP --file MINE.py --html OUT.html` makes such a page of your own kernel.\n",
     ]
-    for ladder in dict.fromkeys(step.ladder for step in catalog.steps()):
-        steps = [step for step in catalog.steps() if step.ladder == ladder and step.name in traced]
+    every = catalog.steps()
+    for ladder in dict.fromkeys(step.ladder for step in every):
+        steps = [step for step in every if step.ladder == ladder and step.name in traced]
         if steps:
             parts.append(f"\n## {ladder}\n\n| step | what it does | beside |\n| :-- | :-- | :-- |\n")
-            parts += [_row(step, traced) for step in steps]
+            parts += [_row(step, every, traced) for step in steps]
     return "".join(parts)
 
 
-def _row(step: Step, traced: dict[str, StepTrace]) -> str:
-    beside = "".join(f'<a href="{address(step.name, one)}">{one}</a>' for one in before(step, traced)[:1])
+def _row(step: Step, steps: Iterable[Step], traced: dict[str, StepTrace]) -> str:
+    beside = "".join(f'<a href="{address(step.name, one)}">{one}</a>' for one in before(step, steps, traced)[:1])
     return f'| <a href="{address(step.name)}">{step.name}</a> | {step.title.replace("|", "&#124;")} | {beside} |\n'
