@@ -35,6 +35,7 @@ from common.workers import isolate
 SECONDS = 180.0
 SASS = Path(__file__).parents[1] / "sass"
 ALL_CC = ("7.5", "8.0", "8.6", "8.9", "9.0", "10.0", "12.0")
+TRIED_CC = some(ALL_CC, 3, 1)
 BOOK = "/book/gemm_coarsened.py"
 
 
@@ -565,7 +566,7 @@ def compiled(tmp_path_factory):
     two = file("gemm_two", TWO_KERNELS)
     others = {"same": {"M": 7, "N": 7, "K": 4096}, "small": {"M": 7, "N": 7, "K": 50}}
     tasks = {
-        "all": compile_(str(step.path), list(ALL_CC)),
+        "all": compile_(str(step.path), [cc for cc in ALL_CC if cc in TRIED_CC or cc == "9.0"]),
         "one": card(str(step.path)),
         "wide": card(str(catalog.find("gemm_wide_loads").path), "sass"),
         "two": card(two, "sass"),
@@ -612,7 +613,7 @@ def launch(a, b, c):
 """
 
 
-@pytest.mark.parametrize("cc", some(ALL_CC, 3, 1))
+@pytest.mark.parametrize("cc", TRIED_CC)
 def test_one_instruction_in_three_is_useful(compiled, cc):
     """The lecture's count, two loads for each multiply-add, is what the step's multiply line asks for."""
     (card,) = (kernel for kernel in compiled["all"]["kernels"] if kernel["architecture"] == cc)

@@ -263,8 +263,16 @@ def _heed_signals():
 
 
 @pytest.mark.skipif(os.name != "posix", reason="signals")
-@pytest.mark.parametrize(("number", "code"), [("SIGINT", 130), ("SIGTERM", 143), ("SIGHUP", 129)])
-def test_a_signal_ends_a_hanging_command_at_once_and_leaves_nothing(write, tmp_path, number, code):
+@pytest.mark.parametrize(
+    ("words", "number", "code"),
+    [
+        (("check", "gemm_naive", "--sim"), "SIGINT", 130),
+        (("trace", "gemm_naive"), "SIGTERM", 143),  # starts fewer processes
+        (("trace", "gemm_naive"), "SIGHUP", 129),
+    ],
+    ids=["SIGINT", "SIGTERM", "SIGHUP"],
+)
+def test_a_signal_ends_a_hanging_command_at_once_and_leaves_nothing(write, tmp_path, words, number, code):
     began = tmp_path / "began"
     hangs = write(
         "hangs.py",
@@ -275,9 +283,9 @@ def test_a_signal_ends_a_hanging_command_at_once_and_leaves_nothing(write, tmp_p
     )
     folder = tmp_path / "tmp"
     folder.mkdir()
-    words = [sys.executable, "-m", "common", "check", "gemm_naive", "--sim", "--file", str(hangs)]
     program = subprocess.Popen(
-        words, cwd=catalog.ROOT, env={**os.environ, "TMPDIR": str(folder)}, stdout=subprocess.DEVNULL,
+        [sys.executable, "-m", "common", *words, "--file", str(hangs)], cwd=catalog.ROOT,
+        env={**os.environ, "TMPDIR": str(folder)}, stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE, text=True, preexec_fn=_heed_signals,
     )  # fmt: skip
     deadline = time.monotonic() + 60
@@ -625,11 +633,11 @@ def test_a_prediction_is_no_kernel(call):
 
 
 def test_a_lesson_without_a_gpu_shows_the_recorded_figures(call):
-    code, out, _ = call("conv3d_direct", lesson="01_naive")
+    code, out, _ = call("gemm_naive", lesson="01_naive")
     assert code == RIGHT
     assert "no GPU was found" in out
-    assert "c3d-conv3a, recorded on NVIDIA H200" in out
-    assert re.search(r"conv3d_direct .*\d", out)
+    assert "gemm-4096, recorded on NVIDIA H200" in out
+    assert re.search(r"gemm_naive .*\d", out)
 
 
 # --- tables at a terminal's width ---

@@ -64,7 +64,7 @@ UNSEEN: dict[str, str] = {}
 
 # Of the kernels by class, which tests/classes.py describes, a test tries every eighth, but no slow one, and draws one
 # more. All are tried by python tests/classes.py.
-EVERY, DRAWN = 16, 2
+EVERY, DRAWN = 24, 2
 SLOW = {
     "conv3d_filters_along_z_clipped", "conv3d_index_in_an_exception", "conv3d_no_barrier_before_next_taps",
     "conv3d_output_pixels_along_y_clipped", "gemm_list_of_partial_sums", "gemm_plain_python_helper",
@@ -205,7 +205,7 @@ def test_an_expectation_fails_on_another_kind_or_message():
 
 
 SEEN = with_kind(*check.KINDS)
-TRIED = [*one_of_each(SEEN, lambda kernel: (kernel.ladder, kernel.simulator.kind)), *some(SEEN, 6)]
+TRIED = [*one_of_each(SEEN, lambda kernel: (kernel.ladder, kernel.simulator.kind)), *some(SEEN, 12)]
 
 
 @each(list(dict.fromkeys(TRIED)))
