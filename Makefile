@@ -108,13 +108,14 @@ $(firstword $(subst _, ,$(1))): $$(SETUP)
 endef
 $(foreach l,$(LESSONS),$(eval $(call lesson_rule,$(l))))
 
-# pip verifies every package against the lock's hashes.
+# pip verifies every package against the lock's hashes. It would compile them one by one: compileall has all processors do it.
 .venv/ready-cuda$(CUDA): locks/cu$(CUDA).txt
 	@$(BOOTSTRAP) -c 'import sys; v = sys.version_info[:2]; sys.exit(None if (3, 10) <= v <= (3, 14) else "Python %d.%d: must be 3.10 to 3.14; name one with make BOOTSTRAP=python3.12" % v)'
 	@echo "setting up .venv for CUDA $(CUDA) (once; downloads about 400 MB)"
 	@rm -rf .venv
 	@$(BOOTSTRAP) -m venv .venv
-	@$(PYTHON) -m pip install --quiet --disable-pip-version-check --require-hashes --only-binary=:all: -r $<
+	@$(PYTHON) -m pip install --quiet --no-compile --disable-pip-version-check --require-hashes --only-binary=:all: -r $<
+	@-$(PYTHON) -m compileall -qq -j 0 .venv
 	@touch $@
 
 # one file of this package is read, and none of its code: what it depends on is left out
