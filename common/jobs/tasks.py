@@ -43,7 +43,7 @@ WATCH_SECONDS = 3.0  # of a wrong kernel in the simulator: what it does in this 
 
 
 def warm() -> None:
-    """Import what tasks need, and let Numba load what its first compilations do."""
+    """Import what tasks need."""
     from common.measure import check  # noqa: F401
 
     if device.simulated():
@@ -53,10 +53,19 @@ def warm() -> None:
         from common.code import cards, codegen  # noqa: F401
         from common.measure import timing  # noqa: F401
 
-        codegen.warm()
         gc.set_threshold(100_000, 50, 50)
     gc.collect()
     gc.freeze()  # what is loaded now stays: nothing need look through it again and again
+
+
+def rehearse() -> None:
+    """Let Numba load what its first compilations do."""
+    if not device.simulated():
+        from common.code import codegen
+
+        codegen.warm()
+        gc.collect()
+        gc.freeze()
 
 
 def ready() -> None:

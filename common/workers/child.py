@@ -2,7 +2,7 @@
 
 A task's name is a layer's and a function's: ``jobs.check`` is done by ``check_task`` of ``common/jobs/tasks.py``, and
 is the struct that this function's parameter is annotated with (:mod:`common.workers.messages`). A layer's ``tasks``
-may have ``warm``, called ahead of the first task, and ``ready``, called before it. Started by
+may have ``warm`` and ``rehearse``, called ahead of the first task, and ``ready``, called before it. Started by
 :mod:`common.workers.isolate`, which outlives whatever a kernel does here.
 """
 
@@ -65,8 +65,13 @@ def _of_every_layer(name: str) -> None:
 
 
 def warm() -> None:
-    """Import what tasks need, and let Numba load what its first compilations do."""
+    """Import what tasks need."""
     _of_every_layer("warm")
+
+
+def rehearse() -> None:
+    """Do what the first tasks of each process would: it pays where several processes come of this one."""
+    _of_every_layer("rehearse")
 
 
 def main(text: str) -> None:
@@ -80,6 +85,7 @@ def main(text: str) -> None:
     sys.stdout = sys.stderr  # a kernel file's prints are not results
     if options["warm"]:
         warm()
+        rehearse()
     if options["wait"] and not sys.stdin.readline():
         return  # the parent has ended
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)

@@ -59,10 +59,12 @@ class Reply(msgspec.Struct):
 
 
 class Options(msgspec.Struct):
-    """What a server is started with: its end of the socket, and whether it imports the workbook's own."""
+    """What a server is started with: its end of the socket, whether it imports the workbook's own, and whether it
+    rehearses tasks ``early``, before its first process and not before its second."""
 
     link: int
     harness: bool
+    early: bool
 
 
 class GivenUpError(Exception):
@@ -170,13 +172,15 @@ def _receive(link: socket.socket) -> tuple[object, list[int]]:
 class Server:
     """The parent of one kind of processes. ``command`` starts its :func:`main`, its options aside."""
 
-    def __init__(self, command: list[str], environment: dict[str, str], harness: bool = False) -> None:
+    def __init__(
+        self, command: list[str], environment: dict[str, str], harness: bool = False, early: bool = False
+    ) -> None:
         self._link, theirs = socket.socketpair()
         self._lock = threading.Lock()
         self._ready = False
         with theirs:
             self._process = subprocess.Popen(
-                [*command, msgspec.json.encode(Options(theirs.fileno(), harness)).decode()],
+                [*command, msgspec.json.encode(Options(theirs.fileno(), harness, early)).decode()],
                 cwd=os.sep, env=environment, pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True,
             )  # fmt: skip
@@ -323,10 +327,11 @@ def _end_all() -> None:
             time.sleep(_POLL_SECONDS)
 
 
-def _serve(link: socket.socket) -> None:
-    """Fork a process for each request, until the other end closes."""
+def _serve(link: socket.socket, rehearse: Callable[[], None] | None = None) -> None:
+    """Fork a process for each request, until the other end closes; ``rehearse`` before the second."""
     ended: dict[int, int] = {}
     works: dict[int, str] = {}
+    forked = 0
     _send(link, Reply())
     while True:
         asked, handles = _receive(link)
@@ -348,6 +353,10 @@ def _serve(link: socket.socket) -> None:
                     time.sleep(_POLL_SECONDS)
             _send(link, Reply(code=ended.pop(request.pid, None)))
             continue
+        if rehearse and forked == 1:  # one process alone does itself what it needs
+            with contextlib.suppress(Exception):  # then the process says what is wrong
+                rehearse()
+        forked += 1
         pid = os.fork()
         if pid == 0:
             link.close()
@@ -413,13 +422,18 @@ def main(text: str) -> None:
     """Serve. ``text`` is :class:`Options` as JSON."""
     options = msgspec.json.decode(text, type=Options)
     _adopt()
+    rehearse = None
     if options.harness:
         from common.workers import child
 
         child.warm()
+        rehearse = child.rehearse
+        if options.early:
+            rehearse()
+            rehearse = None
     else:
         warm()
-    _serve(socket.socket(fileno=options.link))
+    _serve(socket.socket(fileno=options.link), rehearse)
 
 
 if __name__ == "__main__":

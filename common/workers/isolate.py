@@ -352,13 +352,14 @@ class _Child:
 _READ_EARLY = ("NUMBA", "CUDA", "PYTHON", "LD_", "OMP", "OPENBLAS", "MKL", "MPL")
 
 
-def _server(simulator: bool) -> forkserver.Server:
+def _server(simulator: bool, soon: bool = True) -> forkserver.Server:
+    """``soon``: a process is asked of it at once, so it had better not rehearse what that does."""
     environment = device.environment(simulator)
     early = sorted((name, value) for name, value in environment.items() if name.startswith(_READ_EARLY))
 
     def start() -> forkserver.Server:
         *command, _ = keeper.boot("forkserver", catalog.ROOT, "")
-        return forkserver.Server(command, environment, harness=True)
+        return forkserver.Server(command, environment, harness=True, early=not soon)
 
     return forkserver.server(json.dumps([str(catalog.ROOT), early]), start)
 
@@ -370,7 +371,7 @@ def warm(simulator: bool, count: int = 1) -> None:
     """See to it that the next calls of ``run`` find everything imported: by a server, or ``count`` processes that
     wait."""
     if forkserver.FORKS:
-        _server(simulator)
+        _server(simulator, soon=False)
         return
     _spares[simulator] += [_Child(simulator, warm=True) for _ in range(count - len(_spares[simulator]))]
 

@@ -45,6 +45,15 @@ def test_numba_is_there_before_the_task(told):
         assert told("'numba' in sys.modules", simulator)[2] == "True"
 
 
+def test_a_server_rehearses_before_its_second_process(told, monkeypatch):
+    compiled = "sys.modules['numba.cuda.cudadrv.nvvm'].NVVM._NVVM__INSTANCE is not None"
+    monkeypatch.setenv("NUMBA_OF_THIS_TEST", "2")  # a server of its own
+    assert [told(compiled, simulator=False)[2] for _ in range(3)] == ["False", "True", "True"]
+    monkeypatch.setenv("NUMBA_OF_THIS_TEST", "3")
+    isolate.warm(False)  # for whoever has time until the first
+    assert told(compiled, simulator=False)[2] == "True"
+
+
 def test_each_process_is_forked_anew(told):
     first, second = told(), told()
     assert first[0] != second[0]
