@@ -115,13 +115,18 @@ class Exercise(Entry, frozen=True, kw_only=True):
 
     @property
     def section(self) -> str:
-        """The heading that it stands under on the lesson's pages; empty if it stands under none."""
+        """The heading that it stands under on the lesson's pages, after those around it; empty if it stands under
+        none."""
         for page in sorted(self.path.parent.parent.glob("*.md")):
             before, marker, _ = store.read_text(page).partition(f"<!-- exercise: {self.name} -->")
             prose = re.sub(r"^```.*?^```$", "", before, flags=re.DOTALL | re.MULTILINE)
-            headings = re.findall(r"^#+ (.+)$", prose, re.MULTILINE)
-            if marker and headings:
-                return str(headings[-1])
+            around: dict[int, str] = {}  # by depth
+            for signs, title in re.findall(r"^(#+) (.+)$", prose, re.MULTILINE):
+                around = {depth: said for depth, said in around.items() if 1 < depth < len(signs)} | {
+                    len(signs): title
+                }
+            if marker and around:
+                return ", ".join(around.values())
         return ""
 
     @property

@@ -54,7 +54,8 @@ LOOK_AT = {
     "died": "this line, and what it calls outside Python: an address that is not its own ends the whole process",
     "builtins": "this line: the workbook and Numba need Python's own names as they are",
     "warp-sync": "the branches around this call, and its mask: all lanes that it names must come to this line",
-    "launch-limits": "the block and the grid in launch: threads per block are block x times y times z",
+    "launch-limits": "what launch asks for: threads per block are block x times y times z, and dynamic shared "
+    "memory comes on top of the arrays in the kernel",
     "stream": "the stream here: leave it out, of launches and of copies",
     "registers": "fewer threads per block, or fewer values that each thread keeps: the register tile",
     "shared-memory": "the shapes of the shared arrays: elements times 4 bytes, added up over all of them",

@@ -56,6 +56,8 @@ NEAR = 1.0  # percent, where a value is no whole number
 MEASURED = ("ratio", "ms", "share", "counter", "perfma")  # of figures.NAMED
 ARCHITECTURE = "9.0"  # of the machine-code record
 
+_WORKED_OUT = "worked out"
+
 # NHWC input {2, 5, 6, 3}, KRSC filter {4, 3, 2, 3}
 WORKED = Conv3d(N=2, C=3, D=1, H=5, W=6, K=4, T=1, R=3, S=2, stride_h=2, pad_h=1)
 
@@ -81,6 +83,11 @@ class Expected:
     def told(self) -> float:
         """The value as whoever reads the tables knows it."""
         return self.value if self.shown is None else self.shown
+
+    @property
+    def reason(self) -> str:
+        """What a wrong answer was compared with, where that says more than that it can be worked out."""
+        return "" if self.source == _WORKED_OUT else self.source
 
     def compare(self, answer: float) -> str:
         """Empty if the answer is right, else which way it is off."""
@@ -298,7 +305,7 @@ def _fits(_: Facts, arguments: list[str]) -> tuple[float, str]:
 
 def _fixed(_: Facts, arguments: list[str]) -> tuple[float, str]:
     (text,) = arguments
-    return evaluated(text), "worked out"
+    return evaluated(text), _WORKED_OUT
 
 
 def evaluated(text: str, known: Mapping[str, float | None] | None = None) -> float:
@@ -368,7 +375,7 @@ KINDS: dict[str, Kind] = {
     "lanes": _lanes,
     "magic": lambda _, arguments: (magic(arguments), f"division by {arguments[1]}, counted"),
     "sectors": lambda facts, words: (facts.sectors(*words), f"sectors per request of {words[0]}, counted"),
-    "worked": lambda _, arguments: (worked(arguments), f"worked example, {' '.join(arguments)}"),
+    "worked": lambda _, arguments: (worked(arguments), f"{' '.join(arguments)} of the page's worked example"),
 }
 
 

@@ -54,7 +54,7 @@ from common.grading.checkout import Change
 from common.grading.folders import Submission
 from common.grading.looks import beyond, differences, sampled, traced
 from common.grading.messages import Launched, PtxRun, Started, Traced
-from common.grading.ptx_plan import Plan
+from common.grading.ptx_plan import Plan, remembered
 from common.grading.sandbox import NOTED, Limits, Note, Sandbox, SandboxError
 from common.grading.source import in_one_line, printable
 from common.measure import ceilings as measured
@@ -78,7 +78,7 @@ CHEATS = ("language", "differs", *NOTED)
 
 TRACED = 2  # of the shapes
 BY_CHANCE = ("wrong", "nan", "unstable")  # as a race, or a value that nobody wrote, may show
-NEEDED = "read what the output takes, and no more often; what is staged must be what is multiplied"
+NEEDED = "read what the output takes, and no more often; if a tile is staged, it must be what is multiplied"
 SAMPLED_BYTES, SAMPLED_K = 64 << 20, 256
 SPARE = 1.25  # multiply-adds of a block for each that its results take
 
@@ -451,9 +451,7 @@ class Grader:
         first, last = bench.launched[0], bench.launched[-1]
         if first == last:
             return []
-        names = [" and ".join(name for name, *_ in one) or "no kernel" for one in (first, last)]
-        text = f"launch starts {names[0]} the first time and {names[1]} when it sees the same operands again"
-        return [("remembers", f"{text}: it must do its work each time")]
+        return [("remembers", remembered([name for name, *_ in first], [name for name, *_ in last]))]
 
     def _record(self, evidence: Evidence, work: Work, launched: list[Launched] | None) -> None:
         """Write down what would start on a GPU; compare it with the simulated run, count in it, run it on a GPU."""
@@ -586,7 +584,8 @@ def predicted(
         off = expected.compare(value)
         if off:
             slip = expected.slip(value, exercise.slips.get(name, {}))
-            findings.append(Finding("wrong", f"{name} = {value:.6g} is {off}: {slip or expected.source}"))
+            said = slip or expected.reason
+            findings.append(Finding("wrong", f"{name} = {value:.6g} is {off}{f': {said}' if said else ''}"))
         else:
             yours = "" if value in (expected.value, expected.told) else f", yours {value:.6g} is near enough"
             notes.append(f"{name} = {expected.told:.6g}: {expected.source}{yours}")

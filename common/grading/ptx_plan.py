@@ -198,8 +198,9 @@ class Recorder:
             self.module.launch(*arguments)
         self.audit.phase = "import"
         if [entry["kernel"] for entry in first] != [entry["kernel"] for entry in self.launches]:
-            times = f"{_kernels(first)} the first time and {_kernels(self.launches)} when it sees the same operands"
-            self.audit.note("remembers", f"launch starts {times} again: it must do its work each time")
+            self.audit.note(
+                "remembers", remembered(*([one["name"] for one in part] for part in (first, self.launches)))
+            )
         return {
             "shape": problem.shape(),
             "architecture": architecture,
@@ -400,5 +401,16 @@ def _whole(values: list[object]) -> bool:
     return all(isinstance(value, int) and value >= 0 for value in values)
 
 
-def _kernels(launches: list[PlanLaunch]) -> str:
-    return "no kernel" if not launches else ", ".join(dict.fromkeys(entry["name"] for entry in launches))
+def remembered(first: list[str], again: list[str]) -> str:
+    """What is said of a launch that starts other kernels, named here, when it sees the same operands again."""
+    if first == again:
+        names = ", ".join(dict.fromkeys(first))
+        return (
+            f"launch starts another {names} when it sees the same operands again: it must do its work each time, "
+            "and keep the kernel if it makes one, as with lru_cache"
+        )
+    once, more = (" and ".join(dict.fromkeys(names)) or "no kernel" for names in (first, again))
+    return (
+        f"launch starts {once} the first time and {more} when it sees the same operands again: "
+        "it must do its work each time"
+    )

@@ -305,6 +305,12 @@ def test_a_page_names_it_once(exercise):
     assert bool(exercise.section) == (not exercise.hard)
 
 
+def test_a_section_is_told_apart_from_others_of_its_heading():
+    assert exercises.find("02.7").section == "5. `conv2d_shared_tile`: the halo, Read why"
+    sections = [one.section for one in ALL if one.section]
+    assert not {section for section in sections if section.startswith(("Read why", "Predict", "Run"))}
+
+
 @pytest.mark.parametrize("lesson", LESSONS)
 def test_most_exercises_of_a_lesson_belong_to_a_section(lesson):
     here = [one.hard for one in ALL if one.lesson == lesson]
@@ -553,6 +559,7 @@ def test_an_answer_is_exact_for_counts_and_near_for_the_rest(facts):
     work = facts.expected("gflop gemm-4096")
     assert work.compare(137) == ""
     assert work.compare(130) == "too low"
+    assert (work.reason, facts.expected("fixed 2*3").reason) == (work.source, "")  # "worked out" is no news
     ratio = facts.expected("ratio ece408-layer2 conv2d_naive conv2d_unrolled within 33")
     assert ratio.compare(0.7 * ratio.value) == ""
     assert ratio.compare(1.4 * ratio.value) == "too high"
