@@ -89,7 +89,7 @@ def test_an_epilogue_reads_at_most_two_operands():
 
 
 @pytest.mark.parametrize(
-    ("kind", "dtype"), [("bias_relu", np.float32), ("add_residual", None), ("scale", np.float16)]
+    ("kind", "dtype"), [("bias_relu", np.float32), ("add_residual", None), ("add_bias", np.float16)]
 )
 @pytest.mark.parametrize("splits", [1, 3])
 def test_where_blocks_share_a_tile_the_epilogue_follows_the_sum(kind, dtype, splits):
@@ -233,6 +233,12 @@ def test_many_rows_of_partial_sums_are_added_up():
     sums = cuda.to_device(np.full(11, np.nan, np.float32))
     columns.add_rows(cuda.to_device(partials.ravel()), 300, sums)  # what lies beyond is of others
     np.testing.assert_array_equal(sums.copy_to_host(), partials[:300].sum(axis=0))
+
+
+def test_apart_refuses_an_operand_that_does_not_fit():
+    y = on_device(1, 1, 2, 2, 5)
+    with pytest.raises(ValueError, match=r"bias is \(4,\) of float32; allowed: \(5,\)"):
+        separate.apart(epilogues.add_bias(on_device(4)), y, y)
 
 
 def test_more_elements_than_an_offset_reaches_are_refused():
