@@ -133,6 +133,8 @@ def test_an_epilogue_serves_layers_of_several_shapes():
     for layer in (first, second, first):
         expected = np.maximum(layer.sums + first.bias, 0)
         np.testing.assert_array_equal(layer.launch(epilogue), expected.astype(np.float32))
+    with pytest.raises(ValueError, match=r"bias_relu: bias is \(40,\) of float32; allowed: \(5,\)"):
+        Layer(FP32, RAGGED).launch(epilogue)
 
 
 @pytest.mark.parametrize("name", [FP32, FP16])
@@ -219,7 +221,7 @@ def test_apart_gives_what_fused_gives_of_sums_that_y_holds(name, shape, kind):
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float16])
-@pytest.mark.parametrize(("M", "K"), [(1, 1), (33, 5), (70, 8), (1100, 24), (9, 300)])
+@pytest.mark.parametrize(("M", "K"), [(1, 1), (33, 5), (70, 8), (64, 64), (1100, 24), (9, 300)])
 def test_columns_are_summed(M, K, dtype):
     rng = np.random.default_rng(M)
     y = rng.integers(-9, 10, (M, K)).astype(dtype)
