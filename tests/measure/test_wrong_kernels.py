@@ -62,13 +62,13 @@ NAMES = [
 # Mistakes that no ragged shape brings out yet.
 UNSEEN: dict[str, str] = {}
 
-# Of the kernels by class, which tests/classes.py describes, a test tries every eighth, but no slow one, and draws one
-# more. All are tried by python tests/classes.py.
+# Of the kernels by class, which tests/classes.py describes, a test tries one in so many, but no slow one, and draws
+# some more. All are tried by python tests/classes.py.
 EVERY, DRAWN = 24, 2
 SLOW = {
     "conv3d_filters_along_z_clipped", "conv3d_index_in_an_exception", "conv3d_no_barrier_before_next_taps",
     "conv3d_output_pixels_along_y_clipped", "gemm_list_of_partial_sums", "gemm_plain_python_helper",
-    "gemm_product_of_slices", "gemm_sum_of_a_generator",
+    "gemm_product_of_slices", "gemm_rows_along_z_once_more", "gemm_sum_of_a_generator",
 }  # fmt: skip
 
 
