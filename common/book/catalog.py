@@ -37,7 +37,7 @@ from common.book.schema import Name
 ROOT = Path(__file__).resolve().parents[2]
 LESSONS = ROOT / "lessons"
 HELPERS = "helpers"  # a lesson's folder of its own helpers
-_EXPERIMENTS = "experiments"
+EXPERIMENTS = "experiments"
 
 _ARGUMENTS = {
     "gemm": ("a", "b", "c"),
@@ -154,7 +154,7 @@ def _listed(root: Path) -> _Listed:
         files, folders = _inside(lesson)
         found += files
         for folder in folders:
-            if folder.name in (_EXPERIMENTS, HELPERS):
+            if folder.name in (EXPERIMENTS, HELPERS):
                 found += _inside(folder)[0]
     return tuple((path, store.stamp(path)) for path in found)
 
@@ -185,7 +185,7 @@ def _everything(root: Path, listed: _Listed) -> tuple[Step, ...]:
     found = [
         _read(path, lesson, experiment=True)
         for lesson in lessons(root)
-        for path in _python_files(root / lesson / _EXPERIMENTS)
+        for path in _python_files(root / lesson / EXPERIMENTS)
     ]
     names = {step.name for step in known}
     for experiment in found:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
-from collections.abc import Sequence
+import time
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
 
@@ -19,6 +21,7 @@ from common.grading import folders, grade, sandbox, source
 from common.jobs import run
 from common.report import tables
 
+_KEPT_SECONDS = 5.0  # a report of a folder is written again when it is so old
 _LEAST_MEMORY = 0.5  # GiB; with less a child does not get as far as the kernel
 
 
@@ -66,8 +69,9 @@ def _grade(options: argparse.Namespace) -> int:
     found: dict[int, grade.Grade] = {}
     try:
         with closing(grader.all(files, workers)) as coming:
-            for number, verdict in console.progress("grade", coming, files, flow.graded, options.json):
-                found[number] = verdict
+            noted = _noted(coming, found, out)
+            for _ in console.progress("grade", noted, files, flow.graded, options.json):
+                pass
     finally:
         files = [files[number] for number in sorted(found)]
         grades = [found[number] for number in sorted(found)]
@@ -93,6 +97,21 @@ def _grade(options: argparse.Namespace) -> int:
     if written:
         say.print(escape(f"written: {', '.join(source.printable(str(path)) for path in written)}"), soft_wrap=True)
     return RIGHT if all(one.passed for one in grades) else WRONG
+
+
+def _noted(
+    coming: Iterable[tuple[int, grade.Grade]], found: dict[int, grade.Grade], out: Path | None
+) -> Iterator[tuple[int, grade.Grade]]:
+    """Verdicts as they come, noted in ``found``; every few seconds all are written to ``out``: a grader that is
+    killed has no time to."""
+    kept = time.monotonic()
+    for number, verdict in coming:
+        found[number] = verdict
+        if out and time.monotonic() - kept > _KEPT_SECONDS:
+            with contextlib.suppress(OSError):  # of the last report it is said
+                folders.report([found[one] for one in sorted(found)], out)
+            kept = time.monotonic()
+        yield number, verdict
 
 
 def _table(found: list[grade.Grade]) -> Table:

@@ -4,6 +4,7 @@ Module by module:
 
     answers        what a prediction is compared with
     grade          verdicts on exercises and folders
+    fresh_shapes   shapes that nobody knows beforehand
     limits         what exercises limit, how it is counted and how it is said
     folders        what a folder of other people's files holds, and its report
     allowed_edits  is a file still its exercise

@@ -1,8 +1,8 @@
 """Is a file still its exercise, with the blank filled in or the bug mended? Another right kernel is no answer to it.
 
-It is compared with the solution, which has the same frame. Comments, docstrings and layout do not count, nor more
-imports from Numba and math, nor a self-test under ``if __name__ == "__main__":``. What fills a blank stays in the
-block of statements that the blank stands in.
+It is compared with the solution, which has the same frame. Comments, docstrings, types and layout do not count, nor
+more imports of what any kernel file may import, nor a self-test under ``if __name__ == "__main__":``. What fills a
+blank stays in the block of statements that the blank stands in.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from common.book.exercises import BLANK, END, Exercise
 from common.grading import language
 
 SLACK = 6  # lines beside those of the bug: there is more than one way to mend it
-FREE_IMPORTS = ("__future__", "functools", "math", "numba", "numba.cuda")
+FREE_IMPORTS = tuple(language.MODULES)  # those of lessons are part of what is asked
 _BODIES = ("body", "orelse", "finalbody")
 _FILLED = "<the blank>"
 
@@ -159,12 +159,21 @@ def _plain(tree: ast.Module) -> ast.Module:
     """The source without what does not count."""
     tree = language.without_self_test(tree)
     for block in _blocks(tree):
-        block[:] = [node for node in block if not _passed_over(node)]
+        block[:] = [_without_type(node) for node in block if not _passed_over(node)]
     for node in ast.walk(tree):
         if isinstance(node, ast.FunctionDef):
             node.returns = None
             node.body = node.body or [ast.Pass()]
+        elif isinstance(node, ast.arg):
+            node.annotation = None
     return ast.fix_missing_locations(tree)
+
+
+def _without_type(node: ast.stmt) -> ast.stmt:
+    """``X: int = 1`` is ``X = 1``."""
+    if isinstance(node, ast.AnnAssign) and node.value is not None:
+        return ast.copy_location(ast.Assign([node.target], node.value), node)
+    return node
 
 
 def _code(tree: ast.Module) -> str:

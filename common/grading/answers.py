@@ -392,6 +392,7 @@ _OPERATORS: dict[type, Callable[..., Any]] = {
     ast.FloorDiv: operator.floordiv, ast.Mod: operator.mod, ast.USub: operator.neg, ast.UAdd: operator.pos,
 }  # fmt: skip
 _LARGEST = 10.0**30
+_MUST = f"must be NAME = number of at most {_LARGEST:g}, or arithmetic of numbers"
 
 
 def read(path: Path, text: str | None = None) -> dict[str, float | None]:
@@ -401,26 +402,44 @@ def read(path: Path, text: str | None = None) -> dict[str, float | None]:
     line of anything else.
     """
     try:
-        tree = ast.parse(source.text_of(source.take(path)) if text is None else text)
+        text = source.text_of(source.take(path)) if text is None else text
+        tree = ast.parse(text)
     except source.SourceError as error:
         raise AnswerError(f"{path.name}: {error}") from None
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
-        line = getattr(error, "lineno", 1)
-        raise AnswerError(f"{path.name}:{line}: not readable as Python") from None
+        line = getattr(error, "lineno", None) or 1
+        said = _cut((text or "").split("\n")[line - 1 :][:1])
+        raise AnswerError(f"{path.name}:{line}: {said}: not readable as Python: {_MUST}") from None
     found: dict[str, float | None] = {}
+    lines = text.split("\n")
     for statement in tree.body:
         if isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant):
             continue  # a docstring
-        names = statement.targets if isinstance(statement, ast.Assign) else []
-        if len(names) != 1 or not isinstance(names[0], ast.Name):
-            raise AnswerError(f"{path.name}:{statement.lineno}: must be NAME = number, or arithmetic of numbers")
-        assert isinstance(statement, ast.Assign)
+        names, value = _assigned(statement)
+        said = f"{path.name}:{statement.lineno}: {_cut(lines[statement.lineno - 1 :][:1])}"
+        if len(names) != 1 or not isinstance(names[0], ast.Name) or value is None:
+            raise AnswerError(f"{said}: {_MUST}")
         try:
-            found[names[0].id] = _value(statement.value, found)
+            found[names[0].id] = _value(value, found)
         except (ArithmeticError, TypeError, KeyError, RecursionError) as error:
-            reason = f"{error.args[0]} has no value yet" if isinstance(error, KeyError) else "cannot be worked out"
-            raise AnswerError(f"{path.name}:{statement.lineno}: {names[0].id}: {reason}") from None
+            reason = f"cannot be worked out: {_MUST}"
+            if isinstance(error, KeyError):
+                reason = f"{error.args[0]} has no value yet"
+            raise AnswerError(f"{said}: {reason}") from None
     return found
+
+
+def _assigned(statement: ast.stmt) -> tuple[list[ast.expr], ast.expr | None]:
+    """What a statement assigns to, and what; nothing if it is another."""
+    if isinstance(statement, ast.Assign):
+        return statement.targets, statement.value
+    return ([statement.target], statement.value) if isinstance(statement, ast.AnnAssign) else ([], None)
+
+
+def _cut(lines: list[str]) -> str:
+    """A line as it is quoted: without what is beside it, and not too long."""
+    line = "".join(lines).strip()
+    return f"`{line}`" if len(line) <= 80 else f"`{line[:77]}...`"
 
 
 def _value(node: ast.expr, known: Mapping[str, float | None]) -> float | None:

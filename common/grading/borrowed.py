@@ -18,7 +18,8 @@ from common.book.catalog import Step
 from common.book.exercises import Exercise
 from common.editing import shipped
 
-_NAMED = re.compile(rf"""["']({catalog.LESSONS.name}\.\d\w*(?:\.{catalog.HELPERS})?\.\w+)["']""")
+_FOLDERS = f"(?:{catalog.HELPERS}|{catalog.EXPERIMENTS})"
+_NAMED = re.compile(rf"""["']({catalog.LESSONS.name}\.\d\w*(?:\.{_FOLDERS})?\.\w+)["']""")
 
 
 @dataclass(frozen=True)

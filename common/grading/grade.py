@@ -41,6 +41,7 @@ from common.grading import (
     checkout,
     confine,
     folders,
+    fresh_shapes,
     language,
     limits,
     messages,
@@ -52,7 +53,7 @@ from common.grading.answers import Facts
 from common.grading.borrowed import Borrowed
 from common.grading.checkout import Change
 from common.grading.folders import Submission
-from common.grading.looks import beyond, differences, sampled, traced
+from common.grading.looks import beyond, differences, sampled, traced, wrong
 from common.grading.messages import Launched, PtxRun, Started, Traced
 from common.grading.ptx_plan import Plan, remembered
 from common.grading.sandbox import NOTED, Limits, Note, Sandbox, SandboxError
@@ -77,6 +78,7 @@ BEYOND_FLOOR = 1.05  # ceilings are measured too, to a few percent
 CHEATS = ("language", "differs", *NOTED)
 
 TRACED = 2  # of the shapes
+FRESH, TRIED = 8, 32  # shapes that an exercise is traced at beside its own, and that its solution is, to find so many
 BY_CHANCE = ("wrong", "nan", "unstable")  # as a race, or a value that nobody wrote, may show
 NEEDED = "read what the output takes, and no more often; if a tile is staged, it must be what is multiplied"
 SAMPLED_BYTES, SAMPLED_K = 64 << 20, 256
@@ -184,6 +186,14 @@ class Work:
         return problems.fit_batch(problem, SAMPLED_BYTES)
 
 
+@dataclass(frozen=True)
+class Solved:
+    """What a trace of an exercise's solution finds at each shape that is traced, and fresh shapes it is right at."""
+
+    traces: list[Traced]
+    fresh: list[Problem]
+
+
 class Grader:
     """Grades files, several at a time; work on a GPU goes one at a time."""
 
@@ -200,7 +210,7 @@ class Grader:
         self._gpu = threading.Lock()
         self._closing = threading.Event()
         self._at_work: set[object] = set()
-        self._solved: dict[str, list[Traced]] = {}
+        self._solved: dict[str, Solved] = {}
         self._solving = threading.Lock()
 
     def all(self, files: list[Submission], workers: int) -> Generator[tuple[int, Grade], None, None]:
@@ -364,6 +374,8 @@ class Grader:
                     evidence.findings[:0] = self._behind(work, box, problem, evidence.findings)
                     return launched
             self._trace(evidence, work, box)
+            if work.exercise and not evidence.findings:
+                self._try_fresh(evidence, work, box)
             if work.counted and not evidence.findings:
                 self._sample(evidence, work, box, seed)
         return launched or []
@@ -391,9 +403,9 @@ class Grader:
             evidence.findings += [Finding("unsound", f"at {problem}: {fault}") for fault in found.unsound]
             if number == 0 and work.traced:
                 evidence.figures |= found.figures
-            excess = beyond(found, self._solution(work)[number], READS[work.kind]) if work.framed else ""
+            excess = beyond(found, self._solution(work).traces[number], READS[work.kind]) if work.framed else ""
             if number == 0 and work.framed:
-                most = READS[work.kind] * sum(self._solution(work)[0].reads.values())
+                most = READS[work.kind] * sum(self._solution(work).traces[0].reads.values())
                 read = f"{sum(found.reads.values()):,.0f} values read from global memory at {problem}"
                 evidence.notes.append(("reads", f"{read}, at most {most:,.0f} allowed"))
             if excess:
@@ -432,15 +444,33 @@ class Grader:
             text = f"on {problem}, a block does {middle.fma:,} multiply-adds for results that take {needed:,}"
             evidence.findings.append(Finding("padded", f"{text}: those too many would be counted as work"))
 
-    def _solution(self, work: Work) -> list[Traced]:
-        """What a trace of the exercise's solution finds, at each shape that is traced."""
+    def _try_fresh(self, evidence: Evidence, work: Work, box: Sandbox) -> None:
+        """Is it right and sound at shapes that its author could not know, where the solution is?"""
+        for problem in self._solution(work).fresh:
+            seed = secrets.randbits(48)
+            try:
+                found = traced(box, problem, seed)
+            except SandboxError as error:
+                raise SandboxError(error.kind, f"at {problem}: {error}", error.disturbed) from None
+            if found.message:
+                return  # what the tracer does not know was said before
+            evidence.findings += [Finding("unsound", f"at {problem}: {fault}") for fault in found.unsound]
+            if not evidence.findings and (count := wrong(found, problem, seed)):
+                text = f"at {problem}, {count} of {len(found.places)} sampled elements are wrong"
+                evidence.findings.append(Finding("wrong", f"{text}: a shape that was drawn for this grade"))
+            if evidence.findings:
+                return
+
+    def _solution(self, work: Work) -> Solved:
+        """What is known of the exercise's solution; its fresh shapes are drawn once, for all who hand it in."""
         exercise = work.exercise
         assert exercise
         with self._solving:
             if exercise.name not in self._solved:
                 with Sandbox(exercise.solution, work.ladder, True, self.limits, closing=self._closing) as box:
                     box.ask(messages.Start())
-                    self._solved[exercise.name] = [traced(box, problem) for problem in work.shapes[:TRACED]]
+                    traces = [traced(box, problem) for problem in work.shapes[:TRACED]]
+                    self._solved[exercise.name] = Solved(traces, _fresh(box, work.shapes))
             return self._solved[exercise.name]
 
     def _again(self, bench: sandbox.RemoteBench, seed: int) -> list[Note]:
@@ -577,7 +607,9 @@ def predicted(
         return [Finding("unjudged", f"cannot be judged here: {error}")], []
     missing = [name for name in exercise.answers if name not in wanted]
     if missing:
-        findings.append(Finding("unanswered", f"no value yet for {', '.join(missing)}"))
+        others = ", ".join(name for name in given if name not in exercise.answers)
+        said = f"; not asked for: {others}" if others else ""
+        findings.append(Finding("unanswered", f"no value yet for {', '.join(missing)}{said}"))
     for name, expected in compared.items():
         value = given[name]
         assert value is not None
@@ -634,6 +666,20 @@ def remember(files: list[Submission], grades: list[Grade], own: dict[Path, tuple
             event = history.Event(path.stem, history.sha(source), "graded", "", verdict, reason)
             if [(last.source, last.verdict) for last in history.events(path.stem)[-1:]] != [(event.source, verdict)]:
                 history.add(event)
+
+
+def _fresh(box: Sandbox, own: list[Problem]) -> list[Problem]:
+    """Shapes beside its ``own`` that a solution is right and sound at: what it is not made for, no answer need be."""
+    found: list[Problem] = []
+    for problem in fresh_shapes.candidates(own, secrets.randbits(48))[:TRIED]:
+        seed = secrets.randbits(48)
+        with contextlib.suppress(SandboxError):  # it refuses the shape, or fails there
+            made = traced(box, problem, seed)
+            if not (made.message or made.unsound or wrong(made, problem, seed)):
+                found.append(problem)
+        if len(found) == FRESH:
+            break
+    return found
 
 
 def _shapes_of(ladder: str) -> list[Problem]:

@@ -44,6 +44,9 @@ COUNTED = {
     "threads": "{} threads in a block",
     "sectors": "{} sectors for each request to global memory, of the line that touches most",
     "turns": "{} wavefronts for each request to shared memory, of the line with most bank conflicts",
+    "shared_requests": "{} requests of a warp to shared memory, as the source is written",
+    "atomics": "{} atomic operations",
+    "writes": "{} writes to global memory for each output",
     "shared_reads": "{} reads of shared memory for each multiply-add, as the source is written",
     "global_reads": "{} reads of global memory for each multiply-add, as the source is written",
 }
@@ -58,7 +61,7 @@ COMPARED = (
     "in a comparison too"
 )
 # Of these a trace tells.
-TOUCHED = ("sectors", "turns", "threads", "shared_reads", "global_reads")
+TOUCHED = ("sectors", "turns", "threads", "shared_requests", "atomics", "writes", "shared_reads", "global_reads")
 OF_THE_LOOP = ("per_fma", "loads_per_fma", "shared_per_fma")
 EVERYWHERE = {"float64": 0.0}  # the most, of every exercise
 
@@ -72,12 +75,27 @@ def touched(found: Trace) -> dict[str, float]:
     """The figures that a trace tells."""
     main = found.main
     each = main.per_fma()
+    warps = main.launches * main.blocks * -(-int(np.prod(main.block)) // 32)
+    shared = [access for access in main.accesses if access.space == "shared"]
+    written = [access for kernel in found.kernels for access in kernel.select("global", "write", "tma store")]
+    of_all = [access for kernel in found.kernels for access in kernel.accesses]
     return {
         **trace.worst(found.as_dict()),
         "threads": float(np.prod(main.block)),
-        "shared_reads": each["shared"]["loads"] if each else 0.0,
-        "global_reads": each["global"]["loads"] if each else 0.0,
+        "shared_requests": sum(access.requests for access in shared) / max(1, warps),
+        "atomics": float(sum(access.accesses for access in of_all if access.op == "atomic")),
+        "writes": sum(access.accesses for access in written) / found.output.size,
+        "shared_reads": each["shared"]["loads"] * _told(found) if each else 0.0,
+        "global_reads": each["global"]["loads"] * _told(found) if each else 0.0,
     }
+
+
+def _told(found: Trace) -> float:
+    """The share of its multiply-adds that a single kernel tells as such: ``acc += a * b + c * d`` adds two products,
+    and one of them is no multiply-add to the compiler. 1 where padding may be what was left out."""
+    pads = any(getattr(found.problem, f"pad_{axis}", 0) for axis in "dhw")
+    needed = 0 if pads or len(found.kernels) > 1 else found.problem.flops // 2
+    return found.main.fma / max(found.main.fma, needed, 1)
 
 
 def text_figures(texts: Collection[str]) -> dict[str, float]:

@@ -21,9 +21,9 @@ from common.grading.sandbox import Note, Sandbox, SandboxError
 from common.measure import inputs
 
 
-def traced(box: Sandbox, problem: Problem) -> Traced:
+def traced(box: Sandbox, problem: Problem, seed: int = 0) -> Traced:
     """Have a box trace its kernels at a shape. Raises SandboxError."""
-    found = box.ask(Trace(shape=problem.shape()))
+    found = box.ask(Trace(shape=problem.shape(), seed=seed))
     if not found.message and found.figures.keys() != set(TOUCHED):
         has = ", ".join(found.figures) or "none"
         raise SandboxError("broken", f"its trace must have {', '.join(TOUCHED)}, has {has}")
@@ -52,15 +52,19 @@ def sampled(box: Sandbox, problem: Problem, seed: int, block: list[int] | None =
     found = box.ask(Sample(shape=problem.shape(), seed=seed, block=block))
     if found.message:
         return Sampled(message=found.message)
+    return Sampled(**asdict(found), compared=len(found.places), wrong=wrong(found, problem, seed))
+
+
+def wrong(found: Block | Traced, problem: Problem, seed: int) -> int:
+    """How many of the values that it says of an output are not the oracle's. Raises SandboxError."""
     try:
         positions = np.unravel_index(np.array(found.places, np.int64), problem.output_shape)
         values = np.array(found.values).reshape(len(found.places))
     except ValueError:
-        raise SandboxError("broken", "what it says of one block is nothing that can be read") from None
+        raise SandboxError("broken", "what it says of its output is nothing that can be read") from None
     x, weight = inputs.integers(problem, seed)
     right = reference.stored(problem, reference.at(problem, x, weight, positions))
-    wrong = int(np.count_nonzero(values != right))
-    return Sampled(**asdict(found), compared=len(values), wrong=wrong)
+    return int(np.count_nonzero(values != right))
 
 
 def differences(launched: list[Launched], plan: Plan) -> list[Note]:

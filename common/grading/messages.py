@@ -73,16 +73,22 @@ class Launch(Question[list[Launched]], frozen=True): ...
 
 
 class Traced(msgspec.Struct, frozen=True):
-    """What a trace found; ``message`` says why it could not be made. ``reads``: of global memory, by array."""
+    """What a trace found; ``message`` says why it could not be made. ``reads``: of global memory, by array.
+
+    ``places`` and ``values``: some elements of the output, as a :class:`Block` has them
+    """
 
     message: str = ""
     figures: dict[str, Number] = {}
     reads: dict[str, Amount] = {}
     unsound: list[str] = []
+    places: list[Count] = []
+    values: list[float] = []
 
 
 class Trace(Question[Traced], frozen=True, kw_only=True):
     shape: dict[str, int]
+    seed: int = 0
 
 
 class Block(msgspec.Struct, frozen=True):

@@ -319,6 +319,8 @@ class Recorder:
         key = id(launch.kernel), str(launch.signature), architecture
         if key not in self.kernels:
             text = codegen.ptx(launch, [architecture])[architecture]
+            if "vprintf" in text:
+                raise PlanError(f"{launch.name} prints: delete print from the kernel")
             if re.search(r"^\.extern \.func", text, re.MULTILINE):
                 raise PlanError(f"{launch.name} calls functions that Numba adds later, as for float16 arithmetic")
             limit = launch.kernel.targetoptions.get("max_registers")

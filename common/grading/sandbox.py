@@ -285,7 +285,9 @@ class Sandbox:
         changed = [name for name in differences(self._before, contents(self.work)) if not name.startswith("plans/")]
         if changed:
             self.notes.append(("changed_files", f"changed its copy of {some(changed)}"))
-        log = Path(self.folder, "log.txt").read_bytes()[-(1 << 16) :].decode(errors="replace")
+        with Path(self.folder, "log.txt").open("rb") as file:  # it may be as long as a file may be
+            file.seek(max(0, os.fstat(file.fileno()).st_size - (1 << 16)))
+            log = file.read().decode(errors="replace")
         for line in log.splitlines():
             if _VERDICT.search(line) and "Error" not in line:
                 self.notes.append(("printed", f"printed {line.strip()[:80]!r}: nothing that it prints is read"))

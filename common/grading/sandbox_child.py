@@ -16,10 +16,11 @@ import sys
 import threading
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from msgspec import structs, to_builtins
+from numpy.typing import NDArray
 
 from common.book import catalog, device, problems, schema
 from common.grading import audit, confine, messages
@@ -81,14 +82,15 @@ class Child:
                 file.write(buffer.tobytes())
         return launched
 
-    def trace(self, shape: dict[str, int]) -> Traced:
-        """Trace the kernels at a shape: what they read, what their costliest accesses are, and what is unsound."""
+    def trace(self, shape: dict[str, int], seed: int = 0) -> Traced:
+        """Trace the kernels at a shape: what they read and write, what their costliest accesses are, and what is
+        unsound."""
         from common.grading import limits
         from common.microscope import lanes, trace
         from common.report import tracewords
 
         try:
-            found = trace.run(self.module, problems.from_shape(self.ladder, shape), every=True)
+            found = trace.run(self.module, problems.from_shape(self.ladder, shape), every=True, seed=seed)
         except lanes.TraceError as error:
             return Traced(str(error) or NOT_SAID)
         kernels = found.as_dict()["kernels"]
@@ -98,7 +100,9 @@ class Child:
         for kernel in found.kernels:
             for access in kernel.select("global", "read", "copy"):
                 reads[access.array] = reads.get(access.array, 0) + access.accesses
-        return Traced("", figures, reads, faults[:MAX_FAULTS])
+        flat = np.asarray(found.output).reshape(-1)
+        places, values = _some(flat, np.arange(flat.size), seed)
+        return Traced("", figures, reads, faults[:MAX_FAULTS], places, values)
 
     def sample(self, shape: dict[str, int], seed: int, block: list[int] | None) -> Block:
         """Trace one block of each kernel, the middle one if none is named, and say what it wrote and took for it."""
@@ -111,13 +115,13 @@ class Child:
             return Block(str(error) or NOT_SAID)
         flat = np.asarray(found.output).reshape(-1)
         written = np.flatnonzero(~np.isnan(flat))
-        shown = np.random.default_rng(seed).permutation(written)[:MAX_PLACES]
+        places, values = _some(flat, written, seed)
         return Block(
             launched=[(kernel.name, kernel.grid, kernel.block) for kernel in found.kernels],
             fma=sum(kernel.fma for kernel in found.kernels),
             written=len(written),
-            places=shown.tolist(),
-            values=[float(value) for value in flat[shown]],
+            places=places,
+            values=values,
         )
 
     def record(self, shape: dict[str, int], architecture: str, name: str) -> None:
@@ -145,6 +149,12 @@ class Child:
             file.seek(sum(sizes[:first]))
             for buffer in self.stage.buffers[first : first + count]:
                 buffer[:] = np.frombuffer(file.read(buffer.nbytes), buffer.dtype)
+
+
+def _some(flat: NDArray[Any], written: NDArray[Any], seed: int) -> tuple[list[int], list[float]]:
+    """Some of these places of an output, and what lies there."""
+    shown = np.random.default_rng(seed).permutation(written)[:MAX_PLACES]
+    return shown.tolist(), [float(value) for value in flat[shown]]
 
 
 def answer(box: Child, text: bytes) -> Answer:

@@ -14,13 +14,26 @@ from types import SimpleNamespace
 import pytest
 
 from common.book import catalog, exercises, problems
-from common.grading import allowed_edits, borrowed, confine, folders, grade, language, limits, looks, messages, source
+from common.commands import exercising
+from common.grading import (
+    allowed_edits,
+    borrowed,
+    confine,
+    folders,
+    fresh_shapes,
+    grade,
+    language,
+    limits,
+    looks,
+    messages,
+    source,
+)
 from common.grading.checkout import Checkout
 from common.grading.folders import Submission
 from common.grading.grade import Grade, Grader
 from common.grading.sandbox import Sandbox, SandboxError
 from common.measure.check import Finding
-from common.microscope import simulator
+from common.microscope import simulator, trace
 
 simulator.install()
 LINUX = pytest.mark.skipif(sys.platform != "linux", reason="needs processes that are forked, and limits")
@@ -359,6 +372,26 @@ def test_what_is_not_the_students_to_change(name, text, says):
     assert re.search(says, allowed_edits.departure(exercises.find(name), text) or "as given")
 
 
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        (LAUNCH, "def launch(a: object, b: object, c: object) -> None:\n"),
+        ("THREADS = TILE_M", "THREADS: int = TILE_M"),
+        (START, f"from typing import Final\n\nimport numpy as np\n{START}from numba.types import uint32\n"),
+    ],
+)
+def test_types_and_the_imports_of_any_kernel_file_are_free(old, new):
+    text = solved().replace(old, new)
+    assert text != solved()
+    assert language.refused(text) == []
+    assert allowed_edits.departure(exercises.find(ONE), text) is None
+
+
+def test_a_name_with_a_type_is_still_the_exercises():
+    text = solved().replace("THREADS = TILE_M * TILE_N", "THREADS: int = TILE_M")
+    assert "`THREADS = TILE_M` is not as given" in allowed_edits.departure(exercises.find(ONE), text)
+
+
 def test_a_docstring_alone_is_as_good_as_nothing():
     texts = ("def launch(a, b, c):\n    'To be written.'\n", "def launch(a, b, c):\n    pass\n")
     said, empty = (allowed_edits._lines(ast.parse(text)) for text in texts)
@@ -457,6 +490,14 @@ def test_what_is_unsound_is_named_before_the_values_that_come_of_it(write):
     assert {finding.kind for finding in rest} & set(grade.BY_CHANCE), verdict.reasons
 
 
+def test_a_kernel_that_prints_is_told_to_leave_it(write):
+    text = solved().replace("    if m < M and n < N:\n", "    print(M)\n    if m < M and n < N:\n")
+    verdict = Grader().grade(Submission(write(f"{ONE}.py", text)))
+    assert verdict.reasons == [
+        "unjudged: cannot be judged here: gemm_one_dimension prints: delete print from the kernel"
+    ]
+
+
 def test_reads_guarded_one_by_one_are_as_right_as_a_thread_that_is_guarded(write):
     """Threads beyond one edge read along the other: at edges more is read, and no less right."""
     text = solved("gemm_two_by_two")
@@ -503,6 +544,62 @@ def test_what_starts_must_be_the_same_in_the_simulator_and_compiled():
         assert kind == "differs"
 
 
+# --- shapes that nobody knows beforehand ---
+
+
+def test_fresh_shapes_leave_what_an_exercise_leaves():
+    own = exercises.find("conv3d_pointwise").problems()
+    found = fresh_shapes.candidates(own, 1)
+    assert len(found) == len(set(found)) == fresh_shapes.CANDIDATES
+    assert not {*found} & {*own}
+    assert {(one.T, one.R, one.S, one.pad_d, one.pad_h, one.pad_w, one.dilation_w) for one in found} == {
+        (1, 1, 1, 0, 0, 0, 1)
+    }
+    assert {one.stride_h for one in found} > {2, 3}
+    assert (found, found) == (fresh_shapes.candidates(own, 1), fresh_shapes.candidates(own, 1))
+    assert found != fresh_shapes.candidates(own, 2)
+
+
+@pytest.mark.parametrize(
+    ("name", "old", "new", "says"),
+    [
+        ("gemm_grid_stride", "range(K)", "range(K if K == 18 or K == 35 else 0)", "wrong: at M=.* sampled elements"),
+        ("gemm_tree_sum", "        cuda.sync", "        if K == 70 or K == 130:\n            cuda.sync",
+         "unsound: at M=.*no barrier between"),
+        ("gemm_early_leave", LAUNCH, f"{LAUNCH}    if a.shape[1] not in (18, 35):\n        raise ValueError('no')\n",
+         "refused: at M=.*no"),
+        ("conv2d_fewer_instructions", "(tiles, K, N)", "(tiles, K, N if N in (1, 3) else 1)", "at N="),
+    ],
+    ids=["wrong", "unsound", "refused", "tune"],
+)  # fmt: skip
+def test_what_is_right_at_the_shapes_of_the_exercise_alone_does_not_pass(write, name, old, new, says):
+    text = solved(name)
+    assert text.count(old) == 1
+    verdict = Grader().grade(Submission(write(f"{name}.py", text.replace(old, new))))
+    assert re.search(says, verdict.reasons[0]), verdict.reasons
+
+
+def test_fresh_shapes_are_drawn_once_for_all_who_hand_in(write, monkeypatch):
+    drawn = []
+    monkeypatch.setattr(grade, "_fresh", lambda box, own: drawn.append(own) or [])
+    grader = Grader()
+    files = [Submission(write(f"{name}/{ONE}.py", solved()), name, f"{name}/{ONE}.py") for name in "ab"]
+    assert all(verdict.passed for _, verdict in grader.all(files, workers=2))
+    assert drawn == [exercises.find(ONE).problems()]
+
+
+def test_a_sum_of_several_products_is_as_many_multiply_adds(write):
+    lines = "    left += a_frag[v] * b_frag[v]\n                right += a_frag[v] * b_frag[VECTOR + v]\n"
+    text = solved("gemm_vector_rows")
+    sums = [" + ".join(f"a_frag[{v}] * b_frag[{v + first}]" for v in range(4)) for first in (0, 4)]
+    whole = f"            for v in range(VECTOR):\n            {lines}"
+    assert text.count(whole) == 1
+    text = text.replace(whole, f"            left += {sums[0]}\n            right += {sums[1]}\n")
+    problem = exercises.find("gemm_vector_rows").problems()[0]
+    found = trace.run(catalog.load(write("gemm_vector_rows.py", text), "gemm"), problem, every=True)
+    assert limits.touched(found)["global_reads"] == 0.375  # three reads of four floats serve eight
+
+
 # --- what its process says, and what it may do ---
 
 
@@ -535,6 +632,18 @@ def test_answers_that_the_grader_would_not_give_are_broken(answer):
     box = Says(json.dumps(answer).encode())
     with pytest.raises(SandboxError, match="something that is no answer"):
         box.ask(messages.Prepare())
+    box.close()
+
+
+def test_of_a_log_the_end_is_read(tmp_path):
+    box = Says(b"")
+    box.folder, box.work, box._before = tmp_path, tmp_path / "work", {}
+    with (tmp_path / "log.txt").open("wb") as log:
+        log.truncate(1 << 40)  # more than any memory holds
+        log.seek(1 << 40)
+        log.write(b"\nit has passed\n")
+    box._look()
+    assert box.notes == [("printed", "printed 'it has passed': nothing that it prints is read")]
     box.close()
 
 
@@ -653,6 +762,18 @@ def test_all_files_are_taken_before_any_runs(write, monkeypatch):
     monkeypatch.setattr(Grader, "_judge", judge)
     list(Grader().all(files, workers=1))
     assert seen == [b"x = 1\n"] * 2
+
+
+def test_verdicts_are_written_as_they_come(monkeypatch, tmp_path):
+    """A grader that is killed writes nothing in the end."""
+    monkeypatch.setattr(exercising, "_KEPT_SECONDS", -1.0)
+    coming = iter([(1, Grade("01.1", ONE, "write", "b")), (0, Grade("01.1", ONE, "write", "a"))])
+    found, written = {}, []
+    for _ in exercising._noted(coming, found, tmp_path):
+        written.append([one["student"] for one in json.loads((tmp_path / "grades.json").read_text())])
+    assert written == [["b"], ["a", "b"]]
+    assert list(exercising._noted(iter([(2, found[0])]), found, None)) == [(2, found[0])]
+    assert len(found) == 3
 
 
 def test_what_was_ended_from_outside_is_graded_again_alone(write, monkeypatch):

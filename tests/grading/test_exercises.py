@@ -529,21 +529,37 @@ def test_the_costliest_access_counts():
 def test_answers_are_read_and_never_run(write):
     path = write("predict_x.py", '"""Text."""\nA = 2 * 3\nB = -A**2 + 7 // 2\nC = None\nD = A % 4 / 8\n')
     assert answers.read(path) == {"A": 6, "B": -33, "C": None, "D": 0.25}
+    assert answers.read(write("predict_y.py", "A: int = 2\nB: float = A / 4\n")) == {"A": 2, "B": 0.5}
+
+
+def test_a_name_that_nobody_asked_for_is_told_where_one_is_missing(facts):
+    one = exercises.find("predict_requests")
+    (finding,), _ = grade.predicted(one, one.path, facts, "Shifted = 5\nHELP = 2\n")
+    assert finding.message.startswith("no value yet for SHIFTED, ")
+    assert finding.message.endswith("; not asked for: Shifted, HELP")
 
 
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("A = 1\nB = open('x')\n", ":2: B: cannot be worked out"),
-        ("import os\n", ":1: must be NAME = number"),
-        ("A = B\n", ":1: A: B has no value yet"),
-        ("A = None\nB = A + 1\n", ":2: B: A has no value yet"),
-        ("A = 1 / 0\n", ":1: A: cannot be worked out"),
-        ("A = 9**9**9\n", ":1: A: cannot be worked out"),
-        ("A = 'x' * 3\n", ":1: A: cannot be worked out"),
-        ("A = True\n", ":1: A: cannot be worked out"),
-        ("A, B = 1, 2\n", ":1: must be NAME = number"),
-        ("A = (\n", ": not readable as Python"),
+        (
+            "A = 1\nB = open('x')\n",
+            ":2: `B = open('x')`: cannot be worked out: must be NAME = number of at most 1e+30",
+        ),
+        ("import os\n", ":1: `import os`: must be NAME = number"),
+        ("A = B\n", ":1: `A = B`: B has no value yet"),
+        ("A = None\nB = A + 1\n", ":2: `B = A + 1`: A has no value yet"),
+        ("A = 1 / 0\n", ":1: `A = 1 / 0`: cannot be worked out"),
+        ("A = 9**9**9\n", ":1: `A = 9**9**9`: cannot be worked out"),
+        ("A = 1e400\n", ":1: `A = 1e400`: cannot be worked out: must be NAME = number of at most 1e+30"),
+        ("A = float('nan')\n", ":1: `A = float('nan')`: cannot be worked out"),
+        ("A = 'x' * 3\n", ":1: `A = 'x' * 3`: cannot be worked out"),
+        ("A = True\n", ":1: `A = True`: cannot be worked out"),
+        ("A, B = 1, 2\n", ":1: `A, B = 1, 2`: must be NAME = number"),
+        ("A: int\n", ":1: `A: int`: must be NAME = number"),
+        ("B = 1\nA = 8 sectors\n", ":2: `A = 8 sectors`: not readable as Python: must be NAME = number"),
+        ("A = (\n", ":1: `A = (`: not readable as Python"),
+        ("A = " + 200 * "9" + "x\n", f"`A = {73 * '9'}...`"),
         ("A = " + "-" * 4000 + "1\n", "predict_x"),
     ],
 )
