@@ -628,7 +628,7 @@ def test_a_wrong_prediction_says_which_way_and_does_not_tell(write, facts):
     said = [f"{finding.kind}: {finding.message}" for finding in findings]
     assert said == [
         "unanswered: no value yet for GEMM_K",
-        "wrong: ZEROS_OF_0 = 7 is too high: worked example, zeros 0",
+        "wrong: ZEROS_OF_0 = 7 is too high: zeros 0 of the page's worked example",
     ]
     assert len(notes) == len(one.answers) - 2
 
