@@ -51,9 +51,9 @@ PATIENCE = 60.0
 # By name, so that none goes missing unnoticed.
 NAMES = [
     "another_stream", "answer_in_prepare", "checker_replaced", "endless", "exit_by_exception", "exit_code_zero",
-    "files_deleted", "grader_killed", "kernel_made_anew", "memory_behind_the_array", "numpy_behind_a_kernel", "numpy_in_a_kernel",
-    "numpy_in_launch", "outputs_remembered", "too_much_memory", "torch_in_launch", "verdict_on_every_channel",
-    "verdict_printed",
+    "files_deleted", "grader_killed", "kernel_made_anew", "memory_behind_the_array", "numpy_behind_a_kernel",
+    "numpy_in_a_kernel", "numpy_in_launch", "outputs_remembered", "too_much_memory", "torch_in_launch",
+    "verdict_on_every_channel", "verdict_printed",
 ]  # fmt: skip
 
 # Wrong kernels that show at the target's small shapes, one for each kind of finding.
