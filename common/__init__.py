@@ -21,6 +21,8 @@
 import os
 import sys
 
+import lessons  # noqa: F401 - while the checkout is looked through first: another package may have this name
+
 # Started with -m in the checkout, Python looks there first: a file that somebody left there would be taken for one of
 # the standard library's. Both modules are in memory by now.
 _ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))

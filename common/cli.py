@@ -7,7 +7,9 @@ import errno
 import json
 import os
 import signal
+import stat
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -87,6 +89,9 @@ class _Ended(BaseException):
 def _guarded(options: argparse.Namespace) -> int:
     """Do the command: what a user can mend becomes one line and exit code 2, and a signal a tidy end."""
     isolate.reopen()
+    for stream in filter(None, (sys.stdout, sys.stderr)):  # a sign that the terminal's or file's encoding lacks
+        with suppress(AttributeError, ValueError):
+            stream.reconfigure(errors="replace")
     try:
         with _signals() as came:
             if sys.stdout is None:
@@ -102,9 +107,8 @@ def _guarded(options: argparse.Namespace) -> int:
         text = str(error) or type(error).__name__
         if isinstance(error, OSError) and error.strerror:
             place = error.filename
-            if place is None and error.errno in _UNWRITTEN:  # what is opened is named, what is printed is not
-                place = "standard output"
-                console.drop(sys.stdout)
+            if place is None and error.errno in _UNWRITTEN:  # what is opened is named, what is written to is not
+                place = _unwritten(error.errno)
             text = f"{place}: {error.strerror}" if place else error.strerror
         if options.json and sys.stdout is not None:
             console.tell(json.dumps({"error": text}))
@@ -117,6 +121,20 @@ def _guarded(options: argparse.Namespace) -> int:
             console.say(options).print(f"{what}: what was written so far is kept")
             sys.stdout.flush()
         return _SIGNALLED + number
+
+
+def _unwritten(number: int) -> str:
+    """What could not be written, where the system has not said: a file that is full is not standard output if that
+    is a pipe or a terminal, or lies where there is room."""
+    with suppress(OSError, ValueError, AttributeError):
+        handle = sys.stdout.fileno()
+        mode = os.fstat(handle).st_mode
+        endless = stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode) or os.isatty(handle)
+        room = number == errno.ENOSPC and stat.S_ISREG(mode) and os.fstatvfs(handle).f_bavail > 0
+        if number in (errno.ENOSPC, errno.EFBIG) and (endless or room):
+            return f"a file in {tempfile.gettempdir()} (TMPDIR may name another folder)"
+    console.drop(sys.stdout)
+    return "standard output"
 
 
 @contextmanager

@@ -102,23 +102,9 @@ def no_waiting_processes() -> Iterator[None]:
 @pytest.fixture
 def no_pixels(monkeypatch: pytest.MonkeyPatch) -> None:
     """Figures are drawn as SVG, and of one pixel: of the others, which take as long, are some tests of charts."""
+    from pixels import without_pixels  # here: it imports matplotlib, which few tests need
+
     without_pixels(monkeypatch)
-
-
-def without_pixels(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As the fixture :func:`no_pixels`, for a while that its caller ends."""
-    from matplotlib.figure import Figure
-    from PIL import Image
-
-    draw = Figure.savefig
-
-    def savefig(figure: Figure, target, **options) -> None:
-        if options["format"] == "svg":
-            draw(figure, target, **options)
-        else:
-            Image.new("RGB", (1, 1)).save(target, "PNG")
-
-    monkeypatch.setattr(Figure, "savefig", savefig)
 
 
 @pytest.fixture

@@ -12,6 +12,7 @@ import hashlib
 import itertools
 import json
 import os
+import secrets
 import sys
 import tempfile
 import time
@@ -70,13 +71,13 @@ def write(path: Path, data: bytes | str) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         if path.is_dir() and not path.is_symlink():  # on Linux the system's words would name the other file
             raise IsADirectoryError(0, "a folder is in its place")
-        handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name[:100]}-", suffix=".tmp")
-        temporary = Path(name)
+        handle, temporary = _created_beside(path)
         with os.fdopen(handle, "wb") as file:
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
-        temporary.chmod(path.stat().st_mode & 0o777 if path.is_file() else 0o644)
+        if path.is_file():
+            _make_alike(temporary, path)
         os.replace(temporary, path)
     except BaseException as error:
         if temporary is not None:
@@ -85,6 +86,26 @@ def write(path: Path, data: bytes | str) -> None:
         if isinstance(error, OSError | ValueError):
             raise StoreError(path, "cannot be written", reason(error)) from None
         raise
+
+
+def _created_beside(path: Path) -> tuple[int, Path]:
+    """A new file in the same folder, of the mode that the user's mask leaves it, as the user's other files are."""
+    while True:
+        beside = path.with_name(f".{path.name[:40]}-{secrets.token_hex(4)}.tmp")
+        with contextlib.suppress(FileExistsError):
+            return os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0), 0o666), beside
+
+
+def _make_alike(new: Path, old: Path) -> None:
+    """Give the file that takes the old one's place its owner and group, where the system lets this user, and its
+    mode."""
+    was = old.stat()
+    if hasattr(os, "chown") and not old.is_symlink():
+        for owner in (was.st_uid, -1):  # the group alone, where the owner is another user
+            with contextlib.suppress(OSError):
+                os.chown(new, owner, was.st_gid)
+                break
+    new.chmod(was.st_mode & 0o777)
 
 
 def write_json(path: Path, data: Any) -> None:

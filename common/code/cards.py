@@ -18,7 +18,7 @@ from common.code.messages import CardHot, CodeCard, Group, LineMix, Recorded, So
 # dict with these keys, into a card; the tables then show a column for each.
 TRAFFIC = {
     "sectors_per_request": "sectors per request",
-    "conflicts": "shared turns, × ideal",
+    "conflicts": "shared wavefronts, × ideal",
     "bytes_per_fma": "bytes per FMA",
 }
 

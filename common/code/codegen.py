@@ -40,6 +40,10 @@ class ToolMissingError(RuntimeError):
     """NVIDIA's assembler or disassembler is not installed."""
 
 
+class RegistersError(RuntimeError):
+    """An instruction needs more registers than a thread of such a block can have."""
+
+
 @dataclass(frozen=True)
 class Launch:
     """One kernel launch: the dispatcher, its grid and block, and its argument types.
@@ -234,11 +238,17 @@ def assemble(
     assembler = _tool("ptxas")
     with tempfile.TemporaryDirectory() as folder:
         source, cubin = Path(folder, "kernel.ptx"), Path(folder, "kernel.cubin")
-        source.write_text(text)
+        # ptxas does not take what NVVM writes for a path's quotes and for signs beyond ASCII
+        escaped = {path: f"/{number}" for number, path in enumerate(_FILE.findall(text)) if "\\" in path}
+        for path, number in escaped.items():
+            text = text.replace(f'"{path}"', f'"{number}"')
+        source.write_text(text, encoding="utf-8")
         arch = "sm_" + architecture.replace(".", "")
         extra = [f"--maxrregcount={max_registers}"] if max_registers else []
         report = _run([assembler, "-v", f"-arch={arch}", *extra, str(source), "-o", str(cubin)], name)
         listing = _run([_tool("nvdisasm"), "-c", "-g", str(cubin)], name) if disassembled else ""
+        for path, number in escaped.items():
+            listing = listing.replace(f'"{number}"', f'"{_unescaped(path)}"')
 
     def figure(pattern: str) -> int:
         found = re.search(pattern, report)
@@ -253,6 +263,17 @@ def assemble(
         shared_bytes=figure(r"(\d+) bytes smem"),
         listing=sass.parse(listing),
     )
+
+
+_FILE = re.compile(r'^\s*\.file\s+\d+\s+"(.*?)(?<!\\)"', re.MULTILINE)
+
+
+def _unescaped(path: str) -> str:
+    """A path as it was before LLVM escaped it: bytes in octal, and backslashes before backslashes and quotes."""
+    data = re.sub(
+        rb"\\([0-7]{3}|.)", lambda sign: bytes([int(sign[1], 8)]) if sign[1][1:] else sign[1], path.encode()
+    )
+    return data.decode("utf-8", errors="replace")
 
 
 def _lowered(launch: Launch, cc: tuple[int, int], lines: bool) -> tuple[Any, list[_Asked]]:
@@ -426,10 +447,13 @@ def _tool(name: str) -> str:
 
 
 def _run(command: list[str], kernel: str) -> str:
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    done = subprocess.run(command, capture_output=True, encoding="utf-8", errors="replace", timeout=300)
     if done.returncode:
         said = (done.stderr or done.stdout).splitlines()
         text = " ".join([line for line in said if "error" in line or "fatal" in line] or said)
+        if few := re.search(r"Insufficient registers \((\d+)\).*register target of (\d+)", text):
+            share = "all warps of a block share them, those of one scheduler a quarter"
+            raise RegistersError(f"a thread needs at least {few[2]} registers, and can have {few[1]}: {share}")
         text = re.sub(r"0x[0-9a-f]+", lambda match: f"{int(match[0], 16):,}", re.sub(r"_ZN\w+", kernel, text))
         raise RuntimeError(f"{Path(command[0]).name} failed: {' '.join(text.split())[:500]}")
     return done.stdout + done.stderr

@@ -53,7 +53,7 @@ _CLASS = {name: what for what, names in _MEMBERS.items() for name in names.split
 
 _LABEL = re.compile(r"^(\.L_x_\d+):")
 _TARGET = re.compile(r"\bBRA\b.*`\((\.L_x_\d+)\)")
-_LINE = re.compile(r'^\s*//## File "([^"]+)", line (\d+)')
+_LINE = re.compile(r'^\s*//## File "(.+?)", line (\d+)')
 _SECTION = re.compile(r"^\s*\.section\s")
 _INSTRUCTION = re.compile(
     r"^\s+/\*(?P<address>[0-9a-f]{4,})\*/\s+"

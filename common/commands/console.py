@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import errno
 import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -21,6 +22,12 @@ Item = TypeVar("Item")
 Kept = TypeVar("Kept")
 
 
+class _Console(Console):
+    def on_broken_pipe(self) -> None:
+        """Whoever read has had enough: rich's own way ends the program as one ends that has found something wrong."""
+        raise BrokenPipeError(errno.EPIPE, "nobody reads this any more")
+
+
 def tell(text: str) -> None:
     """Print a last line, if it can be."""
     try:
@@ -37,12 +44,12 @@ def drop(stream: Any) -> None:
 
 def say(options: argparse.Namespace | None = None) -> Console:
     """Where people read: standard output, or standard error beside JSON."""
-    return Console(stderr=bool(options and options.json), highlight=False)
+    return _Console(stderr=bool(options and options.json), highlight=False)
 
 
 def complain(text: str) -> None:
     try:
-        Console(stderr=True, highlight=False).print(text, soft_wrap=True)
+        _Console(stderr=True, highlight=False).print(text, soft_wrap=True)
     except OSError:  # nobody can be told
         drop(sys.stderr)
 
@@ -73,13 +80,13 @@ def progress(
     stream = sys.stderr if aside else sys.stdout
     if sys.stderr.isatty() and (aside or stream.isatty()):
         columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-        with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        with Progress(*columns, console=_Console(stderr=True), transient=True) as bar:
             task = bar.add_task(what, total=len(expected))
             for item in items:
                 bar.advance(task)
                 yield item
         return
-    say = Console(stderr=aside, highlight=False)
+    say = _Console(stderr=aside, highlight=False)
     say.print(f"{what}: {len(expected)} to do")
     for item in items:
         if line:

@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import argparse
 import shutil
+import tempfile
 import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from rich.markup import escape
 
 from common.book import catalog, store
-from common.commands import arguments, console
+from common.commands import arguments, choosing, console
 from common.commands.console import RIGHT, WRONG
 
 OUT = catalog.ROOT / ".workbook" / "book"
 _WORK = catalog.ROOT / ".workbook" / "book-work"
+_MARK = ".workbook-book"  # in a book's folder before any page, so that one that was interrupted is known for one
+_WAIT_SECONDS = 600.0  # for another that is being built
 
 
 def commands(known: arguments.Commands) -> None:
@@ -58,11 +63,10 @@ def _build(out: Path, fresh: bool) -> int:
     except ModuleNotFoundError as error:
         name = (error.name or "Sphinx").partition(".")[0]
         raise ValueError(f"the book needs {name}, which is not installed: make setup brings it") from None
-    if fresh:
-        shutil.rmtree(_WORK, ignore_errors=True)
     began = time.monotonic()
     try:
-        pages = book.build(out, _WORK)
+        with _workplace(fresh) as work:
+            pages = book.build(out, work)
     except book.BookError as error:
         console.complain(f"[bold red]error:[/] {escape(str(error))}")
         return WRONG
@@ -70,6 +74,22 @@ def _build(out: Path, fresh: bool) -> int:
     said = f"{pages} pages, {size:.0f} MiB, {time.monotonic() - began:.0f} s: open {out / 'index.html'}"
     console.say().print(escape(said), soft_wrap=True)
     return RIGHT
+
+
+@contextmanager
+def _workplace(fresh: bool) -> Iterator[Path]:
+    """A folder to work in, this process's alone while open: the checkout's, which has what is unchanged, or where
+    that cannot be written, one that goes again."""
+    with ExitStack() as stack:
+        try:
+            choosing.make_folder(_WORK)
+            work = _WORK
+            stack.enter_context(store.locked(work, _WAIT_SECONDS))
+            for path in work.iterdir() if fresh else ():  # and not the folder, which is locked
+                shutil.rmtree(path, ignore_errors=True)
+        except ValueError:
+            work = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="workbook-")))
+        yield work
 
 
 def _require_own(out: Path) -> None:
@@ -80,5 +100,6 @@ def _require_own(out: Path) -> None:
         out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise ValueError(f"--out {out}: cannot be made: {store.reason(error)}") from None
-    if any(out.iterdir()) and not (out / "searchindex.js").exists():
+    if any(out.iterdir()) and not any((out / name).exists() for name in ("searchindex.js", _MARK)):
         raise ValueError(f"--out {out}: holds other files; must be new, empty, or a book")
+    store.write(out / _MARK, "a book that the workbook builds\n")

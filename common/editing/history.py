@@ -25,6 +25,7 @@ from common.book.schema import Amount, Count, Digest, Name, Positive
 
 FOLDER = catalog.ROOT / ".workbook"
 _SHORTEST_HASH = 4
+_PLACED: list[tempfile.TemporaryDirectory[str]] = []  # they go with this process
 _counter = itertools.count()
 
 
@@ -90,11 +91,13 @@ def keep(source: bytes, name: str, folder: Path | None = None) -> Path:
 
 
 def place(source: bytes, name: str) -> Path:
-    """A file of this name that holds ``source``: the stored one, or a temporary one where nothing can be stored."""
+    """A file of this name that holds ``source``: the stored one, or one that goes with this process where nothing can
+    be stored."""
     try:
         return keep(source, name)
     except HistoryError:
-        path = Path(tempfile.mkdtemp(prefix="workbook-"), name)
+        _PLACED.append(tempfile.TemporaryDirectory(prefix="workbook-"))
+        path = Path(_PLACED[-1].name, name)
         path.write_bytes(source)
         return path
 

@@ -171,6 +171,7 @@ class Check(ShapeTask[StepResult], frozen=True, kw_only=True, tag="jobs.check"):
     seed: int = 0
     special: str = ""
     wide: bool = False
+    small: bool = False
     sole: bool = True
     precision: str = "fp32"
     repeats: int = check.REPEATS

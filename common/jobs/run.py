@@ -287,7 +287,8 @@ def judged(problem: Problem, result: StepResult, asked: bool = False, gpu: bool 
 def _agreed(step: Step, outcomes: list[Outcome], simulator: bool, file: Path | None) -> list[Outcome]:
     """A step's outcomes, one for each shape: what is wrong for any engine, and does not compile before all else.
 
-    What only a GPU shows is told by the simulator as far as it can.
+    What only a GPU shows is told by the simulator as far as it can. Where the step was compiled and never ran, as the
+    rest was not tried any more, nothing is known of its values.
     """
     wrong = [outcome for outcome in outcomes if not outcome.fine]
     if not simulator and wrong and all(outcome.result.get("engine") in (None, "gpu") for outcome in wrong):
@@ -303,7 +304,8 @@ def _agreed(step: Step, outcomes: list[Outcome], simulator: bool, file: Path | N
         engines = list(dict.fromkeys(one.result["engine"] for one in mine if "engine" in one.result))
         seconds = sum(one.result.get("seconds", 0.0) for one in mine)
         merged.append(Outcome(step, problem, None, {**chosen.result, "engines": engines, "seconds": seconds}))
-    return merged
+    ran = [outcome for outcome in merged if not (outcome.fine and outcome.result.get("only_compiled"))]
+    return ran or merged
 
 
 def _cause(chosen: Outcome, outcomes: list[Outcome]) -> Outcome:

@@ -13,6 +13,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
@@ -26,6 +27,7 @@ from common.explain import faults
 from common.explain.faults import Fault
 from common.jobs import messages
 from common.jobs.messages import StepResult
+from common.measure import plan
 from common.microscope.messages import Trace, TraceResult
 from common.microscope.simulated_threads import AsynchronousError
 from common.workers.messages import FileTask, Result, ShapeTask
@@ -102,8 +104,10 @@ def check_task(task: messages.Check) -> StepResult:
     engine, untraced = task.engine, None
     module, tracer = _kept_module(task, engine)
     found: list[Fault] = []
+    told = ""
     if engine == "traced":
         from common.measure import shapes
+        from common.microscope import card
         from common.microscope.bench import TracedBench, widest
         from common.microscope.lanes import TraceError
 
@@ -111,9 +115,15 @@ def check_task(task: messages.Check) -> StepResult:
         try:
             if task.wide and widest(module, problem) < shapes.MAX_GRID_YZ:
                 problem = shapes.narrow(problem)
-            verdict = _verdict(task, lambda: TracedBench(module, problem, tracer))
+            with card.of(shapes.FEW, module) if task.small else contextlib.nullcontext(False) as asked:
+                verdict = _verdict(task, lambda: TracedBench(module, problem, tracer))
             found = tracer.faults()
+            told = f" (on a card of {shapes.FEW} multiprocessors)" if asked else ""
         except TraceError as error:
+            if task.depth != "once" and problem.flops > plan.SIMULATED_FLOPS:
+                most = f"at shapes of up to {plan.SIMULATED_FLOPS:,} operations"
+                said = f"{error}; what cannot be traced is judged {most}"
+                return {"status": "unjudged", "engine": engine, "message": said}
             untraced, engine = str(error), "simulator"
             module, _ = _kept_module(task, engine)
     if task.depth == "large":
@@ -139,6 +149,7 @@ def check_task(task: messages.Check) -> StepResult:
     else:  # why the elements of threads that raise are not written
         raised = [check.Finding("unsound", one.placed) for one in found if one.kind == "raises"]
         verdict.findings[:0] = raised
+    verdict.findings = [replace(one, message=one.message + told) for one in verdict.findings]
     result = _found(verdict)
     result["engine"], result["seed"] = engine, task.seed
     if untraced:

@@ -202,6 +202,7 @@ def _late(path: Path, seconds: float, thread: int) -> Result:
         "message": f"no result within {seconds:.0f} s: an endless loop, or a barrier that some threads skip?{where}",
         "faults": [fault.as_dict()],
         "fatal": True,
+        "seconds": seconds,
     }
 
 

@@ -293,7 +293,6 @@ def server(kind: str, start: Callable[[], Server]) -> Server:
 
 _SUBREAPER = 36  # prctl(2)
 _END_SECONDS = 5.0
-_FREE = 64  # descriptors from here on are nobody's
 
 
 def _adopt() -> None:
@@ -382,7 +381,7 @@ def _become(request: Fork, handles: list[int]) -> None:
     code = 1
     try:
         os.setsid()
-        moved = [fcntl.fcntl(handle, fcntl.F_DUPFD, _FREE) for handle in handles]
+        moved = [fcntl.fcntl(handle, fcntl.F_DUPFD, len(handles)) for handle in handles]
         for handle in handles:
             os.close(handle)
         for number, handle in enumerate(moved):

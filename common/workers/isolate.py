@@ -444,7 +444,7 @@ def _follow(child: _Child, tasks: Sequence[Task[Result]], limits: list[float], s
             message = f"no result within {limit:.0f} s: an endless loop, or a barrier that some threads skip?"
             if pid is None:
                 message = f"the process was not there within {limit:.0f} s"
-            yield {"status": "timed_out", "message": message, "fatal": True}
+            yield {"status": "timed_out", "message": message, "fatal": True, "seconds": round(waited, 3)}
             return
         if on_wait is not None and not told and waited > TOLD_SHARE * limit:
             told = True

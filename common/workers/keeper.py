@@ -68,17 +68,18 @@ def boot(module: str, root: Path, options: str) -> list[str]:
 
 
 def remove(folder: Path) -> None:
-    """Remove a folder and all below it, what nobody may read included."""
-
-    def retry(function: Callable[[str], object], name: str, _: object) -> None:
-        with contextlib.suppress(OSError):
-            for path in (os.path.dirname(name), name):
-                if not os.path.islink(path):
-                    os.chmod(path, stat.S_IRWXU)
-            function(name)
-
-    shutil.rmtree(folder, onerror=retry)
+    """Remove a folder and all below it, what nobody may read included. What it lies in stays as it is."""
+    _open_up(folder)
+    for path, names, _ in os.walk(folder):
+        for name in names:
+            _open_up(Path(path, name))
     shutil.rmtree(folder, ignore_errors=True)
+
+
+def _open_up(folder: Path) -> None:
+    with contextlib.suppress(OSError):
+        if not folder.is_symlink():
+            folder.chmod(stat.S_IRWXU)
 
 
 def main(text: str) -> None:

@@ -96,10 +96,57 @@ def test_a_link_is_replaced_and_its_target_kept(tmp_path):
 def test_a_file_keeps_its_mode(tmp_path):
     path = tmp_path / "run.sh"
     store.write(path, "a")
-    assert path.stat().st_mode & 0o777 == 0o644
     path.chmod(0o751)
     store.write(path, "b")
     assert path.stat().st_mode & 0o777 == 0o751
+
+
+@POSIX
+@pytest.mark.parametrize(("mask", "mode"), [(0o022, 0o644), (0o077, 0o600), (0o002, 0o664)])
+def test_a_new_file_has_the_mode_that_the_users_mask_leaves_it(tmp_path, mask, mode):
+    """Grades that nobody else may read, or records that a group shares."""
+    before = os.umask(mask)
+    try:
+        store.write(tmp_path / "a" / "grades.json", "a")
+    finally:
+        os.umask(before)
+    assert (tmp_path / "a" / "grades.json").stat().st_mode & 0o777 == mode
+    assert (tmp_path / "a").stat().st_mode & 0o777 == mode | (mode & 0o444) >> 2
+
+
+@pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() != 0, reason="needs an administrator's rights")
+def test_a_file_keeps_its_owner_and_group(tmp_path):
+    """An administrator's command leaves a user's files theirs."""
+    path = tmp_path / "record.json"
+    store.write(path, "a")
+    path.chmod(0o640)
+    os.chown(path, 1234, 5678)
+    store.write(path, "b")
+    found = path.stat()
+    assert (found.st_uid, found.st_gid, found.st_mode & 0o777) == (1234, 5678, 0o640)
+
+
+@POSIX
+def test_a_file_whose_owner_cannot_be_kept_is_written(tmp_path, monkeypatch):
+    asked = []
+
+    def refuse(path, owner, group):
+        asked.append((owner, group))
+        raise PermissionError(1, "Operation not permitted")
+
+    path = tmp_path / "record.json"
+    store.write(path, "a")
+    monkeypatch.setattr(store.os, "chown", refuse)
+    store.write(path, "b")
+    assert path.read_text() == "b"
+    assert asked == [(os.getuid(), path.stat().st_gid), (-1, path.stat().st_gid)]
+
+
+@POSIX
+def test_a_file_of_a_long_name_is_written(tmp_path):
+    path = tmp_path / ("\u8bfe" * 80 + ".html")  # 245 bytes, and a system takes 255
+    store.write(path, "a")
+    assert path.read_text() == "a"
 
 
 def test_a_folder_in_a_files_place_is_named(tmp_path):

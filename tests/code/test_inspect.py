@@ -454,7 +454,7 @@ def test_a_line_per_kernel_has_a_place_for_traffic():
     one["traffic"] = {"sectors_per_request": 4.0, "bytes_per_fma": 0.25}
     wide = shown(cardtables.short([("gemm_coarsened", one, 12.4), ("other", two, None)]), 120)
     assert "sectors per request" in wide
-    assert "shared turns" not in wide
+    assert "shared wavefronts" not in wide
     assert re.search(r"28% │ +4 │ +0\.25 │", wide)
     narrow = shown(cardtables.short([("gemm_coarsened", one, 12.4)], 80), 80)
     assert "0.25" in narrow
@@ -826,6 +826,17 @@ def test_a_file_stands_in_for_the_step(call, made, write):
     path = write("gemm_mine.py", "x = 1\n")
     assert call("gemm_coarsened", "--file", str(path))[0] == 0
     assert made[0].path == str(path)
+
+
+def test_a_path_may_hold_what_ptx_cannot_write(call, tmp_path):
+    """Its folder's name, and the file of a line as ptxas and nvdisasm have it."""
+    folder = tmp_path / "a \"quoted\" 'one' \u8ab2"
+    folder.mkdir()
+    source = catalog.find("gemm_naive").path.read_text().replace("def launch(", "CHANGED = 1\n\n\ndef launch(")
+    (folder / "gemm_naive.py").write_text(source)
+    code, out, err = call("gemm_naive", "--file", str(folder / "gemm_naive.py"))
+    assert code == 0, err
+    assert "acc += a[m, k] * b[k, n]" in out
 
 
 @pytest.mark.parametrize(

@@ -67,6 +67,17 @@ def outside(*words, module="common"):
     return done.returncode, done.stdout, done.stderr
 
 
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1", "cp1252"])
+def test_what_an_encoding_cannot_say_is_replaced(encoding):
+    """A pipe on Windows, a terminal of another age."""
+    env = {**os.environ, "PYTHONIOENCODING": encoding}
+    words = [sys.executable, "-m", "common", "inspect", "gemm_naive"]
+    done = subprocess.run(words, cwd=catalog.ROOT, capture_output=True, timeout=240, env=env)
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert b"FFMA" in done.stdout
+    assert b"?" in done.stdout
+
+
 @pytest.fixture
 def pretend_gpu(monkeypatch):
     """Commands believe in a GPU; one that reaches for it fails the test."""
@@ -99,6 +110,8 @@ MISTAKES = {
                  ["R=3", "spans 5", "H + 2*pad_h = 4"]),
     "stride": (["check", "conv3d_direct", "--shape", "N=1 C=1 D=1 H=4 W=4 K=1 T=1 R=1 S=1 stride_w=0"],
                ["stride_w=0: must be a positive integer"]),
+    "too large to judge": (["check", "gemm_naive", "--sim", "--shape", "M=1000 N=1000 K=1000"],
+        ["must have at most 500,000,000 operations", "it has 2,000,000,000"]),
     "two ladders": (["check", "--shape", "M=1 N=1 K=1"], ["one ladder", "conv2d, conv3d, dgrad, gemm"]),
     "file without step": (["check", "--file", "x.py"], ["--file x.py", "one STEP", "0 are named"]),
     "file with two": (["check", "gemm_naive", "conv2d_naive", "--file", "x.py"], ["one STEP", "2 are named"]),
@@ -178,8 +191,9 @@ def test_without_a_gpu_that_is_said(call, words, says):
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="pipes end otherwise there")
-def test_a_reader_that_has_had_enough_is_no_error():
-    words = [sys.executable, "-m", "common", "list", "--json"]
+@pytest.mark.parametrize("command", [["list", "--json"], ["inspect", "gemm_naive"]])
+def test_a_reader_that_has_had_enough_is_no_error(command):
+    words = [sys.executable, "-m", "common", *command]
     pipe = {"pipesize": 4096} if sys.platform == "linux" else {}  # less than half of what is said
     program = subprocess.Popen(words, cwd=catalog.ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, **pipe)
     with program:
@@ -188,6 +202,19 @@ def test_a_reader_that_has_had_enough_is_no_error():
         program.stdout.close()
         assert program.stderr.read().strip() == b""
     assert program.returncode == 141  # as a shell says of SIGPIPE: no verdict
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="a limit on files' sizes, and a process that is forked")
+def test_a_file_that_is_full_is_not_taken_for_standard_output():
+    """A pipe is never full: it is what goes to the child processes."""
+    code = (
+        "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (64, 64)); from common import cli\n"
+        "raise SystemExit(cli.main(['check', 'gemm_naive', '--sim']))"
+    )
+    words = [sys.executable, "-c", code]
+    done = subprocess.run(words, cwd=catalog.ROOT, capture_output=True, text=True, timeout=240)
+    assert done.returncode == UNUSABLE
+    assert re.search(r"error: a file in \S+ \(TMPDIR may name another folder\): File too large", done.stderr)
 
 
 def test_errors_go_to_standard_error(call):

@@ -444,7 +444,7 @@ def full_disk(monkeypatch):
     def write(*_, **__):
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(store.tempfile, "mkstemp", write)
+    monkeypatch.setattr(store, "_created_beside", write)
 
 
 @GIT

@@ -90,6 +90,28 @@ def test_what_does_not_compile_is_not_tried_any_further(write):
     assert len(outcomes) < 10 < len({case.problem for case in plan.cases("gemm", False, 0)})
 
 
+def test_a_shape_that_was_asked_for_is_given_to_whom_it_is_not_too_large_for():
+    """No right kernel is called endless, as one in the simulator is that takes minutes."""
+    small, middle, large = (problems.Gemm(M=extent, N=extent, K=extent) for extent in (64, 200, 600))
+    engines = {
+        problem: [(case.engine, case.depth) for case in plan.cases_at(problem, False, 0)]
+        for problem in (small, middle, large)
+    }
+    assert engines[small] == [("simulator", "usual"), ("traced", "thorough")]
+    assert engines[middle] == [("traced", "thorough")]
+    assert engines[large] == [("traced", "usual")]
+    assert [one.engine for one in plan.cases_at(large, True, 0)] == ["gpu", "traced"]
+
+
+def test_what_cannot_be_traced_at_a_large_shape_is_not_judged(write):
+    path = write("gemm_complex.py", text(after="acc += abs(complex(0.0, 0.0))"))
+    groups = run._check_groups(catalog.find("gemm_naive"), True, problems.Gemm(M=120, N=120, K=120), path, 0, False)
+    (task,) = [task for group in groups for task in group.tasks]
+    ((_, result),) = isolate.run([task], True, PATIENCE)
+    assert result["status"] == "unjudged", result
+    assert "what cannot be traced is judged at shapes of up to 2,000,000 operations" in result["message"]
+
+
 def test_a_hopeless_step_starts_nothing(write, monkeypatch):
     hopeless = threading.Event()
     hopeless.set()

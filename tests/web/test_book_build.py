@@ -1,6 +1,9 @@
 """The book as a whole: built without a warning, in one folder, with every page that it should have."""
 
 import re
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -130,3 +133,64 @@ def test_a_link_that_leads_nowhere_is_said(tmp_path, book_main, monkeypatch):
     monkeypatch.setattr(web, "_WORK", tmp_path / "work")
     code, said = book_main("--out", tmp_path / "book")
     assert (code, said) == (1, "error: a.html:3: gone.html: no such file")
+
+
+@pytest.fixture
+def built(monkeypatch, tmp_path):
+    """Books are built by the function that this is given, of the two folders, in a checkout of their own."""
+    pytest.importorskip("sphinx", reason="the book needs Sphinx: make setup")
+    from common.web import book as building
+
+    monkeypatch.setattr(web, "_WORK", tmp_path / "checkout" / "work")
+    return lambda build: monkeypatch.setattr(building, "build", build)
+
+
+def test_a_book_that_was_interrupted_is_built_again(tmp_path, built):
+    def interrupted(to, work):
+        (to / "CHANGELOG.html").write_text("a page, and no more")
+        raise KeyboardInterrupt
+
+    def whole(to, work):
+        (to / "index.html").write_text("all")
+        return 1
+
+    built(interrupted)
+    assert main(["book", "--out", str(tmp_path / "book")]) == 130
+    built(whole)
+    assert main(["book", "--out", str(tmp_path / "book")]) == 0
+    assert (tmp_path / "book" / "index.html").read_text() == "all"
+
+
+def test_two_books_are_built_one_after_the_other(tmp_path, built):
+    """They work in one folder, which a fresh one empties."""
+    at_work, together = [], threading.Barrier(2)
+
+    def build(to, work):
+        at_work.append(to)
+        (work / "pages").mkdir(exist_ok=True)
+        time.sleep(0.2)
+        assert at_work.count(to) == len(at_work) == 1
+        at_work.remove(to)
+        return 1
+
+    def ask(name):
+        together.wait(60)
+        return main(["book", "--fresh", "--out", str(tmp_path / name)])
+
+    built(build)
+    with ThreadPoolExecutor(2) as pool:
+        assert list(pool.map(ask, "ab")) == [0, 0]
+
+
+def test_a_checkout_that_cannot_be_written_has_a_book_elsewhere(tmp_path, built):
+    worked = []
+
+    def build(to, work):
+        (work / "source").mkdir()
+        worked.append(work)
+        return 1
+
+    built(build)
+    (tmp_path / "checkout").write_text("nothing is made below a file")
+    assert main(["book", "--out", str(tmp_path / "book")]) == 0
+    assert not worked[0].exists()

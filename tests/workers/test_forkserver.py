@@ -2,6 +2,7 @@
 
 import os
 import signal
+import subprocess
 import sys
 import threading
 import time
@@ -9,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from common.book import catalog
 from common.jobs.messages import Check
 from common.workers import forkserver, isolate
 
@@ -128,6 +130,17 @@ def test_a_process_outlives_its_server(write, tmp_path):
     thread.join(PATIENCE)
     ((_, result),) = answers
     assert result["status"] == "unusable"  # no step file: it was read, to its end
+
+
+def test_few_files_may_be_open_at_once():
+    """Many systems allow 256 and some less; what a process is given takes the lowest numbers there are."""
+    code = (
+        "import resource, sys; resource.setrlimit(resource.RLIMIT_NOFILE, (40, 40)); from common import cli\n"
+        "raise SystemExit(cli.main(['trace', 'gemm_naive']))"
+    )
+    words = [sys.executable, "-c", code]
+    done = subprocess.run(words, cwd=catalog.ROOT, capture_output=True, text=True, timeout=2 * PATIENCE)
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 def alive_below(pid, parent_pid):

@@ -133,6 +133,7 @@ while True:
 """
     stopped, unusable = run([task("endless", endless), task("no_launch", "x = 1\n")], seconds=6.0)
     assert stopped["status"] == "timed_out"
+    assert stopped["seconds"] > 0
     assert "no result within 6 s" in stopped["message"]
     assert unusable["status"] == "unusable"
     for pid in map(int, pids.read_text().split()):
