@@ -8,6 +8,7 @@ operands that single out one term (:mod:`common.explain.probe`).
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
@@ -28,8 +29,10 @@ _RESIDUES = (2, 4, 8, 16, 32)
 _FEW = 24  # wrong elements that every mistake is tried on
 _PRODUCTS = 400_000  # terms worked out at most to confirm one mistake
 _MOST = 0.95  # share of the wrong elements from which nothing better is looked for
-_ENOUGH = 0.5  # and from which one is told without singling out a term
+_ENOUGH = 0.5  # and from which one is told without singling out a term, or though it is odd
 _SOME = 0.2
+_BEYOND = 0.2  # of what chance leaves, a mistake that explains a part must explain this share
+_RARE = 1e-6  # and chance so much may do once in so many
 _SPILT = 2.5  # how much odder a mistake is that would spoil right elements, too
 
 
@@ -231,7 +234,7 @@ def _likeliest(evidence: Evidence, calm: Evidence | None, results: tuple[Array, 
     many = evidence.some(max(_FEW, _PRODUCTS // reduction))
     best = _best(few, many, calm, suspects.usual(few, results, _SOME))
     if best.share < _MOST:
-        partly = _best(few, many, calm, suspects.some_letters(few, _SOME))
+        partly = _best(few, many, calm, suspects.some_letters(few, _ENOUGH))  # what is so odd must explain more
         best = partly if partly.share > best.share + 0.1 else best
     if best.share < _MOST and (solved := _coefficients(many)):
         return Found(solved, 1.0)
@@ -256,7 +259,7 @@ def _best(few: Evidence, many: Evidence, calm: Evidence | None, candidates: Iter
         share = float(suspects.holds(many, suspect).mean())
         spilt = 1 - float(suspects.holds(calm, suspect).mean()) if calm else 0.0
         worth = share * 100 - suspect.cost - _SPILT * spilt
-        if share >= _SOME and worth > score and _convincing(many, share):
+        if share >= _SOME and worth > score and _convincing(many, share) and _more_than_chance(many, suspect, share):
             best, score = Found("", share, suspect, spilt), worth
     return best
 
@@ -323,6 +326,18 @@ def _convincing(evidence: Evidence, share: float) -> bool:
             1 + 2 * float(np.std(launch.expected)) if len(evidence) > 1 else 1 + float(np.abs(launch.expected).max())
         )
     return bool(chance ** (share * len(evidence)) < 1e-5)
+
+
+def _more_than_chance(evidence: Evidence, suspect: Suspect, share: float) -> bool:
+    """Is a mistake that explains only a ``share`` of the elements more than one that has nothing to do with them?"""
+    if share >= _MOST:
+        return True
+    count, chance = len(evidence), suspects.by_chance(evidence, suspect)
+    if share - chance < _BEYOND * (1 - chance) or (suspect.chance is None and share < _ENOUGH):
+        return False
+    # Chernoff's bound: how likely so many of so many are, if each is explained by chance
+    apart = share * math.log(share / chance) + (1 - share) * math.log((1 - share) / (1 - chance)) if chance else 1e9
+    return count * apart > -math.log(_RARE)
 
 
 def _coefficients(evidence: Evidence) -> str:

@@ -23,6 +23,7 @@ Array = NDArray[Any]
 _TILES = (2, 4, 8, 16, 32)
 _LONG_TILES = (8, 16, 32, 64, 128, 256)  # of a sum that is split
 _PAIRS = 200  # the longest axis of terms whose every range is tried
+_DRAWS = 4  # of other indices, to see what chance explains
 
 
 class Launch(NamedTuple):
@@ -69,12 +70,22 @@ def _plain(text: str) -> Callable[[Evidence], str]:
     return lambda evidence: text
 
 
+def _never(evidence: Evidence) -> float:
+    """That of a mistake in a value alone: how often values are alike is counted for all mistakes."""
+    return 0.0
+
+
 class Suspect(NamedTuple):
-    """A mistake: how odd it is, the values it would give in a launch of some evidence (by number), its sentence."""
+    """A mistake: how odd it is, the values it would give in a launch of some evidence (by number), its sentence.
+
+    ``chance``: the share of the positions that a mistake of this kind explains which has nothing to do with them;
+    None if that is not known.
+    """
 
     cost: float
     predict: Callable[[Evidence, int], Array]
     text: Callable[[Evidence], str]
+    chance: Callable[[Evidence], float] | None = None
 
 
 def holds(evidence: Evidence, suspect: Suspect) -> NDArray[np.bool_]:
@@ -88,11 +99,34 @@ def holds(evidence: Evidence, suspect: Suspect) -> NDArray[np.bool_]:
     return hit
 
 
+def by_chance(evidence: Evidence, suspect: Suspect) -> float:
+    """The share of the positions that would hold what the mistake gives though it was not made.
+
+    Small integers are often equal: so values, and how far they are off, are compared with those of other positions.
+    """
+    values = changes = 1.0
+    for number, launch in enumerate(evidence.launches):
+        with np.errstate(all="ignore"):
+            off = suspect.predict(evidence, number) - launch.expected
+        off = off[np.isfinite(off)]
+        values *= _alike(launch.expected, launch.got, launch.slack)
+        varied = off.size > 1 and float(np.ptp(off)) > 0  # what is off by as much everywhere is a pattern of its own
+        changes *= _alike(off, launch.got - launch.expected, launch.slack) if varied else 0.0
+    return max(values, changes, suspect.chance(evidence) if suspect.chance else 0.0)
+
+
+def _alike(values: Array, wanted: Array, slack: Array) -> float:
+    """How often one of the ``values``, taken at random, is what is ``wanted`` at a position."""
+    ordered = np.sort(values)
+    most = np.searchsorted(ordered, wanted + slack, "right")
+    return float((most - np.searchsorted(ordered, wanted - slack, "left")).mean() / len(ordered))
+
+
 def values(evidence: Evidence) -> Iterator[Suspect]:
     """What may have become of a right sum on its way into the output."""
 
     def of(cost: float, text: str, change: Callable[[Array], Array]) -> Suspect:
-        return Suspect(cost, lambda e, i: change(e.launches[i].expected), _plain(text))
+        return Suspect(cost, lambda e, i: change(e.launches[i].expected), _plain(text), _never)
 
     yield of(-2, "each is 0", lambda y: y * 0)
     yield of(0, "the sign is flipped", lambda y: -y)
@@ -138,14 +172,16 @@ def _fitted(evidence: Evidence) -> Iterator[Suspect]:
     ratio = got[usable] / right[usable]
     if ratio.size >= 3 and (factor := float(np.median(ratio))) not in (0.0, 1.0, -1.0) and _simple(factor):
         times = {2.0: "twice", 0.5: "half"}.get(factor, f"{factor:g} times")
-        yield Suspect(1, lambda e, i: e.launches[i].expected * factor, _plain(f"each is {times} the right value"))
+        yield Suspect(
+            1, lambda e, i: e.launches[i].expected * factor, _plain(f"each is {times} the right value"), _never
+        )
     offset = float(np.median(got - right))
     if offset and offset == round(offset):
         more = f"{abs(offset):g} too {'large' if offset > 0 else 'small'}"
-        yield Suspect(2, lambda e, i: e.launches[i].expected + offset, _plain(f"each is {more}"))
+        yield Suspect(2, lambda e, i: e.launches[i].expected + offset, _plain(f"each is {more}"), _never)
     level = float(np.median(got))
     if level and (got == level).all():
-        yield Suspect(3, lambda e, i: np.full(len(e), level), _plain(f"each holds {level:g}"))
+        yield Suspect(3, lambda e, i: np.full(len(e), level), _plain(f"each holds {level:g}"), _never)
 
 
 def _simple(factor: float) -> bool:
@@ -569,7 +605,16 @@ def _of_terms(problem: Problem, group: Group, index: int, what: str, factor: flo
         sums = factor * group.sums(evidence, evidence.products(number))[:, index]
         return np.asarray(sums if what == "alone" else evidence.launches[number].expected + sums)
 
-    return Suspect(group.costs[index] + extra, predict, _plain(said(problem, group.texts[index], what)))
+    def chance(evidence: Evidence) -> float:
+        """What any set of the group explains, on average."""
+        hit: Any = True
+        for number, launch in enumerate(evidence.launches):
+            sums = factor * group.sums(evidence, evidence.products(number))
+            wanted = launch.got if what == "alone" else launch.got - launch.expected
+            hit = hit & (np.abs(sums - wanted[:, None]) <= launch.slack[:, None])
+        return float(np.asarray(hit).mean())
+
+    return Suspect(group.costs[index] + extra, predict, _plain(said(problem, group.texts[index], what)), chance)
 
 
 def said(problem: Problem, which: str, what: str) -> str:
@@ -619,7 +664,59 @@ def _left_out(problem: Problem, which: str) -> str:
 def letters(problem: Problem) -> Iterator[Suspect]:
     """Index letters replaced by others."""
     for change in terms.changes(problem):
-        yield Suspect(change.cost, partial(_summed, change), partial(told, change=change))
+        yield Suspect(change.cost, partial(_summed, change), partial(told, change=change), partial(_drawn, change))
+
+
+def _drawn(change: Change, evidence: Evidence, group: Group | None = None, index: int = 0) -> float:
+    """The share that is explained if each of the letters has any value of its axis: of two images every second."""
+    extent = terms.extents(evidence.problem)
+    drawn = {u: np.asarray(f(evidence.env)) for u, f in change.letters.items() if u in extent}
+    if not drawn:
+        return 0.0
+    # an index beyond its axis is one of the next row's: the only other one where the axis has a single index
+    beyond = {u: int(change.flat and extent[u] == 1) for u in drawn}
+    shares = []
+    for seed in range(_DRAWS):
+        rng = np.random.default_rng(seed)
+        fixed = {
+            u: rng.integers(-beyond[u], extent[u] + beyond[u], at.shape if _varied(at) else (len(evidence), 1))
+            for u, at in drawn.items()
+        }
+        other = change._replace(letters=change.letters | {u: partial(_of, at=at) for u, at in fixed.items()})
+        predict = partial(_partly, other, group, index) if group else partial(_summed, other)
+        shares.append(float(holds(evidence, Suspect(0, predict, _plain(""))).mean()))
+    return max(float(np.mean(shares)), _dropped(change, evidence, group, index))
+
+
+def _of(env: terms.Env, at: Array) -> Array:
+    return at
+
+
+def _varied(at: Array) -> bool:
+    """Does an index differ from term to term of an element?"""
+    return at.ndim != 2 or bool((at != at[:, :1]).any())
+
+
+def _dropped(change: Change, evidence: Evidence, group: Group | None, index: int) -> float:
+    """The share that is explained without as many other terms, if all that the change does is to leave terms out."""
+    hits: Any = True
+    for number, launch in enumerate(evidence.launches):
+        right = evidence.products(number)
+        off = _changed(evidence, number, change) - right
+        if group:
+            sums = group.sums(evidence, right)
+            if not np.array_equal(group.sums(evidence, off)[:, index], -sums[:, index]):
+                return 0.0
+        else:
+            gone = (off == -right).all(axis=0)
+            if off[:, ~gone].any() or not gone.any():
+                return 0.0
+            rng = np.random.default_rng(0)
+            sets = [rng.permutation(right.shape[1])[: int(gone.sum())] for _ in range(8 * _DRAWS)]
+            sums = np.stack([right[:, chosen].sum(axis=1) for chosen in sets], axis=1)
+        off_by = launch.expected - launch.got
+        hits = hits & (np.abs(sums - off_by[:, None]) <= launch.slack[:, None])
+    return float(np.asarray(hits).mean())
 
 
 def some_letters(evidence: Evidence, least: float) -> Iterator[Suspect]:
@@ -653,6 +750,7 @@ def _for_some_terms(evidence: Evidence, change: Change, known: list[Group], leas
                 change.cost + 3 + group.costs[index],
                 partial(_partly, change, group, index),
                 partial(_told_partly, change, group.texts[index].removeprefix("the term ")),
+                partial(_drawn, change, group=group, index=index),
             )
 
 

@@ -235,14 +235,19 @@ def check_bench(bench: AnyBench, seed: int = 0, repeats: int = REPEATS, precisio
     if verdict.findings:
         return verdict
 
-    x3, weight3 = inputs.normals(problem, seed + 2)
-    bench.load(x3, weight3)
-    bench.y.blank()
-    third = _run(bench)
-    verdict.elements_compared += third.size
-    verdict.findings += _trespass(bench, x3, weight3)
-    verdict.findings += _precision(problem, x3, weight3, third, precision)
+    _on_normals(bench, verdict, seed + 2, precision, exact=True)
     return verdict
+
+
+def _on_normals(bench: AnyBench, verdict: Verdict, seed: int, precision: str, exact: bool = False) -> None:
+    """Launch on normals: is the error within the bound of the arithmetic? ``exact``: integers were right."""
+    x, weight = inputs.normals(bench.problem, seed)
+    bench.load(x, weight)
+    bench.y.blank()
+    y = _run(bench)
+    verdict.elements_compared += y.size
+    verdict.findings += _trespass(bench, x, weight)
+    verdict.findings += _precision(bench.problem, x, weight, y, precision, exact)
 
 
 def check_thoroughly(
@@ -325,9 +330,14 @@ def _differs(
 def check_once(bench: AnyBench, seed: int = 0, special: str = "", precision: str = "fp32") -> Verdict:
     """The first part of :func:`check`: one launch on integers, and one on operands of a ``special`` kind if named.
 
+    Where that is normals, one on these alone.
+
     What passes may still be wrong.
     """
     verdict = Verdict(bench.problem)
+    if special == inputs.NORMALS:
+        _on_normals(bench, verdict, seed, precision)
+        return verdict
     _first(bench, verdict, seed, 1)
     if special and not verdict.findings:
         x, weight = inputs.special(special, bench.problem, seed + 1, precision)
@@ -506,7 +516,7 @@ def _compare(bench: AnyBench, x: Array, weight: Array, got: Array, expected: Arr
     return [*findings, Finding("wrong", text)]
 
 
-def _precision(problem: Problem, x: Array, weight: Array, got: Array, precision: str) -> list[Finding]:
+def _precision(problem: Problem, x: Array, weight: Array, got: Array, precision: str, exact: bool) -> list[Finding]:
     holes = _holes(problem, got)
     if holes:
         return holes
@@ -516,24 +526,26 @@ def _precision(problem: Problem, x: Array, weight: Array, got: Array, precision:
     error = np.abs(got - expected)
     beyond = error > bound
     if not beyond.any():
-        return _typically(problem, x, weight, magnitude, expected, error) if precision == "tf32" else []
+        return _typically(problem, x, weight, magnitude, expected, error, exact) if precision == "tf32" else []
     worst = float(np.max(error[bound > 0] / bound[bound > 0], initial=0.0))
     why = diagnose.imprecise(problem, x, weight, got, expected, bound)
     name, usual = _BOUNDS[problem.output_dtype.name if problem.output_dtype == FLOAT16 else precision]
     hint = f"up to {worst:.3g} times the {name} bound"
     hint += f": {why}" if why else f", as from {usual} or a dropped term"
-    places, text = np.argwhere(beyond), "elements are right on integers but not precise"
+    places = np.argwhere(beyond)
+    text = f"elements are {'right on integers but ' if exact else ''}not precise"
     return [Finding("imprecise", _tally(problem, places, got[beyond], expected[beyond], got.size, text, hint))]
 
 
 def _typically(
-    problem: Problem, x: Array, weight: Array, magnitude: Array, expected: Array, error: Array
+    problem: Problem, x: Array, weight: Array, magnitude: Array, expected: Array, error: Array, exact: bool
 ) -> list[Finding]:
     """Is the error of a TF32 step, over all elements, that of inputs rounded to the nearest?"""
     found, allowed = reference.root_mean_square(error), reference.tf32_error(problem, x, weight, magnitude, expected)
     if found <= allowed:
         return []
-    text = f"the elements are right on integers, but off by {found:.3g} (root mean square) on normals"
+    text = "the elements are " + ("right on integers, but " if exact else "")
+    text += f"off by {found:.3g} (root mean square) on normals"
     hint = f"{found / allowed:.2f} times what inputs rounded to the nearest TF32 numbers may give"
     hint += ", as from inputs that are cut off"
     return [Finding("imprecise", f"{text} ({hint})")]

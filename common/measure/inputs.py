@@ -75,6 +75,9 @@ SPECIAL = {
 }
 
 
+# In the place of such a kind: operands whose sums are rounded.
+NORMALS = "normals"
+
 # What is special about them where the arrays are float16.
 SPECIAL_FLOAT16 = SPECIAL | {
     "sums": "sums up to the largest that float16 holds",

@@ -30,13 +30,17 @@ THOROUGH_SECONDS = 150.0
 TRACED_SECONDS, TRACED_FROM = 90.0, 5_000_000  # of a case that is traced, and from how many multiply-adds on
 SPECIAL_UP_TO = 1 << 15  # multiply-adds of a shape that special operands are tried at without a GPU
 LARGEST_ON_GPU = 1 << 27  # multiply-adds of a drawn shape
-TRACED_FLOPS = 5e8  # of a shape that was asked for: beyond it only the GPU or the simulator is asked
+# The most operations of a shape that was asked for, for the simulator, the tracer's thorough check and its usual one:
+# of a core, these take nine seconds, nine and half a minute. Beyond the last only a GPU judges.
+SIMULATED_FLOPS, THOROUGH_FLOPS, TRACED_FLOPS = 2_000_000, 40_000_000, 500_000_000
 
 
 @dataclass(frozen=True)
 class Case:
-    """One shape for one engine. ``special``: operands of that kind of :data:`common.measure.inputs.SPECIAL` besides.
+    """One shape for one engine. ``special``: operands of that kind of :data:`common.measure.inputs.SPECIAL` besides
+    integers, or normals in their place.
 
+    ``small``: the step is told that the card has few multiprocessors, :data:`common.measure.shapes.FEW`.
     ``wide``: a shape of :func:`common.measure.shapes.wide`; the tracer takes a narrower one if no grid is as wide.
     ``sole``: of this shape there is no case that is traced, which tells what is unsound.
     """
@@ -47,6 +51,7 @@ class Case:
     seed: int = 0
     special: str = ""
     wide: bool = False
+    small: bool = False
     sole: bool = False
 
     def _seconds(self) -> float | None:
@@ -77,10 +82,11 @@ def cases(ladder: str, gpu: bool, seed: int) -> list[Case]:
     found += [Case(problem, "simulator", "once") for problem in (*ragged, *shapes.copied(ladder)[:1])]
     found += _once("traced", (*shapes.covering(ladder), *shapes.twins(ladder)), seed)
     found += _once("traced", shapes.drawn(ladder, seed, shapes.DRAWN), seed)
-    found += _once("traced", shapes.tiled(ladder), seed)
+    found += _once("traced", shapes.tiled(ladder), seed, shapes.rounded(ladder))
     found += [Case(problem, "traced", seed=seed) for problem in shapes.layers(ladder)]
     found += [Case(problem, "traced", wide=True) for problem in shapes.wide(ladder)]
     found.append(Case(first, "traced"))
+    found += [Case(problem, "traced", "once", seed, small=True) for problem in shapes.on_small_card(ladder)]
     if gpu:
         found += [Case(first, "gpu"), Case(first, "gpu", "thorough")]
         found += [Case(problem, "gpu", "usual") for problem in ragged]
@@ -88,6 +94,7 @@ def cases(ladder: str, gpu: bool, seed: int) -> list[Case]:
         found += _once("gpu", shapes.covering(ladder)[: COVERED_ON_GPU.get(form)], seed)
         found += _once("gpu", shapes.drawn(ladder, seed, DRAWN_ON_GPU[form], LARGEST_ON_GPU), seed)
         found += _once("gpu", shapes.tiled(ladder), seed)
+        found += [Case(problem, "gpu", "once", seed, inputs.NORMALS) for problem in shapes.tiled(ladder)]
         found += _once("gpu", shapes.layers(ladder), seed)
         found += [Case(problem, "gpu", "large") for problem in shapes.large(ladder)]
         found += [Case(problem, "gpu") for problem in (*shapes.wide(ladder), first)]
@@ -95,22 +102,27 @@ def cases(ladder: str, gpu: bool, seed: int) -> list[Case]:
 
 
 def cases_at(problem: Problem, gpu: bool, seed: int) -> list[Case]:
-    """The cases of a step at one shape that was asked for."""
+    """The cases of a step at one shape that was asked for; without a GPU one of at most TRACED_FLOPS."""
     traced = problem.flops <= TRACED_FLOPS
-    found = [Case(problem, "gpu" if gpu else "simulator", "usual", seed, sole=not traced)]
+    found = []
+    if gpu or problem.flops <= SIMULATED_FLOPS:
+        found.append(Case(problem, "gpu" if gpu else "simulator", "usual", seed, sole=not traced))
     if traced:
-        found.append(Case(problem, "traced", "thorough", seed))
+        found.append(Case(problem, "traced", "thorough" if problem.flops <= THOROUGH_FLOPS else "usual", seed))
+    if problem in shapes.on_small_card(problem.ladder):
+        found.append(Case(problem, "traced", "once", seed, small=True))
     return found
 
 
-def _once(engine: Engine, wanted: tuple[Problem, ...], seed: int) -> list[Case]:
-    """A launch or two at each shape, each kind of special operands in turn."""
-    kinds = list(inputs.SPECIAL)
-    return [
-        Case(
-            problem, engine, "once", seed + number,
-            kinds[(seed + number) % len(kinds)]
-            if engine == "gpu" or shapes.multiply_adds(problem) <= SPECIAL_UP_TO else "",
-        )
-        for number, problem in enumerate(wanted)
-    ]  # fmt: skip
+def _once(engine: Engine, wanted: tuple[Problem, ...], seed: int, rounded: tuple[Problem, ...] = ()) -> list[Case]:
+    """A launch or two at each shape, each kind of special operands in turn; without a GPU, at small shapes alone.
+
+    Those that are ``rounded`` have normals in the place of all.
+    """
+    kinds, found = list(inputs.SPECIAL), []
+    for number, problem in enumerate(wanted, seed):
+        special = kinds[number % len(kinds)]
+        if engine != "gpu" and shapes.multiply_adds(problem) > SPECIAL_UP_TO:
+            special = inputs.NORMALS if problem in rounded else ""
+        found.append(Case(problem, engine, "once", number, special))
+    return found

@@ -419,6 +419,7 @@ _TILED: dict[str, tuple[Problem, ...]] = {
         Gemm(M=2312, N=264, K=8),
         Gemm(M=1152, N=256, K=64),
         Gemm(M=256, N=256, K=64),
+        Gemm(M=128, N=256, K=72),  # whole tiles but for the last one of the sum
     ),
     "conv2d": (),
     "conv3d": (
@@ -465,6 +466,15 @@ _COPIED_CONV3D = (
     Conv3d(N=33, C=8, D=1, H=20, W=26, K=8, T=1, R=3, S=1, pad_h=1),
     Conv3d(N=66, C=8, D=1, H=20, W=26, K=8, T=1, R=3, S=3, pad_h=1, pad_w=1),
 )
+_BEYOND = (
+    Conv3d(N=1, C=8, D=11, H=3, W=4, K=8, T=1, R=2, S=2, stride_d=9),
+    Conv3d(N=1, C=8, D=1, H=12, W=4, K=8, T=1, R=2, S=2, stride_h=9),
+    Conv3d(N=1, C=8, D=1, H=3, W=13, K=8, T=1, R=2, S=2, stride_w=9),
+    Conv3d(N=1, C=8, D=1, H=2, W=3, K=8, T=1, R=3, S=1, pad_h=17, dilation_h=2, stride_h=5),
+    Conv3d(N=1, C=8, D=2, H=1, W=36, K=8, T=1, R=1, S=2, pad_w=16, dilation_w=32, stride_w=3),
+    Conv3d(N=1, C=8, D=1, H=2, W=2, K=8, T=1, R=1, S=1, pad_w=16, stride_w=7),
+    Conv3d(N=1, C=8, D=1, H=20, W=3, K=8, T=1, R=2, S=2, dilation_h=17),
+)
 _COPIED: dict[str, tuple[Problem, ...]] = {
     "gemm": (Gemm(M=132, N=68, K=36), Gemm(M=MANY, N=4, K=132)),
     "hgemm": (
@@ -474,7 +484,7 @@ _COPIED: dict[str, tuple[Problem, ...]] = {
         Gemm(M=264, N=72, K=264),
         Gemm(M=MANY, N=8, K=264),
     ),
-    "conv3d": _COPIED_CONV3D,
+    "conv3d": (*_COPIED_CONV3D, *_BEYOND),
     "hconv3d": (
         *_COPIED_CONV3D[:2],
         Conv3d(N=66, C=8, D=1, H=20, W=26, K=8, T=1, R=9, S=1, pad_h=4),
@@ -482,6 +492,7 @@ _COPIED: dict[str, tuple[Problem, ...]] = {
         Conv3d(N=66, C=8, D=1, H=16, W=16, K=248, T=1, R=1, S=1),
         Conv3d(N=3, C=72, D=2, H=9, W=5, K=136, T=2, R=1, S=3, pad_d=1, pad_w=2, stride_h=2, dilation_w=2),
         Conv3d(N=1, C=8, D=1, H=1, W=1, K=264, T=1, R=1, S=1),
+        *_BEYOND,
     ),
 }
 
@@ -495,6 +506,56 @@ def tiled(ladder: str) -> tuple[Problem, ...]:
     """Shapes that fill tiles and pipelines: larger than those of :func:`covering`, and of more whole pieces."""
     found = tuple(on_ladder(ladder, problem) for problem in _TILED[LADDERS[ladder].form])
     return *found, *copied(ladder)
+
+
+# What of these has normals, not integers: a kernel for whole tiles, or the end of a long sum, may round what no other
+# does, and what is missing or wrong shows as well.
+_ROUNDED: dict[str, tuple[Problem, ...]] = {form: found[:2] for form, found in _TILED.items()} | {
+    "gemm": (Gemm(M=128, N=128, K=256), Gemm(M=24, N=16, K=1048), Gemm(M=256, N=256, K=64))
+}
+
+
+def rounded(ladder: str) -> tuple[Problem, ...]:
+    """Those of :func:`tiled` at which sums are rounded, so that the precision shows."""
+    return tuple(on_ladder(ladder, problem) for problem in _ROUNDED[LADDERS[ladder].form])
+
+
+# For a card of FEW multiprocessors, on which steps that fill the card take their larger tiles, and cut sums, at small
+# shapes; blocks that stay have up to three tiles. A convolution with few filters has each stride, padding and
+# dilation that its kernel knows, then one that it leaves to another: a stride along w, a wide padding, more filters.
+FEW = 4
+_SMALL_CARD: dict[str, tuple[Problem, ...]] = {
+    "conv3d": (
+        Conv3d(N=4, C=72, D=4, H=9, W=11, K=8, T=2, R=2, S=2, stride_d=2, stride_h=2, pad_d=1, pad_h=1, pad_w=1,
+               dilation_d=2, dilation_h=2, dilation_w=2),
+        Conv3d(N=10, C=8, D=1, H=9, W=20, K=8, T=1, R=2, S=2, stride_w=2),
+        Conv3d(N=10, C=8, D=1, H=9, W=7, K=8, T=1, R=2, S=2, pad_w=9),
+        Conv3d(N=10, C=8, D=1, H=9, W=11, K=72, T=1, R=2, S=2),
+        Conv3d(N=6, C=8, D=1, H=11, W=14, K=136, T=1, R=3, S=1, pad_h=1),
+        Conv3d(N=6, C=8, D=1, H=13, W=14, K=136, T=1, R=1, S=3, pad_w=1),
+        Conv3d(N=1, C=72, D=1, H=11, W=14, K=136, T=1, R=2, S=2, pad_w=1),
+        Conv3d(N=1, C=64, D=1, H=5, W=8, K=136, T=1, R=3, S=3, pad_h=1, pad_w=1),
+    ),
+    "dgrad": (
+        Conv3d(N=3, C=40, D=1, H=9, W=10, K=8, T=1, R=2, S=2),
+        Conv3d(N=2, C=68, D=1, H=9, W=10, K=8, T=1, R=2, S=2, stride_h=2),
+        Conv3d(N=1, C=68, D=1, H=5, W=8, K=36, T=1, R=3, S=3, pad_h=1, pad_w=1),
+        Conv3d(N=1, C=40, D=1, H=8, W=9, K=64, T=1, R=3, S=3, stride_w=2, pad_h=1, pad_w=1),
+    ),
+    "wgrad": (
+        Conv3d(N=8, C=8, D=1, H=9, W=8, K=68, T=1, R=3, S=3, pad_h=1, pad_w=1),
+        Conv3d(N=2, C=44, D=1, H=3, W=3, K=68, T=1, R=3, S=3, pad_h=1, pad_w=1),
+        Conv3d(N=13, C=24, D=1, H=8, W=10, K=40, T=1, R=3, S=1, pad_h=1),
+        Conv3d(N=26, C=40, D=1, H=8, W=10, K=68, T=1, R=1, S=1),
+        Conv3d(N=2, C=88, D=1, H=3, W=3, K=68, T=1, R=3, S=3, pad_h=1, pad_w=1),
+    ),
+}  # fmt: skip
+
+
+def on_small_card(ladder: str) -> tuple[Problem, ...]:
+    """Shapes for a card of FEW multiprocessors: of steps that ask how many there are."""
+    found = _SMALL_CARD.get(LADDERS[ladder].form, ())
+    return tuple(on_ladder(ladder, problem) for problem in found)
 
 
 # Filters and strides as networks have them, beyond what is drawn, and three conditions at once.
@@ -523,9 +584,18 @@ _LAYERS: tuple[Convolution, ...] = (
 )  # fmt: skip
 
 
+# More channels than a block stages at a time, of its filters or of the image; more rows of a filter than a step has
+# registers for, so that it cuts it into parts.
+_LAYERS_2D = (
+    Conv2d(N=1, C=70, H=6, W=20, K=9, R=3, S=3),
+    Conv2d(N=2, C=2, H=15, W=7, K=6, R=14, S=2),
+)
+
+
 def layers(ladder: str) -> tuple[Problem, ...]:
-    """Shapes for gradients of filters and strides beyond what :func:`draw` has, and with three conditions at once."""
-    taken = _LAYERS if LADDERS[ladder].form in ("dgrad", "wgrad") else ()
+    """Shapes of filters and strides beyond what :func:`draw` has, and for gradients with three conditions at once."""
+    form = LADDERS[ladder].form
+    taken = _LAYERS_2D if form == "conv2d" else _LAYERS if form in ("dgrad", "wgrad") else ()
     return tuple(on_ladder(ladder, problem) for problem in taken)
 
 

@@ -4,6 +4,7 @@ Module by module:
 
     trace         runs the blocks, adds up what they access
     bench         a step on the tracer, as a check's bench
+    card          another card than an H200, as far as a step asks
     lockstep      translates a kernel to run all its threads at once
     lanes         the threads' registers, branches, barriers
     fragments     what a warp holds of the matrices that tensor cores multiply

@@ -235,7 +235,7 @@ class Machine:
         self.next_ordinal += len(self.lane_numbers)
         self.ran.append(numbers)
         self.cuda.place(self._axes(numbers, self.grid))
-        self.mask, self.exited, self.waiting = self.all, self.none, self.all
+        self.mask = self.waiting = self.all
         self.stamps: Any = 0  # barriers that a thread has passed, above BARRIER bits of syncwarps
         self.shared: dict[Any, View] = {}
         self.copies: list[_Copy] = []
@@ -386,7 +386,6 @@ class Machine:
         """The lanes that have returned, with those that do so now."""
         returned = self.union(returned, self.mask)
         if self.depth == 1:
-            self.exited = returned
             self.waiting = self.without(self.all, returned)
         return returned
 
@@ -863,6 +862,9 @@ class Machine:
             if np.count_nonzero(lanes) < np.count_nonzero(copy.lanes):
                 left.append(replace(copy, lanes=copy.lanes & ~lanes))
         self.copies = left
+        if keep and left:  # the first is the oldest
+            behind = np.broadcast_to(self.groups - left[0].group, left[0].lanes.shape)
+            self.ledger.under_way = max(self.ledger.under_way, int(behind[left[0].lanes].max()))
 
 
 class _Before:

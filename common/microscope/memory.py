@@ -198,6 +198,7 @@ class Ledger:
         self.kept = 0  # requests of each access that are kept with their lanes
         self.events: list[TracedEvent] = []
         self.pipeline: list[TracedSpan] = []  # of the first block
+        self.under_way = 0  # the most groups of copies that a wait for the others left on their way
         self.merged: dict[str, int] = {}  # shared arrays whose 32-bit reads the compiler makes so many words wide
         self._costs: dict[Any, Cost] = {}
 

@@ -94,6 +94,7 @@ class TracedKernel(TypedDict):
     notes: dict[str, int]
     events: list[TracedEvent]
     pipeline: list[TracedSpan]
+    under_way: int
     totals: dict[str, int]
     per_fma: dict[str, dict[str, float]]
 

@@ -254,6 +254,10 @@ class Moment(NamedTuple):
     event: int
     line: int
 
+    def backward(self) -> Moment:
+        stamps = self.stamps[::-1] if isinstance(self.stamps, np.ndarray) else self.stamps
+        return self._replace(who=self.who[::-1], stamps=stamps)
+
 
 class Shadow:
     """The accesses to one allocation in one launch."""
@@ -274,13 +278,13 @@ class Shadow:
     ) -> None:
         """Before ``data[places] = values``, in the same order."""
         now = self._begin(machine, lanes, line)
-        if machine.reversed:
-            stamps = now.stamps[::-1] if isinstance(now.stamps, np.ndarray) else now.stamps
-            now = now._replace(who=now.who[::-1], stamps=stamps)
-        self.note_write(machine, view, places, values, data, now)
+        self.note_write(machine, view, places, values, data, now.backward() if machine.reversed else now)
 
     def atomic(self, machine: Machine, view: View, places: Ints, lanes: Bools, line: int) -> None:
+        """``places``: one for each of the lanes, whichever is first."""
         now = self._begin(machine, lanes, line)
+        if machine.reversed:
+            places, now = places[::-1], now.backward()
         self.note_atomic(machine, view, places, now)
         self.log.meet(now.who, now.stamps, now.event)
 
@@ -293,11 +297,18 @@ class Shadow:
         self.readers.note(places, now.who, now.event, now.stamps, self.log)
 
     def note_write(self, machine: Machine, view: View, places: Ints, values: Any, data: Any, now: Moment) -> None:
-        changed = ~same(data[places], values)
+        changed, lanes = ~same(data[places], values), self.log.lanes_per_block
         self._met(machine, view, self.writers.slots(), places, now, "written", "written", changed)
-        for others, verb in ((self.readers, "read"), (self.atomics, "changed atomically")):
-            if others is not None:
-                self._met(machine, view, others.slots(), places, now, "written", verb)
+        if self.readers is not None:
+            self._met(machine, view, self.readers.slots(), places, now, "written", "read")
+        if self.atomics is not None:
+            changing = self.atomics.last.who[places]
+            self._met(machine, view, (self.atomics.last,), places, now, "written", "changed atomically")
+            for slot in self.atomics.slots()[1:]:
+                # as the last block puts a counter back: its own atomic operation came after all others'
+                others = slot.who[places] // lanes
+                loose = (others == now.who // lanes) | (changing // lanes != now.who // lanes)
+                self._met(machine, view, (slot,), places, now, "written", "changed atomically", loose)
         self.writers.forget(places[changed])
         self.writers.note(places, now.who, now.event, now.stamps, self.log)
         winner = self.writers.last.who[places]

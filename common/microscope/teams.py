@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 WARPGROUP = 4 * WARP
 
 # What of the machine belongs to the team that runs.
-_OWN = ("all", "mask", "exited", "waiting", "site", "depth", "call_path", "spot")
+_OWN = ("all", "mask", "waiting", "site", "depth", "call_path", "spot")
 
 
 class StuckError(RuntimeError):
@@ -85,13 +85,12 @@ class AtBarrier(Wait):
 class Team(greenlet.greenlet):  # type: ignore[misc]
     """Lanes that go on together: a ``warpgroup`` of the blocks of a ``station``, or a warp of it."""
 
-    def __init__(self, lanes: Mask, none: Mask, station: int, warpgroup: int) -> None:
+    def __init__(self, lanes: Mask, station: int, warpgroup: int) -> None:
         super().__init__()
         self.lanes, self.station, self.warpgroup = lanes, station, warpgroup
         self.wait: Wait | None = None
         self.kept: dict[str, Any] = {
-            "all": lanes, "mask": lanes, "exited": none, "waiting": lanes, "site": 0, "depth": 0, "call_path": [],
-            "spot": 0,
+            "all": lanes, "mask": lanes, "waiting": lanes, "site": 0, "depth": 0, "call_path": [], "spot": 0,
         }  # fmt: skip
 
 
@@ -107,7 +106,7 @@ class Teams:
             for part, warpgroup in self._parts(together):
                 bits = lanes & part
                 if bits.any():
-                    self.all.append(Team(Mask(bits), machine.none, station, warpgroup))
+                    self.all.append(Team(Mask(bits), station, warpgroup))
 
     def _stations(self) -> Iterator[tuple[int, Bools]]:
         """Blocks whose teams are the same: those of one rank in their cluster."""

@@ -137,6 +137,7 @@ class KernelTrace:
     notes: dict[str, int]
     events: list[TracedEvent] = field(default_factory=list)
     pipeline: list[TracedSpan] = field(default_factory=list)  # of the first block
+    under_way: int = 0  # the most groups of copies that a wait left on their way
 
     def select(self, space: str, *ops: str) -> list[Access]:
         return [a for a in self.accesses if a.space == space and (not ops or a.op in ops)]
@@ -602,4 +603,5 @@ def _report(function: Callable[..., Any], launches: list[tuple[Point, Point]], l
         notes=ledger.notes,
         events=ledger.events,
         pipeline=ledger.pipeline,
+        under_way=ledger.under_way,
     )

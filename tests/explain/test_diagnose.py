@@ -13,6 +13,7 @@ from common.measure import inputs
 GEMM = Gemm(M=20, N=24, K=12)
 PLANE = Conv2d(N=2, C=3, H=9, W=10, K=4, R=3, S=2)
 SPACE = Conv3d(N=1, C=3, D=3, H=5, W=6, K=4, T=2, R=3, S=2, stride_h=2, pad_h=1, pad_w=1, dilation_d=2)
+PLANE_OF_3 = Conv2d(N=2, C=3, H=6, W=7, K=3, R=2, S=2)
 DGRAD, WGRAD = on_ladder("dgrad", SPACE), on_ladder("wgrad", SPACE)
 
 
@@ -375,6 +376,43 @@ def test_noise_is_not_explained():
     for problem in (GEMM, PLANE):
         noise = np.random.default_rng(0).integers(-300, 300, problem.output_shape)
         assert said(problem, lambda x, weight, noise=noise: noise, launch=False) == ""
+
+
+def test_a_part_that_any_other_index_would_explain_as_well_is_not_told():
+    """Each element reads one of three filters, at random: of each guess a third is true, whatever it says."""
+    for seed in range(3):
+        at = np.random.default_rng(seed).integers(0, PLANE_OF_3.K, (np.prod(PLANE_OF_3.output_shape), 1))
+        found = said(PLANE_OF_3, replaced(PLANE_OF_3, terms.WEIGHT, k=lambda e, at=at: at), launch=False)
+        assert found == "", found
+
+
+@pytest.mark.parametrize(
+    "problem", [Gemm(M=9, N=11, K=3), on_ladder("wgrad", Conv3d(1, 1, 1, 3, 2, 35, 1, 1, 1))], ids=str
+)
+def test_a_part_that_any_other_term_would_explain_as_well_is_not_told(problem):
+    """Each element leaves out one term, at random: no certain one is missing, and no letter is mistaken."""
+    for seed in range(3):
+        rng = np.random.default_rng(seed)
+        gone = rng.integers(0, problem.reduction, np.prod(problem.output_shape))
+
+        def change(table, env, gone=gone):
+            return np.where(np.arange(table.shape[1]) == gone[:, None], 0, table)
+
+        assert "true of" not in said(problem, weighted(problem, change), launch=False)
+
+
+def test_a_part_that_is_more_than_chance_is_told():
+    """The last term is missing in two of three elements, at random, and nothing of the others fits."""
+    rng = np.random.default_rng(0)
+    which, noise = rng.random(GEMM.M * GEMM.N) < 0.67, rng.integers(-300, 300, GEMM.M * GEMM.N)
+
+    def compute(x, weight):
+        y = (x @ weight).reshape(-1)
+        short = (x[:, :-1] @ weight[:-1]).reshape(-1)
+        return np.where(which, short, y + noise).reshape(GEMM.M, GEMM.N)
+
+    for launch in (False, True):
+        assert said(GEMM, compute, launch=launch).startswith("the last term, k = K - 1, is left out; true of 29")
 
 
 # --- earlier launches ---

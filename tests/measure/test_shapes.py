@@ -5,8 +5,13 @@ import math
 
 import pytest
 
-from common.book import problems
-from common.measure import plan, shapes
+from common.book import catalog, problems
+from common.jobs.messages import Check
+from common.jobs.tasks import check_task
+from common.measure import inputs, plan, shapes
+from common.microscope import card, simulator
+
+simulator.install()  # as in the child processes
 
 H200 = 132  # multiprocessors
 PIECE = 16  # bytes
@@ -186,3 +191,123 @@ def test_among_the_twins_two_extents_of_x_have_the_same_outputs(ladder, axis):
         before = first.setdefault(key, extent)
         orders.add((extent > before) - (extent < before))
     assert {-1, 1} <= orders
+
+
+@pytest.mark.parametrize("ladder", problems.LADDERS)
+def test_precision_shows_at_whole_tiles_and_in_long_sums(ladder):
+    rounded = [case.problem for case in plan.cases(ladder, False, 3) if case.special == inputs.NORMALS]
+    assert set(rounded) == set(shapes.rounded(ladder))
+    assert set(rounded) <= set(shapes.tiled(ladder))
+    if problems.LADDERS[ladder].form == "gemm":
+        assert max(problem.K for problem in rounded) > 1000
+        assert any(all(extent % 64 == 0 for extent in problem.shape().values()) for problem in rounded)
+
+
+def test_what_lies_just_beyond_the_limits_of_a_copy_engine_is_asked_for():
+    step = importlib.import_module("lessons.07_hopper.hconv3d_im2col")
+    found = [problem for problem in shapes.copied("hconv3d") if mappable(problem)]
+    beyond = {name: set() for name in ("stride", "pad", "reach", "lower", "upper")}
+    for problem in found:
+        pads, strides, reach = step.corners(problem.geometry, (problem.T, problem.R, problem.S))
+        upper = [pad - far for pad, far in zip(pads, reach, strict=True)]
+        crossed = {
+            "stride": max(strides) > 8, "pad": max(pads) > 16, "reach": max(reach) > 31, "lower": min(upper) < -16,
+            "upper": max(upper) > 15,
+        }  # fmt: skip
+        for name, axis in zip(crossed, map(_furthest, (strides, pads, reach, reach, pads)), strict=True):
+            if crossed[name] and sum(crossed.values()) == 1:
+                beyond[name].add(axis)
+    assert beyond["stride"] == {0, 1, 2}
+    assert all(beyond.values())
+
+
+def _furthest(along):
+    return max(range(3), key=along.__getitem__)
+
+
+@pytest.mark.parametrize("name", ["hconv3d_im2col", "conv3d_tf32_im2col"])
+def test_a_small_card_has_all_tiles_of_a_step(name):
+    step, ladder = importlib.import_module(f"lessons.07_hopper.{name}"), name.split("_")[0]
+    with card.of(shapes.FEW, step) as asked:
+        assert asked
+        found = [step.shipped(problem) for problem in shapes.on_small_card(ladder)]
+    taken = {(tile["BLOCK_M"], tile["BLOCK_N"]) for tile in found}
+    assert taken == {(tile["BLOCK_M"], tile["BLOCK_N"]) for _, tile in step.TILES}
+
+
+@pytest.mark.parametrize(
+    ("step", "ladder"),
+    [
+        ("05_implicit_gemm.conv3d_implicit_gemm_precomputed", "conv3d"),
+        ("08_training.dgrad_implicit_gemm", "dgrad"),
+        ("08_training.wgrad_split_k", "wgrad"),
+    ],
+)
+def test_a_small_card_has_most_tiles_of_a_step_and_parts_of_sums(step, ladder):
+    module = importlib.import_module(f"lessons.{step}")
+    with card.of(shapes.FEW, module):
+        found = [module.shipped(problem) for problem in shapes.on_small_card(ladder)]
+    taken = {(tile["BLOCK_M"], tile["BLOCK_N"]) for tile in found}
+    largest = {(tile["BLOCK_M"], tile["BLOCK_N"]) for rate, tile in module.TILES if rate >= 0.98}
+    assert len(taken & largest) >= 2
+    assert max(tile["SPLIT_K"] for tile in found) > 1
+
+
+def test_a_small_card_has_few_filters_with_all_that_its_kernel_knows():
+    kernel = importlib.import_module("lessons.07_hopper.helpers.few_filters")
+    with card.of(shapes.FEW, kernel):
+        plans = {
+            problem: kernel.plan(problem.y_shape, problem.filt_shape, problem.geometry)
+            for problem in shapes.on_small_card("hconv3d")
+        }
+    (taken,) = (problem for problem, tile in plans.items() if tile)
+    assert min(taken.T, taken.R, taken.stride_d, taken.stride_h, *taken.geometry[6:]) > 1
+    assert plans[taken]["BLOCK_K"] < taken.C
+    rest = [problem for problem, tile in plans.items() if not tile]
+    assert any(problem.stride_w > 1 for problem in rest)
+    # its rows, filled up to a multiple of eight, would reach beyond the engine's corners
+    padded = next(problem for problem in rest if problem.pad_w > kernel.MOST_PAD)
+    filled = kernel.line_of(padded.Q, padded.S, padded.dilation_w) - padded.Q - (padded.S - 1) * padded.dilation_w
+    assert filled + padded.pad_w > 15
+    assert any(problem.K > kernel.MMA_M and problem.S > 1 for problem in rest)
+
+
+def test_a_card_is_small_for_a_while_and_nothing_of_it_is_kept():
+    step = importlib.import_module("lessons.07_hopper.hconv3d_im2col")
+    problem = shapes.on_small_card("hconv3d")[4]
+    before = step.shipped(problem)
+    with card.of(shapes.FEW, step):
+        assert step.multiprocessors() == shapes.FEW
+        assert step.shipped(problem) != before
+    assert step.multiprocessors() != shapes.FEW
+    assert step.shipped(problem) == before
+
+
+def test_a_step_that_does_not_ask_how_large_the_card_is(write):
+    with card.of(shapes.FEW, catalog.load_file(write("gemm_x.py", "def launch(a, b, c):\n    pass\n"))) as asked:
+        assert not asked
+
+
+def test_a_finding_on_a_small_card_says_so(monkeypatch):
+    path = catalog.ROOT / "tests" / "wrong_kernels" / "conv3d_stride_w_lost_on_a_full_card.py"
+    problem = next(problem for problem in shapes.on_small_card("conv3d") if problem.stride_w > 1)
+    for small in (False, True):
+        case = plan.Case(problem, "traced", small=small)
+        found = check_task(Check(path=str(path), ladder="conv3d", shape=problem.shape(), **case.fields(), repeats=1))
+        messages = [one["message"] for one in found["findings"]]
+        assert [message.endswith("(on a card of 4 multiprocessors)") for message in messages] == [True] * small
+
+
+def test_a_shape_for_a_small_card_is_tried_on_one_where_it_is_asked_for():
+    for problem, tried in ((shapes.on_small_card("dgrad")[0], True), (problems.FIRST["dgrad"], False)):
+        assert any(case.small for case in plan.cases_at(problem, False, 0)) == tried
+
+
+def test_convolutions_have_more_taps_than_a_block_stages_and_more_rows_than_a_step_keeps():
+    many, tall = shapes.layers("conv2d")
+    step = importlib.import_module("lessons.04_register_blocking.conv2d_register_tiled")
+    assert many.reduction * step.multiple(min(step.FILTERS, many.K), step.VECTOR) > step.STAGED
+    assert step.part(tall.R, tall.S, step.FILTERS)[0] < tall.R
+    tensor = importlib.import_module("lessons.06_tensor_cores.conv2d_tensor_core")
+    assert tensor.plan(*(getattr(many, name) for name in "CHWKRS"))["CHANNELS"] < many.C
+    assert tensor.plan(*(getattr(tall, name) for name in "CHWKRS"))["PARTS"] > 1

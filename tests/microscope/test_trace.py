@@ -740,6 +740,23 @@ cuda.syncthreads()
 if g == 1:
     c[2, i] = c[0, i] + c[1, i]
 
+# nothing: the last of all puts the counter back
+c[g, i] = 1.0
+if i == 0 and cuda.atomic.add(a, (0, 0), 1.0) == a0 + 1.0:
+    a[0, 0] = a0
+
+# overlap: the first of all puts the counter back
+c[g, i] = 1.0
+if i == 0 and cuda.atomic.add(a, (0, 0), 1.0) == a0:
+    a[0, 0] = a0
+
+# overlap: a block that does not count puts the counter back
+c[g, i] = 1.0
+if i == 0 and g == 0:
+    cuda.atomic.add(a, (0, 0), 1.0)
+if i == 0 and g == 1:
+    a[0, 0] = a0
+
 # race: read by a neighbour, then by the thread that overwrites it
 c[g, i] = 1.0
 cuda.syncthreads()
@@ -830,7 +847,8 @@ put(c, i, g)
 def test_races_in_global_memory_and_between_blocks(kernel, monkeypatch, expected, body, order, at_once):
     monkeypatch.setattr(trace, "_LANES_AT_ONCE", at_once)
     text = f"i = cuda.threadIdx.x\ng = cuda.blockIdx.x\n{body}"
-    helper = "@cuda.jit(device=True)\ndef put(rows, i, value):\n    rows[0, i] = value\n"
+    first = float(inputs.integers(Gemm(M=4, N=32, K=8), 0)[0][0, 0])
+    helper = f"a0 = float32({first})\n@cuda.jit(device=True)\ndef put(rows, i, value):\n    rows[0, i] = value\n"
     if "g == 1" in body and "threadfence" in body and (order != "forward" and at_once == 1):
         return  # which block is the last one is fixed in these kernels
     found = kinds(kernel(text, grid=2, extra=helper, order=order))

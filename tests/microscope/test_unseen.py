@@ -39,6 +39,14 @@ def test_of_one_shape_what_was_not_judged_is_told_before_what_is_right():
     assert agreed({"status": "right", "only_compiled": True}, RIGHT).result["engine"] == "traced"
 
 
+def test_a_shape_that_a_step_was_only_compiled_for_is_not_called_right():
+    other = problems.RAGGED["gemm"][0]
+    wrong = Outcome(STEP, SHAPE, None, {"status": "wrong", "engine": "traced", "findings": []})
+    compiled = Outcome(STEP, other, None, {"status": "right", "only_compiled": True})
+    assert [one.problem for one in run._agreed(STEP, [compiled, wrong], True, None)] == [SHAPE]
+    assert [one.problem for one in run._agreed(STEP, [compiled], True, None)] == [other]
+
+
 def test_the_table_names_why():
     assert "not traced" not in said(outcomes(RIGHT))
     assert "a slice is not traced" in said(outcomes(UNSEEN))
