@@ -375,7 +375,7 @@ KINDS: dict[str, Kind] = {
     "lanes": _lanes,
     "magic": lambda _, arguments: (magic(arguments), f"division by {arguments[1]}, counted"),
     "sectors": lambda facts, words: (facts.sectors(*words), f"sectors per request of {words[0]}, counted"),
-    "worked": lambda _, arguments: (worked(arguments), f"{' '.join(arguments)} of the page's worked example"),
+    "worked": lambda _, arguments: (worked(arguments), _WORKED_OUT),
 }
 
 

@@ -28,6 +28,7 @@ _HARNESS = re.compile(
     r"common/|lessons/[^/]+\.py$|lessons/\w+/(solutions|helpers)/|(.*/)?site-packages/"
     r"|(?!lessons/|tests/|results/|\.).*\.(py|pyc|pth|so|pyd)$"  # in its folder Python finds a module first
 )
+_COMPILED = re.compile(r"(^|/)__pycache__/[^/]+\.pyc(\.\d+)?$")
 _HASHED_BYTES = 1 << 22
 _MODE, _UNREADABLE = "mode changed", "unreadable"
 
@@ -53,6 +54,11 @@ class Change(NamedTuple):
     def of_harness(self) -> bool:
         """Would later grades run on it?"""
         return bool(_HARNESS.match(self.name))
+
+    @property
+    def compiled(self) -> bool:
+        """Is it what Python leaves beside any module that it imports?"""
+        return bool(_COMPILED.search(self.name))
 
     @property
     def despite_walls(self) -> bool:

@@ -80,7 +80,10 @@ CHEATS = ("language", "differs", *NOTED)
 TRACED = 2  # of the shapes
 FRESH, TRIED = 8, 32  # shapes that an exercise is traced at beside its own, and that its solution is, to find so many
 BY_CHANCE = ("wrong", "nan", "unstable")  # as a race, or a value that nobody wrote, may show
-NEEDED = "read what the output takes, and no more often; if a tile is staged, it must be what is multiplied"
+NEEDED = (
+    "read what the output takes, and no more often: a thread beyond an edge reads nothing (with an index that min or "
+    "max keeps inside, it reads a value once more); if a tile is staged, it must be what is multiplied"
+)
 SAMPLED_BYTES, SAMPLED_K = 64 << 20, 256
 SPARE = 1.25  # multiply-adds of a block for each that its results take
 
@@ -207,6 +210,7 @@ class Grader:
         self.machine, self.limits = machine or Machine(), limits or Limits()
         self.facts = Facts()
         self.checkout = checkout.Checkout(root or catalog.ROOT)
+        self._walled = confine.keeps_files(confine.version())  # nothing that ran so far could write in the checkout
         self._gpu = threading.Lock()
         self._closing = threading.Event()
         self._at_work: set[object] = set()
@@ -270,7 +274,8 @@ class Grader:
         except Exception as error:  # one file must not cost the verdicts on others
             text = f"cannot be judged: the grader failed with {type(error).__name__}: {error}"
             grade.findings.append(Finding("unjudged", text))
-        changed = self.checkout.since(mark)
+        self._walled &= not grade.at_large
+        changed = self._meant(self.checkout.since(mark))
         self._at_work.discard(turn)
         if changed:
             _blame(grade, changed, bool(beside or self._at_work))
@@ -278,6 +283,11 @@ class Grader:
         grade.notes = [in_one_line(note) for note in grade.notes]
         grade.seconds = time.monotonic() - start
         return grade
+
+    def _meant(self, changed: list[Change]) -> list[Change]:
+        """Those changes that mean anything: what Python keeps of a module that another command was the first to
+        import does not, as long as no submission can have put it there."""
+        return [one for one in changed if not (self._walled and one.compiled) or one.despite_walls]
 
     def _judge(self, grade: Grade, file: Submission, target: Exercise | Step | None) -> None:
         if target is None:
@@ -313,7 +323,7 @@ class Grader:
         """Judge a kernel at the shapes of its exercise, or its step's."""
         evidence, exercise = Evidence(), work.exercise
         strange = language.refused(work.text, work.borrowed)
-        changed = self.checkout.harness_changed()
+        changed = self._meant(self.checkout.harness_changed())
         if strange:
             said = f"{'; '.join(strange)}: a kernel file has no use for it, so the file was not run"
             evidence.notes.append(("language", said))
@@ -330,6 +340,8 @@ class Grader:
                     grade.disturbed = "its process was ended from outside"
             except codegen.ToolMissingError as error:
                 evidence.findings.append(Finding("unjudged", f"cannot be judged here: {error}"))
+            except codegen.RegistersError as error:
+                evidence.findings.append(Finding("uncompiled", f"it cannot be compiled: {error}"))
             except ptx_plan.PlanError as error:
                 evidence.findings.append(Finding("broken", f"its launches cannot be written down: {error}"))
             finally:
@@ -617,11 +629,16 @@ def predicted(
         if off:
             slip = expected.slip(value, exercise.slips.get(name, {}))
             said = slip or expected.reason
-            findings.append(Finding("wrong", f"{name} = {value:.6g} is {off}{f': {said}' if said else ''}"))
+            findings.append(Finding("wrong", f"{name} = {_shown(value)} is {off}{f': {said}' if said else ''}"))
         else:
-            yours = "" if value in (expected.value, expected.told) else f", yours {value:.6g} is near enough"
-            notes.append(f"{name} = {expected.told:.6g}: {expected.source}{yours}")
+            yours = "" if value in (expected.value, expected.told) else f", yours {_shown(value)} is near enough"
+            notes.append(f"{name} = {_shown(expected.told)}: {expected.source}{yours}")
     return findings, notes
+
+
+def _shown(value: float) -> str:
+    """A whole number with all its digits."""
+    return f"{value:.0f}" if value == round(value) and abs(value) < 1e12 else f"{value:.6g}"
 
 
 def _near(path: Path) -> str:

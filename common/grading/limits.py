@@ -45,6 +45,7 @@ COUNTED = {
     "sectors": "{} sectors for each request to global memory, of the line that touches most",
     "turns": "{} wavefronts for each request to shared memory, of the line with most bank conflicts",
     "shared_requests": "{} requests of a warp to shared memory, as the source is written",
+    "under_way": "{} groups of copies still on their way after a wait",
     "atomics": "{} atomic operations",
     "writes": "{} writes to global memory for each output",
     "shared_reads": "{} reads of shared memory for each multiply-add, as the source is written",
@@ -61,7 +62,9 @@ COMPARED = (
     "in a comparison too"
 )
 # Of these a trace tells.
-TOUCHED = ("sectors", "turns", "threads", "shared_requests", "atomics", "writes", "shared_reads", "global_reads")
+TOUCHED = (
+    "sectors", "turns", "threads", "shared_requests", "under_way", "atomics", "writes", "shared_reads", "global_reads"
+)  # fmt: skip
 OF_THE_LOOP = ("per_fma", "loads_per_fma", "shared_per_fma")
 EVERYWHERE = {"float64": 0.0}  # the most, of every exercise
 
@@ -83,6 +86,7 @@ def touched(found: Trace) -> dict[str, float]:
         **trace.worst(found.as_dict()),
         "threads": float(np.prod(main.block)),
         "shared_requests": sum(access.requests for access in shared) / max(1, warps),
+        "under_way": float(main.under_way),
         "atomics": float(sum(access.accesses for access in of_all if access.op == "atomic")),
         "writes": sum(access.accesses for access in written) / found.output.size,
         "shared_reads": each["shared"]["loads"] * _told(found) if each else 0.0,
@@ -147,16 +151,17 @@ def _counted(
     """The figures of one launch; those of a multiply loop are 0 without one."""
     loop = code.hot
     block, grid = (int(np.prod(entry[key])) for key in ("block", "grid"))
+    shared = code.shared_bytes + entry["shared"]  # what the launch asks for comes on top
     outputs = int(np.prod(problem.output_shape))
     return {
         "registers": code.registers,
-        "shared_bytes": code.shared_bytes,
-        "shared_per_thread": code.shared_bytes / block,
+        "shared_bytes": shared,
+        "shared_per_thread": shared / block,
         "per_fma": loop.per_multiply_add() or 0.0,
         "loads_per_fma": loop.per_multiply_add(loop.loads) or 0.0,
         "shared_per_fma": loop.per_multiply_add(loop.count("LDS", "LDSM")) or 0.0,
         "barriers": len(re.findall(r"\bbar(?:rier)?\.(?:cta\.)?sync\b", text)),
-        "warps": occupancy.occupancy(architecture, block, code.registers, code.shared_bytes).warps,
+        "warps": occupancy.occupancy(architecture, block, code.registers, shared).warps,
         "idle": 100 * (1 - outputs / (block * grid)),
         "blocks": grid,
     }

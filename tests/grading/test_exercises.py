@@ -628,7 +628,7 @@ def test_a_wrong_prediction_says_which_way_and_does_not_tell(write, facts):
     said = [f"{finding.kind}: {finding.message}" for finding in findings]
     assert said == [
         "unanswered: no value yet for GEMM_K",
-        "wrong: ZEROS_OF_0 = 7 is too high: zeros 0 of the page's worked example",
+        "wrong: ZEROS_OF_0 = 7 is too high",
     ]
     assert len(notes) == len(one.answers) - 2
 
@@ -642,7 +642,8 @@ def test_a_known_slip_is_one_is_met_and_does_not_tell(facts):
         said = one.slips[name][text]
         assert expected.compare(wrong), (one.name, name, text)
         assert expected.slip(wrong, one.slips[name]) == said, (one.name, name, text)
-        assert not re.search(rf"(?<![\d.]){re.escape(f'{expected.told:g}')}(?![\d.])", said), (one.name, name, said)
+        for right in {f"{expected.told:g}", f"{expected.told:,g}"}:
+            assert not re.search(rf"(?<![\d.])(?<!\d,){re.escape(right)}(?![\d.]|,\d)", said), (one.name, name, said)
 
 
 def test_a_slip_is_met_as_nearly_as_the_answer():

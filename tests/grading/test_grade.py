@@ -461,6 +461,30 @@ def test_a_record_written_beside_a_grade_is_not_its_doing(checkout, monkeypatch)
     assert reason.startswith("unjudged: what it is judged by changed while it ran: numba.py (new); see git status")
 
 
+def test_what_python_keeps_of_a_module_is_only_as_suspect_as_what_ran(checkout, monkeypatch):
+    """The first command in a checkout that imports a module leaves its bytecode there."""
+
+    def imported(name):
+        path = checkout / "common" / "__pycache__" / f"{name}.cpython-311.pyc"
+        return lambda count: store.write(path, f"another command's {count}")
+
+    if confine.keeps_files(confine.version()):
+        while_graded(monkeypatch, imported("check"))
+        verdict = graded_beside(checkout)
+        assert verdict.passed, verdict.reasons
+        assert "changed" not in "".join(verdict.notes)
+        monkeypatch.undo()
+        compiled = checkout / "common" / "__pycache__" / "check.cpython-311.pyc"
+        while_graded(monkeypatch, lambda count: compiled.chmod(0o600 + count % 8))
+        (reason,) = graded_beside(checkout).reasons
+        assert reason.startswith("changed_files: files of the checkout changed while it ran: common/__pycache__/")
+        monkeypatch.undo()
+    monkeypatch.setattr(confine, "keeps_files", lambda version: False)
+    while_graded(monkeypatch, imported("trace"))
+    (reason,) = graded_beside(checkout).reasons
+    assert reason.startswith("changed_files: files of the checkout changed while it ran: common/__pycache__/trace")
+
+
 def test_without_walls_a_record_written_beside_is_told_from_one_that_is_forged(checkout, monkeypatch):
     monkeypatch.setattr(confine, "keeps_files", lambda version: False)
     while_graded(monkeypatch, lambda count: count == 1 and store.write(checkout / SECOND_RECORD, "1"))
@@ -661,6 +685,17 @@ def test_what_requires_9_0a_is_compiled_and_counted_for_it(checkout, monkeypatch
     assert counted == {("sm_90a", "9.0a")}, verdict.reasons
 
 
+@LINUX
+def test_a_block_whose_threads_cannot_have_the_registers_is_not_passed_and_told_so(checkout, write):
+    """Three consumers of 256 columns: ptxas refuses. That is the submission's fault, and no failure of the grader."""
+    one = exercises.find("hgemm_larger_pipeline")
+    text = one.solution.read_text().replace("192, 192, 64", "192, 256, 64")
+    verdict = graded(write("submitted.py", text), checkout, name=one.name)
+    assert not verdict.passed
+    assert [finding.kind for finding in verdict.findings] == ["uncompiled"]
+    assert "needs at least 154 registers, and can have 128" in verdict.findings[0].message
+
+
 def test_every_kernel_that_multiplies_is_counted(monkeypatch, tmp_path):
     """The limits hold for all of them: one that does nothing must not hide the one that works."""
     codes = {"tidy": (64, 64, 0, 2048), "naive": (360, 10, 0, 0), "copy": (9, 0, 16, 0)}
@@ -675,7 +710,7 @@ def test_every_kernel_that_multiplies_is_counted(monkeypatch, tmp_path):
     monkeypatch.setattr(ptx_plan, "entry", lambda text: ("x", None))
     for name, (_, fma, *_rest) in codes.items():
         (tmp_path / f"{name}.ptx").write_text("fma.rn.f32 x;\n" * fma)
-    plan = {"launch": [{"kernel": name, "grid": [1, 1, 1], "block": [32, 1, 1]} for name in codes]}
+    plan = {"launch": [{"kernel": name, "grid": [1, 1, 1], "block": [32, 1, 1], "shared": 0} for name in codes]}
     problem = problems.Gemm(M=4, N=8, K=2)
     assert limits.count(plan, tmp_path, problem, ["per_fma", "registers"]) == {"per_fma": 36.0, "registers": 40}
     assert limits.count(plan, tmp_path, problem, ["shared_bytes"], ["shared_bytes"]) == {"shared_bytes": 0}
@@ -683,6 +718,9 @@ def test_every_kernel_that_multiplies_is_counted(monkeypatch, tmp_path):
     assert limits.count(plan, tmp_path, problem, ["idle"]) == {"idle": 0}
     smaller = problems.Gemm(M=4, N=2, K=2)  # 8 outputs for 32 threads
     assert limits.count(plan, tmp_path, smaller, ["idle"]) == {"idle": 75}
+    asking = {"launch": [{**plan["launch"][0], "shared": 98304}]}  # dynamic shared memory, on top of the kernel's own
+    found = limits.count(asking, tmp_path, problem, ["shared_bytes", "warps", "shared_per_thread"])
+    assert found == {"shared_bytes": 100352, "warps": 2, "shared_per_thread": 3136}
     only = {"launch": plan["launch"][2:]}
     assert limits.count(only, tmp_path, problem, ["per_fma"]) == {"per_fma": 0}
     assert limits.count({"launch": []}, tmp_path, problem, ["per_fma"]) == {}
@@ -820,7 +858,8 @@ def test_a_pass_of_ones_own_shows_in_progress(call, monkeypatch):
     one = exercises.find("05.1")
     monkeypatch.setattr(exercises, "everything", lambda *_: [structs.replace(one, path=one.solution)])
     assert call("grade", "05.1", "--sim")[0] == 0
-    assert call("hint", "05.1")[1].startswith("05.1 another worked example, by hand: hint 1 of 3\n  With padding 1")
+    said = f"05.1 another worked example, by hand: hint 1 of 3\n  {one.hints[0][:40]}"
+    assert call("hint", "05.1")[1].startswith(said)
     out = call("progress")[1]
     assert "1 of 3" in out
     assert "passed" in out

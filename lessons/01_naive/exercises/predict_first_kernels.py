@@ -17,5 +17,8 @@ ASKED_MB = None  # every a[m, k] and b[k, n] a load of its own
 # 4,000 GB/s
 FLOOR_MS = None
 
+# on that card, for M = N = 512: the largest K for which it is the bytes, not the multiply-adds, that set the floor
+K_OF_BYTES = None
+
 # the time of gemm_naive for M = N = K = 2048 in ms, as the H200 of the page took it: measured
 NAIVE_2048_MS = None

@@ -17,5 +17,8 @@ ASKED_MB = 4 * 2 * 1001 * 700 * 300 / 1e6  # every a[m, k] and b[k, n] a load of
 # 4,000 GB/s
 FLOOR_MS = 4 * (2 * 2048 * 16 + 2048**2) / 4000e9 * 1e3
 
+# on that card, for M = N = 512: the largest K for which it is the bytes, not the multiply-adds, that set the floor
+K_OF_BYTES = 33
+
 # the time of gemm_naive for M = N = K = 2048 in ms, as the H200 of the page took it: measured
 NAIVE_2048_MS = 104 / 8

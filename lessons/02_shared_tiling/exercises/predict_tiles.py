@@ -9,7 +9,7 @@ Grade: python -m common grade 02.6
 # gemm_shared_tile with TILE = 24, for M = N = 4096 and K = 100
 BLOCKS = None
 SHARED_BYTES = None  # of a block
-GLOBAL_LOADS = None  # for each multiply-add that a thread does, those with zeros too
+GLOBAL_LOADS = None  # for each multiply-add that a thread does, in a round whose tiles lie inside
 ROUNDS = None  # of the loop over k0
 # multiply-adds that C does not need, of all that are done
 WASTED_PERCENT = None

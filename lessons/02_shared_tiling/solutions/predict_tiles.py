@@ -9,7 +9,7 @@ Grade: python -m common grade 02.6
 # gemm_shared_tile with TILE = 24, for M = N = 4096 and K = 100
 BLOCKS = 171**2
 SHARED_BYTES = 2 * 24 * 24 * 4  # of a block
-GLOBAL_LOADS = 2 / 24  # for each multiply-add that a thread does, those with zeros too
+GLOBAL_LOADS = 2 / 24  # for each multiply-add that a thread does, in a round whose tiles lie inside
 ROUNDS = 5  # of the loop over k0
 # multiply-adds that C does not need, of all that are done
 WASTED_PERCENT = 100 * (1 - 4096**2 * 100 / ((171 * 24) ** 2 * 5 * 24))

@@ -1,8 +1,8 @@
 """Exercise 03.2, find the bug: right, with sums that are no registers.
 
-A thread computes the elements of its column in rows ty, ty + THREADS_Y, ... of the tile, and walks along them by
-range, as it does to stage. Every name in capitals is a constant. The result is right, but the compiled kernel has a
-stack: acc went to local memory. What does the compiler not know here? Change at most 2 lines.
+A thread computes the elements of its column in WPT neighbouring rows of the tile, from row ty * WPT on, and walks
+along them by range. Every name in capitals is a constant. The result is right, but the compiled kernel has a stack:
+acc went to local memory. What does the compiler not know here? Change at most 2 lines.
 Grade: python -m common grade 03.2
 """
 
@@ -39,13 +39,13 @@ def gemm_lost_registers(a, b, c):
         # multiply
         for k in range(TILE):
             b_value = b_tile[k, tx]
-            for row in range(ty, TILE, THREADS_Y):
-                acc[row // THREADS_Y] += a_tile[row, k] * b_value
+            for row in range(ty * WPT, (ty + 1) * WPT):
+                acc[row % WPT] += a_tile[row, k] * b_value
         cuda.syncthreads()
 
     # store
     for w in range(WPT):
-        m = m0 + w * THREADS_Y + ty
+        m = m0 + ty * WPT + w
         if m < M and n < N:
             c[m, n] = acc[w]
 

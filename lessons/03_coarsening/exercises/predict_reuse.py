@@ -6,9 +6,11 @@ Grade: python -m common grade 03.4
 """
 
 # gemm_coarsened with TILE = 32 and WPT = 4
-SHARED_LOADS = None  # instructions that read shared memory, for each multiply-add
-LEAST_WPT = None  # the least WPT that TILE = 32 allows, for at most 1.1 of them
 BARRIERS = None  # that a thread waits at on gemm-4096
+# values read from shared memory for each multiply-add, if a thread had two columns of four rows, in place of one
+TWO_COLUMNS = None
+# with one column again, the least WPT that TILE = 32 allows, for at most 1.1 values for each multiply-add
+LEAST_WPT = None
 
 # a thread with 4 rows of 4 neighbouring columns: wide loads take four k of a row of A, or four columns of a row of B
 WIDE_LOADS = None  # instructions for each multiply-add

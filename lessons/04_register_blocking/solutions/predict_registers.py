@@ -6,10 +6,12 @@ for go with each block), and room for 64 warps.
 Grade: python -m common grade 04.5
 """
 
-# a thread's tile of 12 x 6 elements of C: floats that it reads from shared memory for each multiply-add, and the
-# registers of its sums and of both fragments together
-READS = (12 + 6) / (12 * 6)
+# a thread's tile of 12 x 6 elements of C: the registers of its sums and of both fragments together
 REGISTERS = 12 * 6 + 12 + 6
+
+# a thread's tile with six columns: the fewest rows for which it reads at most 0.22 floats from shared memory for each
+# multiply-add
+ROWS_OF_SIX = 19
 
 # the widest tile whose sums and fragments fit 100 registers, if it has two rows, and if it is a square
 COLUMNS_OF_TWO_ROWS = 32

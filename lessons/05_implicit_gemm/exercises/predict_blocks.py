@@ -5,12 +5,13 @@ arithmetic. Counts must be exact, other figures to 1%.
 Grade: python -m common grade 05.4
 """
 
-# c3d-conv3a: 16 videos of 8 x 28 x 28 pixels, 128 channels, 256 filters of 3 x 3 x 3, padding 1; but with a stride of
-# 2 along h and w
+# 16 videos of 8 x 28 x 28 pixels, 128 channels, 256 filters of 3 x 5 x 5; the padding is 1 on all sides, the stride 2
+# along h and w, and 1 along d
 GEMM_M = None
 GEMM_K = None
 BLOCKS = None
 TIMES_X = None  # elements of A for each element of x
+PADDED_PERCENT = None  # elements of A that are padding
 
 # resnet50-stem: 64 images, 112 x 112 output pixels each, 3 channels, 64 filters of 7 x 7
 STEM_BLOCKS = None

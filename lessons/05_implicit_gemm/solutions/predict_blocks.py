@@ -5,12 +5,13 @@ arithmetic. Counts must be exact, other figures to 1%.
 Grade: python -m common grade 05.4
 """
 
-# c3d-conv3a: 16 videos of 8 x 28 x 28 pixels, 128 channels, 256 filters of 3 x 3 x 3, padding 1; but with a stride of
-# 2 along h and w
-GEMM_M = 16 * 8 * 14 * 14
-GEMM_K = 27 * 128
-BLOCKS = 392 * 4
-TIMES_X = 27 / 4  # elements of A for each element of x
+# 16 videos of 8 x 28 x 28 pixels, 128 channels, 256 filters of 3 x 5 x 5; the padding is 1 on all sides, the stride 2
+# along h and w, and 1 along d
+GEMM_M = 16 * 8 * 13 * 13
+GEMM_K = 75 * 128
+BLOCKS = 338 * 4
+TIMES_X = 75 * 13 * 13 / (28 * 28)  # elements of A for each element of x
+PADDED_PERCENT = 100 * (1 - 22 / 24 * 64 / 65 * 64 / 65)  # elements of A that are padding
 
 # resnet50-stem: 64 images, 112 x 112 output pixels each, 3 channels, 64 filters of 7 x 7
 STEM_BLOCKS = 64 * 112 * 112 // 64

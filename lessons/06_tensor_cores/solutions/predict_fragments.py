@@ -13,10 +13,10 @@ LANE_OF_B = 26  # which lane holds B's element in row 12, column 6
 PLACE_OF_B = 2  # and which of its four values it is
 LANE_OF_C = 22  # which lane holds the sum in row 13, column 5
 PLACE_OF_C = 3  # and which of its four sums it is
-ROW_OF_C = 15  # in which row lane 30's third sum lies, acc[2]
+ROW_OF_C = 12  # in which row lane 18's third sum lies, acc[2]
 COLUMN_OF_C = 4  # and in which column
-LANES = 8  # how many lanes hold what this sum is made of, of A and of B together
+LANES = 4  # how many lanes hold what this sum is made of, of A and of B together
 
 # two products side by side make 16 columns of C. Rounded to float16 they become the A of a next product: which of
-# lane 30's eight values of that A its third sum of the right-hand product is
+# lane 18's eight values of that A its third sum of the right-hand product is
 PLACE_AS_A = 6

@@ -6,13 +6,16 @@ whole warp. All must be exact.
 Grade: python -m common grade 06.3
 """
 
-STRIDE_128 = 32  # 64 columns
+STRIDE_192 = 16  # 96 columns
 STRIDE_64 = 16  # 32 columns
 STRIDE_80 = 4  # 32 columns and 8 unused
 STRIDE_96 = 8  # 48 columns
 STRIDE_144 = 4  # 64 columns and 8 unused
-STRIDE_256 = 32  # 128 columns
 STRIDE_160 = 8  # 64 columns and 16 unused
 STRIDE_112 = 4  # 56 columns
 STRIDE_320 = 16  # 128 columns and 32 unused
-XOR_OF_4 = 8  # 64 columns, and piece c of a row lies at c XOR (row % 4)
+
+# 64 columns, eight pieces of 16 bytes in a row, and piece c of a row lies at
+XOR_OF_4 = 8  # c XOR (row % 4)
+TURNED_BY_2 = 8  # (c + 2 * row) % 8
+TURNED_BY_3 = 4  # (c + 3 * row) % 8

@@ -8,11 +8,15 @@ Grade: python -m common grade 06.5
 
 BYTES = 32768  # of a stage with BLOCK_M = BLOCK_N = 128, BLOCK_K = 64
 STAGES = 7  # that fit, if the block is alone on the multiprocessor
-STAGES_WIDE = 4  # that fit with BLOCK_M = 128, BLOCK_N = 256, BLOCK_K = 64, alone
+STAGES_WIDE = 3  # that fit with BLOCK_M = BLOCK_N = 256, BLOCK_K = 64, alone
 STAGES_OF_TWO = 3  # that fit with 128 x 128 x 64, if two blocks share a multiprocessor
 STAGES_OF_176 = 2  # and with 176 x 128 x 64, if two blocks share it
 PAIRS_AHEAD = 3  # pairs on their way while one is multiplied, with four stages
-PENDING = 2  # groups that may still be on their way when the next pair is needed, with four stages
 
-# the same if a round first asks for a pair, three rounds ahead, commits it, and only then waits for its own pair
+# groups that may still be on their way when the next pair is needed, with four stages, if the tile of A and the tile
+# of B are a group each
+PENDING = 4
+
+# the same with a group for each pair, if a round first asks for a pair, three rounds ahead, commits it, and only then
+# waits for its own pair
 PENDING_AFTER = 3

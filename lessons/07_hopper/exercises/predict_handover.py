@@ -7,9 +7,9 @@ Grade: python -m common grade 07.4
 """
 
 AT_FIRST = None  # registers that each thread has when the kernel starts
-SUMS = None  # sums that a thread of a consumer keeps
 MANY = None  # registers of a consumer, if the producer keeps 24
-MANY_OF_ONE = None  # and if there is one consumer
+WIDEST = None  # the most columns, a multiple of 8, of a consumer with 128 rows, if MANY less 24 are for sums
+MANY_OF_ONE = None  # registers of a consumer, if there is only one
 SUMS_OF_TALL = None  # sums of a thread if a consumer multiplies 128 x 192
 CLOCKS = None  # that the matrix unit needs for a stage of 64 k of this block
 STAGES = None  # that fit in 232,448 bytes of shared memory

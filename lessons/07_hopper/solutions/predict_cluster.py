@@ -1,23 +1,21 @@
 """Exercise 07.8, predict: four blocks in a square.
 
-Clusters have four blocks, two by two: block r has row r // 2 and column r % 2 of C's tiles, 128 x 128 each. The
+Clusters have four blocks, two by two: block r has row r // 2 and column r % 2 of C's tiles, 192 x 128 each. The
 blocks of a row share a tile of A, those of a column a tile of B. Each block asks for half of either, for both that
-need it. A stage has 64 k, float16; a block has two consumers. Replace each None by a whole number. All must be
-exact.
+need it. A stage has 64 k, float16; a block has three consumers. Replace each None by a number or by arithmetic.
+Counts must be exact, other figures to 1%.
 Grade: python -m common grade 07.8
 """
 
 MASK_OF_A = 4 + 8  # with which block 2 asks for its half of A
 MASK_OF_B = 2 + 8  # with which block 1 asks for its half of B
-EXPECTED = (128 + 128) * 64 * 2  # bytes that a block announces for a stage
-ASKED = (128 + 128) * 64  # bytes of it that a block asks L2 for
+EXPECTED = (192 + 128) * 64 * 2  # bytes that a block announces for a stage
+ASKED = (192 + 128) * 64  # bytes of it that a block asks L2 for
 WRITERS = 3  # blocks that write to a block's stage, itself included
-ARRIVALS = 6  # for which emptied is made: a block writes when the consumers of all whom it writes to are done
-PER_CLOCK = (
-    (128 + 128) * 64 // (128 * 128 * 64 // 2048)
-)  # bytes from L2 for each clock of its matrix unit, which does 2,048 multiply-adds
-PER_CLOCK_ALONE = (128 + 128) * 64 * 2 // (128 * 128 * 64 // 2048)  # the same without clusters
+ARRIVALS = 9  # for which emptied is made: a block writes when the consumers of all whom it writes to are done
+PER_CLOCK = 20480 / 768  # bytes from L2 for each clock of its matrix unit, which does 2,048 multiply-adds
+PER_CLOCK_ALONE = 40960 / 768  # the same without clusters
 
 # four blocks below each other instead: all share a tile of B, and each asks for a quarter of it
-PER_CLOCK_OF_COLUMN = 40  # bytes from L2 for each clock then
-ARRIVALS_OF_COLUMN = 8  # for which emptied is made then
+PER_CLOCK_OF_COLUMN = (192 * 64 * 2 + 128 * 64 * 2 / 4) / 768  # bytes from L2 for each clock then
+ARRIVALS_OF_COLUMN = 12  # for which emptied is made then

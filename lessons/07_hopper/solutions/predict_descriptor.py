@@ -9,9 +9,7 @@ Grade: python -m common grade 07.1
 ADDRESS = 40960 // 16  # the address field of A's descriptor
 LOWER_ROWS = 64 * 128 // 16  # what is added to it for rows 64 to 127 of the same tile
 LEADING = 32 * 128 // 16  # the leading field of B's descriptor
-NEXT_STAGE = (
-    (128 * 64 + 32 * 192) * 2 // 16
-)  # what is added for the next stage, if a stage is 128 x 64 of A and 32 x 192 of B
+NEXT_STAGE = (128 * 64 + 2 * 32 * 256) * 2 // 16  # what is added for the next stage: A 128 x 64, B twice 32 x 256
 PLACE_OF_A = 13 * 128 + (5 - 5) * 16  # where row 13, k = 40 lies in the tile of A
 PLACE_OF_B = 4096 + 21 * 128 + 1 * 16 + 4 * 2  # where k = 21, n = 100 lies in the tile of B
 ROW_OF_BYTE = 520 // 128  # which row of A byte 520 belongs to

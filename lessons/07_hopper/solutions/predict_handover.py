@@ -7,9 +7,9 @@ Grade: python -m common grade 07.4
 """
 
 AT_FIRST = 65536 // 512 // 8 * 8  # registers that each thread has when the kernel starts
-SUMS = 64 * 256 // 128  # sums that a thread of a consumer keeps
 MANY = (65536 - 128 * 24) // 384 // 8 * 8  # registers of a consumer, if the producer keeps 24
-MANY_OF_ONE = 248  # and if there is one consumer
+WIDEST = 160 - 24  # the most columns, a multiple of 8, of a consumer with 128 rows, if MANY less 24 are for sums
+MANY_OF_ONE = 248  # registers of a consumer, if there is only one
 SUMS_OF_TALL = 128 * 192 // 128  # sums of a thread if a consumer multiplies 128 x 192
 CLOCKS = 192 * 256 * 64 // 2048  # that the matrix unit needs for a stage of 64 k of this block
 STAGES = 232448 // ((192 + 256) * 64 * 2)  # that fit in 232,448 bytes of shared memory

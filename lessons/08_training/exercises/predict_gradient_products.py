@@ -1,6 +1,6 @@
 """Exercise 08.2, predict: three products of one layer.
 
-A layer of N=8 C=64 H=W=30 K=96 R=S=3 with a stride of 2 and a padding of 1, D = T = 1. Replace each None by a number
+A layer of N=8 C=64 H=W=30 K=96 R=S=3 with a stride of 2 and no padding, D = T = 1. Replace each None by a number
 or by arithmetic. Whole numbers must be exact, other figures to 1%.
 Grade: python -m common grade 08.2
 """

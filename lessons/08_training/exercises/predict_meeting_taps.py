@@ -17,8 +17,8 @@ TAPS_AT_5_5 = None
 P_OF_FIRST = None
 P_OF_LAST = None
 
-# a filter of 5 x 5 with a stride of 3: taps that meet an element, on average; percent of the multiply-adds that a
-# kernel does for nothing which goes through all 25 for each element
+# a filter of 5 x 5 with a stride of 3 along h and of 2 along w: taps that meet an element, on average; percent of the
+# multiply-adds that a kernel does for nothing which goes through all 25 for each element
 TAPS_ON_AVERAGE = None
 FOR_NOTHING_PERCENT = None
 

@@ -1,6 +1,6 @@
 """Exercise 08.9, predict: what an epilogue saves.
 
-The output of a layer is y[64, 1, 56, 56, 64] in float32; its sums have 9 * 64 products each. What follows the
+The output of a layer is y[48, 1, 56, 56, 64] in float32; its sums have 9 * 64 products each. What follows the
 convolution is done by kernels of its own, or within the convolution, while the sums are in registers. Count what is
 read and written in megabytes (millions of bytes), the bias of 64 floats left out. Replace each None by a number
 or by arithmetic. Whole numbers must be exact, other figures to 1%.
@@ -8,32 +8,32 @@ Grade: python -m common grade 08.9
 """
 
 # y, written once
-Y_MB = 64 * 56 * 56 * 64 * 4 / 1e6
+Y_MB = 48 * 56 * 56 * 64 * 4 / 1e6
 
 # bias and ReLU were two kernels, one after the other: what is saved if both go into the convolution
-BIAS_THEN_RELU_MB = 4 * 51.380224
+BIAS_THEN_RELU_MB = 4 * 38.535168
 
 # y + residual, both as large as y: what the kernel of its own reads and writes, and what is saved if it is fused
-RESIDUAL_MB = 3 * 51.380224
-RESIDUAL_SAVED_MB = 2 * 51.380224
+RESIDUAL_MB = 3 * 38.535168
+RESIDUAL_SAVED_MB = 2 * 38.535168
 
 # y is wanted in float16, which a kernel of its own made of it: what the convolution writes if it does that itself,
 # and what is saved in all
-HALF_WRITTEN_MB = 51.380224 / 2
-HALF_SAVED_MB = 2 * 51.380224
+HALF_WRITTEN_MB = 38.535168 / 2
+HALF_SAVED_MB = 2 * 38.535168
 
 # the sums of y's columns are wanted and y is not: what is saved
-COLUMNS_ALONE_SAVED_MB = 2 * 51.380224
+COLUMNS_ALONE_SAVED_MB = 2 * 38.535168
 
 # only the largest of each 2 x 2 pixels is wanted, in float32: what the kernel of its own reads and writes, and what
 # is saved if the convolution writes that and no y
-POOL_MB = 1.25 * 51.380224
-POOL_SAVED_MB = 2 * 51.380224
+POOL_MB = 1.25 * 38.535168
+POOL_SAVED_MB = 2 * 38.535168
 
 # a bias in a kernel of its own, at 4 TB/s; the convolution at 60 TFLOP/s, two FLOP for a multiply-add. Both in ms,
 # and the GEMM_K at which they would take equally long
-BIAS_MS = 2 * 51.380224e6 / 4e12 * 1e3
-CONVOLUTION_MS = 2 * 64 * 56 * 56 * 64 * 576 / 60e12 * 1e3
+BIAS_MS = 2 * 38.535168e6 / 4e12 * 1e3
+CONVOLUTION_MS = 2 * 48 * 56 * 56 * 64 * 576 / 60e12 * 1e3
 EVEN_GEMM_K = 8 / 4e12 * 60e12 / 2
 
 # the same GEMM_K with y in float16 and tensor cores at 600 TFLOP/s

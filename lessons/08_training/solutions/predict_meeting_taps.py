@@ -17,10 +17,10 @@ TAPS_AT_5_5 = 1
 P_OF_FIRST = (4 - 0) // 2
 P_OF_LAST = (4 - 2) // 2
 
-# a filter of 5 x 5 with a stride of 3: taps that meet an element, on average; percent of the multiply-adds that a
-# kernel does for nothing which goes through all 25 for each element
-TAPS_ON_AVERAGE = 25 / 9
-FOR_NOTHING_PERCENT = 100 * (1 - 1 / 9)
+# a filter of 5 x 5 with a stride of 3 along h and of 2 along w: taps that meet an element, on average; percent of the
+# multiply-adds that a kernel does for nothing which goes through all 25 for each element
+TAPS_ON_AVERAGE = 25 / 6
+FOR_NOTHING_PERCENT = 100 * (1 - 1 / 6)
 
 # a filter of 7 x 7 with a stride of 2 and a padding of 3: the most and the fewest taps that an element meets
 MOST_OF_7 = 16
