@@ -216,7 +216,8 @@ def _experiments(record: Record | None, _: MachineCode, arguments: list[str]) ->
     keep = [i for i, title in enumerate(header) if title not in ("× previous", "prepare ms")]
     header = [header[i].replace("× first", f"× {name}") for i in keep]
     body = [[cells[i] for i in keep] for cells in body if cells[0].startswith("`")]
-    return table(header, body) + "\n\n" + _footnote(record, preset, peers=False)
+    rounds = any(catalog.on_tensor_cores(step, problems.preset(preset)) for step in steps)
+    return table(header, body) + "\n\n" + _footnote(record, preset, peers=False, rounds=rounds)
 
 
 def _summary(record: Record | None, _: MachineCode, arguments: list[str]) -> str:
@@ -801,11 +802,11 @@ def _cell(figure: Figure | None) -> str:
     return "" if figure is None else figure.text
 
 
-def _footnote(record: Record, preset: str, peers: bool = True) -> str:
+def _footnote(record: Record, preset: str, peers: bool = True, rounds: bool = True) -> str:
     rows = record.rows(preset)
     row = next(iter(rows.values()))
     problem = record.problem(preset, row)
-    floor = _floors(record, preset)
+    floor = _floors(record, preset, rounds)
     shares = [
         d.percent_of_floor
         for name, r in rows.items()
@@ -823,10 +824,11 @@ _FEWER = "an algorithm with fewer multiply-adds than the definition, such as FFT
 _FASTER = "by an instruction that is faster than `mma.sync`"
 
 
-def _floors(record: Record, preset: str) -> str:
-    """`` The floor is 1.00 ms, set by multiply-adds.``, and so on for further ones."""
-    said = [f" The {name} is {figures.milliseconds(one.floor_ms)} ms" for name, one in record.floors(preset)]
-    said[:1] = [f"{first}, set by {record.floors(preset)[0][1].floor_kind}" for first in said[:1]]
+def _floors(record: Record, preset: str, rounds: bool = True) -> str:
+    """`` The floor is 1.00 ms, set by multiply-adds.``, and those of rounded operands unless nothing ``rounds``."""
+    floors = record.floors(preset)[: None if rounds else 1]
+    said = [f" The {name} is {figures.milliseconds(one.floor_ms)} ms" for name, one in floors]
+    said[:1] = [f"{first}, set by {floors[0][1].floor_kind}" for first in said[:1]]
     return "".join(f"{one}." for one in said)
 
 

@@ -105,7 +105,7 @@ def times(outcomes: list[Outcome], ceilings: Ceilings, gpu: str, width: int) -> 
 def recorded(record: Record, preset: str, steps: list[Step], width: int) -> Table:
     """A preset's rows for the given steps, and the peers', as another card's record has them."""
     header, body = pages.ladder_cells(record, preset, steps)
-    said = [[cells[0].replace(figures.OLDER, "(before your edit)"), *cells[1:]] for cells in body]
+    said = [[cells[0].replace(figures.OLDER, "(older code)"), *cells[1:]] for cells in body]
     return plain(f"{preset}, recorded on {escape(record.gpu_name)}", header, said, width)
 
 

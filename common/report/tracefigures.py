@@ -245,12 +245,12 @@ def banks() -> Figure:
         for axis in (above, below):
             axis.tick_params(labelsize=8.5)
     figure.text(
-        0.5, 0.005, "Coloured: the words that the 32 lanes of a warp read at once. Dots: padding.", ha="center",
+        0.5, 0.005, "Coloured: the floats that the 32 lanes of a warp read at once. Dots: padding.", ha="center",
         fontsize=9, color=MUTED,
     )  # fmt: skip
     engine: Any = figure.get_layout_engine()
     engine.set(rect=(0, 0.03, 1, 0.97))
-    axes[0, 0].set_ylabel("words\nper bank", fontsize=9.5)
+    axes[0, 0].set_ylabel("floats\nper bank", fontsize=9.5)
     axes[1, 0].set_ylabel(f"{said.array} in memory, 32 floats a line", fontsize=9.5)
     return figure
 

@@ -8,11 +8,11 @@ import xml.etree.ElementTree as ElementTree
 
 import numpy as np
 import pytest
-from conftest import without_pixels
 from made import card, code, counters, kernel, of_now
 from msgspec import to_builtins
 from msgspec.structs import replace
 from PIL import Image, ImageColor
+from pixels import without_pixels
 
 from common.book import catalog, exercises, problems, schema, store
 from common.book.catalog import Code
@@ -356,6 +356,13 @@ def test_the_chart_of_a_layer_ends_with_its_channels_last_steps(twins, tmp_path)
     assert "ece408-layer1-nhwc" not in problems.timed_presets("conv3d")
     charts.save(charts.speedups(twins, "ece408-layer2"), tmp_path / "other")
     assert "NHWC)" not in texts(tmp_path / "other.svg").replace("(NHWC): ", "")
+
+
+def test_float32_variants_name_no_floor_of_tensor_cores(shipped):
+    for arguments, named in (("gemm-4096 gemm_naive", False), ("ece408-layer1 conv2d_tensor_core", True)):
+        text = pages.rendered(f"<!-- table: experiments {arguments} -->\n<!-- end table -->", shipped, NO_CODE)
+        assert "The floor is " in text
+        assert ("TF32 floor" in text) == named
 
 
 def test_the_table_of_a_layer_ends_with_its_channels_last_steps(twins):

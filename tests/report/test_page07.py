@@ -87,7 +87,7 @@ def test_descriptors_move_as_the_page_says():
     assert f"16 values are 32 bytes, two units: add {step.A_STEP}." in text
     assert f"2,048 bytes, add {step.B_STEP}." in text
     assert f"A panel has 64 × 128 = {step.PANEL:,} bytes, the leading offset." in text
-    assert f"for N = 256 {step.ACC} of them" in text
+    assert f"lie in registers: {step.ACC} in each thread for N = {step.MMA_N}." in text
 
 
 def test_a_tile_of_the_iterator_begins_in_one_image_and_ends_in_the_next():

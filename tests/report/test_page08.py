@@ -104,11 +104,29 @@ def test_what_the_page_counts_of_a_layer():
     assert f"y and dx: 64 × 56 × 56 × 64 = {sizes[0]} elements of {layer.R * layer.S * layer.C} products" in page
     assert f"= {sizes[1]} elements of {layer.reduction:,} products" in page
     assert f"{layer.flops / 2e9:.1f} thousand million" in page
+    page = re.sub(r"\s+", " ", TEXT["wgrad"])
+    assert f"matrix of {layer.K} × {layer.R * layer.S * layer.C}, summed over {layer.reduction:,} outputs" in page
     blocks = layer.K // 64 * (layer.R * layer.S * layer.C // 64)
     assert f"1 × 9 = {blocks} blocks" in page
     parts = 264 // blocks
     assert f"264 places / {blocks} blocks: {parts} parts" in page
     assert f"{parts * int(np.prod(layer.filt_shape)) * 4 / 1e6:.1f} MB" in page
+
+
+def test_the_page_says_how_many_parts_the_step_takes(monkeypatch):
+    """On 132 multiprocessors; the partial sums as large as they are then."""
+    step, layer = import_module("lessons.08_training.wgrad_split_k"), problems.preset("wgrad-resnet50-conv2")
+    monkeypatch.setattr(step.long_sums, "multiprocessors", lambda: 132)
+    step.plan.cache_clear()
+    tile = step.shipped(layer)
+    step.plan.cache_clear()
+    per_sm, blocks = tile["BLOCKS_PER_SM"], layer.K // 64 * (layer.R * layer.S * layer.C // 64)
+    assert tile["BLOCK_M"] * tile["BLOCK_N"] == 32 * tile["THREAD_M"] * tile["THREAD_N"] == 64 * 64
+    size = tile["SPLIT_K"] * int(np.prod(layer.filt_shape)) * 4 / 1e6
+    assert (
+        f"one warp here, {per_sm} on a multiprocessor: {132 * per_sm:,} places / {blocks} blocks,"
+        f" {tile['SPLIT_K']} parts, {size:.0f} MB." in re.sub(r"\s+", " ", TEXT["wgrad"])
+    )
 
 
 def test_what_the_page_counts_of_epilogues():
@@ -130,10 +148,11 @@ def test_the_fused_network_has_as_many_kernels_as_the_page_lists():
 
 def test_what_the_page_says_of_a_step_is_what_a_run_does():
     plan = import_module("lessons.08_training.network.plan").Plan()
+    beside = import_module("lessons.08_training.network.compare").DEFAULT
     page = re.sub(r"\s+", " ", TEXT["network"])
     for said in (
         f"N = {plan.batch} here", f"velocity = {plan.momentum} * velocity", f"each counts {plan.momentum} times",
-        f"a decay of {plan.decay:.4f} each", f"begins at {plan.rate} and",
+        f"a decay of {plan.decay:.4f} each", f"begins at {plan.rate} and", f"(The rate is {beside.rate} here.",
     ):  # fmt: skip
         assert said in page
 

@@ -214,7 +214,7 @@ def test_the_terminal_shows_ratio_and_sign(record):
     record.data.rows["hgemm-4096"]["hgemm_mma"].source = "0" * 64
     recorded = tables.recorded(record, "hgemm-4096", [one.step for one in found], 200)
     columns = {column.header: list(column.cells) for column in recorded.columns}
-    assert columns["step"][:2] == ["hgemm_mma (before your edit) ‡", "hgemm_shared ‡"]
+    assert columns["step"][:2] == ["hgemm_mma (older code) ‡", "hgemm_shared ‡"]
     assert columns["× cuBLAS FP16"][1] == "0.36 (0.35–0.38)"
 
 

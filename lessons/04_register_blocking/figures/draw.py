@@ -248,8 +248,9 @@ def overlap():
     for axes, low in ((above, 1.4), (below, 5.1)):
         _frame(axes, (-2.6, reach + 0.2), (low, -0.3), equal=False)
     below.text(
-        reach, 4.1, "thick lines: barriers\ntime runs right", ha="right", va="center", fontsize=9.5, color=MUTED
-    )
+        reach + 0.2, 4.1, "thick lines:\nbarriers; time\nruns right", ha="right", va="center", fontsize=9.5,
+        color=MUTED,
+    )  # fmt: skip
     return figure
 
 

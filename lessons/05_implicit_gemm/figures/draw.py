@@ -15,6 +15,7 @@ from common.report.charts import BLUE, GREEN, GRID, INK, MUTED, ORANGE, PURPLE, 
 analytic = import_module("lessons.05_implicit_gemm.conv3d_implicit_gemm")
 step = import_module("lessons.05_implicit_gemm.conv3d_implicit_gemm_precomputed")
 VECTOR = import_module("lessons.wide").VECTOR
+LESSON = Path(__file__).parents[1].name
 
 WARP = 32
 MULTIPROCESSORS = 132  # of the H200
@@ -40,7 +41,7 @@ def draw(folder: Path) -> list[Path]:
         charts.save(waves(False), folder / "waves"),
         charts.save(waves(True), folder / "waves_own"),
         charts.save(tracefigures.staging("conv3d_implicit_gemm", "tiles"), folder / "staging"),
-        charts.save(tracefigures.loads_per_fma("conv3d"), folder / "loads_per_fma"),
+        charts.save(tracefigures.loads_per_fma("conv3d", through=LESSON), folder / "loads_per_fma"),
     ]
 
 
