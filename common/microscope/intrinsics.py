@@ -11,7 +11,7 @@ import numpy as np
 
 from common.book import limits
 from common.microscope import fragments, values
-from common.microscope.memory import WARP, Bools, Ints
+from common.microscope.memory import PAST_L1, WARP, Bools, Ints
 from common.microscope.spaces import Constant, Global, Local, Shared, View
 from common.microscope.values import Cast, Value, dtype_of, signed, truth, uniform, widened
 
@@ -517,25 +517,23 @@ def _storing(width: int) -> Code:
     return store
 
 
-def _copying(width: int) -> Code:
-    def copy(machine: Machine, line: int, shared: View, i: Value, array: View, offset: Value) -> None:
-        machine.start_copy(line, shared, i, array, offset, width)
+def _copying(op: str) -> Callable[[int], Code]:
+    def of(width: int) -> Code:
+        def copy(
+            machine: Machine, line: int, shared: View, i: Value, array: View, offset: Value, inside: Value = True
+        ) -> None:
+            machine.start_copy(line, shared, i, array, offset, width, inside, op)
 
-    return copy
+        return copy
 
-
-def _copying_inside(width: int) -> Code:
-    def copy(machine: Machine, line: int, shared: View, i: Value, array: View, offset: Value, inside: Value) -> None:
-        machine.start_copy(line, shared, i, array, offset, width, inside)
-
-    return copy
+    return of
 
 
 _family(_loading, load2=2, load4=4, load_pair=2)
 _family(_loading_inside, load1_or_zero=1, load4_or_zero=4)
 _family(_storing, store2=2, store4=4, store8=8, store2_rounded=2)
-_family(_copying, copy1_async=1, copy4_async=4, copy8_async=8)
-_family(_copying_inside, copy1_or_zero=1, copy4_or_zero=4, copy8_or_zero=8, fetch1_or_zero=1, fetch4_or_zero=4)
+_family(_copying("copy"), copy1_async=1, copy1_or_zero=1, copy4_or_zero=4, fetch1_or_zero=1, fetch4_or_zero=4)
+_family(_copying(PAST_L1), copy4_async=4, copy8_async=8, copy8_or_zero=8)
 
 
 @intrinsic

@@ -817,13 +817,16 @@ class Machine:
         return places
 
     def start_copy(
-        self, line: int, shared: View, i: Value, array: View, offset: Value, width: int, inside: Value = True
+        self, line: int, shared: View, i: Value, array: View, offset: Value, width: int, inside: Value, op: str
     ) -> None:
-        """Begin a copy of ``width`` elements from global to shared memory; where not ``inside``, of zeros."""
+        """Begin a copy of ``width`` elements from global to shared memory; where not ``inside``, of zeros.
+
+        ``op``: copy, or PAST_L1.
+        """
         target, wrong = shared.place_flat(self, i, width, line, "written")
         if not isinstance(shared.storage, Shared):
             raise self.error(line, f"{shared.name} is not in shared memory: a copy goes from global to shared memory")
-        places = self.read_or_zero(line, array, offset, width, inside, "copy")
+        places = self.read_or_zero(line, array, offset, width, inside, op)
         mask = self.mask
         shared.storage.record(self, shared, target, width, "copy", line)
         lanes = mask.bits if wrong is None else mask.bits & ~wrong

@@ -4,9 +4,10 @@ Rules, with their sources:
 
 - Global memory moves in sectors of 32 bytes; a request fetches each sector that an active lane touches once (CUDA
   C++ Best Practices Guide, "Coalesced Access to Global Memory"; Nsight Compute, ``l1tex__t_sectors``).
-- An asynchronous copy of 16 bytes for each lane is served for a quarter of a warp at a time: a sector that two
-  quarters ask for is fetched twice. NVIDIA does not document it; it was inferred from counters of a kernel in which
-  neighbouring rows of a tile share half of their pixels.
+- An asynchronous copy past L1 (``cp.async.cg``, 16 bytes for each lane) is served for a quarter of a warp at a time:
+  a sector that two quarters ask for is fetched twice. One through L1 (``cp.async.ca``) is counted like a load.
+  NVIDIA does not document it; it was inferred from counters of two kernels in which neighbouring rows of a tile share
+  pixels (hconv3d_mma, wgrad_implicit_gemm).
 - Shared memory has 32 banks of 4 bytes. In one wavefront each bank delivers one word, to any number of lanes (CUDA
   C++ Programming Guide, "Shared Memory"; Nsight Compute, ``l1tex__data_pipe_lsu_wavefronts_mem_shared``).
 - A request of 64 bits per lane is served for half a warp at a time, one of 128 bits for a quarter. For a read, twice
@@ -33,7 +34,7 @@ WARP = 32
 SECTOR_BYTES = 32
 BANKS = 32
 WORD_BYTES = 4
-COPIED_BY_QUARTERS = 16  # bytes of a lane
+PAST_L1 = "copy past L1"  # counted among the copies, but for what it costs
 
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
@@ -55,11 +56,11 @@ class Cost(NamedTuple):
     distinct: int
 
 
-def sectors(addresses: Ints, active: Bools, width_bytes: int, copy: bool = False) -> Cost:
+def sectors(addresses: Ints, active: Bools, width_bytes: int, past_l1: bool = False) -> Cost:
     """Cost of a global request; ``addresses`` in bytes and ``active`` have shape (warps, 32).
 
-    Each lane's ``width_bytes`` must lie within one sector, as every aligned access does. ``copy``: it is an
-    asynchronous one.
+    Each lane's ``width_bytes`` must lie within one sector, as every aligned access does. ``past_l1``: it is
+    an asynchronous copy that leaves L1 out.
     """
     rows, _ = _active_rows(addresses, active)
     if not len(rows):
@@ -67,7 +68,7 @@ def sectors(addresses: Ints, active: Bools, width_bytes: int, copy: bool = False
     rows.sort(axis=1)
     distinct = _changes(rows)
     ideal = -(-distinct * width_bytes // SECTOR_BYTES)
-    if copy and width_bytes == COPIED_BY_QUARTERS:
+    if past_l1:
         parts, _ = _active_rows(addresses.reshape(-1, WARP // 4), active.reshape(-1, WARP // 4))
         fetched = _changes(np.sort(parts, axis=1) // SECTOR_BYTES)
     else:
@@ -206,7 +207,7 @@ class Ledger:
         """Sectors or wavefronts of a request, remembered by pattern: most accesses repeat with another start.
 
         ``positions`` are bytes (global, ``width`` in bytes) or words (shared, ``width`` in words), one per lane.
-        ``op``: read, write, or copy, an asynchronous one from global to shared memory.
+        ``op``: read, write, or an asynchronous copy from global to shared memory, copy or PAST_L1.
         """
         # sectors keep their number under a shift by whole sectors, wavefronts under any aligned shift
         origin = positions[0] // SECTOR_BYTES * SECTOR_BYTES if space == "global" else positions[0]
@@ -216,7 +217,7 @@ class Ledger:
         if found is None:
             rows, used = pattern.reshape(-1, WARP), active.reshape(-1, WARP)
             if space == "global":
-                found = sectors(rows, used, width, op == "copy")
+                found = sectors(rows, used, width, op == PAST_L1)
             else:
                 found = wavefronts(rows, used, width, op in ("write", "copy"))
             if len(self._costs) * len(key[3]) > 1 << 28:

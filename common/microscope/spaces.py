@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from common.microscope.memory import SECTOR_BYTES, WARP, WORD_BYTES, Bools, Cost, Ints, Key
+from common.microscope.memory import PAST_L1, SECTOR_BYTES, WARP, WORD_BYTES, Bools, Cost, Ints, Key
 from common.microscope.shadow import Log, Moment, Shadow
 from common.microscope.values import INT64, UINT64, Value, cast, choose, signed, uniform, widened
 
@@ -335,7 +335,8 @@ class Global(Storage):
         if not ledger.recording:
             return
         size = self.dtype.itemsize
-        tally = ledger.tallies[Key(line, self.space, op, view.name, 8 * size * width)]
+        kind = "copy" if op == PAST_L1 else op
+        tally = ledger.tallies[Key(line, self.space, kind, view.name, 8 * size * width)]
         if type(place) is int and wrong is None:
             cost = Cost(mask.warps, mask.warps, mask.warps, mask.warps)
             accesses = mask.count
@@ -348,7 +349,7 @@ class Global(Storage):
         if len(tally.seen) < ledger.kept:
             asked = self.address % SECTOR_BYTES + np.broadcast_to(place, mask.bits.shape) * size
             machine.keep(tally, asked, mask.bits if wrong is None else mask.bits & ~wrong)
-        machine.observe(tally, view, place - view.start, width, op, line)
+        machine.observe(tally, view, place - view.start, width, kind, line)
 
 
 class Constant(Storage):

@@ -33,7 +33,8 @@ CARD = f"{records.REFERENCE_GPU}.json"
 def card(monkeypatch, tmp_path):
     """As if there were a GPU whose record is a copy of the reference card's; what is measured is noted.
 
-    Of STEPS, counters, the sanitizer's findings and agreement are of older code.
+    Of STEPS, counters, the sanitizer's findings and agreement are of older code, and so is training; a preset's
+    epilogues are not there.
     """
     older = json.loads((records.RESULTS / CARD).read_text())
     for name in STEPS:
@@ -41,9 +42,13 @@ def card(monkeypatch, tmp_path):
         for part, of in (("profile", problems.DEFAULT_PRESET[step.ladder]), ("sanitizer", name), ("agreement", name)):
             held = json.dumps(older[part].get(of, {}))
             older[part][of] = json.loads(held.replace(now, "0" * len(now)))
+    older["epilogues"].popitem()
     (tmp_path / CARD).write_text(json.dumps(older))
     (tmp_path / "training").mkdir()
-    shutil.copyfile(records.RESULTS / "training" / CARD, tmp_path / "training" / CARD)
+    learnt = json.loads((records.RESULTS / "training" / CARD).read_text())
+    for part in ("trained", "compared"):
+        learnt[part]["code"] = dict.fromkeys(learnt[part]["code"], "0" * 64)
+    (tmp_path / "training" / CARD).write_text(json.dumps(learnt))
     monkeypatch.setattr(records, "RESULTS", tmp_path)
     monkeypatch.setattr(kept, "FOLDER", tmp_path / "kept")
     monkeypatch.setenv("COLUMNS", "2000")
@@ -125,6 +130,7 @@ def lesson(name):
 def test_what_is_missing_is_measured_by_lesson_and_then_nothing(card, part, capsys):
     forget(card.path)
     expected = renewing.PARTS[part].missing(Record.load(card.path))
+    assert expected
     assert main(["renew", part]) == 0
     names = [name for batch in card.asked for name in batch]
     assert names == [first.name for first, *_ in expected] if part != "errors" else "gemm_tuned" in names
