@@ -584,6 +584,17 @@ _LAYERS: tuple[Convolution, ...] = (
 )  # fmt: skip
 
 
+# The commonest filter, 3 x 3 at a stride of 1, which a kernel may compute by minimal filtering, two outputs by two:
+# extents that are odd along either axis or both, or one; other paddings than its own; rows of whole 128-bit pieces,
+# more patches of outputs than a tile has, more channels, and sums that end within one.
+_LAYERS_3X3 = (
+    Conv3d(N=2, C=8, D=1, H=5, W=6, K=12, T=1, R=3, S=3, pad_h=1, pad_w=1),
+    Conv3d(N=1, C=4, D=1, H=6, W=7, K=8, T=1, R=3, S=3, pad_w=2),
+    Conv3d(N=3, C=68, D=1, H=4, W=9, K=4, T=1, R=3, S=3, pad_h=1, pad_w=1),
+    Conv3d(N=5, C=12, D=1, H=7, W=9, K=20, T=1, R=3, S=3, pad_h=3, pad_w=1),
+    Conv3d(N=1, C=16, D=1, H=1, W=3, K=68, T=1, R=3, S=3, pad_h=1, pad_w=1),
+)
+
 # More channels than a block stages at a time, of its filters or of the image; more rows of a filter than a step has
 # registers for, so that it cuts it into parts.
 _LAYERS_2D = (
@@ -593,9 +604,11 @@ _LAYERS_2D = (
 
 
 def layers(ladder: str) -> tuple[Problem, ...]:
-    """Shapes of filters and strides beyond what :func:`draw` has, and for gradients with three conditions at once."""
+    """Shapes of filters and strides beyond what :func:`draw` has or has often, for gradients with three conditions at
+    once."""
     form = LADDERS[ladder].form
-    taken = _LAYERS_2D if form == "conv2d" else _LAYERS if form in ("dgrad", "wgrad") else ()
+    gradients = (*_LAYERS, *_LAYERS_3X3)
+    taken = {"conv2d": _LAYERS_2D, "conv3d": _LAYERS_3X3, "dgrad": gradients, "wgrad": gradients}.get(form, ())
     return tuple(on_ladder(ladder, problem) for problem in taken)
 
 

@@ -181,6 +181,27 @@ def test_gradients_are_checked_at_layers_beyond_what_is_drawn(ladder, engine):
         assert {(3, 2), (2, 2), (1, 3)} <= pairs
 
 
+@pytest.mark.parametrize("ladder", ["conv3d", "hconv3d", "dgrad", "wgrad"])
+@pytest.mark.parametrize("engine", ["traced", "gpu"])
+def test_filters_of_3_x_3_are_checked_as_kernels_that_take_no_others_see_them(ladder, engine):
+    asked = {case.problem for case in plan.cases(ladder, True, 3) if case.engine == engine}
+    found = [
+        problem
+        for problem in asked
+        if (problem.D, problem.T, problem.R, problem.S) == (1, 1, 3, 3)
+        and all(getattr(problem, f"{what}_{axis}") == 1 for what in ("stride", "dilation") for axis in "hw")
+        and problem.C % 4 == problem.K % 4 == 0
+    ]
+    for rests in ((0, 0), (0, 1), (1, 0), (1, 1)):
+        assert any(rests == (problem.H % 2, problem.W % 2) for problem in found)
+    assert {(problem.pad_h, problem.pad_w) for problem in found} >= {(1, 1), (0, 2), (3, 1)}
+    patches = [problem.N * -(-problem.H // 2) * -(-problem.W // 2) for problem in found]
+    assert any(count > 64 and count % 32 for count in patches)
+    assert any(problem.C > 64 for problem in found)
+    assert any(problem.K % 8 and problem.K > 64 for problem in found)
+    assert any(problem.H == 1 for problem in found)
+
+
 @pytest.mark.parametrize("ladder", ["dgrad", "wgrad"])
 @pytest.mark.parametrize("axis", ["D", "H", "W"])
 def test_among_the_twins_two_extents_of_x_have_the_same_outputs(ladder, axis):

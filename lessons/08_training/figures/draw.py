@@ -1,5 +1,5 @@
 """The pictures of lesson 08: one set of products summed three ways, which taps an element of dx meets, the classes of
-a stride of 2, wgrad's product with its sum in parts, and the network."""
+a stride of 2, a patch's sixteen products, wgrad's product with its sum in parts, and the network."""
 
 from importlib import import_module
 from pathlib import Path
@@ -21,6 +21,7 @@ CLASS_COLOURS = {(1, 1): YELLOW, (1, 0): ORANGE, (0, 1): SKY, (0, 0): GREEN}
 LONG = "wgrad-resnet50-conv2"
 NETWORK = import_module("lessons.08_training.network.shape").MNIST
 PARTS = 4
+MINIMAL = import_module("lessons.08_training.dgrad_minimal_filtering")
 
 
 def draw(folder: Path) -> list[Path]:
@@ -29,6 +30,7 @@ def draw(folder: Path) -> list[Path]:
         charts.save(sums(), folder / "sums"),
         charts.save(meeting(), folder / "meeting"),
         charts.save(classes(), folder / "classes"),
+        charts.save(fewer_products(), folder / "fewer_products"),
         charts.save(long_sum(), folder / "long_sum"),
         charts.save(network(), folder / "network"),
     ]
@@ -125,6 +127,44 @@ def classes():
         x += TAPS + 1.1
     _label(right, (x - 1.1) / 2, TAPS + 3.0, "four dense problems, each a quarter of dx", size=9.5, color=MUTED)
     _frame(right, (-0.4, x - 0.7), (TAPS + 3.4, -1.3))
+    return figure
+
+
+def fewer_products():
+    """From a window of dy to a patch of dx: sums along both axes, sixteen products, and sums again."""
+    side, patch, warps = MINIMAL.WINDOW, MINIMAL.PATCH, MINIMAL.THREADS // 32
+    names = ("a", "b", "c", "d")
+    rows = ("d0 − d2", "d1 + d2", "d2 − d1", "d3 − d1")
+    figure, axes = charts.new_figure(9.6, 2.6)
+    apart = side + 3.2
+    for panel in range(4):
+        x = panel * apart
+        count = patch if panel == 3 else side
+        shift = (side - count) / 2
+        for r in range(count):
+            for s in range(count):
+                number = r * side + s
+                face = (SKY, ORANGE, GREEN, PURPLE)[r] if panel == 1 else YELLOW if panel == 2 else MUTED
+                even = number // MINIMAL.OF_WARP % 2
+                strength = 0.5 if panel == 1 else (0.75 if even else 0.3) if panel == 2 else 0.2
+                _box(axes, x + shift + s, shift + r, 1, 1, face=face, alpha=strength, line=0.5)
+                if panel == 1:
+                    _label(axes, x + s + 0.5, r + 0.53, names[r] + names[s], size=7.5)
+                if panel == 2:
+                    _label(axes, x + s + 0.5, r + 0.53, str(number), size=7.5)
+    for r, text in enumerate(rows):
+        _label(axes, apart - 1.35, r + 0.53, text, size=7.5, color=MUTED)
+    titles = ("window of dy", "sums, both ways", f"{MINIMAL.PRODUCTS} products", "patch of dx")
+    below = (
+        f"{side} × {side}, one filter", "the row's letter,\nthen the column's",
+        f"summed over filters;\n{warps} warps have {MINIMAL.OF_WARP} each", f"{patch} × {patch}, one channel",
+    )  # fmt: skip
+    for panel, (title, text) in enumerate(zip(titles, below, strict=True)):
+        _label(axes, panel * apart + side / 2, -0.75, title, size=9.5, weight="bold")
+        _label(axes, panel * apart + side / 2, side + 0.5, text, size=8.5, color=MUTED, va="top")
+    for panel, text in ((1, "× filter"), (2, "a + b + c\nb − c + d")):
+        _label(axes, panel * apart + side + 1.55, side / 2, text, size=8.5)
+    _frame(axes, (-0.4, 3 * apart + side + 0.4), (side + 2.2, -1.3))
     return figure
 
 

@@ -1,0 +1,39 @@
+"""Exercise 08.14, predict: sixteen products in numbers.
+
+All filters here have a stride of 1. Replace each None by a number or by arithmetic. Whole numbers must be exact,
+other figures to 1%.
+Grade: python -m common grade 08.14
+"""
+
+# a patch of 2 x 2 elements and a filter of 5 x 5: the window's edge, the products, and by which factor these are
+# fewer than the definition's multiplications
+EDGE_OF_2_AND_5 = 2 + 5 - 1
+PRODUCTS_OF_2_AND_5 = 6 * 6
+FACTOR_OF_2_AND_5 = 4 * 25 / 36
+
+# a patch of 4 x 4 elements and a filter of 3 x 3: the products, and the factor
+PRODUCTS_OF_4_AND_3 = 6 * 6
+FACTOR_OF_4_AND_3 = 16 * 9 / 36
+
+# patches of 2 x 2 for a dx of 7 x 7 elements: how many, and what is left of the factor of 2.25
+PATCHES_OF_7 = 4 * 4
+FACTOR_OF_7 = 49 * 9 / (16 * 16)
+
+# dgrad-resnet50-conv5: 64 images of 7 x 7, 512 channels and 512 filters. A block has 32 patches and 64 channels, a
+# multiprocessor one block. How many blocks; how many after one another on one of 132 multiprocessors, at most; and
+# how often does a block bring the windows of 8 filters?
+BLOCKS_OF_CONV5 = 64 * 16 // 32 * (512 // 64)
+AFTER_ONE_ANOTHER = 2
+ROUNDS_OF_CONV5 = 512 // 8
+
+# shared memory of a block, in bytes: for two rounds of 8 filters each, sixteen tiles of 32 patches and sixteen of 64
+# channels, float32; and for each filter 4 floats, which keep stores apart
+SHARED_BYTES = 2 * 8 * (16 * 32 + 16 * 64 + 4) * 4
+
+# a filter of 3 x 3 whose taps are all 1: of what becomes of it, the element of row 0 and column 0, and that of row 1
+# and column 1
+CORNER = 1
+MIDDLE = 9 / 4
+
+# dy has integers from -4 to 4: the largest that a sum of a window can be, both ways
+LARGEST_SUM = 16
