@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from common.book import problems
-from common.book.problems import Problem
+from common.book.problems import FLOAT16, Problem
 from common.measure import inputs, shapes
 
 Engine = Literal["traced", "simulator", "gpu"]
@@ -84,6 +84,8 @@ def cases(ladder: str, gpu: bool, seed: int) -> list[Case]:
     found += _once("traced", shapes.drawn(ladder, seed, shapes.DRAWN), seed)
     found += _once("traced", shapes.tiled(ladder), seed, shapes.rounded(ladder))
     found += [Case(problem, "traced", seed=seed) for problem in shapes.layers(ladder)]
+    known = (*shapes.familiar(ladder), *shapes.kin(ladder, seed))
+    found += [Case(problem, "traced", "once", seed, _familiar_operands(problem)) for problem in known]
     found += [Case(problem, "traced", wide=True) for problem in shapes.wide(ladder)]
     found.append(Case(first, "traced"))
     found += [Case(problem, "traced", "once", seed, small=True) for problem in shapes.on_small_card(ladder)]
@@ -95,7 +97,7 @@ def cases(ladder: str, gpu: bool, seed: int) -> list[Case]:
         found += _once("gpu", shapes.drawn(ladder, seed, DRAWN_ON_GPU[form], LARGEST_ON_GPU), seed)
         found += _once("gpu", shapes.tiled(ladder), seed)
         found += [Case(problem, "gpu", "once", seed, inputs.NORMALS) for problem in shapes.tiled(ladder)]
-        found += _once("gpu", shapes.layers(ladder), seed)
+        found += _once("gpu", (*shapes.layers(ladder), *shapes.familiar(ladder)[: COVERED_ON_GPU.get(form)]), seed)
         found += [Case(problem, "gpu", "large") for problem in shapes.large(ladder)]
         found += [Case(problem, "gpu") for problem in (*shapes.wide(ladder), first)]
     return found
@@ -112,6 +114,11 @@ def cases_at(problem: Problem, gpu: bool, seed: int) -> list[Case]:
     if problem in shapes.on_small_card(problem.ladder):
         found.append(Case(problem, "traced", "once", seed, small=True))
     return found
+
+
+def _familiar_operands(problem: Problem) -> str:
+    """Normals, as a path of its own may round what no other does; where outputs are rounded, integers show that."""
+    return "" if problem.output_dtype == FLOAT16 else inputs.NORMALS
 
 
 def _once(engine: Engine, wanted: tuple[Problem, ...], seed: int, rounded: tuple[Problem, ...] = ()) -> list[Case]:

@@ -5,7 +5,8 @@ equal to another extent; a stride, padding or dilation along an axis. ``covering
 conditions that can occur together does (pairwise testing: Kuhn, Wallace and Gallo 2004, doi:10.1109/TSE.2004.24);
 ``drawn`` takes others anew from a seed; ``wide`` has more blocks along an axis than a grid holds along y and z;
 ``twins`` are shapes that a cache by array shapes or sizes takes for one another; ``tiled`` are large enough for whole
-tiles of tensor cores and all stages of a pipeline.
+tiles of tensor cores and all stages of a pipeline; ``familiar`` are those that a kernel may have a path of its own
+for, ``kin`` what is akin to them.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ _SERIAL = 500  # multiply-adds that a term of the sum costs: it comes after the 
 
 MAX_GRID_YZ = 65535
 DRAWN = 4  # shapes drawn anew at each check
+KIN = 3  # shapes that are akin to familiar ones, drawn anew at each check
 LARGEST_DRAWN = 1 << 17  # multiply-adds of a shape that is run without a GPU
 # What a step may refuse: weights beyond constant memory, and extents that no 16-bit number holds.
 REFUSABLE_WEIGHT_BYTES = 64 << 10
@@ -610,6 +612,95 @@ def layers(ladder: str) -> tuple[Problem, ...]:
     gradients = (*_LAYERS, *_LAYERS_3X3)
     taken = {"conv2d": _LAYERS_2D, "conv3d": _LAYERS_3X3, "dgrad": gradients, "wgrad": gradients}.get(form, ())
     return tuple(on_ladder(ladder, problem) for problem in taken)
+
+
+# Layers and matrices that a kernel may have a path of its own for, as libraries have: each so large that the path has
+# a second tile, and a rest, on every axis. Of convolutions with 1 x 1, 3 x 3 and 7 x 7, of whole 128-bit pieces and
+# not, more channels and filters than tiles have; extents that a stride of 2 divides along one axis and not the other;
+# more images and slices than one, where a path for single ones, or flat filters, may stop.
+_FAMILIAR_3D = (
+    Conv3d(N=2, C=132, D=1, H=7, W=9, K=36, T=1, R=1, S=1),
+    Conv3d(N=3, C=12, D=2, H=5, W=4, K=132, T=1, R=1, S=1),
+    Conv3d(N=2, C=37, D=1, H=6, W=11, K=35, T=1, R=1, S=1),
+    Conv3d(N=2, C=64, D=1, H=5, W=8, K=32, T=1, R=1, S=1),
+    Conv3d(N=2, C=36, D=1, H=9, W=8, K=68, T=1, R=1, S=1, stride_h=2, stride_w=2),
+    Conv3d(N=3, C=6, D=1, H=8, W=7, K=7, T=1, R=1, S=1, stride_h=2, stride_w=2),
+    Conv3d(N=2, C=36, D=1, H=8, W=7, K=36, T=1, R=3, S=3, stride_h=2, stride_w=2, pad_h=1, pad_w=1),
+    Conv3d(N=3, C=5, D=1, H=9, W=12, K=7, T=1, R=3, S=3, stride_h=2, stride_w=2, pad_h=1, pad_w=1),
+    Conv3d(N=1, C=11, D=1, H=6, W=7, K=37, T=1, R=3, S=3, pad_h=1, pad_w=1),
+    Conv3d(N=1, C=4, D=1, H=17, W=18, K=4, T=1, R=3, S=3, pad_h=1, pad_w=1),
+    Conv3d(N=1, C=4, D=1, H=3, W=64, K=8, T=1, R=3, S=3, pad_h=1, pad_w=1),
+    Conv3d(N=2, C=12, D=1, H=8, W=7, K=20, T=1, R=3, S=3, pad_h=2, pad_w=2, dilation_h=2, dilation_w=2),
+    Conv3d(N=2, C=3, D=1, H=9, W=12, K=36, T=1, R=7, S=7, stride_h=2, stride_w=2, pad_h=3, pad_w=3),
+    Conv3d(N=2, C=8, D=1, H=7, W=6, K=20, T=1, R=5, S=5, pad_h=2, pad_w=2),
+    Conv3d(N=2, C=12, D=1, H=5, W=10, K=20, T=1, R=1, S=7, pad_w=3),
+    Conv3d(N=2, C=10, D=1, H=9, W=4, K=14, T=1, R=7, S=1, pad_h=3),
+    Conv3d(N=2, C=12, D=1, H=7, W=10, K=36, T=1, R=2, S=2, stride_h=2, stride_w=2),
+    Conv3d(N=2, C=8, D=1, H=8, W=6, K=20, T=1, R=4, S=4, stride_h=2, stride_w=2, pad_h=1, pad_w=1),
+    Conv3d(N=2, C=20, D=5, H=4, W=3, K=12, T=3, R=1, S=1, pad_d=1),
+    Conv3d(N=2, C=12, D=3, H=3, W=6, K=20, T=1, R=3, S=3, pad_h=1, pad_w=1),
+    Conv3d(N=2, C=8, D=3, H=4, W=5, K=12, T=3, R=3, S=3, pad_d=1, pad_h=1, pad_w=1),
+    Conv3d(N=2, C=6, D=5, H=4, W=6, K=9, T=3, R=3, S=3, stride_d=2, stride_h=2, stride_w=2, pad_d=1, pad_h=1,
+           pad_w=1),
+)  # fmt: skip
+_FAMILIAR: dict[str, tuple[Problem, ...]] = {
+    # a row of a long sum, a column, a pair of either, an outer product, a square; whole tiles but along one axis;
+    # long columns and rows
+    "gemm": (
+        Gemm(M=1, N=37, K=523),
+        Gemm(M=37, N=1, K=267),
+        Gemm(M=2, N=41, K=71),
+        Gemm(M=41, N=2, K=71),
+        Gemm(M=4, N=44, K=100),
+        Gemm(M=131, N=133, K=1),
+        Gemm(M=130, N=130, K=130),
+        Gemm(M=69, N=128, K=64),
+        Gemm(M=128, N=69, K=64),
+        Gemm(M=64, N=128, K=71),
+        Gemm(M=1501, N=5, K=21),
+        Gemm(M=5, N=1501, K=21),
+    ),
+    "conv2d": (
+        Conv2d(N=2, C=36, H=5, W=20, K=12, R=1, S=1),
+        Conv2d(N=2, C=12, H=9, W=14, K=12, R=3, S=3),
+        Conv2d(N=2, C=3, H=20, W=21, K=17, R=3, S=3),
+        Conv2d(N=1, C=2, H=34, W=18, K=9, R=3, S=3),
+        Conv2d(N=3, C=5, H=13, W=20, K=5, R=4, S=4),
+        Conv2d(N=2, C=5, H=21, W=22, K=5, R=5, S=5),
+        Conv2d(N=2, C=3, H=23, W=24, K=6, R=7, S=7),
+        Conv2d(N=2, C=6, H=5, W=19, K=10, R=1, S=3),
+        Conv2d(N=2, C=10, H=19, W=6, K=6, R=3, S=1),
+        Conv2d(N=2, C=6, H=17, W=12, K=9, R=1, S=7),
+        Conv2d(N=2, C=6, H=12, W=17, K=10, R=7, S=1),
+    ),
+} | dict.fromkeys(("conv3d", "dgrad", "wgrad"), _FAMILIAR_3D)
+
+
+def familiar(ladder: str) -> tuple[Problem, ...]:
+    """Shapes of the kinds that a kernel may have a path of its own for, each with all that such a path may forget."""
+    return tuple(on_ladder(ladder, problem) for problem in _FAMILIAR[LADDERS[ladder].form])
+
+
+def kin(ladder: str, seed: int, count: int = KIN) -> tuple[Problem, ...]:
+    """``count`` shapes drawn from ``seed``, each of the kind of a familiar one: filter and geometry, or all but one
+    or two extents of a matrix, are the same."""
+    rng = random.Random(seed)
+    return tuple(_akin(rng, rng.choice(familiar(ladder))) for _ in range(count))
+
+
+def _akin(rng: random.Random, problem: Problem) -> Problem:
+    """Another shape of this kind that is not too large."""
+    while True:
+        if isinstance(problem, Gemm):
+            changed = {name: _some(rng) for name in rng.sample("MNK", rng.choice((1, 2)))}
+        else:
+            counts = {"N": rng.choice((1, 2, 3, 5, 9)), "C": _some(rng, largest=70), "K": _some(rng, 70, largest=70)}
+            changed = {name: count for name, count in counts.items() if rng.random() < 0.6}
+            for name in "HW":
+                changed[name] = getattr(problem, name) + rng.choice((0, 0, 1, 2, 3, 8, 16))
+        found = replace(problem, **changed)
+        if multiply_adds(found) <= 2 * LARGEST_DRAWN and found.reduction <= LARGEST_DRAWN >> 8:
+            return found
 
 
 # Axes that blocks seldom lie along y or z of a grid for: filters, and what threads take side by side.

@@ -202,6 +202,108 @@ def test_filters_of_3_x_3_are_checked_as_kernels_that_take_no_others_see_them(la
     assert any(problem.H == 1 for problem in found)
 
 
+# Filters and strides that kernels have paths of their own for: T, R, S, the stride and the padding of each axis.
+PATHS = {
+    "1 x 1": ((1, 1, 1), (1, 1, 1), (0, 0, 0)),
+    "1 x 1, halved": ((1, 1, 1), (1, 2, 2), (0, 0, 0)),
+    "3 x 3, halved": ((1, 3, 3), (1, 2, 2), (0, 1, 1)),
+    "5 x 5": ((1, 5, 5), (1, 1, 1), (0, 2, 2)),
+    "7 x 7, halved": ((1, 7, 7), (1, 2, 2), (0, 3, 3)),
+    "a row": ((1, 1, 7), (1, 1, 1), (0, 0, 3)),
+    "a column": ((1, 7, 1), (1, 1, 1), (0, 3, 0)),
+    "2 x 2, halved": ((1, 2, 2), (1, 2, 2), (0, 0, 0)),
+    "4 x 4, halved": ((1, 4, 4), (1, 2, 2), (0, 1, 1)),
+    "depth alone": ((3, 1, 1), (1, 1, 1), (1, 0, 0)),
+    "cube": ((3, 3, 3), (1, 1, 1), (1, 1, 1)),
+    "cube, halved": ((3, 3, 3), (2, 2, 2), (1, 1, 1)),
+}
+
+
+@pytest.mark.parametrize("ladder", ["conv3d", "hconv3d", "dgrad", "wgrad"])
+@pytest.mark.parametrize("engine", ["traced", "gpu"])
+def test_filters_that_kernels_have_paths_for_are_checked_with_several_images_and_a_rest(ladder, engine):
+    asked = {case.problem for case in plan.cases(ladder, True, 3) if case.engine == engine}
+
+    def of(path):
+        taps, strides, pads = PATHS[path]
+        return [
+            problem
+            for problem in asked
+            if taps == (problem.T, problem.R, problem.S) and problem.geometry == (*strides, *pads, 1, 1, 1)
+        ]
+
+    for path in PATHS:
+        found = of(path)
+        assert any(problem.N > 1 and problem.P * problem.Q % 8 for problem in found), path
+        assert any(problem.H != problem.W for problem in found), path
+    for path in ("1 x 1", "1 x 1, halved", "3 x 3, halved"):
+        whole = [problem for problem in of(path) if problem.C % 4 == problem.K % 4 == 0]
+        assert any(problem.C > 32 < problem.K and problem.C % 8 and problem.N > 1 for problem in whole), path
+        assert any(problem.C > 4 < problem.K and problem.C % 4 and problem.K % 4 for problem in of(path)), path
+    assert any(problem.D > 1 for problem in of("1 x 1"))
+    assert any(problem.C > 128 for problem in of("1 x 1"))
+    assert any(problem.K > 128 for problem in of("1 x 1"))
+    for path in ("1 x 1, halved", "3 x 3, halved"):  # odd and even extents, and the other way round
+        assert {(0, 1), (1, 0)} <= {(problem.H % 2, problem.W % 2) for problem in of(path)}
+    assert any(problem.C == 3 and problem.K > 32 for problem in of("7 x 7, halved"))
+    flat = [problem for problem in asked if (problem.T, problem.R, problem.S) == (1, 3, 3)]
+    assert any(problem.D > 1 < problem.N and problem.pad_h == problem.pad_w == 1 for problem in flat)
+    assert any(problem.geometry[4:] == (2, 2, 1, 2, 2) and problem.C > 8 for problem in flat)
+    assert any(problem.W % 32 == 0 and problem.W > 32 for problem in flat)
+
+
+@pytest.mark.parametrize("taps", [(1, 3), (3, 1), (1, 7), (7, 1), (3, 3), (4, 4), (5, 5), (7, 7)])
+def test_conv2d_is_checked_at_usual_filters_with_several_images_channels_and_filters(taps):
+    asked = {case.problem for case in plan.cases("conv2d", False, 3)}
+    found = [problem for problem in asked if taps == (problem.R, problem.S)]
+    assert any(problem.N > 1 < problem.C and problem.K > 4 for problem in found)
+    assert any(max(problem.P, problem.Q) > 16 and problem.P != problem.Q for problem in found)
+    if taps in ((3, 3), (5, 5), (7, 7)):  # more tiles than one along both axes, and a rest
+        assert any(min(problem.P, problem.Q) > 16 and problem.N > 1 for problem in found)
+    if taps in ((3, 3), (7, 7)):
+        assert any(problem.C == 3 and problem.K > 4 and problem.N > 1 for problem in found)
+    if taps == (3, 3):
+        assert any(problem.C % 4 == problem.K % 4 == problem.Q % 4 == 0 and problem.C % 8 for problem in found)
+        assert any(problem.P % 16 == problem.Q % 16 == 0 and problem.P != problem.Q for problem in found)
+
+
+@pytest.mark.parametrize("ladder", ["gemm", "hgemm"])
+@pytest.mark.parametrize("engine", ["traced", "gpu"])
+def test_vectors_pairs_squares_and_whole_tiles_but_for_one_axis_are_checked(ladder, engine):
+    asked = {case.problem for case in plan.cases(ladder, True, 3) if case.engine == engine}
+    extents = [(problem.M, problem.N, problem.K) for problem in asked]
+    assert any(M == 1 < N and K > 512 and K % 4 for M, N, K in extents)
+    assert any(N == 1 < M and K > 256 and K % 4 for M, N, K in extents)
+    assert any(K == 1 and min(M, N) > 128 for M, N, K in extents)
+    for few in (0, 1):
+        assert any(extent[few] == 2 and extent[1 - few] > 32 and extent[2] > 64 for extent in extents)
+    assert any(M == N == K > 128 and M % 64 for M, N, K in extents)
+    for odd in range(3):
+        assert any(
+            extent[odd] > 64 and extent[odd] % 4 and all(extent[axis] % 64 == 0 for axis in {0, 1, 2} - {odd})
+            for extent in extents
+        )
+    assert any(M > 1024 and M % 4 and N % 2 and N > 1 for M, N, _ in extents)
+    assert any(N > 1024 and N % 4 and M % 2 and M > 1 for M, N, _ in extents)
+
+
+@pytest.mark.parametrize("ladder", problems.LADDERS)
+def test_familiar_shapes_have_kin_that_are_drawn_anew_and_are_small(ladder):
+    found = {seed: shapes.kin(ladder, seed) for seed in range(20)}
+    assert found[3] == shapes.kin(ladder, 3)
+    assert len({problem for kin in found.values() for problem in kin}) > 40
+    for problem in (problem for kin in found.values() for problem in kin):
+        assert problem.ladder == ladder
+        assert shapes.multiply_adds(problem) <= 2 * shapes.LARGEST_DRAWN
+    asked = [case.problem for case in plan.cases(ladder, False, 3)]
+    assert set(found[3]) <= set(asked)
+
+
+def test_a_path_of_its_own_that_rounds_more_is_seen():
+    special = {case.problem: case.special for case in plan.cases("conv3d", False, 3)}
+    assert {special[problem] for problem in shapes.familiar("conv3d")} == {inputs.NORMALS}
+
+
 @pytest.mark.parametrize("ladder", ["dgrad", "wgrad"])
 @pytest.mark.parametrize("axis", ["D", "H", "W"])
 def test_among_the_twins_two_extents_of_x_have_the_same_outputs(ladder, axis):
@@ -217,8 +319,9 @@ def test_among_the_twins_two_extents_of_x_have_the_same_outputs(ladder, axis):
 @pytest.mark.parametrize("ladder", problems.LADDERS)
 def test_precision_shows_at_whole_tiles_and_in_long_sums(ladder):
     rounded = [case.problem for case in plan.cases(ladder, False, 3) if case.special == inputs.NORMALS]
-    assert set(rounded) == set(shapes.rounded(ladder))
-    assert set(rounded) <= set(shapes.tiled(ladder))
+    rounded = set(rounded) - {*shapes.familiar(ladder), *shapes.kin(ladder, 3)}
+    assert rounded == set(shapes.rounded(ladder))
+    assert rounded <= set(shapes.tiled(ladder))
     if problems.LADDERS[ladder].form == "gemm":
         assert max(problem.K for problem in rounded) > 1000
         assert any(all(extent % 64 == 0 for extent in problem.shape().values()) for problem in rounded)
