@@ -330,13 +330,17 @@ def _differs(
 def check_once(bench: AnyBench, seed: int = 0, special: str = "", precision: str = "fp32") -> Verdict:
     """The first part of :func:`check`: one launch on integers, and one on operands of a ``special`` kind if named.
 
-    Where that is normals, one on these alone.
+    Where that is normals, one on these alone; if it is wrong, another on integers, which say more if they are, too.
 
     What passes may still be wrong.
     """
     verdict = Verdict(bench.problem)
     if special == inputs.NORMALS:
         _on_normals(bench, verdict, seed, precision)
+        if verdict.findings:
+            plain = Verdict(bench.problem)
+            _first(bench, plain, seed, 1)
+            verdict.findings = plain.findings or verdict.findings
         return verdict
     _first(bench, verdict, seed, 1)
     if special and not verdict.findings:

@@ -648,7 +648,7 @@ _FAMILIAR: dict[str, tuple[Problem, ...]] = {
     # long columns and rows
     "gemm": (
         Gemm(M=1, N=37, K=523),
-        Gemm(M=37, N=1, K=267),
+        Gemm(M=37, N=1, K=523),
         Gemm(M=2, N=41, K=71),
         Gemm(M=41, N=2, K=71),
         Gemm(M=4, N=44, K=100),

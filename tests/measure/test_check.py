@@ -510,6 +510,15 @@ def test_half_precision_passes_on_integers_and_not_on_normals(problem):
     assert finding.message.count(", expected ") == min(3, beyond)
 
 
+def test_where_normals_are_wrong_integers_say_more_if_they_are_wrong_too():
+    for one, found in (
+        (half(GEMM), ["imprecise"]),
+        (step(GEMM, lambda y: y.__imul__(2)), ["wrong"]),
+        (step(GEMM), []),
+    ):
+        assert kinds(check.check_once(check.Bench(one, GEMM), special=inputs.NORMALS)) == found
+
+
 def test_imprecise_beside_padding_still_says_by_how_much():
     problem = RAGGED["conv3d"][2]
     (finding,) = check.check(half(problem), problem).findings

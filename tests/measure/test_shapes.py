@@ -273,7 +273,7 @@ def test_vectors_pairs_squares_and_whole_tiles_but_for_one_axis_are_checked(ladd
     asked = {case.problem for case in plan.cases(ladder, True, 3) if case.engine == engine}
     extents = [(problem.M, problem.N, problem.K) for problem in asked]
     assert any(M == 1 < N and K > 512 and K % 4 for M, N, K in extents)
-    assert any(N == 1 < M and K > 256 and K % 4 for M, N, K in extents)
+    assert any(N == 1 < M and K > 512 and K % 4 for M, N, K in extents)
     assert any(K == 1 and min(M, N) > 128 for M, N, K in extents)
     for few in (0, 1):
         assert any(extent[few] == 2 and extent[1 - few] > 32 and extent[2] > 64 for extent in extents)
