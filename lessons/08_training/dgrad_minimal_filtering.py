@@ -41,13 +41,16 @@ A_STRIDE = PRODUCTS * BLOCK_M + VECTOR  # of a filter; keeps eight filters' stor
 B_STRIDE = PRODUCTS * BLOCK_N
 A_SIZE, SIZE = BLOCK_K * A_STRIDE, BLOCK_K * (A_STRIDE + B_STRIDE)
 PLACE = 0x10001  # of a window in a mask: two bits, as the compiler makes three instructions of a test of one
-SHARED_BYTES = 8 * SIZE
+SHARED_BYTES = 2 * 4 * SIZE  # two pairs of tiles
 HALF_N = BLOCK_N // 2  # channels that leave at a time
 B_PIECES = BLOCK_N // VECTOR
 ROWS = THREADS // B_PIECES  # of b_tile, copied at a time
 COPIES = BLOCK_K * PRODUCTS // ROWS
 if THREADS != BLOCK_M * BLOCK_K or THREADS != BLOCK_M * HALF_N // VECTOR or PRODUCTS * BLOCK_M * HALF_N > 2 * SIZE:
-    raise ValueError(f"{BLOCK_M=} {BLOCK_N=} {BLOCK_K=}: {THREADS=} bring a value and store four of a patch each")
+    raise ValueError(
+        f"{BLOCK_M=} {BLOCK_N=} {BLOCK_K=}: must make {THREADS=} windows of a patch and a filter, as many fours of a "
+        f"patch's channels in half of a tile, and room for that half in two pairs of tiles"
+    )
 
 of = register_tiles.register_tiles(BLOCK_M, BLOCK_N, THREAD_M, THREAD_N, 1)
 load_k, multiply_k, row_of = of.load_k, of.multiply_k, of.row_of
@@ -57,7 +60,7 @@ load1_or_zero = offsets32.load1_or_zero
 
 @cuda.jit
 def transform_filters(filt, filters):
-    """filters[k, product, c]: what becomes of filt[k, 0, r, s, c], turned round; zeros beyond K and C."""
+    """filters[k, product, c]: what becomes of filt[k, 0, r, s, c], flipped; zeros beyond K and C."""
     c, k = cuda.grid(2)
     K, _, _, _, C = filt.shape
     if k < filters.shape[0] and c < filters.shape[2]:
@@ -65,7 +68,8 @@ def transform_filters(filt, filters):
         for r in range(TAPS):
             g0 = g1 = g2 = float32(0.0)
             if k < K and c < C:
-                g0, g1, g2 = filt[k, 0, 2 - r, 2, c], filt[k, 0, 2 - r, 1, c], filt[k, 0, 2 - r, 0, c]
+                flipped = TAPS - 1 - r
+                g0, g1, g2 = filt[k, 0, flipped, 2, c], filt[k, 0, flipped, 1, c], filt[k, 0, flipped, 0, c]
             half = float32(0.5)
             across[r, 0], across[r, 1] = g0, (g0 + g1 + g2) * half
             across[r, 2], across[r, 3] = (g0 - g1 + g2) * half, g2
@@ -106,7 +110,7 @@ def copy_filters(filters, at, row, tiles, start):
     """The next tile of what became of the filters, on its way without waiting; `row` is the size of one."""
     thread = uint32(cuda.threadIdx.x)
     first = thread // B_PIECES
-    for turn in unrolled(COPIES):
+    for turn in unrolled(COPIES):  # rows of a filter's products, then of the next filter's, lie one after another
         to = start + A_SIZE + (first + turn * ROWS) * BLOCK_N + thread % B_PIECES * VECTOR
         copy4_async(tiles, to, filters, at + int64(turn * ROWS * row))
 
@@ -121,8 +125,10 @@ def add_products(products, v, elements):
         products[s * VECTOR + v], products[(WINDOW + s) * VECTOR + v] = m0 + m1 + m2, m1 - m2 + m3
     for r in unrolled(PATCH):
         first = r * WINDOW * VECTOR + v
-        m0, m1, m2, m3 = products[first], products[first + VECTOR], products[first + 8], products[first + 12]
-        elements[r * 8 + v], elements[r * 8 + VECTOR + v] = m0 + m1 + m2, m1 - m2 + m3
+        m0, m1 = products[first], products[first + VECTOR]
+        m2, m3 = products[first + 2 * VECTOR], products[first + 3 * VECTOR]
+        elements[r * PATCH * VECTOR + v] = m0 + m1 + m2
+        elements[(r * PATCH + 1) * VECTOR + v] = m1 - m2 + m3
 
 
 @jit(THREADS, 1)
@@ -141,7 +147,8 @@ def dgrad_minimal_filtering(dy, filters, dx, pad_h, pad_w):
     blocks_n = (C + BLOCK_N - 1) // BLOCK_N
     first_patch, n0 = cuda.blockIdx.x // blocks_n * BLOCK_M, cuda.blockIdx.x % blocks_n * BLOCK_N
 
-    # locate: the patch that the thread brings and stores, its window, and which of that lies in dy
+    # locate: the patch of the thread, its window, and which of that lies in dy. `k` is the filter of which the thread
+    # brings the window; at the end it says which four channels of the patch it stores
     thread = uint32(cuda.threadIdx.x)
     k, column = thread % BLOCK_K, thread // BLOCK_K
     patches_h, patches_w = uint32((H + 1) // PATCH), uint32((W + 1) // PATCH)
@@ -153,10 +160,10 @@ def dgrad_minimal_filtering(dy, filters, dx, pad_h, pad_w):
         for s in range(WINDOW):
             if n < N and p + r >= 0 and p + r < P and q + s >= 0 and q + s < Q:
                 inside |= uint32(PLACE) << uint32(r * WINDOW + s)
-    at = uint32(((int64(n) * P + p) * Q + q) * K + k)
+    at = uint32(((int64(n) * P + p) * Q + q) * K + k)  # below zero it wraps, as do sums with it
     row = uint32(Q * K)
 
-    # locate: the thread's products, and what it copies of the filters
+    # locate: the first of the warp's two products, the thread's tile in either, and what it copies of the filters
     lane, product = thread % 32, thread // 32 * OF_WARP
     thread_m, thread_n = (lane // 16 * 2 + lane % 2) * VECTOR, lane // 2 % 8 * VECTOR
     a_at, b_at = product * BLOCK_M + thread_m, A_SIZE + product * BLOCK_N + thread_n
@@ -178,13 +185,14 @@ def dgrad_minimal_filtering(dy, filters, dx, pad_h, pad_w):
     # multiply: the values of the first k and product; those of each next are read while one is multiplied
     load_k(int64(0), start + a_at, start + b_at, tiles, a_frag, b_frag)
     for gemm_k in range(0, K, BLOCK_K):
-        # stage: ask for the next pair, which travels while this one is multiplied; the last is brought twice
+        # stage: ask for the next pair, which travels while this one is multiplied. The last is brought
+        # twice: with an `if` around them, loads would move behind the multiplications
         following = min(gemm_k + BLOCK_K, (K - 1) // BLOCK_K * BLOCK_K)
         brought = inside if following + k < K else uint32(0)
         load_window(dy, uint32(at + following), brought, row, uint32(K), window)
         copy_filters(filters, filters_at + following * PRODUCTS * width, width, tiles, SIZE - start)
 
-        for step in unrolled(BLOCK_K * OF_WARP):
+        for step in unrolled(BLOCK_K * OF_WARP):  # a filter, and one of the warp's products
             # stage: the next pair. Of this one, all threads have the last values in registers when they meet
             if step == BLOCK_K * OF_WARP - 1:
                 store_window(window, tiles, SIZE - start + to)

@@ -15,13 +15,14 @@ FACTOR_OF_2_AND_5 = None
 PRODUCTS_OF_4_AND_3 = None
 FACTOR_OF_4_AND_3 = None
 
-# patches of 2 x 2 for a dx of 7 x 7 elements: how many, and what is left of the factor of 2.25
+# patches of 2 x 2 for a dx of 7 x 7 elements, a filter of 3 x 3: how many, and by which factor are the
+# multiplications still fewer than the definition's
 PATCHES_OF_7 = None
 FACTOR_OF_7 = None
 
 # dgrad-resnet50-conv5: 64 images of 7 x 7, 512 channels and 512 filters. A block has 32 patches and 64 channels, a
 # multiprocessor one block. How many blocks; how many after one another on one of 132 multiprocessors, at most; and
-# how often does a block bring the windows of 8 filters?
+# how many rounds of 8 filters does a block multiply?
 BLOCKS_OF_CONV5 = None
 AFTER_ONE_ANOTHER = None
 ROUNDS_OF_CONV5 = None
@@ -35,5 +36,5 @@ SHARED_BYTES = None
 CORNER = None
 MIDDLE = None
 
-# dy has integers from -4 to 4: the largest that a sum of a window can be, both ways
+# dy has integers from -4 to 4: the largest that one of the 16 sums of a window can be, after rows and columns
 LARGEST_SUM = None
