@@ -177,4 +177,4 @@ def _signals() -> Iterator[list[int]]:
 def _let_wait(task: Task[Result], seconds: float) -> None:
     if isinstance(task, messages.Prepare):
         return  # nobody waits for that
-    console.complain(f"[dim]{escape(task.subject)}: no answer yet; it is ended after {seconds:.0f} s[/]")
+    console.complain(f"[dim]{escape(task.subject)}: still at work; it has {seconds:.0f} s[/]")

@@ -726,4 +726,4 @@ def test_whoever_waits_is_told_and_nobody_waits_for_what_is_compiled_ahead(capsy
     gpu = device.Gpu("NVIDIA Test 9", "9.0", 4, 1 << 30, 1 << 20, "1.2", "13.0")
     cli._let_wait(messages.Time(**step, step="gemm_naive", shape={"M": 1, "N": 1, "K": 1}), 30.0)
     cli._let_wait(messages.Prepare(**step, step="gemm_tuned", shapes=[], device=gpu, kernels=""), 30.0)
-    assert capsys.readouterr().err == "gemm_naive: no answer yet; it is ended after 30 s\n"
+    assert capsys.readouterr().err == "gemm_naive: still at work; it has 30 s\n"
