@@ -657,6 +657,7 @@ _FAMILIAR: dict[str, tuple[Problem, ...]] = {
         Gemm(M=69, N=128, K=64),
         Gemm(M=128, N=69, K=64),
         Gemm(M=64, N=128, K=71),
+        Gemm(M=1, N=1, K=700),
         Gemm(M=1501, N=5, K=21),
         Gemm(M=5, N=1501, K=21),
     ),
@@ -672,6 +673,8 @@ _FAMILIAR: dict[str, tuple[Problem, ...]] = {
         Conv2d(N=2, C=10, H=19, W=6, K=6, R=3, S=1),
         Conv2d(N=2, C=6, H=17, W=12, K=9, R=1, S=7),
         Conv2d(N=2, C=6, H=12, W=17, K=10, R=7, S=1),
+        Conv2d(N=1, C=20, H=9, W=10, K=3, R=5, S=5),
+        Conv2d(N=1, C=132, H=3, W=7, K=5, R=1, S=1),
     ),
 } | dict.fromkeys(("conv3d", "dgrad", "wgrad"), _FAMILIAR_3D)
 

@@ -436,7 +436,7 @@ def test_a_record_derives_from_the_problem_that_ran(record):
 # --- the shipped record ---
 
 FILES = [*catalog.steps(), *catalog.experiments()]
-UNTIMED = {"dgrad_minimal_filtering"}  # strict: fails once it was timed
+UNTIMED = {"dgrad_minimal_filtering", "conv2d_layer_dispatch"}  # strict: fails once they were timed
 PAIRS = [(step, preset) for step in catalog.steps() for preset in catalog.presets(step)]
 PAIRS += [(step, problems.DEFAULT_PRESET[step.ladder]) for step in catalog.experiments()]
 AWAITED = pytest.mark.xfail(strict=True, reason="not timed yet: python -m common renew, on a GPU")

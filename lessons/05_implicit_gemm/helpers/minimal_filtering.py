@@ -62,6 +62,7 @@ def specialise(C, H, W, K, R, S, ROWS, FILTERS, THREADS, BLOCKS):
     """The kernel for K filters of C x R x S taps and images of H x W, and the number of tiles in an image."""
     P, Q = H - R + 1, W - S + 1
     LAST_P, LAST_K = P - ROWS, K - FILTERS
+    LOWEST, AGAIN = Q * (P // ROWS), -P % ROWS  # the first of the lowest tiles; rows that those above have, too
     TILES = Q * ceil_div(P, ROWS)
     locate = numbering(TILES, THREADS)
     FILTER_GROUPS = ceil_div(K, FILTERS)
@@ -150,12 +151,16 @@ def specialise(C, H, W, K, R, S, ROWS, FILTERS, THREADS, BLOCKS):
                     at += WRITTEN * COLUMN
                 corner += CHANNEL - S
 
-        # store
+        # store, but for what the tile above stores: rounded in another way, where it is the other one of a pair there
+        _, number = locate(block, images)
+        again = AGAIN if number >= LOWEST else 0
         for f in unrolled(FILTERS):
             for j in range(PAIRS):
                 b, c = acc[PART + j * FILTERS + f], acc[2 * PART + j * FILTERS + f]
-                y[uint64(pixel + f * PLANE + 2 * j * Q)] = acc[j * FILTERS + f] + b + c
-                y[uint64(pixel + f * PLANE + (2 * j + 1) * Q)] = acc[3 * PART + j * FILTERS + f] + b - c
+                if 2 * j >= again:
+                    y[uint64(pixel + f * PLANE + 2 * j * Q)] = acc[j * FILTERS + f] + b + c
+                if 2 * j + 1 >= again:
+                    y[uint64(pixel + f * PLANE + (2 * j + 1) * Q)] = acc[3 * PART + j * FILTERS + f] + b - c
 
     return conv2d_minimal_filtering, TILES
 
