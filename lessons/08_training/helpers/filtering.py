@@ -1,0 +1,60 @@
+"""Minimal filtering: two neighbouring outputs of three taps by four products in place of six, F(2, 3).
+
+    outputs = of_products @ ((of_taps @ taps) * (of_inputs @ inputs))
+
+The same for the rows and for the columns of a window: 2 x 2 outputs, a patch, of 3 x 3 taps take 4 x 4 products. All
+matrices hold 0, 1, -1 and halves, so each function here is a few additions. The gradient of the taps goes through the
+same three matrices, the outer two on their side:
+
+    dtaps = of_taps.T @ ((of_products.T @ doutputs) * (of_inputs @ inputs))
+
+Source: Lavin and Gray, "Fast Algorithms for Convolutional Neural Networks", 2016.
+"""
+
+from numba import float32
+
+from lessons.unrolled import inlined
+from lessons.wide import VECTOR
+
+TAPS = 3  # along either axis
+PATCH = 2  # outputs along either axis that share their products
+WINDOW = PATCH + TAPS - 1  # inputs of them
+PRODUCTS = WINDOW * WINDOW
+
+
+def fits(problem):
+    """Is this a layer of 3 x 3 taps at a stride and dilation of 1, with whole fours of channels and of filters?"""
+    p = problem
+    taps, steps = (p.D, p.T, p.R, p.S), tuple(p.geometry)
+    one = steps[:4] == (1, 1, 1, 0) and steps[6:] == (1, 1, 1)
+    return one and taps == (1, 1, TAPS, TAPS) and p.C % VECTOR == 0 and p.K % VECTOR == 0
+
+
+@inlined
+def of_inputs(d0, d1, d2, d3):
+    return d0 - d2, d1 + d2, d2 - d1, d3 - d1
+
+
+@inlined
+def of_taps(g0, g1, g2):
+    half = float32(0.5)
+    return g0, (g0 + g1 + g2) * half, (g0 - g1 + g2) * half, g2
+
+
+@inlined
+def of_products(m0, m1, m2, m3):
+    """The two outputs."""
+    return m0 + m1 + m2, m1 - m2 + m3
+
+
+@inlined
+def of_doutputs(d0, d1):
+    """of_products.T: what becomes of the gradients of the two outputs."""
+    return d0, d0 + d1, d0 - d1, d1
+
+
+@inlined
+def dtaps_of(m0, m1, m2, m3):
+    """of_taps.T: the gradients of the three taps."""
+    half = float32(0.5)
+    return m0 + (m1 + m2) * half, (m1 - m2) * half, (m1 + m2) * half + m3
