@@ -20,15 +20,15 @@ FACTOR_OF_4_AND_3 = None
 PATCHES_OF_7 = None
 FACTOR_OF_7 = None
 
-# dgrad-resnet50-conv5: 64 images of 7 x 7, 512 channels and 512 filters. A block has 32 patches and 64 channels, a
-# multiprocessor one block. How many blocks; how many after one another on one of 132 multiprocessors, at most; and
-# how many rounds of 8 filters does a block multiply?
+# dgrad-resnet50-conv5: 64 images of 7 x 7, 512 channels and 512 filters. A block has 16 patches and 64 channels; each
+# of 132 multiprocessors has two places for blocks. How many blocks; how many after one another at one place, at most;
+# and how many rounds of 8 filters does a block multiply?
 BLOCKS_OF_CONV5 = None
 AFTER_ONE_ANOTHER = None
 ROUNDS_OF_CONV5 = None
 
-# shared memory of a block, in bytes: for two rounds of 8 filters each, sixteen tiles of 32 patches and sixteen of 64
-# channels, float32; and for each filter 4 floats, which keep stores apart
+# shared memory of a block, in bytes: for two rounds of 8 filters each, sixteen tiles of 16 patches and sixteen of 64
+# channels, float32; and for each filter 20 floats, which keep stores apart
 SHARED_BYTES = None
 
 # a filter of 3 x 3 whose taps are all 1: of what becomes of it, the element of row 0 and column 0, and that of row 1

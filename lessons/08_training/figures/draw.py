@@ -1,5 +1,6 @@
 """The pictures of lesson 08: one set of products summed three ways, which taps an element of dx meets, the classes of
-a stride of 2, a patch's sixteen products, wgrad's product with its sum in parts, and the network."""
+a stride of 2, sixteen products for a patch of dx and for nine taps, wgrad's product with its sum in parts, and the
+network."""
 
 from importlib import import_module
 from pathlib import Path
@@ -31,6 +32,7 @@ def draw(folder: Path) -> list[Path]:
         charts.save(meeting(), folder / "meeting"),
         charts.save(classes(), folder / "classes"),
         charts.save(fewer_products(), folder / "fewer_products"),
+        charts.save(nine_from_four(), folder / "nine_from_four"),
         charts.save(long_sum(), folder / "long_sum"),
         charts.save(network(), folder / "network"),
     ]
@@ -145,7 +147,7 @@ def fewer_products():
             for s in range(count):
                 number = r * side + s
                 face = (SKY, ORANGE, GREEN, PURPLE)[r] if panel == 1 else YELLOW if panel == 2 else MUTED
-                even = number // MINIMAL.OF_WARP % 2
+                even = r % 2
                 strength = 0.5 if panel == 1 else (0.75 if even else 0.3) if panel == 2 else 0.2
                 _box(axes, x + shift + s, shift + r, 1, 1, face=face, alpha=strength, line=0.5)
                 if panel == 1:
@@ -157,7 +159,7 @@ def fewer_products():
     titles = ("window of dy", "sums, both ways", f"{MINIMAL.PRODUCTS} products", "patch of dx")
     below = (
         f"{side} × {side}, one filter", "the row's letter,\nthen the column's",
-        f"summed over filters;\n{warps} warps have {MINIMAL.OF_WARP} each", f"{patch} × {patch}, one channel",
+        f"summed over filters;\n{warps} warps have {side} each", f"{patch} × {patch}, one channel",
     )  # fmt: skip
     for panel, (title, text) in enumerate(zip(titles, below, strict=True)):
         _label(axes, panel * apart + side / 2, -0.75, title, size=9.5, weight="bold")
@@ -165,6 +167,39 @@ def fewer_products():
     for panel, text in ((1, "× filter"), (2, "a + b + c\nb − c + d")):
         _label(axes, panel * apart + side + 1.55, side / 2, text, size=8.5)
     _frame(axes, (-0.4, 3 * apart + side + 0.4), (side + 2.2, -1.3))
+    return figure
+
+
+def nine_from_four():
+    """A patch of dy and a window of x become sixteen values each; their products, over all patches, nine taps."""
+    side, patch, taps = MINIMAL.WINDOW, MINIMAL.PATCH, MINIMAL.TAPS
+    figure, axes = charts.new_figure(9.6, 3.9)
+    apart, lower = side + 2.6, side + 1.6
+    panels = (
+        (0, 0, patch, "patch of dy", MUTED, ""),
+        (1, 0, side, "of_products.T, both ways", ORANGE, ""),
+        (0, lower, side, "window of x", MUTED, ""),
+        (1, lower, side, "of_inputs, both ways", SKY, ""),
+        (2, lower / 2, side, "16 products", YELLOW, "summed over all patches\nof all images"),
+        (3, lower / 2, taps, "taps of dfilt", GREEN, "of_taps.T, both ways"),
+    )
+    for column, top, count, title, face, below in panels:
+        x, shift = column * apart, (side - count) / 2
+        for r in range(count):
+            for s in range(count):
+                strength = 0.2 if face == MUTED else 0.5
+                _box(axes, x + shift + s, top + shift + r, 1, 1, face=face, alpha=strength, line=0.5)
+                if count == side and column:
+                    _label(axes, x + s + 0.5, top + r + 0.53, str(r * side + s), size=7.5)
+        _label(axes, x + side / 2, top + shift - 0.45, title, size=9, weight="bold")
+        _label(axes, x + side / 2, top + side + 0.4, below, size=8.5, color=MUTED, va="top")
+    for top in (0, lower):
+        _arrow(axes, side + 0.3, top + side / 2, apart - 0.3, top + side / 2)
+    for top, end in ((0, -0.6), (lower, 0.6)):
+        _arrow(axes, apart + side + 0.3, top + side / 2, 2 * apart - 0.3, lower / 2 + side / 2 + end)
+    _arrow(axes, 2 * apart + side + 0.3, lower / 2 + side / 2, 3 * apart + 0.2, lower / 2 + side / 2)
+    _label(axes, 2 * apart - 1.3, lower / 2 + side / 2, "×", size=14)
+    _frame(axes, (-0.4, 3 * apart + side + 0.4), (lower + side + 0.6, -1.0))
     return figure
 
 
@@ -245,6 +280,10 @@ def _box(axes, x, y, width, height, face="none", alpha=1.0, line=1.0):
 
 def _label(axes, x, y, text, size=11, color=INK, weight="normal", va="center"):
     axes.text(x, y, text, ha="center", va=va, fontsize=size, color=color, fontweight=weight)
+
+
+def _arrow(axes, x0, y0, x1, y1):
+    axes.annotate("", (x1, y1), (x0, y0), arrowprops={"arrowstyle": "->", "color": MUTED})
 
 
 def _frame(axes, x_range, y_range):

@@ -1,0 +1,27 @@
+"""Exercise 08.15, predict: when fewer multiplications pay.
+
+wgrad_minimal_filtering, as in section 3 of the page. Replace each None by a number or by arithmetic. Whole numbers
+must be exact, other figures to 1%.
+Grade: python -m common grade 08.15
+"""
+
+# wgrad-resnet50-conv4: 64 images of 14 x 14, 256 channels and 256 filters, 3,136 patches in all. How many floats do
+# transform_x and transform_dy write, together?
+VALUES_OF_CONV4 = None
+
+# on the page's card, 4.2 TB/s and 32e12 multiply-adds a second: the milliseconds that these take, written and read
+# once, and the milliseconds of the multiply-adds that are saved
+MS_OF_VALUES = None
+MS_SAVED = None
+
+# another card moves 1.5 TB/s and does 9.7e12 multiply-adds a second. With C = K, from how many channels on does it
+# pay there? Not rounded
+CHANNELS_THERE = None
+
+# 7 x 7 outputs take 4 x 4 patches. Where only the first row of a patch of dy is there, the other row counts as zeros:
+# how many of the 16 products can still be other than zero? And where only its first element is there?
+OF_HALF = None
+OF_CORNER = None
+
+# of all products of such an image, for one filter and one channel: the share that is zero for that reason
+ZERO_SHARE = None
