@@ -31,7 +31,7 @@ from typing import Any
 import msgspec
 
 from common.book import lessontext, store
-from common.book.problems import FLOAT16, LADDERS, Problem, presets_of
+from common.book.problems import DEFAULT_PRESET, FLOAT16, LADDERS, Problem, presets_of
 from common.book.schema import Name
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -222,6 +222,12 @@ def presets(step: Step) -> list[str]:
     large = (name for name in presets_of(step.ladder) if not name.startswith("tiny-"))
     later = lessontext.timed_from(LESSONS)
     return [name for name in large if later.get(name, step.name) in before]
+
+
+def usual_preset(step: Step) -> str:
+    """The preset that a step is shown on by itself: its ladder's default, unless its lesson names another."""
+    usual = lessontext.usual(LESSONS, step.name)
+    return usual.preset if usual else DEFAULT_PRESET[step.ladder]
 
 
 def helpers_by_name(root: Path = LESSONS) -> dict[str, Path]:

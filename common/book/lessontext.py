@@ -3,6 +3,8 @@
 ``[timed_from]``  by step, presets that are timed from that step of its ladder on: layers that only show what a fast
 kernel does with them
 
+``[usual]``       by step, the ``preset`` and the traced ``shape`` that show what it does, where its ladder's do not
+
 ``[[remark]]``    what the compiler does to the ``kernel`` of a ``step`` that its source does not say, as ``text``.
 ``merged``: shared arrays whose 32-bit reads it makes so many words wide; the tracer can count them that way.
 
@@ -33,6 +35,13 @@ from common.book import schema, store
 from common.book.schema import Count
 
 NAME = "lesson.toml"
+
+
+class Usual(Struct, frozen=True):
+    """A preset that a step is shown on, and a shape that it is traced at."""
+
+    preset: str
+    shape: str
 
 
 class Remark(Struct, frozen=True):
@@ -92,6 +101,7 @@ class Lesson(Struct, frozen=True):
     """A lesson's file."""
 
     timed_from: dict[str, list[str]] = field(default_factory=dict)
+    usual: dict[str, Usual] = field(default_factory=dict)
     remark: list[Remark] = field(default_factory=list)
     accuracy: Accuracy | None = None
     epilogues: Epilogues | None = None
@@ -108,6 +118,11 @@ def timed_from(lessons: Path) -> dict[str, str]:
     return {
         preset: step for lesson in _all(lessons) for step, presets in lesson.timed_from.items() for preset in presets
     }
+
+
+def usual(lessons: Path, step: str) -> Usual | None:
+    """What a step is shown on, if not on what its ladder is."""
+    return next((lesson.usual[step] for lesson in _all(lessons) if step in lesson.usual), None)
 
 
 def remarks(lessons: Path, step: str) -> dict[str, Remark]:

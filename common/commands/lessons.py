@@ -31,7 +31,7 @@ def parser(lesson: str, own: tuple[str, ...] = ()) -> arguments.Parser:
     parser.add_argument(
         "step", nargs="?", metavar="STEP", help="one step or experiment of this lesson (default: all steps)"
     )
-    parser.add_argument("--problem", metavar="PRESET", help="preset to time on (default: one per ladder)")
+    parser.add_argument("--problem", metavar="PRESET", help="preset to time on (default: what shows the step)")
     parser.add_argument("--watch", action="store_true", help="run again whenever a file is saved, until Ctrl-C")
     parser.add_argument("--explain", action="store_true", help="let the one STEP say what it would do, and why")
     parser.add_argument("--shape", metavar='"N=2 C=3 ..."', help="with --explain: this shape, not a preset's")
@@ -57,6 +57,7 @@ def _chosen_of(lesson: str, name: str | None, preset: str | None) -> list[Step]:
 def _lesson(lesson: str, name: str | None, preset: str | None) -> int:
     say = console.say()
     chosen = _chosen_of(lesson, name, preset)
+    preset = preset or (catalog.usual_preset(chosen[0]) if name else None)
     simulator = choosing.simulator(False, None)
     loop.get_ready(simulator)
     keep_shipped()
@@ -135,7 +136,7 @@ class Lesson:
 def _run_edited(step: Step, preset: str | None, simulator: bool, stop: threading.Event | None = None) -> int:
     """Run an edited step, printing each stage as it comes; it enters the history."""
     say = console.say()
-    this = loop.Run(step, preset or problems.DEFAULT_PRESET[step.ladder], simulator, stop or threading.Event())
+    this = loop.Run(step, preset or catalog.usual_preset(step), simulator, stop or threading.Event())
     code = UNUSABLE
     with closing(this.stages()) as stages:
         for stage in stages:
@@ -219,6 +220,6 @@ def _explain(options: argparse.Namespace) -> int:
     if options.shape is not None:
         problem = problems.parse_shape(step.ladder, options.shape)
     else:
-        problem = problems.preset(options.problem or problems.DEFAULT_PRESET[step.ladder], step.ladder)
+        problem = problems.preset(options.problem or catalog.usual_preset(step), step.ladder)
     console.say().print(run.explain(step, problem, choosing.simulator(False, None)), soft_wrap=True, markup=False)
     return RIGHT

@@ -9,6 +9,7 @@ from pathlib import Path
 from msgspec import to_builtins
 from rich.markup import escape
 
+from common.book import catalog
 from common.commands import arguments, choosing, console, flow, verdicts
 from common.jobs import run
 from common.report import cardtables, recording, tables
@@ -71,7 +72,9 @@ def _compile(options: argparse.Namespace) -> int:
 
 def _inspect(options: argparse.Namespace) -> int:
     options.steps = [options.step, *([] if options.other is None else [options.other])]
-    pairs = choosing.pairs(choosing.one_or_two(options), options.problem, every_preset=False, named=True)
+    steps = choosing.one_or_two(options)
+    preset = catalog.usual_preset(steps[0]) if options.problem is None and len(steps) == 1 else options.problem
+    pairs = choosing.pairs(steps, preset, every_preset=False, named=True)
     architecture = run.card_architecture() if options.cc is None else choosing.architecture(options.cc)
     making = run.cards(pairs, architecture, options.file, options.show)
     outcomes = list(console.quietly("compile", making, pairs))

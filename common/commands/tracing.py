@@ -49,7 +49,8 @@ def _trace(options: argparse.Namespace) -> int:
     if options.html is not None:
         _require_page(options.html)
         choice["kept"] = traces.KEPT
-    pairs = [(step, shape or trace.SHAPES[step.ladder][0]) for step in steps]
+    alone = len(steps) == 1  # two are compared at one shape
+    pairs = [(step, shape or (trace.shapes(step) if alone else trace.SHAPES[step.ladder])[0]) for step in steps]
     tasks = [trace.task(step, problem, options.file, **choice) for step, problem in pairs]
     found = list(console.quietly("trace", trace.results(tasks), steps))
     named = {step.name: one for step, one in zip(steps, found, strict=True)}

@@ -20,10 +20,11 @@ from typing import Any, Literal, cast
 import numpy as np
 from numpy.typing import NDArray
 
+from common.book import catalog, lessontext
 from common.book.boundstep import BoundStep
 from common.book.catalog import Step
 from common.book.limits import require_launch
-from common.book.problems import Conv2d, Conv3d, Convolution, Gemm, Problem, on_ladder
+from common.book.problems import Conv2d, Conv3d, Convolution, Gemm, Problem, on_ladder, parse_shape
 from common.code import capture, loops
 from common.explain.faults import Fault, telling
 from common.measure import inputs
@@ -64,6 +65,12 @@ _ALIGNMENT = 256  # of an allocation's first byte (CUDA C++ Programming Guide, "
 _LANES_AT_ONCE = 16384  # blocks run together up to here; beyond it NumPy gains nothing
 _FOLLOWING = ("per_request", "ideal_per_request", "efficiency", "lanes_per_address", "bytes_moved")  # of an Access
 _LANES_OF_TEAMS = 2048  # the same where warps take turns: what is known of shared memory takes much room
+
+
+def shapes(step: Step) -> tuple[Problem, ...]:
+    """What a step is traced at by itself: its ladder's shapes, unless its lesson names another."""
+    usual = lessontext.usual(catalog.LESSONS, step.name)
+    return (parse_shape(step.ladder, usual.shape),) if usual else SHAPES[step.ladder]
 
 
 @dataclass(frozen=True)

@@ -44,8 +44,8 @@ _COLLISIONS = (
 
 
 def cases(steps: Iterable[Step]) -> list[tuple[Step, Problem]]:
-    """Each step with each shape of its ladder."""
-    return [(step, problem) for step in steps for problem in trace.SHAPES[step.ladder]]
+    """Each step with each shape that it is traced at."""
+    return [(step, problem) for step in steps for problem in trace.shapes(step)]
 
 
 def measure(pairs: list[tuple[Step, Problem]]) -> list[dict[str, Counts]]:
@@ -107,7 +107,7 @@ def require_counted(pairs: list[tuple[Step, Problem]], known: dict[str, dict[str
     """
     shipped = _shipped()
     for step, problem in pairs:
-        if step.path in shipped and problem in trace.SHAPES[step.ladder]:
+        if step.path in shipped and problem in trace.shapes(step):
             continue
         case = known.get(step.name, {}).get(str(problem))
         if case is None or not catalog.is_current(case, step.path):

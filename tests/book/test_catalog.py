@@ -11,8 +11,9 @@ import pytest
 
 from common.book import catalog, exercises, lessontext, store
 from common.book.catalog import CatalogError, Code
-from common.book.problems import LADDERS, PRESETS, parse_shape, timed_presets
+from common.book.problems import DEFAULT_PRESET, LADDERS, PRESETS, parse_shape, timed_presets
 from common.editing import shipped
+from common.microscope import trace
 from lessons import grid
 
 LAUNCH = {"gemm": "a, b, c", "conv2d": "x, filt, y", "conv3d": "x, filt, y, geometry"}
@@ -121,12 +122,23 @@ def test_layers_left_to_a_step_name_a_step_of_their_ladder():
     assert len(named) == len(set(named))  # what one lesson says, another does not take back
 
 
+def test_what_a_step_is_shown_on_is_of_its_ladder():
+    usual = {step: lessontext.usual(catalog.LESSONS, step.name) for step in catalog.everything()}
+    assert any(usual.values())
+    for step, shown in usual.items():
+        assert catalog.usual_preset(step) == (shown.preset if shown else DEFAULT_PRESET[step.ladder])
+        assert PRESETS[catalog.usual_preset(step)].ladder == step.ladder
+        wanted = (parse_shape(step.ladder, shown.shape),) if shown else trace.SHAPES[step.ladder]
+        assert trace.shapes(step) == wanted
+
+
 @pytest.mark.parametrize(
     ("text", "says"),
     [
         ("[timed_from", r"1_x/lesson\.toml: not readable as TOML: Expected"),
         ("[timed_from]\ngemm_naive = 'gemm-1024'", r"timed_from\.gemm_naive must be a list"),
         ("[[remark]]\nstep = 'a'\nkernel = 'b'", r"remark\[0\]\.text must be text, is missing"),
+        ("[usual]\ngemm_naive = {preset = 'a'}", r"usual\.gemm_naive\.shape must be text, is missing"),
         ("[photo]\nstep = 3", r"1_x/lesson\.toml: not as a lesson says it: photo\.step must be text, is 3"),
         ("[picture.requests]\nsteps = 'a'", r"picture\.requests\.steps must be a list, is 'a'"),
         ("[picture.banks]\nstep = 'a'", r"picture\.banks\.array must be text, is missing"),
@@ -142,6 +154,7 @@ def test_a_lesson_s_own_words_are_refused_with_file_and_field(write, text, says)
 def test_a_lesson_may_say_nothing(tmp_path):
     assert lessontext.timed_from(tmp_path) == {}
     assert lessontext.remarks(tmp_path, "gemm_naive") == {}
+    assert lessontext.usual(tmp_path, "gemm_naive") is None
     with pytest.raises(ValueError, match=r"no lesson\.toml has \[photo\]"):
         lessontext.photo(tmp_path)
     with pytest.raises(ValueError, match=r"no lesson\.toml has \[picture\.banks\]"):

@@ -6,7 +6,7 @@ import pytest
 from msgspec.structs import replace
 from sampling import one_of_each, some
 
-from common.book import catalog, problems
+from common.book import catalog, lessontext, problems
 from common.code import codegen, sass
 from common.code.loops import HotLoop
 from common.jobs import run
@@ -31,13 +31,15 @@ def architectures(step):
 
 def compiled(step):
     """PTX for the step's architectures, and machine code for one, in one child process."""
-    problem = problems.preset(problems.DEFAULT_PRESET[step.ladder])
+    problem = problems.preset(catalog.usual_preset(step))
     # the preset's kernels take long to compile for every architecture; small shapes take every path of a step too
     small = [problem.shape() for problem in problems.RAGGED[step.ladder][:2]]
     if step.ladder != "conv2d":
         del small[1:]
     if step.name == "conv2d_layer_dispatch":
         small.append(problem.shape())  # for which it takes yet another kernel
+    if usual := lessontext.usual(catalog.LESSONS, step.name):
+        small.append(problems.parse_shape(step.ladder, usual.shape).shape())
     file = {"path": str(step.path), "ladder": step.ladder}
     tasks = [Compile(**file, shape=shape, architectures=architectures(step)) for shape in small]
     card = run._allowed(step, [run.CODE_ARCHITECTURE])

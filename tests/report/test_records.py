@@ -510,11 +510,14 @@ def test_every_time_is_known_to_one_percent_or_the_clock_ran_out(shipped):
             assert settled or (gave_up and times.median_error < 0.1), (preset, name, times)
 
 
+FEWER = {"dgrad_minimal_filtering": 36 / 16, "wgrad_minimal_filtering": 36 / 16}  # times as few multiplications
+
+
 def test_no_fp32_time_is_below_the_floor_but_an_algorithm_with_less_work(shipped):
     for preset, rows in shipped.data.rows.items():
         for name, found in rows.items():
             if isinstance(found, StepRow):
-                assert shipped.derive(preset, found).percent_of_floor < 100, (preset, name)
+                assert shipped.derive(preset, found).percent_of_floor < 100 * FEWER.get(name, 1), (preset, name)
 
 
 @pytest.mark.parametrize("step", FILES, ids=lambda step: step.name)
