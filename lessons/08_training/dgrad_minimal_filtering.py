@@ -51,7 +51,7 @@ LANES_K = BLOCK_K // VECTOR
 OUT_ROW = BLOCK_N + PAD  # channels of a patch, as they meet at the end
 ROUNDS = BLOCK_M * BLOCK_N // (THREADS * VECTOR)  # in which they leave
 OUT_COLUMNS = BLOCK_N // ROUNDS  # that leave at a time
-PLACE = 0x10001  # of a value in a mask: two bits, as the compiler makes three instructions of a test of one
+PLACE = 0x10001  # of a value in a mask: two bits, as of a test of one the compiler makes a shift, too
 of = register_tiles.register_tiles(BLOCK_M, BLOCK_N, THREAD_M, THREAD_N, BLOCKS_PER_SM)
 if of.THREADS != 32 or THREADS != BLOCK_M * LANES_K * WINDOW or PRODUCTS * BLOCK_M * OUT_ROW > 2 * SIZE:
     raise ValueError(
