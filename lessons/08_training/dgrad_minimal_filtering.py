@@ -10,7 +10,8 @@ New idea: minimal filtering (lesson 05) along both axes. Two neighbouring elemen
     Four lanes bring a window, a row each, and take the other rows from one another. Two small blocks share a
     multiprocessor: one works while the other begins or ends.
     What becomes of the filter, a small kernel writes first: in training the filter is new at each step.
-    For filters of 3 x 3 at a stride and dilation of 1, C and K multiples of 4; others go to dgrad_strided.
+    For filters of 3 x 3 at a stride and dilation of 1, C and K multiples of 4, K at least 32; others go to
+    dgrad_strided.
 Loads per FMA: (THREAD_M + THREAD_N) / (THREAD_M * THREAD_N) = 0.38 shared values in 0.09 instructions;
     1 / BLOCK_M + 1 / BLOCK_N = 0.08 global values. And 4 multiply-adds where the definition has 9.
 Run: python -m lessons.08_training dgrad_minimal_filtering
@@ -51,6 +52,7 @@ LANES_K = BLOCK_K // VECTOR
 OUT_ROW = BLOCK_N + PAD  # channels of a patch, as they meet at the end
 ROUNDS = BLOCK_M * BLOCK_N // (THREADS * VECTOR)  # in which they leave
 OUT_COLUMNS = BLOCK_N // ROUNDS  # that leave at a time
+FILTERS = 4  # that a block transforms
 PLACE = 0x10001  # of a value in a mask: two bits, as of a test of one the compiler makes a shift, too
 of = register_tiles.register_tiles(BLOCK_M, BLOCK_N, THREAD_M, THREAD_N, BLOCKS_PER_SM)
 if of.THREADS != 32 or THREADS != BLOCK_M * LANES_K * WINDOW or PRODUCTS * BLOCK_M * OUT_ROW > 2 * SIZE:
@@ -66,10 +68,10 @@ ACC = WINDOW * TILE
 @cuda.jit
 def transform_filters(filt, filters):
     """filters[block, k, product, c]: what becomes of filt[k, 0, r, s, c], flipped; zeros beyond K and C."""
-    column, k = cuda.grid(2)
     K, _, _, _, C = filt.shape
-    block, c = column // BLOCK_N, column % BLOCK_N
-    if block < filters.shape[0] and k < filters.shape[1]:
+    block, c = cuda.blockIdx.y, cuda.threadIdx.x
+    column, k = block * BLOCK_N + c, cuda.blockIdx.x * FILTERS + cuda.threadIdx.y
+    if k < filters.shape[1]:
         across = cuda.local.array((TAPS, WINDOW), float32)
         for r in range(TAPS):
             g0 = g1 = g2 = float32(0.0)
@@ -239,13 +241,17 @@ class Prepared(NamedTuple):
     other: object = None
 
 
+def fits(problem):
+    return filtering.fits(problem, problem.K, filtering.LEAST_FILTERS)
+
+
 def prepare(filt, problem):
-    return Prepared(filt, None if filtering.fits(problem) else strided.prepare(filt, problem))
+    return Prepared(filt, None if fits(problem) else strided.prepare(filt, problem))
 
 
 def workspace(problem):
     """Room for what becomes of the filter, as whole tiles."""
-    if not filtering.fits(problem):
+    if not fits(problem):
         return strided.workspace(problem)
     shape = ceil_div(problem.C, BLOCK_N), multiple(problem.K, BLOCK_K), PRODUCTS, BLOCK_N
     return cuda.device_array(shape, np.float32)
@@ -255,11 +261,12 @@ def launch(dy, prepared, dx, geometry, filters=None):
     if prepared.other is not None:
         return strided.launch(dy, prepared.other, dx, geometry, filters)
     N, _, H, W, C = dx.shape
+    K = dy.shape[4]
     if dy.size >= 2**32:
         raise ValueError(f"dy has {dy.size} elements: 32-bit offsets reach 2**32 of them")
-    if not aligned(dy.reshape(dy.size // dy.shape[-1], dy.shape[-1]), dx.reshape(dx.size // C, C)):
+    if not aligned(dy.reshape(dy.size // K, K), dx.reshape(dx.size // C, C)):
         raise ValueError("dy and dx must begin on a 16-byte boundary")
     blocks_n, deep, _, _ = filters.shape
-    transform_filters[(blocks_n, ceil_div(deep, 4)), (BLOCK_N, 4)](prepared.filt, filters)
+    transform_filters[(ceil_div(deep, FILTERS), blocks_n), (BLOCK_N, FILTERS)](prepared.filt, filters)
     blocks = ceil_div(N * ((H + 1) // PATCH) * ((W + 1) // PATCH), BLOCK_M) * blocks_n
     dgrad_minimal_filtering[blocks, THREADS, 0, SHARED_BYTES](dy, filters, dx, geometry.pad_h, geometry.pad_w)

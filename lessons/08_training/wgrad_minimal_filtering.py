@@ -7,7 +7,8 @@ New idea: the gradient of a filter of 3 x 3 goes through the matrices of dgrad_m
     is a matrix product of its own: GEMM_M = K filters, GEMM_N = C channels, GEMM_K = patches. A value that became is
     multiplied by all channels or all filters, so two kernels write them to memory, once; the products read them as
     gemm_tuned (lesson 04) reads A and B, and find nothing to work out. The sums may be cut as in wgrad_split_k.
-    For filters of 3 x 3 at a stride and dilation of 1, C and K multiples of 4; others go to wgrad_split_k.
+    For filters of 3 x 3 at a stride and dilation of 1, C and K multiples of 4, sums of 64 outputs or more, as long as
+    32-bit offsets reach what becomes of either operand; others go to wgrad_split_k.
 Loads per FMA: (THREAD_M + THREAD_N) / (THREAD_M * THREAD_N) = 0.19 shared values in 0.05 instructions;
     1 / BLOCK_M + 1 / BLOCK_N = 0.016 global values. And 4 multiply-adds where the definition has 9, for 4 times the
     values of x and dy, written and read.
@@ -254,12 +255,13 @@ class Workspace(NamedTuple):
 
 
 def workspace(problem):
-    if not filtering.fits(problem):
-        return Workspace(None, None, None, split_k.workspace(problem))
     p = problem
     patches = p.N * ceil_div(p.P, PATCH) * ceil_div(p.Q, PATCH)
     splits = plan(p.K, p.C, patches)["SPLIT_K"]
     padded = multiple(patches, splits * BLOCK_K)
+    fits = filtering.fits(p, p.reduction, filtering.LEAST_SUM)
+    if not fits or PRODUCTS * padded * max(p.C, p.K) >= 2**32:  # 32-bit offsets reach that far
+        return Workspace(None, None, None, split_k.workspace(problem))
     shapes = (PRODUCTS, padded, p.C), (PRODUCTS, padded, p.K), (splits, PRODUCTS, p.K, p.C)
     return Workspace(*(cuda.device_array(shape, np.float32) for shape in shapes))
 
@@ -270,9 +272,6 @@ def launch(x, dy, dfilt, geometry, workspace):
         return split_k.launch(x, dy, dfilt, geometry, other)
     N, _, P, Q, K = dy.shape
     C = x.shape[4]
-    largest = max(x.size, dy.size, xs.size, dys.size)
-    if largest >= 2**32:
-        raise ValueError(f"x, dy or what becomes of them has {largest} elements: 32-bit offsets reach 2**32 of them")
     if not aligned(x.reshape(x.size // C, C), dy.reshape(dy.size // K, K)):
         raise ValueError("x and dy must begin on a 16-byte boundary")
     patches_h, patches_w = ceil_div(P, PATCH), ceil_div(Q, PATCH)

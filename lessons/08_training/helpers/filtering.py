@@ -22,12 +22,19 @@ WINDOW = PATCH + TAPS - 1  # inputs of them
 PRODUCTS = WINDOW * WINDOW
 
 
-def fits(problem):
-    """Is this a layer of 3 x 3 taps at a stride and dilation of 1, with whole fours of channels and of filters?"""
+LEAST_SUM = 64  # outputs in a sum of wgrad
+LEAST_FILTERS = 32  # in a sum of dgrad
+
+
+def fits(problem, terms, least):
+    """Is this a layer of 3 x 3 taps at a stride and dilation of 1, with whole fours of channels and of filters?
+
+    With fewer than `least` of `terms` in a sum, the roundings here can exceed the bound of a plain sum.
+    """
     p = problem
     taps, steps = (p.D, p.T, p.R, p.S), tuple(p.geometry)
     one = steps[:4] == (1, 1, 1, 0) and steps[6:] == (1, 1, 1)
-    return one and taps == (1, 1, TAPS, TAPS) and p.C % VECTOR == 0 and p.K % VECTOR == 0
+    return one and taps == (1, 1, TAPS, TAPS) and p.C % VECTOR == 0 and p.K % VECTOR == 0 and terms >= least
 
 
 @inlined
