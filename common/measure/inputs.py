@@ -116,8 +116,7 @@ def special(kind: str, problem: Problem, seed: int, precision: str = "fp32") -> 
         else:
             x, weight = np.sign(x), _signed(rng, problem.weight_shape, most)
     elif kind == "sums":
-        # minimal filtering adds four inputs before it multiplies, and makes quarters: room for both
-        most = max(1, min(4096, largest, math.isqrt(limit // (1 if half else 16) // problem.reduction)))
+        most = max(1, min(4096, largest, math.isqrt(limit // problem.reduction)))
         x, weight = (np.abs(_signed(rng, shape, most)) for shape in (problem.input_shape, problem.weight_shape))
     elif kind == "tiny":
         x, weight = np.ldexp(x, -24 if half else -22), np.ldexp(weight, 0 if half else -22)
