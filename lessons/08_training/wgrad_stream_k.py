@@ -1,0 +1,377 @@
+"""wgrad_stream_k: the iterations of all 16 products in one row, cut into equal shares, one for each place on the GPU.
+
+Previous step: wgrad_minimal_filtering
+New idea: a block no longer belongs to a tile. An iteration multiplies BLOCK_K patches of one tile of one product. All
+    iterations, tile after tile, product after product, are numbered, and as many blocks as the GPU has places take
+    equal shares of them. A share is the end of one tile, perhaps whole ones, and the beginning of another: segments.
+    Each segment's sums go to a slot of their own, and add_products adds those of a tile in the order of their slots.
+    Products may now differ in length. Where a patch has one row of dy only, its last four products are zeros, and
+    where it has one column only, four others: they are left out, and each product counts patches of its own.
+    For the layers of the step before, except those of one output along an axis: there x has rows of padding only,
+    whose zeros come from two sums that cancel, which takes equal cuts. These go to the step before.
+    Source: Osama et al., "Stream-K: Work-centric Parallel Decomposition for Dense Matrix-Matrix Multiplication on the
+    GPU", 2023.
+Loads per FMA: (THREAD_M + THREAD_N) / (THREAD_M * THREAD_N) = 0.19 shared values in 0.05 instructions;
+    1 / BLOCK_M + 1 / BLOCK_N = 0.016 global values. And a tile of sums written and read for each segment, of which
+    there are fewer than blocks and tiles together.
+Run: python -m lessons.08_training wgrad_stream_k
+"""
+
+import importlib
+from functools import lru_cache
+from typing import NamedTuple
+
+import numpy as np
+from numba import cuda, float32, int64, uint32, uint64
+
+from lessons.split_k import multiprocessors
+from lessons.tiling import ceil_div, multiple
+from lessons.unrolled import inlined, unroll, unrolled
+from lessons.wide import VECTOR, aligned, jit, shared_array, store4, wait_async
+
+minimal_filtering = importlib.import_module("lessons.08_training.wgrad_minimal_filtering")
+filtering = importlib.import_module("lessons.08_training.helpers.filtering")
+offsets32 = importlib.import_module("lessons.08_training.helpers.offsets32")
+register_tiles = importlib.import_module("lessons.08_training.helpers.register_tiles")
+LANES_N = register_tiles.LANES_N
+TAPS, PATCH, WINDOW, PRODUCTS = filtering.TAPS, filtering.PATCH, filtering.WINDOW, filtering.PRODUCTS
+dtaps_of = filtering.dtaps_of
+fetch4_or_zero, load4_or_zero = offsets32.fetch4_or_zero, offsets32.load4_or_zero
+locate, sum_inputs, sum_doutputs = (
+    minimal_filtering.locate, minimal_filtering.sum_inputs, minimal_filtering.sum_doutputs,
+)  # fmt: skip
+
+TILES, LEAST, BLOCK_K = minimal_filtering.TILES, minimal_filtering.LEAST, minimal_filtering.BLOCK_K
+ROW = WINDOW * VECTOR  # of a window, of four channels or filters
+LEAST_SHARE = 8  # iterations of a block: fewer do not pay for its start
+TRANSFORM_THREADS = 128
+ADD = 64  # elements of k and c that a block of add_products adds up
+ADD_LANES = ADD // VECTOR  # threads that each product has there
+ADD_THREADS = PRODUCTS * ADD_LANES
+ON_THE_WAY = 4  # segments that a thread asks for before it adds them
+
+
+@inlined
+def along(extent, product):
+    """Patches along an axis that a product has there: for the last one, those with a second row or column of dy."""
+    return uint32(uint32(extent + (product < WINDOW - 1)) // PATCH)
+
+
+@inlined
+def steps_of(product, N, P, Q):
+    """Iterations in a tile of this product."""
+    patches = uint32(N) * along(P, product // WINDOW) * along(Q, product % WINDOW)
+    return uint32(uint32(patches + BLOCK_K - 1) // BLOCK_K)
+
+
+@inlined
+def steps_before(product, N, P, Q):
+    """Iterations in a tile of each product before this one: rows of four products, then those of its own row."""
+    row, others = uint32(product // WINDOW), uint32(product % WINDOW)
+    of_row = (WINDOW - 1) * steps_of(0, N, P, Q) + steps_of(WINDOW - 1, N, P, Q)
+    return uint32(row * of_row + others * steps_of(row * WINDOW, N, P, Q))
+
+
+@inlined
+@unroll
+def store_products(values, to, patch, n, p, q, channel, shape):
+    """to[product, patch, channel] for the products that have this patch; in each they are numbered without gaps.
+
+    Patches of an image N are zeros, behind the last of each product.
+    """
+    N, P, Q = shape
+    behind = uint32(patch - N * along(P, 0) * along(Q, 0))
+    size = uint32(to.shape[1] * to.shape[2])
+    for r in unrolled(WINDOW):
+        for s in unrolled(WINDOW):
+            rows, columns = along(P, r), along(Q, s)
+            place = uint32((n * rows + p // PATCH) * columns + q // PATCH)
+            if n >= N:
+                place = uint32(N * rows * columns + behind)
+            if n >= N or ((r < WINDOW - 1 or p + 1 < P) and (s < WINDOW - 1 or q + 1 < Q)):
+                at = uint32(place * to.shape[2] + channel + (r * WINDOW + s) * size)
+                store4(to, uint64(at), values, r * ROW + s * VECTOR)
+
+
+@cuda.jit
+@unroll
+def transform_x(x, xs, pad_h, pad_w, P, Q):
+    """xs[product, patch, c]: what becomes of the patch's window of x; zeros beyond the last patch."""
+    values = cuda.local.array(PRODUCTS * VECTOR, float32)
+    N, _, H, W, C = x.shape
+    fours, thread = uint32(C // VECTOR), uint32(cuda.grid(1))
+    patch, c = thread // fours, thread % fours * VECTOR
+    n, p, q = locate(patch, along(P, 0), along(Q, 0))
+    h, w = p - pad_h, q - pad_w
+    first = uint32(((n * H + h) * W + w) * C + c)  # below zero it wraps, as do sums with it
+    for r in unrolled(WINDOW):
+        for s in unrolled(WINDOW):
+            inside = n < N and h + r >= 0 and h + r < H and w + s >= 0 and w + s < W
+            load4_or_zero(values, r * ROW + s * VECTOR, x, uint32(first + (r * W + s) * C), inside)
+    for v in unrolled(VECTOR):
+        for s in unrolled(WINDOW):
+            sum_inputs(values, int64(s * VECTOR + v), int64(ROW))
+        for r in unrolled(WINDOW):
+            sum_inputs(values, int64(r * ROW + v), int64(VECTOR))
+    if patch < xs.shape[1]:
+        store_products(values, xs, patch, n, p, q, c, (N, P, Q))
+
+
+@cuda.jit
+@unroll
+def transform_dy(dy, dys):
+    """dys[product, patch, k]: what becomes of the patch of dy; zeros beyond the last patch."""
+    values = cuda.local.array(PRODUCTS * VECTOR, float32)
+    N, _, P, Q, K = dy.shape
+    fours, thread = uint32(K // VECTOR), uint32(cuda.grid(1))
+    patch, k = thread // fours, thread % fours * VECTOR
+    n, p, q = locate(patch, along(P, 0), along(Q, 0))
+    first = uint32(((n * P + p) * Q + q) * K + k)
+    for i in unrolled(PATCH):
+        for j in unrolled(PATCH):
+            inside = n < N and p + i < P and q + j < Q
+            load4_or_zero(values, i * ROW + j * VECTOR, dy, uint32(first + (i * Q + j) * K), inside)
+    for v in unrolled(VECTOR):
+        for i in unrolled(PATCH):
+            sum_doutputs(values, int64(i * ROW + v), int64(VECTOR))
+        for s in unrolled(WINDOW):
+            sum_doutputs(values, int64(s * VECTOR + v), int64(ROW))
+    if patch < dys.shape[1]:
+        store_products(values, dys, patch, n, p, q, k, (N, P, Q))
+
+
+@lru_cache
+def specialise(BLOCK_M, BLOCK_N, THREAD_M, THREAD_N, BLOCKS_PER_SM):
+    """Build the kernel of the products for a tile, and the one that adds up its segments."""
+    of = register_tiles.register_tiles(BLOCK_M, BLOCK_N, THREAD_M, THREAD_N, BLOCKS_PER_SM)
+    first_of_thread, load_k, multiply_k, row_of, moved = (
+        of.first_of_thread, of.load_k, of.multiply_k, of.row_of, of.moved,
+    )  # fmt: skip
+    THREADS, A_FRAG, B_FRAG, ACC = of.THREADS, of.A_FRAG, of.B_FRAG, of.ACC
+    A_COLUMNS, B_COLUMNS = BLOCK_M // VECTOR, BLOCK_N // VECTOR  # 128-bit pieces in a row of the tile
+    A_ROWS, B_ROWS = THREADS // A_COLUMNS, THREADS // B_COLUMNS  # rows copied at a time
+    if BLOCK_K % A_ROWS or BLOCK_K % B_ROWS or THREADS % A_COLUMNS or THREADS % B_COLUMNS:
+        raise ValueError(f"{BLOCK_M=} {BLOCK_N=} {BLOCK_K=} do not divide among {THREADS=}")
+    A_SIZE, SIZE = BLOCK_K * BLOCK_M, BLOCK_K * (BLOCK_M + BLOCK_N)
+    BOTH = 2 * SIZE
+    SLOT = BLOCK_M * BLOCK_N
+    TOTALS = PRODUCTS * ADD
+
+    @inlined
+    @unroll
+    def copy_tiles(xs, dys, a_from, b_from, a_inside, b_inside, tiles, start):
+        """The next pair of tiles, on its way without waiting; what lies outside becomes zero."""
+        thread = uint32(cuda.threadIdx.x)
+        C, K = uint32(xs.shape[2]), uint32(dys.shape[2])
+        for turn in unrolled(BLOCK_K // A_ROWS):
+            at = uint32(a_from + turn * A_ROWS * K)
+            fetch4_or_zero(tiles, start + (turn * THREADS + thread) * VECTOR, dys, at, a_inside)
+        for turn in unrolled(BLOCK_K // B_ROWS):
+            at = uint32(b_from + turn * B_ROWS * C)
+            fetch4_or_zero(tiles, start + A_SIZE + (turn * THREADS + thread) * VECTOR, xs, at, b_inside)
+
+    @jit(THREADS, BLOCKS_PER_SM)
+    @unroll
+    def wgrad_stream_k(xs, dys, sums, total, share, N, P, Q):
+        tiles = shared_array(BOTH)
+        a_frag = cuda.local.array(A_FRAG, float32)
+        b_frag = cuda.local.array(B_FRAG, float32)
+        acc = cuda.local.array(ACC, float32)
+        GEMM_M, GEMM_N, patches = dys.shape[2], xs.shape[2], xs.shape[1]
+        blocks_m, blocks_n = (GEMM_M + BLOCK_M - 1) // BLOCK_M, (GEMM_N + BLOCK_N - 1) // BLOCK_N
+        thread = uint32(cuda.threadIdx.x)
+        thread_m, thread_n = first_of_thread()
+
+        # locate: the block's share of the iterations
+        at = uint32(cuda.blockIdx.x * share)
+        end = uint32(min(at + share, total))
+        product, before, steps = uint32(0), uint32(0), steps_of(uint32(0), N, P, Q)
+        start = int64(0)
+        while at < end:
+            # locate: the product, the tile and the segment of it
+            of_product = uint32(blocks_m * blocks_n * steps)
+            while at - before >= of_product:
+                product, before = uint32(product + 1), uint32(before + of_product)
+                steps = steps_of(product, N, P, Q)
+                of_product = uint32(blocks_m * blocks_n * steps)
+            block, step = uint32(uint32(at - before) // steps), uint32(uint32(at - before) % steps)
+            part = min(int64(steps - step), int64(end - at)) * BLOCK_K
+            m0, n0 = block % blocks_m * BLOCK_M, block // blocks_m * BLOCK_N
+            first = product * patches + step * BLOCK_K
+
+            # locate: what the thread copies
+            a_column, b_column = m0 + thread % A_COLUMNS * VECTOR, n0 + thread % B_COLUMNS * VECTOR
+            a_inside, b_inside = a_column < GEMM_M, b_column < GEMM_N
+            a_from = uint32((first + thread // A_COLUMNS) * GEMM_M + a_column)
+            b_from = uint32((first + thread // B_COLUMNS) * GEMM_N + b_column)
+
+            for i in range(ACC):
+                acc[i] = float32(0.0)
+
+            # stage: the first pair of tiles, where no thread reads any more
+            copy_tiles(xs, dys, a_from, b_from, a_inside, b_inside, tiles, start)
+            wait_async()
+            cuda.syncthreads()
+
+            # multiply: the values of the first k; those of each next k are read while one is multiplied
+            load_k(int64(0), start + thread_m, start + A_SIZE + thread_n, tiles, a_frag, b_frag)
+            for gemm_k in range(0, part, BLOCK_K):
+                # stage: the next pair, which travels while this one is multiplied; the last is brought twice
+                ahead = BLOCK_K if gemm_k + BLOCK_K < part else 0
+                a_from, b_from = uint32(a_from + ahead * GEMM_M), uint32(b_from + ahead * GEMM_N)
+                copy_tiles(xs, dys, a_from, b_from, a_inside, b_inside, tiles, SIZE - start)
+
+                for k in unrolled(BLOCK_K):  # int64(), as for a literal Numba would compile a function once more
+                    # stage: the next pair is complete. Of this one, all threads have the last k in registers
+                    if k == BLOCK_K - 1:
+                        wait_async()
+                        cuda.syncthreads()
+                        start = SIZE - start
+
+                    # multiply
+                    a_at = start + (k + 1) % BLOCK_K * BLOCK_M + thread_m
+                    b_at = start + A_SIZE + (k + 1) % BLOCK_K * BLOCK_N + thread_n
+                    load_k(int64((k + 1) % 2), a_at, b_at, tiles, a_frag, b_frag)
+                    multiply_k(int64(k % 2), a_frag, b_frag, acc)
+            start = SIZE - start
+
+            # store: the sums of the segment, a whole tile
+            tile = product * blocks_m * blocks_n + block
+            slot = cuda.blockIdx.x + tile
+            for i in unrolled(THREAD_M):
+                to = int64(slot) * SLOT + (thread_m + row_of(i)) * BLOCK_N + thread_n
+                for j in range(0, THREAD_N, VECTOR):
+                    moved(a_frag, acc, i * THREAD_N + j)
+                    store4(sums, to + j * LANES_N, a_frag, 0)
+            at = uint32(at + part // BLOCK_K)
+
+    @cuda.jit
+    @unroll
+    def add_products(sums, dfilt, share, K, C, N, P, Q):
+        """dfilt[k, 0, r, s, c], flat: the segments of each product in the order of their slots, then the taps."""
+        totals = shared_array(TOTALS)
+        parts = cuda.local.array(ON_THE_WAY * VECTOR, float32)
+        total = cuda.local.array(VECTOR, float32)
+        across = cuda.local.array(TAPS * WINDOW, float32)
+        thread = uint32(cuda.threadIdx.x)
+        blocks_m, blocks_n = uint32((K + BLOCK_M - 1) // BLOCK_M), uint32((C + BLOCK_N - 1) // BLOCK_N)
+
+        # locate: elements of a tile of each product
+        block, within = uint32(cuda.blockIdx.x // (SLOT // ADD)), uint32(cuda.blockIdx.x % (SLOT // ADD) * ADD)
+
+        # locate: the thread's product, and the slots of the blocks that had iterations of this tile
+        product, lane = uint32(thread // ADD_LANES), uint32(thread % ADD_LANES * VECTOR)
+        tiles, steps = uint32(blocks_m * blocks_n), steps_of(product, N, P, Q)
+        first = uint32(tiles * steps_before(product, N, P, Q) + block * steps)
+        last = uint32(first + steps - 1)
+        tile = uint32(product * tiles + block)
+        slot, end = uint32(first // uint32(share) + tile), uint32(last // uint32(share) + tile + 1)
+
+        # stage: the totals of all products
+        for v in unrolled(VECTOR):
+            total[v] = float32(0.0)
+        while slot < end:
+            for turn in unrolled(ON_THE_WAY):
+                at = uint32((slot + turn) * SLOT + within + lane)
+                load4_or_zero(parts, turn * VECTOR, sums, at, slot + turn < end)
+            for turn in unrolled(ON_THE_WAY):
+                for v in unrolled(VECTOR):
+                    total[v] += parts[turn * VECTOR + v]
+            slot = uint32(slot + ON_THE_WAY)
+        store4(totals, product * ADD + lane, total, 0)
+        cuda.syncthreads()
+
+        # store: the taps of one element
+        within = uint32(within + thread)
+        k = uint32(block % blocks_m * BLOCK_M + within // BLOCK_N)
+        c = uint32(block // blocks_m * BLOCK_N + within % BLOCK_N)
+        if thread < ADD and k < K and c < C:
+            for s in unrolled(WINDOW):
+                m0, m1 = totals[s * ADD + thread], totals[(WINDOW + s) * ADD + thread]
+                m2, m3 = totals[(2 * WINDOW + s) * ADD + thread], totals[(3 * WINDOW + s) * ADD + thread]
+                across[s], across[WINDOW + s], across[2 * WINDOW + s] = dtaps_of(m0, m1, m2, m3)
+            to = uint64(k) * TAPS * TAPS * C + c
+            for r in unrolled(TAPS):
+                row, at = r * WINDOW, uint64(to + r * TAPS * C)
+                g0, g1, g2 = dtaps_of(across[row], across[row + 1], across[row + 2], across[row + 3])
+                dfilt[at], dfilt[uint64(at + C)], dfilt[uint64(at + 2 * C)] = g0, g1, g2
+
+    return wgrad_stream_k, add_products, THREADS
+
+
+class Plan(NamedTuple):
+    """The tile of the products, how many there are, the iterations of all, and how many of these a block does."""
+
+    tile: dict
+    tiles: int
+    total: int
+    share: int
+
+    @property
+    def blocks(self):
+        return ceil_div(self.total, self.share)
+
+    @property
+    def sums(self):
+        """Elements of all slots: a segment of block b in tile t has slot b + t, which grows with either."""
+        return (self.blocks + self.tiles - 1) * self.tile["BLOCK_M"] * self.tile["BLOCK_N"]
+
+
+@lru_cache
+def plan(N, P, Q, K, C):
+    """The tile with which the share of a block takes the least time."""
+    rows, columns = ([ceil_div(extent, PATCH)] * (WINDOW - 1) + [extent // PATCH] for extent in (P, Q))
+    steps = sum(ceil_div(N * row * column, BLOCK_K) for row in rows for column in columns)
+
+    def shared_out(tile):
+        tiles = ceil_div(K, tile["BLOCK_M"]) * ceil_div(C, tile["BLOCK_N"])
+        places = tile["BLOCKS_PER_SM"] * multiprocessors()
+        share = max(ceil_div(tiles * steps, places), LEAST_SHARE)
+        return Plan(tile, PRODUCTS * tiles, tiles * steps, share)
+
+    plans = [
+        (rate, shared_out(tile))
+        for rate, tile in TILES
+        if tile["BLOCK_M"] <= multiple(K, LEAST) and tile["BLOCK_N"] <= multiple(C, LEAST)
+    ]
+    return min(plans, key=lambda choice: choice[1].share / choice[0])[1]
+
+
+class Workspace(NamedTuple):
+    """What becomes of x and dy, and the sums; for layers that the kernel does not do, the workspace of another."""
+
+    xs: object
+    dys: object
+    sums: object
+    other: object = None
+
+
+def workspace(problem):
+    p = problem
+    patches = p.N * ceil_div(p.P, PATCH) * ceil_div(p.Q, PATCH) + BLOCK_K
+    chosen = plan(p.N, p.P, p.Q, p.K, p.C)
+    fits = filtering.fits(p, p.reduction, filtering.LEAST_SUM) and min(p.P, p.Q) > 1
+    if not fits or max(PRODUCTS * patches * max(p.C, p.K), chosen.sums) >= 2**32:  # 32-bit offsets reach that far
+        return Workspace(None, None, None, minimal_filtering.workspace(problem))
+    shapes = (PRODUCTS, patches, p.C), (PRODUCTS, patches, p.K), chosen.sums
+    return Workspace(*(cuda.device_array(shape, np.float32) for shape in shapes))
+
+
+def launch(x, dy, dfilt, geometry, workspace):
+    xs, dys, sums, other = workspace
+    if xs is None:
+        return minimal_filtering.launch(x, dy, dfilt, geometry, other)
+    N, _, P, Q, K = dy.shape
+    C = x.shape[4]
+    if not aligned(x.reshape(x.size // C, C), dy.reshape(dy.size // K, K)):
+        raise ValueError("x and dy must begin on a 16-byte boundary")
+    chosen = plan(N, P, Q, K, C)
+    kernel, add_products, THREADS = specialise(**chosen.tile)
+
+    blocks = ceil_div(xs.shape[1] * (C // VECTOR), TRANSFORM_THREADS)
+    transform_x[blocks, TRANSFORM_THREADS](x, xs, geometry.pad_h, geometry.pad_w, P, Q)
+    blocks = ceil_div(dys.shape[1] * (K // VECTOR), TRANSFORM_THREADS)
+    transform_dy[blocks, TRANSFORM_THREADS](dy, dys)
+    kernel[chosen.blocks, THREADS](xs, dys, sums, chosen.total, chosen.share, N, P, Q)
+    blocks = chosen.tiles // PRODUCTS * chosen.tile["BLOCK_M"] * chosen.tile["BLOCK_N"] // ADD
+    add_products[blocks, ADD_THREADS](sums, dfilt.reshape(dfilt.size), chosen.share, K, C, N, P, Q)
