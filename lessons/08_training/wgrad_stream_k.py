@@ -93,13 +93,13 @@ def store_products(values, to, patch, n, p, q, channel, shape):
                 store4(to, uint64(at), values, r * ROW + s * VECTOR)
 
 
-@cuda.jit
+@inlined
 @unroll
-def transform_x(x, xs, pad_h, pad_w, P, Q):
+def transform_x(thread, x, xs, pad_h, pad_w, P, Q):
     """xs[product, patch, c]: what becomes of the patch's window of x; zeros beyond the last patch."""
     values = cuda.local.array(PRODUCTS * VECTOR, float32)
     N, _, H, W, C = x.shape
-    fours, thread = uint32(C // VECTOR), uint32(cuda.grid(1))
+    fours = uint32(C // VECTOR)
     patch, c = thread // fours, thread % fours * VECTOR
     n, p, q = locate(patch, along(P, 0), along(Q, 0))
     h, w = p - pad_h, q - pad_w
@@ -117,13 +117,13 @@ def transform_x(x, xs, pad_h, pad_w, P, Q):
         store_products(values, xs, patch, n, p, q, c, (N, P, Q))
 
 
-@cuda.jit
+@inlined
 @unroll
-def transform_dy(dy, dys):
+def transform_dy(thread, dy, dys):
     """dys[product, patch, k]: what becomes of the patch of dy; zeros beyond the last patch."""
     values = cuda.local.array(PRODUCTS * VECTOR, float32)
     N, _, P, Q, K = dy.shape
-    fours, thread = uint32(K // VECTOR), uint32(cuda.grid(1))
+    fours = uint32(K // VECTOR)
     patch, k = thread // fours, thread % fours * VECTOR
     n, p, q = locate(patch, along(P, 0), along(Q, 0))
     first = uint32(((n * P + p) * Q + q) * K + k)
@@ -138,6 +138,15 @@ def transform_dy(dy, dys):
             sum_doutputs(values, int64(s * VECTOR + v), int64(ROW))
     if patch < dys.shape[1]:
         store_products(values, dys, patch, n, p, q, k, (N, P, Q))
+
+
+@cuda.jit
+def transform(x, dy, xs, dys, blocks_x, pad_h, pad_w):
+    """transform_x by the first `blocks_x` blocks, transform_dy by the others: one launch less to wait for."""
+    if cuda.blockIdx.x < blocks_x:
+        transform_x(uint32(cuda.grid(1)), x, xs, pad_h, pad_w, dy.shape[2], dy.shape[3])
+    else:
+        transform_dy(uint32(cuda.grid(1) - blocks_x * TRANSFORM_THREADS), dy, dys)
 
 
 @lru_cache
@@ -368,10 +377,9 @@ def launch(x, dy, dfilt, geometry, workspace):
     chosen = plan(N, P, Q, K, C)
     kernel, add_products, THREADS = specialise(**chosen.tile)
 
-    blocks = ceil_div(xs.shape[1] * (C // VECTOR), TRANSFORM_THREADS)
-    transform_x[blocks, TRANSFORM_THREADS](x, xs, geometry.pad_h, geometry.pad_w, P, Q)
-    blocks = ceil_div(dys.shape[1] * (K // VECTOR), TRANSFORM_THREADS)
-    transform_dy[blocks, TRANSFORM_THREADS](dy, dys)
+    blocks_x, blocks_dy = (ceil_div(xs.shape[1] * (many // VECTOR), TRANSFORM_THREADS) for many in (C, K))
+    blocks = blocks_x + blocks_dy
+    transform[blocks, TRANSFORM_THREADS](x, dy, xs, dys, blocks_x, geometry.pad_h, geometry.pad_w)
     kernel[chosen.blocks, THREADS](xs, dys, sums, chosen.total, chosen.share, N, P, Q)
     blocks = chosen.tiles // PRODUCTS * chosen.tile["BLOCK_M"] * chosen.tile["BLOCK_N"] // ADD
     add_products[blocks, ADD_THREADS](sums, dfilt.reshape(dfilt.size), chosen.share, K, C, N, P, Q)
