@@ -96,6 +96,11 @@ def _step_of(name: str) -> Step:
     return Step(one.name, one.lesson, one.ladder, None, one.path, one.title, experiment=True)
 
 
+def preset_of(named: list[Step], preset: str | None) -> str | None:
+    """The ``preset`` asked for; without one, that which the one step named is shown on, or None for several."""
+    return catalog.usual_preset(named[0]) if preset is None and len(named) == 1 else preset
+
+
 def pairs(steps: list[Step], preset: str | None, every_preset: bool, named: bool = False) -> list[tuple[Step, str]]:
     """Each step with each preset it is to be timed on; experiments only with their ladder's default.
 

@@ -57,7 +57,7 @@ def _chosen_of(lesson: str, name: str | None, preset: str | None) -> list[Step]:
 def _lesson(lesson: str, name: str | None, preset: str | None) -> int:
     say = console.say()
     chosen = _chosen_of(lesson, name, preset)
-    preset = preset or (catalog.usual_preset(chosen[0]) if name else None)
+    preset = choosing.preset_of(chosen if name else [], preset)
     simulator = choosing.simulator(False, None)
     loop.get_ready(simulator)
     keep_shipped()

@@ -9,7 +9,6 @@ from pathlib import Path
 from msgspec import to_builtins
 from rich.markup import escape
 
-from common.book import catalog
 from common.commands import arguments, choosing, console, flow, verdicts
 from common.jobs import run
 from common.report import cardtables, recording, tables
@@ -73,8 +72,7 @@ def _compile(options: argparse.Namespace) -> int:
 def _inspect(options: argparse.Namespace) -> int:
     options.steps = [options.step, *([] if options.other is None else [options.other])]
     steps = choosing.one_or_two(options)
-    preset = catalog.usual_preset(steps[0]) if options.problem is None and len(steps) == 1 else options.problem
-    pairs = choosing.pairs(steps, preset, every_preset=False, named=True)
+    pairs = choosing.pairs(steps, choosing.preset_of(steps, options.problem), every_preset=False, named=True)
     architecture = run.card_architecture() if options.cc is None else choosing.architecture(options.cc)
     making = run.cards(pairs, architecture, options.file, options.show)
     outcomes = list(console.quietly("compile", making, pairs))

@@ -68,8 +68,9 @@ def bench(what: Bench, enough: Callable[[float], bool] = lambda seconds: False) 
 
 
 def _profile(options: argparse.Namespace) -> int:
-    steps = [catalog.find(name) for name in options.steps] or catalog.everything()
-    pairs = choosing.pairs(steps, options.problem, every_preset=False, named=bool(options.steps))
+    named = [catalog.find(name) for name in options.steps]
+    preset = choosing.preset_of(named, options.problem)
+    pairs = choosing.pairs(named or catalog.everything(), preset, every_preset=False, named=bool(named))
     device.require_gpu("profiling")
     return profile(pairs, choosing.open_record() if options.record else None)
 

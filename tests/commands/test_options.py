@@ -433,6 +433,17 @@ def held(case, seen):
         return False
 
 
+@pytest.mark.parametrize(("command", "found"), [("inspect", "cards"), ("profile", "profile_steps")])
+def test_a_step_named_alone_is_shown_on_the_preset_of_its_lesson(ask, command, found):
+    default = problems.DEFAULT_PRESET
+    one = next(one for one in catalog.steps() if catalog.usual_preset(one) != default[one.ladder])
+    other = catalog.predecessors(one)[0].name
+    presets = [
+        {p for _, p in getattr(ask(command, words), found).pairs} for words in (one.name, f"{one.name} {other}")
+    ]
+    assert presets == [{catalog.usual_preset(one)}, {default[one.ladder]}]
+
+
 @pytest.mark.parametrize("command", BASE)
 def test_two_options_are_both_honoured_or_one_is_named_as_refused(ask, command):
     chosen = {name: case for name, case in CASES[command].items() if not case.whole}

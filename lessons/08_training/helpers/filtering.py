@@ -20,8 +20,6 @@ TAPS = 3  # along either axis
 PATCH = 2  # outputs along either axis that share their products
 WINDOW = PATCH + TAPS - 1  # inputs of them
 PRODUCTS = WINDOW * WINDOW
-
-
 LEAST_SUM = 64  # outputs in a sum of wgrad
 LEAST_FILTERS = 32  # in a sum of dgrad
 
