@@ -4,7 +4,8 @@ Previous step: wgrad_minimal_filtering
 New idea: a block no longer belongs to a tile. An iteration multiplies BLOCK_K patches of one tile of one product. All
     iterations, tile after tile, product after product, are numbered, and as many blocks as the GPU has places take
     equal shares of them. A share is the end of one tile, perhaps whole ones, and the beginning of another: segments.
-    Each segment's sums go to a slot of their own, and add_products adds those of a tile in the order of their slots.
+    The host cuts the row, and a table says which tile a segment belongs to. Its sums are written to a place of their
+    own, and add_products adds those of a tile, always in the same order.
     Products may now differ in length. Where a patch has one row of dy only, its last four products are zeros, and
     where it has one column only, four others: they are left out, and each product counts patches of its own.
     For the layers of the step before, except those of one output along an axis: there x has rows of padding only,
@@ -55,21 +56,6 @@ ON_THE_WAY = 4  # segments that a thread asks for before it adds them
 def along(extent, product):
     """Patches along an axis that a product has there: for the last one, those with a second row or column of dy."""
     return uint32(uint32(extent + (product < WINDOW - 1)) // PATCH)
-
-
-@inlined
-def steps_of(product, N, P, Q):
-    """Iterations in a tile of this product."""
-    patches = uint32(N) * along(P, product // WINDOW) * along(Q, product % WINDOW)
-    return uint32(uint32(patches + BLOCK_K - 1) // BLOCK_K)
-
-
-@inlined
-def steps_before(product, N, P, Q):
-    """Iterations in a tile of each product before this one: rows of four products, then those of its own row."""
-    row, others = uint32(product // WINDOW), uint32(product % WINDOW)
-    of_row = (WINDOW - 1) * steps_of(0, N, P, Q) + steps_of(WINDOW - 1, N, P, Q)
-    return uint32(row * of_row + others * steps_of(row * WINDOW, N, P, Q))
 
 
 @inlined
@@ -179,55 +165,57 @@ def specialise(BLOCK_M, BLOCK_N, THREAD_M, THREAD_N, BLOCKS_PER_SM):
             at = uint32(b_from + turn * B_ROWS * C)
             fetch4_or_zero(tiles, start + A_SIZE + (turn * THREADS + thread) * VECTOR, xs, at, b_inside)
 
+    @inlined
+    def locate_copies(segments, segment, xs, dys):
+        """Where the thread's copies of a segment's first pair of tiles begin, and whether there is anything."""
+        GEMM_M, GEMM_N, patches = uint32(dys.shape[2]), uint32(xs.shape[2]), uint32(xs.shape[1])
+        blocks_m, blocks_n = (GEMM_M + BLOCK_M - 1) // BLOCK_M, (GEMM_N + BLOCK_N - 1) // BLOCK_N
+        tile, step = segments[segment, 0], segments[segment, 1]
+        product, block = tile // uint32(blocks_m * blocks_n), tile % uint32(blocks_m * blocks_n)
+        m0, n0 = block % uint32(blocks_m) * BLOCK_M, block // uint32(blocks_m) * BLOCK_N
+        first = product * patches + step * BLOCK_K
+        thread = uint32(cuda.threadIdx.x)
+        a_column, b_column = m0 + thread % A_COLUMNS * VECTOR, n0 + thread % B_COLUMNS * VECTOR
+        a_from = uint32((first + thread // A_COLUMNS) * GEMM_M + a_column)
+        b_from = uint32((first + thread // B_COLUMNS) * GEMM_N + b_column)
+        return a_from, b_from, a_column < GEMM_M, b_column < GEMM_N
+
     @jit(THREADS, BLOCKS_PER_SM)
     @unroll
-    def wgrad_stream_k(xs, dys, sums, total, share, N, P, Q):
+    def wgrad_stream_k(xs, dys, sums, segments, of_blocks):
         tiles = shared_array(BOTH)
         a_frag = cuda.local.array(A_FRAG, float32)
         b_frag = cuda.local.array(B_FRAG, float32)
         acc = cuda.local.array(ACC, float32)
-        GEMM_M, GEMM_N, patches = dys.shape[2], xs.shape[2], xs.shape[1]
-        blocks_m, blocks_n = (GEMM_M + BLOCK_M - 1) // BLOCK_M, (GEMM_N + BLOCK_N - 1) // BLOCK_N
-        thread = uint32(cuda.threadIdx.x)
+        out = cuda.local.array(VECTOR, float32)
+        GEMM_M, GEMM_N = dys.shape[2], xs.shape[2]
         thread_m, thread_n = first_of_thread()
 
-        # locate: the block's share of the iterations
-        at = uint32(cuda.blockIdx.x * share)
-        end = uint32(min(at + share, total))
-        product, before, steps = uint32(0), uint32(0), steps_of(uint32(0), N, P, Q)
-        start = int64(0)
-        while at < end:
-            # locate: the product, the tile and the segment of it
-            of_product = uint32(blocks_m * blocks_n * steps)
-            while at - before >= of_product:
-                product, before = uint32(product + 1), uint32(before + of_product)
-                steps = steps_of(product, N, P, Q)
-                of_product = uint32(blocks_m * blocks_n * steps)
-            block, step = uint32(uint32(at - before) // steps), uint32(uint32(at - before) % steps)
-            part = min(int64(steps - step), int64(end - at)) * BLOCK_K
-            m0, n0 = block % blocks_m * BLOCK_M, block // blocks_m * BLOCK_N
-            first = product * patches + step * BLOCK_K
+        # locate: the block's segments, and what the thread copies
+        segment, end = of_blocks[cuda.blockIdx.x], of_blocks[cuda.blockIdx.x + 1]
+        a_from, b_from, a_inside, b_inside = locate_copies(segments, segment, xs, dys)
 
-            # locate: what the thread copies
-            a_column, b_column = m0 + thread % A_COLUMNS * VECTOR, n0 + thread % B_COLUMNS * VECTOR
-            a_inside, b_inside = a_column < GEMM_M, b_column < GEMM_N
-            a_from = uint32((first + thread // A_COLUMNS) * GEMM_M + a_column)
-            b_from = uint32((first + thread // B_COLUMNS) * GEMM_N + b_column)
+        # stage: the first pair of tiles
+        start = int64(0)
+        copy_tiles(xs, dys, a_from, b_from, a_inside, b_inside, tiles, start)
+        wait_async()
+        cuda.syncthreads()
+
+        # multiply: the values of the first k; those of each next k are read while one is multiplied
+        load_k(int64(0), start + thread_m, start + A_SIZE + thread_n, tiles, a_frag, b_frag)
+        while segment < end:
+            # locate: the next segment, or this one again if it is the last
+            after = uint32(min(segment + 1, end - 1))
+            a_next, b_next, a_next_inside, b_next_inside = locate_copies(segments, after, xs, dys)
 
             for i in range(ACC):
                 acc[i] = float32(0.0)
 
-            # stage: the first pair of tiles, where no thread reads any more
-            copy_tiles(xs, dys, a_from, b_from, a_inside, b_inside, tiles, start)
-            wait_async()
-            cuda.syncthreads()
-
-            # multiply: the values of the first k; those of each next k are read while one is multiplied
-            load_k(int64(0), start + thread_m, start + A_SIZE + thread_n, tiles, a_frag, b_frag)
-            for gemm_k in range(0, part, BLOCK_K):
-                # stage: the next pair, which travels while this one is multiplied; the last is brought twice
-                ahead = BLOCK_K if gemm_k + BLOCK_K < part else 0
-                a_from, b_from = uint32(a_from + ahead * GEMM_M), uint32(b_from + ahead * GEMM_N)
+            for left in range(int64(segments[segment, 2]) - 1, -1, -1):
+                # stage: the next pair, which travels while this one is multiplied; after the last, the next tile's
+                a_from, b_from = uint32(a_from + BLOCK_K * GEMM_M), uint32(b_from + BLOCK_K * GEMM_N)
+                if left == 0:
+                    a_from, b_from, a_inside, b_inside = a_next, b_next, a_next_inside, b_next_inside
                 copy_tiles(xs, dys, a_from, b_from, a_inside, b_inside, tiles, SIZE - start)
 
                 for k in unrolled(BLOCK_K):  # int64(), as for a literal Numba would compile a function once more
@@ -242,22 +230,19 @@ def specialise(BLOCK_M, BLOCK_N, THREAD_M, THREAD_N, BLOCKS_PER_SM):
                     b_at = start + A_SIZE + (k + 1) % BLOCK_K * BLOCK_N + thread_n
                     load_k(int64((k + 1) % 2), a_at, b_at, tiles, a_frag, b_frag)
                     multiply_k(int64(k % 2), a_frag, b_frag, acc)
-            start = SIZE - start
 
             # store: the sums of the segment, a whole tile
-            tile = product * blocks_m * blocks_n + block
-            slot = cuda.blockIdx.x + tile
             for i in unrolled(THREAD_M):
-                to = int64(slot) * SLOT + (thread_m + row_of(i)) * BLOCK_N + thread_n
+                to = int64(segment) * SLOT + (thread_m + row_of(i)) * BLOCK_N + thread_n
                 for j in range(0, THREAD_N, VECTOR):
-                    moved(a_frag, acc, i * THREAD_N + j)
-                    store4(sums, to + j * LANES_N, a_frag, 0)
-            at = uint32(at + part // BLOCK_K)
+                    moved(out, acc, i * THREAD_N + j)
+                    store4(sums, to + j * LANES_N, out, 0)
+            segment = uint32(segment + 1)
 
     @cuda.jit
     @unroll
-    def add_products(sums, dfilt, share, K, C, N, P, Q):
-        """dfilt[k, 0, r, s, c], flat: the segments of each product in the order of their slots, then the taps."""
+    def add_products(sums, dfilt, of_tiles, K, C):
+        """dfilt[k, 0, r, s, c], flat: the segments of each product in their order, then the taps."""
         totals = shared_array(TOTALS)
         parts = cuda.local.array(ON_THE_WAY * VECTOR, float32)
         total = cuda.local.array(VECTOR, float32)
@@ -268,25 +253,22 @@ def specialise(BLOCK_M, BLOCK_N, THREAD_M, THREAD_N, BLOCKS_PER_SM):
         # locate: elements of a tile of each product
         block, within = uint32(cuda.blockIdx.x // (SLOT // ADD)), uint32(cuda.blockIdx.x % (SLOT // ADD) * ADD)
 
-        # locate: the thread's product, and the slots of the blocks that had iterations of this tile
+        # locate: the thread's product, and the segments of its tile
         product, lane = uint32(thread // ADD_LANES), uint32(thread % ADD_LANES * VECTOR)
-        tiles, steps = uint32(blocks_m * blocks_n), steps_of(product, N, P, Q)
-        first = uint32(tiles * steps_before(product, N, P, Q) + block * steps)
-        last = uint32(first + steps - 1)
-        tile = uint32(product * tiles + block)
-        slot, end = uint32(first // uint32(share) + tile), uint32(last // uint32(share) + tile + 1)
+        tile = uint32(product * blocks_m * blocks_n + block)
+        segment, end = of_tiles[tile], of_tiles[tile + 1]
 
         # stage: the totals of all products
         for v in unrolled(VECTOR):
             total[v] = float32(0.0)
-        while slot < end:
+        while segment < end:
             for turn in unrolled(ON_THE_WAY):
-                at = uint32((slot + turn) * SLOT + within + lane)
-                load4_or_zero(parts, turn * VECTOR, sums, at, slot + turn < end)
+                at = uint32((segment + turn) * SLOT + within + lane)
+                load4_or_zero(parts, turn * VECTOR, sums, at, segment + turn < end)
             for turn in unrolled(ON_THE_WAY):
                 for v in unrolled(VECTOR):
                     total[v] += parts[turn * VECTOR + v]
-            slot = uint32(slot + ON_THE_WAY)
+            segment = uint32(segment + ON_THE_WAY)
         store4(totals, product * ADD + lane, total, 0)
         cuda.syncthreads()
 
@@ -309,49 +291,65 @@ def specialise(BLOCK_M, BLOCK_N, THREAD_M, THREAD_N, BLOCKS_PER_SM):
 
 
 class Plan(NamedTuple):
-    """The tile of the products, how many there are, the iterations of all, and how many of these a block does."""
+    """The tile of the products, and who multiplies what. All numbers are of 32 bits, as the kernels read them.
+
+    segments[i] = the tile, as product * tiles of a product + tile in it; iterations of that tile before; iterations.
+    Block b has segments of_blocks[b] up to of_blocks[b + 1], tile t has of_tiles[t] up to of_tiles[t + 1].
+    """
 
     tile: dict
-    tiles: int
-    total: int
-    share: int
-
-    @property
-    def blocks(self):
-        return ceil_div(self.total, self.share)
+    segments: np.ndarray
+    of_blocks: np.ndarray
+    of_tiles: np.ndarray
 
     @property
     def sums(self):
-        """Elements of all slots: a segment of block b in tile t has slot b + t, which grows with either."""
-        return (self.blocks + self.tiles - 1) * self.tile["BLOCK_M"] * self.tile["BLOCK_N"]
+        """Elements of the sums of all segments."""
+        return len(self.segments) * self.tile["BLOCK_M"] * self.tile["BLOCK_N"]
+
+
+def cut(steps, share):
+    """segments, of_blocks and of_tiles of a Plan for tiles of so many iterations, and blocks of equal shares."""
+    tiles = np.append(0, np.cumsum(steps))  # where each begins, in the row of all iterations
+    blocks = np.append(np.arange(0, tiles[-1], share), tiles[-1])
+    cuts = np.union1d(tiles, blocks)
+    begins = cuts[:-1]
+    tile = np.searchsorted(tiles, begins, side="right") - 1
+    segments = np.stack([tile, begins - tiles[tile], np.diff(cuts)], axis=1)
+    return [
+        table.astype(np.uint32) for table in (segments, np.searchsorted(cuts, blocks), np.searchsorted(cuts, tiles))
+    ]
 
 
 @lru_cache
 def plan(N, P, Q, K, C):
     """The tile with which the share of a block takes the least time."""
     rows, columns = ([ceil_div(extent, PATCH)] * (WINDOW - 1) + [extent // PATCH] for extent in (P, Q))
-    steps = sum(ceil_div(N * row * column, BLOCK_K) for row in rows for column in columns)
+    steps = [ceil_div(N * row * column, BLOCK_K) for row in rows for column in columns]
 
     def shared_out(tile):
         tiles = ceil_div(K, tile["BLOCK_M"]) * ceil_div(C, tile["BLOCK_N"])
-        places = tile["BLOCKS_PER_SM"] * multiprocessors()
-        share = max(ceil_div(tiles * steps, places), LEAST_SHARE)
-        return Plan(tile, PRODUCTS * tiles, tiles * steps, share)
+        return tiles, max(ceil_div(tiles * sum(steps), tile["BLOCKS_PER_SM"] * multiprocessors()), LEAST_SHARE)
 
-    plans = [
-        (rate, shared_out(tile))
+    fitting = [
+        (rate, tile)
         for rate, tile in TILES
         if tile["BLOCK_M"] <= multiple(K, LEAST) and tile["BLOCK_N"] <= multiple(C, LEAST)
     ]
-    return min(plans, key=lambda choice: choice[1].share / choice[0])[1]
+    _, tile = min(fitting, key=lambda choice: shared_out(choice[1])[1] / choice[0])
+    tiles, share = shared_out(tile)
+    return Plan(tile, *cut(np.repeat(steps, tiles), share))
 
 
 class Workspace(NamedTuple):
-    """What becomes of x and dy, and the sums; for layers that the kernel does not do, the workspace of another."""
+    """What becomes of x and dy, the sums, the tables; for layers that the kernel does not do, that of another."""
 
     xs: object
     dys: object
     sums: object
+    segments: object
+    of_blocks: object
+    of_tiles: object
     other: object = None
 
 
@@ -361,25 +359,25 @@ def workspace(problem):
     chosen = plan(p.N, p.P, p.Q, p.K, p.C)
     fits = filtering.fits(p, p.reduction, filtering.LEAST_SUM) and min(p.P, p.Q) > 1
     if not fits or max(PRODUCTS * patches * max(p.C, p.K), chosen.sums) >= 2**32:  # 32-bit offsets reach that far
-        return Workspace(None, None, None, minimal_filtering.workspace(problem))
+        return Workspace(*[None] * 6, minimal_filtering.workspace(problem))
     shapes = (PRODUCTS, patches, p.C), (PRODUCTS, patches, p.K), chosen.sums
-    return Workspace(*(cuda.device_array(shape, np.float32) for shape in shapes))
+    tables = chosen.segments, chosen.of_blocks, chosen.of_tiles
+    return Workspace(*(cuda.device_array(shape, np.float32) for shape in shapes), *map(cuda.to_device, tables))
 
 
 def launch(x, dy, dfilt, geometry, workspace):
-    xs, dys, sums, other = workspace
+    xs, dys, sums, segments, of_blocks, of_tiles, other = workspace
     if xs is None:
         return minimal_filtering.launch(x, dy, dfilt, geometry, other)
     N, _, P, Q, K = dy.shape
     C = x.shape[4]
     if not aligned(x.reshape(x.size // C, C), dy.reshape(dy.size // K, K)):
         raise ValueError("x and dy must begin on a 16-byte boundary")
-    chosen = plan(N, P, Q, K, C)
-    kernel, add_products, THREADS = specialise(**chosen.tile)
+    kernel, add_products, THREADS = specialise(**plan(N, P, Q, K, C).tile)
 
     blocks_x, blocks_dy = (ceil_div(xs.shape[1] * (many // VECTOR), TRANSFORM_THREADS) for many in (C, K))
     blocks = blocks_x + blocks_dy
     transform[blocks, TRANSFORM_THREADS](x, dy, xs, dys, blocks_x, geometry.pad_h, geometry.pad_w)
-    kernel[chosen.blocks, THREADS](xs, dys, sums, chosen.total, chosen.share, N, P, Q)
-    blocks = chosen.tiles // PRODUCTS * chosen.tile["BLOCK_M"] * chosen.tile["BLOCK_N"] // ADD
-    add_products[blocks, ADD_THREADS](sums, dfilt.reshape(dfilt.size), chosen.share, K, C, N, P, Q)
+    kernel[of_blocks.size - 1, THREADS](xs, dys, sums, segments, of_blocks)
+    blocks = (of_tiles.size - 1) // PRODUCTS * (sums.size // segments.shape[0]) // ADD
+    add_products[blocks, ADD_THREADS](sums, dfilt.reshape(dfilt.size), of_tiles, K, C)
