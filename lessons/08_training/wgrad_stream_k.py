@@ -45,8 +45,10 @@ locate, sum_inputs, sum_doutputs = (
 TILES, LEAST, BLOCK_K = minimal_filtering.TILES, minimal_filtering.LEAST, minimal_filtering.BLOCK_K
 ROW = WINDOW * VECTOR  # of a window, of four channels or filters
 LEAST_SHARE = 8  # iterations of a block: fewer do not pay for its start
-TRANSFORM_THREADS = 128
-ADD = 64  # elements of k and c that a block of add_products adds up
+TRANSFORM_LANES, TRANSFORM_PATCHES = 16, 8  # threads that share a patch, and patches of a block
+TRANSFORM_COLUMNS = TRANSFORM_LANES * VECTOR  # channels or filters of a block
+TRANSFORM_THREADS = TRANSFORM_LANES * TRANSFORM_PATCHES
+ADD = 32  # elements of k and c that a block of add_products adds up
 ADD_LANES = ADD // VECTOR  # threads that each product has there
 ADD_THREADS = PRODUCTS * ADD_LANES
 ON_THE_WAY = 4  # segments that a thread asks for before it adds them
@@ -80,49 +82,56 @@ def store_products(values, to, patch, n, p, q, channel, shape):
 
 
 @inlined
+def locate_patch(block, channels):
+    """The thread's patch and channel. A block has patches side by side: what their windows share is read from L1."""
+    thread, groups = uint32(cuda.threadIdx.x), uint32((channels + TRANSFORM_COLUMNS - 1) // TRANSFORM_COLUMNS)
+    row, group = uint32(block // groups), uint32(block % groups)
+    patch = uint32(row * TRANSFORM_PATCHES + thread // TRANSFORM_LANES)
+    return patch, uint32(group * TRANSFORM_COLUMNS + thread % TRANSFORM_LANES * VECTOR)
+
+
+@inlined
 @unroll
-def transform_x(thread, x, xs, pad_h, pad_w, P, Q):
+def transform_x(block, x, xs, pad_h, pad_w, P, Q):
     """xs[product, patch, c]: what becomes of the patch's window of x; zeros beyond the last patch."""
     values = cuda.local.array(PRODUCTS * VECTOR, float32)
     N, _, H, W, C = x.shape
-    fours = uint32(C // VECTOR)
-    patch, c = thread // fours, thread % fours * VECTOR
+    patch, c = locate_patch(block, C)
     n, p, q = locate(patch, along(P, 0), along(Q, 0))
     h, w = p - pad_h, q - pad_w
     first = uint32(((n * H + h) * W + w) * C + c)  # below zero it wraps, as do sums with it
     for r in unrolled(WINDOW):
         for s in unrolled(WINDOW):
-            inside = n < N and h + r >= 0 and h + r < H and w + s >= 0 and w + s < W
+            inside = c < C and n < N and h + r >= 0 and h + r < H and w + s >= 0 and w + s < W
             load4_or_zero(values, r * ROW + s * VECTOR, x, uint32(first + (r * W + s) * C), inside)
     for v in unrolled(VECTOR):
         for s in unrolled(WINDOW):
             sum_inputs(values, int64(s * VECTOR + v), int64(ROW))
         for r in unrolled(WINDOW):
             sum_inputs(values, int64(r * ROW + v), int64(VECTOR))
-    if patch < xs.shape[1]:
+    if patch < xs.shape[1] and c < C:
         store_products(values, xs, patch, n, p, q, c, (N, P, Q))
 
 
 @inlined
 @unroll
-def transform_dy(thread, dy, dys):
+def transform_dy(block, dy, dys):
     """dys[product, patch, k]: what becomes of the patch of dy; zeros beyond the last patch."""
     values = cuda.local.array(PRODUCTS * VECTOR, float32)
     N, _, P, Q, K = dy.shape
-    fours = uint32(K // VECTOR)
-    patch, k = thread // fours, thread % fours * VECTOR
+    patch, k = locate_patch(block, K)
     n, p, q = locate(patch, along(P, 0), along(Q, 0))
     first = uint32(((n * P + p) * Q + q) * K + k)
     for i in unrolled(PATCH):
         for j in unrolled(PATCH):
-            inside = n < N and p + i < P and q + j < Q
+            inside = k < K and n < N and p + i < P and q + j < Q
             load4_or_zero(values, i * ROW + j * VECTOR, dy, uint32(first + (i * Q + j) * K), inside)
     for v in unrolled(VECTOR):
         for i in unrolled(PATCH):
             sum_doutputs(values, int64(i * ROW + v), int64(VECTOR))
         for s in unrolled(WINDOW):
             sum_doutputs(values, int64(s * VECTOR + v), int64(ROW))
-    if patch < dys.shape[1]:
+    if patch < dys.shape[1] and k < K:
         store_products(values, dys, patch, n, p, q, k, (N, P, Q))
 
 
@@ -130,9 +139,9 @@ def transform_dy(thread, dy, dys):
 def transform(x, dy, xs, dys, blocks_x, pad_h, pad_w):
     """transform_x by the first `blocks_x` blocks, transform_dy by the others: one launch less to wait for."""
     if cuda.blockIdx.x < blocks_x:
-        transform_x(uint32(cuda.grid(1)), x, xs, pad_h, pad_w, dy.shape[2], dy.shape[3])
+        transform_x(uint32(cuda.blockIdx.x), x, xs, pad_h, pad_w, dy.shape[2], dy.shape[3])
     else:
-        transform_dy(uint32(cuda.grid(1) - blocks_x * TRANSFORM_THREADS), dy, dys)
+        transform_dy(uint32(cuda.blockIdx.x - blocks_x), dy, dys)
 
 
 @lru_cache
@@ -166,23 +175,23 @@ def specialise(BLOCK_M, BLOCK_N, THREAD_M, THREAD_N, BLOCKS_PER_SM):
             fetch4_or_zero(tiles, start + A_SIZE + (turn * THREADS + thread) * VECTOR, xs, at, b_inside)
 
     @inlined
-    def locate_copies(segments, segment, xs, dys):
+    def segment_of(work, block, i):
+        """Row i of the block's work: the segment, its first row of xs and dys, m0 and n0, its iterations."""
+        return work[block, i, 0], work[block, i, 1], work[block, i, 2], work[block, i, 3], work[block, i, 4]
+
+    @inlined
+    def locate_copies(first, m0, n0, xs, dys):
         """Where the thread's copies of a segment's first pair of tiles begin, and whether there is anything."""
-        GEMM_M, GEMM_N, patches = uint32(dys.shape[2]), uint32(xs.shape[2]), uint32(xs.shape[1])
-        blocks_m, blocks_n = (GEMM_M + BLOCK_M - 1) // BLOCK_M, (GEMM_N + BLOCK_N - 1) // BLOCK_N
-        tile, step = segments[segment, 0], segments[segment, 1]
-        product, block = tile // uint32(blocks_m * blocks_n), tile % uint32(blocks_m * blocks_n)
-        m0, n0 = block % uint32(blocks_m) * BLOCK_M, block // uint32(blocks_m) * BLOCK_N
-        first = product * patches + step * BLOCK_K
+        GEMM_M, GEMM_N = uint32(dys.shape[2]), uint32(xs.shape[2])
         thread = uint32(cuda.threadIdx.x)
-        a_column, b_column = m0 + thread % A_COLUMNS * VECTOR, n0 + thread % B_COLUMNS * VECTOR
+        a_column, b_column = uint32(m0 + thread % A_COLUMNS * VECTOR), uint32(n0 + thread % B_COLUMNS * VECTOR)
         a_from = uint32((first + thread // A_COLUMNS) * GEMM_M + a_column)
         b_from = uint32((first + thread // B_COLUMNS) * GEMM_N + b_column)
         return a_from, b_from, a_column < GEMM_M, b_column < GEMM_N
 
     @jit(THREADS, BLOCKS_PER_SM)
     @unroll
-    def wgrad_stream_k(xs, dys, sums, segments, of_blocks):
+    def wgrad_stream_k(xs, dys, sums, work):
         tiles = shared_array(BOTH)
         a_frag = cuda.local.array(A_FRAG, float32)
         b_frag = cuda.local.array(B_FRAG, float32)
@@ -191,9 +200,11 @@ def specialise(BLOCK_M, BLOCK_N, THREAD_M, THREAD_N, BLOCKS_PER_SM):
         GEMM_M, GEMM_N = dys.shape[2], xs.shape[2]
         thread_m, thread_n = first_of_thread()
 
-        # locate: the block's segments, and what the thread copies
-        segment, end = of_blocks[cuda.blockIdx.x], of_blocks[cuda.blockIdx.x + 1]
-        a_from, b_from, a_inside, b_inside = locate_copies(segments, segment, xs, dys)
+        # locate: the block's first segment, what the thread copies, and the next segment
+        block, turn = cuda.blockIdx.x, uint32(1)
+        segment, first, m0, n0, steps = segment_of(work, block, 0)
+        a_from, b_from, a_inside, b_inside = locate_copies(first, m0, n0, xs, dys)
+        _, first, m0, n0, steps_next = segment_of(work, block, 1)
 
         # stage: the first pair of tiles
         start = int64(0)
@@ -203,15 +214,16 @@ def specialise(BLOCK_M, BLOCK_N, THREAD_M, THREAD_N, BLOCKS_PER_SM):
 
         # multiply: the values of the first k; those of each next k are read while one is multiplied
         load_k(int64(0), start + thread_m, start + A_SIZE + thread_n, tiles, a_frag, b_frag)
-        while segment < end:
-            # locate: the next segment, or this one again if it is the last
-            after = uint32(min(segment + 1, end - 1))
-            a_next, b_next, a_next_inside, b_next_inside = locate_copies(segments, after, xs, dys)
+        while steps > 0:
+            # locate: where the next segment begins; the one behind it is asked for, so that nobody waits for it
+            a_next, b_next, a_next_inside, b_next_inside = locate_copies(first, m0, n0, xs, dys)
+            turn = uint32(turn + 1)
+            _, first, m0, n0, steps_behind = segment_of(work, block, turn)
 
             for i in range(ACC):
                 acc[i] = float32(0.0)
 
-            for left in range(int64(segments[segment, 2]) - 1, -1, -1):
+            for left in range(int64(steps) - 1, -1, -1):
                 # stage: the next pair, which travels while this one is multiplied; after the last, the next tile's
                 a_from, b_from = uint32(a_from + BLOCK_K * GEMM_M), uint32(b_from + BLOCK_K * GEMM_N)
                 if left == 0:
@@ -237,7 +249,7 @@ def specialise(BLOCK_M, BLOCK_N, THREAD_M, THREAD_N, BLOCKS_PER_SM):
                 for j in range(0, THREAD_N, VECTOR):
                     moved(out, acc, i * THREAD_N + j)
                     store4(sums, to + j * LANES_N, out, 0)
-            segment = uint32(segment + 1)
+            segment, steps, steps_next = uint32(segment + 1), steps_next, steps_behind
 
     @cuda.jit
     @unroll
@@ -247,15 +259,13 @@ def specialise(BLOCK_M, BLOCK_N, THREAD_M, THREAD_N, BLOCKS_PER_SM):
         parts = cuda.local.array(ON_THE_WAY * VECTOR, float32)
         total = cuda.local.array(VECTOR, float32)
         across = cuda.local.array(TAPS * WINDOW, float32)
-        thread = uint32(cuda.threadIdx.x)
-        blocks_m, blocks_n = uint32((K + BLOCK_M - 1) // BLOCK_M), uint32((C + BLOCK_N - 1) // BLOCK_N)
+        thread, place = uint32(cuda.threadIdx.x), uint32(cuda.blockIdx.x)
+        of_product = uint32(of_tiles.shape[0]) // PRODUCTS  # tiles
 
-        # locate: elements of a tile of each product
-        block, within = uint32(cuda.blockIdx.x // (SLOT // ADD)), uint32(cuda.blockIdx.x % (SLOT // ADD) * ADD)
-
-        # locate: the thread's product, and the segments of its tile
-        product, lane = uint32(thread // ADD_LANES), uint32(thread % ADD_LANES * VECTOR)
-        tile = uint32(product * blocks_m * blocks_n + block)
+        # locate: elements of a tile of each product, and the segments of the tile of the thread's product
+        block, within = place // (SLOT // ADD), place % (SLOT // ADD) * ADD
+        product, lane = thread // ADD_LANES, thread % ADD_LANES * VECTOR
+        tile = product * of_product + block
         segment, end = of_tiles[tile], of_tiles[tile + 1]
 
         # stage: the totals of all products
@@ -273,72 +283,96 @@ def specialise(BLOCK_M, BLOCK_N, THREAD_M, THREAD_N, BLOCKS_PER_SM):
         cuda.syncthreads()
 
         # store: the taps of one element
-        within = uint32(within + thread)
-        k = uint32(block % blocks_m * BLOCK_M + within // BLOCK_N)
-        c = uint32(block // blocks_m * BLOCK_N + within % BLOCK_N)
-        if thread < ADD and k < K and c < C:
-            for s in unrolled(WINDOW):
-                m0, m1 = totals[s * ADD + thread], totals[(WINDOW + s) * ADD + thread]
-                m2, m3 = totals[(2 * WINDOW + s) * ADD + thread], totals[(3 * WINDOW + s) * ADD + thread]
-                across[s], across[WINDOW + s], across[2 * WINDOW + s] = dtaps_of(m0, m1, m2, m3)
-            to = uint64(k) * TAPS * TAPS * C + c
-            for r in unrolled(TAPS):
-                row, at = r * WINDOW, uint64(to + r * TAPS * C)
-                g0, g1, g2 = dtaps_of(across[row], across[row + 1], across[row + 2], across[row + 3])
-                dfilt[at], dfilt[uint64(at + C)], dfilt[uint64(at + 2 * C)] = g0, g1, g2
+        if thread < ADD:
+            blocks_m = uint32((K + BLOCK_M - 1) // BLOCK_M)
+            k = block % blocks_m * BLOCK_M + (within + thread) // BLOCK_N
+            c = block // blocks_m * BLOCK_N + (within + thread) % BLOCK_N
+            if k < K and c < C:
+                for s in unrolled(WINDOW):
+                    m0, m1 = totals[s * ADD + thread], totals[(WINDOW + s) * ADD + thread]
+                    m2, m3 = totals[(2 * WINDOW + s) * ADD + thread], totals[(3 * WINDOW + s) * ADD + thread]
+                    across[s], across[WINDOW + s], across[2 * WINDOW + s] = dtaps_of(m0, m1, m2, m3)
+                to = uint64(k) * TAPS * TAPS * C + c
+                for r in unrolled(TAPS):
+                    row, at = r * WINDOW, uint64(to + r * TAPS * C)
+                    g0, g1, g2 = dtaps_of(across[row], across[row + 1], across[row + 2], across[row + 3])
+                    dfilt[at], dfilt[uint64(at + C)], dfilt[uint64(at + 2 * C)] = g0, g1, g2
 
     return wgrad_stream_k, add_products, THREADS
 
 
 class Plan(NamedTuple):
-    """The tile of the products, and who multiplies what. All numbers are of 32 bits, as the kernels read them.
+    """The tile of the products, and who multiplies and adds what: tables of 32-bit numbers, as the kernels read them.
 
-    segments[i] = the tile, as product * tiles of a product + tile in it; iterations of that tile before; iterations.
-    Block b has segments of_blocks[b] up to of_blocks[b + 1], tile t has of_tiles[t] up to of_tiles[t + 1].
+    work[b, i] is segment i of block b: its number, the row of xs and dys that it begins with, the tile's m0 and n0,
+    and the iterations. Behind the last of a block comes one of none. The segments of tile t have the numbers
+    of_tiles[t] up to of_tiles[t + 1], where tiles are counted product after product.
     """
 
     tile: dict
-    segments: np.ndarray
-    of_blocks: np.ndarray
+    work: np.ndarray
     of_tiles: np.ndarray
 
     @property
     def sums(self):
         """Elements of the sums of all segments."""
-        return len(self.segments) * self.tile["BLOCK_M"] * self.tile["BLOCK_N"]
+        return int(self.of_tiles[-1]) * self.tile["BLOCK_M"] * self.tile["BLOCK_N"]
 
 
-def cut(steps, share):
-    """segments, of_blocks and of_tiles of a Plan for tiles of so many iterations, and blocks of equal shares."""
-    tiles = np.append(0, np.cumsum(steps))  # where each begins, in the row of all iterations
-    blocks = np.append(np.arange(0, tiles[-1], share), tiles[-1])
+def cut(tiles, blocks, rows, origins):
+    """work and of_tiles of a Plan.
+
+    Tile t begins at iteration tiles[t] of all, and with row rows[t], m0, n0 = origins[t]; block b begins at
+    blocks[b]. The last of either is the end.
+    """
     cuts = np.union1d(tiles, blocks)
-    begins = cuts[:-1]
+    begins, steps = cuts[:-1], np.diff(cuts)
     tile = np.searchsorted(tiles, begins, side="right") - 1
-    segments = np.stack([tile, begins - tiles[tile], np.diff(cuts)], axis=1)
-    return [
-        table.astype(np.uint32) for table in (segments, np.searchsorted(cuts, blocks), np.searchsorted(cuts, tiles))
-    ]
+    first = rows[tile] + (begins - tiles[tile]) * BLOCK_K
+    segments = np.column_stack([np.arange(len(begins)), first, origins[tile], steps])
+
+    of_blocks = np.searchsorted(cuts, blocks)
+    last = of_blocks[1:, None] - 1
+    numbers = of_blocks[:-1, None] + np.arange(np.diff(of_blocks).max() + 2)
+    work = segments[np.minimum(numbers, last)]
+    work[numbers > last, -1] = 0
+    return work.astype(np.uint32), np.searchsorted(cuts, tiles).astype(np.uint32)
+
+
+def padded_patches(N, P, Q):
+    """Rows of xs and dys for a product: the last step of a tile reads beyond the patches."""
+    return N * ceil_div(P, PATCH) * ceil_div(Q, PATCH) + BLOCK_K
 
 
 @lru_cache
 def plan(N, P, Q, K, C):
-    """The tile with which the share of a block takes the least time."""
+    """The tile with which the GPU takes the least time."""
     rows, columns = ([ceil_div(extent, PATCH)] * (WINDOW - 1) + [extent // PATCH] for extent in (P, Q))
-    steps = [ceil_div(N * row * column, BLOCK_K) for row in rows for column in columns]
+    steps = [ceil_div(N * row * column, BLOCK_K) for row in rows for column in columns]  # of a tile of each product
 
-    def shared_out(tile):
+    def row_of_all(tile):
+        """How many tiles each product has, and how many blocks share the iterations of all."""
         tiles = ceil_div(K, tile["BLOCK_M"]) * ceil_div(C, tile["BLOCK_N"])
-        return tiles, max(ceil_div(tiles * sum(steps), tile["BLOCKS_PER_SM"] * multiprocessors()), LEAST_SHARE)
+        return tiles, min(tile["BLOCKS_PER_SM"] * multiprocessors(), ceil_div(tiles * sum(steps), LEAST_SHARE))
+
+    def time(choice):
+        rate, tile = choice
+        tiles, blocks = row_of_all(tile)
+        return tiles * sum(steps) / blocks / rate
 
     fitting = [
         (rate, tile)
         for rate, tile in TILES
         if tile["BLOCK_M"] <= multiple(K, LEAST) and tile["BLOCK_N"] <= multiple(C, LEAST)
     ]
-    _, tile = min(fitting, key=lambda choice: shared_out(choice[1])[1] / choice[0])
-    tiles, share = shared_out(tile)
-    return Plan(tile, *cut(np.repeat(steps, tiles), share))
+    _, tile = min(fitting, key=time)
+    of_product, blocks = row_of_all(tile)
+    tiles = np.append(0, np.cumsum(np.repeat(steps, of_product)))
+    patches = padded_patches(N, P, Q)
+    n0, m0 = np.meshgrid(np.arange(0, C, tile["BLOCK_N"]), np.arange(0, K, tile["BLOCK_M"]), indexing="ij")
+    origins = np.tile(np.column_stack([m0.ravel(), n0.ravel()]), (PRODUCTS, 1))
+    starts = np.repeat(np.arange(PRODUCTS) * patches, of_product)
+    return Plan(tile, *cut(tiles, np.arange(blocks + 1) * tiles[-1] // blocks, starts, origins))
 
 
 class Workspace(NamedTuple):
@@ -347,37 +381,38 @@ class Workspace(NamedTuple):
     xs: object
     dys: object
     sums: object
-    segments: object
-    of_blocks: object
+    work: object
     of_tiles: object
     other: object = None
 
 
 def workspace(problem):
     p = problem
-    patches = p.N * ceil_div(p.P, PATCH) * ceil_div(p.Q, PATCH) + BLOCK_K
+    patches = padded_patches(p.N, p.P, p.Q)
     chosen = plan(p.N, p.P, p.Q, p.K, p.C)
     fits = filtering.fits(p, p.reduction, filtering.LEAST_SUM) and min(p.P, p.Q) > 1
     if not fits or max(PRODUCTS * patches * max(p.C, p.K), chosen.sums) >= 2**32:  # 32-bit offsets reach that far
-        return Workspace(*[None] * 6, minimal_filtering.workspace(problem))
+        return Workspace(*[None] * 5, minimal_filtering.workspace(problem))
     shapes = (PRODUCTS, patches, p.C), (PRODUCTS, patches, p.K), chosen.sums
-    tables = chosen.segments, chosen.of_blocks, chosen.of_tiles
-    return Workspace(*(cuda.device_array(shape, np.float32) for shape in shapes), *map(cuda.to_device, tables))
+    tables = map(cuda.to_device, (chosen.work, chosen.of_tiles))
+    return Workspace(*(cuda.device_array(shape, np.float32) for shape in shapes), *tables)
 
 
 def launch(x, dy, dfilt, geometry, workspace):
-    xs, dys, sums, segments, of_blocks, of_tiles, other = workspace
+    xs, dys, sums, work, of_tiles, other = workspace
     if xs is None:
         return minimal_filtering.launch(x, dy, dfilt, geometry, other)
     N, _, P, Q, K = dy.shape
     C = x.shape[4]
     if not aligned(x.reshape(x.size // C, C), dy.reshape(dy.size // K, K)):
         raise ValueError("x and dy must begin on a 16-byte boundary")
-    kernel, add_products, THREADS = specialise(**plan(N, P, Q, K, C).tile)
+    tile = plan(N, P, Q, K, C).tile
+    kernel, add_products, THREADS = specialise(**tile)
 
-    blocks_x, blocks_dy = (ceil_div(xs.shape[1] * (many // VECTOR), TRANSFORM_THREADS) for many in (C, K))
+    rows = ceil_div(xs.shape[1], TRANSFORM_PATCHES)
+    blocks_x, blocks_dy = (rows * ceil_div(channels, TRANSFORM_COLUMNS) for channels in (C, K))
     blocks = blocks_x + blocks_dy
     transform[blocks, TRANSFORM_THREADS](x, dy, xs, dys, blocks_x, geometry.pad_h, geometry.pad_w)
-    kernel[of_blocks.size - 1, THREADS](xs, dys, sums, segments, of_blocks)
-    blocks = (of_tiles.size - 1) // PRODUCTS * (sums.size // segments.shape[0]) // ADD
+    kernel[work.shape[0], THREADS](xs, dys, sums, work)
+    blocks = of_tiles.size // PRODUCTS * tile["BLOCK_M"] * tile["BLOCK_N"] // ADD
     add_products[blocks, ADD_THREADS](sums, dfilt.reshape(dfilt.size), of_tiles, K, C)
