@@ -510,7 +510,8 @@ def test_every_time_is_known_to_one_percent_or_the_clock_ran_out(shipped):
             assert settled or (gave_up and times.median_error < 0.1), (preset, name, times)
 
 
-FEWER = {"dgrad_minimal_filtering": 36 / 16, "wgrad_minimal_filtering": 36 / 16}  # times as few multiplications
+MINIMAL = "dgrad_minimal_filtering", "wgrad_minimal_filtering", "wgrad_stream_k"
+FEWER = dict.fromkeys(MINIMAL, 36 / 16)  # times as few multiplications
 
 
 def test_no_fp32_time_is_below_the_floor_but_an_algorithm_with_less_work(shipped):

@@ -1,10 +1,11 @@
 """The pictures of lesson 08: one set of products summed three ways, which taps an element of dx meets, the classes of
-a stride of 2, sixteen products for a patch of dx and for nine taps, wgrad's product with its sum in parts, and the
-network."""
+a stride of 2, sixteen products for a patch of dx and for nine taps, wgrad's product with its sum in parts, tiles in
+equal shares, and the network."""
 
 from importlib import import_module
 from pathlib import Path
 
+import numpy as np
 from matplotlib.colors import to_rgba
 from matplotlib.patches import Rectangle
 
@@ -23,6 +24,9 @@ LONG = "wgrad-resnet50-conv2"
 NETWORK = import_module("lessons.08_training.network.shape").MNIST
 PARTS = 4
 MINIMAL = import_module("lessons.08_training.dgrad_minimal_filtering")
+STREAM_K = import_module("lessons.08_training.wgrad_stream_k")
+TILE_STEPS, PLACES = (8, 8, 8, 6, 6, 4), 7  # iterations of six tiles, and places for blocks
+TILE_COLOURS = (SKY, ORANGE, GREEN, PURPLE, YELLOW, VERMILION)
 
 
 def draw(folder: Path) -> list[Path]:
@@ -34,6 +38,7 @@ def draw(folder: Path) -> list[Path]:
         charts.save(fewer_products(), folder / "fewer_products"),
         charts.save(nine_from_four(), folder / "nine_from_four"),
         charts.save(long_sum(), folder / "long_sum"),
+        charts.save(equal_shares(), folder / "equal_shares"),
         charts.save(network(), folder / "network"),
     ]
 
@@ -232,6 +237,43 @@ def long_sum():
     _label(axes, last + wide / 2 + 0.4, 3.8, f"{PARTS} parts of each sum,\nadded up in one order", size=9.5,
            color=MUTED, va="top")  # fmt: skip
     _frame(axes, (-0.3, last + wide + 1.3), (length * 0.48 + 1.0, -0.9))
+    return figure
+
+
+def equal_shares():
+    """Six tiles on seven places: a block for each tile, and blocks that cut the row of all iterations evenly."""
+    ends = np.append(0, np.cumsum(TILE_STEPS))
+    none = np.zeros(len(TILE_STEPS), int)
+    cuts = ends, np.arange(PLACES + 1) * ends[-1] // PLACES, none, np.column_stack([none, none])
+    work, of_tiles = STREAM_K.cut(*cuts)
+    whole = [[(tile, tile, steps)] for tile, steps in enumerate(TILE_STEPS)] + [[]]
+    equal = [
+        [(int(np.searchsorted(of_tiles, row[0], "right")) - 1, row[0], row[-1]) for row in block if row[-1]]
+        for block in work
+    ]
+    longest = max(TILE_STEPS)
+    figure, panels = charts.new_figure(9.6, 3.3, columns=2)
+    for axes, blocks, title in zip(
+        panels, (whole, equal), ("a block for each tile", "a block for each place"), strict=True
+    ):
+        for place, segments in enumerate(blocks):
+            x = 0
+            for tile, number, steps in segments:
+                _box(axes, x, place, steps, 0.8, face=TILE_COLOURS[tile], alpha=0.55, line=1.2)
+                for step in range(1, steps):
+                    axes.plot((x + step, x + step), (place + 0.65, place + 0.8), color=MUTED, linewidth=0.6)
+                name = f"tile {tile}" if blocks is whole else f"{number}"
+                _label(axes, x + steps / 2, place + 0.36, name, size=8.5)
+                x += steps
+            _label(axes, -0.75, place + 0.4, f"place {place}", size=8.5, color=MUTED)
+            if x < longest and blocks is whole:
+                _label(axes, (x + longest) / 2, place + 0.42, "idle", size=8.5, color=MUTED)
+        end = max(sum(segment[-1] for segment in segments) for segments in blocks)
+        axes.plot((end, end), (-0.2, PLACES), color=INK, linewidth=1.2, linestyle=":")
+        _label(axes, longest / 2, -0.75, f"{title}: {end} iterations long", size=10, weight="bold")
+        _frame(axes, (-1.5, longest + 0.4), (PLACES + 0.5, -1.2))
+        axes.set_aspect("auto")
+    _label(panels[1], longest / 2, PLACES + 0.25, "numbers: segments, colours: their tiles", size=8.5, color=MUTED)
     return figure
 
 
