@@ -17,11 +17,3 @@ MS_SAVED = None
 # another card moves 1.5 TB/s and does 9.7e12 multiply-adds a second. With C = K, from how many channels on does it
 # pay there? Not rounded
 CHANNELS_THERE = None
-
-# 7 x 7 outputs take 4 x 4 patches. Where only the first row of a patch of dy is there, the other row counts as zeros:
-# how many of the 16 products can still be other than zero? And where only its first element is there?
-OF_HALF = None
-OF_CORNER = None
-
-# of all products of such an image, for one filter and one channel: the share that is zero for that reason
-ZERO_SHARE = None
