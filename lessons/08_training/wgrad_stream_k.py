@@ -306,74 +306,65 @@ class Plan(NamedTuple):
     """The tile of the products, and who multiplies and adds what: tables of 32-bit numbers, as the kernels read them.
 
     work[b, i] is segment i of block b: its number, the row of xs and dys that it begins with, the tile's m0 and n0,
-    and the iterations. Behind the last of a block comes one of none. The segments of tile t have the numbers
-    of_tiles[t] up to of_tiles[t + 1], where tiles are counted product after product.
+    and its iterations. Behind the last of a block come two of none: the kernel reads that far ahead. The segments of
+    tile t have the numbers of_tiles[t] up to of_tiles[t + 1], where tiles are counted product after product.
     """
 
     tile: dict
-    work: np.ndarray
-    of_tiles: np.ndarray
-
-    @property
-    def sums(self):
-        """Elements of the sums of all segments."""
-        return int(self.of_tiles[-1]) * self.tile["BLOCK_M"] * self.tile["BLOCK_N"]
+    work: object
+    of_tiles: object
 
 
-def cut(tiles, blocks, rows, origins):
-    """work and of_tiles of a Plan.
-
-    Tile t begins at iteration tiles[t] of all, and with row rows[t], m0, n0 = origins[t]; block b begins at
-    blocks[b]. The last of either is the end.
-    """
-    cuts = np.union1d(tiles, blocks)
-    begins, steps = cuts[:-1], np.diff(cuts)
-    tile = np.searchsorted(tiles, begins, side="right") - 1
-    first = rows[tile] + (begins - tiles[tile]) * BLOCK_K
-    segments = np.column_stack([np.arange(len(begins)), first, origins[tile], steps])
-
-    of_blocks = np.searchsorted(cuts, blocks)
-    last = of_blocks[1:, None] - 1
-    numbers = of_blocks[:-1, None] + np.arange(np.diff(of_blocks).max() + 2)
-    work = segments[np.minimum(numbers, last)]
-    work[numbers > last, -1] = 0
-    return work.astype(np.uint32), np.searchsorted(cuts, tiles).astype(np.uint32)
+def cut(tiles, blocks):
+    """work and of_tiles of a Plan, for tiles given as (iterations, first row, m0, n0)."""
+    total = sum(steps for steps, *_ in tiles)
+    ends = [(block + 1) * total // blocks for block in range(blocks)]
+    work, of_tiles, mine, number, at = [], [0], [], 0, 0
+    for steps, first, m0, n0 in tiles:
+        begin = at
+        while at < begin + steps:
+            end = min(begin + steps, ends[len(work)])
+            mine.append((number, first + (at - begin) * BLOCK_K, m0, n0, end - at))
+            number, at = number + 1, end
+            if at == ends[len(work)]:
+                work.append(mine)
+                mine = []
+        of_tiles.append(number)
+    most = max(len(mine) for mine in work) + 2
+    work = [mine + [(*mine[-1][:-1], 0)] * (most - len(mine)) for mine in work]
+    return np.array(work, np.uint32), np.array(of_tiles, np.uint32)
 
 
 def padded_patches(N, P, Q):
-    """Rows of xs and dys for a product: the last step of a tile reads beyond the patches."""
+    """Rows of xs and dys for a product: its last iteration may read beyond the patches."""
     return N * ceil_div(P, PATCH) * ceil_div(Q, PATCH) + BLOCK_K
 
 
 @lru_cache
 def plan(N, P, Q, K, C):
-    """The tile with which the GPU takes the least time."""
+    """The tile with which the GPU takes the least time, and the shares of the blocks."""
     rows, columns = ([ceil_div(extent, PATCH)] * (WINDOW - 1) + [extent // PATCH] for extent in (P, Q))
     steps = [ceil_div(N * row * column, BLOCK_K) for row in rows for column in columns]  # of a tile of each product
 
-    def row_of_all(tile):
-        """How many tiles each product has, and how many blocks share the iterations of all."""
-        tiles = ceil_div(K, tile["BLOCK_M"]) * ceil_div(C, tile["BLOCK_N"])
-        return tiles, min(tile["BLOCKS_PER_SM"] * multiprocessors(), ceil_div(tiles * sum(steps), LEAST_SHARE))
+    def iterations(tile):
+        return ceil_div(K, tile["BLOCK_M"]) * ceil_div(C, tile["BLOCK_N"]) * sum(steps)
 
-    def time(choice):
-        rate, tile = choice
-        tiles, blocks = row_of_all(tile)
-        return tiles * sum(steps) / blocks / rate
+    def blocks(tile):
+        return min(tile["BLOCKS_PER_SM"] * multiprocessors(), ceil_div(iterations(tile), LEAST_SHARE))
 
     fitting = [
         (rate, tile)
         for rate, tile in TILES
         if tile["BLOCK_M"] <= multiple(K, LEAST) and tile["BLOCK_N"] <= multiple(C, LEAST)
     ]
-    _, tile = min(fitting, key=time)
-    of_product, blocks = row_of_all(tile)
-    tiles = np.append(0, np.cumsum(np.repeat(steps, of_product)))
-    patches = padded_patches(N, P, Q)
-    n0, m0 = np.meshgrid(np.arange(0, C, tile["BLOCK_N"]), np.arange(0, K, tile["BLOCK_M"]), indexing="ij")
-    origins = np.tile(np.column_stack([m0.ravel(), n0.ravel()]), (PRODUCTS, 1))
-    starts = np.repeat(np.arange(PRODUCTS) * patches, of_product)
-    return Plan(tile, *cut(tiles, np.arange(blocks + 1) * tiles[-1] // blocks, starts, origins))
+    _, tile = min(fitting, key=lambda choice: iterations(choice[1]) / blocks(choice[1]) / choice[0])
+    tiles = [
+        (steps[product], product * padded_patches(N, P, Q), m0, n0)
+        for product in range(PRODUCTS)
+        for n0 in range(0, C, tile["BLOCK_N"])
+        for m0 in range(0, K, tile["BLOCK_M"])
+    ]
+    return Plan(tile, *cut(tiles, blocks(tile)))
 
 
 class Workspace(NamedTuple):
@@ -390,13 +381,14 @@ class Workspace(NamedTuple):
 def workspace(problem):
     p = problem
     patches = padded_patches(p.N, p.P, p.Q)
-    chosen = plan(p.N, p.P, p.Q, p.K, p.C)
+    tile, *tables = plan(p.N, p.P, p.Q, p.K, p.C)
+    sums = int(tables[-1][-1]) * tile["BLOCK_M"] * tile["BLOCK_N"]
     fits = filtering.fits(p, p.reduction, filtering.LEAST_SUM) and min(p.P, p.Q) > 1
-    if not fits or max(PRODUCTS * patches * max(p.C, p.K), chosen.sums) >= 2**32:  # 32-bit offsets reach that far
+    if not fits or max(PRODUCTS * patches * max(p.C, p.K), sums) >= 2**32:  # 32-bit offsets reach that far
         return Workspace(*[None] * 5, minimal_filtering.workspace(problem))
-    shapes = (PRODUCTS, patches, p.C), (PRODUCTS, patches, p.K), chosen.sums
-    tables = map(cuda.to_device, (chosen.work, chosen.of_tiles))
-    return Workspace(*(cuda.device_array(shape, np.float32) for shape in shapes), *tables)
+    shapes = (PRODUCTS, patches, p.C), (PRODUCTS, patches, p.K), sums
+    arrays = [cuda.device_array(shape, np.float32) for shape in shapes]
+    return Workspace(*arrays, *[cuda.to_device(table) for table in tables])
 
 
 def launch(x, dy, dfilt, geometry, workspace):

@@ -242,10 +242,7 @@ def long_sum():
 
 def equal_shares():
     """Six tiles on seven places: a block for each tile, and blocks that cut the row of all iterations evenly."""
-    ends = np.append(0, np.cumsum(TILE_STEPS))
-    none = np.zeros(len(TILE_STEPS), int)
-    cuts = ends, np.arange(PLACES + 1) * ends[-1] // PLACES, none, np.column_stack([none, none])
-    work, of_tiles = STREAM_K.cut(*cuts)
+    work, of_tiles = STREAM_K.cut([(steps, 0, 0, 0) for steps in TILE_STEPS], PLACES)
     whole = [[(tile, tile, steps)] for tile, steps in enumerate(TILE_STEPS)] + [[]]
     equal = [
         [(int(np.searchsorted(of_tiles, row[0], "right")) - 1, row[0], row[-1]) for row in block if row[-1]]
