@@ -1,0 +1,82 @@
+"""wgrad_stream_k's tables: each iteration of each tile is in one segment, and what a block reads lies inside."""
+
+import importlib
+
+import numpy as np
+import pytest
+
+stream_k = importlib.import_module("lessons.08_training.wgrad_stream_k")
+BLOCK_K, PRODUCTS = stream_k.BLOCK_K, stream_k.PRODUCTS
+
+CARDS = [1, 7, 20, 78, 108, 132, 170]
+# N, P, Q, K, C, and what the layer is for
+LAYERS = [
+    pytest.param((1, 8, 8, 4, 4), id="tiles of one or two steps"),
+    pytest.param((8, 3, 3, 132, 4), id="odd rows and columns, few patches, several tiles"),
+    pytest.param((3, 7, 10, 68, 260), id="tiles that K and C do not fill, in both directions"),
+    pytest.param((2, 9, 11, 512, 512), id="blocks of many tiles on any card"),
+    pytest.param((16, 33, 28, 64, 64), id="tiles of many blocks"),
+    pytest.param((32, 28, 28, 256, 128), id="a layer of a network"),
+]
+
+
+def patches_of(N, P, Q, product):
+    """The definition: the last four products need a second row of dy, every fourth a second column."""
+    row, column = (number == stream_k.WINDOW - 1 for number in divmod(product, stream_k.WINDOW))
+    return sum(p + row < P and q + column < Q for p in range(0, P, 2) for q in range(0, Q, 2)) * N
+
+
+def iterations(layer, tile):
+    """In the order of the row: the row of xs and dys, m0 and n0 of each iteration, and the tile it belongs to."""
+    N, P, Q, K, C = layer
+    stride = stream_k.padded_patches(N, P, Q)
+    places = [(m0, n0) for n0 in range(0, C, tile["BLOCK_N"]) for m0 in range(0, K, tile["BLOCK_M"])]
+    steps = [range(0, patches_of(N, P, Q, product), BLOCK_K) for product in range(PRODUCTS)]
+    all_of_them = [
+        (product * stride + patch, m0, n0, product * len(places) + place)
+        for product in range(PRODUCTS)
+        for place, (m0, n0) in enumerate(places)
+        for patch in steps[product]
+    ]
+    return np.array(all_of_them), len(places) * PRODUCTS
+
+
+@pytest.mark.parametrize("layer", LAYERS)
+@pytest.mark.parametrize("sms", CARDS)
+def test_the_row_of_iterations_is_cut_into_equal_shares(monkeypatch, sms, layer):
+    monkeypatch.setattr(stream_k, "multiprocessors", lambda: sms)
+    plan = stream_k.plan.__wrapped__(*layer)
+    wanted, tiles = iterations(layer, plan.tile)
+    work = plan.work.astype(np.int64)
+    counts = (work[..., 4] > 0).sum(1)
+
+    # a block's segments come first and are numbered on; two of none follow the longest list, as a block reads ahead
+    behind = np.arange(work.shape[1]) >= counts[:, None]
+    assert (counts > 0).all()
+    assert (work[behind][:, 4] == 0).all()
+    assert counts.max() + 2 <= work.shape[1]
+    segments = work[~behind]
+    number, first, m0, n0, steps = segments.T
+    assert (number == np.arange(len(segments))).all()
+
+    # one after another they are the row, each within a tile
+    step = np.concatenate([np.arange(count) for count in steps])
+    rows = np.repeat(first, steps) + step * BLOCK_K
+    assert np.array_equal(np.column_stack([rows, np.repeat(m0, steps), np.repeat(n0, steps)]), wanted[:, :3])
+    ends = np.cumsum(steps)
+    tile = wanted[ends - steps, 3]
+    assert (tile == wanted[ends - 1, 3]).all()
+    assert plan.of_tiles.tolist() == np.searchsorted(tile, np.arange(tiles + 1)).tolist()
+
+    # what is copied was written: zeros lie behind the last patch of each product, as many as behind the longest
+    patches = [patches_of(*layer[:3], product) for product in range(PRODUCTS)]
+    zeros = stream_k.padded_patches(*layer[:3]) - max(patches)
+    assert max(-count % BLOCK_K for count in patches) <= zeros
+    copied = work[..., 1] + np.maximum(work[..., 4], 1) * BLOCK_K
+    assert copied.max() <= PRODUCTS * (max(patches) + zeros)
+    assert np.isin(work[..., 1], wanted[:, 0]).all()
+
+    # shares differ by one iteration at most, and there are no more blocks than places
+    shares = work[..., 4].sum(1)
+    assert shares.max() - shares.min() <= 1
+    assert len(work) <= plan.tile["BLOCKS_PER_SM"] * sms
