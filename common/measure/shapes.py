@@ -451,6 +451,8 @@ _TILED: dict[str, tuple[Problem, ...]] = {
         Conv3d(N=7, C=8, D=1, H=33, W=35, K=8, T=1, R=3, S=3, stride_h=2, stride_w=2, pad_h=1, pad_w=1),
         # outputs for which a kernel may take a larger tile, of several warps; few terms to each
         Conv3d(N=2, C=333, D=1, H=4, W=5, K=68, T=1, R=3, S=3),
+        # 3 x 3 taps and several tiles of outputs both ways: in which order are they?
+        Conv3d(N=1, C=132, D=1, H=8, W=8, K=132, T=1, R=3, S=3, pad_h=1, pad_w=1),
     ),
 }
 

@@ -89,9 +89,9 @@ def test_an_epilogue_reads_at_most_two_operands():
 
 
 @pytest.mark.parametrize(
-    ("kind", "dtype"), [("bias_relu", np.float32), ("add_residual", None), ("add_bias", np.float16)]
+    ("kind", "dtype", "splits"),
+    [("bias_relu", np.float32, 3), ("add_residual", None, 1), ("add_bias", np.float16, 3)],
 )
-@pytest.mark.parametrize("splits", [1, 3])
 def test_where_blocks_share_a_tile_the_epilogue_follows_the_sum(kind, dtype, splits):
     layer = Layer(FP32, DEEP)
     make, expected = layer.bound(kind)

@@ -83,7 +83,7 @@ def simulated():
 
 RAGGED = [(step, problem) for step in FILES for problem in problems.RAGGED[step.ladder]]
 SIMULATED = simulated()
-DRAWN = some(RAGGED, 3)
+DRAWN = some(RAGGED, 5)
 TRACED = [pair for pair in RAGGED if pair in SIMULATED or pair in DRAWN]
 
 

@@ -64,7 +64,7 @@ UNSEEN: dict[str, str] = {}
 
 # Of the kernels by class, which tests/classes.py describes, a test tries one in so many, but no slow one, and draws
 # some more. All are tried by python tests/classes.py.
-EVERY, DRAWN = 24, 2
+EVERY, DRAWN = 40, 2
 SLOW = {
     "conv3d_filters_along_z_clipped", "conv3d_index_in_an_exception", "conv3d_no_barrier_before_next_taps",
     "conv3d_output_pixels_along_y_clipped", "gemm_list_of_partial_sums", "gemm_plain_python_helper",
