@@ -30,7 +30,7 @@ if "numba.core.config" in sys.modules:
     sys.modules["numba.core.config"].reload_config()
 
 _SLOW = (hypothesis.HealthCheck.too_slow, hypothesis.HealthCheck.data_too_large)
-hypothesis.settings.register_profile("local", deadline=None, max_examples=20, suppress_health_check=_SLOW)
+hypothesis.settings.register_profile("local", deadline=None, max_examples=15, suppress_health_check=_SLOW)
 hypothesis.settings.register_profile("ci", hypothesis.settings.get_profile("local"), derandomize=True)
 hypothesis.settings.load_profile("ci" if os.environ.get("CI") else "local")
 

@@ -4,13 +4,13 @@ Previous step: wgrad_minimal_filtering
 New idea: a block no longer belongs to a tile. An iteration multiplies BLOCK_K patches of one tile of one product. All
     iterations, tile after tile, product after product, are numbered, and as many blocks as the GPU has places take
     equal shares of them. A share is the end of one tile, perhaps whole ones, and the beginning of another: segments.
-    The host cuts the row and gives each block a list. A block reads it one segment ahead: while the last tiles of one
-    segment are multiplied, the first of the next are on their way. Each segment's sums are written to a place of
-    their own, and add_products adds those of a tile, always in the same order.
+    The host cuts the row and gives each block a list, which the block reads ahead: while the end of one segment is
+    multiplied, the beginning of the next is on its way. Each segment's sums are written to memory of their own, and
+    add_products adds those of a tile, always in the same order.
     Products may now differ in length. Where a patch has one row of dy only, its last four products are zeros, and
     where it has one column only, four others: they are left out, and each product counts patches of its own.
-    For the layers of the step before, except those of one output along an axis: there x has rows of padding only,
-    whose zeros come from two sums that cancel, which takes equal cuts. These go to the step before.
+    For the layers of the step before, except those of one output along an axis. There some elements of dfilt are zero
+    because two products cancel, which they do exactly only if both are cut alike: the step before does that.
     Source: Osama et al., "Stream-K: Work-centric Parallel Decomposition for Dense Matrix-Matrix Multiplication on the
     GPU", 2023.
 Loads per FMA: (THREAD_M + THREAD_N) / (THREAD_M * THREAD_N) = 0.19 shared values in 0.05 instructions;
@@ -74,11 +74,11 @@ def store_products(values, to, patch, n, p, q, channel, shape):
     for r in unrolled(WINDOW):
         for s in unrolled(WINDOW):
             rows, columns = along(P, r), along(Q, s)
-            place = uint32((n * rows + p // PATCH) * columns + q // PATCH)
+            number = uint32((n * rows + p // PATCH) * columns + q // PATCH)
             if n >= N:
-                place = uint32(N * rows * columns + behind)
+                number = uint32(N * rows * columns + behind)
             if n >= N or ((r < WINDOW - 1 or p + 1 < P) and (s < WINDOW - 1 or q + 1 < Q)):
-                at = uint32(place * to.shape[2] + channel + (r * WINDOW + s) * size)
+                at = uint32(number * to.shape[2] + channel + (r * WINDOW + s) * size)
                 store4(to, uint64(at), values, r * ROW + s * VECTOR)
 
 
@@ -205,7 +205,7 @@ def specialise(BLOCK_M, BLOCK_N, THREAD_M, THREAD_N, BLOCKS_PER_SM):
         block, turn = cuda.blockIdx.x, uint32(1)
         segment, first, m0, n0, steps = segment_of(work, block, 0)
         a_from, b_from, a_inside, b_inside = locate_copies(first, m0, n0, xs, dys)
-        _, first, m0, n0, steps_next = segment_of(work, block, 1)
+        _, first_next, m0_next, n0_next, steps_next = segment_of(work, block, 1)
 
         # stage: the first pair of tiles
         start = int64(0)
@@ -216,10 +216,10 @@ def specialise(BLOCK_M, BLOCK_N, THREAD_M, THREAD_N, BLOCKS_PER_SM):
         # multiply: the values of the first k; those of each next k are read while one is multiplied
         load_k(int64(0), start + thread_m, start + A_SIZE + thread_n, tiles, a_frag, b_frag)
         while steps > 0:
-            # locate: where the next segment begins; the one behind it is asked for, so that nobody waits for it
-            a_next, b_next, a_next_inside, b_next_inside = locate_copies(first, m0, n0, xs, dys)
+            # locate: what is copied for the next segment; the one behind it is read now, so that nobody waits then
+            a_next, b_next, a_next_inside, b_next_inside = locate_copies(first_next, m0_next, n0_next, xs, dys)
             turn = uint32(turn + 1)
-            _, first, m0, n0, steps_behind = segment_of(work, block, turn)
+            _, first_next, m0_next, n0_next, steps_behind = segment_of(work, block, turn)
 
             for i in range(ACC):
                 acc[i] = float32(0.0)
@@ -254,20 +254,20 @@ def specialise(BLOCK_M, BLOCK_N, THREAD_M, THREAD_N, BLOCKS_PER_SM):
 
     @cuda.jit
     @unroll
-    def add_products(sums, dfilt, of_tiles, K, C):
+    def add_products(sums, dfilt, first_segments, K, C):
         """dfilt[k, 0, r, s, c], flat: the segments of each product in their order, then the taps."""
         totals = shared_array(TOTALS)
         parts = cuda.local.array(ON_THE_WAY * VECTOR, float32)
         total = cuda.local.array(VECTOR, float32)
         across = cuda.local.array(TAPS * WINDOW, float32)
-        thread, place = uint32(cuda.threadIdx.x), uint32(cuda.blockIdx.x)
-        of_product = uint32(of_tiles.shape[0]) // PRODUCTS  # tiles: one number more is the end
+        thread, block = uint32(cuda.threadIdx.x), uint32(cuda.blockIdx.x)
+        tiles_of_product = uint32(first_segments.shape[0]) // PRODUCTS  # one number more is the end
 
-        # locate: elements of a tile of each product, and the segments of the tile of the thread's product
-        block, within = place // (SLOT // ADD), place % (SLOT // ADD) * ADD
+        # locate: elements of a tile that each product has, and the segments of the thread's product
+        tile, within = block // (SLOT // ADD), block % (SLOT // ADD) * ADD
         product, lane = thread // ADD_LANES, thread % ADD_LANES * VECTOR
-        tile = product * of_product + block
-        segment, end = of_tiles[tile], of_tiles[tile + 1]
+        tile_of_all = product * tiles_of_product + tile
+        segment, end = first_segments[tile_of_all], first_segments[tile_of_all + 1]
 
         # stage: the totals of all products
         for v in unrolled(VECTOR):
@@ -286,8 +286,8 @@ def specialise(BLOCK_M, BLOCK_N, THREAD_M, THREAD_N, BLOCKS_PER_SM):
         # store: the taps of one element
         if thread < ADD:
             blocks_m = uint32((K + BLOCK_M - 1) // BLOCK_M)
-            k = block % blocks_m * BLOCK_M + (within + thread) // BLOCK_N
-            c = block // blocks_m * BLOCK_N + (within + thread) % BLOCK_N
+            k = tile % blocks_m * BLOCK_M + (within + thread) // BLOCK_N
+            c = tile // blocks_m * BLOCK_N + (within + thread) % BLOCK_N
             if k < K and c < C:
                 for s in unrolled(WINDOW):
                     m0, m1 = totals[s * ADD + thread], totals[(WINDOW + s) * ADD + thread]
@@ -306,20 +306,20 @@ class Plan(NamedTuple):
     """The tile of the products, and who multiplies and adds what: tables of 32-bit numbers, as the kernels read them.
 
     work[b, i] is segment i of block b: its number, the row of xs and dys that it begins with, the tile's m0 and n0,
-    and its iterations. Behind the last of a block come two of none: the kernel reads that far ahead. The segments of
-    tile t have the numbers of_tiles[t] up to of_tiles[t + 1], where tiles are counted product after product.
+    and its iterations. Behind the last of a block come two of none: the kernel reads that far ahead. Tile t has the
+    segments first_segments[t] up to first_segments[t + 1]; tiles are counted product after product.
     """
 
     tile: dict
     work: object
-    of_tiles: object
+    first_segments: object
 
 
 def cut(tiles, blocks):
-    """work and of_tiles of a Plan, for tiles given as (iterations, first row, m0, n0)."""
+    """work and first_segments of a Plan, for tiles given as (iterations, first row, m0, n0)."""
     total = sum(steps for steps, *_ in tiles)
     ends = [(block + 1) * total // blocks for block in range(blocks)]
-    work, of_tiles, mine, number, at = [], [0], [], 0, 0
+    work, first_segments, mine, number, at = [], [0], [], 0, 0
     for steps, first, m0, n0 in tiles:
         begin = at
         while at < begin + steps:
@@ -329,10 +329,10 @@ def cut(tiles, blocks):
             if at == ends[len(work)]:
                 work.append(mine)
                 mine = []
-        of_tiles.append(number)
+        first_segments.append(number)
     most = max(len(mine) for mine in work) + 2
     work = [mine + [(*mine[-1][:-1], 0)] * (most - len(mine)) for mine in work]
-    return np.array(work, np.uint32), np.array(of_tiles, np.uint32)
+    return np.array(work, np.uint32), np.array(first_segments, np.uint32)
 
 
 def padded_patches(N, P, Q):
@@ -374,7 +374,7 @@ class Workspace(NamedTuple):
     dys: object
     sums: object
     work: object
-    of_tiles: object
+    first_segments: object
     other: object = None
 
 
@@ -392,7 +392,7 @@ def workspace(problem):
 
 
 def launch(x, dy, dfilt, geometry, workspace):
-    xs, dys, sums, work, of_tiles, other = workspace
+    xs, dys, sums, work, first_segments, other = workspace
     if xs is None:
         return minimal_filtering.launch(x, dy, dfilt, geometry, other)
     N, _, P, Q, K = dy.shape
@@ -407,5 +407,5 @@ def launch(x, dy, dfilt, geometry, workspace):
     blocks = blocks_x + blocks_dy
     transform[blocks, TRANSFORM_THREADS](x, dy, xs, dys, blocks_x, geometry.pad_h, geometry.pad_w)
     kernel[work.shape[0], THREADS](xs, dys, sums, work)
-    blocks = of_tiles.size // PRODUCTS * tile["BLOCK_M"] * tile["BLOCK_N"] // ADD
-    add_products[blocks, ADD_THREADS](sums, dfilt.reshape(dfilt.size), of_tiles, K, C)
+    blocks = first_segments.size // PRODUCTS * tile["BLOCK_M"] * tile["BLOCK_N"] // ADD
+    add_products[blocks, ADD_THREADS](sums, dfilt.reshape(dfilt.size), first_segments, K, C)

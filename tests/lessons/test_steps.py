@@ -63,7 +63,7 @@ def simulated():
 
     Kernels of earlier lessons are simulated as their own steps', not again where others fall back to them.
     """
-    chosen = some(RAGGED, 16)
+    chosen = some(RAGGED, 24)
     without = [step for step in FILES if step not in {other for other, _ in chosen}]
     for number, step in enumerate(without):
         shapes_of = problems.RAGGED[step.ladder]
@@ -83,7 +83,7 @@ def simulated():
 
 RAGGED = [(step, problem) for step in FILES for problem in problems.RAGGED[step.ladder]]
 SIMULATED = simulated()
-DRAWN = some(RAGGED, 5)
+DRAWN = some(RAGGED, 8)
 TRACED = [pair for pair in RAGGED if pair in SIMULATED or pair in DRAWN]
 
 

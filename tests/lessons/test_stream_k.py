@@ -66,7 +66,7 @@ def test_the_row_of_iterations_is_cut_into_equal_shares(monkeypatch, sms, layer)
     ends = np.cumsum(steps)
     tile = wanted[ends - steps, 3]
     assert (tile == wanted[ends - 1, 3]).all()
-    assert plan.of_tiles.tolist() == np.searchsorted(tile, np.arange(tiles + 1)).tolist()
+    assert plan.first_segments.tolist() == np.searchsorted(tile, np.arange(tiles + 1)).tolist()
 
     # what is copied was written: zeros lie behind the last patch of each product, as many as behind the longest
     patches = [patches_of(*layer[:3], product) for product in range(PRODUCTS)]

@@ -242,10 +242,10 @@ def long_sum():
 
 def equal_shares():
     """Six tiles on seven places: a block for each tile, and blocks that cut the row of all iterations evenly."""
-    work, of_tiles = STREAM_K.cut([(steps, 0, 0, 0) for steps in TILE_STEPS], PLACES)
+    work, first_segments = STREAM_K.cut([(steps, 0, 0, 0) for steps in TILE_STEPS], PLACES)
     whole = [[(tile, tile, steps)] for tile, steps in enumerate(TILE_STEPS)] + [[]]
     equal = [
-        [(int(np.searchsorted(of_tiles, row[0], "right")) - 1, row[0], row[-1]) for row in block if row[-1]]
+        [(int(np.searchsorted(first_segments, row[0], "right")) - 1, row[0], row[-1]) for row in block if row[-1]]
         for block in work
     ]
     longest = max(TILE_STEPS)
@@ -253,6 +253,7 @@ def equal_shares():
     for axes, blocks, title in zip(
         panels, (whole, equal), ("a block for each tile", "a block for each place"), strict=True
     ):
+        end = max(sum(segment[-1] for segment in segments) for segments in blocks)
         for place, segments in enumerate(blocks):
             x = 0
             for tile, number, steps in segments:
@@ -263,11 +264,10 @@ def equal_shares():
                 _label(axes, x + steps / 2, place + 0.36, name, size=8.5)
                 x += steps
             _label(axes, -0.75, place + 0.4, f"place {place}", size=8.5, color=MUTED)
-            if x < longest and blocks is whole:
-                _label(axes, (x + longest) / 2, place + 0.42, "idle", size=8.5, color=MUTED)
-        end = max(sum(segment[-1] for segment in segments) for segments in blocks)
+            if x < end:
+                _label(axes, (x + end) / 2, place + 0.42, "idle", size=8.5, color=MUTED)
         axes.plot((end, end), (-0.2, PLACES), color=INK, linewidth=1.2, linestyle=":")
-        _label(axes, longest / 2, -0.75, f"{title}: {end} iterations long", size=10, weight="bold")
+        _label(axes, longest / 2, -0.75, f"{title}: done after {end} iterations", size=10, weight="bold")
         _frame(axes, (-1.5, longest + 0.4), (PLACES + 0.5, -1.2))
         axes.set_aspect("auto")
     _label(panels[1], longest / 2, PLACES + 0.25, "numbers: segments, colours: their tiles", size=8.5, color=MUTED)
