@@ -1,7 +1,7 @@
 """Exercise 08.15, predict: when fewer multiplications pay.
 
-wgrad_minimal_filtering, as in section 3 of the page. Replace each None by a number or by arithmetic. Whole numbers
-must be exact, other figures to 1%.
+wgrad_minimal_filtering, as in section 1 of equal_shares.md. Replace each None by a number or by arithmetic. Whole
+numbers must be exact, other figures to 1%.
 Grade: python -m common grade 08.15
 """
 

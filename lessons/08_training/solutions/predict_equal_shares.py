@@ -1,8 +1,8 @@
 """Exercise 08.16, predict: equal shares.
 
-wgrad_stream_k, as in section 4 of the page: tiles of 128 x 128, 8 patches an iteration, 264 places. The layer: 32
-images with 9 x 9 outputs, 256 channels and 256 filters. Replace each None by a number or by arithmetic. Whole numbers
-must be exact, other figures to 1%.
+wgrad_stream_k, as in section 2 of equal_shares.md: tiles of 128 x 128, 8 patches an iteration, 264 places. The
+layer: 32 images with 9 x 9 outputs, 256 channels and 256 filters. Replace each None by a number or by arithmetic.
+Whole numbers must be exact, other figures to 1%.
 Grade: python -m common grade 08.16
 """
 
