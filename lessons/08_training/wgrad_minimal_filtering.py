@@ -276,7 +276,7 @@ def launch(x, dy, dfilt, geometry, workspace):
         raise ValueError("x and dy must begin on a 16-byte boundary")
     patches_h, patches_w = ceil_div(P, PATCH), ceil_div(Q, PATCH)
     tile = {**plan(K, C, N * patches_h * patches_w)}
-    del tile["SPLIT_K"]
+    splits = tile.pop("SPLIT_K")
     kernel, THREADS = specialise(**tile)
 
     blocks = ceil_div(xs.shape[1] * (C // VECTOR), TRANSFORM_THREADS)
@@ -285,5 +285,5 @@ def launch(x, dy, dfilt, geometry, workspace):
     transform_dy[blocks, TRANSFORM_THREADS](dy, dys, patches_h, patches_w)
     flat = sums.reshape(sums.size)
     tiles = ceil_div(K, tile["BLOCK_M"]) * ceil_div(C, tile["BLOCK_N"])
-    kernel[tiles * PRODUCTS * sums.shape[0], THREADS](xs, dys, sums)
-    add_products[ceil_div(K * C, ADD_THREADS), ADD_THREADS](flat, dfilt.reshape(dfilt.size), sums.shape[0], C)
+    kernel[tiles * PRODUCTS * splits, THREADS](xs, dys, sums)
+    add_products[ceil_div(K * C, ADD_THREADS), ADD_THREADS](flat, dfilt.reshape(dfilt.size), splits, C)

@@ -165,9 +165,8 @@ def test_what_reaches_beyond_a_kernel_is_refused(text, says):
     assert re.search(says, "; ".join(found)), found
 
 
-# The one reads a file, asks the driver for the card, and measures other kernels: no submission has a use for that.
-# The other says `del`; it is to say `pop` when it is next timed.
-UNGRADED = {"conv2d_layer_dispatch", "wgrad_minimal_filtering"}
+# It reads a file, asks the driver for the card, and measures other kernels: no submission has a use for that.
+UNGRADED = {"conv2d_layer_dispatch"}
 
 
 @pytest.mark.parametrize(
