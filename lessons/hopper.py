@@ -233,6 +233,12 @@ if config.ENABLE_CUDASIM:
     def wgmma_tf32_registers(acc, i, frag, j, tiles, b, N):
         _machine().multiply("wgmma_tf32_registers", acc, i, tiles, 0, b, N, (frag, j))
 
+    def wgmma_f16_registers(acc, i, frag, j, tiles, b, N):
+        _machine().multiply("wgmma_f16_registers", acc, i, tiles, 0, b, N, (frag, j))
+
+    def wgmma_f16_rows_registers(acc, i, frag, j, tiles, b, N):
+        _machine().multiply("wgmma_f16_rows_registers", acc, i, tiles, 0, b, N, (frag, j))
+
     def wgmma_fence():
         _machine().wgmma_fence()
 
@@ -515,6 +521,20 @@ else:
         columns to the right.
         """
         return _wgmma("m64n{N}k8.f32.tf32.tf32", "", registers=4)(acc, i, frag, j, tiles, b, N)
+
+    @intrinsic
+    def wgmma_f16_registers(typing_context, acc, i, frag, j, tiles, b, N):
+        """wgmma_f16 with A in registers, frag[j:j+8] of each thread, untouched until wgmma_wait.
+
+        Thread t, warp w, lane l as in wgmma_f16: two values from A[16 w + l // 4, 2 (l % 4)] on, the same of row + 8,
+        then both again 8 columns to the right: what ldmatrix4 gives for 16 x 16 values.
+        """
+        return _wgmma("m64n{N}k16.f32.f16.f16", ", 0", registers=4)(acc, i, frag, j, tiles, b, N)
+
+    @intrinsic
+    def wgmma_f16_rows_registers(typing_context, acc, i, frag, j, tiles, b, N):
+        """wgmma_f16_registers with B row-major in memory: rows run along n."""
+        return _wgmma("m64n{N}k16.f32.f16.f16", ", 1", registers=4)(acc, i, frag, j, tiles, b, N)
 
     @intrinsic
     def wgmma_fence(typing_context):

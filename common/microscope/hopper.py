@@ -113,11 +113,17 @@ for _form in (wgmma.F16, wgmma.F16_ROWS, wgmma.TF32):
     _wgmma(_form)
 
 
-@intrinsic
-def wgmma_tf32_registers(
-    machine: Machine, line: int, acc: View, i: Value, frag: View, j: Value, tiles: View, b: Value, N: int
-) -> None:  # fmt: skip
-    wgmma.start(machine, line, wgmma.TF32_REGISTERS, acc, i, tiles, frag, b, N, j)
+def _wgmma_registers(form: wgmma.Form) -> None:
+    def start(
+        machine: Machine, line: int, acc: View, i: Value, frag: View, j: Value, tiles: View, b: Value, N: int
+    ) -> None:  # fmt: skip
+        wgmma.start(machine, line, form, acc, i, tiles, frag, b, N, j)
+
+    intrinsic(start, form.name)
+
+
+for _form in (wgmma.F16_REGISTERS, wgmma.F16_ROWS_REGISTERS, wgmma.TF32_REGISTERS):
+    _wgmma_registers(_form)
 
 
 @intrinsic

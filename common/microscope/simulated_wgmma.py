@@ -57,9 +57,9 @@ class _Product:
             part[:] = values
 
     def _from_registers(self) -> Array:
-        """A, 64 x 8, from its threads' registers as they are now."""
-        values = np.array(self.fragments).reshape(4, 8, 4, 2, 2)
-        return values.transpose(0, 4, 1, 3, 2).reshape(64, 8)
+        """A, 64 x 8 or 64 x 16, from its threads' registers as they are now."""
+        values = np.array(self.fragments).reshape(4, 8, 4, 2, 2, -1)
+        return values.transpose(0, 4, 1, 3, 2, 5).reshape(64, -1)
 
 
 @dataclass(eq=False)
@@ -117,7 +117,7 @@ class MatrixUnit:
     ) -> None:
         """Start acc[i:i+N/2] += A @ B; all 128 threads of the warpgroup come to it.
 
-        ``fragment``: the array, and the index, of four values of A in the thread's registers; ``a`` is 0 then.
+        ``fragment``: the array, and the index, of the values of A in the thread's registers; ``a`` is 0 then.
         """
         block, thread, frame = self._threads.here()
         line, number = frame.f_lineno, self._threads.module.thread.number
@@ -138,7 +138,7 @@ class MatrixUnit:
         own.open += 1
         product.parts[number % WARPGROUP] = _taken(call, line, own, acc, i, i + N // 2).values
         if fragment is not None:
-            product.fragments[number % WARPGROUP] = _lent(call, line, *fragment)
+            product.fragments[number % WARPGROUP] = _lent(call, line, *fragment, itemsize)
 
     def _product(
         self, call: str, place: Any, line: int, given: tuple[int, ...], block: Any, number: int
@@ -154,8 +154,8 @@ class MatrixUnit:
             raise OperandError(f"{call} at line {line}: elements of the tiles have {itemsize} bytes")
         depth = 32 // itemsize
         try:
-            left = None if call == "wgmma_tf32_registers" else boxes.operand(a, 64, depth, itemsize)
-            right = boxes.operand(b, N, depth, itemsize, call == "wgmma_f16_rows")
+            left = None if call.endswith("_registers") else boxes.operand(a, 64, depth, itemsize)
+            right = boxes.operand(b, N, depth, itemsize, call.startswith("wgmma_f16_rows"))
         except ValueError as error:
             raise DescriptorError(f"{call} at line {line}: {error}") from None
         size = block.allocations.bytes.size
@@ -231,16 +231,16 @@ def _taken(call: str, line: int, own: _Own, acc: Any, start: int, stop: int) -> 
     return found
 
 
-def _lent(call: str, line: int, frag: Any, j: Any) -> Array:
+def _lent(call: str, line: int, frag: Any, j: Any, itemsize: int) -> Array:
     """A's values in a thread's registers, as they are read later."""
-    raw, j = plain(frag), int(j)
-    if raw.dtype != np.float32:
-        raise OperandError(f"{call} at line {line}: A is float32, and this is {raw.dtype}")
-    if j < 0 or j + 4 > raw.size:
-        raise IndexError(f"{call} at line {line}: elements {j} to {j + 3} of {raw.size} of A")
+    raw, j, count = plain(frag), int(j), 16 // itemsize
+    if raw.dtype != np.dtype(f"f{itemsize}"):
+        raise OperandError(f"{call} at line {line}: A is float{8 * itemsize}, and this is {raw.dtype}")
+    if j < 0 or j + count > raw.size:
+        raise IndexError(f"{call} at line {line}: elements {j} to {j + count - 1} of {raw.size} of A")
     if hasattr(frag, "flat_read"):
-        frag.flat_read(j, j + 4)
-    return raw[j : j + 4]
+        frag.flat_read(j, j + count)
+    return raw[j : j + count]
 
 
 def _exact(values: Array) -> Array:

@@ -113,11 +113,18 @@ class Form(NamedTuple):
     rows: bool = False
     registers: bool = False
 
+    @property
+    def held(self) -> int:
+        """Values of A that a thread has in registers."""
+        return ROWS * self.depth // WARPGROUP
+
 
 F16 = Form("wgmma_f16", 16, np.dtype(np.float16))
 F16_ROWS = Form("wgmma_f16_rows", 16, np.dtype(np.float16), rows=True)
 TF32 = Form("wgmma_tf32", 8, FLOAT32)
-TF32_REGISTERS = Form("wgmma_tf32_registers", 8, FLOAT32, registers=True)
+F16_REGISTERS = F16._replace(name="wgmma_f16_registers", registers=True)
+F16_ROWS_REGISTERS = F16_ROWS._replace(name="wgmma_f16_rows_registers", registers=True)
+TF32_REGISTERS = TF32._replace(name="wgmma_tf32_registers", registers=True)
 
 
 class Sums:
@@ -196,22 +203,24 @@ class Product:
 
 
 class _Fragment:
-    """A (64 x 8) in registers, four of each thread."""
+    """A (64 x 8 or 64 x 16) in registers, four words of each thread."""
 
-    def __init__(self, machine: Machine, view: View, first: int, lead: int, line: int) -> None:
-        self.view, self.first, self.lead, self.line = view, first, lead, line
-        self.held = [view.storage.value_at(machine, view, first + r, line) for r in range(4)]
+    def __init__(self, machine: Machine, view: View, first: int, form: Form, lead: int, line: int) -> None:
+        self.view, self.first, self.form, self.lead, self.line = view, first, form, lead, line
+        self.held = [view.storage.value_at(machine, view, first + r, line) for r in range(form.held)]
 
     def matrix(self, machine: Machine) -> NDArray[Any]:
-        now = self.view.storage.values[self.first : self.first + 4]
+        now = self.view.storage.values[self.first : self.first + self.form.held]
         if any(a is not b for a, b in zip(now, self.held, strict=True)):
             text = f"{self.view.name} is written while wgmma may still read it: after wgmma_wait it may be"
             machine.fault("wgmma-order", self.line, self.view.name, text, lane=self.lead)
         size = len(machine.lane_numbers)
         by_lane = np.stack([np.broadcast_to(value, size)[self.lead : self.lead + WARPGROUP] for value in self.held])
-        r = np.arange(4)[:, None]
-        found = np.empty((ROWS, 8), FLOAT32)
-        found[16 * (_T // WARP) + _T % WARP // 4 + 8 * (r % 2), _T % 4 + 4 * (r // 2)] = by_lane
+        r, in_word = np.arange(self.form.held)[:, None], self.form.held // 4
+        word, column = r // in_word, in_word * (_T % 4) + r % in_word
+        found = np.empty((ROWS, self.form.depth), self.form.dtype)
+        rows = 16 * (_T // WARP) + _T % WARP // 4 + 8 * (word % 2)
+        found[rows, column + self.form.depth // 2 * (word // 2)] = by_lane
         return found
 
 
@@ -308,8 +317,8 @@ def start(
     for lead in leads:
         left = fragment = None
         if form.registers:
-            _fenced(machine, line, a, as_offset(j), 4, lead)
-            fragment = _Fragment(machine, a, as_offset(j), lead, line)
+            _fenced(machine, line, a, as_offset(j), form.held, lead)
+            fragment = _Fragment(machine, a, as_offset(j), form, lead, line)
         else:
             left = _operand(machine, line, tiles, _same(machine, line, form.name, a, lead), form, "A", columns, lead)
         right = _operand(machine, line, tiles, _same(machine, line, form.name, b, lead), form, "B", columns, lead)
@@ -386,7 +395,7 @@ def fence(machine: Machine, line: int) -> None:
     """What the threads did to their registers is there for the wgmma that follow."""
     warpgroups(machine, line, "wgmma_fence")
     for storage in list(machine.asynchronous.locals[machine.asynchronous.teams.now]):
-        if storage.dtype == FLOAT32:
+        if storage.dtype in (FLOAT32, F16.dtype):
             storage.fenced = list(storage.values)
 
 

@@ -40,9 +40,11 @@ from lessons.hopper import (
     wgmma_commit,
     wgmma_fence,
     wgmma_tf32,
+    wgmma_tf32_registers,
     wgmma_wait,
 )
 from lessons.split_k import multiprocessors
+from lessons.tensorcores import ldmatrix4
 from lessons.unrolled import inlined, store2, unroll, unrolled
 
 unaligned = importlib.import_module("lessons.05_implicit_gemm.conv3d_implicit_gemm_precomputed")
@@ -127,10 +129,14 @@ def specialise(BLOCK_M, BLOCK_N, BLOCK_K, CONSUMERS, RESIDENT):
     LEAVING = STAYING + RESIDENT * B_SIZE  # where slabs lie
     STAGE_BYTES, STAYING_BYTES = BYTES * STAGE, BYTES * RESIDENT * B_SIZE
     SHARED_BYTES = BYTES * (LEAVING + CONSUMERS * 4 * SLABS * SLAB)
+    PIECES, PIECE = BLOCK_K * BYTES // 16, 16 // BYTES  # of 16 bytes in a row, and values in one
     EIGHT_ROWS = 8 * BLOCK_K * BYTES  # what a pattern of the swizzle takes
     K_STEPS, STEP, BAND = BLOCK_K // MMA_K, MMA_K * BYTES >> 4, MMA_M * BLOCK_K * BYTES >> 4  # as descriptors count
     PARTS, PART = BLOCK_N // ROW, ROW // 2  # the sums of ROW columns are so many for each thread
     SUMS = PARTS * PART
+    IN_REGISTERS = BLOCK_N == 256 and BANDS == 1  # A; a shorter instruction ends before the next one's A is there
+    SETS = 2 if IN_REGISTERS else 1  # of these registers: the unit reads one while the other is loaded
+    HELD, FRAG = WARP_M * MMA_K // 32, WARP_M * BLOCK_K // 32  # values of A of a thread: of an instruction, a stage
     ACC, BAND_ROWS = BANDS * SUMS, BANDS * MMA_M
     PENDING = 0 if BANDS * PARTS % SLABS else SLABS - 1  # slabs that may be leaving: a tile begins with the first
 
@@ -138,6 +144,17 @@ def specialise(BLOCK_M, BLOCK_N, BLOCK_K, CONSUMERS, RESIDENT):
     def locate(tile, blocks_n):
         """Row and column of a tile; columns come first, so that x is still in L2."""
         return tile // blocks_n * int32(BLOCK_M), tile % blocks_n * int32(BLOCK_N)
+
+    @inlined
+    def swizzled(row, piece):
+        """Where piece `piece`, 16 bytes, of a row of a tile lies."""
+        return row * uint32(BLOCK_K) + (piece ^ row // uint32(8 // PIECES) % uint32(PIECES)) * uint32(PIECE)
+
+    @inlined
+    def load_fragments(frag, first, tiles, at):
+        """The warp's 16 rows of a tile of x to frag[first] on; the lane's row begins at tiles[at], swizzled."""
+        for k in range(K_STEPS):
+            ldmatrix4(frag, first + HELD * k, tiles, at ^ uint32(k * MMA_K))
 
     @inlined
     def stay(tiles, filt_map, bars, steps, C):
@@ -158,6 +175,7 @@ def specialise(BLOCK_M, BLOCK_N, BLOCK_K, CONSUMERS, RESIDENT):
         filled, emptied = barrier_array(STAGES), barrier_array(STAGES)
         stayed = barrier_array(1)
         acc = cuda.local.array(ACC, float32)
+        frag = cuda.local.array(SETS * FRAG, float32)
         GEMM_M, GEMM_N, C = int32(extents[0]), int32(extents[1]), int32(extents[2])
         T, R, S = int32(filters[0]), int32(filters[1]), int32(filters[2])
         blocks_n = (GEMM_N - int32(1)) // int32(BLOCK_N) + int32(1)
@@ -169,7 +187,7 @@ def specialise(BLOCK_M, BLOCK_N, BLOCK_K, CONSUMERS, RESIDENT):
         if thread == 0:
             for s in range(STAGES):
                 barrier_init(filled, s, 1)
-                barrier_init(emptied, s, CONSUMERS)
+                barrier_init(emptied, s, CONSUMERS * 4)
             barrier_init(stayed, 0, 1)
             publish_barriers()
         cuda.syncthreads()
@@ -211,11 +229,12 @@ def specialise(BLOCK_M, BLOCK_N, BLOCK_K, CONSUMERS, RESIDENT):
                                     r, t = int32(0), t + int32(1)
         else:
             take_registers(MANY)
-            # locate: the first tiles, of x from the warpgroup's rows on; and where the warp's sums leave
+            # locate: the first tiles, of x from the warpgroup's rows on; the lane's row; where the warp's sums leave
             a_at = descriptor(tiles, warpgroup * uint32(BAND_ROWS * BLOCK_K), 0, EIGHT_ROWS)
             b_at = descriptor(tiles, STAYING if RESIDENT > 0 else A_SIZE, 0, EIGHT_ROWS)
             warp, lane = thread // uint32(32), thread % uint32(32)
-            row = int32(warpgroup * uint32(BAND_ROWS) + warp % uint32(4) * uint32(WARP_M))
+            row = warpgroup * uint32(BAND_ROWS) + warp % uint32(4) * uint32(WARP_M)
+            lane_at = swizzled(row + lane % uint32(16), lane // uint32(16))
             own = uint32(LEAVING) + warp * uint32(SLABS * SLAB)
             if RESIDENT > 0:
                 barrier_wait(stayed, 0, 0)
@@ -224,31 +243,39 @@ def specialise(BLOCK_M, BLOCK_N, BLOCK_K, CONSUMERS, RESIDENT):
                 for j in range(ACC):
                     acc[j] = float32(0.0)
                 before = stage
-                for step in range(steps):
-                    barrier_wait(filled, stage, parity)
+                for begin in range(0, steps, SETS):
+                    for s in unrolled(SETS):
+                        if SETS == 1 or begin + s < steps:
+                            barrier_wait(filled, stage, parity)
+                            if IN_REGISTERS:
+                                load_fragments(frag, s * FRAG, tiles, lane_at + stage * uint32(STAGE))
 
-                    # multiply: started here; the one before it has ended, and its stage may be filled again
-                    a = a_at + uint64(stage * uint32(STAGE_BYTES >> 4))
-                    b = b_at + uint64(stage * uint32(STAGE_BYTES >> 4))
-                    if RESIDENT > 0:
-                        b = b_at + uint64(uint32(step) * uint32(B_SIZE * BYTES >> 4))
-                    wgmma_fence()
-                    for k in unrolled(K_STEPS):
-                        for band in unrolled(BANDS):
-                            wgmma_tf32(
-                                acc, band * SUMS, tiles, a + uint64(band * BAND + k * STEP), b + uint64(k * STEP),
-                                BLOCK_N,
-                            )  # fmt: skip
-                    wgmma_commit()
-                    wgmma_wait(1)
-                    if thread % uint32(128) == 0 and step > 0:
-                        barrier_arrive(emptied, before)
-                    before = stage
-                    stage += uint32(1)
-                    if stage == uint32(STAGES):
-                        stage, parity = uint32(0), parity ^ uint32(1)
+                            # multiply: started here; the one before it has ended, and its stage may be filled again
+                            a = a_at + uint64(stage * uint32(STAGE_BYTES >> 4))
+                            b = b_at + uint64(stage * uint32(STAGE_BYTES >> 4))
+                            if RESIDENT > 0:
+                                b = b_at + uint64(uint32(begin + s) * uint32(B_SIZE * BYTES >> 4))
+                            wgmma_fence()
+                            for k in unrolled(K_STEPS):
+                                b_k = b + uint64(k * STEP)
+                                if IN_REGISTERS:
+                                    wgmma_tf32_registers(acc, 0, frag, s * FRAG + HELD * k, tiles, b_k, BLOCK_N)
+                                else:
+                                    for band in unrolled(BANDS):
+                                        a_k = a + uint64(band * BAND + k * STEP)
+                                        wgmma_tf32(acc, band * SUMS, tiles, a_k, b_k, BLOCK_N)
+                            wgmma_commit()
+                            wgmma_wait(1)
+                            cuda.syncwarp()  # threads may have read x: each warp says that a stage is empty
+                            if lane == 0 and begin + s > 0:
+                                barrier_arrive(emptied, before)
+                            before = stage
+                            stage += uint32(1)
+                            if stage == uint32(STAGES):
+                                stage, parity = uint32(0), parity ^ uint32(1)
                 wgmma_wait(0)
-                if thread % uint32(128) == 0:
+                cuda.syncwarp()
+                if lane == 0:
                     barrier_arrive(emptied, before)
 
                 # store
@@ -262,7 +289,8 @@ def specialise(BLOCK_M, BLOCK_N, BLOCK_K, CONSUMERS, RESIDENT):
                         fence_async()
                         cuda.syncwarp()
                         if lane == 0:
-                            tma_store2(y_map, m0 + row + int32(band * MMA_M), n0 + int32(part * ROW), tiles, slab)
+                            m = m0 + int32(row + uint32(band * MMA_M))
+                            tma_store2(y_map, m, n0 + int32(part * ROW), tiles, slab)
                             tma_commit()
             if lane == 0:
                 tma_wait_read(0)

@@ -27,6 +27,7 @@ TILES = (
     {"BLOCK_M": 128, "BLOCK_N": 64, "CONSUMERS": 2, "RESIDENT": 0},
     {"BLOCK_M": 128, "BLOCK_N": 64, "CONSUMERS": 2, "RESIDENT": 9},
     {"BLOCK_M": 192, "BLOCK_N": 128, "CONSUMERS": 3, "RESIDENT": 0},
+    {"BLOCK_M": 128, "BLOCK_N": 256, "CONSUMERS": 2, "RESIDENT": 0},
 )
 
 
@@ -274,6 +275,30 @@ def test_fragments_that_are_changed_under_way_are_found(write, old, new):
     status, found = checked(write("gemm_own.py", text.replace(old, new)), ONE_BLOCK, precision="tf32x3")
     assert (status, found[0].kind) == ("wrong", "wgmma-order")
     assert "high is" in found[0].what or "low is" in found[0].what
+
+
+SYNC = "                        cuda.syncwarp()  # threads have read A: a stage is empty when every warp says so\n"
+SWIZZLED = "(right ^ row % uint32(8))"
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "kind"),
+    [
+        ("s * FRAG", "0 * FRAG", "wgmma-order"),
+        (SYNC, "", "race"),
+        ("CLUSTER * CONSUMERS * 4", "CLUSTER * CONSUMERS", "mbarrier"),
+        (SWIZZLED, "right", ""),
+        ("b_k, BLOCK_N)\n", "b_k, BLOCK_N)\n                            frag[s * FRAG] = frag[0]\n", "wgmma-order"),
+    ],
+    ids=["one set", "no syncwarp", "too few arrivals", "no swizzle", "changed under way"],
+)
+def test_mistakes_with_a_in_registers_are_found(write, old, new, kind):
+    text = (LESSON / "hgemm_register_operand.py").read_text(encoding="utf-8")
+    assert old in text
+    problem = problems.Hgemm(M=60, N=72, K=328)
+    status, found = checked(write("hgemm_own.py", text.replace(old, new)), problem)
+    assert status in ("wrong", "crashed")
+    assert [one.kind for one in found[:1]] == ([kind] if kind else [])
 
 
 def test_a_low_half_left_out_is_not_within_the_bound(write):

@@ -114,7 +114,20 @@ def test_the_pipeline_is_the_one_that_a_trace_shows():
     assert tracewords.pipeline(trace.main_kernel(found), 80)[1:] == shown[2].splitlines()
 
 
-@pytest.mark.parametrize("name", ["hgemm_specialised", "hgemm_clustered", "gemm_tf32x3"])
+def test_a_in_registers_costs_what_the_page_adds_up():
+    step, text = module("hgemm_register_operand"), FLAT["register_operand"]
+    values = step.MMA_M * step.MMA_K
+    assert f"1. {values * step.BYTES:,} bytes, {values * step.BYTES // 128} clocks." in text
+    ideal = step.K_STEPS * step.CONSUMERS * step.MMA_M * step.BLOCK_N * step.MMA_K // 2048
+    assert f"should take 8 × 128 = {ideal:,} clocks" in text
+    words = step.SETS * step.FRAG // 2
+    assert f"a thread {step.FRAG} of them, two in a register: {step.FRAG // 2}." in text
+    assert f"Two sets are {words}, and with {step.ACC} sums {step.ACC + words}." in text
+    assert f"`take_registers` gives it {step.MANY}." in text
+    assert f"four warps each: {step.CLUSTER * step.CONSUMERS * 4}." in text
+
+
+@pytest.mark.parametrize("name", ["hgemm_specialised", "hgemm_clustered", "hgemm_register_operand", "gemm_tf32x3"])
 def test_a_block_asks_for_no_more_shared_memory_than_there_is(name):
     assert module(name).SHARED_BYTES <= 232448
 
@@ -135,7 +148,8 @@ def excerpts():
 def test_excerpts_are_the_lines_of_their_steps():
     found = list(excerpts())
     assert {step for step, _ in found} >= {
-        "hgemm_wgmma", "hgemm_tma", "hgemm_specialised", "hgemm_clustered", "hconv3d_im2col", "gemm_tf32x3",
+        "hgemm_wgmma", "hgemm_tma", "hgemm_specialised", "hgemm_clustered", "hgemm_register_operand",
+        "hconv3d_im2col", "gemm_tf32x3",
     }  # fmt: skip
     for step, block in found:
         path = catalog.find(step).path

@@ -486,6 +486,21 @@ def test_the_shipped_machine_code_is_as_the_harness_writes_it(tmp_path):
     assert written == shipped
 
 
+def test_no_product_of_the_shipped_code_waits_for_the_one_before():
+    """Where a branch moves sums, ptxas puts a wait behind each wgmma: a WARPGROUP.ARRIVE and a .DEPBAR for each."""
+    shown = [
+        kernel.instructions
+        for step in records.load_code().steps.values()
+        for kernels in (step.kernels, *(step.other_presets or {}).values())
+        for kernel in kernels
+        if any(name.startswith("HGMMA") for name in kernel.instructions)
+    ]
+    assert len(shown) > 20
+    for found in shown:
+        products = sum(count for name, count in found.items() if name.startswith("HGMMA"))
+        assert found["WARPGROUP"] < products, found
+
+
 def test_rows_belong_to_files_that_are_there(shipped):
     known = {step.name for step in FILES}
     for preset, rows in shipped.data.rows.items():

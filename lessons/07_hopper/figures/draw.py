@@ -1,4 +1,4 @@
-"""The pictures of lesson 07: descriptors, swizzled tiles, phases, the pipeline, clusters, corners, split numbers."""
+"""The pictures of lesson 07: descriptors, swizzles, phases, pipeline, clusters, fragments, corners, bits."""
 
 from importlib import import_module
 from pathlib import Path
@@ -16,6 +16,7 @@ wgmma = import_module("lessons.07_hopper.hgemm_wgmma")
 tma = import_module("lessons.07_hopper.hgemm_tma")
 specialised = import_module("lessons.07_hopper.hgemm_specialised")
 clustered = import_module("lessons.07_hopper.hgemm_clustered")
+operand = import_module("lessons.07_hopper.hgemm_register_operand")
 
 SHADES = (SKY, ORANGE, GREEN, YELLOW, PURPLE, BLUE, VERMILION, GRID)
 FIELDS = (("address", 0, 14), ("leading", 16, 14), ("stride", 32, 14), ("base", 49, 3), ("swizzle", 62, 2))
@@ -30,6 +31,7 @@ def draw(folder: Path) -> list[Path]:
         charts.save(phases(), folder / "phases"),
         charts.save(pipeline(), folder / "pipeline"),
         charts.save(cluster(), folder / "cluster"),
+        charts.save(fragments(), folder / "fragments"),
         charts.save(corners(), folder / "corners"),
         charts.save(split(), folder / "split"),
     ]
@@ -221,6 +223,30 @@ def cluster():
     return figure
 
 
+def fragments():
+    """The unit over time: each wgmma fetches A, as if nothing hid it; A comes from two sets of registers."""
+    fetch = operand.MMA_M * operand.MMA_K * operand.BYTES // 128  # clocks, of 128 bytes each
+    multiply = operand.MMA_M * operand.BLOCK_N * operand.MMA_K // 2048
+    stage = operand.K_STEPS * multiply
+    figure, axes = charts.new_figure(9.6, 3.6)
+    _label(axes, 0, -0.55, "A from shared memory", size=10, weight="bold", ha="left")
+    for k in range(3 * operand.K_STEPS):
+        left = k * (fetch + multiply)
+        _box(axes, left, 0, fetch, 1, face=VERMILION, alpha=0.7, line=0.6)
+        _box(axes, left + fetch, 0, multiply, 1, face=SHADES[k // operand.K_STEPS % 2], alpha=0.6, line=0.6)
+    _label(axes, 0, 2.0, "A from registers", size=10, weight="bold", ha="left")
+    for k in range(3 * operand.K_STEPS):
+        _box(axes, k * multiply, 2.6, multiply, 1, face=SHADES[k // operand.K_STEPS % 2], alpha=0.6, line=0.6)
+    for n in (1, 2):
+        _box(axes, n * stage - 0.76 * stage, 3.9, 0.38 * stage, 0.8, face=SHADES[n % 2], alpha=0.6, line=0.6)
+        _label(axes, (n - 0.57) * stage, 4.3, f"ldmatrix: set {n % 2}", size=8.5)
+    _label(axes, 2 * stage, 4.3, "colours: the two sets", size=8.5, color=MUTED)
+    note = f"narrow: the unit fetches A, {fetch} clocks if nothing hides it; then it multiplies, {multiply} clocks"
+    _label(axes, 1.5 * stage, 5.3, note, size=9, color=MUTED)
+    _frame(axes, (-20, 3 * operand.K_STEPS * (fetch + multiply) + 20), (5.7, -1.0), equal=False)
+    return figure
+
+
 def corners():
     """Base pixels of a small image by an im2col map's corners, and what one tap of all of them brings."""
     H, W, taps, stride, pad = 6, 7, 3, 2, 1
@@ -313,8 +339,8 @@ def _box(axes, x, y, width, height, face="none", alpha=1.0, line=1.0):
     )
 
 
-def _label(axes, x, y, text, size=11, color=INK, weight="normal", va="center"):
-    axes.text(x, y, text, ha="center", va=va, fontsize=size, color=color, fontweight=weight)
+def _label(axes, x, y, text, size=11, color=INK, weight="normal", va="center", ha="center"):
+    axes.text(x, y, text, ha=ha, va=va, fontsize=size, color=color, fontweight=weight)
 
 
 def _frame(axes, x_range, y_range, equal=True):

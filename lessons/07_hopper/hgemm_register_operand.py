@@ -1,0 +1,226 @@
+"""hgemm_register_operand: A comes through registers again, and the matrix unit no longer waits for it.
+
+Previous step: hgemm_clustered
+New idea: a wgmma that finds A in shared memory fetches its 64 x 16 values before it multiplies, and meanwhile the
+    unit stands still. A wgmma may take A from registers as well. Each warp loads its rows by ldmatrix, as in lesson
+    06, while the unit multiplies what came before. It reads these registers for as long as it multiplies, so there
+    are two sets of them, and the loop is written out twice. Now threads read A: a stage is empty when each warp has.
+    Where rows are not multiples of 16 bytes, `launch` runs hgemm_pipelined of lesson 06.
+Loads per FMA: as in hgemm_clustered; A is read from shared memory as often as before, by threads.
+Run: python -m lessons.07_hopper hgemm_register_operand
+"""
+
+import importlib
+
+from numba import cuda, float32, int32, uint32, uint64
+from numba.types import float16
+
+from lessons.hopper import (
+    barrier_array,
+    barrier_arrive_at,
+    barrier_expect,
+    barrier_init,
+    barrier_wait,
+    cluster_rank,
+    cluster_sync,
+    descriptor,
+    fence_async,
+    give_registers,
+    half_tiles,
+    jit,
+    mappable,
+    publish_barriers,
+    take_registers,
+    tensor_map,
+    tma_commit,
+    tma_load2,
+    tma_load2_multicast,
+    tma_store2,
+    tma_wait_read,
+    wgmma_commit,
+    wgmma_f16_rows_registers,
+    wgmma_fence,
+    wgmma_wait,
+)
+from lessons.split_k import multiprocessors
+from lessons.tensorcores import ldmatrix4, store2_rounded
+from lessons.unrolled import inlined, unroll, unrolled
+
+unaligned = importlib.import_module("lessons.06_tensor_cores.hgemm_pipelined")
+
+REQUIRES = "9.0a"
+BLOCK_M, BLOCK_N, BLOCK_K = 128, 256, 64
+STAGES = 4  # pairs of tiles in shared memory
+GROUP_M = 8  # rows of pairs of tiles that are computed together and share columns of B in L2
+FEW, MANY = 40, 232  # registers of a producer's thread and of a consumer's
+TUNABLES = {"STAGES": (2, 3, 4), "GROUP_M": (2, 4, 8)}
+
+CLUSTER = 2  # blocks, below each other
+ALL = (1 << CLUSTER) - 1  # of them
+MMA_M, MMA_K = 64, 16  # the tile that one instruction multiplies, BLOCK_N wide
+ROW = 64  # values in a row of shared memory: the 128 bytes that the swizzle takes
+if BLOCK_M != 2 * MMA_M or BLOCK_N not in (128, 256) or BLOCK_K != ROW or STAGES < 2:
+    raise ValueError(f"{BLOCK_M=} must be 128, {BLOCK_N=} 128 or 256, {BLOCK_K=} 64, {STAGES=} 2 or more")
+CONSUMERS = BLOCK_M // MMA_M  # warpgroups
+THREADS = (1 + CONSUMERS) * 128
+A_SIZE, STAGE = BLOCK_M * BLOCK_K, (BLOCK_M + BLOCK_N) * BLOCK_K  # values of a tile of A, of a pair
+BYTES = 2  # of a value
+WARP_M = 16  # rows of results of a warp
+SLAB = WARP_M * ROW  # 64 columns of them, on their way through shared memory
+SLABS = 2  # of a warp: one is written while the other one leaves; a divisor of a tile's, so that they take turns
+LEAVING = STAGES * STAGE  # where slabs lie
+STAGE_BYTES, SHARED_BYTES = BYTES * STAGE, BYTES * (LEAVING + BLOCK_M // WARP_M * SLABS * SLAB)
+EIGHT_ROWS = 8 * ROW * BYTES  # what a pattern of the swizzle takes
+PANEL = BLOCK_K * ROW  # 64 columns of a tile of B
+K_STEPS = BLOCK_K // MMA_K
+B_STEP = MMA_K * ROW * BYTES >> 4  # from one k to the next, as descriptors count
+PARTS, PART = BLOCK_N // 64, 32  # the sums of 64 columns are 32 for each thread
+SHARE = PARTS // CLUSTER  # panels of a tile of B that one block asks for
+ACC, FRAG = PARTS * PART, WARP_M * BLOCK_K // 32  # sums of a thread, and values of A that it has of a stage
+SETS = 2  # of their registers: the unit reads one while the other is loaded
+
+
+@inlined
+def locate(tile, blocks_m, blocks_n, rank):
+    """Row and column of a block's tile; pairs walk down GROUP_M rows of pairs before they move one column on."""
+    group, turn = tile // (uint32(GROUP_M) * blocks_n), tile % (uint32(GROUP_M) * blocks_n)
+    m = group * uint32(GROUP_M)
+    rows = min(blocks_m - m, uint32(GROUP_M))
+    return ((m + turn % rows) * uint32(CLUSTER) + rank) * uint32(BLOCK_M), turn // rows * uint32(BLOCK_N)
+
+
+@inlined
+def following(stage, parity):
+    """The stage after this one, and the parity of its phase."""
+    if stage == uint32(STAGES - 1):
+        return uint32(0), uint32(parity ^ uint32(1))
+    return uint32(stage + uint32(1)), parity
+
+
+@inlined
+def load_tiles(tiles, bars, stage, a_map, b_map, m0, n0, k0, rank):
+    """Ask for the tile of A from k0 on, and for a share of B's, for all; what lies outside A or B counts as zero."""
+    start = stage * uint32(STAGE)
+    barrier_expect(bars, stage, STAGE_BYTES)
+    tma_load2(tiles, start, a_map, bars, stage, m0, k0)
+    for i in range(SHARE):
+        panel = rank * uint32(SHARE) + uint32(i)
+        at = start + uint32(A_SIZE) + panel * uint32(PANEL)
+        tma_load2_multicast(tiles, at, b_map, bars, stage, k0, n0 + panel * uint32(ROW), ALL)
+
+
+@inlined
+def load_fragments(frag, first, tiles, at):
+    """The warp's 16 rows of a tile of A to frag[first] on; the lane's row begins at tiles[at], swizzled."""
+    for k in range(K_STEPS):
+        ldmatrix4(frag, first + 8 * k, tiles, at ^ uint32(k * MMA_K))
+
+
+@inlined
+def leave_part(tiles, at, acc, first):
+    """The warp's part of 64 columns of C, 16 rows, from acc[first] on to tiles[at], swizzled."""
+    lane = uint32(cuda.threadIdx.x) % uint32(32)
+    row, pair = lane // uint32(4), lane % uint32(4) * uint32(2)
+    for j in range(8):
+        place = at + row * uint32(ROW) + (uint32(j) ^ row) * uint32(8) + pair
+        store2_rounded(tiles, place, acc, first + uint32(4 * j))
+        store2_rounded(tiles, place + uint32(8 * ROW), acc, first + uint32(4 * j + 2))
+
+
+@jit(THREADS, cluster=CLUSTER)
+@unroll
+def hgemm_register_operand(a_map, b_map, c_map, M, N, K):
+    tiles = half_tiles()  # dynamic shared memory: a launch may ask for more than 48 KiB of it
+    filled, emptied = barrier_array(STAGES), barrier_array(STAGES)
+    acc = cuda.local.array(ACC, float32)
+    frag = cuda.local.array(SETS * FRAG, float16)
+    blocks_m = uint32((M + CLUSTER * BLOCK_M - 1) // (CLUSTER * BLOCK_M))
+    blocks_n = uint32((N + BLOCK_N - 1) // BLOCK_N)
+    first, end, clusters = cuda.blockIdx.x // CLUSTER, blocks_m * blocks_n, cuda.gridDim.x // CLUSTER
+    steps = int32((K + BLOCK_K - 1) // BLOCK_K)
+    thread, rank = uint32(cuda.threadIdx.x), cluster_rank()
+    warpgroup = thread // uint32(128)
+    if thread == 0:
+        for s in range(STAGES):
+            barrier_init(filled, s, 1)
+            barrier_init(emptied, s, CLUSTER * CONSUMERS * 4)
+        publish_barriers()
+    cluster_sync()
+
+    stage, parity = uint32(0), uint32(0)
+    if warpgroup == uint32(CONSUMERS):
+        # stage: one thread, whenever a stage is empty
+        give_registers(FEW)
+        if thread == uint32(CONSUMERS * 128):
+            for tile in range(int32(first), int32(end), int32(clusters)):
+                m0, n0 = locate(uint32(tile), blocks_m, blocks_n, rank)
+                for step in range(steps):
+                    barrier_wait(emptied, stage, parity ^ uint32(1))  # the first STAGES waits pass at once
+                    load_tiles(tiles, filled, stage, a_map, b_map, m0, n0, uint32(step) * uint32(BLOCK_K), rank)
+                    stage, parity = following(stage, parity)
+    else:
+        take_registers(MANY)
+        # locate: where in the tile of A the lane's row lies, the first tile of B, and where the warp's sums leave
+        warp, lane = thread // uint32(32), thread % uint32(32)
+        row, right = warp * uint32(WARP_M) + lane % uint32(16), lane // uint32(16)
+        a_at = row * uint32(ROW) + (right ^ row % uint32(8)) * uint32(8)
+        b_at = descriptor(tiles, A_SIZE, BYTES * PANEL, EIGHT_ROWS)
+        tells = lane  # which block this thread tells that a stage is empty
+        own = uint32(LEAVING) + warp * uint32(SLABS * SLAB)
+        for tile in range(int32(first), int32(end), int32(clusters)):
+            m0, n0 = locate(uint32(tile), blocks_m, blocks_n, rank)
+            for part in unrolled(PARTS):
+                for j in range(PART):
+                    acc[part * PART + j] = float32(0.0)
+            before = stage
+            for begin in range(0, steps, SETS):
+                for s in unrolled(SETS):
+                    if begin + s < steps:
+                        barrier_wait(filled, stage, parity)
+                        load_fragments(frag, s * FRAG, tiles, a_at + stage * uint32(STAGE))
+
+                        # multiply: started here; the one before it has ended, and its stage may be filled again
+                        wgmma_fence()
+                        moved = uint64(stage * uint32(STAGE_BYTES >> 4))
+                        for k in unrolled(K_STEPS):
+                            b_k = b_at + moved + uint64(k * B_STEP)
+                            wgmma_f16_rows_registers(acc, 0, frag, s * FRAG + 8 * k, tiles, b_k, BLOCK_N)
+                        wgmma_commit()
+                        wgmma_wait(1)
+                        cuda.syncwarp()  # threads have read A: a stage is empty when every warp says so
+                        if tells < uint32(CLUSTER) and begin + s > 0:
+                            barrier_arrive_at(emptied, before, tells)
+                        before = stage
+                        stage, parity = following(stage, parity)
+            wgmma_wait(0)
+            cuda.syncwarp()
+            if tells < uint32(CLUSTER):
+                barrier_arrive_at(emptied, before, tells)
+
+            # store
+            for part in unrolled(PARTS):
+                slab = own + uint32(part % SLABS * SLAB)
+                if lane == 0:
+                    tma_wait_read(SLABS - 1)  # what lay here has left
+                cuda.syncwarp()
+                leave_part(tiles, slab, acc, uint32(part * PART))
+                fence_async()
+                cuda.syncwarp()
+                if lane == 0:
+                    tma_store2(c_map, m0 + warp * uint32(WARP_M), n0 + uint32(part * ROW), tiles, slab)
+                    tma_commit()
+        if lane == 0:
+            tma_wait_read(0)
+    cluster_sync()  # a block that ended would take its shared memory with it
+
+
+def launch(a, b, c):
+    if not mappable(a, b, c):
+        return unaligned.launch(a, b, c)
+    M, N = c.shape
+    a_map, b_map = tensor_map(a, (BLOCK_M, ROW)), tensor_map(b, (BLOCK_K, ROW))
+    c_map = tensor_map(c, (WARP_M, ROW))
+    tiles = -(-M // (CLUSTER * BLOCK_M)) * -(-N // BLOCK_N)
+    turns = -(-tiles // (multiprocessors() // CLUSTER))
+    blocks = CLUSTER * -(-tiles // turns)  # no more than it takes to be done as early
+    hgemm_register_operand[blocks, THREADS, 0, SHARED_BYTES](a_map, b_map, c_map, M, N, a.shape[1])
