@@ -156,7 +156,7 @@ def dgrad_minimal_filtering(dy, filters, dx, pad_h, pad_w):
     p, q = int32(h + r) + int32(pad_h - TAPS + 1), int32(w) + int32(pad_w - TAPS + 1)
     inside = uint32(0)
     for s in range(WINDOW):
-        if n < N and p >= 0 and p < P and q + s >= 0 and q + s < Q:
+        if int64(n) < N and p >= 0 and p < P and q + s >= 0 and q + s < Q:
             inside |= uint32(PLACE) << uint32(s)
     at = uint32(((int64(n) * P + p) * Q + q) * K + k)  # below zero it wraps, as do sums with it
     to = k * A_STRIDE + r * A_ROW + column
@@ -230,7 +230,7 @@ def dgrad_minimal_filtering(dy, filters, dx, pad_h, pad_w):
         c = block_n * BLOCK_N + channel
         out = ((int64(n) * H + h) * W + w) * C + c
         for i in unrolled(PATCH * PATCH):
-            if n < N and c < C and h + i // PATCH < H and w + i % PATCH < W:
+            if int64(n) < N and c < C and h + i // PATCH < H and w + i % PATCH < W:
                 store4(dx, out + (i // PATCH * W + i % PATCH) * C, elements, i * VECTOR)
 
 

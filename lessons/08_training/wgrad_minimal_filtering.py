@@ -86,7 +86,7 @@ def transform_x(x, xs, pad_h, pad_w, patches_h, patches_w):
             sum_inputs(values, int64(s * VECTOR + v), int64(ROW))
         for r in unrolled(WINDOW):
             sum_inputs(values, int64(r * ROW + v), int64(VECTOR))
-    if patch < xs.shape[1]:
+    if int64(patch) < xs.shape[1]:
         for product in unrolled(PRODUCTS):
             store4(xs, (int64(product) * xs.shape[1] + patch) * C + c, values, product * VECTOR)
 
@@ -110,7 +110,7 @@ def transform_dy(dy, dys, patches_h, patches_w):
             sum_doutputs(values, int64(i * ROW + v), int64(VECTOR))
         for s in unrolled(WINDOW):
             sum_doutputs(values, int64(s * VECTOR + v), int64(ROW))
-    if patch < dys.shape[1]:
+    if int64(patch) < dys.shape[1]:
         for product in unrolled(PRODUCTS):
             store4(dys, (int64(product) * dys.shape[1] + patch) * K + k, values, product * VECTOR)
 
