@@ -134,7 +134,7 @@ def specialise(BLOCK_M, BLOCK_N, BLOCK_K, CONSUMERS, RESIDENT):
     K_STEPS, STEP, BAND = BLOCK_K // MMA_K, MMA_K * BYTES >> 4, MMA_M * BLOCK_K * BYTES >> 4  # as descriptors count
     PARTS, PART = BLOCK_N // ROW, ROW // 2  # the sums of ROW columns are so many for each thread
     SUMS = PARTS * PART
-    IN_REGISTERS = BLOCK_N == 256 and BANDS == 1  # A; a shorter instruction ends before the next one's A is there
+    IN_REGISTERS = BLOCK_N == 256 and BANDS == 1  # A; with 128 columns it was slower
     SETS = 2 if IN_REGISTERS else 1  # of these registers: the unit reads one while the other is loaded
     HELD, FRAG = WARP_M * MMA_K // 32, WARP_M * BLOCK_K // 32  # values of A of a thread: of an instruction, a stage
     ACC, BAND_ROWS = BANDS * SUMS, BANDS * MMA_M

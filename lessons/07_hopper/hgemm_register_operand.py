@@ -1,8 +1,8 @@
 """hgemm_register_operand: A comes through registers again, and the matrix unit no longer waits for it.
 
 Previous step: hgemm_clustered
-New idea: a wgmma that finds A in shared memory fetches its 64 x 16 values before it multiplies, and meanwhile the
-    unit stands still. A wgmma may take A from registers as well. Each warp loads its rows by ldmatrix, as in lesson
+New idea: a wgmma that finds A in shared memory fetches its 64 x 16 values before it multiplies, and the unit waits
+    for part of that. A wgmma may take A from registers as well. Each warp loads its rows by ldmatrix, as in lesson
     06, while the unit multiplies what came before. It reads these registers for as long as it multiplies, so there
     are two sets of them, and the loop is written out twice. Now threads read A: a stage is empty when each warp has.
     Where rows are not multiples of 16 bytes, `launch` runs hgemm_pipelined of lesson 06.

@@ -224,26 +224,28 @@ def cluster():
 
 
 def fragments():
-    """The unit over time: each wgmma fetches A, as if nothing hid it; A comes from two sets of registers."""
-    fetch = operand.MMA_M * operand.MMA_K * operand.BYTES // 128  # clocks, of 128 bytes each
+    """The unit over time: each wgmma waits for a part of A's fetch; A comes from two sets of registers."""
+    waits = operand.MMA_M * operand.MMA_K * operand.BYTES / 128 / 3  # clocks; two thirds of the fetch are hidden
     multiply = operand.MMA_M * operand.BLOCK_N * operand.MMA_K // 2048
-    stage = operand.K_STEPS * multiply
+    stage, count = operand.K_STEPS * multiply, 3 * operand.K_STEPS
     figure, axes = charts.new_figure(9.6, 3.6)
     _label(axes, 0, -0.55, "A from shared memory", size=10, weight="bold", ha="left")
-    for k in range(3 * operand.K_STEPS):
-        left = k * (fetch + multiply)
-        _box(axes, left, 0, fetch, 1, face=VERMILION, alpha=0.7, line=0.6)
-        _box(axes, left + fetch, 0, multiply, 1, face=SHADES[k // operand.K_STEPS % 2], alpha=0.6, line=0.6)
+    for k in range(count):
+        left = k * (waits + multiply)
+        _box(axes, left, 0, waits, 1, face=INK, line=0.6)
+        _box(axes, left + waits, 0, multiply, 1, face=GRID, line=0.6)
     _label(axes, 0, 2.0, "A from registers", size=10, weight="bold", ha="left")
-    for k in range(3 * operand.K_STEPS):
+    for k in range(count):
         _box(axes, k * multiply, 2.6, multiply, 1, face=SHADES[k // operand.K_STEPS % 2], alpha=0.6, line=0.6)
     for n in (1, 2):
         _box(axes, n * stage - 0.76 * stage, 3.9, 0.38 * stage, 0.8, face=SHADES[n % 2], alpha=0.6, line=0.6)
         _label(axes, (n - 0.57) * stage, 4.3, f"ldmatrix: set {n % 2}", size=8.5)
     _label(axes, 2 * stage, 4.3, "colours: the two sets", size=8.5, color=MUTED)
-    note = f"narrow: the unit fetches A, {fetch} clocks if nothing hides it; then it multiplies, {multiply} clocks"
+    note = (
+        f"dark: the unit waits for A, a third of {3 * waits:.0f} clocks; else it multiplies, {multiply} clocks each"
+    )
     _label(axes, 1.5 * stage, 5.3, note, size=9, color=MUTED)
-    _frame(axes, (-20, 3 * operand.K_STEPS * (fetch + multiply) + 20), (5.7, -1.0), equal=False)
+    _frame(axes, (-20, count * (waits + multiply) + 20), (5.7, -1.0), equal=False)
     return figure
 
 
