@@ -2,6 +2,8 @@
 
 Expect: unstable
 Says: elements differ between launches on equal inputs: a race, such as a missing barrier
+Expect on GPU: unstable or wrong
+Says on GPU: differ between launches|elements are wrong
 """
 
 from numba import cuda, float32
