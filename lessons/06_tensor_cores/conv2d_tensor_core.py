@@ -5,13 +5,13 @@ Builds on: conv2d_fused_unroll_gemm
 New idea: sixteen neighbouring pixels are the rows of A, and k runs over channels and columns of the filter. So a
     fragment is sixteen pixels of one image row, shifted by the tap: read from the staged image itself, without a tile
     of windows. And the same fragment serves every row of the filter: row r of the taps makes it part of the outputs r
-    rows above. Where shared memory holds the image rows of several passes, a block stages them once, and results go
-    through shared memory, so that a warp writes whole lines.
+    rows above. With one channel, a kernel of its own writes whole rows of results (helpers/whole_rows.py).
 Loads per FMA: 5 x 5 taps, 4 rows of 24 filters: 32 values of x and 30 taps for 60 instructions of 32 multiply-adds
     of a lane each, 0.03.
 Run: python -m lessons.06_tensor_cores conv2d_tensor_core
 """
 
+import importlib
 from functools import lru_cache
 
 import numpy as np
@@ -20,7 +20,9 @@ from numba import cuda, float32, int32, int64, uint32, uint64
 from lessons.tensorcores import mma_m16n8k8, to_tf32
 from lessons.tiling import ceil_div, even, multiple
 from lessons.unrolled import inlined, unroll, unrolled
-from lessons.wide import VECTOR, copy1_or_zero, copy4_async, jit, load4, store4, wait_async
+from lessons.wide import VECTOR, aligned, copy1_or_zero, copy4_async, jit, load4, store4, wait_async
+
+whole_rows = importlib.import_module("lessons.06_tensor_cores.helpers.whole_rows")
 
 REQUIRES = "8.0"
 PRECISION = "tf32"
@@ -30,8 +32,9 @@ WARPS, ACROSS = 4, 6  # of a block, at most; of a block that is one warp high
 ROWS = 4  # of outputs, of a warp in one pass, at most
 MOST_R = 7  # rows of a filter whose taps are in registers together
 SHARED_BYTES = 100 * 1024  # of a block, so that two are resident
-TUNABLES = {"FILTERS": (8, 16, 24), "WARPS": (4, 8), "ROWS": (2, 4, 6)}
-PASS_BYTES = 45 * 1024  # of a block that computes its rows in several passes, so that five are resident
+PASS_ROWS = 6  # of outputs, in a pass of whole rows
+PART_BYTES = 46 * 1024  # of shared memory, for a part of an image that is computed in whole rows
+TUNABLES = {"FILTERS": (8, 16, 24), "WARPS": (4, 8), "ROWS": (2, 4, 6), "PASS_ROWS": (2, 4, 6)}
 REGISTERS, OTHERS = 65536, 28  # of a multiprocessor; of a thread, beside sums and taps
 
 
@@ -49,27 +52,17 @@ def plan(C, H, W, K, R, S):
     QUADS = ceil_div(PART_R * TILES * 2, VECTOR)  # 128-bit pieces of taps that a lane reads for eight k
     PIXELS, HEIGHT = warps_q * MMA_M, warps_p * rows
     WIDTH = PIXELS + S - 1  # of the image, staged
-    MAPS, PITCH = min(K, TILES * MMA_N), min(Q, PIXELS)  # of the results, staged
-    MAP = multiple(HEIGHT * PITCH + 4, 8) - 4  # two maps 8 or 24 banks apart: lanes write without a conflict
+    LINES = HEIGHT + PARTS * PART_R - 1
+    CHANNEL = multiple(WIDTH * LINES, 32) + 16  # floats from one channel to the next: half of the banks apart
 
-    def channel(passes):
-        """Floats from one channel to the next: half of the banks apart."""
-        return multiple(WIDTH * (passes * HEIGHT + PARTS * PART_R - 1), 32) + 16
+    def floats(channels):
+        return CHANNEL * channels + PARTS * ceil_div(channels * S, MMA_K) * QUADS * 32 * VECTOR
 
-    def floats(channels, passes):
-        return channel(passes) * channels + PARTS * ceil_div(channels * S, MMA_K) * QUADS * 32 * VECTOR
-
-    CHANNELS = even(C, max([1, *(c for c in range(1, C + 1) if 4 * floats(c, 1) <= SHARED_BYTES)]))
-    most = ceil_div(P, HEIGHT) if CHANNELS == C else 1
-    fitting = (n for n in range(2, most + 1) if 4 * (floats(C, n) + 2 * MAPS * MAP) <= PASS_BYTES)
-    PASSES = even(ceil_div(P, HEIGHT), max([1, *fitting]))
-    STAGED = floats(CHANNELS, PASSES)
-    LINES, CHANNEL = PASSES * HEIGHT + PARTS * PART_R - 1, channel(PASSES)
-    FLOATS = STAGED + (2 * MAPS * MAP if PASSES > 1 else 0)
+    CHANNELS = even(C, max([1, *(c for c in range(1, C + 1) if 4 * floats(c) <= SHARED_BYTES)]))
     return {
         "TILES": TILES, "WARPS_Q": warps_q, "WARPS_P": warps_p, "ROWS": rows, "PARTS": PARTS, "PART_R": PART_R,
         "QUADS": QUADS, "CHANNELS": CHANNELS, "WIDTH": WIDTH, "LINES": LINES, "CHANNEL": CHANNEL,
-        "PASSES": PASSES, "MAPS": MAPS, "PITCH": PITCH, "MAP": MAP, "STAGED": STAGED, "FLOATS": FLOATS,
+        "FLOATS": floats(CHANNELS),
     }  # fmt: skip
 
 
@@ -92,18 +85,13 @@ def specialise(
     WIDTH,
     LINES,
     CHANNEL,
-    PASSES,
-    MAPS,
-    PITCH,
-    MAP,
-    STAGED,
     FLOATS,
 ):
     """The kernel for images of C x H x W, its blocks for an image, threads and bytes of shared memory."""
     P, Q = H - R + 1, W - S + 1
     THREADS = 32 * WARPS_Q * WARPS_P
     PIXELS, HEIGHT = WARPS_Q * MMA_M, WARPS_P * ROWS
-    BLOCKS_Q, BLOCKS_P, GROUPS = ceil_div(Q, PIXELS), ceil_div(P, PASSES * HEIGHT), ceil_div(K, TILES * MMA_N)
+    BLOCKS_Q, BLOCKS_P, GROUPS = ceil_div(Q, PIXELS), ceil_div(P, HEIGHT), ceil_div(K, TILES * MMA_N)
     BLOCKS = BLOCKS_Q * BLOCKS_P * GROUPS
     CHUNKS = ceil_div(C, CHANNELS)
     K_STEPS = ceil_div(CHANNELS * S, MMA_K)
@@ -113,7 +101,6 @@ def specialise(
     OFFSETS = K_STEPS * MMA_K
     TAP_FRAG, ACC_ROW = QUADS * VECTOR, TILES * 4
     ACC, COLUMN = ROWS * ACC_ROW, ROWS + PART_R - 1
-    KEPT = CHUNKS * PARTS * K_STEPS == 1  # the taps of all passes are the same: they stay in registers
     RESIDENT = max(1, REGISTERS // (THREADS * (ACC + TAP_FRAG + OTHERS)))
 
     @inlined
@@ -142,17 +129,10 @@ def specialise(
 
     @inlined
     @unroll
-    def load_taps(shared, taps, tap_frag):
-        """This lane's taps of eight k."""
-        for quad in unrolled(QUADS):
-            load4(tap_frag, quad * VECTOR, shared, int64(taps + uint32(quad * 32 * VECTOR)))
-
-    @inlined
-    @unroll
     def multiply_rows(shared, near, far, taps, a_frag, tap_frag, acc):
         """Eight k: one image row after the other, with the taps of all filter rows that meet it."""
-        if not KEPT:
-            load_taps(shared, taps, tap_frag)
+        for quad in unrolled(QUADS):
+            load4(tap_frag, quad * VECTOR, shared, int64(taps + uint32(quad * 32 * VECTOR)))
         for h in unrolled(COLUMN):
             a_frag[0] = shared[near + uint32(h * WIDTH)]
             a_frag[1] = shared[near + uint32(h * WIDTH + 8)]
@@ -170,21 +150,6 @@ def specialise(
                 if int32(f * MMA_N + v % 2) < filters and int32(v // 2 * 8) < columns:
                     y[uint64(out + (f * MMA_N + v % 2) * P * Q + v // 2 * 8)] = acc[first + f * 4 + v]
 
-    @inlined
-    def leave_row(shared, at, acc, first, filters, columns):
-        """The same to shared memory, where maps lie MAP apart."""
-        for f in range(TILES):
-            for v in range(4):
-                if int32(f * MMA_N + v % 2) < filters and int32(v // 2 * 8) < columns:
-                    shared[at + uint32((f * MMA_N + v % 2) * MAP + v // 2 * 8)] = acc[first + f * 4 + v]
-
-    @inlined
-    def store_pixel(y, out, shared, at, filters):
-        """One pixel of all maps; neighbouring threads have neighbouring pixels."""
-        for k in range(MAPS):
-            if k < filters:
-                y[uint64(out + k * P * Q)] = shared[at + uint32(k * MAP)]
-
     @jit(THREADS, RESIDENT)
     @unroll
     def conv2d_tensor_core(x, packed, y):
@@ -197,7 +162,7 @@ def specialise(
         # locate: the block's image, filters and pixels
         n, block = int64(cuda.blockIdx.x // BLOCKS), cuda.blockIdx.x % BLOCKS
         filters, block = block % GROUPS, block // GROUPS
-        p0, q0 = block // BLOCKS_Q * (PASSES * HEIGHT), block % BLOCKS_Q * PIXELS
+        p0, q0 = block // BLOCKS_Q * HEIGHT, block % BLOCKS_Q * PIXELS
         corner = n * IMAGE + p0 * W + q0
 
         # locate: the warp's rows and sixteen pixels, the lane's one
@@ -211,61 +176,40 @@ def specialise(
                 c, s = i // uint32(S), i % uint32(S)
                 offsets[i] = uint32(c * uint32(CHANNEL) + s) if c < CHANNELS else uint32(0)
 
-        passes = 1 if PASSES == 1 else min(PASSES, (P - p0 + HEIGHT - 1) // HEIGHT)  # none beyond the last row of y
-        for turn in range(passes):
-            for i in unrolled(ROWS):
-                for j in range(ACC_ROW):
-                    acc[i * ACC_ROW + j] = float32(0.0)
-            for chunk in range(CHUNKS):
-                # stage: once for all passes; where there is more than one chunk, there is one pass
-                if turn == 0:
-                    if chunk > 0:
-                        cuda.syncthreads()
-                    for start in range(0, TAPS, THREADS * VECTOR):
-                        i = uint32(start + thread * uint32(VECTOR))
-                        if i < uint32(TAPS):
-                            copy4_async(shared, TAPS_AT + i, packed, (int64(filters) * CHUNKS + chunk) * TAPS + i)
-                    first = chunk * CHANNELS
-                    copy_image(shared, x, corner + first * PLANE_X, H - p0, W - q0, C - first)
-                    wait_async()
-                    cuda.syncthreads()
-                    round_image(shared)
-                    cuda.syncthreads()
-                    if KEPT:
-                        load_taps(shared, uint32(TAPS_AT) + lane * uint32(VECTOR), tap_frag)
-
-                # multiply
-                for part in range(PARTS):
-                    top = uint32(turn * HEIGHT + part * PART_R)
-                    corner_row = uint32((top + row) * uint32(WIDTH) + pixel)
-                    taps = uint32(TAPS_AT + part * K_STEPS * TAP) + lane * uint32(VECTOR)
-                    for k in range(K_STEPS):
-                        near = uint32(offsets[uint32(k * MMA_K) + member] + corner_row)
-                        far = uint32(offsets[uint32(k * MMA_K + 4) + member] + corner_row)
-                        multiply_rows(shared, near, far, uint32(taps + uint32(k * TAP)), a_frag, tap_frag, acc)
-
-            # store
-            first, p = filters * TILES * MMA_N, p0 + turn * HEIGHT
-            if PASSES == 1:
-                k, p, q = first + 2 * int64(member), p + int64(row), q0 + int64(pixel)
-                out = ((n * K + k) * P + p) * Q + q
-                for i in unrolled(ROWS):
-                    if p + i < P:
-                        store_row(y, out + i * Q, acc, i * ACC_ROW, int32(K - k), int32(Q - q))
-            else:  # through shared memory, so that a warp writes whole lines of a map
-                place = uint32(STAGED) + uint32(turn % 2 * MAPS * MAP)  # the other one is still read
-                at = uint32(place + uint32(2 * MAP) * member + row * uint32(PITCH) + pixel)
-                own_filters, own_columns = int32(MAPS) - int32(2 * member), int32(PITCH) - int32(pixel)
-                for i in unrolled(ROWS):
-                    leave_row(shared, uint32(at + uint32(i * PITCH)), acc, i * ACC_ROW, own_filters, own_columns)
+        for i in unrolled(ROWS):
+            for j in range(ACC_ROW):
+                acc[i * ACC_ROW + j] = float32(0.0)
+        for chunk in range(CHUNKS):
+            # stage
+            if chunk > 0:
                 cuda.syncthreads()
-                out = ((n * K + first) * P + p) * Q + q0
-                for start in range(0, HEIGHT * PITCH, THREADS):
-                    i = uint32(start + thread)
-                    line, column = i // uint32(PITCH), i % uint32(PITCH)
-                    if int32(line) < int32(min(P - p, HEIGHT)) and int32(column) < int32(Q - q0):
-                        at = uint32(place + i)
-                        store_pixel(y, out + int64(uint32(line * uint32(Q) + column)), shared, at, K - first)
+            for start in range(0, TAPS, THREADS * VECTOR):
+                i = uint32(start + thread * uint32(VECTOR))
+                if i < uint32(TAPS):
+                    copy4_async(shared, TAPS_AT + i, packed, (int64(filters) * CHUNKS + chunk) * TAPS + i)
+            first = chunk * CHANNELS
+            copy_image(shared, x, corner + first * PLANE_X, H - p0, W - q0, C - first)
+            wait_async()
+            cuda.syncthreads()
+            round_image(shared)
+            cuda.syncthreads()
+
+            # multiply
+            for part in range(PARTS):
+                corner_row = uint32((uint32(part * PART_R) + row) * uint32(WIDTH) + pixel)
+                taps = uint32(TAPS_AT + part * K_STEPS * TAP) + lane * uint32(VECTOR)
+                for k in range(K_STEPS):
+                    near = uint32(offsets[uint32(k * MMA_K) + member] + corner_row)
+                    far = uint32(offsets[uint32(k * MMA_K + 4) + member] + corner_row)
+                    multiply_rows(shared, near, far, uint32(taps + uint32(k * TAP)), a_frag, tap_frag, acc)
+
+        # store
+        k = filters * TILES * MMA_N + 2 * int64(member)
+        p, q = p0 + int64(row), q0 + int64(pixel)
+        out = ((n * K + k) * P + p) * Q + q
+        for i in unrolled(ROWS):
+            if p + i < P:
+                store_row(y, out + i * Q, acc, i * ACC_ROW, int32(K - k), int32(Q - q))
 
     return conv2d_tensor_core, BLOCKS, THREADS
 
@@ -297,6 +241,10 @@ def prepare(filt, problem):
 def launch(x, packed, y):
     N, C, H, W = x.shape
     K, P, Q = y.shape[1:]
-    constants = plan(C, H, W, K, H - P + 1, W - Q + 1)
-    kernel, blocks, threads = specialise(C, H, W, K, H - P + 1, W - Q + 1, **constants)
+    shape = C, H, W, K, H - P + 1, W - Q + 1
+    rows = whole_rows.plan(*shape, PASS_ROWS, PART_BYTES)
+    if rows is not None and aligned(x.reshape(N, C * H * W), y.reshape(N, K * P * Q)):
+        return whole_rows.launch(x, packed, y, rows)
+    constants = plan(*shape)
+    kernel, blocks, threads = specialise(*shape, **constants)
     kernel[N * blocks, threads, 0, 4 * constants["FLOATS"]](x.reshape(x.size), packed, y.reshape(y.size))

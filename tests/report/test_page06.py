@@ -86,27 +86,35 @@ def test_stages_and_bytes_are_the_steps():
     assert f"a warp tile of {step.WARP_M} × {step.WARP_N}" in text
 
 
-@pytest.mark.parametrize(("layer", "number", "share"), [("ece408-layer1", 1, 38), ("ece408-layer2", 2, 77)])
+@pytest.mark.parametrize(("layer", "number", "share"), [("ece408-layer1", 1, 39), ("ece408-layer2", 2, 77)])
 def test_the_share_of_products_that_count_is_the_plans(layer, number, share):
     step, p = module("conv2d_tensor_core"), problems.preset(layer)
-    tile = step.plan(p.C, p.H, p.W, p.K, p.R, p.S)
-    taps, filters = p.C * p.S, tile["TILES"] * step.MMA_N
-    columns, rows = tile["WARPS_Q"] * step.MMA_M, tile["WARPS_P"] * tile["ROWS"]  # passes end with the rows of y
+    shape = p.C, p.H, p.W, p.K, p.R, p.S
+    tile, whole = step.plan(*shape), step.whole_rows.plan(*shape, step.PASS_ROWS, step.PART_BYTES)
+    assert (whole is not None) == (number == 1)
+    taps, filters, columns = p.C * p.S, tile["TILES"] * step.MMA_N, tile["WARPS_Q"] * step.MMA_M
+    rows = whole["ROWS"] if whole else tile["WARPS_P"] * tile["ROWS"]  # a part ends with the rows of y
     extents = [(taps, step.MMA_K), (p.K, filters), (p.Q, columns), (p.P, rows)]
     rounded = [(extent, -(-extent // piece) * piece) for extent, piece in extents]
     assert round(100 * np.prod([extent / up for extent, up in rounded])) == share
     text = re.sub(r"\s+", " ", (FOLDER / "convolution.md").read_text(encoding="utf-8"))
     said = re.search(rf"\. Layer {number}: ([^:]*): {share}%|Layer {number}: ([^:]*): {share}%", text)
     assert re.findall(r"(\d+)/(\d+)", said[0]) == [(str(extent), str(up)) for extent, up in rounded]
-    told = "its two blocks have {} × {} outputs together" if number == 1 else "blocks have {} × {} outputs"
-    assert told.format(columns, rounded[3][1] if number == 1 else rows) in text
-    if number == 1:
-        lines, products = tile["ROWS"] + p.R - 1, tile["ROWS"] * p.R * tile["TILES"]
-        assert f"= {lines} image rows, {4 * lines} values of x; " in text
-        assert f"= {p.R * tile['TILES'] * 2} taps, {tile['QUADS']} loads; " in text
-        assert f"= {products} `mma`" in text
-        assert (tile["WARPS_P"], tile["ROWS"]) == (1, 4)
-        assert f"in {tile['PASSES']} passes of four rows" in text
+    if not whole:
+        assert f"blocks have {columns} × {rows} outputs" in text
+        return
+    parts = -(-p.P // (whole["PASSES"] * rows))
+    assert parts == 3
+    assert f"its three blocks have {columns} × {rounded[3][1]} outputs together" in text
+    lines, products = rows + p.R - 1, rows * p.R * tile["TILES"]
+    assert f"{rows} + {p.R} - 1 = {lines} image rows, {4 * lines} values of x; " in text
+    assert f"= {p.R * tile['TILES'] * 2} taps, {tile['QUADS']} loads; " in text
+    assert f"= {products} `mma`" in text
+    assert f"it would be {4 * rows * p.R} values of x" in text
+    assert f"{whole['PASSES'] * rows} of its rows, in {whole['PASSES']} passes of {rows}" in text
+    map_bytes, vector = 4 * p.P * p.Q, 4 * step.VECTOR
+    assert f"{map_bytes:,} bytes, {map_bytes / 32} sectors" in text
+    assert f"{32 * vector} bytes, {vector} sectors" in text
 
 
 # --- excerpts ---
@@ -131,7 +139,9 @@ def test_excerpts_are_the_lines_of_their_steps():
     found = list(excerpts())
     assert {step for step, _ in found} >= {"hgemm_mma", "hgemm_shared", "hgemm_pipelined", "hconv3d_mma"}
     for step, block in found:
-        source = "".join(plain(line) for line in catalog.find(step).path.read_text(encoding="utf-8").splitlines())
+        path = catalog.find(step).path
+        files = [path, *path.parent.glob("helpers/*.py")]
+        source = "".join(plain(line) for file in files for line in file.read_text(encoding="utf-8").splitlines())
         for line in block.splitlines():
             parts = [part.strip(",") for part in plain(line).split("...")]
             assert all(part in source for part in parts), f"{step}: {line}"
