@@ -3,8 +3,8 @@
 A step is known by the hash of its code in the reference card's record (or in the machine-code record), which
 a student's runs do not rewrite. Its text comes from git: the newest version, from HEAD back, with that hash; so
 edits may be committed. Without git (a zip file), every file that still has that hash is copied to
-``.workbook/shipped`` when the history is first used. The hashes of helpers and exercises stand in
-``lessons/shipped.json``, which ``python -m common ship`` writes.
+``.workbook/shipped`` when the history is first used. The hashes of helpers and exercises, and of steps that were
+shipped before they were timed anew, stand in ``lessons/shipped.json``, which ``python -m common ship`` writes.
 """
 
 from __future__ import annotations
@@ -114,8 +114,15 @@ def keep_copies() -> None:
 
 
 def note() -> Path:
-    """Take helpers and exercises for shipped as they are now; returns the file that says so."""
-    there = [path for path in (*helpers(), *exercises()) if path.is_file()]
+    """Take helpers, exercises and steps for shipped as they are now; returns the file that says so.
+
+    A step that was timed as it is needs no note.
+    """
+    timed = _timed()
+    steps = [
+        path for path in files() if path.is_file() and timed.get(path.stem) not in (None, _code(history.read(path)))
+    ]
+    there = [*(path for path in (*helpers(), *exercises()) if path.is_file()), *steps]
     hashes = {path.relative_to(catalog.LESSONS).as_posix(): catalog.source_hash(path) for path in there}
     path = catalog.LESSONS / _NOTED
     history.write(path, (json.dumps(hashes, indent=1) + "\n").encode())
@@ -150,16 +157,21 @@ def _code(source: bytes) -> str | None:
 @cache
 def _recorded() -> dict[str, str]:
     """The code hash of each file as recorded, by its name."""
-    noted = catalog.LESSONS / _NOTED
-    found = {}
+    found = {name: entry.source for name, entry in records.load_code().steps.items()} | _timed()
+    noted = catalog.LESSONS / _NOTED  # has the last word
     if noted.exists():
         try:
             hashes = schema.read(store.read_json(noted), dict[str, schema.Name])
         except (store.StoreError, schema.SchemaError) as error:
             shown = "" if isinstance(error, store.StoreError) else f"{store.shown(noted)}: "
             raise records.RecordError(f"{shown}{error}; python -m common ship writes it anew") from None
-        found = {Path(name).stem: value for name, value in hashes.items()}
-    found |= {name: entry.source for name, entry in records.load_code().steps.items()}
+        found |= {Path(name).stem: value for name, value in hashes.items()}
+    return found
+
+
+def _timed() -> dict[str, str]:
+    """The code hash of each step in the reference card's record."""
+    found: dict[str, str] = {}
     for record in records.all_records():
         if record.slug == records.REFERENCE_GPU:
             for preset in problems.PRESETS:

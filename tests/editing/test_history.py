@@ -9,10 +9,13 @@ import sys
 import pytest
 
 from common import cli
-from common.book import catalog, device, exercises, store
+from common.book import catalog, device, exercises, problems, store
 from common.editing import history, shipped
 from common.editing.history import Event, HistoryError
 from common.jobs import run
+from common.report import records
+from common.report.entries import StepRow
+from common.report.records import Record
 
 RIGHT, WRONG, UNUSABLE = 0, 1, 2
 GIT = pytest.mark.skipif(shutil.which("git") is None, reason="git is not installed")
@@ -127,10 +130,18 @@ def test_restoring_names_the_helpers_that_it_ran_with(call, lessons, git):
 
 def test_what_is_noted_as_shipped_is_so():
     noted = json.loads((catalog.LESSONS / "shipped.json").read_text())
-    files = (*shipped.helpers(), *shipped.exercises())
+    record = Record.load(records.RESULTS / f"{records.REFERENCE_GPU}.json")
+    rows = {name: row.source for preset in problems.PRESETS for name, row in record.rows(preset).items()
+            if isinstance(row, StepRow)}  # fmt: skip
+    older = [path for path in shipped.files() if rows.get(path.stem, "") not in ("", catalog.source_hash(path))]
+    files = (*shipped.helpers(), *shipped.exercises(), *older)
     assert noted == {path.relative_to(catalog.LESSONS).as_posix(): catalog.source_hash(path) for path in files}, (
         "python -m common ship"
     )
+
+
+def test_a_step_shipped_before_it_is_timed_is_no_edit():
+    assert [path.name for path in shipped.files() if shipped.edited(path)] == []
 
 
 @pytest.mark.parametrize("name", ["wide", STEP, "gemm_two_tiles"])
