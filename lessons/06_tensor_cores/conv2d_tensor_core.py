@@ -242,9 +242,9 @@ def launch(x, packed, y):
     N, C, H, W = x.shape
     K, P, Q = y.shape[1:]
     shape = C, H, W, K, H - P + 1, W - Q + 1
-    rows = whole_rows.plan(*shape, PASS_ROWS, PART_BYTES)
-    if rows is not None and aligned(x.reshape(N, C * H * W), y.reshape(N, K * P * Q)):
+    constants, rows = plan(*shape), whole_rows.plan(*shape, PASS_ROWS, PART_BYTES)
+    together = constants["TILES"] * MMA_N >= K  # are all filters in one group, as whole rows have them?
+    if rows is not None and together and aligned(x.reshape(N, C * H * W), y.reshape(N, K * P * Q)):
         return whole_rows.launch(x, packed, y, rows)
-    constants = plan(*shape)
     kernel, blocks, threads = specialise(*shape, **constants)
     kernel[N * blocks, threads, 0, 4 * constants["FLOATS"]](x.reshape(x.size), packed, y.reshape(y.size))

@@ -44,6 +44,7 @@ LEFT = [
     Conv2d(N=1, C=1, H=10, W=12, K=2, R=5, S=9),
     Conv2d(N=1, C=1, H=9, W=13, K=3, R=5, S=5),  # rows of an odd number of values
     Conv2d(N=1, C=1, H=6, W=136, K=2, R=1, S=1),  # wider than eight warps
+    Conv2d(N=1, C=1, H=1_460_000, W=128, K=24, R=1, S=1),  # places beyond 32 bits
     Conv2d(N=1, C=1, H=16, W=130, K=24, R=3, S=3),  # one pass exceeds the shared memory
 ]
 
@@ -68,6 +69,13 @@ def test_right_in_parts_and_passes(step, problem, part_bytes, passes, parts):
 @pytest.mark.parametrize("problem", LEFT, ids=str)
 def test_what_does_not_fit_is_left_to_the_step(step, problem):
     assert planned(step(None), problem) is None
+
+
+def test_groups_of_filters_are_left_to_the_step(step, monkeypatch):
+    module = step(None)
+    monkeypatch.setattr(module, "FILTERS", 8)
+    monkeypatch.setattr(module.whole_rows, "launch", None)  # not called
+    assert right(module, Conv2d(N=1, C=1, H=12, W=8, K=9, R=5, S=5))
 
 
 def test_layer_1_is_computed_in_thirds(step):

@@ -27,6 +27,7 @@ def plan(C, H, W, K, R, S, ROWS, PART_BYTES):
     """The constants of the kernel for a shape; None where it does not fit."""
     P, Q = H - R + 1, W - S + 1
     fits = C == 1 and K <= MOST_K and R <= MOST_R and S <= MMA_K and ceil_div(Q, MMA_M) <= MOST_WARPS
+    fits = fits and K * P * Q < 2**32  # places in an image's maps have 32 bits
     if not fits or any(values % VECTOR for values in (H * W, P * Q, ROWS * W, ROWS * Q)):
         return None
     MAP = multiple(ROWS * Q + 4, 8) - 4  # of the results of a pass; two maps 8 or 24 banks apart: no conflict
