@@ -32,9 +32,9 @@ WARPS, ACROSS = 4, 6  # of a block, at most; of a block that is one warp high
 ROWS = 4  # of outputs, of a warp in one pass, at most
 MOST_R = 7  # rows of a filter whose taps are in registers together
 SHARED_BYTES = 100 * 1024  # of a block, so that two are resident
-PASS_ROWS = 6  # of outputs, in a pass of whole rows
-PART_BYTES = 46 * 1024  # of shared memory, for a part of an image that is computed in whole rows
-TUNABLES = {"FILTERS": (8, 16, 24), "WARPS": (4, 8), "ROWS": (2, 4, 6), "PASS_ROWS": (2, 4, 6)}
+PART_ROWS = 6  # of outputs, in a part of an image that is computed in whole rows
+TICKETS = 1  # 1: a block draws each such part; 0: it takes every gridDim-th
+TUNABLES = {"FILTERS": (8, 16, 24), "WARPS": (4, 8), "ROWS": (2, 4, 6), "PART_ROWS": (2, 4, 6), "TICKETS": (0, 1)}
 REGISTERS, OTHERS = 65536, 28  # of a multiprocessor; of a thread, beside sums and taps
 
 
@@ -64,6 +64,27 @@ def plan(C, H, W, K, R, S):
         "QUADS": QUADS, "CHANNELS": CHANNELS, "WIDTH": WIDTH, "LINES": LINES, "CHANNEL": CHANNEL,
         "FLOATS": floats(CHANNELS),
     }  # fmt: skip
+
+
+@lru_cache
+def multiplier(WIDTH, ROWS, R, TILES):
+    """What a warp multiplies for ROWS rows of outputs, if the image lies in shared memory, WIDTH columns wide."""
+    ACC_ROW, COLUMN = TILES * 4, ROWS + R - 1
+
+    @inlined
+    @unroll
+    def multiply_rows(shared, near, far, a_frag, tap_frag, acc):
+        """Eight k: one image row after the other, with the taps of all filter rows that meet it."""
+        for h in unrolled(COLUMN):
+            a_frag[0] = shared[near + uint32(h * WIDTH)]
+            a_frag[1] = shared[near + uint32(h * WIDTH + 8)]
+            a_frag[2] = shared[far + uint32(h * WIDTH)]
+            a_frag[3] = shared[far + uint32(h * WIDTH + 8)]
+            for r in range(max(0, h - ROWS + 1), min(R, h + 1)):
+                for f in range(TILES):
+                    mma_m16n8k8(acc, (h - r) * ACC_ROW + f * 4, a_frag, 0, tap_frag, (r * TILES + f) * 2)
+
+    return multiply_rows
 
 
 @lru_cache
@@ -100,8 +121,9 @@ def specialise(
     IMAGE, PLANE_X = C * H * W, H * W
     OFFSETS = K_STEPS * MMA_K
     TAP_FRAG, ACC_ROW = QUADS * VECTOR, TILES * 4
-    ACC, COLUMN = ROWS * ACC_ROW, ROWS + PART_R - 1
+    ACC = ROWS * ACC_ROW
     RESIDENT = max(1, REGISTERS // (THREADS * (ACC + TAP_FRAG + OTHERS)))
+    multiply_rows = multiplier(WIDTH, ROWS, PART_R, TILES)
 
     @inlined
     def copy_image(shared, x, corner, lines, columns, channels):
@@ -126,21 +148,6 @@ def specialise(
                 for v in range(VECTOR):
                     quad[v] = to_tf32(quad[v])
                 store4(shared, i, quad, 0)
-
-    @inlined
-    @unroll
-    def multiply_rows(shared, near, far, taps, a_frag, tap_frag, acc):
-        """Eight k: one image row after the other, with the taps of all filter rows that meet it."""
-        for quad in unrolled(QUADS):
-            load4(tap_frag, quad * VECTOR, shared, int64(taps + uint32(quad * 32 * VECTOR)))
-        for h in unrolled(COLUMN):
-            a_frag[0] = shared[near + uint32(h * WIDTH)]
-            a_frag[1] = shared[near + uint32(h * WIDTH + 8)]
-            a_frag[2] = shared[far + uint32(h * WIDTH)]
-            a_frag[3] = shared[far + uint32(h * WIDTH + 8)]
-            for r in range(max(0, h - ROWS + 1), min(PART_R, h + 1)):
-                for f in range(TILES):
-                    mma_m16n8k8(acc, (h - r) * ACC_ROW + f * 4, a_frag, 0, tap_frag, (r * TILES + f) * 2)
 
     @inlined
     def store_row(y, out, acc, first, filters, columns):
@@ -201,7 +208,9 @@ def specialise(
                 for k in range(K_STEPS):
                     near = uint32(offsets[uint32(k * MMA_K) + member] + corner_row)
                     far = uint32(offsets[uint32(k * MMA_K + 4) + member] + corner_row)
-                    multiply_rows(shared, near, far, uint32(taps + uint32(k * TAP)), a_frag, tap_frag, acc)
+                    for quad in unrolled(QUADS):
+                        load4(tap_frag, quad * VECTOR, shared, int64(taps + uint32(k * TAP + quad * 32 * VECTOR)))
+                    multiply_rows(shared, near, far, a_frag, tap_frag, acc)
 
         # store
         k = filters * TILES * MMA_N + 2 * int64(member)
@@ -238,13 +247,19 @@ def prepare(filt, problem):
     return cuda.to_device(np.ascontiguousarray(packed).reshape(-1))
 
 
-def launch(x, packed, y):
+def workspace(problem):
+    """The number of the next ticket, for parts of images that blocks draw: 0 before a launch and after it."""
+    return cuda.to_device(np.zeros(1, np.uint32))
+
+
+def launch(x, packed, y, tickets):
     N, C, H, W = x.shape
     K, P, Q = y.shape[1:]
     shape = C, H, W, K, H - P + 1, W - Q + 1
-    constants, rows = plan(*shape), whole_rows.plan(*shape, PASS_ROWS, PART_BYTES)
+    constants, rows = plan(*shape), whole_rows.plan(*shape, PART_ROWS, TICKETS)
+    fits = rows is not None and N * rows["PARTS"] < 2**31
     together = constants["TILES"] * MMA_N >= K  # are all filters in one group, as whole rows have them?
-    if rows is not None and together and aligned(x.reshape(N, C * H * W), y.reshape(N, K * P * Q)):
-        return whole_rows.launch(x, packed, y, rows)
+    if fits and together and aligned(x.reshape(N, C * H * W), y.reshape(N, K * P * Q)):
+        return whole_rows.launch(x, packed, y, tickets, rows, multiplier)
     kernel, blocks, threads = specialise(*shape, **constants)
     kernel[N * blocks, threads, 0, 4 * constants["FLOATS"]](x.reshape(x.size), packed, y.reshape(y.size))

@@ -12,30 +12,26 @@ simulator.install()
 
 
 @pytest.fixture
-def step(monkeypatch):
-    """The step as shipped; ``within`` bytes, a part of an image is smaller."""
+def module(monkeypatch):
+    """The step as shipped, for a GPU of one multiprocessor: a block computes several parts."""
     module = catalog.load(catalog.find("conv2d_tensor_core").path, "conv2d")
-
-    def within(part_bytes):
-        monkeypatch.setattr(module, "PART_BYTES", part_bytes or module.PART_BYTES)
-        return module
-
-    return within
+    monkeypatch.setattr(module.whole_rows, "multiprocessors", lambda: 1)
+    return module
 
 
 def planned(module, p):
-    return module.whole_rows.plan(p.C, p.H, p.W, p.K, p.R, p.S, module.PASS_ROWS, module.PART_BYTES)
+    return module.whole_rows.plan(p.C, p.H, p.W, p.K, p.R, p.S, module.PART_ROWS, module.TICKETS)
 
 
-# what the shape is for; the bytes of a part, if they are fewer; passes of a part, parts of an image
+# what the shape is for; parts of an image
 TAKEN = [
-    (Conv2d(N=2, C=1, H=10, W=12, K=3, R=5, S=5), None, 1, 1),  # pixels behind Q, filters behind K
-    (Conv2d(N=1, C=1, H=12, W=8, K=9, R=5, S=5), None, 2, 1),  # the last pass is short; a second tile of filters
-    (Conv2d(N=3, C=1, H=14, W=10, K=3, R=5, S=5), None, 2, 1),  # maps of 60 values: every other begins in a sector
-    (Conv2d(N=1, C=1, H=6, W=18, K=2, R=1, S=3), None, 1, 1),  # two warps; one row of taps
-    (Conv2d(N=1, C=1, H=12, W=12, K=24, R=7, S=7), None, 1, 1),  # the most filters, and the most rows of taps
-    (Conv2d(N=2, C=1, H=34, W=34, K=3, R=5, S=5), 6800, 2, 3),  # parts; the last one has a short pass
-    (Conv2d(N=1, C=1, H=22, W=18, K=5, R=5, S=5), 4300, 1, 3),  # parts that begin in a sector
+    (Conv2d(N=2, C=1, H=10, W=12, K=3, R=5, S=5), 1),  # pixels behind Q, filters behind K
+    (Conv2d(N=1, C=1, H=12, W=8, K=9, R=5, S=5), 2),  # the last part is short; a second tile of filters
+    (Conv2d(N=9, C=1, H=14, W=10, K=3, R=5, S=5), 2),  # maps of 60 values: every other begins in a sector
+    (Conv2d(N=1, C=1, H=6, W=18, K=2, R=1, S=3), 1),  # two warps; one row of taps
+    (Conv2d(N=1, C=1, H=12, W=12, K=24, R=7, S=7), 1),  # the most filters, and the most rows of taps
+    (Conv2d(N=5, C=1, H=34, W=34, K=3, R=5, S=5), 5),  # more parts than blocks: each block has several
+    (Conv2d(N=1, C=1, H=22, W=18, K=5, R=5, S=5), 3),  # parts that begin in a sector
 ]
 LEFT = [
     Conv2d(N=1, C=2, H=10, W=12, K=3, R=5, S=5),
@@ -58,33 +54,34 @@ def right(module, problem):
     return np.array_equal(bench.y.get(), reference.full(problem, x, weight)) and bench.y.trespasses() == []
 
 
-@pytest.mark.parametrize(("problem", "part_bytes", "passes", "parts"), TAKEN, ids=lambda v: str(v) if v else "")
-def test_right_in_parts_and_passes(step, problem, part_bytes, passes, parts):
-    module = step(part_bytes)
-    plan = planned(module, problem)
-    assert (plan["PASSES"], -(-problem.P // (plan["ROWS"] * plan["PASSES"]))) == (passes, parts)
+@pytest.mark.parametrize(("problem", "parts"), TAKEN, ids=str)
+def test_right_in_parts(module, problem, parts):
+    assert planned(module, problem)["PARTS"] == parts
     assert right(module, problem)
 
 
 @pytest.mark.parametrize("problem", LEFT, ids=str)
-def test_what_does_not_fit_is_left_to_the_step(step, problem):
-    assert planned(step(None), problem) is None
+def test_what_does_not_fit_is_left_to_the_step(module, problem):
+    assert planned(module, problem) is None
 
 
-def test_groups_of_filters_are_left_to_the_step(step, monkeypatch):
-    module = step(None)
+def test_groups_of_filters_are_left_to_the_step(module, monkeypatch):
     monkeypatch.setattr(module, "FILTERS", 8)
     monkeypatch.setattr(module.whole_rows, "launch", None)  # not called
     assert right(module, Conv2d(N=1, C=1, H=12, W=8, K=9, R=5, S=5))
 
 
-def test_layer_1_is_computed_in_thirds(step):
-    plan = planned(step(None), problems.preset("ece408-layer1"))
-    assert (plan["PASSES"], plan["ROWS"]) == (4, 6)
+def test_four_blocks_of_layer_1_are_resident(module):
+    p = problems.preset("ece408-layer1")
+    _, resident, threads, shared = module.whole_rows.specialise(
+        p.H, p.W, p.K, p.R, p.S, **planned(module, p), multiplier=module.multiplier
+    )
+    assert (resident, threads) == (4, 160)
+    assert 4 * (shared + 1024) <= 228 * 1024  # of a multiprocessor; a block takes 1 KiB more than it asks for
 
 
-def test_results_in_the_place_of_lines_are_wrong(step, monkeypatch):
-    module, problem = step(None), TAKEN[1][0]
+def test_results_in_the_place_of_lines_are_wrong(module, monkeypatch):
+    problem, _ = TAKEN[5]
     plan = planned(module, problem)
-    monkeypatch.setattr(module.whole_rows, "plan", lambda *_: {**plan, "STAGED": 64})
+    monkeypatch.setattr(module.whole_rows, "plan", lambda *_: {**plan, "STAGED": 300})
     assert not right(module, problem)
