@@ -525,10 +525,12 @@ def rounded(ladder: str) -> tuple[Problem, ...]:
 
 
 # For a card of FEW multiprocessors, on which steps that fill the card take their larger tiles, and cut sums, at small
-# shapes; blocks that stay have up to three tiles. A convolution with few filters has each stride, padding and
-# dilation that its kernel knows, then one that it leaves to another: a stride along w, a wide padding, more filters.
+# shapes; blocks that stay have up to three tiles, the third of which they may draw from a counter. A convolution in
+# three dimensions with few filters has each stride, padding and dilation that its kernel knows, then one that it
+# leaves to another: a stride along w, a wide padding, more filters.
 FEW = 4
 _SMALL_CARD: dict[str, tuple[Problem, ...]] = {
+    "conv2d": (Conv2d(N=21, C=1, H=14, W=40, K=17, R=7, S=7),),
     "conv3d": (
         Conv3d(N=4, C=72, D=4, H=9, W=11, K=8, T=2, R=2, S=2, stride_d=2, stride_h=2, pad_d=1, pad_h=1, pad_w=1,
                dilation_d=2, dilation_h=2, dilation_w=2),

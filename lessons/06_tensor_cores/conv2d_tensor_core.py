@@ -252,12 +252,13 @@ def workspace(problem):
     return cuda.to_device(np.zeros(1, np.uint32))
 
 
-def launch(x, packed, y, tickets):
+def launch(x, packed, y, tickets=None):
+    """Without `tickets`, which only whole rows need, every shape is left to the kernel above."""
     N, C, H, W = x.shape
     K, P, Q = y.shape[1:]
     shape = C, H, W, K, H - P + 1, W - Q + 1
     constants, rows = plan(*shape), whole_rows.plan(*shape, PART_ROWS, TICKETS)
-    fits = rows is not None and N * rows["PARTS"] < 2**31
+    fits = rows is not None and tickets is not None and N * rows["PARTS"] < 2**31
     together = constants["TILES"] * MMA_N >= K  # are all filters in one group, as whole rows have them?
     if fits and together and aligned(x.reshape(N, C * H * W), y.reshape(N, K * P * Q)):
         return whole_rows.launch(x, packed, y, tickets, rows, multiplier)

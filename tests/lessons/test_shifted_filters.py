@@ -2,13 +2,12 @@
 
 import functools
 
-import numpy as np
 import pytest
 
-from common.book import catalog, reference
+from common.book import catalog
 from common.book.problems import Conv2d
-from common.measure import check, inputs
 from common.microscope import simulator
+from tests.launched import is_right
 
 simulator.install()
 
@@ -30,22 +29,12 @@ def experiment():
     return catalog.load(catalog.find("conv2d_tensor_core_shifted").path, "conv2d")
 
 
-def require_right(module, problem):
-    bench = check.Bench(module, problem, {})
-    x, weight = inputs.integers(problem, 0)
-    bench.load(x, weight)
-    bench.y.blank()
-    bench.launch()
-    np.testing.assert_array_equal(bench.y.get(), reference.full(problem, x, weight))
-    assert bench.y.trespasses() == []
-
-
 @pytest.mark.parametrize(("problem", "expected"), CASES, ids=lambda v: str(v) if isinstance(v, Conv2d) else "")
 def test_right_on_each_way(problem, expected):
     p, module = problem, experiment()
     plan = module.plan(p.H, p.W, p.K, p.R, p.S) if p.C == 1 else None
     assert expected == (plan and tuple(plan[name] for name in ("SHIFT", "K_STEPS", "TILES", "GROUPS")))
-    require_right(module, problem)
+    assert is_right(module, problem)
 
 
 # --- the persistent variant: tiles of a warp, groups of warps, warps of a group ---
@@ -65,4 +54,4 @@ def test_blocks_that_stay_are_right_on_each_way(problem, expected):
     p, module = problem, catalog.load(catalog.find("conv2d_tensor_core_persistent").path, "conv2d")
     plan = module.plan(p.H, p.W, p.K, p.R, p.S) if p.C == 1 else None
     assert expected == (plan and tuple(plan[name] for name in ("TILES", "GROUPS", "TURN")))
-    require_right(module, problem)
+    assert is_right(module, problem)

@@ -2,11 +2,13 @@
 
 import numpy as np
 import pytest
+from numba import cuda
 
-from common.book import catalog, problems, reference
+from common.book import catalog, problems
 from common.book.problems import Conv2d
-from common.measure import check, inputs
-from common.microscope import simulator
+from common.measure import shapes
+from common.microscope import card, simulator
+from tests.launched import is_right
 
 simulator.install()
 
@@ -45,19 +47,10 @@ LEFT = [
 ]
 
 
-def right(module, problem):
-    bench = check.Bench(module, problem, {})
-    x, weight = inputs.integers(problem, 0)
-    bench.load(x, weight)
-    bench.y.blank()
-    bench.launch()
-    return np.array_equal(bench.y.get(), reference.full(problem, x, weight)) and bench.y.trespasses() == []
-
-
 @pytest.mark.parametrize(("problem", "parts"), TAKEN, ids=str)
 def test_right_in_parts(module, problem, parts):
     assert planned(module, problem)["PARTS"] == parts
-    assert right(module, problem)
+    assert is_right(module, problem)
 
 
 @pytest.mark.parametrize("problem", LEFT, ids=str)
@@ -68,7 +61,7 @@ def test_what_does_not_fit_is_left_to_the_step(module, problem):
 def test_groups_of_filters_are_left_to_the_step(module, monkeypatch):
     monkeypatch.setattr(module, "FILTERS", 8)
     monkeypatch.setattr(module.whole_rows, "launch", None)  # not called
-    assert right(module, Conv2d(N=1, C=1, H=12, W=8, K=9, R=5, S=5))
+    assert is_right(module, Conv2d(N=1, C=1, H=12, W=8, K=9, R=5, S=5))
 
 
 def test_four_blocks_of_layer_1_are_resident(module):
@@ -80,8 +73,39 @@ def test_four_blocks_of_layer_1_are_resident(module):
     assert 4 * (shared + 1024) <= 228 * 1024  # of a multiprocessor; a block takes 1 KiB more than it asks for
 
 
+def test_without_tickets_every_shape_is_left_to_the_step(module, monkeypatch):
+    monkeypatch.delattr(module, "workspace")
+    monkeypatch.setattr(module.whole_rows, "launch", None)  # not called
+    assert is_right(module, TAKEN[0][0])
+
+
+def test_blocks_draw_tickets_at_the_shape_for_a_small_card(module):
+    (problem,) = shapes.on_small_card("conv2d")
+    plan = planned(module, problem)
+    shape = problem.H, problem.W, problem.K, problem.R, problem.S
+    resident = module.whole_rows.specialise(*shape, **plan, multiplier=module.multiplier)[1]
+    parts = problem.N * plan["PARTS"]
+    assert 2 * shapes.FEW * resident < parts < 3 * shapes.FEW * resident
+
+
+@pytest.mark.parametrize("first", [0, 1])
+def test_tickets_begin_at_zero(module, monkeypatch, first):
+    made = []
+
+    def workspace(problem):
+        made.append(cuda.to_device(np.full(1, first, np.uint32)))
+        return made[0]
+
+    monkeypatch.setattr(module, "workspace", workspace)
+    (problem,) = shapes.on_small_card("conv2d")
+    with card.of(shapes.FEW, module):
+        assert is_right(module, problem) == (first == 0)  # else a part is left out
+    if first == 0:
+        assert made[0].copy_to_host().tolist() == [0]
+
+
 def test_results_in_the_place_of_lines_are_wrong(module, monkeypatch):
     problem, _ = TAKEN[5]
     plan = planned(module, problem)
     monkeypatch.setattr(module.whole_rows, "plan", lambda *_: {**plan, "STAGED": 300})
-    assert not right(module, problem)
+    assert not is_right(module, problem)

@@ -187,15 +187,12 @@ def prepare(filt, problem):
     return cuda.to_device(np.ascontiguousarray(packed.reshape(GROUPS, 32, -1, VECTOR).swapaxes(1, 2)).reshape(-1))
 
 
-workspace = step.workspace  # for what is left to the step
-
-
-def launch(x, packed, y, tickets):
+def launch(x, packed, y):
     N, C, H, W = x.shape
     K, P, Q = y.shape[1:]
     constants = plan(H, W, K, H - P + 1, W - Q + 1) if C == 1 else None
     if constants is None:
-        return step.launch(x, packed, y, tickets)
+        return step.launch(x, packed, y)
     wide, paired = aligned(x.reshape(N, H * W)), aligned2(y)
     kernel, threads = specialise(H, W, K, H - P + 1, W - Q + 1, **constants, wide=wide, paired=paired)
     kernel[N, threads, 0, 4 * constants["FLOATS"]](x.reshape(x.size), packed, y.reshape(y.size))
