@@ -189,6 +189,18 @@ def speed_up(record: Record | None, preset: str, name: str, other: str) -> Figur
     return Figure(above / below, "", f"{above / below:#.3g}".rstrip("."))
 
 
+def swept(record: Record | None, preset: str, step: str, name: str, value: str) -> Figure | None:
+    """Median milliseconds in the step's sweep of the tile that is shipped but for the constant ``name``."""
+    sweep = record.sweep(preset, step) if record else None
+    if sweep is None:
+        return None
+    if name not in sweep.shipped or not value.isdigit():
+        raise ValueError(f"{name} {value}: must be one of {', '.join(sweep.shipped)}, and a number")
+    tile = {**sweep.shipped, name: int(value)}
+    found = next((point.median_ms for point in sweep.points if point.tile == tile), None)
+    return None if found is None else _ms(found)
+
+
 def fastest(record: Record, preset: str, names: Sequence[str]) -> str | None:
     """The step of these that takes least time on a preset; None if none of them is timed on it."""
     timed = {name: ms for name in names if (ms := _median(record, preset, name)) is not None}
@@ -401,6 +413,7 @@ NAMED: dict[str, Named] = {
     "error": _of_record(error, 3),  # OPERANDS PRODUCT K
     "worst": _of_record(worst, 3),  # OPERANDS PRODUCT K
     "saved": _of_record(saved, 3),  # PRESET STEP EPILOGUE
+    "swept": _of_record(swept, 4),  # PRESET STEP CONSTANT VALUE
     "against": _of_record(error_against, 5),  # OPERANDS PRODUCT PRODUCT K rms or largest
 }
 

@@ -785,6 +785,7 @@ FIGURES: dict[str, Writer] = {
     "worst": _figure("worst"),
     "against": _figure("against"),
     "saved": _figure("saved"),
+    "swept": _figure("swept"),
     "training": _of_training,
 }
 

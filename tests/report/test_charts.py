@@ -533,6 +533,24 @@ def test_a_row_s_figures_are_numbers_with_units(own):
         figures.NAMED["ms"](own, NO_CODE, ["gemm-2048"])
 
 
+def test_a_figure_of_a_sweep(own):
+    points = [
+        Point(tile={"BLOCK_K": k, "BLOCK_M": 64}, status="right", median_ms=ms) for k, ms in ((8, 1.5), (16, 1.0))
+    ]
+    swept = Sweep(source="", points=points, shipped={"BLOCK_K": 16, "BLOCK_M": 64})
+    own.put_sweep("gemm-2048", "gemm_naive", swept, own.start_run())
+    for name, *changed, found in (
+        ("gemm_naive", "BLOCK_K", "8", figures.Figure(1.5, "ms", "1.50")),
+        ("gemm_naive", "BLOCK_K", "32", None),  # not swept
+        ("gemm_naive", "BLOCK_M", "64", figures.Figure(1.0, "ms", "1.00")),
+        ("gemm_lost", "BLOCK_K", "8", None),
+    ):
+        assert figures.NAMED["swept"](own, NO_CODE, ["gemm-2048", name, *changed]) == found
+    for changed in (["BLOCKS", "8"], ["BLOCK_K", "x"]):
+        with pytest.raises(ValueError, match=f"{' '.join(changed)}: must be one of BLOCK_K, BLOCK_M, and a number"):
+            figures.NAMED["swept"](own, NO_CODE, ["gemm-2048", "gemm_naive", *changed])
+
+
 def test_an_experiments_table_compares_with_the_step(own):
     text = pages.rendered("<!-- table: experiments gemm-2048 gemm_naive -->\n<!-- end table -->", own, NO_CODE)
     table = cells(text)

@@ -90,7 +90,7 @@ def test_stages_and_bytes_are_the_steps():
 def test_the_share_of_products_that_count_is_the_plans(layer, number, share):
     step, p = module("conv2d_tensor_core"), problems.preset(layer)
     shape = p.C, p.H, p.W, p.K, p.R, p.S
-    tile, whole = step.plan(*shape), step.whole_rows.plan(*shape, step.PASS_ROWS, step.PART_BYTES)
+    tile, whole = step.plan(*shape), step.whole_rows.plan(*shape, step.PART_ROWS, step.TICKETS)
     assert (whole is not None) == (number == 1)
     taps, filters, columns = p.C * p.S, tile["TILES"] * step.MMA_N, tile["WARPS_Q"] * step.MMA_M
     rows = whole["ROWS"] if whole else tile["WARPS_P"] * tile["ROWS"]  # a part ends with the rows of y
@@ -103,15 +103,19 @@ def test_the_share_of_products_that_count_is_the_plans(layer, number, share):
     if not whole:
         assert f"blocks have {columns} × {rows} outputs" in text
         return
-    parts = -(-p.P // (whole["PASSES"] * rows))
-    assert parts == 3
-    assert f"its three blocks have {columns} × {rounded[3][1]} outputs together" in text
+    assert f"a block has {columns} × {rows} outputs at a time, of {p.Q} × {p.P}" in text
     lines, products = rows + p.R - 1, rows * p.R * tile["TILES"]
     assert f"{rows} + {p.R} - 1 = {lines} image rows, {4 * lines} values of x; " in text
     assert f"= {p.R * tile['TILES'] * 2} taps, {tile['QUADS']} loads; " in text
     assert f"= {products} `mma`" in text
     assert f"it would be {4 * rows * p.R} values of x" in text
-    assert f"{whole['PASSES'] * rows} of its rows, in {whole['PASSES']} passes of {rows}" in text
+    assert f"a *part*, {rows} rows of all {p.K} maps" in text
+    _, resident, *_ = step.whole_rows.specialise(p.H, p.W, p.K, p.R, p.S, **whole, multiplier=step.multiplier)
+    blocks, parts = 132 * resident, p.N * whole["PARTS"]
+    assert f"{p.N:,} images have {parts:,} parts, and {blocks} blocks fit" in text
+    assert f"every {blocks}th part" in text
+    assert f"{blocks} neighbouring parts are computed at a time, of {blocks // whole['PARTS']} images" in text
+    assert f"every block has {parts // blocks} or {parts // blocks + 1} parts" in text
     map_bytes, vector = 4 * p.P * p.Q, 4 * step.VECTOR
     assert f"{map_bytes:,} bytes, {map_bytes / 32} sectors" in text
     assert f"{32 * vector} bytes, {vector} sectors" in text

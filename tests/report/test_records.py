@@ -436,11 +436,8 @@ def test_a_record_derives_from_the_problem_that_ran(record):
 # --- the shipped record ---
 
 FILES = [*catalog.steps(), *catalog.experiments()]
-UNTIMED = {"conv2d_tensor_core"}  # strict: fails once it was timed
 PAIRS = [(step, preset) for step in catalog.steps() for preset in catalog.presets(step)]
 PAIRS += [(step, problems.DEFAULT_PRESET[step.ladder]) for step in catalog.experiments()]
-AWAITED = pytest.mark.xfail(strict=True, reason="not timed yet: python -m common renew, on a GPU")
-PAIRS = [pytest.param(*pair, marks=[AWAITED] if pair[0].name in UNTIMED else []) for pair in PAIRS]
 LADDERS = dict.fromkeys(step.ladder for step in catalog.steps())
 TIMED = [preset for ladder in LADDERS for preset in problems.timed_presets(ladder)]
 
