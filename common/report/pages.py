@@ -12,7 +12,7 @@ from __future__ import annotations
 import ast
 import contextlib
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from common.book import catalog, exercises, problems, store
@@ -23,7 +23,7 @@ from common.code.loops import HotLoop
 from common.measure import accuracy, profiler, sanitizer
 from common.measure.accuracy import Errors
 from common.report import agreement, current, figures, layers, records, training
-from common.report.entries import Accuracy, Ceilings, Entry, MachineCode, PeerRow
+from common.report.entries import Accuracy, Ceilings, Entry, MachineCode, PeerRow, Row
 from common.report.figures import Figure, TimedRow
 from common.report.records import Record
 from common.report.training import Training
@@ -203,7 +203,8 @@ def _times(record: Record | None, _: MachineCode, arguments: list[str]) -> str:
     for preset in presets:
         header += [f"`{preset}`, ms", "times as fast", "% of floor"]
     note = "*Times as fast*: as the line above, and a library as the fastest step here."
-    return f"{table(header, rows)}\n\n{note} Median on one {_machine(record)}."
+    shown = _rows(record, presets, {*names, *peers})
+    return f"{table(header, rows)}\n\n{note} Median on one {_machine(record, shown)}."
 
 
 def _experiments(record: Record | None, _: MachineCode, arguments: list[str]) -> str:
@@ -247,7 +248,9 @@ def _summary(record: Record | None, _: MachineCode, arguments: list[str]) -> str
         rows += [[f"*{n}*", *(_cell(figures.time(record, p, n)) for p in presets)] for n in _peers(record, presets)]
         rows.append(["*floor*", *(_cell(figures.floor(record, p)) for p in presets)])
         blocks.append(table([f"{ladder}, ms", *presets], rows))
-    note = f"Median times on one {_machine(record)}. All use FP32, but where another precision is named or marked."
+    shown = _rows(record, (preset for ladder in problems.LADDERS for preset in problems.timed_presets(ladder)))
+    machine = _machine(record, shown)
+    note = f"Median times on one {machine}. All use FP32, but where another precision is named or marked."
     return "\n\n".join([*blocks, note])
 
 
@@ -360,7 +363,8 @@ def _layers(record: Record | None, _: MachineCode, arguments: list[str]) -> str:
     header = ["layer", "GEMM_M × GEMM_N × GEMM_K", "ms", "TFLOP/s", f"{short} ms", f"{short} TFLOP/s"]
     header += [f"% of {short}", "% of floor", f"{short} computes by"]
     known = [layer.preset for layer in found if record and record.rows(layer.preset)]
-    source = f" Median on one {_machine(record)}." if record and known else ""
+    shown = _rows(record, known, {step, library}) if record else []
+    source = f" Median on one {_machine(record, shown)}." if record and shown else ""
     return table(header, rows) + f"\n\n`{step}` beside {library}.{source}"
 
 
@@ -419,7 +423,8 @@ def _sanitizer(record: Record | None, _: MachineCode, __: list[str]) -> str:
     rows = [
         [_aged(f"`{n}`", older[n]), *(str(found[n][t].errors) if t in found[n] else "" for t in tools)] for n in names
     ]
-    return table(["step", *tools], rows) + f"\n\nErrors found at ragged shapes on one {_machine(record)}."
+    shown = [one for name in names for one in found[name].values()]
+    return table(["step", *tools], rows) + f"\n\nErrors found at ragged shapes on one {_machine(record, shown)}."
 
 
 def _agreement(record: Record | None, _: MachineCode, __: list[str]) -> str:
@@ -428,11 +433,11 @@ def _agreement(record: Record | None, _: MachineCode, __: list[str]) -> str:
     if record is None or not found:
         return _nothing("the tracer's agreement")
     header, body, notes = agreement.rows(found)
-    first = next(entry for shapes in found.values() for entry in shapes.values())
+    shown = [entry for shapes in found.values() for entry in shapes.values()]
     said = (
         "What the hardware counted, and in brackets its ratio to what the trace counted. Read with Nsight Compute on"
     )
-    return "\n\n".join([table(header, body), *notes, f"{said} one {_machine(record, first)}."])
+    return "\n\n".join([table(header, body), *notes, f"{said} one {_machine(record, shown)}."])
 
 
 def accuracy_cells(record: Record) -> tuple[list[str], list[list[str]]]:
@@ -478,8 +483,8 @@ def _accuracy(record: Record | None, _: MachineCode, __: list[str]) -> str:
     """``accuracy``: the errors of products of normals over K."""
     if record is None or not record.data.accuracy:
         return _nothing("errors over K")
-    entry = next(iter(record.data.accuracy[accuracy.USUAL].values()))
-    note = f"{_ERRORS}; M = N = {accuracy.EXTENT}. On one {_machine(record, entry)}."
+    shown = record.data.accuracy[accuracy.USUAL].values()
+    note = f"{_ERRORS}; M = N = {accuracy.EXTENT}. On one {_machine(record, shown)}."
     return f"{table(*accuracy_cells(record))}\n\n{note}"
 
 
@@ -491,7 +496,7 @@ def _unfit(record: Record | None, _: MachineCode, __: list[str]) -> str:
     entry = record.data.accuracy[header[1]]
     said = "; ".join(f"*{name}*: {accuracy.KINDS[name].said}" for name in header[1:] if name in accuracy.KINDS)
     note = f"{said}. K = {accuracy.UNFIT_DEPTH}. {_ERRORS}; *lost*: beyond what float16 holds."
-    return f"{table(header, rows)}\n\n{note} On one {_machine(record, next(iter(entry.values())))}."
+    return f"{table(header, rows)}\n\n{note} On one {_machine(record, entry.values())}."
 
 
 EPILOGUES = (
@@ -530,7 +535,7 @@ def _epilogues(record: Record | None, _: MachineCode, arguments: list[str]) -> s
     theirs = f" {entry.library}, {' and '.join(layouts)}." if entry.library else ""
     how = "*Takes*: what so many bytes cost at the rate of a copy. Fused and the others are timed in turn."
     ran = _ran(problems.from_shape(problems.preset(preset).ladder, entry.shape), preset)
-    said = f"`{name}` on `{preset}`: {ran}. {how}{theirs} On one {_machine(record, entry)}."
+    said = f"`{name}` on `{preset}`: {ran}. {how}{theirs} On one {_machine(record, [entry])}."
     return f"{table(list(EPILOGUES), rows)}\n\n{said}"
 
 
@@ -582,7 +587,7 @@ def _ceilings(record: Record | None, _: MachineCode, slugs: list[str]) -> str:
         sizes = [f"{gpu.memory_bytes / 1e9:.0f}", f"{gpu.l2_bytes / 1e6:.0f}"]
         rows.append([gpu.name, str(gpu.multiprocessors), *sizes, *rates])
     header = ["GPU", "multiprocessors", "memory GB", "L2 MB", "copy GB/s", "FP32 multiply-add GFLOP/s"]
-    return table(header, rows) + f"\n\nMeasured on one {' and one '.join(_machine(one) for one, _ in found)}."
+    return table(header, rows) + f"\n\nMeasured on one {' and one '.join(_machine(one, [c]) for one, c in found)}."
 
 
 def _with_ceilings(record: Record | None, slugs: list[str]) -> list[tuple[Record, Ceilings]]:
@@ -597,7 +602,7 @@ def _rates(record: Record | None, _: MachineCode, slugs: list[str]) -> str:
     kinds = {"fma": "FP32", **_INSTRUCTIONS}
     rows = [[one.data.gpu.name, *(_cell(figures.ceiling(one, name)) for name in kinds)] for one, _ in found]
     header = ["GPU, TFLOP/s", *kinds.values()]
-    return table(header, rows) + f"\n\nMeasured on one {' and one '.join(_machine(one, c) for one, c in found)}."
+    return table(header, rows) + f"\n\nMeasured on one {' and one '.join(_machine(one, [c]) for one, c in found)}."
 
 
 _INSTRUCTIONS = {
@@ -624,7 +629,8 @@ def _cards(record: Record | None, _: MachineCode, arguments: list[str]) -> str:
     if own_floor and its_floor:
         rows.append(["*floor*", own_floor.text, its_floor.text, f"{its_floor.value / own_floor.value:.2f}"])
     header = [f"`{preset}`", f"{record.gpu_name}, ms", f"{other.gpu_name}, ms", "ratio"]
-    return table(header, rows) + f"\n\nMedians on one {_machine(record)} and one {_machine(other)}."
+    cards = (_machine(one, _rows(one, [preset], names or None)) for one in (record, other))
+    return table(header, rows) + f"\n\nMedians on one {' and one '.join(cards)}."
 
 
 def _tiles(_: Record | None, __: MachineCode, arguments: list[str]) -> str:
@@ -818,7 +824,7 @@ def _footnote(record: Record, preset: str, peers: bool = True, rounds: bool = Tr
         floor += f" Above 100%: {_FASTER if half else _FEWER}."
     libraries = sorted({r.library for r in rows.values() if isinstance(r, PeerRow)}) if peers else []
     library = f" Libraries: {'; '.join(libraries)}." if libraries else ""
-    return f"`{preset}`: {_ran(problem, preset)}.{floor}{library} Median on one {_machine(record, row)}."
+    return f"`{preset}`: {_ran(problem, preset)}.{floor}{library} Median on one {_machine(record, rows.values())}."
 
 
 _FEWER = "an algorithm with fewer multiply-adds than the definition, such as FFT or Winograd's"
@@ -838,9 +844,18 @@ def _ran(problem: Problem, preset: str) -> str:
     return f"{problem}" + (f", N reduced from {getattr(asked, 'N', '')} to fit the card" if problem != asked else "")
 
 
-def _machine(record: Record, entry: Entry | None = None) -> str:
-    run = record.run_of(entry) if entry else record.data.runs[max(record.data.runs)]
-    return f"{record.gpu_name} (driver {run.driver}, CUDA {run.cuda}) on {run.date}"
+def _machine(record: Record, entries: Iterable[Entry]) -> str:
+    """The card, the software of its latest run among those of the entries, and the days of these."""
+    runs = sorted((record.run_of(one) for one in entries), key=lambda run: run.date)
+    first, last = runs[0], runs[-1]
+    days = f"on {last.date}" if first.date == last.date else f"from {first.date} to {last.date}"
+    return f"{record.gpu_name} (driver {last.driver}, CUDA {last.cuda}) {days}"
+
+
+def _rows(record: Record, presets: Iterable[str], names: Iterable[str] | None = None) -> list[Row]:
+    """The record's rows of these presets, of steps and libraries by their names, or of all."""
+    found = [(name, row) for preset in presets for name, row in record.rows(preset).items()]
+    return [row for name, row in found if names is None or name in names]
 
 
 def _nothing(what: str) -> str:

@@ -513,6 +513,16 @@ def test_a_ladder_table(own):
     assert tf32[3] == "34.36"
 
 
+def test_a_table_s_note_says_from_when_to_when_its_rows_are(own):
+    before = own.run_of(own.row("gemm-2048", "gemm_naive"))
+    later = own.start_run()
+    own.data.runs[later] = replace(own.data.runs[later], date="2999-12-31")
+    marker = "<!-- table: times gemm-2048 gemm_naive gemm_naive_unsigned -->\n<!-- end table -->"
+    assert f") on {before.date}." in pages.rendered(marker, own, NO_CODE)  # no row is of the later run
+    own.data.rows["gemm-2048"]["gemm_naive"] = replace(own.row("gemm-2048", "gemm_naive"), run=later)
+    assert f") from {before.date} to 2999-12-31." in pages.rendered(marker, own, NO_CODE)
+
+
 def test_a_row_s_figures_are_numbers_with_units(own):
     names = ("gemm_naive", "gemm_naive_unsigned")
     first, second = figures.timed(own, "gemm-2048", [catalog.find(name) for name in names])

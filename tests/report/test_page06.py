@@ -109,7 +109,7 @@ def test_the_share_of_products_that_count_is_the_plans(layer, number, share):
     assert f"= {p.R * tile['TILES'] * 2} taps, {tile['QUADS']} loads; " in text
     assert f"= {products} `mma`" in text
     assert f"it would be {4 * rows * p.R} values of x" in text
-    assert f"a *part*, {rows} rows of all {p.K} maps" in text
+    assert f"a *part* of the outputs, {rows} rows of all {p.K} maps" in text
     _, resident, *_ = step.whole_rows.specialise(p.H, p.W, p.K, p.R, p.S, **whole, multiplier=step.multiplier)
     blocks, parts = 132 * resident, p.N * whole["PARTS"]
     assert f"{p.N:,} images have {parts:,} parts, and {blocks} blocks fit" in text
