@@ -88,7 +88,7 @@ def cases(ladder: str, gpu: bool, seed: int) -> list[Case]:
     found += [Case(problem, "traced", "once", seed, _familiar_operands(problem)) for problem in known]
     found += [Case(problem, "traced", wide=True) for problem in shapes.wide(ladder)]
     found.append(Case(first, "traced"))
-    found += [Case(problem, "traced", "once", seed, small=True) for problem in shapes.on_small_card(ladder)]
+    found += [Case(problem, "traced", "usual", seed, small=True) for problem in shapes.on_small_card(ladder)]
     if gpu:
         found += [Case(first, "gpu"), Case(first, "gpu", "thorough")]
         found += [Case(problem, "gpu", "usual") for problem in ragged]
@@ -112,7 +112,7 @@ def cases_at(problem: Problem, gpu: bool, seed: int) -> list[Case]:
     if traced:
         found.append(Case(problem, "traced", "thorough" if problem.flops <= THOROUGH_FLOPS else "usual", seed))
     if problem in shapes.on_small_card(problem.ladder):
-        found.append(Case(problem, "traced", "once", seed, small=True))
+        found.append(Case(problem, "traced", "usual", seed, small=True))
     return found
 
 

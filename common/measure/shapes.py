@@ -530,7 +530,7 @@ def rounded(ladder: str) -> tuple[Problem, ...]:
 # leaves to another: a stride along w, a wide padding, more filters.
 FEW = 4
 _SMALL_CARD: dict[str, tuple[Problem, ...]] = {
-    "conv2d": (Conv2d(N=21, C=1, H=14, W=40, K=17, R=7, S=7),),
+    "conv2d": (Conv2d(N=14, C=1, H=20, W=40, K=17, R=7, S=7),),
     "conv3d": (
         Conv3d(N=4, C=72, D=4, H=9, W=11, K=8, T=2, R=2, S=2, stride_d=2, stride_h=2, pad_d=1, pad_h=1, pad_w=1,
                dilation_d=2, dilation_h=2, dilation_w=2),
@@ -684,6 +684,7 @@ _FAMILIAR: dict[str, tuple[Problem, ...]] = {
         Conv2d(N=2, C=6, H=12, W=17, K=10, R=7, S=1),
         Conv2d(N=1, C=20, H=9, W=10, K=3, R=5, S=5),
         Conv2d(N=1, C=132, H=3, W=7, K=5, R=1, S=1),
+        Conv2d(N=2, C=1, H=14, W=20, K=12, R=5, S=5),
     ),
 } | dict.fromkeys(("conv3d", "dgrad", "wgrad"), _FAMILIAR_3D)
 
