@@ -106,7 +106,7 @@ def columns(
         found["% of floor"] = _share(derived)
     if prepare_ms is not None:
         found["prepare ms"] = _ms(prepare_ms)
-    if workspace_bytes >= 5e5:  # less would be shown as 0
+    if workspace_bytes:
         found["workspace MB"] = _of(workspace_bytes / 1e6, "MB", ",.0f")
     return found
 

@@ -45,7 +45,7 @@ LEFT = [
     Conv2d(N=1, C=1, H=9, W=13, K=3, R=5, S=5),  # rows of an odd number of values
     Conv2d(N=1, C=1, H=6, W=136, K=2, R=1, S=1),  # wider than eight warps
     Conv2d(N=1, C=1, H=1_460_000, W=128, K=24, R=1, S=1),  # places beyond 32 bits
-    Conv2d(N=1, C=1, H=16, W=130, K=24, R=3, S=3),  # one pass exceeds the shared memory
+    Conv2d(N=1, C=1, H=16, W=130, K=24, R=3, S=3),  # one part exceeds the shared memory
 ]
 
 

@@ -9,7 +9,7 @@ Grade: python -m common grade 06.9
 PARTS = None  # of 500 images, in all
 LAST_ROWS = None  # of outputs, of an image's last part
 IMAGES = None  # that the blocks' first parts are of, all blocks together
-PART_OF_TICKET = None  # to which ticket 300 leads, if parts and tickets are counted from 0
+PART_OF_TICKET = None  # the part that ticket 300 leads to; parts and tickets are counted from 0
 DRAWN = None  # tickets that a launch draws, all blocks together
 IN_VAIN = None  # tickets of these that lead to no part
 

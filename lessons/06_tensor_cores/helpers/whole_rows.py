@@ -3,8 +3,8 @@
 The multiplication is that of conv2d_tensor_core. What is new is how memory is met. A part is ROWS rows of all maps
 of an image. Its lines are one piece of x, and come as 128-bit vectors. Its results go through shared memory. There,
 as in memory, the rows of a map follow one another: neighbouring threads write neighbouring vectors, each warp from
-the begin of a sector on. Blocks stay: while one multiplies, the lines of its next part are on their way. For each
-part it draws a ticket, so that all blocks work on neighbouring parts, however fast each of them is. At most 24
+the beginning of a sector on. Blocks stay: while one multiplies, the lines of its next part are on their way. For
+each part it draws a ticket, so that all blocks work on neighbouring parts, however fast each of them is. At most 24
 filters of 7 rows and 8 columns; what `plan` finds not to fit is left to conv2d_tensor_core.
 """
 
@@ -97,7 +97,7 @@ def specialise(H, W, K, R, S, ROWS, PARTS, STAGED, MAP, TICKETS, multiplier):
             i = uint32(start + cuda.threadIdx.x)
             k = i // uint32(PIECE)
             to = uint32(k * uint32(P * Q))
-            # a map may begin within a sector: then the first lane has nothing to write, and no warp shares a sector
+            # a map may begin within a sector: then its first thread has nothing to write, and no warp shares a sector
             j = uint32(i % uint32(PIECE) * uint32(VECTOR) - (uint32(out) + to) % uint32(SECTOR))
             if i < uint32(K * PIECE) and j < values:
                 load4(quad, 0, shared, uint32(place + k * uint32(MAP) + j))
@@ -171,10 +171,11 @@ def specialise(H, W, K, R, S, ROWS, PARTS, STAGED, MAP, TICKETS, multiplier):
 
 
 def launch(x, packed, y, tickets, constants, multiplier):
-    """y = x convolved with what conv2d_tensor_core.prepare has packed; x and y begin on 16-byte boundaries.
+    """y [N, K, P, Q] = x [N, 1, H, W] convolved with what conv2d_tensor_core.prepare has packed.
 
-    `tickets` is a uint32 of value 0, and has it again when the kernel ends. `multiplier` makes the multiplication of
-    image rows for a width, rows of outputs and of filters, and tiles.
+    x and y are float32, row-major, and begin on 16-byte boundaries. `tickets` is a uint32 of value 0, and has it
+    again when the kernel ends. `multiplier` makes the multiplication of image rows for a width, rows of outputs and of
+    filters, and tiles.
     """
     N, _, H, W = x.shape
     K, P, Q = y.shape[1:]

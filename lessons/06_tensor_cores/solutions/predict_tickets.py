@@ -9,7 +9,7 @@ Grade: python -m common grade 06.9
 PARTS = 3500  # of 500 images, in all
 LAST_ROWS = 4  # of outputs, of an image's last part
 IMAGES = 95  # that the blocks' first parts are of, all blocks together
-PART_OF_TICKET = 1620  # to which ticket 300 leads, if parts and tickets are counted from 0
+PART_OF_TICKET = 1620  # the part that ticket 300 leads to; parts and tickets are counted from 0
 DRAWN = 3500  # tickets that a launch draws, all blocks together
 IN_VAIN = 1320  # tickets of these that lead to no part
 
