@@ -34,10 +34,10 @@ from lessons.unrolled import inlined, unroll, unrolled
 from lessons.wide import jit
 
 REQUIRES = "8.0"
-BLOCK_M, BLOCK_N, BLOCK_K = 256, 128, 64
+BLOCK_M, BLOCK_N, BLOCK_K = 128, 256, 64
 WARP_M, WARP_N = 64, 64
 STAGES = 3  # pairs of tiles in shared memory
-GROUP_M = 8  # rows of blocks that run together and share columns of B in L2
+GROUP_M = 16  # rows of blocks that run together and share columns of B in L2
 BLOCKS_PER_SM = 1  # leaves each thread at most 65536 / THREADS / BLOCKS_PER_SM registers
 TUNABLES = {
     "BLOCK_M": (128, 256),
@@ -52,9 +52,9 @@ if BLOCK_M % WARP_M or BLOCK_N % WARP_N or WARP_M % MMA_M or WARP_N % (2 * MMA_N
     raise ValueError(f"{BLOCK_M=} {BLOCK_N=} must be multiples of {WARP_M=} {WARP_N=}, these of 16, {BLOCK_K=} of 64")
 WARPS_N = BLOCK_N // WARP_N
 THREADS = BLOCK_M // WARP_M * WARPS_N * 32
-A_COLUMNS, B_COLUMNS = BLOCK_K // HALVES, BLOCK_N // HALVES  # pieces of 16 bytes in a row of the tile
-A_ROWS, B_ROWS = THREADS // A_COLUMNS, THREADS // B_COLUMNS  # rows that are copied at a time
-if THREADS > 1024 or BLOCK_M % A_ROWS or BLOCK_K % B_ROWS:
+PIECES = 8  # of 16 bytes in a row: what threads beside each other copy
+COPY_ROWS, COPY_COLUMNS = THREADS // PIECES, PIECES * HALVES  # of a tile, with one copy of each thread
+if THREADS > 1024 or BLOCK_M % COPY_ROWS or BLOCK_K % COPY_ROWS or BLOCK_K % COPY_COLUMNS or BLOCK_N % COPY_COLUMNS:
     raise ValueError(f"{BLOCK_M=} {BLOCK_N=} {BLOCK_K=} do not divide among {THREADS=}")
 A_SIZE, STAGE = BLOCK_M * BLOCK_K, (BLOCK_M + BLOCK_N) * BLOCK_K  # values of a tile of A, of a pair
 STRIDE = WARP_N + HALVES  # of the results on their way through shared memory: padded against bank conflicts
@@ -115,20 +115,25 @@ def specialise(full):
         """Start the pair of tiles from k0 on, to tiles[start]; what lies outside A or B counts as zero."""
         K, N = b.shape
         thread = uint32(cuda.threadIdx.x)
-        row, column = thread // uint32(A_COLUMNS), thread % uint32(A_COLUMNS) * uint32(HALVES)
-        for i in range(0, BLOCK_M, A_ROWS):
-            at = start + place(row + uint32(i), column, uint32(BLOCK_K))
-            if full:
-                copy8_async(tiles, at, a, a_from + k0 + i * K)
-            else:
-                copy8_guarded(tiles, at, a, m0 + i + row, k0 + column, wide)
-        row, column = thread // uint32(B_COLUMNS), thread % uint32(B_COLUMNS) * uint32(HALVES)
-        for i in range(0, BLOCK_K, B_ROWS):
-            at = start + uint32(A_SIZE) + place(row + uint32(i), column, uint32(BLOCK_N))
-            if full:
-                copy8_async(tiles, at, b, b_from + (k0 + i) * N)
-            else:
-                copy8_guarded(tiles, at, b, k0 + i + row, n0 + column, wide)
+        row, column = thread // uint32(PIECES), thread % uint32(PIECES) * uint32(HALVES)
+        # 8 rows or 64 columns further the XOR is the same: all places are constants away from the first. Added last,
+        # a constant becomes part of the instruction
+        first = uint32(start + place(row, column, uint32(BLOCK_K)))
+        for i in range(0, BLOCK_M, COPY_ROWS):
+            for j in range(0, BLOCK_K, COPY_COLUMNS):
+                at = uint32(first + uint32(i * BLOCK_K + j))
+                if full:
+                    copy8_async(tiles, at, a, a_from + k0 + i * K + j)
+                else:
+                    copy8_guarded(tiles, at, a, m0 + i + row, k0 + column + j, wide)
+        first = uint32(start + place(row, column, uint32(BLOCK_N)))
+        for i in range(0, BLOCK_K, COPY_ROWS):
+            for j in range(0, BLOCK_N, COPY_COLUMNS):
+                at = uint32(first + uint32(A_SIZE + i * BLOCK_N + j))
+                if full:
+                    copy8_async(tiles, at, b, b_from + (k0 + i) * N + j)
+                else:
+                    copy8_guarded(tiles, at, b, k0 + i + row, n0 + column + j, wide)
 
     @jit(THREADS, BLOCKS_PER_SM)
     @unroll
@@ -153,8 +158,13 @@ def specialise(full):
         thread = uint32(cuda.threadIdx.x)
         warp, lane = thread // uint32(32), thread % uint32(32)
         warp_m, warp_n = warp // uint32(WARPS_N) * uint32(WARP_M), warp % uint32(WARPS_N) * uint32(WARP_N)
-        a_from = (m0 + thread // uint32(A_COLUMNS)) * K + thread % uint32(A_COLUMNS) * uint32(HALVES)
-        b_from = thread // uint32(B_COLUMNS) * N + n0 + thread % uint32(B_COLUMNS) * uint32(HALVES)
+        a_from = (m0 + thread // uint32(PIECES)) * K + thread % uint32(PIECES) * uint32(HALVES)
+        b_from = thread // uint32(PIECES) * N + n0 + thread % uint32(PIECES) * uint32(HALVES)
+
+        # stage: all pairs of tiles but one, a group each
+        for stage in range(STAGES - 1):
+            copy_tiles(tiles, uint32(stage * STAGE), a, b, m0, n0, a_from, b_from, stage * BLOCK_K, wide)
+            commit_group()
 
         # locate: where in a pair of tiles the rows lie that the lane names to ldmatrix: lanes 0-15 name rows, lanes
         # 16-31 the same rows eight columns further
@@ -169,10 +179,7 @@ def specialise(full):
             for j in range(ACC_ROW):
                 acc[i * ACC_ROW + j] = float32(0.0)
 
-        # stage: all pairs of tiles but one, a group each
-        for stage in range(STAGES - 1):
-            copy_tiles(tiles, uint32(stage * STAGE), a, b, m0, n0, a_from, b_from, stage * BLOCK_K, wide)
-            commit_group()
+        # stage: the first pair has arrived
         wait_group(PENDING)
         cuda.syncthreads()
 
@@ -180,25 +187,23 @@ def specialise(full):
         read, write = uint32(0), uint32(LAST)
         load_fragments(uint32(0), tiles, read, uint32(0), a_at, b_at, a_frag, b_frag)
         for k0 in range(0, K, BLOCK_K):
-            # stage: the pair that comes last so far, into the place of the one that was multiplied before this one. A
-            # group in either case: a branch of their own keeps the compiler from strewing copies among the products
-            if k0 + AHEAD < K:
-                copy_tiles(tiles, write, a, b, m0, n0, a_from, b_from, k0 + AHEAD, wide)
-                commit_group()
-            else:
-                commit_group()
-            write = read
-
             for k in unrolled(K_STEPS):
                 # stage: the next pair has arrived, and of this one all threads have the last k in registers
                 if k == K_STEPS - 1:
+                    commit_group()
                     wait_group(PENDING)
                     cuda.syncthreads()
+                    write = read
                     read = uint32(read + uint32(STAGE)) if read < uint32(LAST) else uint32(0)
 
-                # multiply
+                # stage: the next k's fragments; once, the pair that comes last so far, to where the one lay that was
+                # multiplied before this one. In this order the compiler strews both among the products
                 k_next = uint32((k + 1) % K_STEPS)
                 load_fragments(uint32((k + 1) % 2), tiles, uint32(BYTES * read), k_next, a_at, b_at, a_frag, b_frag)
+                if k == 0 and k0 + AHEAD < K:
+                    copy_tiles(tiles, write, a, b, m0, n0, a_from, b_from, k0 + AHEAD, wide)
+
+                # multiply
                 multiply(uint32(k % 2), a_frag, b_frag, acc)
 
         # store: through shared memory, so that a warp writes whole rows of its tile
