@@ -14,7 +14,7 @@ DRAWN = None  # tickets that a launch draws, all blocks together
 IN_VAIN = None  # tickets of these that lead to no part
 
 # Without tickets, with 10,000 images, each block takes every 660th part. One block takes 5% longer for a part than
-# the others. When these have done 100 parts each, how many has it done? And how many whole images lie between the
-# part that it is at and the one that it would begin if it were as fast as they?
+# the others. When these have done 100 parts each, how many has it done? And how far is the part that it is at behind
+# the one that it would begin if it were as fast as they: how many whole images do the parts between make?
 DONE = None
 IMAGES_BEHIND = None
