@@ -215,7 +215,7 @@ def specialise(WORDS, wide, BLOCK_M, BLOCK_N, STAGES, BLOCKS_PER_SM, finish=keep
             for j in range(ACC_ROW):
                 acc[i * ACC_ROW + j] = float32(0.0)
 
-        # stage: all pairs of tiles but one, a group each
+        # stage: the first STAGES - 1 pairs of tiles, a group each
         for stage in range(STAGES - 1):
             at = uint32(stage * STAGE)
             if wide:

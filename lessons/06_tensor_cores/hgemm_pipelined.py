@@ -67,7 +67,7 @@ SHARED_BYTES = BYTES * STAGES * STAGE
 ROWS, COLUMNS = WARP_M // MMA_M, WARP_N // MMA_N  # instructions that tile a warp's tile
 K_STEPS, PAIRS, ACC_ROW = BLOCK_K // MMA_K, COLUMNS // 2, COLUMNS * 4
 STORED_ROWS = 32 * HALVES // WARP_N  # of a warp's tile, with one store
-A_FRAG, B_FRAG, ACC = 2 * ROWS * 8, 2 * COLUMNS * 4, ROWS * ACC_ROW  # fragments of this k and of the next
+A_FRAG, B_FRAG, ACC = 2 * ROWS * 8, 2 * COLUMNS * 4, ROWS * ACC_ROW  # fragments of this k and the next; sums
 
 
 @inlined
@@ -161,7 +161,7 @@ def specialise(full):
         a_from = (m0 + thread // uint32(PIECES)) * K + thread % uint32(PIECES) * uint32(HALVES)
         b_from = thread // uint32(PIECES) * N + n0 + thread % uint32(PIECES) * uint32(HALVES)
 
-        # stage: all pairs of tiles but one, a group each
+        # stage: the first STAGES - 1 pairs of tiles, a group each
         for stage in range(STAGES - 1):
             copy_tiles(tiles, uint32(stage * STAGE), a, b, m0, n0, a_from, b_from, stage * BLOCK_K, wide)
             commit_group()
@@ -190,14 +190,14 @@ def specialise(full):
             for k in unrolled(K_STEPS):
                 # stage: the next pair has arrived, and of this one all threads have the last k in registers
                 if k == K_STEPS - 1:
-                    commit_group()
+                    commit_group()  # in the last rounds an empty one: so PENDING counts right
                     wait_group(PENDING)
                     cuda.syncthreads()
                     write = read
                     read = uint32(read + uint32(STAGE)) if read < uint32(LAST) else uint32(0)
 
                 # stage: the next k's fragments; once, the pair that comes last so far, to where the one lay that was
-                # multiplied before this one. In this order the compiler strews both among the products
+                # multiplied before this one. After the fragments, as the compiler would put off those for copies
                 k_next = uint32((k + 1) % K_STEPS)
                 load_fragments(uint32((k + 1) % 2), tiles, uint32(BYTES * read), k_next, a_at, b_at, a_frag, b_frag)
                 if k == 0 and k0 + AHEAD < K:

@@ -115,7 +115,7 @@ def hgemm_tma(a_map, b_map, c, K, paired):
         for j in range(PART):
             acc[part * PART + j] = float32(0.0)
 
-    # stage: all pairs of tiles but one
+    # stage: the first STAGES - 1 pairs of tiles
     if thread == 0:
         for stage in range(STAGES):
             barrier_init(arrived, stage, 1)

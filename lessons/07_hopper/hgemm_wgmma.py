@@ -135,7 +135,7 @@ def specialise(full):
             for j in range(PART):
                 acc[part * PART + j] = float32(0.0)
 
-        # stage: all pairs of tiles but one, a group each
+        # stage: the first STAGES - 1 pairs of tiles, a group each
         for stage in range(STAGES - 1):
             if stage * BLOCK_K < K:
                 copy_tiles(tiles, uint32(stage * STAGE), a, b, m0, n0, a_from, b_from, stage * BLOCK_K, wide)

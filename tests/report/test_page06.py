@@ -1,7 +1,10 @@
 """Lesson 06's pages: their Python runs, excerpts are the steps' own lines, counts are those of traces and files."""
 
 import doctest
+import os
 import re
+import subprocess
+import sys
 from importlib import import_module
 
 import numpy as np
@@ -84,8 +87,44 @@ def test_stages_and_bytes_are_the_steps():
     assert (227 // pair, step.BLOCKS_PER_SM) == (4, 1)
     assert f"PENDING is STAGES - 2 = {step.PENDING}" in text
     assert f"a warp tile of {step.WARP_M} × {step.WARP_N}" in text
-    apart = [2 * (step.A_SIZE + columns * step.COPY_COLUMNS) for columns in (1, 2)]  # places in a tile of B, in bytes
-    assert "`+{:#x}` or `+{:#x}`".format(*apart) in text
+
+
+LOOP = """
+from common.book import catalog, problems
+from common.code import codegen, sass
+
+module = catalog.load_file(catalog.find("hgemm_pipelined").path)
+(launch,) = codegen.distinct(codegen.launches(module, problems.preset("hgemm-4096")))
+try:
+    code = codegen.machine_code(launch, "9.0", codegen.ptx(launch, ["9.0"])["9.0"])
+except codegen.ToolMissingError:
+    raise SystemExit(3)
+begin, end = sass.multiply_loop(code.listing)
+print(*(one.text for one in code.listing.instructions[begin:end]), sep="\\n")
+"""
+
+
+def test_the_pipelined_loop_s_copies_are_strewn_as_the_page_says():
+    environment = {name: value for name, value in os.environ.items() if name != "NUMBA_ENABLE_CUDASIM"}
+    done = subprocess.run(
+        [sys.executable, "-c", LOOP], cwd=catalog.ROOT, env=environment, capture_output=True, text=True, timeout=120
+    )
+    if done.returncode == 3:
+        pytest.skip("no assembler here")
+    assert done.returncode == 0, done.stderr
+    loop = done.stdout.splitlines()
+    step = module("hgemm_pipelined")
+    copies = [i for i, one in enumerate(loop) if "LDGSTS" in one]
+    assert len(copies) == step.STAGE // step.HALVES // step.THREADS
+    assert all(re.match(r"@!?P\d LDGSTS", loop[i]) for i in copies)
+    assert [one for one in loop if "BRA" in one] == loop[-1:]
+    products = [i for i, one in enumerate(loop) if one.startswith("HMMA")]
+    each = step.ROWS * step.COLUMNS
+    assert sum(copies[0] < i < copies[-1] for i in products) > len(copies)
+    loads = [i for i, one in enumerate(loop) if one.startswith("LDSM")]
+    assert loads[step.ROWS + step.PAIRS - 1] < products[each // 2]  # the next k's fragments, well before they are due
+    constants = {found[1] for i in copies if (found := re.search(r"LDGSTS\S* \[R\d+\+(0x[0-9a-f]+)\]", loop[i]))}
+    assert set(re.search(r"room for one, `\+(\w+)` or `\+(\w+)`", FIRST).groups()) <= constants
 
 
 @pytest.mark.parametrize(("layer", "number", "share"), [("ece408-layer1", 1, 39), ("ece408-layer2", 2, 77)])
