@@ -204,7 +204,8 @@ def _times(record: Record | None, _: MachineCode, arguments: list[str]) -> str:
         header += [f"`{preset}`, ms", "times as fast", "% of floor"]
     note = "*Times as fast*: as the line above, and a library as the fastest step here."
     shown = _rows(record, presets, {*names, *peers})
-    return f"{table(header, rows)}\n\n{note} Median on one {_machine(record, shown)}."
+    source = f" Median on one {_machine(record, shown)}." if shown else ""
+    return f"{table(header, rows)}\n\n{note}{source}"
 
 
 def _experiments(record: Record | None, _: MachineCode, arguments: list[str]) -> str:
@@ -249,6 +250,8 @@ def _summary(record: Record | None, _: MachineCode, arguments: list[str]) -> str
         rows.append(["*floor*", *(_cell(figures.floor(record, p)) for p in presets)])
         blocks.append(table([f"{ladder}, ms", *presets], rows))
     shown = _rows(record, (preset for ladder in problems.LADDERS for preset in problems.timed_presets(ladder)))
+    if not shown:
+        return _nothing("any preset")
     machine = _machine(record, shown)
     note = f"Median times on one {machine}. All use FP32, but where another precision is named or marked."
     return "\n\n".join([*blocks, note])
@@ -845,7 +848,7 @@ def _ran(problem: Problem, preset: str) -> str:
 
 
 def _machine(record: Record, entries: Iterable[Entry]) -> str:
-    """The card, the software of its latest run among those of the entries, and the days of these."""
+    """The card, its software in the latest run among those of the entries, one at least, and the days of these."""
     runs = sorted((record.run_of(one) for one in entries), key=lambda run: run.date)
     first, last = runs[0], runs[-1]
     days = f"on {last.date}" if first.date == last.date else f"from {first.date} to {last.date}"

@@ -513,6 +513,29 @@ def test_a_ladder_table(own):
     assert tf32[3] == "34.36"
 
 
+ONLY = {
+    "nothing": lambda name: False,
+    "libraries": lambda name: name[:2] == "cu",
+    "lesson 01": lambda name: name in ("gemm_naive", "conv2d_naive", "conv3d_direct"),
+    "lesson 04": lambda name: name in ("gemm_tuned", "conv2d_one_channel"),
+    "lesson 06": lambda name: name in ("hgemm_pipelined", "conv2d_tensor_core"),
+}
+
+
+@pytest.mark.parametrize("part", ONLY)
+def test_every_page_shows_a_card_on_which_only_a_part_was_measured(shipped, tmp_path, part):
+    kept = {
+        preset: {name: row for name, row in rows.items() if ONLY[part](name)}
+        for preset, rows in shipped.data.rows.items()
+    }
+    for rows in (kept, {preset: rows for preset, rows in kept.items() if rows}):
+        record = Record(tmp_path / "nvidia-test-9.json", replace(shipped.data, rows=rows))
+        for path in pages.pages():
+            assert pages.rendered(path.read_text(encoding="utf-8"), record, NO_CODE)
+        summary = pages.rendered("<!-- table: summary -->\n<!-- end table -->", record, NO_CODE)
+        assert ("Nothing has been measured for any preset yet" in summary) == (part == "nothing")
+
+
 def test_a_table_s_note_says_from_when_to_when_its_rows_are(own):
     before = own.run_of(own.row("gemm-2048", "gemm_naive"))
     later = own.start_run()
