@@ -145,7 +145,7 @@ def _both(values: Array, matrix: Array) -> Array:
 def _summed(left: Array, right: Array) -> Array:
     """Matrix products along the last two axes, products summed one by one; float64 ones as NumPy does."""
     if left.dtype == np.float64:
-        return np.matmul(left, right)
+        return np.asarray(left @ right)
     total = np.zeros((*left.shape[:-1], right.shape[-1]), left.dtype)
     for k in range(left.shape[-1]):
         total += left[..., k, None] * right[..., None, k, :]
