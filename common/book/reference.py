@@ -10,6 +10,7 @@ import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
+from common.book import algorithms
 from common.book.problems import FLOAT16, Conv2d, Convolution, Dgrad, Gemm, Problem, Wgrad
 
 Float64 = NDArray[np.float64]
@@ -57,7 +58,11 @@ def stored(problem: Problem, sums: Float64) -> Float64:
 
 
 def error_bound(
-    problem: Problem, magnitude: Float64, sums: Float64 | None = None, precision: str = "fp32"
+    problem: Problem,
+    magnitude: Float64,
+    sums: Float64 | None = None,
+    precision: str = "fp32",
+    transformed: Float64 | None = None,
 ) -> Float64:
     """Largest |y - oracle| a kernel may show, given the oracle of the absolute values.
 
@@ -70,9 +75,20 @@ def error_bound(
     on top: each TF32 input by 2**-11 of itself (11 significant bits, to the nearest: Higham 2002, section 2.1; Ootomo
     and Yokota 2022, doi:10.1177/10943420221090256); an output of float16 by half its last place, for which ``sums``
     are the oracle's.
+
+    With ``transformed``, of :func:`common.book.algorithms.magnitude`, it is the bound of minimal filtering, normwise.
+    An element is A^T ((G g G^T) * (B^T d B)) A, summed over channels, of a filter g and a window d, and
+
+        |y - oracle| <= min(n, 8 sqrt(n)) u (|A|^T ((|G| |g| |G|^T) * (|B|^T |d| |B|)) |A|)
+
+    for the n roundings between an operand and the element: those of the transforms, of the products and of their sums
+    (the bound of Barabasz, Anderson, Soodhalter and Gregg 2020, doi:10.1145/3412380, before they take norms
+    of the matrices and of d and g). It counts a whole window with a whole filter: a large input that the definition
+    multiplies by a tap of 0 is in it, as it is in what is rounded. So no element has a bound of its own terms alone.
     """
-    tensor_cores = precision == "tf32" or problem.output_dtype == FLOAT16
-    bound = _summation(problem, _CUT if tensor_cores else _ROUNDED) * magnitude
+    if transformed is not None:
+        return _summation(algorithms.roundings(problem), _ROUNDED) * transformed
+    bound = _summation(problem.reduction + 1, _CUT if _on_tensor_cores(problem, precision) else _ROUNDED) * magnitude
     if precision == "tf32":
         bound = bound * (1 + _TF32) ** 2 + ((1 + _TF32) ** 2 - 1) * magnitude
     if problem.output_dtype == FLOAT16:
@@ -84,10 +100,15 @@ def error_bound(
 
 _ROUNDED, _CUT, _TF32 = 2.0**-24, 2.0**-23, 2.0**-11  # unit roundoffs
 _TYPICALLY = 1.25  # times the error of rounding to the nearest: cutting off both inputs gives 2, one 1.6
+_SEQUENTIAL = 0.47  # the error of sums of float32 normals, term by term, in units of 2**-24 * magnitude
+_MARGIN, _FEW = 2, 8  # times that error for many elements; a single one may have nine times as much again
 
 
-def _summation(problem: Problem, roundoff: float) -> float:
-    roundings = problem.reduction + 1
+def _on_tensor_cores(problem: Problem, precision: str) -> bool:
+    return precision == "tf32" or problem.output_dtype == FLOAT16
+
+
+def _summation(roundings: int, roundoff: float) -> float:
     return min(float(roundings), 8 * math.sqrt(roundings)) * roundoff
 
 
@@ -104,18 +125,47 @@ def nearest_tf32(values: NDArray[Any]) -> NDArray[np.float32]:
     return rounded.view(np.float32)
 
 
-def tf32_error(problem: Problem, x: NDArray[Any], weight: NDArray[Any], magnitude: Float64, sums: Float64) -> float:
-    """Largest root mean square, over all elements, of the error of a kernel that rounds inputs to the nearest TF32.
+def typical_error(
+    problem: Problem,
+    x: NDArray[Any],
+    weight: NDArray[Any],
+    magnitude: Float64,
+    sums: Float64,
+    precision: str = "fp32",
+    transformed: Float64 | None = None,
+) -> float:
+    """Largest root mean square of the error, over all elements, that a kernel may show on normals.
 
-    No bound on one element tells rounding from cutting off, whose errors are twice as large at most. But so they are
-    on average, too: 2**-10 / sqrt(3) of the last place that is kept, not 2**-10 / sqrt(12), and all of one sign. So
-    the error is compared with that of these very operands, rounded to the nearest. Summation adds its own: four
-    roundings that agree, or sqrt(n) / 4 of them; a thirtieth of the bound, and more than cuBLAS was seen to have.
+    A bound on one element has room for roundings that agree, so it tells nothing of inputs that lost a few bits where
+    sums are long. On average roundings do not agree. What is rounded once, TF32 inputs and a float16 output, is
+    compared with the error of these very operands, rounded to the nearest: cutting off gives twice as much. To that
+    comes what summation may add.
+
+    One float32 normal after the other is the order that errs most: the sum of i terms has variance i s^2, and is
+    rounded with a variance of u^2 i s^2 (1 - 2**-2) / (6 ln 2), as its mantissa is spread evenly on a logarithmic
+    scale (Hamming 1970). Over n terms that is 0.09 (n u s)^2, and the magnitude is n s 2 / pi: so the error is 0.47 u
+    of it, for any n, and less if parts are summed apart. Twice as much is allowed, and more where elements are few.
+    Inputs of 15 bits err by 32 times as much for n = 1000, by 16 times for n = 4000. Transforms (``transformed``)
+    round each term, too, which agree no more than the terms do: by u / 6 of their magnitude for one term.
+
+    Tensor cores cut off where they add, and the errors of one sum have one sign: four roundings that agree, or
+    sqrt(n) / 4 of them; more than cuBLAS was seen to have, or three products of TF32 numbers each, summed there.
     """
-    rounded = full(problem, nearest_tf32(x), nearest_tf32(weight)) - sums
     roundings = problem.reduction + 1
-    summed = min(float(roundings), max(4.0, math.sqrt(roundings) / 4)) * _CUT * magnitude
-    return _TYPICALLY * root_mean_square(rounded) + root_mean_square(summed)
+    if precision != "fp32" or problem.output_dtype == FLOAT16:
+        allowed = min(float(roundings), max(4.0, math.sqrt(roundings) / 4)) * _CUT * root_mean_square(magnitude)
+        if precision == "tf32":
+            rounded = full(problem, nearest_tf32(x), nearest_tf32(weight)) - sums
+            allowed += _TYPICALLY * root_mean_square(rounded)
+        if problem.output_dtype == FLOAT16:
+            allowed += _TYPICALLY * root_mean_square(stored(problem, sums) - sums)
+        return allowed
+    allowed = _SEQUENTIAL * root_mean_square(magnitude)
+    if transformed is not None:
+        allowed += root_mean_square(transformed) / (6 * math.sqrt(algorithms.terms(problem)))
+    squares = np.square(magnitude)
+    elements = max(1.0, float(squares.sum() ** 2 / max(np.square(squares).sum(), np.finfo(float).tiny)))
+    return _MARGIN * (1 + _FEW / math.sqrt(elements)) * _ROUNDED * allowed
 
 
 def root_mean_square(values: Float64) -> float:

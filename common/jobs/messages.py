@@ -160,6 +160,7 @@ class Check(ShapeTask[StepResult], frozen=True, kw_only=True, tag="jobs.check"):
     """Is a file right at one shape? The fields of :class:`common.measure.plan.Case`, and
 
     ``precision``  what the step may compute with, one of :data:`common.book.catalog.PRECISIONS`
+    ``algorithm``  one of :data:`common.book.algorithms.NAMES`; None: the definition
     ``repeats``  launches on equal inputs that must agree
     ``kernels``  the folder of kernels that are kept; empty: none are
     ``turns``    a folder: processes that were given the same one take turns, each waiting for ``seconds`` at most;
@@ -174,6 +175,7 @@ class Check(ShapeTask[StepResult], frozen=True, kw_only=True, tag="jobs.check"):
     small: bool = False
     sole: bool = True
     precision: str = "fp32"
+    algorithm: str | None = None
     repeats: int = check.REPEATS
     kernels: str = ""
     turns: str = ""

@@ -254,8 +254,8 @@ def _check_groups(
         repeats = 1 if on_cpu else check.REPEATS
         tasks: list[messages.Check | messages.Compile] = [
             messages.Check(
-                **at(step, case.problem, file), **case.fields(), precision=step.precision, repeats=repeats,
-                kernels=str(kernelcache.FOLDER),
+                **at(step, case.problem, file), **case.fields(), precision=step.precision,
+                algorithm=step.algorithm, repeats=repeats, kernels=str(kernelcache.FOLDER),
             )
             for case in wanted
             if (case.engine != "gpu") == on_cpu
@@ -293,7 +293,9 @@ def _agreed(step: Step, outcomes: list[Outcome], simulator: bool, file: Path | N
     wrong = [outcome for outcome in outcomes if not outcome.fine]
     if not simulator and wrong and all(outcome.result.get("engine") in (None, "gpu") for outcome in wrong):
         place = at(step, wrong[0].problem, file)
-        again = messages.Check(**place, precision=step.precision, kernels=str(kernelcache.FOLDER))
+        again = messages.Check(
+            **place, precision=step.precision, algorithm=step.algorithm, kernels=str(kernelcache.FOLDER)
+        )
         retell(again, wrong[0].problem, wrong[0].result)
     by_shape: dict[Problem, list[Outcome]] = {}
     for outcome in outcomes:

@@ -229,10 +229,10 @@ def _verdict(task: messages.Check, make: Callable[[], Any]) -> Any:
     from common.measure import check
 
     if task.depth == "once":
-        return check.check_once(make(), task.seed, task.special, task.precision)
+        return check.check_once(make(), task.seed, task.special, task.precision, task.algorithm)
     if task.depth == "thorough":
-        return check.check_thoroughly(make, task.seed, task.repeats, task.precision)
-    return check.check_bench(make(), task.seed, task.repeats, task.precision)
+        return check.check_thoroughly(make, task.seed, task.repeats, task.precision, task.algorithm)
+    return check.check_bench(make(), task.seed, task.repeats, task.precision, task.algorithm)
 
 
 def _module(task: FileTask[Result], rival: messages.Rival | None = None, tile: messages.Tile | None = None) -> Any:

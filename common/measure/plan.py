@@ -83,7 +83,8 @@ def cases(ladder: str, gpu: bool, seed: int) -> list[Case]:
     found += _once("traced", (*shapes.covering(ladder), *shapes.twins(ladder)), seed)
     found += _once("traced", shapes.drawn(ladder, seed, shapes.DRAWN), seed)
     found += _once("traced", shapes.tiled(ladder), seed, shapes.rounded(ladder))
-    found += [Case(problem, "traced", seed=seed) for problem in shapes.layers(ladder)]
+    long = [Case(problem, "traced", "once", seed, inputs.NORMALS) for problem in shapes.long_sums(ladder)]
+    found += [*long, *(Case(problem, "traced", seed=seed) for problem in shapes.layers(ladder))]
     known = (*shapes.familiar(ladder), *shapes.kin(ladder, seed))
     found += [Case(problem, "traced", "once", seed, _familiar_operands(problem)) for problem in known]
     found += [Case(problem, "traced", wide=True) for problem in shapes.wide(ladder)]
@@ -96,7 +97,8 @@ def cases(ladder: str, gpu: bool, seed: int) -> list[Case]:
         found += _once("gpu", shapes.covering(ladder)[: COVERED_ON_GPU.get(form)], seed)
         found += _once("gpu", shapes.drawn(ladder, seed, DRAWN_ON_GPU[form], LARGEST_ON_GPU), seed)
         found += _once("gpu", shapes.tiled(ladder), seed)
-        found += [Case(problem, "gpu", "once", seed, inputs.NORMALS) for problem in shapes.tiled(ladder)]
+        rounded = (*shapes.tiled(ladder), *shapes.long_sums(ladder))
+        found += [Case(problem, "gpu", "once", seed, inputs.NORMALS) for problem in rounded]
         found += _once("gpu", (*shapes.layers(ladder), *shapes.familiar(ladder)[: COVERED_ON_GPU.get(form)]), seed)
         found += [Case(problem, "gpu", "large") for problem in shapes.large(ladder)]
         found += [Case(problem, "gpu") for problem in (*shapes.wide(ladder), first)]

@@ -6,11 +6,13 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-from common.book import catalog, problems
+import numpy as np
+
+from common.book import algorithms, catalog, problems, reference
 from common.book.catalog import Step
 from common.code import sass
 from common.code.loops import HotLoop
-from common.measure import profiler
+from common.measure import inputs, profiler
 from common.measure.peers import Beside
 from common.measure.timing import Timing
 from common.report import current, records
@@ -254,6 +256,24 @@ def error_against(
     return _of(one.value / other.value, "", ".2f") if one and other and other.value else None
 
 
+UNEVEN = problems.Dgrad(N=1, C=64, D=1, H=8, W=8, K=32, T=1, R=3, S=3, pad_h=1, pad_w=1)
+
+
+def uneven(bound: str) -> Figure:
+    """The largest error of minimal filtering on :func:`inputs.uneven` operands, over its ``normwise`` bound, or over
+    the ``elementwise`` one of the definition; or the latter with operands that are ``even``. Computed by NumPy in
+    float32: no GPU is needed.
+    """
+    if bound not in ("normwise", "elementwise", "even"):
+        raise ValueError(f"<!--= uneven {bound} -->: must be normwise, elementwise or even")
+    x, filt = inputs.normals(UNEVEN, 0) if bound == "even" else inputs.uneven(UNEVEN, 0)
+    error = np.abs(algorithms.minimal_filtering(UNEVEN, x, filt) - reference.full(UNEVEN, x, filt))
+    magnitude = reference.full(UNEVEN, np.abs(x), np.abs(filt))
+    transformed = algorithms.magnitude(UNEVEN, x, filt) if bound == "normwise" else None
+    ratio = float(np.max(error / reference.error_bound(UNEVEN, magnitude, transformed=transformed)))
+    return _of(ratio, "", ".2g")
+
+
 def millionths(value: float) -> str:
     """Two significant digits of 10⁶ times the value."""
     value *= 1e6
@@ -415,6 +435,7 @@ NAMED: dict[str, Named] = {
     "saved": _of_record(saved, 3),  # PRESET STEP EPILOGUE
     "swept": _of_record(swept, 4),  # PRESET STEP CONSTANT VALUE
     "against": _of_record(error_against, 5),  # OPERANDS PRODUCT PRODUCT K rms or largest
+    "uneven": lambda _, __, words: uneven(*_counted(words, 1)),  # normwise, elementwise or even
 }
 
 

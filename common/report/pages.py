@@ -791,6 +791,7 @@ FIGURES: dict[str, Writer] = {
     "across": _figure("across"),
     "beside": _figure("beside"),
     "error": _figure("error"),
+    "uneven": _figure("uneven"),
     "worst": _figure("worst"),
     "against": _figure("against"),
     "saved": _figure("saved"),

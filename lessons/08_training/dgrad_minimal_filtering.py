@@ -37,6 +37,7 @@ of_inputs, of_taps, of_products = filtering.of_inputs, filtering.of_taps, filter
 load4_or_zero = offsets32.load4_or_zero
 
 REQUIRES = "8.0"  # for the shared memory of a block
+ALGORITHM = "F(2x2,3x3)"
 BLOCK_M, BLOCK_N, BLOCK_K = 16, 64, 8  # patches, channels, filters
 THREAD_M, THREAD_N = 4, 8
 THREADS = 32 * WINDOW  # a warp for each row of products

@@ -166,7 +166,7 @@ def test_gradients_are_those_of_torch(problem):
 def test_integers_of_gradients_are_exact_in_float32(ladder, seed):
     for problem in RAGGED[ladder]:
         x, weight = inputs.integers(problem, seed)
-        assert reference.full(problem, np.abs(x), np.abs(weight)).max() <= inputs.EXACT_LIMIT
+        assert reference.full(problem, np.abs(x), np.abs(weight)).max() <= 2**24
 
 
 def test_depth_one_is_the_2d_convolution():

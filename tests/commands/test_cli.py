@@ -432,6 +432,7 @@ def test_list_as_json(call):
             "builds_on",
             "precision",
             "requires",
+            "algorithm",
             "path",
         ]
         assert (catalog.ROOT / entry["path"]).is_file()
