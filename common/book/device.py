@@ -22,6 +22,7 @@ from common.book.schema import Count, Extent, Name
 
 SIMULATOR_SWITCH = "NUMBA_ENABLE_CUDASIM"
 CARD_SWITCH = "WORKBOOK_CARD"  # a compute capability: play a card that has its limits
+PLAYED = r"-as-\d+-\d+$"  # how the slug of such a card ends
 USUAL_CARD = "9.0"  # whose limits a step is told where there is no GPU
 _SHARE = Path("/sys/fs/cgroup/cpu.max")
 # Tiny grids are meant, and what Numba says is read: where colorama is installed it would be in colours.

@@ -218,7 +218,7 @@ def warm() -> None:
 
 def shared_arrays(text: str) -> int:
     """Bytes of a kernel's own shared arrays, as its PTX declares them: dynamic shared memory has no size there."""
-    return sum(map(int, re.findall(r"^\s*\.shared\s.*\[(\d+)\];", text, re.MULTILINE)))
+    return sum(map(int, re.findall(r"^\s*(?:\.\w+\s+)?\.shared\s.*\[(\d+)\];", text, re.MULTILINE)))
 
 
 def float64_arithmetic(text: str) -> list[str]:
