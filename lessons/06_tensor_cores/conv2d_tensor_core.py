@@ -30,7 +30,6 @@ PRECISION = "tf32"
 MMA_M, MMA_N, MMA_K = 16, 8, 8  # pixels, filters and k that one instruction multiplies
 FILTERS = 24  # of a block, at most
 WARPS, ACROSS = 4, 6  # of a block, at most; of a block that is one warp high
-CHOICES = (FILTERS, WARPS, ACROSS), (8, WARPS, ACROSS), (8, 1, 1)  # where the taps of a large filter need the room
 ROWS = 4  # of outputs, of a warp in one pass, at most
 MOST_R = 7  # rows of a filter whose taps are in registers together
 SHARED_BYTES = 100 * 1024  # of a block, at most; less where two would not be resident
@@ -42,12 +41,13 @@ REGISTERS, OTHERS = 65536, 28  # of a multiprocessor; of a thread, beside sums a
 
 @lru_cache
 def plan(C, H, W, K, R, S):
-    """The constants of the kernel for a shape, for the first of CHOICES that the card has shared memory for."""
+    """The constants of the kernel for a shape, for the largest block that the card has shared memory for."""
+    choices = (FILTERS, WARPS, ACROSS), (8, WARPS, ACROSS), (8, 1, 1)  # smaller where a filter has many taps
 
     def takes(tile):
         return 4 * (tile["FLOATS"] + multiple(tile["CHANNELS"] * S, MMA_K))  # bytes, with its table of offsets
 
-    tile = card.largest([constants_of(C, H, W, K, R, S, *choice) for choice in CHOICES], takes)
+    tile = card.largest([constants_of(C, H, W, K, R, S, *choice) for choice in choices], takes)
     if takes(tile) > card.shared_bytes():
         has = f"the card has {card.shared_bytes()}"
         raise ValueError(f"filter R={R} S={S}: its taps take a block {takes(tile)} bytes of shared memory, {has}")
