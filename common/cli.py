@@ -43,6 +43,7 @@ from common.workers import isolate
 from common.workers.messages import Result, Task
 
 _COMMANDS = (steps, measuring, renewing, machinecode, tracing, edits, exercising, pictures, web, mainjob)
+_PLAYED = f"The environment's {device.CARD_SWITCH}=8.6 gives steps the limits of a card of that compute capability."
 _SIGNALLED = 128  # and the signal's number, as a shell has it
 USER_ERRORS = (
     ValueError, OSError, device.NoGpuError, run.DeviceError, run.ToolError,
@@ -75,7 +76,7 @@ def lesson_main(
 
 def common_parser() -> arguments.Parser:
     """The commands of ``python -m common``, and their options."""
-    parser = arguments.Parser(prog="python -m common", description="The workbook's harness.")
+    parser = arguments.Parser(prog="python -m common", description="The workbook's harness.", epilog=_PLAYED)
     known = arguments.Commands(parser)
     for module in _COMMANDS:
         module.commands(known)
@@ -96,6 +97,7 @@ def _guarded(options: argparse.Namespace) -> int:
         with _signals() as came:
             if sys.stdout is None:
                 raise ValueError("standard output is closed")
+            device.played()  # what cannot be played is said before anything else
             with ledger.stage("the command's own process"):
                 code = int(options.command(options))
             sys.stdout.flush()

@@ -385,16 +385,10 @@ class _StandIns(importlib.abc.MetaPathFinder, importlib.abc.Loader):
 
 
 @contextlib.contextmanager
-def _standing_in(files: dict[str, str]) -> Iterator[None]:
-    """While open, the lessons' helpers are imported anew, those named from ``files``; then all is as before."""
-    if not files:
-        yield
-        return
+def anew() -> Iterator[None]:
+    """While open, the lessons' helpers and steps are imported anew; then all is as before."""
     package = importlib.import_module(LESSONS.name)
     prefix = f"{package.__name__}."
-    places = {name: path.relative_to(LESSONS).with_suffix("") for name, path in helpers_by_name(LESSONS).items()}
-    names = {name: ".".join(places.get(name, Path(name)).parts) for name in files}
-    finder = _StandIns({prefix + names[name]: Path(file) for name, file in files.items()})
 
     def take_out() -> dict[str, ModuleType]:
         taken = {name: sys.modules.pop(name) for name in list(sys.modules) if name.startswith(prefix)}
@@ -403,15 +397,30 @@ def _standing_in(files: dict[str, str]) -> Iterator[None]:
         return taken
 
     before = take_out()
-    sys.meta_path.insert(0, finder)
     try:
         yield
     finally:
-        sys.meta_path.remove(finder)
         take_out()
         for name, module in before.items():
             sys.modules[name] = module
             setattr(package, name.removeprefix(prefix), module)
+
+
+@contextlib.contextmanager
+def _standing_in(files: dict[str, str]) -> Iterator[None]:
+    """While open, the lessons' helpers are imported anew, those named from ``files``; then all is as before."""
+    if not files:
+        yield
+        return
+    places = {name: path.relative_to(LESSONS).with_suffix("") for name, path in helpers_by_name(LESSONS).items()}
+    names = {name: ".".join(places.get(name, Path(name)).parts) for name in files}
+    finder = _StandIns({f"{LESSONS.name}.{names[name]}": Path(file) for name, file in files.items()})
+    with anew():
+        sys.meta_path.insert(0, finder)
+        try:
+            yield
+        finally:
+            sys.meta_path.remove(finder)
 
 
 def launch_arguments(problem: Problem, x: Any, weight: Any, y: Any, workspace: Any = None) -> tuple[Any, ...]:

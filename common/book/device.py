@@ -12,12 +12,18 @@ import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
+from common.book import occupancy
 from common.book.schema import Count, Extent, Name
 
 SIMULATOR_SWITCH = "NUMBA_ENABLE_CUDASIM"
+CARD_SWITCH = "WORKBOOK_CARD"  # a compute capability: play a card that has its limits
+PLAYED = r"-as-\d+-\d+$"  # how the slug of such a card ends
+USUAL_CARD = "9.0"  # whose limits a step is told where there is no GPU
 _SHARE = Path("/sys/fs/cgroup/cpu.max")
 # Tiny grids are meant, and what Numba says is read: where colorama is installed it would be in colours.
 PLAIN = {"NUMBA_CUDA_LOW_OCCUPANCY_WARNINGS": "0", "NUMBA_DISABLE_ERROR_MESSAGE_HIGHLIGHTING": "1"}
@@ -51,8 +57,70 @@ def processors() -> int:
     return max(1, count)
 
 
+def played() -> str | None:
+    """The compute capability whose limits are played, from the environment; None if none is.
+
+    Raises ValueError listing those that can be.
+    """
+    wanted = os.environ.get(CARD_SWITCH)
+    if not wanted:
+        return None
+    if wanted not in occupancy.LIMITS:
+        raise ValueError(f"{CARD_SWITCH}={wanted}: must be one of {', '.join(occupancy.LIMITS)}, or not set")
+    return wanted
+
+
+def bounds(capability: str | None = None) -> str | None:
+    """The compute capability whose limits hold on a card of this one: those that are played, if they are less.
+
+    Without a card, or on one that is not known, those that are played. None if nothing says any.
+    """
+    wanted = played()
+    if wanted is None or capability not in occupancy.LIMITS:
+        return wanted or capability
+    return min(wanted, capability, key=lambda name: occupancy.LIMITS[name].shared_bytes)
+
+
+def as_card(capability: str, **others: Any) -> Callable[[], Any]:
+    """What stands in the place of ``numba.cuda.get_current_device`` where steps are to find these limits.
+
+    Of what is not among ``others``, and is no limit, the GPU itself is asked, if there is one.
+    """
+    from numba import cuda
+
+    has, asked = occupancy.limits(capability), cuda.get_current_device
+    limits = {
+        "MAX_SHARED_MEMORY_PER_MULTIPROCESSOR": has.shared_bytes,
+        "RESERVED_SHARED_MEMORY_PER_BLOCK": has.reserved_bytes,
+    }
+
+    class Card:
+        def __getattr__(self, name: str) -> Any:
+            return getattr(asked(), name)
+
+    card = Card()
+    vars(card).update({**limits, **others})
+    return lambda: card
+
+
+def play() -> None:
+    """Let the steps of this process find the limits that are played, if any are."""
+    from numba import cuda
+
+    if played():
+        cuda.get_current_device = as_card(str(bounds(None if simulated() else _capability())))
+
+
 def compute_capability() -> str | None:
-    """The first GPU's compute capability such as ``"9.0"``, from the driver; None without one."""
+    """The first GPU's compute capability such as ``"9.0"``, or the played one if that is less; None without a GPU."""
+    found, wanted = _capability(), played()
+    if found is None or wanted is None:
+        return found
+    return min(found, wanted, key=lambda name: [int(part) for part in name.split(".")])
+
+
+def _capability() -> str | None:
+    """The first GPU's compute capability, from the driver."""
     if gpu_count() == 0:
         return None
     driver = ctypes.CDLL(_DRIVER)
@@ -79,12 +147,23 @@ def simulated() -> bool:
 
 
 def environment(simulator: bool) -> dict[str, str]:
-    """The environment of a process whose kernels run in the simulator, or on (or for) a GPU."""
+    """The environment of a process whose kernels run in the simulator, or on (or for) a GPU.
+
+    What runs in the simulator has the tiles that the GPU has, where that has less shared memory than is usual.
+    """
     env = {**os.environ, **PLAIN}
     env.pop(SIMULATOR_SWITCH, None)
     if simulator:
         env[SIMULATOR_SWITCH] = "1"
+        env[CARD_SWITCH] = small_card()
     return env
+
+
+def small_card() -> str:
+    """The compute capability whose limits hold here, if its shared memory is less than is usual; else empty."""
+    found = occupancy.LIMITS.get(bounds(_capability()) or "")
+    small = found is not None and found.shared_bytes < occupancy.LIMITS[USUAL_CARD].shared_bytes
+    return str(bounds(_capability())) if small else ""
 
 
 @dataclass(frozen=True)
@@ -111,6 +190,8 @@ def current_gpu() -> Gpu:
 
     device = cuda.get_current_device()
     name = device.name.decode() if isinstance(device.name, bytes) else str(device.name)
+    if wanted := played():  # its measurements are not the card's
+        name += f" as {wanted}"
     major, minor = device.compute_capability
     version = ctypes.c_int(0)
     ctypes.CDLL(_DRIVER).cuDriverGetVersion(ctypes.byref(version))

@@ -15,12 +15,11 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import asdict
 
-from common.book import catalog, device, ledger, limits, problems
+from common.book import catalog, device, ledger, limits, occupancy, problems
 from common.book.patching import replaced
 from common.code.messages import CodeCard, Compiled
 from common.explain import faults
@@ -41,6 +40,7 @@ MEMORY_SHARE = 0.8
 LARGE_ROOM = 1.3  # times its operands that a shape of billions of elements needs, for a workspace
 SWEEP_SECONDS = 1.0
 _GATE_SECONDS = 0.01
+ASKS = "card"  # the helper by which a step asks what the card has
 WATCH_SECONDS = 3.0  # of a wrong kernel in the simulator: what it does in this time tells enough
 
 
@@ -78,6 +78,7 @@ def ready() -> None:
         simulator.install()
     else:
         _require_limits()
+    device.play()
 
 
 def _keep_kernels(folder: str) -> None:
@@ -391,14 +392,16 @@ def prepare_task(task: messages.Prepare) -> messages.PrepareResult:
     gpu = task.device
     major, minor = map(int, gpu.compute_capability.split("."))
     capability = major, minor
-    stand_in = SimpleNamespace(compute_capability=capability, MULTIPROCESSOR_COUNT=gpu.multiprocessors, name=gpu.name)
+    told = {"compute_capability": capability, "MULTIPROCESSOR_COUNT": gpu.multiprocessors, "name": gpu.name}
+    limited = device.bounds(gpu.compute_capability)
+    ask = device.as_card(limited if limited in occupancy.LIMITS else device.USUAL_CARD, **told)
     kept = 0
     seen: set[tuple[int, str]] = set()
-    with ledger.stage("imports"):
+    with ledger.stage("imports"), replaced(cuda, get_current_device=ask):
         module = _module(task)
     # what is surely started first
     for find, shape in itertools.product((codegen.launches, codegen.tried), task.shapes):
-        with suppress(ValueError), replaced(cuda, get_current_device=lambda: stand_in):
+        with suppress(ValueError), replaced(cuda, get_current_device=ask):
             for launch in codegen.distinct(find(module, problems.from_shape(task.ladder, shape))):
                 key = id(launch.kernel), str(launch.signature)
                 if key not in seen:
@@ -554,47 +557,18 @@ def device_task(_: messages.Device) -> messages.DeviceResult:
 def compile_task(task: messages.Compile) -> StepResult:
     """Compile every kernel of a file for the named architectures; count machine instructions where asked.
 
-    ``other_presets`` has the kernels of those of ``others`` that compile to something else. A launch beyond a GPU's
-    limits raises LaunchLimitError.
+    ``other_presets`` has the kernels of those of ``others`` that compile to something else. A launch beyond the
+    limits of an architecture raises LaunchLimitError.
     """
-    from common.code import cards, codegen
-
     path = Path(task.path)
-    module = _module(task)
-    built: dict[tuple[int, str], list[tuple[str, list[str], Any]]] = {}
-
-    def compiled(launch: Any) -> list[tuple[str, list[str], Any]]:
-        """For each architecture its name, the lines in float64 and the machine code, if that was asked for."""
-        key = id(launch.kernel), str(launch.signature)
-        if key not in built:
-            built[key] = []
-            for name, text in codegen.ptx(launch, task.architectures, task.machine_code).items():
-                code = None
-                if task.machine_code:
-                    try:
-                        code = codegen.machine_code(launch, name, text)
-                    except codegen.ToolMissingError:
-                        if not task.lenient:
-                            raise
-                built[key].append((name, codegen.float64_arithmetic(text), code))
-        return built[key]
-
-    def kernels(shape: dict[str, int]) -> list[Compiled]:
-        entries: list[Compiled] = []
-        launched = codegen.launches(module, problems.from_shape(task.ladder, shape))
-        for launch in launched:
-            limits.require_launch(launch.grid, launch.block, launch.dynamic_shared_bytes, cluster=launch.cluster)
-        for launch in codegen.distinct(launched):
-            for architecture, float64, code in compiled(launch):
-                entry: Compiled = {"kernel": launch.name, "architecture": architecture, "float64": float64}
-                if code is not None:
-                    limits.require_registers(launch.block, code.registers)
-                    entry = {**entry, **code.as_dict(), **cards.recorded(cards.card(launch, code))}
-                entries.append(entry)
-        return entries
-
-    first = kernels(task.shape)
-    others = {preset: kernels(shape) for preset, shape in task.others.items()}
+    first: list[Compiled] = []
+    others: dict[str, list[Compiled]] = {preset: [] for preset in task.others}
+    for architectures in _by_card(path, task.architectures):
+        with _on_card(architectures[0]):
+            kernels = _compiler(task, _module(task), architectures)
+            first += kernels(task.shape)
+            for preset, shape in task.others.items():
+                others[preset] += kernels(shape)
     unlike = {preset: entries for preset, entries in others.items() if entries != first}
     result: StepResult = {"status": "right", "kernels": first, "other_presets": unlike}
     result["source"], result["helpers"] = _code(path)
@@ -603,15 +577,81 @@ def compile_task(task: messages.Compile) -> StepResult:
     return result
 
 
+def _by_card(path: Path, architectures: list[str]) -> list[list[str]]:
+    """The architectures in groups for which a file starts the same kernels: of equal shared memory, if it asks."""
+    if ASKS not in catalog.hashes([path]):
+        return [architectures]
+    by_size = sorted(architectures, key=lambda name: occupancy.limits(name).shared_bytes)
+    return [list(found) for _, found in itertools.groupby(by_size, lambda name: occupancy.limits(name).shared_bytes)]
+
+
+@contextlib.contextmanager
+def _on_card(architecture: str) -> Iterator[None]:
+    """While open, steps are imported anew, and find the limits of this compute capability."""
+    from numba import cuda
+
+    with catalog.anew(), replaced(cuda, get_current_device=device.as_card(architecture)):
+        yield
+
+
+def _compiler(
+    task: messages.Compile, module: Any, architectures: list[str]
+) -> Callable[[dict[str, int]], list[Compiled]]:
+    """A function: what the kernels that a module starts for a shape compile to."""
+    from common.code import cards, codegen
+
+    built: dict[tuple[int, str], list[tuple[str, int, list[str], Any]]] = {}
+
+    def compiled(launch: Any) -> list[tuple[str, int, list[str], Any]]:
+        """For each architecture its name, the bytes of the kernel's own shared arrays, the lines in float64, and the
+        machine code, if that was asked for."""
+        key = id(launch.kernel), str(launch.signature)
+        if key not in built:
+            built[key] = []
+            for name, text in codegen.ptx(launch, architectures, task.machine_code).items():
+                code = None
+                if task.machine_code:
+                    try:
+                        code = codegen.machine_code(launch, name, text)
+                    except codegen.ToolMissingError:
+                        if not task.lenient:
+                            raise
+                built[key].append((name, codegen.shared_arrays(text), codegen.float64_arithmetic(text), code))
+        return built[key]
+
+    def kernels(shape: dict[str, int]) -> list[Compiled]:
+        entries: list[Compiled] = []
+        launched = codegen.launches(module, problems.from_shape(task.ladder, shape))
+        for launch, name in itertools.product(launched, architectures):
+            has = name.removesuffix("a")
+            limits.require_launch(launch.grid, launch.block, launch.dynamic_shared_bytes, has, launch.cluster)
+        for launch in launched:
+            for name, own, *_ in compiled(launch):
+                limits.require_shared(own, launch.dynamic_shared_bytes, name.removesuffix("a"))
+        for launch in codegen.distinct(launched):
+            for architecture, _, float64, code in compiled(launch):
+                entry: Compiled = {"kernel": launch.name, "architecture": architecture, "float64": float64}
+                if code is not None:
+                    limits.require_registers(launch.block, code.registers)
+                    entry = {**entry, **code.as_dict(), **cards.recorded(cards.card(launch, code))}
+                entries.append(entry)
+        return entries
+
+    return kernels
+
+
 def card_task(task: messages.Card) -> StepResult:
     """A card for every kernel of a file, and the ``text`` of its PTX or machine code where ``show`` asks for it.
 
     ``files`` are the files that the kernels are made of: of the lessons, and those beside the step's.
     """
+    from numba import cuda
+
     from common.code import cards, codegen
 
-    module = _module(task)
-    launches = codegen.distinct(codegen.launches(module, problems.from_shape(task.ladder, task.shape)))
+    with replaced(cuda, get_current_device=device.as_card(task.architecture)):
+        module = _module(task)
+        launches = codegen.distinct(codegen.launches(module, problems.from_shape(task.ladder, task.shape)))
     if not launches:
         raise catalog.CatalogError(f"{Path(task.path).name}: launch starts no kernel")
     architecture, show = task.architecture, task.show
@@ -709,10 +749,11 @@ def _require_limits() -> None:
     for name, stand_in in limits.STREAMS.items():
         setattr(cuda, name, stand_in)
     call = dispatcher._LaunchConfiguration.__call__
+    has = device.bounds(device.compute_capability())
 
     def checked(self: Any, *args: Any) -> Any:
         cluster = capture.cluster(self.dispatcher)
-        limits.require_launch(tuple(self.griddim), tuple(self.blockdim), self.sharedmem, cluster=cluster)
+        limits.require_launch(tuple(self.griddim), tuple(self.blockdim), self.sharedmem, has, cluster)
         try:
             return call(self, *args)
         except Exception as error:

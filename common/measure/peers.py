@@ -14,7 +14,7 @@ from msgspec import Struct, field
 from msgspec.structs import asdict
 from numpy.typing import NDArray
 
-from common.book import reference
+from common.book import catalog, device, reference
 from common.book.problems import FLOAT16, Conv2d, Convolution, Gemm, Hgemm, Problem
 from common.measure import check
 from common.measure.timing import Paired, Stopwatch, Timing
@@ -37,13 +37,18 @@ class Beside(Paired, frozen=True):
 
 
 Array = NDArray[Any]
+TF32_FROM = "8.0"  # compute capability; below it libraries compute in FP32 whatever they are allowed
 BRIEF_SECONDS = 0.5  # for which of two layouts is the faster
 HOW_TO_GET = "cuBLAS and cuDNN are left out: pip install torch adds them"
 
 
 def precisions(problem: Problem) -> tuple[str, ...]:
-    """What a library is timed with on the problem: strict FP32, and TF32; or FP16, its sums in FP32."""
-    return ("FP16",) if problem.input_dtype == FLOAT16 else ("FP32", "TF32")
+    """What a library is timed with on the problem: strict FP32, and TF32 where the GPU has it; or FP16, its sums in
+    FP32."""
+    if problem.input_dtype == FLOAT16:
+        return ("FP16",)
+    capability = device.compute_capability()
+    return ("FP32", "TF32") if capability is None or catalog.runs_on(TF32_FROM, capability) else ("FP32",)
 
 
 def available() -> bool:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import datetime
 import json
 import platform
+import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,7 +19,7 @@ from typing import TypeVar
 from msgspec import to_builtins
 from msgspec.structs import asdict, replace
 
-from common.book import catalog, packages, problems, schema, store
+from common.book import catalog, device, packages, problems, schema, store
 from common.book.catalog import Code, Step
 from common.book.device import Gpu
 from common.book.problems import Problem
@@ -325,10 +326,11 @@ def rounds_operands(name: str) -> bool:
 
 
 def all_records(folder: Path | None = None) -> Iterator[Record]:
-    """Every GPU's record in ``folder`` (default: RESULTS); raises RecordError at one that is not."""
+    """Every GPU's record in ``folder`` (default: RESULTS), those apart that were made as another card; raises
+    RecordError at one that is not."""
     folder = folder or RESULTS
     for path in sorted(folder.glob("*.json")):
-        if path.name != CODE_FILE:
+        if path.name != CODE_FILE and not re.search(device.PLAYED, path.stem):
             yield Record.load(path)
 
 
