@@ -57,7 +57,7 @@ def checks(outcomes: list[Outcome]) -> Table:
         if unseen:
             said = "[yellow]not traced[/]: races and the like were looked for in the simulator, for seconds only"
             table.add_row(name, f"{len(unseen)} shapes", f"{said}: {escape(unseen[0])}")
-        unjudged = [one for one in mine if one.status == "unjudged"]
+        unjudged = [one for one in mine if one.status == "unjudged" and not one.left_out]
         if unjudged:
             shape = f"{len(unjudged)} shapes" if len(unjudged) > 1 else str(unjudged[0].problem)
             table.add_row(name, shape, f"{_status(unjudged[0])}: {escape(str(unjudged[0].result['message']))}")
