@@ -10,13 +10,13 @@ from pathlib import Path
 from rich.markup import escape
 from rich.table import Table
 
-from common.book import problems
+from common.book import catalog, problems
 from common.book.catalog import Step
 from common.commands import choosing, console, flow
 from common.commands.console import RIGHT, UNUSABLE, WRONG
 from common.editing import loop, words
 from common.jobs.run import Outcome
-from common.measure import budget
+from common.measure import budget, clocks
 from common.measure import ceilings as measured
 from common.measure.ceilings import Ceilings
 from common.report import cardtables, records, tables, tracewords
@@ -61,7 +61,10 @@ def say_left_out(outcomes: Iterable[Outcome], aside: bool = False) -> None:
     large = all(max(map(math.prod, outcome.problem.shapes)) > 2**31 for outcome in left)
     what = "arrays beyond 2^31 elements were not looked for" if large else f"{len(left)} were left out"
     said = f"{most['needed_bytes'] / 1e9:.1f} GB are needed, {most['free_bytes'] / 1e9:.1f} are free"
-    (console.complain if aside else console.say().print)(f"[yellow]{what}: {said}[/]")
+    if aside:
+        console.complain(f"[yellow]{what}: {said}[/]")
+    else:
+        console.say().print(f"[yellow]{what}: {said}[/]", soft_wrap=True)
 
 
 def checked(steps: list[Step], outcomes: Iterator[Outcome], aside: bool = False) -> Iterator[Outcome]:
@@ -84,15 +87,18 @@ def print_checks(outcomes: list[Outcome], file: Path | None = None) -> None:
 
 def print_times(outcomes: list[Outcome], ceilings: Ceilings, gpu: str) -> None:
     say = console.say()
+    fp32 = [o for o in outcomes if o.status == "right" and not catalog.on_tensor_cores(o.step, o.problem)]
+    behind = clocks.slow([o.result["timing"].sm_mhz for o in fp32])
+    slow = [(o.step.name, o.preset) for o, is_slow in zip(fp32, behind, strict=True) if is_slow]
     for preset in dict.fromkeys(outcome.preset for outcome in outcomes):
         rows = [o for o in outcomes if o.preset == preset]
-        print_outcomes(tables.times(rows, ceilings, gpu, say.width), rows)
+        slow_here = {name for name, where in slow if where == preset}
+        print_outcomes(tables.times(rows, ceilings, gpu, say.width, slow_here), rows)
         for outcome in rows:
             if outcome.preset and outcome.status == "right" and outcome.problem != problems.preset(outcome.preset):
+                why = f"too large for this card, or takes it more than {budget.LAUNCH_SECONDS:g} s"
                 say.print(
-                    f"[yellow]{outcome.step.name}: {outcome.problem} ran; all of {preset} is too large for this card, "
-                    f"or takes it more than {budget.LAUNCH_SECONDS:g} s[/]",
-                    soft_wrap=True,
+                    f"[yellow]{outcome.step.name}: {outcome.problem} ran; all of {preset} is {why}[/]", soft_wrap=True
                 )
             if "lacking" in outcome.result:
                 say.print(f"[yellow]{outcome.step.name} on {preset}: {outcome.result['lacking']}[/]", soft_wrap=True)

@@ -1,0 +1,64 @@
+"""On a real GPU: what comes of the workbook where another process holds most of the card's memory."""
+
+import played
+import pytest
+
+from common.book import catalog, problems
+from common.commands import verdicts
+from common.commands.console import RIGHT
+from common.jobs import run, tasks
+from common.measure import budget
+
+pytestmark = [pytest.mark.gpu, pytest.mark.xdist_group("gpu")]
+
+LAYER = problems.PRESETS["ece408-layer1"]
+
+
+@pytest.fixture(params=[4, 6, 8, 12], ids="{} GB".format)
+def gigabytes(request):
+    run.inspect_device.cache_clear()
+    with played.memory(request.param * 10**9):
+        yield request.param
+    run.inspect_device.cache_clear()
+
+
+def test_a_small_card_has_the_same_sizes_twice_and_times_a_step_and_the_library(gigabytes):
+    found = []
+    for _ in range(2):
+        run.inspect_device.cache_clear()
+        found.append(run.inspect_device()[1])
+    assert found[0] == found[1] > 0
+    pairs = [(catalog.find(name), "ece408-layer1") for name in ("conv2d_naive", "conv2d_unroll_gemm")]
+    shapes = set()
+    for kind, one in run.measure(pairs, libraries=["ece408-layer1"]):
+        if kind == "step":
+            assert one.status == "right", one.result
+            shapes.add(one.problem)
+        else:
+            assert one[1]["status"] in ("right", "crashed"), one  # without PyTorch there is no library
+    assert shapes == {budget.fitted(LAYER, found[0])}
+
+
+def test_shapes_without_room_are_left_out_and_hold_nothing_back(gigabytes):
+    outcomes = list(run.check_steps([catalog.find("gemm_naive")], False, seed=3))
+    assert all(outcome.fine for outcome in outcomes), [outcome.reasons for outcome in outcomes]
+    left = [outcome for outcome in outcomes if outcome.left_out]
+    assert len(left) >= (2 if gigabytes < 10 else 0)
+    assert all(
+        max(map(len, map(str, outcome.problem.shapes))) and outcome.result["needed_bytes"] > 10**9 for outcome in left
+    )
+    assert verdicts.exit_code(outcomes, asked=False) == RIGHT
+
+
+def test_a_slow_card_runs_a_step_at_a_size_whose_launch_is_short(monkeypatch):
+    """Seconds are ten times as long: in this process, where the step is not only asked for but run."""
+    step, problem = catalog.find("conv3d_direct"), problems.PRESETS["c3d-conv3a"]
+    clock = tasks.time.perf_counter
+    task = run.messages.Size(**run.at(step, problem), room_bytes=8 << 30)
+    assert tasks.size_task(task)["shape"] == problem.shape()  # on a fast card, all of it
+
+    class Slow:
+        perf_counter = staticmethod(lambda: 10 * clock())
+
+    monkeypatch.setattr(tasks, "time", Slow)
+    assert tasks.size_task(task)["shape"]["N"] <= 4
