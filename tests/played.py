@@ -30,7 +30,7 @@ sys.stdin.read()
 
 @contextmanager
 def memory(free_bytes: int) -> Iterator[None]:
-    """The first GPU with so many bytes free: another process holds the rest. Raises RuntimeError if fewer are free."""
+    """The first GPU with so many bytes free: another process holds the rest. Raises RuntimeError with fewer."""
     holder = subprocess.Popen(
         [sys.executable, "-c", _HOLD, str(free_bytes)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     )
