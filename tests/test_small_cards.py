@@ -1,9 +1,12 @@
 """On a real GPU: what comes of the workbook where another process holds most of the card's memory."""
 
+import subprocess
+import sys
+
 import played
 import pytest
 
-from common.book import catalog, problems
+from common.book import catalog, device, problems
 from common.commands import verdicts
 from common.commands.console import RIGHT
 from common.jobs import run
@@ -51,7 +54,7 @@ def test_shapes_without_room_are_left_out_and_hold_nothing_back(gigabytes):
 
 
 SLOW = """
-from common.book import catalog, problems
+from common.book import catalog, device, problems
 from common.jobs import messages, tasks
 from common.workers.messages import at
 
