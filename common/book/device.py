@@ -34,14 +34,19 @@ class NoGpuError(RuntimeError):
     """A GPU is needed and none can be used."""
 
 
+def driver() -> ctypes.CDLL:
+    """The CUDA driver; raises OSError where there is none."""
+    return ctypes.CDLL(_DRIVER)
+
+
 def gpu_count() -> int:
     """GPUs the CUDA driver reports; 0 when there is no driver."""
     try:
-        driver = ctypes.CDLL(_DRIVER)
+        library = driver()
     except OSError:
         return 0
     count = ctypes.c_int(0)
-    if driver.cuInit(0) != 0 or driver.cuDeviceGetCount(ctypes.byref(count)) != 0:
+    if library.cuInit(0) != 0 or library.cuDeviceGetCount(ctypes.byref(count)) != 0:
         return 0
     return count.value
 
@@ -123,12 +128,11 @@ def _capability() -> str | None:
     """The first GPU's compute capability, from the driver."""
     if gpu_count() == 0:
         return None
-    driver = ctypes.CDLL(_DRIVER)
     handle, major, minor = ctypes.c_int(0), ctypes.c_int(0), ctypes.c_int(0)
-    driver.cuDeviceGet(ctypes.byref(handle), 0)
+    driver().cuDeviceGet(ctypes.byref(handle), 0)
     # CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR and _MINOR
     for attribute, value in ((75, major), (76, minor)):
-        driver.cuDeviceGetAttribute(ctypes.byref(value), attribute, handle)
+        driver().cuDeviceGetAttribute(ctypes.byref(value), attribute, handle)
     return f"{major.value}.{minor.value}"
 
 
@@ -194,7 +198,7 @@ def current_gpu() -> Gpu:
         name += f" as {wanted}"
     major, minor = device.compute_capability
     version = ctypes.c_int(0)
-    ctypes.CDLL(_DRIVER).cuDriverGetVersion(ctypes.byref(version))
+    driver().cuDriverGetVersion(ctypes.byref(version))
     return Gpu(
         name=name,
         compute_capability=f"{major}.{minor}",
@@ -211,6 +215,11 @@ def l2_bytes() -> int:
     from numba import cuda
 
     return int(cuda.get_current_device().L2_CACHE_SIZE)
+
+
+def out_of_memory(error: BaseException) -> bool:
+    """Does the error, Numba's or a library's, say that the GPU's memory does not suffice?"""
+    return re.search(r"out.of.memory|alloc_failed", str(error), re.IGNORECASE) is not None
 
 
 def free_bytes() -> int:

@@ -75,12 +75,15 @@ def _lesson(lesson: str, name: str | None, preset: str | None) -> int:
     wanted = choosing.pairs(needed, preset, every_preset=False) if code == RIGHT else []
     compiling = run.CardsBeside(wanted)
     rest = [step for step in chosen if step not in edited]
+    left_out: list[Outcome] = []
     try:
         if rest:
             outcomes = list(verdicts.checked(rest, run.check_steps(rest, simulator, seed=plan.new_seed())))
             verdicts.print_checks(outcomes)
+            left_out = [outcome for outcome in outcomes if outcome.left_out]
             code = max(code, verdicts.exit_code(outcomes, asked=False))
         if code != RIGHT:
+            verdicts.say_left_out(left_out)
             return code
         cards = compiling()
     finally:
@@ -96,6 +99,7 @@ def _lesson(lesson: str, name: str | None, preset: str | None) -> int:
     timed = timing_them.run()
     medians = {(o.step.name, o.preset): o.result["timing"].median_ms for o in timed if o.status == "right"}
     verdicts.print_cards(cards, medians)
+    verdicts.say_left_out(left_out)
     return verdicts.exit_code(timed, asked=True)
 
 
@@ -126,6 +130,7 @@ class Lesson:
         finally:
             self.cancel()
         assert ceilings is not None
+        timed = run.latest(timed)
         verdicts.print_times(timed, ceilings, self._gpu.name)
         return timed
 

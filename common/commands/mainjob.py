@@ -45,7 +45,7 @@ def _all(options: argparse.Namespace) -> int:
     card = None if simulator else run.inspect_device()
     engine = [card[0].name, card[0].driver] if card else "simulator"
     checks = unchanged.Outcomes("check", engine, options.fresh)
-    known = checks.known(steps)
+    known = checks.known(steps, card[1] if card else 0)
     rest = [step for step in steps if step.name not in known]
     bench = measuring.Bench(steps, *card, options.fresh) if card else None
     preparing = bench.prepare(rest) if bench else None
@@ -53,7 +53,7 @@ def _all(options: argparse.Namespace) -> int:
     try:
         outcomes = _check_rest(steps, known, rest, checks, compiling)
         code = verdicts.exit_code(outcomes, asked=False)
-        wrong = {o.step.name for o in outcomes if not verdicts.acceptable(o, asked=False)}
+        wrong = {o.step.name for o in outcomes if not o.fine}
         for name in sorted(wrong):
             say.print(f"[yellow]{name} is not timed: it is not right[/]")
         if bench and preparing:
@@ -81,7 +81,9 @@ def _all(options: argparse.Namespace) -> int:
         say.print(
             "No GPU here: the charts and tables come from the records in results/, measured on the cards they name."
         )
-    return max(code, pictures.redraw(options.fresh))
+    code = max(code, pictures.redraw(options.fresh))
+    verdicts.say_left_out(outcomes)
+    return code
 
 
 def _check_rest(
@@ -108,7 +110,7 @@ def _check_rest(
         verdicts.note(keeper, [outcome for step in rest for outcome in found.get(step.name, [])])
         for step in rest:
             mine = found.get(step.name, [])
-            if mine and all(verdicts.acceptable(outcome, asked=False) for outcome in mine):
+            if mine and all(outcome.fine for outcome in mine):
                 checks.keep(mine)
     outcomes = [outcome for step in steps for outcome in found.get(step.name, [])]
     if rest:

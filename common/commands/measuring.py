@@ -263,6 +263,7 @@ class Bench:
                 if enough(0.0 if tried[-1] in self.failed else now - began):
                     break
                 began = now
+        outcomes = run.latest(outcomes)
         self.left = [name for name in total if name not in tried]
         ceilings = record.ceilings
         if ceilings is None:  # it was enough before them
@@ -291,13 +292,13 @@ class Bench:
             if found.status == "right":
                 recording.record_step(self._record, key, found)
             elif not found.elsewhere:
-                self.failed[name] = "; ".join(found.reasons) or found.status
+                self.failed[name] = "; ".join(found.reasons) or found.result.get("message") or found.status
             return name
         preset, result = found
         name = f"the library {preset}"
         if result["status"] == "right":
             recording.record_peers(self._record, key, preset, result)
-        else:
+        if result.get("message"):
             self.failed[name] = result["message"]
             console.say().print(f"[yellow]the library on {preset}: {escape(result['message'])}[/]")
         return name

@@ -73,6 +73,7 @@ def _check(options: argparse.Namespace) -> int:
     else:
         verdicts.say_seed(seed, drawn=shape is None)
         verdicts.print_checks(outcomes, options.file)
+    verdicts.say_left_out(outcomes, options.json)
     return verdicts.exit_code(outcomes, shape is not None)
 
 
@@ -82,7 +83,8 @@ def _time(options: argparse.Namespace) -> int:
     pairs = choosing.pairs(steps, options.problem, every_preset=False, named=bool(options.steps))
     gpu, ceilings = run.measure_device()
     keeper = loop.Keeper([] if options.file else steps)
-    outcomes = list(console.progress("time", run.time_steps(pairs, options.file), pairs, flow.timed, options.json))
+    timing = console.progress("time", run.time_steps(pairs, options.file), pairs, flow.timed, options.json)
+    outcomes = run.latest(timing)
     verdicts.note(keeper, outcomes)
     if options.json:
         results = [verdicts.timed_json(outcome, ceilings) for outcome in outcomes]

@@ -9,13 +9,16 @@ import contextlib
 import gc
 import itertools
 import json
+import math
 import sys
 import time
+import traceback
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import replace
+from functools import cache, lru_cache, wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from msgspec.structs import asdict
 
@@ -26,18 +29,15 @@ from common.explain import faults
 from common.explain.faults import Fault
 from common.jobs import messages
 from common.jobs.messages import StepResult
-from common.measure import plan
+from common.measure import budget, plan
 from common.microscope.messages import Trace, TraceResult
 from common.microscope.simulated_threads import AsynchronousError
-from common.workers.messages import FileTask, Result, ShapeTask
+from common.workers.messages import FileTask, Result, ShapeTask, Task
 
 if TYPE_CHECKING:
     from common.code import kernelcache
     from common.measure import check, fullsize, timing
 
-# Device operands, a flush buffer and room for a workspace must fit.
-MEMORY_SHARE = 0.8
-LARGE_ROOM = 1.3  # times its operands that a shape of billions of elements needs, for a workspace
 SWEEP_SECONDS = 1.0
 _GATE_SECONDS = 0.01
 ASKS = "card"  # the helper by which a step asks what the card has
@@ -94,6 +94,45 @@ def _keep_kernels(folder: str) -> None:
 _kept: dict[str, tuple[Any, Any]] = {}
 
 
+Asked = TypeVar("Asked", bound=ShapeTask[StepResult])
+
+
+def _spared(do: Callable[[Asked], StepResult]) -> Callable[[Asked], StepResult]:
+    """A task that the GPU's memory does not suffice for is left out, and says how much it needs: another program, or
+    another check, may hold it. A step that takes more than its share is not spared."""
+
+    @wraps(do)
+    def spared(task: Asked) -> StepResult:
+        try:
+            return do(task)
+        except budget.NoRoomError as error:
+            needed, free = error.needed, error.free
+        except Exception as error:
+            if device.simulated() or not device.out_of_memory(error):
+                raise
+            traceback.clear_frames(error.__traceback__)  # which hold the arrays
+            needed, free = budget.needed(problems.from_shape(task.ladder, task.shape)), 0
+            with suppress(Exception):  # there may not even be a context
+                _let_go()
+                free = device.free_bytes()
+            if free >= needed + budget.LIBRARIES:
+                raise
+        message = str(budget.NoRoomError(needed, free))
+        return {"status": "unjudged", "message": message, "needed_bytes": needed, "free_bytes": free}
+
+    return spared
+
+
+def _let_go() -> None:
+    """Give back what nothing refers to any more: Numba frees arrays when many are, or much."""
+    gc.collect()
+    if not device.simulated():
+        from numba import cuda
+
+        cuda.current_context().deallocations.clear()
+
+
+@_spared
 def check_task(task: messages.Check) -> StepResult:
     """Check one file at one shape, as :class:`common.measure.plan.Case` says; an engine's module is kept from case to
     case."""
@@ -128,14 +167,13 @@ def check_task(task: messages.Check) -> StepResult:
             untraced, engine = str(error), "simulator"
             module, _ = _kept_module(task, engine)
     if task.depth == "large":
-        with _a_large_one_at_a_time(task):
-            needed, free = int(LARGE_ROOM * problem.least_bytes), device.free_bytes()
-            if needed > free:
-                message = f"{needed / 1e9:.1f} GB are needed for it, and {free / 1e9:.1f} GB are free"
-                return {"status": "unjudged", "engine": engine, "message": message}
-            from common.measure import large
+        budget.require_large(problem, _room(task))
+        from common.measure import large
 
+        try:
             verdict = large.check_large(module, problem)
+        finally:
+            _let_go()
     elif engine == "simulator" and device.simulated():
         try:
             verdict, silent = _simulated_verdict(task, module, problem)
@@ -194,16 +232,6 @@ def _kept_module(task: messages.Check, engine: str) -> tuple[Any, Any]:
     if key not in _kept:
         _kept[key] = _module(task), _tracer()
     return _kept[key]
-
-
-def _a_large_one_at_a_time(task: messages.Check) -> contextlib.AbstractContextManager[None]:
-    """Processes that were given the same folder take turns: a card holds few problems of this size."""
-    from common.book import store
-
-    if not task.turns:
-        return contextlib.nullcontext()
-    assert task.seconds is not None  # whoever lets them take turns says for how long
-    return store.locked(Path(task.turns), task.seconds)
 
 
 def _tracer() -> Any:
@@ -284,23 +312,23 @@ class _Held:
                 self._drawn = fullsize.draw(problem, seed)
         return self._drawn
 
-    def operands(self, task: messages.Time) -> fullsize.Operands:
-        """Those of the task's problem, its batch reduced to what this card holds; made anew if others are held."""
+    def operands(self, problem: problems.Problem, task: messages.Time) -> fullsize.Operands:
+        """Those of the problem; made anew if others are held."""
         from common.measure import fullsize
 
-        key = task.ladder, task.shape, task.seed
+        key = problem, task.seed
         if self._operands is None or key != self._key:
             self.drop()
-            drawn = self.draw(_fit(task), task.seed)
+            drawn = self.draw(problem, task.seed)
             with ledger.stage("inputs"):
-                self._operands = fullsize.Operands(drawn, device.free_bytes())
+                self._operands = fullsize.Operands(drawn, _room(task))
             self._key = key
         return self._operands
 
     def drop(self) -> None:
         """After a step that may have written anywhere, nothing that was held can be trusted."""
         self._operands = None
-        gc.collect()
+        _let_go()
 
     def stopwatch(self) -> timing.Stopwatch:
         from common.measure import timing
@@ -314,6 +342,7 @@ class _Held:
 _held = _Held()
 
 
+@_spared
 def time_task(task: messages.Time) -> StepResult:
     """Check one file at full size by samples, then time it; the operands wait for the next file on this problem."""
     _keep_kernels(task.kernels)
@@ -323,9 +352,11 @@ def time_task(task: messages.Time) -> StepResult:
     from common.measure import check, fullsize, peers
 
     stopwatch = _held.stopwatch()
-    operands: Any = _held.operands(task)
     with ledger.stage("full-size check"):
         module = _module(task)
+        problem = _sized(task, module)
+    operands: Any = _held.operands(problem, task)
+    with ledger.stage("full-size check"):
         verdict = fullsize.verify(check.Bench(module, operands.problem, beside=operands), operands)
     result = _found(verdict)
     if not verdict.right:
@@ -341,7 +372,11 @@ def time_task(task: messages.Time) -> StepResult:
         first_launch_ms = _cold(bench.launch, kernelcache.SPENT)
         result["timing"] = stopwatch.measure(bench.launch)
         if task.beside and peers.available():
-            result["beside"] = peers.measure_beside(bench.launch, operands.problem, task.beside, stopwatch)
+            beside = peers.measure_beside(bench.launch, problem, task.beside, stopwatch)
+            if beside:
+                result["beside"] = beside
+            else:
+                result["lacking"] = "the library that it is timed in turn with ran out of GPU memory"
     result["prepare_ms"] = prepare_ms if hasattr(module, "prepare") else None
     result["first_launch_ms"] = first_launch_ms
     result["workspace_bytes"] = _nbytes(bench.step.workspace)
@@ -419,8 +454,9 @@ def pair_task(task: messages.Pair) -> StepResult:
     """
     from common.measure import check, inputs
 
-    problem = _fit(task)
-    bench = check.Bench(_module(task), problem)
+    module = _module(task)
+    problem = _sized(task, module)
+    bench = check.Bench(module, problem)
     verdict = check.sample_bench(bench)
     result = _found(verdict)
     if not verdict.right:
@@ -459,9 +495,9 @@ def sweep_task(task: messages.Sweep) -> StepResult:
 
     from common.measure import check, inputs
 
-    problem = _fit(task)
     module, tile = _tiled(task, task.tile)
     try:
+        problem = _sized(task, module, tile)
         verdict = check.check_sampled(module, problem, tile=tile)
     except CudaAPIError as error:
         if "OUT_OF_RESOURCES" in str(error):
@@ -474,6 +510,11 @@ def sweep_task(task: messages.Sweep) -> StepResult:
         bench.launch()
         result["timing"] = _held.stopwatch().measure(bench.launch, max_seconds=SWEEP_SECONDS)
     return result
+
+
+def size_task(task: messages.Size) -> messages.SizeResult:
+    """The ``shape`` at which a file's launch fits this card, and lasts no longer than it may."""
+    return {"status": "right", "shape": _sized(task, _module(task)).shape()}
 
 
 def launch_task(task: messages.Launch) -> messages.LaunchResult:
@@ -503,8 +544,9 @@ def peer_task(task: messages.Peer) -> messages.PeerResult:
 
     cuda.current_context()
     problem = _fit(task)
-    stopwatch = timing.Stopwatch(device.current_gpu().l2_bytes)
-    return {"status": "right", "shape": problem.shape(), "rows": peers.measure(problem, stopwatch)}
+    lacking: list[str] = []
+    rows = peers.measure(problem, timing.Stopwatch(device.l2_bytes()), lacking)
+    return {"status": "right", "shape": problem.shape(), "rows": rows, "message": "; ".join(lacking) or None}
 
 
 def epilogues_task(task: messages.Epilogues) -> messages.EpiloguesResult:
@@ -517,7 +559,7 @@ def epilogues_task(task: messages.Epilogues) -> messages.EpiloguesResult:
 
     cuda.current_context()
     problem, ways = _fit(task), importlib.import_module(task.ways)
-    stopwatch = timing.Stopwatch(device.current_gpu().l2_bytes)
+    stopwatch = timing.Stopwatch(device.l2_bytes())
     return {
         "status": "right",
         "shape": problem.shape(),
@@ -528,13 +570,13 @@ def epilogues_task(task: messages.Epilogues) -> messages.EpiloguesResult:
     }
 
 
-def ceilings_task(_: messages.Ceilings) -> messages.CeilingsResult:
+def ceilings_task(task: messages.Ceilings) -> messages.CeilingsResult:
     """Measure this GPU's ceilings and say what it is."""
     from common.measure import ceilings, timing
 
     gpu = device.current_gpu()
     stopwatch = timing.Stopwatch(gpu.l2_bytes)
-    measured = ceilings.measure(stopwatch, gpu.multiprocessors, device.free_bytes(), gpu.compute_capability)
+    measured = ceilings.measure(stopwatch, gpu.multiprocessors, _room(task), gpu.compute_capability)
     return {"status": "right", "gpu": gpu, "ceilings": measured}
 
 
@@ -550,8 +592,7 @@ def accuracy_task(task: messages.Accuracy) -> messages.AccuracyResult:
 
 def device_task(_: messages.Device) -> messages.DeviceResult:
     """Say what this GPU is, and how much of its memory problems may take."""
-    free = int(device.free_bytes() * MEMORY_SHARE)
-    return {"status": "right", "gpu": device.current_gpu(), "room_bytes": free}
+    return {"status": "right", "gpu": device.current_gpu(), "room_bytes": _own_room()}
 
 
 def compile_task(task: messages.Compile) -> StepResult:
@@ -772,9 +813,53 @@ def _require_limits() -> None:
     dispatcher.CUDADispatcher.__getitem__ = configured
 
 
-def _fit(task: ShapeTask[Result] | messages.Peer) -> problems.Problem:
-    """The task's problem, its batch reduced to what this card's free memory holds."""
-    return problems.fit_batch(problems.from_shape(task.ladder, task.shape), int(device.free_bytes() * MEMORY_SHARE))
+@cache
+def _own_room() -> int:
+    """The budget, worked out where this process has the GPU for itself."""
+    return budget.room_bytes(device.free_bytes(), device.l2_bytes())
+
+
+def _room(task: Task[Any]) -> int:
+    """The bytes that the task may use: those it was given, or the budget of this process."""
+    return getattr(task, "room_bytes", 0) or _own_room()
+
+
+def _fit(task: ShapeTask[Any] | messages.Peer) -> problems.Problem:
+    """The task's problem, reduced to what this card holds."""
+    return budget.fitted(problems.from_shape(task.ladder, task.shape), _room(task))
+
+
+_PROBE_SECONDS, _PROBES = 0.1, 5  # for launches that are timed first
+
+
+def _sized(task: ShapeTask[Any], module: Any, tile: messages.Tile | None = None) -> problems.Problem:
+    """The task's problem, reduced to what this card holds, and so that no launch of the module lasts too long."""
+    from common.measure import check
+
+    def launch_seconds(size: problems.Problem) -> float:
+        bench = check.Bench(module, size, tile)
+        bench.load(*_integers(size))
+        bench.run()  # compiles
+        began, least = time.perf_counter(), math.inf
+        for _ in range(_PROBES):  # more than one if it may be too slow: a clock takes its time to rise
+            start = time.perf_counter()
+            bench.run()
+            end = time.perf_counter()
+            least = min(least, end - start)
+            if least * whole.flops / size.flops <= budget.LAUNCH_SECONDS / 2 or end - began > _PROBE_SECONDS:
+                break
+        return least
+
+    whole = _fit(task)
+    return whole if device.simulated() else budget.within_time(whole, launch_seconds)
+
+
+@lru_cache(maxsize=2)
+def _integers(problem: problems.Problem) -> Any:
+    """Operands for one step after the other that is timed first on this problem."""
+    from common.measure import inputs
+
+    return inputs.integers(problem, 0)
 
 
 @contextlib.contextmanager

@@ -28,12 +28,13 @@ class Outcomes:
         self._kind, self._conditions = kind, conditions
         self._kept = kept.Kept(kind, list[_Kept], fresh)
 
-    def known(self, steps: list[Step]) -> dict[str, list[Outcome]]:
-        """By step, in the steps' order, the outcomes that still hold."""
+    def known(self, steps: list[Step], room_bytes: int = 0) -> dict[str, list[Outcome]]:
+        """By step, in the steps' order, the outcomes that still hold; none if there is room now for what was left
+        out."""
         found: dict[str, list[Outcome]] = {}
         for step in steps:
             entries = self._kept.get(step.name, self._key(step))
-            if entries:
+            if entries and not any(0 < e.result.get("needed_bytes", 0) <= room_bytes for e in entries):
                 found[step.name] = [
                     Outcome(step, problems.from_shape(step.ladder, e.shape), e.preset, e.result) for e in entries
                 ]

@@ -152,7 +152,9 @@ def speedups(record: Record, preset: str) -> Figure:
     floor as lines. Steps that ran the same layer channels-last follow in another colour. A step that was measured on
     an older version of its file is marked."""
     own = _step_rows(record, preset)
-    twins = record.channels_last(preset)
+    size = record.usual(preset).flops
+    twin = problems.CHANNELS_LAST.get(preset, "")
+    twins = [(step, row) for step, row in record.channels_last(preset) if record.problem(twin, row).flops == size]
     rows = own + [(f"{step.name} (NHWC)", row) for step, row in twins]
     older = [current.older(row, name) for name, row in (*own, *((step.name, row) for step, row in twins))]
     first = rows[0][1].timing.median_ms
@@ -526,16 +528,22 @@ def headings(figure: Figure, title: str, source: str, legend: int = 0, columns: 
 
 
 def _step_rows(record: Record, preset: str) -> list[tuple[str, Row]]:
-    """The preset's measured steps in ladder order."""
+    """The preset's measured steps in ladder order, of the size at which most of it ran."""
     ladder = problems.preset(preset).ladder
-    found = record.rows(preset)
+    found = _of_usual_size(record, preset)
     return [(s.name, found[s.name]) for s in catalog.steps() if s.ladder == ladder and s.name in found]
+
+
+def _of_usual_size(record: Record, preset: str) -> dict[str, Row]:
+    """The rows whose times a chart may compare."""
+    usual = record.usual(preset) if record.rows(preset) else None
+    return {name: row for name, row in record.rows(preset).items() if record.problem(preset, row) == usual}
 
 
 def _lines(record: Record, preset: str) -> list[tuple[str, float, str, Any]]:
     """Label, ms, colour and line style of the peers and the floor."""
     lines = []
-    for name, row in sorted(record.rows(preset).items()):
+    for name, row in sorted(_of_usual_size(record, preset).items()):
         if isinstance(row, PeerRow):
             colour, style = PEER_STYLES[name.split()[-1]]
             lines.append((records.spoken(name, row), row.timing.median_ms, colour, style))

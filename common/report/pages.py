@@ -24,7 +24,7 @@ from common.measure import accuracy, profiler, sanitizer
 from common.measure.accuracy import Errors
 from common.report import agreement, current, figures, layers, records, training
 from common.report.entries import Accuracy, Ceilings, Entry, MachineCode, PeerRow, Row
-from common.report.figures import Figure, TimedRow
+from common.report.figures import Figure, Speed, TimedRow
 from common.report.records import Record
 from common.report.training import Training
 
@@ -131,13 +131,13 @@ def ladder_cells(record: Record, preset: str, steps: list[Step]) -> tuple[list[s
     header += figures.in_turn_titles(one.columns for one in timed)
     header += [title for title in ("prepare ms", "workspace MB") if any(title in one.columns for one in timed)]
     body = [_cells(_aged(f"`{one.name}`", one.older), one, header) for one in timed]
-    for one, row in figures.libraries(record, preset, _first_ms(timed)):
+    for one, row in figures.libraries(record, preset, _first(timed)):
         body.append(_cells(f"*{records.spoken(one.name, row)}* ({row.layout})", one, header))
     return header, body
 
 
-def _first_ms(timed: list[TimedRow]) -> float | None:
-    return timed[0].columns["ms"].value if timed else None
+def _first(timed: list[TimedRow]) -> Speed | None:
+    return timed[0].speed if timed else None
 
 
 def _aged(text: str, older: bool) -> str:
@@ -165,9 +165,9 @@ def _ladder(record: Record | None, _: MachineCode, arguments: list[str]) -> str:
     hidden = {f"`{s.name}`" for s in steps if rest and s.lesson != rest[0]}
     body = [cells for cells in body if cells[0].removesuffix(f" {figures.OLDER}") not in hidden]
     lessons = rest or catalog.lessons()
-    first_ms = _first_ms(figures.timed(record, preset, steps))
+    first = _first(figures.timed(record, preset, steps))
     twins = [
-        figures.channels_last(record, preset, step, row, first_ms)
+        figures.channels_last(record, preset, step, row, first)
         for step, row in record.channels_last(preset)
         if step.lesson in lessons
     ]
@@ -815,8 +815,7 @@ def _cell(figure: Figure | None) -> str:
 
 def _footnote(record: Record, preset: str, peers: bool = True, rounds: bool = True) -> str:
     rows = record.rows(preset)
-    row = next(iter(rows.values()))
-    problem = record.problem(preset, row)
+    problem = record.usual(preset)
     floor = _floors(record, preset, rounds)
     shares = [
         d.percent_of_floor

@@ -11,6 +11,7 @@ import datetime
 import json
 import platform
 import re
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -178,6 +179,10 @@ class Record:
         """The problem that ran, its batch as it was reduced, if it was."""
         return problems.from_shape(problems.preset(preset).ladder, row.shape)
 
+    def usual(self, preset: str) -> Problem:
+        """The size at which most of a measured preset's rows ran."""
+        return Counter(self.problem(preset, row) for row in self.rows(preset).values()).most_common(1)[0][0]
+
     def derive(self, preset: str, row: Row) -> Derived | None:
         """Rates and the share of the floor; None without measured ceilings."""
         if self.ceilings is None:
@@ -194,7 +199,7 @@ class Record:
         rows = list(self.rows(preset).values())
         if self.ceilings is None or not rows:
             return []
-        problem = self.problem(preset, rows[0])
+        problem = self.usual(preset)
         found: dict[str, Derived | None] = {}
         used = [_bounded_by(row) for row in rows]
         full, rounded, split = catalog.PRECISIONS

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Collection
 from typing import Any
 
 from rich import box
@@ -22,7 +23,7 @@ from common.measure.ceilings import Ceilings
 from common.microscope.messages import TracedAccess, TracedKernel
 from common.report import figures, pages, records
 from common.report.entries import Point
-from common.report.figures import Figure, TimedRow
+from common.report.figures import Figure, Speed, TimedRow
 from common.report.records import Record
 
 _COLOURS = {"right": "green", "refused": "yellow", "unjudged": "yellow"}
@@ -57,7 +58,7 @@ def checks(outcomes: list[Outcome]) -> Table:
         if unseen:
             said = "[yellow]not traced[/]: races and the like were looked for in the simulator, for seconds only"
             table.add_row(name, f"{len(unseen)} shapes", f"{said}: {escape(unseen[0])}")
-        unjudged = [one for one in mine if one.status == "unjudged"]
+        unjudged = [one for one in mine if one.status == "unjudged" and not one.left_out]
         if unjudged:
             shape = f"{len(unjudged)} shapes" if len(unjudged) > 1 else str(unjudged[0].problem)
             table.add_row(name, shape, f"{_status(unjudged[0])}: {escape(str(unjudged[0].result['message']))}")
@@ -76,30 +77,35 @@ def selftimed(name: str, run: Run) -> Table:
     return table
 
 
-def times(outcomes: list[Outcome], ceilings: Ceilings, gpu: str, width: int) -> Table:
-    """Times and rates of one preset's outcomes, in their order."""
+def times(outcomes: list[Outcome], ceilings: Ceilings, gpu: str, width: int, slow: Collection[str] = ()) -> Table:
+    """Times and rates of one preset's outcomes, in their order; those of the ``slow`` steps have a note."""
+    usual = figures.usual([one.problem for one in outcomes if one.status == "right"] or [outcomes[0].problem])
     header = ["step", "ms", figures.SPREAD, "× first", "× previous", "GFLOP/s", "GB/s", "% of floor", "prepare ms"]
     found: list[dict[str, Figure]] = []
+    notes: list[str] = []
     first = previous = None
     for outcome in outcomes:
+        notes.append("")
         if outcome.status != "right":
             found.append({})
             continue
         timing, prepare = outcome.result["timing"], outcome.result["prepare_ms"]
         ms = timing.median_ms
-        first, previous = first or ms, previous or ms
+        mine = Speed(outcome.problem.flops, ms)
+        notes[-1] = figures.note(outcome.problem, usual, timing if outcome.step.name in slow else None)
+        first, previous = first or mine, previous or mine
         by = measured.instruction(outcome.step.requires)
         derived = records.derive(outcome.problem, ms, ceilings, outcome.step.precision, by)
-        columns = figures.columns(timing, derived, first, previous, prepare)
+        columns = figures.columns(timing, derived, first.at(mine), previous.at(mine), prepare)
         found.append(columns | figures.in_turn(outcome.result.get("beside")))
         if not outcome.step.experiment:
-            previous = ms
+            previous = mine
     header[-1:-1] = figures.in_turn_titles(found)
     body = []
-    for outcome, columns in zip(outcomes, found, strict=True):
-        row, none = TimedRow(outcome.step.name, columns), [_status(outcome)] + [""] * (len(header) - 2)
+    for outcome, columns, note in zip(outcomes, found, notes, strict=True):
+        row, none = TimedRow(outcome.step.name, columns, note=note), [_status(outcome)] + [""] * (len(header) - 2)
         body.append([row.name, *([row.cell(title) for title in header[1:]] if columns else none)])
-    return _fitted(f"{outcomes[0].preset}: {outcomes[0].problem} on {escape(gpu)}", header, body, width)
+    return _fitted(f"{outcomes[0].preset}: {usual} on {escape(gpu)}", header, body, width)
 
 
 def recorded(record: Record, preset: str, steps: list[Step], width: int) -> Table:

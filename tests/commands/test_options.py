@@ -351,7 +351,7 @@ def ask(monkeypatch, capsys, tmp_path, traced):
 
         failed = left = ()
 
-        def known(self, _):
+        def known(self, *_):
             return {}
 
         def run(self, *_, **options):

@@ -102,3 +102,17 @@ def test_only_steps_for_tensor_cores_are_timed_in_turn():
     assert beside("gemm_naive", "fp32", "gemm-4096") == ""
     assert beside("gemm_naive", "tf32", "gemm-4096") == "tf32"
     assert beside("gemm_naive", "fp32", "hgemm-4096") == "fp32"
+
+
+def test_a_library_that_runs_out_of_memory_leaves_out_itself_alone(library, monkeypatch):
+    def full(*_, **__):
+        raise RuntimeError("CUDA out of memory. Tried to allocate 2.00 GiB")
+
+    def broken(*_, **__):
+        raise RuntimeError("CUDA error: an illegal memory access was encountered")
+
+    monkeypatch.setattr(peers, "_normals", full)
+    assert peers.measure_beside(lambda: "step", PRESETS["gemm-4096"], "fp32", Stopwatch()) is None
+    monkeypatch.setattr(peers, "_normals", broken)
+    with pytest.raises(RuntimeError, match="illegal"):
+        peers.measure_beside(lambda: "step", PRESETS["gemm-4096"], "fp32", Stopwatch())

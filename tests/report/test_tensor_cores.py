@@ -227,3 +227,12 @@ def test_a_row_keeps_its_ratio_through_a_file(record):
     kept = again.row("hgemm-4096", "hgemm_shared").beside
     assert (kept.ratio, kept.ratio_p20, kept.peer) == (0.36, 0.35, "cuBLAS FP16")
     assert replace(kept, ratio=1.0) != kept
+
+
+def test_times_at_other_sizes_are_not_compared():
+    one, other = figures.Speed(100, 2.0), figures.Speed(50, 1.0)
+    assert one.at(figures.Speed(100, 9.0)) == 2.0
+    assert one.at(other) is None
+    whole, half = problems.Gemm(M=8, N=8, K=8), problems.Gemm(M=4, N=8, K=8)
+    assert figures.usual([half, whole, whole]) == whole
+    assert (figures.note(whole, whole), figures.note(half, whole)) == ("", "M=4")
