@@ -283,14 +283,15 @@ class _Held:
                 self._drawn = fullsize.draw(problem, seed)
         return self._drawn
 
-    def operands(self, task: messages.Time) -> fullsize.Operands:
+    def operands(self, task: messages.Time | messages.Pair | messages.Sweep) -> fullsize.Operands:
         """Those of the task's problem, its batch reduced to what this card holds; made anew if others are held."""
         from common.measure import fullsize
 
-        key = task.ladder, task.shape, task.seed
+        seed = task.seed if isinstance(task, messages.Time) else 0
+        key = task.ladder, task.shape, seed
         if self._operands is None or key != self._key:
             self.drop()
-            drawn = self.draw(_fit(task), task.seed)
+            drawn = self.draw(_fit(task), seed)
             with ledger.stage("inputs"):
                 self._operands = fullsize.Operands(drawn, device.free_bytes())
             self._key = key
@@ -414,20 +415,22 @@ def pair_task(task: messages.Pair) -> StepResult:
     ``pairs`` has, by the same names, what :class:`common.measure.timing.Paired` holds: the other's time is the first.
     With no other, ``timing`` has the file's own.
     """
-    from common.measure import check, inputs
+    from common.measure import check, fullsize
 
-    problem = _fit(task)
-    bench = check.Bench(_module(task), problem)
-    verdict = check.sample_bench(bench)
+    operands: Any = _held.operands(task)
+    bench = check.Bench(_module(task), operands.problem, beside=operands)
+    verdict = fullsize.verify(bench, operands)
     result = _found(verdict)
     if not verdict.right:
+        _held.drop()
         return result
-    bench.load(*inputs.normals(problem, 2))
+    operands.put_normals()
+    bench.prepare()
     bench.launch()
     stopwatch = _held.stopwatch()
     pairs: dict[str, timing.Paired] = {}
     for name, rival in task.against.items():
-        other = check.Bench(_module(task, rival), problem, beside=bench)
+        other = check.Bench(_module(task, rival), operands.problem, beside=operands)
         other.prepare()
         other.launch()
         pairs[name] = stopwatch.measure_pairs(other.launch, bench.launch)
@@ -454,20 +457,23 @@ def sweep_task(task: messages.Sweep) -> StepResult:
     _keep_kernels(task.kernels)
     from numba.cuda.cudadrv.driver import CudaAPIError
 
-    from common.measure import check, inputs
+    from common.measure import check, fullsize
 
-    problem = _fit(task)
+    operands: Any = _held.operands(task)
     module, tile = _tiled(task, task.tile)
+    bench = check.Bench(module, operands.problem, tile, beside=operands)
     try:
-        verdict = check.check_sampled(module, problem, tile=tile)
+        verdict = fullsize.verify(bench, operands)
     except CudaAPIError as error:
         if "OUT_OF_RESOURCES" in str(error):
             return {"status": "refused", "message": "the block needs more registers than a multiprocessor has"}
         raise
     result = _found(verdict)
-    if verdict.right:
-        bench = check.Bench(module, problem, tile)
-        bench.load(*inputs.normals(problem, 2))
+    if not verdict.right:
+        _held.drop()
+    else:
+        operands.put_normals()
+        bench.prepare()
         bench.launch()
         result["timing"] = _held.stopwatch().measure(bench.launch, max_seconds=SWEEP_SECONDS)
     return result

@@ -112,19 +112,36 @@ def columns(
 
 
 def timed(record: Record, preset: str, steps: list[Step]) -> list[TimedRow]:
-    """Those of the steps that have a row on the preset; speed-ups count from the first of them."""
+    """Those of the steps that have a row on the preset; speed-ups count from the first of them (:func:`first_ms`)."""
     found = record.rows(preset)
     rows = []
-    first = previous = None
+    first, previous = first_ms(record, preset, steps), None
     for step in steps:
         if step.name in found:
             row = found[step.name]
             ms = row.timing.median_ms
-            first, previous = first or ms, previous or ms
+            previous = previous or ms
             rows.append(_timed_row(record, preset, step.name, row, first, previous))
             if not step.experiment:
                 previous = ms
     return rows
+
+
+def first_ms(record: Record, preset: str, steps: list[Step]) -> float | None:
+    """The time of the first of the steps that the preset is for; None if the record lacks it: no other is the first."""
+    first = next((step for step in steps if step.experiment or preset in catalog.presets(step)), None)
+    return _median(record, preset, first.name) if first else None
+
+
+def befores(step: Step, preset: str | None) -> list[str]:
+    """The steps that a time of this one on the preset is compared with: the first, ..., the previous; maybe none."""
+    earlier = catalog.predecessors(step) if step.predecessor else []
+    return [one.name for one in earlier if preset in catalog.presets(one)]
+
+
+def median(row: Row) -> Figure:
+    """A row's median milliseconds."""
+    return _ms(row.timing.median_ms)
 
 
 def libraries(record: Record, preset: str, first_ms: float | None) -> list[tuple[TimedRow, PeerRow]]:

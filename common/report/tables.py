@@ -12,6 +12,7 @@ from rich.table import Table
 from common.book.catalog import Step
 from common.book.exercises import Exercise, State
 from common.book.ledger import Run
+from common.book.problems import Problem
 from common.code import loops
 from common.code.loops import HotLoop
 from common.jobs.messages import Tile
@@ -20,7 +21,7 @@ from common.measure import ceilings as measured
 from common.measure import sanitizer
 from common.measure.ceilings import Ceilings
 from common.microscope.messages import TracedAccess, TracedKernel
-from common.report import figures, pages, records
+from common.report import current, figures, pages, records
 from common.report.entries import Point
 from common.report.figures import Figure, TimedRow
 from common.report.records import Record
@@ -80,33 +81,69 @@ def times(outcomes: list[Outcome], ceilings: Ceilings, gpu: str, width: int) -> 
     """Times and rates of one preset's outcomes, in their order."""
     header = ["step", "ms", figures.SPREAD, "× first", "× previous", "GFLOP/s", "GB/s", "% of floor", "prepare ms"]
     found: list[dict[str, Figure]] = []
-    first = previous = None
+    timed = {outcome.step.name: outcome for outcome in outcomes if outcome.status == "right"}
+
+    def ms_of(name: str, problem: Problem) -> float | None:
+        """A step's time in this run, if it ran at the same size."""
+        one = timed.get(name)
+        return one.result["timing"].median_ms if one and one.problem == problem else None
+
+    apart = set()
     for outcome in outcomes:
         if outcome.status != "right":
             found.append({})
             continue
         timing, prepare = outcome.result["timing"], outcome.result["prepare_ms"]
-        ms = timing.median_ms
-        first, previous = first or ms, previous or ms
+        befores = figures.befores(outcome.step, outcome.preset) or [outcome.step.name]
+        first, previous = (ms_of(name, outcome.problem) for name in (befores[0], befores[-1]))
+        apart |= {name for name, ms in ((befores[0], first), (befores[-1], previous)) if ms is None}
         by = measured.instruction(outcome.step.requires)
-        derived = records.derive(outcome.problem, ms, ceilings, outcome.step.precision, by)
+        derived = records.derive(outcome.problem, timing.median_ms, ceilings, outcome.step.precision, by)
         columns = figures.columns(timing, derived, first, previous, prepare)
         found.append(columns | figures.in_turn(outcome.result.get("beside")))
-        if not outcome.step.experiment:
-            previous = ms
     header[-1:-1] = figures.in_turn_titles(found)
+    shipped = _shipped(gpu)
+    if shipped:
+        header.append(f"{shipped.gpu_name} ms")
     body = []
     for outcome, columns in zip(outcomes, found, strict=True):
+        there = shipped and shipped.row(str(outcome.preset), outcome.step.name)
+        if (
+            columns
+            and there
+            and there.shape == outcome.problem.shape()
+            and not current.older(there, outcome.step.name)
+        ):
+            columns[header[-1]] = figures.median(there)
         row, none = TimedRow(outcome.step.name, columns), [_status(outcome)] + [""] * (len(header) - 2)
         body.append([row.name, *([row.cell(title) for title in header[1:]] if columns else none)])
-    return _fitted(f"{outcomes[0].preset}: {outcomes[0].problem} on {escape(gpu)}", header, body, width)
+    table = _fitted(f"{outcomes[0].preset}: {outcomes[0].problem} on {escape(gpu)}", header, body, width)
+    if apart:
+        _note(table, f"No ratio to {', '.join(sorted(apart))}: not timed in this run at the same size.")
+    if shipped:
+        _note(table, f"{header[-1]}: of the record that is shipped.")
+    return table
+
+
+def _shipped(gpu: str) -> Record | None:
+    """The shipped record that stands beside one's own times: of the same card, or the reference."""
+    same = (record for record in records.all_records(records.RESULTS) if record.gpu_name == gpu)
+    return next(same, None) or records.other(records.REFERENCE_GPU)
+
+
+def _note(table: Table, text: str) -> None:
+    table.caption = " ".join(filter(None, (str(table.caption or ""), text)))
 
 
 def recorded(record: Record, preset: str, steps: list[Step], width: int) -> Table:
     """A preset's rows for the given steps, and the peers', as another card's record has them."""
     header, body = pages.ladder_cells(record, preset, steps)
     said = [[cells[0].replace(figures.OLDER, "(older code)"), *cells[1:]] for cells in body]
-    return plain(f"{preset}, recorded on {escape(record.gpu_name)}", header, said, width)
+    days = sorted({record.run_of(row).date for row in record.rows(preset).values()})
+    table = plain(f"{preset}, recorded on {escape(record.title)}", header, said, width)
+    if len(days) > 1:
+        _note(table, f"Measured from {days[0]} to {days[-1]}: a ratio of two days' rows holds what else changed.")
+    return table
 
 
 def plain(title: str, header: list[str], body: list[list[str]], width: int) -> Table:

@@ -59,7 +59,7 @@ def test_a_kernel_is_right_here_where_it_is_right_there(write, drawn, store, roo
     assert found.right == (store is None), found.findings
     if store is not None:
         module = catalog.load(write("gemm_mine.py", KERNEL.format(store=store)), "gemm")
-        told = check.check_sampled(module, PROBLEM, 0)
+        told = check.sample_bench(check.Bench(module, PROBLEM))
         # the simulator takes the threads of each launch in another order, so one may also find wrong values
         assert {one.kind for one in told.findings} & {one.kind for one in found.findings}
     else:
