@@ -132,7 +132,7 @@ def pairs(steps: list[Step], preset: str | None, every_preset: bool, named: bool
 
 
 def simulator(asked: bool, options: argparse.Namespace | None) -> bool:
-    """Use the simulator? Says so, and why, when it was not asked for; raises NoGpuError at a GPU that cannot be used."""
+    """Use the simulator? Says so, and why, if it was not asked for; raises NoGpuError at a GPU that is of no use."""
     if asked:
         return True
     if device.ready():

@@ -190,7 +190,7 @@ def _sweep(options: argparse.Namespace) -> int:
 
 
 class Bench:
-    """What of a card's record is to be measured, and doing it. ``chosen``: its ``pairs`` alone; the ``shipped`` one."""
+    """What of a card's record, or of its ``shipped`` one, is to be measured, and doing it: of ``pairs`` or of all."""
 
     def __init__(self, steps: list[Step], gpu: device.Gpu, room_bytes: int, fresh: bool, **chosen: Any) -> None:
         self._record = Record.open(gpu, choosing.folder(chosen.get("shipped", False)))

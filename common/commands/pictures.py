@@ -75,11 +75,12 @@ def redraw_shipped(fresh: bool) -> int:
 def _redraw(shipped: bool, fresh: bool) -> int:
     """Draw what changed, and write a page of tables for each record."""
     say, folder = console.say(), choosing.folder(shipped)
+    found = list(records.all_records(folder))
     everything, wanted = drawing.units(shipped), drawing.stale(shipped, fresh)
     console.say_kept(len(everything) - len(wanted), "set of charts", "sets of charts")
     drawn = list(console.progress("charts", drawing.draw(wanted), wanted, flow.drawn)) if wanted else []
     code = say_drawn(drawn)
-    for record in records.all_records(folder):
+    for record in found:
         summary = folder / f"{record.slug}.md"
         text = pages.summary(record)
         if not summary.exists() or summary.read_text(encoding="utf-8") != text:
@@ -119,7 +120,7 @@ def draw_photo(
     known: kept.Kept[str] | None = None,
     folder: Path | None = None,
 ) -> None:
-    """Draw the photograph's feature maps among the charts of ``folder`` (default: the user's), unless ``known`` hold."""
+    """Draw the photograph's feature maps among ``folder``'s charts (default: the user's), unless ``known`` hold."""
     name, slug = "the CUDA simulator", "simulator"
     if not simulator:
         gpu = gpu or run.describe_device()

@@ -458,7 +458,6 @@ def _command(entries: list[tuple[Own]], to: Opened) -> None:
     """Run the lesson's command, which writes the entry. Raises DeviceError with what it says if it fails."""
     for (own,) in entries:
         words = [sys.executable, "-m", f"{catalog.LESSONS.name}.{own.lesson}", own.command]
-        words += ["--record"] if to[0].folder == records.RESULTS else []
         console.say().print(f"python {' '.join(words[1:])}", markup=False)
         try:
             done = subprocess.run(
@@ -471,6 +470,9 @@ def _command(entries: list[tuple[Own]], to: Opened) -> None:
             said = " ".join(done.stderr.split())[-300:].removeprefix("error: ")
             raise run.DeviceError(said or f"{own.command} ended with exit code {done.returncode}")
         console.say().print(done.stdout.rstrip().rpartition("\n")[2], markup=False, soft_wrap=True)
+        found = training.load(to[0].slug)  # the command writes the user's record
+        if found and to[0].folder != records.OWN:
+            training.change(found.gpu, getattr(found, own.name), to[0].folder)
 
 
 PARTS = {

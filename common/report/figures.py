@@ -128,7 +128,7 @@ def timed(record: Record, preset: str, steps: list[Step]) -> list[TimedRow]:
 
 
 def first_ms(record: Record, preset: str, steps: list[Step]) -> float | None:
-    """The time of the first of the steps that the preset is for; None if the record lacks it: no other is the first."""
+    """The time of the first of the steps that the preset is for; None if it was not timed: no other is the first."""
     first = next((step for step in steps if step.experiment or preset in catalog.presets(step)), None)
     return _median(record, preset, first.name) if first else None
 

@@ -352,7 +352,7 @@ def files(folder: Path) -> list[Path]:
 def other(slug: str) -> Record | None:
     """The shipped record of that name; None if there is none."""
     path = RESULTS / f"{slug}.json"
-    return Record.load(path) if path.is_file() else None
+    return Record.load(path) if path.exists() else None
 
 
 def load_code(folder: Path = RESULTS) -> MachineCode:

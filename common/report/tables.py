@@ -27,8 +27,9 @@ from common.report.figures import Figure, TimedRow
 from common.report.records import Record
 
 _COLOURS = {"right": "green", "refused": "yellow", "unjudged": "yellow"}
+_SHIPPED = "shipped ms"
 # Left out when the terminal is narrow.
-_OPTIONAL = (figures.SPREAD, "workspace MB", "prepare ms", "GB/s")
+_OPTIONAL = (figures.SPREAD, "workspace MB", _SHIPPED, "prepare ms", "GB/s")
 _NARROW, _WIDE = 100, 130
 
 
@@ -104,7 +105,7 @@ def times(outcomes: list[Outcome], ceilings: Ceilings, gpu: str, width: int) -> 
     header[-1:-1] = figures.in_turn_titles(found)
     shipped = _shipped(gpu)
     if shipped:
-        header.append(f"{shipped.gpu_name} ms")
+        header.append(_SHIPPED)
     body = []
     for outcome, columns in zip(outcomes, found, strict=True):
         there = shipped and shipped.row(str(outcome.preset), outcome.step.name)
@@ -114,14 +115,14 @@ def times(outcomes: list[Outcome], ceilings: Ceilings, gpu: str, width: int) -> 
             and there.shape == outcome.problem.shape()
             and not current.older(there, outcome.step.name)
         ):
-            columns[header[-1]] = figures.median(there)
+            columns[_SHIPPED] = figures.median(there)
         row, none = TimedRow(outcome.step.name, columns), [_status(outcome)] + [""] * (len(header) - 2)
         body.append([row.name, *([row.cell(title) for title in header[1:]] if columns else none)])
     table = _fitted(f"{outcomes[0].preset}: {outcomes[0].problem} on {escape(gpu)}", header, body, width)
     if apart:
         _note(table, f"No ratio to {', '.join(sorted(apart))}: not timed in this run at the same size.")
     if shipped:
-        _note(table, f"{header[-1]}: of the record that is shipped.")
+        _note(table, f"Shipped: the record of {escape(shipped.gpu_name)}.")
     return table
 
 
@@ -391,12 +392,14 @@ def _status(outcome: Outcome) -> str:
 
 def _fitted(title: str, header: list[str], body: list[list[str]], width: int) -> Table:
     """A table without the optional columns that this width has no room for."""
-    dropped = _OPTIONAL if width < _NARROW else _OPTIONAL[:2] if width < _WIDE else ()
+    dropped = _OPTIONAL if width < _NARROW else _OPTIONAL[:3] if width < _WIDE else ()
     kept = [i for i, name in enumerate(header) if name not in dropped]
     table = Table(title=title, title_justify="left")
     table.add_column(header[0], overflow="fold")  # a long name goes on below, figures stay whole
     for i in kept[1:]:
-        table.add_column(header[i].replace("% of ", "% of\n"), justify="right", no_wrap=True)
+        table.add_column(
+            header[i].replace("% of ", "% of\n").replace(_SHIPPED, "shipped\nms"), justify="right", no_wrap=True
+        )
     signs = figures.signs()
     used = set()
     for name, *cells in body:

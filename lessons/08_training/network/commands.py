@@ -21,7 +21,7 @@ from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from common.book import catalog, device, packages, store
-from common.commands import arguments, choosing, console
+from common.commands import arguments, console
 from common.report import current
 from common.report import training as record
 from common.report.entries import Run as Provenance
@@ -44,7 +44,6 @@ def train_parser():
     )
     _options(parser, "seed", "epochs", "batch", "rate")
     parser.add_argument("--kernels", metavar="KIND", help="fused (default), or layered: the lessons' steps")
-    arguments.takes_record(parser)
     parser.add_argument("--plain", action="store_true", help="launch each kernel by itself: no CUDA graph")
     parser.add_argument("--resume", type=Path, metavar="PATH", help="go on from this checkpoint")
     parser.add_argument("--out", type=Path, metavar="FOLDER", default=OUT, help="checkpoint and pictures go here")
@@ -60,7 +59,6 @@ def compare_parser():
     parser = arguments.Parser(prog=f"python -m lessons.{LESSON} compare", description=about)
     _options(parser, "seed")
     parser.add_argument("--batch", type=int, metavar="N", help="time batches of this size alone, and record nothing")
-    arguments.takes_record(parser)
     parser.add_argument("--json", action="store_true", help="results as JSON on standard output")
     parser.set_defaults(command=_compare, parser=parser)
     return parser
@@ -250,7 +248,7 @@ def _finish(run, options, simulated, say):
     say.print(f"drawn: {', '.join(str(_named(path)) for path in drawn)}", soft_wrap=True, markup=False)
     ordinary = all(getattr(run.plan, f.name) == f.default for f in fields(run.plan))
     if gpu and ordinary and not options.plain:
-        path = record.change(gpu, found, choosing.folder(options.record))
+        path = record.change(gpu, found)
         say.print(f"recorded: {_named(path)}; `make charts` draws it", markup=False)
     if options.json:
         print(json.dumps(to_builtins(found)))
@@ -329,7 +327,7 @@ def _compare(options):
             times = ", ".join(f"{one.name} {1e3 * one.timing.median_ms:.0f} µs" for one in new)
             say.print(f"batch {batch}: {times}", soft_wrap=True, markup=False)
             if kept:  # what is measured so far survives an interrupt
-                path = record.change(device.current_gpu(), compared, choosing.folder(options.record))
+                path = record.change(device.current_gpu(), compared)
     if kept:
         say.print(f"recorded: {_named(path)}; `make charts` draws it", markup=False)
     if options.json:
