@@ -260,7 +260,7 @@ def test_a_profiler_that_takes_too_long_is_said(call, monkeypatch):
         raise TimeoutError(f"{command[0]} was not done within {seconds:.0f} s")
 
     monkeypatch.setattr(device, "require_gpu", lambda what: None)
-    monkeypatch.setattr(measuring.choosing, "open_record", lambda shipped: None)
+    monkeypatch.setattr("common.commands.choosing.open_record", lambda shipped: None)
     monkeypatch.setattr(run.profiler, "command", lambda counters: ["ncu"])
     monkeypatch.setattr(run.isolate, "watched", late)
     assert_one_line(call("profile", "gemm_naive"), ["ncu was not done within"])
