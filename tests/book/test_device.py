@@ -5,7 +5,10 @@ import re
 
 import pytest
 
+from common import cli
 from common.book import device
+from common.commands import choosing
+from common.workers import isolate
 
 
 @pytest.mark.parametrize(
@@ -150,3 +153,23 @@ def test_the_packages_of_cuda_that_are_installed(monkeypatch):
 @pytest.mark.gpu
 def test_this_gpu_is_ready():
     assert device.ready()
+
+
+@pytest.mark.parametrize(
+    "words", [["check", "gemm_naive"], ["all"], ["time", "gemm_naive"], ["bench"], ["grade", "01"]]
+)
+def test_a_command_ends_in_one_line_before_anything_runs(words, monkeypatch, capsys):
+    monkeypatch.setattr(device, "_loaded", lambda: Driver({20: 3}))
+    monkeypatch.setattr(isolate, "run", None)
+    assert cli.main(words) == 2
+    said = capsys.readouterr()
+    assert "nvidia-smi -c DEFAULT" in said.err
+    assert len(said.err.splitlines()) == 1
+
+
+def test_a_driver_that_does_not_start_is_told_once_and_the_command_goes_on(monkeypatch, capsys):
+    monkeypatch.setattr(device, "_loaded", lambda: Driver(cuInit=804))
+    assert choosing.simulator(False, None)
+    assert capsys.readouterr().err.count("error 804") == 1
+    assert choosing.simulator(True, None)  # --sim asks nothing
+    assert capsys.readouterr().err == ""
