@@ -69,9 +69,17 @@ def lesson_main(
     words = sys.argv[1:] if words is None else words
     if own and words and words[0] in own:
         options = arguments.read(own[words[0]](), words[1:])
+        command, options.command = options.command, lambda given: _with_gpu(command, given)
     else:
         options = arguments.read(lessons.parser(lesson, tuple(own or ())), words)
     return _guarded(options)
+
+
+def _with_gpu(command: Callable[[argparse.Namespace], int], options: argparse.Namespace) -> int:
+    """Do a lesson's own command; raises NoGpuError first at a GPU that cannot be used."""
+    if not getattr(options, "sim", True):
+        device.ready()
+    return command(options)
 
 
 def common_parser() -> arguments.Parser:

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from common.book import occupancy
+from common.book import occupancy, packages
 from common.book.schema import Count, Extent, Name
 
 SIMULATOR_SWITCH = "NUMBA_ENABLE_CUDASIM"
@@ -30,25 +30,120 @@ PLAIN = {"NUMBA_CUDA_LOW_OCCUPANCY_WARNINGS": "0", "NUMBA_DISABLE_ERROR_MESSAGE_
 _DRIVER = "nvcuda.dll" if sys.platform == "win32" else "libcuda.so.1"
 
 
+LEAST_CAPABILITY = 7, 5
+LEAST_FREE_BYTES = 1_000_000_000
+# names of cuda.h
+_CAPABILITY_MAJOR, _CAPABILITY_MINOR, _COMPUTE_MODE, _MPS_ENABLED = 75, 76, 20, 133
+_PROHIBITED, _EXCLUSIVE_PROCESS = 2, 3
+_OUT_OF_MEMORY = 2
+_WITHOUT = "check, all and lessons go without it with --sim"
+
+
 class NoGpuError(RuntimeError):
     """A GPU is needed and none can be used."""
 
 
-def driver() -> ctypes.CDLL:
-    """The CUDA driver; raises OSError where there is none."""
-    return ctypes.CDLL(_DRIVER)
+def loaded() -> Any:
+    """The CUDA driver's library; None without one."""
+    try:
+        return ctypes.CDLL(_DRIVER)
+    except OSError:
+        return None
 
 
 def gpu_count() -> int:
-    """GPUs the CUDA driver reports; 0 when there is no driver."""
-    try:
-        library = driver()
-    except OSError:
-        return 0
-    count = ctypes.c_int(0)
-    if library.cuInit(0) != 0 or library.cuDeviceGetCount(ctypes.byref(count)) != 0:
+    """GPUs the CUDA driver reports; 0 when there is no driver, or it does not start."""
+    driver, count = loaded(), ctypes.c_int(0)
+    if driver is None or driver.cuInit(0) != 0 or driver.cuDeviceGetCount(ctypes.byref(count)) != 0:
         return 0
     return count.value
+
+
+def silent() -> str:
+    """Why a driver that is there offers no GPU, and what to do, in one line; empty if there is none, or it does."""
+    driver = loaded()
+    code = 0 if driver is None else driver.cuInit(0)
+    if code == 0:
+        return ""
+    why = _said(driver, code)
+    if code == 100:  # CUDA_ERROR_NO_DEVICE
+        return f"the CUDA driver sees no GPU ({why}): does nvidia-smi list one, and is CUDA_VISIBLE_DEVICES unset?"
+    return f"the CUDA driver does not start ({why}): restart the machine, or install the driver anew"
+
+
+def ready() -> bool:
+    """Is there a GPU that kernels can run on? Asked before anything is started on it.
+
+    Raises NoGpuError, with what to do in one line, if there is one that cannot be used.
+    """
+    driver = loaded()
+    if gpu_count() == 0 or driver is None:
+        return gpu_count() > 0
+    if why := unusable(driver, toolkit()):
+        raise NoGpuError(why)
+    return True
+
+
+def toolkit() -> int | None:
+    """The major version of the CUDA packages that are installed, the lower of two; None if there are none."""
+    found = packages.versions(("nvidia-cuda-nvcc", "nvidia-cuda-nvcc-cu12"))
+    return min((int(version.partition(".")[0]) for version in found.values()), default=None)
+
+
+def unusable(driver: Any, cuda_major: int | None) -> str:
+    """Why the first GPU of a driver that has started cannot be used, and what to do; empty if it can.
+
+    ``cuda_major``: that of the packages that compile for it. A context is made and ended, to see whether one can be.
+    """
+    version, handle, name = ctypes.c_int(0), ctypes.c_int(0), ctypes.create_string_buffer(100)
+    driver.cuDriverGetVersion(ctypes.byref(version))
+    if cuda_major and version.value // 1000 < cuda_major:
+        has = f"the driver is for CUDA {version.value // 1000}.{version.value % 1000 // 10}"
+        other = "`make all CUDA=12` installs those for it, or" if version.value >= 12000 else ""
+        return " ".join(f"{has}, the packages for CUDA {cuda_major}: {other} update the driver; {_WITHOUT}".split())
+    driver.cuDeviceGet(ctypes.byref(handle), 0)
+    driver.cuDeviceGetName(name, len(name), handle)
+    gpu = name.value.decode(errors="replace") or "the GPU"
+    capability = tuple(_attribute(driver, handle, one) for one in (_CAPABILITY_MAJOR, _CAPABILITY_MINOR))
+    if capability < LEAST_CAPABILITY:
+        has, least = (".".join(map(str, one)) for one in (capability, LEAST_CAPABILITY))
+        return f"{gpu}: its compute capability is {has}, and {least} is the least that works: {_WITHOUT}"
+    mode = _attribute(driver, handle, _COMPUTE_MODE)
+    # a server of MPS holds the one context and shares it
+    if mode == _PROHIBITED or (mode == _EXCLUSIVE_PROCESS and not _attribute(driver, handle, _MPS_ENABLED)):
+        is_in = (
+            "prohibits all contexts" if mode == _PROHIBITED else "takes one process at a time, and several work here"
+        )
+        return (
+            f"{gpu}: its compute mode {is_in}: `nvidia-smi -c DEFAULT` (ask the administrator) ends that; {_WITHOUT}"
+        )
+    context, free, total = ctypes.c_void_p(None), ctypes.c_size_t(0), ctypes.c_size_t(0)
+    code = driver.cuDevicePrimaryCtxRetain(ctypes.byref(context), handle)
+    if code == 0:
+        driver.cuCtxPushCurrent_v2(context)
+        code = driver.cuMemGetInfo_v2(ctypes.byref(free), ctypes.byref(total))
+        driver.cuCtxPopCurrent_v2(ctypes.byref(context))
+        driver.cuDevicePrimaryCtxRelease_v2(handle)
+    end_others = "end other programs that use it (nvidia-smi lists them)"
+    if code not in (0, _OUT_OF_MEMORY):
+        return f"{gpu}: no program can be started on it now ({_said(driver, code)}): {end_others}; {_WITHOUT}"
+    if free.value < LEAST_FREE_BYTES:
+        has = f"{free.value / 1e9:.1f} GB of its {total.value / 1e9:.1f} GB are free" if total.value else "it is full"
+        return f"{gpu}: {has}, and {LEAST_FREE_BYTES / 1e9:.0f} GB is needed: {end_others}; {_WITHOUT}"
+    return ""
+
+
+def _attribute(driver: Any, handle: ctypes.c_int, attribute: int) -> int:
+    value = ctypes.c_int(0)
+    driver.cuDeviceGetAttribute(ctypes.byref(value), attribute, handle)
+    return value.value
+
+
+def _said(driver: Any, code: int) -> str:
+    """An error of the driver's in its own words."""
+    text = ctypes.c_char_p(None)
+    driver.cuGetErrorString(code, ctypes.byref(text))
+    return f"error {code}, {text.value.decode(errors='replace')}" if text.value else f"error {code}"
 
 
 def processors() -> int:
@@ -128,20 +223,17 @@ def _capability() -> str | None:
     """The first GPU's compute capability, from the driver."""
     if gpu_count() == 0:
         return None
-    handle, major, minor = ctypes.c_int(0), ctypes.c_int(0), ctypes.c_int(0)
-    driver().cuDeviceGet(ctypes.byref(handle), 0)
-    # CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR and _MINOR
-    for attribute, value in ((75, major), (76, minor)):
-        driver().cuDeviceGetAttribute(ctypes.byref(value), attribute, handle)
-    return f"{major.value}.{minor.value}"
+    driver, handle = loaded(), ctypes.c_int(0)
+    driver.cuDeviceGet(ctypes.byref(handle), 0)
+    return ".".join(str(_attribute(driver, handle, one)) for one in (_CAPABILITY_MAJOR, _CAPABILITY_MINOR))
 
 
 def require_gpu(what: str) -> None:
-    """Raise NoGpuError unless a GPU is present."""
-    if gpu_count() == 0:
+    """Raise NoGpuError unless there is a GPU that kernels can run on (:func:`ready`)."""
+    if not ready():
         raise NoGpuError(
             f"{what} needs an NVIDIA GPU and its driver, and none was found: "
-            "the simulator checks kernels (python -m common check --sim) but says nothing about speed"
+            + (silent() or "the simulator checks kernels (python -m common check --sim) but says nothing about speed")
         )
 
 
@@ -198,7 +290,7 @@ def current_gpu() -> Gpu:
         name += f" as {wanted}"
     major, minor = device.compute_capability
     version = ctypes.c_int(0)
-    driver().cuDriverGetVersion(ctypes.byref(version))
+    loaded().cuDriverGetVersion(ctypes.byref(version))
     return Gpu(
         name=name,
         compute_capability=f"{major}.{minor}",

@@ -8,15 +8,15 @@ from collections.abc import Iterator
 
 from msgspec import to_builtins
 
-from common.book import catalog, device, lessontext
+from common.book import catalog, lessontext
 from common.book.catalog import Step
-from common.commands import arguments, console, flow, measuring, pictures, selftime, verdicts
+from common.commands import arguments, choosing, console, flow, measuring, pictures, selftime, verdicts
 from common.commands.console import RIGHT, WRONG
 from common.editing import loop
 from common.jobs import kept, run, unchanged
 from common.jobs.run import Outcome
 from common.measure import plan
-from common.report import drawing, tables
+from common.report import tables
 
 
 def commands(known: arguments.Commands) -> None:
@@ -24,6 +24,7 @@ def commands(known: arguments.Commands) -> None:
     sub.add_argument("--json", action="store_true", help="as JSON on standard output")
 
     sub = known.add("all", _all, "check everything, time it if there is a GPU, draw charts and tables: what changed")
+    sub.add_argument("--sim", action="store_true", help="as if there were no GPU")
     sub.add_argument("--fresh", action="store_true", help="all of it anew, whether anything changed or not")
 
 
@@ -40,8 +41,8 @@ def _selftime(options: argparse.Namespace) -> int:
 def _all(options: argparse.Namespace) -> int:
     say = console.say()
     steps = catalog.everything()
-    simulator = device.gpu_count() == 0
-    say.rule("check every step" + (" in the simulator: no GPU was found" if simulator else ""))
+    simulator = choosing.simulator(options.sim, None)
+    say.rule("check every step" + (" in the simulator" if simulator else ""))
     card = None if simulator else run.inspect_device()
     engine = [card[0].name, card[0].driver] if card else "simulator"
     checks = unchanged.Outcomes("check", engine, options.fresh)
@@ -59,7 +60,7 @@ def _all(options: argparse.Namespace) -> int:
         if bench and preparing:
             say.rule("time every step")
             preparing.before_timing()
-            code = max(code, bench.run(wrong, drawing.Beside(options.fresh)))
+            code = max(code, bench.run(wrong))
         if compiling:
             say.rule("compile every kernel")
             code = max(code, compiling.finish())
@@ -79,7 +80,7 @@ def _all(options: argparse.Namespace) -> int:
     say.rule("charts and tables")
     if simulator:
         say.print(
-            "No GPU here: the charts and tables come from the records in results/, measured on the cards they name."
+            "No GPU here: the charts and tables in results/ and the pages were measured on the cards that they name."
         )
     code = max(code, pictures.redraw(options.fresh))
     verdicts.say_left_out(outcomes)

@@ -312,14 +312,17 @@ class _Held:
                 self._drawn = fullsize.draw(problem, seed)
         return self._drawn
 
-    def operands(self, problem: problems.Problem, task: messages.Time) -> fullsize.Operands:
+    def operands(
+        self, problem: problems.Problem, task: messages.Time | messages.Pair | messages.Sweep
+    ) -> fullsize.Operands:
         """Those of the problem; made anew if others are held."""
         from common.measure import fullsize
 
-        key = problem, task.seed
+        seed = task.seed if isinstance(task, messages.Time) else 0
+        key = problem, seed
         if self._operands is None or key != self._key:
             self.drop()
-            drawn = self.draw(problem, task.seed)
+            drawn = self.draw(problem, seed)
             with ledger.stage("inputs"):
                 self._operands = fullsize.Operands(drawn, _room(task))
             self._key = key
@@ -452,21 +455,23 @@ def pair_task(task: messages.Pair) -> StepResult:
     ``pairs`` has, by the same names, what :class:`common.measure.timing.Paired` holds: the other's time is the first.
     With no other, ``timing`` has the file's own.
     """
-    from common.measure import check, inputs
+    from common.measure import check, fullsize
 
     module = _module(task)
-    problem = _sized(task, module)
-    bench = check.Bench(module, problem)
-    verdict = check.sample_bench(bench)
+    operands: Any = _held.operands(_sized(task, module), task)
+    bench = check.Bench(module, operands.problem, beside=operands)
+    verdict = fullsize.verify(bench, operands)
     result = _found(verdict)
     if not verdict.right:
+        _held.drop()
         return result
-    bench.load(*inputs.normals(problem, 2))
+    operands.put_normals()
+    bench.prepare()
     bench.launch()
     stopwatch = _held.stopwatch()
     pairs: dict[str, timing.Paired] = {}
     for name, rival in task.against.items():
-        other = check.Bench(_module(task, rival), problem, beside=bench)
+        other = check.Bench(_module(task, rival), operands.problem, beside=operands)
         other.prepare()
         other.launch()
         pairs[name] = stopwatch.measure_pairs(other.launch, bench.launch)
@@ -493,20 +498,23 @@ def sweep_task(task: messages.Sweep) -> StepResult:
     _keep_kernels(task.kernels)
     from numba.cuda.cudadrv.driver import CudaAPIError
 
-    from common.measure import check, inputs
+    from common.measure import check, fullsize
 
     module, tile = _tiled(task, task.tile)
     try:
-        problem = _sized(task, module, tile)
-        verdict = check.check_sampled(module, problem, tile=tile)
+        operands: Any = _held.operands(_sized(task, module, tile), task)
+        bench = check.Bench(module, operands.problem, tile, beside=operands)
+        verdict = fullsize.verify(bench, operands)
     except CudaAPIError as error:
         if "OUT_OF_RESOURCES" in str(error):
             return {"status": "refused", "message": "the block needs more registers than a multiprocessor has"}
         raise
     result = _found(verdict)
-    if verdict.right:
-        bench = check.Bench(module, problem, tile)
-        bench.load(*inputs.normals(problem, 2))
+    if not verdict.right:
+        _held.drop()
+    else:
+        operands.put_normals()
+        bench.prepare()
         bench.launch()
         result["timing"] = _held.stopwatch().measure(bench.launch, max_seconds=SWEEP_SECONDS)
     return result

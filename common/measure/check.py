@@ -394,15 +394,11 @@ def _first(
     return y, x, weight
 
 
-def check_sampled(
-    module: ModuleType, problem: Problem, seed: int = 0, samples: int = SAMPLES, tile: dict[str, int] | None = None
-) -> Verdict:
-    """Check a large problem: every element written and finite, random positions and the corners exact."""
-    return sample_bench(Bench(module, problem, tile), seed, samples)
-
-
 def sample_bench(bench: AnyBench, seed: int = 0, samples: int = SAMPLES) -> Verdict:
-    """As :func:`check_sampled`, for anything with a bench's methods."""
+    """Check a large problem: every element written and finite, random positions and the corners exact.
+
+    ``bench``: anything with a bench's methods. All of y comes to the host.
+    """
     problem = bench.problem
     verdict = Verdict(problem)
     x, weight = inputs.integers(problem, seed)

@@ -58,7 +58,7 @@ def _pci_bus_id() -> bytes:
 
     from common.book import device
 
-    driver, handle, name = device.driver(), ctypes.c_int(), ctypes.create_string_buffer(_PCI_ID)
+    driver, handle, name = device.loaded(), ctypes.c_int(), ctypes.create_string_buffer(_PCI_ID)
     driver.cuDeviceGet(ctypes.byref(handle), int(cuda.get_current_device().id))
     driver.cuDeviceGetPCIBusId(name, _PCI_ID, handle)
     return name.value

@@ -32,7 +32,7 @@ from common.report.records import Record
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-CHARTS = catalog.ROOT / "results" / "charts"
+CHARTS = catalog.ROOT / "results" / "charts"  # the shipped ones
 
 BLUE, ORANGE, GREEN, VERMILION, SKY, PURPLE, YELLOW = (
     "#0072B2", "#E69F00", "#009E73", "#D55E00", "#56B4E9", "#CC79A7", "#F0E442",
@@ -53,6 +53,8 @@ MIX_COLOURS = {
     "other": "#e8ecef",
 }
 
+_TAG, _LONG = re.compile(r"<[^>]+>"), re.compile(r"-?\b\d+\.\d{3,}\b")
+
 _STYLE = {
     "font.family": "DejaVu Sans",
     "font.size": 11,
@@ -71,9 +73,9 @@ _STYLE = {
 }
 
 
-def draw_all(record: Record, folder: Path = CHARTS) -> list[Path]:
-    """Draw every chart the record has rows for; returns the PNG files."""
-    target = folder / record.slug
+def draw_all(record: Record, folder: Path | None = None) -> list[Path]:
+    """Draw every chart the record has rows for, beside it or in ``folder``; returns the PNG files."""
+    target = (folder or record.folder / "charts") / record.slug
     written = []
     for ladder in problems.LADDERS:
         timed = [name for name in problems.timed_presets(ladder) if _step_rows(record, name)]
@@ -132,6 +134,8 @@ def save(figure: Figure, stem: Path, svg: bool = True) -> Path:
         # clip paths get ids from memory addresses: number them, so that the same figure is the same file
         for number, name in enumerate(dict.fromkeys(re.findall(r"\bp[0-9a-f]{10}\b", text))):
             text = text.replace(name, f"clip{number}")
+        # processors round differently: the sixth decimal is not the figure's
+        text = _TAG.sub(lambda tag: _LONG.sub(lambda number: f"{round(float(number[0]), 2) + 0.0:.2f}", tag[0]), text)
         lines = text.splitlines()  # Matplotlib leaves blanks at line ends
         store.write(vector, "\n".join(line.rstrip() for line in lines) + "\n")
     plt.close(figure)

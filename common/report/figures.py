@@ -145,15 +145,15 @@ def columns(
 
 
 def timed(record: Record, preset: str, steps: list[Step]) -> list[TimedRow]:
-    """Those of the steps that have a row on the preset; speed-ups count from the first of them."""
+    """The steps that have a row on the preset; speed-ups count from the first of them (:func:`first_speed`)."""
     found = record.rows(preset)
     rows = []
-    first = previous = None
+    first, previous = first_speed(record, preset, steps), None
     for step in steps:
         if step.name in found:
             row = found[step.name]
             mine = _speed(record, preset, row)
-            first, previous = first or mine, previous or mine
+            previous = previous or mine
             rows.append(_timed_row(record, preset, step.name, row, first, previous))
             if not step.experiment:
                 previous = mine
@@ -162,6 +162,24 @@ def timed(record: Record, preset: str, steps: list[Step]) -> list[TimedRow]:
 
 def _speed(record: Record, preset: str, row: Row) -> Speed:
     return Speed(record.problem(preset, row).flops, row.timing.median_ms)
+
+
+def first_speed(record: Record, preset: str, steps: list[Step]) -> Speed | None:
+    """Of the first of the steps that the preset is for; None if it was not timed: no other is the first."""
+    first = next((step for step in steps if step.experiment or preset in catalog.presets(step)), None)
+    row = record.row(preset, first.name) if first else None
+    return _speed(record, preset, row) if row else None
+
+
+def befores(step: Step, preset: str | None) -> list[str]:
+    """The steps that a time of this one on the preset is compared with: the first, ..., the previous; maybe none."""
+    earlier = catalog.predecessors(step) if step.predecessor else []
+    return [one.name for one in earlier if preset in catalog.presets(one)]
+
+
+def median(row: Row) -> Figure:
+    """A row's median milliseconds."""
+    return _ms(row.timing.median_ms)
 
 
 def libraries(record: Record, preset: str, first: Speed | None) -> list[tuple[TimedRow, PeerRow]]:

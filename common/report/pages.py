@@ -24,7 +24,7 @@ from common.measure import accuracy, profiler, sanitizer
 from common.measure.accuracy import Errors
 from common.report import agreement, current, figures, layers, records, training
 from common.report.entries import Accuracy, Ceilings, Entry, MachineCode, PeerRow, Row
-from common.report.figures import Figure, Speed, TimedRow
+from common.report.figures import Figure, TimedRow
 from common.report.records import Record
 from common.report.training import Training
 
@@ -103,7 +103,8 @@ def update(record: Record | None) -> list[Path]:
 def summary(record: Record) -> str:
     """A page of its own for one GPU: all steps at a glance, then every ladder table and chart."""
     code = MachineCode()
-    lines = [f"# {record.gpu_name}", "", _ceilings(record, code, []), "", marked(_summary(record, code, [".."])), ""]
+    root = ["../.."] if record.folder == records.OWN else [".."]
+    lines = [f"# {record.gpu_name}", "", _ceilings(record, code, []), "", marked(_summary(record, code, root)), ""]
     for ladder in problems.LADDERS:
         for preset in problems.timed_presets(ladder):
             if record.rows(preset):
@@ -131,13 +132,9 @@ def ladder_cells(record: Record, preset: str, steps: list[Step]) -> tuple[list[s
     header += figures.in_turn_titles(one.columns for one in timed)
     header += [title for title in ("prepare ms", "workspace MB") if any(title in one.columns for one in timed)]
     body = [_cells(_aged(f"`{one.name}`", one.older), one, header) for one in timed]
-    for one, row in figures.libraries(record, preset, _first(timed)):
+    for one, row in figures.libraries(record, preset, figures.first_speed(record, preset, steps)):
         body.append(_cells(f"*{records.spoken(one.name, row)}* ({row.layout})", one, header))
     return header, body
-
-
-def _first(timed: list[TimedRow]) -> Speed | None:
-    return timed[0].speed if timed else None
 
 
 def _aged(text: str, older: bool) -> str:
@@ -165,7 +162,7 @@ def _ladder(record: Record | None, _: MachineCode, arguments: list[str]) -> str:
     hidden = {f"`{s.name}`" for s in steps if rest and s.lesson != rest[0]}
     body = [cells for cells in body if cells[0].removesuffix(f" {figures.OLDER}") not in hidden]
     lessons = rest or catalog.lessons()
-    first = _first(figures.timed(record, preset, steps))
+    first = figures.first_speed(record, preset, steps)
     twins = [
         figures.channels_last(record, preset, step, row, first)
         for step, row in record.channels_last(preset)
@@ -173,7 +170,8 @@ def _ladder(record: Record | None, _: MachineCode, arguments: list[str]) -> str:
     ]
     at = next((i for i, cells in enumerate(body) if cells[0].startswith("*")), len(body))
     body[at:at] = [_cells(_aged(f"`{one.name}` (NHWC)", one.older), one, header) for one in twins]
-    return table(header, body) + "\n\n" + _footnote(record, preset)
+    lacking = "" if first else "*× first* is empty: the first step was not timed. "
+    return table(header, body) + f"\n\n{lacking}{_footnote(record, preset)}"
 
 
 def _times(record: Record | None, _: MachineCode, arguments: list[str]) -> str:
@@ -724,7 +722,7 @@ def _on(_: Record | None, code: MachineCode, arguments: list[str]) -> str:
 
 def _learned(record: Record | None) -> Training | None:
     """The record of training on the same GPU."""
-    return training.load(record.slug) if record else None
+    return training.load(record.slug, record.folder) if record else None
 
 
 def _of_training(record: Record | None, _: MachineCode, arguments: list[str]) -> str:

@@ -206,10 +206,10 @@ def test_the_terminal_shows_ratio_and_sign(record):
     assert columns["step"] == ["hgemm_mma ‡", "hgemm_shared ‡", "hgemm_swizzled ‡"]
     assert columns["× cuBLAS FP16"] == ["", "0.36 (0.35–0.38)", ""]
     assert "wrong" in columns["ms"][2]
-    assert table.caption == f"‡ {figures.SIGNS['‡']}"
+    assert table.caption == f"‡ {figures.SIGNS['‡']} Shipped: the record of NVIDIA H200."
     plain = [replace_step(one) for one in copy.copy(found)[:1]]
     table = tables.times(plain, CEILINGS, "a card", 200)
-    assert table.caption is None
+    assert table.caption == "Shipped: the record of NVIDIA H200."
     assert "× cuBLAS FP16" not in [column.header for column in table.columns]
     record.data.rows["hgemm-4096"]["hgemm_mma"].source = "0" * 64
     recorded = tables.recorded(record, "hgemm-4096", [one.step for one in found], 200)
