@@ -18,7 +18,7 @@ from typing import Any, Protocol, TypedDict
 import numpy as np
 from numpy.typing import NDArray
 
-from common.book import catalog, reference
+from common.book import catalog, ledger, reference
 from common.book.boundstep import BoundStep
 from common.book.problems import FLOAT16, FLOAT32, Problem
 from common.explain import diagnose
@@ -181,7 +181,9 @@ class Bench:
         """Copy operands to the device and prepare the weights."""
         self.x.set(x)
         self.weight.set(weight)
-        self.prepare()
+        with ledger.stage(ledger.KERNEL):
+            self.prepare()
+            _wait()
 
     def prepare(self) -> None:
         self.step.prepare(self.weight.array)
@@ -193,10 +195,15 @@ class Bench:
 
     def run(self) -> None:
         """Launch and wait."""
-        from numba import cuda
+        with ledger.stage(ledger.KERNEL):
+            self.launch()
+            _wait()
 
-        self.launch()
-        cuda.synchronize()
+
+def _wait() -> None:
+    from numba import cuda
+
+    cuda.synchronize()
 
 
 def check(
