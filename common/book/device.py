@@ -19,8 +19,14 @@ from common.book.schema import Count, Extent, Name
 
 SIMULATOR_SWITCH = "NUMBA_ENABLE_CUDASIM"
 _SHARE = Path("/sys/fs/cgroup/cpu.max")
+_MEMORY_SHARE = Path("/sys/fs/cgroup/memory.max")
+MEMORY_BYTES = 8 << 30  # that a process may take
+MEMORY_SHARE = 0.8  # of the machine's, where that is less; and of it all where a GPU is used
+WORKER_BYTES = 700 << 20  # that a process takes as a rule
 # Tiny grids are meant, and what Numba says is read: where colorama is installed it would be in colours.
 PLAIN = {"NUMBA_CUDA_LOW_OCCUPANCY_WARNINGS": "0", "NUMBA_DISABLE_ERROR_MESSAGE_HIGHLIGHTING": "1"}
+# Many processes run at once: each multiplies with one thread, unless the user says otherwise.
+_ONE_THREAD = {f"{library}_NUM_THREADS": "1" for library in ("OMP", "OPENBLAS", "MKL", "VECLIB")}
 _DRIVER = "nvcuda.dll" if sys.platform == "win32" else "libcuda.so.1"
 
 
@@ -49,6 +55,27 @@ def processors() -> int:
         quota, period = _SHARE.read_text(encoding="utf-8").split()
         count = min(count, round(int(quota) / int(period)))
     return max(1, count)
+
+
+def memory_bytes() -> int:
+    """This machine's memory, or its container's share; what :data:`MEMORY_BYTES` says if neither is known."""
+    whole = MEMORY_BYTES
+    with contextlib.suppress(AttributeError, OSError, ValueError):
+        whole = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    with contextlib.suppress(OSError, ValueError):
+        whole = min(whole, int(_MEMORY_SHARE.read_text(encoding="utf-8")))
+    return whole
+
+
+def memory_for_a_child(gpu: bool) -> int:
+    """Bytes of private memory that one process may take; operands of a GPU stand in the host's, too."""
+    most = int(memory_bytes() * MEMORY_SHARE)
+    return most if gpu else min(MEMORY_BYTES, most)
+
+
+def workers() -> int:
+    """How many processes may be at work at once: as many as there are processors, and memory for them."""
+    return max(1, min(processors(), memory_bytes() // WORKER_BYTES))
 
 
 def compute_capability() -> str | None:
@@ -80,7 +107,7 @@ def simulated() -> bool:
 
 def environment(simulator: bool) -> dict[str, str]:
     """The environment of a process whose kernels run in the simulator, or on (or for) a GPU."""
-    env = {**os.environ, **PLAIN}
+    env = {**_ONE_THREAD, **os.environ, **PLAIN}
     env.pop(SIMULATOR_SWITCH, None)
     if simulator:
         env[SIMULATOR_SWITCH] = "1"

@@ -37,6 +37,8 @@ class StepResult(Result, total=False):
     ``engine``, ``seed``  of the case; ``engines`` of all cases of a shape
     ``untraced``          why the tracer did not judge it
     ``only_compiled``     it was compiled, and not run
+    ``depth``             how thoroughly, where the time that a launch takes decided
+    ``unsought``          why races and the like were not looked for beside a GPU's verdict
 
     Of what is timed:
 
@@ -67,6 +69,8 @@ class StepResult(Result, total=False):
     seed: int
     untraced: str
     only_compiled: bool
+    depth: plan.Depth
+    unsought: str
     timing: Timing
     prepare_ms: float | None
     first_launch_ms: float
@@ -173,6 +177,7 @@ class Check(ShapeTask[StepResult], frozen=True, kw_only=True, tag="jobs.check"):
     wide: bool = False
     small: bool = False
     sole: bool = True
+    budget: float | None = None
     precision: str = "fp32"
     repeats: int = check.REPEATS
     kernels: str = ""

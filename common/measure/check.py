@@ -9,11 +9,12 @@ NaN margins, so a read beyond them shows in the result.
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from types import ModuleType
-from typing import Any, Protocol, TypedDict
+from typing import Any, Literal, Protocol, TypedDict
 
 import numpy as np
 from numpy.typing import NDArray
@@ -40,6 +41,9 @@ _BOUNDS = {
 }
 _FILL = 0.5  # no sum of integers: an output filled with it shows whether the kernel reads it
 
+
+# Launches of check_bench where repeats say nothing, and of check_thoroughly then.
+USUAL_LAUNCHES, THOROUGH_LAUNCHES = 3, 30
 
 KINDS = (
     "wrote_outside", "modified_input", "unwritten", "nan", "wrong", "imprecise", "stale", "unstable", "unsound",
@@ -285,6 +289,57 @@ def check_thoroughly(
         if _differs(bench, verdict, x, weight, f"at launch {launch} on the same arrays", "stale", load=False):
             return verdict
     return verdict
+
+
+class TooLargeError(RuntimeError):
+    """One launch takes longer than there is time for: about ``seconds``."""
+
+    def __init__(self, seconds: float) -> None:
+        super().__init__(f"one launch takes about {seconds:.0f} s")
+        self.seconds = seconds
+
+
+class Budget:
+    """Seconds of processor time that a check may take; begins when it is made."""
+
+    def __init__(self, seconds: float) -> None:
+        self.seconds = seconds
+        self._began = self._launched = time.process_time()
+
+    @property
+    def left(self) -> float:
+        return self.seconds - (time.process_time() - self._began)
+
+    def groups(self, done: int, total: int) -> None:
+        """So many of a launch's groups of blocks are done; raises TooLargeError if the others do not fit."""
+        ledger.advance()
+        if not done:
+            self._launched = time.process_time()
+            return
+        each = (time.process_time() - self._launched) / done
+        if each * (total - done) > self.left:
+            raise TooLargeError(each * total)
+
+
+def check_measured(
+    make: Callable[[], AnyBench], budget: Budget, seed: int = 0, precision: str = "fp32"
+) -> tuple[Verdict, Literal["once", "usual", "thorough"]]:
+    """As deep a check as fits, by what its first launch took: a verdict, and as which of the others it was judged.
+
+    ``make``: as of :func:`check_thoroughly`. Raises TooLargeError if not even one launch fits.
+    """
+    before, bench = budget.left, make()
+    verdict = Verdict(bench.problem)
+    _first(bench, verdict, seed, 1)
+    launch = before - budget.left
+    if verdict.findings or budget.left < USUAL_LAUNCHES * launch:
+        return verdict, "once"
+    try:
+        if budget.left >= THOROUGH_LAUNCHES * launch:
+            return check_thoroughly(make, seed, 1, precision), "thorough"
+        return check_bench(make(), seed, 1, precision), "usual"
+    except TooLargeError:
+        return verdict, "once"
 
 
 def _changes(x: Array, weight: Array, seed: int) -> Iterator[tuple[Array, Array, str]]:

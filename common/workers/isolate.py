@@ -31,8 +31,6 @@ from common.workers.messages import FileTask, Found, Line, Result, ShapeTask, Ta
 
 START_SECONDS = 120.0  # for a child to be there; then its first task's time begins
 SILENT = 10  # times a task's limit, of the clock, that a child may be silent; of its processor time, once
-MEMORY_BYTES = 8 << 30
-MEMORY_SHARE = 0.8  # of the machine's, where that is less; and of it all where a GPU is used
 FILE_BYTES = 2 << 30
 TOLD_SHARE = 1 / 3  # of a task's time, after which whoever waits is told
 _END_SECONDS = 1.0
@@ -207,17 +205,6 @@ def _environment(simulator: bool, folder: Path) -> dict[str, str]:
     return env
 
 
-def memory_limit(gpu: bool) -> int:
-    """Bytes of private memory that a child may take; where a GPU is used, its operands stand in the host's, too."""
-    whole = MEMORY_BYTES
-    with contextlib.suppress(AttributeError, OSError, ValueError):
-        whole = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    with contextlib.suppress(OSError, ValueError):  # a container's
-        whole = min(whole, int(Path("/sys/fs/cgroup/memory.max").read_text(encoding="utf-8")))
-    most = int(whole * MEMORY_SHARE)
-    return most if gpu else min(MEMORY_BYTES, most)
-
-
 class _Child:
     """A child process with its folder: started, perhaps kept waiting, given tasks, read from, ended."""
 
@@ -249,7 +236,7 @@ class _Child:
         posix = os.name == "posix"
         options: keeper.Options = {
             "folder": str(self.folder), "tasks": str(self.path(_TASKS)), "warm": warm, "wait": not command,
-            "memory": memory_limit(not simulator and device.gpu_count() > 0), "files": FILE_BYTES,
+            "memory": device.memory_for_a_child(not simulator and device.gpu_count() > 0), "files": FILE_BYTES,
         }  # fmt: skip
         theirs = -1
         if posix:
@@ -462,7 +449,8 @@ def _silent(pid: int | None, stage: str, waited: float, used: float, limit: floa
     if pid is None:
         if waited <= START_SECONDS:
             return None
-        return {"status": "unjudged", "message": f"the process was not there within {START_SECONDS:.0f} s"}
+        message = f"the process was not there within {START_SECONDS:.0f} s"
+        return {"status": "unjudged", "message": message, "late": True}
     now = _processor_seconds(pid)
     if waited <= limit or (waited <= SILENT * limit and (now is None or now - used <= limit)):
         return None
@@ -471,7 +459,8 @@ def _silent(pid: int | None, stage: str, waited: float, used: float, limit: floa
     what += " of processor time" if busy else ""
     if busy and stage in ("", ledger.IMPORTS, ledger.KERNEL):
         return {"status": "timed_out", "message": f"{what}: one operation that does not end?"}
-    return {"status": "unjudged", "message": f"{what}, last from {overdue.said(stage)}; values were not compared"}
+    message = f"{what}, last from {overdue.said(stage)}; values were not compared"
+    return {"status": "unjudged", "message": message, "late": True}
 
 
 def _processor_seconds(pid: int) -> float | None:

@@ -46,6 +46,7 @@ class Result(_Became, total=False):
     ``seconds``  that it took
     ``untried``  others of its file took too long, or ended their processes
     ``fatal``    its process is lost
+    ``late``     it was not judged for want of time
     """
 
     message: str | None
@@ -53,6 +54,7 @@ class Result(_Became, total=False):
     seconds: float
     untried: bool
     fatal: bool
+    late: bool
 
 
 Found = TypeVar("Found", bound=Result, covariant=True)

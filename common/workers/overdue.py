@@ -120,6 +120,7 @@ class Watch:
             "status": "unjudged",
             "message": f"{said(self.stage)} was not done after {spent:.0f} s; values were not compared",
             "fatal": True,
+            "late": True,
             "seconds": round(self._all, 3),
         }
 

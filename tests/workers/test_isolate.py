@@ -134,7 +134,9 @@ while True:
     stopped, unusable = run([task("endless", endless), task("no_launch", "x = 1\n")], seconds=6.0)
     assert stopped["status"] == "timed_out"
     assert stopped["seconds"] > 0
-    assert stopped["message"].startswith("the import was not done after 6 s: an endless loop?; it was in endless.py:5")
+    assert stopped["message"].startswith(
+        "the import was not done after 6 s: an endless loop?; it was in endless.py:5"
+    )
     assert unusable["status"] == "unusable"
     for pid in map(int, pids.read_text().split()):
         wait_for(lambda pid=pid: ended(pid), 20)
