@@ -24,7 +24,7 @@ from common.book.boundstep import BoundStep
 from common.book.problems import FLOAT16, FLOAT32, Problem
 from common.explain import diagnose
 from common.explain.faults import FindingFields
-from common.measure import blank, inputs
+from common.measure import blank, inputs, oracle
 
 Array = NDArray[Any]
 
@@ -233,7 +233,7 @@ def check_bench(bench: AnyBench, seed: int = 0, repeats: int = REPEATS, precisio
     x2, weight2 = inputs.integers(problem, seed + 1)
     bench.load(x2, weight2)
     second = _run(bench)
-    expected2 = reference.expected(problem, x2, weight2)
+    expected2 = oracle.expected(problem, x2, weight2)
     verdict.elements_compared += expected2.size
     if not np.array_equal(second, expected2):
         # a race would show in a second launch, too, and differently
@@ -381,7 +381,7 @@ def _differs(
         bench.load(x, weight)
     bench.y.blank()
     y = _run(bench)
-    expected = reference.expected(bench.problem, x, weight)
+    expected = oracle.expected(bench.problem, x, weight)
     verdict.elements_compared += expected.size
     found = _trespass(bench, x, weight) + _compare(bench, x, weight, y, expected)
     for one in found:
@@ -417,7 +417,7 @@ def _first(bench: AnyBench, verdict: Verdict, seed: int, repeats: int) -> tuple[
     bench.load(x, weight)
     bench.y.blank()
     y = _run(bench)
-    expected = reference.expected(bench.problem, x, weight)
+    expected = oracle.expected(bench.problem, x, weight)
     verdict.elements_compared += expected.size
     verdict.findings += _trespass(bench, x, weight)
     wrong = _compare(bench, x, weight, y, expected)
@@ -566,7 +566,7 @@ def _adds(bench: AnyBench, x: Array, weight: Array, got: Array) -> bool:
         return False
     bench.y.set(np.full(got.shape, _FILL))
     again = _run(bench)[missing]
-    sums = reference.full(bench.problem, x, weight)[missing] + _FILL
+    sums = oracle.full(bench.problem, x, weight)[missing] + _FILL
     return bool((again != _FILL).any()) and np.array_equal(again, reference.stored(bench.problem, sums))
 
 
@@ -586,8 +586,8 @@ def _precision(problem: Problem, x: Array, weight: Array, got: Array, precision:
     holes = _holes(problem, got)
     if holes:
         return holes
-    expected = reference.full(problem, x, weight)
-    magnitude = reference.full(problem, np.abs(x), np.abs(weight))
+    expected = oracle.full(problem, x, weight)
+    magnitude = oracle.full(problem, np.abs(x), np.abs(weight))
     bound = reference.error_bound(problem, magnitude, expected, precision)
     error = np.abs(got - expected)
     beyond = error > bound

@@ -97,7 +97,7 @@ def test_a_shape_that_was_asked_for_is_given_to_whom_it_is_not_too_large_for():
         problem: [(case.engine, case.depth) for case in plan.cases_at(problem, False, 0)]
         for problem in (small, middle, large)
     }
-    assert engines[small] == [("simulator", "usual"), ("traced", "measured")]
+    assert engines[small] == [("traced", "measured")]
     assert engines[middle] == [("traced", "measured")]
     assert engines[large] == []
     assert [one.engine for one in plan.cases_at(middle, True, 0)] == ["gpu", "traced"]

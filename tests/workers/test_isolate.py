@@ -413,3 +413,11 @@ def test_when_closed_nothing_runs_on(task):
     finally:
         closing.join()
         isolate.reopen()
+
+
+@LINUX
+def test_one_operation_without_an_end_is_ended_from_outside(task):
+    """It holds the interpreter, so that no thread of its process can tell."""
+    (result,) = run([task("hangs", "digits = 7 ** (10 ** 9)\n" + GOOD)], seconds=3.0)
+    assert result["status"] == "timed_out"
+    assert "of processor time: one operation that does not end?" in result["message"]
