@@ -506,7 +506,7 @@ class CardsBeside:
         self._stop = threading.Event()
         pool = ThreadPoolExecutor(1)
         # beside the checks, which take the other processors
-        workers = max(1, device.processors() // 4)
+        workers = max(1, device.workers() // 4)
         self._future = pool.submit(lambda: list(cards(pairs, card_architecture(), None, None, workers, self._stop)))
         pool.shutdown(wait=False)
 
@@ -591,7 +591,7 @@ class Preparing:
             if not beyond(step)
         ]  # fmt: skip
         # while kernels are timed, a processor is left for them
-        workers = max(1, processors * 3 // 4)
+        workers = max(1, device.workers() * 3 // 4)
         pool = ThreadPoolExecutor(1)
         self._future = pool.submit(self._run, groups, workers)
         pool.shutdown(wait=False)

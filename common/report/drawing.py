@@ -59,7 +59,7 @@ def draw(
     wanted: list[Draw], workers: int | None = None, stop: threading.Event | None = None
 ) -> Iterator[tuple[Draw, DrawResult]]:
     """Draw units in child processes; each result has ``files``, and what is drawn is noted."""
-    workers = workers or device.processors()
+    workers = workers or device.workers()
     keys = {_label(unit): _key(unit) for unit in wanted}  # of before: what changes meanwhile is drawn again
     # those that are not drawn when it stops are left out
     for unit, result in isolate.run_groups([[unit] for unit in wanted], False, SECONDS, workers, stop):
