@@ -25,8 +25,14 @@ CARD_SWITCH = "WORKBOOK_CARD"  # a compute capability: play a card that has its 
 PLAYED = r"-as-\d+-\d+$"  # how the slug of such a card ends
 USUAL_CARD = "9.0"  # whose limits a step is told where there is no GPU
 _SHARE = Path("/sys/fs/cgroup/cpu.max")
+_MEMORY_SHARE = Path("/sys/fs/cgroup/memory.max")
+MEMORY_BYTES = 8 << 30  # that a process may take
+MEMORY_SHARE = 0.8  # of the machine's, where that is less; and of it all where a GPU is used
+WORKER_BYTES = 700 << 20  # that a process takes as a rule
 # Tiny grids are meant, and what Numba says is read: where colorama is installed it would be in colours.
 PLAIN = {"NUMBA_CUDA_LOW_OCCUPANCY_WARNINGS": "0", "NUMBA_DISABLE_ERROR_MESSAGE_HIGHLIGHTING": "1"}
+# Many processes run at once: each multiplies with one thread, unless the user says otherwise.
+_ONE_THREAD = {f"{library}_NUM_THREADS": "1" for library in ("OMP", "OPENBLAS", "MKL", "VECLIB")}
 _DRIVER = "nvcuda.dll" if sys.platform == "win32" else "libcuda.so.1"
 
 
@@ -211,6 +217,27 @@ def play() -> None:
         cuda.get_current_device = as_card(str(bounds(None if simulated() else _capability())))
 
 
+def memory_bytes() -> int:
+    """This machine's memory, or its container's share; what :data:`MEMORY_BYTES` says if neither is known."""
+    whole = MEMORY_BYTES
+    with contextlib.suppress(AttributeError, OSError, ValueError):
+        whole = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    with contextlib.suppress(OSError, ValueError):
+        whole = min(whole, int(_MEMORY_SHARE.read_text(encoding="utf-8")))
+    return whole
+
+
+def memory_for_a_child(gpu: bool) -> int:
+    """Bytes of private memory that one process may take; operands of a GPU stand in the host's, too."""
+    most = int(memory_bytes() * MEMORY_SHARE)
+    return most if gpu else min(MEMORY_BYTES, most)
+
+
+def workers() -> int:
+    """How many processes may be at work at once: as many as there are processors, and memory for them."""
+    return max(1, min(processors(), memory_bytes() // WORKER_BYTES))
+
+
 def compute_capability() -> str | None:
     """The first GPU's compute capability such as ``"9.0"``, or the played one if that is less; None without a GPU."""
     found, wanted = _capability(), played()
@@ -247,7 +274,7 @@ def environment(simulator: bool) -> dict[str, str]:
 
     What runs in the simulator has the tiles that the GPU has, where that has less shared memory than is usual.
     """
-    env = {**os.environ, **PLAIN}
+    env = {**_ONE_THREAD, **os.environ, **PLAIN}
     env.pop(SIMULATOR_SWITCH, None)
     if simulator:
         env[SIMULATOR_SWITCH] = "1"

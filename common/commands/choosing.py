@@ -14,7 +14,6 @@ from common.commands import console
 from common.jobs import run
 from common.report import records
 from common.report.records import Record
-from common.workers import isolate
 
 _OWN = ("9.0", "10.0", "12.0")  # those with instructions of their own, which 9.0a names
 _COPIES = 3  # of the operands: float32, and float64 for the oracle
@@ -89,7 +88,7 @@ def shape_of(steps: list[Step], text: str, simulator: bool) -> problems.Problem:
     if len(ladders) != 1:
         raise ValueError(f"--shape {text!r}: name steps of one ladder; these are of {', '.join(sorted(ladders))}")
     problem = problems.parse_shape(ladders.pop(), text)
-    needed, room = _COPIES * problem.least_bytes / 1e9, isolate.memory_limit(not simulator) / 1e9
+    needed, room = _COPIES * problem.least_bytes / 1e9, device.memory_for_a_child(not simulator) / 1e9
     if needed > room:
         raise ValueError(f"--shape {text!r}: takes {needed:,.0f} GB here, and a process may take {room:,.0f}")
     return problem

@@ -51,10 +51,6 @@ def _check(options: argparse.Namespace) -> int:
     shape = None if options.shape is None else choosing.shape_of(steps, options.shape, simulated)
     if options.seed is not None and not 0 <= options.seed < 2**31:
         raise ValueError(f"--seed {options.seed}: must be an integer from 0 to {2**31 - 1}")
-    without = simulated or any(run.beyond(step) for step in steps)
-    if shape and without and shape.flops > plan.TRACED_FLOPS:
-        must = f"must have at most {plan.TRACED_FLOPS:,} operations without a GPU that runs it"
-        raise ValueError(f"--shape {options.shape!r}: {must}; it has {shape.flops:,}")
     seed = plan.new_seed() if options.seed is None else options.seed
     simulator = choosing.simulator(options.sim, options)
     keeper = loop.Keeper([] if options.file else steps)

@@ -41,6 +41,8 @@ class StepResult(Result, total=False):
     ``untraced``          why the tracer did not judge it
     ``only_compiled``     it was compiled, and not run
     ``needed_bytes``, ``free_bytes``  of the GPU's memory, where it was left out for want of that
+    ``depth``             how thoroughly, where the time that a launch takes decided
+    ``unsought``          why races and the like were not looked for beside a GPU's verdict
 
     Of what is timed:
 
@@ -74,6 +76,8 @@ class StepResult(Result, total=False):
     only_compiled: bool
     needed_bytes: int
     free_bytes: int
+    depth: plan.Depth
+    unsought: str
     timing: Timing
     prepare_ms: float | None
     first_launch_ms: float
@@ -184,6 +188,7 @@ class Check(ShapeTask[StepResult], frozen=True, kw_only=True, tag="jobs.check"):
     wide: bool = False
     small: bool = False
     sole: bool = True
+    budget: float | None = None
     precision: str = "fp32"
     algorithm: str | None = None
     repeats: int = check.REPEATS

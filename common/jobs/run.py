@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from functools import cache, partial
 from pathlib import Path
@@ -107,12 +108,12 @@ class ToolError(RuntimeError):
 
 
 class Workers:
-    """Threads that each wait for a child process, as many as there are processors: what is asked of them first is
+    """Threads that each wait for a child process, as many as may be at work at once: what is asked of them first is
     done first. :meth:`end` stops what is not done; so does leaving it as a context."""
 
     def __init__(self) -> None:
         self.stop = threading.Event()
-        self._pool = ThreadPoolExecutor(device.processors())
+        self._pool = ThreadPoolExecutor(device.workers())
         self.submit = self._pool.submit
 
     def __enter__(self) -> Workers:
@@ -124,6 +125,16 @@ class Workers:
     def end(self) -> None:
         self.stop.set()
         self._pool.shutdown(wait=True, cancel_futures=True)
+
+
+@functools.cache
+def _seats() -> threading.BoundedSemaphore:
+    return threading.BoundedSemaphore(device.workers())
+
+
+def _seat() -> AbstractContextManager[object]:
+    """One of the child processes that may be at work at once, whichever pool asks."""
+    return _seats()
 
 
 def check_steps(
@@ -147,9 +158,9 @@ def check_steps(
     """
     simulated = {step: simulator or bool(beyond(step)) for step in steps}
     groups = [g for step in steps for g in _check_groups(step, simulated[step], shape, file, seed, compiled)]
-    cores = device.processors()
+    most = device.workers()
     # a GPU's checks are mostly compilation: both are the host's work
-    pools = {on_cpu: ThreadPoolExecutor(cores if simulator else cores // 2 + 1) for on_cpu in (True, False)}
+    pools = {on_cpu: ThreadPoolExecutor(most if simulator else -(-most // 2)) for on_cpu in (True, False)}
     submit = {on_cpu: pool.submit for on_cpu, pool in pools.items()}
     if workers:
         submit[True] = workers.submit
@@ -159,6 +170,8 @@ def check_steps(
         alone = pools[False].submit(_alone, [pair for pair in running if not pair[0].simulated], stop)
         begun()
         for step in steps:
+            if shape and simulated[step] and (why := plan.too_large(shape)):
+                yield Outcome(step, shape, None, {"status": "unjudged", "message": why, "late": True})
             mine = [future.result() for group, future in running if group.step is step]
             yield from _agreed(step, [outcome for outcomes in mine for outcome in outcomes], simulated[step], file)
         for step, outcomes in itertools.groupby(alone.result(), lambda outcome: outcome.step):
@@ -216,6 +229,10 @@ class _CheckGroup:
 
     def run(self, stop: threading.Event, hopeless: threading.Event) -> list[Outcome]:
         """What came of the tasks until ``stop``, or until the step is ``hopeless``: it does not compile."""
+        with _seat():
+            return self._run(stop, hopeless)
+
+    def _run(self, stop: threading.Event, hopeless: threading.Event) -> list[Outcome]:
         enough, outcomes = _Any(stop, hopeless), []
         for task, (_, result) in zip(
             self.tasks, isolate.run(self.tasks, self.simulated, CHECK_SECONDS, enough), strict=False
@@ -255,6 +272,8 @@ class _Any(threading.Event):
 def _check_groups(
     step: Step, simulator: bool, shape: Problem | None, file: Path | None, seed: int, compiled: bool
 ) -> list[_CheckGroup]:
+    if shape and simulator and plan.too_large(shape):
+        return []
     wanted = plan.cases_at(shape, not simulator, seed) if shape else plan.cases(step.ladder, not simulator, seed)
     groups = []
     if simulator and compiled:  # first: what it says is told before all else
@@ -292,6 +311,8 @@ def judged(problem: Problem, result: StepResult, asked: bool = False, gpu: bool 
 
     With a ``gpu`` to run it, what the simulator does not know is no fault, and no verdict either.
     """
+    if gpu and asked and result.get("late"):
+        return {**result, "unsought": str(result["message"])}
     if gpu and result["status"] == "crashed" and _UNKNOWN & {fault["kind"] for fault in result.get("faults", [])}:
         said = f"only the GPU ran it, so races and the like were not looked for: {result['message']}"
         return {**result, "status": "unjudged", "message": said, "faults": []}
@@ -315,15 +336,24 @@ def _agreed(step: Step, outcomes: list[Outcome], simulator: bool, file: Path | N
             **place, precision=step.precision, algorithm=step.algorithm, kernels=str(kernelcache.FOLDER)
         )
         retell(again, wrong[0].problem, wrong[0].result)
+    unsought = [str(one.result["unsought"]) for one in outcomes if "unsought" in one.result]
+    judged_on_gpu = any(one.result.get("engine") == "gpu" for one in outcomes)
     by_shape: dict[Problem, list[Outcome]] = {}
     for outcome in outcomes:
+        if judged_on_gpu and "unsought" in outcome.result:
+            continue  # it looked for races and the like beside the GPU
         by_shape.setdefault(outcome.problem, []).append(outcome)
     merged = []
     for problem, mine in by_shape.items():
         chosen = _cause(min(mine, key=_telling), mine)
         engines = list(dict.fromkeys(one.result["engine"] for one in mine if "engine" in one.result))
         seconds = sum(one.result.get("seconds", 0.0) for one in mine)
-        merged.append(Outcome(step, problem, None, {**chosen.result, "engines": engines, "seconds": seconds}))
+        told: StepResult = {**chosen.result, "engines": engines, "seconds": seconds}
+        if unsought and judged_on_gpu:
+            told["unsought"] = unsought[0]
+        if depths := [one.result["depth"] for one in mine if "depth" in one.result]:
+            told["depth"] = depths[0]
+        merged.append(Outcome(step, problem, None, told))
     ran = [outcome for outcome in merged if not (outcome.fine and outcome.result.get("only_compiled"))]
     return ran or merged
 
@@ -404,7 +434,8 @@ def compile_steps(
     mine = workers or Workers()
 
     def compiled(task: messages.Compile) -> StepResult | None:
-        return next((result for _, result in isolate.run([task], False, COMPILE_SECONDS, mine.stop)), None)
+        with _seat():
+            return next((result for _, result in isolate.run([task], False, COMPILE_SECONDS, mine.stop)), None)
 
     # the later lessons' kernels take longest: they come first
     waiting = [mine.submit(compiled, task) for task in reversed(tasks)][::-1]
@@ -495,7 +526,7 @@ class CardsBeside:
         self._stop = threading.Event()
         pool = ThreadPoolExecutor(1)
         # beside the checks, which take the other processors
-        workers = max(1, device.processors() // 4)
+        workers = max(1, device.workers() // 4)
         self._future = pool.submit(lambda: list(cards(pairs, card_architecture(), None, None, workers, self._stop)))
         pool.shutdown(wait=False)
 
@@ -611,7 +642,7 @@ class Preparing:
             if not beyond(step)
         ]  # fmt: skip
         # while kernels are timed, a processor is left for them
-        workers = max(1, processors * 3 // 4)
+        workers = max(1, device.workers() * 3 // 4)
         pool = ThreadPoolExecutor(1)
         self._future = pool.submit(self._run, groups, workers)
         pool.shutdown(wait=False)

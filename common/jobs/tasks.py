@@ -144,23 +144,20 @@ def check_task(task: messages.Check) -> StepResult:
     engine, untraced = task.engine, None
     module, tracer = _kept_module(task, engine)
     found: list[Fault] = []
-    told = ""
+    told, depth = "", task.depth
     if engine == "traced":
-        from common.measure import shapes
-        from common.microscope import card
-        from common.microscope.bench import TracedBench, widest
         from common.microscope.lanes import TraceError
 
         tracer.forget()
         try:
-            if task.wide and widest(module, problem) < shapes.MAX_GRID_YZ:
-                problem = shapes.narrow(problem)
-            with card.of(shapes.FEW, module) if task.small else contextlib.nullcontext(False) as asked:
-                verdict = _verdict(task, lambda: TracedBench(module, problem, tracer))
-            found = tracer.faults()
-            told = f" (on a card of {shapes.FEW} multiprocessors)" if asked else ""
+            verdict, depth, told = _traced_verdict(task, module, tracer, problem)
+            problem, found = verdict.problem, tracer.faults()
+        except check.TooLargeError as error:
+            assert task.budget is not None
+            said = plan.beyond_budget(error.seconds, task.budget)
+            return {"status": "unjudged", "engine": engine, "message": said, "late": True}
         except TraceError as error:
-            if task.depth != "once" and problem.flops > plan.SIMULATED_FLOPS:
+            if problem.flops > plan.SIMULATED_FLOPS:
                 most = f"at shapes of up to {plan.SIMULATED_FLOPS:,} operations"
                 said = f"{error}; what cannot be traced is judged {most}"
                 return {"status": "unjudged", "engine": engine, "message": said}
@@ -193,11 +190,37 @@ def check_task(task: messages.Check) -> StepResult:
     result["engine"], result["seed"] = engine, task.seed
     if untraced:
         result["untraced"] = untraced
+    elif task.budget is not None:
+        result["depth"] = depth
     if not verdict.right:
         names = catalog.LAUNCH_ARGUMENTS[problem.ladder]
         known = [faults.of_finding(finding, found, path, names) for finding in result["findings"]]
         result["faults"] = [fault.as_dict() for fault in dict.fromkeys(filter(None, known))]
     return result
+
+
+def _traced_verdict(
+    task: messages.Check, module: Any, tracer: Any, problem: problems.Problem
+) -> tuple[check.Verdict, plan.Depth, str]:
+    """A verdict of the tracer, how deep the check was, and what is said of the card. Raises TraceError for what it
+    does not know, TooLargeError for what its budget has no room for."""
+    from common.measure import check, shapes
+    from common.microscope import card, lanes
+    from common.microscope.bench import TracedBench, widest
+
+    if task.wide and widest(module, problem) < shapes.MAX_GRID_YZ:
+        problem = shapes.narrow(problem)
+
+    def make() -> Any:
+        return TracedBench(module, problem, tracer)
+
+    if task.budget is not None:
+        budget = check.Budget(task.budget)
+        with replaced(lanes, done_with=budget.groups):
+            return *check.check_measured(make, budget, task.seed, task.precision, task.algorithm), ""
+    with card.of(shapes.FEW, module) if task.small else contextlib.nullcontext(False) as asked:
+        verdict = _verdict(task, make)
+    return verdict, task.depth, f" (on a card of {shapes.FEW} multiprocessors)" if asked else ""
 
 
 def _simulated_verdict(task: messages.Check, module: Any, problem: problems.Problem) -> tuple[check.Verdict, bool]:
@@ -267,7 +290,8 @@ def _verdict(task: messages.Check, make: Callable[[], Any]) -> Any:
 def _module(task: FileTask[Result], rival: messages.Rival | None = None, tile: messages.Tile | None = None) -> Any:
     """The module of the task's file, or of its rival, imported anew; ``tile``: other tile constants."""
     file = rival or task
-    return catalog.load(Path(file.path), task.ladder, task.home, file.helpers, tile)
+    with ledger.stage(ledger.IMPORTS):
+        return catalog.load(Path(file.path), task.ladder, task.home, file.helpers, tile)
 
 
 def _tiled(task: FileTask[Result], tile: messages.Tile) -> tuple[Any, messages.Tile]:
@@ -281,10 +305,11 @@ def _unsound(task: messages.Check, problem: problems.Problem, traced: bool) -> l
     cannot be."""
     from common.measure import check, inputs
     from common.microscope import hazards
+    from common.microscope.lanes import TraceError
     from common.microscope.trace import run
 
     if traced:
-        with suppress(Exception):  # then it is watched
+        with suppress(TraceError):  # then it is watched
             return run(_kept_module(task, "traced")[0], problem, every=True).faults
     bench = check.Bench(_kept_module(task, "simulator")[0], problem)
     bench.load(*inputs.integers(problem, 0))
@@ -435,7 +460,7 @@ def prepare_task(task: messages.Prepare) -> messages.PrepareResult:
     ask = device.as_card(limited if limited in occupancy.LIMITS else device.USUAL_CARD, **told)
     kept = 0
     seen: set[tuple[int, str]] = set()
-    with ledger.stage("imports"), replaced(cuda, get_current_device=ask):
+    with replaced(cuda, get_current_device=ask):
         module = _module(task)
     # what is surely started first
     for find, shape in itertools.product((codegen.launches, codegen.tried), task.shapes):

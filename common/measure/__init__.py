@@ -12,6 +12,8 @@ Module by module:
     clocks        the GPU's clock under load, and what holds it down
     large         arrays of more than 2^31 elements
     arraykernels  five kernels that look at large arrays where they are
+    oracle        the right answers where they are quickest
+    gpuoracle     those by plain kernels on a GPU, a thread for each output
     timing        CUDA events, a cold L2 cache, repeats
     ceilings      this GPU's copy bandwidth and multiply-add rates
     tensorcores   kernels that do nothing but multiply on tensor cores

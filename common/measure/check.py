@@ -9,21 +9,22 @@ NaN margins, so a read beyond them shows in the result.
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from types import ModuleType
-from typing import Any, Protocol, TypedDict
+from typing import Any, Literal, Protocol, TypedDict
 
 import numpy as np
 from numpy.typing import NDArray
 
-from common.book import algorithms, catalog, reference
+from common.book import algorithms, catalog, ledger, reference
 from common.book.boundstep import BoundStep
 from common.book.problems import FLOAT16, FLOAT32, Problem
 from common.explain import diagnose
 from common.explain.faults import FindingFields
-from common.measure import blank, inputs
+from common.measure import blank, inputs, oracle
 
 Array = NDArray[Any]
 
@@ -50,6 +51,9 @@ _BOUNDS = {
 }  # fmt: skip
 _FILL = 0.5  # no sum of integers: an output filled with it shows whether the kernel reads it
 
+
+# Launches of check_bench where repeats say nothing, and of check_thoroughly then.
+USUAL_LAUNCHES, THOROUGH_LAUNCHES = 3, 30
 
 KINDS = (
     "wrote_outside", "modified_input", "unwritten", "nan", "wrong", "imprecise", "stale", "unstable", "unsound",
@@ -191,7 +195,9 @@ class Bench:
         """Copy operands to the device and prepare the weights."""
         self.x.set(x)
         self.weight.set(weight)
-        self.prepare()
+        with ledger.stage(ledger.KERNEL):
+            self.prepare()
+            _wait()
 
     def prepare(self) -> None:
         self.step.prepare(self.weight.array)
@@ -203,10 +209,15 @@ class Bench:
 
     def run(self) -> None:
         """Launch and wait."""
-        from numba import cuda
+        with ledger.stage(ledger.KERNEL):
+            self.launch()
+            _wait()
 
-        self.launch()
-        cuda.synchronize()
+
+def _wait() -> None:
+    from numba import cuda
+
+    cuda.synchronize()
 
 
 def check(
@@ -240,7 +251,7 @@ def check_bench(
     x2, weight2 = inputs.integers(problem, seed + 1, algorithm)
     bench.load(x2, weight2)
     second = _run(bench)
-    expected2 = reference.expected(problem, x2, weight2)
+    expected2 = oracle.expected(problem, x2, weight2)
     verdict.elements_compared += expected2.size
     if not np.array_equal(second, expected2):
         # a race would show in a second launch, too, and differently
@@ -304,6 +315,61 @@ def check_thoroughly(
     return verdict
 
 
+class TooLargeError(RuntimeError):
+    """One launch takes longer than there is time for: about ``seconds``."""
+
+    def __init__(self, seconds: float) -> None:
+        super().__init__(f"one launch takes about {seconds:.0f} s")
+        self.seconds = seconds
+
+
+class Budget:
+    """Seconds of processor time that a check may take; begins when it is made."""
+
+    def __init__(self, seconds: float) -> None:
+        self.seconds = seconds
+        self._began = self._launched = time.process_time()
+
+    @property
+    def left(self) -> float:
+        return self.seconds - (time.process_time() - self._began)
+
+    def groups(self, done: int, total: int) -> None:
+        """So many of a launch's groups of blocks are done; raises TooLargeError if the others do not fit."""
+        ledger.advance()
+        if not done:
+            self._launched = time.process_time()
+            return
+        each = (time.process_time() - self._launched) / done
+        if each * (total - done) > self.left:
+            raise TooLargeError(each * total)
+
+
+def check_measured(
+    make: Callable[[], AnyBench],
+    budget: Budget,
+    seed: int = 0,
+    precision: str = "fp32",
+    algorithm: str | None = None,
+) -> tuple[Verdict, Literal["once", "usual", "thorough"]]:
+    """As deep a check as fits, by what its first launch took: a verdict, and as which of the others it was judged.
+
+    ``make``: as of :func:`check_thoroughly`. Raises TooLargeError if not even one launch fits.
+    """
+    before, bench = budget.left, make()
+    verdict = Verdict(bench.problem)
+    _first(bench, verdict, seed, 1, algorithm)
+    launch = before - budget.left
+    if verdict.findings or budget.left < USUAL_LAUNCHES * launch:
+        return verdict, "once"
+    try:
+        if budget.left >= THOROUGH_LAUNCHES * launch:
+            return check_thoroughly(make, seed, 1, precision, algorithm), "thorough"
+        return check_bench(make(), seed, 1, precision, algorithm), "usual"
+    except TooLargeError:
+        return verdict, "once"
+
+
 def _changes(x: Array, weight: Array, seed: int) -> Iterator[tuple[Array, Array, str]]:
     """Operands that each differ little from the ones before, with what was changed."""
     yield x, weight, "back on the first inputs"
@@ -343,7 +409,7 @@ def _differs(
         bench.load(x, weight)
     bench.y.blank()
     y = _run(bench)
-    expected = reference.expected(bench.problem, x, weight)
+    expected = oracle.expected(bench.problem, x, weight)
     verdict.elements_compared += expected.size
     found = _trespass(bench, x, weight) + _compare(bench, x, weight, y, expected)
     for one in found:
@@ -383,7 +449,7 @@ def _first(
     bench.load(x, weight)
     bench.y.blank()
     y = _run(bench)
-    expected = reference.expected(bench.problem, x, weight)
+    expected = oracle.expected(bench.problem, x, weight)
     verdict.elements_compared += expected.size
     verdict.findings += _trespass(bench, x, weight)
     wrong = _compare(bench, x, weight, y, expected)
@@ -528,7 +594,7 @@ def _adds(bench: AnyBench, x: Array, weight: Array, got: Array) -> bool:
         return False
     bench.y.set(np.full(got.shape, _FILL))
     again = _run(bench)[missing]
-    sums = reference.full(bench.problem, x, weight)[missing] + _FILL
+    sums = oracle.full(bench.problem, x, weight)[missing] + _FILL
     return bool((again != _FILL).any()) and np.array_equal(again, reference.stored(bench.problem, sums))
 
 
@@ -550,8 +616,8 @@ def _precision(
     holes = _holes(problem, got)
     if holes:
         return holes
-    expected = reference.full(problem, x, weight)
-    magnitude = reference.full(problem, np.abs(x), np.abs(weight))
+    expected = oracle.full(problem, x, weight)
+    magnitude = oracle.full(problem, np.abs(x), np.abs(weight))
     transformed = algorithms.magnitude(problem, x, weight) if algorithms.applies(problem, algorithm) else None
     bound = reference.error_bound(problem, magnitude, expected, precision, transformed)
     error = np.abs(got - expected)

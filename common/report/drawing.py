@@ -67,7 +67,7 @@ def missing() -> list[str]:
 def draw(wanted: list[Draw]) -> Iterator[tuple[Draw, DrawResult]]:
     """Draw units in child processes; each result has ``files``, and what is drawn is noted."""
     keys = {_label(unit): _key(unit) for unit in wanted}  # of before: what changes meanwhile is drawn again
-    for unit, result in isolate.run_groups([[unit] for unit in wanted], False, SECONDS, device.processors()):
+    for unit, result in isolate.run_groups([[unit] for unit in wanted], False, SECONDS, device.workers()):
         assert isinstance(unit, Draw)
         if result["status"] == "right":
             _note(unit, Drawn(keys[_label(unit)], result["files"]))

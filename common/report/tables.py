@@ -32,6 +32,10 @@ _SHIPPED = "shipped ms"
 # Left out when the terminal is narrow.
 _OPTIONAL = (figures.SPREAD, "workspace MB", _SHIPPED, "prepare ms", "GB/s")
 _NARROW, _WIDE = 100, 130
+# A check that is less than thorough, as its first launch took so long.
+_DEPTHS = {
+    "once": "traced at one launch, on integers", "usual": "traced at three launches, on integers and normals",
+}  # fmt: skip
 
 
 def steps(found: list[Step]) -> Table:
@@ -60,6 +64,14 @@ def checks(outcomes: list[Outcome]) -> Table:
         if unseen:
             said = "[yellow]not traced[/]: races and the like were looked for in the simulator, for seconds only"
             table.add_row(name, f"{len(unseen)} shapes", f"{said}: {escape(unseen[0])}")
+        for one in right:
+            if (depth := one.result.get("depth")) in _DEPTHS:
+                table.add_row(
+                    name, str(one.problem), f"[yellow]{_DEPTHS[depth]}[/]: more launches would take too long"
+                )
+            if why := one.result.get("unsought"):
+                said = "[yellow]only the GPU ran it[/]: races and the like were not looked for"
+                table.add_row(name, str(one.problem), f"{said}: {escape(why)}")
         unjudged = [one for one in mine if one.status == "unjudged" and not one.left_out]
         if unjudged:
             shape = f"{len(unjudged)} shapes" if len(unjudged) > 1 else str(unjudged[0].problem)

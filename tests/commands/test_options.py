@@ -584,7 +584,7 @@ def test_nothing_is_recorded_if_not_all_compiles_and_that_is_said(ask, monkeypat
 def test_a_shape_may_take_what_a_process_may(ask, monkeypatch):
     need = 3 * SMALL.least_bytes
     for room, code in ((need, 0), (need - 1, 2)):
-        monkeypatch.setattr(isolate, "memory_limit", lambda gpu, room=room: room)
+        monkeypatch.setattr(device, "memory_for_a_child", lambda gpu, room=room: room)
         assert ask("check", 'gemm_naive --shape "M=3 N=4 K=2"').code == code
 
 

@@ -94,15 +94,24 @@ def test_what_does_not_compile_is_not_tried_any_further(write):
 
 def test_a_shape_that_was_asked_for_is_given_to_whom_it_is_not_too_large_for():
     """No right kernel is called endless, as one in the simulator is that takes minutes."""
-    small, middle, large = (problems.Gemm(M=extent, N=extent, K=extent) for extent in (64, 200, 600))
+    small, middle, large = (problems.Gemm(M=extent, N=extent, K=extent) for extent in (64, 200, 4096))
     engines = {
         problem: [(case.engine, case.depth) for case in plan.cases_at(problem, False, 0)]
         for problem in (small, middle, large)
     }
-    assert engines[small] == [("simulator", "usual"), ("traced", "thorough")]
-    assert engines[middle] == [("traced", "thorough")]
-    assert engines[large] == [("traced", "usual")]
-    assert [one.engine for one in plan.cases_at(large, True, 0)] == ["gpu", "traced"]
+    assert engines[small] == [("traced", "measured")]
+    assert engines[middle] == [("traced", "measured")]
+    assert engines[large] == []
+    assert [one.engine for one in plan.cases_at(middle, True, 0)] == ["gpu", "traced"]
+    assert [one.engine for one in plan.cases_at(large, True, 0)] == ["gpu"]
+
+
+def test_what_is_too_large_without_a_gpu_is_said_at_once(monkeypatch):
+    monkeypatch.setattr(isolate, "_child", lambda *_: pytest.fail("a process is started"))
+    (outcome,) = run.check_steps([catalog.find("gemm_naive")], True, problems.Gemm(M=4096, N=4096, K=4096))
+    assert outcome.status == "unjudged"
+    assert "one launch takes the tracer at least 69 s, more than 20 s" in outcome.reasons[0]
+    assert verdicts.exit_code([outcome], asked=True) == 2
 
 
 def test_what_cannot_be_traced_at_a_large_shape_is_not_judged(write):
