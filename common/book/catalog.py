@@ -270,7 +270,7 @@ def is_helper(path: Path) -> bool:
 def _imported(path: Path) -> list[str]:
     """The names below ``lessons`` that a file imports."""
     try:
-        return list(_imports(ast.parse(path.read_bytes(), str(path))))
+        return list(_imports(ast.parse(path.read_bytes())))
     except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):
         return []
 
