@@ -43,6 +43,15 @@ def intrinsic(function: Code, name: str = "") -> Code:
     return function
 
 
+def unknown(name: str) -> Intrinsic:
+    """What kernels may call and the machine does not know: a TraceError says so where it is called."""
+
+    def call(machine: Machine, line: int, *_: Any, **__: Any) -> None:
+        raise machine.error(line, f"{name} is not known to the tracer")
+
+    return Intrinsic(call)
+
+
 def one_number(machine: Machine, line: int, name: str, value: Value) -> int:
     if not uniform(value):
         raise machine.error(line, f"{name} takes one number for all threads, known when compiling")

@@ -22,13 +22,14 @@ from types import CodeType, ModuleType
 from typing import Any, TypeAlias
 
 import numpy as np
+from numba import cuda as numba_cuda
 
 from common.book.limits import LaunchLimitError
 from common.explain.faults import Fault
 from common.microscope import hopper, lockstep, values
 from common.microscope.bulk import LEFT_OVER, Map
 from common.microscope.engines import Asynchronous
-from common.microscope.intrinsics import INTRINSICS, READS, Cuda, Intrinsic, Range, make_range
+from common.microscope.intrinsics import INTRINSICS, READS, Cuda, Intrinsic, Range, make_range, unknown
 from common.microscope.mbarriers import Barriers
 from common.microscope.memory import WARP, Bools, Ints, Ledger, Request
 from common.microscope.shadow import BARRIER, Log
@@ -45,6 +46,12 @@ Code = Callable[..., Any]
 Argument: TypeAlias = "View | Map | bool | int | float | np.generic | tuple[Argument, ...]"
 """What a launch gives a kernel."""
 
+_HELPERS = (
+    "lessons.hopper",
+    "lessons.tensorcores",
+    "lessons.wide",
+)  # whose device functions the machine carries out itself
+
 _RUNTIME = {
     "_" + name: getattr(values, name)
     for name in (
@@ -53,6 +60,7 @@ _RUNTIME = {
     )
 }  # fmt: skip
 _RUNTIME |= {"_" + name: getattr(operator, name) for name in ("lt", "le", "gt", "ge", "eq", "ne")} | {"_slice": slice}
+_PLACES = ("threadIdx", "blockIdx", "blockDim", "gridDim")
 _BUILTINS = {
     "min": values.minimum, "max": values.maximum, "abs": values.absolute, "len": len, "int": values.python_int,
     "float": values.python_float, "bool": values.python_bool, "range": make_range, "enumerate": enumerate, "zip": zip,
@@ -310,17 +318,27 @@ class Machine:
             number.check = self.defined
             return number
         name = getattr(value, "__name__", "")
-        if name in INTRINSICS and not hasattr(value, "py_func"):
+        if name in INTRINSICS and (not hasattr(value, "py_func") or getattr(value, "__module__", "") in _HELPERS):
             self.has_engines = self.has_engines or name in hopper.NAMES
             self.waits = self.waits or name in hopper.WAITS
             return INTRINSICS[name]
         function = getattr(value, "py_func", value)
+        if str(getattr(value, "__module__", "")).startswith("numba.cuda") or hasattr(value, "_defn"):
+            return self._of_numba(value)  # imported by itself, or an intrinsic that Numba compiles and nobody runs
         if not inspect.isfunction(function):
             return value
         if function not in self.called:
             self.called[function] = _Function(function, home=function.__code__.co_filename == self.home)
             self.called[function].freeze(self)
         return self.called[function]
+
+    def _of_numba(self, value: Any) -> Any:
+        name = next((name for name, one in vars(numba_cuda).items() if one is value), "")
+        if name in _PLACES:
+            return _Place(self.cuda, name)
+        if name and hasattr(self.cuda, name):
+            return getattr(self.cuda, name)
+        return unknown(getattr(value, "__name__", name or type(value).__name__))
 
     def error(self, line: int, text: str) -> TraceError:
         return TraceError(f"line {line}: {text}")
@@ -1099,6 +1117,16 @@ def _definition(code: CodeType, text: str) -> ast.FunctionDef:
             if first <= code.co_firstlineno <= node.lineno:
                 return node
     raise TraceError(f"{code.co_name}: no such function in line {code.co_firstlineno} of {code.co_filename}")
+
+
+class _Place:
+    """``threadIdx`` and the like, where a kernel knows them by these names alone."""
+
+    def __init__(self, cuda: Cuda, name: str) -> None:
+        self._cuda, self._name = cuda, name
+
+    def __getattr__(self, axis: str) -> Any:
+        return getattr(getattr(self._cuda, self._name), axis)
 
 
 class _Module:
