@@ -1,7 +1,4 @@
-"""Is there a GPU, what is it, and where do kernels run: on it or in Numba's CUDA simulator.
-
-Nothing here imports Numba at module level: the simulator must be chosen before that import.
-"""
+"""Is there a GPU, what is it, and may a process see it. Nothing here imports Numba at module level."""
 
 from __future__ import annotations
 
@@ -17,7 +14,7 @@ from pathlib import Path
 
 from common.book.schema import Count, Extent, Name
 
-SIMULATOR_SWITCH = "NUMBA_ENABLE_CUDASIM"
+_VISIBLE = "CUDA_VISIBLE_DEVICES"
 _SHARE = Path("/sys/fs/cgroup/cpu.max")
 # Tiny grids are meant, and what Numba says is read: where colorama is installed it would be in colours.
 PLAIN = {"NUMBA_CUDA_LOW_OCCUPANCY_WARNINGS": "0", "NUMBA_DISABLE_ERROR_MESSAGE_HIGHLIGHTING": "1"}
@@ -69,22 +66,14 @@ def require_gpu(what: str) -> None:
     if gpu_count() == 0:
         raise NoGpuError(
             f"{what} needs an NVIDIA GPU and its driver, and none was found: "
-            "the simulator checks kernels (python -m common check --sim) but says nothing about speed"
+            "without one kernels are traced (python -m common check --sim), which says nothing about speed"
         )
 
 
-def simulated() -> bool:
-    """Do this process's kernels run in the simulator?"""
-    return os.environ.get(SIMULATOR_SWITCH) == "1"
-
-
-def environment(simulator: bool) -> dict[str, str]:
-    """The environment of a process whose kernels run in the simulator, or on (or for) a GPU."""
-    env = {**os.environ, **PLAIN}
-    env.pop(SIMULATOR_SWITCH, None)
-    if simulator:
-        env[SIMULATOR_SWITCH] = "1"
-    return env
+def environment(without: bool) -> dict[str, str]:
+    """The environment of a process on this machine's GPU, or ``without``: as if there were none."""
+    hidden = {_VISIBLE: "-1"} if without and gpu_count() else {}
+    return {**os.environ, **PLAIN, **hidden}
 
 
 @dataclass(frozen=True)

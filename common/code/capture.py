@@ -1,7 +1,6 @@
 """What a step asks of Numba CUDA on the host, answered by others: the arrays that it makes, the kernels it launches.
 
-The same for real Numba CUDA and for its simulator, whichever this process has. Nothing is replaced but while one of
-these contexts is open, and each puts back what it found.
+Nothing is replaced but while one of these contexts is open, and each puts back what it found.
 """
 
 from __future__ import annotations
@@ -66,36 +65,19 @@ def default_stream_only() -> AbstractContextManager[None]:
 def launches(called: Callable[..., Any]) -> Iterator[Callable[..., Any]]:
     """While open, calling a kernel on the host is ``called(launched, *arguments)``; gives what calling it was before.
 
-    ``launched`` is what Numba makes of ``kernel[grid, block]``. Of real Numba CUDA that is a launch configuration,
-    with ``dispatcher``, ``griddim``, ``blockdim``, ``stream`` and ``sharedmem`` in bytes. In the simulator it is the
-    kernel, with ``fn``, ``grid_dim``, ``block_dim`` and ``dynshared_size`` in bytes; device functions are called the
-    same way there, and a kernel that has no grid yet.
+    ``launched`` is what Numba makes of ``kernel[grid, block]``: ``dispatcher``, ``griddim``, ``blockdim``, ``stream``,
+    and ``sharedmem`` in bytes.
     """
-    owner = _launched()
+    from numba.cuda.dispatcher import _LaunchConfiguration as owner
+
     before = owner.__call__
     with replaced(owner, __call__=called):
         yield before
 
 
-def launch(launched: Any) -> tuple[Any, tuple[int, ...], tuple[int, ...], int]:
-    """The kernel, the grid and the block, of three axes each, and the bytes of dynamic shared memory of a launch."""
-    if _simulated():
-        limits.require_kernel(launched.fn.__name__, False, launched.grid_dim, {})
-        grid, block = (tuple([*extents, 1, 1][:3]) for extents in (launched.grid_dim, launched.block_dim))
-        return launched, grid, block, launched.dynshared_size
-    return launched.dispatcher, tuple(launched.griddim), tuple(launched.blockdim), launched.sharedmem
-
-
-def python(kernel: Any) -> Callable[..., Any]:
-    """The kernel as it was written."""
-    function: Callable[..., Any] = kernel.fn if _simulated() else kernel.py_func
-    return function
-
-
 def bounds(kernel: Any) -> tuple[int, ...]:
     """The kernel's ``launch_bounds``: threads, and perhaps resident blocks and blocks of a cluster; empty without."""
-    options = getattr(kernel, "targetoptions", None) or vars(kernel)
-    given = options.get("launch_bounds") or ()
+    given = kernel.targetoptions.get("launch_bounds") or ()
     return tuple(given) if isinstance(given, tuple | list) else (given,)
 
 
@@ -105,7 +87,7 @@ def cluster(kernel: Any) -> int:
 
 
 def without_driver() -> AbstractContextManager[None]:
-    """While open, real Numba CUDA configures launches without asking the driver: ``launched.stream`` is as given."""
+    """While open, Numba configures launches without asking the driver: ``launched.stream`` is as given."""
     from numba.cuda import dispatcher
 
     return replaced(dispatcher._LaunchConfiguration, __init__=_configure)
@@ -119,9 +101,6 @@ def no_device(multiprocessors: int = MULTIPROCESSORS) -> Iterator[None]:
     H200 that nobody has: of so many ``multiprocessors``, all memory of it free. Arrays and launches are
     :func:`arrays`' and :func:`launches`' matter.
     """
-    if _simulated():
-        yield
-        return
     from numba.cuda import dispatcher
 
     kind = dispatcher.CUDADispatcher
@@ -135,7 +114,7 @@ def no_device(multiprocessors: int = MULTIPROCESSORS) -> Iterator[None]:
 
     def configure(self: Any, *given: Any, **named: Any) -> Any:
         order = ("griddim", "blockdim", "stream", "sharedmem")
-        given = (*given, *(named[name] if name in named else 0 for name in order[len(given) :]))
+        given = (*given, *(named.get(name, 0) for name in order[len(given) :]))
         return configured(self, given)
 
     def unconfigured(self: Any, *_: Any, **named: Any) -> None:
@@ -216,20 +195,3 @@ def _configure(self: Any, kernel: Any, griddim: Any, blockdim: Any, stream: Any 
     self.dispatcher, self.griddim, self.blockdim = kernel, griddim, blockdim
     self.stream, self.sharedmem = stream, sharedmem
     self.pre_launch_callbacks, self._kernel_launch_config_sensitive = [], None
-
-
-def _simulated() -> bool:
-    from numba.cuda.core import config
-
-    return bool(config.ENABLE_CUDASIM)
-
-
-def _launched() -> Any:
-    """The class of what is called to launch a kernel."""
-    if _simulated():
-        from numba.cuda.simulator.kernel import FakeCUDAKernel
-
-        return FakeCUDAKernel
-    from numba.cuda.dispatcher import _LaunchConfiguration
-
-    return _LaunchConfiguration

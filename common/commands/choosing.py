@@ -125,11 +125,11 @@ def pairs(steps: list[Step], preset: str | None, every_preset: bool, named: bool
 
 
 def simulator(asked: bool, options: argparse.Namespace | None) -> bool:
-    """Use the simulator? Says so when it was not asked for."""
+    """As if there were no GPU? Says so when it was not asked for."""
     if asked:
         return True
     if device.gpu_count() == 0:
-        console.say(options).print("no GPU was found: the kernels run in the CUDA simulator")
+        console.say(options).print("no GPU was found: the kernels are traced on the CPU")
         return True
     return False
 

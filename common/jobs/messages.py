@@ -35,7 +35,6 @@ class StepResult(Result, total=False):
     Of a check:
 
     ``engine``, ``seed``  of the case; ``engines`` of all cases of a shape
-    ``untraced``          why the tracer did not judge it
     ``only_compiled``     it was compiled, and not run
 
     Of what is timed:
@@ -65,7 +64,6 @@ class StepResult(Result, total=False):
     engine: plan.Engine
     engines: list[plan.Engine]
     seed: int
-    untraced: str
     only_compiled: bool
     timing: Timing
     prepare_ms: float | None
@@ -166,13 +164,12 @@ class Check(ShapeTask[StepResult], frozen=True, kw_only=True, tag="jobs.check"):
                  empty: nobody waits
     """
 
-    engine: plan.Engine = "simulator"
+    engine: plan.Engine = "traced"
     depth: plan.Depth = "usual"
     seed: int = 0
     special: str = ""
     wide: bool = False
     small: bool = False
-    sole: bool = True
     precision: str = "fp32"
     repeats: int = check.REPEATS
     kernels: str = ""

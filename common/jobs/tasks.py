@@ -1,6 +1,6 @@
 """What child processes do, task by task: ``check_task`` does the task ``jobs.check``, and so on.
 
-Numba is imported inside, after the simulator was chosen or not.
+Numba is imported inside: it takes long.
 """
 
 from __future__ import annotations
@@ -27,9 +27,7 @@ from common.explain import faults
 from common.explain.faults import Fault
 from common.jobs import messages
 from common.jobs.messages import StepResult
-from common.measure import plan
 from common.microscope.messages import Trace, TraceResult
-from common.microscope.simulated_threads import AsynchronousError
 from common.workers.messages import FileTask, Result, ShapeTask
 
 if TYPE_CHECKING:
@@ -41,48 +39,36 @@ MEMORY_SHARE = 0.8
 LARGE_ROOM = 1.3  # times its operands that a shape of billions of elements needs, for a workspace
 SWEEP_SECONDS = 1.0
 _GATE_SECONDS = 0.01
-WATCH_SECONDS = 3.0  # of a wrong kernel in the simulator: what it does in this time tells enough
 
 
 def warm() -> None:
     """Import what tasks need."""
-    from common.measure import check  # noqa: F401
+    from common.code import cards, codegen  # noqa: F401
+    from common.measure import check, shapes, timing  # noqa: F401
+    from common.microscope import bench  # noqa: F401
 
-    if device.simulated():
-        from common.measure import shapes  # noqa: F401
-        from common.microscope import bench, hazards, simulator  # noqa: F401
-    else:
-        from common.code import cards, codegen  # noqa: F401
-        from common.measure import timing  # noqa: F401
-
-        gc.set_threshold(100_000, 50, 50)
+    gc.set_threshold(100_000, 50, 50)
     gc.collect()
     gc.freeze()  # what is loaded now stays: nothing need look through it again and again
 
 
 def rehearse() -> None:
     """Let Numba load what its first compilations do."""
-    if not device.simulated():
-        from common.code import codegen
+    from common.code import codegen
 
-        codegen.warm()
-        gc.collect()
-        gc.freeze()
+    codegen.warm()
+    gc.collect()
+    gc.freeze()
 
 
 def ready() -> None:
     """Make this process one in which kernels run as the workbook wants it."""
-    if device.simulated():
-        from common.microscope import simulator
-
-        simulator.install()
-    else:
-        _require_limits()
+    _require_limits()
 
 
 def _keep_kernels(folder: str) -> None:
     """Find kernels that were compiled before, and keep those that are compiled now, if the folder has a name."""
-    if folder and not device.simulated():
+    if folder:
         from common.code import kernelcache
 
         kernelcache.install(Path(folder))
@@ -101,7 +87,7 @@ def check_task(task: messages.Check) -> StepResult:
 
     problem = problems.from_shape(task.ladder, task.shape)
     path = Path(task.path)
-    engine, untraced = task.engine, None
+    engine = task.engine
     module, tracer = _kept_module(task, engine)
     found: list[Fault] = []
     told = ""
@@ -120,13 +106,8 @@ def check_task(task: messages.Check) -> StepResult:
             found = tracer.faults()
             told = f" (on a card of {shapes.FEW} multiprocessors)" if asked else ""
         except TraceError as error:
-            if task.depth != "once" and problem.flops > plan.SIMULATED_FLOPS:
-                most = f"at shapes of up to {plan.SIMULATED_FLOPS:,} operations"
-                said = f"{error}; what cannot be traced is judged {most}"
-                return {"status": "unjudged", "engine": engine, "message": said}
-            untraced, engine = str(error), "simulator"
-            module, _ = _kept_module(task, engine)
-    if task.depth == "large":
+            return _untraced(error, path)
+    elif task.depth == "large":
         with _a_large_one_at_a_time(task):
             needed, free = int(LARGE_ROOM * problem.least_bytes), device.free_bytes()
             if needed > free:
@@ -135,14 +116,7 @@ def check_task(task: messages.Check) -> StepResult:
             from common.measure import large
 
             verdict = large.check_large(module, problem)
-    elif engine == "simulator" and device.simulated():
-        try:
-            verdict, silent = _simulated_verdict(task, module, problem)
-        except AsynchronousError as error:
-            return {**_stopped(task, problem, untraced is None, error), "engine": engine}
-        if untraced or silent or not verdict.right:
-            found = _unsound(task, problem, untraced is None)
-    elif engine != "traced":
+    else:
         verdict = _verdict(task, lambda: check.Bench(module, problem))
     if verdict.right:
         verdict.findings += [check.Finding("unsound", one.placed) for one in found]
@@ -152,8 +126,6 @@ def check_task(task: messages.Check) -> StepResult:
     verdict.findings = [replace(one, message=one.message + told) for one in verdict.findings]
     result = _found(verdict)
     result["engine"], result["seed"] = engine, task.seed
-    if untraced:
-        result["untraced"] = untraced
     if not verdict.right:
         names = catalog.LAUNCH_ARGUMENTS[problem.ladder]
         known = [faults.of_finding(finding, found, path, names) for finding in result["findings"]]
@@ -161,37 +133,18 @@ def check_task(task: messages.Check) -> StepResult:
     return result
 
 
-def _simulated_verdict(task: messages.Check, module: Any, problem: problems.Problem) -> tuple[check.Verdict, bool]:
-    """A verdict of the simulator; and is it silent about what may be unsound, with no other case to tell?
-
-    It is where engines work beside the threads: it lets them be late, and judges nothing.
-    """
-    from common.measure import check
-    from common.microscope import simulator
-
-    before = simulator.clusters_with_engines()
-    verdict = _verdict(task, lambda: check.Bench(module, problem))
-    return verdict, task.sole and simulator.clusters_with_engines() > before
-
-
-def _stopped(task: messages.Check, problem: problems.Problem, traced: bool, error: AsynchronousError) -> StepResult:
-    """What became of a file whose launch the simulator could not carry out, told by the tracer.
-
-    Raises the error itself if the tracer has nothing to say.
-    """
-    found = _unsound(task, problem, traced)
-    if not found:
-        raise error
-    first = min(found, key=faults.telling)
-    told = faults.fault(first.kind, first.placed, Path(task.path), first.line)
-    return {"status": "crashed", "message": told.what, "faults": [told.as_dict()]}
+def _untraced(error: Exception, path: Path) -> StepResult:
+    """Of what the tracer does not know there is no verdict but a GPU's."""
+    return {"status": "unjudged", "engine": "traced", "message": str(error)}
 
 
 def _kept_module(task: messages.Check, engine: str) -> tuple[Any, Any]:
     """The task's module as this engine has it, and a tracer."""
     key = json.dumps([engine, task.path, task.home, task.helpers, task.ladder])
     if key not in _kept:
-        _kept[key] = _module(task), _tracer()
+        tracer = _tracer() if engine == "traced" else None
+        with tracer or contextlib.nullcontext():  # a file may make arrays when it is imported
+            _kept[key] = _module(task), tracer
     return _kept[key]
 
 
@@ -206,8 +159,6 @@ def _a_large_one_at_a_time(task: messages.Check) -> contextlib.AbstractContextMa
 
 
 def _tracer() -> Any:
-    if not device.simulated():
-        return None
     from common.microscope.trace import Tracer
 
     return Tracer()
@@ -245,23 +196,6 @@ def _tiled(task: FileTask[Result], tile: messages.Tile) -> tuple[Any, messages.T
     """The module of the task's file with these tile constants, and what of them its ``launch`` takes by keyword."""
     module = _module(task)
     return (module, tile) if catalog.takes_tile(module, tile) else (_module(task, tile=tile), {})
-
-
-def _unsound(task: messages.Check, problem: problems.Problem, traced: bool) -> list[Fault]:
-    """What a launch does that it must not: as ``traced``; or as far as a few seconds in the simulator show, if it
-    cannot be."""
-    from common.measure import check, inputs
-    from common.microscope import hazards
-    from common.microscope.trace import run
-
-    if traced:
-        with suppress(Exception):  # then it is watched
-            return run(_kept_module(task, "traced")[0], problem, every=True).faults
-    bench = check.Bench(_kept_module(task, "simulator")[0], problem)
-    bench.load(*inputs.integers(problem, 0))
-    with suppress(Exception), hazards.watching(str(Path(task.path).resolve()), WATCH_SECONDS) as watch:
-        bench.launch()
-    return watch.notes
 
 
 class _Held:
@@ -637,9 +571,8 @@ def card_task(task: messages.Card) -> StepResult:
 
 
 def maps_task(task: messages.Maps) -> StepResult:
-    """Run a conv2d step on given operands (.npy files) and save its output."""
+    """Run a conv2d step on given operands (.npy files) and save its output; without a GPU it is traced."""
     import numpy as np
-    from numba import cuda
 
     from common.measure import check
 
@@ -647,11 +580,16 @@ def maps_task(task: messages.Maps) -> StepResult:
     n, c, h, w = x.shape
     k, _, r, s = filt.shape
     problem = problems.Conv2d(N=n, C=c, H=h, W=w, K=k, R=r, S=s)
-    bench = check.Bench(_module(task), problem)
+    bench: Any
+    if device.gpu_count():
+        bench = check.Bench(_module(task), problem)
+    else:
+        from common.microscope.bench import TracedBench
+
+        bench = TracedBench(_module(task), problem, _tracer())
     bench.load(x, filt)
     bench.y.blank()
-    bench.launch()
-    cuda.synchronize()
+    bench.run()
     np.save(task.y, bench.y.get())
     return {"status": "right", "shape": problem.shape()}
 
@@ -665,7 +603,7 @@ def launches_task(task: messages.Launches) -> messages.LaunchesResult:
 
 
 def trace_task(task: Trace) -> TraceResult:
-    """Trace a file's kernels at one shape; only in a process whose Numba is the simulator."""
+    """Trace a file's kernels at one shape."""
     from common.microscope import lanes, trace
 
     try:
@@ -686,7 +624,7 @@ def explain_task(task: messages.Explain) -> messages.ExplainResult:
     module = _module(task)
     if not hasattr(module, "explain"):
         raise catalog.CatalogError(f"{task.step}: has nothing to explain: it defines no explain(problem, weights)")
-    if device.simulated():
+    if device.gpu_count() == 0:
         return {"status": "right", "text": module.explain(problem, None)}
     weights = cuda.to_device(np.ones(problem.weight_shape, problem.weight_dtype))
     return {"status": "right", "text": module.explain(_fit(task), weights)}

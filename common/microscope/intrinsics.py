@@ -658,13 +658,19 @@ _loading_matrices("ldmatrix4_transposed", transposed=True)
 
 
 @intrinsic
+def positive(machine: Machine, line: int, value: Value) -> Value:
+    """Of lesson 08's epilogues: NaN stays NaN."""
+    return values.choose(value < 0, np.float32(0.0), value)
+
+
+@intrinsic
 def to_half(machine: Machine, line: int, value: Value) -> Value:
     return values.cast(value, np.dtype(np.float16))
 
 
 @intrinsic
 def shared_address(machine: Machine, line: int, tile: View, offset: Value) -> Value:
-    """Here, as in the plain twin, bytes from the tile's beginning."""
+    """Here bytes from the tile's beginning, which is no less a number that only the instructions know."""
     return values.cast(values.mul(offset, tile.dtype.itemsize), np.dtype(np.uint32))
 
 

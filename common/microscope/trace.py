@@ -6,9 +6,11 @@ Needs neither a GPU nor a driver: in the place of each kernel runs :class:`commo
 
 from __future__ import annotations
 
+import atexit
 import inspect
 import linecache
 import math
+import sys
 import weakref
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -364,6 +366,16 @@ class Tracer:
     def __exit__(self, *error: Any) -> None:
         self._stack.pop().__exit__(*error)
 
+    def stay(self) -> None:
+        """Stand in until this process ends, and then say on standard error what was unsound."""
+        self.__enter__()
+        atexit.register(self._say)
+
+    def _say(self) -> None:
+        for report in self.reports():
+            for fault in report.faults:
+                print(f"{Path(report.file).name}:{fault.line}: {fault.placed}", file=sys.stderr)
+
     def forget(self) -> None:
         """Begin to report anew; kernels stay compiled."""
         self.ledgers, self._launched = {}, {}
@@ -577,11 +589,10 @@ def in_place_of_the_device(carry_out: Callable[[Launch], None]) -> Iterator[None
     """Meanwhile device arrays are the tracer's, and launches that a GPU would take go to ``carry_out``."""
 
     def note(launched: Any, *arguments: Any, **named: Any) -> None:
-        kernel, grid, block, shared = capture.launch(launched)
-        function = capture.python(kernel)
-        require_kernel(function.__name__, False, grid, named)
+        kernel, grid, block, shared = launched.dispatcher, launched.griddim, launched.blockdim, launched.sharedmem
+        require_kernel(kernel.py_func.__name__, False, grid, named)
         require_launch(grid, block, shared, cluster=capture.cluster(kernel))
-        carry_out(Launch(function, grid, block, shared, arguments, capture.bounds(kernel)))
+        carry_out(Launch(kernel.py_func, grid, block, shared, arguments, capture.bounds(kernel)))
 
     def allocate(_: str, shape: Any, dtype: Any, values: Any) -> DeviceArray:
         return values if isinstance(values, DeviceArray) else _allocate(shape, dtype, values)
