@@ -1,8 +1,8 @@
 """Verdicts on exercises and on other people's kernels: passed or not, and why.
 
 A kernel is checked at its shapes, and what its exercise limits is counted or timed. Files come from anybody, so they
-run as :mod:`common.grading.sandbox` has it; a prediction is read and not run. Without a GPU a kernel runs in the
-simulator, and must also compile to the same launches. With one, it is recorded, and its kernels run where its Python
+run as :mod:`common.grading.sandbox` has it; a prediction is read and not run. Without a GPU a kernel is
+traced, and must also compile to the same launches. With one, it is recorded, and its kernels run where its Python
 does not.
 """
 
@@ -121,7 +121,7 @@ class Grade:
 
 @dataclass(frozen=True)
 class Machine:
-    """What grades run on: a GPU with its ceilings, or the simulator."""
+    """What grades run on: a GPU with its ceilings, or none."""
 
     gpu: Gpu | None = None
     ceilings: Ceilings | None = None
@@ -351,22 +351,22 @@ class Grader:
         grade.figures = evidence.figures
 
     def _run(self, evidence: Evidence, work: Work) -> None:
-        launched = self._simulate(evidence, work)
+        launched = self._check(evidence, work)
         if not evidence.findings and not any(kind in CHEATS for kind, _ in evidence.notes):
             self._record(evidence, work, launched)
             evidence.findings += evidence.unseen
 
-    def _sandbox(self, work: Work, simulator: bool) -> Sandbox:
+    def _sandbox(self, work: Work) -> Sandbox:
         return Sandbox(
-            work.path, work.ladder, simulator, self.limits, closing=self._closing, source=work.text,
+            work.path, work.ladder, self.limits, closing=self._closing, source=work.text,
             borrowed=work.borrowed.files,
         )  # fmt: skip
 
-    def _simulate(self, evidence: Evidence, work: Work) -> list[Launched]:
-        """Check in the simulator, and trace what is right; returns what the first shape starts."""
+    def _check(self, evidence: Evidence, work: Work) -> list[Launched]:
+        """Check, and trace access by access what is right; returns what the first shape starts."""
         seed = secrets.randbits(48)
         launched: list[Launched] | None = None
-        with _Noted(evidence, self._sandbox(work, True)) as box:
+        with _Noted(evidence, self._sandbox(work)) as box:
             box.ask(messages.Start())
             for problem in work.shapes:
                 bench = sandbox.RemoteBench(box, problem)
@@ -393,8 +393,8 @@ class Grader:
         return launched or []
 
     def _behind(self, work: Work, box: Sandbox, problem: Problem, found: Sequence[Finding] = ()) -> list[Finding]:
-        """What is unsound about a kernel that has failed in the simulator, which lets warps run ahead and Hopper's
-        engines be late, and names no cause. A crash has its line already, but where engines come late."""
+        """What is unsound about a kernel that has failed, which names no cause. A crash has its
+        line already, but where engines come late."""
         late = (work.requires or "").endswith("a")
         if not late and not any(finding.kind in BY_CHANCE for finding in found):
             return []
@@ -479,7 +479,7 @@ class Grader:
         assert exercise
         with self._solving:
             if exercise.name not in self._solved:
-                with Sandbox(exercise.solution, work.ladder, True, self.limits, closing=self._closing) as box:
+                with Sandbox(exercise.solution, work.ladder, self.limits, closing=self._closing) as box:
                     box.ask(messages.Start())
                     traces = [traced(box, problem) for problem in work.shapes[:TRACED]]
                     self._solved[exercise.name] = Solved(traces, _fresh(box, work.shapes))
@@ -496,7 +496,7 @@ class Grader:
         return [("remembers", remembered([name for name, *_ in first], [name for name, *_ in last]))]
 
     def _record(self, evidence: Evidence, work: Work, launched: list[Launched] | None) -> None:
-        """Write down what would start on a GPU; compare it with the simulated run, count in it, run it on a GPU."""
+        """Write down what would start on a GPU; compare it with the traced run, count in it, run it on a GPU."""
         seed = secrets.randbits(48)
         gpu, exercise, shapes = self.machine.gpu, work.exercise, work.shapes
         preset = exercise.preset if exercise else exercises.PRESETS[work.ladder]
@@ -504,7 +504,7 @@ class Grader:
         with tempfile.TemporaryDirectory(prefix="workbook-") as name:
             folder = Path(name)
             timed = None
-            with _Noted(evidence, self._sandbox(work, False)) as box:
+            with _Noted(evidence, self._sandbox(work)) as box:
                 box.ask(messages.Start())
                 if launched is not None:
                     plan = _recorded(box, shapes[0], inputs.integers(shapes[0], seed)[1], "first", folder, target)

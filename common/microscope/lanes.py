@@ -325,6 +325,8 @@ class Machine:
         function = getattr(value, "py_func", value)
         if str(getattr(value, "__module__", "")).startswith("numba.cuda") or hasattr(value, "_defn"):
             return self._of_numba(value)  # imported by itself, or an intrinsic that Numba compiles and nobody runs
+        if isinstance(value, np.ufunc) or (inspect.isbuiltin(value) and value.__module__ == "math"):
+            return values.function(value.__name__) or value
         if not inspect.isfunction(function):
             return value
         if function not in self.called:
