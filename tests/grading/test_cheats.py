@@ -33,9 +33,9 @@ from common.grading.folders import Submission
 from common.grading.grade import Grade, Grader
 from common.grading.sandbox import Sandbox, SandboxError
 from common.measure.check import Finding
-from common.microscope import simulator, trace
+from common.microscope import trace
 
-simulator.install()
+pytestmark = pytest.mark.usefixtures("traced")
 LINUX = pytest.mark.skipif(sys.platform != "linux", reason="needs processes that are forked, and limits")
 ENCLOSED = pytest.mark.skipif(confine.version() < 6, reason="needs Landlock with signals: Linux 6.12")
 ONE = "gemm_one_dimension"

@@ -21,11 +21,11 @@ from common.book.exercises import ExerciseError
 from common.grading import allowed_edits, answers, grade, limits
 from common.grading.grade import Evidence
 from common.measure import check
-from common.microscope import simulator, trace
+from common.microscope import trace
 from common.microscope.simulated_threads import AsynchronousError
 from common.report import figures, records, tracewords
 
-simulator.install()
+pytestmark = pytest.mark.usefixtures("traced")
 pytestmark = [
     pytest.mark.filterwarnings(f"ignore:{what} encountered in scalar:RuntimeWarning")
     for what in ("invalid value", "overflow")

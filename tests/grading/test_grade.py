@@ -39,10 +39,9 @@ from common.grading.grade import Grade, Grader, Machine
 from common.grading.sandbox import Limits, Sandbox, SandboxError
 from common.jobs import run
 from common.measure import check
-from common.microscope import simulator
 from common.workers import forkserver
 
-simulator.install()
+pytestmark = pytest.mark.usefixtures("traced")
 FOLDER = Path(__file__).parents[1] / "cheats"
 TARGET = "gemm_one_dimension"  # the exercise that every cheat pretends to solve
 LINUX = pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc, and needs all limits")

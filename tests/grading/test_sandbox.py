@@ -20,10 +20,9 @@ from common.book import boundstep, catalog, device, problems, schema
 from common.grading import audit, harness, messages, sandbox, sandbox_child, simulated_run
 from common.grading.sandbox import Limits, RemoteArray, Sandbox, SandboxError
 from common.measure import check
-from common.microscope import simulator
 from common.workers import forkserver
 
-simulator.install()
+pytestmark = pytest.mark.usefixtures("traced")
 
 POSIX = pytest.mark.skipif(os.name != "posix", reason="signals of POSIX")
 

@@ -12,10 +12,9 @@ from common.editing import words
 from common.jobs import run
 from common.jobs.messages import Check, Compile
 from common.measure import plan
-from common.microscope import simulator
 from common.workers import isolate
 
-simulator.install()
+pytestmark = pytest.mark.usefixtures("traced")
 FIRST = problems.FIRST["gemm"]
 PATIENCE = 60.0
 

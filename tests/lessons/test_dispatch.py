@@ -15,11 +15,10 @@ from numba import cuda
 from common.book import catalog, problems, reference
 from common.book.problems import Conv2d
 from common.cli import lesson_main
-from common.microscope import simulator
 from common.workers import child
 from lessons.unrolled import unroll, unrolled
 
-simulator.enforce_limits()
+pytestmark = pytest.mark.usefixtures("traced")
 STEP = catalog.find("conv2d_layer_dispatch")
 minimal_filtering = importlib.import_module("lessons.05_implicit_gemm.helpers.minimal_filtering")
 LAYER1, LAYER2 = (problems.PRESETS[name] for name in dispatch_race.LAYERS)

@@ -14,7 +14,7 @@ from sampling import one_of_each
 from common.book import catalog, reference
 from common.book.problems import Conv3d
 from common.measure import inputs
-from common.microscope import simulator, trace
+from common.microscope import trace
 from tests.lessons.epilogue_layers import (
     ACROSS,
     DEEP,
@@ -31,7 +31,7 @@ from tests.lessons.epilogue_layers import (
     separate,
 )  # fmt: skip
 
-simulator.install()
+pytestmark = pytest.mark.usefixtures("traced")
 pytestmark = pytest.mark.filterwarnings("ignore:overflow encountered in scalar:RuntimeWarning")
 
 CASES = [(name, shape) for name in (FP32, FP16) for shape in (RAGGED, WIDE, ACROSS)]

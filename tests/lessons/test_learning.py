@@ -17,7 +17,6 @@ import pytest
 
 from common import cli
 from common.book import catalog, device, lessontext
-from common.microscope import simulator
 from common.report import current, trainingcharts
 
 NETWORK = "lessons.08_training.network"

@@ -11,7 +11,6 @@ import pytest
 from sampling import some
 
 from common.book import catalog
-from common.microscope import simulator
 
 NETWORK = "lessons.08_training.network"
 shape_of, oracle, batch_of = (import_module(f"{NETWORK}.{name}") for name in ("shape", "oracle", "batch"))

@@ -12,11 +12,10 @@ from sampling import some
 from common.book import catalog, problems
 from common.book.problems import Conv2d, Gemm
 from common.measure import check
-from common.microscope import simulator
 from common.microscope.bench import TracedBench
 from common.microscope.trace import Tracer
 
-simulator.install()  # as in the child processes
+pytestmark = pytest.mark.usefixtures("traced")
 
 FILES = [*catalog.steps(), *catalog.experiments()]
 # Threads beyond an edge may multiply what lies in shared memory uninitialised, and throw the product away.

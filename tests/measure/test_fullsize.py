@@ -5,7 +5,6 @@ import pytest
 
 from common.book import catalog, problems
 from common.measure import check, fullsize
-from common.microscope import simulator
 
 PROBLEM = problems.FIRST["gemm"]
 ROOMY, FULL = 1 << 40, 0

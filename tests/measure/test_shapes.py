@@ -9,9 +9,9 @@ from common.book import catalog, problems
 from common.jobs.messages import Check
 from common.jobs.tasks import check_task
 from common.measure import inputs, plan, shapes
-from common.microscope import card, simulator
+from common.microscope import card
 
-simulator.install()  # as in the child processes
+pytestmark = pytest.mark.usefixtures("traced")
 
 H200 = 132  # multiprocessors
 PIECE = 16  # bytes

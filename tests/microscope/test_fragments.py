@@ -13,9 +13,9 @@ from sampling import some
 from common.book import catalog, problems, reference
 from common.explain import faults
 from common.measure import check, inputs
-from common.microscope import fragments, hazards, simulator, trace
+from common.microscope import fragments, hazards, trace
 
-simulator.install()
+pytestmark = pytest.mark.usefixtures("traced")
 RIGHT = Path(__file__).parents[1] / "patterns" / "hgemm_tensor_cores.py"
 PROBLEM = problems.Hgemm(M=32, N=64, K=256)
 

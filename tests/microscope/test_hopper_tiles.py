@@ -14,11 +14,11 @@ from test_hopper import checked
 
 from common.book import catalog, problems, reference
 from common.measure import check, inputs
-from common.microscope import boxes, simulator
+from common.microscope import boxes
 from common.microscope.bench import TracedBench
 from common.microscope.trace import Tracer
 
-simulator.install()
+pytestmark = pytest.mark.usefixtures("traced")
 LESSON = catalog.LESSONS / "07_hopper"
 CONV = {"N": 2, "C": 8, "D": 1, "H": 11, "W": 16, "K": 8, "T": 1, "R": 3, "S": 3, "pad_h": 1, "pad_w": 1}
 GEMM = problems.Gemm(M=140, N=136, K=72)
