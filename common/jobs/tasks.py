@@ -134,7 +134,12 @@ def check_task(task: messages.Check) -> StepResult:
 
 
 def _untraced(error: Exception, path: Path) -> StepResult:
-    """Of what the tracer does not know there is no verdict but a GPU's."""
+    """Of what the tracer does not know there is no verdict but a GPU's; a mistake is told."""
+    from common.microscope.lanes import MistakeError
+
+    if isinstance(error, MistakeError):
+        told = faults.fault("in-kernel", str(error), path, error.line)
+        return {"status": "crashed", "engine": "traced", "message": told.what, "faults": [told.as_dict()]}
     return {"status": "unjudged", "engine": "traced", "message": str(error)}
 
 

@@ -47,7 +47,7 @@ def unknown(name: str) -> Intrinsic:
     """What kernels may call and the machine does not know: a TraceError says so where it is called."""
 
     def call(machine: Machine, line: int, *_: Any, **__: Any) -> None:
-        raise machine.error(line, f"{name} is not known to the tracer")
+        raise machine.unknown(line, f"{name} is not known to the tracer")
 
     return Intrinsic(call)
 
@@ -159,7 +159,7 @@ def syncthreads(machine: Machine, line: int) -> None:
 def _count(machine: Machine, line: int, predicate: Value) -> Ints:
     """For each lane, the threads of its block at the barrier for which it holds."""
     if machine.has_engines:
-        raise machine.error(line, "barriers that count are not traced beside barriers that count bytes")
+        raise machine.unknown(line, "barriers that count are not traced beside barriers that count bytes")
     holds = np.broadcast_to(truth(predicate), machine.mask.bits.shape) & machine.mask.bits
     machine.barrier(line)
     counts = np.count_nonzero(holds.reshape(machine.blocks_at_once, -1), axis=1)
@@ -388,7 +388,7 @@ def _shared(machine: Machine, line: int, shape: Any, dtype: Any, alignment: int 
         machine.shared[key] = View.of(storage, extents)
     view = machine.shared[key]
     if view.dtype != kind:
-        raise machine.error(line, f"dynamic shared memory is used as {view.dtype} and as {kind}: that is not traced")
+        raise machine.unknown(line, f"dynamic shared memory is used as {view.dtype} and as {kind}: that is not traced")
     return view
 
 

@@ -72,6 +72,12 @@ class TraceError(RuntimeError):
     """The kernel does what the tracer does not know, or cannot be run at all."""
 
 
+class MistakeError(TraceError):
+    """The kernel does what no GPU does as it is meant: ``line`` is the kernel's."""
+
+    line: int | None = None
+
+
 def block_order(total: int, order: str | int) -> Callable[[int, int], Ints]:
     """Which blocks run as number first to last: "forward", "backward", or drawn from a seed. Raises ValueError."""
     if order == "forward":
@@ -186,7 +192,9 @@ class Machine:
                 except (LaunchLimitError, StuckError, SplitError):
                     raise
                 except TraceError as error:
-                    raise TraceError(self._placed(error)) from error
+                    placed = type(error)(self._placed(error))
+                    vars(placed).update(vars(error))
+                    raise placed from error
                 except Exception as error:
                     raise TraceError(self._unknown(error)) from error
                 self._end()
@@ -309,6 +317,8 @@ class Machine:
             return value
         if isinstance(value, float):
             return np.float64(value)
+        if isinstance(value, ModuleType) and value.__name__.startswith("numba"):
+            return _Module(self, value)
         if isinstance(value, ModuleType):  # what of it is called is not known yet
             self.has_engines = self.has_engines or not hopper.NAMES.isdisjoint(vars(value))
             self.waits = self.waits or not hopper.WAITS.isdisjoint(vars(value))
@@ -342,7 +352,12 @@ class Machine:
             return getattr(self.cuda, name)
         return unknown(getattr(value, "__name__", name or type(value).__name__))
 
-    def error(self, line: int, text: str) -> TraceError:
+    def error(self, line: int, text: str) -> MistakeError:
+        found = MistakeError(f"line {line}: {text}")
+        found.line = self.site or line
+        return found
+
+    def unknown(self, line: int, text: str) -> TraceError:
         return TraceError(f"line {line}: {text}")
 
     def call(self, function: Any, line: int, spot: int, *arguments: Any, **options: Any) -> Any:
