@@ -179,6 +179,7 @@ HALF, WORD, LONG, FLOAT = ir.IntType(16), ir.IntType(32), ir.IntType(64), ir.Flo
 SHARED = 3  # LLVM's number of the shared address space
 PATIENCE = 2_000_000_000  # nanoseconds that a thread waits at a barrier before it gives up
 
+
 def jit(threads, blocks=1, cluster=1):
     """cuda.jit that leaves a thread as many registers as `blocks` resident blocks of `threads` leave it.
 
@@ -187,14 +188,18 @@ def jit(threads, blocks=1, cluster=1):
     """
     return cuda.jit(launch_bounds=(threads, blocks) if cluster == 1 else (threads, blocks, cluster))
 
+
 # --- operands of instructions ---
+
 
 def _assembly(builder, result, text, constraints, operands):
     kind = ir.FunctionType(result, [operand.type for operand in operands])
     return builder.call(ir.InlineAsm(kind, text, constraints, side_effect=True), operands)
 
+
 def _data(context, builder, array_type, array):
     return cgutils.create_struct_proxy(array_type)(context, builder, value=array).data
+
 
 def _shared_address(context, builder, array_type, array, index, index_type):
     """Where array[index] lies in shared memory; 32 bits reach all of it."""
@@ -203,15 +208,14 @@ def _shared_address(context, builder, array_type, array, index, index_type):
     index = context.cast(builder, index, index_type, types.uint32)
     return builder.add(start, builder.mul(index, WORD(array_type.dtype.bitwidth // 8)))
 
+
 def _instruction(text, kinds):
     """Code that carries out `text` on operands, named by a letter each, in the order of the arguments:
 
     s: an array and an index, for an address in shared memory; p: an array, for its address in global memory;
     r: 32 bits; h: 16 bits; ``-`` none.
     """
-    constraints = ",".join(
-        [*({"s": "r", "p": "l"}.get(kind, kind) for kind in kinds if kind != "-"), "~{memory}"]
-    )
+    constraints = ",".join([*({"s": "r", "p": "l"}.get(kind, kind) for kind in kinds if kind != "-"), "~{memory}"])
 
     def generate(context, builder, signature, args):
         given, operands = iter(zip(args, signature.args, strict=True)), []
@@ -230,33 +234,41 @@ def _instruction(text, kinds):
 
     return generate
 
+
 def _literal(value):
     """The value of an argument that must be a constant, or None where Numba has yet to ask with the constant."""
     return value.literal_value if isinstance(value, types.IntegerLiteral) else None
 
+
 # --- shared memory ---
+
 
 @cuda.jit(device=True, inline="always")
 def half_tiles():
     """All of the dynamic shared memory as float16, from a 1024-byte boundary on."""
     return cuda.shared.array(0, float16, alignment=1024)
 
+
 @cuda.jit(device=True, inline="always")
 def float_tiles():
     """All of the dynamic shared memory as float32, from a 1024-byte boundary on."""
     return cuda.shared.array(0, float32, alignment=1024)
+
 
 @intrinsic
 def fence_async(typing_context):
     """What this thread wrote to shared memory is there for wgmma and the copy engine, after a barrier for all."""
     return types.void(), _instruction("fence.proxy.async.shared::cta;", "")
 
+
 # --- barriers that count bytes ---
+
 
 @cuda.jit(device=True, inline="always")
 def barrier_array(count):
     """`count` barriers in shared memory; a constant."""
     return cuda.shared.array(count, int64)
+
 
 @intrinsic
 def barrier_init(typing_context, bars, i, arrivals):
@@ -264,10 +276,12 @@ def barrier_init(typing_context, bars, i, arrivals):
     text = "mbarrier.init.shared::cta.b64 [$0], $1;"
     return types.void(bars, i, arrivals), _instruction(text, "sr")
 
+
 @intrinsic
 def publish_barriers(typing_context):
     """The barriers that this thread has made are there for the copy engine and, behind a barrier, for all."""
     return types.void(), _instruction("fence.mbarrier_init.release.cluster;", "")
+
 
 @intrinsic
 def barrier_expect(typing_context, bars, i, count):
@@ -275,10 +289,12 @@ def barrier_expect(typing_context, bars, i, count):
     text = "mbarrier.arrive.expect_tx.shared::cta.b64 _, [$0], $1;"
     return types.void(bars, i, count), _instruction(text, "sr")
 
+
 @intrinsic
 def barrier_arrive(typing_context, bars, i):
     """Arrive at barrier i: what this thread did before is done for who waits for the phase."""
     return types.void(bars, i), _instruction("mbarrier.arrive.shared::cta.b64 _, [$0];", "s")
+
 
 @intrinsic
 def barrier_arrive_at(typing_context, bars, i, rank):
@@ -286,10 +302,10 @@ def barrier_arrive_at(typing_context, bars, i, rank):
     they had to. What it wrote, the other block does not see by this: that would take a fence of the whole GPU.
     """
     text = (
-        "{ .reg .b32 there; mapa.shared::cluster.u32 there, $0, $1; "
-        "mbarrier.arrive.shared::cluster.b64 _, [there]; }"
+        "{ .reg .b32 there; mapa.shared::cluster.u32 there, $0, $1; mbarrier.arrive.shared::cluster.b64 _, [there]; }"
     )
     return types.void(bars, i, rank), _instruction(text, "sr")
+
 
 @intrinsic
 def barrier_wait(typing_context, bars, i, parity):
@@ -308,7 +324,9 @@ def barrier_wait(typing_context, bars, i, parity):
     )
     return types.void(bars, i, parity), _instruction(text, "sr")
 
+
 # --- the matrix unit ---
+
 
 @intrinsic
 def descriptor(typing_context, tiles, offset, leading, stride):
@@ -334,6 +352,7 @@ def descriptor(typing_context, tiles, offset, leading, stride):
         return found
 
     return types.uint64(tiles, offset, leading, stride), generate
+
 
 def _wgmma(shape, modifiers, registers=0):
     """Code for a wgmma of `shape`, N in it; the sums are operands of the instruction, read and written.
@@ -378,6 +397,7 @@ def _wgmma(shape, modifiers, registers=0):
 
     return typed
 
+
 @intrinsic
 def wgmma_f16(typing_context, acc, i, tiles, a, b, N):
     """Start the warpgroup's acc[i:i+N/2] += A (64 x 16) @ B (16 x N), float16, K-major, at descriptors a and b.
@@ -389,15 +409,18 @@ def wgmma_f16(typing_context, acc, i, tiles, a, b, N):
     """
     return _wgmma("m64n{N}k16.f32.f16.f16", ", 0, 0")(acc, i, tiles, a, b, N)
 
+
 @intrinsic
 def wgmma_f16_rows(typing_context, acc, i, tiles, a, b, N):
     """wgmma_f16 with B row-major in memory: rows run along n."""
     return _wgmma("m64n{N}k16.f32.f16.f16", ", 0, 1")(acc, i, tiles, a, b, N)
 
+
 @intrinsic
 def wgmma_tf32(typing_context, acc, i, tiles, a, b, N):
     """Start acc[i:i+N/2] += A (64 x 8) @ B (8 x N), K-major; float32, read as TF32: 13 bits are cut off."""
     return _wgmma("m64n{N}k8.f32.tf32.tf32", "")(acc, i, tiles, a, b, N)
+
 
 @intrinsic
 def wgmma_tf32_registers(typing_context, acc, i, frag, j, tiles, b, N):
@@ -408,6 +431,7 @@ def wgmma_tf32_registers(typing_context, acc, i, frag, j, tiles, b, N):
     """
     return _wgmma("m64n{N}k8.f32.tf32.tf32", "", registers=4)(acc, i, frag, j, tiles, b, N)
 
+
 @intrinsic
 def wgmma_f16_registers(typing_context, acc, i, frag, j, tiles, b, N):
     """wgmma_f16 with A in registers, frag[j:j+8] of each thread, untouched until wgmma_wait.
@@ -417,20 +441,24 @@ def wgmma_f16_registers(typing_context, acc, i, frag, j, tiles, b, N):
     """
     return _wgmma("m64n{N}k16.f32.f16.f16", ", 0", registers=4)(acc, i, frag, j, tiles, b, N)
 
+
 @intrinsic
 def wgmma_f16_rows_registers(typing_context, acc, i, frag, j, tiles, b, N):
     """wgmma_f16_registers with B row-major in memory: rows run along n."""
     return _wgmma("m64n{N}k16.f32.f16.f16", ", 1", registers=4)(acc, i, frag, j, tiles, b, N)
+
 
 @intrinsic
 def wgmma_fence(typing_context):
     """What the warpgroup's threads did to their sums is done for the wgmma that follow."""
     return types.void(), _instruction("wgmma.fence.sync.aligned;", "")
 
+
 @intrinsic
 def wgmma_commit(typing_context):
     """The wgmma that the warpgroup has started since its last wgmma_commit become a group."""
     return types.void(), _instruction("wgmma.commit_group.sync.aligned;", "")
+
 
 @intrinsic
 def wgmma_wait(typing_context, pending):
@@ -440,18 +468,18 @@ def wgmma_wait(typing_context, pending):
     text = f"wgmma.wait_group.sync.aligned {pending.literal_value};"
     return types.void(pending), _instruction(text, "-")
 
+
 # --- the copy engine ---
 
 LOAD = "cp.async.bulk.tensor.{form}.mbarrier::complete_tx::bytes{multicast} [$0], [$1, {{{at}}}], [$2]{more};"
+
 
 def _load(form, coordinates, offsets, multicast):
     """Code for a load: to, map, barrier, coordinates and offsets, innermost last, a mask of blocks."""
 
     def generate(context, builder, signature, args):
         kinds = signature.args
-        to, bar = (
-            _shared_address(context, builder, kinds[n], args[n], args[n + 1], kinds[n + 1]) for n in (0, 3)
-        )
+        to, bar = (_shared_address(context, builder, kinds[n], args[n], args[n + 1], kinds[n + 1]) for n in (0, 3))
         operands = [to, builder.ptrtoint(_data(context, builder, kinds[2], args[2]), LONG), bar]
         rest = list(zip(args[5:], kinds[5:], strict=True))
         where, taps, mask = (
@@ -481,7 +509,9 @@ def _load(form, coordinates, offsets, multicast):
 
     return generate
 
+
 TILED, IM2COL = "2d.shared::cluster.global.tile", "5d.shared::cluster.global.im2col"
+
 
 @intrinsic
 def tma_load2(typing_context, tiles, i, map, bars, b, row, column):
@@ -491,10 +521,12 @@ def tma_load2(typing_context, tiles, i, map, bars, b, row, column):
     """
     return types.void(tiles, i, map, bars, b, row, column), _load(TILED, 2, 0, False)
 
+
 @intrinsic
 def tma_load2_multicast(typing_context, tiles, i, map, bars, b, row, column, mask):
     """tma_load2 to the same place in each block of the cluster whose bit is set, counted at its barrier b."""
     return types.void(tiles, i, map, bars, b, row, column, mask), _load(TILED, 2, 0, True)
+
 
 @intrinsic
 def tma_load_im2col(typing_context, tiles, i, map, bars, b, n, d, h, w, c, t, r, s):
@@ -505,10 +537,12 @@ def tma_load_im2col(typing_context, tiles, i, map, bars, b, n, d, h, w, c, t, r,
     """
     return types.void(tiles, i, map, bars, b, n, d, h, w, c, t, r, s), _load(IM2COL, 5, 3, False)
 
+
 @intrinsic
 def tma_load_im2col_multicast(typing_context, tiles, i, map, bars, b, n, d, h, w, c, t, r, s, mask):
     """tma_load_im2col to the same place in every block of the cluster whose bit is set."""
     return types.void(tiles, i, map, bars, b, n, d, h, w, c, t, r, s, mask), _load(IM2COL, 5, 3, True)
+
 
 @intrinsic
 def tma_store2(typing_context, map, row, column, tiles, i):
@@ -525,10 +559,12 @@ def tma_store2(typing_context, map, row, column, tiles, i):
 
     return types.void(map, row, column, tiles, i), generate
 
+
 @intrinsic
 def tma_commit(typing_context):
     """The stores that this thread has started since its last tma_commit become a group."""
     return types.void(), _instruction("cp.async.bulk.commit_group;", "")
+
 
 @intrinsic
 def tma_wait_read(typing_context, pending):
@@ -537,6 +573,7 @@ def tma_wait_read(typing_context, pending):
         return None
     return types.void(pending), _instruction(f"cp.async.bulk.wait_group.read {pending.literal_value};", "-")
 
+
 @intrinsic
 def tma_wait(typing_context, pending):
     """Wait until all but `pending` groups of this thread's stores are in global memory; a constant."""
@@ -544,7 +581,9 @@ def tma_wait(typing_context, pending):
         return None
     return types.void(pending), _instruction(f"cp.async.bulk.wait_group {pending.literal_value};", "-")
 
+
 # --- clusters, registers ---
+
 
 @intrinsic
 def cluster_rank(typing_context):
@@ -555,11 +594,13 @@ def cluster_rank(typing_context):
 
     return types.uint32(), generate
 
+
 @intrinsic
 def cluster_sync(typing_context):
     """Wait for all threads of all blocks of the cluster; what they wrote before is there."""
     text = "barrier.cluster.arrive.release; barrier.cluster.wait.acquire;"
     return types.void(), _instruction(text, "")
+
 
 @intrinsic
 def take_registers(typing_context, count):
@@ -567,6 +608,7 @@ def take_registers(typing_context, count):
     if _literal(count) is None:
         return None
     return types.void(count), _instruction(f"setmaxnreg.inc.sync.aligned.u32 {count.literal_value};", "-")
+
 
 @intrinsic
 def give_registers(typing_context, count):

@@ -41,14 +41,17 @@ BITS, WORD, FLOAT = ir.IntType(16), ir.IntType(32), ir.FloatType()
 WORD4 = ir.VectorType(WORD, 4)
 SHARED = 3  # LLVM's number of the shared address space
 
+
 @cuda.jit(device=True, inline="always")
 def half_array(size):
     """`size` float16 of shared memory from a 16-byte boundary on."""
     return cuda.shared.array(size, float16, alignment=16)
 
+
 def _pointer(context, builder, array_type, array, offset, to):
     data = cgutils.create_struct_proxy(array_type)(context, builder, value=array).data
     return builder.bitcast(builder.gep(data, [offset]), to.as_pointer())
+
 
 def _shared_address(context, builder, array_type, array, offset):
     """32 bits reach all of shared memory, so the offset is not widened to 64."""
@@ -57,13 +60,16 @@ def _shared_address(context, builder, array_type, array, offset):
     offset = builder.trunc(offset, WORD) if offset.type.width > WORD.width else offset
     return builder.add(start, builder.mul(offset, WORD(array_type.dtype.bitwidth // 8)))
 
+
 def _words(builder, first, count):
     """The addresses of the `count` 32-bit words from `first` on."""
     return [builder.gep(first, [WORD(i)]) for i in range(count)]
 
+
 def _assembly(builder, result, text, constraints, operands):
     kind = ir.FunctionType(result, [operand.type for operand in operands])
     return builder.call(ir.InlineAsm(kind, text, constraints, side_effect=True), operands)
+
 
 def _mma(text, a_words, b_words):
     def generate(context, builder, signature, args):
@@ -82,6 +88,7 @@ def _mma(text, a_words, b_words):
 
     return generate
 
+
 @intrinsic
 def mma_m16n8k16(typing_context, acc, i, a_frag, j, b_frag, k):
     """The warp's acc[i:i+4] += A (16 x 16, a_frag[j:j+8]) @ B (16 x 8, b_frag[k:k+4]); float16, sums float32.
@@ -96,6 +103,7 @@ def mma_m16n8k16(typing_context, acc, i, a_frag, j, b_frag, k):
     )
     return types.void(acc, i, a_frag, j, b_frag, k), _mma(text, 4, 2)
 
+
 @intrinsic
 def mma_m16n8k8(typing_context, acc, i, a_frag, j, b_frag, k):
     """The warp's acc[i:i+4] += A (16 x 8, a_frag[j:j+4]) @ B (8 x 8, b_frag[k:k+2]); float32, read as TF32.
@@ -109,6 +117,7 @@ def mma_m16n8k8(typing_context, acc, i, a_frag, j, b_frag, k):
     )
     return types.void(acc, i, a_frag, j, b_frag, k), _mma(text, 4, 2)
 
+
 @intrinsic
 def to_tf32(typing_context, value):
     """The float32 nearest to `value` that has 10 bits of fraction, as TF32 has."""
@@ -119,6 +128,7 @@ def to_tf32(typing_context, value):
 
     return types.float32(types.float32), generate
 
+
 @intrinsic
 def to_half(typing_context, value):
     """The float16 nearest to a float32; Numba's own conversion goes by way of float64."""
@@ -128,6 +138,7 @@ def to_half(typing_context, value):
 
     return float16(types.float32), generate
 
+
 def _load_matrices(context, builder, signature, args, text, address):
     result = ir.LiteralStructType([WORD] * 4)
     found = _assembly(builder, result, text, "=r,=r,=r,=r,r,~{memory}", [address])
@@ -136,6 +147,7 @@ def _load_matrices(context, builder, signature, args, text, address):
         builder.store(builder.extract_value(found, n), word)
     return context.get_dummy_value()
 
+
 def _ldmatrix(text):
     def generate(context, builder, signature, args):
         address = _shared_address(context, builder, signature.args[2], args[2], args[3])
@@ -143,14 +155,17 @@ def _ldmatrix(text):
 
     return generate
 
+
 def _ldmatrix_at(text):
     def generate(context, builder, signature, args):
         return _load_matrices(context, builder, signature, args, text, args[3])
 
     return generate
 
+
 LDMATRIX = "ldmatrix.sync.aligned.m8n8.x4.shared.b16 {$0, $1, $2, $3}, [$4];"
 LDMATRIX_TRANSPOSED = "ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {$0, $1, $2, $3}, [$4];"
+
 
 @intrinsic
 def ldmatrix4(typing_context, frag, i, tile, offset):
@@ -162,10 +177,12 @@ def ldmatrix4(typing_context, frag, i, tile, offset):
     """
     return types.void(frag, i, tile, offset), _ldmatrix(LDMATRIX)
 
+
 @intrinsic
 def ldmatrix4_transposed(typing_context, frag, i, tile, offset):
     """ldmatrix4 of float16 that gives [2 member, group] and the element below it."""
     return types.void(frag, i, tile, offset), _ldmatrix(LDMATRIX_TRANSPOSED)
+
 
 @intrinsic
 def shared_address(typing_context, tile, offset):
@@ -176,15 +193,18 @@ def shared_address(typing_context, tile, offset):
 
     return types.uint32(tile, offset), generate
 
+
 @intrinsic
 def ldmatrix4_at(typing_context, frag, i, tile, address):
     """ldmatrix4 of rows of the tile that begin at a shared_address: nothing is left to work out for a load."""
     return types.void(frag, i, tile, types.uint32), _ldmatrix_at(LDMATRIX)
 
+
 @intrinsic
 def ldmatrix4_transposed_at(typing_context, frag, i, tile, address):
     """ldmatrix4_transposed of rows of the tile that begin at a shared_address."""
     return types.void(frag, i, tile, types.uint32), _ldmatrix_at(LDMATRIX_TRANSPOSED)
+
 
 @intrinsic
 def store8(typing_context, array, offset, tile, i):
@@ -198,6 +218,7 @@ def store8(typing_context, array, offset, tile, i):
 
     return types.void(array, offset, tile, i), generate
 
+
 @intrinsic
 def copy8_async(typing_context, tile, i, array, offset):
     """Start tile[i:i+8] = array[offset:offset+8], float16, both on 16-byte boundaries."""
@@ -210,6 +231,7 @@ def copy8_async(typing_context, tile, i, array, offset):
         return context.get_dummy_value()
 
     return types.void(tile, i, array, offset), generate
+
 
 @intrinsic
 def copy8_or_zero(typing_context, tile, i, array, offset, inside):
@@ -225,6 +247,7 @@ def copy8_or_zero(typing_context, tile, i, array, offset, inside):
 
     return types.void(tile, i, array, offset, types.boolean), generate
 
+
 @intrinsic
 def commit_group(typing_context):
     """The copies that this thread has started since its last commit_group become a group."""
@@ -234,6 +257,7 @@ def commit_group(typing_context):
         return context.get_dummy_value()
 
     return types.void(), generate
+
 
 @intrinsic
 def wait_group(typing_context, pending):
@@ -247,6 +271,7 @@ def wait_group(typing_context, pending):
         return context.get_dummy_value()
 
     return types.void(pending), generate
+
 
 @intrinsic
 def store2_rounded(typing_context, array, offset, acc, i):

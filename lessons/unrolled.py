@@ -30,6 +30,7 @@ def inlined(function):
     """
     return cuda.jit(device=True, forceinline=True)(function)
 
+
 def _copy2(source_align, target_align):
     def generate(context, builder, signature, args):
         target_type, _, source_type, _ = signature.args
@@ -45,10 +46,12 @@ def _copy2(source_align, target_align):
 
     return generate
 
+
 @intrinsic
 def load2(typing_context, registers, i, array, offset):
     """registers[i:i+2] = array[offset:offset+2], which must start on an 8-byte boundary."""
     return types.void(registers, i, array, offset), _copy2(source_align=8, target_align=4)
+
 
 @intrinsic
 def store2(typing_context, array, offset, registers, i):

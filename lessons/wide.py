@@ -27,18 +27,22 @@ def _address(array):
 FLOAT, FLOAT4 = ir.FloatType(), ir.VectorType(ir.FloatType(), VECTOR)
 SHARED = 3  # LLVM's number of the shared address space
 
+
 def jit(threads, blocks):
     """cuda.jit that gives a thread as many registers as `blocks` resident blocks of `threads` leave it."""
     return cuda.jit(launch_bounds=(threads, blocks))
+
 
 @cuda.jit(device=True, inline="always")
 def shared_array(size):
     """`size` float32 of shared memory from a 16-byte boundary on."""
     return cuda.shared.array(size, float32, alignment=16)
 
+
 def _pointer(context, builder, array_type, array, offset, to=FLOAT4):
     data = cgutils.create_struct_proxy(array_type)(context, builder, value=array).data
     return builder.bitcast(builder.gep(data, [offset]), to.as_pointer())
+
 
 def _copy(context, builder, signature, args, source_align, target_align, to=FLOAT4):
     target_type, _, source_type, _ = signature.args
@@ -47,23 +51,28 @@ def _copy(context, builder, signature, args, source_align, target_align, to=FLOA
     builder.store(value, _pointer(context, builder, target_type, target, i, to), align=target_align)
     return context.get_dummy_value()
 
+
 @intrinsic
 def load4(typing_context, registers, i, array, offset):
     """registers[i:i+4] = array[offset:offset+4], which must start on a 16-byte boundary."""
     return types.void(registers, i, array, offset), lambda *args: _copy(*args, source_align=16, target_align=4)
+
 
 @intrinsic
 def store4(typing_context, array, offset, registers, i):
     """array[offset:offset+4] = registers[i:i+4], to a 16-byte boundary."""
     return types.void(array, offset, registers, i), lambda *args: _copy(*args, source_align=4, target_align=16)
 
+
 def _copies_async():
     return ConfigStack().top().compute_capability >= (8, 0)
+
 
 def _assembly(context, builder, instruction, operands=(), constraints="~{memory}"):
     function = ir.FunctionType(ir.VoidType(), [operand.type for operand in operands])
     builder.call(ir.InlineAsm(function, instruction, constraints, side_effect=True), operands)
     return context.get_dummy_value()
+
 
 def _copy_async(instruction, to, size):
     def generate(context, builder, signature, args):
@@ -79,17 +88,20 @@ def _copy_async(instruction, to, size):
 
     return generate
 
+
 @intrinsic
 def copy1_async(typing_context, shared, i, array, offset):
     """Start shared[i] = array[offset]; below compute capability 8.0, do it."""
     code = _copy_async("cp.async.ca.shared.global [$0], [$1], 4;", FLOAT, 4)
     return types.void(shared, i, array, offset), code
 
+
 @intrinsic
 def copy4_async(typing_context, shared, i, array, offset):
     """Start shared[i:i+4] = array[offset:offset+4], both on 16-byte boundaries."""
     code = _copy_async("cp.async.cg.shared.global [$0], [$1], 16;", FLOAT4, 16)
     return types.void(shared, i, array, offset), code
+
 
 def _copy_or_zero(instruction, to, size):
     bits = ir.IntType(32)
@@ -113,17 +125,20 @@ def _copy_or_zero(instruction, to, size):
 
     return generate
 
+
 @intrinsic
 def copy1_or_zero(typing_context, shared, i, array, offset, inside):
     """copy1_async, or shared[i] = 0 without reading the array where not `inside`."""
     code = _copy_or_zero("cp.async.ca.shared.global [$0], [$1], 4, $2;", FLOAT, 4)
     return types.void(shared, i, array, offset, types.boolean), code
 
+
 @intrinsic
 def copy4_or_zero(typing_context, shared, i, array, offset, inside):
     """copy4_async, or shared[i:i+4] = 0 without reading the array where not `inside`."""
     code = _copy_or_zero("cp.async.ca.shared.global [$0], [$1], 16, $2;", FLOAT4, 16)
     return types.void(shared, i, array, offset, types.boolean), code
+
 
 @intrinsic
 def wait_async(typing_context):

@@ -63,7 +63,7 @@ def default_stream_only() -> AbstractContextManager[None]:
 
 @contextmanager
 def launches(called: Callable[..., Any]) -> Iterator[Callable[..., Any]]:
-    """While open, calling a kernel on the host is ``called(launched, *arguments)``; gives what calling it was before.
+    """While open, calling a kernel on the host is ``called(launched, *arguments)``; gives what that was before.
 
     ``launched`` is what Numba makes of ``kernel[grid, block]``: ``dispatcher``, ``griddim``, ``blockdim``, ``stream``,
     and ``sharedmem`` in bytes.

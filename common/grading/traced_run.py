@@ -64,7 +64,6 @@ class Handed:
     def __len__(self) -> int:
         return len(self._raw)
 
-
     def bind(self, stream: Any = 0) -> Handed:
         return self._like(self._raw)
 

@@ -388,7 +388,9 @@ def _shared(machine: Machine, line: int, shape: Any, dtype: Any, alignment: int 
         machine.shared[key] = View.of(storage, extents)
     view = machine.shared[key]
     if view.dtype != kind:
-        raise machine.unknown(line, f"dynamic shared memory is used as {view.dtype} and as {kind}: that is not traced")
+        raise machine.unknown(
+            line, f"dynamic shared memory is used as {view.dtype} and as {kind}: that is not traced"
+        )
     return view
 
 

@@ -147,7 +147,9 @@ class View:
     def fill(self, machine: Machine, value: Any, line: int) -> None:
         """Assign to every element a number, or the elements of an array of the same shape."""
         if self.size > _FILLED:
-            raise machine.unknown(line, f"{self.name}: {self.size} elements are assigned at once, which is not traced")
+            raise machine.unknown(
+                line, f"{self.name}: {self.size} elements are assigned at once, which is not traced"
+            )
         for at in np.ndindex(*self.shape):
             if type(value) is View:
                 if value.shape != self.shape[self.ndim - value.ndim :]:

@@ -3,8 +3,8 @@
 A *team* is a warpgroup, the same one of all blocks that run at once and have one rank in their cluster. It runs the
 kernel from its first line on, under a mask of its own lanes, in a thread, until it has to wait; then another team
 goes on: never two at a time. Only if no team can go on do copies arrive: as late as they may. If even that helps
-none, those whose warpgroup waits in parts are split into warps, each a team, and the launch begins anew; if that is of
-no use, it is a deadlock.
+none, those whose warpgroup waits in parts are split into warps, each a team, and the launch begins anew; if that is
+of no use, it is a deadlock.
 """
 
 from __future__ import annotations

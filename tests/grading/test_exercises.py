@@ -25,10 +25,10 @@ from common.microscope import trace
 from common.microscope.simulated_threads import AsynchronousError
 from common.report import figures, records, tracewords
 
-pytestmark = pytest.mark.usefixtures("traced")
 pytestmark = [
-    pytest.mark.filterwarnings(f"ignore:{what} encountered in scalar:RuntimeWarning")
-    for what in ("invalid value", "overflow")
+    pytest.mark.usefixtures("traced"),
+    pytest.mark.filterwarnings("ignore:invalid value encountered in scalar:RuntimeWarning"),
+    pytest.mark.filterwarnings("ignore:overflow encountered in scalar:RuntimeWarning"),
 ]
 
 ALL = exercises.everything()

@@ -31,8 +31,10 @@ from tests.lessons.epilogue_layers import (
     separate,
 )  # fmt: skip
 
-pytestmark = pytest.mark.usefixtures("traced")
-pytestmark = pytest.mark.filterwarnings("ignore:overflow encountered in scalar:RuntimeWarning")
+pytestmark = [
+    pytest.mark.usefixtures("traced"),
+    pytest.mark.filterwarnings("ignore:overflow encountered in scalar:RuntimeWarning"),
+]
 
 CASES = [(name, shape) for name in (FP32, FP16) for shape in (RAGGED, WIDE, ACROSS)]
 EACH = pytest.mark.parametrize(("name", "shape"), CASES, ids=lambda value: getattr(value, "K", value))

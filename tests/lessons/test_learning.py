@@ -45,9 +45,7 @@ def held_out_digits(size=TINY.SIZE, count=3):
     return digits.Digits(made.images[::-1].copy(), made.labels[::-1].copy(), made.numbers + 20)
 
 
-@pytest.fixture(autouse=True)
-def fast_simulator():
-    simulator.install()
+pytestmark = pytest.mark.usefixtures("traced")
 
 
 @pytest.fixture

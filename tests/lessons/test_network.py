@@ -19,9 +19,7 @@ SMALL = shape_of.SMALL
 WIDE_POOL = shape_of.Shape(SIZE=8, CHANNELS=(4, 6), TAPS=3, PADS=(1, 1), POOLS=(2, 4), HIDDEN=5, CLASSES=3)
 
 
-@pytest.fixture(autouse=True)
-def fast_simulator():
-    simulator.install()
+pytestmark = pytest.mark.usefixtures("traced")
 
 
 def network(kind, shape, batch, seed=3, **options):

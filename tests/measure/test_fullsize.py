@@ -1,4 +1,4 @@
-"""What is looked at on the GPU is as strict as what the host looks at: in the simulator, at small shapes."""
+"""What is looked at on the GPU is as strict as what the host looks at: traced, at small shapes."""
 
 import numpy as np
 import pytest
@@ -35,9 +35,7 @@ WRONG = {
 }
 
 
-@pytest.fixture(autouse=True)
-def stricter():
-    simulator.install()
+pytestmark = pytest.mark.usefixtures("traced")
 
 
 @pytest.fixture(scope="module")
@@ -59,7 +57,6 @@ def test_a_kernel_is_right_here_where_it_is_right_there(write, drawn, store, roo
     if store is not None:
         module = catalog.load(write("gemm_mine.py", KERNEL.format(store=store)), "gemm")
         told = check.check_sampled(module, PROBLEM, 0)
-        # the simulator takes the threads of each launch in another order, so one may also find wrong values
         assert {one.kind for one in told.findings} & {one.kind for one in found.findings}
     else:
         assert found.elements_compared == SAMPLES + 4

@@ -17,8 +17,10 @@ from common.report.entries import MachineCode
 from common.report.records import Record
 from tests.made import GPU
 
-pytestmark = pytest.mark.usefixtures("traced")
-pytestmark = pytest.mark.filterwarnings("ignore:overflow encountered in scalar:RuntimeWarning")
+pytestmark = [
+    pytest.mark.usefixtures("traced"),
+    pytest.mark.filterwarnings("ignore:overflow encountered in scalar:RuntimeWarning"),
+]
 
 WAYS = "lessons.08_training.helpers.beside"
 NAMES = ["add_bias", "bias_relu", "scale", "add_residual", "column_sums"]

@@ -89,6 +89,7 @@ def positive(typing_context, value):
 
     return types.float32(types.float32), generate
 
+
 @intrinsic
 def load_pair(typing_context, half, i, array, at):
     """half[i:i+2] = array[at:at+2], float16, from a 4-byte boundary."""

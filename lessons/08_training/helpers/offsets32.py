@@ -18,8 +18,10 @@ from lessons.wide import VECTOR
 BITS32, BITS64 = ir.IntType(32), ir.IntType(64)
 ADDRESS = ".reg .u64 address; mad.wide.u32 address, {offset}, 4, {first};"
 
+
 def _first(context, builder, array_type, array):
     return cgutils.create_struct_proxy(array_type)(context, builder, value=array).data
+
 
 def _load_or_zero(count, suffix):
     names = ", ".join(f"${v}" for v in range(count))
@@ -46,6 +48,7 @@ def _load_or_zero(count, suffix):
 
     return generate
 
+
 def _fetch_or_zero(to, size):
     address = ADDRESS.format(offset="$1", first="$2")
     text = f"{{ {address} cp.async.ca.shared.global [$0], [address], {size}, $3; }}"
@@ -65,20 +68,24 @@ def _fetch_or_zero(to, size):
 
     return generate
 
+
 @intrinsic
 def load1_or_zero(typing_context, registers, i, array, offset, inside):
     """registers[i] = array[offset], or 0 unread if not `inside`."""
     return types.void(registers, i, array, types.uint32, types.boolean), _load_or_zero(1, "")
+
 
 @intrinsic
 def load4_or_zero(typing_context, registers, i, array, offset, inside):
     """registers[i:i+4] = array[offset:offset+4], from a 16-byte boundary; if not `inside`, zeros unread."""
     return types.void(registers, i, array, types.uint32, types.boolean), _load_or_zero(VECTOR, ".v4")
 
+
 @intrinsic
 def fetch1_or_zero(typing_context, shared, i, array, offset, inside):
     """Start shared[i] = array[offset], or 0 unread if not `inside`; below compute capability 8.0, do it."""
     return types.void(shared, i, array, types.uint32, types.boolean), _fetch_or_zero(wide.FLOAT, 4)
+
 
 @intrinsic
 def fetch4_or_zero(typing_context, shared, i, array, offset, inside):
