@@ -19,7 +19,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Generator, Sequence
+from collections.abc import Generator
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -78,8 +78,8 @@ BEYOND_FLOOR = 1.05  # ceilings are measured too, to a few percent
 CHEATS = ("language", "differs", *NOTED)
 
 TRACED = 2  # of the shapes
+UNSOUND, TOLD = "unsound", 3
 FRESH, TRIED = 8, 32  # shapes that an exercise is traced at beside its own, and that its solution is, to find so many
-BY_CHANCE = ("wrong", "nan", "unstable")  # as a race, or a value that nobody wrote, may show
 NEEDED = (
     "read what the output takes, and no more often: a thread beyond an edge reads nothing (with an index that min or "
     "max keeps inside, it reads a value once more); if a tile is staged, it must be what is multiplied"
@@ -370,20 +370,15 @@ class Grader:
             box.ask(messages.Start())
             for problem in work.shapes:
                 bench = sandbox.RemoteBench(box, problem)
-                try:
-                    verdict = check.check_bench(bench, seed, repeats=1, precision=work.precision)
-                except SandboxError as error:
-                    evidence.findings += self._behind(work, box, problem) if error.kind == "crashed" else []
-                    if evidence.findings:
-                        return launched or []
-                    raise
+                verdict = check.check_bench(bench, seed, repeats=1, precision=work.precision)
+                unsound = [said for kind, said in box.notes if kind == UNSOUND][:TOLD]
+                evidence.findings += [Finding(UNSOUND, f"at {problem}: {said}") for said in unsound]
                 evidence.findings += [Finding(f.kind, f"at {problem}: {f.message}") for f in verdict.findings]
                 if launched is None:
                     launched = bench.launched[0] if bench.launched else []
                     if verdict.right:
                         evidence.notes += self._again(bench, seed)
                 if evidence.findings:
-                    evidence.findings[:0] = self._behind(work, box, problem, evidence.findings)
                     return launched
             self._trace(evidence, work, box)
             if work.exercise and not evidence.findings:
@@ -391,17 +386,6 @@ class Grader:
             if work.counted and not evidence.findings:
                 self._sample(evidence, work, box, seed)
         return launched or []
-
-    def _behind(self, work: Work, box: Sandbox, problem: Problem, found: Sequence[Finding] = ()) -> list[Finding]:
-        """What is unsound about a kernel that has failed, which names no cause. A crash has its
-        line already, but where engines come late."""
-        late = (work.requires or "").endswith("a")
-        if not late and not any(finding.kind in BY_CHANCE for finding in found):
-            return []
-        try:
-            return [Finding("unsound", f"at {problem}: {fault}") for fault in traced(box, problem).unsound]
-        except SandboxError:
-            return []
 
     def _trace(self, evidence: Evidence, work: Work, box: Sandbox) -> None:
         """Look at what the kernels do access by access: is it sound, and does it read what the solution reads?"""
@@ -724,7 +708,8 @@ class _Noted:
     def __exit__(self, *error: object) -> None:
         self.box.__exit__(*error)
         self.evidence.at_large |= self.box.at_large
-        self.evidence.notes += [note for note in self.box.notes if note not in self.evidence.notes]
+        told = [note for note in self.box.notes if note[0] != UNSOUND]  # that is a finding
+        self.evidence.notes += [note for note in told if note not in self.evidence.notes]
 
 
 def _recorded(box: Sandbox, problem: Problem, weight: Any, name: str, folder: Path, architecture: str) -> Plan:

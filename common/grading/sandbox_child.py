@@ -76,12 +76,19 @@ class Child:
     def launch(self) -> list[Launched]:
         """Take all operands from the exchange, launch, and put them back."""
         from common.microscope import lanes
+        from common.report import tracewords
 
         self._take(0, 3)
         try:
             launched = self.stage.launch()
         except lanes.TraceError as error:
+            if isinstance(error, lanes.MistakeError):
+                raise
             raise UnjudgedError(f"cannot be judged here: {error}") from None
+        for report in self.stage.tracer.reports():
+            for fault in report.faults:
+                self.audit.note("unsound", tracewords.fault_sentence(fault.as_dict()))
+        self.stage.tracer.forget()
         with self.exchange.open("r+b") as file:
             for buffer in self.stage.buffers:
                 file.write(buffer.tobytes())

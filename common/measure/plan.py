@@ -29,8 +29,8 @@ THOROUGH_SECONDS = 150.0
 TRACED_SECONDS, TRACED_FROM = 90.0, 5_000_000  # of a case that is traced, and from how many multiply-adds on
 SPECIAL_UP_TO = 1 << 15  # multiply-adds of a shape that special operands are tried at without a GPU
 LARGEST_ON_GPU = 1 << 27  # multiply-adds of a drawn shape
-# The most operations of a shape that was asked for, for the tracer's thorough check and its usual one: nine seconds and
-# half a minute. Beyond the last only a GPU judges.
+# The most operations of a shape that was asked for, for the tracer's thorough check and its usual one: nine
+# seconds and half a minute. Beyond the last only a GPU judges.
 THOROUGH_FLOPS, TRACED_FLOPS = 40_000_000, 500_000_000
 
 

@@ -15,7 +15,6 @@ from common.microscope import trace
 from common.workers import isolate
 from lessons import split_k
 
-
 STEPS = ("conv3d_implicit_gemm", "conv3d_implicit_gemm_fast_division", "conv3d_implicit_gemm_precomputed")
 EACH = pytest.mark.parametrize("name", STEPS)
 # Sums of row and table offsets that are thrown away may wrap around.

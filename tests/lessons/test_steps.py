@@ -15,7 +15,6 @@ from common.measure import check
 from common.microscope.bench import TracedBench
 from common.microscope.trace import Tracer
 
-
 FILES = [*catalog.steps(), *catalog.experiments()]
 # Threads beyond an edge may multiply what lies in shared memory uninitialised, and throw the product away.
 pytestmark = [

@@ -83,13 +83,6 @@ def test_blocks_of_convolutions_stay_and_come_again_to_a_stage(name, monkeypatch
     assert max(shapes.multiply_adds(problem) for problem in shapes.copied(ladder)) < 40e6
 
 
-@pytest.mark.parametrize("ladder", ["gemm", "hgemm", "conv3d", "hconv3d"])
-def test_the_simulator_runs_what_a_copy_engine_takes(ladder):
-    asked = [case.problem for case in plan.cases(ladder, False, 3) if case.engine == "simulator"]
-    assert shapes.copied(ladder)[0] in asked
-    assert mappable(shapes.copied(ladder)[0])
-
-
 def test_rows_of_whole_pieces_miss_every_tile_and_the_pipelines_end():
     found = [problem for problem in shapes.tiled("hgemm") if mappable(problem)]
     for extent in ("M", "N"):

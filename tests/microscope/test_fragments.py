@@ -12,6 +12,7 @@ from common.measure import check, inputs
 from common.microscope import fragments, trace
 
 RIGHT = Path(__file__).parents[1] / "patterns" / "hgemm_tensor_cores.py"
+pytestmark = pytest.mark.usefixtures("traced")
 PROBLEM = problems.Hgemm(M=32, N=64, K=256)
 
 
