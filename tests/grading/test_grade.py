@@ -776,7 +776,7 @@ def test_processes_and_their_folders_go_when_the_grader_is_killed(write, tmp_pat
     )
     code = (
         "from pathlib import Path\nfrom common.grading import messages\nfrom common.grading.sandbox import Sandbox\n"
-        f"with Sandbox(Path({str(submitted)!r}), 'gemm', True) as box:\n"
+        f"with Sandbox(Path({str(submitted)!r}), 'gemm') as box:\n"
         f"    Path({str(place)!r}).symlink_to(box.work)\n    box.ask(messages.Start())\n"
     )
     grader = subprocess.Popen([sys.executable, "-c", code], cwd=catalog.ROOT)

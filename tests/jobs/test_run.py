@@ -104,7 +104,7 @@ def test_what_the_tracer_does_not_know_is_not_judged_and_named_with_its_line_at_
     path = write("gemm_complex.py", text(after="acc += abs(complex(0.0, 0.0))"))
     outcomes = list(run.check_steps([catalog.find("gemm_naive")], True, file=path, compiled=False))
     assert {one.status for one in outcomes} == {"unjudged"}
-    assert len(outcomes) <= run.ENOUGH_WRONG
+    assert len(outcomes) < len({case.problem for case in plan.cases("gemm", False, 0)}) / 2
     line = next(n for n, one in enumerate(path.read_text().splitlines(), 1) if "complex" in one)
     assert f"line {line}" in outcomes[0].result["message"]
     assert verdicts.exit_code(outcomes, asked=False) != RIGHT
@@ -112,7 +112,7 @@ def test_what_the_tracer_does_not_know_is_not_judged_and_named_with_its_line_at_
 
 def test_what_no_gpu_does_as_it_is_meant_is_a_mistake_with_its_line(write):
     path = write(
-        "gemm_constant.py", text(before="import numpy as np\n\nTABLE = np.ones(3)\n", after="TABLE[0] = 1.0")
+        "gemm_constant.py", text("import numpy as np\nTABLE = np.ones(3)\n", "TABLE[0] = 1.0")
     )
     ((_, result),) = isolate.run([asked(path, "traced")], True, PATIENCE)
     line = next(n for n, one in enumerate(path.read_text().splitlines(), 1) if "TABLE[0]" in one)

@@ -179,7 +179,6 @@ def on_gpu(dispatch, monkeypatch):
         calls.append(near)
         return {candidate: 1.0 / (i + 1) for i, candidate in enumerate(near)}
 
-    monkeypatch.setattr(dispatch, "config", SimpleNamespace(ENABLE_CUDASIM=0))
     monkeypatch.setattr(dispatch, "gpu_name", lambda: "NVIDIA Test 9")
     monkeypatch.setattr(dispatch, "measure", measure)
     return SimpleNamespace(calls=calls, filt=SimpleNamespace(__cuda_array_interface__={}))
@@ -246,7 +245,6 @@ def test_the_command_line_explains(monkeypatch, capsys):
 
     monkeypatch.setattr("common.jobs.run.isolate.run", answer)
     monkeypatch.setattr("common.book.device.gpu_count", lambda: 0)
-    monkeypatch.setenv("NUMBA_ENABLE_CUDASIM", "1")
     arguments = ["conv2d_layer_dispatch", "--explain", "--shape", "N=9 C=1 H=9 W=9 K=1 R=2 S=2"]
     assert lesson_main("05_implicit_gemm", arguments) == 0
     assert "kernel: one_channel_pairs" in capsys.readouterr().out
@@ -274,7 +272,7 @@ def test_what_cannot_be_explained_is_said(arguments, says, capsys):
 @pytest.mark.gpu
 @pytest.mark.xdist_group("gpu")
 def test_the_choice_is_at_most_3_percent_slower_than_the_best_candidate():
-    environment = {name: value for name, value in os.environ.items() if name != "NUMBA_ENABLE_CUDASIM"}
+    environment = {**os.environ}
     command = [sys.executable, dispatch_race.__file__]
     done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=1200)
     assert done.returncode == 0, done.stderr[-2000:]

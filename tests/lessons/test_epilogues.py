@@ -163,7 +163,7 @@ def test_a_student_writes_one():
 
 
 def test_the_first_epilogue_runs_in_both_kernels(tmp_path):
-    environment = {name: value for name, value in os.environ.items() if name != "NUMBA_ENABLE_CUDASIM"}
+    environment = {**os.environ}
     words = [sys.executable, "-m", "lessons.08_training.start.epilogue"]
     done = subprocess.run(words, capture_output=True, text=True, cwd=catalog.ROOT, env=environment, timeout=120)
     assert done.stderr == ""
@@ -401,7 +401,7 @@ def compiled():
     """What became of each of KERNELS, and by architecture whether ReLU is one instruction there; one process has what
     they share only once."""
     words = [sys.executable, "-c", COMPILED, json.dumps(KERNELS)]
-    environment = {**os.environ, "NUMBA_ENABLE_CUDASIM": "0"}
+    environment = {**os.environ}
     done = subprocess.run(words, capture_output=True, text=True, cwd=catalog.ROOT, env=environment, timeout=600)
     assert done.returncode == 0, done.stderr
     kernels, relu = json.loads(done.stdout)
@@ -432,7 +432,7 @@ def test_relu_is_one_instruction_where_there_is_one_that_keeps_nan(compiled):
 @pytest.mark.xdist_group("gpu")
 def test_on_a_gpu_they_are_right_and_give_the_same_bits():
     words = [sys.executable, "-m", "tests.lessons.epilogue_layers"]
-    environment = {**os.environ, "NUMBA_ENABLE_CUDASIM": "0"}
+    environment = {**os.environ}
     done = subprocess.run(words, capture_output=True, text=True, cwd=catalog.ROOT, env=environment, timeout=600)
     assert done.returncode == 0, done.stderr
     found = [json.loads(line) for line in done.stdout.splitlines()]

@@ -426,7 +426,7 @@ SLOW = ("conv_relu_pool", "filter_gradient", "head", "input_gradient", "weight_g
 def test_the_kernels_compile_and_nothing_is_float64():
     names = [*QUICK, *some(SLOW, len(SLOW) + 1, 1)]
     words = [sys.executable, "-c", COMPILED, json.dumps(names)]
-    environment = {**os.environ, "NUMBA_ENABLE_CUDASIM": "0"}
+    environment = {**os.environ}
     done = subprocess.run(words, capture_output=True, text=True, cwd=catalog.ROOT, env=environment, timeout=300)
     assert done.returncode == 0, done.stderr
     launched, found = json.loads(done.stdout)
@@ -437,7 +437,7 @@ def test_the_kernels_compile_and_nothing_is_float64():
 @pytest.mark.gpu
 def test_on_a_gpu_gradients_are_the_oracles_and_bits_the_same_with_and_without_a_graph(root):
     """A graph, each kernel by itself, and a run that was interrupted: all end with the same bits."""
-    env = {name: value for name, value in os.environ.items() if name != "NUMBA_ENABLE_CUDASIM"}
+    env = {**os.environ}
     script = root / "tests" / "lessons" / "network_on_gpu.py"
     words, paths = [sys.executable, str(script)], os.pathsep.join([str(root), os.environ.get("PYTHONPATH", "")])
     done = subprocess.run(

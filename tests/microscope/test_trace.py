@@ -1938,12 +1938,10 @@ def test_dynamic_shared_memory_is_one_and_has_a_limit(kernel):
 
 def test_a_grid_is_a_multiple_of_the_cluster_that_its_kernel_declares(write):
     source = """
-    @cuda.jit
+    @cuda.jit(launch_bounds=(32, 1, 2))
     def kernel(c):
         if cuda.grid(1) < 32:
             c[0, cuda.grid(1)] = 1.0
-
-    kernel.launch_bounds = 32, 1, 2
 
     def launch(a, b, c):
         kernel[{blocks}, 32](c)
