@@ -133,12 +133,22 @@ def check_task(task: messages.Check) -> StepResult:
     return result
 
 
+# Mistakes that Python names when a kernel is traced.
+_OF_PYTHON = (
+    "argument-count", "array-for-number", "returns-nothing", "unknown-attribute", "unknown-name", "unset-variable",
+)  # fmt: skip
+
+
 def _untraced(error: Exception, path: Path) -> StepResult:
     """Of what the tracer does not know there is no verdict but a GPU's; a mistake is told."""
     from common.microscope.lanes import MistakeError
 
+    told = None
     if isinstance(error, MistakeError):
-        told = faults.fault("in-kernel", str(error), path, error.line)
+        told = faults.of_mistake(str(error), path, error.line)
+    elif error.__cause__ is not None:
+        told = faults.of_error(error.__cause__, path)
+    if told and (isinstance(error, MistakeError) or told.kind in _OF_PYTHON):
         return {"status": "crashed", "engine": "traced", "message": told.what, "faults": [told.as_dict()]}
     return {"status": "unjudged", "engine": "traced", "message": str(error)}
 

@@ -1156,6 +1156,8 @@ class _Module:
 
     def __getattr__(self, name: str) -> Any:
         if self._cuda:
+            if not hasattr(self._module, name):
+                raise AttributeError(f"'_CudaModule' object has no attribute '{name}'")
             if not hasattr(self._machine.cuda, name):
                 raise TraceError(f"cuda.{name} is not known to the tracer")
             return getattr(self._machine.cuda, name)

@@ -400,7 +400,7 @@ class Tracer:
         arguments = [_argument(a, name, back) for a, name in zip(launch.arguments, names, strict=False)]
         if len(launch.arguments) != len(names):
             given = len(launch.arguments)
-            raise TypeError(f"{function.__name__} takes {len(names)} arguments, and is launched with {given}")
+            raise TypeError(f"Signature mismatch: {given} argument types given, but function takes {len(names)}")
         key = (function, *map(_type, arguments))
         machine = self._machines.get(key)
         if machine is None:
