@@ -111,9 +111,7 @@ def test_what_the_tracer_does_not_know_is_not_judged_and_named_with_its_line_at_
 
 
 def test_what_no_gpu_does_as_it_is_meant_is_a_mistake_with_its_line(write):
-    path = write(
-        "gemm_constant.py", text("import numpy as np\nTABLE = np.ones(3)\n", "TABLE[0] = 1.0")
-    )
+    path = write("gemm_constant.py", text("import numpy as np\nTABLE = np.ones(3)\n", "TABLE[0] = 1.0"))
     ((_, result),) = isolate.run([asked(path, "traced")], True, PATIENCE)
     line = next(n for n, one in enumerate(path.read_text().splitlines(), 1) if "TABLE[0]" in one)
     assert (result["status"], result["faults"][0]["line"]) == ("crashed", line)

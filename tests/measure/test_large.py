@@ -3,8 +3,6 @@
 import numpy as np
 import pytest
 
-
-
 from common.book import catalog, reference
 from common.book.problems import RAGGED
 from common.measure import large, shapes
