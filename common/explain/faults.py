@@ -730,7 +730,8 @@ _ERRORS: tuple[tuple[str, str, str | _Say], ...] = (
     ("raises", r"^ValueError: *$", "a shape is refused without a reason"),
     ("too-deep", r"^(?:RecursionError: .* during compilation|MemoryError: *$)", _too_deep),
     ("recursion", r"^RecursionError|runaway recursion", "a function calls itself without end"),
-    ("array-for-number", r"setting an array element with a sequence|a real number, not .View|only [\w-]+ arrays can be converted|"
+    ("array-for-number", r"setting an array element with a sequence|a real number, not .View|"
+     r"only [\w-]+ arrays can be converted|"
      r"setitem\(array\(\w+, \d+d, \w+\), [^\n]*, array\(\w+, \d+d, \w+\)\)",
      "an array is stored where one number belongs"),
     ("constant-written", r"lies in constant memory|assignment destination is read-only|setitem\(readonly array",
