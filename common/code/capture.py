@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from common.book import limits
+from common.book import device, limits, occupancy
 from common.book.patching import replaced, replaced_items
 
 MULTIPROCESSORS = 132  # of the card that steps are told of where none is: an H200's
@@ -147,7 +147,10 @@ class _Device:
     MAX_SHARED_MEMORY_PER_BLOCK = limits.MAX_SHARED
 
     def __init__(self, multiprocessors: int) -> None:
+        has = occupancy.limits(device.played() or device.USUAL_CARD)
         self.MULTIPROCESSOR_COUNT = multiprocessors
+        self.MAX_SHARED_MEMORY_PER_MULTIPROCESSOR = has.shared_bytes
+        self.RESERVED_SHARED_MEMORY_PER_BLOCK = has.reserved_bytes
         self.device = self
 
     def get_memory_info(self) -> Any:

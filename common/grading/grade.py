@@ -153,6 +153,7 @@ class Work:
     shapes: list[Problem]
     exercise: Exercise | None
     precision: str = catalog.PRECISIONS[0]
+    algorithm: str | None = None
     requires: str | None = None
     borrowed: Borrowed = borrowed.NOTHING
 
@@ -307,7 +308,9 @@ class Grader:
             return
         departure = allowed_edits.departure(exercise, text) if exercise else None
         lent = borrowed.by(target)
-        work = Work(file.path, text, target.ladder, [], exercise, target.precision, target.requires, lent)
+        work = Work(
+            file.path, text, target.ladder, [], exercise, target.precision, target.algorithm, target.requires, lent
+        )
         self._kernel(grade, work)
         if exercise and exercise.floor and self.machine.gpu is None:
             asked = f"{exercise.floor:g} percent of the floor's rate on {exercise.preset}"
@@ -370,7 +373,7 @@ class Grader:
             box.ask(messages.Start())
             for problem in work.shapes:
                 bench = sandbox.RemoteBench(box, problem)
-                verdict = check.check_bench(bench, seed, repeats=1, precision=work.precision)
+                verdict = check.check_bench(bench, seed, 1, work.precision, work.algorithm)
                 unsound = [said for kind, said in box.notes if kind == UNSOUND][:TOLD]
                 evidence.findings += [Finding(UNSOUND, f"at {problem}: {said}") for said in unsound]
                 evidence.findings += [Finding(f.kind, f"at {problem}: {f.message}") for f in verdict.findings]
@@ -525,7 +528,7 @@ class Grader:
 
     def _run_plans(self, evidence: Evidence, work: Work, timed: Problem | None, seed: int, folder: Path) -> None:
         task = PtxRun(
-            ladder=work.ladder, precision=work.precision, folder=str(folder), seed=seed,
+            ladder=work.ladder, precision=work.precision, algorithm=work.algorithm, folder=str(folder), seed=seed,
             shapes=[problem.shape() for problem in work.shapes], timed=timed.shape() if timed else None,
         )  # fmt: skip
         with self._gpu:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-from common.book import catalog, problems
+from common.book import catalog, device, problems
 from common.book.catalog import Step
 from common.jobs import kept
 from common.jobs.messages import StepResult
@@ -21,18 +21,20 @@ class _Kept(Struct):
 
 class Outcomes:
     """Outcomes of one ``kind`` of task (``check``, ``compile``), by step; ``conditions`` are what they depend on
-    besides the step's code and the harness's, such as the engine. With ``fresh`` none is known."""
+    besides the step's code, the harness's and a small card's limits, such as the engine. With ``fresh`` none is
+    known."""
 
     def __init__(self, kind: str, conditions: object, fresh: bool = False) -> None:
         self._kind, self._conditions = kind, conditions
         self._kept = kept.Kept(kind, list[_Kept], fresh)
 
-    def known(self, steps: list[Step]) -> dict[str, list[Outcome]]:
-        """By step, in the steps' order, the outcomes that still hold."""
+    def known(self, steps: list[Step], room_bytes: int = 0) -> dict[str, list[Outcome]]:
+        """By step, in the steps' order, the outcomes that still hold; none if there is room now for what was left
+        out."""
         found: dict[str, list[Outcome]] = {}
         for step in steps:
             entries = self._kept.get(step.name, self._key(step))
-            if entries:
+            if entries and not any(0 < e.result.get("needed_bytes", 0) <= room_bytes for e in entries):
                 found[step.name] = [
                     Outcome(step, problems.from_shape(step.ladder, e.shape), e.preset, e.result) for e in entries
                 ]
@@ -45,4 +47,4 @@ class Outcomes:
 
     def _key(self, step: Step) -> str:
         code = catalog.provenance(step.path), catalog.imported_steps(step.path)
-        return kept.key(self._kind, self._conditions, kept.harness(), step.ladder, code)
+        return kept.key(self._kind, self._conditions, kept.harness(), step.ladder, code, device.small_card())

@@ -22,7 +22,7 @@ from typing import Any, Literal, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from common.book import catalog, lessontext
+from common.book import catalog, device, lessontext
 from common.book.boundstep import BoundStep
 from common.book.catalog import Step
 from common.book.limits import require_kernel, require_launch
@@ -412,8 +412,8 @@ class Tracer:
         ledger.in_turn = machine.has_engines
         lanes = _LANES_OF_TEAMS if machine.has_engines else _LANES_AT_ONCE
         machine.run(arguments, blocks, max(1, lanes // (machine.lanes_per_block * machine.cluster)), self.order)
-        for host, device in back:
-            np.copyto(host, np.asarray(device))
+        for host, copied in back:
+            np.copyto(host, np.asarray(copied))
 
 
 def run(
@@ -557,9 +557,9 @@ def _argument(value: Any, name: str, back: list[tuple[Any, DeviceArray]]) -> Arg
 def _seen(array: NDArray[Any], name: str, back: list[tuple[Any, DeviceArray]]) -> View:
     view = _view(array, name)
     if view is None:
-        device = _allocate(array.shape, array.dtype, array)
-        back.append((array, device))
-        view = _view(device, name)
+        copied = _allocate(array.shape, array.dtype, array)
+        back.append((array, copied))
+        view = _view(copied, name)
         assert view is not None  # it lies in the device's memory
     return view
 
@@ -591,7 +591,7 @@ def in_place_of_the_device(carry_out: Callable[[Launch], None]) -> Iterator[None
     def note(launched: Any, *arguments: Any, **named: Any) -> None:
         kernel, grid, block, shared = launched.dispatcher, launched.griddim, launched.blockdim, launched.sharedmem
         require_kernel(kernel.py_func.__name__, False, grid, named)
-        require_launch(grid, block, shared, cluster=capture.cluster(kernel))
+        require_launch(grid, block, shared, device.played(), capture.cluster(kernel))
         carry_out(Launch(kernel.py_func, grid, block, shared, arguments, capture.bounds(kernel)))
 
     def allocate(_: str, shape: Any, dtype: Any, values: Any) -> DeviceArray:

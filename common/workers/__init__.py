@@ -6,6 +6,7 @@ Module by module:
     forkserver    forks processes from one that has Numba imported
     keeper        ends all that a child process has started
     child         reads tasks, does them, answers
+    overdue       which stage of a task takes too long, and what may be said of it
     messages      what all tasks and results have, and how they are written and read
     relay         one GPU for many processes, each alone, the next ones getting ready
 """

@@ -30,7 +30,7 @@ from msgspec import to_builtins
 import common
 from common.book import catalog, ledger, schema
 from common.explain import faults
-from common.workers import keeper, messages
+from common.workers import keeper, messages, overdue
 from common.workers.messages import FileTask, Result, Task, TaskError
 
 _PARENT_SECONDS = 1.0
@@ -166,44 +166,38 @@ class _Answers:
         while data:
             data = data[self._write(self._channel, data) :]
 
+    def at(self, stage: str) -> None:
+        """The task goes on: what it is at."""
+        with self._lock:
+            self._say({"at": stage})
+
     @contextmanager
     def due(self, number: int, task: Task[Result] | TaskError) -> Iterator[None]:
-        """The task has its ``seconds`` from now on; a kernel that does not end is told with its line."""
-        seconds = None if isinstance(task, TaskError) else task.seconds
-        if seconds is None:
+        """The task's time begins; whatever takes too long is told by another thread, with its stage and line."""
+        if isinstance(task, TaskError) or task.seconds is None:
             yield
             return
-        main_thread = threading.get_ident()
+        watch = overdue.Watch(_path(task), task.seconds, task.within)
+        done = threading.Event()
 
-        def late() -> None:
-            self.give(number, _late(_path(task), seconds, main_thread))
+        def look() -> None:
+            told = time.monotonic()
+            while not done.wait(overdue.TICK_SECONDS):
+                late = watch.tick()
+                if late and not done.is_set():
+                    self.give(number, late)
+                    return
+                if time.monotonic() - told > messages.SIGN_SECONDS:
+                    told = time.monotonic()
+                    self.at(watch.stage)
 
-        # before the parent's own clock runs out
-        alarm = threading.Timer(max(0.1, 0.9 * seconds - 0.5), late)
-        alarm.daemon = True
-        alarm.start()
+        thread = threading.Thread(target=look, daemon=True)
+        thread.start()
         try:
             yield
         finally:
-            alarm.cancel()
-
-
-def _late(path: Path, seconds: float, thread: int) -> Result:
-    line = None
-    frame = sys._current_frames().get(thread)
-    while frame is not None:
-        if Path(frame.f_code.co_filename).name == path.name:
-            line = line or frame.f_lineno
-        frame = frame.f_back
-    fault = faults.of_time_out(seconds, path, line)
-    where = f"; it was in {path.name}:{fault.line}: {fault.code}" if line else ""
-    return {
-        "status": "timed_out",
-        "message": f"no result within {seconds:.0f} s: an endless loop, or a barrier that some threads skip?{where}",
-        "faults": [fault.as_dict()],
-        "fatal": True,
-        "seconds": seconds,
-    }
+            done.set()
+            thread.join()  # it says nothing any more
 
 
 _BUILTINS = dict(vars(builtins))

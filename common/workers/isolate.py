@@ -24,14 +24,13 @@ from typing import IO, cast
 
 from msgspec.structs import replace
 
-from common.book import catalog, device
+from common.book import catalog, device, ledger
 from common.explain import faults
-from common.workers import forkserver, keeper, messages
+from common.workers import forkserver, keeper, messages, overdue
 from common.workers.messages import FileTask, Found, Line, Result, ShapeTask, Task, TaskError
 
-START_SECONDS = 60.0  # for a child to be there; then its first task's time begins
-MEMORY_BYTES = 8 << 30
-MEMORY_SHARE = 0.8  # of the machine's, where that is less; and of it all where a GPU is used
+START_SECONDS = 120.0  # for a child to be there; then its first task's time begins
+SILENT = 10  # times a task's limit, of the clock, that a child may be silent; of its processor time, once
 FILE_BYTES = 2 << 30
 TOLD_SHARE = 1 / 3  # of a task's time, after which whoever waits is told
 _END_SECONDS = 1.0
@@ -94,11 +93,12 @@ def run(
 ) -> Iterator[tuple[Task[Found], Found]]:
     """Run tasks in order in one child process, yielding each result as it comes, until ``stop`` is set.
 
-    A task that crashes its process or takes longer than ``seconds`` (or its own ``seconds``) gets a result that
-    says so (``status`` crashed or timed_out), and the rest go on in a fresh process; but those of a file that was too
-    slow once, or has ended its process twice in a row, get a result that says the same and that they were not tried
-    (``untried``). Other statuses: right, wrong, refused (the step does not take this shape), unjudged (this machine
-    cannot tell), unusable (not a step file).
+    A task that crashes its process gets a result that says so (``status`` crashed), and so does one that takes longer
+    than ``seconds`` (or its own ``seconds``) of its own time (:mod:`common.workers.overdue`): timed_out if the file's
+    kernel or its own code ran so long, else unjudged. The rest go on in a fresh process; but those of a file that
+    timed out once, or has cost its process twice in a row, get a result that says the same and that they were not
+    tried (``untried``). Other statuses: right, wrong, refused (the step does not take this shape), unjudged (this
+    machine cannot tell), unusable (not a step file).
     """
     return _run(tasks, simulator, seconds, _stopped(stop))
 
@@ -152,6 +152,8 @@ class _Lost:
         where = f" at {shape}" if shape else ""
         if result["status"] == "timed_out":
             why = f"not tried: it gave no result in time{where}"
+        elif self._deaths[path] >= _DEATHS and result["status"] == "unjudged":
+            why = f"not tried: {_DEATHS} in a row were not done in time, last{where}: {result.get('message')}"
         elif self._deaths[path] >= _DEATHS:
             why = f"not tried: it ended its process {_DEATHS} times in a row, last{where}"
         else:
@@ -203,17 +205,6 @@ def _environment(simulator: bool, folder: Path) -> dict[str, str]:
     return env
 
 
-def memory_limit(gpu: bool) -> int:
-    """Bytes of private memory that a child may take; where a GPU is used, its operands stand in the host's, too."""
-    whole = MEMORY_BYTES
-    with contextlib.suppress(AttributeError, OSError, ValueError):
-        whole = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    with contextlib.suppress(OSError, ValueError):  # a container's
-        whole = min(whole, int(Path("/sys/fs/cgroup/memory.max").read_text(encoding="utf-8")))
-    most = int(whole * MEMORY_SHARE)
-    return most if gpu else min(MEMORY_BYTES, most)
-
-
 class _Child:
     """A child process with its folder: started, perhaps kept waiting, given tasks, read from, ended."""
 
@@ -245,7 +236,7 @@ class _Child:
         posix = os.name == "posix"
         options: keeper.Options = {
             "folder": str(self.folder), "tasks": str(self.path(_TASKS)), "warm": warm, "wait": not command,
-            "memory": memory_limit(not simulator and device.gpu_count() > 0), "files": FILE_BYTES,
+            "memory": device.memory_for_a_child(not simulator and device.gpu_count() > 0), "files": FILE_BYTES,
         }  # fmt: skip
         theirs = -1
         if posix:
@@ -412,43 +403,73 @@ def _child(tasks: Sequence[Task[Result]], simulator: bool, seconds: float, stopp
 
 
 def _follow(child: _Child, tasks: Sequence[Task[Result]], limits: list[float], stopped: Stopped) -> Iterator[Result]:
-    """Read results as they come, and make up the one that a dead or late process owes.
+    """Read results as they come, and make up the one that a dead or silent process owes.
 
-    ``limits``: seconds for each task. ``fatal`` in a result: its process is lost.
+    ``limits``: seconds for each task. ``fatal`` in a result: its process is lost. The child keeps the limits itself
+    and gives signs that it does; one that is silent does a single thing without an end, or was stopped.
     """
-    delivered, pid = 0, None
-    began, limit, told = time.monotonic(), START_SECONDS, False
+    delivered, pid, stage, told = 0, None, "", False
+    began = sign = time.monotonic()
+    used = 0.0
     while delivered < len(tasks) and not stopped():
         for line in child.lines(_POLL_SECONDS):
             if pid is None and line.hello is not None:
-                pid, began, limit = line.hello, time.monotonic(), limits[0]
+                pid, began, sign = line.hello, time.monotonic(), time.monotonic()
+                used = _processor_seconds(pid) or 0.0
+            if line.at is not None and pid is not None:
+                stage, sign, used = line.at, time.monotonic(), _processor_seconds(pid) or 0.0
             if pid is None or (line.pid, line.number) != (pid, delivered):
                 continue  # from another process, or a second time
             if line.result is None or line.result.get("status") not in messages.STATUSES:
                 continue
             result = cast(Result, line.result)  # whoever takes it looks at its type
             delivered += 1
-            if delivered < len(tasks):
-                limit = limits[delivered]
             last = result.get("fatal") or delivered == len(tasks)
             yield result
             if last:
                 return
-            began = time.monotonic()
+            began, sign, stage, used = time.monotonic(), time.monotonic(), "", _processor_seconds(pid) or 0.0
         if child.ended:
             yield {"status": "crashed", "message": child.ended, "fatal": True}
             return
-        waited = time.monotonic() - began
-        if waited > limit:
+        if late := _silent(pid, stage, time.monotonic() - sign, used, limits[delivered]):
             child.end()
-            message = f"no result within {limit:.0f} s: an endless loop, or a barrier that some threads skip?"
-            if pid is None:
-                message = f"the process was not there within {limit:.0f} s"
-            yield {"status": "timed_out", "message": message, "fatal": True, "seconds": round(waited, 3)}
+            yield {**late, "fatal": True, "seconds": round(time.monotonic() - began, 3)}
             return
-        if on_wait is not None and not told and waited > TOLD_SHARE * limit:
+        if on_wait is not None and not told and time.monotonic() - began > TOLD_SHARE * limits[delivered]:
             told = True
-            on_wait(tasks[delivered], limit)
+            on_wait(tasks[delivered], limits[delivered])
+
+
+def _silent(pid: int | None, stage: str, waited: float, used: float, limit: float) -> Result | None:
+    """The result of a task whose process has given no sign for ``waited`` seconds, if that is too long.
+
+    ``used``: the seconds of processor time that it had used before.
+    """
+    if pid is None:
+        if waited <= START_SECONDS:
+            return None
+        message = f"the process was not there within {START_SECONDS:.0f} s"
+        return {"status": "unjudged", "message": message, "late": True}
+    now = _processor_seconds(pid)
+    if waited <= limit or (waited <= SILENT * limit and (now is None or now - used <= limit)):
+        return None
+    busy = now is not None and now - used > limit
+    what = f"no sign of life for {now - used if busy and now else waited:.0f} s"
+    what += " of processor time" if busy else ""
+    if busy and stage in ("", ledger.IMPORTS, ledger.KERNEL):
+        return {"status": "timed_out", "message": f"{what}: one operation that does not end?"}
+    message = f"{what}, last from {overdue.said(stage)}; values were not compared"
+    return {"status": "unjudged", "message": message, "late": True}
+
+
+def _processor_seconds(pid: int) -> float | None:
+    """What a process has used of a processor; None where that is not known."""
+    try:
+        fields = Path("/proc", str(pid), "stat").read_bytes().rpartition(b")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+    except (OSError, IndexError, ValueError):
+        return None
 
 
 def _explain(task: Task[Result], result: Result) -> None:

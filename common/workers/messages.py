@@ -25,6 +25,9 @@ Status = Literal["right", "wrong", "refused", "unjudged", "unusable", "crashed",
 STATUSES: tuple[str, ...] = get_args(Status)
 """What can become of a task, as its result's ``status`` says."""
 
+SIGN_SECONDS = 1.0
+"""A process that is at work says so this often."""
+
 _SHOWN = 200  # characters of a value that an error shows
 
 
@@ -43,6 +46,7 @@ class Result(_Became, total=False):
     ``seconds``  that it took
     ``untried``  others of its file took too long, or ended their processes
     ``fatal``    its process is lost
+    ``late``     it was not judged for want of time
     """
 
     message: str | None
@@ -50,6 +54,7 @@ class Result(_Became, total=False):
     seconds: float
     untried: bool
     fatal: bool
+    late: bool
 
 
 Found = TypeVar("Found", bound=Result, covariant=True)
@@ -67,13 +72,16 @@ class Message(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 class Task(Message, Generic[Found], frozen=True, kw_only=True, tag_field="task"):
     """What a child process does, and answers with one result: ``Task[Result]``, or another in that place.
 
-    ``seconds``  its limit; None: that of whoever runs it
+    ``seconds``  its limit: of the time that it takes itself (:mod:`common.workers.overdue`), for each of its stages;
+                 None: that of whoever runs it
+    ``within``   so many for all stages together; None: a few times ``seconds``
     """
 
     alone: ClassVar[bool] = False
     """Is what becomes of one such task no sign for the others of its file?"""
 
     seconds: float | None = None
+    within: float | None = None
 
     @property
     def kind(self) -> str:
@@ -137,6 +145,7 @@ class Line(msgspec.Struct, frozen=True, kw_only=True):
 
     ``hello``   the worker's number, as its tasks are about to begin
     ``pid``, ``number``, ``result``  who answers which task, and what
+    ``at``      the stage of a task that goes on
     ``ended``   the keeper's own: the worker's exit code, negative for a signal
     """
 
@@ -144,6 +153,7 @@ class Line(msgspec.Struct, frozen=True, kw_only=True):
     pid: int | None = None
     number: int | None = None
     result: dict[str, object] | None = None
+    at: str | None = None
     ended: int | None = None
 
 

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 from numba import cuda
 
-from common.book import boundstep, catalog, device, problems, schema
+from common.book import boundstep, catalog, problems, schema
 from common.grading import audit, harness, messages, sandbox, sandbox_child, traced_run
 from common.grading.sandbox import Limits, RemoteArray, Sandbox, SandboxError
 from common.measure import check
@@ -103,9 +103,6 @@ def test_little_of_this_environment_is_passed_on(box, monkeypatch, tmp_path):
     assert found["PYTHONPATH"] == str(tmp_path)  # not the checkout: its harness is the copy
     assert {found[name] for name in ("HOME", "TEMP", "TMP", "TMPDIR")} == {str(box.work)}
     assert found["CUDA_VISIBLE_DEVICES"] == "-1"
-    assert found[device.SIMULATOR_SWITCH] == "1"
-    monkeypatch.delenv(device.SIMULATOR_SWITCH)
-    assert device.SIMULATOR_SWITCH not in box._environment()
 
 
 def test_only_helpers_that_lessons_share_are_handed_over(monkeypatch, tmp_path):
