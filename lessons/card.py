@@ -25,7 +25,7 @@ def largest(tiles, takes, blocks=1):
 
 
 def _asked(name, usual):
-    """An attribute of the card; `usual` in the simulator, and where code is compiled for another machine."""
+    """An attribute of the card; `usual` where there is none, and where code is compiled for another machine."""
     try:
         return getattr(cuda.get_current_device(), name, usual)
     except CudaSupportError:

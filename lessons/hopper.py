@@ -15,7 +15,10 @@ elements, as in ``lessons/tensorcores.py``. Compute capability 9.0 alone, "9.0a"
 from collections import OrderedDict
 
 import numpy as np
-from numba import config, cuda, float32, int64, types
+from llvmlite import ir
+from numba import cuda, float32, int64, types
+from numba.cuda import cgutils
+from numba.cuda.extending import intrinsic
 from numba.types import float16
 
 SWIZZLES = 128, 64, 32  # bytes that a row of a tile may have
@@ -172,519 +175,444 @@ def _encoded(one, address):
     return words.view(np.uint8)
 
 
-if config.ENABLE_CUDASIM:
-    from numba.cuda.simulator.kernel import _get_kernel_context
+HALF, WORD, LONG, FLOAT = ir.IntType(16), ir.IntType(32), ir.IntType(64), ir.FloatType()
+SHARED = 3  # LLVM's number of the shared address space
+PATIENCE = 2_000_000_000  # nanoseconds that a thread waits at a barrier before it gives up
 
-    def jit(threads, blocks=1, cluster=1):
-        try:
-            return cuda.jit(launch_bounds=(threads, blocks, cluster))
-        except TypeError:  # Numba's own simulator, which knows no such option
-            return cuda.jit
 
-    def _machine():
-        """The asynchronous machine of the cluster that runs: common/microscope/asynchronous.py."""
-        context = _get_kernel_context()
-        if not hasattr(type(context), "asynchronous"):
-            raise RuntimeError("this kernel needs the workbook's simulator: Numba's own has no asynchronous copies")
-        return context.asynchronous
+def jit(threads, blocks=1, cluster=1):
+    """cuda.jit that leaves a thread as many registers as `blocks` resident blocks of `threads` leave it.
 
-    def half_tiles():
-        return _machine().tiles(np.float16)
+    The kernel runs in clusters of `cluster` blocks along x, which reach each other's shared memory; its grid
+    counts blocks, a multiple of `cluster`.
+    """
+    return cuda.jit(launch_bounds=(threads, blocks) if cluster == 1 else (threads, blocks, cluster))
 
-    def float_tiles():
-        return _machine().tiles(np.float32)
 
-    def fence_async():
-        _machine().fence_async()
+# --- operands of instructions ---
 
-    def barrier_array(count):
-        return _machine().barrier_array(count)
 
-    def barrier_init(bars, i, arrivals):
-        _machine().barrier_init(bars, i, arrivals)
+def _assembly(builder, result, text, constraints, operands):
+    kind = ir.FunctionType(result, [operand.type for operand in operands])
+    return builder.call(ir.InlineAsm(kind, text, constraints, side_effect=True), operands)
 
-    def publish_barriers():
-        _machine().publish_barriers()
 
-    def barrier_expect(bars, i, count):
-        _machine().barrier_expect(bars, i, count)
+def _data(context, builder, array_type, array):
+    return cgutils.create_struct_proxy(array_type)(context, builder, value=array).data
 
-    def barrier_arrive(bars, i):
-        _machine().barrier_arrive(bars, i)
 
-    def barrier_arrive_at(bars, i, rank):
-        _machine().barrier_arrive_at(bars, i, rank)
+def _shared_address(context, builder, array_type, array, index, index_type):
+    """Where array[index] lies in shared memory; 32 bits reach all of it."""
+    data = _data(context, builder, array_type, array)
+    start = builder.ptrtoint(builder.addrspacecast(data, WORD.as_pointer(SHARED)), WORD)
+    index = context.cast(builder, index, index_type, types.uint32)
+    return builder.add(start, builder.mul(index, WORD(array_type.dtype.bitwidth // 8)))
 
-    def barrier_wait(bars, i, parity):
-        _machine().barrier_wait(bars, i, parity)
 
-    def descriptor(tiles, offset, leading, stride):
-        return _machine().descriptor(tiles, offset, leading, stride)
+def _instruction(text, kinds):
+    """Code that carries out `text` on operands, named by a letter each, in the order of the arguments:
 
-    def wgmma_f16(acc, i, tiles, a, b, N):
-        _machine().multiply("wgmma_f16", acc, i, tiles, a, b, N)
+    s: an array and an index, for an address in shared memory; p: an array, for its address in global memory;
+    r: 32 bits; h: 16 bits; ``-`` none.
+    """
+    constraints = ",".join([*({"s": "r", "p": "l"}.get(kind, kind) for kind in kinds if kind != "-"), "~{memory}"])
 
-    def wgmma_f16_rows(acc, i, tiles, a, b, N):
-        _machine().multiply("wgmma_f16_rows", acc, i, tiles, a, b, N)
+    def generate(context, builder, signature, args):
+        given, operands = iter(zip(args, signature.args, strict=True)), []
+        for kind in kinds:
+            value, its_type = next(given)
+            if kind == "s":
+                operands.append(_shared_address(context, builder, its_type, value, *next(given)))
+            elif kind == "p":
+                operands.append(builder.ptrtoint(_data(context, builder, its_type, value), LONG))
+            elif kind == "r":
+                operands.append(context.cast(builder, value, its_type, types.uint32))
+            elif kind == "h":
+                operands.append(context.cast(builder, value, its_type, types.uint16))
+        _assembly(builder, ir.VoidType(), text, constraints, operands)
+        return context.get_dummy_value()
 
-    def wgmma_tf32(acc, i, tiles, a, b, N):
-        _machine().multiply("wgmma_tf32", acc, i, tiles, a, b, N)
+    return generate
 
-    def wgmma_tf32_registers(acc, i, frag, j, tiles, b, N):
-        _machine().multiply("wgmma_tf32_registers", acc, i, tiles, 0, b, N, (frag, j))
 
-    def wgmma_f16_registers(acc, i, frag, j, tiles, b, N):
-        _machine().multiply("wgmma_f16_registers", acc, i, tiles, 0, b, N, (frag, j))
+def _literal(value):
+    """The value of an argument that must be a constant, or None where Numba has yet to ask with the constant."""
+    return value.literal_value if isinstance(value, types.IntegerLiteral) else None
 
-    def wgmma_f16_rows_registers(acc, i, frag, j, tiles, b, N):
-        _machine().multiply("wgmma_f16_rows_registers", acc, i, tiles, 0, b, N, (frag, j))
 
-    def wgmma_fence():
-        _machine().wgmma_fence()
+# --- shared memory ---
 
-    def wgmma_commit():
-        _machine().wgmma_commit()
 
-    def wgmma_wait(pending):
-        _machine().wgmma_wait(pending)
+@cuda.jit(device=True, inline="always")
+def half_tiles():
+    """All of the dynamic shared memory as float16, from a 1024-byte boundary on."""
+    return cuda.shared.array(0, float16, alignment=1024)
 
-    def tma_load2(tiles, i, map, bars, b, row, column):
-        _machine().load("tma_load2", tiles, i, map, bars, b, (row, column))
 
-    def tma_load2_multicast(tiles, i, map, bars, b, row, column, mask):
-        _machine().load("tma_load2_multicast", tiles, i, map, bars, b, (row, column), mask)
+@cuda.jit(device=True, inline="always")
+def float_tiles():
+    """All of the dynamic shared memory as float32, from a 1024-byte boundary on."""
+    return cuda.shared.array(0, float32, alignment=1024)
 
-    def tma_load_im2col(tiles, i, map, bars, b, n, d, h, w, c, t, r, s):
-        _machine().load("tma_load_im2col", tiles, i, map, bars, b, (n, d, h, w, c, t, r, s))
 
-    def tma_load_im2col_multicast(tiles, i, map, bars, b, n, d, h, w, c, t, r, s, mask):
-        _machine().load("tma_load_im2col_multicast", tiles, i, map, bars, b, (n, d, h, w, c, t, r, s), mask)
+@intrinsic
+def fence_async(typing_context):
+    """What this thread wrote to shared memory is there for wgmma and the copy engine, after a barrier for all."""
+    return types.void(), _instruction("fence.proxy.async.shared::cta;", "")
 
-    def tma_store2(map, row, column, tiles, i):
-        _machine().store(map, row, column, tiles, i)
 
-    def tma_commit():
-        _machine().tma_commit()
+# --- barriers that count bytes ---
 
-    def tma_wait_read(pending):
-        _machine().tma_wait(pending, written=False)
 
-    def tma_wait(pending):
-        _machine().tma_wait(pending, written=True)
+@cuda.jit(device=True, inline="always")
+def barrier_array(count):
+    """`count` barriers in shared memory; a constant."""
+    return cuda.shared.array(count, int64)
 
-    def cluster_rank():
-        return np.uint32(_machine().rank())
 
-    def cluster_sync():
-        _machine().cluster_sync()
+@intrinsic
+def barrier_init(typing_context, bars, i, arrivals):
+    """Make barrier i one of so many arrivals in a phase; then publish_barriers."""
+    text = "mbarrier.init.shared::cta.b64 [$0], $1;"
+    return types.void(bars, i, arrivals), _instruction(text, "sr")
 
-    def take_registers(count):
-        _machine().take_registers(count)
 
-    def give_registers(count):
-        _machine().give_registers(count)
+@intrinsic
+def publish_barriers(typing_context):
+    """The barriers that this thread has made are there for the copy engine and, behind a barrier, for all."""
+    return types.void(), _instruction("fence.mbarrier_init.release.cluster;", "")
 
-else:
-    from llvmlite import ir
-    from numba.cuda import cgutils
-    from numba.cuda.extending import intrinsic
 
-    HALF, WORD, LONG, FLOAT = ir.IntType(16), ir.IntType(32), ir.IntType(64), ir.FloatType()
-    SHARED = 3  # LLVM's number of the shared address space
-    PATIENCE = 2_000_000_000  # nanoseconds that a thread waits at a barrier before it gives up
+@intrinsic
+def barrier_expect(typing_context, bars, i, count):
+    """Arrive at barrier i, and let its phase wait for `count` bytes more."""
+    text = "mbarrier.arrive.expect_tx.shared::cta.b64 _, [$0], $1;"
+    return types.void(bars, i, count), _instruction(text, "sr")
 
-    def jit(threads, blocks=1, cluster=1):
-        """cuda.jit that leaves a thread as many registers as `blocks` resident blocks of `threads` leave it.
 
-        The kernel runs in clusters of `cluster` blocks along x, which reach each other's shared memory; its grid
-        counts blocks, a multiple of `cluster`.
-        """
-        return cuda.jit(launch_bounds=(threads, blocks) if cluster == 1 else (threads, blocks, cluster))
+@intrinsic
+def barrier_arrive(typing_context, bars, i):
+    """Arrive at barrier i: what this thread did before is done for who waits for the phase."""
+    return types.void(bars, i), _instruction("mbarrier.arrive.shared::cta.b64 _, [$0];", "s")
 
-    # --- operands of instructions ---
 
-    def _assembly(builder, result, text, constraints, operands):
-        kind = ir.FunctionType(result, [operand.type for operand in operands])
-        return builder.call(ir.InlineAsm(kind, text, constraints, side_effect=True), operands)
+@intrinsic
+def barrier_arrive_at(typing_context, bars, i, rank):
+    """Arrive at barrier i of the block of that rank in the cluster: this thread, and its wgmma, have read what
+    they had to. What it wrote, the other block does not see by this: that would take a fence of the whole GPU.
+    """
+    text = (
+        "{ .reg .b32 there; mapa.shared::cluster.u32 there, $0, $1; mbarrier.arrive.shared::cluster.b64 _, [there]; }"
+    )
+    return types.void(bars, i, rank), _instruction(text, "sr")
 
-    def _data(context, builder, array_type, array):
-        return cgutils.create_struct_proxy(array_type)(context, builder, value=array).data
 
-    def _shared_address(context, builder, array_type, array, index, index_type):
-        """Where array[index] lies in shared memory; 32 bits reach all of it."""
-        data = _data(context, builder, array_type, array)
-        start = builder.ptrtoint(builder.addrspacecast(data, WORD.as_pointer(SHARED)), WORD)
-        index = context.cast(builder, index, index_type, types.uint32)
-        return builder.add(start, builder.mul(index, WORD(array_type.dtype.bitwidth // 8)))
+@intrinsic
+def barrier_wait(typing_context, bars, i, parity):
+    """Wait until barrier i has completed the phase of this parity: 0 for the first, 1 for the second, 0, ...
 
-    def _instruction(text, kinds):
-        """Code that carries out `text` on operands, named by a letter each, in the order of the arguments:
+    A barrier whose first phase is not complete lets those of parity 1 pass. After two seconds the thread gives
+    up, and the launch ends as a failure, so that no kernel waits for ever.
+    """
+    text = (
+        "{ .reg .pred done; .reg .b64 start, now; "
+        "mbarrier.try_wait.parity.shared::cta.b64 done, [$0], $1; @done bra ARRIVED; "
+        "mov.u64 start, %globaltimer; "
+        "AGAIN: mbarrier.try_wait.parity.shared::cta.b64 done, [$0], $1; @done bra ARRIVED; "
+        f"mov.u64 now, %globaltimer; sub.u64 now, now, start; setp.lt.u64 done, now, {PATIENCE}; "
+        "@done bra AGAIN; trap; ARRIVED: }"
+    )
+    return types.void(bars, i, parity), _instruction(text, "sr")
 
-        s: an array and an index, for an address in shared memory; p: an array, for its address in global memory;
-        r: 32 bits; h: 16 bits; ``-`` none.
-        """
-        constraints = ",".join(
-            [*({"s": "r", "p": "l"}.get(kind, kind) for kind in kinds if kind != "-"), "~{memory}"]
-        )
+
+# --- the matrix unit ---
+
+
+@intrinsic
+def descriptor(typing_context, tiles, offset, leading, stride):
+    """Where an operand of wgmma begins, tiles[offset], and its leading and stride byte offsets; swizzled.
+
+    K-major (rows along k): stride is from eight rows to the next eight, 1024 bytes in a tile of 128-byte rows; a
+    stride of 512 or 256 says that rows, and the swizzle, are 64 or 32 bytes wide; leading is not used. Row-major
+    B: a panel is 64 columns wide, each k a row of 128 bytes; leading is from panel to panel, stride from eight k
+    to the next eight. A descriptor moves by `descriptor + uint64(bytes >> 4)`.
+    """
+
+    def generate(context, builder, signature, args):
+        kinds = signature.args
+        start = _shared_address(context, builder, kinds[0], args[0], args[1], kinds[1])
+        leading, stride = (context.cast(builder, args[n], kinds[n], types.uint32) for n in (2, 3))
+        found = LONG(1 << 62)
+        for rows, swizzle in ((512, 2), (256, 3)):
+            told = builder.icmp_unsigned("==", stride, WORD(rows))
+            found = builder.select(told, LONG(swizzle << 62), found)
+        for value, bits in ((start, 0), (leading, 16), (stride, 32)):
+            field = builder.and_(builder.lshr(value, WORD(4)), WORD(0x3FFF))
+            found = builder.or_(found, builder.shl(builder.zext(field, LONG), LONG(bits)))
+        return found
+
+    return types.uint64(tiles, offset, leading, stride), generate
+
+
+def _wgmma(shape, modifiers, registers=0):
+    """Code for a wgmma of `shape`, N in it; the sums are operands of the instruction, read and written.
+
+    `registers`: those of a thread that A is in; 0: it is in shared memory.
+    """
+
+    def words(context, builder, signature, args, n, count, kind):
+        """The addresses of `count` values from array n, index n + 1 of the arguments on."""
+        index = context.cast(builder, args[n + 1], signature.args[n + 1], types.int64)
+        data = builder.gep(_data(context, builder, signature.args[n], args[n]), [index])
+        data = builder.bitcast(data, kind.as_pointer())
+        return [builder.gep(data, [WORD(m)]) for m in range(count)]
+
+    def typed(*types_given):
+        columns = _literal(types_given[-1])
+        if columns is None:
+            return None
+        count = columns // 2
 
         def generate(context, builder, signature, args):
-            given, operands = iter(zip(args, signature.args, strict=True)), []
-            for kind in kinds:
-                value, its_type = next(given)
-                if kind == "s":
-                    operands.append(_shared_address(context, builder, its_type, value, *next(given)))
-                elif kind == "p":
-                    operands.append(builder.ptrtoint(_data(context, builder, its_type, value), LONG))
-                elif kind == "r":
-                    operands.append(context.cast(builder, value, its_type, types.uint32))
-                elif kind == "h":
-                    operands.append(context.cast(builder, value, its_type, types.uint16))
-            _assembly(builder, ir.VoidType(), text, constraints, operands)
+            sums = words(context, builder, signature, args, 0, count, FLOAT)
+            names = ", ".join(f"${n}" for n in range(count))
+            if registers:
+                left = [builder.load(one) for one in words(context, builder, signature, args, 2, registers, WORD)]
+                a = ", ".join(f"${count + n}" for n in range(registers))
+                a, kinds = f"{{{a}}}", ["r"] * registers
+            else:
+                left, a, kinds = [args[-3]], f"${count}", ["l"]
+            text = f"wgmma.mma_async.sync.aligned.{shape.format(N=columns)} "
+            text += f"{{{names}}}, {a}, ${count + len(left)}, 1, 1, 1{modifiers};"
+            constraints = ["=f"] * count + kinds + ["l"] + [str(n) for n in range(count)] + ["~{memory}"]
+            operands = [*left, args[-2], *(builder.load(one) for one in sums)]
+            result = ir.LiteralStructType([FLOAT] * count)
+            found = _assembly(builder, result, text, ",".join(constraints), operands)
+            for n, one in enumerate(sums):
+                builder.store(builder.extract_value(found, n), one)
             return context.get_dummy_value()
 
-        return generate
+        descriptors = [types.uint64] if registers else [types.uint64] * 2
+        return types.void(*types_given[: -1 - len(descriptors)], *descriptors, types_given[-1]), generate
 
-    def _literal(value):
-        """The value of an argument that must be a constant, or None where Numba has yet to ask with the constant."""
-        return value.literal_value if isinstance(value, types.IntegerLiteral) else None
+    return typed
 
-    # --- shared memory ---
 
-    @cuda.jit(device=True, inline="always")
-    def half_tiles():
-        """All of the dynamic shared memory as float16, from a 1024-byte boundary on."""
-        return cuda.shared.array(0, float16, alignment=1024)
+@intrinsic
+def wgmma_f16(typing_context, acc, i, tiles, a, b, N):
+    """Start the warpgroup's acc[i:i+N/2] += A (64 x 16) @ B (16 x N), float16, K-major, at descriptors a and b.
 
-    @cuda.jit(device=True, inline="always")
-    def float_tiles():
-        """All of the dynamic shared memory as float32, from a 1024-byte boundary on."""
-        return cuda.shared.array(0, float32, alignment=1024)
+    N is a constant, a multiple of 8 up to 256. Thread t, warp w = t // 32 % 4 of the warpgroup, lane l = t % 32:
+    acc[i + 4j + e] = C[16 w + l // 4 + 8 (e // 2), 8 j + 2 (l % 4) + e % 2]. wgmma_fence comes before,
+    wgmma_commit after; until wgmma_wait the sums, and the tiles, belong to the matrix unit. `tiles`, where the
+    operands lie, is there for the tracer.
+    """
+    return _wgmma("m64n{N}k16.f32.f16.f16", ", 0, 0")(acc, i, tiles, a, b, N)
 
-    @intrinsic
-    def fence_async(typing_context):
-        """What this thread wrote to shared memory is there for wgmma and the copy engine, after a barrier for all."""
-        return types.void(), _instruction("fence.proxy.async.shared::cta;", "")
 
-    # --- barriers that count bytes ---
+@intrinsic
+def wgmma_f16_rows(typing_context, acc, i, tiles, a, b, N):
+    """wgmma_f16 with B row-major in memory: rows run along n."""
+    return _wgmma("m64n{N}k16.f32.f16.f16", ", 0, 1")(acc, i, tiles, a, b, N)
 
-    @cuda.jit(device=True, inline="always")
-    def barrier_array(count):
-        """`count` barriers in shared memory; a constant."""
-        return cuda.shared.array(count, int64)
 
-    @intrinsic
-    def barrier_init(typing_context, bars, i, arrivals):
-        """Make barrier i one of so many arrivals in a phase; then publish_barriers."""
-        text = "mbarrier.init.shared::cta.b64 [$0], $1;"
-        return types.void(bars, i, arrivals), _instruction(text, "sr")
+@intrinsic
+def wgmma_tf32(typing_context, acc, i, tiles, a, b, N):
+    """Start acc[i:i+N/2] += A (64 x 8) @ B (8 x N), K-major; float32, read as TF32: 13 bits are cut off."""
+    return _wgmma("m64n{N}k8.f32.tf32.tf32", "")(acc, i, tiles, a, b, N)
 
-    @intrinsic
-    def publish_barriers(typing_context):
-        """The barriers that this thread has made are there for the copy engine and, behind a barrier, for all."""
-        return types.void(), _instruction("fence.mbarrier_init.release.cluster;", "")
 
-    @intrinsic
-    def barrier_expect(typing_context, bars, i, count):
-        """Arrive at barrier i, and let its phase wait for `count` bytes more."""
-        text = "mbarrier.arrive.expect_tx.shared::cta.b64 _, [$0], $1;"
-        return types.void(bars, i, count), _instruction(text, "sr")
+@intrinsic
+def wgmma_tf32_registers(typing_context, acc, i, frag, j, tiles, b, N):
+    """wgmma_tf32 with A in registers, frag[j:j+4] of each thread, untouched until wgmma_wait.
 
-    @intrinsic
-    def barrier_arrive(typing_context, bars, i):
-        """Arrive at barrier i: what this thread did before is done for who waits for the phase."""
-        return types.void(bars, i), _instruction("mbarrier.arrive.shared::cta.b64 _, [$0];", "s")
+    Thread t, warp w, lane l as in wgmma_f16: A[16 w + l // 4, l % 4], the same of row + 8, then both again 4
+    columns to the right.
+    """
+    return _wgmma("m64n{N}k8.f32.tf32.tf32", "", registers=4)(acc, i, frag, j, tiles, b, N)
 
-    @intrinsic
-    def barrier_arrive_at(typing_context, bars, i, rank):
-        """Arrive at barrier i of the block of that rank in the cluster: this thread, and its wgmma, have read what
-        they had to. What it wrote, the other block does not see by this: that would take a fence of the whole GPU.
-        """
-        text = (
-            "{ .reg .b32 there; mapa.shared::cluster.u32 there, $0, $1; "
-            "mbarrier.arrive.shared::cluster.b64 _, [there]; }"
+
+@intrinsic
+def wgmma_f16_registers(typing_context, acc, i, frag, j, tiles, b, N):
+    """wgmma_f16 with A in registers, frag[j:j+8] of each thread, untouched until wgmma_wait.
+
+    Thread t, warp w, lane l as in wgmma_f16: two values from A[16 w + l // 4, 2 (l % 4)] on, the same of row + 8,
+    then both again 8 columns to the right: what ldmatrix4 gives for 16 x 16 values.
+    """
+    return _wgmma("m64n{N}k16.f32.f16.f16", ", 0", registers=4)(acc, i, frag, j, tiles, b, N)
+
+
+@intrinsic
+def wgmma_f16_rows_registers(typing_context, acc, i, frag, j, tiles, b, N):
+    """wgmma_f16_registers with B row-major in memory: rows run along n."""
+    return _wgmma("m64n{N}k16.f32.f16.f16", ", 1", registers=4)(acc, i, frag, j, tiles, b, N)
+
+
+@intrinsic
+def wgmma_fence(typing_context):
+    """What the warpgroup's threads did to their sums is done for the wgmma that follow."""
+    return types.void(), _instruction("wgmma.fence.sync.aligned;", "")
+
+
+@intrinsic
+def wgmma_commit(typing_context):
+    """The wgmma that the warpgroup has started since its last wgmma_commit become a group."""
+    return types.void(), _instruction("wgmma.commit_group.sync.aligned;", "")
+
+
+@intrinsic
+def wgmma_wait(typing_context, pending):
+    """Wait until at most `pending` groups, the youngest, of this warpgroup are under way; a constant."""
+    if _literal(pending) is None:
+        return None
+    text = f"wgmma.wait_group.sync.aligned {pending.literal_value};"
+    return types.void(pending), _instruction(text, "-")
+
+
+# --- the copy engine ---
+
+LOAD = "cp.async.bulk.tensor.{form}.mbarrier::complete_tx::bytes{multicast} [$0], [$1, {{{at}}}], [$2]{more};"
+
+
+def _load(form, coordinates, offsets, multicast):
+    """Code for a load: to, map, barrier, coordinates and offsets, innermost last, a mask of blocks."""
+
+    def generate(context, builder, signature, args):
+        kinds = signature.args
+        to, bar = (_shared_address(context, builder, kinds[n], args[n], args[n + 1], kinds[n + 1]) for n in (0, 3))
+        operands = [to, builder.ptrtoint(_data(context, builder, kinds[2], args[2]), LONG), bar]
+        rest = list(zip(args[5:], kinds[5:], strict=True))
+        where, taps, mask = (
+            rest[:coordinates],
+            rest[coordinates : coordinates + offsets],
+            rest[coordinates + offsets :],
         )
-        return types.void(bars, i, rank), _instruction(text, "sr")
-
-    @intrinsic
-    def barrier_wait(typing_context, bars, i, parity):
-        """Wait until barrier i has completed the phase of this parity: 0 for the first, 1 for the second, 0, ...
-
-        A barrier whose first phase is not complete lets those of parity 1 pass. After two seconds the thread gives
-        up, and the launch ends as a failure, so that no kernel waits for ever.
-        """
-        text = (
-            "{ .reg .pred done; .reg .b64 start, now; "
-            "mbarrier.try_wait.parity.shared::cta.b64 done, [$0], $1; @done bra ARRIVED; "
-            "mov.u64 start, %globaltimer; "
-            "AGAIN: mbarrier.try_wait.parity.shared::cta.b64 done, [$0], $1; @done bra ARRIVED; "
-            f"mov.u64 now, %globaltimer; sub.u64 now, now, start; setp.lt.u64 done, now, {PATIENCE}; "
-            "@done bra AGAIN; trap; ARRIVED: }"
+        for value, kind in reversed(where):
+            operands.append(context.cast(builder, value, kind, types.int32))
+        for value, kind in (*reversed(taps), *mask):
+            operands.append(context.cast(builder, value, kind, types.uint16))
+        names = [f"${n}" for n in range(len(operands))]
+        more = ""
+        if offsets:
+            more = f", {{{', '.join(names[3 + coordinates : 3 + coordinates + offsets])}}}"
+        if multicast:
+            more += f", {names[-1]}"
+        text = LOAD.format(
+            form=form,
+            multicast=".multicast::cluster" if multicast else "",
+            at=", ".join(names[3 : 3 + coordinates]),
+            more=more,
         )
-        return types.void(bars, i, parity), _instruction(text, "sr")
+        constraints = ["r", "l", "r"] + ["r"] * coordinates + ["h"] * (offsets + multicast) + ["~{memory}"]
+        _assembly(builder, ir.VoidType(), text, ",".join(constraints), operands)
+        return context.get_dummy_value()
 
-    # --- the matrix unit ---
+    return generate
 
-    @intrinsic
-    def descriptor(typing_context, tiles, offset, leading, stride):
-        """Where an operand of wgmma begins, tiles[offset], and its leading and stride byte offsets; swizzled.
 
-        K-major (rows along k): stride is from eight rows to the next eight, 1024 bytes in a tile of 128-byte rows; a
-        stride of 512 or 256 says that rows, and the swizzle, are 64 or 32 bytes wide; leading is not used. Row-major
-        B: a panel is 64 columns wide, each k a row of 128 bytes; leading is from panel to panel, stride from eight k
-        to the next eight. A descriptor moves by `descriptor + uint64(bytes >> 4)`.
-        """
+TILED, IM2COL = "2d.shared::cluster.global.tile", "5d.shared::cluster.global.im2col"
 
-        def generate(context, builder, signature, args):
-            kinds = signature.args
-            start = _shared_address(context, builder, kinds[0], args[0], args[1], kinds[1])
-            leading, stride = (context.cast(builder, args[n], kinds[n], types.uint32) for n in (2, 3))
-            found = LONG(1 << 62)
-            for rows, swizzle in ((512, 2), (256, 3)):
-                told = builder.icmp_unsigned("==", stride, WORD(rows))
-                found = builder.select(told, LONG(swizzle << 62), found)
-            for value, bits in ((start, 0), (leading, 16), (stride, 32)):
-                field = builder.and_(builder.lshr(value, WORD(4)), WORD(0x3FFF))
-                found = builder.or_(found, builder.shl(builder.zext(field, LONG), LONG(bits)))
-            return found
 
-        return types.uint64(tiles, offset, leading, stride), generate
+@intrinsic
+def tma_load2(typing_context, tiles, i, map, bars, b, row, column):
+    """Start tiles[i:] = the map's box from (row, column) on, swizzled, zeros outside; one thread asks.
 
-    def _wgmma(shape, modifiers, registers=0):
-        """Code for a wgmma of `shape`, N in it; the sums are operands of the instruction, read and written.
+    Its bytes, those outside too, count at barrier b.
+    """
+    return types.void(tiles, i, map, bars, b, row, column), _load(TILED, 2, 0, False)
 
-        `registers`: those of a thread that A is in; 0: it is in shared memory.
-        """
 
-        def words(context, builder, signature, args, n, count, kind):
-            """The addresses of `count` values from array n, index n + 1 of the arguments on."""
-            index = context.cast(builder, args[n + 1], signature.args[n + 1], types.int64)
-            data = builder.gep(_data(context, builder, signature.args[n], args[n]), [index])
-            data = builder.bitcast(data, kind.as_pointer())
-            return [builder.gep(data, [WORD(m)]) for m in range(count)]
+@intrinsic
+def tma_load2_multicast(typing_context, tiles, i, map, bars, b, row, column, mask):
+    """tma_load2 to the same place in each block of the cluster whose bit is set, counted at its barrier b."""
+    return types.void(tiles, i, map, bars, b, row, column, mask), _load(TILED, 2, 0, True)
 
-        def typed(*types_given):
-            columns = _literal(types_given[-1])
-            if columns is None:
-                return None
-            count = columns // 2
 
-            def generate(context, builder, signature, args):
-                sums = words(context, builder, signature, args, 0, count, FLOAT)
-                names = ", ".join(f"${n}" for n in range(count))
-                if registers:
-                    left = [builder.load(one) for one in words(context, builder, signature, args, 2, registers, WORD)]
-                    a = ", ".join(f"${count + n}" for n in range(registers))
-                    a, kinds = f"{{{a}}}", ["r"] * registers
-                else:
-                    left, a, kinds = [args[-3]], f"${count}", ["l"]
-                text = f"wgmma.mma_async.sync.aligned.{shape.format(N=columns)} "
-                text += f"{{{names}}}, {a}, ${count + len(left)}, 1, 1, 1{modifiers};"
-                constraints = ["=f"] * count + kinds + ["l"] + [str(n) for n in range(count)] + ["~{memory}"]
-                operands = [*left, args[-2], *(builder.load(one) for one in sums)]
-                result = ir.LiteralStructType([FLOAT] * count)
-                found = _assembly(builder, result, text, ",".join(constraints), operands)
-                for n, one in enumerate(sums):
-                    builder.store(builder.extract_value(found, n), one)
-                return context.get_dummy_value()
+@intrinsic
+def tma_load_im2col(typing_context, tiles, i, map, bars, b, n, d, h, w, c, t, r, s):
+    """Start tiles[i:] = the map's pixels from base pixel (n, d, h, w) on at tap (t, r, s), channels from c on.
 
-            descriptors = [types.uint64] if registers else [types.uint64] * 2
-            return types.void(*types_given[: -1 - len(descriptors)], *descriptors, types_given[-1]), generate
+    t, r and s are offsets in pixels: a tap's index times the dilation. Rows of the tile are pixels. Barrier and
+    swizzle are those of tma_load2.
+    """
+    return types.void(tiles, i, map, bars, b, n, d, h, w, c, t, r, s), _load(IM2COL, 5, 3, False)
 
-        return typed
 
-    @intrinsic
-    def wgmma_f16(typing_context, acc, i, tiles, a, b, N):
-        """Start the warpgroup's acc[i:i+N/2] += A (64 x 16) @ B (16 x N), float16, K-major, at descriptors a and b.
+@intrinsic
+def tma_load_im2col_multicast(typing_context, tiles, i, map, bars, b, n, d, h, w, c, t, r, s, mask):
+    """tma_load_im2col to the same place in every block of the cluster whose bit is set."""
+    return types.void(tiles, i, map, bars, b, n, d, h, w, c, t, r, s, mask), _load(IM2COL, 5, 3, True)
 
-        N is a constant, a multiple of 8 up to 256. Thread t, warp w = t // 32 % 4 of the warpgroup, lane l = t % 32:
-        acc[i + 4j + e] = C[16 w + l // 4 + 8 (e // 2), 8 j + 2 (l % 4) + e % 2]. wgmma_fence comes before,
-        wgmma_commit after; until wgmma_wait the sums, and the tiles, belong to the matrix unit. `tiles`, where the
-        operands lie, is there for the simulator.
-        """
-        return _wgmma("m64n{N}k16.f32.f16.f16", ", 0, 0")(acc, i, tiles, a, b, N)
 
-    @intrinsic
-    def wgmma_f16_rows(typing_context, acc, i, tiles, a, b, N):
-        """wgmma_f16 with B row-major in memory: rows run along n."""
-        return _wgmma("m64n{N}k16.f32.f16.f16", ", 0, 1")(acc, i, tiles, a, b, N)
+@intrinsic
+def tma_store2(typing_context, map, row, column, tiles, i):
+    """Start the map's box from (row, column) on = tiles[i:], swizzled; nothing outside the array is written."""
 
-    @intrinsic
-    def wgmma_tf32(typing_context, acc, i, tiles, a, b, N):
-        """Start acc[i:i+N/2] += A (64 x 8) @ B (8 x N), K-major; float32, read as TF32: 13 bits are cut off."""
-        return _wgmma("m64n{N}k8.f32.tf32.tf32", "")(acc, i, tiles, a, b, N)
+    def generate(context, builder, signature, args):
+        kinds = signature.args
+        place = [context.cast(builder, args[n], kinds[n], types.int32) for n in (2, 1)]
+        start = _shared_address(context, builder, kinds[3], args[3], args[4], kinds[4])
+        operands = [builder.ptrtoint(_data(context, builder, kinds[0], args[0]), LONG), *place, start]
+        text = "cp.async.bulk.tensor.2d.global.shared::cta.tile.bulk_group [$0, {$1, $2}], [$3];"
+        _assembly(builder, ir.VoidType(), text, "l,r,r,r,~{memory}", operands)
+        return context.get_dummy_value()
 
-    @intrinsic
-    def wgmma_tf32_registers(typing_context, acc, i, frag, j, tiles, b, N):
-        """wgmma_tf32 with A in registers, frag[j:j+4] of each thread, untouched until wgmma_wait.
+    return types.void(map, row, column, tiles, i), generate
 
-        Thread t, warp w, lane l as in wgmma_f16: A[16 w + l // 4, l % 4], the same of row + 8, then both again 4
-        columns to the right.
-        """
-        return _wgmma("m64n{N}k8.f32.tf32.tf32", "", registers=4)(acc, i, frag, j, tiles, b, N)
 
-    @intrinsic
-    def wgmma_f16_registers(typing_context, acc, i, frag, j, tiles, b, N):
-        """wgmma_f16 with A in registers, frag[j:j+8] of each thread, untouched until wgmma_wait.
+@intrinsic
+def tma_commit(typing_context):
+    """The stores that this thread has started since its last tma_commit become a group."""
+    return types.void(), _instruction("cp.async.bulk.commit_group;", "")
 
-        Thread t, warp w, lane l as in wgmma_f16: two values from A[16 w + l // 4, 2 (l % 4)] on, the same of row + 8,
-        then both again 8 columns to the right: what ldmatrix4 gives for 16 x 16 values.
-        """
-        return _wgmma("m64n{N}k16.f32.f16.f16", ", 0", registers=4)(acc, i, frag, j, tiles, b, N)
 
-    @intrinsic
-    def wgmma_f16_rows_registers(typing_context, acc, i, frag, j, tiles, b, N):
-        """wgmma_f16_registers with B row-major in memory: rows run along n."""
-        return _wgmma("m64n{N}k16.f32.f16.f16", ", 1", registers=4)(acc, i, frag, j, tiles, b, N)
+@intrinsic
+def tma_wait_read(typing_context, pending):
+    """Wait until all but `pending` groups of this thread's stores have read shared memory; a constant."""
+    if _literal(pending) is None:
+        return None
+    return types.void(pending), _instruction(f"cp.async.bulk.wait_group.read {pending.literal_value};", "-")
 
-    @intrinsic
-    def wgmma_fence(typing_context):
-        """What the warpgroup's threads did to their sums is done for the wgmma that follow."""
-        return types.void(), _instruction("wgmma.fence.sync.aligned;", "")
 
-    @intrinsic
-    def wgmma_commit(typing_context):
-        """The wgmma that the warpgroup has started since its last wgmma_commit become a group."""
-        return types.void(), _instruction("wgmma.commit_group.sync.aligned;", "")
+@intrinsic
+def tma_wait(typing_context, pending):
+    """Wait until all but `pending` groups of this thread's stores are in global memory; a constant."""
+    if _literal(pending) is None:
+        return None
+    return types.void(pending), _instruction(f"cp.async.bulk.wait_group {pending.literal_value};", "-")
 
-    @intrinsic
-    def wgmma_wait(typing_context, pending):
-        """Wait until at most `pending` groups, the youngest, of this warpgroup are under way; a constant."""
-        if _literal(pending) is None:
-            return None
-        text = f"wgmma.wait_group.sync.aligned {pending.literal_value};"
-        return types.void(pending), _instruction(text, "-")
 
-    # --- the copy engine ---
+# --- clusters, registers ---
 
-    LOAD = "cp.async.bulk.tensor.{form}.mbarrier::complete_tx::bytes{multicast} [$0], [$1, {{{at}}}], [$2]{more};"
 
-    def _load(form, coordinates, offsets, multicast):
-        """Code for a load: to, map, barrier, coordinates and offsets, innermost last, a mask of blocks."""
+@intrinsic
+def cluster_rank(typing_context):
+    """The block's number in its cluster."""
 
-        def generate(context, builder, signature, args):
-            kinds = signature.args
-            to, bar = (
-                _shared_address(context, builder, kinds[n], args[n], args[n + 1], kinds[n + 1]) for n in (0, 3)
-            )
-            operands = [to, builder.ptrtoint(_data(context, builder, kinds[2], args[2]), LONG), bar]
-            rest = list(zip(args[5:], kinds[5:], strict=True))
-            where, taps, mask = (
-                rest[:coordinates],
-                rest[coordinates : coordinates + offsets],
-                rest[coordinates + offsets :],
-            )
-            for value, kind in reversed(where):
-                operands.append(context.cast(builder, value, kind, types.int32))
-            for value, kind in (*reversed(taps), *mask):
-                operands.append(context.cast(builder, value, kind, types.uint16))
-            names = [f"${n}" for n in range(len(operands))]
-            more = ""
-            if offsets:
-                more = f", {{{', '.join(names[3 + coordinates : 3 + coordinates + offsets])}}}"
-            if multicast:
-                more += f", {names[-1]}"
-            text = LOAD.format(
-                form=form,
-                multicast=".multicast::cluster" if multicast else "",
-                at=", ".join(names[3 : 3 + coordinates]),
-                more=more,
-            )
-            constraints = ["r", "l", "r"] + ["r"] * coordinates + ["h"] * (offsets + multicast) + ["~{memory}"]
-            _assembly(builder, ir.VoidType(), text, ",".join(constraints), operands)
-            return context.get_dummy_value()
+    def generate(context, builder, signature, args):
+        return _assembly(builder, WORD, "mov.u32 $0, %cluster_ctarank;", "=r", [])
 
-        return generate
+    return types.uint32(), generate
 
-    TILED, IM2COL = "2d.shared::cluster.global.tile", "5d.shared::cluster.global.im2col"
 
-    @intrinsic
-    def tma_load2(typing_context, tiles, i, map, bars, b, row, column):
-        """Start tiles[i:] = the map's box from (row, column) on, swizzled, zeros outside; one thread asks.
+@intrinsic
+def cluster_sync(typing_context):
+    """Wait for all threads of all blocks of the cluster; what they wrote before is there."""
+    text = "barrier.cluster.arrive.release; barrier.cluster.wait.acquire;"
+    return types.void(), _instruction(text, "")
 
-        Its bytes, those outside too, count at barrier b.
-        """
-        return types.void(tiles, i, map, bars, b, row, column), _load(TILED, 2, 0, False)
 
-    @intrinsic
-    def tma_load2_multicast(typing_context, tiles, i, map, bars, b, row, column, mask):
-        """tma_load2 to the same place in each block of the cluster whose bit is set, counted at its barrier b."""
-        return types.void(tiles, i, map, bars, b, row, column, mask), _load(TILED, 2, 0, True)
+@intrinsic
+def take_registers(typing_context, count):
+    """Let each thread of this warpgroup hold `count` registers, as soon as others gave them; a multiple of 8."""
+    if _literal(count) is None:
+        return None
+    return types.void(count), _instruction(f"setmaxnreg.inc.sync.aligned.u32 {count.literal_value};", "-")
 
-    @intrinsic
-    def tma_load_im2col(typing_context, tiles, i, map, bars, b, n, d, h, w, c, t, r, s):
-        """Start tiles[i:] = the map's pixels from base pixel (n, d, h, w) on at tap (t, r, s), channels from c on.
 
-        t, r and s are offsets in pixels: a tap's index times the dilation. Rows of the tile are pixels. Barrier and
-        swizzle are those of tma_load2.
-        """
-        return types.void(tiles, i, map, bars, b, n, d, h, w, c, t, r, s), _load(IM2COL, 5, 3, False)
-
-    @intrinsic
-    def tma_load_im2col_multicast(typing_context, tiles, i, map, bars, b, n, d, h, w, c, t, r, s, mask):
-        """tma_load_im2col to the same place in every block of the cluster whose bit is set."""
-        return types.void(tiles, i, map, bars, b, n, d, h, w, c, t, r, s, mask), _load(IM2COL, 5, 3, True)
-
-    @intrinsic
-    def tma_store2(typing_context, map, row, column, tiles, i):
-        """Start the map's box from (row, column) on = tiles[i:], swizzled; nothing outside the array is written."""
-
-        def generate(context, builder, signature, args):
-            kinds = signature.args
-            place = [context.cast(builder, args[n], kinds[n], types.int32) for n in (2, 1)]
-            start = _shared_address(context, builder, kinds[3], args[3], args[4], kinds[4])
-            operands = [builder.ptrtoint(_data(context, builder, kinds[0], args[0]), LONG), *place, start]
-            text = "cp.async.bulk.tensor.2d.global.shared::cta.tile.bulk_group [$0, {$1, $2}], [$3];"
-            _assembly(builder, ir.VoidType(), text, "l,r,r,r,~{memory}", operands)
-            return context.get_dummy_value()
-
-        return types.void(map, row, column, tiles, i), generate
-
-    @intrinsic
-    def tma_commit(typing_context):
-        """The stores that this thread has started since its last tma_commit become a group."""
-        return types.void(), _instruction("cp.async.bulk.commit_group;", "")
-
-    @intrinsic
-    def tma_wait_read(typing_context, pending):
-        """Wait until all but `pending` groups of this thread's stores have read shared memory; a constant."""
-        if _literal(pending) is None:
-            return None
-        return types.void(pending), _instruction(f"cp.async.bulk.wait_group.read {pending.literal_value};", "-")
-
-    @intrinsic
-    def tma_wait(typing_context, pending):
-        """Wait until all but `pending` groups of this thread's stores are in global memory; a constant."""
-        if _literal(pending) is None:
-            return None
-        return types.void(pending), _instruction(f"cp.async.bulk.wait_group {pending.literal_value};", "-")
-
-    # --- clusters, registers ---
-
-    @intrinsic
-    def cluster_rank(typing_context):
-        """The block's number in its cluster."""
-
-        def generate(context, builder, signature, args):
-            return _assembly(builder, WORD, "mov.u32 $0, %cluster_ctarank;", "=r", [])
-
-        return types.uint32(), generate
-
-    @intrinsic
-    def cluster_sync(typing_context):
-        """Wait for all threads of all blocks of the cluster; what they wrote before is there."""
-        text = "barrier.cluster.arrive.release; barrier.cluster.wait.acquire;"
-        return types.void(), _instruction(text, "")
-
-    @intrinsic
-    def take_registers(typing_context, count):
-        """Let each thread of this warpgroup hold `count` registers, as soon as others gave them; a multiple of 8."""
-        if _literal(count) is None:
-            return None
-        return types.void(count), _instruction(f"setmaxnreg.inc.sync.aligned.u32 {count.literal_value};", "-")
-
-    @intrinsic
-    def give_registers(typing_context, count):
-        """Keep `count` registers for each thread of this warpgroup, and give the others away; a multiple of 8."""
-        if _literal(count) is None:
-            return None
-        return types.void(count), _instruction(f"setmaxnreg.dec.sync.aligned.u32 {count.literal_value};", "-")
+@intrinsic
+def give_registers(typing_context, count):
+    """Keep `count` registers for each thread of this warpgroup, and give the others away; a multiple of 8."""
+    if _literal(count) is None:
+        return None
+    return types.void(count), _instruction(f"setmaxnreg.dec.sync.aligned.u32 {count.literal_value};", "-")

@@ -8,7 +8,7 @@ part of gemm_k: they write partial outputs, which a second kernel adds up, alway
 from math import prod
 
 import numpy as np
-from numba import config, cuda, float32
+from numba import cuda, float32
 
 BUSY_WARPS = 8  # warps that keep a multiprocessor busy
 SPLITS = (1, 2, 3, 4, 6, 8, 16)
@@ -22,14 +22,10 @@ SUM_THREADS = 256
 
 def multiprocessors():
     """Of this GPU; without one, of an H200."""
-    if not config.ENABLE_CUDASIM:
-        from numba.cuda.cudadrv.error import CudaSupportError
-
-        try:
-            return cuda.get_current_device().MULTIPROCESSOR_COUNT
-        except CudaSupportError:  # compiling for another machine
-            pass
-    return 132
+    try:
+        return cuda.get_current_device().MULTIPROCESSOR_COUNT
+    except cuda.CudaSupportError:  # compiling for another machine
+        return 132
 
 
 def choose(tiles, GEMM_M, GEMM_N, GEMM_K):

@@ -11,7 +11,10 @@ import copy
 import inspect
 import textwrap
 
-from numba import config, cuda, types
+from llvmlite import ir
+from numba import cuda, types
+from numba.cuda import cgutils
+from numba.cuda.extending import intrinsic
 
 
 def aligned2(*arrays):
@@ -20,57 +23,40 @@ def aligned2(*arrays):
     return all(interface["data"][0] % 8 == 0 for interface in interfaces)
 
 
-if config.ENABLE_CUDASIM:
-    inlined = cuda.jit(device=True)
+def inlined(function):
+    """A device function that Numba compiles once for given argument types and LLVM copies into every caller.
 
-    def _require_aligned(offset):
-        if offset % 2:
-            raise RuntimeError(f"misaligned 64-bit access: offset {offset} is not a multiple of 2")
+    inline="always" compiles it anew for every call. So does a literal argument: int64(i) is of a type like any.
+    """
+    return cuda.jit(device=True, forceinline=True)(function)
 
-    def load2(registers, i, array, offset):
-        _require_aligned(offset)
-        registers[i : i + 2] = array[offset : offset + 2]
 
-    def store2(array, offset, registers, i):
-        _require_aligned(offset)
-        array[offset : offset + 2] = registers[i : i + 2]
+def _copy2(source_align, target_align):
+    def generate(context, builder, signature, args):
+        target_type, _, source_type, _ = signature.args
+        target, i, source, j = args
 
-else:
-    from llvmlite import ir
-    from numba.cuda import cgutils
-    from numba.cuda.extending import intrinsic
+        def pair(array_type, array, offset):
+            data = cgutils.create_struct_proxy(array_type)(context, builder, value=array).data
+            return builder.bitcast(builder.gep(data, [offset]), ir.VectorType(ir.FloatType(), 2).as_pointer())
 
-    def inlined(function):
-        """A device function that Numba compiles once for given argument types and LLVM copies into every caller.
+        value = builder.load(pair(source_type, source, j), align=source_align)
+        builder.store(value, pair(target_type, target, i), align=target_align)
+        return context.get_dummy_value()
 
-        inline="always" compiles it anew for every call. So does a literal argument: int64(i) is of a type like any.
-        """
-        return cuda.jit(device=True, forceinline=True)(function)
+    return generate
 
-    def _copy2(source_align, target_align):
-        def generate(context, builder, signature, args):
-            target_type, _, source_type, _ = signature.args
-            target, i, source, j = args
 
-            def pair(array_type, array, offset):
-                data = cgutils.create_struct_proxy(array_type)(context, builder, value=array).data
-                return builder.bitcast(builder.gep(data, [offset]), ir.VectorType(ir.FloatType(), 2).as_pointer())
+@intrinsic
+def load2(typing_context, registers, i, array, offset):
+    """registers[i:i+2] = array[offset:offset+2], which must start on an 8-byte boundary."""
+    return types.void(registers, i, array, offset), _copy2(source_align=8, target_align=4)
 
-            value = builder.load(pair(source_type, source, j), align=source_align)
-            builder.store(value, pair(target_type, target, i), align=target_align)
-            return context.get_dummy_value()
 
-        return generate
-
-    @intrinsic
-    def load2(typing_context, registers, i, array, offset):
-        """registers[i:i+2] = array[offset:offset+2], which must start on an 8-byte boundary."""
-        return types.void(registers, i, array, offset), _copy2(source_align=8, target_align=4)
-
-    @intrinsic
-    def store2(typing_context, array, offset, registers, i):
-        """array[offset:offset+2] = registers[i:i+2], to an 8-byte boundary."""
-        return types.void(array, offset, registers, i), _copy2(source_align=4, target_align=8)
+@intrinsic
+def store2(typing_context, array, offset, registers, i):
+    """array[offset:offset+2] = registers[i:i+2], to an 8-byte boundary."""
+    return types.void(array, offset, registers, i), _copy2(source_align=4, target_align=8)
 
 
 def unrolled(count):

@@ -2,13 +2,14 @@
 
 An array of any shape is addressed by one flat row-major offset, so that an address costs one addition. On the GPU,
 loads and stores are LLVM vector instructions, not inline PTX: the compiler may still move them and fold their
-addresses into them. The simulator runs plain Python instead.
+addresses into them.
 """
 
-import sys
-
-import numpy as np
-from numba import config, cuda, float32, types
+from llvmlite import ir
+from numba import cuda, float32, types
+from numba.core.targetconfig import ConfigStack
+from numba.cuda import cgutils
+from numba.cuda.extending import intrinsic
 
 VECTOR = 4  # float32 values in one 128-bit access
 
@@ -23,169 +24,132 @@ def _address(array):
     return (on_gpu or array.__array_interface__)["data"][0]
 
 
-def _require_aligned(*offsets):
-    for offset in offsets:
-        if offset % VECTOR:
-            raise RuntimeError(f"misaligned 128-bit access: offset {offset} is not a multiple of {VECTOR}")
+FLOAT, FLOAT4 = ir.FloatType(), ir.VectorType(ir.FloatType(), VECTOR)
+SHARED = 3  # LLVM's number of the shared address space
 
 
-if config.ENABLE_CUDASIM:
-    from numba.cuda.simulator.kernel import _get_kernel_context
+def jit(threads, blocks):
+    """cuda.jit that gives a thread as many registers as `blocks` resident blocks of `threads` leave it."""
+    return cuda.jit(launch_bounds=(threads, blocks))
 
-    def jit(threads, blocks):
-        return cuda.jit
 
-    def shared_array(size):
-        line = sys._getframe(1)  # one array per line of the kernel, as cuda.shared.array does it
-        arrays = _get_kernel_context().shared._allocations
-        return arrays.setdefault((line.f_code.co_filename, line.f_lineno), np.full(size, np.nan, np.float32))
+@cuda.jit(device=True, inline="always")
+def shared_array(size):
+    """`size` float32 of shared memory from a 16-byte boundary on."""
+    return cuda.shared.array(size, float32, alignment=16)
 
-    _ZEROS = np.zeros(VECTOR, np.float32)
 
-    def _copy(target, i, source, j, count):
-        target.flat[i : i + count] = source.flat[j : j + count]
+def _pointer(context, builder, array_type, array, offset, to=FLOAT4):
+    data = cgutils.create_struct_proxy(array_type)(context, builder, value=array).data
+    return builder.bitcast(builder.gep(data, [offset]), to.as_pointer())
 
-    def load4(registers, i, array, offset):
-        _require_aligned(offset)
-        _copy(registers, i, array, offset, VECTOR)
 
-    def store4(array, offset, registers, i):
-        _require_aligned(offset)
-        _copy(array, offset, registers, i, VECTOR)
+def _copy(context, builder, signature, args, source_align, target_align, to=FLOAT4):
+    target_type, _, source_type, _ = signature.args
+    target, i, source, j = args
+    value = builder.load(_pointer(context, builder, source_type, source, j, to), align=source_align)
+    builder.store(value, _pointer(context, builder, target_type, target, i, to), align=target_align)
+    return context.get_dummy_value()
 
-    def copy1_async(shared, i, array, offset):
-        _copy(shared, i, array, offset, 1)
 
-    def copy4_async(shared, i, array, offset):
-        _require_aligned(i, offset)
-        _copy(shared, i, array, offset, VECTOR)
+@intrinsic
+def load4(typing_context, registers, i, array, offset):
+    """registers[i:i+4] = array[offset:offset+4], which must start on a 16-byte boundary."""
+    return types.void(registers, i, array, offset), lambda *args: _copy(*args, source_align=16, target_align=4)
 
-    def copy1_or_zero(shared, i, array, offset, inside):
-        _copy(shared, i, array if inside else _ZEROS, offset if inside else 0, 1)
 
-    def copy4_or_zero(shared, i, array, offset, inside):
-        _copy(shared, i, array if inside else _ZEROS, offset if inside else 0, VECTOR)
+@intrinsic
+def store4(typing_context, array, offset, registers, i):
+    """array[offset:offset+4] = registers[i:i+4], to a 16-byte boundary."""
+    return types.void(array, offset, registers, i), lambda *args: _copy(*args, source_align=4, target_align=16)
 
-    def wait_async():
-        pass
 
-else:
-    from llvmlite import ir
-    from numba.core.targetconfig import ConfigStack
-    from numba.cuda import cgutils
-    from numba.cuda.extending import intrinsic
+def _copies_async():
+    return ConfigStack().top().compute_capability >= (8, 0)
 
-    FLOAT, FLOAT4 = ir.FloatType(), ir.VectorType(ir.FloatType(), VECTOR)
-    SHARED = 3  # LLVM's number of the shared address space
 
-    def jit(threads, blocks):
-        """cuda.jit that gives a thread as many registers as `blocks` resident blocks of `threads` leave it."""
-        return cuda.jit(launch_bounds=(threads, blocks))
+def _assembly(context, builder, instruction, operands=(), constraints="~{memory}"):
+    function = ir.FunctionType(ir.VoidType(), [operand.type for operand in operands])
+    builder.call(ir.InlineAsm(function, instruction, constraints, side_effect=True), operands)
+    return context.get_dummy_value()
 
-    @cuda.jit(device=True, inline="always")
-    def shared_array(size):
-        """`size` float32 of shared memory from a 16-byte boundary on; the simulator's array() knows no alignment."""
-        return cuda.shared.array(size, float32, alignment=16)
 
-    def _pointer(context, builder, array_type, array, offset, to=FLOAT4):
-        data = cgutils.create_struct_proxy(array_type)(context, builder, value=array).data
-        return builder.bitcast(builder.gep(data, [offset]), to.as_pointer())
+def _copy_async(instruction, to, size):
+    def generate(context, builder, signature, args):
+        if not _copies_async():
+            return _copy(context, builder, signature, args, size, size, to)
+        shared_type, _, array_type, _ = signature.args
+        shared, i, array, offset = args
+        source = _pointer(context, builder, array_type, array, offset)
+        target = _pointer(context, builder, shared_type, shared, i)
+        target = builder.addrspacecast(target, FLOAT4.as_pointer(SHARED))
+        operands = builder.ptrtoint(target, ir.IntType(32)), source
+        return _assembly(context, builder, instruction, operands, "r,l,~{memory}")
 
-    def _copy(context, builder, signature, args, source_align, target_align, to=FLOAT4):
-        target_type, _, source_type, _ = signature.args
-        target, i, source, j = args
-        value = builder.load(_pointer(context, builder, source_type, source, j, to), align=source_align)
-        builder.store(value, _pointer(context, builder, target_type, target, i, to), align=target_align)
-        return context.get_dummy_value()
+    return generate
 
-    @intrinsic
-    def load4(typing_context, registers, i, array, offset):
-        """registers[i:i+4] = array[offset:offset+4], which must start on a 16-byte boundary."""
-        return types.void(registers, i, array, offset), lambda *args: _copy(*args, source_align=16, target_align=4)
 
-    @intrinsic
-    def store4(typing_context, array, offset, registers, i):
-        """array[offset:offset+4] = registers[i:i+4], to a 16-byte boundary."""
-        return types.void(array, offset, registers, i), lambda *args: _copy(*args, source_align=4, target_align=16)
+@intrinsic
+def copy1_async(typing_context, shared, i, array, offset):
+    """Start shared[i] = array[offset]; below compute capability 8.0, do it."""
+    code = _copy_async("cp.async.ca.shared.global [$0], [$1], 4;", FLOAT, 4)
+    return types.void(shared, i, array, offset), code
 
-    def _copies_async():
-        return ConfigStack().top().compute_capability >= (8, 0)
 
-    def _assembly(context, builder, instruction, operands=(), constraints="~{memory}"):
-        function = ir.FunctionType(ir.VoidType(), [operand.type for operand in operands])
-        builder.call(ir.InlineAsm(function, instruction, constraints, side_effect=True), operands)
-        return context.get_dummy_value()
+@intrinsic
+def copy4_async(typing_context, shared, i, array, offset):
+    """Start shared[i:i+4] = array[offset:offset+4], both on 16-byte boundaries."""
+    code = _copy_async("cp.async.cg.shared.global [$0], [$1], 16;", FLOAT4, 16)
+    return types.void(shared, i, array, offset), code
 
-    def _copy_async(instruction, to, size):
-        def generate(context, builder, signature, args):
-            if not _copies_async():
-                return _copy(context, builder, signature, args, size, size, to)
-            shared_type, _, array_type, _ = signature.args
-            shared, i, array, offset = args
-            source = _pointer(context, builder, array_type, array, offset)
-            target = _pointer(context, builder, shared_type, shared, i)
-            target = builder.addrspacecast(target, FLOAT4.as_pointer(SHARED))
-            operands = builder.ptrtoint(target, ir.IntType(32)), source
-            return _assembly(context, builder, instruction, operands, "r,l,~{memory}")
 
-        return generate
+def _copy_or_zero(instruction, to, size):
+    bits = ir.IntType(32)
 
-    @intrinsic
-    def copy1_async(typing_context, shared, i, array, offset):
-        """Start shared[i] = array[offset]; below compute capability 8.0, do it."""
-        code = _copy_async("cp.async.ca.shared.global [$0], [$1], 4;", FLOAT, 4)
-        return types.void(shared, i, array, offset), code
+    def generate(context, builder, signature, args):
+        shared_type, _, array_type, _, _ = signature.args
+        shared, i, array, offset, inside = args
+        source = _pointer(context, builder, array_type, array, offset, to)
+        target = _pointer(context, builder, shared_type, shared, i, to)
+        if not _copies_async():
+            with builder.if_else(inside) as (then, otherwise):
+                with then:
+                    builder.store(builder.load(source, align=size), target, align=size)
+                with otherwise:
+                    builder.store(ir.Constant(to, None), target, align=size)
+            return context.get_dummy_value()
+        target = builder.addrspacecast(target, to.as_pointer(SHARED))
+        read = builder.select(inside, bits(size), bits(0))  # what is not read is filled with zeros
+        operands = builder.ptrtoint(target, bits), source, read
+        return _assembly(context, builder, instruction, operands, "r,l,r,~{memory}")
 
-    @intrinsic
-    def copy4_async(typing_context, shared, i, array, offset):
-        """Start shared[i:i+4] = array[offset:offset+4], both on 16-byte boundaries."""
-        code = _copy_async("cp.async.cg.shared.global [$0], [$1], 16;", FLOAT4, 16)
-        return types.void(shared, i, array, offset), code
+    return generate
 
-    def _copy_or_zero(instruction, to, size):
-        bits = ir.IntType(32)
 
-        def generate(context, builder, signature, args):
-            shared_type, _, array_type, _, _ = signature.args
-            shared, i, array, offset, inside = args
-            source = _pointer(context, builder, array_type, array, offset, to)
-            target = _pointer(context, builder, shared_type, shared, i, to)
-            if not _copies_async():
-                with builder.if_else(inside) as (then, otherwise):
-                    with then:
-                        builder.store(builder.load(source, align=size), target, align=size)
-                    with otherwise:
-                        builder.store(ir.Constant(to, None), target, align=size)
-                return context.get_dummy_value()
-            target = builder.addrspacecast(target, to.as_pointer(SHARED))
-            read = builder.select(inside, bits(size), bits(0))  # what is not read is filled with zeros
-            operands = builder.ptrtoint(target, bits), source, read
-            return _assembly(context, builder, instruction, operands, "r,l,r,~{memory}")
+@intrinsic
+def copy1_or_zero(typing_context, shared, i, array, offset, inside):
+    """copy1_async, or shared[i] = 0 without reading the array where not `inside`."""
+    code = _copy_or_zero("cp.async.ca.shared.global [$0], [$1], 4, $2;", FLOAT, 4)
+    return types.void(shared, i, array, offset, types.boolean), code
 
-        return generate
 
-    @intrinsic
-    def copy1_or_zero(typing_context, shared, i, array, offset, inside):
-        """copy1_async, or shared[i] = 0 without reading the array where not `inside`."""
-        code = _copy_or_zero("cp.async.ca.shared.global [$0], [$1], 4, $2;", FLOAT, 4)
-        return types.void(shared, i, array, offset, types.boolean), code
+@intrinsic
+def copy4_or_zero(typing_context, shared, i, array, offset, inside):
+    """copy4_async, or shared[i:i+4] = 0 without reading the array where not `inside`."""
+    code = _copy_or_zero("cp.async.ca.shared.global [$0], [$1], 16, $2;", FLOAT4, 16)
+    return types.void(shared, i, array, offset, types.boolean), code
 
-    @intrinsic
-    def copy4_or_zero(typing_context, shared, i, array, offset, inside):
-        """copy4_async, or shared[i:i+4] = 0 without reading the array where not `inside`."""
-        code = _copy_or_zero("cp.async.ca.shared.global [$0], [$1], 16, $2;", FLOAT4, 16)
-        return types.void(shared, i, array, offset, types.boolean), code
 
-    @intrinsic
-    def wait_async(typing_context):
-        """Wait until the copies that this thread started have arrived; other threads' copies need a barrier."""
+@intrinsic
+def wait_async(typing_context):
+    """Wait until the copies that this thread started have arrived; other threads' copies need a barrier."""
 
-        def generate(context, builder, signature, args):
-            if not _copies_async():
-                return context.get_dummy_value()
-            return _assembly(context, builder, "cp.async.wait_all;")
+    def generate(context, builder, signature, args):
+        if not _copies_async():
+            return context.get_dummy_value()
+        return _assembly(context, builder, "cp.async.wait_all;")
 
-        return types.void(), generate
+    return types.void(), generate
 
 
 @cuda.jit(device=True, inline="always")

@@ -140,7 +140,7 @@ def _told(result: dict, case: plan.Case, number: int, began: float) -> dict:
 
 
 def compiled(kernel: Wrong) -> dict:
-    """What compiling it says, in a process of real Numba CUDA."""
+    """What compiling it says."""
     began, problem = time.process_time(), problems.FIRST[kernel.ladder]
     result = _ask(kernel, Compile, problem, {"architectures": [run.CODE_ARCHITECTURE]})
     if result["status"] == "right":
@@ -168,7 +168,7 @@ def judge(
             told(by_name[name], result)
 
     def collect(share: list[Wrong]) -> None:
-        for name, result in _lines("simulator", share, seed):
+        for name, result in _lines("trace", share, seed):
             earlier = found.get(name, {"seconds": 0})
             found[name] = {**earlier, **result, "seconds": earlier["seconds"] + result["seconds"]}
             told(by_name[name], found[name])
@@ -188,7 +188,7 @@ def _lines(engine: str, kernels: list[Wrong], seed: int) -> Iterator[tuple[str, 
     """Names and results from a process of its own, as they come."""
     if not kernels:
         return
-    environment = device.environment(engine == "simulator")
+    environment = device.environment(True)
     command = [sys.executable, __file__, "--as", engine, "--seed", str(seed), *(kernel.name for kernel in kernels)]
     with (
         tempfile.TemporaryFile("w+") as errors,
@@ -227,16 +227,12 @@ def main() -> int:
     parser.add_argument("names", nargs="*", help="classes, or kernels by name (default: all)")
     parser.add_argument("--seed", type=int, default=0, help="of the drawn shapes and operands")
     parser.add_argument("--details", action="store_true", help="say of each kernel what found it")
-    parser.add_argument("--as", dest="engine", choices=("simulator", "compile"), help=argparse.SUPPRESS)
+    parser.add_argument("--as", dest="engine", choices=("trace", "compile"), help=argparse.SUPPRESS)
     options = parser.parse_args()
     kernels = [one for one in corpus() if not options.names or {one.name, one.kind} & set(options.names)]
     if options.engine:
-        if options.engine == "simulator":
-            from common.microscope import simulator
-
-            simulator.install()
         for kernel in kernels:
-            result = verdict(kernel, options.seed) if options.engine == "simulator" else compiled(kernel)
+            result = verdict(kernel, options.seed) if options.engine == "trace" else compiled(kernel)
             print(json.dumps([kernel.name, result]), flush=True)
         return 0
     found = judge(kernels, options.seed, device.processors(), _say if options.details else lambda *_: None)

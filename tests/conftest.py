@@ -1,4 +1,4 @@
-"""The pytest process runs kernels in the CUDA simulator; work for a real GPU goes through child processes."""
+"""The pytest process traces kernels; work for a real GPU goes through child processes."""
 
 import gc
 import itertools
@@ -9,7 +9,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 # Before anything imports numba or matplotlib.
-os.environ["NUMBA_ENABLE_CUDASIM"] = "1"
 os.environ["NUMBA_CUDA_LOW_OCCUPANCY_WARNINGS"] = "0"
 os.environ["MPLBACKEND"] = "Agg"
 # Images of containers forbid bytecode: each process of the tests would compile the harness anew.
@@ -107,6 +106,15 @@ def no_pixels(monkeypatch: pytest.MonkeyPatch) -> None:
     from pixels import without_pixels  # here: it imports matplotlib, which few tests need
 
     without_pixels(monkeypatch)
+
+
+@pytest.fixture(scope="module")
+def traced() -> Iterator[object]:
+    """A tracer that stands in for a GPU, for the tests of a module that launch kernels."""
+    from common.microscope.trace import Tracer  # here: it imports Numba, which many tests need not
+
+    with Tracer() as tracer:
+        yield tracer
 
 
 @pytest.fixture

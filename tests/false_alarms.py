@@ -87,7 +87,7 @@ def alarms(kernels: list[Right], seed: int, count: int, processes: int = 2) -> I
 
 def _alarm(result: dict, fields: dict) -> str:
     if result["status"] == "right":
-        return f"not traced: {result['untraced']}" if result.get("untraced") else ""
+        return ""
     if result["status"] == "refused":
         return ""  # by judged(): a shape that a step may refuse
     said = [finding["message"] for finding in result.get("findings", [])] or [result.get("message")]

@@ -1,6 +1,6 @@
 """Shows that a kernel of ``tests/wrong_kernels`` is wrong as its docstring says, without the harness's judgement.
 
-In a process whose Numba is the simulator: a step's own ``prepare``, ``workspace`` and ``launch``, and the oracle.
+A step's own ``prepare``, ``workspace`` and ``launch``, on a tracer whose faults are not looked at, and the oracle.
 """
 
 from contextlib import contextmanager
@@ -10,7 +10,7 @@ import numpy as np
 from numba import cuda
 
 from common.book import catalog, problems, reference
-from common.microscope import simulator
+from common.microscope.trace import Tracer
 
 POISON = 0x7F  # in every byte of memory that nobody has written
 
@@ -90,7 +90,7 @@ class Rig:
 
 
 def attempt(action):
-    """True if it is wrong, or ends in an exception: the simulator's IndexError, a refusal."""
+    """True if it is wrong, or ends in an exception, such as a refusal."""
     try:
         return action()
     except Exception:
@@ -100,7 +100,7 @@ def attempt(action):
 def is_right(path, ladder, shape, kind="integers", launches=2):
     """Launches at an ordinary shape, on other operands each, block by block from the first to the last."""
     problem = problems.parse_shape(ladder, shape)
-    with simulator.order("forward"):
+    with Tracer("forward"):
         rig = Rig(catalog.load(path, ladder), problem)
         return not any(rig.wrong(*operands(problem, kind, seed)) for seed in range(1, launches + 1))
 
@@ -109,7 +109,7 @@ def is_wrong(path, ladder, refute):
     """Does any launch of those that ``refute`` describes go wrong? ``unsound`` and ``compiles`` are not looked at."""
     module = catalog.load(path, ladder)
     shapes = [problems.parse_shape(ladder, text) for text in (refute["shape"], *refute.get("then", ()))]
-    with simulator.order("backward" if refute.get("flip") else "forward"):
+    with Tracer("backward" if refute.get("flip") else "forward"):
         return any(attempt(lambda p=problem: _goes_wrong(module, p, refute)) for problem in shapes)
 
 

@@ -123,5 +123,5 @@ def test_an_interpreter_without_the_packages_says_which_in_one_line(root, module
     done = subprocess.run(words, cwd=root, env=env, capture_output=True, text=True, timeout=60)
     assert done.returncode == 2
     (line,) = done.stderr.splitlines()
-    assert " lacks greenlet, matplotlib, msgspec, " in line
+    assert " lacks matplotlib, msgspec, numba, " in line
     assert line.endswith(": `make` without PYTHON=... installs all packages")

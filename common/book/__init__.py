@@ -11,7 +11,7 @@ Module by module:
     reference     the right answers, by NumPy in float64
     limits        threads, registers and shared memory that a block may take
     occupancy     warps that fit a multiprocessor
-    device        GPU or simulator; which GPU
+    device        is there a GPU, and which
     packages      which versions are installed
     store         reads and writes files, whole or not at all
     schema        what data from outside must be, and where it is not

@@ -1,7 +1,4 @@
-"""Is there a GPU, what is it, and where do kernels run: on it or in Numba's CUDA simulator.
-
-Nothing here imports Numba at module level: the simulator must be chosen before that import.
-"""
+"""Is there a GPU, what is it, and may a process see it. Nothing here imports Numba at module level."""
 
 from __future__ import annotations
 
@@ -20,7 +17,7 @@ from typing import Any
 from common.book import occupancy, packages
 from common.book.schema import Count, Extent, Name
 
-SIMULATOR_SWITCH = "NUMBA_ENABLE_CUDASIM"
+_VISIBLE = "CUDA_VISIBLE_DEVICES"
 CARD_SWITCH = "WORKBOOK_CARD"  # a compute capability: play a card that has its limits
 PLAYED = r"-as-\d+-\d+$"  # how the slug of such a card ends
 USUAL_CARD = "9.0"  # whose limits a step is told where there is no GPU
@@ -214,7 +211,7 @@ def play() -> None:
     from numba import cuda
 
     if played():
-        cuda.get_current_device = as_card(str(bounds(None if simulated() else _capability())))
+        cuda.get_current_device = as_card(str(bounds(_capability())))
 
 
 def memory_bytes() -> int:
@@ -260,25 +257,21 @@ def require_gpu(what: str) -> None:
     if not ready():
         raise NoGpuError(
             f"{what} needs an NVIDIA GPU and its driver, and none was found: "
-            + (silent() or "the simulator checks kernels (python -m common check --sim) but says nothing about speed")
+            + (
+                silent()
+                or "without one kernels are traced (python -m common check --sim), which says nothing of speed"
+            )
         )
 
 
-def simulated() -> bool:
-    """Do this process's kernels run in the simulator?"""
-    return os.environ.get(SIMULATOR_SWITCH) == "1"
+def environment(without: bool) -> dict[str, str]:
+    """The environment of a process on this machine's GPU, or ``without``: as if there were none.
 
-
-def environment(simulator: bool) -> dict[str, str]:
-    """The environment of a process whose kernels run in the simulator, or on (or for) a GPU.
-
-    What runs in the simulator has the tiles that the GPU has, where that has less shared memory than is usual.
+    What is traced has the tiles that the GPU has, where that has less shared memory than is usual.
     """
     env = {**_ONE_THREAD, **os.environ, **PLAIN}
-    env.pop(SIMULATOR_SWITCH, None)
-    if simulator:
-        env[SIMULATOR_SWITCH] = "1"
-        env[CARD_SWITCH] = small_card()
+    if without:
+        env |= {CARD_SWITCH: small_card(), **({_VISIBLE: "-1"} if gpu_count() else {})}
     return env
 
 

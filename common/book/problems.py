@@ -447,7 +447,7 @@ RAGGED["dgrad"] = tuple(_channels_and_filters_swapped(problem) for problem in RA
 # rows of whole pieces of eight values, and more of K than four tiles of 64
 RAGGED["hgemm"] += (Hgemm(M=37, N=40, K=264),)
 
-# The shape an edited step is tried at first, quick in the simulator and to compile: two tiles of 32 along the sum,
+# The shape an edited step is tried at first, quick to trace and to compile: two tiles of 32 along the sum,
 # edges of tiles missed, rows of whole 128-bit pieces.
 FIRST: dict[str, Problem] = {
     "gemm": Gemm(M=18, N=36, K=36),

@@ -1,7 +1,7 @@
 """Compiles a step's kernels without a GPU: PTX for any architecture, and machine code where NVIDIA's tools are.
 
 The kernels and their argument types are found by running ``launch`` on host arrays with the launch itself replaced.
-Needs real Numba CUDA, not the simulator.
+Needs no GPU.
 """
 
 from __future__ import annotations

@@ -131,14 +131,14 @@ def pairs(steps: list[Step], preset: str | None, every_preset: bool, named: bool
 
 
 def simulator(asked: bool, options: argparse.Namespace | None) -> bool:
-    """Use the simulator? Says so, and why, if it was not asked for; raises NoGpuError at a GPU that is of no use."""
+    """As if there were no GPU? Says so, and why, if it was not asked for; raises NoGpuError at a GPU of no use."""
     if asked:
         return True
     if device.ready():
         return False
     if why := device.silent():
         console.complain(f"[yellow]{escape(why)}[/]")
-    console.say(options).print("no GPU was found: the kernels run in the CUDA simulator")
+    console.say(options).print("no GPU was found: the kernels are traced on the CPU")
     return True
 
 

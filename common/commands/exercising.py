@@ -29,7 +29,7 @@ def commands(known: arguments.Commands) -> None:
     sub = known.add("grade", _grade, "grade exercises, a file, or a folder of other people's files")
     sub.add_argument("targets", nargs="*", metavar="TARGET", help="lesson, exercise, file or folder (default: all)")
     sub.add_argument("--json", action="store_true", help="verdicts as JSON on standard output")
-    sub.add_argument("--sim", action="store_true", help="in the CUDA simulator, even if there is a GPU")
+    sub.add_argument("--sim", action="store_true", help="as if there were no GPU")
     sub.add_argument("--seconds", type=float, default=60.0, metavar="S", help="limit for each answer (default: 60)")
     sub.add_argument("--memory", type=float, default=8.0, metavar="GIB", help="limit for each file (default: 8)")
     sub.add_argument("--workers", type=int, metavar="N", help="files at a time (default: one for each processor)")

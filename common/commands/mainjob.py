@@ -42,7 +42,7 @@ def _all(options: argparse.Namespace) -> int:
     say = console.say()
     steps = catalog.everything()
     simulator = choosing.simulator(options.sim, None)
-    say.rule("check every step" + (" in the simulator" if simulator else ""))
+    say.rule("check every step" + (" on the CPU" if simulator else ""))
     card = None if simulator else run.inspect_device()
     engine = [card[0].name, card[0].driver] if card else "simulator"
     checks = unchanged.Outcomes("check", engine, options.fresh)

@@ -31,7 +31,7 @@ def commands(known: arguments.Commands) -> None:
 
     sub = known.add("photo", _photo, "convolve a photograph and draw the feature maps")
     sub.add_argument("step", nargs="?", metavar="STEP", help=f"conv2d step (default: {_default()})")
-    sub.add_argument("--sim", action="store_true", help="in the CUDA simulator, on a reduced photograph")
+    sub.add_argument("--sim", action="store_true", help="as if there were no GPU: traced, on a reduced photograph")
     sub.add_argument("--record", action="store_true", help="draw the shipped picture (for maintainers)")
 
 
@@ -121,7 +121,7 @@ def draw_photo(
     folder: Path | None = None,
 ) -> None:
     """Draw the photograph's feature maps among ``folder``'s charts (default: the user's), unless ``known`` hold."""
-    name, slug = "the CUDA simulator", "simulator"
+    name, slug = "the tracer", "simulator"
     if not simulator:
         gpu = gpu or run.describe_device()
         name, slug = gpu.name, gpu.slug

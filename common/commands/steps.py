@@ -24,7 +24,7 @@ def commands(known: arguments.Commands) -> None:
     sub = known.add("check", _check, "check steps against the oracle")
     arguments.takes_steps(sub)
     sub.add_argument("--shape", metavar='"N=2 C=3 ..."', help="check at this shape only")
-    sub.add_argument("--sim", action="store_true", help="in the CUDA simulator, even if there is a GPU")
+    sub.add_argument("--sim", action="store_true", help="as if there were no GPU")
     sub.add_argument("--seed", type=int, metavar="N", help="draw the shapes that differ each time from this seed")
 
     sub = known.add("time", _time, "time steps on the GPU")

@@ -2,7 +2,7 @@
 
 Processes work side by side. One compiles for a named compute capability, at a small shape and at the shape that is
 timed. One checks, first once at the small shape and then as :mod:`common.measure.plan` has it; with a GPU it then
-times the file in turn with the shipped one, while a third has the tracer and the simulator judge what a GPU lets
+times the file in turn with the shipped one, while a third traces what a GPU lets
 pass.
 """
 
@@ -35,7 +35,7 @@ FIRST_SECONDS = 15.0  # for the first check: longer is taken for an endless loop
 ARCHITECTURE = run.CODE_ARCHITECTURE
 _PATIENCE = 2.0
 
-_CHECK, _COMPILE, _SIMULATE = _PROCESSES = "check", "compile", "simulate"
+_CHECK, _COMPILE, _TRACE = _PROCESSES = "check", "compile", "trace"
 
 # Stages in the order in which they are told.
 FIRST, CHECK, CODE, TIME = "first", "check", "code", "time"
@@ -159,7 +159,7 @@ class Run:
         else:
             pair = messages.Pair(**self._at(path, full), against=self._rivals(), seconds=run.TIME_SECONDS)
             checks = [replace(first, engine="gpu"), *gpu, pair]
-            self._start(_SIMULATE, [first, *cpu], True)
+            self._start(_TRACE, [first, *cpu], True)
         self._start(_COMPILE, compiled, False)
         self._start(_CHECK, checks, self.simulator)
         complete = {FIRST: self._first, CHECK: self._every, CODE: self._code, TIME: self._time}
@@ -188,7 +188,7 @@ class Run:
             if who == _COMPILE:
                 result["only_compiled"] = True
             else:
-                result = run.judged(problem, result, gpu=not self.simulator and who == _SIMULATE)
+                result = run.judged(problem, result, gpu=who == _TRACE)
             self._found[who].append(Outcome(self.step, problem, self.preset, result))
         return True
 
@@ -204,23 +204,23 @@ class Run:
         broken = [outcome for outcome in (*compiled, *checked) if not outcome.fine]
         wrong = self.simulator and not compiled and any(o.status in ("wrong", "crashed") for o in broken)
         if wrong and self._missing(_COMPILE, 1):
-            return None  # what does not compile, the simulator may have run all the same: that is the cause then
+            return None  # what does not compile may have been traced all the same: that is the cause then
         if broken and not self.simulator:
-            if run.wants_simulator(broken[0].result):
-                if self._missing(_SIMULATE, 1):
+            if run.wants_trace(broken[0].result):
+                if self._missing(_TRACE, 1):
                     return None
-                for seen in self._found[_SIMULATE]:
+                for seen in self._found[_TRACE]:
                     run.add_faults(broken[0].result, seen.result, seen.problem)
         elif not broken and (self._missing(_CHECK, 1) or (self.simulator and self._missing(_COMPILE, 1))):
             return None
         return broken[:1] or [*compiled, *checked]
 
     def _every(self) -> list[Outcome] | None:
-        """Every case of the check; with a GPU also the tracer's and the simulator's. The first that fails ends it."""
-        checked, seen = self._found[_CHECK][1 : 1 + self._cases], self._found[_SIMULATE][1:]
+        """Every case of the check; with a GPU those that are traced, too. The first that fails ends it."""
+        checked, seen = self._found[_CHECK][1 : 1 + self._cases], self._found[_TRACE][1:]
         failed = next((outcome for outcome in (*checked, *seen) if not outcome.fine), None)
         if failed is None:
-            waiting = self._missing(_CHECK, 1 + self._cases) or _SIMULATE in self._open
+            waiting = self._missing(_CHECK, 1 + self._cases) or _TRACE in self._open
             return None if waiting else [*checked, *seen]
         if failed in checked and not self.simulator:
             place = self._at(self._path, failed.problem)

@@ -102,11 +102,11 @@ def stage(step: str, found: Stage, best: Event | None = None) -> list[str]:
         refused = {str(outcome.problem) for outcome in found.outcomes if outcome.status == "refused"}
         more = f", refused at {len(refused)}" if refused else ""
         judged = [one for one in found.outcomes if not one.left_out]
-        unseen = next((one for one in judged if one.unseen or one.status == "unjudged"), None)
+        unseen = next((one for one in judged if one.status == "unjudged"), None)
         sound = ", and sound" if unseen is None else ""
         lines = [f"{step}: [green]right at {len(right)} shapes{sound}{more}[/]  {after}"]
         if unseen is not None:
-            why = unseen.unseen or unseen.result.get("message", "")
+            why = unseen.result.get("message", "")
             lines.append(f"  [yellow]whether it is sound was not judged whole[/]: {escape(str(why))}")
     elif found.name == loop.CODE:
         kernel = loop.heaviest(found.outcomes[0].result)

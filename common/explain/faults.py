@@ -207,6 +207,13 @@ def of_error(error: BaseException, path: Path) -> Fault | None:
     return None
 
 
+def of_mistake(text: str, path: Path, line: int | None) -> Fault:
+    """What a kernel does that no GPU does as it is meant, in the tracer's words."""
+    if "lies in constant memory" in text:
+        return fault("constant-written", "the kernel writes to an array that it takes as a constant", path, line)
+    return fault("in-kernel", text, path, line)
+
+
 def in_kernel(error: BaseException) -> bool:
     """Did a simulated kernel raise it, or a function that it called?"""
     return str(error).startswith("tid=[")
@@ -724,10 +731,11 @@ _ERRORS: tuple[tuple[str, str, str | _Say], ...] = (
     ("raises", r"^ValueError: *$", "a shape is refused without a reason"),
     ("too-deep", r"^(?:RecursionError: .* during compilation|MemoryError: *$)", _too_deep),
     ("recursion", r"^RecursionError|runaway recursion", "a function calls itself without end"),
-    ("array-for-number", r"setting an array element with a sequence|only [\w-]+ arrays can be converted|"
+    ("array-for-number", r"setting an array element with a sequence|a real number, not .View|"
+     r"only [\w-]+ arrays can be converted|"
      r"setitem\(array\(\w+, \d+d, \w+\), [^\n]*, array\(\w+, \d+d, \w+\)\)",
      "an array is stored where one number belongs"),
-    ("constant-written", r"assignment destination is read-only|setitem\(readonly array",
+    ("constant-written", r"lies in constant memory|assignment destination is read-only|setitem\(readonly array",
      "the kernel writes to an array that it takes as a constant"),
     ("nan", r"cannot convert float (NaN|infinity) to integer",
      r"\1 is made an integer: it comes from memory that nobody set"),

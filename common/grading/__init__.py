@@ -19,7 +19,7 @@ Module by module:
     confine        walls that the system puts around that process
     audit          what a file does beside starting kernels
     ptx_plan       what a step would start on a GPU, written down
-    simulated_run  a step in the simulator, its operands watched
+    traced_run     a step, traced, its operands watched
     ptx_run        runs plans on the GPU
     messages       what its processes ask each other, and answer
     tasks          what a child process does of it

@@ -125,6 +125,6 @@ def _methods(kind: type) -> Iterator[tuple[tuple[str, str], tuple[Any, Any]]]:
 
 
 def _ours() -> list[ModuleType]:
-    names = ("common.", "numba.cuda.simulator", "numba.cuda.dispatcher", "numba.cuda.api")
+    names = ("common.", "numba.cuda.dispatcher", "numba.cuda.api")
     found = [module for name, module in sys.modules.items() if name.startswith(names)]
     return [module for module in found if isinstance(module, ModuleType)]

@@ -17,7 +17,7 @@ import threading
 from collections.abc import Iterator
 from pathlib import Path
 
-THREAD_STACK = 1 << 18  # a block of the simulator has up to 1024 Python threads
+THREAD_STACK = 1 << 20  # warps of an asynchronous kernel take turns, each in a thread
 
 # prctl(2)
 _SET_DUMPABLE, _NO_NEW_PRIVILEGES = 4, 38

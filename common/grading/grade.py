@@ -1,8 +1,8 @@
 """Verdicts on exercises and on other people's kernels: passed or not, and why.
 
 A kernel is checked at its shapes, and what its exercise limits is counted or timed. Files come from anybody, so they
-run as :mod:`common.grading.sandbox` has it; a prediction is read and not run. Without a GPU a kernel runs in the
-simulator, and must also compile to the same launches. With one, it is recorded, and its kernels run where its Python
+run as :mod:`common.grading.sandbox` has it; a prediction is read and not run. Without a GPU a kernel is
+traced, and must also compile to the same launches. With one, it is recorded, and its kernels run where its Python
 does not.
 """
 
@@ -19,7 +19,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Generator, Sequence
+from collections.abc import Generator
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -78,8 +78,8 @@ BEYOND_FLOOR = 1.05  # ceilings are measured too, to a few percent
 CHEATS = ("language", "differs", *NOTED)
 
 TRACED = 2  # of the shapes
+UNSOUND, TOLD = "unsound", 3
 FRESH, TRIED = 8, 32  # shapes that an exercise is traced at beside its own, and that its solution is, to find so many
-BY_CHANCE = ("wrong", "nan", "unstable")  # as a race, or a value that nobody wrote, may show
 NEEDED = (
     "read what the output takes, and no more often: a thread beyond an edge reads nothing (with an index that min or "
     "max keeps inside, it reads a value once more); if a tile is staged, it must be what is multiplied"
@@ -121,7 +121,7 @@ class Grade:
 
 @dataclass(frozen=True)
 class Machine:
-    """What grades run on: a GPU with its ceilings, or the simulator."""
+    """What grades run on: a GPU with its ceilings, or none."""
 
     gpu: Gpu | None = None
     ceilings: Ceilings | None = None
@@ -354,39 +354,34 @@ class Grader:
         grade.figures = evidence.figures
 
     def _run(self, evidence: Evidence, work: Work) -> None:
-        launched = self._simulate(evidence, work)
+        launched = self._check(evidence, work)
         if not evidence.findings and not any(kind in CHEATS for kind, _ in evidence.notes):
             self._record(evidence, work, launched)
             evidence.findings += evidence.unseen
 
-    def _sandbox(self, work: Work, simulator: bool) -> Sandbox:
+    def _sandbox(self, work: Work) -> Sandbox:
         return Sandbox(
-            work.path, work.ladder, simulator, self.limits, closing=self._closing, source=work.text,
+            work.path, work.ladder, self.limits, closing=self._closing, source=work.text,
             borrowed=work.borrowed.files,
         )  # fmt: skip
 
-    def _simulate(self, evidence: Evidence, work: Work) -> list[Launched]:
-        """Check in the simulator, and trace what is right; returns what the first shape starts."""
+    def _check(self, evidence: Evidence, work: Work) -> list[Launched]:
+        """Check, and trace access by access what is right; returns what the first shape starts."""
         seed = secrets.randbits(48)
         launched: list[Launched] | None = None
-        with _Noted(evidence, self._sandbox(work, True)) as box:
+        with _Noted(evidence, self._sandbox(work)) as box:
             box.ask(messages.Start())
             for problem in work.shapes:
                 bench = sandbox.RemoteBench(box, problem)
-                try:
-                    verdict = check.check_bench(bench, seed, 1, work.precision, work.algorithm)
-                except SandboxError as error:
-                    evidence.findings += self._behind(work, box, problem) if error.kind == "crashed" else []
-                    if evidence.findings:
-                        return launched or []
-                    raise
+                verdict = check.check_bench(bench, seed, 1, work.precision, work.algorithm)
+                unsound = [said for kind, said in box.notes if kind == UNSOUND][:TOLD]
+                evidence.findings += [Finding(UNSOUND, f"at {problem}: {said}") for said in unsound]
                 evidence.findings += [Finding(f.kind, f"at {problem}: {f.message}") for f in verdict.findings]
                 if launched is None:
                     launched = bench.launched[0] if bench.launched else []
                     if verdict.right:
                         evidence.notes += self._again(bench, seed)
                 if evidence.findings:
-                    evidence.findings[:0] = self._behind(work, box, problem, evidence.findings)
                     return launched
             self._trace(evidence, work, box)
             if work.exercise and not evidence.findings:
@@ -394,17 +389,6 @@ class Grader:
             if work.counted and not evidence.findings:
                 self._sample(evidence, work, box, seed)
         return launched or []
-
-    def _behind(self, work: Work, box: Sandbox, problem: Problem, found: Sequence[Finding] = ()) -> list[Finding]:
-        """What is unsound about a kernel that has failed in the simulator, which lets warps run ahead and Hopper's
-        engines be late, and names no cause. A crash has its line already, but where engines come late."""
-        late = (work.requires or "").endswith("a")
-        if not late and not any(finding.kind in BY_CHANCE for finding in found):
-            return []
-        try:
-            return [Finding("unsound", f"at {problem}: {fault}") for fault in traced(box, problem).unsound]
-        except SandboxError:
-            return []
 
     def _trace(self, evidence: Evidence, work: Work, box: Sandbox) -> None:
         """Look at what the kernels do access by access: is it sound, and does it read what the solution reads?"""
@@ -482,7 +466,7 @@ class Grader:
         assert exercise
         with self._solving:
             if exercise.name not in self._solved:
-                with Sandbox(exercise.solution, work.ladder, True, self.limits, closing=self._closing) as box:
+                with Sandbox(exercise.solution, work.ladder, self.limits, closing=self._closing) as box:
                     box.ask(messages.Start())
                     traces = [traced(box, problem) for problem in work.shapes[:TRACED]]
                     self._solved[exercise.name] = Solved(traces, _fresh(box, work.shapes))
@@ -499,7 +483,7 @@ class Grader:
         return [("remembers", remembered([name for name, *_ in first], [name for name, *_ in last]))]
 
     def _record(self, evidence: Evidence, work: Work, launched: list[Launched] | None) -> None:
-        """Write down what would start on a GPU; compare it with the simulated run, count in it, run it on a GPU."""
+        """Write down what would start on a GPU; compare it with the traced run, count in it, run it on a GPU."""
         seed = secrets.randbits(48)
         gpu, exercise, shapes = self.machine.gpu, work.exercise, work.shapes
         preset = exercise.preset if exercise else exercises.PRESETS[work.ladder]
@@ -507,7 +491,7 @@ class Grader:
         with tempfile.TemporaryDirectory(prefix="workbook-") as name:
             folder = Path(name)
             timed = None
-            with _Noted(evidence, self._sandbox(work, False)) as box:
+            with _Noted(evidence, self._sandbox(work)) as box:
                 box.ask(messages.Start())
                 if launched is not None:
                     plan = _recorded(box, shapes[0], inputs.integers(shapes[0], seed)[1], "first", folder, target)
@@ -727,7 +711,8 @@ class _Noted:
     def __exit__(self, *error: object) -> None:
         self.box.__exit__(*error)
         self.evidence.at_large |= self.box.at_large
-        self.evidence.notes += [note for note in self.box.notes if note not in self.evidence.notes]
+        told = [note for note in self.box.notes if note[0] != UNSOUND]  # that is a finding
+        self.evidence.notes += [note for note in told if note not in self.evidence.notes]
 
 
 def _recorded(box: Sandbox, problem: Problem, weight: Any, name: str, folder: Path, architecture: str) -> Plan:

@@ -1,6 +1,6 @@
 """The part of Python that a kernel file needs; whatever else a submission says is refused before any of it runs.
 
-In the simulator a file's Python runs beside the arrays that it is judged by, and Python that may say anything can
+Where it is traced a file's Python runs beside the arrays that it is judged by, and Python that may say anything can
 reach everything in its process. So what a kernel file has a use for is listed: statements, built-in names,
 attributes, modules and what they give; and for a copy of a step, the modules of lessons that the step loads
 (:mod:`common.grading.borrowed`). A self-test under ``if __name__ == "__main__":`` never runs here, and may say

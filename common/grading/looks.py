@@ -68,15 +68,15 @@ def wrong(found: Block | Traced, problem: Problem, seed: int) -> int:
 
 
 def differences(launched: list[Launched], plan: Plan) -> list[Note]:
-    """A note if what starts in the simulator is not what starts when compiled: by name, place, grid, block or
+    """A note if what starts when traced is not what starts when compiled: by name, place, grid, block or
     constants."""
     started = [[entry["name"], entry["grid"], entry["block"], *entry["identity"]] for entry in plan["launch"]]
     if started == [[name, _point(grid), _point(block), *rest] for name, grid, block, *rest in launched]:
         return []
     names = [", ".join(str(name) for name, *_ in one) or "no kernel" for one in (launched, started)]
     if names[0] == names[1]:
-        return [("differs", f"it starts {names[0]} in the simulator in another way than when compiled")]
-    return [("differs", f"it starts {names[0]} in the simulator and {names[1]} when compiled")]
+        return [("differs", f"it starts {names[0]} when traced in another way than when compiled")]
+    return [("differs", f"it starts {names[0]} when traced and {names[1]} when compiled")]
 
 
 def _point(extents: Sequence[int]) -> list[int]:

@@ -102,7 +102,6 @@ class Sandbox:
 
     file: Path
     ladder: str
-    simulator: bool
     limits: Limits = field(default_factory=Limits)
     notes: list[Note] = field(default_factory=list)
     closing: threading.Event | None = None  # set when no more is to be started
@@ -176,7 +175,7 @@ class Sandbox:
         for _ in range(2 if forkserver.FORKS else 0):  # a submission may have killed the server
             with contextlib.suppress(ConnectionError):
                 return forkserver.server(
-                    "submissions, simulated" if self.simulator else "submissions",
+                    "submissions",
                     lambda: forkserver.Server(server, {**environment, "HOME": os.sep}),
                 ).fork([harness.CHILD, argument], self.work, environment, self._log)
         return subprocess.Popen(
@@ -196,8 +195,6 @@ class Sandbox:
             # one thread each, so that several fit a machine and the memory limit
             **dict.fromkeys(("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"), "1"),
         }
-        if self.simulator:
-            fixed[device.SIMULATOR_SWITCH] = "1"
         return {**given, **fixed}
 
     def ask(self, question: Question[Found]) -> Found:

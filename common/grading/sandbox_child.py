@@ -22,14 +22,14 @@ import numpy as np
 from msgspec import structs, to_builtins
 from numpy.typing import NDArray
 
-from common.book import catalog, device, problems, schema
+from common.book import catalog, problems, schema
 from common.grading import audit, confine, messages
 from common.grading.messages import Answer, Block, Launched, Traced
 from common.workers import child
 
 if TYPE_CHECKING:
     from common.grading.ptx_plan import Recorder
-    from common.grading.simulated_run import SimulatedRun
+    from common.grading.traced_run import TracedRun
 
 PLANS = "plans"
 MAX_FAULTS, MAX_PLACES = 3, 512
@@ -44,7 +44,7 @@ class Child:
     """Answers questions about one file. Every public method is a question by its name."""
 
     module: ModuleType
-    stage: SimulatedRun
+    stage: TracedRun
 
     def __init__(self, file: Path, ladder: str, exchange: Path, margin: int, enclosed: int = 0) -> None:
         self.file, self.ladder, self.exchange, self.margin = file, ladder, exchange, margin
@@ -62,11 +62,11 @@ class Child:
         self.module = catalog.load(self.file, self.ladder)
 
     def bind(self, shape: dict[str, int]) -> None:
-        """Make arrays for a problem, and the step's workspace, in the simulator."""
-        from common.grading import simulated_run
+        """Make arrays for a problem, and the step's workspace."""
+        from common.grading import traced_run
 
         problem = problems.from_shape(self.ladder, shape)
-        self.stage = simulated_run.SimulatedRun(self.module, problem, self.audit, self.margin)
+        self.stage = traced_run.TracedRun(self.module, problem, self.audit, self.margin)
 
     def prepare(self) -> None:
         """Take the weights from the exchange and prepare them; the input is not there yet."""
@@ -75,8 +75,20 @@ class Child:
 
     def launch(self) -> list[Launched]:
         """Take all operands from the exchange, launch, and put them back."""
+        from common.microscope import lanes
+        from common.report import tracewords
+
         self._take(0, 3)
-        launched = self.stage.launch()
+        try:
+            launched = self.stage.launch()
+        except lanes.TraceError as error:
+            if isinstance(error, lanes.MistakeError):
+                raise
+            raise UnjudgedError(f"cannot be judged here: {error}") from None
+        for report in self.stage.tracer.reports():
+            for fault in report.faults:
+                self.audit.note("unsound", tracewords.fault_sentence(fault.as_dict()))
+        self.stage.tracer.forget()
         with self.exchange.open("r+b") as file:
             for buffer in self.stage.buffers:
                 file.write(buffer.tobytes())
@@ -193,10 +205,9 @@ def _end_with_the_grader(folder: Path) -> None:
 
 def _import_all() -> None:
     """What any question needs, before the file can change where it comes from."""
-    names = ["common.explain.faults", "common.code.codegen"]
-    simulated = ["common.grading.simulated_run", "common.microscope.trace", "common.report.tracewords"]
-    for name in (*names, *(simulated if device.simulated() else ["common.grading.ptx_plan"])):
-        importlib.import_module(name)
+    names = ("explain.faults", "code.codegen", "grading.traced_run", "grading.ptx_plan", "report.tracewords")
+    for name in names:
+        importlib.import_module(f"common.{name}")
 
 
 def main(text: str) -> None:
@@ -213,10 +224,6 @@ def main(text: str) -> None:
     os.dup2(2, 1)
     nothing = os.open(os.devnull, os.O_RDONLY)
     os.dup2(nothing, 0)
-    if device.simulated():
-        from common.microscope import simulator
-
-        simulator.install()
     box = Child(Path(options.file), options.ladder, Path(options.exchange), options.margin, enclosed)
     for line in questions:
         answers.write(json.dumps(to_builtins(answer(box, line))).encode() + b"\n")

@@ -38,7 +38,6 @@ class StepResult(Result, total=False):
     Of a check:
 
     ``engine``, ``seed``  of the case; ``engines`` of all cases of a shape
-    ``untraced``          why the tracer did not judge it
     ``only_compiled``     it was compiled, and not run
     ``needed_bytes``, ``free_bytes``  of the GPU's memory, where it was left out for want of that
     ``depth``             how thoroughly, where the time that a launch takes decided
@@ -72,7 +71,6 @@ class StepResult(Result, total=False):
     engine: plan.Engine
     engines: list[plan.Engine]
     seed: int
-    untraced: str
     only_compiled: bool
     needed_bytes: int
     free_bytes: int
@@ -181,13 +179,12 @@ class Check(ShapeTask[StepResult], frozen=True, kw_only=True, tag="jobs.check"):
     ``kernels``  the folder of kernels that are kept; empty: none are
     """
 
-    engine: plan.Engine = "simulator"
+    engine: plan.Engine = "traced"
     depth: plan.Depth = "usual"
     seed: int = 0
     special: str = ""
     wide: bool = False
     small: bool = False
-    sole: bool = True
     budget: float | None = None
     precision: str = "fp32"
     algorithm: str | None = None

@@ -38,7 +38,7 @@ COMPILE_SECONDS = 180.0
 EXPLAIN_SECONDS = 20.0
 LARGE_SECONDS = 150.0
 ENOUGH_WRONG = 3  # shapes at which a step fails before the others are left out
-EXPLAIN_FLOPS = 1e6  # more is too slow in the simulator
+EXPLAIN_FLOPS = 1e6  # of a shape that is traced for a reason alone
 WATCHED_SECONDS = 550.0  # all steps under a profiler or sanitizer, if so many that it is not less:
 WATCHED_START, WATCHED_EACH = 90.0, 45.0  # for the process, and for each step
 CODE_ARCHITECTURE = "9.0"
@@ -48,8 +48,7 @@ FEW_PROCESSORS = 4  # with so many or fewer, nothing is compiled while kernels a
 @dataclass(frozen=True)
 class Outcome:
     """The result of one task on one step: ``result["status"]`` is right, wrong, refused, unusable, crashed or
-    timed_out; or unjudged, where a GPU ran what neither the tracer nor the simulator knows, or lacks the memory
-    (``left_out``)."""
+    timed_out; or unjudged: the tracer does not know what it does, or the GPU lacks the memory (``left_out``)."""
 
     step: Step
     problem: Problem
@@ -69,11 +68,6 @@ class Outcome:
     def left_out(self) -> bool:
         """Has the GPU no room for it? That holds nothing back."""
         return "needed_bytes" in self.result
-
-    @property
-    def unseen(self) -> str | None:
-        """Why the simulator alone looked for races and the like, for a few seconds; None if the tracer did."""
-        return self.result.get("untraced")
 
     @property
     def elsewhere(self) -> bool:
@@ -245,6 +239,9 @@ class _CheckGroup:
             if isinstance(task, messages.Compile) and not outcomes[-1].fine:
                 hopeless.set()
             wrong = [one.status for one in outcomes if not one.fine]
+            unknown = [one for one in outcomes if one.status == "unjudged" and not one.left_out]
+            if len(unknown) == len(outcomes) >= ENOUGH_WRONG:  # the tracer knows it at no shape
+                enough.set()
             if len(wrong) >= ENOUGH_WRONG or set(wrong) & {"timed_out", "unusable"}:
                 enough.set()
         return outcomes
@@ -283,7 +280,7 @@ def _check_groups(
         compiles = [messages.Compile(**at(step, one, file), architectures=allowed) for one in variants]
         groups.append(_CheckGroup(step, [*compiles], False, False))
     for on_cpu in (True, False):
-        # the simulator has no races to catch by repeating
+        # a trace has no races to catch by repeating
         repeats = 1 if on_cpu else check.REPEATS
         tasks: list[messages.Check | messages.Compile] = [
             messages.Check(
@@ -302,20 +299,16 @@ def _check_groups(
     return groups
 
 
-# What a GPU may know and the simulator not.
-_UNKNOWN = {"unknown-attribute", "unsupported"}
-
-
 def judged(problem: Problem, result: StepResult, asked: bool = False, gpu: bool = False) -> StepResult:
     """The result, where a step that refuses an ordinary shape is wrong; ``asked``: that very shape was asked for.
 
-    With a ``gpu`` to run it, what the simulator does not know is no fault, and no verdict either.
+    With a ``gpu`` to run it, what the tracer does not know has a verdict but for races and the like.
     """
     if gpu and asked and result.get("late"):
         return {**result, "unsought": str(result["message"])}
-    if gpu and result["status"] == "crashed" and _UNKNOWN & {fault["kind"] for fault in result.get("faults", [])}:
+    if gpu and result["status"] == "unjudged" and result.get("engine") == "traced" and not result.get("late"):
         said = f"only the GPU ran it, so races and the like were not looked for: {result['message']}"
-        return {**result, "status": "unjudged", "message": said, "faults": []}
+        return {**result, "message": said}
     if result["status"] != "refused" or asked or not shapes.ordinary(problem):
         return result
     said = f"this ordinary shape is refused: {result['message']}"
@@ -326,7 +319,7 @@ def judged(problem: Problem, result: StepResult, asked: bool = False, gpu: bool 
 def _agreed(step: Step, outcomes: list[Outcome], simulator: bool, file: Path | None) -> list[Outcome]:
     """A step's outcomes, one for each shape: what is wrong for any engine, and does not compile before all else.
 
-    What only a GPU shows is told by the simulator as far as it can. Where the step was compiled and never ran, as the
+    What only a GPU shows is told by a trace as far as it can. Where the step was compiled and never ran, as the
     rest was not tried any more, nothing is known of its values.
     """
     wrong = [outcome for outcome in outcomes if not outcome.fine]
@@ -345,7 +338,7 @@ def _agreed(step: Step, outcomes: list[Outcome], simulator: bool, file: Path | N
         by_shape.setdefault(outcome.problem, []).append(outcome)
     merged = []
     for problem, mine in by_shape.items():
-        chosen = _cause(min(mine, key=_telling), mine)
+        chosen = min(mine, key=_telling)
         engines = list(dict.fromkeys(one.result["engine"] for one in mine if "engine" in one.result))
         seconds = sum(one.result.get("seconds", 0.0) for one in mine)
         told: StepResult = {**chosen.result, "engines": engines, "seconds": seconds}
@@ -358,37 +351,25 @@ def _agreed(step: Step, outcomes: list[Outcome], simulator: bool, file: Path | N
     return ran or merged
 
 
-def _cause(chosen: Outcome, outcomes: list[Outcome]) -> Outcome:
-    """In the place of one that the simulator crashed at, what the tracer has for it if that is another mistake.
-
-    What a thread reads too early or before anybody wrote it may be an index, and that crashes the simulator.
-    """
-    if chosen.status == "crashed" and not chosen.result.get("only_compiled"):
-        for one in outcomes:
-            if one.result.get("engine") == "traced" and one.faults and chosen.faults:
-                crash, cause = chosen.faults[0], one.faults[0]
-                return chosen if (crash.kind, crash.line) == (cause.kind, cause.line) else one
-    return chosen
-
-
 def _telling(outcome: Outcome) -> tuple[int, int]:
     """A key that sorts what must be told first: what is wrong, compiled before run, then what was not judged."""
     if not outcome.fine:
         engine = outcome.result.get("engine")
         return 0, 0 if engine is None else 1 if engine == "traced" else 2
-    rank = {"unjudged": 1, "refused": 2}.get(outcome.status, 4 if outcome.unseen is None else 3)
+    rank = {"unjudged": 1, "refused": 2}.get(outcome.status, 3)
     return rank, "engine" not in outcome.result
 
 
 def retell(task: messages.Check, problem: Problem, result: StepResult) -> None:
-    """Run a task that failed on a GPU again in the simulator, for what only that tells (:func:`add_faults`)."""
-    if wants_simulator(result):
+    """Trace what failed on a GPU, for what only that tells (:func:`add_faults`)."""
+    if wants_trace(result):
         small = problem if problem.flops <= EXPLAIN_FLOPS else problems.FIRST[problem.ladder]
-        ((_, seen),) = isolate.run([replace(task, shape=small.shape(), repeats=1)], True, EXPLAIN_SECONDS)
+        again = replace(task, shape=small.shape(), engine="traced", repeats=1)
+        ((_, seen),) = isolate.run([again], True, EXPLAIN_SECONDS)
         add_faults(result, seen, small)
 
 
-def wants_simulator(result: Result) -> bool:
+def wants_trace(result: Result) -> bool:
     """A typing error, or a launch beyond the limits, names its line already; other failures do not."""
     kinds = {fault["kind"] for fault in result.get("faults", [])}
     return result["status"] in ("wrong", "timed_out") or (
@@ -397,11 +378,11 @@ def wants_simulator(result: Result) -> bool:
 
 
 def add_faults(result: Result, seen: Result, small: Problem) -> None:
-    """Put the faults that ``seen``, a run in the simulator at ``small``, has a line for before the result's own."""
+    """Put the faults that ``seen``, a trace at ``small``, has a line for before the result's own."""
     found = [fault for fault in seen.get("faults", []) if fault["line"]]
     told = {(fault["kind"], fault["line"]) for fault in found}
     rest = [fault for fault in result.get("faults", []) if (fault["kind"], fault["line"]) not in told]
-    found = [{**fault, "what": f"in the simulator, at {small}: {fault['what']}"} for fault in found]
+    found = [{**fault, "what": f"traced at {small}: {fault['what']}"} for fault in found]
     result["faults"] = found + [fault for fault in rest if fault["kind"] not in _UNPLACED or not found]
 
 

@@ -1,6 +1,6 @@
 """What child processes do, task by task: ``check_task`` does the task ``jobs.check``, and so on.
 
-Numba is imported inside, after the simulator was chosen or not.
+Numba is imported inside: it takes long.
 """
 
 from __future__ import annotations
@@ -31,7 +31,6 @@ from common.jobs import messages
 from common.jobs.messages import StepResult
 from common.measure import budget, plan
 from common.microscope.messages import Trace, TraceResult
-from common.microscope.simulated_threads import AsynchronousError
 from common.workers.messages import FileTask, Result, ShapeTask, Task
 
 if TYPE_CHECKING:
@@ -41,49 +40,37 @@ if TYPE_CHECKING:
 SWEEP_SECONDS = 1.0
 _GATE_SECONDS = 0.01
 ASKS = "card"  # the helper by which a step asks what the card has
-WATCH_SECONDS = 3.0  # of a wrong kernel in the simulator: what it does in this time tells enough
 
 
 def warm() -> None:
     """Import what tasks need."""
-    from common.measure import check  # noqa: F401
+    from common.code import cards, codegen  # noqa: F401
+    from common.measure import check, shapes, timing  # noqa: F401
+    from common.microscope import bench  # noqa: F401
 
-    if device.simulated():
-        from common.measure import shapes  # noqa: F401
-        from common.microscope import bench, hazards, simulator  # noqa: F401
-    else:
-        from common.code import cards, codegen  # noqa: F401
-        from common.measure import timing  # noqa: F401
-
-        gc.set_threshold(100_000, 50, 50)
+    gc.set_threshold(100_000, 50, 50)
     gc.collect()
     gc.freeze()  # what is loaded now stays: nothing need look through it again and again
 
 
 def rehearse() -> None:
     """Let Numba load what its first compilations do."""
-    if not device.simulated():
-        from common.code import codegen
+    from common.code import codegen
 
-        codegen.warm()
-        gc.collect()
-        gc.freeze()
+    codegen.warm()
+    gc.collect()
+    gc.freeze()
 
 
 def ready() -> None:
     """Make this process one in which kernels run as the workbook wants it."""
-    if device.simulated():
-        from common.microscope import simulator
-
-        simulator.install()
-    else:
-        _require_limits()
+    _require_limits()
     device.play()
 
 
 def _keep_kernels(folder: str) -> None:
     """Find kernels that were compiled before, and keep those that are compiled now, if the folder has a name."""
-    if folder and not device.simulated():
+    if folder:
         from common.code import kernelcache
 
         kernelcache.install(Path(folder))
@@ -108,7 +95,7 @@ def _spared(do: Callable[[Asked], StepResult]) -> Callable[[Asked], StepResult]:
         except budget.NoRoomError as error:
             needed, free = error.needed, error.free
         except Exception as error:
-            if device.simulated() or not device.out_of_memory(error):
+            if not device.gpu_count() or not device.out_of_memory(error):
                 raise
             traceback.clear_frames(error.__traceback__)  # which hold the arrays
             needed, free = budget.needed(problems.from_shape(task.ladder, task.shape)), 0
@@ -126,7 +113,7 @@ def _spared(do: Callable[[Asked], StepResult]) -> Callable[[Asked], StepResult]:
 def _let_go() -> None:
     """Give back what nothing refers to any more: Numba frees arrays when many are, or much."""
     gc.collect()
-    if not device.simulated():
+    if device.gpu_count():
         from numba import cuda
 
         cuda.current_context().deallocations.clear()
@@ -141,7 +128,7 @@ def check_task(task: messages.Check) -> StepResult:
 
     problem = problems.from_shape(task.ladder, task.shape)
     path = Path(task.path)
-    engine, untraced = task.engine, None
+    engine = task.engine
     module, tracer = _kept_module(task, engine)
     found: list[Fault] = []
     told, depth = "", task.depth
@@ -157,13 +144,8 @@ def check_task(task: messages.Check) -> StepResult:
             said = plan.beyond_budget(error.seconds, task.budget)
             return {"status": "unjudged", "engine": engine, "message": said, "late": True}
         except TraceError as error:
-            if problem.flops > plan.SIMULATED_FLOPS:
-                most = f"at shapes of up to {plan.SIMULATED_FLOPS:,} operations"
-                said = f"{error}; what cannot be traced is judged {most}"
-                return {"status": "unjudged", "engine": engine, "message": said}
-            untraced, engine = str(error), "simulator"
-            module, _ = _kept_module(task, engine)
-    if task.depth == "large":
+            return _untraced(error, path)
+    elif task.depth == "large":
         budget.require_large(problem, _room(task))
         from common.measure import large
 
@@ -171,14 +153,7 @@ def check_task(task: messages.Check) -> StepResult:
             verdict = large.check_large(module, problem)
         finally:
             _let_go()
-    elif engine == "simulator" and device.simulated():
-        try:
-            verdict, silent = _simulated_verdict(task, module, problem)
-        except AsynchronousError as error:
-            return {**_stopped(task, problem, untraced is None, error), "engine": engine}
-        if untraced or silent or not verdict.right:
-            found = _unsound(task, problem, untraced is None)
-    elif engine != "traced":
+    else:
         verdict = _verdict(task, lambda: check.Bench(module, problem))
     if verdict.right:
         verdict.findings += [check.Finding("unsound", one.placed) for one in found]
@@ -188,15 +163,19 @@ def check_task(task: messages.Check) -> StepResult:
     verdict.findings = [replace(one, message=one.message + told) for one in verdict.findings]
     result = _found(verdict)
     result["engine"], result["seed"] = engine, task.seed
-    if untraced:
-        result["untraced"] = untraced
-    elif task.budget is not None:
+    if engine == "traced" and task.budget is not None:
         result["depth"] = depth
     if not verdict.right:
         names = catalog.LAUNCH_ARGUMENTS[problem.ladder]
         known = [faults.of_finding(finding, found, path, names) for finding in result["findings"]]
         result["faults"] = [fault.as_dict() for fault in dict.fromkeys(filter(None, known))]
     return result
+
+
+# Mistakes that Python names when a kernel is traced.
+_OF_PYTHON = (
+    "argument-count", "array-for-number", "returns-nothing", "unknown-attribute", "unknown-name", "unset-variable",
+)  # fmt: skip
 
 
 def _traced_verdict(
@@ -223,43 +202,31 @@ def _traced_verdict(
     return verdict, task.depth, f" (on a card of {shapes.FEW} multiprocessors)" if asked else ""
 
 
-def _simulated_verdict(task: messages.Check, module: Any, problem: problems.Problem) -> tuple[check.Verdict, bool]:
-    """A verdict of the simulator; and is it silent about what may be unsound, with no other case to tell?
+def _untraced(error: Exception, path: Path) -> StepResult:
+    """Of what the tracer does not know there is no verdict but a GPU's; a mistake is told."""
+    from common.microscope.lanes import MistakeError
 
-    It is where engines work beside the threads: it lets them be late, and judges nothing.
-    """
-    from common.measure import check
-    from common.microscope import simulator
-
-    before = simulator.clusters_with_engines()
-    verdict = _verdict(task, lambda: check.Bench(module, problem))
-    return verdict, task.sole and simulator.clusters_with_engines() > before
-
-
-def _stopped(task: messages.Check, problem: problems.Problem, traced: bool, error: AsynchronousError) -> StepResult:
-    """What became of a file whose launch the simulator could not carry out, told by the tracer.
-
-    Raises the error itself if the tracer has nothing to say.
-    """
-    found = _unsound(task, problem, traced)
-    if not found:
-        raise error
-    first = min(found, key=faults.telling)
-    told = faults.fault(first.kind, first.placed, Path(task.path), first.line)
-    return {"status": "crashed", "message": told.what, "faults": [told.as_dict()]}
+    told = None
+    if isinstance(error, MistakeError):
+        told = faults.of_mistake(str(error), path, error.line)
+    elif error.__cause__ is not None:
+        told = faults.of_error(error.__cause__, path)
+    if told and (isinstance(error, MistakeError) or told.kind in _OF_PYTHON):
+        return {"status": "crashed", "engine": "traced", "message": told.what, "faults": [told.as_dict()]}
+    return {"status": "unjudged", "engine": "traced", "message": str(error)}
 
 
 def _kept_module(task: messages.Check, engine: str) -> tuple[Any, Any]:
     """The task's module as this engine has it, and a tracer."""
     key = json.dumps([engine, task.path, task.home, task.helpers, task.ladder])
     if key not in _kept:
-        _kept[key] = _module(task), _tracer()
+        tracer = _tracer() if engine == "traced" else None
+        with tracer or contextlib.nullcontext():  # a file may make arrays when it is imported
+            _kept[key] = _module(task), tracer
     return _kept[key]
 
 
 def _tracer() -> Any:
-    if not device.simulated():
-        return None
     from common.microscope.trace import Tracer
 
     return Tracer()
@@ -298,24 +265,6 @@ def _tiled(task: FileTask[Result], tile: messages.Tile) -> tuple[Any, messages.T
     """The module of the task's file with these tile constants, and what of them its ``launch`` takes by keyword."""
     module = _module(task)
     return (module, tile) if catalog.takes_tile(module, tile) else (_module(task, tile=tile), {})
-
-
-def _unsound(task: messages.Check, problem: problems.Problem, traced: bool) -> list[Fault]:
-    """What a launch does that it must not: as ``traced``; or as far as a few seconds in the simulator show, if it
-    cannot be."""
-    from common.measure import check, inputs
-    from common.microscope import hazards
-    from common.microscope.lanes import TraceError
-    from common.microscope.trace import run
-
-    if traced:
-        with suppress(TraceError):  # then it is watched
-            return run(_kept_module(task, "traced")[0], problem, every=True).faults
-    bench = check.Bench(_kept_module(task, "simulator")[0], problem)
-    bench.load(*inputs.integers(problem, 0))
-    with suppress(Exception), hazards.watching(str(Path(task.path).resolve()), WATCH_SECONDS) as watch:
-        bench.launch()
-    return watch.notes
 
 
 class _Held:
@@ -751,9 +700,8 @@ def card_task(task: messages.Card) -> StepResult:
 
 
 def maps_task(task: messages.Maps) -> StepResult:
-    """Run a conv2d step on given operands (.npy files) and save its output."""
+    """Run a conv2d step on given operands (.npy files) and save its output; without a GPU it is traced."""
     import numpy as np
-    from numba import cuda
 
     from common.measure import check
 
@@ -761,11 +709,16 @@ def maps_task(task: messages.Maps) -> StepResult:
     n, c, h, w = x.shape
     k, _, r, s = filt.shape
     problem = problems.Conv2d(N=n, C=c, H=h, W=w, K=k, R=r, S=s)
-    bench = check.Bench(_module(task), problem)
+    bench: Any
+    if device.gpu_count():
+        bench = check.Bench(_module(task), problem)
+    else:
+        from common.microscope.bench import TracedBench
+
+        bench = TracedBench(_module(task), problem, _tracer())
     bench.load(x, filt)
     bench.y.blank()
-    bench.launch()
-    cuda.synchronize()
+    bench.run()
     np.save(task.y, bench.y.get())
     return {"status": "right", "shape": problem.shape()}
 
@@ -779,7 +732,7 @@ def launches_task(task: messages.Launches) -> messages.LaunchesResult:
 
 
 def trace_task(task: Trace) -> TraceResult:
-    """Trace a file's kernels at one shape; only in a process whose Numba is the simulator."""
+    """Trace a file's kernels at one shape."""
     from common.microscope import lanes, trace
 
     try:
@@ -800,7 +753,7 @@ def explain_task(task: messages.Explain) -> messages.ExplainResult:
     module = _module(task)
     if not hasattr(module, "explain"):
         raise catalog.CatalogError(f"{task.step}: has nothing to explain: it defines no explain(problem, weights)")
-    if device.simulated():
+    if device.gpu_count() == 0:
         return {"status": "right", "text": module.explain(problem, None)}
     weights = cuda.to_device(np.ones(problem.weight_shape, problem.weight_dtype))
     return {"status": "right", "text": module.explain(_fit(task), weights)}
@@ -884,7 +837,7 @@ def _sized(task: ShapeTask[Any], module: Any, tile: messages.Tile | None = None)
         return least
 
     whole = _fit(task)
-    return whole if device.simulated() else budget.within_time(whole, launch_seconds)
+    return budget.within_time(whole, launch_seconds) if device.gpu_count() else whole
 
 
 @lru_cache(maxsize=2)

@@ -1,6 +1,6 @@
 """Is a kernel right? One verdict per problem shape, each finding named for what it is.
 
-Runs in the process that owns the GPU (or the simulator). Integers come first: their sums are exact in float32, so a
+Runs in the process that owns the GPU, or traces. Integers come first: their sums are exact in float32, so a
 right kernel equals the oracle bit for bit; an output of float16 is the exact sum, rounded once. Normals come second,
 within an elementwise bound. The output is filled with NaN and lies between canary margins; the operands lie between
 NaN margins, so a read beyond them shows in the result.
@@ -11,7 +11,6 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from types import ModuleType
 from typing import Any, Literal, Protocol, TypedDict
@@ -59,14 +58,6 @@ KINDS = (
     "wrote_outside", "modified_input", "unwritten", "nan", "wrong", "imprecise", "stale", "unstable", "unsound",
     "refused",
 )  # fmt: skip
-
-
-def _as_it_comes(_: int) -> AbstractContextManager[Any]:
-    return nullcontext()
-
-
-order_of_launch: Callable[[int], AbstractContextManager[Any]] = _as_it_comes
-"""In which order a bench's launch with this number, from 0 on, runs blocks; the simulator has several."""
 
 
 class VerdictFields(TypedDict):
@@ -189,7 +180,6 @@ class Bench:
         else:
             self.x, self.weight, self.y = (Guarded(shape, margin, dtype) for shape, dtype in problem.operands)
         self.step.allocate()
-        self._launches = 0
 
     def load(self, x: Array, weight: Array) -> None:
         """Copy operands to the device and prepare the weights."""
@@ -203,9 +193,7 @@ class Bench:
         self.step.prepare(self.weight.array)
 
     def launch(self) -> None:
-        self._launches += 1
-        with order_of_launch(self._launches - 1):
-            self.step.launch(self.x.array, self.y.array)
+        self.step.launch(self.x.array, self.y.array)
 
     def run(self) -> None:
         """Launch and wait."""
@@ -454,7 +442,7 @@ def _first(
     verdict.findings += _trespass(bench, x, weight)
     wrong = _compare(bench, x, weight, y, expected)
     if wrong and not verdict.findings:
-        # at least twice more: in the simulator, every second launch runs the threads in the opposite order
+        # at least twice more: the tracer runs the threads of every second launch in the opposite order
         verdict.findings += _disagreement(bench, y, expected, max(repeats, 3))
     verdict.findings += wrong
     return y, x, weight

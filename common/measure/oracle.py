@@ -18,7 +18,7 @@ ON_GPU_FROM = 100_000_000  # multiply-adds
 def full(problem: Problem, x: NDArray[Any], weight: NDArray[Any]) -> Float64:
     """As :func:`common.book.reference.full`."""
     with ledger.stage(ledger.ORACLE):
-        if problem.flops >= 2 * ON_GPU_FROM and not device.simulated() and device.gpu_count():
+        if problem.flops >= 2 * ON_GPU_FROM and device.gpu_count():
             from numba.cuda.cudadrv.driver import CudaAPIError
 
             from common.measure import gpuoracle

@@ -1,10 +1,9 @@
 """What a check of a step consists of: its cases, engine by engine, in the order in which they run.
 
 All cases of an engine run in one process on one imported module, as a program would use the step: what it keeps from
-one shape, or one set of arrays, to the next shows. Three engines judge:
+one shape, or one set of arrays, to the next shows. Two engines judge:
 
 - ``traced``: the tracer runs every block in lockstep. Fast, so it has most shapes; it alone sees what is unsound.
-- ``simulator``: Numba's simulator runs the kernel's Python thread by thread: a second opinion at a few shapes.
 - ``gpu``: the kernel as compiled, where there is a GPU: more shapes, and larger ones.
 
 Where there is no GPU, the kernels are also compiled for a real architecture.
@@ -20,7 +19,7 @@ from common.book import problems
 from common.book.problems import FLOAT16, Problem
 from common.measure import inputs, shapes
 
-Engine = Literal["traced", "simulator", "gpu"]
+Engine = Literal["traced", "gpu"]
 Depth = Literal["once", "usual", "thorough", "large", "measured"]
 
 # by form; a conv2d kernel is compiled for each shape
@@ -30,7 +29,6 @@ THOROUGH_SECONDS = 150.0
 TRACED_SECONDS, TRACED_FROM = 90.0, 5_000_000  # of a case that is traced, and from how many multiply-adds on
 SPECIAL_UP_TO = 1 << 15  # multiply-adds of a shape that special operands are tried at without a GPU
 LARGEST_ON_GPU = 1 << 27  # multiply-adds of a drawn shape
-SIMULATED_FLOPS = 2_000_000  # the most operations that the simulator is given: nine seconds of a core
 # Of a shape that was asked for: seconds of a core that the tracer may take, without a GPU and beside one.
 ASKED_SECONDS, BESIDE_SECONDS = 20.0, 4.0
 TRACED_AT_BEST = 2e9  # operations a second, more than the tracer was seen to do of any step
@@ -46,7 +44,6 @@ class Case:
 
     ``small``: the step is told that the card has few multiprocessors, :data:`common.measure.shapes.FEW`.
     ``wide``: a shape of :func:`common.measure.shapes.wide`; the tracer takes a narrower one if no grid is as wide.
-    ``sole``: of this shape there is no case that is traced, which tells what is unsound.
     ``budget``: of a depth that is "measured", the seconds of a core that it may take: as many launches as fit.
     """
 
@@ -57,7 +54,6 @@ class Case:
     special: str = ""
     wide: bool = False
     small: bool = False
-    sole: bool = False
     budget: float | None = None
 
     def _seconds(self) -> float | None:
@@ -86,10 +82,8 @@ def new_seed() -> int:
 def cases(ladder: str, gpu: bool, seed: int) -> list[Case]:
     """The cases of a step of this ladder, the soonest done first; ``seed`` is that of the drawn shapes."""
     first, ragged = problems.FIRST[ladder], problems.RAGGED[ladder]
-    found = [Case(first, "simulator", "usual"), Case(first, "traced", "thorough", seed)]
+    found = [Case(first, "traced", "thorough", seed)]
     found += [Case(problem, "traced", "usual") for problem in ragged]
-    # of ragged rows few may reach the copy engine
-    found += [Case(problem, "simulator", "once") for problem in (*ragged, *shapes.copied(ladder)[:1])]
     found += _once("traced", (*shapes.covering(ladder), *shapes.twins(ladder)), seed)
     found += _once("traced", shapes.drawn(ladder, seed, shapes.DRAWN), seed)
     found += _once("traced", shapes.tiled(ladder), seed, shapes.rounded(ladder))
@@ -124,7 +118,7 @@ def cases_at(problem: Problem, gpu: bool, seed: int) -> list[Case]:
     traced = problem.flops <= TRACED_AT_BEST * budget
     found = []
     if gpu:
-        found.append(Case(problem, "gpu", "usual", seed, sole=not traced))
+        found.append(Case(problem, "gpu", "usual", seed))
     if traced:
         found.append(Case(problem, "traced", "measured", seed, budget=budget))
         if problem in shapes.on_small_card(problem.ladder):

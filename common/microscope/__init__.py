@@ -1,4 +1,4 @@
-"""The microscope: the tracer, all blocks on the CPU, access by access, and Numba's simulator.
+"""The microscope: the tracer, all blocks on the CPU, access by access.
 
 Module by module:
 
@@ -23,17 +23,6 @@ Module by module:
     shadow        who touched each element of global memory: races of threads and of blocks
     rounds        races around the end of a loop
     memory        sectors, wavefronts, and the kinds of faults
-    simulator     Numba's CUDA simulator, stricter and faster
-    asynchronous  Hopper's machine in it: clusters, and who waits for what
-    simulated_threads    which thread runs, at which line; what ends it
-    simulated_barriers   barriers that count arrivals and bytes
-    simulated_copies     the copy engine
-    simulated_wgmma      products, and the sums that they hold
-    simulated_registers  registers that warpgroups give and take
-    order         what happened before what, for a watch
     boxes         what copies and wgmma find where: boxes, swizzled tiles, descriptors
-    hazards       races and unset memory, watched in the simulator
-    frozen        what a compiled kernel knows of its module: values of its first launch
-    warps         lanes of a warp that wait for each other
     messages      what a child process can be asked to trace, and answers
 """

@@ -43,6 +43,15 @@ def intrinsic(function: Code, name: str = "") -> Code:
     return function
 
 
+def unknown(name: str) -> Intrinsic:
+    """What kernels may call and the machine does not know: a TraceError says so where it is called."""
+
+    def call(machine: Machine, line: int, *_: Any, **__: Any) -> None:
+        raise machine.unknown(line, f"{name} is not known to the tracer")
+
+    return Intrinsic(call)
+
+
 def one_number(machine: Machine, line: int, name: str, value: Value) -> int:
     if not uniform(value):
         raise machine.error(line, f"{name} takes one number for all threads, known when compiling")
@@ -150,7 +159,7 @@ def syncthreads(machine: Machine, line: int) -> None:
 def _count(machine: Machine, line: int, predicate: Value) -> Ints:
     """For each lane, the threads of its block at the barrier for which it holds."""
     if machine.has_engines:
-        raise machine.error(line, "barriers that count are not traced beside barriers that count bytes")
+        raise machine.unknown(line, "barriers that count are not traced beside barriers that count bytes")
     holds = np.broadcast_to(truth(predicate), machine.mask.bits.shape) & machine.mask.bits
     machine.barrier(line)
     counts = np.count_nonzero(holds.reshape(machine.blocks_at_once, -1), axis=1)
@@ -379,7 +388,9 @@ def _shared(machine: Machine, line: int, shape: Any, dtype: Any, alignment: int 
         machine.shared[key] = View.of(storage, extents)
     view = machine.shared[key]
     if view.dtype != kind:
-        raise machine.error(line, f"dynamic shared memory is used as {view.dtype} and as {kind}: that is not traced")
+        raise machine.unknown(
+            line, f"dynamic shared memory is used as {view.dtype} and as {kind}: that is not traced"
+        )
     return view
 
 
@@ -649,13 +660,19 @@ _loading_matrices("ldmatrix4_transposed", transposed=True)
 
 
 @intrinsic
+def positive(machine: Machine, line: int, value: Value) -> Value:
+    """Of lesson 08's epilogues: NaN stays NaN."""
+    return values.choose(value < 0, np.float32(0.0), value)
+
+
+@intrinsic
 def to_half(machine: Machine, line: int, value: Value) -> Value:
     return values.cast(value, np.dtype(np.float16))
 
 
 @intrinsic
 def shared_address(machine: Machine, line: int, tile: View, offset: Value) -> Value:
-    """Here, as in the plain twin, bytes from the tile's beginning."""
+    """Here bytes from the tile's beginning, which is no less a number that only the instructions know."""
     return values.cast(values.mul(offset, tile.dtype.itemsize), np.dtype(np.uint32))
 
 

@@ -22,6 +22,7 @@ from types import CodeType, ModuleType
 from typing import Any, TypeAlias
 
 import numpy as np
+from numba import cuda as numba_cuda
 
 from common.book import ledger
 from common.book.limits import LaunchLimitError
@@ -29,7 +30,7 @@ from common.explain.faults import Fault
 from common.microscope import hopper, lockstep, values
 from common.microscope.bulk import LEFT_OVER, Map
 from common.microscope.engines import Asynchronous
-from common.microscope.intrinsics import INTRINSICS, READS, Cuda, Intrinsic, Range, make_range
+from common.microscope.intrinsics import INTRINSICS, READS, Cuda, Intrinsic, Range, make_range, unknown
 from common.microscope.mbarriers import Barriers
 from common.microscope.memory import WARP, Bools, Ints, Ledger, Request
 from common.microscope.shadow import BARRIER, Log
@@ -46,6 +47,12 @@ Code = Callable[..., Any]
 Argument: TypeAlias = "View | Map | bool | int | float | np.generic | tuple[Argument, ...]"
 """What a launch gives a kernel."""
 
+_HELPERS = (
+    "lessons.hopper",
+    "lessons.tensorcores",
+    "lessons.wide",
+)  # whose device functions the machine carries out itself
+
 _RUNTIME = {
     "_" + name: getattr(values, name)
     for name in (
@@ -54,6 +61,7 @@ _RUNTIME = {
     )
 }  # fmt: skip
 _RUNTIME |= {"_" + name: getattr(operator, name) for name in ("lt", "le", "gt", "ge", "eq", "ne")} | {"_slice": slice}
+_PLACES = ("threadIdx", "blockIdx", "blockDim", "gridDim")
 _BUILTINS = {
     "min": values.minimum, "max": values.maximum, "abs": values.absolute, "len": len, "int": values.python_int,
     "float": values.python_float, "bool": values.python_bool, "range": make_range, "enumerate": enumerate, "zip": zip,
@@ -63,6 +71,12 @@ _BUILTINS = {
 
 class TraceError(RuntimeError):
     """The kernel does what the tracer does not know, or cannot be run at all."""
+
+
+class MistakeError(TraceError):
+    """The kernel does what no GPU does as it is meant: ``line`` is the kernel's."""
+
+    line: int | None = None
 
 
 def block_order(total: int, order: str | int) -> Callable[[int, int], Ints]:
@@ -190,7 +204,9 @@ class Machine:
                 except (LaunchLimitError, StuckError, SplitError):
                     raise
                 except TraceError as error:
-                    raise TraceError(self._placed(error)) from error
+                    placed = type(error)(self._placed(error))
+                    vars(placed).update(vars(error))
+                    raise placed from error
                 except Exception as error:
                     raise TraceError(self._unknown(error)) from error
                 self._end()
@@ -314,6 +330,8 @@ class Machine:
             return value
         if isinstance(value, float):
             return np.float64(value)
+        if isinstance(value, ModuleType) and value.__name__.startswith("numba"):
+            return _Module(self, value)
         if isinstance(value, ModuleType):  # what of it is called is not known yet
             self.has_engines = self.has_engines or not hopper.NAMES.isdisjoint(vars(value))
             self.waits = self.waits or not hopper.WAITS.isdisjoint(vars(value))
@@ -323,11 +341,15 @@ class Machine:
             number.check = self.defined
             return number
         name = getattr(value, "__name__", "")
-        if name in INTRINSICS and not hasattr(value, "py_func"):
+        if name in INTRINSICS and (not hasattr(value, "py_func") or getattr(value, "__module__", "") in _HELPERS):
             self.has_engines = self.has_engines or name in hopper.NAMES
             self.waits = self.waits or name in hopper.WAITS
             return INTRINSICS[name]
         function = getattr(value, "py_func", value)
+        if str(getattr(value, "__module__", "")).startswith("numba.cuda") or hasattr(value, "_defn"):
+            return self._of_numba(value)  # imported by itself, or an intrinsic that Numba compiles and nobody runs
+        if isinstance(value, np.ufunc) or (inspect.isbuiltin(value) and value.__module__ == "math"):
+            return values.function(value.__name__) or value
         if not inspect.isfunction(function):
             return value
         if function not in self.called:
@@ -335,7 +357,20 @@ class Machine:
             self.called[function].freeze(self)
         return self.called[function]
 
-    def error(self, line: int, text: str) -> TraceError:
+    def _of_numba(self, value: Any) -> Any:
+        name = next((name for name, one in vars(numba_cuda).items() if one is value), "")
+        if name in _PLACES:
+            return _Place(self.cuda, name)
+        if name and hasattr(self.cuda, name):
+            return getattr(self.cuda, name)
+        return unknown(getattr(value, "__name__", name or type(value).__name__))
+
+    def error(self, line: int, text: str) -> MistakeError:
+        found = MistakeError(f"line {line}: {text}")
+        found.line = self.site or line
+        return found
+
+    def unknown(self, line: int, text: str) -> TraceError:
         return TraceError(f"line {line}: {text}")
 
     def call(self, function: Any, line: int, spot: int, *arguments: Any, **options: Any) -> Any:
@@ -1114,6 +1149,16 @@ def _definition(code: CodeType, text: str) -> ast.FunctionDef:
     raise TraceError(f"{code.co_name}: no such function in line {code.co_firstlineno} of {code.co_filename}")
 
 
+class _Place:
+    """``threadIdx`` and the like, where a kernel knows them by these names alone."""
+
+    def __init__(self, cuda: Cuda, name: str) -> None:
+        self._cuda, self._name = cuda, name
+
+    def __getattr__(self, axis: str) -> Any:
+        return getattr(getattr(self._cuda, self._name), axis)
+
+
 class _Module:
     """A module as translated code sees it: each attribute wrapped when asked for."""
 
@@ -1124,6 +1169,8 @@ class _Module:
 
     def __getattr__(self, name: str) -> Any:
         if self._cuda:
+            if not hasattr(self._module, name):
+                raise AttributeError(f"'_CudaModule' object has no attribute '{name}'")
             if not hasattr(self._machine.cuda, name):
                 raise TraceError(f"cuda.{name} is not known to the tracer")
             return getattr(self._machine.cuda, name)

@@ -112,6 +112,6 @@ class TraceResult(Result, total=False):
 
 
 class Trace(ShapeTask[TraceResult], frozen=True, kw_only=True, tag="jobs.trace"):
-    """What does a file access in memory at one shape? Only for a process whose Numba is the simulator."""
+    """What does a file access in memory at one shape?"""
 
     options: TraceOptions = TraceOptions()

@@ -147,7 +147,9 @@ class View:
     def fill(self, machine: Machine, value: Any, line: int) -> None:
         """Assign to every element a number, or the elements of an array of the same shape."""
         if self.size > _FILLED:
-            raise machine.error(line, f"{self.name}: {self.size} elements are assigned at once, which is not traced")
+            raise machine.unknown(
+                line, f"{self.name}: {self.size} elements are assigned at once, which is not traced"
+            )
         for at in np.ndindex(*self.shape):
             if type(value) is View:
                 if value.shape != self.shape[self.ndim - value.ndim :]:
@@ -168,7 +170,7 @@ class View:
                                           np.clip(np.where(high < 0, high + extent, high), 0, extent))  # fmt: skip
         lengths = np.unique((last - first)[machine.mask.bits])
         if ends[2] not in (None, 1) or len(lengths) > 1:
-            raise machine.error(line, f"{self.name}: a slice whose length differs between threads is not traced")
+            raise machine.unknown(line, f"{self.name}: a slice whose length differs between threads is not traced")
         whole = np.broadcast_to(first, machine.mask.bits.shape)
         return whole, max(int(lengths[0]), 0) if len(lengths) else 0, 1
 

@@ -1,19 +1,19 @@
 """Warps of an asynchronous kernel take turns: one waits for what another has yet to do.
 
 A *team* is a warpgroup, the same one of all blocks that run at once and have one rank in their cluster. It runs the
-kernel from its first line on, under a mask of its own lanes, in a greenlet, until it has to wait; then another team
-goes on. Only if no team can go on do copies arrive: as late as they may. If even that helps none, those whose
-warpgroup waits in parts are split into warps, each a team, and the launch begins anew; if that is of no use, it is a
-deadlock.
+kernel from its first line on, under a mask of its own lanes, in a thread, until it has to wait; then another team
+goes on: never two at a time. Only if no team can go on do copies arrive: as late as they may. If even that helps
+none, those whose warpgroup waits in parts are split into warps, each a team, and the launch begins anew; if that is
+of no use, it is a deadlock.
 """
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-import greenlet
 import numpy as np
 
 from common.microscope.memory import WARP, Bools
@@ -82,16 +82,63 @@ class AtBarrier(Wait):
         machine.fault("deadlock", self.line, "", text, self.mask.bits, lane=int(np.argmax(self.mask.bits)))
 
 
-class Team(greenlet.greenlet):  # type: ignore[misc]
+class _LeftError(BaseException):
+    """Ends a team's thread where it waits."""
+
+
+class Team:
     """Lanes that go on together: a ``warpgroup`` of the blocks of a ``station``, or a warp of it."""
 
     def __init__(self, lanes: Mask, station: int, warpgroup: int) -> None:
-        super().__init__()
         self.lanes, self.station, self.warpgroup = lanes, station, warpgroup
         self.wait: Wait | None = None
         self.kept: dict[str, Any] = {
             "all": lanes, "mask": lanes, "waiting": lanes, "site": 0, "depth": 0, "call_path": [], "spot": 0,
         }  # fmt: skip
+        self.dead = False
+        self._mine, self._theirs = threading.Semaphore(0), threading.Semaphore(0)
+        self._thread: threading.Thread | None = None
+        self._raised: BaseException | None = None
+        self._leaving = False
+
+    def go_on(self, work: Callable[[], None]) -> None:
+        """Carry the work out up to the next :meth:`pause`, or to its end; raises what it raises."""
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._carry_out, args=(work,), daemon=True)
+            self._thread.start()
+        else:
+            self._mine.release()
+        self._theirs.acquire()
+        if self.dead:
+            self._thread.join()
+        if self._raised is not None:
+            raise self._raised
+
+    def pause(self) -> None:
+        """In the work: let whoever called :meth:`go_on` go on."""
+        self._theirs.release()
+        self._mine.acquire()
+        if self._leaving:
+            raise _LeftError
+
+    def leave(self) -> None:
+        """End the work where it paused."""
+        if self._thread is not None and not self.dead:
+            self._leaving = True
+            self._mine.release()
+            self._thread.join()
+
+    def _carry_out(self, work: Callable[[], None]) -> None:
+        try:
+            with np.errstate(all="ignore"):
+                work()
+        except _LeftError:
+            pass
+        except BaseException as error:
+            self._raised = error
+        finally:
+            self.dead = True
+            self._theirs.release()
 
 
 class Teams:
@@ -130,40 +177,32 @@ class Teams:
 
     def run(self, work: Callable[[], None]) -> None:
         """Let every team do the work. Raises StuckError, and what a team raises."""
-
-        def carry_out() -> None:
-            with np.errstate(all="ignore"):
-                work()
-
-        for team in self.all:
-            team.run = carry_out
         machine = vars(self.machine)
         before = {name: machine[name] for name in _OWN}
         try:
-            self._take_turns()
+            self._take_turns(work)
         finally:
             self.now = None
             for team in self.all:
-                if team and not team.dead:
-                    team.throw()
+                team.leave()
             machine.update(before)
 
-    def _take_turns(self) -> None:
+    def _take_turns(self, work: Callable[[], None]) -> None:
         turn = 0
         while live := [team for team in self.all if not team.dead]:
             ready = [team for team in live if team.wait is None or team.wait.over()]
             if ready:
                 team = next((one for one in ready if self.all.index(one) >= turn), ready[0])
                 turn = self.all.index(team) + 1
-                self._resume(team)
+                self._resume(team, work)
             elif not self._meet(live) and not self._hurry(live):
                 raise StuckError(self._parted(live))
 
-    def _resume(self, team: Team) -> None:
+    def _resume(self, team: Team, work: Callable[[], None]) -> None:
         machine = vars(self.machine)
         team.wait, self.now = None, team
         machine.update(team.kept)
-        team.switch()
+        team.go_on(work)
         team.kept = {name: machine[name] for name in _OWN}
         self.now = None
 
@@ -173,7 +212,7 @@ class Teams:
         if wait.over():
             return
         self.now.wait = wait
-        self.now.parent.switch()
+        self.now.pause()
 
     def _hurry(self, live: list[Team]) -> bool:
         waits = live[::-1] if self.machine.reversed else live

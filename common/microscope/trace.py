@@ -1,14 +1,16 @@
 """The memory microscope: runs chosen blocks of a step's kernels on the CPU and reports every access to memory.
 
-Needs no GPU. Works in a process whose Numba is the CUDA simulator, whose kernels are replaced by
-:class:`common.microscope.lanes.Machine`; ``prepare``, ``workspace`` and ``launch`` run as they are, on host arrays.
+Needs neither a GPU nor a driver: in the place of each kernel runs :class:`common.microscope.lanes.Machine`;
+``prepare``, ``workspace`` and ``launch`` run as they are, on host arrays. The process may compile the same kernels.
 """
 
 from __future__ import annotations
 
+import atexit
 import inspect
 import linecache
 import math
+import sys
 import weakref
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -23,7 +25,7 @@ from numpy.typing import NDArray
 from common.book import catalog, device, lessontext
 from common.book.boundstep import BoundStep
 from common.book.catalog import Step
-from common.book.limits import require_launch
+from common.book.limits import require_kernel, require_launch
 from common.book.problems import Conv2d, Conv3d, Convolution, Gemm, Problem, on_ladder, parse_shape
 from common.code import capture, loops
 from common.explain.faults import Fault, telling
@@ -269,10 +271,27 @@ class DeviceArray(np.ndarray[Any, Any]):
             flags = np.lib.stride_tricks.as_strided(self.storage.written[start:], self.shape, steps)
             flags[index] = written
 
+    # the rest of what Numba's device arrays have, and NumPy's do not
+    stream = 0
+
     @property
-    def _ary(self) -> NDArray[Any]:
-        """As the simulator's arrays have it."""
-        return np.asarray(self)
+    def alloc_size(self) -> int:
+        return self.nbytes
+
+    def bind(self, stream: Any = 0) -> DeviceArray:
+        return self
+
+    def getitem(self, index: Any, stream: Any = 0) -> Any:
+        return self[index]
+
+    def setitem(self, index: Any, value: Any, stream: Any = 0) -> None:
+        self[index] = value
+
+    def is_c_contiguous(self) -> bool:
+        return bool(self.flags.c_contiguous)
+
+    def is_f_contiguous(self) -> bool:
+        return bool(self.flags.f_contiguous)
 
 
 _allocations: weakref.WeakValueDictionary[int, Global] = weakref.WeakValueDictionary()  # by address
@@ -320,7 +339,7 @@ def _around(address: int) -> Global | None:
 
 
 class Tracer:
-    """Stands in for a GPU, in a process whose Numba is the simulator: ``with Tracer() as tracer: ...``.
+    """Stands in for a GPU: ``with Tracer() as tracer: ...``.
 
     Meanwhile device arrays are the tracer's (:class:`DeviceArray`) and a kernel that is launched runs at once, all
     blocks. A kernel keeps the globals that it had at its first launch with arguments of some types, as long as the
@@ -347,6 +366,16 @@ class Tracer:
     def __exit__(self, *error: Any) -> None:
         self._stack.pop().__exit__(*error)
 
+    def stay(self) -> None:
+        """Stand in until this process ends, and then say on standard error what was unsound."""
+        self.__enter__()
+        atexit.register(self._say)
+
+    def _say(self) -> None:
+        for report in self.reports():
+            for fault in report.faults:
+                print(f"{Path(report.file).name}:{fault.line}: {fault.placed}", file=sys.stderr)
+
     def forget(self) -> None:
         """Begin to report anew; kernels stay compiled."""
         self.ledgers, self._launched = {}, {}
@@ -371,7 +400,7 @@ class Tracer:
         arguments = [_argument(a, name, back) for a, name in zip(launch.arguments, names, strict=False)]
         if len(launch.arguments) != len(names):
             given = len(launch.arguments)
-            raise TypeError(f"{function.__name__} takes {len(names)} arguments, and is launched with {given}")
+            raise TypeError(f"Signature mismatch: {given} argument types given, but function takes {len(names)}")
         key = (function, *map(_type, arguments))
         machine = self._machines.get(key)
         if machine is None:
@@ -559,18 +588,23 @@ def _middle(grid: Point) -> Point:
 def in_place_of_the_device(carry_out: Callable[[Launch], None]) -> Iterator[None]:
     """Meanwhile device arrays are the tracer's, and launches that a GPU would take go to ``carry_out``."""
 
-    def note(kernel: Any, *arguments: Any) -> None:
-        if kernel.grid_dim is None:
-            raise TraceError(f"{kernel.fn.__name__} is called without a grid and a block")
-        grid, block = (tuple([*extents, 1, 1][:3]) for extents in (kernel.grid_dim, kernel.block_dim))
-        require_launch(grid, block, kernel.dynshared_size, device.played(), capture.cluster(kernel))
-        bounds = tuple(getattr(kernel, "launch_bounds", None) or ())
-        carry_out(Launch(kernel.fn, grid, block, kernel.dynshared_size, arguments, bounds))
+    def note(launched: Any, *arguments: Any, **named: Any) -> None:
+        kernel, grid, block, shared = launched.dispatcher, launched.griddim, launched.blockdim, launched.sharedmem
+        require_kernel(kernel.py_func.__name__, False, grid, named)
+        require_launch(grid, block, shared, device.played(), capture.cluster(kernel))
+        carry_out(Launch(kernel.py_func, grid, block, shared, arguments, capture.bounds(kernel)))
 
     def allocate(_: str, shape: Any, dtype: Any, values: Any) -> DeviceArray:
         return values if isinstance(values, DeviceArray) else _allocate(shape, dtype, values)
 
-    with capture.launches(note), capture.host(**capture.arrays(allocate)), capture.default_stream_only():
+    functions = capture.arrays(allocate)
+    functions |= dict.fromkeys(("mapped_array", "managed_array"), functions["device_array"])
+    with (
+        capture.no_device(),
+        capture.launches(note),
+        capture.host(**functions, as_cuda_array=lambda array, **_: array),
+        capture.default_stream_only(),
+    ):
         yield
 
 

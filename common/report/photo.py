@@ -14,8 +14,8 @@ from common.jobs import run
 from common.measure import inputs
 from common.report import charts
 
-# The simulator takes every tenth pixel; the full photograph is 3.6 million threads.
-SIMULATOR_STRIDE = 10
+# Of every tenth pixel where it is traced; the full photograph is 3.6 million threads.
+TRACED_STRIDE = 10
 
 
 class PhotoError(RuntimeError):
@@ -29,7 +29,7 @@ def draw(step: Step, simulator: bool, device_name: str, folder: Path) -> Path:
     """
     image = inputs.photograph()
     if simulator:
-        image = np.ascontiguousarray(image[::SIMULATOR_STRIDE, ::SIMULATOR_STRIDE])
+        image = np.ascontiguousarray(image[::TRACED_STRIDE, ::TRACED_STRIDE])
     bank = inputs.filter_bank()
     x = image[None, None]
     filt = np.stack(list(bank.values()))[:, None]

@@ -60,10 +60,6 @@ def checks(outcomes: list[Outcome]) -> Table:
         for one in mine:
             if one.status not in ("right", "unjudged"):
                 table.add_row(name, str(one.problem), _status(one))
-        unseen = [one.unseen for one in right if one.unseen]
-        if unseen:
-            said = "[yellow]not traced[/]: races and the like were looked for in the simulator, for seconds only"
-            table.add_row(name, f"{len(unseen)} shapes", f"{said}: {escape(unseen[0])}")
         for one in right:
             if (depth := one.result.get("depth")) in _DEPTHS:
                 table.add_row(

@@ -407,9 +407,6 @@ def warm() -> None:
     """Import what every process needs, and have Numba build its tables, which takes it seconds."""
     from numba import cuda, float32, void
 
-    if os.environ.get("NUMBA_ENABLE_CUDASIM") == "1":
-        return
-
     def kernel(array: list[float]) -> None:
         array[cuda.grid(1)] *= float32(2.0)
 

@@ -52,7 +52,7 @@ class Watch:
         self._path, self._seconds = path, seconds
         self._within = _ALL * seconds if within is None else within
         self._thread = threading.get_ident()
-        self._simulated = device.simulated()
+        self._traced = device.gpu_count() == 0
         self._clock, self._spent = time.monotonic(), time.process_time()
         self._sign = -1
         self._own = self._all = 0.0
@@ -87,7 +87,7 @@ class Watch:
 
     def _taken(self, stage: str, passed: float, used: float) -> float:
         """Of a tick's seconds, those that the task took itself."""
-        if stage == ledger.KERNEL and not self._simulated:
+        if stage == ledger.KERNEL and not self._traced:
             return passed
         if used >= _ASLEEP * passed:
             self._idle = []

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-from numba import config, cuda
+from numba import cuda
 
 from lessons.tiling import REGISTERS, ceil_div, multiple
 
@@ -302,7 +302,7 @@ _chosen = {}  # for this process, by GPU and shape
 
 def choose(problem, filt=None):
     """The candidate for a problem: recorded or measured on this GPU if `filt` is on one, else the model's first."""
-    gpu = gpu_name() if hasattr(filt, "__cuda_array_interface__") and not config.ENABLE_CUDASIM else None
+    gpu = gpu_name() if hasattr(filt, "__cuda_array_interface__") else None
     key = gpu, shape(problem)
     if key not in _chosen:
         estimates = {candidate: estimate(candidate, problem) for candidate in candidates(problem)}

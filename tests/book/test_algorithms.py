@@ -8,7 +8,6 @@ from common.book.problems import Conv3d, Dgrad, Gemm, Wgrad
 from common.jobs.messages import Check
 from common.jobs.tasks import check_task
 from common.measure import inputs, plan, shapes
-from common.microscope import simulator
 from common.report import figures
 
 NAME = "F(2x2,3x3)"
@@ -87,7 +86,6 @@ def verdict(name, problem, algorithm):
 
 
 def test_uneven_operands_part_the_definition_and_minimal_filtering(monkeypatch):
-    simulator.install()
     uneven = inputs.uneven(figures.UNEVEN, 0)
     monkeypatch.setattr(inputs, "normals", lambda *_: tuple(part.copy() for part in uneven))
     problem = figures.UNEVEN

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 from numba import cuda
-from numba.cuda.simulator.kernel import FakeCUDAKernel
+from numba.cuda.dispatcher import CUDADispatcher, ForAll, _LaunchConfiguration
 
 from common.book import limits
 from common.book.patching import replaced, replaced_items
@@ -112,10 +112,12 @@ def test_arrays_are_made_by_one_function_and_launches_answered_by_another():
         return np.zeros(shape, dtype)
 
     def called(configured, *arguments):
-        launched.append((configured.fn.__name__, tuple(configured.grid_dim), tuple(configured.block_dim), arguments))
+        name = configured.dispatcher.py_func.__name__
+        launched.append((name, tuple(configured.griddim), tuple(configured.blockdim), arguments))
 
-    before, call = dict(vars(cuda)), FakeCUDAKernel.__call__
+    before, call = dict(vars(cuda)), _LaunchConfiguration.__call__
     with (
+        capture.no_device(),
         capture.launches(called) as known,
         capture.host(**capture.arrays(allocate), synchronize=lambda: "waited"),
         capture.default_stream_only(),
@@ -128,7 +130,7 @@ def test_arrays_are_made_by_one_function_and_launches_answered_by_another():
         with pytest.raises(limits.StreamError):
             cuda.stream()
         kernel[2, 32](array)
-    assert known is call is FakeCUDAKernel.__call__
+    assert known is call is _LaunchConfiguration.__call__
     assert vars(cuda) == before
     assert made == [
         ("device_array", 3, "float64", None),
@@ -149,3 +151,24 @@ def test_to_device_fills_the_array_it_is_given():
     to = Array()
     assert capture.arrays(lambda *_: None)["to_device"]([1, 2], to=to) is to
     assert to.values == [1, 2]
+
+
+def test_without_a_device_what_a_step_asks_of_one_is_answered_and_all_comes_back():
+    before = dict(vars(cuda)), dict(vars(CUDADispatcher)), dict(vars(ForAll))
+    seen = []
+    with (
+        capture.no_device(7),
+        capture.launches(lambda launched, *_: seen.append((launched.griddim, launched.sharedmem))),
+    ):
+        card = cuda.get_current_device()
+        assert (card.MULTIPROCESSOR_COUNT, card.compute_capability) == (7, (9, 0))
+        assert cuda.current_context().get_memory_info().free > 1 << 30
+        kernel[(2, 3), 32, 0, 64](1)
+        kernel.configure(5, 32)(1)
+        kernel.forall(129)(1)
+        with pytest.raises(limits.LaunchFormError, match="has a grid and no block"):
+            kernel[3]
+        with pytest.raises(limits.LaunchFormError, match="has no grid and no block"):
+            kernel(1)
+    assert seen == [((2, 3, 1), 64), ((5, 1, 1), 0), ((2, 1, 1), 0)]
+    assert (dict(vars(cuda)), dict(vars(CUDADispatcher)), dict(vars(ForAll))) == before

@@ -86,7 +86,7 @@ def play(checkout):
         pytest.skip("no git on this machine")
 
     def play(name, *commands):
-        env = {**os.environ, "COLUMNS": "200", "PYTHONPATH": "", "NUMBA_ENABLE_CUDASIM": "0"}
+        env = {**os.environ, "COLUMNS": "200", "PYTHONPATH": ""}
         words = [sys.executable, "-c", FAKED.replace("NAME", repr(name)), json.dumps(commands)]
         done = subprocess.run(words, cwd=checkout, env=env, capture_output=True, text=True, timeout=300)
         assert done.returncode == 0, done.stdout + done.stderr

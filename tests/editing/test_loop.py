@@ -264,6 +264,7 @@ class Clock:
         return PAIR
 
 
+@pytest.mark.usefixtures("traced")
 def test_a_pair_runs_each_file_on_its_own_helper(write, monkeypatch):
     log = write("log", "")
     text = NAIVE.path.read_text() + "\nfrom lessons.wide import NAME\nplain = launch\n"
@@ -347,17 +348,17 @@ def test_what_cannot_be_told_apart_is_said(spread):
     assert ("no difference that can be told" in said) == (spread > 0)
 
 
-def test_what_a_gpu_lets_pass_and_the_simulator_does_not_fails_the_check(step, gpu):
+def test_what_a_gpu_lets_pass_and_a_trace_does_not_fails_the_check(step, gpu):
     fault = {"kind": "negative-index", "what": "a[-1]", "line": 3, "code": "x", "look_at": "y"}
     gpu.simulated = {"status": "crashed", "message": "IndexError", "faults": [fault]}
     assert told(on_gpu(step)) == [(loop.FIRST, []), (loop.CHECK, ["crashed"])]
     assert history.events("gemm_naive")[0].reason == "a[-1]"
-    # what the simulator merely cannot do is no fault
-    gpu.simulated = {"status": "crashed", "message": "shfl", "faults": [{**fault, "kind": "unknown-attribute"}]}
+    # what the tracer does not know is no fault
+    gpu.simulated = {"status": "unjudged", "engine": "traced", "message": "line 3: cg is not known to the tracer"}
     assert told(on_gpu(step))[-1] == (loop.TIME, [])
 
 
-def test_a_fault_of_the_gpu_gets_its_line_from_the_simulator(step, gpu):
+def test_a_fault_of_the_gpu_gets_its_line_from_a_trace(step, gpu):
     driver = {"kind": "illegal-address", "what": "x", "line": 40, "code": "", "look_at": "y"}
     gpu.first = {"status": "crashed", "message": "CUDA_ERROR_ILLEGAL_ADDRESS", "faults": [driver]}
     gpu.simulated = {"status": "crashed", "faults": [{**driver, "kind": "outside", "line": 20, "what": "a[9]"}]}
@@ -366,7 +367,7 @@ def test_a_fault_of_the_gpu_gets_its_line_from_the_simulator(step, gpu):
     assert [(fault.kind, fault.line) for fault in outcome.faults] == [("outside", 20)]
 
 
-def test_a_failure_at_a_ragged_shape_is_run_again_in_the_simulator(step, gpu):
+def test_a_failure_at_a_ragged_shape_is_traced(step, gpu):
     gpu.check = {"status": "wrong", "findings": [{"kind": "wrong", "message": "1 of 9"}]}
     race = {"kind": "race", "what": "t[0]", "line": 3, "code": "x", "look_at": "y"}
     asked = gpu.run
@@ -379,7 +380,7 @@ def test_a_failure_at_a_ragged_shape_is_run_again_in_the_simulator(step, gpu):
     isolate.run = run_
     stages = list(on_gpu(step).stages())
     assert stages[-1].failed[0].faults[0].kind == "race"
-    assert f"in the simulator, at {problems.FIRST['gemm']}: t[0]" in words.complaint(stages[-1].failed[0])
+    assert f"traced at {problems.FIRST['gemm']}: t[0]" in words.complaint(stages[-1].failed[0])
 
 
 def test_a_run_that_is_stopped_tells_nothing_more(step, gpu, monkeypatch):

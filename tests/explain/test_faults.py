@@ -92,7 +92,7 @@ def test_the_collection_is_complete():
 
 @pytest.fixture(scope="module")
 def simulated():
-    """What one simulator process says of each, by name; the endless one last, in less time."""
+    """What one process that traces says of each, by name; the endless one last, in less time."""
     shown = [fixture for fixture in FILES if fixture.by != "compiler"]
     tasks = [
         fixture.task(Check, repeats=1, **({"seconds": ENDLESS_SECONDS} if fixture.kind == "endless" else {}))
@@ -112,7 +112,7 @@ def compiled():
 
 
 @each([fixture for fixture in FILES if fixture.by != "compiler"])
-def test_the_simulator_shows_it(fixture, simulated):
+def test_a_trace_shows_it(fixture, simulated):
     result = simulated[fixture.name]
     assert result["status"] in ("wrong", "crashed", "timed_out", "unusable")
     fixture.require(result)
@@ -314,14 +314,14 @@ def test_a_kernel_in_a_file_that_is_gone_is_still_explained(tmp_path):
 # --- after a failure on a GPU ---
 
 
-def test_the_simulators_fault_comes_before_the_drivers():
+def test_a_traced_fault_comes_before_the_drivers():
     driver = {"kind": "illegal-address", "what": "x", "line": 30, "code": "", "look_at": "y"}
     seen = {"faults": [{"kind": "outside", "what": "a[9]", "line": 20, "code": "", "look_at": "z"}]}
     result = {"status": "crashed", "faults": [driver]}
-    assert run.wants_simulator(result)
+    assert run.wants_trace(result)
     run.add_faults(result, seen, SHAPE)
     assert [fault["kind"] for fault in result["faults"]] == ["outside"]
-    assert result["faults"][0]["what"] == f"in the simulator, at {SHAPE}: a[9]"
+    assert result["faults"][0]["what"] == f"traced at {SHAPE}: a[9]"
     result = {"status": "crashed", "faults": [driver]}
     run.add_faults(result, {"status": "right"}, SHAPE)
     assert result["faults"] == [driver]
@@ -340,9 +340,9 @@ def test_what_names_its_line_already_is_not_run_again(monkeypatch):
         "faults": [{"kind": "two-types", "what": "x", "line": 1, "code": "", "look_at": ""}],
     }
     run.retell(Check(ladder="gemm", path="", shape=SHAPE.shape()), SHAPE, typing)
-    assert not run.wants_simulator({"status": "right"})
-    assert run.wants_simulator({"status": "timed_out"})
-    assert run.wants_simulator({"status": "crashed", "message": "who knows"})
+    assert not run.wants_trace({"status": "right"})
+    assert run.wants_trace({"status": "timed_out"})
+    assert run.wants_trace({"status": "crashed", "message": "who knows"})
 
 
 GPU_SECONDS = 8.0  # for a kernel that may not end, its compilation included
@@ -362,12 +362,12 @@ def on_gpu():
 @pytest.mark.gpu
 @pytest.mark.xdist_group("gpu")
 @each(FILES)
-def test_the_gpu_shows_it_or_hands_it_to_the_simulator(fixture, on_gpu):
+def test_the_gpu_shows_it_or_hands_it_to_the_tracer(fixture, on_gpu):
     result = on_gpu[fixture.name]
     if result["status"] == "right" and fixture.kind in LUCKY:
         return
     assert result["status"] in ("wrong", "crashed", "timed_out", "unusable")
-    if not run.wants_simulator(result):
+    if not run.wants_trace(result):
         fixture.require(result)
 
 
@@ -376,7 +376,7 @@ def test_the_gpu_shows_it_or_hands_it_to_the_simulator(fixture, on_gpu):
 @each([fixture for fixture in FILES if fixture.name in ("illegal_address", "misaligned", "endless", "outside")])
 def test_what_the_driver_cannot_place_gets_its_line(fixture, on_gpu):
     result = dict(on_gpu[fixture.name])
-    assert run.wants_simulator(result)
+    assert run.wants_trace(result)
     run.retell(fixture.task(Check, seconds=4.0), SHAPE, result)
     fixture.require(result)
-    assert result["faults"][0]["what"].startswith(f"in the simulator, at {SHAPE}: ")
+    assert result["faults"][0]["what"].startswith(f"traced at {SHAPE}: ")

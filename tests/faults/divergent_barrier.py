@@ -2,7 +2,7 @@ r"""Even and odd rows of threads wait at different barriers.
 
 Fault: divergent-barrier
 Shown by: simulator
-Says: \d+ threads, such as .*, wait at line 23; \d+ threads, such as .*, wait at line 26
+Says: \d+ threads do not reach this barrier, which others wait at: they come to the one in line 26
 """
 
 from numba import cuda, float32

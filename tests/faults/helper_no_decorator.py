@@ -1,7 +1,7 @@
 r"""A function that the kernel calls is a plain one.
 
 Fault: no-decorator
-Shown by: both
+Shown by: compiler
 Says: @cuda\.jit.* is missing above it
 """
 

@@ -2,7 +2,7 @@ r"""The rows of A are taken a milliard apart, so the second lies far beyond the 
 
 Fault: outside
 Shown by: simulator
-Says: in thread \(0, 1, 0\) of block \(0, 0, 0\): a\[1000000000, 0\]: index 1000000000 .* a has shape \(\d+, \d+\)
+Says: axis 0 of a is read at 1000000000, its extent is 18
 """
 
 from numba import cuda, float32

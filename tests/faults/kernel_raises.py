@@ -2,7 +2,7 @@
 
 Fault: raises
 Shown by: simulator
-Says: the kernel raises ValueError: sums are not done yet
+Says: sums are not done yet.. is raised
 """
 
 from numba import cuda, float32

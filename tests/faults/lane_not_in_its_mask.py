@@ -2,7 +2,7 @@
 
 Fault: warp-sync
 Shown by: simulator
-Says: lane 1 calls it with the mask 0x00000001, which does not name it
+Says: shfl_sync is called by a thread that its mask does not name
 """
 
 from numba import cuda, float32

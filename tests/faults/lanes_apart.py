@@ -2,7 +2,7 @@ r"""Half a warp waits for the other half, which waits elsewhere.
 
 Fault: warp-sync
 Shown by: simulator
-Says: cuda\.syncwarp at line \d+: lanes 0 to 15 of warp 0 .* for lanes 16 to 31, which wait elsewhere
+Says: syncwarp names threads in its mask that do not come to it
 """
 
 from numba import cuda, float32

@@ -2,7 +2,7 @@
 
 Fault: misaligned
 Shown by: simulator
-Says: misaligned 128-bit access: offset 1 is not a multiple of 4
+Says: 128-bit access to a.0, 1., whose address is no multiple of 16 bytes
 """
 
 from numba import cuda, float32

@@ -2,7 +2,7 @@ r"""The row before the first is the last: Python's rule, and Numba's.
 
 Fault: negative-index
 Shown by: simulator
-Says: a\[-1, 0\]: index -1 on axis 0 is negative, so it wraps around: a has shape
+Says: axis 0 of a is read at -1, its extent is 18: a negative index counts from the end
 """
 
 from numba import cuda, float32

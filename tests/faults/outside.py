@@ -2,7 +2,7 @@ r"""The guard of the columns is missing.
 
 Fault: outside
 Shown by: simulator
-Says: b\[0, \d+\]: index \d+ on axis 1 is out of bounds: b has shape
+Says: axis 1 of b is read at \d+, its extent is \d+
 """
 
 from numba import cuda, float32

@@ -33,9 +33,9 @@ from common.grading.folders import Submission
 from common.grading.grade import Grade, Grader
 from common.grading.sandbox import Sandbox, SandboxError
 from common.measure.check import Finding
-from common.microscope import simulator, trace
+from common.microscope import trace
 
-simulator.install()
+pytestmark = pytest.mark.usefixtures("traced")
 LINUX = pytest.mark.skipif(sys.platform != "linux", reason="needs processes that are forked, and limits")
 ENCLOSED = pytest.mark.skipif(confine.version() < 6, reason="needs Landlock with signals: Linux 6.12")
 ONE = "gemm_one_dimension"
@@ -297,7 +297,7 @@ def test_a_class_is_a_tuple_with_names_or_refused(text, says):
 @LINUX
 def test_only_what_is_borrowed_lies_beside_a_submission(write):
     for lent in (borrowed.NOTHING, borrowed.by(catalog.find("wgrad_split_k"))):
-        with Sandbox(write("wgrad_split_k.py", ""), "wgrad", True, borrowed=lent.files) as box:
+        with Sandbox(write("wgrad_split_k.py", ""), "wgrad", borrowed=lent.files) as box:
             found = sorted(box.work.glob("lessons/*/**/*.py"))
             assert found == [box.work / path.relative_to(catalog.ROOT) for path in lent.files]
             assert all(
@@ -737,7 +737,7 @@ def test_a_process_reaches_nothing_beyond_its_folder(write, tmp_path):
     text = REACHES.format(
         checkout=str(catalog.ROOT), neighbour=str(neighbour), folder=str(tmp_path), grader=os.getpid()
     )
-    with Sandbox(write("gemm_x.py", text), "gemm", True) as box:
+    with Sandbox(write("gemm_x.py", text), "gemm") as box:
         with pytest.raises(SandboxError, match="done"):
             box.ask(messages.Start())
         said = dict(line.split(" ", 1) for line in (box.folder / "log.txt").read_text().splitlines())

@@ -21,14 +21,15 @@ from common.book.exercises import ExerciseError
 from common.grading import allowed_edits, answers, grade, limits
 from common.grading.grade import Evidence
 from common.measure import check
-from common.microscope import simulator, trace
-from common.microscope.simulated_threads import AsynchronousError
+from common.microscope import trace
+from common.microscope.bench import TracedBench
+from common.microscope.lanes import TraceError
 from common.report import figures, records, tracewords
 
-simulator.install()
 pytestmark = [
-    pytest.mark.filterwarnings(f"ignore:{what} encountered in scalar:RuntimeWarning")
-    for what in ("invalid value", "overflow")
+    pytest.mark.usefixtures("traced"),
+    pytest.mark.filterwarnings("ignore:invalid value encountered in scalar:RuntimeWarning"),
+    pytest.mark.filterwarnings("ignore:overflow encountered in scalar:RuntimeWarning"),
 ]
 
 ALL = exercises.everything()
@@ -37,8 +38,6 @@ TRIED = some(KERNELS, 10) + [one for one in ALL if one.kind == "predict"]  # wha
 EACH = pytest.mark.parametrize("exercise", ALL, ids=lambda one: one.number)
 EACH_TRIED = pytest.mark.parametrize("exercise", TRIED, ids=lambda one: one.number)
 LESSONS = sorted({one.lesson for one in ALL})
-# What the simulator knows: where arrays end, who waits, what cannot be carried out.
-SEEN = (IndexError, simulator.DivergentBarrierError, AsynchronousError)
 WRONG = store.read_toml(Path(__file__).parent / "wrong_answers.toml")["wrong"]
 WRONG_TRIED = some(range(len(WRONG)), 14)
 
@@ -122,16 +121,16 @@ def evidence(exercise, path, recorded):
     found = Evidence()
     module = catalog.load(path, exercise.ladder)
     for problem in exercise.problems():
+        tracer = trace.Tracer()
         try:
-            verdict = check.check(module, problem, seed=3, repeats=1, precision=exercise.precision)
-        except SEEN as error:
-            found.findings += unsound(module, problem) if exercise.requires else []
-            found.findings = found.findings or [check.Finding("crashed", str(error))]
+            bench = TracedBench(module, problem, tracer)
+            verdict = check.check_bench(bench, 3, 1, exercise.precision)
+        except TraceError as error:
+            found.findings.append(check.Finding("crashed", str(error)))
             return found
+        found.findings += [check.Finding("unsound", tracewords.fault_sentence(asdict(f))) for f in tracer.faults()]
         found.findings += verdict.findings
-        if verdict.findings:
-            chance = any(finding.kind in grade.BY_CHANCE for finding in found.findings)
-            found.findings[:0] = unsound(module, problem) if exercise.requires or chance else []
+        if found.findings:
             return found
     seen = trace.run(module, exercise.problems()[0], every=True)
     found.findings += unsound(module, exercise.problems()[0], seen)

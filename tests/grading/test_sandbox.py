@@ -16,14 +16,11 @@ import numpy as np
 import pytest
 from numba import cuda
 
-from common.book import boundstep, catalog, device, problems, schema
-from common.grading import audit, harness, messages, sandbox, sandbox_child, simulated_run
+from common.book import boundstep, catalog, problems, schema
+from common.grading import audit, harness, messages, sandbox, sandbox_child, traced_run
 from common.grading.sandbox import Limits, RemoteArray, Sandbox, SandboxError
 from common.measure import check
-from common.microscope import simulator
 from common.workers import forkserver
-
-simulator.install()
 
 POSIX = pytest.mark.skipif(os.name != "posix", reason="signals of POSIX")
 
@@ -31,7 +28,7 @@ POSIX = pytest.mark.skipif(os.name != "posix", reason="signals of POSIX")
 @pytest.fixture
 def box(tmp_path, monkeypatch):
     """A sandbox whose process says nothing."""
-    made = Sandbox(tmp_path / "gemm_x.py", "gemm", True, Limits(seconds=0.02, start_seconds=0.03))
+    made = Sandbox(tmp_path / "gemm_x.py", "gemm", Limits(seconds=0.02, start_seconds=0.03))
     made.folder, made.work, made._before = tmp_path, tmp_path / "work", {}
     made.work.mkdir()
     (tmp_path / "log.txt").write_text("")
@@ -106,10 +103,6 @@ def test_little_of_this_environment_is_passed_on(box, monkeypatch, tmp_path):
     assert found["PYTHONPATH"] == str(tmp_path)  # not the checkout: its harness is the copy
     assert {found[name] for name in ("HOME", "TEMP", "TMP", "TMPDIR")} == {str(box.work)}
     assert found["CUDA_VISIBLE_DEVICES"] == "-1"
-    assert found[device.SIMULATOR_SWITCH] == "1"
-    monkeypatch.delenv(device.SIMULATOR_SWITCH)
-    box.simulator = False
-    assert device.SIMULATOR_SWITCH not in box._environment()
 
 
 def test_only_helpers_that_lessons_share_are_handed_over(monkeypatch, tmp_path):
@@ -262,62 +255,56 @@ def test_methods_of_the_harness_are_watched_too(monkeypatch):
 
 
 @pytest.fixture
-def simulated():
+def staged():
     module = ModuleType("gemm_x")
     module.launch = lambda a, b, c: None
-    return simulated_run.SimulatedRun(module, problems.Gemm(M=3, N=4, K=5), audit.Audit("student.py"), 8)
+    return traced_run.TracedRun(module, problems.Gemm(M=3, N=4, K=5), audit.Audit("student.py"), 8)
 
 
-def test_while_weights_are_prepared_there_is_no_input(simulated):
-    for buffer in simulated.buffers:
+def test_while_weights_are_prepared_there_is_no_input(staged):
+    for buffer in staged.buffers:
         buffer[:] = 7
-    simulated.prepare()
-    assert [set(buffer) for buffer in simulated.buffers] == [{0}, {7}, {0}]
-
-
-def test_operands_start_where_a_gpu_would_have_them():
-    made = [simulated_run._aligned(count, np.dtype(np.float32)) for count in range(1, 60)]
-    assert {array.__array_interface__["data"][0] % simulated_run.ALIGNMENT for array in made} == {0}
-    assert [array.size for array in made] == list(range(1, 60))
+    staged.prepare()
+    assert [set(buffer) for buffer in staged.buffers] == [{0}, {7}, {0}]
 
 
 @pytest.mark.parametrize("name", ["__array__", "__array_struct__"])
-def test_a_way_around_a_kernel_to_an_operand_is_noted_in_a_launch_alone(simulated, name):
-    getattr(simulated.arrays[0], name)
-    assert simulated.audit.notes == {}
-    simulated.audit.phase = "launch"
-    getattr(simulated.arrays[0], name)
-    assert [kind for kind, _ in simulated.audit.notes] == ["host_access"]
+def test_a_way_around_a_kernel_to_an_operand_is_noted_in_a_launch_alone(staged, name):
+    getattr(staged.arrays[0], name)
+    assert staged.audit.notes == {}
+    staged.audit.phase = "launch"
+    getattr(staged.arrays[0], name)
+    assert [kind for kind, _ in staged.audit.notes] == ["host_access"]
 
 
-def test_what_a_kernel_does_to_its_operands_is_no_reaching_in(simulated):
+def test_what_a_kernel_does_to_its_operands_is_no_reaching_in(staged):
     @cuda.jit
     def store(a, c):
         c[0, 0] = a[0, 0] + c.size
 
-    simulated.step.module.launch = lambda a, b, c: store[1, 1](a, c)
-    simulated.prepare()
-    assert [name for name, *_ in simulated.launch()] == ["store"]
-    assert simulated.audit.notes == {}
-    simulated.step.module.launch = lambda a, b, c: c.__setitem__((0, 0), 1)
-    simulated.launch()
-    assert [kind for kind, _ in simulated.audit.notes] == ["host_access", "host_write"]
+    staged.step.module.launch = lambda a, b, c: store[1, 1](a, c)
+    staged.prepare()
+    assert [name for name, *_ in staged.launch()] == ["store"]
+    assert staged.audit.notes == {}
+    staged.step.module.launch = lambda a, b, c: c.__setitem__((0, 0), 1)
+    staged.launch()
+    assert [kind for kind, _ in staged.audit.notes] == ["host_access", "host_write"]
 
 
-def test_what_a_kernel_reaches_through_another_argument_is_no_reaching_in(simulated):
-    """As the array behind a tensor map, which no simulator takes apart before the kernel."""
+def test_what_a_kernel_reaches_through_another_argument_is_no_reaching_in(staged):
+    """As the array behind a tensor map."""
 
     @cuda.jit
     def store(held, c):
         c[0, 0] = held.array[0, 0]
 
-    simulated.step.module.launch = lambda a, b, c: store[1, 1](SimpleNamespace(array=a), c)
-    simulated.prepare()
-    assert [name for name, *_ in simulated.launch()] == ["store"]
-    assert simulated.audit.notes == {}
-    simulated.step.module.launch = lambda a, b, c: [store[1, 1](SimpleNamespace(array=a), c), a[0, 0]]
-    simulated.launch()
-    assert [kind for kind, _ in simulated.audit.notes] == ["host_access"]
+    staged.step.module.launch = lambda a, b, c: store[1, 1](SimpleNamespace(array=a), c)
+    staged.prepare()
+    assert [name for name, *_ in staged.launch()] == ["store"]
+    assert staged.audit.notes == {}
+    staged.step.module.launch = lambda a, b, c: [store[1, 1](SimpleNamespace(array=a), c), a[0, 0]]
+    staged.launch()
+    assert [kind for kind, _ in staged.audit.notes] == ["host_access"]
 
 
 @POSIX
@@ -414,11 +401,9 @@ def test_a_question_that_is_none_is_told(tmp_path, question, says):
     assert (found.status, says in found.message) == ("crashed", True), found.message
 
 
-@pytest.mark.parametrize("simulated", [True, False])
-def test_what_questions_need_is_there_before_the_file(monkeypatch, simulated):
+def test_what_questions_need_is_there_before_the_file(monkeypatch):
     imported = []
-    monkeypatch.setenv(device.SIMULATOR_SWITCH, "1" if simulated else "0")
     monkeypatch.setattr(sandbox_child.importlib, "import_module", imported.append)
     sandbox_child._import_all()
-    own = ["grading.simulated_run", "microscope.trace", "report.tracewords"] if simulated else ["grading.ptx_plan"]
-    assert imported == [f"common.{name}" for name in ("explain.faults", "code.codegen", *own)]
+    own = ("explain.faults", "code.codegen", "grading.traced_run", "grading.ptx_plan", "report.tracewords")
+    assert imported == [f"common.{name}" for name in own]

@@ -58,15 +58,13 @@ def told():
         seen = [Fault.of(one) for kernel in result.get("trace", {}).get("kernels", []) for one in kernel["faults"]]
         if seen:
             traced[path] = min(seen, key=telling)
-    asked = [
-        Check(**places[path], engine=engine, depth="once") for path in traced for engine in ("simulator", "traced")
-    ]
+    asked = [Check(**places[path], engine=engine, depth="once") for path in traced for engine in ("traced",)]
     results = [result for _, result in isolate.run(asked, True, PATIENCE)]
     found = {}
     for number, (path, fault) in enumerate(traced.items()):
         step = next(one for one in catalog.steps() if one.ladder == ladder_of(path))
         problem = problem_of(path)
-        both = [run.Outcome(step, problem, None, result) for result in results[2 * number : 2 * number + 2]]
+        both = [run.Outcome(step, problem, None, result) for result in results[number : number + 1]]
         (outcome,) = run._agreed(step, both, True, path)
         found[path.stem] = outcome, fault
     return found

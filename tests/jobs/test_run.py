@@ -13,11 +13,9 @@ from common.editing import words
 from common.jobs import run, tasks
 from common.jobs.messages import Check, Compile, Time
 from common.measure import check, plan, timing
-from common.microscope import simulator
 from common.workers import isolate
 from common.workers.messages import at
 
-simulator.install()
 FIRST = problems.FIRST["gemm"]
 PATIENCE = 60.0
 
@@ -66,11 +64,10 @@ def asked(path, engine, depth="once"):
 
 def test_a_step_that_keeps_arrays_by_their_contents_is_right_for_every_engine(write):
     path = write("gemm_kept.py", text(KEPT))
-    tasks = [asked(path, engine) for engine in ("simulator", "traced", "simulator", "traced")]
+    tasks = [asked(path, engine) for engine in ("traced", "traced")]
     for task, result in isolate.run(tasks, True, PATIENCE):
         assert result["status"] == "right", result
         assert result["engine"] == task.engine
-        assert "untraced" not in result, result
 
 
 def test_an_exception_of_the_kernel_is_told_before_what_it_left_unwritten(write):
@@ -93,7 +90,7 @@ def test_what_does_not_compile_is_not_tried_any_further(write):
 
 
 def test_a_shape_that_was_asked_for_is_given_to_whom_it_is_not_too_large_for():
-    """No right kernel is called endless, as one in the simulator is that takes minutes."""
+    """No right kernel is called endless, as one is that takes minutes."""
     small, middle, large = (problems.Gemm(M=extent, N=extent, K=extent) for extent in (64, 200, 4096))
     engines = {
         problem: [(case.engine, case.depth) for case in plan.cases_at(problem, False, 0)]
@@ -114,13 +111,21 @@ def test_what_is_too_large_without_a_gpu_is_said_at_once(monkeypatch):
     assert verdicts.exit_code([outcome], asked=True) == 2
 
 
-def test_what_cannot_be_traced_at_a_large_shape_is_not_judged(write):
+def test_what_the_tracer_does_not_know_is_not_judged_and_named_with_its_line_at_once(write):
     path = write("gemm_complex.py", text(after="acc += abs(complex(0.0, 0.0))"))
-    groups = run._check_groups(catalog.find("gemm_naive"), True, problems.Gemm(M=120, N=120, K=120), path, 0, False)
-    (task,) = [task for group in groups for task in group.tasks]
-    ((_, result),) = isolate.run([task], True, PATIENCE)
-    assert result["status"] == "unjudged", result
-    assert "what cannot be traced is judged at shapes of up to 2,000,000 operations" in result["message"]
+    outcomes = list(run.check_steps([catalog.find("gemm_naive")], True, file=path, compiled=False))
+    assert {one.status for one in outcomes} == {"unjudged"}
+    assert len(outcomes) < len({case.problem for case in plan.cases("gemm", False, 0)}) / 2
+    line = next(n for n, one in enumerate(path.read_text().splitlines(), 1) if "complex" in one)
+    assert f"line {line}" in outcomes[0].result["message"]
+    assert verdicts.exit_code(outcomes, asked=False) != RIGHT
+
+
+def test_what_no_gpu_does_as_it_is_meant_is_a_mistake_with_its_line(write):
+    path = write("gemm_constant.py", text("import numpy as np\nTABLE = np.ones(3)\n", "TABLE[0] = 1.0"))
+    ((_, result),) = isolate.run([asked(path, "traced")], True, PATIENCE)
+    line = next(n for n, one in enumerate(path.read_text().splitlines(), 1) if "TABLE[0]" in one)
+    assert (result["status"], result["faults"][0]["line"]) == ("crashed", line)
 
 
 def test_a_hopeless_step_starts_nothing(write, monkeypatch):
@@ -153,10 +158,10 @@ def test_what_this_gpu_cannot_run_is_checked_without_it(of_hopper):
     step, tasks = of_hopper
     assert all(outcome.fine for outcome in run.check_steps([step], False, seed=3))
     assert isinstance(tasks[0], Compile)
-    assert {task.engine for task in tasks[1:] if isinstance(task, Check)} == {"simulator", "traced"}
+    assert {task.engine for task in tasks[1:] if isinstance(task, Check)} == {"traced"}
     tasks.clear()
     list(run.check_steps([replace(step, requires="8.0")], False, seed=3))
-    assert {task.engine for task in tasks} == {"simulator", "traced", "gpu"}
+    assert {task.engine for task in tasks} == {"traced", "gpu"}
 
 
 def test_what_this_gpu_cannot_run_is_listed_with_the_reason(of_hopper):
@@ -266,7 +271,7 @@ def test_a_step_that_is_not_right_is_not_tried_at_the_largest_shapes(small_card,
 
 @pytest.mark.parametrize(("free", "spared"), [(0, True), (10**6, True), (9 * 10**9, False)])
 def test_a_task_is_left_out_where_memory_is_short_but_not_where_it_takes_too_much_itself(monkeypatch, free, spared):
-    monkeypatch.setattr(device, "simulated", lambda: False)
+    monkeypatch.setattr(device, "gpu_count", lambda: 1)
     monkeypatch.setattr(device, "free_bytes", lambda: free)
     monkeypatch.setattr(tasks, "_let_go", lambda: None)
 
@@ -285,7 +290,7 @@ def test_a_task_is_left_out_where_memory_is_short_but_not_where_it_takes_too_muc
 
 
 def test_another_error_is_not_taken_for_a_lack_of_memory(monkeypatch):
-    monkeypatch.setattr(device, "simulated", lambda: False)
+    monkeypatch.setattr(device, "gpu_count", lambda: 1)
     monkeypatch.setattr(device, "free_bytes", lambda: 0)
 
     def wrong(task):
@@ -323,7 +328,7 @@ def test_a_slower_card_runs_a_smaller_problem(monkeypatch, factor, ran):
     monkeypatch.setattr(check, "Bench", Timed)
     monkeypatch.setattr(Timed, "factor", factor)
     monkeypatch.setattr(Timed, "sizes", [])
-    monkeypatch.setattr(device, "simulated", lambda: False)
+    monkeypatch.setattr(device, "gpu_count", lambda: 1)
     monkeypatch.setattr(tasks, "time", SimpleNamespace(perf_counter=lambda: clock.now))
     place = at(catalog.find("conv3d_direct"), problems.preset("c3d-conv3a"))
     found = tasks._sized(Time(**place, room_bytes=8 << 30), None)

@@ -15,11 +15,10 @@ from numba import cuda
 from common.book import catalog, problems, reference
 from common.book.problems import Conv2d
 from common.cli import lesson_main
-from common.microscope import simulator
 from common.workers import child
 from lessons.unrolled import unroll, unrolled
 
-simulator.enforce_limits()
+pytestmark = pytest.mark.usefixtures("traced")
 STEP = catalog.find("conv2d_layer_dispatch")
 minimal_filtering = importlib.import_module("lessons.05_implicit_gemm.helpers.minimal_filtering")
 LAYER1, LAYER2 = (problems.PRESETS[name] for name in dispatch_race.LAYERS)
@@ -180,7 +179,6 @@ def on_gpu(dispatch, monkeypatch):
         calls.append(near)
         return {candidate: 1.0 / (i + 1) for i, candidate in enumerate(near)}
 
-    monkeypatch.setattr(dispatch, "config", SimpleNamespace(ENABLE_CUDASIM=0))
     monkeypatch.setattr(dispatch, "gpu_name", lambda: "NVIDIA Test 9")
     monkeypatch.setattr(dispatch, "measure", measure)
     return SimpleNamespace(calls=calls, filt=SimpleNamespace(__cuda_array_interface__={}))
@@ -247,7 +245,6 @@ def test_the_command_line_explains(monkeypatch, capsys):
 
     monkeypatch.setattr("common.jobs.run.isolate.run", answer)
     monkeypatch.setattr("common.book.device.gpu_count", lambda: 0)
-    monkeypatch.setenv("NUMBA_ENABLE_CUDASIM", "1")
     arguments = ["conv2d_layer_dispatch", "--explain", "--shape", "N=9 C=1 H=9 W=9 K=1 R=2 S=2"]
     assert lesson_main("05_implicit_gemm", arguments) == 0
     assert "kernel: one_channel_pairs" in capsys.readouterr().out
@@ -275,7 +272,7 @@ def test_what_cannot_be_explained_is_said(arguments, says, capsys):
 @pytest.mark.gpu
 @pytest.mark.xdist_group("gpu")
 def test_the_choice_is_at_most_3_percent_slower_than_the_best_candidate():
-    environment = {name: value for name, value in os.environ.items() if name != "NUMBA_ENABLE_CUDASIM"}
+    environment = {**os.environ}
     command = [sys.executable, dispatch_race.__file__]
     done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=1200)
     assert done.returncode == 0, done.stderr[-2000:]

@@ -14,7 +14,7 @@ from sampling import one_of_each
 from common.book import catalog, reference
 from common.book.problems import Conv3d
 from common.measure import inputs
-from common.microscope import simulator, trace
+from common.microscope import trace
 from tests.lessons.epilogue_layers import (
     ACROSS,
     DEEP,
@@ -31,8 +31,10 @@ from tests.lessons.epilogue_layers import (
     separate,
 )  # fmt: skip
 
-simulator.install()
-pytestmark = pytest.mark.filterwarnings("ignore:overflow encountered in scalar:RuntimeWarning")
+pytestmark = [
+    pytest.mark.usefixtures("traced"),
+    pytest.mark.filterwarnings("ignore:overflow encountered in scalar:RuntimeWarning"),
+]
 
 CASES = [(name, shape) for name in (FP32, FP16) for shape in (RAGGED, WIDE, ACROSS)]
 EACH = pytest.mark.parametrize(("name", "shape"), CASES, ids=lambda value: getattr(value, "K", value))
@@ -161,7 +163,7 @@ def test_a_student_writes_one():
 
 
 def test_the_first_epilogue_runs_in_both_kernels(tmp_path):
-    environment = {name: value for name, value in os.environ.items() if name != "NUMBA_ENABLE_CUDASIM"}
+    environment = {**os.environ}
     words = [sys.executable, "-m", "lessons.08_training.start.epilogue"]
     done = subprocess.run(words, capture_output=True, text=True, cwd=catalog.ROOT, env=environment, timeout=120)
     assert done.stderr == ""
@@ -399,7 +401,7 @@ def compiled():
     """What became of each of KERNELS, and by architecture whether ReLU is one instruction there; one process has what
     they share only once."""
     words = [sys.executable, "-c", COMPILED, json.dumps(KERNELS)]
-    environment = {**os.environ, "NUMBA_ENABLE_CUDASIM": "0"}
+    environment = {**os.environ}
     done = subprocess.run(words, capture_output=True, text=True, cwd=catalog.ROOT, env=environment, timeout=600)
     assert done.returncode == 0, done.stderr
     kernels, relu = json.loads(done.stdout)
@@ -430,7 +432,7 @@ def test_relu_is_one_instruction_where_there_is_one_that_keeps_nan(compiled):
 @pytest.mark.xdist_group("gpu")
 def test_on_a_gpu_they_are_right_and_give_the_same_bits():
     words = [sys.executable, "-m", "tests.lessons.epilogue_layers"]
-    environment = {**os.environ, "NUMBA_ENABLE_CUDASIM": "0"}
+    environment = {**os.environ}
     done = subprocess.run(words, capture_output=True, text=True, cwd=catalog.ROOT, env=environment, timeout=600)
     assert done.returncode == 0, done.stderr
     found = [json.loads(line) for line in done.stdout.splitlines()]

@@ -10,9 +10,8 @@ from hypothesis import strategies as st
 from numba import cuda
 
 from common.book.problems import PRESETS, Dgrad, Wgrad
-from common.microscope import simulator
 
-simulator.enforce_limits()
+pytestmark = pytest.mark.usefixtures("traced")
 dgrad = importlib.import_module("lessons.08_training.dgrad_implicit_gemm")
 strided = importlib.import_module("lessons.08_training.dgrad_strided")
 wgrad = importlib.import_module("lessons.08_training.wgrad_implicit_gemm")

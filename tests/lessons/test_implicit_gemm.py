@@ -11,16 +11,17 @@ from common.book import catalog, problems, reference
 from common.book.problems import Conv3d
 from common.jobs.messages import Compile
 from common.measure import check, inputs
-from common.microscope import simulator, trace
+from common.microscope import trace
 from common.workers import isolate
 from lessons import split_k
-
-simulator.install()
 
 STEPS = ("conv3d_implicit_gemm", "conv3d_implicit_gemm_fast_division", "conv3d_implicit_gemm_precomputed")
 EACH = pytest.mark.parametrize("name", STEPS)
 # Sums of row and table offsets that are thrown away may wrap around.
-pytestmark = pytest.mark.filterwarnings("ignore:overflow encountered in scalar:RuntimeWarning")
+pytestmark = [
+    pytest.mark.usefixtures("traced"),
+    pytest.mark.filterwarnings("ignore:overflow encountered in scalar:RuntimeWarning"),
+]
 
 
 @functools.cache

@@ -17,7 +17,6 @@ import pytest
 
 from common import cli
 from common.book import catalog, device, lessontext
-from common.microscope import simulator
 from common.report import current, trainingcharts
 
 NETWORK = "lessons.08_training.network"
@@ -46,9 +45,7 @@ def held_out_digits(size=TINY.SIZE, count=3):
     return digits.Digits(made.images[::-1].copy(), made.labels[::-1].copy(), made.numbers + 20)
 
 
-@pytest.fixture(autouse=True)
-def fast_simulator():
-    simulator.install()
+pytestmark = pytest.mark.usefixtures("traced")
 
 
 @pytest.fixture

@@ -11,7 +11,6 @@ import pytest
 from sampling import some
 
 from common.book import catalog
-from common.microscope import simulator
 
 NETWORK = "lessons.08_training.network"
 shape_of, oracle, batch_of = (import_module(f"{NETWORK}.{name}") for name in ("shape", "oracle", "batch"))
@@ -20,9 +19,7 @@ SMALL = shape_of.SMALL
 WIDE_POOL = shape_of.Shape(SIZE=8, CHANNELS=(4, 6), TAPS=3, PADS=(1, 1), POOLS=(2, 4), HIDDEN=5, CLASSES=3)
 
 
-@pytest.fixture(autouse=True)
-def fast_simulator():
-    simulator.install()
+pytestmark = pytest.mark.usefixtures("traced")
 
 
 def network(kind, shape, batch, seed=3, **options):
@@ -429,7 +426,7 @@ SLOW = ("conv_relu_pool", "filter_gradient", "head", "input_gradient", "weight_g
 def test_the_kernels_compile_and_nothing_is_float64():
     names = [*QUICK, *some(SLOW, len(SLOW) + 1, 1)]
     words = [sys.executable, "-c", COMPILED, json.dumps(names)]
-    environment = {**os.environ, "NUMBA_ENABLE_CUDASIM": "0"}
+    environment = {**os.environ}
     done = subprocess.run(words, capture_output=True, text=True, cwd=catalog.ROOT, env=environment, timeout=300)
     assert done.returncode == 0, done.stderr
     launched, found = json.loads(done.stdout)
@@ -440,7 +437,7 @@ def test_the_kernels_compile_and_nothing_is_float64():
 @pytest.mark.gpu
 def test_on_a_gpu_gradients_are_the_oracles_and_bits_the_same_with_and_without_a_graph(root):
     """A graph, each kernel by itself, and a run that was interrupted: all end with the same bits."""
-    env = {name: value for name, value in os.environ.items() if name != "NUMBA_ENABLE_CUDASIM"}
+    env = {**os.environ}
     script = root / "tests" / "lessons" / "network_on_gpu.py"
     words, paths = [sys.executable, str(script)], os.pathsep.join([str(root), os.environ.get("PYTHONPATH", "")])
     done = subprocess.run(

@@ -6,10 +6,9 @@ import pytest
 
 from common.book import catalog
 from common.book.problems import Conv2d
-from common.microscope import simulator
 from tests.launched import is_right
 
-simulator.install()
+pytestmark = pytest.mark.usefixtures("traced")
 
 # what the shape is for, and what the plan says of it: shifts, eight k of a row, tiles of a warp, groups of warps
 CASES = [

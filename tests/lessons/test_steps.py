@@ -12,17 +12,15 @@ from sampling import some
 from common.book import catalog, problems
 from common.book.problems import Conv2d, Gemm
 from common.measure import check
-from common.microscope import simulator
 from common.microscope.bench import TracedBench
 from common.microscope.trace import Tracer
-
-simulator.install()  # as in the child processes
 
 FILES = [*catalog.steps(), *catalog.experiments()]
 # Threads beyond an edge may multiply what lies in shared memory uninitialised, and throw the product away.
 pytestmark = [
-    pytest.mark.filterwarnings(f"ignore:{what} encountered in scalar:RuntimeWarning")
-    for what in ("invalid value", "overflow")
+    pytest.mark.usefixtures("traced"),
+    pytest.mark.filterwarnings("ignore:invalid value encountered in scalar:RuntimeWarning"),
+    pytest.mark.filterwarnings("ignore:overflow encountered in scalar:RuntimeWarning"),
 ]
 STEPS = pytest.mark.parametrize("step", FILES, ids=lambda step: step.name)
 

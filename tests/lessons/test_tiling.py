@@ -6,11 +6,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numba import cuda
 
-from common.microscope import simulator
 from lessons import tiling
 from lessons.unrolled import unroll
 
-simulator.enforce_limits()
+pytestmark = pytest.mark.usefixtures("traced")
 
 
 def numbered(tiles, threads, images, blocks):

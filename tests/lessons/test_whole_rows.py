@@ -7,10 +7,9 @@ from numba import cuda
 from common.book import catalog, problems
 from common.book.problems import Conv2d
 from common.measure import shapes
-from common.microscope import simulator
 from tests.launched import is_right
 
-simulator.install()
+pytestmark = pytest.mark.usefixtures("traced")
 
 
 @pytest.fixture

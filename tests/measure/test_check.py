@@ -2,7 +2,6 @@
 
 import json
 import math
-from contextlib import nullcontext
 from types import SimpleNamespace
 
 import numpy as np
@@ -17,17 +16,16 @@ from common.measure.check import MARGIN, Finding, Guarded, Verdict
 GEMM = Gemm(M=37, N=45, K=19)
 SMALL = Gemm(M=3, N=4, K=2)
 
+pytestmark = pytest.mark.usefixtures("traced")
+
 
 def host(array):
     return np.array(array.copy_to_host())
 
 
 def surroundings(array):
-    """The flat memory that holds ``array`` and its margins, as the simulator keeps it."""
-    memory = array._ary
-    while memory.base is not None:
-        memory = memory.base
-    return memory.reshape(-1)
+    """The flat memory that holds ``array`` and its margins."""
+    return array.storage.data
 
 
 def step(problem, change=lambda y: None, **extra):
@@ -301,16 +299,6 @@ def test_of_launches_on_equal_inputs_the_third_may_differ_first(wrong):
     verdict = check.check(step(SMALL, spoil), SMALL)
     assert kinds(verdict) == ["unstable"]
     assert verdict.elements_compared == 2 * 12  # and normals are not tried
-
-
-def test_launches_are_numbered_from_nought(monkeypatch):
-    numbers = []
-    monkeypatch.setattr(check, "order_of_launch", lambda number: nullcontext(numbers.append(number)))
-    bench = check.Bench(step(SMALL), SMALL)
-    bench.prepare()
-    for _ in range(3):
-        bench.run()
-    assert numbers == [0, 1, 2]
 
 
 def test_what_is_wrong_and_differs_is_unstable_though_one_launch_is_asked_for():

@@ -1,4 +1,4 @@
-"""What is looked at on the GPU is as strict as what the host looks at: in the simulator, at small shapes."""
+"""What is looked at on the GPU is as strict as what the host looks at: traced, at small shapes."""
 
 from types import SimpleNamespace
 
@@ -8,7 +8,6 @@ import pytest
 from common.book import catalog, problems
 from common.jobs import messages, tasks
 from common.measure import check, fullsize
-from common.microscope import simulator
 
 PROBLEM = problems.FIRST["gemm"]
 ROOMY, FULL = 1 << 40, 0
@@ -39,9 +38,7 @@ WRONG = {
 }
 
 
-@pytest.fixture(autouse=True)
-def stricter():
-    simulator.install()
+pytestmark = pytest.mark.usefixtures("traced")
 
 
 @pytest.fixture(scope="module")
@@ -63,7 +60,6 @@ def test_a_kernel_is_right_here_where_it_is_right_there(write, drawn, store, roo
     if store is not None:
         module = catalog.load(write("gemm_mine.py", KERNEL.format(store=store)), "gemm")
         told = check.sample_bench(check.Bench(module, PROBLEM))
-        # the simulator takes the threads of each launch in another order, so one may also find wrong values
         assert {one.kind for one in told.findings} & {one.kind for one in found.findings}
     else:
         assert found.elements_compared == SAMPLES + 4

@@ -12,14 +12,15 @@ from common.jobs import messages
 from common.measure import fusing, peers
 from common.measure.ceilings import Ceilings
 from common.measure.timing import Paired, Timing
-from common.microscope import simulator
 from common.report import current, pages, recording, records
 from common.report.entries import MachineCode
 from common.report.records import Record
 from tests.made import GPU
 
-simulator.install()
-pytestmark = pytest.mark.filterwarnings("ignore:overflow encountered in scalar:RuntimeWarning")
+pytestmark = [
+    pytest.mark.usefixtures("traced"),
+    pytest.mark.filterwarnings("ignore:overflow encountered in scalar:RuntimeWarning"),
+]
 
 WAYS = "lessons.08_training.helpers.beside"
 NAMES = ["add_bias", "bias_relu", "scale", "add_residual", "column_sums"]

@@ -1,11 +1,7 @@
 """Arrays of billions of elements: what stands in them and what a right kernel makes of it, tried on small ones."""
 
-import os
-
 import numpy as np
 import pytest
-
-os.environ.setdefault("NUMBA_ENABLE_CUDASIM", "1")
 
 from common.book import catalog, reference
 from common.book.problems import RAGGED

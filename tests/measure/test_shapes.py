@@ -10,9 +10,9 @@ from common.book import catalog, problems
 from common.jobs.messages import Check
 from common.jobs.tasks import check_task
 from common.measure import inputs, plan, shapes
-from common.microscope import card, simulator
+from common.microscope import card
 
-simulator.install()  # as in the child processes
+pytestmark = pytest.mark.usefixtures("traced")
 
 H200 = 132  # multiprocessors
 PIECE = 16  # bytes
@@ -82,13 +82,6 @@ def test_blocks_of_convolutions_stay_and_come_again_to_a_stage(name, monkeypatch
     assert stays
     assert wide or ladder == "conv3d"
     assert max(shapes.multiply_adds(problem) for problem in shapes.copied(ladder)) < 40e6
-
-
-@pytest.mark.parametrize("ladder", ["gemm", "hgemm", "conv3d", "hconv3d"])
-def test_the_simulator_runs_what_a_copy_engine_takes(ladder):
-    asked = [case.problem for case in plan.cases(ladder, False, 3) if case.engine == "simulator"]
-    assert shapes.copied(ladder)[0] in asked
-    assert mappable(shapes.copied(ladder)[0])
 
 
 def test_rows_of_whole_pieces_miss_every_tile_and_the_pipelines_end():

@@ -22,10 +22,9 @@ from common.explain import diagnose
 from common.jobs.messages import Check
 from common.measure import check
 from common.measure.shapes import MAX_GRID_YZ
-from common.microscope import simulator
 from common.workers import isolate
 
-simulator.install()  # as in the child processes
+pytestmark = pytest.mark.usefixtures("traced")
 
 FOLDER = Path(__file__).parents[1] / "wrong_kernels"
 ENDED = ("crashed", "timed_out", "unusable")  # what became of a task that has no verdict

@@ -1,8 +1,5 @@
-"""Tensor cores and copies in groups on the tracer and in the simulator: right, and wrong in many ways."""
+"""Tensor cores and copies in groups on the tracer: right, and wrong in many ways."""
 
-import os
-import subprocess
-import sys
 import textwrap
 from pathlib import Path
 
@@ -11,35 +8,16 @@ import pytest
 from sampling import some
 
 from common.book import catalog, problems, reference
-from common.explain import faults
 from common.measure import check, inputs
-from common.microscope import fragments, hazards, simulator, trace
+from common.microscope import fragments, trace
 
-simulator.install()
 RIGHT = Path(__file__).parents[1] / "patterns" / "hgemm_tensor_cores.py"
+pytestmark = pytest.mark.usefixtures("traced")
 PROBLEM = problems.Hgemm(M=32, N=64, K=256)
 
 
 def traced(path, problem=PROBLEM):
     return trace.run(catalog.load(path, problem.ladder), problem, every=True)
-
-
-def launched(path, problem=PROBLEM):
-    bench = check.Bench(catalog.load(path, problem.ladder), problem)
-    bench.load(*inputs.integers(problem, 0))
-    bench.y.blank()
-    bench.step.launch(bench.x.array, bench.y.array)  # in the order that is set; the bench's own launches have theirs
-    return bench.y.get()
-
-
-def watched(path):
-    """What a launch in the simulator shows: faults."""
-    with hazards.watching(str(path), 60.0) as watch, simulator.order("forward"):
-        try:
-            launched(path)
-        except Exception as error:
-            return [faults.of_error(error, path)]
-    return watch.notes
 
 
 def expected(problem=PROBLEM):
@@ -55,13 +33,12 @@ def test_a_right_kernel_is_right_and_sound():
     found = traced(RIGHT)
     np.testing.assert_array_equal(found.output, expected())
     assert found.faults == []
-    assert watched(RIGHT) == []
 
 
-@pytest.mark.parametrize("direction", simulator.ORDERS)
-def test_the_simulator_is_right_in_every_order(direction):
-    with simulator.order(direction):
-        np.testing.assert_array_equal(launched(RIGHT), expected())
+@pytest.mark.parametrize("order", ["forward", "backward", 1])
+def test_it_is_right_in_every_order(order):
+    found = trace.run(catalog.load(RIGHT, PROBLEM.ladder), PROBLEM, every=True, order=order)
+    np.testing.assert_array_equal(found.output, expected())
 
 
 WAIT = "            wait_group(STAGES - 2)\n"
@@ -93,7 +70,7 @@ WRONG = {
 
 
 @pytest.mark.parametrize("name", some(list(WRONG), 3))
-def test_what_is_wrong_is_found_by_both_engines_at_the_same_line(write, name):
+def test_what_is_wrong_is_found_with_its_line(write, name):
     changes, kind, start = WRONG[name]
     text = RIGHT.read_text(encoding="utf-8")
     for old, new in zip(changes[::2], changes[1::2], strict=True):
@@ -104,11 +81,9 @@ def test_what_is_wrong_is_found_by_both_engines_at_the_same_line(write, name):
     if kind:
         line = numbered(text, start)
         assert (kind, line) in {(fault.kind, fault.line) for fault in found.faults}
-        assert any(note.kind == kind and (note.line == line or f"line {line}" in note.what) for note in watched(path))
     else:
         assert found.faults == []
         assert (found.output != expected()).any()
-        np.testing.assert_array_equal(found.output, launched(path))  # wrong, but both work out the same
 
 
 def test_rows_of_128_bytes_conflict_unless_they_are_swizzled(write):
@@ -250,10 +225,8 @@ def test_halves_are_copied_filled_with_zeros_and_rounded(write):
     np.testing.assert_array_equal(found.output.reshape(32, 8), wanted)
     assert found.faults == []
     assert found.main.select("global", "copy")[0].accesses == 3
-    np.testing.assert_array_equal(launched(path, problem).reshape(32, 8), wanted)
     late = write("hgemm_late.py", HALVES.format(wait="pass"))
     assert {fault.kind for fault in traced(late, problem).faults} == {"copy-not-awaited", "read-before-write"}
-    assert np.isnan(launched(late, problem)).any()
 
 
 @pytest.mark.parametrize(
@@ -287,7 +260,6 @@ def test_groups_are_waited_for_one_by_one_the_oldest_first(write, commits, pendi
     problem = problems.Hgemm(M=1, N=32, K=1)
     path = write("hgemm_own.py", textwrap.dedent(body))
     assert ("copy-not-awaited" not in {fault.kind for fault in traced(path, problem).faults}) == sound
-    assert (not np.isnan(launched(path, problem)).any()) == sound
 
 
 def test_what_the_store_of_an_unset_element_says_names_the_multiplication(write):
@@ -295,36 +267,6 @@ def test_what_the_store_of_an_unset_element_says_names_the_multiplication(write)
     path = write("hgemm_own.py", text)
     (fault,) = traced(path).faults
     assert fault.what.startswith("acc[31], which nothing has written, is read, and what becomes of it is stored to c")
-
-
-PLAIN = """
-import sys
-import numpy as np
-from numba import cuda
-import lessons.tensorcores
-lessons.tensorcores._PATIENCE = 2.0
-sys.path.insert(0, sys.argv[1])
-import {name} as step
-
-rng = np.random.default_rng(0)
-a, b = rng.integers(-4, 5, (32, 256)), rng.integers(-4, 5, (256, 64))
-c = np.full((32, 64), np.nan, np.float16)
-step.launch(a.astype(np.float16), b.astype(np.float16), c)
-assert np.array_equal(c, (a @ b).astype(np.float16))
-"""
-
-
-@pytest.mark.parametrize("change", ["", f"if lane < 16:\n{' ' * 24}"])
-def test_numba_s_own_simulator_runs_it_too_and_tells_who_does_not_come(write, root, change):
-    text = RIGHT.read_text(encoding="utf-8").replace(SECOND, change + SECOND)
-    path = write("hgemm_own.py", text)
-    done = subprocess.run(
-        [sys.executable, "-c", PLAIN.format(name=path.stem), str(path.parent)],
-        cwd=root, env={**os.environ, "NUMBA_ENABLE_CUDASIM": "1"}, capture_output=True, text=True, timeout=300,
-    )  # fmt: skip
-    assert (done.returncode == 0) == (not change), done.stderr
-    if change:
-        assert "all 32 lanes of a warp must come to it together, and some do not" in done.stderr
 
 
 ONE_WARP = """

@@ -1,4 +1,4 @@
-"""The simulator of Hopper: narrow swizzles, copies that round, A in registers.
+"""Hopper, traced: narrow swizzles, copies that round, A in registers.
 
 One block goes over several tiles, as a large problem makes it do.
 """
@@ -10,15 +10,19 @@ from functools import partial
 import numpy as np
 import pytest
 from sampling import one_of_each, some
-from test_hopper import checked
 
 from common.book import catalog, problems, reference
+from common.explain.faults import Fault
+from common.jobs import tasks
+from common.jobs.messages import Check
 from common.measure import check, inputs
-from common.microscope import boxes, simulator
+from common.microscope import boxes
 from common.microscope.bench import TracedBench
 from common.microscope.trace import Tracer
+from common.workers import child
 
-simulator.install()
+pytestmark = pytest.mark.usefixtures("traced")
+ORDERS = ("forward", "backward", 1)
 LESSON = catalog.LESSONS / "07_hopper"
 CONV = {"N": 2, "C": 8, "D": 1, "H": 11, "W": 16, "K": 8, "T": 1, "R": 3, "S": 3, "pad_h": 1, "pad_w": 1}
 GEMM = problems.Gemm(M=140, N=136, K=72)
@@ -29,6 +33,14 @@ TILES = (
     {"BLOCK_M": 192, "BLOCK_N": 128, "CONSUMERS": 3, "RESIDENT": 0},
     {"BLOCK_M": 128, "BLOCK_N": 256, "CONSUMERS": 2, "RESIDENT": 0},
 )
+
+
+def checked(path, problem=ONE_BLOCK, **options):
+    """What a check says of a file at one shape."""
+    tasks._kept.clear()  # the file is another one each time
+    shape = problem.shape()
+    result = child._attempt(Check(path=str(path), ladder=problem.ladder, shape=shape, depth="once", **options))
+    return result["status"], [Fault.of(one) for one in result.get("faults", [])]
 
 
 def conv(ladder, **changes):
@@ -66,7 +78,7 @@ FEW = (
     {"H": 7, "W": 100, "S": 2, "pad_w": 3, "pad_h": 2, "dilation_h": 2},
 )
 # each of them, and each order
-IN_ORDER = [(number, direction) for number in range(len(FEW)) for direction in simulator.ORDERS]
+IN_ORDER = [(number, direction) for number in range(len(FEW)) for direction in ORDERS]
 FEW_TRIED = list(
     dict.fromkeys([*one_of_each(IN_ORDER, lambda case: case[0]), *one_of_each(IN_ORDER, lambda case: case[1])])
 )
@@ -91,13 +103,13 @@ def planned(problem):
 
 @pytest.mark.usefixtures("one_multiprocessor")
 @pytest.mark.parametrize(("number", "direction"), FEW_TRIED)
-def test_few_filters_are_right(number, direction):
+def test_few_filters_are_right(number, direction, traced):
     changes = FEW[number]
     problem = conv("hconv3d", **changes)
     assert planned(problem)
     operands, right = expected(problem)
-    with simulator.order(direction):
-        got = launched(LESSON / "hconv3d_im2col.py", problem, operands)
+    traced.order = direction
+    got = launched(LESSON / "hconv3d_im2col.py", problem, operands)
     np.testing.assert_array_equal(got, right)
 
 
@@ -247,11 +259,11 @@ def test_a_descriptor_of_a_layout_that_tiles_do_not_have_is_told(changed, across
         boxes.operand(right + changed, 16, 16, 2, across)
 
 
-@pytest.mark.parametrize("direction", simulator.ORDERS)
-def test_three_products_are_right(direction):
+@pytest.mark.parametrize("direction", ORDERS)
+def test_three_products_are_right(direction, traced):
     operands = inputs.normals(GEMM, 0)
-    with simulator.order(direction):
-        got = launched(LESSON / "gemm_tf32x3.py", GEMM, operands)
+    traced.order = direction
+    got = launched(LESSON / "gemm_tf32x3.py", GEMM, operands)
     bound = reference.error_bound(GEMM, reference.full(GEMM, *map(np.abs, operands)))
     assert (np.abs(got - reference.full(GEMM, *operands)) <= bound).all()
 

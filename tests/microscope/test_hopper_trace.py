@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from test_hopper import (
+from hopper_kernels import (
     AT_END,
     CLUSTER,
     COPY,

@@ -6,12 +6,11 @@ import pytest
 from common.book import catalog
 from common.book.problems import Gemm
 from common.measure import inputs
-from common.microscope import simulator
 from common.microscope.bench import TracedBench
 from common.microscope.lanes import Machine
 from common.microscope.trace import Tracer
 
-simulator.install()
+pytestmark = pytest.mark.usefixtures("traced")
 PROBLEM = Gemm(M=5, N=37, K=6)
 STEP = """
 from numba import cuda, float32, uint32

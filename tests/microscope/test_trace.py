@@ -23,14 +23,14 @@ from common.explain.faults import UNSOUND, Fault
 from common.jobs.messages import Launch
 from common.measure import inputs, profiler, sanitizer
 from common.measure.profiler import Counts
-from common.microscope import lanes, simulator, trace
+from common.microscope import lanes, trace
 from common.microscope.messages import TracedAccess, TracedKernel
 from common.report import agreement, charts, records, tables, tracefigures, tracewords
 from common.report.entries import Counted
 from common.report.records import Record
 from common.workers import child, isolate
 
-simulator.install()  # as in the child processes: Numba's own knows of no clusters
+pytestmark = pytest.mark.usefixtures("traced")
 FILES = [*catalog.steps(), *catalog.experiments()]
 WRONG = Path(__file__).parents[1] / "wrong_kernels"
 HEAD = """
@@ -1938,12 +1938,10 @@ def test_dynamic_shared_memory_is_one_and_has_a_limit(kernel):
 
 def test_a_grid_is_a_multiple_of_the_cluster_that_its_kernel_declares(write):
     source = """
-    @cuda.jit
+    @cuda.jit(launch_bounds=(32, 1, 2))
     def kernel(c):
         if cuda.grid(1) < 32:
             c[0, cuda.grid(1)] = 1.0
-
-    kernel.launch_bounds = 32, 1, 2
 
     def launch(a, b, c):
         kernel[{blocks}, 32](c)

@@ -12,7 +12,6 @@ from common.report import tables
 
 STEP, SHAPE = catalog.find("gemm_naive"), problems.FIRST["gemm"]
 RIGHT = {"status": "right", "engine": "traced", "right": True, "findings": []}
-UNSEEN = {**RIGHT, "engine": "simulator", "untraced": "line 3: a slice is not traced"}
 UNJUDGED = {"status": "unjudged", "message": "only the GPU ran it: shfl"}
 
 
@@ -34,7 +33,6 @@ def said(found):
 def test_of_one_shape_what_was_not_judged_is_told_before_what_is_right():
     gpu = {**RIGHT, "engine": "gpu"}
     assert agreed(gpu, UNJUDGED).status == agreed(UNJUDGED, gpu).status == "unjudged"
-    assert agreed(RIGHT, UNSEEN).unseen == agreed(UNSEEN, RIGHT).unseen == UNSEEN["untraced"]
     assert agreed(RIGHT, {"status": "wrong", "findings": []}, UNJUDGED).status == "wrong"
     assert agreed({"status": "right", "only_compiled": True}, RIGHT).result["engine"] == "traced"
 
@@ -49,12 +47,11 @@ def test_a_shape_that_a_step_was_only_compiled_for_is_not_called_right():
 
 def test_the_table_names_why():
     assert "not traced" not in said(outcomes(RIGHT))
-    assert "a slice is not traced" in said(outcomes(UNSEEN))
     assert "only the GPU ran it: shfl" in said(outcomes(UNJUDGED))
 
 
 def test_the_edit_loop_does_not_call_it_sound():
-    for result, sound in ((RIGHT, True), (UNSEEN, False), (UNJUDGED, False)):
+    for result, sound in ((RIGHT, True), (UNJUDGED, False)):
         lines = " ".join(words.stage("gemm_naive", loop.Stage(loop.CHECK, outcomes(result), 1.0)))
         assert ("and sound" in lines) == sound
         assert ("was not judged whole" in lines) != sound

@@ -37,12 +37,10 @@ def names():
     return found
 
 
+@pytest.mark.usefixtures("traced")
 def test_the_pages_gradients_are_the_direct_steps(names):
     from numba import cuda
 
-    from common.microscope import simulator
-
-    simulator.install()
     page = names["README"]
     geometry = problems.Geometry(
         stride_h=page["stride"], stride_w=page["stride"], pad_h=page["pad"], pad_w=page["pad"]

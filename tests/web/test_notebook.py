@@ -87,7 +87,7 @@ def test_what_is_missing_is_installed_for_the_driver(tmp_path, driver, extra):
         program = tmp_path / "nvidia-smi"
         program.write_text(f"#!/bin/sh\necho '{driver}'\n")
         program.chmod(0o755)
-    code = _ASKED + _source(_cells("code")[1]).replace('"greenlet"', '"no_such_package"')
+    code = _ASKED + _source(_cells("code")[1]).replace('"matplotlib"', '"no_such_package"')
     ran = _run(code, tmp_path, str(tmp_path))
     assert ran.returncode == 0, ran.stderr
     assert ran.stdout.splitlines() == [f"ASKED .[{extra}]", "installed now: no_such_package"]

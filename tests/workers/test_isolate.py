@@ -10,7 +10,7 @@ import time
 
 import pytest
 
-from common.book import catalog
+from common.book import catalog, device
 from common.jobs import messages
 from common.workers import isolate
 
@@ -183,7 +183,7 @@ def test_after_a_device_error_the_rest_runs_in_a_fresh_process(task):
     assert first == second == third != fourth
 
 
-def test_the_simulator_refuses_what_no_gpu_would_launch(task):
+def test_what_no_gpu_would_launch_is_refused(task):
     launch = "from numba import cuda\n@cuda.jit\ndef k(c): pass\n" + LAUNCH + "k[{}](c)\n"
     results = run([task("block", launch.format("1, (64, 32)")), task("grid", launch.format("(1, 65536), 1"))])
     assert [result["status"] for result in results] == ["crashed", "crashed"]
@@ -240,12 +240,12 @@ def wait_for(happened, seconds=PATIENCE):
         time.sleep(0.05)
 
 
-def test_the_simulator_switch_is_set_and_unset(task):
-    # a file that is not a step tells through its error what its process sees
-    tell = "import os\nraise RuntimeError(os.environ.get('NUMBA_ENABLE_CUDASIM', 'unset'))\n"
-    for simulator, seen in ((True, "1"), (False, "unset")):
-        ((_, result),) = isolate.run([task(f"tell_{simulator}", tell)], simulator, PATIENCE)
-        assert f": {seen}" in result["message"]
+def test_a_gpu_is_hidden_from_whoever_does_without(task, monkeypatch):
+    monkeypatch.setattr(device, "gpu_count", lambda: 1)
+    tell = "import os\nraise RuntimeError(os.environ.get('CUDA_VISIBLE_DEVICES', 'unset'))\n"
+    for without, seen in ((True, "-1"), (False, os.environ.get("CUDA_VISIBLE_DEVICES", "unset"))):
+        ((_, result),) = isolate.run([task(f"tell_{without}", tell)], without, PATIENCE)
+        assert result["message"].endswith(f": {seen}")
 
 
 def test_results_are_plain_json(task):

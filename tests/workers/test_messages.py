@@ -85,7 +85,7 @@ def test_a_task_arrives_as_it_was_sent(task):
         (lambda: Check(path=3, ladder="gemm", shape=SHAPE), "jobs.check: path must be text, is 3"),
         (
             lambda: Check(**FILE, shape=SHAPE, engine="cpu"),
-            "jobs.check: engine must be one of traced, simulator, gpu, is 'cpu'",
+            "jobs.check: engine must be one of traced, gpu, is 'cpu'",
         ),
         (
             lambda: Pair(**FILE, shape=SHAPE, against={"best": "/b.py"}),
@@ -188,7 +188,7 @@ def test_a_status_that_nobody_knows_is_an_error(monkeypatch):
     [
         (messages.Device(), {}, "jobs.device: status must be one of right, wrong, .*timed_out, is missing"),
         (Check(**FILE, shape=SHAPE), {"shape": {"M": 1.5}}, "jobs.check: shape.M must be an integer, is 1.5"),
-        (Check(**FILE, shape=SHAPE), {"engine": "cpu"}, "jobs.check: engine must be one of traced, simulator, gpu"),
+        (Check(**FILE, shape=SHAPE), {"engine": "cpu"}, "jobs.check: engine must be one of traced, gpu"),
         (
             Check(**FILE, shape=SHAPE),
             {"findings": [{"kind": "wrong"}]},

@@ -30,7 +30,7 @@ def after(monkeypatch):
     def after(stage, share=1.0, seconds=1000.0, gpu=False, signs=False, **limits):
         clocks = Clocks(share)
         monkeypatch.setattr(overdue, "time", clocks)
-        monkeypatch.setattr(device, "simulated", lambda: not gpu)
+        monkeypatch.setattr(device, "gpu_count", lambda: int(gpu))
         watch = overdue.Watch(Path("step.py"), LIMIT, **limits)
         with ledger.stage(stage):
             while clocks.now < seconds:

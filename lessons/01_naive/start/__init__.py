@@ -1,7 +1,11 @@
-"""The first kernel of the book; where no GPU is, it runs in Numba's CUDA simulator."""
+"""The first kernel of the book; where no GPU is, it is traced."""
 
 import os
 
 from common.book import device
 
-os.environ.update(device.environment(simulator=device.gpu_count() == 0))  # before Numba is imported
+os.environ.update(device.PLAIN)  # before Numba is imported
+if device.gpu_count() == 0:
+    from common.microscope.trace import Tracer
+
+    Tracer().stay()

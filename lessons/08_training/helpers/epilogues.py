@@ -21,7 +21,11 @@ from inspect import signature
 from math import prod
 
 import numpy as np
-from numba import config, cuda, float32, int64, types, uint32
+from llvmlite import ir
+from numba import cuda, float32, int64, types, uint32
+from numba.core.targetconfig import ConfigStack
+from numba.cuda import cgutils
+from numba.cuda.extending import intrinsic
 from numba.types import float16
 
 from lessons.split_k import SUM_THREADS, add_up
@@ -71,50 +75,35 @@ class Epilogue:
         return Elementwise(self, operands)
 
 
-if config.ENABLE_CUDASIM:
+@intrinsic
+def positive(typing_context, value):
+    """The value, or 0 if it is negative; NaN stays NaN, as in PyTorch, which max() would lose."""
 
-    def positive(value):
-        return float32(0.0) if value < float32(0.0) else value
+    def generate(context, builder, signature, args):
+        zero = ir.Constant(ir.FloatType(), 0.0)
+        if ConfigStack().top().compute_capability < (8, 0):
+            return builder.select(builder.fcmp_ordered("<", args[0], zero), zero, args[0])
+        kind = ir.FunctionType(ir.FloatType(), [ir.FloatType()])
+        # one instruction in place of a comparison and a choice
+        return builder.call(ir.InlineAsm(kind, "max.NaN.f32 $0, $1, 0f00000000;", "=f,f"), args)
 
-    def load_pair(half, i, array, at):
-        if at % 2:
-            raise RuntimeError(f"misaligned 32-bit access: offset {at} is not a multiple of 2")
-        half[i], half[i + 1] = array.flat[at : at + 2]
+    return types.float32(types.float32), generate
 
-else:
-    from llvmlite import ir
-    from numba.core.targetconfig import ConfigStack
-    from numba.cuda import cgutils
-    from numba.cuda.extending import intrinsic
 
-    @intrinsic
-    def positive(typing_context, value):
-        """The value, or 0 if it is negative; NaN stays NaN, as in PyTorch, which max() would lose."""
+@intrinsic
+def load_pair(typing_context, half, i, array, at):
+    """half[i:i+2] = array[at:at+2], float16, from a 4-byte boundary."""
 
-        def generate(context, builder, signature, args):
-            zero = ir.Constant(ir.FloatType(), 0.0)
-            if ConfigStack().top().compute_capability < (8, 0):
-                return builder.select(builder.fcmp_ordered("<", args[0], zero), zero, args[0])
-            kind = ir.FunctionType(ir.FloatType(), [ir.FloatType()])
-            # one instruction in place of a comparison and a choice
-            return builder.call(ir.InlineAsm(kind, "max.NaN.f32 $0, $1, 0f00000000;", "=f,f"), args)
+    def generate(context, builder, signature, args):
+        word = ir.IntType(32).as_pointer()
+        (to, source), (registers, values) = signature.args[::2], args[::2]
+        target = cgutils.create_struct_proxy(to)(context, builder, value=registers).data
+        start = cgutils.create_struct_proxy(source)(context, builder, value=values).data
+        pair = builder.load(builder.bitcast(builder.gep(start, [args[3]]), word), align=4)
+        builder.store(pair, builder.bitcast(builder.gep(target, [args[1]]), word), align=2)
+        return context.get_dummy_value()
 
-        return types.float32(types.float32), generate
-
-    @intrinsic
-    def load_pair(typing_context, half, i, array, at):
-        """half[i:i+2] = array[at:at+2], float16, from a 4-byte boundary."""
-
-        def generate(context, builder, signature, args):
-            word = ir.IntType(32).as_pointer()
-            (to, source), (registers, values) = signature.args[::2], args[::2]
-            target = cgutils.create_struct_proxy(to)(context, builder, value=registers).data
-            start = cgutils.create_struct_proxy(source)(context, builder, value=values).data
-            pair = builder.load(builder.bitcast(builder.gep(start, [args[3]]), word), align=4)
-            builder.store(pair, builder.bitcast(builder.gep(target, [args[1]]), word), align=2)
-            return context.get_dummy_value()
-
-        return types.void(half, i, array, at), generate
+    return types.void(half, i, array, at), generate
 
 
 # --- the epilogues ---

@@ -47,7 +47,7 @@ def train_parser():
     parser.add_argument("--plain", action="store_true", help="launch each kernel by itself: no CUDA graph")
     parser.add_argument("--resume", type=Path, metavar="PATH", help="go on from this checkpoint")
     parser.add_argument("--out", type=Path, metavar="FOLDER", default=OUT, help="checkpoint and pictures go here")
-    parser.add_argument("--sim", action="store_true", help="in the CUDA simulator: a small network, a few digits")
+    parser.add_argument("--sim", action="store_true", help="as if there were no GPU: a small network, a few digits")
     parser.add_argument("--json", action="store_true", help="results as JSON on standard output")
     parser.set_defaults(command=_train, parser=parser)
     return parser
@@ -105,7 +105,7 @@ def _train(options):
     say = console.say(options)
     simulated = options.sim or device.gpu_count() == 0
     if simulated and not options.sim:
-        say.print("no GPU was found: a small network learns a few digits in the CUDA simulator")
+        say.print("no GPU was found: a small network learns a few digits, traced on the CPU")
     _choose(simulated)
     digits, shapes, plans, training = (_module(name) for name in ("digits", "shape", "plan", "training"))
     given = _given(options, plans.KINDS)
@@ -138,12 +138,11 @@ def _set_aside(kept):
 
 
 def _choose(simulated):
-    """The simulator or the GPU; before Numba is imported."""
-    if simulated:
-        os.environ[device.SIMULATOR_SWITCH] = "1"
-        import_module("common.microscope.simulator").install()
+    """The tracer or the GPU; before Numba is imported."""
     for name, value in device.PLAIN.items():
         os.environ.setdefault(name, value)
+    if simulated:
+        import_module("common.microscope.trace").Tracer().stay()
 
 
 def _learn(run, kept, say, training):
@@ -233,9 +232,9 @@ def _finish(run, options, simulated, say):
     """Draw, record and say what came of it."""
     from common.report import trainingcharts
 
-    found = _trained(run)
     gpu = None if simulated else device.current_gpu()
-    where = gpu.name if gpu else "the CUDA simulator"
+    found = _trained(run, gpu)
+    where = gpu.name if gpu else "the CPU, traced"
     drawn = trainingcharts.draw_run(found, where, options.out)
     store.write_json(options.out / "run.json", to_builtins(found))
     last = found.history[-1]
@@ -254,7 +253,7 @@ def _finish(run, options, simulated, say):
         print(json.dumps(to_builtins(found)))
 
 
-def _trained(run):
+def _trained(run, gpu):
     """The run's record."""
     run.look()
     answers, held_out, plan = run.answers(), run.held_out, run.plan
@@ -272,13 +271,12 @@ def _trained(run):
         captured=run.launches is not None, launches=run.launches,
         history=[record.Epoch(**asdict(one)) for one in run.history], mistakes=mistakes,
         code=current.trained_code(),
-        run=_provenance(),
+        run=_provenance(gpu),
     )  # fmt: skip
 
 
-def _provenance():
+def _provenance(gpu):
     now = datetime.datetime.now(datetime.timezone.utc)
-    gpu = None if os.environ.get(device.SIMULATOR_SWITCH) == "1" else device.current_gpu()
     return Provenance(
         date=now.date().isoformat(), driver=gpu.driver if gpu else "", cuda=gpu.cuda if gpu else "",
         packages=packages.versions(_PACKAGES), python=platform.python_version(),
@@ -314,7 +312,7 @@ def _compare(options):
         losses, errors = compare.losses(plan, shape, learned)
         compared = record.Compared(
             batch=plan.batch, rate=plan.rate, library=compare.library(), losses=losses, gradients=errors, speeds=[],
-            code=current.trained_code(), run=_provenance(),
+            code=current.trained_code(), run=_provenance(device.current_gpu()),
         )  # fmt: skip
         for name, mine in errors.items():
             said = f"gradients within {max(mine.values()):.1e} of PyTorch's, losses of {compare.STEPS} steps within"

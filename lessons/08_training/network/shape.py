@@ -82,5 +82,5 @@ class Shape:
 
 
 MNIST = Shape()
-# for the simulator: images of 8 x 8, fewer taps and filters
+# to be traced: images of 8 x 8, fewer taps and filters
 SMALL = Shape(SIZE=8, CHANNELS=(4, 4), TAPS=3, PADS=(1, 1), POOLS=(2, 2), HIDDEN=16)

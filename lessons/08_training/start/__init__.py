@@ -1,11 +1,15 @@
-"""A first epilogue; where no GPU is, it runs in the workbook's simulator."""
+"""A first epilogue; where no GPU is, it is traced."""
 
 import os
 
 from common.book import device
 
-os.environ.update(device.environment(simulator=device.gpu_count() == 0))  # before Numba is imported
+os.environ.update(device.PLAIN)  # before Numba is imported
 
 from common.jobs import tasks
 
 tasks.ready()
+if device.gpu_count() == 0:
+    from common.microscope.trace import Tracer
+
+    Tracer().stay()

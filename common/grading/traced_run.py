@@ -1,11 +1,12 @@
-"""A step file in the simulator, with an eye on its operands: during ``launch`` only kernels may touch them.
+"""A step file, traced, with an eye on its operands: during ``launch`` only kernels may touch them.
 
-Runs in the submission's own process. In the simulator everything is Python, so what is noted here is a matter of
-good faith; :mod:`common.grading.ptx_plan` is the way that needs none.
+Runs in the submission's own process, as Python, so what is noted here is a matter of good faith;
+:mod:`common.grading.ptx_plan` is the way that needs none.
 """
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from types import ModuleType
@@ -13,8 +14,8 @@ from typing import Any
 
 import numpy as np
 from numba import cuda
-from numba.cuda.simulator import kernel
-from numba.cuda.simulator.cudadrv.devicearray import FakeCUDAArray
+from numba.cuda.dispatcher import CUDADispatcher
+from numpy.typing import NDArray
 
 from common.book.boundstep import BoundStep
 from common.book.patching import replaced
@@ -22,29 +23,17 @@ from common.book.problems import Problem
 from common.code import capture, tensormaps
 from common.grading.audit import Audit, identity
 from common.grading.messages import Launched
+from common.microscope.trace import DeviceArray, Tracer
 
-ALIGNMENT = 256
 
-
-class Handed(FakeCUDAArray):  # type: ignore[misc]
+class Handed:
     """An operand as ``launch`` gets it. During a launch and outside a kernel, a look at its elements is noted."""
 
-    stage: SimulatedRun
-
-    @property
-    def _ary(self) -> Any:
-        if self.stage.audit.caller():
-            self.stage.accessed("._ary")
-        return self._raw
-
-    @_ary.setter
-    def _ary(self, value: Any) -> None:
-        self._raw = value
+    def __init__(self, array: Any, stage: TracedRun) -> None:
+        self._raw, self.stage = array, stage
 
     def _like(self, array: Any) -> Handed:
-        other = Handed(array, self.stream)
-        other.stage = self.stage
-        return other
+        return Handed(array, self.stage)
 
     def __getattr__(self, name: str) -> Any:
         if name in ("__array_struct__", "__array__"):
@@ -66,11 +55,14 @@ class Handed(FakeCUDAArray):  # type: ignore[misc]
 
     def copy_to_host(self, *args: Any, **options: Any) -> Any:
         self.stage.accessed(".copy_to_host()")
-        return FakeCUDAArray(self._raw).copy_to_host(*args, **options)
+        return self._raw.copy_to_host(*args, **options)
 
     def copy_to_device(self, source: Any, *args: Any, **options: Any) -> Any:
         self.stage.accessed(".copy_to_device()")
-        return FakeCUDAArray(self._raw).copy_to_device(getattr(source, "_raw", source), *args, **options)
+        return self._raw.copy_to_device(getattr(source, "_raw", source), *args, **options)
+
+    def __len__(self) -> int:
+        return len(self._raw)
 
     def bind(self, stream: Any = 0) -> Handed:
         return self._like(self._raw)
@@ -88,23 +80,24 @@ class Handed(FakeCUDAArray):  # type: ignore[misc]
         return self._like(self._raw.view(*args, **options))
 
 
-class SimulatedRun:
+class TracedRun:
     """One step file bound to one problem. The buffers are flat, margins included."""
 
     def __init__(self, module: ModuleType, problem: Problem, audit: Audit, margin: int) -> None:
-        self.step, self.audit = BoundStep(module, problem), audit
+        self.step, self.audit, self.tracer = BoundStep(module, problem), audit, Tracer()
         self.inside = False  # a kernel is running
         self.launched: list[Launched] = []
         self.known: list[tuple[int, int]] = []
-        self.buffers = [_aligned(int(np.prod(shape)) + 2 * margin, dtype) for shape, dtype in problem.operands]
-        self.arrays = []
-        for buffer, (shape, _) in zip(self.buffers, problem.operands, strict=True):
-            array = Handed(buffer[margin : len(buffer) - margin].reshape(shape))
-            array.stage = self
-            self.arrays.append(array)
-            self._know(buffer)
-        with self._noting_allocations():
-            self.step.allocate()
+        self.buffers: list[NDArray[Any]] = []
+        self.arrays: list[Handed] = []
+        with self.tracer:
+            for shape, dtype in problem.operands:
+                whole: DeviceArray = cuda.to_device(np.zeros(int(np.prod(shape)) + 2 * margin, dtype))
+                self.arrays.append(Handed(whole[margin : len(whole) - margin].reshape(shape), self))
+                self.buffers.append(np.asarray(whole))
+                self._know(whole)
+            with self._noting_allocations():
+                self.step.allocate()
         self._last_y = self.buffers[2].copy()
 
     def prepare(self) -> None:
@@ -113,14 +106,15 @@ class SimulatedRun:
             buffer[:] = 0
         if getattr(self.step.module, "prepare", None):
             self.audit.phase = "prepare"
-        with self._noting_allocations(), self._observed():
+        with self.tracer, self._noting_allocations(), self._observed():
             self.step.prepare(self.arrays[1])
 
     def launch(self) -> list[Launched]:
         """Call ``launch``; returns the kernels it started."""
         self.audit.phase, self.launched = "launch", []
+        self.tracer.order = "backward" if self.tracer.order == "forward" else "forward"
         self._last_y = self.buffers[2].copy()
-        with self._noting_allocations(), self._observed():
+        with self.tracer, self._noting_allocations(), self._observed():
             self.step.launch(self.arrays[0], self.arrays[2])
         self._outside_kernels()
         self.audit.phase = "import"
@@ -131,18 +125,19 @@ class SimulatedRun:
         if self.audit.phase == "launch" and not self.inside:
             self.audit.note("host_access", f"launch reaches into an operand from the host ({how}): only kernels may")
 
-    def started(self, fake: Any, arguments: tuple[Any, ...]) -> None:
+    def started(self, launched: Any, arguments: tuple[Any, ...]) -> None:
         """A kernel is about to run."""
         if self.audit.phase != "launch":
             return
         self._outside_kernels()
-        grid, block = (tuple(map(int, point)) for point in (fake.grid_dim, fake.block_dim))
-        self.launched.append((fake.fn.__name__, grid, block, *identity(fake.fn)))
+        function = launched.dispatcher.py_func
+        grid, block = (tuple(map(int, point)) for point in (launched.griddim, launched.blockdim))
+        self.launched.append((function.__name__, grid, block, *identity(function)))
         for array in arguments:
             array = array.array if tensormaps.is_map(array) else array
-            raw = getattr(array, "_raw", getattr(array, "_ary", array))
+            raw = getattr(array, "_raw", array)
             if isinstance(raw, np.ndarray) and not self._knows(raw):
-                said = f"launch hands {fake.fn.__name__} an array that neither prepare nor workspace made"
+                said = f"launch hands {function.__name__} an array that neither prepare nor workspace made"
                 self.audit.note("foreign_array", said)
 
     def ended(self) -> None:
@@ -155,7 +150,7 @@ class SimulatedRun:
             self._last_y = self.buffers[2].copy()
 
     def _know(self, array: Any) -> None:
-        raw = getattr(array, "_raw", getattr(array, "_ary", array))
+        raw = getattr(array, "_raw", array)
         start = raw.__array_interface__["data"][0]
         self.known.append((start, start + raw.nbytes))
 
@@ -183,36 +178,37 @@ class SimulatedRun:
     @contextmanager
     def _observed(self) -> Iterator[None]:
         """While it lasts, kernels report to this run."""
-        stage, configure = self, kernel.FakeCUDAKernel.__getitem__
+        stage, configure = self, CUDADispatcher.__getitem__
 
-        def called(fake: Any, *arguments: Any) -> Any:
-            if fake._device or kernel._kernel_context:
-                return call(fake, *arguments)
-            stage.started(fake, arguments)
+        def called(launched: Any, *arguments: Any) -> Any:
+            stage.started(launched, arguments)
             stage.inside = True
             try:
-                return call(fake, *arguments)
+                return call(launched, *map(_bare, arguments))
             finally:
                 stage.inside = False
                 stage.ended()
 
-        def configured(fake: Any, configuration: Any) -> Any:
-            if len(configuration) > 2 and configuration[2]:
-                stage.audit.note("stream", f"{fake.fn.__name__} runs on a stream of its own: use the default stream")
-                configuration = (*configuration[:2], 0, *configuration[3:])
-            return configure(fake, configuration)
+        def configured(dispatcher: Any, given: Any) -> Any:
+            if isinstance(given, tuple) and len(given) > 2 and given[2]:
+                name = dispatcher.py_func.__name__
+                stage.audit.note("stream", f"{name} runs on a stream of its own: use the default stream")
+                given = (*given[:2], 0, *given[3:])
+            return configure(dispatcher, given)
 
         with (
             capture.launches(called) as call,
-            replaced(kernel.FakeCUDAKernel, __getitem__=configured),
+            replaced(CUDADispatcher, __getitem__=configured),
             capture.host(stream=object),  # a launch on it is noted
         ):
             yield
 
 
-def _aligned(count: int, dtype: np.dtype[Any]) -> Any:
-    """Zeros that start where a device array would, on a boundary of 256 bytes."""
-    size = count * dtype.itemsize
-    raw = np.zeros(size + ALIGNMENT, np.uint8)
-    skip = -raw.__array_interface__["data"][0] % ALIGNMENT
-    return raw[skip : skip + size].view(dtype)
+def _bare(argument: Any) -> Any:
+    """An argument of a kernel as the tracer takes it."""
+    if isinstance(argument, tuple):
+        return getattr(argument, "_make", tuple)(map(_bare, argument))
+    if tensormaps.is_map(argument):
+        argument = copy.copy(argument)
+        argument.array = _bare(argument.array)
+    return getattr(argument, "_raw", argument) if isinstance(argument, Handed) else argument
