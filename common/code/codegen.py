@@ -84,6 +84,7 @@ class MachineCode:
     spill_bytes: int
     shared_bytes: int
     listing: sass.Listing
+    digest: str = ""  # of the instructions
 
     @property
     def hot(self) -> HotLoop:
@@ -267,6 +268,7 @@ def assemble(
         spill_bytes=figure(r"(\d+) bytes spill stores") + figure(r"(\d+) bytes spill loads"),
         shared_bytes=figure(r"(\d+) bytes smem"),
         listing=sass.parse(listing),
+        digest=sass.digest(listing),
     )
 
 

@@ -5,6 +5,7 @@ Instruction names are those of NVIDIA's CUDA Binary Utilities, "Instruction Set 
 
 from __future__ import annotations
 
+import hashlib
 import math
 import re
 from collections import Counter
@@ -104,6 +105,15 @@ class Listing:
 
     instructions: tuple[Instruction, ...]
     loops: tuple[tuple[int, int], ...]
+
+
+_NAME = re.compile(r"\$?_Z\w+")  # a function's, in which Numba counts what it has compiled
+
+
+def digest(listing: str) -> str:
+    """Of the instructions of what ``nvdisasm -c`` prints, whatever their lines and functions are called."""
+    texts = (match["text"] for line in listing.splitlines() if (match := _INSTRUCTION.match(line)))
+    return hashlib.sha256("\n".join(_NAME.sub("_", text) for text in texts).encode()).hexdigest()
 
 
 def parse(listing: str) -> Listing:

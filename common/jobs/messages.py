@@ -59,6 +59,7 @@ class StepResult(Result, total=False):
 
     ``kernels``        for each architecture
     ``other_presets``  the kernels of those presets that compile to something else
+    ``digest``         of the machine code of all launches, with their grids and blocks, for each preset
     ``cards``, ``files``  of the kernels; the files that they are made of
     ``missing_tool``   NVIDIA's assembler or disassembler is not installed
     """
@@ -89,6 +90,7 @@ class StepResult(Result, total=False):
     imports: dict[str, catalog.Code | str]
     kernels: list[Compiled]
     other_presets: dict[str, list[Compiled]]
+    digest: str
     cards: list[CodeCard]
     files: list[str]
     missing_tool: bool

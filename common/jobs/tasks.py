@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import hashlib
 import itertools
 import json
 import math
@@ -584,17 +585,20 @@ def compile_task(task: messages.Compile) -> StepResult:
     limits of an architecture raises LaunchLimitError.
     """
     path = Path(task.path)
+    launched: list[object] = []
     first: list[Compiled] = []
     others: dict[str, list[Compiled]] = {preset: [] for preset in task.others}
     for architectures in _by_card(path, task.architectures):
         with _on_card(architectures[0]):
-            kernels = _compiler(task, _module(task), architectures)
+            kernels = _compiler(task, _module(task), architectures, launched)
             first += kernels(task.shape)
             for preset, shape in task.others.items():
                 others[preset] += kernels(shape)
     unlike = {preset: entries for preset, entries in others.items() if entries != first}
     result: StepResult = {"status": "right", "kernels": first, "other_presets": unlike}
     result["source"], result["helpers"] = _code(path)
+    if task.machine_code:
+        result["digest"] = hashlib.sha256(json.dumps(launched).encode()).hexdigest()
     if any(entry["float64"] for entry in first):
         result["faults"] = [faults.of_float64(path).as_dict()]
     return result
@@ -618,9 +622,9 @@ def _on_card(architecture: str) -> Iterator[None]:
 
 
 def _compiler(
-    task: messages.Compile, module: Any, architectures: list[str]
+    task: messages.Compile, module: Any, architectures: list[str], told: list[object]
 ) -> Callable[[dict[str, int]], list[Compiled]]:
-    """A function: what the kernels that a module starts for a shape compile to."""
+    """A function: what the kernels that a module starts for a shape compile to; ``told`` gets each launch of them."""
     from common.code import cards, codegen
 
     built: dict[tuple[int, str], list[tuple[str, int, list[str], Any]]] = {}
@@ -649,8 +653,10 @@ def _compiler(
             has = name.removesuffix("a")
             limits.require_launch(launch.grid, launch.block, launch.dynamic_shared_bytes, has, launch.cluster)
         for launch in launched:
-            for name, own, *_ in compiled(launch):
+            for name, own, _, code in compiled(launch):
                 limits.require_shared(own, launch.dynamic_shared_bytes, name.removesuffix("a"))
+                asked = launch.grid, launch.block, launch.dynamic_shared_bytes, launch.cluster
+                told.append([shape, name, code and code.digest, *asked])
         for launch in codegen.distinct(launched):
             for architecture, _, float64, code in compiled(launch):
                 entry: Compiled = {"kernel": launch.name, "architecture": architecture, "float64": float64}

@@ -17,6 +17,7 @@ from common.measure import profiler
 from common.measure.profiler import Counts
 from common.microscope import trace
 from common.microscope.messages import TracedKernel
+from common.report import records
 from common.report.entries import Agreement, Counted
 from common.workers.messages import at
 
@@ -110,7 +111,7 @@ def require_counted(pairs: list[tuple[Step, Problem]], known: dict[str, dict[str
         if step.path in shipped and problem in trace.shapes(step):
             continue
         case = known.get(step.name, {}).get(str(problem))
-        if case is None or not catalog.is_current(case, step.path):
+        if case is None or not records.is_current(case, step.path):
             what = f"{step.path.name} at {problem}"
             raise ValueError(f"--agree: {card} has not counted {what}, and there is no GPU here to do it")
 
@@ -161,7 +162,7 @@ def rows(
         remarks = _remarks(step)
         for case in recorded.get(step.name, {}).values():
             shape = problems.from_shape(step.ladder, case.shape)
-            edited = not catalog.is_current(case, step.path)
+            edited = not records.is_current(case, step.path)
             for kernel in case.kernels:
                 remark = _remark(kernel, remarks.get(kernel.kernel), edited, catalog.on_tensor_cores(step, shape))
                 if remark and remark not in notes:

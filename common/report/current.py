@@ -1,7 +1,8 @@
 """What of a card's record is as new as its code, and need not be measured again.
 
-A row holds as long as its source and helpers, the card, its driver, the packages that compile it, the shape that
-would run, and the way a time is taken are the same; on tensor cores, its time in turn with the library too.
+A row holds as long as its source and helpers (or the machine code that they become), the card, its driver, the
+packages that compile it, the shape that would run, and the way a time is taken are the same; on tensor cores, its
+time in turn with the library too.
 A sweep, which compares its own tiles, holds as long as the code.
 """
 
@@ -14,6 +15,7 @@ from common.book.catalog import Code, Step
 from common.book.problems import Problem
 from common.measure import budget, peers, sanitizer, timing
 from common.measure import ceilings as measured
+from common.report import records
 from common.report.entries import Ceilings, Epilogues, PeerRow, Row, StepRow
 from common.report.records import Record
 
@@ -44,7 +46,7 @@ def older(entry: object, name: str) -> bool:
     if not isinstance(entry, Code):
         return False
     step = next((one for one in catalog.everything() if one.name == name), None)
-    return step is None or not catalog.is_current(entry, step.path)
+    return step is None or not records.is_current(entry, step.path)
 
 
 def epilogues(entry: Epilogues, name: str) -> bool:
@@ -100,7 +102,7 @@ def errors(record: Record, steps: list[Step]) -> bool:
 
 
 def _holds(entry: Code | None, step: Step) -> bool:
-    return entry is not None and catalog.is_current(entry, step.path)
+    return entry is not None and records.is_current(entry, step.path)
 
 
 def ceilings(record: Record) -> bool:

@@ -174,11 +174,17 @@ class Card(Struct, kw_only=True, omit_defaults=True, tag_field="schema", tag=SCH
 
 
 class StepCode(Code, kw_only=True, omit_defaults=True):
-    """A step's kernels for its default ``preset``; ``other_presets`` has those that differ."""
+    """A step's kernels for its default ``preset``; ``other_presets`` has those that differ.
+
+    ``digest``   of the machine code of all that it launches, on every preset that is timed, with grids and blocks
+    ``earlier``  code that became the very same
+    """
 
     kernels: list[Kernel]
     preset: Preset | None = None
     other_presets: dict[Preset, list[Kernel]] | None = None
+    digest: str = ""
+    earlier: list[Code] = field(default_factory=list)
 
 
 class MachineCode(Struct, kw_only=True, omit_defaults=True, tag_field="schema", tag=SCHEMA):

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from msgspec.structs import asdict
+from msgspec.structs import asdict, replace
 
 from common.book import catalog, packages, schema
-from common.book.catalog import Step
+from common.book.catalog import Code, Step
 from common.jobs.messages import AccuracyResult, EpiloguesResult, PeerResult
 from common.jobs.run import Outcome
 from common.measure import timing
@@ -18,11 +18,21 @@ def record_code(outcomes: list[Outcome]) -> None:
     """Write compiled outcomes (for one architecture, with machine code) as the machine-code record."""
     steps = records.load_code().steps
     for outcome in outcomes:
-        steps[outcome.step.name] = schema.read({**outcome.result, "preset": outcome.preset}, StepCode)
+        now = schema.read({**outcome.result, "preset": outcome.preset}, StepCode)
+        before = steps.get(outcome.step.name)
+        steps[outcome.step.name] = replace(now, earlier=_earlier(before, now)) if before else now
     known = {step.name for step in catalog.everything()}
     steps = {name: value for name, value in steps.items() if name in known}
     tools = ("numba-cuda", "nvidia-cuda-nvcc", "nvidia-cuda-nvcc-cu12", "nvidia-cuda-nvdisasm")
     records.save_code(MachineCode(tools=packages.versions(tools), steps=steps))
+
+
+def _earlier(before: StepCode, now: StepCode) -> list[Code]:
+    """Code that became the machine code of ``now``: what was measured of it holds."""
+    if not now.digest or before.digest != now.digest:
+        return []
+    codes = [*before.earlier, Code(source=before.source, helpers=before.helpers)]
+    return [one for one in codes if (one.source, one.helpers) != (now.source, now.helpers)]
 
 
 def record_step(record: Record, run: str, outcome: Outcome) -> None:

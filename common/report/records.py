@@ -33,7 +33,7 @@ from common.measure import ceilings as measured
 from common.measure import tensorcores
 from common.measure.ceilings import Ceilings
 from common.report import entries
-from common.report.entries import SCHEMA, MachineCode, PeerRow, Row, Run, StepRow
+from common.report.entries import SCHEMA, MachineCode, PeerRow, Row, Run, StepCode, StepRow
 
 RESULTS = catalog.ROOT / "results"  # shipped
 OWN = catalog.ROOT / ".workbook" / "results"  # the user's
@@ -366,6 +366,23 @@ def load_code(folder: Path = RESULTS) -> MachineCode:
     """The machine-code record, or an empty one; raises RecordError if the file is none."""
     path = folder / CODE_FILE
     return _read(path, MachineCode) if path.exists() else MachineCode()
+
+
+@store.kept_by_stamp
+def _earlier(path: Path) -> dict[str, StepCode]:
+    """The steps of the machine-code record at ``path`` that other code became, too."""
+    return {name: entry for name, entry in load_code(path.parent).steps.items() if entry.earlier}
+
+
+def is_current(entry: Code, path: Path) -> bool:
+    """Was an entry made by a step's code as it is now, or by code that became the same machine code?"""
+    if catalog.is_current(entry, path):
+        return True
+    now = _earlier(RESULTS / CODE_FILE).get(path.stem)
+    same = now is not None and any(
+        one.source == entry.source and entry.helpers in (None, one.helpers) for one in now.earlier
+    )
+    return same and now is not None and catalog.is_current(now, path)
 
 
 def code_kernels(code: MachineCode, step: str, preset: str | None = None) -> list[Kernel]:

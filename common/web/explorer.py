@@ -377,7 +377,7 @@ def _times_of(steps: Sequence[Shown]) -> list[float]:
     found = []
     for one in steps:
         row = _reference().row(problems.DEFAULT_PRESET[one.step.ladder], one.step.name)
-        if one.path != one.step.path or not isinstance(row, StepRow) or not catalog.is_current(row, one.path):
+        if one.path != one.step.path or not isinstance(row, StepRow) or not records.is_current(row, one.path):
             return []
         found.append(row.timing.median_ms)
     return found
@@ -398,7 +398,7 @@ def _now_limited(steps: Sequence[Shown]) -> list[str]:
         return [said]
     main = profiler.main_kernel(profile.kernels)
     (most, name), (next_most, other) = sorted(((getattr(main, k) or 0.0, what) for k, what in _BUSY.items()))[:-3:-1]
-    when = "" if catalog.is_current(profile, after.path) else ", when they were read on an older version of the file"
+    when = "" if records.is_current(profile, after.path) else ", when they were read on an older version of the file"
     return [
         f"{said} By the hardware's counters, its {name} were busy for {most:.0f} % of the time, its {other} for "
         f"{next_most:.0f} %{when}."

@@ -453,7 +453,7 @@ def test_every_step_was_measured_as_it_is_shipped(shipped, step, preset):
     found = shipped.row(preset, step.name)
     assert found is not None, f"no row: python -m common bench {step.name}"
     assert isinstance(found, StepRow)
-    assert catalog.is_current(found, step.path), f"older than the kernel: bench {step.name} again"
+    assert records.is_current(found, step.path), f"older than the kernel: bench {step.name} again"
     assert found.elements_compared >= 20_000
     assert shipped.run_of(found).date <= max(made.date for made in shipped.data.runs.values())
 
