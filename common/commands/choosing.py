@@ -11,7 +11,7 @@ from common.book.catalog import Step
 from common.commands import console
 from common.jobs import run
 from common.report.records import Record
-from common.workers import isolate
+from common.run import isolate
 
 _OWN = ("9.0", "10.0", "12.0")  # those with instructions of their own, which 9.0a names
 _COPIES = 3  # of the operands: float32, and float64 for the oracle

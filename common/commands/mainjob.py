@@ -17,6 +17,7 @@ from common.jobs import kept, run, unchanged
 from common.jobs.run import Outcome
 from common.measure import plan
 from common.report import drawing, tables
+from common.run import isolate
 
 
 def commands(known: arguments.Commands) -> None:
@@ -124,7 +125,7 @@ class Compiling:
         from common.code import codegen
 
         self._architectures = codegen.ARCHITECTURES
-        self._steps, self.workers = steps, run.Workers()
+        self._steps, self.workers = steps, isolate.Pool()
         self._results = unchanged.Outcomes("compile", self._architectures, fresh)
         self._known = self._results.known(steps)
         self._rest = [step for step in steps if step.name not in self._known]

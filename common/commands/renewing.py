@@ -36,7 +36,7 @@ from common.measure import profiler, sanitizer
 from common.microscope import lanes
 from common.report import agreement, current, records, tables, training
 from common.report.records import Record, RecordError
-from common.workers import isolate
+from common.run import isolate
 
 ROWS = "rows"  # of steps and libraries, and the ceilings
 TOGETHER = 4  # under a profiler or a sanitizer, whose process takes seconds to start

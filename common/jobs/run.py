@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import itertools
-import tempfile
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import nullcontext
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -27,15 +25,14 @@ from common.measure import check, plan, profiler, sanitizer, shapes
 from common.measure.ceilings import Ceilings
 from common.microscope import trace
 from common.microscope.messages import Trace
-from common.workers import isolate, relay
-from common.workers.messages import Result, Task, at
+from common.run import isolate
+from common.run.messages import Result, Task, at
 
 CHECK_SECONDS = 30.0
 TIME_SECONDS = 180.0
 TRACE_SECONDS = 60.0
 COMPILE_SECONDS = 180.0
 EXPLAIN_SECONDS = 20.0
-LARGE_AT_ONCE = 3  # problems of more than 2^31 elements on one card
 LARGE_SECONDS = 150.0
 ENOUGH_WRONG = 3  # shapes at which a step fails before the others are left out
 EXPLAIN_FLOPS = 1e6  # more is too slow in the simulator
@@ -99,26 +96,6 @@ class ToolError(RuntimeError):
     """NVIDIA's assembler or disassembler is not installed."""
 
 
-class Workers:
-    """Threads that each wait for a child process, as many as there are processors: what is asked of them first is
-    done first. :meth:`end` stops what is not done; so does leaving it as a context."""
-
-    def __init__(self) -> None:
-        self.stop = threading.Event()
-        self._pool = ThreadPoolExecutor(device.processors())
-        self.submit = self._pool.submit
-
-    def __enter__(self) -> Workers:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.end()
-
-    def end(self) -> None:
-        self.stop.set()
-        self._pool.shutdown(wait=True, cancel_futures=True)
-
-
 def check_steps(
     steps: list[Step],
     simulator: bool,
@@ -126,7 +103,7 @@ def check_steps(
     file: Path | None = None,
     seed: int = 0,
     compiled: bool = True,
-    workers: Workers | None = None,
+    workers: isolate.Pool | None = None,
     begun: Callable[[], None] = lambda: None,
 ) -> Iterator[Outcome]:
     """Check each step as :mod:`common.measure.plan` has it, or at ``shape``, in child processes; step by step.
@@ -139,26 +116,22 @@ def check_steps(
     """
     simulated = {step: simulator or bool(beyond(step)) for step in steps}
     groups = [g for step in steps for g in _check_groups(step, simulated[step], shape, file, seed, compiled)]
-    turns = tempfile.TemporaryDirectory(prefix="workbook-")
-    _take_turns(groups, Path(turns.name))
-    cores = device.processors()
-    # a GPU's checks are mostly compilation: both are the host's work
-    pools = {on_cpu: ThreadPoolExecutor(cores if simulator else cores // 2 + 1) for on_cpu in (True, False)}
-    submit = {on_cpu: pool.submit for on_cpu, pool in pools.items()}
-    if workers:
-        submit[True] = workers.submit
+    pool, gpu = isolate.Pool(), ThreadPoolExecutor(1)
+    on_cpu = workers or pool
     stop, hopeless = threading.Event(), {step: threading.Event() for step in steps}
     try:
-        running = [(group, submit[group.simulated](group.run, stop, hopeless[group.step])) for group in groups]
+        running = [
+            (group, (gpu if group.on_gpu else on_cpu).submit(group.run, stop, hopeless[group.step]))
+            for group in groups
+        ]
         begun()
         for step in steps:
             mine = [future.result() for group, future in running if group.step is step]
             yield from _agreed(step, [outcome for outcomes in mine for outcome in outcomes], simulated[step], file)
     finally:
         stop.set()
-        for pool in pools.values():
-            pool.shutdown(wait=True, cancel_futures=True)
-        turns.cleanup()
+        gpu.shutdown(wait=True, cancel_futures=True)
+        pool.end()
 
 
 def beyond(step: Step) -> str:
@@ -187,16 +160,6 @@ def _beside(step: Step, problem: Problem) -> str:
     return step.precision if catalog.on_tensor_cores(step, problem) else ""
 
 
-def _take_turns(groups: list[_CheckGroup], folder: Path) -> None:
-    """Let the largest problems of all groups be a few at a time: each waits for those with the same folder."""
-    for number, group in enumerate(groups):
-        place = folder / str(number % LARGE_AT_ONCE)
-        place.mkdir(exist_ok=True)
-        for index, task in enumerate(group.tasks):
-            if isinstance(task, messages.Check) and task.depth == "large":
-                group.tasks[index] = replace(task, turns=str(place), seconds=LARGE_SECONDS)
-
-
 @dataclass(frozen=True)
 class _CheckGroup:
     """Tasks of one step for one process, ended when enough is wrong."""
@@ -206,6 +169,10 @@ class _CheckGroup:
     simulated: bool
     gpu: bool  # is there one besides
     asked: bool = False  # was the very shape asked for
+
+    @property
+    def on_gpu(self) -> bool:
+        return any(task.on_gpu for task in self.tasks)
 
     def run(self, stop: threading.Event, hopeless: threading.Event) -> list[Outcome]:
         """What came of the tasks until ``stop``, or until the step is ``hopeless``: it does not compile."""
@@ -260,6 +227,9 @@ def _check_groups(
             for case in wanted
             if (case.engine != "gpu") == on_cpu
         ]  # fmt: skip
+        for number, task in enumerate(tasks):
+            if isinstance(task, messages.Check) and task.depth == "large":
+                tasks[number] = replace(task, seconds=LARGE_SECONDS)
         if tasks:
             groups.append(_CheckGroup(step, tasks, on_cpu, not simulator and on_cpu, shape is not None))
     return groups
@@ -362,7 +332,7 @@ def compile_steps(
     file: Path | None = None,
     preset: str | None = None,
     every_preset: bool = False,
-    workers: Workers | None = None,
+    workers: isolate.Pool | None = None,
 ) -> Iterator[Outcome]:
     """Compile every kernel of each step, without a GPU, for a preset or its ladder's; or for all that are timed.
 
@@ -381,7 +351,7 @@ def compile_steps(
             others={other: problems.preset(other).shape() for other in others},
         )
         tasks.append(task)
-    mine = workers or Workers()
+    mine = workers or isolate.Pool()
 
     def compiled(task: messages.Compile) -> StepResult | None:
         return next((result for _, result in isolate.run([task], False, COMPILE_SECONDS, mine.stop)), None)
@@ -502,14 +472,14 @@ def measure(
     device.require_gpu("timing")
     left_out = [pair for pair in pairs if beyond(pair[0])]
     pairs = [pair for pair in pairs if pair not in left_out]
-    groups: list[tuple[relay.Ready, Sequence[Task[Result]]]] = []
+    groups: list[tuple[Task[Result], Sequence[Task[Result]]]] = []
     if ceilings:
-        groups.append((messages.Turn, [messages.Ceilings()]))
+        groups.append((messages.Turn(), [messages.Ceilings()]))
     known = {(step.name, preset): step for step, preset in pairs}
     for preset in dict.fromkeys(preset for _, preset in pairs):
         problem = problems.preset(preset)
         mine = [step for step, name in pairs if name == preset]
-        ready = partial(messages.Turn, ladder=problem.ladder, shape=problem.shape())
+        ready = messages.Turn(ladder=problem.ladder, shape=problem.shape())
         kernels = str(kernelcache.FOLDER)
         times = [
             messages.Time(**at(step, problem, file), preset=preset, kernels=kernels, beside=_beside(step, problem))
@@ -519,8 +489,8 @@ def measure(
     named = [(preset, problems.preset(preset)) for preset in libraries]
     peers = [messages.Peer(ladder=p.ladder, shape=p.shape(), preset=name) for name, p in named]
     if peers:
-        groups.append((partial(messages.Turn, libraries=True), peers))
-    for _, task, result in relay.run(groups, relay.on_gpu(TIME_SECONDS)):
+        groups.append((messages.Turn(libraries=True), peers))
+    for _, task, result in isolate.run_in_turn(groups, TIME_SECONDS):
         if isinstance(task, messages.Time):
             step, timed = known[task.step, task.preset], schema.read(result, StepResult)
             problem = problems.from_shape(step.ladder, timed.get("shape") or problems.preset(task.preset).shape())

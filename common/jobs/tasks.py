@@ -30,7 +30,7 @@ from common.jobs.messages import StepResult
 from common.measure import plan
 from common.microscope.messages import Trace, TraceResult
 from common.microscope.simulated_threads import AsynchronousError
-from common.workers.messages import FileTask, Result, ShapeTask
+from common.run.messages import FileTask, Result, ShapeTask
 
 if TYPE_CHECKING:
     from common.code import kernelcache
@@ -40,7 +40,6 @@ if TYPE_CHECKING:
 MEMORY_SHARE = 0.8
 LARGE_ROOM = 1.3  # times its operands that a shape of billions of elements needs, for a workspace
 SWEEP_SECONDS = 1.0
-_GATE_SECONDS = 0.01
 WATCH_SECONDS = 3.0  # of a wrong kernel in the simulator: what it does in this time tells enough
 
 
@@ -127,14 +126,14 @@ def check_task(task: messages.Check) -> StepResult:
             untraced, engine = str(error), "simulator"
             module, _ = _kept_module(task, engine)
     if task.depth == "large":
-        with _a_large_one_at_a_time(task):
-            needed, free = int(LARGE_ROOM * problem.least_bytes), device.free_bytes()
-            if needed > free:
-                message = f"{needed / 1e9:.1f} GB are needed for it, and {free / 1e9:.1f} GB are free"
-                return {"status": "unjudged", "engine": engine, "message": message}
-            from common.measure import large
+        _held.drop()
+        needed, free = int(LARGE_ROOM * problem.least_bytes), device.free_bytes()
+        if needed > free:
+            message = f"{needed / 1e9:.1f} GB are needed for it, and {free / 1e9:.1f} GB are free"
+            return {"status": "unjudged", "engine": engine, "message": message}
+        from common.measure import large
 
-            verdict = large.check_large(module, problem)
+        verdict = large.check_large(module, problem)
     elif engine == "simulator" and device.simulated():
         try:
             verdict, silent = _simulated_verdict(task, module, problem)
@@ -193,16 +192,6 @@ def _kept_module(task: messages.Check, engine: str) -> tuple[Any, Any]:
     if key not in _kept:
         _kept[key] = _module(task), _tracer()
     return _kept[key]
-
-
-def _a_large_one_at_a_time(task: messages.Check) -> contextlib.AbstractContextManager[None]:
-    """Processes that were given the same folder take turns: a card holds few problems of this size."""
-    from common.book import store
-
-    if not task.turns:
-        return contextlib.nullcontext()
-    assert task.seconds is not None  # whoever lets them take turns says for how long
-    return store.locked(Path(task.turns), task.seconds)
 
 
 def _tracer() -> Any:
@@ -362,7 +351,7 @@ def _cold(action: Callable[[], object], spent: kernelcache.Spent) -> float:
 
 
 def turn_task(task: messages.Turn) -> Result:
-    """Get ready for the tasks that follow without touching the GPU; then wait until the file ``gate`` is there."""
+    """Get ready for the tasks that follow without touching the GPU."""
     from common.measure import timing  # noqa: F401
 
     if task.shape is not None:
@@ -371,9 +360,6 @@ def turn_task(task: messages.Turn) -> Result:
         from common.measure import peers
 
         peers.get_ready()
-    gate = Path(task.gate)
-    while not gate.exists():
-        time.sleep(_GATE_SECONDS)
     return {"status": "right"}
 
 

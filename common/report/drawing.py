@@ -19,7 +19,7 @@ from common.book import catalog, device, packages, store
 from common.jobs import kept
 from common.report import current, records, training
 from common.report.messages import Draw, DrawResult
-from common.workers import isolate
+from common.run import isolate
 
 DRAWN = catalog.ROOT / "results" / "charts" / "drawn.json"
 SECONDS = 300.0

@@ -24,7 +24,7 @@ from common.microscope import trace
 from common.microscope.memory import WORD_BYTES, served_together, wavefronts
 from common.microscope.messages import Traced, TracedAccess, TracedKernel, TracedRequest
 from common.report import tracewords
-from common.workers import isolate
+from common.run import isolate
 
 FOLDER = catalog.ROOT / "results" / "traces"
 MADE = "made.json"

@@ -30,7 +30,7 @@ from common.jobs.messages import Card, Compile
 from common.measure import profiler
 from common.microscope import trace
 from common.report import cardtables, charts, entries, pages, records
-from common.workers import isolate
+from common.run import isolate
 
 SECONDS = 180.0
 SASS = Path(__file__).parents[1] / "sass"

@@ -30,8 +30,8 @@ from common.measure.profiler import Counts
 from common.microscope import trace
 from common.report import agreement, charts, drawing, recording, tracefigures, tracewords
 from common.report.entries import Agreement, Counted, Point, Sweep
+from common.run import isolate
 from common.web import weighing
-from common.workers import isolate
 
 LESSON = "05_implicit_gemm"
 SMALL = Gemm(M=3, N=4, K=2)

@@ -18,7 +18,7 @@ from common.editing.history import Event, Figures
 from common.jobs import run, tasks
 from common.jobs.messages import Check, Compile, Pair, Rival
 from common.measure import shapes, timing
-from common.workers import child, forkserver, isolate
+from common.run import child, forkserver, isolate
 
 NAIVE = catalog.find("gemm_naive")
 

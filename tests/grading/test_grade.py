@@ -40,7 +40,7 @@ from common.grading.sandbox import Limits, Sandbox, SandboxError
 from common.jobs import run
 from common.measure import check
 from common.microscope import simulator
-from common.workers import forkserver
+from common.run import forkserver
 
 simulator.install()
 FOLDER = Path(__file__).parents[1] / "cheats"

@@ -21,7 +21,7 @@ from common.grading import audit, harness, messages, sandbox, sandbox_child, sim
 from common.grading.sandbox import Limits, RemoteArray, Sandbox, SandboxError
 from common.measure import check
 from common.microscope import simulator
-from common.workers import forkserver
+from common.run import forkserver
 
 simulator.install()
 

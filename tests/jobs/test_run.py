@@ -13,7 +13,7 @@ from common.jobs import run
 from common.jobs.messages import Check, Compile
 from common.measure import plan
 from common.microscope import simulator
-from common.workers import isolate
+from common.run import isolate
 
 simulator.install()
 FIRST = problems.FIRST["gemm"]

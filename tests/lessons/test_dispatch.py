@@ -16,7 +16,7 @@ from common.book import catalog, problems, reference
 from common.book.problems import Conv2d
 from common.cli import lesson_main
 from common.microscope import simulator
-from common.workers import child
+from common.run import child
 from lessons.unrolled import unroll, unrolled
 
 simulator.enforce_limits()

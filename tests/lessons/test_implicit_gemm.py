@@ -12,7 +12,7 @@ from common.book.problems import Conv3d
 from common.jobs.messages import Compile
 from common.measure import check, inputs
 from common.microscope import simulator, trace
-from common.workers import isolate
+from common.run import isolate
 from lessons import split_k
 
 simulator.install()

@@ -23,7 +23,7 @@ from common.jobs.messages import Check
 from common.measure import check
 from common.measure.shapes import MAX_GRID_YZ
 from common.microscope import simulator
-from common.workers import isolate
+from common.run import isolate
 
 simulator.install()  # as in the child processes
 

@@ -23,7 +23,7 @@ from common.jobs.messages import Check
 from common.measure import check, inputs
 from common.microscope import boxes, hazards, lanes, order, simulated_copies, simulator, trace
 from common.microscope.simulated_threads import AsynchronousError, DeadlockError
-from common.workers import child
+from common.run import child
 from lessons import hopper
 
 simulator.install()

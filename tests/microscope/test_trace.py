@@ -28,7 +28,7 @@ from common.microscope.messages import TracedAccess, TracedKernel
 from common.report import agreement, charts, records, tables, tracefigures, tracewords
 from common.report.entries import Counted
 from common.report.records import Record
-from common.workers import child, isolate
+from common.run import child, isolate
 
 simulator.install()  # as in the child processes: Numba's own knows of no clusters
 FILES = [*catalog.steps(), *catalog.experiments()]

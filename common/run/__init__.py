@@ -1,0 +1,10 @@
+"""Tasks in child processes: no kernel takes the harness down, and one process owns the GPU.
+
+Module by module:
+
+    isolate       starts child processes, hands them tasks, and ends those that are late
+    child         what a child process does: tasks, one by one
+    limits        what a child may take: memory, file sizes, time
+    preload       imported once by the process that children are forked from
+    messages      what all tasks and results have
+"""
