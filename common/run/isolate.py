@@ -385,9 +385,10 @@ def _set(values: dict[str, str | None]) -> None:
 
 
 def _preparation(name: str) -> dict[str, Any]:
-    """What a child takes over from this process: not its main module, which may be anybody's script."""
-    data = _prepare(name)
-    return {key: value for key, value in data.items() if not key.startswith("init_main")}
+    """What a child takes over from this process: not its main module, which may be anybody's script; and other
+    packages by the workbook's names come after it."""
+    data = {key: value for key, value in _prepare(name).items() if not key.startswith("init_main")}
+    return {**data, "sys_path": [str(catalog.ROOT), *data["sys_path"]]}
 
 
 _prepare = spawn.get_preparation_data
@@ -645,7 +646,8 @@ def _explain(task: Task[Result], result: Result) -> None:
 
 def obituary(code: int, log: Path) -> str:
     """How a process ended, and the last line of its log."""
-    with log.open("rb") as file:
+    text = []
+    with contextlib.suppress(OSError), log.open("rb") as file:  # it may have ended before it wrote one
         file.seek(max(0, log.stat().st_size - _LAST_WORDS))
         text = file.read().decode(errors="replace").strip().splitlines()
     last = f"; its last words: {faults.last_words(text)}" if text else ""

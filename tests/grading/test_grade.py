@@ -40,7 +40,6 @@ from common.grading.sandbox import Limits, Sandbox, SandboxError
 from common.jobs import run
 from common.measure import check
 from common.microscope import simulator
-from common.run import forkserver
 
 simulator.install()
 FOLDER = Path(__file__).parents[1] / "cheats"
@@ -925,8 +924,7 @@ def test_an_empty_folder_is_said(call, tmp_path):
 
 
 @LINUX
-def test_a_process_starts_without_a_server(write, monkeypatch):
-    monkeypatch.setattr(forkserver, "FORKS", False)
+def test_a_process_answers_or_its_end_is_told(write):
     with Sandbox(write("gemm_x.py", ANSWERS), "gemm", False) as box:
         assert box.ask(messages.Start()) is None
     with (

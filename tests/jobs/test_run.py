@@ -116,7 +116,7 @@ def test_a_hopeless_step_starts_nothing(write, monkeypatch):
     hopeless = threading.Event()
     hopeless.set()
     group = run._CheckGroup(catalog.find("gemm_naive"), [asked(write("gemm_x.py", ""), "traced")], True, False)
-    monkeypatch.setattr(isolate, "_child", lambda *_: pytest.fail("a process is started"))
+    monkeypatch.setattr(isolate, "_Child", lambda *_: pytest.fail("a process is started"))
     assert group.run(threading.Event(), hopeless) == []
 
 
