@@ -13,7 +13,7 @@ from common.book.catalog import Step
 from common.commands import arguments, console, flow, measuring, pictures, selftime, verdicts
 from common.commands.console import RIGHT, WRONG
 from common.editing import loop
-from common.jobs import kept, run, unchanged
+from common.jobs import run, unchanged
 from common.jobs.run import Outcome
 from common.measure import plan
 from common.report import drawing, tables
@@ -74,9 +74,7 @@ def _all(options: argparse.Namespace) -> int:
     if photographed in wrong:
         say.print(f"[yellow]the photograph is left out: {photographed} is not right[/]")
     else:
-        pictures.draw_photo(
-            catalog.find(photographed), simulator, card[0] if card else None, kept.Kept("photo", str, options.fresh)
-        )
+        pictures.draw_photo(catalog.find(photographed), simulator, card[0] if card else None, options.fresh)
     say.rule("charts and tables")
     if simulator:
         say.print(

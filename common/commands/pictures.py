@@ -8,15 +8,15 @@ from pathlib import Path
 
 from rich.markup import escape
 
-from common.book import catalog, device, ledger, lessontext, store
+from common.book import cache, catalog, device, ledger, lessontext, store
 from common.book.catalog import Step
 from common.commands import arguments, choosing, console, flow
 from common.commands.console import RIGHT, WRONG
-from common.jobs import kept, run
+from common.jobs import run
 from common.report import drawing, pages, records, traces
 from common.report.messages import Draw, DrawResult
 
-_PHOTO_CODE = [catalog.ROOT / "common" / "report" / name for name in ("photo.py", "charts.py")]
+_PHOTO = [catalog.ROOT / "common" / name for name in ("report/photo.py", "jobs/tasks.py")]
 
 
 def commands(known: arguments.Commands) -> None:
@@ -45,7 +45,7 @@ def _photo(options: argparse.Namespace) -> int:
     if step.ladder != "conv2d":
         raise ValueError(f"step {step.name!r}: the photograph needs a conv2d step, and this is a {step.ladder} step")
     # there is one picture: what is kept of another step's holds no more
-    draw_photo(step, choosing.simulator(options.sim, options), known=kept.Kept("photo", str, fresh=True))
+    draw_photo(step, choosing.simulator(options.sim, options), fresh=True)
     return RIGHT
 
 
@@ -95,16 +95,14 @@ def say_drawn(found: Iterable[tuple[Draw, DrawResult]]) -> int:
     return code
 
 
-def draw_photo(
-    step: Step, simulator: bool, gpu: device.Gpu | None = None, known: kept.Kept[str] | None = None
-) -> None:
-    """Draw the photograph's feature maps, unless those that are ``known`` hold."""
+def draw_photo(step: Step, simulator: bool, gpu: device.Gpu | None = None, fresh: bool = False) -> None:
+    """Draw the photograph's feature maps, unless those that are there hold, or with ``fresh``."""
     name, slug = "the CUDA simulator", "simulator"
     if not simulator:
         gpu = gpu or run.describe_device()
         name, slug = gpu.name, gpu.slug
-    key = kept.key(name, gpu and gpu.driver, kept.harness(), kept.digest(_PHOTO_CODE), catalog.provenance(step.path))
-    drawn = known.get(step.name, key) if known else None
+    key = cache.key([*_PHOTO, step.path], name, gpu and gpu.driver)
+    drawn = None if fresh else cache.get("photo", key, str)
     if drawn and Path(drawn).is_file():
         console.say().print("the feature maps are as new as their code and were kept")
         return
@@ -115,6 +113,5 @@ def draw_photo(
             path = photo.draw(step, simulator, name, slug)
     except photo.PhotoError as error:
         raise ValueError(str(error)) from None
-    if known:
-        known.put(step.name, key, str(path))
+    cache.put("photo", key, str(path))
     console.say().print(f"feature maps drawn: {path.relative_to(catalog.ROOT)}")

@@ -53,7 +53,7 @@ class StepResult(Result, total=False):
 
     ``kernels``        for each architecture
     ``other_presets``  the kernels of those presets that compile to something else
-    ``cards``, ``files``  of the kernels; the files that they are made of
+    ``cards``          of the kernels
     ``missing_tool``   NVIDIA's assembler or disassembler is not installed
     """
 
@@ -80,7 +80,6 @@ class StepResult(Result, total=False):
     kernels: list[Compiled]
     other_presets: dict[str, list[Compiled]]
     cards: list[CodeCard]
-    files: list[str]
     missing_tool: bool
 
 

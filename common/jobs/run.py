@@ -13,10 +13,10 @@ from typing import Any, Literal
 
 from msgspec.structs import replace
 
-from common.book import catalog, device, occupancy, problems, schema
+from common.book import cache, catalog, device, occupancy, problems, schema
 from common.book.catalog import Code, Step
 from common.book.problems import Problem
-from common.code import cardcache, kernelcache
+from common.code import kernelcache
 from common.code.messages import CodeCard
 from common.explain.faults import Fault, FindingFields
 from common.jobs import messages
@@ -391,38 +391,43 @@ def cards(
     alone. What is not made when ``stop`` is set is left out. Raises ToolError when machine code cannot be had.
     """
     kept: dict[tuple[str, str], StepResult] = {}  # by step and preset
-    entries: dict[tuple[str, str], Path] = {}
+    keys: dict[tuple[str, str], str] = {}
     groups: list[list[messages.Card]] = [[] for _ in range(workers)]
     for number, (step, preset) in enumerate(pairs):
         problem, target = problems.preset(preset), _allowed(step, [architecture])[0]
-        entry = entries[step.name, preset] = cardcache.entry(file or step.path, problem, target)
-        found = None if show else cardcache.load(entry)
+        key = keys[step.name, preset] = card_key(file or step.path, problem, target)
+        found = None if show else cache.get("cards", key, list[CodeCard])
         if found is not None:
             kept[step.name, preset] = {"status": "right", "cards": found}
             continue
         task = messages.Card(**at(step, problem, file), architecture=target, show=show, preset=preset)
         groups[number % workers].append(task)
     waiting = [group for group in groups if group]
-    traced: list[tuple[messages.Card, StepResult, list[str], Future[None]]] = []
+    traced: list[tuple[messages.Card, StepResult, Future[None]]] = []
     with ThreadPoolExecutor(workers) as pool:
         for asked, result in isolate.run_groups(waiting, False, COMPILE_SECONDS, workers, stop):
             assert isinstance(asked, messages.Card)
             if result.get("missing_tool"):
                 raise ToolError(result["message"])
-            files = result.pop("files", [])
             kept[asked.step, asked.preset] = result
             if result["status"] == "right" and not show:
                 tracing = pool.submit(_add_traffic, asked, result["cards"], stop)
-                traced.append((asked, result, files, tracing))
-    for task, result, files, tracing in traced:
+                traced.append((asked, result, tracing))
+    for task, result, tracing in traced:
         tracing.result()
         if stop and stop.is_set():
             kept.pop((task.step, task.preset))  # perhaps without a trace: not kept
         else:
-            cardcache.store(entries[task.step, task.preset], result["cards"], files)
+            cache.put("cards", keys[task.step, task.preset], result["cards"])
     for step, preset in pairs:
         if (step.name, preset) in kept:
             yield Outcome(step, problems.preset(preset), preset, kept[step.name, preset])
+
+
+def card_key(path: Path, problem: Problem, architecture: str) -> str:
+    """What the cards of a step's file are kept under; they show source lines, so a comment counts, too."""
+    finders = [Path(__file__), Path(__file__).with_name("tasks.py")]
+    return cache.key([*finders, path], str(path.resolve()), problem.shape(), architecture, text=True)
 
 
 def _add_traffic(task: messages.Card, found: list[CodeCard], stop: threading.Event | None) -> None:
@@ -518,7 +523,7 @@ class Preparing:
     def __init__(self, wanted: dict[Step, list[Problem]], gpu: device.Gpu) -> None:
         processors = device.processors()
         self._stop = threading.Event()
-        kernelcache.prune()
+        cache.prune(kernelcache.FOLDER)
         groups = [
             [
                 messages.Prepare(

@@ -9,7 +9,6 @@ import contextlib
 import gc
 import itertools
 import json
-import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -590,10 +589,7 @@ def compile_task(task: messages.Compile) -> StepResult:
 
 
 def card_task(task: messages.Card) -> StepResult:
-    """A card for every kernel of a file, and the ``text`` of its PTX or machine code where ``show`` asks for it.
-
-    ``files`` are the files that the kernels are made of: of the lessons, and those beside the step's.
-    """
+    """A card for every kernel of a file, and the ``text`` of its PTX or machine code where ``show`` asks for it."""
     from common.code import cards, codegen
 
     module = _module(task)
@@ -615,11 +611,7 @@ def card_task(task: messages.Card) -> StepResult:
         found.append(cards.card(launch, code))
         if show == "sass":
             found[-1]["text"] = cards.whole(code)
-    path, lessons = Path(task.path).resolve(), catalog.LESSONS.resolve()
-    sources = (getattr(module, "__file__", None) for module in list(sys.modules.values()))
-    loaded = {Path(source).resolve() for source in sources if source}
-    files = sorted(str(file) for file in loaded if file.parent == path.parent or file.is_relative_to(lessons))
-    return {"status": "right", "cards": found, "files": files}
+    return {"status": "right", "cards": found}
 
 
 def maps_task(task: messages.Maps) -> StepResult:
