@@ -1,11 +1,14 @@
 # The workbook's commands; `make` alone lists them. Set-up happens by itself.
 #
 #   CUDA=12          packages for CUDA 12 in place of 13 (drivers older than 580)
+#   RECORD=1         write the shipped records, charts and tables, not those in .workbook/results (for maintainers)
+#   SIM=1            as if there were no GPU (make all, make 01 ...)
 #   FRESH=1          measure, check and draw all of it anew, not only what changed (make all, make charts)
 #   PYTHON=python3   use an interpreter that already has the packages; nothing is installed
 
 CUDA ?= 13
 BOOTSTRAP ?= python3
+KEEP := $(if $(RECORD), --record)
 LESSONS := $(patsubst lessons/%/,%,$(wildcard lessons/[0-9][0-9]_*/))
 
 ifdef PYTHON
@@ -31,7 +34,7 @@ help: ## print this list
 	@echo "  01 ... 08  run one lesson: check its steps, time them, compare"
 
 all: $(SETUP) ## check every step, time it if there is a GPU, redraw charts and tables: what changed; FRESH=1: all
-	$(PYTHON) -m common all$(if $(FRESH), --fresh)
+	$(PYTHON) -m common all$(if $(FRESH), --fresh)$(if $(SIM), --sim)
 
 setup: $(SETUP) ## install the packages into .venv (the other targets do it when needed)
 
@@ -48,14 +51,14 @@ check: $(SETUP) ## check every step, on the GPU if there is one
 book: $(SETUP) ## build the book as a site that opens from disk, in .workbook/book
 	$(PYTHON) -m common book
 
-bench: $(SETUP) ## time every step and the vendor's libraries, and write the record
-	$(PYTHON) -m common bench
+bench: $(SETUP) ## time every step and the vendor's libraries, and record them
+	$(PYTHON) -m common bench$(KEEP)
 
 renew: $(SETUP) $(DIGITS) ## measure what this GPU's record lacks or has of older code; end it any time, it goes on; MINUTES=9: ends in time
-	$(PYTHON) -m common renew$(if $(MINUTES), --minutes $(MINUTES))
+	$(PYTHON) -m common renew$(if $(MINUTES), --minutes $(MINUTES))$(KEEP)
 
-charts: $(SETUP) ## draw charts and page tables from the records
-	$(PYTHON) -m common charts$(if $(FRESH), --fresh)
+charts: $(SETUP) ## draw charts and tables of your own records
+	$(PYTHON) -m common charts$(if $(FRESH), --fresh)$(KEEP)
 
 code: $(SETUP) ## compile every kernel and record its machine code
 	$(PYTHON) -m common compile --record
@@ -70,13 +73,13 @@ photo: $(SETUP) ## convolve a photograph with twelve filters and draw the featur
 	$(PYTHON) -m common photo
 
 sweep: $(SETUP) ## time a step over its tile constants: make sweep STEP=gemm_tuned [PROBLEM=...] [VALUES="BLOCK_K=8,16"]
-	$(PYTHON) -m common sweep $(STEP) $(if $(PROBLEM),--problem $(PROBLEM)) $(if $(VALUES),--values "$(VALUES)")
+	$(PYTHON) -m common sweep $(STEP) $(if $(PROBLEM),--problem $(PROBLEM)) $(if $(VALUES),--values "$(VALUES)")$(KEEP)
 
 profile: $(SETUP) ## read hardware counters: make profile STEP=gemm_tuned [PROBLEM=...]
-	$(PYTHON) -m common profile $(STEP) $(if $(PROBLEM),--problem $(PROBLEM))
+	$(PYTHON) -m common profile $(STEP) $(if $(PROBLEM),--problem $(PROBLEM))$(KEEP)
 
 sanitize: $(SETUP) ## run compute-sanitizer over every step, or make sanitize STEP=...
-	$(PYTHON) -m common sanitize $(STEP)
+	$(PYTHON) -m common sanitize $(STEP)$(KEEP)
 
 trace: $(SETUP) ## report a kernel's memory accesses, without a GPU: make trace STEP=gemm_tuned [WITH=...]
 	$(PYTHON) -m common trace $(STEP) $(WITH)
@@ -104,7 +107,7 @@ format: $(SETUP) ## format the code
 
 define lesson_rule
 $(firstword $(subst _, ,$(1))): $$(SETUP)
-	$$(PYTHON) -m lessons.$(1)
+	$$(PYTHON) -m lessons.$(1)$$(if $$(SIM), --sim)
 endef
 $(foreach l,$(LESSONS),$(eval $(call lesson_rule,$(l))))
 

@@ -43,6 +43,7 @@ from common.run import isolate
 from common.run.messages import Result, Task
 
 _COMMANDS = (steps, measuring, renewing, machinecode, tracing, edits, exercising, pictures, web, mainjob)
+_PLAYED = f"The environment's {device.CARD_SWITCH}=8.6 gives steps the limits of a card of that compute capability."
 _SIGNALLED = 128  # and the signal's number, as a shell has it
 USER_ERRORS = (
     ValueError, OSError, device.NoGpuError, run.DeviceError, run.ToolError,
@@ -68,14 +69,22 @@ def lesson_main(
     words = sys.argv[1:] if words is None else words
     if own and words and words[0] in own:
         options = arguments.read(own[words[0]](), words[1:])
+        command, options.command = options.command, lambda given: _with_gpu(command, given)
     else:
         options = arguments.read(lessons.parser(lesson, tuple(own or ())), words)
     return _guarded(options)
 
 
+def _with_gpu(command: Callable[[argparse.Namespace], int], options: argparse.Namespace) -> int:
+    """Do a lesson's own command; raises NoGpuError first at a GPU that cannot be used."""
+    if not getattr(options, "sim", True):
+        device.ready()
+    return command(options)
+
+
 def common_parser() -> arguments.Parser:
     """The commands of ``python -m common``, and their options."""
-    parser = arguments.Parser(prog="python -m common", description="The workbook's harness.")
+    parser = arguments.Parser(prog="python -m common", description="The workbook's harness.", epilog=_PLAYED)
     known = arguments.Commands(parser)
     for module in _COMMANDS:
         module.commands(known)
@@ -96,6 +105,7 @@ def _guarded(options: argparse.Namespace) -> int:
         with _signals() as came:
             if sys.stdout is None:
                 raise ValueError("standard output is closed")
+            device.played()  # what cannot be played is said before anything else
             with ledger.stage("the command's own process"):
                 code = int(options.command(options))
             sys.stdout.flush()

@@ -20,6 +20,7 @@ import pytest
 
 from common.book import device
 from common.editing import history
+from common.report import records
 from common.run import isolate
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -85,10 +86,11 @@ def tmp_path(own_places: Iterator[Path], request: pytest.FixtureRequest) -> Path
 
 @pytest.fixture(autouse=True)
 def workbook(own_places: Iterator[Path], monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A history of the test's own; of thousands of tests few write one."""
+    """A history and records of the test's own; of thousands of tests few write them."""
     place = next(own_places)
     folder = place.with_name(f".workbook-{place.name}")
     monkeypatch.setattr(history, "FOLDER", folder)
+    monkeypatch.setattr(records, "OWN", folder / "results")
     return folder
 
 

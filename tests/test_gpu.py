@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import re
 import subprocess
 import sys
 
@@ -190,6 +191,30 @@ def test_tensor_cores_are_faster_than_the_fp32_units():
         assert 0.2 < getattr(ceilings, f"{name}_tf32_gflops") / rates[name] < 0.7
     if "wgmma" in found:
         assert rates["wgmma"] > rates["mma"]
+
+
+# Those whose tile is another on a card with 99 KiB of shared memory for a block.
+WITH_LESS = ("hgemm_pipelined", "hconv3d_mma", "conv2d_tensor_core", "dgrad_minimal_filtering")
+
+
+def test_with_the_limits_of_an_8_6_card_every_such_step_is_right_and_timed(monkeypatch):
+    monkeypatch.setenv(device.CARD_SWITCH, "8.6")
+    steps = [catalog.find(name) for name in WITH_LESS]
+    outcomes = list(run.check_steps(steps, simulator=False, seed=5))
+    assert [(o.step.name, str(o.problem), o.reasons) for o in outcomes if not o.fine] == []
+    assert {o.step.name for o in outcomes if "gpu" in o.result.get("engines", [])} == set(WITH_LESS)
+    timed = list(run.time_steps([(step, catalog.usual_preset(step)) for step in steps]))
+    assert [o.step.name for o in timed if o.status == "right" and o.result["timing"].median_ms > 0] == list(WITH_LESS)
+
+
+def test_a_launch_beyond_a_played_card_is_refused(monkeypatch, write):
+    monkeypatch.setenv(device.CARD_SWITCH, "8.6")
+    text = catalog.find("hgemm_pipelined").path.read_text()
+    as_before = re.sub(r"^(BLOCK_M, BLOCK_N, STAGES =) .*$", r"\1 TILES[0]", text, flags=re.MULTILINE)
+    step = dataclasses.replace(catalog.find("hgemm_pipelined"), path=write("hgemm_pipelined.py", as_before))
+    (outcome,) = run.time_steps([(step, "hgemm-4096")])
+    assert outcome.status != "right"
+    assert "147456 bytes of dynamic shared memory: a block has at most 101376" in outcome.result["message"]
 
 
 # What the driver says of a step's kernels as they really run: registers, shared memory, and blocks that fit.

@@ -7,6 +7,7 @@ Module by module:
     boundstep     one step on one problem: workspace, prepare, launch, in order
     exercises     the exercises of the lessons, their hints, and what of both was used
     problems      shapes, FLOPs, least bytes, presets
+    algorithms    minimal filtering: where it is exact, and what it rounds
     reference     the right answers, by NumPy in float64
     limits        threads, registers and shared memory that a block may take
     occupancy     warps that fit a multiprocessor

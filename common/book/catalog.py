@@ -30,7 +30,7 @@ from typing import Any
 
 import msgspec
 
-from common.book import lessontext, store
+from common.book import algorithms, lessontext, store
 from common.book.problems import DEFAULT_PRESET, FLOAT16, LADDERS, Problem, presets_of
 from common.book.schema import Name
 
@@ -66,7 +66,8 @@ class Step:
 
     ``builds_on`` is the step that it grew from, maybe of another ladder: the one before, or that of a line
     ``Builds on: NAME``. ``precision`` is one of PRECISIONS (``PRECISION = "tf32"``). ``requires`` is the least
-    compute capability, or with an ``a`` the only one (``REQUIRES = "9.0a"``); None: any.
+    compute capability, or with an ``a`` the only one (``REQUIRES = "9.0a"``); None: any. ``algorithm`` is one of
+    :data:`common.book.algorithms.NAMES` (``ALGORITHM = "F(2x2,3x3)"``); None: it sums as the definition does.
     """
 
     name: str
@@ -79,6 +80,7 @@ class Step:
     builds_on: str | None = None
     precision: str = PRECISIONS[0]
     requires: str | None = None
+    algorithm: str | None = None
 
     def runs_on(self, capability: str) -> bool:
         """Does a GPU of this compute capability, such as ``"9.0"``, have what the step requires?"""
@@ -93,6 +95,7 @@ class Step:
             "builds_on": self.builds_on,
             "precision": self.precision,
             "requires": self.requires,
+            "algorithm": self.algorithm,
             "path": self.path.relative_to(ROOT).as_posix(),
         }
 
@@ -382,16 +385,10 @@ class _StandIns(importlib.abc.MetaPathFinder, importlib.abc.Loader):
 
 
 @contextlib.contextmanager
-def _standing_in(files: dict[str, str]) -> Iterator[None]:
-    """While open, the lessons' helpers are imported anew, those named from ``files``; then all is as before."""
-    if not files:
-        yield
-        return
+def anew() -> Iterator[None]:
+    """While open, the lessons' helpers and steps are imported anew; then all is as before."""
     package = importlib.import_module(LESSONS.name)
     prefix = f"{package.__name__}."
-    places = {name: path.relative_to(LESSONS).with_suffix("") for name, path in helpers_by_name(LESSONS).items()}
-    names = {name: ".".join(places.get(name, Path(name)).parts) for name in files}
-    finder = _StandIns({prefix + names[name]: Path(file) for name, file in files.items()})
 
     def take_out() -> dict[str, ModuleType]:
         taken = {name: sys.modules.pop(name) for name in list(sys.modules) if name.startswith(prefix)}
@@ -400,15 +397,30 @@ def _standing_in(files: dict[str, str]) -> Iterator[None]:
         return taken
 
     before = take_out()
-    sys.meta_path.insert(0, finder)
     try:
         yield
     finally:
-        sys.meta_path.remove(finder)
         take_out()
         for name, module in before.items():
             sys.modules[name] = module
             setattr(package, name.removeprefix(prefix), module)
+
+
+@contextlib.contextmanager
+def _standing_in(files: dict[str, str]) -> Iterator[None]:
+    """While open, the lessons' helpers are imported anew, those named from ``files``; then all is as before."""
+    if not files:
+        yield
+        return
+    places = {name: path.relative_to(LESSONS).with_suffix("") for name, path in helpers_by_name(LESSONS).items()}
+    names = {name: ".".join(places.get(name, Path(name)).parts) for name in files}
+    finder = _StandIns({f"{LESSONS.name}.{names[name]}": Path(file) for name, file in files.items()})
+    with anew():
+        sys.meta_path.insert(0, finder)
+        try:
+            yield
+        finally:
+            sys.meta_path.remove(finder)
 
 
 def launch_arguments(problem: Problem, x: Any, weight: Any, y: Any, workspace: Any = None) -> tuple[Any, ...]:
@@ -552,6 +564,7 @@ def _header(path: Path, text: str, lesson: str, experiment: bool) -> Step:
         builds_on=grown[1] if grown else previous,
         precision=precision(path, text),
         requires=requires(path, text),
+        algorithm=algorithm(path, text, ladder),
     )  # fmt: skip
 
 
@@ -563,6 +576,19 @@ def precision(path: Path, text: str) -> str:
 def requires(path: Path, text: str) -> str | None:
     """The compute capability that the text of a step's file requires. Raises CatalogError if it says none."""
     return _constant(path, text, "REQUIRES", r"\d+\.\d+a?", 'a compute capability such as "8.0" or "9.0a"')
+
+
+def algorithm(path: Path, text: str, ladder: str) -> str | None:
+    """One of :data:`common.book.algorithms.NAMES`, as the text of a step's file says, or None: the definition.
+
+    Raises CatalogError if it says another, or the ladder has no use for one.
+    """
+    names = algorithms.NAMES
+    found = _constant(path, text, "ALGORITHM", "|".join(map(re.escape, names)), " or ".join(names))
+    if found and ladder not in algorithms.LADDERS:
+        said = f"must be in a step of {', '.join(algorithms.LADDERS)}, and this is one of {ladder}"
+        raise CatalogError(f"{path.name}: ALGORITHM = {found!r}: {said}")
+    return found
 
 
 def _constant(path: Path, text: str, name: str, pattern: str, allowed: str) -> str | None:

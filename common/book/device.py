@@ -12,32 +12,144 @@ import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
+from common.book import occupancy, packages
 from common.book.schema import Count, Extent, Name
 
 SIMULATOR_SWITCH = "NUMBA_ENABLE_CUDASIM"
+CARD_SWITCH = "WORKBOOK_CARD"  # a compute capability: play a card that has its limits
+PLAYED = r"-as-\d+-\d+$"  # how the slug of such a card ends
+USUAL_CARD = "9.0"  # whose limits a step is told where there is no GPU
 _SHARE = Path("/sys/fs/cgroup/cpu.max")
+_MEMORY_SHARE = Path("/sys/fs/cgroup/memory.max")
+MEMORY_BYTES = 8 << 30  # that a process may take
+MEMORY_SHARE = 0.8  # of the machine's, where that is less; and of it all where a GPU is used
+WORKER_BYTES = 700 << 20  # that a process takes as a rule
 # Tiny grids are meant, and what Numba says is read: where colorama is installed it would be in colours.
 PLAIN = {"NUMBA_CUDA_LOW_OCCUPANCY_WARNINGS": "0", "NUMBA_DISABLE_ERROR_MESSAGE_HIGHLIGHTING": "1"}
+# Many processes run at once: each multiplies with one thread, unless the user says otherwise.
+_ONE_THREAD = {f"{library}_NUM_THREADS": "1" for library in ("OMP", "OPENBLAS", "MKL", "VECLIB")}
 _DRIVER = "nvcuda.dll" if sys.platform == "win32" else "libcuda.so.1"
+
+
+LEAST_CAPABILITY = 7, 5
+LEAST_FREE_BYTES = 1_000_000_000
+# names of cuda.h
+_CAPABILITY_MAJOR, _CAPABILITY_MINOR, _COMPUTE_MODE, _MPS_ENABLED = 75, 76, 20, 133
+_PROHIBITED, _EXCLUSIVE_PROCESS = 2, 3
+_OUT_OF_MEMORY = 2
+_WITHOUT = "check, all and lessons go without it with --sim"
 
 
 class NoGpuError(RuntimeError):
     """A GPU is needed and none can be used."""
 
 
-def gpu_count() -> int:
-    """GPUs the CUDA driver reports; 0 when there is no driver."""
+def loaded() -> Any:
+    """The CUDA driver's library; None without one."""
     try:
-        driver = ctypes.CDLL(_DRIVER)
+        return ctypes.CDLL(_DRIVER)
     except OSError:
-        return 0
-    count = ctypes.c_int(0)
-    if driver.cuInit(0) != 0 or driver.cuDeviceGetCount(ctypes.byref(count)) != 0:
+        return None
+
+
+def gpu_count() -> int:
+    """GPUs the CUDA driver reports; 0 when there is no driver, or it does not start."""
+    driver, count = loaded(), ctypes.c_int(0)
+    if driver is None or driver.cuInit(0) != 0 or driver.cuDeviceGetCount(ctypes.byref(count)) != 0:
         return 0
     return count.value
+
+
+def silent() -> str:
+    """Why a driver that is there offers no GPU, and what to do, in one line; empty if there is none, or it does."""
+    driver = loaded()
+    code = 0 if driver is None else driver.cuInit(0)
+    if code == 0:
+        return ""
+    why = _said(driver, code)
+    if code == 100:  # CUDA_ERROR_NO_DEVICE
+        return f"the CUDA driver sees no GPU ({why}): does nvidia-smi list one, and is CUDA_VISIBLE_DEVICES unset?"
+    return f"the CUDA driver does not start ({why}): restart the machine, or install the driver anew"
+
+
+def ready() -> bool:
+    """Is there a GPU that kernels can run on? Asked before anything is started on it.
+
+    Raises NoGpuError, with what to do in one line, if there is one that cannot be used.
+    """
+    driver = loaded()
+    if gpu_count() == 0 or driver is None:
+        return gpu_count() > 0
+    if why := unusable(driver, toolkit()):
+        raise NoGpuError(why)
+    return True
+
+
+def toolkit() -> int | None:
+    """The major version of the CUDA packages that are installed, the lower of two; None if there are none."""
+    found = packages.versions(("nvidia-cuda-nvcc", "nvidia-cuda-nvcc-cu12"))
+    return min((int(version.partition(".")[0]) for version in found.values()), default=None)
+
+
+def unusable(driver: Any, cuda_major: int | None) -> str:
+    """Why the first GPU of a driver that has started cannot be used, and what to do; empty if it can.
+
+    ``cuda_major``: that of the packages that compile for it. A context is made and ended, to see whether one can be.
+    """
+    version, handle, name = ctypes.c_int(0), ctypes.c_int(0), ctypes.create_string_buffer(100)
+    driver.cuDriverGetVersion(ctypes.byref(version))
+    if cuda_major and version.value // 1000 < cuda_major:
+        has = f"the driver is for CUDA {version.value // 1000}.{version.value % 1000 // 10}"
+        other = "`make all CUDA=12` installs those for it, or" if version.value >= 12000 else ""
+        return " ".join(f"{has}, the packages for CUDA {cuda_major}: {other} update the driver; {_WITHOUT}".split())
+    driver.cuDeviceGet(ctypes.byref(handle), 0)
+    driver.cuDeviceGetName(name, len(name), handle)
+    gpu = name.value.decode(errors="replace") or "the GPU"
+    capability = tuple(_attribute(driver, handle, one) for one in (_CAPABILITY_MAJOR, _CAPABILITY_MINOR))
+    if capability < LEAST_CAPABILITY:
+        has, least = (".".join(map(str, one)) for one in (capability, LEAST_CAPABILITY))
+        return f"{gpu}: its compute capability is {has}, and {least} is the least that works: {_WITHOUT}"
+    mode = _attribute(driver, handle, _COMPUTE_MODE)
+    # a server of MPS holds the one context and shares it
+    if mode == _PROHIBITED or (mode == _EXCLUSIVE_PROCESS and not _attribute(driver, handle, _MPS_ENABLED)):
+        is_in = (
+            "prohibits all contexts" if mode == _PROHIBITED else "takes one process at a time, and several work here"
+        )
+        return (
+            f"{gpu}: its compute mode {is_in}: `nvidia-smi -c DEFAULT` (ask the administrator) ends that; {_WITHOUT}"
+        )
+    context, free, total = ctypes.c_void_p(None), ctypes.c_size_t(0), ctypes.c_size_t(0)
+    code = driver.cuDevicePrimaryCtxRetain(ctypes.byref(context), handle)
+    if code == 0:
+        driver.cuCtxPushCurrent_v2(context)
+        code = driver.cuMemGetInfo_v2(ctypes.byref(free), ctypes.byref(total))
+        driver.cuCtxPopCurrent_v2(ctypes.byref(context))
+        driver.cuDevicePrimaryCtxRelease_v2(handle)
+    end_others = "end other programs that use it (nvidia-smi lists them)"
+    if code not in (0, _OUT_OF_MEMORY):
+        return f"{gpu}: no program can be started on it now ({_said(driver, code)}): {end_others}; {_WITHOUT}"
+    if free.value < LEAST_FREE_BYTES:
+        has = f"{free.value / 1e9:.1f} GB of its {total.value / 1e9:.1f} GB are free" if total.value else "it is full"
+        return f"{gpu}: {has}, and {LEAST_FREE_BYTES / 1e9:.0f} GB is needed: {end_others}; {_WITHOUT}"
+    return ""
+
+
+def _attribute(driver: Any, handle: ctypes.c_int, attribute: int) -> int:
+    value = ctypes.c_int(0)
+    driver.cuDeviceGetAttribute(ctypes.byref(value), attribute, handle)
+    return value.value
+
+
+def _said(driver: Any, code: int) -> str:
+    """An error of the driver's in its own words."""
+    text = ctypes.c_char_p(None)
+    driver.cuGetErrorString(code, ctypes.byref(text))
+    return f"error {code}, {text.value.decode(errors='replace')}" if text.value else f"error {code}"
 
 
 def processors() -> int:
@@ -51,25 +163,104 @@ def processors() -> int:
     return max(1, count)
 
 
+def played() -> str | None:
+    """The compute capability whose limits are played, from the environment; None if none is.
+
+    Raises ValueError listing those that can be.
+    """
+    wanted = os.environ.get(CARD_SWITCH)
+    if not wanted:
+        return None
+    if wanted not in occupancy.LIMITS:
+        raise ValueError(f"{CARD_SWITCH}={wanted}: must be one of {', '.join(occupancy.LIMITS)}, or not set")
+    return wanted
+
+
+def bounds(capability: str | None = None) -> str | None:
+    """The compute capability whose limits hold on a card of this one: those that are played, if they are less.
+
+    Without a card, or on one that is not known, those that are played. None if nothing says any.
+    """
+    wanted = played()
+    if wanted is None or capability not in occupancy.LIMITS:
+        return wanted or capability
+    return min(wanted, capability, key=lambda name: occupancy.LIMITS[name].shared_bytes)
+
+
+def as_card(capability: str, **others: Any) -> Callable[[], Any]:
+    """What stands in the place of ``numba.cuda.get_current_device`` where steps are to find these limits.
+
+    Of what is not among ``others``, and is no limit, the GPU itself is asked, if there is one.
+    """
+    from numba import cuda
+
+    has, asked = occupancy.limits(capability), cuda.get_current_device
+    limits = {
+        "MAX_SHARED_MEMORY_PER_MULTIPROCESSOR": has.shared_bytes,
+        "RESERVED_SHARED_MEMORY_PER_BLOCK": has.reserved_bytes,
+    }
+
+    class Card:
+        def __getattr__(self, name: str) -> Any:
+            return getattr(asked(), name)
+
+    card = Card()
+    vars(card).update({**limits, **others})
+    return lambda: card
+
+
+def play() -> None:
+    """Let the steps of this process find the limits that are played, if any are."""
+    from numba import cuda
+
+    if played():
+        cuda.get_current_device = as_card(str(bounds(None if simulated() else _capability())))
+
+
+def memory_bytes() -> int:
+    """This machine's memory, or its container's share; what :data:`MEMORY_BYTES` says if neither is known."""
+    whole = MEMORY_BYTES
+    with contextlib.suppress(AttributeError, OSError, ValueError):
+        whole = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    with contextlib.suppress(OSError, ValueError):
+        whole = min(whole, int(_MEMORY_SHARE.read_text(encoding="utf-8")))
+    return whole
+
+
+def memory_for_a_child(gpu: bool) -> int:
+    """Bytes of private memory that one process may take; operands of a GPU stand in the host's, too."""
+    most = int(memory_bytes() * MEMORY_SHARE)
+    return most if gpu else min(MEMORY_BYTES, most)
+
+
+def workers() -> int:
+    """How many processes may be at work at once: as many as there are processors, and memory for them."""
+    return max(1, min(processors(), memory_bytes() // WORKER_BYTES))
+
+
 def compute_capability() -> str | None:
-    """The first GPU's compute capability such as ``"9.0"``, from the driver; None without one."""
+    """The first GPU's compute capability such as ``"9.0"``, or the played one if that is less; None without a GPU."""
+    found, wanted = _capability(), played()
+    if found is None or wanted is None:
+        return found
+    return min(found, wanted, key=lambda name: [int(part) for part in name.split(".")])
+
+
+def _capability() -> str | None:
+    """The first GPU's compute capability, from the driver."""
     if gpu_count() == 0:
         return None
-    driver = ctypes.CDLL(_DRIVER)
-    handle, major, minor = ctypes.c_int(0), ctypes.c_int(0), ctypes.c_int(0)
+    driver, handle = loaded(), ctypes.c_int(0)
     driver.cuDeviceGet(ctypes.byref(handle), 0)
-    # CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR and _MINOR
-    for attribute, value in ((75, major), (76, minor)):
-        driver.cuDeviceGetAttribute(ctypes.byref(value), attribute, handle)
-    return f"{major.value}.{minor.value}"
+    return ".".join(str(_attribute(driver, handle, one)) for one in (_CAPABILITY_MAJOR, _CAPABILITY_MINOR))
 
 
 def require_gpu(what: str) -> None:
-    """Raise NoGpuError unless a GPU is present."""
-    if gpu_count() == 0:
+    """Raise NoGpuError unless there is a GPU that kernels can run on (:func:`ready`)."""
+    if not ready():
         raise NoGpuError(
             f"{what} needs an NVIDIA GPU and its driver, and none was found: "
-            "the simulator checks kernels (python -m common check --sim) but says nothing about speed"
+            + (silent() or "the simulator checks kernels (python -m common check --sim) but says nothing about speed")
         )
 
 
@@ -79,12 +270,23 @@ def simulated() -> bool:
 
 
 def environment(simulator: bool) -> dict[str, str]:
-    """The environment of a process whose kernels run in the simulator, or on (or for) a GPU."""
-    env = {**os.environ, **PLAIN}
+    """The environment of a process whose kernels run in the simulator, or on (or for) a GPU.
+
+    What runs in the simulator has the tiles that the GPU has, where that has less shared memory than is usual.
+    """
+    env = {**_ONE_THREAD, **os.environ, **PLAIN}
     env.pop(SIMULATOR_SWITCH, None)
     if simulator:
         env[SIMULATOR_SWITCH] = "1"
+        env[CARD_SWITCH] = small_card()
     return env
+
+
+def small_card() -> str:
+    """The compute capability whose limits hold here, if its shared memory is less than is usual; else empty."""
+    found = occupancy.LIMITS.get(bounds(_capability()) or "")
+    small = found is not None and found.shared_bytes < occupancy.LIMITS[USUAL_CARD].shared_bytes
+    return str(bounds(_capability())) if small else ""
 
 
 @dataclass(frozen=True)
@@ -111,9 +313,11 @@ def current_gpu() -> Gpu:
 
     device = cuda.get_current_device()
     name = device.name.decode() if isinstance(device.name, bytes) else str(device.name)
+    if wanted := played():  # its measurements are not the card's
+        name += f" as {wanted}"
     major, minor = device.compute_capability
     version = ctypes.c_int(0)
-    ctypes.CDLL(_DRIVER).cuDriverGetVersion(ctypes.byref(version))
+    loaded().cuDriverGetVersion(ctypes.byref(version))
     return Gpu(
         name=name,
         compute_capability=f"{major}.{minor}",
@@ -130,6 +334,11 @@ def l2_bytes() -> int:
     from numba import cuda
 
     return int(cuda.get_current_device().L2_CACHE_SIZE)
+
+
+def out_of_memory(error: BaseException) -> bool:
+    """Does the error, Numba's or a library's, say that the GPU's memory does not suffice?"""
+    return re.search(r"out.of.memory|alloc_failed", str(error), re.IGNORECASE) is not None
 
 
 def free_bytes() -> int:

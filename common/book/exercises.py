@@ -135,6 +135,11 @@ class Exercise(Entry, frozen=True, kw_only=True):
         return catalog.precision(self.solution, self.solution.read_text(encoding="utf-8"))
 
     @property
+    def algorithm(self) -> str | None:
+        """Its algorithm, where that is not the definition: what its solution says."""
+        return catalog.algorithm(self.solution, self.solution.read_text(encoding="utf-8"), self.ladder)
+
+    @property
     def requires(self) -> str | None:
         """The compute capability that it needs, as its solution says; None: any."""
         return catalog.requires(self.solution, self.solution.read_text(encoding="utf-8"))

@@ -1,11 +1,13 @@
-"""Where the time goes: with ``WORKBOOK_LEDGER`` naming a file, every process notes what each stage of its work took.
+"""Where the time goes: which stage of its work a process is at, and what each took.
 
-Stages within stages count once, for the inner one. Without that variable nothing is measured or written.
+Stages within stages count once, for the inner one. What they took is measured and written only where
+``WORKBOOK_LEDGER`` names a file, by every process.
 """
 
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import os
 import time
@@ -45,15 +47,40 @@ class Run(msgspec.Struct):
     stages: dict[str, Spent]
 
 
+KERNEL, ORACLE, COMPILE, IMPORTS = "kernel", "oracle", "compile", "imports"
+
+_open: list[str] = []
+_signs = itertools.count(1)
+_sign = 0
 _inner: list[list[float]] = []  # of each open stage: wall and CPU seconds of the stages within
 
 
 @contextlib.contextmanager
 def stage(name: str) -> Iterator[None]:
     """What happens meanwhile in this process is of this stage."""
-    if SWITCH not in os.environ:
-        yield
-        return
+    _open.append(name)
+    advance()
+    try:
+        with _noted(name) if SWITCH in os.environ else contextlib.nullcontext():
+            yield
+    finally:
+        _open.pop()
+        advance()
+
+
+def now() -> tuple[str, int]:
+    """The innermost stage, empty if there is none, and a number that changes with each sign that work goes on."""
+    return (_open or [""])[-1], _sign
+
+
+def advance() -> None:
+    """Give a sign that work goes on: a stage began or ended, or a part of it is done."""
+    global _sign
+    _sign = next(_signs)
+
+
+@contextlib.contextmanager
+def _noted(name: str) -> Iterator[None]:
     wall, cpu = time.perf_counter(), time.process_time()
     _inner.append([0.0, 0.0])
     try:

@@ -7,39 +7,59 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
-from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
+from common.book import algorithms
 from common.book.problems import FLOAT16, Conv2d, Convolution, Dgrad, Gemm, Problem, Wgrad
 
 Float64 = NDArray[np.float64]
 Indices = tuple[NDArray[np.intp], ...]
 
-# Positions gathered at a time, times the reduction: bounds the oracle's memory.
-_CHUNK_ELEMENTS = 1 << 24
+# Elements of an operand gathered at a time: bounds the oracle's memory, and keeps what is summed in a cache.
+_CHUNK_ELEMENTS = 1 << 20
+# A gathered product takes so many times as long as one of a matrix product.
+_GATHERED = 16
 
 
 def full(problem: Problem, x: NDArray[Any], weight: NDArray[Any]) -> Float64:
-    """Every output element, in float64, shape ``problem.output_shape``."""
+    """Every output element, in float64, shape ``problem.output_shape``: by matrix products, tap by tap."""
+    x, weight = x.astype(np.float64), weight.astype(np.float64)
+    if isinstance(problem, Gemm):
+        return np.asarray(x @ weight)
+    if isinstance(problem, Conv2d):
+        return _plane(problem, x, weight)
     if isinstance(problem, Dgrad):
         return _input_gradient(problem, x, weight)
     if isinstance(problem, Wgrad):
         return _filter_gradient(problem, x, weight)
-    positions = np.indices(problem.output_shape).reshape(len(problem.output_shape), -1)
-    return at(problem, x, weight, tuple(positions)).reshape(problem.output_shape)
+    assert isinstance(problem, Convolution)
+    return _space(problem, x, weight)
 
 
 def at(problem: Problem, x: NDArray[Any], weight: NDArray[Any], positions: Indices) -> Float64:
     """Output elements at ``positions`` (one index array per output axis), in float64, shape (count,)."""
+    if math.prod(problem.output_shape) <= _GATHERED * len(positions[0]):
+        return full(problem, x, weight)[positions]
     if isinstance(problem, Wgrad):
         return _filter_gradient_at(problem, x, weight, positions)
-    result = np.empty(len(positions[0]))
-    windows = _windows(problem, x)
-    step = max(1, _CHUNK_ELEMENTS // problem.reduction)
-    for start in range(0, len(result), step):
-        part = tuple(axis[start : start + step] for axis in positions)
-        patch, filt = _operands(problem, windows, weight, part)
-        result[start : start + step] = np.einsum("ij,ij->i", patch, filt)
+    if isinstance(problem, Gemm):
+        m, n = positions
+        return _dots(x, (m,), np.ascontiguousarray(weight.T), n)
+    result = np.zeros(len(positions[0]))
+    channels_last = np.moveaxis(x, 1, -1) if isinstance(problem, Conv2d) else x
+    for filters, of_filter, elements, met in _terms(problem, weight, positions):
+        result[met] += _dots(channels_last, elements, filters, of_filter)
+    return result
+
+
+def _dots(a: NDArray[Any], at: Indices, b: NDArray[Any], rows: NDArray[np.intp]) -> Float64:
+    """The last axis of ``a`` at each of these places times the row of ``b`` that goes with it."""
+    result = np.empty(len(rows))
+    step = max(1, _CHUNK_ELEMENTS // a.shape[-1])
+    for start in range(0, len(rows), step):
+        part = slice(start, start + step)
+        left = a[tuple(axis[part] for axis in at)].astype(np.float64)
+        result[part] = np.einsum("ij,ij->i", left, b[rows[part]].astype(np.float64))
     return result
 
 
@@ -57,7 +77,11 @@ def stored(problem: Problem, sums: Float64) -> Float64:
 
 
 def error_bound(
-    problem: Problem, magnitude: Float64, sums: Float64 | None = None, precision: str = "fp32"
+    problem: Problem,
+    magnitude: Float64,
+    sums: Float64 | None = None,
+    precision: str = "fp32",
+    transformed: Float64 | None = None,
 ) -> Float64:
     """Largest |y - oracle| a kernel may show, given the oracle of the absolute values.
 
@@ -70,9 +94,20 @@ def error_bound(
     on top: each TF32 input by 2**-11 of itself (11 significant bits, to the nearest: Higham 2002, section 2.1; Ootomo
     and Yokota 2022, doi:10.1177/10943420221090256); an output of float16 by half its last place, for which ``sums``
     are the oracle's.
+
+    With ``transformed``, of :func:`common.book.algorithms.magnitude`, it is the bound of minimal filtering, normwise.
+    An element is A^T ((G g G^T) * (B^T d B)) A, summed over channels, of a filter g and a window d, and
+
+        |y - oracle| <= min(n, 8 sqrt(n)) u (|A|^T ((|G| |g| |G|^T) * (|B|^T |d| |B|)) |A|)
+
+    for the n roundings between an operand and the element: those of the transforms, of the products and of their sums
+    (the bound of Barabasz, Anderson, Soodhalter and Gregg 2020, doi:10.1145/3412380, before they take norms
+    of the matrices and of d and g). It counts a whole window with a whole filter: a large input that the definition
+    multiplies by a tap of 0 is in it, as it is in what is rounded. So no element has a bound of its own terms alone.
     """
-    tensor_cores = precision == "tf32" or problem.output_dtype == FLOAT16
-    bound = _summation(problem, _CUT if tensor_cores else _ROUNDED) * magnitude
+    if transformed is not None:
+        return _summation(algorithms.roundings(problem), _ROUNDED) * transformed
+    bound = _summation(problem.reduction + 1, _CUT if _on_tensor_cores(problem, precision) else _ROUNDED) * magnitude
     if precision == "tf32":
         bound = bound * (1 + _TF32) ** 2 + ((1 + _TF32) ** 2 - 1) * magnitude
     if problem.output_dtype == FLOAT16:
@@ -84,10 +119,15 @@ def error_bound(
 
 _ROUNDED, _CUT, _TF32 = 2.0**-24, 2.0**-23, 2.0**-11  # unit roundoffs
 _TYPICALLY = 1.25  # times the error of rounding to the nearest: cutting off both inputs gives 2, one 1.6
+_SEQUENTIAL = 0.47  # the error of sums of float32 normals, term by term, in units of 2**-24 * magnitude
+_MARGIN, _FEW = 2, 8  # times that error for many elements; a single one may have nine times as much again
 
 
-def _summation(problem: Problem, roundoff: float) -> float:
-    roundings = problem.reduction + 1
+def _on_tensor_cores(problem: Problem, precision: str) -> bool:
+    return precision == "tf32" or problem.output_dtype == FLOAT16
+
+
+def _summation(roundings: int, roundoff: float) -> float:
     return min(float(roundings), 8 * math.sqrt(roundings)) * roundoff
 
 
@@ -104,18 +144,47 @@ def nearest_tf32(values: NDArray[Any]) -> NDArray[np.float32]:
     return rounded.view(np.float32)
 
 
-def tf32_error(problem: Problem, x: NDArray[Any], weight: NDArray[Any], magnitude: Float64, sums: Float64) -> float:
-    """Largest root mean square, over all elements, of the error of a kernel that rounds inputs to the nearest TF32.
+def typical_error(
+    problem: Problem,
+    x: NDArray[Any],
+    weight: NDArray[Any],
+    magnitude: Float64,
+    sums: Float64,
+    precision: str = "fp32",
+    transformed: Float64 | None = None,
+) -> float:
+    """Largest root mean square of the error, over all elements, that a kernel may show on normals.
 
-    No bound on one element tells rounding from cutting off, whose errors are twice as large at most. But so they are
-    on average, too: 2**-10 / sqrt(3) of the last place that is kept, not 2**-10 / sqrt(12), and all of one sign. So
-    the error is compared with that of these very operands, rounded to the nearest. Summation adds its own: four
-    roundings that agree, or sqrt(n) / 4 of them; a thirtieth of the bound, and more than cuBLAS was seen to have.
+    A bound on one element has room for roundings that agree, so it tells nothing of inputs that lost a few bits where
+    sums are long. On average roundings do not agree. What is rounded once, TF32 inputs and a float16 output, is
+    compared with the error of these very operands, rounded to the nearest: cutting off gives twice as much. To that
+    comes what summation may add.
+
+    One float32 normal after the other is the order that errs most: the sum of i terms has variance i s^2, and is
+    rounded with a variance of u^2 i s^2 (1 - 2**-2) / (6 ln 2), as its mantissa is spread evenly on a logarithmic
+    scale (Hamming 1970). Over n terms that is 0.09 (n u s)^2, and the magnitude is n s 2 / pi: so the error is 0.47 u
+    of it, for any n, and less if parts are summed apart. Twice as much is allowed, and more where elements are few.
+    Inputs of 15 bits err by 32 times as much for n = 1000, by 16 times for n = 4000. Transforms (``transformed``)
+    round each term, too, which agree no more than the terms do: by u / 6 of their magnitude for one term.
+
+    Tensor cores cut off where they add, and the errors of one sum have one sign: four roundings that agree, or
+    sqrt(n) / 4 of them; more than cuBLAS was seen to have, or three products of TF32 numbers each, summed there.
     """
-    rounded = full(problem, nearest_tf32(x), nearest_tf32(weight)) - sums
     roundings = problem.reduction + 1
-    summed = min(float(roundings), max(4.0, math.sqrt(roundings) / 4)) * _CUT * magnitude
-    return _TYPICALLY * root_mean_square(rounded) + root_mean_square(summed)
+    if precision != "fp32" or problem.output_dtype == FLOAT16:
+        allowed = min(float(roundings), max(4.0, math.sqrt(roundings) / 4)) * _CUT * root_mean_square(magnitude)
+        if precision == "tf32":
+            rounded = full(problem, nearest_tf32(x), nearest_tf32(weight)) - sums
+            allowed += _TYPICALLY * root_mean_square(rounded)
+        if problem.output_dtype == FLOAT16:
+            allowed += _TYPICALLY * root_mean_square(stored(problem, sums) - sums)
+        return allowed
+    allowed = _SEQUENTIAL * root_mean_square(magnitude)
+    if transformed is not None:
+        allowed += root_mean_square(transformed) / (6 * math.sqrt(algorithms.terms(problem)))
+    squares = np.square(magnitude)
+    elements = max(1.0, float(squares.sum() ** 2 / max(np.square(squares).sum(), np.finfo(float).tiny)))
+    return _MARGIN * (1 + _FEW / math.sqrt(elements)) * _ROUNDED * allowed
 
 
 def root_mean_square(values: Float64) -> float:
@@ -123,52 +192,61 @@ def root_mean_square(values: Float64) -> float:
     return float(np.sqrt(np.mean(np.square(values))))
 
 
-def _windows(problem: Problem, x: NDArray[Any]) -> NDArray[Any]:
-    """A view of the input with one axis per output position and filter tap (GEMM: the input itself)."""
-    if isinstance(problem, Conv2d):
-        return sliding_window_view(x, (problem.R, problem.S), axis=(2, 3))
-    if isinstance(problem, Convolution):
-        g = problem.geometry
-        if isinstance(problem, Dgrad):
-            padded, g = _spread(problem, x), g._replace(stride_d=1, stride_h=1, stride_w=1)
-        else:
-            padded = _padded(problem, x)
-        reach = [(taps - 1) * dilation + 1 for taps, dilation in zip(problem.filt_shape[1:4], g[6:], strict=True)]
-        windows = sliding_window_view(padded, reach, axis=(1, 2, 3))
-        return windows[
-            :, :: g.stride_d, :: g.stride_h, :: g.stride_w, :,
-            :: g.dilation_d, :: g.dilation_h, :: g.dilation_w,
-        ]  # fmt: skip
-    return x
-
-
-def _padded(problem: Convolution, x: NDArray[Any]) -> NDArray[Any]:
+def _padded(problem: Convolution, x: Float64) -> Float64:
     """x with the padding of the forward convolution around it."""
     g = problem.geometry
+    if not any(g[3:6]):
+        return x
     return np.pad(x, ((0, 0), (g.pad_d, g.pad_d), (g.pad_h, g.pad_h), (g.pad_w, g.pad_w), (0, 0)))
 
 
-def _spread(problem: Dgrad, dy: NDArray[Any]) -> NDArray[Any]:
-    """dy with zeros between its elements and around it, whose windows are those of the gradient of the input.
+def _plane(problem: Conv2d, x: Float64, filt: Float64) -> Float64:
+    """y of a 2D convolution: each tap adds its filters times the pixels that it reads."""
+    y = np.zeros(problem.output_shape)
+    for r, s in np.ndindex(problem.R, problem.S):
+        read = x[:, :, r : r + problem.P, s : s + problem.Q].reshape(problem.N, problem.C, -1)
+        y += (filt[:, :, r, s] @ read).reshape(y.shape)
+    return y
 
-    Element p of dy stands where tap 0 of its window stood in the padded x, so dx is a convolution of stride 1 with
-    the filter turned round: its window begins (R - 1) * dilation_h before an element.
+
+def _space(problem: Convolution, x: Float64, filt: Float64) -> Float64:
+    """y of a 3D convolution, as :func:`_plane`."""
+    padded, y = _padded(problem, x), np.zeros(problem.y_shape)
+    for tap, met in _taps(problem):
+        y += (padded[met].reshape(-1, problem.C) @ filt[(slice(None), *tap)].T).reshape(y.shape)
+    return y
+
+
+def _terms(
+    problem: Problem, weight: NDArray[Any], positions: Indices
+) -> Iterator[tuple[NDArray[Any], NDArray[np.intp], Indices, NDArray[np.bool_]]]:
+    """For each tap, what the outputs at ``positions`` sum.
+
+    A matrix of its filters, a row each; which row, and which element of the input with channels last, meet in each
+    output that has a term of this tap; and which outputs these are.
     """
-    g = problem.geometry
-    before = [(taps - 1) * dilation for taps, dilation in zip(problem.filt_shape[1:4], g[6:], strict=True)]
-    padded = [extent + 2 * pad for extent, pad in zip(problem.x_shape[1:4], g[3:6], strict=True)]
-    spread = np.zeros(
-        (problem.N, *(b + extent for b, extent in zip(before, padded, strict=True)), problem.K), dy.dtype
-    )
-    along = [
-        slice(b, b + (count - 1) * stride + 1, stride)
-        for b, count, stride in zip(before, problem.y_shape[1:4], g[:3], strict=True)
-    ]
-    spread[:, along[0], along[1], along[2]] = dy
-    inner = [
-        slice(pad, pad + b + extent) for pad, b, extent in zip(g[3:6], before, problem.x_shape[1:4], strict=True)
-    ]
-    return np.asarray(spread[:, inner[0], inner[1], inner[2]])
+    if isinstance(problem, Conv2d):
+        n, k, p, q = positions
+        for r, s in np.ndindex(problem.R, problem.S):
+            yield weight[:, :, r, s], k, (n, p + r, q + s), np.ones(len(n), np.bool_)
+        return
+    assert isinstance(problem, Convolution)
+    g, (n, *place, output) = problem.geometry, positions
+    back = isinstance(problem, Dgrad)
+    for tap in np.ndindex(*problem.filt_shape[1:4]):
+        met, found = np.ones(len(n), np.bool_), []
+        for axis, index in enumerate(place):
+            stride, pad, shift = g[axis], g[3 + axis], tap[axis] * g[6 + axis]
+            if back:  # element p of dy was read at p * stride - pad + shift
+                along, over = np.divmod(index + pad - shift, stride)
+                met &= over == 0
+            else:
+                along = index * stride - pad + shift
+            met &= (along >= 0) & (along < problem.input_shape[1 + axis])
+            found.append(along)
+        elements = n[met], *(along[met] for along in found)
+        filters = weight[(slice(None), *tap)]
+        yield filters.T if back else filters, output[met], elements, met
 
 
 def _taps(problem: Convolution) -> Iterator[tuple[tuple[int, int, int], tuple[slice, ...]]]:
@@ -183,9 +261,8 @@ def _taps(problem: Convolution) -> Iterator[tuple[tuple[int, int, int], tuple[sl
         yield (tap[0], tap[1], tap[2]), (slice(None), *along)
 
 
-def _input_gradient(problem: Dgrad, dy: NDArray[Any], filt: NDArray[Any]) -> Float64:
+def _input_gradient(problem: Dgrad, dy: Float64, filt: Float64) -> Float64:
     """dx: each tap gives back to the elements that it read its share of dy."""
-    dy, filt = dy.astype(np.float64), filt.astype(np.float64)
     padded = _padded(problem, np.zeros(problem.x_shape))
     for tap, met in _taps(problem):
         padded[met] += dy @ filt[(slice(None), *tap)]
@@ -195,7 +272,7 @@ def _input_gradient(problem: Dgrad, dy: NDArray[Any], filt: NDArray[Any]) -> Flo
 
 def _filter_gradient_at(problem: Wgrad, x: NDArray[Any], dy: NDArray[Any], positions: Indices) -> Float64:
     """Elements of dfilt, tap by tap: for the filters and channels that are asked for there."""
-    padded, columns = _padded(problem, x).astype(np.float64), dy.astype(np.float64).reshape(-1, problem.K).T
+    padded, columns = _padded(problem, x.astype(np.float64)), dy.astype(np.float64).reshape(-1, problem.K).T
     result = np.empty(len(positions[0]))
     for tap, met in _taps(problem):
         here = np.flatnonzero(np.logical_and.reduce([at == i for at, i in zip(positions[1:4], tap, strict=True)]))
@@ -213,34 +290,10 @@ def _asked_for(indices: NDArray[np.intp], extent: int) -> tuple[Any, NDArray[np.
     return (slice(None), indices) if 2 * len(rows) > extent else (rows, at)
 
 
-def _filter_gradient(problem: Wgrad, x: NDArray[Any], dy: NDArray[Any]) -> Float64:
+def _filter_gradient(problem: Wgrad, x: Float64, dy: Float64) -> Float64:
     """dfilt: each tap gets what it read times dy, summed over all images and pixels."""
-    padded = _padded(problem, x.astype(np.float64))
-    columns = dy.astype(np.float64).reshape(-1, problem.K).T
+    padded, columns = _padded(problem, x), dy.reshape(-1, problem.K).T
     result = np.empty(problem.filt_shape)
     for tap, met in _taps(problem):
         result[(slice(None), *tap)] = columns @ padded[met].reshape(-1, problem.C)
     return result
-
-
-def _operands(
-    problem: Problem, windows: NDArray[Any], weight: NDArray[Any], positions: Indices
-) -> tuple[Float64, Float64]:
-    """The two (count, reduction) matrices whose row-wise dot products are the outputs at ``positions``."""
-    count = len(positions[0])
-    if isinstance(problem, Gemm):
-        m, n = positions
-        patch, filt = windows[m], weight[:, n].T
-    elif isinstance(problem, Conv2d):
-        n, k, p, q = positions
-        patch, filt = windows[n, :, p, q], weight[k]
-    elif isinstance(problem, Dgrad):
-        n, d, h, w, c = positions
-        # (count, K, T, R, S), the filter turned round
-        patch, filt = windows[n, d, h, w], np.moveaxis(weight[:, ::-1, ::-1, ::-1], -1, 0)[c]
-    else:
-        n, o, p, q, k = positions
-        # (count, C, T, R, S) to the filter's T, R, S, C order
-        patch, filt = np.moveaxis(windows[n, o, p, q], 1, -1), weight[k]
-    rows = count, problem.reduction
-    return patch.reshape(rows).astype(np.float64), filt.reshape(rows).astype(np.float64)

@@ -216,6 +216,11 @@ def warm() -> None:
     )
 
 
+def shared_arrays(text: str) -> int:
+    """Bytes of a kernel's own shared arrays, as its PTX declares them: dynamic shared memory has no size there."""
+    return sum(map(int, re.findall(r"^\s*(?:\.\w+\s+)?\.shared\s.*\[(\d+)\];", text, re.MULTILINE)))
+
+
 def float64_arithmetic(text: str) -> list[str]:
     """PTX lines that compute in float64: what a literal such as ``0.0`` slips in."""
     pattern = re.compile(r"^\s*(?:@\S+\s+)?(?:add|sub|mul|fma|div|mad|neg|setp|cvt)\S*\.f64\b.*$", re.MULTILINE)

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from common.book import limits
+from common.book import device, limits
 from common.book.patching import replaced
 
 
@@ -102,6 +102,7 @@ def _tell(function: Any, attribute: str, value: int) -> None:
     driver.driver.cuKernelSetAttribute(named, value, function.handle, function.device.id)
 
 
-def _capability(function: Any) -> str:
+def _capability(function: Any) -> str | None:
+    """Whose limits hold: of the function's GPU, or those that are played."""
     major, minor = function.device.compute_capability
-    return f"{major}.{minor}"
+    return device.bounds(f"{major}.{minor}")

@@ -94,6 +94,12 @@ class Commands:
         return parser
 
 
+def takes_record(parser: argparse.ArgumentParser) -> None:
+    """Add the option of a command that writes a record."""
+    text = "write the shipped records in results/, not your own in .workbook/results/ (for maintainers)"
+    parser.add_argument("--record", action="store_true", help=text)
+
+
 def takes_steps(parser: argparse.ArgumentParser, which: str = "default: all steps") -> None:
     """Add the options of a command that works on steps, or on a file in the place of one."""
     parser.add_argument("steps", nargs="*", metavar="STEP", help=f"steps, experiments or exercises ({which})")

@@ -6,12 +6,14 @@ import argparse
 import tempfile
 from pathlib import Path
 
+from rich.markup import escape
+
 from common.book import catalog, device, exercises, occupancy, problems
 from common.book.catalog import Step
 from common.commands import console
 from common.jobs import run
+from common.report import records
 from common.report.records import Record
-from common.run import isolate
 
 _OWN = ("9.0", "10.0", "12.0")  # those with instructions of their own, which 9.0a names
 _COPIES = 3  # of the operands: float32, and float64 for the oracle
@@ -47,10 +49,14 @@ def make_folder(folder: Path) -> None:
 Opened = tuple[Record, str]  # a record, and the key of a run of it
 
 
-def open_record() -> Opened:
+def folder(shipped: bool) -> Path:
+    """Where records, charts and tables are written: the user's own, or with ``--record`` those that are shipped."""
+    return records.RESULTS if shipped else records.OWN
+
+
+def open_record(shipped: bool) -> Opened:
     """This GPU's record, and the key of a run started now."""
-    gpu = run.describe_device()
-    record = Record.open(gpu)
+    record = Record.open(run.describe_device(), folder(shipped))
     return record, record.start_run()
 
 
@@ -82,7 +88,7 @@ def shape_of(steps: list[Step], text: str, simulator: bool) -> problems.Problem:
     if len(ladders) != 1:
         raise ValueError(f"--shape {text!r}: name steps of one ladder; these are of {', '.join(sorted(ladders))}")
     problem = problems.parse_shape(ladders.pop(), text)
-    needed, room = _COPIES * problem.least_bytes / 1e9, isolate.memory_limit(not simulator) / 1e9
+    needed, room = _COPIES * problem.least_bytes / 1e9, device.memory_for_a_child(not simulator) / 1e9
     if needed > room:
         raise ValueError(f"--shape {text!r}: takes {needed:,.0f} GB here, and a process may take {room:,.0f}")
     return problem
@@ -125,13 +131,15 @@ def pairs(steps: list[Step], preset: str | None, every_preset: bool, named: bool
 
 
 def simulator(asked: bool, options: argparse.Namespace | None) -> bool:
-    """Use the simulator? Says so when it was not asked for."""
+    """Use the simulator? Says so, and why, if it was not asked for; raises NoGpuError at a GPU that is of no use."""
     if asked:
         return True
-    if device.gpu_count() == 0:
-        console.say(options).print("no GPU was found: the kernels run in the CUDA simulator")
-        return True
-    return False
+    if device.ready():
+        return False
+    if why := device.silent():
+        console.complain(f"[yellow]{escape(why)}[/]")
+    console.say(options).print("no GPU was found: the kernels run in the CUDA simulator")
+    return True
 
 
 def with_predecessors(steps: list[Step], last: bool = False) -> list[Step]:

@@ -63,7 +63,7 @@ def _grade(options: argparse.Namespace) -> int:
     gpu, ceilings = (None, None) if simulator else run.measure_device()
     grader = grade.Grader(grade.Machine(gpu, ceilings), limits)
     own = grade.own_sources(files)
-    workers = options.workers or device.processors()
+    workers = options.workers or device.workers()
     lessons.keep_shipped()
     edits.name_edited_helpers("kernels are graded on the shipped one")
     found: dict[int, grade.Grade] = {}

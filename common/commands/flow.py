@@ -16,7 +16,7 @@ Line = Callable[[Any], str]
 
 def checked(outcomes: list[Outcome]) -> str:
     """``STEP: right at 5 shapes, 1.2 s``."""
-    counts = Counter(outcome.status for outcome in outcomes)
+    counts = Counter("left out" if outcome.left_out else outcome.status for outcome in outcomes)
     seconds = sum(outcome.result.get("seconds", 0.0) for outcome in outcomes)
     parts = [f"{status.replace('_', ' ')} at {count} shape{'s' * (count > 1)}" for status, count in counts.items()]
     return f"{outcomes[0].step.name}: {', '.join(parts)}, {seconds:.1f} s"

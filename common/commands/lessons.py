@@ -17,9 +17,9 @@ from common.commands.console import RIGHT, UNUSABLE
 from common.editing import history, loop, saves, shipped, words
 from common.jobs import run
 from common.jobs.run import Outcome
-from common.measure import plan
+from common.measure import plan, timing
 from common.measure.ceilings import Ceilings
-from common.report import current
+from common.report import current, recording
 from common.report.records import Record
 from common.run import isolate
 
@@ -32,6 +32,7 @@ def parser(lesson: str, own: tuple[str, ...] = ()) -> arguments.Parser:
         "step", nargs="?", metavar="STEP", help="one step or experiment of this lesson (default: all steps)"
     )
     parser.add_argument("--problem", metavar="PRESET", help="preset to time on (default: what shows the step)")
+    parser.add_argument("--sim", action="store_true", help="as if there were no GPU")
     parser.add_argument("--watch", action="store_true", help="run again whenever a file is saved, until Ctrl-C")
     parser.add_argument("--explain", action="store_true", help="let the one STEP say what it would do, and why")
     parser.add_argument("--shape", metavar='"N=2 C=3 ..."', help="with --explain: this shape, not a preset's")
@@ -54,11 +55,11 @@ def _chosen_of(lesson: str, name: str | None, preset: str | None) -> list[Step]:
     return chosen
 
 
-def _lesson(lesson: str, name: str | None, preset: str | None) -> int:
+def _lesson(lesson: str, name: str | None, preset: str | None, simulated: bool) -> int:
     say = console.say()
     chosen = _chosen_of(lesson, name, preset)
     preset = choosing.preset_of(chosen if name else [], preset)
-    simulator = choosing.simulator(False, None)
+    simulator = choosing.simulator(simulated, None)
     loop.get_ready(simulator)
     keep_shipped()
     meaning = "so is every step that imports it, and here only its Python runs, not what it compiles to"
@@ -75,12 +76,15 @@ def _lesson(lesson: str, name: str | None, preset: str | None) -> int:
     wanted = choosing.pairs(needed, preset, every_preset=False) if code == RIGHT else []
     compiling = run.CardsBeside(wanted)
     rest = [step for step in chosen if step not in edited]
+    left_out: list[Outcome] = []
     try:
         if rest:
             outcomes = list(verdicts.checked(rest, run.check_steps(rest, simulator, seed=plan.new_seed())))
             verdicts.print_checks(outcomes)
+            left_out = [outcome for outcome in outcomes if outcome.left_out]
             code = max(code, verdicts.exit_code(outcomes, asked=False))
         if code != RIGHT:
+            verdicts.say_left_out(left_out)
             return code
         cards = compiling()
     finally:
@@ -88,7 +92,7 @@ def _lesson(lesson: str, name: str | None, preset: str | None) -> int:
         if timing_them and code != RIGHT:
             timing_them.cancel()
     if simulator:
-        say.print("\nNo GPU here, so nothing is timed. The records hold what these steps reached elsewhere:\n")
+        say.print("\nNo GPU here, so nothing is timed. The records hold what these steps reached:\n")
         verdicts.print_recorded(chosen, preset)
         verdicts.print_cards(cards, {})
         return code
@@ -96,6 +100,7 @@ def _lesson(lesson: str, name: str | None, preset: str | None) -> int:
     timed = timing_them.run()
     medians = {(o.step.name, o.preset): o.result["timing"].median_ms for o in timed if o.status == "right"}
     verdicts.print_cards(cards, medians)
+    verdicts.say_left_out(left_out)
     return verdicts.exit_code(timed, asked=True)
 
 
@@ -110,22 +115,27 @@ class Lesson:
         self._preparing = run.Preparing(wanted, self._gpu)
 
     def run(self) -> list[Outcome]:
-        """Time them, and print the tables; the ceilings are measured unless the record has them."""
+        """Time them into the user's record, and print the tables; the ceilings are measured unless that has them."""
         self._preparing.before_timing()
         ceilings: Ceilings | None = self._record.ceilings if current.ceilings(self._record) else None
         timed: list[Outcome] = []
+        key = self._record.start_run()
         try:
             measuring = run.measure(self._pairs, ceilings=ceilings is None)
             for kind, found in console.progress("time", measuring, self._pairs, flow.measured):
                 if kind == "step":
                     timed.append(found)
+                    if found.status == "right":
+                        recording.record_step(self._record, key, found)
                 elif found["status"] == "right":
                     ceilings = found["ceilings"]
+                    self._record.set_ceilings(found["ceilings"], key, timing.MEASURE_VERSION)
                 else:
                     raise run.DeviceError(f"the GPU could not be measured: {found['message']}")
         finally:
             self.cancel()
         assert ceilings is not None
+        timed = run.latest(timed)
         verdicts.print_times(timed, ceilings, self._gpu.name)
         return timed
 
@@ -163,11 +173,11 @@ def keep_shipped() -> None:
         console.complain(f"[yellow]the shipped files are not kept: {escape(str(error))}[/]")
 
 
-def _watch(lesson: str, name: str | None, preset: str | None) -> int:
+def _watch(lesson: str, name: str | None, preset: str | None, simulated: bool) -> int:
     """Run a lesson's steps whenever their files are saved: the edited ones, or the one named, at once."""
     say = console.say()
     chosen = _chosen_of(lesson, name, preset)
-    simulator = choosing.simulator(False, None)
+    simulator = choosing.simulator(simulated, None)
     keep_shipped()
     edits.name_edited_helpers(steps=chosen)
     stops: dict[Path, threading.Event] = {}
@@ -206,7 +216,7 @@ def _lesson_command(options: argparse.Namespace) -> int:
         return _explain(options)
     if options.shape is not None:
         raise ValueError(f"--shape {options.shape!r}: goes with --explain; a lesson runs at --problem PRESET")
-    return (_watch if options.watch else _lesson)(options.lesson, options.step, options.problem)
+    return (_watch if options.watch else _lesson)(options.lesson, options.step, options.problem, options.sim)
 
 
 def _explain(options: argparse.Namespace) -> int:
@@ -221,5 +231,7 @@ def _explain(options: argparse.Namespace) -> int:
         problem = problems.parse_shape(step.ladder, options.shape)
     else:
         problem = problems.preset(options.problem or catalog.usual_preset(step), step.ladder)
-    console.say().print(run.explain(step, problem, choosing.simulator(False, None)), soft_wrap=True, markup=False)
+    console.say().print(
+        run.explain(step, problem, choosing.simulator(options.sim, None)), soft_wrap=True, markup=False
+    )
     return RIGHT

@@ -8,15 +8,15 @@ from collections.abc import Iterator
 
 from msgspec import to_builtins
 
-from common.book import catalog, device, lessontext
+from common.book import catalog, lessontext
 from common.book.catalog import Step
-from common.commands import arguments, console, flow, measuring, pictures, selftime, verdicts
+from common.commands import arguments, choosing, console, flow, measuring, pictures, selftime, verdicts
 from common.commands.console import RIGHT, WRONG
 from common.editing import loop
 from common.jobs import run, unchanged
 from common.jobs.run import Outcome
 from common.measure import plan
-from common.report import drawing, tables
+from common.report import tables
 from common.run import isolate
 
 
@@ -25,6 +25,7 @@ def commands(known: arguments.Commands) -> None:
     sub.add_argument("--json", action="store_true", help="as JSON on standard output")
 
     sub = known.add("all", _all, "check everything, time it if there is a GPU, draw charts and tables: what changed")
+    sub.add_argument("--sim", action="store_true", help="as if there were no GPU")
     sub.add_argument("--fresh", action="store_true", help="all of it anew, whether anything changed or not")
 
 
@@ -41,12 +42,12 @@ def _selftime(options: argparse.Namespace) -> int:
 def _all(options: argparse.Namespace) -> int:
     say = console.say()
     steps = catalog.everything()
-    simulator = device.gpu_count() == 0
-    say.rule("check every step" + (" in the simulator: no GPU was found" if simulator else ""))
+    simulator = choosing.simulator(options.sim, None)
+    say.rule("check every step" + (" in the simulator" if simulator else ""))
     card = None if simulator else run.inspect_device()
     engine = [card[0].name, card[0].driver] if card else "simulator"
     checks = unchanged.Outcomes("check", engine, options.fresh)
-    known = checks.known(steps)
+    known = checks.known(steps, card[1] if card else 0)
     rest = [step for step in steps if step.name not in known]
     bench = measuring.Bench(steps, *card, options.fresh) if card else None
     preparing = bench.prepare(rest) if bench else None
@@ -54,13 +55,13 @@ def _all(options: argparse.Namespace) -> int:
     try:
         outcomes = _check_rest(steps, known, rest, checks, compiling)
         code = verdicts.exit_code(outcomes, asked=False)
-        wrong = {o.step.name for o in outcomes if not verdicts.acceptable(o, asked=False)}
+        wrong = {o.step.name for o in outcomes if not o.fine}
         for name in sorted(wrong):
             say.print(f"[yellow]{name} is not timed: it is not right[/]")
         if bench and preparing:
             say.rule("time every step")
             preparing.before_timing()
-            code = max(code, bench.run(wrong, drawing.Beside(options.fresh)))
+            code = max(code, bench.run(wrong))
         if compiling:
             say.rule("compile every kernel")
             code = max(code, compiling.finish())
@@ -78,9 +79,11 @@ def _all(options: argparse.Namespace) -> int:
     say.rule("charts and tables")
     if simulator:
         say.print(
-            "No GPU here: the charts and tables come from the records in results/, measured on the cards they name."
+            "No GPU here: the charts and tables in results/ and the pages were measured on the cards that they name."
         )
-    return max(code, pictures.redraw(options.fresh))
+    code = max(code, pictures.redraw(options.fresh))
+    verdicts.say_left_out(outcomes)
+    return code
 
 
 def _check_rest(
@@ -107,7 +110,7 @@ def _check_rest(
         verdicts.note(keeper, [outcome for step in rest for outcome in found.get(step.name, [])])
         for step in rest:
             mine = found.get(step.name, [])
-            if mine and all(verdicts.acceptable(outcome, asked=False) for outcome in mine):
+            if mine and all(outcome.fine for outcome in mine):
                 checks.keep(mine)
     outcomes = [outcome for step in steps for outcome in found.get(step.name, [])]
     if rest:

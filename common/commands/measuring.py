@@ -13,34 +13,36 @@ from rich.markup import escape
 
 from common.book import catalog, device, lessontext, problems
 from common.book.catalog import Step
-from common.commands import arguments, choosing, console, flow, pictures, verdicts
+from common.commands import arguments, choosing, console, flow, verdicts
 from common.commands.console import RIGHT, WRONG
 from common.jobs import run
 from common.jobs.run import Outcome
 from common.measure import peers, profiler, sanitizer, timing
-from common.report import current, drawing, pages, recording, tables
+from common.report import current, pages, recording, tables
 from common.report.entries import Point, Profile, Sweep
 from common.report.records import Record
 
 
 def commands(known: arguments.Commands) -> None:
-    sub = known.add("bench", _bench, "check and time every step and the vendor's libraries, and write the record")
+    sub = known.add("bench", _bench, "check and time every step and the vendor's libraries, and record it")
     sub.add_argument("steps", nargs="*", metavar="STEP", help="steps or experiments (default: all)")
     sub.add_argument("--problem", metavar="PRESET", help="this preset only (default: all)")
+    arguments.takes_record(sub)
 
     sub = known.add("profile", _profile, "read hardware counters with ncu and say what they mean")
     sub.add_argument("steps", nargs="*", metavar="STEP", help="steps or experiments (default: all)")
     sub.add_argument("--problem", metavar="PRESET", help="preset (default: one per ladder)")
-    sub.add_argument("--record", action="store_true", help="write the counters to this GPU's record")
+    arguments.takes_record(sub)
 
     sub = known.add("sanitize", _sanitize, "run compute-sanitizer's four tools over ragged shapes")
     sub.add_argument("steps", nargs="*", metavar="STEP", help="steps or experiments (default: all)")
-    sub.add_argument("--record", action="store_true", help="write the result to this GPU's record")
+    arguments.takes_record(sub)
 
-    known.add("accuracy", _accuracy, "measure the errors of products over K, and write the record")
+    arguments.takes_record(known.add("accuracy", _accuracy, "measure the errors of products over K, and record them"))
 
-    sub = known.add("epilogues", _epilogues, "time what follows a convolution, fused and apart, and write the record")
+    sub = known.add("epilogues", _epilogues, "time what follows a convolution, fused and apart, and record it")
     sub.add_argument("--problem", metavar="PRESET", help="this preset only (default: those that lessons name)")
+    arguments.takes_record(sub)
 
     sub = known.add("sweep", _sweep, "time a step over its tile constants; an interrupted sweep goes on")
     sub.add_argument("step", metavar="STEP")
@@ -48,13 +50,14 @@ def commands(known: arguments.Commands) -> None:
     sub.add_argument(
         "--values", metavar='"NAME=1,2 ..."', help="sweep these constants only; the others stay as shipped"
     )
+    arguments.takes_record(sub)
 
 
 def _bench(options: argparse.Namespace) -> int:
     device.require_gpu("the bench")
     steps = [catalog.find(name) for name in options.steps] or catalog.everything()
     pairs = choosing.pairs(steps, options.problem, every_preset=True, named=bool(options.steps))
-    return bench(Bench(steps, *run.inspect_device(), fresh=True, pairs=pairs))
+    return bench(Bench(steps, *run.inspect_device(), fresh=True, pairs=pairs, shipped=options.record))
 
 
 def bench(what: Bench, enough: Callable[[float], bool] = lambda seconds: False) -> int:
@@ -72,31 +75,30 @@ def _profile(options: argparse.Namespace) -> int:
     preset = choosing.preset_of(named, options.problem)
     pairs = choosing.pairs(named or catalog.everything(), preset, every_preset=False, named=bool(named))
     device.require_gpu("profiling")
-    return profile(pairs, choosing.open_record() if options.record else None)
+    return profile(pairs, choosing.open_record(options.record))
 
 
-def profile(pairs: list[tuple[Step, str]], keep: choosing.Opened | None) -> int:
+def profile(pairs: list[tuple[Step, str]], keep: choosing.Opened) -> int:
     """Print the hardware's counters of each pair of step and preset, and ``keep`` them."""
     profiles = run.profile_steps(pairs)
     say = console.say()
     for one in profiles:
         for entry in one.kernels:
             say.print(tables.counters(f"{one.step.name} on {one.preset}: {entry.kernel}", profiler.sentences(entry)))
-    if keep:
-        record, key = keep
-        for one in profiles:
-            found = Profile(**asdict(one.code), kernels=one.kernels, shape=one.shape)
-            record.put_profile(one.preset, one.step.name, found, key)
+    record, key = keep
+    for one in profiles:
+        found = Profile(**asdict(one.code), kernels=one.kernels, shape=one.shape)
+        record.put_profile(one.preset, one.step.name, found, key)
     return RIGHT
 
 
 def _sanitize(options: argparse.Namespace) -> int:
     steps = [catalog.find(name) for name in options.steps] or catalog.everything()
     device.require_gpu("the sanitizer run")
-    return sanitize(steps, choosing.open_record() if options.record else None)
+    return sanitize(steps, choosing.open_record(options.record))
 
 
-def sanitize(steps: list[Step], keep: choosing.Opened | None) -> int:
+def sanitize(steps: list[Step], keep: choosing.Opened) -> int:
     """Print what compute-sanitizer's tools find in the steps, and ``keep`` it."""
     sanitizing = run.sanitize_steps(steps)
     found = list(console.progress("sanitize", sanitizing, steps * len(sanitizer.TOOLS), flow.sanitized))
@@ -105,17 +107,16 @@ def sanitize(steps: list[Step], keep: choosing.Opened | None) -> int:
     for tool, step, count, report in found:
         if count:
             say.print(f"{step.name}: {tool}: {escape(report)}", soft_wrap=True)
-    if keep:
-        record, key = keep
-        for step in steps:
-            errors = {tool: count for tool, one, count, _ in found if one == step}
-            record.put_sanitizer(step.name, errors, catalog.provenance(step.path), key)
+    record, key = keep
+    for step in steps:
+        errors = {tool: count for tool, one, count, _ in found if one == step}
+        record.put_sanitizer(step.name, errors, catalog.provenance(step.path), key)
     return WRONG if any(count for _, _, count, _ in found) else RIGHT
 
 
-def _accuracy(_: argparse.Namespace) -> int:
+def _accuracy(options: argparse.Namespace) -> int:
     device.require_gpu("measuring errors")
-    return accuracy(choosing.open_record())
+    return accuracy(choosing.open_record(options.record))
 
 
 def accuracy(keep: choosing.Opened) -> int:
@@ -140,7 +141,7 @@ def _epilogues(options: argparse.Namespace) -> int:
         known = ", ".join(preset for _, preset, _ in named) or "none"
         raise ValueError(f"--problem {options.problem!r}: epilogues are timed on {known}")
     device.require_gpu("timing epilogues")
-    return epilogues(chosen, choosing.open_record())
+    return epilogues(chosen, choosing.open_record(options.record))
 
 
 def epilogues(chosen: list[tuple[str, str, str]], keep: choosing.Opened) -> int:
@@ -163,7 +164,7 @@ def _sweep(options: argparse.Namespace) -> int:
     problems.preset(preset, step.ladder)
     device.require_gpu("a sweep")
     found = run.tunables(step, preset)
-    record, key = choosing.open_record()
+    record, key = choosing.open_record(options.record)
     old = record.sweep(preset, step.name)
     holds = current.sweep(record, preset, step.name)
     points = old.points if old and holds else []
@@ -189,10 +190,10 @@ def _sweep(options: argparse.Namespace) -> int:
 
 
 class Bench:
-    """What of a card's record is to be measured, and doing it."""
+    """What of a card's record, or of its ``shipped`` one, is to be measured, and doing it: of ``pairs`` or of all."""
 
     def __init__(self, steps: list[Step], gpu: device.Gpu, room_bytes: int, fresh: bool, **chosen: Any) -> None:
-        self._record = Record.open(gpu)
+        self._record = Record.open(gpu, choosing.folder(chosen.get("shipped", False)))
         self._gpu = gpu
         pairs = chosen.get("pairs") or choosing.pairs(steps, None, every_preset=True)
         # a layer's channels-last twin has the layer's libraries beside it
@@ -219,26 +220,11 @@ class Bench:
             wanted.setdefault(step, []).append(problems.FIRST[step.ladder])
         return run.Preparing(wanted, self._gpu)
 
-    def run(
-        self,
-        wrong: Iterable[str] = (),
-        beside: drawing.Beside | None = None,
-        enough: Callable[[float], bool] = lambda seconds: False,
-    ) -> int:
+    def run(self, wrong: Iterable[str] = (), enough: Callable[[float], bool] = lambda seconds: False) -> int:
         """Measure what is to be measured, but for the steps named; each row is written as soon as it is there.
 
-        What is drawn ``beside`` has ended when this returns. After each row ``enough`` is asked, with its seconds.
+        After each row ``enough`` is asked, with its seconds.
         """
-        try:
-            code = self._run(wrong, enough)
-        except BaseException:
-            if beside:
-                beside.cancel()
-            raise
-        pictures.say_drawn(beside.wait() if beside else [])
-        return code
-
-    def _run(self, wrong: Iterable[str], enough: Callable[[float], bool]) -> int:
         say = console.say()
         console.say_kept(self._held, "row", "rows")
         pairs = [pair for pair in self._pairs if pair[0].name not in wrong]
@@ -263,6 +249,7 @@ class Bench:
                 if enough(0.0 if tried[-1] in self.failed else now - began):
                     break
                 began = now
+        outcomes = run.latest(outcomes)
         self.left = [name for name in total if name not in tried]
         ceilings = record.ceilings
         if ceilings is None:  # it was enough before them
@@ -291,13 +278,13 @@ class Bench:
             if found.status == "right":
                 recording.record_step(self._record, key, found)
             elif not found.elsewhere:
-                self.failed[name] = "; ".join(found.reasons) or found.status
+                self.failed[name] = "; ".join(found.reasons) or found.result.get("message") or found.status
             return name
         preset, result = found
         name = f"the library {preset}"
         if result["status"] == "right":
             recording.record_peers(self._record, key, preset, result)
-        else:
+        if result.get("message"):
             self.failed[name] = result["message"]
             console.say().print(f"[yellow]the library on {preset}: {escape(result['message'])}[/]")
         return name

@@ -22,14 +22,17 @@ _PHOTO = [catalog.ROOT / "common" / name for name in ("report/photo.py", "jobs/t
 def commands(known: arguments.Commands) -> None:
     sub = known.add(
         "charts",
-        lambda options: redraw(options.fresh),
-        "draw charts and page tables from the records, where anything changed",
+        lambda options: redraw_shipped(options.fresh) if options.record else redraw(options.fresh),
+        "draw charts and tables of your own records, where anything changed",
     )
     sub.add_argument("--fresh", action="store_true", help="draw all, changed or not")
+    text = "draw the shipped charts, traces and page tables in their place (for maintainers)"
+    sub.add_argument("--record", action="store_true", help=text)
 
     sub = known.add("photo", _photo, "convolve a photograph and draw the feature maps")
     sub.add_argument("step", nargs="?", metavar="STEP", help=f"conv2d step (default: {_default()})")
     sub.add_argument("--sim", action="store_true", help="in the CUDA simulator, on a reduced photograph")
+    sub.add_argument("--record", action="store_true", help="draw the shipped picture (for maintainers)")
 
 
 def _default() -> str:
@@ -45,31 +48,45 @@ def _photo(options: argparse.Namespace) -> int:
     if step.ladder != "conv2d":
         raise ValueError(f"step {step.name!r}: the photograph needs a conv2d step, and this is a {step.ladder} step")
     # there is one picture: what is kept of another step's holds no more
-    draw_photo(step, choosing.simulator(options.sim, options), fresh=True)
+    simulator = choosing.simulator(options.sim, options)
+    draw_photo(step, simulator, fresh=True, folder=choosing.folder(options.record))
     return RIGHT
 
 
 def redraw(fresh: bool) -> int:
-    """Draw what changed, and write the tables of all records into the pages."""
-    say = console.say()
-    found = list(records.all_records())
-    reference = next((r for r in found if r.slug == records.REFERENCE_GPU), None)
-    everything, wanted = drawing.units(), drawing.stale(fresh)
+    """Draw what changed of the user's own records; the shipped charts must be there, and are left as they are."""
+    code = _redraw(False, fresh)
+    if lost := drawing.missing():
+        said = "git checkout brings a file back, charts --record draws it anew"
+        console.complain(f"[bold red]error:[/] {len(lost)} shipped pictures are gone, as {escape(lost[0])}: {said}")
+        code = WRONG
+    return code
+
+
+def redraw_shipped(fresh: bool) -> int:
+    """Draw what changed of what is shipped, trace what the book shows, and write the tables into the pages."""
+    code = max(_redraw(True, fresh), _retrace(fresh))
+    for path in pages.update(records.other(records.REFERENCE_GPU)):
+        console.say().print(f"tables rewritten: {path.relative_to(catalog.ROOT)}")
+    return code
+
+
+def _redraw(shipped: bool, fresh: bool) -> int:
+    """Draw what changed, and write a page of tables for each record."""
+    say, folder = console.say(), choosing.folder(shipped)
+    found = list(records.all_records(folder))
+    everything, wanted = drawing.units(shipped), drawing.stale(shipped, fresh)
     console.say_kept(len(everything) - len(wanted), "set of charts", "sets of charts")
     drawn = list(console.progress("charts", drawing.draw(wanted), wanted, flow.drawn)) if wanted else []
-    code = max(say_drawn(drawn), _retrace(fresh))
+    code = say_drawn(drawn)
     for record in found:
-        summary = records.RESULTS / f"{record.slug}.md"
+        summary = folder / f"{record.slug}.md"
         text = pages.summary(record)
         if not summary.exists() or summary.read_text(encoding="utf-8") != text:
             store.write(summary, text)
         day = max((run.date for run in record.data.runs.values()), default="an unknown day")
-        where = f"charts in results/charts/{record.slug}/, tables in results/{summary.name}"
-        say.print(f"{record.gpu_name}, measured up to {day}: {where}")
-    if not found:
-        say.print("no records in results/: a run with a GPU writes the first")
-    for path in pages.update(reference):
-        say.print(f"tables rewritten: {path.relative_to(catalog.ROOT)}")
+        where = f"charts in {store.shown(folder)}/charts/{record.slug}/, tables in {store.shown(summary)}"
+        say.print(f"{record.title}, measured up to {day}: {where}", soft_wrap=True)
     return code
 
 
@@ -95,8 +112,15 @@ def say_drawn(found: Iterable[tuple[Draw, DrawResult]]) -> int:
     return code
 
 
-def draw_photo(step: Step, simulator: bool, gpu: device.Gpu | None = None, fresh: bool = False) -> None:
-    """Draw the photograph's feature maps, unless those that are there hold, or with ``fresh``."""
+def draw_photo(
+    step: Step,
+    simulator: bool,
+    gpu: device.Gpu | None = None,
+    fresh: bool = False,
+    folder: Path | None = None,
+) -> None:
+    """Draw the photograph's feature maps among ``folder``'s charts (default: the user's), unless those that are
+    there hold, or with ``fresh``."""
     name, slug = "the CUDA simulator", "simulator"
     if not simulator:
         gpu = gpu or run.describe_device()
@@ -110,7 +134,7 @@ def draw_photo(step: Step, simulator: bool, gpu: device.Gpu | None = None, fresh
 
     try:
         with ledger.stage("photo"):
-            path = photo.draw(step, simulator, name, slug)
+            path = photo.draw(step, simulator, name, (folder or choosing.folder(False)) / "charts" / slug)
     except photo.PhotoError as error:
         raise ValueError(str(error)) from None
     cache.put("photo", key, str(path))

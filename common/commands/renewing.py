@@ -89,11 +89,12 @@ def commands(known: arguments.Commands) -> None:
     names = ", ".join((ROWS, *PARTS))
     sub.add_argument("parts", nargs="*", metavar="PART", help=f"of these only: {names} (default: all)")
     sub.add_argument(
-        "--list", action="store_true", help="name what would be measured; without a GPU, for the shipped record"
+        "--list", action="store_true", help="name what would be measured; without a GPU, for a shipped record"
     )
     sub.add_argument(
         "--minutes", type=float, metavar="N", help="end after so many; nothing is begun that would take longer"
     )
+    arguments.takes_record(sub)
 
 
 def _renew(options: argparse.Namespace) -> int:
@@ -106,10 +107,10 @@ def _renew(options: argparse.Namespace) -> int:
         raise ValueError(f"--minutes {options.minutes:g}: must be above 0")
     names = [name for name in known if not options.parts or name in options.parts]
     if options.list:
-        return _list(names)
+        return _list(names, options.record)
     device.require_gpu("renewing a record")
     with _alone():
-        renewal = Renewal(60 * minutes)
+        renewal = Renewal(60 * minutes, options.record)
         try:
             with _ended_after(60 * minutes):
                 renewal.run(names)
@@ -156,9 +157,11 @@ def _ended_after(seconds: float) -> Iterator[None]:
 
 
 class Renewal:
-    """A run of ``renew`` with so many seconds: by part what ``failed`` and why, and what is ``left`` to the next."""
+    """A run of ``renew`` with so many seconds, of the user's or the ``shipped`` record: by part what ``failed`` and
+    why, and what is ``left`` to the next."""
 
-    def __init__(self, seconds: float) -> None:
+    def __init__(self, seconds: float, shipped: bool = False) -> None:
+        self._shipped = shipped
         self._end = time.monotonic() + seconds
         self._card, self._past, self._longest = "", Past(), dict[str, float]()
         self._traced: set[str] = set()
@@ -167,7 +170,7 @@ class Renewal:
 
     def run(self, names: Sequence[str]) -> None:
         """Measure what these parts lack. Raises StoreError or RecordError if nothing can be kept."""
-        opened = choosing.open_record()
+        opened = choosing.open_record(self._shipped)
         self._card = opened[0].slug
         self._past = cache.get("renewing", self._card, Past) or Past()
         for name in names:
@@ -209,7 +212,7 @@ class Renewal:
                 if not self._room(ROWS, 1):
                     self.left[ROWS] = list(map(_named, _rows(record, room)))
                     break
-                bench = measuring.Bench(catalog.everything(), gpu, room, fresh=False, **chosen)
+                bench = measuring.Bench(catalog.everything(), gpu, room, fresh=False, shipped=self._shipped, **chosen)
                 try:
                     if measuring.bench(bench, self._enough) != RIGHT and not bench.failed:
                         failed[ROWS] = "told above"
@@ -332,11 +335,11 @@ def _named(one: tuple[Any, ...]) -> str:
     return " ".join([first.name, *map(str, at)])
 
 
-def _list(names: list[str]) -> int:
+def _list(names: list[str], shipped: bool) -> int:
     """Name what is missing of each part, or of older code."""
     room = None
     if device.gpu_count():
-        record = choosing.open_record()[0]
+        record = choosing.open_record(shipped)[0]
         room = run.inspect_device()[1] if ROWS in names else None
     else:
         record = Record.load(records.RESULTS / f"{records.REFERENCE_GPU}.json")
@@ -409,7 +412,7 @@ def _own(record: Record) -> list[tuple[Own]]:
     if network is None:
         return []
     folder, declared = network
-    held = training.load(record.slug)
+    held = training.load(record.slug, record.folder)
     codes = {name: getattr(getattr(held, name, None), "code", {}) for name in declared.commands}
     return [
         (Own(name, folder.name, command),)
@@ -448,7 +451,7 @@ def _agree(pairs: list[tuple[Step, Problem]], to: Opened) -> None:
         record.put_agreement(step.name, str(problem), entry, key)
 
 
-def _command(entries: list[tuple[Own]], _: Opened) -> None:
+def _command(entries: list[tuple[Own]], to: Opened) -> None:
     """Run the lesson's command, which writes the entry. Raises DeviceError with what it says if it fails."""
     for (own,) in entries:
         words = [sys.executable, "-m", f"{catalog.LESSONS.name}.{own.lesson}", own.command]
@@ -464,6 +467,9 @@ def _command(entries: list[tuple[Own]], _: Opened) -> None:
             said = " ".join(done.stderr.split())[-300:].removeprefix("error: ")
             raise run.DeviceError(said or f"{own.command} ended with exit code {done.returncode}")
         console.say().print(done.stdout.rstrip().rpartition("\n")[2], markup=False, soft_wrap=True)
+        found = training.load(to[0].slug)  # the command writes the user's record
+        if found and to[0].folder != records.OWN:
+            training.change(found.gpu, getattr(found, own.name), to[0].folder)
 
 
 PARTS = {

@@ -147,7 +147,7 @@ def _agree(options: argparse.Namespace) -> int:
         known = record.data.agreement
         agreement.require_counted(pairs, known, record.gpu_name)
     elif options.record:
-        record, key = choosing.open_record()
+        record, key = choosing.open_record(shipped=True)
     found: dict[str, dict[str, Agreement]] = {}
     for step, problem, entry in console.quietly("trace", agreement.refresh(pairs, known), pairs):
         found.setdefault(step.name, {})[str(problem)] = entry

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from rich.markup import escape
 from rich.table import Table
 
-from common.book import problems
+from common.book import catalog, problems
 from common.book.catalog import Step
 from common.commands import choosing, console, flow
 from common.commands.console import RIGHT, UNUSABLE, WRONG
 from common.editing import loop, words
 from common.jobs.run import Outcome
+from common.measure import budget, clocks
 from common.measure import ceilings as measured
 from common.measure.ceilings import Ceilings
 from common.report import cardtables, records, tables, tracewords
@@ -35,20 +37,34 @@ def note(keeper: loop.Keeper, outcomes: list[Outcome]) -> None:
         console.complain(f"[yellow]{escape(warning)}[/]")
 
 
-def acceptable(outcome: Outcome, asked: bool) -> bool:
-    """Right, or a shape the step says it does not take (unless that very shape was asked for)."""
-    return outcome.status == "right" or (outcome.status == "refused" and not asked)
-
-
 def exit_code(outcomes: Iterable[Outcome], asked: bool) -> int:
-    """What a program says of outcomes; what requires another GPU is no failure."""
+    """What a program says of outcomes; what requires another GPU is no failure, nor what is left out.
+
+    A refusal of a shape that was asked for is.
+    """
     outcomes = [outcome for outcome in outcomes if not outcome.elsewhere]
-    statuses = {outcome.status for outcome in outcomes if not acceptable(outcome, asked)}
+    statuses = {outcome.status for outcome in outcomes if not outcome.left_out}
     if statuses & {"wrong", "crashed", "timed_out"}:
         return WRONG
-    # a step that refuses every shape has shown nothing
-    checked = {o.step.name for o in outcomes if o.status != "refused"}
-    return UNUSABLE if statuses or {o.step.name for o in outcomes} - checked else RIGHT
+    # a step that refuses every shape has shown nothing, nor has one that is left out at all
+    shown = {o.step.name for o in outcomes if o.status != "refused" and not o.left_out}
+    failed = statuses - {"right"} - (set() if asked else {"refused"})
+    return UNUSABLE if failed or {o.step.name for o in outcomes} - shown else RIGHT
+
+
+def say_left_out(outcomes: Iterable[Outcome], aside: bool = False) -> None:
+    """In one line what the card had no room for, if anything."""
+    left = [outcome for outcome in outcomes if outcome.left_out]
+    if not left:
+        return
+    most = max((outcome.result for outcome in left), key=lambda result: result["needed_bytes"])
+    large = all(max(map(math.prod, outcome.problem.shapes)) > 2**31 for outcome in left)
+    what = "arrays beyond 2^31 elements were not looked for" if large else f"{len(left)} were left out"
+    said = f"{most['needed_bytes'] / 1e9:.1f} GB are needed, {most['free_bytes'] / 1e9:.1f} are free"
+    if aside:
+        console.complain(f"[yellow]{what}: {said}[/]")
+    else:
+        console.say().print(f"[yellow]{what}: {said}[/]", soft_wrap=True)
 
 
 def checked(steps: list[Step], outcomes: Iterator[Outcome], aside: bool = False) -> Iterator[Outcome]:
@@ -71,14 +87,22 @@ def print_checks(outcomes: list[Outcome], file: Path | None = None) -> None:
 
 def print_times(outcomes: list[Outcome], ceilings: Ceilings, gpu: str) -> None:
     say = console.say()
+    fp32 = [o for o in outcomes if o.status == "right" and not catalog.on_tensor_cores(o.step, o.problem)]
+    behind = clocks.slow([o.result["timing"].sm_mhz for o in fp32])
+    slow = [(o.step.name, o.preset) for o, is_slow in zip(fp32, behind, strict=True) if is_slow]
     for preset in dict.fromkeys(outcome.preset for outcome in outcomes):
         rows = [o for o in outcomes if o.preset == preset]
-        print_outcomes(tables.times(rows, ceilings, gpu, say.width), rows)
+        slow_here = {name for name, where in slow if where == preset}
+        print_outcomes(tables.times(rows, ceilings, gpu, say.width, slow_here), rows)
         for outcome in rows:
             if outcome.preset and outcome.status == "right" and outcome.problem != problems.preset(outcome.preset):
+                why = f"too large for this card, or takes it more than {budget.LAUNCH_SECONDS:g} s"
                 say.print(
-                    f"[yellow]{outcome.step.name}: {outcome.problem} ran; all of {preset} does not fit this card[/]"
+                    f"[yellow]{outcome.step.name}: {outcome.problem} ran; all of {preset} is {why}[/]", soft_wrap=True
                 )
+            if "lacking" in outcome.result:
+                say.print(f"[yellow]{outcome.step.name} on {preset}: {outcome.result['lacking']}[/]", soft_wrap=True)
+    say_left_out(outcomes)
 
 
 def print_cards(cards: list[Outcome] | str, medians: dict[tuple[str, str | None], float]) -> None:

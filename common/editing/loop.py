@@ -139,15 +139,17 @@ class Run:
 
     def _outcomes(self, path: Path) -> Iterator[tuple[str, list[Outcome]]]:
         small, full = problems.FIRST[self.step.ladder], problems.preset(self.preset)
-        precision = self.step.precision
+        precision, algorithm = self.step.precision, self.step.algorithm
         asked = [
-            messages.Check(**self._at(path, case.problem), **case.fields(), precision=precision)
+            messages.Check(**self._at(path, case.problem), **case.fields(), precision=precision, algorithm=algorithm)
             for case in plan.cases(self.step.ladder, not self.simulator, plan.new_seed())
         ]
         gpu = [task for task in asked if task.engine == "gpu"]
         cpu = [replace(task, repeats=1) for task in asked if task.engine != "gpu"]
         self._cases = len(cpu if self.simulator else gpu)
-        first = messages.Check(**self._at(path, small), depth="once", seconds=FIRST_SECONDS, precision=precision)
+        first = messages.Check(
+            **self._at(path, small), depth="once", seconds=FIRST_SECONDS, precision=precision, algorithm=algorithm
+        )
         compiled = [self._compile(path, full)]
         if self.simulator:
             # the quicker one first: filters are unrolled, and a GEMM without ragged edges has less code
@@ -221,7 +223,8 @@ class Run:
             waiting = self._missing(_CHECK, 1 + self._cases) or _SIMULATE in self._open
             return None if waiting else [*checked, *seen]
         if failed in checked and not self.simulator:
-            again = messages.Check(**self._at(self._path, failed.problem), precision=self.step.precision)
+            place = self._at(self._path, failed.problem)
+            again = messages.Check(**place, precision=self.step.precision, algorithm=self.step.algorithm)
             run.retell(again, failed.problem, failed.result)
         return [failed]
 

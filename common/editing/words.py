@@ -101,7 +101,8 @@ def stage(step: str, found: Stage, best: Event | None = None) -> list[str]:
         right = {str(outcome.problem) for outcome in found.outcomes if outcome.status == "right"}
         refused = {str(outcome.problem) for outcome in found.outcomes if outcome.status == "refused"}
         more = f", refused at {len(refused)}" if refused else ""
-        unseen = next((one for one in found.outcomes if one.unseen or one.status == "unjudged"), None)
+        judged = [one for one in found.outcomes if not one.left_out]
+        unseen = next((one for one in judged if one.unseen or one.status == "unjudged"), None)
         sound = ", and sound" if unseen is None else ""
         lines = [f"{step}: [green]right at {len(right)} shapes{sound}{more}[/]  {after}"]
         if unseen is not None:

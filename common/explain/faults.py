@@ -287,10 +287,11 @@ def of_float64(path: Path) -> Fault:
     return fault("float64", "the compiled kernel computes in float64", path, line)
 
 
-def of_time_out(seconds: float, path: Path, line: int | None) -> Fault:
-    """The kernel did not end; ``line`` is where a simulated thread was, and that of the loop around it is named."""
+def of_time_out(seconds: float, path: Path, line: int | None, what: str = "the kernel") -> Fault:
+    """The kernel, or ``what`` else of the file, did not end; ``line`` is where it was, and that of the loop around
+    it is named."""
     loop = _loop_around(path, line) if line else None
-    return fault("endless", f"the kernel was still running after {seconds:.0f} s", path, loop or line)
+    return fault("endless", f"{what} was still running after {seconds:.0f} s", path, loop or line)
 
 
 def placed(text: str) -> str:

@@ -143,7 +143,7 @@ class Facts:
     @cached_property
     def record(self) -> Record | None:
         """The reference GPU's record, as the pages show it."""
-        return next((found for found in records.all_records() if found.slug == records.REFERENCE_GPU), None)
+        return records.other(records.REFERENCE_GPU)
 
     @cached_property
     def code(self) -> MachineCode:

@@ -153,6 +153,7 @@ class Work:
     shapes: list[Problem]
     exercise: Exercise | None
     precision: str = catalog.PRECISIONS[0]
+    algorithm: str | None = None
     requires: str | None = None
     borrowed: Borrowed = borrowed.NOTHING
 
@@ -307,7 +308,9 @@ class Grader:
             return
         departure = allowed_edits.departure(exercise, text) if exercise else None
         lent = borrowed.by(target)
-        work = Work(file.path, text, target.ladder, [], exercise, target.precision, target.requires, lent)
+        work = Work(
+            file.path, text, target.ladder, [], exercise, target.precision, target.algorithm, target.requires, lent
+        )
         self._kernel(grade, work)
         if exercise and exercise.floor and self.machine.gpu is None:
             asked = f"{exercise.floor:g} percent of the floor's rate on {exercise.preset}"
@@ -371,7 +374,7 @@ class Grader:
             for problem in work.shapes:
                 bench = sandbox.RemoteBench(box, problem)
                 try:
-                    verdict = check.check_bench(bench, seed, repeats=1, precision=work.precision)
+                    verdict = check.check_bench(bench, seed, 1, work.precision, work.algorithm)
                 except SandboxError as error:
                     evidence.findings += self._behind(work, box, problem) if error.kind == "crashed" else []
                     if evidence.findings:
@@ -541,7 +544,7 @@ class Grader:
 
     def _run_plans(self, evidence: Evidence, work: Work, timed: Problem | None, seed: int, folder: Path) -> None:
         task = PtxRun(
-            ladder=work.ladder, precision=work.precision, folder=str(folder), seed=seed,
+            ladder=work.ladder, precision=work.precision, algorithm=work.algorithm, folder=str(folder), seed=seed,
             shapes=[problem.shape() for problem in work.shapes], timed=timed.shape() if timed else None,
         )  # fmt: skip
         with self._gpu:

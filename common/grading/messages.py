@@ -155,7 +155,7 @@ class PtxRun(Task[PtxResult], frozen=True, kw_only=True, tag="grading.ptx_run"):
 
     ``folder``  that of the plans' files
     ``ladder``, ``seed``  the step's ladder, and the seed of the operands
-    ``precision``  what it may compute with
+    ``precision``, ``algorithm``  what it may compute with, and how
     ``shapes``  those to check at, each with three plans: NUMBER-0 to NUMBER-2
     ``timed``   the shape of the plan ``timed``; None: nothing is timed
     """
@@ -166,3 +166,4 @@ class PtxRun(Task[PtxResult], frozen=True, kw_only=True, tag="grading.ptx_run"):
     seed: int
     shapes: list[dict[str, int]]
     timed: dict[str, int] | None
+    algorithm: str | None = None

@@ -253,7 +253,8 @@ def run(task: PtxRun) -> PtxResult:
     for number, shape in enumerate(task.shapes):
         problem = problems.from_shape(ladder, shape)
         found = [_read(folder, f"{number}-{part}") for part in range(3)]
-        verdict = check.check_bench(PlanBench(problem, found, folder, kernels), seed, precision=task.precision)
+        bench = PlanBench(problem, found, folder, kernels)
+        verdict = check.check_bench(bench, seed, precision=task.precision, algorithm=task.algorithm)
         compared += verdict.elements_compared
         findings += [{"kind": one.kind, "message": one.message, "shape": shape} for one in verdict.findings]
         if findings:

@@ -1,6 +1,9 @@
 """What child processes are asked for, and what they answer: a struct for each task of :mod:`common.jobs.tasks`, and
 its result.
 
+Where a task has ``room_bytes``, they are the card's budget as the command worked it out
+(:func:`common.measure.budget.room_bytes`); 0: the child works it out.
+
 ``jobs.trace`` is the microscope's: :class:`common.microscope.messages.Trace`. Shapes are extents by name, as
 :meth:`common.book.problems.Problem.shape` gives them; paths are absolute.
 """
@@ -37,6 +40,9 @@ class StepResult(Result, total=False):
     ``engine``, ``seed``  of the case; ``engines`` of all cases of a shape
     ``untraced``          why the tracer did not judge it
     ``only_compiled``     it was compiled, and not run
+    ``needed_bytes``, ``free_bytes``  of the GPU's memory, where it was left out for want of that
+    ``depth``             how thoroughly, where the time that a launch takes decided
+    ``unsought``          why races and the like were not looked for beside a GPU's verdict
 
     Of what is timed:
 
@@ -44,6 +50,7 @@ class StepResult(Result, total=False):
     ``prepare_ms``, ``first_launch_ms``  of ``prepare`` (None: there is none) and of the first launch, seen cold
     ``workspace_bytes``  of scratch memory
     ``beside``           it was timed in turn with the library
+    ``lacking``          why it was not
     ``pairs``            by the names of others, what :class:`common.measure.timing.Paired` holds: theirs is the first
     ``gpu``              its name
 
@@ -67,11 +74,16 @@ class StepResult(Result, total=False):
     seed: int
     untraced: str
     only_compiled: bool
+    needed_bytes: int
+    free_bytes: int
+    depth: plan.Depth
+    unsought: str
     timing: Timing
     prepare_ms: float | None
     first_launch_ms: float
     workspace_bytes: int
     beside: peers.Beside
+    lacking: str
     pairs: dict[str, Paired]
     gpu: str
     source: str
@@ -94,6 +106,10 @@ class TunablesResult(Result, total=False):
 
     tunables: dict[str, list[int]]
     shipped: Tile
+
+
+class SizeResult(Result, total=False):
+    shape: Shape
 
 
 class LaunchResult(Result, total=False):
@@ -159,6 +175,7 @@ class Check(ShapeTask[StepResult], frozen=True, kw_only=True, tag="jobs.check"):
     """Is a file right at one shape? The fields of :class:`common.measure.plan.Case`, and
 
     ``precision``  what the step may compute with, one of :data:`common.book.catalog.PRECISIONS`
+    ``algorithm``  one of :data:`common.book.algorithms.NAMES`; None: the definition
     ``repeats``  launches on equal inputs that must agree
     ``kernels``  the folder of kernels that are kept; empty: none are
     """
@@ -170,7 +187,9 @@ class Check(ShapeTask[StepResult], frozen=True, kw_only=True, tag="jobs.check"):
     wide: bool = False
     small: bool = False
     sole: bool = True
+    budget: float | None = None
     precision: str = "fp32"
+    algorithm: str | None = None
     repeats: int = check.REPEATS
     kernels: str = ""
 
@@ -193,6 +212,7 @@ class Time(ShapeTask[StepResult], frozen=True, kw_only=True, tag="jobs.time"):
     beside: str = ""
     seed: int = 0
     kernels: str = ""
+    room_bytes: int = 0
 
 
 class Turn(Task[Result], frozen=True, kw_only=True, tag="jobs.turn"):
@@ -233,6 +253,7 @@ class Pair(ShapeTask[StepResult], frozen=True, kw_only=True, tag="jobs.pair"):
 
     gpu: ClassVar[bool] = True
     against: dict[str, Rival]
+    room_bytes: int = 0
 
 
 class Tunables(ShapeTask[TunablesResult], frozen=True, kw_only=True, tag="jobs.tunables"):
@@ -246,6 +267,13 @@ class Sweep(ShapeTask[StepResult], frozen=True, kw_only=True, tag="jobs.sweep"):
     alone: ClassVar[bool] = True  # another tile is another kernel
     tile: Tile
     kernels: str = ""
+    room_bytes: int = 0
+
+
+class Size(ShapeTask[SizeResult], frozen=True, kw_only=True, tag="jobs.size"):
+    """At which size may a file's kernels be launched on this card?"""
+
+    room_bytes: int = 0
 
 
 class Launch(ShapeTask[LaunchResult], frozen=True, kw_only=True, tag="jobs.launch"):
@@ -308,12 +336,14 @@ class Peer(Task[PeerResult], frozen=True, kw_only=True, tag="jobs.peer"):
     ladder: str
     shape: dict[str, int]
     preset: str = ""
+    room_bytes: int = 0
 
 
 class Ceilings(Task[CeilingsResult], frozen=True, kw_only=True, tag="jobs.ceilings"):
     """What does this GPU reach at most?"""
 
     gpu: ClassVar[bool] = True
+    room_bytes: int = 0
 
 
 class Accuracy(Task[AccuracyResult], frozen=True, kw_only=True, tag="jobs.accuracy"):
@@ -329,6 +359,7 @@ class Epilogues(ShapeTask[EpiloguesResult], frozen=True, kw_only=True, tag="jobs
     gpu: ClassVar[bool] = True
     ways: str
     preset: str = ""
+    room_bytes: int = 0
 
 
 class Device(Task[DeviceResult], frozen=True, kw_only=True, tag="jobs.device"):

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
@@ -21,8 +22,9 @@ from common.code.messages import CodeCard
 from common.explain.faults import Fault, FindingFields
 from common.jobs import messages
 from common.jobs.messages import StepResult
-from common.measure import check, plan, profiler, sanitizer, shapes
+from common.measure import budget, check, clocks, plan, profiler, sanitizer, shapes
 from common.measure.ceilings import Ceilings
+from common.measure.timing import Timing
 from common.microscope import trace
 from common.microscope.messages import Trace
 from common.run import isolate
@@ -45,7 +47,8 @@ FEW_PROCESSORS = 4  # with so many or fewer, nothing is compiled while kernels a
 @dataclass(frozen=True)
 class Outcome:
     """The result of one task on one step: ``result["status"]`` is right, wrong, refused, unusable, crashed or
-    timed_out; or unjudged, where a GPU ran what neither the tracer nor the simulator knows, or lacks the memory."""
+    timed_out; or unjudged, where a GPU ran what neither the tracer nor the simulator knows, or lacks the memory
+    (``left_out``)."""
 
     step: Step
     problem: Problem
@@ -60,6 +63,11 @@ class Outcome:
     def fine(self) -> bool:
         """Right, or a shape that the step may refuse, or one that only a GPU could judge."""
         return self.status in ("right", "refused", "unjudged")
+
+    @property
+    def left_out(self) -> bool:
+        """Has the GPU no room for it? That holds nothing back."""
+        return "needed_bytes" in self.result
 
     @property
     def unseen(self) -> str | None:
@@ -78,7 +86,9 @@ class Outcome:
 
     @property
     def reasons(self) -> list[str]:
-        """One line per finding, or what stopped the task."""
+        """One line per finding, or what stopped the task; what is left out is said once for all."""
+        if self.left_out:
+            return []
         findings = [f"{item['kind']}: {item['message']}" for item in self.result.get("findings", [])]
         message = self.result.get("message")
         return findings + ([f"{self.status}: {message}"] if message else [])
@@ -108,7 +118,8 @@ def check_steps(
 ) -> Iterator[Outcome]:
     """Check each step as :mod:`common.measure.plan` has it, or at ``shape``, in child processes; step by step.
 
-    ``file`` is checked in the step's place. ``seed`` is that of the drawn shapes and operands. Without a GPU each
+    ``file`` is checked in the step's place. ``seed`` is that of the drawn shapes and operands. What a GPU has little
+    room for comes last: the largest shapes, one at a time, and what others left no memory for. Without a GPU each
     step is also compiled, unless ``compiled`` is False. What fails is not tried at all shapes, and what does not
     compile at none that have not been tried by then. With ``workers`` these have what runs in the simulator to do,
     and ``begun`` is called when they know all of it. A step that requires another GPU than this one is checked as if
@@ -124,14 +135,27 @@ def check_steps(
             (group, (gpu if group.on_gpu else on_cpu).submit(group.run, stop, hopeless[group.step]))
             for group in groups
         ]
+        alone = gpu.submit(_alone, [pair for pair in running if not pair[0].simulated], stop)
         begun()
         for step in steps:
+            if shape and simulated[step] and (why := plan.too_large(shape)):
+                yield Outcome(step, shape, None, {"status": "unjudged", "message": why, "late": True})
             mine = [future.result() for group, future in running if group.step is step]
             yield from _agreed(step, [outcome for outcomes in mine for outcome in outcomes], simulated[step], file)
+        for step, outcomes in itertools.groupby(alone.result(), lambda outcome: outcome.step):
+            yield from _agreed(step, list(outcomes), False, file)
     finally:
         stop.set()
         gpu.shutdown(wait=True, cancel_futures=True)
         pool.end()
+
+
+def _alone(groups: list[tuple[_CheckGroup, Future[list[Outcome]]]], stop: threading.Event) -> list[Outcome]:
+    """When the groups are done: what they left to be done alone on the GPU, but for steps that are not right."""
+    wrong = {group.step for group, future in groups if not all(outcome.fine for outcome in future.result())}
+    waiting = [(group, task) for group, _ in groups if group.step not in wrong for task in group.alone]
+    results = isolate.run([task for _, task in waiting], False, CHECK_SECONDS, stop)
+    return [group.outcome(task, result) for (group, task), (_, result) in zip(waiting, results, strict=False)]
 
 
 def beyond(step: Step) -> str:
@@ -162,13 +186,14 @@ def _beside(step: Step, problem: Problem) -> str:
 
 @dataclass(frozen=True)
 class _CheckGroup:
-    """Tasks of one step for one process, ended when enough is wrong."""
+    """Tasks of one step for one process, ended when enough is wrong; and those that must have the GPU ``alone``."""
 
     step: Step
     tasks: list[messages.Check | messages.Compile]
     simulated: bool
     gpu: bool  # is there one besides
     asked: bool = False  # was the very shape asked for
+    alone: list[messages.Check] = field(default_factory=list)
 
     @property
     def on_gpu(self) -> bool:
@@ -180,18 +205,25 @@ class _CheckGroup:
         for task, (_, result) in zip(
             self.tasks, isolate.run(self.tasks, self.simulated, CHECK_SECONDS, enough), strict=False
         ):
-            problem = problems.from_shape(self.step.ladder, result.get("shape") or task.shape)
-            if isinstance(task, messages.Compile):
-                result["only_compiled"] = True
-            else:
-                result = judged(problem, result, self.asked, self.gpu)
-            outcomes.append(Outcome(self.step, problem, None, result))
+            outcome = self.outcome(task, result)
+            if outcome.left_out and isinstance(task, messages.Check):
+                self.alone.append(task)  # other checks may have held the memory
+                continue
+            outcomes.append(outcome)
             if isinstance(task, messages.Compile) and not outcomes[-1].fine:
                 hopeless.set()
             wrong = [one.status for one in outcomes if not one.fine]
             if len(wrong) >= ENOUGH_WRONG or set(wrong) & {"timed_out", "unusable"}:
                 enough.set()
         return outcomes
+
+    def outcome(self, task: messages.Check | messages.Compile, result: StepResult) -> Outcome:
+        problem = problems.from_shape(self.step.ladder, result.get("shape") or task.shape)
+        if isinstance(task, messages.Compile):
+            result["only_compiled"] = True
+        else:
+            result = judged(problem, result, self.asked, self.gpu)
+        return Outcome(self.step, problem, None, result)
 
 
 class _Any(threading.Event):
@@ -208,6 +240,8 @@ class _Any(threading.Event):
 def _check_groups(
     step: Step, simulator: bool, shape: Problem | None, file: Path | None, seed: int, compiled: bool
 ) -> list[_CheckGroup]:
+    if shape and simulator and plan.too_large(shape):
+        return []
     wanted = plan.cases_at(shape, not simulator, seed) if shape else plan.cases(step.ladder, not simulator, seed)
     groups = []
     if simulator and compiled:  # first: what it says is told before all else
@@ -221,17 +255,18 @@ def _check_groups(
         repeats = 1 if on_cpu else check.REPEATS
         tasks: list[messages.Check | messages.Compile] = [
             messages.Check(
-                **at(step, case.problem, file), **case.fields(), precision=step.precision, repeats=repeats,
-                kernels=str(kernelcache.FOLDER),
+                **at(step, case.problem, file), **case.fields(), precision=step.precision,
+                algorithm=step.algorithm, repeats=repeats, kernels=str(kernelcache.FOLDER),
             )
             for case in wanted
             if (case.engine != "gpu") == on_cpu
         ]  # fmt: skip
-        for number, task in enumerate(tasks):
-            if isinstance(task, messages.Check) and task.depth == "large":
-                tasks[number] = replace(task, seconds=LARGE_SECONDS)
+        large = [task for task in tasks if isinstance(task, messages.Check) and task.depth == "large"]
         if tasks:
-            groups.append(_CheckGroup(step, tasks, on_cpu, not simulator and on_cpu, shape is not None))
+            rest = [task for task in tasks if task not in large]
+            group = _CheckGroup(step, rest, on_cpu, not simulator and on_cpu, shape is not None)
+            group.alone.extend(replace(task, seconds=LARGE_SECONDS) for task in large)
+            groups.append(group)
     return groups
 
 
@@ -244,6 +279,8 @@ def judged(problem: Problem, result: StepResult, asked: bool = False, gpu: bool 
 
     With a ``gpu`` to run it, what the simulator does not know is no fault, and no verdict either.
     """
+    if gpu and asked and result.get("late"):
+        return {**result, "unsought": str(result["message"])}
     if gpu and result["status"] == "crashed" and _UNKNOWN & {fault["kind"] for fault in result.get("faults", [])}:
         said = f"only the GPU ran it, so races and the like were not looked for: {result['message']}"
         return {**result, "status": "unjudged", "message": said, "faults": []}
@@ -263,17 +300,28 @@ def _agreed(step: Step, outcomes: list[Outcome], simulator: bool, file: Path | N
     wrong = [outcome for outcome in outcomes if not outcome.fine]
     if not simulator and wrong and all(outcome.result.get("engine") in (None, "gpu") for outcome in wrong):
         place = at(step, wrong[0].problem, file)
-        again = messages.Check(**place, precision=step.precision, kernels=str(kernelcache.FOLDER))
+        again = messages.Check(
+            **place, precision=step.precision, algorithm=step.algorithm, kernels=str(kernelcache.FOLDER)
+        )
         retell(again, wrong[0].problem, wrong[0].result)
+    unsought = [str(one.result["unsought"]) for one in outcomes if "unsought" in one.result]
+    judged_on_gpu = any(one.result.get("engine") == "gpu" for one in outcomes)
     by_shape: dict[Problem, list[Outcome]] = {}
     for outcome in outcomes:
+        if judged_on_gpu and "unsought" in outcome.result:
+            continue  # it looked for races and the like beside the GPU
         by_shape.setdefault(outcome.problem, []).append(outcome)
     merged = []
     for problem, mine in by_shape.items():
         chosen = _cause(min(mine, key=_telling), mine)
         engines = list(dict.fromkeys(one.result["engine"] for one in mine if "engine" in one.result))
         seconds = sum(one.result.get("seconds", 0.0) for one in mine)
-        merged.append(Outcome(step, problem, None, {**chosen.result, "engines": engines, "seconds": seconds}))
+        told: StepResult = {**chosen.result, "engines": engines, "seconds": seconds}
+        if unsought and judged_on_gpu:
+            told["unsought"] = unsought[0]
+        if depths := [one.result["depth"] for one in mine if "depth" in one.result]:
+            told["depth"] = depths[0]
+        merged.append(Outcome(step, problem, None, told))
     ran = [outcome for outcome in merged if not (outcome.fine and outcome.result.get("only_compiled"))]
     return ran or merged
 
@@ -450,7 +498,7 @@ class CardsBeside:
         self._stop = threading.Event()
         pool = ThreadPoolExecutor(1)
         # beside the checks, which take the other processors
-        workers = max(1, device.processors() // 4)
+        workers = max(1, device.workers() // 4)
         self._future = pool.submit(lambda: list(cards(pairs, card_architecture(), None, None, workers, self._stop)))
         pool.shutdown(wait=False)
 
@@ -471,34 +519,41 @@ def measure(
     """Measure on the GPU, one process after the other, each getting ready while the one before has the GPU.
 
     Yields in order: ``("ceilings", result)`` if asked for; ``("step", Outcome)`` of each (step, preset), preset by
-    preset; ``("library", (preset, result))`` for cuBLAS or cuDNN on each of ``libraries``; and a step that requires
-    another GPU, as refused with the reason. Needs a GPU.
+    preset; ``("library", (preset, result))`` for cuBLAS or cuDNN on each of ``libraries``; once more a step that was
+    timed while the clock was far below that of most; and a step that requires another GPU, as refused with the
+    reason. Needs a GPU.
     """
     device.require_gpu("timing")
     left_out = [pair for pair in pairs if beyond(pair[0])]
     pairs = [pair for pair in pairs if pair not in left_out]
+    room = inspect_device()[1]
     groups: list[tuple[Task[Result], Sequence[Task[Result]]]] = []
     if ceilings:
-        groups.append((messages.Turn(), [messages.Ceilings()]))
+        groups.append((messages.Turn(), [messages.Ceilings(room_bytes=room)]))
     known = {(step.name, preset): step for step, preset in pairs}
     for preset in dict.fromkeys(preset for _, preset in pairs):
         problem = problems.preset(preset)
         mine = [step for step, name in pairs if name == preset]
-        ready = messages.Turn(ladder=problem.ladder, shape=problem.shape())
-        kernels = str(kernelcache.FOLDER)
+        ready = messages.Turn(ladder=problem.ladder, shape=_fitted(problem, room).shape())
         times = [
-            messages.Time(**at(step, problem, file), preset=preset, kernels=kernels, beside=_beside(step, problem))
+            messages.Time(
+                **at(step, problem, file), preset=preset, kernels=str(kernelcache.FOLDER),
+                beside=_beside(step, problem), room_bytes=room,
+            )
             for step in mine
-        ]
+        ]  # fmt: skip
         groups.append((ready, times))
     named = [(preset, problems.preset(preset)) for preset in libraries]
-    peers = [messages.Peer(ladder=p.ladder, shape=p.shape(), preset=name) for name, p in named]
+    peers = [messages.Peer(ladder=p.ladder, shape=p.shape(), preset=name, room_bytes=room) for name, p in named]
     if peers:
         groups.append((messages.Turn(libraries=True), peers))
-    for _, task, result in isolate.run_in_turn(groups, TIME_SECONDS):
+    timings: list[tuple[messages.Time, Timing]] = []  # of FP32 rows, whose clock does not follow their heat
+    for _, task, result in _with_repeats(groups, timings):
         if isinstance(task, messages.Time):
             step, timed = known[task.step, task.preset], schema.read(result, StepResult)
             problem = problems.from_shape(step.ladder, timed.get("shape") or problems.preset(task.preset).shape())
+            if "timing" in timed and not _beside(step, problem):
+                timings.append((task, timed["timing"]))
             yield "step", Outcome(step, problem, task.preset, timed)
         elif isinstance(task, messages.Peer):
             yield "library", (task.preset, result)
@@ -507,6 +562,30 @@ def measure(
     for step, preset in left_out:
         refused: StepResult = {"status": "refused", "message": beyond(step), "requires": step.requires}
         yield "step", Outcome(step, problems.preset(preset), preset, refused)
+
+
+def latest(outcomes: Iterable[Outcome]) -> list[Outcome]:
+    """Without those that were timed again (:func:`measure`), in their order."""
+    return list({(outcome.step.name, outcome.preset): outcome for outcome in outcomes}.values())
+
+
+def _with_repeats(
+    groups: list[tuple[Task[Result], Sequence[Task[Result]]]], timings: list[tuple[messages.Time, Timing]]
+) -> Iterator[tuple[int, Task[Result], Result]]:
+    """The groups' tasks and results; then again those of ``timings`` whose clock was far below the others'."""
+    yield from isolate.run_in_turn(groups, TIME_SECONDS)
+    slow = clocks.slow([timing.sm_mhz for _, timing in timings])
+    again = [task for (task, _), behind in zip(timings, slow, strict=True) if behind]
+    if again:
+        yield from isolate.run_in_turn([(messages.Turn(), again)], TIME_SECONDS)
+
+
+def _fitted(problem: Problem, room: int) -> Problem:
+    """The problem as it fits the card; as it is if nothing does, which its tasks say."""
+    try:
+        return budget.fitted(problem, room)
+    except budget.NoRoomError:
+        return problem
 
 
 def time_steps(pairs: list[tuple[Step, str]], file: Path | None = None) -> Iterator[Outcome]:
@@ -535,7 +614,7 @@ class Preparing:
             if not beyond(step)
         ]  # fmt: skip
         # while kernels are timed, a processor is left for them
-        workers = max(1, processors * 3 // 4)
+        workers = max(1, device.workers() * 3 // 4)
         pool = ThreadPoolExecutor(1)
         self._future = pool.submit(self._run, groups, workers)
         pool.shutdown(wait=False)
@@ -560,7 +639,7 @@ def measure_device() -> tuple[device.Gpu, Ceilings]:
     Raises NoGpuError without a GPU, DeviceError if the measurement fails.
     """
     device.require_gpu("measuring the ceilings")
-    (_, result), *_ = isolate.run([messages.Ceilings()], False, TIME_SECONDS)
+    (_, result), *_ = isolate.run([messages.Ceilings(room_bytes=inspect_device()[1])], False, TIME_SECONDS)
     if result["status"] != "right":
         raise DeviceError(f"the GPU could not be measured: {result['message']}")
     return result["gpu"], result["ceilings"]
@@ -592,7 +671,10 @@ def measure_epilogues(
         if beyond(step):
             continue
         shape = problems.preset(preset).shape()
-        task = messages.Epilogues(path=str(step.path), ladder=step.ladder, shape=shape, ways=ways, preset=preset)
+        task = messages.Epilogues(
+            path=str(step.path), ladder=step.ladder, shape=shape, ways=ways, preset=preset,
+            room_bytes=inspect_device()[1],
+        )  # fmt: skip
         ((_, result),) = isolate.run([task], False, TIME_SECONDS)
         if result["status"] != "right":
             raise DeviceError(f"{name} on {preset}: the epilogues could not be timed: {result['message']}")
@@ -604,8 +686,12 @@ def describe_device() -> device.Gpu:
     return inspect_device()[0]
 
 
+@functools.cache
 def inspect_device() -> tuple[device.Gpu, int]:
-    """What this machine's GPU is, and the bytes that a problem may take; raises as :func:`measure_device` does."""
+    """What this machine's GPU is, and the bytes that a problem may take, worked out once in this program.
+
+    Raises as :func:`measure_device` does.
+    """
     device.require_gpu("describing the GPU")
     ((_, result),) = isolate.run([messages.Device()], False, CHECK_SECONDS)
     if result["status"] != "right":
@@ -658,8 +744,8 @@ def narrowed(tunables: dict[str, list[int]], shipped: messages.Tile, text: str |
 def sweep(step: Step, preset: str, tiles: list[messages.Tile]) -> Iterator[tuple[messages.Tile, StepResult]]:
     """Check and time a step with each tile; needs a GPU."""
     device.require_gpu("a sweep")
-    place = at(step, problems.preset(preset))
-    tasks = [messages.Sweep(**place, tile=tile, kernels=str(kernelcache.FOLDER)) for tile in tiles]
+    place, room = at(step, problems.preset(preset)), inspect_device()[1]
+    tasks = [messages.Sweep(**place, tile=tile, kernels=str(kernelcache.FOLDER), room_bytes=room) for tile in tiles]
     for tile, (_, result) in zip(tiles, isolate.run(tasks, False, TIME_SECONDS), strict=False):
         yield tile, result
 
@@ -681,7 +767,14 @@ def profile_steps(pairs: list[tuple[Step, str]]) -> list[Profiled]:
     Raises NoGpuError without a GPU, ProfileError when the counters cannot be read, TimeoutError.
     """
     device.require_gpu("profiling")
-    tasks = [messages.Launch(**at(step, problems.preset(preset))) for step, preset in pairs]
+    room = inspect_device()[1]
+    # without the tool, which would count these launches, too
+    sizes = [messages.Size(**at(step, problems.preset(preset)), room_bytes=room) for step, preset in pairs]
+    tasks = []
+    for (step, _), (_, size) in zip(pairs, isolate.run(sizes, False, TIME_SECONDS), strict=False):
+        if size["status"] != "right":
+            raise profiler.ProfileError(f"{step.name}: {size['message']}")
+        tasks.append(messages.Launch(**at(step, problems.from_shape(step.ladder, size["shape"]))))
     profiles = []
     for (step, preset), (result, read) in zip(pairs, profiled(tasks), strict=True):
         problem = problems.from_shape(step.ladder, result["shape"])

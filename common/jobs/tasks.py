@@ -9,36 +9,36 @@ import contextlib
 import gc
 import itertools
 import json
+import math
 import time
+import traceback
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import replace
+from functools import cache, lru_cache, wraps
 from pathlib import Path
-from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from msgspec.structs import asdict
 
-from common.book import catalog, device, ledger, limits, problems
+from common.book import catalog, device, ledger, limits, occupancy, problems
 from common.book.patching import replaced
 from common.code.messages import CodeCard, Compiled
 from common.explain import faults
 from common.explain.faults import Fault
 from common.jobs import messages
 from common.jobs.messages import StepResult
-from common.measure import plan
+from common.measure import budget, plan
 from common.microscope.messages import Trace, TraceResult
 from common.microscope.simulated_threads import AsynchronousError
-from common.run.messages import FileTask, Result, ShapeTask
+from common.run.messages import FileTask, Result, ShapeTask, Task
 
 if TYPE_CHECKING:
     from common.code import kernelcache
     from common.measure import check, fullsize, timing
 
-# Device operands, a flush buffer and room for a workspace must fit.
-MEMORY_SHARE = 0.8
-LARGE_ROOM = 1.3  # times its operands that a shape of billions of elements needs, for a workspace
 SWEEP_SECONDS = 1.0
+ASKS = "card"  # the helper by which a step asks what the card has
 WATCH_SECONDS = 3.0  # of a wrong kernel in the simulator: what it does in this time tells enough
 
 
@@ -76,6 +76,7 @@ def ready() -> None:
         simulator.install()
     else:
         _require_limits()
+    device.play()
 
 
 def _keep_kernels(folder: str) -> None:
@@ -91,6 +92,45 @@ def _keep_kernels(folder: str) -> None:
 _kept: dict[str, tuple[Any, Any]] = {}
 
 
+Asked = TypeVar("Asked", bound=ShapeTask[StepResult])
+
+
+def _spared(do: Callable[[Asked], StepResult]) -> Callable[[Asked], StepResult]:
+    """A task that the GPU's memory does not suffice for is left out, and says how much it needs: another program, or
+    another check, may hold it. A step that takes more than its share is not spared."""
+
+    @wraps(do)
+    def spared(task: Asked) -> StepResult:
+        try:
+            return do(task)
+        except budget.NoRoomError as error:
+            needed, free = error.needed, error.free
+        except Exception as error:
+            if device.simulated() or not device.out_of_memory(error):
+                raise
+            traceback.clear_frames(error.__traceback__)  # which hold the arrays
+            needed, free = budget.needed(problems.from_shape(task.ladder, task.shape)), 0
+            with suppress(Exception):  # there may not even be a context
+                _let_go()
+                free = device.free_bytes()
+            if free >= needed + budget.LIBRARIES:
+                raise
+        message = str(budget.NoRoomError(needed, free))
+        return {"status": "unjudged", "message": message, "needed_bytes": needed, "free_bytes": free}
+
+    return spared
+
+
+def _let_go() -> None:
+    """Give back what nothing refers to any more: Numba frees arrays when many are, or much."""
+    gc.collect()
+    if not device.simulated():
+        from numba import cuda
+
+        cuda.current_context().deallocations.clear()
+
+
+@_spared
 def check_task(task: messages.Check) -> StepResult:
     """Check one file at one shape, as :class:`common.measure.plan.Case` says; an engine's module is kept from case to
     case."""
@@ -102,23 +142,20 @@ def check_task(task: messages.Check) -> StepResult:
     engine, untraced = task.engine, None
     module, tracer = _kept_module(task, engine)
     found: list[Fault] = []
-    told = ""
+    told, depth = "", task.depth
     if engine == "traced":
-        from common.measure import shapes
-        from common.microscope import card
-        from common.microscope.bench import TracedBench, widest
         from common.microscope.lanes import TraceError
 
         tracer.forget()
         try:
-            if task.wide and widest(module, problem) < shapes.MAX_GRID_YZ:
-                problem = shapes.narrow(problem)
-            with card.of(shapes.FEW, module) if task.small else contextlib.nullcontext(False) as asked:
-                verdict = _verdict(task, lambda: TracedBench(module, problem, tracer))
-            found = tracer.faults()
-            told = f" (on a card of {shapes.FEW} multiprocessors)" if asked else ""
+            verdict, depth, told = _traced_verdict(task, module, tracer, problem)
+            problem, found = verdict.problem, tracer.faults()
+        except check.TooLargeError as error:
+            assert task.budget is not None
+            said = plan.beyond_budget(error.seconds, task.budget)
+            return {"status": "unjudged", "engine": engine, "message": said, "late": True}
         except TraceError as error:
-            if task.depth != "once" and problem.flops > plan.SIMULATED_FLOPS:
+            if problem.flops > plan.SIMULATED_FLOPS:
                 most = f"at shapes of up to {plan.SIMULATED_FLOPS:,} operations"
                 said = f"{error}; what cannot be traced is judged {most}"
                 return {"status": "unjudged", "engine": engine, "message": said}
@@ -126,13 +163,14 @@ def check_task(task: messages.Check) -> StepResult:
             module, _ = _kept_module(task, engine)
     if task.depth == "large":
         _held.drop()
-        needed, free = int(LARGE_ROOM * problem.least_bytes), device.free_bytes()
-        if needed > free:
-            message = f"{needed / 1e9:.1f} GB are needed for it, and {free / 1e9:.1f} GB are free"
-            return {"status": "unjudged", "engine": engine, "message": message}
+        _let_go()
+        budget.require_large(problem, _room(task))
         from common.measure import large
 
-        verdict = large.check_large(module, problem)
+        try:
+            verdict = large.check_large(module, problem)
+        finally:
+            _let_go()
     elif engine == "simulator" and device.simulated():
         try:
             verdict, silent = _simulated_verdict(task, module, problem)
@@ -152,11 +190,37 @@ def check_task(task: messages.Check) -> StepResult:
     result["engine"], result["seed"] = engine, task.seed
     if untraced:
         result["untraced"] = untraced
+    elif task.budget is not None:
+        result["depth"] = depth
     if not verdict.right:
         names = catalog.LAUNCH_ARGUMENTS[problem.ladder]
         known = [faults.of_finding(finding, found, path, names) for finding in result["findings"]]
         result["faults"] = [fault.as_dict() for fault in dict.fromkeys(filter(None, known))]
     return result
+
+
+def _traced_verdict(
+    task: messages.Check, module: Any, tracer: Any, problem: problems.Problem
+) -> tuple[check.Verdict, plan.Depth, str]:
+    """A verdict of the tracer, how deep the check was, and what is said of the card. Raises TraceError for what it
+    does not know, TooLargeError for what its budget has no room for."""
+    from common.measure import check, shapes
+    from common.microscope import card, lanes
+    from common.microscope.bench import TracedBench, widest
+
+    if task.wide and widest(module, problem) < shapes.MAX_GRID_YZ:
+        problem = shapes.narrow(problem)
+
+    def make() -> Any:
+        return TracedBench(module, problem, tracer)
+
+    if task.budget is not None:
+        budget = check.Budget(task.budget)
+        with replaced(lanes, done_with=budget.groups):
+            return *check.check_measured(make, budget, task.seed, task.precision, task.algorithm), ""
+    with card.of(shapes.FEW, module) if task.small else contextlib.nullcontext(False) as asked:
+        verdict = _verdict(task, make)
+    return verdict, task.depth, f" (on a card of {shapes.FEW} multiprocessors)" if asked else ""
 
 
 def _simulated_verdict(task: messages.Check, module: Any, problem: problems.Problem) -> tuple[check.Verdict, bool]:
@@ -217,16 +281,17 @@ def _verdict(task: messages.Check, make: Callable[[], Any]) -> Any:
     from common.measure import check
 
     if task.depth == "once":
-        return check.check_once(make(), task.seed, task.special, task.precision)
+        return check.check_once(make(), task.seed, task.special, task.precision, task.algorithm)
     if task.depth == "thorough":
-        return check.check_thoroughly(make, task.seed, task.repeats, task.precision)
-    return check.check_bench(make(), task.seed, task.repeats, task.precision)
+        return check.check_thoroughly(make, task.seed, task.repeats, task.precision, task.algorithm)
+    return check.check_bench(make(), task.seed, task.repeats, task.precision, task.algorithm)
 
 
 def _module(task: FileTask[Result], rival: messages.Rival | None = None, tile: messages.Tile | None = None) -> Any:
     """The module of the task's file, or of its rival, imported anew; ``tile``: other tile constants."""
     file = rival or task
-    return catalog.load(Path(file.path), task.ladder, task.home, file.helpers, tile)
+    with ledger.stage(ledger.IMPORTS):
+        return catalog.load(Path(file.path), task.ladder, task.home, file.helpers, tile)
 
 
 def _tiled(task: FileTask[Result], tile: messages.Tile) -> tuple[Any, messages.Tile]:
@@ -240,10 +305,11 @@ def _unsound(task: messages.Check, problem: problems.Problem, traced: bool) -> l
     cannot be."""
     from common.measure import check, inputs
     from common.microscope import hazards
+    from common.microscope.lanes import TraceError
     from common.microscope.trace import run
 
     if traced:
-        with suppress(Exception):  # then it is watched
+        with suppress(TraceError):  # then it is watched
             return run(_kept_module(task, "traced")[0], problem, every=True).faults
     bench = check.Bench(_kept_module(task, "simulator")[0], problem)
     bench.load(*inputs.integers(problem, 0))
@@ -271,23 +337,26 @@ class _Held:
                 self._drawn = fullsize.draw(problem, seed)
         return self._drawn
 
-    def operands(self, task: messages.Time) -> fullsize.Operands:
-        """Those of the task's problem, its batch reduced to what this card holds; made anew if others are held."""
+    def operands(
+        self, problem: problems.Problem, task: messages.Time | messages.Pair | messages.Sweep
+    ) -> fullsize.Operands:
+        """Those of the problem; made anew if others are held."""
         from common.measure import fullsize
 
-        key = task.ladder, task.shape, task.seed
+        seed = task.seed if isinstance(task, messages.Time) else 0
+        key = problem, seed
         if self._operands is None or key != self._key:
             self.drop()
-            drawn = self.draw(_fit(task), task.seed)
+            drawn = self.draw(problem, seed)
             with ledger.stage("inputs"):
-                self._operands = fullsize.Operands(drawn, device.free_bytes())
+                self._operands = fullsize.Operands(drawn, _room(task))
             self._key = key
         return self._operands
 
     def drop(self) -> None:
         """After a step that may have written anywhere, nothing that was held can be trusted."""
         self._operands = None
-        gc.collect()
+        _let_go()
 
     def stopwatch(self) -> timing.Stopwatch:
         from common.measure import timing
@@ -301,6 +370,7 @@ class _Held:
 _held = _Held()
 
 
+@_spared
 def time_task(task: messages.Time) -> StepResult:
     """Check one file at full size by samples, then time it; the operands wait for the next file on this problem."""
     _keep_kernels(task.kernels)
@@ -310,9 +380,11 @@ def time_task(task: messages.Time) -> StepResult:
     from common.measure import check, fullsize, peers
 
     stopwatch = _held.stopwatch()
-    operands: Any = _held.operands(task)
     with ledger.stage("full-size check"):
         module = _module(task)
+        problem = _sized(task, module)
+    operands: Any = _held.operands(problem, task)
+    with ledger.stage("full-size check"):
         verdict = fullsize.verify(check.Bench(module, operands.problem, beside=operands), operands)
     result = _found(verdict)
     if not verdict.right:
@@ -328,7 +400,11 @@ def time_task(task: messages.Time) -> StepResult:
         first_launch_ms = _cold(bench.launch, kernelcache.SPENT)
         result["timing"] = stopwatch.measure(bench.launch)
         if task.beside and peers.available():
-            result["beside"] = peers.measure_beside(bench.launch, operands.problem, task.beside, stopwatch)
+            beside = peers.measure_beside(bench.launch, problem, task.beside, stopwatch)
+            if beside:
+                result["beside"] = beside
+            else:
+                result["lacking"] = "the library that it is timed in turn with ran out of GPU memory"
     result["prepare_ms"] = prepare_ms if hasattr(module, "prepare") else None
     result["first_launch_ms"] = first_launch_ms
     result["workspace_bytes"] = _nbytes(bench.step.workspace)
@@ -376,14 +452,16 @@ def prepare_task(task: messages.Prepare) -> messages.PrepareResult:
     gpu = task.device
     major, minor = map(int, gpu.compute_capability.split("."))
     capability = major, minor
-    stand_in = SimpleNamespace(compute_capability=capability, MULTIPROCESSOR_COUNT=gpu.multiprocessors, name=gpu.name)
+    told = {"compute_capability": capability, "MULTIPROCESSOR_COUNT": gpu.multiprocessors, "name": gpu.name}
+    limited = device.bounds(gpu.compute_capability)
+    ask = device.as_card(limited if limited in occupancy.LIMITS else device.USUAL_CARD, **told)
     kept = 0
     seen: set[tuple[int, str]] = set()
-    with ledger.stage("imports"):
+    with replaced(cuda, get_current_device=ask):
         module = _module(task)
     # what is surely started first
     for find, shape in itertools.product((codegen.launches, codegen.tried), task.shapes):
-        with suppress(ValueError), replaced(cuda, get_current_device=lambda: stand_in):
+        with suppress(ValueError), replaced(cuda, get_current_device=ask):
             for launch in codegen.distinct(find(module, problems.from_shape(task.ladder, shape))):
                 key = id(launch.kernel), str(launch.signature)
                 if key not in seen:
@@ -399,20 +477,23 @@ def pair_task(task: messages.Pair) -> StepResult:
     ``pairs`` has, by the same names, what :class:`common.measure.timing.Paired` holds: the other's time is the first.
     With no other, ``timing`` has the file's own.
     """
-    from common.measure import check, inputs
+    from common.measure import check, fullsize
 
-    problem = _fit(task)
-    bench = check.Bench(_module(task), problem)
-    verdict = check.sample_bench(bench)
+    module = _module(task)
+    operands: Any = _held.operands(_sized(task, module), task)
+    bench = check.Bench(module, operands.problem, beside=operands)
+    verdict = fullsize.verify(bench, operands)
     result = _found(verdict)
     if not verdict.right:
+        _held.drop()
         return result
-    bench.load(*inputs.normals(problem, 2))
+    operands.put_normals()
+    bench.prepare()
     bench.launch()
     stopwatch = _held.stopwatch()
     pairs: dict[str, timing.Paired] = {}
     for name, rival in task.against.items():
-        other = check.Bench(_module(task, rival), problem, beside=bench)
+        other = check.Bench(_module(task, rival), operands.problem, beside=operands)
         other.prepare()
         other.launch()
         pairs[name] = stopwatch.measure_pairs(other.launch, bench.launch)
@@ -439,23 +520,31 @@ def sweep_task(task: messages.Sweep) -> StepResult:
     _keep_kernels(task.kernels)
     from numba.cuda.cudadrv.driver import CudaAPIError
 
-    from common.measure import check, inputs
+    from common.measure import check, fullsize
 
-    problem = _fit(task)
     module, tile = _tiled(task, task.tile)
     try:
-        verdict = check.check_sampled(module, problem, tile=tile)
+        operands: Any = _held.operands(_sized(task, module, tile), task)
+        bench = check.Bench(module, operands.problem, tile, beside=operands)
+        verdict = fullsize.verify(bench, operands)
     except CudaAPIError as error:
         if "OUT_OF_RESOURCES" in str(error):
             return {"status": "refused", "message": "the block needs more registers than a multiprocessor has"}
         raise
     result = _found(verdict)
-    if verdict.right:
-        bench = check.Bench(module, problem, tile)
-        bench.load(*inputs.normals(problem, 2))
+    if not verdict.right:
+        _held.drop()
+    else:
+        operands.put_normals()
+        bench.prepare()
         bench.launch()
         result["timing"] = _held.stopwatch().measure(bench.launch, max_seconds=SWEEP_SECONDS)
     return result
+
+
+def size_task(task: messages.Size) -> messages.SizeResult:
+    """The ``shape`` at which a file's launch fits this card, and lasts no longer than it may."""
+    return {"status": "right", "shape": _sized(task, _module(task)).shape()}
 
 
 def launch_task(task: messages.Launch) -> messages.LaunchResult:
@@ -485,8 +574,9 @@ def peer_task(task: messages.Peer) -> messages.PeerResult:
 
     cuda.current_context()
     problem = _fit(task)
-    stopwatch = timing.Stopwatch(device.current_gpu().l2_bytes)
-    return {"status": "right", "shape": problem.shape(), "rows": peers.measure(problem, stopwatch)}
+    lacking: list[str] = []
+    rows = peers.measure(problem, timing.Stopwatch(device.l2_bytes()), lacking)
+    return {"status": "right", "shape": problem.shape(), "rows": rows, "message": "; ".join(lacking) or None}
 
 
 def epilogues_task(task: messages.Epilogues) -> messages.EpiloguesResult:
@@ -499,7 +589,7 @@ def epilogues_task(task: messages.Epilogues) -> messages.EpiloguesResult:
 
     cuda.current_context()
     problem, ways = _fit(task), importlib.import_module(task.ways)
-    stopwatch = timing.Stopwatch(device.current_gpu().l2_bytes)
+    stopwatch = timing.Stopwatch(device.l2_bytes())
     return {
         "status": "right",
         "shape": problem.shape(),
@@ -510,13 +600,13 @@ def epilogues_task(task: messages.Epilogues) -> messages.EpiloguesResult:
     }
 
 
-def ceilings_task(_: messages.Ceilings) -> messages.CeilingsResult:
+def ceilings_task(task: messages.Ceilings) -> messages.CeilingsResult:
     """Measure this GPU's ceilings and say what it is."""
     from common.measure import ceilings, timing
 
     gpu = device.current_gpu()
     stopwatch = timing.Stopwatch(gpu.l2_bytes)
-    measured = ceilings.measure(stopwatch, gpu.multiprocessors, device.free_bytes(), gpu.compute_capability)
+    measured = ceilings.measure(stopwatch, gpu.multiprocessors, _room(task), gpu.compute_capability)
     return {"status": "right", "gpu": gpu, "ceilings": measured}
 
 
@@ -532,54 +622,24 @@ def accuracy_task(task: messages.Accuracy) -> messages.AccuracyResult:
 
 def device_task(_: messages.Device) -> messages.DeviceResult:
     """Say what this GPU is, and how much of its memory problems may take."""
-    free = int(device.free_bytes() * MEMORY_SHARE)
-    return {"status": "right", "gpu": device.current_gpu(), "room_bytes": free}
+    return {"status": "right", "gpu": device.current_gpu(), "room_bytes": _own_room()}
 
 
 def compile_task(task: messages.Compile) -> StepResult:
     """Compile every kernel of a file for the named architectures; count machine instructions where asked.
 
-    ``other_presets`` has the kernels of those of ``others`` that compile to something else. A launch beyond a GPU's
-    limits raises LaunchLimitError.
+    ``other_presets`` has the kernels of those of ``others`` that compile to something else. A launch beyond the
+    limits of an architecture raises LaunchLimitError.
     """
-    from common.code import cards, codegen
-
     path = Path(task.path)
-    module = _module(task)
-    built: dict[tuple[int, str], list[tuple[str, list[str], Any]]] = {}
-
-    def compiled(launch: Any) -> list[tuple[str, list[str], Any]]:
-        """For each architecture its name, the lines in float64 and the machine code, if that was asked for."""
-        key = id(launch.kernel), str(launch.signature)
-        if key not in built:
-            built[key] = []
-            for name, text in codegen.ptx(launch, task.architectures, task.machine_code).items():
-                code = None
-                if task.machine_code:
-                    try:
-                        code = codegen.machine_code(launch, name, text)
-                    except codegen.ToolMissingError:
-                        if not task.lenient:
-                            raise
-                built[key].append((name, codegen.float64_arithmetic(text), code))
-        return built[key]
-
-    def kernels(shape: dict[str, int]) -> list[Compiled]:
-        entries: list[Compiled] = []
-        launched = codegen.launches(module, problems.from_shape(task.ladder, shape))
-        for launch in launched:
-            limits.require_launch(launch.grid, launch.block, launch.dynamic_shared_bytes, cluster=launch.cluster)
-        for launch in codegen.distinct(launched):
-            for architecture, float64, code in compiled(launch):
-                entry: Compiled = {"kernel": launch.name, "architecture": architecture, "float64": float64}
-                if code is not None:
-                    limits.require_registers(launch.block, code.registers)
-                    entry = {**entry, **code.as_dict(), **cards.recorded(cards.card(launch, code))}
-                entries.append(entry)
-        return entries
-
-    first = kernels(task.shape)
-    others = {preset: kernels(shape) for preset, shape in task.others.items()}
+    first: list[Compiled] = []
+    others: dict[str, list[Compiled]] = {preset: [] for preset in task.others}
+    for architectures in _by_card(path, task.architectures):
+        with _on_card(architectures[0]):
+            kernels = _compiler(task, _module(task), architectures)
+            first += kernels(task.shape)
+            for preset, shape in task.others.items():
+                others[preset] += kernels(shape)
     unlike = {preset: entries for preset, entries in others.items() if entries != first}
     result: StepResult = {"status": "right", "kernels": first, "other_presets": unlike}
     result["source"], result["helpers"] = _code(path)
@@ -588,12 +648,78 @@ def compile_task(task: messages.Compile) -> StepResult:
     return result
 
 
-def card_task(task: messages.Card) -> StepResult:
-    """A card for every kernel of a file, and the ``text`` of its PTX or machine code where ``show`` asks for it."""
+def _by_card(path: Path, architectures: list[str]) -> list[list[str]]:
+    """The architectures in groups for which a file starts the same kernels: of equal shared memory, if it asks."""
+    if ASKS not in catalog.hashes([path]):
+        return [architectures]
+    by_size = sorted(architectures, key=lambda name: occupancy.limits(name).shared_bytes)
+    return [list(found) for _, found in itertools.groupby(by_size, lambda name: occupancy.limits(name).shared_bytes)]
+
+
+@contextlib.contextmanager
+def _on_card(architecture: str) -> Iterator[None]:
+    """While open, steps are imported anew, and find the limits of this compute capability."""
+    from numba import cuda
+
+    with catalog.anew(), replaced(cuda, get_current_device=device.as_card(architecture)):
+        yield
+
+
+def _compiler(
+    task: messages.Compile, module: Any, architectures: list[str]
+) -> Callable[[dict[str, int]], list[Compiled]]:
+    """A function: what the kernels that a module starts for a shape compile to."""
     from common.code import cards, codegen
 
-    module = _module(task)
-    launches = codegen.distinct(codegen.launches(module, problems.from_shape(task.ladder, task.shape)))
+    built: dict[tuple[int, str], list[tuple[str, int, list[str], Any]]] = {}
+
+    def compiled(launch: Any) -> list[tuple[str, int, list[str], Any]]:
+        """For each architecture its name, the bytes of the kernel's own shared arrays, the lines in float64, and the
+        machine code, if that was asked for."""
+        key = id(launch.kernel), str(launch.signature)
+        if key not in built:
+            built[key] = []
+            for name, text in codegen.ptx(launch, architectures, task.machine_code).items():
+                code = None
+                if task.machine_code:
+                    try:
+                        code = codegen.machine_code(launch, name, text)
+                    except codegen.ToolMissingError:
+                        if not task.lenient:
+                            raise
+                built[key].append((name, codegen.shared_arrays(text), codegen.float64_arithmetic(text), code))
+        return built[key]
+
+    def kernels(shape: dict[str, int]) -> list[Compiled]:
+        entries: list[Compiled] = []
+        launched = codegen.launches(module, problems.from_shape(task.ladder, shape))
+        for launch, name in itertools.product(launched, architectures):
+            has = name.removesuffix("a")
+            limits.require_launch(launch.grid, launch.block, launch.dynamic_shared_bytes, has, launch.cluster)
+        for launch in launched:
+            for name, own, *_ in compiled(launch):
+                limits.require_shared(own, launch.dynamic_shared_bytes, name.removesuffix("a"))
+        for launch in codegen.distinct(launched):
+            for architecture, _, float64, code in compiled(launch):
+                entry: Compiled = {"kernel": launch.name, "architecture": architecture, "float64": float64}
+                if code is not None:
+                    limits.require_registers(launch.block, code.registers)
+                    entry = {**entry, **code.as_dict(), **cards.recorded(cards.card(launch, code))}
+                entries.append(entry)
+        return entries
+
+    return kernels
+
+
+def card_task(task: messages.Card) -> StepResult:
+    """A card for every kernel of a file, and the ``text`` of its PTX or machine code where ``show`` asks for it."""
+    from numba import cuda
+
+    from common.code import cards, codegen
+
+    with replaced(cuda, get_current_device=device.as_card(task.architecture)):
+        module = _module(task)
+        launches = codegen.distinct(codegen.launches(module, problems.from_shape(task.ladder, task.shape)))
     if not launches:
         raise catalog.CatalogError(f"{Path(task.path).name}: launch starts no kernel")
     architecture, show = task.architecture, task.show
@@ -687,10 +813,11 @@ def _require_limits() -> None:
     for name, stand_in in limits.STREAMS.items():
         setattr(cuda, name, stand_in)
     call = dispatcher._LaunchConfiguration.__call__
+    has = device.bounds(device.compute_capability())
 
     def checked(self: Any, *args: Any) -> Any:
         cluster = capture.cluster(self.dispatcher)
-        limits.require_launch(tuple(self.griddim), tuple(self.blockdim), self.sharedmem, cluster=cluster)
+        limits.require_launch(tuple(self.griddim), tuple(self.blockdim), self.sharedmem, has, cluster)
         try:
             return call(self, *args)
         except Exception as error:
@@ -709,9 +836,53 @@ def _require_limits() -> None:
     dispatcher.CUDADispatcher.__getitem__ = configured
 
 
-def _fit(task: ShapeTask[Result] | messages.Peer) -> problems.Problem:
-    """The task's problem, its batch reduced to what this card's free memory holds."""
-    return problems.fit_batch(problems.from_shape(task.ladder, task.shape), int(device.free_bytes() * MEMORY_SHARE))
+@cache
+def _own_room() -> int:
+    """The budget, worked out where this process has the GPU for itself."""
+    return budget.room_bytes(device.free_bytes(), device.l2_bytes())
+
+
+def _room(task: Task[Any]) -> int:
+    """The bytes that the task may use: those it was given, or the budget of this process."""
+    return getattr(task, "room_bytes", 0) or _own_room()
+
+
+def _fit(task: ShapeTask[Any] | messages.Peer) -> problems.Problem:
+    """The task's problem, reduced to what this card holds."""
+    return budget.fitted(problems.from_shape(task.ladder, task.shape), _room(task))
+
+
+_PROBE_SECONDS, _PROBES = 0.1, 5  # for launches that are timed first
+
+
+def _sized(task: ShapeTask[Any], module: Any, tile: messages.Tile | None = None) -> problems.Problem:
+    """The task's problem, reduced to what this card holds, and so that no launch of the module lasts too long."""
+    from common.measure import check
+
+    def launch_seconds(size: problems.Problem) -> float:
+        bench = check.Bench(module, size, tile)
+        bench.load(*_integers(size))
+        bench.run()  # compiles
+        began, least = time.perf_counter(), math.inf
+        for _ in range(_PROBES):  # more than one if it may be too slow: a clock takes its time to rise
+            start = time.perf_counter()
+            bench.run()
+            end = time.perf_counter()
+            least = min(least, end - start)
+            if least * whole.flops / size.flops <= budget.LAUNCH_SECONDS / 2 or end - began > _PROBE_SECONDS:
+                break
+        return least
+
+    whole = _fit(task)
+    return whole if device.simulated() else budget.within_time(whole, launch_seconds)
+
+
+@lru_cache(maxsize=2)
+def _integers(problem: problems.Problem) -> Any:
+    """Operands for one step after the other that is timed first on this problem."""
+    from common.measure import inputs
+
+    return inputs.integers(problem, 0)
 
 
 @contextlib.contextmanager

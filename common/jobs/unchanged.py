@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-from common.book import cache, catalog, problems
+from common.book import cache, catalog, device, problems
 from common.book.catalog import Step
 from common.jobs.messages import StepResult
 from common.jobs.run import Outcome
@@ -23,17 +23,19 @@ class _Kept(Struct):
 
 class Outcomes:
     """Outcomes of one ``kind`` of task (``check``, ``compile``), by step; ``conditions`` are what they depend on
-    besides the step's code and the harness's, such as the engine. With ``fresh`` none is known."""
+    besides the step's code, the harness's and a small card's limits, such as the engine. With ``fresh`` none is
+    known."""
 
     def __init__(self, kind: str, conditions: object, fresh: bool = False) -> None:
         self._kind, self._conditions, self._fresh = kind, conditions, fresh
 
-    def known(self, steps: list[Step]) -> dict[str, list[Outcome]]:
-        """By step, in the steps' order, the outcomes that still hold."""
+    def known(self, steps: list[Step], room_bytes: int = 0) -> dict[str, list[Outcome]]:
+        """By step, in the steps' order, the outcomes that still hold; none if there is room now for what was left
+        out."""
         found: dict[str, list[Outcome]] = {}
         for step in steps:
             entries = None if self._fresh else cache.get(self._kind, self._key(step), list[_Kept])
-            if entries:
+            if entries and not any(0 < e.result.get("needed_bytes", 0) <= room_bytes for e in entries):
                 found[step.name] = [
                     Outcome(step, problems.from_shape(step.ladder, e.shape), e.preset, e.result) for e in entries
                 ]
@@ -45,4 +47,4 @@ class Outcomes:
         cache.put(self._kind, self._key(outcomes[0].step), entries)
 
     def _key(self, step: Step) -> str:
-        return cache.key([*FINDERS, step.path], self._conditions, step.name, step.ladder)
+        return cache.key([*FINDERS, step.path], self._conditions, step.name, step.ladder, device.small_card())

@@ -8,8 +8,12 @@ Module by module:
     inputs        seeded operands
     blank         what an element holds that nobody has written
     fullsize      a problem at full size: its operands, made once, and a check that stays on the GPU
+    budget        how large a problem this card takes: bytes, and seconds of a launch
+    clocks        the GPU's clock under load, and what holds it down
     large         arrays of more than 2^31 elements
     arraykernels  five kernels that look at large arrays where they are
+    oracle        the right answers where they are quickest
+    gpuoracle     those by plain kernels on a GPU, a thread for each output
     timing        CUDA events, a cold L2 cache, repeats
     ceilings      this GPU's copy bandwidth and multiply-add rates
     tensorcores   kernels that do nothing but multiply on tensor cores

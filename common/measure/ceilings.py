@@ -120,14 +120,14 @@ def complete(ceilings: Ceilings, capability: str) -> bool:
     return all(getattr(ceilings, f"{name}_gflops") is not None for name in names)
 
 
-def measure(stopwatch: Stopwatch, multiprocessors: int, free_bytes: int, capability: str) -> Ceilings:
-    """Those of the current GPU; ``capability`` is its compute capability, such as ``"9.0"``."""
+def measure(stopwatch: Stopwatch, multiprocessors: int, room: int, capability: str) -> Ceilings:
+    """Those of the current GPU, in ``room`` bytes; ``capability`` is its compute capability, such as ``"9.0"``."""
     from numba import cuda
 
     copy, multiply_add = kernels()
 
     per_block = 4 * COPY_THREADS
-    blocks = min(COPY_BYTES, free_bytes // 4) // 8 // per_block
+    blocks = min(COPY_BYTES, room // 4) // 8 // per_block
     source = cuda.device_array(blocks * per_block, np.float64)
     numbers = cuda.to_device(np.arange(min(source.size, PIECE), dtype=np.float64))
     for start in range(0, source.size, numbers.size):

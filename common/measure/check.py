@@ -9,21 +9,22 @@ NaN margins, so a read beyond them shows in the result.
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from types import ModuleType
-from typing import Any, Protocol, TypedDict
+from typing import Any, Literal, Protocol, TypedDict
 
 import numpy as np
 from numpy.typing import NDArray
 
-from common.book import catalog, reference
+from common.book import algorithms, catalog, ledger, reference
 from common.book.boundstep import BoundStep
 from common.book.problems import FLOAT16, FLOAT32, Problem
 from common.explain import diagnose
 from common.explain.faults import FindingFields
-from common.measure import blank, inputs
+from common.measure import blank, inputs, oracle
 
 Array = NDArray[Any]
 
@@ -31,15 +32,28 @@ MARGIN = 4096  # elements before and after each array; keeps 128-bit alignment
 SAMPLES = 20_000
 REPEATS = 3  # launches on equal inputs that must agree, to catch races
 RELAUNCHES = 3  # of a thorough check on arrays that are left as they are, nothing prepared anew
-# By precision, or by the dtype of the output if that is not float32: whose bound it is, and what usually exceeds it.
+# By precision, or by the dtype of the output if that is not float32: whose bound it is, and what usually exceeds it;
+# then whose error is typical, and what exceeds that.
 _BOUNDS = {
-    "fp32": ("float32", "float16 or TF32 arithmetic"),
-    "tf32": ("TF32", "float16 or bfloat16 arithmetic"),
-    "tf32x3": ("float32", "a product or a low half left out, or sums that are cut off"),
-    "float16": ("float16", "sums in float16, a sum rounded twice or cut off"),
-}
+    "fp32": ("float32", "float16 or TF32 arithmetic", "float32 sums", "inputs that lost some of their bits"),
+    "tf32": (
+        "TF32", "float16 or bfloat16 arithmetic",
+        "inputs rounded to the nearest TF32 numbers", "inputs that are cut off",
+    ),
+    "tf32x3": (
+        "float32", "a product or a low half left out, or sums that are cut off",
+        "three products of TF32 numbers", "a product or a low half left out",
+    ),
+    "float16": (
+        "float16", "sums in float16, a sum rounded twice or cut off",
+        "sums rounded once to float16", "a sum rounded twice",
+    ),
+}  # fmt: skip
 _FILL = 0.5  # no sum of integers: an output filled with it shows whether the kernel reads it
 
+
+# Launches of check_bench where repeats say nothing, and of check_thoroughly then.
+USUAL_LAUNCHES, THOROUGH_LAUNCHES = 3, 30
 
 KINDS = (
     "wrote_outside", "modified_input", "unwritten", "nan", "wrong", "imprecise", "stale", "unstable", "unsound",
@@ -181,7 +195,9 @@ class Bench:
         """Copy operands to the device and prepare the weights."""
         self.x.set(x)
         self.weight.set(weight)
-        self.prepare()
+        with ledger.stage(ledger.KERNEL):
+            self.prepare()
+            _wait()
 
     def prepare(self) -> None:
         self.step.prepare(self.weight.array)
@@ -193,36 +209,49 @@ class Bench:
 
     def run(self) -> None:
         """Launch and wait."""
-        from numba import cuda
+        with ledger.stage(ledger.KERNEL):
+            self.launch()
+            _wait()
 
-        self.launch()
-        cuda.synchronize()
+
+def _wait() -> None:
+    from numba import cuda
+
+    cuda.synchronize()
 
 
 def check(
-    module: ModuleType, problem: Problem, seed: int = 0, repeats: int = REPEATS, precision: str = "fp32"
+    module: ModuleType,
+    problem: Problem,
+    seed: int = 0,
+    repeats: int = REPEATS,
+    precision: str = "fp32",
+    algorithm: str | None = None,
 ) -> Verdict:
     """Check a step at one shape, element by element. ValueError from ``prepare`` (a refusal) passes through.
 
-    ``precision``, one of :data:`common.book.catalog.PRECISIONS`: what the step may compute with.
+    ``precision``, one of :data:`common.book.catalog.PRECISIONS`: what the step may compute with. ``algorithm``, one
+    of :data:`common.book.algorithms.NAMES`: how, if not as the definition does.
     """
-    return check_bench(Bench(module, problem), seed, repeats, precision)
+    return check_bench(Bench(module, problem), seed, repeats, precision, algorithm)
 
 
-def check_bench(bench: AnyBench, seed: int = 0, repeats: int = REPEATS, precision: str = "fp32") -> Verdict:
+def check_bench(
+    bench: AnyBench, seed: int = 0, repeats: int = REPEATS, precision: str = "fp32", algorithm: str | None = None
+) -> Verdict:
     """As :func:`check`, for anything with a bench's ``problem``, ``x``, ``weight``, ``y``, ``load`` and ``run``."""
     problem = bench.problem
     verdict = Verdict(problem)
 
-    first, x, weight = _first(bench, verdict, seed, repeats)
+    first, x, weight = _first(bench, verdict, seed, repeats, algorithm)
     if verdict.findings:
         return verdict
 
     # new operands over the old output: nothing of the first launch may survive
-    x2, weight2 = inputs.integers(problem, seed + 1)
+    x2, weight2 = inputs.integers(problem, seed + 1, algorithm)
     bench.load(x2, weight2)
     second = _run(bench)
-    expected2 = reference.expected(problem, x2, weight2)
+    expected2 = oracle.expected(problem, x2, weight2)
     verdict.elements_compared += expected2.size
     if not np.array_equal(second, expected2):
         # a race would show in a second launch, too, and differently
@@ -235,11 +264,13 @@ def check_bench(bench: AnyBench, seed: int = 0, repeats: int = REPEATS, precisio
     if verdict.findings:
         return verdict
 
-    _on_normals(bench, verdict, seed + 2, precision, exact=True)
+    _on_normals(bench, verdict, seed + 2, precision, algorithm, exact=True)
     return verdict
 
 
-def _on_normals(bench: AnyBench, verdict: Verdict, seed: int, precision: str, exact: bool = False) -> None:
+def _on_normals(
+    bench: AnyBench, verdict: Verdict, seed: int, precision: str, algorithm: str | None, exact: bool = False
+) -> None:
     """Launch on normals: is the error within the bound of the arithmetic? ``exact``: integers were right."""
     x, weight = inputs.normals(bench.problem, seed)
     bench.load(x, weight)
@@ -247,30 +278,34 @@ def _on_normals(bench: AnyBench, verdict: Verdict, seed: int, precision: str, ex
     y = _run(bench)
     verdict.elements_compared += y.size
     verdict.findings += _trespass(bench, x, weight)
-    verdict.findings += _precision(bench.problem, x, weight, y, precision, exact)
+    verdict.findings += _precision(bench.problem, x, weight, y, precision, exact, algorithm)
 
 
 def check_thoroughly(
-    make: Callable[[], AnyBench], seed: int = 0, repeats: int = REPEATS, precision: str = "fp32"
+    make: Callable[[], AnyBench],
+    seed: int = 0,
+    repeats: int = REPEATS,
+    precision: str = "fp32",
+    algorithm: str | None = None,
 ) -> Verdict:
     """As :func:`check_bench`, then with other operands, changed ones, other buffers, and more launches.
 
     ``make`` makes a bench of the same step and problem anew.
     """
     bench = make()
-    verdict = check_bench(bench, seed, repeats, precision)
+    verdict = check_bench(bench, seed, repeats, precision, algorithm)
     if verdict.findings:
         return verdict
     for kind in inputs.SPECIAL:
-        x, weight = inputs.special(kind, bench.problem, seed + 3, precision)
+        x, weight = inputs.special(kind, bench.problem, seed + 3, precision, algorithm)
         if _differs(bench, verdict, x, weight, f"with {inputs.said(kind, bench.problem)}"):
             return verdict
-    x, weight = inputs.integers(bench.problem, seed)
+    x, weight = inputs.integers(bench.problem, seed, algorithm)
     for changed_x, changed_weight, said in _changes(x, weight, seed):
         if _differs(bench, verdict, changed_x, changed_weight, said, kind="stale"):
             return verdict
     other = make()
-    x2, weight2 = inputs.integers(bench.problem, seed + 4)
+    x2, weight2 = inputs.integers(bench.problem, seed + 4, algorithm)
     if _differs(other, verdict, x2, weight2, "in other arrays of the same shape", kind="stale"):
         return verdict
     bench.load(x, weight)
@@ -278,6 +313,61 @@ def check_thoroughly(
         if _differs(bench, verdict, x, weight, f"at launch {launch} on the same arrays", "stale", load=False):
             return verdict
     return verdict
+
+
+class TooLargeError(RuntimeError):
+    """One launch takes longer than there is time for: about ``seconds``."""
+
+    def __init__(self, seconds: float) -> None:
+        super().__init__(f"one launch takes about {seconds:.0f} s")
+        self.seconds = seconds
+
+
+class Budget:
+    """Seconds of processor time that a check may take; begins when it is made."""
+
+    def __init__(self, seconds: float) -> None:
+        self.seconds = seconds
+        self._began = self._launched = time.process_time()
+
+    @property
+    def left(self) -> float:
+        return self.seconds - (time.process_time() - self._began)
+
+    def groups(self, done: int, total: int) -> None:
+        """So many of a launch's groups of blocks are done; raises TooLargeError if the others do not fit."""
+        ledger.advance()
+        if not done:
+            self._launched = time.process_time()
+            return
+        each = (time.process_time() - self._launched) / done
+        if each * (total - done) > self.left:
+            raise TooLargeError(each * total)
+
+
+def check_measured(
+    make: Callable[[], AnyBench],
+    budget: Budget,
+    seed: int = 0,
+    precision: str = "fp32",
+    algorithm: str | None = None,
+) -> tuple[Verdict, Literal["once", "usual", "thorough"]]:
+    """As deep a check as fits, by what its first launch took: a verdict, and as which of the others it was judged.
+
+    ``make``: as of :func:`check_thoroughly`. Raises TooLargeError if not even one launch fits.
+    """
+    before, bench = budget.left, make()
+    verdict = Verdict(bench.problem)
+    _first(bench, verdict, seed, 1, algorithm)
+    launch = before - budget.left
+    if verdict.findings or budget.left < USUAL_LAUNCHES * launch:
+        return verdict, "once"
+    try:
+        if budget.left >= THOROUGH_LAUNCHES * launch:
+            return check_thoroughly(make, seed, 1, precision, algorithm), "thorough"
+        return check_bench(make(), seed, 1, precision, algorithm), "usual"
+    except TooLargeError:
+        return verdict, "once"
 
 
 def _changes(x: Array, weight: Array, seed: int) -> Iterator[tuple[Array, Array, str]]:
@@ -319,7 +409,7 @@ def _differs(
         bench.load(x, weight)
     bench.y.blank()
     y = _run(bench)
-    expected = reference.expected(bench.problem, x, weight)
+    expected = oracle.expected(bench.problem, x, weight)
     verdict.elements_compared += expected.size
     found = _trespass(bench, x, weight) + _compare(bench, x, weight, y, expected)
     for one in found:
@@ -327,7 +417,9 @@ def _differs(
     return bool(found)
 
 
-def check_once(bench: AnyBench, seed: int = 0, special: str = "", precision: str = "fp32") -> Verdict:
+def check_once(
+    bench: AnyBench, seed: int = 0, special: str = "", precision: str = "fp32", algorithm: str | None = None
+) -> Verdict:
     """The first part of :func:`check`: one launch on integers, and one on operands of a ``special`` kind if named.
 
     Where that is normals, one on these alone; if it is wrong, another on integers, which say more if they are, too.
@@ -336,26 +428,28 @@ def check_once(bench: AnyBench, seed: int = 0, special: str = "", precision: str
     """
     verdict = Verdict(bench.problem)
     if special == inputs.NORMALS:
-        _on_normals(bench, verdict, seed, precision)
+        _on_normals(bench, verdict, seed, precision, algorithm)
         if verdict.findings:
             plain = Verdict(bench.problem)
-            _first(bench, plain, seed, 1)
+            _first(bench, plain, seed, 1, algorithm)
             verdict.findings = plain.findings or verdict.findings
         return verdict
-    _first(bench, verdict, seed, 1)
+    _first(bench, verdict, seed, 1, algorithm)
     if special and not verdict.findings:
-        x, weight = inputs.special(special, bench.problem, seed + 1, precision)
+        x, weight = inputs.special(special, bench.problem, seed + 1, precision, algorithm)
         _differs(bench, verdict, x, weight, f"with {inputs.said(special, bench.problem)}")
     return verdict
 
 
-def _first(bench: AnyBench, verdict: Verdict, seed: int, repeats: int) -> tuple[Array, Array, Array]:
+def _first(
+    bench: AnyBench, verdict: Verdict, seed: int, repeats: int, algorithm: str | None
+) -> tuple[Array, Array, Array]:
     """Launch on integers and compare; returns the output and the operands."""
-    x, weight = inputs.integers(bench.problem, seed)
+    x, weight = inputs.integers(bench.problem, seed, algorithm)
     bench.load(x, weight)
     bench.y.blank()
     y = _run(bench)
-    expected = reference.expected(bench.problem, x, weight)
+    expected = oracle.expected(bench.problem, x, weight)
     verdict.elements_compared += expected.size
     verdict.findings += _trespass(bench, x, weight)
     wrong = _compare(bench, x, weight, y, expected)
@@ -366,15 +460,11 @@ def _first(bench: AnyBench, verdict: Verdict, seed: int, repeats: int) -> tuple[
     return y, x, weight
 
 
-def check_sampled(
-    module: ModuleType, problem: Problem, seed: int = 0, samples: int = SAMPLES, tile: dict[str, int] | None = None
-) -> Verdict:
-    """Check a large problem: every element written and finite, random positions and the corners exact."""
-    return sample_bench(Bench(module, problem, tile), seed, samples)
-
-
 def sample_bench(bench: AnyBench, seed: int = 0, samples: int = SAMPLES) -> Verdict:
-    """As :func:`check_sampled`, for anything with a bench's methods."""
+    """Check a large problem: every element written and finite, random positions and the corners exact.
+
+    ``bench``: anything with a bench's methods. All of y comes to the host.
+    """
     problem = bench.problem
     verdict = Verdict(problem)
     x, weight = inputs.integers(problem, seed)
@@ -504,7 +594,7 @@ def _adds(bench: AnyBench, x: Array, weight: Array, got: Array) -> bool:
         return False
     bench.y.set(np.full(got.shape, _FILL))
     again = _run(bench)[missing]
-    sums = reference.full(bench.problem, x, weight)[missing] + _FILL
+    sums = oracle.full(bench.problem, x, weight)[missing] + _FILL
     return bool((again != _FILL).any()) and np.array_equal(again, reference.stored(bench.problem, sums))
 
 
@@ -520,39 +610,36 @@ def _compare(bench: AnyBench, x: Array, weight: Array, got: Array, expected: Arr
     return [*findings, Finding("wrong", text)]
 
 
-def _precision(problem: Problem, x: Array, weight: Array, got: Array, precision: str, exact: bool) -> list[Finding]:
+def _precision(
+    problem: Problem, x: Array, weight: Array, got: Array, precision: str, exact: bool, algorithm: str | None = None
+) -> list[Finding]:
     holes = _holes(problem, got)
     if holes:
         return holes
-    expected = reference.full(problem, x, weight)
-    magnitude = reference.full(problem, np.abs(x), np.abs(weight))
-    bound = reference.error_bound(problem, magnitude, expected, precision)
+    expected = oracle.full(problem, x, weight)
+    magnitude = oracle.full(problem, np.abs(x), np.abs(weight))
+    transformed = algorithms.magnitude(problem, x, weight) if algorithms.applies(problem, algorithm) else None
+    bound = reference.error_bound(problem, magnitude, expected, precision, transformed)
     error = np.abs(got - expected)
     beyond = error > bound
+    name, usual, typical, cause = _BOUNDS[problem.output_dtype.name if problem.output_dtype == FLOAT16 else precision]
     if not beyond.any():
-        return _typically(problem, x, weight, magnitude, expected, error, exact) if precision == "tf32" else []
+        allowed = reference.typical_error(problem, x, weight, magnitude, expected, precision, transformed)
+        found = reference.root_mean_square(error)
+        if found <= allowed:
+            return []
+        text = "the elements are " + ("right on integers, but " if exact else "")
+        text += f"off by {found:.3g} (root mean square) on normals"
+        return [
+            Finding("imprecise", f"{text} ({found / allowed:.2f} times what {typical} may give, as from {cause})")
+        ]
     worst = float(np.max(error[bound > 0] / bound[bound > 0], initial=0.0))
     why = diagnose.imprecise(problem, x, weight, got, expected, bound)
-    name, usual = _BOUNDS[problem.output_dtype.name if problem.output_dtype == FLOAT16 else precision]
-    hint = f"up to {worst:.3g} times the {name} bound"
+    hint = f"up to {worst:.3g} times the {name if transformed is None else algorithm} bound"
     hint += f": {why}" if why else f", as from {usual} or a dropped term"
     places = np.argwhere(beyond)
     text = f"elements are {'right on integers but ' if exact else ''}not precise"
     return [Finding("imprecise", _tally(problem, places, got[beyond], expected[beyond], got.size, text, hint))]
-
-
-def _typically(
-    problem: Problem, x: Array, weight: Array, magnitude: Array, expected: Array, error: Array, exact: bool
-) -> list[Finding]:
-    """Is the error of a TF32 step, over all elements, that of inputs rounded to the nearest?"""
-    found, allowed = reference.root_mean_square(error), reference.tf32_error(problem, x, weight, magnitude, expected)
-    if found <= allowed:
-        return []
-    text = "the elements are " + ("right on integers, but " if exact else "")
-    text += f"off by {found:.3g} (root mean square) on normals"
-    hint = f"{found / allowed:.2f} times what inputs rounded to the nearest TF32 numbers may give"
-    hint += ", as from inputs that are cut off"
-    return [Finding("imprecise", f"{text} ({hint})")]
 
 
 def _stale(

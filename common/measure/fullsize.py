@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from common.book import reference
 from common.book.problems import Problem
-from common.measure import blank, check, inputs
+from common.measure import blank, budget, check, inputs
 from common.measure.check import Bench, Finding, Guarded, Verdict
 
 Array = NDArray[Any]
@@ -46,10 +46,10 @@ def draw(problem: Problem, seed: int, samples: int = check.SAMPLES) -> Drawn:
 class Operands:
     """Input, weight and output of a problem between margins, for one step after the other.
 
-    Integers and normals wait in copies: on the GPU if ``free_bytes`` has room for them, else on the host.
+    Integers and normals wait in copies: on the GPU if the budget ``room`` has bytes for them, else on the host.
     """
 
-    def __init__(self, drawn: Drawn, free_bytes: int) -> None:
+    def __init__(self, drawn: Drawn, room: int) -> None:
         from numba import cuda
 
         problem = drawn.problem
@@ -59,10 +59,9 @@ class Operands:
         self._offsets = cuda.to_device(offsets.astype(np.int64))
         self._taken = cuda.device_array(len(offsets), blank.pattern(self.y.dtype).dtype)
         copies = sum(array.nbytes for array in (*drawn.integers, *drawn.normals))
-        # as much again as the problem itself takes is left for a step's workspace
-        room = problem.least_bytes + copies + problem.least_bytes <= free_bytes
+        fit = budget.copies_fit(problem, copies, room)
         self._integers, self._normals = (
-            tuple(cuda.to_device(array) if room else array for array in pair)
+            tuple(cuda.to_device(array) if fit else array for array in pair)
             for pair in (drawn.integers, drawn.normals)
         )
 

@@ -14,12 +14,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from common.book import algorithms
 from common.book.problems import FLOAT16, Problem
 
 Array = NDArray[Any]
 
-# Float32 holds every integer up to here, so sums below it are exact in any order.
-EXACT_LIMIT = 2**24
 # What sums for an output of float16 stay below, whose largest number is 65,504: room for an element that is changed.
 FLOAT16_LIMIT = 64_000
 _AGAINST = 8  # one element in so many has the other sign where sums are to be large
@@ -28,8 +27,9 @@ _FAR = 2**10  # the few large elements that stand among ones
 _FEW_FAR = 8  # of them in one filter: their products with large inputs make half of the limit
 
 
-def integers(problem: Problem, seed: int) -> tuple[Array, Array]:
-    """Input and weight filled with non-zero integers whose every partial sum is exact in float32.
+def integers(problem: Problem, seed: int, algorithm: str | None = None) -> tuple[Array, Array]:
+    """Input and weight filled with non-zero integers whose every partial sum is exact in float32, and what an
+    ``algorithm`` of :mod:`common.book.algorithms` sums, too.
 
     No element is zero, so a dropped term changes the sum. For an output of float16 they are as large as it allows,
     and most terms of a sum have one sign: it has more than float16's 11 bits, mostly.
@@ -37,7 +37,7 @@ def integers(problem: Problem, seed: int) -> tuple[Array, Array]:
     rng = np.random.default_rng(seed)
     if problem.output_dtype == FLOAT16:
         return _coherent(rng, problem)
-    largest = max(1, min(8, math.isqrt(EXACT_LIMIT // problem.reduction)))
+    largest = max(1, min(8, math.isqrt(algorithms.exact_below(problem, algorithm) // problem.reduction)))
 
     def draw(shape: tuple[int, ...]) -> Array:
         values = rng.integers(1, largest, shape, dtype=np.int8, endpoint=True)
@@ -92,15 +92,17 @@ def said(kind: str, problem: Problem) -> str:
     return (SPECIAL_FLOAT16 if problem.output_dtype == FLOAT16 else SPECIAL)[kind]
 
 
-def special(kind: str, problem: Problem, seed: int, precision: str = "fp32") -> tuple[Array, Array]:
+def special(
+    kind: str, problem: Problem, seed: int, precision: str = "fp32", algorithm: str | None = None
+) -> tuple[Array, Array]:
     """Input and weight of a kind of :data:`SPECIAL`; exact in any order of summation, as :func:`integers` are.
 
     With ``precision`` tf32 every operand is a TF32 number.
     """
     rng = np.random.default_rng(seed)
-    x, weight = (array.astype(np.float32) for array in integers(problem, seed))
+    x, weight = (array.astype(np.float32) for array in integers(problem, seed, algorithm))
     half = problem.output_dtype == FLOAT16
-    limit, largest = (FLOAT16_LIMIT, _TF32_LIMIT) if half else (EXACT_LIMIT, 1 << 14)
+    limit, largest = (FLOAT16_LIMIT, _TF32_LIMIT) if half else (algorithms.exact_below(problem, algorithm), 1 << 14)
     if precision == "tf32":
         largest = _TF32_LIMIT
     if kind == "zeros":
@@ -189,6 +191,18 @@ def normals(problem: Problem, seed: int) -> tuple[Array, Array]:
         for shape, dtype in problem.operands[:2]
     )
     return x, weight
+
+
+def uneven(problem: Problem, seed: int) -> tuple[Array, Array]:
+    """Normals, but for one pixel that is 2**12 times the others, and for a centre tap of 0.
+
+    Of a :class:`Dgrad` or a :class:`Conv3d` of 3 x 3 taps, padded by 1: the output in the pixel's place has no term
+    with it, and minimal filtering, which sums before it multiplies, has.
+    """
+    x, filt = normals(problem, seed)
+    x[:, :, x.shape[2] // 2, x.shape[3] // 2] *= 2**12
+    filt[:, :, 1, 1] = 0
+    return x, filt
 
 
 def photograph() -> Array:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import traceback
 import warnings
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
@@ -14,7 +16,7 @@ from msgspec import Struct, field
 from msgspec.structs import asdict
 from numpy.typing import NDArray
 
-from common.book import reference
+from common.book import catalog, device, reference
 from common.book.problems import FLOAT16, Conv2d, Convolution, Gemm, Hgemm, Problem
 from common.measure import check
 from common.measure.timing import Paired, Stopwatch, Timing
@@ -37,13 +39,18 @@ class Beside(Paired, frozen=True):
 
 
 Array = NDArray[Any]
+TF32_FROM = "8.0"  # compute capability; below it libraries compute in FP32 whatever they are allowed
 BRIEF_SECONDS = 0.5  # for which of two layouts is the faster
 HOW_TO_GET = "cuBLAS and cuDNN are left out: pip install torch adds them"
 
 
 def precisions(problem: Problem) -> tuple[str, ...]:
-    """What a library is timed with on the problem: strict FP32, and TF32; or FP16, its sums in FP32."""
-    return ("FP16",) if problem.input_dtype == FLOAT16 else ("FP32", "TF32")
+    """What a library is timed with on the problem: strict FP32, and TF32 where the GPU has it; or FP16, its sums in
+    FP32."""
+    if problem.input_dtype == FLOAT16:
+        return ("FP16",)
+    capability = device.compute_capability()
+    return ("FP32", "TF32") if capability is None or catalog.runs_on(TF32_FROM, capability) else ("FP32",)
 
 
 def available() -> bool:
@@ -56,10 +63,11 @@ def get_ready() -> None:
     importlib.import_module("torch")
 
 
-def measure(problem: Problem, stopwatch: Stopwatch, seed: int = 2) -> list[Library]:
+def measure(problem: Problem, stopwatch: Stopwatch, lacking: list[str], seed: int = 2) -> list[Library]:
     """Time the library on the problem, in each of its precisions; autotuned, the faster memory layout of two.
 
-    An FP32 or FP16 result is held to the same error bound as the lessons' kernels, at random positions.
+    What runs out of the GPU's memory is passed over; a precision without a time is named in ``lacking``. An FP32 or
+    FP16 result is held to the same error bound as the lessons' kernels, at random positions.
 
     Raises RuntimeError if it exceeds the bound (then it was not FP32, or its sums were not).
     """
@@ -71,43 +79,69 @@ def measure(problem: Problem, stopwatch: Stopwatch, seed: int = 2) -> list[Libra
     for precision in precisions(problem):
         _choose(precision)
         best: tuple[str, Timing] | None = None
-        for layout, run, to_output in _variants(problem, x, weight):
-            result = run()
-            torch.cuda.synchronize()
-            if precision != "TF32":
-                oracle.require_precise(to_output(result))
-            del result
-            timing = stopwatch.measure(run)
-            if best is None or timing.median_ms < best[1].median_ms:
-                best = layout, timing
-            torch.cuda.empty_cache()
-        assert best is not None
-        layout, timing = best
         library = _library(problem)
-        rows.append(Library(f"{library} {precision}", _version(library), layout, timing))
+        with _unless_full():
+            for layout, run, to_output in _variants(problem, x, weight):
+                timing = _timed(run, to_output, None if precision == "TF32" else oracle, stopwatch)
+                if best is None or timing.median_ms < best[1].median_ms:
+                    best = layout, timing
+                torch.cuda.empty_cache()
+        if best is None:
+            lacking.append(f"{library} {precision} ran out of GPU memory")
+        else:
+            rows.append(Library(f"{library} {precision}", _version(library), *best))
     # last, as a profiler that has run may slow what comes after it
-    for row, precision in zip(rows, precisions(problem), strict=True):
-        _choose(precision)
-        row.kernels = next(_kernels(run) for name, run, _ in _variants(problem, x, weight) if name == row.layout)
+    for row in rows:
+        _choose(row.peer.split()[-1])
+        with _unless_full():
+            row.kernels = next(_kernels(run) for name, run, _ in _variants(problem, x, weight) if name == row.layout)
     return rows
+
+
+def _timed(
+    run: Callable[[], Any], to_output: Callable[[Any], Any], oracle: _Oracle | None, stopwatch: Stopwatch
+) -> Timing:
+    """The time of a call, once its result is known to be precise, if there is an oracle."""
+    import torch
+
+    result = run()
+    torch.cuda.synchronize()
+    if oracle:
+        oracle.require_precise(to_output(result))
+    del result
+    return stopwatch.measure(run)
+
+
+@contextmanager
+def _unless_full() -> Iterator[None]:
+    """Pass over what the GPU's memory does not suffice for; PyTorch keeps nothing afterwards."""
+    import torch
+
+    try:
+        yield
+    except Exception as error:
+        if not device.out_of_memory(error):
+            raise
+        traceback.clear_frames(error.__traceback__)  # which hold tensors
+    finally:
+        torch.cuda.empty_cache()
 
 
 def measure_beside(
     launch: Callable[[], object], problem: Problem, precision: str, stopwatch: Stopwatch, seed: int = 2
-) -> Beside:
+) -> Beside | None:
     """Time a step's ``launch``, which must have run before, in turn with the library, launch by launch.
 
     The library's time is the first, so that ``ratio`` above 1 says that the step is faster. Both meet the same clock
     frequency and heat, on which the rate of tensor cores depends. ``precision`` is one of
-    :data:`common.book.catalog.PRECISIONS`.
+    :data:`common.book.catalog.PRECISIONS`. None if the library runs out of the GPU's memory.
     """
-    import torch
-
     wanted = precision.upper() if precision.upper() in precisions(problem) else precisions(problem)[0]
-    _, run = fastest(problem, stopwatch, wanted, seed)
-    pairs = stopwatch.measure_pairs(run, launch)
-    torch.cuda.empty_cache()
-    return Beside(**asdict(pairs), peer=f"{_library(problem)} {wanted}")
+    found = None
+    with _unless_full():
+        pairs = stopwatch.measure_pairs(fastest(problem, stopwatch, wanted, seed)[1], launch)
+        found = Beside(**asdict(pairs), peer=f"{_library(problem)} {wanted}")
+    return found
 
 
 def fastest(

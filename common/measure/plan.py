@@ -21,7 +21,7 @@ from common.book.problems import FLOAT16, Problem
 from common.measure import inputs, shapes
 
 Engine = Literal["traced", "simulator", "gpu"]
-Depth = Literal["once", "usual", "thorough", "large"]
+Depth = Literal["once", "usual", "thorough", "large", "measured"]
 
 # by form; a conv2d kernel is compiled for each shape
 DRAWN_ON_GPU = {"gemm": 100, "conv2d": 2, "conv3d": 60, "dgrad": 60, "wgrad": 60}
@@ -30,9 +30,13 @@ THOROUGH_SECONDS = 150.0
 TRACED_SECONDS, TRACED_FROM = 90.0, 5_000_000  # of a case that is traced, and from how many multiply-adds on
 SPECIAL_UP_TO = 1 << 15  # multiply-adds of a shape that special operands are tried at without a GPU
 LARGEST_ON_GPU = 1 << 27  # multiply-adds of a drawn shape
-# The most operations of a shape that was asked for, for the simulator, the tracer's thorough check and its usual one:
-# of a core, these take nine seconds, nine and half a minute. Beyond the last only a GPU judges.
-SIMULATED_FLOPS, THOROUGH_FLOPS, TRACED_FLOPS = 2_000_000, 40_000_000, 500_000_000
+SIMULATED_FLOPS = 2_000_000  # the most operations that the simulator is given: nine seconds of a core
+# Of a shape that was asked for: seconds of a core that the tracer may take, without a GPU and beside one.
+ASKED_SECONDS, BESIDE_SECONDS = 20.0, 4.0
+TRACED_AT_BEST = 2e9  # operations a second, more than the tracer was seen to do of any step
+# Seconds that a group of blocks may take before an endless loop is suspected: so many, or so many for each product of
+# a sum, which is more than ten times what was seen.
+_GROUP_SECONDS, _GROUP_SECONDS_EACH = 15.0, 0.02
 
 
 @dataclass(frozen=True)
@@ -43,6 +47,7 @@ class Case:
     ``small``: the step is told that the card has few multiprocessors, :data:`common.measure.shapes.FEW`.
     ``wide``: a shape of :func:`common.measure.shapes.wide`; the tracer takes a narrower one if no grid is as wide.
     ``sole``: of this shape there is no case that is traced, which tells what is unsound.
+    ``budget``: of a depth that is "measured", the seconds of a core that it may take: as many launches as fit.
     """
 
     problem: Problem
@@ -53,17 +58,22 @@ class Case:
     wide: bool = False
     small: bool = False
     sole: bool = False
+    budget: float | None = None
 
     def _seconds(self) -> float | None:
         """Its limit; None: the usual one."""
         if (self.engine, self.depth) == ("gpu", "thorough"):
             return THOROUGH_SECONDS  # a step whose weights are compiled in compiles for each change of them
+        if self.budget is not None:
+            return max(_GROUP_SECONDS, _GROUP_SECONDS_EACH * self.problem.reduction)
         large = self.engine == "traced" and shapes.multiply_adds(self.problem) > TRACED_FROM
         return TRACED_SECONDS if large else None
 
     def fields(self) -> dict[str, Any]:
         """What a check's task says of it beside the file and the shape."""
-        told = {**vars(self), "seconds": self._seconds()}
+        # what is measured ends by itself: the limit for all of it is for what does not
+        within = None if self.budget is None else 1.5 * self.budget + 3.0
+        told = {**vars(self), "seconds": self._seconds(), "within": within}
         del told["problem"]
         return told
 
@@ -83,7 +93,8 @@ def cases(ladder: str, gpu: bool, seed: int) -> list[Case]:
     found += _once("traced", (*shapes.covering(ladder), *shapes.twins(ladder)), seed)
     found += _once("traced", shapes.drawn(ladder, seed, shapes.DRAWN), seed)
     found += _once("traced", shapes.tiled(ladder), seed, shapes.rounded(ladder))
-    found += [Case(problem, "traced", seed=seed) for problem in shapes.layers(ladder)]
+    long = [Case(problem, "traced", "once", seed, inputs.NORMALS) for problem in shapes.long_sums(ladder)]
+    found += [*long, *(Case(problem, "traced", seed=seed) for problem in shapes.layers(ladder))]
     known = (*shapes.familiar(ladder), *shapes.kin(ladder, seed))
     found += [Case(problem, "traced", "once", seed, _familiar_operands(problem)) for problem in known]
     found += [Case(problem, "traced", wide=True) for problem in shapes.wide(ladder)]
@@ -96,7 +107,8 @@ def cases(ladder: str, gpu: bool, seed: int) -> list[Case]:
         found += _once("gpu", shapes.covering(ladder)[: COVERED_ON_GPU.get(form)], seed)
         found += _once("gpu", shapes.drawn(ladder, seed, DRAWN_ON_GPU[form], LARGEST_ON_GPU), seed)
         found += _once("gpu", shapes.tiled(ladder), seed)
-        found += [Case(problem, "gpu", "once", seed, inputs.NORMALS) for problem in shapes.tiled(ladder)]
+        rounded = (*shapes.tiled(ladder), *shapes.long_sums(ladder))
+        found += [Case(problem, "gpu", "once", seed, inputs.NORMALS) for problem in rounded]
         found += _once("gpu", (*shapes.layers(ladder), *shapes.familiar(ladder)[: COVERED_ON_GPU.get(form)]), seed)
         found += [Case(problem, "gpu", "large") for problem in shapes.large(ladder)]
         found += [Case(problem, "gpu") for problem in (*shapes.wide(ladder), first)]
@@ -104,16 +116,38 @@ def cases(ladder: str, gpu: bool, seed: int) -> list[Case]:
 
 
 def cases_at(problem: Problem, gpu: bool, seed: int) -> list[Case]:
-    """The cases of a step at one shape that was asked for; without a GPU one of at most TRACED_FLOPS."""
-    traced = problem.flops <= TRACED_FLOPS
+    """The cases of a step at one shape that was asked for; none without a GPU if it is :func:`too_large`.
+
+    How long the simulator takes is not known beforehand: a shape of few operations may be of many padded tiles.
+    """
+    budget = BESIDE_SECONDS if gpu else ASKED_SECONDS
+    traced = problem.flops <= TRACED_AT_BEST * budget
     found = []
-    if gpu or problem.flops <= SIMULATED_FLOPS:
-        found.append(Case(problem, "gpu" if gpu else "simulator", "usual", seed, sole=not traced))
+    if gpu:
+        found.append(Case(problem, "gpu", "usual", seed, sole=not traced))
     if traced:
-        found.append(Case(problem, "traced", "thorough" if problem.flops <= THOROUGH_FLOPS else "usual", seed))
-    if problem in shapes.on_small_card(problem.ladder):
-        found.append(Case(problem, "traced", "usual", seed, small=True))
+        found.append(Case(problem, "traced", "measured", seed, budget=budget))
+        if problem in shapes.on_small_card(problem.ladder):
+            found.append(Case(problem, "traced", "usual", seed, small=True))
     return found
+
+
+def too_large(problem: Problem) -> str:
+    """Why nothing can judge a step at this shape without a GPU; empty if it must be tried.
+
+    Only what is certain beforehand: the tracer's first blocks tell the rest.
+    """
+    if problem.flops > TRACED_AT_BEST * ASKED_SECONDS:
+        return beyond_budget(problem.flops / TRACED_AT_BEST, ASKED_SECONDS, "at least")
+    return ""
+
+
+def beyond_budget(seconds: float, budget: float, how: str = "about") -> str:
+    """What is said of a shape whose single launch takes the tracer so long."""
+    took = f"{seconds:,.0f} s" if seconds < 600 else f"{seconds / 60:,.0f} min"
+    return (
+        f"too large for this machine without a GPU: one launch takes the tracer {how} {took}, more than {budget:g} s"
+    )
 
 
 def _familiar_operands(problem: Problem) -> str:

@@ -6,7 +6,7 @@ conditions that can occur together does (pairwise testing: Kuhn, Wallace and Gal
 ``drawn`` takes others anew from a seed; ``wide`` has more blocks along an axis than a grid holds along y and z;
 ``twins`` are shapes that a cache by array shapes or sizes takes for one another; ``tiled`` are large enough for whole
 tiles of tensor cores and all stages of a pipeline; ``familiar`` are those that a kernel may have a path of its own
-for, ``kin`` what is akin to them.
+for, ``kin`` what is akin to them; ``long_sums`` show on normals how precise sums are that a bound tells little of.
 """
 
 from __future__ import annotations
@@ -522,6 +522,31 @@ _ROUNDED: dict[str, tuple[Problem, ...]] = {form: found[:2] for form, found in _
 def rounded(ladder: str) -> tuple[Problem, ...]:
     """Those of :func:`tiled` at which sums are rounded, so that the precision shows."""
     return tuple(on_ladder(ladder, problem) for problem in _ROUNDED[LADDERS[ladder].form])
+
+
+# Sums of 1,000 terms and more, and of 4,000, where a kernel may keep fewer bits: elements enough for a mean, rows of
+# whole 128-bit pieces and not, filters that fit constant memory, and 3 x 3 taps, which minimal filtering has.
+_LONG: dict[str, tuple[Problem, ...]] = {
+    "gemm": (Gemm(M=8, N=12, K=4099), Gemm(M=24, N=16, K=4104)),
+    "conv2d": (Conv2d(N=1, C=64, H=11, W=12, K=5, R=7, S=7), Conv2d(N=2, C=116, H=5, W=6, K=8, R=3, S=3)),
+    "conv3d": (
+        Conv3d(N=1, C=224, D=1, H=5, W=6, K=8, T=1, R=3, S=3, pad_h=1, pad_w=1),
+        Conv3d(N=1, C=40, D=3, H=4, W=5, K=8, T=3, R=3, S=3, pad_d=1, pad_h=1, pad_w=1),
+    ),
+    "dgrad": (
+        Conv3d(N=1, C=8, D=1, H=5, W=6, K=456, T=1, R=3, S=3, pad_h=1, pad_w=1),
+        Conv3d(N=1, C=6, D=1, H=7, W=6, K=114, T=1, R=3, S=3, stride_h=2, pad_h=1, pad_w=1),
+    ),
+    "wgrad": (
+        Conv3d(N=16, C=8, D=1, H=17, W=15, K=4, T=1, R=3, S=3, pad_h=1, pad_w=1),
+        Conv3d(N=16, C=5, D=1, H=17, W=16, K=9, T=1, R=1, S=3, stride_h=2, pad_w=1),
+    ),
+}
+
+
+def long_sums(ladder: str) -> tuple[Problem, ...]:
+    """Shapes of sums so long that their precision shows on average alone: the bound of one element has room."""
+    return tuple(on_ladder(ladder, problem) for problem in _LONG[LADDERS[ladder].form])
 
 
 # For a card of FEW multiprocessors, on which steps that fill the card take their larger tiles, and cut sums, at small

@@ -3,33 +3,44 @@
 from __future__ import annotations
 
 import math
+import statistics
 import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 from msgspec import Struct
+from msgspec.structs import replace
 
-from common.book.schema import Amount, Count, Positive
+from common.book.schema import Amount, Count, Name, Positive
+from common.measure import budget, clocks
 
 MEASURE_VERSION = 1  # of how a time is taken; raised when times from before and after are not to be compared
 TARGET_ERROR = 0.01
 MIN_REPEATS = 10
 MIN_PAIRS = 6
+FEW_REPEATS, LONG_MS = 3, 300.0  # of a launch that takes longer, so many are enough
 MAX_SECONDS = 4.0
-WARM_UP_SECONDS = 0.1
+WARM_UP_SECONDS, SETTLED_BY_SECONDS = 0.1, 1.0  # at least, and at most
+SETTLED = 0.01  # medians of two parts of the warm-up that differ by no more
 BATCH = 5
+BATCH_SECONDS = 1.0  # of launches that are queued together
 MAX_LEAD = 64  # overwrites of the L2 cache, about 8 ms on an H200
 
 
-class Timing(Struct, frozen=True):
-    """Milliseconds per launch. ``median_error`` is the median's 95% half-width over the median."""
+class Timing(Struct, frozen=True, omit_defaults=True):
+    """Milliseconds per launch. ``median_error`` is the median's 95% half-width over the median.
+
+    ``sm_mhz`` is the multiprocessors' clock meanwhile, and ``held_by`` what kept it down; None where NVML is missing.
+    """
 
     median_ms: Positive
     p20_ms: Positive
     p80_ms: Positive
     median_error: Amount
     repeats: Count
+    sm_mhz: Count | None = None
+    held_by: tuple[Name, ...] | None = None
 
 
 def summarise(samples_ms: list[float]) -> Timing:
@@ -57,14 +68,16 @@ def collect(
 ) -> Timing:
     """Call ``sample(count)``, which returns ``count`` times in ms, until the median is known well enough.
 
-    Stops at ``target_error`` once ``min_repeats`` are in, or after ``max_seconds`` of wall clock.
+    Stops at ``target_error`` once ``min_repeats`` are in (of a launch longer than LONG_MS: FEW_REPEATS), or after
+    ``max_seconds`` of wall clock.
     """
     samples: list[float] = []
     deadline = clock() + max_seconds
     while True:
         samples += sample(BATCH)
         timing = summarise(samples)
-        if len(samples) >= min_repeats and (timing.median_error <= target_error or clock() >= deadline):
+        enough = min(min_repeats, FEW_REPEATS) if timing.median_ms > LONG_MS else min_repeats
+        if len(samples) >= enough and (timing.median_error <= target_error or clock() >= deadline):
             return timing
 
 
@@ -120,7 +133,9 @@ class Stopwatch:
         from numba import cuda
 
         self._cuda = cuda
-        self._scratch = cuda.device_array(max(8 * l2_bytes, 1 << 28), np.uint8)
+        self._scratch = cuda.device_array(budget.flush_bytes(l2_bytes), np.uint8)
+        self._nvml = clocks.Nvml()
+        self._clocks: list[clocks.Clock] = []
         self._queue: list[tuple[Any, Any]] = [
             (cuda.event(timing=True), cuda.event(timing=True)) for _ in range(BATCH)
         ]
@@ -147,17 +162,43 @@ class Stopwatch:
                 launch()
                 end.record()
                 late |= start.query()  # the GPU was here before all of the launch, and its end, was queued
+            if clock := self._nvml.clock():  # while the GPU is busy
+                self._clocks.append(clock)
             self._cuda.synchronize()
             if not late or self._lead >= MAX_LEAD:
                 return [float(start.elapsed_time(end)) for start, end in self._queue[: len(launches)]]
             self._lead *= 2
 
-    def _warm_up(self, *calls: Callable[[], object]) -> None:
-        began = time.perf_counter()
-        while time.perf_counter() - began < WARM_UP_SECONDS:
-            for call in calls:
-                call()
-            self._cuda.synchronize()
+    def _warm_up(self, *calls: Callable[[], object]) -> float:
+        """Call in turn, waiting each time, until the clock has settled; the seconds of a turn.
+
+        It has when the medians of two parts, each half of WARM_UP_SECONDS, agree.
+        """
+        began = end = time.perf_counter()
+        before = math.inf
+        self._clocks.clear()
+        while True:
+            turns: list[float] = []
+            part = end
+            while not turns or end - part < WARM_UP_SECONDS / 2:
+                start = end
+                for call in calls:
+                    call()
+                self._cuda.synchronize()
+                end = time.perf_counter()
+                turns.append(end - start)
+            median = statistics.median(turns)
+            if abs(median - before) <= SETTLED * median or end - began >= SETTLED_BY_SECONDS:
+                return median
+            before = median
+
+    def _clocked(self, timing: Timing) -> Timing:
+        """With the clock of the launches since the warm-up."""
+        if not self._clocks:
+            return timing
+        held = sorted({reason for clock in self._clocks for reason in clock.reasons})
+        mhz = round(statistics.median(clock.mhz for clock in self._clocks))
+        return replace(timing, sm_mhz=mhz, held_by=tuple(held))
 
     def measure(
         self,
@@ -170,15 +211,16 @@ class Stopwatch:
 
         ``before`` is called before each launch, untimed, and ``after`` when a batch of launches has ended.
         """
-        self._warm_up(*([before] if before else []), launch)
+        seconds = self._warm_up(*([before] if before else []), launch)
 
         def sample(count: int) -> list[float]:
-            times = self._times([launch] * count, before)
+            together = max(1, min(count, int(BATCH_SECONDS / seconds) if seconds else count))
+            times = self._times([launch] * together, before)
             if after:
                 after()
             return times
 
-        return collect(sample, **limits)
+        return self._clocked(collect(sample, **limits))
 
     def measure_pairs(self, first: Callable[[], object], second: Callable[[], object], **limits: Any) -> Paired:
         """Time two launches in turn; both must have run before."""
@@ -188,4 +230,5 @@ class Stopwatch:
             times = self._times((second, first) if swapped else (first, second), None)
             return (times[1], times[0]) if swapped else (times[0], times[1])
 
-        return collect_pairs(sample, **limits)
+        pairs = collect_pairs(sample, **limits)
+        return replace(pairs, first=self._clocked(pairs.first), second=self._clocked(pairs.second))

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from common.book import limits
+from common.book import device, limits
 from common.microscope import fragments, values
 from common.microscope.memory import PAST_L1, WARP, Bools, Ints
 from common.microscope.spaces import Constant, Global, Local, Shared, View
@@ -373,7 +373,7 @@ def _shared(machine: Machine, line: int, shape: Any, dtype: Any, alignment: int 
             extents = (machine.shared_bytes // kind.itemsize,)
         taken = sum(view.size * view.dtype.itemsize for k, view in machine.shared.items() if k != "dynamic")
         static = taken + (0 if dynamic else math.prod(extents) * kind.itemsize)
-        limits.require_shared(static, machine.shared_bytes)
+        limits.require_shared(static, machine.shared_bytes, device.played())
         made = machine.shared_storage
         storage = made(machine, math.prod(extents), kind, alignment or (16 if dynamic else kind.itemsize))
         machine.shared[key] = View.of(storage, extents)

@@ -23,6 +23,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from common.book import ledger
 from common.book.limits import LaunchLimitError
 from common.explain.faults import Fault
 from common.microscope import hopper, lockstep, values
@@ -77,6 +78,15 @@ def block_order(total: int, order: str | int) -> Callable[[int, int], Ints]:
     while math.gcd(step, total) != 1:
         step += 1
     return lambda first, last: (np.arange(first, last) * step + start) % total
+
+
+def _goes_on(_: int, __: int) -> None:
+    """A group of blocks is done, out of so many."""
+    ledger.advance()
+
+
+done_with: Callable[[int, int], None] = _goes_on
+"""Called with the groups of blocks of a launch that are done, from 0 on, and their number; what it raises ends it."""
 
 
 class Machine:
@@ -160,6 +170,8 @@ class Machine:
         clusters = chosen if self.cluster == 1 else np.unique(chosen // self.cluster)
         numbered = block_order(len(clusters), order)
         self.reversed = order == "backward" or (isinstance(order, int) and order % 2 == 1)
+        groups = -(-len(clusters) // at_once)
+        done_with(0, groups)
         with np.errstate(all="ignore"):
             for first in range(0, len(clusters), at_once):
                 numbers = numbered(first, min(first + at_once, len(clusters)))
@@ -182,6 +194,7 @@ class Machine:
                 except Exception as error:
                     raise TraceError(self._unknown(error)) from error
                 self._end()
+                done_with(first // at_once + 1, groups)
 
     def _take_turns(self, arguments: list[Argument], split: frozenset[int], seed: int) -> None:
         """Run the kernel where its warps wait for each other, and for copies and products."""

@@ -38,7 +38,7 @@ from numba.cuda.simulator import kernel, kernelapi
 from numba.cuda.simulator.args import ArgHint, InOut
 from numba.cuda.simulator.cudadrv.devicearray import FakeCUDAArray, FakeShape, FakeWithinKernelCUDAArray
 
-from common.book import limits, occupancy
+from common.book import device, limits, occupancy
 from common.code import capture
 from common.measure import check
 from common.microscope import asynchronous, frozen, simulated_threads, warps
@@ -333,7 +333,7 @@ class _Allocations(dict[Any, KernelArray]):
         _poison(self.bytes[: self.bytes.size // 2 * 2].view(np.uint16))
 
     def _require(self, static: int) -> None:
-        limits.require_shared(static, self.bytes.size)
+        limits.require_shared(static, self.bytes.size, device.played())
 
 
 def _usual(array: np.ndarray[Any, Any], space: str) -> Any:
@@ -467,7 +467,7 @@ def _configure(self: Any, configuration: Any) -> Any:
     """The kernel with a grid, a block, perhaps the default stream, and perhaps bytes of dynamic shared memory."""
     limits.require_unconfigured(self.fn.__name__, self.grid_dim)
     grid, block, dynamic = limits.require_configuration(self.fn.__name__, configuration)
-    limits.require_launch(grid, block, dynamic, cluster=capture.cluster(self))
+    limits.require_launch(grid, block, dynamic, device.played(), capture.cluster(self))
     configured = copy.copy(self)
     configured.grid_dim, configured.block_dim, configured.dynshared_size = grid, block, dynamic
     return configured

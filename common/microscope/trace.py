@@ -20,7 +20,7 @@ from typing import Any, Literal, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from common.book import catalog, lessontext
+from common.book import catalog, device, lessontext
 from common.book.boundstep import BoundStep
 from common.book.catalog import Step
 from common.book.limits import require_launch
@@ -383,8 +383,8 @@ class Tracer:
         ledger.in_turn = machine.has_engines
         lanes = _LANES_OF_TEAMS if machine.has_engines else _LANES_AT_ONCE
         machine.run(arguments, blocks, max(1, lanes // (machine.lanes_per_block * machine.cluster)), self.order)
-        for host, device in back:
-            np.copyto(host, np.asarray(device))
+        for host, copied in back:
+            np.copyto(host, np.asarray(copied))
 
 
 def run(
@@ -528,9 +528,9 @@ def _argument(value: Any, name: str, back: list[tuple[Any, DeviceArray]]) -> Arg
 def _seen(array: NDArray[Any], name: str, back: list[tuple[Any, DeviceArray]]) -> View:
     view = _view(array, name)
     if view is None:
-        device = _allocate(array.shape, array.dtype, array)
-        back.append((array, device))
-        view = _view(device, name)
+        copied = _allocate(array.shape, array.dtype, array)
+        back.append((array, copied))
+        view = _view(copied, name)
         assert view is not None  # it lies in the device's memory
     return view
 
@@ -563,7 +563,7 @@ def in_place_of_the_device(carry_out: Callable[[Launch], None]) -> Iterator[None
         if kernel.grid_dim is None:
             raise TraceError(f"{kernel.fn.__name__} is called without a grid and a block")
         grid, block = (tuple([*extents, 1, 1][:3]) for extents in (kernel.grid_dim, kernel.block_dim))
-        require_launch(grid, block, kernel.dynshared_size, cluster=capture.cluster(kernel))
+        require_launch(grid, block, kernel.dynshared_size, device.played(), capture.cluster(kernel))
         bounds = tuple(getattr(kernel, "launch_bounds", None) or ())
         carry_out(Launch(kernel.fn, grid, block, kernel.dynshared_size, arguments, bounds))
 

@@ -32,7 +32,7 @@ from common.report.records import Record
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-CHARTS = catalog.ROOT / "results" / "charts"
+CHARTS = catalog.ROOT / "results" / "charts"  # the shipped ones
 
 BLUE, ORANGE, GREEN, VERMILION, SKY, PURPLE, YELLOW = (
     "#0072B2", "#E69F00", "#009E73", "#D55E00", "#56B4E9", "#CC79A7", "#F0E442",
@@ -53,6 +53,8 @@ MIX_COLOURS = {
     "other": "#e8ecef",
 }
 
+_TAG, _LONG = re.compile(r"<[^>]+>"), re.compile(r"-?\b\d+\.\d{3,}\b")
+
 _STYLE = {
     "font.family": "DejaVu Sans",
     "font.size": 11,
@@ -71,9 +73,9 @@ _STYLE = {
 }
 
 
-def draw_all(record: Record, folder: Path = CHARTS) -> list[Path]:
-    """Draw every chart the record has rows for; returns the PNG files."""
-    target = folder / record.slug
+def draw_all(record: Record, folder: Path | None = None) -> list[Path]:
+    """Draw every chart the record has rows for, beside it or in ``folder``; returns the PNG files."""
+    target = (folder or record.folder / "charts") / record.slug
     written = []
     for ladder in problems.LADDERS:
         timed = [name for name in problems.timed_presets(ladder) if _step_rows(record, name)]
@@ -132,6 +134,8 @@ def save(figure: Figure, stem: Path, svg: bool = True) -> Path:
         # clip paths get ids from memory addresses: number them, so that the same figure is the same file
         for number, name in enumerate(dict.fromkeys(re.findall(r"\bp[0-9a-f]{10}\b", text))):
             text = text.replace(name, f"clip{number}")
+        # processors round differently: the sixth decimal is not the figure's
+        text = _TAG.sub(lambda tag: _LONG.sub(lambda number: f"{round(float(number[0]), 2) + 0.0:.2f}", tag[0]), text)
         lines = text.splitlines()  # Matplotlib leaves blanks at line ends
         store.write(vector, "\n".join(line.rstrip() for line in lines) + "\n")
     plt.close(figure)
@@ -152,7 +156,9 @@ def speedups(record: Record, preset: str) -> Figure:
     floor as lines. Steps that ran the same layer channels-last follow in another colour. A step that was measured on
     an older version of its file is marked."""
     own = _step_rows(record, preset)
-    twins = record.channels_last(preset)
+    size = record.usual(preset).flops
+    twin = problems.CHANNELS_LAST.get(preset, "")
+    twins = [(step, row) for step, row in record.channels_last(preset) if record.problem(twin, row).flops == size]
     rows = own + [(f"{step.name} (NHWC)", row) for step, row in twins]
     older = [current.older(row, name) for name, row in (*own, *((step.name, row) for step, row in twins))]
     first = rows[0][1].timing.median_ms
@@ -526,16 +532,22 @@ def headings(figure: Figure, title: str, source: str, legend: int = 0, columns: 
 
 
 def _step_rows(record: Record, preset: str) -> list[tuple[str, Row]]:
-    """The preset's measured steps in ladder order."""
+    """The preset's measured steps in ladder order, of the size at which most of it ran."""
     ladder = problems.preset(preset).ladder
-    found = record.rows(preset)
+    found = _of_usual_size(record, preset)
     return [(s.name, found[s.name]) for s in catalog.steps() if s.ladder == ladder and s.name in found]
+
+
+def _of_usual_size(record: Record, preset: str) -> dict[str, Row]:
+    """The rows whose times a chart may compare."""
+    usual = record.usual(preset) if record.rows(preset) else None
+    return {name: row for name, row in record.rows(preset).items() if record.problem(preset, row) == usual}
 
 
 def _lines(record: Record, preset: str) -> list[tuple[str, float, str, Any]]:
     """Label, ms, colour and line style of the peers and the floor."""
     lines = []
-    for name, row in sorted(record.rows(preset).items()):
+    for name, row in sorted(_of_usual_size(record, preset).items()):
         if isinstance(row, PeerRow):
             colour, style = PEER_STYLES[name.split()[-1]]
             lines.append((records.spoken(name, row), row.timing.median_ms, colour, style))

@@ -12,8 +12,8 @@ from collections.abc import Mapping
 from common.book import catalog, lessontext, packages, problems
 from common.book.catalog import Code, Step
 from common.book.problems import Problem
+from common.measure import budget, peers, sanitizer, timing
 from common.measure import ceilings as measured
-from common.measure import peers, sanitizer, timing
 from common.report.entries import Ceilings, Epilogues, PeerRow, Row, StepRow
 from common.report.records import Record
 
@@ -117,7 +117,7 @@ def _row(record: Record, step: Step, preset: str, room_bytes: int) -> bool:
     now = catalog.provenance(step.path)
     # an older row names no helpers: that holds only for a step that has none
     same = row.source == now.source and (row.helpers or {}) == now.helpers and _beside(record, step, preset, row)
-    return same and row.imports == catalog.imported_steps(step.path) and row.shape == _shape(preset, room_bytes)
+    return same and row.imports == catalog.imported_steps(step.path) and _same_size(row, preset, room_bytes)
 
 
 def _beside(record: Record, step: Step, preset: str, row: StepRow) -> bool:
@@ -130,7 +130,7 @@ def _beside(record: Record, step: Step, preset: str, row: StepRow) -> bool:
 def _libraries(record: Record, preset: str, room_bytes: int) -> bool:
     found = [row for row in record.rows(preset).values() if isinstance(row, PeerRow)]
     return len(found) >= len(peers.precisions(problems.preset(preset))) and all(
-        _measured_here(record, row, ("torch",)) and row.shape == _shape(preset, room_bytes) for row in found
+        _measured_here(record, row, ("torch",)) and _same_size(row, preset, room_bytes) for row in found
     )
 
 
@@ -142,9 +142,8 @@ def _measured_here(record: Record, entry: Row | Ceilings, names: tuple[str, ...]
     return same and run.driver == record.data.gpu.driver and (entry.measure or 1) == timing.MEASURE_VERSION
 
 
-def _shape(preset: str, room_bytes: int) -> dict[str, int] | None:
-    """The shape of the preset that would run; None if none fits."""
-    try:
-        return problems.fit_batch(problems.preset(preset), room_bytes).shape()
-    except ValueError:
-        return None
+def _same_size(row: Row, preset: str, room_bytes: int) -> bool:
+    """Would the preset run now at the row's shape?"""
+    problem = problems.preset(preset)
+    ran = problems.from_shape(problem.ladder, row.shape)
+    return budget.runs_at(problem, ran, row.timing.median_ms / 1e3, room_bytes)

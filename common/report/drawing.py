@@ -1,13 +1,13 @@
 """Charts and pictures, drawn by several processes at a time, and only where something changed.
 
-``results/charts/drawn.json`` says for each unit (a card's charts, the machine code's, a lesson's pictures) what it
-was drawn from and the files it gave. It belongs to the pictures: a checkout that has them knows that they are
-current.
+``charts/drawn.json`` says for each unit (a card's charts, the machine code's, a lesson's pictures) what it was drawn
+from and the files it gave. It belongs to the pictures: a checkout that has them knows that they are current. The
+shipped ones, in ``results/`` and the lessons, are drawn for ``charts --record`` alone; a user's lie beside the user's
+records.
 """
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
@@ -18,9 +18,14 @@ from common.report import current, records, training
 from common.report.messages import Draw, DrawResult
 from common.run import isolate
 
-DRAWN = catalog.ROOT / "results" / "charts" / "drawn.json"
+DRAWN = "drawn.json"
 SECONDS = 300.0
-_DRAWS = {"card": ("charts.py", "trainingcharts.py"), "code": ("charts.py",)}  # modules of common/report
+_DRAWS = {
+    "card": ("charts.py", "trainingcharts.py"),
+    "own": ("charts.py", "trainingcharts.py"),
+    "code": ("charts.py",),
+}
+_CARDS = ("card", "own")
 
 
 class Drawn(Struct):
@@ -30,32 +35,36 @@ class Drawn(Struct):
     files: list[str]
 
 
-def units() -> list[Draw]:
-    """Everything that is drawn, the largest first: the tasks."""
-    cards = [Draw(what="card", name=path.stem) for path in _records()]
+def units(shipped: bool) -> list[Draw]:
+    """All that is drawn of what is ``shipped``, or of the user's own, the largest first: the tasks."""
+    if not shipped:
+        return [Draw(what="own", name=path.stem) for path in records.files(records.OWN)]
+    cards = [Draw(what="card", name=path.stem) for path in records.files(records.RESULTS)]
     lessons = [lesson for lesson in catalog.lessons() if _script(lesson).exists()]
     lessons.sort(key=lambda lesson: -_script(lesson).stat().st_size)
     pictures = [Draw(what="lesson", name=name) for name in lessons]
     return [*cards, *pictures, Draw(what="code", name="machine code")]
 
 
-def stale(fresh: bool = False) -> list[Draw]:
+def stale(shipped: bool, fresh: bool = False) -> list[Draw]:
     """The units that are to be drawn: those that changed, whose files are missing, or with ``fresh`` all."""
-    known = {} if fresh else _known()
-    return [unit for unit in units() if not _current(known.get(_label(unit)), unit)]
+    known = {} if fresh else _known(_folder(shipped))
+    return [unit for unit in units(shipped) if not _current(known.get(_label(unit)), unit)]
 
 
-def draw(
-    wanted: list[Draw], workers: int | None = None, stop: threading.Event | None = None
-) -> Iterator[tuple[Draw, DrawResult]]:
+def missing() -> list[str]:
+    """The shipped pictures that are not there, from the checkout's root."""
+    known = _known(_folder(True)).values()
+    return [name for drawn in known for name in drawn.files if not (catalog.ROOT / name).is_file()]
+
+
+def draw(wanted: list[Draw]) -> Iterator[tuple[Draw, DrawResult]]:
     """Draw units in child processes; each result has ``files``, and what is drawn is noted."""
-    workers = workers or device.processors()
     keys = {_label(unit): _key(unit) for unit in wanted}  # of before: what changes meanwhile is drawn again
-    # those that are not drawn when it stops are left out
-    for unit, result in isolate.run_groups([[unit] for unit in wanted], False, SECONDS, workers, stop):
+    for unit, result in isolate.run_groups([[unit] for unit in wanted], False, SECONDS, device.workers()):
         assert isinstance(unit, Draw)
         if result["status"] == "right":
-            _note(_label(unit), Drawn(keys[_label(unit)], result["files"]))
+            _note(unit, Drawn(keys[_label(unit)], result["files"]))
         yield unit, result
 
 
@@ -63,9 +72,10 @@ def draw_here(unit: Draw) -> list[str]:
     """Draw one unit in this process; returns its files, from the checkout's root."""
     from common.report import charts, trainingcharts
 
-    if unit.what == "card":
-        written = charts.draw_all(records.Record.load(records.RESULTS / f"{unit.name}.json"))
-        written += trainingcharts.load_and_draw(unit.name, charts.CHARTS / unit.name)
+    if unit.what in _CARDS:
+        record = _record(unit)
+        written = charts.draw_all(record)
+        written += trainingcharts.load_and_draw(unit.name, record.folder)
     elif unit.what == "lesson":
         script = _script(unit.name)
         written = catalog.load_file(script).draw(script.parent)
@@ -75,31 +85,10 @@ def draw_here(unit: Draw) -> list[str]:
     return [path.relative_to(catalog.ROOT).as_posix() for path in both]
 
 
-class Beside:
-    """Draws, while a GPU is timed, what does not show its times; :meth:`wait` for it before the rest is drawn."""
-
-    def __init__(self, fresh: bool = False) -> None:
-        wanted = [unit for unit in stale(fresh) if not _shows_times(unit)]
-        self._results: list[tuple[Draw, DrawResult]] = []
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._draw, args=(wanted,), daemon=True)
-        self._thread.start()
-
-    def _draw(self, wanted: list[Draw]) -> None:
-        self._results += draw(wanted, 2, self._stop)  # the other processors are the timed kernels'
-
-    def wait(self) -> list[tuple[Draw, DrawResult]]:
-        self._thread.join()
-        return self._results
-
-    def cancel(self) -> None:
-        self._stop.set()
-
-
 def _shows_times(unit: Draw) -> bool:
     if unit.what == "lesson":
         return "records" in _script(unit.name).read_text(encoding="utf-8")
-    return unit.what == "card"
+    return unit.what in _CARDS
 
 
 def _label(unit: Draw) -> str:
@@ -115,43 +104,48 @@ def _current(known: Drawn | None, unit: Draw) -> bool:
 def _key(unit: Draw) -> str:
     roots = [catalog.ROOT / "common" / "report" / name for name in _DRAWS.get(unit.what, ())]
     shown = [records.RESULTS / records.CODE_FILE]
-    if unit.what == "card":
-        shown.append(records.RESULTS / f"{unit.name}.json")
-        shown += [path for path in [training.path_of(unit.name)] if path.is_file()]
+    if unit.what in _CARDS:
+        record = _record(unit)
+        shown.append(record.path)
+        shown += [path for path in [training.path_of(unit.name, record.folder)] if path.is_file()]
     elif unit.what == "lesson":
         roots.append(_script(unit.name))
         # a picture may show any step
         kinds = ("*.py", "*/*.py", f"*/{catalog.HELPERS}/*.py", "*/*.json", "*/*.toml")
         shown += [path for kind in kinds for path in catalog.LESSONS.glob(kind)]
-        shown += _records() if _shows_times(unit) else []
+        shown += records.files(records.RESULTS) if _shows_times(unit) else []
     names = [step.as_dict() for step in catalog.steps()]
     return cache.key(roots, names, _marked(unit), data=shown, text=True, versions=("matplotlib",))
 
 
 def _marked(unit: Draw) -> list[str]:
     """What a card's charts mark as older than the code."""
-    if unit.what != "card":
+    if unit.what not in _CARDS:
         return []
-    record = records.Record.load(records.RESULTS / f"{unit.name}.json")
-    data = record.data
+    data = _record(unit).data
     kinds: tuple[Mapping[str, Mapping[str, object]], ...] = (data.rows, data.sweeps, data.accuracy)
     entries = [(kind, name, entry) for each in kinds for kind, found in each.items() for name, entry in found.items()]
     return [f"{kind} {name}" for kind, name, entry in entries if current.older(getattr(entry, "code", entry), name)]
 
 
-def _records() -> list[Path]:
-    return [path for path in sorted(records.RESULTS.glob("*.json")) if path.name != records.CODE_FILE]
+def _record(unit: Draw) -> records.Record:
+    return records.Record.load(_folder(unit.what != "own") / f"{unit.name}.json")
+
+
+def _folder(shipped: bool) -> Path:
+    return records.RESULTS if shipped else records.OWN
 
 
 def _script(lesson: str) -> Path:
     return catalog.LESSONS / lesson / "figures" / "draw.py"
 
 
-def _known() -> dict[str, Drawn]:
-    return cache.read(DRAWN, dict[str, Drawn])
+def _known(folder: Path) -> dict[str, Drawn]:
+    return cache.read(folder / "charts" / DRAWN, dict[str, Drawn])
 
 
-def _note(label: str, entry: Drawn) -> None:
-    present = {_label(unit) for unit in units()}
-    known = {name: value for name, value in _known().items() if name in present}
-    store.write_json(DRAWN, to_builtins({**known, label: entry}))
+def _note(unit: Draw, entry: Drawn) -> None:
+    shipped = unit.what != "own"
+    folder, present = _folder(shipped), {_label(one) for one in units(shipped)}
+    known = {name: value for name, value in _known(folder).items() if name in present}
+    store.write_json(folder / "charts" / DRAWN, to_builtins({**known, _label(unit): entry}))

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
-from common.book import catalog, problems
+import numpy as np
+
+from common.book import algorithms, catalog, problems, reference
 from common.book.catalog import Step
+from common.book.problems import Problem
 from common.code import sass
 from common.code.loops import HotLoop
-from common.measure import profiler
+from common.measure import clocks, inputs, profiler
 from common.measure.peers import Beside
 from common.measure.timing import Timing
 from common.report import current, records
@@ -67,19 +72,47 @@ def milliseconds(value: float) -> str:
 # --- rows of tables ---
 
 
+class Speed(NamedTuple):
+    """Operations, and the milliseconds that they took."""
+
+    flops: int
+    ms: float
+
+    def at(self, other: Speed) -> float | None:
+        """The milliseconds, if the other is of as many operations: only then are they to be compared."""
+        return self.ms if self.flops == other.flops else None
+
+
+def usual(ran: Iterable[Problem]) -> Problem:
+    """The size at which most of a preset's rows ran."""
+    return Counter(ran).most_common(1)[0][0]
+
+
+def note(ran: Problem, usual: Problem, slow: Timing | None = None) -> str:
+    """What a row's time is to be read with: the size that ran, if not the usual one, and the clock if it was slow."""
+    said = [f"{key}={value}" for key, value in ran.shape().items() if usual.shape().get(key) != value]
+    return " ".join([*said, *([f"at {slow.sm_mhz} MHz"] if slow else [])])
+
+
 @dataclass(frozen=True)
 class TimedRow:
-    """A step's or a library's row of a preset's table: its ``name``, and figures by column; is its code ``older``?"""
+    """A step's or a library's row of a preset's table: its ``name``, and figures by column; is its code ``older``?
+
+    ``note`` follows the time. Speed-ups count from a row's ``speed``.
+    """
 
     name: str
     columns: dict[str, Figure]
     older: bool = False
+    note: str = ""
+    speed: Speed | None = None
 
     def cell(self, title: str) -> str:
         """What the table shows in a column; empty where there is no figure."""
         if title == SPREAD:
             return f"{self.columns['p20 ms'].text}–{self.columns['p80 ms'].text}"
-        return self.columns[title].text if title in self.columns else ""
+        text = self.columns[title].text if title in self.columns else ""
+        return f"{text} ({self.note})" if title == "ms" and self.note else text
 
 
 def columns(
@@ -112,25 +145,47 @@ def columns(
 
 
 def timed(record: Record, preset: str, steps: list[Step]) -> list[TimedRow]:
-    """Those of the steps that have a row on the preset; speed-ups count from the first of them."""
+    """The steps that have a row on the preset; speed-ups count from the first of them (:func:`first_speed`)."""
     found = record.rows(preset)
     rows = []
-    first = previous = None
+    first, previous = first_speed(record, preset, steps), None
     for step in steps:
         if step.name in found:
             row = found[step.name]
-            ms = row.timing.median_ms
-            first, previous = first or ms, previous or ms
+            mine = _speed(record, preset, row)
+            previous = previous or mine
             rows.append(_timed_row(record, preset, step.name, row, first, previous))
             if not step.experiment:
-                previous = ms
+                previous = mine
     return rows
 
 
-def libraries(record: Record, preset: str, first_ms: float | None) -> list[tuple[TimedRow, PeerRow]]:
+def _speed(record: Record, preset: str, row: Row) -> Speed:
+    return Speed(record.problem(preset, row).flops, row.timing.median_ms)
+
+
+def first_speed(record: Record, preset: str, steps: list[Step]) -> Speed | None:
+    """Of the first of the steps that the preset is for; None if it was not timed: no other is the first."""
+    first = next((step for step in steps if step.experiment or preset in catalog.presets(step)), None)
+    row = record.row(preset, first.name) if first else None
+    return _speed(record, preset, row) if row else None
+
+
+def befores(step: Step, preset: str | None) -> list[str]:
+    """The steps that a time of this one on the preset is compared with: the first, ..., the previous; maybe none."""
+    earlier = catalog.predecessors(step) if step.predecessor else []
+    return [one.name for one in earlier if preset in catalog.presets(one)]
+
+
+def median(row: Row) -> Figure:
+    """A row's median milliseconds."""
+    return _ms(row.timing.median_ms)
+
+
+def libraries(record: Record, preset: str, first: Speed | None) -> list[tuple[TimedRow, PeerRow]]:
     """The vendor's libraries on the preset, by name, each with what the record has."""
     found = [(name, row) for name, row in sorted(record.rows(preset).items()) if isinstance(row, PeerRow)]
-    rows = [(_timed_row(record, preset, name, row, first_ms), row) for name, row in found]
+    rows = [(_timed_row(record, preset, name, row, first), row) for name, row in found]
     for one, _ in rows:
         if records.rounds_operands(one.name):
             one.columns.pop("% of floor", None)
@@ -144,19 +199,38 @@ def in_turn_titles(rows: Iterable[dict[str, Figure]]) -> list[str]:
     return [title for title in titles if title.startswith(IN_TURN) and title not in known]
 
 
-def channels_last(record: Record, preset: str, step: Step, row: Row, first_ms: float | None) -> TimedRow:
+def channels_last(record: Record, preset: str, step: Step, row: Row, first: Speed | None) -> TimedRow:
     """A step's row on the channels-last twin of a preset, compared with the preset's first."""
-    return _timed_row(record, problems.CHANNELS_LAST[preset], step.name, row, first_ms)
+    return _timed_row(record, problems.CHANNELS_LAST[preset], step.name, row, first)
 
 
 def _timed_row(
-    record: Record, preset: str, name: str, row: Row, first_ms: float | None, previous_ms: float | None = None
+    record: Record, preset: str, name: str, row: Row, first: Speed | None, previous: Speed | None = None
 ) -> TimedRow:
+    mine = _speed(record, preset, row)
     prepare, workspace = (row.prepare_ms, row.workspace_bytes) if isinstance(row, StepRow) else (None, 0)
     derived = record.derive(preset, row)
-    found = columns(row.timing, derived, first_ms, previous_ms, prepare, workspace)
+    before = [other.at(mine) if other else None for other in (first, previous)]
+    found = columns(row.timing, derived, before[0], before[1], prepare, workspace)
     beside = in_turn(row.beside if isinstance(row, StepRow) else None)
-    return TimedRow(name, found | beside, current.older(row, name))
+    slow = row.timing if _slow(record, preset, row) else None
+    said = note(record.problem(preset, row), record.usual(preset), slow)
+    return TimedRow(name, found | beside, current.older(row, name), said, mine)
+
+
+def _slow(record: Record, preset: str, row: Row) -> bool:
+    """Was a step's FP32 row timed at a clock far below that of the others of its run?"""
+    mine = row.timing.sm_mhz
+
+    def fp32(preset: str, row: Row) -> bool:
+        half = problems.preset(preset).input_dtype == problems.FLOAT16
+        return isinstance(row, StepRow) and row.precision is None and not half
+
+    if mine is None or not fp32(preset, row):
+        return False
+    everything = [(name, one) for name, rows in record.data.rows.items() for one in rows.values()]
+    others = [one.timing.sm_mhz for name, one in everything if one.run == row.run and fp32(name, one)]
+    return clocks.slow([mine, *others])[0]
 
 
 def in_turn(beside: Beside | None) -> dict[str, Figure]:
@@ -183,9 +257,10 @@ def older(record: Record | None, preset: str, name: str) -> bool:
 
 def speed_up(record: Record | None, preset: str, name: str, other: str) -> Figure | None:
     """Time of the first over time of the other."""
-    above, below = _median(record, preset, name), _median(record, preset, other)
-    if above is None or below is None:
+    rows = [_row(record, preset, one) for one in (name, other)]
+    if not _same_size(*rows):
         return None
+    above, below = (row.timing.median_ms for row in rows if row)
     return Figure(above / below, "", f"{above / below:#.3g}".rstrip("."))
 
 
@@ -209,8 +284,9 @@ def fastest(record: Record, preset: str, names: Sequence[str]) -> str | None:
 
 def across(record: Record | None, preset: str, name: str, slug: str) -> Figure | None:
     """Time on the card of that record over the time here."""
-    above, below = _median(records.other(slug), preset, name), _median(record, preset, name)
-    return None if above is None or below is None else _of(above / below, "", ".2f")
+    rows = [_row(one, preset, name) for one in (records.other(slug), record)]
+    above, below = (row.timing.median_ms if row else 0.0 for row in rows)
+    return _of(above / below, "", ".2f") if _same_size(*rows) else None
 
 
 def share(record: Record | None, preset: str, name: str) -> Figure | None:
@@ -252,6 +328,24 @@ def error_against(
     """How many times as large a product's error is as another's: ``rms`` or ``largest``."""
     one, other = (error(record, operands, name, depth, which) for name in (product, reference))
     return _of(one.value / other.value, "", ".2f") if one and other and other.value else None
+
+
+UNEVEN = problems.Dgrad(N=1, C=64, D=1, H=8, W=8, K=32, T=1, R=3, S=3, pad_h=1, pad_w=1)
+
+
+def uneven(bound: str) -> Figure:
+    """The largest error of minimal filtering on :func:`inputs.uneven` operands, over its ``normwise`` bound, or over
+    the ``elementwise`` one of the definition; or the latter with operands that are ``even``. Computed by NumPy in
+    float32: no GPU is needed.
+    """
+    if bound not in ("normwise", "elementwise", "even"):
+        raise ValueError(f"<!--= uneven {bound} -->: must be normwise, elementwise or even")
+    x, filt = inputs.normals(UNEVEN, 0) if bound == "even" else inputs.uneven(UNEVEN, 0)
+    error = np.abs(algorithms.minimal_filtering(UNEVEN, x, filt) - reference.full(UNEVEN, x, filt))
+    magnitude = reference.full(UNEVEN, np.abs(x), np.abs(filt))
+    transformed = algorithms.magnitude(UNEVEN, x, filt) if bound == "normwise" else None
+    ratio = float(np.max(error / reference.error_bound(UNEVEN, magnitude, transformed=transformed)))
+    return _of(ratio, "", ".2g")
 
 
 def millionths(value: float) -> str:
@@ -415,6 +509,7 @@ NAMED: dict[str, Named] = {
     "saved": _of_record(saved, 3),  # PRESET STEP EPILOGUE
     "swept": _of_record(swept, 4),  # PRESET STEP CONSTANT VALUE
     "against": _of_record(error_against, 5),  # OPERANDS PRODUCT PRODUCT K rms or largest
+    "uneven": lambda _, __, words: uneven(*_counted(words, 1)),  # normwise, elementwise or even
 }
 
 
@@ -425,6 +520,11 @@ def _hot(code: MachineCode, step: str, preset: str | None = None) -> HotLoop | N
 
 def _row(record: Record | None, preset: str, name: str) -> Row | None:
     return record.row(preset, name.replace("-", " ")) if record else None
+
+
+def _same_size(one: Row | None, other: Row | None) -> bool:
+    """Are there both, and did they run at one size? Only then are their times compared."""
+    return one is not None and other is not None and one.shape == other.shape
 
 
 def _median(record: Record | None, preset: str, name: str) -> float | None:

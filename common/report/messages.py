@@ -16,9 +16,9 @@ class DrawResult(Result, total=False):
 class Draw(Task[DrawResult], frozen=True, kw_only=True, tag="report.draw"):
     """Draw one unit.
 
-    ``what``  a card's charts, a lesson's pictures or the machine code's charts
+    ``what``  charts of a card's shipped record or the user's own, a lesson's pictures, or the machine code's charts
     ``name``  of the card's record, or of the lesson
     """
 
-    what: Literal["card", "lesson", "code"]
+    what: Literal["own", "card", "lesson", "code"]
     name: str

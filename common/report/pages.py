@@ -103,7 +103,8 @@ def update(record: Record | None) -> list[Path]:
 def summary(record: Record) -> str:
     """A page of its own for one GPU: all steps at a glance, then every ladder table and chart."""
     code = MachineCode()
-    lines = [f"# {record.gpu_name}", "", _ceilings(record, code, []), "", marked(_summary(record, code, [".."])), ""]
+    root = ["../.."] if record.folder == records.OWN else [".."]
+    lines = [f"# {record.gpu_name}", "", _ceilings(record, code, []), "", marked(_summary(record, code, root)), ""]
     for ladder in problems.LADDERS:
         for preset in problems.timed_presets(ladder):
             if record.rows(preset):
@@ -131,13 +132,9 @@ def ladder_cells(record: Record, preset: str, steps: list[Step]) -> tuple[list[s
     header += figures.in_turn_titles(one.columns for one in timed)
     header += [title for title in ("prepare ms", "workspace MB") if any(title in one.columns for one in timed)]
     body = [_cells(_aged(f"`{one.name}`", one.older), one, header) for one in timed]
-    for one, row in figures.libraries(record, preset, _first_ms(timed)):
+    for one, row in figures.libraries(record, preset, figures.first_speed(record, preset, steps)):
         body.append(_cells(f"*{records.spoken(one.name, row)}* ({row.layout})", one, header))
     return header, body
-
-
-def _first_ms(timed: list[TimedRow]) -> float | None:
-    return timed[0].columns["ms"].value if timed else None
 
 
 def _aged(text: str, older: bool) -> str:
@@ -165,15 +162,16 @@ def _ladder(record: Record | None, _: MachineCode, arguments: list[str]) -> str:
     hidden = {f"`{s.name}`" for s in steps if rest and s.lesson != rest[0]}
     body = [cells for cells in body if cells[0].removesuffix(f" {figures.OLDER}") not in hidden]
     lessons = rest or catalog.lessons()
-    first_ms = _first_ms(figures.timed(record, preset, steps))
+    first = figures.first_speed(record, preset, steps)
     twins = [
-        figures.channels_last(record, preset, step, row, first_ms)
+        figures.channels_last(record, preset, step, row, first)
         for step, row in record.channels_last(preset)
         if step.lesson in lessons
     ]
     at = next((i for i, cells in enumerate(body) if cells[0].startswith("*")), len(body))
     body[at:at] = [_cells(_aged(f"`{one.name}` (NHWC)", one.older), one, header) for one in twins]
-    return table(header, body) + "\n\n" + _footnote(record, preset)
+    lacking = "" if first else "*× first* is empty: the first step was not timed. "
+    return table(header, body) + f"\n\n{lacking}{_footnote(record, preset)}"
 
 
 def _times(record: Record | None, _: MachineCode, arguments: list[str]) -> str:
@@ -724,7 +722,7 @@ def _on(_: Record | None, code: MachineCode, arguments: list[str]) -> str:
 
 def _learned(record: Record | None) -> Training | None:
     """The record of training on the same GPU."""
-    return training.load(record.slug) if record else None
+    return training.load(record.slug, record.folder) if record else None
 
 
 def _of_training(record: Record | None, _: MachineCode, arguments: list[str]) -> str:
@@ -791,6 +789,7 @@ FIGURES: dict[str, Writer] = {
     "across": _figure("across"),
     "beside": _figure("beside"),
     "error": _figure("error"),
+    "uneven": _figure("uneven"),
     "worst": _figure("worst"),
     "against": _figure("against"),
     "saved": _figure("saved"),
@@ -814,8 +813,7 @@ def _cell(figure: Figure | None) -> str:
 
 def _footnote(record: Record, preset: str, peers: bool = True, rounds: bool = True) -> str:
     rows = record.rows(preset)
-    row = next(iter(rows.values()))
-    problem = record.problem(preset, row)
+    problem = record.usual(preset)
     floor = _floors(record, preset, rounds)
     shares = [
         d.percent_of_floor

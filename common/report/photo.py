@@ -22,8 +22,8 @@ class PhotoError(RuntimeError):
     """The step did not run, or its feature maps are not the oracle's."""
 
 
-def draw(step: Step, simulator: bool, device_name: str, slug: str) -> Path:
-    """Run ``step`` on the photograph and draw input, filters and feature maps; returns the PNG's path.
+def draw(step: Step, simulator: bool, device_name: str, folder: Path) -> Path:
+    """Run ``step`` on the photograph, draw input, filters and feature maps into ``folder``; returns the PNG's path.
 
     Raises PhotoError if the step fails or exceeds the error bound of its precision anywhere.
     """
@@ -33,8 +33,8 @@ def draw(step: Step, simulator: bool, device_name: str, slug: str) -> Path:
     bank = inputs.filter_bank()
     x = image[None, None]
     filt = np.stack(list(bank.values()))[:, None]
-    with tempfile.TemporaryDirectory(prefix="workbook-") as folder:
-        files = [Path(folder, f"{name}.npy") for name in ("x", "filt", "y")]
+    with tempfile.TemporaryDirectory(prefix="workbook-") as place:
+        files = [Path(place, f"{name}.npy") for name in ("x", "filt", "y")]
         np.save(files[0], x)
         np.save(files[1], filt)
         outcome = run.convolve(step, files[0], files[1], files[2], simulator)
@@ -49,4 +49,4 @@ def draw(step: Step, simulator: bool, device_name: str, slug: str) -> Path:
         raise PhotoError(f"{step.name} on the photograph: {int(wrong.sum())} pixels are wrong")
     caption = f"{step.name} on {device_name}; {w}×{h} photograph of Grace Hopper, shipped with Matplotlib"
     figure = charts.feature_maps(image, bank, y[0], caption)
-    return charts.save(figure, charts.CHARTS / slug / "photo-maps", svg=False)
+    return charts.save(figure, folder / "photo-maps", svg=False)

@@ -1,8 +1,11 @@
-"""One JSON file per GPU under ``results/``: what was measured, on what, when, and from which source.
+"""One JSON file per GPU: what was measured, on what, when, and from which source.
+
+A user's records, charts and tables lie under ``.workbook/results/``; ``results/`` holds the shipped ones, which only
+``--record`` changes.
 
 A row is raw measurement; rates, floors and speed-ups are derived from it by :func:`derive`. Every change is written
 at once and atomically, so an interrupted run keeps what it has. A replaced row is appended to
-``results/history/<gpu>.jsonl``.
+``history/<gpu>.jsonl`` beside the record.
 """
 
 from __future__ import annotations
@@ -10,6 +13,8 @@ from __future__ import annotations
 import datetime
 import json
 import platform
+import re
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,7 +23,7 @@ from typing import TypeVar
 from msgspec import to_builtins
 from msgspec.structs import asdict, replace
 
-from common.book import catalog, packages, problems, schema, store
+from common.book import catalog, device, packages, problems, schema, store
 from common.book.catalog import Code, Step
 from common.book.device import Gpu
 from common.book.problems import Problem
@@ -30,7 +35,8 @@ from common.measure.ceilings import Ceilings
 from common.report import entries
 from common.report.entries import SCHEMA, MachineCode, PeerRow, Row, Run, StepRow
 
-RESULTS = catalog.ROOT / "results"
+RESULTS = catalog.ROOT / "results"  # shipped
+OWN = catalog.ROOT / ".workbook" / "results"  # the user's
 REFERENCE_GPU = "nvidia-h200"
 CODE_FILE = "machine-code.json"
 _PACKAGES = ("numba", "numba-cuda", "numpy", "torch")
@@ -69,9 +75,9 @@ class Record:
         return cls(path, data)
 
     @classmethod
-    def open(cls, gpu: Gpu, folder: Path = RESULTS) -> Record:
-        """The GPU's record, read from ``folder`` or new."""
-        path = folder / f"{gpu.slug}.json"
+    def open(cls, gpu: Gpu, folder: Path | None = None) -> Record:
+        """The GPU's record, read from ``folder`` (default: OWN) or new."""
+        path = (folder or OWN) / f"{gpu.slug}.json"
         if path.exists():
             record = cls.load(path)
             record.data.gpu = gpu
@@ -85,6 +91,15 @@ class Record:
     @property
     def gpu_name(self) -> str:
         return self.data.gpu.name
+
+    @property
+    def folder(self) -> Path:
+        return self.path.parent
+
+    @property
+    def title(self) -> str:
+        """The card's name, and whether the record is shipped: a user's own may be of the same card."""
+        return f"{self.gpu_name}, shipped" if self.folder == RESULTS else self.gpu_name
 
     @property
     def ceilings(self) -> entries.Ceilings | None:
@@ -177,6 +192,10 @@ class Record:
         """The problem that ran, its batch as it was reduced, if it was."""
         return problems.from_shape(problems.preset(preset).ladder, row.shape)
 
+    def usual(self, preset: str) -> Problem:
+        """The size at which most of a measured preset's rows ran."""
+        return Counter(self.problem(preset, row) for row in self.rows(preset).values()).most_common(1)[0][0]
+
     def derive(self, preset: str, row: Row) -> Derived | None:
         """Rates and the share of the floor; None without measured ceilings."""
         if self.ceilings is None:
@@ -193,7 +212,7 @@ class Record:
         rows = list(self.rows(preset).values())
         if self.ceilings is None or not rows:
             return []
-        problem = self.problem(preset, rows[0])
+        problem = self.usual(preset)
         found: dict[str, Derived | None] = {}
         used = [_bounded_by(row) for row in rows]
         full, rounded, split = catalog.PRECISIONS
@@ -325,17 +344,22 @@ def rounds_operands(name: str) -> bool:
 
 
 def all_records(folder: Path | None = None) -> Iterator[Record]:
-    """Every GPU's record in ``folder`` (default: RESULTS); raises RecordError at one that is not."""
-    folder = folder or RESULTS
-    for path in sorted(folder.glob("*.json")):
-        if path.name != CODE_FILE:
-            yield Record.load(path)
+    """Every GPU's record in ``folder`` (default: the user's own, then the shipped), but those made as another
+    card; raises RecordError at one that is not."""
+    for one in [folder] if folder else [OWN, RESULTS]:
+        yield from map(Record.load, files(one))
+
+
+def files(folder: Path) -> list[Path]:
+    """The records of GPUs in a folder, but those that were made as another card."""
+    found = (path for path in sorted(folder.glob("*.json")) if path.name != CODE_FILE)
+    return [path for path in found if not re.search(device.PLAYED, path.stem)]
 
 
 def other(slug: str) -> Record | None:
-    """The record of that name in RESULTS; None if there is none."""
+    """The shipped record of that name; None if there is none."""
     path = RESULTS / f"{slug}.json"
-    return Record.load(path) if path.is_file() else None
+    return Record.load(path) if path.exists() else None
 
 
 def load_code(folder: Path = RESULTS) -> MachineCode:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Collection
 from typing import Any
 
 from rich import box
@@ -12,6 +13,7 @@ from rich.table import Table
 from common.book.catalog import Step
 from common.book.exercises import Exercise, State
 from common.book.ledger import Run
+from common.book.problems import Problem
 from common.code import loops
 from common.code.loops import HotLoop
 from common.jobs.messages import Tile
@@ -20,15 +22,20 @@ from common.measure import ceilings as measured
 from common.measure import sanitizer
 from common.measure.ceilings import Ceilings
 from common.microscope.messages import TracedAccess, TracedKernel
-from common.report import figures, pages, records
+from common.report import current, figures, pages, records
 from common.report.entries import Point
 from common.report.figures import Figure, TimedRow
 from common.report.records import Record
 
 _COLOURS = {"right": "green", "refused": "yellow", "unjudged": "yellow"}
+_SHIPPED = "shipped ms"
 # Left out when the terminal is narrow.
-_OPTIONAL = (figures.SPREAD, "workspace MB", "prepare ms", "GB/s")
+_OPTIONAL = (figures.SPREAD, "workspace MB", _SHIPPED, "prepare ms", "GB/s")
 _NARROW, _WIDE = 100, 130
+# A check that is less than thorough, as its first launch took so long.
+_DEPTHS = {
+    "once": "traced at one launch, on integers", "usual": "traced at three launches, on integers and normals",
+}  # fmt: skip
 
 
 def steps(found: list[Step]) -> Table:
@@ -57,7 +64,15 @@ def checks(outcomes: list[Outcome]) -> Table:
         if unseen:
             said = "[yellow]not traced[/]: races and the like were looked for in the simulator, for seconds only"
             table.add_row(name, f"{len(unseen)} shapes", f"{said}: {escape(unseen[0])}")
-        unjudged = [one for one in mine if one.status == "unjudged"]
+        for one in right:
+            if (depth := one.result.get("depth")) in _DEPTHS:
+                table.add_row(
+                    name, str(one.problem), f"[yellow]{_DEPTHS[depth]}[/]: more launches would take too long"
+                )
+            if why := one.result.get("unsought"):
+                said = "[yellow]only the GPU ran it[/]: races and the like were not looked for"
+                table.add_row(name, str(one.problem), f"{said}: {escape(why)}")
+        unjudged = [one for one in mine if one.status == "unjudged" and not one.left_out]
         if unjudged:
             shape = f"{len(unjudged)} shapes" if len(unjudged) > 1 else str(unjudged[0].problem)
             table.add_row(name, shape, f"{_status(unjudged[0])}: {escape(str(unjudged[0].result['message']))}")
@@ -76,37 +91,77 @@ def selftimed(name: str, run: Run) -> Table:
     return table
 
 
-def times(outcomes: list[Outcome], ceilings: Ceilings, gpu: str, width: int) -> Table:
-    """Times and rates of one preset's outcomes, in their order."""
+def times(outcomes: list[Outcome], ceilings: Ceilings, gpu: str, width: int, slow: Collection[str] = ()) -> Table:
+    """Times and rates of one preset's outcomes, in their order; those of the ``slow`` steps have a note."""
+    usual = figures.usual([one.problem for one in outcomes if one.status == "right"] or [outcomes[0].problem])
     header = ["step", "ms", figures.SPREAD, "× first", "× previous", "GFLOP/s", "GB/s", "% of floor", "prepare ms"]
     found: list[dict[str, Figure]] = []
-    first = previous = None
+    notes: list[str] = []
+    timed = {outcome.step.name: outcome for outcome in outcomes if outcome.status == "right"}
+
+    def ms_of(name: str, problem: Problem) -> float | None:
+        """A step's time in this run, if it ran at the same size."""
+        one = timed.get(name)
+        return one.result["timing"].median_ms if one and one.problem.flops == problem.flops else None
+
+    apart = set()
     for outcome in outcomes:
+        notes.append("")
         if outcome.status != "right":
             found.append({})
             continue
         timing, prepare = outcome.result["timing"], outcome.result["prepare_ms"]
-        ms = timing.median_ms
-        first, previous = first or ms, previous or ms
+        befores = figures.befores(outcome.step, outcome.preset) or [outcome.step.name]
+        first, previous = (ms_of(name, outcome.problem) for name in (befores[0], befores[-1]))
+        apart |= {name for name, ms in ((befores[0], first), (befores[-1], previous)) if ms is None}
+        notes[-1] = figures.note(outcome.problem, usual, timing if outcome.step.name in slow else None)
         by = measured.instruction(outcome.step.requires)
-        derived = records.derive(outcome.problem, ms, ceilings, outcome.step.precision, by)
+        derived = records.derive(outcome.problem, timing.median_ms, ceilings, outcome.step.precision, by)
         columns = figures.columns(timing, derived, first, previous, prepare)
         found.append(columns | figures.in_turn(outcome.result.get("beside")))
-        if not outcome.step.experiment:
-            previous = ms
     header[-1:-1] = figures.in_turn_titles(found)
+    shipped = _shipped(gpu)
+    if shipped:
+        header.append(_SHIPPED)
     body = []
-    for outcome, columns in zip(outcomes, found, strict=True):
-        row, none = TimedRow(outcome.step.name, columns), [_status(outcome)] + [""] * (len(header) - 2)
+    for outcome, columns, note in zip(outcomes, found, notes, strict=True):
+        there = shipped and shipped.row(str(outcome.preset), outcome.step.name)
+        if (
+            columns
+            and there
+            and there.shape == outcome.problem.shape()
+            and not current.older(there, outcome.step.name)
+        ):
+            columns[_SHIPPED] = figures.median(there)
+        row, none = TimedRow(outcome.step.name, columns, note=note), [_status(outcome)] + [""] * (len(header) - 2)
         body.append([row.name, *([row.cell(title) for title in header[1:]] if columns else none)])
-    return _fitted(f"{outcomes[0].preset}: {outcomes[0].problem} on {escape(gpu)}", header, body, width)
+    table = _fitted(f"{outcomes[0].preset}: {usual} on {escape(gpu)}", header, body, width)
+    if apart:
+        _note(table, f"No ratio to {', '.join(sorted(apart))}: not timed in this run at the same size.")
+    if shipped:
+        _note(table, f"Shipped: the record of {escape(shipped.gpu_name)}.")
+    return table
+
+
+def _shipped(gpu: str) -> Record | None:
+    """The shipped record that stands beside one's own times: of the same card, or the reference."""
+    same = (record for record in records.all_records(records.RESULTS) if record.gpu_name == gpu)
+    return next(same, None) or records.other(records.REFERENCE_GPU)
+
+
+def _note(table: Table, text: str) -> None:
+    table.caption = " ".join(filter(None, (str(table.caption or ""), text)))
 
 
 def recorded(record: Record, preset: str, steps: list[Step], width: int) -> Table:
     """A preset's rows for the given steps, and the peers', as another card's record has them."""
     header, body = pages.ladder_cells(record, preset, steps)
     said = [[cells[0].replace(figures.OLDER, "(older code)"), *cells[1:]] for cells in body]
-    return plain(f"{preset}, recorded on {escape(record.gpu_name)}", header, said, width)
+    days = sorted({record.run_of(row).date for row in record.rows(preset).values()})
+    table = plain(f"{preset}, recorded on {escape(record.title)}", header, said, width)
+    if len(days) > 1:
+        _note(table, f"Measured from {days[0]} to {days[-1]}: a ratio of two days' rows holds what else changed.")
+    return table
 
 
 def plain(title: str, header: list[str], body: list[list[str]], width: int) -> Table:
@@ -354,12 +409,14 @@ def _status(outcome: Outcome) -> str:
 
 def _fitted(title: str, header: list[str], body: list[list[str]], width: int) -> Table:
     """A table without the optional columns that this width has no room for."""
-    dropped = _OPTIONAL if width < _NARROW else _OPTIONAL[:2] if width < _WIDE else ()
+    dropped = _OPTIONAL if width < _NARROW else _OPTIONAL[:3] if width < _WIDE else ()
     kept = [i for i, name in enumerate(header) if name not in dropped]
     table = Table(title=title, title_justify="left")
     table.add_column(header[0], overflow="fold")  # a long name goes on below, figures stay whole
     for i in kept[1:]:
-        table.add_column(header[i].replace("% of ", "% of\n"), justify="right", no_wrap=True)
+        table.add_column(
+            header[i].replace("% of ", "% of\n").replace(_SHIPPED, "shipped\nms"), justify="right", no_wrap=True
+        )
     signs = figures.signs()
     used = set()
     for name, *cells in body:

@@ -240,7 +240,7 @@ def renew(steps: Sequence[Step], folder: Path = FOLDER, workers: int | None = No
     made = _made(folder)
     entries = [_now(step) for step in steps]  # of before: what changes meanwhile is traced again
     groups = [[trace.task(step, problem(step), kept=KEPT)] for step in steps]
-    results = isolate.run_groups(groups, True, trace.SECONDS, workers or device.processors())
+    results = isolate.run_groups(groups, True, trace.SECONDS, workers or device.workers())
     for step, entry, (_, result) in zip(steps, entries, results, strict=True):
         if "trace" in result:
             _write(folder / f"{step.name}.json", of(result["trace"], problem(step)))

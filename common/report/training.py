@@ -130,8 +130,8 @@ class Training(Struct, kw_only=True, omit_defaults=True, tag_field="schema", tag
 
 
 def path_of(slug: str, folder: Path | None = None) -> Path:
-    """Where the record of that name lies, below ``folder`` (default: results)."""
-    return (folder or records.RESULTS) / FOLDER / f"{slug}.json"
+    """Where the record of that name lies, below ``folder`` (default: the user's records)."""
+    return (folder or records.OWN) / FOLDER / f"{slug}.json"
 
 
 def load(slug: str, folder: Path | None = None) -> Training | None:

@@ -32,12 +32,13 @@ _COLOURS = (BLUE, SKY, GREEN, ORANGE, PURPLE)
 _OTHERS = {EAGER: (VERMILION, "-"), GRAPH: (VERMILION, "--")}
 
 
-def load_and_draw(slug: str, folder: Path) -> list[Path]:
-    """Draw what the record of that name has, in files ``training-...`` of the folder; returns the PNG files.
+def load_and_draw(slug: str, results: Path) -> list[Path]:
+    """Draw what the record of that name in ``results`` has, in files ``training-...`` of its charts; returns the PNG
+    files.
 
     Raises RecordError, StoreError.
     """
-    record = training.load(slug)
+    record, folder = training.load(slug, results), results / "charts" / slug
     written: list[Path] = []
     if record and record.trained:
         written += draw_run(record.trained, record.gpu.name, folder)

@@ -35,7 +35,7 @@ from msgspec import to_builtins
 import common
 from common.book import catalog, ledger
 from common.explain import faults
-from common.run import limits
+from common.run import limits, overdue
 from common.run.messages import FileTask, Result, Task
 
 if TYPE_CHECKING:
@@ -101,7 +101,7 @@ def main(line: Connection, options: Options) -> None:
         except (EOFError, OSError):
             os._exit(0)
         number, task = pickle.loads(data)
-        limits.end_in_time(task.seconds)
+        limits.end_in_time(task.within or overdue.ALL * task.seconds)
         answers.answer(number, task)
 
 
@@ -178,7 +178,11 @@ class _Answers:
                     self._due = -1
                     self.say({"number": number, "result": result})
 
-        with limits.due(seconds, path, give):
+        def sign(stage: str) -> None:
+            with self._lock:
+                self.say({"at": stage})
+
+        with limits.due(overdue.Watch(path, seconds, task.within), give, sign):
             result = _attempt(task)
         give(result)
         return result
@@ -280,7 +284,8 @@ def _syntax(error: SyntaxError, path: Path) -> str:
     at = error.lineno
     if Path(error.filename or path.name).name == path.name:
         at = faults.syntax_line(error, path)
-    name = Path(error.filename or path).name  # perhaps a file that the step's imports
+    named = error.filename or ""
+    name = path.name if named.startswith("<") else Path(named or path).name  # perhaps a file that the step's imports
     text = faults.cut((error.text or "").strip())
     return f"{name}:{at}: syntax error, {faults.cut(str(error.msg))}" + (f": {text}" if text else "")
 

@@ -31,17 +31,15 @@ from typing import Any, cast
 
 from msgspec.structs import replace
 
-from common.book import catalog, device
+from common.book import catalog, device, ledger
 from common.book.patching import replaced
 from common.explain import faults
-from common.run import child, messages
+from common.run import child, messages, overdue
 from common.run.messages import FileTask, Found, Result, ShapeTask, Task
 
-START_SECONDS = 60.0  # for a child to be there; then its first task's time begins
+START_SECONDS = 120.0  # for a child to be there; then its first task's time begins
+SILENT = 10  # times a task's limit, of the clock, that a child may be silent; of its processor time, once
 READY_SECONDS = 600.0  # for the next owner of the GPU to get ready for its tasks
-MEMORY_BYTES = 8 << 30
-MEMORY_SHARE = 0.8  # of the machine's, where that is less; and of it all where a GPU is used
-WORKER_BYTES = 700 << 20  # that a child needs of the machine's memory
 FILE_BYTES = 2 << 30
 TOLD_SHARE = 1 / 3  # of a task's time, after which whoever waits is told
 _END_SECONDS = 5.0
@@ -76,26 +74,21 @@ def reopen() -> None:
     _closed = False
 
 
-def capacity() -> int:
-    """How many children may work at once: one a processor, as far as the machine's memory goes."""
-    return max(1, min(device.processors(), _memory_bytes() // WORKER_BYTES))
-
-
 @functools.cache
 def _slots() -> threading.BoundedSemaphore:
-    return threading.BoundedSemaphore(capacity())
+    return threading.BoundedSemaphore(device.workers())
 
 
 class Pool:
     """Threads that each wait for a child process: what is asked of them first is done first.
 
-    All pools together keep no more than :func:`capacity` children at work. :meth:`end` stops what is not done; so
-    does leaving it as a context.
+    All pools together keep no more children at work than :func:`common.book.device.workers` says. :meth:`end` stops
+    what is not done; so does leaving it as a context.
     """
 
     def __init__(self, workers: int | None = None) -> None:
         self.stop = threading.Event()
-        self._threads = ThreadPoolExecutor(min(workers or capacity(), capacity()))
+        self._threads = ThreadPoolExecutor(min(workers or device.workers(), device.workers()))
 
     def submit(self, work: Callable[..., Any], *given: Any) -> Future[Any]:
         """Do ``work``, which waits for one child at a time, in one of the threads."""
@@ -147,11 +140,12 @@ def run(
     """Run tasks in order, yielding each result as it comes, until ``stop`` is set: in one child process, or in the
     owner of the GPU if they touch it.
 
-    A task that crashes its process or takes longer than ``seconds`` (or its own ``seconds``) gets a result that
-    says so (``status`` crashed or timed_out), and the rest go on in a fresh process; but those of a file that was too
-    slow once, or has ended its process twice in a row, get a result that says the same and that they were not tried
-    (``untried``). Other statuses: right, wrong, refused (the step does not take this shape), unjudged (this machine
-    cannot tell), unusable (not a step file).
+    A task that crashes its process gets a result that says so (``status`` crashed), and so does one that takes longer
+    than ``seconds`` (or its own ``seconds``) of its own time (:mod:`common.run.overdue`): timed_out if the file's
+    kernel or its own code ran so long, else unjudged. The rest go on in a fresh process; but those of a file that
+    timed out once, or has cost its process twice in a row, get a result that says the same and that they were not
+    tried (``untried``). Other statuses: right, wrong, refused (the step does not take this shape), unjudged (this
+    machine cannot tell), unusable (not a step file).
     """
     return _run(tasks, simulator, seconds, _stopped(stop))
 
@@ -244,6 +238,8 @@ class _Lost:
         where = f" at {shape}" if shape else ""
         if result["status"] == "timed_out":
             why = f"not tried: it gave no result in time{where}"
+        elif self._deaths[path] >= _DEATHS and result["status"] == "unjudged":
+            why = f"not tried: {_DEATHS} in a row were not done in time, last{where}: {result.get('message')}"
         elif self._deaths[path] >= _DEATHS:
             why = f"not tried: it ended its process {_DEATHS} times in a row, last{where}"
         else:
@@ -273,7 +269,7 @@ def watched(tasks: Sequence[Task[Found]], command: list[str], seconds: float) ->
         timed = [replace(task, seconds=seconds if task.seconds is None else task.seconds) for task in tasks]
         Path(folder, child.TASKS).write_bytes(pickle.dumps(timed))
         Path(folder, child.RESULTS).touch()
-        given = str(folder), memory_limit(device.gpu_count() > 0), FILE_BYTES
+        given = str(folder), device.memory_for_a_child(device.gpu_count() > 0), FILE_BYTES
         imports = f"import sys; sys.path.insert(0, {str(catalog.ROOT)!r}); from common.run import child"
         boot = f"{imports}; child.watched{given}"
         with _gpu(lambda: _closed), Path(folder, child.LOG).open("wb") as output:
@@ -323,22 +319,6 @@ def _environment(simulator: bool, folder: Path | None = None) -> dict[str, str]:
     if "PYTHONPATH" in env:  # it works in another folder
         env["PYTHONPATH"] = os.pathsep.join(os.path.abspath(name) for name in env["PYTHONPATH"].split(os.pathsep))
     return env
-
-
-def memory_limit(gpu: bool) -> int:
-    """Bytes of private memory that a child may take; where a GPU is used, its operands stand in the host's, too."""
-    most = int(_memory_bytes() * MEMORY_SHARE)
-    return most if gpu else min(MEMORY_BYTES, most)
-
-
-def _memory_bytes() -> int:
-    """The machine's memory, or this container's."""
-    whole = MEMORY_BYTES
-    with contextlib.suppress(AttributeError, OSError, ValueError):
-        whole = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    with contextlib.suppress(OSError, ValueError):
-        whole = min(whole, int(Path("/sys/fs/cgroup/memory.max").read_text(encoding="utf-8")))
-    return whole
 
 
 # --- how a child is started ---
@@ -408,7 +388,7 @@ class _Child:
         self._number = 0
         self._ending = threading.Lock()
         self.line, theirs = multiprocessing.Pipe()
-        memory = memory_limit(not simulator and device.gpu_count() > 0)
+        memory = device.memory_for_a_child(not simulator and device.gpu_count() > 0)
         options = child.Options(str(self.folder), self.environment, memory, FILE_BYTES)
         try:
             with theirs, _surroundings(self.environment):
@@ -438,11 +418,14 @@ class _Child:
         return result
 
     def _followed(self, task: Task[Result], limit: float, stopped: Stopped) -> Result | None:
+        """The child keeps the limits itself and gives signs that it does; one that is silent does a single thing
+        without an end, or was stopped."""
         self._number += 1
-        began, told, given, orphan = time.monotonic(), False, False, False
+        began = sign = time.monotonic()
+        stage, used, told, given, orphan = "", 0.0, False, False, False
         while not stopped():
             if self._ready and not given:
-                given, began = True, time.monotonic()
+                given, began, sign, used = True, time.monotonic(), time.monotonic(), self._processor_seconds() or 0.0
                 with contextlib.suppress(OSError):  # one that has ended is told by its end
                     self.line.send_bytes(pickle.dumps((self._number, task)))
             found = connection.wait([self.line, *([] if orphan else [self.process.sentinel])], _POLL_SECONDS)
@@ -452,6 +435,8 @@ class _Child:
                 except (EOFError, OSError):
                     return self._dead()
                 self._ready = self._ready or "ready" in answer
+                if "at" in answer:
+                    stage, sign, used = str(answer["at"]), time.monotonic(), self._processor_seconds() or 0.0
                 result = cast(Result, answer.get("result"))
                 if answer.get("number") == self._number and isinstance(result, dict) and "status" in result:
                     return result
@@ -459,16 +444,43 @@ class _Child:
                 orphan = self._outlives_its_server()
                 if not orphan:
                     return self._dead()
-            waited = time.monotonic() - began
-            if waited > (limit if self._ready else START_SECONDS):
-                message = f"no result within {limit:.0f} s: an endless loop, or a barrier that some threads skip?"
-                if not self._ready:
-                    message = f"the process was not there within {START_SECONDS:.0f} s"
-                return {"status": "timed_out", "message": message, "fatal": True, "seconds": round(waited, 3)}
-            if on_wait is not None and not told and waited > TOLD_SHARE * limit:
+            if late := self._silent(stage, time.monotonic() - sign, used, limit):
+                return {**late, "fatal": True, "seconds": round(time.monotonic() - began, 3)}
+            if on_wait is not None and not told and time.monotonic() - began > TOLD_SHARE * limit:
                 told = True
                 on_wait(task, limit)
         return None
+
+    def _silent(self, stage: str, waited: float, used: float, limit: float) -> Result | None:
+        """The result of a task whose process has given no sign for ``waited`` seconds, if that is too long.
+
+        ``used``: the seconds of processor time that it had used before.
+        """
+        if not self._ready:
+            if waited <= START_SECONDS:
+                return None
+            message = f"the process was not there within {START_SECONDS:.0f} s"
+            return {"status": "unjudged", "message": message, "late": True}
+        if waited <= limit:
+            return None
+        now = self._processor_seconds()
+        busy = now is not None and now - used > limit
+        if waited <= SILENT * limit and not busy and now is not None:
+            return None
+        what = f"no sign of life for {now - used if busy and now else waited:.0f} s"
+        what += " of processor time" if busy else ""
+        if busy and stage in ("", ledger.IMPORTS, ledger.KERNEL):
+            return {"status": "timed_out", "message": f"{what}: one operation that does not end?"}
+        message = f"{what}, last from {overdue.said(stage)}; values were not compared"
+        return {"status": "unjudged", "message": message, "late": True}
+
+    def _processor_seconds(self) -> float | None:
+        """What the process has used of a processor; None where that is not known."""
+        try:
+            fields = Path("/proc", str(self.process.pid), "stat").read_bytes().rpartition(b")")[2].split()
+            return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+        except (OSError, IndexError, ValueError):
+            return None
 
     def _said(self) -> dict[str, Any]:
         """The next message. Raises EOFError or OSError when there is none, or not the whole of one in time."""

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import os
-import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from pathlib import Path
 
-from common.explain import faults
-from common.run.messages import Result
+from common.run import overdue
+from common.run.messages import SIGN_SECONDS, Result
 
 SPARE_SECONDS = 60  # of processor time beyond what a task can take, after which nobody is there to end it
 
@@ -40,34 +39,26 @@ def end_in_time(seconds: float) -> None:
 
 
 @contextmanager
-def due(seconds: float, path: Path, answer: Callable[[Result], None]) -> Iterator[None]:
-    """What happens meanwhile has so many seconds; then ``answer`` is given, from another thread, a result that says
-    at which line of the file ``path`` it was."""
-    thread = threading.get_ident()
-    # before the parent's own clock runs out
-    alarm = threading.Timer(max(0.1, 0.9 * seconds - 0.5), lambda: answer(late(path, seconds, thread)))
-    alarm.daemon = True
-    alarm.start()
+def due(watch: overdue.Watch, answer: Callable[[Result], None], sign: Callable[[str], None]) -> Iterator[None]:
+    """Watch what happens meanwhile: ``answer`` is given, by another thread, what took too long, with its stage and
+    line; until then ``sign`` is told the stage now and then."""
+    done = threading.Event()
+
+    def look() -> None:
+        told = time.monotonic()
+        while not done.wait(overdue.TICK_SECONDS):
+            late = watch.tick()
+            if late and not done.is_set():
+                answer(late)
+                return
+            if time.monotonic() - told > SIGN_SECONDS:
+                told = time.monotonic()
+                sign(watch.stage)
+
+    thread = threading.Thread(target=look, daemon=True)
+    thread.start()
     try:
         yield
     finally:
-        alarm.cancel()
-
-
-def late(path: Path, seconds: float, thread: int) -> Result:
-    """The result of a task that is not done in time: ``thread`` does it."""
-    line = None
-    frame = sys._current_frames().get(thread)
-    while frame is not None:
-        if Path(frame.f_code.co_filename).name == path.name:
-            line = line or frame.f_lineno
-        frame = frame.f_back
-    fault = faults.of_time_out(seconds, path, line)
-    where = f"; it was in {path.name}:{fault.line}: {fault.code}" if line else ""
-    return {
-        "status": "timed_out",
-        "message": f"no result within {seconds:.0f} s: an endless loop, or a barrier that some threads skip?{where}",
-        "faults": [fault.as_dict()],
-        "fatal": True,
-        "seconds": seconds,
-    }
+        done.set()
+        thread.join()  # it says nothing any more

@@ -24,6 +24,9 @@ Status = Literal["right", "wrong", "refused", "unjudged", "unusable", "crashed",
 STATUSES: tuple[str, ...] = get_args(Status)
 """What can become of a task, as its result's ``status`` says."""
 
+SIGN_SECONDS = 1.0
+"""A process that is at work says so this often."""
+
 
 class _Became(TypedDict):
     status: Status
@@ -36,6 +39,7 @@ class Result(_Became, total=False):
     ``seconds``  that it took
     ``untried``  others of its file took too long, or ended their processes
     ``fatal``    its process is lost
+    ``late``     it was not judged for want of time
     """
 
     message: str | None
@@ -43,6 +47,7 @@ class Result(_Became, total=False):
     seconds: float
     untried: bool
     fatal: bool
+    late: bool
 
 
 Found = TypeVar("Found", bound=Result, covariant=True)
@@ -56,7 +61,9 @@ class Message(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 class Task(Message, Generic[Found], frozen=True, kw_only=True, tag_field="task"):
     """What a child process does, and answers with one result: ``Task[Result]``, or another in that place.
 
-    ``seconds``  its limit; None: that of whoever runs it
+    ``seconds``  its limit: of the time that it takes itself (:mod:`common.run.overdue`), for each of its stages;
+                 None: that of whoever runs it
+    ``within``   so many for all stages together; None: a few times ``seconds``
     """
 
     alone: ClassVar[bool] = False
@@ -65,6 +72,7 @@ class Task(Message, Generic[Found], frozen=True, kw_only=True, tag_field="task")
     """Does it touch the GPU? Then the process that owns it does the task."""
 
     seconds: float | None = None
+    within: float | None = None
 
     @property
     def on_gpu(self) -> bool:

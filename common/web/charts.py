@@ -10,7 +10,8 @@ from collections.abc import Iterable
 from typing import Any
 
 from common.book import catalog, problems
-from common.report import current, records
+from common.report import current
+from common.report import records as reports
 from common.report.entries import StepRow
 from common.report.records import Record
 
@@ -31,7 +32,13 @@ def _card(record: Record) -> dict[str, Any]:
             if rows:
                 floors = [[name, round(one.floor_ms, 6)] for name, one in record.floors(preset)]
                 presets[preset] = {"ladder": ladder, "rows": rows, "floors": floors}
-    return {"slug": record.slug, "name": record.gpu_name, "presets": presets}
+    own = record.folder == reports.OWN
+    return {"slug": slug(record.slug, own), "name": record.title, "own": own, "presets": presets}
+
+
+def slug(card: str, own: bool) -> str:
+    """What the book calls the record of a card: a user's own may be of one that a shipped record is of, too."""
+    return f"own-{card}" if own else card
 
 
 def _rows(record: Record, preset: str, ladder: str) -> list[dict[str, Any]]:
@@ -48,7 +55,7 @@ def _rows(record: Record, preset: str, ladder: str) -> list[dict[str, Any]]:
         one["date"] = record.run_of(row).date[:10]
         if derived:
             one["gflops"] = round(derived.gflops)
-            if not records.rounds_operands(name):
+            if not reports.rounds_operands(name):
                 one["share"] = round(derived.percent_of_floor, 1)
         if isinstance(row, StepRow) and row.beside:
             one["beside"] = [row.beside.peer, round(row.beside.ratio, 3)]

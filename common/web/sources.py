@@ -16,18 +16,24 @@ from pathlib import Path
 
 from common.book import catalog, problems
 from common.report import records
-from common.web import story
+from common.web import charts, story
 
 PAGES = ("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "lessons/**/*.md", "lessons/**/*.ipynb", "results/*.md")
 PICTURES = (".png", ".svg", ".jpg")
 CODE = (".py", ".toml", ".json", ".txt")
 EXPLORE = Path("explore/index.md")
+OWN = Path("own")
 _LANGUAGES = {".py": "python", ".toml": "toml", ".json": "json"}
 _FENCE = re.compile(r"^(\s*)(```+|~~~+)")
 # MyST leaves such a line of prose out as a comment, or ends the paragraph with it.
 _LOST = re.compile(r"^(?:[ \t>]|[-*+] |\d+[.)] )*(%|\+\+\+)", re.MULTILINE)
 _TIMES = re.compile(r"<!-- table: times (\S+) .*?<!-- end table -->", re.DOTALL)
 _LINK = re.compile(r"(?<!\\)(!?)\[((?:[^\[\]]|\[[^\]]*\])*)\]\(([^()\s]+)\)")
+
+
+def _own(root: Path, pattern: str) -> Iterator[Path]:
+    """What the user's own records have by that name, if they lie below ``root``."""
+    return records.OWN.glob(pattern) if records.OWN.is_relative_to(root) else iter(())
 
 
 @lru_cache
@@ -45,7 +51,7 @@ def stage(
     ``told``: the text of the page that tells a ladder as a story.
     Raises ValueError for a link that leads nowhere, and for a line that MyST would leave out; it names page and line.
     """
-    pages = sorted({path for pattern in PAGES for path in root.glob(pattern)})
+    pages = sorted({path for pattern in PAGES for path in root.glob(pattern)} | set(_own(root, "*.md")))
     wanted: set[Path] = {path.relative_to(root) for path in steps()}
     texts = {}
     for path in pages:
@@ -67,7 +73,10 @@ def stage(
 
 
 def _place(page: Path) -> Path:
-    """Where a page of the checkout goes: a folder's README is its index, a notebook a page as others are."""
+    """Where a page of the checkout goes: a folder's README is its index, a notebook a page as others are, and the
+    user's own records lie in a folder that is not hidden."""
+    if page.parts[0] == ".workbook":
+        page = OWN / page.name
     return page.with_name("index.md") if page.name == "README.md" else page.with_suffix(".md")
 
 
@@ -158,9 +167,9 @@ def _link(match: re.Match[str], page: Path, number: int, root: Path, here: Path,
 def _chart(match: re.Match[str], picture: Path) -> str:
     """After the picture of a ladder's times, the place where a browser draws them to be asked."""
     own = match.string[: match.start()].endswith("\n") and match.string[match.end() :].startswith("\n")
-    if not own or picture.parts[:2] != ("results", "charts") or picture.stem not in problems.PRESETS:
+    if not own or picture.parts[-4:-2] != ("results", "charts") or picture.stem not in problems.PRESETS:
         return ""
-    return _place_of(picture.parts[2], picture.stem)
+    return _place_of(charts.slug(picture.parts[-2], picture.parts[0] == ".workbook"), picture.stem)
 
 
 _PLACE = '<div class="ladder-chart"'
@@ -182,7 +191,7 @@ def _contents(places: list[Path]) -> dict[Path, str]:
     tables = {
         Path("index.md"): _tree("Lessons", lessons + [place for place in places if place == Path(story.PAGE)])
         + _tree("To look up", [place for place in others if place == EXPLORE or place.name != "index.md"])
-        + _tree("Records", [place for place in places if place.parts[0] == "results"])
+        + _tree("Records", [one for folder in ("own", "results") for one in places if one.parts[0] == folder])
         + _tree("The project", [p for p in places if len(p.parts) == 1 and p.name not in ("index.md", story.PAGE)])
     }
     for index in lessons:
@@ -234,7 +243,7 @@ def _write(path: Path, text: str) -> None:
 
 def pictures(to: Path, root: Path = catalog.ROOT) -> None:
     """Put the pictures of the pages where the staged pages look for them."""
-    for folder in (*root.glob("lessons/*/figures"), root / "results" / "charts"):
+    for folder in (*root.glob("lessons/*/figures"), root / "results" / "charts", *_own(root, "charts")):
         for path in folder.rglob("*"):
             if path.suffix in PICTURES:
                 target = to / path.relative_to(root)

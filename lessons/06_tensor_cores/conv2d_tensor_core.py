@@ -17,6 +17,7 @@ from functools import lru_cache
 import numpy as np
 from numba import cuda, float32, int32, int64, uint32, uint64
 
+from lessons import card
 from lessons.tensorcores import mma_m16n8k8, to_tf32
 from lessons.tiling import ceil_div, even, multiple
 from lessons.unrolled import inlined, unroll, unrolled
@@ -31,7 +32,7 @@ FILTERS = 24  # of a block, at most
 WARPS, ACROSS = 4, 6  # of a block, at most; of a block that is one warp high
 ROWS = 4  # of outputs, of a warp in one pass, at most
 MOST_R = 7  # rows of a filter whose taps are in registers together
-SHARED_BYTES = 100 * 1024  # of a block, so that two are resident
+SHARED_BYTES = 100 * 1024  # of a block, at most; less where two would not be resident
 PART_ROWS = 6  # of outputs, in a part of an image that is computed in whole rows
 TICKETS = 1  # 1: a block draws each such part; 0: it takes every gridDim-th
 TUNABLES = {"FILTERS": (8, 16, 24), "WARPS": (4, 8), "ROWS": (2, 4, 6), "PART_ROWS": (2, 4, 6), "TICKETS": (0, 1)}
@@ -40,7 +41,21 @@ REGISTERS, OTHERS = 65536, 28  # of a multiprocessor; of a thread, beside sums a
 
 @lru_cache
 def plan(C, H, W, K, R, S):
-    """The constants of the kernel for a shape: a block computes PIXELS columns of HEIGHT rows of all its filters."""
+    """The constants of the kernel for a shape, for the largest block that the card has shared memory for."""
+    choices = (FILTERS, WARPS, ACROSS), (8, WARPS, ACROSS), (8, 1, 1)  # smaller where a filter has many taps
+
+    def takes(tile):
+        return 4 * (tile["FLOATS"] + multiple(tile["CHANNELS"] * S, MMA_K))  # bytes, with its table of offsets
+
+    tile = card.largest([constants_of(C, H, W, K, R, S, *choice) for choice in choices], takes)
+    if takes(tile) > card.shared_bytes():
+        has = f"the card has {card.shared_bytes()}"
+        raise ValueError(f"filter R={R} S={S}: its taps take a block {takes(tile)} bytes of shared memory, {has}")
+    return tile
+
+
+def constants_of(C, H, W, K, R, S, FILTERS, WARPS, ACROSS):
+    """The same for one choice: a block computes PIXELS columns of HEIGHT rows of all its filters."""
     P, Q = H - R + 1, W - S + 1
     groups = ceil_div(K, FILTERS)
     TILES = ceil_div(ceil_div(K, groups), MMA_N)  # of filters
@@ -58,7 +73,8 @@ def plan(C, H, W, K, R, S):
     def floats(channels):
         return CHANNEL * channels + PARTS * ceil_div(channels * S, MMA_K) * QUADS * 32 * VECTOR
 
-    CHANNELS = even(C, max([1, *(c for c in range(1, C + 1) if 4 * floats(c) <= SHARED_BYTES)]))
+    most = min(SHARED_BYTES, card.shared_bytes(2))
+    CHANNELS = even(C, max([1, *(c for c in range(1, C + 1) if 4 * floats(c) <= most)]))
     return {
         "TILES": TILES, "WARPS_Q": warps_q, "WARPS_P": warps_p, "ROWS": rows, "PARTS": PARTS, "PART_R": PART_R,
         "QUADS": QUADS, "CHANNELS": CHANNELS, "WIDTH": WIDTH, "LINES": LINES, "CHANNEL": CHANNEL,

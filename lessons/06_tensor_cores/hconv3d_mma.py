@@ -13,6 +13,7 @@ from functools import lru_cache
 from numba import cuda, float32, int32, int64, uint32
 from numba.types import float16
 
+from lessons import card
 from lessons.tensorcores import (
     HALVES,
     aligned8,
@@ -31,11 +32,21 @@ from lessons.wide import jit
 from lessons.windows import WORD, mark_padding, mask_words, window_table
 
 REQUIRES = "8.0"
-# The tile for so many filters. STAGES are pairs of tiles in shared memory; BLOCKS_PER_SM leaves each thread at most
-# 65536 / THREADS / BLOCKS_PER_SM registers
-NARROW = {"BLOCK_M": 256, "BLOCK_N": 64, "STAGES": 2, "BLOCKS_PER_SM": 2}  # up to 64
-MIDDLE = {"BLOCK_M": 128, "BLOCK_N": 128, "STAGES": 3, "BLOCKS_PER_SM": 2}  # up to 128
-WIDE = {"BLOCK_M": 128, "BLOCK_N": 256, "STAGES": 4, "BLOCKS_PER_SM": 1}
+# The tiles for so many filters: the first that the card has shared memory for. STAGES are pairs of tiles there;
+# BLOCKS_PER_SM leaves each thread at most 65536 / THREADS / BLOCKS_PER_SM registers
+NARROW = (  # up to 64
+    {"BLOCK_M": 256, "BLOCK_N": 64, "STAGES": 2, "BLOCKS_PER_SM": 2},
+    {"BLOCK_M": 128, "BLOCK_N": 64, "STAGES": 2, "BLOCKS_PER_SM": 2},
+)
+MIDDLE = (  # up to 128
+    {"BLOCK_M": 128, "BLOCK_N": 128, "STAGES": 3, "BLOCKS_PER_SM": 2},
+    {"BLOCK_M": 128, "BLOCK_N": 128, "STAGES": 2, "BLOCKS_PER_SM": 2},
+)
+WIDE = (
+    {"BLOCK_M": 128, "BLOCK_N": 256, "STAGES": 4, "BLOCKS_PER_SM": 1},
+    {"BLOCK_M": 128, "BLOCK_N": 256, "STAGES": 3, "BLOCKS_PER_SM": 1},
+    *MIDDLE,
+)
 BLOCK_K = 64
 WARP_M, WARP_N = 64, 64
 GROUP_M = 8  # rows of blocks that run together and share filters in L2
@@ -53,11 +64,15 @@ if WARP_M % MMA_M or WARP_N % (2 * MMA_N) or BLOCK_K % 64:
     raise ValueError(f"{WARP_M=} {WARP_N=} must be multiples of 16, {BLOCK_K=} of 64")
 
 
-def plan(K):
-    """The tile for K filters."""
-    if NARROW["BLOCK_N"] >= K:
-        return NARROW
-    return MIDDLE if MIDDLE["BLOCK_N"] >= K else WIDE
+def plan(K, WORDS):
+    """The tile for K filters, whose masks have WORDS words."""
+
+    def takes(tile):
+        """Bytes of shared memory: the pairs of tiles, and for each row where its window begins and its mask."""
+        rows, columns = tile["BLOCK_M"], tile["BLOCK_N"]
+        return 2 * tile["STAGES"] * (rows + columns) * BLOCK_K + 4 * rows * (1 + WORDS)
+
+    return card.largest(next((t for t in (NARROW, MIDDLE) if t[0]["BLOCK_N"] >= K), WIDE), takes)
 
 
 @inlined
@@ -292,7 +307,8 @@ def sums_of_a_thread(BLOCK_M, BLOCK_N, **_):
 
 def prepare(filt, problem):
     """The filter, and for each gemm_k its offset from the start of a window and the bits of its t, r and s."""
-    beyond = (plan(problem.K)["STAGES"] + 1) * BLOCK_K  # as far as entries are read
+    words = mask_words(problem.T, problem.R, problem.S)
+    beyond = (plan(problem.K, words)["STAGES"] + 1) * BLOCK_K  # as far as entries are read
     return filt, window_table(problem, beyond)
 
 
@@ -301,18 +317,19 @@ def launch(x, prepared, y, geometry, epilogue=None):
     filt, table = prepared
     N, D, H, W, C = x.shape
     O, P, Q, K = y.shape[1:]
-    GEMM_M, tile = N * O * P * Q, plan(K)
+    T, R, S = filt.shape[1:4]
+    words = mask_words(T, R, S)
+    GEMM_M, tile = N * O * P * Q, plan(K, words)
     largest = max(x.size, filt.size, GEMM_M + tile["BLOCK_M"])
     if largest >= OFFSETS:
         raise ValueError(f"x, filt or a column of y has {largest} elements: 32-bit offsets reach 2**32 of them")
-    T, R, S = filt.shape[1:4]
     rows = y.reshape(GEMM_M, K)
     wide = aligned8(x.reshape(x.size // C, C), filt.reshape(filt.size // C, C))
     hooks, operands = {}, ()
     if epilogue is not None:
         epilogue.check(y)
         hooks, operands = epilogue.hooks(**sums_of_a_thread(**tile)), epilogue.operands
-    kernel, threads, shared_bytes = specialise(mask_words(T, R, S), wide, **tile, **hooks)
+    kernel, threads, shared_bytes = specialise(words, wide, **tile, **hooks)
     blocks = -(-GEMM_M // tile["BLOCK_M"]) * -(-K // tile["BLOCK_N"])
     flat = x.reshape(x.size), filt.reshape(filt.size)
     kernel[blocks, threads, 0, shared_bytes](

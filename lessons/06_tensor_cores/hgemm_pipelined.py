@@ -14,6 +14,7 @@ from functools import lru_cache
 from numba import cuda, float32, uint32
 from numba.types import float16
 
+from lessons import card
 from lessons.tensorcores import (
     HALVES,
     aligned8,
@@ -34,9 +35,10 @@ from lessons.unrolled import inlined, unroll, unrolled
 from lessons.wide import jit
 
 REQUIRES = "8.0"
-BLOCK_M, BLOCK_N, BLOCK_K = 128, 256, 64
-WARP_M, WARP_N = 64, 64
-STAGES = 3  # pairs of tiles in shared memory
+BLOCK_K = 64
+TILES = (128, 256, 3), (128, 128, 3)  # 144 KiB of shared memory; 96, where a block has no more than 99
+BLOCK_M, BLOCK_N, STAGES = card.largest(TILES, lambda tile: 2 * tile[2] * (tile[0] + tile[1]) * BLOCK_K)
+WARP_M, WARP_N = 64, 64  # STAGES: pairs of tiles in shared memory
 GROUP_M = 16  # rows of blocks that run together and share columns of B in L2
 BLOCKS_PER_SM = 1  # leaves each thread at most 65536 / THREADS / BLOCKS_PER_SM registers
 TUNABLES = {

@@ -36,6 +36,7 @@ TAPS, PATCH, WINDOW, PRODUCTS = filtering.TAPS, filtering.PATCH, filtering.WINDO
 of_inputs, of_doutputs, dtaps_of = filtering.of_inputs, filtering.of_doutputs, filtering.dtaps_of
 fetch4_or_zero, load4_or_zero = offsets32.fetch4_or_zero, offsets32.load4_or_zero
 
+ALGORITHM = "F(2x2,3x3)"
 TILES = split_k.TILES[:3]  # of 128 x 128, 64 x 128, 64 x 64
 LEAST = 64  # the smallest of them
 BLOCK_K = 8

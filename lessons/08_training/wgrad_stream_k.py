@@ -43,6 +43,7 @@ locate, sum_inputs, sum_doutputs = (
     minimal_filtering.locate, minimal_filtering.sum_inputs, minimal_filtering.sum_doutputs,
 )  # fmt: skip
 
+ALGORITHM = "F(2x2,3x3)"
 TILES, LEAST, BLOCK_K = minimal_filtering.TILES, minimal_filtering.LEAST, minimal_filtering.BLOCK_K
 ROW = WINDOW * VECTOR  # of a window, of four channels or filters
 LEAST_SHARE = 8  # iterations of a block: fewer do not pay for its start

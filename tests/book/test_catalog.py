@@ -207,6 +207,7 @@ def test_as_dict_has_the_fields_that_scripts_read():
         "builds_on": "conv2d_naive",
         "precision": "fp32",
         "requires": None,
+        "algorithm": None,
         "path": "lessons/01_naive/conv2d_unrolled.py",
     }
 
@@ -242,11 +243,19 @@ def test_a_step_says_what_it_needs(second):
     assert second("Builds on: gemm_a\n").builds_on == "gemm_a"
 
 
+def test_the_steps_of_minimal_filtering_say_so_and_no_other():
+    found = {step.name: step.algorithm for step in catalog.everything() if step.algorithm}
+    names = ("dgrad_minimal_filtering", "wgrad_minimal_filtering", "wgrad_stream_k")
+    assert found == dict.fromkeys(names, "F(2x2,3x3)")
+
+
 @pytest.mark.parametrize(
     ("docstring", "lines", "says"),
     [
         ("", 'PRECISION = "fp8"', r'gemm_b\.py: PRECISION = "fp8": must be fp32 or tf32'),
         ("", "REQUIRES = 9.0", r"gemm_b\.py: REQUIRES = 9\.0: must be a compute capability such as"),
+        ("", 'ALGORITHM = "FFT"', r'gemm_b\.py: ALGORITHM = "FFT": must be F\(2x2,3x3\)'),
+        ("", 'ALGORITHM = "F(2x2,3x3)"', r"must be in a step of conv3d, dgrad, wgrad, and this is one of gemm"),
         ("", 'REQUIRES = "hopper"', r'gemm_b\.py: REQUIRES = "hopper": must be'),
         ("Builds on: gemm_c\n", "", r"gemm_b\.py: Builds on: gemm_c: must be a step before it on the gemm ladder"),
         ("Builds on: gemm_b\n", "", r"gemm_b\.py: Builds on: gemm_b: must be a step before it"),

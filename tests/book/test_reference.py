@@ -1,6 +1,7 @@
 """The oracle against a second one in plain Python loops, and the error bound from both sides."""
 
 import itertools
+import time
 
 import numpy as np
 import pytest
@@ -9,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from common.book import reference
+from common.book.patching import replaced
 from common.book.problems import RAGGED, Conv2d, Conv3d, Dgrad, Gemm, Wgrad, on_ladder
 from common.measure import inputs
 
@@ -97,17 +99,40 @@ def test_at_agrees_with_full(problem, seed):
     x, weight = draw_operands(problem, seed)
     rng = np.random.default_rng(seed)
     positions = tuple(rng.integers(0, size, 17) for size in problem.output_shape)
-    np.testing.assert_array_equal(
-        reference.at(problem, x, weight, positions), reference.full(problem, x, weight)[positions]
-    )
+    whole = reference.full(problem, x, weight)[positions]
+    np.testing.assert_array_equal(reference.at(problem, x, weight, positions), whole)
+    with replaced(reference, _GATHERED=0):  # element by element, however few there are
+        np.testing.assert_array_equal(reference.at(problem, x, weight, positions), whole)
 
 
-def test_at_is_the_same_when_it_works_in_pieces(monkeypatch):
-    problem = RAGGED["conv3d"][0]
+@pytest.mark.parametrize("problem", ALL_RAGGED, ids=str)
+def test_at_gathers_every_element_in_pieces(problem):
     x, weight = draw_operands(problem, 2)
-    whole = reference.full(problem, x, weight)
-    monkeypatch.setattr(reference, "_CHUNK_ELEMENTS", 7 * problem.reduction)
-    np.testing.assert_array_equal(reference.full(problem, x, weight), whole)
+    everywhere = tuple(axis.reshape(-1) for axis in np.indices(problem.output_shape))
+    with replaced(reference, _GATHERED=0, _CHUNK_ELEMENTS=7 * max(problem.input_shape)):
+        found = reference.at(problem, x, weight, everywhere)
+    np.testing.assert_array_equal(found, reference.full(problem, x, weight).reshape(-1))
+
+
+@pytest.mark.parametrize("problem", ALL_RAGGED, ids=str)
+def test_operands_of_special_kinds_have_the_same_sums_in_any_order(problem):
+    """Powers of two, and sums near 2^24, as float64 holds them exactly: no way to add them differs in a bit."""
+    everywhere = tuple(axis.reshape(-1) for axis in np.indices(problem.output_shape))
+    for kind in inputs.SPECIAL:
+        x, weight = inputs.special(kind, problem, 3)
+        with replaced(reference, _GATHERED=0):
+            found = reference.at(problem, x, weight, everywhere)
+        np.testing.assert_array_equal(found, reference.full(problem, x, weight).reshape(-1))
+
+
+def test_a_product_takes_the_time_of_a_matrix_product():
+    """It gathered all M x N x K elements once: 45 ns and 16 bytes for each multiply-add."""
+    problem = Gemm(M=256, N=256, K=4099)
+    x, weight = inputs.integers(problem, 0)
+    began = time.process_time()
+    reference.full(problem, x, weight)
+    spent = time.process_time() - began
+    assert spent < 2e-9 * problem.flops / 2, spent
 
 
 def forward_operands(problem, seed):
@@ -166,7 +191,7 @@ def test_gradients_are_those_of_torch(problem):
 def test_integers_of_gradients_are_exact_in_float32(ladder, seed):
     for problem in RAGGED[ladder]:
         x, weight = inputs.integers(problem, seed)
-        assert reference.full(problem, np.abs(x), np.abs(weight)).max() <= inputs.EXACT_LIMIT
+        assert reference.full(problem, np.abs(x), np.abs(weight)).max() <= 2**24
 
 
 def test_depth_one_is_the_2d_convolution():

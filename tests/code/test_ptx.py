@@ -103,13 +103,10 @@ def test_what_requires_8_0_is_compiled_for_all_but_7_5(step, monkeypatch):
     assert task.architectures == ["8.0", "8.6", "8.9", "9.0", "10.0", "12.0"]
 
 
-BEYOND_7_5 = {"dgrad_minimal_filtering"}  # float32, but a block takes more shared memory than there is
-
-
 def test_every_step_on_tensor_cores_says_what_it_requires():
     for step in FILES:
         on_them = catalog.on_tensor_cores(step, problems.FIRST[step.ladder])
-        assert (step.requires is not None) == (on_them or step.name in BEYOND_7_5), step.name
+        assert (step.requires is not None) == on_them, step.name
 
 
 def test_machine_code_shows_a_stack_frame_where_there_is_one(write):

@@ -49,7 +49,7 @@ def printed(capsys):
 
 
 def test_of_the_list(printed):
-    found = "builds_on ladder lesson path precision predecessor requires step"
+    found = "algorithm builds_on ladder lesson path precision predecessor requires step"
     assert {keys(step) for step in printed("list")} == {found}
 
 

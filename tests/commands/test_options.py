@@ -28,7 +28,7 @@ from common.measure import sanitizer
 from common.measure.ceilings import Ceilings
 from common.measure.profiler import Counts
 from common.microscope import trace
-from common.report import agreement, charts, drawing, recording, tracefigures, tracewords
+from common.report import agreement, charts, recording, records, tracefigures, tracewords
 from common.report.entries import Agreement, Counted, Point, Sweep
 from common.run import isolate
 from common.web import weighing
@@ -76,6 +76,13 @@ def names(steps):
     return [step.name for step in steps]
 
 
+def simulated(seen):
+    """Does a lesson's run, watch or explanation do without the GPU?"""
+    if "explain" in seen.asked:
+        return seen.explain.simulator
+    return (seen._watch if "_watch" in seen.asked else seen._lesson).simulated
+
+
 def is_json(seen):
     return seen.json is not None
 
@@ -105,6 +112,7 @@ CASES = {
     "bench": {
         "STEP": whole("gemm_naive", lambda s: names(s.Bench.steps) == ["gemm_naive"]),
         "--problem": Case("--problem gemm-2048", lambda s: {p for _, p in s.Bench.chosen["pairs"]} == {"gemm-2048"}),
+        "--record": Case("--record", lambda s: s.Bench.chosen["shipped"]),
     },
     "compile": {
         "STEP": whole("01.1", lambda s: names(s.compile_steps.steps) == [FIRST]),
@@ -130,27 +138,30 @@ CASES = {
     "profile": {
         "STEP": whole("gemm_naive", lambda s: names(step for step, _ in s.profile_steps.pairs) == ["gemm_naive"]),
         "--problem": Case("--problem gemm-2048", lambda s: {p for _, p in s.profile_steps.pairs} == {"gemm-2048"}),
-        "--record": Case("--record", lambda s: "put_profile" in s.asked),
+        "--record": Case("--record", lambda s: s.open_record.shipped and "put_profile" in s.asked),
     },
     "sanitize": {
         "STEP": whole("gemm_naive", lambda s: names(s.sanitize_steps.steps) == ["gemm_naive"]),
-        "--record": Case("--record", lambda s: "put_sanitizer" in s.asked),
+        "--record": Case("--record", lambda s: s.open_record.shipped and "put_sanitizer" in s.asked),
     },
-    "accuracy": {},
+    "accuracy": {"--record": Case("--record", lambda s: s.open_record.shipped)},
     "renew": {
         "PART": whole("rows", lambda s: not s.Bench.fresh and "profile_steps" not in s.asked),
         "--minutes": whole("rows --minutes 0.5", lambda s: "Bench" not in s.asked and "rows: no time for 1" in s.out),
+        "--record": whole("rows --record", lambda s: s.open_record.shipped and s.Bench.chosen["shipped"]),
         "--list": whole("--list", lambda s: s._list.names[0] == "rows" and list(s.asked) == ["_list"]),
     },
     "epilogues": {
         "--problem": Case(
             "--problem hc3d-conv3a", lambda s: {p for _, p, _ in s.measure_epilogues.convolutions} == {"hc3d-conv3a"}
         ),
+        "--record": Case("--record", lambda s: s.open_record.shipped),
     },
     "sweep": {
         "STEP": whole("gemm_tuned", lambda s: s.sweep.step.name == "gemm_tuned"),
         "--problem": Case("--problem gemm-2048", lambda s: s.sweep.preset == "gemm-2048"),
         "--values": Case('--values "PAD=0,2,0"', lambda s: [t["PAD"] for t in s.sweep.tiles] == [0, 2]),
+        "--record": Case("--record", lambda s: s.open_record.shipped),
     },
     "trace": {
         "STEP": Case("gemm_tuned", lambda s: s.out.count("gemm_tuned") or "gemm_tuned" in names_of(s)),
@@ -194,18 +205,24 @@ CASES = {
         "--fresh": Case("--fresh", lambda s: s._build.fresh),
         "--weigh": Case("--weigh", lambda s: s._weigh.program == "browser"),
     },
-    "charts": {"--fresh": Case("--fresh", lambda s: s.redraw.fresh)},
+    "charts": {
+        "--fresh": Case("--fresh", lambda s: s.redraw.fresh),
+        "--record": Case("--record --fresh", lambda s: s.redraw_shipped.fresh and "redraw" not in s.asked),
+    },
     "photo": {
         "STEP": whole("conv2d_coarsened", lambda s: s.draw_photo.step.name == "conv2d_coarsened"),
         "--sim": Case("--sim", lambda s: s.draw_photo.simulator),
+        "--record": Case("--record", lambda s: s.draw_photo.folder == records.RESULTS),
     },
     "selftime": {"--json": Case("--json", is_json)},
     "all": {
-        "--fresh": Case("--fresh", lambda s: all(one.fresh for one in (s.redraw, s.Beside, s.Outcomes, s.Bench)))
+        "--fresh": Case("--fresh", lambda s: all(one.fresh for one in (s.redraw, s.Outcomes, s.Bench))),
+        "--sim": Case("--sim", lambda s: "Bench" not in s.asked and "ready" not in s.asked),
     },
     LESSON: {
         "STEP": whole("conv3d_implicit_gemm", lambda s: s._lesson.name == "conv3d_implicit_gemm"),
         "--problem": Case("--problem ece408-layer2", lambda s: "ece408-layer2" in problem_of(s)),
+        "--sim": Case("--sim", simulated),
         "--watch": Case("--watch", lambda s: "_watch" in s.asked),
         "--explain": Case("--explain", lambda s: s.explain.step.name == "conv2d_layer_dispatch"),
         "--shape": Case(f'--explain --shape "{LAYER}"', lambda s: str(s.explain.problem) == LAYER),
@@ -287,9 +304,10 @@ def ask(monkeypatch, capsys, tmp_path, traced):
     )  # fmt: skip
     monkeypatch.setattr(cache, "FOLDER", tmp_path / "cache")
     monkeypatch.setattr(device, "gpu_count", lambda: 1)
+    note(device, "ready", True)
     monkeypatch.setattr(device, "require_gpu", lambda what: None)
     monkeypatch.setattr(device, "compute_capability", lambda: "9.0")
-    monkeypatch.setattr(choosing, "open_record", lambda: (record, "key"))
+    note(choosing, "open_record", (record, "key"))
     monkeypatch.setattr(exercises.State.__init__, "__defaults__", (tmp_path / "exercises.json",))
     for name in ("run", "run_groups", "watched"):
         monkeypatch.setattr(isolate, name, reached)
@@ -327,7 +345,8 @@ def ask(monkeypatch, capsys, tmp_path, traced):
     note(unchanged.Outcomes, "known", {})
     monkeypatch.setattr(weighing, "browser", lambda: "browser")
     for module, name in (
-        (web, "_build"), (web, "_weigh"), (pictures, "redraw"), (pictures, "draw_photo"), (lessons, "_lesson"),
+        (web, "_build"), (web, "_weigh"), (measuring, "accuracy"), (pictures, "redraw"), (pictures, "redraw_shipped"),
+        (pictures, "draw_photo"), (lessons, "_lesson"),
         (lessons, "_watch"),
         (mainjob, "_check_rest"), (renewing, "_list"), (renewing, "_rows"), (lessons, "keep_shipped"),
         (edits, "name_edited_helpers"),
@@ -351,7 +370,7 @@ def ask(monkeypatch, capsys, tmp_path, traced):
 
         failed = left = ()
 
-        def known(self, _):
+        def known(self, *_):
             return {}
 
         def run(self, *_, **options):
@@ -367,12 +386,8 @@ def ask(monkeypatch, capsys, tmp_path, traced):
         all = grade.Grader.all
 
     class Outcomes(Noted, of=unchanged.Outcomes):
-        pass
+        keep = Noted.known
 
-    class Beside(Noted, of=drawing.Beside):
-        pass
-
-    monkeypatch.setattr(drawing, "Beside", Beside)
     monkeypatch.setattr(measuring, "Bench", Bench)
     monkeypatch.setattr(grade, "Grader", Grader)
     monkeypatch.setattr(unchanged, "Outcomes", Outcomes)
@@ -537,7 +552,7 @@ def test_what_cannot_be_meant_is_refused_in_one_line(ask, command, words, says):
 def test_a_sweep_that_is_older_than_the_code_starts_anew(ask, monkeypatch, source, says):
     code = catalog.provenance(catalog.find("gemm_tuned").path)
     old = Sweep(source=source or code.source, helpers=code.helpers, points=[Point(tile={"PAD": 0}, status="wrong")])
-    record, _ = choosing.open_record()
+    record, _ = choosing.open_record(shipped=False)
     monkeypatch.setattr(record, "sweep", lambda *_: old)
     seen = ask("sweep", "gemm_tuned")
     assert ("measured on an older version of the file" in seen.out) == says
@@ -569,7 +584,7 @@ def test_nothing_is_recorded_if_not_all_compiles_and_that_is_said(ask, monkeypat
 def test_a_shape_may_take_what_a_process_may(ask, monkeypatch):
     need = 3 * SMALL.least_bytes
     for room, code in ((need, 0), (need - 1, 2)):
-        monkeypatch.setattr(isolate, "memory_limit", lambda gpu, room=room: room)
+        monkeypatch.setattr(device, "memory_for_a_child", lambda gpu, room=room: room)
         assert ask("check", 'gemm_naive --shape "M=3 N=4 K=2"').code == code
 
 

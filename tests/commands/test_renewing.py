@@ -49,14 +49,14 @@ def card(monkeypatch, tmp_path):
     for part in ("trained", "compared"):
         learnt[part]["code"] = dict.fromkeys(learnt[part]["code"], "0" * 64)
     (tmp_path / "training" / CARD).write_text(json.dumps(learnt))
-    monkeypatch.setattr(records, "RESULTS", tmp_path)
+    monkeypatch.setattr(records, "OWN", tmp_path)
     monkeypatch.setattr(cache, "FOLDER", tmp_path / "cache")
     monkeypatch.setenv("COLUMNS", "2000")
     few, asked = [catalog.find(name) for name in STEPS], []
     able = renewing._able
     monkeypatch.setattr(renewing, "_able", lambda record: [step for step in able(record) if step in few])
 
-    def opened():
+    def opened(shipped):
         record = Record.load(tmp_path / CARD)
         return record, record.start_run()
 
@@ -396,7 +396,7 @@ def test_a_card_may_be_called_anything(card, monkeypatch, capsys, name):
     gpu = dataclasses.replace(Record.load(card.path).data.gpu, name=name)
     assert re.fullmatch(r"[a-z0-9-]+", gpu.slug)
     monkeypatch.setattr(
-        choosing, "open_record", lambda: (lambda one: (one, one.start_run()))(Record.open(gpu, card.path.parent))
+        choosing, "open_record", lambda _: (lambda one: (one, one.start_run()))(Record.open(gpu, card.path.parent))
     )
     assert main(["renew", "counters", "--list"]) == 0
     assert f"the record of {name}:" in capsys.readouterr().out
@@ -482,7 +482,7 @@ def test_rows_are_those_that_make_all_would_time(card, monkeypatch):
     monkeypatch.setattr(measuring, "bench", lambda *_: 0)
     assert main(["renew", "rows"]) == 0
     ((given, options),) = asked
-    assert (given, options) == ((catalog.everything(), "card", 2**30), {"fresh": False})
+    assert (given, options) == ((catalog.everything(), "card", 2**30), {"fresh": False, "shipped": False})
     assert card.asked == []
 
 
@@ -514,7 +514,7 @@ def rows(card, monkeypatch):
             yield "library", (preset, {"status": "crashed", "message": "no kernel image is available"})
 
     gpu = Record.load(card.path).data.gpu
-    monkeypatch.setattr(Record, "open", classmethod(lambda cls, gpu: cls.load(card.path)))
+    monkeypatch.setattr(Record, "open", classmethod(lambda cls, gpu, folder: cls.load(card.path)))
     monkeypatch.setattr(Record, "set_ceilings", lambda *_: None)
     monkeypatch.setattr(run, "inspect_device", lambda: (gpu, 2**37))
     monkeypatch.setattr(run, "measure", measure)
@@ -531,7 +531,7 @@ def test_with_a_gpu_rows_of_another_driver_are_listed_as_they_would_be_measured(
     gpu = dataclasses.replace(Record.load(card.path).data.gpu, driver="1")
     monkeypatch.setattr(run, "inspect_device", lambda: (gpu, 2**37))
     monkeypatch.setattr(
-        choosing, "open_record", lambda: (record := Record.open(gpu, card.path.parent), record.start_run())
+        choosing, "open_record", lambda _: (record := Record.open(gpu, card.path.parent), record.start_run())
     )
     assert main(["renew", "rows", "--list"]) == 0
     listed = capsys.readouterr().out.splitlines()[1].removeprefix("rows: ").split(", ")

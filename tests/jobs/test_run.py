@@ -2,6 +2,7 @@
 
 import threading
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 
@@ -9,11 +10,12 @@ from common.book import catalog, device, problems
 from common.commands import verdicts
 from common.commands.console import RIGHT
 from common.editing import words
-from common.jobs import run
-from common.jobs.messages import Check, Compile
-from common.measure import plan
+from common.jobs import run, tasks
+from common.jobs.messages import Check, Compile, Time
+from common.measure import check, plan, timing
 from common.microscope import simulator
 from common.run import isolate
+from common.run.messages import at
 
 simulator.install()
 FIRST = problems.FIRST["gemm"]
@@ -92,15 +94,24 @@ def test_what_does_not_compile_is_not_tried_any_further(write):
 
 def test_a_shape_that_was_asked_for_is_given_to_whom_it_is_not_too_large_for():
     """No right kernel is called endless, as one in the simulator is that takes minutes."""
-    small, middle, large = (problems.Gemm(M=extent, N=extent, K=extent) for extent in (64, 200, 600))
+    small, middle, large = (problems.Gemm(M=extent, N=extent, K=extent) for extent in (64, 200, 4096))
     engines = {
         problem: [(case.engine, case.depth) for case in plan.cases_at(problem, False, 0)]
         for problem in (small, middle, large)
     }
-    assert engines[small] == [("simulator", "usual"), ("traced", "thorough")]
-    assert engines[middle] == [("traced", "thorough")]
-    assert engines[large] == [("traced", "usual")]
-    assert [one.engine for one in plan.cases_at(large, True, 0)] == ["gpu", "traced"]
+    assert engines[small] == [("traced", "measured")]
+    assert engines[middle] == [("traced", "measured")]
+    assert engines[large] == []
+    assert [one.engine for one in plan.cases_at(middle, True, 0)] == ["gpu", "traced"]
+    assert [one.engine for one in plan.cases_at(large, True, 0)] == ["gpu"]
+
+
+def test_what_is_too_large_without_a_gpu_is_said_at_once(monkeypatch):
+    monkeypatch.setattr(isolate, "_child", lambda *_: pytest.fail("a process is started"))
+    (outcome,) = run.check_steps([catalog.find("gemm_naive")], True, problems.Gemm(M=4096, N=4096, K=4096))
+    assert outcome.status == "unjudged"
+    assert "one launch takes the tracer at least 69 s, more than 20 s" in outcome.reasons[0]
+    assert verdicts.exit_code([outcome], asked=True) == 2
 
 
 def test_what_cannot_be_traced_at_a_large_shape_is_not_judged(write):
@@ -132,6 +143,7 @@ def of_hopper(monkeypatch):
             yield task, {"status": "right", "findings": [], **engine}
 
     monkeypatch.setattr(isolate, "run", answer)
+    monkeypatch.setattr(run, "inspect_device", lambda: (None, 8 << 30))
     monkeypatch.setattr(device, "compute_capability", lambda: "8.6")
     monkeypatch.setattr(device, "gpu_count", lambda: 1)
     return replace(catalog.find("gemm_naive"), requires="9.0a"), tasks
@@ -184,3 +196,157 @@ def test_a_step_is_compiled_for_what_it_runs_on(of_hopper):
     tasks.clear()
     list(run.check_steps(steps[2:3], True, shape=FIRST))
     assert tasks[0].architectures == ["12.0a"]
+
+
+# --- what a card has no room for ---
+
+
+@pytest.fixture
+def small_card(monkeypatch):
+    """A GPU that answers as it is told to, and in which order it was asked."""
+    asked, full = [], set()
+
+    def answer(given, simulated, *_):
+        for task in given:
+            asked.append(task)
+            shape = getattr(task, "shape", None)
+            if getattr(task, "engine", "") == "gpu" and (task.depth == "large" or str(shape) in full):
+                full.discard(str(shape))
+                yield task, {"status": "unjudged", "message": "full", "needed_bytes": 11 << 30, "free_bytes": 7 << 30}
+            else:
+                yield task, {"status": "right", "findings": [], "engine": getattr(task, "engine", None) or "gpu"}
+
+    monkeypatch.setattr(isolate, "run", answer)
+    monkeypatch.setattr(device, "compute_capability", lambda: "8.6")
+    monkeypatch.setattr(device, "gpu_count", lambda: 1)
+    return asked, full
+
+
+def test_the_largest_shapes_come_last_and_hold_nothing_back_where_there_is_no_room(small_card, capsys):
+    asked, _ = small_card
+    steps = [catalog.find("gemm_naive"), catalog.find("gemm_shared_tile")]
+    outcomes = list(run.check_steps(steps, False, seed=3))
+    large = [task for task in asked if task.depth == "large"]
+    assert [task for task in asked if task.engine == "gpu"][-len(large) :] == large
+    assert [task.step for task in large] == ["gemm_naive"] * 3 + ["gemm_shared_tile"] * 3
+    left = [outcome for outcome in outcomes if outcome.left_out]
+    assert len(left) == 6
+    assert all(outcome.fine for outcome in outcomes)
+    assert words.told(outcomes) == []
+    assert verdicts.exit_code(outcomes, asked=False) == RIGHT
+    assert verdicts.exit_code(left, asked=True) != RIGHT  # nothing was shown
+    verdicts.say_left_out(outcomes)
+    said = capsys.readouterr().out
+    assert said == "arrays beyond 2^31 elements were not looked for: 11.8 GB are needed, 7.5 are free\n"
+
+
+def test_what_others_left_no_memory_for_is_tried_again_alone(small_card):
+    asked, full = small_card
+    full.add(str(FIRST.shape()))
+    outcomes = list(run.check_steps([catalog.find("gemm_naive")], False, seed=3))
+    tried = [n for n, task in enumerate(asked) if task.engine == "gpu" and task.shape == FIRST.shape()]
+    others = [n for n, task in enumerate(asked) if task.engine == "gpu" and task.depth != "large"]
+    assert tried[-1] == others[-1] == len(asked) - 1  # once more, after all others
+    assert not any(outcome.left_out for outcome in outcomes if outcome.problem == FIRST)
+
+
+def test_a_step_that_is_not_right_is_not_tried_at_the_largest_shapes(small_card, monkeypatch):
+    asked, _ = small_card
+    ask = isolate.run
+
+    def wrong(given, *rest):
+        for task, result in ask(given, *rest):
+            yield task, {**result, "status": "wrong"} if task.shape == FIRST.shape() else result
+
+    monkeypatch.setattr(isolate, "run", wrong)
+    monkeypatch.setattr(run, "retell", lambda *_: None)
+    list(run.check_steps([catalog.find("gemm_naive")], False, seed=3))
+    assert not [task for task in asked if task.depth == "large"]
+
+
+@pytest.mark.parametrize(("free", "spared"), [(0, True), (10**6, True), (9 * 10**9, False)])
+def test_a_task_is_left_out_where_memory_is_short_but_not_where_it_takes_too_much_itself(monkeypatch, free, spared):
+    monkeypatch.setattr(device, "simulated", lambda: False)
+    monkeypatch.setattr(device, "free_bytes", lambda: free)
+    monkeypatch.setattr(tasks, "_let_go", lambda: None)
+
+    def full(task):
+        raise RuntimeError("[CUresult.CUDA_ERROR_OUT_OF_MEMORY] Call to cuMemAlloc results in")
+
+    task = Check(path="x.py", ladder="gemm", shape={"M": 4096, "N": 4096, "K": 4096})
+    if not spared:
+        with pytest.raises(RuntimeError):
+            tasks._spared(full)(task)
+        return
+    result = tasks._spared(full)(task)
+    assert (result["status"], result["free_bytes"]) == ("unjudged", free)
+    assert result["needed_bytes"] == int(1.75 * 3 * 4 * 4096**2)
+    assert result["message"] == "0.4 GB are needed, 0.0 are free"
+
+
+def test_another_error_is_not_taken_for_a_lack_of_memory(monkeypatch):
+    monkeypatch.setattr(device, "simulated", lambda: False)
+    monkeypatch.setattr(device, "free_bytes", lambda: 0)
+
+    def wrong(task):
+        raise RuntimeError("[CUresult.CUDA_ERROR_ILLEGAL_ADDRESS]")
+
+    with pytest.raises(RuntimeError, match="ILLEGAL"):
+        tasks._spared(wrong)(Check(path="x.py", ladder="gemm", shape=FIRST.shape()))
+
+
+# --- sizes, and rows that are timed again ---
+
+
+class Timed:
+    """A bench on a card that is so many times slower than one on which the whole problem takes 0.31 s."""
+
+    factor, sizes = 1.0, []
+
+    def __init__(self, module, problem, tile):
+        self.problem = problem
+        Timed.sizes.append(problem)
+
+    def load(self, x, weight):
+        assert x.shape == self.problem.input_shape
+
+    def run(self):
+        clock.now += Timed.factor * 0.31 * self.problem.flops / problems.preset("c3d-conv3a").flops
+
+
+class clock:  # noqa: N801
+    now = 0.0
+
+
+@pytest.mark.parametrize(("factor", "ran"), [(1.0, 16), (1.7, 8), (10.0, 2)])
+def test_a_slower_card_runs_a_smaller_problem(monkeypatch, factor, ran):
+    monkeypatch.setattr(check, "Bench", Timed)
+    monkeypatch.setattr(Timed, "factor", factor)
+    monkeypatch.setattr(Timed, "sizes", [])
+    monkeypatch.setattr(device, "simulated", lambda: False)
+    monkeypatch.setattr(tasks, "time", SimpleNamespace(perf_counter=lambda: clock.now))
+    place = at(catalog.find("conv3d_direct"), problems.preset("c3d-conv3a"))
+    found = tasks._sized(Time(**place, room_bytes=8 << 30), None)
+    assert (ran, 128) == (found.N, found.C)
+    assert Timed.sizes[0].N == 1
+    assert max(size.N for size in Timed.sizes) <= ran  # no launch lasted too long
+
+
+def test_a_row_at_a_far_slower_clock_is_timed_again_once(of_hopper, monkeypatch):
+    clocks = {"gemm_naive": iter([1000, 1700]), "gemm_shared_tile": iter([1700]), "gemm_wide_loads": iter([1690])}
+    asked = []
+
+    def answer(given, *_):
+        for task in given:
+            if isinstance(task, Time):
+                asked.append(task.step)
+                times = timing.Timing(1.0, 1.0, 1.0, 0.0, 10, next(clocks[task.step]), ())
+                yield task, {"status": "right", "shape": task.shape, "timing": times}
+            else:
+                yield task, {"status": "right"}
+
+    monkeypatch.setattr(isolate, "run", answer)
+    pairs = [(catalog.find(name), "gemm-4096") for name in clocks]
+    found = [outcome for _, outcome in run.measure(pairs)]
+    assert asked == [*clocks, "gemm_naive"]
+    assert [outcome.result["timing"].sm_mhz for outcome in run.latest(found)] == [1700, 1700, 1690]

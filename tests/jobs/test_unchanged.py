@@ -34,8 +34,8 @@ USES = PLAIN.replace("\ndef", "from lessons.aid import SIZE\n\ndef")
 @pytest.fixture(autouse=True)
 def own_folder(monkeypatch, tmp_path):
     monkeypatch.setattr(cache, "FOLDER", tmp_path / "cache")
-    monkeypatch.setattr(records, "RESULTS", tmp_path / "results")
-    monkeypatch.setattr(Record.open.__func__, "__defaults__", (tmp_path / "results",))
+    monkeypatch.setattr(records, "RESULTS", tmp_path / "shipped")
+    monkeypatch.setattr(records, "OWN", tmp_path / "results")
 
 
 @pytest.fixture
@@ -394,8 +394,7 @@ def test_an_edit_and_a_driver_and_fresh_are_measured(bench, steps, write):
 
 @pytest.fixture
 def drawn(monkeypatch, tmp_path):
-    monkeypatch.setattr(drawing, "DRAWN", tmp_path / "drawn.json")
-    monkeypatch.setattr(drawing, "units", lambda: [Draw(what="code", name="machine code")])
+    monkeypatch.setattr(drawing, "units", lambda shipped: [Draw(what="code" if shipped else "own", name="it")])
     monkeypatch.setattr(drawing, "_key", lambda unit: json.dumps(key))
     key = ["one"]
     picture = catalog.ROOT / "README.md"
@@ -408,25 +407,30 @@ def drawn(monkeypatch, tmp_path):
     return key
 
 
-def test_what_is_drawn_is_current_until_something_changes(drawn, tmp_path):
-    assert len(drawing.stale()) == 1
-    list(drawing.draw(drawing.stale()))
-    assert drawing.stale() == []
-    assert len(drawing.stale(fresh=True)) == 1
+@pytest.mark.parametrize("shipped", [True, False])
+def test_what_is_drawn_is_current_until_something_changes(drawn, tmp_path, shipped):
+    assert len(drawing.stale(shipped)) == 1
+    list(drawing.draw(drawing.stale(shipped)))
+    assert drawing.stale(shipped) == []
+    assert len(drawing.stale(not shipped)) == 1
+    assert len(drawing.stale(shipped, fresh=True)) == 1
     drawn[0] = "two"
-    assert len(drawing.stale()) == 1
+    assert len(drawing.stale(shipped)) == 1
     drawn[0] = "one"
-    known = json.loads((tmp_path / "drawn.json").read_text())
-    known["code machine code"]["files"].append("results/charts/not-there.png")
-    (tmp_path / "drawn.json").write_text(json.dumps(known))
-    assert len(drawing.stale()) == 1
+    noted = tmp_path / ("shipped" if shipped else "results") / "charts" / "drawn.json"
+    known = json.loads(noted.read_text())
+    (entry,) = known.values()
+    entry["files"].append("results/charts/not-there.png")
+    noted.write_text(json.dumps(known))
+    assert len(drawing.stale(shipped)) == 1
+    assert drawing.missing() == (["results/charts/not-there.png"] if shipped else [])
 
 
 @pytest.mark.parametrize("kind", [entries.Sweep, entries.StepRow, Code])
 def test_charts_are_drawn_again_when_what_they_show_becomes_older_than_the_code(kind, monkeypatch):
     monkeypatch.setattr(records, "RESULTS", catalog.ROOT / "results")
-    card = next(unit for unit in drawing.units() if unit.name == records.REFERENCE_GPU)
-    pictures = next(unit for unit in drawing.units() if unit.what == "lesson")
+    card = next(unit for unit in drawing.units(True) if unit.name == records.REFERENCE_GPU)
+    pictures = next(unit for unit in drawing.units(True) if unit.what == "lesson")
     keys = []
     for changed in (False, True, False):
         monkeypatch.setattr(

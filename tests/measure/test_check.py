@@ -584,8 +584,12 @@ def test_sampled_positions_are_spread_and_reproducible():
 BATCH = Conv2d(N=40, C=1, H=9, W=9, K=4, R=2, S=2)
 
 
+def sampled(module, problem, samples):
+    return check.sample_bench(check.Bench(module, problem), samples=samples)
+
+
 def test_a_right_step_passes_the_sampled_check():
-    verdict = check.check_sampled(step(BATCH), BATCH, samples=500)
+    verdict = sampled(step(BATCH), BATCH, samples=500)
     assert verdict.right
     assert verdict.elements_compared == 500 + 16
 
@@ -594,7 +598,7 @@ def test_sampling_finds_a_wrong_region():
     def spoil(y):
         y[30:, 2] += 1  # a sixteenth of all
 
-    (finding,) = check.check_sampled(step(BATCH, spoil), BATCH, samples=500).findings
+    (finding,) = sampled(step(BATCH, spoil), BATCH, samples=500).findings
     assert finding.kind == "wrong"
     count = int(finding.message.split(" of 516 ")[0])
     assert 10 <= count <= 70
@@ -605,7 +609,7 @@ def test_sampling_finds_a_single_wrong_corner():
     def spoil(y):
         y[-1, -1, -1, -1] += 1
 
-    (finding,) = check.check_sampled(step(BATCH, spoil), BATCH, samples=1).findings
+    (finding,) = sampled(step(BATCH, spoil), BATCH, samples=1).findings
     assert finding.kind == "wrong"
     assert "y[39, 3, 7, 7]" in finding.message
 
@@ -616,7 +620,7 @@ def test_sampling_finds_one_unwritten_element_anywhere():
         right[17, 1, 3, 5] = host(y)[17, 1, 3, 5]
         y.copy_to_device(right)
 
-    (finding,) = check.check_sampled(SimpleNamespace(launch=launch), BATCH, samples=1).findings
+    (finding,) = sampled(SimpleNamespace(launch=launch), BATCH, samples=1).findings
     assert finding.kind == "unwritten"
     assert "1 of 10240 elements of y were never written, the first y[17, 1, 3, 5]" in finding.message
 
@@ -625,14 +629,14 @@ def test_sampling_finds_one_nan_anywhere():
     def spoil(y):
         y[17, 1, 3, 5] = np.nan
 
-    assert kinds(check.check_sampled(step(BATCH, spoil), BATCH, samples=1)) == ["nan"]
+    assert kinds(sampled(step(BATCH, spoil), BATCH, samples=1)) == ["nan"]
 
 
 def test_sampling_finds_one_infinity_anywhere():
     def spoil(y):
         y[17, 1, 3, 5] = np.inf
 
-    assert not check.check_sampled(step(BATCH, spoil), BATCH, samples=1).right
+    assert not sampled(step(BATCH, spoil), BATCH, samples=1).right
 
 
 def test_sampling_finds_trespasses_and_modified_inputs():
@@ -641,7 +645,7 @@ def test_sampling_finds_trespasses_and_modified_inputs():
         surroundings(y)[0] = 1
         x.copy_to_device(host(x) + 1)
 
-    assert kinds(check.check_sampled(SimpleNamespace(launch=launch), BATCH, samples=1)) == [
+    assert kinds(sampled(SimpleNamespace(launch=launch), BATCH, samples=1)) == [
         "wrote_outside",
         "modified_input",
     ]
@@ -651,7 +655,7 @@ def test_sampling_names_the_output_as_launch_does():
     def spoil(y):
         y += 1
 
-    (finding,) = check.check_sampled(step(GEMM, spoil), GEMM, samples=5).findings
+    (finding,) = sampled(step(GEMM, spoil), GEMM, samples=5).findings
     assert "c[" in finding.message
 
 
@@ -659,7 +663,7 @@ def test_sampling_says_where_the_wrong_elements_lie():
     def spoil(y):
         y[:, 3] += 1
 
-    (finding,) = check.check_sampled(step(BATCH, spoil), BATCH, samples=500).findings
+    (finding,) = sampled(step(BATCH, spoil), BATCH, samples=500).findings
     assert "k = 3, the last" in finding.message
     assert "each is 1 too large" in finding.message
     assert finding.message.count(", expected ") == 3

@@ -1,9 +1,12 @@
 """What is looked at on the GPU is as strict as what the host looks at: in the simulator, at small shapes."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
 from common.book import catalog, problems
+from common.jobs import messages, tasks
 from common.measure import check, fullsize
 from common.microscope import simulator
 
@@ -59,7 +62,7 @@ def test_a_kernel_is_right_here_where_it_is_right_there(write, drawn, store, roo
     assert found.right == (store is None), found.findings
     if store is not None:
         module = catalog.load(write("gemm_mine.py", KERNEL.format(store=store)), "gemm")
-        told = check.check_sampled(module, PROBLEM, 0)
+        told = check.sample_bench(check.Bench(module, PROBLEM))
         # the simulator takes the threads of each launch in another order, so one may also find wrong values
         assert {one.kind for one in told.findings} & {one.kind for one in found.findings}
     else:
@@ -92,3 +95,26 @@ def test_integers_and_normals_come_back_whole(drawn):
             put()
             assert np.array_equal(operands.x.get(), pair[0])
             assert np.array_equal(operands.weight.get(), pair[1])
+
+
+@pytest.mark.parametrize("store", [None, "c[m, n] = acc + 1"], ids=["right", "wrong"])
+def test_a_right_kernel_of_the_edit_loop_brings_no_output_to_the_host(write, monkeypatch, store):
+    brought = []
+    get = check.Guarded.get
+    monkeypatch.setattr(check.Guarded, "get", lambda self: brought.append(self.array.shape) or get(self))
+    monkeypatch.setattr(tasks.device, "free_bytes", lambda: ROOMY)
+    monkeypatch.setattr(tasks.device, "current_gpu", lambda: SimpleNamespace(name="a card"))
+    monkeypatch.setattr(tasks, "_held", tasks._Held())
+    watch = SimpleNamespace(measure_pairs=lambda one, other: "pair", measure=lambda *_, **__: "alone")
+    monkeypatch.setattr(tasks._Held, "stopwatch", lambda self: watch)
+    path = str(write("gemm_mine.py", KERNEL.format(store=store or "c[m, n] = acc")))
+    place = {"ladder": "gemm", "path": path, "shape": PROBLEM.shape()}
+    found = tasks.pair_task(messages.Pair(**place, against={"shipped": messages.Rival(path=path, helpers={})}))
+    swept = tasks.sweep_task(messages.Sweep(**place, tile={}))
+    if store:
+        assert found["status"] == swept["status"] == "wrong"
+        assert PROBLEM.output_shape in brought
+    else:
+        assert found["pairs"] == {"shipped": "pair"}
+        assert swept["timing"] == "alone"
+        assert PROBLEM.output_shape not in brought

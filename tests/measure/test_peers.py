@@ -7,7 +7,7 @@ from typing import ClassVar
 import numpy as np
 import pytest
 
-from common.book import catalog, problems, reference
+from common.book import catalog, device, problems, reference
 from common.book.problems import PRESETS, RAGGED
 from common.jobs import run
 from common.measure import inputs, peers, timing
@@ -22,6 +22,15 @@ from common.measure import inputs, peers, timing
 )  # fmt: skip
 def test_precisions_are_those_of_the_arrays(preset, wanted):
     assert peers.precisions(PRESETS[preset]) == wanted
+
+
+@pytest.mark.parametrize(
+    ("capability", "wanted"), [("7.5", ("FP32",)), ("8.0", ("FP32", "TF32")), (None, ("FP32", "TF32"))]
+)
+def test_tf32_is_asked_of_cards_that_have_it(capability, wanted, monkeypatch):
+    monkeypatch.setattr(device, "compute_capability", lambda: capability)
+    assert peers.precisions(PRESETS["gemm-4096"]) == wanted
+    assert peers.precisions(PRESETS["hgemm-4096"]) == ("FP16",)
 
 
 @pytest.fixture
@@ -93,3 +102,17 @@ def test_only_steps_for_tensor_cores_are_timed_in_turn():
     assert beside("gemm_naive", "fp32", "gemm-4096") == ""
     assert beside("gemm_naive", "tf32", "gemm-4096") == "tf32"
     assert beside("gemm_naive", "fp32", "hgemm-4096") == "fp32"
+
+
+def test_a_library_that_runs_out_of_memory_leaves_out_itself_alone(library, monkeypatch):
+    def full(*_, **__):
+        raise RuntimeError("CUDA out of memory. Tried to allocate 2.00 GiB")
+
+    def broken(*_, **__):
+        raise RuntimeError("CUDA error: an illegal memory access was encountered")
+
+    monkeypatch.setattr(peers, "_normals", full)
+    assert peers.measure_beside(lambda: "step", PRESETS["gemm-4096"], "fp32", Stopwatch()) is None
+    monkeypatch.setattr(peers, "_normals", broken)
+    with pytest.raises(RuntimeError, match="illegal"):
+        peers.measure_beside(lambda: "step", PRESETS["gemm-4096"], "fp32", Stopwatch())

@@ -3,6 +3,7 @@
 import importlib
 import math
 
+import numpy as np
 import pytest
 
 from common.book import catalog, problems
@@ -320,11 +321,26 @@ def test_among_the_twins_two_extents_of_x_have_the_same_outputs(ladder, axis):
 def test_precision_shows_at_whole_tiles_and_in_long_sums(ladder):
     rounded = [case.problem for case in plan.cases(ladder, False, 3) if case.special == inputs.NORMALS]
     rounded = set(rounded) - {*shapes.familiar(ladder), *shapes.kin(ladder, 3)}
-    assert rounded == set(shapes.rounded(ladder))
-    assert rounded <= set(shapes.tiled(ladder))
+    assert rounded == {*shapes.rounded(ladder), *shapes.long_sums(ladder)}
+    assert set(shapes.rounded(ladder)) <= set(shapes.tiled(ladder))
     if problems.LADDERS[ladder].form == "gemm":
         assert max(problem.K for problem in rounded) > 1000
         assert any(all(extent % 64 == 0 for extent in problem.shape().values()) for problem in rounded)
+
+
+@pytest.mark.parametrize("ladder", problems.LADDERS)
+@pytest.mark.parametrize("engine", ["traced", "gpu"])
+def test_every_ladder_has_sums_of_a_thousand_terms_and_more_of_normals(ladder, engine):
+    found = [
+        case.problem
+        for case in plan.cases(ladder, True, 3)
+        if (case.engine, case.special) == (engine, inputs.NORMALS) and case.problem.reduction > 1000
+    ]
+    assert set(shapes.long_sums(ladder)) <= set(found)
+    assert max(problem.reduction for problem in found) > 2000
+    for problem in shapes.long_sums(ladder):
+        assert np.prod(problem.output_shape) >= 96, problem  # enough for a mean
+        assert shapes.ordinary(problem), problem
 
 
 def test_what_lies_just_beyond_the_limits_of_a_copy_engine_is_asked_for():

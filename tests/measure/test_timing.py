@@ -9,7 +9,7 @@ import pytest
 from msgspec import to_builtins
 from numba import cuda
 
-from common.measure import timing
+from common.measure import clocks, timing
 
 
 class Clock:
@@ -272,6 +272,17 @@ class Event:
         return 1e3 * (end.at - self.at)
 
 
+class Nvml:
+    """Says one clock after the other, the last again and again; none at all if there is none."""
+
+    def __init__(self, *clocks):
+        self.clocks, self.read = list(clocks), 0
+
+    def clock(self):
+        self.read += 1
+        return self.clocks[min(self.read, len(self.clocks)) - 1] if self.clocks else None
+
+
 @pytest.fixture
 def machine():
     return Machine()
@@ -284,7 +295,9 @@ def stopwatch(machine, monkeypatch):
     watch._queue = [(Event(machine), Event(machine)) for _ in range(timing.BATCH)]
     watch._lead = 1
     watch._flush = lambda: machine.work(host=1e-5, gpu=1.25e-4)
+    watch._nvml, watch._clocks = Nvml(), []
     monkeypatch.setattr(timing, "WARM_UP_SECONDS", 0.0)
+    monkeypatch.setattr(timing, "SETTLED_BY_SECONDS", 0.0)
     return watch
 
 
@@ -298,7 +311,7 @@ def test_a_stopwatch_times_either_launch_wherever_it_stands_in_the_pair(stopwatc
     paired = stopwatch.measure_pairs(lambda: launch("a", 3.0), lambda: launch("b", 2.0), clock=machine)
     assert (paired.ratio, paired.ratio_p20, paired.ratio_p80) == pytest.approx((1.5, 1.5, 1.5))
     assert (paired.first.median_ms, paired.second.median_ms) == pytest.approx((3000.0, 2000.0))
-    assert order[:4] == ["a", "b", "b", "a"]
+    assert order[:6] == ["a", "b", "a", "b", "b", "a"]  # the first turn warms up
 
 
 @pytest.mark.parametrize("host", [1e-5, 3e-4, 2e-3])
@@ -360,6 +373,7 @@ def warm_up(machine, monkeypatch):
     """Warming up takes ten 1024ths of a second of that machine's."""
     machine.now = machine.free = 64.0
     monkeypatch.setattr(timing, "WARM_UP_SECONDS", 10 / 1024)
+    monkeypatch.setattr(timing, "SETTLED_BY_SECONDS", 100 / 1024)
     monkeypatch.setattr(timing, "time", SimpleNamespace(perf_counter=machine))
 
 
@@ -386,10 +400,60 @@ def test_pairs_warm_the_gpu_up_too(stopwatch, machine, warm_up):
         machine.work(0.0, 1 / 1024)
 
     stopwatch.measure_pairs(lambda: launch("a"), lambda: launch("b"), clock=machine)
-    assert done == 5 * ["a", "b"] + timing.MIN_PAIRS // 2 * ["a", "b", "b", "a"]
+    assert done[:12] == 6 * ["a", "b"]  # two parts of three turns
+    assert done[12:] == timing.MIN_PAIRS // 2 * ["a", "b", "b", "a"]
 
 
-@pytest.mark.parametrize(("l2_bytes", "taken"), [(6 << 20, 256 << 20), (60 << 20, 480 << 20)])
+@pytest.mark.parametrize(("settles", "turns"), [(20, 30), (10**6, 95)])
+def test_warming_up_goes_on_until_the_clock_has_settled_but_not_for_ever(stopwatch, machine, warm_up, settles, turns):
+    """Launches grow slower until so many are done: two parts of the warm-up agree then, or the time is over."""
+    done = []
+
+    def launch():
+        done.append(1)
+        machine.work(0.0, (1 + min(len(done), settles) / 100) / 1024)
+
+    stopwatch._warm_up(launch)
+    assert len(done) == pytest.approx(turns, abs=40 if settles > 100 else 6)
+    assert machine.now - 64.0 < 110 / 1024
+
+
+def test_a_time_has_the_clock_under_load_and_what_held_it_down(stopwatch, machine):
+    stopwatch._nvml = Nvml(clocks.Clock(1500, ("power",)), clocks.Clock(1400, ()), clocks.Clock(1400, ("heat",)))
+    found = stopwatch.measure(lambda: machine.work(1e-5, 1e-3), min_repeats=15, clock=machine)
+    assert (found.sm_mhz, found.held_by) == (1400, ("heat", "power"))
+    assert to_builtins(found)["sm_mhz"] == 1400
+    paired = stopwatch.measure_pairs(*[lambda: machine.work(1e-5, 1e-3)] * 2, clock=machine)
+    assert (paired.first.sm_mhz, paired.second.sm_mhz) == (1400, 1400)
+    stopwatch._nvml = Nvml()
+    assert stopwatch.measure(lambda: machine.work(1e-5, 1e-3), clock=machine).sm_mhz is None
+
+
+def test_of_a_long_launch_three_repeats_are_enough_and_few_are_queued_together(stopwatch, machine, monkeypatch):
+    monkeypatch.setattr(timing, "time", SimpleNamespace(perf_counter=machine))
+    batches, together = [], stopwatch._times
+    monkeypatch.setattr(
+        stopwatch, "_times", lambda launches, before: batches.append(len(launches)) or together(launches, before)
+    )
+    for seconds, queued, repeats in ((0.31, 3, 3), (0.45, 2, 4), (1.5, 1, 3), (0.15, 5, 10)):
+        batches.clear()
+        found = stopwatch.measure(lambda seconds=seconds: machine.work(1e-5, seconds), clock=machine)
+        assert (set(batches), found.repeats) == ({queued}, repeats)
+
+
+def test_a_row_far_below_the_median_clock_is_slow():
+    assert clocks.slow([1700, 1500, 1710, None, 1690]) == [False, True, False, False, False]
+    assert clocks.slow([1700, 1540]) == [False, False]
+    assert clocks.slow([None, None]) == [False, False]
+    assert clocks.slow([]) == []
+
+
+def test_without_nvml_there_is_no_clock(monkeypatch):
+    monkeypatch.setattr(clocks, "_LIBRARY", "no-such-library.so")
+    assert clocks.Nvml().clock() is None
+
+
+@pytest.mark.parametrize(("l2_bytes", "taken"), [(6 << 20, 64 << 20), (60 << 20, 480 << 20)])
 def test_what_is_overwritten_is_far_larger_than_the_cache(monkeypatch, l2_bytes, taken):
     monkeypatch.setattr(cuda, "event", lambda timing: timing)
     watch = timing.Stopwatch(l2_bytes)

@@ -13,9 +13,10 @@ from common.book.catalog import Code
 from common.book.device import Gpu
 from common.book.problems import Conv2d, Gemm
 from common.jobs import run
+from common.jobs.run import Outcome
 from common.measure import timing
 from common.measure.ceilings import Ceilings
-from common.report import entries, recording, records
+from common.report import entries, recording, records, tables
 from common.report.entries import (
     Agreement,
     MachineCode,
@@ -601,3 +602,47 @@ def test_a_row_of_a_step_for_hopper_is_held_to_wgmma_and_three_products_to_a_thi
 
 def test_without_its_ceiling_nothing_is_derived():
     assert records.derive(problems.preset("hgemm-4096"), 1.0, Ceilings(copy_gbs=4000.0, fma_gflops=60e3)) is None
+
+
+def timed_outcome(name, preset="gemm-2048", status="right", ms=2.0, problem=None):
+    took = timing.Timing(median_ms=ms, p20_ms=ms, p80_ms=ms, median_error=0.0, repeats=10)
+    found = {"status": status, "timing": took, "prepare_ms": None}
+    return Outcome(catalog.find(name), problem or problems.preset(preset), preset, found)
+
+
+def ratios(*outcomes):
+    table = tables.times(list(outcomes), MEASURED, "a card", 200)
+    cells = {column.header: list(column.cells) for column in table.columns}
+    return cells["× first"], cells["× previous"], str(table.caption)
+
+
+def test_a_ratio_is_to_a_step_that_was_timed():
+    naive, tiled, coarse = "gemm_naive", "gemm_shared_tile", "gemm_coarsened"
+    first, previous, said = ratios(timed_outcome(naive), timed_outcome(tiled, ms=1.0), timed_outcome(coarse, ms=0.5))
+    assert (first, previous) == (["1.00", "2.00", "4.00"], ["1.00", "2.00", "2.00"])
+    assert "No ratio" not in said
+    first, previous, said = ratios(
+        timed_outcome(naive, status="wrong"), timed_outcome(tiled, ms=1.0), timed_outcome(coarse, ms=0.5)
+    )
+    assert (first, previous) == (["", "", ""], ["", "", "2.00"])
+    assert "No ratio to gemm_naive: not timed in this run at the same size." in said
+    assert ratios(timed_outcome(coarse))[:2] == ([""], [""])
+
+
+def test_a_ratio_is_to_the_same_size():
+    small = problems.parse_shape("gemm", "M=1024 N=1024 K=1024")
+    first, previous, said = ratios(
+        timed_outcome("gemm_naive"), timed_outcome("gemm_shared_tile", ms=0.5, problem=small)
+    )
+    assert (first, previous) == (["1.00", ""], ["1.00", ""])
+    assert "No ratio to gemm_naive" in said
+
+
+def test_a_preset_of_later_steps_counts_from_the_first_that_it_is_for():
+    steps = [
+        step.name for step in catalog.steps() if step.ladder == "hgemm" and "hgemm-8192" in catalog.presets(step)
+    ]
+    assert steps[0] != "hgemm_mma"
+    first, previous, said = ratios(*(timed_outcome(name, "hgemm-8192") for name in steps[:2]))
+    assert first == previous == ["1.00", "1.00"]
+    assert "No ratio" not in said

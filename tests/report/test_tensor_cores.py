@@ -206,10 +206,10 @@ def test_the_terminal_shows_ratio_and_sign(record):
     assert columns["step"] == ["hgemm_mma ‡", "hgemm_shared ‡", "hgemm_swizzled ‡"]
     assert columns["× cuBLAS FP16"] == ["", "0.36 (0.35–0.38)", ""]
     assert "wrong" in columns["ms"][2]
-    assert table.caption == f"‡ {figures.SIGNS['‡']}"
+    assert table.caption == f"‡ {figures.SIGNS['‡']} Shipped: the record of NVIDIA H200."
     plain = [replace_step(one) for one in copy.copy(found)[:1]]
     table = tables.times(plain, CEILINGS, "a card", 200)
-    assert table.caption is None
+    assert table.caption == "Shipped: the record of NVIDIA H200."
     assert "× cuBLAS FP16" not in [column.header for column in table.columns]
     record.data.rows["hgemm-4096"]["hgemm_mma"].source = "0" * 64
     recorded = tables.recorded(record, "hgemm-4096", [one.step for one in found], 200)
@@ -227,3 +227,12 @@ def test_a_row_keeps_its_ratio_through_a_file(record):
     kept = again.row("hgemm-4096", "hgemm_shared").beside
     assert (kept.ratio, kept.ratio_p20, kept.peer) == (0.36, 0.35, "cuBLAS FP16")
     assert replace(kept, ratio=1.0) != kept
+
+
+def test_times_at_other_sizes_are_not_compared():
+    one, other = figures.Speed(100, 2.0), figures.Speed(50, 1.0)
+    assert one.at(figures.Speed(100, 9.0)) == 2.0
+    assert one.at(other) is None
+    whole, half = problems.Gemm(M=8, N=8, K=8), problems.Gemm(M=4, N=8, K=8)
+    assert figures.usual([half, whole, whole]) == whole
+    assert (figures.note(whole, whole), figures.note(half, whole)) == ("", "M=4")

@@ -49,7 +49,7 @@ def compared():
 
 @pytest.fixture
 def results(tmp_path, monkeypatch):
-    monkeypatch.setattr(records, "RESULTS", tmp_path)
+    monkeypatch.setattr(records, "OWN", tmp_path)
     training.change(GPU, trained())
     training.change(GPU, compared())
     return tmp_path
@@ -197,6 +197,7 @@ def test_figures_of_what_was_not_measured_are_left_open(results):
 
 def test_charts_are_drawn_of_what_there_is(results, no_pixels, monkeypatch, tmp_path):
     written = trainingcharts.load_and_draw("nvidia-test", tmp_path)
+    assert {path.parent for path in written} == {results / "charts" / "nvidia-test"}
     assert [path.stem for path in written] == [
         "training-curves", "training-mistakes", "training-beside", "training-speed",
     ]  # fmt: skip

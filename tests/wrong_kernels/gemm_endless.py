@@ -1,7 +1,7 @@
 r"""k never advances, so the loop never ends.
 
 Expect: timed_out
-Says: no result within \d+ s: an endless loop
+Says: the kernel was not done after \d+ s: an endless loop
 """
 
 from numba import cuda, float32

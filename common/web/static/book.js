@@ -31,7 +31,8 @@
   // --- charts ---
 
   function chart(place) {
-    const state = { card: place.dataset.card, preset: place.dataset.preset, measure: "speed", hidden: new Set() };
+    const own = cards.find((card) => card.own && card.presets[place.dataset.preset]);
+    const state = { card: own ? own.slug : place.dataset.card, preset: place.dataset.preset, measure: "speed", hidden: new Set() };
     const ladderOf = (preset) => cards.map((card) => card.presets[preset]).find(Boolean).ladder;
     if (!cards.some((card) => card.presets[state.preset])) return;
     const ladder = ladderOf(state.preset);

@@ -17,6 +17,7 @@ from functools import lru_cache
 import numpy as np
 from numba import cuda, float32, int64, uint32
 
+from lessons import card
 from lessons.split_k import multiprocessors
 from lessons.tensorcores import mma_m16n8k8, to_tf32
 from lessons.tiling import ceil_div, even, multiple
@@ -34,7 +35,7 @@ ROWS = 1  # of outputs, of a warp at a time
 TAP_REGISTERS = 20  # of a lane, at most: the taps of its filters
 WARPS = 24  # of a block, at most
 BLOCKS = 1  # of a multiprocessor
-SHARED_BYTES = 100 * 1024  # of a block's two images, at most
+SHARED_BYTES = min(100 * 1024, card.shared_bytes())  # of a block's two images, at most
 TUNABLES = {"ROWS": (1, 2), "TAP_REGISTERS": (20, 30), "WARPS": (12, 20, 24), "BLOCKS": (1, 2)}
 
 

@@ -1,0 +1,80 @@
+"""On a real GPU: what comes of the workbook where another process holds most of the card's memory."""
+
+import subprocess
+import sys
+
+import played
+import pytest
+
+from common.book import catalog, device, problems
+from common.commands import verdicts
+from common.commands.console import RIGHT
+from common.jobs import run
+from common.measure import budget
+
+pytestmark = [pytest.mark.gpu, pytest.mark.xdist_group("gpu")]
+
+LAYER = problems.PRESETS["ece408-layer1"]
+
+
+@pytest.fixture(params=[4, 6, 8, 12], ids="{} GB".format)
+def gigabytes(request):
+    run.inspect_device.cache_clear()
+    with played.memory(request.param * 10**9):
+        yield request.param
+    run.inspect_device.cache_clear()
+
+
+def test_a_small_card_has_the_same_sizes_twice_and_times_a_step_and_the_library(gigabytes):
+    found = []
+    for _ in range(2):
+        run.inspect_device.cache_clear()
+        found.append(run.inspect_device()[1])
+    assert found[0] == found[1] > 0
+    pairs = [(catalog.find(name), "ece408-layer1") for name in ("conv2d_naive", "conv2d_unroll_gemm")]
+    shapes = set()
+    for kind, one in run.measure(pairs, libraries=["ece408-layer1"]):
+        if kind == "step":
+            assert one.status == "right", one.result
+            shapes.add(one.problem)
+        else:
+            assert one[1]["status"] in ("right", "crashed"), one  # without PyTorch there is no library
+    assert shapes == {budget.fitted(LAYER, found[0])}
+
+
+def test_shapes_without_room_are_left_out_and_hold_nothing_back(gigabytes):
+    outcomes = list(run.check_steps([catalog.find("gemm_naive")], False, seed=3))
+    assert all(outcome.fine for outcome in outcomes), [outcome.reasons for outcome in outcomes]
+    left = [outcome for outcome in outcomes if outcome.left_out]
+    assert len(left) >= (2 if gigabytes < 10 else 0)
+    assert all(
+        max(map(len, map(str, outcome.problem.shapes))) and outcome.result["needed_bytes"] > 10**9 for outcome in left
+    )
+    assert verdicts.exit_code(outcomes, asked=False) == RIGHT
+
+
+SLOW = """
+from common.book import catalog, device, problems
+from common.jobs import messages, tasks
+from common.run.messages import at
+
+step, clock = catalog.find("conv3d_direct"), tasks.time.perf_counter
+task = messages.Size(**at(step, problems.PRESETS["c3d-conv3a"]), room_bytes=8 << 30)
+for factor in (1, 10):
+
+    class Slow:
+        perf_counter = staticmethod(lambda: factor * clock())
+
+    tasks.time = Slow
+    print(tasks.size_task(task)["shape"]["N"])
+"""
+
+
+def test_a_slow_card_runs_a_step_at_a_size_whose_launch_is_short():
+    """Seconds are ten times as long, the second time."""
+    env = device.environment(simulator=False)
+    done = subprocess.run([sys.executable, "-c", SLOW], env=env, capture_output=True, text=True, cwd=catalog.ROOT)
+    assert done.returncode == 0, done.stderr
+    whole, slow = map(int, done.stdout.split())
+    assert whole >= 8  # 16 where a launch of all takes less than half a second, as on an H100
+    assert slow <= 4
