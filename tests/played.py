@@ -11,7 +11,7 @@ import ctypes, sys
 
 from common.book import device
 
-driver, context = device.driver(), ctypes.c_void_p()
+driver, context = device.loaded(), ctypes.c_void_p()
 free, total, at = ctypes.c_size_t(), ctypes.c_size_t(), ctypes.c_uint64()
 for call, *given in (
     (driver.cuInit, 0),

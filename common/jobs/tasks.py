@@ -650,7 +650,7 @@ def compile_task(task: messages.Compile) -> StepResult:
 
 def _by_card(path: Path, architectures: list[str]) -> list[list[str]]:
     """The architectures in groups for which a file starts the same kernels: of equal shared memory, if it asks."""
-    if ASKS not in catalog.hashes([path]):
+    if ASKS not in {helper.stem for helper in catalog.imported_helpers(path)}:
         return [architectures]
     by_size = sorted(architectures, key=lambda name: occupancy.limits(name).shared_bytes)
     return [list(found) for _, found in itertools.groupby(by_size, lambda name: occupancy.limits(name).shared_bytes)]

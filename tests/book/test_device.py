@@ -152,13 +152,13 @@ def test_without_packages_of_cuda_no_driver_is_too_old():
     ],
 )
 def test_why_a_driver_offers_no_gpu(driver, told, monkeypatch):
-    monkeypatch.setattr(device, "_loaded", lambda: driver)
+    monkeypatch.setattr(device, "loaded", lambda: driver)
     assert re.search(told, device.silent())
 
 
 @pytest.mark.parametrize("driver", [None, Driver(cuInit=999), Driver(cuInit=100)])
 def test_without_a_gpu_none_is_ready_and_what_needs_one_says_why(driver, monkeypatch):
-    monkeypatch.setattr(device, "_loaded", lambda: driver)
+    monkeypatch.setattr(device, "loaded", lambda: driver)
     assert not device.ready()
     with pytest.raises(device.NoGpuError, match="timing needs an NVIDIA GPU") as raised:
         device.require_gpu("timing")
@@ -166,10 +166,10 @@ def test_without_a_gpu_none_is_ready_and_what_needs_one_says_why(driver, monkeyp
 
 
 def test_a_gpu_that_cannot_be_used_is_ready_for_nothing(monkeypatch):
-    monkeypatch.setattr(device, "_loaded", Driver)
+    monkeypatch.setattr(device, "loaded", Driver)
     assert device.ready()
     device.require_gpu("timing")
-    monkeypatch.setattr(device, "_loaded", lambda: Driver({20: 3}))
+    monkeypatch.setattr(device, "loaded", lambda: Driver({20: 3}))
     for ask in (device.ready, lambda: device.require_gpu("timing")):
         with pytest.raises(device.NoGpuError, match="nvidia-smi -c DEFAULT"):
             ask()
@@ -191,7 +191,7 @@ def test_this_gpu_is_ready():
     "words", [["check", "gemm_naive"], ["all"], ["time", "gemm_naive"], ["bench"], ["grade", "01"]]
 )
 def test_a_command_ends_in_one_line_before_anything_runs(words, monkeypatch, capsys):
-    monkeypatch.setattr(device, "_loaded", lambda: Driver({20: 3}))
+    monkeypatch.setattr(device, "loaded", lambda: Driver({20: 3}))
     monkeypatch.setattr(isolate, "run", None)
     assert cli.main(words) == 2
     said = capsys.readouterr()
@@ -200,7 +200,7 @@ def test_a_command_ends_in_one_line_before_anything_runs(words, monkeypatch, cap
 
 
 def test_a_driver_that_does_not_start_is_told_once_and_the_command_goes_on(monkeypatch, capsys):
-    monkeypatch.setattr(device, "_loaded", lambda: Driver(cuInit=804))
+    monkeypatch.setattr(device, "loaded", lambda: Driver(cuInit=804))
     assert choosing.simulator(False, None)
     assert capsys.readouterr().err.count("error 804") == 1
     assert choosing.simulator(True, None)  # --sim asks nothing

@@ -82,15 +82,32 @@ def test_without_a_gpu_and_for_small_problems_the_host_computes(monkeypatch):
     assert stages == ["oracle"]
 
 
+# Run on the GPU, in a process of its own.
+ON_GPU = """
+import sys
+
+import numpy as np
+from common.book import reference
+from common.measure import gpuoracle, inputs
+sys.path.insert(0, "tests/measure")
+from test_oracle import LARGE
+
+problem = LARGE[int(sys.argv[1])]
+for x, weight in (inputs.integers(problem, 0), *(inputs.special(kind, problem, 1) for kind in inputs.SPECIAL)):
+    np.testing.assert_array_equal(gpuoracle.full(problem, x, weight), reference.full(problem, x, weight))
+x, weight = inputs.normals(problem, 2)
+found, right = gpuoracle.full(problem, x, weight), reference.full(problem, x, weight)
+np.testing.assert_allclose(found, right, rtol=0, atol=1e-9)
+"""
+
+
 @pytest.mark.gpu
 @pytest.mark.xdist_group("gpu")
-@pytest.mark.parametrize("problem", LARGE, ids=str)
-def test_the_gpu_agrees_with_numpy(problem):
-    from common.measure import gpuoracle
-
-    assert problem.flops >= 2 * oracle.ON_GPU_FROM
-    for x, weight in (inputs.integers(problem, 0), *(inputs.special(kind, problem, 1) for kind in inputs.SPECIAL)):
-        np.testing.assert_array_equal(gpuoracle.full(problem, x, weight), reference.full(problem, x, weight))
-    x, weight = inputs.normals(problem, 2)
-    found, right = gpuoracle.full(problem, x, weight), reference.full(problem, x, weight)
-    np.testing.assert_allclose(found, right, rtol=0, atol=1e-9)
+@pytest.mark.parametrize("number", range(len(LARGE)), ids=[str(problem) for problem in LARGE])
+def test_the_gpu_agrees_with_numpy(number):
+    assert LARGE[number].flops >= 2 * oracle.ON_GPU_FROM
+    done = subprocess.run(
+        [sys.executable, "-c", ON_GPU, str(number)], cwd=catalog.ROOT, env=device.environment(False),
+        capture_output=True, text=True, timeout=120,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
