@@ -11,7 +11,7 @@
     microscope/   the tracer
     measure/      the verdict, and the time
     code/         machine code: what a kernel became
-    workers/      child processes
+    run/          child processes
     explain/      what went wrong, in words
     book/         lessons, problems, right answers, limits, files
 

@@ -39,8 +39,8 @@ from common.editing import history
 from common.jobs import messages, run
 from common.measure import profiler, sanitizer
 from common.microscope import lanes
-from common.workers import isolate
-from common.workers.messages import Result, Task
+from common.run import isolate
+from common.run.messages import Result, Task
 
 _COMMANDS = (steps, measuring, renewing, machinecode, tracing, edits, exercising, pictures, web, mainjob)
 _PLAYED = f"The environment's {device.CARD_SWITCH}=8.6 gives steps the limits of a card of that compute capability."

@@ -28,8 +28,8 @@ from common.book.problems import Problem
 from common.jobs import run
 from common.jobs.messages import Check, Compile
 from common.measure import plan
-from common.workers import child
-from common.workers.messages import ShapeTask
+from common.run import child
+from common.run.messages import ShapeTask
 
 FOLDER = Path(__file__).parent / "wrong_kernels"
 CLASSES = ("shapes", "values", "state", "order", "zero", "sound", "gpu", "refusal")

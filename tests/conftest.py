@@ -20,7 +20,7 @@ import pytest
 from common.book import device
 from common.editing import history
 from common.report import records
-from common.workers import isolate
+from common.run import isolate
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.dont_write_bytecode = False
@@ -38,7 +38,7 @@ hypothesis.settings.load_profile("ci" if os.environ.get("CI") else "local")
 # Modules whose tests start few processes and compile nothing.
 QUICK = (
     "catalog", "check", "device", "diagnose", "fullsize", "flow", "history", "inputs", "large", "layers", "messages",
-    "problems", "products", "records", "reference", "relay", "sandbox", "store", "timing", "unchanged",
+    "problems", "products", "records", "reference", "sandbox", "store", "timing", "unchanged",
 )  # fmt: skip
 
 

@@ -17,7 +17,7 @@ from common.book.problems import Problem
 from common.jobs import run
 from common.jobs.messages import Check
 from common.measure import inputs, plan, shapes
-from common.workers import isolate
+from common.run import isolate
 
 SECONDS = 120.0  # for one file at one shape
 

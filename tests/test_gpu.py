@@ -15,7 +15,7 @@ from common.jobs.messages import Check
 from common.measure import peers, plan, tensorcores, timing
 from common.report import records
 from common.report.records import Record
-from common.workers import isolate
+from common.run import isolate
 
 # one process, so that no test disturbs the times of another
 pytestmark = [pytest.mark.gpu, pytest.mark.xdist_group("gpu")]

@@ -56,7 +56,7 @@ def test_shapes_without_room_are_left_out_and_hold_nothing_back(gigabytes):
 SLOW = """
 from common.book import catalog, device, problems
 from common.jobs import messages, tasks
-from common.workers.messages import at
+from common.run.messages import at
 
 step, clock = catalog.find("conv3d_direct"), tasks.time.perf_counter
 task = messages.Size(**at(step, problems.PRESETS["c3d-conv3a"]), room_bytes=8 << 30)

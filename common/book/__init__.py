@@ -13,6 +13,7 @@ Module by module:
     occupancy     warps that fit a multiprocessor
     device        is there a GPU, and which
     packages      which versions are installed
+    cache         values found before, by a key of all they depend on
     store         reads and writes files, whole or not at all
     schema        what data from outside must be, and where it is not
     ledger        what each process spent on each stage

@@ -17,7 +17,7 @@ from typing import Any
 from common.book import occupancy, packages
 from common.book.schema import Count, Extent, Name
 
-_VISIBLE = "CUDA_VISIBLE_DEVICES"
+VISIBLE = "CUDA_VISIBLE_DEVICES"
 CARD_SWITCH = "WORKBOOK_CARD"  # a compute capability: play a card that has its limits
 PLAYED = r"-as-\d+-\d+$"  # how the slug of such a card ends
 USUAL_CARD = "9.0"  # whose limits a step is told where there is no GPU
@@ -271,7 +271,7 @@ def environment(without: bool) -> dict[str, str]:
     """
     env = {**_ONE_THREAD, **os.environ, **PLAIN}
     if without:
-        env |= {CARD_SWITCH: small_card(), **({_VISIBLE: "-1"} if gpu_count() else {})}
+        env |= {CARD_SWITCH: small_card(), **({VISIBLE: "-1"} if gpu_count() else {})}
     return env
 
 

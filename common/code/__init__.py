@@ -8,7 +8,6 @@ Module by module:
     loops         what a hot loop does, and which kernel is a step's main one
     messages      what is told of a kernel's machine code, and recorded
     cards         a kernel's card: registers, occupancy, hot loop
-    cardcache     cards made before
     kernelcache   kernels compiled before, to be run
     launching     tells the driver of launches that need more than 48 KiB, or run in clusters
     tensormaps    tensor maps among a kernel's arguments, known by their fields

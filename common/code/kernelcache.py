@@ -16,10 +16,8 @@ import enum
 import functools
 import hashlib
 import json
-import os
 import platform
 import sys
-import tempfile
 import time
 import types as python
 from collections.abc import Iterator
@@ -29,19 +27,13 @@ from typing import Any
 
 import numpy as np
 
-from common.book import catalog, packages
+from common.book import cache, packages
 from common.book.patching import replaced
 from common.code.codegen import uncollected
 
-FOLDER = catalog.ROOT / ".workbook" / "kernels"
+FOLDER = cache.FOLDER / "kernels"
 WAIT_SECONDS = 60.0  # for another process that compiles the same kernel
-MOST_BYTES = 256 << 20  # what was not used for longest goes first
 
-_PACKAGES = (
-    "numba", "numba-cuda", "llvmlite", "numpy", "cuda-bindings", "cuda-core", "nvidia-nvvm", "nvidia-nvjitlink",
-    "nvidia-nvjitlink-cu12", "nvidia-cuda-nvcc", "nvidia-cuda-nvcc-cu12", "nvidia-cuda-nvrtc",
-    "nvidia-cuda-nvrtc-cu12", "nvidia-cuda-cccl",
-)  # fmt: skip
 _PACKAGES_BY_NAME = ("numba", "numba_cuda", "llvmlite", "numpy", "cuda")
 _SETTINGS = ("OPT", "DEBUGINFO", "CUDA_")  # of Numba's configuration, by how their names begin
 _Capability = tuple[int, int]
@@ -56,7 +48,7 @@ def _environment() -> str:
     from numba.cuda.core import config
 
     settings = {k: repr(v) for k, v in vars(config).items() if k.startswith(_SETTINGS)}
-    return json.dumps([platform.python_version(), packages.versions(_PACKAGES), settings], sort_keys=True)
+    return json.dumps([platform.python_version(), packages.versions(cache.PACKAGES), settings], sort_keys=True)
 
 
 class _Description:
@@ -74,9 +66,8 @@ class _Description:
             self._hash.update(b"%d:" % len(data) + data)
 
     def digest(self) -> str:
-        files = {file for own in self._files for file in (own, *catalog.imported_helpers(own))}
-        for data in sorted(hashlib.sha256(file.read_bytes()).digest() for file in files):
-            self.say("file", data)
+        for file in cache.files(self._files):
+            self.say("file", hashlib.sha256(file.read_bytes()).digest())
         return self._hash.hexdigest()
 
     def value(self, value: Any) -> None:
@@ -331,28 +322,7 @@ def store(folder: Path, found: str, kernel: Any, capability: _Capability, compil
     with _for_capability(capability):
         code = kernel._codelibrary.get_cubin().code
     header = {"entry": kernel.entry_name, "lineinfo": bool(kernel.lineinfo), "ms": compile_ms, "bytes": len(code)}
-    try:
-        handle, temporary = tempfile.mkstemp(dir=folder, suffix=".tmp")
-        with os.fdopen(handle, "wb") as file:
-            file.write(json.dumps(header).encode() + b"\n" + code)
-        os.replace(temporary, folder / f"{found}.kernel")
-    except OSError:
-        return False
-    return True
-
-
-def prune(folder: Path = FOLDER, most_bytes: int = MOST_BYTES) -> None:
-    """Delete the kernels that were not used for longest until the rest fits, and what interrupted writing left."""
-    with contextlib.suppress(OSError):
-        for left in (*folder.glob("*.tmp"), *folder.glob("*.lock")):
-            if time.time() - left.stat().st_mtime > 3600:
-                left.unlink()
-        files = sorted(folder.glob("*.kernel"), key=lambda file: -file.stat().st_mtime)
-        total = 0
-        for file in files:
-            total += file.stat().st_size
-            if total > most_bytes:
-                file.unlink()
+    return cache.write_bytes(folder, f"{found}.kernel", json.dumps(header).encode() + b"\n" + code)
 
 
 def _made(folder: Path) -> bool:
@@ -364,11 +334,10 @@ def _made(folder: Path) -> bool:
 
 def _read(file: Path) -> tuple[dict[str, Any], bytes] | None:
     try:
-        line, _, code = file.read_bytes().partition(b"\n")
+        line, _, code = (cache.read_bytes(file.parent, file.name) or b"").partition(b"\n")
         header = json.loads(line)
         if len(code) != header["bytes"] or not isinstance(header["entry"], str):
             return None
-        os.utime(file)
         return header, code
     except (OSError, ValueError, KeyError, TypeError):
         return None  # not kept, or not by this version

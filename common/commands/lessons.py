@@ -21,7 +21,7 @@ from common.measure import plan, timing
 from common.measure.ceilings import Ceilings
 from common.report import current, recording
 from common.report.records import Record
-from common.workers import isolate
+from common.run import isolate
 
 
 def parser(lesson: str, own: tuple[str, ...] = ()) -> arguments.Parser:

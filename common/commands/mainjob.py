@@ -13,10 +13,11 @@ from common.book.catalog import Step
 from common.commands import arguments, choosing, console, flow, measuring, pictures, selftime, verdicts
 from common.commands.console import RIGHT, WRONG
 from common.editing import loop
-from common.jobs import kept, run, unchanged
+from common.jobs import run, unchanged
 from common.jobs.run import Outcome
 from common.measure import plan
 from common.report import tables
+from common.run import isolate
 
 
 def commands(known: arguments.Commands) -> None:
@@ -74,9 +75,7 @@ def _all(options: argparse.Namespace) -> int:
     if photographed in wrong:
         say.print(f"[yellow]the photograph is left out: {photographed} is not right[/]")
     else:
-        pictures.draw_photo(
-            catalog.find(photographed), simulator, card[0] if card else None, kept.Kept("photo", str, options.fresh)
-        )
+        pictures.draw_photo(catalog.find(photographed), simulator, card[0] if card else None, options.fresh)
     say.rule("charts and tables")
     if simulator:
         say.print(
@@ -127,7 +126,7 @@ class Compiling:
         from common.code import codegen
 
         self._architectures = codegen.ARCHITECTURES
-        self._steps, self.workers = steps, run.Workers()
+        self._steps, self.workers = steps, isolate.Pool()
         self._results = unchanged.Outcomes("compile", self._architectures, fresh)
         self._known = self._results.known(steps)
         self._rest = [step for step in steps if step.name not in self._known]

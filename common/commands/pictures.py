@@ -8,15 +8,15 @@ from pathlib import Path
 
 from rich.markup import escape
 
-from common.book import catalog, device, ledger, lessontext, store
+from common.book import cache, catalog, device, ledger, lessontext, store
 from common.book.catalog import Step
 from common.commands import arguments, choosing, console, flow
 from common.commands.console import RIGHT, WRONG
-from common.jobs import kept, run
+from common.jobs import run
 from common.report import drawing, pages, records, traces
 from common.report.messages import Draw, DrawResult
 
-_PHOTO_CODE = [catalog.ROOT / "common" / "report" / name for name in ("photo.py", "charts.py")]
+_PHOTO = [catalog.ROOT / "common" / name for name in ("report/photo.py", "jobs/tasks.py")]
 
 
 def commands(known: arguments.Commands) -> None:
@@ -49,8 +49,7 @@ def _photo(options: argparse.Namespace) -> int:
         raise ValueError(f"step {step.name!r}: the photograph needs a conv2d step, and this is a {step.ladder} step")
     # there is one picture: what is kept of another step's holds no more
     simulator = choosing.simulator(options.sim, options)
-    known = kept.Kept("photo", str, fresh=True)
-    draw_photo(step, simulator, known=known, folder=choosing.folder(options.record))
+    draw_photo(step, simulator, fresh=True, folder=choosing.folder(options.record))
     return RIGHT
 
 
@@ -117,16 +116,17 @@ def draw_photo(
     step: Step,
     simulator: bool,
     gpu: device.Gpu | None = None,
-    known: kept.Kept[str] | None = None,
+    fresh: bool = False,
     folder: Path | None = None,
 ) -> None:
-    """Draw the photograph's feature maps among ``folder``'s charts (default: the user's), unless ``known`` hold."""
+    """Draw the photograph's feature maps among ``folder``'s charts (default: the user's), unless those that are
+    there hold, or with ``fresh``."""
     name, slug = "the tracer", "simulator"
     if not simulator:
         gpu = gpu or run.describe_device()
         name, slug = gpu.name, gpu.slug
-    key = kept.key(name, gpu and gpu.driver, kept.harness(), kept.digest(_PHOTO_CODE), catalog.provenance(step.path))
-    drawn = known.get(step.name, key) if known else None
+    key = cache.key([*_PHOTO, step.path], name, gpu and gpu.driver)
+    drawn = None if fresh else cache.get("photo", key, str)
     if drawn and Path(drawn).is_file():
         console.say().print("the feature maps are as new as their code and were kept")
         return
@@ -137,6 +137,5 @@ def draw_photo(
             path = photo.draw(step, simulator, name, (folder or choosing.folder(False)) / "charts" / slug)
     except photo.PhotoError as error:
         raise ValueError(str(error)) from None
-    if known:
-        known.put(step.name, key, str(path))
+    cache.put("photo", key, str(path))
     console.say().print(f"feature maps drawn: {path.relative_to(catalog.ROOT)}")

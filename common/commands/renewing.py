@@ -21,22 +21,22 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from msgspec import Struct, field, to_builtins
+from msgspec import Struct, field
 from rich.markup import escape
 
-from common.book import catalog, device, lessontext, store
+from common.book import cache, catalog, device, lessontext, store
 from common.book.catalog import Step
 from common.book.problems import Problem
 from common.book.schema import Amount
 from common.commands import arguments, choosing, console, measuring
 from common.commands.choosing import Opened
 from common.commands.console import RIGHT, WRONG
-from common.jobs import kept, run
+from common.jobs import run
 from common.measure import profiler, sanitizer
 from common.microscope import lanes
 from common.report import agreement, current, records, tables, training
 from common.report.records import Record, RecordError
-from common.workers import isolate
+from common.run import isolate
 
 ROWS = "rows"  # of steps and libraries, and the ceilings
 TOGETHER = 4  # under a profiler or a sanitizer, whose process takes seconds to start
@@ -126,7 +126,7 @@ def _alone() -> Iterator[None]:
     """While open, no other ``renew`` measures in this checkout; raises ValueError if one does."""
     with contextlib.ExitStack() as stack:
         try:
-            stack.enter_context(store.locked(kept.FOLDER / "renewing", seconds=0))
+            stack.enter_context(store.locked(cache.FOLDER / "renewing", seconds=0))
         except store.StoreError as error:
             if not error.why.startswith("another program"):
                 raise
@@ -163,7 +163,6 @@ class Renewal:
     def __init__(self, seconds: float, shipped: bool = False) -> None:
         self._shipped = shipped
         self._end = time.monotonic() + seconds
-        self._file = kept.FOLDER / "renewing.json"
         self._card, self._past, self._longest = "", Past(), dict[str, float]()
         self._traced: set[str] = set()
         self.failed: dict[str, Found] = {}
@@ -173,7 +172,7 @@ class Renewal:
         """Measure what these parts lack. Raises StoreError or RecordError if nothing can be kept."""
         opened = choosing.open_record(self._shipped)
         self._card = opened[0].slug
-        self._past = kept.read(self._file, dict[str, Past]).get(self._card, Past())
+        self._past = cache.get("renewing", self._card, Past) or Past()
         for name in names:
             console.say().rule(name)
             if name == ROWS:
@@ -328,9 +327,7 @@ class Renewal:
 
     def _keep(self) -> None:
         """For the next run, which else would not know what failed."""
-        with contextlib.suppress(OSError):
-            known = kept.read(self._file, dict[str, Past])
-            store.write_json(self._file, to_builtins({**known, self._card: self._past}))
+        cache.put("renewing", self._card, self._past)
 
 
 def _named(one: tuple[Any, ...]) -> str:

@@ -28,8 +28,8 @@ from common.jobs import messages, run
 from common.jobs.messages import StepResult
 from common.jobs.run import Outcome
 from common.measure import plan
-from common.workers import isolate
-from common.workers.messages import Place, ShapeTask, at
+from common.run import isolate
+from common.run.messages import Place, ShapeTask, at
 
 FIRST_SECONDS = 15.0  # for the first check: longer is taken for an endless loop
 ARCHITECTURE = run.CODE_ARCHITECTURE

@@ -49,7 +49,7 @@ from common.microscope import memory, trace
 from common.report import figures, records
 from common.report.entries import MachineCode
 from common.report.records import Record
-from common.workers import isolate
+from common.run import isolate
 
 SECONDS = 120.0
 NEAR = 1.0  # percent, where a value is no whole number

@@ -63,7 +63,7 @@ from common.measure import check, inputs, shapes
 from common.measure.ceilings import Ceilings
 from common.measure.check import Finding
 from common.report import records
-from common.workers import isolate
+from common.run import isolate
 
 DRAWN, DRAWN_MULTIPLY_ADDS = 3, 1 << 14  # shapes that are drawn for each grade of a step, and their size at most
 TIMED_BYTES = 256 << 20  # of operands: a batch is reduced to it, so that a grade takes seconds

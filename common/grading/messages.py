@@ -11,7 +11,7 @@ from common.book import schema
 from common.book.schema import Amount, Count, Number
 from common.explain.faults import FaultFields, FindingFields
 from common.measure.timing import Timing
-from common.workers.messages import Message, Result, Task
+from common.run.messages import Message, Result, Task
 
 Became = Literal["done", "crashed", "exited", "refused", "unjudged", "unusable"]
 Noted = Literal[

@@ -47,7 +47,7 @@ from common.grading import confine, harness, messages
 from common.grading.borrowed import as_shipped
 from common.grading.messages import Answer, Found, Launched, Question
 from common.measure import blank, check
-from common.workers import forkserver, isolate
+from common.run import isolate
 
 Note = tuple[str, str]  # kind and message, as in a check's findings
 
@@ -125,7 +125,7 @@ class Sandbox:
 
     def end(self) -> None:
         """End the process: whoever waits for its answer is told."""
-        forkserver.end(self._process)
+        isolate.end(self._process)
 
     def __exit__(self, *_: object) -> None:
         _playing.discard(self)
@@ -167,20 +167,10 @@ class Sandbox:
         self._answers: queue.Queue[bytes] = queue.Queue()
         threading.Thread(target=self._listen, args=(self._process.stdout,), daemon=True).start()
 
-    def _started(self, argument: str) -> forkserver.Process:
-        """Its process: forked from one that has Numba and no part of the workbook, or started from nothing."""
-        environment = self._environment()
-        # the text and not the file's place: a command line can be read by all
-        server = [sys.executable, "-c", Path(forkserver.__file__).read_text(encoding="utf-8")]
-        for _ in range(2 if forkserver.FORKS else 0):  # a submission may have killed the server
-            with contextlib.suppress(ConnectionError):
-                return forkserver.server(
-                    "submissions",
-                    lambda: forkserver.Server(server, {**environment, "HOME": os.sep}),
-                ).fork([harness.CHILD, argument], self.work, environment, self._log)
+    def _started(self, argument: str) -> subprocess.Popen[bytes]:
         return subprocess.Popen(
-            [sys.executable, "-m", harness.CHILD, argument], cwd=self.work, env=environment, stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE, stderr=self._log, start_new_session=os.name == "posix",
+            [sys.executable, "-m", harness.CHILD, argument], cwd=self.work, env=self._environment(),
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._log, start_new_session=os.name == "posix",
         )  # fmt: skip
 
     def _environment(self) -> dict[str, str]:
@@ -269,12 +259,12 @@ class Sandbox:
                     return
 
     def _ended(self) -> SandboxError:
-        code = forkserver.end(self._process, ENDING_SECONDS)
+        code = isolate.end(self._process, ENDING_SECONDS)
         log = Path(self.folder, "log.txt")
         if code == 0:
             said = "it ended its process with exit code 0 in place of an output: an exit code is no verdict"
             return SandboxError("exited", said)
-        disturbed = code == forkserver.LOST or -code in _FROM_OUTSIDE
+        disturbed = -code in _FROM_OUTSIDE
         return SandboxError("crashed", isolate.obituary(code, log), disturbed)
 
     def _look(self) -> None:

@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from common.book import catalog, problems, schema
 from common.grading import audit, confine, messages
 from common.grading.messages import Answer, Block, Launched, Traced
-from common.workers import child
+from common.run import child
 
 if TYPE_CHECKING:
     from common.grading.ptx_plan import Recorder

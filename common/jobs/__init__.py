@@ -5,6 +5,5 @@ Module by module:
     run           each command's tasks, and what comes of them
     messages      what a child process can be asked, and answers
     tasks         what a child process does, task by task
-    kept          results of unchanged code, by a key of all they depend on
     unchanged     the verdicts and compilations of steps that have not changed
 """

@@ -19,7 +19,7 @@ from common.code.messages import CodeCard, Compiled
 from common.explain.faults import FindingFields
 from common.measure import accuracy, ceilings, check, fusing, peers, plan
 from common.measure.timing import Paired, Timing
-from common.workers.messages import FileTask, Message, Result, ShapeTask, Task
+from common.run.messages import FileTask, Message, Result, ShapeTask, Task
 
 Tile = dict[str, int | bool]
 """Values by the names of a step's tile constants."""
@@ -60,7 +60,7 @@ class StepResult(Result, total=False):
     ``kernels``        for each architecture
     ``other_presets``  the kernels of those presets that compile to something else
     ``digest``         of the machine code of all launches, with their grids and blocks, for each preset
-    ``cards``, ``files``  of the kernels; the files that they are made of
+    ``cards``          of the kernels
     ``missing_tool``   NVIDIA's assembler or disassembler is not installed
     """
 
@@ -92,7 +92,6 @@ class StepResult(Result, total=False):
     other_presets: dict[str, list[Compiled]]
     digest: str
     cards: list[CodeCard]
-    files: list[str]
     missing_tool: bool
 
 
@@ -193,6 +192,10 @@ class Check(ShapeTask[StepResult], frozen=True, kw_only=True, tag="jobs.check"):
     repeats: int = check.REPEATS
     kernels: str = ""
 
+    @property
+    def on_gpu(self) -> bool:
+        return self.engine == "gpu"
+
 
 class Time(ShapeTask[StepResult], frozen=True, kw_only=True, tag="jobs.time"):
     """Is a file right at full size, by samples, and how fast is it?
@@ -203,6 +206,7 @@ class Time(ShapeTask[StepResult], frozen=True, kw_only=True, tag="jobs.time"):
     ``beside``   the precision in which it is timed in turn with the library, too; empty: it is not
     """
 
+    gpu: ClassVar[bool] = True
     preset: str = ""
     beside: str = ""
     seed: int = 0
@@ -211,14 +215,12 @@ class Time(ShapeTask[StepResult], frozen=True, kw_only=True, tag="jobs.time"):
 
 
 class Turn(Task[Result], frozen=True, kw_only=True, tag="jobs.turn"):
-    """Get ready for the tasks that follow, then wait for the GPU.
+    """Get ready for the tasks that follow, without touching the GPU.
 
-    ``gate``       a file: the wait ends when it is there
     ``ladder``, ``shape``, ``seed``  the operands that are needed; without a shape none are
     ``libraries``  are cuBLAS and cuDNN needed
     """
 
-    gate: str
     ladder: str = ""
     shape: dict[str, int] | None = None
     seed: int = 0
@@ -248,6 +250,7 @@ class Rival(Message, frozen=True, kw_only=True):
 class Pair(ShapeTask[StepResult], frozen=True, kw_only=True, tag="jobs.pair"):
     """How fast is a file beside others? ``against``: those by name; with none it is timed alone."""
 
+    gpu: ClassVar[bool] = True
     against: dict[str, Rival]
     room_bytes: int = 0
 
@@ -259,6 +262,7 @@ class Tunables(ShapeTask[TunablesResult], frozen=True, kw_only=True, tag="jobs.t
 class Sweep(ShapeTask[StepResult], frozen=True, kw_only=True, tag="jobs.sweep"):
     """Is a file right with one ``tile``, and how fast? ``kernels``: the folder of those that are kept, or empty."""
 
+    gpu: ClassVar[bool] = True
     alone: ClassVar[bool] = True  # another tile is another kernel
     tile: Tile
     kernels: str = ""
@@ -274,6 +278,8 @@ class Size(ShapeTask[SizeResult], frozen=True, kw_only=True, tag="jobs.size"):
 class Launch(ShapeTask[LaunchResult], frozen=True, kw_only=True, tag="jobs.launch"):
     """Launch a file's kernels once, for tools that watch."""
 
+    gpu: ClassVar[bool] = True
+
 
 class Launches(ShapeTask[LaunchesResult], frozen=True, kw_only=True, tag="jobs.launches"):
     """Which kernels would a file start?"""
@@ -281,6 +287,8 @@ class Launches(ShapeTask[LaunchesResult], frozen=True, kw_only=True, tag="jobs.l
 
 class Explain(ShapeTask[ExplainResult], frozen=True, kw_only=True, tag="jobs.explain"):
     """What would a step do for this shape, and why?"""
+
+    gpu: ClassVar[bool] = True
 
 
 class Compile(ShapeTask[StepResult], frozen=True, kw_only=True, tag="jobs.compile"):
@@ -314,6 +322,7 @@ class Card(ShapeTask[StepResult], frozen=True, kw_only=True, tag="jobs.card"):
 class Maps(FileTask[StepResult], frozen=True, kw_only=True, tag="jobs.maps"):
     """Run a conv2d step on ``x`` and ``filt`` and save ``y``: .npy files, NCHW, KCRS and NKPQ."""
 
+    gpu: ClassVar[bool] = True
     x: str
     filt: str
     y: str
@@ -322,6 +331,7 @@ class Maps(FileTask[StepResult], frozen=True, kw_only=True, tag="jobs.maps"):
 class Peer(Task[PeerResult], frozen=True, kw_only=True, tag="jobs.peer"):
     """How fast are NVIDIA's libraries at one shape? ``preset``: its name, for whoever asks."""
 
+    gpu: ClassVar[bool] = True
     ladder: str
     shape: dict[str, int]
     preset: str = ""
@@ -331,18 +341,21 @@ class Peer(Task[PeerResult], frozen=True, kw_only=True, tag="jobs.peer"):
 class Ceilings(Task[CeilingsResult], frozen=True, kw_only=True, tag="jobs.ceilings"):
     """What does this GPU reach at most?"""
 
+    gpu: ClassVar[bool] = True
     room_bytes: int = 0
 
 
 class Accuracy(Task[AccuracyResult], frozen=True, kw_only=True, tag="jobs.accuracy"):
     """How far from the exact products are those of steps, by name their files, and of libraries?"""
 
+    gpu: ClassVar[bool] = True
     files: dict[str, str]
 
 
 class Epilogues(ShapeTask[EpiloguesResult], frozen=True, kw_only=True, tag="jobs.epilogues"):
     """How long does a step take with each of the epilogues of a module, ``ways``? ``preset``: its name."""
 
+    gpu: ClassVar[bool] = True
     ways: str
     preset: str = ""
     room_bytes: int = 0
@@ -350,3 +363,5 @@ class Epilogues(ShapeTask[EpiloguesResult], frozen=True, kw_only=True, tag="jobs
 
 class Device(Task[DeviceResult], frozen=True, kw_only=True, tag="jobs.device"):
     """What is this GPU?"""
+
+    gpu: ClassVar[bool] = True

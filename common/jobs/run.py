@@ -7,18 +7,17 @@ import itertools
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext
 from dataclasses import dataclass, field
-from functools import cache, partial
 from pathlib import Path
 from typing import Any, Literal
 
 from msgspec.structs import replace
 
-from common.book import catalog, device, occupancy, problems, schema
+from common.book import cache, catalog, device, occupancy, problems, schema
 from common.book.catalog import Code, Step
 from common.book.problems import Problem
-from common.code import cardcache, kernelcache
+from common.code import kernelcache
 from common.code.messages import CodeCard
 from common.explain.faults import Fault, FindingFields
 from common.jobs import messages
@@ -28,8 +27,8 @@ from common.measure.ceilings import Ceilings
 from common.measure.timing import Timing
 from common.microscope import trace
 from common.microscope.messages import Trace
-from common.workers import isolate, relay
-from common.workers.messages import Result, Task, at
+from common.run import isolate
+from common.run.messages import Result, Task, at
 
 CHECK_SECONDS = 30.0
 TIME_SECONDS = 180.0
@@ -101,36 +100,6 @@ class ToolError(RuntimeError):
     """NVIDIA's assembler or disassembler is not installed."""
 
 
-class Workers:
-    """Threads that each wait for a child process, as many as may be at work at once: what is asked of them first is
-    done first. :meth:`end` stops what is not done; so does leaving it as a context."""
-
-    def __init__(self) -> None:
-        self.stop = threading.Event()
-        self._pool = ThreadPoolExecutor(device.workers())
-        self.submit = self._pool.submit
-
-    def __enter__(self) -> Workers:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.end()
-
-    def end(self) -> None:
-        self.stop.set()
-        self._pool.shutdown(wait=True, cancel_futures=True)
-
-
-@functools.cache
-def _seats() -> threading.BoundedSemaphore:
-    return threading.BoundedSemaphore(device.workers())
-
-
-def _seat() -> AbstractContextManager[object]:
-    """One of the child processes that may be at work at once, whichever pool asks."""
-    return _seats()
-
-
 def check_steps(
     steps: list[Step],
     simulator: bool,
@@ -138,7 +107,7 @@ def check_steps(
     file: Path | None = None,
     seed: int = 0,
     compiled: bool = True,
-    workers: Workers | None = None,
+    workers: isolate.Pool | None = None,
     begun: Callable[[], None] = lambda: None,
 ) -> Iterator[Outcome]:
     """Check each step as :mod:`common.measure.plan` has it, or at ``shape``, in child processes; step by step.
@@ -152,16 +121,15 @@ def check_steps(
     """
     simulated = {step: simulator or bool(beyond(step)) for step in steps}
     groups = [g for step in steps for g in _check_groups(step, simulated[step], shape, file, seed, compiled)]
-    most = device.workers()
-    # a GPU's checks are mostly compilation: both are the host's work
-    pools = {on_cpu: ThreadPoolExecutor(most if simulator else -(-most // 2)) for on_cpu in (True, False)}
-    submit = {on_cpu: pool.submit for on_cpu, pool in pools.items()}
-    if workers:
-        submit[True] = workers.submit
+    pool, gpu = isolate.Pool(), ThreadPoolExecutor(1)
+    on_cpu = workers or pool
     stop, hopeless = threading.Event(), {step: threading.Event() for step in steps}
     try:
-        running = [(group, submit[group.simulated](group.run, stop, hopeless[group.step])) for group in groups]
-        alone = pools[False].submit(_alone, [pair for pair in running if not pair[0].simulated], stop)
+        running = [
+            (group, (gpu if group.on_gpu else on_cpu).submit(group.run, stop, hopeless[group.step]))
+            for group in groups
+        ]
+        alone = gpu.submit(_alone, [pair for pair in running if not pair[0].simulated], stop)
         begun()
         for step in steps:
             if shape and simulated[step] and (why := plan.too_large(shape)):
@@ -172,8 +140,8 @@ def check_steps(
             yield from _agreed(step, list(outcomes), False, file)
     finally:
         stop.set()
-        for pool in pools.values():
-            pool.shutdown(wait=True, cancel_futures=True)
+        gpu.shutdown(wait=True, cancel_futures=True)
+        pool.end()
 
 
 def _alone(groups: list[tuple[_CheckGroup, Future[list[Outcome]]]], stop: threading.Event) -> list[Outcome]:
@@ -221,12 +189,12 @@ class _CheckGroup:
     asked: bool = False  # was the very shape asked for
     alone: list[messages.Check] = field(default_factory=list)
 
+    @property
+    def on_gpu(self) -> bool:
+        return any(task.on_gpu for task in self.tasks)
+
     def run(self, stop: threading.Event, hopeless: threading.Event) -> list[Outcome]:
         """What came of the tasks until ``stop``, or until the step is ``hopeless``: it does not compile."""
-        with _seat():
-            return self._run(stop, hopeless)
-
-    def _run(self, stop: threading.Event, hopeless: threading.Event) -> list[Outcome]:
         enough, outcomes = _Any(stop, hopeless), []
         for task, (_, result) in zip(
             self.tasks, isolate.run(self.tasks, self.simulated, CHECK_SECONDS, enough), strict=False
@@ -393,7 +361,7 @@ def compile_steps(
     file: Path | None = None,
     preset: str | None = None,
     every_preset: bool = False,
-    workers: Workers | None = None,
+    workers: isolate.Pool | None = None,
 ) -> Iterator[Outcome]:
     """Compile every kernel of each step, without a GPU, for a preset or its ladder's; or for all that are timed.
 
@@ -412,11 +380,10 @@ def compile_steps(
             others={other: problems.preset(other).shape() for other in others},
         )
         tasks.append(task)
-    mine = workers or Workers()
+    mine = workers or isolate.Pool()
 
     def compiled(task: messages.Compile) -> StepResult | None:
-        with _seat():
-            return next((result for _, result in isolate.run([task], False, COMPILE_SECONDS, mine.stop)), None)
+        return next((result for _, result in isolate.run([task], False, COMPILE_SECONDS, mine.stop)), None)
 
     # the later lessons' kernels take longest: they come first
     waiting = [mine.submit(compiled, task) for task in reversed(tasks)][::-1]
@@ -453,38 +420,43 @@ def cards(
     alone. What is not made when ``stop`` is set is left out. Raises ToolError when machine code cannot be had.
     """
     kept: dict[tuple[str, str], StepResult] = {}  # by step and preset
-    entries: dict[tuple[str, str], Path] = {}
+    keys: dict[tuple[str, str], str] = {}
     groups: list[list[messages.Card]] = [[] for _ in range(workers)]
     for number, (step, preset) in enumerate(pairs):
         problem, target = problems.preset(preset), _allowed(step, [architecture])[0]
-        entry = entries[step.name, preset] = cardcache.entry(file or step.path, problem, target)
-        found = None if show else cardcache.load(entry)
+        key = keys[step.name, preset] = card_key(file or step.path, problem, target)
+        found = None if show else cache.get("cards", key, list[CodeCard])
         if found is not None:
             kept[step.name, preset] = {"status": "right", "cards": found}
             continue
         task = messages.Card(**at(step, problem, file), architecture=target, show=show, preset=preset)
         groups[number % workers].append(task)
     waiting = [group for group in groups if group]
-    traced: list[tuple[messages.Card, StepResult, list[str], Future[None]]] = []
+    traced: list[tuple[messages.Card, StepResult, Future[None]]] = []
     with ThreadPoolExecutor(workers) as pool:
         for asked, result in isolate.run_groups(waiting, False, COMPILE_SECONDS, workers, stop):
             assert isinstance(asked, messages.Card)
             if result.get("missing_tool"):
                 raise ToolError(result["message"])
-            files = result.pop("files", [])
             kept[asked.step, asked.preset] = result
             if result["status"] == "right" and not show:
                 tracing = pool.submit(_add_traffic, asked, result["cards"], stop)
-                traced.append((asked, result, files, tracing))
-    for task, result, files, tracing in traced:
+                traced.append((asked, result, tracing))
+    for task, result, tracing in traced:
         tracing.result()
         if stop and stop.is_set():
             kept.pop((task.step, task.preset))  # perhaps without a trace: not kept
         else:
-            cardcache.store(entries[task.step, task.preset], result["cards"], files)
+            cache.put("cards", keys[task.step, task.preset], result["cards"])
     for step, preset in pairs:
         if (step.name, preset) in kept:
             yield Outcome(step, problems.preset(preset), preset, kept[step.name, preset])
+
+
+def card_key(path: Path, problem: Problem, architecture: str) -> str:
+    """What the cards of a step's file are kept under; they show source lines, so a comment counts, too."""
+    finders = [Path(__file__), Path(__file__).with_name("tasks.py")]
+    return cache.key([*finders, path], str(path.resolve()), problem.shape(), architecture, text=True)
 
 
 def _add_traffic(task: messages.Card, found: list[CodeCard], stop: threading.Event | None) -> None:
@@ -536,14 +508,14 @@ def measure(
     left_out = [pair for pair in pairs if beyond(pair[0])]
     pairs = [pair for pair in pairs if pair not in left_out]
     room = inspect_device()[1]
-    groups: list[tuple[relay.Ready, Sequence[Task[Result]]]] = []
+    groups: list[tuple[Task[Result], Sequence[Task[Result]]]] = []
     if ceilings:
-        groups.append((messages.Turn, [messages.Ceilings(room_bytes=room)]))
+        groups.append((messages.Turn(), [messages.Ceilings(room_bytes=room)]))
     known = {(step.name, preset): step for step, preset in pairs}
     for preset in dict.fromkeys(preset for _, preset in pairs):
         problem = problems.preset(preset)
         mine = [step for step, name in pairs if name == preset]
-        ready = partial(messages.Turn, ladder=problem.ladder, shape=_fitted(problem, room).shape())
+        ready = messages.Turn(ladder=problem.ladder, shape=_fitted(problem, room).shape())
         times = [
             messages.Time(
                 **at(step, problem, file), preset=preset, kernels=str(kernelcache.FOLDER),
@@ -555,7 +527,7 @@ def measure(
     named = [(preset, problems.preset(preset)) for preset in libraries]
     peers = [messages.Peer(ladder=p.ladder, shape=p.shape(), preset=name, room_bytes=room) for name, p in named]
     if peers:
-        groups.append((partial(messages.Turn, libraries=True), peers))
+        groups.append((messages.Turn(libraries=True), peers))
     timings: list[tuple[messages.Time, Timing]] = []  # of FP32 rows, whose clock does not follow their heat
     for _, task, result in _with_repeats(groups, timings):
         if isinstance(task, messages.Time):
@@ -579,14 +551,14 @@ def latest(outcomes: Iterable[Outcome]) -> list[Outcome]:
 
 
 def _with_repeats(
-    groups: list[tuple[relay.Ready, Sequence[Task[Result]]]], timings: list[tuple[messages.Time, Timing]]
+    groups: list[tuple[Task[Result], Sequence[Task[Result]]]], timings: list[tuple[messages.Time, Timing]]
 ) -> Iterator[tuple[int, Task[Result], Result]]:
     """The groups' tasks and results; then again those of ``timings`` whose clock was far below the others'."""
-    yield from relay.run(groups, relay.on_gpu(TIME_SECONDS))
+    yield from isolate.run_in_turn(groups, TIME_SECONDS)
     slow = clocks.slow([timing.sm_mhz for _, timing in timings])
     again = [task for (task, _), behind in zip(timings, slow, strict=True) if behind]
     if again:
-        yield from relay.run([(messages.Turn, again)], relay.on_gpu(TIME_SECONDS))
+        yield from isolate.run_in_turn([(messages.Turn(), again)], TIME_SECONDS)
 
 
 def _fitted(problem: Problem, room: int) -> Problem:
@@ -611,7 +583,7 @@ class Preparing:
     def __init__(self, wanted: dict[Step, list[Problem]], gpu: device.Gpu) -> None:
         processors = device.processors()
         self._stop = threading.Event()
-        kernelcache.prune()
+        cache.prune(kernelcache.FOLDER)
         groups = [
             [
                 messages.Prepare(
@@ -695,7 +667,7 @@ def describe_device() -> device.Gpu:
     return inspect_device()[0]
 
 
-@cache
+@functools.cache
 def inspect_device() -> tuple[device.Gpu, int]:
     """What this machine's GPU is, and the bytes that a problem may take, worked out once in this program.
 

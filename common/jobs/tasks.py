@@ -11,7 +11,6 @@ import hashlib
 import itertools
 import json
 import math
-import sys
 import time
 import traceback
 from collections.abc import Callable, Iterator
@@ -32,14 +31,13 @@ from common.jobs import messages
 from common.jobs.messages import StepResult
 from common.measure import budget, plan
 from common.microscope.messages import Trace, TraceResult
-from common.workers.messages import FileTask, Result, ShapeTask, Task
+from common.run.messages import FileTask, Result, ShapeTask, Task
 
 if TYPE_CHECKING:
     from common.code import kernelcache
     from common.measure import check, fullsize, timing
 
 SWEEP_SECONDS = 1.0
-_GATE_SECONDS = 0.01
 ASKS = "card"  # the helper by which a step asks what the card has
 
 
@@ -147,6 +145,8 @@ def check_task(task: messages.Check) -> StepResult:
         except TraceError as error:
             return _untraced(error, path)
     elif task.depth == "large":
+        _held.drop()
+        _let_go()
         budget.require_large(problem, _room(task))
         from common.measure import large
 
@@ -376,7 +376,7 @@ def _cold(action: Callable[[], object], spent: kernelcache.Spent) -> float:
 
 
 def turn_task(task: messages.Turn) -> Result:
-    """Get ready for the tasks that follow without touching the GPU; then wait until the file ``gate`` is there."""
+    """Get ready for the tasks that follow without touching the GPU."""
     from common.measure import timing  # noqa: F401
 
     if task.shape is not None:
@@ -385,9 +385,6 @@ def turn_task(task: messages.Turn) -> Result:
         from common.measure import peers
 
         peers.get_ready()
-    gate = Path(task.gate)
-    while not gate.exists():
-        time.sleep(_GATE_SECONDS)
     return {"status": "right"}
 
 
@@ -670,10 +667,7 @@ def _compiler(
 
 
 def card_task(task: messages.Card) -> StepResult:
-    """A card for every kernel of a file, and the ``text`` of its PTX or machine code where ``show`` asks for it.
-
-    ``files`` are the files that the kernels are made of: of the lessons, and those beside the step's.
-    """
+    """A card for every kernel of a file, and the ``text`` of its PTX or machine code where ``show`` asks for it."""
     from numba import cuda
 
     from common.code import cards, codegen
@@ -698,11 +692,7 @@ def card_task(task: messages.Card) -> StepResult:
         found.append(cards.card(launch, code))
         if show == "sass":
             found[-1]["text"] = cards.whole(code)
-    path, lessons = Path(task.path).resolve(), catalog.LESSONS.resolve()
-    sources = (getattr(module, "__file__", None) for module in list(sys.modules.values()))
-    loaded = {Path(source).resolve() for source in sources if source}
-    files = sorted(str(file) for file in loaded if file.parent == path.parent or file.is_relative_to(lessons))
-    return {"status": "right", "cards": found, "files": files}
+    return {"status": "right", "cards": found}
 
 
 def maps_task(task: messages.Maps) -> StepResult:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-from common.book import catalog, device, problems
+from common.book import cache, catalog, device, problems
 from common.book.catalog import Step
-from common.jobs import kept
 from common.jobs.messages import StepResult
 from common.jobs.run import Outcome
+
+FINDERS = [catalog.ROOT / "common" / "jobs" / name for name in ("run.py", "tasks.py")]
+"""What finds outcomes: it asks, and its child processes answer."""
 
 
 class _Kept(Struct):
@@ -25,15 +27,14 @@ class Outcomes:
     known."""
 
     def __init__(self, kind: str, conditions: object, fresh: bool = False) -> None:
-        self._kind, self._conditions = kind, conditions
-        self._kept = kept.Kept(kind, list[_Kept], fresh)
+        self._kind, self._conditions, self._fresh = kind, conditions, fresh
 
     def known(self, steps: list[Step], room_bytes: int = 0) -> dict[str, list[Outcome]]:
         """By step, in the steps' order, the outcomes that still hold; none if there is room now for what was left
         out."""
         found: dict[str, list[Outcome]] = {}
         for step in steps:
-            entries = self._kept.get(step.name, self._key(step))
+            entries = None if self._fresh else cache.get(self._kind, self._key(step), list[_Kept])
             if entries and not any(0 < e.result.get("needed_bytes", 0) <= room_bytes for e in entries):
                 found[step.name] = [
                     Outcome(step, problems.from_shape(step.ladder, e.shape), e.preset, e.result) for e in entries
@@ -43,8 +44,7 @@ class Outcomes:
     def keep(self, outcomes: list[Outcome]) -> None:
         """Keep one step's outcomes, which must be all that there are."""
         entries = [_Kept(o.problem.shape(), o.preset, o.result) for o in outcomes]
-        self._kept.put(outcomes[0].step.name, self._key(outcomes[0].step), entries)
+        cache.put(self._kind, self._key(outcomes[0].step), entries)
 
     def _key(self, step: Step) -> str:
-        code = catalog.provenance(step.path), catalog.imported_steps(step.path)
-        return kept.key(self._kind, self._conditions, kept.harness(), step.ladder, code, device.small_card())
+        return cache.key([*FINDERS, step.path], self._conditions, step.name, step.ladder, device.small_card())

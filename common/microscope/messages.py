@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TypedDict
 
 from common.explain.faults import FaultFields
-from common.workers.messages import Message, Result, ShapeTask
+from common.run.messages import Message, Result, ShapeTask
 
 
 class TraceOptions(Message, frozen=True, kw_only=True):

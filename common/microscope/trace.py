@@ -36,8 +36,8 @@ from common.microscope.lanes import Argument, Machine, Point, TraceError
 from common.microscope.memory import SECTOR_BYTES, Ints, Ledger, Request
 from common.microscope.messages import Traced, TracedAccess, TracedEvent, TracedKernel, TracedSpan
 from common.microscope.spaces import Global, View, poison, poisoned
-from common.workers import isolate
-from common.workers.messages import at
+from common.run import isolate
+from common.run.messages import at
 
 # Small enough to trace every block in a second or two, large enough for a block that touches no edge. The two conv2d
 # shapes are the ECE408 layers with four images.

@@ -19,7 +19,7 @@ from common.microscope import trace
 from common.microscope.messages import TracedKernel
 from common.report import records
 from common.report.entries import Agreement, Counted
-from common.workers.messages import at
+from common.run.messages import at
 
 TOLERANCE = 0.01  # a ratio further from 1 has a remark
 

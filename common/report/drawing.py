@@ -8,29 +8,23 @@ records.
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from msgspec import Struct, to_builtins
 
-from common.book import catalog, device, packages, store
-from common.jobs import kept
+from common.book import cache, catalog, device, store
 from common.report import current, records, training
 from common.report.messages import Draw, DrawResult
-from common.workers import isolate
+from common.run import isolate
 
 DRAWN = "drawn.json"
 SECONDS = 300.0
-# What draws, and what a trace needs that is drawn.
-_CODE = (
-    "book/catalog.py", "book/lessontext.py", "book/problems.py", "measure/accuracy.py",
-    "measure/ceilings.py", "measure/inputs.py", "report/charts.py",
-    "report/current.py", "report/figures.py", "report/layers.py", "report/pages.py", "report/records.py",
-    "report/tracefigures.py", "report/training.py", "report/trainingcharts.py",
-)  # fmt: skip
-_FOLDERS = ("code", "microscope")
+_DRAWS = {
+    "card": ("charts.py", "trainingcharts.py"),
+    "own": ("charts.py", "trainingcharts.py"),
+    "code": ("charts.py",),
+}
 _CARDS = ("card", "own")
 
 
@@ -108,22 +102,20 @@ def _current(known: Drawn | None, unit: Draw) -> bool:
 
 
 def _key(unit: Draw) -> str:
-    common = catalog.ROOT / "common"
-    code = [common / name for name in _CODE] + [path for name in _FOLDERS for path in (common / name).glob("*.py")]
+    roots = [catalog.ROOT / "common" / "report" / name for name in _DRAWS.get(unit.what, ())]
     shown = [records.RESULTS / records.CODE_FILE]
     if unit.what in _CARDS:
         record = _record(unit)
         shown.append(record.path)
         shown += [path for path in [training.path_of(unit.name, record.folder)] if path.is_file()]
     elif unit.what == "lesson":
-        figures = _script(unit.name).parent.glob("*.py")
+        roots.append(_script(unit.name))
         # a picture may show any step
         kinds = ("*.py", "*/*.py", f"*/{catalog.HELPERS}/*.py", "*/*.json", "*/*.toml")
-        steps = [path for kind in kinds for path in catalog.LESSONS.glob(kind)]
-        shown += [*figures, *steps, *(records.files(records.RESULTS) if _shows_times(unit) else [])]
+        shown += [path for kind in kinds for path in catalog.LESSONS.glob(kind)]
+        shown += records.files(records.RESULTS) if _shows_times(unit) else []
     names = [step.as_dict() for step in catalog.steps()]
-    parts = [kept.digest(code), kept.digest(shown), names, packages.versions(("matplotlib",)), _marked(unit)]
-    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
+    return cache.key(roots, names, _marked(unit), data=shown, text=True, versions=("matplotlib",))
 
 
 def _marked(unit: Draw) -> list[str]:
@@ -149,7 +141,7 @@ def _script(lesson: str) -> Path:
 
 
 def _known(folder: Path) -> dict[str, Drawn]:
-    return kept.read(folder / "charts" / DRAWN, dict[str, Drawn])
+    return cache.read(folder / "charts" / DRAWN, dict[str, Drawn])
 
 
 def _note(unit: Draw, entry: Drawn) -> None:

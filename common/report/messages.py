@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from common.workers.messages import Result, Task
+from common.run.messages import Result, Task
 
 
 class DrawResult(Result, total=False):

@@ -6,8 +6,6 @@ the tracer are the same.
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -15,16 +13,15 @@ import msgspec
 import numpy as np
 from msgspec import Struct, to_builtins
 
-from common.book import catalog, device, schema, store
+from common.book import cache, catalog, device, schema, store
 from common.book.catalog import Step
 from common.book.problems import Hgemm, Problem
 from common.book.schema import Amount, Count, Digest, Extent, Name
-from common.jobs import kept
 from common.microscope import trace
 from common.microscope.memory import WORD_BYTES, served_together, wavefronts
 from common.microscope.messages import Traced, TracedAccess, TracedKernel, TracedRequest
 from common.report import tracewords
-from common.workers import isolate
+from common.run import isolate
 
 FOLDER = catalog.ROOT / "results" / "traces"
 MADE = "made.json"
@@ -32,7 +29,6 @@ KEPT = 12  # requests of each access
 TICKS = 120  # of a pipeline
 _MEMORIES = ("global", "shared", "constant")
 _WRITES = ("write", "copy")
-_CODE = ("book/boundstep.py", "book/problems.py", "measure/inputs.py", "report/traces.py", "report/tracewords.py")
 
 
 class Request(Struct, array_like=True, omit_defaults=True):
@@ -215,11 +211,10 @@ def load(step: Step, folder: Path = FOLDER) -> StepTrace:
 def stale(fresh: bool = False, folder: Path = FOLDER) -> list[Step]:
     """The steps whose trace is to be taken: changed, without a file, or with ``fresh`` all."""
     made = {} if fresh else _made(folder)
-    tracer = _tracer()
     return [
         step
         for step in catalog.steps()
-        if made.get(step.name) != _now(step, tracer) or not (folder / f"{step.name}.json").is_file()
+        if made.get(step.name) != _now(step) or not (folder / f"{step.name}.json").is_file()
     ]
 
 
@@ -238,13 +233,12 @@ def renew(steps: Sequence[Step], folder: Path = FOLDER, workers: int | None = No
 
     Files of steps that are gone are removed.
     """
-    tracer = _tracer()
     names = {step.name for step in catalog.steps()}
     for path in folder.glob("*.json"):
         if path.name != MADE and path.stem not in names:
             path.unlink()
     made = _made(folder)
-    entries = [_now(step, tracer) for step in steps]  # of before: what changes meanwhile is traced again
+    entries = [_now(step) for step in steps]  # of before: what changes meanwhile is traced again
     groups = [[trace.task(step, problem(step), kept=KEPT)] for step in steps]
     results = isolate.run_groups(groups, True, trace.SECONDS, workers or device.workers())
     for step, entry, (_, result) in zip(steps, entries, results, strict=True):
@@ -264,24 +258,15 @@ def _write(path: Path, found: StepTrace) -> None:
         store.write(path, f"{text}\n")
 
 
-def _tracer() -> str:
-    common = catalog.ROOT / "common"
-    return kept.digest([*(common / "microscope").glob("*.py"), *(common / name for name in _CODE)])
-
-
 def _made(folder: Path) -> dict[str, Made]:
-    return kept.read(folder / MADE, dict[str, Made])
+    return cache.read(folder / MADE, dict[str, Made])
 
 
-def _now(step: Step, tracer: str) -> Made:
-    text = _text(step)
-    imports = {name: str(other) for name, other in catalog.imported_steps(step.path).items()}
-    parts = [text, catalog.provenance(step.path).helpers, str(problem(step)), imports, tracer]
-    return Made(text, hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest())
+def _now(step: Step) -> Made:
+    """What a trace of the step as it is now is made from."""
+    return Made(_text(step), cache.key([Path(__file__), step.path], str(problem(step)), text=True, versions=()))
 
 
 def _text(step: Step) -> str:
     """A digest of the step's file, and of those that it takes kernels and helpers from."""
-    others = [catalog.LESSONS / f"{name.replace('.', '/')}.py" for name in catalog.imported_steps(step.path)]
-    files = [step.path, *catalog.imported_helpers(step.path), *filter(Path.is_file, others)]
-    return kept.digest(files)
+    return cache.digest(cache.files([step.path]), text=True)

@@ -13,7 +13,7 @@ from common.explain.faults import UNSOUND, Fault, FaultFields, telling
 from common.microscope import pipeline as stages
 from common.microscope import trace
 from common.microscope.messages import Traced, TracedKernel
-from common.workers import isolate
+from common.run import isolate
 
 _QUICK_SECONDS = 20.0
 _PIPELINE = ", ".join(f"{mark} {state}" for state, mark in stages.MARKS.items())

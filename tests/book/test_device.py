@@ -8,7 +8,7 @@ import pytest
 from common import cli
 from common.book import device
 from common.commands import choosing
-from common.workers import isolate
+from common.run import isolate
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from sampling import some
 from common.book import catalog, device, limits, occupancy, problems
 from common.jobs import tasks
 from common.jobs.messages import Compile, Launches
-from common.workers import isolate
+from common.run import isolate
 from lessons import card
 
 FILES = [*catalog.steps(), *catalog.experiments()]

@@ -20,9 +20,9 @@ from rich.console import Console
 from sampling import some
 
 from common import cli
-from common.book import catalog, device, occupancy, packages, problems, schema
+from common.book import cache, catalog, device, occupancy, problems, schema
 from common.book.occupancy import LIMITS
-from common.code import cardcache, cards, codegen, loops, sass
+from common.code import cards, codegen, loops, sass
 from common.code.loops import HotLoop
 from common.commands import choosing, verdicts
 from common.jobs import run
@@ -30,7 +30,7 @@ from common.jobs.messages import Card, Compile
 from common.measure import profiler
 from common.microscope import trace
 from common.report import cardtables, charts, entries, pages, records
-from common.workers import isolate
+from common.run import isolate
 
 SECONDS = 180.0
 SASS = Path(__file__).parents[1] / "sass"
@@ -466,39 +466,8 @@ def test_a_line_per_kernel_has_a_place_for_traffic():
 
 @pytest.fixture
 def kept(tmp_path, monkeypatch):
-    monkeypatch.setattr(cardcache, "FOLDER", tmp_path / "cards")
-    return tmp_path / "cards"
-
-
-def test_a_card_is_kept_until_a_source_changes(write, kept):
-    problem = problems.RAGGED["gemm"][0]
-    step, helper = write("gemm_mine.py", "one"), write("helper.py", "two")
-    entry = cardcache.entry(step, problem, "9.0")
-    assert cardcache.load(entry) is None
-    cardcache.store(entry, [{"kernel": "mine"}], [str(step), str(helper)])
-    assert cardcache.load(cardcache.entry(step, problem, "9.0")) == [{"kernel": "mine"}]
-    assert cardcache.load(cardcache.entry(step, problem, "8.6")) is None
-    assert cardcache.load(cardcache.entry(step, problems.RAGGED["gemm"][1], "9.0")) is None
-    helper.write_text("two  # a comment moves lines")
-    assert cardcache.load(entry) is None
-    helper.unlink()
-    assert cardcache.load(entry) is None
-    for broken in ("{", "[]", '{"files": 3}', '{"files": {}}'):
-        entry.write_text(broken)
-        assert cardcache.load(entry) is None
-
-
-def test_nothing_is_kept_where_nothing_can_be_written(write, tmp_path):
-    folder = write("file", "not a folder")
-    cardcache.store(folder / "x.json", [], [])
-    assert not (folder / "x.json").exists()
-
-
-def test_other_packages_or_readers_make_another_entry(kept, monkeypatch):
-    step, problem = catalog.find("gemm_naive").path, problems.RAGGED["gemm"][0]
-    before = cardcache.entry(step, problem, "9.0")
-    monkeypatch.setattr(packages, "versions", lambda names: {"numba-cuda": "99"})
-    assert cardcache.entry(step, problem, "9.0") != before
+    monkeypatch.setattr(cache, "FOLDER", tmp_path / "cache")
+    return tmp_path / "cache" / "cards"
 
 
 # --- real kernels, compiled in one child process ---
@@ -659,7 +628,6 @@ def test_the_lines_of_inlined_helpers_are_those_of_their_own_file(compiled):
     # an instruction of the helper stands at the line that asks for it
     (number,) = (number for (_, number), text in places.items() if text.startswith("inside = row < rows"))
     assert any("ISETP" in text for g in card["text"] if g["line"] == number for _, text in g["instructions"])
-    assert {path.rsplit("/", 1)[-1] for path in compiled["wide"]["files"]} >= {"gemm_wide_loads.py", "wide.py"}
 
 
 def test_a_file_of_two_kernels_and_a_device_function(compiled):
@@ -770,7 +738,7 @@ def made(monkeypatch):
         for task in (task for group in groups for task in group):
             tasks.append(task)
             name = Path(task.path).stem
-            yield task, {"status": "right", "cards": [made_card(kernel=name)], "files": [task.path]}
+            yield task, {"status": "right", "cards": [made_card(kernel=name)]}
 
     monkeypatch.setattr(isolate, "run_groups", answer)
     return tasks

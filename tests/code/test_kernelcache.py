@@ -2,7 +2,6 @@
 
 import gc
 import json
-import os
 import subprocess
 import sys
 
@@ -144,18 +143,6 @@ def test_a_file_that_is_no_kernel_is_none(looked, tmp_path):
     for one in look(tmp_path, [path])[path]:
         assert (one["known"], one["kept"]) == (True, True)
         assert one["elsewhere"] > 0  # made anew
-
-
-def test_what_was_not_used_for_longest_goes_first(tmp_path):
-    from common.code import kernelcache
-
-    for age, name in enumerate(("new", "used", "old")):
-        (tmp_path / f"{name}.kernel").write_bytes(b"x" * 10)
-        os.utime(tmp_path / f"{name}.kernel", (1e9 - age, 1e9 - age))
-    (tmp_path / "left.tmp").write_bytes(b"")
-    os.utime(tmp_path / "left.tmp", (1e9, 1e9))
-    kernelcache.prune(tmp_path, most_bytes=25)
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["new.kernel", "used.kernel"]
 
 
 @pytest.mark.parametrize("collects", [True, False])

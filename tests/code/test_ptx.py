@@ -11,7 +11,7 @@ from common.code import codegen, sass
 from common.code.loops import HotLoop
 from common.jobs import run
 from common.jobs.messages import Compile
-from common.workers import isolate
+from common.run import isolate
 
 SECONDS = 180.0
 FILES = [*catalog.steps(), *catalog.experiments()]

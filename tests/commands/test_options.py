@@ -16,13 +16,13 @@ import pytest
 from msgspec.structs import asdict
 
 from common import cli
-from common.book import catalog, device, exercises, problems
+from common.book import cache, catalog, device, exercises, problems
 from common.book.problems import Gemm
 from common.commands import arguments, choosing, edits, lessons, mainjob, measuring, pictures, renewing, selftime, web
 from common.editing import history, shipped
 from common.explain import faults
 from common.grading import folders, grade
-from common.jobs import kept, run, unchanged
+from common.jobs import run, unchanged
 from common.jobs.run import Outcome
 from common.measure import sanitizer
 from common.measure.ceilings import Ceilings
@@ -30,8 +30,8 @@ from common.measure.profiler import Counts
 from common.microscope import trace
 from common.report import agreement, charts, recording, records, tracefigures, tracewords
 from common.report.entries import Agreement, Counted, Point, Sweep
+from common.run import isolate
 from common.web import weighing
-from common.workers import isolate
 
 LESSON = "05_implicit_gemm"
 SMALL = Gemm(M=3, N=4, K=2)
@@ -302,7 +302,7 @@ def ask(monkeypatch, capsys, tmp_path, traced):
         put_sanitizer=lambda *a: seen.asked.setdefault("put_sanitizer", []).append({}),
         put_agreement=lambda *a: seen.asked.setdefault("put_agreement", []).append({}),
     )  # fmt: skip
-    monkeypatch.setattr(kept, "FOLDER", tmp_path / "kept")
+    monkeypatch.setattr(cache, "FOLDER", tmp_path / "cache")
     monkeypatch.setattr(device, "gpu_count", lambda: 1)
     note(device, "ready", True)
     monkeypatch.setattr(device, "require_gpu", lambda what: None)

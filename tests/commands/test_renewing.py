@@ -13,10 +13,10 @@ from types import SimpleNamespace
 
 import pytest
 
-from common.book import catalog, device, problems, store
+from common.book import cache, catalog, device, problems, store
 from common.cli import main
 from common.commands import choosing, measuring, renewing
-from common.jobs import kept, run
+from common.jobs import run
 from common.jobs.run import Outcome
 from common.measure import peers, profiler, sanitizer
 from common.measure.profiler import Counts
@@ -50,7 +50,7 @@ def card(monkeypatch, tmp_path):
         learnt[part]["code"] = dict.fromkeys(learnt[part]["code"], "0" * 64)
     (tmp_path / "training" / CARD).write_text(json.dumps(learnt))
     monkeypatch.setattr(records, "OWN", tmp_path)
-    monkeypatch.setattr(kept, "FOLDER", tmp_path / "kept")
+    monkeypatch.setattr(cache, "FOLDER", tmp_path / "cache")
     monkeypatch.setenv("COLUMNS", "2000")
     few, asked = [catalog.find(name) for name in STEPS], []
     able = renewing._able
@@ -202,7 +202,7 @@ def test_what_failed_comes_last_and_alone_in_the_next_run(card, monkeypatch):
     card.asked.clear()
     assert main(["renew", "counters"]) == 0
     assert card.asked == [["gemm_tuned"], ["gemm_naive"]]
-    assert json.loads((kept.FOLDER / "renewing.json").read_text())["nvidia-h200"]["unfinished"]["counters"] == []
+    assert cache.get("renewing", "nvidia-h200", renewing.Past).unfinished["counters"] == []
 
 
 @pytest.mark.parametrize(("part", "error"), [
@@ -383,7 +383,7 @@ def test_half_a_record_is_one_line_and_nothing_is_measured(card, capsys, spoil):
 
 
 def test_two_at_once_are_refused_and_the_first_ones_end_frees(card, capsys):
-    with store.locked(kept.FOLDER / "renewing"):
+    with store.locked(cache.FOLDER / "renewing"):
         assert main(["renew", "counters"]) == 2
     said = "error: another renew is measuring here: two at once would disturb each other, and measure all twice\n"
     assert capsys.readouterr().err == said

@@ -16,9 +16,9 @@ from common.commands import lessons
 from common.editing import history, loop, saves, shipped, words
 from common.editing.history import Event, Figures
 from common.jobs import run, tasks
-from common.jobs.messages import Check, Compile, Pair, Rival
+from common.jobs.messages import Check, Compile, Pair, Rival, Tunables
 from common.measure import shapes, timing
-from common.workers import child, forkserver, isolate
+from common.run import child, isolate
 
 NAIVE = catalog.find("gemm_naive")
 
@@ -544,38 +544,38 @@ def test_saves_are_seen_where_the_system_sends_no_events(write, monkeypatch):
 
 
 @pytest.fixture
-def unforked(monkeypatch):
+def spawned(monkeypatch):
     """Processes start from nothing, as on other systems than Linux."""
-    monkeypatch.setattr(forkserver, "FORKS", False)
+    monkeypatch.setattr(isolate, "_served", {})
 
 
-def test_a_waiting_process_does_the_next_tasks(write, unforked):
-    tell = write("tell.py", "import os, sys\nraise RuntimeError(f\"{os.getppid()} {'numba' in sys.modules}\")\n")
-    task = Check(path=str(tell), ladder="gemm", shape={"M": 1, "N": 1, "K": 1})
-    isolate.warm(True, 1)
-    isolate.warm(True, 1)
-    (waiting,) = isolate._spares[True]
-    answers = [result["message"] for _, result in isolate.run([task, task], True, 60)]
+def test_a_waiting_process_does_the_next_tasks(write, spawned):
+    tell = write("tell.py", "import os, sys\nraise RuntimeError(f\"{os.getpid()} {'numba' in sys.modules}\")\n")
+    task = Tunables(path=str(tell), ladder="gemm", shape={"M": 1, "N": 1, "K": 1})
+    isolate.warm(False, 1)
+    isolate.warm(False, 1)
+    (waiting,) = isolate._spares[False]
+    answers = [result["message"] for _, result in isolate.run([task, task], False, 60)]
     assert {f"RuntimeError at tell.py:2: {waiting.process.pid} True"} == set(answers)
-    assert isolate._spares[True] == []
+    assert isolate._spares[False] == []
 
 
-def test_a_waiting_process_that_died_is_not_used(write, unforked):
-    isolate.warm(True, 1)
-    (waiting,) = isolate._spares[True]
+def test_a_waiting_process_that_died_is_not_used(write, spawned):
+    isolate.warm(False, 1)
+    (waiting,) = isolate._spares[False]
     waiting.process.kill()
-    waiting.process.wait()
-    task = Check(path=str(write("x.py", "x = 1\n")), ladder="gemm", shape={"M": 1, "N": 1, "K": 1})
-    ((_, result),) = isolate.run([task], True, 60)
+    waiting.process.join()
+    task = Tunables(path=str(write("x.py", "x = 1\n")), ladder="gemm", shape={"M": 1, "N": 1, "K": 1})
+    ((_, result),) = isolate.run([task], False, 60)
     assert result["status"] == "unusable"
 
 
-def test_waiting_processes_end_when_told(unforked):
-    isolate.warm(True, 1)
-    (waiting,) = isolate._spares[True]
+def test_waiting_processes_end_when_told(spawned):
+    isolate.warm(False, 1)
+    (waiting,) = isolate._spares[False]
     isolate.cool()
-    assert waiting.process.poll() is not None
-    assert not waiting.path("").exists()
+    assert waiting.over
+    assert not waiting.folder.exists()
 
 
 def test_a_run_can_be_stopped(write, tmp_path):

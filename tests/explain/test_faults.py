@@ -14,7 +14,7 @@ from common.book import catalog, problems
 from common.explain import faults
 from common.jobs import run
 from common.jobs.messages import Check, Compile
-from common.workers import child, isolate
+from common.run import child, isolate
 
 FOLDER = Path(__file__).parents[1] / "faults"
 SHAPE = problems.FIRST["gemm"]

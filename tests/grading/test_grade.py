@@ -39,7 +39,6 @@ from common.grading.grade import Grade, Grader, Machine
 from common.grading.sandbox import Limits, Sandbox, SandboxError
 from common.jobs import run
 from common.measure import check
-from common.workers import forkserver
 
 FOLDER = Path(__file__).parents[1] / "cheats"
 TARGET = "gemm_one_dimension"  # the exercise that every cheat pretends to solve
@@ -920,8 +919,7 @@ def test_an_empty_folder_is_said(call, tmp_path):
 
 
 @LINUX
-def test_a_process_starts_without_a_server(write, monkeypatch):
-    monkeypatch.setattr(forkserver, "FORKS", False)
+def test_a_process_answers_or_its_end_is_told(write):
     with Sandbox(write("gemm_x.py", ANSWERS), "gemm") as box:
         assert box.ask(messages.Start()) is None
     with (

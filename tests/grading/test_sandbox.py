@@ -20,7 +20,7 @@ from common.book import boundstep, catalog, problems, schema
 from common.grading import audit, harness, messages, sandbox, sandbox_child, traced_run
 from common.grading.sandbox import Limits, RemoteArray, Sandbox, SandboxError
 from common.measure import check
-from common.workers import forkserver
+from common.run import isolate
 
 POSIX = pytest.mark.skipif(os.name != "posix", reason="signals of POSIX")
 
@@ -33,7 +33,7 @@ def box(tmp_path, monkeypatch):
     made.work.mkdir()
     (tmp_path / "log.txt").write_text("")
     made._process, made._answers = SimpleNamespace(stdin=io.BytesIO()), queue.Queue()
-    monkeypatch.setattr(forkserver, "end", lambda *_: 0)
+    monkeypatch.setattr(isolate, "end", lambda *_: 0)
     monkeypatch.setattr(os, "getloadavg", lambda: (0.5, 0, 0), raising=False)
     return made
 
@@ -64,7 +64,7 @@ def test_a_crowded_machine_gets_more_time(box, monkeypatch, load, waits):
     ],
 )
 def test_only_signals_from_outside_are_somebody_elses(box, monkeypatch, name, disturbed):
-    monkeypatch.setattr(forkserver, "end", lambda *_: -getattr(signal, f"SIG{name}"))
+    monkeypatch.setattr(isolate, "end", lambda *_: -getattr(signal, f"SIG{name}"))
     ended = box._ended()
     assert (ended.kind, ended.disturbed) == ("crashed", disturbed)
     assert f"SIG{name}" in str(ended)

@@ -12,7 +12,7 @@ from common.explain.faults import Fault, telling
 from common.jobs import run
 from common.jobs.messages import Check
 from common.microscope.messages import Trace, TraceOptions
-from common.workers import isolate
+from common.run import isolate
 
 HERE = Path(__file__).parents[1]
 PATIENCE = 60.0

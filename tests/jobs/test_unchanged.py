@@ -6,11 +6,11 @@ import json
 import pytest
 from msgspec import to_builtins
 
-from common.book import catalog, device, packages, problems
+from common.book import cache, catalog, device, packages, problems
 from common.book.catalog import Code
 from common.commands import console, mainjob, measuring, verdicts
 from common.editing import loop
-from common.jobs import kept, run, unchanged
+from common.jobs import run, unchanged
 from common.jobs.run import Outcome
 from common.measure import peers, sanitizer, timing
 from common.measure.ceilings import Ceilings
@@ -33,7 +33,7 @@ USES = PLAIN.replace("\ndef", "from lessons.aid import SIZE\n\ndef")
 
 @pytest.fixture(autouse=True)
 def own_folder(monkeypatch, tmp_path):
-    monkeypatch.setattr(kept, "FOLDER", tmp_path / "kept")
+    monkeypatch.setattr(cache, "FOLDER", tmp_path / "cache")
     monkeypatch.setattr(records, "RESULTS", tmp_path / "shipped")
     monkeypatch.setattr(records, "OWN", tmp_path / "results")
 
@@ -315,59 +315,10 @@ def test_verdicts_are_known_until_the_code_changes(steps, write):
     assert unchanged.Outcomes("check", "simulator", fresh=True).known(steps) == {}
 
 
-def test_another_harness_knows_no_verdicts(steps, monkeypatch):
-    unchanged.Outcomes("check", "simulator").keep(outcomes(steps[0]))
-    monkeypatch.setattr(kept, "harness", lambda: "other")
-    assert unchanged.Outcomes("check", "simulator").known(steps) == {}
-
-
 def test_one_outcome_alone_is_kept(steps):
     checks = unchanged.Outcomes("check", "simulator")
     checks.keep(outcomes(steps[0])[:1])
     assert checks.known(steps) == {"gemm_plain": outcomes(steps[0])[:1]}
-
-
-def test_a_value_is_kept_under_its_key_and_as_its_type():
-    kept.Kept("numbers", int).put("one", "key", 1)
-    assert kept.Kept("numbers", int).get("one", "key") == 1
-    found = [
-        kept.Kept("numbers", int).get("one", "other"), kept.Kept("numbers", int).get("two", "key"),
-        kept.Kept("numbers", str).get("one", "key"), kept.Kept("numbers", int, fresh=True).get("one", "key"),
-    ]  # fmt: skip
-    assert found == [None] * 4
-
-
-def test_a_digest_is_of_names_and_bytes(write, tmp_path):
-    one, two, same = write("a.py", "1"), write("b.py", "2"), write("c.py", "1")
-    lost = tmp_path / "lost.py"
-    found = [kept.digest(files) for files in ([one, two], [one], [two], [same], [one, lost], [])]
-    assert len(set(found)) == len(found)
-    assert kept.digest([two, one]) == found[0]
-    write("b.py", "3")
-    assert kept.digest([one, two]) != found[0]
-
-
-def test_the_harness_is_what_finds_results_not_what_shows_them(write, tmp_path, monkeypatch):
-    monkeypatch.setattr(catalog, "ROOT", tmp_path)
-    showing = ["common/commands/web.py", "common/report/pages.py", "common/jobs/notes.md"]
-    for name in (*showing, "common/jobs/run.py"):
-        write(name, "before")
-    digest = kept.harness.__wrapped__
-    before = digest()
-    for name in showing:
-        write(name, "after")
-    assert digest() == before
-    write("common/jobs/run.py", "after")
-    assert digest() != before
-
-
-@pytest.mark.parametrize("text", ["", "{", "[]", '{"gemm_plain": 3}', '{"gemm_plain": {"key": 1}}'])
-def test_what_cannot_be_read_is_made_anew(steps, tmp_path, text):
-    (tmp_path / "kept").mkdir()
-    (tmp_path / "kept" / "check.json").write_text(text)
-    assert unchanged.Outcomes("check", "simulator").known(steps) == {}
-    unchanged.Outcomes("check", "simulator").keep(outcomes(steps[0]))
-    assert list(unchanged.Outcomes("check", "simulator").known(steps)) == ["gemm_plain"]
 
 
 def test_only_steps_that_are_right_are_kept(steps, monkeypatch, capsys):

@@ -15,7 +15,7 @@ from numba import cuda
 from common.book import catalog, problems, reference
 from common.book.problems import Conv2d
 from common.cli import lesson_main
-from common.workers import child
+from common.run import child
 from lessons.unrolled import unroll, unrolled
 
 pytestmark = pytest.mark.usefixtures("traced")

@@ -12,7 +12,7 @@ from common.book.problems import Conv3d
 from common.jobs.messages import Compile
 from common.measure import check, inputs
 from common.microscope import trace
-from common.workers import isolate
+from common.run import isolate
 from lessons import split_k
 
 STEPS = ("conv3d_implicit_gemm", "conv3d_implicit_gemm_fast_division", "conv3d_implicit_gemm_precomputed")

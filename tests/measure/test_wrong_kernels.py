@@ -22,7 +22,7 @@ from common.explain import diagnose
 from common.jobs.messages import Check
 from common.measure import check
 from common.measure.shapes import MAX_GRID_YZ
-from common.workers import isolate
+from common.run import isolate
 
 pytestmark = pytest.mark.usefixtures("traced")
 

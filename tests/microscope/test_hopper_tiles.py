@@ -19,7 +19,7 @@ from common.measure import check, inputs
 from common.microscope import boxes
 from common.microscope.bench import TracedBench
 from common.microscope.trace import Tracer
-from common.workers import child
+from common.run import child
 
 pytestmark = pytest.mark.usefixtures("traced")
 ORDERS = ("forward", "backward", 1)

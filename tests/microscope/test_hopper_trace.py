@@ -33,7 +33,7 @@ from hopper_kernels import (
 from common.book import catalog, problems
 from common.microscope import clocks, pipeline, trace, wgmma
 from common.report import charts, tables, tracefigures, tracewords
-from common.workers import child, isolate
+from common.run import child, isolate
 from lessons import hopper
 
 ROOT = Path(__file__).parents[2]

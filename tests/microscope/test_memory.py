@@ -9,7 +9,7 @@ from common.book import catalog, problems
 from common.jobs.messages import Launch
 from common.measure import profiler
 from common.microscope.memory import Cost, Ledger, sectors, served_together, wavefronts
-from common.workers import isolate
+from common.run import isolate
 
 PATTERNS = Path(__file__).parents[1] / "patterns" / "gemm_shared_patterns.py"
 LANES = np.arange(32)

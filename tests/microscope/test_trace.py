@@ -28,7 +28,7 @@ from common.microscope.messages import TracedAccess, TracedKernel
 from common.report import agreement, charts, records, tables, tracefigures, tracewords
 from common.report.entries import Counted
 from common.report.records import Record
-from common.workers import child, isolate
+from common.run import child, isolate
 
 pytestmark = pytest.mark.usefixtures("traced")
 FILES = [*catalog.steps(), *catalog.experiments()]

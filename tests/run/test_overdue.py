@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from common.book import device, ledger
-from common.workers import overdue
+from common.run import overdue
 
 LIMIT = 30.0
 

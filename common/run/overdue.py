@@ -16,10 +16,10 @@ from types import FrameType
 
 from common.book import device, ledger
 from common.explain import faults
-from common.workers.messages import Result
+from common.run.messages import Result
 
 TICK_SECONDS = 0.1
-_ALL = 4  # times a stage's limit: that of a task with all its stages
+ALL = 4  # times a stage's limit: that of a task with all its stages
 _MOST_OF_A_TICK = 5  # times a tick: more of the clock is not counted, as the process was stopped
 _ASLEEP, _ASLEEP_TICKS = 0.02, 10  # a process that uses less of the clock for so many ticks sleeps
 _WAITING = "waiting"
@@ -50,7 +50,7 @@ class Watch:
     def __init__(self, path: Path, seconds: float, within: float | None = None) -> None:
         self.stage = ""
         self._path, self._seconds = path, seconds
-        self._within = _ALL * seconds if within is None else within
+        self._within = ALL * seconds if within is None else within
         self._thread = threading.get_ident()
         self._traced = device.gpu_count() == 0
         self._clock, self._spent = time.monotonic(), time.process_time()

@@ -1,18 +1,17 @@
-"""Tasks for child processes: what all have, and how they are written and read.
+"""Tasks for child processes: what all tasks and results have.
 
 Each kind of task is a :class:`Task` with its own fields. It is defined in the ``messages`` of the layer that asks for
 it, and tagged with its name, which is a layer's and a function's: ``jobs.check`` is done by ``check_task`` of
-``common/jobs/tasks.py``, whose parameter says which struct it takes. Tasks travel as JSON and are checked at both
-ends.
+``common/jobs/tasks.py``. A task travels as a pickle, from the harness to a process that it started itself. What comes
+back is JSON, read as the type of the task's results: a child runs a file that may say anything, and reading JSON runs
+nothing.
 """
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable, Mapping
 from functools import cache
 from pathlib import Path
-from typing import ClassVar, Generic, Literal, TypedDict, TypeVar, get_args, get_type_hints
+from typing import ClassVar, Generic, Literal, TypedDict, TypeVar, get_args
 
 import msgspec
 
@@ -27,12 +26,6 @@ STATUSES: tuple[str, ...] = get_args(Status)
 
 SIGN_SECONDS = 1.0
 """A process that is at work says so this often."""
-
-_SHOWN = 200  # characters of a value that an error shows
-
-
-class TaskError(TypeError):
-    """A task or a result that is not of its type: names the task, the field, what is allowed and what is there."""
 
 
 class _Became(TypedDict):
@@ -62,26 +55,29 @@ Found = TypeVar("Found", bound=Result, covariant=True)
 
 
 class Message(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A task, or a part of one. Raises TaskError for a value that its field does not take."""
-
-    def __post_init__(self) -> None:
-        values = {name: getattr(self, name) for name in self.__struct_fields__}
-        _require(str(self.__struct_config__.tag or type(self).__name__), type(self), values)
+    """A task, or a part of one."""
 
 
 class Task(Message, Generic[Found], frozen=True, kw_only=True, tag_field="task"):
     """What a child process does, and answers with one result: ``Task[Result]``, or another in that place.
 
-    ``seconds``  its limit: of the time that it takes itself (:mod:`common.workers.overdue`), for each of its stages;
+    ``seconds``  its limit: of the time that it takes itself (:mod:`common.run.overdue`), for each of its stages;
                  None: that of whoever runs it
     ``within``   so many for all stages together; None: a few times ``seconds``
     """
 
     alone: ClassVar[bool] = False
     """Is what becomes of one such task no sign for the others of its file?"""
+    gpu: ClassVar[bool] = False
+    """Does it touch the GPU? Then the process that owns it does the task."""
 
     seconds: float | None = None
     within: float | None = None
+
+    @property
+    def on_gpu(self) -> bool:
+        """Does this very task touch the GPU?"""
+        return self.gpu
 
     @property
     def kind(self) -> str:
@@ -140,48 +136,13 @@ def at(step: Step, problem: Problem, file: Path | None = None) -> Place:
     }  # fmt: skip
 
 
-class Line(msgspec.Struct, frozen=True, kw_only=True):
-    """What is said through an answers' pipe, a line at a time.
-
-    ``hello``   the worker's number, as its tasks are about to begin
-    ``pid``, ``number``, ``result``  who answers which task, and what
-    ``at``      the stage of a task that goes on
-    ``ended``   the keeper's own: the worker's exit code, negative for a signal
-    """
-
-    hello: int | None = None
-    pid: int | None = None
-    number: int | None = None
-    result: dict[str, object] | None = None
-    at: str | None = None
-    ended: int | None = None
-
-
-def parsed(line: bytes) -> Line:
-    """A line as the harness writes it; an empty one if it is none."""
-    try:
-        return schema.read(json.loads(line), Line)
-    except (ValueError, RecursionError):
-        return Line()
-
-
-def encode(tasks: Iterable[Task[Result]]) -> bytes:
-    """Tasks as one JSON list."""
-    return msgspec.json.encode(list(tasks))
-
-
-def decode(data: bytes, structs: Mapping[str, type[Task[Result]]]) -> list[Task[Result] | TaskError]:
-    """The tasks of a JSON list, each as the struct that its name has in ``structs``; or why it is none."""
-    return [_task(fields, structs) for fields in msgspec.json.decode(data, type=list[dict[str, object]])]
-
-
-def require(task: Task[Found], result: object) -> Found:
-    """What came of the task, of the type that its struct names; raises TaskError."""
+def typed(task: Task[Found], result: object) -> Found:
+    """What came of the task, of the type that its struct names; a crash if it is none."""
     kind: type[Found] = _found(type(task))
     try:
         return schema.read(result, kind)
     except schema.SchemaError as error:
-        raise TaskError(f"{task.kind}: {error}") from None
+        return schema.read({"status": "crashed", "message": f"{task.kind} gave no result: {error}"}, kind)
 
 
 @cache
@@ -189,44 +150,3 @@ def _found(struct: type[object]) -> type:
     """The type of a task's results: what stands in ``class Check(ShapeTask[StepResult])``."""
     named = [part for base in getattr(struct, "__orig_bases__", ()) for part in get_args(base)]
     return next((part for part in named if isinstance(part, type)), Result)
-
-
-def _task(fields: dict[str, object], structs: Mapping[str, type[Task[Result]]]) -> Task[Result] | TaskError:
-    name = fields.get("task")
-    struct = structs.get(str(name))
-    if struct is None:
-        return TaskError(f"task {_cut(name)} is unknown: tasks are {', '.join(sorted(structs))}")
-    try:
-        _require(str(name), struct, {key: value for key, value in fields.items() if key != "task"})
-        return msgspec.convert(fields, struct)
-    except TaskError as error:
-        return error
-
-
-def _require(name: str, struct: type[Message], values: Mapping[str, object]) -> None:
-    """Raise TaskError for a field that the struct does not have, one that is missing, or a value of another type."""
-    kinds = _kinds(struct)
-    for key, value in values.items():
-        if key not in kinds:
-            raise TaskError(f"{name}: {key} = {_cut(value)} is unknown: fields are {', '.join(kinds)}")
-    for field in msgspec.structs.fields(struct):
-        if field.name not in values:
-            if field.required:
-                raise TaskError(f"{name}: {field.name} must be {schema.allowed(kinds[field.name])}, is missing")
-            continue
-        try:
-            schema.read(values[field.name], kinds[field.name], field.name)
-        except schema.SchemaError as error:
-            raise TaskError(f"{name}: {error}") from None
-
-
-@cache
-def _kinds(struct: type[Message]) -> dict[str, type[object]]:
-    """The types of its fields by name."""
-    hints = get_type_hints(struct, include_extras=True)
-    return {name: hints[name] for name in struct.__struct_fields__}
-
-
-def _cut(value: object) -> str:
-    text = repr(value)
-    return text if len(text) <= _SHOWN else text[:_SHOWN] + "..."

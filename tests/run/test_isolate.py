@@ -1,0 +1,557 @@
+"""Whatever a step file does to its process, its task gets a result and the tasks after it run."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+import pytest
+
+from common.book import catalog, problems
+from common.jobs import messages
+from common.run import isolate
+from common.run.messages import at
+
+GOOD = """
+from numba import cuda, float32
+
+@cuda.jit
+def product(a, b, c):
+    n, m = cuda.grid(2)
+    if m < c.shape[0] and n < c.shape[1]:
+        acc = float32(0.0)
+        for k in range(a.shape[1]):
+            acc += a[m, k] * b[k, n]
+        c[m, n] = acc
+
+def launch(a, b, c):
+    product[(1, 1), (4, 4)](a, b, c)
+"""
+ASK = "from common.jobs.messages import Compile\nfrom common.run import isolate\n"
+LAUNCH = "def launch(a, b, c):\n    "
+POSIX = pytest.mark.skipif(os.name != "posix", reason="signals")
+LINUX = pytest.mark.skipif(sys.platform != "linux", reason="processes, seen in /proc")
+PATIENCE = 60.0  # idle, a child answers in a second
+
+
+@pytest.fixture
+def task(write):
+    """A task that compiles, for a step file with this text: the file is imported, and its launch called."""
+
+    def task(name, text):
+        path = write(f"{name}.py", text)
+        return messages.Compile(path=str(path), ladder="gemm", shape={"M": 2, "N": 3, "K": 2}, architectures=["9.0"])
+
+    return task
+
+
+@pytest.fixture
+def on_gpu(write):
+    """A task for the process that owns the GPU, which it does not use: what the file says as it is imported."""
+
+    def task(name, says):
+        text = f"import os, time\n{says}\n"
+        return messages.Explain(path=str(write(f"{name}.py", text)), ladder="gemm", shape={"M": 2, "N": 3, "K": 2})
+
+    return task
+
+
+def run(tasks, seconds=PATIENCE):
+    answered = list(isolate.run(tasks, False, seconds))
+    assert [given for given, _ in answered] == tasks  # one answer each, in order
+    return [result for _, result in answered]
+
+
+def wait_for(happened, seconds=PATIENCE):
+    deadline = time.monotonic() + seconds
+    while not happened():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def ended(pid):
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return True
+    try:  # a zombie that nobody has reaped yet has ended, too
+        with open(f"/proc/{pid}/stat", encoding="utf-8") as stat:
+            return stat.read().rpartition(")")[2].split()[0] == "Z"
+    except OSError:
+        return True
+
+
+def alive(word):
+    """Processes whose command line has this word."""
+    found = []
+    for name in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            with open(f"/proc/{name}/cmdline", encoding="utf-8", errors="replace") as line:
+                words = line.read().split("\0")
+        except OSError:
+            continue
+        if any(word in one for one in words) and not ended(int(name)):
+            found.append(int(name))
+    return found
+
+
+# --- crashes ---
+
+
+def test_ways_to_end_a_process_and_the_tasks_after_them(task):
+    tasks = [
+        task("good", GOOD),
+        task("quits", "import os\n" + LAUNCH + "os._exit(0)\n"),
+        task("quits_early", "import os\nos._exit(3)\n"),
+        task("leaves", "raise SystemExit(0)\n"),
+        task("leaves_late", "import sys\n" + LAUNCH + "sys.exit(0)\n"),
+        task("noisy", GOOD + "import os\nprint('{\"status\": \"wrong\"}')\nos.write(1, b'\\xff\\n{}\\n[')\n"),
+        task("closes", "import os\nos.closerange(3, 99)\nx = 1\n"),
+        task("good_again", GOOD),
+    ]
+    results = run(tasks)
+    assert [result["status"] for result in results] == [
+        "right", "crashed", "crashed", "crashed", "crashed", "right", "crashed", "right",
+    ]  # fmt: skip
+    assert "exit code 0 and no result" in results[1]["message"]
+    assert "exit code 3 and no result" in results[2]["message"]
+    assert "SystemExit at leaves.py:1" in results[3]["message"]
+    assert "SystemExit at leaves_late.py:3" in results[4]["message"]
+
+
+@POSIX
+def test_a_signal_is_named_and_its_last_words_are_kept(task):
+    tasks = [
+        task("killed", "import os, signal\n" + LAUNCH + "os.kill(os.getpid(), signal.SIGKILL)\n"),
+        task("faults", "import sys\nprint('about to fault', file=sys.stderr, flush=True)\nimport ctypes\n"
+                       + LAUNCH + "ctypes.string_at(0)\n"),
+        task("no_launch", "x = 1\n"),
+    ]  # fmt: skip
+    killed, faulted, unusable = run(tasks)
+    assert (killed["status"], faulted["status"], unusable["status"]) == ("crashed", "crashed", "unusable")
+    assert killed["message"].startswith("the process died of SIGKILL")
+    assert faulted["message"].startswith("the process died of SIGSEGV; its last words: about to fault")
+    assert "no_launch.py: launch is missing" in unusable["message"]
+
+
+@LINUX
+def test_a_file_that_ends_the_process_that_forks_harms_no_other(task, tmp_path):
+    flag = tmp_path / "flag"
+    kills = task("kills", "import os, signal\nos.kill(os.getppid(), signal.SIGKILL)\nx = 1\n")
+    waits = f"import os, time\nopen({str(flag)!r}, 'w').close()\ntime.sleep(2)\n" + GOOD
+    answers = []
+    other = threading.Thread(target=lambda: answers.extend(run([task("waits", waits), task("good", GOOD)])))
+    other.start()
+    wait_for(flag.exists)
+    assert [result["status"] for result in run([kills, task("after", GOOD)])] == ["unusable", "right"]
+    other.join()
+    assert [result["status"] for result in answers] == ["right", "right"]
+
+
+def test_after_a_device_error_the_rest_runs_in_a_fresh_process(task):
+    tell = "import os\nraise RuntimeError(f'pid {os.getpid()}')\n"
+    fault = "import os\nraise RuntimeError(f'CUDA_ERROR_ILLEGAL_ADDRESS pid {os.getpid()}')\n"
+    results = run([task("first", tell), task("second", tell), task("fault", fault), task("after", tell)])
+    assert all("fatal" not in result for result in results)  # a matter between parent and child
+    first, second, third, fourth = (result["message"].rpartition("pid ")[2] for result in results)
+    assert first == second == third != fourth
+
+
+def test_an_error_a_refusal_and_changed_builtins_are_told_apart(task):
+    error = LAUNCH + "return undefined\n"
+    syntax = "def launch(a, b, c:\n    pass\n"
+    refusal = "def prepare(b, problem):\n    raise ValueError('K=2: too small')\n" + LAUNCH + "pass\n"
+    changed = "import builtins\nbuiltins.len = None\n" + GOOD
+    files = {"error": error, "syntax": syntax, "refusal": refusal, "changed": changed, "good": GOOD}
+    results = run([task(name, text) for name, text in files.items()])
+    assert [result["status"] for result in results] == ["crashed", "unusable", "refused", "crashed", "right"]
+    assert "NameError at error.py:2" in results[0]["message"]
+    assert results[1]["message"].startswith("syntax.py:1: syntax error, ")
+    assert results[2]["message"] == "K=2: too small"
+    assert "len" in results[3]["message"]
+
+
+def test_a_file_that_ends_its_process_twice_is_not_tried_again(task):
+    quits, good = task("quits", "import os\nos._exit(3)\n"), task("good", GOOD)
+    results = run([quits, quits, quits, quits, good])
+    assert [result.get("untried", False) for result in results] == [False, False, True, True, False]
+    assert "ended its process 2 times in a row" in results[2]["message"]
+    assert results[4]["status"] == "right"
+
+
+# --- hangs ---
+
+
+@POSIX
+def test_an_endless_loop_is_stopped_with_all_its_children(task, tmp_path):
+    pids = tmp_path / "pids"
+    endless = f"""
+import os, subprocess, sys, time
+child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+open({str(pids)!r}, "w").write(f"{{os.getpid()}} {{child.pid}}")
+while True:
+    time.sleep(0.05)
+"""
+    stopped, unusable = run([task("endless", endless), task("no_launch", "x = 1\n")], seconds=4.0)
+    assert stopped["status"] == "timed_out"
+    assert stopped["seconds"] > 0
+    assert stopped["message"].startswith("the import was not done after 4 s: an endless loop?; it was in endless.py:")
+    assert unusable["status"] == "unusable"
+    for pid in map(int, pids.read_text().split()):
+        wait_for(lambda pid=pid: ended(pid), 20)
+
+
+@POSIX
+def test_a_loop_in_c_that_no_thread_and_no_signal_interrupts_is_stopped(task):
+    deaf = "import signal\nfor one in (1, 2, 15):\n    signal.signal(one, signal.SIG_IGN)\nsum(range(10**15))\n"
+    began = time.monotonic()
+    stopped, good = run([task("deaf", deaf), task("good", GOOD)], seconds=4.0)
+    assert (stopped["status"], good["status"]) == ("timed_out", "right")
+    assert time.monotonic() - began < PATIENCE
+
+
+def test_after_a_time_out_the_files_other_shapes_are_not_tried(task, monkeypatch):
+    told = []
+    monkeypatch.setattr(isolate, "on_wait", lambda task, seconds: told.append((task.path, seconds)))
+    hangs, good = task("hangs", "import time\ntime.sleep(600)\n"), task("good", GOOD)
+    results = run([hangs, hangs, hangs, good, hangs], seconds=4.0)
+    assert [result["status"] for result in results] == ["timed_out"] * 3 + ["right", "timed_out"]
+    assert [result.get("untried", False) for result in results] == [False, True, True, False, True]
+    assert results[1]["message"] == "not tried: it gave no result in time at M=2 N=3 K=2"
+    assert told[0] == (hangs.path, 4.0)
+
+
+@LINUX
+def test_who_says_half_a_message_is_ended(task, monkeypatch):
+    monkeypatch.setattr(isolate, "_MESSAGE_SECONDS", 0.5)
+    half = (
+        "import os\nfor one in range(3, 30):\n    try: os.write(one, b'\\0\\0\\1\\0half')\n    except OSError: pass\n"
+    )
+    results = run([task("half", half + "import time\ntime.sleep(600)\n"), task("good", GOOD)])
+    assert [result["status"] for result in results] == ["crashed", "right"]
+
+
+# --- limits ---
+
+
+@LINUX
+def test_memory_that_is_refused_is_a_fault_with_its_line(task):
+    (result,) = run([task("greedy", GOOD.replace("    product[", "    bytearray(1 << 42)\n    product["))])
+    assert result["status"] == "crashed"
+    assert (result["faults"][0]["kind"], result["faults"][0]["code"]) == ("memory", "bytearray(1 << 42)")
+
+
+@POSIX
+def test_a_file_grows_to_its_limit_and_no_further(task, monkeypatch):
+    monkeypatch.setattr(isolate, "FILE_BYTES", 1 << 20)
+    writes = "import os\nwith open('big', 'wb') as file:\n    file.write(bytes(1 << 21))\n    file.flush()\n"
+    big, good = run([task("big", writes), task("good", GOOD)])
+    assert (big["status"], good["status"]) == ("crashed", "right")
+    assert "File too large" in big["message"]
+
+
+@LINUX
+def test_a_child_ends_itself_when_its_time_is_long_over(task, tmp_path):
+    said = tmp_path / "said"
+    tell = (
+        f"import resource\nopen({str(said)!r}, 'w').write(str(resource.getrlimit(resource.RLIMIT_CPU)[0]))\nx = 1\n"
+    )
+    run([task("tell", tell)], seconds=5.0)
+    assert 60 <= int(said.read_text()) <= 200 + 5 * (os.cpu_count() or 1)
+
+
+# --- nothing is left, nothing is forged ---
+
+
+@LINUX
+@pytest.mark.parametrize("count", [1, 40])
+def test_what_a_file_starts_ends_with_it(task, count, tmp_path, monkeypatch):
+    monkeypatch.setattr(isolate.tempfile, "tempdir", str(tmp_path))
+    seconds = f"86400.{os.getpid()}"
+    text = f"import subprocess\nfor _ in range({count}): subprocess.Popen(['sleep', {seconds!r}], env={{}})\nx = 1\n"
+    (result,) = run([task("leaves", text)])
+    assert result["status"] == "unusable"
+    wait_for(lambda: not alive(seconds), 10)
+    assert not list(tmp_path.glob("workbook-*"))
+
+
+@LINUX
+def test_a_killed_harness_leaves_neither_process_nor_folder(task, tmp_path):
+    pid = tmp_path / "pid"
+    seconds = f"86401.{os.getpid()}"
+    text = (
+        "import os, subprocess, time\n"
+        f"subprocess.Popen(['sleep', {seconds!r}], env={{}})\n"
+        f"open({str(pid)!r}, 'w').write(str(os.getpid()))\nos.chdir('/')\ntime.sleep(600)\n"
+    )
+    code = f"{ASK}list(isolate.run([{task('hangs', text)!r}], False, 60.0))\n"
+    env = {**os.environ, "TMPDIR": str(tmp_path)}
+    parent = subprocess.Popen([sys.executable, "-c", code], cwd=catalog.ROOT, env=env)
+    wait_for(lambda: pid.exists() and pid.read_text() and alive(seconds))
+    parent.kill()
+    parent.wait()
+    wait_for(lambda: ended(int(pid.read_text())) and not alive(seconds) and not list(tmp_path.glob("workbook-*")))
+
+
+@LINUX
+def test_ctrl_c_ends_all_within_two_seconds(task, tmp_path):
+    hangs = f"open({str(tmp_path / 'begun')!r}, 'w').close()\nsum(range(10**15))\n"
+    words = [sys.executable, "-m", "common", "inspect", "gemm_naive", "--file", task("hangs", hangs).path]
+    env = {**os.environ, "TMPDIR": str(tmp_path)}
+    program = subprocess.Popen(
+        words, cwd=catalog.ROOT, env=env, stderr=subprocess.PIPE, text=True, start_new_session=True
+    )
+    wait_for((tmp_path / "begun").exists)
+    began = time.monotonic()
+    program.send_signal(signal.SIGINT)
+    _, said = program.communicate(timeout=PATIENCE)
+    assert time.monotonic() - began < 2.0
+    assert "Traceback" not in said
+    wait_for(lambda: not list(tmp_path.glob("workbook-*")), 2.0)
+    wait_for(lambda: not alive(str(tmp_path)), 2.0)
+
+
+@POSIX
+@pytest.mark.parametrize("fork", ["os.fork()", "ctypes.CDLL(None).fork()"])
+def test_a_fork_answers_for_nobody(task, fork):
+    # right in the copy alone, which would answer first
+    forked = (
+        f"import ctypes, os, time\nwhole = os.getpid()\n{fork}\nif os.getpid() == whole:\n    time.sleep(1)\n"
+        + GOOD.replace("    product[", "    if os.getpid() == whole:\n        raise RuntimeError\n    product[")
+    )
+    first, second = run([task("forked", forked), task("good", GOOD)])
+    assert (first["status"], second["status"]) == ("crashed", "right")
+
+
+def test_what_is_no_answer_is_passed_over(task):
+    # every encoder of this process says something more
+    text = "import json\nold = json.dumps\njson.dumps = lambda *a, **k: old(*a, **k) + chr(10) + 'null'\n" + GOOD
+    results = run([task("good", text), task("good", text)])
+    assert [result["status"] for result in results] == ["right", "right"]
+
+
+def test_a_child_works_in_a_folder_of_its_own(task, root):
+    text = "import os, sys\nopen('left', 'w').write('x')\nraise RuntimeError(f'{os.getcwd()} {sys.path}')\n"
+    (result,) = run([task("writes", text)])
+    folder, _, path = result["message"].partition(": ")[2].partition(" ")
+    assert not os.path.exists(folder)
+    assert not (root / "left").exists()
+    assert repr(str(root)) not in path
+    assert "''" not in path
+
+
+# --- what is asked, and when ---
+
+
+def test_groups_keep_their_order_whoever_ends_first(task):
+    slow = "import time\ntime.sleep(1.5)\n"
+    groups = [
+        [task("slow", slow), task("a", "x = 1\n")],
+        [task("b", "x = 1\n")],
+        [task("c", "import os\nos._exit(1)\n"), task("d", "x = 1\n")],
+    ]
+    answered = list(isolate.run_groups(groups, False, PATIENCE, workers=2))
+    assert [given for given, _ in answered] == [one for group in groups for one in group]
+    assert [result["status"] for _, result in answered] == [
+        "unusable", "unusable", "unusable", "crashed", "unusable",
+    ]  # fmt: skip
+
+
+def test_results_come_one_by_one(task, tmp_path):
+    flag = tmp_path / "flag"
+    waits = f"import os, time\nwhile not os.path.exists({str(flag)!r}):\n    time.sleep(0.02)\n"
+    results = isolate.run([task("first", "x = 1\n"), task("second", waits)], False, PATIENCE)
+    assert next(results)[1]["status"] == "unusable"  # the second has not ended
+    flag.touch()
+    assert next(results)[1]["status"] == "unusable"
+    assert next(results, None) is None
+
+
+def test_nothing_to_do_starts_no_process(monkeypatch):
+    monkeypatch.setattr(isolate, "_Child", None)
+    assert list(isolate.run([], False, PATIENCE)) == []
+    assert list(isolate.run_groups([], False, PATIENCE, workers=2)) == []
+
+
+def test_when_closed_nothing_runs_on(task):
+    hangs = task("hangs", "import time\ntime.sleep(600)\n")
+    results = isolate.run_groups([[hangs], [hangs]], False, PATIENCE, workers=2)
+    closing = threading.Timer(1.0, isolate.close)
+    closing.start()
+    try:
+        assert list(results) == []
+        assert list(isolate.run([hangs], False, PATIENCE)) == []
+    finally:
+        closing.join()
+        isolate.reopen()
+
+
+@pytest.mark.parametrize("method", ["fork server", "spawn"])
+def test_the_environment_is_this_processs_however_the_child_starts(method, task, monkeypatch):
+    monkeypatch.setenv("WORD", "seen")
+    if method == "spawn":  # as on Windows and macOS
+        monkeypatch.setattr(isolate, "_served", {})
+    tell = "import os, sys\nraise RuntimeError(f\"{os.environ['WORD']} {os.environ.get('NUMBA_ENABLE_CUDASIM')}\")\n"
+    tasks = [task("tell", tell), task("good", GOOD)]
+    told, good = run(tasks)
+    assert told["message"].endswith("seen None")
+    assert good["status"] == "right"
+
+
+def test_results_are_plain_json(task):
+    (result,) = run([task("no_launch", "x = 1\n")])
+    assert json.loads(json.dumps(result)) == result
+
+
+# What Numba takes of it.
+COLORAMA = """
+__version__ = "0.4.6"
+init = reinit = deinit = lambda: None
+class Style:
+    BRIGHT, RESET_ALL = "\\x1b[1m", "\\x1b[0m"
+class Fore:
+    RED = GREEN = YELLOW = BLUE = MAGENTA = CYAN = WHITE = BLACK = RESET = LIGHTWHITE_EX = "\\x1b[31m"
+    LIGHTRED_EX = LIGHTGREEN_EX = LIGHTYELLOW_EX = LIGHTBLUE_EX = LIGHTMAGENTA_EX = LIGHTCYAN_EX = RED
+"""
+
+
+def test_what_the_compiler_says_has_no_colours(task, write, monkeypatch):
+    monkeypatch.setenv("PYTHONPATH", str(write("site/colorama.py", COLORAMA).parent))
+    (result,) = run([task("gemm_sum", GOOD.replace("float32(0.0)", "a"))])
+    assert result["status"] == "crashed"
+    assert "TypingError" in result["message"]
+    assert "x1b" not in result["message"]
+
+
+# --- under a tool ---
+
+
+@POSIX
+def test_watched_runs_under_the_command_and_returns_its_output(task):
+    tell = "import os\nprint('seen', os.environ.get('WATCHER'))\nx = 1\n"
+    results, output = isolate.watched([task("tell", tell), task("quits", "import os\nos._exit(0)\n")],
+                                      ["env", "WATCHER=here"], PATIENCE)  # fmt: skip
+    assert [result["status"] for result in results] == ["unusable"]  # the second ended the process
+    assert "seen here" in output
+
+
+@POSIX
+def test_watched_ends_what_the_tool_started(task, tmp_path):
+    pid = tmp_path / "pid"
+    # as ncu does it, in a process of its own; not Python, which takes its time to start on a busy machine
+    tool = ["sh", "-c", f"sleep 60 > '{os.devnull}' 2>&1 & echo $! > '{pid}'; wait", "sh"]
+    with pytest.raises(TimeoutError, match="sh was not done within 2 s"):
+        isolate.watched([task("unused", "")], tool, 2.0)
+    wait_for(lambda: ended(int(pid.read_text())), 20)  # a signal takes a moment on a busy machine
+
+
+# --- the process that owns the GPU; what these files do needs none ---
+
+PID = "raise ValueError(f'pid {os.getpid()}')"
+
+
+def pids(results):
+    return [result["message"].rpartition("pid ")[2] for result in results]
+
+
+def test_one_process_owns_the_gpu_for_all_who_ask(on_gpu):
+    first, second = pids(run([on_gpu("a", PID), on_gpu("b", PID)]))
+    assert first == second
+    assert pids(run([on_gpu("c", PID)])) == [first]
+    isolate.cool()
+    assert pids(run([on_gpu("c", PID)])) != [first]
+
+
+def test_what_failed_shares_its_process_with_itself_alone(on_gpu):
+    fails = on_gpu("fails", "raise RuntimeError(f'pid {os.getpid()}')")
+    first, again, other = pids(run([fails, fails, on_gpu("other", PID)]))
+    assert first == again != other
+
+
+def test_the_owner_that_dies_is_replaced_and_the_rest_goes_on(on_gpu):
+    results = run([on_gpu("a", PID), on_gpu("dies", "os._exit(1)"), on_gpu("c", PID)])
+    assert [result["status"] for result in results] == ["refused", "crashed", "refused"]
+    first, _, last = pids(results)
+    assert first != last
+
+
+def test_code_that_was_written_since_has_a_fresh_owner(on_gpu, write):
+    changes = on_gpu("changes", PID)
+    (first,) = pids(run([changes]))
+    assert pids(run([changes])) == [first]
+    assert pids(run([on_gpu("changes", PID + "  # again")])) != [first]
+
+
+def test_of_many_who_ask_each_has_the_gpu_alone(on_gpu, tmp_path):
+    alone = f"file = {str(tmp_path / 'taken')!r}\nos.close(os.open(file, os.O_CREAT | os.O_EXCL))\n"
+    alone += "time.sleep(0.2)\nos.remove(file)\nraise ValueError('alone')"
+    asked = [on_gpu(f"one_{number}", alone) for number in range(6)]
+    with isolate.Pool(3) as pool:
+        found = [future.result() for future in [pool.submit(run, [task]) for task in asked]]
+    assert [result["message"] for (result,) in found] == ["alone"] * 6
+
+
+def test_a_result_that_is_not_taken_yet_keeps_nobody_from_the_gpu(on_gpu):
+    results = isolate.run([on_gpu("a", PID), on_gpu("b", PID)], False, PATIENCE)
+    next(results)
+    assert len(run([on_gpu("c", PID)])) == 1
+    assert len(list(results)) == 1
+
+
+def test_groups_in_turn_have_fresh_owners_that_get_ready_meanwhile(on_gpu):
+    slow = on_gpu("slow", "time.sleep(2.0)\nraise ValueError(f'{time.time()} pid {os.getpid()}')")
+    second = on_gpu("second", "raise ValueError(f'{os.stat(os.getcwd()).st_ctime} pid {os.getpid()}')")
+    ready = messages.Turn(ladder="gemm", shape={"M": 2, "N": 3, "K": 2})
+    answered = list(isolate.run_in_turn([(ready, [slow]), (ready, [second, on_gpu("third", PID)])], PATIENCE))
+    assert [number for number, _, _ in answered] == [0, 1, 1]
+    done, other, third = (result for _, _, result in answered)
+    assert len(set(pids([done, other]))) == 2
+    assert pids([other]) == pids([third])
+    assert float(other["message"].split()[0]) < float(done["message"].split()[0])  # it was there before
+
+
+def test_the_rest_of_a_group_whose_owner_dies_goes_on(on_gpu):
+    ready = messages.Turn(ladder="gemm", shape={"M": 2, "N": 3, "K": 2})
+    groups = [(ready, [on_gpu("dies", "os._exit(1)"), on_gpu("b", PID)]), (ready, [on_gpu("c", PID)])]
+    found = [(number, result["status"]) for number, _, result in isolate.run_in_turn(groups, PATIENCE)]
+    assert found == [(0, "crashed"), (0, "refused"), (1, "refused")]
+
+
+def test_groups_in_turn_can_be_left(on_gpu):
+    ready = messages.Turn(ladder="gemm", shape={"M": 2, "N": 3, "K": 2})
+    before = set(isolate._living)
+    results = isolate.run_in_turn([(ready, [on_gpu("a", PID)])] * 3, PATIENCE)
+    next(results)
+    results.close()
+    isolate.cool()
+    assert set(isolate._living) <= before
+
+
+@pytest.mark.gpu
+def test_a_step_is_checked_and_timed_by_the_owner_of_the_gpu():
+    step = catalog.find("gemm_naive")
+    place = at(step, problems.FIRST["gemm"])
+    found = list(isolate.run([messages.Check(**place, engine="gpu"), messages.Device()], False, PATIENCE))
+    assert [result["status"] for _, result in found] == ["right", "right"]
+    assert isolate._owner is not None
+    assert isolate._owner.waits
+
+
+@pytest.mark.gpu
+def test_a_card_without_room_for_the_largest_shapes_answers_at_once(write):
+    text = "from common.book import device\ndevice.free_bytes = lambda: 0\ndevice.l2_bytes = lambda: 0\n"
+    place = {"path": str(write("full.py", text + GOOD)), "ladder": "gemm", "shape": {"M": 2, "N": 3, "K": 2}}
+    large, after = run([messages.Check(**place, engine="gpu", depth="large"), messages.Check(**place, engine="gpu")])
+    assert (large["status"], after["status"]) == ("unjudged", "right")
+    assert large["needed_bytes"] > large["free_bytes"] == 0
+
+
+@LINUX
+def test_one_operation_without_an_end_is_ended_from_outside(task):
+    """It holds the interpreter, so that no thread of its process can tell."""
+    (result,) = run([task("hangs", "digits = 7 ** (10 ** 9)\n" + GOOD)], seconds=3.0)
+    assert result["status"] == "timed_out"
+    assert "of processor time: one operation that does not end?" in result["message"]

@@ -1,0 +1,147 @@
+"""Tasks and results: each has a function, and what comes back is of the type that its struct names."""
+
+import importlib
+import pickle
+from typing import TypedDict, get_type_hints
+
+import pytest
+
+from common.book import catalog, device, problems, schema
+from common.jobs import messages, tasks
+from common.jobs.messages import Check, Compile, Pair, Prepare, Rival, Tunables
+from common.microscope.messages import Trace, TraceOptions
+from common.run import child, isolate
+from common.run import messages as run_messages
+from common.run.messages import FileTask, ShapeTask, Task, at, typed
+
+FILE = {"path": "/x.py", "ladder": "gemm"}
+NAIVE = catalog.find("gemm_naive")
+SHAPE = {"M": 2, "N": 3, "K": 2}
+GPU = device.Gpu("NVIDIA Test 9", "9.0", 4, 1 << 30, 1 << 20, "1.2", "13.0")
+
+
+def layers(module):
+    """The layers' modules of this name."""
+    found = sorted(path.parent.name for path in (catalog.ROOT / "common").glob(f"*/{module}.py"))
+    return {layer: importlib.import_module(f"common.{layer}.{module}") for layer in found}
+
+
+STRUCTS = {
+    struct.__struct_config__.tag: struct
+    for module in layers("messages").values()
+    for struct in vars(module).values()
+    if isinstance(struct, type) and issubclass(struct, Task) and struct not in (Task, FileTask, ShapeTask)
+}
+
+
+def test_every_function_has_a_struct_and_every_struct_a_function():
+    functions = {
+        f"{layer}.{name.removesuffix('_task')}": next(iter(get_type_hints(function).values()))
+        for layer, module in layers("tasks").items()
+        for name, function in vars(module).items()
+        if name.endswith("_task")
+    }
+    assert functions == STRUCTS
+    assert len(functions) > 15
+
+
+@pytest.mark.parametrize(
+    "task",
+    [
+        Check(**FILE, shape=SHAPE, home="/y.py", helpers={"wide": "/z.py"}, seconds=3, engine="traced", seed=7),
+        Compile(**FILE, shape=SHAPE, architectures=["9.0"], others={"small": SHAPE}),
+        Pair(**FILE, shape=SHAPE, against={"best": Rival(path="/b.py", helpers={"wide": "/c.py"})}),
+        Prepare(**FILE, shapes=[SHAPE], device=GPU, kernels="/kernels"),
+        Trace(**FILE, shape=SHAPE, options=TraceOptions(block=(1, 2, 0), watched=("patch",), tile={"PAD": 1})),
+        messages.Device(),
+    ],
+    ids=lambda task: task.kind,
+)
+def test_a_task_arrives_as_it_was_sent(task):
+    assert pickle.loads(pickle.dumps(task)) == task
+
+
+@pytest.mark.parametrize(
+    ("task", "result", "says"),
+    [
+        (messages.Device(), {}, "status must be one of right, wrong, "),
+        (Check(**FILE, shape=SHAPE), {"shape": {"M": 1.5}}, "shape.M must be an integer, is 1.5"),
+        (Check(**FILE, shape=SHAPE), {"engine": "cpu"}, "engine must be one of "),
+        (messages.Time(**FILE, shape=SHAPE), {"timing": {"median_ms": -1.0}}, "timing."),
+    ],
+)
+def test_a_result_that_does_not_fit_is_a_crash_told_by_task_field_and_value(task, result, says):
+    found = typed(task, {**({"status": "right"} if result else {}), **result})
+    assert found["status"] == "crashed"
+    assert found["message"].startswith(f"{task.kind} gave no result: ")
+    assert says in found["message"]
+
+
+def test_a_status_that_nobody_knows_is_an_error(monkeypatch):
+    monkeypatch.setattr(tasks, "device_task", lambda task: {"status": "fine"})
+    result = typed(messages.Device(), child._attempt(messages.Device()))
+    assert result["status"] == "crashed"
+    assert "timed_out, is 'fine'" in result["message"]
+
+
+class Named(TypedDict, total=False):
+    status: str
+    message: str
+    seconds: str
+
+
+class Misread(ShapeTask[Named], frozen=True, kw_only=True, tag="jobs.tunables"):
+    """Takes what is answered for something else."""
+
+
+def test_who_waits_for_a_result_that_does_not_fit_is_told_so():
+    result = child._attempt(Tunables(**at(NAIVE, problems.FIRST["gemm"])))
+    found = typed(Misread(**at(NAIVE, problems.FIRST["gemm"])), result)
+    assert found["message"].startswith("jobs.tunables gave no result: seconds must be text, is ")
+
+
+@pytest.mark.parametrize("name", STRUCTS)
+def test_every_status_is_taken_from_every_task(name):
+    """msgspec reads a TypedDict's words in the module of its subclass, whose own names they may meet."""
+    kind = run_messages._found(STRUCTS[name])
+    assert [schema.read({"status": one}, kind)["status"] for one in run_messages.STATUSES] == [*run_messages.STATUSES]
+
+
+@pytest.mark.parametrize("name", STRUCTS)
+def test_a_task_answers_with_what_its_struct_names(name):
+    layer, _, function = name.partition(".")
+    does = getattr(child._tasks_of(layer), function + child._DOES)
+    assert get_type_hints(does)["return"] is run_messages._found(STRUCTS[name])
+
+
+def test_results_of_the_compiler_arrive_whole():
+    place = at(NAIVE, problems.FIRST["gemm"])
+    asked = [Compile(**place, architectures=["9.0"]), messages.Launches(**place), Tunables(**place)]
+    found = [result for _, result in isolate.run(asked, False, 60.0)]
+    assert [result["status"] for result in found] == ["right", "right", "right"]
+    assert found[0]["kernels"][0]["architecture"] == "9.0"
+    assert found[1]["launches"][0]["block"]
+
+
+# --- every task on a copy has the copy's helpers and the original's place ---
+
+HELPED = """
+from lessons.wide import NAME
+TUNABLES = {NAME: (1, 2)}
+globals()[NAME] = len(__file__)
+def launch(a, b, c): ...
+def explain(problem, weights): return f"{NAME} {__file__}"
+"""
+
+
+@pytest.mark.parametrize("kind", [Tunables, messages.Explain])
+def test_a_copy_has_its_own_helpers(kind, write):
+    helpers = {"wide": str(write("wide.py", "NAME = 'OWN'\n"))}
+    home = str(catalog.LESSONS / "01_naive" / "gemm_helped.py")
+    path = str(write("gemm_helped.py", HELPED))
+    result = child._attempt(kind(path=path, ladder="gemm", home=home, helpers=helpers, shape=SHAPE))
+    assert result["status"] == "right", result
+    if kind is Tunables:
+        assert (result["tunables"], result["shipped"]) == ({"OWN": [1, 2]}, {"OWN": len(home)})
+    else:
+        assert result["text"] == f"OWN {home}"
