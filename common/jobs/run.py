@@ -125,8 +125,17 @@ def check_steps(
     on_cpu = workers or pool
     stop, hopeless = threading.Event(), {step: threading.Event() for step in steps}
     try:
+        # compiled on all processors, soonest what is checked first: on the GPU one step follows the other
+        ready = {group.step: on_cpu.submit(_compiled_ahead, group, stop) for group in groups if group.on_gpu}
+
+        def run_on_gpu(group: _CheckGroup) -> list[Outcome]:
+            ready[group.step].result()
+            return group.run(stop, hopeless[group.step])
+
         running = [
-            (group, (gpu if group.on_gpu else on_cpu).submit(group.run, stop, hopeless[group.step]))
+            (group, gpu.submit(run_on_gpu, group))
+            if group.on_gpu
+            else (group, on_cpu.submit(group.run, stop, hopeless[group.step]))
             for group in groups
         ]
         alone = gpu.submit(_alone, [pair for pair in running if not pair[0].simulated], stop)
@@ -142,6 +151,17 @@ def check_steps(
         stop.set()
         gpu.shutdown(wait=True, cancel_futures=True)
         pool.end()
+
+
+def _compiled_ahead(group: _CheckGroup, stop: threading.Event) -> None:
+    """Compile the kernels of a group's tasks, without touching the GPU; what cannot be is compiled where it runs."""
+    task = group.tasks[0]
+    ahead = messages.Prepare(
+        path=task.path, home=task.home, helpers=task.helpers, ladder=task.ladder, step=task.step,
+        device=inspect_device()[0], shapes=[one.shape for one in group.tasks], kernels=str(kernelcache.FOLDER),
+    )  # fmt: skip
+    for _ in isolate.run([ahead], False, COMPILE_SECONDS, stop):
+        pass
 
 
 def _alone(groups: list[tuple[_CheckGroup, Future[list[Outcome]]]], stop: threading.Event) -> list[Outcome]:
