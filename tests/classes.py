@@ -58,7 +58,8 @@ _ORDINARY |= {ladder: _ORDINARY[kind.form] for ladder, kind in problems.LADDERS.
 class Wrong:
     """A wrong kernel. ``refute`` says how it shows, at a ``shape``:
 
-    ``then`` more shapes for the same module, ``inputs`` of a kind, ``launches`` as many, ``one_weight`` changed,
+    ``then`` more shapes for the same module, ``inputs`` of a kind, ``launches`` as many, ``one_weight`` changed, all
+    ``reordered``,
     ``fresh`` arrays, ``flip`` the order of the blocks, ``poison`` memory that nobody has written. ``unsound`` (race,
     barrier, unset, async, kernels) and ``compiles`` are not seen in the values.
     ``ordinary`` and ``ordinary_inputs``: where it is right, null if nowhere for sure.
