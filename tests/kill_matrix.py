@@ -22,6 +22,7 @@ import random
 import signal
 import sys
 import time
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -30,6 +31,7 @@ from unittest import mock
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 import classes
+import numpy as np
 
 from common.book import catalog, device, problems
 from common.book.problems import LADDERS, Conv2d, Conv3d, Gemm, Problem, on_ladder
@@ -37,14 +39,17 @@ from common.explain import diagnose
 from common.jobs import run, tasks
 from common.jobs.messages import Check
 from common.measure import inputs, shapes
+from common.measure.drawn import drawn
 from common.workers import child
 
 CACHE = catalog.ROOT / ".workbook" / "kill_matrix.jsonl"
 SECONDS = 6.0  # of a wrong kernel at a candidate: one that takes longer is late, which is not found
 DEAR = 0.35  # seconds of a right kernel at a candidate beyond which it is tried only where no other finds a kernel
+TRIED, ENOUGH = 24, 16  # candidates that each kernel is tried at, and found at, before the others are left out
+UNKNOWN = ("", "late", "untraced", "refused")  # what is no finding
 # A right kernel by ladder, whose time is a candidate's cost: an ordinary one, not the quickest to trace.
 RIGHT = {
-    "gemm": "gemm_register_blocked", "conv2d": "conv2d_shared_tile", "conv3d": "conv3d_implicit_gemm",
+    "gemm": "gemm_register_blocked", "conv2d": "conv2d_register_tiled", "conv3d": "conv3d_implicit_gemm",
     "hgemm": "hgemm_shared", "hconv3d": "hconv3d_mma", "dgrad": "dgrad_implicit_gemm",
     "wgrad": "wgrad_implicit_gemm",
 }  # fmt: skip
@@ -75,6 +80,13 @@ class Candidate:
 # --- candidates ---
 
 _SIDES = (2, 3, 4, 5, 7, 8, 9, 12, 15, 16, 17, 21, 31, 32, 33, 41, 47, 48, 55, 63, 64, 65, 97, 127, 128, 129, 131)
+# Strides, paddings and dilations beyond 3, alone and with others.
+_GEOMETRIES = (
+    *((stride, pad, dilation) for stride in (4, 5, 7, 8, 9) for pad, dilation in ((0, 1), (1, 2))),
+    *((stride, pad, dilation) for pad in (3, 4, 5, 9, 17) for stride, dilation in ((1, 1), (2, 2))),
+    *((stride, pad, dilation) for dilation in (3, 4, 5, 8, 9) for stride, pad in ((1, 0), (2, 1))),
+    (4, 4, 1), (5, 4, 4), (4, 5, 3),
+)  # fmt: skip
 _FAR = (193, 255, 256, 257, 259, 300, 511, 512, 513, 517, 769, 1023, 1025, 2049, 2053, 4099)
 
 
@@ -86,12 +98,11 @@ def candidates(ladder: str) -> list[Candidate]:
     found = [Candidate((first,)), Candidate((first,), "usual"), Candidate((first,), "thorough")]
     singles = [
         *problems.RAGGED[ladder], *shapes.covering(ladder), *shapes.tiled(ladder), *shapes.layers(ladder),
-        *shapes.familiar(ladder), *(shapes.draw(ladder, rng, 1 << 15) for _ in range(60)),
+        *shapes.familiar(ladder), *(shapes.draw(ladder, rng, 1 << 15) for _ in range(40)), *drawn(ladder, 1, 160),
         *(on_ladder(ladder, one) for one in _far_out(form)),
     ]  # fmt: skip
     found += [Candidate((one,)) for one in singles]
     found += [Candidate((one,), operands=inputs.NORMALS) for one in _precise(ladder)]
-    found += [Candidate((shapes.narrow(one),), wide=True) for one in shapes.wide(ladder)]
     found += [Candidate((one,), wide=True) for one in shapes.wide(ladder)]
     found += [Candidate((one,), small=True) for one in shapes.on_small_card(ladder)]
     plain, *twins = shapes.twins(ladder)
@@ -115,6 +126,10 @@ def _far_out(form: str) -> Iterator[Problem]:
     tall = (*tall, (1, 9), (9, 1), (1, 8), (8, 1), (1, 11), (13, 1), (7, 7), (8, 9), (5, 13), (31, 1), (1, 31))
     sides = (*_SIDES, *(far for far in _FAR if far < 1100))
     if form == "conv2d":
+        several = Conv2d(N=2, C=3, H=4, W=5, K=2, R=2, S=3)
+        yield from (replace(several, **{axis: far}) for axis in "NCK" for far in sides)
+        yield from (replace(several, **{axis: far + 2}) for axis in "HW" for far in sides)
+        yield from (replace(several, H=r + 1, W=s + 1, R=r, S=s) for r, s in tall)
         base = Conv2d(N=1, C=1, H=4, W=5, K=2, R=2, S=3)
         yield from (replace(base, **{axis: far}) for axis in "NCK" for far in (*sides, *_FAR[-3:]))
         yield from (replace(base, C=2, **{axis: far}) for axis in "NK" for far in sides)
@@ -130,23 +145,25 @@ def _far_out(form: str) -> Iterator[Problem]:
         yield from (Conv2d(N=1, C=c, H=5, W=4, K=k, R=3, S=2) for c, k in ((36, 40), (64, 65), (130, 20), (20, 131)))
         yield from (Conv2d(N=1, C=c, H=3, W=3, K=2, R=3, S=3) for c in (57, 114, 228, 456))
         return
+    several = Conv3d(N=2, C=3, D=2, H=4, W=5, K=2, T=2, R=2, S=3, pad_h=1, pad_d=1)
+    yield from (replace(several, **{axis: far}) for axis in "NCK" for far in sides)
+    yield from (replace(several, **{axis: far + 2}) for axis in "DHW" for far in sides)
+    yield from (replace(several, H=r + 1, W=s + 1, R=r, S=s) for r, s in tall)
     base = Conv3d(N=1, C=1, D=2, H=4, W=5, K=2, T=1, R=2, S=3)
     yield from (replace(base, **{axis: far}) for axis in "NCK" for far in (*sides, *_FAR[-3:]))
     yield from (replace(base, **{axis: far + 3}) for axis in "DHW" for far in sides)
-    yield from (replace(base, C=4, K=4, **{axis: far}) for axis in "NCKDHW" for far in sides if far > 3)
+    wide = replace(base, C=4, K=4)
+    yield from (replace(wide, **{axis: far}) for axis in "NCKDHW" for far in sides if far > 3)
     for r, s in tall:
         yield Conv3d(N=1, C=1, D=1, H=r + 1, W=s + 2, K=2, T=1, R=r, S=s)
         yield Conv3d(N=1, C=2, D=2, H=max(1, r - 2), W=max(1, s - 2), K=3, T=1, R=r, S=s, pad_h=2, pad_w=2)
     for t, r, s in ((9, 1, 1), (5, 5, 5), (4, 4, 4), (17, 1, 2), (33, 1, 1), (65, 1, 1), (3, 4, 3), (2, 5, 7)):
         yield Conv3d(N=1, C=1, D=t + 1, H=r + 1, W=s + 1, K=2, T=t, R=r, S=s)
     for axis, extent, taps in zip("dhw", "DHW", "TRS", strict=True):
-        for stride, pad, dilation in itertools.product((1, 2, 3, 4, 5, 7, 8, 9), (0, 1, 3, 4, 5, 9), (1, 2, 3, 4, 5)):
-            far = sum((stride > 3, pad > 3, dilation > 3))
-            if far == 1 or (far == 2 and (stride + pad + dilation) % 3 == 0):
-                options = {f"stride_{axis}": stride, f"pad_{axis}": pad, f"dilation_{axis}": dilation}
-                reach = 2 * dilation + 1
-                options |= {taps: 3, extent: max(1, reach + 2 * stride - 2 * pad + 1)}
-                yield replace(replace(base, C=2, D=3, H=4, W=5), **options)
+        for stride, pad, dilation in _GEOMETRIES:
+            options = {f"stride_{axis}": stride, f"pad_{axis}": pad, f"dilation_{axis}": dilation}
+            options |= {taps: 3, extent: max(1, 2 * dilation + 2 + 2 * stride - 2 * pad)}
+            yield replace(base, **{"C": 2, "D": 3, **options})
     for stride in (2, 3, 4, 5):
         options = {f"stride_{axis}": stride for axis in "dhw"}
         yield Conv3d(N=2, C=2, D=stride + 3, H=stride + 4, W=2 * stride + 3, K=3, T=2, R=3, S=3, **options)
@@ -199,14 +216,11 @@ def _pairs(form: str) -> Iterator[tuple[Problem, Problem]]:
 # --- running ---
 
 
-def ladders_of(name: str) -> str:
-    return name.split("_")[0]
-
-
 def kernels(ladder: str) -> list[Path]:
-    """The wrong kernels of a ladder; those that only a GPU shows are left out."""
+    """The wrong kernels of a ladder; those that only a GPU or a compiler shows are left out."""
     paths = sorted(classes.FOLDER.glob(f"{ladder}_*.py"))
-    return [path for path in paths if "\nGPU only:" not in path.read_text(encoding="utf-8")[:2000]]
+    texts = {path: path.read_text(encoding="utf-8").partition("\n\nimport")[0] for path in paths}
+    return [path for path in paths if "\nGPU only:" not in texts[path] and '"compiles": false' not in texts[path]]
 
 
 class _Late(BaseException):
@@ -244,7 +258,9 @@ def attempt(path: Path, ladder: str, candidate: Candidate, precision: str = "fp3
             found = "untraced"
         else:
             result = run.judged(problem, result)
-            if result["status"] not in classes.ENDED:
+            if result["status"] == "refused":
+                found = "refused"
+            elif result["status"] not in classes.ENDED:
                 said = result.get("findings") or [{"kind": result["status"], "message": result.get("message")}]
                 found = f"{said[0]['kind']}: {said[0]['message']}"[:160]
                 if "LaunchLimitError" in found and candidate.wide and not _limits(path):
@@ -297,20 +313,145 @@ def fill(wanted: list[str], most: float) -> None:
             all_of_them, right = candidates(ladder), catalog.find(RIGHT[ladder]).path
             for candidate in all_of_them:
                 found, _ = tried(right, ladder, candidate)
-                if found and found != "late":
+                if found and found not in UNKNOWN:
                     print(f"{right.stem} is called wrong at {candidate.key}: {found}", flush=True)
             cost = {candidate.key: tried(right, ladder, candidate)[1] for candidate in all_of_them}
+            quick = [one for one in all_of_them if cost[one.key] <= DEAR]
+            sample = random.Random(2).sample(quick, TRIED)
             for path in kernels(ladder):
-                killed = late = 0
-                for candidate in sorted(all_of_them, key=lambda one: cost[one.key]):
-                    if (cost[candidate.key] > DEAR and killed) or late > 3:
-                        continue
+                killed = late = number = 0
+                for number, candidate in enumerate(dict.fromkeys((*sample, *quick, *all_of_them)), 1):
+                    if (number > TRIED and killed >= ENOUGH) or (cost[candidate.key] > DEAR and killed) or late > 3:
+                        break
                     if time.process_time() - began > most:
                         return
                     found, _ = tried(path, ladder, candidate)
-                    killed += found not in ("", "late", "untraced")
-                    late += found in ("late", "untraced")
-                print(f"{time.process_time() - began:6.0f} s {path.stem}: found at {killed}", flush=True)
+                    killed += found not in UNKNOWN
+                    late += found in UNKNOWN[1:3]
+                print(f"{time.process_time() - began:6.0f} s {path.stem}: found at {killed} of {number}", flush=True)
+
+
+# --- choosing ---
+
+# What a mistake may depend on besides what the corpus has, by form: an extent or a product of extents, and from where
+# on it is far out. Each is one shape's duty.
+_PAST = (16, 32, 64, 128, 256, 512, 1024)
+_REDUCTIONS = (256, 512, 1024, 2048, 4096)
+
+
+def duties(ladder: str, candidate: Candidate) -> set[str]:
+    """What a candidate goes out on: conditions of its shape, by name, each a reason to have it in the plan."""
+    problem = candidate.shapes[0]
+    if candidate.small or candidate.wide:
+        return {f"{'small' if candidate.small else 'wide'} {problem}"}
+    if len(candidate.shapes) > 1:
+        return set()
+    weights = math.prod(problem.weight_shape)
+    if candidate.operands == inputs.NORMALS:
+        found = {f"sum>{past} with normals" for past in (256, 1024, 4096) if problem.reduction > past}
+        return found | {f"weights>{past} with normals" for past in (4096, 12288) if weights > past}
+    extents, geometry = _axes(problem)
+    far = {f"{key}>{past}" for key, value in extents.items() for past in _PAST if value > past and value % 8}
+    far |= {f"sum>{past}" for past in _REDUCTIONS if problem.reduction > past}
+    far |= {f"weights>{past}" for past in (1024, 4096, 12288) if weights > past}
+    far |= {f"outputs>{past}" for past in (256, 1024, 4096) if math.prod(problem.output_shape) > past}
+    if not isinstance(problem, Gemm):
+        taps = math.prod(extents[name] for name in "TRS" if name in extents)
+        far |= {f"taps>{past}" for past in (9, 25, 32, 49, 64, 100) if taps > past}
+        far |= {f"{name}>{past}" for name in "TRS" for past in (5, 7, 8, 10) if extents.get(name, 1) > past}
+        far |= {f"pixels>{past}" for past in (256, 1024, 4096) if problem.P * problem.Q > past}
+    for name, value in geometry.items():
+        far |= {f"{name}>{past}" for past in ((3, 4, 7) if "pad" not in name else (3, 8, 16)) if value > past}
+    several = {key for key, value in extents.items() if value > 1}
+    found = far | {f"{one}, {key}>1" for one in far for key in several if not one.startswith(key)}
+    found |= {name.rstrip("?") for name in shapes.conditions(problem)}
+    many = [f"{key}>{past}" for key, value in extents.items() for past in _many(key) if value > past]
+    many += [name for name, value in geometry.items() if value > ("dilation" in name or "stride" in name)]
+    found |= {f"{first} and {second}" for first, second in itertools.combinations(many, 2)}
+    if isinstance(problem, Conv2d) and problem.Q < 4096:
+        # where a quotient by a float32 reciprocal, cut off, is one too small
+        pixels = np.arange(problem.P * problem.Q)
+        reciprocal = np.float32(1) / np.float32(problem.Q)
+        if (np.floor(pixels.astype(np.float32) * reciprocal) != pixels // problem.Q).any():
+            found.add("a reciprocal errs")
+    return found
+
+
+def _axes(problem: Problem) -> tuple[dict[str, int], dict[str, int]]:
+    """Extents by their letters, those of outputs in the place of those of inputs; strides and the like by name."""
+    extents = {key: value for key, value in vars(problem).items() if key.isupper()}
+    geometry = {key: value for key, value in vars(problem).items() if not key.isupper()}
+    for inside, outside in zip("DHW", "OPQ", strict=True):
+        if inside in extents:
+            extents[outside] = getattr(problem, outside) if problem.form != "dgrad" else extents[inside]
+            del extents[inside]
+    return extents, geometry
+
+
+def _many(key: str) -> tuple[int, ...]:
+    """From where on an extent is many beside another that is, too."""
+    return (1, 3) if key in "TRS" else (4, 16)
+
+
+@dataclass
+class Matrix:
+    """What is known of a ladder: for each candidate its seconds, the kernels that it finds, and its duties."""
+
+    ladder: str
+    candidates: list[Candidate]
+    seconds: dict[str, float]
+    finds: dict[str, set[str]]
+    duties: dict[str, set[str]]
+
+    @classmethod
+    def read(cls, ladder: str, rows: dict, leave_out: frozenset[str] = frozenset()) -> "Matrix":
+        cost = costs(ladder, rows)
+        known_ones = [one for one in candidates(ladder) if one.key in cost]
+        codes = {path.stem: digest(path) for path in kernels(ladder) if path.stem not in leave_out}
+        finds: dict[str, set[str]] = {one.key: set() for one in known_ones}
+        for (name, code, key), (found, _) in rows.items():
+            if codes.get(name) == code and key in finds and found not in UNKNOWN:
+                finds[key].add(name)
+        return cls(ladder, known_ones, cost, finds, {one.key: duties(ladder, one) for one in known_ones})
+
+    def choose(self) -> list[Candidate]:
+        """The cheapest that find every kernel, twice where that is cheap, and have every duty; the best first."""
+        first = Candidate((problems.FIRST[self.ladder],), "thorough")
+        chosen: list[Candidate] = [first]
+        times: Counter[str] = Counter(self.finds[first.key])
+        done: set[str] = set(self.duties[first.key])
+        price = {key: seconds + OVERHEAD for key, seconds in self.seconds.items()}
+        while True:
+
+            def worth(one: Candidate) -> float:
+                new = sum((1.0, 0.25)[times[name]] for name in self.finds[one.key] if times[name] < 2)
+                return (new + DUTY * len(self.duties[one.key] - done)) / price[one.key]
+
+            best = max((one for one in self.candidates if one not in chosen), key=worth)
+            unseen = any(not times[name] for name in self.finds[best.key]) or self.duties[best.key] - done
+            if worth(best) == 0 or (not unseen and price[best.key] > CHEAP):
+                break
+            chosen.append(best)
+            times.update(self.finds[best.key])
+            done |= self.duties[best.key]
+        return self._needed(chosen)
+
+    def _needed(self, chosen: list[Candidate]) -> list[Candidate]:
+        """Those without which a kernel or a duty would go, dear ones left out first; in the order in which they came."""
+        kept = list(chosen)
+        for one in sorted(chosen[1:], key=lambda one: -self.seconds[one.key]):
+            rest = [other for other in kept if other != one]
+            times = Counter(name for other in rest for name in self.finds[other.key])
+            found = set().union(*(self.duties[other.key] for other in rest))
+            twice = self.seconds[one.key] + OVERHEAD > CHEAP or not any(times[name] == 1 for name in self.finds[one.key])
+            if all(times[name] for name in self.finds[one.key]) and self.duties[one.key] <= found and twice:
+                kept = rest
+        return kept
+
+
+OVERHEAD = 0.004  # seconds that a case costs whatever its shape
+CHEAP = 0.02  # seconds that a second finding of a kernel may cost
+DUTY = 0.2  # of a kernel that a duty is worth
 
 
 def main() -> int:
@@ -323,6 +464,16 @@ def main() -> int:
     if options.what == "count":
         for ladder in wanted:
             print(ladder, len(kernels(ladder)), len(candidates(ladder)))
+    elif options.what == "choose":
+        rows = known()
+        for ladder in wanted:
+            matrix = Matrix.read(ladder, rows)
+            chosen = matrix.choose()
+            print(ladder, len(chosen), f"{sum(matrix.seconds[one.key] for one in chosen):.2f} s")
+            missing = {path.stem for path in kernels(ladder)} - set().union(*(matrix.finds[one.key] for one in chosen))
+            print("missing", sorted(missing))
+            for one in chosen:
+                print(f"  {one.key:90} {len(matrix.finds[one.key]):4} {len(matrix.duties[one.key]):3} {matrix.seconds[one.key]:.3f}")
     elif options.what == "run":
         if not device.simulated():
             os.execve(sys.executable, [sys.executable, *sys.argv], device.environment(True))

@@ -1,9 +1,12 @@
 """What a check of a step consists of: its cases, engine by engine, in the order in which they run.
 
+Which shapes, is data: ``shapes.toml``, chosen by ``tests/kill_matrix.py`` so that every wrong kernel that is known
+fails at one, and that each extent, stride, padding and dilation is far out at one. A few are drawn anew each time.
+
 All cases of an engine run in one process on one imported module, as a program would use the step: what it keeps from
 one shape, or one set of arrays, to the next shows. Three engines judge:
 
-- ``traced``: the tracer runs every block in lockstep. Fast, so it has most shapes; it alone sees what is unsound.
+- ``traced``: the tracer runs every block in lockstep; it alone sees what is unsound.
 - ``simulator``: Numba's simulator runs the kernel's Python thread by thread: a second opinion at a few shapes.
 - ``gpu``: the kernel as compiled, where there is a GPU: more shapes, and larger ones.
 
@@ -13,17 +16,24 @@ Where there is no GPU, the kernels are also compiled for a real architecture.
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass
-from typing import Any, Literal
+import tomllib
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, Literal, get_args
 
 from common.book import problems
 from common.book.problems import FLOAT16, Problem
-from common.measure import inputs, shapes
+from common.measure import drawn, inputs, shapes
 
 Engine = Literal["traced", "simulator", "gpu"]
 Depth = Literal["once", "usual", "thorough", "large"]
+SHAPES = Path(__file__).with_name("shapes.toml")
+_DEPTHS = get_args(Depth)
+DRAWN, DRAWN_COMPILED = 4, 2  # shapes drawn anew; a conv2d kernel is compiled for each shape
+TERMS_ON_GPU = 1 << 13  # of a sum
 
-# by form; a conv2d kernel is compiled for each shape
+# of the pairwise plan, by form
 DRAWN_ON_GPU = {"gemm": 100, "conv2d": 2, "conv3d": 60, "dgrad": 60, "wgrad": 60}
 COVERED_ON_GPU = {"conv2d": 5}  # all but for these
 THOROUGH_SECONDS = 150.0
@@ -73,8 +83,64 @@ def new_seed() -> int:
     return random.SystemRandom().randrange(1_000_000)
 
 
-def cases(ladder: str, gpu: bool, seed: int) -> list[Case]:
-    """The cases of a step of this ladder, the soonest done first; ``seed`` is that of the drawn shapes."""
+@lru_cache
+def chosen(ladder: str) -> tuple[tuple[Case, bool], ...]:
+    """The cases that ``shapes.toml`` has for a ladder, those that find most in the least time first; and which of
+    them a GPU runs, too.
+
+    A line of it is ``SHAPE`` or ``SHAPE then SHAPE``, perhaps followed by ``|`` and marks: a depth, ``normals``,
+    ``small``, ``wide``, ``gpu``. A ladder without an entry has that of its form. Raises ValueError naming a line that
+    cannot be read.
+    """
+    data = tomllib.loads(SHAPES.read_text(encoding="utf-8"))
+    found: list[tuple[Case, bool]] = []
+    for line in data.get(ladder) or data[problems.LADDERS[ladder].form]:
+        texts, _, marked = line.partition("|")
+        marks = set(marked.split())
+        depths = marks & set(_DEPTHS)
+        if marks - {*_DEPTHS, "normals", "small", "wide", "gpu"} or len(depths) > 1:
+            raise ValueError(f"{SHAPES.name}, {ladder}: {line!r}: marks must be a depth, normals, small, wide or gpu")
+        made = Case(
+            problems.FIRST[ladder], "traced", *depths, special=inputs.NORMALS if "normals" in marks else "",
+            wide="wide" in marks, small="small" in marks,
+        )  # fmt: skip
+        shaped = [problems.parse_shape(ladder, text) for text in texts.split(" then ")]
+        found += [(replace(made, problem=problem), "gpu" in marks) for problem in shaped]
+    return tuple(found)
+
+
+def cases(ladder: str, gpu: bool, seed: int, full: bool = False) -> list[Case]:
+    """The cases of a step of this ladder, those that find most in the least time first; ``seed`` is that of what is
+    drawn. ``full``: the pairwise plan in their place.
+    """
+    if full:
+        return _pairwise(ladder, gpu, seed)
+    planned = [case for case, _ in chosen(ladder)]
+    planned += [Case(problem, "traced") for problem in drawn.drawn(ladder, seed, DRAWN)]
+    found = _operands(planned, seed)
+    if gpu:
+        on_gpu = [replace(case, engine="gpu") for case, too in chosen(ladder) if too]
+        count = DRAWN_COMPILED if problems.LADDERS[ladder].form == "conv2d" else DRAWN
+        on_gpu += [Case(problem, "gpu") for problem in drawn.drawn(ladder, seed, count, LARGEST_ON_GPU, TERMS_ON_GPU)]
+        found += _operands(on_gpu, seed)
+        found += [Case(problem, "gpu", "large") for problem in shapes.large(ladder)]
+    return found
+
+
+def _operands(planned: list[Case], seed: int) -> list[Case]:
+    """Each with a seed of its own, and where it has integers alone, special operands of one kind after the other."""
+    kinds, found = list(inputs.SPECIAL), []
+    for number, case in enumerate(planned, seed):
+        special = case.special
+        small = shapes.multiply_adds(case.problem) <= (LARGEST_ON_GPU if case.engine == "gpu" else SPECIAL_UP_TO)
+        if case.depth == "once" and not special and small:
+            special = kinds[number % len(kinds)]
+        found.append(replace(case, seed=number, special=special))
+    return found
+
+
+def _pairwise(ladder: str, gpu: bool, seed: int) -> list[Case]:
+    """Shapes among which every pair of conditions occurs, and all others of :mod:`common.measure.shapes`."""
     first, ragged = problems.FIRST[ladder], problems.RAGGED[ladder]
     found = [Case(first, "simulator", "usual"), Case(first, "traced", "thorough", seed)]
     found += [Case(problem, "traced", "usual") for problem in ragged]

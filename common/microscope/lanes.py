@@ -23,6 +23,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from common.book import limits
 from common.book.limits import LaunchLimitError
 from common.explain.faults import Fault
 from common.microscope import hopper, lockstep, values
@@ -99,6 +100,7 @@ class Machine:
         self.site = 0  # the line of the step's file that a helper is called from
         self.depth = 0
         self.called: dict[Code, _Function] = {}
+        self.constants: dict[int, Any] = {}  # host arrays that it names, by their id, which they keep
         self.cuda = Cuda(self)
         self.main = self.wrapped(function)
         self.main.freeze(self)
@@ -293,6 +295,7 @@ class Machine:
     def wrapped(self, value: Any) -> Any:
         """A global or closed-over value as translated code sees it."""
         if isinstance(value, np.ndarray):  # what it holds now stays
+            self.constants[id(value)] = value
             return View.of(Constant(np.array(value).reshape(-1)), value.shape)
         if isinstance(value, tuple):
             parts = [self.wrapped(part) for part in value]
@@ -321,6 +324,10 @@ class Machine:
             self.called[function] = _Function(function, home=function.__code__.co_filename == self.home)
             self.called[function].freeze(self)
         return self.called[function]
+
+    def require_constants(self) -> None:
+        """Raise LaunchLimitError unless the host arrays that the kernel names fit constant memory together."""
+        limits.require_constant(sum(array.nbytes for array in self.constants.values()))
 
     def error(self, line: int, text: str) -> TraceError:
         return TraceError(f"line {line}: {text}")

@@ -1,7 +1,7 @@
 """The weights are a closure's host array: Numba compiles them into constant memory, which holds 64 KiB.
 
 Class: gpu
-Refute: {"shape": "N=1 C=65 H=3 W=4 K=64 R=2 S=2", "compiles": false}
+Refute: {"shape": "N=1 C=65 H=3 W=4 K=64 R=2 S=2"}
 """
 
 from numba import cuda, float32
