@@ -21,6 +21,7 @@ import os
 import random
 import signal
 import sys
+import textwrap
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -38,7 +39,7 @@ from common.book.problems import LADDERS, Conv2d, Conv3d, Gemm, Problem, on_ladd
 from common.explain import diagnose
 from common.jobs import run, tasks
 from common.jobs.messages import Check
-from common.measure import inputs, shapes
+from common.measure import inputs, plan, shapes
 from common.measure.drawn import drawn
 from common.workers import child
 
@@ -67,8 +68,14 @@ class Candidate:
 
     @property
     def key(self) -> str:
-        marks = [mark for mark in (self.depth, self.operands, "small" * self.small, "wide" * self.wide) if mark]
+        marks = [self.depth] * (self.depth == "once") + self.marks
         return " then ".join(map(str, self.shapes)) + " | " + " ".join(marks)
+
+    @property
+    def marks(self) -> list[str]:
+        """As ``shapes.toml`` has them."""
+        depth = "" if self.depth == "once" else self.depth
+        return [mark for mark in (depth, self.operands, "small" * self.small, "wide" * self.wide) if mark]
 
     @property
     def work(self) -> int:
@@ -79,6 +86,11 @@ class Candidate:
 
 # --- candidates ---
 
+# Another shape for a thorough check: more filters, images and columns than FIRST has, and fewer of the others.
+_SECOND: dict[str, Problem] = {"gemm": Gemm(M=21, N=9, K=70), "conv2d": Conv2d(N=5, C=3, H=5, W=6, K=9, R=2, S=3)}
+_SECOND |= dict.fromkeys(
+    ("conv3d", "dgrad", "wgrad"), Conv3d(N=5, C=9, D=2, H=4, W=5, K=9, T=1, R=2, S=3, pad_w=1, stride_h=2)
+)
 _SIDES = (2, 3, 4, 5, 7, 8, 9, 12, 15, 16, 17, 21, 31, 32, 33, 41, 47, 48, 55, 63, 64, 65, 97, 127, 128, 129, 131)
 # Strides, paddings and dilations beyond 3, alone and with others.
 _GEOMETRIES = (
@@ -94,7 +106,7 @@ def candidates(ladder: str) -> list[Candidate]:
     """All that may be chosen from for a ladder, the cheapest first."""
     form = LADDERS[ladder].form
     rng = random.Random(1)
-    first = problems.FIRST[ladder]
+    first, second = problems.FIRST[ladder], on_ladder(ladder, _SECOND[form])
     found = [Candidate((first,)), Candidate((first,), "usual"), Candidate((first,), "thorough")]
     singles = [
         *problems.RAGGED[ladder], *shapes.covering(ladder), *shapes.tiled(ladder), *shapes.layers(ladder),
@@ -103,6 +115,7 @@ def candidates(ladder: str) -> list[Candidate]:
     ]  # fmt: skip
     found += [Candidate((one,)) for one in singles]
     found += [Candidate((one,), operands=inputs.NORMALS) for one in _precise(ladder)]
+    found += [Candidate((second,), "thorough")] + [Candidate((second,), operands=kind) for kind in inputs.SPECIAL]
     found += [Candidate((one,), wide=True) for one in shapes.wide(ladder)]
     found += [Candidate((one,), small=True) for one in shapes.on_small_card(ladder)]
     plain, *twins = shapes.twins(ladder)
@@ -296,7 +309,6 @@ def costs(ladder: str, rows: dict) -> dict[str, float]:
 
 def fill(wanted: list[str], most: float) -> None:
     """Try what has not been tried, for at most so many seconds."""
-    os.nice(19)
     began, rows = time.process_time(), known()
     CACHE.parent.mkdir(exist_ok=True)
     with CACHE.open("a", encoding="utf-8") as file, mock.patch.object(diagnose, "explain", return_value=""):
@@ -436,6 +448,18 @@ class Matrix:
             done |= self.duties[best.key]
         return self._needed(chosen)
 
+    def for_gpu(self, chosen: list[Candidate], most: int) -> list[Candidate]:
+        """As many of those chosen as a GPU runs: the most kernels and duties, whatever the shape."""
+        rest = [one for one in chosen if not one.small and len(one.shapes) == 1 and one.depth != "thorough"]
+        taken: list[Candidate] = []
+        seen: set[str] = set()
+        while rest and len(taken) < most:
+            best = max(rest, key=lambda one: len((self.finds[one.key] | self.duties[one.key]) - seen))
+            rest.remove(best)
+            taken.append(best)
+            seen |= self.finds[best.key] | self.duties[best.key]
+        return taken
+
     def _needed(self, chosen: list[Candidate]) -> list[Candidate]:
         """Those without which a kernel or a duty would go, dear ones left out first; in the order in which they came."""
         kept = list(chosen)
@@ -454,9 +478,66 @@ CHEAP = 0.02  # seconds that a second finding of a kernel may cost
 DUTY = 0.2  # of a kernel that a duty is worth
 
 
+HEAD = """\
+# What a check of a step runs, by ladder: written by tests/kill_matrix.py, which says how it is chosen. Those that find
+# most in the least time come first. A line is a shape, or two that follow each other; behind the bar: how it is
+# checked, and whether a GPU runs it, too. Behind the line: wrong kernels that fail there alone, all of them, and
+# milliseconds of a right one.
+"""
+ON_GPU = {"conv2d": 8}  # of those chosen, for a kernel is compiled for each shape
+MOST_ON_GPU = 20
+
+
+def _entry(ladder: str, matrix: Matrix) -> str:
+    """A ladder's part of ``shapes.toml``."""
+    chosen = matrix.choose()
+    times = Counter(name for one in chosen for name in matrix.finds[one.key])
+    on_gpu = matrix.for_gpu(chosen, ON_GPU.get(LADDERS[ladder].form, MOST_ON_GPU))
+    lines = []
+    for one in chosen:
+        marks = one.marks + ["gpu"] * (one in on_gpu)
+        line = " then ".join(map(str, one.shapes)) + (" | " + " ".join(marks) if marks else "")
+        found = matrix.finds[one.key]
+        alone = sum(times[name] == 1 for name in found)
+        lines.append(f'    "{line}",  # {alone}, {len(found)}, {1e3 * matrix.seconds[one.key]:.0f} ms\n')
+    missing = {path.stem for path in kernels(ladder)} - set(times)
+    total = sum(matrix.seconds[one.key] for one in chosen)
+    said = f"{len(chosen)} of {len(matrix.candidates)} candidates, {total:.1f} s of {RIGHT[ladder]}"
+    if missing:
+        said += f"; found at none: {', '.join(sorted(missing))}"
+    comment = "".join(f"# {part}\n" for part in textwrap.wrap(said, 110))
+    return f"\n{comment}{ladder} = [\n{''.join(lines)}]\n"
+
+
+def report(wanted: list[str]) -> None:
+    """Choose on two thirds of the kernels, for each third: how many of those left out are found."""
+    rows = known()
+    for ladder in wanted:
+        paths = kernels(ladder)
+        random.Random(3).shuffle(paths)
+        told = []
+        for third in range(3):
+            left_out = paths[third::3]
+            chosen = Matrix.read(ladder, rows, frozenset(path.stem for path in left_out)).choose()
+            passed = []
+            for path in left_out:
+                keys = [(path.stem, digest(path), one.key) for one in chosen]
+                if any(rows.get(key, ("", 0))[0] not in UNKNOWN for key in keys):
+                    continue
+                with mock.patch.object(diagnose, "explain", return_value=""):
+                    untried = (one for key, one in zip(keys, chosen, strict=True) if key not in rows)
+                    if not any(attempt(path, ladder, one)[0] not in UNKNOWN for one in untried):
+                        passed.append(path.stem)
+            told.append((len(left_out) - len(passed), len(left_out), len(chosen), passed))
+        print(f"{ladder}: " + "; ".join(f"{found} of {all_} at {count} shapes" for found, all_, count, _ in told))
+        for *_, passed in told:
+            for name in passed:
+                print(f"  passes: {name}", flush=True)
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("what", choices=("run", "choose", "report", "count"))
+    parser.add_argument("what", choices=("run", "choose", "show", "report", "count"))
     parser.add_argument("ladders", nargs="*", help="default: all")
     parser.add_argument("--seconds", type=float, default=3600, help="of processor, at most")
     options = parser.parse_args()
@@ -464,23 +545,24 @@ def main() -> int:
     if options.what == "count":
         for ladder in wanted:
             print(ladder, len(kernels(ladder)), len(candidates(ladder)))
-    elif options.what == "choose":
+    elif options.what in ("choose", "show"):
         rows = known()
-        for ladder in wanted:
-            matrix = Matrix.read(ladder, rows)
-            chosen = matrix.choose()
-            print(ladder, len(chosen), f"{sum(matrix.seconds[one.key] for one in chosen):.2f} s")
-            missing = {path.stem for path in kernels(ladder)} - set().union(*(matrix.finds[one.key] for one in chosen))
-            print("missing", sorted(missing))
-            for one in chosen:
-                print(f"  {one.key:90} {len(matrix.finds[one.key]):4} {len(matrix.duties[one.key]):3} {matrix.seconds[one.key]:.3f}")
-    elif options.what == "run":
+        found = {ladder: Matrix.read(ladder, rows) for ladder in wanted}
+        text = "".join(_entry(ladder, matrix) for ladder, matrix in found.items())
+        if options.what == "choose":
+            plan.SHAPES.write_text(HEAD + text, encoding="utf-8")
+        print(text)
+    else:
         if not device.simulated():
             os.execve(sys.executable, [sys.executable, *sys.argv], device.environment(True))
         from common.microscope import simulator
 
         simulator.install()
-        fill(wanted, options.seconds)
+        os.nice(19)
+        if options.what == "run":
+            fill(wanted, options.seconds)
+        else:
+            report(wanted)
     return 0
 
 

@@ -16,20 +16,18 @@ Where there is no GPU, the kernels are also compiled for a real architecture.
 from __future__ import annotations
 
 import random
-import tomllib
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from common.book import problems
+from common.book import problems, store
 from common.book.problems import FLOAT16, Problem
 from common.measure import drawn, inputs, shapes
 
 Engine = Literal["traced", "simulator", "gpu"]
 Depth = Literal["once", "usual", "thorough", "large"]
 SHAPES = Path(__file__).with_name("shapes.toml")
-_DEPTHS = get_args(Depth)
 DRAWN, DRAWN_COMPILED = 4, 2  # shapes drawn anew; a conv2d kernel is compiled for each shape
 TERMS_ON_GPU = 1 << 13  # of a sum
 
@@ -88,22 +86,23 @@ def chosen(ladder: str) -> tuple[tuple[Case, bool], ...]:
     """The cases that ``shapes.toml`` has for a ladder, those that find most in the least time first; and which of
     them a GPU runs, too.
 
-    A line of it is ``SHAPE`` or ``SHAPE then SHAPE``, perhaps followed by ``|`` and marks: a depth, ``normals``,
-    ``small``, ``wide``, ``gpu``. A ladder without an entry has that of its form. Raises ValueError naming a line that
-    cannot be read.
+    A line of it is ``SHAPE`` or ``SHAPE then SHAPE``, perhaps followed by ``|`` and marks: a depth, a kind of
+    operands, ``small``, ``wide``, ``gpu``. A ladder without an entry has that of its form. Raises ValueError naming a
+    line that cannot be read.
     """
-    data = tomllib.loads(SHAPES.read_text(encoding="utf-8"))
+    data = store.read_toml(SHAPES)
+    operands = (*inputs.SPECIAL, inputs.NORMALS)
     found: list[tuple[Case, bool]] = []
     for line in data.get(ladder) or data[problems.LADDERS[ladder].form]:
         texts, _, marked = line.partition("|")
-        marks = set(marked.split())
-        depths = marks & set(_DEPTHS)
-        if marks - {*_DEPTHS, "normals", "small", "wide", "gpu"} or len(depths) > 1:
-            raise ValueError(f"{SHAPES.name}, {ladder}: {line!r}: marks must be a depth, normals, small, wide or gpu")
-        made = Case(
-            problems.FIRST[ladder], "traced", *depths, special=inputs.NORMALS if "normals" in marks else "",
-            wide="wide" in marks, small="small" in marks,
-        )  # fmt: skip
+        marks = marked.split()
+        depth = next((mark for mark in marks if mark in get_args(Depth)), "once")
+        special = next((mark for mark in marks if mark in operands), "")
+        if set(marks) - {depth, special, "small", "wide", "gpu"}:
+            allowed = "marks must be a depth, operands, small, wide or gpu"
+            raise ValueError(f"{SHAPES.name}, {ladder}: {line!r}: {allowed}")
+        first = problems.FIRST[ladder]
+        made = Case(first, "traced", depth, 0, special, wide="wide" in marks, small="small" in marks)
         shaped = [problems.parse_shape(ladder, text) for text in texts.split(" then ")]
         found += [(replace(made, problem=problem), "gpu" in marks) for problem in shaped]
     return tuple(found)
