@@ -46,7 +46,7 @@ from common.workers import child
 CACHE = catalog.ROOT / ".workbook" / "kill_matrix.jsonl"
 SECONDS = 6.0  # of a wrong kernel at a candidate: one that takes longer is late, which is not found
 DEAR = 0.35  # seconds of a right kernel at a candidate beyond which it is tried only where no other finds a kernel
-TRIED, ENOUGH = 24, 16  # candidates that each kernel is tried at, and found at, before the others are left out
+TRIED, ENOUGH, MOST = 16, 6, 500  # candidates that each kernel is tried at, found at, and tried at most if found
 UNKNOWN = ("", "late", "untraced", "refused")  # what is no finding
 # A right kernel by ladder, whose time is a candidate's cost: an ordinary one, not the quickest to trace.
 RIGHT = {
@@ -110,7 +110,7 @@ def candidates(ladder: str) -> list[Candidate]:
     found = [Candidate((first,)), Candidate((first,), "usual"), Candidate((first,), "thorough")]
     singles = [
         *problems.RAGGED[ladder], *shapes.covering(ladder), *shapes.tiled(ladder), *shapes.layers(ladder),
-        *shapes.familiar(ladder), *(shapes.draw(ladder, rng, 1 << 15) for _ in range(40)), *drawn(ladder, 1, 160),
+        *shapes.familiar(ladder), *(shapes.draw(ladder, rng, 1 << 15) for _ in range(40)), *drawn(ladder, 1, 120),
         *(on_ladder(ladder, one) for one in _far_out(form)),
     ]  # fmt: skip
     found += [Candidate((one,)) for one in singles]
@@ -158,12 +158,13 @@ def _far_out(form: str) -> Iterator[Problem]:
         yield from (Conv2d(N=1, C=c, H=5, W=4, K=k, R=3, S=2) for c, k in ((36, 40), (64, 65), (130, 20), (20, 131)))
         yield from (Conv2d(N=1, C=c, H=3, W=3, K=2, R=3, S=3) for c in (57, 114, 228, 456))
         return
+    sides = (2, 4, 5, 9, 16, 17, 33, 64, 65, 129, 256, 257, 513, 1025)
     several = Conv3d(N=2, C=3, D=2, H=4, W=5, K=2, T=2, R=2, S=3, pad_h=1, pad_d=1)
     yield from (replace(several, **{axis: far}) for axis in "NCK" for far in sides)
     yield from (replace(several, **{axis: far + 2}) for axis in "DHW" for far in sides)
     yield from (replace(several, H=r + 1, W=s + 1, R=r, S=s) for r, s in tall)
     base = Conv3d(N=1, C=1, D=2, H=4, W=5, K=2, T=1, R=2, S=3)
-    yield from (replace(base, **{axis: far}) for axis in "NCK" for far in (*sides, *_FAR[-3:]))
+    yield from (replace(base, **{axis: far}) for axis in "NCK" for far in (*sides, 2053, 4099))
     yield from (replace(base, **{axis: far + 3}) for axis in "DHW" for far in sides)
     wide = replace(base, C=4, K=4)
     yield from (replace(wide, **{axis: far}) for axis in "NCKDHW" for far in sides if far > 3)
@@ -332,8 +333,11 @@ def fill(wanted: list[str], most: float) -> None:
             sample = random.Random(2).sample(quick, TRIED)
             for path in kernels(ladder):
                 killed = late = number = 0
-                for number, candidate in enumerate(dict.fromkeys((*sample, *quick, *all_of_them)), 1):
-                    if (number > TRIED and killed >= ENOUGH) or (cost[candidate.key] > DEAR and killed) or late > 3:
+                mixed = random.Random(5).sample(quick, len(quick))
+                for number, candidate in enumerate(dict.fromkeys((*sample, *mixed, *all_of_them)), 1):
+                    if number > TRIED and (killed >= ENOUGH or (killed and number > MOST)):
+                        break
+                    if (cost[candidate.key] > DEAR and killed) or late > 3:
                         break
                     if time.process_time() - began > most:
                         return
@@ -360,7 +364,8 @@ def duties(ladder: str, candidate: Candidate) -> set[str]:
         return set()
     weights = math.prod(problem.weight_shape)
     if candidate.operands == inputs.NORMALS:
-        found = {f"sum>{past} with normals" for past in (256, 1024, 4096) if problem.reduction > past}
+        found = {f"sum>{past} with normals" for past in (256, 1024) if problem.reduction > past}
+        found |= {f"sum>{past}" for past in _REDUCTIONS[2:] if problem.reduction > past}  # a term left out shows, too
         return found | {f"weights>{past} with normals" for past in (4096, 12288) if weights > past}
     extents, geometry = _axes(problem)
     far = {f"{key}>{past}" for key, value in extents.items() for past in _PAST if value > past and value % 8}
@@ -375,7 +380,8 @@ def duties(ladder: str, candidate: Candidate) -> set[str]:
     for name, value in geometry.items():
         far |= {f"{name}>{past}" for past in ((3, 4, 7) if "pad" not in name else (3, 8, 16)) if value > past}
     several = {key for key, value in extents.items() if value > 1}
-    found = far | {f"{one}, {key}>1" for one in far for key in several if not one.startswith(key)}
+    beside = {one for one in far if not one.startswith("sum>")}  # dear
+    found = far | {f"{one}, {key}>1" for one in beside for key in several if not one.startswith(key)}
     found |= {name.rstrip("?") for name in shapes.conditions(problem)}
     many = [f"{key}>{past}" for key, value in extents.items() for past in _many(key) if value > past]
     many += [name for name, value in geometry.items() if value > ("dilation" in name or "stride" in name)]
@@ -432,6 +438,7 @@ class Matrix:
         chosen: list[Candidate] = [first]
         times: Counter[str] = Counter(self.finds[first.key])
         done: set[str] = set(self.duties[first.key])
+        rest = [one for one in self.candidates if one != first]
         price = {key: seconds + OVERHEAD for key, seconds in self.seconds.items()}
         while True:
 
@@ -439,10 +446,15 @@ class Matrix:
                 new = sum((1.0, 0.25)[times[name]] for name in self.finds[one.key] if times[name] < 2)
                 return (new + DUTY * len(self.duties[one.key] - done)) / price[one.key]
 
-            best = max((one for one in self.candidates if one not in chosen), key=worth)
-            unseen = any(not times[name] for name in self.finds[best.key]) or self.duties[best.key] - done
-            if worth(best) == 0 or (not unseen and price[best.key] > CHEAP):
+            best = max(rest, key=worth)
+            if worth(best) == 0:
                 break
+            rest.remove(best)
+            unseen = any(not times[name] for name in self.finds[best.key])
+            unseen = unseen or any(one.startswith(MUST) for one in self.duties[best.key] - done)
+            far = len(self.duties[best.key] - done) >= EACH_SECOND * price[best.key]
+            if not unseen and not far and price[best.key] > CHEAP:
+                continue
             chosen.append(best)
             times.update(self.finds[best.key])
             done |= self.duties[best.key]
@@ -467,7 +479,7 @@ class Matrix:
             rest = [other for other in kept if other != one]
             times = Counter(name for other in rest for name in self.finds[other.key])
             found = set().union(*(self.duties[other.key] for other in rest))
-            twice = self.seconds[one.key] + OVERHEAD > CHEAP or not any(times[name] == 1 for name in self.finds[one.key])
+            twice = self.seconds[one.key] > CHEAP or not any(times[name] == 1 for name in self.finds[one.key])
             if all(times[name] for name in self.finds[one.key]) and self.duties[one.key] <= found and twice:
                 kept = rest
         return kept
@@ -475,6 +487,8 @@ class Matrix:
 
 OVERHEAD = 0.004  # seconds that a case costs whatever its shape
 CHEAP = 0.02  # seconds that a second finding of a kernel may cost
+EACH_SECOND = 100  # duties that a candidate must have besides for a second of a right kernel
+MUST = ("sum>", "weights>", "taps>", "wide", "stride", "pad", "dilation")  # but these must be, whatever they cost
 DUTY = 0.2  # of a kernel that a duty is worth
 
 

@@ -37,6 +37,7 @@ COVERED_ON_GPU = {"conv2d": 5}  # all but for these
 THOROUGH_SECONDS = 150.0
 TRACED_SECONDS, TRACED_FROM = 90.0, 5_000_000  # of a case that is traced, and from how many multiply-adds on
 SPECIAL_UP_TO = 1 << 15  # multiply-adds of a shape that special operands are tried at without a GPU
+SPECIAL_TERMS = 256  # of a sum of such a shape
 LARGEST_ON_GPU = 1 << 27  # multiply-adds of a drawn shape
 # The most operations of a shape that was asked for, for the simulator, the tracer's thorough check and its usual one:
 # of a core, these take nine seconds, nine and half a minute. Beyond the last only a GPU judges.
@@ -132,7 +133,7 @@ def _operands(planned: list[Case], seed: int) -> list[Case]:
     for number, case in enumerate(planned, seed):
         special = case.special
         small = shapes.multiply_adds(case.problem) <= (LARGEST_ON_GPU if case.engine == "gpu" else SPECIAL_UP_TO)
-        if case.depth == "once" and not special and small:
+        if case.depth == "once" and not special and small and case.problem.reduction <= SPECIAL_TERMS:
             special = kinds[number % len(kinds)]
         found.append(replace(case, seed=number, special=special))
     return found
