@@ -19,6 +19,7 @@ import json
 import math
 import os
 import random
+import re
 import signal
 import sys
 import textwrap
@@ -46,7 +47,9 @@ from common.workers import child
 CACHE = catalog.ROOT / ".workbook" / "kill_matrix.jsonl"
 SECONDS = 6.0  # of a wrong kernel at a candidate: one that takes longer is late, which is not found
 DEAR = 0.35  # seconds of a right kernel at a candidate beyond which it is tried only where no other finds a kernel
-TRIED, ENOUGH, MOST = 16, 6, 500  # candidates that each kernel is tried at, found at, and tried at most if found
+# A kernel is tried at the candidates that would be chosen now until so many find it; then at others, until more do, or
+# at most so many if any does.
+ENOUGH, MORE, MOST = 2, 4, 250
 UNKNOWN = ("", "late", "untraced", "refused")  # what is no finding
 # A right kernel by ladder, whose time is a candidate's cost: an ordinary one, not the quickest to trace.
 RIGHT = {
@@ -80,7 +83,8 @@ class Candidate:
     @property
     def work(self) -> int:
         """About what it costs, to sort by."""
-        terms = sum(shapes.multiply_adds(one) + 500 * one.reduction + 50_000 for one in self.shapes)
+        run = [shapes.narrow(one) if self.wide else one for one in self.shapes]
+        terms = sum(shapes.multiply_adds(one) + 500 * one.reduction + 50_000 for one in run)
         return terms * (8 if self.depth == "thorough" else 1)
 
 
@@ -323,28 +327,28 @@ def fill(wanted: list[str], most: float) -> None:
             return rows[key]
 
         for ladder in wanted:
-            all_of_them, right = candidates(ladder), catalog.find(RIGHT[ladder]).path
-            for candidate in all_of_them:
-                found, _ = tried(right, ladder, candidate)
-                if found and found not in UNKNOWN:
-                    print(f"{right.stem} is called wrong at {candidate.key}: {found}", flush=True)
-            cost = {candidate.key: tried(right, ladder, candidate)[1] for candidate in all_of_them}
-            quick = [one for one in all_of_them if cost[one.key] <= DEAR]
-            sample = random.Random(2).sample(quick, TRIED)
+            right = catalog.find(RIGHT[ladder]).path
+            matrix = Matrix.read(ladder, rows)
+            likely = matrix.choose()
+            others = [one for one in matrix.candidates if matrix.seconds[one.key] <= DEAR and one not in likely]
+            random.Random(5).shuffle(others)
             for path in kernels(ladder):
                 killed = late = number = 0
-                mixed = random.Random(5).sample(quick, len(quick))
-                for number, candidate in enumerate(dict.fromkeys((*sample, *mixed, *all_of_them)), 1):
-                    if number > TRIED and (killed >= ENOUGH or (killed and number > MOST)):
-                        break
-                    if (cost[candidate.key] > DEAR and killed) or late > 3:
-                        break
-                    if time.process_time() - began > most:
+                for number, candidate in enumerate(dict.fromkeys((*likely, *others, *matrix.candidates)), 1):
+                    if (number > len(likely) or killed < ENOUGH) and time.process_time() - began > most:
                         return
+                    if late > 3 or killed >= (ENOUGH if number <= len(likely) else MORE):
+                        break
+                    if number > MOST and killed:
+                        break
                     found, _ = tried(path, ladder, candidate)
                     killed += found not in UNKNOWN
                     late += found in UNKNOWN[1:3]
                 print(f"{time.process_time() - began:6.0f} s {path.stem}: found at {killed} of {number}", flush=True)
+            for candidate in Matrix.read(ladder, rows).choose():
+                found, _ = tried(right, ladder, candidate)
+                if found not in UNKNOWN:
+                    print(f"{right.stem} is called wrong at {candidate.key}: {found}", flush=True)
 
 
 # --- choosing ---
@@ -369,6 +373,8 @@ def duties(ladder: str, candidate: Candidate) -> set[str]:
         return found | {f"weights>{past} with normals" for past in (4096, 12288) if weights > past}
     extents, geometry = _axes(problem)
     far = {f"{key}>{past}" for key, value in extents.items() for past in _PAST if value > past and value % 8}
+    if isinstance(problem, Gemm):
+        far -= {f"K>{past}" for past in _PAST}  # the sum's
     far |= {f"sum>{past}" for past in _REDUCTIONS if problem.reduction > past}
     far |= {f"weights>{past}" for past in (1024, 4096, 12288) if weights > past}
     far |= {f"outputs>{past}" for past in (256, 1024, 4096) if math.prod(problem.output_shape) > past}
@@ -423,8 +429,8 @@ class Matrix:
 
     @classmethod
     def read(cls, ladder: str, rows: dict, leave_out: frozenset[str] = frozenset()) -> "Matrix":
-        cost = costs(ladder, rows)
-        known_ones = [one for one in candidates(ladder) if one.key in cost]
+        known_ones = candidates(ladder)
+        cost = {one.key: one.work * EACH_WORK for one in known_ones} | costs(ladder, rows)
         codes = {path.stem: digest(path) for path in kernels(ladder) if path.stem not in leave_out}
         finds: dict[str, set[str]] = {one.key: set() for one in known_ones}
         for (name, code, key), (found, _) in rows.items():
@@ -451,9 +457,10 @@ class Matrix:
                 break
             rest.remove(best)
             unseen = any(not times[name] for name in self.finds[best.key])
-            unseen = unseen or any(one.startswith(MUST) for one in self.duties[best.key] - done)
-            far = len(self.duties[best.key] - done) >= EACH_SECOND * price[best.key]
-            if not unseen and not far and price[best.key] > CHEAP:
+            unseen = unseen or any(MUST.fullmatch(one) for one in self.duties[best.key] - done)
+            far = len(self.duties[best.key] - done) >= max(LEAST, EACH_SECOND * price[best.key])
+            again = price[best.key] <= CHEAP and any(times[name] == 1 for name in self.finds[best.key])
+            if not (unseen or far or again):
                 continue
             chosen.append(best)
             times.update(self.finds[best.key])
@@ -462,7 +469,7 @@ class Matrix:
 
     def for_gpu(self, chosen: list[Candidate], most: int) -> list[Candidate]:
         """As many of those chosen as a GPU runs: the most kernels and duties, whatever the shape."""
-        rest = [one for one in chosen if not one.small and len(one.shapes) == 1 and one.depth != "thorough"]
+        rest = [one for one in chosen if not one.small and not one.wide and len(one.shapes) == 1 and one.depth != "thorough"]
         taken: list[Candidate] = []
         seen: set[str] = set()
         while rest and len(taken) < most:
@@ -487,8 +494,10 @@ class Matrix:
 
 OVERHEAD = 0.004  # seconds that a case costs whatever its shape
 CHEAP = 0.02  # seconds that a second finding of a kernel may cost
-EACH_SECOND = 100  # duties that a candidate must have besides for a second of a right kernel
-MUST = ("sum>", "weights>", "taps>", "wide", "stride", "pad", "dilation")  # but these must be, whatever they cost
+EACH_WORK = 2e-7  # seconds, where no right kernel was timed
+# What a candidate must have that no other has, if it finds no kernel: so many duties, and so many for each second.
+LEAST, EACH_SECOND = 6, 150
+MUST = re.compile(r"(sum|weights|taps|stride_.|pad_.|dilation_.)>\d+( with normals)?|wide .*|all .*")  # whatever they cost
 DUTY = 0.2  # of a kernel that a duty is worth
 
 
@@ -509,7 +518,7 @@ def _entry(ladder: str, matrix: Matrix) -> str:
     on_gpu = matrix.for_gpu(chosen, ON_GPU.get(LADDERS[ladder].form, MOST_ON_GPU))
     lines = []
     for one in chosen:
-        marks = one.marks + ["gpu"] * (one in on_gpu)
+        marks = one.marks + ["gpu"] * (one.wide or one in on_gpu)
         line = " then ".join(map(str, one.shapes)) + (" | " + " ".join(marks) if marks else "")
         found = matrix.finds[one.key]
         alone = sum(times[name] == 1 for name in found)

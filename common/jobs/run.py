@@ -240,8 +240,9 @@ class _Any(threading.Event):
 
 
 def _check_groups(
-    step: Step, simulator: bool, shape: Problem | None, file: Path | None, seed: int, compiled: bool, full: bool
-) -> list[_CheckGroup]:
+    step: Step, simulator: bool, shape: Problem | None, file: Path | None, seed: int, compiled: bool,
+    full: bool = False,
+) -> list[_CheckGroup]:  # fmt: skip
     gpu = not simulator
     wanted = plan.cases_at(shape, gpu, seed) if shape else plan.cases(step.ladder, gpu, seed, full)
     groups = []
