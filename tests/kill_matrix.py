@@ -120,7 +120,8 @@ def candidates(ladder: str) -> list[Candidate]:
     found += [Candidate((one,)) for one in singles]
     found += [Candidate((one,), operands=inputs.NORMALS) for one in _precise(ladder)]
     found += [Candidate((second,), "thorough")] + [Candidate((second,), operands=kind) for kind in inputs.SPECIAL]
-    found += [Candidate((one,), wide=True) for one in shapes.wide(ladder)]
+    # a sum of as many terms takes seconds
+    found += [Candidate((one,), wide=True) for one in shapes.wide(ladder) if shapes.narrow(one).reduction < 1 << 13]
     found += [Candidate((one,), small=True) for one in shapes.on_small_card(ladder)]
     plain, *twins = shapes.twins(ladder)
     found += [Candidate(pair) for one in twins for pair in ((plain, one), (one, plain))]
@@ -187,7 +188,9 @@ def _far_out(form: str) -> Iterator[Problem]:
         yield Conv3d(N=2, C=2, D=stride + 3, H=stride + 4, W=2 * stride + 3, K=3, T=2, R=3, S=3, **options)
     for q in (41, 47, 55, 61, 83):
         yield Conv3d(N=1, C=1, D=1, H=q + 2, W=q, K=1, T=1, R=2, S=1)
-    yield from (Conv3d(N=1, C=c, D=1, H=3, W=3, K=k, T=1, R=3, S=3) for c, k in ((57, 2), (228, 2), (456, 1), (5, 260)))
+    yield from (
+        Conv3d(N=1, C=c, D=1, H=3, W=3, K=k, T=1, R=3, S=3) for c, k in ((57, 2), (228, 2), (456, 1), (5, 260))
+    )
 
 
 def _precise(ladder: str) -> Iterator[Problem]:
@@ -220,7 +223,9 @@ def _pairs(form: str) -> Iterator[tuple[Problem, Problem]]:
         changes += [{"H": 8, "W": 6}, {"D": 6, "H": 3}, {"D": 8, "W": 3}, {"R": 2, "S": 3}, {"T": 3, "R": 2}]
         changes += [{"H": 7}, {"W": 9}, {"D": 4}, {"C": 4, "K": 3}, {"N": 3, "C": 2}, {"T": 1}, {"R": 2}, {"S": 3}]
         changes += [
-            {f"{what}_{axis}": value} for axis in "dhw" for what, value in (("stride", 2), ("pad", 1), ("dilation", 2))
+            {f"{what}_{axis}": value}
+            for axis in "dhw"
+            for what, value in (("stride", 2), ("pad", 1), ("dilation", 2))
         ]
         changes += [{"stride_h": 2, "pad_h": 1}, {"stride_w": 2, "pad_w": 1}, {"H": 12, "W": 4}, {"W": 16, "H": 3}]
     for change in changes:
@@ -257,7 +262,12 @@ def attempt(path: Path, ladder: str, candidate: Candidate, precision: str = "fp3
     signal.signal(signal.SIGALRM, stop)
     found = ""
     for problem in candidate.shapes:
-        fields = {"engine": "traced", "depth": candidate.depth, "special": candidate.operands, "small": candidate.small}
+        fields = {
+            "engine": "traced",
+            "depth": candidate.depth,
+            "special": candidate.operands,
+            "small": candidate.small,
+        }
         task = Check(
             path=str(path), ladder=ladder, shape=problem.shape(), repeats=1, precision=precision, wide=candidate.wide,
             **fields,
@@ -469,7 +479,11 @@ class Matrix:
 
     def for_gpu(self, chosen: list[Candidate], most: int) -> list[Candidate]:
         """As many of those chosen as a GPU runs: the most kernels and duties, whatever the shape."""
-        rest = [one for one in chosen if not one.small and not one.wide and len(one.shapes) == 1 and one.depth != "thorough"]
+        rest = [
+            one
+            for one in chosen
+            if not one.small and not one.wide and len(one.shapes) == 1 and one.depth != "thorough"
+        ]
         taken: list[Candidate] = []
         seen: set[str] = set()
         while rest and len(taken) < most:
@@ -497,7 +511,9 @@ CHEAP = 0.02  # seconds that a second finding of a kernel may cost
 EACH_WORK = 2e-7  # seconds, where no right kernel was timed
 # What a candidate must have that no other has, if it finds no kernel: so many duties, and so many for each second.
 LEAST, EACH_SECOND = 6, 150
-MUST = re.compile(r"(sum|weights|taps|stride_.|pad_.|dilation_.)>\d+( with normals)?|wide .*|all .*")  # whatever they cost
+MUST = re.compile(
+    r"(sum|weights|taps|stride_.|pad_.|dilation_.)>\d+( with normals)?|wide .*|all .*"
+)  # whatever they cost
 DUTY = 0.2  # of a kernel that a duty is worth
 
 

@@ -79,7 +79,9 @@ def harness() -> str:
     """A digest of the harness's own code, but for what only shows results."""
     folder = catalog.ROOT / "common"
     return digest(
-        path for path in folder.rglob("*.py") if path.name not in _SHOWING and path.parent.name != "commands"
+        path
+        for path in (*folder.rglob("*.py"), *folder.rglob("*.toml"))
+        if path.name not in _SHOWING and path.parent.name != "commands"
     )
 
 

@@ -124,7 +124,9 @@ def test_each_engine_is_asked_for_them(engine):
 
 
 def test_a_large_shape_has_more_time_on_the_tracer():
-    limits = {case.problem: case.fields()["seconds"] for case in plan.cases("hgemm", False, 3, full=True) if not case.wide}
+    limits = {
+        case.problem: case.fields()["seconds"] for case in plan.cases("hgemm", False, 3, full=True) if not case.wide
+    }
     assert {limits[problem] for problem in shapes.copied("hgemm") if problem.M == shapes.MANY} == {
         plan.TRACED_SECONDS
     }

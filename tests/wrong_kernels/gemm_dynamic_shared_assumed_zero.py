@@ -1,7 +1,7 @@
 """Dynamic shared memory is taken to start as zero: the tile's rest beyond K is never written.
 
 Class: zero
-Refute: {"shape": "M=6 N=4 K=200"}
+Refute: {"shape": "M=6 N=4 K=200", "ordinary": null}
 """
 
 from numba import cuda, float32
