@@ -1,10 +1,10 @@
 """Which shapes does a check need? python tests/kill_matrix.py run | choose | report [LADDER ...].
 
-``run`` tries every wrong kernel of ``tests/wrong_kernels`` at every candidate, on the tracer, and notes whether it is
-found there and by what; it goes on where it stopped. ``choose`` takes, for each ladder, the cheapest candidates at
-which every kernel fails that fails anywhere, twice where that costs little, and all that go out on an axis; it writes
-``common/measure/shapes.toml``. ``report`` chooses on two thirds of the kernels, three times over, and says how many of
-the third left out are found.
+``run`` tries the wrong kernels of ``tests/wrong_kernels`` at candidates, on the tracer, until several find each, and
+notes whether it is found there and by what; it goes on where it stopped. ``choose`` takes, for each ladder, the
+cheapest candidates at which every kernel fails that fails anywhere, twice where that costs little, and such as go out
+on an axis; it writes ``common/measure/shapes.toml``; ``show`` only prints it. ``report`` chooses on two thirds of the
+kernels, three times over, and says how many of the third left out are found.
 
 A candidate is one shape, or two that one module is asked for one after the other, as what a step keeps under too
 short a key shows at the second alone.
@@ -27,6 +27,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from heapq import heappop, heapreplace
 from pathlib import Path
 from unittest import mock
 
@@ -47,8 +48,8 @@ from common.workers import child
 CACHE = catalog.ROOT / ".workbook" / "kill_matrix.jsonl"
 SECONDS = 6.0  # of a wrong kernel at a candidate: one that takes longer is late, which is not found
 DEAR = 0.35  # seconds of a right kernel at a candidate beyond which it is tried only where no other finds a kernel
-# A kernel is tried at the candidates that would be chosen now until so many find it; then at others, until more do, or
-# at most so many if any does.
+# A kernel is tried at the candidates that would be chosen now until so many find it; then at others, until more do,
+# or at most so many if any does.
 ENOUGH, MORE, MOST = 2, 4, 250
 UNKNOWN = ("", "late", "untraced", "refused")  # what is no finding
 # A right kernel by ladder, whose time is a candidate's cost: an ordinary one, not the quickest to trace.
@@ -251,7 +252,7 @@ class _Late(BaseException):
 
 
 def attempt(path: Path, ladder: str, candidate: Candidate, precision: str = "fp32") -> tuple[str, float]:
-    """What finds the kernel at a candidate, empty if nothing does, and the seconds; in this process, a module anew."""
+    """What finds the kernel at a candidate, empty if nothing does, and the seconds; the module is imported anew."""
     tasks._kept.clear()
     began, late = time.process_time(), []
 
@@ -392,7 +393,7 @@ def duties(ladder: str, candidate: Candidate) -> set[str]:
         taps = math.prod(extents[name] for name in "TRS" if name in extents)
         far |= {f"taps>{past}" for past in (9, 25, 32, 49, 64, 100) if taps > past}
         far |= {f"{name}>{past}" for name in "TRS" for past in (5, 7, 8, 10) if extents.get(name, 1) > past}
-        far |= {f"pixels>{past}" for past in (256, 1024, 4096) if problem.P * problem.Q > past}
+        far |= {f"pixels>{past}" for past in (256, 1024, 4096) if past < problem.P * problem.Q}
     for name, value in geometry.items():
         far |= {f"{name}>{past}" for past in ((3, 4, 7) if "pad" not in name else (3, 8, 16)) if value > past}
     several = {key for key, value in extents.items() if value > 1}
@@ -456,16 +457,19 @@ class Matrix:
         done: set[str] = set(self.duties[first.key])
         rest = [one for one in self.candidates if one != first]
         price = {key: seconds + OVERHEAD for key, seconds in self.seconds.items()}
+        waiting = [(-math.inf, number) for number in range(len(rest))]
         while True:
 
             def worth(one: Candidate) -> float:
                 new = sum((1.0, 0.25)[times[name]] for name in self.finds[one.key] if times[name] < 2)
                 return (new + DUTY * len(self.duties[one.key] - done)) / price[one.key]
 
-            best = max(rest, key=worth)
-            if worth(best) == 0:
+            # by what each was worth when it was looked at last: it is never worth more later
+            while waiting and -waiting[0][0] > worth(rest[waiting[0][1]]):
+                heapreplace(waiting, (-worth(rest[waiting[0][1]]), waiting[0][1]))
+            if not waiting or waiting[0][0] == 0:
                 break
-            rest.remove(best)
+            best = rest[heappop(waiting)[1]]
             unseen = any(not times[name] for name in self.finds[best.key])
             unseen = unseen or any(MUST.fullmatch(one) for one in self.duties[best.key] - done)
             far = len(self.duties[best.key] - done) >= max(LEAST, EACH_SECOND * price[best.key])
@@ -494,7 +498,7 @@ class Matrix:
         return taken
 
     def _needed(self, chosen: list[Candidate]) -> list[Candidate]:
-        """Those without which a kernel or a duty would go, dear ones left out first; in the order in which they came."""
+        """Those without which a kernel or a duty would go; dear ones are left out first."""
         kept = list(chosen)
         for one in sorted(chosen[1:], key=lambda one: -self.seconds[one.key]):
             rest = [other for other in kept if other != one]
@@ -518,8 +522,8 @@ DUTY = 0.2  # of a kernel that a duty is worth
 
 
 HEAD = """\
-# What a check of a step runs, by ladder: written by tests/kill_matrix.py, which says how it is chosen. Those that find
-# most in the least time come first. A line is a shape, or two that follow each other; behind the bar: how it is
+# What a check of a step runs, by ladder: written by tests/kill_matrix.py, which says how it is chosen. Those that
+# find most in the least time come first. A line is a shape, or two that follow each other; behind the bar: how it is
 # checked, and whether a GPU runs it, too. Behind the line: wrong kernels that fail there alone, all of them, and
 # milliseconds of a right one.
 """
@@ -580,7 +584,7 @@ def main() -> int:
     parser.add_argument("ladders", nargs="*", help="default: all")
     parser.add_argument("--seconds", type=float, default=3600, help="of processor, at most")
     options = parser.parse_args()
-    wanted = options.ladders or list(LADDERS)
+    wanted = options.ladders or list(RIGHT)
     if options.what == "count":
         for ladder in wanted:
             print(ladder, len(kernels(ladder)), len(candidates(ladder)))

@@ -29,7 +29,7 @@ Engine = Literal["traced", "simulator", "gpu"]
 Depth = Literal["once", "usual", "thorough", "large"]
 SHAPES = Path(__file__).with_name("shapes.toml")
 DRAWN, DRAWN_COMPILED = 4, 2  # shapes drawn anew; a conv2d kernel is compiled for each shape
-TERMS_ON_GPU = 1 << 13  # of a sum
+MOST_ON_GPU, TERMS_ON_GPU = 1 << 24, 1 << 13  # multiply-adds of a drawn shape on a GPU, and terms of a sum
 
 # of the pairwise plan, by form
 DRAWN_ON_GPU = {"gemm": 100, "conv2d": 2, "conv3d": 60, "dgrad": 60, "wgrad": 60}
@@ -38,7 +38,7 @@ THOROUGH_SECONDS = 150.0
 TRACED_SECONDS, TRACED_FROM = 90.0, 5_000_000  # of a case that is traced, and from how many multiply-adds on
 SPECIAL_UP_TO = 1 << 15  # multiply-adds of a shape that special operands are tried at without a GPU
 SPECIAL_TERMS = 256  # of a sum of such a shape
-LARGEST_ON_GPU = 1 << 27  # multiply-adds of a drawn shape
+LARGEST_ON_GPU = 1 << 27  # multiply-adds of a drawn shape of the pairwise plan
 # The most operations of a shape that was asked for, for the simulator, the tracer's thorough check and its usual one:
 # of a core, these take nine seconds, nine and half a minute. Beyond the last only a GPU judges.
 SIMULATED_FLOPS, THOROUGH_FLOPS, TRACED_FLOPS = 2_000_000, 40_000_000, 500_000_000
@@ -119,9 +119,10 @@ def cases(ladder: str, gpu: bool, seed: int, full: bool = False) -> list[Case]:
     planned += [Case(problem, "traced") for problem in drawn.drawn(ladder, seed, DRAWN)]
     found = _operands(planned, seed)
     if gpu:
-        on_gpu = [replace(case, engine="gpu") for case, too in chosen(ladder) if too]
+        on_gpu = [Case(problems.FIRST[ladder], "gpu", "thorough")]
+        on_gpu += [replace(case, engine="gpu") for case, too in chosen(ladder) if too]
         count = DRAWN_COMPILED if problems.LADDERS[ladder].form == "conv2d" else DRAWN
-        on_gpu += [Case(problem, "gpu") for problem in drawn.drawn(ladder, seed, count, LARGEST_ON_GPU, TERMS_ON_GPU)]
+        on_gpu += [Case(problem, "gpu") for problem in drawn.drawn(ladder, seed, count, MOST_ON_GPU, TERMS_ON_GPU)]
         found += _operands(on_gpu, seed)
         found += [Case(problem, "gpu", "large") for problem in shapes.large(ladder)]
     return found
