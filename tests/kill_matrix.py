@@ -50,7 +50,7 @@ SECONDS = 6.0  # of a wrong kernel at a candidate: one that takes longer is late
 DEAR = 0.35  # seconds of a right kernel at a candidate beyond which it is tried only where no other finds a kernel
 # A kernel is tried at the candidates that would be chosen now until so many find it; then at others, until more do,
 # or at most so many if any does.
-ENOUGH, MORE, MOST = 2, 4, 250
+ENOUGH, MORE, MOST = 2, 4, 150
 UNKNOWN = ("", "late", "untraced", "refused")  # what is no finding
 # A right kernel by ladder, whose time is a candidate's cost: an ordinary one, not the quickest to trace.
 RIGHT = {
@@ -396,6 +396,13 @@ def duties(ladder: str, candidate: Candidate) -> set[str]:
         far |= {f"pixels>{past}" for past in (256, 1024, 4096) if past < problem.P * problem.Q}
     for name, value in geometry.items():
         far |= {f"{name}>{past}" for past in ((3, 4, 7) if "pad" not in name else (3, 8, 16)) if value > past}
+    # rows of whole 16-byte pieces of float16, as a copy engine takes them
+    pieces = ("N", "K") if isinstance(problem, Gemm) else ("C", "K")
+    if all(extents[key] % 8 == 0 for key in pieces):
+        long = [*extents.items(), ("rows", math.prod(problem.output_shape[:-1]))]
+        far |= {f"whole pieces, {key}>{past}" for key, value in long for past in (8, 64, 128) if value > past}
+        if min(value for key, value in long if key in "MNCK" or key == "rows") > 63:
+            far.add("whole pieces, tiles")
     several = {key for key, value in extents.items() if value > 1}
     beside = {one for one in far if not one.startswith("sum>")}  # dear
     found = far | {f"{one}, {key}>1" for one in beside for key in several if not one.startswith(key)}
@@ -583,7 +590,10 @@ def main() -> int:
     parser.add_argument("what", choices=("run", "choose", "show", "report", "count"))
     parser.add_argument("ladders", nargs="*", help="default: all")
     parser.add_argument("--seconds", type=float, default=3600, help="of processor, at most")
+    parser.add_argument("--nice", type=int, default=19, help="of the process")
     options = parser.parse_args()
+    if options.what == "choose" and options.ladders:
+        parser.error("choose writes all ladders: name none, or use show")
     wanted = options.ladders or list(RIGHT)
     if options.what == "count":
         for ladder in wanted:
@@ -601,7 +611,7 @@ def main() -> int:
         from common.microscope import simulator
 
         simulator.install()
-        os.nice(19)
+        os.nice(options.nice)
         if options.what == "run":
             fill(wanted, options.seconds)
         else:
