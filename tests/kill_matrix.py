@@ -127,6 +127,9 @@ def candidates(ladder: str) -> list[Candidate]:
     plain, *twins = shapes.twins(ladder)
     found += [Candidate(pair) for one in twins for pair in ((plain, one), (one, plain))]
     found += [Candidate(tuple(on_ladder(ladder, one) for one in pair)) for pair in _pairs(form)]
+    # where a kernel says itself that something is kept
+    said = (kernel for kernel in classes.corpus() if kernel.ladder == ladder and "then" in kernel.refute)
+    found += [Candidate(tuple(kernel.shapes)) for kernel in said]
     return sorted(dict.fromkeys(found), key=lambda one: one.work)
 
 
@@ -373,6 +376,8 @@ _REDUCTIONS = (256, 512, 1024, 2048, 4096)
 def duties(ladder: str, candidate: Candidate) -> set[str]:
     """What a candidate goes out on: conditions of its shape, by name, each a reason to have it in the plan."""
     problem = candidate.shapes[0]
+    if candidate.wide and problem.output_dtype == problems.FLOAT16:
+        return set()  # such a launch of tensor cores takes seconds to trace; kernels on other ladders show the mistake
     if candidate.small or candidate.wide:
         return {f"{'small' if candidate.small else 'wide'} {problem}"}
     if len(candidate.shapes) > 1:
@@ -381,7 +386,10 @@ def duties(ladder: str, candidate: Candidate) -> set[str]:
     if candidate.operands == inputs.NORMALS:
         found = {f"sum>{past} with normals" for past in (256, 1024) if problem.reduction > past}
         found |= {f"sum>{past}" for past in _REDUCTIONS[2:] if problem.reduction > past}  # a term left out shows, too
+        found |= {f"{key}>{past}" for key, value in _axes(problem)[0].items() for past in _PAST if value > past}
         return found | {f"weights>{past} with normals" for past in (4096, 12288) if weights > past}
+    if problem.reduction > MOST_TERMS:
+        return set()  # dear, and what is left out of such a sum shows with normals, too
     extents, geometry = _axes(problem)
     far = {f"{key}>{past}" for key, value in extents.items() for past in _PAST if value > past and value % 8}
     if isinstance(problem, Gemm):
@@ -519,6 +527,7 @@ class Matrix:
 
 OVERHEAD = 0.004  # seconds that a case costs whatever its shape
 CHEAP = 0.02  # seconds that a second finding of a kernel may cost
+MOST_TERMS = 1600  # of a sum of integers that is chosen for what it goes out on
 EACH_WORK = 2e-7  # seconds, where no right kernel was timed
 # What a candidate must have that no other has, if it finds no kernel: so many duties, and so many for each second.
 LEAST, EACH_SECOND = 6, 150

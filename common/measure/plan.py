@@ -27,6 +27,7 @@ from common.measure import drawn, inputs, shapes
 
 Engine = Literal["traced", "simulator", "gpu"]
 Depth = Literal["once", "usual", "thorough", "large"]
+_DEPTHS: tuple[Depth, ...] = get_args(Depth)
 SHAPES = Path(__file__).with_name("shapes.toml")
 DRAWN, DRAWN_COMPILED = 4, 2  # shapes drawn anew; a conv2d kernel is compiled for each shape
 MOST_ON_GPU, TERMS_ON_GPU = 1 << 24, 1 << 13  # multiply-adds of a drawn shape on a GPU, and terms of a sum
@@ -97,7 +98,7 @@ def chosen(ladder: str) -> tuple[tuple[Case, bool], ...]:
     for line in data.get(ladder) or data[problems.LADDERS[ladder].form]:
         texts, _, marked = line.partition("|")
         marks = marked.split()
-        depth = next((mark for mark in marks if mark in get_args(Depth)), "once")
+        depth: Depth = next((one for one in _DEPTHS if one in marks), "once")
         special = next((mark for mark in marks if mark in operands), "")
         if set(marks) - {depth, special, "small", "wide", "gpu"}:
             allowed = "marks must be a depth, operands, small, wide or gpu"
