@@ -127,9 +127,9 @@ def candidates(ladder: str) -> list[Candidate]:
     plain, *twins = shapes.twins(ladder)
     found += [Candidate(pair) for one in twins for pair in ((plain, one), (one, plain))]
     found += [Candidate(tuple(on_ladder(ladder, one) for one in pair)) for pair in _pairs(form)]
-    # where a kernel says itself that something is kept
-    said = (kernel for kernel in classes.corpus() if kernel.ladder == ladder and "then" in kernel.refute)
-    found += [Candidate(tuple(kernel.shapes)) for kernel in said]
+    # where a kernel itself says that it is wrong
+    said = [kernel.shapes for kernel in classes.corpus() if kernel.ladder == ladder]
+    found += [Candidate(tuple(ones)) for ones in said if max(ones[0].shape().values()) <= shapes.MAX_GRID_YZ]
     return sorted(dict.fromkeys(found), key=lambda one: one.work)
 
 
@@ -572,7 +572,8 @@ def report(wanted: list[str]) -> None:
     """Choose on two thirds of the kernels, for each third: how many of those left out are found."""
     rows = known()
     for ladder in wanted:
-        paths = kernels(ladder)
+        anywhere = set().union(*Matrix.read(ladder, rows).finds.values())
+        paths = [path for path in kernels(ladder) if path.stem in anywhere]
         random.Random(3).shuffle(paths)
         told = []
         for third in range(3):
@@ -588,7 +589,8 @@ def report(wanted: list[str]) -> None:
                     if not any(attempt(path, ladder, one)[0] not in UNKNOWN for one in untried):
                         passed.append(path.stem)
             told.append((len(left_out) - len(passed), len(left_out), len(chosen), passed))
-        print(f"{ladder}: " + "; ".join(f"{found} of {all_} at {count} shapes" for found, all_, count, _ in told))
+        said = "; ".join(f"{found} of {all_} at {count} shapes" for found, all_, count, _ in told)
+        print(f"{ladder}: {said}", flush=True)
         for *_, passed in told:
             for name in passed:
                 print(f"  passes: {name}", flush=True)
