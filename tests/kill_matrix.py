@@ -377,7 +377,7 @@ def duties(ladder: str, candidate: Candidate) -> set[str]:
     """What a candidate goes out on: conditions of its shape, by name, each a reason to have it in the plan."""
     problem = candidate.shapes[0]
     if candidate.wide and problem.output_dtype == problems.FLOAT16:
-        return set()  # such a launch of tensor cores takes seconds to trace; kernels on other ladders show the mistake
+        return set()  # takes seconds to trace on tensor cores, and other ladders have it
     if candidate.small or candidate.wide:
         return {f"{'small' if candidate.small else 'wide'} {problem}"}
     if len(candidate.shapes) > 1:
@@ -493,7 +493,7 @@ class Matrix:
                 continue
             chosen.append(best)
             times.update(self.finds[best.key])
-            done |= self.duties[best.key]
+            done.update(self.duties[best.key])
         return self._needed(chosen)
 
     def for_gpu(self, chosen: list[Candidate], most: int) -> list[Candidate]:

@@ -133,7 +133,8 @@ def check_steps(
     """Check each step as :mod:`common.measure.plan` has it, or at ``shape``, in child processes; step by step.
 
     ``full``: at every shape of the pairwise plan. ``file`` is checked in the step's place. ``seed`` is that of the
-    drawn shapes and operands. Without a GPU each step is also compiled, unless ``compiled`` is False. What fails is not tried at all shapes, and what does not
+    drawn shapes and operands. Without a GPU each step is also compiled, unless ``compiled`` is False. What fails is
+    not tried at all shapes, and what does not
     compile at none that have not been tried by then. With ``workers`` these have what runs in the simulator to do,
     and ``begun`` is called when they know all of it. A step that requires another GPU than this one is checked as if
     there were none.
