@@ -34,7 +34,7 @@ from common.run.messages import ShapeTask
 FOLDER = Path(__file__).parent / "wrong_kernels"
 CLASSES = ("shapes", "values", "state", "order", "zero", "sound", "gpu", "refusal")
 # How many kernels there are of each, and which of them a check without a GPU lets pass.
-SIZES = {"shapes": 111, "values": 36, "state": 20, "order": 8, "zero": 11, "sound": 63, "gpu": 21, "refusal": 11}
+SIZES = {"shapes": 138, "values": 39, "state": 24, "order": 9, "zero": 14, "sound": 66, "gpu": 25, "refusal": 12}
 PASSING = {
     # threads or blocks store one element twice, and equal values: a waste, and conv2d_register_tiled and
     # conv2d_layer_dispatch do so, too, where a tile reaches beyond the output
@@ -58,7 +58,8 @@ _ORDINARY |= {ladder: _ORDINARY[kind.form] for ladder, kind in problems.LADDERS.
 class Wrong:
     """A wrong kernel. ``refute`` says how it shows, at a ``shape``:
 
-    ``then`` more shapes for the same module, ``inputs`` of a kind, ``launches`` as many, ``one_weight`` changed,
+    ``then`` more shapes for the same module, ``inputs`` of a kind, ``launches`` as many, ``one_weight`` changed, all
+    ``reordered``,
     ``fresh`` arrays, ``flip`` the order of the blocks, ``poison`` memory that nobody has written. ``unsound`` (race,
     barrier, unset, async, kernels) and ``compiles`` are not seen in the values.
     ``ordinary`` and ``ordinary_inputs``: where it is right, null if nowhere for sure.

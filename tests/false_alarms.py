@@ -16,7 +16,8 @@ from common.book import catalog, device, exercises
 from common.book.problems import Problem
 from common.jobs import run
 from common.jobs.messages import Check
-from common.measure import inputs, plan, shapes
+from common.measure import drawn as anew
+from common.measure import inputs, plan
 from common.run import isolate
 
 SECONDS = 120.0  # for one file at one shape
@@ -57,7 +58,7 @@ def drawn(kernel: Right, seed: int, count: int) -> list[tuple[Problem, dict]]:
     own = seed + sum(map(ord, kernel.name))
     return [
         (problem, {"engine": "traced", "depth": "once", "seed": own + number, "special": kinds[number % len(kinds)]})
-        for number, problem in enumerate(shapes.drawn(kernel.ladder, own, count))
+        for number, problem in enumerate(anew.drawn(kernel.ladder, own, count))
     ]
 
 

@@ -30,8 +30,10 @@ def operands(problem, kind, seed):
                 integers[0] = 0
         if kind == "equal":
             integers = np.full(shape, 3)
-        if kind in ("tiny", "mixed"):
+        if kind in ("tiny", "mixed", "normals"):
             values = rng.standard_normal(shape)
+            if kind == "normals":
+                return values.astype(np.float32)
             powers = np.full(shape[:1], -20) if kind == "tiny" else rng.integers(-20, 21, shape[:1])
             return (values * np.exp2(powers.reshape(-1, *[1] * (len(shape) - 1)))).astype(np.float32)
         if kind == "normals":
@@ -124,6 +126,8 @@ def _goes_wrong(module, problem, refute):
         place = tuple(extent // 2 for extent in weight.shape)
         changed[place] = -changed[place] if refute["one_weight"] == "sign" else changed[place] + 1
         found = found or rig.wrong(x, changed)
+    if refute.get("reordered"):
+        found = found or rig.wrong(x, weight.reshape(-1)[::-1].reshape(weight.shape).copy())
     if refute.get("fresh"):
         found = found or Rig(module, problem).wrong(*operands(problem, None, 2))
     return found

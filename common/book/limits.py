@@ -15,6 +15,7 @@ MAX_THREADS = occupancy.MAX_THREADS_PER_BLOCK
 MAX_BLOCK = (1024, 1024, 64)
 MAX_GRID = (2**31 - 1, 65535, 65535)
 MAX_SHARED = 48 * 1024  # bytes of shared arrays whose shape is fixed
+MAX_CONSTANT = 64 * 1024  # bytes of all arrays that a kernel takes from outside, which Numba compiles into it
 # What a launch may ask for beyond that, and all together: CUDA C++ Programming Guide, "Technical Specifications per
 # Compute Capability" ("Maximum amount of shared memory per thread block"): 64 KiB on 7.5, 163 on 8.0 and 8.7, 99 on
 # 8.6, 8.9 and 12.0, 227 on 9.0 and 10.0. That is a multiprocessor's, less what the driver takes for each block.
@@ -94,6 +95,13 @@ def require_shared(static: int, dynamic: int, capability: str | None = None) -> 
         together = f", {static + dynamic} together" if static and dynamic else ""
         where = f" on compute capability {capability}" if capability in MOST_SHARED else ""
         raise LaunchLimitError(f"{said}{together}: a block has at most {most}{where}")
+
+
+def require_constant(size: int) -> None:
+    """Raise LaunchLimitError if arrays of so many bytes do not fit constant memory."""
+    if size > MAX_CONSTANT:
+        said = f"the host arrays that the kernel names take {size} bytes of constant memory, whichever way they come"
+        raise LaunchLimitError(f"{said}: it holds {MAX_CONSTANT}")
 
 
 def require_configuration(kernel: str, given: Any) -> tuple[tuple[int, ...], tuple[int, ...], int]:

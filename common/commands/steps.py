@@ -27,6 +27,8 @@ def commands(known: arguments.Commands) -> None:
     sub.add_argument("--sim", action="store_true", help="as if there were no GPU")
     sub.add_argument("--seed", type=int, metavar="N", help="draw the shapes that differ each time from this seed")
 
+    sub.add_argument("--full", action="store_true", help="at hundreds of shapes: every pair of conditions occurs")
+
     sub = known.add("time", _time, "time steps on the GPU")
     arguments.takes_steps(sub)
     sub.add_argument("--problem", metavar="PRESET", help="preset (default: one per ladder)")
@@ -51,10 +53,12 @@ def _check(options: argparse.Namespace) -> int:
     shape = None if options.shape is None else choosing.shape_of(steps, options.shape, simulated)
     if options.seed is not None and not 0 <= options.seed < 2**31:
         raise ValueError(f"--seed {options.seed}: must be an integer from 0 to {2**31 - 1}")
+    if options.full and shape:
+        raise ValueError("--full has shapes of its own: it cannot be given with --shape")
     seed = plan.new_seed() if options.seed is None else options.seed
     simulator = choosing.simulator(options.sim, options)
     keeper = loop.Keeper([] if options.file else steps)
-    checking = run.check_steps(steps, simulator, shape, options.file, seed)
+    checking = run.check_steps(steps, simulator, shape, options.file, seed, full=options.full)
     outcomes = list(verdicts.checked(steps, checking, options.json))
     verdicts.note(keeper, outcomes)
     if options.json:

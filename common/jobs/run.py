@@ -109,18 +109,20 @@ def check_steps(
     compiled: bool = True,
     workers: isolate.Pool | None = None,
     begun: Callable[[], None] = lambda: None,
+    full: bool = False,
 ) -> Iterator[Outcome]:
     """Check each step as :mod:`common.measure.plan` has it, or at ``shape``, in child processes; step by step.
 
-    ``file`` is checked in the step's place. ``seed`` is that of the drawn shapes and operands. What a GPU has little
-    room for comes last: the largest shapes, one at a time, and what others left no memory for. Without a GPU each
-    step is also compiled, unless ``compiled`` is False. What fails is not tried at all shapes, and what does not
+    ``full``: at every shape of the pairwise plan. ``file`` is checked in the step's place. ``seed`` is that of the
+    drawn shapes and operands. What a GPU has little room for comes last: the largest shapes, one at a time, and what
+    others left no memory for. Without a GPU each step is also compiled, unless ``compiled`` is False. What fails is
+    not tried at all shapes, and what does not
     compile at none that have not been tried by then. With ``workers`` these have what runs in the simulator to do,
     and ``begun`` is called when they know all of it. A step that requires another GPU than this one is checked as if
     there were none.
     """
     simulated = {step: simulator or bool(beyond(step)) for step in steps}
-    groups = [g for step in steps for g in _check_groups(step, simulated[step], shape, file, seed, compiled)]
+    groups = [g for step in steps for g in _check_groups(step, simulated[step], shape, file, seed, compiled, full)]
     pool, gpu = isolate.Pool(), ThreadPoolExecutor(1)
     on_cpu = workers or pool
     stop, hopeless = threading.Event(), {step: threading.Event() for step in steps}
@@ -255,11 +257,18 @@ class _Any(threading.Event):
 
 
 def _check_groups(
-    step: Step, simulator: bool, shape: Problem | None, file: Path | None, seed: int, compiled: bool
+    step: Step,
+    simulator: bool,
+    shape: Problem | None,
+    file: Path | None,
+    seed: int,
+    compiled: bool,
+    full: bool = False,
 ) -> list[_CheckGroup]:
     if shape and simulator and plan.too_large(shape):
         return []
-    wanted = plan.cases_at(shape, not simulator, seed) if shape else plan.cases(step.ladder, not simulator, seed)
+    gpu = not simulator
+    wanted = plan.cases_at(shape, gpu, seed) if shape else plan.cases(step.ladder, gpu, seed, full)
     groups = []
     if simulator and compiled:  # first: what it says is told before all else
         # whole tiles may have a kernel of their own

@@ -3,8 +3,9 @@
 Module by module:
 
     check         the verdict: right, or what is wrong
-    plan          what a check of a step consists of, engine by engine
-    shapes        the shapes that it is checked at, chosen so that every pair of conditions occurs
+    plan          what a check of a step consists of, engine by engine; its shapes are data, shapes.toml
+    drawn         shapes drawn from a seed, far out on any axis
+    shapes        the shapes of `check --full`, among which every pair of conditions occurs
     inputs        seeded operands
     blank         what an element holds that nobody has written
     fullsize      a problem at full size: its operands, made once, and a check that stays on the GPU

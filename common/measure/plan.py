@@ -1,9 +1,12 @@
 """What a check of a step consists of: its cases, engine by engine, in the order in which they run.
 
+Which shapes, is data: ``shapes.toml``, chosen by ``tests/kill_matrix.py`` so that every wrong kernel that is known
+fails at one, and that each extent, stride, padding and dilation is far out at one. A few are drawn anew each time.
+
 All cases of an engine run in one process on one imported module, as a program would use the step: what it keeps from
 one shape, or one set of arrays, to the next shows. Two engines judge:
 
-- ``traced``: the tracer runs every block in lockstep. Fast, so it has most shapes; it alone sees what is unsound.
+- ``traced``: the tracer runs every block in lockstep; it alone sees what is unsound.
 - ``gpu``: the kernel as compiled, where there is a GPU: more shapes, and larger ones.
 
 Where there is no GPU, the kernels are also compiled for a real architecture.
@@ -12,23 +15,30 @@ Where there is no GPU, the kernels are also compiled for a real architecture.
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass
-from typing import Any, Literal
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, Literal, get_args
 
-from common.book import problems
+from common.book import problems, store
 from common.book.problems import FLOAT16, Problem
-from common.measure import inputs, shapes
+from common.measure import drawn, inputs, shapes
 
 Engine = Literal["traced", "gpu"]
 Depth = Literal["once", "usual", "thorough", "large", "measured"]
+_DEPTHS: tuple[Depth, ...] = get_args(Depth)
+SHAPES = Path(__file__).with_name("shapes.toml")
+DRAWN, DRAWN_COMPILED = 4, 2  # shapes drawn anew; a conv2d kernel is compiled for each shape
+MOST_ON_GPU, TERMS_ON_GPU = 1 << 24, 1 << 13  # multiply-adds of a drawn shape on a GPU, and terms of a sum
 
-# by form; a conv2d kernel is compiled for each shape
+# of the pairwise plan, by form
 DRAWN_ON_GPU = {"gemm": 100, "conv2d": 2, "conv3d": 60, "dgrad": 60, "wgrad": 60}
 COVERED_ON_GPU = {"conv2d": 5}  # all but for these
 THOROUGH_SECONDS = 150.0
 TRACED_SECONDS, TRACED_FROM = 90.0, 5_000_000  # of a case that is traced, and from how many multiply-adds on
 SPECIAL_UP_TO = 1 << 15  # multiply-adds of a shape that special operands are tried at without a GPU
-LARGEST_ON_GPU = 1 << 27  # multiply-adds of a drawn shape
+SPECIAL_TERMS = 256  # of a sum of such a shape
+LARGEST_ON_GPU = 1 << 27  # multiply-adds of a drawn shape of the pairwise plan
 # Of a shape that was asked for: seconds of a core that the tracer may take, without a GPU and beside one.
 ASKED_SECONDS, BESIDE_SECONDS = 20.0, 4.0
 TRACED_AT_BEST = 2e9  # operations a second, more than the tracer was seen to do of any step
@@ -79,8 +89,66 @@ def new_seed() -> int:
     return random.SystemRandom().randrange(1_000_000)
 
 
-def cases(ladder: str, gpu: bool, seed: int) -> list[Case]:
-    """The cases of a step of this ladder, the soonest done first; ``seed`` is that of the drawn shapes."""
+@lru_cache
+def chosen(ladder: str) -> tuple[tuple[Case, bool], ...]:
+    """The cases that ``shapes.toml`` has for a ladder, those that find most in the least time first; and which of
+    them a GPU runs, too.
+
+    A line of it is ``SHAPE`` or ``SHAPE then SHAPE``, perhaps followed by ``|`` and marks: a depth, a kind of
+    operands, ``small``, ``wide``, ``gpu``. A ladder without an entry has that of its form. Raises ValueError naming a
+    line that cannot be read.
+    """
+    data = store.read_toml(SHAPES)
+    operands = (*inputs.SPECIAL, inputs.NORMALS)
+    found: list[tuple[Case, bool]] = []
+    for line in data.get(ladder) or data[problems.LADDERS[ladder].form]:
+        texts, _, marked = line.partition("|")
+        marks = marked.split()
+        depth: Depth = next((one for one in _DEPTHS if one in marks), "once")
+        special = next((mark for mark in marks if mark in operands), "")
+        if set(marks) - {depth, special, "small", "wide", "gpu"}:
+            allowed = "marks must be a depth, operands, small, wide or gpu"
+            raise ValueError(f"{SHAPES.name}, {ladder}: {line!r}: {allowed}")
+        first = problems.FIRST[ladder]
+        made = Case(first, "traced", depth, 0, special, wide="wide" in marks, small="small" in marks)
+        shaped = [problems.parse_shape(ladder, text) for text in texts.split(" then ")]
+        found += [(replace(made, problem=problem), "gpu" in marks) for problem in shaped]
+    return tuple(found)
+
+
+def cases(ladder: str, gpu: bool, seed: int, full: bool = False) -> list[Case]:
+    """The cases of a step of this ladder, those that find most in the least time first; ``seed`` is that of what is
+    drawn. ``full``: the pairwise plan in their place.
+    """
+    if full:
+        return _pairwise(ladder, gpu, seed)
+    planned = [case for case, _ in chosen(ladder)]
+    planned += [Case(problem, "traced") for problem in drawn.drawn(ladder, seed, DRAWN)]
+    found = _operands(planned, seed)
+    if gpu:
+        on_gpu = [Case(problems.FIRST[ladder], "gpu", "thorough")]
+        on_gpu += [replace(case, engine="gpu") for case, too in chosen(ladder) if too]
+        count = DRAWN_COMPILED if problems.LADDERS[ladder].form == "conv2d" else DRAWN
+        on_gpu += [Case(problem, "gpu") for problem in drawn.drawn(ladder, seed, count, MOST_ON_GPU, TERMS_ON_GPU)]
+        found += _operands(on_gpu, seed)
+        found += [Case(problem, "gpu", "large") for problem in shapes.large(ladder)]
+    return found
+
+
+def _operands(planned: list[Case], seed: int) -> list[Case]:
+    """Each with a seed of its own, and where it has integers alone, special operands of one kind after the other."""
+    kinds, found = list(inputs.SPECIAL), []
+    for number, case in enumerate(planned, seed):
+        special = case.special
+        small = shapes.multiply_adds(case.problem) <= (LARGEST_ON_GPU if case.engine == "gpu" else SPECIAL_UP_TO)
+        if case.depth == "once" and not special and small and case.problem.reduction <= SPECIAL_TERMS:
+            special = kinds[number % len(kinds)]
+        found.append(replace(case, seed=number, special=special))
+    return found
+
+
+def _pairwise(ladder: str, gpu: bool, seed: int) -> list[Case]:
+    """Shapes among which every pair of conditions occurs, and all others of :mod:`common.measure.shapes`."""
     first, ragged = problems.FIRST[ladder], problems.RAGGED[ladder]
     found = [Case(first, "traced", "thorough", seed)]
     found += [Case(problem, "traced", "usual") for problem in ragged]

@@ -410,6 +410,7 @@ def _local(machine: Machine, line: int, shape: Any, dtype: Any, alignment: int =
 def _constant(machine: Machine, line: int, array: Any) -> View:
     if type(array) is not View or not isinstance(array.storage, Constant):
         raise machine.error(line, "const.array_like takes an array that stands outside the kernel")
+    machine.require_constants()
     return array
 
 

@@ -24,7 +24,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numba import cuda as numba_cuda
 
-from common.book import ledger
+from common.book import ledger, limits
 from common.book.limits import LaunchLimitError
 from common.explain.faults import Fault
 from common.microscope import hopper, lockstep, values
@@ -123,6 +123,7 @@ class Machine:
         self.site = 0  # the line of the step's file that a helper is called from
         self.depth = 0
         self.called: dict[Code, _Function] = {}
+        self.constants: dict[int, Any] = {}  # host arrays that it names, by their id, which they keep
         self.cuda = Cuda(self)
         self.main = self.wrapped(function)
         self.main.freeze(self)
@@ -322,6 +323,7 @@ class Machine:
     def wrapped(self, value: Any) -> Any:
         """A global or closed-over value as translated code sees it."""
         if isinstance(value, np.ndarray):  # what it holds now stays
+            self.constants[id(value)] = value
             return View.of(Constant(np.array(value).reshape(-1)), value.shape)
         if isinstance(value, tuple):
             parts = [self.wrapped(part) for part in value]
@@ -364,6 +366,10 @@ class Machine:
         if name and hasattr(self.cuda, name):
             return getattr(self.cuda, name)
         return unknown(getattr(value, "__name__", name or type(value).__name__))
+
+    def require_constants(self) -> None:
+        """Raise LaunchLimitError unless the host arrays that the kernel names fit constant memory together."""
+        limits.require_constant(sum(array.nbytes for array in self.constants.values()))
 
     def error(self, line: int, text: str) -> MistakeError:
         found = MistakeError(f"line {line}: {text}")

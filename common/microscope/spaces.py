@@ -365,6 +365,7 @@ class Constant(Storage):
     def read(
         self, machine: Machine, view: View, place: Offsets, width: int, wrong: Bools | None, line: int
     ) -> list[Value]:
+        machine.require_constants()
         ledger, mask = machine.ledger, machine.mask
         if ledger.recording:
             key = Key(line, self.space, "read", view.name, 8 * self.dtype.itemsize)

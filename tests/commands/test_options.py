@@ -102,6 +102,7 @@ CASES = {
         "--shape": Case('--shape "M=3 N=4 K=2"', lambda s: s.check_steps.shape == SMALL),
         "--sim": Case("--sim", lambda s: s.check_steps.simulator),
         "--seed": Case("--seed 7", lambda s: s.check_steps.seed == 7),
+        "--full": Case("--full", lambda s: s.check_steps.full),
     },
     "time": {
         "STEP": whole("gemm_naive", lambda s: names(step for step, _ in s.time_steps.pairs) == ["gemm_naive"]),
@@ -502,6 +503,7 @@ REFUSED = [
     ("check", 'gemm_naive --shape "M=99999999999999999999 N=1 K=1"', ["--shape 'M=99", "GB", "may take"]),
     ("check", "gemm_naive --seed -1", ["--seed -1: must be an integer from 0 to 2147483647"]),
     ("check", "gemm_naive --seed 1.5", ["--seed '1.5': must be an integer"]),
+    ("check", "gemm_naive --full --shape 'M=4 N=5 K=6'", ["--full has shapes of its own"]),
     ("compile", "gemm_naive --cc 1.0", ["--cc '1.0': must be a compute capability", "7.5, 8.0"]),
     ("compile", "gemm_naive --cc 99.0", ["--cc '99.0'", "7.5, 8.0"]),
     ("compile", "gemm_naive --record --cc 8.0", ["--record: takes one --cc, 9.0"]),

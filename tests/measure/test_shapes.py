@@ -113,12 +113,14 @@ def test_channels_of_one_piece_and_of_a_box_and_one_are_copied():
 
 @pytest.mark.parametrize("engine", ["traced", "gpu"])
 def test_each_engine_is_asked_for_them(engine):
-    asked = {case.problem for case in plan.cases("hgemm", True, 3) if case.engine == engine}
+    asked = {case.problem for case in plan.cases("hgemm", True, 3, full=True) if case.engine == engine}
     assert set(shapes.tiled("hgemm")) <= asked
 
 
 def test_a_large_shape_has_more_time_on_the_tracer():
-    limits = {case.problem: case.fields()["seconds"] for case in plan.cases("hgemm", False, 3) if not case.wide}
+    limits = {
+        case.problem: case.fields()["seconds"] for case in plan.cases("hgemm", False, 3, full=True) if not case.wide
+    }
     assert {limits[problem] for problem in shapes.copied("hgemm") if problem.M == shapes.MANY} == {
         plan.TRACED_SECONDS
     }
@@ -127,7 +129,7 @@ def test_a_large_shape_has_more_time_on_the_tracer():
 
 @pytest.mark.parametrize("ladder", ["dgrad", "wgrad"])
 def test_gradients_are_checked_at_all_that_trips_them_up(ladder):
-    asked = [case.problem for case in plan.cases(ladder, False, 3)]
+    asked = [case.problem for case in plan.cases(ladder, False, 3, full=True)]
     assert {problem.ladder for problem in asked} == {ladder}
     found = set().union(*(shapes.conditions(problem) for problem in asked))
     for axis, extent in zip("dhw", "DHW", strict=True):
@@ -154,7 +156,7 @@ def test_a_gradient_refuses_no_filter_for_its_size(ladder):
 @pytest.mark.parametrize("ladder", ["dgrad", "wgrad"])
 @pytest.mark.parametrize("engine", ["traced", "gpu"])
 def test_gradients_are_checked_at_layers_beyond_what_is_drawn(ladder, engine):
-    asked = {case.problem for case in plan.cases(ladder, True, 3) if case.engine == engine}
+    asked = {case.problem for case in plan.cases(ladder, True, 3, full=True) if case.engine == engine}
     found = shapes.layers(ladder)
     assert set(found) <= asked
     assert max(problem.R * problem.S for problem in found) > 64
@@ -178,7 +180,7 @@ def test_gradients_are_checked_at_layers_beyond_what_is_drawn(ladder, engine):
 @pytest.mark.parametrize("ladder", ["conv3d", "hconv3d", "dgrad", "wgrad"])
 @pytest.mark.parametrize("engine", ["traced", "gpu"])
 def test_filters_of_3_x_3_are_checked_as_kernels_that_take_no_others_see_them(ladder, engine):
-    asked = {case.problem for case in plan.cases(ladder, True, 3) if case.engine == engine}
+    asked = {case.problem for case in plan.cases(ladder, True, 3, full=True) if case.engine == engine}
     found = [
         problem
         for problem in asked
@@ -216,7 +218,7 @@ PATHS = {
 @pytest.mark.parametrize("ladder", ["conv3d", "hconv3d", "dgrad", "wgrad"])
 @pytest.mark.parametrize("engine", ["traced", "gpu"])
 def test_filters_that_kernels_have_paths_for_are_checked_with_several_images_and_a_rest(ladder, engine):
-    asked = {case.problem for case in plan.cases(ladder, True, 3) if case.engine == engine}
+    asked = {case.problem for case in plan.cases(ladder, True, 3, full=True) if case.engine == engine}
 
     def of(path):
         taps, strides, pads = PATHS[path]
@@ -248,7 +250,7 @@ def test_filters_that_kernels_have_paths_for_are_checked_with_several_images_and
 
 @pytest.mark.parametrize("taps", [(1, 3), (3, 1), (1, 7), (7, 1), (3, 3), (4, 4), (5, 5), (7, 7)])
 def test_conv2d_is_checked_at_usual_filters_with_several_images_channels_and_filters(taps):
-    asked = {case.problem for case in plan.cases("conv2d", False, 3)}
+    asked = {case.problem for case in plan.cases("conv2d", False, 3, full=True)}
     found = [problem for problem in asked if taps == (problem.R, problem.S)]
     assert any(problem.N > 1 < problem.C and problem.K > 4 for problem in found)
     assert any(max(problem.P, problem.Q) > 16 and problem.P != problem.Q for problem in found)
@@ -264,7 +266,7 @@ def test_conv2d_is_checked_at_usual_filters_with_several_images_channels_and_fil
 @pytest.mark.parametrize("ladder", ["gemm", "hgemm"])
 @pytest.mark.parametrize("engine", ["traced", "gpu"])
 def test_vectors_pairs_squares_and_whole_tiles_but_for_one_axis_are_checked(ladder, engine):
-    asked = {case.problem for case in plan.cases(ladder, True, 3) if case.engine == engine}
+    asked = {case.problem for case in plan.cases(ladder, True, 3, full=True) if case.engine == engine}
     extents = [(problem.M, problem.N, problem.K) for problem in asked]
     assert any(M == 1 < N and K > 512 and K % 4 for M, N, K in extents)
     assert any(N == 1 < M and K > 512 and K % 4 for M, N, K in extents)
@@ -289,12 +291,12 @@ def test_familiar_shapes_have_kin_that_are_drawn_anew_and_are_small(ladder):
     for problem in (problem for kin in found.values() for problem in kin):
         assert problem.ladder == ladder
         assert shapes.multiply_adds(problem) <= 2 * shapes.LARGEST_DRAWN
-    asked = [case.problem for case in plan.cases(ladder, False, 3)]
+    asked = [case.problem for case in plan.cases(ladder, False, 3, full=True)]
     assert set(found[3]) <= set(asked)
 
 
 def test_a_path_of_its_own_that_rounds_more_is_seen():
-    special = {case.problem: case.special for case in plan.cases("conv3d", False, 3)}
+    special = {case.problem: case.special for case in plan.cases("conv3d", False, 3, full=True)}
     assert {special[problem] for problem in shapes.familiar("conv3d")} == {inputs.NORMALS}
 
 
@@ -312,7 +314,7 @@ def test_among_the_twins_two_extents_of_x_have_the_same_outputs(ladder, axis):
 
 @pytest.mark.parametrize("ladder", problems.LADDERS)
 def test_precision_shows_at_whole_tiles_and_in_long_sums(ladder):
-    rounded = [case.problem for case in plan.cases(ladder, False, 3) if case.special == inputs.NORMALS]
+    rounded = [case.problem for case in plan.cases(ladder, False, 3, full=True) if case.special == inputs.NORMALS]
     rounded = set(rounded) - {*shapes.familiar(ladder), *shapes.kin(ladder, 3)}
     assert rounded == {*shapes.rounded(ladder), *shapes.long_sums(ladder)}
     assert set(shapes.rounded(ladder)) <= set(shapes.tiled(ladder))

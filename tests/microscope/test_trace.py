@@ -1901,6 +1901,17 @@ def test_globals_are_those_of_the_first_launch_for_each_type_of_arguments(write)
     assert [launched(trace.Tracer(), module, value)[0] for value in (1, 2)] == [11, 22]
 
 
+@pytest.mark.parametrize("read", ["TABLE[i]", "cuda.const.array_like(TABLE)[i]"])
+def test_host_arrays_beyond_constant_memory_are_refused_with_their_bytes_and_line(kernel, read):
+    extra = "import numpy as np\n\nOTHER = np.ones(8192, np.float32)\nTABLE = np.ones({}, np.float32)"
+    body = f"i = cuda.threadIdx.x\nc[0, i] = OTHER[i] + OTHER[i + 32]\nc[1, i] = {read}"
+    assert not {"raises"} & kinds(kernel(body, extra=extra.format(8192)))  # 64 KiB together, however often it is read
+    with pytest.raises(limits.LaunchLimitError, match="take 65540 bytes of constant memory") as raised:
+        kernel(body, extra=extra.format(8193))
+    path, line = [(entry.path, entry.lineno) for entry in raised.traceback if str(entry.path).endswith("_own.py")][-1]
+    assert "OTHER[i]" in path.read_text().splitlines()[line]
+
+
 SHARED_BY_FUNCTION = """
     @cuda.jit(device=True{option})
     def keep(value):

@@ -1,0 +1,634 @@
+"""Which shapes does a check need? python tests/kill_matrix.py run | choose | report [LADDER ...].
+
+``run`` tries the wrong kernels of ``tests/wrong_kernels`` at candidates, on the tracer, until several find each, and
+notes whether it is found there and by what; it goes on where it stopped. ``choose`` takes, for each ladder, the
+cheapest candidates at which every kernel fails that fails anywhere, twice where that costs little, and such as go out
+on an axis; it writes ``common/measure/shapes.toml``; ``show`` only prints it. ``report`` chooses on two thirds of the
+kernels, three times over, and says how many of the third left out are found.
+
+A candidate is one shape, or two that one module is asked for one after the other, as what a step keeps under too
+short a key shows at the second alone.
+"""
+
+import argparse
+import contextlib
+import hashlib
+import io
+import itertools
+import json
+import math
+import os
+import random
+import re
+import signal
+import sys
+import textwrap
+import time
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from heapq import heappop, heapreplace
+from pathlib import Path
+from unittest import mock
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+import classes
+import numpy as np
+from common.workers import child
+
+from common.book import catalog, device, problems
+from common.book.problems import LADDERS, Conv2d, Conv3d, Gemm, Problem, on_ladder
+from common.explain import diagnose
+from common.jobs import run, tasks
+from common.jobs.messages import Check
+from common.measure import inputs, plan, shapes
+from common.measure.drawn import drawn
+
+CACHE = catalog.ROOT / ".workbook" / "kill_matrix.jsonl"
+SECONDS = 6.0  # of a wrong kernel at a candidate: one that takes longer is late, which is not found
+DEAR = 0.35  # seconds of a right kernel at a candidate beyond which it is tried only where no other finds a kernel
+# A kernel is tried at the candidates that would be chosen now until so many find it; then at others, until more do,
+# or at most so many if any does.
+ENOUGH, MORE, MOST = 2, 4, 150
+UNKNOWN = ("", "late", "unjudged", "refused")  # what is no finding
+# A right kernel by ladder, whose time is a candidate's cost: an ordinary one, not the quickest to trace.
+RIGHT = {
+    "gemm": "gemm_register_blocked", "conv2d": "conv2d_register_tiled", "conv3d": "conv3d_implicit_gemm",
+    "hgemm": "hgemm_shared", "hconv3d": "hconv3d_mma", "dgrad": "dgrad_implicit_gemm",
+    "wgrad": "wgrad_implicit_gemm",
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """Shapes that one module is asked for one after the other, and how each is checked."""
+
+    shapes: tuple[Problem, ...]
+    depth: str = "once"
+    operands: str = ""
+    small: bool = False
+    wide: bool = False
+
+    @property
+    def key(self) -> str:
+        marks = [self.depth] * (self.depth == "once") + self.marks
+        return " then ".join(map(str, self.shapes)) + " | " + " ".join(marks)
+
+    @property
+    def marks(self) -> list[str]:
+        """As ``shapes.toml`` has them."""
+        depth = "" if self.depth == "once" else self.depth
+        return [mark for mark in (depth, self.operands, "small" * self.small, "wide" * self.wide) if mark]
+
+    @property
+    def work(self) -> int:
+        """About what it costs, to sort by."""
+        run = [shapes.narrow(one) if self.wide else one for one in self.shapes]
+        terms = sum(shapes.multiply_adds(one) + 500 * one.reduction + 50_000 for one in run)
+        return terms * (8 if self.depth == "thorough" else 1)
+
+
+# --- candidates ---
+
+# Another shape for a thorough check: more filters, images and columns than FIRST has, and fewer of the others.
+_SECOND: dict[str, Problem] = {"gemm": Gemm(M=21, N=9, K=70), "conv2d": Conv2d(N=5, C=3, H=5, W=6, K=9, R=2, S=3)}
+_SECOND |= dict.fromkeys(
+    ("conv3d", "dgrad", "wgrad"), Conv3d(N=5, C=9, D=2, H=4, W=5, K=9, T=1, R=2, S=3, pad_w=1, stride_h=2)
+)
+_SIDES = (2, 3, 4, 5, 7, 8, 9, 12, 15, 16, 17, 21, 31, 32, 33, 41, 47, 48, 55, 63, 64, 65, 97, 127, 128, 129, 131)
+# Strides, paddings and dilations beyond 3, alone and with others.
+_GEOMETRIES = (
+    *((stride, pad, dilation) for stride in (4, 5, 7, 8, 9) for pad, dilation in ((0, 1), (1, 2))),
+    *((stride, pad, dilation) for pad in (3, 4, 5, 9, 17) for stride, dilation in ((1, 1), (2, 2))),
+    *((stride, pad, dilation) for dilation in (3, 4, 5, 8, 9) for stride, pad in ((1, 0), (2, 1))),
+    (4, 4, 1), (5, 4, 4), (4, 5, 3),
+)  # fmt: skip
+_FAR = (193, 255, 256, 257, 259, 300, 511, 512, 513, 517, 769, 1023, 1025, 2049, 2053, 4099)
+
+
+def candidates(ladder: str) -> list[Candidate]:
+    """All that may be chosen from for a ladder, the cheapest first."""
+    form = LADDERS[ladder].form
+    rng = random.Random(1)
+    first, second = problems.FIRST[ladder], on_ladder(ladder, _SECOND[form])
+    found = [Candidate((first,)), Candidate((first,), "usual"), Candidate((first,), "thorough")]
+    singles = [
+        *problems.RAGGED[ladder], *shapes.covering(ladder), *shapes.tiled(ladder), *shapes.layers(ladder),
+        *shapes.familiar(ladder), *(shapes.draw(ladder, rng, 1 << 15) for _ in range(40)), *drawn(ladder, 1, 120),
+        *(on_ladder(ladder, one) for one in _far_out(form)),
+    ]  # fmt: skip
+    found += [Candidate((one,)) for one in singles]
+    found += [Candidate((one,), operands=inputs.NORMALS) for one in _precise(ladder)]
+    found += [Candidate((second,), "thorough")] + [Candidate((second,), operands=kind) for kind in inputs.SPECIAL]
+    # a sum of as many terms takes seconds
+    found += [Candidate((one,), wide=True) for one in shapes.wide(ladder) if shapes.narrow(one).reduction < 1 << 13]
+    found += [Candidate((one,), small=True) for one in shapes.on_small_card(ladder)]
+    plain, *twins = shapes.twins(ladder)
+    found += [Candidate(pair) for one in twins for pair in ((plain, one), (one, plain))]
+    found += [Candidate(tuple(on_ladder(ladder, one) for one in pair)) for pair in _pairs(form)]
+    # where a kernel itself says that it is wrong
+    said = [kernel.shapes for kernel in classes.corpus() if kernel.ladder == ladder]
+    found += [Candidate(tuple(ones)) for ones in said if max(ones[0].shape().values()) <= shapes.MAX_GRID_YZ]
+    return sorted(dict.fromkeys(found), key=lambda one: one.work)
+
+
+def _far_out(form: str) -> Iterator[Problem]:
+    """Far out on one axis, or two, where the others are short."""
+    if form == "gemm":
+        for extent in (*_SIDES, *_FAR):
+            for others in ((2, 3), (5, 4)):
+                for axis in range(3):
+                    extents = list(others)
+                    extents.insert(axis, extent)
+                    yield Gemm(**dict(zip("MNK", extents, strict=True)))
+            yield from (Gemm(M=extent, N=extent, K=2), Gemm(M=2, N=extent, K=extent), Gemm(M=extent, N=3, K=extent))
+        return
+    tall = ((8, 8), (9, 9), (1, 65), (65, 1), (17, 1), (1, 17), (33, 2), (2, 33), (3, 31), (11, 11), (10, 6), (6, 10))
+    tall = (*tall, (1, 9), (9, 1), (1, 8), (8, 1), (1, 11), (13, 1), (7, 7), (8, 9), (5, 13), (31, 1), (1, 31))
+    sides = (*_SIDES, *(far for far in _FAR if far < 1100))
+    if form == "conv2d":
+        several = Conv2d(N=2, C=3, H=4, W=5, K=2, R=2, S=3)
+        yield from (replace(several, **{axis: far}) for axis in "NCK" for far in sides)
+        yield from (replace(several, **{axis: far + 2}) for axis in "HW" for far in sides)
+        yield from (replace(several, H=r + 1, W=s + 1, R=r, S=s) for r, s in tall)
+        base = Conv2d(N=1, C=1, H=4, W=5, K=2, R=2, S=3)
+        yield from (replace(base, **{axis: far}) for axis in "NCK" for far in (*sides, *_FAR[-3:]))
+        yield from (replace(base, C=2, **{axis: far}) for axis in "NK" for far in sides)
+        yield from (replace(base, H=far + 1, W=4) for far in sides)
+        yield from (replace(base, W=far + 2, H=3) for far in sides)
+        for r, s in tall:
+            yield Conv2d(N=1, C=1, H=r + 1, W=s + 2, K=2, R=r, S=s)
+            yield Conv2d(N=2, C=3, H=r + 3, W=s + 1, K=3, R=r, S=s)
+            yield Conv2d(N=1, C=1, H=r, W=s + 70, K=1, R=r, S=s)
+            yield Conv2d(N=1, C=2, H=r + 35, W=s + 1, K=1, R=r, S=s)
+        for q in (41, 47, 55, 61, 82, 83, 94, 97, 107, 109):
+            yield Conv2d(N=1, C=1, H=q + 2, W=q, K=1, R=2, S=1)
+        yield from (Conv2d(N=1, C=c, H=5, W=4, K=k, R=3, S=2) for c, k in ((36, 40), (64, 65), (130, 20), (20, 131)))
+        yield from (Conv2d(N=1, C=c, H=3, W=3, K=2, R=3, S=3) for c in (57, 114, 228, 456))
+        return
+    sides = (2, 4, 5, 9, 16, 17, 33, 64, 65, 129, 256, 257, 513, 1025)
+    several = Conv3d(N=2, C=3, D=2, H=4, W=5, K=2, T=2, R=2, S=3, pad_h=1, pad_d=1)
+    yield from (replace(several, **{axis: far}) for axis in "NCK" for far in sides)
+    yield from (replace(several, **{axis: far + 2}) for axis in "DHW" for far in sides)
+    yield from (replace(several, H=r + 1, W=s + 1, R=r, S=s) for r, s in tall)
+    base = Conv3d(N=1, C=1, D=2, H=4, W=5, K=2, T=1, R=2, S=3)
+    yield from (replace(base, **{axis: far}) for axis in "NCK" for far in (*sides, 2053, 4099))
+    yield from (replace(base, **{axis: far + 3}) for axis in "DHW" for far in sides)
+    wide = replace(base, C=4, K=4)
+    yield from (replace(wide, **{axis: far}) for axis in "NCKDHW" for far in sides if far > 3)
+    for r, s in tall:
+        yield Conv3d(N=1, C=1, D=1, H=r + 1, W=s + 2, K=2, T=1, R=r, S=s)
+        yield Conv3d(N=1, C=2, D=2, H=max(1, r - 2), W=max(1, s - 2), K=3, T=1, R=r, S=s, pad_h=2, pad_w=2)
+    for t, r, s in ((9, 1, 1), (5, 5, 5), (4, 4, 4), (17, 1, 2), (33, 1, 1), (65, 1, 1), (3, 4, 3), (2, 5, 7)):
+        yield Conv3d(N=1, C=1, D=t + 1, H=r + 1, W=s + 1, K=2, T=t, R=r, S=s)
+    for axis, extent, taps in zip("dhw", "DHW", "TRS", strict=True):
+        for stride, pad, dilation in _GEOMETRIES:
+            options = {f"stride_{axis}": stride, f"pad_{axis}": pad, f"dilation_{axis}": dilation}
+            options |= {taps: 3, extent: max(1, 2 * dilation + 2 + 2 * stride - 2 * pad)}
+            yield replace(base, **{"C": 2, "D": 3, **options})
+    for stride in (2, 3, 4, 5):
+        options = {f"stride_{axis}": stride for axis in "dhw"}
+        yield Conv3d(N=2, C=2, D=stride + 3, H=stride + 4, W=2 * stride + 3, K=3, T=2, R=3, S=3, **options)
+    for q in (41, 47, 55, 61, 83):
+        yield Conv3d(N=1, C=1, D=1, H=q + 2, W=q, K=1, T=1, R=2, S=1)
+    yield from (
+        Conv3d(N=1, C=c, D=1, H=3, W=3, K=k, T=1, R=3, S=3) for c, k in ((57, 2), (228, 2), (456, 1), (5, 260))
+    )
+
+
+def _precise(ladder: str) -> Iterator[Problem]:
+    """Where sums are rounded: whole tiles, long sums, large filters."""
+    yield from (*shapes.rounded(ladder), *shapes.familiar(ladder))
+    form = LADDERS[ladder].form
+    if form == "gemm":
+        longs = [Gemm(M=3, N=4, K=far) for far in _FAR] + [Gemm(M=16 * n, N=16 * n, K=16 * n) for n in (1, 2, 4)]
+    elif form == "conv2d":
+        longs = [one for one in _far_out(form) if one.reduction > 100 or math.prod(one.weight_shape) > 4000]
+    else:
+        longs = [one for one in _far_out(form) if on_ladder(ladder, one).reduction > 100]
+    yield from (on_ladder(ladder, one) for one in longs)
+
+
+def _pairs(form: str) -> Iterator[tuple[Problem, Problem]]:
+    """Two shapes of one plan that differ in one thing, or share what a key may be made of."""
+    if form == "gemm":
+        base = Gemm(M=6, N=4, K=8)
+        changes = [{axis: extent} for axis in "MNK" for extent in (2, 5, 12, 33)]
+        changes += [{"M": 4, "N": 6}, {"M": 8, "K": 6}, {"N": 8, "K": 4}, {"M": 12, "N": 2}, {"M": 3, "K": 16}]
+    elif form == "conv2d":
+        base = Conv2d(N=2, C=3, H=6, W=8, K=5, R=3, S=2)
+        changes = [{axis: extent} for axis in "NCK" for extent in (1, 4, 9)]
+        changes += [{"H": 8, "W": 6}, {"H": 4, "W": 12}, {"R": 2, "S": 3}, {"R": 6, "S": 1}, {"R": 1, "S": 6}]
+        changes += [{"H": 7}, {"W": 9}, {"H": 16}, {"W": 21}, {"C": 5, "K": 3}, {"N": 3, "C": 2}, {"R": 2}, {"S": 3}]
+    else:
+        base = Conv3d(N=2, C=3, D=3, H=6, W=8, K=4, T=2, R=3, S=2)
+        changes = [{axis: extent} for axis in "NCK" for extent in (1, 5)]
+        changes += [{"H": 8, "W": 6}, {"D": 6, "H": 3}, {"D": 8, "W": 3}, {"R": 2, "S": 3}, {"T": 3, "R": 2}]
+        changes += [{"H": 7}, {"W": 9}, {"D": 4}, {"C": 4, "K": 3}, {"N": 3, "C": 2}, {"T": 1}, {"R": 2}, {"S": 3}]
+        changes += [
+            {f"{what}_{axis}": value}
+            for axis in "dhw"
+            for what, value in (("stride", 2), ("pad", 1), ("dilation", 2))
+        ]
+        changes += [{"stride_h": 2, "pad_h": 1}, {"stride_w": 2, "pad_w": 1}, {"H": 12, "W": 4}, {"W": 16, "H": 3}]
+    for change in changes:
+        if form in ("conv3d", "dgrad", "wgrad") and change.get("dilation_d"):
+            yield base, replace(base, **change)
+            continue
+        yield base, replace(base, **change)
+        yield replace(base, **change), base
+
+
+# --- running ---
+
+
+def kernels(ladder: str) -> list[Path]:
+    """The wrong kernels of a ladder; those that only a GPU or a compiler shows are left out."""
+    paths = sorted(classes.FOLDER.glob(f"{ladder}_*.py"))
+    texts = {path: path.read_text(encoding="utf-8").partition("\n\nimport")[0] for path in paths}
+    return [path for path in paths if "\nGPU only:" not in texts[path] and '"compiles": false' not in texts[path]]
+
+
+class _Late(BaseException):
+    pass
+
+
+def attempt(path: Path, ladder: str, candidate: Candidate, precision: str = "fp32") -> tuple[str, float]:
+    """What finds the kernel at a candidate, empty if nothing does, and the seconds; the module is imported anew."""
+    tasks._kept.clear()
+    began, late = time.process_time(), []
+
+    def stop(*_: object) -> None:
+        late.append(True)
+        raise _Late
+
+    signal.signal(signal.SIGALRM, stop)
+    found = ""
+    for problem in candidate.shapes:
+        fields = {
+            "engine": "traced",
+            "depth": candidate.depth,
+            "special": candidate.operands,
+            "small": candidate.small,
+        }
+        task = Check(
+            path=str(path), ladder=ladder, shape=problem.shape(), repeats=1, precision=precision, wide=candidate.wide,
+            **fields,
+        )  # fmt: skip
+        signal.setitimer(signal.ITIMER_REAL, SECONDS)
+        try:
+            with contextlib.redirect_stdout(io.StringIO()):
+                result = child._attempt(task)
+        except _Late:
+            result = {"status": "late"}
+        finally:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+        if late:
+            found = "late"
+        elif result.get("untraced"):
+            found = "untraced"
+        else:
+            result = run.judged(problem, result)
+            if result["status"] == "refused":
+                found = "refused"
+            elif result["status"] not in classes.ENDED:
+                said = result.get("findings") or [{"kind": result["status"], "message": result.get("message")}]
+                found = f"{said[0]['kind']}: {said[0]['message']}"[:160]
+                if "LaunchLimitError" in found and candidate.wide and not _limits(path):
+                    found = ""
+        if found:
+            break
+    return found, time.process_time() - began
+
+
+def _limits(path: Path) -> bool:
+    """May a grid that is too large be this kernel's mistake?"""
+    text = path.read_text(encoding="utf-8")
+    return "Class: shapes" in text or "Class: gpu" in text or "Class:" not in text
+
+
+def digest(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()[:12]
+
+
+def known() -> dict[tuple[str, str, str], tuple[str, float]]:
+    """By kernel, its digest and candidate: what found it, and the seconds."""
+    if not CACHE.exists():
+        return {}
+    rows = (json.loads(line) for line in CACHE.read_text(encoding="utf-8").splitlines())
+    return {(name, code, key): (found, seconds) for name, code, key, found, seconds in rows}
+
+
+def costs(ladder: str, rows: dict) -> dict[str, float]:
+    """Seconds of a right kernel by candidate."""
+    path = catalog.find(RIGHT[ladder]).path
+    return {key: seconds for (name, code, key), (_, seconds) in rows.items() if name == path.stem}
+
+
+def fill(wanted: list[str], most: float) -> None:
+    """Try what has not been tried, for at most so many seconds."""
+    began, rows = time.process_time(), known()
+    CACHE.parent.mkdir(exist_ok=True)
+    with CACHE.open("a", encoding="utf-8") as file, mock.patch.object(diagnose, "explain", return_value=""):
+
+        def tried(path: Path, ladder: str, candidate: Candidate) -> tuple[str, float]:
+            key = path.stem, digest(path), candidate.key
+            if key not in rows:
+                rows[key] = attempt(path, ladder, candidate)
+                file.write(json.dumps([*key, rows[key][0], round(rows[key][1], 4)]) + "\n")
+                file.flush()
+            return rows[key]
+
+        for ladder in wanted:
+            right = catalog.find(RIGHT[ladder]).path
+            matrix = Matrix.read(ladder, rows)
+            likely = matrix.choose()
+            others = [one for one in matrix.candidates if matrix.seconds[one.key] <= DEAR and one not in likely]
+            random.Random(5).shuffle(others)
+            for path in kernels(ladder):
+                killed = late = number = 0
+                for number, candidate in enumerate(dict.fromkeys((*likely, *others, *matrix.candidates)), 1):
+                    if (number > len(likely) or killed < ENOUGH) and time.process_time() - began > most:
+                        return
+                    if late > 3 or killed >= (ENOUGH if number <= len(likely) else MORE):
+                        break
+                    if number > MOST and killed:
+                        break
+                    found, _ = tried(path, ladder, candidate)
+                    killed += found not in UNKNOWN
+                    late += found in UNKNOWN[1:3]
+                print(f"{time.process_time() - began:6.0f} s {path.stem}: found at {killed} of {number}", flush=True)
+            for candidate in Matrix.read(ladder, rows).choose():
+                found, _ = tried(right, ladder, candidate)
+                if found not in UNKNOWN:
+                    print(f"{right.stem} is called wrong at {candidate.key}: {found}", flush=True)
+
+
+# --- choosing ---
+
+# What a mistake may depend on besides what the corpus has, by form: an extent or a product of extents, and from where
+# on it is far out. Each is one shape's duty.
+_PAST = (16, 32, 64, 128, 256, 512, 1024)
+_REDUCTIONS = (256, 512, 1024, 2048, 4096)
+
+
+def duties(ladder: str, candidate: Candidate) -> set[str]:
+    """What a candidate goes out on: conditions of its shape, by name, each a reason to have it in the plan."""
+    problem = candidate.shapes[0]
+    if candidate.wide and problem.output_dtype == problems.FLOAT16:
+        return set()  # takes seconds to trace on tensor cores, and other ladders have it
+    if candidate.small or candidate.wide:
+        return {f"{'small' if candidate.small else 'wide'} {problem}"}
+    if len(candidate.shapes) > 1:
+        return set()
+    weights = math.prod(problem.weight_shape)
+    if candidate.operands == inputs.NORMALS:
+        found = {f"sum>{past} with normals" for past in (256, 1024) if problem.reduction > past}
+        found |= {f"sum>{past}" for past in _REDUCTIONS[2:] if problem.reduction > past}  # a term left out shows, too
+        found |= {f"{key}>{past}" for key, value in _axes(problem)[0].items() for past in _PAST if value > past}
+        return found | {f"weights>{past} with normals" for past in (4096, 12288) if weights > past}
+    if problem.reduction > MOST_TERMS:
+        return set()  # dear, and what is left out of such a sum shows with normals, too
+    extents, geometry = _axes(problem)
+    far = {f"{key}>{past}" for key, value in extents.items() for past in _PAST if value > past and value % 8}
+    if isinstance(problem, Gemm):
+        far -= {f"K>{past}" for past in _PAST}  # the sum's
+    far |= {f"sum>{past}" for past in _REDUCTIONS if problem.reduction > past}
+    far |= {f"weights>{past}" for past in (1024, 4096, 12288) if weights > past}
+    far |= {f"outputs>{past}" for past in (256, 1024, 4096) if math.prod(problem.output_shape) > past}
+    if not isinstance(problem, Gemm):
+        taps = math.prod(extents[name] for name in "TRS" if name in extents)
+        far |= {f"taps>{past}" for past in (9, 25, 32, 49, 64, 100) if taps > past}
+        far |= {f"{name}>{past}" for name in "TRS" for past in (5, 7, 8, 10) if extents.get(name, 1) > past}
+        far |= {f"pixels>{past}" for past in (256, 1024, 4096) if past < problem.P * problem.Q}
+    for name, value in geometry.items():
+        far |= {f"{name}>{past}" for past in ((3, 4, 7) if "pad" not in name else (3, 8, 16)) if value > past}
+    # rows of whole 16-byte pieces of float16, as a copy engine takes them
+    pieces = ("N", "K") if isinstance(problem, Gemm) else ("C", "K")
+    if all(extents[key] % 8 == 0 for key in pieces):
+        long = [*extents.items(), ("rows", math.prod(problem.output_shape[:-1]))]
+        far |= {f"whole pieces, {key}>{past}" for key, value in long for past in (8, 64, 128) if value > past}
+        if min(value for key, value in long if key in "MNCK" or key == "rows") > 63:
+            far.add("whole pieces, tiles")
+    several = {key for key, value in extents.items() if value > 1}
+    beside = {one for one in far if not one.startswith("sum>")}  # dear
+    found = far | {f"{one}, {key}>1" for one in beside for key in several if not one.startswith(key)}
+    found |= {name.rstrip("?") for name in shapes.conditions(problem)}
+    many = [f"{key}>{past}" for key, value in extents.items() for past in _many(key) if value > past]
+    many += [name for name, value in geometry.items() if value > ("dilation" in name or "stride" in name)]
+    found |= {f"{first} and {second}" for first, second in itertools.combinations(many, 2)}
+    if isinstance(problem, Conv2d) and problem.Q < 4096:
+        # where a quotient by a float32 reciprocal, cut off, is one too small
+        pixels = np.arange(problem.P * problem.Q)
+        reciprocal = np.float32(1) / np.float32(problem.Q)
+        if (np.floor(pixels.astype(np.float32) * reciprocal) != pixels // problem.Q).any():
+            found.add("a reciprocal errs")
+    return found
+
+
+def _axes(problem: Problem) -> tuple[dict[str, int], dict[str, int]]:
+    """Extents by their letters, those of outputs in the place of those of inputs; strides and the like by name."""
+    extents = {key: value for key, value in vars(problem).items() if key.isupper()}
+    geometry = {key: value for key, value in vars(problem).items() if not key.isupper()}
+    for inside, outside in zip("DHW", "OPQ", strict=True):
+        if inside in extents:
+            extents[outside] = getattr(problem, outside) if problem.form != "dgrad" else extents[inside]
+            del extents[inside]
+    return extents, geometry
+
+
+def _many(key: str) -> tuple[int, ...]:
+    """From where on an extent is many beside another that is, too."""
+    return (1, 3) if key in "TRS" else (4, 16)
+
+
+@dataclass
+class Matrix:
+    """What is known of a ladder: for each candidate its seconds, the kernels that it finds, and its duties."""
+
+    ladder: str
+    candidates: list[Candidate]
+    seconds: dict[str, float]
+    finds: dict[str, set[str]]
+    duties: dict[str, set[str]]
+
+    @classmethod
+    def read(cls, ladder: str, rows: dict, leave_out: frozenset[str] = frozenset()) -> "Matrix":
+        known_ones = candidates(ladder)
+        cost = {one.key: one.work * EACH_WORK for one in known_ones} | costs(ladder, rows)
+        codes = {path.stem: digest(path) for path in kernels(ladder) if path.stem not in leave_out}
+        finds: dict[str, set[str]] = {one.key: set() for one in known_ones}
+        for (name, code, key), (found, _) in rows.items():
+            if codes.get(name) == code and key in finds and found not in UNKNOWN:
+                finds[key].add(name)
+        return cls(ladder, known_ones, cost, finds, {one.key: duties(ladder, one) for one in known_ones})
+
+    def choose(self) -> list[Candidate]:
+        """The cheapest that find every kernel, twice where that is cheap, and have every duty; the best first."""
+        first = Candidate((problems.FIRST[self.ladder],), "thorough")
+        chosen: list[Candidate] = [first]
+        times: Counter[str] = Counter(self.finds[first.key])
+        done: set[str] = set(self.duties[first.key])
+        rest = [one for one in self.candidates if one != first]
+        price = {key: seconds + OVERHEAD for key, seconds in self.seconds.items()}
+        waiting = [(-math.inf, number) for number in range(len(rest))]
+        while True:
+
+            def worth(one: Candidate) -> float:
+                new = sum((1.0, 0.25)[times[name]] for name in self.finds[one.key] if times[name] < 2)
+                return (new + DUTY * len(self.duties[one.key] - done)) / price[one.key]
+
+            # by what each was worth when it was looked at last: it is never worth more later
+            while waiting and -waiting[0][0] > worth(rest[waiting[0][1]]):
+                heapreplace(waiting, (-worth(rest[waiting[0][1]]), waiting[0][1]))
+            if not waiting or waiting[0][0] == 0:
+                break
+            best = rest[heappop(waiting)[1]]
+            unseen = any(not times[name] for name in self.finds[best.key])
+            unseen = unseen or any(MUST.fullmatch(one) for one in self.duties[best.key] - done)
+            far = len(self.duties[best.key] - done) >= max(LEAST, EACH_SECOND * price[best.key])
+            again = price[best.key] <= CHEAP and any(times[name] == 1 for name in self.finds[best.key])
+            if not (unseen or far or again):
+                continue
+            chosen.append(best)
+            times.update(self.finds[best.key])
+            done.update(self.duties[best.key])
+        return self._needed(chosen)
+
+    def for_gpu(self, chosen: list[Candidate], most: int) -> list[Candidate]:
+        """As many of those chosen as a GPU runs: the most kernels and duties, whatever the shape."""
+        rest = [
+            one
+            for one in chosen
+            if not one.small and not one.wide and len(one.shapes) == 1 and one.depth != "thorough"
+        ]
+        taken: list[Candidate] = []
+        seen: set[str] = set()
+        while rest and len(taken) < most:
+            best = max(rest, key=lambda one: len((self.finds[one.key] | self.duties[one.key]) - seen))
+            rest.remove(best)
+            taken.append(best)
+            seen |= self.finds[best.key] | self.duties[best.key]
+        return taken
+
+    def _needed(self, chosen: list[Candidate]) -> list[Candidate]:
+        """Those without which a kernel or a duty would go; dear ones are left out first."""
+        kept = list(chosen)
+        for one in sorted(chosen[1:], key=lambda one: -self.seconds[one.key]):
+            rest = [other for other in kept if other != one]
+            times = Counter(name for other in rest for name in self.finds[other.key])
+            found = set().union(*(self.duties[other.key] for other in rest))
+            twice = self.seconds[one.key] > CHEAP or not any(times[name] == 1 for name in self.finds[one.key])
+            if all(times[name] for name in self.finds[one.key]) and self.duties[one.key] <= found and twice:
+                kept = rest
+        return kept
+
+
+OVERHEAD = 0.004  # seconds that a case costs whatever its shape
+CHEAP = 0.02  # seconds that a second finding of a kernel may cost
+MOST_TERMS = 1600  # of a sum of integers that is chosen for what it goes out on
+EACH_WORK = 2e-7  # seconds, where no right kernel was timed
+# What a candidate must have that no other has, if it finds no kernel: so many duties, and so many for each second.
+LEAST, EACH_SECOND = 6, 150
+MUST = re.compile(
+    r"(sum|weights|taps|stride_.|pad_.|dilation_.)>\d+( with normals)?|wide .*|all .*"
+)  # whatever they cost
+DUTY = 0.2  # of a kernel that a duty is worth
+
+
+HEAD = """\
+# What a check of a step runs, by ladder: written by tests/kill_matrix.py, which says how it is chosen. Those that
+# find most in the least time come first. A line is a shape, or two that follow each other; behind the bar: how it is
+# checked, and whether a GPU runs it, too. Behind the line: wrong kernels that fail there alone, all of them, and
+# milliseconds of a right one.
+"""
+ON_GPU = {"conv2d": 8}  # of those chosen, for a kernel is compiled for each shape
+MOST_ON_GPU = 20
+
+
+def _entry(ladder: str, matrix: Matrix) -> str:
+    """A ladder's part of ``shapes.toml``."""
+    chosen = matrix.choose()
+    times = Counter(name for one in chosen for name in matrix.finds[one.key])
+    on_gpu = matrix.for_gpu(chosen, ON_GPU.get(LADDERS[ladder].form, MOST_ON_GPU))
+    lines = []
+    for one in chosen:
+        marks = one.marks + ["gpu"] * (one.wide or one in on_gpu)
+        line = " then ".join(map(str, one.shapes)) + (" | " + " ".join(marks) if marks else "")
+        found = matrix.finds[one.key]
+        alone = sum(times[name] == 1 for name in found)
+        lines.append(f'    "{line}",  # {alone}, {len(found)}, {1e3 * matrix.seconds[one.key]:.0f} ms\n')
+    missing = {path.stem for path in kernels(ladder)} - set(times)
+    total = sum(matrix.seconds[one.key] for one in chosen)
+    said = f"{len(chosen)} of {len(matrix.candidates)} candidates, {total:.1f} s of {RIGHT[ladder]}"
+    if missing:
+        said += f"; found at none: {', '.join(sorted(missing))}"
+    comment = "".join(f"# {part}\n" for part in textwrap.wrap(said, 110))
+    return f"\n{comment}{ladder} = [\n{''.join(lines)}]\n"
+
+
+def report(wanted: list[str]) -> None:
+    """Choose on two thirds of the kernels, for each third: how many of those left out are found."""
+    rows = known()
+    for ladder in wanted:
+        anywhere = set().union(*Matrix.read(ladder, rows).finds.values())
+        paths = [path for path in kernels(ladder) if path.stem in anywhere]
+        random.Random(3).shuffle(paths)
+        told = []
+        for third in range(3):
+            left_out = paths[third::3]
+            chosen = Matrix.read(ladder, rows, frozenset(path.stem for path in left_out)).choose()
+            passed = []
+            for path in left_out:
+                keys = [(path.stem, digest(path), one.key) for one in chosen]
+                if any(rows.get(key, ("", 0))[0] not in UNKNOWN for key in keys):
+                    continue
+                with mock.patch.object(diagnose, "explain", return_value=""):
+                    untried = (one for key, one in zip(keys, chosen, strict=True) if key not in rows)
+                    if not any(attempt(path, ladder, one)[0] not in UNKNOWN for one in untried):
+                        passed.append(path.stem)
+            told.append((len(left_out) - len(passed), len(left_out), len(chosen), passed))
+        said = "; ".join(f"{found} of {all_} at {count} shapes" for found, all_, count, _ in told)
+        print(f"{ladder}: {said}", flush=True)
+        for *_, passed in told:
+            for name in passed:
+                print(f"  passes: {name}", flush=True)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("what", choices=("run", "choose", "show", "report", "count"))
+    parser.add_argument("ladders", nargs="*", help="default: all")
+    parser.add_argument("--seconds", type=float, default=3600, help="of processor, at most")
+    parser.add_argument("--nice", type=int, default=19, help="of the process")
+    options = parser.parse_args()
+    if options.what == "choose" and options.ladders:
+        parser.error("choose writes all ladders: name none, or use show")
+    wanted = options.ladders or list(RIGHT)
+    if options.what == "count":
+        for ladder in wanted:
+            print(ladder, len(kernels(ladder)), len(candidates(ladder)))
+    elif options.what in ("choose", "show"):
+        rows = known()
+        found = {ladder: Matrix.read(ladder, rows) for ladder in wanted}
+        text = "".join(_entry(ladder, matrix) for ladder, matrix in found.items())
+        if options.what == "choose":
+            plan.SHAPES.write_text(HEAD + text, encoding="utf-8")
+        print(text)
+    else:
+        if not device.simulated():
+            os.execve(sys.executable, [sys.executable, *sys.argv], device.environment(True))
+        from common.microscope import simulator
+
+        simulator.install()
+        os.nice(options.nice)
+        if options.what == "run":
+            fill(wanted, options.seconds)
+        else:
+            report(wanted)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,33 @@
+"""Tiles of 32 x 32: the row of a tile is found by the tiles down, not across.
+
+Class: shapes
+Refute: {"shape": "N=1 C=1 H=8 W=41 K=1 R=2 S=2"}
+"""
+
+from numba import cuda, float32
+
+TX, TY = 32, 32
+
+
+@cuda.jit
+def convolve(x, filt, y):
+    N, K, P, Q = y.shape
+    _, C, R, S_ = filt.shape
+    H, W = x.shape[2], x.shape[3]
+    tiles = (P + TY - 1) // TY
+    p = cuda.blockIdx.x // tiles * TY + cuda.threadIdx.y
+    q = cuda.blockIdx.x % tiles * TX + cuda.threadIdx.x
+    k = cuda.blockIdx.y
+    n = cuda.blockIdx.z
+    if p < P and q < Q and k < K and n < N:
+        acc = float32(0.0)
+        for c in range(C):
+            for r in range(R):
+                for s in range(S_):
+                    acc += x[n, c, p + r, q + s] * filt[k, c, r, s]
+        y[n, k, p, q] = acc
+
+
+def launch(x, filt, y):
+    N, K, P, Q = y.shape
+    convolve[(-(-P // TY) * -(-Q // TX), K, N), (TX, TY)](x, filt, y)

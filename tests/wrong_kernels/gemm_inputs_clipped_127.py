@@ -1,0 +1,29 @@
+"""Inputs are clipped to -127..127, as for int8.
+
+Class: values
+Refute: {"shape": "M=4 N=4 K=8", "inputs": "large"}
+"""
+
+from numba import cuda, float32
+
+THREADS_X = 16
+THREADS_Y = 8
+
+
+@cuda.jit
+def product(a, b, c):
+    M, N = c.shape
+    K = a.shape[1]
+    n, m = cuda.grid(2)
+    if m < M and n < N:
+        acc = float32(0.0)
+        for k in range(K):
+            p = min(max(a[m, k], float32(-127.0)), float32(127.0))
+            acc += p * b[k, n]
+        c[m, n] = acc
+
+
+def launch(a, b, c):
+    M, N = c.shape
+    grid = (-(-N // THREADS_X), -(-M // THREADS_Y))
+    product[grid, (THREADS_X, THREADS_Y)](a, b, c)
