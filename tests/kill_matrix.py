@@ -35,7 +35,6 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 import classes
 import numpy as np
-from common.workers import child
 
 from common.book import catalog, device, problems
 from common.book.problems import LADDERS, Conv2d, Conv3d, Gemm, Problem, on_ladder
@@ -44,6 +43,7 @@ from common.jobs import run, tasks
 from common.jobs.messages import Check
 from common.measure import inputs, plan, shapes
 from common.measure.drawn import drawn
+from common.run import child
 
 CACHE = catalog.ROOT / ".workbook" / "kill_matrix.jsonl"
 SECONDS = 6.0  # of a wrong kernel at a candidate: one that takes longer is late, which is not found
@@ -286,8 +286,8 @@ def attempt(path: Path, ladder: str, candidate: Candidate, precision: str = "fp3
             signal.setitimer(signal.ITIMER_REAL, 0)
         if late:
             found = "late"
-        elif result.get("untraced"):
-            found = "untraced"
+        elif result["status"] == "unjudged":
+            found = "unjudged"
         else:
             result = run.judged(problem, result)
             if result["status"] == "refused":
@@ -304,8 +304,8 @@ def attempt(path: Path, ladder: str, candidate: Candidate, precision: str = "fp3
 
 def _limits(path: Path) -> bool:
     """May a grid that is too large be this kernel's mistake?"""
-    text = path.read_text(encoding="utf-8")
-    return "Class: shapes" in text or "Class: gpu" in text or "Class:" not in text
+    kernel = classes.read(path)
+    return kernel is None or kernel.of_limits
 
 
 def digest(path: Path) -> str:
@@ -617,11 +617,7 @@ def main() -> int:
             plan.SHAPES.write_text(HEAD + text, encoding="utf-8")
         print(text)
     else:
-        if not device.simulated():
-            os.execve(sys.executable, [sys.executable, *sys.argv], device.environment(True))
-        from common.microscope import simulator
-
-        simulator.install()
+        os.environ.update(device.environment(True))
         os.nice(options.nice)
         if options.what == "run":
             fill(wanted, options.seconds)
