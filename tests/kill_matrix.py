@@ -199,7 +199,7 @@ def _far_out(form: str) -> Iterator[Problem]:
 
 def _precise(ladder: str) -> Iterator[Problem]:
     """Where sums are rounded: whole tiles, long sums, large filters."""
-    yield from (*shapes.rounded(ladder), *shapes.familiar(ladder))
+    yield from (*shapes.rounded(ladder), *shapes.familiar(ladder), *shapes.long_sums(ladder))
     form = LADDERS[ladder].form
     if form == "gemm":
         longs = [Gemm(M=3, N=4, K=far) for far in _FAR] + [Gemm(M=16 * n, N=16 * n, K=16 * n) for n in (1, 2, 4)]
@@ -208,6 +208,11 @@ def _precise(ladder: str) -> Iterator[Problem]:
     else:
         longs = [one for one in _far_out(form) if on_ladder(ladder, one).reduction > 100]
     yield from (on_ladder(ladder, one) for one in longs)
+
+
+def long_sums(ladder: str) -> list[Candidate]:
+    """What a check always has, whatever finds the kernels that are known: there is no bound that shows so much."""
+    return [Candidate((one,), operands=inputs.NORMALS) for one in shapes.long_sums(ladder)]
 
 
 def _pairs(form: str) -> Iterator[tuple[Problem, Problem]]:
@@ -467,10 +472,10 @@ class Matrix:
     def choose(self) -> list[Candidate]:
         """The cheapest that find every kernel, twice where that is cheap, and have every duty; the best first."""
         first = Candidate((problems.FIRST[self.ladder],), "thorough")
-        chosen: list[Candidate] = [first]
-        times: Counter[str] = Counter(self.finds[first.key])
-        done: set[str] = set(self.duties[first.key])
-        rest = [one for one in self.candidates if one != first]
+        chosen: list[Candidate] = [first, *long_sums(self.ladder)]
+        times: Counter[str] = Counter(name for one in chosen for name in self.finds[one.key])
+        done: set[str] = set().union(*(self.duties[one.key] for one in chosen))
+        rest = [one for one in self.candidates if one not in chosen]
         price = {key: seconds + OVERHEAD for key, seconds in self.seconds.items()}
         waiting = [(-math.inf, number) for number in range(len(rest))]
         while True:
@@ -514,8 +519,8 @@ class Matrix:
 
     def _needed(self, chosen: list[Candidate]) -> list[Candidate]:
         """Those without which a kernel or a duty would go; dear ones are left out first."""
-        kept = list(chosen)
-        for one in sorted(chosen[1:], key=lambda one: -self.seconds[one.key]):
+        kept, always = list(chosen), long_sums(self.ladder)
+        for one in sorted((one for one in chosen[1:] if one not in always), key=lambda one: -self.seconds[one.key]):
             rest = [other for other in kept if other != one]
             times = Counter(name for other in rest for name in self.finds[other.key])
             found = set().union(*(self.duties[other.key] for other in rest))
@@ -543,7 +548,7 @@ HEAD = """\
 # checked, and whether a GPU runs it, too. Behind the line: wrong kernels that fail there alone, all of them, and
 # milliseconds of a right one.
 """
-ON_GPU = {"conv2d": 8}  # of those chosen, for a kernel is compiled for each shape
+ON_GPU = {"conv2d": 7}  # of those chosen, for a kernel is compiled for each shape
 MOST_ON_GPU = 20
 
 
@@ -554,7 +559,7 @@ def _entry(ladder: str, matrix: Matrix) -> str:
     on_gpu = matrix.for_gpu(chosen, ON_GPU.get(LADDERS[ladder].form, MOST_ON_GPU))
     lines = []
     for one in chosen:
-        marks = one.marks + ["gpu"] * (one.wide or one in on_gpu)
+        marks = one.marks + ["gpu"] * (one.wide or one in (*on_gpu, *long_sums(ladder)))
         line = " then ".join(map(str, one.shapes)) + (" | " + " ".join(marks) if marks else "")
         found = matrix.finds[one.key]
         alone = sum(times[name] == 1 for name in found)

@@ -22,7 +22,6 @@ from common.explain import diagnose
 from common.jobs import tasks
 from common.jobs.messages import Check
 from common.measure import check
-from common.measure.shapes import MAX_GRID_YZ
 from common.run import isolate
 
 pytestmark = pytest.mark.usefixtures("traced")
@@ -30,6 +29,7 @@ pytestmark = pytest.mark.usefixtures("traced")
 FOLDER = Path(__file__).parents[1] / "wrong_kernels"
 ENDED = ("crashed", "timed_out", "unusable")  # what became of a task that has no verdict
 PATIENCE = 120.0
+MOST = 20_000  # of an extent that Numba's simulator is asked about
 GPU_LIMIT = 30.0  # of an endless kernel, its compilation included
 
 # By name, so that none goes missing unnoticed.
@@ -288,17 +288,27 @@ def test_a_docstring_that_refutes_nothing_has_no_class(write, text):
         classes.read(write("gemm_x.py", f"'''{text}'''\n"))
 
 
-@by_name(CORPUS)
-def test_it_is_wrong_where_it_says_and_right_elsewhere(kernel):
-    # the oracle alone judges: so a check that finds nothing has missed something
+@pytest.fixture(scope="module")
+def simulator():
+    asked = refute.Simulator()
+    yield asked
+    asked.close()
+
+
+PLAIN = [kernel for kernel in CORPUS if "lessons" not in kernel.path.read_text(encoding="utf-8")]
+
+
+@by_name(PLAIN)
+def test_it_is_wrong_where_it_says_and_right_elsewhere(kernel, simulator):
+    # Numba's simulator and the oracle alone judge: so a check that finds nothing has missed something
     said = kernel.refute
     if kernel.ordinary and kernel.kind not in ("sound", "gpu"):  # there the simulator says so before values are wrong
         kind = said.get("ordinary_inputs", "integers")
         launches = 1 if said.get("launches") == 2 else 2  # it is right once
-        assert refute.is_right(kernel.path, kernel.ladder, kernel.ordinary, kind, launches)
+        assert simulator.ask("is_right", kernel.path, kernel.ladder, kernel.ordinary, kind, launches)
     unseen = kernel.kind == "gpu" or "unsound" in said
-    if not unseen and max(kernel.shapes[0].shape().values()) <= MAX_GRID_YZ:  # more blocks take the simulator long
-        assert refute.is_wrong(kernel.path, kernel.ladder, said)
+    if not unseen and max(kernel.shapes[0].shape().values()) <= MOST:  # more blocks take the simulator long
+        assert simulator.ask("is_wrong", kernel.path, kernel.ladder, said)
 
 
 @pytest.mark.parametrize("kind", classes.CLASSES)
