@@ -430,6 +430,7 @@ class Machine:
         """An integer that nothing has written was read: a loop that depends on it may never end."""
         self.branches += 1
         if self.branches > _ASTRAY:
+            assert self.unset is not None
             line, text = self.unset
             raise self.error(line, f"{text}, and a loop goes on for more than {_ASTRAY:,} turns after that")
 
