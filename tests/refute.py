@@ -125,7 +125,11 @@ class _Ordered:
     def empty(self, shape, dtype):
         found = np.empty(shape, dtype)
         found.reshape(-1).view(np.uint8)[:] = self.fill
-        return found
+        asked = sys._getframe(1).f_locals
+        if "caller" not in asked:
+            return found
+        # of a shared array that several threads ask for at once the simulator makes several: all get the first
+        return vars(asked["self"]).setdefault("made", {}).setdefault(asked["caller"], found)
 
 
 @contextmanager
