@@ -331,6 +331,13 @@ def test_a_check_finds_the_class(kind):
     assert passing == classes.PASSING & {kernel.name for kernel in kernels}
 
 
+@pytest.mark.parametrize("name", ["gemm_shared_ticket_assumed_zero", "conv3d_dynamic_shared_index_assumed_zero"])
+def test_a_loop_that_hangs_on_what_nobody_wrote_is_ended_and_told(name):
+    ((kind, message),) = findings(FOLDER / f"{name}.py", RAGGED[name.split("_")[0]][0])
+    assert kind == "crashed"
+    assert re.search(r"\[\d+\], which nothing has written, is read, and a loop goes on", message)
+
+
 # --- on a GPU ---
 
 
