@@ -27,7 +27,7 @@ from common.book import catalog, device, problems
 from common.book.problems import Problem
 from common.jobs import run
 from common.jobs.messages import Check, Compile
-from common.measure import plan
+from common.measure import plan, shapes
 from common.run import child
 from common.run.messages import ShapeTask
 
@@ -84,6 +84,12 @@ class Wrong:
         return self.refute.get("ordinary", _ORDINARY[self.ladder])
 
     @property
+    def of_limits(self) -> bool:
+        """May a launch that no GPU takes be its mistake?"""
+        widest = max(extent for one in self.shapes for extent in one.shape().values())
+        return self.kind == "gpu" or (self.kind == "shapes" and widest > shapes.MAX_GRID_YZ)
+
+    @property
     def shapes(self) -> list[Problem]:
         return [
             problems.parse_shape(self.ladder, text) for text in (self.refute["shape"], *self.refute.get("then", ()))
@@ -118,7 +124,7 @@ def verdict(kernel: Wrong, seed: int) -> dict:
 
 def _own_reason(kernel: Wrong, result: dict) -> bool:
     """Not that a grid is too large for the widest shapes, where the mistake is another one."""
-    return kernel.kind in ("shapes", "gpu") or "LaunchLimitError" not in (result.get("message") or "")
+    return kernel.of_limits or "LaunchLimitError" not in (result.get("message") or "")
 
 
 def _ask(kernel: Wrong, kind: type[ShapeTask], problem: Problem, fields: dict) -> dict:

@@ -35,7 +35,6 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 import classes
 import numpy as np
-from common.workers import child
 
 from common.book import catalog, device, problems
 from common.book.problems import LADDERS, Conv2d, Conv3d, Gemm, Problem, on_ladder
@@ -44,6 +43,7 @@ from common.jobs import run, tasks
 from common.jobs.messages import Check
 from common.measure import inputs, plan, shapes
 from common.measure.drawn import drawn
+from common.run import child
 
 CACHE = catalog.ROOT / ".workbook" / "kill_matrix.jsonl"
 SECONDS = 6.0  # of a wrong kernel at a candidate: one that takes longer is late, which is not found
@@ -199,7 +199,7 @@ def _far_out(form: str) -> Iterator[Problem]:
 
 def _precise(ladder: str) -> Iterator[Problem]:
     """Where sums are rounded: whole tiles, long sums, large filters."""
-    yield from (*shapes.rounded(ladder), *shapes.familiar(ladder))
+    yield from (*shapes.rounded(ladder), *shapes.familiar(ladder), *shapes.long_sums(ladder))
     form = LADDERS[ladder].form
     if form == "gemm":
         longs = [Gemm(M=3, N=4, K=far) for far in _FAR] + [Gemm(M=16 * n, N=16 * n, K=16 * n) for n in (1, 2, 4)]
@@ -208,6 +208,11 @@ def _precise(ladder: str) -> Iterator[Problem]:
     else:
         longs = [one for one in _far_out(form) if on_ladder(ladder, one).reduction > 100]
     yield from (on_ladder(ladder, one) for one in longs)
+
+
+def long_sums(ladder: str) -> list[Candidate]:
+    """What a check always has, whatever finds the kernels that are known: there is no bound that shows so much."""
+    return [Candidate((one,), operands=inputs.NORMALS) for one in shapes.long_sums(ladder)]
 
 
 def _pairs(form: str) -> Iterator[tuple[Problem, Problem]]:
@@ -286,8 +291,8 @@ def attempt(path: Path, ladder: str, candidate: Candidate, precision: str = "fp3
             signal.setitimer(signal.ITIMER_REAL, 0)
         if late:
             found = "late"
-        elif result.get("untraced"):
-            found = "untraced"
+        elif result["status"] == "unjudged":
+            found = "unjudged"
         else:
             result = run.judged(problem, result)
             if result["status"] == "refused":
@@ -304,8 +309,8 @@ def attempt(path: Path, ladder: str, candidate: Candidate, precision: str = "fp3
 
 def _limits(path: Path) -> bool:
     """May a grid that is too large be this kernel's mistake?"""
-    text = path.read_text(encoding="utf-8")
-    return "Class: shapes" in text or "Class: gpu" in text or "Class:" not in text
+    kernel = classes.read(path)
+    return kernel is None or kernel.of_limits
 
 
 def digest(path: Path) -> str:
@@ -467,10 +472,10 @@ class Matrix:
     def choose(self) -> list[Candidate]:
         """The cheapest that find every kernel, twice where that is cheap, and have every duty; the best first."""
         first = Candidate((problems.FIRST[self.ladder],), "thorough")
-        chosen: list[Candidate] = [first]
-        times: Counter[str] = Counter(self.finds[first.key])
-        done: set[str] = set(self.duties[first.key])
-        rest = [one for one in self.candidates if one != first]
+        chosen: list[Candidate] = [first, *long_sums(self.ladder)]
+        times: Counter[str] = Counter(name for one in chosen for name in self.finds[one.key])
+        done: set[str] = set().union(*(self.duties[one.key] for one in chosen))
+        rest = [one for one in self.candidates if one not in chosen]
         price = {key: seconds + OVERHEAD for key, seconds in self.seconds.items()}
         waiting = [(-math.inf, number) for number in range(len(rest))]
         while True:
@@ -514,8 +519,8 @@ class Matrix:
 
     def _needed(self, chosen: list[Candidate]) -> list[Candidate]:
         """Those without which a kernel or a duty would go; dear ones are left out first."""
-        kept = list(chosen)
-        for one in sorted(chosen[1:], key=lambda one: -self.seconds[one.key]):
+        kept, always = list(chosen), long_sums(self.ladder)
+        for one in sorted((one for one in chosen[1:] if one not in always), key=lambda one: -self.seconds[one.key]):
             rest = [other for other in kept if other != one]
             times = Counter(name for other in rest for name in self.finds[other.key])
             found = set().union(*(self.duties[other.key] for other in rest))
@@ -543,7 +548,7 @@ HEAD = """\
 # checked, and whether a GPU runs it, too. Behind the line: wrong kernels that fail there alone, all of them, and
 # milliseconds of a right one.
 """
-ON_GPU = {"conv2d": 8}  # of those chosen, for a kernel is compiled for each shape
+ON_GPU = {"conv2d": 7}  # of those chosen, for a kernel is compiled for each shape
 MOST_ON_GPU = 20
 
 
@@ -554,7 +559,7 @@ def _entry(ladder: str, matrix: Matrix) -> str:
     on_gpu = matrix.for_gpu(chosen, ON_GPU.get(LADDERS[ladder].form, MOST_ON_GPU))
     lines = []
     for one in chosen:
-        marks = one.marks + ["gpu"] * (one.wide or one in on_gpu)
+        marks = one.marks + ["gpu"] * (one.wide or one in (*on_gpu, *long_sums(ladder)))
         line = " then ".join(map(str, one.shapes)) + (" | " + " ".join(marks) if marks else "")
         found = matrix.finds[one.key]
         alone = sum(times[name] == 1 for name in found)
@@ -617,11 +622,7 @@ def main() -> int:
             plan.SHAPES.write_text(HEAD + text, encoding="utf-8")
         print(text)
     else:
-        if not device.simulated():
-            os.execve(sys.executable, [sys.executable, *sys.argv], device.environment(True))
-        from common.microscope import simulator
-
-        simulator.install()
+        os.environ.update(device.environment(True))
         os.nice(options.nice)
         if options.what == "run":
             fill(wanted, options.seconds)

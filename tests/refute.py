@@ -1,17 +1,28 @@
 """Shows that a kernel of ``tests/wrong_kernels`` is wrong as its docstring says, without the harness's judgement.
 
-A step's own ``prepare``, ``workspace`` and ``launch``, on a tracer whose faults are not looked at, and the oracle.
+A step's own ``prepare``, ``workspace`` and ``launch``, in Numba's own simulator, and the oracle. The simulator is a
+process of its own, which this file is: it reads a question a line and answers each. It runs plain Numba: kernels that
+use helpers of the lessons are not asked about.
 """
 
+import contextlib
+import json
+import os
+import select
+import subprocess
+import sys
 from contextlib import contextmanager
+from pathlib import Path
 from unittest import mock
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 import numpy as np
 from numba import cuda
 
 from common.book import catalog, problems, reference
-from common.microscope.trace import Tracer
 
+SECONDS = 120  # for an answer
 POISON = 0x7F  # in every byte of memory that nobody has written
 
 
@@ -36,8 +47,6 @@ def operands(problem, kind, seed):
                 return values.astype(np.float32)
             powers = np.full(shape[:1], -20) if kind == "tiny" else rng.integers(-20, 21, shape[:1])
             return (values * np.exp2(powers.reshape(-1, *[1] * (len(shape) - 1)))).astype(np.float32)
-        if kind == "normals":
-            return rng.standard_normal(shape).astype(np.float32)
         return integers.astype(np.float32)
 
     x, weight = draw(problem.input_shape), draw(problem.weight_shape)
@@ -99,19 +108,52 @@ def attempt(action):
         return True
 
 
+class _Ordered:
+    """NumPy for the simulator: blocks come one by one, x fastest, from the first or from the last; memory of a block
+    that nobody has written holds a byte."""
+
+    def __init__(self, flip, byte):
+        self.flip, self.fill = flip, byte
+
+    def __getattr__(self, name):
+        return getattr(np, name)
+
+    def ndindex(self, *extents):
+        places = [place[::-1] for place in np.ndindex(*extents[::-1])]
+        return places[::-1] if self.flip else places
+
+    def empty(self, shape, dtype):
+        found = np.empty(shape, dtype)
+        found.reshape(-1).view(np.uint8)[:] = self.fill
+        asked = sys._getframe(1).f_locals
+        if "caller" not in asked:
+            return found
+        # of a shared array that several threads ask for at once the simulator makes several: all get the first
+        return vars(asked["self"]).setdefault("made", {}).setdefault(asked["caller"], found)
+
+
+@contextmanager
+def _in_order(flip=False, byte=0):
+    from numba.cuda.simulator import kernel, kernelapi
+
+    ordered = _Ordered(flip, byte)
+    with mock.patch.object(kernel, "np", ordered), mock.patch.object(kernelapi, "np", ordered):
+        yield
+
+
 def is_right(path, ladder, shape, kind="integers", launches=2):
     """Launches at an ordinary shape, on other operands each, block by block from the first to the last."""
     problem = problems.parse_shape(ladder, shape)
-    with Tracer("forward"):
-        rig = Rig(catalog.load(path, ladder), problem)
+    with _in_order():
+        rig = Rig(catalog.load(Path(path), ladder), problem)
         return not any(rig.wrong(*operands(problem, kind, seed)) for seed in range(1, launches + 1))
 
 
 def is_wrong(path, ladder, refute):
     """Does any launch of those that ``refute`` describes go wrong? ``unsound`` and ``compiles`` are not looked at."""
-    module = catalog.load(path, ladder)
+    module = catalog.load(Path(path), ladder)
     shapes = [problems.parse_shape(ladder, text) for text in (refute["shape"], *refute.get("then", ()))]
-    with Tracer("backward" if refute.get("flip") else "forward"):
+    with _in_order(refute.get("flip"), POISON if refute.get("poison") else 0):
         return any(attempt(lambda p=problem: _goes_wrong(module, p, refute)) for problem in shapes)
 
 
@@ -131,3 +173,51 @@ def _goes_wrong(module, problem, refute):
     if refute.get("fresh"):
         found = found or Rig(module, problem).wrong(*operands(problem, None, 2))
     return found
+
+
+class Simulator:
+    """A process that answers :func:`is_right` and :func:`is_wrong`; it starts with the first question."""
+
+    def __init__(self):
+        self._process = None
+
+    def ask(self, question, *arguments):
+        """The answer; what was raised, as an AssertionError; TimeoutError if none comes."""
+        if self._process is None:
+            self._process = subprocess.Popen(
+                [sys.executable, __file__], env={**os.environ, "NUMBA_ENABLE_CUDASIM": "1"}, text=True,
+                stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
+            )  # fmt: skip
+        self._process.stdin.write(json.dumps([question, *map(_plain, arguments)]) + "\n")
+        self._process.stdin.flush()
+        if not select.select([self._process.stdout], [], [], SECONDS)[0]:
+            self.close()
+            raise TimeoutError(f"{question} {arguments[0]}: no answer within {SECONDS} s")
+        answer = json.loads(self._process.stdout.readline())
+        assert type(answer) is bool, answer
+        return answer
+
+    def close(self):
+        if self._process:
+            self._process.kill()
+            self._process.communicate()
+            self._process = None
+
+
+def _plain(value):
+    return str(value) if isinstance(value, Path) else value
+
+
+def main():
+    for line in sys.stdin:
+        question, *arguments = json.loads(line)
+        with contextlib.redirect_stdout(sys.stderr):
+            try:
+                answer = {"is_right": is_right, "is_wrong": is_wrong}[question](*arguments)
+            except Exception as error:
+                answer = f"{type(error).__name__}: {error}"
+        print(json.dumps(answer), flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -69,6 +69,9 @@ _BUILTINS = {
 }  # fmt: skip
 
 
+_ASTRAY = 2_000  # branches after the read of an integer that nothing has written
+
+
 class TraceError(RuntimeError):
     """The kernel does what the tracer does not know, or cannot be run at all."""
 
@@ -271,6 +274,8 @@ class Machine:
         self.copies: list[_Copy] = []
         self.groups: Any = 0  # of copies that a thread has committed
         self.tainted: Bools | None = None
+        self.unset: tuple[int, str] | None = None  # the line and words of the first integer read that nobody wrote
+        self.branches = 0  # since then
         self.sources: list[_Unwritten] = []
         self.call_path: list[Any] = []
         self.absent: dict[int, Bools] = {}  # by line of a barrier: threads that did not come while others waited
@@ -403,6 +408,8 @@ class Machine:
 
     def branch(self, condition: Value, line: int) -> Mask:
         """The active lanes for which the condition holds; ``mask`` itself if all, ``none`` itself if none."""
+        if self.unset:
+            self._require_end()
         condition = truth(condition)
         if uniform(condition):
             return self.mask if condition else self.none
@@ -418,6 +425,14 @@ class Machine:
             counts[0] += split
             counts[1] += self.mask.warps
         return taken
+
+    def _require_end(self) -> None:
+        """An integer that nothing has written was read: a loop that depends on it may never end."""
+        self.branches += 1
+        if self.branches > _ASTRAY:
+            assert self.unset is not None
+            line, text = self.unset
+            raise self.error(line, f"{text}, and a loop goes on for more than {_ASTRAY:,} turns after that")
 
     def _part(self, condition: Value) -> Mask:
         bits = self.mask.bits & condition
@@ -744,6 +759,7 @@ class Machine:
         if not nan:  # an integer cannot be told apart later
             text = f"{view.element(self.first(offset, lanes))}, which nothing has written, is read"
             self.fault("read-before-write", line, view.name, text, lanes)
+            self.unset = self.unset or (line, text)
             return
         self.tainted = lanes.copy() if self.tainted is None else self.tainted | lanes
         for source in self.sources:

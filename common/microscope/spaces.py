@@ -261,7 +261,9 @@ class Global(Storage):
         """The launch begins anew."""
         self._log = self._shadow = None
 
-    def shadow(self) -> Shadow:
+    def shadow(self, machine: Machine) -> Shadow:
+        if self._log is not machine.log:  # no argument is this array: the kernel has it from a tuple or a closure
+            self.begin(machine.log, True)
         if self._shadow is None:
             assert self._log is not None
             self._shadow = Shadow(len(self.data), self._log)
@@ -280,7 +282,7 @@ class Global(Storage):
         if self._watched:
             lanes = machine.mask.bits if wrong is None else machine.mask.bits & ~wrong
             for at in places:
-                self.shadow().read(machine, view, _chosen(at, lanes), lanes, line)
+                self.shadow(machine).read(machine, view, _chosen(at, lanes), lanes, line)
         if self.written is not None:
             for at in places:
                 self._missing(machine, view, at, at, line)
@@ -303,7 +305,7 @@ class Global(Storage):
     def note_box(self, machine: Machine, view: View, places: Ints, lane: int, line: int) -> None:
         """A copy that a thread has begun reads these elements."""
         if self._watched:
-            self.shadow().read(machine, view, places, np.full(len(places), lane), line)
+            self.shadow(machine).read(machine, view, places, np.full(len(places), lane), line)
 
     def write_box(self, machine: Machine, view: View, places: Ints, values: Array, lane: int, line: int) -> None:
         """A copy that a thread has begun writes these elements."""
@@ -312,7 +314,7 @@ class Global(Storage):
         self._put(machine, view, places, np.full(len(places), lane), values, line)
 
     def _put(self, machine: Machine, view: View, places: Ints, lanes: Any, values: Any, line: int) -> None:
-        self.shadow().write(machine, view, places, lanes, values, self.data, line)
+        self.shadow(machine).write(machine, view, places, lanes, values, self.data, line)
         self.data[places] = values
         if self.written is not None:
             self.written[places] = True
@@ -327,7 +329,7 @@ class Global(Storage):
         at = np.broadcast_to(np.asarray(place), lanes.shape)
         if not fresh:
             self._missing(machine, view, place, at, line, changes=True)
-        self.shadow().atomic(machine, view, at[lanes], lanes, line)
+        self.shadow(machine).atomic(machine, view, at[lanes], lanes, line)
         return at
 
     def record(

@@ -1,6 +1,7 @@
 """Every mistake is found and called what it is: ``tests/wrong_kernels`` holds one file for each."""
 
 import ast
+import math
 import os
 import random
 import re
@@ -19,9 +20,9 @@ from sampling import one_of_each, some
 from common.book import catalog
 from common.book.problems import RAGGED, Gemm
 from common.explain import diagnose
+from common.jobs import tasks
 from common.jobs.messages import Check
 from common.measure import check
-from common.measure.shapes import MAX_GRID_YZ
 from common.run import isolate
 
 pytestmark = pytest.mark.usefixtures("traced")
@@ -29,6 +30,7 @@ pytestmark = pytest.mark.usefixtures("traced")
 FOLDER = Path(__file__).parents[1] / "wrong_kernels"
 ENDED = ("crashed", "timed_out", "unusable")  # what became of a task that has no verdict
 PATIENCE = 120.0
+MOST = 30_000  # elements that Numba's simulator is asked for
 GPU_LIMIT = 30.0  # of an endless kernel, its compilation included
 
 # By name, so that none goes missing unnoticed.
@@ -150,9 +152,11 @@ def with_kind(*kinds):
 
 
 def findings(path, problem, repeats=1):
-    module = catalog.load(path, problem.ladder)
-    verdict = check.check(module, problem, repeats=repeats, precision=precision_of(path))
-    return [(finding.kind, finding.message) for finding in verdict.findings]
+    task = Check(
+        path=str(path), ladder=problem.ladder, shape=problem.shape(), engine="traced", depth="usual",
+        repeats=repeats, precision=precision_of(path),
+    )  # fmt: skip
+    return answer(tasks.check_task(task))
 
 
 def answer(result):
@@ -176,7 +180,7 @@ def test_the_collection_is_complete():
 
 def test_every_kind_of_finding_has_a_kernel():
     expected = {kind for kernel in FILES for e in (kernel.simulator, kernel.gpu) if e for kind in e.kinds}
-    assert expected | {"unsound", "refused"} == {*check.KINDS, *ENDED}  # these two have classes below
+    assert expected | {"refused"} == {*check.KINDS, *ENDED}  # this one has a class below
 
 
 @pytest.mark.parametrize(
@@ -285,17 +289,27 @@ def test_a_docstring_that_refutes_nothing_has_no_class(write, text):
         classes.read(write("gemm_x.py", f"'''{text}'''\n"))
 
 
-@by_name(CORPUS)
-def test_it_is_wrong_where_it_says_and_right_elsewhere(kernel):
-    # the oracle alone judges: so a check that finds nothing has missed something
+@pytest.fixture(scope="module")
+def simulator():
+    asked = refute.Simulator()
+    yield asked
+    asked.close()
+
+
+PLAIN = [kernel for kernel in CORPUS if "lessons" not in kernel.path.read_text(encoding="utf-8")]
+
+
+@by_name(some(PLAIN, 8))
+def test_it_is_wrong_where_it_says_and_right_elsewhere(kernel, simulator):
+    # Numba's simulator and the oracle alone judge: so a check that finds nothing has missed something
     said = kernel.refute
     if kernel.ordinary and kernel.kind not in ("sound", "gpu"):  # there the simulator says so before values are wrong
         kind = said.get("ordinary_inputs", "integers")
         launches = 1 if said.get("launches") == 2 else 2  # it is right once
-        assert refute.is_right(kernel.path, kernel.ladder, kernel.ordinary, kind, launches)
+        assert simulator.ask("is_right", kernel.path, kernel.ladder, kernel.ordinary, kind, launches)
     unseen = kernel.kind == "gpu" or "unsound" in said
-    if not unseen and max(kernel.shapes[0].shape().values()) <= MAX_GRID_YZ:  # more blocks take the simulator long
-        assert refute.is_wrong(kernel.path, kernel.ladder, said)
+    if not unseen and math.prod(kernel.shapes[0].output_shape) <= MOST:
+        assert simulator.ask("is_wrong", kernel.path, kernel.ladder, said)
 
 
 @pytest.mark.parametrize("kind", classes.CLASSES)
@@ -315,6 +329,13 @@ def test_a_check_finds_the_class(kind):
     print(classes.table(kernels, found))
     passing = {kernel.name for kernel in kernels if found[kernel.name]["status"] == "right"}
     assert passing == classes.PASSING & {kernel.name for kernel in kernels}
+
+
+@pytest.mark.parametrize("name", ["gemm_shared_ticket_assumed_zero", "conv3d_dynamic_shared_index_assumed_zero"])
+def test_a_loop_that_hangs_on_what_nobody_wrote_is_ended_and_told(name):
+    ((kind, message),) = findings(FOLDER / f"{name}.py", RAGGED[name.split("_")[0]][0])
+    assert kind == "crashed"
+    assert re.search(r"\[\d+\], which nothing has written, is read, and a loop goes on", message)
 
 
 # --- on a GPU ---

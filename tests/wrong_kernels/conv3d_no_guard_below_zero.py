@@ -1,9 +1,7 @@
 r"""Taps before the start of a row are not skipped: a negative index counts from the end.
 
-Expect: crashed
-Says: ^IndexError at conv3d_no_guard_below_zero\.py:\d+: .* x\[.*\]: index -1 on axis \d is negative
-Expect on GPU: wrong
-Says on GPU: only q = 0
+Expect: wrong
+Says: only q = 0
 """
 
 from numba import cuda, float32

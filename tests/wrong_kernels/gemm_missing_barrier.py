@@ -1,7 +1,7 @@
-"""No barrier between staging the tiles and using them: one warp stages while the others multiply.
+r"""No barrier between staging the tiles and using them: one warp stages while the others multiply.
 
-Expect: unstable
-Says: elements differ between launches on equal inputs: a race, such as a missing barrier
+Expect: unsound
+Says: in line \d+ and written by thread .*, with no barrier between
 Expect on GPU: unstable or wrong
 Says on GPU: differ between launches|elements are wrong
 """

@@ -1,7 +1,9 @@
 """Elements are stored in pairs, and with an odd N the last pair reaches past the end of C.
 
-Expect: wrote_outside
-Says: ^1 elements written outside c: 1 past its end
+Expect: wrong
+Says: each is 0, only m >= 1 and n = 0
+Expect on GPU: wrote_outside
+Says on GPU: ^1 elements written outside c: 1 past its end
 """
 
 from types import SimpleNamespace
