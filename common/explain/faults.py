@@ -215,7 +215,7 @@ def of_mistake(text: str, path: Path, line: int | None) -> Fault:
 
 
 def in_kernel(error: BaseException) -> bool:
-    """Did a simulated kernel raise it, or a function that it called?"""
+    """Did a traced kernel raise it, or a function that it called?"""
     return str(error).startswith("tid=[")
 
 
@@ -395,7 +395,7 @@ def kernel_line(frame: FrameType, path: Path) -> int | None:
     """The line of the file at ``path`` that Numba was working on in this frame of its own, if it was."""
     for name in ("inst", "self"):
         with suppress(AttributeError):
-            # not getattr: the driver, and the simulator's arrays, do much when asked for an attribute
+            # not getattr: the driver's objects do much when asked for an attribute
             place = object.__getattribute__(frame.f_locals.get(name), "__dict__").get("loc")
             if type(place).__name__ == "Loc" and Path(place.filename).name == path.name:
                 return int(place.line)
@@ -695,7 +695,7 @@ def _plain_type(text: str) -> str:
     return " ".join(text.split())
 
 
-# Errors of the simulator's asynchronous machine; the line that is wrong is the first that they name.
+# Errors of the tracer's asynchronous machine; the line that is wrong is the first that they name.
 _ASYNCHRONOUS = {
     "Barrier": "mbarrier", "Deadlock": "deadlock", "Descriptor": "descriptor", "Operand": "operand",
     "Warpgroup": "warp-sync",

@@ -205,7 +205,7 @@ def test_an_expectation_fails_on_another_kind_or_message():
             expectation.require(found)
 
 
-# --- in the simulator ---
+# --- in the tracer ---
 
 
 SEEN = with_kind(*check.KINDS)
@@ -289,12 +289,12 @@ def test_a_docstring_that_refutes_nothing_has_no_class(write, text):
 def test_it_is_wrong_where_it_says_and_right_elsewhere(kernel):
     # the oracle alone judges: so a check that finds nothing has missed something
     said = kernel.refute
-    if kernel.ordinary and kernel.kind not in ("sound", "gpu"):  # there the simulator says so before values are wrong
+    if kernel.ordinary and kernel.kind not in ("sound", "gpu"):  # there the tracer says so before values are wrong
         kind = said.get("ordinary_inputs", "integers")
         launches = 1 if said.get("launches") == 2 else 2  # it is right once
         assert refute.is_right(kernel.path, kernel.ladder, kernel.ordinary, kind, launches)
     unseen = kernel.kind == "gpu" or "unsound" in said
-    if not unseen and max(kernel.shapes[0].shape().values()) <= MAX_GRID_YZ:  # more blocks take the simulator long
+    if not unseen and max(kernel.shapes[0].shape().values()) <= MAX_GRID_YZ:  # more blocks take the tracer long
         assert refute.is_wrong(kernel.path, kernel.ladder, said)
 
 
