@@ -35,15 +35,15 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 import classes
 import numpy as np
-from common.workers import child
 
-from common.book import catalog, device, problems
+from common.book import catalog, problems
 from common.book.problems import LADDERS, Conv2d, Conv3d, Gemm, Problem, on_ladder
 from common.explain import diagnose
 from common.jobs import run, tasks
 from common.jobs.messages import Check
 from common.measure import inputs, plan, shapes
 from common.measure.drawn import drawn
+from common.run import child
 
 CACHE = catalog.ROOT / ".workbook" / "kill_matrix.jsonl"
 SECONDS = 6.0  # of a wrong kernel at a candidate: one that takes longer is late, which is not found
@@ -617,11 +617,6 @@ def main() -> int:
             plan.SHAPES.write_text(HEAD + text, encoding="utf-8")
         print(text)
     else:
-        if not device.simulated():
-            os.execve(sys.executable, [sys.executable, *sys.argv], device.environment(True))
-        from common.microscope import simulator
-
-        simulator.install()
         os.nice(options.nice)
         if options.what == "run":
             fill(wanted, options.seconds)

@@ -191,10 +191,7 @@ def telling(one: Fault) -> tuple[int, int]:
 
 def of_error(error: BaseException, path: Path) -> Fault | None:
     """Explain what the step file at ``path`` raised, or a compiler or driver on its behalf; None if unknown."""
-    text = placed(f"{type(error).__name__}: {error}")
-    at = _raised_at(error, path)
-    if at and in_kernel(error) and _text_of(path, at).startswith(("raise ", "assert ")):
-        return fault("raises", f"the kernel raises {_unplaced(error)}", path, at)
+    text = f"{type(error).__name__}: {error}"
     for kind, pattern, say in _ERRORS:
         found = re.search(pattern, text, re.DOTALL)
         if found is None:
@@ -202,8 +199,6 @@ def of_error(error: BaseException, path: Path) -> Fault | None:
         said = (found.expand(say), "") if isinstance(say, str) else say(found, path)
         if said:
             return fault(kind, said[0], path, _line(error, kind, found, path), said[1])
-    if in_kernel(error):
-        return fault("in-kernel", _unplaced(error), path, at)
     return None
 
 
@@ -212,16 +207,6 @@ def of_mistake(text: str, path: Path, line: int | None) -> Fault:
     if "lies in constant memory" in text:
         return fault("constant-written", "the kernel writes to an array that it takes as a constant", path, line)
     return fault("in-kernel", text, path, line)
-
-
-def in_kernel(error: BaseException) -> bool:
-    """Did a traced kernel raise it, or a function that it called?"""
-    return str(error).startswith("tid=[")
-
-
-def _unplaced(error: BaseException) -> str:
-    said = re.sub(r"^tid=\[[^]]*\] ctaid=\[[^]]*\]: ?", "", str(error))
-    return type(error).__name__ + (f": {said}" if said else "")
 
 
 def of_end(message: str, path: Path) -> Fault | None:
@@ -299,11 +284,6 @@ def of_time_out(seconds: float, path: Path, line: int | None, what: str = "the k
     it is named."""
     loop = _loop_around(path, line) if line else None
     return fault("endless", f"{what} was still running after {seconds:.0f} s", path, loop or line)
-
-
-def placed(text: str) -> str:
-    """The simulator's words for a thread's place, in the book's words."""
-    return re.sub(r"tid=\[([^]]*)\] ctaid=\[([^]]*)\]", r"in thread (\1) of block (\2)", text)
 
 
 def fault(kind: str, what: str, path: Path, line: int | None = None, look_at: str = "") -> Fault:

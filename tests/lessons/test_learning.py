@@ -372,7 +372,9 @@ def comparing(main, monkeypatch):
     compare, torch_side = (import_module(f"{NETWORK}.{name}") for name in ("compare", "torch_side"))
     monkeypatch.setattr(device, "require_gpu", lambda what: None)
     monkeypatch.setattr(device, "free_bytes", lambda: 2**30)
-    monkeypatch.setattr(device, "current_gpu", lambda: device.Gpu("NVIDIA Test", "9.0", 132, 10**9, 10**6, "580", "13.0"))
+    monkeypatch.setattr(
+        device, "current_gpu", lambda: device.Gpu("NVIDIA Test", "9.0", 132, 10**9, 10**6, "580", "13.0")
+    )
     monkeypatch.setattr(torch_side, "available", lambda: True)
     monkeypatch.setattr(torch_side, "strict", nullcontext)
     monkeypatch.setattr(digits, "load", lambda: (some_digits(28), some_digits(28)))

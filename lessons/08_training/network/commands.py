@@ -25,7 +25,6 @@ from common.commands import arguments, console
 from common.report import current
 from common.report import training as record
 from common.report.entries import Run as Provenance
-from common.run import isolate
 
 LESSON = Path(__file__).parents[1].name
 OUT = catalog.ROOT / ".workbook" / "training"
