@@ -298,7 +298,7 @@ def _line(error: BaseException, kind: str, found: re.Match[str], path: Path) -> 
     """The line to show, from the error's own words, from where it came, or from the file's text."""
     if isinstance(error, SyntaxError) and Path(error.filename or path.name).name == path.name:
         return syntax_line(error, path)
-    if kind in ("divergent-barrier", "warp-sync") or type(error).__name__.removesuffix("Error") in _ASYNCHRONOUS:
+    if kind in ("divergent-barrier", "warp-sync"):
         return int(re.findall(r"line (\d+)", str(error))[0])
     if kind in ("no-decorator", "returns-nothing"):
         return _defined_at(kind, error, found, path)
@@ -675,12 +675,6 @@ def _plain_type(text: str) -> str:
     return " ".join(text.split())
 
 
-# Errors of the tracer's asynchronous machine; the line that is wrong is the first that they name.
-_ASYNCHRONOUS = {
-    "Barrier": "mbarrier", "Deadlock": "deadlock", "Descriptor": "descriptor", "Operand": "operand",
-    "Warpgroup": "warp-sync",
-}  # fmt: skip
-
 _NO_FUNCTION = r"No implementation of function Function\(<(?:built-in |intrinsic |class )?(?:function )?'?([\w.]+)"
 _SIGNATURE = r".*?>>> \w+\((.*?)\)\n"
 
@@ -696,7 +690,6 @@ _ERRORS: tuple[tuple[str, str, str | _Say], ...] = (
     ("import", r"^ImportError: (.*)", r"\1"),
     ("launch", r"^CatalogError: (.*)", r"\1"),
     ("no-decorator", r"^TypeError: '(?:function|CPUDispatcher)' object is not subscriptable", _plain_started),
-    ("no-decorator", r"^OutsideKernelError: (?:in thread .*?: )?cuda\.(\w+)", _outside_kernel),
     ("no-decorator", r"<intrinsic (\w+)> is not usable in pure-python", _outside_kernel),
     ("no-decorator", r"Untyped global name '(?P<name>\w+)':? Cannot determine Numba type of <class 'function'>",
      r"\g<name> is a plain function, and a kernel calls it: @cuda.jit(device=True) is missing above it"),
@@ -719,7 +712,6 @@ _ERRORS: tuple[tuple[str, str, str | _Say], ...] = (
      "the kernel writes to an array that it takes as a constant"),
     ("nan", r"cannot convert float (NaN|infinity) to integer",
      r"\1 is made an integer: it comes from memory that nobody set"),
-    ("warp-sync", r"WarpSyncError: (?:in thread .*?: )?(.*)", r"\1"),
     ("warp-sync", r"(\b\w+ at line \d+: all 32 lanes of a warp must come .*)", r"\1"),
     ("dtype", r"Function\(<function (?:shared|local)\.array .*?dtype=Function", "the array's dtype is no Numba type"),
     ("shape-not-constant", r"Function\(<function (\w+)\.array ", r"the shape of a \1 array is not a constant"),
@@ -748,7 +740,7 @@ _ERRORS: tuple[tuple[str, str, str | _Say], ...] = (
     ("unsupported", r"(?:Unsupported\w*Error|NotImplementedError): ([^\n]*)", r"Numba does not compile this: \1"),
     ("stream", r"^StreamError: (.*)", r"\1"),
     ("registers", r"LaunchLimitError: (?:.*: )?(\d+ registers .*)", r"\1"),
-    ("shared-memory", r"LaunchLimitError: (?:in thread .*?: )?(the shared arrays .*)", r"\1"),
+    ("shared-memory", r"LaunchLimitError: (the shared arrays .*)", r"\1"),
     ("shared-memory", r"uses too much shared data \(([\d,]+) bytes, ([\d,]+) max\)", _shared_data),
     ("launch-limits", r"LaunchLimitError: (.*)", r"\1"),
     ("launch-limits", r"CUDA_ERROR_INVALID_VALUE", "the driver refused the launch: its grid, block or arguments"),
@@ -760,8 +752,6 @@ _ERRORS: tuple[tuple[str, str, str | _Say], ...] = (
     ("misaligned", r"(misaligned \d+-bit access: .*)", r"\1"),
     ("watchdog", r"CUDA_ERROR_LAUNCH_TIMEOUT", "the driver stopped the kernel: it ran too long"),
     ("launch-failed", r"CUDA_ERROR_LAUNCH_FAILED", "the kernel was stopped by an error of the hardware"),
-    ("divergent-barrier", r"DivergentBarrierError: (.*)", r"\1"),
-    *((kind, rf"^{name}Error: (?:in thread [^:]*: )?(.*)", r"\1") for name, kind in _ASYNCHRONOUS.items()),
     ("memory", r"CUDA_ERROR_OUT_OF_MEMORY", "the GPU has less free memory than was asked for"),
     ("memory", r"MemoryError: (Unable to allocate .*)", r"more memory than there is: \1"),
     ("memory", r"^MemoryError: ", "more memory than its process may take"),
