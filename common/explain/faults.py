@@ -298,8 +298,6 @@ def _line(error: BaseException, kind: str, found: re.Match[str], path: Path) -> 
     """The line to show, from the error's own words, from where it came, or from the file's text."""
     if isinstance(error, SyntaxError) and Path(error.filename or path.name).name == path.name:
         return syntax_line(error, path)
-    if kind in ("divergent-barrier", "warp-sync"):
-        return int(re.findall(r"line (\d+)", str(error))[0])
     if kind in ("no-decorator", "returns-nothing"):
         return _defined_at(kind, error, found, path)
     if kind == "too-deep":
@@ -712,7 +710,6 @@ _ERRORS: tuple[tuple[str, str, str | _Say], ...] = (
      "the kernel writes to an array that it takes as a constant"),
     ("nan", r"cannot convert float (NaN|infinity) to integer",
      r"\1 is made an integer: it comes from memory that nobody set"),
-    ("warp-sync", r"(\b\w+ at line \d+: all 32 lanes of a warp must come .*)", r"\1"),
     ("dtype", r"Function\(<function (?:shared|local)\.array .*?dtype=Function", "the array's dtype is no Numba type"),
     ("shape-not-constant", r"Function\(<function (\w+)\.array ", r"the shape of a \1 array is not a constant"),
     ("float-index", r"Unsupported array index type (float\d+)", r"an index is a \1, and an index must be an integer"),
