@@ -136,5 +136,5 @@ lock: ## resolve the packages anew (for maintainers; needs uv)
 	done
 
 clean: ## remove .venv and caches; records, charts, edits and their history stay
-	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .hypothesis .workbook/cache results/charts/simulator
+	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .hypothesis .workbook/cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

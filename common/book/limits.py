@@ -148,12 +148,6 @@ def _default(stream: Any) -> bool:
         return False
 
 
-def require_unconfigured(kernel: str, grid: object) -> None:
-    """Raise LaunchFormError if a kernel has its grid and block already."""
-    if grid is not None:
-        raise LaunchFormError(f"{kernel}[...][...] names grid and block twice: write {kernel}[grid, block]")
-
-
 def _extents(name: str, given: Any) -> tuple[int, ...]:
     """One to three whole numbers as three."""
     extents = tuple(given) if isinstance(given, tuple | list) else (given,)

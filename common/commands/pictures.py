@@ -121,7 +121,7 @@ def draw_photo(
 ) -> None:
     """Draw the photograph's feature maps among ``folder``'s charts (default: the user's), unless those that are
     there hold, or with ``fresh``."""
-    name, slug = "the tracer", "simulator"
+    name, slug = "the tracer", "tracer"
     if not simulator:
         gpu = gpu or run.describe_device()
         name, slug = gpu.name, gpu.slug

@@ -191,10 +191,7 @@ def telling(one: Fault) -> tuple[int, int]:
 
 def of_error(error: BaseException, path: Path) -> Fault | None:
     """Explain what the step file at ``path`` raised, or a compiler or driver on its behalf; None if unknown."""
-    text = placed(f"{type(error).__name__}: {error}")
-    at = _raised_at(error, path)
-    if at and in_kernel(error) and _text_of(path, at).startswith(("raise ", "assert ")):
-        return fault("raises", f"the kernel raises {_unplaced(error)}", path, at)
+    text = f"{type(error).__name__}: {error}"
     for kind, pattern, say in _ERRORS:
         found = re.search(pattern, text, re.DOTALL)
         if found is None:
@@ -202,8 +199,6 @@ def of_error(error: BaseException, path: Path) -> Fault | None:
         said = (found.expand(say), "") if isinstance(say, str) else say(found, path)
         if said:
             return fault(kind, said[0], path, _line(error, kind, found, path), said[1])
-    if in_kernel(error):
-        return fault("in-kernel", _unplaced(error), path, at)
     return None
 
 
@@ -212,16 +207,6 @@ def of_mistake(text: str, path: Path, line: int | None) -> Fault:
     if "lies in constant memory" in text:
         return fault("constant-written", "the kernel writes to an array that it takes as a constant", path, line)
     return fault("in-kernel", text, path, line)
-
-
-def in_kernel(error: BaseException) -> bool:
-    """Did a simulated kernel raise it, or a function that it called?"""
-    return str(error).startswith("tid=[")
-
-
-def _unplaced(error: BaseException) -> str:
-    said = re.sub(r"^tid=\[[^]]*\] ctaid=\[[^]]*\]: ?", "", str(error))
-    return type(error).__name__ + (f": {said}" if said else "")
 
 
 def of_end(message: str, path: Path) -> Fault | None:
@@ -301,11 +286,6 @@ def of_time_out(seconds: float, path: Path, line: int | None, what: str = "the k
     return fault("endless", f"{what} was still running after {seconds:.0f} s", path, loop or line)
 
 
-def placed(text: str) -> str:
-    """The simulator's words for a thread's place, in the book's words."""
-    return re.sub(r"tid=\[([^]]*)\] ctaid=\[([^]]*)\]", r"in thread (\1) of block (\2)", text)
-
-
 def fault(kind: str, what: str, path: Path, line: int | None = None, look_at: str = "") -> Fault:
     """A fault with its line's text, and what to look at for its kind unless that is given."""
     return Fault(kind, cut(what, 600), line, cut(_text_of(path, line)), look_at or LOOK_AT[kind])
@@ -318,8 +298,6 @@ def _line(error: BaseException, kind: str, found: re.Match[str], path: Path) -> 
     """The line to show, from the error's own words, from where it came, or from the file's text."""
     if isinstance(error, SyntaxError) and Path(error.filename or path.name).name == path.name:
         return syntax_line(error, path)
-    if kind in ("divergent-barrier", "warp-sync") or type(error).__name__.removesuffix("Error") in _ASYNCHRONOUS:
-        return int(re.findall(r"line (\d+)", str(error))[0])
     if kind in ("no-decorator", "returns-nothing"):
         return _defined_at(kind, error, found, path)
     if kind == "too-deep":
@@ -395,7 +373,7 @@ def kernel_line(frame: FrameType, path: Path) -> int | None:
     """The line of the file at ``path`` that Numba was working on in this frame of its own, if it was."""
     for name in ("inst", "self"):
         with suppress(AttributeError):
-            # not getattr: the driver, and the simulator's arrays, do much when asked for an attribute
+            # not getattr: the driver's objects do much when asked for an attribute
             place = object.__getattribute__(frame.f_locals.get(name), "__dict__").get("loc")
             if type(place).__name__ == "Loc" and Path(place.filename).name == path.name:
                 return int(place.line)
@@ -695,12 +673,6 @@ def _plain_type(text: str) -> str:
     return " ".join(text.split())
 
 
-# Errors of the simulator's asynchronous machine; the line that is wrong is the first that they name.
-_ASYNCHRONOUS = {
-    "Barrier": "mbarrier", "Deadlock": "deadlock", "Descriptor": "descriptor", "Operand": "operand",
-    "Warpgroup": "warp-sync",
-}  # fmt: skip
-
 _NO_FUNCTION = r"No implementation of function Function\(<(?:built-in |intrinsic |class )?(?:function )?'?([\w.]+)"
 _SIGNATURE = r".*?>>> \w+\((.*?)\)\n"
 
@@ -716,7 +688,6 @@ _ERRORS: tuple[tuple[str, str, str | _Say], ...] = (
     ("import", r"^ImportError: (.*)", r"\1"),
     ("launch", r"^CatalogError: (.*)", r"\1"),
     ("no-decorator", r"^TypeError: '(?:function|CPUDispatcher)' object is not subscriptable", _plain_started),
-    ("no-decorator", r"^OutsideKernelError: (?:in thread .*?: )?cuda\.(\w+)", _outside_kernel),
     ("no-decorator", r"<intrinsic (\w+)> is not usable in pure-python", _outside_kernel),
     ("no-decorator", r"Untyped global name '(?P<name>\w+)':? Cannot determine Numba type of <class 'function'>",
      r"\g<name> is a plain function, and a kernel calls it: @cuda.jit(device=True) is missing above it"),
@@ -739,8 +710,6 @@ _ERRORS: tuple[tuple[str, str, str | _Say], ...] = (
      "the kernel writes to an array that it takes as a constant"),
     ("nan", r"cannot convert float (NaN|infinity) to integer",
      r"\1 is made an integer: it comes from memory that nobody set"),
-    ("warp-sync", r"WarpSyncError: (?:in thread .*?: )?(.*)", r"\1"),
-    ("warp-sync", r"(\b\w+ at line \d+: all 32 lanes of a warp must come .*)", r"\1"),
     ("dtype", r"Function\(<function (?:shared|local)\.array .*?dtype=Function", "the array's dtype is no Numba type"),
     ("shape-not-constant", r"Function\(<function (\w+)\.array ", r"the shape of a \1 array is not a constant"),
     ("float-index", r"Unsupported array index type (float\d+)", r"an index is a \1, and an index must be an integer"),
@@ -768,7 +737,7 @@ _ERRORS: tuple[tuple[str, str, str | _Say], ...] = (
     ("unsupported", r"(?:Unsupported\w*Error|NotImplementedError): ([^\n]*)", r"Numba does not compile this: \1"),
     ("stream", r"^StreamError: (.*)", r"\1"),
     ("registers", r"LaunchLimitError: (?:.*: )?(\d+ registers .*)", r"\1"),
-    ("shared-memory", r"LaunchLimitError: (?:in thread .*?: )?(the shared arrays .*)", r"\1"),
+    ("shared-memory", r"LaunchLimitError: (the shared arrays .*)", r"\1"),
     ("shared-memory", r"uses too much shared data \(([\d,]+) bytes, ([\d,]+) max\)", _shared_data),
     ("launch-limits", r"LaunchLimitError: (.*)", r"\1"),
     ("launch-limits", r"CUDA_ERROR_INVALID_VALUE", "the driver refused the launch: its grid, block or arguments"),
@@ -780,8 +749,6 @@ _ERRORS: tuple[tuple[str, str, str | _Say], ...] = (
     ("misaligned", r"(misaligned \d+-bit access: .*)", r"\1"),
     ("watchdog", r"CUDA_ERROR_LAUNCH_TIMEOUT", "the driver stopped the kernel: it ran too long"),
     ("launch-failed", r"CUDA_ERROR_LAUNCH_FAILED", "the kernel was stopped by an error of the hardware"),
-    ("divergent-barrier", r"DivergentBarrierError: (.*)", r"\1"),
-    *((kind, rf"^{name}Error: (?:in thread [^:]*: )?(.*)", r"\1") for name, kind in _ASYNCHRONOUS.items()),
     ("memory", r"CUDA_ERROR_OUT_OF_MEMORY", "the GPU has less free memory than was asked for"),
     ("memory", r"MemoryError: (Unable to allocate .*)", r"more memory than there is: \1"),
     ("memory", r"^MemoryError: ", "more memory than its process may take"),

@@ -132,7 +132,7 @@ class Prober:
         if surplus(np.array([], np.intp)) != 0:
             return None  # something else than products is added
         every = np.arange(factors.size)
-        if surplus(every) != surplus(every):  # in the simulator, in the opposite order
+        if surplus(every) != surplus(every):  # traced, in the opposite order
             return None
         others = np.setdiff1d(np.arange(factors.size), list(own))
         chosen = np.array(list(own), np.intp)

@@ -54,10 +54,6 @@ class Audit:
                 self.note("replaced", f"replaces {owner}.{name}: the verdict is another process's, with its own")
                 self._tools[owner, name] = place, place.get(name)
 
-    def caller(self, depth: int = 2) -> bool:
-        """Is the file itself the caller of the function that asks?"""
-        return sys._getframe(depth).f_code.co_filename == self.file
-
     def _heard(self, event: str, arguments: tuple[Any, ...]) -> None:
         if event != "open" and (not event.startswith(_EVENTS) or event in _HARMLESS):
             return

@@ -192,7 +192,7 @@ def _pairwise(ladder: str, gpu: bool, seed: int) -> list[Case]:
 def cases_at(problem: Problem, gpu: bool, seed: int) -> list[Case]:
     """The cases of a step at one shape that was asked for; none without a GPU if it is :func:`too_large`.
 
-    How long the simulator takes is not known beforehand: a shape of few operations may be of many padded tiles.
+    How long the tracer takes is not known beforehand: a shape of few operations may be of many padded tiles.
     """
     budget = BESIDE_SECONDS if gpu else ASKED_SECONDS
     traced = problem.flops <= TRACED_AT_BEST * budget

@@ -461,10 +461,9 @@ _TILED: dict[str, tuple[Problem, ...]] = {
 # axis, by all of a tile but a piece, or by a block of a cluster; the last tile of the sum is one piece; the sum ends
 # before the pipeline is full, or goes once around it. With MANY rows of outputs, there are more tiles than
 # multiprocessors: blocks that stay go on in the middle of the pipeline, and come again to the stage that the tile
-# before left last. A convolution with few filters takes tiles of 256 rows for so many, and stays with TWICE as many;
+# before left last. A convolution with few filters takes tiles of 256 rows for so many, and stays with twice as many;
 # a wide one has blocks of 256 filters. Windows of three columns are for the kernel of few filters, of one are not.
 MANY = 17_160  # 134 tiles of 128 and 8 rows; an H200 has 132 multiprocessors
-TWICE = 2 * MANY
 _COPIED_CONV3D = (
     Conv3d(N=2, C=8, D=1, H=6, W=5, K=16, T=1, R=3, S=2, stride_w=2, pad_h=1, pad_w=1),
     Conv3d(N=33, C=8, D=1, H=20, W=26, K=8, T=1, R=3, S=1, pad_h=1),

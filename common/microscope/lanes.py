@@ -240,13 +240,12 @@ class Machine:
         return f" line {lines[-1]}:" if lines else ""
 
     def _watch(self, arguments: list[Argument]) -> None:
-        """Of allocations that the kernel may write, reads are watched, too."""
+        """Of allocations that the kernel may write, reads are watched, too; those in a tuple may be written."""
         names = list(inspect.signature(self.function).parameters)
-        arrays = [a.view if type(a) is Map else a for a in arguments]
-        views = {name: a for name, a in zip(names, arrays, strict=False) if type(a) is View}
-        for name, view in views.items():
-            if isinstance(view.storage, Global):
-                view.storage.begin(self.log, self.main.may_write(name, view.ndim))
+        for name, argument in zip(names, arguments, strict=False):
+            for view in _views(argument):
+                if isinstance(view.storage, Global):
+                    view.storage.begin(self.log, isinstance(argument, tuple) or self.main.may_write(name, view.ndim))
 
     def _begin(self, numbers: Ints) -> None:
         if len(numbers) != len(self.numbers):
@@ -1138,6 +1137,17 @@ def _register(array: View, index: Any) -> int | None:
     return array.known.get(index) if constant and len(array.shape) < 3 else None
 
 
+def _views(argument: Argument) -> Iterator[View]:
+    """The arrays of an argument: itself, that of a tensor map, those in a tuple."""
+    if isinstance(argument, tuple):
+        for part in argument:
+            yield from _views(part)
+    elif isinstance(argument, Map):
+        yield argument.view
+    elif isinstance(argument, View):
+        yield argument
+
+
 def _in(line: int) -> str:
     return f" in line {line}" if line else ""
 
@@ -1191,7 +1201,7 @@ class _Module:
 
     def __getattr__(self, name: str) -> Any:
         if self._cuda:
-            if not hasattr(self._module, name):
+            if not hasattr(self._module, name) and name != "fp16":  # Numba imports it where it first compiles
                 raise AttributeError(f"'_CudaModule' object has no attribute '{name}'")
             if not hasattr(self._machine.cuda, name):
                 raise TraceError(f"cuda.{name} is not known to the tracer")

@@ -249,7 +249,7 @@ def failure(error: BaseException, path: Path) -> Result:
         return {**explained, "message": _syntax(error, path)}
     line, said = _blame(error, path)
     # a step refuses a shape by a ValueError that it raises itself, on the host, and says why
-    own = isinstance(error, ValueError) and "raise ValueError" in said and not faults.in_kernel(error)
+    own = isinstance(error, ValueError) and "raise ValueError" in said
     refused = own and bool(str(error).strip())
     return {
         **explained,
@@ -291,7 +291,7 @@ def _syntax(error: SyntaxError, path: Path) -> str:
 
 
 def _one_line(error: BaseException) -> str:
-    text = faults.placed(" ".join(str(error).split()))
+    text = " ".join(str(error).split())
     # what a reader of Numba's errors skips: the compiler's stage, and the functions that do not fit
     text = re.sub(r"Failed in \w+ mode pipeline \(step: [^)]*\) ", "", text)
     text = re.sub(r" (?:There are \d+ candidate implementations:|During: ).*", "", text)

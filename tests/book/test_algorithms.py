@@ -16,8 +16,8 @@ PLAIN = {"N": 1, "C": 4, "D": 1, "H": 6, "W": 7, "K": 4, "T": 1, "R": 3, "S": 3}
 
 
 def asked(ladder):
-    """The shapes of a plan that the algorithm applies to, but for those of billions of elements."""
-    found = {case.problem for case in plan.cases(ladder, True, 3) if case.depth != "large"}
+    """The shapes of the whole plan that the algorithm applies to, but for those of billions of elements."""
+    found = {case.problem for case in plan.cases(ladder, True, 3, full=True) if case.depth != "large"}
     found = {one for one in found if algorithms.applies(one, NAME) and shapes.multiply_adds(one) < 1 << 24}
     assert len(found) > 10
     return sorted(found, key=str)

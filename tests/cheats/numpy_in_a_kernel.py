@@ -1,4 +1,4 @@
-"""In the simulator a kernel is Python: its first thread calls NumPy for all of them.
+"""Where a kernel runs as Python its first thread calls NumPy for all of them.
 
 Expect: crashed
 Says: it does not compile for a GPU

@@ -1,4 +1,4 @@
-"""Kernels are found by all that they are made of: in child processes, as this one's Numba is the simulator."""
+"""Kernels are found by all that they are made of: in child processes, each with caches of its own."""
 
 import gc
 import json

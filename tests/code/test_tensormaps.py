@@ -87,7 +87,7 @@ print(json.dumps({
 
 
 def real(script, *words):
-    """What a script prints in a process whose Numba is not the simulator."""
+    """What a script prints in a process of its own, without a tracer."""
     done = subprocess.run(
         [sys.executable, "-c", script, *words], cwd=catalog.ROOT, env=device.environment(False), capture_output=True,
         text=True, timeout=300,

@@ -1,7 +1,7 @@
 r"""Threads outside the guard never come to the barrier inside it.
 
 Fault: divergent-barrier
-Shown by: simulator
+Shown by: tracer
 Says: \d+ threads do not reach this barrier, which others wait at
 """
 

@@ -1,7 +1,7 @@
 r"""Even and odd rows of threads wait at different barriers.
 
 Fault: divergent-barrier
-Shown by: simulator
+Shown by: tracer
 Says: \d+ threads do not reach this barrier, which others wait at: they come to the one in line 26
 """
 

@@ -1,7 +1,7 @@
 r"""k never advances.
 
 Fault: endless
-Shown by: simulator
+Shown by: tracer
 Says: the kernel was still running after \d+ s
 """
 

@@ -1,7 +1,7 @@
 r"""The rows of A are taken a milliard apart, so the second lies far beyond the array.
 
 Fault: outside
-Shown by: simulator
+Shown by: tracer
 Says: axis 0 of a is read at 1000000000, its extent is 18
 """
 

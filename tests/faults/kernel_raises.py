@@ -1,7 +1,7 @@
 """The kernel refuses what only launch may refuse.
 
 Fault: raises
-Shown by: simulator
+Shown by: tracer
 Says: sums are not done yet.. is raised
 """
 

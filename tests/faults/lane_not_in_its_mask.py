@@ -1,7 +1,7 @@
 """A lane takes part in what its mask leaves out.
 
 Fault: warp-sync
-Shown by: simulator
+Shown by: tracer
 Says: shfl_sync is called by a thread that its mask does not name
 """
 

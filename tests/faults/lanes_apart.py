@@ -1,7 +1,7 @@
 r"""Half a warp waits for the other half, which waits elsewhere.
 
 Fault: warp-sync
-Shown by: simulator
+Shown by: tracer
 Says: syncwarp names threads in its mask that do not come to it
 """
 

@@ -1,7 +1,7 @@
 """A 128-bit load from an offset that is not a multiple of four.
 
 Fault: misaligned
-Shown by: simulator
+Shown by: tracer
 Says: 128-bit access to a.0, 1., whose address is no multiple of 16 bytes
 """
 

@@ -1,7 +1,7 @@
 r"""The accumulators are never set to zero.
 
 Fault: read-before-write
-Shown by: simulator
+Shown by: tracer
 Says: acc\[0\], which nothing has written, is read, .* \(line 19, thread .* of block
 """
 

@@ -1,7 +1,7 @@
 r"""The row before the first is the last: Python's rule, and Numba's.
 
 Fault: negative-index
-Shown by: simulator
+Shown by: tracer
 Says: axis 0 of a is read at -1, its extent is 18: a negative index counts from the end
 """
 

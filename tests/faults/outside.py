@@ -1,7 +1,7 @@
 r"""The guard of the columns is missing.
 
 Fault: outside
-Shown by: simulator
+Shown by: tracer
 Says: axis 1 of b is read at \d+, its extent is \d+
 """
 

@@ -1,7 +1,7 @@
 r"""No barrier between staging the tiles and using them.
 
 Fault: race
-Shown by: simulator
+Shown by: tracer
 Says: _tile\[\d+, \d+\] is read by thread .* in line 25 and written by .* in line 2[23], with no barrier
 """
 

@@ -1,7 +1,7 @@
 """An address that nobody owns is read outside Python.
 
 Fault: died
-Shown by: simulator
+Shown by: tracer
 Says: died of SIGSEGV, segmentation fault
 """
 

@@ -1,7 +1,7 @@
 """The result is computed and never stored.
 
 Fault: unwritten
-Shown by: simulator
+Shown by: tracer
 Says: elements of c were never written
 """
 

@@ -535,7 +535,7 @@ def test_a_block_at_the_edge_writes_less_than_the_first_one(monkeypatch, middle,
     assert [finding.kind for finding in evidence.findings] == (kinds if middle else ["unwritten"])
 
 
-def test_what_starts_must_be_the_same_in_the_simulator_and_compiled():
+def test_what_starts_must_be_the_same_traced_and_compiled():
     plan = {"launch": [{"name": "k", "grid": [2, 1, 1], "block": [8, 8, 1], "identity": [7, "[('N', 1)]"]}]}
     entry = ["k", [2], [8, 8], 7, "[('N', 1)]"]
     assert grade.differences([entry], plan) == []

@@ -1,4 +1,4 @@
-"""Layers with epilogues, against NumPy in float64: for tests in the simulator, and as a script on a GPU."""
+"""Layers with epilogues, against NumPy in float64: for tests in the tracer, and as a script on a GPU."""
 
 import functools
 import importlib

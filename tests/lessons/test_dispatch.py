@@ -57,7 +57,7 @@ def output(dispatch, candidate, problem, x, filt):
 
 @pytest.mark.filterwarnings("ignore:invalid value encountered in scalar:RuntimeWarning")
 @pytest.mark.parametrize("problem", SMALL, ids=lambda problem: str(problem).replace(" ", "-"))
-def test_every_candidate_is_right_in_the_simulator(dispatch, problem):
+def test_every_candidate_is_right_in_the_tracer(dispatch, problem):
     x, filt = operands(problem, 0, integers=True)
     normal_x, normal_filt = operands(problem, 1, integers=False)
     exact = reference.full(problem, x, filt)
@@ -239,8 +239,8 @@ def test_the_explanation_names_kernel_tile_reason_and_every_candidate(dispatch):
 def test_the_command_line_explains(monkeypatch, capsys):
     asked = []
 
-    def answer(tasks, simulator_wanted, seconds):
-        asked.append((tasks[0].shape, simulator_wanted))
+    def answer(tasks, without_gpu, seconds):
+        asked.append((tasks[0].shape, without_gpu))
         return iter([(tasks[0], child._attempt(tasks[0]))])
 
     monkeypatch.setattr("common.jobs.run.isolate.run", answer)

@@ -121,7 +121,7 @@ def test_column_sums_have_the_same_bits_every_time(name):
     layer = Layer(name, WIDE)
     layer.x = cuda.to_device(np.random.default_rng(7).standard_normal(tuple(layer.x.shape)).astype(layer.dtype))
     found = []
-    for _ in range(3):  # the simulator runs blocks and threads in another order each time
+    for _ in range(3):
         sums, epilogue = column_sums(layer)
         layer.launch(epilogue)
         found.append(sums.copy_to_host())

@@ -16,6 +16,7 @@ dgrad = importlib.import_module("lessons.08_training.dgrad_implicit_gemm")
 strided = importlib.import_module("lessons.08_training.dgrad_strided")
 wgrad = importlib.import_module("lessons.08_training.wgrad_implicit_gemm")
 split_k = importlib.import_module("lessons.08_training.wgrad_split_k")
+wait_async = importlib.import_module("lessons.wide").wait_async
 long_sums = importlib.import_module("lessons.08_training.helpers.long_sums")
 offsets32 = importlib.import_module("lessons.08_training.helpers.offsets32")
 
@@ -132,6 +133,7 @@ def test_what_is_not_inside_is_zero_and_not_read(wide, kind):
         i = cuda.threadIdx.x
         target, at = (registers, 0) if kind == "load" else (shared, i * 4)
         load(target, at, array, np.uint32(i * 4 if i < 2 else 10**6), i < 2)
+        wait_async()
         for v in range(count):
             found[i, v] = target[at + v]
 

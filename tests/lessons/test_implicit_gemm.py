@@ -1,4 +1,4 @@
-"""The implicit-GEMM steps at the geometries where index arithmetic goes wrong, in the simulator."""
+"""The implicit-GEMM steps at the geometries where index arithmetic goes wrong, in the tracer."""
 
 import functools
 

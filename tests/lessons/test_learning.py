@@ -1,4 +1,4 @@
-"""Training runs of lesson 08 in the simulator: what they learn, what they survive, and what is said of it."""
+"""Training runs of lesson 08 in the tracer: what they learn, what they survive, and what is said of it."""
 
 import base64
 import gzip
@@ -63,8 +63,8 @@ def main(monkeypatch, capsys, tmp_path):
     """Calls the lesson's command in a small world; returns its exit code and what it said."""
     monkeypatch.setattr(shapes, "SMALL", TINY)
     monkeypatch.setattr(digits, "load", lambda size: (some_digits(size, 8), held_out_digits(size, 4)))
-    monkeypatch.setattr(commands, "SIMULATED", {"epochs": 2, "batch": 2, "rate": 0.1})
-    monkeypatch.setattr(commands, "SIMULATED_DIGITS", (6, 3))
+    monkeypatch.setattr(commands, "TRACED", {"epochs": 2, "batch": 2, "rate": 0.1})
+    monkeypatch.setattr(commands, "TRACED_DIGITS", (6, 3))
     monkeypatch.setattr(trainingcharts, "draw_run", lambda *_: [])
     monkeypatch.setenv("COLUMNS", "500")
 
@@ -372,6 +372,9 @@ def comparing(main, monkeypatch):
     compare, torch_side = (import_module(f"{NETWORK}.{name}") for name in ("compare", "torch_side"))
     monkeypatch.setattr(device, "require_gpu", lambda what: None)
     monkeypatch.setattr(device, "free_bytes", lambda: 2**30)
+    monkeypatch.setattr(
+        device, "current_gpu", lambda: device.Gpu("NVIDIA Test", "9.0", 132, 10**9, 10**6, "580", "13.0")
+    )
     monkeypatch.setattr(torch_side, "available", lambda: True)
     monkeypatch.setattr(torch_side, "strict", nullcontext)
     monkeypatch.setattr(digits, "load", lambda: (some_digits(28), some_digits(28)))

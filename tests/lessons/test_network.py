@@ -87,8 +87,6 @@ def test_the_oracle_agrees_with_pytorch():
 
 @pytest.mark.parametrize("kind", ["fused", "layered"])
 def test_a_step_is_the_same_to_the_bit_each_time(kind):
-    """The simulator runs threads and blocks in another order each time."""
-
     def after():
         made, _, _ = network(kind, SMALL, 2)
         made.rate.copy_to_device(np.full(1, 0.1, np.float32))

@@ -1,4 +1,4 @@
-"""The experiment that lets filters at several shifts share a tile: right on each of its ways, in the simulator."""
+"""The experiment that lets filters at several shifts share a tile: right on each of its ways, in the tracer."""
 
 import functools
 

@@ -1,4 +1,4 @@
-"""Whole rows of one channel: right in the simulator wherever the plan takes a shape; the rest is left to the step."""
+"""Whole rows of one channel: right in the tracer wherever the plan takes a shape; the rest is left to the step."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""The kernels of the oracle against NumPy: in Numba's simulator, compiled, and on a GPU at sizes that pay."""
+"""The kernels of the oracle against NumPy: in the tracer, compiled, and on a GPU at sizes that pay."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""What is read from NVIDIA's tools, from texts such as they print, and the simulator's launch limits."""
+"""What is read from NVIDIA's tools, from texts such as they print, and the launch limits."""
 
 import pytest
 

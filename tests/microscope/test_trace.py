@@ -85,7 +85,7 @@ def kernel(write):
 def here(monkeypatch):
     """Traces in this process in place of a child's."""
 
-    def run(tasks, simulator, seconds):
+    def run(tasks, without_gpu, seconds):
         for task in tasks:
             yield task, child._attempt(task)
 
@@ -158,8 +158,8 @@ def test_blocks_run_together_count_as_blocks_run_alone(monkeypatch):
     np.testing.assert_array_equal(together.output, alone.output)
 
 
-def test_it_does_for_all_threads_at_once_what_the_simulator_does_for_each(monkeypatch):
-    # counts, not clocks: a call of the tracer's stands for as many of the simulator's as there are threads
+def test_one_call_does_for_all_threads_what_each_asks_for(monkeypatch):
+    # counts, not clocks: a call of the tracer's stands for as many accesses as there are threads
     module, problem = catalog.load(catalog.find("gemm_register_blocked").path, "gemm"), Gemm(M=128, N=128, K=16)
     calls = []
     for name in ("load", "store"):
@@ -1232,7 +1232,7 @@ def test_exercise_3_of_lesson_04_shows_here(write):
     assert kinds(traced(write("gemm_padded.py", text), Gemm(M=8, N=8, K=8))) == {"misaligned"}
 
 
-# --- the language: what a kernel may say, against the simulator, thread by thread ---
+# --- the language: what a kernel may say, against Python, thread by thread ---
 
 LANGUAGE = dict(
     sections(
@@ -1621,9 +1621,9 @@ def test_what_a_launch_writes_on_the_host_is_read_by_its_kernel(write):
 
 
 def test_a_kernel_named_as_its_step_is_named_once(here, write):
-    text = file_of("c[0, 0] = cuda.frob(1)").replace("kernel", "gemm_naive")
+    text = file_of("c[0, 0] = cuda.cg(1)").replace("kernel", "gemm_naive")
     task = trace.task(catalog.find("gemm_naive"), Gemm(M=4, N=32, K=8), write("gemm_own.py", text))
-    with pytest.raises(lanes.TraceError, match=r"^gemm_naive: line \d+: cuda\.frob is not known to the tracer$"):
+    with pytest.raises(lanes.TraceError, match=r"^gemm_naive: line \d+: cuda\.cg is not known to the tracer$"):
         list(trace.results([task]))
 
 

@@ -25,14 +25,13 @@ from common.commands import arguments, console
 from common.report import current
 from common.report import training as record
 from common.report.entries import Run as Provenance
-from common.run import isolate
 
 LESSON = Path(__file__).parents[1].name
 OUT = catalog.ROOT / ".workbook" / "training"
 CHECKPOINT = "checkpoint.npz"
 SAVED_EVERY = 1.0  # seconds
-SIMULATED = {"epochs": 5, "batch": 8, "rate": 0.2, "changes": False}  # what takes seconds there
-SIMULATED_DIGITS = 16, 8  # to learn from, held out
+TRACED = {"epochs": 5, "batch": 8, "rate": 0.2, "changes": False}  # what takes seconds there
+TRACED_DIGITS = 16, 8  # to learn from, held out
 _AGAIN_SECONDS = 0.5  # a second Ctrl-C after that ends the program at once
 _PACKAGES = ("numba", "numba-cuda", "numpy", "torch", "mlxtend")
 
@@ -103,21 +102,21 @@ def _module(name):
 
 def _train(options):
     say = console.say(options)
-    simulated = options.sim or device.gpu_count() == 0
-    if simulated and not options.sim:
+    traced = options.sim or device.gpu_count() == 0
+    if traced and not options.sim:
         say.print("no GPU was found: a small network learns a few digits, traced on the CPU")
-    _choose(simulated)
+    _choose(traced)
     digits, shapes, plans, training = (_module(name) for name in ("digits", "shape", "plan", "training"))
     given = _given(options, plans.KINDS)
-    shape = shapes.SMALL if simulated else shapes.MNIST
+    shape = shapes.SMALL if traced else shapes.MNIST
     if options.resume:
         plan = training.planned(options.resume, shape, given)
     else:
-        plan = plans.Plan(**{**(SIMULATED if simulated else {}), **given})
+        plan = plans.Plan(**{**(TRACED if traced else {}), **given})
     learned, held_out = digits.load(shape.SIZE)
-    if simulated:
-        learned, held_out = (part.first(n) for part, n in zip((learned, held_out), SIMULATED_DIGITS, strict=True))
-    run = training.Run(plan, shape, learned, held_out, captured=not (simulated or options.plain))
+    if traced:
+        learned, held_out = (part.first(n) for part, n in zip((learned, held_out), TRACED_DIGITS, strict=True))
+    run = training.Run(plan, shape, learned, held_out, captured=not (traced or options.plain))
     kept = options.out / CHECKPOINT
     if options.resume:
         run.resume(options.resume, given)
@@ -126,7 +125,7 @@ def _train(options):
     run.save(kept)  # a folder that cannot be written to is told before an epoch is trained
     code = _learn(run, kept, say, training)
     if code == console.RIGHT:
-        _finish(run, options, simulated, say)
+        _finish(run, options, traced, say)
     return code
 
 
@@ -137,11 +136,11 @@ def _set_aside(kept):
     return kept.rename(aside)
 
 
-def _choose(simulated):
+def _choose(traced):
     """The tracer or the GPU; before Numba is imported."""
     for name, value in device.PLAIN.items():
         os.environ.setdefault(name, value)
-    if simulated:
+    if traced:
         import_module("common.microscope.trace").Tracer().stay()
 
 
@@ -228,11 +227,11 @@ def _shown(run, say):
         yield (lambda: bar.advance(task)), ended
 
 
-def _finish(run, options, simulated, say):
+def _finish(run, options, traced, say):
     """Draw, record and say what came of it."""
     from common.report import trainingcharts
 
-    gpu = None if simulated else device.current_gpu()
+    gpu = None if traced else device.current_gpu()
     found = _trained(run, gpu)
     where = gpu.name if gpu else "the CPU, traced"
     drawn = trainingcharts.draw_run(found, where, options.out)
@@ -297,7 +296,7 @@ def _fitting(batch):
 def _compare(options):
     say = console.say(options)
     device.require_gpu("comparing with PyTorch")
-    _choose(simulated=False)
+    _choose(traced=False)
     torch_side = _module("torch_side")
     if not torch_side.available():
         raise ValueError("the comparison needs PyTorch: pip install torch")
@@ -307,7 +306,7 @@ def _compare(options):
     shape, (learned, _) = shapes.MNIST, digits.load()
     kept = not options.batch and "seed" not in given
     if options.batch:
-        compare.require_room(shape, options.batch, min(device.free_bytes(), isolate.memory_limit(gpu=True)))
+        compare.require_room(shape, options.batch, min(device.free_bytes(), device.memory_for_a_child(gpu=True)))
     with torch_side.strict():
         losses, errors = compare.losses(plan, shape, learned)
         compared = record.Compared(
