@@ -354,7 +354,12 @@ class Grader:
         grade.figures = evidence.figures
 
     def _run(self, evidence: Evidence, work: Work) -> None:
-        launched = self._check(evidence, work)
+        try:
+            launched = self._check(evidence, work)
+        except SandboxError as error:
+            if error.kind == "unjudged":
+                self._compile(work)
+            raise
         if not evidence.findings and not any(kind in CHEATS for kind, _ in evidence.notes):
             self._record(evidence, work, launched)
             evidence.findings += evidence.unseen
@@ -374,13 +379,13 @@ class Grader:
             for problem in work.shapes:
                 bench = sandbox.RemoteBench(box, problem)
                 verdict = check.check_bench(bench, seed, 1, work.precision, work.algorithm)
-                unsound = [said for kind, said in box.notes if kind == UNSOUND][:TOLD]
-                evidence.findings += [Finding(UNSOUND, f"at {problem}: {said}") for said in unsound]
-                evidence.findings += [Finding(f.kind, f"at {problem}: {f.message}") for f in verdict.findings]
                 if launched is None:
                     launched = bench.launched[0] if bench.launched else []
                     if verdict.right:
                         evidence.notes += self._again(bench, seed)
+                unsound = [said for kind, said in box.notes if kind == UNSOUND][:TOLD]
+                evidence.findings += [Finding(UNSOUND, f"at {problem}: {said}") for said in unsound]
+                evidence.findings += [Finding(f.kind, f"at {problem}: {f.message}") for f in verdict.findings]
                 if evidence.findings:
                     return launched
             self._trace(evidence, work, box)
@@ -481,6 +486,13 @@ class Grader:
         if first == last:
             return []
         return [("remembers", remembered([name for name, *_ in first], [name for name, *_ in last]))]
+
+    def _compile(self, work: Work) -> None:
+        """What the tracer does not know may be what no GPU takes: raises SandboxError if the compiler says so."""
+        with tempfile.TemporaryDirectory(prefix="workbook-") as name, self._sandbox(work) as box:
+            box.ask(messages.Start())
+            weight = inputs.integers(work.shapes[0], 0)[1]
+            _recorded(box, work.shapes[0], weight, "first", Path(name), work.target(limits.ARCHITECTURE))
 
     def _record(self, evidence: Evidence, work: Work, launched: list[Launched] | None) -> None:
         """Write down what would start on a GPU; compare it with the traced run, count in it, run it on a GPU."""

@@ -16,7 +16,7 @@ from common.run.messages import Message, Result, Task
 Became = Literal["done", "crashed", "exited", "refused", "unjudged", "unusable"]
 Noted = Literal[
     "changed_files", "replaced", "remembers", "stream", "imports", "host_access", "host_write", "foreign_array",
-    "allocates", "exited", "broken", "reaches_out",
+    "allocates", "exited", "broken", "reaches_out", "unsound",
 ]  # fmt: skip
 """What a submission's process may note of it: each means not passed."""
 

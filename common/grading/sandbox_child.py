@@ -22,7 +22,7 @@ import numpy as np
 from msgspec import structs, to_builtins
 from numpy.typing import NDArray
 
-from common.book import catalog, problems, schema
+from common.book import catalog, device, problems, schema
 from common.grading import audit, confine, messages
 from common.grading.messages import Answer, Block, Launched, Traced
 from common.run import child
@@ -213,6 +213,7 @@ def _import_all() -> None:
 def main(text: str) -> None:
     options = schema.read(json.loads(text), messages.Options, "options")
     _import_all()
+    device.play()
     own = Path(options.exchange).parent.parent
     confine.keep_private()
     confine.give_up_privileges()

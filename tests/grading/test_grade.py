@@ -153,7 +153,7 @@ def test_an_honest_file_meets_no_expectation(checkout):
             read(path).require(verdict)
 
 
-# --- a simulated run in this process ---
+# --- a traced run in this process ---
 
 
 class TestRehearsal:
