@@ -424,7 +424,7 @@ def launch(a, b, c):
 """
 
 
-@pytest.mark.parametrize(("played", "has"), [("", 227), ("7.5", 63), ("8.6", 99)])
+@pytest.mark.parametrize(("played", "has"), [("", 227), ("7.5", 64), ("8.6", 99)])
 def test_a_file_is_told_the_shared_memory_of_the_card_that_runs(tmp_path, monkeypatch, played, has):
     """Also without a look at the GPU; what is written down for it starts with the same."""
     monkeypatch.setenv(device.CARD_SWITCH, played)
