@@ -382,7 +382,7 @@ class Grader:
                 if launched is None:
                     launched = bench.launched[0] if bench.launched else []
                     if verdict.right:
-                        evidence.notes += self._again(bench, seed)
+                        evidence.notes += self._again(bench, seed, work.algorithm)
                 unsound = [said for kind, said in box.notes if kind == UNSOUND][:TOLD]
                 evidence.findings += [Finding(UNSOUND, f"at {problem}: {said}") for said in unsound]
                 evidence.findings += [Finding(f.kind, f"at {problem}: {f.message}") for f in verdict.findings]
@@ -477,9 +477,9 @@ class Grader:
                     self._solved[exercise.name] = Solved(traces, _fresh(box, work.shapes))
             return self._solved[exercise.name]
 
-    def _again(self, bench: sandbox.RemoteBench, seed: int) -> list[Note]:
+    def _again(self, bench: sandbox.RemoteBench, seed: int, algorithm: str | None) -> list[Note]:
         """Launch on the first operands once more: the same work must be done again."""
-        bench.load(*inputs.integers(bench.problem, seed))
+        bench.load(*inputs.integers(bench.problem, seed, algorithm))
         bench.y.blank()
         bench.run()
         first, last = bench.launched[0], bench.launched[-1]
@@ -530,8 +530,9 @@ class Grader:
         assert self.machine.gpu is not None
         architecture = work.target(self.machine.architecture)
         for number, problem in enumerate(work.shapes):
-            for part, draw in enumerate((inputs.integers, inputs.integers, inputs.normals)):
-                _recorded(box, problem, draw(problem, seed + part)[1], f"{number}-{part}", folder, architecture)
+            drawn = [inputs.integers(problem, seed + part, work.algorithm) for part in range(2)]
+            for part, (_, weight) in enumerate([*drawn, inputs.normals(problem, seed + 2)]):
+                _recorded(box, problem, weight, f"{number}-{part}", folder, architecture)
         if work.exercise is not None and not work.exercise.floor:
             return None
         timed = problems.fit_batch(problems.preset(preset), TIMED_BYTES)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Generic, Literal, TypeVar, cast, get_args
+from typing import Annotated, ClassVar, Generic, Literal, TypeVar, cast, get_args
 
 import msgspec
 from msgspec import Meta
@@ -159,6 +159,8 @@ class PtxRun(Task[PtxResult], frozen=True, kw_only=True, tag="grading.ptx_run"):
     ``shapes``  those to check at, each with three plans: NUMBER-0 to NUMBER-2
     ``timed``   the shape of the plan ``timed``; None: nothing is timed
     """
+
+    gpu: ClassVar[bool] = True
 
     folder: str
     ladder: str
