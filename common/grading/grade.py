@@ -354,7 +354,12 @@ class Grader:
         grade.figures = evidence.figures
 
     def _run(self, evidence: Evidence, work: Work) -> None:
-        launched = self._check(evidence, work)
+        try:
+            launched = self._check(evidence, work)
+        except SandboxError as error:
+            if error.kind == "unjudged":
+                self._compile(work)
+            raise
         if not evidence.findings and not any(kind in CHEATS for kind, _ in evidence.notes):
             self._record(evidence, work, launched)
             evidence.findings += evidence.unseen
@@ -374,13 +379,13 @@ class Grader:
             for problem in work.shapes:
                 bench = sandbox.RemoteBench(box, problem)
                 verdict = check.check_bench(bench, seed, 1, work.precision, work.algorithm)
-                unsound = [said for kind, said in box.notes if kind == UNSOUND][:TOLD]
-                evidence.findings += [Finding(UNSOUND, f"at {problem}: {said}") for said in unsound]
-                evidence.findings += [Finding(f.kind, f"at {problem}: {f.message}") for f in verdict.findings]
                 if launched is None:
                     launched = bench.launched[0] if bench.launched else []
                     if verdict.right:
-                        evidence.notes += self._again(bench, seed)
+                        evidence.notes += self._again(bench, seed, work.algorithm)
+                unsound = [said for kind, said in box.notes if kind == UNSOUND][:TOLD]
+                evidence.findings += [Finding(UNSOUND, f"at {problem}: {said}") for said in unsound]
+                evidence.findings += [Finding(f.kind, f"at {problem}: {f.message}") for f in verdict.findings]
                 if evidence.findings:
                     return launched
             self._trace(evidence, work, box)
@@ -472,15 +477,22 @@ class Grader:
                     self._solved[exercise.name] = Solved(traces, _fresh(box, work.shapes))
             return self._solved[exercise.name]
 
-    def _again(self, bench: sandbox.RemoteBench, seed: int) -> list[Note]:
+    def _again(self, bench: sandbox.RemoteBench, seed: int, algorithm: str | None) -> list[Note]:
         """Launch on the first operands once more: the same work must be done again."""
-        bench.load(*inputs.integers(bench.problem, seed))
+        bench.load(*inputs.integers(bench.problem, seed, algorithm))
         bench.y.blank()
         bench.run()
         first, last = bench.launched[0], bench.launched[-1]
         if first == last:
             return []
         return [("remembers", remembered([name for name, *_ in first], [name for name, *_ in last]))]
+
+    def _compile(self, work: Work) -> None:
+        """What the tracer does not know may be what no GPU takes: raises SandboxError if the compiler says so."""
+        with tempfile.TemporaryDirectory(prefix="workbook-") as name, self._sandbox(work) as box:
+            box.ask(messages.Start())
+            weight = inputs.integers(work.shapes[0], 0)[1]
+            _recorded(box, work.shapes[0], weight, "first", Path(name), work.target(limits.ARCHITECTURE))
 
     def _record(self, evidence: Evidence, work: Work, launched: list[Launched] | None) -> None:
         """Write down what would start on a GPU; compare it with the traced run, count in it, run it on a GPU."""
@@ -518,8 +530,9 @@ class Grader:
         assert self.machine.gpu is not None
         architecture = work.target(self.machine.architecture)
         for number, problem in enumerate(work.shapes):
-            for part, draw in enumerate((inputs.integers, inputs.integers, inputs.normals)):
-                _recorded(box, problem, draw(problem, seed + part)[1], f"{number}-{part}", folder, architecture)
+            drawn = [inputs.integers(problem, seed + part, work.algorithm) for part in range(2)]
+            for part, (_, weight) in enumerate([*drawn, inputs.normals(problem, seed + 2)]):
+                _recorded(box, problem, weight, f"{number}-{part}", folder, architecture)
         if work.exercise is not None and not work.exercise.floor:
             return None
         timed = problems.fit_batch(problems.preset(preset), TIMED_BYTES)

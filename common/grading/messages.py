@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Generic, Literal, TypeVar, cast, get_args
+from typing import Annotated, ClassVar, Generic, Literal, TypeVar, cast, get_args
 
 import msgspec
 from msgspec import Meta
@@ -16,7 +16,7 @@ from common.run.messages import Message, Result, Task
 Became = Literal["done", "crashed", "exited", "refused", "unjudged", "unusable"]
 Noted = Literal[
     "changed_files", "replaced", "remembers", "stream", "imports", "host_access", "host_write", "foreign_array",
-    "allocates", "exited", "broken", "reaches_out",
+    "allocates", "exited", "broken", "reaches_out", "unsound",
 ]  # fmt: skip
 """What a submission's process may note of it: each means not passed."""
 
@@ -159,6 +159,8 @@ class PtxRun(Task[PtxResult], frozen=True, kw_only=True, tag="grading.ptx_run"):
     ``shapes``  those to check at, each with three plans: NUMBER-0 to NUMBER-2
     ``timed``   the shape of the plan ``timed``; None: nothing is timed
     """
+
+    gpu: ClassVar[bool] = True
 
     folder: str
     ladder: str

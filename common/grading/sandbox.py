@@ -180,7 +180,8 @@ class Sandbox:
             **dict.fromkeys(("HOME", "TEMP", "TMP", "TMPDIR"), str(self.work)),
             "PYTHONPATH": os.pathsep.join(path for path in places if Path(path).resolve() != catalog.ROOT),
             "PYTHONDONTWRITEBYTECODE": "1",
-            "CUDA_VISIBLE_DEVICES": "-1",
+            device.VISIBLE: "-1",
+            device.CARD_SWITCH: device.small_card(),  # the tiles are those of the GPU, which it does not see
             **device.PLAIN,
             # one thread each, so that several fit a machine and the memory limit
             **dict.fromkeys(("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"), "1"),

@@ -13,7 +13,6 @@ import select
 import shutil
 import signal
 import sys
-import threading
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
@@ -22,7 +21,7 @@ import numpy as np
 from msgspec import structs, to_builtins
 from numpy.typing import NDArray
 
-from common.book import catalog, problems, schema
+from common.book import catalog, device, problems, schema
 from common.grading import audit, confine, messages
 from common.grading.messages import Answer, Block, Launched, Traced
 from common.run import child
@@ -189,18 +188,19 @@ def answer(box: Child, text: bytes) -> Answer:
 
 
 def _end_with_the_grader(folder: Path) -> None:
-    """Where the system says so: when nobody can ask any more, end, with all that was started and the folder."""
-    if os.name != "posix":
+    """Where the system says so: when nobody can ask any more, end, with all that was started and the folder.
+
+    A process beside this one sees to it: behind walls no process can remove the folder that it may write in.
+    """
+    if os.name != "posix" or os.fork():
         return
     line = select.poll()
-    line.register(os.dup(0), select.POLLHUP)
-
-    def wait() -> None:
-        line.poll()
-        shutil.rmtree(folder, ignore_errors=True)
-        os.killpg(0, signal.SIGKILL)
-
-    threading.Thread(target=wait, daemon=True).start()
+    line.register(0, select.POLLHUP)
+    for number in (1, 2):  # whoever reads them waits for this one's end otherwise
+        os.close(number)
+    line.poll()
+    shutil.rmtree(folder, ignore_errors=True)
+    os.killpg(0, signal.SIGKILL)
 
 
 def _import_all() -> None:
@@ -212,13 +212,14 @@ def _import_all() -> None:
 
 def main(text: str) -> None:
     options = schema.read(json.loads(text), messages.Options, "options")
-    _import_all()
     own = Path(options.exchange).parent.parent
+    _end_with_the_grader(own)
+    _import_all()
+    device.play()
     confine.keep_private()
     confine.give_up_privileges()
     confine.limit(options.memory_bytes, options.cpu_seconds, options.file_bytes)
     enclosed = confine.enclose(own, Path(options.hidden))
-    _end_with_the_grader(own)
     questions, answers = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
     # what the file prints goes to the log, and what it reads is nothing
     os.dup2(2, 1)

@@ -1,4 +1,4 @@
-r"""Its parent process is killed, which a harness might take for its own end.
+r"""The grader, which is its parent process, gets a signal.
 
 Refused: import of os; line \d+: import of signal
 Expect: reaches_out
@@ -8,7 +8,6 @@ Also: PermissionError
 
 import os
 import signal
-from pathlib import Path
 
 from numba import cuda
 
@@ -19,8 +18,5 @@ def nothing(c):
 
 
 def launch(a, b, c):
-    parent = os.getppid()
-    # what processes are forked from, and never the grader itself
-    if b"Turn this process into the one that was asked for" in Path(f"/proc/{parent}/cmdline").read_bytes():
-        os.kill(parent, signal.SIGKILL)
+    os.kill(os.getppid(), signal.SIGCONT)  # as little allowed as SIGKILL, and it spares the tests where it is
     nothing[1, 1](c)

@@ -1,4 +1,4 @@
-"""Where a kernel runs as Python its first thread calls NumPy for all of them.
+"""A kernel that is traced is Python: its first thread calls NumPy for all of them.
 
 Expect: crashed
 Says: it does not compile for a GPU

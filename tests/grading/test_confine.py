@@ -232,7 +232,7 @@ names = ("AS", "CPU", "FSIZE", "CORE")
 limits = [resource.getrlimit(getattr(resource, "RLIMIT_" + name)) for name in names]
 print(json.dumps([*limits, threading.stack_size()]))
 """)
-    assert found == [[1 << 33] * 2, [77] * 2, [12345] * 2, [0, 0], 1 << 18]
+    assert found == [[1 << 33] * 2, [77] * 2, [12345] * 2, [0, 0], 1 << 20]
 
 
 def test_where_there_are_no_limits_stacks_are_small_nevertheless(monkeypatch):
@@ -241,7 +241,7 @@ def test_where_there_are_no_limits_stacks_are_small_nevertheless(monkeypatch):
     monkeypatch.setitem(sys.modules, "resource", None)  # its import fails
     monkeypatch.setattr(confine, "os", SimpleNamespace(name="nt"))
     confine.limit(1, 1, 1)
-    assert sizes == [1 << 18]
+    assert sizes == [1 << 20]
 
 
 @LINUX

@@ -12,6 +12,7 @@ from numba.cuda.cudadrv import driver as real_driver
 
 from common.code import tensormaps
 from common.grading import ptx_run
+from common.grading.messages import PtxRun
 from lessons import hopper
 
 
@@ -217,3 +218,7 @@ def test_code_whose_dynamic_shared_memory_lies_wrongly_is_not_run(
     assert (found.code[0], found.name) == (by, "k")
     limit = f".maxnreg {registers}\n" if registers and by == "driver" else ""
     assert found.code[1].endswith(f")\n.maxntid 288, 1, 1\n{limit}{{\nret;\n}}\n")
+
+
+def test_plans_run_in_the_process_that_owns_the_gpu():
+    assert PtxRun.gpu

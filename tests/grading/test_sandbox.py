@@ -3,6 +3,7 @@
 import ast
 import contextlib
 import io
+import json
 import os
 import queue
 import re
@@ -16,7 +17,7 @@ import numpy as np
 import pytest
 from numba import cuda
 
-from common.book import boundstep, catalog, problems, schema
+from common.book import boundstep, catalog, device, problems, schema
 from common.grading import audit, harness, messages, sandbox, sandbox_child, traced_run
 from common.grading.sandbox import Limits, RemoteArray, Sandbox, SandboxError
 from common.measure import check
@@ -407,3 +408,36 @@ def test_what_questions_need_is_there_before_the_file(monkeypatch):
     sandbox_child._import_all()
     own = ("explain.faults", "code.codegen", "grading.traced_run", "grading.ptx_plan", "report.tracewords")
     assert imported == [f"common.{name}" for name in own]
+
+
+ASKS = """from numba import cuda
+from lessons.card import shared_bytes
+
+
+@cuda.jit
+def k(a, b, c):
+    pass
+
+
+def launch(a, b, c):
+    k[shared_bytes() // 1024, 1](a, b, c)
+"""
+
+
+@pytest.mark.parametrize(("played", "has"), [("", 227), ("7.5", 64), ("8.6", 99)])
+def test_a_file_is_told_the_shared_memory_of_the_card_that_runs(tmp_path, monkeypatch, played, has):
+    """Also without a look at the GPU; what is written down for it starts with the same."""
+    monkeypatch.setenv(device.CARD_SWITCH, played)
+    path = tmp_path / "gemm_x.py"
+    path.write_text(ASKS)
+    shape = {"M": 1, "N": 1, "K": 1}
+    with Sandbox(path, "gemm") as box:
+        box.send(0, bytes(1 << 18))  # operands
+        box.ask(messages.Start())
+        box.ask(messages.Record(shape=shape, architecture="9.0", name="plan"))
+        (launch,) = json.loads(box.plan_file("plan.json"))["launch"]
+        assert launch["grid"] == [has, 1, 1]
+        box.ask(messages.Bind(shape=shape))
+        box.ask(messages.Prepare())
+        ((_, grid, *_),) = box.ask(messages.Launch())
+        assert grid[0] == has
