@@ -91,8 +91,10 @@ class Run:
         began = time.monotonic()
         self._path = self._snapshot()
         verdict, reason, figures = "unfinished", "", Figures(device="simulator" if self.simulator else "gpu")
+        ran: list[Outcome] = []
         try:
             for name, outcomes in self._outcomes(self._path):
+                ran += outcomes
                 stage = Stage(name, outcomes, time.monotonic() - began)
                 figures = _figured(figures, stage)
                 if stage.failed:
@@ -102,7 +104,7 @@ class Run:
                     return
                 yield stage
             if not self.stop.is_set():
-                verdict = "right"
+                verdict, reason = _ended(ran)
         finally:
             self.finished = verdict != "unfinished"
             self.stop.set()
@@ -287,6 +289,16 @@ class Run:
         return {**at(self.step, problem, path), "home": str(self.step.path), "helpers": self._stand_ins}
 
 
+def _ended(outcomes: Sequence[Outcome]) -> tuple[str, str]:
+    """The verdict of a run, and the reason: that of the first outcome that is not fine; right only if one is."""
+    ran = [outcome for outcome in outcomes if not outcome.result.get("only_compiled")]
+    failed = next((outcome for outcome in outcomes if not outcome.fine), None)
+    if failed is None and any(outcome.status == "right" for outcome in ran):
+        return "right", ""
+    told = failed or next(iter(ran or outcomes), None)
+    return (told.status, _reason(told)) if told else ("unfinished", "")
+
+
 def _reason(outcome: Outcome) -> str:
     """The fault, or the first finding, in one line."""
     told = [fault.what for fault in outcome.faults] + outcome.reasons
@@ -299,12 +311,6 @@ def keep_helpers(step: Step) -> dict[str, Path]:
     Raises HistoryError as :func:`history.keep` does.
     """
     return {path.stem: history.save(path) for path in shipped.edited_helpers(step.path)}
-
-
-def get_ready(simulator: bool) -> None:
-    """Start the processes of the next run ahead of it."""
-    isolate.warm(True)
-    isolate.warm(False, 1 if simulator else 2)
 
 
 class Keeper:
@@ -333,8 +339,7 @@ class Keeper:
             if self._kept.get(name) != _present(mine[0].step):
                 continue
             source, helpers = self._kept[name]
-            failed = next((o for o in mine if not o.fine), None)
-            verdict, reason = (failed.status, _reason(failed)) if failed else ("right", "")
+            verdict, reason = _ended(mine)
             timed = next((o for o in mine if o.status == "right" and "timing" in o.result), None)
             ms = timed.result["timing"].median_ms if timed else None
             figures = Figures(preset=timed.preset if timed else None, median_ms=ms)

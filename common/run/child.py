@@ -144,7 +144,7 @@ def _end_with_parent(folder: Path) -> None:
     assert parent is not None
     connection.wait([parent.sentinel])
     remove(folder)
-    end_group(os.getpid())
+    end_group(os.getpid(), folder)
     os._exit(1)
 
 
@@ -298,11 +298,35 @@ def _one_line(error: BaseException) -> str:
     return faults.cut(text, 600)
 
 
-def end_group(pid: int) -> None:
-    """End the process of this number with all of its group, whose first it is."""
-    if os.name == "posix":
+def end_group(pid: int, folder: Path | None = None) -> None:
+    """End the process of this number with all of its group, whose first it is; and what it, or another that works in
+    its folder, has started in a group of its own."""
+    if os.name != "posix":
+        return
+    others = _came_of(pid, folder)
+    with suppress(ProcessLookupError, PermissionError):
+        os.killpg(pid, signal.SIGKILL)
+    for other in others:
         with suppress(ProcessLookupError, PermissionError):
-            os.killpg(pid, signal.SIGKILL)
+            os.kill(other, signal.SIGKILL)
+
+
+def _came_of(pid: int, folder: Path | None) -> set[int]:
+    """The processes that one has started, and those that they have, as far as /proc tells; those that have lost their
+    parent are known by the folder for their temporary files."""
+    parents, found = {}, set()
+    mark = f"TMPDIR={folder}/".encode()
+    for place in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError, ValueError, IndexError):
+            number = int(place.name)
+            parents[number] = int((place / "stat").read_bytes().rpartition(b")")[2].split()[1])
+            if folder is not None and mark in (place / "environ").read_bytes():
+                found.add(number)
+    before = -1
+    while before != len(found):
+        before = len(found)
+        found |= {number for number, parent in parents.items() if parent in found or parent == pid}
+    return found - {pid, os.getpid()}
 
 
 def remove(folder: Path) -> None:

@@ -393,7 +393,7 @@ def test_when_closed_nothing_runs_on(task):
 def test_the_environment_is_this_processs_however_the_child_starts(method, task, monkeypatch):
     monkeypatch.setenv("WORD", "seen")
     if method == "spawn":  # as on Windows and macOS
-        monkeypatch.setattr(isolate, "_served", {})
+        monkeypatch.setattr(isolate, "METHOD", "spawn")
     tell = "import os, sys\nraise RuntimeError(f\"{os.environ['WORD']} {os.environ.get('NUMBA_ENABLE_CUDASIM')}\")\n"
     tasks = [task("tell", tell), task("good", GOOD)]
     told, good = run(tasks)
@@ -419,6 +419,7 @@ class Fore:
 
 
 def test_what_the_compiler_says_has_no_colours(task, write, monkeypatch):
+    monkeypatch.setattr(isolate, "METHOD", "spawn")  # the fork server has imported Numba
     monkeypatch.setenv("PYTHONPATH", str(write("site/colorama.py", COLORAMA).parent))
     (result,) = run([task("gemm_sum", GOOD.replace("float32(0.0)", "a"))])
     assert result["status"] == "crashed"
