@@ -157,7 +157,10 @@ def _run_edited(step: Step, preset: str | None, simulator: bool, stop: threading
             code = RIGHT
             for line in words.stage(step.name, stage, this.best):
                 say.print(line, soft_wrap=True)
-    if not this.finished:
+    if code == RIGHT and this.verdict not in ("right", "unfinished"):
+        say.print(f"[yellow]{this.verdict}: nothing was judged to be right[/]")
+        code = UNUSABLE
+    if this.verdict == "unfinished":
         say.print("[dim]saved again: left unfinished[/]")
     for warning in this.warnings:
         console.complain(f"[yellow]{escape(warning)}[/]")

@@ -63,7 +63,8 @@ class Stage:
 class Run:
     """One run of a step's file as it is now.
 
-    ``warnings`` say what could not be kept. ``stop`` ends the run early, from another thread.
+    ``verdict`` is "unfinished" until it has one, and ``warnings`` say what could not be kept. ``stop`` ends the run
+    early, from another thread.
     """
 
     step: Step
@@ -74,7 +75,7 @@ class Run:
     source: str = ""
     helpers: dict[str, str] = field(default_factory=dict)  # the edited ones, by name: hashes of their sources
     best: history.Event | None = None
-    finished: bool = False
+    verdict: str = "unfinished"
     _kept: bool = True
     _path: Path = Path()
     _stand_ins: dict[str, str] = field(default_factory=dict)  # stored copies of those helpers
@@ -90,7 +91,7 @@ class Run:
         """Run, telling each stage as soon as it is known; the last one, or the first that fails, ends it."""
         began = time.monotonic()
         self._path = self._snapshot()
-        verdict, reason, figures = "unfinished", "", Figures(device="simulator" if self.simulator else "gpu")
+        reason, figures = "", Figures(device="simulator" if self.simulator else "gpu")
         ran: list[Outcome] = []
         try:
             for name, outcomes in self._outcomes(self._path):
@@ -98,19 +99,18 @@ class Run:
                 stage = Stage(name, outcomes, time.monotonic() - began)
                 figures = _figured(figures, stage)
                 if stage.failed:
-                    verdict = stage.failed[0].status
+                    self.verdict = stage.failed[0].status
                     reason = _reason(stage.failed[0])
                     yield stage
                     return
                 yield stage
             if not self.stop.is_set():
-                verdict, reason = _ended(ran)
+                self.verdict, reason = _ended(ran)
         finally:
-            self.finished = verdict != "unfinished"
             self.stop.set()
             for worker in self._workers:
                 worker.join(_PATIENCE)  # it ends its process
-            self._note(verdict, reason, figures)
+            self._note(reason, figures)
 
     def _snapshot(self) -> Path:
         """The stored copy of the file, so that a verdict is of one source whatever is saved meanwhile."""
@@ -130,10 +130,10 @@ class Run:
             self.warnings.append(f"this run is not kept: {error}")
             return self.step.path
 
-    def _note(self, verdict: str, reason: str, figures: Figures) -> None:
+    def _note(self, reason: str, figures: Figures) -> None:
         if not self._kept:
             return
-        event = history.Event(self.step.name, self.source, "run", "", verdict, reason, figures, self.helpers)
+        event = history.Event(self.step.name, self.source, "run", "", self.verdict, reason, figures, self.helpers)
         try:
             history.add(event)
         except history.HistoryError as error:
@@ -367,7 +367,7 @@ def per_multiply_add(kernel: Kernel) -> float:
 
 def _figured(known: Figures, stage: Stage) -> Figures:
     """With what a stage measured, for the history."""
-    if stage.name not in (CODE, TIME) or stage.failed:
+    if stage.name not in (CODE, TIME) or stage.outcomes[0].status != "right":
         return known
     result = stage.outcomes[0].result
     if stage.name == CODE:

@@ -146,6 +146,8 @@ def _beside(step: str, best: Event | None) -> str:
 
 def _pairs(outcome: Outcome, best: Event | None) -> list[str]:
     """How an edited step did in turn with the shipped one, and with the best so far."""
+    if "pairs" not in outcome.result:
+        return [f"[yellow]not timed[/]: {escape(str(outcome.result.get('message')))}"]
     lines = []
     if "shipped" not in outcome.result["pairs"]:
         lines.append("the shipped version is not known: neither git nor .workbook has it")

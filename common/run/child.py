@@ -210,6 +210,8 @@ def _attempt(task: Task[Result]) -> Result:
         layer, _, name = task.kind.partition(".")
         with ledger.stage(name):
             result: Result = getattr(_tasks_of(layer), name + _DOES)(task)
+        if said := _goes_on(path):
+            return {"status": "unusable", "message": said, "fatal": True}
         return {**result, "seconds": round(time.monotonic() - began, 3)}
     except _ANYTHING as error:
         changed = _restore_builtins()
@@ -219,6 +221,22 @@ def _attempt(task: Task[Result]) -> Result:
         return failure(_speaking(error), path)
     finally:
         _restore_builtins()
+
+
+def _goes_on(path: Path) -> str:
+    """What is said of threads that the file has started and that still run its code; empty if there are none.
+
+    They share Python with all that is done here: nothing would be done in time, and no time would be the kernel's.
+    """
+    at = []
+    for ident, frame in sys._current_frames().items():
+        lines = [
+            one.f_lineno for one, _ in traceback.walk_stack(frame) if Path(one.f_code.co_filename).name == path.name
+        ]
+        if path.name and lines and ident != threading.get_ident():
+            at.append(lines[0])
+    what = "thread that it has started goes" if len(at) == 1 else "threads that it has started go"
+    return f"{len(at)} {what} on after the launch, at {path.name}:{min(at)}" if at else ""
 
 
 def _speaking(error: BaseException) -> BaseException:

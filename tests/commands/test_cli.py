@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 
 import pytest
 from rich.console import Console
@@ -327,9 +328,10 @@ def test_a_signal_ends_a_hanging_command_at_once_and_leaves_nothing(write, tmp_p
     assert program.returncode == code
     assert list(folder.iterdir()) == []
     deadline = time.monotonic() + 2
-    with pytest.raises(ProcessLookupError):
-        while time.monotonic() < deadline:  # it has ended; that its new parent has seen it takes a moment
+    with suppress(ProcessLookupError):
+        while True:  # it has ended; that its new parent has seen it takes a moment
             os.kill(int(began.read_text()), 0)
+            assert time.monotonic() < deadline
             time.sleep(0.01)
 
 
@@ -604,7 +606,7 @@ def test_a_failed_check_tells_its_cause_once_and_how_to_trace_it(call):
     code, out, _ = call("check", "gemm_naive", "--file", str(file), "--shape", shape, "--sim")
     assert code == WRONG
     said = " ".join(out.split())
-    assert said.count("line 23") == said.count("out of bounds") == 1
+    assert said.count("line 23: acc") == said.count("axis 0 of a is read at 5, its extent is 5") == 1
     assert "a trace finds" not in said
     command = f'python -m common trace gemm_naive --shape "{shape}" --block 0,0,0 --file {file}'
     assert out.splitlines()[-1].strip() == command  # in one line, to be copied
