@@ -115,13 +115,12 @@ def check_steps(
 ) -> Iterator[Outcome]:
     """Check each step as :mod:`common.measure.plan` has it, or at ``shape``, in child processes; step by step.
 
-    ``full``: at every shape of the pairwise plan; the steps whose names are in ``brief``, at a few. ``file`` is checked in the step's place. ``seed`` is that of the
-    drawn shapes and operands. What a GPU has little room for comes last: the largest shapes, one at a time, and what
-    others left no memory for. Without a GPU each step is also compiled, unless ``compiled`` is False. What fails is
-    not tried at all shapes, and what does not
-    compile at none that have not been tried by then. With ``workers`` these have what runs in the simulator to do,
-    and ``begun`` is called when they know all of it. A step that requires another GPU than this one is checked as if
-    there were none.
+    ``full``: at every shape of the pairwise plan; the steps whose names are in ``brief``, at a few. ``file`` is
+    checked in the step's place. ``seed`` is that of the drawn shapes and operands. What a GPU has little room for
+    comes last: the largest shapes, one at a time, and what others left no memory for. Without a GPU each step is also
+    compiled, unless ``compiled`` is False. What fails is not tried at all shapes, and what does not compile at none
+    that have not been tried by then. With ``workers`` these have what runs in the simulator to do, and ``begun`` is
+    called when they know all of it. A step that requires another GPU than this one is checked as if there were none.
     """
     simulated = {step: simulator or bool(beyond(step)) for step in steps}
     groups = [
