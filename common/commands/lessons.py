@@ -60,14 +60,13 @@ def _lesson(lesson: str, name: str | None, preset: str | None, simulated: bool) 
     chosen = _chosen_of(lesson, name, preset)
     preset = choosing.preset_of(chosen if name else [], preset)
     simulator = choosing.simulator(simulated, None)
-    loop.get_ready(simulator)
+    isolate.warm()
     keep_shipped()
     meaning = "so is every step that imports it, and here only its Python runs, not what it compiles to"
     edits.name_edited_helpers(meaning if simulator else "", chosen)
     edited = [step for step in chosen if not shipped.as_shipped(step.path)]
     code = RIGHT
     for step in edited:  # first, and alone: their verdicts are waited for
-        loop.get_ready(simulator)
         code = max(code, _run_edited(step, preset, simulator))
     pairs = choosing.pairs(choosing.with_predecessors(chosen), preset, every_preset=False)
     timing_them = None if simulator or code != RIGHT else Lesson(pairs)
@@ -158,7 +157,10 @@ def _run_edited(step: Step, preset: str | None, simulator: bool, stop: threading
             code = RIGHT
             for line in words.stage(step.name, stage, this.best):
                 say.print(line, soft_wrap=True)
-    if not this.finished:
+    if code == RIGHT and this.verdict not in ("right", "unfinished"):
+        say.print(f"[yellow]{this.verdict}: nothing was judged to be right[/]")
+        code = UNUSABLE
+    if this.verdict == "unfinished":
         say.print("[dim]saved again: left unfinished[/]")
     for warning in this.warnings:
         console.complain(f"[yellow]{escape(warning)}[/]")
@@ -192,7 +194,7 @@ def _watch(lesson: str, name: str | None, preset: str | None, simulated: bool) -
 
     pending = [step.path for step in chosen if name or not shipped.as_shipped(step.path)]
     with saves.Saves([*(step.path for step in chosen), *shipped.helpers()], saved) as files:
-        loop.get_ready(simulator)
+        isolate.warm()
         say.print(f"watching {', '.join(step.name for step in chosen)}: save a file to run it, Ctrl-C to end")
         try:
             while True:
@@ -201,7 +203,6 @@ def _watch(lesson: str, name: str | None, preset: str | None, simulated: bool) -
                     say.rule(f"{path.name}, saved {time.strftime('%H:%M:%S', time.localtime(path.stat().st_mtime))}")
                     for step in concerned(path):
                         _run_edited(step, preset, simulator, stops[path])
-                        loop.get_ready(simulator)
                 pending = []
         except KeyboardInterrupt:
             say.print("no longer watching")

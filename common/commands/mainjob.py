@@ -130,8 +130,9 @@ def _check_rest(
 def _say_shipped(shipped: dict[str, unchanged.Verdict]) -> None:
     if shipped:
         days = sorted({verdict.date for verdict in shipped.values()})
+        dates = " to ".join(days[:: max(1, len(days) - 1)])
         console.say().print(
-            f"[dim]{len(shipped)} verdicts are of the record (results/verdicts.json, {' to '.join(days[:: max(1, len(days) - 1)])}: "
+            f"[dim]{len(shipped)} verdicts are of the record (results/verdicts.json, {dates}: "
             "right at the whole plan, and compiled for every architecture): these steps ran at a few shapes here[/]"
         )
 

@@ -63,7 +63,8 @@ class Stage:
 class Run:
     """One run of a step's file as it is now.
 
-    ``warnings`` say what could not be kept. ``stop`` ends the run early, from another thread.
+    ``verdict`` is "unfinished" until it has one, and ``warnings`` say what could not be kept. ``stop`` ends the run
+    early, from another thread.
     """
 
     step: Step
@@ -74,7 +75,7 @@ class Run:
     source: str = ""
     helpers: dict[str, str] = field(default_factory=dict)  # the edited ones, by name: hashes of their sources
     best: history.Event | None = None
-    finished: bool = False
+    verdict: str = "unfinished"
     _kept: bool = True
     _path: Path = Path()
     _stand_ins: dict[str, str] = field(default_factory=dict)  # stored copies of those helpers
@@ -90,25 +91,26 @@ class Run:
         """Run, telling each stage as soon as it is known; the last one, or the first that fails, ends it."""
         began = time.monotonic()
         self._path = self._snapshot()
-        verdict, reason, figures = "unfinished", "", Figures(device="simulator" if self.simulator else "gpu")
+        reason, figures = "", Figures(device="simulator" if self.simulator else "gpu")
+        ran: list[Outcome] = []
         try:
             for name, outcomes in self._outcomes(self._path):
+                ran += outcomes
                 stage = Stage(name, outcomes, time.monotonic() - began)
                 figures = _figured(figures, stage)
                 if stage.failed:
-                    verdict = stage.failed[0].status
+                    self.verdict = stage.failed[0].status
                     reason = _reason(stage.failed[0])
                     yield stage
                     return
                 yield stage
             if not self.stop.is_set():
-                verdict = "right"
+                self.verdict, reason = _ended(ran)
         finally:
-            self.finished = verdict != "unfinished"
             self.stop.set()
             for worker in self._workers:
                 worker.join(_PATIENCE)  # it ends its process
-            self._note(verdict, reason, figures)
+            self._note(reason, figures)
 
     def _snapshot(self) -> Path:
         """The stored copy of the file, so that a verdict is of one source whatever is saved meanwhile."""
@@ -128,10 +130,10 @@ class Run:
             self.warnings.append(f"this run is not kept: {error}")
             return self.step.path
 
-    def _note(self, verdict: str, reason: str, figures: Figures) -> None:
+    def _note(self, reason: str, figures: Figures) -> None:
         if not self._kept:
             return
-        event = history.Event(self.step.name, self.source, "run", "", verdict, reason, figures, self.helpers)
+        event = history.Event(self.step.name, self.source, "run", "", self.verdict, reason, figures, self.helpers)
         try:
             history.add(event)
         except history.HistoryError as error:
@@ -287,6 +289,16 @@ class Run:
         return {**at(self.step, problem, path), "home": str(self.step.path), "helpers": self._stand_ins}
 
 
+def _ended(outcomes: Sequence[Outcome]) -> tuple[str, str]:
+    """The verdict of a run, and the reason: that of the first outcome that is not fine; right only if one is."""
+    ran = [outcome for outcome in outcomes if not outcome.result.get("only_compiled")]
+    failed = next((outcome for outcome in outcomes if not outcome.fine), None)
+    if failed is None and any(outcome.status == "right" for outcome in ran):
+        return "right", ""
+    told = failed or next(iter(ran or outcomes), None)
+    return (told.status, _reason(told)) if told else ("unfinished", "")
+
+
 def _reason(outcome: Outcome) -> str:
     """The fault, or the first finding, in one line."""
     told = [fault.what for fault in outcome.faults] + outcome.reasons
@@ -299,12 +311,6 @@ def keep_helpers(step: Step) -> dict[str, Path]:
     Raises HistoryError as :func:`history.keep` does.
     """
     return {path.stem: history.save(path) for path in shipped.edited_helpers(step.path)}
-
-
-def get_ready(simulator: bool) -> None:
-    """Start the processes of the next run ahead of it."""
-    isolate.warm(True)
-    isolate.warm(False, 1 if simulator else 2)
 
 
 class Keeper:
@@ -333,8 +339,7 @@ class Keeper:
             if self._kept.get(name) != _present(mine[0].step):
                 continue
             source, helpers = self._kept[name]
-            failed = next((o for o in mine if not o.fine), None)
-            verdict, reason = (failed.status, _reason(failed)) if failed else ("right", "")
+            verdict, reason = _ended(mine)
             timed = next((o for o in mine if o.status == "right" and "timing" in o.result), None)
             ms = timed.result["timing"].median_ms if timed else None
             figures = Figures(preset=timed.preset if timed else None, median_ms=ms)
@@ -362,7 +367,7 @@ def per_multiply_add(kernel: Kernel) -> float:
 
 def _figured(known: Figures, stage: Stage) -> Figures:
     """With what a stage measured, for the history."""
-    if stage.name not in (CODE, TIME) or stage.failed:
+    if stage.name not in (CODE, TIME) or stage.outcomes[0].status != "right":
         return known
     result = stage.outcomes[0].result
     if stage.name == CODE:

@@ -104,7 +104,8 @@ def stage(step: str, found: Stage, best: Event | None = None) -> list[str]:
         judged = [one for one in found.outcomes if not one.left_out]
         unseen = next((one for one in judged if one.status == "unjudged"), None)
         sound = ", and sound" if unseen is None else ""
-        lines = [f"{step}: [green]right at {len(right)} shapes{sound}{more}[/]  {after}"]
+        said = f"[green]right at {len(right)} shapes{sound}{more}[/]" if right else f"[yellow]not judged{more}[/]"
+        lines = [f"{step}: {said}  {after}"]
         if unseen is not None:
             why = unseen.result.get("message", "")
             lines.append(f"  [yellow]whether it is sound was not judged whole[/]: {escape(str(why))}")
@@ -145,6 +146,8 @@ def _beside(step: str, best: Event | None) -> str:
 
 def _pairs(outcome: Outcome, best: Event | None) -> list[str]:
     """How an edited step did in turn with the shipped one, and with the best so far."""
+    if "pairs" not in outcome.result:
+        return [f"[yellow]not timed[/]: {escape(str(outcome.result.get('message')))}"]
     lines = []
     if "shipped" not in outcome.result["pairs"]:
         lines.append("the shipped version is not known: neither git nor .workbook has it")

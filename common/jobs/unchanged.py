@@ -1,7 +1,7 @@
 """What became of steps whose code has not changed since: kept, and not found out again.
 
-``results/verdicts.json`` holds the verdicts of the shipped steps: each right at the whole plan, and compiled for every
-architecture, under a key of its code, its helpers and what finds a verdict. ``check --record`` writes it.
+``results/verdicts.json`` holds the verdicts of the shipped steps: each right at the whole plan, and compiled for all
+architectures, under a key of its code, its helpers and what finds a verdict. ``check --record`` writes it.
 """
 
 from __future__ import annotations

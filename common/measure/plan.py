@@ -137,7 +137,7 @@ def cases(ladder: str, gpu: bool, seed: int, full: bool = False) -> list[Case]:
 
 
 def smoke(ladder: str, gpu: bool, seed: int) -> list[Case]:
-    """The cases of a shipped step whose whole verdict is of the record: does it run here? On a GPU, all that it runs."""
+    """The cases of a shipped step whose whole verdict is of the record: does it run here? On a GPU, all of them."""
     whole = cases(ladder, gpu, seed)
     on_gpu = [case for case in whole if case.engine == "gpu" and case.depth != "large"]
     few = [

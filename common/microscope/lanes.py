@@ -22,7 +22,6 @@ from types import CodeType, ModuleType
 from typing import Any, TypeAlias
 
 import numpy as np
-from numba import cuda as numba_cuda
 
 from common.book import ledger, limits
 from common.book.limits import LaunchLimitError
@@ -364,7 +363,9 @@ class Machine:
         return self.called[function]
 
     def _of_numba(self, value: Any) -> Any:
-        name = next((name for name, one in vars(numba_cuda).items() if one is value), "")
+        from numba import cuda  # not in a process that only asks for a trace
+
+        name = next((name for name, one in vars(cuda).items() if one is value), "")
         if name in _PLACES:
             return _Place(self.cuda, name)
         if name and hasattr(self.cuda, name):

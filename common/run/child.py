@@ -144,7 +144,7 @@ def _end_with_parent(folder: Path) -> None:
     assert parent is not None
     connection.wait([parent.sentinel])
     remove(folder)
-    end_group(os.getpid())
+    end_group(os.getpid(), folder)
     os._exit(1)
 
 
@@ -210,6 +210,8 @@ def _attempt(task: Task[Result]) -> Result:
         layer, _, name = task.kind.partition(".")
         with ledger.stage(name):
             result: Result = getattr(_tasks_of(layer), name + _DOES)(task)
+        if said := _goes_on(path):
+            return {"status": "unusable", "message": said, "fatal": True}
         return {**result, "seconds": round(time.monotonic() - began, 3)}
     except _ANYTHING as error:
         changed = _restore_builtins()
@@ -219,6 +221,22 @@ def _attempt(task: Task[Result]) -> Result:
         return failure(_speaking(error), path)
     finally:
         _restore_builtins()
+
+
+def _goes_on(path: Path) -> str:
+    """What is said of threads that the file has started and that still run its code; empty if there are none.
+
+    They share Python with all that is done here: nothing would be done in time, and no time would be the kernel's.
+    """
+    at = []
+    for ident, frame in sys._current_frames().items():
+        lines = [
+            one.f_lineno for one, _ in traceback.walk_stack(frame) if Path(one.f_code.co_filename).name == path.name
+        ]
+        if path.name and lines and ident != threading.get_ident():
+            at.append(lines[0])
+    what = "thread that it has started goes" if len(at) == 1 else "threads that it has started go"
+    return f"{len(at)} {what} on after the launch, at {path.name}:{min(at)}" if at else ""
 
 
 def _speaking(error: BaseException) -> BaseException:
@@ -298,11 +316,35 @@ def _one_line(error: BaseException) -> str:
     return faults.cut(text, 600)
 
 
-def end_group(pid: int) -> None:
-    """End the process of this number with all of its group, whose first it is."""
-    if os.name == "posix":
+def end_group(pid: int, folder: Path | None = None) -> None:
+    """End the process of this number with all of its group, whose first it is; and what it, or another that works in
+    its folder, has started in a group of its own."""
+    if os.name != "posix":
+        return
+    others = _came_of(pid, folder)
+    with suppress(ProcessLookupError, PermissionError):
+        os.killpg(pid, signal.SIGKILL)
+    for other in others:
         with suppress(ProcessLookupError, PermissionError):
-            os.killpg(pid, signal.SIGKILL)
+            os.kill(other, signal.SIGKILL)
+
+
+def _came_of(pid: int, folder: Path | None) -> set[int]:
+    """The processes that one has started, and those that they have, as far as /proc tells; those that have lost their
+    parent are known by the folder for their temporary files."""
+    parents, found = {}, set()
+    mark = f"TMPDIR={folder}/".encode()
+    for place in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError, ValueError, IndexError):
+            number = int(place.name)
+            parents[number] = int((place / "stat").read_bytes().rpartition(b")")[2].split()[1])
+            if folder is not None and mark in (place / "environ").read_bytes():
+                found.add(number)
+    before = -1
+    while before != len(found):
+        before = len(found)
+        found |= {number for number, parent in parents.items() if parent in found or parent == pid}
+    return found - {pid, os.getpid()}
 
 
 def remove(folder: Path) -> None:

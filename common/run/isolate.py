@@ -112,7 +112,7 @@ class Pool:
 
 def run_groups(
     groups: Sequence[Sequence[Task[Found]]],
-    simulator: bool,
+    without_gpu: bool,
     seconds: float,
     workers: int = 1,
     stop: threading.Event | None = None,
@@ -123,19 +123,19 @@ def run_groups(
     """
     if workers == 1:
         for group in groups:
-            yield from run(group, simulator, seconds, stop)
+            yield from run(group, without_gpu, seconds, stop)
         return
     with Pool(workers) as pool:
         stopped = _stopped(stop, pool.stop)
         waiting = [
-            pool.submit(lambda tasks: list(_run(tasks, simulator, seconds, stopped)), group) for group in groups
+            pool.submit(lambda tasks: list(_run(tasks, without_gpu, seconds, stopped)), group) for group in groups
         ]
         for future in waiting:
             yield from future.result()
 
 
 def run(
-    tasks: Sequence[Task[Found]], simulator: bool, seconds: float, stop: threading.Event | None = None
+    tasks: Sequence[Task[Found]], without_gpu: bool, seconds: float, stop: threading.Event | None = None
 ) -> Iterator[tuple[Task[Found], Found]]:
     """Run tasks in order, yielding each result as it comes, until ``stop`` is set: in one child process, or in the
     owner of the GPU if they touch it.
@@ -147,7 +147,7 @@ def run(
     tried (``untried``). Other statuses: right, wrong, refused (the step does not take this shape), unjudged (this
     machine cannot tell), unusable (not a step file).
     """
-    return _run(tasks, simulator, seconds, _stopped(stop))
+    return _run(tasks, without_gpu, seconds, _stopped(stop))
 
 
 def run_in_turn(
@@ -194,7 +194,7 @@ def _stopped(*events: threading.Event | None) -> Stopped:
 
 
 def _run(
-    tasks: Sequence[Task[Found]], simulator: bool, seconds: float, stopped: Stopped
+    tasks: Sequence[Task[Found]], without_gpu: bool, seconds: float, stopped: Stopped
 ) -> Iterator[tuple[Task[Found], Found]]:
     lost = _Lost()
     with contextlib.ExitStack() as stack:
@@ -207,11 +207,11 @@ def _run(
                 yield task, messages.typed(task, untried)
                 continue
             timed = replace(task, seconds=seconds if task.seconds is None else task.seconds)
-            if task.on_gpu and not simulator:
+            if task.on_gpu and not without_gpu:
                 answer = _on_gpu(timed, stopped)
             else:
                 if own is None or own.over:
-                    own = _spare(simulator) or _Child(simulator)
+                    own = _Child(without_gpu)
                     stack.callback(own.end)
                 answer = own.do(timed, stopped)
             if answer is None:
@@ -311,9 +311,9 @@ def _folder() -> Path:
     return folder
 
 
-def _environment(simulator: bool, folder: Path | None = None) -> dict[str, str]:
+def _environment(without_gpu: bool, folder: Path | None = None) -> dict[str, str]:
     with _lock:  # it is not this process's own while another child is started
-        env = device.environment(simulator)
+        env = device.environment(without_gpu)
     if folder is not None:
         env["TMPDIR"] = str(folder / child.WORK)
     if "PYTHONPATH" in env:  # it works in another folder
@@ -323,25 +323,8 @@ def _environment(simulator: bool, folder: Path | None = None) -> dict[str, str]:
 
 # --- how a child is started ---
 
-# What Numba and its libraries read when they are imported.
-_READ_EARLY = ("NUMBA", "CUDA", "PYTHON", "LD_", "OMP", "OPENBLAS", "MKL", "MPL")
+METHOD = "forkserver" if sys.platform.startswith("linux") else "spawn"  # macOS's libraries take no fork
 _lock = threading.RLock()  # of the standard library's processes, which are for one thread
-_served: dict[str, str] | None = None  # what the fork server read as it was started
-
-
-def _context(environment: dict[str, str]) -> Any:
-    """Processes forked from one that has all imported, if it has it as this environment wants; or started anew."""
-    global _served
-    # the driver, which reads what GPUs are visible, starts in the child
-    read = {
-        name: value for name, value in environment.items() if name.startswith(_READ_EARLY) and name != device.VISIBLE
-    }
-    if not sys.platform.startswith("linux"):  # macOS's libraries take no fork
-        return multiprocessing.get_context("spawn")
-    if _served is None:
-        _served = read
-        forkserver.set_forkserver_preload(["common.run.preload"])
-    return multiprocessing.get_context("forkserver" if _served == read else "spawn")
 
 
 @contextlib.contextmanager
@@ -349,6 +332,7 @@ def _surroundings(environment: dict[str, str]) -> Iterator[None]:
     """What is started meanwhile, a fork server, too, imports in this environment; the workbook from the checkout."""
     paths = [str(catalog.ROOT), *filter(None, [environment.get("PYTHONPATH")])]
     with _lock, replaced(spawn, get_preparation_data=_preparation):
+        forkserver.set_forkserver_preload(["common.run.preload"])
         wanted: dict[str, str | None] = dict.fromkeys(os.environ.keys() - environment.keys())
         wanted |= {**environment, "PYTHONPATH": os.pathsep.join(paths), "PYTHONSAFEPATH": "1"}
         before = {name: os.environ.get(name) for name in wanted}
@@ -381,9 +365,9 @@ _living: set[_Child] = set()
 class _Child:
     """A child process with its folder: started, given tasks one by one, ended."""
 
-    def __init__(self, simulator: bool) -> None:
+    def __init__(self, without_gpu: bool) -> None:
         self.folder = _folder()
-        self.environment = _environment(simulator, self.folder)
+        self.environment = _environment(without_gpu, self.folder)
         self.over = False  # it does no more tasks
         self.ran: dict[str, object] = {}  # the stamps of files that ran in it
         self.doubtful = ""  # the file that it failed with last
@@ -391,11 +375,12 @@ class _Child:
         self._number = 0
         self._ending = threading.Lock()
         self.line, theirs = multiprocessing.Pipe()
-        memory = device.memory_for_a_child(not simulator and device.gpu_count() > 0)
+        memory = device.memory_for_a_child(not without_gpu and device.gpu_count() > 0)
         options = child.Options(str(self.folder), self.environment, memory, FILE_BYTES)
         try:
+            warm()  # the fork server has no child's folder in its environment
             with theirs, _surroundings(self.environment):
-                context = _context(self.environment)
+                context: Any = multiprocessing.get_context(METHOD)
                 self.process = context.Process(target=child.main, args=(theirs, options), daemon=True)
                 self.process.start()
         except BaseException:
@@ -517,7 +502,7 @@ class _Child:
 
     def _kill(self) -> None:
         assert self.process.pid is not None
-        child.end_group(self.process.pid)
+        child.end_group(self.process.pid, self.folder)
         with contextlib.suppress(OSError):
             self.process.kill()
 
@@ -546,9 +531,8 @@ def _parsed(data: bytes) -> dict[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
-# --- children that wait, and the one that owns the GPU ---
+# --- the process that owns the GPU ---
 
-_spares: dict[bool, list[_Child]] = {True: [], False: []}
 _gpu_lock = threading.Lock()
 _owner: _Child | None = None
 
@@ -610,22 +594,15 @@ def _stamps(task: Task[Result]) -> dict[str, object]:
     return found
 
 
-def warm(simulator: bool, count: int = 1) -> None:
-    """See to it that the next calls of ``run`` find everything imported: by the fork server, or by ``count``
-    processes that wait."""
-    environment = _environment(simulator)
-    with _surroundings(environment):
-        if _context(environment).get_start_method() == "forkserver":
+def warm() -> None:
+    """Let the fork server, where there is one, import everything ahead of the next calls of :func:`run`."""
+    if METHOD == "forkserver":
+        with _surroundings(_environment(False)):
             forkserver.ensure_running()
-            return
-    _spares[simulator] += [_Child(simulator) for _ in range(count - len(_spares[simulator]))]
 
 
 def cool() -> None:
-    """End the processes that wait, and the one that owns the GPU."""
-    for spares in _spares.values():
-        while spares:
-            spares.pop().end()
+    """End the process that owns the GPU."""
     if _gpu_lock.acquire(timeout=_END_SECONDS):
         try:
             _own(None)
@@ -638,17 +615,6 @@ def _end_all() -> None:
     close()
     for one in list(_living):
         one.end()
-
-
-def _spare(simulator: bool) -> _Child | None:
-    while True:
-        try:
-            spare = _spares[simulator].pop()
-        except IndexError:  # another thread may have taken the last
-            return None
-        if spare.waits:
-            return spare
-        spare.end()
 
 
 def _explain(task: Task[Result], result: Result) -> None:

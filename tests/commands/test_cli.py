@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 
 import pytest
 from rich.console import Console
@@ -202,12 +203,13 @@ def test_a_reader_that_has_had_enough_is_no_error(command):
     assert program.returncode == 141  # as a shell says of SIGPIPE: no verdict
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="a limit on files' sizes, and a process that is forked")
 def test_a_file_that_is_full_is_not_taken_for_standard_output():
-    """A pipe is never full: it is what goes to the child processes."""
+    """A pipe is never full: it is another file, which the system has not named."""
     code = (
-        "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (64, 64)); from common import cli\n"
-        "raise SystemExit(cli.main(['check', 'gemm_naive', '--sim']))"
+        "import errno; from common import cli; from common.book import catalog\n"
+        "def full(): raise OSError(errno.EFBIG, 'File too large')\n"
+        "catalog.steps = full\n"
+        "raise SystemExit(cli.main(['list']))"
     )
     words = [sys.executable, "-c", code]
     done = subprocess.run(words, cwd=catalog.ROOT, capture_output=True, text=True, timeout=240)
@@ -261,6 +263,9 @@ def test_a_profiler_that_takes_too_long_is_said(call, monkeypatch):
     monkeypatch.setattr("common.commands.choosing.open_record", lambda shipped: None)
     monkeypatch.setattr(run.profiler, "command", lambda counters: ["ncu"])
     monkeypatch.setattr(run.isolate, "watched", late)
+    monkeypatch.setattr(run, "inspect_device", lambda: (None, 8 << 30))
+    sized = {"status": "right", "shape": problems.preset("gemm-2048").shape()}
+    monkeypatch.setattr(run.isolate, "run", lambda tasks, *_: ((task, sized) for task in tasks))
     assert_one_line(call("profile", "gemm_naive"), ["ncu was not done within"])
 
 
@@ -322,8 +327,12 @@ def test_a_signal_ends_a_hanging_command_at_once_and_leaves_nothing(write, tmp_p
     program.communicate(timeout=20)
     assert program.returncode == code
     assert list(folder.iterdir()) == []
-    with pytest.raises(ProcessLookupError):
-        os.kill(int(began.read_text()), 0)
+    deadline = time.monotonic() + 2
+    with suppress(ProcessLookupError):
+        while True:  # it has ended; that its new parent has seen it takes a moment
+            os.kill(int(began.read_text()), 0)
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
 
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="a device that is always full")
@@ -597,7 +606,7 @@ def test_a_failed_check_tells_its_cause_once_and_how_to_trace_it(call):
     code, out, _ = call("check", "gemm_naive", "--file", str(file), "--shape", shape, "--sim")
     assert code == WRONG
     said = " ".join(out.split())
-    assert said.count("line 23") == said.count("out of bounds") == 1
+    assert said.count("line 23: acc") == said.count("axis 0 of a is read at 5, its extent is 5") == 1
     assert "a trace finds" not in said
     command = f'python -m common trace gemm_naive --shape "{shape}" --block 0,0,0 --file {file}'
     assert out.splitlines()[-1].strip() == command  # in one line, to be copied

@@ -12,7 +12,7 @@ from common.measure import timing
 from common.measure.ceilings import Ceilings
 
 SHAPE = "M=5 N=7 K=3"
-OF_A_CHECK = "elements_compared engine engines findings right seconds seed shape status step"
+OF_A_CHECK = "depth elements_compared engine engines findings right seconds seed shape status step"
 OF_A_FAULT = "array block code count kind line look_at met thread what"
 OF_A_COMPILATION = "helpers kernels other_presets seconds source status step"
 OF_MACHINE_CODE = "block hot instructions loop occupancy registers shared_bytes spill_bytes stack_bytes"
@@ -104,7 +104,8 @@ def test_of_times(printed, monkeypatch):
     card = device.Gpu("NVIDIA Test 9", "9.0", 100, 2**36, 2**25, "1", "13.0")
     monkeypatch.setattr(device, "require_gpu", lambda what: None)
     monkeypatch.setattr(run, "measure_device", lambda: (card, Ceilings(copy_gbs=1000.0, fma_gflops=10_000.0)))
-    outcomes = [Outcome(step, problem, "gemm-2048", result) for result in (right, refused)]
+    other = catalog.find("gemm_shared_tile")
+    outcomes = [Outcome(one, problem, "gemm-2048", result) for one, result in ((step, right), (other, refused))]
     monkeypatch.setattr(run, "time_steps", lambda *_: iter(outcomes))
     found = printed("time", "gemm_naive")
     assert keys(found) == "ceilings gpu results slug"

@@ -493,7 +493,7 @@ def rows(card, monkeypatch):
     now = lasting(card, monkeypatch, 10)
     seen = SimpleNamespace(measured=[], status={}, now=now)
 
-    def measure(pairs, _, libraries, ceilings):
+    def measure(pairs, _, libraries, ceilings, quick=False):
         if ceilings:
             now[0] += 10
             yield "ceilings", {"status": seen.status.get("ceilings", "right"), "message": "lost", "ceilings": None}

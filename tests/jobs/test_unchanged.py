@@ -336,7 +336,7 @@ def test_only_steps_that_are_right_are_kept(steps, monkeypatch, capsys):
         checks = unchanged.Outcomes("check", "simulator")
         known = checks.known(steps)
         rest = [step for step in steps if step.name not in known]
-        found = mainjob._check_rest(steps, known, rest, checks, None)
+        found = mainjob._check_rest(steps, known, rest, checks, None, {})
         assert [outcome.step.name for outcome in found] == ["gemm_plain"] * 2 + ["gemm_aided"] * 2
     assert checked == [["gemm_plain", "gemm_aided"], ["gemm_aided"]]
     assert "1 verdict is as new as its code and was kept" in capsys.readouterr().out
@@ -354,7 +354,7 @@ def bench(record, monkeypatch):
     def bench(steps, fresh=False, **gpu):
         measured = []
 
-        def measure(pairs, file, libraries, ceilings):
+        def measure(pairs, file, libraries, ceilings, quick=False):
             if ceilings:
                 measured.append("ceilings")
                 yield "ceilings", {"status": "right", "ceilings": CEILINGS}

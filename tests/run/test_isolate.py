@@ -234,6 +234,24 @@ def test_who_says_half_a_message_is_ended(task, monkeypatch):
     assert [result["status"] for result in results] == ["crashed", "right"]
 
 
+def test_a_file_whose_threads_go_on_is_told_so_at_once(task):
+    spins = "import threading\ndef spin():\n    while True:\n        pass\n"
+    spins += "for _ in range(8):\n    threading.Thread(target=spin, daemon=True).start()\n"
+    result, good = run([task("spins", spins + GOOD), task("good", GOOD)])
+    assert result["status"] == "unusable"
+    assert result["message"].startswith("8 threads that it has started go on after the launch, at spins.py:")
+    assert good["status"] == "right"
+
+
+@LINUX
+def test_what_a_file_starts_in_a_session_of_its_own_ends_with_it(task):
+    seconds = f"86402.{os.getpid()}"
+    text = f"import subprocess\nsubprocess.Popen(['sleep', {seconds!r}], start_new_session=True)\n" + GOOD
+    (result,) = run([task("leaves", text)])
+    assert result["status"] == "right"
+    wait_for(lambda: not alive(seconds), 10)
+
+
 # --- limits ---
 
 
@@ -393,7 +411,7 @@ def test_when_closed_nothing_runs_on(task):
 def test_the_environment_is_this_processs_however_the_child_starts(method, task, monkeypatch):
     monkeypatch.setenv("WORD", "seen")
     if method == "spawn":  # as on Windows and macOS
-        monkeypatch.setattr(isolate, "_served", {})
+        monkeypatch.setattr(isolate, "METHOD", "spawn")
     tell = "import os, sys\nraise RuntimeError(f\"{os.environ['WORD']} {os.environ.get('NUMBA_ENABLE_CUDASIM')}\")\n"
     tasks = [task("tell", tell), task("good", GOOD)]
     told, good = run(tasks)
@@ -419,6 +437,7 @@ class Fore:
 
 
 def test_what_the_compiler_says_has_no_colours(task, write, monkeypatch):
+    monkeypatch.setattr(isolate, "METHOD", "spawn")  # the fork server has imported Numba
     monkeypatch.setenv("PYTHONPATH", str(write("site/colorama.py", COLORAMA).parent))
     (result,) = run([task("gemm_sum", GOOD.replace("float32(0.0)", "a"))])
     assert result["status"] == "crashed"
