@@ -33,6 +33,7 @@ _ENOUGH = 0.5  # and from which one is told without singling out a term, or thou
 _SOME = 0.2
 _BEYOND = 0.2  # of what chance leaves, a mistake that explains a part must explain this share
 _RARE = 1e-6  # and chance so much may do once in so many
+_LOST = 0.01  # of a term at most, where it has lost its last bits
 _SPILT = 2.5  # how much odder a mistake is that would spoil right elements, too
 
 
@@ -381,6 +382,8 @@ def _one_term(evidence: Evidence, prober: probe.Prober) -> str:
         return f"{where} counts its term {right} {times}"
     if seen.found:
         return f"{where} adds {element(a, seen.found)} * {weight} where {right} belongs"
+    if abs(seen.times - 1) < _LOST:
+        return f"{where} counts its term {right} {seen.times:.6g} times: bits are lost, as where large terms cancel"
     return f"{where} multiplies {weight} by something else than {element(a, seen.right)}"
 
 

@@ -306,7 +306,7 @@ def judged(problem: Problem, result: StepResult, asked: bool = False, gpu: bool 
     if gpu and result["status"] == "unjudged" and result.get("engine") == "traced" and not result.get("late"):
         said = f"only the GPU ran it, so races and the like were not looked for: {result['message']}"
         return {**result, "message": said}
-    if result["status"] != "refused" or asked or not shapes.ordinary(problem):
+    if result["status"] != "refused" or not shapes.ordinary(problem):
         return result
     said = f"this ordinary shape is refused: {result['message']}"
     finding: FindingFields = {"kind": "refused", "message": said}
@@ -339,6 +339,9 @@ def _agreed(step: Step, outcomes: list[Outcome], simulator: bool, file: Path | N
         engines = list(dict.fromkeys(one.result["engine"] for one in mine if "engine" in one.result))
         seconds = sum(one.result.get("seconds", 0.0) for one in mine)
         told: StepResult = {**chosen.result, "engines": engines, "seconds": seconds}
+        if printing := [one.result for one in mine if one.result.get("prints")]:
+            first = min(printing, key=lambda result: result.get("engine") != "traced")
+            told["printed"], told["prints"] = first["printed"], first["prints"]
         if unsought and judged_on_gpu:
             told["unsought"] = unsought[0]
         if depths := [one.result["depth"] for one in mine if "depth" in one.result]:

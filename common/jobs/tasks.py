@@ -8,9 +8,11 @@ from __future__ import annotations
 import contextlib
 import gc
 import hashlib
+import io
 import itertools
 import json
 import math
+import sys
 import time
 import traceback
 from collections.abc import Callable, Iterator
@@ -18,7 +20,7 @@ from contextlib import suppress
 from dataclasses import replace
 from functools import cache, lru_cache, wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from msgspec.structs import asdict
 
@@ -30,6 +32,7 @@ from common.explain.faults import Fault
 from common.jobs import messages
 from common.jobs.messages import StepResult
 from common.measure import budget, plan
+from common.microscope.memory import MOST_PRINTED
 from common.microscope.messages import Trace, TraceResult
 from common.run.messages import FileTask, Result, ShapeTask, Task
 
@@ -38,6 +41,7 @@ if TYPE_CHECKING:
     from common.measure import check, fullsize, timing
 
 SWEEP_SECONDS = 1.0
+_LONGEST = 200  # characters of a line that a file prints
 ASKS = "card"  # the helper by which a step asks what the card has
 
 
@@ -118,7 +122,47 @@ def _let_go() -> None:
         cuda.current_context().deallocations.clear()
 
 
+class _Heard(io.TextIOBase):
+    """What a file prints: it goes on to the log, and the first lines are kept."""
+
+    def __init__(self, log: Any) -> None:
+        self._log, self._rest = log, ""
+        self.lines: list[str] = []
+        self.count = 0
+
+    def write(self, text: str) -> int:
+        *whole, self._rest = (self._rest + text).split("\n")
+        self._rest = self._rest[:_LONGEST]
+        self.lines += [line[:_LONGEST] for line in whole[: max(MOST_PRINTED - len(self.lines), 0)]]
+        self.count += len(whole)
+        return int(self._log.write(text))
+
+    def flush(self) -> None:
+        self._log.flush()
+
+    def fileno(self) -> int:
+        return int(self._log.fileno())
+
+
+def _listened(do: Callable[[messages.Check], StepResult]) -> Callable[[messages.Check], StepResult]:
+    """A task whose result has what the file prints while it is done: its Python first, then its kernels."""
+
+    @wraps(do)
+    def listened(task: messages.Check) -> StepResult:
+        heard = _Heard(sys.stdout)
+        with contextlib.redirect_stdout(cast(Any, heard)):
+            result = do(task)
+        kernel, count = _kept[_key(task)][1].printed() if task.engine == "traced" else ([], 0)
+        if heard.count + count:
+            result["printed"] = [*heard.lines, *(line[:_LONGEST] for line in kernel)][:MOST_PRINTED]
+            result["prints"] = heard.count + count
+        return result
+
+    return listened
+
+
 @_spared
+@_listened
 def check_task(task: messages.Check) -> StepResult:
     """Check one file at one shape, as :class:`common.measure.plan.Case` says; an engine's module is kept from case to
     case."""
@@ -169,13 +213,14 @@ def check_task(task: messages.Check) -> StepResult:
     if not verdict.right:
         names = catalog.LAUNCH_ARGUMENTS[problem.ladder]
         known = [faults.of_finding(finding, found, path, names) for finding in result["findings"]]
-        result["faults"] = [fault.as_dict() for fault in dict.fromkeys(filter(None, known))]
+        written = faults.of_text(path, {finding["kind"] for finding in result["findings"]})
+        result["faults"] = [fault.as_dict() for fault in dict.fromkeys(filter(None, [*written, *known]))]
     return result
 
 
 # Mistakes that Python names when a kernel is traced.
 _OF_PYTHON = (
-    "argument-count", "array-for-number", "returns-nothing", "unknown-attribute", "unknown-name", "unset-variable",
+    "allocates", "argument-count", "array-for-number", "returns-nothing", "unknown-attribute", "unknown-name", "unset-variable",
 )  # fmt: skip
 
 
@@ -219,12 +264,16 @@ def _untraced(error: Exception, path: Path) -> StepResult:
 
 def _kept_module(task: messages.Check, engine: str) -> tuple[Any, Any]:
     """The task's module as this engine has it, and a tracer."""
-    key = json.dumps([engine, task.path, task.home, task.helpers, task.ladder])
+    key = _key(task)
     if key not in _kept:
         tracer = _tracer() if engine == "traced" else None
         with tracer or contextlib.nullcontext():  # a file may make arrays when it is imported
             _kept[key] = _module(task), tracer
     return _kept[key]
+
+
+def _key(task: messages.Check) -> str:
+    return json.dumps([task.engine, task.path, task.home, task.helpers, task.ladder])
 
 
 def _tracer() -> Any:
