@@ -12,7 +12,7 @@ import importlib.util
 import pkgutil
 import re
 import traceback
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -218,7 +218,7 @@ def of_error(error: BaseException, path: Path) -> Fault | None:
 
 def of_mistake(text: str, path: Path, line: int | None) -> Fault:
     """What a kernel does that no GPU does as it is meant, in the tracer's words."""
-    if "makes an array" in text:
+    if re.match(r"line \d+: np\.\w+ (makes|takes)", text):
         return fault("allocates", re.sub(r"^line \d+: ", "", text), path, line)
     if "lies in constant memory" in text:
         return fault("constant-written", "the kernel writes to an array that it takes as a constant", path, line)
@@ -302,31 +302,49 @@ _BARRIERS = ("syncthreads", "syncwarp", "threadfence", "threadfence_block")
 _WHOLE = re.compile(r"u?int(8|16|32|64)$")
 
 
-def of_text(path: Path, kinds: Collection[str]) -> list[Fault]:
-    """Mistakes that stand in the text of a file that is not right; ``kinds`` are those of its findings."""
+def of_text(path: Path) -> list[Fault]:
+    """Mistakes that stand in the text of a file that is not right."""
     found = []
     for node in _each(path, ast.Expr):
         if isinstance(node.value, ast.Attribute) and node.value.attr in _BARRIERS:
             text = f"{ast.unparse(node.value)} is named here and not called: () is missing"
             found.append(fault("not-called", text, path, node.lineno))
     for function in _each(path, ast.FunctionDef):
-        made = [(name, call, line) for name, call, line in _arrays(function) if ast.unparse(call.args[0]) in ("0", "(0,)")]
+        made = [
+            (name, call, line) for name, call, line in _arrays(function) if ast.unparse(call.args[0]) in ("0", "(0,)")
+        ]
         if len(made) > 1:
             names = " and ".join(name for name, _, _ in made)
             text = f"{names} are the same memory and overlap: each cuda.shared.array(0, ...) starts at byte 0"
             found.append(fault("dynamic-overlap", text, path, made[1][2]))
-        for name, call, line in _arrays(function) if "imprecise" in kinds else ():
-            if len(call.args) > 1 and _WHOLE.search(kind := ast.unparse(call.args[1])):
+        parameters = {one.arg for one in function.args.args}
+        for name, call, line in _arrays(function):
+            whole = len(call.args) > 1 and _WHOLE.search(kind := ast.unparse(call.args[1]))
+            if whole and _holds(function, name, parameters):
                 text = f"{name} holds {kind}: what is stored in it loses its fraction"
                 found.append(fault("whole-numbers", text, path, line))
     return found
+
+
+def _holds(function: ast.FunctionDef, array: str, operands: set[str]) -> bool:
+    """Is an element of an operand stored in an array?"""
+    for node in ast.walk(function):
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]).startswith(f"{array}["):
+            read = (part.value for part in ast.walk(node.value) if isinstance(part, ast.Subscript))
+            if any(isinstance(one, ast.Name) and one.id in operands for one in read):
+                return True
+    return False
 
 
 def _arrays(function: ast.FunctionDef) -> Iterator[tuple[str, ast.Call, int]]:
     """The shared and local arrays that are given names here, each with its call and line."""
     for node in ast.walk(function):
         call = node.value if isinstance(node, ast.Assign) else None
-        if isinstance(call, ast.Call) and call.args and ast.unparse(call.func).endswith(("shared.array", "local.array")):
+        if (
+            isinstance(call, ast.Call)
+            and call.args
+            and ast.unparse(call.func).endswith(("shared.array", "local.array"))
+        ):
             yield ast.unparse(node.targets[0]), call, node.lineno  # type: ignore[attr-defined]
 
 
@@ -710,7 +728,7 @@ def _undefined(found: re.Match[str], path: Path) -> tuple[str, str]:
     name = found[1]
     if name in _IMPORTS:
         called = re.search(rf"\bnp\.({'|'.join(ARRAY_MAKERS)})\b", _text(path)) if name == "np" else None
-        more = f"; and {_made(called[1])}" if called else ""
+        more = f"; and {made(called[1])}" if called else ""
         return f"{name} is not imported: {_IMPORTS[name]} is missing{more}", "the imports at the file's top"
     known = sorted({node.id for node in _each(path, ast.Name)} - {name})
     return f"nothing is called {name} here" + _did_you_mean(name, known), ""
@@ -731,10 +749,10 @@ ARRAY_MAKERS = (
 _OF_WHOLE = ("dot", "vdot", "inner", "matmul", "einsum", "outer")
 
 
-def _made(name: str) -> str:
+def made(name: str) -> str:
     """That a kernel has no such function of NumPy."""
-    takes = "takes whole arrays" if name in _OF_WHOLE else "makes an array"
-    return f"np.{name} {takes}, and a kernel has neither: it allocates nothing"
+    takes = "takes whole arrays, and a kernel takes" if name in _OF_WHOLE else "makes an array, and a kernel makes"
+    return f"np.{name} {takes} none"
 
 
 def _mismatch(found: re.Match[str], _: Path) -> tuple[str, str]:
@@ -747,8 +765,6 @@ def _no_such_function(found: re.Match[str], _: Path) -> tuple[str, str]:
     for word, what in (("DictType", "a dictionary"), ("unicode", "text"), ("list(", "a list"), ("set(", "a set")):
         if word in arguments:
             return f"{what} is used here, and a kernel has none", ""
-    if name in ARRAY_MAKERS:
-        return _made(name), LOOK_AT["allocates"]
     shown = _plain_type(arguments)
     return f"Numba has no {name} for a kernel with these arguments: {shown}", ""
 
@@ -777,7 +793,9 @@ def _too_constant(found: re.Match[str], _: Path) -> tuple[str, str]:
 
 def _no_constant(found: re.Match[str], path: Path) -> tuple[str, str]:
     """A size with a point is no whole number."""
-    called = [ast.unparse(call.args[0]) for function in _each(path, ast.FunctionDef) for _, call, _ in _arrays(function)]
+    called = [
+        ast.unparse(call.args[0]) for function in _each(path, ast.FunctionDef) for _, call, _ in _arrays(function)
+    ]
     for node in _each(path, ast.Assign):
         name, value = ast.unparse(node.targets[0]), node.value
         real = isinstance(value, ast.Constant) and isinstance(value.value, float)
@@ -794,6 +812,7 @@ _ASYNCHRONOUS = {
     "Warpgroup": "warp-sync",
 }  # fmt: skip
 
+_WHOLE_ARRAYS = "arrays are added or multiplied whole here: that makes an array, and a kernel makes none"
 _NO_FUNCTION = r"No implementation of function Function\(<(?:built-in |intrinsic |class )?(?:function )?'?([\w.]+)"
 _SIGNATURE = r".*?>>> \w+\((.*?)\)\n"
 
@@ -804,6 +823,7 @@ _ERRORS: tuple[tuple[str, str, str | _Say], ...] = (
     ("ends-process", r"^SystemExit:(.*)", _exit),
     ("ends-process", r"^(KeyboardInterrupt|GeneratorExit)", r"the file raises \1, as if its reader had ended it"),
     ("syntax", r"^(?:SyntaxError|IndentationError|TabError): (.*?)(?: \(([^()]*), line (\d+)\))?$", _syntax),
+    ("allocates", r"^ImportError: scipy [\d.]+\+ is required", _WHOLE_ARRAYS),
     ("import", r"^ModuleNotFoundError: No module named '([\w.]+)'", _no_module),
     ("import", r"^ImportError: cannot import name '(?P<name>\w+)' from '(?P<module>[\w.]+)'", _no_name),
     ("import", r"^ImportError: (.*)", r"\1"),
@@ -846,8 +866,9 @@ _ERRORS: tuple[tuple[str, str, str | _Say], ...] = (
     ("unknown-name", r"NameError: (?:.*: )?name '(\w+)' is not defined", _undefined),
     ("unset-variable", r"UnboundLocalError: .*variable '(\w+)'", _never_set),
     ("unset-variable", r"NotDefinedError.*Variable '(\w+?)(?:\.\d+)?' is not defined", _never_set),
-    ("allocates", r"_ol_array_allocate|operand type\(s\) for [^\n]*'View'|scipy [\d.]+\+ is required",
-     "arrays are added or multiplied whole here: that makes an array, and a kernel allocates none"),
+    ("allocates", r"_ol_array_allocate|operand type\(s\) for [^\n]*'View'", _WHOLE_ARRAYS),
+    ("allocates", rf"No implementation of function Function\(<[^>]*?\b({'|'.join(ARRAY_MAKERS)})\b",
+     lambda found, _: (made(found[1]), "")),
     ("allocates", r"of type list\(", "a list is made here, and a kernel has none"),
     ("unknown-attribute", r"AttributeError: .*'(?P<module>[\w.]+)' has no attribute '(?P<name>\w+)'", _no_name),
     ("unknown-attribute", r"AttributeError: .*'_CudaModule' object has no attribute '(\w+)'", _no_cuda),

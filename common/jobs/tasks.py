@@ -18,7 +18,7 @@ import traceback
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import replace
-from functools import cache, lru_cache, wraps
+from functools import cache, lru_cache, partial, wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
@@ -200,6 +200,10 @@ def check_task(task: messages.Check) -> StepResult:
             _let_go()
     else:
         verdict = _verdict(task, lambda: check.Bench(module, problem))
+    key, before = _key(task), _before.get(_key(task))
+    if before and not verdict.right and not found and task.budget is None and task.depth != "large":
+        verdict.findings = _after(task, problem, before, verdict).findings
+    _before[key] = problem if verdict.right else None
     if verdict.right:
         verdict.findings += [check.Finding("unsound", one.placed) for one in found]
     else:  # why the elements of threads that raise are not written
@@ -213,9 +217,29 @@ def check_task(task: messages.Check) -> StepResult:
     if not verdict.right:
         names = catalog.LAUNCH_ARGUMENTS[problem.ladder]
         known = [faults.of_finding(finding, found, path, names) for finding in result["findings"]]
-        written = faults.of_text(path, {finding["kind"] for finding in result["findings"]})
-        result["faults"] = [fault.as_dict() for fault in dict.fromkeys(filter(None, [*written, *known]))]
+        known = [*faults.of_text(path), *known]
+        result["faults"] = [fault.as_dict() for fault in dict.fromkeys(filter(None, known))]
     return result
+
+
+_before: dict[str, problems.Problem | None] = {}  # by engine and file: the shape before, if that was right
+
+
+def _after(
+    task: messages.Check, problem: problems.Problem, before: problems.Problem, found: check.Verdict
+) -> check.Verdict:
+    """A verdict that is not right, told as what is kept from the shape before if a module of its own is right."""
+    from common.measure import check
+    from common.microscope.bench import TracedBench
+
+    tracer = _tracer() if task.engine == "traced" else None
+    with tracer or contextlib.nullcontext():
+        module = _module(task)
+    make = partial(TracedBench, module, problem, tracer) if tracer else partial(check.Bench, module, problem)
+    if not _verdict(task, make).right:
+        return found
+    said = f"right when it is the first shape; here {before} came before it, and something is kept between launches"
+    return replace(found, findings=[check.Finding("stale", f"{said}: {found.findings[0].message}")])
 
 
 # Mistakes that Python names when a kernel is traced.

@@ -26,7 +26,7 @@ from numba import cuda as numba_cuda
 
 from common.book import ledger, limits
 from common.book.limits import LaunchLimitError
-from common.explain.faults import ARRAY_MAKERS, Fault
+from common.explain.faults import ARRAY_MAKERS, Fault, made
 from common.microscope import hopper, lockstep, values
 from common.microscope.bulk import LEFT_OVER, Map
 from common.microscope.engines import Asynchronous
@@ -40,7 +40,14 @@ from common.microscope.tiles import Tiles
 from common.microscope.values import Cast, Value, choose, dtype_of, truth, uniform
 
 Point = tuple[int, int, int]
-_OWN = "whose array it is: a local array is each thread's own, and what other threads stored is in theirs"
+_GRID = (
+    "cuda.cg is not known to the tracer; a barrier of the whole grid, grid.sync(), needs all blocks resident at once: "
+    "kernel.overloads[...].max_cooperative_grid_blocks(block) tells how many that may be"
+)
+_UNSET = {
+    Local: "whose array it is: a local array is each thread's own, and what other threads stored is in theirs",
+    Global: "what this line reads: a launch finds in its output, and in what it allocates, nothing of use",
+}
 _REMEMBERED = 64  # indices that are known to be within an array
 _PLANS = 1024  # of products, kept
 _WARPS_KEPT = 4  # of one access, so that later rounds of a loop are kept, too
@@ -390,7 +397,7 @@ class Machine:
         if isinstance(function, Intrinsic):
             return function.function(self, line, *arguments, **options)
         if getattr(function, "__name__", "") in ARRAY_MAKERS and "numpy" in str(getattr(function, "__module__", "")):
-            raise self.error(line, f"np.{function.__name__} makes an array or takes whole ones: a kernel allocates none")
+            raise self.error(line, made(function.__name__))
         return function(*arguments, **options)
 
     def here(self) -> tuple[Any, ...]:
@@ -732,8 +739,14 @@ class Machine:
         lanes = lanes & self.mask.bits if lane is None else lanes
         lane = int(np.argmax(lanes)) if lane is None else lane
         self.fault_by(
-            kind, line, array, text, lane + self.first_ordinal, count or int(np.count_nonzero(lanes)), cause,
-            _OWN if own is not None and type(own.storage) is Local else "",
+            kind,
+            line,
+            array,
+            text,
+            lane + self.first_ordinal,
+            count or int(np.count_nonzero(lanes)),
+            cause,
+            "" if own is None else _UNSET.get(type(own.storage), ""),
         )
 
     def fault_by(
@@ -1209,7 +1222,8 @@ class _Module:
         self._found: dict[str, Any] = {}
 
     def __getattr__(self, name: str) -> Any:
-        if self._cuda:
+        if self._cuda and name == "cg":
+            raise TraceError(_GRID)
             if not hasattr(self._module, name):
                 raise AttributeError(f"'_CudaModule' object has no attribute '{name}'")
             if not hasattr(self._machine.cuda, name):
