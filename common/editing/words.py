@@ -40,7 +40,7 @@ def complaint(outcome: Outcome, shapes: int = 1, width: int = 100, suspicion: tu
     if outcome.status == "crashed" and outcome.faults:  # its message gives way to the translation
         said = [f"{outcome.status}: {outcome.faults[0].what}"]
     lines += [f"  {line}" for line in said]
-    for fault in outcome.faults[:_SHOWN]:
+    for fault in outcome.faults[:_SHOWN] if outcome.status != "refused" else ():  # a refusal is no fault
         if outcome.status != "unusable" and not any(fault.what in line for line in said):
             lines += _wrapped(fault.what, "  ", width)
         lines += _pointer(fault, width)

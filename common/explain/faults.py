@@ -58,7 +58,7 @@ LOOK_AT = {
     "warp-sync": "the branches around this call, and its mask: all lanes that it names must come to this line",
     "launch-limits": "what launch asks for: threads per block are block x times y times z, and dynamic shared "
     "memory comes on top of the arrays in the kernel",
-    "constant-memory": "pass the array to the kernel as an argument, or refuse filters that are too large: a host array "
+    "constant-memory": "pass the array to the kernel as an argument, or refuse large filters: a host array "
     "that a kernel names is compiled in, a copy in constant memory",
     "grid-barrier": "the grid in launch: as many blocks as are resident at once, which "
     "kernel.overloads[...].max_cooperative_grid_blocks(block) tells, each in a loop over its tiles",

@@ -89,7 +89,7 @@ class Outcome:
 
 
 # Faults whose line is that of the launch, not of what went wrong.
-_UNPLACED = {"illegal-address", "misaligned", "launch-failed", "watchdog"}
+_UNPLACED = {"illegal-address", "misaligned", "launch-failed", "watchdog", "constant-memory"}
 
 
 class DeviceError(RuntimeError):
@@ -297,7 +297,7 @@ def _check_groups(
 
 
 def judged(problem: Problem, result: StepResult, asked: bool = False, gpu: bool = False) -> StepResult:
-    """The result, where a step that refuses an ordinary shape is wrong; ``asked``: that very shape was asked for.
+    """The result, where a step that refuses an ordinary shape is wrong. ``asked``: that very shape was asked for.
 
     With a ``gpu`` to run it, what the tracer does not know has a verdict but for races and the like.
     """
@@ -310,7 +310,7 @@ def judged(problem: Problem, result: StepResult, asked: bool = False, gpu: bool 
         return result
     said = f"this ordinary shape is refused: {result['message']}"
     finding: FindingFields = {"kind": "refused", "message": said}
-    return {**result, "status": "wrong", "message": None, "findings": [finding], "faults": []}
+    return {**result, "status": "wrong", "message": None, "findings": [finding]}
 
 
 def _agreed(step: Step, outcomes: list[Outcome], simulator: bool, file: Path | None) -> list[Outcome]:

@@ -244,7 +244,8 @@ def _after(
 
 # Mistakes that Python names when a kernel is traced.
 _OF_PYTHON = (
-    "allocates", "argument-count", "array-for-number", "returns-nothing", "unknown-attribute", "unknown-name", "unset-variable",
+    "allocates", "argument-count", "array-for-number", "returns-nothing", "unknown-attribute", "unknown-name",
+    "unset-variable",
 )  # fmt: skip
 
 

@@ -437,10 +437,17 @@ def check_once(
             _first(bench, plain, seed, 1, algorithm)
             verdict.findings = plain.findings or verdict.findings
         return verdict
-    y, *first = _first(bench, verdict, seed, 1, algorithm)
+    y, first_x, first_weight = _first(bench, verdict, seed, 1, algorithm)
     if special and not verdict.findings:
         x, weight = inputs.special(special, bench.problem, seed + 1, precision, algorithm)
-        _differs(bench, verdict, x, weight, f"with {inputs.said(special, bench.problem)}", before=(*first, y))
+        _differs(
+            bench,
+            verdict,
+            x,
+            weight,
+            f"with {inputs.said(special, bench.problem)}",
+            before=(first_x, first_weight, y),
+        )
     return verdict
 
 
@@ -563,8 +570,8 @@ def _trespass(bench: AnyBench, x: Array, weight: Array) -> list[Finding]:
 
 
 def _holes(problem: Problem, y: Array, read: str = "") -> list[Finding]:
-    """Unwritten, NaN and infinite elements of y (in its own shape). ``read``: how the kernel takes what y held before,
-    if it does."""
+    """Unwritten, NaN and infinite elements of y (in its own shape). ``read``: how the kernel takes what y held
+    before, if it does."""
     name = _output_name(problem)
     flat = y.reshape(-1)
     missing = np.flatnonzero(~np.isfinite(flat))
@@ -593,7 +600,7 @@ def _holes(problem: Problem, y: Array, read: str = "") -> list[Finding]:
 
 
 def _reads(bench: AnyBench, x: Array, weight: Array, got: Array) -> str:
-    """How the NaN elements of ``got`` come of the output's old contents, if they do: they are not NaN over numbers."""
+    """How the NaN elements of ``got`` come of the output's old contents, if they do: over numbers they are none."""
     missing = np.isnan(got)
     if not missing.any():
         return ""

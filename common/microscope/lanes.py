@@ -41,8 +41,8 @@ from common.microscope.values import Cast, Value, choose, dtype_of, truth, unifo
 
 Point = tuple[int, int, int]
 _GRID = (
-    "cuda.cg is not known to the tracer; a barrier of the whole grid, grid.sync(), needs all blocks resident at once: "
-    "kernel.overloads[...].max_cooperative_grid_blocks(block) tells how many that may be"
+    "cuda.cg is not known to the tracer; a barrier of the whole grid, grid.sync(), needs all blocks resident at "
+    "once: kernel.overloads[...].max_cooperative_grid_blocks(block) tells how many that may be"
 )
 _UNSET = {
     Local: "whose array it is: a local array is each thread's own, and what other threads stored is in theirs",
@@ -750,7 +750,8 @@ class Machine:
         )
 
     def fault_by(
-        self, kind: str, line: int, array: str, text: str, ordinal: int, count: int, cause: str = "", look_at: str = "",
+        self, kind: str, line: int, array: str, text: str, ordinal: int, count: int, cause: str = "",
+        look_at: str = "",
     ) -> None:  # fmt: skip
         """A fault of a thread, named by its place in the launch."""
         place = self.thread_of(ordinal), self.block_of(ordinal)
@@ -989,7 +990,7 @@ class _Before:
 
 @dataclass
 class _Unwritten:
-    """Lanes that read what nothing had written, in a line: at which offsets from the view's start; or, without a view,
+    """Lanes that read what nothing had written, in a line: at which offsets from the view's start; without a view,
     what they took from no thread."""
 
     lanes: Bools
