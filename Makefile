@@ -25,7 +25,7 @@ else
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help all setup test quick train check bench renew book charts code inspect photo sweep profile sanitize trace diff watch history reset lint format lock clean $(foreach l,$(LESSONS),$(firstword $(subst _, ,$(l))))
+.PHONY: help all setup test quick train check verdicts bench renew book charts code inspect photo sweep profile sanitize trace diff watch history reset lint format lock clean $(foreach l,$(LESSONS),$(firstword $(subst _, ,$(l))))
 .DELETE_ON_ERROR:
 
 help: ## print this list
@@ -47,6 +47,9 @@ quick: $(SETUP) ## lint, type-check and run the fast tests
 
 check: $(SETUP) ## check every step, on the GPU if there is one
 	$(PYTHON) -m common check
+
+verdicts: $(SETUP) ## check and compile every step in full, and write results/verdicts.json
+	$(PYTHON) -m common check --record
 
 book: $(SETUP) ## build the book as a site that opens from disk, in .workbook/book
 	$(PYTHON) -m common book

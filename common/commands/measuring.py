@@ -190,17 +190,21 @@ def _sweep(options: argparse.Namespace) -> int:
 
 
 class Bench:
-    """What of a card's record, or of its ``shipped`` one, is to be measured, and doing it: of ``pairs`` or of all."""
+    """What of a card's record, or of its ``shipped`` one, is to be measured, and doing it: of ``pairs`` or of all.
+
+    ``quick``: each step on its ladder's default alone, and no library.
+    """
 
     def __init__(self, steps: list[Step], gpu: device.Gpu, room_bytes: int, fresh: bool, **chosen: Any) -> None:
         self._record = Record.open(gpu, choosing.folder(chosen.get("shipped", False)))
         self._gpu = gpu
-        pairs = chosen.get("pairs") or choosing.pairs(steps, None, every_preset=True)
+        self._quick = chosen.get("quick", False)
+        pairs = chosen.get("pairs") or choosing.pairs(steps, None, every_preset=not self._quick)
         # a layer's channels-last twin has the layer's libraries beside it
         twins = problems.CHANNELS_LAST.values()
         presets = [preset for preset in dict.fromkeys(preset for _, preset in pairs) if preset not in twins]
-        presets = presets if peers.available() else []
-        held = [] if fresh else current.rows(self._record, pairs, room_bytes)
+        presets = presets if peers.available() and not self._quick else []
+        held = [] if fresh else current.rows(self._record, pairs, room_bytes, not self._quick)
         libraries = [] if fresh else current.libraries(self._record, presets, room_bytes)
         self._held = len(held) + len(libraries)
         self._pairs = [pair for pair in pairs if pair not in held]
@@ -259,12 +263,12 @@ class Bench:
             f"FP32 multiply-add {ceilings.fma_gflops:,.0f} GFLOP/s"
         )
         verdicts.print_times(outcomes, ceilings, self._gpu.name)
-        if not peers.available():
+        if not peers.available() and not self._quick:
             say.print(peers.HOW_TO_GET)
         return verdicts.exit_code(outcomes, asked=False)
 
     def _measured(self, pairs: list[tuple[Step, str]]) -> Generator[tuple[str, Any], None, None]:
-        yield from run.measure(pairs, None, self._presets, self._ceilings)
+        yield from run.measure(pairs, None, self._presets, self._ceilings, self._quick)
 
     def _keep(self, kind: str, found: Any, key: str) -> str:
         """Write what came of one measurement, or note why nothing did; returns its name."""

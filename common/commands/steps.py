@@ -9,10 +9,12 @@ from msgspec import to_builtins
 from rich.markup import escape
 
 from common.book import catalog, device
+from common.book.catalog import Step
 from common.commands import arguments, choosing, console, flow, verdicts
 from common.commands.console import RIGHT
 from common.editing import loop
-from common.jobs import run
+from common.jobs import run, unchanged
+from common.jobs.run import Outcome
 from common.measure import plan
 from common.report import tables
 
@@ -28,6 +30,7 @@ def commands(known: arguments.Commands) -> None:
     sub.add_argument("--seed", type=int, metavar="N", help="draw the shapes that differ each time from this seed")
 
     sub.add_argument("--full", action="store_true", help="at hundreds of shapes: every pair of conditions occurs")
+    sub.add_argument("--record", action="store_true", help="write results/verdicts.json, as if there were no GPU")
 
     sub = known.add("time", _time, "time steps on the GPU")
     arguments.takes_steps(sub)
@@ -47,8 +50,31 @@ def _list(options: argparse.Namespace) -> int:
     return RIGHT
 
 
+def _record(options: argparse.Namespace, steps: list[Step]) -> int:
+    """Check steps at the whole plan and compile them for every architecture: the shipped verdicts of those right."""
+    from common.code import codegen
+
+    if options.file or options.shape or options.full or options.json:
+        raise ValueError("--record: takes steps and --seed alone")
+    choosing.require_shipped(steps)
+    seed = plan.new_seed() if options.seed is None else options.seed
+    found: dict[Step, list[Outcome]] = {step: [] for step in steps}
+    for outcome in verdicts.checked(steps, run.check_steps(steps, True, seed=seed, compiled=False)):
+        found[outcome.step].append(outcome)
+    compiling = run.compile_steps(steps, codegen.ARCHITECTURES, False)
+    compiled = list(console.progress("compile", compiling, steps, flow.compiled))
+    outcomes = [*(one for mine in found.values() for one in mine), *compiled]
+    wrong = {outcome.step for outcome in outcomes if not outcome.fine}
+    unchanged.ship({step: mine for step, mine in found.items() if step not in wrong and mine})
+    verdicts.say_seed(seed)
+    verdicts.print_checks(outcomes)
+    return verdicts.exit_code(outcomes, asked=False)
+
+
 def _check(options: argparse.Namespace) -> int:
     steps = choosing.chosen(options)
+    if options.record:
+        return _record(options, steps)
     simulated = options.sim or not device.gpu_count()
     shape = None if options.shape is None else choosing.shape_of(steps, options.shape, simulated)
     if options.seed is not None and not 0 <= options.seed < 2**31:

@@ -17,7 +17,7 @@ from msgspec import field
 from common.book import catalog, device
 from common.code.messages import CodeCard, Compiled
 from common.explain.faults import FindingFields
-from common.measure import accuracy, ceilings, check, fusing, peers, plan
+from common.measure import accuracy, ceilings, check, fusing, peers, plan, timing
 from common.measure.timing import Paired, Timing
 from common.run.messages import FileTask, Message, Result, ShapeTask, Task
 
@@ -207,6 +207,7 @@ class Time(ShapeTask[StepResult], frozen=True, kw_only=True, tag="jobs.time"):
     ``seed``     that of the operands
     ``kernels``  the folder of kernels that are kept; empty: none are
     ``beside``   the precision in which it is timed in turn with the library, too; empty: it is not
+    ``most_seconds``  that launches are repeated for
     """
 
     gpu: ClassVar[bool] = True
@@ -215,6 +216,7 @@ class Time(ShapeTask[StepResult], frozen=True, kw_only=True, tag="jobs.time"):
     seed: int = 0
     kernels: str = ""
     room_bytes: int = 0
+    most_seconds: float = timing.MAX_SECONDS
 
 
 class Turn(Task[Result], frozen=True, kw_only=True, tag="jobs.turn"):

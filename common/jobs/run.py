@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import itertools
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import nullcontext
 from dataclasses import dataclass, field
@@ -22,7 +22,7 @@ from common.code.messages import CodeCard
 from common.explain.faults import Fault, FindingFields
 from common.jobs import messages
 from common.jobs.messages import StepResult
-from common.measure import budget, check, clocks, plan, profiler, sanitizer, shapes
+from common.measure import budget, check, clocks, plan, profiler, sanitizer, shapes, timing
 from common.measure.ceilings import Ceilings
 from common.measure.timing import Timing
 from common.microscope import trace
@@ -32,6 +32,7 @@ from common.run.messages import Result, Task, at
 
 CHECK_SECONDS = 30.0
 TIME_SECONDS = 180.0
+QUICK_SECONDS = 1.0
 TRACE_SECONDS = 60.0
 COMPILE_SECONDS = 180.0
 EXPLAIN_SECONDS = 20.0
@@ -110,10 +111,11 @@ def check_steps(
     workers: isolate.Pool | None = None,
     begun: Callable[[], None] = lambda: None,
     full: bool = False,
+    brief: Collection[str] = (),
 ) -> Iterator[Outcome]:
     """Check each step as :mod:`common.measure.plan` has it, or at ``shape``, in child processes; step by step.
 
-    ``full``: at every shape of the pairwise plan. ``file`` is checked in the step's place. ``seed`` is that of the
+    ``full``: at every shape of the pairwise plan; the steps whose names are in ``brief``, at a few. ``file`` is checked in the step's place. ``seed`` is that of the
     drawn shapes and operands. What a GPU has little room for comes last: the largest shapes, one at a time, and what
     others left no memory for. Without a GPU each step is also compiled, unless ``compiled`` is False. What fails is
     not tried at all shapes, and what does not
@@ -122,7 +124,13 @@ def check_steps(
     there were none.
     """
     simulated = {step: simulator or bool(beyond(step)) for step in steps}
-    groups = [g for step in steps for g in _check_groups(step, simulated[step], shape, file, seed, compiled, full)]
+    groups = [
+        group
+        for step in steps
+        for group in _check_groups(
+            step, simulated[step], shape, file, seed, compiled and step.name not in brief, full, step.name in brief
+        )
+    ]
     pool, gpu = isolate.Pool(), ThreadPoolExecutor(1)
     on_cpu = workers or pool
     stop, hopeless = threading.Event(), {step: threading.Event() for step in steps}
@@ -263,12 +271,16 @@ def _check_groups(
     file: Path | None,
     seed: int,
     compiled: bool,
-    full: bool = False,
+    full: bool,
+    brief: bool,
 ) -> list[_CheckGroup]:
     if shape and simulator and plan.too_large(shape):
         return []
     gpu = not simulator
-    wanted = plan.cases_at(shape, gpu, seed) if shape else plan.cases(step.ladder, gpu, seed, full)
+    if brief:
+        wanted = plan.smoke(step.ladder, gpu, seed)
+    else:
+        wanted = plan.cases_at(shape, gpu, seed) if shape else plan.cases(step.ladder, gpu, seed, full)
     groups = []
     if simulator and compiled:  # first: what it says is told before all else
         # whole tiles may have a kernel of their own
@@ -527,14 +539,18 @@ class CardsBeside:
 
 
 def measure(
-    pairs: list[tuple[Step, str]], file: Path | None = None, libraries: Iterable[str] = (), ceilings: bool = False
+    pairs: list[tuple[Step, str]],
+    file: Path | None = None,
+    libraries: Iterable[str] = (),
+    ceilings: bool = False,
+    quick: bool = False,
 ) -> Iterator[tuple[str, Any]]:
     """Measure on the GPU, one process after the other, each getting ready while the one before has the GPU.
 
     Yields in order: ``("ceilings", result)`` if asked for; ``("step", Outcome)`` of each (step, preset), preset by
     preset; ``("library", (preset, result))`` for cuBLAS or cuDNN on each of ``libraries``; once more a step that was
     timed while the clock was far below that of most; and a step that requires another GPU, as refused with the
-    reason. Needs a GPU.
+    reason. ``quick``: at most QUICK_SECONDS of launches for a step, and none in turn with a library. Needs a GPU.
     """
     device.require_gpu("timing")
     left_out = [pair for pair in pairs if beyond(pair[0])]
@@ -551,7 +567,8 @@ def measure(
         times = [
             messages.Time(
                 **at(step, problem, file), preset=preset, kernels=str(kernelcache.FOLDER),
-                beside=_beside(step, problem), room_bytes=room,
+                beside="" if quick else _beside(step, problem), room_bytes=room,
+                most_seconds=QUICK_SECONDS if quick else timing.MAX_SECONDS,
             )
             for step in mine
         ]  # fmt: skip

@@ -1,16 +1,33 @@
-"""What became of steps whose code has not changed since: kept, and not found out again."""
+"""What became of steps whose code has not changed since: kept, and not found out again.
+
+``results/verdicts.json`` holds the verdicts of the shipped steps: each right at the whole plan, and compiled for every
+architecture, under a key of its code, its helpers and what finds a verdict. ``check --record`` writes it.
+"""
 
 from __future__ import annotations
 
-from msgspec import Struct
+import datetime
 
-from common.book import cache, catalog, device, problems
+from msgspec import Struct, to_builtins
+
+from common.book import cache, catalog, device, problems, store
 from common.book.catalog import Step
 from common.jobs.messages import StepResult
 from common.jobs.run import Outcome
 
 FINDERS = [catalog.ROOT / "common" / "jobs" / name for name in ("run.py", "tasks.py")]
 """What finds outcomes: it asks, and its child processes answer."""
+
+
+VERDICTS = catalog.ROOT / "results" / "verdicts.json"
+
+
+class Verdict(Struct):
+    """A shipped step was right: at so many shapes, on that day, by code of this key."""
+
+    key: str
+    shapes: int
+    date: str
 
 
 class _Kept(Struct):
@@ -48,3 +65,24 @@ class Outcomes:
 
     def _key(self, step: Step) -> str:
         return cache.key([*FINDERS, step.path], self._conditions, step.name, step.ladder, device.small_card())
+
+
+def shipped(steps: list[Step]) -> dict[str, Verdict]:
+    """By name, the shipped verdicts that hold for steps as they are."""
+    found = cache.read(VERDICTS, dict[str, Verdict])
+    return {step.name: found[step.name] for step in steps if step.name in found and found[step.name].key == _of(step)}
+
+
+def ship(outcomes: dict[Step, list[Outcome]]) -> None:
+    """Write the shipped verdicts of steps that are right, with all that they were checked at; of no other step."""
+    today = datetime.datetime.now(datetime.timezone.utc).date().isoformat()
+    found = cache.read(VERDICTS, dict[str, Verdict])
+    for step, mine in outcomes.items():
+        found[step.name] = Verdict(_of(step), len({outcome.problem for outcome in mine}), today)
+    known = [step.name for step in catalog.everything()]
+    store.write_json(VERDICTS, to_builtins({name: found[name] for name in known if name in found}))
+
+
+def _of(step: Step) -> str:
+    told = step.name, step.ladder, step.precision, step.requires, step.algorithm
+    return cache.key([*FINDERS, step.path], *told, versions=())

@@ -126,13 +126,25 @@ def cases(ladder: str, gpu: bool, seed: int, full: bool = False) -> list[Case]:
     planned += [Case(problem, "traced") for problem in drawn.drawn(ladder, seed, DRAWN)]
     found = _operands(planned, seed)
     if gpu:
-        on_gpu = [Case(problems.FIRST[ladder], "gpu", "thorough")]
+        # what a module keeps from launch to launch the tracer has seen
+        on_gpu = [Case(problems.FIRST[ladder], "gpu", "usual")]
         on_gpu += [replace(case, engine="gpu") for case, too in chosen(ladder) if too]
         count = DRAWN_COMPILED if problems.LADDERS[ladder].form == "conv2d" else DRAWN
         on_gpu += [Case(problem, "gpu") for problem in drawn.drawn(ladder, seed, count, MOST_ON_GPU, TERMS_ON_GPU)]
         found += _operands(on_gpu, seed)
         found += [Case(problem, "gpu", "large") for problem in shapes.large(ladder)]
     return found
+
+
+def smoke(ladder: str, gpu: bool, seed: int) -> list[Case]:
+    """The cases of a shipped step whose whole verdict is of the record: does it run here? On a GPU, all that it runs."""
+    whole = cases(ladder, gpu, seed)
+    on_gpu = [case for case in whole if case.engine == "gpu" and case.depth != "large"]
+    few = [
+        Case(problems.FIRST[ladder], "traced", "usual", seed),
+        *(Case(one, "traced") for one in problems.RAGGED[ladder][:1]),
+    ]
+    return [*few, *on_gpu]
 
 
 def _operands(planned: list[Case], seed: int) -> list[Case]:

@@ -22,9 +22,14 @@ from common.report.records import Record
 _COMPILING = ("numba", "numba-cuda", "numpy")
 
 
-def rows(record: Record, pairs: list[tuple[Step, str]], room_bytes: int) -> list[tuple[Step, str]]:
-    """Those of the pairs of step and preset whose row holds, on a card with room for so many bytes."""
-    return [(step, preset) for step, preset in pairs if _row(record, step, preset, room_bytes)]
+def rows(
+    record: Record, pairs: list[tuple[Step, str]], room_bytes: int, in_turn: bool = True
+) -> list[tuple[Step, str]]:
+    """Those of the pairs of step and preset whose row holds, on a card with room for so many bytes.
+
+    ``in_turn``: on tensor cores it must have been timed in turn with the library, if there is one.
+    """
+    return [(step, preset) for step, preset in pairs if _row(record, step, preset, room_bytes, in_turn)]
 
 
 def libraries(record: Record, presets: list[str], room_bytes: int) -> list[str]:
@@ -112,13 +117,14 @@ def ceilings(record: Record) -> bool:
     return found is not None and measured.complete(found, capability) and _measured_here(record, found, ())
 
 
-def _row(record: Record, step: Step, preset: str, room_bytes: int) -> bool:
+def _row(record: Record, step: Step, preset: str, room_bytes: int, in_turn: bool) -> bool:
     row = record.row(preset, step.name)
     if not isinstance(row, StepRow) or not _measured_here(record, row, _COMPILING):
         return False
     now = catalog.provenance(step.path)
     # an older row names no helpers: that holds only for a step that has none
-    same = row.source == now.source and (row.helpers or {}) == now.helpers and _beside(record, step, preset, row)
+    same = records.is_current(row, step.path) and (row.helpers is not None or not now.helpers)
+    same = same and (not in_turn or _beside(record, step, preset, row))
     return same and row.imports == catalog.imported_steps(step.path) and _same_size(row, preset, room_bytes)
 
 
