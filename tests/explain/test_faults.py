@@ -11,9 +11,11 @@ from pathlib import Path
 import pytest
 
 from common.book import catalog, problems
+from common.editing import words
 from common.explain import faults
 from common.jobs import run
 from common.jobs.messages import Check, Compile
+from common.microscope.messages import Trace
 from common.run import child, isolate
 
 FOLDER = Path(__file__).parents[1] / "faults"
@@ -332,6 +334,15 @@ def test_what_a_file_prints_is_told_and_is_no_float64(write):
     assert len(result["printed"]) == 10
     assert re.fullmatch(r"at 0 0 -?\d+\.000000", next(line for line in result["printed"] if line != "launched"))
     assert result["prints"] > SHAPE.M * SHAPE.N
+    (traced,) = checked(path, SHAPE, kind=Trace)
+    (kernel,) = traced["trace"]["kernels"]
+    assert kernel["printed"][0].startswith("at ")
+    assert kernel["prints"] > len(kernel["printed"]) == 10
+    outcome = run.Outcome(catalog.find("gemm_naive"), SHAPE, None, result)
+    assert words.printed([outcome]) == [
+        f"gemm_naive prints at {SHAPE}:", *(f"  {line}" for line in result["printed"]),
+        f"  ... {result['prints'] - 10} more",
+    ]  # fmt: skip
     (compiled,) = checked(path, SHAPE, kind=Compile, architectures=["9.0"])
     assert (compiled["status"], compiled.get("faults", [])) == ("right", [])
 

@@ -19,6 +19,7 @@ def product(a, b, c):
     if m < M and n < N:
         acc = float32(0.0)
         part = cuda.shared.array((THREADS_Y, T), float32)  # <- here
+        part[0, cuda.threadIdx.x] = acc
         for k in range(K):
             acc += a[m, k] * b[k, n]
         c[m, n] = acc
