@@ -224,7 +224,10 @@ def shared_arrays(text: str) -> int:
 
 def float64_arithmetic(text: str) -> list[str]:
     """PTX lines that compute in float64: what a literal such as ``0.0`` slips in."""
-    pattern = re.compile(r"^\s*(?:@\S+\s+)?(?:add|sub|mul|fma|div|mad|neg|setp|cvt)\S*\.f64\b.*$", re.MULTILINE)
+    converts = "" if "vprintf" in text else "|cvt"  # print takes each float as a double
+    pattern = re.compile(
+        rf"^\s*(?:@\S+\s+)?(?:add|sub|mul|fma|div|mad|neg|setp{converts})\S*\.f64\b.*$", re.MULTILINE
+    )
     return [match.strip() for match in pattern.findall(text)]
 
 

@@ -148,7 +148,12 @@ def _run_edited(step: Step, preset: str | None, simulator: bool, stop: threading
     this = loop.Run(step, preset or catalog.usual_preset(step), simulator, stop or threading.Event())
     code = UNUSABLE
     with closing(this.stages()) as stages:
+        printed: list[str] = []
         for stage in stages:
+            if not printed:
+                printed = words.printed(stage.outcomes)
+                for line in printed:
+                    say.print(line, soft_wrap=True, highlight=False)
             if stage.failed:
                 verdicts.print_complaints(stage.failed)
                 say.print(f"[dim]{stage.seconds:.1f} s[/]")

@@ -15,6 +15,7 @@ from common.book import device, problems, store
 from common.book.catalog import Step
 from common.commands import arguments, choosing, console
 from common.commands.console import RIGHT, WRONG
+from common.explain.faults import cut
 from common.microscope import trace
 from common.microscope.messages import Traced
 from common.report import agreement, records, tables, traces, tracewords
@@ -111,6 +112,10 @@ def _print_trace(step: Step, problem: problems.Problem, found: Traced, usual: bo
             say.print(table)
         for row in tracewords.pipeline(kernel, say.width):
             say.print(escape(row), soft_wrap=True, highlight=False)
+        for line in kernel["printed"]:
+            say.print(f"  prints {escape(cut(line, 200))}", soft_wrap=True, highlight=False)
+        if more := kernel["prints"] - len(kernel["printed"]):
+            say.print(f"  ... {more} more")
         for sentence in tracewords.sentences(kernel):
             say.print(escape(sentence), soft_wrap=True)
     faults = [fault for kernel in found["kernels"] for fault in kernel["faults"]]

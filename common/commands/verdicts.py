@@ -76,6 +76,8 @@ def checked(steps: list[Step], outcomes: Iterator[Outcome], aside: bool = False)
 
 def print_checks(outcomes: list[Outcome], file: Path | None = None) -> None:
     console.say().print(tables.checks(outcomes))
+    for line in words.printed(outcomes):
+        console.say().print(line, soft_wrap=True, highlight=False)
     first = {o.step.name: o for o in reversed(outcomes) if o.status in ("wrong", "crashed")}
     found = {}
     for name, one in list(first.items())[:_SUSPECTS]:

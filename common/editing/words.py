@@ -14,7 +14,7 @@ from common.code.messages import Kernel
 from common.editing import loop
 from common.editing.history import Event
 from common.editing.loop import Stage
-from common.explain.faults import Fault
+from common.explain.faults import Fault, cut
 from common.jobs.messages import StepResult
 from common.jobs.run import Outcome
 from common.measure.timing import Paired
@@ -40,7 +40,7 @@ def complaint(outcome: Outcome, shapes: int = 1, width: int = 100, suspicion: tu
     if outcome.status == "crashed" and outcome.faults:  # its message gives way to the translation
         said = [f"{outcome.status}: {outcome.faults[0].what}"]
     lines += [f"  {line}" for line in said]
-    for fault in outcome.faults[:_SHOWN]:
+    for fault in outcome.faults[:_SHOWN] if outcome.status != "refused" else ():  # a refusal is no fault
         if outcome.status != "unusable" and not any(fault.what in line for line in said):
             lines += _wrapped(fault.what, "  ", width)
         lines += _pointer(fault, width)
@@ -82,6 +82,18 @@ def told(
         suspicion = left.pop(first.step.name, None) if first.status in ("wrong", "crashed") else None
         complaints.append((first, complaint(first, 1 + len(rest), width, suspicion)))
     return complaints
+
+
+def printed(outcomes: list[Outcome]) -> list[str]:
+    """What each step prints at the first shape at which it prints: the first lines, and how many more there are."""
+    lines = []
+    for outcome in {one.step.name: one for one in reversed(outcomes) if one.result.get("prints")}.values():
+        shown = outcome.result["printed"]
+        lines.append(f"{outcome.step.name} prints at {outcome.problem}:")
+        lines += [f"  {cut(line, 200)}" for line in shown]
+        if more := outcome.result["prints"] - len(shown):
+            lines.append(f"  ... {more} more")
+    return [escape(line) for line in lines]
 
 
 def stage(step: str, found: Stage, best: Event | None = None) -> list[str]:

@@ -40,6 +40,8 @@ LOOK_AT = {
     "unknown-attribute": "the spelling",
     "argument-count": "this call against the function's parameters",
     "unsupported": "kernels know numbers, arrays by element, loops, math and cuda: write it with these",
+    "allocates": "a loop in its place, acc += a[m, k] * b[k, n], and cuda.local.array(SIZE, float32) for values that "
+    "a thread keeps: a kernel allocates no array",
     "returns": "store the value in an array: a kernel returns nothing",
     "launch-form": "the line that starts the kernel: kernel[grid, block](arguments), sizes in whole numbers",
     "no-decorator": "the line above def: @cuda.jit makes a kernel, @cuda.jit(device=True) a function for kernels",
@@ -56,6 +58,13 @@ LOOK_AT = {
     "warp-sync": "the branches around this call, and its mask: all lanes that it names must come to this line",
     "launch-limits": "what launch asks for: threads per block are block x times y times z, and dynamic shared "
     "memory comes on top of the arrays in the kernel",
+    "constant-memory": "pass the array to the kernel as an argument, or refuse large filters: a host array "
+    "that a kernel names is compiled in, a copy in constant memory",
+    "grid-barrier": "the grid in launch: as many blocks as are resident at once, which "
+    "kernel.overloads[...].max_cooperative_grid_blocks(block) tells, each in a loop over its tiles",
+    "dynamic-overlap": "one cuda.shared.array(0, dtype), and slices of it: tiles[:SIZE] and tiles[SIZE:]",
+    "not-called": "the brackets: without () the line does nothing",
+    "whole-numbers": "the array's dtype: float32 holds what is stored in it",
     "stream": "the stream here: leave it out, of launches and of copies",
     "registers": "fewer threads per block, or fewer values that each thread keeps: the register tile",
     "shared-memory": "the shapes of the shared arrays: elements times 4 bytes, added up over all of them",
@@ -101,9 +110,9 @@ LOOK_AT = {
 # What no right kernel does, whatever it computes: kinds in the order in which they are told, and their names.
 UNSOUND = {
     "raises": "exception in a kernel",
+    "misaligned": "misaligned access",
     "outside": "out of bounds",
     "negative-index": "negative index",
-    "misaligned": "misaligned access",
     "operand": "operand that an instruction does not take",
     "descriptor": "wrong descriptor",
     "divergent-barrier": "barrier not reached by all threads",
@@ -204,6 +213,8 @@ def of_error(error: BaseException, path: Path) -> Fault | None:
 
 def of_mistake(text: str, path: Path, line: int | None) -> Fault:
     """What a kernel does that no GPU does as it is meant, in the tracer's words."""
+    if re.match(r"line \d+: np\.\w+ (makes|takes)", text):
+        return fault("allocates", re.sub(r"^line \d+: ", "", text), path, line)
     if "lies in constant memory" in text:
         return fault("constant-written", "the kernel writes to an array that it takes as a constant", path, line)
     return fault("in-kernel", text, path, line)
@@ -262,7 +273,7 @@ def of_finding(finding: FindingFields, seen: list[Fault], path: Path, operands: 
     kind = finding["kind"]
     for one in sorted((one for one in seen if one.kind in UNSOUND), key=telling):
         if one.kind != "read-before-write" or kind in _OF_UNSET_MEMORY or one.met == 1:
-            return fault(one.kind, one.placed, path, one.line)
+            return fault(one.kind, one.placed, path, one.line, one.look_at)
     if kind not in LOOK_AT:
         return None
     names = operands[:2] if kind == "modified_input" else operands[2:]
@@ -270,6 +281,56 @@ def of_finding(finding: FindingFields, seen: list[Fault], path: Path, operands: 
     told = kind in ("unwritten", "wrote_outside", "modified_input") or (kind == "nan" and len(lines) == 1)
     line = lines[0] if told and lines else None
     return fault(kind, finding["message"], path, line)
+
+
+_BARRIERS = ("syncthreads", "syncwarp", "threadfence", "threadfence_block")
+_WHOLE = re.compile(r"u?int(8|16|32|64)$")
+
+
+def of_text(path: Path) -> list[Fault]:
+    """Mistakes that stand in the text of a file that is not right."""
+    found = []
+    for node in _each(path, ast.Expr):
+        if isinstance(node.value, ast.Attribute) and node.value.attr in _BARRIERS:
+            text = f"{ast.unparse(node.value)} is named here and not called: () is missing"
+            found.append(fault("not-called", text, path, node.lineno))
+    for function in _each(path, ast.FunctionDef):
+        made = [
+            (name, call, line) for name, call, line in _arrays(function) if ast.unparse(call.args[0]) in ("0", "(0,)")
+        ]
+        if len(made) > 1:
+            names = " and ".join(name for name, _, _ in made)
+            text = f"{names} are the same memory and overlap: each cuda.shared.array(0, ...) starts at byte 0"
+            found.append(fault("dynamic-overlap", text, path, made[1][2]))
+        parameters = {one.arg for one in function.args.args}
+        for name, call, line in _arrays(function):
+            whole = len(call.args) > 1 and _WHOLE.search(kind := ast.unparse(call.args[1]))
+            if whole and _holds(function, name, parameters):
+                text = f"{name} holds {kind}: what is stored in it loses its fraction"
+                found.append(fault("whole-numbers", text, path, line))
+    return found
+
+
+def _holds(function: ast.FunctionDef, array: str, operands: set[str]) -> bool:
+    """Is an element of an operand stored in an array?"""
+    for node in ast.walk(function):
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]).startswith(f"{array}["):
+            read = (part.value for part in ast.walk(node.value) if isinstance(part, ast.Subscript))
+            if any(isinstance(one, ast.Name) and one.id in operands for one in read):
+                return True
+    return False
+
+
+def _arrays(function: ast.FunctionDef) -> Iterator[tuple[str, ast.Call, int]]:
+    """The shared and local arrays that are given names here, each with its call and line."""
+    for node in ast.walk(function):
+        call = node.value if isinstance(node, ast.Assign) else None
+        if (
+            isinstance(call, ast.Call)
+            and call.args
+            and ast.unparse(call.func).endswith(("shared.array", "local.array"))
+        ):
+            yield ast.unparse(node.targets[0]), call, node.lineno  # type: ignore[attr-defined]
 
 
 def of_float64(path: Path) -> Fault:
@@ -317,7 +378,7 @@ def _line(error: BaseException, kind: str, found: re.Match[str], path: Path) -> 
         return _tested(path, found[1])[1]
     if (at := _raised_at(error, path)) is not None:
         return at
-    if kind in ("argument-count", "registers", "launch-limits"):
+    if kind in ("argument-count", "registers", "launch-limits", "grid-barrier"):
         return next(launches(path), None)
     if kind == "recursion":
         return next(_own_calls(path), None)
@@ -636,10 +697,40 @@ def _two_types(found: re.Match[str], path: Path) -> tuple[str, str]:
     return f"{name} is {first} in one place and {second} in another", look_at
 
 
+_IMPORTS = {"np": "import numpy as np", "math": "import math"} | {
+    name: f"from numba import {name}" for name in ("cuda", "float32", "float16", "int32", "uint32")
+}
+
+
 def _undefined(found: re.Match[str], path: Path) -> tuple[str, str]:
     name = found[1]
+    if name in _IMPORTS:
+        called = re.search(rf"\bnp\.({'|'.join(ARRAY_MAKERS)})\b", _text(path)) if name == "np" else None
+        more = f"; and {made(called[1])}" if called else ""
+        return f"{name} is not imported: {_IMPORTS[name]} is missing{more}", "the imports at the file's top"
     known = sorted({node.id for node in _each(path, ast.Name)} - {name})
     return f"nothing is called {name} here" + _did_you_mean(name, known), ""
+
+
+def _never_set(found: re.Match[str], path: Path) -> tuple[str, str]:
+    name = found[1]
+    added = any(getattr(node.target, "id", "") == name for node in _each(path, ast.AugAssign))
+    start = f"the lines before the loop: {name} = float32(0.0) is missing" if added else ""
+    return f"{name} is read before it is set", start
+
+
+# What of NumPy makes an array in a kernel, or takes whole ones.
+ARRAY_MAKERS = (
+    "zeros", "empty", "ones", "full", "array", "zeros_like", "empty_like", "ones_like", "full_like", "arange", "dot",
+    "vdot", "inner", "matmul", "einsum", "copy", "transpose", "concatenate", "stack", "outer", "linspace", "eye",
+)  # fmt: skip
+_OF_WHOLE = ("dot", "vdot", "inner", "matmul", "einsum", "outer")
+
+
+def made(name: str) -> str:
+    """That a kernel has no such function of NumPy."""
+    takes = "takes whole arrays, and a kernel takes" if name in _OF_WHOLE else "makes an array, and a kernel makes"
+    return f"np.{name} {takes} none"
 
 
 def _mismatch(found: re.Match[str], _: Path) -> tuple[str, str]:
@@ -673,6 +764,27 @@ def _plain_type(text: str) -> str:
     return " ".join(text.split())
 
 
+def _too_constant(found: re.Match[str], _: Path) -> tuple[str, str]:
+    taken, most = (int(text.replace(",", ""), 0) for text in found.groups())
+    return f"the host arrays that the kernel names take {taken} bytes of constant memory: it holds {most}", ""
+
+
+def _no_constant(found: re.Match[str], path: Path) -> tuple[str, str]:
+    """A size with a point is no whole number."""
+    called = [
+        ast.unparse(call.args[0]) for function in _each(path, ast.FunctionDef) for _, call, _ in _arrays(function)
+    ]
+    for node in _each(path, ast.Assign):
+        name, value = ast.unparse(node.targets[0]), node.value
+        real = isinstance(value, ast.Constant) and isinstance(value.value, float)
+        if real and any(re.search(rf"\b{re.escape(name)}\b", shape) for shape in called):
+            text = ast.unparse(value)
+            whole = f"line {node.lineno}: sizes are whole numbers, {name} = {text.partition('.')[0]}"
+            return f"the shape of a {found[1]} array takes {name}, and that is {text}, a float", whole
+    return f"the shape of a {found[1]} array is not a constant", ""
+
+
+_WHOLE_ARRAYS = "arrays are added or multiplied whole here: that makes an array, and a kernel makes none"
 _NO_FUNCTION = r"No implementation of function Function\(<(?:built-in |intrinsic |class )?(?:function )?'?([\w.]+)"
 _SIGNATURE = r".*?>>> \w+\((.*?)\)\n"
 
@@ -683,6 +795,7 @@ _ERRORS: tuple[tuple[str, str, str | _Say], ...] = (
     ("ends-process", r"^SystemExit:(.*)", _exit),
     ("ends-process", r"^(KeyboardInterrupt|GeneratorExit)", r"the file raises \1, as if its reader had ended it"),
     ("syntax", r"^(?:SyntaxError|IndentationError|TabError): (.*?)(?: \(([^()]*), line (\d+)\))?$", _syntax),
+    ("allocates", r"^ImportError: scipy [\d.]+\+ is required", _WHOLE_ARRAYS),
     ("import", r"^ModuleNotFoundError: No module named '([\w.]+)'", _no_module),
     ("import", r"^ImportError: cannot import name '(?P<name>\w+)' from '(?P<module>[\w.]+)'", _no_name),
     ("import", r"^ImportError: (.*)", r"\1"),
@@ -711,7 +824,7 @@ _ERRORS: tuple[tuple[str, str, str | _Say], ...] = (
     ("nan", r"cannot convert float (NaN|infinity) to integer",
      r"\1 is made an integer: it comes from memory that nobody set"),
     ("dtype", r"Function\(<function (?:shared|local)\.array .*?dtype=Function", "the array's dtype is no Numba type"),
-    ("shape-not-constant", r"Function\(<function (\w+)\.array ", r"the shape of a \1 array is not a constant"),
+    ("shape-not-constant", r"Function\(<function (\w+)\.array ", _no_constant),
     ("float-index", r"Unsupported array index type (float\d+)", r"an index is a \1, and an index must be an integer"),
     ("index-count", r"cannot index array\(\w+, (\d)d, \w+\) with (\d+) indices",
      r"an array with \1 axes is given \2 indices"),
@@ -720,7 +833,12 @@ _ERRORS: tuple[tuple[str, str, str | _Say], ...] = (
     ("endless", r"liveness info missing for vars: \{(.*?)\}", _endless),
     ("two-types", r"Cannot unify (.*?) and (.*?) for '(\w+?)(?:\.\d+)?'", _two_types),
     ("unknown-name", r"NameError: (?:.*: )?name '(\w+)' is not defined", _undefined),
-    ("unset-variable", r"UnboundLocalError: .*variable '(\w+)'", r"\1 is read before it is set"),
+    ("unset-variable", r"UnboundLocalError: .*variable '(\w+)'", _never_set),
+    ("unset-variable", r"NotDefinedError.*Variable '(\w+?)(?:\.\d+)?' is not defined", _never_set),
+    ("allocates", r"_ol_array_allocate|operand type\(s\) for [^\n]*'View'", _WHOLE_ARRAYS),
+    ("allocates", rf"No implementation of function Function\(<[^>]*?\b({'|'.join(ARRAY_MAKERS)})\b",
+     lambda found, _: (made(found[1]), "")),
+    ("allocates", r"of type list\(", "a list is made here, and a kernel has none"),
     ("unknown-attribute", r"AttributeError: .*'(?P<module>[\w.]+)' has no attribute '(?P<name>\w+)'", _no_name),
     ("unknown-attribute", r"AttributeError: .*'_CudaModule' object has no attribute '(\w+)'", _no_cuda),
     ("unknown-attribute", r"Unknown attribute '(\w+)' of type ([^\n]*)",
@@ -739,6 +857,10 @@ _ERRORS: tuple[tuple[str, str, str | _Say], ...] = (
     ("registers", r"LaunchLimitError: (?:.*: )?(\d+ registers .*)", r"\1"),
     ("shared-memory", r"LaunchLimitError: (the shared arrays .*)", r"\1"),
     ("shared-memory", r"uses too much shared data \(([\d,]+) bytes, ([\d,]+) max\)", _shared_data),
+    ("constant-memory", r"LaunchLimitError: (?:.*?: )?(the host arrays .*)", r"\1"),
+    ("constant-memory", r"too much global constant data \((\w+) bytes, (\w+) max\)", _too_constant),
+    ("grid-barrier", r"CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE",
+     "a barrier of the whole grid needs all its blocks resident at once, and this grid has more than the card holds"),
     ("launch-limits", r"LaunchLimitError: (.*)", r"\1"),
     ("launch-limits", r"CUDA_ERROR_INVALID_VALUE", "the driver refused the launch: its grid, block or arguments"),
     ("registers", r"CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES", "a block of this size needs more registers than there are"),

@@ -312,11 +312,11 @@ _CONVERSIONS: tuple[tuple[str, Callable[[Array], Array]], ...] = (
     ("{} is clipped to -127 to 127", _clipped(-127, 127)),
     ("{} is clipped to -128 to 127", _clipped(-128, 127)),
     ("{} is clipped to 0 to 255", _clipped(0, 255)),
+    ("{} is cut to whole numbers", np.trunc),
+    ("{} is rounded to whole numbers", np.rint),
     ("{} is kept in 8 bits", _wrapped(-128, 256)),
     ("{} is kept in 8 bits, unsigned", _wrapped(0, 256)),
     ("{} is kept in 16 bits", _wrapped(-(2**15), 2**16)),
-    ("{} is rounded to whole numbers", np.rint),
-    ("{} is cut to whole numbers", np.trunc),
     ("{} is rounded to float16 or TF32", _half),  # as many bits: only beyond its range is it the one or the other
     ("{} is rounded to TF32", _kept(10)),
     ("{} is rounded to bfloat16", _kept(7)),

@@ -41,6 +41,7 @@ class StepResult(Result, total=False):
     ``only_compiled``     it was compiled, and not run
     ``needed_bytes``, ``free_bytes``  of the GPU's memory, where it was left out for want of that
     ``depth``             how thoroughly, where the time that a launch takes decided
+    ``printed``, ``prints``  the first lines that the file prints, and how many there are
     ``unsought``          why races and the like were not looked for beside a GPU's verdict
 
     Of what is timed:
@@ -77,6 +78,8 @@ class StepResult(Result, total=False):
     free_bytes: int
     depth: plan.Depth
     unsought: str
+    printed: list[str]
+    prints: int
     timing: Timing
     prepare_ms: float | None
     first_launch_ms: float

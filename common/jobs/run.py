@@ -90,7 +90,7 @@ class Outcome:
 
 
 # Faults whose line is that of the launch, not of what went wrong.
-_UNPLACED = {"illegal-address", "misaligned", "launch-failed", "watchdog"}
+_UNPLACED = {"illegal-address", "misaligned", "launch-failed", "watchdog", "constant-memory"}
 
 
 class DeviceError(RuntimeError):
@@ -307,7 +307,7 @@ def _check_groups(
 
 
 def judged(problem: Problem, result: StepResult, asked: bool = False, gpu: bool = False) -> StepResult:
-    """The result, where a step that refuses an ordinary shape is wrong; ``asked``: that very shape was asked for.
+    """The result, where a step that refuses an ordinary shape is wrong. ``asked``: that very shape was asked for.
 
     With a ``gpu`` to run it, what the tracer does not know has a verdict but for races and the like.
     """
@@ -316,11 +316,11 @@ def judged(problem: Problem, result: StepResult, asked: bool = False, gpu: bool 
     if gpu and result["status"] == "unjudged" and result.get("engine") == "traced" and not result.get("late"):
         said = f"only the GPU ran it, so races and the like were not looked for: {result['message']}"
         return {**result, "message": said}
-    if result["status"] != "refused" or asked or not shapes.ordinary(problem):
+    if result["status"] != "refused" or not shapes.ordinary(problem):
         return result
     said = f"this ordinary shape is refused: {result['message']}"
     finding: FindingFields = {"kind": "refused", "message": said}
-    return {**result, "status": "wrong", "message": None, "findings": [finding], "faults": []}
+    return {**result, "status": "wrong", "message": None, "findings": [finding]}
 
 
 def _agreed(step: Step, outcomes: list[Outcome], simulator: bool, file: Path | None) -> list[Outcome]:
@@ -349,6 +349,9 @@ def _agreed(step: Step, outcomes: list[Outcome], simulator: bool, file: Path | N
         engines = list(dict.fromkeys(one.result["engine"] for one in mine if "engine" in one.result))
         seconds = sum(one.result.get("seconds", 0.0) for one in mine)
         told: StepResult = {**chosen.result, "engines": engines, "seconds": seconds}
+        if printing := [one.result for one in mine if one.result.get("prints")]:
+            first = min(printing, key=lambda result: result.get("engine") != "traced")
+            told["printed"], told["prints"] = first["printed"], first["prints"]
         if unsought and judged_on_gpu:
             told["unsought"] = unsought[0]
         if depths := [one.result["depth"] for one in mine if "depth" in one.result]:

@@ -8,17 +8,19 @@ from __future__ import annotations
 import contextlib
 import gc
 import hashlib
+import io
 import itertools
 import json
 import math
+import sys
 import time
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import replace
-from functools import cache, lru_cache, wraps
+from functools import cache, lru_cache, partial, wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from msgspec.structs import asdict
 
@@ -30,6 +32,7 @@ from common.explain.faults import Fault
 from common.jobs import messages
 from common.jobs.messages import StepResult
 from common.measure import budget, plan
+from common.microscope.memory import MOST_PRINTED
 from common.microscope.messages import Trace, TraceResult
 from common.run.messages import FileTask, Result, ShapeTask, Task
 
@@ -38,6 +41,7 @@ if TYPE_CHECKING:
     from common.measure import check, fullsize, timing
 
 SWEEP_SECONDS = 1.0
+_LONGEST = 200  # characters of a line that a file prints
 ASKS = "card"  # the helper by which a step asks what the card has
 
 
@@ -118,7 +122,47 @@ def _let_go() -> None:
         cuda.current_context().deallocations.clear()
 
 
+class _Heard(io.TextIOBase):
+    """What a file prints: it goes on to the log, and the first lines are kept."""
+
+    def __init__(self, log: Any) -> None:
+        self._log, self._rest = log, ""
+        self.lines: list[str] = []
+        self.count = 0
+
+    def write(self, text: str) -> int:
+        *whole, self._rest = (self._rest + text).split("\n")
+        self._rest = self._rest[:_LONGEST]
+        self.lines += [line[:_LONGEST] for line in whole[: max(MOST_PRINTED - len(self.lines), 0)]]
+        self.count += len(whole)
+        return int(self._log.write(text))
+
+    def flush(self) -> None:
+        self._log.flush()
+
+    def fileno(self) -> int:
+        return int(self._log.fileno())
+
+
+def _listened(do: Callable[[messages.Check], StepResult]) -> Callable[[messages.Check], StepResult]:
+    """A task whose result has what the file prints while it is done: its Python first, then its kernels."""
+
+    @wraps(do)
+    def listened(task: messages.Check) -> StepResult:
+        heard = _Heard(sys.stdout)
+        with contextlib.redirect_stdout(cast(Any, heard)):
+            result = do(task)
+        kernel, count = _kept[_key(task)][1].printed() if task.engine == "traced" else ([], 0)
+        if heard.count + count:
+            result["printed"] = [*heard.lines, *(line[:_LONGEST] for line in kernel)][:MOST_PRINTED]
+            result["prints"] = heard.count + count
+        return result
+
+    return listened
+
+
 @_spared
+@_listened
 def check_task(task: messages.Check) -> StepResult:
     """Check one file at one shape, as :class:`common.measure.plan.Case` says; an engine's module is kept from case to
     case."""
@@ -156,6 +200,10 @@ def check_task(task: messages.Check) -> StepResult:
             _let_go()
     else:
         verdict = _verdict(task, lambda: check.Bench(module, problem))
+    key, before = _key(task), _before.get(_key(task))
+    if before and not verdict.right and not found and task.budget is None and task.depth != "large":
+        verdict.findings = _after(task, problem, before, verdict).findings
+    _before[key] = problem if verdict.right else None
     if verdict.right:
         verdict.findings += [check.Finding("unsound", one.placed) for one in found]
     else:  # why the elements of threads that raise are not written
@@ -169,13 +217,35 @@ def check_task(task: messages.Check) -> StepResult:
     if not verdict.right:
         names = catalog.LAUNCH_ARGUMENTS[problem.ladder]
         known = [faults.of_finding(finding, found, path, names) for finding in result["findings"]]
+        known = [*faults.of_text(path), *known]
         result["faults"] = [fault.as_dict() for fault in dict.fromkeys(filter(None, known))]
     return result
 
 
+_before: dict[str, problems.Problem | None] = {}  # by engine and file: the shape before, if that was right
+
+
+def _after(
+    task: messages.Check, problem: problems.Problem, before: problems.Problem, found: check.Verdict
+) -> check.Verdict:
+    """A verdict that is not right, told as what is kept from the shape before if a module of its own is right."""
+    from common.measure import check
+    from common.microscope.bench import TracedBench
+
+    tracer = _tracer() if task.engine == "traced" else None
+    with tracer or contextlib.nullcontext():
+        module = _module(task)
+    make = partial(TracedBench, module, problem, tracer) if tracer else partial(check.Bench, module, problem)
+    if not _verdict(task, make).right:
+        return found
+    said = f"right when it is the first shape; here {before} came before it, and something is kept between launches"
+    return replace(found, findings=[check.Finding("stale", f"{said}: {found.findings[0].message}")])
+
+
 # Mistakes that Python names when a kernel is traced.
 _OF_PYTHON = (
-    "argument-count", "array-for-number", "returns-nothing", "unknown-attribute", "unknown-name", "unset-variable",
+    "allocates", "argument-count", "array-for-number", "returns-nothing", "unknown-attribute", "unknown-name",
+    "unset-variable",
 )  # fmt: skip
 
 
@@ -219,12 +289,16 @@ def _untraced(error: Exception, path: Path) -> StepResult:
 
 def _kept_module(task: messages.Check, engine: str) -> tuple[Any, Any]:
     """The task's module as this engine has it, and a tracer."""
-    key = json.dumps([engine, task.path, task.home, task.helpers, task.ladder])
+    key = _key(task)
     if key not in _kept:
         tracer = _tracer() if engine == "traced" else None
         with tracer or contextlib.nullcontext():  # a file may make arrays when it is imported
             _kept[key] = _module(task), tracer
     return _kept[key]
+
+
+def _key(task: messages.Check) -> str:
+    return json.dumps([task.engine, task.path, task.home, task.helpers, task.ladder])
 
 
 def _tracer() -> Any:

@@ -34,7 +34,10 @@ RELAUNCHES = 3  # of a thorough check on arrays that are left as they are, nothi
 # By precision, or by the dtype of the output if that is not float32: whose bound it is, and what usually exceeds it;
 # then whose error is typical, and what exceeds that.
 _BOUNDS = {
-    "fp32": ("float32", "float16 or TF32 arithmetic", "float32 sums", "inputs that lost some of their bits"),
+    "fp32": (
+        "float32", "float16 or TF32 arithmetic",
+        "float32 sums", "inputs that lost some of their bits, or large terms that cancel",
+    ),
     "tf32": (
         "TF32", "float16 or bfloat16 arithmetic",
         "inputs rounded to the nearest TF32 numbers", "inputs that are cut off",
@@ -48,6 +51,9 @@ _BOUNDS = {
         "sums rounded once to float16", "a sum rounded twice",
     ),
 }  # fmt: skip
+_ADDED = (
+    "each launch adds to the sums of the one before: launch is to set them to zero, in the output or in a workspace"
+)
 _FILL = 0.5  # no sum of integers: an output filled with it shows whether the kernel reads it
 
 
@@ -390,9 +396,13 @@ def _one_by_one(values: Array, seed: int) -> Iterator[Array]:
 
 
 def _differs(
-    bench: AnyBench, verdict: Verdict, x: Array, weight: Array, said: str, kind: str = "wrong", load: bool = True
-) -> bool:
-    """Launch on these operands; adds a finding of ``kind`` that opens with ``said`` if the output is wrong."""
+    bench: AnyBench, verdict: Verdict, x: Array, weight: Array, said: str, kind: str = "wrong", load: bool = True,
+    before: tuple[Array, Array, Array] | None = None,
+) -> bool:  # fmt: skip
+    """Launch on these operands; adds a finding of ``kind`` that opens with ``said`` if the output is wrong.
+
+    ``before``: the operands and the right output of the launch before.
+    """
     if load:
         bench.load(x, weight)
     bench.y.blank()
@@ -400,8 +410,13 @@ def _differs(
     expected = oracle.expected(bench.problem, x, weight)
     verdict.elements_compared += expected.size
     found = _trespass(bench, x, weight) + _compare(bench, x, weight, y, expected)
+    why = ""
+    if before and [one.kind for one in found] == ["wrong"]:
+        why = diagnose.kept(bench.problem, before[:2], (x, weight), before[2], y, expected)
     for one in found:
-        verdict.findings.append(Finding(kind if one.kind == "wrong" else one.kind, f"{said}: {one.message}"))
+        own = "stale" if why else kind if one.kind == "wrong" else one.kind
+        message = f"{one.message.partition(' (')[0]}: {why}" if why else one.message
+        verdict.findings.append(Finding(own, f"{said}: {message}"))
     return bool(found)
 
 
@@ -422,10 +437,17 @@ def check_once(
             _first(bench, plain, seed, 1, algorithm)
             verdict.findings = plain.findings or verdict.findings
         return verdict
-    _first(bench, verdict, seed, 1, algorithm)
+    y, first_x, first_weight = _first(bench, verdict, seed, 1, algorithm)
     if special and not verdict.findings:
         x, weight = inputs.special(special, bench.problem, seed + 1, precision, algorithm)
-        _differs(bench, verdict, x, weight, f"with {inputs.said(special, bench.problem)}")
+        _differs(
+            bench,
+            verdict,
+            x,
+            weight,
+            f"with {inputs.said(special, bench.problem)}",
+            before=(first_x, first_weight, y),
+        )
     return verdict
 
 
@@ -523,7 +545,8 @@ def _disagreement(
         count = int(np.count_nonzero(blank.bits(again) != blank.bits(earlier)))
         if count:
             text = f"{count} of {earlier.size} elements differ between launches on equal inputs"
-            cause = diagnose.differing(bench.problem, earlier, again, expected)
+            sums = np.array_equal(again.astype(np.float64) - earlier, expected)
+            cause = _ADDED if sums else diagnose.differing(bench.problem, earlier, again, expected)
             return [Finding("unstable", f"{text}: {cause}")]
     return []
 
@@ -546,18 +569,19 @@ def _trespass(bench: AnyBench, x: Array, weight: Array) -> list[Finding]:
     return findings
 
 
-def _holes(problem: Problem, y: Array, adds: bool = False) -> list[Finding]:
-    """Unwritten, NaN and infinite elements of y (in its own shape). ``adds``: the kernel reads what y held before."""
+def _holes(problem: Problem, y: Array, read: str = "") -> list[Finding]:
+    """Unwritten, NaN and infinite elements of y (in its own shape). ``read``: how the kernel takes what y held
+    before, if it does."""
     name = _output_name(problem)
     flat = y.reshape(-1)
     missing = np.flatnonzero(~np.isfinite(flat))
     if not len(missing):
         return []
     # a sum may keep the payload of the NaN it started from
-    unwritten = (blank.bits(flat[missing]) == blank.pattern(flat.dtype)) & (not adds)
+    unwritten = (blank.bits(flat[missing]) == blank.pattern(flat.dtype)) & (not read)
     cause = "as from a read beyond an input's end or of uninitialised memory"
-    if adds:
-        cause = f"because the kernel adds to what {name} held before: it must assign"
+    if read:
+        cause = f"because the kernel {read.format(name)}"
     findings = []
     for kind, indices, text in (
         ("unwritten", missing[unwritten], "were never written"),
@@ -575,20 +599,26 @@ def _holes(problem: Problem, y: Array, adds: bool = False) -> list[Finding]:
     return findings
 
 
-def _adds(bench: AnyBench, x: Array, weight: Array, got: Array) -> bool:
-    """Are the NaN elements of ``got`` sums that start from the output's old contents?"""
+def _reads(bench: AnyBench, x: Array, weight: Array, got: Array) -> str:
+    """How the NaN elements of ``got`` come of the output's old contents, if they do: over numbers they are none."""
     missing = np.isnan(got)
     if not missing.any():
-        return False
+        return ""
     bench.y.set(np.full(got.shape, _FILL))
     again = _run(bench)[missing]
-    sums = oracle.full(bench.problem, x, weight)[missing] + _FILL
-    return bool((again != _FILL).any()) and np.array_equal(again, reference.stored(bench.problem, sums))
+    if not (again != _FILL).any() or not np.isfinite(again).all():
+        return ""
+    sums = oracle.full(bench.problem, x, weight)[missing]
+    if np.array_equal(again, reference.stored(bench.problem, sums + _FILL)):
+        return "adds to what {0} held before: it must assign"
+    if (again != _FILL).all():
+        return "reads {0}, which holds nothing yet: it must assign, without a term of {0}, as 0 times NaN is NaN"
+    return ""
 
 
 def _compare(bench: AnyBench, x: Array, weight: Array, got: Array, expected: Array) -> list[Finding]:
     problem = bench.problem
-    findings = _holes(problem, got, _adds(bench, x, weight, got))
+    findings = _holes(problem, got, _reads(bench, x, weight, got))
     wrong = (got != expected) & np.isfinite(got)
     if not wrong.any():
         return findings

@@ -204,7 +204,13 @@ def _shuffled(machine: Machine, line: int, member: Value, value: Value, source: 
         machine.fault("warp-sync", line, "", f"{name} takes the value of a thread that does not come to it", missing)
     taken = value if uniform(value) else value[machine.lane_numbers - lane + source]
     if machine.tainted is not None:
-        machine.tainted = machine.tainted | machine.tainted[machine.lane_numbers - lane + source]
+        giver = machine.lane_numbers - lane + source
+        machine.tainted = machine.tainted | machine.tainted[giver]
+        for one in machine.sources:
+            one.offsets = np.where(one.lanes, one.offsets, one.offsets[giver])
+            one.lanes = one.lanes | one.lanes[giver]
+    if missing.any() and real:
+        machine.taken_from_nobody(line, name, missing)
     # what comes from nobody may be thrown away, as the upper half of a sum is
     return np.where(missing, dtype_of(value).type(np.nan), taken) if real and missing.any() else taken
 

@@ -25,7 +25,7 @@ import numpy as np
 
 from common.book import ledger, limits
 from common.book.limits import LaunchLimitError
-from common.explain.faults import Fault
+from common.explain.faults import ARRAY_MAKERS, Fault, made
 from common.microscope import hopper, lockstep, values
 from common.microscope.bulk import LEFT_OVER, Map
 from common.microscope.engines import Asynchronous
@@ -39,6 +39,14 @@ from common.microscope.tiles import Tiles
 from common.microscope.values import Cast, Value, choose, dtype_of, truth, uniform
 
 Point = tuple[int, int, int]
+_GRID = (
+    "cuda.cg is not known to the tracer; a barrier of the whole grid, grid.sync(), needs all blocks resident at "
+    "once: kernel.overloads[...].max_cooperative_grid_blocks(block) tells how many that may be"
+)
+_UNSET = {
+    Local: "whose array it is: a local array is each thread's own, and what other threads stored is in theirs",
+    Global: "what this line reads: a launch finds in its output, and in what it allocates, nothing of use",
+}
 _REMEMBERED = 64  # indices that are known to be within an array
 _PLANS = 1024  # of products, kept
 _WARPS_KEPT = 4  # of one access, so that later rounds of a loop are kept, too
@@ -288,6 +296,8 @@ class Machine:
             if lanes.any():
                 self._skip(line, lanes, "")
         for source in self.sources:
+            if source.view is None:
+                continue
             text = f"line {source.line} reads elements of {source.view.name} that nothing has written"
             self.ledger.notes[f"{text}; no such value is stored"] += 1
 
@@ -391,6 +401,8 @@ class Machine:
             return function.invoke(self, line, arguments, options)
         if isinstance(function, Intrinsic):
             return function.function(self, line, *arguments, **options)
+        if getattr(function, "__name__", "") in ARRAY_MAKERS and "numpy" in str(getattr(function, "__module__", "")):
+            raise self.error(line, made(function.__name__))
         return function(*arguments, **options)
 
     def here(self) -> tuple[Any, ...]:
@@ -470,6 +482,17 @@ class Machine:
 
     def raised(self, what: str, line: int) -> None:
         self.fault("raises", line, "", f"{what} is raised: a GPU ends the thread and says nothing")
+
+    def printed(self, *items: Any) -> None:
+        """``print`` of the active lanes, as Numba's: a line for each thread."""
+        shape = self.mask.bits.shape
+
+        def line(lane: int) -> str:
+            one = (v if type(v) is str or uniform(v) else np.broadcast_to(v, shape)[lane] for v in items)
+            return " ".join(f"{v:f}" if isinstance(v, float | np.floating) else str(v) for v in one)
+
+        lanes = np.flatnonzero(self.mask.bits)
+        self.ledger.print(map(line, lanes.tolist()), len(lanes))
 
     def strides(self, array: Any) -> Any:
         return tuple(stride * array.dtype.itemsize for stride in array.strides)
@@ -723,22 +746,32 @@ class Machine:
 
     def fault(
         self, kind: str, line: int, array: str, text: str, lanes: Any = None, lane: int | None = None, count: int = 0,
-        cause: str = "",
+        cause: str = "", own: View | None = None,
     ) -> None:  # fmt: skip
+        """``own``: what nothing has written, perhaps an array of the thread's own."""
         if lanes is None or uniform(lanes):
             lanes = self.mask.bits
         lanes = lanes & self.mask.bits if lane is None else lanes
         lane = int(np.argmax(lanes)) if lane is None else lane
         self.fault_by(
-            kind, line, array, text, lane + self.first_ordinal, count or int(np.count_nonzero(lanes)), cause
+            kind,
+            line,
+            array,
+            text,
+            lane + self.first_ordinal,
+            count or int(np.count_nonzero(lanes)),
+            cause,
+            "" if own is None else _UNSET.get(type(own.storage), ""),
         )
 
     def fault_by(
-        self, kind: str, line: int, array: str, text: str, ordinal: int, count: int, cause: str = ""
+        self, kind: str, line: int, array: str, text: str, ordinal: int, count: int, cause: str = "",
+        look_at: str = "",
     ) -> None:  # fmt: skip
         """A fault of a thread, named by its place in the launch."""
         place = self.thread_of(ordinal), self.block_of(ordinal)
-        self.ledger.fault(Fault(kind, text, line, array=array, thread=place[0], block=place[1]), count, cause)
+        fault = Fault(kind, text, line, look_at=look_at, array=array, thread=place[0], block=place[1])
+        self.ledger.fault(fault, count, cause)
 
     def first(self, value: Any, lanes: Any) -> int:
         """The value of the first of the active lanes that are named."""
@@ -761,14 +794,21 @@ class Machine:
             self.fault("read-before-write", line, view.name, text, lanes)
             self.unset = self.unset or (line, text)
             return
-        self.tainted = lanes.copy() if self.tainted is None else self.tainted | lanes
+        self._taint(_Unwritten(lanes.copy(), line, view, np.broadcast_to(offset, lanes.shape)))
+
+    def taken_from_nobody(self, line: int, name: str, lanes: Bools) -> None:
+        """A shuffle took what no thread gave: a fault if something comes of it."""
+        said = f"{name} takes the value of a thread that does not come to it"
+        self._taint(_Unwritten(lanes.copy(), line, None, np.zeros(lanes.shape, np.int64), said))
+
+    def _taint(self, new: _Unwritten) -> None:
+        self.tainted = new.lanes.copy() if self.tainted is None else self.tainted | new.lanes
         for source in self.sources:
-            if (source.line, source.view.name) == (line, view.name):
-                source.offsets = np.where(lanes, offset, source.offsets)
-                source.lanes |= lanes
+            if (source.line, source.name) == (new.line, new.name):
+                source.offsets = np.where(new.lanes, new.offsets, source.offsets)
+                source.lanes |= new.lanes
                 return
-        offsets = np.broadcast_to(offset, lanes.shape)
-        self.sources.append(_Unwritten(lanes.copy(), line, view, offsets))
+        self.sources.append(new)
 
     def reveal(self, value: Value, line: int, view: View) -> None:
         """A fault if a value that is stored comes from memory that nothing had written."""
@@ -782,9 +822,12 @@ class Machine:
         lane = int(np.argmax(lanes))
         for i, source in enumerate(self.sources):
             if source.lanes[lane]:
-                element = source.view.element(int(source.offsets[lane]))
-                text = f"{element}, which nothing has written, is read, and what becomes of it {what}"
-                self.fault("read-before-write", source.line, source.view.name, text, lanes)
+                if source.view is None:
+                    self.fault("warp-sync", source.line, "", f"{source.said}, and what becomes of it {what}", lanes)
+                else:
+                    element = source.view.element(int(source.offsets[lane]))
+                    text = f"{element}, which nothing has written, is read, and what becomes of it {what}"
+                    self.fault("read-before-write", source.line, source.view.name, text, lanes, own=source.view)
                 del self.sources[i]
                 return
 
@@ -963,12 +1006,18 @@ class _Before:
 
 @dataclass
 class _Unwritten:
-    """Lanes that read what nothing had written, in a line: at which offsets from the view's start."""
+    """Lanes that read what nothing had written, in a line: at which offsets from the view's start; without a view,
+    what they took from no thread."""
 
     lanes: Bools
     line: int
-    view: View
+    view: View | None
     offsets: Ints
+    said: str = ""
+
+    @property
+    def name(self) -> str:
+        return self.view.name if self.view else self.said
 
 
 @dataclass
@@ -1201,6 +1250,8 @@ class _Module:
         self._found: dict[str, Any] = {}
 
     def __getattr__(self, name: str) -> Any:
+        if self._cuda and name == "cg":
+            raise TraceError(_GRID)
         if self._cuda:
             if not hasattr(self._module, name) and name != "fp16":  # Numba imports it where it first compiles
                 raise AttributeError(f"'_CudaModule' object has no attribute '{name}'")

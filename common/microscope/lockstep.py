@@ -361,7 +361,7 @@ class _Translator:
         if isinstance(node.value, ast.Constant):
             return []
         if isinstance(node.value, ast.Call) and getattr(node.value.func, "id", "") == "print":
-            return []
+            return [ast.Expr(self.ask("printed", *map(self.expression, node.value.args)))]
         return [ast.Expr(self.expression(node.value))]
 
     def do_Assign(self, node: ast.Assign) -> list[ast.stmt]:  # noqa: N802

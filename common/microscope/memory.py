@@ -20,7 +20,9 @@ Rules, with their sources:
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter, defaultdict
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -34,6 +36,7 @@ WARP = 32
 SECTOR_BYTES = 32
 BANKS = 32
 WORD_BYTES = 4
+MOST_PRINTED = 10  # lines of what a kernel prints that are kept
 PAST_L1 = "copy past L1"  # counted among the copies, but for what it costs
 
 Ints = NDArray[np.int64]
@@ -195,6 +198,8 @@ class Ledger:
         self._causes: dict[str, int] = {}
         self.counts: Counter[_Place] = Counter()  # lanes or words that a fault concerns
         self.notes: Counter[str] = Counter()
+        self.printed: list[str] = []  # lines, the first MOST_PRINTED
+        self.prints = 0  # how many there were
         self.watched: frozenset[str] = frozenset()  # arrays whose every access is kept in `events`
         self.kept = 0  # requests of each access that are kept with their lanes
         self.events: list[TracedEvent] = []
@@ -224,6 +229,11 @@ class Ledger:
                 self._costs.clear()
             self._costs[key] = found
         return found
+
+    def print(self, lines: Iterable[str], count: int) -> None:
+        """The kernel prints so many lines; as many of them are asked for as are kept."""
+        self.printed += itertools.islice(lines, max(MOST_PRINTED - len(self.printed), 0))
+        self.prints += count
 
     def fault(self, fault: Fault, count: int = 1, cause: str = "") -> None:
         """``cause``: of several faults, which teams that take turns meet in any order."""

@@ -94,6 +94,8 @@ class TracedKernel(TypedDict):
     notes: dict[str, int]
     events: list[TracedEvent]
     pipeline: list[TracedSpan]
+    printed: list[str]
+    prints: int
     under_way: int
     totals: dict[str, int]
     per_fma: dict[str, dict[str, float]]

@@ -33,7 +33,7 @@ from common.measure import inputs
 from common.microscope import messages
 from common.microscope.bulk import LEFT_OVER, Map
 from common.microscope.lanes import Argument, Machine, Point, TraceError
-from common.microscope.memory import SECTOR_BYTES, Ints, Ledger, Request
+from common.microscope.memory import MOST_PRINTED, SECTOR_BYTES, Ints, Ledger, Request
 from common.microscope.messages import Traced, TracedAccess, TracedEvent, TracedKernel, TracedSpan
 from common.microscope.spaces import Global, View, poison, poisoned
 from common.run import isolate
@@ -146,6 +146,8 @@ class KernelTrace:
     notes: dict[str, int]
     events: list[TracedEvent] = field(default_factory=list)
     pipeline: list[TracedSpan] = field(default_factory=list)  # of the first block
+    printed: list[str] = field(default_factory=list)  # the first lines
+    prints: int = 0  # and how many there were
     under_way: int = 0  # the most groups of copies that a wait left on their way
 
     def select(self, space: str, *ops: str) -> list[Access]:
@@ -386,6 +388,11 @@ class Tracer:
 
     def faults(self) -> list[Fault]:
         return [fault for report in self.reports() for fault in report.faults]
+
+    def printed(self) -> tuple[list[str], int]:
+        """The first lines that kernels printed, and how many there were."""
+        ledgers = list(self.ledgers.values())
+        return [line for one in ledgers for line in one.printed][:MOST_PRINTED], sum(one.prints for one in ledgers)
 
     def run(self, launch: Launch, blocks: Ints | None = None, quiet: bool = False) -> None:
         """Carry a launch out, or some blocks of it. ``quiet``: without recording."""
@@ -644,5 +651,7 @@ def _report(function: Callable[..., Any], launches: list[tuple[Point, Point]], l
         notes=ledger.notes,
         events=ledger.events,
         pipeline=ledger.pipeline,
+        printed=ledger.printed,
+        prints=ledger.prints,
         under_way=ledger.under_way,
     )

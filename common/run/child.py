@@ -269,6 +269,9 @@ def failure(error: BaseException, path: Path) -> Result:
     # a step refuses a shape by a ValueError that it raises itself, on the host, and says why
     own = isinstance(error, ValueError) and "raise ValueError" in said
     refused = own and bool(str(error).strip())
+    if refused:  # which an ordinary shape's verdict then names
+        at = int(line.rpartition(":")[2]) if line else None
+        explained["faults"] = [faults.fault("refused", _one_line(error), path, at).as_dict()]
     return {
         **explained,
         "status": "refused" if refused else "crashed",

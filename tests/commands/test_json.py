@@ -23,7 +23,7 @@ OF_A_CARD = (
 )
 OF_A_TRACED_KERNEL = (
     "accesses block blocks branches events faults file first_block fma fma_lines grid launches name notes per_fma "
-    "pipeline totals under_way"
+    "pipeline printed prints totals under_way"
 )
 OF_AN_ACCESS = (
     "accesses array bits bytes_moved distinct efficiency ideal ideal_per_request lanes_per_address line moved op "

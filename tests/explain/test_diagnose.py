@@ -431,7 +431,40 @@ def test_what_an_output_keeps_of_an_earlier_launch():
     mixed = new[1].copy()
     mixed[:, 3] = old[1][:, 3]
     assert kept(new[0] @ mixed.astype(np.float64)) == "b at n = 3 is the first launch's"
+    assert kept(expected + first).startswith("they hold the first launch's sums, too: what is added to is to be set")
     assert kept(expected + 1) == ""
+
+
+def test_sums_that_lose_their_last_bits_are_told_so_and_no_term_is_blamed():
+    def squares(x, weight):
+        x, weight = x.astype(np.float32), weight.astype(np.float32)
+        total = np.zeros((GEMM.M, GEMM.N), np.float32)
+        for k in range(GEMM.K):
+            total += (x[:, k, None] + weight[k]) ** 2
+        for k in range(GEMM.K):
+            total -= x[:, k, None] ** 2 + weight[k] ** 2
+        return total / 2
+
+    rng = np.random.default_rng(3)
+    x, weight = (rng.integers(-3000, 3000, shape).astype(np.float32) for shape, _ in GEMM.operands[:2])
+    bench = Bench(GEMM, squares)
+    got = squares(x, weight).astype(np.float64)
+    found = diagnose.explain(GEMM, x, weight, got, right(GEMM)(x, weight), bench)
+    assert "the last bits are lost, as where large terms cancel" in found
+    assert "something else" not in found
+
+
+def test_what_a_race_leaves_is_not_explained_by_terms():
+    compute = moved(GEMM, n=lambda e: np.where(e["m"] % 4 == 0, e["n"], e["n"] // 8 * 8))
+    x, weight = inputs.integers(GEMM, 0)
+    got = right(GEMM)(x, weight)
+    got[:12] = compute(x, weight)[:12]
+    got[12:, :5] += np.random.default_rng(1).integers(1, 9, (8, 5))
+    bench = Bench(GEMM, lambda *_: got)
+    told = diagnose.explain(GEMM, x, weight, got, right(GEMM)(x, weight), bench)
+    assert "; true of " in told
+    bench.racy = True
+    assert "; true of " not in diagnose.explain(GEMM, x, weight, got, right(GEMM)(x, weight), bench)
 
 
 def test_a_geometry_kept_of_another_problem():

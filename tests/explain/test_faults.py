@@ -11,9 +11,11 @@ from pathlib import Path
 import pytest
 
 from common.book import catalog, problems
+from common.editing import words
 from common.explain import faults
 from common.jobs import run
 from common.jobs.messages import Check, Compile
+from common.microscope.messages import Trace
 from common.run import child, isolate
 
 FOLDER = Path(__file__).parents[1] / "faults"
@@ -26,17 +28,20 @@ DOCSTRING = re.compile(
 
 # By name, so that none goes missing unnoticed.
 NAMES = [
-    "another_stream", "barrier_in_guard", "builtin_deleted", "constant_written", "device_argument_count",
-    "divergent_barrier",
-    "dynamic_shared_too_large", "endless", "endless_constant", "exits", "exits_at_once", "float64", "float_index",
-    "grid_of_bools", "grid_of_floats", "helper_no_decorator", "illegal_address", "import_module", "import_name",
-    "int_accumulator", "kernel_argument_count", "kernel_no_decorator", "kernel_raises", "keyboard_interrupt",
-    "lane_not_in_its_mask", "lanes_apart", "launch_arguments", "launch_missing", "misaligned", "nan",
-    "negative_index", "no_block", "no_grid", "out_of_memory", "outside", "prepare_returns_nothing",
-    "race", "recursion", "refuses_without_reason", "segmentation_fault", "shape_from_argument",
-    "shape_not_constant", "shared_memory_as_stream", "stores_array", "syntax_error", "too_many_registers",
-    "too_many_threads", "too_much_shared", "two_types", "unknown_attribute", "unknown_function",
-    "unknown_name", "unsupported", "unwritten", "workspace_float64", "workspace_returns_nothing",
+    "accumulator_never_set", "another_stream", "array_in_kernel", "barrier_in_guard", "barrier_not_called",
+    "builtin_deleted", "constant_memory", "constant_written", "device_argument_count", "divergent_barrier",
+    "dynamic_shared_too_large", "dynamic_shared_twice", "endless", "endless_constant", "exits", "exits_at_once",
+    "float64", "float_index", "float_tile_size", "grid_of_bools", "grid_of_floats", "helper_no_decorator",
+    "illegal_address", "import_module", "import_name", "int_accumulator", "integer_tile",
+    "kernel_argument_count", "kernel_no_decorator", "kernel_raises", "keyboard_interrupt",
+    "lane_not_in_its_mask", "lanes_apart", "launch_arguments", "launch_missing", "list_comprehension",
+    "local_for_shared", "misaligned", "nan", "negative_index", "no_block", "no_grid", "numpy_not_imported",
+    "out_of_memory", "output_read", "outside", "prepare_returns_nothing", "race", "recursion",
+    "refuses_without_reason", "segmentation_fault", "shape_from_argument", "shape_not_constant",
+    "shared_memory_as_stream", "shuffle_from_outside", "slices_multiplied", "stores_array", "sums_kept",
+    "syntax_error", "too_many_registers", "too_many_threads", "too_much_shared", "two_types",
+    "unknown_attribute", "unknown_function", "unknown_name", "unsupported", "unwritten", "workspace_float64",
+    "workspace_returns_nothing",
 ]  # fmt: skip
 
 
@@ -148,6 +153,9 @@ class CudaAPIError(Exception):
         (CudaAPIError("[701] CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES"), "registers", "registers"),
         (CudaAPIError("[1] CUDA_ERROR_INVALID_VALUE"), "launch-limits", "refused the launch"),
         (CudaAPIError("[2] CUDA_ERROR_OUT_OF_MEMORY"), "memory", "less free memory"),
+        (CudaAPIError("[720] CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE"), "grid-barrier", "more than the card holds"),
+        (RuntimeError("File uses too much global constant data (0xc3500 bytes, 0x10000 max)"), "constant-memory",
+         "take 800000 bytes of constant memory: it holds 65536"),
         (CudaAPIError("[702] CUDA_ERROR_LAUNCH_TIMEOUT"), "watchdog", "ran too long"),
         (CudaAPIError("[719] CUDA_ERROR_LAUNCH_FAILED"), "launch-failed", "hardware"),
         (IndexError("a[4294967295, 0]: index 4294967295 on axis 0 is out of bounds: a has shape (2, 2)"), "outside",
@@ -305,6 +313,77 @@ def test_a_hazard_explains_more_than_the_finding(write):
     assert of("wrong") is None
 
 
+RIGHT = (Path(__file__).parents[2] / "lessons/01_naive/gemm_naive.py").read_text()
+
+
+def checked(path, *shapes, kind=Check, **more):
+    tasks = [kind(ladder="gemm", path=str(path), shape=shape.shape(), **more) for shape in shapes]
+    return [result for _, result in isolate.run(tasks, True, PATIENCE)]
+
+
+def test_what_a_file_prints_is_told_and_is_no_float64(write):
+    stored = re.search(r"\n( +)c\[(.*?)\] = (\w+)\n", RIGHT)
+    indent, index, value = stored.groups()
+    text = RIGHT.replace(stored[0], f"\n{indent}print('at', {index}, {value}){stored[0]}")
+    text = text.replace("def launch(a, b, c):\n", "def launch(a, b, c):\n    print('launched')\n")
+    path = write("gemm_x.py", text)
+    (result,) = checked(path, SHAPE, repeats=1)
+    assert result["status"] == "right"
+    assert result["printed"][0] == "launched"
+    assert len(result["printed"]) == 10
+    assert re.fullmatch(r"at 0 0 -?\d+\.000000", next(line for line in result["printed"] if line != "launched"))
+    assert result["prints"] > SHAPE.M * SHAPE.N
+    (traced,) = checked(path, SHAPE, kind=Trace)
+    (kernel,) = traced["trace"]["kernels"]
+    assert kernel["printed"][0].startswith("at ")
+    assert kernel["prints"] > len(kernel["printed"]) == 10
+    outcome = run.Outcome(catalog.find("gemm_naive"), SHAPE, None, result)
+    assert words.printed([outcome]) == [
+        f"gemm_naive prints at {SHAPE}:", *(f"  {line}" for line in result["printed"]),
+        f"  ... {result['prints'] - 10} more",
+    ]  # fmt: skip
+    (compiled,) = checked(path, SHAPE, kind=Compile, architectures=["9.0"])
+    assert (compiled["status"], compiled.get("faults", [])) == ("right", [])
+
+
+def test_what_is_kept_of_another_shape_is_told_with_that_shape(write):
+    kept = "_grids = {}\n\n\ndef launch(a, b, c):\n    c = c[: _grids.setdefault(1, c.shape[0])]\n"
+    path = write("gemm_x.py", RIGHT.replace("def launch(a, b, c):\n", kept))
+    small, large = problems.Gemm(M=3, N=4, K=5), problems.Gemm(M=30, N=4, K=5)
+    first, second = checked(path, small, large, depth="once")
+    assert first["status"] == "right"
+    message = second["findings"][0]["message"]
+    assert second["findings"][0]["kind"] == "stale"
+    assert f"right when it is the first shape; here {small} came before it" in message
+
+
+def test_a_barrier_of_the_grid_is_named_with_its_line(write):
+    text = RIGHT.replace("    M, N = c.shape\n", "    M, N = c.shape\n    grid = cuda.cg.this_grid()\n", 1)
+    path = write("gemm_x.py", text)
+    (result,) = checked(path, SHAPE)
+    line = 1 + text.splitlines().index("    grid = cuda.cg.this_grid()")
+    assert result["status"] == "unjudged"
+    assert f"line {line}: cuda.cg is not known to the tracer; a barrier of the whole grid" in result["message"]
+
+
+@pytest.mark.parametrize("asked", [True, False])
+def test_an_ordinary_shape_that_is_refused_is_wrong_with_its_line_however_it_was_asked_for(write, asked):
+    text = RIGHT.replace("def launch(a, b, c):\n", "def launch(a, b, c):\n    raise ValueError('not today')\n")
+    path = write("gemm_x.py", text)
+    (result,) = checked(path, SHAPE)
+    assert result["status"] == "refused"
+    told = run.judged(SHAPE, result, asked)
+    assert (told["status"], told["findings"][0]["kind"]) == ("wrong", "refused")
+    assert told["faults"][0]["code"] == "raise ValueError('not today')"
+
+
+def test_a_local_array_that_others_were_to_fill_is_told_as_each_threads_own(simulated):
+    assert "each thread's own" in simulated["local_for_shared"]["faults"][0]["look_at"]
+    finding = simulated["output_read"]["findings"][0]
+    assert finding["kind"] == "nan"
+    assert "the kernel reads c, which holds nothing yet" in finding["message"]
+
+
 def test_a_kernel_in_a_file_that_is_gone_is_still_explained(tmp_path):
     fault = faults.of_error(IndexError("a[9]: index 9 is out of bounds: a has shape (2,)"), tmp_path / "gone.py")
     assert (fault.kind, fault.line, fault.code) == ("outside", None, "")
@@ -346,7 +425,7 @@ def test_what_names_its_line_already_is_not_run_again(monkeypatch):
 
 GPU_SECONDS = 8.0  # for a kernel that may not end, its compilation included
 # what a GPU may let pass
-LUCKY = ("divergent-barrier", "race", "float64", "negative-index", "raises", "warp-sync")
+LUCKY = ("divergent-barrier", "race", "float64", "negative-index", "raises", "warp-sync", "not-called")
 
 
 @pytest.fixture(scope="module")

@@ -1,8 +1,8 @@
 """NumPy's dot product does not exist in a kernel.
 
-Fault: unsupported
+Fault: allocates
 Shown by: compiler
-Says: Numba has no dot for a kernel with these arguments: a 1D array of float32
+Says: np.dot takes whole arrays, and a kernel takes none
 """
 
 import numpy as np
