@@ -381,7 +381,7 @@ class _Child:
             warm()  # the fork server has no child's folder in its environment
             with theirs, _surroundings(self.environment):
                 context: Any = multiprocessing.get_context(METHOD)
-                self.process = context.Process(target=child.main, args=(theirs, options), daemon=True)
+                self.process = context.Process(target=child.main, args=(theirs, options), daemon=False)
                 self.process.start()
         except BaseException:
             self.line.close()
