@@ -846,6 +846,7 @@ NO_TOOLS = "import sysconfig\nknown = sysconfig.get_path\nsysconfig.get_path = l
 def test_without_the_assembler_one_line_says_how_to_get_it_and_ptx_still_works(call, write, monkeypatch):
     paths = [path for path in os.environ["PATH"].split(os.pathsep) if not Path(path, "ptxas").exists()]
     monkeypatch.setenv("PATH", os.pathsep.join(paths))
+    monkeypatch.setattr(isolate, "METHOD", "spawn")
     monkeypatch.setenv("PYTHONPATH", str(write("sitecustomize.py", NO_TOOLS).parent))  # children see no packages
 
     code, out, err = call("gemm_naive", "--cc", "12.0")

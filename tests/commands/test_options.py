@@ -103,6 +103,7 @@ CASES = {
         "--sim": Case("--sim", lambda s: s.check_steps.simulator),
         "--seed": Case("--seed 7", lambda s: s.check_steps.seed == 7),
         "--full": Case("--full", lambda s: s.check_steps.full),
+        "--record": Case("--record", lambda s: s.check_steps.simulator and not s.check_steps.compiled),
     },
     "time": {
         "STEP": whole("gemm_naive", lambda s: names(step for step, _ in s.time_steps.pairs) == ["gemm_naive"]),

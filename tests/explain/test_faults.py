@@ -377,9 +377,9 @@ def test_an_ordinary_shape_that_is_refused_is_wrong_with_its_line_however_it_was
     assert told["faults"][0]["code"] == "raise ValueError('not today')"
 
 
-def test_a_local_array_that_others_were_to_fill_is_told_as_each_threads_own(simulated):
-    assert "each thread's own" in simulated["local_for_shared"]["faults"][0]["look_at"]
-    finding = simulated["output_read"]["findings"][0]
+def test_a_local_array_that_others_were_to_fill_is_told_as_each_threads_own(traced):
+    assert "each thread's own" in traced["local_for_shared"]["faults"][0]["look_at"]
+    finding = traced["output_read"]["findings"][0]
     assert finding["kind"] == "nan"
     assert "the kernel reads c, which holds nothing yet" in finding["message"]
 

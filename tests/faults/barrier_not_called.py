@@ -1,7 +1,7 @@
 r"""The barrier is named, and not called.
 
 Fault: not-called
-Shown by: simulator
+Shown by: tracer
 Says: cuda\.syncthreads is named here and not called: \(\) is missing
 """
 

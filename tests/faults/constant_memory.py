@@ -1,7 +1,7 @@
 r"""An array of the host, named by a kernel, is compiled in and takes constant memory.
 
 Fault: constant-memory
-Shown by: simulator
+Shown by: tracer
 Says: the host arrays that the kernel names take 80000 bytes of constant memory
 """
 

@@ -1,7 +1,7 @@
 r"""Two arrays of dynamic shared memory begin at the same byte.
 
 Fault: dynamic-overlap
-Shown by: simulator
+Shown by: tracer
 Says: a_tile and b_tile are the same memory and overlap: each cuda\.shared\.array\(0, \.\.\.\) starts at byte 0
 """
 

@@ -1,7 +1,7 @@
 r"""The tile holds whole numbers.
 
 Fault: whole-numbers
-Shown by: simulator
+Shown by: tracer
 Says: b_tile holds int32: what is stored in it loses its fraction
 """
 

@@ -1,7 +1,7 @@
 r"""A tile that all threads fill is each thread's own.
 
 Fault: read-before-write
-Shown by: simulator
+Shown by: tracer
 Says: b_tile\[\d+, \d+\], which nothing has written, is read
 """
 

@@ -1,7 +1,7 @@
 r"""The output is read, times zero, before it is written.
 
 Fault: read-before-write
-Shown by: simulator
+Shown by: tracer
 Says: c\[0, 0\], which nothing has written, is read
 """
 

@@ -1,7 +1,7 @@
 r"""A shuffle takes values from threads that have branched off.
 
 Fault: warp-sync
-Shown by: simulator
+Shown by: tracer
 Says: shfl_down_sync takes the value of a thread that does not come to it, and what becomes of it is stored to c
 """
 

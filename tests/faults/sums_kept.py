@@ -1,7 +1,7 @@
 r"""A workspace is added to, and no launch sets it to zero.
 
 Fault: unstable
-Shown by: simulator
+Shown by: tracer
 Says: each launch adds to the sums of the one before
 """
 

@@ -14,6 +14,8 @@ from common.report.entries import MachineCode
 from common.report.records import Record
 from tests.made import GPU
 
+pytestmark = pytest.mark.usefixtures("traced")
+
 
 def rounded(a, b, kind):
     return a.astype(kind).astype(np.float64) @ b.astype(kind).astype(np.float64)

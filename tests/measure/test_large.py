@@ -7,6 +7,8 @@ from common.book import catalog, reference
 from common.book.problems import RAGGED
 from common.measure import large, shapes
 
+pytestmark = pytest.mark.usefixtures("traced")
+
 FIRST = {
     "gemm": "gemm_naive", "conv2d": "conv2d_naive", "conv3d": "conv3d_direct", "dgrad": "dgrad_direct",
     "wgrad": "wgrad_direct",

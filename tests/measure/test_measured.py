@@ -27,7 +27,7 @@ def measured(monkeypatch):
         monkeypatch.setattr(check, "time", clock)
         launches = []
 
-        def first(bench, verdict, seed, repeats):
+        def first(bench, verdict, seed, repeats, algorithm):
             launches.append(seed)
             clock.now += each
 

@@ -17,14 +17,18 @@ LARGE = [
     on_ladder("wgrad", LAYER), Hgemm(M=515, N=516, K=1027), Hconv3d(**vars(LAYER)),
 ]  # fmt: skip
 
-# Run where Numba is the simulator: every ragged shape, in pieces of a few outputs.
-SIMULATED = """
+# Run in the tracer: every ragged shape, in pieces of a few outputs.
+TRACED = """
 import numpy as np
 from common.book import reference
 from common.book.problems import RAGGED
 from common.measure import gpuoracle, inputs
 
+from common.microscope.trace import Tracer
+
 gpuoracle.THREADS, gpuoracle._ROWS = 8, 2
+tracer = Tracer()
+tracer.__enter__()
 for problem in [problem for shapes in RAGGED.values() for problem in shapes[:2]]:
     x, weight = inputs.integers(problem, 1)
     gpuoracle.OUTPUTS = max(8, np.prod(problem.output_shape) // 2 - 1)
@@ -34,9 +38,9 @@ for problem in [problem for shapes in RAGGED.values() for problem in shapes[:2]]
 """
 
 
-def test_the_kernels_agree_with_numpy_in_the_simulator():
+def test_the_kernels_agree_with_numpy_in_the_tracer():
     done = subprocess.run(
-        [sys.executable, "-c", SIMULATED], cwd=catalog.ROOT, env=device.environment(True), capture_output=True,
+        [sys.executable, "-c", TRACED], cwd=catalog.ROOT, env=device.environment(True), capture_output=True,
         text=True, timeout=300,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr

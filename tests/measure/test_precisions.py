@@ -9,6 +9,8 @@ from common.book import reference
 from common.book.problems import FLOAT16, LADDERS, RAGGED, Gemm, Hgemm, on_ladder
 from common.measure import check, inputs
 
+pytestmark = pytest.mark.usefixtures("traced")
+
 SHAPES = {"short sums": (37, 45, 19), "long sums": (24, 24, 1000)}
 
 

@@ -4,12 +4,13 @@ import math
 import random
 from types import SimpleNamespace
 
-import numpy as np
 import pytest
 from msgspec import to_builtins
 from numba import cuda
 
 from common.measure import clocks, timing
+
+pytestmark = pytest.mark.usefixtures("traced")
 
 
 class Clock:
@@ -459,9 +460,10 @@ def test_what_is_overwritten_is_far_larger_than_the_cache(monkeypatch, l2_bytes,
     watch = timing.Stopwatch(l2_bytes)
     assert watch._scratch.nbytes == taken
     assert (watch._lead, watch._queue, watch._cuda) == (1, [(True, True)] * timing.BATCH, cuda)
-    watch._scratch = cuda.to_device(np.ones(8, np.uint8))
+    filled = []
+    monkeypatch.setattr("numba.cuda.cudadrv.driver.device_memset", lambda *given: filled.append(given))
     watch._flush()
-    assert watch._scratch.copy_to_host().tolist() == [0] * 8
+    assert filled == [(watch._scratch, 0, taken)]
 
 
 def test_pairs_as_json():
