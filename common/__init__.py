@@ -2,20 +2,22 @@
 
 ``cli`` is the command line. Below it lie layers; each imports from itself and from those below it:
 
-    commands/     each command: arguments, progress, printing
-    grading/      other people's files
-    editing/      the edit loop: save, and hear what came of it
-    web/          the book as a site
-    report/       records, charts, tables and pages
-    jobs/         what child processes are asked for
-    microscope/   the tracer
-    measure/      the verdict, and the time
-    code/         machine code: what a kernel became
-    run/          child processes
-    explain/      what went wrong, in words
-    book/         lessons, problems, right answers, limits, files
+    commands/      each command: arguments, progress, printing
+    grade/         other people's files
+    edit/          the edit loop: save, and hear what came of it
+    book/          the book as a site, a trace as a page
+    report/        charts, tables and pages
+    records/       what was measured, on which GPU
+    jobs/          what child processes are asked for
+    trace/         the tracer
+    timing/        how fast a kernel is
+    check/         whether it is right
+    machine_code/  what a kernel became
+    run/           child processes
+    explain/       what went wrong, in words
+    catalog/       lessons, problems, right answers, limits, files
 
-    cli           the command line
+    cli            the command line
 """
 
 import os

@@ -18,7 +18,7 @@ from typing import Any
 
 from rich.markup import escape
 
-from common.book import device, ledger
+from common.catalog import device, ledger
 from common.commands import (
     arguments,
     console,
@@ -35,12 +35,12 @@ from common.commands import (
     web,
 )
 from common.commands.console import UNREAD, UNUSABLE
-from common.editing import history
+from common.edit import history
 from common.jobs import messages, run
-from common.measure import profiler, sanitizer
-from common.microscope import lanes
 from common.run import isolate
 from common.run.messages import Result, Task
+from common.timing import profiler, sanitizer
+from common.trace import lanes
 
 _COMMANDS = (steps, measuring, renewing, machinecode, tracing, edits, exercising, pictures, web, mainjob)
 _PLAYED = f"The environment's {device.CARD_SWITCH}=8.6 gives steps the limits of a card of that compute capability."

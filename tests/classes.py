@@ -1,7 +1,7 @@
 """How many wrong kernels of each class the check finds: python tests/classes.py [NAME or CLASS ...] [--seed N].
 
 Every kernel of ``tests/wrong_kernels`` with a ``Class:`` line goes through a check without a GPU as
-:mod:`common.measure.plan` has it, up to the first case that is not right; what passes is compiled, as a check does.
+:mod:`common.check.plan` has it, up to the first case that is not right; what passes is compiled, as a check does.
 Many share a process, so a kernel costs what its cases cost. Prints a table of classes with kernels tried and found,
 and those that pass.
 """
@@ -23,11 +23,11 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from common.book import catalog, device, problems
-from common.book.problems import Problem
+from common.catalog import catalog, device, problems
+from common.catalog.problems import Problem
+from common.check import plan, shapes
 from common.jobs import run
 from common.jobs.messages import Check, Compile
-from common.measure import plan, shapes
 from common.run import child
 from common.run.messages import ShapeTask
 

@@ -17,9 +17,9 @@ os.environ["PYTHONDONTWRITEBYTECODE"] = ""
 import hypothesis
 import pytest
 
-from common.book import device
-from common.editing import history
-from common.report import records
+from common.catalog import device
+from common.edit import history
+from common.records import records
 from common.run import isolate
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -112,7 +112,7 @@ def no_pixels(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture(scope="module")
 def traced() -> Iterator[object]:
     """A tracer that stands in for a GPU, for the tests of a module that launch kernels."""
-    from common.microscope.trace import Tracer  # here: it imports Numba, which many tests need not
+    from common.trace.trace import Tracer  # here: it imports Numba, which many tests need not
 
     with Tracer() as tracer:
         yield tracer

@@ -7,7 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from common.book import catalog
+from common.catalog import catalog
 
 COPIED = ("common", "lessons", "results")
 

@@ -1,7 +1,7 @@
 """Counts in the machine code of many files in one process, with real Numba CUDA: argument and output are JSON.
 
 ``{"folder": ..., "files": [[path, ladder, shape, counted], ...]}`` gives, by path, the notes of the recording, how a
-launch's arguments compare with the PTX's parameters, and those figures of :func:`common.grading.limits.count` that
+launch's arguments compare with the PTX's parameters, and those figures of :func:`common.grade.limits.count` that
 ``counted`` names.
 """
 
@@ -13,9 +13,9 @@ from types import SimpleNamespace
 
 import numpy as np
 
-from common.book import catalog, problems
-from common.code import codegen
-from common.grading import audit, limits, ptx_plan, ptx_run
+from common.catalog import catalog, problems
+from common.grade import audit, limits, ptx_plan, ptx_run
+from common.machine_code import codegen
 
 ENCODED = SimpleNamespace(__cuda_array_interface__={"data": (0, False)})  # a tensor map that a GPU would have
 

@@ -19,8 +19,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 os.environ["NUMBA_CUDA_LOW_OCCUPANCY_WARNINGS"] = "0"  # tiny grids are meant; read when Numba is imported
 
-from common.book import catalog, device, problems
-from common.book.problems import Conv2d
+from common.catalog import catalog, device, problems
+from common.catalog.problems import Conv2d
 
 LAYERS = ("ece408-layer1", "ece408-layer2")
 DRAWN, SEED = 10, 408
@@ -51,7 +51,7 @@ def race(dispatch, problem, lock):
     import numpy as np
     from numba import cuda
 
-    from common.measure import inputs
+    from common.check import inputs
 
     _, weights = inputs.normals(replace(problem, N=1), 0)
     filt = cuda.to_device(weights)

@@ -12,12 +12,12 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from common.book import catalog, device, exercises
-from common.book.problems import Problem
+from common.catalog import catalog, device, exercises
+from common.catalog.problems import Problem
+from common.check import drawn as anew
+from common.check import inputs, plan
 from common.jobs import run
 from common.jobs.messages import Check
-from common.measure import drawn as anew
-from common.measure import inputs, plan
 from common.run import isolate
 
 SECONDS = 120.0  # for one file at one shape

@@ -3,7 +3,7 @@
 ``run`` tries the wrong kernels of ``tests/wrong_kernels`` at candidates, on the tracer, until several find each, and
 notes whether it is found there and by what; it goes on where it stopped. ``choose`` takes, for each ladder, the
 cheapest candidates at which every kernel fails that fails anywhere, twice where that costs little, and such as go out
-on an axis; it writes ``common/measure/shapes.toml``; ``show`` only prints it. ``report`` chooses on two thirds of the
+on an axis; it writes ``common/check/shapes.toml``; ``show`` only prints it. ``report`` chooses on two thirds of the
 kernels, three times over, and says how many of the third left out are found.
 
 A candidate is one shape, or two that one module is asked for one after the other, as what a step keeps under too
@@ -36,13 +36,13 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 import classes
 import numpy as np
 
-from common.book import catalog, device, problems
-from common.book.problems import LADDERS, Conv2d, Conv3d, Gemm, Problem, on_ladder
+from common.catalog import catalog, device, problems
+from common.catalog.problems import LADDERS, Conv2d, Conv3d, Gemm, Problem, on_ladder
+from common.check import inputs, plan, shapes
+from common.check.drawn import drawn
 from common.explain import diagnose
 from common.jobs import run, tasks
 from common.jobs.messages import Check
-from common.measure import inputs, plan, shapes
-from common.measure.drawn import drawn
 from common.run import child
 
 CACHE = catalog.ROOT / ".workbook" / "kill_matrix.jsonl"

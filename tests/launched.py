@@ -4,9 +4,9 @@ from types import ModuleType
 
 import numpy as np
 
-from common.book import reference
-from common.book.problems import Problem
-from common.measure import check, inputs
+from common.catalog import reference
+from common.catalog.problems import Problem
+from common.check import check, inputs
 
 
 def is_right(module: ModuleType, problem: Problem) -> bool:

@@ -1,10 +1,10 @@
 """Entries of records, with what a test does not care about filled in."""
 
-from common.book import catalog, schema
-from common.code.messages import Fits, Hot, Kernel
-from common.measure.profiler import METRICS, Counters
-from common.report import entries
-from common.report.entries import MachineCode, StepCode
+from common.catalog import catalog, schema
+from common.machine_code.messages import Fits, Hot, Kernel
+from common.records import entries
+from common.records.entries import MachineCode, StepCode
+from common.timing.profiler import METRICS, Counters
 
 GPU = {
     "name": "NVIDIA Test 9", "compute_capability": "9.0", "multiprocessors": 4, "memory_bytes": 1, "l2_bytes": 1,

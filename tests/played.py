@@ -9,7 +9,7 @@ from contextlib import contextmanager
 _HOLD = """
 import ctypes, sys
 
-from common.book import device
+from common.catalog import device
 
 driver, context = device.loaded(), ctypes.c_void_p()
 free, total, at = ctypes.c_size_t(), ctypes.c_size_t(), ctypes.c_uint64()

@@ -20,7 +20,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 import numpy as np
 from numba import cuda
 
-from common.book import catalog, problems, reference
+from common.catalog import catalog, problems, reference
 
 SECONDS = 120  # for an answer
 POISON = 0x7F  # in every byte of memory that nobody has written

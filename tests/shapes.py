@@ -2,7 +2,7 @@
 
 from hypothesis import strategies as st
 
-from common.book.problems import Conv2d, Conv3d, Gemm, Hgemm, on_ladder
+from common.catalog.problems import Conv2d, Conv3d, Gemm, Hgemm, on_ladder
 
 gemm = st.builds(Gemm, M=st.integers(1, 7), N=st.integers(1, 7), K=st.integers(1, 9))
 # more than one tile of an instruction, and rows of whole 128-bit pieces among others

@@ -8,14 +8,15 @@ import sys
 
 import pytest
 
-from common.book import catalog, device, lessontext, limits, occupancy, problems, schema
-from common.editing import history, loop, shipped
+from common.catalog import catalog, device, lessontext, limits, occupancy, problems, schema
+from common.check import plan
+from common.edit import history, loop, shipped
 from common.jobs import run
 from common.jobs.messages import Check
-from common.measure import peers, plan, tensorcores, timing
-from common.report import records
-from common.report.records import Record
+from common.records import records
+from common.records.records import Record
 from common.run import isolate
+from common.timing import peers, tensorcores, timing
 
 # one process, so that no test disturbs the times of another
 pytestmark = [pytest.mark.gpu, pytest.mark.xdist_group("gpu")]
@@ -221,9 +222,9 @@ def test_a_launch_beyond_a_played_card_is_refused(monkeypatch, write):
 DRIVER = """
 import json, sys
 from numba import cuda
-from common.book import catalog, problems
+from common.catalog import catalog, problems
 from common.jobs import run
-from common.code import codegen
+from common.machine_code import codegen
 
 found = []
 for name in sys.argv[1:]:

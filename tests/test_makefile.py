@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from common import cli
-from common.book import catalog
+from common.catalog import catalog
 
 pytestmark = pytest.mark.skipif(shutil.which("make") is None, reason="make is not installed")
 

@@ -6,7 +6,7 @@ import shutil
 import pytest
 from copies import copied, printed
 
-from common.book import catalog
+from common.catalog import catalog
 
 LADDERS = ("hgemm", "hconv3d", "dgrad", "wgrad")
 SPACE = "N=1 C=5 D=2 H=5 W=6 K=6 T=1 R=3 S=2 stride_h=2 pad_w=1"

@@ -6,7 +6,7 @@ import shutil
 import pytest
 from copies import copied, printed
 
-from common.book import catalog
+from common.catalog import catalog
 
 NAME = "gemm_added"
 SHAPE = ("--shape", "M=5 N=7 K=3")

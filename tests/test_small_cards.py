@@ -6,11 +6,11 @@ import sys
 import played
 import pytest
 
-from common.book import catalog, device, problems
+from common.catalog import catalog, device, problems
+from common.check import budget
 from common.commands import verdicts
 from common.commands.console import RIGHT
 from common.jobs import run
-from common.measure import budget
 
 pytestmark = [pytest.mark.gpu, pytest.mark.xdist_group("gpu")]
 
@@ -54,7 +54,7 @@ def test_shapes_without_room_are_left_out_and_hold_nothing_back(gigabytes):
 
 
 SLOW = """
-from common.book import catalog, device, problems
+from common.catalog import catalog, device, problems
 from common.jobs import messages, tasks
 from common.run.messages import at
 

@@ -8,12 +8,12 @@ from pathlib import Path
 
 from rich.markup import escape
 
-from common.book import catalog, device, exercises, occupancy, problems
-from common.book.catalog import Step
+from common.catalog import catalog, device, exercises, occupancy, problems
+from common.catalog.catalog import Step
 from common.commands import console
 from common.jobs import run
-from common.report import records
-from common.report.records import Record
+from common.records import records
+from common.records.records import Record
 
 _OWN = ("9.0", "10.0", "12.0")  # those with instructions of their own, which 9.0a names
 _COPIES = 3  # of the operands: float32, and float64 for the oracle

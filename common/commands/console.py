@@ -15,7 +15,7 @@ from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from common.commands import flow
-from common.editing import history
+from common.edit import history
 
 RIGHT, WRONG, UNUSABLE, UNREAD = 0, 1, 2, 141
 Item = TypeVar("Item")

@@ -9,11 +9,11 @@ from pathlib import Path
 
 from rich.markup import escape
 
-from common.book import catalog, exercises
-from common.book.catalog import Step
+from common.catalog import catalog, exercises
+from common.catalog.catalog import Step
 from common.commands import arguments, console
 from common.commands.console import RIGHT, UNUSABLE
-from common.editing import history, shipped, words
+from common.edit import history, shipped, words
 
 _SHOWN_EVENTS, _SHOWN_BROKEN = 30, 3
 

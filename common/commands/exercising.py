@@ -14,10 +14,10 @@ from pathlib import Path
 from rich.markup import escape
 from rich.table import Table
 
-from common.book import catalog, device, exercises
+from common.catalog import catalog, device, exercises
 from common.commands import arguments, choosing, console, edits, flow, lessons
 from common.commands.console import RIGHT, WRONG
-from common.grading import folders, grade, sandbox, source
+from common.grade import folders, grade, sandbox, source
 from common.jobs import run
 from common.report import tables
 

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
-from common.book.catalog import Step
+from common.catalog.catalog import Step
 from common.jobs.messages import StepResult, Tile
 from common.jobs.run import Outcome
 from common.report.messages import Draw, DrawResult

@@ -10,18 +10,19 @@ from pathlib import Path
 
 from rich.markup import escape
 
-from common.book import catalog, problems
-from common.book.catalog import Step
+from common.catalog import catalog, problems
+from common.catalog.catalog import Step
+from common.check import plan
 from common.commands import arguments, choosing, console, edits, flow, verdicts
 from common.commands.console import RIGHT, UNUSABLE
-from common.editing import history, loop, saves, shipped, words
+from common.edit import history, loop, saves, shipped, words
 from common.jobs import run
 from common.jobs.run import Outcome
-from common.measure import plan, timing
-from common.measure.ceilings import Ceilings
-from common.report import current, recording
-from common.report.records import Record
+from common.records import current, recording
+from common.records.records import Record
 from common.run import isolate
+from common.timing import timing
+from common.timing.ceilings import Ceilings
 
 
 def parser(lesson: str, own: tuple[str, ...] = ()) -> arguments.Parser:

@@ -11,7 +11,8 @@ from rich.markup import escape
 
 from common.commands import arguments, choosing, console, flow, verdicts
 from common.jobs import run
-from common.report import cardtables, recording, tables
+from common.records import recording
+from common.report import cardtables, tables
 
 
 def commands(known: arguments.Commands) -> None:
@@ -39,7 +40,7 @@ def commands(known: arguments.Commands) -> None:
 
 
 def _compile(options: argparse.Namespace) -> int:
-    from common.code import codegen
+    from common.machine_code import codegen
 
     steps = choosing.chosen(options)
     assemble = options.machine_code or options.record

@@ -8,14 +8,14 @@ from collections.abc import Collection, Iterator
 
 from msgspec import to_builtins
 
-from common.book import catalog, lessontext
-from common.book.catalog import Step
+from common.catalog import catalog, lessontext
+from common.catalog.catalog import Step
+from common.check import plan
 from common.commands import arguments, choosing, console, flow, measuring, pictures, selftime, verdicts
 from common.commands.console import RIGHT, WRONG
-from common.editing import loop
+from common.edit import loop
 from common.jobs import run, unchanged
 from common.jobs.run import Outcome
-from common.measure import plan
 from common.report import tables
 from common.run import isolate
 
@@ -141,7 +141,7 @@ class Compiling:
     """Compiles every kernel not known to compile, for the usual architectures, when its ``workers`` are free."""
 
     def __init__(self, steps: list[Step], fresh: bool) -> None:
-        from common.code import codegen
+        from common.machine_code import codegen
 
         self._architectures = codegen.ARCHITECTURES
         self._steps, self.workers = steps, isolate.Pool()

@@ -11,16 +11,17 @@ from typing import Any
 from msgspec.structs import asdict
 from rich.markup import escape
 
-from common.book import catalog, device, lessontext, problems
-from common.book.catalog import Step
+from common.catalog import catalog, device, lessontext, problems
+from common.catalog.catalog import Step
 from common.commands import arguments, choosing, console, flow, verdicts
 from common.commands.console import RIGHT, WRONG
 from common.jobs import run
 from common.jobs.run import Outcome
-from common.measure import peers, profiler, sanitizer, timing
-from common.report import current, pages, recording, tables
-from common.report.entries import Point, Profile, Sweep
-from common.report.records import Record
+from common.records import current, recording
+from common.records.entries import Point, Profile, Sweep
+from common.records.records import Record
+from common.report import pages, tables
+from common.timing import peers, profiler, sanitizer, timing
 
 
 def commands(known: arguments.Commands) -> None:

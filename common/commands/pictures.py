@@ -8,12 +8,13 @@ from pathlib import Path
 
 from rich.markup import escape
 
-from common.book import cache, catalog, device, ledger, lessontext, store
-from common.book.catalog import Step
+from common.catalog import cache, catalog, device, ledger, lessontext, store
+from common.catalog.catalog import Step
 from common.commands import arguments, choosing, console, flow
 from common.commands.console import RIGHT, WRONG
 from common.jobs import run
-from common.report import drawing, pages, records, traces
+from common.records import records
+from common.report import drawing, pages, traces
 from common.report.messages import Draw, DrawResult
 
 _PHOTO = [catalog.ROOT / "common" / name for name in ("report/photo.py", "jobs/tasks.py")]

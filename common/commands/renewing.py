@@ -24,19 +24,20 @@ from typing import Any
 from msgspec import Struct, field
 from rich.markup import escape
 
-from common.book import cache, catalog, device, lessontext, store
-from common.book.catalog import Step
-from common.book.problems import Problem
-from common.book.schema import Amount
+from common.catalog import cache, catalog, device, lessontext, store
+from common.catalog.catalog import Step
+from common.catalog.problems import Problem
+from common.catalog.schema import Amount
 from common.commands import arguments, choosing, console, measuring
 from common.commands.choosing import Opened
 from common.commands.console import RIGHT, WRONG
 from common.jobs import run
-from common.measure import profiler, sanitizer
-from common.microscope import lanes
-from common.report import agreement, current, records, tables, training
-from common.report.records import Record, RecordError
+from common.records import current, records
+from common.records.records import Record, RecordError
+from common.report import agreement, tables, training
 from common.run import isolate
+from common.timing import profiler, sanitizer
+from common.trace import lanes
 
 ROWS = "rows"  # of steps and libraries, and the ceilings
 TOGETHER = 4  # under a profiler or a sanitizer, whose process takes seconds to start

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import msgspec
 
-from common.book import catalog, device, ledger
+from common.catalog import catalog, device, ledger
 
 COPIED = ("common", "lessons", "results", "tests", "README.md", "pyproject.toml", "Makefile")
 RUNS = {"from nothing": ["all", "--fresh"], "nothing changed": ["all"]}

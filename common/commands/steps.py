@@ -8,14 +8,14 @@ import json
 from msgspec import to_builtins
 from rich.markup import escape
 
-from common.book import catalog, device
-from common.book.catalog import Step
+from common.catalog import catalog, device
+from common.catalog.catalog import Step
+from common.check import plan
 from common.commands import arguments, choosing, console, flow, verdicts
 from common.commands.console import RIGHT
-from common.editing import loop
+from common.edit import loop
 from common.jobs import run, unchanged
 from common.jobs.run import Outcome
-from common.measure import plan
 from common.report import tables
 
 
@@ -52,7 +52,7 @@ def _list(options: argparse.Namespace) -> int:
 
 def _record(options: argparse.Namespace, steps: list[Step]) -> int:
     """Check steps at the whole plan and compile them for every architecture: the shipped verdicts of those right."""
-    from common.code import codegen
+    from common.machine_code import codegen
 
     if options.file or options.shape or options.full or options.json:
         raise ValueError("--record: takes steps and --seed alone")

@@ -11,16 +11,17 @@ from typing import Any
 from msgspec import to_builtins
 from rich.markup import escape
 
-from common.book import device, problems, store
-from common.book.catalog import Step
+from common.catalog import device, problems, store
+from common.catalog.catalog import Step
 from common.commands import arguments, choosing, console
 from common.commands.console import RIGHT, WRONG
 from common.explain.faults import cut
-from common.microscope import trace
-from common.microscope.messages import Traced
-from common.report import agreement, records, tables, traces, tracewords
-from common.report.entries import Agreement
-from common.report.records import Record
+from common.records import records
+from common.records.entries import Agreement
+from common.records.records import Record
+from common.report import agreement, tables, traces, tracewords
+from common.trace import trace
+from common.trace.messages import Traced
 
 
 def commands(known: arguments.Commands) -> None:
@@ -67,7 +68,7 @@ def _trace(options: argparse.Namespace) -> int:
             raise ValueError(f"--figure {options.figure}: {error}") from None
         console.say(options).print(f"drawn: {drawn}")
     if options.html is not None:
-        from common.web import explorer
+        from common.book import explorer
 
         taken = [(step, traces.of(one, at)) for (step, at), one in zip(pairs, found, strict=True)]
         store.write(options.html, explorer.page([explorer.shown(step, one, options.file) for step, one in taken]))

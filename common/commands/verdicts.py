@@ -10,16 +10,18 @@ from pathlib import Path
 from rich.markup import escape
 from rich.table import Table
 
-from common.book import catalog, problems
-from common.book.catalog import Step
+from common.catalog import catalog, problems
+from common.catalog.catalog import Step
+from common.check import budget
 from common.commands import choosing, console, flow
 from common.commands.console import RIGHT, UNUSABLE, WRONG
-from common.editing import loop, words
+from common.edit import loop, words
 from common.jobs.run import Outcome
-from common.measure import budget, clocks
-from common.measure import ceilings as measured
-from common.measure.ceilings import Ceilings
-from common.report import cardtables, records, tables, tracewords
+from common.records import records
+from common.report import cardtables, tables, tracewords
+from common.timing import ceilings as measured
+from common.timing import clocks
+from common.timing.ceilings import Ceilings
 
 _SUSPECTS = 3  # failed steps that are traced for the reason
 _WIDE = 110

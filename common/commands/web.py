@@ -12,7 +12,7 @@ from pathlib import Path
 
 from rich.markup import escape
 
-from common.book import catalog, store
+from common.catalog import catalog, store
 from common.commands import arguments, choosing, console
 from common.commands.console import RIGHT, WRONG
 
@@ -33,7 +33,7 @@ def _book(options: argparse.Namespace) -> int:
     out = OUT if options.out is None else options.out.resolve()
     if not options.weigh:
         return _build(out, options.fresh)
-    from common.web import weighing
+    from common.book import weighing
 
     program = weighing.browser()
     built = _build(out, options.fresh)
@@ -44,7 +44,7 @@ def _book(options: argparse.Namespace) -> int:
 
 def _weigh(book: Path, program: str) -> None:
     """Print a line for each page that is weighed, as it comes in."""
-    from common.web import weighing
+    from common.book import weighing
 
     names = weighing.pages(book)
     width = max(map(len, names), default=0)
@@ -59,7 +59,7 @@ def _weigh(book: Path, program: str) -> None:
 def _build(out: Path, fresh: bool) -> int:
     _require_own(out)
     try:
-        from common.web import book  # brings Sphinx
+        from common.book import book  # brings Sphinx
     except ModuleNotFoundError as error:
         name = (error.name or "Sphinx").partition(".")[0]
         raise ValueError(f"the book needs {name}, which is not installed: make setup brings it") from None

@@ -15,8 +15,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from common.book import reference
-from common.book.problems import FLOAT16, Convolution, Dgrad, Problem
+from common.catalog import reference
+from common.catalog.problems import FLOAT16, Convolution, Dgrad, Problem
 from common.explain import probe, suspects, terms
 from common.explain.suspects import Evidence, Launch, Suspect
 from common.explain.terms import LAYOUTS, Positions

@@ -134,7 +134,7 @@ _OF_UNSET_MEMORY = ("nan", "unstable", "unsound")  # findings that a read of wha
 
 
 class FindingFields(TypedDict):
-    """A :class:`common.measure.check.Finding` ready for JSON."""
+    """A :class:`common.check.check.Finding` ready for JSON."""
 
     kind: str
     message: str

@@ -11,8 +11,8 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from common.book import reference
-from common.book.problems import Problem
+from common.catalog import reference
+from common.catalog.problems import Problem
 from common.explain import terms
 from common.explain.terms import WEIGHT, X
 

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from common.book.problems import Conv2d, Convolution, Dgrad, Gemm, Problem, Wgrad
+from common.catalog.problems import Conv2d, Convolution, Dgrad, Gemm, Problem, Wgrad
 from common.explain import terms
 from common.explain.terms import LAYOUTS, OUTPUT, ROUNDS, SPATIAL, WEIGHT, Change, Positions, X
 

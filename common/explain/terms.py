@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from common.book.problems import Convolution, Dgrad, Geometry, Problem
+from common.catalog.problems import Convolution, Dgrad, Geometry, Problem
 
 Array = NDArray[Any]
 Env = dict[str, Any]

@@ -2,10 +2,10 @@
 its result.
 
 Where a task has ``room_bytes``, they are the card's budget as the command worked it out
-(:func:`common.measure.budget.room_bytes`); 0: the child works it out.
+(:func:`common.check.budget.room_bytes`); 0: the child works it out.
 
-``jobs.trace`` is the microscope's: :class:`common.microscope.messages.Trace`. Shapes are extents by name, as
-:meth:`common.book.problems.Problem.shape` gives them; paths are absolute.
+``jobs.trace`` is the microscope's: :class:`common.trace.messages.Trace`. Shapes are extents by name, as
+:meth:`common.catalog.problems.Problem.shape` gives them; paths are absolute.
 """
 
 from __future__ import annotations
@@ -14,12 +14,13 @@ from typing import ClassVar, Literal, TypedDict
 
 from msgspec import field
 
-from common.book import catalog, device
-from common.code.messages import CodeCard, Compiled
+from common.catalog import catalog, device
+from common.check import check, plan
 from common.explain.faults import FindingFields
-from common.measure import accuracy, ceilings, check, fusing, peers, plan, timing
-from common.measure.timing import Paired, Timing
+from common.machine_code.messages import CodeCard, Compiled
 from common.run.messages import FileTask, Message, Result, ShapeTask, Task
+from common.timing import accuracy, ceilings, fusing, peers, timing
+from common.timing.timing import Paired, Timing
 
 Tile = dict[str, int | bool]
 """Values by the names of a step's tile constants."""
@@ -32,7 +33,7 @@ class StepResult(Result, total=False):
     Of all that check:
 
     ``shape``     the extents that ran
-    ``right``, ``findings``, ``elements_compared``  as :class:`common.measure.check.Verdict`
+    ``right``, ``findings``, ``elements_compared``  as :class:`common.check.check.Verdict`
     ``requires``  what compute capability, where this machine's GPU lacks it
 
     Of a check:
@@ -51,10 +52,10 @@ class StepResult(Result, total=False):
     ``workspace_bytes``  of scratch memory
     ``beside``           it was timed in turn with the library
     ``lacking``          why it was not
-    ``pairs``            by the names of others, what :class:`common.measure.timing.Paired` holds: theirs is the first
+    ``pairs``            by the names of others, what :class:`common.timing.timing.Paired` holds: theirs is the first
     ``gpu``              its name
 
-    ``source``, ``helpers`` and ``imports`` are the code that ran: :func:`common.book.catalog.provenance`.
+    ``source``, ``helpers`` and ``imports`` are the code that ran: :func:`common.catalog.catalog.provenance`.
 
     Of what is compiled:
 
@@ -175,10 +176,10 @@ class DeviceResult(Result, total=False):
 
 
 class Check(ShapeTask[StepResult], frozen=True, kw_only=True, tag="jobs.check"):
-    """Is a file right at one shape? The fields of :class:`common.measure.plan.Case`, and
+    """Is a file right at one shape? The fields of :class:`common.check.plan.Case`, and
 
-    ``precision``  what the step may compute with, one of :data:`common.book.catalog.PRECISIONS`
-    ``algorithm``  one of :data:`common.book.algorithms.NAMES`; None: the definition
+    ``precision``  what the step may compute with, one of :data:`common.catalog.catalog.PRECISIONS`
+    ``algorithm``  one of :data:`common.catalog.algorithms.NAMES`; None: the definition
     ``repeats``  launches on equal inputs that must agree
     ``kernels``  the folder of kernels that are kept; empty: none are
     """

@@ -14,21 +14,22 @@ from typing import Any, Literal
 
 from msgspec.structs import replace
 
-from common.book import cache, catalog, device, occupancy, problems, schema
-from common.book.catalog import Code, Step
-from common.book.problems import Problem
-from common.code import kernelcache
-from common.code.messages import CodeCard
+from common.catalog import cache, catalog, device, occupancy, problems, schema
+from common.catalog.catalog import Code, Step
+from common.catalog.problems import Problem
+from common.check import budget, check, plan, shapes
 from common.explain.faults import Fault, FindingFields
 from common.jobs import messages
 from common.jobs.messages import StepResult
-from common.measure import budget, check, clocks, plan, profiler, sanitizer, shapes, timing
-from common.measure.ceilings import Ceilings
-from common.measure.timing import Timing
-from common.microscope import trace
-from common.microscope.messages import Trace
+from common.machine_code import kernelcache
+from common.machine_code.messages import CodeCard
 from common.run import isolate
 from common.run.messages import Result, Task, at
+from common.timing import clocks, profiler, sanitizer, timing
+from common.timing.ceilings import Ceilings
+from common.timing.timing import Timing
+from common.trace import trace
+from common.trace.messages import Trace
 
 CHECK_SECONDS = 30.0
 TIME_SECONDS = 180.0
@@ -113,7 +114,7 @@ def check_steps(
     full: bool = False,
     brief: Collection[str] = (),
 ) -> Iterator[Outcome]:
-    """Check each step as :mod:`common.measure.plan` has it, or at ``shape``, in child processes; step by step.
+    """Check each step as :mod:`common.check.plan` has it, or at ``shape``, in child processes; step by step.
 
     ``full``: at every shape of the pairwise plan; the steps whose names are in ``brief``, at a few. ``file`` is
     checked in the step's place. ``seed`` is that of the drawn shapes and operands. What a GPU has little room for

@@ -24,21 +24,22 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from msgspec.structs import asdict
 
-from common.book import catalog, device, ledger, limits, occupancy, problems
-from common.book.patching import replaced
-from common.code.messages import CodeCard, Compiled
+from common.catalog import catalog, device, ledger, limits, occupancy, problems
+from common.catalog.patching import replaced
+from common.check import budget, plan
 from common.explain import faults
 from common.explain.faults import Fault
 from common.jobs import messages
 from common.jobs.messages import StepResult
-from common.measure import budget, plan
-from common.microscope.memory import MOST_PRINTED
-from common.microscope.messages import Trace, TraceResult
+from common.machine_code.messages import CodeCard, Compiled
 from common.run.messages import FileTask, Result, ShapeTask, Task
+from common.trace.memory import MOST_PRINTED
+from common.trace.messages import Trace, TraceResult
 
 if TYPE_CHECKING:
-    from common.code import kernelcache
-    from common.measure import check, fullsize, timing
+    from common.check import check, fullsize
+    from common.machine_code import kernelcache
+    from common.timing import timing
 
 SWEEP_SECONDS = 1.0
 _LONGEST = 200  # characters of a line that a file prints
@@ -47,9 +48,10 @@ ASKS = "card"  # the helper by which a step asks what the card has
 
 def warm() -> None:
     """Import what tasks need."""
-    from common.code import cards, codegen  # noqa: F401
-    from common.measure import check, shapes, timing  # noqa: F401
-    from common.microscope import bench  # noqa: F401
+    from common.check import check, shapes  # noqa: F401
+    from common.machine_code import cards, codegen  # noqa: F401
+    from common.timing import timing  # noqa: F401
+    from common.trace import bench  # noqa: F401
 
     gc.set_threshold(100_000, 50, 50)
     gc.collect()
@@ -58,7 +60,7 @@ def warm() -> None:
 
 def rehearse() -> None:
     """Let Numba load what its first compilations do."""
-    from common.code import codegen
+    from common.machine_code import codegen
 
     codegen.warm()
     gc.collect()
@@ -74,7 +76,7 @@ def ready() -> None:
 def _keep_kernels(folder: str) -> None:
     """Find kernels that were compiled before, and keep those that are compiled now, if the folder has a name."""
     if folder:
-        from common.code import kernelcache
+        from common.machine_code import kernelcache
 
         kernelcache.install(Path(folder))
 
@@ -164,10 +166,10 @@ def _listened(do: Callable[[messages.Check], StepResult]) -> Callable[[messages.
 @_spared
 @_listened
 def check_task(task: messages.Check) -> StepResult:
-    """Check one file at one shape, as :class:`common.measure.plan.Case` says; an engine's module is kept from case to
+    """Check one file at one shape, as :class:`common.check.plan.Case` says; an engine's module is kept from case to
     case."""
     _keep_kernels(task.kernels)
-    from common.measure import check
+    from common.check import check
 
     problem = problems.from_shape(task.ladder, task.shape)
     path = Path(task.path)
@@ -176,7 +178,7 @@ def check_task(task: messages.Check) -> StepResult:
     found: list[Fault] = []
     told, depth = "", task.depth
     if engine == "traced":
-        from common.microscope.lanes import TraceError
+        from common.trace.lanes import TraceError
 
         tracer.forget()
         try:
@@ -192,7 +194,7 @@ def check_task(task: messages.Check) -> StepResult:
         _held.drop()
         _let_go()
         budget.require_large(problem, _room(task))
-        from common.measure import large
+        from common.check import large
 
         try:
             verdict = large.check_large(module, problem)
@@ -229,8 +231,8 @@ def _after(
     task: messages.Check, problem: problems.Problem, before: problems.Problem, found: check.Verdict
 ) -> check.Verdict:
     """A verdict that is not right, told as what is kept from the shape before if a module of its own is right."""
-    from common.measure import check
-    from common.microscope.bench import TracedBench
+    from common.check import check
+    from common.trace.bench import TracedBench
 
     tracer = _tracer() if task.engine == "traced" else None
     with tracer or contextlib.nullcontext():
@@ -254,9 +256,9 @@ def _traced_verdict(
 ) -> tuple[check.Verdict, plan.Depth, str]:
     """A verdict of the tracer, how deep the check was, and what is said of the card. Raises TraceError for what it
     does not know, TooLargeError for what its budget has no room for."""
-    from common.measure import check, shapes
-    from common.microscope import card, lanes
-    from common.microscope.bench import TracedBench, widest
+    from common.check import check, shapes
+    from common.trace import card, lanes
+    from common.trace.bench import TracedBench, widest
 
     if task.wide and widest(module, problem) < shapes.MAX_GRID_YZ:
         problem = shapes.narrow(problem)
@@ -275,7 +277,7 @@ def _traced_verdict(
 
 def _untraced(error: Exception, path: Path) -> StepResult:
     """Of what the tracer does not know there is no verdict but a GPU's; a mistake is told."""
-    from common.microscope.lanes import MistakeError
+    from common.trace.lanes import MistakeError
 
     told = None
     if isinstance(error, MistakeError):
@@ -302,7 +304,7 @@ def _key(task: messages.Check) -> str:
 
 
 def _tracer() -> Any:
-    from common.microscope.trace import Tracer
+    from common.trace.trace import Tracer
 
     return Tracer()
 
@@ -320,7 +322,7 @@ def _found(verdict: check.Verdict) -> StepResult:
 
 
 def _verdict(task: messages.Check, make: Callable[[], Any]) -> Any:
-    from common.measure import check
+    from common.check import check
 
     if task.depth == "once":
         return check.check_once(make(), task.seed, task.special, task.precision, task.algorithm)
@@ -353,7 +355,7 @@ class _Held:
 
     def draw(self, problem: problems.Problem, seed: int) -> fullsize.Drawn:
         """The problem's operands on the host, drawn now unless they are held."""
-        from common.measure import fullsize
+        from common.check import fullsize
 
         if self._drawn is None or (self._drawn.problem, self._drawn.seed) != (problem, seed):
             self._drawn = None
@@ -365,7 +367,7 @@ class _Held:
         self, problem: problems.Problem, task: messages.Time | messages.Pair | messages.Sweep
     ) -> fullsize.Operands:
         """Those of the problem; made anew if others are held."""
-        from common.measure import fullsize
+        from common.check import fullsize
 
         seed = task.seed if isinstance(task, messages.Time) else 0
         key = problem, seed
@@ -383,7 +385,7 @@ class _Held:
         _let_go()
 
     def stopwatch(self) -> timing.Stopwatch:
-        from common.measure import timing
+        from common.timing import timing
 
         if self._stopwatch is None:
             with ledger.stage("context"):
@@ -400,8 +402,9 @@ def time_task(task: messages.Time) -> StepResult:
     _keep_kernels(task.kernels)
     from numba import cuda
 
-    from common.code import kernelcache
-    from common.measure import check, fullsize, peers
+    from common.check import check, fullsize
+    from common.machine_code import kernelcache
+    from common.timing import peers
 
     stopwatch = _held.stopwatch()
     with ledger.stage("full-size check"):
@@ -451,12 +454,12 @@ def _cold(action: Callable[[], object], spent: kernelcache.Spent) -> float:
 
 def turn_task(task: messages.Turn) -> Result:
     """Get ready for the tasks that follow without touching the GPU."""
-    from common.measure import timing  # noqa: F401
+    from common.timing import timing  # noqa: F401
 
     if task.shape is not None:
         _held.draw(problems.from_shape(task.ladder, task.shape), task.seed)
     elif task.libraries:
-        from common.measure import peers
+        from common.timing import peers
 
         peers.get_ready()
     return {"status": "right"}
@@ -471,7 +474,7 @@ def prepare_task(task: messages.Prepare) -> messages.PrepareResult:
     _keep_kernels(task.kernels)
     from numba import cuda
 
-    from common.code import codegen, kernelcache
+    from common.machine_code import codegen, kernelcache
 
     gpu = task.device
     major, minor = map(int, gpu.compute_capability.split("."))
@@ -498,10 +501,10 @@ def prepare_task(task: messages.Prepare) -> messages.PrepareResult:
 def pair_task(task: messages.Pair) -> StepResult:
     """Check one file at full size by samples, then time it in turn with each other of ``against``.
 
-    ``pairs`` has, by the same names, what :class:`common.measure.timing.Paired` holds: the other's time is the first.
+    ``pairs`` has, by the same names, what :class:`common.timing.timing.Paired` holds: the other's time is the first.
     With no other, ``timing`` has the file's own.
     """
-    from common.measure import check, fullsize
+    from common.check import check, fullsize
 
     module = _module(task)
     operands: Any = _held.operands(_sized(task, module), task)
@@ -544,7 +547,7 @@ def sweep_task(task: messages.Sweep) -> StepResult:
     _keep_kernels(task.kernels)
     from numba.cuda.cudadrv.driver import CudaAPIError
 
-    from common.measure import check, fullsize
+    from common.check import check, fullsize
 
     module, tile = _tiled(task, task.tile)
     try:
@@ -578,7 +581,7 @@ def launch_task(task: messages.Launch) -> messages.LaunchResult:
     """
     from numba import cuda
 
-    from common.measure import check, inputs
+    from common.check import check, inputs
 
     problem = _fit(task)
     bench = check.Bench(_module(task), problem, margin=0)
@@ -594,7 +597,7 @@ def peer_task(task: messages.Peer) -> messages.PeerResult:
     """Time cuBLAS or cuDNN on a problem."""
     from numba import cuda
 
-    from common.measure import peers, timing
+    from common.timing import peers, timing
 
     cuda.current_context()
     problem = _fit(task)
@@ -609,7 +612,7 @@ def epilogues_task(task: messages.Epilogues) -> messages.EpiloguesResult:
 
     from numba import cuda
 
-    from common.measure import fusing, peers, timing
+    from common.timing import fusing, peers, timing
 
     cuda.current_context()
     problem, ways = _fit(task), importlib.import_module(task.ways)
@@ -626,7 +629,7 @@ def epilogues_task(task: messages.Epilogues) -> messages.EpiloguesResult:
 
 def ceilings_task(task: messages.Ceilings) -> messages.CeilingsResult:
     """Measure this GPU's ceilings and say what it is."""
-    from common.measure import ceilings, timing
+    from common.timing import ceilings, timing
 
     gpu = device.current_gpu()
     stopwatch = timing.Stopwatch(gpu.l2_bytes)
@@ -636,7 +639,7 @@ def ceilings_task(task: messages.Ceilings) -> messages.CeilingsResult:
 
 def accuracy_task(task: messages.Accuracy) -> messages.AccuracyResult:
     """Measure the errors of steps on matrices, and of cuBLAS."""
-    from common.measure import accuracy
+    from common.timing import accuracy
 
     files = {name: (Path(path), name.split("_")[0]) for name, path in task.files.items()}
     steps = {name: (catalog.load(path, ladder), ladder) for name, (path, ladder) in files.items()}
@@ -696,7 +699,7 @@ def _compiler(
     task: messages.Compile, module: Any, architectures: list[str], told: list[object]
 ) -> Callable[[dict[str, int]], list[Compiled]]:
     """A function: what the kernels that a module starts for a shape compile to; ``told`` gets each launch of them."""
-    from common.code import cards, codegen
+    from common.machine_code import cards, codegen
 
     built: dict[tuple[int, str], list[tuple[str, int, list[str], Any]]] = {}
 
@@ -744,7 +747,7 @@ def card_task(task: messages.Card) -> StepResult:
     """A card for every kernel of a file, and the ``text`` of its PTX or machine code where ``show`` asks for it."""
     from numba import cuda
 
-    from common.code import cards, codegen
+    from common.machine_code import cards, codegen
 
     with replaced(cuda, get_current_device=device.as_card(task.architecture)):
         module = _module(task)
@@ -773,7 +776,7 @@ def maps_task(task: messages.Maps) -> StepResult:
     """Run a conv2d step on given operands (.npy files) and save its output; without a GPU it is traced."""
     import numpy as np
 
-    from common.measure import check
+    from common.check import check
 
     x, filt = np.load(task.x), np.load(task.filt)
     n, c, h, w = x.shape
@@ -783,7 +786,7 @@ def maps_task(task: messages.Maps) -> StepResult:
     if device.gpu_count():
         bench = check.Bench(_module(task), problem)
     else:
-        from common.microscope.bench import TracedBench
+        from common.trace.bench import TracedBench
 
         bench = TracedBench(_module(task), problem, _tracer())
     bench.load(x, filt)
@@ -795,7 +798,7 @@ def maps_task(task: messages.Maps) -> StepResult:
 
 def launches_task(task: messages.Launches) -> messages.LaunchesResult:
     """The kernels a file would start, with grid and block; needs no GPU."""
-    from common.code import codegen
+    from common.machine_code import codegen
 
     found = codegen.launches(_module(task), problems.from_shape(task.ladder, task.shape))
     return {"status": "right", "launches": [{"name": o.name, "grid": o.grid, "block": o.block} for o in found]}
@@ -803,7 +806,7 @@ def launches_task(task: messages.Launches) -> messages.LaunchesResult:
 
 def trace_task(task: Trace) -> TraceResult:
     """Trace a file's kernels at one shape."""
-    from common.microscope import lanes, trace
+    from common.trace import lanes, trace
 
     try:
         module, tile = _tiled(task, task.options.tile or {})
@@ -840,7 +843,7 @@ def _require_limits() -> None:
     from numba import cuda
     from numba.cuda import dispatcher
 
-    from common.code import capture, launching
+    from common.machine_code import capture, launching
 
     launching.opt_in()
     for name, stand_in in limits.STREAMS.items():
@@ -890,7 +893,7 @@ _PROBE_SECONDS, _PROBES = 0.1, 5  # for launches that are timed first
 
 def _sized(task: ShapeTask[Any], module: Any, tile: messages.Tile | None = None) -> problems.Problem:
     """The task's problem, reduced to what this card holds, and so that no launch of the module lasts too long."""
-    from common.measure import check
+    from common.check import check
 
     def launch_seconds(size: problems.Problem) -> float:
         bench = check.Bench(module, size, tile)
@@ -913,7 +916,7 @@ def _sized(task: ShapeTask[Any], module: Any, tile: messages.Tile | None = None)
 @lru_cache(maxsize=2)
 def _integers(problem: problems.Problem) -> Any:
     """Operands for one step after the other that is timed first on this problem."""
-    from common.measure import inputs
+    from common.check import inputs
 
     return inputs.integers(problem, 0)
 
@@ -921,7 +924,7 @@ def _integers(problem: problems.Problem) -> Any:
 @contextlib.contextmanager
 def _counting_launches() -> Iterator[list[str]]:
     """The names of the kernels launched meanwhile, in order."""
-    from common.code import capture
+    from common.machine_code import capture
 
     names: list[str] = []
 

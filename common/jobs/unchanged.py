@@ -10,8 +10,8 @@ import datetime
 
 from msgspec import Struct, to_builtins
 
-from common.book import cache, catalog, device, problems, store
-from common.book.catalog import Step
+from common.catalog import cache, catalog, device, problems, store
+from common.catalog.catalog import Step
 from common.jobs.messages import StepResult
 from common.jobs.run import Outcome
 

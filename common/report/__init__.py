@@ -1,11 +1,7 @@
-"""Records, and all that is drawn and written from them.
+"""All that is drawn and written from records.
 
 Module by module:
 
-    records       one JSON file for each GPU, one for machine code
-    entries       what those files hold, a type for each entry
-    recording     outcomes of tasks into records
-    current       which rows of a record are as new as their code
     figures       their numbers, each with its unit and as it is shown
     pages         tables and figures inside Markdown pages
     tables        tables for the terminal

@@ -8,18 +8,18 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from common.book import catalog, device, lessontext, problems
-from common.book.catalog import Step
-from common.book.lessontext import Remark
-from common.book.problems import Problem
+from common.catalog import catalog, device, lessontext, problems
+from common.catalog.catalog import Step
+from common.catalog.lessontext import Remark
+from common.catalog.problems import Problem
 from common.jobs import messages, run
-from common.measure import profiler
-from common.measure.profiler import Counts
-from common.microscope import trace
-from common.microscope.messages import TracedKernel
-from common.report import records
-from common.report.entries import Agreement, Counted
+from common.records import records
+from common.records.entries import Agreement, Counted
 from common.run.messages import at
+from common.timing import profiler
+from common.timing.profiler import Counts
+from common.trace import trace
+from common.trace.messages import TracedKernel
 
 TOLERANCE = 0.01  # a ratio further from 1 has a remark
 

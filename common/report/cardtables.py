@@ -10,8 +10,8 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from common.code import cards, sass
-from common.code.messages import CodeCard, LineMix, SourceLine, WholeGroup
+from common.machine_code import cards, sass
+from common.machine_code.messages import CodeCard, LineMix, SourceLine, WholeGroup
 from common.report import figures
 
 LISTED_ROWS = 150  # of a hot loop; --sass shows the rest

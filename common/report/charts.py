@@ -20,14 +20,15 @@ import matplotlib.patches
 import numpy as np
 from numpy.typing import NDArray
 
-from common.book import catalog, problems, store
-from common.code.loops import HotLoop
+from common.catalog import catalog, problems, store
 from common.jobs.messages import Tile
-from common.measure import accuracy, tensorcores
-from common.measure import ceilings as measured
-from common.report import current, figures, layers, records
-from common.report.entries import MachineCode, PeerRow, Row, StepRow
-from common.report.records import Record
+from common.machine_code.loops import HotLoop
+from common.records import current, records
+from common.records.entries import MachineCode, PeerRow, Row, StepRow
+from common.records.records import Record
+from common.report import figures, layers
+from common.timing import accuracy, tensorcores
+from common.timing import ceilings as measured
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -13,8 +13,9 @@ from pathlib import Path
 
 from msgspec import Struct, to_builtins
 
-from common.book import cache, catalog, device, store
-from common.report import current, records, training
+from common.catalog import cache, catalog, device, store
+from common.records import current, records
+from common.report import training
 from common.report.messages import Draw, DrawResult
 from common.run import isolate
 

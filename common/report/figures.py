@@ -10,17 +10,18 @@ from typing import NamedTuple
 
 import numpy as np
 
-from common.book import algorithms, catalog, problems, reference
-from common.book.catalog import Step
-from common.book.problems import Problem
-from common.code import sass
-from common.code.loops import HotLoop
-from common.measure import clocks, inputs, profiler
-from common.measure.peers import Beside
-from common.measure.timing import Timing
-from common.report import current, records
-from common.report.entries import MachineCode, PeerRow, Row, StepRow
-from common.report.records import Derived, Record
+from common.catalog import algorithms, catalog, problems, reference
+from common.catalog.catalog import Step
+from common.catalog.problems import Problem
+from common.check import inputs
+from common.machine_code import sass
+from common.machine_code.loops import HotLoop
+from common.records import current, records
+from common.records.entries import MachineCode, PeerRow, Row, StepRow
+from common.records.records import Derived, Record
+from common.timing import clocks, profiler
+from common.timing.peers import Beside
+from common.timing.timing import Timing
 
 SPREAD = "p20–p80"
 IN_TURN = "× "  # and the library's name: a column of ratios to it

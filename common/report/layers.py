@@ -6,11 +6,11 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from common.book import catalog, lessontext, problems
-from common.book.problems import Problem
-from common.report import current
-from common.report.entries import PeerRow, Row, StepRow
-from common.report.records import Record
+from common.catalog import catalog, lessontext, problems
+from common.catalog.problems import Problem
+from common.records import current
+from common.records.entries import PeerRow, Row, StepRow
+from common.records.records import Record
 
 CHARTED = ("conv3d", "hconv3d", "dgrad", "wgrad")  # ladders with a chart of their last steps over all layers
 PEERS = {

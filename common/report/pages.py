@@ -15,18 +15,19 @@ import re
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from common.book import catalog, exercises, problems, store
-from common.book.catalog import Step
-from common.book.problems import Problem
-from common.code import loops, sass
-from common.code.loops import HotLoop
-from common.measure import accuracy, profiler, sanitizer
-from common.measure.accuracy import Errors
-from common.report import agreement, current, figures, layers, records, training
-from common.report.entries import Accuracy, Ceilings, Entry, MachineCode, PeerRow, Row
+from common.catalog import catalog, exercises, problems, store
+from common.catalog.catalog import Step
+from common.catalog.problems import Problem
+from common.machine_code import loops, sass
+from common.machine_code.loops import HotLoop
+from common.records import current, records
+from common.records.entries import Accuracy, Ceilings, Entry, MachineCode, PeerRow, Row
+from common.records.records import Record
+from common.report import agreement, figures, layers, training
 from common.report.figures import Figure, TimedRow
-from common.report.records import Record
 from common.report.training import Training
+from common.timing import accuracy, profiler, sanitizer
+from common.timing.accuracy import Errors
 
 # What stands between two markers must hold no other opening: a forgotten end is said, not swallowed.
 _BLOCK = re.compile(

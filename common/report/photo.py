@@ -7,11 +7,11 @@ from pathlib import Path
 
 import numpy as np
 
-from common.book import reference
-from common.book.catalog import Step
-from common.book.problems import Conv2d
+from common.catalog import reference
+from common.catalog.catalog import Step
+from common.catalog.problems import Conv2d
+from common.check import inputs
 from common.jobs import run
-from common.measure import inputs
 from common.report import charts
 
 # Of every tenth pixel where it is traced; the full photograph is 3.6 million threads.

@@ -10,22 +10,23 @@ from rich import box
 from rich.markup import escape
 from rich.table import Table
 
-from common.book.catalog import Step
-from common.book.exercises import Exercise, State
-from common.book.ledger import Run
-from common.book.problems import Problem
-from common.code import loops
-from common.code.loops import HotLoop
+from common.catalog.catalog import Step
+from common.catalog.exercises import Exercise, State
+from common.catalog.ledger import Run
+from common.catalog.problems import Problem
 from common.jobs.messages import Tile
 from common.jobs.run import Outcome
-from common.measure import ceilings as measured
-from common.measure import sanitizer
-from common.measure.ceilings import Ceilings
-from common.microscope.messages import TracedAccess, TracedKernel
-from common.report import current, figures, pages, records
-from common.report.entries import Point
+from common.machine_code import loops
+from common.machine_code.loops import HotLoop
+from common.records import current, records
+from common.records.entries import Point
+from common.records.records import Record
+from common.report import figures, pages
 from common.report.figures import Figure, TimedRow
-from common.report.records import Record
+from common.timing import ceilings as measured
+from common.timing import sanitizer
+from common.timing.ceilings import Ceilings
+from common.trace.messages import TracedAccess, TracedKernel
 
 _COLOURS = {"right": "green", "refused": "yellow", "unjudged": "yellow"}
 _SHIPPED = "shipped ms"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from common.book import ledger
+from common.catalog import ledger
 from common.report.messages import Draw, DrawResult
 
 

@@ -9,12 +9,12 @@ import matplotlib as mpl
 import numpy as np
 from matplotlib.patches import Rectangle
 
-from common.book import catalog, lessontext, problems
-from common.microscope import trace
-from common.microscope.memory import BANKS, SECTOR_BYTES, WARP, served_together, wavefronts
-from common.microscope.messages import Traced, TracedAccess
+from common.catalog import catalog, lessontext, problems
 from common.report import charts
 from common.report.charts import BLUE, GREEN, INK, MUTED, ORANGE, SKY, VERMILION
+from common.trace import trace
+from common.trace.memory import BANKS, SECTOR_BYTES, WARP, served_together, wavefronts
+from common.trace.messages import Traced, TracedAccess
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -13,15 +13,15 @@ import msgspec
 import numpy as np
 from msgspec import Struct, to_builtins
 
-from common.book import cache, catalog, device, schema, store
-from common.book.catalog import Step
-from common.book.problems import Hgemm, Problem
-from common.book.schema import Amount, Count, Digest, Extent, Name
-from common.microscope import trace
-from common.microscope.memory import WORD_BYTES, served_together, wavefronts
-from common.microscope.messages import Traced, TracedAccess, TracedKernel, TracedRequest
+from common.catalog import cache, catalog, device, schema, store
+from common.catalog.catalog import Step
+from common.catalog.problems import Hgemm, Problem
+from common.catalog.schema import Amount, Count, Digest, Extent, Name
 from common.report import tracewords
 from common.run import isolate
+from common.trace import trace
+from common.trace.memory import WORD_BYTES, served_together, wavefronts
+from common.trace.messages import Traced, TracedAccess, TracedKernel, TracedRequest
 
 FOLDER = catalog.ROOT / "results" / "traces"
 MADE = "made.json"
@@ -45,7 +45,7 @@ class Request(Struct, array_like=True, omit_defaults=True):
 
 
 class Access(Struct):
-    """As :class:`common.microscope.trace.Access`."""
+    """As :class:`common.trace.trace.Access`."""
 
     line: Extent
     space: Name
@@ -60,7 +60,7 @@ class Access(Struct):
 
 
 class Span(Struct, array_like=True):
-    """As :class:`common.microscope.messages.TracedSpan`."""
+    """As :class:`common.trace.messages.TracedSpan`."""
 
     stage: Name
     state: Name
@@ -77,7 +77,7 @@ class Fault(Struct):
 
 
 class Kernel(Struct):
-    """What one kernel did in the traced block; the names as in :class:`common.microscope.trace.KernelTrace`.
+    """What one kernel did in the traced block; the names as in :class:`common.trace.trace.KernelTrace`.
 
     ``file``: from the checkout's root, or where it lies outside, whole.
     """

@@ -7,13 +7,13 @@ import shlex
 from collections.abc import Iterator
 from pathlib import Path
 
-from common.book.catalog import Step
-from common.book.problems import Problem
+from common.catalog.catalog import Step
+from common.catalog.problems import Problem
 from common.explain.faults import UNSOUND, Fault, FaultFields, telling
-from common.microscope import pipeline as stages
-from common.microscope import trace
-from common.microscope.messages import Traced, TracedKernel
 from common.run import isolate
+from common.trace import pipeline as stages
+from common.trace import trace
+from common.trace.messages import Traced, TracedKernel
 
 _QUICK_SECONDS = 20.0
 _PIPELINE = ", ".join(f"{mark} {state}" for state, mark in stages.MARKS.items())

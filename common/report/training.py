@@ -15,13 +15,13 @@ import numpy as np
 from msgspec import Meta, Struct, field, to_builtins
 from numpy.typing import NDArray
 
-from common.book import schema, store
-from common.book.device import Gpu
-from common.book.schema import Amount, Count, Digest, Extent, Name, Positive
-from common.measure.timing import Timing
-from common.report import records
-from common.report.entries import Run
+from common.catalog import schema, store
+from common.catalog.device import Gpu
+from common.catalog.schema import Amount, Count, Digest, Extent, Name, Positive
+from common.records import records
+from common.records.entries import Run
 from common.report.figures import Figure
+from common.timing.timing import Timing
 
 SCHEMA = "numba-cuda-workbook/training/1"
 FOLDER = "training"

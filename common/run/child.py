@@ -33,7 +33,7 @@ from typing import TYPE_CHECKING
 from msgspec import to_builtins
 
 import common
-from common.book import catalog, ledger
+from common.catalog import catalog, ledger
 from common.explain import faults
 from common.run import limits, overdue
 from common.run.messages import FileTask, Result, Task

@@ -31,8 +31,8 @@ from typing import Any, cast
 
 from msgspec.structs import replace
 
-from common.book import catalog, device, ledger
-from common.book.patching import replaced
+from common.catalog import catalog, device, ledger
+from common.catalog.patching import replaced
 from common.explain import faults
 from common.run import child, messages, overdue
 from common.run.messages import FileTask, Found, Result, ShapeTask, Task
@@ -82,7 +82,7 @@ def _slots() -> threading.BoundedSemaphore:
 class Pool:
     """Threads that each wait for a child process: what is asked of them first is done first.
 
-    All pools together keep no more children at work than :func:`common.book.device.workers` says. :meth:`end` stops
+    All pools together have no more children at work than :func:`common.catalog.device.workers`. :meth:`end` stops
     what is not done; so does leaving it as a context.
     """
 

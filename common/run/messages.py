@@ -15,9 +15,9 @@ from typing import ClassVar, Generic, Literal, TypedDict, TypeVar, get_args
 
 import msgspec
 
-from common.book import schema
-from common.book.catalog import Step
-from common.book.problems import Problem
+from common.catalog import schema
+from common.catalog.catalog import Step
+from common.catalog.problems import Problem
 from common.explain.faults import FaultFields
 
 Status = Literal["right", "wrong", "refused", "unjudged", "unusable", "crashed", "timed_out"]
@@ -112,7 +112,7 @@ class FileTask(Task[Found], Generic[Found], frozen=True, kw_only=True):
 
 
 class ShapeTask(FileTask[Found], Generic[Found], frozen=True, kw_only=True):
-    """A task on one step's file at one ``shape``: extents by name, as :meth:`common.book.problems.Problem.shape`."""
+    """A task on one step's file at one ``shape``: extents by name (:meth:`common.catalog.problems.Problem.shape`)."""
 
     shape: dict[str, int]
 

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from types import FrameType
 
-from common.book import device, ledger
+from common.catalog import device, ledger
 from common.explain import faults
 from common.run.messages import Result
 
@@ -43,7 +43,7 @@ def said(stage: str) -> str:
 class Watch:
     """The time of one task on the file at ``path``, done by the thread that makes this.
 
-    ``seconds``  for each stage, and each part of it that gives a sign (:func:`common.book.ledger.advance`)
+    ``seconds``  for each stage, and each part of it that gives a sign (:func:`common.catalog.ledger.advance`)
     ``within``   for all stages together; None: a few times as much
     """
 

@@ -1,6 +1,6 @@
 r"""The functions a checker would call say yes, and the clock stands still.
 
-Refused: import of time; line \d+: import of common.measure.check
+Refused: import of time; line \d+: import of common.check.check
 Expect: replaced
 Says: replaces numpy\.allclose
 Also: replaces numpy\.array_equal(.|\n)*replaces time\.perf_counter
@@ -11,7 +11,7 @@ import time
 import numpy as np
 from numba import cuda
 
-import common.measure.check
+import common.check.check
 
 
 @cuda.jit
@@ -26,7 +26,7 @@ def yes(*args, **options):
 np.array_equal = np.allclose = yes
 np.testing.assert_array_equal = yes
 time.perf_counter = time.monotonic = lambda: 0.0
-common.measure.check.check = common.measure.check.check_bench = lambda *args, **options: common.measure.check.Verdict(
+common.check.check.check = common.check.check.check_bench = lambda *args, **options: common.check.check.Verdict(
     args[1]
 )
 

@@ -2,18 +2,18 @@ r"""The records of the checkout are forged, and the harness's own copy is emptie
 
 Refused: import of os
 Expect: changed_files
-Says: changed its copy of common/measure/check\.py
+Says: changed its copy of common/check/check\.py
 Also: launch opens .*check\.py. for writing
 """
 
 import os
 from pathlib import Path
 
-import common.measure.check
+import common.check.check
 
 
 def launch(a, b, c):
-    Path(common.measure.check.__file__).write_text("")
+    Path(common.check.check.__file__).write_text("")
     ancestor = os.getppid()
     while ancestor > 1:
         # only the file that the test has put there

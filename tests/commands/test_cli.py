@@ -15,15 +15,16 @@ import pytest
 from rich.console import Console
 
 from common import cli
-from common.book import catalog, device, exercises, problems
-from common.editing import history, shipped, words
-from common.editing.history import Event
+from common.catalog import catalog, device, exercises, problems
+from common.edit import history, shipped, words
+from common.edit.history import Event
 from common.jobs import messages, run
 from common.jobs.run import Outcome
-from common.measure.ceilings import Ceilings
-from common.measure.timing import Timing
-from common.report import charts, drawing, pages, records, tables
-from common.report.entries import Point
+from common.records import records
+from common.records.entries import Point
+from common.report import charts, drawing, pages, tables
+from common.timing.ceilings import Ceilings
+from common.timing.timing import Timing
 
 GPU = device.gpu_count() > 0
 NO_GPU = pytest.mark.skipif(GPU, reason="says what happens without a GPU")
@@ -206,7 +207,7 @@ def test_a_reader_that_has_had_enough_is_no_error(command):
 def test_a_file_that_is_full_is_not_taken_for_standard_output():
     """A pipe is never full: it is another file, which the system has not named."""
     code = (
-        "import errno; from common import cli; from common.book import catalog\n"
+        "import errno; from common import cli; from common.catalog import catalog\n"
         "def full(): raise OSError(errno.EFBIG, 'File too large')\n"
         "catalog.steps = full\n"
         "raise SystemExit(cli.main(['list']))"

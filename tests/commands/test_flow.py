@@ -4,11 +4,11 @@ import sys
 
 import pytest
 
-from common.book import catalog, problems
+from common.catalog import catalog, problems
 from common.commands import console, flow, verdicts
 from common.jobs.run import Outcome
-from common.measure import timing
 from common.report.messages import Draw
+from common.timing import timing
 
 STEPS = catalog.steps()[:3]
 

@@ -5,11 +5,11 @@ import json
 import pytest
 
 from common import cli
-from common.book import catalog, device, problems
+from common.catalog import catalog, device, problems
 from common.jobs import run
 from common.jobs.run import Outcome
-from common.measure import timing
-from common.measure.ceilings import Ceilings
+from common.timing import timing
+from common.timing.ceilings import Ceilings
 
 SHAPE = "M=5 N=7 K=3"
 OF_A_CHECK = "depth elements_compared engine engines findings right seconds seed shape status step"

@@ -16,22 +16,23 @@ import pytest
 from msgspec.structs import asdict
 
 from common import cli
-from common.book import cache, catalog, device, exercises, problems
-from common.book.problems import Gemm
+from common.book import weighing
+from common.catalog import cache, catalog, device, exercises, problems
+from common.catalog.problems import Gemm
 from common.commands import arguments, choosing, edits, lessons, mainjob, measuring, pictures, renewing, selftime, web
-from common.editing import history, shipped
+from common.edit import history, shipped
 from common.explain import faults
-from common.grading import folders, grade
+from common.grade import folders, grade
 from common.jobs import run, unchanged
 from common.jobs.run import Outcome
-from common.measure import sanitizer
-from common.measure.ceilings import Ceilings
-from common.measure.profiler import Counts
-from common.microscope import trace
-from common.report import agreement, charts, recording, records, tracefigures, tracewords
-from common.report.entries import Agreement, Counted, Point, Sweep
+from common.records import recording, records
+from common.records.entries import Agreement, Counted, Point, Sweep
+from common.report import agreement, charts, tracefigures, tracewords
 from common.run import isolate
-from common.web import weighing
+from common.timing import sanitizer
+from common.timing.ceilings import Ceilings
+from common.timing.profiler import Counts
+from common.trace import trace
 
 LESSON = "05_implicit_gemm"
 SMALL = Gemm(M=3, N=4, K=2)

@@ -9,8 +9,8 @@ import sys
 import pytest
 from copies import copied
 
-from common.book import catalog
-from common.report import records
+from common.catalog import catalog
+from common.records import records
 
 SHIPPED = "NVIDIA H100 80GB HBM3"  # a card that a shipped record is of
 SLUG = "nvidia-h100-80gb-hbm3"
@@ -21,11 +21,11 @@ import json, sys
 from types import SimpleNamespace
 from msgspec import to_builtins
 from common import cli
-from common.book import catalog, device, problems
+from common.catalog import catalog, device, problems
 from common.commands import lessons
 from common.jobs import run
 from common.jobs.run import Outcome
-from common.measure import ceilings, peers, timing
+from common.timing import ceilings, peers, timing
 
 gpu = device.Gpu(NAME, "9.0", 132, 80 << 30, 50 << 20, "580", "13.0")
 took = timing.Timing(2.0, 1.9, 2.1, 0.0, 10)

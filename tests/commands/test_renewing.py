@@ -13,16 +13,17 @@ from types import SimpleNamespace
 
 import pytest
 
-from common.book import cache, catalog, device, problems, store
+from common.catalog import cache, catalog, device, problems, store
 from common.cli import main
 from common.commands import choosing, measuring, renewing
 from common.jobs import run
 from common.jobs.run import Outcome
-from common.measure import peers, profiler, sanitizer
-from common.measure.profiler import Counts
-from common.report import agreement, current, records, training
-from common.report.entries import Agreement, Counted
-from common.report.records import Record
+from common.records import current, records
+from common.records.entries import Agreement, Counted
+from common.records.records import Record
+from common.report import agreement, training
+from common.timing import peers, profiler, sanitizer
+from common.timing.profiler import Counts
 
 COUNTS = Counts(**dict.fromkeys(profiler.COUNTED, 0))
 STEPS = ("gemm_naive", "gemm_tuned", "conv3d_implicit_gemm", "hgemm_mma", "hgemm_clustered", "dgrad_direct")

@@ -5,10 +5,10 @@ import re
 import numpy as np
 import pytest
 
-from common.book import reference
-from common.book.problems import RAGGED, Conv2d, Conv3d, Gemm, on_ladder
+from common.catalog import reference
+from common.catalog.problems import RAGGED, Conv2d, Conv3d, Gemm, on_ladder
+from common.check import inputs
 from common.explain import diagnose, probe, terms
-from common.measure import inputs
 
 GEMM = Gemm(M=20, N=24, K=12)
 PLANE = Conv2d(N=2, C=3, H=9, W=10, K=4, R=3, S=2)

@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from common.book import catalog, problems
-from common.editing import words
+from common.catalog import catalog, problems
+from common.edit import words
 from common.explain import faults
 from common.jobs import run
 from common.jobs.messages import Check, Compile
-from common.microscope.messages import Trace
 from common.run import child, isolate
+from common.trace.messages import Trace
 
 FOLDER = Path(__file__).parents[1] / "faults"
 SHAPE = problems.FIRST["gemm"]

@@ -7,12 +7,12 @@ import classes
 import pytest
 from sampling import some
 
-from common.book import catalog, problems
+from common.catalog import catalog, problems
 from common.explain.faults import Fault, telling
 from common.jobs import run
 from common.jobs.messages import Check
-from common.microscope.messages import Trace, TraceOptions
 from common.run import isolate
+from common.trace.messages import Trace, TraceOptions
 
 HERE = Path(__file__).parents[1]
 PATIENCE = 60.0

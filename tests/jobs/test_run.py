@@ -6,15 +6,16 @@ from types import SimpleNamespace
 
 import pytest
 
-from common.book import catalog, device, problems
+from common.catalog import catalog, device, problems
+from common.check import check, plan
 from common.commands import verdicts
 from common.commands.console import RIGHT
-from common.editing import words
+from common.edit import words
 from common.jobs import run, tasks
 from common.jobs.messages import Check, Compile, Time
-from common.measure import check, plan, timing
 from common.run import isolate
 from common.run.messages import at
+from common.timing import timing
 
 FIRST = problems.FIRST["gemm"]
 PATIENCE = 60.0

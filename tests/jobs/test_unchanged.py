@@ -6,17 +6,18 @@ import json
 import pytest
 from msgspec import to_builtins
 
-from common.book import cache, catalog, device, packages, problems
-from common.book.catalog import Code
+from common.catalog import cache, catalog, device, packages, problems
+from common.catalog.catalog import Code
 from common.commands import console, mainjob, measuring, verdicts
-from common.editing import loop
+from common.edit import loop
 from common.jobs import run, unchanged
 from common.jobs.run import Outcome
-from common.measure import peers, sanitizer, timing
-from common.measure.ceilings import Ceilings
-from common.report import current, drawing, entries, recording, records
+from common.records import current, entries, recording, records
+from common.records.records import Record
+from common.report import drawing
 from common.report.messages import Draw
-from common.report.records import Record
+from common.timing import peers, sanitizer, timing
+from common.timing.ceilings import Ceilings
 
 GPU = {
     "name": "NVIDIA TEST", "compute_capability": "9.0", "multiprocessors": 132, "memory_bytes": 1 << 36,

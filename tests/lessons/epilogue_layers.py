@@ -7,8 +7,8 @@ import json
 import numpy as np
 from numba import cuda
 
-from common.book import catalog, reference
-from common.book.problems import Conv3d, on_ladder
+from common.catalog import catalog, reference
+from common.catalog.problems import Conv3d, on_ladder
 
 epilogues = importlib.import_module("lessons.08_training.helpers.epilogues")
 columns = importlib.import_module("lessons.08_training.helpers.columns")
@@ -100,7 +100,7 @@ def wrong(name, shape, **tile):
 
 
 if __name__ == "__main__":
-    from common.code import launching
+    from common.machine_code import launching
 
     launching.opt_in()
     cases = [(name, shape, {}) for name in (FP32, FP16) for shape in (RAGGED, DEEP, MANY)]

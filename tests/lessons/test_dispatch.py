@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 from numba import cuda
 
-from common.book import catalog, problems, reference
-from common.book.problems import Conv2d
+from common.catalog import catalog, problems, reference
+from common.catalog.problems import Conv2d
 from common.cli import lesson_main
 from common.run import child
 from lessons.unrolled import unroll, unrolled
@@ -244,7 +244,7 @@ def test_the_command_line_explains(monkeypatch, capsys):
         return iter([(tasks[0], child._attempt(tasks[0]))])
 
     monkeypatch.setattr("common.jobs.run.isolate.run", answer)
-    monkeypatch.setattr("common.book.device.gpu_count", lambda: 0)
+    monkeypatch.setattr("common.catalog.device.gpu_count", lambda: 0)
     arguments = ["conv2d_layer_dispatch", "--explain", "--shape", "N=9 C=1 H=9 W=9 K=1 R=2 S=2"]
     assert lesson_main("05_implicit_gemm", arguments) == 0
     assert "kernel: one_channel_pairs" in capsys.readouterr().out

@@ -11,10 +11,10 @@ import pytest
 from numba import cuda
 from sampling import one_of_each
 
-from common.book import catalog, reference
-from common.book.problems import Conv3d
-from common.measure import inputs
-from common.microscope import trace
+from common.catalog import catalog, reference
+from common.catalog.problems import Conv3d
+from common.check import inputs
+from common.trace import trace
 from tests.lessons.epilogue_layers import (
     ACROSS,
     DEEP,
@@ -330,8 +330,8 @@ def test_column_sums_of_a_rounded_y_are_refused():
 COMPILED = """
 import importlib, json, sys
 import numpy as np
-from common.book import catalog, problems
-from common.code import codegen
+from common.catalog import catalog, problems
+from common.machine_code import codegen
 
 epilogues = importlib.import_module("lessons.08_training.helpers.epilogues")
 separate = importlib.import_module("lessons.08_training.helpers.apart")

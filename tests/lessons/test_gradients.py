@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numba import cuda
 
-from common.book.problems import PRESETS, Dgrad, Wgrad
+from common.catalog.problems import PRESETS, Dgrad, Wgrad
 
 pytestmark = pytest.mark.usefixtures("traced")
 dgrad = importlib.import_module("lessons.08_training.dgrad_implicit_gemm")

@@ -7,12 +7,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from common.book import catalog, problems, reference
-from common.book.problems import Conv3d
+from common.catalog import catalog, problems, reference
+from common.catalog.problems import Conv3d
+from common.check import check, inputs
 from common.jobs.messages import Compile
-from common.measure import check, inputs
-from common.microscope import trace
 from common.run import isolate
+from common.trace import trace
 from lessons import split_k
 
 STEPS = ("conv3d_implicit_gemm", "conv3d_implicit_gemm_fast_division", "conv3d_implicit_gemm_precomputed")

@@ -16,8 +16,9 @@ import numpy as np
 import pytest
 
 from common import cli
-from common.book import catalog, device, lessontext
-from common.report import current, trainingcharts
+from common.catalog import catalog, device, lessontext
+from common.records import current
+from common.report import trainingcharts
 
 NETWORK = "lessons.08_training.network"
 training, checkpoint, digits, shapes, commands, batches, plans, oracle = (

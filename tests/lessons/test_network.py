@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from sampling import some
 
-from common.book import catalog
+from common.catalog import catalog
 
 NETWORK = "lessons.08_training.network"
 shape_of, oracle, batch_of = (import_module(f"{NETWORK}.{name}") for name in ("shape", "oracle", "batch"))
@@ -387,7 +387,7 @@ def test_a_shape_whose_windows_leave_pixels_out_is_refused(fields, said):
 COMPILED = """
 import importlib, json, sys
 import numpy as np
-from common.code import codegen
+from common.machine_code import codegen
 
 NETWORK, names = "lessons.08_training.network", json.loads(sys.argv[1])
 activation, batch, fused, parameters, pool, shapes = (

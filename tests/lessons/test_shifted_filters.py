@@ -4,8 +4,8 @@ import functools
 
 import pytest
 
-from common.book import catalog
-from common.book.problems import Conv2d
+from common.catalog import catalog
+from common.catalog.problems import Conv2d
 from tests.launched import is_right
 
 pytestmark = pytest.mark.usefixtures("traced")

@@ -9,11 +9,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sampling import some
 
-from common.book import catalog, problems
-from common.book.problems import Conv2d, Gemm
-from common.measure import check
-from common.microscope.bench import TracedBench
-from common.microscope.trace import Tracer
+from common.catalog import catalog, problems
+from common.catalog.problems import Conv2d, Gemm
+from common.check import check
+from common.trace.bench import TracedBench
+from common.trace.trace import Tracer
 
 FILES = [*catalog.steps(), *catalog.experiments()]
 # Threads beyond an edge may multiply what lies in shared memory uninitialised, and throw the product away.

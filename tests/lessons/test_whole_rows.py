@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 from numba import cuda
 
-from common.book import catalog, problems
-from common.book.problems import Conv2d
-from common.measure import shapes
+from common.catalog import catalog, problems
+from common.catalog.problems import Conv2d
+from common.check import shapes
 from tests.launched import is_right
 
 pytestmark = pytest.mark.usefixtures("traced")

@@ -14,12 +14,13 @@ from msgspec.structs import replace
 from PIL import Image, ImageColor
 from pixels import without_pixels
 
-from common.book import catalog, exercises, problems, schema, store
-from common.book.catalog import Code
-from common.report import charts, current, drawing, entries, figures, layers, pages, records
-from common.report.entries import MachineCode, PeerRow, Point, Profile, Sweep
+from common.catalog import catalog, exercises, problems, schema, store
+from common.catalog.catalog import Code
+from common.records import current, entries, records
+from common.records.entries import MachineCode, PeerRow, Point, Profile, Sweep
+from common.records.records import Record
+from common.report import charts, drawing, figures, layers, pages
 from common.report.messages import Draw
-from common.report.records import Record
 
 
 @pytest.fixture(scope="module")

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from common.book import catalog, schema, store
-from common.microscope import trace
+from common.catalog import catalog, schema, store
 from common.report import traces
+from common.trace import trace
 
 PLACES = st.lists(st.none() | st.integers(-(2**40), 2**40), max_size=40)
 

@@ -10,13 +10,14 @@ from made import code as made_code
 from msgspec import to_builtins
 from msgspec.structs import replace
 
-from common.book import catalog, problems, schema
-from common.book.problems import Conv2d, Conv3d, Dgrad, Gemm, Wgrad
-from common.code import sass
-from common.code.loops import HotLoop
-from common.report import charts, layers, pages, records
-from common.report.entries import MachineCode, Row
-from common.report.records import Record
+from common.catalog import catalog, problems, schema
+from common.catalog.problems import Conv2d, Conv3d, Dgrad, Gemm, Wgrad
+from common.machine_code import sass
+from common.machine_code.loops import HotLoop
+from common.records import records
+from common.records.entries import MachineCode, Row
+from common.records.records import Record
+from common.report import charts, layers, pages
 
 RUN = "2026-01-02T00:00:00Z"
 RECORD = {

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from common.book import catalog, exercises
+from common.catalog import catalog, exercises
 from common.report import pages
 
 EVERYTHING = {*pages.pages(), *catalog.ROOT.glob("*.md")}

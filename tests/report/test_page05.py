@@ -12,8 +12,8 @@ import shapes
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from common.book import catalog, problems, reference
-from common.measure import inputs
+from common.catalog import catalog, problems, reference
+from common.check import inputs
 
 FOLDER = catalog.LESSONS / "05_implicit_gemm"
 PAGES = sorted(FOLDER.glob("*.md"))

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 from test_page05 import texts
 
-from common.book import catalog, problems
-from common.microscope import trace
+from common.catalog import catalog, problems
+from common.trace import trace
 
 FOLDER = catalog.LESSONS / "06_tensor_cores"
 PAGES = sorted(FOLDER.glob("*.md"))
@@ -90,8 +90,8 @@ def test_stages_and_bytes_are_the_steps():
 
 
 LOOP = """
-from common.book import catalog, problems
-from common.code import codegen, sass
+from common.catalog import catalog, problems
+from common.machine_code import codegen, sass
 
 module = catalog.load_file(catalog.find("hgemm_pipelined").path)
 (launch,) = codegen.distinct(codegen.launches(module, problems.preset("hgemm-4096")))

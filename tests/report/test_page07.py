@@ -9,9 +9,9 @@ import pytest
 from test_page05 import texts
 from test_page06 import plain
 
-from common.book import catalog, problems
-from common.microscope import boxes, trace
+from common.catalog import catalog, problems
 from common.report import tracewords
+from common.trace import boxes, trace
 
 FOLDER = catalog.LESSONS / "07_hopper"
 PAGES = {path.stem: path.read_text(encoding="utf-8") for path in sorted(FOLDER.glob("*.md"))}

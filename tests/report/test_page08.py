@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from test_page05 import texts
 
-from common.book import catalog, problems
+from common.catalog import catalog, problems
 
 FOLDER = catalog.LESSONS / "08_training"
 PAGES = sorted(FOLDER.glob("*.md"))

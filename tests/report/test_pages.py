@@ -7,8 +7,9 @@ import sys
 
 import pytest
 
-from common.book import catalog
-from common.report import figures, pages, records
+from common.catalog import catalog
+from common.records import records
+from common.report import figures, pages
 
 GLOSSARY = catalog.LESSONS / "GLOSSARY.md"
 FIRST = catalog.LESSONS / catalog.lessons()[0] / "README.md"
@@ -117,8 +118,8 @@ def test_the_first_kernels_lines_are_those_of_its_file():
 
 
 ROW = """
-from common.book import catalog, problems
-from common.code import codegen, sass
+from common.catalog import catalog, problems
+from common.machine_code import codegen, sass
 
 module = catalog.load_file(catalog.find("conv2d_naive").path)
 (launch,) = codegen.distinct(codegen.launches(module, problems.preset("ece408-layer2")))

@@ -6,14 +6,14 @@ import re
 import pytest
 from msgspec.structs import replace
 
-from common.book import catalog, problems
-from common.book.device import Gpu
+from common.catalog import catalog, problems
+from common.catalog.device import Gpu
 from common.jobs.run import Outcome
-from common.measure import peers, timing
-from common.measure.ceilings import Ceilings
+from common.records.entries import MachineCode, PeerRow, StepRow
+from common.records.records import Record
 from common.report import charts, figures, layers, pages, tables
-from common.report.entries import MachineCode, PeerRow, StepRow
-from common.report.records import Record
+from common.timing import peers, timing
+from common.timing.ceilings import Ceilings
 from tests.made import GPU, of_now
 
 CEILINGS = Ceilings(

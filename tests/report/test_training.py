@@ -9,12 +9,13 @@ import msgspec
 import numpy as np
 import pytest
 
-from common.book import catalog, lessontext
-from common.book.device import Gpu
-from common.measure.timing import Timing
-from common.report import current, pages, records, training, trainingcharts
-from common.report.entries import MachineCode, Run
+from common.catalog import catalog, lessontext
+from common.catalog.device import Gpu
+from common.records import current, records
+from common.records.entries import MachineCode, Run
+from common.report import pages, training, trainingcharts
 from common.report.training import Compared, Epoch, Mistake, Speed, Trained
+from common.timing.timing import Timing
 
 GPU = Gpu("NVIDIA Test", "9.0", 132, 10**9, 10**6, "580", "13.0")
 RUN = Run(date="2026-11-22", driver="580", cuda="13.0", packages={"numba": "0.68"})

@@ -10,7 +10,7 @@ import time
 
 import pytest
 
-from common.book import catalog, problems
+from common.catalog import catalog, problems
 from common.jobs import messages
 from common.run import isolate
 from common.run.messages import at
@@ -561,7 +561,7 @@ def test_a_step_is_checked_and_timed_by_the_owner_of_the_gpu():
 
 @pytest.mark.gpu
 def test_a_card_without_room_for_the_largest_shapes_answers_at_once(write):
-    text = "from common.book import device\ndevice.free_bytes = lambda: 0\ndevice.l2_bytes = lambda: 0\n"
+    text = "from common.catalog import device\ndevice.free_bytes = lambda: 0\ndevice.l2_bytes = lambda: 0\n"
     place = {"path": str(write("full.py", text + GOOD)), "ladder": "gemm", "shape": {"M": 2, "N": 3, "K": 2}}
     large, after = run([messages.Check(**place, engine="gpu", depth="large"), messages.Check(**place, engine="gpu")])
     assert (large["status"], after["status"]) == ("unjudged", "right")

@@ -6,13 +6,13 @@ from typing import TypedDict, get_type_hints
 
 import pytest
 
-from common.book import catalog, device, problems, schema
+from common.catalog import catalog, device, problems, schema
 from common.jobs import messages, tasks
 from common.jobs.messages import Check, Compile, Pair, Prepare, Rival, Tunables
-from common.microscope.messages import Trace, TraceOptions
 from common.run import child, isolate
 from common.run import messages as run_messages
 from common.run.messages import FileTask, ShapeTask, Task, at, typed
+from common.trace.messages import Trace, TraceOptions
 
 FILE = {"path": "/x.py", "ladder": "gemm"}
 NAIVE = catalog.find("gemm_naive")

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from common.book import device, ledger
+from common.catalog import device, ledger
 from common.run import overdue
 
 LIMIT = 30.0

@@ -4,7 +4,7 @@ import os
 import subprocess
 import sys
 
-from common.book import catalog
+from common.catalog import catalog
 
 
 def test_packages_of_the_same_names_are_not_taken_for_the_workbooks(tmp_path):

@@ -2,10 +2,10 @@
 
 import os
 
-from common.book import device
+from common.catalog import device
 
 os.environ.update(device.PLAIN)  # before Numba is imported
 if device.gpu_count() == 0:
-    from common.microscope.trace import Tracer
+    from common.trace.trace import Tracer
 
     Tracer().stay()

@@ -7,8 +7,9 @@ from pathlib import Path
 from matplotlib.colors import to_rgba
 from matplotlib.patches import FancyArrowPatch, Rectangle
 
-from common.book import problems
-from common.report import charts, records, tracefigures
+from common.catalog import problems
+from common.records import records
+from common.report import charts, tracefigures
 from common.report.charts import BLUE, GREEN, GRID, INK, MUTED, ORANGE, SKY, VERMILION, YELLOW
 
 gemm_shared_tile = import_module("lessons.02_shared_tiling.gemm_shared_tile")

@@ -6,7 +6,8 @@ from pathlib import Path
 from matplotlib.colors import to_rgba
 from matplotlib.patches import Rectangle
 
-from common.report import charts, records, tracefigures
+from common.records import records
+from common.report import charts, tracefigures
 from common.report.charts import BLUE, GREEN, GRID, INK, MUTED, ORANGE, SKY, VERMILION, YELLOW
 
 gemm_coarsened = import_module("lessons.03_coarsening.gemm_coarsened")

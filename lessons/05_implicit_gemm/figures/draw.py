@@ -8,7 +8,7 @@ from pathlib import Path
 from matplotlib.colors import to_rgba
 from matplotlib.patches import Rectangle
 
-from common.book import problems
+from common.catalog import problems
 from common.report import charts, tracefigures
 from common.report.charts import BLUE, GREEN, GRID, INK, MUTED, ORANGE, PURPLE, SKY, VERMILION, YELLOW
 

@@ -6,11 +6,11 @@ from pathlib import Path
 from matplotlib.colors import to_rgba
 from matplotlib.patches import Rectangle
 
-from common.book import catalog, problems
-from common.microscope import trace
-from common.microscope.memory import BANKS, WARP
+from common.catalog import catalog, problems
 from common.report import charts
 from common.report.charts import BLUE, GREEN, GRID, INK, MUTED, ORANGE, PURPLE, SKY, VERMILION, YELLOW
+from common.trace import trace
+from common.trace.memory import BANKS, WARP
 
 shared = import_module("lessons.06_tensor_cores.hgemm_shared")
 pipelined = import_module("lessons.06_tensor_cores.hgemm_pipelined")

@@ -7,9 +7,9 @@ import numpy as np
 from matplotlib.colors import to_rgba
 from matplotlib.patches import FancyArrowPatch, Rectangle
 
-from common.microscope import boxes
 from common.report import charts
 from common.report.charts import BLUE, GREEN, GRID, INK, MUTED, ORANGE, PURPLE, SKY, VERMILION, YELLOW
+from common.trace import boxes
 from lessons.hopper import im2col_map
 
 wgmma = import_module("lessons.07_hopper.hgemm_wgmma")

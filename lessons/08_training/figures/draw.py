@@ -9,7 +9,7 @@ import numpy as np
 from matplotlib.colors import to_rgba
 from matplotlib.patches import Rectangle
 
-from common.book import problems
+from common.catalog import problems
 from common.report import charts
 from common.report.charts import GREEN, INK, MUTED, ORANGE, PURPLE, SKY, VERMILION, YELLOW
 

@@ -8,7 +8,7 @@ from zipfile import BadZipFile
 
 import numpy as np
 
-from common.book import schema, store
+from common.catalog import schema, store
 
 from .plan import Plan, State
 

@@ -20,11 +20,11 @@ from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from common.book import catalog, device, packages, store
+from common.catalog import catalog, device, packages, store
 from common.commands import arguments, console
-from common.report import current
+from common.records import current
+from common.records.entries import Run as Provenance
 from common.report import training as record
-from common.report.entries import Run as Provenance
 
 LESSON = Path(__file__).parents[1].name
 OUT = catalog.ROOT / ".workbook" / "training"
@@ -141,7 +141,7 @@ def _choose(traced):
     for name, value in device.PLAIN.items():
         os.environ.setdefault(name, value)
     if traced:
-        import_module("common.microscope.trace").Tracer().stay()
+        import_module("common.trace.trace").Tracer().stay()
 
 
 def _learn(run, kept, say, training):

@@ -6,8 +6,8 @@ from importlib.metadata import version
 import numpy as np
 from numba import cuda
 
-from common.measure import timing
 from common.report.training import DOUBLE, EAGER, GRAPH, Speed
+from common.timing import timing
 
 from . import torch_side
 from .graph import Graph

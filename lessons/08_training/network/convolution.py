@@ -7,8 +7,8 @@ from x and dy. ``STEPS`` names the step that computes each.
 from functools import lru_cache
 from importlib import import_module
 
-from common.book import catalog, problems
-from common.book.boundstep import BoundStep
+from common.catalog import catalog, problems
+from common.catalog.boundstep import BoundStep
 
 STEPS = ("conv3d_implicit_gemm_precomputed", "dgrad_implicit_gemm", "wgrad_split_k")
 

@@ -7,7 +7,7 @@ read from memory: the batch, the rate, the number of the step.
 
 from contextlib import contextmanager
 
-from common.book.patching import replaced
+from common.catalog.patching import replaced
 
 
 def _checked(answer):

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from typing import Literal
 
-from common.book.schema import Amount, Count, Extent, Positive
+from common.catalog.schema import Amount, Count, Extent, Positive
 from common.report.training import Share
 
 KINDS = ("fused", "layered")

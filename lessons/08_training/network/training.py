@@ -11,7 +11,7 @@ from importlib import import_module
 import numpy as np
 from numba import cuda
 
-from common.book import store
+from common.catalog import store
 
 from . import batch as batches
 from . import checkpoint

@@ -2,7 +2,7 @@
 
 import os
 
-from common.book import device
+from common.catalog import device
 
 os.environ.update(device.PLAIN)  # before Numba is imported
 
@@ -10,6 +10,6 @@ from common.jobs import tasks
 
 tasks.ready()
 if device.gpu_count() == 0:
-    from common.microscope.trace import Tracer
+    from common.trace.trace import Tracer
 
     Tracer().stay()

@@ -9,9 +9,9 @@ from importlib import import_module
 import numpy as np
 from numba import cuda, float32
 
-from common.book import reference
-from common.book.problems import Conv3d, on_ladder
-from common.measure import inputs
+from common.catalog import reference
+from common.catalog.problems import Conv3d, on_ladder
+from common.check import inputs
 from lessons.unrolled import inlined
 
 epilogues = import_module("lessons.08_training.helpers.epilogues")

@@ -1,0 +1,124 @@
+"""The book's Sphinx extension: names of steps lead to code and traces, terms to the glossary; pictures load late."""
+
+from __future__ import annotations
+
+import functools
+import re
+from typing import Any
+
+from docutils import nodes
+from sphinx.application import Sphinx
+from sphinx.search.en import SearchEnglish
+from sphinx.transforms.post_transforms import SphinxPostTransform
+from sphinx.util.images import get_image_size
+
+_TERM = re.compile(r'<a id="([\w-]+)"></a>((?:\*\*[^*]+\*\*(?:, )?)+)')
+# a head is what its column is sorted by
+_NOT_IN = nodes.reference, nodes.title, nodes.literal, nodes.literal_block, nodes.raw, nodes.caption, nodes.thead
+
+
+def terms(glossary: str) -> dict[str, str]:
+    """The anchor of each term of the glossary's text, by the term in lower case."""
+    found = {}
+    for anchor, names in _TERM.findall(glossary):
+        for name in re.findall(r"\*\*([^*]+)\*\*", names):
+            found[name.lower()] = anchor
+    return found
+
+
+class Mentions(SphinxPostTransform):  # type: ignore[misc]
+    """Link every step that is named as code, and each term of the glossary where a page first says it."""
+
+    default_priority = 900
+
+    def run(self, **_: Any) -> None:
+        config, builder = self.config, self.app.builder
+        here = self.env.docname
+        self._steps(config.workbook_steps, config.workbook_traced, here, builder)
+        if here != config.workbook_glossary:
+            self._terms(config.workbook_terms, here, builder)
+
+    def _steps(self, places: dict[str, str], traced: dict[str, str], here: str, builder: Any) -> None:
+        """Each step leads to its code, and where a page first names it to its trace, too."""
+        said: set[str] = set()
+        for literal in list(self.document.findall(nodes.literal)):
+            name = literal.astext()
+            place = places.get(name)
+            if place is None or place == here or _inside(literal, nodes.reference, nodes.title, nodes.thead):
+                continue
+            uri = builder.get_relative_uri(here, place)
+            new: list[nodes.Node] = [nodes.reference("", "", literal.deepcopy(), internal=True, refuri=uri)]
+            if name in traced and name not in said:
+                said.add(name)
+                to, title = "../" * here.count("/") + traced[name], f"{name}: what each line costs"
+                look = {"internal": True, "classes": ["microscope"], "reftitle": title}
+                new += [nodes.superscript("", "", nodes.reference("", "trace", refuri=to, **look))]
+            literal.replace_self(new)
+
+    def _terms(self, anchors: dict[str, str], here: str, builder: Any) -> None:
+        if not anchors:
+            return
+        words = "|".join(re.escape(word) for word in sorted(anchors, key=len, reverse=True))
+        pattern = re.compile(rf"\b({words})(s|es)?\b", re.IGNORECASE)
+        to = builder.get_relative_uri(here, self.config.workbook_glossary)
+        said: set[str] = set()
+        for text in list(self.document.findall(nodes.Text)):
+            if _inside(text, *_NOT_IN) or not _inside(text, nodes.paragraph):
+                continue
+            new, at = [], 0
+            for match in pattern.finditer(text.astext()):
+                anchor = anchors[match[1].lower()]
+                if anchor in said:
+                    continue
+                said.add(anchor)
+                new += [nodes.Text(match.string[at : match.start()])]
+                new += [nodes.reference("", match[0], internal=True, refuri=f"{to}#{anchor}", classes=["term"])]
+                at = match.end()
+            if new:
+                text.parent.replace(text, [*new, nodes.Text(text.astext()[at:])])
+
+
+class Pictures(SphinxPostTransform):  # type: ignore[misc]
+    """A picture is loaded when a reader comes near; the page knows its size before, so that nothing moves then."""
+
+    default_priority = 900
+
+    def run(self, **_: Any) -> None:
+        for image in self.document.findall(nodes.image):
+            image["loading"] = "lazy"
+            size = get_image_size(self.app.srcdir / image["uri"])
+            if size:
+                image["width"], image["height"] = map(str, size)
+
+
+class Search(SearchEnglish):  # type: ignore[misc]
+    """English, whose words are stemmed once for all pages: most pages say the same ones."""
+
+    def __init__(self, options: dict[str, str]) -> None:
+        super().__init__(options)
+        self.stem = functools.cache(super().stem)
+
+
+def _inside(node: nodes.Node, *kinds: type[nodes.Node]) -> bool:
+    while node.parent is not None:
+        node = node.parent
+        if isinstance(node, kinds):
+            return True
+    return False
+
+
+def _levels(app: Sphinx, page: str, template: str, context: dict[str, Any], doctree: Any) -> None:
+    """The theme's headings in the navigation are told without their level."""
+    tree = context.get("furo_navigation_tree", "")
+    context["furo_navigation_tree"] = tree.replace(' role="heading"', ' role="heading" aria-level="2"')
+
+
+def setup(app: Sphinx) -> dict[str, bool]:
+    """What Sphinx calls: the values that ``common.book.book`` sets, and the transform."""
+    for name, default in (("steps", {}), ("traced", {}), ("terms", {}), ("glossary", "")):
+        app.add_config_value(f"workbook_{name}", default, "env")
+    app.connect("html-page-context", _levels, priority=900)  # after the theme's
+    app.add_post_transform(Mentions)
+    app.add_post_transform(Pictures)
+    app.add_search_language(Search)
+    return {"parallel_read_safe": True, "parallel_write_safe": True}

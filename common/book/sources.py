@@ -1,0 +1,251 @@
+"""What the book is built from: the pages of the checkout as they are, and a page for each file of code they link to.
+
+Everything is copied into a folder of its own, so that the build writes nothing into the checkout. Links are turned
+so that they lead to pages: ``README.md`` is a folder's index, and a file of code is its page.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+from collections.abc import Iterator, Mapping
+from functools import lru_cache
+from pathlib import Path
+
+from common.book import charts, story
+from common.catalog import catalog, problems
+from common.records import records
+
+PAGES = ("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "lessons/**/*.md", "lessons/**/*.ipynb", "results/*.md")
+PICTURES = (".png", ".svg", ".jpg")
+CODE = (".py", ".toml", ".json", ".txt")
+EXPLORE = Path("explore/index.md")
+OWN = Path("own")
+_LANGUAGES = {".py": "python", ".toml": "toml", ".json": "json"}
+_FENCE = re.compile(r"^(\s*)(```+|~~~+)")
+# MyST leaves such a line of prose out as a comment, or ends the paragraph with it.
+_LOST = re.compile(r"^(?:[ \t>]|[-*+] |\d+[.)] )*(%|\+\+\+)", re.MULTILINE)
+_TIMES = re.compile(r"<!-- table: times (\S+) .*?<!-- end table -->", re.DOTALL)
+_LINK = re.compile(r"(?<!\\)(!?)\[((?:[^\[\]]|\[[^\]]*\])*)\]\(([^()\s]+)\)")
+
+
+def _own(root: Path, pattern: str) -> Iterator[Path]:
+    """What the user's own records have by that name, if they lie below ``root``."""
+    return records.OWN.glob(pattern) if records.OWN.is_relative_to(root) else iter(())
+
+
+@lru_cache
+def steps() -> dict[Path, catalog.Step]:
+    """All steps and experiments by path."""
+    return {step.path: step for step in catalog.everything()}
+
+
+def stage(
+    to: Path, root: Path = catalog.ROOT, explore: str = "", above: Mapping[Path, str] | None = None, told: str = ""
+) -> list[Path]:
+    """Write all sources of the book under ``to``; returns the pages of code, relative to it.
+
+    ``explore``: the text of the page that lists the microscope's pages; ``above``: what stands above a step's code;
+    ``told``: the text of the page that tells a ladder as a story.
+    Raises ValueError for a link that leads nowhere, and for a line that MyST would leave out; it names page and line.
+    """
+    pages = sorted({path for pattern in PAGES for path in root.glob(pattern)} | set(_own(root, "*.md")))
+    wanted: set[Path] = {path.relative_to(root) for path in steps()}
+    texts = {}
+    for path in pages:
+        text, linked = _turned(path, root)
+        texts[_place(path.relative_to(root))] = text
+        wanted |= linked
+    if explore:
+        texts[EXPLORE] = explore
+    if told:
+        place, lesson = Path(story.PAGE), Path("lessons") / story.final().lesson
+        texts[place] = told
+        texts[lesson / "index.md"] += f"\nThe ladder up to here, step by step: [the story]({_up(lesson, place)}).\n"
+    contents = _contents(sorted(texts))
+    for place, text in texts.items():
+        _write(to / place, text + contents.get(place, ""))
+    for path in sorted(wanted):
+        _write(to / _code_place(path), _code_page(path, root, (above or {}).get(root / path, "")))
+    return sorted(map(_code_place, wanted))
+
+
+def _place(page: Path) -> Path:
+    """Where a page of the checkout goes: a folder's README is its index, a notebook a page as others are, and the
+    user's own records lie in a folder that is not hidden."""
+    if page.parts[0] == ".workbook":
+        page = OWN / page.name
+    return page.with_name("index.md") if page.name == "README.md" else page.with_suffix(".md")
+
+
+def _code_place(path: Path) -> Path:
+    """The page of a file of code: steps keep their name, others their suffix too."""
+    return path.with_suffix(".code.md") if path.suffix == ".py" else path.with_name(f"{path.name}.code.md")
+
+
+def _turned(page: Path, root: Path) -> tuple[str, set[Path]]:
+    """The page's text with its links turned, and the files of code that they lead to."""
+    found: set[Path] = set()
+    here = _place(page.relative_to(root)).parent
+    text, at = "", 1
+    for prose, part in _parts(_markdown(page, root)):
+        new = part
+        if prose:
+            if lost := _LOST.search(part):
+                where = page.relative_to(root), at + part.count("\n", 0, lost.end())
+                raise ValueError(f"{where[0]}:{where[1]}: begins with {lost[1]}, which the book would leave out")
+
+            def turned(match: re.Match[str], start: int = at) -> str:
+                return _link(match, page, start + match.string.count("\n", 0, match.start()), root, here, found)
+
+            new = _LINK.sub(turned, part)
+        text, at = text + new, at + part.count("\n")
+    if _PLACE not in text:  # times without a picture of their own are drawn below their table
+        text = _TIMES.sub(lambda table: f"{table[0]}{_place_of(records.REFERENCE_GPU, table[1])}", text)
+    return text, found
+
+
+def _markdown(page: Path, root: Path) -> str:
+    """A page's text; of a notebook its cells, in order, with its name below the title."""
+    text = page.read_text(encoding="utf-8")
+    if page.suffix != ".ipynb":
+        return text
+    cells = [(cell["cell_type"], "".join(cell["source"])) for cell in json.loads(text)["cells"]]
+    title, _, rest = "\n\n".join(
+        source if kind == "markdown" else _fenced(source, "python") for kind, source in cells
+    ).partition("\n")
+    return f"{title}\n\nThe cells of the notebook `{page.relative_to(root).as_posix()}`.\n{rest}\n"
+
+
+def _fenced(text: str, language: str) -> str:
+    """Code between fences that are longer than those in it."""
+    fence = "`" * max(3, *(len(run) + 1 for run in re.findall(r"`+", text) or [""]))
+    return f"{fence}{language}\n{text.rstrip()}\n{fence}"
+
+
+def _parts(text: str) -> Iterator[tuple[bool, str]]:
+    """The text cut into prose and fenced code: is it prose, and the part with its line ends."""
+    part, fence = "", ""
+    for line in text.splitlines(keepends=True):
+        mark = _FENCE.match(line)
+        if mark and not fence:
+            yield True, part
+            part, fence = line, mark[2]
+        elif mark and mark[2].startswith(fence):
+            yield False, part + line
+            part, fence = "", ""
+        else:
+            part += line
+    yield not fence, part
+
+
+def _link(match: re.Match[str], page: Path, number: int, root: Path, here: Path, found: set[Path]) -> str:
+    image, words, target = match.groups()
+    if "://" in target or target.startswith(("#", "mailto:")):
+        return match[0]
+    name, _, anchor = target.partition("#")
+    path = Path(os.path.normpath(page.parent / name))
+    if not path.exists() or not path.is_relative_to(root):
+        raise ValueError(f"{page.relative_to(root)}:{number}: link to {target!r}: there is no such file")
+    path = path.relative_to(root)
+    if image or path.suffix in PICTURES:
+        return f"{image}[{words}]({_up(here, path)})" + _chart(match, path)
+    if path.suffix in CODE:
+        found.add(path)
+        path = _code_place(path)
+    elif (root / path).is_dir():
+        if not (root / path / "README.md").exists():
+            return words  # a folder without a page is named, not linked
+        path = path / "index.md"
+    else:
+        path = _place(path)
+    return f"[{words}]({_up(here, path)}{'#' + anchor if anchor else ''})"
+
+
+def _chart(match: re.Match[str], picture: Path) -> str:
+    """After the picture of a ladder's times, the place where a browser draws them to be asked."""
+    own = match.string[: match.start()].endswith("\n") and match.string[match.end() :].startswith("\n")
+    if not own or picture.parts[-4:-2] != ("results", "charts") or picture.stem not in problems.PRESETS:
+        return ""
+    return _place_of(charts.slug(picture.parts[-2], picture.parts[0] == ".workbook"), picture.stem)
+
+
+_PLACE = '<div class="ladder-chart"'
+
+
+def _place_of(card: str, preset: str) -> str:
+    return f'\n\n{_PLACE} data-card="{card}" data-preset="{preset}"></div>'
+
+
+def _up(here: Path, path: Path) -> str:
+    return Path(os.path.relpath(path, here)).as_posix()
+
+
+def _contents(places: list[Path]) -> dict[Path, str]:
+    """By page, the hidden tables of contents that make the navigation."""
+    lessons = [place for place in places if place.parts[0] == "lessons" and place.name == "index.md"]
+    others = [place for place in places if place.parts[0] == "lessons" and len(place.parts) == 2]
+    others += [place for place in places if place == EXPLORE]
+    tables = {
+        Path("index.md"): _tree("Lessons", lessons + [place for place in places if place == Path(story.PAGE)])
+        + _tree("To look up", [place for place in others if place == EXPLORE or place.name != "index.md"])
+        + _tree("Records", [one for folder in ("own", "results") for one in places if one.parts[0] == folder])
+        + _tree("The project", [p for p in places if len(p.parts) == 1 and p.name not in ("index.md", story.PAGE)])
+    }
+    for index in lessons:
+        inner = [place for place in places if place.is_relative_to(index.parent) and place != index]
+        own = [step.path.relative_to(catalog.ROOT) for step in steps().values() if not step.experiment]
+        code = [_code_place(path) for path in own if path.parent == index.parent]
+        tables[index] = _tree("", [*inner, *code], index.parent)
+    return tables
+
+
+def _tree(caption: str, places: list[Path], here: Path = Path()) -> str:
+    if not places:
+        return ""
+    lines = "\n".join(_up(here, place.with_suffix("")) for place in places)
+    said = f":caption: {caption}\n" if caption else ""
+    return f"\n```{{toctree}}\n:hidden:\n{said}\n{lines}\n```\n"
+
+
+def _code_page(path: Path, root: Path, above: str) -> str:
+    """A page that shows a file: what it is, and its text in colours."""
+    title = path.stem if path.suffix == ".py" else path.name
+    text = (root / path).read_text(encoding="utf-8")
+    language = _LANGUAGES.get(path.suffix, "text")
+    step = steps().get(root / path)
+    orphan = "" if step and not step.experiment else "---\norphan: true\n---\n"
+    return "".join([orphan, f"# {title}\n\n", *_about(path, root), above, f"\n{_fenced(text, language)}\n"])
+
+
+def _about(path: Path, root: Path) -> Iterator[str]:
+    """What stands above the code: its file, its lesson, the step that it grew from."""
+    yield f"`{path.as_posix()}`"
+    step = steps().get(root / path)
+    if step is None:
+        yield "\n"
+        return
+    here = path.parent
+    lesson = Path("lessons") / step.lesson / "index.md"
+    yield f", a step of [lesson {step.lesson[:2]}]({_up(here, lesson)})"
+    before = step.builds_on or step.predecessor
+    if before:
+        yield f". It grew from `{before}`: `make diff TO={step.name}` shows what is new"
+    yield ".\n"
+
+
+def _write(path: Path, text: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text, encoding="utf-8")
+
+
+def pictures(to: Path, root: Path = catalog.ROOT) -> None:
+    """Put the pictures of the pages where the staged pages look for them."""
+    for folder in (*root.glob("lessons/*/figures"), root / "results" / "charts", *_own(root, "charts")):
+        for path in folder.rglob("*"):
+            if path.suffix in PICTURES:
+                target = to / path.relative_to(root)
+                target.parent.mkdir(parents=True, exist_ok=True)
+                shutil.copyfile(path, target)

@@ -1,0 +1,274 @@
+"""Values that were found before, kept in the checkout's personal folder ``.workbook/cache`` (git ignores it).
+
+A value is kept under a key that names all that it depends on. Which code that is nobody lists by hand: :func:`files`
+walks the imports from the modules that find the value, through ``common`` and ``lessons``, data files that they name
+included. What cannot be read is found anew; what is written is whole or not there at all.
+"""
+
+from __future__ import annotations
+
+import ast
+import atexit
+import contextlib
+import functools
+import hashlib
+import json
+import os
+import platform
+import re
+import time
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import TypeVar
+
+from msgspec import to_builtins
+
+from common.catalog import catalog, packages, schema, store
+
+FOLDER = catalog.ROOT / ".workbook" / "cache"
+MOST_BYTES = 256 << 20  # of one kind; what was not used for longest goes first
+MOST_SECONDS = 90 * 86400.0
+
+PACKAGES = (
+    "numba", "numba-cuda", "llvmlite", "numpy", "matplotlib", "cuda-bindings", "cuda-core", "nvidia-nvvm",
+    "nvidia-nvjitlink", "nvidia-nvjitlink-cu12", "nvidia-cuda-nvcc", "nvidia-cuda-nvcc-cu12", "nvidia-cuda-nvrtc",
+    "nvidia-cuda-nvrtc-cu12", "nvidia-cuda-cccl", "nvidia-cuda-nvdisasm",
+)  # fmt: skip
+_PROGRAM = re.compile(r"(common|lessons)(\.\w+)+")
+_DATA = re.compile(r"[\w./-]+\.(json|toml|txt|css|js|html|npz)")
+# It starts the processes that find values, and has no part in what they are.
+_CARRIER = Path("common", "run", "isolate.py")
+
+T = TypeVar("T")
+
+
+# --- what a value depends on ---
+
+
+def files(roots: Iterable[Path]) -> list[Path]:
+    """These files, and all that they import or name, directly or through each other, in order.
+
+    Of ``common`` it is what it was when this process first asked, as it has that loaded.
+    """
+    found: set[Path] = set()
+    pending = [path.resolve() for path in roots]
+    while pending:
+        path = pending.pop()
+        if path in found:
+            continue
+        if path.is_relative_to(catalog.ROOT / "common"):
+            found |= _house(path)
+        else:
+            found.add(path)
+            pending += _named(path) if path.suffix == ".py" else []
+    return sorted(found)
+
+
+@functools.cache
+def _house(root: Path) -> frozenset[Path]:
+    found: set[Path] = set()
+    pending = [root]
+    while pending:
+        path = pending.pop()
+        if path not in found:
+            found.add(path)
+            pending += _named(path) if path.suffix == ".py" and path != catalog.ROOT / _CARRIER else []
+    return frozenset(found)
+
+
+def digest(paths: Iterable[Path], text: bool = False) -> str:
+    """Of files' names and contents: of Python in ``common`` and ``lessons`` the code, blind to comments and layout.
+
+    With ``text`` every byte of a lesson's counts, as where its lines are shown. A file that is not there counts, too.
+    """
+    whole = hashlib.sha256()
+    for name, path in sorted((_shown(path), path) for path in set(paths)):
+        whole.update(f"{name}\0{_content(path, text)}\0".encode())
+    return whole.hexdigest()
+
+
+_shown = functools.cache(store.shown)
+
+
+def _content(path: Path, text: bool) -> str:
+    if _shown(path).startswith("common/"):
+        return _of_house(path)
+    return _code(path) if path.suffix == ".py" and not text else _bytes(path)
+
+
+@functools.cache
+def _of_house(path: Path) -> str:
+    return _code(path) if path.suffix == ".py" else _bytes(path)
+
+
+def key(
+    roots: Iterable[Path],
+    *parts: object,
+    data: Iterable[Path] = (),
+    text: bool = False,
+    versions: tuple[str, ...] | None = None,
+) -> str:
+    """A key of the code reached from ``roots``, of ``data`` files, and of ``parts`` (anything JSON takes).
+
+    Python's version and the packages' count, too; with ``versions`` only those packages do, for what is kept in the
+    repository and found on many machines.
+    """
+    machine = [platform.python_version()] if versions is None else []
+    known = packages.versions(PACKAGES if versions is None else versions)
+    told = [parts, machine, known, digest([*files(roots), *data], text)]
+    return hashlib.sha256(json.dumps(told, sort_keys=True, default=str).encode()).hexdigest()
+
+
+@store.kept_by_stamp
+def _bytes(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes() if path.is_file() else b"").hexdigest()
+
+
+_NO_PYTHON = (OSError, SyntaxError, ValueError, RecursionError, MemoryError)
+
+
+@store.kept_by_stamp
+def _code(path: Path) -> str:
+    try:
+        return _learnt(path)[0]
+    except _NO_PYTHON:
+        return _bytes(path)
+
+
+@store.kept_by_stamp
+def _named(path: Path) -> list[Path]:
+    """The files that a file of Python imports, or names in a text; none if it is no Python."""
+    try:
+        names = _learnt(path)[1]
+    except _NO_PYTHON:
+        return []
+    return [found for name in names if (found := _file(path, name)) is not None]
+
+
+def _file(path: Path, name: str) -> Path | None:
+    if _DATA.fullmatch(name):
+        places = [path.parent / name, catalog.ROOT / name]
+    elif _PROGRAM.fullmatch(name):
+        top, _, rest = name.partition(".")
+        folder = catalog.LESSONS if top == "lessons" else catalog.ROOT / top
+        places = [folder / f"{rest.replace('.', '/')}.py"]
+    else:  # a file beside it
+        places = [path.parent / f"{name}.py"]
+    return next((place.resolve() for place in places if place.is_file()), None)
+
+
+# By the digest of a file's bytes: its code's, and the names it imports. Parsing takes a second for the whole house.
+_INDEX = "sources.json"
+
+
+@functools.cache
+def _index(folder: Path) -> dict[str, tuple[str, list[str]]]:
+    return read(folder / _INDEX, dict[str, tuple[str, list[str]]])
+
+
+def _learnt(path: Path) -> tuple[str, list[str]]:
+    data, index = path.read_bytes(), _index(FOLDER)
+    found = hashlib.sha256(data).hexdigest()
+    if found not in index:
+        if len(index) > 4000:
+            index.clear()
+        text = data.decode("utf-8")
+        index[found] = catalog.code_hash(text), sorted(set(_names(ast.parse(text))))
+        _save_at_end(FOLDER)
+    return index[found]
+
+
+@functools.cache
+def _save_at_end(folder: Path) -> None:
+    def save() -> None:
+        with contextlib.suppress(OSError):
+            store.write(folder / _INDEX, json.dumps(_index(folder)))
+
+    atexit.register(save)
+
+
+def _names(tree: ast.AST) -> Iterator[str]:
+    """Modules and data files, by their names in the code; what only a type checker reads is left out."""
+    if isinstance(tree, ast.If) and isinstance(tree.test, ast.Name) and tree.test.id == "TYPE_CHECKING":
+        return
+    if isinstance(tree, ast.Import):
+        yield from (alias.name for alias in tree.names)
+    elif isinstance(tree, ast.ImportFrom) and tree.module:
+        yield tree.module
+        yield from (f"{tree.module}.{alias.name}" for alias in tree.names)
+    elif isinstance(tree, ast.Constant) and _names_a_file(tree.value):
+        yield str(tree.value)
+    for child in ast.iter_child_nodes(tree):
+        yield from _names(child)
+
+
+def _names_a_file(value: object) -> bool:
+    return isinstance(value, str) and bool(_PROGRAM.fullmatch(value) or _DATA.fullmatch(value))
+
+
+# --- values ---
+
+
+def get(kind: str, key: str, type: type[T]) -> T | None:
+    """The value of this kind that was kept under this key; None if there is none, or one of another type."""
+    data = read_bytes(FOLDER / kind, _place(key))
+    try:
+        entry = schema.read(json.loads(data or b"null"), dict[str, object])
+        return schema.read(entry["value"], type) if entry["key"] == key else None
+    except (ValueError, KeyError, RecursionError):
+        return None
+
+
+def put(kind: str, key: str, value: object) -> None:
+    """Keep a value; without a writable checkout it is forgotten."""
+    entry = json.dumps({"key": key, "value": to_builtins(value)})
+    write_bytes(FOLDER / kind, _place(key), entry.encode())
+    _pruned(FOLDER / kind)
+
+
+def _place(key: str) -> str:
+    return f"{hashlib.sha256(key.encode()).hexdigest()[:40]}.json"
+
+
+def read(file: Path, type: type[T]) -> T:
+    """What a JSON file holds; an empty one of the type if it is not there, or something else."""
+    try:
+        return schema.read(json.loads(file.read_text(encoding="utf-8")), type)
+    except (OSError, ValueError, RecursionError):
+        return schema.read({}, type)
+
+
+def read_bytes(folder: Path, name: str) -> bytes | None:
+    """A kept file's bytes, which counts as a use of it; None if it cannot be read."""
+    with contextlib.suppress(OSError):
+        data = (folder / name).read_bytes()
+        os.utime(folder / name)
+        return data
+    return None
+
+
+def write_bytes(folder: Path, name: str, data: bytes) -> bool:
+    """Keep a file, whole or not at all; was it kept?"""
+    try:
+        store.write(folder / name, data)
+    except OSError:
+        return False
+    return True
+
+
+@functools.cache
+def _pruned(folder: Path) -> None:
+    """Once for each process."""
+    prune(folder)
+
+
+def prune(folder: Path, most_bytes: int = MOST_BYTES, most_seconds: float = MOST_SECONDS) -> None:
+    """Delete what was not used for so long, then what was not used for longest until the rest fits."""
+    with contextlib.suppress(OSError):
+        known = [(state.st_mtime, state.st_size, file) for file in folder.iterdir() if (state := file.stat())]
+        total, now = 0, time.time()
+        for used, size, file in sorted(known, reverse=True):
+            left = file.suffix in (".tmp", ".lock")  # by what was interrupted
+            total += size
+            if now - used > (3600.0 if left else most_seconds) or total > most_bytes:
+                file.unlink()

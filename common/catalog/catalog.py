@@ -1,0 +1,635 @@
+"""Finds lessons, steps, experiments and ladders from the folders, and loads step files.
+
+A step is ``lessons/<lesson>/<step>.py``, its ladder is the name's first word, and its docstring says
+``Previous step: NAME`` (or ``none``). An experiment is ``lessons/<lesson>/experiments/<name>.py`` whose docstring
+says ``Variant of: STEP``; it is measured beside its step but is no rung of the ladder. A helper is a module that
+steps import: ``lessons/<name>.py``, or ``lessons/<lesson>/helpers/<name>.py``, which is what one lesson alone uses. A
+lesson's folder is no Python name, so the latter are imported by a text, as are steps:
+``importlib.import_module("lessons.<lesson>.helpers.<name>")``.
+"""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import difflib
+import hashlib
+import importlib
+import importlib.abc
+import importlib.util
+import inspect
+import os
+import re
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import msgspec
+
+from common.catalog import algorithms, lessontext, store
+from common.catalog.problems import DEFAULT_PRESET, FLOAT16, LADDERS, Problem, presets_of
+from common.catalog.schema import Name
+
+ROOT = Path(__file__).resolve().parents[2]
+LESSONS = ROOT / "lessons"
+HELPERS = "helpers"  # a lesson's folder of its own helpers
+EXPERIMENTS = "experiments"
+
+_ARGUMENTS = {
+    "gemm": ("a", "b", "c"),
+    "conv2d": ("x", "filt", "y"),
+    "conv3d": ("x", "filt", "y", "geometry"),
+    "dgrad": ("dy", "filt", "dx", "geometry"),
+    "wgrad": ("x", "dy", "dfilt", "geometry"),
+}
+LAUNCH_ARGUMENTS = {ladder: _ARGUMENTS[kind.form] for ladder, kind in LADDERS.items()}
+NOTHING_TO_PREPARE = ("wgrad",)
+"""Ladders whose second operand is no weight that stays."""
+
+
+class CatalogError(ValueError):
+    """A step file, or the chain of steps, is not what the workbook expects."""
+
+
+PRECISIONS = ("fp32", "tf32", "tf32x3")
+"""What a step may compute with: its arrays' float32; inputs rounded to TF32; three products of TF32 numbers,
+to be as precise as float32."""
+
+
+@dataclass(frozen=True)
+class Step:
+    """One kernel file. ``predecessor`` is the step before it, or for an experiment the step it varies.
+
+    ``builds_on`` is the step that it grew from, maybe of another ladder: the one before, or that of a line
+    ``Builds on: NAME``. ``precision`` is one of PRECISIONS (``PRECISION = "tf32"``). ``requires`` is the least
+    compute capability, or with an ``a`` the only one (``REQUIRES = "9.0a"``); None: any. ``algorithm`` is one of
+    :data:`common.catalog.algorithms.NAMES` (``ALGORITHM = "F(2x2,3x3)"``); None: it sums as the definition does.
+    """
+
+    name: str
+    lesson: str
+    ladder: str
+    predecessor: str | None
+    path: Path
+    title: str
+    experiment: bool = False
+    builds_on: str | None = None
+    precision: str = PRECISIONS[0]
+    requires: str | None = None
+    algorithm: str | None = None
+
+    def runs_on(self, capability: str) -> bool:
+        """Does a GPU of this compute capability, such as ``"9.0"``, have what the step requires?"""
+        return runs_on(self.requires, capability)
+
+    def as_dict(self) -> dict[str, Any]:
+        return {
+            "step": self.name,
+            "lesson": self.lesson,
+            "ladder": self.ladder,
+            "predecessor": self.predecessor,
+            "builds_on": self.builds_on,
+            "precision": self.precision,
+            "requires": self.requires,
+            "algorithm": self.algorithm,
+            "path": self.path.relative_to(ROOT).as_posix(),
+        }
+
+
+def on_tensor_cores(step: Step, problem: Problem) -> bool:
+    """Does the step multiply on tensor cores: float16 arrays, or float32 ones rounded to less?"""
+    return step.precision != PRECISIONS[0] or problem.input_dtype == FLOAT16
+
+
+def runs_on(requires: str | None, capability: str) -> bool:
+    """Does a GPU of this compute capability have what is required: the least, with an ``a`` the only one?"""
+    if requires is None:
+        return True
+    capability = capability.removesuffix("a")
+    if requires.endswith("a"):
+        return capability == requires[:-1]
+    has, needs = ([int(part) for part in text.split(".")] for text in (capability, requires))
+    return has >= needs
+
+
+def target(requires: str | None, capability: str) -> str:
+    """What is compiled for where this compute capability is asked for: that, or what is required in its place."""
+    if requires and (requires.endswith("a") or not runs_on(requires, capability)):
+        return requires
+    return capability
+
+
+def lessons(root: Path = LESSONS) -> list[str]:
+    """Lesson folder names in teaching order."""
+    return sorted(path.name for path in root.iterdir() if re.match(r"\d\d_", path.name) and path.is_dir())
+
+
+def steps(root: Path = LESSONS) -> list[Step]:
+    """Every step in teaching order: ladder by ladder, each from its first step to its last.
+
+    Raises CatalogError if a file's header or a ladder's chain is broken, or two helpers have one name.
+    """
+    return list(_steps(root, _listed(root)))
+
+
+def experiments(root: Path = LESSONS) -> list[Step]:
+    """Every experiment, sorted by lesson and name."""
+    return [step for step in everything(root) if step.experiment]
+
+
+def everything(root: Path = LESSONS) -> list[Step]:
+    """Every step, then every experiment."""
+    return list(_everything(root, _listed(root)))
+
+
+_Listed = tuple[tuple[str, store.Stamp], ...]
+
+
+def _listed(root: Path) -> _Listed:
+    """All that may be a step, an experiment or a helper, and stamps: while they are the same, so is what is read."""
+    files, lessons = _inside(root)
+    found = list(files)
+    for lesson in lessons:
+        files, folders = _inside(lesson)
+        found += files
+        for folder in folders:
+            if folder.name in (EXPERIMENTS, HELPERS):
+                found += _inside(folder)[0]
+    return tuple((path, store.stamp(path)) for path in found)
+
+
+@store.kept_by_stamp  # that of a folder changes with the names in it
+def _inside(folder: Path) -> tuple[list[str], list[Path]]:
+    """The Python files of a folder, and its folders."""
+    with os.scandir(folder) as entries:
+        known = sorted(entries, key=lambda entry: entry.name)
+        files = [entry.path for entry in known if entry.name.endswith(".py")]
+        return files, [Path(entry.path) for entry in known if not entry.name.endswith(".py") and entry.is_dir()]
+
+
+@lru_cache(maxsize=4)
+def _steps(root: Path, _: _Listed) -> tuple[Step, ...]:
+    helpers_by_name(root)
+    found = [_read(path, lesson) for lesson in lessons(root) for path in _python_files(root / lesson)]
+    chains = [_chain(ladder, [step for step in found if step.ladder == ladder]) for ladder in LADDERS]
+    for chain in chains:
+        for number, step in enumerate(chain):
+            _check_origin(step, chain[:number], found)
+    return tuple(step for chain in chains for step in chain)
+
+
+@lru_cache(maxsize=4)
+def _everything(root: Path, listed: _Listed) -> tuple[Step, ...]:
+    known = _steps(root, listed)
+    found = [
+        _read(path, lesson, experiment=True)
+        for lesson in lessons(root)
+        for path in _python_files(root / lesson / EXPERIMENTS)
+    ]
+    names = {step.name for step in known}
+    for experiment in found:
+        if experiment.predecessor not in names:
+            raise CatalogError(f"{experiment.path.name}: varies {experiment.predecessor!r}, which is no step")
+        if experiment.name in names:
+            raise CatalogError(f"{experiment.path.name}: a step has the name {experiment.name!r} already")
+    return (*known, *found)
+
+
+def find(name: str, root: Path = LESSONS) -> Step:
+    """The step or experiment called ``name``; raises CatalogError listing the steps if there is none."""
+    known = everything(root)
+    for step in known:
+        if step.name == name:
+            return step
+    there, extra = (", ".join(one.name for one in known if one.experiment is varied) for varied in (False, True))
+    experiments = f"; experiments are {extra}" if extra else ""
+    raise CatalogError(f"step {name!r} is unknown: steps are {there}{experiments}")
+
+
+def predecessors(step: Step, root: Path = LESSONS) -> list[Step]:
+    """The steps before ``step`` on its ladder, first to last."""
+    rungs = [s for s in steps(root) if s.ladder == step.ladder]
+    names = [s.name for s in rungs]
+    anchor = step.predecessor if step.experiment else step.name
+    end = names.index(anchor) if anchor in names else len(names)
+    return rungs[: end + 1] if step.experiment else rungs[:end]
+
+
+def presets(step: Step) -> list[str]:
+    """The presets a step is timed on: its ladder's, but for those that are left to later steps."""
+    before = {earlier.name for earlier in predecessors(step)} | {step.name}
+    large = (name for name in presets_of(step.ladder) if not name.startswith("tiny-"))
+    later = lessontext.timed_from(LESSONS)
+    return [name for name in large if later.get(name, step.name) in before]
+
+
+def usual_preset(step: Step) -> str:
+    """The preset that a step is shown on by itself: its ladder's default, unless its lesson names another."""
+    usual = lessontext.usual(LESSONS, step.name)
+    return usual.preset if usual else DEFAULT_PRESET[step.ladder]
+
+
+def helpers_by_name(root: Path = LESSONS) -> dict[str, Path]:
+    """The helpers by name, by which records and files that stand in tell them apart.
+
+    Raises CatalogError where two have one name.
+    """
+    found: dict[str, Path] = {}
+    for path in (*_python_files(root), *sorted(root.glob(f"*/{HELPERS}/[!_]*.py"))):
+        other = found.setdefault(path.stem, path)
+        if other is not path:
+            named = " and ".join(one.relative_to(root.parent).as_posix() for one in (other, path))
+            raise CatalogError(f"{named} are helpers of one name: one of them must have another")
+    return found
+
+
+def imported_helpers(path: Path) -> list[Path]:
+    """The helpers that a file imports, directly or through each other; none if it is no Python."""
+    found: set[Path] = set()
+    pending = [path]
+    while pending:
+        for name in _imported(pending.pop()):
+            helper = LESSONS / f"{name.replace('.', '/')}.py"
+            if helper not in found and is_helper(helper) and helper.is_file():
+                found.add(helper)
+                pending.append(helper)
+    return sorted(found, key=lambda helper: helper.stem)
+
+
+def is_helper(path: Path) -> bool:
+    """Is this where a helper lies: one that lessons share, or a lesson's own?"""
+    own = path.parent.name == HELPERS and path.parents[2] == LESSONS
+    return (own or path.parent == LESSONS) and path.suffix == ".py" and not path.name.startswith("_")
+
+
+@store.kept_by_stamp
+def _imported(path: Path) -> list[str]:
+    """The names below ``lessons`` that a file imports."""
+    try:
+        return list(_imports(ast.parse(path.read_bytes())))
+    except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):
+        return []
+
+
+def _imports(tree: ast.AST) -> Iterator[str]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and node.module == LESSONS.name:
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.Import | ast.ImportFrom):
+            modules = [alias.name for alias in node.names] if isinstance(node, ast.Import) else [node.module or ""]
+            yield from (name.split(".")[1] for name in modules if name.startswith(f"{LESSONS.name}."))
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+            named = re.fullmatch(rf"{LESSONS.name}\.(\w+\.{HELPERS}\.\w+)", node.value)
+            yield from named.groups() if named else ()
+
+
+def load(
+    path: Path,
+    ladder: str,
+    home: str | None = None,
+    helpers: dict[str, str] | None = None,
+    constants: Mapping[str, int] | None = None,
+) -> ModuleType:
+    """Import a step file and check its interface; a copy takes ``home``, the original's path, for its ``__file__``.
+
+    ``helpers`` names files that stand in for the lessons' own, ``{"wide": path}``: for this import alone.
+    ``constants`` are values that the file's tile constants get in place of their own, before others follow from them.
+
+    Raises CatalogError when ``launch`` is missing or does not take the ladder's arguments, or one of ``constants`` is
+    none of the file's, or a step has ``prepare`` on a ladder of NOTHING_TO_PREPARE. What the file itself raises on
+    import passes through.
+    """
+    with _standing_in(helpers or {}):
+        module = load_file(path, home, constants)
+    wanted = LAUNCH_ARGUMENTS[ladder] + (("workspace",) if hasattr(module, "workspace") else ())
+    signature = f"launch({', '.join(wanted)})"
+    if ladder in NOTHING_TO_PREPARE and hasattr(module, "prepare"):
+        raise CatalogError(f"{path.name}: prepare is not for a {ladder} step: {wanted[1]} is new at every launch")
+    launch = getattr(module, "launch", None)
+    if not callable(launch):
+        raise CatalogError(f"{path.name}: launch is missing; a {ladder} step must define {signature}")
+    takes = inspect.signature(launch)
+    try:
+        takes.bind(*wanted)
+    except TypeError as error:
+        raise CatalogError(f"{path.name}: launch{takes} cannot be called as {signature}: {error}") from None
+    return module
+
+
+def takes_tile(module: ModuleType, tile: Mapping[str, int]) -> bool:
+    """Does ``launch`` take this tile by keyword, as steps do that choose one for each problem?"""
+    return takes_keywords(module.launch) or inspect.signature(module.launch).parameters.keys() >= tile.keys()
+
+
+def takes_keywords(function: Callable[..., Any]) -> bool:
+    """Does the function take any keyword?"""
+    return any(p.kind is p.VAR_KEYWORD for p in inspect.signature(function).parameters.values())
+
+
+def load_file(path: Path, home: str | None = None, constants: Mapping[str, int] | None = None) -> ModuleType:
+    """Import a Python file by its path, anew at each call; ``home`` and ``constants`` as for :func:`load`."""
+    path = path.resolve()
+    spec = importlib.util.spec_from_file_location(f"file_{path.stem}", path)
+    if spec is None or spec.loader is None:
+        raise CatalogError(f"{path.name}: must be a Python file (.py)")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module  # Numba pickles kernels by module
+    module.__file__ = home or str(path)
+    _execute(path, module, constants)
+    return module
+
+
+def _execute(path: Path, module: ModuleType, constants: Mapping[str, int] | None = None) -> None:
+    # not by the loader: its compiled file is taken for current if two saves of one second have one length
+    source = path.read_bytes()
+    if b"\0" in source:  # a ValueError in older versions of Python
+        raise SyntaxError("source code cannot contain null bytes", (str(path), 1, 1, ""))
+    code = _with_constants(path, source, constants) if constants else source
+    exec(compile(code, str(path), "exec", dont_inherit=True), vars(module))
+
+
+def _with_constants(path: Path, source: bytes, constants: Mapping[str, int]) -> ast.Module:
+    """The file's code, in which each constant is assigned the given value in place of its own."""
+    body: list[ast.stmt] = []
+    missing = dict(constants)
+    for statement in ast.parse(source).body:
+        body.append(statement)
+        targets = statement.targets if isinstance(statement, ast.Assign) else []
+        for name in (node.id for target in targets for node in ast.walk(target) if isinstance(node, ast.Name)):
+            if name in constants:
+                missing.pop(name, None)
+                body.append(ast.Assign([ast.Name(name, ast.Store())], ast.Constant(constants[name])))
+                ast.fix_missing_locations(ast.copy_location(body[-1], statement))
+    if missing:
+        raise CatalogError(f"{path.name}: has no constant {', '.join(missing)}")
+    return ast.Module(body, [])
+
+
+class _StandIns(importlib.abc.MetaPathFinder, importlib.abc.Loader):
+    """Imports some modules from files given by name."""
+
+    def __init__(self, files: dict[str, Path]) -> None:
+        self._files = files
+
+    def find_spec(self, fullname: str, path: object = None, target: object = None) -> Any:
+        return importlib.util.spec_from_loader(fullname, self) if fullname in self._files else None
+
+    def exec_module(self, module: ModuleType) -> None:
+        path = self._files[module.__name__]
+        module.__file__ = str(path)
+        _execute(path, module)
+
+
+@contextlib.contextmanager
+def anew() -> Iterator[None]:
+    """While open, the lessons' helpers and steps are imported anew; then all is as before."""
+    package = importlib.import_module(LESSONS.name)
+    prefix = f"{package.__name__}."
+
+    def take_out() -> dict[str, ModuleType]:
+        taken = {name: sys.modules.pop(name) for name in list(sys.modules) if name.startswith(prefix)}
+        for name in taken:
+            vars(package).pop(name.removeprefix(prefix), None)
+        return taken
+
+    before = take_out()
+    try:
+        yield
+    finally:
+        take_out()
+        for name, module in before.items():
+            sys.modules[name] = module
+            setattr(package, name.removeprefix(prefix), module)
+
+
+@contextlib.contextmanager
+def _standing_in(files: dict[str, str]) -> Iterator[None]:
+    """While open, the lessons' helpers are imported anew, those named from ``files``; then all is as before."""
+    if not files:
+        yield
+        return
+    places = {name: path.relative_to(LESSONS).with_suffix("") for name, path in helpers_by_name(LESSONS).items()}
+    names = {name: ".".join(places.get(name, Path(name)).parts) for name in files}
+    finder = _StandIns({f"{LESSONS.name}.{names[name]}": Path(file) for name, file in files.items()})
+    with anew():
+        sys.meta_path.insert(0, finder)
+        try:
+            yield
+        finally:
+            sys.meta_path.remove(finder)
+
+
+def launch_arguments(problem: Problem, x: Any, weight: Any, y: Any, workspace: Any = None) -> tuple[Any, ...]:
+    """The arguments of ``launch`` in order, for the problem's ladder."""
+    geometry = getattr(problem, "geometry", None)
+    extra = tuple(item for item in (geometry, workspace) if item is not None)
+    return (x, weight, y, *extra)
+
+
+def difference(old: Step, new: Step, context: int = 2) -> Iterator[str]:
+    """What ``new`` changes against ``old``, as the lines of a unified diff.
+
+    The module docstring, a deeper indentation and the step's own name do not count as changes.
+    """
+    before, after = (without_docstring(step.path) for step in (old, new))
+    old_plain, new_plain = (
+        [line.strip().replace(step.name, "STEP") for line in lines] for step, lines in ((old, before), (new, after))
+    )
+    for group in difflib.SequenceMatcher(None, old_plain, new_plain, autojunk=False).get_grouped_opcodes(context):
+        first, last = group[0], group[-1]
+        yield f"@@ {old.name}.py {first[1] + 1}-{last[2]}, {new.name}.py {first[3] + 1}-{last[4]} @@"
+        for tag, i1, i2, j1, j2 in group:
+            if tag == "equal":
+                yield from (f"  {line}" for line in after[j1:j2])
+            else:
+                yield from (f"- {line}" for line in before[i1:i2])
+                yield from (f"+ {line}" for line in after[j1:j2])
+
+
+def without_docstring(path: Path) -> list[str]:
+    """The lines of a file of Python from after its docstring on."""
+    text = path.read_text(encoding="utf-8")
+    return re.sub(r'\A\s*"""(.*?)"""\s*', "", text, flags=re.DOTALL).splitlines()
+
+
+@store.kept_by_stamp
+def source_hash(path: Path) -> str:
+    """SHA-256 of a file's code, blind to comments, docstrings and layout, so records outlive an edited word."""
+    return code_hash(path.read_text(encoding="utf-8"))
+
+
+@lru_cache(maxsize=256)
+def code_hash(text: str) -> str:
+    """As :func:`source_hash`, of a source's text; raises SyntaxError if it is not Python."""
+    tree = ast.parse(text)
+    return hashlib.sha256(repr(_canonical(tree)).encode()).hexdigest()
+
+
+class Code(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """What a record says of the code that was run: the hashes of a step's file and of the helpers it imports.
+
+    An older record says nothing of ``helpers``.
+    """
+
+    source: Name
+    helpers: dict[str, Name] | None = None
+
+
+def provenance(path: Path) -> Code:
+    """The code of a step's file as it is now."""
+    return Code(source=source_hash(path), helpers={h.stem: source_hash(h) for h in imported_helpers(path)})
+
+
+def imported_steps(path: Path) -> dict[str, Code | str]:
+    """By name, the :func:`provenance` of other steps that a step imports, and digests of data files beside it."""
+    source = path.read_text(encoding="utf-8")
+    found: dict[str, Code | str] = {}
+    for name in re.findall(rf"""["']{LESSONS.name}\.(\w+\.\w+)["']""", source):
+        other = LESSONS / f"{name.replace('.', '/')}.py"
+        if other.is_file():
+            found[name] = provenance(other)
+    for data in path.parent.glob("*.json"):
+        if data.name in source:
+            found[data.name] = hashlib.sha256(data.read_bytes()).hexdigest()
+    return found
+
+
+def hashes(files: Iterable[Path]) -> dict[str, str]:
+    """By name, the hashes of files and of all steps and helpers that they import, directly or through each other."""
+    found: set[Path] = set()
+    pending = set(files)
+    while pending:
+        found |= pending
+        named = [name for path in pending for name in imported_steps(path) if not name.endswith(".json")]
+        steps = {LESSONS / f"{name.replace('.', '/')}.py" for name in named}
+        pending = (steps | {helper for path in pending for helper in imported_helpers(path)}) - found
+    return {path.stem: source_hash(path) for path in sorted(found)}
+
+
+def is_current(entry: Code, path: Path) -> bool:
+    """Was a record's entry made by the code that is there now? One without ``helpers`` says nothing of those."""
+    now = provenance(path)
+    return entry.source == now.source and entry.helpers in (None, now.helpers)
+
+
+def _canonical(node: object) -> Any:
+    """The syntax tree as nested tuples, the same under every Python version."""
+    if isinstance(node, ast.AST):
+        values = dict(ast.iter_fields(node))
+        body = values.get("body")
+        if isinstance(body, list):
+            values["body"] = [statement for statement in body if not _is_bare_string(statement)]
+        kept = ((key, _canonical(value)) for key, value in values.items() if key not in ("ctx", "kind"))
+        return type(node).__name__, tuple((key, value) for key, value in kept if value not in (None, ()))
+    if isinstance(node, list):
+        return tuple(_canonical(item) for item in node)
+    return None if node is None else repr(node)
+
+
+def _is_bare_string(node: object) -> bool:
+    return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
+
+
+def _python_files(folder: Path) -> Iterator[Path]:
+    with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+        names = sorted(os.listdir(folder))
+        yield from (folder / name for name in names if name.endswith(".py") and not name.startswith("_"))
+
+
+def _read(path: Path, lesson: str, experiment: bool = False) -> Step:
+    """Read a file's header without importing it, so that a broken file still has a name."""
+    return _header(path, path.read_text(encoding="utf-8", errors="replace"), lesson, experiment)
+
+
+@lru_cache(maxsize=1024)  # every table and chart asks for all steps anew
+def _header(path: Path, text: str, lesson: str, experiment: bool) -> Step:
+    ladder = path.stem.split("_")[0]
+    if ladder not in LADDERS:
+        raise CatalogError(f"{path.name}: the name must start with {', '.join(LADDERS)} and an underscore")
+    key = "Variant of" if experiment else "Previous step"
+    header = re.search(rf"^{key}: (\w+)$", text, re.MULTILINE)
+    if header is None:
+        raise CatalogError(f"{path.name}: the docstring must have a line '{key}: NAME'")
+    title = re.match(rf'\s*(?:r?""")?{path.stem}: (.+)', text)
+    if title is None:
+        raise CatalogError(f"{path.name}: the docstring must start with '{path.stem}: what it does'")
+    previous = None if header[1] == "none" else header[1]
+    grown = re.search(r"^Builds on: (\w+)$", text, re.MULTILINE)
+    return Step(
+        path.stem, lesson, ladder, previous, path, title[1].rstrip('."') + ".", experiment,
+        builds_on=grown[1] if grown else previous,
+        precision=precision(path, text),
+        requires=requires(path, text),
+        algorithm=algorithm(path, text, ladder),
+    )  # fmt: skip
+
+
+def precision(path: Path, text: str) -> str:
+    """One of PRECISIONS, as the text of a step's file says. Raises CatalogError if it says another."""
+    return _constant(path, text, "PRECISION", "|".join(PRECISIONS), " or ".join(PRECISIONS)) or PRECISIONS[0]
+
+
+def requires(path: Path, text: str) -> str | None:
+    """The compute capability that the text of a step's file requires. Raises CatalogError if it says none."""
+    return _constant(path, text, "REQUIRES", r"\d+\.\d+a?", 'a compute capability such as "8.0" or "9.0a"')
+
+
+def algorithm(path: Path, text: str, ladder: str) -> str | None:
+    """One of :data:`common.catalog.algorithms.NAMES`, as the text of a step's file says, or None: the definition.
+
+    Raises CatalogError if it says another, or the ladder has no use for one.
+    """
+    names = algorithms.NAMES
+    found = _constant(path, text, "ALGORITHM", "|".join(map(re.escape, names)), " or ".join(names))
+    if found and ladder not in algorithms.LADDERS:
+        said = f"must be in a step of {', '.join(algorithms.LADDERS)}, and this is one of {ladder}"
+        raise CatalogError(f"{path.name}: ALGORITHM = {found!r}: {said}")
+    return found
+
+
+def _constant(path: Path, text: str, name: str, pattern: str, allowed: str) -> str | None:
+    """The text that a file sets a constant to, None if it does not."""
+    found = re.search(rf"^{name}\s*=\s*(.+?)\s*(?:#.*)?$", text, re.MULTILINE)
+    if found is None:
+        return None
+    value = re.fullmatch(rf"""(["'])({pattern})\1""", found[1])
+    if value is None:
+        raise CatalogError(f"{path.name}: {name} = {found[1]}: must be {allowed}")
+    return value[2]
+
+
+def _chain(ladder: str, found: list[Step]) -> list[Step]:
+    """Order a ladder's steps by their ``Previous step`` lines."""
+    after: dict[str | None, Step] = {}
+    names = [step.name for step in found]
+    for step in found:
+        if names.count(step.name) > 1:
+            raise CatalogError(f"{step.path.name}: two lessons have a step {step.name!r}")
+        if step.predecessor in after:
+            other = after[step.predecessor].name
+            raise CatalogError(f"{step.name} and {other} both name {step.predecessor} as their previous step")
+        after[step.predecessor] = step
+    chain: list[Step] = []
+    name: str | None = None
+    while name in after:
+        chain.append(after.pop(name))
+        name = chain[-1].name
+    if after:
+        stray, there = next(iter(after.values())), ", ".join(step.name for step in chain) or "no steps"
+        said = f"its previous step {stray.predecessor!r} is not on the {ladder} ladder: that has {there}"
+        raise CatalogError(f"{stray.name}: {said}")
+    return chain
+
+
+def _check_origin(step: Step, before: list[Step], known: list[Step]) -> None:
+    """Did the step grow from one that readers have met: before it on its ladder, or of an earlier lesson?"""
+    elsewhere = [one for one in known if one.ladder != step.ladder and one.lesson < step.lesson]
+    if step.builds_on is not None and step.builds_on not in [one.name for one in (*before, *elsewhere)]:
+        raise CatalogError(
+            f"{step.path.name}: Builds on: {step.builds_on}: must be a step before it on the {step.ladder} ladder, "
+            "or one of an earlier lesson on another"
+        )

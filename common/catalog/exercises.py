@@ -1,0 +1,334 @@
+"""Finds the exercises of the lessons, their hints, and what of both a student has used.
+
+An exercise is ``lessons/<lesson>/exercises/<name>.py``; its solution has the same name under ``solutions``. What is
+not code stands in ``exercises/exercises.toml``, one ``[[exercise]]`` for each, in order:
+
+``name``       the file's name without ``.py``; a kernel's starts with its ladder
+``title``      what is asked for, in one line
+``hard``       true: it stands in the table at the end of the lesson's page. The others belong to a section, at whose
+               end the page has ``<!-- exercise: NAME -->`` and ``<!-- end exercise -->``
+``was``        its number when progress was kept by numbers
+``kind``       ``write``, ``bug``, ``predict`` or ``tune``
+``lines``      lines to write between the markers (write), or at most to change (bug)
+``shapes``     shapes it is checked at (default: SHAPES of its ladder)
+``preset``     problem it is compiled for and timed on (default: PRESETS of its ladder)
+``at_most``    limits on what is counted, by the names of :data:`common.grade.limits.COUNTED`
+``at_least``   the same from below
+``because``    by the same names, why it is asked for: said where the limit is not kept
+``floor``      with a GPU: percent of the floor's rate to reach on the preset
+
+What nobody should read by accident stands in ``solutions/spoilers.toml``, a table ``[NAME]`` for each exercise:
+
+``hints``      three, from a question to nearly the answer
+``answers``    predict: what each name is compared with, in the words of :mod:`common.grade.answers`
+``slips``      predict: of a name, numbers that a common mistake comes to, as arithmetic, and what the mistake is
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated, Literal, TypeVar
+
+from msgspec import Meta, Struct, field, to_builtins
+from msgspec.structs import asdict, replace
+
+from common.catalog import catalog, problems, schema, store
+from common.catalog.problems import LADDERS, Problem
+from common.catalog.schema import Amount, Count, Name
+
+Kind = Literal["write", "bug", "predict", "tune"]
+BLANK, END = "# >>> your code", "# <<<"
+
+# Small, and off the edges of tiles of 8, 16 and 32 in every direction.
+SHAPES = {
+    "gemm": ("M=17 N=35 K=18", "M=18 N=3 K=35"),
+    "conv2d": ("N=1 C=2 H=19 W=18 K=2 R=3 S=2", "N=3 C=1 H=6 W=12 K=2 R=5 S=5"),
+    "conv3d": (
+        "N=2 C=3 D=3 H=6 W=4 K=5 T=2 R=3 S=2 stride_h=2 pad_d=1 pad_w=1 dilation_d=2",
+        "N=1 C=2 D=1 H=5 W=7 K=18 T=1 R=3 S=3 stride_w=2 pad_h=1 pad_w=2",
+    ),
+}
+SHAPES["wgrad"] = SHAPES["conv3d"]
+SHAPES["dgrad"] = (
+    "N=2 C=5 D=3 H=6 W=4 K=3 T=2 R=3 S=2 stride_h=2 pad_d=1 pad_w=1 dilation_d=2",
+    "N=1 C=18 D=1 H=5 W=7 K=2 T=1 R=3 S=3 stride_w=2 pad_h=1 pad_w=2",
+)
+SHAPES |= {ladder: SHAPES[kind.form] for ladder, kind in LADDERS.items()}
+PRESETS = {**problems.DEFAULT_PRESET, "gemm": "gemm-2048"}
+STATE = catalog.ROOT / ".workbook" / "exercises.json"
+
+
+class ExerciseError(ValueError):
+    """An exercise, or the file that describes it, is not what the workbook expects."""
+
+
+class Entry(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What ``exercises.toml`` says of an exercise."""
+
+    name: Name
+    title: Name
+    kind: Kind
+    hard: bool = False
+    was: str = ""
+    lines: Count = 0
+    shapes: tuple[Name, ...] = ()
+    preset: str = ""
+    at_most: dict[str, Amount] = field(default_factory=dict)
+    at_least: dict[str, Amount] = field(default_factory=dict)
+    because: dict[str, Name] = field(default_factory=dict)
+    floor: Amount = 0.0
+
+
+class Spoilers(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What ``spoilers.toml`` says of an exercise."""
+
+    hints: Annotated[tuple[Name, ...], Meta(min_length=1, description="a list that is not empty")]
+    answers: dict[str, Name] = field(default_factory=dict)
+    slips: dict[str, dict[str, Name]] = field(default_factory=dict)
+
+
+class _Entries(Struct):
+    exercise: list[dict[str, object]] = field(default_factory=list)
+
+
+class Exercise(Entry, frozen=True, kw_only=True):
+    """One exercise. ``number`` is its lesson's and its own, as in ``02.3``."""
+
+    hints: tuple[str, ...]
+    answers: dict[str, str]
+    slips: dict[str, dict[str, str]]
+    number: str
+    lesson: str
+    path: Path
+
+    @property
+    def solution(self) -> Path:
+        return self.path.parent.parent / "solutions" / self.path.name
+
+    @property
+    def ladder(self) -> str:
+        """The ladder whose interface the file has; empty for a prediction."""
+        return "" if self.kind == "predict" else self.name.split("_")[0]
+
+    @property
+    def section(self) -> str:
+        """The heading that it stands under on the lesson's pages, after those around it; empty if it stands under
+        none."""
+        for page in sorted(self.path.parent.parent.glob("*.md")):
+            before, marker, _ = store.read_text(page).partition(f"<!-- exercise: {self.name} -->")
+            prose = re.sub(r"^```.*?^```$", "", before, flags=re.DOTALL | re.MULTILINE)
+            around: dict[int, str] = {}  # by depth
+            for signs, title in re.findall(r"^(#+) (.+)$", prose, re.MULTILINE):
+                around = {depth: said for depth, said in around.items() if 1 < depth < len(signs)} | {
+                    len(signs): title
+                }
+            if marker and around:
+                return ", ".join(around.values())
+        return ""
+
+    @property
+    def precision(self) -> str:
+        """What it may compute with: what its solution says."""
+        return catalog.precision(self.solution, self.solution.read_text(encoding="utf-8"))
+
+    @property
+    def algorithm(self) -> str | None:
+        """Its algorithm, where that is not the definition: what its solution says."""
+        return catalog.algorithm(self.solution, self.solution.read_text(encoding="utf-8"), self.ladder)
+
+    @property
+    def requires(self) -> str | None:
+        """The compute capability that it needs, as its solution says; None: any."""
+        return catalog.requires(self.solution, self.solution.read_text(encoding="utf-8"))
+
+    def problems(self) -> list[Problem]:
+        """The problems it is checked at."""
+        return [problems.parse_shape(self.ladder, text) for text in self.shapes]
+
+
+def everything(root: Path = catalog.LESSONS) -> list[Exercise]:
+    """Every exercise in order of number; raises ExerciseError naming the file and field that is wrong."""
+    found = [one for lesson in catalog.lessons(root) for one in _read(root / lesson)]
+    names = [one.name for one in found]
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if twice:
+        raise ExerciseError(f"{twice}: two exercises have this name")
+    return found
+
+
+def find(text: str, root: Path = catalog.LESSONS) -> Exercise:
+    """The exercise with this number or name; raises ExerciseError listing the numbers there are."""
+    known = everything(root)
+    for one in known:
+        if text in (one.number, one.name):
+            return one
+    numbers = ", ".join(one.number for one in known) or "none yet"
+    raise ExerciseError(f"exercise {text!r} is unknown: there are {numbers}")
+
+
+def chosen(text: str, root: Path = catalog.LESSONS) -> list[Exercise]:
+    """The exercises that ``text`` names: a lesson (``02`` or its folder), or a number or name.
+
+    Raises ExerciseError if there are none.
+    """
+    lessons = [name for name in catalog.lessons(root) if text in (name, name[:2])]
+    if lessons:
+        here = [one for one in everything(root) if one.lesson == lessons[0]]
+        if not here:
+            raise ExerciseError(f"lesson {text!r} has no exercises")
+        return here
+    return [find(text, root)]
+
+
+def _read(folder: Path) -> list[Exercise]:
+    source = folder / "exercises" / "exercises.toml"
+    if not source.exists():
+        return []
+    entries, spoilers = _toml(source, _Entries).exercise, folder / "solutions" / "spoilers.toml"
+    told = _toml(spoilers, dict[str, dict[str, object]]) if spoilers.exists() else {}
+    found = []
+    for number, fields in enumerate(entries, 1):
+        place = f"{_shown(source)}, exercise {number}"
+        entry = _checked(fields, Entry, place)
+        more = _checked(told.pop(entry.name, {}), Spoilers, f"{_shown(spoilers)}, {entry.name}")
+        found.append(_exercise(folder, number, entry, more, place))
+    for name in told:
+        raise ExerciseError(f"{_shown(spoilers)}: no exercise is called {name}")
+    return found
+
+
+_Read = TypeVar("_Read")
+
+
+def _toml(path: Path, kind: type[_Read]) -> _Read:
+    try:
+        return _checked(_fields(path), kind, _shown(path))
+    except store.StoreError as error:
+        raise ExerciseError(str(error)) from None
+
+
+@store.kept_by_stamp
+def _fields(path: Path) -> dict[str, object]:
+    """The file, read anew only if it was written: each exercise that is looked for asks for all."""
+    return store.read_toml(path)
+
+
+def _checked(fields: dict[str, object], kind: type[_Read], place: str) -> _Read:
+    try:
+        return schema.read(fields, kind)
+    except schema.SchemaError as error:
+        raise ExerciseError(f"{place}: {error}") from None
+
+
+def _shown(path: Path) -> str:
+    return path.relative_to(path.parents[2]).as_posix()
+
+
+def _exercise(folder: Path, number: int, entry: Entry, more: Spoilers, place: str) -> Exercise:
+    path = folder / "exercises" / f"{entry.name}.py"
+    if not path.exists():
+        raise ExerciseError(f"{place}: {path.name} is missing")
+    if entry.kind == "predict":
+        if not more.answers:
+            raise ExerciseError(f"{place}: answers is missing")
+        stray = next((name for name in more.slips if name not in more.answers), None)
+        if stray:
+            raise ExerciseError(f"{place}: slips: {stray} has no answer")
+    else:
+        ladder = entry.name.split("_")[0]
+        if ladder not in LADDERS:
+            raise ExerciseError(f"{place}: name={entry.name!r}: must start with {', '.join(LADDERS)}")
+        entry = replace(entry, shapes=entry.shapes or SHAPES[ladder], preset=entry.preset or PRESETS[ladder])
+        try:
+            for shape in entry.shapes:
+                problems.parse_shape(ladder, shape)
+            problems.preset(entry.preset, ladder)
+        except ValueError as error:
+            raise ExerciseError(f"{place}: {error}") from None
+    number_of_all = f"{folder.name[:2]}.{number}"
+    return Exercise(number=number_of_all, lesson=folder.name, path=path, **asdict(entry), **asdict(more))
+
+
+# --- what a student has done, on this machine ---
+
+
+class Used(Struct):
+    """Hints taken, and the hash of the code that passed, by exercise."""
+
+    hints: dict[str, Count] = field(default_factory=dict)
+    passed: dict[str, str] = field(default_factory=dict)
+
+
+class State:
+    """Hints taken and exercises passed, in a file that git ignores."""
+
+    def __init__(self, path: Path = STATE) -> None:
+        self.path = path
+        self._data = self._read()
+
+    def hint(self, exercise: Exercise) -> tuple[int, str]:
+        """The next hint and its number from 1 on; the last one again when all are given.
+
+        Raises ExerciseError, or StoreError if it cannot be kept that it was given.
+        """
+        with self._changed():
+            taken = min(self._hints(exercise), len(exercise.hints) - 1)
+            self._data.hints[exercise.name] = taken + 1
+        return taken + 1, exercise.hints[taken]
+
+    def hints(self, exercise: Exercise) -> int:
+        """Hints given so far."""
+        return min(self._hints(exercise), len(exercise.hints))
+
+    def _hints(self, exercise: Exercise) -> int:
+        """By name; by the number that it had when numbers were kept, if that is all there is."""
+        return self._data.hints.get(exercise.name, self._data.hints.get(exercise.was, 0))
+
+    def passed(self, exercise: Exercise) -> bool:
+        """Did the file, as it is now, pass?"""
+        kept = self._data.passed.get(exercise.name, self._data.passed.get(exercise.was))
+        return kept == _digest(exercise.path)
+
+    def remember(self, exercise: Exercise, passed: bool) -> None:
+        """Keep a verdict on the exercise's own file; raises as :meth:`hint` does."""
+        with self._changed():
+            self._data.passed.pop(exercise.was, None)
+            if passed:
+                self._data.passed[exercise.name] = _digest(exercise.path)
+            else:
+                self._data.passed.pop(exercise.name, None)
+
+    def _read(self) -> Used:
+        if not self.path.exists():
+            return Used()
+        try:
+            return schema.read(store.read_json(self.path), Used)
+        except store.StoreError as error:
+            raise ExerciseError(f"{error}; delete it to start anew") from None
+        except schema.SchemaError as error:
+            raise ExerciseError(f"{store.shown(self.path)}: {error}; delete it to start anew") from None
+
+    @contextlib.contextmanager
+    def _changed(self) -> Iterator[None]:
+        """Read what others wrote meanwhile, and write what is changed in the context."""
+        with store.locked(self.path.parent):
+            self._data = self._read()
+            yield
+            store.write_json(self.path, to_builtins(self._data))
+
+
+def _digest(path: Path) -> str:
+    try:
+        return catalog.source_hash(path)
+    except (SyntaxError, OSError):
+        return ""
+
+
+def blank(path: Path) -> list[str]:
+    """The code lines between the markers of a file, comments and empty lines left out; empty without markers."""
+    text = path.read_text(encoding="utf-8")
+    parts = re.findall(rf"^ *{re.escape(BLANK)}[^\n]*\n(.*?)^ *{re.escape(END)}$", text, re.DOTALL | re.MULTILINE)
+    return [line for part in parts for line in part.splitlines() if line.strip() and not line.strip().startswith("#")]

@@ -1,0 +1,186 @@
+"""What a lesson says of its steps in its ``lesson.toml``, for the harness to repeat or to go by; it may have none.
+
+``[timed_from]``  by step, presets that are timed from that step of its ladder on: layers that only show what a fast
+kernel does with them
+
+``[usual]``       by step, the ``preset`` and the traced ``shape`` that show what it does, where its ladder's do not
+
+``[[remark]]``    what the compiler does to the ``kernel`` of a ``step`` that its source does not say, as ``text``.
+``merged``: shared arrays whose 32-bit reads it makes so many words wide; the tracer can count them that way.
+
+``[accuracy]``    the ``steps`` on matrices whose errors are measured over K
+
+``[epilogues]``   ``ways``, the module whose epilogues are timed as in :mod:`common.timing.fusing`, and by step of
+``steps`` the presets
+
+``[training]``    a network that is trained: the folder of its ``code``, the ``steps`` that this runs, and by entry
+of the record of training (:mod:`common.report.training`) the one of the lesson's own ``commands`` that writes it
+
+``[photo]``       the conv2d ``step`` that convolves the photograph, unless another is asked for
+
+``[picture.*]``   what a picture of traces shows, by the function of :mod:`common.report.tracefigures` that draws it:
+of ``requests`` the ``steps``; of ``banks`` a ``step``'s shared ``array`` at a ``shape``, for each of a ``constant``'s
+``values``; of ``who_loads`` a ``step``'s shared ``array`` at a ``shape``, in one ``block``
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TypeVar
+
+from msgspec import Struct, field
+
+from common.catalog import schema, store
+from common.catalog.schema import Count
+
+NAME = "lesson.toml"
+
+
+class Usual(Struct, frozen=True):
+    """A preset that a step is shown on, and a shape that it is traced at."""
+
+    preset: str
+    shape: str
+
+
+class Remark(Struct, frozen=True):
+    """What the compiler does to a kernel, and the shared arrays whose reads it makes wider, with their words."""
+
+    step: str
+    kernel: str
+    text: str
+    merged: dict[str, Count] = field(default_factory=dict)
+
+
+class Accuracy(Struct, frozen=True):
+    steps: list[str]
+
+
+class Epilogues(Struct, frozen=True):
+    ways: str
+    steps: dict[str, list[str]]
+
+
+class Training(Struct, frozen=True):
+    code: str
+    steps: list[str]
+    commands: dict[str, str]
+
+
+class Photo(Struct, frozen=True):
+    step: str
+
+
+class Requests(Struct, frozen=True):
+    steps: list[str]
+
+
+class Banks(Struct, frozen=True):
+    step: str
+    array: str
+    shape: str
+    constant: str
+    values: list[Count]
+
+
+class WhoLoads(Struct, frozen=True):
+    step: str
+    array: str
+    shape: str
+    block: tuple[Count, Count, Count]
+
+
+class Pictures(Struct, frozen=True, forbid_unknown_fields=True):
+    requests: Requests | None = None
+    banks: Banks | None = None
+    who_loads: WhoLoads | None = None
+
+
+class Lesson(Struct, frozen=True):
+    """A lesson's file."""
+
+    timed_from: dict[str, list[str]] = field(default_factory=dict)
+    usual: dict[str, Usual] = field(default_factory=dict)
+    remark: list[Remark] = field(default_factory=list)
+    accuracy: Accuracy | None = None
+    epilogues: Epilogues | None = None
+    training: Training | None = None
+    photo: Photo | None = None
+    picture: Pictures = Pictures()
+
+
+Said = TypeVar("Said")
+
+
+def timed_from(lessons: Path) -> dict[str, str]:
+    """By preset, the first step of its ladder that is timed on it, if that is not the ladder's first."""
+    return {
+        preset: step for lesson in _all(lessons) for step, presets in lesson.timed_from.items() for preset in presets
+    }
+
+
+def usual(lessons: Path, step: str) -> Usual | None:
+    """What a step is shown on, if not on what its ladder is."""
+    return next((lesson.usual[step] for lesson in _all(lessons) if step in lesson.usual), None)
+
+
+def remarks(lessons: Path, step: str) -> dict[str, Remark]:
+    """By kernel, what is said of those of a step."""
+    return {one.kernel: one for lesson in _all(lessons) for one in lesson.remark if one.step == step}
+
+
+def accuracy(lessons: Path) -> list[str]:
+    """The steps whose errors are measured; none if no lesson names one."""
+    return [step for lesson in _all(lessons) if lesson.accuracy for step in lesson.accuracy.steps]
+
+
+def epilogues(lessons: Path) -> list[tuple[str, str, str]]:
+    """Step, preset and the module of the epilogues for each convolution whose epilogues are timed."""
+    found = (lesson.epilogues for lesson in _all(lessons) if lesson.epilogues)
+    return [(step, preset, one.ways) for one in found for step, presets in one.steps.items() for preset in presets]
+
+
+def training(lessons: Path) -> tuple[Path, Training] | None:
+    """The network that is trained, with the folder of its lesson; None if no lesson has one."""
+    found = ((path.parent, _read(path).training) for path in sorted(lessons.glob(f"*/{NAME}")))
+    return next(((folder, one) for folder, one in found if one), None)
+
+
+def photo(lessons: Path) -> str:
+    """The step that convolves the photograph; raises ValueError if no lesson names one."""
+    return _first("photo", (lesson.photo for lesson in _all(lessons))).step
+
+
+def requests(lessons: Path) -> Requests:
+    """What the picture of that name shows, as do the next two; raises ValueError if no lesson says so."""
+    return _first("picture.requests", (lesson.picture.requests for lesson in _all(lessons)))
+
+
+def banks(lessons: Path) -> Banks:
+    return _first("picture.banks", (lesson.picture.banks for lesson in _all(lessons)))
+
+
+def who_loads(lessons: Path) -> WhoLoads:
+    return _first("picture.who_loads", (lesson.picture.who_loads for lesson in _all(lessons)))
+
+
+def _first(name: str, said: Iterable[Said | None]) -> Said:
+    """That of the first lesson which has a table of that name."""
+    for found in said:
+        if found is not None:
+            return found
+    raise ValueError(f"no {NAME} has [{name}]")
+
+
+def _all(lessons: Path) -> list[Lesson]:
+    return [_read(path) for path in sorted(lessons.glob(f"*/{NAME}"))]
+
+
+@store.kept_by_stamp
+def _read(path: Path) -> Lesson:
+    """Raises StoreError naming the file and what is wrong with it."""
+    try:
+        return schema.read(store.read_toml(path), Lesson)
+    except schema.SchemaError as error:
+        raise store.StoreError(path, "not as a lesson says it", str(error)) from None

@@ -1,0 +1,299 @@
+"""NumPy float64 oracles, independent of every kernel."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from common.catalog import algorithms
+from common.catalog.problems import FLOAT16, Conv2d, Convolution, Dgrad, Gemm, Problem, Wgrad
+
+Float64 = NDArray[np.float64]
+Indices = tuple[NDArray[np.intp], ...]
+
+# Elements of an operand gathered at a time: bounds the oracle's memory, and keeps what is summed in a cache.
+_CHUNK_ELEMENTS = 1 << 20
+# A gathered product takes so many times as long as one of a matrix product.
+_GATHERED = 16
+
+
+def full(problem: Problem, x: NDArray[Any], weight: NDArray[Any]) -> Float64:
+    """Every output element, in float64, shape ``problem.output_shape``: by matrix products, tap by tap."""
+    x, weight = x.astype(np.float64), weight.astype(np.float64)
+    if isinstance(problem, Gemm):
+        return np.asarray(x @ weight)
+    if isinstance(problem, Conv2d):
+        return _plane(problem, x, weight)
+    if isinstance(problem, Dgrad):
+        return _input_gradient(problem, x, weight)
+    if isinstance(problem, Wgrad):
+        return _filter_gradient(problem, x, weight)
+    assert isinstance(problem, Convolution)
+    return _space(problem, x, weight)
+
+
+def at(problem: Problem, x: NDArray[Any], weight: NDArray[Any], positions: Indices) -> Float64:
+    """Output elements at ``positions`` (one index array per output axis), in float64, shape (count,)."""
+    if math.prod(problem.output_shape) <= _GATHERED * len(positions[0]):
+        return full(problem, x, weight)[positions]
+    if isinstance(problem, Wgrad):
+        return _filter_gradient_at(problem, x, weight, positions)
+    if isinstance(problem, Gemm):
+        m, n = positions
+        return _dots(x, (m,), np.ascontiguousarray(weight.T), n)
+    result = np.zeros(len(positions[0]))
+    channels_last = np.moveaxis(x, 1, -1) if isinstance(problem, Conv2d) else x
+    for filters, of_filter, elements, met in _terms(problem, weight, positions):
+        result[met] += _dots(channels_last, elements, filters, of_filter)
+    return result
+
+
+def _dots(a: NDArray[Any], at: Indices, b: NDArray[Any], rows: NDArray[np.intp]) -> Float64:
+    """The last axis of ``a`` at each of these places times the row of ``b`` that goes with it."""
+    result = np.empty(len(rows))
+    step = max(1, _CHUNK_ELEMENTS // a.shape[-1])
+    for start in range(0, len(rows), step):
+        part = slice(start, start + step)
+        left = a[tuple(axis[part] for axis in at)].astype(np.float64)
+        result[part] = np.einsum("ij,ij->i", left, b[rows[part]].astype(np.float64))
+    return result
+
+
+def expected(problem: Problem, x: NDArray[Any], weight: NDArray[Any]) -> Float64:
+    """What a right kernel leaves where every sum is exact: :func:`full`, as :func:`stored`."""
+    return stored(problem, full(problem, x, weight))
+
+
+def stored(problem: Problem, sums: Float64) -> Float64:
+    """Exact sums as the output holds them: rounded once to the nearest float16, ties to even, if that is its dtype.
+
+    Those of float32 stay as they are: what is compared exactly is exact in it.
+    """
+    return sums.astype(FLOAT16).astype(np.float64) if problem.output_dtype == FLOAT16 else sums
+
+
+def error_bound(
+    problem: Problem,
+    magnitude: Float64,
+    sums: Float64 | None = None,
+    precision: str = "fp32",
+    transformed: Float64 | None = None,
+) -> Float64:
+    """Largest |y - oracle| a kernel may show, given the oracle of the absolute values.
+
+    ``min(n, 8 sqrt(n)) * u * magnitude`` for n roundings of unit roundoff u = 2**-24, in any summation order:
+    the first term is the worst case (Higham 2002, section 4.2), the second the probabilistic bound with
+    lambda = 8 (Higham and Mary 2019, doi:10.1137/18M1226312), exceeded with probability below 1e-13.
+
+    Sums that tensor cores make, of float16 or, with ``precision`` tf32, of TF32 numbers, have u = 2**-23: they cut
+    off where they add (Fasi, Higham, Mikaitis and Pranesh 2021, doi:10.7717/peerj-cs.330). What else is rounded comes
+    on top: each TF32 input by 2**-11 of itself (11 significant bits, to the nearest: Higham 2002, section 2.1; Ootomo
+    and Yokota 2022, doi:10.1177/10943420221090256); an output of float16 by half its last place, for which ``sums``
+    are the oracle's.
+
+    With ``transformed`` (:func:`common.catalog.algorithms.magnitude`) it is the bound of minimal filtering, normwise.
+    An element is A^T ((G g G^T) * (B^T d B)) A, summed over channels, of a filter g and a window d, and
+
+        |y - oracle| <= min(n, 8 sqrt(n)) u (|A|^T ((|G| |g| |G|^T) * (|B|^T |d| |B|)) |A|)
+
+    for the n roundings between an operand and the element: those of the transforms, of the products and of their sums
+    (the bound of Barabasz, Anderson, Soodhalter and Gregg 2020, doi:10.1145/3412380, before they take norms
+    of the matrices and of d and g). It counts a whole window with a whole filter: a large input that the definition
+    multiplies by a tap of 0 is in it, as it is in what is rounded. So no element has a bound of its own terms alone.
+    """
+    if transformed is not None:
+        return _summation(algorithms.roundings(problem), _ROUNDED) * transformed
+    bound = _summation(problem.reduction + 1, _CUT if _on_tensor_cores(problem, precision) else _ROUNDED) * magnitude
+    if precision == "tf32":
+        bound = bound * (1 + _TF32) ** 2 + ((1 + _TF32) ** 2 - 1) * magnitude
+    if problem.output_dtype == FLOAT16:
+        if sums is None:
+            raise ValueError("the bound of a float16 output needs the sums")
+        bound = bound + _half_of_the_last_place(np.abs(sums) + bound)
+    return bound
+
+
+_ROUNDED, _CUT, _TF32 = 2.0**-24, 2.0**-23, 2.0**-11  # unit roundoffs
+_TYPICALLY = 1.25  # times the error of rounding to the nearest: cutting off both inputs gives 2, one 1.6
+_SEQUENTIAL = 0.47  # the error of sums of float32 normals, term by term, in units of 2**-24 * magnitude
+_MARGIN, _FEW = 2, 8  # times that error for many elements; a single one may have nine times as much again
+
+
+def _on_tensor_cores(problem: Problem, precision: str) -> bool:
+    return precision == "tf32" or problem.output_dtype == FLOAT16
+
+
+def _summation(roundings: int, roundoff: float) -> float:
+    return min(float(roundings), 8 * math.sqrt(roundings)) * roundoff
+
+
+def _half_of_the_last_place(values: Float64) -> Float64:
+    """How far float16 numbers of these magnitudes may be from what was rounded to them; 2**-25 below 2**-14."""
+    _, exponent = np.frexp(np.maximum(values, 2.0**-14))
+    return np.asarray(np.ldexp(1.0, exponent - 12))
+
+
+def nearest_tf32(values: NDArray[Any]) -> NDArray[np.float32]:
+    """Float32 numbers rounded to the nearest TF32 ones, of 11 significant bits; ties to even."""
+    bits = np.ascontiguousarray(values, np.float32).view(np.uint32)
+    rounded = (bits + np.uint32(0x0FFF) + (bits >> np.uint32(13) & np.uint32(1))) & np.uint32(0xFFFFE000)
+    return rounded.view(np.float32)
+
+
+def typical_error(
+    problem: Problem,
+    x: NDArray[Any],
+    weight: NDArray[Any],
+    magnitude: Float64,
+    sums: Float64,
+    precision: str = "fp32",
+    transformed: Float64 | None = None,
+) -> float:
+    """Largest root mean square of the error, over all elements, that a kernel may show on normals.
+
+    A bound on one element has room for roundings that agree, so it tells nothing of inputs that lost a few bits where
+    sums are long. On average roundings do not agree. What is rounded once, TF32 inputs and a float16 output, is
+    compared with the error of these very operands, rounded to the nearest: cutting off gives twice as much. To that
+    comes what summation may add.
+
+    One float32 normal after the other is the order that errs most: the sum of i terms has variance i s^2, and is
+    rounded with a variance of u^2 i s^2 (1 - 2**-2) / (6 ln 2), as its mantissa is spread evenly on a logarithmic
+    scale (Hamming 1970). Over n terms that is 0.09 (n u s)^2, and the magnitude is n s 2 / pi: so the error is 0.47 u
+    of it, for any n, and less if parts are summed apart. Twice as much is allowed, and more where elements are few.
+    Inputs of 15 bits err by 32 times as much for n = 1000, by 16 times for n = 4000. Transforms (``transformed``)
+    round each term, too, which agree no more than the terms do: by u / 6 of their magnitude for one term.
+
+    Tensor cores cut off where they add, and the errors of one sum have one sign: four roundings that agree, or
+    sqrt(n) / 4 of them; more than cuBLAS was seen to have, or three products of TF32 numbers each, summed there.
+    """
+    roundings = problem.reduction + 1
+    if precision != "fp32" or problem.output_dtype == FLOAT16:
+        allowed = min(float(roundings), max(4.0, math.sqrt(roundings) / 4)) * _CUT * root_mean_square(magnitude)
+        if precision == "tf32":
+            rounded = full(problem, nearest_tf32(x), nearest_tf32(weight)) - sums
+            allowed += _TYPICALLY * root_mean_square(rounded)
+        if problem.output_dtype == FLOAT16:
+            allowed += _TYPICALLY * root_mean_square(stored(problem, sums) - sums)
+        return allowed
+    allowed = _SEQUENTIAL * root_mean_square(magnitude)
+    if transformed is not None:
+        allowed += root_mean_square(transformed) / (6 * math.sqrt(algorithms.terms(problem)))
+    squares = np.square(magnitude)
+    elements = max(1.0, float(squares.sum() ** 2 / max(np.square(squares).sum(), np.finfo(float).tiny)))
+    return _MARGIN * (1 + _FEW / math.sqrt(elements)) * _ROUNDED * allowed
+
+
+def root_mean_square(values: Float64) -> float:
+    """Over all elements."""
+    return float(np.sqrt(np.mean(np.square(values))))
+
+
+def _padded(problem: Convolution, x: Float64) -> Float64:
+    """x with the padding of the forward convolution around it."""
+    g = problem.geometry
+    if not any(g[3:6]):
+        return x
+    return np.pad(x, ((0, 0), (g.pad_d, g.pad_d), (g.pad_h, g.pad_h), (g.pad_w, g.pad_w), (0, 0)))
+
+
+def _plane(problem: Conv2d, x: Float64, filt: Float64) -> Float64:
+    """y of a 2D convolution: each tap adds its filters times the pixels that it reads."""
+    y = np.zeros(problem.output_shape)
+    for r, s in np.ndindex(problem.R, problem.S):
+        read = x[:, :, r : r + problem.P, s : s + problem.Q].reshape(problem.N, problem.C, -1)
+        y += (filt[:, :, r, s] @ read).reshape(y.shape)
+    return y
+
+
+def _space(problem: Convolution, x: Float64, filt: Float64) -> Float64:
+    """y of a 3D convolution, as :func:`_plane`."""
+    padded, y = _padded(problem, x), np.zeros(problem.y_shape)
+    for tap, met in _taps(problem):
+        y += (padded[met].reshape(-1, problem.C) @ filt[(slice(None), *tap)].T).reshape(y.shape)
+    return y
+
+
+def _terms(
+    problem: Problem, weight: NDArray[Any], positions: Indices
+) -> Iterator[tuple[NDArray[Any], NDArray[np.intp], Indices, NDArray[np.bool_]]]:
+    """For each tap, what the outputs at ``positions`` sum.
+
+    A matrix of its filters, a row each; which row, and which element of the input with channels last, meet in each
+    output that has a term of this tap; and which outputs these are.
+    """
+    if isinstance(problem, Conv2d):
+        n, k, p, q = positions
+        for r, s in np.ndindex(problem.R, problem.S):
+            yield weight[:, :, r, s], k, (n, p + r, q + s), np.ones(len(n), np.bool_)
+        return
+    assert isinstance(problem, Convolution)
+    g, (n, *place, output) = problem.geometry, positions
+    back = isinstance(problem, Dgrad)
+    for tap in np.ndindex(*problem.filt_shape[1:4]):
+        met, found = np.ones(len(n), np.bool_), []
+        for axis, index in enumerate(place):
+            stride, pad, shift = g[axis], g[3 + axis], tap[axis] * g[6 + axis]
+            if back:  # element p of dy was read at p * stride - pad + shift
+                along, over = np.divmod(index + pad - shift, stride)
+                met &= over == 0
+            else:
+                along = index * stride - pad + shift
+            met &= (along >= 0) & (along < problem.input_shape[1 + axis])
+            found.append(along)
+        elements = n[met], *(along[met] for along in found)
+        filters = weight[(slice(None), *tap)]
+        yield filters.T if back else filters, output[met], elements, met
+
+
+def _taps(problem: Convolution) -> Iterator[tuple[tuple[int, int, int], tuple[slice, ...]]]:
+    """Each tap t, r, s, and the elements of the padded x that it meets: as many as there are of y."""
+    g = problem.geometry
+    for tap in np.ndindex(*problem.filt_shape[1:4]):
+        starts = [index * dilation for index, dilation in zip(tap, g[6:], strict=True)]
+        along = [
+            slice(start, start + (count - 1) * stride + 1, stride)
+            for start, count, stride in zip(starts, problem.y_shape[1:4], g[:3], strict=True)
+        ]
+        yield (tap[0], tap[1], tap[2]), (slice(None), *along)
+
+
+def _input_gradient(problem: Dgrad, dy: Float64, filt: Float64) -> Float64:
+    """dx: each tap gives back to the elements that it read its share of dy."""
+    padded = _padded(problem, np.zeros(problem.x_shape))
+    for tap, met in _taps(problem):
+        padded[met] += dy @ filt[(slice(None), *tap)]
+    g, (_, D, H, W, _) = problem.geometry, problem.x_shape
+    return padded[:, g.pad_d : g.pad_d + D, g.pad_h : g.pad_h + H, g.pad_w : g.pad_w + W]
+
+
+def _filter_gradient_at(problem: Wgrad, x: NDArray[Any], dy: NDArray[Any], positions: Indices) -> Float64:
+    """Elements of dfilt, tap by tap: for the filters and channels that are asked for there."""
+    padded, columns = _padded(problem, x.astype(np.float64)), dy.astype(np.float64).reshape(-1, problem.K).T
+    result = np.empty(len(positions[0]))
+    for tap, met in _taps(problem):
+        here = np.flatnonzero(np.logical_and.reduce([at == i for at, i in zip(positions[1:4], tap, strict=True)]))
+        if len(here):
+            filters, k = _asked_for(positions[0][here], problem.K)
+            channels, c = _asked_for(positions[4][here], problem.C)
+            read = padded[met][..., channels]
+            result[here] = (columns[filters] @ read.reshape(-1, read.shape[-1]))[k, c]
+    return result
+
+
+def _asked_for(indices: NDArray[np.intp], extent: int) -> tuple[Any, NDArray[np.intp]]:
+    """Which rows to take, and where each index is among them: all of them if that leaves few out."""
+    rows, at = np.unique(indices, return_inverse=True)
+    return (slice(None), indices) if 2 * len(rows) > extent else (rows, at)
+
+
+def _filter_gradient(problem: Wgrad, x: Float64, dy: Float64) -> Float64:
+    """dfilt: each tap gets what it read times dy, summed over all images and pixels."""
+    padded, columns = _padded(problem, x), dy.reshape(-1, problem.K).T
+    result = np.empty(problem.filt_shape)
+    for tap, met in _taps(problem):
+        result[(slice(None), *tap)] = columns @ padded[met].reshape(-1, problem.C)
+    return result

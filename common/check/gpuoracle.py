@@ -1,0 +1,165 @@
+"""The right answers on a GPU: one plain kernel for each form, a thread for each output, sums in float64.
+
+Operands are integers, powers of two times such, or float32 numbers: float64 holds each product exactly, and each sum
+of the kinds that are compared exactly. Nothing is shared with the steps. Imported late, as it brings Numba.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+from numba import cuda
+from numpy.typing import NDArray
+
+from common.catalog.problems import Conv2d, Convolution, Problem
+
+THREADS = 256
+# Multiply-adds of one launch: a tenth of a second where float64 is slowest, as a display's watchdog ends long ones.
+AT_ONCE = 1 << 32
+OUTPUTS = 1 << 24  # of one launch, at most: bounds the memory on both sides
+
+
+@cuda.jit
+def gemm(a: Any, b: Any, sums: Any, first: Any) -> None:
+    """``sums``: C in row-major order from element ``first`` on, as in all of these."""
+    i = cuda.grid(1)
+    if i < sums.size:
+        m, n = (first + i) // b.shape[1], (first + i) % b.shape[1]
+        total = np.float64(0.0)
+        for k in range(a.shape[1]):
+            total += np.float64(a[m, k]) * np.float64(b[k, n])
+        sums[i] = total
+
+
+@cuda.jit
+def conv2d(x: Any, filt: Any, sums: Any, first: Any) -> None:
+    """y of a 2D convolution."""
+    i = cuda.grid(1)
+    if i < sums.size:
+        K, C, R, S = filt.shape
+        P, Q = x.shape[2] - R + 1, x.shape[3] - S + 1
+        at = first + i
+        q, p, k, n = at % Q, at // Q % P, at // (Q * P) % K, at // (Q * P * K)
+        total = np.float64(0.0)
+        for c in range(C):
+            for r in range(R):
+                for s in range(S):
+                    total += np.float64(x[n, c, p + r, q + s]) * np.float64(filt[k, c, r, s])
+        sums[i] = total
+
+
+@cuda.jit
+def conv3d(x: Any, filt: Any, sums: Any, first: Any, y_shape: Any, stride: Any, pad: Any, dilation: Any) -> None:
+    """y of a 3D convolution."""
+    i = cuda.grid(1)
+    if i < sums.size:
+        K, T, R, S, C = filt.shape
+        O, P, Q = y_shape
+        at = first + i
+        k, at = at % K, at // K
+        q, at = at % Q, at // Q
+        p, at = at % P, at // P
+        o, n = at % O, at // O
+        total = np.float64(0.0)
+        for t in range(T):
+            d = o * stride[0] - pad[0] + t * dilation[0]
+            for r in range(R):
+                h = p * stride[1] - pad[1] + r * dilation[1]
+                for s in range(S):
+                    w = q * stride[2] - pad[2] + s * dilation[2]
+                    inside = d >= 0 and d < x.shape[1] and h >= 0 and h < x.shape[2] and w >= 0 and w < x.shape[3]
+                    if inside:
+                        for c in range(C):
+                            total += np.float64(x[n, d, h, w, c]) * np.float64(filt[k, t, r, s, c])
+        sums[i] = total
+
+
+@cuda.jit
+def dgrad(dy: Any, filt: Any, sums: Any, first: Any, x_shape: Any, stride: Any, pad: Any, dilation: Any) -> None:
+    """dx: what each tap that read the element gives back to it."""
+    i = cuda.grid(1)
+    if i < sums.size:
+        K, T, R, S, C = filt.shape
+        D, H, W = x_shape
+        at = first + i
+        c, at = at % C, at // C
+        w, at = at % W, at // W
+        h, at = at % H, at // H
+        d, n = at % D, at // D
+        total = np.float64(0.0)
+        for t in range(T):
+            o = d + pad[0] - t * dilation[0]
+            for r in range(R):
+                p = h + pad[1] - r * dilation[1]
+                for s in range(S):
+                    q = w + pad[2] - s * dilation[2]
+                    if o >= 0 and p >= 0 and q >= 0:
+                        whole = o % stride[0] == 0 and p % stride[1] == 0 and q % stride[2] == 0
+                        oo, pp, qq = o // stride[0], p // stride[1], q // stride[2]
+                        if whole and oo < dy.shape[1] and pp < dy.shape[2] and qq < dy.shape[3]:
+                            for k in range(K):
+                                total += np.float64(dy[n, oo, pp, qq, k]) * np.float64(filt[k, t, r, s, c])
+        sums[i] = total
+
+
+@cuda.jit
+def wgrad(x: Any, dy: Any, sums: Any, first: Any, taps: Any, stride: Any, pad: Any, dilation: Any) -> None:
+    """dfilt: a row of threads, along y of the grid, shares an element's images and planes."""
+    i, part = cuda.grid(2)
+    if i < sums.size:
+        T, R, S = taps
+        C = x.shape[4]
+        N, O, P, Q, K = dy.shape
+        at = first + i
+        c, at = at % C, at // C
+        s, at = at % S, at // S
+        r, at = at % R, at // R
+        t, k = at % T, at // T
+        total = np.float64(0.0)
+        for row in range(part, N * O * P, cuda.gridsize(2)[1]):
+            p, o, n = row % P, row // P % O, row // (P * O)
+            d = o * stride[0] - pad[0] + t * dilation[0]
+            h = p * stride[1] - pad[1] + r * dilation[1]
+            if d >= 0 and d < x.shape[1] and h >= 0 and h < x.shape[2]:
+                for q in range(Q):
+                    w = q * stride[2] - pad[2] + s * dilation[2]
+                    if w >= 0 and w < x.shape[3]:
+                        total += np.float64(x[n, d, h, w, c]) * np.float64(dy[n, o, p, q, k])
+        cuda.atomic.add(sums, i, total)
+
+
+_KERNELS = {"gemm": gemm, "conv2d": conv2d, "conv3d": conv3d, "dgrad": dgrad, "wgrad": wgrad}
+_ROWS = 64  # of threads that share an element of dfilt
+
+
+def full(problem: Problem, x: NDArray[Any], weight: NDArray[Any]) -> NDArray[np.float64]:
+    """Every output element, in float64, shape ``problem.output_shape``; some at a time, so that no launch is long.
+
+    Raises the driver's error where the GPU has no room for the operands.
+    """
+    kernel = _KERNELS[problem.form]
+    # float16 numbers are float32 ones
+    operands = [cuda.to_device(np.ascontiguousarray(array, np.float32)) for array in (x, weight)]
+    result = np.empty(math.prod(problem.output_shape))
+    each = max(THREADS, min(OUTPUTS, AT_ONCE // problem.reduction))
+    for first in range(0, result.size, each):
+        count = min(each, result.size - first)
+        sums = cuda.to_device(np.zeros(count))
+        grid, block = -(-count // THREADS), THREADS
+        if problem.form == "wgrad":
+            kernel[(grid, _ROWS), (block, 1)](*operands, sums, first, *_geometry(problem))
+        else:
+            kernel[grid, block](*operands, sums, first, *_geometry(problem))
+        result[first : first + count] = sums.copy_to_host()
+    return result.reshape(problem.output_shape)
+
+
+def _geometry(problem: Problem) -> tuple[tuple[int, ...], ...]:
+    """Of a 3D convolution: the extents that its operands do not show, strides, padding and dilation along d, h, w."""
+    if isinstance(problem, Conv2d) or not isinstance(problem, Convolution):
+        return ()
+    shown = {"conv3d": problem.y_shape, "dgrad": problem.x_shape, "wgrad": problem.filt_shape}[problem.form]
+    g = problem.geometry
+    return tuple(tuple(map(int, part)) for part in (shown[1:4], g[:3], g[3:6], g[6:]))

@@ -1,0 +1,256 @@
+"""Seeded operands: integers and powers of two whose sums are exact in float32, normals, and the photograph.
+
+Where the arrays are float16, so are all operands, exactly; sums stay below the largest float16, and most are not
+float16 themselves, so that how they are rounded shows.
+
+Infinity and NaN are not among them: no step promises anything for those.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from common.catalog import algorithms
+from common.catalog.problems import FLOAT16, Problem
+
+Array = NDArray[Any]
+
+# What sums for an output of float16 stay below, whose largest number is 65,504: room for an element that is changed.
+FLOAT16_LIMIT = 64_000
+_AGAINST = 8  # one element in so many has the other sign where sums are to be large
+_TF32_LIMIT = 2**11  # TF32 holds every integer up to here
+_FAR = 2**10  # the few large elements that stand among ones
+_FEW_FAR = 8  # of them in one filter: their products with large inputs make half of the limit
+
+
+def integers(problem: Problem, seed: int, algorithm: str | None = None) -> tuple[Array, Array]:
+    """Input and weight filled with non-zero integers whose every partial sum is exact in float32, and what an
+    ``algorithm`` of :mod:`common.catalog.algorithms` sums, too.
+
+    No element is zero, so a dropped term changes the sum. For an output of float16 they are as large as it allows,
+    and most terms of a sum have one sign: it has more than float16's 11 bits, mostly.
+    """
+    rng = np.random.default_rng(seed)
+    if problem.output_dtype == FLOAT16:
+        return _coherent(rng, problem)
+    largest = max(1, min(8, math.isqrt(algorithms.exact_below(problem, algorithm) // problem.reduction)))
+
+    def draw(shape: tuple[int, ...]) -> Array:
+        values = rng.integers(1, largest, shape, dtype=np.int8, endpoint=True)
+        values *= rng.integers(0, 1, shape, dtype=np.int8, endpoint=True) * np.int8(2) - np.int8(1)
+        return values.astype(np.float32)
+
+    return draw(problem.input_shape), draw(problem.weight_shape)
+
+
+def _coherent(rng: np.random.Generator, problem: Problem) -> tuple[Array, Array]:
+    """Integers whose sums, one sign each but for an eighth of the elements, are not far below the limit."""
+    largest = max(1, math.isqrt(FLOAT16_LIMIT // problem.reduction))
+
+    def draw(shape: tuple[int, ...]) -> NDArray[np.int16]:
+        values = rng.integers(1, largest, shape, dtype=np.int16, endpoint=True)
+        values[rng.integers(0, _AGAINST, shape, dtype=np.int8) == 0] *= -1
+        return values
+
+    x, weight = draw(problem.input_shape), draw(problem.weight_shape)
+    filters = np.moveaxis(weight, _output_axis(problem), -1)
+    filters *= rng.integers(0, 1, filters.shape[-1], dtype=np.int16, endpoint=True) * np.int16(2) - np.int16(1)
+    return x.astype(problem.input_dtype), weight.astype(problem.weight_dtype)
+
+
+# Other operands whose every partial sum is exact in float32, by name: what is special about them.
+SPECIAL = {
+    "zeros": "half of the elements zero, and every fourth row and filter",
+    "negative": "every product negative",
+    "large": "inputs of up to thousands, weights of 1 and -1",
+    "heavy": "inputs of 1 and -1, weights of up to thousands",
+    "sums": "sums far beyond 65,504",
+    "tiny": "magnitudes around 2^-20",
+    "mixed": "magnitudes from 2^-20 to 2^20",
+    "apart": "products in one sum up to 2^20 times as large as others",
+}
+
+
+# In the place of such a kind: operands whose sums are rounded.
+NORMALS = "normals"
+
+# What is special about them where the arrays are float16.
+SPECIAL_FLOAT16 = SPECIAL | {
+    "sums": "sums up to the largest that float16 holds",
+    "tiny": "inputs, and sums, down to 2^-24, the least that float16 holds",
+    "mixed": "magnitudes from 2^-8 to 2^15",
+    "apart": "products in one sum up to 3,969 times as large as others",
+}
+
+
+def said(kind: str, problem: Problem) -> str:
+    """What is special about operands of a kind of :data:`SPECIAL`."""
+    return (SPECIAL_FLOAT16 if problem.output_dtype == FLOAT16 else SPECIAL)[kind]
+
+
+def special(
+    kind: str, problem: Problem, seed: int, precision: str = "fp32", algorithm: str | None = None
+) -> tuple[Array, Array]:
+    """Input and weight of a kind of :data:`SPECIAL`; exact in any order of summation, as :func:`integers` are.
+
+    With ``precision`` tf32 every operand is a TF32 number.
+    """
+    rng = np.random.default_rng(seed)
+    x, weight = (array.astype(np.float32) for array in integers(problem, seed, algorithm))
+    half = problem.output_dtype == FLOAT16
+    limit, largest = (FLOAT16_LIMIT, _TF32_LIMIT) if half else (algorithms.exact_below(problem, algorithm), 1 << 14)
+    if precision == "tf32":
+        largest = _TF32_LIMIT
+    if kind == "zeros":
+        for array, axis in ((x, _row_axis(problem)), (weight, _output_axis(problem))):
+            array *= rng.integers(0, 2, array.shape, dtype=np.int8)
+            np.moveaxis(array, axis, 0)[3::4] = 0
+    elif kind == "negative":
+        x, weight = np.abs(x), -np.abs(weight)
+    elif kind in ("large", "heavy"):
+        most = max(1, min(largest, limit // problem.reduction))
+        if kind == "large":
+            x, weight = _signed(rng, problem.input_shape, most), np.sign(weight)
+        else:
+            x, weight = np.sign(x), _signed(rng, problem.weight_shape, most)
+    elif kind == "sums":
+        most = max(1, min(4096, largest, math.isqrt(limit // problem.reduction)))
+        x, weight = (np.abs(_signed(rng, shape, most)) for shape in (problem.input_shape, problem.weight_shape))
+    elif kind == "tiny":
+        x, weight = np.ldexp(x, -24 if half else -22), np.ldexp(weight, 0 if half else -22)
+    elif kind == "mixed":
+        # what one output sums has one power of two, so the sum stays exact
+        x_axis, weight_axis = _reduced_axes(problem)
+        (low, high), reach = ((-8, 0), 4) if half else ((-10, 10), 8)
+        row_axis = _row_axis(problem)
+        rows = rng.integers(low, high + 1, size=(x.shape[row_axis],))
+        outputs = rng.integers(low, high + 1, size=(weight.shape[_output_axis(problem)],))
+        terms = rng.integers(-reach, reach + 1, size=(x.shape[x_axis],))
+        x = np.ldexp(x, _along(rows, row_axis, x.ndim) + _along(terms, x_axis, x.ndim))
+        weight = np.ldexp(
+            weight,
+            _along(outputs, _output_axis(problem), weight.ndim) - _along(terms, weight_axis, weight.ndim),
+        )
+    elif kind == "apart":
+        x, weight = _apart(rng, problem, x, weight, limit)
+    else:
+        raise ValueError(f"operands {kind!r}: must be one of {', '.join(SPECIAL)}")
+    return x.astype(problem.input_dtype), weight.astype(problem.weight_dtype)
+
+
+def _apart(rng: np.random.Generator, problem: Problem, x: Array, weight: Array, limit: int) -> tuple[Array, Array]:
+    """Ones of both signs, and of the input a fourth, of each filter a few, up to 2^10 times as large.
+
+    The products of two large ones make half of ``limit`` at most, and so do all others.
+    """
+    far = max(1, min(_FAR, math.isqrt(limit // (2 * _FEW_FAR)), limit // (2 * problem.reduction)))
+    x, weight = np.sign(x), np.sign(weight)
+    x *= np.where(rng.integers(0, 4, x.shape) == 0, far, 1)
+    large = min(_FEW_FAR, -(-problem.reduction // 4))
+    filters = np.moveaxis(weight, _output_axis(problem), 0)
+    row = np.where(np.arange(problem.reduction) < large, far, 1)
+    filters *= rng.permuted(np.tile(row, (len(filters), 1)), axis=1).reshape(filters.shape)
+    return x, weight
+
+
+def _signed(rng: np.random.Generator, shape: tuple[int, ...], most: int) -> Array:
+    magnitudes = rng.integers(1, most, shape, endpoint=True)
+    return (magnitudes * (2 * rng.integers(0, 2, shape) - 1)).astype(np.float32)
+
+
+def _row_axis(problem: Problem) -> int:
+    """The input's axis that the output has, too: rows of A, images; for the gradient of a filter, channels."""
+    return 4 if problem.form == "wgrad" else 0
+
+
+def _output_axis(problem: Problem) -> int:
+    """The weight's axis that the output has, too: columns of B, filters; for the gradient of x, channels."""
+    return {"gemm": 1, "dgrad": 4, "wgrad": 4}.get(problem.form, 0)
+
+
+def _reduced_axes(problem: Problem) -> tuple[int, int]:
+    """An axis of the input and one of the weight that the sum runs over: k, the channels, filters or images."""
+    return {"gemm": (1, 0), "conv2d": (1, 1), "conv3d": (4, 4), "dgrad": (4, 0), "wgrad": (0, 0)}[problem.form]
+
+
+def _along(values: NDArray[np.int64], axis: int, ndim: int) -> NDArray[np.int64]:
+    shape = [1] * ndim
+    shape[axis] = len(values)
+    return values.reshape(shape)
+
+
+def normals(problem: Problem, seed: int) -> tuple[Array, Array]:
+    """Input and weight drawn from the standard normal distribution, and rounded to their dtype."""
+    rng = np.random.default_rng(seed)
+    x, weight = (
+        rng.standard_normal(shape, dtype=np.float32).astype(dtype, copy=False)
+        for shape, dtype in problem.operands[:2]
+    )
+    return x, weight
+
+
+def uneven(problem: Problem, seed: int) -> tuple[Array, Array]:
+    """Normals, but for one pixel that is 2**12 times the others, and for a centre tap of 0.
+
+    Of a :class:`Dgrad` or a :class:`Conv3d` of 3 x 3 taps, padded by 1: the output in the pixel's place has no term
+    with it, and minimal filtering, which sums before it multiplies, has.
+    """
+    x, filt = normals(problem, seed)
+    x[:, :, x.shape[2] // 2, x.shape[3] // 2] *= 2**12
+    filt[:, :, 1, 1] = 0
+    return x, filt
+
+
+def photograph() -> Array:
+    """Luminance in 0..1 of the photograph that Matplotlib ships (Grace Hopper), shape (600, 512)."""
+    from matplotlib import cbook
+    from matplotlib.image import imread
+
+    file = cbook.get_sample_data("grace_hopper.jpg", asfileobj=False)
+    rgb = np.asarray(imread(str(file)), dtype=np.float32) / 255
+    return np.ascontiguousarray(rgb @ np.array([0.2126, 0.7152, 0.0722], dtype=np.float32))
+
+
+def filter_bank() -> dict[str, Array]:
+    """Twelve recognisable 5x5 filters by name, for cross-correlation.
+
+    Edges are smoothed derivatives, the Laplacian of Gaussian has sigma 1, Gabor filters have wavelength 4
+    and sigma 1.5 (Daugman 1985); blurs, identity, sharpen and emboss sum to 1, edge,
+    Laplacian and Gabor filters to 0.
+    """
+    offset = np.arange(-2, 3, dtype=np.float64)
+    row, col = np.meshgrid(offset, offset, indexing="ij")
+    squared = row**2 + col**2
+    gauss = np.exp(-squared / 2)
+    gauss /= gauss.sum()
+    delta = np.zeros((5, 5))
+    delta[2, 2] = 1.0
+
+    def balanced(filt: NDArray[np.float64]) -> NDArray[np.float64]:
+        centred: NDArray[np.float64] = filt - filt.mean()
+        return np.asarray(centred / np.abs(centred).sum(), dtype=np.float64)
+
+    def gabor(degrees: float) -> NDArray[np.float64]:
+        angle = math.radians(degrees)
+        along = col * math.cos(angle) + row * math.sin(angle)
+        return balanced(np.exp(-squared / (2 * 1.5**2)) * np.cos(2 * math.pi * along / 4))
+
+    bank = {
+        "identity": delta,
+        "box blur": np.full((5, 5), 1 / 25),
+        "gaussian blur": gauss,
+        "motion blur": np.eye(5) / 5,
+        "sharpen": 3 * delta - 2 * gauss,
+        "edge, vertical": balanced(gauss * col),
+        "edge, horizontal": balanced(gauss * row),
+        "laplacian": balanced((squared - 2) * gauss),
+        "emboss": delta + 2 * balanced(gauss * (row + col)),
+        "gabor 0°": gabor(0),
+        "gabor 45°": gabor(45),
+        "gabor 90°": gabor(90),
+    }
+    return {name: filt.astype(np.float32) for name, filt in bank.items()}

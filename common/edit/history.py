@@ -1,0 +1,258 @@
+"""The student's own record: every source that was run, and what came of it. Nothing in it is ever overwritten.
+
+``.workbook/sources/<sha256>/<file name>`` holds each source once, by the hash of its bytes, under its own name, so
+that it can be run from there. ``.workbook/runs/<step>/<time>-<process>-<count>.json`` holds one event each.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import json
+import os
+import re
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated
+
+from msgspec import Meta, Struct, field, to_builtins
+from msgspec.structs import replace
+
+from common.catalog import catalog, schema, store
+from common.catalog.schema import Amount, Count, Digest, Name, Positive
+
+FOLDER = catalog.ROOT / ".workbook"
+_SHORTEST_HASH = 4
+_PLACED: list[tempfile.TemporaryDirectory[str]] = []  # they go with this process
+_counter = itertools.count()
+
+
+class HistoryError(RuntimeError):
+    """Something could not be kept, or is not there to be brought back."""
+
+
+class Figures(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What was measured of a run; ``ratio`` is the shipped version's time over this one's, ``loop_per_fma`` the
+    instructions of its multiply loop for each multiply-add."""
+
+    preset: str | None = None
+    device: str | None = None
+    median_ms: Positive | None = None
+    shipped_ms: Positive | None = None
+    ratio: Positive | None = None
+    ratio_p20: Positive | None = None
+    ratio_p80: Positive | None = None
+    kernel: str | None = None
+    registers: Count | None = None
+    loop_per_fma: Amount | None = None
+
+
+class Event(Struct, frozen=True, forbid_unknown_fields=True):
+    """One thing that happened to a step's file. ``source`` is the SHA-256 of its bytes at the time.
+
+    ``what`` is run, graded, saved (kept before something overwrote it), reset or restored. ``verdict`` is a run's
+    status, or whether an exercise passed, ``reason`` its first finding. ``helpers`` has the sources of the lessons'
+    common files that it ran with, by name: those that were edited.
+    """
+
+    step: Name
+    source: Digest
+    what: Name
+    time: str = ""
+    verdict: str = ""
+    reason: str = ""
+    figures: Figures = Figures()
+    helpers: dict[Annotated[str, Meta(pattern=r"^[^\W\d]\w*\Z", description="a name")], Digest] = field(
+        default_factory=dict
+    )
+    number: int = 0
+
+    @property
+    def ratio(self) -> float | None:
+        """The shipped version's time over this one's; None if it was not measured."""
+        return self.figures.ratio
+
+
+def sha(source: bytes) -> str:
+    return hashlib.sha256(source).hexdigest()
+
+
+def keep(source: bytes, name: str, folder: Path | None = None) -> Path:
+    """Store a source under ``name``; returns the stored file, whose parent's name is the hash.
+
+    Raises HistoryError when the folder cannot be written or the disk is full.
+    """
+    path = (folder or FOLDER) / "sources" / sha(source) / name
+    if not path.is_file() or read(path) != source:
+        write(path, source)
+    return path
+
+
+def place(source: bytes, name: str) -> Path:
+    """A file of this name that holds ``source``: the stored one, or one that goes with this process where nothing can
+    be stored."""
+    try:
+        return keep(source, name)
+    except HistoryError:
+        _PLACED.append(tempfile.TemporaryDirectory(prefix="workbook-"))
+        path = Path(_PLACED[-1].name, name)
+        path.write_bytes(source)
+        return path
+
+
+def stored(name: str, digest: str) -> bytes:
+    """The source stored under this name and hash; raises HistoryError if it is not there, or was changed since."""
+    path = FOLDER / "sources" / digest / name
+    source = read(path)
+    if sha(source) != digest:
+        raise HistoryError(f"{path}: is not what was stored there: its SHA-256 is {sha(source)}")
+    return source
+
+
+def add(event: Event) -> None:
+    """Write an event down; raises HistoryError as :func:`keep` does."""
+    now = time.time_ns()
+    stamp = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(now // 10**9))
+    entry = to_builtins(replace(event, time=event.time or stamp))
+    del entry["number"]
+    # sorted by name is sorted by time; process and count keep those of one moment apart
+    name = f"{now:020d}-{os.getpid()}-{next(_counter)}.json"
+    write(FOLDER / "runs" / event.step / name, json.dumps(entry, indent=1).encode())
+
+
+def events(step: str | None = None) -> list[Event]:
+    """A step's events, or all, the oldest first, numbered from 1 within their step.
+
+    A file that is no event is passed over: :func:`broken` names it.
+    """
+    found = [(name, event) for name, event in _read_all(step) if isinstance(event, Event)]
+    return [event for _, event in sorted(found, key=lambda pair: pair[0])]
+
+
+def broken(step: str | None = None) -> list[str]:
+    """What is wrong with each file of a step's events, or of all, that is none."""
+    found = (error for _, error in _read_all(step) if isinstance(error, HistoryError))
+    return [f"{error}; move the file away to be without it" for error in found]
+
+
+def _read_all(step: str | None) -> Iterator[tuple[str, Event | HistoryError]]:
+    """The names of the files of a step's events, or of all, each with its event, or why it is none.
+
+    Raises HistoryError at a folder that cannot be read.
+    """
+    folder = FOLDER / "runs"
+    try:
+        names = [step] if step else [path.name for path in folder.iterdir()] if folder.is_dir() else []
+        files = {name: sorted((folder / name).glob("*.json")) for name in names}
+    except OSError as error:
+        raise HistoryError(f"{folder}: cannot be read: {store.reason(error)}") from None
+    for name, paths in files.items():
+        number = 0
+        for path in paths:
+            try:
+                event = _event(path, name, number + 1)
+            except HistoryError as error:
+                yield path.name, error
+                continue
+            number += 1
+            yield path.name, event
+
+
+def _event(path: Path, step: str, number: int) -> Event:
+    try:
+        entry = store.read_json(path)
+        event = schema.read(entry, Event)
+    except store.StoreError as error:
+        raise HistoryError(str(error)) from None
+    except schema.SchemaError as error:
+        raise HistoryError(f"{store.shown(path)}: {error}") from None
+    missing = next((name for name in ("time", "verdict", "reason", "figures") if name not in entry), "")
+    if missing:
+        raise HistoryError(f"{store.shown(path)}: {missing} is missing")
+    return replace(event, step=step, number=number)
+
+
+def best(step: str, preset: str, shipped: str = "") -> Event | None:
+    """The right run that was fastest against the shipped version, whose hash is ``shipped``, on ``preset``."""
+    timed = [e for e in events(step) if e.ratio is not None and e.figures.preset == preset]
+    timed = [event for event in timed if event.source != shipped or event.helpers]
+    return max(timed, key=lambda event: event.ratio or 0.0, default=None)
+
+
+def leanest(step: str, shipped: str = "") -> Event | None:
+    """The right run whose multiply loop needed the fewest instructions for each multiply-add, as :func:`best`."""
+    compiled = [e for e in events(step) if e.verdict == "right" and e.figures.loop_per_fma]
+    compiled = [event for event in compiled if event.source != shipped or event.helpers]
+    return min(compiled, key=lambda event: event.figures.loop_per_fma or 0.0, default=None)
+
+
+def save(path: Path) -> Path:
+    """Store a file as it is now, as :func:`keep` does. Noted as an event unless its last one has this source.
+
+    Raises HistoryError as :func:`keep` does, or when the file cannot be read.
+    """
+    source = read(path)
+    copy = keep(source, path.name)
+    if not any(event.source == sha(source) for event in events(path.stem)[-1:]):
+        add(Event(path.stem, sha(source), "saved"))
+    return copy
+
+
+def choose(path: Path, wanted: str | None) -> Event:
+    """The event that ``wanted`` names: its number, or the start of a source's hash; by default the last source that
+    is not the file's present one.
+
+    Raises HistoryError saying what there is.
+    """
+    name = path.stem
+    known = events(name)
+    if not known:
+        raise HistoryError(f"{name}: its history is empty: nothing was run or reset yet")
+    if wanted is None:
+        now = sha(read(path)) if path.exists() else ""
+        others = [event for event in known if event.source != now]
+        if not others:
+            raise HistoryError(f"{name}: the history holds no other source than the present one")
+        return others[-1]
+    if wanted.isdigit() and int(wanted) <= len(known):
+        if wanted.strip("0"):
+            return known[int(wanted) - 1]
+    elif re.fullmatch(rf"[0-9a-f]{{{_SHORTEST_HASH},64}}", wanted):
+        fitting = {event.source: event for event in known if event.source.startswith(wanted)}
+        if len(fitting) == 1:
+            return next(iter(fitting.values()))
+    raise HistoryError(
+        f"{wanted!r} names no entry of {name}: must be a number from 1 to {len(known)}, or a hash's first "
+        f"{_SHORTEST_HASH} digits or more, as python -m common history {name} shows them"
+    )
+
+
+def put_back(path: Path, source: bytes, what: str) -> str:
+    """Make ``source`` the file at ``path``, after what stands there was saved; returns the hash of what was saved, or
+    "" if there was nothing.
+
+    Raises HistoryError, with the file untouched, when that cannot be saved or the file cannot be written.
+    """
+    saved = save(path).parent.name if path.exists() else ""
+    keep(source, path.name)
+    write(path, source)
+    add(Event(path.stem, sha(source), what))
+    return saved
+
+
+def read(path: Path) -> bytes:
+    """A file's bytes; raises HistoryError."""
+    try:
+        return store.read_bytes(path)
+    except store.StoreError as error:
+        raise HistoryError(str(error)) from None
+
+
+def write(path: Path, data: bytes) -> None:
+    """Put a file in place, whole or not at all; raises HistoryError."""
+    try:
+        store.write(path, data)
+    except store.StoreError as error:
+        raise HistoryError(str(error)) from None

@@ -1,0 +1,187 @@
+"""What an exercise limits: counted in compiled code, or in a trace of the source as written; and how it is said.
+
+A figure of a trace needs no compiler, and cannot be had by what the compiler merges. Numba's float64 is counted in
+every kernel: no exercise has a use for it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection
+from pathlib import Path
+
+import numpy as np
+
+from common.catalog import occupancy
+from common.catalog.exercises import Exercise
+from common.catalog.problems import Problem
+from common.check.check import Finding
+from common.grade import ptx_plan
+from common.grade.ptx_plan import Plan, PlanLaunch
+from common.machine_code import codegen
+from common.machine_code.codegen import MachineCode
+from common.trace import trace
+from common.trace.trace import Trace
+
+# Machine code is counted for it, whatever the GPU, so that limits mean the same everywhere; what requires another is
+# counted for that.
+ARCHITECTURE = "9.0"
+
+# Names that at_most and at_least may limit: what is counted, and what to say of it.
+COUNTED = {
+    "float64": "{} float64 instructions in the compiled kernels",
+    "stack_bytes": "{} bytes of stack for each thread",
+    "registers": "{} registers for each thread",
+    "shared_bytes": "{} bytes of shared memory for each block",
+    "shared_per_thread": "{} bytes of shared memory for each thread",
+    "per_fma": "{} instructions for each multiply-add in the compiled loop",
+    "shared_per_fma": "{} loads from shared memory for each multiply-add in the compiled loop",
+    "loads_per_fma": "{} loads for each multiply-add in the compiled loop",
+    "barriers": "{} barriers in the compiled kernel",
+    "warps": "{} warps fit a multiprocessor",
+    "idle": "{} percent of the threads have no output",
+    "blocks": "{} blocks",
+    "threads": "{} threads in a block",
+    "sectors": "{} sectors for each request to global memory, of the line that touches most",
+    "turns": "{} wavefronts for each request to shared memory, of the line with most bank conflicts",
+    "shared_requests": "{} requests of a warp to shared memory, as the source is written",
+    "under_way": "{} groups of copies still on their way after a wait",
+    "atomics": "{} atomic operations",
+    "writes": "{} writes to global memory for each output",
+    "shared_reads": "{} reads of shared memory for each multiply-add, as the source is written",
+    "global_reads": "{} reads of global memory for each multiply-add, as the source is written",
+}
+# What is wrong with too much of it.
+MEANING = {
+    "float64": "a Python number beside a float32 makes Numba compute in float64, 0.0 and 0 alike",
+    "stack_bytes": "an array that should be registers lies in local memory",
+}
+OF_INTEGERS = "float64_of_integers"  # conversions from integers: what makes the float64, and no limit of its own
+COMPARED = (
+    "integers were turned into float64: Numba does so where a signed one of 64 bits meets an unsigned one, "
+    "in a comparison too"
+)
+# Of these a trace tells.
+TOUCHED = (
+    "sectors", "turns", "threads", "shared_requests", "under_way", "atomics", "writes", "shared_reads", "global_reads"
+)  # fmt: skip
+OF_THE_LOOP = ("per_fma", "loads_per_fma", "shared_per_fma")
+EVERYWHERE = {"float64": 0.0}  # the most, of every exercise
+
+
+def limited(exercise: Exercise | None) -> set[str]:
+    """Names that an exercise limits of its own."""
+    return {*exercise.at_most, *exercise.at_least} if exercise else set()
+
+
+def touched(found: Trace) -> dict[str, float]:
+    """The figures that a trace tells."""
+    main = found.main
+    each = main.per_fma()
+    warps = main.launches * main.blocks * -(-int(np.prod(main.block)) // 32)
+    shared = [access for access in main.accesses if access.space == "shared"]
+    written = [access for kernel in found.kernels for access in kernel.select("global", "write", "tma store")]
+    of_all = [access for kernel in found.kernels for access in kernel.accesses]
+    return {
+        **trace.worst(found.as_dict()),
+        "threads": float(np.prod(main.block)),
+        "shared_requests": sum(access.requests for access in shared) / max(1, warps),
+        "under_way": float(main.under_way),
+        "atomics": float(sum(access.accesses for access in of_all if access.op == "atomic")),
+        "writes": sum(access.accesses for access in written) / found.output.size,
+        "shared_reads": each["shared"]["loads"] * _told(found) if each else 0.0,
+        "global_reads": each["global"]["loads"] * _told(found) if each else 0.0,
+    }
+
+
+def _told(found: Trace) -> float:
+    """The share of its multiply-adds that a single kernel tells as such: ``acc += a * b + c * d`` adds two products,
+    and one of them is no multiply-add to the compiler. 1 where padding may be what was left out."""
+    pads = any(getattr(found.problem, f"pad_{axis}", 0) for axis in "dhw")
+    needed = 0 if pads or len(found.kernels) > 1 else found.problem.flops // 2
+    return found.main.fma / max(found.main.fma, needed, 1)
+
+
+def text_figures(texts: Collection[str]) -> dict[str, float]:
+    """What PTX tells without an assembler."""
+    return {
+        "float64": sum(len(codegen.float64_arithmetic(text)) for text in texts),
+        OF_INTEGERS: sum(len(re.findall(r"\bcvt\.r[nzmp]\.f64\.[us]\d+", text)) for text in texts),
+    }
+
+
+def count(
+    plan: Plan,
+    folder: Path,
+    problem: Problem,
+    names: Collection[str],
+    least: Collection[str] = (),
+    architecture: str = ARCHITECTURE,
+) -> dict[str, float]:
+    """Those figures of :data:`COUNTED` that are asked for and stand in compiled code.
+
+    Each is the largest of the kernels that multiply and add floats, the smallest for those of ``least``: which does
+    the work is not known (float64 and the stack: of all). Raises ToolMissingError without NVIDIA's assembler.
+    """
+    texts = {
+        entry["kernel"]: Path(folder, f"{entry['kernel']}.ptx").read_text(encoding="utf-8")
+        for entry in plan["launch"]
+    }
+    overall = text_figures(texts.values())
+    if not texts or set(names) <= set(overall):
+        return overall if texts else {}
+    loops = any(name in OF_THE_LOOP for name in names)
+    codes = {
+        digest: codegen.assemble(text, digest, architecture, ptx_plan.entry(text)[1] or None, loops)
+        for digest, text in texts.items()
+    }
+    overall["stack_bytes"] = max(code.stack_bytes for code in codes.values())
+    working = [entry for entry in plan["launch"] if "fma.rn.f32" in texts[entry["kernel"]]] or plan["launch"]
+    each = [
+        _counted(entry, texts[entry["kernel"]], codes[entry["kernel"]], problem, architecture) for entry in working
+    ]
+    found = overall | {name: (min if name in least else max)(one[name] for one in each) for name in each[0]}
+    asked = {*names, *([OF_INTEGERS] if "float64" in names else [])}
+    return {name: value for name, value in found.items() if name in asked}
+
+
+def _counted(
+    entry: PlanLaunch, text: str, code: MachineCode, problem: Problem, architecture: str
+) -> dict[str, float]:
+    """The figures of one launch; those of a multiply loop are 0 without one."""
+    loop = code.hot
+    block, grid = (int(np.prod(entry[key])) for key in ("block", "grid"))
+    shared = code.shared_bytes + entry["shared"]  # what the launch asks for comes on top
+    outputs = int(np.prod(problem.output_shape))
+    return {
+        "registers": code.registers,
+        "shared_bytes": shared,
+        "shared_per_thread": shared / block,
+        "per_fma": loop.per_multiply_add() or 0.0,
+        "loads_per_fma": loop.per_multiply_add(loop.loads) or 0.0,
+        "shared_per_fma": loop.per_multiply_add(loop.count("LDS", "LDSM")) or 0.0,
+        "barriers": len(re.findall(r"\bbar(?:rier)?\.(?:cta\.)?sync\b", text)),
+        "warps": occupancy.occupancy(architecture, block, code.registers, shared).warps,
+        "idle": 100 * (1 - outputs / (block * grid)),
+        "blocks": grid,
+    }
+
+
+def compared(figures: dict[str, float], exercise: Exercise) -> tuple[list[Finding], list[str]]:
+    """Limits that are not kept, with the reason for them, and those that are, each with the figure reached."""
+    findings, kept = [], []
+    for limits, side, beyond in ((EVERYWHERE | exercise.at_most, "at most", 1), (exercise.at_least, "at least", -1)):
+        for name, limit in limits.items():
+            value = figures.get(name)
+            if value is None:
+                findings.append(Finding("unjudged", f"{name} was not counted"))
+                continue
+            text = COUNTED[name].format(f"{value:.4g}" if abs(value) < 1e4 else f"{value:.0f}")
+            if beyond * (value - limit) > 1e-9:
+                why = exercise.because.get(name, MEANING.get(name, ""))
+                if name == "float64" and figures.get(OF_INTEGERS):
+                    why = COMPARED
+                findings.append(Finding("limit", f"{text}; {side} {limit:g} is asked for{why and ': '}{why}"))
+            elif name in limited(exercise):
+                kept.append(f"{text}, {side} {limit:g} {'allowed' if beyond > 0 else 'asked for'}")
+    return findings, kept

@@ -1,0 +1,200 @@
+"""What a step asks of Numba CUDA on the host, answered by others: the arrays that it makes, the kernels it launches.
+
+Nothing is replaced but while one of these contexts is open, and each puts back what it found.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+
+from common.catalog import device, limits, occupancy
+from common.catalog.patching import replaced, replaced_items
+
+MULTIPROCESSORS = 132  # of the card that steps are told of where none is: an H200's
+_MEMORY = 141 << 30  # bytes of it
+_FORALL_THREADS = 128
+
+
+def host(**functions: Any) -> AbstractContextManager[None]:
+    """While open, these stand in the places of functions of ``numba.cuda``: ``host(synchronize=...)``."""
+    from numba import cuda
+
+    return replaced(cuda, **functions)
+
+
+def arrays(allocate: Callable[[str, Any, Any, Any], Any]) -> dict[str, Callable[..., Any]]:
+    """``device_array``, ``device_array_like`` and ``to_device`` for :func:`host`: all call ``allocate``.
+
+    It gets ``(name, shape, dtype, values)``: the name of the function that the step called, the shape and dtype that
+    it asked for, and the array that it gave to ``to_device``, or None for memory that holds nothing yet.
+    ``to_device(array, to=...)`` makes none: it is the other's ``copy_to_device(array)``.
+    """
+
+    def device_array(shape: Any, dtype: Any = np.float64, *_: Any, **__: Any) -> Any:
+        return allocate("device_array", shape, dtype, None)
+
+    def device_array_like(array: Any, *_: Any, **__: Any) -> Any:
+        return allocate("device_array_like", array.shape, array.dtype, None)
+
+    def to_device(obj: Any, stream: Any = 0, copy: bool = True, to: Any = None) -> Any:
+        if to is not None:
+            to.copy_to_device(obj)
+            return to
+        values = np.asanyarray(obj)
+        return allocate("to_device", values.shape, values.dtype, values)
+
+    return {"device_array": device_array, "device_array_like": device_array_like, "to_device": to_device}
+
+
+def default_stream_only() -> AbstractContextManager[None]:
+    """While open, the default stream is the only one: see :data:`common.catalog.limits.STREAMS`.
+
+    Afterwards ``numba.cuda`` holds what it held before, whatever the step did to it.
+    """
+    from numba import cuda
+
+    return replaced_items(vars(cuda), **limits.STREAMS)
+
+
+@contextmanager
+def launches(called: Callable[..., Any]) -> Iterator[Callable[..., Any]]:
+    """While open, calling a kernel on the host is ``called(launched, *arguments)``; gives what it was before.
+
+    ``launched`` is what Numba makes of ``kernel[grid, block]``: ``dispatcher``, ``griddim``, ``blockdim``,
+    ``stream``, and ``sharedmem`` in bytes.
+    """
+    from numba.cuda.dispatcher import _LaunchConfiguration as owner
+
+    before = owner.__call__
+    with replaced(owner, __call__=called):
+        yield before
+
+
+def bounds(kernel: Any) -> tuple[int, ...]:
+    """The kernel's ``launch_bounds``: threads, and perhaps resident blocks and blocks of a cluster; empty without."""
+    given = kernel.targetoptions.get("launch_bounds") or ()
+    return tuple(given) if isinstance(given, tuple | list) else (given,)
+
+
+def cluster(kernel: Any) -> int:
+    """Blocks along x that run as a cluster, as a kernel declares: ``launch_bounds=(threads, blocks, cluster)``."""
+    return limits.cluster_of(bounds(kernel))
+
+
+def without_driver() -> AbstractContextManager[None]:
+    """While open, Numba configures launches without asking the driver: ``launched.stream`` is as given."""
+    from numba.cuda import dispatcher
+
+    return replaced(dispatcher._LaunchConfiguration, __init__=_configure)
+
+
+@contextmanager
+def no_device(multiprocessors: int = MULTIPROCESSORS) -> Iterator[None]:
+    """While open, nothing that a step asks of ``numba.cuda`` on the host needs a driver or a GPU.
+
+    Launches are configured, and what is no launch is refused as :mod:`common.catalog.limits` words it. The card is an
+    H200 that nobody has: of so many ``multiprocessors``, all memory of it free. Arrays and launches are
+    :func:`arrays`' and :func:`launches`' matter.
+    """
+    from numba.cuda import dispatcher
+
+    kind = dispatcher.CUDADispatcher
+
+    def configured(self: Any, given: Any) -> Any:
+        grid, block, shared = limits.require_configuration(self.py_func.__name__, given)
+        # not through ``configure``, which would keep it for launches on a GPU
+        made = object.__new__(dispatcher._LaunchConfiguration)
+        _configure(made, self, grid, block, 0, shared)
+        return made
+
+    def configure(self: Any, *given: Any, **named: Any) -> Any:
+        order = ("griddim", "blockdim", "stream", "sharedmem")
+        given = (*given, *(named.get(name, 0) for name in order[len(given) :]))
+        return configured(self, given)
+
+    def unconfigured(self: Any, *_: Any, **named: Any) -> None:
+        limits.require_kernel(self.py_func.__name__, bool(self.targetoptions.get("device")), None, named)
+
+    def over_all(self: Any, *arguments: Any) -> None:
+        threads = self.thread_per_block or _FORALL_THREADS
+        if self.ntasks:
+            self.dispatcher[-(-self.ntasks // threads), threads, self.stream, self.sharedmem](*arguments)
+
+    stand_in = _Device(multiprocessors)
+    with (
+        replaced(kind, __getitem__=configured, configure=configure, __call__=unconfigured),
+        replaced(dispatcher.ForAll, __call__=over_all),
+        host(
+            synchronize=_nothing, get_current_device=lambda: stand_in, current_context=lambda *_: stand_in,
+            select_device=lambda *_: stand_in, is_available=lambda: True, close=_nothing, event=_Event,
+            event_elapsed_time=lambda *_: 0.0, pinned=_as_it_is, defer_cleanup=_as_it_is,
+            pinned_array=_pinned, pinned_array_like=lambda array: _pinned(array.shape, array.dtype),
+        ),
+    ):  # fmt: skip
+        yield
+
+
+class _Device:
+    """A card, and its context, as far as a step asks."""
+
+    name, id, compute_capability = "NVIDIA H200", 0, (9, 0)
+    WARP_SIZE, MAX_THREADS_PER_BLOCK, L2_CACHE_SIZE = 32, limits.MAX_THREADS, 60 << 20
+    MAX_SHARED_MEMORY_PER_BLOCK = limits.MAX_SHARED
+
+    def __init__(self, multiprocessors: int) -> None:
+        has = occupancy.limits(device.played() or device.USUAL_CARD)
+        self.MULTIPROCESSOR_COUNT = multiprocessors
+        self.MAX_SHARED_MEMORY_PER_MULTIPROCESSOR = has.shared_bytes
+        self.RESERVED_SHARED_MEMORY_PER_BLOCK = has.reserved_bytes
+        self.device = self
+
+    def get_memory_info(self) -> Any:
+        return SimpleNamespace(free=_MEMORY, total=_MEMORY)
+
+    def synchronize(self) -> None:
+        pass
+
+    def reset(self) -> None:
+        pass
+
+
+class _Event:
+    """A point of the default stream, passed as soon as it is there."""
+
+    def __init__(self, *_: Any, **__: Any) -> None:
+        pass
+
+    def record(self, *_: Any) -> None:
+        pass
+
+    synchronize = wait = record
+
+    def query(self) -> bool:
+        return True
+
+    def elapsed_time(self, *_: Any) -> float:
+        return 0.0
+
+
+def _nothing(*_: Any, **__: Any) -> None:
+    pass
+
+
+@contextmanager
+def _as_it_is(*_: Any, **__: Any) -> Iterator[None]:
+    yield
+
+
+def _pinned(shape: Any, dtype: Any = np.float64, *_: Any, **__: Any) -> Any:
+    return np.empty(shape, dtype)
+
+
+def _configure(self: Any, kernel: Any, griddim: Any, blockdim: Any, stream: Any = 0, sharedmem: Any = 0) -> None:
+    self.dispatcher, self.griddim, self.blockdim = kernel, griddim, blockdim
+    self.stream, self.sharedmem = stream, sharedmem
+    self.pre_launch_callbacks, self._kernel_launch_config_sensitive = [], None

@@ -1,0 +1,496 @@
+"""Compiles a step's kernels without a GPU: PTX for any architecture, and machine code where NVIDIA's tools are.
+
+The kernels and their argument types are found by running ``launch`` on host arrays with the launch itself replaced.
+Needs no GPU.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import math
+import operator
+import os
+import re
+import shutil
+import subprocess
+import sys
+import sysconfig
+import tempfile
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import numpy as np
+
+from common.catalog.boundstep import BoundStep
+from common.catalog.patching import replaced, replaced_items
+from common.catalog.problems import Problem
+from common.machine_code import capture, sass, tensormaps
+from common.machine_code.loops import HotLoop
+from common.machine_code.messages import Assembled
+
+ARCHITECTURES = ("7.5", "8.0", "8.6", "8.9", "9.0", "10.0", "12.0")
+
+
+class ToolMissingError(RuntimeError):
+    """NVIDIA's assembler or disassembler is not installed."""
+
+
+class RegistersError(RuntimeError):
+    """An instruction needs more registers than a thread of such a block can have."""
+
+
+@dataclass(frozen=True)
+class Launch:
+    """One kernel launch: the dispatcher, its grid and block, and its argument types.
+
+    The grid is in blocks; ``cluster`` of them along x run as a cluster.
+    """
+
+    name: str
+    kernel: Any
+    grid: tuple[int, ...]
+    block: tuple[int, ...]
+    signature: Any
+    dynamic_shared_bytes: int = 0
+    cluster: int = 1
+
+    @classmethod
+    def of(cls, launched: Any, signature: Any) -> Launch:
+        """The launch that a configuration of real Numba CUDA makes when it is called with these argument types."""
+        kernel = launched.dispatcher
+        grid, block = tuple(map(int, launched.griddim)), tuple(map(int, launched.blockdim))
+        cluster = capture.cluster(kernel)
+        return cls(kernel.py_func.__name__, kernel, grid, block, signature, launched.sharedmem, cluster)
+
+    @property
+    def threads(self) -> int:
+        """Threads of a block."""
+        return math.prod(self.block)
+
+
+@dataclass(frozen=True)
+class MachineCode:
+    """What the assembler made of one kernel for one architecture. Byte counts are per thread but for shared."""
+
+    kernel: str
+    architecture: str
+    registers: int
+    stack_bytes: int
+    spill_bytes: int
+    shared_bytes: int
+    listing: sass.Listing
+    digest: str = ""  # of the instructions
+
+    @property
+    def hot(self) -> HotLoop:
+        """What the hot loop does."""
+        what, span = sass.hot_span(self.listing)
+        return HotLoop.counted(self.listing.instructions[slice(*span)], what)
+
+    def as_dict(self) -> Assembled:
+        """The figures, and the instructions by name: of the whole kernel, and as ``loop`` of its hot loop."""
+        return {
+            "kernel": self.kernel,
+            "architecture": self.architecture,
+            "registers": self.registers,
+            "stack_bytes": self.stack_bytes,
+            "spill_bytes": self.spill_bytes,
+            "shared_bytes": self.shared_bytes,
+            "instructions": sass.names(self.listing.instructions),
+            "loop": self.hot.instructions,
+        }
+
+
+class _HostArray(np.ndarray[Any, Any]):
+    """Stands in for a device array while ``launch`` runs without a device."""
+
+    def copy_to_host(self) -> np.ndarray[Any, Any]:
+        return np.asarray(self)
+
+    def copy_to_device(self, *_: object) -> None:
+        pass
+
+
+def launches(module: ModuleType, problem: Problem) -> list[Launch]:
+    """The kernels that ``prepare`` and ``launch`` would start for this problem, in order."""
+    seen: list[Launch] = []
+    with _recording(seen):
+        BoundStep(module, problem).run(*_host_arrays(problem))
+    return seen
+
+
+def tried(module: ModuleType, problem: Problem) -> list[Launch]:
+    """The kernels that a step which picks one by measuring may start before it does: those of all its candidates.
+
+    Such a step has ``candidates(problem)``, and ``bind(candidate, weights, problem)`` gives a function of the input
+    and the output. Other steps start none.
+    """
+    seen: list[Launch] = []
+    if hasattr(module, "candidates") and hasattr(module, "bind"):
+        with _recording(seen):
+            x, weight, y = _host_arrays(problem)
+            for candidate in module.candidates(problem):
+                module.bind(candidate, weight, problem)(x, y)
+    return seen
+
+
+def _host_arrays(problem: Problem) -> tuple[_HostArray, _HostArray, _HostArray]:
+    """Input, weights and output; the weights are ones, the others whatever the memory holds."""
+    x, weight, y = (np.empty(shape, dtype).view(_HostArray) for shape, dtype in problem.operands)
+    weight.fill(1)
+    return x, weight, y
+
+
+def distinct(found: list[Launch]) -> list[Launch]:
+    """Launches of different kernels or argument types, each once, in order."""
+    seen: dict[tuple[int, str], Launch] = {}
+    for launch in found:
+        seen.setdefault((id(launch.kernel), str(launch.signature)), launch)
+    return list(seen.values())
+
+
+def ptx(launch: Launch, architectures: Iterable[str], lines: bool = False) -> dict[str, str]:
+    """PTX of one launch's kernel for each compute capability such as ``"9.0"``; ``lines`` adds source lines.
+
+    ``"9.0a"`` is what only GPUs of that compute capability run: it has instructions that later ones lack.
+
+    The kernel is lowered once for all of them, but anew where lowering it asked for the compute capability and would
+    have heard something else.
+    """
+    texts: dict[str, str] = {}
+    lowered: list[tuple[Any, list[_Asked]]] = []
+    for architecture in architectures:
+        major, minor = (int(part) for part in architecture.removesuffix("a").split("."))
+        cc = major, minor
+        target = (*cc, "a") if architecture.endswith("a") else cc
+        library = next((known for known, asked in lowered if all(one.same(cc) for one in asked)), None)
+        if library is None:
+            library, asked = _lowered(launch, cc, lines)
+            lowered.append((library, asked))
+        found = library.get_asm_strs(cc=target)
+        if len(found) != 1:
+            raise ValueError(f"{launch.name}: compiles to {len(found)} PTX files; it must not link other files")
+        texts[architecture] = found[0]
+    return texts
+
+
+def readable(text: str, launch: Launch) -> str:
+    """PTX with the kernel's plain name in place of the mangled one, which is hundreds of characters long."""
+    entry = re.search(r"\.entry (\w+)\(", text)
+    return text.replace(entry[1], launch.name) if entry else text
+
+
+def warm() -> None:
+    """Compile a little kernel with what lessons use: the first compilations of a process take seconds longer."""
+    from numba import cuda, float32, types, uint32
+
+    size, shape = 4, (4, 4)
+
+    @cuda.jit(device=True, inline="always")
+    def guarded(array: Any, row: Any, column: Any) -> Any:
+        rows, columns = array.shape
+        return array[row, column] if row < rows and column < columns else float32(0.0)
+
+    def kernel(a: Any, b: Any, wide: Any) -> None:
+        tile = cuda.shared.array(shape, float32)
+        flat = cuda.shared.array(size, float32, alignment=16)
+        acc = cuda.local.array(size, float32)
+        tx, ty = uint32(cuda.threadIdx.x), cuda.threadIdx.y
+        x, y = cuda.grid(2)
+        for k0 in range(0, a.shape[1], 2):
+            tile[ty, tx] = guarded(a, y, k0 + tx)
+            flat[tx] = a[y // 2, x % 2] if wide else tile[0, 0]
+            cuda.syncthreads()
+            for i in range(size):
+                acc[i] += tile[i, 0] * flat[uint32(i)]
+        if y < b.shape[0] and min(x, 1) < b.shape[1]:
+            b[y, x] = acc[0]
+
+    matrix = types.Array(types.float32, 2, "C")
+    cuda.compile(
+        kernel, types.void(matrix, matrix, types.boolean), cc=(9, 0), output="ptx", device=False, abi="numba"
+    )
+
+
+def shared_arrays(text: str) -> int:
+    """Bytes of a kernel's own shared arrays, as its PTX declares them: dynamic shared memory has no size there."""
+    return sum(map(int, re.findall(r"^\s*(?:\.\w+\s+)?\.shared\s.*\[(\d+)\];", text, re.MULTILINE)))
+
+
+def float64_arithmetic(text: str) -> list[str]:
+    """PTX lines that compute in float64: what a literal such as ``0.0`` slips in."""
+    converts = "" if "vprintf" in text else "|cvt"  # print takes each float as a double
+    pattern = re.compile(
+        rf"^\s*(?:@\S+\s+)?(?:add|sub|mul|fma|div|mad|neg|setp{converts})\S*\.f64\b.*$", re.MULTILINE
+    )
+    return [match.strip() for match in pattern.findall(text)]
+
+
+def machine_code(launch: Launch, architecture: str, text: str) -> MachineCode:
+    """Assemble one launch's kernel from its PTX for this architecture, and read what came out.
+
+    Raises ToolMissingError without NVIDIA's ptxas and nvdisasm.
+    """
+    return assemble(text, launch.name, architecture, launch.kernel.targetoptions.get("max_registers"))
+
+
+def assemble(
+    text: str, name: str, architecture: str, max_registers: int | None = None, disassembled: bool = True
+) -> MachineCode:
+    """Assemble PTX that holds one kernel and, if ``disassembled``, count its instructions; raises as
+    :func:`machine_code`."""
+    assembler = _tool("ptxas")
+    with tempfile.TemporaryDirectory() as folder:
+        source, cubin = Path(folder, "kernel.ptx"), Path(folder, "kernel.cubin")
+        # ptxas does not take what NVVM writes for a path's quotes and for signs beyond ASCII
+        escaped = {path: f"/{number}" for number, path in enumerate(_FILE.findall(text)) if "\\" in path}
+        for path, number in escaped.items():
+            text = text.replace(f'"{path}"', f'"{number}"')
+        source.write_text(text, encoding="utf-8")
+        arch = "sm_" + architecture.replace(".", "")
+        extra = [f"--maxrregcount={max_registers}"] if max_registers else []
+        report = _run([assembler, "-v", f"-arch={arch}", *extra, str(source), "-o", str(cubin)], name)
+        listing = _run([_tool("nvdisasm"), "-c", "-g", str(cubin)], name) if disassembled else ""
+        for path, number in escaped.items():
+            listing = listing.replace(f'"{number}"', f'"{_unescaped(path)}"')
+
+    def figure(pattern: str) -> int:
+        found = re.search(pattern, report)
+        return int(found[1]) if found else 0
+
+    return MachineCode(
+        kernel=name,
+        architecture=architecture,
+        registers=figure(r"Used (\d+) registers"),
+        stack_bytes=figure(r"(\d+) bytes stack frame"),
+        spill_bytes=figure(r"(\d+) bytes spill stores") + figure(r"(\d+) bytes spill loads"),
+        shared_bytes=figure(r"(\d+) bytes smem"),
+        listing=sass.parse(listing),
+        digest=sass.digest(listing),
+    )
+
+
+_FILE = re.compile(r'^\s*\.file\s+\d+\s+"(.*?)(?<!\\)"', re.MULTILINE)
+
+
+def _unescaped(path: str) -> str:
+    """A path as it was before LLVM escaped it: bytes in octal, and backslashes before backslashes and quotes."""
+    data = re.sub(
+        rb"\\([0-7]{3}|.)", lambda sign: bytes([int(sign[1], 8)]) if sign[1][1:] else sign[1], path.encode()
+    )
+    return data.decode("utf-8", errors="replace")
+
+
+def _lowered(launch: Launch, cc: tuple[int, int], lines: bool) -> tuple[Any, list[_Asked]]:
+    """The kernel's code library, and what lowering it asked of the compute capability."""
+    from numba.cuda import compiler
+
+    wanted = launch.kernel.targetoptions
+    options = {key: wanted[key] for key in ("fastmath", "launch_bounds") if wanted.get(key)}
+    lines = lines or bool(wanted.get("lineinfo"))
+    tracing = _source_lines() if lines else contextlib.nullcontext()
+    with _without_device(cc, lines), _watched_capability() as asked, tracing, uncollected():
+        library, _ = compiler._compile_pyfunc_with_fixup(
+            launch.kernel.py_func, launch.signature, device=False, abi="numba", cc=cc, lineinfo=lines, **options
+        )
+    return library, asked
+
+
+@contextmanager
+def uncollected() -> Iterator[None]:
+    """No garbage is collected meanwhile: what compiling makes lives until it ends, and is looked through in vain."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
+
+
+@dataclass(frozen=True)
+class _Asked:
+    """One comparison of the compute capability, or None where it was used in another way; and its outcome."""
+
+    compare: Callable[[Any, Any], bool] | None
+    with_what: Any = None
+    outcome: bool = False
+
+    def same(self, cc: tuple[int, int]) -> bool:
+        return self.compare is not None and bool(self.compare(cc, self.with_what)) == self.outcome
+
+
+def _noted(compare: Callable[[Any, Any], bool]) -> Any:
+    """The comparison of a :class:`_Capability` with something."""
+
+    def ask(self: _Capability, other: Any) -> bool:
+        outcome = bool(compare(tuple(tuple.__iter__(self)), other))
+        self.asked.append(_Asked(compare, other, outcome))
+        return outcome
+
+    return ask
+
+
+class _Capability(tuple[int, ...]):
+    """A compute capability that notes what is asked of it."""
+
+    asked: list[_Asked]
+
+    __lt__, __le__, __gt__, __ge__, __eq__, __ne__ = map(
+        _noted, (operator.lt, operator.le, operator.gt, operator.ge, operator.eq, operator.ne)
+    )
+    __hash__ = tuple.__hash__
+
+    def __iter__(self) -> Iterator[int]:
+        self.asked.append(_Asked(None))
+        return tuple.__iter__(self)
+
+    def __getitem__(self, index: Any) -> Any:
+        self.asked.append(_Asked(None))
+        return tuple.__getitem__(self, index)
+
+
+@contextmanager
+def _watched_capability() -> Iterator[list[_Asked]]:
+    """What is asked of the target's compute capability meanwhile, Numba's bookkeeping left out."""
+    from numba.cuda import flags
+    from numba.cuda.core import targetconfig
+
+    known = flags.CUDAFlags.compute_capability
+    asked: list[_Asked] = []
+
+    def read(self: Any) -> Any:
+        found = known.fget(self)
+        if sys._getframe(1).f_globals["__name__"] == targetconfig.__name__:
+            return found
+        watched = _Capability(found)
+        watched.asked = asked
+        return watched
+
+    with replaced(flags.CUDAFlags, compute_capability=property(read, known.fset, known.fdel)):
+        yield asked
+
+
+@contextmanager
+def _without_device(cc: tuple[int, int], lines: bool) -> Iterator[None]:
+    """Device functions compile for ``cc`` and not for this machine's GPU, and are forgotten afterwards."""
+    from numba.cuda import dispatcher
+
+    compile_device = dispatcher.CUDADispatcher.compile_device
+    used: list[Any] = []
+
+    def compile_for_target(self: Any, *args: Any) -> Any:
+        used.append(self)
+        with replaced_items(self.targetoptions, lineinfo=lines):
+            return compile_device(self, *args)
+
+    target = SimpleNamespace(compute_capability=cc)
+    with (
+        replaced(dispatcher, get_current_device=lambda: target),
+        replaced(dispatcher.CUDADispatcher, compile_device=compile_for_target),
+    ):
+        yield
+    for function in used:
+        function.overloads.clear()
+
+
+@contextmanager
+def _source_lines() -> Iterator[None]:
+    """Line information that names the right file for inlined functions, and nothing else.
+
+    Numba writes the lines of an inlined function under the caller's file, and describes variables too, which NVVM
+    refuses in some kernels.
+    """
+    from numba.cuda import debuginfo, lowering, target
+
+    class Line(int):
+        file = ""
+
+    def line_of(self: Any, number: int) -> Line:
+        start = self.func_ir.loc
+        # what belongs to no line of its own stands at the decorator; a reader looks for `def`
+        decorator = self.loc.filename == start.filename and start.line <= number < self.defn_loc.line
+        line = Line(self.defn_loc.line if decorator else number)
+        line.file = self.loc.filename
+        return line
+
+    class Builder(debuginfo.CUDADIBuilder):  # type: ignore[misc]
+        def mark_variable(self, *_: Any, **__: Any) -> None:
+            pass
+
+        def update_variable(self, *_: Any, **__: Any) -> None:
+            pass
+
+        def _di_location(self, line: int) -> Any:
+            add, scope, file = self.module.add_debug_info, self.subprograms[-1], getattr(line, "file", "")
+            if file and file != self.filepath:
+                folder, name = os.path.split(file)
+                place = add("DIFile", {"directory": folder, "filename": name})
+                scope = add("DILexicalBlockFile", {"scope": scope, "file": place, "discriminator": 0})
+            return add("DILocation", {"line": int(line), "column": 1, "scope": scope})
+
+    with (
+        replaced(lowering.BaseLower, _adjust_line_if_prologue=line_of),
+        replaced(target.CUDATargetContext, DIBuilder=Builder),
+    ):
+        yield
+
+
+def _tool(name: str) -> str:
+    # pip puts NVIDIA's tools under site-packages/nvidia
+    packages = Path(sysconfig.get_path("purelib"), "nvidia")
+    for pattern in (f"cu*/bin/{name}*", f"cuda_*/bin/{name}*"):
+        found = sorted(packages.glob(pattern))
+        if found:
+            return str(found[-1])
+    path = shutil.which(name)
+    if path is None:
+        raise ToolMissingError(
+            f"{name} was not found: pip install nvidia-cuda-nvcc nvidia-cuda-nvdisasm, or put the toolkit on PATH"
+        )
+    return path
+
+
+def _run(command: list[str], kernel: str) -> str:
+    done = subprocess.run(command, capture_output=True, encoding="utf-8", errors="replace", timeout=300)
+    if done.returncode:
+        said = (done.stderr or done.stdout).splitlines()
+        text = " ".join([line for line in said if "error" in line or "fatal" in line] or said)
+        if few := re.search(r"Insufficient registers \((\d+)\).*register target of (\d+)", text):
+            share = "all warps of a block share them, those of one scheduler a quarter"
+            raise RegistersError(f"a thread needs at least {few[2]} registers, and can have {few[1]}: {share}")
+        text = re.sub(r"0x[0-9a-f]+", lambda match: f"{int(match[0], 16):,}", re.sub(r"_ZN\w+", kernel, text))
+        raise RuntimeError(f"{Path(command[0]).name} failed: {' '.join(text.split())[:500]}")
+    return done.stdout + done.stderr
+
+
+@contextmanager
+def _recording(seen: list[Launch]) -> Iterator[None]:
+    """Record launches in place of making them; device arrays become host arrays."""
+    import numba
+    from numba import types
+
+    def type_of(value: Any) -> Any:
+        if isinstance(value, np.ndarray):
+            return types.Array(numba.from_dtype(value.dtype), value.ndim, "C")
+        return tensormaps.typed() if tensormaps.is_map(value) else numba.typeof(value)
+
+    def record(self: Any, *args: Any) -> None:
+        seen.append(Launch.of(self, types.void(*(type_of(arg) for arg in args))))
+
+    def allocate(_: str, shape: Any, dtype: Any, values: Any) -> _HostArray:
+        made = np.empty(shape, dtype) if values is None else np.asarray(values)
+        return made.view(_HostArray)
+
+    with (
+        capture.without_driver(),
+        capture.launches(record),
+        capture.host(**capture.arrays(allocate), synchronize=lambda: None),
+        capture.default_stream_only(),
+    ):
+        yield

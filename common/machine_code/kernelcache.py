@@ -1,0 +1,406 @@
+"""Kernels that were compiled before, by this process or another: one file each, found by all that one is made of.
+
+Numba's own cache tells kernels apart by their bytecode and closures. It would take two kernels of one factory for the
+same where ``unroll`` has turned the closure into globals, and never finds one whose closure holds a device function.
+Here the key is the code of every function that a kernel reaches, with the values it is made with, the sources of
+their files, the argument types, the options, the compute capability and the packages. What cannot be described that
+way is compiled as if there were no cache.
+
+A file is a line of JSON and the machine code: reading one runs nothing.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import enum
+import functools
+import hashlib
+import json
+import platform
+import sys
+import time
+import types as python
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+
+from common.catalog import cache, packages
+from common.catalog.patching import replaced
+from common.machine_code.codegen import uncollected
+
+FOLDER = cache.FOLDER / "kernels"
+WAIT_SECONDS = 60.0  # for another process that compiles the same kernel
+
+_PACKAGES_BY_NAME = ("numba", "numba_cuda", "llvmlite", "numpy", "cuda")
+_SETTINGS = ("OPT", "DEBUGINFO", "CUDA_")  # of Numba's configuration, by how their names begin
+_Capability = tuple[int, int]
+
+
+class UncachableError(Exception):
+    """A kernel is made of something whose value cannot be told apart."""
+
+
+@functools.cache
+def _environment() -> str:
+    from numba.cuda.core import config
+
+    settings = {k: repr(v) for k, v in vars(config).items() if k.startswith(_SETTINGS)}
+    return json.dumps([platform.python_version(), packages.versions(cache.PACKAGES), settings], sort_keys=True)
+
+
+class _Description:
+    """A hash of a kernel's code and of every value it is compiled with."""
+
+    def __init__(self) -> None:
+        self._hash = hashlib.sha256()
+        self._seen: dict[int, int] = {}
+        self._kept: list[Any] = []  # ids stay unique while their objects live
+        self._files: set[Path] = set()
+
+    def say(self, *parts: object) -> None:
+        for part in parts:
+            data = part if isinstance(part, bytes) else str(part).encode()
+            self._hash.update(b"%d:" % len(data) + data)
+
+    def digest(self) -> str:
+        for file in cache.files(self._files):
+            self.say("file", hashlib.sha256(file.read_bytes()).digest())
+        return self._hash.hexdigest()
+
+    def value(self, value: Any) -> None:
+        """Raises UncachableError for what is neither code nor a plain value."""
+        if value is None or value is Ellipsis or isinstance(value, bool | int | float | complex | str | bytes):
+            self.say(type(value).__name__, value if isinstance(value, bytes) else repr(value))
+            return
+        if id(value) in self._seen:
+            self.say("again", self._seen[id(value)])
+            return
+        self._seen[id(value)] = len(self._seen)
+        self._kept.append(value)
+        self._compound(value)
+
+    def _compound(self, value: Any) -> None:
+        kind = type(value)
+        if isinstance(value, tuple | list):
+            self.say(kind.__name__, len(value))
+            for item in value:
+                self.value(item)
+        elif isinstance(value, dict):
+            self.say("dict", len(value))
+            for key, item in value.items():
+                self.value(key)
+                self.value(item)
+        elif isinstance(value, np.ndarray | np.generic):
+            if np.asarray(value).dtype.hasobject:
+                raise UncachableError("an array of objects")
+            array = np.ascontiguousarray(value)
+            self.say("array", array.dtype.str, np.shape(value), array.tobytes())
+        elif isinstance(value, python.FunctionType):
+            self.function(value)
+        elif isinstance(value, python.CodeType):
+            self.code(value)
+        elif isinstance(value, np.dtype | enum.Enum):
+            self.say(kind.__qualname__, repr(value))
+        else:
+            self._of_package(value)
+
+    def _of_package(self, value: Any) -> None:
+        """Numba's, LLVM's and NumPy's own objects: known by name, or for the packages' versions."""
+        from llvmlite import ir  # type: ignore[import-untyped]
+        from numba.cuda import dispatcher, extending, types
+
+        if isinstance(value, dispatcher.CUDADispatcher):
+            self.dispatcher(value)
+        elif isinstance(value, extending._Intrinsic):
+            self.say("intrinsic", value._prefer_literal, repr(sorted(value._ctor_kwargs.items())))
+            self.value(value._defn)
+        elif isinstance(value, functools._lru_cache_wrapper | functools.partial):
+            inner = value.__wrapped__ if hasattr(value, "__wrapped__") else (value.func, value.args, value.keywords)
+            self.say(type(value).__name__)
+            self.value(inner)
+        elif isinstance(value, types.Type | ir.Type):
+            self.say(type(value).__qualname__, value)
+        elif isinstance(value, python.ModuleType) and _trusted(value.__name__):
+            names = value.__name__.split(".")  # Numba renames modules that it replaces with its own
+            self.say("module", names[0], names[-1])
+        elif isinstance(value, type | python.BuiltinFunctionType) and _trusted(value.__module__ or "builtins"):
+            self.say("name", value.__module__, value.__qualname__)
+        elif _trusted(type(value).__module__) and hasattr(value, "__name__"):
+            self.say("object", type(value).__qualname__, value.__name__)
+        else:
+            raise UncachableError(f"{type(value).__name__} {getattr(value, '__name__', '')}")
+
+    def function(self, function: python.FunctionType) -> None:
+        """Its code, its defaults and the values of all names that it reads."""
+        if _trusted(function.__module__ or ""):
+            self.say("function", function.__module__, function.__qualname__)
+            return
+        self.code(function.__code__)
+        self.value(function.__defaults__)
+        self.value(function.__kwdefaults__)
+        for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
+            self.say("closure", name)
+            self.value(cell.cell_contents)
+        for name in sorted(_names(function.__code__)):
+            if name in function.__globals__:
+                self.say("global", name)
+                self.value(function.__globals__[name])
+
+    def code(self, code: python.CodeType) -> None:
+        self.say("code", code.co_name, code.co_code, code.co_flags, code.co_argcount, code.co_kwonlyargcount)
+        self.say(code.co_names, code.co_varnames, code.co_freevars, code.co_cellvars)
+        for constant in code.co_consts:
+            self.value(sorted(map(repr, constant)) if isinstance(constant, frozenset) else constant)
+        file = Path(code.co_filename)
+        if file.is_file():
+            self._files.add(file)
+
+    def dispatcher(self, dispatcher: Any) -> None:
+        options = dict(dispatcher.targetoptions)
+        if options.pop("link", None) or options.pop("extensions", None):
+            raise UncachableError("a kernel that links other files")
+        self.say("dispatcher")
+        for name, option in sorted(options.items()):
+            self.say(name)
+            self.value(option)
+        self.value(dispatcher.py_func)
+
+
+def _names(code: python.CodeType) -> set[str]:
+    inner = (constant for constant in code.co_consts if isinstance(constant, python.CodeType))
+    return set(code.co_names).union(*map(_names, inner))
+
+
+def _trusted(module: str) -> bool:
+    top = module.split(".")[0]
+    return top in _PACKAGES_BY_NAME or top in sys.stdlib_module_names
+
+
+def key(dispatcher: Any, argument_types: tuple[Any, ...], capability: _Capability) -> str | None:
+    """What a compiled kernel is found by; None if it is made of something that has no description."""
+    description = _Description()
+    try:
+        description.dispatcher(dispatcher)
+        description.say(*map(str, argument_types), capability, _environment())
+        return description.digest()
+    except (UncachableError, RecursionError, OSError, ValueError):  # ValueError: a closure that is still empty
+        return None
+
+
+class Cache:
+    """In the place of Numba's cache of one dispatcher: asked before a kernel is compiled, and told after."""
+
+    def __init__(self, dispatcher: Any, folder: Path) -> None:
+        self._dispatcher, self._folder = dispatcher, folder
+        self._key: str | None = None
+        self._lock = contextlib.ExitStack()
+        self._began = 0.0
+
+    def load_overload(self, signature: Any, _: Any) -> Any:
+        """The kernel, or None: then it is to be compiled, and no other process compiles it meanwhile."""
+        from numba.cuda.core import sigutils
+
+        began = time.perf_counter()
+        arguments, _ = sigutils.normalize_signature(signature)
+        capability = _current_capability()
+        self._key = key(self._dispatcher, arguments, capability)
+        if self._key is not None:
+            kernel = self._load(arguments, capability)
+            if kernel is None:
+                self._lock.enter_context(_locked(self._folder, self._key))
+                kernel = self._load(arguments, capability)
+            if kernel is not None:
+                SPENT.found(time.perf_counter() - began, kernel.compile_ms)
+                return kernel
+        self._began = time.perf_counter()
+        return None
+
+    def save_overload(self, _: Any, kernel: Any) -> None:
+        elapsed = 1e3 * (time.perf_counter() - self._began)
+        SPENT.compiled(elapsed)
+        if self._key is not None:
+            store(self._folder, self._key, kernel, _current_capability(), elapsed)
+
+    def release(self) -> None:
+        """The compilation has ended, whichever way."""
+        self._lock.close()
+
+    def _load(self, arguments: tuple[Any, ...], capability: _Capability) -> Any:
+        found = _read(self._folder / f"{self._key}.kernel")
+        if found is None:
+            return None
+        kernel = _rebuilt(*found, arguments, capability)
+        kernel.launch_bounds = self._dispatcher.targetoptions.get("launch_bounds")  # names the blocks of a cluster
+        return kernel
+
+
+class Spent:
+    """Milliseconds of compilation since :meth:`start`: done here, and done before for the kernels found here."""
+
+    def __init__(self) -> None:
+        self.start()
+
+    def start(self) -> None:
+        self.here_ms = self.elsewhere_ms = self.loading_ms = 0.0
+
+    def found(self, seconds: float, compile_ms: float) -> None:
+        self.loading_ms += 1e3 * seconds
+        self.elsewhere_ms += compile_ms
+
+    def compiled(self, milliseconds: float) -> None:
+        self.here_ms += milliseconds
+
+    @property
+    def saved_ms(self) -> float:
+        """What compiling in this process would have taken longer than finding the kernels did."""
+        return max(0.0, self.elsewhere_ms - self.loading_ms)
+
+
+SPENT = Spent()
+
+
+def install(folder: Path = FOLDER) -> None:
+    """From now on, kernels made here are looked for in ``folder``, and kept there; needs real Numba CUDA."""
+    from numba.cuda import dispatcher
+
+    if getattr(dispatcher.CUDADispatcher.__init__, "kernels_kept", False):
+        return
+    if not _made(folder):
+        return
+    construct, compile_kernel = dispatcher.CUDADispatcher.__init__, dispatcher.CUDADispatcher.compile
+
+    @functools.wraps(construct)
+    def constructed(self: Any, *args: Any, **options: Any) -> None:
+        construct(self, *args, **options)
+        self._cache = Cache(self, folder)
+
+    @functools.wraps(compile_kernel)
+    def compiled(self: Any, signature: Any) -> Any:
+        try:
+            with uncollected():
+                return compile_kernel(self, signature)
+        finally:
+            if isinstance(self._cache, Cache):
+                self._cache.release()
+
+    constructed.kernels_kept = True  # type: ignore[attr-defined]
+    dispatcher.CUDADispatcher.__init__, dispatcher.CUDADispatcher.compile = constructed, compiled
+
+
+def compile_for(
+    dispatcher: Any, argument_types: tuple[Any, ...], capability: _Capability, folder: Path | None = None
+) -> bool:
+    """Compile a kernel for a compute capability and keep it, without a GPU; False if it cannot be kept.
+
+    What compiling raises passes through.
+    """
+    folder = folder or FOLDER
+    found = key(dispatcher, argument_types, capability)
+    if found is None or not _made(folder):
+        return False
+    with _locked(folder, found), _for_capability(capability):
+        if _read(folder / f"{found}.kernel") is None:
+            from numba.cuda.dispatcher import _Kernel
+
+            began = time.perf_counter()
+            with uncollected():
+                kernel = _Kernel(dispatcher.py_func, argument_types, **dispatcher.targetoptions)
+                kernel._codelibrary.get_cubin()
+            return store(folder, found, kernel, capability, 1e3 * (time.perf_counter() - began))
+    return True
+
+
+def store(folder: Path, found: str, kernel: Any, capability: _Capability, compile_ms: float) -> bool:
+    """Keep a compiled kernel; False if it is of a kind that is not kept, or the folder cannot be written."""
+    if kernel.debug or kernel.cooperative or kernel.extensions or kernel.launch_config_sensitive:
+        return False
+    if kernel.shared_memory_carveout is not None or kernel._codelibrary.referenced_objects:
+        return False
+    with _for_capability(capability):
+        code = kernel._codelibrary.get_cubin().code
+    header = {"entry": kernel.entry_name, "lineinfo": bool(kernel.lineinfo), "ms": compile_ms, "bytes": len(code)}
+    return cache.write_bytes(folder, f"{found}.kernel", json.dumps(header).encode() + b"\n" + code)
+
+
+def _made(folder: Path) -> bool:
+    """A checkout that cannot be written keeps nothing."""
+    with contextlib.suppress(OSError):
+        folder.mkdir(parents=True, exist_ok=True)
+    return folder.is_dir()
+
+
+def _read(file: Path) -> tuple[dict[str, Any], bytes] | None:
+    try:
+        line, _, code = (cache.read_bytes(file.parent, file.name) or b"").partition(b"\n")
+        header = json.loads(line)
+        if len(code) != header["bytes"] or not isinstance(header["entry"], str):
+            return None
+        return header, code
+    except (OSError, ValueError, KeyError, TypeError):
+        return None  # not kept, or not by this version
+
+
+def _rebuilt(header: dict[str, Any], code: bytes, arguments: tuple[Any, ...], capability: _Capability) -> Any:
+    """A kernel as the dispatcher's compilation would have returned it, with ``compile_ms``."""
+    from cuda.core import ObjectCode  # type: ignore[import-untyped]
+    from numba.cuda import codegen, types
+    from numba.cuda.descriptor import cuda_target
+    from numba.cuda.dispatcher import _Kernel
+
+    library = codegen.CUDACodeLibrary(cuda_target.target_context.codegen(), header["entry"], header["entry"])
+    library._cubin_cache[_architecture(capability)] = ObjectCode.from_cubin(code)
+    library._finalized = True
+    kernel = _Kernel._rebuild(
+        cooperative=False, name=header["entry"], signature=types.void(*arguments), codelibrary=library, debug=False,
+        lineinfo=header["lineinfo"], call_helper=None, extensions=[],
+    )  # fmt: skip
+    kernel.compile_ms = float(header["ms"])
+    return kernel
+
+
+def _current_capability() -> _Capability:
+    from numba.cuda import dispatcher
+
+    major, minor = dispatcher.get_current_device().compute_capability
+    return int(major), int(minor)
+
+
+def _architecture(capability: _Capability) -> tuple[int, int, str]:
+    """As Numba names what it compiles for."""
+    return (*capability, "a" if capability >= (9, 0) else "")
+
+
+@contextlib.contextmanager
+def _for_capability(capability: _Capability) -> Iterator[None]:
+    """Numba compiles for this compute capability, whatever GPU there is."""
+    from numba.cuda import codegen, dispatcher
+
+    def named(_: Any, asked: Any) -> Any:
+        return _architecture(capability) if asked is None else asked
+
+    device = SimpleNamespace(compute_capability=capability)
+    with (
+        replaced(dispatcher, get_current_device=lambda: device),
+        replaced(codegen.CUDACodeLibrary, _ensure_cc=named),
+    ):
+        yield
+
+
+@contextlib.contextmanager
+def _locked(folder: Path, found: str) -> Iterator[None]:
+    """One process at a time; where nothing can be locked, or one takes too long, all at once."""
+    with contextlib.ExitStack() as stack:
+        with contextlib.suppress(OSError, ImportError):
+            import fcntl  # not on Windows
+
+            handle = stack.enter_context((folder / f"{found}.lock").open("ab"))
+            deadline = time.monotonic() + WAIT_SECONDS
+            while time.monotonic() < deadline:
+                with contextlib.suppress(BlockingIOError):
+                    fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    break
+                time.sleep(0.02)
+        yield

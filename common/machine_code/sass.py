@@ -1,0 +1,233 @@
+"""Reads a disassembly (SASS) as nvdisasm prints it: instructions with their source lines, loops, and what they do.
+
+Instruction names are those of NVIDIA's CUDA Binary Utilities, "Instruction Set Reference" (7.5 to 12.0).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import re
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from common.catalog.occupancy import WARP
+
+# What an instruction is for, in the order of a card. FFMA multiplies and adds; a float64 accumulator shows as DADD,
+# as its product is still float32. HMMA does so for a whole warp, on tensor cores, HGMMA for four.
+CLASSES = (
+    "multiply-add", "shared load", "global load", "local load", "constant load", "store", "integer and address",
+    "float", "control", "other",
+)  # fmt: skip
+MULTIPLY_LOOP = "multiply loop"
+LOADS_AND_STORES = ("shared load", "global load", "local load", "store")
+# The same in fewer words, for tables of a step's loop.
+GROUPS = {
+    "multiply-adds": ("multiply-add",),
+    "memory": (*LOADS_AND_STORES, "constant load"),
+    "integer": ("integer and address",),
+    "other": ("float", "control", "other"),
+}
+
+_MEMBERS = {
+    "multiply-add": "FFMA FFMA2 FFMA32I DFMA DADD HMMA HGMMA",
+    "shared load": "LDS LDSM",
+    "global load": "LDG LD LDGSTS UTMALDG",  # the last two copy from global to shared memory without a register
+    "local load": "LDL",
+    "constant load": "LDC ULDC LDCU",
+    "store": "STG STS STL ST RED REDG ATOM ATOMG ATOMS UTMASTG",
+    # MOV too: the assembler writes a move as IMAD.MOV at will
+    "integer and address": (
+        "IADD IADD2 IADD3 IADD32I IMAD IMUL IMUL32I ISCADD LEA LOP LOP3 LOP32I SHF SHL SHR ISETP ICMP IMNMX IABS FLO "
+        "BMSK BREV POPC SGXT PRMT VIADD VIADDMNMX VIMNMX VIMNMX3 MOV MOV32I SEL PLOP3 PSETP P2R R2P P2UR R2UR S2R "
+        "S2UR CS2R CS2UR LEPC UR2UP"
+    ),
+    "float": "FADD FADD2 FADD32I FMUL FMUL2 FMUL32I FSETP FSEL FMNMX FCHK",  # but for multiply-adds
+    "control": (
+        "BRA BRX BRXU JMP JMX CALL RET EXIT KILL BREAK BSSY BSYNC BMOV BAR UBAR WARPSYNC YIELD NANOSLEEP DEPBAR "
+        "LDGDEPBAR MEMBAR ERRBAR FENCE CCTL ACQBULK PREEXIT SYNCS WARPGROUP USETMAXREG UTMACMDFLUSH UCGABAR_ARV "
+        "UCGABAR_WAIT CGAERRBAR ELECT"
+    ),
+}
+_CLASS = {name: what for what, names in _MEMBERS.items() for name in names.split()}
+
+_LABEL = re.compile(r"^(\.L_x_\d+):")
+_TARGET = re.compile(r"\bBRA\b.*`\((\.L_x_\d+)\)")
+_LINE = re.compile(r'^\s*//## File "(.+?)", line (\d+)')
+_SECTION = re.compile(r"^\s*\.section\s")
+_INSTRUCTION = re.compile(
+    r"^\s+/\*(?P<address>[0-9a-f]{4,})\*/\s+"
+    r"(?P<text>(?:@!?U?P\w+\s+)?(?P<name>[A-Z][A-Z0-9_]*)(?P<suffix>[.\w]*)[^;]*?)\s*;"
+)
+# PT is always true: what stands under its negation takes an issue slot and does nothing. ptxas puts such loads before
+# asynchronous copies.
+_NEVER = re.compile(r"@!U?PT\s")
+# rows, columns and depth; by how many threads
+_MATRIX = re.compile(r"HMMA\.(16|8)(8)(16|8|4)|HGMMA\.(64)x(\d+)x(\d+)")
+_TOGETHER = {"HMMA": WARP, "HGMMA": 4 * WARP}
+_BOXES = ("UTMALDG", "UTMASTG")  # move as much as their tensor map says
+_LDSM_WIDTHS = {"2": 64, "4": 128}  # by the number of matrices, a word of each
+_WIDTHS = {"U8": 8, "S8": 8, "U16": 16, "S16": 16, "64": 64, "128": 128, "256": 256}
+
+
+@dataclass(frozen=True)
+class Instruction:
+    """One machine instruction. ``text`` has its predicate and operands; ``line`` is 0 where no line is known.
+
+    One that is issued and never done keeps its predicate in its ``name``, as in ``"@!PT LDS"``: it counts as an
+    instruction of class other, and as no load. One that multiplies matrices keeps their extents: ``"HMMA.16816"``,
+    ``"HGMMA.64x256x16"``.
+    """
+
+    address: int
+    name: str
+    suffixes: tuple[str, ...]
+    text: str
+    file: str = ""
+    line: int = 0
+
+    @property
+    def kind(self) -> str:
+        """One of CLASSES."""
+        return classify(self.name)
+
+    @property
+    def width(self) -> int:
+        """Bits that a load or store moves for each thread."""
+        widths = _LDSM_WIDTHS if self.name == "LDSM" else _WIDTHS
+        return next((widths[suffix] for suffix in self.suffixes if suffix in widths), 32)
+
+
+@dataclass(frozen=True)
+class Listing:
+    """A kernel's instructions without padding, and its loops: index ranges from a label to the jump back to it."""
+
+    instructions: tuple[Instruction, ...]
+    loops: tuple[tuple[int, int], ...]
+
+
+_NAME = re.compile(r"\$?_Z\w+")  # a function's, in which Numba counts what it has compiled
+
+
+def digest(listing: str) -> str:
+    """Of the instructions of what ``nvdisasm -c`` prints, whatever their lines and functions are called."""
+    texts = (match["text"] for line in listing.splitlines() if (match := _INSTRUCTION.match(line)))
+    return hashlib.sha256("\n".join(_NAME.sub("_", text) for text in texts).encode()).hexdigest()
+
+
+def parse(listing: str) -> Listing:
+    """Read what ``nvdisasm -c`` (with ``-g`` for source lines) prints."""
+    found: list[Instruction] = []
+    labels: dict[str, int] = {}
+    loops: list[tuple[int, int]] = []
+    file, number = "", 0
+    for line in listing.splitlines():
+        label, source = _LABEL.match(line), _LINE.match(line)
+        if label:
+            labels[label[1]] = len(found)
+        elif source:
+            file, number = source[1], int(source[2])
+        elif _SECTION.match(line):
+            file, number = "", 0
+        else:
+            match = _INSTRUCTION.match(line)
+            if match is None or match["name"] == "NOP":
+                continue
+            never = _NEVER.match(match["text"])
+            target = None if never else _TARGET.search(line)
+            start = labels.get(target[1]) if target else None
+            if start == len(found):
+                continue  # the jump to itself that fills the end
+            if start is not None:
+                loops.append((start, len(found) + 1))
+            suffixes = tuple(match["suffix"].strip(".").split("."))
+            text = " ".join(match["text"].split())
+            name = f"{match['name']}.{suffixes[0]}" if match["name"] in _TOGETHER else match["name"]
+            name = f"@!PT {match['name']}" if never else name
+            found.append(Instruction(int(match["address"], 16), name, suffixes, text, file, number))
+    return Listing(tuple(found), tuple(loops))
+
+
+def multiply_loop(listing: Listing) -> tuple[int, int]:
+    """The loop with most multiply-adds that holds no other loop with any; (0, 0) if none multiplies."""
+    spans = [span for span in listing.loops if _multiply_adds(listing, span)]
+    innermost = [span for span in spans if not any(_holds(span, other) for other in spans)]
+    return max(innermost, key=lambda span: _multiply_adds(listing, span), default=(0, 0))
+
+
+def hot_span(listing: Listing) -> tuple[str, tuple[int, int]]:
+    """Where the kernel's time goes, and what that is.
+
+    ``"multiply loop"``; without one the longest innermost ``"loop"``; without any the whole ``"kernel"``.
+    """
+    span = multiply_loop(listing)
+    if span != (0, 0):
+        return MULTIPLY_LOOP, span
+    whole = (0, len(listing.instructions))
+    innermost = [span for span in listing.loops if not any(_holds(span, other) for other in listing.loops)]
+    if innermost and not _multiply_adds(listing, whole):
+        return "loop", max(innermost, key=lambda span: span[1] - span[0])
+    return "kernel", whole
+
+
+def classify(name: str) -> str:
+    """The class of an instruction name such as ``"LDS"``; uniform instructions (U...) count as their plain form."""
+    name = name.partition(".")[0]
+    plain = name[1:] if name.startswith("U") and name[1:] in _CLASS else name
+    return _CLASS.get(name) or _CLASS.get(plain, "other")
+
+
+def names(instructions: Iterable[Instruction]) -> dict[str, int]:
+    """How often each instruction name occurs, the most frequent first."""
+    return dict(Counter(instruction.name for instruction in instructions).most_common())
+
+
+def mix(counts: dict[str, int]) -> dict[str, int]:
+    """Instructions of each class, in the order of CLASSES, from counts by name; classes that do not occur are left
+    out."""
+    total: Counter[str] = Counter()
+    for name, count in counts.items():
+        total[classify(name)] += count
+    return {what: total[what] for what in CLASSES if total[what]}
+
+
+def by_group(counts: dict[str, int]) -> dict[str, int]:
+    """Instructions of each of GROUPS, from counts by name."""
+    total = mix(counts)
+    return {group: sum(total.get(what, 0) for what in classes) for group, classes in GROUPS.items()}
+
+
+def multiply_adds(counts: dict[str, int]) -> int:
+    """Multiply-adds that instructions counted by name do, for each thread; FFMA2 does two, HMMA.16816 does 64,
+    HGMMA.64x256x16 does 2048."""
+    return sum(count * _each(name) for name, count in counts.items() if classify(name) == "multiply-add")
+
+
+def _each(name: str) -> int:
+    matrix = _MATRIX.fullmatch(name)
+    if matrix is None:
+        return 2 if name == "FFMA2" else 1
+    extents = (int(extent) for extent in matrix.groups() if extent)
+    return math.prod(extents) // _TOGETHER[name.partition(".")[0]]
+
+
+def widths(instructions: Iterable[Instruction]) -> dict[str, dict[str, int]]:
+    """Accesses of each class of loads and stores, by width in bits."""
+    counts: dict[str, Counter[int]] = {}
+    for instruction in instructions:
+        if instruction.kind in LOADS_AND_STORES and instruction.name not in _BOXES:
+            counts.setdefault(instruction.kind, Counter())[instruction.width] += 1
+    return {
+        what: {str(bits): counts[what][bits] for bits in sorted(counts[what])}
+        for what in LOADS_AND_STORES
+        if what in counts
+    }
+
+
+def _multiply_adds(listing: Listing, span: tuple[int, int]) -> int:
+    return multiply_adds(names(listing.instructions[slice(*span)]))
+
+
+def _holds(outer: tuple[int, int], inner: tuple[int, int]) -> bool:
+    return outer != inner and outer[0] <= inner[0] and inner[1] <= outer[1]

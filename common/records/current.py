@@ -1,0 +1,158 @@
+"""What of a card's record is as new as its code, and need not be measured again.
+
+A row holds as long as its source and helpers (or the machine code that they become), the card, its driver, the
+packages that compile it, the shape that would run, and the way a time is taken are the same; on tensor cores, its
+time in turn with the library too.
+A sweep, which compares its own tiles, holds as long as the code.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from common.catalog import catalog, lessontext, packages, problems
+from common.catalog.catalog import Code, Step
+from common.catalog.problems import Problem
+from common.check import budget
+from common.records import records
+from common.records.entries import Ceilings, Epilogues, PeerRow, Row, StepRow
+from common.records.records import Record
+from common.timing import ceilings as measured
+from common.timing import peers, sanitizer, timing
+
+_COMPILING = ("numba", "numba-cuda", "numpy")
+
+
+def rows(
+    record: Record, pairs: list[tuple[Step, str]], room_bytes: int, in_turn: bool = True
+) -> list[tuple[Step, str]]:
+    """Those of the pairs of step and preset whose row holds, on a card with room for so many bytes.
+
+    ``in_turn``: on tensor cores it must have been timed in turn with the library, if there is one.
+    """
+    return [(step, preset) for step, preset in pairs if _row(record, step, preset, room_bytes, in_turn)]
+
+
+def libraries(record: Record, presets: list[str], room_bytes: int) -> list[str]:
+    """Those of the presets whose rows of cuBLAS or cuDNN hold."""
+    return [preset for preset in presets if _libraries(record, preset, room_bytes)]
+
+
+def sweep(record: Record, preset: str, name: str) -> bool:
+    """Is a recorded sweep of the step's file and helpers as they are now? One of a step that is gone is not."""
+    entry = record.sweep(preset, name)
+    return entry is not None and not older(entry, name)
+
+
+def older(entry: object, name: str) -> bool:
+    """Is what was measured of a step of another version of its file or helpers, or is the step gone?
+
+    What is of no code, as a library's row, has no versions.
+    """
+    if not isinstance(entry, Code):
+        return False
+    step = next((one for one in catalog.everything() if one.name == name), None)
+    return step is None or not records.is_current(entry, step.path)
+
+
+def epilogues(entry: Epilogues, name: str) -> bool:
+    """Are a step's times with epilogues of its code, and of theirs, as they are now?"""
+    made = catalog.ROOT / f"{entry.ways.replace('.', '/')}.py"
+    return not older(entry, name) and made.is_file() and catalog.is_current(entry.made, made)
+
+
+def trained(code: Mapping[str, str]) -> bool:
+    """Is an entry of the record of training of its network's code, and of the steps that this runs, as they are?"""
+    now = trained_code()
+    return bool(now) and code == now
+
+
+def trained_code() -> dict[str, str]:
+    """The hashes of that code, by name; empty if no lesson trains a network."""
+    found = lessontext.training(catalog.LESSONS)
+    if found is None:
+        return {}
+    folder, network = found
+    files = (folder / network.code).glob("*.py")
+    return catalog.hashes([*files, *(catalog.find(name).path for name in network.steps)])
+
+
+def timed(record: Record, preset: str, step: Step) -> bool:
+    """Has the step a row on the preset that is of its code as it is? It may be another driver's."""
+    row = record.row(preset, step.name)
+    return isinstance(row, StepRow) and _holds(row, step)
+
+
+def counters(record: Record, pairs: list[tuple[Step, str]]) -> list[tuple[Step, str]]:
+    """Those of the pairs of step and preset whose hardware counters are of the step's code as it is."""
+    return [(step, preset) for step, preset in pairs if _holds(record.profile(preset, step.name), step)]
+
+
+def sanitized(record: Record, steps: list[Step]) -> list[Step]:
+    """Those of the steps that every tool of compute-sanitizer has seen as they are."""
+    seen, tools = record.data.sanitizer, sanitizer.TOOLS
+    return [step for step in steps if all(_holds(seen.get(step.name, {}).get(tool), step) for tool in tools)]
+
+
+def agreed(record: Record, pairs: list[tuple[Step, Problem]]) -> list[tuple[Step, Problem]]:
+    """Those of the pairs of step and shape whose accesses the hardware counted of the code as it is."""
+    seen = record.data.agreement
+    return [(step, shape) for step, shape in pairs if _holds(seen.get(step.name, {}).get(str(shape)), step)]
+
+
+def errors(record: Record, steps: list[Step]) -> bool:
+    """Are the errors over K of all these steps, and of their code as it is?"""
+    kinds = record.data.accuracy.values()
+    found = [(kind.get(step.name), step) for kind in kinds for step in steps]
+    return bool(kinds) and all(entry is not None and _holds(entry.code, step) for entry, step in found)
+
+
+def _holds(entry: Code | None, step: Step) -> bool:
+    return entry is not None and records.is_current(entry, step.path)
+
+
+def ceilings(record: Record) -> bool:
+    """Do the card's ceilings hold?"""
+    capability = record.data.gpu.compute_capability
+    found = record.ceilings
+    return found is not None and measured.complete(found, capability) and _measured_here(record, found, ())
+
+
+def _row(record: Record, step: Step, preset: str, room_bytes: int, in_turn: bool) -> bool:
+    row = record.row(preset, step.name)
+    if not isinstance(row, StepRow) or not _measured_here(record, row, _COMPILING):
+        return False
+    now = catalog.provenance(step.path)
+    # an older row names no helpers: that holds only for a step that has none
+    same = records.is_current(row, step.path) and (row.helpers is not None or not now.helpers)
+    same = same and (not in_turn or _beside(record, step, preset, row))
+    return same and row.imports == catalog.imported_steps(step.path) and _same_size(row, preset, room_bytes)
+
+
+def _beside(record: Record, step: Step, preset: str, row: StepRow) -> bool:
+    """Was it timed in turn with the library of now, if it is to be, and there is one?"""
+    if not (catalog.on_tensor_cores(step, problems.preset(preset)) and peers.available()):
+        return True
+    return row.beside is not None and _measured_here(record, row, ("torch",))
+
+
+def _libraries(record: Record, preset: str, room_bytes: int) -> bool:
+    found = [row for row in record.rows(preset).values() if isinstance(row, PeerRow)]
+    return len(found) >= len(peers.precisions(problems.preset(preset))) and all(
+        _measured_here(record, row, ("torch",)) and _same_size(row, preset, room_bytes) for row in found
+    )
+
+
+def _measured_here(record: Record, entry: Row | Ceilings, names: tuple[str, ...]) -> bool:
+    """By this driver, these packages, and the way a time is taken now?"""
+    run = record.run_of(entry)
+    versions = packages.versions(names)
+    same = all(run.packages.get(name) == versions.get(name) for name in names)
+    return same and run.driver == record.data.gpu.driver and (entry.measure or 1) == timing.MEASURE_VERSION
+
+
+def _same_size(row: Row, preset: str, room_bytes: int) -> bool:
+    """Would the preset run now at the row's shape?"""
+    problem = problems.preset(preset)
+    ran = problems.from_shape(problem.ladder, row.shape)
+    return budget.runs_at(problem, ran, row.timing.median_ms / 1e3, room_bytes)

@@ -1,0 +1,194 @@
+"""What record files hold: a struct for each kind of entry, which says what each field may be.
+
+``run`` is the key of the run that an entry was measured in; :class:`common.records.records.Record` sees to it that
+there is one. None is what an older workbook did not note.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from msgspec import Struct, field
+
+from common.catalog.catalog import PRECISIONS, Code
+from common.catalog.device import Gpu
+from common.catalog.problems import PRESETS
+from common.catalog.schema import Amount, Count, Name, Positive, one_of
+from common.jobs.messages import Tile
+from common.machine_code.messages import Kernel
+from common.timing import ceilings
+from common.timing.accuracy import Errors
+from common.timing.fusing import Fused
+from common.timing.peers import Beside
+from common.timing.profiler import Counters, Counts
+from common.timing.timing import Timing
+
+SCHEMA = "numba-cuda-workbook/1"
+Preset = Annotated[str, one_of(PRESETS)]
+Shape = dict[str, Count]
+
+
+class Run(Struct, kw_only=True, omit_defaults=True):
+    """A run's provenance. ``date`` is the day, ``packages`` are their versions by name."""
+
+    date: Name
+    driver: str
+    cuda: str
+    packages: dict[str, str]
+    python: str | None = None
+
+
+class StepRow(Code, kw_only=True, omit_defaults=True, tag_field="kind", tag="step"):
+    """A step's time at one ``shape``. ``measure`` is :data:`common.timing.timing.MEASURE_VERSION` of then.
+
+    ``imports``: as :func:`common.catalog.catalog.imported_steps`. ``precision``, if not the first of PRECISIONS.
+    ``requires``: as the step says.
+    """
+
+    shape: Shape
+    timing: Timing
+    prepare_ms: Amount | None
+    workspace_bytes: Count
+    first_launch_ms: Amount | None = None
+    elements_compared: Count | None = None
+    imports: dict[str, Code | str] = field(default_factory=dict)
+    precision: Annotated[str, one_of(PRECISIONS)] | None = None
+    requires: Name | None = None
+    beside: Beside | None = None
+    measure: Count | None = None
+    run: str = ""
+
+
+class PeerRow(Struct, kw_only=True, omit_defaults=True, tag_field="kind", tag="peer"):
+    """A library's time at one ``shape``: its memory ``layout``, version, and the kernels that it launched."""
+
+    shape: Shape
+    timing: Timing
+    layout: str = ""
+    library: str = ""
+    kernels: list[str] | None = None
+    measure: Count | None = None
+    run: str = ""
+
+
+Row = StepRow | PeerRow
+
+
+class Ceilings(ceilings.Ceilings, kw_only=True, omit_defaults=True):
+    """A card's measured ceilings, with the run and ``measure`` as of a row."""
+
+    measure: Count | None = None
+    run: str = ""
+
+
+class Profile(Code, kw_only=True, omit_defaults=True):
+    """Hardware counters of a step's launches at one shape."""
+
+    kernels: list[Counters]
+    shape: Shape | None = None
+    run: str = ""
+
+
+class Sanitized(Code, kw_only=True, omit_defaults=True):
+    """How many errors a tool of compute-sanitizer found in a step."""
+
+    errors: Count
+    run: str = ""
+
+
+class Point(Struct, kw_only=True, omit_defaults=True):
+    """A tile of a sweep: its time, or the ``reason`` why it has none."""
+
+    tile: Tile
+    status: Name
+    median_ms: Positive | None = None
+    reason: str | None = None
+
+
+class Sweep(Code, kw_only=True, omit_defaults=True):
+    """A step's times over its tile constants, and those that it ships with."""
+
+    points: list[Point]
+    shipped: Tile = field(default_factory=dict)
+    run: str = ""
+
+
+class Counted(Struct, kw_only=True, omit_defaults=True):
+    """What the hardware and the tracer count of a kernel; ``compiled`` with reads merged as the compiler does."""
+
+    kernel: Name
+    hardware: Counts
+    trace: Counts
+    compiled: Counts | None = None
+
+
+class Agreement(Code, kw_only=True, omit_defaults=True):
+    """A step's kernels at one shape, counted by the hardware and by the tracer; the code is what the hardware ran."""
+
+    shape: Shape
+    kernels: list[Counted]
+    run: str = ""
+
+
+class Accuracy(Struct, kw_only=True, omit_defaults=True):
+    """The errors of a product on one kind of operands: a step's, with its ``code``, a ``library``'s, or neither's."""
+
+    points: list[Errors]
+    library: str = ""
+    code: Code | None = None
+    run: str = ""
+
+
+class Epilogues(Code, kw_only=True, omit_defaults=True):
+    """A step's times with epilogues at one ``shape``: ``ways`` is their module, ``made`` its code; ``library``:
+    PyTorch's version, if it was timed. ``measure`` as of a row."""
+
+    shape: Shape
+    found: list[Fused]
+    ways: Name
+    made: Code
+    library: str = ""
+    measure: Count | None = None
+    run: str = ""
+
+
+Entry = Row | Ceilings | Profile | Sanitized | Sweep | Agreement | Accuracy | Epilogues
+"""What was measured in a run."""
+
+
+class Card(Struct, kw_only=True, omit_defaults=True, tag_field="schema", tag=SCHEMA):
+    """The record of one GPU. Rows, profiles and sweeps are keyed by preset and by step or library, sanitizer results
+    by step and tool, agreements by step and shape, accuracy by kind of operands and by product,
+    epilogues by preset and by step."""
+
+    gpu: Gpu
+    runs: dict[str, Run]
+    rows: dict[Preset, dict[str, Row]]
+    ceilings: Ceilings | None = None
+    profile: dict[Preset, dict[str, Profile]] = field(default_factory=dict)
+    sanitizer: dict[str, dict[str, Sanitized]] = field(default_factory=dict)
+    sweeps: dict[Preset, dict[str, Sweep]] = field(default_factory=dict)
+    agreement: dict[str, dict[str, Agreement]] = field(default_factory=dict)
+    accuracy: dict[str, dict[str, Accuracy]] = field(default_factory=dict)
+    epilogues: dict[Preset, dict[str, Epilogues]] = field(default_factory=dict)
+
+
+class StepCode(Code, kw_only=True, omit_defaults=True):
+    """A step's kernels for its default ``preset``; ``other_presets`` has those that differ.
+
+    ``digest``   of the machine code of all that it launches, on every preset that is timed, with grids and blocks
+    ``earlier``  code that became the very same
+    """
+
+    kernels: list[Kernel]
+    preset: Preset | None = None
+    other_presets: dict[Preset, list[Kernel]] | None = None
+    digest: str = ""
+    earlier: list[Code] = field(default_factory=list)
+
+
+class MachineCode(Struct, kw_only=True, omit_defaults=True, tag_field="schema", tag=SCHEMA):
+    """What the assembler made of each step's kernels, and the versions of the tools."""
+
+    tools: dict[str, str] = field(default_factory=dict)
+    steps: dict[str, StepCode] = field(default_factory=dict)

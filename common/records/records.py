@@ -1,0 +1,420 @@
+"""One JSON file per GPU: what was measured, on what, when, and from which source.
+
+A user's records, charts and tables lie under ``.workbook/results/``; ``results/`` holds the shipped ones, which only
+``--record`` changes.
+
+A row is raw measurement; rates, floors and speed-ups are derived from it by :func:`derive`. Every change is written
+at once and atomically, so an interrupted run keeps what it has. A replaced row is appended to
+``history/<gpu>.jsonl`` beside the record.
+"""
+
+from __future__ import annotations
+
+import datetime
+import json
+import platform
+import re
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+from msgspec import to_builtins
+from msgspec.structs import asdict, replace
+
+from common.catalog import catalog, device, packages, problems, schema, store
+from common.catalog.catalog import Code, Step
+from common.catalog.device import Gpu
+from common.catalog.problems import Problem
+from common.machine_code import loops
+from common.machine_code.messages import Kernel
+from common.records import entries
+from common.records.entries import SCHEMA, MachineCode, PeerRow, Row, Run, StepCode, StepRow
+from common.timing import ceilings as measured
+from common.timing import tensorcores
+from common.timing.ceilings import Ceilings
+
+RESULTS = catalog.ROOT / "results"  # shipped
+OWN = catalog.ROOT / ".workbook" / "results"  # the user's
+REFERENCE_GPU = "nvidia-h200"
+CODE_FILE = "machine-code.json"
+_PACKAGES = ("numba", "numba-cuda", "numpy", "torch")
+
+
+class RecordError(ValueError):
+    """A record file cannot be read as one; it is left as it is."""
+
+
+@dataclass(frozen=True)
+class Derived:
+    """Figures that follow from a row, its problem and the ceilings of its precision."""
+
+    gflops: float
+    gbs: float
+    floor_ms: float
+    percent_of_floor: float
+    floor_kind: str
+
+
+class Record:
+    """The record of one GPU, as ``data``."""
+
+    def __init__(self, path: Path, data: entries.Card) -> None:
+        self.path, self.data = path, data
+        self._seen = _stamp(path)
+        self._started: dict[str, Run] = {}
+
+    @classmethod
+    def load(cls, path: Path) -> Record:
+        """Read a record; raises RecordError naming what is wrong with the file."""
+        data = _read(path, entries.Card)
+        flaw = _flaw(data)
+        if flaw:
+            raise RecordError(f"{store.shown(path)}: {flaw}; move the file away to start anew")
+        return cls(path, data)
+
+    @classmethod
+    def open(cls, gpu: Gpu, folder: Path | None = None) -> Record:
+        """The GPU's record, read from ``folder`` (default: OWN) or new."""
+        path = (folder or OWN) / f"{gpu.slug}.json"
+        if path.exists():
+            record = cls.load(path)
+            record.data.gpu = gpu
+            return record
+        return cls(path, entries.Card(gpu=gpu, runs={}, rows={}))
+
+    @property
+    def slug(self) -> str:
+        return self.path.stem
+
+    @property
+    def gpu_name(self) -> str:
+        return self.data.gpu.name
+
+    @property
+    def folder(self) -> Path:
+        return self.path.parent
+
+    @property
+    def title(self) -> str:
+        """The card's name, and whether the record is shipped: a user's own may be of the same card."""
+        return f"{self.gpu_name}, shipped" if self.folder == RESULTS else self.gpu_name
+
+    @property
+    def ceilings(self) -> entries.Ceilings | None:
+        return self.data.ceilings
+
+    def start_run(self) -> str:
+        """Add this run's provenance; returns its key for the rows to come."""
+        now = datetime.datetime.now(datetime.timezone.utc)
+        key = now.strftime("%Y-%m-%dT%H:%M:%SZ")
+        self._started[key] = self.data.runs[key] = Run(
+            date=now.date().isoformat(),
+            driver=self.data.gpu.driver,
+            cuda=self.data.gpu.cuda,
+            python=platform.python_version(),
+            packages=packages.versions(_PACKAGES),
+        )
+        return key
+
+    def set_ceilings(self, ceilings: Ceilings, run: str, measure: int | None = None) -> None:
+        """Store this GPU's ceilings and write the file."""
+        entry = entries.Ceilings(**asdict(ceilings) | {"measure": measure, "run": run})
+        self._change(lambda data: setattr(data, "ceilings", entry))
+
+    def put(self, preset: str, name: str, row: Row, run: str) -> None:
+        """Store a row and write the file; the row it replaces goes to the history."""
+
+        def change(data: entries.Card) -> None:
+            rows = data.rows.setdefault(preset, {})
+            if name in rows:
+                self._remember(preset, name, rows[name])
+            rows[name] = replace(row, run=run)
+
+        self._change(change)
+
+    def sweep(self, preset: str, name: str) -> entries.Sweep | None:
+        return self.data.sweeps.get(preset, {}).get(name)
+
+    def put_sweep(self, preset: str, name: str, sweep: entries.Sweep, run: str) -> None:
+        """Store a sweep, finished or not, and write the file."""
+        self._change(lambda data: data.sweeps.setdefault(preset, {}).update({name: replace(sweep, run=run)}))
+
+    def put_profile(self, preset: str, name: str, profile: entries.Profile, run: str) -> None:
+        """Store a step's hardware counters on a preset and write the file."""
+        self._change(lambda data: data.profile.setdefault(preset, {}).update({name: replace(profile, run=run)}))
+
+    def profile(self, preset: str, name: str) -> entries.Profile | None:
+        return self.data.profile.get(preset, {}).get(name)
+
+    def put_agreement(self, name: str, shape: str, entry: entries.Agreement, run: str | None = None) -> None:
+        """Store a step's counters at a shape, as the hardware and as the tracer have them, and write the file.
+
+        Without ``run`` the hardware's part is the old one, and so is its run.
+        """
+        found = replace(entry, run=run or self.data.agreement[name][shape].run)
+        self._change(lambda data: data.agreement.setdefault(name, {}).update({shape: found}))
+
+    def put_sanitizer(self, name: str, errors: Mapping[str, int], code: Code, run: str) -> None:
+        """Store how many errors each sanitizer tool found in a step of this ``code``, and write the file."""
+        found = {
+            tool: entries.Sanitized(source=code.source, helpers=code.helpers, errors=count, run=run)
+            for tool, count in errors.items()
+        }
+        self._change(lambda data: data.sanitizer.setdefault(name, {}).update(found))
+
+    def set_accuracy(self, found: dict[str, dict[str, entries.Accuracy]], run: str) -> None:
+        """Store the errors of products, by kind of operands and product, in place of all before; write the file."""
+        new = {kind: {name: replace(one, run=run) for name, one in mine.items()} for kind, mine in found.items()}
+        self._change(lambda data: setattr(data, "accuracy", new))
+
+    def put_epilogues(self, preset: str, name: str, entry: entries.Epilogues, run: str) -> None:
+        """Store a step's times with epilogues on a preset and write the file."""
+        self._change(lambda data: data.epilogues.setdefault(preset, {}).update({name: replace(entry, run=run)}))
+
+    def row(self, preset: str, name: str) -> Row | None:
+        return self.rows(preset).get(name)
+
+    def rows(self, preset: str) -> dict[str, Row]:
+        return self.data.rows.get(preset, {})
+
+    def channels_last(self, preset: str) -> list[tuple[Step, Row]]:
+        """The steps that ran the preset's layer channels-last, in ladder order, with their rows; mostly none."""
+        found = self.rows(problems.CHANNELS_LAST.get(preset, ""))
+        return [(step, found[step.name]) for step in catalog.steps() if step.name in found]
+
+    def run_of(self, entry: entries.Entry) -> Run:
+        """The run that an entry was measured in."""
+        return self.data.runs[entry.run]
+
+    def problem(self, preset: str, row: Row) -> Problem:
+        """The problem that ran, its batch as it was reduced, if it was."""
+        return problems.from_shape(problems.preset(preset).ladder, row.shape)
+
+    def usual(self, preset: str) -> Problem:
+        """The size at which most of a measured preset's rows ran."""
+        return Counter(self.problem(preset, row) for row in self.rows(preset).values()).most_common(1)[0][0]
+
+    def derive(self, preset: str, row: Row) -> Derived | None:
+        """Rates and the share of the floor; None without measured ceilings."""
+        if self.ceilings is None:
+            return None
+        return derive(self.problem(preset, row), row.timing.median_ms, self.ceilings, *_bounded_by(row))
+
+    def floors(self, preset: str) -> list[tuple[str, Derived]]:
+        """The floors of a measured preset, each with what it is called: of FP32 or FP16; of TF32 if a step uses it,
+        and of three products of it.
+
+        On tensor cores that by ``mma.sync``, then that by ``wgmma`` where it is another. That of three products is by
+        what the step multiplies with.
+        """
+        rows = list(self.rows(preset).values())
+        if self.ceilings is None or not rows:
+            return []
+        problem = self.usual(preset)
+        found: dict[str, Derived | None] = {}
+        used = [_bounded_by(row) for row in rows]
+        full, rounded, split = catalog.PRECISIONS
+        for precision in (full, rounded) if rounded in dict(used) else (full,):
+            name = "floor" if precision == full else f"{precision.upper()} floor"
+            found[name] = first = derive(problem, 1.0, self.ceilings, precision)
+            other = derive(problem, 1.0, self.ceilings, precision, tensorcores.INSTRUCTIONS[1])
+            if first and other and other.floor_ms != first.floor_ms:
+                found[f"{name} by {tensorcores.INSTRUCTIONS[1]}"] = other
+        if split in dict(used):
+            found["3×TF32 floor"] = derive(problem, 1.0, self.ceilings, split, dict(used)[split])
+        return [(name, one) for name, one in found.items() if one]
+
+    def _change(self, change: Callable[[entries.Card], object]) -> None:
+        """Change what the file holds now, whoever wrote it last, and write it; raises StoreError or RecordError."""
+        with store.locked(self.path.parent):
+            if self.path.exists() and _stamp(self.path) != self._seen:
+                fresh = Record.load(self.path).data
+                self.data = replace(fresh, gpu=self.data.gpu, runs={**fresh.runs, **self._started})
+            change(self.data)
+            self._prune()
+            _write(self.path, self.data)
+            self._seen = _stamp(self.path)
+
+    def _prune(self) -> None:
+        used = {entry.run for _, entry in _entries(self.data)}
+        newest = max(self.data.runs, default=None)
+        self.data.runs = {k: v for k, v in self.data.runs.items() if k in used or k == newest}
+
+    def _remember(self, preset: str, name: str, row: Row) -> None:
+        history = self.path.parent / "history" / f"{self.slug}.jsonl"
+        past = {"preset": preset, "name": name, "row": row, "run": self.data.runs.get(row.run)}
+        store.append(history, json.dumps(to_builtins(past)))
+
+
+Kind = TypeVar("Kind", entries.Card, entries.MachineCode)
+
+
+def _read(path: Path, kind: type[Kind]) -> Kind:
+    """A JSON file of the workbook's schema and this kind; raises RecordError."""
+    try:
+        data = store.read_json(path)
+    except store.StoreError as error:
+        raise RecordError(
+            f"{store.shown(path)}: not a readable record ({error.why}); move it away to start anew"
+        ) from None
+    found = data.get("schema") if isinstance(data, dict) else type(data).__name__
+    if found != SCHEMA:
+        said = f"schema is {found!r:.80}, must be {SCHEMA!r}"
+        raise RecordError(f"{store.shown(path)}: {said}; move it away to start anew")
+    try:
+        return schema.read(data, kind)
+    except schema.SchemaError as error:
+        raise RecordError(f"{store.shown(path)}: {error}; move the file away to start anew") from None
+
+
+def _entries(data: entries.Card) -> Iterator[tuple[str, entries.Entry]]:
+    """Every entry of a record that was measured in some run, with its place."""
+    if data.ceilings is not None:
+        yield "ceilings", data.ceilings
+    for group in ("rows", "profile", "sanitizer", "sweeps", "agreement", "accuracy", "epilogues"):
+        found: dict[str, dict[str, entries.Entry]] = getattr(data, group)
+        for outer, inner in found.items():
+            yield from ((f"{group}.{outer}.{name}", entry) for name, entry in inner.items())
+
+
+def _flaw(data: entries.Card) -> str:
+    """What of a record's inside does not fit the rest of it; empty if all does."""
+    for preset, rows in data.rows.items():
+        for name, row in rows.items():
+            try:
+                problems.from_shape(problems.preset(preset).ladder, row.shape)
+            except ValueError as error:
+                return f"rows.{preset}.{name}.shape is no {preset}: {error}"
+    for name, shapes in data.agreement.items():
+        for shape, entry in shapes.items():
+            try:
+                problems.from_shape(name.partition("_")[0], entry.shape)
+            except (KeyError, ValueError) as error:  # KeyError: the name is of no ladder
+                return f"agreement.{name}.{shape}.shape is no shape of {name}: {error}"
+    runs = ", ".join(list(data.runs)[:3]) or "none"
+    stray = ((place, entry.run) for place, entry in _entries(data) if entry.run not in data.runs)
+    return next((f"{place}.run is {run!r}: must be one of the runs: {runs}" for place, run in stray), "")
+
+
+def _bounded_by(row: Row) -> tuple[str, str]:
+    """The precision of a row, and the instruction that bounds it where that is one of tensor cores."""
+    precision, requires = (row.precision, row.requires) if isinstance(row, StepRow) else (None, None)
+    return precision or catalog.PRECISIONS[0], measured.instruction(requires)
+
+
+def derive(
+    problem: Problem,
+    median_ms: float,
+    ceilings: Ceilings,
+    precision: str = catalog.PRECISIONS[0],
+    instruction: str = tensorcores.INSTRUCTIONS[0],
+) -> Derived | None:
+    """GFLOP/s, GB/s of least traffic, and the floor: max(FLOPs / peak, least bytes / copy bandwidth).
+
+    The peak is that of the units that the precision is for, tensor cores by this instruction; None if it was not
+    measured.
+    """
+    peak = measured.peak(ceilings, problem, precision, instruction)
+    if peak is None:
+        return None
+    compute_ms = problem.flops / peak / 1e6
+    memory_ms = problem.least_bytes / ceilings.copy_gbs / 1e6
+    floor = max(compute_ms, memory_ms)
+    return Derived(
+        gflops=problem.flops / median_ms / 1e6,
+        gbs=problem.least_bytes / median_ms / 1e6,
+        floor_ms=floor,
+        percent_of_floor=100 * floor / median_ms,
+        floor_kind="multiply-adds" if compute_ms >= memory_ms else "memory",
+    )
+
+
+def spoken(name: str, row: Row) -> str:
+    """A row's name, and for a peer the algorithm that its kernels' names betray: ``cuDNN FP32, Winograd``."""
+    known = {"winograd": "Winograd", "fft": "FFT"}
+    kernels = " ".join((isinstance(row, PeerRow) and row.kernels) or []).lower()
+    return ", ".join([name, *(title for word, title in known.items() if word in kernels)])
+
+
+def rounds_operands(name: str) -> bool:
+    """Does this row of a library round its float32 operands to TF32? The floor of FP32 does not bind it."""
+    return name.endswith("TF32")
+
+
+def all_records(folder: Path | None = None) -> Iterator[Record]:
+    """Every GPU's record in ``folder`` (default: the user's own, then the shipped), but those made as another
+    card; raises RecordError at one that is not."""
+    for one in [folder] if folder else [OWN, RESULTS]:
+        yield from map(Record.load, files(one))
+
+
+def files(folder: Path) -> list[Path]:
+    """The records of GPUs in a folder, but those that were made as another card."""
+    found = (path for path in sorted(folder.glob("*.json")) if path.name != CODE_FILE)
+    return [path for path in found if not re.search(device.PLAYED, path.stem)]
+
+
+def other(slug: str) -> Record | None:
+    """The shipped record of that name; None if there is none."""
+    path = RESULTS / f"{slug}.json"
+    return Record.load(path) if path.exists() else None
+
+
+def load_code(folder: Path = RESULTS) -> MachineCode:
+    """The machine-code record, or an empty one; raises RecordError if the file is none."""
+    path = folder / CODE_FILE
+    return _read(path, MachineCode) if path.exists() else MachineCode()
+
+
+@store.kept_by_stamp
+def _earlier(path: Path) -> dict[str, StepCode]:
+    """The steps of the machine-code record at ``path`` that other code became, too."""
+    return {name: entry for name, entry in load_code(path.parent).steps.items() if entry.earlier}
+
+
+def is_current(entry: Code, path: Path) -> bool:
+    """Was an entry made by a step's code as it is now, or by code that became the same machine code?"""
+    if catalog.is_current(entry, path):
+        return True
+    now = _earlier(RESULTS / CODE_FILE).get(path.stem)
+    same = now is not None and any(
+        one.source == entry.source and entry.helpers in (None, one.helpers) for one in now.earlier
+    )
+    return same and now is not None and catalog.is_current(now, path)
+
+
+def code_kernels(code: MachineCode, step: str, preset: str | None = None) -> list[Kernel]:
+    """The recorded kernels of a step for a preset (default: its ladder's first); empty if it is not recorded.
+
+    A record of an older workbook, without ``hot``, counts as none.
+    """
+    entry = code.steps.get(step)
+    if entry is None:
+        return []
+    kernels = (entry.other_presets or {}).get(preset or "", entry.kernels)
+    return kernels if all(kernel.hot.what for kernel in kernels) else []
+
+
+def main_kernel(code: MachineCode, step: str, preset: str | None = None) -> Kernel | None:
+    """The main one of a step's recorded kernels (:func:`loops.main_compiled`); None if none is recorded."""
+    return loops.main_compiled(code_kernels(code, step, preset))
+
+
+def save_code(code: MachineCode, folder: Path = RESULTS) -> None:
+    """Write the machine-code record."""
+    _write(folder / CODE_FILE, code)
+
+
+def _write(path: Path, data: entries.Card | MachineCode) -> None:
+    store.write_json(path, to_builtins(data))
+
+
+def _stamp(path: Path) -> tuple[int, int, int] | None:
+    """What changes whenever the file is written; None without one."""
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_ino, found.st_mtime_ns, found.st_size

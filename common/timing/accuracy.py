@@ -1,0 +1,158 @@
+"""How far products of matrices are from the exact ones, over K: of steps, of cuBLAS in each precision, of FP16 sums.
+
+Every product gets the same float32 operands and rounds them as it must: that rounding is part of its error. The exact
+product is NumPy's in float64. Errors are told over the root mean square of the exact results, so that one figure says
+how many digits hold.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+from msgspec import Struct
+from numpy.typing import NDArray
+
+from common.catalog.problems import FLOAT16, LADDERS, Problem
+from common.catalog.schema import Amount, Count, Name
+from common.check import check
+from common.timing import peers
+
+EXTENT = 256  # M and N
+DEPTHS = (256, 512, 1024, 2048, 4096, 8192, 16384)
+UNFIT_DEPTH = 4096
+SUMS = "FP16 sums"
+INSTRUCTION_DEPTH = 16  # products that one instruction on tensor cores adds before it rounds
+Array = NDArray[Any]
+
+
+class Errors(Struct, kw_only=True, omit_defaults=True):
+    """Of a product at one K, over the exact results' root mean square: ``rms``, and the ``largest``.
+
+    ``lost``: the share of results that are not finite; the errors are of the others, None if there are none.
+    """
+
+    K: Count
+    rms: Amount | None = None
+    largest: Amount | None = None
+    lost: Amount = 0.0
+
+
+class Measured(Struct, kw_only=True):
+    """What was found of one ``product`` on one kind of ``operands``; ``library``: its version, empty for others."""
+
+    product: Name
+    operands: Name
+    points: list[Errors]
+    library: str = ""
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A kind of operands: what they are, and at which K they are tried; ``square``: M and N are K, too.
+
+    Libraries sum in parts where there are few outputs and in one where there are many, which errs more.
+    """
+
+    said: str
+    depths: tuple[int, ...]
+    draw: Callable[[np.random.Generator, int, int], tuple[Array, Array]]
+    square: bool = False
+
+
+def _normal(rng: np.random.Generator, extent: int, depth: int) -> tuple[Array, Array]:
+    """A, extent x depth, and B."""
+    return (
+        rng.standard_normal((extent, depth), dtype=np.float32),
+        rng.standard_normal((depth, extent), dtype=np.float32),
+    )
+
+
+def _cancelling(rng: np.random.Generator, extent: int, depth: int) -> tuple[Array, Array]:
+    a, b = _normal(rng, extent, depth)
+    b[1::2] = -b[: depth // 2 * 2 : 2]
+    return a + np.float32(1000), b
+
+
+def _scaled(left: float, right: float) -> Callable[[np.random.Generator, int, int], tuple[Array, Array]]:
+    def draw(rng: np.random.Generator, extent: int, depth: int) -> tuple[Array, Array]:
+        a, b = _normal(rng, extent, depth)
+        return a * np.float32(left), b * np.float32(right)
+
+    return draw
+
+
+USUAL = "normals"
+KINDS = {
+    USUAL: Kind("normals", DEPTHS, _normal),
+    "square": Kind("normals, M = N = K", (UNFIT_DEPTH,), _normal, square=True),
+    "cancelling": Kind("A: 1000 + normals; in B each second row negates the one before", (UNFIT_DEPTH,), _cancelling),
+    "large": Kind("normals times 300 each", (UNFIT_DEPTH,), _scaled(300, 300)),
+    "small": Kind("A: normals times 10⁻⁷; B: normals", (UNFIT_DEPTH,), _scaled(1e-7, 1)),
+}  # fmt: skip
+
+
+def measure(steps: dict[str, tuple[ModuleType, str]], extent: int = EXTENT, seed: int = 6) -> list[Measured]:
+    """Every product on every kind of operands; ``steps`` by name, each with its ladder, and cuBLAS if it is there.
+
+    ``extent`` is M and N, or how many rows of a square result are looked at.
+    """
+    found: dict[tuple[str, str], Measured] = {}
+    for operands, kind in KINDS.items():
+        for depth in kind.depths:
+            rng = np.random.default_rng([seed, depth])
+            a, b = kind.draw(rng, depth if kind.square else extent, depth)
+            rows = np.sort(rng.choice(len(a), extent, replace=False)) if kind.square else np.arange(extent)
+            exact = a[rows].astype(np.float64) @ b.astype(np.float64)
+            for product, library, result in _products(steps, a, b, rows):
+                one = found.setdefault((operands, product), Measured(
+                    product=product, operands=operands, points=[], library=library
+                ))  # fmt: skip
+                one.points.append(errors(result, exact, depth))
+    return list(found.values())
+
+
+def errors(result: Array, exact: Array, depth: int) -> Errors:
+    """Those of a result."""
+    got = result.astype(np.float64)
+    finite = np.isfinite(got)
+    if not finite.any():
+        return Errors(K=depth, lost=1.0)
+    scale = float(np.sqrt(np.mean(exact**2)))
+    off = np.abs(got - exact)[finite] / scale
+    rms, largest = float(np.sqrt(np.mean(off**2))), float(off.max())
+    return Errors(K=depth, rms=rms, largest=largest, lost=1 - float(finite.mean()))
+
+
+def half_sums(a: Array, b: Array) -> Array:
+    """The product with FP16 operands and FP16 sums, as an instruction on tensor cores has it that adds
+    INSTRUCTION_DEPTH products and the sum so far, and rounds to float16: emulated, on no GPU."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        first, second = a.astype(FLOAT16).astype(np.float32), b.astype(FLOAT16).astype(np.float32)
+        total = np.zeros((a.shape[0], b.shape[1]), FLOAT16)
+        for k in range(0, a.shape[1], INSTRUCTION_DEPTH):
+            part = first[:, k : k + INSTRUCTION_DEPTH] @ second[k : k + INSTRUCTION_DEPTH]
+            total = (total.astype(np.float32) + part).astype(FLOAT16)
+    return total
+
+
+def _products(
+    steps: dict[str, tuple[ModuleType, str]], a: Array, b: Array, rows: NDArray[np.intp]
+) -> Iterator[tuple[str, str, Array]]:
+    """Name, library and these rows of the result of each."""
+    for name, (module, ladder) in steps.items():
+        bench = check.Bench(module, _problem(ladder, a, b))
+        with np.errstate(over="ignore"):
+            bench.load(a.astype(bench.x.dtype), b.astype(bench.weight.dtype))
+        bench.run()
+        yield name, "", bench.y.get()[rows]
+    if peers.available():
+        yield from ((name, library, result[rows]) for name, library, result in peers.products(a, b))
+    yield SUMS, "", half_sums(a[rows], b)
+
+
+def _problem(ladder: str, a: Array, b: Array) -> Problem:
+    return LADDERS[ladder](**dict(zip("MNK", (a.shape[0], b.shape[1], a.shape[1]), strict=True)))

@@ -1,0 +1,142 @@
+"""What follows a convolution, three ways: in its kernel, in a kernel of its own, and as PyTorch does it.
+
+The epilogues are a lesson's: a module with ``ways(launch, y)``, which gives each by name, with ``fused()`` and
+``separate()``, the array ``found`` that either leaves its result in, and ``saved_bytes``. All are timed in turn.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from functools import partial
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+from msgspec import Struct
+
+from common.catalog.boundstep import BoundStep
+from common.catalog.problems import FLOAT16, Problem
+from common.catalog.schema import Count, Name
+from common.check import inputs
+from common.timing import peers
+from common.timing.timing import Paired, Stopwatch
+
+SECONDS = 0.25  # of a pair
+ERROR = 0.002  # of a ratio, at which a pair is known well enough
+
+
+class Fused(Struct, kw_only=True, omit_defaults=True):
+    """An epilogue's times in ms, in turn: ``alone`` the fused kernel's and the convolution's without one;
+    ``separate`` and ``eager`` those of two kernels and PyTorch's, and the fused kernel's.
+
+    ``saved_bytes``: of global memory's traffic. ``layout`` is PyTorch's.
+    """
+
+    epilogue: Name
+    saved_bytes: Count
+    alone: Paired
+    separate: Paired
+    eager: Paired | None = None
+    layout: str = ""
+
+
+def measure(
+    module: ModuleType,
+    ways: Callable[..., dict[str, Any]],
+    problem: Problem,
+    stopwatch: Callable[[], Stopwatch],
+    turn: Callable[[], AbstractContextManager[Any]] = nullcontext,
+) -> list[Fused]:
+    """Time a step's epilogues, and PyTorch's own calls if it is installed; ``turn`` is held while the GPU is timed.
+
+    Raises RuntimeError if a fused epilogue finds something else than a kernel of its own.
+    """
+    from numba import cuda
+
+    x, y, bound = _ready(module, problem)
+
+    def launch(to: Any, epilogue: Any) -> None:
+        module.launch(*bound.arguments(x, to), epilogue=epilogue)
+
+    def alone() -> None:
+        launch(y, None)
+
+    made = ways(launch, y)
+    for name, way in made.items():
+        _require_same(name, way, problem)
+    alone()
+    cuda.synchronize()
+    found = []
+    with turn():
+        watch = stopwatch()
+        theirs, layout = _eager(problem, watch) if peers.available() else ({}, "")
+        limits = {"max_seconds": SECONDS, "target_error": ERROR}
+        for name, way in made.items():
+            eager = theirs.get(name)
+            found.append(Fused(
+                epilogue=name,
+                saved_bytes=way.saved_bytes,
+                alone=watch.measure_pairs(way.fused, alone, **limits),
+                separate=watch.measure_pairs(way.separate, way.fused, **limits),
+                eager=watch.measure_pairs(eager, way.fused, **limits) if eager else None,
+                layout=layout if eager else "",
+            ))  # fmt: skip
+    return found
+
+
+def _ready(module: ModuleType, problem: Problem) -> tuple[Any, Any, BoundStep]:
+    """The step bound to the problem, and an input and an output on the device."""
+    from numba import cuda
+
+    values = inputs.normals(problem, 5)
+    x, weight = (cuda.to_device(one.astype(dtype)) for one, (_, dtype) in zip(values, problem.operands, strict=False))
+    bound = BoundStep(module, problem)
+    bound.allocate()
+    bound.prepare(weight)
+    shape, dtype = problem.operands[2]
+    return x, cuda.device_array(shape, dtype), bound
+
+
+def _require_same(name: str, way: Any, problem: Problem) -> None:
+    """Run both once, which compiles them, and compare; kernels of their own may find y rounded to float16."""
+    results = []
+    for run in (way.fused, way.separate):
+        run()
+        results.append(way.found.copy_to_host().astype(np.float64))
+    fused, separate = results
+    half = FLOAT16 in (problem.operands[2][1], way.found.dtype)
+    scale = float(np.sqrt(np.mean(separate**2)))
+    off = np.abs(fused - separate)
+    bound = (4e-3 if half else 1e-5) * (np.abs(separate) + scale)
+    if not (math.isfinite(scale) and bool((off <= bound).all())):
+        raise RuntimeError(f"{name}: fused it differs from a kernel of its own by up to {float(np.nanmax(off)):.3g}")
+
+
+def _eager(problem: Problem, watch: Stopwatch) -> tuple[dict[str, Callable[[], Any]], str]:
+    """PyTorch's calls by epilogue, in the faster memory layout, and its name; in place where they can be."""
+    layout, run = peers.fastest(problem, watch)
+    import torch
+
+    y = run()
+    bias = torch.randn(problem.output_shape[-1], device="cuda").to(y.dtype)
+    residual = torch.randn_like(y)
+    others = [axis for axis in range(y.ndim) if axis != 1]
+
+    def column_sums() -> Any:
+        result = run()
+        return result, result.sum(dim=others, dtype=torch.float32)
+
+    biased = partial(run, bias=bias)
+    calls: dict[str, Callable[[], Any]] = {
+        "add_bias": biased,
+        "bias_relu": lambda: torch.relu_(biased()),
+        "scale": lambda: run().mul_(0.5).to(torch.float16),
+        "add_residual": lambda: run().add_(residual),
+        "column_sums": column_sums,
+    }
+    for call in calls.values():
+        call()
+    torch.cuda.synchronize()
+    return calls, layout

@@ -1,0 +1,323 @@
+"""What the vendor's libraries reach on the same problem: cuBLAS and cuDNN through PyTorch, if it is installed."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import traceback
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from typing import Any
+
+import numpy as np
+from msgspec import Struct, field
+from msgspec.structs import asdict
+from numpy.typing import NDArray
+
+from common.catalog import catalog, device, reference
+from common.catalog.problems import FLOAT16, Conv2d, Convolution, Gemm, Hgemm, Problem
+from common.check import check
+from common.timing.timing import Paired, Stopwatch, Timing
+
+
+class Library(Struct):
+    """A library's time: its name and precision, version and memory layout, and the kernels that it launches."""
+
+    peer: str
+    library: str
+    layout: str
+    timing: Timing
+    kernels: list[str] = field(default_factory=list)
+
+
+class Beside(Paired, frozen=True):
+    """A step timed in turn with a library: ``peer``, its name and precision; its time is the first."""
+
+    peer: str
+
+
+Array = NDArray[Any]
+TF32_FROM = "8.0"  # compute capability; below it libraries compute in FP32 whatever they are allowed
+BRIEF_SECONDS = 0.5  # for which of two layouts is the faster
+HOW_TO_GET = "cuBLAS and cuDNN are left out: pip install torch adds them"
+
+
+def precisions(problem: Problem) -> tuple[str, ...]:
+    """What a library is timed with on the problem: strict FP32, and TF32 where the GPU has it; or FP16, its sums in
+    FP32."""
+    if problem.input_dtype == FLOAT16:
+        return ("FP16",)
+    capability = device.compute_capability()
+    return ("FP32", "TF32") if capability is None or catalog.runs_on(TF32_FROM, capability) else ("FP32",)
+
+
+def available() -> bool:
+    """Is PyTorch installed?"""
+    return importlib.util.find_spec("torch") is not None
+
+
+def get_ready() -> None:
+    """Import PyTorch, which takes seconds, before the GPU is held."""
+    importlib.import_module("torch")
+
+
+def measure(problem: Problem, stopwatch: Stopwatch, lacking: list[str], seed: int = 2) -> list[Library]:
+    """Time the library on the problem, in each of its precisions; autotuned, the faster memory layout of two.
+
+    What runs out of the GPU's memory is passed over; a precision without a time is named in ``lacking``. An FP32 or
+    FP16 result is held to the same error bound as the lessons' kernels, at random positions.
+
+    Raises RuntimeError if it exceeds the bound (then it was not FP32, or its sums were not).
+    """
+    import torch
+
+    x, weight = _normals(problem, seed)
+    oracle = _Oracle(problem, x, weight, seed)
+    rows = []
+    for precision in precisions(problem):
+        _choose(precision)
+        best: tuple[str, Timing] | None = None
+        library = _library(problem)
+        with _unless_full():
+            for layout, run, to_output in _variants(problem, x, weight):
+                timing = _timed(run, to_output, None if precision == "TF32" else oracle, stopwatch)
+                if best is None or timing.median_ms < best[1].median_ms:
+                    best = layout, timing
+                torch.cuda.empty_cache()
+        if best is None:
+            lacking.append(f"{library} {precision} ran out of GPU memory")
+        else:
+            rows.append(Library(f"{library} {precision}", _version(library), *best))
+    # last, as a profiler that has run may slow what comes after it
+    for row in rows:
+        _choose(row.peer.split()[-1])
+        with _unless_full():
+            row.kernels = next(_kernels(run) for name, run, _ in _variants(problem, x, weight) if name == row.layout)
+    return rows
+
+
+def _timed(
+    run: Callable[[], Any], to_output: Callable[[Any], Any], oracle: _Oracle | None, stopwatch: Stopwatch
+) -> Timing:
+    """The time of a call, once its result is known to be precise, if there is an oracle."""
+    import torch
+
+    result = run()
+    torch.cuda.synchronize()
+    if oracle:
+        oracle.require_precise(to_output(result))
+    del result
+    return stopwatch.measure(run)
+
+
+@contextmanager
+def _unless_full() -> Iterator[None]:
+    """Pass over what the GPU's memory does not suffice for; PyTorch keeps nothing afterwards."""
+    import torch
+
+    try:
+        yield
+    except Exception as error:
+        if not device.out_of_memory(error):
+            raise
+        traceback.clear_frames(error.__traceback__)  # which hold tensors
+    finally:
+        torch.cuda.empty_cache()
+
+
+def measure_beside(
+    launch: Callable[[], object], problem: Problem, precision: str, stopwatch: Stopwatch, seed: int = 2
+) -> Beside | None:
+    """Time a step's ``launch``, which must have run before, in turn with the library, launch by launch.
+
+    The library's time is the first, so that ``ratio`` above 1 says that the step is faster. Both meet the same clock
+    frequency and heat, on which the rate of tensor cores depends. ``precision`` is one of
+    :data:`common.catalog.catalog.PRECISIONS`. None if the library runs out of the GPU's memory.
+    """
+    wanted = precision.upper() if precision.upper() in precisions(problem) else precisions(problem)[0]
+    found = None
+    with _unless_full():
+        pairs = stopwatch.measure_pairs(fastest(problem, stopwatch, wanted, seed)[1], launch)
+        found = Beside(**asdict(pairs), peer=f"{_library(problem)} {wanted}")
+    return found
+
+
+def fastest(
+    problem: Problem, stopwatch: Stopwatch, precision: str | None = None, seed: int = 2
+) -> tuple[str, Callable[..., Any]]:
+    """The memory layout in which the library is faster, and the call, on random operands; the first of the
+    problem's precisions unless another is asked for."""
+    import torch
+
+    x, weight = _normals(problem, seed)
+    _choose(precision or precisions(problem)[0])
+    best: tuple[float, str, Callable[..., Any]] | None = None
+    for layout, run, _ in _variants(problem, x, weight):
+        run()
+        torch.cuda.synchronize()
+        milliseconds = stopwatch.measure(run, max_seconds=BRIEF_SECONDS).median_ms
+        if best is None or milliseconds < best[0]:
+            best = milliseconds, layout, run
+    assert best is not None
+    return best[1:]
+
+
+def products(a: Array, b: Array) -> Iterator[tuple[str, str, Array]]:
+    """Name with precision, version and result of cuBLAS's product of two float32 matrices, in each precision."""
+    import torch
+
+    for kind in (Gemm, Hgemm):
+        problem = kind(M=a.shape[0], N=b.shape[1], K=a.shape[1])
+        x, weight = (
+            torch.from_numpy(operand).cuda().to(getattr(torch, dtype.name))
+            for operand, (_, dtype) in zip((a, b), problem.operands[:2], strict=True)
+        )
+        for precision in precisions(problem):
+            _choose(precision)
+            library = _library(problem)
+            yield f"{library} {precision}", _version(library), torch.matmul(x, weight).cpu().numpy()
+
+
+def version(problem: Problem) -> str:
+    """Of the library that computes the problem."""
+    return _version(_library(problem))
+
+
+def _library(problem: Problem) -> str:
+    return "cuBLAS" if isinstance(problem, Gemm) else "cuDNN"
+
+
+def _normals(problem: Problem, seed: int) -> tuple[Any, Any]:
+    """Input and weight from the standard normal distribution, drawn on the GPU, in the problem's dtypes."""
+    import torch
+
+    generator = torch.Generator("cuda").manual_seed(seed)
+    first, second = (
+        torch.randn(shape, generator=generator, device="cuda").to(getattr(torch, dtype.name))
+        for shape, dtype in problem.operands[:2]
+    )
+    return first, second
+
+
+def _choose(precision: str) -> None:
+    """Let the library compute with this precision and no less."""
+    import torch
+
+    torch.backends.cudnn.benchmark = True
+    torch.backends.cuda.matmul.allow_tf32 = precision == "TF32"
+    torch.backends.cudnn.allow_tf32 = precision == "TF32"
+    torch.backends.cuda.matmul.allow_fp16_reduced_precision_reduction = False
+
+
+def _kernels(run: Callable[[], Any]) -> list[str]:
+    """Names of the GPU kernels that the call launches: they say how the library computes. Empty if unreadable."""
+    import torch
+
+    run()  # cuDNN tries its algorithms at the first call
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # the profiler's, about cycles that this one does not have
+            with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as trace:
+                run()
+                torch.cuda.synchronize()
+    except RuntimeError:
+        return []
+    on_gpu = torch.autograd.DeviceType.CUDA
+    return sorted({event.name for event in trace.events() if event.device_type == on_gpu})
+
+
+def _variants(problem: Problem, x: Any, weight: Any) -> Iterator[tuple[str, Callable[[], Any], Callable[[Any], Any]]]:
+    """Layout name, the call to time, and how to bring its result to the problem's output layout."""
+    import torch
+
+    functional: Any = torch.nn.functional
+    first, second = x, weight
+
+    def same(result: Any) -> Any:
+        return result
+
+    if isinstance(problem, Gemm):
+        yield "row-major", partial(torch.matmul, first, second), same
+    elif isinstance(problem, Conv2d):
+        for layout, memory_format in (("NCHW", torch.contiguous_format), ("NHWC", torch.channels_last)):
+            tensors = (tensor.to(memory_format=memory_format) for tensor in (first, second))
+            yield layout, partial(functional.conv2d, *tensors), same
+    elif isinstance(problem, Convolution):
+        yield from _convolutions(problem, first, second)
+
+
+def _convolutions(
+    problem: Convolution, first: Any, second: Any
+) -> Iterator[tuple[str, Callable[[], Any], Callable[[Any], Any]]]:
+    """As :func:`_variants`: the convolution, or one of its two gradients."""
+    import torch
+
+    functional: Any = torch.nn.functional
+    g = problem.geometry
+    planar = problem.D == problem.T == 1 and g.pad_d == 0  # cuDNN's 3D path is slower on 2D problems
+    axes = slice(1, 3) if planar else slice(0, 3)
+    options: dict[str, tuple[int, ...]] = {
+        "stride": tuple(g[:3])[axes],
+        "padding": tuple(g[3:6])[axes],
+        "dilation": tuple(g[6:])[axes],
+    }
+
+    def channels_first(tensor: Any) -> Any:
+        return tensor.movedim(-1, 1).squeeze(2) if planar else tensor.movedim(-1, 1)
+
+    def channels_last(result: Any) -> Any:
+        return (result.unsqueeze(2) if planar else result).movedim(1, -1)
+
+    def backward(dy: Any, x: Any, filt: Any, wanted: int) -> Any:
+        """One gradient alone; of the tensor that it belongs to, only shape and layout count."""
+        mask = [number == wanted for number in range(3)]
+        padding = [0] * len(options["stride"])
+        return torch.ops.aten.convolution_backward(
+            dy, x, filt, None, *options.values(), False, padding, 1, mask
+        )[wanted]  # fmt: skip
+
+    one, two = channels_first(first), channels_first(second)
+    for layout, tensors in (("NDHWC", (one, two)), ("NCDHW", (one.contiguous(), two.contiguous()))):
+        if problem.form == "conv3d":
+            run = partial(functional.conv2d if planar else functional.conv3d, *tensors, **options)
+        else:
+            own = channels_first(torch.empty(problem.output_shape, device=first.device, dtype=first.dtype))
+            own = own if layout == "NDHWC" else own.contiguous()
+            if problem.form == "dgrad":
+                run = partial(backward, tensors[0], own, tensors[1], 0)
+            else:
+                run = partial(backward, tensors[1], tensors[0], own, 1)
+        yield layout, run, channels_last
+
+
+class _Oracle:
+    """What a result of FP32 sums is, and how far it may be off, at random positions."""
+
+    def __init__(self, problem: Problem, x: Any, weight: Any, seed: int) -> None:
+        self._positions = check.sample_positions(problem, 2000, seed)
+        x, weight = x.cpu().numpy(), weight.cpu().numpy()
+        self._expected = reference.at(problem, x, weight, self._positions)
+        magnitude = reference.at(problem, np.abs(x), np.abs(weight), self._positions)
+        self._bound = reference.error_bound(problem, magnitude, self._expected)
+
+    def require_precise(self, result: Any) -> None:
+        """Raise RuntimeError if the result, in the problem's output layout, is not as precise."""
+        import torch
+
+        index = tuple(torch.from_numpy(np.ascontiguousarray(axis)).cuda() for axis in self._positions)
+        got = result[index].double().cpu().numpy()
+        worst = float(np.max(np.abs(got - self._expected) / self._bound))
+        # Winograd transforms cost a few more roundings than the bound counts
+        if worst > 8:
+            raise RuntimeError(f"the library's result is {worst:.1f} times the bound off: its sums are not FP32")
+
+
+def _version(library: str) -> str:
+    import torch
+
+    if library == "cuDNN":
+        version = int(torch.backends.cudnn.version())
+        return f"cuDNN {version // 10000}.{version % 10000 // 100}.{version % 100}, PyTorch {torch.__version__}"
+    return f"CUDA {torch.version.cuda}, PyTorch {torch.__version__}"

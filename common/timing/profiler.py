@@ -1,0 +1,273 @@
+"""Hardware counters of a step's kernels, read by Nsight Compute (ncu), each with what it says of the bottleneck."""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+import shutil
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from msgspec import Struct
+
+from common.catalog import schema
+from common.catalog.problems import FLOAT16, Problem
+from common.catalog.schema import Name, Number, Positive, Tally
+from common.machine_code import loops
+
+# Names of ncu 2023 and later, from its metrics reference for compute capability 7.x to 10.x.
+METRICS = {
+    "time_ns": "gpu__time_duration.sum",
+    "registers": "launch__registers_per_thread",
+    "occupancy_pct": "sm__warps_active.avg.pct_of_peak_sustained_active",
+    "issue_pct": "smsp__issue_active.avg.pct_of_peak_sustained_active",
+    "fma_pipe_pct": "sm__pipe_fma_cycles_active.avg.pct_of_peak_sustained_active",
+    "dram_pct": "dram__throughput.avg.pct_of_peak_sustained_elapsed",
+    "dram_bytes": "dram__bytes.sum",
+    "l2_pct": "lts__throughput.avg.pct_of_peak_sustained_elapsed",
+    "l1_pct": "l1tex__throughput.avg.pct_of_peak_sustained_active",
+    "load_sectors": "l1tex__t_sectors_pipe_lsu_mem_global_op_ld.sum",
+    "load_requests": "l1tex__t_requests_pipe_lsu_mem_global_op_ld.sum",
+    "store_sectors": "l1tex__t_sectors_pipe_lsu_mem_global_op_st.sum",
+    "store_requests": "l1tex__t_requests_pipe_lsu_mem_global_op_st.sum",
+    "shared_wavefronts": "l1tex__data_pipe_lsu_wavefronts_mem_shared.sum",
+    "shared_conflicts": "l1tex__data_bank_conflicts_pipe_lsu_mem_shared.sum",
+    "instructions": "smsp__inst_executed.sum",
+    "ffma_threads": "smsp__sass_thread_inst_executed_op_ffma_pred_on.sum",
+    "hmma": "sm__inst_executed_pipe_tensor_op_hmma.sum",
+    "tensor_pipe_pct": "sm__pipe_tensor_op_hmma_cycles_active.avg.pct_of_peak_sustained_active",
+}
+STALLS = {
+    "long_scoreboard": "waiting for global or local memory",
+    "short_scoreboard": "waiting for shared memory",
+    "mio_throttle": "the queue of shared-memory instructions is full",
+    "lg_throttle": "the queue of global-memory instructions is full",
+    "math_pipe_throttle": "the arithmetic unit is busy",
+    "wait": "a fixed latency between dependent instructions",
+    "barrier": "waiting at a barrier",
+    "not_selected": "ready, but another warp was chosen",
+    "dispatch_stall": "the dispatcher holds the warp back",
+    "no_instruction": "waiting for instructions to be fetched",
+    "imc_miss": "waiting for the constant cache",
+    "drain": "waiting for stores at the end",
+    "branch_resolving": "waiting for a branch",
+}
+# What common.trace.trace counts too, so that each can test the other.
+COUNTED = {
+    **{name: METRICS[name] for name in ("load_requests", "load_sectors", "store_requests", "store_sectors")},
+    "shared_load_wavefronts": "l1tex__data_pipe_lsu_wavefronts_mem_shared_op_ld.sum",
+    "shared_store_wavefronts": "l1tex__data_pipe_lsu_wavefronts_mem_shared_op_st.sum",
+    "shared_load_conflicts": "l1tex__data_bank_conflicts_pipe_lsu_mem_shared_op_ld.sum",
+    "shared_store_conflicts": "l1tex__data_bank_conflicts_pipe_lsu_mem_shared_op_st.sum",
+    "ffma_threads": METRICS["ffma_threads"],
+    "hmma": METRICS["hmma"],
+}
+_STALL_METRIC = "smsp__average_warps_issue_stalled_{}_per_issue_active.ratio"
+NO_TOOL = "ncu was not found: it comes with the CUDA toolkit (Nsight Compute); put it on PATH"
+NO_PERMISSION = (
+    "ncu may not read the counters: ask the administrator (NVIDIA's ERR_NVGPUCTRPERM page says how), or run as root"
+)
+
+
+class ProfileError(RuntimeError):
+    """The counters could not be read."""
+
+
+class UnavailableError(ProfileError):
+    """None will be, as things are on this machine."""
+
+
+class Counters(Struct, kw_only=True, omit_defaults=True):
+    """A launch of a kernel: a field for each of METRICS, None where it could not be read, and its ``stalls``.
+
+    ``ffma_threads``: all multiply-adds, with those of the ``hmma`` instructions (:func:`multiply_adds`).
+    """
+
+    kernel: Name
+    stalls: dict[str, Number]
+    time_ns: Positive
+    registers: Number | None
+    occupancy_pct: Number | None
+    issue_pct: Number | None
+    fma_pipe_pct: Number | None
+    dram_pct: Number | None
+    dram_bytes: Number | None
+    l2_pct: Number | None
+    l1_pct: Number | None
+    load_sectors: Number | None
+    load_requests: Number | None
+    store_sectors: Number | None
+    store_requests: Number | None
+    shared_wavefronts: Number | None
+    shared_conflicts: Number | None
+    instructions: Number | None
+    ffma_threads: Number | None
+    hmma: Number | None = None
+    tensor_pipe_pct: Number | None = None
+
+
+class Counts(Struct, kw_only=True, omit_defaults=True):
+    """A kernel's counts: a field for each of COUNTED. The tracer counts no conflicts, and no instructions.
+
+    ``ffma_threads``: as in :class:`Counters`. Shared reads have those of ``ldmatrix``, global reads the asynchronous
+    copies to shared memory; shared writes do not have the copies.
+    """
+
+    load_requests: Tally
+    load_sectors: Tally
+    store_requests: Tally
+    store_sectors: Tally
+    shared_load_wavefronts: Tally
+    shared_store_wavefronts: Tally
+    ffma_threads: Tally
+    shared_load_conflicts: Tally | None = None
+    shared_store_conflicts: Tally | None = None
+    hmma: Tally | None = None
+
+
+class Launch(NamedTuple):
+    """What ncu read of a launch: the kernel's name, counters by their short names, and the stalls that there are."""
+
+    kernel: str
+    counters: dict[str, float | None]
+    stalls: dict[str, float]
+
+
+def command(counters: dict[str, str] | None = None) -> list[str]:
+    """The ncu call to put before the profiled program, for METRICS and STALLS or for the given counters alone.
+
+    Raises UnavailableError without ncu.
+    """
+    tool = shutil.which("ncu")
+    if tool is None:
+        raise UnavailableError(NO_TOOL)
+    stalls = [_STALL_METRIC.format(name) for name in STALLS]
+    metrics = [*METRICS.values(), *stalls] if counters is None else list(counters.values())
+    # clocks stay as a bench sees them
+    return [
+        tool, "--target-processes", "all", "--clock-control", "none", "--csv", "--page", "raw",
+        "--print-units", "base", "--metrics", ",".join(metrics),
+    ]  # fmt: skip
+
+
+def require_permission(output: str) -> None:
+    """Raise UnavailableError if ncu says that it may not read the counters."""
+    if "ERR_NVGPUCTRPERM" in output:
+        raise UnavailableError(NO_PERMISSION)
+
+
+def parse(output: str, counters: dict[str, str] = METRICS) -> list[Launch]:
+    """One entry per kernel launch in ncu's CSV.
+
+    Raises ProfileError when the output holds no table, saying why if ncu did.
+    """
+    require_permission(output)
+    start = output.find('"ID"')
+    if start < 0:
+        tail = " ".join(output.split())[-300:]
+        raise ProfileError(f"ncu gave no counters: {tail or 'no output'}")
+    rows = [row for row in csv.DictReader(io.StringIO(output[start:])) if (row.get("ID") or "").isdigit()]
+    entries = []
+    for row in rows:
+        read = {key: _number(row.get(metric)) for key, metric in counters.items()}
+        stalls = {name: _number(row.get(_STALL_METRIC.format(name))) for name in STALLS}
+        kept = {name: round(value, 3) for name, value in stalls.items() if value}
+        entries.append(Launch(kernel_name(row["Kernel Name"]), read, kept))
+    return entries
+
+
+def multiply_adds(counters: Mapping[str, float | None], problem: Problem, tensor: bool = True) -> float | None:
+    """All multiply-adds of a launch on the problem, those of its threads and those on tensor cores; None if unread.
+
+    An instruction ``mma.sync`` multiplies 16 x 16 by 16 x 8 float16 values, or 16 x 8 by 8 x 8 of TF32. Without
+    ``tensor`` there is none: what the counter has then is ``HFMA2.MMA``, by which the compiler sets constants.
+    """
+    ffma, hmma = counters["ffma_threads"], counters["hmma"]
+    if ffma is None:
+        return None
+    depth = 16 if problem.input_dtype == FLOAT16 else 8
+    return ffma + (hmma or 0) * 16 * 8 * depth * tensor
+
+
+def named(name: str, launch: Launch, problem: Problem, tensor: bool = True) -> Counters:
+    """The METRICS of a launch of the kernel of this name; raises ProfileError if its time is missing."""
+    counters = {**launch.counters, "ffma_threads": multiply_adds(launch.counters, problem, tensor)}
+    try:
+        return schema.read({**counters, "stalls": launch.stalls, "kernel": name}, Counters, name)
+    except schema.SchemaError as error:
+        raise ProfileError(f"ncu's counters: {error}") from None
+
+
+def main_kernel(launches: list[Counters]) -> Counters:
+    """The main one of a profile's launches; of those that multiply as often the one that took longest."""
+    return loops.main_kernel(launches, lambda entry: (entry.ffma_threads or 0, entry.time_ns))
+
+
+def kernel_name(mangled: str) -> str:
+    """The Python name in Numba's mangled kernel name (its last length-prefixed part before the type codes)."""
+    text, name = mangled.split("(")[0], ""
+    position = text.find("_ZN") + 3 if "_ZN" in text else len(text)
+    while match := re.match(r"(\d+)", text[position:]):
+        start = position + len(match[1])
+        name = text[start : start + int(match[1])]
+        position = start + int(match[1])
+    return name.split("_3clocals_3e_2e")[-1].split("_2e")[-1] if name else text
+
+
+def sentences(entry: Counters) -> list[tuple[str, str, str]]:
+    """Name, value and one sentence for each figure of a profiled kernel."""
+    stalls = sorted(entry.stalls.items(), key=lambda item: -item[1])[:3]
+    lines: list[tuple[str, str, str]] = []
+
+    def say(name: str, value: str, text: str) -> None:
+        lines.append((name, value, text))
+
+    def percent(name: str, value: float | None, high: str, low: str) -> None:
+        if value is not None:
+            say(name, f"{value:.1f}%", high if value >= 70 else low)
+
+    say("time", f"{entry.time_ns / 1e6:#.3g} ms", "under the profiler, one launch, cold caches")
+    enough, few = "enough warps to switch between", "few warps to hide a wait behind"
+    percent("achieved occupancy", entry.occupancy_pct, enough, few)
+    busy, idle = "the instruction count is the limit", "the schedulers often have nothing ready"
+    percent("issue slots used", entry.issue_pct, busy, idle)
+    multiplying = "multiply-adds are the limit, as they should be"
+    if entry.hmma:
+        percent("tensor pipe used", entry.tensor_pipe_pct, multiplying, "the tensor cores mostly wait")
+    else:
+        percent("FP32 pipe used", entry.fma_pipe_pct, multiplying, "the FP32 units mostly wait")
+    percent("DRAM throughput", entry.dram_pct, "memory bandwidth is the limit", "memory bandwidth is not the limit")
+    percent("L2 throughput", entry.l2_pct, "the L2 cache is the limit", "the L2 cache is not the limit")
+    limit = "loads through L1 or shared memory are the limit"
+    percent("L1 and shared throughput", entry.l1_pct, limit, "L1 and shared memory keep up")
+    loads, stores = per(entry.load_sectors, entry.load_requests), per(entry.store_sectors, entry.store_requests)
+    for kind, ratio in (("load", loads), ("store", stores)):
+        if ratio is not None:
+            coalesced = "coalesced: at most 4 for 32-bit accesses"
+            text = coalesced if ratio <= 4.1 else "more than 4: wide or scattered"
+            say(f"sectors per global {kind}", f"{ratio:.2f}", text)
+    if entry.shared_wavefronts:
+        share = 100 * (entry.shared_conflicts or 0) / entry.shared_wavefronts
+        text = "bank conflicts cost turns" if share > 10 else "hardly any turn is lost to bank conflicts"
+        say("shared bank conflicts", f"{share:.1f}% of wavefronts", text)
+    useful = per(entry.ffma_threads, entry.instructions)
+    if useful is not None:
+        say("multiply-adds per instruction", f"{useful / 32:.2f}", "the useful fraction of executed instructions")
+    if entry.instructions is not None:
+        say("executed instructions", f"{entry.instructions:.3g}", "warp instructions in all")
+    for name, value in stalls:
+        say(f"stall: {name}", f"{value:.2f} warps", STALLS[name])
+    return lines
+
+
+def per(above: float | None, below: float | None) -> float | None:
+    """A quotient of two counters, if both were read."""
+    return None if above is None or not below else above / below
+
+
+def _number(text: str | None) -> float | None:
+    try:
+        return float((text or "").replace(",", ""))
+    except ValueError:
+        return None

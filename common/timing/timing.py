@@ -1,0 +1,235 @@
+"""How long a launch takes: CUDA events around it, a cold L2 cache, repeats until the median is known."""
+
+from __future__ import annotations
+
+import math
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
+
+from common.catalog.schema import Amount, Count, Name, Positive
+from common.check import budget
+from common.timing import clocks
+
+MEASURE_VERSION = 1  # of how a time is taken; raised when times from before and after are not to be compared
+TARGET_ERROR = 0.01
+MIN_REPEATS = 10
+MIN_PAIRS = 6
+FEW_REPEATS, LONG_MS = 3, 300.0  # of a launch that takes longer, so many are enough
+MAX_SECONDS = 4.0
+WARM_UP_SECONDS, SETTLED_BY_SECONDS = 0.1, 1.0  # at least, and at most
+SETTLED = 0.01  # medians of two parts of the warm-up that differ by no more
+BATCH = 5
+BATCH_SECONDS = 1.0  # of launches that are queued together
+MAX_LEAD = 64  # overwrites of the L2 cache, about 8 ms on an H200
+
+
+class Timing(Struct, frozen=True, omit_defaults=True):
+    """Milliseconds per launch. ``median_error`` is the median's 95% half-width over the median.
+
+    ``sm_mhz`` is the multiprocessors' clock meanwhile, and ``held_by`` what kept it down; None where NVML is missing.
+    """
+
+    median_ms: Positive
+    p20_ms: Positive
+    p80_ms: Positive
+    median_error: Amount
+    repeats: Count
+    sm_mhz: Count | None = None
+    held_by: tuple[Name, ...] | None = None
+
+
+def summarise(samples_ms: list[float]) -> Timing:
+    """Median, p20, p80 and the median's error, from order statistics (no normality assumed).
+
+    The 95% interval of the median runs between the samples of rank n/2 -+ 0.98 sqrt(n) (the binomial interval in
+    its normal approximation; Conover 1999, section 3.2).
+    """
+    ordered = np.sort(np.asarray(samples_ms, dtype=np.float64))
+    count = len(ordered)
+    median, p20, p80 = (float(value) for value in np.percentile(ordered, (50, 20, 80)))
+    reach = 0.98 * math.sqrt(count)
+    low = max(0, math.floor(count / 2 - reach))
+    high = min(count - 1, math.ceil(count / 2 + reach) - 1)
+    error = float(ordered[high] - ordered[low]) / 2 / median if median > 0 else math.inf
+    return Timing(median, p20, p80, error, count)
+
+
+def collect(
+    sample: Callable[[int], list[float]],
+    clock: Callable[[], float] = time.perf_counter,
+    target_error: float = TARGET_ERROR,
+    min_repeats: int = MIN_REPEATS,
+    max_seconds: float = MAX_SECONDS,
+) -> Timing:
+    """Call ``sample(count)``, which returns ``count`` times in ms, until the median is known well enough.
+
+    Stops at ``target_error`` once ``min_repeats`` are in (of a launch longer than LONG_MS: FEW_REPEATS), or after
+    ``max_seconds`` of wall clock.
+    """
+    samples: list[float] = []
+    deadline = clock() + max_seconds
+    while True:
+        samples += sample(BATCH)
+        timing = summarise(samples)
+        enough = min(min_repeats, FEW_REPEATS) if timing.median_ms > LONG_MS else min_repeats
+        if len(samples) >= enough and (timing.median_error <= target_error or clock() >= deadline):
+            return timing
+
+
+class Paired(Struct, frozen=True):
+    """Two launches timed in turn, pair by pair.
+
+    ``ratio`` is the first's time over the second's, the median over pairs; ``ratio_error`` is the median's 95%
+    half-width over the median.
+    """
+
+    first: Timing
+    second: Timing
+    ratio: float
+    ratio_p20: float
+    ratio_p80: float
+    ratio_error: float
+
+
+def collect_pairs(
+    sample: Callable[[bool], tuple[float, float]],
+    clock: Callable[[], float] = time.perf_counter,
+    target_error: float = TARGET_ERROR,
+    min_pairs: int = MIN_PAIRS,
+    max_seconds: float = MAX_SECONDS,
+) -> Paired:
+    """Call ``sample(swapped)``, which returns the two times in ms of one pair, until their ratio is known.
+
+    Both launches of a pair meet the same clock frequency, heat and neighbours, so their ratio holds where neither
+    time does. Which of them runs first alternates. Stops as :func:`collect` does.
+    """
+    pairs: list[tuple[float, float]] = []
+    deadline = clock() + max_seconds
+    while True:
+        pairs.append(sample(len(pairs) % 2 == 1))
+        if len(pairs) < min_pairs:
+            continue
+        ratio = summarise([first / second for first, second in pairs])
+        if ratio.median_error <= target_error or clock() >= deadline:
+            break
+    first, second = (summarise(list(times)) for times in zip(*pairs, strict=True))
+    return Paired(first, second, ratio.median_ms, ratio.p20_ms, ratio.p80_ms, ratio.median_error)
+
+
+class Stopwatch:
+    """Times launches on the default stream of the current GPU, which Numba and PyTorch share.
+
+    Before each launch the L2 cache is overwritten, which also gives the host time to queue the launch, so that its
+    own overhead stays out of the figure. If the GPU gets there first all the same, the samples are dropped and the
+    cache is overwritten more often from then on.
+    """
+
+    def __init__(self, l2_bytes: int) -> None:
+        from numba import cuda
+
+        self._cuda = cuda
+        self._scratch = cuda.device_array(budget.flush_bytes(l2_bytes), np.uint8)
+        self._nvml = clocks.Nvml()
+        self._clocks: list[clocks.Clock] = []
+        self._queue: list[tuple[Any, Any]] = [
+            (cuda.event(timing=True), cuda.event(timing=True)) for _ in range(BATCH)
+        ]
+        self._lead = 1  # overwrites before each launch
+
+    def _flush(self) -> None:
+        from numba.cuda.cudadrv.driver import device_memset
+
+        device_memset(self._scratch, 0, self._scratch.nbytes)
+
+    def _times(self, launches: Sequence[Callable[[], object]], before: Callable[[], object] | None) -> list[float]:
+        """Milliseconds of each launch, one after the other.
+
+        None of them waited for the host, unless the launch itself waits for the GPU, or takes it more than MAX_LEAD.
+        """
+        while True:
+            late = False
+            for launch, (start, end) in zip(launches, self._queue, strict=False):
+                if before:
+                    before()
+                for _ in range(self._lead):
+                    self._flush()
+                start.record()
+                launch()
+                end.record()
+                late |= start.query()  # the GPU was here before all of the launch, and its end, was queued
+            if clock := self._nvml.clock():  # while the GPU is busy
+                self._clocks.append(clock)
+            self._cuda.synchronize()
+            if not late or self._lead >= MAX_LEAD:
+                return [float(start.elapsed_time(end)) for start, end in self._queue[: len(launches)]]
+            self._lead *= 2
+
+    def _warm_up(self, *calls: Callable[[], object]) -> float:
+        """Call in turn, waiting each time, until the clock has settled; the seconds of a turn.
+
+        It has when the medians of two parts, each half of WARM_UP_SECONDS, agree.
+        """
+        began = end = time.perf_counter()
+        before = math.inf
+        self._clocks.clear()
+        while True:
+            turns: list[float] = []
+            part = end
+            while not turns or end - part < WARM_UP_SECONDS / 2:
+                start = end
+                for call in calls:
+                    call()
+                self._cuda.synchronize()
+                end = time.perf_counter()
+                turns.append(end - start)
+            median = statistics.median(turns)
+            if abs(median - before) <= SETTLED * median or end - began >= SETTLED_BY_SECONDS:
+                return median
+            before = median
+
+    def _clocked(self, timing: Timing) -> Timing:
+        """With the clock of the launches since the warm-up."""
+        if not self._clocks:
+            return timing
+        held = sorted({reason for clock in self._clocks for reason in clock.reasons})
+        mhz = round(statistics.median(clock.mhz for clock in self._clocks))
+        return replace(timing, sm_mhz=mhz, held_by=tuple(held))
+
+    def measure(
+        self,
+        launch: Callable[[], object],
+        before: Callable[[], object] | None = None,
+        after: Callable[[], object] | None = None,
+        **limits: Any,
+    ) -> Timing:
+        """Time ``launch``, which must have run before (so that it is compiled).
+
+        ``before`` is called before each launch, untimed, and ``after`` when a batch of launches has ended.
+        """
+        seconds = self._warm_up(*([before] if before else []), launch)
+
+        def sample(count: int) -> list[float]:
+            together = max(1, min(count, int(BATCH_SECONDS / seconds) if seconds else count))
+            times = self._times([launch] * together, before)
+            if after:
+                after()
+            return times
+
+        return self._clocked(collect(sample, **limits))
+
+    def measure_pairs(self, first: Callable[[], object], second: Callable[[], object], **limits: Any) -> Paired:
+        """Time two launches in turn; both must have run before."""
+        self._warm_up(first, second)
+
+        def sample(swapped: bool) -> tuple[float, float]:
+            times = self._times((second, first) if swapped else (first, second), None)
+            return (times[1], times[0]) if swapped else (times[0], times[1])
+
+        pairs = collect_pairs(sample, **limits)
+        return replace(pairs, first=self._clocked(pairs.first), second=self._clocked(pairs.second))

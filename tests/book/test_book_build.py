@@ -1,0 +1,196 @@
+"""The book as a whole: built without a warning, in one folder, with every page that it should have."""
+
+import re
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from common.book import explorations, links
+from common.catalog import catalog
+from common.cli import main
+from common.commands import web
+from common.report import traces
+
+pytestmark = pytest.mark.xdist_group("book")
+
+
+def test_it_builds_without_a_warning(book):
+    out, said = book
+    assert re.fullmatch(r"\d+ pages, \d+ MiB, \d+ s: open \S+/index.html", said.strip())
+    assert links.broken(out) == []
+
+
+def test_nothing_of_it_comes_from_the_network(book):
+    for path in book[0].rglob("*.html"):
+        text = path.read_text(encoding="utf-8")
+        assert not re.search(r'<(?:script|img|link|iframe)[^>]*\b(?:src|href)="(?:https?:)?//', text), path
+    for path in book[0].rglob("*.css"):
+        assert not re.search(r"@import|url\(\W?(?:https?:)?//", path.read_text(encoding="utf-8")), path
+
+
+def test_every_step_has_its_pages(book):
+    kept = traces.fitting()
+    for step in catalog.steps():
+        page = (book[0] / step.path.relative_to(catalog.ROOT).with_suffix(".code.html")).read_text()
+        assert f'explore/{step.name}.html">What each line costs' in page
+        assert (book[0] / "explore" / f"{step.name}.html").is_file()
+        for other in explorations.before(step, catalog.steps(), kept):
+            assert (book[0] / "explore" / f"{other}-{step.name}.html").is_file()
+        if explorations.before(step, catalog.steps(), kept):
+            assert ">beside " in page
+    index = (book[0] / "explore" / "index.html").read_text()
+    assert all(f'href="{step.name}.html"' in index for step in catalog.steps())
+
+
+def test_lessons_lead_to_code_traces_and_terms(book):
+    page = (book[0] / "lessons" / "02_shared_tiling" / "index.html").read_text()
+    assert 'href="gemm_shared_tile.code.html"' in page
+    assert 'href="../../explore/gemm_shared_tile.html"' in page
+    assert re.search(r'class="term reference internal" href="../GLOSSARY.html#[\w-]+"', page)
+
+
+def test_pictures_load_late_and_keep_their_place(book):
+    page = (book[0] / "lessons" / "02_shared_tiling" / "index.html").read_text()
+    pictures = re.findall(r"<img [^>]*_images/[^>]*>", page)
+    assert len(pictures) > 3
+    for picture in pictures:
+        for what in ('loading="lazy', r'width="\d+', r'height="\d+'):
+            assert re.search(rf'\b{what}"', picture), picture
+
+
+def test_no_answer_stands_open(book):
+    """What a page folds on GitHub is folded here."""
+    page = (book[0] / "lessons" / "02_shared_tiling" / "index.html").read_text()
+    source = (catalog.LESSONS / "02_shared_tiling" / "README.md").read_text()
+    assert page.count("<details") >= source.count("<details") > 0
+
+
+def test_it_is_no_larger_than_it_must_be(book):
+    files = [path for path in book[0].rglob("*") if path.is_file()]
+    assert sum(path.stat().st_size for path in files) < 24 * 2**20
+    assert max(path.stat().st_size for path in (book[0] / "explore").iterdir()) < 2**20
+
+
+# --- the command ---
+
+
+@pytest.fixture
+def book_main(capsys):
+    def run(*words):
+        code = main(["book", *map(str, words)])
+        said = capsys.readouterr()
+        assert said.out == ""
+        assert said.err.count("error:") == 1
+        assert "Traceback" not in said.err
+        return code, " ".join(said.err.split())
+
+    return run
+
+
+def test_a_folder_of_other_files_is_left_alone(tmp_path, book_main):
+    (tmp_path / "mine.txt").write_text("mine")
+    code, said = book_main("--out", tmp_path)
+    assert code == 2
+    assert "holds other files; must be new, empty, or a book" in said
+    assert [path.name for path in tmp_path.iterdir() if path.name != ".workbook"] == ["mine.txt"]
+
+
+def test_a_file_is_no_folder(tmp_path, book_main):
+    (tmp_path / "file").write_text("mine")
+    code, said = book_main("--out", tmp_path / "file")
+    assert (code, (tmp_path / "file").read_text()) == (2, "mine")
+    assert "is a file, must be a folder" in said
+
+
+def test_a_folder_that_cannot_be_made_is_said(tmp_path, book_main):
+    (tmp_path / "file").write_text("mine")
+    code, said = book_main("--out", tmp_path / "file" / "book")
+    assert code == 2
+    assert "cannot be made: Not a directory" in said
+
+
+def test_without_sphinx_one_line_says_so(tmp_path, book_main, monkeypatch):
+    import sys
+
+    monkeypatch.delitem(sys.modules, "common.book.book", raising=False)
+    monkeypatch.setitem(sys.modules, "sphinx.application", None)
+    monkeypatch.setitem(sys.modules, "sphinx", None)
+    code, said = book_main("--out", tmp_path / "book")
+    assert code == 2
+    assert "the book needs sphinx, which is not installed: make setup brings it" in said
+
+
+def test_a_link_that_leads_nowhere_is_said(tmp_path, book_main, monkeypatch):
+    pytest.importorskip("sphinx", reason="the book needs Sphinx: make setup")
+    from common.book import book as building
+
+    def build(*_):
+        raise building.BookError("a.html:3: gone.html: no such file")
+
+    monkeypatch.setattr(building, "build", build)
+    monkeypatch.setattr(web, "_WORK", tmp_path / "work")
+    code, said = book_main("--out", tmp_path / "book")
+    assert (code, said) == (1, "error: a.html:3: gone.html: no such file")
+
+
+@pytest.fixture
+def built(monkeypatch, tmp_path):
+    """Books are built by the function that this is given, of the two folders, in a checkout of their own."""
+    pytest.importorskip("sphinx", reason="the book needs Sphinx: make setup")
+    from common.book import book as building
+
+    monkeypatch.setattr(web, "_WORK", tmp_path / "checkout" / "work")
+    return lambda build: monkeypatch.setattr(building, "build", build)
+
+
+def test_a_book_that_was_interrupted_is_built_again(tmp_path, built):
+    def interrupted(to, work):
+        (to / "CHANGELOG.html").write_text("a page, and no more")
+        raise KeyboardInterrupt
+
+    def whole(to, work):
+        (to / "index.html").write_text("all")
+        return 1
+
+    built(interrupted)
+    assert main(["book", "--out", str(tmp_path / "book")]) == 130
+    built(whole)
+    assert main(["book", "--out", str(tmp_path / "book")]) == 0
+    assert (tmp_path / "book" / "index.html").read_text() == "all"
+
+
+def test_two_books_are_built_one_after_the_other(tmp_path, built):
+    """They work in one folder, which a fresh one empties."""
+    at_work, together = [], threading.Barrier(2)
+
+    def build(to, work):
+        at_work.append(to)
+        (work / "pages").mkdir(exist_ok=True)
+        time.sleep(0.2)
+        assert at_work.count(to) == len(at_work) == 1
+        at_work.remove(to)
+        return 1
+
+    def ask(name):
+        together.wait(60)
+        return main(["book", "--fresh", "--out", str(tmp_path / name)])
+
+    built(build)
+    with ThreadPoolExecutor(2) as pool:
+        assert list(pool.map(ask, "ab")) == [0, 0]
+
+
+def test_a_checkout_that_cannot_be_written_has_a_book_elsewhere(tmp_path, built):
+    worked = []
+
+    def build(to, work):
+        (work / "source").mkdir()
+        worked.append(work)
+        return 1
+
+    built(build)
+    (tmp_path / "checkout").write_text("nothing is made below a file")
+    assert main(["book", "--out", str(tmp_path / "book")]) == 0
+    assert not worked[0].exists()

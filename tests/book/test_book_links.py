@@ -1,0 +1,43 @@
+"""A link of the built book that leads nowhere is found, and nothing else is."""
+
+import pytest
+
+from common.book import links
+
+
+@pytest.fixture
+def folder(tmp_path):
+    (tmp_path / "a").mkdir()
+    (tmp_path / "a" / "index.html").write_text('<p id="x">\n<a href="../b.html#there">b</a></p>')
+    (tmp_path / "b.html").write_text('<h1 id="there"></h1><a href="a/">a</a><a href="a/index.html#x">x</a>')
+    (tmp_path / "p.png").write_bytes(b"")
+    return tmp_path
+
+
+def test_whole_links_are_said_nothing_of(folder):
+    text = '<img src="p.png"><a href="#here">h</a><i id="here"></i><a href="https://example.org/none">out</a>'
+    (folder / "c.html").write_text(text + '<a href="mailto:a@b">m</a><a href="b.html?q=1&amp;r=2">q</a>')
+    assert links.broken(folder) == []
+
+
+@pytest.mark.parametrize(
+    ("target", "why"),
+    [
+        ("gone.html", "no such file"),
+        ("a/gone/", "no such file"),
+        ("b.html#gone", "no such place on that page"),
+        ("#gone", "no such place on that page"),
+        ("../b.html", "outside the book"),
+        ("b%20c.html", "no such file"),
+    ],
+)
+@pytest.mark.parametrize("attribute", ["a href", "img src", "video poster"])
+def test_broken_links_are_named(folder, target, why, attribute):
+    (folder / "c.html").write_text(f'<p>\n\n<{attribute}="{target}">')
+    assert links.broken(folder) == [f"c.html:3: {target}: {why}"]
+
+
+def test_text_and_scripts_are_no_links(folder):
+    text = '<code> href=&quot;gone&quot;</code><script type="application/json">{"a":" href=\\"gone\\""}</script>'
+    (folder / "c.html").write_text(text)
+    assert links.broken(folder) == []

@@ -1,0 +1,73 @@
+"""The search shows what it found, from disk, too."""
+
+import json
+
+import pytest
+
+from common.book import texts
+
+pytestmark = pytest.mark.xdist_group("book")
+
+PAGE = """<html><nav>no</nav><article role="main"><section id="a"><h1>Title<a class="headerlink" href="#a">#</a></h1>
+<p>One &lt;b&gt; of <code>gemm_naive</code><sup><a class="microscope reference" href="x">trace</a></sup>.</p>
+<p>Two</p>
+<section class="x" id="b"><span id="c"></span><h2>Part<a class="headerlink" href="#b">#</a></h2><ul><li>three</li>
+<li>four</li></ul><script>no</script></section></section></article></html>"""
+
+
+def read(folder):
+    script = (folder / "_static" / texts.FILE).read_text(encoding="utf-8")
+    return json.loads(script.removeprefix("window.WORKBOOK_TEXTS = ").removesuffix(";\n"))
+
+
+def test_texts_are_those_of_the_pages(tmp_path):
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "page.html").write_text(PAGE, encoding="utf-8")
+    (tmp_path / "none.html").write_text("<p>no article</p>", encoding="utf-8")
+    texts.write(tmp_path)
+    ((name, (text, places)),) = read(tmp_path).items()
+    assert name == "in/page.html"
+    assert text == "One <b> of gemm_naive. Two Part three four"
+    assert text[places["b"] :].split() == ["Part", "three", "four"]
+    assert places["a"] == 0
+
+
+def test_a_script_in_a_page_ends_nothing(tmp_path):
+    (tmp_path / "page.html").write_text("<article><p>&lt;/script&gt;</p></article>", encoding="utf-8")
+    texts.write(tmp_path)
+    assert "</" not in (tmp_path / "_static" / texts.FILE).read_text(encoding="utf-8")
+    assert read(tmp_path)["page.html"][0] == "</script>"
+
+
+def test_each_result_shows_what_it_found(book, visit):
+    page = visit(f"{book[0] / 'search.html'}?q=swizzled+rows")
+    page.wait_for_selector("#search-results .context mark")
+    page.wait_for_function("document.querySelector('.search-summary').textContent.includes('finished')")
+    results = page.locator("#search-results li")
+    assert results.count() == page.locator("#search-results li > .context").count() > 3
+    for text in page.locator("#search-results .context").all_text_contents():
+        assert 20 < len(text) < 320
+    marked = {text.lower() for text in page.locator("#search-results mark").all_text_contents()}
+    assert {"row", "rows"} & marked
+    assert any(text.startswith("swizzl") for text in marked)
+    assert all(text.startswith(("row", "swizzl")) for text in marked)
+
+
+def test_only_words_that_begin_so_are_marked(book, visit):
+    page = visit(f"{book[0] / 'search.html'}?q=K+tap")
+    page.wait_for_selector("#search-results .context mark")
+    marked = page.locator("#search-results mark").all_text_contents()
+    assert all(text.lower().startswith(("k", "tap")) for text in marked)
+    before = "node => node.previousSibling ? node.previousSibling.textContent.slice(-1) : ''"
+    assert not any(one.evaluate(before).isalnum() for one in page.locator("#search-results mark").all()[:40])
+
+
+def test_a_result_for_a_heading_shows_its_section(book, visit):
+    page = visit(f"{book[0] / 'search.html'}?q=shared+memory+and+barriers")
+    result = page.locator("#search-results li", has=page.locator("a[href*='02_shared_tiling/index.html#']")).first
+    result.locator(".context").wait_for()
+    name = result.locator("a").get_attribute("href").partition("#")[2]
+    text, places = read(book[0])["lessons/02_shared_tiling/index.html"]
+    passage = result.locator(".context").text_content().strip("… ")
+    assert text.index(passage) >= places[name]
+    assert text.index(passage) < places[name] + 2000

@@ -1,0 +1,143 @@
+"""What the book is built from: links turned, code left alone, a target that is missing named."""
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from common.book import sources
+from common.catalog import catalog
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """A small checkout without steps."""
+    (tmp_path / "lessons" / "01_one").mkdir(parents=True)
+    (tmp_path / "lessons" / "01_one" / "one.py").write_text('"""one: the first.\n"""\n')
+    (tmp_path / "lessons" / "01_one" / "README.md").write_text("# One\n")
+    (tmp_path / "empty").mkdir()
+    return tmp_path
+
+
+@pytest.fixture
+def staged(folder, monkeypatch):
+    """Stage a README; returns its text, and the folder of the sources."""
+    monkeypatch.setattr(sources, "steps", dict)
+
+    def staged(text):
+        (folder / "README.md").write_text(text)
+        to = folder / "to"
+        sources.stage(to, folder)
+        return (to / "index.md").read_text().partition("\n```{toctree}")[0], to
+
+    return staged
+
+
+def test_links_lead_to_pages(staged):
+    text, to = staged(
+        "[lesson](lessons/01_one/README.md#part) [code](lessons/01_one/one.py) [folder](lessons/01_one/) "
+        "[none](empty) [out](https://example.org/a.md) [here](#place)\n"
+    )
+    assert text == (
+        "[lesson](lessons/01_one/index.md#part) [code](lessons/01_one/one.code.md) [folder](lessons/01_one/index.md) "
+        "none [out](https://example.org/a.md) [here](#place)\n"
+    )
+    page = (to / "lessons/01_one/one.code.md").read_text()
+    assert page.startswith("---\norphan: true\n---\n# one\n")
+    assert '```python\n"""one: the first.\n"""\n```' in page
+
+
+@pytest.mark.parametrize("fence", ["```", "~~~", "````"])
+def test_links_in_code_are_left_alone(staged, fence):
+    text = f"before\n\n{fence}text\n[a](gone.md)\n{fence}\n\n[one](lessons/01_one/one.py)\n"
+    assert staged(text)[0] == text.replace("one.py", "one.code.md")
+
+
+def test_a_shorter_fence_ends_no_longer_one(staged):
+    text = "````md\n```\n[a](gone.md)\n```\n[b](gone.md)\n````\n"
+    assert staged(text)[0] == text
+
+
+def test_a_link_to_nothing_names_page_and_line(staged):
+    with pytest.raises(ValueError, match=r"^README\.md:6: link to 'lessons/gone\.md': there is no such file$"):
+        staged("# A\n\n```\ncode\n```\n[gone](lessons/gone.md)\n")
+
+
+@pytest.mark.parametrize("line", ["% of the time", "  % of it", "> % of it", "- % of it", "1. % of it", "+++ more"])
+def test_a_line_that_the_book_would_leave_out_is_refused(staged, line):
+    with pytest.raises(ValueError, match=rf"^README\.md:6: begins with {re.escape(line.lstrip('1.>- ')[:1])}"):
+        staged(f"# A\n\n```\n% code\n```\n{line}\n")
+
+
+def test_a_percent_sign_within_a_line_and_in_code_stays(staged):
+    text = "busy for 77 % of it\n\n```\n% code\n+++\n```\n"
+    assert staged(text)[0] == text
+
+
+def test_a_link_out_of_the_checkout_is_none(staged):
+    with pytest.raises(ValueError, match=r"^README\.md:1: link to '\.\./\.\./etc': "):
+        staged("[out](../../etc)\n")
+
+
+def test_code_with_fences_keeps_them(folder, staged):
+    (folder / "lessons/01_one/one.py").write_text('"""\n```\ninside\n```\n"""\n')
+    _, to = staged("[one](lessons/01_one/one.py)\n")
+    assert '````python\n"""\n```\ninside\n```\n"""\n````' in (to / "lessons/01_one/one.code.md").read_text()
+
+
+def test_a_notebook_is_read_cell_by_cell(folder, staged):
+    cells = [
+        ("markdown", ["# Title\n", "\n", "[one](../lessons/01_one/one.py)"]),
+        ("code", ["print(1)\n", "[a](gone.md)\n"]),
+        ("markdown", ["```\nlast\n```"]),
+    ]
+    book = {"cells": [{"cell_type": kind, "source": source, "outputs": []} for kind, source in cells]}
+    (folder / "lessons" / "note.ipynb").write_text(json.dumps(book))
+    text, to = staged("[it](lessons/note.ipynb)\n")
+    assert text == "[it](lessons/note.md)\n"
+    assert (to / "lessons" / "note.md").read_text() == (
+        "# Title\n\nThe cells of the notebook `lessons/note.ipynb`.\n\n[one](01_one/one.code.md)\n\n"
+        "```python\nprint(1)\n[a](gone.md)\n```\n\n```\nlast\n```\n"
+    )
+
+
+def test_every_step_has_a_page_in_its_lessons_navigation(tmp_path):
+    sources.stage(tmp_path)
+    for step in catalog.steps():
+        path = step.path.relative_to(catalog.ROOT)
+        page = (tmp_path / path.with_suffix(".code.md")).read_text()
+        assert page.startswith(f"# {step.name}\n")
+        assert step.path.read_text().rstrip() in page
+        index = (tmp_path / path.parent / "index.md").read_text()
+        trees = re.findall(r"```\{toctree\}\n(.*?)```", index, re.DOTALL)
+        assert any(f"\n{step.name}.code\n" in tree for tree in trees)
+
+
+def test_pages_are_those_of_the_checkout(tmp_path):
+    """But for its links, and places for charts and the story, a page is as it was: it reads on GitHub as here."""
+    sources.stage(tmp_path)
+    strip = re.compile(r'\n\n<div class="ladder-chart"[^>]*></div>|\nThe ladder up to here,.*\n|\]\([^)]*\)|\[|\]')
+    for page in catalog.ROOT.glob("lessons/*/*.md"):
+        place = page.relative_to(catalog.ROOT)
+        built = tmp_path / (place.with_name("index.md") if place.name == "README.md" else place)
+        text = built.read_text().partition("\n```{toctree}")[0]
+        assert strip.sub("", text) == strip.sub("", page.read_text()), page
+
+
+@pytest.mark.parametrize("picture", [True, False])
+def test_times_without_a_picture_are_drawn_below_their_table(folder, staged, picture):
+    (folder / "results/charts/nvidia-h200").mkdir(parents=True)
+    (folder / "results/charts/nvidia-h200/gemm-4096.png").write_bytes(b"")
+    table = "<!-- table: times gemm-2048 gemm-4096 gemm_naive -->\n\n| a |\n\n<!-- end table -->\n"
+    text = staged(table + ("\n![it](results/charts/nvidia-h200/gemm-4096.png)\n" if picture else "\nText.\n"))[0]
+    place = '<div class="ladder-chart" data-card="nvidia-h200" data-preset="{}"></div>'
+    assert [place.format(preset) in text for preset in ("gemm-4096", "gemm-2048")] == [picture, not picture]
+
+
+def test_pictures_are_copied_once(tmp_path):
+    sources.pictures(tmp_path)
+    found = {path.relative_to(tmp_path) for path in tmp_path.rglob("*") if path.is_file()}
+    assert found
+    assert all((catalog.ROOT / path).is_file() and path.suffix in sources.PICTURES for path in found)
+    assert Path("results/charts/drawn.json") not in found

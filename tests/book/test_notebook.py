@@ -1,0 +1,112 @@
+"""The notebook for hosted runtimes: its code cells run in order, on a machine without a GPU and without network."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from common.catalog import catalog, device
+
+NOTEBOOK = catalog.LESSONS / "01_naive" / "start" / "hosted.ipynb"
+
+_ASKED = """
+import subprocess, sys
+real = subprocess.run
+def asked(words, **how):
+    if "pip" not in words:
+        return real(words, **how)
+    print("ASKED", words[-1])
+subprocess.run = asked
+"""
+
+
+def _cells(kind):
+    book = json.loads(NOTEBOOK.read_text(encoding="utf-8"))
+    return [cell for cell in book["cells"] if cell["cell_type"] == kind]
+
+
+def _source(cell):
+    return "".join(cell["source"])
+
+
+def _run(code, folder, path=""):
+    """Run cells as one program, as a notebook's kernel does; ``path`` stands before the programs of this machine."""
+    env = {**os.environ, "PATH": f"{path}{os.pathsep}{os.environ['PATH']}"}
+    return subprocess.run(
+        [sys.executable, "-c", code], cwd=folder, env=env, capture_output=True, text=True, timeout=500
+    )
+
+
+def test_it_is_a_notebook_without_outputs():
+    book = json.loads(NOTEBOOK.read_text(encoding="utf-8"))
+    assert (book["nbformat"], book["metadata"]["kernelspec"]["language"]) == (4, "python")
+    assert len({cell["id"] for cell in book["cells"]}) == len(book["cells"])
+    assert all(not cell["outputs"] and cell["execution_count"] is None for cell in _cells("code"))
+
+
+@pytest.mark.skipif(device.gpu_count() > 0, reason="on a GPU the lesson is timed: this is the way without one")
+def test_its_cells_run_in_order_without_a_gpu():
+    ran = _run("\n\n".join(map(_source, _cells("code"))), NOTEBOOK.parent)
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    for said in ("all packages are here", "no GPU", "3 blocks of 4 threads", "gemm_naive", "sectors"):
+        assert said in ran.stdout, said
+
+
+def test_outside_a_checkout_it_asks_for_the_address(tmp_path):
+    ran = _run(_source(_cells("code")[0]), tmp_path)
+    assert ran.returncode == 1
+    assert ran.stderr.strip() == (
+        "no checkout here: set REPOSITORY to the address that you clone from, and run this cell again"
+    )
+
+
+def test_outside_a_checkout_it_clones(tmp_path):
+    """A clone of a repository on this disk, with a lesson 01 in it: no network."""
+    made = tmp_path / "made" / "lessons" / "01_naive"
+    made.mkdir(parents=True)
+    (made / "README.md").write_text("Lesson 01\n")
+    git = ["git", "-C", str(tmp_path / "made"), "-c", "user.name=a", "-c", "user.email=a@b"]
+    for words in (["init", "-q"], ["add", "."], ["commit", "-qm", "made"]):
+        subprocess.run([*git, *words], check=True)
+    (tmp_path / "here").mkdir()
+    code = _source(_cells("code")[0]).replace('REPOSITORY = ""', f"REPOSITORY = {(tmp_path / 'made').as_uri()!r}")
+    ran = _run(code, tmp_path / "here")
+    assert ran.returncode == 0, ran.stderr
+    assert (tmp_path / "here" / "workbook" / "lessons" / "01_naive" / "README.md").is_file()
+
+
+@pytest.mark.parametrize(
+    ("driver", "extra"), [("CUDA Version: 12.8", "cu12"), ("CUDA Version: 13.0", "cu13"), ("", "cu13")]
+)
+def test_what_is_missing_is_installed_for_the_driver(tmp_path, driver, extra):
+    """With a package that is not there, pip is asked for the packages of the driver's CUDA."""
+    if driver:
+        program = tmp_path / "nvidia-smi"
+        program.write_text(f"#!/bin/sh\necho '{driver}'\n")
+        program.chmod(0o755)
+    code = _ASKED + _source(_cells("code")[1]).replace('"matplotlib"', '"no_such_package"')
+    ran = _run(code, tmp_path, str(tmp_path))
+    assert ran.returncode == 0, ran.stderr
+    assert ran.stdout.splitlines() == [f"ASKED .[{extra}]", "installed now: no_such_package"]
+
+
+def test_what_it_links_to_is_there():
+    for cell in _cells("markdown"):
+        for target in _links(_source(cell)):
+            assert (NOTEBOOK.parent / target).exists(), target
+
+
+def _links(text):
+    return [part.partition(")")[0] for part in text.split("](")[1:] if "://" not in part.partition(")")[0]]
+
+
+def test_modules_it_asks_for_are_those_of_the_project():
+    """A package that the project needs and the notebook does not look for would be missed at its first import."""
+    text = Path(catalog.ROOT / "pyproject.toml").read_text(encoding="utf-8")
+    names = text.split("dependencies = [")[1].split("\n]")[0]
+    found = {line.split('"')[1].split(">")[0] for line in names.splitlines() if line.strip().startswith('"')}
+    for name in (found - {"tomli"}) | {"numba_cuda"}:
+        assert f'"{name}"' in _source(_cells("code")[1]), name

@@ -1,0 +1,149 @@
+"""Minimal filtering: where it applies, where float32 holds its sums, and what its bound and a typical error allow."""
+
+import numpy as np
+import pytest
+
+from common.catalog import algorithms, catalog, reference
+from common.catalog.problems import Conv3d, Dgrad, Gemm, Wgrad
+from common.check import inputs, plan, shapes
+from common.jobs.messages import Check
+from common.jobs.tasks import check_task
+from common.report import figures
+
+NAME = "F(2x2,3x3)"
+LADDERS = {"conv3d": Conv3d, "dgrad": Dgrad, "wgrad": Wgrad}
+PLAIN = {"N": 1, "C": 4, "D": 1, "H": 6, "W": 7, "K": 4, "T": 1, "R": 3, "S": 3}
+
+
+def asked(ladder):
+    """The shapes of the whole plan that the algorithm applies to, but for those of billions of elements."""
+    found = {case.problem for case in plan.cases(ladder, True, 3, full=True) if case.depth != "large"}
+    found = {one for one in found if algorithms.applies(one, NAME) and shapes.multiply_adds(one) < 1 << 24}
+    assert len(found) > 10
+    return sorted(found, key=str)
+
+
+@pytest.mark.parametrize(
+    ("changed", "applies"),
+    [
+        ({}, True), ({"pad_h": 2, "pad_w": 3}, True), ({"R": 1}, False), ({"stride_w": 2}, False),
+        ({"dilation_h": 2}, False), ({"D": 2}, False), ({"D": 2, "T": 2}, False), ({"pad_d": 1}, False),
+    ],
+)  # fmt: skip
+def test_it_is_for_flat_filters_of_three_by_three(changed, applies):
+    for kind in LADDERS.values():
+        problem = kind(**PLAIN | changed)
+        assert algorithms.applies(problem, NAME) is applies
+        assert not algorithms.applies(problem, None)
+        assert algorithms.exact_below(problem, NAME) == (466_033 if applies else 1 << 24)
+
+
+@pytest.mark.parametrize("kind", [None, *inputs.SPECIAL])
+@pytest.mark.parametrize("ladder", LADDERS)
+def test_every_kind_of_operands_is_exact(ladder, kind):
+    for problem in asked(ladder):
+        made = (
+            inputs.special(kind, problem, 5, algorithm=NAME) if kind else inputs.integers(problem, 5, algorithm=NAME)
+        )
+        assert np.array_equal(algorithms.minimal_filtering(problem, *made), reference.full(problem, *made)), problem
+        if kind in (None, "negative", "sums"):  # whatever the order: quarters of nothing beyond 2^24
+            assert 4 * algorithms.magnitude(problem, *made).max() < 1 << 24, problem
+
+
+@pytest.mark.parametrize("ladder", ["dgrad", "wgrad"])
+def test_operands_for_the_definition_are_not(ladder):
+    wrong = 0
+    for problem in asked(ladder):
+        made = inputs.special("sums", problem, 5)
+        wrong += np.count_nonzero(algorithms.minimal_filtering(problem, *made) != reference.full(problem, *made))
+    assert wrong > 1000
+
+
+@pytest.mark.parametrize("ladder", LADDERS)
+def test_normals_are_within_its_bound_and_as_exact_as_is_typical(ladder):
+    for problem in asked(ladder):
+        x, weight = inputs.normals(problem, 5)
+        sums, magnitude = reference.full(problem, x, weight), reference.full(problem, abs(x), abs(weight))
+        transformed = algorithms.magnitude(problem, x, weight)
+        error = algorithms.minimal_filtering(problem, x, weight) - sums
+        assert (abs(error) <= reference.error_bound(problem, magnitude, transformed=transformed)).all(), problem
+        allowed = reference.typical_error(problem, x, weight, magnitude, sums, transformed=transformed)
+        assert reference.root_mean_square(error) <= 0.8 * allowed, problem
+        assert (transformed >= 0.999 * magnitude).all()
+
+
+# --- uneven operands ---
+
+
+def verdict(name, problem, algorithm):
+    """Of a step on normals, traced."""
+    step = catalog.find(name)
+    task = Check(
+        path=str(step.path), ladder=step.ladder, shape=problem.shape(), engine="traced", depth="once",
+        special=inputs.NORMALS, algorithm=algorithm,
+    )  # fmt: skip
+    return check_task(task)
+
+
+def test_uneven_operands_part_the_definition_and_minimal_filtering(monkeypatch):
+    uneven = inputs.uneven(figures.UNEVEN, 0)
+    monkeypatch.setattr(inputs, "normals", lambda *_: tuple(part.copy() for part in uneven))
+    problem = figures.UNEVEN
+    for name in ("dgrad_direct", "dgrad_implicit_gemm", "dgrad_strided"):
+        assert verdict(name, problem, None)["status"] == "right", name
+    name = "dgrad_minimal_filtering"
+    assert verdict(name, problem, catalog.find(name).algorithm)["status"] == "right"
+    (finding,) = verdict(name, problem, None)["findings"]
+    assert finding["kind"] == "imprecise"
+    assert "times the float32 bound" in finding["message"]
+
+
+def test_what_the_page_says_of_uneven_operands():
+    found = {bound: figures.uneven(bound).value for bound in ("normwise", "elementwise", "even")}
+    assert found["even"] < 0.1
+    assert found["elementwise"] > 5
+    assert found["normwise"] < 0.2
+    with pytest.raises(ValueError, match="must be normwise, elementwise or even"):
+        figures.uneven("odd")
+
+
+# --- the typical error of float32 sums ---
+
+
+def of_bits(values, bits):
+    """Rounded to the nearest numbers of so many significant bits."""
+    mantissa, exponent = np.frexp(values)
+    return np.ldexp(np.round(np.ldexp(mantissa, bits)), exponent - bits).astype(np.float32)
+
+
+def share(problem, left, right, compute):
+    """Of what is allowed of a product of normals."""
+    sums, magnitude = reference.full(problem, left, right), reference.full(problem, abs(left), abs(right))
+    allowed = reference.typical_error(problem, left, right, magnitude, sums)
+    assert (abs(compute(left, right) - sums) <= reference.error_bound(problem, magnitude)).all()
+    return reference.root_mean_square(compute(left, right) - sums) / allowed
+
+
+def one_by_one(a, b):
+    total = np.zeros((len(a), b.shape[1]), np.float32)
+    for k in range(a.shape[1]):
+        total += a[:, k, None] * b[None, k]
+    return total
+
+
+@pytest.mark.parametrize("terms", [1, 2, 5, 64, 1048, 4099, 16384])
+@pytest.mark.parametrize("extents", [(1, 1), (2, 3), (24, 16)], ids=str)
+def test_sums_one_by_one_are_well_within_what_is_typical(terms, extents):
+    for seed in range(1 if terms > 1048 else 20):
+        problem = Gemm(*extents, terms)
+        found = share(problem, *inputs.normals(problem, seed), one_by_one)
+        assert found < (0.5 if extents == (24, 16) else 0.8)
+
+
+@pytest.mark.parametrize(("terms", "bits"), [(1000, 14), (1000, 17), (4099, 14), (4099, 16), (16384, 15)])
+def test_inputs_of_fewer_bits_pass_the_bound_and_are_not_typical(terms, bits):
+    problem = Gemm(24, 16, terms)
+    rounded = share(
+        problem, *inputs.normals(problem, 0), lambda a, b: of_bits(a, bits).astype(float) @ of_bits(b, bits)
+    )
+    assert rounded > 1.2

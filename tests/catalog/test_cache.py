@@ -1,0 +1,208 @@
+"""What a key depends on is found by walking imports: each module of the house is changed, one after the other."""
+
+import os
+import time
+from pathlib import Path
+
+import pytest
+
+from common.catalog import cache, catalog, problems
+from common.jobs import run, unchanged
+from common.machine_code import kernelcache
+from common.report import drawing, traces
+from common.report.messages import Draw
+
+NAIVE = catalog.find("gemm_naive")
+COMMON = catalog.ROOT / "common"
+MODULES = sorted(path for path in COMMON.rglob("*.py") if path.name != "__init__.py")
+
+
+@pytest.fixture(autouse=True)
+def own_folder(monkeypatch, tmp_path):
+    monkeypatch.setattr(cache, "FOLDER", tmp_path / "cache")
+
+
+def forget():
+    for one in (cache._house, cache._of_house):
+        one.cache_clear()
+
+
+@pytest.fixture
+def changed(monkeypatch):
+    """Let a file of the house have another line, without writing it."""
+
+    def change(path):
+        told = cache._code
+        monkeypatch.setattr(cache, "_code", lambda file: told(file) + "changed" * (file == path))
+        forget()
+
+    yield change
+    monkeypatch.undo()
+    forget()
+
+
+KEYS = {
+    "check": lambda: unchanged.Outcomes("check", "simulator")._key(NAIVE),
+    "card": lambda: run.card_key(NAIVE.path, problems.FIRST["gemm"], "9.0"),
+    "chart": lambda: drawing._key(Draw(what="code", name="machine code")),
+    "picture": lambda: drawing._key(Draw(what="lesson", name="01_naive")),
+    "trace": lambda: traces._now(NAIVE).key,
+}
+
+
+def of(*folders):
+    return {path for path in MODULES if path.parent.name in folders}
+
+
+@pytest.fixture(scope="module")
+def depends():
+    """By kind of key the modules whose change changes it; each is changed in turn."""
+    found = {kind: set() for kind in KEYS}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(drawing, "_marked", lambda unit: [])  # of the record: it takes its time
+        plain = cache._code
+        before = {kind: make() for kind, make in KEYS.items()}
+        for module in MODULES:
+            forget()
+            patch.setattr(cache, "_code", lambda path, module=module: plain(path) + "changed" * (path == module))
+            for kind, make in KEYS.items():
+                if make() != before[kind]:
+                    found[kind].add(module)
+    forget()
+    return found
+
+
+def test_a_verdict_depends_on_what_finds_it_and_on_nothing_that_shows_it(depends):
+    assert not depends["check"] & of("book", "report", "commands", "edit", "grade")
+    wanted = ("check/check.py", "check/plan.py", "check/shapes.py", "catalog/reference.py", "trace/lanes.py")
+    assert {COMMON / name for name in (*wanted, "jobs/tasks.py", "explain/faults.py")} <= depends["check"]
+    assert depends["card"] == depends["check"]
+
+
+def test_a_chart_depends_on_what_draws_it_and_not_on_the_tracer(depends):
+    assert not depends["chart"] & of("book", "commands", "trace", "grade", "edit")
+    wanted = ("report/charts.py", "records/entries.py", "records/records.py", "timing/tensorcores.py")
+    assert {COMMON / name for name in wanted} <= depends["chart"]
+
+
+def test_a_trace_depends_on_all_that_the_tracer_runs(depends):
+    assert not depends["trace"] & of("book", "commands", "grade", "edit")
+    wanted = (
+        "trace/lanes.py",
+        "machine_code/loops.py",
+        "machine_code/capture.py",
+        "catalog/limits.py",
+        "explain/faults.py",
+    )
+    assert {COMMON / name for name in wanted} <= depends["trace"]
+
+
+def test_the_site_is_nobodys_dependency(depends):
+    assert not set().union(*depends.values()) & of("book", "commands")
+
+
+def test_comments_of_the_house_change_nothing_and_code_does(tmp_path, monkeypatch, write):
+    monkeypatch.setattr(catalog, "ROOT", tmp_path)
+    monkeypatch.setattr(cache, "_shown", lambda path: path.relative_to(tmp_path).as_posix())
+    texts = {}
+
+    def digest(name, text):
+        forget()
+        texts[name] = write(name, text)
+        old = time.time() - 60 + len(texts)
+        os.utime(texts[name], (old, old))
+        return cache.digest(cache.files([texts.get("common/a/one.py", tmp_path / "common/a/one.py")]))
+
+    one = 'from common.a import two\nfrom common.a.three import X\nRULES = "rules.toml"\n'
+    first = digest("common/a/one.py", one)
+    found = {digest("common/a/two.py", "Y = 1\n"), digest("common/a/three.py", "X = 1\n")}
+    found |= {digest("common/a/rules.toml", "x = 1\n"), digest("common/a/rules.toml", "x = 2\n")}
+    assert len(found | {first}) == 5
+    now = digest("common/a/two.py", "Y = 1\n")
+    assert digest("common/a/two.py", "# why\nY = 1\n") == now
+    assert digest("common/a/two.py", "Y = 2\n") != now
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("from lessons.toolkit import unroll\n", True),
+        ("from lessons import toolkit\nimport lessons.toolkit.unroll as u\n", True),
+        ("import importlib\nm = importlib.import_module('lessons.toolkit.unroll')\n", True),
+        ("def f():\n    from lessons.toolkit.unroll import unrolled\n", True),
+        ("from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from lessons.toolkit import unroll\n", False),
+        ("'''See lessons.toolkit.unroll.'''\n", False),
+    ],
+)
+def test_files_are_found_however_they_are_named(text, found, tmp_path, monkeypatch, write):
+    monkeypatch.setattr(catalog, "LESSONS", tmp_path / "lessons")
+    helper = write("lessons/toolkit/unroll.py", "x = 1\n")
+    step = write("lessons/01/step.py", text)
+    assert (helper.resolve() in cache.files([step])) is found
+
+
+def test_a_file_of_ones_own_has_those_beside_it_and_each_byte_counts_where_lines_are_shown(write):
+    step, beside = write("gemm_mine.py", "import helper\n"), write("helper.py", "x = 1\n")
+    assert cache.files([step]) == sorted([step.resolve(), beside.resolve()])
+    problem = problems.FIRST["gemm"]
+    before = run.card_key(step, problem, "9.0")
+    assert (
+        len({before, run.card_key(step, problem, "8.6"), run.card_key(step, problems.RAGGED["gemm"][1], "9.0")}) == 3
+    )
+    beside.write_text("x = 1  # a comment moves lines\n")
+    assert run.card_key(step, problem, "9.0") != before
+    (broken := write("gemm_broken.py", "def launch(:\n")).touch()
+    assert cache.files([broken]) == [broken.resolve()]
+
+
+def test_versions_count_and_what_the_repository_keeps_has_none_of_this_machine(monkeypatch):
+    here, shared = cache.key([NAIVE.path]), cache.key([NAIVE.path], versions=())
+    monkeypatch.setattr(cache.platform, "python_version", lambda: "9.9")
+    assert cache.key([NAIVE.path]) != here
+    assert cache.key([NAIVE.path], versions=()) == shared
+    again = cache.key([NAIVE.path])
+    monkeypatch.setattr(cache.packages, "versions", lambda names: {"numba-cuda": "99"})
+    assert cache.key([NAIVE.path]) != again
+
+
+# --- values ---
+
+
+def test_a_value_is_kept_under_its_key_and_as_its_type():
+    cache.put("numbers", "key", [1, 2])
+    assert cache.get("numbers", "key", list[int]) == [1, 2]
+    assert cache.get("numbers", "other", list[int]) is None
+    assert cache.get("others", "key", list[int]) is None
+    assert cache.get("numbers", "key", list[str]) is None
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"value": 3}', '{"key": "key"}', '{"key": "other", "value": [1]}'])
+def test_what_cannot_be_read_is_found_anew(text):
+    cache.put("numbers", "key", [1])
+    (file,) = (cache.FOLDER / "numbers").iterdir()
+    file.write_text(text)
+    assert cache.get("numbers", "key", list[int]) is None
+    cache.put("numbers", "key", [1])
+    assert cache.get("numbers", "key", list[int]) == [1]
+
+
+def test_without_a_writable_checkout_nothing_is_kept(write, monkeypatch):
+    monkeypatch.setattr(cache, "FOLDER", write("file", "not a folder"))
+    cache.put("numbers", "key", [1])
+    assert cache.get("numbers", "key", list[int]) is None
+
+
+def test_what_was_not_used_for_longest_goes_first(tmp_path):
+    now = time.time()
+    for age, name in enumerate(("new", "used", "old")):
+        (tmp_path / f"{name}.kernel").write_bytes(b"x" * 10)
+        os.utime(tmp_path / f"{name}.kernel", (now - age, now - age))
+    for name, age in (("left.tmp", 7200), ("ancient.kernel", 2 * cache.MOST_SECONDS)):
+        (tmp_path / name).write_bytes(b"")
+        os.utime(tmp_path / name, (now - age, now - age))
+    cache.prune(tmp_path, most_bytes=25)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["new.kernel", "used.kernel"]
+
+
+def test_kernels_lie_in_the_same_cache():
+    assert Path(kernelcache.FOLDER).parent.name == "cache"

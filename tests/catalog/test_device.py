@@ -1,0 +1,207 @@
+"""What the machine is taken to be."""
+
+import os
+import re
+
+import pytest
+
+from common import cli
+from common.catalog import device
+from common.commands import choosing
+from common.run import isolate
+
+
+@pytest.mark.parametrize(
+    ("card", "played", "reported", "bounds"),
+    [
+        ("9.0", "", "9.0", "9.0"), ("9.0", "8.6", "8.6", "8.6"), ("8.6", "9.0", "8.6", "8.6"),
+        (None, "8.6", None, "8.6"),
+        ("8.0", "8.6", "8.0", "8.6"),  # the newer card has less shared memory
+        (None, "", None, None), ("13.0", "", "13.0", "13.0"), ("13.0", "12.0", "12.0", "12.0"),
+    ],
+)  # fmt: skip
+def test_a_played_card_is_never_more_than_the_card(card, played, reported, bounds, monkeypatch):
+    monkeypatch.setattr(device, "_capability", lambda: card)
+    monkeypatch.setenv(device.CARD_SWITCH, played)
+    assert device.compute_capability() == reported
+    assert device.bounds(card) == bounds
+
+
+@pytest.mark.parametrize(
+    ("card", "played", "told"),
+    [(None, "", ""), ("9.0", "", ""), ("8.6", "", "8.6"), ("9.0", "7.5", "7.5"), (None, "10.0", "")],
+)
+def test_what_runs_without_the_card_has_its_tiles(card, played, told, monkeypatch):
+    monkeypatch.setattr(device, "_capability", lambda: card)
+    monkeypatch.setenv(device.CARD_SWITCH, played)
+    assert device.environment(True)[device.CARD_SWITCH] == told
+
+
+def test_a_card_that_cannot_be_played_is_told_with_those_that_can(monkeypatch):
+    monkeypatch.setenv(device.CARD_SWITCH, "8.5")
+    with pytest.raises(ValueError, match=r"WORKBOOK_CARD=8\.5: must be one of 7\.5, 8\.0, 8\.6, .*12\.1, or not set"):
+        device.played()
+
+
+@pytest.mark.parametrize(
+    ("share", "count"), [("max 100000", 3), ("200000 100000", 2), ("50000 100000", 1), ("900000 100000", 3), ("?", 3)]
+)
+def test_processors_are_those_that_this_process_may_use(share, count, tmp_path, monkeypatch):
+    (tmp_path / "cpu.max").write_text(share)
+    monkeypatch.setattr(device, "_SHARE", tmp_path / "cpu.max")
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {4, 5, 9}, raising=False)
+    assert device.processors() == count
+
+
+def test_without_a_container_all_count(tmp_path, monkeypatch):
+    monkeypatch.setattr(device, "_SHARE", tmp_path / "none")
+    monkeypatch.delattr(os, "sched_getaffinity", raising=False)
+    monkeypatch.setattr(os, "cpu_count", lambda: 7)
+    assert device.processors() == 7
+    monkeypatch.setattr(os, "cpu_count", lambda: None)
+    assert device.processors() == 1
+
+
+class Driver:
+    """What libcuda answers: attributes by number, an error by the name of the function that gives it."""
+
+    def __init__(self, attributes=(), free=8 << 30, version=13000, **errors):
+        self.attributes = {75: 8, 76: 6, 20: 0, 133: 0, **dict(attributes)}
+        self.free, self.version, self.errors, self.contexts = free, version, errors, 0
+
+    def __getattr__(self, name):
+        def call(*words):
+            if name in self.errors:
+                return self.errors[name]
+            match name:
+                case "cuDriverGetVersion":
+                    words[0]._obj.value = self.version
+                case "cuDeviceGetCount":
+                    words[0]._obj.value = 1
+                case "cuDeviceGetName":
+                    words[0].value = b"NVIDIA TEST"
+                case "cuDeviceGetAttribute":
+                    words[0]._obj.value = self.attributes[words[1]]
+                case "cuDevicePrimaryCtxRetain":
+                    words[0]._obj.value = 1
+                    self.contexts += 1
+                case "cuDevicePrimaryCtxRelease_v2":
+                    self.contexts -= 1
+                case "cuMemGetInfo_v2":
+                    words[0]._obj.value, words[1]._obj.value = self.free, 8 << 30
+                case "cuGetErrorString":
+                    words[1]._obj.value = b"in its words"
+            return 0
+
+        return call
+
+
+@pytest.mark.parametrize(
+    "driver",
+    [
+        Driver(), Driver({75: 7, 76: 5}), Driver(version=13010), Driver(version=14000), Driver(free=1_000_000_000),
+        Driver({20: 3, 133: 1}),
+    ],
+)  # fmt: skip
+def test_a_gpu_that_can_be_used(driver):
+    assert device.unusable(driver, 13) == ""
+    assert driver.contexts == 0  # none is left behind
+
+
+@pytest.mark.parametrize(
+    ("driver", "told"),
+    [
+        (
+            Driver(version=12080),
+            r"driver is for CUDA 12\.8, the packages for CUDA 13: `make all CUDA=12` installs those",
+        ),
+        (Driver(version=11040), r"driver is for CUDA 11\.4, the packages for CUDA 13: update the driver"),
+        (Driver({75: 7, 76: 0}), r"NVIDIA TEST: its compute capability is 7\.0, and 7\.5 is the least"),
+        (Driver({75: 6, 76: 9}), r"is 6\.9, and 7\.5"),
+        (Driver({20: 3}), r"NVIDIA TEST: its compute mode takes one process at a time.*`nvidia-smi -c DEFAULT`"),
+        (Driver({20: 2, 133: 1}), r"compute mode prohibits all contexts.*`nvidia-smi -c DEFAULT`"),
+        (
+            Driver(cuDevicePrimaryCtxRetain=46),
+            r"no program can be started on it now \(error 46, in its words\): end other",
+        ),
+        (Driver(cuDevicePrimaryCtxRetain=2), r"NVIDIA TEST: it is full, and 1 GB is needed: end other programs"),
+        (Driver(cuMemGetInfo_v2=999), r"no program can be started on it now \(error 999"),
+        (Driver(free=600_000_000), r"NVIDIA TEST: 0\.6 GB of its 8\.6 GB are free, and 1 GB is needed: end other"),
+    ],
+)
+def test_a_gpu_that_cannot_be_used_is_told_in_one_line_with_what_to_do(driver, told):
+    found = device.unusable(driver, 13)
+    assert re.search(told, found)
+    assert "\n" not in found
+    assert found.endswith("check, all and lessons go without it with --sim")
+    assert driver.contexts == 0
+
+
+def test_without_packages_of_cuda_no_driver_is_too_old():
+    assert device.unusable(Driver(version=11040), None) == ""
+
+
+@pytest.mark.parametrize(
+    ("driver", "told"),
+    [
+        (None, r"^$"),
+        (Driver(), r"^$"),
+        (Driver(cuInit=999), r"^the CUDA driver does not start \(error 999, in its words\): restart the machine"),
+        (Driver(cuInit=804), r"does not start \(error 804"),
+        (Driver(cuInit=100), r"^the CUDA driver sees no GPU \(error 100.*CUDA_VISIBLE_DEVICES"),
+    ],
+)
+def test_why_a_driver_offers_no_gpu(driver, told, monkeypatch):
+    monkeypatch.setattr(device, "loaded", lambda: driver)
+    assert re.search(told, device.silent())
+
+
+@pytest.mark.parametrize("driver", [None, Driver(cuInit=999), Driver(cuInit=100)])
+def test_without_a_gpu_none_is_ready_and_what_needs_one_says_why(driver, monkeypatch):
+    monkeypatch.setattr(device, "loaded", lambda: driver)
+    assert not device.ready()
+    with pytest.raises(device.NoGpuError, match="timing needs an NVIDIA GPU") as raised:
+        device.require_gpu("timing")
+    assert device.silent() in str(raised.value)
+
+
+def test_a_gpu_that_cannot_be_used_is_ready_for_nothing(monkeypatch):
+    monkeypatch.setattr(device, "loaded", Driver)
+    assert device.ready()
+    device.require_gpu("timing")
+    monkeypatch.setattr(device, "loaded", lambda: Driver({20: 3}))
+    for ask in (device.ready, lambda: device.require_gpu("timing")):
+        with pytest.raises(device.NoGpuError, match="nvidia-smi -c DEFAULT"):
+            ask()
+
+
+def test_the_packages_of_cuda_that_are_installed(monkeypatch):
+    monkeypatch.setattr(device.packages, "versions", lambda names: {names[0]: "13.0.88", names[1]: "12.9.1"})
+    assert device.toolkit() == 12
+    monkeypatch.setattr(device.packages, "versions", lambda names: {})
+    assert device.toolkit() is None
+
+
+@pytest.mark.gpu
+def test_this_gpu_is_ready():
+    assert device.ready()
+
+
+@pytest.mark.parametrize(
+    "words", [["check", "gemm_naive"], ["all"], ["time", "gemm_naive"], ["bench"], ["grade", "01"]]
+)
+def test_a_command_ends_in_one_line_before_anything_runs(words, monkeypatch, capsys):
+    monkeypatch.setattr(device, "loaded", lambda: Driver({20: 3}))
+    monkeypatch.setattr(isolate, "run", None)
+    assert cli.main(words) == 2
+    said = capsys.readouterr()
+    assert "nvidia-smi -c DEFAULT" in said.err
+    assert len(said.err.splitlines()) == 1
+
+
+def test_a_driver_that_does_not_start_is_told_once_and_the_command_goes_on(monkeypatch, capsys):
+    monkeypatch.setattr(device, "loaded", lambda: Driver(cuInit=804))
+    assert choosing.simulator(False, None)
+    assert capsys.readouterr().err.count("error 804") == 1
+    assert choosing.simulator(True, None)  # --sim asks nothing
+    assert capsys.readouterr().err == ""

@@ -1,0 +1,275 @@
+"""The oracle against a second one in plain Python loops, and the error bound from both sides."""
+
+import itertools
+import time
+
+import numpy as np
+import pytest
+import shapes
+from hypothesis import given
+from hypothesis import strategies as st
+
+from common.catalog import reference
+from common.catalog.patching import replaced
+from common.catalog.problems import RAGGED, Conv2d, Conv3d, Dgrad, Gemm, Wgrad, on_ladder
+from common.check import inputs
+
+ALL_RAGGED = [problem for shapes in RAGGED.values() for problem in shapes]
+
+
+def loops(problem, x, weight):
+    """Every output from the definition, element by element."""
+    if isinstance(problem, Dgrad | Wgrad):
+        return given_back(problem, x, weight)
+    y = np.zeros(problem.output_shape)
+    for place in itertools.product(*map(range, problem.output_shape)):
+        total = 0.0
+        if isinstance(problem, Gemm):
+            m, n = place
+            for k in range(problem.K):
+                total += float(x[m, k]) * float(weight[k, n])
+        elif isinstance(problem, Conv2d):
+            n, k, p, q = place
+            for c in range(problem.C):
+                for r in range(problem.R):
+                    for s in range(problem.S):
+                        total += float(x[n, c, p + r, q + s]) * float(weight[k, c, r, s])
+        else:
+            n, o, p, q, k = place
+            for t in range(problem.T):
+                d = o * problem.stride_d - problem.pad_d + t * problem.dilation_d
+                for r in range(problem.R):
+                    h = p * problem.stride_h - problem.pad_h + r * problem.dilation_h
+                    for s in range(problem.S):
+                        w = q * problem.stride_w - problem.pad_w + s * problem.dilation_w
+                        if not (0 <= d < problem.D and 0 <= h < problem.H and 0 <= w < problem.W):
+                            continue
+                        for c in range(problem.C):
+                            total += float(x[n, d, h, w, c]) * float(weight[k, t, r, s, c])
+        y[place] = total
+    return y
+
+
+def given_back(problem, first, second):
+    """Both gradients from the chain rule: each product of the forward sum gives its share back to its two factors."""
+    result = np.zeros(problem.output_shape)
+    for n, o, p, q, k in itertools.product(*map(range, problem.y_shape)):
+        for t, r, s in itertools.product(*map(range, problem.filt_shape[1:4])):
+            d = o * problem.stride_d - problem.pad_d + t * problem.dilation_d
+            h = p * problem.stride_h - problem.pad_h + r * problem.dilation_h
+            w = q * problem.stride_w - problem.pad_w + s * problem.dilation_w
+            if not (0 <= d < problem.D and 0 <= h < problem.H and 0 <= w < problem.W):
+                continue
+            if isinstance(problem, Dgrad):
+                result[n, d, h, w] += first[n, o, p, q, k].astype(np.float64) * second[k, t, r, s]
+            else:
+                result[k, t, r, s] += first[n, d, h, w].astype(np.float64) * second[n, o, p, q, k]
+    return result
+
+
+def draw_operands(problem, seed):
+    rng = np.random.default_rng(seed)
+    return tuple(
+        rng.integers(-9, 10, shape).astype(np.float32) for shape in (problem.input_shape, problem.weight_shape)
+    )
+
+
+@given(
+    problem=st.one_of(shapes.gemm, shapes.conv2d, shapes.conv3d, shapes.dgrad, shapes.wgrad),
+    seed=st.integers(0, 2**32 - 1),
+)
+def test_full_equals_the_definition(problem, seed):
+    x, weight = draw_operands(problem, seed)
+    got = reference.full(problem, x, weight)
+    assert got.dtype == np.float64
+    np.testing.assert_array_equal(got, loops(problem, x, weight))
+
+
+@pytest.mark.parametrize("problem", ALL_RAGGED, ids=str)
+def test_full_equals_the_definition_at_the_ragged_shapes(problem):
+    x, weight = draw_operands(problem, 1)
+    np.testing.assert_array_equal(reference.full(problem, x, weight), loops(problem, x, weight))
+
+
+@given(
+    problem=st.one_of(shapes.gemm, shapes.conv2d, shapes.conv3d, shapes.dgrad, shapes.wgrad),
+    seed=st.integers(0, 2**32 - 1),
+)
+def test_at_agrees_with_full(problem, seed):
+    x, weight = draw_operands(problem, seed)
+    rng = np.random.default_rng(seed)
+    positions = tuple(rng.integers(0, size, 17) for size in problem.output_shape)
+    whole = reference.full(problem, x, weight)[positions]
+    np.testing.assert_array_equal(reference.at(problem, x, weight, positions), whole)
+    with replaced(reference, _GATHERED=0):  # element by element, however few there are
+        np.testing.assert_array_equal(reference.at(problem, x, weight, positions), whole)
+
+
+@pytest.mark.parametrize("problem", ALL_RAGGED, ids=str)
+def test_at_gathers_every_element_in_pieces(problem):
+    x, weight = draw_operands(problem, 2)
+    everywhere = tuple(axis.reshape(-1) for axis in np.indices(problem.output_shape))
+    with replaced(reference, _GATHERED=0, _CHUNK_ELEMENTS=7 * max(problem.input_shape)):
+        found = reference.at(problem, x, weight, everywhere)
+    np.testing.assert_array_equal(found, reference.full(problem, x, weight).reshape(-1))
+
+
+@pytest.mark.parametrize("problem", ALL_RAGGED, ids=str)
+def test_operands_of_special_kinds_have_the_same_sums_in_any_order(problem):
+    """Powers of two, and sums near 2^24, as float64 holds them exactly: no way to add them differs in a bit."""
+    everywhere = tuple(axis.reshape(-1) for axis in np.indices(problem.output_shape))
+    for kind in inputs.SPECIAL:
+        x, weight = inputs.special(kind, problem, 3)
+        with replaced(reference, _GATHERED=0):
+            found = reference.at(problem, x, weight, everywhere)
+        np.testing.assert_array_equal(found, reference.full(problem, x, weight).reshape(-1))
+
+
+def test_a_product_takes_the_time_of_a_matrix_product():
+    """It gathered all M x N x K elements once: 45 ns and 16 bytes for each multiply-add."""
+    problem = Gemm(M=256, N=256, K=4099)
+    x, weight = inputs.integers(problem, 0)
+    began = time.process_time()
+    reference.full(problem, x, weight)
+    spent = time.process_time() - began
+    assert spent < 2e-9 * problem.flops / 2, spent
+
+
+def forward_operands(problem, seed):
+    """x, filt and dy of a convolution, integers in float64."""
+    rng = np.random.default_rng(seed)
+    return tuple(
+        rng.integers(-9, 10, shape).astype(np.float64)
+        for shape in (problem.x_shape, problem.filt_shape, problem.y_shape)
+    )
+
+
+def gradients(problem, x, filt, dy):
+    return (
+        reference.full(on_ladder("dgrad", problem), dy, filt),
+        reference.full(on_ladder("wgrad", problem), x, dy),
+    )
+
+
+@given(problem=shapes.conv3d, seed=st.integers(0, 2**32 - 1))
+def test_gradients_are_finite_differences_of_the_forward_oracle(problem, seed):
+    # the loss sum(y * dy) is linear in x and in filt, so a difference of one is exact
+    x, filt, dy = forward_operands(problem, seed)
+    dx, dfilt = gradients(problem, x, filt, dy)
+    loss = (reference.full(problem, x, filt) * dy).sum()
+    rng = np.random.default_rng(seed)
+    for array, gradient in ((x, dx), (filt, dfilt)):
+        for _ in range(4):
+            at = tuple(rng.integers(0, extent) for extent in array.shape)
+            array[at] += 1
+            assert (reference.full(problem, x, filt) * dy).sum() - loss == gradient[at]
+            array[at] -= 1
+
+
+@given(problem=shapes.conv3d, seed=st.integers(0, 2**32 - 1))
+def test_both_gradients_give_the_loss_back(problem, seed):
+    x, filt, dy = forward_operands(problem, seed)
+    dx, dfilt = gradients(problem, x, filt, dy)
+    loss = (reference.full(problem, x, filt) * dy).sum()
+    assert (dx * x).sum() == (dfilt * filt).sum() == loss
+
+
+@pytest.mark.parametrize("problem", RAGGED["conv3d"], ids=str)
+def test_gradients_are_those_of_torch(problem):
+    torch = pytest.importorskip("torch")
+    x, filt, dy = forward_operands(problem, 4)
+    g = problem.geometry
+    leaves = [torch.from_numpy(array).movedim(-1, 1).clone().requires_grad_() for array in (x, filt)]
+    y = torch.nn.functional.conv3d(*leaves, stride=g[:3], padding=g[3:6], dilation=g[6:])
+    y.backward(torch.from_numpy(dy).movedim(-1, 1))
+    for found, leaf in zip(gradients(problem, x, filt, dy), leaves, strict=True):
+        np.testing.assert_array_equal(found, leaf.grad.movedim(1, -1).numpy())
+
+
+@pytest.mark.parametrize("ladder", ["dgrad", "wgrad"])
+@pytest.mark.parametrize("seed", range(3))
+def test_integers_of_gradients_are_exact_in_float32(ladder, seed):
+    for problem in RAGGED[ladder]:
+        x, weight = inputs.integers(problem, seed)
+        assert reference.full(problem, np.abs(x), np.abs(weight)).max() <= 2**24
+
+
+def test_depth_one_is_the_2d_convolution():
+    flat = RAGGED["conv2d"][0]
+    deep = Conv3d(N=flat.N, C=flat.C, D=1, H=flat.H, W=flat.W, K=flat.K, T=1, R=flat.R, S=flat.S)
+    x, filt = draw_operands(flat, 3)
+    channels_last = reference.full(deep, np.moveaxis(x, 1, -1)[:, None], np.moveaxis(filt, 1, -1)[:, None])
+    np.testing.assert_array_equal(np.moveaxis(channels_last[:, 0], -1, 1), reference.full(flat, x, filt))
+
+
+# --- the error bound ---
+
+
+def terms(problem, seed):
+    """Products to be summed, shape (outputs, reduction), and how far a sum of them may be off."""
+    x, weight = inputs.normals(problem, seed)
+    products = x[:, None, :] * weight.T[None, :, :]  # rounded to float32, as in a kernel without FMA
+    exact = reference.full(problem, x, weight)
+    bound = reference.error_bound(problem, reference.full(problem, np.abs(x), np.abs(weight)))
+    return products.reshape(-1, problem.K), exact.reshape(-1), bound.reshape(-1)
+
+
+def in_sequence(products):
+    total = np.zeros(len(products), products.dtype)
+    for k in range(products.shape[1]):
+        total = total + products[:, k]
+    return total
+
+
+ORDERS = {
+    "forwards": in_sequence,
+    "backwards": lambda p: in_sequence(p[:, ::-1]),
+    "smallest first": lambda p: in_sequence(np.sort(p, axis=1)),
+    "even then odd": lambda p: in_sequence(np.concatenate([p[:, ::2], p[:, 1::2]], axis=1)),
+    "pairwise": lambda p: p.sum(axis=1, dtype=np.float32),
+    "in tiles of 16": lambda p: in_sequence(
+        np.stack([in_sequence(p[:, k : k + 16]) for k in range(0, p.shape[1], 16)], axis=1)
+    ),
+}
+
+
+@pytest.mark.parametrize("length", [1, 2, 19, 70, 1000, 4096])
+@pytest.mark.parametrize("order", ORDERS)
+def test_the_bound_accepts_float32_sums_in_any_order(order, length):
+    products, exact, bound = terms(Gemm(M=24, N=24, K=length), seed=length)
+    got = ORDERS[order](products)
+    assert got.dtype == np.float32
+    assert (np.abs(got - exact) <= bound).all()
+
+
+@pytest.mark.parametrize("length", [1, 2, 19, 70, 1000, 4096])
+def test_the_bound_rejects_float16_accumulation(length):
+    products, exact, bound = terms(Gemm(M=24, N=24, K=length), seed=length)
+    beyond = np.abs(in_sequence(products.astype(np.float16)) - exact) > bound
+    assert beyond.mean() > 0.5
+
+
+@pytest.mark.parametrize("problem", [p for p in ALL_RAGGED if p.output_dtype == np.float32], ids=str)
+def test_the_bound_rejects_tf32_operands_at_the_ragged_shapes(problem):
+    def tf32(array):
+        return ((array.view(np.uint32) + 0x1000) & np.uint32(0xFFFFE000)).view(np.float32)
+
+    x, weight = inputs.normals(problem, 4)
+    exact = reference.full(problem, x, weight)
+    bound = reference.error_bound(problem, reference.full(problem, np.abs(x), np.abs(weight)))
+    assert (np.abs(reference.full(problem, tf32(x), tf32(weight)) - exact) > bound).any()
+
+
+@pytest.mark.parametrize("length", [2, 19, 70, 1000])
+def test_the_bound_rejects_a_dropped_term(length):
+    products, exact, bound = terms(Gemm(M=24, N=24, K=length), seed=length)
+    assert (np.abs(in_sequence(products[:, :-1]) - exact) > bound).mean() > 0.9
+
+
+def test_the_bound_is_zero_where_only_padding_is_summed():
+    problem = RAGGED["conv3d"][2]
+    magnitude = reference.full(
+        problem, *(np.ones(s, np.float32) for s in (problem.input_shape, problem.weight_shape))
+    )
+    assert (magnitude == 0).any()  # rows read from the padding alone
+    np.testing.assert_array_equal(reference.error_bound(problem, magnitude) == 0, magnitude == 0)

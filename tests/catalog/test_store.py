@@ -1,0 +1,381 @@
+"""Files are written whole or not at all, and what is read is named where it is not as it must be."""
+
+import errno
+import json
+import os
+import subprocess
+import sys
+import threading
+from dataclasses import dataclass, field
+from typing import Annotated, Literal, TypedDict
+
+import pytest
+from msgspec import Meta, Struct
+
+from common.catalog import catalog, exercises, schema, store
+from common.catalog.schema import Count, Digest, Name, Number, SchemaError, Tally
+from common.catalog.store import StoreError
+
+POSIX = pytest.mark.skipif(os.name != "posix", reason="limits and modes of POSIX")
+
+
+def files(folder):
+    return sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
+
+
+@pytest.mark.parametrize("stage", ["fsync", "replace"])
+@pytest.mark.parametrize("error", [OSError(28, "No space left on device"), KeyboardInterrupt()])
+def test_a_write_that_fails_leaves_the_old_file_alone(tmp_path, monkeypatch, stage, error):
+    path = tmp_path / "page.md"
+    store.write(path, "old")
+
+    def fail(*_):
+        raise error
+
+    monkeypatch.setattr(store.os, stage, fail)
+    kind = StoreError if isinstance(error, OSError) else KeyboardInterrupt
+    with pytest.raises(kind) as caught:
+        store.write(path, "new")
+    if kind is StoreError:
+        assert str(caught.value).endswith("page.md: cannot be written: No space left on device")
+    assert path.read_text() == "old"
+    assert files(tmp_path) == ["page.md"]
+
+
+@POSIX
+def test_a_limit_on_the_size_of_files_cuts_none(tmp_path):
+    path = tmp_path / "page.md"
+    store.write(path, "x" * 100)
+    code = (
+        "import resource, sys; from pathlib import Path; from common.catalog import store\n"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))\n"
+        "try:\n    store.write(Path(sys.argv[1]), 'y' * 10000)\n"
+        "except store.StoreError as error:\n    print(error)\n"
+        "try:\n    store.append(Path(sys.argv[1]), 'y' * 10000)\n"
+        "except store.StoreError as error:\n    print(error)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(path)], cwd=catalog.ROOT, capture_output=True, text=True, timeout=60
+    )
+    assert "page.md: cannot be written: File too large" in done.stdout
+    assert "page.md: cannot be written: the disk is full" in done.stdout  # for a part of the line there was room
+    assert path.read_text() == "x" * 100
+    assert files(tmp_path) == ["page.md"]
+
+
+def test_all_of_a_file_is_on_the_disk_before_it_is_moved_to_its_place(tmp_path, monkeypatch):
+    sizes = []
+    monkeypatch.setattr(store.os, "fsync", lambda handle: sizes.append(os.fstat(handle).st_size))
+    store.write(tmp_path / "page.md", "x" * 100)
+    assert sizes == [100]
+
+
+def test_folders_are_made_as_they_are_needed(tmp_path):
+    store.write(tmp_path / "a/b/page.md", "x")
+    store.append(tmp_path / "c/d/all.jsonl", "x")
+    with store.locked(tmp_path / "e/f"):
+        pass
+    assert files(tmp_path) == ["a/b/page.md", "c/d/all.jsonl"]
+
+
+def test_a_file_of_the_checkout_is_named_relative_to_it(tmp_path):
+    assert store.shown(catalog.ROOT / "results" / "a.json") == "results/a.json"
+    assert store.shown(tmp_path / "a.json") == str(tmp_path / "a.json")
+
+
+@POSIX
+def test_a_link_is_replaced_and_its_target_kept(tmp_path):
+    target, link = tmp_path / "target", tmp_path / "link"
+    target.write_text("kept")
+    link.symlink_to(target)
+    store.write(link, "new")
+    assert (target.read_text(), link.read_text(), link.is_symlink()) == ("kept", "new", False)
+
+
+@POSIX
+def test_a_file_keeps_its_mode(tmp_path):
+    path = tmp_path / "run.sh"
+    store.write(path, "a")
+    path.chmod(0o751)
+    store.write(path, "b")
+    assert path.stat().st_mode & 0o777 == 0o751
+
+
+@POSIX
+@pytest.mark.parametrize(("mask", "mode"), [(0o022, 0o644), (0o077, 0o600), (0o002, 0o664)])
+def test_a_new_file_has_the_mode_that_the_users_mask_leaves_it(tmp_path, mask, mode):
+    """Grades that nobody else may read, or records that a group shares."""
+    before = os.umask(mask)
+    try:
+        store.write(tmp_path / "a" / "grades.json", "a")
+    finally:
+        os.umask(before)
+    assert (tmp_path / "a" / "grades.json").stat().st_mode & 0o777 == mode
+    assert (tmp_path / "a").stat().st_mode & 0o777 == mode | (mode & 0o444) >> 2
+
+
+@pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() != 0, reason="needs an administrator's rights")
+def test_a_file_keeps_its_owner_and_group(tmp_path):
+    """An administrator's command leaves a user's files theirs."""
+    path = tmp_path / "record.json"
+    store.write(path, "a")
+    path.chmod(0o640)
+    os.chown(path, 1234, 5678)
+    store.write(path, "b")
+    found = path.stat()
+    assert (found.st_uid, found.st_gid, found.st_mode & 0o777) == (1234, 5678, 0o640)
+
+
+@POSIX
+def test_a_file_whose_owner_cannot_be_kept_is_written(tmp_path, monkeypatch):
+    asked = []
+
+    def refuse(path, owner, group):
+        asked.append((owner, group))
+        raise PermissionError(1, "Operation not permitted")
+
+    path = tmp_path / "record.json"
+    store.write(path, "a")
+    monkeypatch.setattr(store.os, "chown", refuse)
+    store.write(path, "b")
+    assert path.read_text() == "b"
+    assert asked == [(os.getuid(), path.stat().st_gid), (-1, path.stat().st_gid)]
+
+
+@POSIX
+def test_a_file_of_a_long_name_is_written(tmp_path):
+    path = tmp_path / ("\u8bfe" * 80 + ".html")  # 245 bytes, and a system takes 255
+    store.write(path, "a")
+    assert path.read_text() == "a"
+
+
+def test_a_folder_in_a_files_place_is_named(tmp_path):
+    (tmp_path / "a.json").mkdir()
+    with pytest.raises(StoreError, match=r"a\.json: cannot be written: a folder is in its place"):
+        store.write(tmp_path / "a.json", "x")
+    with pytest.raises(StoreError, match=r"a\.json: cannot be read: Is a directory"):
+        store.read_json(tmp_path / "a.json")
+    assert files(tmp_path) == []
+
+
+def test_a_line_is_added_whole_or_not_at_all(tmp_path, monkeypatch):
+    path = tmp_path / "all.jsonl"
+    store.append(path, "one")
+    path.write_text(path.read_text() + "half")  # of a line, by a program that was killed
+    store.append(path, "two")
+    assert path.read_text() == "one\nhalf\ntwo\n"
+    (tmp_path / "short.jsonl").write_text("{")
+    store.append(tmp_path / "short.jsonl", "two")
+    assert (tmp_path / "short.jsonl").read_text() == "{\ntwo\n"
+
+    def full(_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(store.os, "fsync", full)
+    with pytest.raises(StoreError, match="No space left"):
+        store.append(path, "three")
+    assert path.read_text() == "one\nhalf\ntwo\n"
+
+
+@pytest.mark.parametrize(
+    ("content", "why"),
+    [
+        (b"", "it is empty"),
+        (b" \n", "it is empty"),
+        (b"{", "line 1, column 2"),
+        (b'{"a": NaN}', "NaN is no number that JSON has"),
+        (b'{"a": -Infinity}', "-Infinity is no number"),
+        (b"[" * 100_000, "it is nested too deep"),
+        ("é".encode("latin-1"), "byte 0 is 0xe9"),
+        ('{"a": 1}'.encode("utf-16"), "byte 0 is 0xff"),
+        (b"9" * 5000, "Exceeds the limit"),
+    ],
+    ids=["empty", "blank", "half", "nan", "infinity", "deep", "latin", "utf-16", "digits"],
+)
+def test_what_is_no_json_is_named(tmp_path, content, why):
+    path = tmp_path / "a.json"
+    path.write_bytes(content)
+    with pytest.raises(StoreError) as caught:
+        store.read_json(path)
+    assert "a.json: " in str(caught.value)
+    assert f": {why}" in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("content", ["a = " + "[" * 5000, "a = [1, 2"], ids=["deep", "half"])
+def test_what_is_no_toml_is_named(tmp_path, content):
+    path = tmp_path / "a.toml"
+    path.write_text(content)
+    with pytest.raises(StoreError, match=r"a\.toml: not readable as TOML: \w"):
+        store.read_toml(path)
+
+
+def test_a_name_that_no_file_can_have_is_no_error_of_another_kind(tmp_path):
+    with pytest.raises(StoreError, match="cannot be read: embedded null byte"):
+        store.read_bytes(tmp_path / "a\0b")
+
+
+def test_the_lock_is_for_one_at_a_time(tmp_path):
+    inside, most = 0, 0
+
+    def work():
+        nonlocal inside, most
+        with store.locked(tmp_path):
+            inside += 1
+            most = max(most, inside)
+            counted.wait(0.01)
+            inside -= 1
+
+    counted = threading.Event()
+    threads = [threading.Thread(target=work) for _ in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert most == 1
+    with store.locked(tmp_path), pytest.raises(StoreError, match="cannot be locked: another program"):  # noqa: SIM117
+        with store.locked(tmp_path, 0.05):
+            pass
+    assert files(tmp_path) == []
+
+
+def test_a_file_in_the_folders_place_cannot_be_locked(tmp_path):
+    (tmp_path / "a").write_text("")
+    with pytest.raises(StoreError, match="a: cannot be locked: File exists"), store.locked(tmp_path / "a"):
+        pass
+
+
+@POSIX
+def test_a_file_system_without_locks_is_used_without(tmp_path, monkeypatch):
+    def flock(*_):
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr(store.fcntl, "flock", flock)
+    with store.locked(tmp_path, 0.05):
+        store.write(tmp_path / "page.md", "x")
+    assert files(tmp_path) == ["page.md"]
+
+
+def test_hints_at_once_lose_none(tmp_path):
+    one = next(one for one in exercises.everything() if len(one.hints) >= 3)
+    code = (
+        "import sys; from pathlib import Path; from common.catalog import exercises\n"
+        "print(exercises.State(Path(sys.argv[1])).hint(exercises.find(sys.argv[2]))[0])\n"
+    )
+    words = [sys.executable, "-c", code, str(tmp_path / "state.json"), one.number]
+    asked = [subprocess.Popen(words, cwd=catalog.ROOT, stdout=subprocess.PIPE, text=True) for _ in range(3)]
+    assert sorted(int(program.communicate()[0]) for program in asked) == [1, 2, 3]
+    assert json.loads((tmp_path / "state.json").read_text())["hints"] == {one.name: 3}
+
+
+class _A(Struct):
+    a: Number
+    b: Name | None = None
+
+
+class _Strict(_A, forbid_unknown_fields=True):
+    pass
+
+
+class _One(Struct, tag_field="kind", tag="a"):
+    n: str
+
+
+class _Two(Struct, tag_field="kind", tag="b"):
+    n: int
+
+
+class _Keys(TypedDict):
+    n: Count
+
+
+class _MoreKeys(_Keys, total=False):
+    m: Count
+
+
+@dataclass
+class _Plain:
+    n: Count
+    m: int = 1
+    more: list[int] = field(default_factory=list)
+
+
+@pytest.mark.parametrize(
+    ("value", "kind", "says"),
+    [
+        ({"a": 1}, dict[str, Count], ""),
+        ({"a": -1}, dict[str, Count], "a must be an integer from 0 on, is -1"),
+        ({"a": True}, dict[str, Count], "a must be an integer from 0 on, is true"),
+        ({"a": 1.5}, dict[str, Count], "a must be an integer from 0 on, is 1.5"),
+        ({"a": 10**20}, dict[str, Count], "a must be an integer from 0 on, is 100000000000000000000"),
+        ({"a": 1e999}, dict[str, Number], "a must be a number, is inf"),
+        ({"a": -0.5}, dict[str, Tally], "a must be a number from 0 on, is -0.5"),
+        ({}, _A, "a must be a number, is missing"),
+        ({"a": 1, "b": None}, _A, ""),
+        ({"a": 1, "more": "of it"}, _A, ""),
+        ({"a": None}, _A, "a must be a number, is null"),
+        ({"a": 1, "b": ""}, _A, "b must be text that is not empty, is ''"),
+        ({"a": 1, "x": 2}, _Strict, "x is unknown: allowed are a, b"),
+        ({"a": [{"b": []}]}, dict[str, list[dict[str, str]]], "a[0].b must be text, is a list"),
+        ([], dict[str, str], "the file must be an object, is a list"),
+        ({"x": 1}, dict[Annotated[str, schema.one_of(["y"])], Number], "x: the name must be one of y"),
+        ({"x": 1}, dict[Annotated[str, schema.one_of(["x.y"])], Number], "x: the name must be one of x.y"),
+        ([{"kind": "b", "n": "1"}], list[_One | _Two], "[0].n must be an integer, is '1'"),
+        ([{"kind": "c"}], list[_One | _Two], "[0].kind must be one of a, b, is 'c'"),
+        ([], Annotated[list[str], Meta(min_length=1)], "the file must be a list, is an empty list"),
+        ([{"kind": "c"}], list[_One], "[0].kind must be a, is 'c'"),
+        ({"a": 2**63 - 1}, dict[str, Count], ""),
+        ({"a": 2**63}, dict[str, Count], "a must be an integer from 0 on, is 9223372036854775808"),
+        ({"a": 0, "b": 0.0}, dict[str, Tally], ""),
+        ({"a": "0123456789abcdef" * 4}, dict[str, Digest], ""),
+        ({"a": "é"}, dict[str, Digest], "a must be 64 hexadecimal digits, is 'é'"),
+        ({"x": 1, "y": 2}, dict[Annotated[str, schema.one_of(["x", "y"])], Number], ""),
+        ({"a": 1}, dict[str, Literal["x"]], "a must be x, is 1"),
+        ({"a": {}}, dict[str, int | str], "a must be an integer or text, is an object"),
+        ([1, "2"], dict[str, str] | list[int], "[1] must be an integer, is '2'"),
+        ([1, "2"], int | list[int], "[1] must be an integer, is '2'"),
+        ({"a": "1"}, list[str] | dict[str, int], "a must be an integer, is '1'"),
+        ([1, "2"], Annotated[list[int], Meta(min_length=1)], "[1] must be an integer, is '2'"),
+        ({"n": 1}, _MoreKeys, ""),
+        ({"m": 1}, _MoreKeys, "n must be an integer from 0 on, is missing"),
+        ({"n": 1, "m": -1}, _MoreKeys, "m must be an integer from 0 on, is -1"),
+        ({"n": 1}, _Plain, ""),
+        ({}, _Plain, "n must be an integer from 0 on, is missing"),
+        ({"m": "1"}, _Plain, "n must be an integer from 0 on, is missing"),
+        ({"n": 1, "more": [1, "2"]}, _Plain, "more[1] must be an integer, is '2'"),
+        ({"a": "x"}, dict[str, float], "a must be a number, is 'x'"),
+        ({"a": 1}, dict[str, bool], "a must be true or false, is 1"),
+        ({"a" * 40: "b" * 38}, dict[str, int], f"{'a' * 40} must be an integer, is '{'b' * 38}'"),
+        ({"a" * 41: "b" * 39}, dict[str, int], f"{'a' * 40}... must be an integer, is '{'b' * 39}..."),
+    ],
+)
+def test_the_first_flaw_is_named_with_what_is_allowed(value, kind, says):
+    if not says:
+        schema.read(value, kind)
+        return
+    with pytest.raises(SchemaError) as caught:
+        schema.read(value, kind)
+    assert str(caught.value) == says
+
+
+def test_what_was_read_of_a_file_is_kept_while_its_stamp_is_the_same(write, monkeypatch):
+    reads = []
+
+    @store.kept_by_stamp
+    def read(path):
+        reads.append(path)
+        return path.read_text(encoding="utf-8")
+
+    path = write("a.txt", "one")
+    assert (read(path), read(path), len(reads)) == ("one", "one", 2)  # just written: it may be again
+    monkeypatch.setattr(store, "_CLOCK_NS", 0)
+    assert (read(path), read(path), len(reads)) == ("one", "one", 3)
+    path.write_text("other", encoding="utf-8")
+    assert (read(path), len(reads)) == ("other", 4)
+    store.write(path, "third")  # a new file of the same length
+    os.utime(path, ns=(0, 0))
+    assert (read(path), len(reads)) == ("third", 5)
+    path.unlink()
+    for _ in range(2):
+        with pytest.raises(FileNotFoundError):
+            read(path)

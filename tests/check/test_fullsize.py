@@ -1,0 +1,116 @@
+"""What is looked at on the GPU is as strict as what the host looks at: traced, at small shapes."""
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from common.catalog import catalog, problems
+from common.check import check, fullsize
+from common.jobs import messages, tasks
+
+PROBLEM = problems.Gemm(M=18, N=37, K=36)  # c has the shape of no operand
+ROOMY, FULL = 1 << 40, 0
+SAMPLES = 40
+
+KERNEL = """
+from numba import cuda, float32
+
+@cuda.jit
+def product(a, b, c):
+    n, m = cuda.grid(2)
+    if m < c.shape[0] and n < c.shape[1]:
+        acc = float32(0.0)
+        for k in range(a.shape[1]):
+            acc += a[m, k] * b[k, n]
+        {store}
+
+def launch(a, b, c):
+    product[(10, 10), (4, 4)](a, b, c)
+"""
+WRONG = {
+    "unwritten": "if m or n != 7: c[m, n] = acc",
+    "nan": "c[m, n] = acc if m != 3 or n != 5 else float32(float('nan'))",
+    "infinite": "c[m, n] = acc if m != 3 or n != 5 else float32(float('inf'))",
+    "changed a": "c[m, n] = acc\n        if m == 2 and n == 2: a[17, 35] = 100",
+    "changed b": "c[m, n] = acc\n        if m == 2 and n == 2: b[35, 35] = 100",
+    "wrong corner": "c[m, n] = acc + (1 if m == c.shape[0] - 1 and n == c.shape[1] - 1 else 0)",
+}
+
+
+pytestmark = pytest.mark.usefixtures("traced")
+
+
+@pytest.fixture(scope="module")
+def drawn():
+    return fullsize.draw(PROBLEM, 0, SAMPLES)
+
+
+def verdict(write, drawn, store, room):
+    module = catalog.load(write("gemm_mine.py", KERNEL.format(store=store)), "gemm")
+    operands = fullsize.Operands(drawn, room)
+    return fullsize.verify(check.Bench(module, PROBLEM, beside=operands), operands)
+
+
+@pytest.mark.parametrize("room", [ROOMY, FULL], ids=["copies on the GPU", "copies on the host"])
+@pytest.mark.parametrize("store", [None, *WRONG.values()], ids=["right", *WRONG])
+def test_a_kernel_is_right_here_where_it_is_right_there(write, drawn, store, room):
+    found = verdict(write, drawn, store or "c[m, n] = acc", room)
+    assert found.right == (store is None), found.findings
+    if store is not None:
+        module = catalog.load(write("gemm_mine.py", KERNEL.format(store=store)), "gemm")
+        told = check.sample_bench(check.Bench(module, PROBLEM))
+        assert {one.kind for one in told.findings} & {one.kind for one in found.findings}
+    else:
+        assert found.elements_compared == SAMPLES + 4
+
+
+def test_a_write_into_a_margin_is_found(drawn):
+    operands = fullsize.Operands(drawn, ROOMY)
+    module = catalog.find("gemm_naive")
+    bench = check.Bench(catalog.load(module.path, "gemm"), PROBLEM, beside=operands)
+    operands.put_integers()
+    bench.prepare()
+    operands.blank()
+    bench.run()
+    assert operands.sound()
+    operands.x._flat[operands.x.margin + operands.x.size] = 1.0
+    assert not operands.sound()
+
+
+def test_what_is_wrong_only_once_is_said(drawn, write, monkeypatch):
+    monkeypatch.setattr(fullsize.Operands, "sound", lambda _: False)
+    (finding,) = verdict(write, drawn, "c[m, n] = acc", ROOMY).findings
+    assert finding.kind == "unstable"
+
+
+def test_integers_and_normals_come_back_whole(drawn):
+    for room in (ROOMY, FULL):
+        operands = fullsize.Operands(drawn, room)
+        for put, pair in ((operands.put_normals, drawn.normals), (operands.put_integers, drawn.integers)):
+            put()
+            assert np.array_equal(operands.x.get(), pair[0])
+            assert np.array_equal(operands.weight.get(), pair[1])
+
+
+@pytest.mark.parametrize("store", [None, "c[m, n] = acc + 1"], ids=["right", "wrong"])
+def test_a_right_kernel_of_the_edit_loop_brings_no_output_to_the_host(write, monkeypatch, store):
+    brought = []
+    get = check.Guarded.get
+    monkeypatch.setattr(check.Guarded, "get", lambda self: brought.append(self.array.shape) or get(self))
+    monkeypatch.setattr(tasks.device, "free_bytes", lambda: ROOMY)
+    monkeypatch.setattr(tasks.device, "current_gpu", lambda: SimpleNamespace(name="a card"))
+    monkeypatch.setattr(tasks, "_held", tasks._Held())
+    watch = SimpleNamespace(measure_pairs=lambda one, other: "pair", measure=lambda *_, **__: "alone")
+    monkeypatch.setattr(tasks._Held, "stopwatch", lambda self: watch)
+    path = str(write("gemm_mine.py", KERNEL.format(store=store or "c[m, n] = acc")))
+    place = {"ladder": "gemm", "path": path, "shape": PROBLEM.shape()}
+    found = tasks.pair_task(messages.Pair(**place, against={"shipped": messages.Rival(path=path, helpers={})}))
+    swept = tasks.sweep_task(messages.Sweep(**place, tile={}))
+    if store:
+        assert found["status"] == swept["status"] == "wrong"
+        assert PROBLEM.output_shape in brought
+    else:
+        assert found["pairs"] == {"shipped": "pair"}
+        assert swept["timing"] == "alone"
+        assert PROBLEM.output_shape not in brought

@@ -1,0 +1,61 @@
+"""Arrays of billions of elements: what stands in them and what a right kernel makes of it, tried on small ones."""
+
+import numpy as np
+import pytest
+
+from common.catalog import catalog, reference
+from common.catalog.problems import RAGGED
+from common.check import large, shapes
+
+pytestmark = pytest.mark.usefixtures("traced")
+
+FIRST = {
+    "gemm": "gemm_naive", "conv2d": "conv2d_naive", "conv3d": "conv3d_direct", "dgrad": "dgrad_direct",
+    "wgrad": "wgrad_direct",
+}  # fmt: skip
+
+
+def operand(problem, shape, seed):
+    return large.values(problem, np.arange(np.prod(shape)), seed).reshape(shape).astype(problem.input_dtype)
+
+
+def test_no_element_is_zero_and_all_others_from_minus_4_to_4_occur():
+    problem = RAGGED["gemm"][0]
+    found = large.values(problem, np.arange(1000), 0)
+    assert set(found) == {-4, -3, -2, -1, 1, 2, 3, 4}
+    assert not np.array_equal(found, large.values(problem, np.arange(1000), 1))
+
+
+@pytest.mark.parametrize("ladder", ["hgemm", "hconv3d"])
+def test_sums_that_float16_must_hold_cannot_overflow(ladder):
+    for problem in shapes.large(ladder):
+        largest = np.abs(large.numbers(problem)).max()
+        assert 0 < largest <= 4
+        assert largest**2 * problem.reduction < float(np.finfo(np.float16).max)
+
+
+@pytest.mark.parametrize("problem", [shape for shapes in RAGGED.values() for shape in shapes], ids=str)
+def test_the_oracle_without_arrays_is_the_oracle(problem):
+    positions = tuple(axis.reshape(-1) for axis in np.indices(problem.output_shape))
+    x, weight = operand(problem, problem.input_shape, 0), operand(problem, problem.weight_shape, 1)
+    assert np.array_equal(large.expected(problem, positions), reference.at(problem, x, weight, positions))
+
+
+@pytest.mark.filterwarnings("ignore:.*overflow encountered:RuntimeWarning")  # the hash wraps, as it does on a GPU
+@pytest.mark.parametrize("ladder", FIRST)
+def test_a_right_kernel_is_right_and_a_wrong_one_is_not(ladder):
+    problem = min(RAGGED[ladder], key=lambda one: abs(one.flops - 5000))
+    module = catalog.load(catalog.find(FIRST[ladder]).path, ladder)
+    assert large.check_large(module, problem, samples=20).findings == []
+    module.launch = lambda x, weight, y, *rest: y.copy_to_device(np.ones(y.shape, np.float32))
+    assert [finding.kind for finding in large.check_large(module, problem, samples=20).findings] == ["wrong"]
+    module.launch = lambda *_: None
+    assert "unwritten" in [finding.kind for finding in large.check_large(module, problem, samples=20).findings]
+
+
+@pytest.mark.parametrize("ladder", FIRST)
+def test_each_large_shape_has_an_array_beyond_31_bits_and_fits_a_card(ladder):
+    for problem in shapes.large(ladder):
+        sizes = [np.prod(shape) for shape in (problem.input_shape, problem.weight_shape, problem.output_shape)]
+        assert max(sizes) > 2**31
+        assert problem.least_bytes < 12e9

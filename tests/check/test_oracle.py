@@ -1,0 +1,117 @@
+"""The kernels of the oracle against NumPy: in the tracer, compiled, and on a GPU at sizes that pay."""
+
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from common.catalog import catalog, device, ledger, reference
+from common.catalog.patching import replaced
+from common.catalog.problems import RAGGED, Conv2d, Conv3d, Gemm, Hconv3d, Hgemm, on_ladder
+from common.check import inputs, oracle
+
+LAYER = Conv3d(N=8, C=24, D=5, H=27, W=30, K=33, T=3, R=3, S=3, stride_h=2, pad_d=1, pad_h=1, pad_w=2, dilation_w=2)
+LARGE = [
+    Gemm(M=515, N=516, K=1027), Conv2d(N=8, C=19, H=70, W=66, K=33, R=5, S=4), LAYER, on_ladder("dgrad", LAYER),
+    on_ladder("wgrad", LAYER), Hgemm(M=515, N=516, K=1027), Hconv3d(**vars(LAYER)),
+]  # fmt: skip
+
+# Run in the tracer: every ragged shape, in pieces of a few outputs.
+TRACED = """
+import numpy as np
+from common.catalog import reference
+from common.catalog.problems import RAGGED
+from common.check import gpuoracle, inputs
+
+from common.trace.trace import Tracer
+
+gpuoracle.THREADS, gpuoracle._ROWS = 8, 2
+tracer = Tracer()
+tracer.__enter__()
+for problem in [problem for shapes in RAGGED.values() for problem in shapes[:2]]:
+    x, weight = inputs.integers(problem, 1)
+    gpuoracle.OUTPUTS = max(8, np.prod(problem.output_shape) // 2 - 1)
+    found = gpuoracle.full(problem, x, weight)
+    np.testing.assert_array_equal(found, reference.full(problem, x, weight), str(problem))
+    print(problem.ladder)
+"""
+
+
+def test_the_kernels_agree_with_numpy_in_the_tracer():
+    done = subprocess.run(
+        [sys.executable, "-c", TRACED], cwd=catalog.ROOT, env=device.environment(True), capture_output=True,
+        text=True, timeout=300,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert set(done.stdout.split()) == set(RAGGED)
+
+
+COMPILED = """
+from numba import cuda, float32, float64, int64, types
+from common.check import gpuoracle
+
+for name, axes in (("gemm", 2), ("conv2d", 4), ("conv3d", 5), ("dgrad", 5), ("wgrad", 5)):
+    operand = types.Array(float32, axes, "C")
+    geometry = (types.UniTuple(int64, 3),) * 4 if axes == 5 else ()
+    signature = types.void(operand, operand, types.Array(float64, 1, "C"), int64, *geometry)
+    for cc in ((7, 5), (9, 0)):
+        kernel = gpuoracle._KERNELS[name].py_func
+        ptx, _ = cuda.compile(kernel, signature, cc=cc, output="ptx", device=False, abi="numba")
+        assert "fma.rn.f64" in ptx
+"""
+
+
+def test_the_kernels_compile():
+    done = subprocess.run(
+        [sys.executable, "-c", COMPILED], cwd=catalog.ROOT, env=device.environment(False), capture_output=True,
+        text=True, timeout=300,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+
+
+def test_without_a_gpu_and_for_small_problems_the_host_computes(monkeypatch):
+    problem = RAGGED["gemm"][0]
+    x, weight = inputs.integers(problem, 0)
+    stages = []
+    right = reference.full
+
+    def noting(*given):
+        stages.append(ledger.now()[0])
+        return right(*given)
+
+    monkeypatch.setattr(device, "gpu_count", lambda: pytest.fail("a GPU is asked for"))
+    with replaced(reference, full=noting):
+        np.testing.assert_array_equal(oracle.full(problem, x, weight), right(problem, x, weight))
+    assert stages == ["oracle"]
+
+
+# Run on the GPU, in a process of its own.
+ON_GPU = """
+import sys
+
+import numpy as np
+from common.catalog import reference
+from common.check import gpuoracle, inputs
+sys.path.insert(0, "tests/measure")
+from test_oracle import LARGE
+
+problem = LARGE[int(sys.argv[1])]
+for x, weight in (inputs.integers(problem, 0), *(inputs.special(kind, problem, 1) for kind in inputs.SPECIAL)):
+    np.testing.assert_array_equal(gpuoracle.full(problem, x, weight), reference.full(problem, x, weight))
+x, weight = inputs.normals(problem, 2)
+found, right = gpuoracle.full(problem, x, weight), reference.full(problem, x, weight)
+np.testing.assert_allclose(found, right, rtol=0, atol=1e-9)
+"""
+
+
+@pytest.mark.gpu
+@pytest.mark.xdist_group("gpu")
+@pytest.mark.parametrize("number", range(len(LARGE)), ids=[str(problem) for problem in LARGE])
+def test_the_gpu_agrees_with_numpy(number):
+    assert LARGE[number].flops >= 2 * oracle.ON_GPU_FROM
+    done = subprocess.run(
+        [sys.executable, "-c", ON_GPU, str(number)], cwd=catalog.ROOT, env=device.environment(False),
+        capture_output=True, text=True, timeout=120,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr

@@ -1,0 +1,489 @@
+"""Nothing a student wrote is lost: not by reset or restore, not by two runs at once, not by a full disk."""
+
+import errno
+import json
+import shutil
+import subprocess
+import sys
+
+import pytest
+
+from common import cli
+from common.catalog import catalog, device, exercises, problems, store
+from common.edit import history, shipped
+from common.edit.history import Event, HistoryError
+from common.jobs import run
+from common.records import records
+from common.records.entries import StepRow
+from common.records.records import Record
+
+RIGHT, WRONG, UNUSABLE = 0, 1, 2
+GIT = pytest.mark.skipif(shutil.which("git") is None, reason="git is not installed")
+STEP = "gemm_coarsened"
+AS_TYPED = b"# caf\xe9, and no Python\r\nx = = 1\r\n\x00"  # bytes, whatever they are
+
+
+@pytest.fixture
+def lessons(tmp_path, monkeypatch):
+    """The lessons in a folder of the test's own, which no git knows."""
+    root = tmp_path / "workbook"
+    shutil.copytree(catalog.LESSONS, root / "lessons", ignore=shutil.ignore_patterns("*.png", "*.svg", "__pycache__"))
+    monkeypatch.setattr(catalog, "ROOT", root)
+    monkeypatch.setattr(catalog, "LESSONS", root / "lessons")
+    listing = (exercises.everything, exercises.find, exercises.chosen)
+    for function in (catalog.lessons, catalog.steps, catalog.experiments, *listing):
+        monkeypatch.setattr(function, "__defaults__", (root / "lessons",))
+    shipped.forget()
+    yield root / "lessons"
+    shipped.forget()
+
+
+@pytest.fixture
+def git(lessons):
+    """A repository around the lessons; runs git in it."""
+
+    def git(*words):
+        author = ("-c", "user.name=a", "-c", "user.email=a@b", "-c", "commit.gpgsign=false")
+        subprocess.run(["git", *author, *words], cwd=catalog.ROOT, check=True, capture_output=True)
+        shipped.forget()
+
+    git("init", "-q")
+    git("add", "-A")
+    git("commit", "-qm", "as shipped")
+    return git
+
+
+@pytest.fixture
+def call(capsys):
+    def call(*words):
+        code = cli.main(words)
+        out, err = capsys.readouterr()
+        return code, out + err
+
+    return call
+
+
+def path_of(lessons, step=STEP):
+    return next(lessons.glob(f"*/{step}.py"))
+
+
+def edit(path, old="WPT = 8", new="WPT = 4"):
+    text = path.read_text()
+    assert old in text
+    path.write_text(text.replace(old, new))
+    return path.read_bytes()
+
+
+# --- reset and restore ---
+
+
+@GIT
+def test_edit_reset_restore_gives_the_bytes_back(call, lessons, git):
+    path = path_of(lessons)
+    original, edited = path.read_bytes(), edit(path)
+    assert call("reset", "03")[0] == RIGHT
+    assert path.read_bytes() == original
+    assert call("restore", STEP)[0] == RIGHT
+    assert path.read_bytes() == edited
+    assert call("restore", STEP, history.sha(original)[:8])[0] == RIGHT
+    assert path.read_bytes() == original
+
+
+@GIT
+def test_an_edited_helper_is_named_with_the_way_back(call, lessons, git):
+    helper = lessons / "wide.py"
+    original = helper.read_bytes()
+    edited = edit(helper, "VECTOR = 4", "VECTOR = 2")
+    code, said = call("reset", "03")
+    assert (code, helper.read_bytes()) == (RIGHT, edited)  # it is not lesson 03's alone
+    assert "lessons/wide.py is edited" in said
+    assert "python -m common reset wide" in " ".join(said.split())
+    assert "unrolled.py" not in said
+    assert call("reset", "wide")[0] == RIGHT
+    assert helper.read_bytes() == original
+    assert "saved" in call("history", "wide")[1]
+    assert call("restore", "wide")[0] == RIGHT
+    assert helper.read_bytes() == edited
+    helper.unlink()
+    assert "lessons/wide.py is edited" in call("reset", "03")[1]
+    call("reset", "wide")
+    assert helper.read_bytes() == original
+
+
+@GIT
+def test_restoring_names_the_helpers_that_it_ran_with(call, lessons, git):
+    path, helper = path_of(lessons), lessons / "wide.py"
+    edit(path)
+    mine = edit(helper, "VECTOR = 4", "VECTOR = 2")
+    copies = {"wide": history.save(helper).parent.name}
+    history.add(Event(STEP, history.save(path).parent.name, "run", "", "right", "", {}, copies))
+    call("reset", "03")
+    code, said = call("restore", STEP, "2")
+    assert code == RIGHT
+    assert f"python -m common restore wide {history.sha(mine)[:8]}" in " ".join(said.split())
+    said = call("history", STEP)[1]
+    assert "with wide.py" in said
+    assert "now" in said
+    history.add(Event(STEP, history.sha(shipped.text(path)), "run", "", "right", "", {}, copies))
+    assert call("history", STEP)[1].count("shipped") == said.count("shipped")  # not on another helper
+
+
+def test_what_is_noted_as_shipped_is_so():
+    noted = json.loads((catalog.LESSONS / "shipped.json").read_text())
+    record = Record.load(records.RESULTS / f"{records.REFERENCE_GPU}.json")
+    rows = {name: row.source for preset in problems.PRESETS for name, row in record.rows(preset).items()
+            if isinstance(row, StepRow)}  # fmt: skip
+    older = [path for path in shipped.files() if rows.get(path.stem, "") not in ("", catalog.source_hash(path))]
+    files = (*shipped.helpers(), *shipped.exercises(), *older)
+    assert noted == {path.relative_to(catalog.LESSONS).as_posix(): catalog.source_hash(path) for path in files}, (
+        "python -m common ship"
+    )
+
+
+def test_a_step_shipped_before_it_is_timed_is_no_edit():
+    assert [path.name for path in shipped.files() if shipped.edited(path)] == []
+
+
+@pytest.mark.parametrize("name", ["wide", STEP, "gemm_two_tiles"])
+def test_without_git_a_deleted_file_comes_back(call, lessons, name):
+    shipped.keep_copies()
+    path = next(lessons.rglob(f"{name}.py")) if name == "wide" else next(
+        path for path in lessons.rglob(f"{name}.py") if path.parent.name != "solutions")  # fmt: skip
+    original = path.read_bytes()
+    path.unlink()
+    assert call("reset", name)[0] == RIGHT
+    assert path.read_bytes() == original
+
+
+def test_without_git_an_exercise_that_was_solved_first_is_not_taken_for_shipped(call, lessons):
+    path = lessons / "01_naive" / "exercises" / "gemm_one_dimension.py"
+    path.write_bytes((lessons / "01_naive" / "solutions" / path.name).read_bytes())
+    shipped.keep_copies()
+    code, said = call("reset", "gemm_one_dimension")
+    assert "left as it is: neither git nor .workbook has the shipped version" in " ".join(said.split())
+
+
+def test_without_git_a_helper_is_kept_while_it_is_as_shipped(call, lessons):
+    helper = lessons / "wide.py"
+    original = helper.read_bytes()
+    assert shipped.edited_helpers() == []
+    shipped.keep_copies()
+    edited = edit(helper, "VECTOR = 4", "VECTOR = 2")
+    shipped.keep_copies()
+    assert shipped.edited_helpers() == [helper]
+    call("reset", "wide")
+    assert helper.read_bytes() == original
+    call("restore", "wide")
+    assert helper.read_bytes() == edited
+
+
+@GIT
+def test_one_step_is_reset_alone(call, lessons, git):
+    path, other = path_of(lessons), path_of(lessons, "gemm_wide_loads")
+    original, kept = path.read_bytes(), edit(other, "TILE = 32", "TILE = 16")
+    edit(path)
+    assert call("reset", STEP)[0] == RIGHT
+    assert (path.read_bytes(), other.read_bytes()) == (original, kept)
+
+
+@GIT
+def test_without_a_version_the_last_other_source_comes_back(call, lessons, git):
+    path = path_of(lessons)
+    first = edit(path)
+    call("reset", "03")
+    edit(path, "WPT = 8", "WPT = 2")
+    call("reset", "03")
+    path.write_bytes(first)
+    call("reset", "03")
+    call("restore", STEP)
+    assert path.read_bytes() == first
+
+
+@GIT
+@pytest.mark.parametrize("name", ["05.1", "predict_worked_example", "predict_worked_example.py"])
+def test_an_exercise_is_kept_when_it_is_graded_and_reset_alone(call, lessons, git, monkeypatch, name):
+    monkeypatch.setattr(exercises.State, "remember", lambda *_: None)
+    path = lessons / "05_implicit_gemm" / "exercises" / "predict_worked_example.py"
+    original = path.read_bytes()
+    call("grade", "05.1", "--sim")
+    assert history.events("predict_worked_example") == []  # as shipped
+    edited = edit(path, "GEMM_M = None", "GEMM_M = 9")
+    for _ in range(2):
+        call("grade", "05.1", "--sim")
+    (event,) = history.events("predict_worked_example")
+    assert (event.what, event.verdict, event.source) == ("graded", "not passed", history.sha(edited))
+    assert "no value yet" in event.reason
+    assert "not passed" in call("history", name)[1]
+    assert call("reset", name)[0] == RIGHT
+    assert path.read_bytes() == original
+    assert call("restore", name)[0] == RIGHT
+    assert path.read_bytes() == edited
+
+
+@GIT
+def test_what_is_no_python_and_was_never_run_comes_back_too(call, lessons, git):
+    path = path_of(lessons)
+    path.write_bytes(AS_TYPED)
+    assert call("reset", "03_coarsening")[0] == RIGHT
+    assert path.read_bytes() != AS_TYPED
+    assert call("restore", STEP)[0] == RIGHT
+    assert path.read_bytes() == AS_TYPED
+
+
+@GIT
+def test_restoring_saves_what_stands_there(call, lessons, git):
+    path = path_of(lessons)
+    edit(path)
+    call("reset", "03")
+    never_run = edit(path, "WPT = 8", "WPT = 2")
+    call("restore", STEP, "1")  # the first edit, over the second
+    assert path.read_bytes() != never_run
+    assert call("restore", STEP, history.sha(never_run)[:6])[0] == RIGHT
+    assert path.read_bytes() == never_run
+
+
+@GIT
+def test_only_the_lesson_named_is_reset(call, lessons, git):
+    other = path_of(lessons, "gemm_naive")
+    edited = edit(other, "float32(0.0)", "float32(1.0)")
+    code, said = call("reset", "03")
+    assert (code, other.read_bytes()) == (RIGHT, edited)
+    assert "as shipped: conv2d_coarsened, gemm_coarsened, gemm_wide_loads" in " ".join(said.split())
+
+
+@GIT
+def test_a_deleted_file_and_a_broken_header_are_mended(call, lessons, git):
+    path, other = path_of(lessons), path_of(lessons, "gemm_wide_loads")
+    original = path.read_bytes()
+    path.unlink()
+    edit(other, "Previous step: gemm_coarsened", "")
+    assert call("list")[0] == UNUSABLE  # the chain of steps is broken
+    assert call("reset", "03")[0] == RIGHT
+    assert path.read_bytes() == original
+    assert call("list")[0] == RIGHT
+
+
+@GIT
+def test_edits_may_be_committed(call, lessons, git):
+    path = path_of(lessons)
+    original, edited = path.read_bytes(), edit(path)
+    git("commit", "-qam", "mine")
+    assert shipped.edited(path)
+    call("reset", "03")
+    assert path.read_bytes() == original
+    call("restore", STEP)
+    assert path.read_bytes() == edited
+
+
+def test_without_git_a_copy_is_kept_while_the_file_is_as_shipped(call, lessons):
+    path = path_of(lessons)
+    original = path.read_bytes()
+    shipped.keep_copies()
+    edited = edit(path)
+    shipped.keep_copies()
+    assert call("reset", "03")[0] == RIGHT
+    assert path.read_bytes() == original
+    call("restore", STEP)
+    assert path.read_bytes() == edited
+
+
+def test_a_lesson_that_runs_unedited_keeps_the_copies(lessons, monkeypatch, workbook):
+    monkeypatch.setattr(run, "check_steps", lambda *_, **__: iter([]))
+    monkeypatch.setattr(device, "gpu_count", lambda: 0)
+    cli.lesson_main("03_coarsening", ["--problem", "gemm-2048"])
+    kept = {path.name: path.read_bytes() for path in (workbook / "shipped").rglob("*.py")}
+    assert kept[f"{STEP}.py"] == path_of(lessons).read_bytes()
+    assert len(kept) >= 19
+
+
+def test_what_was_edited_before_any_copy_was_kept_is_left_alone(call, lessons):
+    path = path_of(lessons)
+    edited = edit(path)
+    code, said = call("reset", "03")
+    assert path.read_bytes() == edited
+    assert f"{STEP}: left as it is: neither git nor .workbook has the shipped version" in " ".join(said.split())
+    assert shipped.edited(path)
+
+
+@GIT
+def test_comments_and_layout_are_no_edit(lessons, git):
+    path = path_of(lessons)
+    path.write_text(
+        path.read_text().replace("# multiply", "# multiply and add").replace("TILE = 32  #", "TILE = 32 #")
+    )
+    assert not shipped.edited(path)
+    edit(path)
+    assert shipped.edited(path)
+
+
+@pytest.mark.parametrize("lesson", ["", "9", "3", "03_"])
+def test_a_lesson_that_is_none_is_a_mistake(call, lesson):
+    code, said = call("reset", *([lesson] if lesson else []))
+    assert code == UNUSABLE
+    assert f"LESSON={lesson}: must be one of 01, 02, 03, 04" in " ".join(said.split())
+
+
+# --- the store ---
+
+
+def test_a_source_is_stored_once_under_its_hash_and_name(workbook):
+    first, second = (history.keep(AS_TYPED, "gemm_x.py") for _ in range(2))
+    assert first == second == workbook / "sources" / history.sha(AS_TYPED) / "gemm_x.py"
+    assert history.stored("gemm_x.py", history.sha(AS_TYPED)) == AS_TYPED
+    assert [path.name for path in workbook.rglob("*") if path.is_file()] == ["gemm_x.py"]
+
+
+def test_a_stored_source_that_was_changed_is_not_passed_off(workbook):
+    path = history.keep(b"x = 1\n", "gemm_x.py")
+    path.write_bytes(b"x = 2\n")
+    with pytest.raises(HistoryError, match="is not what was stored there"):
+        history.stored("gemm_x.py", path.parent.name)
+    assert history.keep(b"x = 1\n", "gemm_x.py").read_bytes() == b"x = 1\n"  # stored anew
+    with pytest.raises(HistoryError, match="cannot be read"):
+        history.stored("gemm_x.py", "0" * 64)
+
+
+def test_events_are_numbered_in_the_order_they_happened(workbook):
+    for step, source in (("gemm_a", "1" * 64), ("gemm_b", "2" * 64), ("gemm_a", "3" * 64)):
+        history.add(Event(step, source, "run", verdict="right", figures={"ratio": 1.5, "preset": "gemm-2048"}))
+    assert [(e.step, e.number, e.source[0]) for e in history.events()] == [
+        ("gemm_a", 1, "1"), ("gemm_b", 1, "2"), ("gemm_a", 2, "3"),
+    ]  # fmt: skip
+    assert [event.number for event in history.events("gemm_a")] == [1, 2]
+    assert history.events("gemm_c") == []
+
+
+def test_a_broken_event_costs_only_itself(workbook):
+    history.add(Event("gemm_a", "1" * 64, "run"))
+    (workbook / "runs" / "gemm_a" / "00000000000000000000-0-0.json").write_text("{")
+    (workbook / "runs" / "gemm_a" / "00000000000000000001-0-0.json").write_text('{"colour": 1}')
+    assert [event.source[0] for event in history.events("gemm_a")] == ["1"]
+
+
+def test_the_best_is_the_highest_ratio_on_the_preset(workbook):
+    for number, (ratio, preset) in enumerate([(1.1, "gemm-2048"), (1.4, "gemm-2048"), (9.0, "gemm-4096")]):
+        figures = {"ratio": ratio, "preset": preset}
+        history.add(Event("gemm_a", str(number) * 64, "run", verdict="right", figures=figures))
+    history.add(Event("gemm_a", "7" * 64, "run", verdict="wrong"))
+    best = history.best("gemm_a", "gemm-2048")
+    assert best.source[0] == "1"
+    assert history.best("gemm_a", "gemm-2048", best.source) != best  # the shipped version is no student's best
+    assert history.best("gemm_a", "photo") is None
+    assert history.leanest("gemm_a") is None
+
+
+def test_runs_at_once_lose_nothing(workbook):
+    code = (
+        "import sys; from pathlib import Path\n"
+        "from common.edit import history\n"
+        "history.FOLDER = Path(sys.argv[1])\n"
+        "for i in range(30):\n"
+        "    source = f'{sys.argv[2]} {i}'.encode()\n"
+        "    history.keep(source, 'gemm_a.py'); history.keep(b'both', 'gemm_a.py')\n"
+        "    history.add(history.Event('gemm_a', history.sha(source), 'run'))\n"
+    )
+    command = [sys.executable, "-c", code, str(workbook)]
+    runs = [subprocess.Popen([*command, name], cwd=catalog.ROOT) for name in "ab"]
+    assert [run.wait(60) for run in runs] == [0, 0]
+    events = history.events("gemm_a")
+    assert [event.number for event in events] == list(range(1, 61))
+    assert {history.stored("gemm_a.py", event.source) for event in events} == {
+        f"{name} {i}".encode() for name in "ab" for i in range(30)
+    }
+    assert not list(workbook.rglob("*.tmp"))
+
+
+# --- which version ---
+
+
+@pytest.fixture
+def three(workbook, write):
+    """A file with three earlier sources; the present one is none of them."""
+    path = write("gemm_x.py", "now\n")
+    for text in (b"first\n", b"second\n", b"third\n"):
+        history.keep(text, path.name)
+        history.add(Event("gemm_x", history.sha(text), "run"))
+    return path
+
+
+def test_a_version_is_chosen_by_number_or_hash(three):
+    assert history.choose(three, "2").source == history.sha(b"second\n")
+    assert history.choose(three, history.sha(b"first\n")[:7]).source == history.sha(b"first\n")
+    assert history.choose(three, None).source == history.sha(b"third\n")
+    three.write_bytes(b"third\n")
+    assert history.choose(three, None).source == history.sha(b"second\n")
+
+
+@pytest.mark.parametrize("wanted", ["0", "4", "-1", "abc", "zzzz", "ffffffff", ""])
+def test_a_version_that_is_none_is_said(three, wanted):
+    with pytest.raises(HistoryError, match=r"must be a number from 1 to 3, or a hash's first 4 digits or more"):
+        history.choose(three, wanted)
+
+
+def test_an_empty_history_is_said(call, write):
+    with pytest.raises(HistoryError, match="gemm_x: its history is empty"):
+        history.choose(write("gemm_x.py", "x\n"), None)
+    assert call("restore", "gemm_naive")[0] == UNUSABLE
+    assert call("restore", "gemm_nave")[0] == UNUSABLE
+    code, said = call("history")
+    assert (code, "the history is empty" in said) == (RIGHT, True)
+
+
+def test_history_shows_what_came_of_each_run(call, monkeypatch, workbook):
+    monkeypatch.setenv("COLUMNS", "140")
+    present = history.sha(shipped.find("gemm_naive").read_bytes())
+    figures = {"ratio": 1.234, "preset": "gemm-4096", "device": "NVIDIA Test 9"}
+    history.add(Event("gemm_naive", "1" * 64, "run", verdict="wrong", reason="5 of 9 elements are wrong"))
+    history.add(Event("gemm_naive", present, "run", verdict="right", figures=figures))
+    history.add(Event("conv2d_naive", "2" * 64, "saved"))
+    code, said = call("history", "gemm_naive")
+    assert code == RIGHT
+    lines = [line for line in said.splitlines() if "│" in line]
+    assert len(lines) == 2
+    assert "1111" in lines[0]
+    assert "wrong: 5 of 9 elements are wrong" in lines[0]
+    assert "now" in lines[1]
+    assert "right: 1.23x the shipped version, gemm-4096, NVIDIA Test 9" in lines[1]
+    assert "conv2d_naive" in call("history")[1]
+
+
+# --- a disk that is full, a folder that cannot be written ---
+
+
+@pytest.fixture
+def full_disk(monkeypatch):
+    def write(*_, **__):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(store, "_created_beside", write)
+
+
+@GIT
+@pytest.mark.usefixtures("full_disk")
+def test_on_a_full_disk_reset_touches_nothing(call, lessons, git):
+    path = path_of(lessons)
+    edited = edit(path)
+    code, said = call("reset", "03")
+    assert code == UNUSABLE
+    assert "cannot be written: No space left on device" in " ".join(said.split())
+    assert path.read_bytes() == edited
+
+
+def test_a_folder_that_cannot_be_written_is_named(workbook):
+    workbook.write_text("a file where the folder should be")
+    with pytest.raises(HistoryError, match=r"\.workbook.*cannot be written: "):
+        history.keep(b"x", "gemm_x.py")
+    with pytest.raises(HistoryError, match=r"cannot be written: "):
+        history.add(Event("gemm_x", "1" * 64, "run"))
+    # what is only to be run is put elsewhere
+    assert history.place(b"x", "gemm_x.py").read_bytes() == b"x"
+
+
+def test_a_write_that_fails_half_way_leaves_no_half(workbook, monkeypatch):
+    def full(_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(store.os, "fsync", full)
+    with pytest.raises(HistoryError, match="No space left"):
+        history.keep(b"long enough", "gemm_x.py")
+    assert [path for path in workbook.rglob("*") if path.is_file()] == []

@@ -1,0 +1,578 @@
+"""The edit loop: stages in order, the soonest first; what it kept; and its logic with a GPU that is made up."""
+
+import shutil
+import threading
+import time
+from pathlib import Path
+
+import pytest
+import watchfiles
+from msgspec import structs
+
+from common import cli
+from common.catalog import catalog, device, problems
+from common.catalog.catalog import Step
+from common.check import plan
+from common.commands import lessons
+from common.edit import history, loop, saves, shipped, words
+from common.edit.history import Event, Figures
+from common.jobs import run, tasks
+from common.jobs.messages import Check, Compile, Pair, Rival
+from common.run import child, isolate
+from common.timing import timing
+
+NAIVE = catalog.find("gemm_naive")
+
+
+def took(ms):
+    return timing.Timing(ms, ms, ms, 0.0, 10)
+
+
+PAIR = timing.Paired(took(2.46), took(2.0), ratio=1.23, ratio_p20=1.21, ratio_p80=1.25, ratio_error=0.004)
+
+
+@pytest.fixture
+def step(tmp_path):
+    """gemm_naive in a folder of the test's own, to be edited."""
+    path = tmp_path / "gemm_naive.py"
+    shutil.copy(NAIVE.path, path)
+    return Step("gemm_naive", "01_naive", "gemm", None, path, "title")
+
+
+def edit(step, old, new):
+    text = step.path.read_text()
+    assert old in text
+    step.path.write_text(text.replace(old, new))
+
+
+def told(this):
+    return [(stage.name, [outcome.status for outcome in stage.failed]) for stage in this.stages()]
+
+
+# --- without a GPU, for real ---
+
+
+def test_a_right_edit_goes_through_all_stages_and_is_kept(step):
+    edit(step, "THREADS_X = 32", "THREADS_X = 16")
+    this = loop.Run(step, "gemm-2048", simulator=True)
+    stages = list(this.stages())
+    assert [stage.name for stage in stages] == [loop.FIRST, loop.CHECK, loop.CODE]
+    assert not any(stage.failed for stage in stages)
+    assert {outcome.problem for outcome in stages[1].outcomes} >= {
+        case.problem
+        for case, _ in plan.chosen("gemm")
+        if not case.wide  # a narrower one takes its place
+    }
+    assert [stage.seconds for stage in stages] == sorted(stage.seconds for stage in stages)
+    (event,) = history.events("gemm_naive")
+    assert (event.verdict, event.what, event.source) == ("right", "run", this.source)
+    assert event.figures.registers > 10
+    assert history.stored("gemm_naive.py", event.source) == step.path.read_bytes()
+    lines = " ".join(line for stage in stages for line in words.stage(step.name, stage, None))
+    for said in (
+        "compiles for compute capability 9.0",
+        f"right at {problems.FIRST['gemm']}",
+        " shapes, and sound",
+        "36.0 instructions per multiply-add, ",
+        "the shipped version 36.0",
+    ):
+        assert said in lines
+    assert this.warnings == []
+
+
+def test_a_step_finds_the_files_beside_it(write):
+    beside = "from pathlib import Path\nraise RuntimeError(Path(__file__).with_name('data.txt').read_text())\n"
+    step = Step("gemm_x", "01_naive", "gemm", None, write("gemm_x.py", beside), "title")
+    write("data.txt", "found")
+    (stage,) = loop.Run(step, "gemm-2048", simulator=True).stages()
+    assert "RuntimeError at gemm_x.py:2: found" in stage.failed[0].reasons[0]
+
+
+def test_a_wrong_edit_ends_with_the_first_verdict_and_its_line(step, monkeypatch):
+    monkeypatch.setattr(history, "add", lambda event: (_ for _ in ()).throw(history.HistoryError("no space")))
+    edit(step, "if m < M and n < N:", "if m < M:")
+    this = loop.Run(step, "gemm-2048", simulator=True)
+    (stage,) = this.stages()
+    assert stage.name == loop.FIRST
+    (outcome,) = stage.failed
+    (fault,) = outcome.faults
+    assert fault.kind == "outside"
+    assert fault.code in step.path.read_text()
+    said = words.complaint(outcome)
+    assert f"line {fault.line}: {fault.code}".replace("[", r"\[") in said or fault.code in said
+    assert "look at: this index and its guard" in said
+    assert this.warnings == ["this run is not kept: no space"]  # and the run went on
+
+
+def test_what_does_not_compile_is_told_before_what_the_simulator_made_of_it(step):
+    edit(step, "acc = float32(0.0)", "acc = cuda.shared.array((c.shape[0], 2), float32)[7, 1]")
+    (stage,) = loop.Run(step, "gemm-2048", simulator=True).stages()
+    (outcome,) = stage.failed
+    assert outcome.faults[0].kind == "shape-not-constant"
+    assert words.complaint(outcome).startswith("gemm_naive, compiled for M=")
+
+
+def test_a_refusal_is_called_one(step):
+    step.path.write_text(
+        step.path.read_text() + "\ndef prepare(b, problem):\n    raise ValueError('TILE=3: not today')\n"
+    )
+    (stage,) = loop.Run(step, "gemm-2048", simulator=True).stages()
+    (outcome,) = stage.failed
+    said = words.complaint(outcome)
+    assert "at M=18 N=36 K=36" in said
+    assert "refused: this ordinary shape is refused: TILE=3: not today" in said
+    (event,) = history.events("gemm_naive")
+    assert event.verdict == "wrong"
+
+
+def test_the_source_that_ran_is_the_one_that_was_saved_then(step):
+    this = loop.Run(step, "gemm-2048", simulator=True)
+    edit(step, "THREADS_X = 32", "THREADS_X = 16")
+    stages = this.stages()
+    ran = threading.Thread(target=lambda: list(stages))
+    ran.start()
+    deadline = time.monotonic() + 30
+    while not this.source and time.monotonic() < deadline:
+        time.sleep(0.01)
+    source = step.path.read_bytes()
+    step.path.write_text("no longer Python(")
+    this.stop.set()
+    ran.join(30)
+    (event,) = history.events("gemm_naive")
+    assert event.verdict == "unfinished"
+    assert history.stored("gemm_naive.py", event.source) == source
+
+
+# --- with a GPU that is made up ---
+
+
+def right(**more):
+    return {"status": "right", "right": True, "findings": [], "elements_compared": 1, **more}
+
+
+class Gpu:
+    """In place of the child processes: what each kind of task is answered."""
+
+    def __init__(self, monkeypatch):
+        self.check, self.first, self.simulated = right(), right(), right()
+        self.pair = right(pairs={"shipped": PAIR}, gpu="NVIDIA Test 9")
+        self.compiled = {"status": "crashed", "message": "ptxas was not found"}
+        self.asked = []
+        monkeypatch.setattr(isolate, "run", self.run)
+
+    def run(self, tasks, simulator, seconds, stop=None):
+        for task in tasks:
+            self.asked.append((task.kind, simulator))
+            if isinstance(task, Check):
+                kind = "simulated" if simulator else "check" if task.seconds is None else "first"
+            else:
+                kind = {Pair: "pair", Compile: "compiled"}[type(task)]
+            yield task, {**getattr(self, kind)}
+            if stop and stop.is_set():
+                return
+
+
+@pytest.fixture
+def gpu(monkeypatch):
+    return Gpu(monkeypatch)
+
+
+def on_gpu(step, preset="gemm-4096"):
+    return loop.Run(step, preset, simulator=False)
+
+
+def test_on_a_gpu_the_last_stage_is_the_time_beside_the_shipped_file(step, gpu):
+    this = on_gpu(step)
+    stages = list(this.stages())
+    assert [stage.name for stage in stages] == [loop.FIRST, loop.CHECK, loop.TIME]  # the code was not to be had
+    line = words.stage(step.name, stages[-1], None)[0]
+    assert (
+        "[bold]1.23x the shipped version (paired, p20–p80 1.21–1.25)[/]: 2.00 ms against 2.46 ms on gemm-4096" in line
+    )
+    (event,) = history.events("gemm_naive")
+    assert (event.verdict, event.ratio, event.figures.device) == ("right", 1.23, "NVIDIA Test 9")
+
+
+def test_a_later_run_is_timed_against_the_best_too(step, gpu, monkeypatch):
+    monkeypatch.setattr(shipped, "text", lambda path: NAIVE.path.read_bytes() + b"# as shipped\n")
+    list(on_gpu(step).stages())
+    best = step.path.read_bytes()
+    edit(step, "THREADS_X = 32", "THREADS_X = 16")
+    gpu.pair["pairs"] = {"shipped": PAIR, "best": structs.replace(PAIR, ratio=0.9, ratio_p20=0.88, ratio_p80=0.93)}
+    rivals = []
+    ask = gpu.run
+    isolate.run = lambda tasks, *rest: (
+        rivals.extend(task.against for task in tasks if isinstance(task, Pair)),
+        ask(tasks, *rest),
+    )[1]
+    this = on_gpu(step)
+    stages = list(this.stages())
+    assert set(rivals[0]) == {"shipped", "best"}
+    assert {name: rival.helpers for name, rival in rivals[0].items()} == {"shipped": {}, "best": {}}
+    with open(rivals[0]["best"].path, "rb") as file:
+        assert file.read() == best
+    line = words.stage(step.name, stages[-1], this.best)[1]
+    assert "0.90x your best so far, run 1 (paired, p20–p80 0.88–0.93)" in line
+
+
+@pytest.fixture
+def edited_helper(tmp_path, monkeypatch):
+    """gemm_wide_loads as shipped, while lessons/wide.py differs from what was shipped; the step, and that text."""
+    original = catalog.find("gemm_wide_loads")
+    path = tmp_path / original.path.name
+    shutil.copy(original.path, path)
+    helper = (catalog.LESSONS / "wide.py").read_bytes() + b"OTHER = 1\n"
+    text = shipped.text
+    edited = shipped.edited
+    monkeypatch.setattr(shipped, "edited", lambda one: one.name == "wide.py" or edited(one))
+    monkeypatch.setattr(shipped, "text", lambda one: helper if one.name == "wide.py" else text(original.path))
+    return Step(original.name, original.lesson, "gemm", None, path, "title"), helper
+
+
+def test_a_step_on_an_edited_helper_is_timed_against_the_shipped_one_on_its_own(edited_helper, gpu):
+    step, helper = edited_helper
+    tasks, ask = [], gpu.run
+    isolate.run = lambda given, *rest: (tasks.extend(given), ask(given, *rest))[1]
+    assert told(on_gpu(step))[-1] == (loop.TIME, [])
+    present = (catalog.LESSONS / "wide.py").read_bytes()
+
+    def read(helpers):
+        return {name: Path(path).read_bytes() for name, path in helpers.items()}
+
+    assert all(read(task.helpers) == {"wide": present} for task in tasks)
+    (pair,) = [task for task in tasks if isinstance(task, Pair)]
+    assert set(pair.against) == {"shipped"}
+    assert read(pair.against["shipped"].helpers) == {"wide": helper}
+    # the same file on another helper is the student's own best, and was timed with that helper
+    (event,) = history.events("gemm_wide_loads")
+    assert event.helpers == {"wide": history.sha(present)}
+    (kept,) = history.events("wide")
+    assert (kept.what, history.stored("wide.py", kept.source)) == ("saved", present)
+    best = history.keep(b"faster = True\n", "wide.py").parent.name
+    figures = Figures(preset="gemm-4096", ratio=9.0)
+    history.add(Event("gemm_wide_loads", event.source, "run", "", "right", "", figures, {"wide": best}))
+    tasks.clear()
+    told(on_gpu(step))
+    (pair,) = [task for task in tasks if isinstance(task, Pair)]
+    assert read(pair.against["best"].helpers) == {"wide": b"faster = True\n"}
+
+
+class Clock:
+    """In place of the stopwatch: launches both in turn."""
+
+    def __init__(self, l2_bytes):
+        pass
+
+    def measure_pairs(self, first, second):
+        first()
+        second()
+        return PAIR
+
+
+@pytest.mark.usefixtures("traced")
+def test_a_pair_runs_each_file_on_its_own_helper(write, monkeypatch):
+    log = write("log", "")
+    text = NAIVE.path.read_text() + "\nfrom lessons.wide import NAME\nplain = launch\n"
+    text += f"def launch(a, b, c):\n    with open({str(log)!r}, 'a') as log: log.write(NAME)\n    plain(a, b, c)\n"
+    path = str(write("gemm_naive.py", text))
+    mine, other = (str(write(f"{name}/wide.py", f"NAME = {name!r}\n")) for name in "mo")
+    monkeypatch.setattr(timing, "Stopwatch", Clock)
+    monkeypatch.setattr(
+        device, "current_gpu", lambda: device.Gpu("NVIDIA Test 9", "9.0", 4, 1 << 30, 1 << 20, "1.2", "13.0")
+    )
+    monkeypatch.setattr(device, "free_bytes", lambda: 1 << 30)
+    monkeypatch.setattr(device, "l2_bytes", lambda: 1 << 20)
+    monkeypatch.setattr(tasks, "_held", tasks._Held())
+    shipped_one = Rival(path=path, helpers={"wide": other})
+    task = Pair(
+        path=path,
+        ladder="gemm",
+        helpers={"wide": mine},
+        shape={"M": 4, "N": 5, "K": 6},
+        against={"shipped": shipped_one},
+    )
+    result = child._attempt(task)
+    assert result["status"] == "right", result
+    assert result["pairs"] == {"shipped": PAIR}
+    assert log.read_text().endswith("om")  # the last two: the shipped file, and this one
+
+
+def test_the_shipped_step_has_the_shipped_helper_whatever_the_edit_imports(edited_helper, gpu):
+    step, helper = edited_helper
+    step.path.write_text("def launch(a, b, c): ...\n")
+    tasks, ask = [], gpu.run
+    isolate.run = lambda given, *rest: (tasks.extend(given), ask(given, *rest))[1]
+    told(on_gpu(step))
+    (pair,) = [task for task in tasks if isinstance(task, Pair)]
+    assert pair.helpers == {}
+    (copy,) = pair.against["shipped"].helpers.values()
+    assert Path(copy).read_bytes() == helper
+
+
+def test_a_step_on_an_edited_helper_counts_as_edited(edited_helper):
+    step, _ = edited_helper
+    assert not shipped.edited(step.path)
+    assert not shipped.as_shipped(step.path)
+    assert shipped.as_shipped(NAIVE.path)
+    keeper = loop.Keeper([step, NAIVE])
+    shape = problems.RAGGED["gemm"][0]
+    keeper.note([run.Outcome(one, shape, None, right()) for one in (step, NAIVE)])
+    (event,) = [event for event in history.events() if event.what == "run"]
+    assert (event.step, set(event.helpers)) == ("gemm_wide_loads", {"wide"})
+
+
+def test_without_the_shipped_file_the_time_stands_alone(step, gpu):
+    gpu.pair.update(pairs={}, timing=took(7.0))
+    stages = list(on_gpu(step).stages())
+    lines = words.stage(step.name, stages[-1], None)
+    assert "the shipped version is not known: neither git nor .workbook has it" in lines[0]
+    assert "7.00 ms on gemm-4096, NVIDIA Test 9" in lines[1]
+    (event,) = history.events("gemm_naive")
+    assert (event.ratio, event.figures.median_ms) == (None, 7.0)
+
+
+def test_where_nothing_can_be_kept_the_run_goes_on(step, gpu, workbook):
+    workbook.write_text("a file where the folder should be")
+    this = on_gpu(step)
+    assert told(this)[-1] == (loop.TIME, [])
+    assert len(this.warnings) == 1
+    assert "this run is not kept: " in this.warnings[0]
+    assert "cannot be written" in this.warnings[0]
+
+
+def test_the_best_on_another_preset_is_no_rival(step, gpu):
+    list(on_gpu(step, "gemm-2048").stages())
+    this = on_gpu(step, "gemm-4096")
+    list(this.stages())
+    assert this.best is None
+
+
+@pytest.mark.parametrize("spread", [0.0, 0.02])
+def test_what_cannot_be_told_apart_is_said(spread):
+    said = words.ratio(structs.replace(PAIR, ratio=1.01, ratio_error=spread))
+    assert ("no difference that can be told" in said) == (spread > 0)
+
+
+def test_what_a_gpu_lets_pass_and_a_trace_does_not_fails_the_check(step, gpu):
+    fault = {"kind": "negative-index", "what": "a[-1]", "line": 3, "code": "x", "look_at": "y"}
+    gpu.simulated = {"status": "crashed", "message": "IndexError", "faults": [fault]}
+    assert told(on_gpu(step)) == [(loop.FIRST, []), (loop.CHECK, ["crashed"])]
+    assert history.events("gemm_naive")[0].reason == "a[-1]"
+    # what the tracer does not know is no fault
+    gpu.simulated = {"status": "unjudged", "engine": "traced", "message": "line 3: cg is not known to the tracer"}
+    assert told(on_gpu(step))[-1] == (loop.TIME, [])
+
+
+def test_a_fault_of_the_gpu_gets_its_line_from_a_trace(step, gpu):
+    driver = {"kind": "illegal-address", "what": "x", "line": 40, "code": "", "look_at": "y"}
+    gpu.first = {"status": "crashed", "message": "CUDA_ERROR_ILLEGAL_ADDRESS", "faults": [driver]}
+    gpu.simulated = {"status": "crashed", "faults": [{**driver, "kind": "outside", "line": 20, "what": "a[9]"}]}
+    (stage,) = on_gpu(step).stages()
+    (outcome,) = stage.failed
+    assert [(fault.kind, fault.line) for fault in outcome.faults] == [("outside", 20)]
+
+
+def test_a_failure_at_a_ragged_shape_is_traced(step, gpu):
+    gpu.check = {"status": "wrong", "findings": [{"kind": "wrong", "message": "1 of 9"}]}
+    race = {"kind": "race", "what": "t[0]", "line": 3, "code": "x", "look_at": "y"}
+    asked = gpu.run
+
+    def run_(tasks, simulator, *rest):
+        if simulator and len(tasks) == 1:
+            return iter([(tasks[0], {"status": "wrong", "faults": [race]})])
+        return asked(tasks, simulator, *rest)
+
+    isolate.run = run_
+    stages = list(on_gpu(step).stages())
+    assert stages[-1].failed[0].faults[0].kind == "race"
+    assert f"traced at {stages[-1].failed[0].problem}: t[0]" in words.complaint(stages[-1].failed[0])
+
+
+def test_a_run_that_is_stopped_tells_nothing_more(step, gpu, monkeypatch):
+    gate, asked = threading.Event(), gpu.run
+
+    def run_(tasks, simulator, seconds, stop):
+        for number, answer in enumerate(asked(tasks, simulator, seconds)):
+            if number == 2:
+                gate.wait(10)
+                return
+            yield answer
+
+    monkeypatch.setattr(isolate, "run", run_)
+    this = on_gpu(step)
+    stages = this.stages()
+    assert next(stages).name == loop.FIRST
+    this.stop.set()
+    gate.set()
+    assert list(stages) == []  # not: right at 1 shape
+    assert this.verdict == "unfinished"
+    assert history.events("gemm_naive")[0].verdict == "unfinished"
+
+
+def test_a_step_that_refuses_every_shape_is_not_right(step, gpu):
+    gpu.first = gpu.check = gpu.simulated = {"status": "refused", "message": "no"}
+    assert told(on_gpu(step))[-1] == (loop.FIRST, ["wrong"])
+
+
+# --- commands ---
+
+
+def test_check_and_time_keep_edited_steps_only(monkeypatch, step):
+    edited, other = step, catalog.find("conv2d_naive")
+    monkeypatch.setattr(shipped, "as_shipped", lambda path: path != step.path)
+    keeper = loop.Keeper([edited, other])
+    shape = problems.RAGGED["gemm"][0]
+    timing = took(3.0)
+    keeper.note(
+        [run.Outcome(edited, shape, "gemm-4096", right(timing=timing)), run.Outcome(other, shape, None, right())]
+    )
+    (event,) = history.events()
+    assert (event.step, event.verdict, event.figures) == (
+        "gemm_naive", "right", Figures(preset="gemm-4096", median_ms=3.0),
+    )  # fmt: skip
+    keeper = loop.Keeper([edited])
+    edit(step, "THREADS_X = 32", "THREADS_X = 16")
+    keeper.note([run.Outcome(edited, shape, None, right())])  # of which source, nobody knows
+    assert len(history.events()) == 1
+
+
+@pytest.fixture
+def lesson(monkeypatch):
+    """Lesson 01 whose every step runs in no time; lists what ran."""
+    ran = []
+    monkeypatch.setattr(lessons, "_run_edited", lambda step, *_, **__: ran.append(step.name) or 0)
+    monkeypatch.setattr(isolate, "warm", lambda: None)
+    return ran
+
+
+class Saved:
+    """In place of the file watcher: one save each time, then Ctrl-C."""
+
+    def __init__(self, *paths):
+        self.left = list(paths)
+
+    def __call__(self, files, on_save):
+        self.files = list(files)
+        return self
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        pass
+
+    def wait(self):
+        if not self.left:
+            raise KeyboardInterrupt
+        return [self.left.pop(0)]
+
+
+def test_watch_runs_only_what_was_saved(lesson, monkeypatch, capsys):
+    monkeypatch.setattr(saves, "Saves", Saved(NAIVE.path, NAIVE.path))
+    assert cli.lesson_main("01_naive", ["--watch"]) == 0
+    assert lesson == ["gemm_naive", "gemm_naive"]
+    assert "no longer watching" in capsys.readouterr().out
+
+
+def test_watch_runs_a_named_or_edited_step_at_once(lesson, monkeypatch):
+    monkeypatch.setattr(saves, "Saves", Saved())
+    cli.lesson_main("01_naive", ["conv2d_naive", "--watch"])
+    assert lesson == ["conv2d_naive"]
+    monkeypatch.setattr(shipped, "edited", lambda path: path == NAIVE.path)
+    cli.lesson_main("01_naive", ["--watch"])
+    assert lesson == ["conv2d_naive", "gemm_naive"]
+
+
+def test_a_saved_helper_runs_the_steps_that_import_it(lesson, monkeypatch):
+    monkeypatch.setattr(saves, "Saves", Saved(catalog.LESSONS / "wide.py"))
+    cli.lesson_main("03_coarsening", ["--watch"])
+    assert lesson == ["gemm_wide_loads"]
+
+
+def test_a_lesson_stops_at_an_edited_step_that_is_wrong(monkeypatch, capsys):
+    monkeypatch.setattr(shipped, "edited", lambda path: True)
+    monkeypatch.setattr(lessons, "_run_edited", lambda *_: 1)
+    monkeypatch.setattr(run, "measure_device", None)
+    assert cli.lesson_main("01_naive", ["gemm_naive"]) == 1
+
+
+@pytest.mark.parametrize(("verdict", "cards"), [(0, ["gemm_naive"]), (1, [])])
+def test_nothing_competes_with_the_verdict_of_an_edited_step(monkeypatch, capsys, verdict, cards):
+    began = []
+    monkeypatch.setattr(shipped, "edited", lambda path: True)
+    monkeypatch.setattr(isolate, "warm", lambda: None)
+    monkeypatch.setattr(lessons, "_run_edited", lambda *_: began.append("run") or verdict)
+
+    class Cards:
+        def __init__(self, pairs):
+            began.append([step.name for step, _ in pairs])
+
+        def __call__(self):
+            return []
+
+        cancel = __call__
+
+    monkeypatch.setattr(run, "CardsBeside", Cards)
+    cli.lesson_main("01_naive", ["gemm_naive", "--problem", "gemm-2048"])
+    assert began == ["run", cards]
+
+
+# --- saves ---
+
+
+def test_a_save_is_seen_and_an_unchanged_one_is_not(write):
+    first, second = write("a.py", "1\n"), write("b.py", "1\n")
+    seen = []
+    with saves.Saves([first, second], seen.append) as files:
+        first.write_text("2\n")
+        assert files.wait(10) == [first]
+        second.write_text("1\n")  # as it was
+        assert files.wait(0.8) == []
+        other = write("b.py.tmp", "2\n")  # many editors write beside and move
+        other.replace(second)
+        assert files.wait(10) == [second]
+    assert seen == [first, second]
+
+
+def test_saves_are_seen_where_the_system_sends_no_events(write, monkeypatch):
+    def no_more(*_, **__):
+        raise OSError("OS file watch limit reached")
+
+    monkeypatch.setattr(watchfiles, "watch", no_more)
+    path = write("a.py", "1\n")
+    with saves.Saves([path]) as files:
+        path.write_text("2\n")
+        assert files.wait(10) == [path]
+
+
+def test_a_run_can_be_stopped(write, tmp_path):
+    begun = tmp_path / "begun"
+    path = write("x.py", f"open({str(begun)!r}, 'w').close()\nwhile True: pass\n")
+    endless = Check(path=str(path), ladder="gemm", shape={"M": 1, "N": 1, "K": 1})
+    stop = threading.Event()
+
+    def stop_once_begun():
+        while not begun.exists() and not stop.wait(0.01):
+            pass
+        stop.set()
+
+    waiting = threading.Thread(target=stop_once_begun)
+    waiting.start()
+    try:
+        assert list(isolate.run([endless, endless], True, 60, stop)) == []
+    finally:
+        stop.set()
+        waiting.join()
+    assert begun.exists()
+
+
+def test_events_without_a_verdict_have_a_name():
+    assert words.when(Event("gemm_a", "1", "saved", time="whenever")) == "whenever"
+
+
+def test_a_run_that_nothing_judged_is_not_kept_as_right(step, gpu):
+    gpu.check = gpu.first = gpu.simulated = {"status": "unjudged", "message": "cuda.popc is not known"}
+    gpu.pair = {"status": "unjudged", "message": "late"}
+    list(on_gpu(step).stages())
+    (event,) = history.events("gemm_naive")
+    assert (event.verdict, event.reason) == ("unjudged", "cuda.popc is not known")

@@ -1,0 +1,174 @@
+"""What stands in for a while in the places of attributes, and of what Numba offers on the host."""
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from numba import cuda
+from numba.cuda.dispatcher import CUDADispatcher, ForAll, _LaunchConfiguration
+
+from common.catalog import limits
+from common.catalog.patching import replaced, replaced_items
+from common.machine_code import capture
+
+
+class Base:
+    inherited = "base"
+
+
+class Owner(Base):
+    own = "own"
+
+    @staticmethod
+    def static():
+        return "static"
+
+    @property
+    def asked(self):
+        return "asked"
+
+
+# --- replaced ---
+
+
+def test_replaced_attributes_come_back():
+    before = dict(vars(Owner))
+    with replaced(Owner, own="other", static=staticmethod(lambda: "stood in"), asked=property(lambda self: "too")):
+        assert (Owner.own, Owner.static(), Owner().asked) == ("other", "stood in", "too")
+    assert dict(vars(Owner)) == before
+    assert (Owner.static(), Owner().static(), Owner().asked) == ("static", "static", "asked")
+
+
+def test_replaced_attributes_come_back_after_an_exception():
+    owner = Owner()
+    with pytest.raises(KeyError, match="raised within"), replaced(owner, own="other"):  # noqa: PT012
+        assert owner.own == "other"
+        raise KeyError("raised within")
+    assert vars(owner) == {}
+    assert owner.own == "own"
+
+
+def test_attributes_that_were_not_there_go_again():
+    with replaced(Owner, inherited="other", new="new"):
+        assert (Owner.inherited, Owner.new) == ("other", "new")
+    assert Owner.inherited == "base"
+    assert "inherited" not in vars(Owner)
+    assert not hasattr(Owner, "new")
+
+
+def test_what_was_set_is_undone_last_first_even_if_a_later_name_cannot_be_set():
+    undone = []
+
+    class Noting(SimpleNamespace):
+        def __setattr__(self, name, value):
+            if name == "refused":
+                raise AttributeError(name)
+            undone.append((name, value))
+            super().__setattr__(name, value)
+
+    noting = Noting(a=1, b=2)
+    with pytest.raises(AttributeError, match="refused"), replaced(noting, a=3, b=4, refused=5):
+        pass
+    assert undone == [("a", 3), ("b", 4), ("b", 2), ("a", 1)]
+
+
+def test_replacements_nest():
+    owner = Owner()
+    with replaced(owner, own=1):
+        with replaced(owner, own=2):
+            assert owner.own == 2
+        assert owner.own == 1
+    assert owner.own == "own"
+
+
+def test_an_object_without_a_namespace_is_refused():
+    with pytest.raises(TypeError), replaced(3, real=4):
+        pass
+
+
+def test_replaced_items_leave_all_as_it_was():
+    items = {"kept": 1, "changed": 2, "deleted": 3}
+    with pytest.raises(KeyError, match="raised within"), replaced_items(items, changed=4, new=5):  # noqa: PT012
+        assert items == {"kept": 1, "changed": 4, "deleted": 3, "new": 5}
+        del items["deleted"]
+        items["left"] = 6
+        raise KeyError("raised within")
+    assert items == {"kept": 1, "changed": 2, "deleted": 3}
+
+
+# --- Numba's host functions and launches ---
+
+
+@cuda.jit
+def kernel(array):
+    array[0] = 1
+
+
+def test_arrays_are_made_by_one_function_and_launches_answered_by_another():
+    made, launched = [], []
+
+    def allocate(name, shape, dtype, values):
+        made.append((name, shape, np.dtype(dtype).name, None if values is None else values.tolist()))
+        return np.zeros(shape, dtype)
+
+    def called(configured, *arguments):
+        name = configured.dispatcher.py_func.__name__
+        launched.append((name, tuple(configured.griddim), tuple(configured.blockdim), arguments))
+
+    before, call = dict(vars(cuda)), _LaunchConfiguration.__call__
+    with (
+        capture.no_device(),
+        capture.launches(called) as known,
+        capture.host(**capture.arrays(allocate), synchronize=lambda: "waited"),
+        capture.default_stream_only(),
+    ):
+        array = cuda.device_array(3)
+        cuda.device_array_like(array)
+        cuda.to_device([1, 2])
+        assert cuda.synchronize() == "waited"
+        assert cuda.default_stream() == 0
+        with pytest.raises(limits.StreamError):
+            cuda.stream()
+        kernel[2, 32](array)
+    assert known is call is _LaunchConfiguration.__call__
+    assert vars(cuda) == before
+    assert made == [
+        ("device_array", 3, "float64", None),
+        ("device_array_like", (3,), "float64", None),
+        ("to_device", (2,), "int64", [1, 2]),
+    ]
+    ((name, grid, block, (given,)),) = launched
+    assert (name, grid, block) == ("kernel", (2, 1, 1), (32, 1, 1))
+    assert given is array
+    assert array.tolist() == [0, 0, 0]
+
+
+def test_to_device_fills_the_array_it_is_given():
+    class Array:
+        def copy_to_device(self, values):
+            self.values = values
+
+    to = Array()
+    assert capture.arrays(lambda *_: None)["to_device"]([1, 2], to=to) is to
+    assert to.values == [1, 2]
+
+
+def test_without_a_device_what_a_step_asks_of_one_is_answered_and_all_comes_back():
+    before = dict(vars(cuda)), dict(vars(CUDADispatcher)), dict(vars(ForAll))
+    seen = []
+    with (
+        capture.no_device(7),
+        capture.launches(lambda launched, *_: seen.append((launched.griddim, launched.sharedmem))),
+    ):
+        card = cuda.get_current_device()
+        assert (card.MULTIPROCESSOR_COUNT, card.compute_capability) == (7, (9, 0))
+        assert cuda.current_context().get_memory_info().free > 1 << 30
+        kernel[(2, 3), 32, 0, 64](1)
+        kernel.configure(5, 32)(1)
+        kernel.forall(129)(1)
+        with pytest.raises(limits.LaunchFormError, match="has a grid and no block"):
+            kernel[3]
+        with pytest.raises(limits.LaunchFormError, match="has no grid and no block"):
+            kernel(1)
+    assert seen == [((2, 3, 1), 64), ((5, 1, 1), 0), ((2, 1, 1), 0)]
+    assert (dict(vars(cuda)), dict(vars(CUDADispatcher)), dict(vars(ForAll))) == before

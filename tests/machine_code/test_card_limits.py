@@ -1,0 +1,202 @@
+"""Every step starts, at every shape of its plan, what each card that it allows can run: said without a GPU."""
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+from numba import cuda
+from sampling import some
+
+from common.catalog import catalog, device, limits, occupancy, problems
+from common.jobs import tasks
+from common.jobs.messages import Compile, Launches
+from common.run import isolate
+from lessons import card
+
+FILES = [*catalog.steps(), *catalog.experiments()]
+ASKING = [step for step in FILES if step.runs_on("8.6") and tasks.ASKS in catalog.hashes([step.path])]
+TRIED = [*ASKING, *some([step for step in FILES if step not in ASKING], 8)]
+SECONDS = 3000 if os.environ.get("WORKBOOK_ALL") else 300
+
+# What a kernel's own arrays and its registers take, only compiling tells. So that is done where it could matter: an
+# array beside dynamic shared memory that leaves less than 16 KiB; registers where more than 256 threads may have 255
+# each, as the compiler was not told how many there are.
+LIMITS = """
+import json, sys
+from pathlib import Path
+from common.catalog import catalog, limits, occupancy, problems
+from common.machine_code import capture, codegen
+from common.jobs import tasks
+from common.check import plan
+
+ROOM, THREADS, BYTES = 16 << 10, 256, 300_000_000
+count, compiled = 0, set()
+
+def shapes(step):
+    planned = [case.problem for case in plan.cases(step.ladder, True, 1) if case.depth != "large"]
+    timed = [problems.preset(name) for name in catalog.presets(step)]
+    for problem in dict.fromkeys([*planned, *timed]):
+        yield problems.fit_batch(problem, BYTES) if problem.batch_key else problem
+
+def look(step, module, problem, names):
+    global count
+    try:
+        launches = codegen.launches(module, problem)
+    except ValueError:  # a filter beyond constant memory
+        return
+    for launch in launches:
+        bounds = launch.kernel.targetoptions.get("launch_bounds") or (0,)
+        told = launch.threads <= (bounds[0] if isinstance(bounds, tuple) else bounds)
+        for name in names:
+            count += 1
+            dynamic = launch.dynamic_shared_bytes
+            limits.require_launch(launch.grid, launch.block, dynamic, name, launch.cluster)
+            near = dynamic and dynamic + ROOM > limits.most_shared(name)
+            key = id(launch.kernel), str(launch.signature), dynamic, name
+            if key in compiled or not (near or (launch.threads > THREADS and not told)):
+                continue
+            compiled.add(key)
+            if sum(one[:2] == key[:2] for one in compiled) > 2:
+                continue
+            target = step.requires if (step.requires or "").endswith("a") else name
+            text = codegen.ptx(launch, [target])[target]
+            limits.require_shared(codegen.shared_arrays(text), dynamic, name)
+            if not told:
+                code = codegen.assemble(text, launch.name, target, disassembled=False)
+                limits.require_registers(launch.block, code.registers)
+
+found = {}
+for step in map(catalog.find, sys.argv[1:]):
+    names = [name for name in occupancy.LIMITS if step.runs_on(name)]
+    for group in tasks._by_card(step.path, names):
+        with tasks._on_card(group[0]):
+            module = catalog.load(step.path, step.ladder)
+            for problem in shapes(step):
+                try:
+                    look(step, module, problem, group)
+                except limits.LaunchLimitError as error:
+                    found.setdefault(step.name, f"{problem} on {group}: {error}")
+print(json.dumps([count, found]))
+"""
+
+
+def looked_at(steps):
+    done = subprocess.run(
+        [sys.executable, "-c", LIMITS, *(step.name for step in steps)], cwd=catalog.ROOT,
+        env=device.environment(False), capture_output=True, text=True, timeout=SECONDS,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-2000:]
+    return json.loads(done.stdout)
+
+
+def test_every_launch_of_the_plan_is_one_that_each_card_takes():
+    count, beyond = looked_at(TRIED)
+    assert count > 100 * len(TRIED)
+    assert beyond == {}
+
+
+# As hgemm_pipelined was: three stages of 48 KiB on every card.
+TOO_LARGE = """
+import numpy as np
+from numba import cuda, float32
+OWN, GIVEN = 1024, {given}
+@cuda.jit
+def too_large(a, b, c):
+    own, tiles = cuda.shared.array(OWN, float32), cuda.shared.array(0, float32)
+    own[cuda.threadIdx.x], tiles[cuda.threadIdx.x] = a[0, 0], b[0, 0]
+    cuda.syncthreads()
+    c[0, 0] = own[0] * tiles[0]
+def launch(a, b, c):
+    too_large[1, 32, 0, GIVEN](a, b, c)
+"""
+
+
+@pytest.mark.parametrize(
+    ("given", "architectures", "said"),
+    [
+        (147_456, ["9.0"], None),
+        (147_456, ["9.0", "8.6"], "asks for 147456 bytes of dynamic shared memory: a block has at most 101376"),
+        (98_304, ["8.6"], "102400 together: a block has at most 101376 on compute capability 8.6"),
+        (96_256, ["8.6"], None),
+    ],
+)  # fmt: skip
+def test_what_is_compiled_for_an_architecture_is_held_to_its_limits(given, architectures, said, write):
+    path = write("gemm_too_large.py", TOO_LARGE.format(given=given))
+    task = Compile(path=str(path), ladder="gemm", shape={"M": 1, "N": 1, "K": 1}, architectures=architectures)
+    ((_, result),) = isolate.run([task], False, 120.0)
+    if said is None:
+        assert result["status"] == "right", result.get("message")
+    else:
+        assert result["status"] != "right"
+        assert said in result["message"]
+
+
+@pytest.mark.parametrize("capability", occupancy.LIMITS)
+def test_so_many_blocks_fit_as_were_asked_for(capability, monkeypatch):
+    has = occupancy.limits(capability)
+    monkeypatch.setattr(cuda, "get_current_device", device.as_card(capability))
+    for blocks in (1, 2, 3, 4):
+        most = card.shared_bytes(blocks)
+        assert most <= limits.most_shared(capability)
+        assert occupancy.occupancy(capability, 32, 32, most).blocks == blocks
+        assert occupancy.occupancy(capability, 32, 32, most + has.shared_unit).blocks < blocks or blocks > 2
+    assert card.shared_bytes() == limits.most_shared(capability)
+
+
+def test_without_a_card_to_ask_there_is_what_compute_capability_9_0_has():
+    assert (card.shared_bytes(), card.shared_bytes(2)) == (227 << 10, 113 << 10)
+
+
+# By the bytes that a block may have: of hgemm_pipelined, of hconv3d_mma for 64, 128 and 256 filters, of
+# conv2d_tensor_core for 12 channels and for a large filter, of dgrad_minimal_filtering.
+CHOSEN = """
+import sys
+from numba import cuda
+from common.catalog import catalog, device
+cuda.get_current_device = device.as_card(sys.argv[1])
+def load(name):
+    return catalog.load(catalog.find(name).path, name.split("_")[0])
+tile = load("hgemm_pipelined")
+print(tile.BLOCK_M, tile.BLOCK_N, tile.STAGES)
+step = load("hconv3d_mma")
+print(*[tuple(step.plan(K, 1).values()) for K in (64, 128, 256)])
+step = load("conv2d_tensor_core")
+shapes = (12, 33, 33, 24, 5, 5), (1, 90, 90, 24, 40, 40)
+print(*[step.plan(*shape)[name] for shape in shapes for name in ("CHANNELS", "TILES")])
+tile = load("dgrad_minimal_filtering")
+print(tile.BLOCK_N, tile.THREAD_N, tile.GAP)
+"""
+TILES = {
+    "8.0": ["128 256 3", "(256, 64, 2, 2) (128, 128, 3, 2) (128, 256, 3, 1)", "12 3 1 1", "64 8 -4"],
+    "8.6": ["128 128 3", "(256, 64, 2, 2) (128, 128, 3, 2) (128, 128, 3, 2)", "6 3 1 1", "32 4 -4"],
+    "9.0": ["128 256 3", "(256, 64, 2, 2) (128, 128, 3, 2) (128, 256, 4, 1)", "12 3 1 3", "64 8 4"],
+}
+
+
+@pytest.mark.parametrize("capability", TILES)
+def test_a_step_takes_the_largest_tile_that_fits(capability):
+    done = subprocess.run(
+        [sys.executable, "-c", CHOSEN, capability], cwd=catalog.ROOT, env=device.environment(False),
+        capture_output=True, text=True, timeout=120,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert done.stdout.splitlines() == TILES[capability]
+
+
+def test_a_filter_beyond_any_tile_is_refused_with_its_size(monkeypatch):
+    monkeypatch.setattr(cuda, "get_current_device", device.as_card("8.6"))
+    with catalog.anew():
+        step = catalog.load(catalog.find("conv2d_tensor_core").path, "conv2d")
+        with pytest.raises(ValueError, match=r"filter R=64 S=64: its taps take a block \d+ bytes .*has 101376"):
+            step.plan(1, 90, 90, 24, 64, 64)
+
+
+@pytest.mark.parametrize(("played", "blocks"), [("", 512), ("8.0", 512), ("8.6", 1024)])
+def test_a_process_has_the_tiles_of_the_card_that_is_played(played, blocks, monkeypatch):
+    monkeypatch.setenv(device.CARD_SWITCH, played)
+    step = catalog.find("hgemm_pipelined")
+    shape = problems.preset("hgemm-4096").shape()
+    ((_, result),) = isolate.run([Launches(path=str(step.path), ladder="hgemm", shape=shape)], False, 120.0)
+    assert result["launches"][0]["grid"][0] == blocks

@@ -1,0 +1,298 @@
+"""Code for one compute capability alone, and shared memory beyond 48 KiB: scratch kernels, compiled and captured."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from common.catalog import catalog, device
+from common.jobs import run
+from common.machine_code import codegen
+from common.report import tables
+
+HEADER = '''"""hgemm_scratch: an instruction that only one compute capability has.
+
+Previous step: none
+"""
+
+from llvmlite import ir
+from numba import cuda, float32, types
+from numba.cuda.extending import intrinsic
+from numba.types import float16
+
+REQUIRES = "9.0a"  # wgmma, setmaxnreg
+BYTES = 100_000
+
+
+@intrinsic
+def fewer_registers(context):
+    def generate(context, builder, signature, arguments):
+        text = "{text}"
+        kind = ir.FunctionType(ir.VoidType(), [])
+        builder.call(ir.InlineAsm(kind, text, "~{{memory}}", side_effect=True), [])
+        return context.get_dummy_value()
+
+    return types.void(), generate
+
+
+@cuda.jit(launch_bounds=(128, 1))
+def product(a, b, c):
+    tile = cuda.shared.array(0, float16)
+    fewer_registers()
+    M, N = c.shape
+    m, n = cuda.blockIdx.x, cuda.threadIdx.x
+    tile[n] = a[m, 0]
+    cuda.syncthreads()
+    if n < N:
+        acc = float32(0.0)
+        for k in range(a.shape[1]):
+            acc += float32(a[m, k]) * float32(b[k, n])
+        c[m, n] = float16(acc)
+
+
+def launch(a, b, c):
+    product[c.shape[0], 128, 0, BYTES](a, b, c)
+'''
+SETMAXNREG = "setmaxnreg.dec.sync.aligned.u32 40;"
+WGMMA = "wgmma.fence.sync.aligned; wgmma.commit_group.sync.aligned; wgmma.wait_group.sync.aligned 0;"
+
+# What real Numba makes of each file: PTX and machine code for 9.0a, and what the assembler says of 9.0.
+COMPILE = """
+import json, sys
+from pathlib import Path
+from common.catalog import catalog, problems
+from common.machine_code import codegen
+made = []
+for path in sys.argv[1:]:
+    (launch,) = codegen.launches(catalog.load(Path(path), "hgemm"), problems.PRESETS["tiny-hgemm"])
+    found = codegen.ptx(launch, ["9.0a", "9.0"])
+    code = codegen.machine_code(launch, "9.0a", found["9.0a"])
+    try:
+        codegen.machine_code(launch, "9.0", found["9.0"])
+        said = ""
+    except RuntimeError as error:
+        said = str(error)
+    made.append({
+        "targets": {name: text.split(".target")[1].split()[0] for name, text in found.items()}, "said": said,
+        "architecture": code.architecture, "names": [one.name for one in code.listing.instructions],
+        "dynamic": launch.dynamic_shared_bytes, "types": list(map(str, launch.signature.args)),
+    })
+print(json.dumps(made))
+"""
+# Launches of a kernel that asks for more and more, and what the driver, which is not there, would be told.
+LAUNCH = """
+import json
+from types import SimpleNamespace
+from numba.cuda import dispatcher
+from numba.cuda.cudadrv import driver
+from common.catalog import limits
+from common.machine_code import launching
+launched, told, refused = [], [], []
+driver.driver = SimpleNamespace(cuKernelSetAttribute=lambda *args: told.append([args[0].name, *args[1:]]))
+dispatcher._Kernel.launch = lambda self, *args: launched.append(args)
+launching.opt_in()
+launching.opt_in()
+for capability, static, size in (
+    ((9, 0), 0, 0), ((9, 0), 1024, 48128), ((9, 0), 1024, 48129), ((9, 0), 0, 232448), ((8, 6), 0, 102400),
+):
+    card = SimpleNamespace(compute_capability=capability, id=0)
+    function = SimpleNamespace(attrs=SimpleNamespace(shared=static), device=card, handle="kernel")
+    kernel = SimpleNamespace(_codelibrary=SimpleNamespace(get_cufunc=lambda: function))
+    try:
+        dispatcher._Kernel.launch(kernel, (), (1, 1, 1), (32, 1, 1), 0, size)
+    except limits.LaunchLimitError as error:
+        refused.append(str(error))
+print(json.dumps([[one[4] for one in launched], told, refused]))
+"""
+# Launches of kernels that declare clusters, on cards with and without them, and on a driver that wants to hear of
+# clusters at the launch; then the same by the launch configuration of a plan.
+CLUSTERS = """
+import json
+from types import SimpleNamespace
+from numba.cuda import dispatcher
+from numba.cuda.cudadrv import driver
+from common.catalog import limits
+from common.machine_code import launching
+
+def tell(attribute, value, handle, card):
+    if deaf and "CLUSTER" in attribute.name:
+        raise driver.CudaAPIError(1, "CUDA_ERROR_INVALID_VALUE")
+    told.append([attribute.name.removeprefix("CU_FUNC_ATTRIBUTE_"), value])
+
+def told_by(capability, launch_bounds, grid, size, ignored=False, planned=False):
+    global deaf
+    told.clear()
+    deaf = ignored
+    card = SimpleNamespace(compute_capability=capability, id=0)
+    function = SimpleNamespace(attrs=SimpleNamespace(shared=0), device=card, handle="kernel")
+    library = SimpleNamespace(get_cufunc=lambda: function)
+    kernel = SimpleNamespace(_codelibrary=library, launch_bounds=launch_bounds)
+    try:
+        if planned:
+            made = launching.configuration(function, grid, (32, 1, 1), size, limits.cluster_of(launch_bounds))
+        else:
+            made = dispatcher._Kernel.launch(kernel, (), grid, (32, 1, 1), 0, size)
+    except limits.LaunchLimitError as error:
+        return str(error)
+    return [told[:], made]
+
+deaf, told = False, []
+driver.driver = SimpleNamespace(cuKernelSetAttribute=tell)
+dispatcher.LaunchConfig = lambda **options: options
+dispatcher._Kernel.launch = lambda self, args, grid, block, stream, shared: dispatcher.LaunchConfig(
+    grid=grid, block=block, shmem_size=shared, is_cooperative=False
+)
+launching.opt_in()
+print(json.dumps({
+    "none": told_by((9, 0), (128, 1), (3, 1, 1), 0),
+    "plain": told_by((9, 0), None, (3, 1, 1), 0),
+    "pairs": told_by((9, 0), (128, 1, 2), (6, 1, 1), 0),
+    "large": told_by((9, 0), (128, 1, 4), (8, 2, 1), 200_000),
+    "at the launch": told_by((9, 0), (128, 1, 2), (6, 2, 1), 200_000, ignored=True),
+    "planned": told_by((9, 0), (128, 1, 2), (6, 1, 1), 200_000, planned=True),
+    "planned, at the launch": told_by((9, 0), (128, 1, 2), (6, 1, 1), 0, ignored=True, planned=True),
+    "odd": told_by((9, 0), (128, 1, 2), (5, 1, 1), 0),
+    "sixteen": told_by((9, 0), (128, 1, 16), (16, 1, 1), 0),
+    "old card": told_by((8, 9), (128, 1, 2), (6, 1, 1), 0),
+    "planned, old card": told_by((8, 9), (128, 1, 2), (6, 1, 1), 0, planned=True),
+}))
+"""
+# What is captured of a kernel that declares clusters, what its PTX says of it, and what a kept kernel remembers.
+DECLARED = """
+import json, sys
+from pathlib import Path
+from types import SimpleNamespace
+from numba.cuda import dispatcher
+from common.catalog import catalog, problems
+from common.machine_code import codegen, kernelcache
+module = catalog.load(Path(sys.argv[1]), "hgemm")
+(launch,) = codegen.launches(module, problems.PRESETS["tiny-hgemm"])
+text = codegen.ptx(launch, ["9.0a"])["9.0a"]
+folder = Path(sys.argv[2])
+kept = kernelcache.compile_for(launch.kernel, launch.signature.args, (9, 0), folder)
+dispatcher.get_current_device = lambda: SimpleNamespace(compute_capability=(9, 0))
+found = kernelcache.Cache(launch.kernel, folder).load_overload(launch.signature, None)
+print(json.dumps([launch.cluster, ".maxclusterrank 2" in text, kept, found.launch_bounds]))
+"""
+
+
+def real(script, *words):
+    """What a script prints in a process of its own, without a tracer."""
+    done = subprocess.run(
+        [sys.executable, "-c", script, *words], cwd=catalog.ROOT, env=device.environment(False), capture_output=True,
+        text=True, timeout=300,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def written(folder, text):
+    path = folder / "01_scratch" / "hgemm_scratch.py"
+    path.parent.mkdir(parents=True)
+    path.write_text(HEADER.format(text=text), encoding="utf-8")
+    return path
+
+
+@pytest.fixture
+def scratch(tmp_path):
+    """A function that writes the scratch step with an instruction, and gives its path."""
+
+    return lambda text: written(tmp_path, text)
+
+
+@pytest.fixture(scope="module")
+def compiled(tmp_path_factory):
+    """By instruction, what one process makes of the scratch step that has it."""
+    folder, texts = tmp_path_factory.mktemp("scratch"), {"USETMAXREG": SETMAXNREG, "WARPGROUP": WGMMA}
+    paths = [str(written(folder / instruction, text)) for instruction, text in texts.items()]
+    return dict(zip(texts, real(COMPILE, *paths), strict=True))
+
+
+@pytest.mark.parametrize("instruction", ["USETMAXREG", "WARPGROUP"])
+def test_what_one_compute_capability_has_is_compiled_for_it_alone(compiled, instruction):
+    found = compiled[instruction]
+    assert found["targets"] == {"9.0a": "sm_90a", "9.0": "sm_90"}
+    assert found["architecture"] == "9.0a"
+    assert any(name.startswith(instruction) for name in found["names"]), sorted(set(found["names"]))
+    assert "ptxas failed" in found["said"]
+    assert "sm_90" in found["said"]
+    # and what the launch asks for is captured with it
+    assert found["dynamic"] == 100_000
+    assert found["types"] == ["array(float16, 2d, C)"] * 3
+
+
+def test_a_step_that_requires_it_is_compiled_for_nothing_else(scratch):
+    step = catalog._read(scratch(SETMAXNREG), "01_scratch")
+    assert step.requires == "9.0a"
+    assert run._allowed(step, codegen.ARCHITECTURES) == run._allowed(step, ["12.0"]) == ["9.0a"]
+    assert [capability for capability in ("8.0", "9.0", "9.0a", "10.0") if step.runs_on(capability)] == [
+        "9.0",
+        "9.0a",
+    ]
+    (outcome,) = run.compile_steps([step], codegen.ARCHITECTURES, True, preset="tiny-hgemm")
+    assert outcome.status == "right", outcome.reasons
+    (kernel,) = outcome.result["kernels"]
+    assert (kernel["architecture"], kernel["float64"]) == ("9.0a", [])
+    table = tables.compiled([outcome], codegen.ARCHITECTURES, False)
+    assert list(table.columns[2].cells) == ["9.0a"]
+    assert kernel["occupancy"]["blocks"] == 2  # 228 KiB hold 100,000 bytes twice
+    ((card,),) = (one.result["cards"] for one in run.cards([(step, "tiny-hgemm")], "9.0"))
+    assert (card["architecture"], card["dynamic_shared_bytes"]) == ("9.0a", 100_000)
+
+
+def test_the_driver_is_told_of_more_than_48_kib_and_asked_for_no_more_than_there_is():
+    launched, told, refused = real(LAUNCH)
+    assert launched == [0, 48128, 48129, 232448]
+    name = "CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES"
+    assert told == [[name, 48129, "kernel", 0], [name, 232448, "kernel", 0]]
+    assert refused == [
+        "the launch asks for 102400 bytes of dynamic shared memory: "
+        "a block has at most 101376 on compute capability 8.6"
+    ]
+
+
+def test_kernels_that_declare_clusters_are_launched_in_clusters():
+    found = real(CLUSTERS)
+
+    def launch(grid, shared, **cluster):
+        return {"grid": grid, "block": [32, 1, 1], "shmem_size": shared, **cluster}
+
+    numba, planned = {"is_cooperative": False}, {}
+    pairs = [["REQUIRED_CLUSTER_WIDTH", 2], ["REQUIRED_CLUSTER_HEIGHT", 1], ["REQUIRED_CLUSTER_DEPTH", 1]]
+    fours = [["REQUIRED_CLUSTER_WIDTH", 4], *pairs[1:]]
+    large = ["MAX_DYNAMIC_SHARED_SIZE_BYTES", 200_000]
+    assert found == {
+        "none": [[], launch([3, 1, 1], 0, **numba)],
+        "plain": [[], launch([3, 1, 1], 0, **numba)],
+        "pairs": [pairs, launch([6, 1, 1], 0, **numba)],
+        "large": [[large, *fours], launch([8, 2, 1], 200_000, **numba)],
+        # there the grid is counted in clusters
+        "at the launch": [[large], launch([3, 2, 1], 200_000, cluster=[2, 1, 1], **numba)],
+        "planned": [pairs, launch([6, 1, 1], 200_000, **planned)],
+        "planned, at the launch": [[], launch([3, 1, 1], 0, cluster=[2, 1, 1], **planned)],
+        "odd": "grid (5, 1, 1) in clusters of 2 blocks: x must be a multiple of 2",
+        "sixteen": "a cluster of 16 blocks: must be of 1 to 8",
+        "old card": "a cluster of 2 blocks: compute capability 8.9 has no clusters, 9.0 and newer have",
+        "planned, old card": "a cluster of 2 blocks: compute capability 8.9 has no clusters, 9.0 and newer have",
+    }
+
+
+def test_a_declared_cluster_is_captured_compiled_and_kept(scratch, tmp_path):
+    path = scratch(SETMAXNREG)
+    text = path.read_text(encoding="utf-8")
+    path.write_text(text.replace("launch_bounds=(128, 1)", "launch_bounds=(128, 1, 2)"), encoding="utf-8")
+    (tmp_path / "kept").mkdir()
+    assert real(DECLARED, str(path), str(tmp_path / "kept")) == [2, True, True, [128, 1, 2]]
+
+
+@pytest.mark.parametrize(("rows", "status"), [(4, "right"), (5, "wrong")])
+def test_a_grid_that_is_no_multiple_of_its_cluster_is_refused_without_a_gpu(scratch, rows, status):
+    path = scratch(SETMAXNREG)
+    text = path.read_text(encoding="utf-8").replace("launch_bounds=(128, 1)", "launch_bounds=(128, 1, 2)")
+    path.write_text(text.replace("c.shape[0], 128, 0", f"{rows}, 128, 0"), encoding="utf-8")
+    step = catalog._read(path, "01_scratch")
+    (outcome,) = run.compile_steps([step], ["9.0"], False, preset="tiny-hgemm")
+    assert outcome.fine == (status == "right"), outcome.reasons
+    if not outcome.fine:
+        assert "grid (5, 1, 1) in clusters of 2 blocks: x must be a multiple of 2" in str(outcome.reasons)

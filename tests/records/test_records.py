@@ -1,0 +1,649 @@
+"""Record files: written whole or not at all, read with suspicion; the shipped one is of the shipped kernels."""
+
+import json
+import os
+from dataclasses import replace
+
+import pytest
+from msgspec import to_builtins
+from msgspec.structs import replace as replaced
+
+from common.catalog import catalog, packages, problems, store
+from common.catalog.catalog import Code
+from common.catalog.device import Gpu
+from common.catalog.problems import Conv2d, Gemm
+from common.jobs import run
+from common.jobs.run import Outcome
+from common.records import entries, recording, records
+from common.records.entries import (
+    Agreement,
+    MachineCode,
+    PeerRow,
+    Profile,
+    Run,
+    Sanitized,
+    StepCode,
+    StepRow,
+    Sweep,
+)
+from common.records.records import Record, RecordError
+from common.report import tables
+from common.timing import timing
+from common.timing.ceilings import Ceilings
+
+GPU = {
+    "name": "NVIDIA Test 9", "compute_capability": "9.0", "multiprocessors": 4, "memory_bytes": 1, "l2_bytes": 1,
+    "driver": "1.2", "cuda": "13.0",
+}  # fmt: skip
+CARD = Gpu(**GPU)
+CEILINGS = {"copy_gbs": 1000.0, "fma_gflops": 10_000.0}
+MEASURED = Ceilings(**CEILINGS)
+
+
+def row(ms, shape=None):
+    return StepRow(
+        shape=shape or {"M": 2048, "N": 2048, "K": 2048},
+        timing=timing.summarise([ms] * 10),
+        prepare_ms=None,
+        workspace_bytes=0,
+        source="0" * 64,
+    )
+
+
+def peer_row(ms):
+    return PeerRow(shape={"M": 2048, "N": 2048, "K": 2048}, timing=timing.summarise([ms] * 10))
+
+
+@pytest.fixture
+def record(tmp_path):
+    return Record.open(CARD, tmp_path)
+
+
+def files(folder):
+    return sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
+
+
+# --- writing ---
+
+
+def test_a_timed_outcome_is_stored_with_the_code_that_ran(record):
+    step, key = catalog.find("gemm_wide_loads"), record.start_run()
+    ran = {**to_builtins(row(1.0)), **to_builtins(catalog.provenance(step.path))}
+    result = {**ran, "first_launch_ms": 9.0, "elements_compared": 5, "other": 1}
+    recording.record_step(record, key, run.Outcome(step, problems.preset("gemm-2048"), "gemm-2048", result))
+    found = Record.load(record.path).row("gemm-2048", step.name)
+    assert catalog.is_current(found, step.path)
+    assert set(found.helpers) == {"grid", "wide"}
+    assert (found.first_launch_ms, found.run) == (9.0, key)
+    assert "other" not in to_builtins(found)
+
+
+@pytest.mark.parametrize("precision", catalog.PRECISIONS)
+def test_a_row_says_how_its_time_was_taken_and_in_what_precision(record, precision):
+    step = replace(catalog.find("gemm_naive"), precision=precision)
+    outcome = run.Outcome(step, problems.preset("gemm-2048"), "gemm-2048", to_builtins(row(1.0)))
+    recording.record_step(record, record.start_run(), outcome)
+    found = Record.load(record.path).row("gemm-2048", step.name)
+    assert found.measure == timing.MEASURE_VERSION
+    assert found.precision == (None if precision == "fp32" else precision)
+
+
+def test_compiled_steps_are_renewed_in_the_machine_code_and_the_others_kept(tmp_path, monkeypatch):
+    for function in (records.load_code, records.save_code):
+        monkeypatch.setattr(function, "__defaults__", (tmp_path,))
+    monkeypatch.setattr(packages, "versions", lambda names: dict.fromkeys(names, "1"))
+    old, experiment = StepCode(source="old", kernels=[]), catalog.experiments()[0]
+    names = ("gemm_naive", "gemm_tuned", "gemm_lost", experiment.name)
+    records.save_code(MachineCode(steps=dict.fromkeys(names, old)))
+    step, result = catalog.find("gemm_tuned"), {"status": "right", "source": "new", "kernels": []}
+    recording.record_code([run.Outcome(step, problems.preset("gemm-2048"), "gemm-2048", result)])
+    new = StepCode(source="new", kernels=[], preset="gemm-2048")
+    found = records.load_code()
+    assert found.steps == {"gemm_naive": old, "gemm_tuned": new, experiment.name: old}
+    assert set(found.tools) == {
+        "numba-cuda", "nvidia-cuda-nvcc", "nvidia-cuda-nvcc-cu12", "nvidia-cuda-nvdisasm",
+    }  # fmt: skip
+
+
+def test_what_another_program_writes_meanwhile_is_kept(record, tmp_path):
+    key, theirs = record.start_run(), "2026-01-01T00:00:00Z"
+    other = Record.open(replace(CARD, driver="9.9"), tmp_path)
+    other.data.runs[theirs] = Run(date=theirs[:10], driver="9.9", cuda="13.0", packages={})
+    other.put("gemm-2048", "gemm_tuned", row(1.0), theirs)
+    record.put("gemm-2048", "gemm_naive", row(2.0), key)
+    assert Record.load(record.path).data.gpu.driver == "1.2"
+    other.put("gemm-2048", "gemm_wide_loads", row(3.0), theirs)
+    again = Record.load(record.path)
+    assert {name: again.run_of(found).driver for name, found in again.rows("gemm-2048").items()} == {
+        "gemm_naive": "1.2", "gemm_tuned": "9.9", "gemm_wide_loads": "9.9",
+    }  # fmt: skip
+    assert again.data.gpu.driver == "9.9"
+
+
+def test_a_new_record_writes_nothing_until_there_is_something(record, tmp_path):
+    record.start_run()
+    assert files(tmp_path) == []
+
+
+def test_round_trip(record, tmp_path):
+    key = record.start_run()
+    record.set_ceilings(MEASURED, key)
+    record.put("gemm-2048", "gemm_naive", row(2.0), key)
+    record.put("gemm-2048", "cuBLAS FP32", peer_row(1.0), key)
+    again = Record.load(tmp_path / "nvidia-test-9.json")
+    assert again.data == record.data
+    assert (again.slug, again.gpu_name) == ("nvidia-test-9", "NVIDIA Test 9")
+    assert again.row("gemm-2048", "gemm_naive").timing.median_ms == 2.0
+    assert again.row("gemm-2048", "gemm_lost") is None
+    assert again.row("unet3d", "gemm_naive") is None
+    assert set(again.rows("gemm-2048")) == {"gemm_naive", "cuBLAS FP32"}
+    assert again.rows("unet3d") == {}
+    assert again.ceilings.copy_gbs == 1000.0
+    assert again.run_of(again.row("gemm-2048", "gemm_naive")).date == key[:10]
+    assert files(tmp_path) == ["nvidia-test-9.json"]
+
+
+def test_provenance_names_what_a_figure_depends_on(record, monkeypatch):
+    monkeypatch.setattr(packages, "versions", lambda names: dict.fromkeys(names, "1"))
+    run_made = record.data.runs[record.start_run()]
+    assert set(to_builtins(run_made)) == {"date", "driver", "cuda", "python", "packages"}
+    assert (run_made.driver, run_made.cuda) == ("1.2", "13.0")
+    assert set(run_made.packages) == {"numba", "numba-cuda", "numpy", "torch"}
+
+
+def test_opening_again_adds_to_what_is_there(record, tmp_path):
+    key = record.start_run()
+    record.put("gemm-2048", "gemm_naive", row(2.0), key)
+    again = Record.open(Gpu(**{**GPU, "driver": "9.9"}), tmp_path)
+    assert again.row("gemm-2048", "gemm_naive") is not None
+    assert again.data.gpu.driver == "9.9"
+    assert again.data.runs[key].driver == "1.2"  # the row was measured under the old one
+
+
+def test_a_replaced_row_goes_to_the_history_with_its_provenance(record, tmp_path):
+    key = record.start_run()
+    for ms in (3.0, 2.0, 1.0):
+        record.put("gemm-2048", "gemm_naive", row(ms), key)
+    assert files(tmp_path) == ["history/nvidia-test-9.jsonl", "nvidia-test-9.json"]
+    lines = (tmp_path / "history/nvidia-test-9.jsonl").read_text().splitlines()
+    past = [json.loads(line) for line in lines]
+    assert [entry["row"]["timing"]["median_ms"] for entry in past] == [3.0, 2.0]
+    assert all((entry["preset"], entry["name"]) == ("gemm-2048", "gemm_naive") for entry in past)
+    assert all(entry["run"]["driver"] == "1.2" for entry in past)
+    assert record.row("gemm-2048", "gemm_naive").timing.median_ms == 1.0
+
+
+def test_runs_nothing_refers_to_are_dropped(record):
+    keys = ["2026-01-01T00:00:00Z", "2026-01-02T00:00:00Z", "2026-01-03T00:00:00Z"]
+    for key in keys:
+        record.data.runs[key] = Run(date=key[:10], driver="1", cuda="13.0", packages={})
+    record.put("gemm-2048", "gemm_naive", row(1.0), keys[0])
+    assert list(record.data.runs) == [keys[0], keys[2]]  # the newest may get its rows yet
+    record.set_ceilings(MEASURED, keys[2])
+    record.put("gemm-2048", "gemm_naive", row(1.0), keys[2])
+    assert list(record.data.runs) == [keys[2]]
+
+
+def test_counters_sanitizer_results_and_sweeps_keep_their_runs(record):
+    keys = [f"2026-01-0{n}T00:00:00Z" for n in (1, 2, 3, 4)]
+    for key in keys:
+        record.data.runs[key] = Run(date=key[:10], driver="1", cuda="13.0", packages={})
+        if key == keys[0]:
+            record.put_profile("gemm-2048", "gemm_naive", Profile(kernels=[], source="s"), key)
+        elif key == keys[1]:
+            record.put_sanitizer("gemm_naive", {"memcheck": 0}, Code(source="s"), key)
+        elif key == keys[2]:
+            record.put_sweep("gemm-2048", "gemm_naive", Sweep(points=[], source="s"), key)
+    record.set_ceilings(MEASURED, keys[3])
+    record.put("gemm-2048", "gemm_naive", row(1.0), keys[3])
+    again = Record.load(record.path)
+    assert list(again.data.runs) == keys
+    assert again.profile("gemm-2048", "gemm_naive") == Profile(kernels=[], source="s", run=keys[0])
+    assert again.profile("gemm-2048", "gemm_lost") is None
+    assert again.sweep("gemm-2048", "gemm_naive") == Sweep(points=[], source="s", run=keys[2])
+    assert again.sweep("gemm-4096", "gemm_naive") is None
+    assert again.data.sanitizer == {"gemm_naive": {"memcheck": Sanitized(errors=0, source="s", run=keys[1])}}
+
+
+def test_an_agreement_that_is_traced_again_keeps_the_run_of_the_hardware(record):
+    key, shape = record.start_run(), {"M": 8, "N": 8, "K": 8}
+    entry = Agreement(source="s", shape=shape, kernels=[])
+    record.put_agreement("gemm_naive", "M=8 N=8 K=8", entry, key)
+    record.put_agreement("gemm_naive", "M=8 N=8 K=8", replaced(entry, source="t"))
+    wanted = {"gemm_naive": {"M=8 N=8 K=8": Agreement(source="t", shape=shape, kernels=[], run=key)}}
+    assert Record.load(record.path).data.agreement == wanted
+
+
+@pytest.mark.parametrize("stage", ["replace", "fdopen", "fsync"])
+def test_a_write_that_fails_leaves_the_old_file_and_no_other(record, tmp_path, monkeypatch, stage):
+    key = record.start_run()
+    record.put("gemm-2048", "gemm_naive", row(2.0), key)
+    before = record.path.read_bytes()
+
+    def fail(*_args, **_kwargs):
+        raise OSError("disk full")
+
+    monkeypatch.setattr(store.os, stage, fail)
+    with pytest.raises(OSError, match="disk full"):
+        record.put("gemm-2048", "gemm_new", row(1.0), key)
+    monkeypatch.undo()
+    assert record.path.read_bytes() == before
+    assert files(tmp_path) == ["nvidia-test-9.json"]
+
+
+def test_an_interrupt_while_writing_leaves_the_old_file(record, tmp_path, monkeypatch):
+    key = record.start_run()
+    record.put("gemm-2048", "gemm_naive", row(2.0), key)
+    before = record.path.read_bytes()
+
+    def interrupt(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(store.os, "replace", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        record.put("gemm-2048", "gemm_new", row(1.0), key)
+    assert record.path.read_bytes() == before
+    assert files(tmp_path) == ["nvidia-test-9.json"]
+
+
+def test_a_file_is_readable_by_others_and_the_same_for_the_same_data(record):
+    key = record.start_run()
+    record.put("gemm-2048", "gemm_naive", row(2.0), key)
+    first = record.path.read_bytes()
+    if os.name == "posix":
+        assert record.path.stat().st_mode & 0o777 == 0o644
+    Record.load(record.path).set_ceilings(MEASURED, key)
+    Record.load(record.path).set_ceilings(MEASURED, key)
+    assert record.path.read_bytes() != first
+    assert b'"copy_gbs": 1000.0' in record.path.read_bytes()
+
+
+# --- reading ---
+
+GOOD = {"schema": entries.SCHEMA, "gpu": GPU, "ceilings": None, "runs": {}, "rows": {}}
+ROW = {**to_builtins(row(1.0)), "run": "2026-01-01T00:00:00Z"}
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        ("{", "not a readable record"),
+        ("", "not a readable record"),
+        ('{"schema": "numba-cuda-workbook/1", "gpu"', "not a readable record"),
+        ("\xff\xfe", "not a readable record"),
+        ("[]", "schema is 'list', must be 'numba-cuda-workbook/1'"),
+        ("3", "schema is 'int'"),
+        ("{}", "schema is None"),
+        (json.dumps({**GOOD, "schema": "somebody-else/7"}), "schema is 'somebody-else/7'"),
+        (json.dumps({k: v for k, v in GOOD.items() if k != "gpu"}), "gpu must be an object"),
+        (json.dumps({**GOOD, "runs": []}), "runs must be an object"),
+        (json.dumps({**GOOD, "rows": "none"}), "rows must be an object"),
+        (json.dumps({**GOOD, "rows": None}), "rows must be an object"),
+    ],
+)
+def test_a_file_that_is_no_record_is_named_and_left_alone(tmp_path, content, says):
+    path = tmp_path / "nvidia-test-9.json"
+    path.write_bytes(content.encode("latin-1"))
+    for read in (Record.load, lambda p: Record.open(CARD, p.parent)):
+        with pytest.raises(RecordError) as caught:
+            read(path)
+        assert str(caught.value).startswith(f"{path}: ")
+        assert says in str(caught.value)
+        assert "move" in str(caught.value)  # what to do
+    with pytest.raises(RecordError, match=r"nvidia-test-9\.json"):
+        list(records.all_records(tmp_path))
+    assert path.read_bytes() == content.encode("latin-1")
+    assert files(tmp_path) == ["nvidia-test-9.json"]
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"gpu": {}},
+        {"ceilings": "fast"},
+        {"ceilings": {"copy_gbs": 1.0}},
+        {"rows": {"gemm-2048": []}},
+        {"rows": {"gemm-2048": {"gemm_naive": 3}}},
+        {"rows": {"gemm-2048": {"gemm_naive": {**ROW, "timing": None}}}},
+        {"rows": {"gemm-2048": {"gemm_naive": ROW}}},  # of a run that is not there
+        {"rows": {"gemm-1": {"gemm_naive": ROW}}, "runs": {ROW["run"]: {"date": "2026-01-01"}}},
+    ],
+    ids=["gpu", "ceilings", "half ceilings", "preset", "row", "timing", "run", "unknown preset"],
+)
+def test_wrong_types_further_in_are_named_too(tmp_path, changes):
+    path = tmp_path / "nvidia-test-9.json"
+    path.write_text(json.dumps({**GOOD, **changes}))
+    with pytest.raises(RecordError, match=r"nvidia-test-9\.json"):
+        Record.load(path)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"ceilings": {**CEILINGS, "run": "2026-01-01T00:00:00Z"}},  # of a run that is not there
+        {"runs": {"2026-01-01T00:00:00Z": {}}},
+        {"profile": []},
+        {"sanitizer": {"gemm_naive": 3}},
+        {"sweeps": {"gemm-2048": 3}},
+    ],
+    ids=["ceilings of no run", "run without date", "profile", "sanitizer", "sweeps"],
+)
+def test_wrong_types_beside_the_rows_are_named_too(tmp_path, changes):
+    path = tmp_path / "nvidia-test-9.json"
+    path.write_text(json.dumps({**GOOD, **changes}))
+    with pytest.raises(RecordError, match=r"nvidia-test-9\.json"):
+        Record.load(path)
+
+
+RUN = {"date": "2026-01-02", "driver": "1", "cuda": "13.0", "packages": {}}
+RUNS = [f"2026-01-0{n}T00:00:00Z" for n in (2, 3, 4, 5)]
+COUNTED = {"source": "s", "shape": {"M": 1}, "kernels": [], "run": RUNS[0]}
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({"rows": {"gemm-2048": {"gemm_naive": {**ROW, "shape": {"M": 1}}}}},
+         "rows.gemm-2048.gemm_naive.shape is no gemm-2048: shape key 'N' is missing: gemm needs M N K"),
+        ({"agreement": {"gemm_naive": {"M=1": COUNTED}}},
+         "agreement.gemm_naive.M=1.shape is no shape of gemm_naive: shape key 'N' is missing: gemm needs M N K"),
+        ({"agreement": {"nobody_naive": {"M=1": COUNTED}}},
+         "agreement.nobody_naive.M=1.shape is no shape of nobody_naive: 'nobody'"),
+        ({"rows": {"gemm-2048": {"gemm_naive": ROW}}},
+         f"rows.gemm-2048.gemm_naive.run is {ROW['run']!r}: must be one of the runs: none"),
+        ({"ceilings": {**CEILINGS, "run": ROW["run"]}, "runs": dict.fromkeys(RUNS, RUN)},
+         f"ceilings.run is {ROW['run']!r}: must be one of the runs: {', '.join(RUNS[:3])}"),
+    ],
+    ids=["row", "agreement", "agreement of no ladder", "no runs", "other runs"],
+)  # fmt: skip
+def test_entries_that_do_not_fit_the_rest_are_named_with_their_place(tmp_path, changes, says):
+    path = tmp_path / "nvidia-test-9.json"
+    path.write_text(json.dumps({**GOOD, **changes}))
+    with pytest.raises(RecordError) as caught:
+        Record.load(path)
+    assert str(caught.value) == f"{path}: {says}; move the file away to start anew"
+
+
+def test_a_missing_file_is_no_record(tmp_path):
+    with pytest.raises(RecordError, match=r"lost\.json: not a readable record"):
+        Record.load(tmp_path / "lost.json")
+
+
+def test_a_file_below_the_repository_is_named_with_its_folder():
+    with pytest.raises(RecordError, match=r"^results/lost\.json: "):
+        Record.load(records.RESULTS / "lost.json")
+
+
+def test_all_records_reads_every_gpu_but_not_the_machine_code(tmp_path):
+    for slug in ("nvidia-b", "nvidia-a"):
+        made = Record.open(replace(CARD, name=slug), tmp_path)
+        made.set_ceilings(MEASURED, made.start_run())
+    records.save_code(MachineCode(), tmp_path)
+    assert [made.slug for made in records.all_records(tmp_path)] == ["nvidia-a", "nvidia-b"]
+    assert list(records.all_records(tmp_path / "nowhere")) == []
+
+
+def test_the_machine_code_record_round_trips_and_is_read_with_suspicion(tmp_path):
+    assert records.load_code(tmp_path).steps == {}
+    code = MachineCode(tools={"tool": "1"}, steps={"gemm_naive": StepCode(source="s", kernels=[])})
+    records.save_code(code, tmp_path)
+    assert records.load_code(tmp_path) == code
+    path = tmp_path / records.CODE_FILE
+    for content in ("{", "[]", '{"schema": "x", "steps": {}}', json.dumps({"schema": entries.SCHEMA, "steps": []})):
+        path.write_text(content)
+        with pytest.raises(RecordError, match=r"machine-code\.json"):
+            records.load_code(tmp_path)
+        assert path.read_text() == content
+
+
+# --- derive ---
+
+
+def test_derived_figures_of_a_compute_bound_problem():
+    # 2 * 1000**3 = 2e9 FLOP at 10 TFLOP/s take 0.2 ms; 12e6 bytes at 1 TB/s take 0.012 ms
+    figures = records.derive(Gemm(M=1000, N=1000, K=1000), 0.5, MEASURED)
+    assert figures.gflops == pytest.approx(4000)
+    assert figures.gbs == pytest.approx(24)
+    assert figures.floor_ms == pytest.approx(0.2)
+    assert figures.percent_of_floor == pytest.approx(40)
+    assert figures.floor_kind == "multiply-adds"
+
+
+def test_derived_figures_of_a_memory_bound_problem():
+    # x 10 * 100 * 100, y the same, one weight: 200 001 floats, 800 004 bytes; 200 000 FLOP
+    figures = records.derive(Conv2d(N=10, C=1, H=100, W=100, K=1, R=1, S=1), 0.01, MEASURED)
+    assert figures.gflops == pytest.approx(20)
+    assert figures.gbs == pytest.approx(80.0004)
+    assert figures.floor_ms == pytest.approx(800_004e-9)
+    assert figures.percent_of_floor == pytest.approx(8.00004)
+    assert figures.floor_kind == "memory"
+
+
+def test_where_both_take_as_long_the_multiply_adds_bound():
+    problem = Gemm(M=8, N=8, K=8)
+    even = Ceilings(copy_gbs=float(problem.least_bytes), fma_gflops=float(problem.flops))
+    assert records.derive(problem, 1.0, even).floor_kind == "multiply-adds"
+
+
+def test_a_record_derives_from_the_problem_that_ran(record):
+    layer = problems.PRESETS["ece408-layer1"]
+    halved = {**layer.shape(), "N": 5000}
+    assert record.derive("ece408-layer1", row(1.0, halved)) is None  # no ceilings yet
+    record.set_ceilings(MEASURED, record.start_run())
+    figures = record.derive("ece408-layer1", row(1.0, halved))
+    assert figures.gflops == pytest.approx(13_068)  # half of 26.136 GFLOP in 1 ms
+    assert record.problem("ece408-layer1", row(1.0, halved)).N == 5000
+
+
+# --- the shipped record ---
+
+FILES = [*catalog.steps(), *catalog.experiments()]
+PAIRS = [(step, preset) for step in catalog.steps() for preset in catalog.presets(step)]
+PAIRS += [(step, problems.DEFAULT_PRESET[step.ladder]) for step in catalog.experiments()]
+LADDERS = dict.fromkeys(step.ladder for step in catalog.steps())
+TIMED = [preset for ladder in LADDERS for preset in problems.timed_presets(ladder)]
+
+
+@pytest.fixture(scope="module")
+def shipped():
+    return Record.load(records.RESULTS / f"{records.REFERENCE_GPU}.json")
+
+
+@pytest.mark.parametrize(("step", "preset"), PAIRS, ids=lambda v: v if isinstance(v, str) else v.name)
+def test_every_step_was_measured_as_it_is_shipped(shipped, step, preset):
+    found = shipped.row(preset, step.name)
+    assert found is not None, f"no row: python -m common bench {step.name}"
+    assert isinstance(found, StepRow)
+    assert records.is_current(found, step.path), f"older than the kernel: bench {step.name} again"
+    assert found.elements_compared >= 20_000
+    assert shipped.run_of(found).date <= max(made.date for made in shipped.data.runs.values())
+
+
+@pytest.mark.parametrize("preset", TIMED)
+def test_every_preset_has_the_library_beside_it(shipped, preset):
+    library = "cuBLAS" if "gemm" in preset else "cuDNN"
+    found = shipped.row(preset, f"{library} {'FP16' if preset.startswith('h') else 'FP32'}")
+    assert found is not None, f"no row: python -m common bench --problem {preset}"
+    assert isinstance(found, PeerRow)
+    assert library in found.library or "CUDA" in found.library
+    steps = [other for name, other in shipped.rows(preset).items() if isinstance(other, StepRow)]
+    assert all(other.shape == found.shape for other in steps)  # they ran the same problem
+
+
+@pytest.mark.parametrize("name", sorted(path.name for path in records.RESULTS.glob("nvidia-*.json")))
+def test_a_shipped_record_is_as_the_harness_writes_it(name, tmp_path):
+    # or the first run of anybody would change a file that git tracks
+    path = records.RESULTS / name
+    again = Record(tmp_path / name, Record.load(path).data)
+    preset, rows = next(iter(again.data.rows.items()))
+    name, found = next(iter(rows.items()))
+    del rows[name]
+    again.put(preset, name, found, found.run)
+    assert again.path.read_bytes() == path.read_bytes()
+
+
+def test_the_shipped_machine_code_is_as_the_harness_writes_it(tmp_path):
+    records.save_code(records.load_code(), tmp_path)
+    written, shipped = ((folder / records.CODE_FILE).read_bytes() for folder in (tmp_path, records.RESULTS))
+    assert written == shipped
+
+
+def test_no_product_of_the_shipped_code_waits_for_the_one_before():
+    """Where a branch moves sums, ptxas puts a wait behind each wgmma: a WARPGROUP.ARRIVE and a .DEPBAR for each."""
+    shown = [
+        kernel.instructions
+        for step in records.load_code().steps.values()
+        for kernels in (step.kernels, *(step.other_presets or {}).values())
+        for kernel in kernels
+        if any(name.startswith("HGMMA") for name in kernel.instructions)
+    ]
+    assert len(shown) > 20
+    for found in shown:
+        products = sum(count for name, count in found.items() if name.startswith("HGMMA"))
+        assert found["WARPGROUP"] < products, found
+
+
+def test_rows_belong_to_files_that_are_there(shipped):
+    known = {step.name for step in FILES}
+    for preset, rows in shipped.data.rows.items():
+        names = {name for name, found in rows.items() if isinstance(found, StepRow)}
+        assert names <= known, preset
+
+
+def test_the_ceilings_are_near_the_data_sheet(shipped):
+    # NVIDIA H200 SXM data sheet: 67 TFLOP/s FP32, 4.8 TB/s
+    assert 0.85 * 67_000 <= shipped.ceilings.fma_gflops <= 1.05 * 67_000
+    assert 0.85 * 4_800 <= shipped.ceilings.copy_gbs <= 4_800
+
+
+def test_every_time_is_known_to_one_percent_or_the_clock_ran_out(shipped):
+    for preset, rows in shipped.data.rows.items():
+        for name, found in rows.items():
+            times = found.timing
+            assert times.p20_ms <= times.median_ms <= times.p80_ms, (preset, name)
+            assert times.repeats >= timing.MIN_REPEATS, (preset, name)
+            settled = times.median_error <= timing.TARGET_ERROR
+            gave_up = times.repeats > timing.MIN_REPEATS or times.median_ms * times.repeats > 4000
+            assert settled or (gave_up and times.median_error < 0.1), (preset, name, times)
+
+
+MINIMAL = "dgrad_minimal_filtering", "wgrad_minimal_filtering", "wgrad_stream_k"
+FEWER = dict.fromkeys(MINIMAL, 36 / 16)  # times as few multiplications
+
+
+def test_no_fp32_time_is_below_the_floor_but_an_algorithm_with_less_work(shipped):
+    for preset, rows in shipped.data.rows.items():
+        for name, found in rows.items():
+            if isinstance(found, StepRow):
+                assert shipped.derive(preset, found).percent_of_floor < 100 * FEWER.get(name, 1), (preset, name)
+
+
+@pytest.mark.parametrize("step", FILES, ids=lambda step: step.name)
+def test_the_machine_code_record_is_of_the_shipped_kernels(step):
+    code = records.load_code()
+    entry = code.steps.get(step.name)
+    assert entry is not None, "not compiled: make code"
+    assert entry.helpers or not catalog.imported_helpers(step.path)
+    assert catalog.is_current(entry, step.path), "older than the kernel, or than a helper: make code"
+    assert entry.kernels
+    assert code.tools
+
+
+# --- floors of other precisions ---
+
+TENSOR_CORES = Ceilings(
+    copy_gbs=4000.0, fma_gflops=60e3, mma_f16_gflops=600e3, wgmma_f16_gflops=800e3, mma_tf32_gflops=300e3
+)
+
+
+@pytest.mark.parametrize(
+    ("preset", "precision", "peak"),
+    [("gemm-4096", "fp32", 60e3), ("gemm-4096", "tf32", 300e3), ("hgemm-4096", "fp32", 600e3)],
+)
+def test_a_floor_is_that_of_the_units_which_the_precision_is_for(preset, precision, peak):
+    problem = problems.preset(preset)
+    found = records.derive(problem, 1.0, TENSOR_CORES, precision)
+    assert found.floor_ms == pytest.approx(problem.flops / peak / 1e6)
+    assert found.floor_kind == "multiply-adds"
+
+
+def test_a_preset_has_a_floor_for_each_precision_and_instruction(record):
+    key = record.start_run()
+    record.set_ceilings(TENSOR_CORES, key)
+    record.put("gemm-2048", "gemm_naive", row(9.0), key)
+    work = problems.preset("gemm-2048").flops / 1e6
+    assert [(name, work / one.floor_ms) for name, one in record.floors("gemm-2048")] == [
+        ("floor", pytest.approx(60e3))
+    ]
+    record.put("gemm-2048", "gemm_rounded", replaced(row(1.0), precision="tf32"), key)
+    found = {name: work / one.floor_ms for name, one in record.floors("gemm-2048")}
+    assert found == {"floor": pytest.approx(60e3), "TF32 floor": pytest.approx(300e3)}
+    record.put("hgemm-4096", "hgemm_mma", row(1.0, {"M": 4096, "N": 4096, "K": 4096}), key)
+    work = problems.preset("hgemm-4096").flops / 1e6
+    found = {name: work / one.floor_ms for name, one in record.floors("hgemm-4096")}
+    assert found == {"floor": pytest.approx(600e3), "floor by wgmma": pytest.approx(800e3)}
+    assert record.floors("gemm-4096") == []
+
+
+def test_a_row_of_a_step_for_hopper_is_held_to_wgmma_and_three_products_to_a_third(record):
+    key = record.start_run()
+    record.set_ceilings(replaced(TENSOR_CORES, wgmma_tf32_gflops=390e3), key)
+    shape = {"M": 4096, "N": 4096, "K": 4096}
+    half, single = (problems.preset(name).flops / 1e6 for name in ("hgemm-4096", "gemm-4096"))
+    for name, requires, rate in (("hgemm_mma", "8.0", 600e3), ("hgemm_wgmma", "9.0a", 800e3)):
+        record.put("hgemm-4096", name, replaced(row(1.0, shape), requires=requires), key)
+        found = Record.load(record.path)
+        assert half / found.derive("hgemm-4096", found.row("hgemm-4096", name)).floor_ms == pytest.approx(rate)
+    split = replaced(row(1.0, shape), requires="9.0a", precision="tf32x3")
+    record.put("gemm-4096", "gemm_tf32x3", split, key)
+    assert single / record.derive("gemm-4096", split).floor_ms == pytest.approx(130e3)
+    found = {name: single / one.floor_ms for name, one in record.floors("gemm-4096")}
+    assert found == {"floor": pytest.approx(60e3), "3×TF32 floor": pytest.approx(130e3)}
+
+
+def test_without_its_ceiling_nothing_is_derived():
+    assert records.derive(problems.preset("hgemm-4096"), 1.0, Ceilings(copy_gbs=4000.0, fma_gflops=60e3)) is None
+
+
+def timed_outcome(name, preset="gemm-2048", status="right", ms=2.0, problem=None):
+    took = timing.Timing(median_ms=ms, p20_ms=ms, p80_ms=ms, median_error=0.0, repeats=10)
+    found = {"status": status, "timing": took, "prepare_ms": None}
+    return Outcome(catalog.find(name), problem or problems.preset(preset), preset, found)
+
+
+def ratios(*outcomes):
+    table = tables.times(list(outcomes), MEASURED, "a card", 200)
+    cells = {column.header: list(column.cells) for column in table.columns}
+    return cells["× first"], cells["× previous"], str(table.caption)
+
+
+def test_a_ratio_is_to_a_step_that_was_timed():
+    naive, tiled, coarse = "gemm_naive", "gemm_shared_tile", "gemm_coarsened"
+    first, previous, said = ratios(timed_outcome(naive), timed_outcome(tiled, ms=1.0), timed_outcome(coarse, ms=0.5))
+    assert (first, previous) == (["1.00", "2.00", "4.00"], ["1.00", "2.00", "2.00"])
+    assert "No ratio" not in said
+    first, previous, said = ratios(
+        timed_outcome(naive, status="wrong"), timed_outcome(tiled, ms=1.0), timed_outcome(coarse, ms=0.5)
+    )
+    assert (first, previous) == (["", "", ""], ["", "", "2.00"])
+    assert "No ratio to gemm_naive: not timed in this run at the same size." in said
+    assert ratios(timed_outcome(coarse))[:2] == ([""], [""])
+
+
+def test_a_ratio_is_to_the_same_size():
+    small = problems.parse_shape("gemm", "M=1024 N=1024 K=1024")
+    first, previous, said = ratios(
+        timed_outcome("gemm_naive"), timed_outcome("gemm_shared_tile", ms=0.5, problem=small)
+    )
+    assert (first, previous) == (["1.00", ""], ["1.00", ""])
+    assert "No ratio to gemm_naive" in said
+
+
+def test_a_preset_of_later_steps_counts_from_the_first_that_it_is_for():
+    steps = [
+        step.name for step in catalog.steps() if step.ladder == "hgemm" and "hgemm-8192" in catalog.presets(step)
+    ]
+    assert steps[0] != "hgemm_mma"
+    first, previous, said = ratios(*(timed_outcome(name, "hgemm-8192") for name in steps[:2]))
+    assert first == previous == ["1.00", "1.00"]
+    assert "No ratio" not in said

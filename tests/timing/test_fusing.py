@@ -1,0 +1,205 @@
+"""Epilogues timed three ways: what runs, what is compared, what the record and the pages say of it."""
+
+import importlib
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from common.catalog import catalog, lessontext, problems
+from common.catalog.device import Gpu
+from common.jobs import messages
+from common.records import current, recording, records
+from common.records.entries import MachineCode
+from common.records.records import Record
+from common.report import pages
+from common.timing import fusing, peers
+from common.timing.ceilings import Ceilings
+from common.timing.timing import Paired, Timing
+from tests.made import GPU
+
+pytestmark = [
+    pytest.mark.usefixtures("traced"),
+    pytest.mark.filterwarnings("ignore:overflow encountered in scalar:RuntimeWarning"),
+]
+
+WAYS = "lessons.08_training.helpers.beside"
+NAMES = ["add_bias", "bias_relu", "scale", "add_residual", "column_sums"]
+
+
+def timed(milliseconds):
+    return Timing(milliseconds, milliseconds, milliseconds, 0.001, 12)
+
+
+def paired(first, second):
+    return Paired(timed(first), timed(second), first / second, first / second, first / second, 0.001)
+
+
+class Watch:
+    """Notes what it is given to time; all of it has run once before, so as to be compiled."""
+
+    def __init__(self):
+        self.pairs = []
+
+    def measure_pairs(self, first, second, **limits):
+        self.pairs.append((first, second))
+        return paired(1.02, 1.0)
+
+
+def load(name):
+    step = catalog.find(name)
+    return catalog.load(step.path, step.ladder)
+
+
+# a single tile, and one step along gemm_k
+SMALL = problems.Conv3d(N=1, C=3, D=1, H=3, W=3, K=5, T=1, R=2, S=1)
+
+
+@pytest.mark.parametrize("name", ["conv3d_implicit_gemm_precomputed", "hconv3d_mma"])
+def test_every_epilogue_finds_the_same_fused_and_in_a_kernel_of_its_own(name, monkeypatch):
+    monkeypatch.setattr(peers, "available", lambda: False)
+    problem, watch, turns = problems.on_ladder(catalog.find(name).ladder, SMALL), Watch(), []
+
+    class Turn:
+        def __enter__(self):
+            turns.append(len(watch.pairs))
+
+        def __exit__(self, *_):
+            turns.append(len(watch.pairs))
+
+    made, launched = {}, []
+
+    def ways(launch, y):
+        def counted(to, epilogue):
+            launched.append(epilogue)
+            launch(to, epilogue)
+
+        made.update(importlib.import_module(WAYS).ways(counted, y))
+        return made
+
+    found = fusing.measure(load(name), ways, problem, lambda: watch, Turn)
+    names = [one and getattr(one, "made", SimpleNamespace(name="column_sums")).name for one in launched]
+    assert names == [one for name in NAMES for one in (name, None)]  # each way was run once
+    alone = watch.pairs[0][1]
+    assert watch.pairs == [pair for way in made.values() for pair in ((way.fused, alone), (way.separate, way.fused))]
+    assert [one.epilogue for one in found] == NAMES
+    y = np.prod(problem.output_shape) * problem.operands[2][1].itemsize
+    assert [one.saved_bytes for one in found] == [2 * y] * 4 + [y]
+    assert [one.eager for one in found] == [None] * 5
+    assert turns == [0, 10]  # nothing is timed before or after
+
+
+@pytest.mark.parametrize("wrong", [np.inf, np.nan, 1.01])
+def test_an_epilogue_that_finds_something_else_fused_is_refused(wrong):
+    problem = problems.preset("tiny-conv3d")
+    held = np.ones(8, np.float32)
+    found = SimpleNamespace(dtype=held.dtype, copy_to_host=held.copy)
+
+    def put(value):
+        held[3] = value
+
+    way = SimpleNamespace(fused=lambda: put(wrong), separate=lambda: put(1), found=found)
+    with pytest.raises(RuntimeError, match="bias: fused it differs from a kernel of its own by up to"):
+        fusing._require_same("bias", way, problem)
+    fusing._require_same("bias", SimpleNamespace(fused=lambda: put(1), separate=lambda: put(1), found=found), problem)
+
+
+@pytest.mark.parametrize(("preset", "dtype", "near", "far"), [
+    ("tiny-conv3d", np.float32, 1e-5, 1e-4), ("tiny-conv3d", np.float16, 4e-3, 2e-2),
+    ("tiny-hconv3d", np.float32, 4e-3, 2e-2),
+])  # fmt: skip
+def test_what_rounding_explains_is_the_same_and_nothing_more(preset, dtype, near, far):
+    """Where y or the result is float16, kernels of their own may find y rounded, as a fused one does not."""
+    held = np.zeros(8, dtype)
+
+    def way(off):
+        fused = np.where(np.arange(8) == 3, 1 + off, 1)
+        return SimpleNamespace(
+            fused=lambda: np.copyto(held, fused, casting="unsafe"), separate=lambda: held.fill(1),
+            found=SimpleNamespace(dtype=held.dtype, copy_to_host=held.copy),
+        )  # fmt: skip
+
+    fusing._require_same("bias", way(near), problems.preset(preset))
+    with pytest.raises(RuntimeError, match="bias: fused it differs"):
+        fusing._require_same("bias", way(far), problems.preset(preset))
+
+
+def test_lessons_name_steps_that_take_epilogues_and_presets_of_theirs():
+    named = lessontext.epilogues(catalog.LESSONS)
+    assert {step for step, _, _ in named} == {"conv3d_implicit_gemm_precomputed", "hconv3d_mma"}
+    for step, preset, ways in named:
+        assert problems.preset(preset).ladder == catalog.find(step).ladder
+        assert hasattr(importlib.import_module(ways), "ways")
+
+
+# --- records and pages ---
+
+STEP, PRESET = "conv3d_implicit_gemm_precomputed", "c3d-conv3a"
+
+
+@pytest.fixture
+def record(tmp_path):
+    record = Record.open(Gpu(**GPU), tmp_path)
+    step = catalog.find(STEP)
+    result: messages.EpiloguesResult = {
+        "status": "right",
+        "shape": problems.preset(PRESET).shape(),
+        "found": [
+            fusing.Fused(
+                epilogue="bias_relu", saved_bytes=205_520_896, alone=paired(3.06, 3.0), separate=paired(3.2, 3.06),
+                eager=paired(4.0, 3.06), layout="NDHWC",
+            ),
+            fusing.Fused(
+                epilogue="column_sums", saved_bytes=102_760_448, alone=paired(3.0, 3.0), separate=paired(3.1, 3.0),
+            ),
+        ],
+        "code": catalog.provenance(step.path),
+        "ways": catalog.provenance(catalog.LESSONS / "08_training/helpers/beside.py"),
+        "library": "cuDNN 9.1.2, PyTorch 2.11",
+    }  # fmt: skip
+    recording.record_epilogues(record, record.start_run(), step, PRESET, WAYS, result)
+    return Record.load(record.path)
+
+
+def rendered(record):
+    return pages.rendered(f"<!-- table: epilogues {STEP} {PRESET} -->\n<!-- end table -->", record, MachineCode())
+
+
+def test_a_page_counts_the_bytes_and_shows_the_times(record):
+    text = rendered(record)
+    assert "| epilogue | bytes saved | takes | convolution alone ms | fused ms | over alone |" in text
+    assert "| `bias_relu` | 206 MB |  | 3.00 | 3.06 | +2.0% | 3.20 | 4.00 |" in text
+    assert "| `column_sums` | 103 MB |  | 3.00 | 3.00 | +0.0% | 3.10 |  |" in text
+    assert "cuDNN 9.1.2, PyTorch 2.11, NDHWC." in text
+
+
+def test_the_share_of_what_fusing_saves_is_a_figure(record):
+    page = f"<!--= saved {PRESET} {STEP} bias_relu -->!<!--/--> <!--= saved {PRESET} {STEP} none -->!<!--/-->"
+    assert "bias_relu -->?<!--/-->" in pages.rendered(page, record, MachineCode())
+    record.set_ceilings(Ceilings(copy_gbs=4000.0, fma_gflops=1.0), record.start_run())
+    written = pages.rendered(page, record, MachineCode())
+    assert "bias_relu -->1.6<!--/-->" in written  # 206 MB in 0.051 ms, of 3.20
+    assert "none -->?<!--/-->" in written
+
+
+def test_times_of_other_code_are_marked(record):
+    entry = record.data.epilogues[PRESET][STEP]
+    assert current.epilogues(entry, STEP)
+    for other in ("source", "made"):
+        entry = Record.load(record.path).data.epilogues[PRESET][STEP]
+        if other == "source":
+            entry.source = "0" * 64
+        else:
+            entry.made.source = "0" * 64
+        assert not current.epilogues(entry, STEP)
+        record.data.epilogues[PRESET][STEP] = entry
+        assert f"| `bias_relu` {pages.figures.OLDER} |" in rendered(record)
+
+
+def test_without_times_a_page_says_so(tmp_path):
+    assert "Nothing has been measured" in rendered(Record.open(Gpu(**GPU), tmp_path))
+
+
+def test_an_entry_of_an_unknown_run_is_refused(record):
+    record.data.epilogues[PRESET][STEP].run = "2020"
+    assert f"epilogues.{PRESET}.{STEP}.run" in records._flaw(record.data)

@@ -1,0 +1,119 @@
+"""The libraries beside a step: in which precision, which layout, and in turn. Without them: all of it stands in."""
+
+import sys
+from types import SimpleNamespace
+from typing import ClassVar
+
+import numpy as np
+import pytest
+
+from common.catalog import catalog, device, problems, reference
+from common.catalog.problems import PRESETS, RAGGED
+from common.check import inputs
+from common.jobs import run
+from common.timing import peers, timing
+
+
+@pytest.mark.parametrize(
+    ("preset", "wanted"),
+    [
+        ("gemm-4096", ("FP32", "TF32")), ("c3d-conv3a", ("FP32", "TF32")), ("hgemm-4096", ("FP16",)),
+        ("hc3d-conv3a", ("FP16",)),
+    ],
+)  # fmt: skip
+def test_precisions_are_those_of_the_arrays(preset, wanted):
+    assert peers.precisions(PRESETS[preset]) == wanted
+
+
+@pytest.mark.parametrize(
+    ("capability", "wanted"), [("7.5", ("FP32",)), ("8.0", ("FP32", "TF32")), (None, ("FP32", "TF32"))]
+)
+def test_tf32_is_asked_of_cards_that_have_it(capability, wanted, monkeypatch):
+    monkeypatch.setattr(device, "compute_capability", lambda: capability)
+    assert peers.precisions(PRESETS["gemm-4096"]) == wanted
+    assert peers.precisions(PRESETS["hgemm-4096"]) == ("FP16",)
+
+
+@pytest.fixture
+def library(monkeypatch):
+    """A library with two layouts, the second faster; gives what it was asked for."""
+    asked = []
+    monkeypatch.setitem(
+        sys.modules, "torch",
+        SimpleNamespace(cuda=SimpleNamespace(synchronize=lambda: None, empty_cache=lambda: None)),
+    )  # fmt: skip
+    monkeypatch.setattr(peers, "_normals", lambda problem, seed: ("x", "weight"))
+    monkeypatch.setattr(peers, "_choose", asked.append)
+    monkeypatch.setattr(
+        peers, "_variants", lambda *_: [(name, lambda name=name: name, None) for name in ("NCHW", "NHWC")]
+    )
+    return asked
+
+
+class Stopwatch:
+    """Says how long what it is given takes, by what that returns."""
+
+    ms: ClassVar = {"NCHW": 2.0, "NHWC": 1.0, "step": 0.8}
+
+    def measure(self, launch, **limits):
+        return timing.summarise([self.ms[launch()]] * 10)
+
+    def measure_pairs(self, first, second):
+        times = iter([(self.ms[first()], self.ms[second()] * slower) for slower in (1.0, 1.25, 1.0) * 2])
+        return timing.collect_pairs(lambda swapped: next(times), clock=lambda: 0.0, max_seconds=0.0)
+
+
+@pytest.mark.parametrize(
+    ("preset", "precision", "peer"),
+    [
+        ("gemm-4096", "tf32", "cuBLAS TF32"), ("gemm-4096", "fp32", "cuBLAS FP32"),
+        ("hgemm-4096", "fp32", "cuBLAS FP16"), ("ece408-layer1", "tf32", "cuDNN TF32"),
+    ],
+)  # fmt: skip
+def test_a_step_is_timed_in_turn_with_the_faster_layout(library, preset, precision, peer):
+    found = peers.measure_beside(lambda: "step", PRESETS[preset], precision, Stopwatch())
+    assert found.peer == peer
+    assert library == [peer.split()[1]]
+    assert found.first.median_ms == 1.0  # the library's
+    assert found.second.p20_ms == 0.8
+    assert found.ratio == pytest.approx(1.25)  # above 1: the step is faster
+    assert found.ratio_p20 == pytest.approx(1.0)
+    assert found.ratio_p80 == pytest.approx(1.25)
+
+
+@pytest.mark.parametrize("problem", [*RAGGED["conv3d"], *RAGGED["dgrad"], *RAGGED["wgrad"]], ids=repr)
+def test_each_layout_of_the_library_computes_the_problem(problem):
+    torch = pytest.importorskip("torch")
+    x, weight = inputs.integers(problem, 3)
+    expected = reference.full(problem, x, weight)
+    layouts = []
+    for layout, run_it, to_output in peers._variants(problem, torch.from_numpy(x), torch.from_numpy(weight)):
+        layouts.append(layout)
+        # whole numbers, but for what a transform of its own rounds
+        np.testing.assert_allclose(to_output(run_it()).numpy(), expected, rtol=0, atol=0.01)
+    assert layouts == ["NDHWC", "NCDHW"]
+
+
+def test_only_steps_for_tensor_cores_are_timed_in_turn():
+    def beside(name, precision, preset):
+        step = catalog.find(name)
+        step = catalog.Step(step.name, step.lesson, step.ladder, None, step.path, step.title, precision=precision)
+        return run._beside(step, problems.preset(preset))
+
+    assert beside("gemm_naive", "fp32", "gemm-4096") == ""
+    assert beside("gemm_naive", "tf32", "gemm-4096") == "tf32"
+    assert beside("gemm_naive", "fp32", "hgemm-4096") == "fp32"
+
+
+def test_a_library_that_runs_out_of_memory_leaves_out_itself_alone(library, monkeypatch):
+    def full(*_, **__):
+        raise RuntimeError("CUDA out of memory. Tried to allocate 2.00 GiB")
+
+    def broken(*_, **__):
+        raise RuntimeError("CUDA error: an illegal memory access was encountered")
+
+    monkeypatch.setattr(peers, "_normals", full)
+    assert peers.measure_beside(lambda: "step", PRESETS["gemm-4096"], "fp32", Stopwatch()) is None
+    monkeypatch.setattr(peers, "_normals", broken)
+    with pytest.raises(RuntimeError, match="illegal"):
+        peers.measure_beside(lambda: "step", PRESETS["gemm-4096"], "fp32", Stopwatch())

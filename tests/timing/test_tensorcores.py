@@ -1,0 +1,139 @@
+"""Kernels that measure tensor cores, compiled: do they multiply, and do nothing else? And which rate bounds what."""
+
+import json
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from msgspec import structs
+from sampling import some
+
+from common.catalog import catalog, device, problems
+from common.timing import ceilings, tensorcores
+
+COMPILE = """
+import json, sys
+from numba import types
+from common.machine_code import codegen, sass
+from common.timing import tensorcores
+word, real = (types.Array(kind, 1, "C") for kind in (types.uint32, types.float32))
+found = []
+for instruction, architectures in (("mma", sys.argv[1:]), ("wgmma", ["9.0a"])):
+    threads = tensorcores.grid(instruction, 1)[1]
+    for kind in tensorcores.KINDS:
+        kernel = tensorcores.kernel(instruction, kind)
+        launch = codegen.Launch(instruction, kernel, (1, 1, 1), (threads, 1, 1), types.void(word, types.int64, real))
+        for architecture, text in codegen.ptx(launch, architectures).items():
+            code = codegen.machine_code(launch, architecture, text)
+            multiplied = [one.text for one in code.listing.instructions if "MMA" in one.name]
+            found.append([instruction, kind.name, architecture, code.stack_bytes + code.spill_bytes, code.registers,
+                          multiplied])
+print(json.dumps(found))
+"""
+MMA = some(["8.0", "8.6", "8.9", "9.0", "10.0", "12.0"], 3, 1)
+TEXTS = {
+    ("mma", "f16"): "HMMA.16816.F32", ("mma", "tf32"): "HMMA.1688.F32.TF32", ("wgmma", "f16"): "HGMMA.64x256x16.F32",
+    ("wgmma", "tf32"): "HGMMA.64x256x8.F32.TF32",
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def compiled():
+    """For each kernel and architecture: its spills, registers, and multiply instructions."""
+    done = subprocess.run(
+        [sys.executable, "-c", COMPILE, *MMA], cwd=catalog.ROOT, env=device.environment(False), capture_output=True,
+        text=True, timeout=400,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    return {(name, kind, arch): rest for name, kind, arch, *rest in json.loads(done.stdout)}
+
+
+@pytest.mark.parametrize("kind", ["f16", "tf32"])
+@pytest.mark.parametrize(("name", "architecture"), [*(("mma", one) for one in MMA), ("wgmma", "9.0a")])
+def test_the_machine_code_multiplies_on_tensor_cores(compiled, name, architecture, kind):
+    spilt, registers, multiplied = compiled[name, kind, architecture]
+    assert spilt == 0
+    assert registers <= 65536 // (tensorcores.grid(name, 1)[0] * tensorcores.grid(name, 1)[1])
+    assert all(text.startswith(TEXTS[name, kind]) for text in multiplied), multiplied[:3]
+    # a whole number of rounds: the loop is written out a few times
+    assert len(multiplied) % (tensorcores.WGMMA_STEPS if name == "wgmma" else 8) == 0 < len(multiplied)
+
+
+@pytest.mark.parametrize(
+    ("capability", "has"),
+    [
+        ("7.5", ()),
+        ("8.0", ("mma",)),
+        ("8.9", ("mma",)),
+        ("9.0", ("mma", "wgmma")),
+        ("10.0", ("mma",)),
+        ("12.0", ("mma",)),
+    ],
+)
+def test_only_what_the_card_has_is_measured(capability, has):
+    assert tensorcores.instructions(capability) == has
+
+
+def test_work_counts_each_instruction_of_each_warp():
+    half, tf32 = tensorcores.KINDS
+    # 2 * 16 * 8 * 16 for an instruction, 8 of them in a round, 4096 rounds, two blocks of 8 warps
+    assert tensorcores.flops("mma", half, 1) == 4096 * 8 * 4096 * 16
+    assert tensorcores.flops("mma", tf32, 3) == 3 * tensorcores.flops("mma", half, 1) // 2
+    # 2 * 64 * 256 * 16, 4 in a round, two warpgroups
+    assert tensorcores.flops("wgmma", half, 1) == 524_288 * 4 * 4096 * 2
+
+
+@pytest.mark.parametrize("kind", tensorcores.KINDS, ids=lambda kind: kind.name)
+def test_data_are_normal_numbers_of_the_kind(kind):
+    count = (tensorcores.A_BYTES + tensorcores.B_BYTES) // 4
+    assert count >= (4 * tensorcores.ROWS + 2 * tensorcores.COLUMNS) * tensorcores.MMA_THREADS  # what mma.sync reads
+    words = tensorcores.random_words(kind, count)
+    assert (words.dtype, words.shape) == (np.uint32, (count,))
+    numbers = words.view(np.float16 if kind.name == "f16" else np.float32).astype(np.float64)
+    assert abs(numbers.mean()) < 0.05
+    assert abs(numbers.std() - 1) < 0.05
+    if kind.name == "tf32":
+        assert (words & 0x1FFF == 0).all()
+
+
+MEASURED = ceilings.Ceilings(
+    copy_gbs=4000.0, fma_gflops=60e3, mma_f16_gflops=600e3, wgmma_f16_gflops=800e3, mma_tf32_gflops=300e3,
+    wgmma_tf32_gflops=400e3,
+)  # fmt: skip
+AMPERE = structs.replace(MEASURED, wgmma_f16_gflops=None, wgmma_tf32_gflops=None)
+
+
+def test_the_rate_that_bounds_a_step_is_that_of_its_precision():
+    gemm, half = problems.PRESETS["gemm-4096"], problems.PRESETS["hgemm-4096"]
+    assert ceilings.peak(MEASURED, gemm) == 60e3
+    assert ceilings.peak(MEASURED, gemm, "tf32") == 300e3
+    assert ceilings.peak(MEASURED, half) == 600e3
+    assert ceilings.peak(MEASURED, gemm, instruction="wgmma") == 60e3
+    assert ceilings.peak(MEASURED, gemm, "tf32", "wgmma") == 400e3
+    assert ceilings.peak(MEASURED, half, instruction="wgmma") == 800e3
+    assert ceilings.peak(AMPERE, half, instruction="wgmma") is None
+    assert (ceilings.peak(AMPERE, half), ceilings.peak(AMPERE, gemm, "tf32")) == (600e3, 300e3)
+    # three products for one
+    assert ceilings.peak(MEASURED, gemm, "tf32x3", "wgmma") == pytest.approx(400e3 / 3)
+    assert ceilings.peak(MEASURED, gemm, "tf32x3") == pytest.approx(100e3)
+    assert ceilings.peak(AMPERE, gemm, "tf32x3", "wgmma") is None
+    old = ceilings.Ceilings(copy_gbs=4000.0, fma_gflops=60e3)
+    assert (ceilings.peak(old, half), ceilings.peak(old, gemm, "tf32"), ceilings.peak(old, gemm)) == (
+        None,
+        None,
+        60e3,
+    )
+
+
+@pytest.mark.parametrize(("requires", "name"), [("9.0a", "wgmma"), ("8.0", "mma"), ("9.0", "mma"), (None, "mma")])
+def test_a_step_written_for_hopper_is_bounded_by_its_instruction(requires, name):
+    assert ceilings.instruction(requires) == name
+
+
+def test_ceilings_are_complete_with_all_that_the_card_has():
+    assert ceilings.complete(MEASURED, "9.0")
+    assert not ceilings.complete(AMPERE, "9.0")
+    assert ceilings.complete(AMPERE, "8.0")
+    assert ceilings.complete(ceilings.Ceilings(copy_gbs=1.0, fma_gflops=1.0), "7.5")
+    assert not ceilings.complete(ceilings.Ceilings(copy_gbs=1.0, fma_gflops=1.0), "8.6")

@@ -1,0 +1,187 @@
+"""What is read from NVIDIA's tools, from texts such as they print, and the launch limits."""
+
+import pytest
+
+from common.catalog import limits
+from common.catalog.problems import PRESETS
+from common.timing import profiler, sanitizer
+from common.timing.profiler import METRICS, Counters, Counts, ProfileError
+from common.timing.sanitizer import SanitizerError
+
+MANGLED = "_ZN6cudapy9file_step10gemm_naiveB2v1B92cw51cXTLSUwv1sDUaKthqaNgoKmjgOR3E5ArrayIfLi2E1C7mutable7alignedE"
+GEMM, HALF = PRESETS["gemm-4096"], PRESETS["hgemm-4096"]
+
+
+def csv(*rows):
+    """ncu's raw page: a header of metric names, a row of units, one row per launch."""
+    names = ["ID", "Kernel Name", *METRICS.values(), "smsp__average_warps_issue_stalled_wait_per_issue_active.ratio"]
+    lines = [names, ["", "", *["unit"] * (len(names) - 2)], *rows]
+    table = "\n".join(",".join(f'"{cell}"' for cell in line) for line in lines)
+    return f"==PROF== Connected to process 7\n==PROF== Profiling ...\n{table}\n"
+
+
+def launch(number, name=MANGLED, stall="1.5", **values):
+    return [str(number), name, *(str(values.get(key, "100")) for key in METRICS), stall]
+
+
+def test_counters_are_read_per_launch_and_in_order():
+    output = csv(launch(0, time_ns="1,234,567", instructions="2e3"), launch(1, name="plain(float*)", time_ns="5"))
+    first, second = profiler.parse(output)
+    assert (first.kernel, second.kernel) == ("gemm_naive", "plain")
+    assert (first.counters["time_ns"], second.counters["time_ns"]) == (1_234_567, 5)
+    assert first.counters["instructions"] == 2000
+    assert first.stalls == {"wait": 1.5}
+
+
+def test_a_counter_the_card_does_not_have_is_none():
+    (entry,) = profiler.parse(csv(launch(0, dram_pct="n/a", l2_pct="")))
+    found = profiler.named("k", entry, GEMM)
+    assert (found.kernel, found.dram_pct, found.l2_pct) == ("k", None, None)
+    assert profiler.sentences(found)
+    with pytest.raises(ProfileError, match=r"k\.time_ns must be a number above 0, is null"):
+        profiler.named("k", profiler.parse(csv(launch(0, time_ns="n/a")))[0], GEMM)
+
+
+def test_a_field_for_each_counter():
+    assert {*profiler.METRICS, "kernel", "stalls"} == set(Counters.__struct_fields__)
+    assert set(profiler.COUNTED) == set(Counts.__struct_fields__)
+
+
+def test_sentences_say_what_the_figures_mean():
+    (entry,) = profiler.parse(
+        csv(launch(0, time_ns="2500000", issue_pct="90", dram_pct="12", load_sectors="3200", load_requests="100",
+                   ffma_threads="640", instructions="100", hmma="0"))
+    )  # fmt: skip
+    said = {name: (value, text) for name, value, text in profiler.sentences(profiler.named("k", entry, GEMM))}
+    assert said["time"][0] == "2.50 ms"
+    assert said["issue slots used"] == ("90.0%", "the instruction count is the limit")
+    assert said["DRAM throughput"] == ("12.0%", "memory bandwidth is not the limit")
+    assert said["sectors per global load"][0] == "32.00"
+    assert "scattered" in said["sectors per global load"][1]
+    assert said["multiply-adds per instruction"][0] == "0.20"  # 640 / 32 threads / 100
+    assert said["stall: wait"][0] == "1.50 warps"
+
+
+@pytest.mark.parametrize(("problem", "each"), [(HALF, 16 * 8 * 16), (GEMM, 16 * 8 * 8)])
+def test_an_instruction_on_tensor_cores_is_many_multiply_adds(problem, each):
+    (entry,) = profiler.parse(
+        csv(launch(0, hmma="10", ffma_threads="32", instructions="100", tensor_pipe_pct="80", fma_pipe_pct="1"))
+    )
+    found = profiler.named("k", entry, problem)
+    assert (found.ffma_threads, found.hmma) == (32 + 10 * each, 10)
+    said = {name: (value, text) for name, value, text in profiler.sentences(found)}
+    assert said["tensor pipe used"] == ("80.0%", "multiply-adds are the limit, as they should be")
+    assert "FP32 pipe used" not in said
+    assert said["multiply-adds per instruction"][0] == f"{(32 + 10 * each) / 3200:.2f}"
+
+
+def test_multiply_adds_that_were_not_read_are_none():
+    assert profiler.multiply_adds({"ffma_threads": None, "hmma": 3}, HALF) is None
+    assert profiler.multiply_adds({"ffma_threads": 5, "hmma": None}, HALF) == 5
+    assert profiler.multiply_adds({"ffma_threads": 5, "hmma": 3}, GEMM, tensor=False) == 5  # HFMA2.MMA
+
+
+@pytest.mark.parametrize(
+    ("output", "says"),
+    [
+        ("==ERROR== ERR_NVGPUCTRPERM - The user does not have permission", "may not read the counters"),
+        ("==ERROR== No kernels were profiled.", "No kernels were profiled"),
+        ("", "no output"),
+    ],
+)
+def test_output_without_counters_says_why(output, says):
+    with pytest.raises(ProfileError, match=says):
+        profiler.parse(output)
+
+
+def test_quotients_need_both_counters():
+    assert profiler.per(6.0, 4.0) == 1.5
+    for above, below in ((None, 4.0), (6.0, 0.0), (6.0, None), (None, None)):
+        assert profiler.per(above, below) is None
+
+
+@pytest.mark.parametrize(("module", "call", "error"), [
+    (profiler, profiler.command, ProfileError),
+    (sanitizer, lambda: sanitizer.command("memcheck"), SanitizerError),
+])  # fmt: skip
+def test_a_tool_that_is_missing_is_named_with_where_it_comes_from(monkeypatch, module, call, error):
+    monkeypatch.setattr(module.shutil, "which", lambda name: None)
+    with pytest.raises(error, match="was not found: it comes with the CUDA toolkit"):
+        call()
+
+
+MEMCHECK = """========= COMPUTE-SANITIZER
+========= Invalid __global__ write of size 4 bytes
+=========     at gemm_broken+0x90
+=========     by thread (5,0,0) in block (1,0,0)
+=========     Address 0x7f0000 is out of bounds
+=========
+========= ERROR SUMMARY: 3 errors
+"""
+
+
+@pytest.mark.parametrize(
+    ("output", "count"),
+    [
+        (MEMCHECK, 3),
+        ("========= ERROR SUMMARY: 0 errors\n", 0),
+        ("========= ERROR SUMMARY: 1 error\n", 1),
+        ("========= RACECHECK SUMMARY: 2 hazards displayed (2 errors, 0 warnings)\n", 2),
+        ("========= ERROR SUMMARY: 0 errors\n========= ERROR SUMMARY: 4 errors\n", 4),
+    ],
+)
+def test_the_summary_is_counted(output, count):
+    assert sanitizer.errors(output) == count
+
+
+@pytest.mark.parametrize("output", ["", "killed", "========= COMPUTE-SANITIZER\n"])
+def test_no_summary_is_no_clean_bill(output):
+    with pytest.raises(SanitizerError, match="no summary"):
+        sanitizer.errors(output)
+
+
+def test_the_first_report_leaves_the_banner_out():
+    report = sanitizer.first_report(MEMCHECK)
+    assert report.startswith("Invalid __global__ write of size 4 bytes; at gemm_broken+0x90; by thread (5,0,0)")
+    assert "SANITIZER" not in report
+
+
+@pytest.mark.parametrize(
+    ("capability", "most"),
+    [("7.5", 64), ("8.0", 163), ("8.6", 99), ("8.9", 99), ("9.0", 227), ("10.0", 227), ("12.0", 99), (None, 227)],
+)
+def test_shared_memory_by_compute_capability(capability, most):
+    # CUDA C++ Programming Guide, "Technical Specifications per Compute Capability", in KiB
+    limits.require_launch((1, 1, 1), (32, 1, 1), most * 1024, capability)
+    limits.require_shared(1024, (most - 1) * 1024, capability)
+    where = f" on compute capability {capability}" if capability else ""
+    with pytest.raises(limits.LaunchLimitError) as caught:
+        limits.require_launch((1, 1, 1), (32, 1, 1), most * 1024 + 1, capability)
+    asked = f"the launch asks for {most * 1024 + 1} bytes of dynamic shared memory"
+    assert str(caught.value) == f"{asked}: a block has at most {most * 1024}{where}"
+    with pytest.raises(limits.LaunchLimitError, match="together"):
+        limits.require_shared(1025, (most - 1) * 1024, capability)
+    # arrays of a fixed shape have 48 KiB everywhere
+    with pytest.raises(limits.LaunchLimitError, match="arrays take 49153 bytes: a block has at most 49152"):
+        limits.require_shared(49153, 0, capability)
+
+
+@pytest.mark.parametrize(
+    ("grid", "block", "says"),
+    [
+        ((1, 1, 1), (1024, 1, 1), None),
+        ((2**31 - 1, 65535, 65535), (32, 32, 1), None),
+        ((1, 1, 1), (1, 1, 64), None),
+        ((1, 1, 1), (32, 33, 1), "1056 threads: a block holds at most 1024"),
+        ((1, 1, 1), (1, 1, 65), "z must be from 1 to 64"),
+        ((1, 65536, 1), (1, 1, 1), "y must be from 1 to 65535"),
+        ((1, 1, 65536), (1, 1, 1), "z must be from 1 to 65535"),
+        ((0, 1, 1), (1, 1, 1), "x must be from 1 to 2147483647"),
+    ],
+)
+def test_launch_limits(grid, block, says):
+    if says is None:
+        limits.require_launch(grid, block)
+    else:
+        with pytest.raises(limits.LaunchLimitError, match=says):
+            limits.require_launch(grid, block)

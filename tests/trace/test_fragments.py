@@ -1,0 +1,316 @@
+"""Tensor cores and copies in groups on the tracer: right, and wrong in many ways."""
+
+import textwrap
+from pathlib import Path
+
+import numpy as np
+import pytest
+from sampling import some
+
+from common.catalog import catalog, problems, reference
+from common.check import check, inputs
+from common.trace import fragments, trace
+
+RIGHT = Path(__file__).parents[1] / "patterns" / "hgemm_tensor_cores.py"
+pytestmark = pytest.mark.usefixtures("traced")
+PROBLEM = problems.Hgemm(M=32, N=64, K=256)
+
+
+def traced(path, problem=PROBLEM):
+    return trace.run(catalog.load(path, problem.ladder), problem, every=True)
+
+
+def expected(problem=PROBLEM):
+    return reference.expected(problem, *inputs.integers(problem, 0))
+
+
+def numbered(text, start):
+    """The number of the first line that starts with these words."""
+    return next(i for i, line in enumerate(text.splitlines(), 1) if line.strip().startswith(start))
+
+
+def test_a_right_kernel_is_right_and_sound():
+    found = traced(RIGHT)
+    np.testing.assert_array_equal(found.output, expected())
+    assert found.faults == []
+
+
+@pytest.mark.parametrize("order", ["forward", "backward", 1])
+def test_it_is_right_in_every_order(order):
+    found = trace.run(catalog.load(RIGHT, PROBLEM.ladder), PROBLEM, every=True, order=order)
+    np.testing.assert_array_equal(found.output, expected())
+
+
+WAIT = "            wait_group(STAGES - 2)\n"
+BARRIER = "            cuda.syncthreads()\n"
+FIRST = "mma_m16n8k16(acc, 4 * n, a_frag, 0, b_frag, 0)"
+SECOND = "mma_m16n8k16(acc, 4 * n + 4, a_frag, 0, b_frag, 4)"
+ZERO = "    for i in range(32):"
+
+# What stands in place of what; the kind of fault, if one is to be found at all, and the start of the line it names.
+WRONG = {
+    "fragments swapped": ((SECOND, SECOND.replace("4)", "0)")), "", ""),
+    "A and B swapped": ((FIRST, FIRST.replace("a_frag, 0, b_frag", "b_frag, 0, a_frag")), "", ""),
+    "not transposed": (("    ldmatrix4_transposed(b_frag", "    ldmatrix4(b_frag"), "", ""),
+    "no wait": ((WAIT, ""), "copy-not-awaited", "ldmatrix4("),
+    "one group too many pending": ((WAIT, WAIT.replace("2", "1")), "copy-not-awaited", "ldmatrix4("),
+    "no barrier": ((BARRIER, ""), "race", "ldmatrix4("),
+    "barrier before the wait": ((WAIT + BARRIER, BARRIER + WAIT), "race", "ldmatrix4("),
+    "slot refilled early": (("% STAGES\n", "% (STAGES - 1)\n"), "race", "ldmatrix4("),
+    "half a warp": ((SECOND, f"if lane < 16:\n{' ' * 24}{SECOND}"), "warp-sync", SECOND),
+    "half a warp has ended": ((ZERO, f"    if lane >= 16:\n        return\n{ZERO}"), "warp-sync", "ldmatrix4("),
+    "misaligned": (("8 * (kk ^ m % 8))", "8 * (kk ^ m % 8) + 4)"), "misaligned", "ldmatrix4("),
+    "beyond the tile": (
+        ("kk, nn = k + lane % 16", "kk, nn = STAGES * BLOCK_K + k + lane % 16"), "outside", "ldmatrix4_transposed(b",
+    ),
+    "unset fragment": ((SECOND, SECOND.replace("4)", "8)"), "local.array(8", "local.array(12"), "read-before-write",
+                       SECOND[:-2]),
+    "unset sum": ((ZERO, ZERO.replace("32", "31")), "read-before-write", SECOND),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", some(list(WRONG), 3))
+def test_what_is_wrong_is_found_with_its_line(write, name):
+    changes, kind, start = WRONG[name]
+    text = RIGHT.read_text(encoding="utf-8")
+    for old, new in zip(changes[::2], changes[1::2], strict=True):
+        assert old in text
+        text = text.replace(old, new)
+    path = write("hgemm_own.py", text)
+    found = traced(path)
+    if kind:
+        line = numbered(text, start)
+        assert (kind, line) in {(fault.kind, fault.line) for fault in found.faults}
+    else:
+        assert found.faults == []
+        assert (found.output != expected()).any()
+
+
+def test_rows_of_128_bytes_conflict_unless_they_are_swizzled(write):
+    def wavefronts(path):
+        reads = [access for access in traced(path).main.select("shared", "read") if access.array.endswith("tiles")]
+        return {(access.array, access.bits, access.per_request, access.ideal_per_request) for access in reads}
+
+    assert wavefronts(RIGHT) == {("a_tiles", 128, 4.0, 4.0), ("b_tiles", 128, 4.0, 4.0)}
+    text = RIGHT.read_text(encoding="utf-8")
+    for swizzled in (" ^ m % 8", " ^ k % 8", " ^ kk % 8"):
+        text = text.replace(swizzled, "")
+    plain = write("hgemm_plain.py", text)
+    assert wavefronts(plain) == {("a_tiles", 128, 32.0, 4.0), ("b_tiles", 128, 32.0, 4.0)}
+    np.testing.assert_array_equal(traced(plain).output, expected())
+
+
+def test_what_is_counted():
+    kernel = traced(RIGHT).main
+    assert kernel.fma == PROBLEM.M * PROBLEM.N * PROBLEM.K
+    assert set(kernel.fma_lines) == {numbered(RIGHT.read_text(encoding="utf-8"), text) for text in (FIRST, SECOND)}
+    totals = kernel.totals()
+    # each of two warps reads its 16 rows of A, and all of B, once; a request is 512 bytes
+    assert totals["shared_load_requests"] == (32 * 256 + 2 * 256 * 64) * 2 // 512
+    assert totals["copy_requests"] == (32 * 256 + 256 * 64) * 2 // 512
+    assert totals["copy_sectors"] == (32 * 256 + 256 * 64) * 2 // 32
+    assert totals["shared_conflicts"] == 0
+
+
+def test_each_lane_holds_what_the_ptx_manual_says():
+    def held(places):
+        return [list(zip(*map(np.ndarray.tolist, pair), strict=True)) for pair in zip(*places, strict=True)]
+
+    for lane in range(32):
+        g, t = divmod(lane, 4)
+        assert held(fragments.SUMS)[lane] == [(g, 2 * t), (g, 2 * t + 1), (g + 8, 2 * t), (g + 8, 2 * t + 1)]
+        assert held(fragments.K16.a)[lane] == [
+            (g + down, 2 * t + right + one) for right in (0, 8) for down in (0, 8) for one in (0, 1)
+        ]
+        assert held(fragments.K16.b)[lane] == [(2 * t, g), (2 * t + 1, g), (2 * t + 8, g), (2 * t + 9, g)]
+        assert held(fragments.K8.a)[lane] == [(g, t), (g + 8, t), (g, t + 4), (g + 8, t + 4)]
+        assert held(fragments.K8.b)[lane] == [(t, g), (t + 4, g)]
+
+
+TF32 = """
+from numba import cuda, float32
+from lessons.tensorcores import commit_group, ldmatrix4, mma_m16n8k8, to_tf32, wait_group
+from lessons.wide import copy4_async, copy4_or_zero, shared_array
+
+
+@cuda.jit
+def kernel(a, b, c):
+    tile = shared_array(128)
+    a_frag = cuda.local.array(4, float32)
+    b_frag = cuda.local.array(2, float32)
+    acc = cuda.local.array(4, float32)
+    lane = cuda.threadIdx.x
+    g, t = lane // 4, lane % 4
+    copy4_async(tile, 4 * lane, a, 4 * lane)
+    commit_group()
+    wait_group(0)
+    cuda.syncthreads()
+    ldmatrix4(a_frag, 0, tile, lane % 16 * 8 + lane // 16 * 4)
+    for i in range(4):
+        acc[i] = float32(0.0)
+        {round}a_frag[i] = to_tf32(a_frag[i])
+    b_frag[0] = b[t, g]
+    b_frag[1] = b[t + 4, g]
+    mma_m16n8k8(acc, 0, a_frag, 0, b_frag, 0)
+    for i in range(4):
+        c[g + i // 2 * 8, 2 * t + i % 2] = acc[i]
+
+
+def launch(a, b, c):
+    kernel[1, 32](a, b, c)
+"""
+
+
+@pytest.mark.parametrize(("how", "nearest"), [("", True), ("pass  # ", False)])
+def test_tf32_is_cut_off_unless_it_was_rounded(write, how, nearest):
+    problem = problems.Gemm(M=16, N=8, K=8)
+    module = catalog.load(write("gemm_own.py", TF32.format(round=how)), "gemm")
+    # the low 13 bits of float32 are what TF32 lacks: a half of its last place, and less, below and above 1
+    bits = np.array([0x3F801000, 0x3F800FFF, 0xBF801000, 0x3F803000], np.uint32)
+    rounded = np.array([0x3F802000, 0x3F800000, 0xBF802000, 0x3F804000], np.uint32)
+    cut = bits & 0xFFFFE000
+    a = np.resize(bits.view(np.float32), (16, 8))
+    b = np.eye(8, dtype=np.float32)
+    taken = np.resize((rounded if nearest else cut).view(np.float32), (16, 8))
+    for bench in (check.Bench(module, problem), traced_bench(module, problem)):
+        bench.load(a, b)
+        bench.run()
+        np.testing.assert_array_equal(bench.y.get(), taken)
+
+
+def traced_bench(module, problem):
+    from common.trace.bench import TracedBench
+
+    return TracedBench(module, problem, trace.Tracer())
+
+
+HALVES = """
+from numba import cuda, float32
+from numba.types import float16
+from lessons.tensorcores import copy8_async, copy8_or_zero, half_array, store2_rounded, store8
+from lessons.wide import wait_async
+
+
+@cuda.jit
+def kernel(a, b, c):
+    tile = half_array(256)
+    other = cuda.shared.array(0, float16)
+    held = cuda.local.array(8, float16)
+    sums = cuda.local.array(2, float32)
+    lane = cuda.threadIdx.x
+    copy8_or_zero(tile, 8 * lane, b, 8 * lane, lane < 3)
+    copy8_async(other, 8 * lane, b, 8 * (lane % 4))
+    {wait}
+    for v in range(8):
+        held[v] = tile[8 * lane + v]
+    sums[0], sums[1] = float32(held[0]) + float32(other[8 * lane]), float32(held[1]) + float32(2048.0)
+    store8(c, 8 * lane, held, 0)
+    if lane == 31:
+        store2_rounded(c, 8 * lane, sums, 0)
+
+
+def launch(a, b, c):
+    kernel[1, 32, 0, 512](a, b, c)
+"""
+
+
+def test_halves_are_copied_filled_with_zeros_and_rounded(write):
+    problem = problems.Hgemm(M=8, N=32, K=1)
+    path = write("hgemm_own.py", HALVES.format(wait="wait_async()"))
+    b = inputs.integers(problem, 0)[1]
+    wanted = np.zeros((32, 8), np.float16)
+    wanted[:3] = b.reshape(4, 8)[:3]
+    wanted[31, :2] = b[0, 24], 2048
+    found = traced(path, problem)
+    np.testing.assert_array_equal(found.output.reshape(32, 8), wanted)
+    assert found.faults == []
+    assert found.main.select("global", "copy")[0].accesses == 3
+    late = write("hgemm_late.py", HALVES.format(wait="pass"))
+    assert {fault.kind for fault in traced(late, problem).faults} == {"copy-not-awaited", "read-before-write"}
+
+
+@pytest.mark.parametrize(
+    ("commits", "pending", "sound"), [(1, 0, True), (1, 1, False), (2, 1, True), (3, 1, True), (0, 0, False)]
+)
+def test_groups_are_waited_for_one_by_one_the_oldest_first(write, commits, pending, sound):
+    body = f"""
+    from numba import cuda
+    from lessons.tensorcores import commit_group, copy8_async, half_array, wait_group, store8
+    from numba.types import float16
+
+
+    @cuda.jit
+    def kernel(a, b, c):
+        tile = half_array(256)
+        held = cuda.local.array(8, float16)
+        lane = cuda.threadIdx.x
+        copy8_async(tile, 8 * lane, b, 8 * lane)
+        for _ in range({commits}):
+            commit_group()
+        wait_group({pending})
+        for v in range(8):
+            held[v] = tile[8 * lane + v]
+        store8(c, 8 * lane, held, 0)
+        wait_group(0)
+
+
+    def launch(a, b, c):
+        kernel[1, 4](a, b, c)
+    """
+    problem = problems.Hgemm(M=1, N=32, K=1)
+    path = write("hgemm_own.py", textwrap.dedent(body))
+    assert ("copy-not-awaited" not in {fault.kind for fault in traced(path, problem).faults}) == sound
+
+
+def test_what_the_store_of_an_unset_element_says_names_the_multiplication(write):
+    text = RIGHT.read_text(encoding="utf-8").replace(ZERO, ZERO.replace("32", "31"))
+    path = write("hgemm_own.py", text)
+    (fault,) = traced(path).faults
+    assert fault.what.startswith("acc[31], which nothing has written, is read, and what becomes of it is stored to c")
+
+
+ONE_WARP = """
+from numba import cuda, float32
+from numba.types import float16
+from lessons.tensorcores import half_array, ldmatrix4, mma_m16n8k16
+
+
+@cuda.jit
+def kernel(a, b, c):
+    tile = half_array(256)
+    a_frag = cuda.local.array(8, float16)
+    b_frag = cuda.local.array(4, float16)
+    acc = cuda.local.array(4, float32)
+    lane = cuda.threadIdx.x
+    for i in range(8):
+        tile[lane * 8 + i] = b[0, lane]
+    cuda.syncthreads()
+    ldmatrix4(a_frag, 0, tile, lane // 2 * 8)
+    for i in range(4):
+        acc[i] = float32(0.0)
+        if i or lane != 5:
+            b_frag[i] = b[0, i]
+    mma_m16n8k16(acc, 0, a_frag, 0, b_frag, 0)
+    if lane == {lane}:
+        c[0, 0] = float16(acc[0])
+
+
+def launch(a, b, c):
+    kernel[1, 32](a, b, c)
+"""
+
+
+def test_what_one_lane_did_not_set_reaches_another_s_sum(write):
+    problem = problems.Hgemm(M=1, N=32, K=1)
+    # lane 5 holds B[2, 1], which the sums of column 1 need; lane 0 has those of columns 0 and 1, acc[0] of column 0
+    text = ONE_WARP.replace("acc[0])", "acc[1])").format(lane=0)
+    (fault,) = traced(write("hgemm_one.py", text), problem).faults
+    assert (fault.kind, fault.line) == ("read-before-write", numbered(text, "mma_m16n8k16("))
+    assert fault.what.startswith("b_frag[0], which nothing has written")
+    assert traced(write("hgemm_other.py", ONE_WARP.format(lane=0)), problem).faults == []
+
+
+def test_neighbours_with_one_row_share_no_pass(write):
+    found = traced(write("hgemm_one.py", ONE_WARP.format(lane=0)), problems.Hgemm(M=1, N=32, K=1))
+    (read,) = found.main.select("shared", "read")
+    assert (read.requests, read.per_request, read.ideal_per_request) == (1, 4.0, 4.0)

@@ -1,0 +1,322 @@
+"""Hopper, traced: narrow swizzles, copies that round, A in registers.
+
+One block goes over several tiles, as a large problem makes it do.
+"""
+
+import functools
+import importlib
+from functools import partial
+
+import numpy as np
+import pytest
+from sampling import one_of_each, some
+
+from common.catalog import catalog, problems, reference
+from common.check import check, inputs
+from common.explain.faults import Fault
+from common.jobs import tasks
+from common.jobs.messages import Check
+from common.run import child
+from common.trace import boxes
+from common.trace.bench import TracedBench
+from common.trace.trace import Tracer
+
+pytestmark = pytest.mark.usefixtures("traced")
+ORDERS = ("forward", "backward", 1)
+LESSON = catalog.LESSONS / "07_hopper"
+CONV = {"N": 2, "C": 8, "D": 1, "H": 11, "W": 16, "K": 8, "T": 1, "R": 3, "S": 3, "pad_h": 1, "pad_w": 1}
+GEMM = problems.Gemm(M=140, N=136, K=72)
+ONE_BLOCK = problems.Gemm(M=60, N=72, K=72)  # enough for a mistake
+TILES = (
+    {"BLOCK_M": 128, "BLOCK_N": 64, "CONSUMERS": 2, "RESIDENT": 0},
+    {"BLOCK_M": 128, "BLOCK_N": 64, "CONSUMERS": 2, "RESIDENT": 9},
+    {"BLOCK_M": 192, "BLOCK_N": 128, "CONSUMERS": 3, "RESIDENT": 0},
+    {"BLOCK_M": 128, "BLOCK_N": 256, "CONSUMERS": 2, "RESIDENT": 0},
+)
+
+
+def checked(path, problem=ONE_BLOCK, **options):
+    """What a check says of a file at one shape."""
+    tasks._kept.clear()  # the file is another one each time
+    shape = problem.shape()
+    result = child._attempt(Check(path=str(path), ladder=problem.ladder, shape=shape, depth="once", **options))
+    return result["status"], [Fault.of(one) for one in result.get("faults", [])]
+
+
+def conv(ladder, **changes):
+    return problems.on_ladder(ladder, problems.Conv3d(**(CONV | changes)))
+
+
+def launched(path, problem, operands, helpers=None, **tile):
+    """What a launch on a GPU of one multiprocessor, or one pair of them, leaves."""
+    module = catalog.load(path, problem.ladder, helpers=helpers)
+    module.multiprocessors = lambda: 2 if problem.form == "gemm" else 1
+    if tile:
+        module.launch = partial(module.launch, **(module.plan(352, problem.C, problem.K, 9) | tile))
+    bench = check.Bench(module, problem)
+    bench.load(*operands)
+    bench.y.blank()
+    bench.run()
+    return bench.y.get()
+
+
+@pytest.mark.parametrize("C", [8, 24, 72])
+@pytest.mark.parametrize("tile", TILES)
+def test_a_convolution_is_right_with_every_kind_of_tile(tile, C):
+    problem = conv("hconv3d", C=C, stride_h=2)
+    if tile["RESIDENT"]:
+        tile = tile | {"RESIDENT": 9 * -(-C // 64)}
+    operands = inputs.integers(problem, 0)
+    got = launched(LESSON / "hconv3d_im2col.py", problem, operands, **tile)
+    np.testing.assert_array_equal(got, reference.expected(problem, *operands))
+
+
+FEW = (
+    {"C": 32, "K": 64, "N": 6, "D": 2, "H": 5, "W": 9, "T": 3, "pad_d": 1},
+    {"C": 72, "K": 40, "N": 6, "H": 6, "W": 21, "R": 2, "pad_w": 0, "dilation_w": 2, "stride_h": 2},
+    {"H": 13, "W": 30, "R": 2, "S": 5, "pad_w": 2},
+    {"H": 7, "W": 100, "S": 2, "pad_w": 3, "pad_h": 2, "dilation_h": 2},
+)
+# each of them, and each order
+IN_ORDER = [(number, direction) for number in range(len(FEW)) for direction in ORDERS]
+FEW_TRIED = list(
+    dict.fromkeys([*one_of_each(IN_ORDER, lambda case: case[0]), *one_of_each(IN_ORDER, lambda case: case[1])])
+)
+few_filters = importlib.import_module("lessons.07_hopper.helpers.few_filters")
+
+
+@pytest.fixture
+def one_multiprocessor(monkeypatch):
+    monkeypatch.setattr(few_filters, "multiprocessors", lambda: 1)
+
+
+@functools.cache
+def expected(problem):
+    """The operands, and what is right."""
+    operands = inputs.integers(problem, 0)
+    return operands, reference.expected(problem, *operands)
+
+
+def planned(problem):
+    return few_filters.plan(problem.output_shape, problem.weight_shape, problem.geometry)
+
+
+@pytest.mark.usefixtures("one_multiprocessor")
+@pytest.mark.parametrize(("number", "direction"), FEW_TRIED)
+def test_few_filters_are_right(number, direction, traced):
+    changes = FEW[number]
+    problem = conv("hconv3d", **changes)
+    assert planned(problem)
+    operands, right = expected(problem)
+    traced.order = direction
+    got = launched(LESSON / "hconv3d_im2col.py", problem, operands)
+    np.testing.assert_array_equal(got, right)
+
+
+@pytest.mark.usefixtures("one_multiprocessor")
+@pytest.mark.parametrize(
+    "changes",
+    [{"K": 72}, {"S": 1, "pad_w": 0}, {"stride_w": 2}, {"pad_w": 9}, {"C": 256, "T": 3, "pad_d": 1}, {"W": 255}],
+)
+def test_what_is_not_for_few_filters_is_left_to_the_others(changes):
+    assert planned(conv("hconv3d", **changes)) is None
+
+
+@pytest.mark.usefixtures("one_multiprocessor")
+@pytest.mark.parametrize("C", [32, 72])  # rows of 64 bytes, and of 128
+def test_the_tracer_finds_nothing_at_fault_with_few_filters(C):
+    problem, tracer = conv("hconv3d", C=C, N=3, W=20, K=24), Tracer()
+    assert planned(problem)
+    bench = TracedBench(catalog.load(LESSON / "hconv3d_im2col.py", "hconv3d"), problem, tracer)
+    operands = inputs.integers(problem, 0)
+    bench.load(*operands)
+    bench.y.blank()
+    bench.run()
+    assert not tracer.faults()
+    np.testing.assert_array_equal(bench.y.get(), reference.expected(problem, *operands))
+
+
+def test_few_filters_are_for_more_tiles_than_multiprocessors(monkeypatch):
+    problem = conv("hconv3d", N=9)
+    tiles = -(-problem.N * problem.P // planned_lines(problem, monkeypatch))
+    for count in (tiles - 1, tiles):
+        monkeypatch.setattr(few_filters, "multiprocessors", lambda count=count: count)
+        assert (planned(problem) is not None) == (count < tiles)
+
+
+def planned_lines(problem, monkeypatch):
+    with monkeypatch.context() as one:
+        one.setattr(few_filters, "multiprocessors", lambda: 1)
+        return planned(problem)["LINES"]
+
+
+RELEASED = "                wgmma_wait(0)\n                if leads"
+LEFT = "                    tma_wait_read(0)  # what lay here has left\n"
+
+
+FEW_WRONG = (
+    ("s * X_TAP + k", "k"),  # each tap finds the pixels of the first
+    ("low + at + uint32(e * WARP_M)", "high + at + uint32(e * WARP_M)"),  # upper filters for lower ones
+    ("if 8 * j % LINE < Q:", "if 8 * j % LINE < Q - 8:"),  # a row's last pixels
+    ("                fence_async()\n", ""),
+    ("                barrier_wait(yours, team, turn)  #", "                #"),
+    (LEFT, LEFT.replace("tma_wait_read(0)", "pass")),
+    (RELEASED, RELEASED.replace("wgmma_wait(0)", "pass")),
+)
+
+
+@pytest.mark.parametrize(("old", "new"), [("", ""), *some(FEW_WRONG, 4, 1)])
+def test_mistakes_with_few_filters_are_found(old, new, write):
+    text = (LESSON / "helpers" / "few_filters.py").read_text(encoding="utf-8")
+    assert not old or text.count(old) == 1
+    own = write("few_own.py", text.replace(old, new).replace("\nSHARED =", "\nmultiprocessors = lambda: 1\nSHARED ="))
+    problem = conv("hconv3d", N=3, W=20)
+    status, _ = checked(LESSON / "hconv3d_im2col.py", problem, helpers={"few_filters": str(own)})
+    assert status in ("wrong", "crashed") if old else status == "right"
+
+
+@pytest.mark.parametrize("tile", TILES)
+def test_the_copy_engine_rounds_to_tf32(tile):
+    problem = conv("conv3d")
+    x, filt = inputs.normals(problem, 0)
+    got = launched(LESSON / "conv3d_tf32_im2col.py", problem, (x, filt), **tile)
+    rounded = reference.full(problem, reference.nearest_tf32(x), reference.nearest_tf32(filt))
+    np.testing.assert_allclose(got, rounded, rtol=0, atol=1e-4)
+    assert np.abs(got - reference.full(problem, x, filt)).max() > 1e-3
+
+
+ROUNDED = {  # as an H200 does
+    0x3F801000: 0x3F800000, 0x3F803000: 0x3F804000, 0x3F801001: 0x3F802000, 0x3F800FFF: 0x3F800000,
+    0xBF801000: 0xBF800000, 0xBF803000: 0xBF804000, 0x7F7FFFFF: 0x7F800000,
+}  # fmt: skip
+
+
+def test_ties_are_rounded_to_even():
+    found = boxes.nearest_tf32(np.array([*ROUNDED], np.uint32).view(np.float32)).view(np.uint32)
+    assert [hex(value) for value in found] == [hex(value) for value in ROUNDED.values()]
+    not_numbers = np.array([0x7F800001, 0x7FFFFFFF, 0xFFFFFFFF], np.uint32).view(np.float32)
+    assert np.isnan(boxes.nearest_tf32(not_numbers)).all()
+
+
+COPIED = """
+import numpy as np
+from numba import cuda
+from lessons.hopper import (barrier_array, barrier_expect, barrier_init, barrier_wait, float_tiles, publish_barriers,
+                            tensor_map, tma_load2)
+
+@cuda.jit
+def copied(a_map, c):
+    tiles, bars = float_tiles(), barrier_array(1)
+    lane = cuda.threadIdx.x
+    if lane == 0:
+        barrier_init(bars, 0, 1)
+        publish_barriers()
+    cuda.syncthreads()
+    if lane == 0:
+        barrier_expect(bars, 0, 128)
+        tma_load2(tiles, 0, a_map, bars, 0, 0, 0)
+    barrier_wait(bars, 0, 0)
+    c[0, lane] = tiles[lane]
+
+def launch(a, b, c):
+    copied[1, 32, 0, 128](tensor_map(a, (1, 32), tf32=True), c)
+"""
+
+
+@pytest.mark.parametrize("traced", [False, True])
+def test_both_engines_round_ties_to_even_as_they_copy(write, traced):
+    problem = problems.Gemm(M=1, N=32, K=32)
+    module, tracer = catalog.load(write("gemm_own.py", COPIED), "gemm"), Tracer()
+    bench = TracedBench(module, problem, tracer) if traced else check.Bench(module, problem)
+    a, b = inputs.integers(problem, 0)
+    a.view(np.uint32)[0, : len(ROUNDED)] = [*ROUNDED]
+    bench.load(a, b)
+    bench.y.blank()
+    bench.run()
+    found = bench.y.get().view(np.uint32)[0, : len(ROUNDED)]
+    assert [hex(value) for value in found] == [hex(value) for value in ROUNDED.values()]
+
+
+@pytest.mark.parametrize(("row", "mask"), [(128, 7), (64, 3), (32, 1)])
+def test_a_tile_is_swizzled_as_wide_as_its_rows_and_a_descriptor_finds_it(row, mask):
+    places = boxes.tile(2048, 16, row // 2, 2)
+    r, piece = np.ogrid[:16, : row // 16]
+    address = 2048 + r * row + piece * 16
+    np.testing.assert_array_equal(2 * places[:, ::8], address ^ ((address >> 7) & mask) << 4)
+    found = boxes.operand(boxes.encoded(2048, 0, 8 * row), 16, 16, 2)
+    np.testing.assert_array_equal(found, places[:, :16])
+
+
+@pytest.mark.parametrize(
+    ("changed", "across", "says"),
+    [(-1 << 62, False, "swizzle 0 and base offset 0"), (1 << 49, False, "swizzle 1 and base offset 1"),
+     (1 << 62, True, "swizzle 2 and base offset 0")],
+)  # fmt: skip
+def test_a_descriptor_of_a_layout_that_tiles_do_not_have_is_told(changed, across, says):
+    right = boxes.encoded(2048, 8192, 1024)
+    assert boxes.operand(right, 16, 16, 2, across).shape == (16, 16)
+    with pytest.raises(ValueError, match=says):
+        boxes.operand(right + changed, 16, 16, 2, across)
+
+
+@pytest.mark.parametrize("direction", ORDERS)
+def test_three_products_are_right(direction, traced):
+    operands = inputs.normals(GEMM, 0)
+    traced.order = direction
+    got = launched(LESSON / "gemm_tf32x3.py", GEMM, operands)
+    bound = reference.error_bound(GEMM, reference.full(GEMM, *map(np.abs, operands)))
+    assert (np.abs(got - reference.full(GEMM, *operands)) <= bound).all()
+
+
+HIGH = "acc, 0, high, 4 * k, tiles, b + uint64(LOW + k * STEP), BLOCK_N"
+COMMIT = "                wgmma_commit()\n"
+SPLIT = "                split_a(tiles, a_at + stage * uint32(STAGE), swizzle, high, low)\n"
+FENCE = "                wgmma_fence()\n"
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        (COMMIT, COMMIT + "                low[0] = float32(0.0)\n"),
+        (FENCE, FENCE + "                high[0] = float32(0.0)\n"),
+    ],
+)
+def test_fragments_that_are_changed_under_way_are_found(write, old, new):
+    text = (LESSON / "gemm_tf32x3.py").read_text(encoding="utf-8")
+    assert old in text
+    status, found = checked(write("gemm_own.py", text.replace(old, new)), ONE_BLOCK, precision="tf32x3")
+    assert (status, found[0].kind) == ("wrong", "wgmma-order")
+    assert "high is" in found[0].what or "low is" in found[0].what
+
+
+SYNC = "                        cuda.syncwarp()  # threads have read A: a stage is empty when every warp says so\n"
+SWIZZLED = "(right ^ row % uint32(8))"
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "kind"),
+    [
+        ("s * FRAG", "0 * FRAG", "wgmma-order"),
+        (SYNC, "", "race"),
+        ("CLUSTER * CONSUMERS * 4", "CLUSTER * CONSUMERS", "mbarrier"),
+        (SWIZZLED, "right", ""),
+        ("b_k, BLOCK_N)\n", "b_k, BLOCK_N)\n                            frag[s * FRAG] = frag[0]\n", "wgmma-order"),
+    ],
+    ids=["one set", "no syncwarp", "too few arrivals", "no swizzle", "changed under way"],
+)
+def test_mistakes_with_a_in_registers_are_found(write, old, new, kind):
+    text = (LESSON / "hgemm_register_operand.py").read_text(encoding="utf-8")
+    assert old in text
+    problem = problems.Hgemm(M=60, N=72, K=328)
+    status, found = checked(write("hgemm_own.py", text.replace(old, new)), problem)
+    assert status in ("wrong", "crashed")
+    assert [one.kind for one in found[:1]] == ([kind] if kind else [])
+
+
+def test_a_low_half_left_out_is_not_within_the_bound(write):
+    text = (LESSON / "gemm_tf32x3.py").read_text(encoding="utf-8")
+    assert HIGH in text
+    path = write("gemm_own.py", text.replace(HIGH, HIGH.replace("LOW + ", "")))
+    operands = inputs.normals(ONE_BLOCK, 0)
+    bound = reference.error_bound(ONE_BLOCK, reference.full(ONE_BLOCK, *map(np.abs, operands)))
+    assert (np.abs(launched(path, ONE_BLOCK, operands) - reference.full(ONE_BLOCK, *operands)) > bound).any()
