@@ -107,12 +107,13 @@ def _guarded(options: argparse.Namespace) -> int:
     except USER_ERRORS as error:
         text = str(error) or type(error).__name__
         if isinstance(error, OSError) and error.strerror:
-            text = f"{error.filename}: {error.strerror}" if error.filename else f"a file: {error.strerror}"
+            text = f"{error.filename or 'standard output'}: {error.strerror}"
+            if error.filename is None:  # the interpreter would complain once more as it ends
+                console.discard(sys.stdout)
         with suppress(OSError):
             if options.json and sys.stdout is not None:
                 print(json.dumps({"error": text}), flush=True)
         console.complain(f"[bold red]error:[/] {escape(text)}")
-        _discard_if_full()
         return UNUSABLE
     except (KeyboardInterrupt, _EndedError):
         number = came[0] if came else signal.SIGINT
@@ -121,15 +122,6 @@ def _guarded(options: argparse.Namespace) -> int:
             console.say(options).print(f"{what}: what was written so far is kept")
             sys.stdout.flush()
         return _SIGNALLED + number
-
-
-def _discard_if_full() -> None:
-    """Drop what standard output cannot take, as on a full disk: the interpreter would say so once more at its end."""
-    try:
-        if sys.stdout is not None:
-            sys.stdout.flush()
-    except OSError:
-        console.discard(sys.stdout)
 
 
 @contextmanager
