@@ -57,7 +57,7 @@ def listed(name: str, ladder: str) -> tuple[Problem, ...]:
     form, lists = LADDERS[ladder].form, _lists()[name]
     gradients = ("gradients",) if form in ("dgrad", "wgrad") else ()
     convolutions = ("convolutions",) if issubclass(LADDERS[ladder], Convolution) else ()
-    texts = next((lists[key] for key in (ladder, form, *gradients, *convolutions) if key in lists), [])
+    texts: list[str] = next((lists[key] for key in (ladder, form, *gradients, *convolutions) if key in lists), [])
     return tuple(parse_shape(ladder, text) for text in texts)
 
 

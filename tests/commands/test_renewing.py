@@ -13,7 +13,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from common.catalog import cache, catalog, device, problems, store
+from common.catalog import cache, catalog, device, problems, sources, store
 from common.cli import main
 from common.commands import choosing, measuring, renewing
 from common.jobs import run
@@ -39,7 +39,7 @@ def card(monkeypatch, tmp_path):
     """
     older = json.loads((records.RESULTS / CARD).read_text())
     for name in STEPS:
-        step, now = catalog.find(name), catalog.provenance(catalog.find(name).path).source
+        step, now = catalog.find(name), sources.provenance(catalog.find(name).path).source
         for part, of in (("profile", problems.DEFAULT_PRESET[step.ladder]), ("sanitizer", name), ("agreement", name)):
             held = json.dumps(older[part].get(of, {}))
             older[part][of] = json.loads(held.replace(now, "0" * len(now)))
@@ -63,7 +63,7 @@ def card(monkeypatch, tmp_path):
 
     def profiled(pairs):
         asked.append([step.name for step, _ in pairs])
-        return [run.Profiled(step, preset, [], {}, catalog.provenance(step.path)) for step, preset in pairs]
+        return [run.Profiled(step, preset, [], {}, sources.provenance(step.path)) for step, preset in pairs]
 
     def sanitized(steps):
         asked.append([step.name for step in steps])
@@ -73,7 +73,7 @@ def card(monkeypatch, tmp_path):
         asked.append([step.name for step, _ in pairs])
         for step, shape in pairs:
             kernels = [Counted(kernel="k", hardware=COUNTS, trace=COUNTS)]
-            code = catalog.provenance(step.path)
+            code = sources.provenance(step.path)
             entry = Agreement(source=code.source, helpers=code.helpers, shape=shape.shape(), kernels=kernels)
             yield step, shape, entry
 
@@ -81,13 +81,13 @@ def card(monkeypatch, tmp_path):
         asked.append([step for step, _, _ in convolutions])
         for name, preset, ways in convolutions:
             step, made = catalog.find(name), catalog.ROOT / f"{ways.replace('.', '/')}.py"
-            code = {"code": catalog.provenance(step.path), "ways": catalog.provenance(made)}
+            code = {"code": sources.provenance(step.path), "ways": sources.provenance(made)}
             yield step, preset, {**code, "shape": {}, "found": [], "library": ""}
 
     def erred(steps):
         asked.append([step.name for step in steps])
         points = [SimpleNamespace(operands="normals", product=step.name, points=[], library="") for step in steps]
-        return {"products": points, "code": {step.name: catalog.provenance(step.path) for step in steps}}
+        return {"products": points, "code": {step.name: sources.provenance(step.path) for step in steps}}
 
     def trained(words, **_):
         asked.append([{"train": "trained", "compare": "compared"}[words[-1]]])
@@ -113,7 +113,7 @@ def forget(path):
     """Make the record one whose gemm_tuned is of older code."""
     text = path.read_text()
     step = catalog.find("gemm_tuned")
-    now = catalog.provenance(step.path).source
+    now = sources.provenance(step.path).source
     assert now in text
     path.write_text(text.replace(now, "0" * len(now)))
 
