@@ -13,6 +13,7 @@ LESSONS := $(patsubst lessons/%/,%,$(wildcard lessons/[0-9][0-9]_*/))
 
 ifdef PYTHON
   SETUP :=
+  DEV :=
   DIGITS :=
 else
   ifeq ($(OS),Windows_NT)
@@ -21,6 +22,7 @@ else
     PYTHON := .venv/bin/python
   endif
   SETUP := .venv/ready-cuda$(CUDA)
+  DEV := .venv/ready-dev
   DIGITS := .venv/ready-digits
 endif
 
@@ -36,12 +38,12 @@ help: ## print this list
 all: $(SETUP) ## check every step, time it if there is a GPU, redraw charts and tables: what changed; FRESH=1: all
 	$(PYTHON) -m common all$(if $(FRESH), --fresh)$(if $(SIM), --sim)
 
-setup: $(SETUP) ## install the packages into .venv (the other targets do it when needed)
+setup: $(SETUP) $(DEV) ## install all packages into .venv (each target installs what it needs)
 
-test: $(SETUP) ## run the tests; those that need a GPU skip without one
+test: $(DEV) ## run the tests; those that need a GPU skip without one
 	$(PYTHON) -m pytest -n auto --dist loadgroup
 
-quick: $(SETUP) ## lint, type-check and run the fast tests
+quick: $(DEV) ## lint, type-check and run the fast tests
 	@$(MAKE) --no-print-directory lint
 	$(PYTHON) -m pytest -n auto --dist loadgroup -q -m quick
 
@@ -51,7 +53,7 @@ check: $(SETUP) ## check every step, on the GPU if there is one
 verdicts: $(SETUP) ## check and compile every step in full, and write results/verdicts.json
 	$(PYTHON) -m common check --record
 
-book: $(SETUP) ## build the book as a site that opens from disk, in .workbook/book
+book: $(DEV) ## build the book as a site that opens from disk, in .workbook/book
 	$(PYTHON) -m common book
 
 bench: $(SETUP) ## time every step and the vendor's libraries, and record them
@@ -99,12 +101,12 @@ history: $(SETUP) ## list your runs: make history [STEP=...]; python -m common r
 reset: $(SETUP) ## bring a lesson's shipped files back, yours are saved first: make reset LESSON=03
 	@$(PYTHON) -m common reset $(LESSON)
 
-lint: $(SETUP) ## lint and type-check
+lint: $(DEV) ## lint and type-check
 	$(PYTHON) -m ruff check .
 	$(PYTHON) -m ruff format --check .
 	$(PYTHON) -m mypy
 
-format: $(SETUP) ## format the code
+format: $(DEV) ## format the code
 	$(PYTHON) -m ruff check --fix .
 	$(PYTHON) -m ruff format .
 
@@ -114,12 +116,19 @@ $(firstword $(subst _, ,$(1))): $$(SETUP)
 endef
 $(foreach l,$(LESSONS),$(eval $(call lesson_rule,$(l))))
 
-# pip verifies every package against the lock's hashes. It would compile them one by one: compileall has all processors do it.
+# What kernels need; tests, lint and the book add locks/dev.txt. pip verifies every package against the lock's hashes.
+# It would compile them one by one: compileall has all processors do it.
 .venv/ready-cuda$(CUDA): locks/cu$(CUDA).txt
 	@$(BOOTSTRAP) -c 'import sys; v = sys.version_info[:2]; sys.exit(None if (3, 10) <= v <= (3, 14) else "Python %d.%d: must be 3.10 to 3.14; name one with make BOOTSTRAP=python3.12" % v)'
-	@echo "setting up .venv for CUDA $(CUDA) (once; downloads about 400 MB)"
+	@echo "setting up .venv for CUDA $(CUDA) (once; downloads about 270 MB)"
 	@rm -rf .venv
 	@$(BOOTSTRAP) -m venv .venv
+	@$(PYTHON) -m pip install --quiet --no-compile --disable-pip-version-check --require-hashes --only-binary=:all: -r $<
+	@-$(PYTHON) -m compileall -qq -j 0 .venv
+	@touch $@
+
+.venv/ready-dev: locks/dev.txt $(SETUP)
+	@echo "adding what tests and the book need (once; downloads about 85 MB)"
 	@$(PYTHON) -m pip install --quiet --no-compile --disable-pip-version-check --require-hashes --only-binary=:all: -r $<
 	@-$(PYTHON) -m compileall -qq -j 0 .venv
 	@touch $@
@@ -129,11 +138,13 @@ $(foreach l,$(LESSONS),$(eval $(call lesson_rule,$(l))))
 	@$(PYTHON) -m pip install --quiet --disable-pip-version-check --require-hashes --only-binary=:all: --no-deps -r $<
 	@touch $@
 
+UV_LOCK := uv pip compile --quiet --universal --generate-hashes --no-emit-index-url --no-emit-find-links --no-header \
+  --python-version 3.10 --upgrade
+
 lock: ## resolve the packages anew (for maintainers; needs uv)
-	for cuda in 12 13; do \
-	  uv pip compile --quiet --universal --generate-hashes --no-emit-index-url --no-emit-find-links --no-header \
-	    --python-version 3.10 --upgrade --extra cu$$cuda --extra book --extra dev pyproject.toml -o locks/cu$$cuda.txt || exit 1; \
-	done
+	$(UV_LOCK) --extra cu12 pyproject.toml -o locks/cu12.txt
+	$(UV_LOCK) --extra cu13 pyproject.toml -o locks/cu13.txt
+	$(UV_LOCK) --group dev --constraints locks/cu13.txt -o locks/dev.txt
 
 clean: ## remove .venv and caches; records, charts, edits and their history stay
 	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .hypothesis .workbook/cache
