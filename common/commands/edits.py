@@ -10,7 +10,7 @@ from pathlib import Path
 
 from rich.markup import escape
 
-from common.catalog import catalog, exercises
+from common.catalog import catalog, exercises, sources
 from common.catalog.catalog import Step
 from common.commands import arguments, console, verdicts
 from common.commands.console import RIGHT, UNUSABLE
@@ -112,7 +112,7 @@ def _ship(_: argparse.Namespace) -> int:
 
 def name_edited_helpers(meaning: str = "", steps: Sequence[Step] | None = None) -> None:
     """Say which of the lessons' helpers, or of those that ``steps`` import, are edited, and what that means."""
-    wanted = None if steps is None else {path for step in steps for path in catalog.imported_helpers(step.path)}
+    wanted = None if steps is None else {path for step in steps for path in sources.imported_helpers(step.path)}
     for path in shipped.edited_helpers():
         if wanted is not None and path.is_file() and path not in wanted:
             continue

@@ -7,7 +7,7 @@ import threading
 import time
 from pathlib import Path
 
-from common.catalog import catalog, problems
+from common.catalog import catalog, problems, sources
 from common.catalog.catalog import Step
 from common.check import plan
 from common.commands import arguments, choosing, console, edits, verdicts
@@ -120,7 +120,7 @@ def _watch(lesson: str, name: str | None, preset: str | None, simulated: bool) -
 
     def concerned(path: Path) -> list[Step]:
         """The steps that a saved file is, or that import it."""
-        return [step for step in chosen if path == step.path or path in catalog.imported_helpers(step.path)]
+        return [step for step in chosen if path == step.path or path in sources.imported_helpers(step.path)]
 
     pending = [step.path for step in chosen if name or not shipped.as_shipped(step.path)]
     with saves.Saves([*(step.path for step in chosen), *shipped.helpers()], saved) as files:

@@ -7,7 +7,7 @@ import argparse
 from msgspec.structs import asdict
 from rich.markup import escape
 
-from common.catalog import catalog, device, problems
+from common.catalog import catalog, device, problems, sources
 from common.catalog.catalog import Step
 from common.commands import arguments, choosing, console
 from common.commands.choosing import Opened
@@ -76,7 +76,7 @@ def sanitize(steps: list[Step], opened: Opened) -> int:
             say.print(f"{step.name}: {tool}: {escape(report)}", soft_wrap=True)
     for step in steps:
         errors = {tool: count for tool, one, count, _ in found if one == step}
-        record.put_sanitizer(step.name, errors, catalog.provenance(step.path), key)
+        record.put_sanitizer(step.name, errors, sources.provenance(step.path), key)
     return WRONG if any(count for _, _, count, _ in found) else RIGHT
 
 
@@ -136,7 +136,7 @@ def _sweep(options: argparse.Namespace) -> int:
         else:
             point.reason = result.get("message") or "; ".join(f["message"] for f in result["findings"])
         points.append(point)
-        entry = Sweep(**asdict(catalog.provenance(step.path)), shipped=found["shipped"], points=points)
+        entry = Sweep(**asdict(sources.provenance(step.path)), shipped=found["shipped"], points=points)
         record.put_sweep(preset, step.name, entry, key)
     say.print(tables.swept(f"{step.name} on {preset}, {record.gpu_name}", points, found["shipped"]))
     return WRONG if any(p.status in ("wrong", "crashed", "timed_out") for p in points) else RIGHT

@@ -15,8 +15,9 @@ from typing import Any, Literal
 from msgspec.structs import replace
 
 from common.catalog import cache, catalog, device, occupancy, problems, schema
-from common.catalog.catalog import Code, Step
+from common.catalog.catalog import Step
 from common.catalog.problems import Problem
+from common.catalog.sources import Code
 from common.check import budget, check, plan, shapes
 from common.explain.faults import Fault, FindingFields
 from common.jobs import messages

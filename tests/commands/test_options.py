@@ -15,7 +15,7 @@ import pytest
 from msgspec.structs import asdict
 
 from common import cli
-from common.catalog import cache, catalog, device, exercises, problems
+from common.catalog import cache, catalog, device, exercises, problems, sources
 from common.catalog.problems import Gemm
 from common.commands import bench, choosing, edits, everything, lessons, parts, pictures
 from common.edit import history, shipped
@@ -231,7 +231,7 @@ def ask(monkeypatch, capsys, tmp_path, traced):
     note(run, "explain", "because")
     note(run, "tunables", {"tunables": {"PAD": [0, 1, 2]}, "shipped": {"PAD": 1}})
     note(run, "sweep", nothing)
-    code = catalog.provenance(catalog.find("gemm_naive").path)
+    code = sources.provenance(catalog.find("gemm_naive").path)
     note(run, "profile_steps", lambda pairs: [run.Profiled(*pair, [], {}, code) for pair in pairs])
     note(run, "sanitize_steps", lambda steps: iter([(t, step, 0, "") for t in sanitizer.TOOLS for step in steps]))
     note(trace, "results", lambda tasks: iter([traced] * len(tasks)))
@@ -343,7 +343,7 @@ def test_a_step_named_alone_is_shown_on_the_preset_of_its_lesson(ask, command, f
 
 @pytest.mark.parametrize(("source", "says"), [(None, False), ("0" * 64, True)], ids=["as it is", "older"])
 def test_a_sweep_that_is_older_than_the_code_starts_anew(ask, monkeypatch, source, says):
-    code = catalog.provenance(catalog.find("gemm_tuned").path)
+    code = sources.provenance(catalog.find("gemm_tuned").path)
     old = Sweep(source=source or code.source, helpers=code.helpers, points=[Point(tile={"PAD": 0}, status="wrong")])
     record, _ = choosing.open_record(shipped=False)
     monkeypatch.setattr(record, "sweep", lambda *_: old)
@@ -401,7 +401,7 @@ def test_what_is_known_of_a_shipped_step_is_not_said_of_another_file(monkeypatch
         ((traced, merged),) = agreement.count([(one, problem)])
         measured = Counts(**{**counts, "shared_load_wavefronts": 3})
         found = Counted(kernel=step.name, hardware=measured, trace=traced[step.name], compiled=merged.get(step.name))
-        case = Agreement(**asdict(catalog.provenance(one.path)), shape=problem.shape(), kernels=[found])
+        case = Agreement(**asdict(sources.provenance(one.path)), shape=problem.shape(), kernels=[found])
         (note,) = agreement.rows({step.name: {str(problem): case}}, [one])[2]
         assert said in note
         assert (step.name in merged) == (one is step)
