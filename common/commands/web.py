@@ -26,34 +26,11 @@ def commands(known: arguments.Commands) -> None:
     sub = known.add("book", _book, "build the book: a folder that opens in a browser, without network")
     sub.add_argument("--out", type=Path, metavar="FOLDER", help="default: .workbook/book")
     sub.add_argument("--fresh", action="store_true", help="build all pages, changed or not")
-    sub.add_argument("--weigh", action="store_true", help="then tell what pages load, and when they can be read")
 
 
 def _book(options: argparse.Namespace) -> int:
     out = OUT if options.out is None else options.out.resolve()
-    if not options.weigh:
-        return _build(out, options.fresh)
-    from common.book import weighing
-
-    program = weighing.browser()
-    built = _build(out, options.fresh)
-    if built == RIGHT:
-        _weigh(out, program)
-    return built
-
-
-def _weigh(book: Path, program: str) -> None:
-    """Print a line for each page that is weighed, as it comes in."""
-    from common.book import weighing
-
-    names = weighing.pages(book)
-    width = max(map(len, names), default=0)
-    line = f"{{:<{width}}}  {{:>8}}  {{:>6}}  {{:>12}}  {{:>14}}"
-    say = console.say()
-    say.print(line.format("page", "requests", "KiB", "ms from disk", "ms from server"), soft_wrap=True)
-    for one in weighing.weigh(book, names, program):
-        cells = one.requests, f"{one.bytes / 1024:,.0f}", f"{one.disk_ms:.0f}", f"{one.server_ms:.0f}"
-        say.print(escape(line.format(one.page, *cells)), soft_wrap=True)
+    return _build(out, options.fresh)
 
 
 def _build(out: Path, fresh: bool) -> int:
