@@ -7,7 +7,7 @@ import pytest
 from common.book import explorations
 from common.catalog import catalog
 from common.cli import main
-from common.commands import web
+from common.commands import pictures
 from common.report import traces
 
 pytestmark = pytest.mark.xdist_group("book")
@@ -109,7 +109,7 @@ def built(monkeypatch, tmp_path):
     pytest.importorskip("sphinx", reason="the book needs Sphinx: make setup")
     from common.book import book as building
 
-    monkeypatch.setattr(web, "_WORK", tmp_path / "checkout" / "work")
+    monkeypatch.setattr(pictures, "_WORK", tmp_path / "checkout" / "work")
     return lambda build: monkeypatch.setattr(building, "build", build)
 
 
