@@ -11,7 +11,6 @@ Sphinx is brought by ``book`` and ``extension`` alone:
     charts        what the charts are drawn from
     explorer      one trace, one page
     explorations  the microscope pages of all steps
-    weighing      what a page loads, and when it can be read
 """
 
 from pathlib import Path

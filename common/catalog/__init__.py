@@ -3,6 +3,7 @@
 Module by module:
 
     catalog       lessons, steps, experiments and ladders, found in the folders; loads step files
+    sources       what a result depends on: imports, and hashes of code
     lessontext    what a lesson says of its steps
     boundstep     one step on one problem: workspace, prepare, launch, in order
     exercises     the exercises of the lessons, their hints, and what of both was used

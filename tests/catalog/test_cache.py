@@ -23,7 +23,7 @@ def own_folder(monkeypatch, tmp_path):
 
 
 def forget():
-    for one in (cache._house, cache._of_house):
+    for one in (cache._named_in_common, cache._content_in_common):
         one.cache_clear()
 
 

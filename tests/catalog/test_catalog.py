@@ -9,9 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from common.catalog import catalog, exercises, lessontext, store
-from common.catalog.catalog import CatalogError, Code
+from common.catalog import catalog, exercises, lessontext, sources, store
+from common.catalog.catalog import CatalogError
 from common.catalog.problems import DEFAULT_PRESET, LADDERS, PRESETS, parse_shape, timed_presets
+from common.catalog.sources import Code
 from common.edit import shipped
 from common.trace import trace
 from lessons import grid
@@ -321,42 +322,6 @@ def test_folders_without_a_number_and_private_files_are_no_lessons_or_steps(tree
     assert catalog.lessons(root) == ["01_one"]
 
 
-def test_a_file_is_read_again_only_when_it_was_written(tree, write, monkeypatch):
-    monkeypatch.setattr(store, "_CLOCK_NS", 0)  # as if the files were old
-    read, reads = catalog._read, []
-    monkeypatch.setattr(
-        catalog, "_read", lambda path, *rest, **more: reads.append(path.stem) or read(path, *rest, **more)
-    )
-    root = tree({"01_a/gemm_x": "none", "02_b/gemm_y": "gemm_x"})
-    tree({"02_b/experiments/gemm_z": "gemm_x"}, "Variant of")
-
-    def names():
-        reads.clear()
-        found = catalog.everything(root)
-        assert [step for step in found if not step.experiment] == catalog.steps(root)
-        return [step.name for step in found]
-
-    assert names() == ["gemm_x", "gemm_y", "gemm_z"]
-    assert sorted(reads) == ["gemm_x", "gemm_y", "gemm_z"]
-    catalog.steps(root).clear()  # a caller's own list
-    assert names() == ["gemm_x", "gemm_y", "gemm_z"]
-    assert reads == []
-    path = write("01_a/gemm_x.py", header("gemm_x", "none").replace("something", "some other thing"))
-    assert names() == ["gemm_x", "gemm_y", "gemm_z"]
-    assert catalog.find("gemm_x", root).title == "does some other thing."
-    tree({"01_a/gemm_w": "gemm_y"})
-    assert names() == ["gemm_x", "gemm_y", "gemm_w", "gemm_z"]
-    (root / "01_a/gemm_w.py").unlink()
-    (root / "02_b/experiments/gemm_z.py").unlink()
-    assert names() == ["gemm_x", "gemm_y"]
-    other = root / "02_b/gemm_x.py"
-    path.rename(other)
-    assert [step.lesson for step in catalog.steps(root)] == ["02_b", "02_b"]
-    tree({"01_a/helpers/wide": "none", "wide": "none"})
-    with pytest.raises(CatalogError, match="helpers of one name"):
-        catalog.steps(root)
-
-
 def test_a_file_written_twice_within_a_tick_of_the_clock_is_read_twice(tree, write):
     root = tree({"01_a/gemm_x": "none"})
     for title in ("does one thing", "does six thing", "does ten thing"):
@@ -571,10 +536,10 @@ def test_row_slices_cover_all_rows_once_in_grids_that_can_be_launched(M):
 
 
 def test_helpers_are_found_through_each_other():
-    found = catalog.imported_helpers(catalog.find("conv2d_layer_dispatch").path)
+    found = sources.imported_helpers(catalog.find("conv2d_layer_dispatch").path)
     assert [path.stem for path in found] == ["minimal_filtering", "one_channel_pairs", "tiling", "unrolled", "wide"]
     assert found[0].parent == catalog.LESSONS / "05_implicit_gemm" / "helpers"
-    assert catalog.imported_helpers(catalog.find("conv2d_naive").path) == []
+    assert sources.imported_helpers(catalog.find("conv2d_naive").path) == []
 
 
 @pytest.mark.parametrize(
@@ -594,7 +559,7 @@ def test_helpers_are_found_through_each_other():
     ],
 )
 def test_helpers_are_read_from_the_source(write, text, found):
-    assert [path.stem for path in catalog.imported_helpers(write("student.py", text + "\n"))] == found
+    assert [path.stem for path in sources.imported_helpers(write("student.py", text + "\n"))] == found
 
 
 def test_no_two_helpers_have_one_name_nor_that_of_a_step():
@@ -689,13 +654,13 @@ def test_a_stand_in_that_fails_leaves_the_helpers_alone(write):
 
 def test_an_entry_is_current_while_neither_file_nor_helper_changes(write):
     path = write("student.py", "from lessons import wide\n")
-    made = catalog.provenance(path)
+    made = sources.provenance(path)
     assert list(made.helpers) == ["wide"]
-    assert catalog.is_current(made, path)
-    assert not catalog.is_current(Code(source=made.source, helpers={"wide": "0" * 64}), path)
-    assert not catalog.is_current(Code(source=made.source, helpers={}), path)
-    assert catalog.is_current(Code(source=made.source), path)  # of before helpers were noted
-    assert not catalog.is_current(Code(source="0" * 64), path)
+    assert sources.is_current(made, path)
+    assert not sources.is_current(Code(source=made.source, helpers={"wide": "0" * 64}), path)
+    assert not sources.is_current(Code(source=made.source, helpers={}), path)
+    assert sources.is_current(Code(source=made.source), path)  # of before helpers were noted
+    assert not sources.is_current(Code(source="0" * 64), path)
 
 
 # --- source_hash ---
@@ -731,7 +696,7 @@ SOURCE = textwrap.dedent(
 @pytest.fixture
 def digest(write):
     def digest(text):
-        return catalog.source_hash(write("step.py", text))
+        return sources.source_hash(write("step.py", text))
 
     return digest
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from common.catalog import catalog, lessontext
+from common.catalog import catalog, lessontext, sources
 from common.catalog.device import Gpu
 from common.jobs import messages
 from common.records import recording, records
@@ -134,7 +134,7 @@ def point(depth, rms, lost=0.0):
 @pytest.fixture
 def record(tmp_path):
     record = Record.open(Gpu(**GPU), tmp_path)
-    code = catalog.provenance(catalog.find("gemm_naive").path)
+    code = sources.provenance(catalog.find("gemm_naive").path)
     products = [
         accuracy.Measured(product="gemm_naive", operands="normals", points=[point(256, 2.5e-7), point(512, 3.2e-7)]),
         accuracy.Measured(
@@ -153,7 +153,7 @@ def record(tmp_path):
 
 def test_errors_are_recorded_with_the_code_or_the_library(record):
     found = record.data.accuracy
-    assert found["normals"]["gemm_naive"].code == catalog.provenance(catalog.find("gemm_naive").path)
+    assert found["normals"]["gemm_naive"].code == sources.provenance(catalog.find("gemm_naive").path)
     assert found["normals"]["cuBLAS FP16"].library == "CUDA 13"
     assert found["large"]["cuBLAS FP16"].points == [accuracy.Errors(K=4096, lost=1.0)]
     assert {one.run for mine in found.values() for one in mine.values()} == set(record.data.runs)

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from common.catalog import catalog, lessontext, problems
+from common.catalog import catalog, lessontext, problems, sources
 from common.catalog.device import Gpu
 from common.jobs import messages
 from common.records import current, recording, records
@@ -153,8 +153,8 @@ def record(tmp_path):
                 epilogue="column_sums", saved_bytes=102_760_448, alone=paired(3.0, 3.0), separate=paired(3.1, 3.0),
             ),
         ],
-        "code": catalog.provenance(step.path),
-        "ways": catalog.provenance(catalog.LESSONS / "08_training/helpers/beside.py"),
+        "code": sources.provenance(step.path),
+        "ways": sources.provenance(catalog.LESSONS / "08_training/helpers/beside.py"),
         "library": "cuDNN 9.1.2, PyTorch 2.11",
     }  # fmt: skip
     recording.record_epilogues(record, record.start_run(), step, PRESET, WAYS, result)
