@@ -241,6 +241,7 @@ class Prepare(FileTask[PrepareResult], frozen=True, kw_only=True, tag="jobs.prep
     ``kernels``  the folder that keeps them
     """
 
+    ahead: ClassVar[bool] = True
     shapes: list[dict[str, int]]
     device: device.Gpu
     kernels: str

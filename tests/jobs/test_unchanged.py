@@ -8,7 +8,8 @@ from msgspec import to_builtins
 
 from common.catalog import cache, catalog, device, packages, problems, sources
 from common.catalog.sources import Code
-from common.commands import console, mainjob, measuring, verdicts
+from common.commands import bench as benches
+from common.commands import console, everything, verdicts
 from common.edit import loop
 from common.jobs import run, unchanged
 from common.jobs.run import Outcome
@@ -337,7 +338,7 @@ def test_only_steps_that_are_right_are_kept(steps, monkeypatch, capsys):
         checks = unchanged.Outcomes("check", "simulator")
         known = checks.known(steps)
         rest = [step for step in steps if step.name not in known]
-        found = mainjob._check_rest(steps, known, rest, checks, None, {})
+        found = everything._check_rest(steps, known, rest, checks, None, {})
         assert [outcome.step.name for outcome in found] == ["gemm_plain"] * 2 + ["gemm_aided"] * 2
     assert checked == [["gemm_plain", "gemm_aided"], ["gemm_aided"]]
     assert "1 verdict is as new as its code and was kept" in capsys.readouterr().out
@@ -367,7 +368,7 @@ def bench(record, monkeypatch):
         monkeypatch.setattr(run, "measure", measure)
         card = device.Gpu(**{**GPU, **gpu})
         pairs = [(step, "gemm-2048") for step in steps]
-        assert measuring.Bench(steps, card, ROOM, fresh, pairs=pairs).run() == console.RIGHT
+        assert benches.Bench(pairs, card, ROOM, fresh).run() == console.RIGHT
         return measured
 
     return bench

@@ -542,9 +542,9 @@ def test_no_fp32_time_is_below_the_floor_but_an_algorithm_with_less_work(shipped
 def test_the_machine_code_record_is_of_the_shipped_kernels(step):
     code = records.load_code()
     entry = code.steps.get(step.name)
-    assert entry is not None, "not compiled: make code"
+    assert entry is not None, "not compiled: python -m common inspect --record"
     assert entry.helpers or not sources.imported_helpers(step.path)
-    assert sources.is_current(entry, step.path), "older than the kernel, or than a helper: make code"
+    assert sources.is_current(entry, step.path), "older than its code: python -m common inspect --record"
     assert entry.kernels
     assert code.tools
 

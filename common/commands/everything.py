@@ -1,18 +1,16 @@
-"""The main job, ``all``, and its own time, ``selftime``."""
+"""The main job, ``all``: check, time, compile and draw what changed."""
 
 from __future__ import annotations
 
 import argparse
-import json
 from collections.abc import Collection, Iterator
-
-from msgspec import to_builtins
 
 from common.catalog import catalog, lessontext
 from common.catalog.catalog import Step
 from common.check import plan
-from common.commands import arguments, choosing, console, flow, measuring, pictures, selftime, verdicts
-from common.commands.console import RIGHT, WRONG
+from common.commands import arguments, choosing, console, pictures, verdicts
+from common.commands.bench import Bench
+from common.commands.console import RIGHT
 from common.edit import loop
 from common.jobs import run, unchanged
 from common.jobs.run import Outcome
@@ -21,22 +19,9 @@ from common.run import isolate
 
 
 def commands(known: arguments.Commands) -> None:
-    sub = known.add("selftime", _selftime, "time the main job itself, in a copy: where its seconds go")
-    sub.add_argument("--json", action="store_true", help="as JSON on standard output")
-
     sub = known.add("all", _all, "check everything, time it if there is a GPU, draw charts and tables: what changed")
-    sub.add_argument("--sim", action="store_true", help="as if there were no GPU")
+    arguments.takes_sim(sub)
     sub.add_argument("--fresh", action="store_true", help="all of it anew, whether anything changed or not")
-
-
-def _selftime(options: argparse.Namespace) -> int:
-    found = selftime.measure()
-    if options.json:
-        print(json.dumps(to_builtins(found), indent=1))
-    else:
-        for name, entry in found.runs.items():
-            console.say().print(tables.selftimed(name, entry))
-    return RIGHT if all(entry.code == RIGHT for entry in found.runs.values()) else WRONG
 
 
 def _all(options: argparse.Namespace) -> int:
@@ -50,7 +35,8 @@ def _all(options: argparse.Namespace) -> int:
     checks = unchanged.Outcomes("check", [engine, shipped], options.fresh)
     known = checks.known(steps, card[1] if card else 0)
     rest = [step for step in steps if step.name not in known]
-    bench = measuring.Bench(steps, *card, options.fresh, quick=True) if card else None
+    pairs = choosing.pairs(steps, None, every_preset=False)
+    bench = Bench(pairs, *card, options.fresh, quick=True) if card else None
     preparing = bench.prepare(rest) if bench else None
     # that the compiler works here, one step shows; the others' compilations are of the record, too
     uncompiled = [step for number, step in enumerate(steps) if number == 0 or step.name not in shipped]
@@ -162,7 +148,7 @@ class Compiling:
         if self._compiling is None:
             self.begin()
         assert self._compiling is not None
-        for outcome in console.progress("compile", self._compiling, self._rest, flow.compiled):
+        for outcome in console.progress("compile", self._compiling, self._rest, verdicts.compiled_line):
             self._known[outcome.step.name] = [outcome]
             if outcome.status == "right":
                 self._results.keep([outcome])
