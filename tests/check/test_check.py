@@ -8,7 +8,7 @@ import pytest
 
 from common.catalog import reference
 from common.catalog.problems import RAGGED, Conv2d, Conv3d, Gemm
-from common.check import check, inputs
+from common.check import check, findings, inputs
 from common.check.check import MARGIN, Finding, Guarded, Verdict
 
 GEMM = Gemm(M=37, N=45, K=19)
@@ -355,7 +355,7 @@ def test_workspace_is_passed_last_and_a_refusal_passes_through():
 
 @pytest.mark.parametrize("problem", [GEMM, RAGGED["conv2d"][0], RAGGED["conv3d"][0], Gemm(M=1, N=9, K=1)], ids=str)
 def test_sampled_positions_are_in_range_and_hold_every_corner(problem):
-    positions = check.sample_positions(problem, 300, seed=1)
+    positions = findings.sample_positions(problem, 300, seed=1)
     shape = problem.output_shape
     assert len(positions) == len(shape)
     for axis, extent in zip(positions, shape, strict=True):
@@ -422,9 +422,9 @@ def test_sampling_says_where_the_wrong_elements_lie():
     assert "each is 1 too large" in finding.message
     assert finding.message.count(", expected ") == 3
     x, weight = inputs.integers(BATCH, 0)
-    positions = check.sample_positions(BATCH, 500, 0)
+    positions = findings.sample_positions(BATCH, 500, 0)
     expected = reference.at(BATCH, x, weight, positions)
-    (apart,) = check.compare_sampled(BATCH, positions, expected + (positions[1] == 3), expected)
+    (apart,) = findings.compare_sampled(BATCH, positions, expected + (positions[1] == 3), expected)
     assert apart.message.partition(" (")[0] == finding.message.partition(" (")[0]
     assert "too large" not in apart.message  # who does not know the operands says where alone
 
