@@ -176,12 +176,6 @@ def answer(number: int, task: Task[Result], say: Say) -> Result:
     return result
 
 
-@functools.cache
-def _note_start() -> None:
-    """Enter, once, what it took to get here: the interpreter's start and imports."""
-    ledger.note("processes and imports", time.process_time(), time.process_time())
-
-
 def _path(task: Task[Result]) -> Path:
     return Path(task.path if isinstance(task, FileTask) else "")
 
@@ -189,7 +183,6 @@ def _path(task: Task[Result]) -> Path:
 def attempt(task: Task[Result]) -> Result:
     """Do a task in this process; what came of it, whatever is raised."""
     try:
-        _note_start()
         began = time.monotonic()
         layer, _, name = task.kind.partition(".")
         with ledger.stage(name):
