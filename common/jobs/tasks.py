@@ -194,10 +194,10 @@ def check_task(task: messages.Check) -> StepResult:
         _held.drop()
         _let_go()
         budget.require_large(problem, _room(task))
-        from common.check import large
+        from common.check import fullsize
 
         try:
-            verdict = large.check_large(module, problem)
+            verdict = fullsize.check_large(module, problem)
         finally:
             _let_go()
     else:
