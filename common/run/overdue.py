@@ -29,7 +29,7 @@ _WORDS = {
 }  # fmt: skip
 # Frames that say what Python is at: functions, or any (empty), of files whose names end so.
 _AT: dict[str, tuple[tuple[str, str], ...]] = {
-    _WAITING: (("store.py", "locked"), ("kernelcache.py", "_locked")),
+    _WAITING: (("store.py", "locked"),),
     ledger.COMPILE: (("dispatcher.py", "compile"), ("kernelcache.py", ""), ("codegen.py", ""), ("compiler.py", "")),
     ledger.IMPORTS: (("<frozen importlib._bootstrap>", ""),),
 }
