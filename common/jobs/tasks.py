@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from msgspec.structs import asdict
 
-from common.catalog import catalog, device, ledger, limits, occupancy, problems, sources
+from common.catalog import boundstep, catalog, device, ledger, limits, occupancy, problems, sources
 from common.catalog.patching import replaced
 from common.check import budget, plan
 from common.explain import faults
@@ -341,7 +341,7 @@ def _module(task: FileTask[Result], rival: messages.Rival | None = None, tile: m
 def _tiled(task: FileTask[Result], tile: messages.Tile) -> tuple[Any, messages.Tile]:
     """The module of the task's file with these tile constants, and what of them its ``launch`` takes by keyword."""
     module = _module(task)
-    return (module, tile) if catalog.takes_tile(module, tile) else (_module(task, tile=tile), {})
+    return (module, tile) if boundstep.takes_tile(module, tile) else (_module(task, tile=tile), {})
 
 
 class _Held:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from common.catalog import catalog, exercises, lessontext, sources, store
+from common.catalog import boundstep, catalog, exercises, lessontext, sources, store
 from common.catalog.catalog import CatalogError
 from common.catalog.problems import DEFAULT_PRESET, LADDERS, PRESETS, parse_shape, timed_presets
 from common.catalog.sources import Code
@@ -324,7 +324,7 @@ def diff(write, old, new):
     for name, text in (("gemm_a", old), ("gemm_b", new)):
         path = write(f"{name}.py", header(name, "none") + text)
         steps.append(catalog.Step(name, "01_x", "gemm", None, path, "", False))
-    return list(catalog.difference(*steps))
+    return list(sources.difference(*steps))
 
 
 def test_difference_leaves_docstring_indentation_and_the_own_name_out(write):
@@ -399,7 +399,7 @@ def test_a_constant_that_the_file_has_not_is_named(write):
 )
 def test_a_tile_is_taken_by_keyword_or_is_the_files_constants(write, launch, takes):
     module = catalog.load(write("student.py", f"def {launch}: ...\n"), "gemm")
-    assert catalog.takes_tile(module, {"TILE": 4, "WPT": 2}) is takes
+    assert boundstep.takes_tile(module, {"TILE": 4, "WPT": 2}) is takes
 
 
 # --- grids ---
