@@ -18,7 +18,7 @@ from common.catalog import catalog, device, exercises
 from common.commands import arguments, choosing, console, edits
 from common.commands.console import RIGHT, WRONG
 from common.grade import folders, grade, sandbox, source
-from common.jobs import run
+from common.jobs import measuring
 from common.report import tables
 
 _KEPT_SECONDS = 5.0  # a report of a folder is written again when it is so old
@@ -58,7 +58,7 @@ def _grade(options: argparse.Namespace) -> int:
         memory_bytes=int(options.memory * 2**30),
     )  # fmt: skip
     simulator = choosing.simulator(options.sim, options)
-    gpu, ceilings = (None, None) if simulator else run.measure_device()
+    gpu, ceilings = (None, None) if simulator else measuring.measure_device()
     grader = grade.Grader(grade.Machine(gpu, ceilings), limits)
     own = grade.own_sources(files)
     workers = options.workers or device.workers()

@@ -38,7 +38,7 @@ from common.grade.checkout import Change, Checkout
 from common.grade.folders import Submission
 from common.grade.grade import Grade, Grader, Machine
 from common.grade.sandbox import Limits, Sandbox, SandboxError
-from common.jobs import run
+from common.jobs import measuring
 from common.machine_code import codegen, sass
 
 FOLDER = Path(__file__).parents[1] / "cheats"
@@ -959,7 +959,7 @@ def test_what_a_submission_starts_ends_with_it(write):
 
 @pytest.fixture(scope="module")
 def machine():
-    return Machine(*run.measure_device())
+    return Machine(*measuring.measure_device())
 
 
 @pytest.mark.gpu
