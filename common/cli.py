@@ -40,14 +40,14 @@ from common.jobs import messages, run
 from common.run import isolate
 from common.run.messages import Result, Task
 from common.timing import profiler, sanitizer
-from common.trace import lanes
+from common.trace.state import TraceError
 
 _COMMANDS = (steps, measuring, renewing, machinecode, tracing, edits, exercising, pictures, web, mainjob)
 _PLAYED = f"The environment's {device.CARD_SWITCH}=8.6 gives steps the limits of a card of that compute capability."
 _SIGNALLED = 128  # and the signal's number, as a shell has it
 USER_ERRORS = (
     ValueError, OSError, device.NoGpuError, run.DeviceError, run.ToolError,
-    profiler.ProfileError, sanitizer.SanitizerError, lanes.TraceError, history.HistoryError,
+    profiler.ProfileError, sanitizer.SanitizerError, TraceError, history.HistoryError,
 )  # fmt: skip
 _UNWRITTEN = (errno.ENOSPC, errno.EFBIG, errno.EIO, errno.EBADF)
 _ENDING = ("SIGINT", "SIGTERM", "SIGHUP")

@@ -37,13 +37,13 @@ from common.records.records import Record, RecordError
 from common.report import agreement, tables, training
 from common.run import isolate
 from common.timing import profiler, sanitizer
-from common.trace import lanes
+from common.trace.state import TraceError
 
 ROWS = "rows"  # of steps and libraries, and the ceilings
 TOGETHER = 4  # under a profiler or a sanitizer, whose process takes seconds to start
 FIRST_SECONDS = 60.0  # are enough for what never was measured here
 COMMAND_SECONDS = 600.0
-_EXPECTED = (run.DeviceError, profiler.ProfileError, sanitizer.SanitizerError, lanes.TraceError, TimeoutError)
+_EXPECTED = (run.DeviceError, profiler.ProfileError, sanitizer.SanitizerError, TraceError, TimeoutError)
 _UNAVAILABLE = (profiler.UnavailableError, sanitizer.UnavailableError)
 _UNKEPT = (store.StoreError, RecordError)
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS)

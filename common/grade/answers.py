@@ -50,7 +50,7 @@ from common.records.entries import MachineCode
 from common.records.records import Record
 from common.report import figures
 from common.run import isolate
-from common.trace import memory, trace
+from common.trace import cost, trace
 
 SECONDS = 120.0
 NEAR = 1.0  # percent, where a value is no whole number
@@ -290,12 +290,12 @@ def _measured(facts: Facts, kind: str, arguments: list[str], within: float) -> E
 
 def _turns(_: Facts, arguments: list[str]) -> tuple[float, str]:
     stride = int(arguments[0])
-    count = _wavefronts(stride * np.arange(memory.WARP)[None], 1)
+    count = _wavefronts(stride * np.arange(cost.WARP)[None], 1)
     return count, f"wavefronts at a stride of {stride} floats, counted"
 
 
 def _wavefronts(words: NDArray[Any], width: int) -> int:
-    return memory.wavefronts(words, np.ones_like(words, np.bool_), width).moved
+    return cost.wavefronts(words, np.ones_like(words, np.bool_), width).moved
 
 
 def _fits(_: Facts, arguments: list[str]) -> tuple[float, str]:
@@ -318,13 +318,13 @@ def evaluated(text: str, known: Mapping[str, float | None] | None = None) -> flo
 
 def _lanes(_: Facts, arguments: list[str]) -> tuple[float, str]:
     kind, place, *width = arguments
-    words = np.array([[int(evaluated(place, {"l": lane})) for lane in range(memory.WARP)]])
+    words = np.array([[int(evaluated(place, {"l": lane})) for lane in range(cost.WARP)]])
     wide = int(width[0]) if width else 1
     if kind == "turns":
         return _wavefronts(words, wide), "wavefronts of a warp's read, counted"
     if kind != "sectors":
         raise AnswerError(f"lanes {kind}: unknown")
-    touched = np.unique((words[..., None] + np.arange(wide)) * 4 // memory.SECTOR_BYTES)
+    touched = np.unique((words[..., None] + np.arange(wide)) * 4 // cost.SECTOR_BYTES)
     return len(touched), "sectors of a warp's read, counted"
 
 

@@ -21,7 +21,7 @@ from common.grade.ptx_plan import Plan, PlanLaunch
 from common.machine_code import codegen
 from common.machine_code.codegen import MachineCode
 from common.trace import trace
-from common.trace.trace import Trace
+from common.trace.result import Trace
 
 # Machine code is counted for it, whatever the GPU, so that limits mean the same everywhere; what requires another is
 # counted for that.

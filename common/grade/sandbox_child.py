@@ -75,13 +75,13 @@ class Child:
     def launch(self) -> list[Launched]:
         """Take all operands from the exchange, launch, and put them back."""
         from common.report import tracewords
-        from common.trace import lanes
+        from common.trace.state import MistakeError, TraceError
 
         self._take(0, 3)
         try:
             launched = self.stage.launch()
-        except lanes.TraceError as error:
-            if isinstance(error, lanes.MistakeError):
+        except TraceError as error:
+            if isinstance(error, MistakeError):
                 raise
             raise UnjudgedError(f"cannot be judged here: {error}") from None
         for report in self.stage.tracer.reports():
@@ -98,11 +98,12 @@ class Child:
         unsound."""
         from common.grade import limits
         from common.report import tracewords
-        from common.trace import lanes, trace
+        from common.trace import trace
+        from common.trace.state import TraceError
 
         try:
             found = trace.run(self.module, problems.from_shape(self.ladder, shape), every=True, seed=seed)
-        except lanes.TraceError as error:
+        except TraceError as error:
             return Traced(str(error) or NOT_SAID)
         kernels = found.as_dict()["kernels"]
         faults = [tracewords.fault_sentence(fault) for kernel in kernels for fault in kernel["faults"]]
@@ -117,12 +118,13 @@ class Child:
 
     def sample(self, shape: dict[str, int], seed: int, block: list[int] | None) -> Block:
         """Trace one block of each kernel, the middle one if none is named, and say what it wrote and took for it."""
-        from common.trace import lanes, trace
+        from common.trace import trace
+        from common.trace.state import TraceError
 
         problem = problems.from_shape(self.ladder, shape)
         try:
             found = trace.run(self.module, problem, (block[0], block[1], block[2]) if block else None, seed=seed)
-        except lanes.TraceError as error:
+        except TraceError as error:
             return Block(str(error) or NOT_SAID)
         flat = np.asarray(found.output).reshape(-1)
         written = np.flatnonzero(~np.isnan(flat))

@@ -23,7 +23,8 @@ from common.catalog.problems import Problem
 from common.grade.audit import Audit, identity
 from common.grade.messages import Launched
 from common.machine_code import capture, tensormaps
-from common.trace.trace import DeviceArray, Tracer
+from common.trace.device_arrays import DeviceArray
+from common.trace.trace import Tracer
 
 
 class Handed:

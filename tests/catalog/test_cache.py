@@ -74,7 +74,7 @@ def depends():
 
 def test_a_verdict_depends_on_what_finds_it_and_on_nothing_that_shows_it(depends):
     assert not depends["check"] & of("book", "report", "commands", "edit", "grade")
-    wanted = ("check/check.py", "check/plan.py", "check/shapes.py", "catalog/reference.py", "trace/lanes.py")
+    wanted = ("check/check.py", "check/plan.py", "check/shapes.py", "catalog/reference.py", "trace/executor.py")
     assert {COMMON / name for name in (*wanted, "jobs/tasks.py", "explain/faults.py")} <= depends["check"]
     assert depends["card"] == depends["check"]
 
@@ -88,7 +88,7 @@ def test_a_chart_depends_on_what_draws_it_and_not_on_the_tracer(depends):
 def test_a_trace_depends_on_all_that_the_tracer_runs(depends):
     assert not depends["trace"] & of("book", "commands", "grade", "edit")
     wanted = (
-        "trace/lanes.py",
+        "trace/executor.py",
         "machine_code/loops.py",
         "machine_code/capture.py",
         "catalog/limits.py",

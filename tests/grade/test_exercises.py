@@ -25,7 +25,7 @@ from common.records import records
 from common.report import figures, tracewords
 from common.trace import trace
 from common.trace.bench import TracedBench
-from common.trace.lanes import TraceError
+from common.trace.state import TraceError
 
 pytestmark = [
     pytest.mark.usefixtures("traced"),
