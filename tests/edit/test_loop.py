@@ -290,7 +290,7 @@ def test_a_pair_runs_each_file_on_its_own_helper(write, monkeypatch):
         shape={"M": 4, "N": 5, "K": 6},
         against={"shipped": shipped_one},
     )
-    result = child._attempt(task)
+    result = child.attempt(task)
     assert result["status"] == "right", result
     assert result["pairs"] == {"shipped": PAIR}
     assert log.read_text().endswith("om")  # the last two: the shipped file, and this one
