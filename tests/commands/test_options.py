@@ -19,7 +19,19 @@ from common import cli
 from common.book import weighing
 from common.catalog import cache, catalog, device, exercises, problems
 from common.catalog.problems import Gemm
-from common.commands import arguments, choosing, edits, lessons, mainjob, measuring, pictures, renewing, selftime, web
+from common.commands import (
+    arguments,
+    choosing,
+    edits,
+    exercising,
+    lessons,
+    mainjob,
+    measuring,
+    pictures,
+    renewing,
+    selftime,
+    web,
+)
 from common.edit import history, shipped
 from common.explain import faults
 from common.grade import folders, grade
@@ -344,7 +356,7 @@ def ask(monkeypatch, capsys, tmp_path, traced):
     note(shipped, "text", None)
     note(folders, "report", (Path("a"), Path("b")))
     note(grade.Grader, "all", nothing)
-    note(grade, "remember")
+    note(exercising, "_remember")
     note(unchanged.Outcomes, "known", {})
     monkeypatch.setattr(weighing, "browser", lambda: "browser")
     for module, name in (
@@ -590,10 +602,6 @@ def test_a_shape_may_take_what_a_process_may(ask, monkeypatch):
     for room, code in ((need, 0), (need - 1, 2)):
         monkeypatch.setattr(device, "memory_for_a_child", lambda gpu, room=room: room)
         assert ask("check", 'gemm_naive --shape "M=3 N=4 K=2"').code == code
-
-
-def test_more_seconds_for_an_answer_are_more_for_the_processor(ask):
-    assert ask("grade", "{class} --seconds 1000").Grader.limits.cpu_seconds >= 1000
 
 
 def test_the_command_that_shows_a_fault_can_be_copied(monkeypatch, write):
