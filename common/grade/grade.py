@@ -29,7 +29,7 @@ from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
-from common.catalog import catalog, exercises, problems
+from common.catalog import catalog, exercises, problems, sources
 from common.catalog.catalog import Step
 from common.catalog.device import Gpu
 from common.catalog.exercises import Exercise
@@ -189,7 +189,7 @@ class Grader:
         departure = frame.departure(exercise, text)
         if departure:
             grade.findings.append(Finding("frame", departure))
-        if not grade.findings and catalog.code_hash(text) == catalog.source_hash(exercise.solution):
+        if not grade.findings and sources.code_hash(text) == sources.source_hash(exercise.solution):
             grade.notes.append("line by line as the solution has it")
 
     def do(self, tasks: list[Task[Any]], simulated: bool, folder: Path) -> list[Any]:

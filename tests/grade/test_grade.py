@@ -517,7 +517,7 @@ def test_grade_says_what_passes_and_remembers_it(call):
     assert (code, verdict["target"], verdict["passed"], verdict["student"]) == (0, "05.1", True, "")
     assert "passed" in err
     # a copy elsewhere is not the student's own
-    assert "passed" not in call("progress")[1]
+    assert "passed" not in call("hint")[1]
 
 
 def test_a_pass_of_ones_own_shows_in_progress(call, monkeypatch):
@@ -526,7 +526,7 @@ def test_a_pass_of_ones_own_shows_in_progress(call, monkeypatch):
     assert call("grade", "05.1", "--sim")[0] == 0
     said = f"05.1 another worked example, by hand: hint 1 of 3\n  {one.hints[0][:40]}"
     assert call("hint", "05.1")[1].startswith(said)
-    out = call("progress")[1]
+    out = call("hint")[1]
     assert "1 of 3" in out
     assert "passed" in out
 

@@ -217,7 +217,7 @@ def test_what_one_compute_capability_has_is_compiled_for_it_alone(compiled, inst
 
 
 def test_a_step_that_requires_it_is_compiled_for_nothing_else(scratch):
-    step = catalog._read(scratch(SETMAXNREG), "01_scratch")
+    step = catalog._header(path := scratch(SETMAXNREG), "01_scratch", path.read_text(encoding="utf-8"))
     assert step.requires == "9.0a"
     assert run._allowed(step, codegen.ARCHITECTURES) == run._allowed(step, ["12.0"]) == ["9.0a"]
     assert [capability for capability in ("8.0", "9.0", "9.0a", "10.0") if step.runs_on(capability)] == [
@@ -282,7 +282,7 @@ def test_a_grid_that_is_no_multiple_of_its_cluster_is_refused_without_a_gpu(scra
     path = scratch(SETMAXNREG)
     text = path.read_text(encoding="utf-8").replace("launch_bounds=(128, 1)", "launch_bounds=(128, 1, 2)")
     path.write_text(text.replace("c.shape[0], 128, 0", f"{rows}, 128, 0"), encoding="utf-8")
-    step = catalog._read(path, "01_scratch")
+    step = catalog._header(path, "01_scratch", path.read_text(encoding="utf-8"))
     (outcome,) = run.compile_steps([step], ["9.0"], False, preset="tiny-hgemm")
     assert outcome.fine == (status == "right"), outcome.reasons
     if not outcome.fine:
