@@ -82,7 +82,7 @@ class _Judging:
 
     def works_on_the_host(self) -> list[Finding]:
         """Does ``launch`` itself read or write elements, or make arrays? No kernel runs meanwhile."""
-        from common.trace import trace
+        from common.trace import device_arrays, trace
 
         said: list[str] = []
         launches: list[trace.Launch] = []
@@ -101,7 +101,7 @@ class _Judging:
             said.append("the output changed while no kernel ran: launch wrote it from the host")
         for launch in launches:
             arrays = [one for one in launch.arguments if isinstance(one, np.ndarray) and one.ndim]
-            if not all(isinstance(one, trace.DeviceArray) for one in arrays):
+            if not all(isinstance(one, device_arrays.DeviceArray) for one in arrays):
                 name = launch.function.__name__
                 said.append(f"launch hands {name} an array that neither prepare nor workspace made")
         return [Finding("host_access", message) for message in dict.fromkeys(said)]
