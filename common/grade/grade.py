@@ -114,6 +114,7 @@ class Grader:
         self.machine, self.limits = machine or Machine(), limits or Limits()
         self._seed = secrets.randbits(48)  # of the fresh shapes: the same for all who hand in
         self._closing = threading.Event()
+        self._gpu = threading.Lock()
 
     def all(self, files: list[Submission], workers: int) -> Generator[tuple[int, Grade], None, None]:
         """Each file's number and grade, as they come; what is not done when the iterator is closed is left out.
@@ -194,9 +195,10 @@ class Grader:
 
     def do(self, tasks: list[Task[Any]], simulated: bool, folder: Path) -> list[Any]:
         """The tasks' results: fewer if the grading ends meanwhile."""
-        if bubblewrap():
-            return behind_walls((tasks, simulated, self.limits.seconds), folder, self._closing)
-        return [result for _, result in isolate.run(tasks, simulated, self.limits.seconds, self._closing)]
+        with contextlib.nullcontext() if simulated else self._gpu:
+            if bubblewrap():
+                return behind_walls((tasks, simulated, self.limits.seconds), folder, self._closing)
+            return [result for _, result in isolate.run(tasks, simulated, self.limits.seconds, self._closing)]
 
     def fresh(self, own: Sequence[Problem]) -> list[Problem]:
         """Shapes that no author of a file could know, the same at each call."""
@@ -232,16 +234,12 @@ class _Kernel:
 
     def judge(self) -> None:
         """Fill in the grade."""
-        copy = self.folder / self.file.path.name
+        copy, target = self.folder / self.file.path.name, self.target
         copy.write_text(self.file.text or "", encoding="utf-8", newline="\n")
-        place = {
-            "path": str(copy),
-            "ladder": self.target.ladder,
-            "step": self.target.name,
-            "helpers": self._helpers(),
-        }
+        helpers = self._helpers(copy)
+        place = {"path": str(copy), "ladder": target.ladder, "step": target.name, "helpers": helpers}
         if not self.exercise:
-            place["home"] = str(self.target.path)
+            place["home"] = str(target.path)
         found = self.grader.do([self._task(place)], True, self.folder)
         result: Judged = found[0] if found else {"status": "unjudged", "message": "the grading was ended"}
         self.grade.findings += _findings(result)
@@ -250,10 +248,10 @@ class _Kernel:
         if self.grader.machine.gpu and not self.grade.findings:
             self._on_gpu(place)
 
-    def _helpers(self) -> dict[str, str]:
+    def _helpers(self, copy: Path) -> dict[str, str]:
         """Copies of the edited helpers that it imports, as they were shipped."""
         found = {}
-        for helper in shipped.edited_helpers(self.file.path):
+        for helper in shipped.edited_helpers(copy):
             text = shipped.text(helper)
             if text is not None:
                 path = self.folder / "helpers" / helper.name

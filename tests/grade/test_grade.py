@@ -416,8 +416,9 @@ def test_a_folder_of_students(write, tmp_path):
     ("data", "says"),
     [
         (b"# coding: utf-7\nx = 1\n", "its first lines say that it is written in utf-7: a file must be UTF-8"),
-        (b"# coding: no-such-thing\n", "not readable as Python: unknown encoding: no-such-thing"),
+        (b"# coding: no-such-thing\n", "unknown encoding: no-such-thing"),
         (b"x = 1\ny = '\xff'\n", "line 2: not UTF-8"),
+        (b"'\xff'\n", "line 1: not UTF-8"),
         (b"x = 1\0\n", "source code cannot contain null bytes"),
         (b"#" * (1 << 19), "at most 262,144 are read"),
     ],
