@@ -34,7 +34,7 @@ from msgspec import to_builtins
 
 import common
 from common.catalog import catalog, ledger
-from common.explain import faults
+from common.explain import errors, faults, source
 from common.run import limits, overdue
 from common.run.messages import FileTask, Result, Task
 
@@ -252,7 +252,7 @@ def _restore_builtins() -> list[str]:
 
 def failure(error: BaseException, path: Path) -> Result:
     """What became of the step file at ``path``: unusable, refused or crashed, and why in one line."""
-    fault = faults.of_error(error, path)
+    fault = errors.of_error(error, path)
     explained: Result = {"status": "unusable", "faults": [fault.as_dict()]} if fault else {"status": "unusable"}
     if isinstance(error, catalog.CatalogError):
         return {**explained, "message": _one_line(error)}
@@ -289,7 +289,7 @@ def _compiled_line(error: BaseException, path: Path) -> str:
     """' at file:line' of the kernel's line that Numba was working on when it gave up."""
     found = ""
     for frame, _ in traceback.walk_tb(error.__traceback__):
-        line = faults.kernel_line(frame, path)
+        line = errors.kernel_line(frame, path)
         found = found if line is None else f" at {path.name}:{line}"
     return found
 
@@ -297,7 +297,7 @@ def _compiled_line(error: BaseException, path: Path) -> str:
 def _syntax(error: SyntaxError, path: Path) -> str:
     at = error.lineno
     if Path(error.filename or path.name).name == path.name:
-        at = faults.syntax_line(error, path)
+        at = source.of_syntax_error(error, path)
     named = error.filename or ""
     name = path.name if named.startswith("<") else Path(named or path).name  # perhaps a file that the step's imports
     text = faults.cut((error.text or "").strip())

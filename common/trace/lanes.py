@@ -25,7 +25,7 @@ import numpy as np
 
 from common.catalog import ledger, limits
 from common.catalog.limits import LaunchLimitError
-from common.explain.faults import ARRAY_MAKERS, Fault, made
+from common.explain.faults import ARRAY_MAKERS, Fault, array_made
 from common.trace import hopper, lockstep, values
 from common.trace.bulk import LEFT_OVER, Map
 from common.trace.engines import Asynchronous
@@ -402,7 +402,7 @@ class Machine:
         if isinstance(function, Intrinsic):
             return function.function(self, line, *arguments, **options)
         if getattr(function, "__name__", "") in ARRAY_MAKERS and "numpy" in str(getattr(function, "__module__", "")):
-            raise self.error(line, made(function.__name__))
+            raise self.error(line, array_made(function.__name__))
         return function(*arguments, **options)
 
     def here(self) -> tuple[Any, ...]:
