@@ -46,7 +46,6 @@ LOOK_AT = {
     "recursion": "what ends the recursion: it must be reached",
     "ends-process": "this line: a step file returns, and neither exits nor interrupts",
     "died": "this line, and what it calls outside Python: an address that is not its own ends the whole process",
-    "builtins": "this line: the workbook and Numba need Python's own names as they are",
     "warp-sync": "the branches around this call, and its mask: all lanes that it names must come to this line",
     "launch-limits": "what launch asks for: threads per block are block x times y times z, and dynamic shared "
     "memory comes on top of the arrays in the kernel",
@@ -227,17 +226,6 @@ def last_words(log: list[str]) -> str:
     places = [f"{Path(frame[1]).name}:{frame[2]}" for frame in frames if frame]
     said = [cut(line, 300) for line in log[: fatal[-1]] if line.strip()][-1:]
     return "; ".join([*said, f"{dump[0].partition(': ')[2]} in {', '.join(places[:_FRAMES])}"])
-
-
-def of_changed_builtins(names: list[str], path: Path) -> Fault:
-    """The step file at ``path`` took away or replaced these names of Python."""
-    statements: list[ast.stmt | ast.expr] = [
-        *source.each(path, ast.Delete),
-        *source.each(path, ast.Assign),
-        *source.each(path, ast.Call),
-    ]
-    line = next((one.lineno for one in statements if any(name in ast.unparse(one) for name in names)), None)
-    return fault("builtins", f"the file changes Python's own {', '.join(sorted(names))}", path, line)
 
 
 def cut(text: str, most: int = 160) -> str:

@@ -19,7 +19,7 @@ FOLDER = Path(__file__).parents[1] / "faults"
 SHAPE = problems.FIRST["gemm"]
 PATIENCE = 60.0
 ENDLESS_SECONDS = 3.0
-COUNT = 70  # so that none goes missing unnoticed
+COUNT = 69  # so that none goes missing unnoticed
 
 
 @dataclass(frozen=True)
@@ -227,14 +227,6 @@ def test_an_expression_too_deep_for_python_is_told_with_its_line(write):
         catalog.load(path, "gemm")
     fault = errors.of_error(raised.value, path)
     assert (fault.kind, fault.line) == ("too-deep", 2)
-
-
-def test_an_error_whose_words_cannot_be_had_is_still_told(write):
-    text = "class E(Exception):\n    def __str__(self):\n        raise RuntimeError\n\n\nraise E\n"
-    path = write("gemm_x.py", text)
-    ((_, result),) = isolate.run([Check(ladder="gemm", path=str(path), shape=SHAPE.shape())], True, PATIENCE)
-    assert result["status"] == "crashed"
-    assert "gemm_x.py:6: a E, which raises when asked what it says" in result["message"]
 
 
 def test_the_end_of_a_process_is_told_with_the_line_a_crash_handler_named(write):
