@@ -20,6 +20,7 @@ from common.edit import history
 from common.grade import folders, grade, limits, messages, tasks
 from common.grade.folders import Submission
 from common.grade.grade import Grade, Grader, Machine
+from common.jobs import measuring
 from common.machine_code import codegen, sass
 from common.trace import trace
 
