@@ -38,7 +38,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from common.catalog import catalog, occupancy, problems
+from common.catalog import catalog, limits, problems
 from common.catalog.problems import Conv3d
 from common.grade import source
 from common.jobs import messages
@@ -265,7 +265,7 @@ def _warps(facts: Facts, arguments: list[str]) -> tuple[float, str]:
     name, preset = arguments
     kernel = _compiled(name)
     threads = _total(facts.launches(name, preset)[-1:], "block")
-    fits = occupancy.occupancy(ARCHITECTURE, threads, kernel.registers, kernel.shared_bytes)
+    fits = limits.occupancy(ARCHITECTURE, threads, kernel.registers, kernel.shared_bytes)
     return fits.warps, f"warps of {name} that fit a multiprocessor"
 
 
@@ -300,7 +300,7 @@ def _wavefronts(words: NDArray[Any], width: int) -> int:
 
 def _fits(_: Facts, arguments: list[str]) -> tuple[float, str]:
     threads, registers, shared_bytes = map(int, arguments)
-    found = occupancy.occupancy(ARCHITECTURE, threads, registers, shared_bytes).warps
+    found = limits.occupancy(ARCHITECTURE, threads, registers, shared_bytes).warps
     return found, f"warps that fit a multiprocessor, with {registers} registers in each of {threads} threads"
 
 

@@ -8,7 +8,7 @@ from weakref import WeakSet
 
 import numpy as np
 
-from common.catalog.occupancy import REGISTERS
+from common.catalog.limits import REGISTERS
 from common.trace.bulk import LEFT_OVER, Stores
 from common.trace.clocks import Clocks
 from common.trace.mbarriers import Barrier, Barriers
