@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Literal
 
-from common.catalog import cache, device, occupancy, problems
+from common.catalog import cache, device, limits, problems
 from common.catalog.catalog import Step
 from common.catalog.problems import Problem
 from common.jobs import messages, run
@@ -68,7 +68,7 @@ def card_architecture() -> str:
     A step that does not run on it has a card for what it requires.
     """
     found = device.compute_capability()
-    return found if found in occupancy.LIMITS else run.CODE_ARCHITECTURE
+    return found if found in limits.LIMITS else run.CODE_ARCHITECTURE
 
 
 def cards(
