@@ -552,7 +552,7 @@ def test_a_broken_file_is_named_with_its_line(call, write):
 
 
 def test_a_failed_check_tells_its_cause_once_and_how_to_trace_it(call):
-    file = catalog.ROOT / "tests/wrong_kernels/gemm_no_guard_m.py"
+    file = mutants.path("gemm_no_guard_m")
     shape = "M=5 N=33 K=2"
     code, out, _ = call("check", "gemm_naive", "--file", str(file), "--shape", shape, "--sim")
     assert code == WRONG

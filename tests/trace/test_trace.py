@@ -34,7 +34,7 @@ from common.trace.messages import TracedAccess, TracedKernel
 
 pytestmark = pytest.mark.usefixtures("traced")
 FILES = [*catalog.steps(), *catalog.experiments()]
-WRONG = Path(__file__).parents[1] / "wrong_kernels"
+FAULTS = Path(__file__).parents[1]
 HEAD = """
 import math
 import numpy as np
@@ -207,35 +207,35 @@ UNTRACED = {
 }  # fmt: skip
 
 
-# Of those that say what they expect; a class says how a kernel shows (tests/measure/test_wrong_kernels.py).
-OWN = [path for path in sorted(WRONG.glob("*.py")) if "\nExpect: " in path.read_text(encoding="utf-8")]
+# Of those that say what they expect; a class says how a kernel shows (tests/check/test_wrong_kernels.py).
+OWN = [kernel for kernel in mutants.everything().values() if kernel.expect]
 
 
 def test_the_expectations_are_of_kernels_that_there_are():
-    assert {*EXPECTED, *UNTRACED} <= {path.stem for path in OWN}
+    assert {*EXPECTED, *UNTRACED} <= {kernel.name for kernel in OWN}
 
 
-@pytest.mark.parametrize("path", OWN, ids=lambda path: path.stem)
-def test_races_and_out_of_bounds_and_uninitialised_reads_of_wrong_kernels_are_found(path):
-    if path.stem == "gemm_endless":
+@pytest.mark.parametrize("kernel", OWN, ids=lambda kernel: kernel.name)
+def test_races_and_out_of_bounds_and_uninitialised_reads_of_wrong_kernels_are_found(kernel):
+    if kernel.name == "gemm_endless":
         return
     found = set()
-    for problem in RAGGED[path.stem.split("_")[0]]:
+    for problem in RAGGED[kernel.ladder]:
         try:
-            found |= kinds(traced(path, problem))
+            found |= kinds(traced(kernel.path, problem))
         except (lanes.TraceError, catalog.CatalogError, ValueError, RuntimeError):
-            assert path.stem in UNTRACED
-    assert found == EXPECTED.get(path.stem, set())
+            assert kernel.name in UNTRACED
+    assert found == EXPECTED.get(kernel.name, set())
 
 
 def test_a_fault_names_line_thread_and_block():
-    found = traced(WRONG / "gemm_no_guard_m.py", Gemm(M=37, N=45, K=19))
+    found = traced(mutants.path("gemm_no_guard_m"), Gemm(M=37, N=45, K=19))
     fault = found.faults[0]
     assert (fault.kind, fault.array, fault.thread, fault.block) == ("outside", "a", (0, 5, 0), (0, 4, 0))
     assert fault.code == "acc += a[m, k] * b[k, n]"
     assert fault.what == "axis 0 of a is read at 37, its extent is 37"
     assert fault.count == 3 * 45 * 19
-    path = WRONG / "gemm_missing_barrier.py"
+    path = mutants.path("gemm_missing_barrier")
     race = traced(path, Gemm(M=5, N=7, K=3)).faults[0]
     lines = [line.strip() for line in path.read_text(encoding="utf-8").splitlines()]
     read = lines.index("acc += a_tile[ty, k] * b_tile[k, tx]") + 1
