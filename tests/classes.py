@@ -66,7 +66,7 @@ def _own_reason(kernel: Mutant, result: dict) -> bool:
 def _ask(kernel: Mutant, kind: type[ShapeTask], problem: Problem, fields: dict) -> dict:
     task = kind(path=str(kernel.path), ladder=kernel.ladder, shape=problem.shape(), **fields)
     with contextlib.redirect_stdout(io.StringIO()):
-        result = child._attempt(task)
+        result = child.attempt(task)
     assert "ModuleNotFoundError" not in (result.get("message") or ""), result
     return run.judged(problem, result)
 

@@ -1,10 +1,6 @@
 """Files are written whole or not at all, and what is read is named where it is not as it must be."""
 
-import errno
-import json
 import os
-import subprocess
-import sys
 import threading
 from dataclasses import dataclass, field
 from typing import Annotated, Literal, TypedDict
@@ -12,7 +8,7 @@ from typing import Annotated, Literal, TypedDict
 import pytest
 from msgspec import Meta, Struct
 
-from common.catalog import catalog, exercises, schema, store
+from common.catalog import schema, store
 from common.catalog.schema import Count, Digest, Name, Number, SchemaError, Tally
 from common.catalog.store import StoreError
 
@@ -43,56 +39,6 @@ def test_a_write_that_fails_leaves_the_old_file_alone(tmp_path, monkeypatch, sta
 
 
 @POSIX
-def test_a_limit_on_the_size_of_files_cuts_none(tmp_path):
-    path = tmp_path / "page.md"
-    store.write(path, "x" * 100)
-    code = (
-        "import resource, sys; from pathlib import Path; from common.catalog import store\n"
-        "resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))\n"
-        "try:\n    store.write(Path(sys.argv[1]), 'y' * 10000)\n"
-        "except store.StoreError as error:\n    print(error)\n"
-        "try:\n    store.append(Path(sys.argv[1]), 'y' * 10000)\n"
-        "except store.StoreError as error:\n    print(error)\n"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", code, str(path)], cwd=catalog.ROOT, capture_output=True, text=True, timeout=60
-    )
-    assert "page.md: cannot be written: File too large" in done.stdout
-    assert "page.md: cannot be written: the disk is full" in done.stdout  # for a part of the line there was room
-    assert path.read_text() == "x" * 100
-    assert files(tmp_path) == ["page.md"]
-
-
-def test_all_of_a_file_is_on_the_disk_before_it_is_moved_to_its_place(tmp_path, monkeypatch):
-    sizes = []
-    monkeypatch.setattr(store.os, "fsync", lambda handle: sizes.append(os.fstat(handle).st_size))
-    store.write(tmp_path / "page.md", "x" * 100)
-    assert sizes == [100]
-
-
-def test_folders_are_made_as_they_are_needed(tmp_path):
-    store.write(tmp_path / "a/b/page.md", "x")
-    store.append(tmp_path / "c/d/all.jsonl", "x")
-    with store.locked(tmp_path / "e/f"):
-        pass
-    assert files(tmp_path) == ["a/b/page.md", "c/d/all.jsonl"]
-
-
-def test_a_file_of_the_checkout_is_named_relative_to_it(tmp_path):
-    assert store.shown(catalog.ROOT / "results" / "a.json") == "results/a.json"
-    assert store.shown(tmp_path / "a.json") == str(tmp_path / "a.json")
-
-
-@POSIX
-def test_a_link_is_replaced_and_its_target_kept(tmp_path):
-    target, link = tmp_path / "target", tmp_path / "link"
-    target.write_text("kept")
-    link.symlink_to(target)
-    store.write(link, "new")
-    assert (target.read_text(), link.read_text(), link.is_symlink()) == ("kept", "new", False)
-
-
-@POSIX
 def test_a_file_keeps_its_mode(tmp_path):
     path = tmp_path / "run.sh"
     store.write(path, "a")
@@ -112,41 +58,6 @@ def test_a_new_file_has_the_mode_that_the_users_mask_leaves_it(tmp_path, mask, m
         os.umask(before)
     assert (tmp_path / "a" / "grades.json").stat().st_mode & 0o777 == mode
     assert (tmp_path / "a").stat().st_mode & 0o777 == mode | (mode & 0o444) >> 2
-
-
-@pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() != 0, reason="needs an administrator's rights")
-def test_a_file_keeps_its_owner_and_group(tmp_path):
-    """An administrator's command leaves a user's files theirs."""
-    path = tmp_path / "record.json"
-    store.write(path, "a")
-    path.chmod(0o640)
-    os.chown(path, 1234, 5678)
-    store.write(path, "b")
-    found = path.stat()
-    assert (found.st_uid, found.st_gid, found.st_mode & 0o777) == (1234, 5678, 0o640)
-
-
-@POSIX
-def test_a_file_whose_owner_cannot_be_kept_is_written(tmp_path, monkeypatch):
-    asked = []
-
-    def refuse(path, owner, group):
-        asked.append((owner, group))
-        raise PermissionError(1, "Operation not permitted")
-
-    path = tmp_path / "record.json"
-    store.write(path, "a")
-    monkeypatch.setattr(store.os, "chown", refuse)
-    store.write(path, "b")
-    assert path.read_text() == "b"
-    assert asked == [(os.getuid(), path.stat().st_gid), (-1, path.stat().st_gid)]
-
-
-@POSIX
-def test_a_file_of_a_long_name_is_written(tmp_path):
-    path = tmp_path / ("\u8bfe" * 80 + ".html")  # 245 bytes, and a system takes 255
-    store.write(path, "a")
-    assert path.read_text() == "a"
 
 
 def test_a_folder_in_a_files_place_is_named(tmp_path):
@@ -210,11 +121,6 @@ def test_what_is_no_toml_is_named(tmp_path, content):
         store.read_toml(path)
 
 
-def test_a_name_that_no_file_can_have_is_no_error_of_another_kind(tmp_path):
-    with pytest.raises(StoreError, match="cannot be read: embedded null byte"):
-        store.read_bytes(tmp_path / "a\0b")
-
-
 def test_the_lock_is_for_one_at_a_time(tmp_path):
     inside, most = 0, 0
 
@@ -237,35 +143,6 @@ def test_the_lock_is_for_one_at_a_time(tmp_path):
         with store.locked(tmp_path, 0.05):
             pass
     assert files(tmp_path) == []
-
-
-def test_a_file_in_the_folders_place_cannot_be_locked(tmp_path):
-    (tmp_path / "a").write_text("")
-    with pytest.raises(StoreError, match="a: cannot be locked: File exists"), store.locked(tmp_path / "a"):
-        pass
-
-
-@POSIX
-def test_a_file_system_without_locks_is_used_without(tmp_path, monkeypatch):
-    def flock(*_):
-        raise OSError(errno.ENOLCK, "No locks available")
-
-    monkeypatch.setattr(store.fcntl, "flock", flock)
-    with store.locked(tmp_path, 0.05):
-        store.write(tmp_path / "page.md", "x")
-    assert files(tmp_path) == ["page.md"]
-
-
-def test_hints_at_once_lose_none(tmp_path):
-    one = next(one for one in exercises.everything() if len(one.hints) >= 3)
-    code = (
-        "import sys; from pathlib import Path; from common.catalog import exercises\n"
-        "print(exercises.State(Path(sys.argv[1])).hint(exercises.find(sys.argv[2]))[0])\n"
-    )
-    words = [sys.executable, "-c", code, str(tmp_path / "state.json"), one.number]
-    asked = [subprocess.Popen(words, cwd=catalog.ROOT, stdout=subprocess.PIPE, text=True) for _ in range(3)]
-    assert sorted(int(program.communicate()[0]) for program in asked) == [1, 2, 3]
-    assert json.loads((tmp_path / "state.json").read_text())["hints"] == {one.name: 3}
 
 
 class _A(Struct):
