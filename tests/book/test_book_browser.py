@@ -1,5 +1,6 @@
 """The book and the microscope in a real browser: scripts, keyboard, a phone."""
 
+import mutants
 import pytest
 
 from common.book import explorer

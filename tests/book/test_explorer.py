@@ -3,6 +3,7 @@
 import json
 import re
 
+import mutants
 import pytest
 
 from common.book import costs, explorations, explorer

@@ -2,6 +2,7 @@
 
 import importlib
 
+import mutants
 import pytest
 
 from common.catalog import catalog, problems

@@ -35,7 +35,8 @@ GPU_LIMIT = 30.0  # of an endless kernel, its compilation included
 DRAWN = 3
 SLOW = {
     "conv3d_index_in_an_exception", "conv3d_no_barrier_before_next_taps", "gemm_list_of_partial_sums",
-    "gemm_plain_python_helper", "gemm_product_of_slices", "gemm_rows_along_z_once_more", "gemm_sum_of_a_generator",
+    "gemm_plain_python_helper", "gemm_product_of_slices", "gemm_rows_along_z_once_more",
+    "gemm_shared_ticket_assumed_zero", "gemm_sum_of_a_generator",
     "hconv3d_corner_beyond_the_engine", "hconv3d_stride_beyond_the_engine",
 }  # fmt: skip
 
@@ -78,9 +79,7 @@ def on_any(kernel):
 
 def task(kernel, problem, **options):
     precision = catalog.precision(kernel.path, kernel.text)
-    return Check(
-        path=str(kernel.path), ladder=kernel.ladder, shape=problem.shape(), precision=precision, **options
-    )
+    return Check(path=str(kernel.path), ladder=kernel.ladder, shape=problem.shape(), precision=precision, **options)
 
 
 def findings(kernel, problem, repeats=1):

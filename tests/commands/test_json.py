@@ -2,6 +2,7 @@
 
 import json
 
+import mutants
 import pytest
 
 from common import cli

@@ -13,6 +13,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
+import mutants
 import numpy as np
 import pytest
 from msgspec import structs
@@ -314,7 +315,7 @@ def test_ptx_of_a_plan_holds_one_kernel_and_its_limit():
 
 def test_functions_that_numba_adds_later_are_no_part_of_a_plan():
     problem = problems.from_shape("gemm", {"M": 3, "N": 4, "K": 5})
-    with Sandbox(Path(__file__).parents[1] / "wrong_kernels/gemm_float16_accumulator.py", "gemm") as box:
+    with Sandbox(mutants.path("gemm_float16_accumulator"), "gemm") as box:
         box.ask(messages.Start())
         box.send(0, bytes(4 * 5 * 4))
         with pytest.raises(SandboxError, match=r"cannot be judged here: product calls .* float16") as failed:
@@ -994,6 +995,5 @@ class TestOnGpu:
 
     @pytest.mark.parametrize("name", WRONG)
     def test_a_wrong_kernel_is_called_what_it_is(self, name, checkout, machine):
-        wrong = Path(__file__).parents[1] / "wrong_kernels" / f"{name}.py"
-        kind = re.search(r"Expect: (\w+)", wrong.read_text())[1]
-        assert kind in [finding.kind for finding in graded(wrong, checkout, machine).findings]
+        wrong = mutants.everything()[name]
+        assert wrong.expect[0] in [finding.kind for finding in graded(wrong.path, checkout, machine).findings]

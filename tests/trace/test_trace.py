@@ -9,6 +9,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import mutants
 import numpy as np
 import pytest
 from msgspec.structs import replace
@@ -34,7 +35,7 @@ from common.trace.messages import TracedAccess, TracedKernel
 
 pytestmark = pytest.mark.usefixtures("traced")
 FILES = [*catalog.steps(), *catalog.experiments()]
-FAULTS = Path(__file__).parents[1]
+LESSON = Path(__file__).parents[2] / "lessons" / "02_shared_tiling"
 HEAD = """
 import math
 import numpy as np
@@ -239,7 +240,7 @@ def test_a_fault_names_line_thread_and_block():
     race = traced(path, Gemm(M=5, N=7, K=3)).faults[0]
     lines = [line.strip() for line in path.read_text(encoding="utf-8").splitlines()]
     read = lines.index("acc += a_tile[ty, k] * b_tile[k, tx]") + 1
-    written = lines.index("a_tile[row, tx] = a[block_m + row, start + tx]") + 1
+    written = lines.index("a_tile[row, tx] = a[block_m + row, k0 + tx]") + 1
     assert race.what == (
         f"a_tile[0, 0] is read by thread (0, 0, 0) in line {read} "
         f"and written by thread (0, 31, 0) in line {written}, with no barrier between"
@@ -1030,10 +1031,9 @@ RACES = [
     if named(title) <= {"race"} and title not in UNSEEN_BY_RACECHECK
 ]
 RACY_FILES = {
-    "wrong_kernels/gemm_missing_barrier.py": True,
-    "faults/race.py": True,
-    "../lessons/02_shared_tiling/exercises/gemm_once_in_a_while.py": True,
-    "../lessons/02_shared_tiling/solutions/gemm_once_in_a_while.py": False,
+    mutants.path("gemm_missing_barrier"): True,
+    LESSON / "exercises" / "gemm_once_in_a_while.py": True,
+    LESSON / "solutions" / "gemm_once_in_a_while.py": False,
 }
 
 
@@ -1045,7 +1045,7 @@ def test_what_racecheck_does_not_see_is_among_the_sections():
 def racechecked(tmp_path_factory):
     """The hazards that racecheck counts, by title or file."""
     folder, problem = tmp_path_factory.mktemp("races"), Gemm(M=4, N=32, K=8)
-    cases = {name: (WRONG.parent / name, Gemm(M=37, N=45, K=35)) for name in RACY_FILES}
+    cases = {path: (path, Gemm(M=37, N=45, K=35)) for path in RACY_FILES}
     for number, (title, body) in enumerate(RACES):
         cases[title] = folder / f"gemm_race{number}.py", problem
         cases[title][0].write_text(file_of(STAGED.format(body=body), block=64))
@@ -1070,14 +1070,14 @@ def test_racecheck_says_the_same_of_a_race(racechecked, title, _body):
 
 @pytest.mark.gpu
 @pytest.mark.xdist_group("gpu")
-@pytest.mark.parametrize("name", RACY_FILES)
-def test_racecheck_says_the_same_of_a_file(racechecked, name):
-    assert bool(racechecked[name]) == RACY_FILES[name], racechecked
+@pytest.mark.parametrize("path", RACY_FILES)
+def test_racecheck_says_the_same_of_a_file(racechecked, path):
+    assert bool(racechecked[path]) == RACY_FILES[path], racechecked
 
 
-@pytest.mark.parametrize("name", RACY_FILES)
-def test_a_race_of_a_file_is_traced(name):
-    assert kinds(traced(WRONG.parent / name, Gemm(M=37, N=45, K=35))) == ({"race"} if RACY_FILES[name] else set())
+@pytest.mark.parametrize("path", RACY_FILES)
+def test_a_race_of_a_file_is_traced(path):
+    assert kinds(traced(path, Gemm(M=37, N=45, K=35))) == ({"race"} if RACY_FILES[path] else set())
 
 
 def test_an_uninitialised_value_that_is_not_stored_is_a_note():
@@ -2281,7 +2281,7 @@ def test_a_trace_as_json(call):
 
 
 def test_faults_are_told_and_set_the_exit_code(call):
-    file = str(WRONG / "gemm_no_guard_m.py")
+    file = str(mutants.path("gemm_no_guard_m"))
     code, out, _ = call("trace", "gemm_naive", "--file", file, "--shape", "M=5 N=33 K=2")
     assert code == 1
     assert "line 23: out of bounds: axis 0 of a is read at 5, its extent is 5 (" in out
@@ -2307,14 +2307,14 @@ def test_unusable_arguments(call, words, says):
 
 def test_a_failed_check_points_to_the_trace_that_shows_why(here):
     step, problem = catalog.find("gemm_naive"), Gemm(M=5, N=33, K=2)
-    sentence, command = tracewords.suspicion(step, problem, WRONG / "gemm_no_guard_m.py")
+    sentence, command = tracewords.suspicion(step, problem, mutants.path("gemm_no_guard_m"))
     assert sentence.startswith("line 23: out of bounds: axis 0 of a is read at 5")
     assert command.startswith('python -m common trace gemm_naive --shape "M=5 N=33 K=2" --block 0,0,0 --file ')
     told = "in thread (0, 1, 0) of block (1, 0, 0): a[5, 0]: out of bounds"
-    assert " --block 1,0,0 --file " in tracewords.suspicion(step, problem, WRONG / "gemm_no_guard_m.py", told)[1]
+    assert " --block 1,0,0 --file " in tracewords.suspicion(step, problem, mutants.path("gemm_no_guard_m"), told)[1]
     assert tracewords.suspicion(step, problem) is None
-    assert tracewords.suspicion(step, problem, WRONG / "gemm_transposed.py") is None
-    assert tracewords.suspicion(step, problem, WRONG / "gemm_raises.py") is None
+    assert tracewords.suspicion(step, problem, mutants.path("gemm_transposed")) is None
+    assert tracewords.suspicion(step, problem, mutants.path("gemm_raises")) is None
 
 
 def test_every_kind_of_fault_has_words():
