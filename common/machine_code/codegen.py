@@ -29,7 +29,7 @@ from common.catalog.patching import replaced, replaced_items
 from common.catalog.problems import Problem
 from common.machine_code import capture, sass, tensormaps
 from common.machine_code.loops import HotLoop
-from common.machine_code.messages import Assembled
+from common.machine_code.messages import Compiled
 
 ARCHITECTURES = ("7.5", "8.0", "8.6", "8.9", "9.0", "10.0", "12.0")
 
@@ -90,7 +90,7 @@ class MachineCode:
         what, span = sass.hot_span(self.listing)
         return HotLoop.counted(self.listing.instructions[slice(*span)], what)
 
-    def as_dict(self) -> Assembled:
+    def as_dict(self) -> Compiled:
         """The figures, and the instructions by name: of the whole kernel, and as ``loop`` of its hot loop."""
         return {
             "kernel": self.kernel,

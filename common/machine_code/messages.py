@@ -62,7 +62,7 @@ class SourceLine(TypedDict):
     text: str
 
 
-class LineMix(SourceLine):
+class LineMix(SourceLine, total=False):
     """Its instructions, in all and by class."""
 
     total: int
@@ -94,70 +94,21 @@ class HotFigures(TypedDict):
     widths: dict[str, dict[str, int]]
 
 
-class TextMix(TypedDict):
-    """A :class:`Line`."""
-
-    text: str
-    mix: dict[str, int]
-
-
-class CompiledHot(HotFigures):
-    """A hot loop as a compile task tells of it."""
-
-    what: str
-    lines: list[TextMix]
-
-
-class CardHot(HotFigures):
-    """A hot loop as a card shows it."""
+class CardHot(HotFigures, total=False):
+    """A hot loop as a card shows it; a compile task tells no ``groups``, and of ``lines`` text and mix alone."""
 
     what: str
     lines: list[LineMix]
     groups: list[Group]
 
 
-class Fitting(TypedDict):
-    """:class:`Fits`."""
-
-    blocks: int
-    warps: int
-    max_warps: int
-    fraction: float
-    limited_by: list[str]
-
-
-class _Named(TypedDict):
-    kernel: str
-    architecture: str
-
-
-class Assembled(_Named):
-    """What :meth:`common.machine_code.codegen.MachineCode.as_dict` tells of a kernel."""
-
-    registers: int
-    stack_bytes: int
-    spill_bytes: int
-    shared_bytes: int
-    instructions: dict[str, int]
-    loop: dict[str, int]
-
-
-class Recorded(TypedDict):
-    """What :func:`common.machine_code.cards.recorded` tells beside that."""
-
-    block: list[int]
-    occupancy: Fitting
-    hot: CompiledHot
-
-
-class _Compiled(_Named):
-    float64: list[str]
-
-
-class Compiled(_Compiled, total=False):
+class Compiled(TypedDict, total=False):
     """A kernel for one architecture: the lines of its PTX that compute in float64; and a :class:`Kernel`'s fields if
     it was assembled."""
 
+    kernel: str
+    architecture: str
+    float64: list[str]
     registers: int
     stack_bytes: int
     spill_bytes: int
@@ -165,16 +116,18 @@ class Compiled(_Compiled, total=False):
     instructions: dict[str, int]
     loop: dict[str, int]
     block: list[int]
-    occupancy: Fitting
-    hot: CompiledHot
+    occupancy: occupancy.Fitting
+    hot: CardHot
 
 
-class CodeCard(_Named, total=False):
+class CodeCard(TypedDict, total=False):
     """A kernel's card, as :func:`common.machine_code.cards.card` makes it; ``traffic`` by the names of its TRAFFIC.
 
     ``text`` is its PTX, then there is nothing else, or its machine code.
     """
 
+    kernel: str
+    architecture: str
     grid: list[int]
     block: list[int]
     threads: int
