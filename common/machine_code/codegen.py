@@ -27,7 +27,7 @@ import numpy as np
 from common.catalog.boundstep import BoundStep
 from common.catalog.patching import replaced, replaced_items
 from common.catalog.problems import Problem
-from common.machine_code import capture, sass, tensormaps
+from common.machine_code import capture, sass
 from common.machine_code.loops import HotLoop
 from common.machine_code.messages import Compiled
 
@@ -411,7 +411,7 @@ def _recording(seen: list[Launch]) -> Iterator[None]:
     def type_of(value: Any) -> Any:
         if isinstance(value, np.ndarray):
             return types.Array(numba.from_dtype(value.dtype), value.ndim, "C")
-        return tensormaps.typed() if tensormaps.is_map(value) else numba.typeof(value)
+        return numba.typeof(value)  # of a tensor map, too: its bytes
 
     def record(self: Any, *args: Any) -> None:
         seen.append(Launch.of(self, types.void(*(type_of(arg) for arg in args))))

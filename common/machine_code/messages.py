@@ -62,7 +62,7 @@ class SourceLine(TypedDict):
     text: str
 
 
-class LineMix(SourceLine, total=False):
+class LineMix(SourceLine):
     """Its instructions, in all and by class."""
 
     total: int
@@ -94,12 +94,36 @@ class HotFigures(TypedDict):
     widths: dict[str, dict[str, int]]
 
 
-class CardHot(HotFigures, total=False):
-    """A hot loop as a card shows it; a compile task tells no ``groups``, and of ``lines`` text and mix alone."""
+class TextMix(TypedDict):
+    """A :class:`Line`."""
+
+    text: str
+    mix: dict[str, int]
+
+
+class CompiledHot(HotFigures):
+    """A hot loop as a compile task tells of it."""
+
+    what: str
+    lines: list[TextMix]
+
+
+class CardHot(HotFigures):
+    """A hot loop as a card shows it."""
 
     what: str
     lines: list[LineMix]
     groups: list[Group]
+
+
+class Fitting(TypedDict):
+    """:class:`Fits`."""
+
+    blocks: int
+    warps: int
+    max_warps: int
+    fraction: float
+    limited_by: list[str]
 
 
 class Compiled(TypedDict, total=False):
@@ -116,8 +140,8 @@ class Compiled(TypedDict, total=False):
     instructions: dict[str, int]
     loop: dict[str, int]
     block: list[int]
-    occupancy: occupancy.Fitting
-    hot: CardHot
+    occupancy: Fitting
+    hot: CompiledHot
 
 
 class CodeCard(TypedDict, total=False):
