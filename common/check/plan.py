@@ -126,7 +126,7 @@ def cases(ladder: str, gpu: bool, seed: int, full: bool = False) -> list[Case]:
     planned += [Case(problem, "traced") for problem in drawn.drawn(ladder, seed, DRAWN)]
     found = _operands(planned, seed)
     if gpu:
-        # a conv2d kernel is compiled for each change of its weights: what it keeps from launch to launch the tracer saw
+        # a conv2d kernel is compiled for each change of its weights, so the tracer alone tries many changes
         compiled = problems.LADDERS[ladder].form == "conv2d"
         on_gpu = [Case(problems.FIRST[ladder], "gpu", "usual" if compiled else "thorough")]
         on_gpu += [replace(case, engine="gpu") for case, too in chosen(ladder) if too]
