@@ -150,7 +150,7 @@ class PtxResult(Result, total=False):
     timing: Timing
 
 
-class PtxRun(Task[PtxResult], frozen=True, kw_only=True, tag="grading.ptx_run"):
+class PtxRun(Task[PtxResult], frozen=True, kw_only=True, tag="grade.ptx_run"):
     """Check plans, then time one.
 
     ``folder``  that of the plans' files

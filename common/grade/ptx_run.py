@@ -28,7 +28,7 @@ import numpy as np
 from common.catalog import device, problems, reference
 from common.catalog.problems import Problem
 from common.check import check, inputs
-from common.check.check import Guarded
+from common.check.arrays import Guarded
 from common.grade import ptx_plan
 from common.grade.messages import PtxFinding, PtxResult, PtxRun
 from common.grade.ptx_plan import Plan, PlanBuffer, PlanLaunch

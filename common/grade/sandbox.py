@@ -42,7 +42,7 @@ from msgspec import to_builtins
 
 from common.catalog import catalog, device, schema
 from common.catalog.problems import Problem
-from common.check import blank, check
+from common.check import arrays
 from common.edit import shipped
 from common.grade import confine, harness, messages
 from common.grade.borrowed import as_shipped
@@ -159,7 +159,8 @@ class Sandbox:
         self._exchange = open(exchange, "w+b")  # noqa: SIM115 - open as long as the process
         self._log = open(self.folder / "log.txt", "w+b")  # noqa: SIM115
         options = messages.Options(
-            file=str(copy), ladder=self.ladder, exchange=str(exchange), margin=check.MARGIN, hidden=str(catalog.ROOT),
+            file=str(copy), ladder=self.ladder, exchange=str(exchange), margin=arrays.MARGIN,
+            hidden=str(catalog.ROOT),
             memory_bytes=self.limits.memory_bytes, cpu_seconds=self.limits.cpu_seconds,
             file_bytes=self.limits.file_bytes,
         )  # fmt: skip
@@ -311,23 +312,23 @@ class RemoteArray:
     def __init__(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
         self.shape, self.dtype = shape, dtype
         self.size = int(np.prod(shape))
-        self._flat = blank.filled(self.size + 2 * check.MARGIN, dtype)
+        self._flat = arrays.filled(self.size + 2 * arrays.MARGIN, dtype)
 
     @property
     def nbytes(self) -> int:
         return int(self._flat.nbytes)
 
     def set(self, values: Any) -> None:
-        self._flat[check.MARGIN : check.MARGIN + self.size] = np.asarray(values, self.dtype).reshape(-1)
+        self._flat[arrays.MARGIN : arrays.MARGIN + self.size] = np.asarray(values, self.dtype).reshape(-1)
 
     def blank(self) -> None:
-        blank.bits(self._flat)[check.MARGIN : check.MARGIN + self.size] = blank.pattern(self.dtype)
+        arrays.bits(self._flat)[arrays.MARGIN : arrays.MARGIN + self.size] = arrays.pattern(self.dtype)
 
     def get(self) -> Any:
-        return self._flat[check.MARGIN : check.MARGIN + self.size].reshape(self.shape).copy()
+        return self._flat[arrays.MARGIN : arrays.MARGIN + self.size].reshape(self.shape).copy()
 
     def trespasses(self) -> list[int]:
-        return check.written_outside(self._flat[: check.MARGIN], self._flat[check.MARGIN + self.size :], self.size)
+        return arrays.written_outside(self._flat[: arrays.MARGIN], self._flat[arrays.MARGIN + self.size :], self.size)
 
     def tobytes(self) -> bytes:
         return self._flat.tobytes()

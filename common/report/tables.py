@@ -12,7 +12,6 @@ from rich.table import Table
 
 from common.catalog.catalog import Step
 from common.catalog.exercises import Exercise, State
-from common.catalog.ledger import Run
 from common.catalog.problems import Problem
 from common.jobs.messages import Tile
 from common.jobs.run import Outcome
@@ -73,18 +72,6 @@ def checks(outcomes: list[Outcome]) -> Table:
         if unjudged:
             shape = f"{len(unjudged)} shapes" if len(unjudged) > 1 else str(unjudged[0].problem)
             table.add_row(name, shape, f"{_status(unjudged[0])}: {escape(str(unjudged[0].result['message']))}")
-    return table
-
-
-def selftimed(name: str, run: Run) -> Table:
-    """Where the seconds of one run of the main job went, stage by stage."""
-    took = f"{run.wall:.1f} s, {run.cpu:.1f} s of CPU in all processes"
-    title = f"{name}: {took}, first line after {run.first_line:.1f} s"
-    table = Table("stage", title=title, title_justify="left")
-    for column in ("times", "CPU s", "wall s"):
-        table.add_column(column, justify="right")
-    for stage, spent in run.stages.items():
-        table.add_row(stage, str(spent.times), f"{spent.cpu:.1f}", f"{spent.wall:.1f}")
     return table
 
 

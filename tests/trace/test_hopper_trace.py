@@ -488,7 +488,7 @@ def test_a_pipeline_is_drawn_as_a_picture(four_stages, tmp_path, no_pixels):
 
 
 def test_a_lesson_draws_the_pipeline_of_a_step(monkeypatch, tmp_path, no_pixels):
-    monkeypatch.setattr(isolate, "run", lambda tasks, *_: ((task, child._attempt(task)) for task in tasks))
+    monkeypatch.setattr(isolate, "run", lambda tasks, *_: ((task, child.attempt(task)) for task in tasks))
     path = charts.save(tracefigures.stages("hgemm_specialised", "M=128 N=256 K=512"), tmp_path / "stages")
     assert path.exists() or path.with_suffix(".svg").exists()
 

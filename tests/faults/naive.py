@@ -1,17 +1,15 @@
-r"""A kernel is started with a grid alone.
-
-Fault: launch-form
-Shown by: both
-Says: product\[16\] has a grid and no block: write product\[grid, block\]
-"""
+"""A right kernel that the faults of faults.toml change: one thread for each element of c."""
 
 from numba import cuda, float32
+
+T = 16
 
 
 @cuda.jit
 def product(a, b, c):
+    M, N = c.shape
     n, m = cuda.grid(2)
-    if m < c.shape[0] and n < c.shape[1]:
+    if m < M and n < N:
         acc = float32(0.0)
         for k in range(a.shape[1]):
             acc += a[m, k] * b[k, n]
@@ -20,4 +18,4 @@ def product(a, b, c):
 
 def launch(a, b, c):
     M, N = c.shape
-    product[16](a, b, c)  # <- here
+    product[(-(-N // T), -(-M // T)), (T, T)](a, b, c)
