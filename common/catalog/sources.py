@@ -5,9 +5,10 @@ from __future__ import annotations
 import ast
 import difflib
 import hashlib
+import importlib.metadata
 import re
 from collections.abc import Iterable, Iterator
-from functools import lru_cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -161,6 +162,22 @@ def hashes(files: Iterable[Path]) -> dict[str, str]:
             found.add(path)
             pending += [one for one in imports(path) if catalog.is_helper(one) or _is_step(one)]
     return {path.stem: source_hash(path) for path in sorted(found)}
+
+
+# --- packages ---
+
+
+def versions(names: tuple[str, ...]) -> dict[str, str]:
+    """Versions of those of the packages that are installed."""
+    return {name: version for name in names if (version := _version(name)) is not None}
+
+
+@cache
+def _version(package: str) -> str | None:
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return None
 
 
 # --- differences ---

@@ -27,7 +27,7 @@ from typing import Any
 
 import numpy as np
 
-from common.catalog import cache, packages
+from common.catalog import cache, sources
 from common.catalog.patching import replaced
 from common.machine_code.codegen import uncollected
 
@@ -47,7 +47,7 @@ def _environment() -> str:
     from numba.cuda.core import config
 
     settings = {k: repr(v) for k, v in vars(config).items() if k.startswith(_SETTINGS)}
-    return json.dumps([platform.python_version(), packages.versions(cache.PACKAGES), settings], sort_keys=True)
+    return json.dumps([platform.python_version(), sources.versions(cache.PACKAGES), settings], sort_keys=True)
 
 
 class _Description:

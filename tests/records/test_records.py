@@ -8,7 +8,7 @@ import pytest
 from msgspec import to_builtins
 from msgspec.structs import replace as replaced
 
-from common.catalog import catalog, packages, problems, sources, store
+from common.catalog import catalog, problems, sources, store
 from common.catalog.device import Gpu
 from common.catalog.problems import Conv2d, Gemm
 from common.catalog.sources import Code
@@ -91,7 +91,7 @@ def test_a_row_says_how_its_time_was_taken_and_in_what_precision(record, precisi
 def test_compiled_steps_are_renewed_in_the_machine_code_and_the_others_kept(tmp_path, monkeypatch):
     for function in (records.load_code, records.save_code):
         monkeypatch.setattr(function, "__defaults__", (tmp_path,))
-    monkeypatch.setattr(packages, "versions", lambda names: dict.fromkeys(names, "1"))
+    monkeypatch.setattr(sources, "versions", lambda names: dict.fromkeys(names, "1"))
     old, experiment = StepCode(source="old", kernels=[]), catalog.experiments()[0]
     names = ("gemm_naive", "gemm_tuned", "gemm_lost", experiment.name)
     records.save_code(MachineCode(steps=dict.fromkeys(names, old)))
@@ -144,7 +144,7 @@ def test_round_trip(record, tmp_path):
 
 
 def test_provenance_names_what_a_figure_depends_on(record, monkeypatch):
-    monkeypatch.setattr(packages, "versions", lambda names: dict.fromkeys(names, "1"))
+    monkeypatch.setattr(sources, "versions", lambda names: dict.fromkeys(names, "1"))
     run_made = record.data.runs[record.start_run()]
     assert set(to_builtins(run_made)) == {"date", "driver", "cuda", "python", "packages"}
     assert (run_made.driver, run_made.cuda) == ("1.2", "13.0")
