@@ -13,7 +13,7 @@ from common.catalog import catalog, lessontext, problems
 from common.report import charts
 from common.report.charts import BLUE, GREEN, INK, MUTED, ORANGE, SKY, VERMILION
 from common.trace import trace
-from common.trace.memory import BANKS, SECTOR_BYTES, WARP, served_together, wavefronts
+from common.trace.cost import BANKS, SECTOR_BYTES, WARP, served_together, wavefronts
 from common.trace.messages import Traced, TracedAccess
 
 if TYPE_CHECKING:

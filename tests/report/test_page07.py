@@ -11,7 +11,8 @@ from test_page06 import plain
 
 from common.catalog import catalog, problems, sources
 from common.report import tracewords
-from common.trace import boxes, trace
+from common.trace import trace
+from common.trace.hopper import layouts
 
 FOLDER = catalog.LESSONS / "07_hopper"
 PAGES = {path.stem: path.read_text(encoding="utf-8") for path in sorted(FOLDER.glob("*.md"))}
@@ -37,10 +38,10 @@ def names():
 
 def test_the_pages_descriptor_and_swizzle_are_those_of_the_engines(names):
     for fields in ((0, 0, 1024), (0x4000, 8192, 1024), (163840, 4096, 512)):
-        encoded = boxes.encoded(*fields) & ~(3 << 62) | 1 << 62
+        encoded = int(layouts.encoded(*fields)) & ~(3 << 62) | 1 << 62
         assert names["descriptor"](*fields) == encoded
     addresses = np.arange(0, 4096, 2)
-    np.testing.assert_array_equal(names["swizzled"](addresses), boxes.swizzled(addresses))
+    np.testing.assert_array_equal(names["swizzled"](addresses), layouts.swizzled(addresses))
 
 
 @pytest.mark.parametrize("extent", [5, 7, 28])

@@ -1,0 +1,385 @@
+"""wgmma: four warps multiply tiles of shared memory that descriptors name, into registers that they may not touch.
+
+Fields of a descriptor and places of elements are those of the PTX ISA, "Asynchronous Warpgroup Level Matrix
+Multiply-Accumulate Instructions: Matrix Descriptor Format", with a swizzle of 128, 64 or 32 bytes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from common.trace import fragments, unwritten, values
+from common.trace.cost import WARP, Cost, Ints, Key
+from common.trace.hopper.clocks import WGMMA
+from common.trace.hopper.layouts import Descriptor, along_k, along_rows, encoded
+from common.trace.hopper.mbarriers import on_engines
+from common.trace.hopper.teams import WARPGROUP, SplitError
+from common.trace.hopper.tiles import Agent, Tiles
+from common.trace.intrinsics import intrinsic, one_number
+from common.trace.shared import Local
+from common.trace.state import Mask, State
+from common.trace.values import FLOAT32, Value, spread
+from common.trace.views import View, as_offset
+
+ROWS = 64  # of A, and of the sums
+_WAVEFRONT = 128  # bytes that shared memory delivers at a time
+
+_T = np.arange(WARPGROUP)
+
+
+def _require_fields(state: State, line: int, tiles: View, **fields: Any) -> None:
+    """A fault if a field of a descriptor, in bytes, is none that its bits can hold."""
+    for name, value in fields.items():
+        numbers = np.broadcast_to(np.asarray(value).astype(np.int64), state.mask.bits.shape)
+        wrong = state.mask.bits & ((numbers % 16 != 0) | (numbers < 0) | (numbers >= 1 << 18))
+        if wrong.any():
+            first = int(numbers[int(np.argmax(wrong))])
+            text = f"{name} is {first} bytes: must be a multiple of 16 from 0 to {(1 << 18) - 16}"
+            state.fault("descriptor", line, tiles.name, text, wrong)
+
+
+class Form(NamedTuple):
+    """An instruction: its name, the k that it takes, its operands' type, does B run along n, is A in registers?"""
+
+    name: str
+    depth: int
+    dtype: Any
+    rows: bool = False
+    registers: bool = False
+
+    @property
+    def held(self) -> int:
+        """Values of A that a thread has in registers."""
+        return ROWS * self.depth // WARPGROUP
+
+
+F16 = Form("wgmma_f16", 16, np.dtype(np.float16))
+F16_ROWS = Form("wgmma_f16_rows", 16, np.dtype(np.float16), rows=True)
+TF32 = Form("wgmma_tf32", 8, FLOAT32)
+F16_REGISTERS = F16._replace(name="wgmma_f16_registers", registers=True)
+F16_ROWS_REGISTERS = F16_ROWS._replace(name="wgmma_f16_rows_registers", registers=True)
+TF32_REGISTERS = TF32._replace(name="wgmma_tf32_registers", registers=True)
+
+
+class Sums:
+    """What a warpgroup holds of the 64 x N sums, on its way: ``storage``'s registers from ``first`` on."""
+
+    def __init__(self, state: State, view: View, first: int, columns: int, lead: int, line: int) -> None:
+        self.view, self.storage, self.first, self.line = view, view.storage, first, line
+        self.columns, self.count = columns, columns // 2
+        self.mask = Mask((state.lane_numbers >= lead) & (state.lane_numbers < lead + WARPGROUP))
+        self.lead, self.open = lead, 0
+        whole, state.mask = state.mask, self.mask
+        held = [view.storage.value_at(state, view, first + r, line) for r in range(self.count)]
+        state.mask = whole
+        lanes = slice(lead, lead + WARPGROUP)
+        size = len(state.lane_numbers)
+        by_lane = np.array([spread(value, (size,))[lanes] for value in held])
+        self.matrix = np.empty((ROWS, columns), FLOAT32)
+        self.matrix[self.places()] = by_lane
+        for r in range(first, first + self.count):
+            lacking = view.storage.lacking.get(r)
+            view.storage.lacking[r] = self.mask.bits if lacking is None else lacking | self.mask.bits
+        view.storage.flight.append(self)
+
+    def places(self) -> tuple[Ints, Ints]:
+        """Rows and columns of the registers' elements: (register, thread of the warpgroup)."""
+        r = np.arange(self.count)[:, None]
+        rows = 16 * (_T // WARP) + _T % WARP // 4 + 8 * (r % 4 // 2)
+        return rows, 8 * (r // 4) + 2 * (_T % 4) + r % 2
+
+    def covers(self, register: int) -> bool:
+        return self.first <= register < self.first + self.count
+
+    def land(self, state: State) -> None:
+        """All is added up: the registers are the threads' again."""
+        storage = self.storage
+        storage.flight.remove(self)
+        registers = range(self.first, self.first + self.count)
+        if not all(r in storage.lacking and storage.lacking[r][self.mask.bits].all() for r in registers):
+            text = f"{self.view.name} is written by its threads while wgmma is under way: after wgmma_wait they may"
+            state.fault("wgmma-order", self.line, self.view.name, text, self.mask.bits, lane=self.lead)
+        unwritten.spread(state)
+        whole = np.zeros((self.count, len(state.lane_numbers)), FLOAT32)
+        whole[:, self.lead : self.lead + WARPGROUP] = self.matrix[self.places()]
+        fenced = storage.fenced
+        for n in range(self.count):
+            storage.put(state, self.first + n, whole[n], self.mask)
+            if fenced is not None:
+                fenced[self.first + n] = storage.values[self.first + n]
+
+
+@dataclass
+class Product:
+    """One instruction of one warpgroup, under way."""
+
+    form: Form
+    sums: Sums
+    tiles: Tiles
+    a: Ints | None  # elements of all blocks' tiles
+    b: Ints
+    fragment: _Fragment | None
+    line: int
+    stages: list[Any] = field(default_factory=list)  # of the pipeline, that it reads
+
+    def carry_out(self, state: State) -> None:
+        """Read the operands now, as late as wgmma may, and add."""
+        left = self.fragment.matrix(state) if self.fragment else self.tiles.data[self.a]
+        right = self.tiles.data[self.b]
+        if self.form.dtype == FLOAT32:
+            left, right = fragments.cut_to_tf32(left), fragments.cut_to_tf32(right)
+        matrix = self.sums.matrix
+        # products are exact in float64; the hardware adds them in an order of its own
+        matrix[:] = matrix + np.matmul(left.astype(np.float64), right.astype(np.float64))
+        self.sums.open -= 1
+        if not self.sums.open:
+            self.sums.land(state)
+
+
+class _Fragment:
+    """A (64 x 8 or 64 x 16) in registers, four words of each thread."""
+
+    def __init__(self, state: State, view: View, first: int, form: Form, lead: int, line: int) -> None:
+        self.view, self.first, self.form, self.lead, self.line = view, first, form, lead, line
+        self.held = [view.storage.value_at(state, view, first + r, line) for r in range(form.held)]
+
+    def matrix(self, state: State) -> NDArray[Any]:
+        now = self.view.storage.values[self.first : self.first + self.form.held]
+        if any(a is not b for a, b in zip(now, self.held, strict=True)):
+            text = f"{self.view.name} is written while wgmma may still read it: after wgmma_wait it may be"
+            state.fault("wgmma-order", self.line, self.view.name, text, lane=self.lead)
+        size = len(state.lane_numbers)
+        by_lane = np.stack([np.broadcast_to(value, size)[self.lead : self.lead + WARPGROUP] for value in self.held])
+        r, in_word = np.arange(self.form.held)[:, None], self.form.held // 4
+        word, column = r // in_word, in_word * (_T % 4) + r % in_word
+        found = np.empty((ROWS, self.form.depth), self.form.dtype)
+        rows = 16 * (_T // WARP) + _T % WARP // 4 + 8 * (word % 2)
+        found[rows, column + self.form.depth // 2 * (word // 2)] = by_lane
+        return found
+
+
+class Queue:
+    """The products of one warpgroup that are under way, the oldest first, each with its group's number."""
+
+    def __init__(self) -> None:
+        self.committed = 0
+        self.products: list[tuple[int, Product]] = []
+
+    def wait(self, state: State, lead: int, pending: int) -> None:
+        done = self.committed - pending
+        while self.products and self.products[0][0] <= done:
+            _, product = self.products.pop(0)
+            product.carry_out(state)
+            state.engines.pipeline.multiplied(product.stages)
+        clocks = state.engines.clocks
+        first = lead // WARP
+        clocks.learn(range(first, first + WARPGROUP // WARP), clocks.of(WGMMA, first), done)
+
+
+def warpgroups(state: State, line: int, name: str) -> list[int]:
+    """The first lanes of the warpgroups that come here whole; the others are at fault."""
+    size, total = state.lanes_per_block, len(state.lane_numbers)
+    found = []
+    for lead in (block + at for block in range(0, total, size) for at in range(0, size, WARPGROUP)):
+        active = state.mask.bits[lead : min(lead + WARPGROUP, lead // size * size + size)]
+        if len(active) == WARPGROUP and active.all():
+            found.append(lead)
+        elif active.any():
+            text = f"{name} is for all {WARPGROUP} threads of a warpgroup together, and some do not come to it"
+            teams = state.engines.teams
+            if teams.now is not None and teams.now.warpgroup in teams.split:
+                raise SplitError(f"line {line}: {name} by warps that run apart is not traced")
+            state.fault("warp-sync", line, "", text, lane=lead + int(np.argmax(active)), count=int(active.sum()))
+    return found
+
+
+def _same(state: State, line: int, name: str, value: Value, lead: int) -> int:
+    """A descriptor, which all threads of the warpgroup must agree on."""
+    if np.ndim(value) == 0:
+        return int(value)
+    own = value[lead : lead + WARPGROUP]
+    if (own != own[0]).any():
+        text = f"{name}: threads of a warpgroup name different descriptors"
+        state.fault("warp-sync", line, "", text, lane=lead, count=WARPGROUP)
+    return int(own[0])
+
+
+def _operand(
+    state: State, line: int, tiles: View, bits: int, form: Form, side: str, columns: int, lead: int
+) -> Ints | None:
+    """The operand's elements among all blocks' tiles; None, and a fault, where the descriptor is wrong."""
+    storage: Tiles = tiles.storage
+    descriptor = Descriptor.of(bits)
+    size, depth, along_n = form.dtype.itemsize, form.depth, side == "B" and form.rows
+    groups = depth // 8 if along_n else (ROWS if side == "A" else columns) // 8
+    text = descriptor.wrong(groups, any_row=side == "B" and not along_n and form is F16)
+    if text:
+        state.fault("descriptor", line, tiles.name, f"the descriptor of {side} {text}", lane=lead, count=WARPGROUP)
+        if not descriptor.swizzle:
+            return None
+    within = descriptor.start % (8 * descriptor.swizzle)
+    if along_n:
+        places = along_rows(depth, columns, size, within, descriptor.leading, descriptor.stride, descriptor.swizzle)
+    else:
+        rows = ROWS if side == "A" else columns
+        places = along_k(rows, depth, size, within, descriptor.stride, descriptor.swizzle)
+        places = places if side == "A" else places.T
+    places = places + (descriptor.start - within) // size
+    last = int(places.max())
+    if last >= storage.size:
+        text = f"{tiles.name} is read at {last} by the descriptor of {side}, its extent is {storage.size}"
+        state.fault("outside", line, tiles.name, text, lane=lead, count=WARPGROUP)
+        return None
+    return storage.flat(int(state.block_number[lead]), places)
+
+
+def _start(
+    state: State, line: int, form: Form, acc: View, i: Value, tiles: View, a: Any, b: Value, columns: int,
+    j: Value = 0,
+) -> None:  # fmt: skip
+    """Begin acc[i:i+N/2] += A @ B for the warpgroups that come here; with ``registers``, A is ``a`` from j on."""
+    columns, first, count = int(columns), as_offset(i), int(columns) // 2
+    if type(first) is not int or not isinstance(acc.storage, Local) or acc.dtype != FLOAT32:
+        raise state.error(line, f"{form.name} takes float32 registers at an index known when compiling")
+    if not isinstance(tiles.storage, Tiles) or tiles.dtype != form.dtype:
+        raise state.error(line, f"{form.name} takes tiles of {form.dtype} in shared memory, not {tiles.name}")
+    if columns % 8 or not 8 <= columns <= 256 or not 0 <= first <= acc.size - count:
+        raise state.error(line, f"{form.name}: N = {columns} and {acc.name}[{first}:{first + count}] do not fit")
+    first += acc.start
+    leads = warpgroups(state, line, form.name)
+    _count(state, line, form, acc, tiles, columns, len(leads))
+    for lead in leads:
+        left = fragment = None
+        if form.registers:
+            _fenced(state, line, a, as_offset(j), form.held, lead)
+            fragment = _Fragment(state, a, as_offset(j), form, lead, line)
+        else:
+            left = _operand(state, line, tiles, _same(state, line, form.name, a, lead), form, "A", columns, lead)
+        right = _operand(state, line, tiles, _same(state, line, form.name, b, lead), form, "B", columns, lead)
+        if right is None or (left is None and fragment is None):
+            continue
+        _fenced(state, line, acc, first, count, lead)
+        sums = _sums(state, acc, first, columns, lead, line)
+        product = Product(form, sums, tiles.storage, left, right, fragment, line)
+        _begin(state, line, tiles, product, lead)
+
+
+def _begin(state: State, line: int, tiles: View, product: Product, lead: int) -> None:
+    engine = state.engines
+    queue = engine.queues.setdefault(lead, Queue())
+    warps = np.arange(lead // WARP, lead // WARP + WARPGROUP // WARP)
+    agent = Agent(warps, lead, line, "read by wgmma")
+    operands = (("A", product.a, False), ("B", product.b.T, product.form.rows))
+    for side, places, along_n in operands:
+        if places is not None:
+            text = product.tiles.misread(places, along_n)
+            if text:
+                text = f"the descriptor of {side} {text}"
+                state.fault("descriptor", line, tiles.name, text, lane=lead, count=WARPGROUP)
+            flat = places.reshape(-1)
+            product.stages += engine.pipeline.read(int(product.tiles.column[flat[0]]), line)
+            product.tiles.read_by_engine(state, tiles, flat, agent, WGMMA, queue.committed + 1)
+    product.sums.open += 1
+    queue.products.append((queue.committed + 1, product))
+
+
+def _sums(state: State, acc: View, first: int, columns: int, lead: int, line: int) -> Sums:
+    """The sums that are on their way already, or those that the registers hold."""
+    under_way: list[Sums] = acc.storage.flight
+    for sums in under_way:
+        if sums.lead == lead and sums.first < first + columns // 2 and first < sums.first + sums.count:
+            if (sums.first, sums.columns) == (first, columns):
+                return sums
+            text = f"{acc.name} is added to by wgmma of different shapes, with no wgmma_wait between"
+            state.fault("wgmma-order", line, acc.name, text, lane=lead, count=WARPGROUP)
+            while sums.open:
+                state.engines.queues[lead].wait(state, lead, 0)
+                sums.open = 0
+            break
+    return Sums(state, acc, first, columns, lead, line)
+
+
+def _fenced(state: State, line: int, view: View, first: int, count: int, lead: int) -> None:
+    """A fault if the threads have set the registers since their last wgmma_fence."""
+    storage = view.storage
+    if any(sums.lead == lead and sums.covers(first) for sums in storage.flight):
+        return
+    now, then = storage.values[first : first + count], storage.fenced
+    if then is None or any(a is not b for a, b in zip(now, then[first : first + count], strict=True)):
+        text = f"{view.name} is set by its threads, and no wgmma_fence follows before wgmma takes it"
+        state.fault("wgmma-order", line, view.name, text, lane=lead, count=WARPGROUP)
+
+
+def _count(state: State, line: int, form: Form, acc: View, tiles: View, columns: int, groups: int) -> None:
+    ledger = state.ledger
+    if not ledger.recording or not groups:
+        return
+    ledger.fma[line] += groups * ROWS * columns * form.depth
+    held = (0 if form.registers else ROWS) + columns
+    size = held * form.depth * form.dtype.itemsize
+    passes = groups * size // _WAVEFRONT  # swizzled rows never meet in a bank
+    tally = ledger.tallies[Key(line, "shared", "wgmma", tiles.name, 8 * size)]
+    tally.add(groups, Cost(groups, passes, passes, groups))
+    for op in ("read", "write"):
+        registers = ledger.tallies[Key(line, "local", op, acc.name, 32)]
+        registers.add(groups * WARPGROUP * columns // 2, Cost(groups * WARPGROUP // WARP, 0, 0, 0))
+
+
+@on_engines
+def wgmma_fence(state: State, line: int) -> None:
+    """What the threads did to their registers is there for the wgmma that follow."""
+    warpgroups(state, line, "wgmma_fence")
+    for storage in list(state.engines.locals[state.engines.teams.now]):
+        if storage.dtype in (FLOAT32, F16.dtype):
+            storage.fenced = list(storage.values)
+
+
+@on_engines
+def wgmma_commit(state: State, line: int) -> None:
+    for lead in warpgroups(state, line, "wgmma_commit"):
+        state.engines.queues.setdefault(lead, Queue()).committed += 1
+
+
+@on_engines
+def wgmma_wait(state: State, line: int, pending: Value) -> None:
+    groups = one_number(state, line, "wgmma_wait", pending)
+    for lead in warpgroups(state, line, "wgmma_wait"):
+        state.engines.queues.setdefault(lead, Queue()).wait(state, lead, groups)
+
+
+@on_engines
+def descriptor(state: State, line: int, tiles: View, offset: Value, leading: Value, stride: Value) -> Value:
+    start = values.mul(offset, tiles.dtype.itemsize)
+    _require_fields(state, line, tiles, address=start, leading=leading, stride=stride)
+    return encoded(start, leading, stride)
+
+
+def _register(form: Form) -> None:
+    def of_tiles(
+        state: State, line: int, acc: View, i: Value, tiles: View, a: Value, b: Value, N: int
+    ) -> None:  # fmt: skip
+        _start(state, line, form, acc, i, tiles, a, b, N)
+
+    def of_registers(
+        state: State, line: int, acc: View, i: Value, frag: View, j: Value, tiles: View, b: Value, N: int
+    ) -> None:  # fmt: skip
+        _start(state, line, form, acc, i, tiles, frag, b, N, j)
+
+    intrinsic(of_registers if form.registers else of_tiles, form.name, engines=True)
+
+
+for _form in (F16, F16_ROWS, TF32, F16_REGISTERS, F16_ROWS_REGISTERS, TF32_REGISTERS):
+    _register(_form)
+
+
+def end(state: State) -> None:
+    """All threads have ended: what is still under way is at fault."""
+    for lead, queue in state.engines.queues.items():
+        for group, product in queue.products:
+            what = "wgmma_wait" if group <= queue.committed else "wgmma_commit and no wgmma_wait"
+            text = f"wgmma is still under way when its threads end: no {what} comes after it"
+            state.fault_of(lead, "wgmma-order", product.line, product.sums.view.name, text, "no wait for wgmma")
