@@ -11,7 +11,7 @@ from sampling import some
 from common.catalog import catalog, device, lessontext, limits, problems, schema, sources
 from common.check import plan
 from common.edit import history, loop, shipped
-from common.jobs import run
+from common.jobs import measuring, run
 from common.jobs.messages import Check
 from common.records import records
 from common.records.records import Record
@@ -37,7 +37,7 @@ def test_steps_are_right_at_every_shape_of_the_plan():
 
 def test_a_time_is_plausible_and_complete():
     step = catalog.find("gemm_naive")
-    (outcome,) = run.time_steps([(step, "tiny-gemm")])
+    (outcome,) = measuring.time_steps([(step, "tiny-gemm")])
     assert outcome.status == "right", outcome.reasons
     assert outcome.problem == problems.PRESETS["tiny-gemm"]
     result = outcome.result
@@ -62,7 +62,7 @@ def test_a_copy_takes_as_long_as_recorded():
     # other tests may use the card meanwhile, so the best of three
     measured = []
     for _ in range(3):
-        gpu, ceilings = run.measure_device()
+        gpu, ceilings = measuring.measure_device()
         assert gpu == described
         measured.append(ceilings)
         if ceilings.copy_gbs > 0.9 * recorded.copy_gbs:
@@ -142,7 +142,8 @@ def launch(a, b, c):
 
 def half(write, size):
     """A step on float16 arrays that takes so many bytes of dynamic shared memory."""
-    return catalog._read(write(f"99_added/{size}/hgemm_added.py", HALF.format(size=size)), "99_added")
+    path = write(f"{size}/99_added/hgemm_added.py", HALF.format(size=size))
+    return catalog.find("hgemm_added", path.parent.parent)
 
 
 def test_more_shared_memory_than_the_card_has_is_refused(write):
@@ -156,7 +157,7 @@ def test_more_shared_memory_than_the_card_has_is_refused(write):
 
 
 def test_a_float16_step_is_timed_in_turn_with_the_library(write):
-    (outcome,) = run.time_steps([(half(write, 4096), "tiny-hgemm")])
+    (outcome,) = measuring.time_steps([(half(write, 4096), "tiny-hgemm")])
     assert outcome.status == "right", outcome.reasons
     if not peers.available():
         pytest.skip(peers.HOW_TO_GET)
@@ -166,7 +167,7 @@ def test_a_float16_step_is_timed_in_turn_with_the_library(write):
 
 
 def test_errors_are_those_of_the_precision():
-    result = run.measure_accuracy([catalog.find(name) for name in lessontext.accuracy(catalog.LESSONS)])
+    result = measuring.measure_accuracy([catalog.find(name) for name in lessontext.accuracy(catalog.LESSONS)])
     rms = {
         one.product: [point.rms for point in one.points] for one in result["products"] if one.operands == "normals"
     }
@@ -178,7 +179,7 @@ def test_errors_are_those_of_the_precision():
 
 
 def test_tensor_cores_are_faster_than_the_fp32_units():
-    gpu, ceilings = run.measure_device()
+    gpu, ceilings = measuring.measure_device()
     found = tensorcores.instructions(gpu.compute_capability)
     rates = {name: getattr(ceilings, f"{name}_f16_gflops") for name in found}
     for name in found:
@@ -199,7 +200,7 @@ def test_with_the_limits_of_an_8_6_card_every_such_step_is_right_and_timed(monke
     outcomes = list(run.check_steps(steps, simulator=False, seed=5))
     assert [(o.step.name, str(o.problem), o.reasons) for o in outcomes if not o.fine] == []
     assert {o.step.name for o in outcomes if "gpu" in o.result.get("engines", [])} == set(WITH_LESS)
-    timed = list(run.time_steps([(step, catalog.usual_preset(step)) for step in steps]))
+    timed = list(measuring.time_steps([(step, catalog.usual_preset(step)) for step in steps]))
     assert [o.step.name for o in timed if o.status == "right" and o.result["timing"].median_ms > 0] == list(WITH_LESS)
 
 
