@@ -6,6 +6,7 @@ import argparse
 import time
 from collections.abc import Callable, Generator, Iterable
 from contextlib import closing
+from dataclasses import replace
 from typing import Any
 
 from msgspec.structs import asdict
@@ -128,8 +129,8 @@ def accuracy(keep: choosing.Opened) -> int:
     recording.record_accuracy(record, key, found)
     say = console.say()
     title = "errors over the results' root mean square, 10⁻⁶"
-    say.print(tables.plain(title, *pages.accuracy_cells(record), say.width))
-    say.print(tables.plain("operands beyond some precisions", *pages.unfit_cells(record), say.width))
+    say.print(replace(pages.table("accuracy", record), title=title))
+    say.print(replace(pages.table("unfit", record), title="operands beyond some precisions"))
     if not peers.available():
         say.print(peers.HOW_TO_GET)
     return RIGHT
@@ -152,8 +153,7 @@ def epilogues(chosen: list[tuple[str, str, str]], keep: choosing.Opened) -> int:
     ways = {(step, preset): module for step, preset, module in chosen}
     for step, preset, result in run.measure_epilogues(chosen):
         recording.record_epilogues(record, key, step, preset, ways[step.name, preset], result)
-        rows = pages.epilogue_cells(record, preset, step.name)
-        say.print(tables.plain(f"{step.name} on {preset}", list(pages.EPILOGUES), rows, say.width))
+        say.print(replace(pages.table("epilogues", record, step.name, preset), title=f"{step.name} on {preset}"))
     if not peers.available():
         say.print(peers.HOW_TO_GET)
     return RIGHT

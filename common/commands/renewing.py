@@ -19,6 +19,7 @@ import time
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from importlib import import_module
 from typing import Any
 
 from msgspec import Struct, field
@@ -34,7 +35,7 @@ from common.commands.console import RIGHT, WRONG
 from common.jobs import run
 from common.records import current, records
 from common.records.records import Record, RecordError
-from common.report import agreement, tables, training
+from common.report import agreement, tables
 from common.run import isolate
 from common.timing import profiler, sanitizer
 from common.trace import lanes
@@ -65,11 +66,12 @@ class Part:
 
 @dataclass(frozen=True)
 class Own:
-    """An entry that a lesson's own ``command`` writes."""
+    """An entry that a lesson's own ``command`` writes, with the folder of its ``code``."""
 
     name: str
     lesson: str
     command: str
+    code: str
 
 
 class Past(Struct):
@@ -413,13 +415,18 @@ def _own(record: Record) -> list[tuple[Own]]:
     if network is None:
         return []
     folder, declared = network
-    held = training.load(record.slug, record.folder)
-    codes = {name: getattr(getattr(held, name, None), "code", {}) for name in declared.commands}
+    own = _lessons_records(folder.name, declared.code)
+    held = own.load(record.slug, record.folder)
     return [
-        (Own(name, folder.name, command),)
+        (Own(name, folder.name, command, declared.code),)
         for name, command in declared.commands.items()
-        if not current.trained(codes[name])
+        if not own.holds(getattr(held, name, None))
     ]
+
+
+def _lessons_records(lesson: str, code: str) -> Any:
+    """The module with a lesson's own records: ``load``, ``change`` and ``holds``."""
+    return import_module(f"{catalog.LESSONS.name}.{lesson}.{code}.record")
 
 
 def _time_epilogues(convolutions: list[tuple[Step, str, str]], to: Opened) -> None:
@@ -468,9 +475,10 @@ def _command(entries: list[tuple[Own]], to: Opened) -> None:
             said = " ".join(done.stderr.split())[-300:].removeprefix("error: ")
             raise run.DeviceError(said or f"{own.command} ended with exit code {done.returncode}")
         console.say().print(done.stdout.rstrip().rpartition("\n")[2], markup=False, soft_wrap=True)
-        found = training.load(to[0].slug)  # the command writes the user's record
+        kept = _lessons_records(own.lesson, own.code)
+        found = kept.load(to[0].slug)  # the command writes the user's record
         if found and to[0].folder != records.OWN:
-            training.change(found.gpu, getattr(found, own.name), to[0].folder)
+            kept.change(found.gpu, getattr(found, own.name), to[0].folder)
 
 
 PARTS = {

@@ -57,12 +57,12 @@ def _trace(options: argparse.Namespace) -> int:
     found = list(console.quietly("trace", trace.results(tasks), steps))
     named = {step.name: one for step, one in zip(steps, found, strict=True)}
     if stem is not None:
-        from common.report import charts, tracefigures  # bring matplotlib
+        from common.report import canvas, tracefigures  # bring matplotlib
 
         try:
-            drawn = charts.save(tracefigures.accesses(found[0]), stem)
+            drawn = canvas.save(tracefigures.accesses(found[0]), stem)
             if trace.main_kernel(found[0])["pipeline"]:
-                over_time = charts.save(tracefigures.pipeline(found[0]), stem.with_name(f"{stem.name}-pipeline"))
+                over_time = canvas.save(tracefigures.pipeline(found[0]), stem.with_name(f"{stem.name}-pipeline"))
                 console.say(options).print(f"drawn: {over_time}")
         except OSError as error:
             raise ValueError(f"--figure {options.figure}: {error}") from None
@@ -109,7 +109,7 @@ def _print_trace(step: Step, problem: problems.Problem, found: Traced, usual: bo
     say = console.say()
     say.print(f"{step.name} at {problem}")
     for kernel in found["kernels"]:
-        for table in tables.traced(kernel, say.width):
+        for table in tables.traced(kernel):
             say.print(table)
         for row in tracewords.pipeline(kernel, say.width):
             say.print(escape(row), soft_wrap=True, highlight=False)
@@ -163,5 +163,5 @@ def _agree(options: argparse.Namespace) -> int:
         print(json.dumps(to_builtins(found), indent=1))
     else:
         say = console.say()
-        say.print(tables.agreed(*agreement.rows(found, steps), say.width))
+        say.print(tables.agreed(found, steps, say.width))
     return RIGHT

@@ -281,7 +281,7 @@ def _floor(facts: Facts, arguments: list[str]) -> tuple[float, str]:
 
 def _measured(facts: Facts, kind: str, arguments: list[str], within: float) -> Expected:
     record = facts.record
-    figure = figures.NAMED[kind](record, facts.code, arguments)
+    figure = figures.named(kind, record or records.nothing(), facts.code, arguments)
     if figure is None or record is None:
         raise AnswerError(f"{kind} {' '.join(arguments)}: nothing has been measured for it yet")
     source = f"{kind} {' '.join(arguments)}, measured on {record.gpu_name}"

@@ -17,7 +17,7 @@ from common.catalog.catalog import Step
 from common.catalog.exercises import Exercise
 from common.grade import source
 from common.grade.source import in_one_line, printable
-from common.report import pages
+from common.report.table import Table, markdown
 
 REPORTS = ("grades.json", "grades.md")
 _HIDDEN = (".", "__")  # how names begin that a listing leaves out
@@ -124,7 +124,8 @@ def report(grades: list[Any], folder: Path) -> tuple[Path, Path]:
     for grade in grades:
         why = "<br>".join(map(cell, (*grade.reasons, *grade.notes)))
         rows.append([cell(grade.student), cell(grade.file or grade.name), "yes" if grade.passed else "no", why])
-    store.write(as_table, pages.table(["student", "file", "passed", "why"], rows, ":--") + "\n")
+    header = ["student", "file", "passed", "why"]
+    store.write(as_table, markdown(Table(header, rows, left=header)) + "\n")
     return as_json, as_table
 
 
