@@ -1,7 +1,8 @@
 # The workbook's commands; `make` alone lists them. Set-up happens by itself.
 #
 #   CUDA=12          packages for CUDA 12 in place of 13 (drivers older than 580)
-#   RECORD=1         write the shipped records, charts and tables, not those in .workbook/results (for maintainers)
+#   RECORD=1         write the shipped records, verdicts, charts and tables, not those in .workbook/results (for
+#                    maintainers: make check, bench, charts, sweep, profile, sanitize)
 #   SIM=1            as if there were no GPU (make all, make 01 ...)
 #   FRESH=1          measure, check and draw all of it anew, not only what changed (make all, make charts)
 #   PYTHON=python3   use an interpreter that already has the packages; nothing is installed
@@ -10,9 +11,11 @@ CUDA ?= 13
 BOOTSTRAP ?= python3
 KEEP := $(if $(RECORD), --record)
 LESSONS := $(patsubst lessons/%/,%,$(wildcard lessons/[0-9][0-9]_*/))
+NUMBERS := $(foreach l,$(LESSONS),$(firstword $(subst _, ,$(l))))
 
 ifdef PYTHON
   SETUP :=
+  DEV :=
   DIGITS :=
 else
   ifeq ($(OS),Windows_NT)
@@ -21,77 +24,65 @@ else
     PYTHON := .venv/bin/python
   endif
   SETUP := .venv/ready-cuda$(CUDA)
+  DEV := .venv/ready-dev
   DIGITS := .venv/ready-digits
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help all setup test quick train check verdicts bench renew book charts code inspect photo sweep profile sanitize trace diff watch history reset lint format lock clean $(foreach l,$(LESSONS),$(firstword $(subst _, ,$(l))))
+.PHONY: help all setup test quick train check bench book charts photo sweep profile sanitize diff watch history reset lint lock clean $(NUMBERS)
 .DELETE_ON_ERROR:
 
-help: ## print this list
+help: # list these; those with two signs are listed, the others are named
 	@echo "usage: make TARGET [CUDA=12] [FRESH=1] [PYTHON=/path/to/python3]"
+	@echo "  01 ... $(lastword $(NUMBERS))  run one lesson: check its steps, time them, compare"
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  \1|\2/p' Makefile | awk -F'|' '{ printf "%-10s %s\n", $$1, $$2 }'
-	@echo "  01 ... 08  run one lesson: check its steps, time them, compare"
+	@echo "  and" $$(sed -n 's/^\([a-z]*\):.* # .*/\1/p' Makefile)": the Makefile says what they do"
+	@echo "  python -m common --help lists what works on single steps"
 
 all: $(SETUP) ## check every step, time it if there is a GPU, redraw charts and tables: what changed; FRESH=1: all
 	$(PYTHON) -m common all$(if $(FRESH), --fresh)$(if $(SIM), --sim)
 
-setup: $(SETUP) ## install the packages into .venv (the other targets do it when needed)
+setup: $(SETUP) $(DEV) # install all packages into .venv (each target installs what it needs)
 
-test: $(SETUP) ## run the tests; those that need a GPU skip without one
+test: $(DEV) ## run the tests; those that need a GPU skip without one
 	$(PYTHON) -m pytest -n auto --dist loadgroup
 
-quick: $(SETUP) ## lint, type-check and run the fast tests
+quick: $(DEV) ## lint, type-check and run the fast tests
 	@$(MAKE) --no-print-directory lint
 	$(PYTHON) -m pytest -n auto --dist loadgroup -q -m quick
 
-check: $(SETUP) ## check every step, on the GPU if there is one
-	$(PYTHON) -m common check
+check: $(SETUP) # check every step, on the GPU if there is one; RECORD=1: the whole plan, into results/verdicts.json
+	$(PYTHON) -m common check$(KEEP)
 
-verdicts: $(SETUP) ## check and compile every step in full, and write results/verdicts.json
-	$(PYTHON) -m common check --record
-
-book: $(SETUP) ## build the book as a site that opens from disk, in .workbook/book
+book: $(DEV) ## build the book as a site that opens from disk, in .workbook/book
 	$(PYTHON) -m common book
 
-bench: $(SETUP) ## time every step and the vendor's libraries, and record them
-	$(PYTHON) -m common bench$(KEEP)
+bench: $(SETUP) $(if $(RECORD),$(DIGITS)) # time steps and the vendor's libraries where the record lacks that; MINUTES=9: begin nothing after so many
+	$(PYTHON) -m common bench$(if $(MINUTES), --minutes $(MINUTES))$(KEEP)
 
-renew: $(SETUP) $(DIGITS) ## measure what this GPU's record lacks or has of older code; end it any time, it goes on; MINUTES=9: ends in time
-	$(PYTHON) -m common renew$(if $(MINUTES), --minutes $(MINUTES))$(KEEP)
-
-charts: $(SETUP) ## draw charts and tables of your own records
+charts: $(SETUP) # draw charts and tables of your own records
 	$(PYTHON) -m common charts$(if $(FRESH), --fresh)$(KEEP)
 
-code: $(SETUP) ## compile every kernel and record its machine code
-	$(PYTHON) -m common compile --record
-
-inspect: $(SETUP) ## show what a kernel became: make inspect STEP=gemm_tuned [WITH=gemm_register_blocked]
-	@$(PYTHON) -m common inspect $(STEP) $(WITH)
-
-train: $(SETUP) $(DIGITS) ## train lesson 08's network on handwritten digits; Ctrl-C keeps what it learned: RESUME=PATH goes on
+train: $(SETUP) $(DIGITS) # train lesson 08's network on handwritten digits; Ctrl-C keeps what it learned: RESUME=PATH goes on
 	$(PYTHON) -m lessons.08_training train$(if $(RESUME), --resume $(RESUME))
 
-photo: $(SETUP) ## convolve a photograph with twelve filters and draw the feature maps
+photo: $(SETUP) # convolve a photograph with twelve filters and draw the feature maps
 	$(PYTHON) -m common photo
 
-sweep: $(SETUP) ## time a step over its tile constants: make sweep STEP=gemm_tuned [PROBLEM=...] [VALUES="BLOCK_K=8,16"]
+sweep: $(SETUP) # time a step over its tile constants: make sweep STEP=gemm_tuned [PROBLEM=...] [VALUES="BLOCK_K=8,16"]
 	$(PYTHON) -m common sweep $(STEP) $(if $(PROBLEM),--problem $(PROBLEM)) $(if $(VALUES),--values "$(VALUES)")$(KEEP)
 
-profile: $(SETUP) ## read hardware counters: make profile STEP=gemm_tuned [PROBLEM=...]
+profile: $(SETUP) # read hardware counters: make profile STEP=gemm_tuned [PROBLEM=...]
 	$(PYTHON) -m common profile $(STEP) $(if $(PROBLEM),--problem $(PROBLEM))$(KEEP)
 
-sanitize: $(SETUP) ## run compute-sanitizer over every step, or make sanitize STEP=...
+sanitize: $(SETUP) # run compute-sanitizer over every step, or make sanitize STEP=...
 	$(PYTHON) -m common sanitize $(STEP)$(KEEP)
-
-trace: $(SETUP) ## report a kernel's memory accesses, without a GPU: make trace STEP=gemm_tuned [WITH=...]
-	$(PYTHON) -m common trace $(STEP) $(WITH)
 
 diff: $(SETUP) ## show what a step changes: make diff TO=gemm_shared_tile [FROM=gemm_naive]; default: what it grew from
 	@$(PYTHON) -m common diff $(FROM) $(TO)
 
 watch: $(SETUP) ## run a lesson's steps whenever you save them: make watch LESSON=03 [STEP=...]
-	@$(PYTHON) -m lessons.$(or $(firstword $(filter $(LESSON) $(LESSON)_%,$(LESSONS))),$(error LESSON=$(LESSON): must be one of $(foreach l,$(LESSONS),$(firstword $(subst _, ,$(l)))))) $(STEP) --watch
+	@$(PYTHON) -m lessons.$(or $(firstword $(filter $(LESSON) $(LESSON)_%,$(LESSONS))),$(error LESSON=$(LESSON): must be one of $(NUMBERS))) $(STEP) --watch
 
 history: $(SETUP) ## list your runs: make history [STEP=...]; python -m common restore STEP N brings one back
 	@$(PYTHON) -m common history $(STEP)
@@ -99,14 +90,10 @@ history: $(SETUP) ## list your runs: make history [STEP=...]; python -m common r
 reset: $(SETUP) ## bring a lesson's shipped files back, yours are saved first: make reset LESSON=03
 	@$(PYTHON) -m common reset $(LESSON)
 
-lint: $(SETUP) ## lint and type-check
+lint: $(DEV) # lint and type-check
 	$(PYTHON) -m ruff check .
 	$(PYTHON) -m ruff format --check .
 	$(PYTHON) -m mypy
-
-format: $(SETUP) ## format the code
-	$(PYTHON) -m ruff check --fix .
-	$(PYTHON) -m ruff format .
 
 define lesson_rule
 $(firstword $(subst _, ,$(1))): $$(SETUP)
@@ -114,12 +101,19 @@ $(firstword $(subst _, ,$(1))): $$(SETUP)
 endef
 $(foreach l,$(LESSONS),$(eval $(call lesson_rule,$(l))))
 
-# pip verifies every package against the lock's hashes. It would compile them one by one: compileall has all processors do it.
+# What kernels need; tests, lint and the book add locks/dev.txt. pip verifies every package against the lock's hashes.
+# It would compile them one by one: compileall has all processors do it.
 .venv/ready-cuda$(CUDA): locks/cu$(CUDA).txt
 	@$(BOOTSTRAP) -c 'import sys; v = sys.version_info[:2]; sys.exit(None if (3, 10) <= v <= (3, 14) else "Python %d.%d: must be 3.10 to 3.14; name one with make BOOTSTRAP=python3.12" % v)'
-	@echo "setting up .venv for CUDA $(CUDA) (once; downloads about 400 MB)"
+	@echo "setting up .venv for CUDA $(CUDA) (once; downloads about 270 MB)"
 	@rm -rf .venv
 	@$(BOOTSTRAP) -m venv .venv
+	@$(PYTHON) -m pip install --quiet --no-compile --disable-pip-version-check --require-hashes --only-binary=:all: -r $<
+	@-$(PYTHON) -m compileall -qq -j 0 .venv
+	@touch $@
+
+.venv/ready-dev: locks/dev.txt $(SETUP)
+	@echo "adding what tests and the book need (once; downloads about 85 MB)"
 	@$(PYTHON) -m pip install --quiet --no-compile --disable-pip-version-check --require-hashes --only-binary=:all: -r $<
 	@-$(PYTHON) -m compileall -qq -j 0 .venv
 	@touch $@
@@ -129,11 +123,13 @@ $(foreach l,$(LESSONS),$(eval $(call lesson_rule,$(l))))
 	@$(PYTHON) -m pip install --quiet --disable-pip-version-check --require-hashes --only-binary=:all: --no-deps -r $<
 	@touch $@
 
-lock: ## resolve the packages anew (for maintainers; needs uv)
-	for cuda in 12 13; do \
-	  uv pip compile --quiet --universal --generate-hashes --no-emit-index-url --no-emit-find-links --no-header \
-	    --python-version 3.10 --upgrade --extra cu$$cuda --extra book --extra dev pyproject.toml -o locks/cu$$cuda.txt || exit 1; \
-	done
+UV_LOCK := uv pip compile --quiet --universal --generate-hashes --no-emit-index-url --no-emit-find-links --no-header \
+  --python-version 3.10 --upgrade
+
+lock: # resolve the packages anew (for maintainers; needs uv)
+	$(UV_LOCK) --extra cu12 pyproject.toml -o locks/cu12.txt
+	$(UV_LOCK) --extra cu13 pyproject.toml -o locks/cu13.txt
+	$(UV_LOCK) --group dev --constraints locks/cu13.txt -o locks/dev.txt
 
 clean: ## remove .venv and caches; records, charts, edits and their history stay
 	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .hypothesis .workbook/cache

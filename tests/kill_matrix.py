@@ -110,12 +110,11 @@ _FAR = (193, 255, 256, 257, 259, 300, 511, 512, 513, 517, 769, 1023, 1025, 2049,
 def candidates(ladder: str) -> list[Candidate]:
     """All that may be chosen from for a ladder, the cheapest first."""
     form = LADDERS[ladder].form
-    rng = random.Random(1)
     first, second = problems.FIRST[ladder], on_ladder(ladder, _SECOND[form])
     found = [Candidate((first,)), Candidate((first,), "usual"), Candidate((first,), "thorough")]
     singles = [
         *problems.RAGGED[ladder], *shapes.covering(ladder), *shapes.tiled(ladder), *shapes.layers(ladder),
-        *shapes.familiar(ladder), *(shapes.draw(ladder, rng, 1 << 15) for _ in range(40)), *drawn(ladder, 1, 120),
+        *shapes.familiar(ladder), *shapes.drawn(ladder, 2, 40, 1 << 15), *drawn(ladder, 1, 120),
         *(on_ladder(ladder, one) for one in _far_out(form)),
     ]  # fmt: skip
     found += [Candidate((one,)) for one in singles]

@@ -1,6 +1,6 @@
 """Entries of records, with what a test does not care about filled in."""
 
-from common.catalog import catalog, schema
+from common.catalog import catalog, schema, sources
 from common.machine_code.messages import Fits, Hot, Kernel
 from common.records import entries
 from common.records.entries import MachineCode, StepCode
@@ -19,7 +19,7 @@ def card(**fields):
 
 def of_now(name):
     """The code of a step as it is, as fields of what was measured of it."""
-    code = catalog.provenance(catalog.find(name).path)
+    code = sources.provenance(catalog.find(name).path)
     return {"source": code.source, "helpers": code.helpers}
 
 

@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from common.catalog import catalog, device, lessontext, limits, occupancy, problems, schema
+from common.catalog import catalog, device, lessontext, limits, occupancy, problems, schema, sources
 from common.check import plan
 from common.edit import history, loop, shipped
 from common.jobs import run
@@ -47,7 +47,7 @@ def test_a_time_is_plausible_and_complete():
     assert result["first_launch_ms"] > 10 * times.median_ms
     assert result["prepare_ms"] is None
     assert result["workspace_bytes"] == 0
-    assert catalog.is_current(schema.read(result, catalog.Code), step.path)
+    assert sources.is_current(schema.read(result, sources.Code), step.path)
     assert list(result["helpers"]) == ["grid"]
     assert result["elements_compared"] >= 20_000
 

@@ -41,9 +41,12 @@ def test_make_alone_lists_every_target_with_what_it_does(make, root):
     assert text == make("help")
     lines = [line.split(None, 1) for line in text.splitlines() if line.startswith("  ")]
     listed = dict(lines)
-    for name in ("all", "test", "check", "bench", "charts", "sweep", "diff", "lint", "clean"):
+    for name in ("all", "test", "diff", "watch", "reset", "book", "clean"):
         assert name in listed, name
+    for name in ("check", "bench", "charts", "sweep", "lint"):
+        assert name in listed["and"].split()
     assert set(described(root)) <= set(listed)
+    assert len(listed) < 15
     assert all(len(does) > 10 for does in listed.values())
     assert f"01 ... {catalog.lessons()[-1][:2]}" in text
 
@@ -80,14 +83,26 @@ def test_without_a_python_a_virtual_environment_is_made_first(make):
         text.index(words) for words in ("-m venv .venv", "--require-hashes", "-r locks/cu13.txt", "-m common check")
     ]
     assert steps == sorted(steps)
+    assert "locks/dev.txt" not in text
     assert "-r locks/cu12.txt" in make("-n", "-B", "check", "CUDA=12")
 
 
-@pytest.mark.parametrize("cuda", ["12", "13"])
-def test_every_locked_package_has_hashes(root, cuda):
-    text = (root / "locks" / f"cu{cuda}.txt").read_text()
+@pytest.mark.parametrize("target", ["test", "quick", "lint", "book"])
+def test_what_tests_and_the_book_need_comes_on_top(make, target):
+    text = make("-n", "-B", target)
+    assert text.index("-r locks/cu13.txt") < text.index("-r locks/dev.txt") < text.rindex(".venv/bin/python -m")
+
+
+@pytest.mark.parametrize(
+    ("lock", "some"),
+    [("cu12", {"numba", "numba-cuda", "numpy", "matplotlib", "rich"}),
+     ("cu13", {"numba", "numba-cuda", "numpy", "matplotlib", "rich"}),
+     ("dev", {"mypy", "pytest", "ruff", "sphinx"})],
+)  # fmt: skip
+def test_every_locked_package_has_hashes(root, lock, some):
+    text = (root / "locks" / f"{lock}.txt").read_text()
     packages = re.findall(r"^([a-z0-9_.-]+)(?:\[[^]]*\])?==(\S+)", text, re.MULTILINE | re.IGNORECASE)
-    assert {"numba", "numba-cuda", "numpy", "matplotlib", "rich", "pytest"} <= {name for name, _ in packages}
+    assert some <= {name for name, _ in packages}
     assert len(packages) == len(re.findall(r"^\S+==.*\\\n +--hash", text, re.MULTILINE))
 
 

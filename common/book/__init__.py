@@ -6,12 +6,12 @@ Sphinx is brought by ``book`` and ``extension`` alone:
     extension     steps and terms become links
     book          the build
     links         does every link lead somewhere
-    texts         the pages' words, for the search
+    texts         the glossary's words; the pages' words, for the search
     story         a ladder from its first step to its last
     charts        what the charts are drawn from
     explorer      one trace, one page
+    costs         what a trace costs, in sentences
     explorations  the microscope pages of all steps
-    weighing      what a page loads, and when it can be read
 """
 
 from pathlib import Path

@@ -10,7 +10,7 @@ from pathlib import Path
 from sphinx.application import Sphinx
 from sphinx.util.docutils import docutils_namespace, patch_docutils
 
-from common.book import STATIC, charts, explorations, extension, links, sources, story, texts
+from common.book import STATIC, charts, explorations, links, sources, story, texts
 from common.catalog import catalog, store
 from common.machine_code import codegen
 from common.records import records
@@ -30,8 +30,8 @@ def build(to: Path, work: Path, root: Path = catalog.ROOT) -> int:
     if source.exists():
         shutil.rmtree(source)
     traced = traces.fitting()
-    sources.stage(source, root, explorations.index(traced), explorations.above(traced), story.page())
-    sources.pictures(source, root)
+    made = {sources.EXPLORE: explorations.index(traced), sources.STORY: story.page()}
+    sources.stage(source, root, made, explorations.above(traced))
     generated = work / "static"
     store.write(generated / charts.FILE, charts.script(records.all_records()))
     said, warned = io.StringIO(), io.StringIO()
@@ -53,6 +53,7 @@ def build(to: Path, work: Path, root: Path = catalog.ROOT) -> int:
 
 
 def _settings(root: Path, traced: Iterable[str], generated: Path) -> dict[str, object]:
+    glossary = texts.glossary((root / "lessons" / "GLOSSARY.md").read_text(encoding="utf-8"))
     paths = {step.name: step.path.relative_to(root) for step in sources.steps().values()}
     return {
         "project": "GPU kernels in Python, one optimisation at a time",
@@ -72,12 +73,13 @@ def _settings(root: Path, traced: Iterable[str], generated: Path) -> dict[str, o
         "html_permalinks_icon": "#",
         "myst_heading_anchors": 4,
         "myst_enable_extensions": ["dollarmath"],
+        "myst_disable_syntax": ["myst_line_comment", "myst_block_break"],  # a line may begin with %
         "pygments_style": "a11y-high-contrast-light",
         "highlight_language": "none",
         "suppress_warnings": ["myst.header", "myst.xref_missing"],  # links.broken looks at what was built
         "nitpicky": True,
         "workbook_steps": {name: path.with_suffix(".code").as_posix() for name, path in paths.items()},
         "workbook_traced": {name: f"{explorations.FOLDER}/{name}.html" for name in traced},
-        "workbook_terms": extension.terms((root / "lessons" / "GLOSSARY.md").read_text(encoding="utf-8")),
+        "workbook_terms": {term: anchor for term, (anchor, _) in glossary.items()},
         "workbook_glossary": "lessons/GLOSSARY",
     }

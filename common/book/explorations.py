@@ -6,7 +6,6 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from common.book import explorer
-from common.book.explorer import Link
 from common.catalog import catalog
 from common.catalog.catalog import Step
 from common.report.traces import StepTrace
@@ -31,20 +30,16 @@ def before(step: Step, steps: Iterable[Step], traced: dict[str, StepTrace]) -> l
     return [name for name in dict.fromkeys(names) if name in traced]
 
 
-def write(to: Path, traced: dict[str, StepTrace]) -> int:
-    """Write all pages into the built book; returns how many. A page that is as it was is left alone."""
+def write(to: Path, traced: dict[str, StepTrace]) -> None:
+    """Write all pages into the built book; pages of steps that are gone go."""
     folder = to / FOLDER
     folder.mkdir(exist_ok=True)
-    wanted = {address("index")}
-    for name, text in _files(traced):
-        wanted.add(name)
-        path = folder / name
-        if not path.is_file() or path.read_text(encoding="utf-8") != text:
-            path.write_text(text, encoding="utf-8")
+    files = dict(_files(traced))
     for path in folder.iterdir():
-        if path.name not in wanted:
+        if path.name not in (*files, address("index")):
             path.unlink()
-    return sum(name.endswith(".html") for name in wanted) - 1
+    for name, text in files.items():
+        (folder / name).write_text(text, encoding="utf-8")
 
 
 def _files(traced: dict[str, StepTrace]) -> Iterator[tuple[str, str]]:
@@ -53,14 +48,14 @@ def _files(traced: dict[str, StepTrace]) -> Iterator[tuple[str, str]]:
     for name, trace in traced.items():
         step, others = steps[name], beside_each[name]
         later = [one for one in traced if name in beside_each[one]]
-        top = [Link(f"../{_code(step)}", f"{name} in the book"), Link("index.html", "all steps")]
-        beside = [Link(address(name, other), f"beside {other}") for other in others]
-        beside += [Link(address(one, name), f"beside {one}") for one in later]
+        top = [(f"../{_code(step)}", f"{name} in the book"), ("index.html", "all steps")]
+        beside = [(address(name, other), f"beside {other}") for other in others]
+        beside += [(address(one, name), f"beside {one}") for one in later]
         yield f"{name}.js", explorer.data(explorer.shown(step, trace))
         yield address(name), explorer.page([explorer.shown(step, trace)], [*top, *beside], _STATIC)
         for other in others:
             pair = [explorer.shown(steps[other], traced[other]), explorer.shown(step, trace)]
-            alone = [Link(address(one), one) for one in (other, name)]
+            alone = [(address(one), one) for one in (other, name)]
             yield address(name, other), explorer.page(pair, [*alone, top[1]], _STATIC)
 
 

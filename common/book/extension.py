@@ -12,18 +12,8 @@ from sphinx.search.en import SearchEnglish
 from sphinx.transforms.post_transforms import SphinxPostTransform
 from sphinx.util.images import get_image_size
 
-_TERM = re.compile(r'<a id="([\w-]+)"></a>((?:\*\*[^*]+\*\*(?:, )?)+)')
 # a head is what its column is sorted by
 _NOT_IN = nodes.reference, nodes.title, nodes.literal, nodes.literal_block, nodes.raw, nodes.caption, nodes.thead
-
-
-def terms(glossary: str) -> dict[str, str]:
-    """The anchor of each term of the glossary's text, by the term in lower case."""
-    found = {}
-    for anchor, names in _TERM.findall(glossary):
-        for name in re.findall(r"\*\*([^*]+)\*\*", names):
-            found[name.lower()] = anchor
-    return found
 
 
 class Mentions(SphinxPostTransform):  # type: ignore[misc]

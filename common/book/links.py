@@ -5,7 +5,7 @@ from __future__ import annotations
 import html
 import posixpath
 import re
-from functools import cached_property
+from collections.abc import Mapping
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
@@ -13,55 +13,35 @@ from urllib.parse import unquote, urlsplit
 _ATTRIBUTE = re.compile(r'\s(id|name|href|src|poster)="([^"]*)"')
 
 
-class _Page:
-    """A page's places and links, where they are asked for."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-
-    @cached_property
-    def text(self) -> str:
-        return self._path.read_text(encoding="utf-8")
-
-    @cached_property
-    def places(self) -> set[str]:
-        return {html.unescape(m[2]) for m in _ATTRIBUTE.finditer(self.text) if m[1] in ("id", "name")}
-
-    def links(self) -> dict[str, int]:
-        """Where each target stands first in the text."""
-        found: dict[str, int] = {}
-        for match in _ATTRIBUTE.finditer(self.text):
-            if match[1] not in ("id", "name"):
-                found.setdefault(match[2], match.start())
-        return found
-
-    def line(self, at: int) -> int:
-        return self.text.count("\n", 0, at) + 1
-
-
 def broken(folder: Path) -> list[str]:
-    """One line for each link that leads nowhere: page, line, target. Addresses in the network are not looked at."""
-    files = {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}
-    pages = {name: _Page(folder / name) for name in sorted(files) if name.endswith(".html")}
-    found = []
-    for name, page in pages.items():
-        for target, at in page.links().items():
-            why = _wrong(files, pages, name, html.unescape(target))
-            if why:
-                found.append(f"{name}:{page.line(at)}: {target}: {why}")
-    return found
+    """One line for each link that leads nowhere: page, target, why. Addresses in the network are not looked at."""
+    places: dict[str, set[str]] = {}
+    links: dict[str, list[str]] = {}
+    for path in sorted(path for path in folder.rglob("*") if path.is_file()):
+        name = path.relative_to(folder).as_posix()
+        found = _ATTRIBUTE.findall(path.read_text(encoding="utf-8")) if path.suffix == ".html" else []
+        places[name] = {html.unescape(value) for attribute, value in found if attribute in ("id", "name")}
+        links[name] = list(dict.fromkeys(value for attribute, value in found if attribute not in ("id", "name")))
+    return [
+        f"{page}: {target}: {why}"
+        for page, targets in links.items()
+        for target in targets
+        if (why := _wrong(places, page, html.unescape(target)))
+    ]
 
 
-def _wrong(files: set[str], pages: dict[str, _Page], here: str, target: str) -> str:
+def _wrong(places: Mapping[str, set[str]], page: str, target: str) -> str:
+    """What is wrong with a page's link, or ""; ``places`` has those of every page, and every other file."""
     parts = urlsplit(target)
     if parts.scheme or parts.netloc:
         return ""
-    name = posixpath.normpath(posixpath.join(posixpath.dirname(here), unquote(parts.path))) if parts.path else here
+    path = posixpath.join(posixpath.dirname(page), unquote(parts.path)) if parts.path else page
+    name = posixpath.normpath(path)
     if name.startswith(("../", "/")):
         return "outside the book"
-    name = name if name in files else posixpath.normpath(f"{name}/index.html")
-    if name not in files:
+    name = name if name in places else posixpath.normpath(f"{name}/index.html")
+    if name not in places:
         return "no such file"
-    if parts.fragment and name in pages and unquote(parts.fragment) not in pages[name].places:
+    if parts.fragment and name.endswith(".html") and unquote(parts.fragment) not in places[name]:
         return "no such place on that page"
     return ""

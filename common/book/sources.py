@@ -22,13 +22,18 @@ PAGES = ("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "lessons/**/*.md", "les
 PICTURES = (".png", ".svg", ".jpg")
 CODE = (".py", ".toml", ".json", ".txt")
 EXPLORE = Path("explore/index.md")
+STORY = Path("story.md")
 OWN = Path("own")
+Pages = Mapping[Path, str]  # Markdown by place
 _LANGUAGES = {".py": "python", ".toml": "toml", ".json": "json"}
-_FENCE = re.compile(r"^(\s*)(```+|~~~+)")
-# MyST leaves such a line of prose out as a comment, or ends the paragraph with it.
-_LOST = re.compile(r"^(?:[ \t>]|[-*+] |\d+[.)] )*(%|\+\+\+)", re.MULTILINE)
+_CHART = '<div class="ladder-chart"'
 _TIMES = re.compile(r"<!-- table: times (\S+) .*?<!-- end table -->", re.DOTALL)
-_LINK = re.compile(r"(?<!\\)(!?)\[((?:[^\[\]]|\[[^\]]*\])*)\]\(([^()\s]+)\)")
+# fenced code, which stays as it is, or a link
+_PART = re.compile(
+    r"^[ \t]*(?P<fence>`{3,}|~{3,}).*?(?:^[ \t]*(?P=fence)[`~]*[ \t]*$|\Z)"
+    r"|(?<!\\)(?P<image>!?)\[(?P<words>(?:[^\[\]]|\[[^\]]*\])*)\]\((?P<target>[^()\s]+)\)",
+    re.MULTILINE | re.DOTALL,
+)
 
 
 def _own(root: Path, pattern: str) -> Iterator[Path]:
@@ -43,33 +48,34 @@ def steps() -> dict[Path, catalog.Step]:
 
 
 def stage(
-    to: Path, root: Path = catalog.ROOT, explore: str = "", above: Mapping[Path, str] | None = None, told: str = ""
-) -> list[Path]:
-    """Write all sources of the book under ``to``; returns the pages of code, relative to it.
+    to: Path,
+    root: Path = catalog.ROOT,
+    made: Mapping[Path, str] | None = None,
+    above: Mapping[Path, str] | None = None,
+) -> None:
+    """Write all sources of the book under ``to``.
 
-    ``explore``: the text of the page that lists the microscope's pages; ``above``: what stands above a step's code;
-    ``told``: the text of the page that tells a ladder as a story.
-    Raises ValueError for a link that leads nowhere, and for a line that MyST would leave out; it names page and line.
+    ``made``: pages that are no file of the checkout, by their place; ``above``: what stands above a step's code.
+    Raises ValueError for a link that leads nowhere; it names page and line.
     """
     pages = sorted({path for pattern in PAGES for path in root.glob(pattern)} | set(_own(root, "*.md")))
     wanted: set[Path] = {path.relative_to(root) for path in steps()}
-    texts = {}
-    for path in pages:
-        text, linked = _turned(path, root)
-        texts[_place(path.relative_to(root))] = text
-        wanted |= linked
-    if explore:
-        texts[EXPLORE] = explore
-    if told:
-        place, lesson = Path(story.PAGE), Path("lessons") / story.final().lesson
-        texts[place] = told
-        texts[lesson / "index.md"] += f"\nThe ladder up to here, step by step: [the story]({_up(lesson, place)}).\n"
+    texts = {_place(path.relative_to(root)): _turned(path, root, wanted) for path in pages}
+    texts |= made or {}
+    if STORY in texts:
+        lesson = Path("lessons") / story.final().lesson
+        texts[lesson / "index.md"] += f"\nThe ladder up to here, step by step: [the story]({_up(lesson, STORY)}).\n"
     contents = _contents(sorted(texts))
     for place, text in texts.items():
         _write(to / place, text + contents.get(place, ""))
     for path in sorted(wanted):
         _write(to / _code_place(path), _code_page(path, root, (above or {}).get(root / path, "")))
-    return sorted(map(_code_place, wanted))
+    for folder in (*root.glob("lessons/*/figures"), root / "results" / "charts", *_own(root, "charts")):
+        for path in folder.rglob("*"):
+            if path.suffix in PICTURES:
+                target = to / path.relative_to(root)
+                target.parent.mkdir(parents=True, exist_ok=True)
+                shutil.copyfile(path, target)
 
 
 def _place(page: Path) -> Path:
@@ -85,26 +91,15 @@ def _code_place(path: Path) -> Path:
     return path.with_suffix(".code.md") if path.suffix == ".py" else path.with_name(f"{path.name}.code.md")
 
 
-def _turned(page: Path, root: Path) -> tuple[str, set[Path]]:
-    """The page's text with its links turned, and the files of code that they lead to."""
-    found: set[Path] = set()
+def _turned(page: Path, root: Path, wanted: set[Path]) -> str:
+    """The page's text with its links turned; ``wanted`` gets the files of code that they lead to."""
     here = _place(page.relative_to(root)).parent
-    text, at = "", 1
-    for prose, part in _parts(_markdown(page, root)):
-        new = part
-        if prose:
-            if lost := _LOST.search(part):
-                where = page.relative_to(root), at + part.count("\n", 0, lost.end())
-                raise ValueError(f"{where[0]}:{where[1]}: begins with {lost[1]}, which the book would leave out")
-
-            def turned(match: re.Match[str], start: int = at) -> str:
-                return _link(match, page, start + match.string.count("\n", 0, match.start()), root, here, found)
-
-            new = _LINK.sub(turned, part)
-        text, at = text + new, at + part.count("\n")
-    if _PLACE not in text:  # times without a picture of their own are drawn below their table
-        text = _TIMES.sub(lambda table: f"{table[0]}{_place_of(records.REFERENCE_GPU, table[1])}", text)
-    return text, found
+    text = _PART.sub(
+        lambda part: part[0] if part["fence"] else _link(part, page, root, here, wanted), _markdown(page, root)
+    )
+    if _CHART not in text:  # times without a picture of their own are drawn below their table
+        text = _TIMES.sub(lambda table: f"{table[0]}{_chart_of(records.REFERENCE_GPU, table[1])}", text)
+    return text
 
 
 def _markdown(page: Path, root: Path) -> str:
@@ -125,35 +120,20 @@ def _fenced(text: str, language: str) -> str:
     return f"{fence}{language}\n{text.rstrip()}\n{fence}"
 
 
-def _parts(text: str) -> Iterator[tuple[bool, str]]:
-    """The text cut into prose and fenced code: is it prose, and the part with its line ends."""
-    part, fence = "", ""
-    for line in text.splitlines(keepends=True):
-        mark = _FENCE.match(line)
-        if mark and not fence:
-            yield True, part
-            part, fence = line, mark[2]
-        elif mark and mark[2].startswith(fence):
-            yield False, part + line
-            part, fence = "", ""
-        else:
-            part += line
-    yield not fence, part
-
-
-def _link(match: re.Match[str], page: Path, number: int, root: Path, here: Path, found: set[Path]) -> str:
-    image, words, target = match.groups()
+def _link(match: re.Match[str], page: Path, root: Path, here: Path, wanted: set[Path]) -> str:
+    image, words, target = match["image"], match["words"], match["target"]
     if "://" in target or target.startswith(("#", "mailto:")):
         return match[0]
     name, _, anchor = target.partition("#")
     path = Path(os.path.normpath(page.parent / name))
     if not path.exists() or not path.is_relative_to(root):
-        raise ValueError(f"{page.relative_to(root)}:{number}: link to {target!r}: there is no such file")
+        line = match.string.count("\n", 0, match.start()) + 1
+        raise ValueError(f"{page.relative_to(root)}:{line}: link to {target!r}: there is no such file")
     path = path.relative_to(root)
     if image or path.suffix in PICTURES:
         return f"{image}[{words}]({_up(here, path)})" + _chart(match, path)
     if path.suffix in CODE:
-        found.add(path)
+        wanted.add(path)
         path = _code_place(path)
     elif (root / path).is_dir():
         if not (root / path / "README.md").exists():
@@ -169,14 +149,11 @@ def _chart(match: re.Match[str], picture: Path) -> str:
     own = match.string[: match.start()].endswith("\n") and match.string[match.end() :].startswith("\n")
     if not own or picture.parts[-4:-2] != ("results", "charts") or picture.stem not in problems.PRESETS:
         return ""
-    return _place_of(charts.slug(picture.parts[-2], picture.parts[0] == ".workbook"), picture.stem)
+    return _chart_of(charts.slug(picture.parts[-2], picture.parts[0] == ".workbook"), picture.stem)
 
 
-_PLACE = '<div class="ladder-chart"'
-
-
-def _place_of(card: str, preset: str) -> str:
-    return f'\n\n{_PLACE} data-card="{card}" data-preset="{preset}"></div>'
+def _chart_of(card: str, preset: str) -> str:
+    return f'\n\n{_CHART} data-card="{card}" data-preset="{preset}"></div>'
 
 
 def _up(here: Path, path: Path) -> str:
@@ -189,10 +166,10 @@ def _contents(places: list[Path]) -> dict[Path, str]:
     others = [place for place in places if place.parts[0] == "lessons" and len(place.parts) == 2]
     others += [place for place in places if place == EXPLORE]
     tables = {
-        Path("index.md"): _tree("Lessons", lessons + [place for place in places if place == Path(story.PAGE)])
+        Path("index.md"): _tree("Lessons", lessons + [place for place in places if place == STORY])
         + _tree("To look up", [place for place in others if place == EXPLORE or place.name != "index.md"])
         + _tree("Records", [one for folder in ("own", "results") for one in places if one.parts[0] == folder])
-        + _tree("The project", [p for p in places if len(p.parts) == 1 and p.name not in ("index.md", story.PAGE)])
+        + _tree("The project", [p for p in places if len(p.parts) == 1 and p.name not in ("index.md", STORY.name)])
     }
     for index in lessons:
         inner = [place for place in places if place.is_relative_to(index.parent) and place != index]
@@ -239,13 +216,3 @@ def _about(path: Path, root: Path) -> Iterator[str]:
 def _write(path: Path, text: str) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(text, encoding="utf-8")
-
-
-def pictures(to: Path, root: Path = catalog.ROOT) -> None:
-    """Put the pictures of the pages where the staged pages look for them."""
-    for folder in (*root.glob("lessons/*/figures"), root / "results" / "charts", *_own(root, "charts")):
-        for path in folder.rglob("*"):
-            if path.suffix in PICTURES:
-                target = to / path.relative_to(root)
-                target.parent.mkdir(parents=True, exist_ok=True)
-                shutil.copyfile(path, target)

@@ -16,7 +16,6 @@ from common.records import records
 from common.records.records import Record
 from common.report import figures
 
-PAGE = "story.md"
 PRESET = "gemm-4096"
 _HUNK = re.compile(r"@@ \S+ (\d+)-\d+, \S+ (\d+)-\d+ @@")
 _TAGS = {"-": "del", "+": "ins", " ": "span"}

@@ -1,4 +1,4 @@
-"""The text of every page as a script, for the search: a page that is opened from disk may not read another."""
+"""The words of pages: what the glossary explains, and the text of every page as a script, for the search."""
 
 from __future__ import annotations
 
@@ -17,10 +17,23 @@ _NO_TEXT = re.compile(
 _SECTION = re.compile(r'<section\b[^>]*?\bid="([^"]*)"')
 _BLOCK = re.compile(r"</?(?:p|h\d|li|td|th|tr|div|section|details|summary|pre|ul|ol|table|br|figcaption)\b[^>]*>")
 _TAG = re.compile(r"<[^>]*>")
+_ENTRY = re.compile(r'^- <a id="([\w-]+)"></a>(\*\*.*?\*\*)(?: \([^)]*\))?: (.*(?:\n  .*)*)', re.MULTILINE)
+
+
+def glossary(text: str) -> dict[str, tuple[str, str]]:
+    """By each term of the glossary's Markdown, in lower case, its place on that page and what it says there."""
+    return {
+        name.lower(): (anchor, " ".join(re.sub(r"[`*]", "", said).split()))
+        for anchor, names, said in _ENTRY.findall(text)
+        for name in re.findall(r"\*\*([^*]+)\*\*", names)
+    }
 
 
 def write(book: Path) -> None:
-    """Write the script into the built book: ``window.WORKBOOK_TEXTS``, by page its text and where sections begin."""
+    """Write the script into the built book: ``window.WORKBOOK_TEXTS``, by page its text and where sections begin.
+
+    A script, since a page that is opened from disk may not read another.
+    """
     texts = {}
     for path in sorted(book.rglob("*.html")):
         article = _ARTICLE.search(path.read_text(encoding="utf-8"))

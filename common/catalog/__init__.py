@@ -3,6 +3,7 @@
 Module by module:
 
     catalog       lessons, steps, experiments and ladders, found in the folders; loads step files
+    sources       what a result depends on: imports, and hashes of code
     lessontext    what a lesson says of its steps
     boundstep     one step on one problem: workspace, prepare, launch, in order
     exercises     the exercises of the lessons, their hints, and what of both was used
@@ -16,6 +17,6 @@ Module by module:
     cache         values found before, by a key of all they depend on
     store         reads and writes files, whole or not at all
     schema        what data from outside must be, and where it is not
-    ledger        what each process spent on each stage
+    ledger        which stage of its work a process is at
     patching      puts something in an attribute's place for a while
 """

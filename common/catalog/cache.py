@@ -15,15 +15,14 @@ import hashlib
 import json
 import os
 import platform
-import re
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TypeVar
 
 from msgspec import to_builtins
 
-from common.catalog import catalog, packages, schema, store
+from common.catalog import catalog, packages, schema, sources, store
 
 FOLDER = catalog.ROOT / ".workbook" / "cache"
 MOST_BYTES = 256 << 20  # of one kind; what was not used for longest goes first
@@ -34,8 +33,6 @@ PACKAGES = (
     "nvidia-nvjitlink", "nvidia-nvjitlink-cu12", "nvidia-cuda-nvcc", "nvidia-cuda-nvcc-cu12", "nvidia-cuda-nvrtc",
     "nvidia-cuda-nvrtc-cu12", "nvidia-cuda-cccl", "nvidia-cuda-nvdisasm",
 )  # fmt: skip
-_PROGRAM = re.compile(r"(common|lessons)(\.\w+)+")
-_DATA = re.compile(r"[\w./-]+\.(json|toml|txt|css|js|html|npz)")
 # It starts the processes that find values, and has no part in what they are.
 _CARRIER = Path("common", "run", "isolate.py")
 
@@ -54,26 +51,19 @@ def files(roots: Iterable[Path]) -> list[Path]:
     pending = [path.resolve() for path in roots]
     while pending:
         path = pending.pop()
-        if path in found:
-            continue
-        if path.is_relative_to(catalog.ROOT / "common"):
-            found |= _house(path)
-        else:
+        if path not in found:
             found.add(path)
-            pending += _named(path) if path.suffix == ".py" else []
+            pending += _named_in_common(path) if _in_common(path) else _named(path)
     return sorted(found)
 
 
+def _in_common(path: Path) -> bool:
+    return path.is_relative_to(catalog.ROOT / "common")
+
+
 @functools.cache
-def _house(root: Path) -> frozenset[Path]:
-    found: set[Path] = set()
-    pending = [root]
-    while pending:
-        path = pending.pop()
-        if path not in found:
-            found.add(path)
-            pending += _named(path) if path.suffix == ".py" and path != catalog.ROOT / _CARRIER else []
-    return frozenset(found)
+def _named_in_common(path: Path) -> list[Path]:
+    return [] if path == catalog.ROOT / _CARRIER else _named(path)
 
 
 def digest(paths: Iterable[Path], text: bool = False) -> str:
@@ -92,12 +82,12 @@ _shown = functools.cache(store.shown)
 
 def _content(path: Path, text: bool) -> str:
     if _shown(path).startswith("common/"):
-        return _of_house(path)
+        return _content_in_common(path)
     return _code(path) if path.suffix == ".py" and not text else _bytes(path)
 
 
 @functools.cache
-def _of_house(path: Path) -> str:
+def _content_in_common(path: Path) -> str:
     return _code(path) if path.suffix == ".py" else _bytes(path)
 
 
@@ -124,37 +114,21 @@ def _bytes(path: Path) -> str:
     return hashlib.sha256(path.read_bytes() if path.is_file() else b"").hexdigest()
 
 
-_NO_PYTHON = (OSError, SyntaxError, ValueError, RecursionError, MemoryError)
-
-
 @store.kept_by_stamp
 def _code(path: Path) -> str:
     try:
         return _learnt(path)[0]
-    except _NO_PYTHON:
+    except sources.NO_PYTHON:
         return _bytes(path)
 
 
 @store.kept_by_stamp
 def _named(path: Path) -> list[Path]:
-    """The files that a file of Python imports, or names in a text; none if it is no Python."""
+    """As :func:`common.catalog.sources.imports`; none of a data file."""
     try:
-        names = _learnt(path)[1]
-    except _NO_PYTHON:
+        return sources.files_of(path, _learnt(path)[1]) if path.suffix == ".py" else []
+    except sources.NO_PYTHON:
         return []
-    return [found for name in names if (found := _file(path, name)) is not None]
-
-
-def _file(path: Path, name: str) -> Path | None:
-    if _DATA.fullmatch(name):
-        places = [path.parent / name, catalog.ROOT / name]
-    elif _PROGRAM.fullmatch(name):
-        top, _, rest = name.partition(".")
-        folder = catalog.LESSONS if top == "lessons" else catalog.ROOT / top
-        places = [folder / f"{rest.replace('.', '/')}.py"]
-    else:  # a file beside it
-        places = [path.parent / f"{name}.py"]
-    return next((place.resolve() for place in places if place.is_file()), None)
 
 
 # By the digest of a file's bytes: its code's, and the names it imports. Parsing takes a second for the whole house.
@@ -173,7 +147,7 @@ def _learnt(path: Path) -> tuple[str, list[str]]:
         if len(index) > 4000:
             index.clear()
         text = data.decode("utf-8")
-        index[found] = catalog.code_hash(text), sorted(set(_names(ast.parse(text))))
+        index[found] = sources.code_hash(text), sorted(set(sources.names_in(ast.parse(text))))
         _save_at_end(FOLDER)
     return index[found]
 
@@ -185,25 +159,6 @@ def _save_at_end(folder: Path) -> None:
             store.write(folder / _INDEX, json.dumps(_index(folder)))
 
     atexit.register(save)
-
-
-def _names(tree: ast.AST) -> Iterator[str]:
-    """Modules and data files, by their names in the code; what only a type checker reads is left out."""
-    if isinstance(tree, ast.If) and isinstance(tree.test, ast.Name) and tree.test.id == "TYPE_CHECKING":
-        return
-    if isinstance(tree, ast.Import):
-        yield from (alias.name for alias in tree.names)
-    elif isinstance(tree, ast.ImportFrom) and tree.module:
-        yield tree.module
-        yield from (f"{tree.module}.{alias.name}" for alias in tree.names)
-    elif isinstance(tree, ast.Constant) and _names_a_file(tree.value):
-        yield str(tree.value)
-    for child in ast.iter_child_nodes(tree):
-        yield from _names(child)
-
-
-def _names_a_file(value: object) -> bool:
-    return isinstance(value, str) and bool(_PROGRAM.fullmatch(value) or _DATA.fullmatch(value))
 
 
 # --- values ---

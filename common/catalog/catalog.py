@@ -13,7 +13,6 @@ from __future__ import annotations
 import ast
 import contextlib
 import difflib
-import hashlib
 import importlib
 import importlib.abc
 import importlib.util
@@ -21,18 +20,15 @@ import inspect
 import os
 import re
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-import msgspec
-
 from common.catalog import algorithms, lessontext, store
 from common.catalog.problems import DEFAULT_PRESET, FLOAT16, LADDERS, Problem, presets_of
-from common.catalog.schema import Name
 
 ROOT = Path(__file__).resolve().parents[2]
 LESSONS = ROOT / "lessons"
@@ -133,7 +129,7 @@ def steps(root: Path = LESSONS) -> list[Step]:
 
     Raises CatalogError if a file's header or a ladder's chain is broken, or two helpers have one name.
     """
-    return list(_steps(root, _listed(root)))
+    return [step for step in everything(root) if not step.experiment]
 
 
 def experiments(root: Path = LESSONS) -> list[Step]:
@@ -142,61 +138,39 @@ def experiments(root: Path = LESSONS) -> list[Step]:
 
 
 def everything(root: Path = LESSONS) -> list[Step]:
-    """Every step, then every experiment."""
-    return list(_everything(root, _listed(root)))
+    """Every step, then every experiment; raises as :func:`steps` does."""
+    files = [(path, lesson) for lesson in lessons(root) for path in _python_files(root / lesson)]
+    varied = [(path, lesson) for lesson in lessons(root) for path in _python_files(root / lesson / EXPERIMENTS)]
+    return list(
+        _everything(root, *((*((path, lesson, _text(path)) for path, lesson in one),) for one in (files, varied)))
+    )
 
 
-_Listed = tuple[tuple[str, store.Stamp], ...]
-
-
-def _listed(root: Path) -> _Listed:
-    """All that may be a step, an experiment or a helper, and stamps: while they are the same, so is what is read."""
-    files, lessons = _inside(root)
-    found = list(files)
-    for lesson in lessons:
-        files, folders = _inside(lesson)
-        found += files
-        for folder in folders:
-            if folder.name in (EXPERIMENTS, HELPERS):
-                found += _inside(folder)[0]
-    return tuple((path, store.stamp(path)) for path in found)
-
-
-@store.kept_by_stamp  # that of a folder changes with the names in it
-def _inside(folder: Path) -> tuple[list[str], list[Path]]:
-    """The Python files of a folder, and its folders."""
-    with os.scandir(folder) as entries:
-        known = sorted(entries, key=lambda entry: entry.name)
-        files = [entry.path for entry in known if entry.name.endswith(".py")]
-        return files, [Path(entry.path) for entry in known if not entry.name.endswith(".py") and entry.is_dir()]
+_File = tuple[Path, str, str]
 
 
 @lru_cache(maxsize=4)
-def _steps(root: Path, _: _Listed) -> tuple[Step, ...]:
+def _everything(root: Path, files: tuple[_File, ...], varied: tuple[_File, ...]) -> tuple[Step, ...]:
+    """From the files of steps and of experiments: path, lesson and text of each."""
     helpers_by_name(root)
-    found = [_read(path, lesson) for lesson in lessons(root) for path in _python_files(root / lesson)]
+    found = [_header(*file) for file in files]
     chains = [_chain(ladder, [step for step in found if step.ladder == ladder]) for ladder in LADDERS]
     for chain in chains:
         for number, step in enumerate(chain):
             _check_origin(step, chain[:number], found)
-    return tuple(step for chain in chains for step in chain)
-
-
-@lru_cache(maxsize=4)
-def _everything(root: Path, listed: _Listed) -> tuple[Step, ...]:
-    known = _steps(root, listed)
-    found = [
-        _read(path, lesson, experiment=True)
-        for lesson in lessons(root)
-        for path in _python_files(root / lesson / EXPERIMENTS)
-    ]
-    names = {step.name for step in known}
-    for experiment in found:
+    experiments = [_header(*file, experiment=True) for file in varied]
+    names = {step.name for step in found}
+    for experiment in experiments:
         if experiment.predecessor not in names:
             raise CatalogError(f"{experiment.path.name}: varies {experiment.predecessor!r}, which is no step")
         if experiment.name in names:
             raise CatalogError(f"{experiment.path.name}: a step has the name {experiment.name!r} already")
-    return (*known, *found)
+    return (*(step for chain in chains for step in chain), *experiments)
+
+
+@store.kept_by_stamp
+def _text(path: Path) -> str:
+    return path.read_text(encoding="utf-8", errors="replace")
 
 
 def find(name: str, root: Path = LESSONS) -> Step:
@@ -247,44 +221,10 @@ def helpers_by_name(root: Path = LESSONS) -> dict[str, Path]:
     return found
 
 
-def imported_helpers(path: Path) -> list[Path]:
-    """The helpers that a file imports, directly or through each other; none if it is no Python."""
-    found: set[Path] = set()
-    pending = [path]
-    while pending:
-        for name in _imported(pending.pop()):
-            helper = LESSONS / f"{name.replace('.', '/')}.py"
-            if helper not in found and is_helper(helper) and helper.is_file():
-                found.add(helper)
-                pending.append(helper)
-    return sorted(found, key=lambda helper: helper.stem)
-
-
 def is_helper(path: Path) -> bool:
     """Is this where a helper lies: one that lessons share, or a lesson's own?"""
     own = path.parent.name == HELPERS and path.parents[2] == LESSONS
     return (own or path.parent == LESSONS) and path.suffix == ".py" and not path.name.startswith("_")
-
-
-@store.kept_by_stamp
-def _imported(path: Path) -> list[str]:
-    """The names below ``lessons`` that a file imports."""
-    try:
-        return list(_imports(ast.parse(path.read_bytes())))
-    except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):
-        return []
-
-
-def _imports(tree: ast.AST) -> Iterator[str]:
-    for node in ast.walk(tree):
-        if isinstance(node, ast.ImportFrom) and node.module == LESSONS.name:
-            yield from (alias.name for alias in node.names)
-        elif isinstance(node, ast.Import | ast.ImportFrom):
-            modules = [alias.name for alias in node.names] if isinstance(node, ast.Import) else [node.module or ""]
-            yield from (name.split(".")[1] for name in modules if name.startswith(f"{LESSONS.name}."))
-        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
-            named = re.fullmatch(rf"{LESSONS.name}\.(\w+\.{HELPERS}\.\w+)", node.value)
-            yield from named.groups() if named else ()
 
 
 def load(
@@ -456,97 +396,14 @@ def without_docstring(path: Path) -> list[str]:
     return re.sub(r'\A\s*"""(.*?)"""\s*', "", text, flags=re.DOTALL).splitlines()
 
 
-@store.kept_by_stamp
-def source_hash(path: Path) -> str:
-    """SHA-256 of a file's code, blind to comments, docstrings and layout, so records outlive an edited word."""
-    return code_hash(path.read_text(encoding="utf-8"))
-
-
-@lru_cache(maxsize=256)
-def code_hash(text: str) -> str:
-    """As :func:`source_hash`, of a source's text; raises SyntaxError if it is not Python."""
-    tree = ast.parse(text)
-    return hashlib.sha256(repr(_canonical(tree)).encode()).hexdigest()
-
-
-class Code(msgspec.Struct, kw_only=True, omit_defaults=True):
-    """What a record says of the code that was run: the hashes of a step's file and of the helpers it imports.
-
-    An older record says nothing of ``helpers``.
-    """
-
-    source: Name
-    helpers: dict[str, Name] | None = None
-
-
-def provenance(path: Path) -> Code:
-    """The code of a step's file as it is now."""
-    return Code(source=source_hash(path), helpers={h.stem: source_hash(h) for h in imported_helpers(path)})
-
-
-def imported_steps(path: Path) -> dict[str, Code | str]:
-    """By name, the :func:`provenance` of other steps that a step imports, and digests of data files beside it."""
-    source = path.read_text(encoding="utf-8")
-    found: dict[str, Code | str] = {}
-    for name in re.findall(rf"""["']{LESSONS.name}\.(\w+\.\w+)["']""", source):
-        other = LESSONS / f"{name.replace('.', '/')}.py"
-        if other.is_file():
-            found[name] = provenance(other)
-    for data in path.parent.glob("*.json"):
-        if data.name in source:
-            found[data.name] = hashlib.sha256(data.read_bytes()).hexdigest()
-    return found
-
-
-def hashes(files: Iterable[Path]) -> dict[str, str]:
-    """By name, the hashes of files and of all steps and helpers that they import, directly or through each other."""
-    found: set[Path] = set()
-    pending = set(files)
-    while pending:
-        found |= pending
-        named = [name for path in pending for name in imported_steps(path) if not name.endswith(".json")]
-        steps = {LESSONS / f"{name.replace('.', '/')}.py" for name in named}
-        pending = (steps | {helper for path in pending for helper in imported_helpers(path)}) - found
-    return {path.stem: source_hash(path) for path in sorted(found)}
-
-
-def is_current(entry: Code, path: Path) -> bool:
-    """Was a record's entry made by the code that is there now? One without ``helpers`` says nothing of those."""
-    now = provenance(path)
-    return entry.source == now.source and entry.helpers in (None, now.helpers)
-
-
-def _canonical(node: object) -> Any:
-    """The syntax tree as nested tuples, the same under every Python version."""
-    if isinstance(node, ast.AST):
-        values = dict(ast.iter_fields(node))
-        body = values.get("body")
-        if isinstance(body, list):
-            values["body"] = [statement for statement in body if not _is_bare_string(statement)]
-        kept = ((key, _canonical(value)) for key, value in values.items() if key not in ("ctx", "kind"))
-        return type(node).__name__, tuple((key, value) for key, value in kept if value not in (None, ()))
-    if isinstance(node, list):
-        return tuple(_canonical(item) for item in node)
-    return None if node is None else repr(node)
-
-
-def _is_bare_string(node: object) -> bool:
-    return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
-
-
 def _python_files(folder: Path) -> Iterator[Path]:
     with contextlib.suppress(FileNotFoundError, NotADirectoryError):
         names = sorted(os.listdir(folder))
         yield from (folder / name for name in names if name.endswith(".py") and not name.startswith("_"))
 
 
-def _read(path: Path, lesson: str, experiment: bool = False) -> Step:
+def _header(path: Path, lesson: str, text: str, experiment: bool = False) -> Step:
     """Read a file's header without importing it, so that a broken file still has a name."""
-    return _header(path, path.read_text(encoding="utf-8", errors="replace"), lesson, experiment)
-
-
-@lru_cache(maxsize=1024)  # every table and chart asks for all steps anew
-def _header(path: Path, text: str, lesson: str, experiment: bool) -> Step:
     ladder = path.stem.split("_")[0]
     if ladder not in LADDERS:
         raise CatalogError(f"{path.name}: the name must start with {', '.join(LADDERS)} and an underscore")

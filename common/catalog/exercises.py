@@ -35,7 +35,7 @@ from typing import Annotated, Literal, TypeVar
 from msgspec import Meta, Struct, field, to_builtins
 from msgspec.structs import asdict, replace
 
-from common.catalog import catalog, problems, schema, store
+from common.catalog import catalog, problems, schema, sources, store
 from common.catalog.problems import LADDERS, Problem
 from common.catalog.schema import Amount, Count, Name
 
@@ -322,7 +322,7 @@ class State:
 
 def _digest(path: Path) -> str:
     try:
-        return catalog.source_hash(path)
+        return sources.source_hash(path)
     except (SyntaxError, OSError):
         return ""
 

@@ -1,4 +1,4 @@
-"""What is computed: problem shapes, their FLOPs and least traffic, and the named presets.
+"""What is computed: problem shapes, their FLOPs and least traffic, and the named presets, ``problems.toml``.
 
 Index letters are cuDNN's and CUTLASS's: N batch, C input channels, D/H/W input, K filters, T/R/S filter,
 O/P/Q output. Convolution is cross-correlation: ``h = p * stride_h - pad_h + r * dilation_h``. The two gradients of a
@@ -9,9 +9,12 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, fields, replace
+from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
+
+from common.catalog import store
 
 FLOAT16, FLOAT32 = np.dtype(np.float16), np.dtype(np.float32)
 Extents = tuple[int, ...]
@@ -29,18 +32,6 @@ class Geometry(NamedTuple):
     dilation_d: int = 1
     dilation_h: int = 1
     dilation_w: int = 1
-
-
-def _require(name: str, value: object, least: int) -> None:
-    """Raise ValueError unless ``value`` is an int of at least ``least``."""
-    if isinstance(value, bool) or not isinstance(value, int) or value < least:
-        kind = "a positive integer" if least == 1 else "an integer of at least 0"
-        raise ValueError(f"{name}={value!r}: must be {kind}")
-
-
-def _outputs(extent: int, taps: int, stride: int, pad: int, dilation: int) -> int:
-    """The outputs of a convolution along an axis."""
-    return (extent + 2 * pad - dilation * (taps - 1) - 1) // stride + 1
 
 
 @dataclass(frozen=True)
@@ -63,7 +54,10 @@ class Problem:
 
     def __post_init__(self) -> None:
         for key, value in vars(self).items():
-            _require(key, value, 0 if key.startswith("pad") else 1)
+            least = 0 if key.startswith("pad") else 1
+            if isinstance(value, bool) or not isinstance(value, int) or value < least:
+                kind = "a positive integer" if least == 1 else "an integer of at least 0"
+                raise ValueError(f"{key}={value!r}: must be {kind}")
 
     @property
     def shapes(self) -> tuple[Extents, Extents, Extents]:
@@ -206,11 +200,8 @@ class Convolution(Problem):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for axis, extent, taps, pad, dilation in (
-            ("d", "D", "T", self.pad_d, self.dilation_d),
-            ("h", "H", "R", self.pad_h, self.dilation_h),
-            ("w", "W", "S", self.pad_w, self.dilation_w),
-        ):
+        for axis, extent, taps in zip("dhw", "DHW", "TRS", strict=True):
+            pad, dilation = (getattr(self, f"{name}_{axis}") for name in ("pad", "dilation"))
             padded = getattr(self, extent) + 2 * pad
             reach = (getattr(self, taps) - 1) * dilation + 1
             if reach > padded:
@@ -219,17 +210,21 @@ class Convolution(Problem):
                     f"the padded input, {extent} + 2*pad_{axis} = {padded}"
                 )
 
+    def _outputs(self, extent: int, taps: int, axis: str) -> int:
+        stride, pad, dilation = (getattr(self, f"{name}_{axis}") for name in ("stride", "pad", "dilation"))
+        return int((extent + 2 * pad - dilation * (taps - 1) - 1) // stride + 1)
+
     @property
     def O(self) -> int:  # noqa: N802, E743
-        return _outputs(self.D, self.T, self.stride_d, self.pad_d, self.dilation_d)
+        return self._outputs(self.D, self.T, "d")
 
     @property
     def P(self) -> int:  # noqa: N802
-        return _outputs(self.H, self.R, self.stride_h, self.pad_h, self.dilation_h)
+        return self._outputs(self.H, self.R, "h")
 
     @property
     def Q(self) -> int:  # noqa: N802
-        return _outputs(self.W, self.S, self.stride_w, self.pad_w, self.dilation_w)
+        return self._outputs(self.W, self.S, "w")
 
     @property
     def geometry(self) -> Geometry:
@@ -341,124 +336,6 @@ def on_ladder(ladder: str, problem: Problem) -> Problem:
     return problem if type(problem) is kind else kind(**vars(problem))
 
 
-PRESETS: dict[str, Problem] = {
-    "gemm-4096": Gemm(M=4096, N=4096, K=4096),
-    "gemm-2048": Gemm(M=2048, N=2048, K=2048),
-    "ece408-layer1": Conv2d(N=10000, C=1, H=70, W=70, K=12, R=5, S=5),
-    "ece408-layer2": Conv2d(N=10000, C=12, H=33, W=33, K=24, R=5, S=5),
-    "photo": Conv2d(N=1, C=1, H=600, W=512, K=12, R=5, S=5),
-    "c3d-conv3a": Conv3d(
-        N=16, C=128, D=8, H=28, W=28, K=256, T=3, R=3, S=3, pad_d=1, pad_h=1, pad_w=1
-    ),
-    "unet3d": Conv3d(N=4, C=32, D=64, H=64, W=64, K=64, T=3, R=3, S=3, pad_d=1, pad_h=1, pad_w=1),
-    "resnet50-conv3": Conv3d(N=64, C=128, D=1, H=28, W=28, K=128, T=1, R=3, S=3, pad_h=1, pad_w=1),
-    # the other kinds of layer in ResNet-50 (He et al. 2016, table 1, with the 3x3 of each stage at stride 1)
-    "resnet50-stem": Conv3d(
-        N=64, C=3, D=1, H=224, W=224, K=64, T=1, R=7, S=7, stride_h=2, stride_w=2, pad_h=3, pad_w=3
-    ),
-    "resnet50-1x1": Conv3d(N=64, C=256, D=1, H=56, W=56, K=64, T=1, R=1, S=1),
-    "resnet50-conv2": Conv3d(N=64, C=64, D=1, H=56, W=56, K=64, T=1, R=3, S=3, pad_h=1, pad_w=1),
-    "resnet50-conv4": Conv3d(N=64, C=256, D=1, H=14, W=14, K=256, T=1, R=3, S=3, pad_h=1, pad_w=1),
-    "resnet50-conv5": Conv3d(N=64, C=512, D=1, H=7, W=7, K=512, T=1, R=3, S=3, pad_h=1, pad_w=1),
-    "ece408-layer1-nhwc": Conv3d(N=10000, C=1, D=1, H=70, W=70, K=12, T=1, R=5, S=5),
-    "ece408-layer2-nhwc": Conv3d(N=10000, C=12, D=1, H=33, W=33, K=24, T=1, R=5, S=5),
-    "tiny-gemm": Gemm(M=37, N=45, K=19),
-    "tiny-conv2d": Conv2d(N=2, C=3, H=10, W=19, K=3, R=3, S=2),
-    "tiny-conv3d": Conv3d(
-        N=2, C=5, D=4, H=6, W=7, K=6, T=2, R=3, S=2, stride_h=2, pad_d=1, pad_w=1, dilation_h=2
-    ),
-    "hgemm-4096": Hgemm(M=4096, N=4096, K=4096),
-    "hgemm-8192": Hgemm(M=8192, N=8192, K=8192),
-    "tiny-hgemm": Hgemm(M=37, N=45, K=19),
-}  # fmt: skip
-# the same layers on float16 arrays
-PRESETS |= {
-    f"h{name}": on_ladder("hconv3d", PRESETS[name])
-    for name in (
-        "c3d-conv3a", "unet3d", "resnet50-conv3", "resnet50-stem", "resnet50-1x1", "resnet50-conv2", "resnet50-conv4",
-        "resnet50-conv5",
-    )
-} | {"tiny-hconv3d": on_ladder("hconv3d", PRESETS["tiny-conv3d"])}  # fmt: skip
-# and more images, so that the smallest layer, too, fills the card more than once
-PRESETS |= {
-    f"hresnet50-conv{stage}-n256": replace(PRESETS[f"hresnet50-conv{stage}"], N=256)  # type: ignore[call-arg]
-    for stage in (2, 3, 4, 5)
-}
-
-# the gradients of layers, and of one with a stride: the 3x3 that leads from ResNet-50's second stage to its third
-_STRIDED = Conv3d(N=64, C=128, D=1, H=56, W=56, K=128, T=1, R=3, S=3, stride_h=2, stride_w=2, pad_h=1, pad_w=1)
-PRESETS |= {
-    f"{ladder}-{name}": on_ladder(ladder, layer)
-    for ladder in ("dgrad", "wgrad")
-    for name, layer in {
-        **{
-            name: PRESETS[name]
-            for name in ("c3d-conv3a", "resnet50-conv2", "resnet50-conv3", "resnet50-conv4", "resnet50-conv5")
-        },
-        "resnet50-strided": _STRIDED,
-    }.items()
-} | {f"tiny-{ladder}": on_ladder(ladder, PRESETS["tiny-conv3d"]) for ladder in ("dgrad", "wgrad")}
-
-# The preset a step is timed on unless another is asked for, by ladder.
-DEFAULT_PRESET = {
-    "gemm": "gemm-4096", "conv2d": "ece408-layer1", "conv3d": "c3d-conv3a", "hgemm": "hgemm-4096",
-    "hconv3d": "hc3d-conv3a", "dgrad": "dgrad-c3d-conv3a", "wgrad": "wgrad-c3d-conv3a",
-}  # fmt: skip
-
-# The same layer channels-last, as the implicit-GEMM steps take it: they end the table and the chart of the layer.
-CHANNELS_LAST = {"ece408-layer1": "ece408-layer1-nhwc", "ece408-layer2": "ece408-layer2-nhwc"}
-
-
-def _channels_and_filters_swapped(problem: Problem) -> Dgrad:
-    """The gradient of a convolution's input where channels and filters have changed places, as they have in it."""
-    shape = vars(problem)
-    return Dgrad(**{**shape, "C": shape["K"], "K": shape["C"]})
-
-
-# The shapes every step is checked at: tile edges just missed, degenerate extents, unequal axes.
-RAGGED: dict[str, tuple[Problem, ...]] = {
-    "gemm": (
-        Gemm(M=37, N=45, K=19),
-        Gemm(M=1, N=33, K=70),
-        Gemm(M=33, N=1, K=1),
-        Gemm(M=129, N=36, K=16),
-        Gemm(M=5, N=130, K=34),
-    ),
-    "conv2d": (
-        Conv2d(N=2, C=2, H=20, W=18, K=3, R=3, S=2),
-        Conv2d(N=3, C=1, H=6, W=20, K=2, R=5, S=5),
-        Conv2d(N=1, C=2, H=5, W=4, K=3, R=2, S=4),
-        Conv2d(N=1, C=1, H=1, W=1, K=1, R=1, S=1),
-    ),
-    "conv3d": (
-        Conv3d(N=2, C=5, D=4, H=8, W=8, K=6, T=2, R=3, S=2, stride_d=2, pad_d=1, pad_w=1, dilation_h=2),
-        Conv3d(N=1, C=3, D=1, H=5, W=9, K=34, T=1, R=3, S=3, stride_h=2, pad_h=1, pad_w=1),
-        Conv3d(N=1, C=2, D=5, H=3, W=6, K=2, T=2, R=1, S=2, stride_w=2, pad_h=2, dilation_d=2, dilation_w=3),
-        Conv3d(N=2, C=8, D=1, H=6, W=5, K=12, T=1, R=3, S=2, stride_w=2, pad_h=1, pad_w=1),
-        Conv3d(N=1, C=1, D=1, H=1, W=1, K=1, T=1, R=1, S=1),
-    ),
-}
-RAGGED |= {
-    ladder: tuple(on_ladder(ladder, problem) for problem in RAGGED[base])
-    for base, ladder in (("gemm", "hgemm"), ("conv3d", "hconv3d"), ("conv3d", "wgrad"))
-}
-# channels are the columns of dx, and filters are summed over
-RAGGED["dgrad"] = tuple(_channels_and_filters_swapped(problem) for problem in RAGGED["conv3d"])
-# rows of whole pieces of eight values, and more of K than four tiles of 64
-RAGGED["hgemm"] += (Hgemm(M=37, N=40, K=264),)
-
-# The shape an edited step is tried at first, quick to trace and to compile: two tiles of 32 along the sum,
-# edges of tiles missed, rows of whole 128-bit pieces.
-FIRST: dict[str, Problem] = {
-    "gemm": Gemm(M=18, N=36, K=36),
-    "conv2d": Conv2d(N=2, C=2, H=7, W=20, K=3, R=3, S=2),
-    "conv3d": Conv3d(N=1, C=3, D=3, H=5, W=6, K=34, T=2, R=3, S=3, stride_h=2, pad_d=1, pad_h=1, pad_w=1),
-}
-FIRST |= {ladder: on_ladder(ladder, FIRST["conv3d"]) for ladder in ("hconv3d", "wgrad")}
-FIRST["dgrad"] = _channels_and_filters_swapped(FIRST["conv3d"])
-FIRST["hgemm"] = Hgemm(M=18, N=40, K=40)  # a piece is eight values
-
-
 def from_shape(ladder: str, shape: dict[str, Any]) -> Problem:
     """Build the ladder's problem from a mapping of extents.
 
@@ -489,6 +366,21 @@ def parse_shape(ladder: str, text: str) -> Problem:
         except ValueError:
             shape[key] = value  # the problem's own check names the field
     return from_shape(ladder, shape)
+
+
+_DATA = store.read_toml(Path(__file__).with_name("problems.toml"))
+PRESETS: dict[str, Problem] = {
+    name: parse_shape(ladder, shape)
+    for name, (ladder, _, shape) in ((name, text.partition(" ")) for name, text in _DATA["presets"].items())
+}
+DEFAULT_PRESET: dict[str, str] = _DATA["default"]
+FIRST: dict[str, Problem] = {ladder: parse_shape(ladder, shape) for ladder, shape in _DATA["first"].items()}
+RAGGED: dict[str, tuple[Problem, ...]] = {
+    ladder: tuple(parse_shape(ladder, shape) for shape in shapes) for ladder, shapes in _DATA["ragged"].items()
+}
+
+# The same layer channels-last, as the implicit-GEMM steps take it: they end the table and the chart of the layer.
+CHANNELS_LAST = {"ece408-layer1": "ece408-layer1-nhwc", "ece408-layer2": "ece408-layer2-nhwc"}
 
 
 def preset(name: str, ladder: str | None = None) -> Problem:

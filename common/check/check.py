@@ -622,7 +622,7 @@ def _compare(bench: AnyBench, x: Array, weight: Array, got: Array, expected: Arr
     wrong = (got != expected) & np.isfinite(got)
     if not wrong.any():
         return findings
-    hint = diagnose.explain(problem, x, weight, got.astype(np.float64), expected, bench)
+    hint = diagnose.explain(problem, x, weight, got.astype(np.float64), expected, getattr(bench, "racy", False))
     places = np.argwhere(wrong)
     text = _tally(problem, places, got[wrong], expected[wrong], got.size, "elements are wrong", hint)
     return [*findings, Finding("wrong", text)]

@@ -169,7 +169,7 @@ def _pairwise(ladder: str, gpu: bool, seed: int) -> list[Case]:
     found += _once("traced", shapes.tiled(ladder), seed, shapes.rounded(ladder))
     long = [Case(problem, "traced", "once", seed, inputs.NORMALS) for problem in shapes.long_sums(ladder)]
     found += [*long, *(Case(problem, "traced", seed=seed) for problem in shapes.layers(ladder))]
-    known = (*shapes.familiar(ladder), *shapes.kin(ladder, seed))
+    known = shapes.familiar(ladder)
     found += [Case(problem, "traced", "once", seed, _familiar_operands(problem)) for problem in known]
     found += [Case(problem, "traced", wide=True) for problem in shapes.wide(ladder)]
     found.append(Case(first, "traced"))

@@ -12,32 +12,23 @@ from typing import Any, TypeVar
 
 from rich.console import Console
 from rich.markup import escape
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from common.commands import flow
 from common.edit import history
 
 RIGHT, WRONG, UNUSABLE, UNREAD = 0, 1, 2, 141
 Item = TypeVar("Item")
-Kept = TypeVar("Kept")
+Written = TypeVar("Written")
 
 
 class _Console(Console):
     def on_broken_pipe(self) -> None:
-        """Whoever read has had enough: rich's own way ends the program as one ends that has found something wrong."""
+        """Raise BrokenPipeError when nobody reads any more: rich would exit with the code of a wrong step."""
         raise BrokenPipeError(errno.EPIPE, "nobody reads this any more")
 
 
-def tell(text: str) -> None:
-    """Print a last line, if it can be."""
-    try:
-        print(text, flush=True)
-    except OSError:
-        drop(sys.stdout)
-
-
-def drop(stream: Any) -> None:
-    """What is printed there from now on goes nowhere: the interpreter flushes it as it ends."""
+def discard(stream: Any) -> None:
+    """Send what is still printed to ``stream`` nowhere: the interpreter flushes it as it ends."""
     with suppress(OSError, ValueError, AttributeError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
@@ -48,14 +39,15 @@ def say(options: argparse.Namespace | None = None) -> Console:
 
 
 def complain(text: str) -> None:
+    """Print a line on standard error, if anybody can be told."""
     try:
         _Console(stderr=True, highlight=False).print(text, soft_wrap=True)
-    except OSError:  # nobody can be told
-        drop(sys.stderr)
+    except OSError:
+        discard(sys.stderr)
 
 
-def tried(action: Callable[[], Kept]) -> Kept | None:
-    """What is written beside the verdicts; it is said if that fails."""
+def tried(action: Callable[[], Written]) -> Written | None:
+    """What ``action`` writes beside the verdicts; if that fails, it is said and None is returned."""
     try:
         return action()
     except (OSError, ValueError, history.HistoryError) as error:
@@ -64,6 +56,7 @@ def tried(action: Callable[[], Kept]) -> Kept | None:
 
 
 def say_kept(count: int, one: str, many: str) -> None:
+    """Say how many results were reused because nothing they depend on has changed."""
     if count:
         is_are, what = ("is as new as its", one) if count == 1 else ("are as new as their", many)
         was = "was" if count == 1 else "were"
@@ -71,27 +64,44 @@ def say_kept(count: int, one: str, many: str) -> None:
 
 
 def progress(
-    what: str, items: Iterator[Item], expected: Sequence[Any], line: flow.Line | None = None, aside: bool = False
+    what: str,
+    items: Iterator[Item],
+    expected: Sequence[Any],
+    line: Callable[[Item], str] | None = None,
+    aside: bool = False,
 ) -> Iterator[Item]:
-    """Say how far ``items`` are as they come in: a bar on a terminal, else a line for each, if there is a ``line``.
+    """Yield ``items`` and say how far they are: on a terminal a bar, with what is next and the time left, else a line
+    for each, if there is a ``line``.
 
     Lines go to standard output, or to standard error where JSON has that (``aside``).
     """
     stream = sys.stderr if aside else sys.stdout
     if sys.stderr.isatty() and (aside or stream.isatty()):
-        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-        with Progress(*columns, console=_Console(stderr=True), transient=True) as bar:
-            task = bar.add_task(what, total=len(expected))
-            for item in items:
-                bar.advance(task)
-                yield item
+        yield from _with_bar(what, items, expected)
         return
-    say = _Console(stderr=aside, highlight=False)
-    say.print(f"{what}: {len(expected)} to do")
+    out = _Console(stderr=aside, highlight=False)
+    out.print(f"{what}: {len(expected)} to do")
     for item in items:
         if line:
-            say.print(escape(line(item)), soft_wrap=True)
+            out.print(escape(line(item)), soft_wrap=True)
         yield item
+
+
+def _with_bar(what: str, items: Iterator[Item], expected: Sequence[Any]) -> Iterator[Item]:
+    times = TimeElapsedColumn(), TimeRemainingColumn()
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), *times)
+    names = [_name(one) for one in expected]
+    with Progress(*columns, console=_Console(stderr=True), transient=True) as bar:
+        task = bar.add_task(f"{what} {names[0] if names else ''}", total=len(expected))
+        for number, item in enumerate(items, 1):
+            bar.update(task, advance=1, description=f"{what} {names[number] if number < len(names) else ''}")
+            yield item
+
+
+def _name(one: Any) -> str:
+    """What is done, as the bar names it: a step, a step and its preset, or the name itself."""
+    first = one[0] if isinstance(one, tuple) else one
+    return escape(str(getattr(first, "name", first if isinstance(first, str) else "")))
 
 
 def quietly(what: str, items: Iterator[Item], expected: Sequence[Any]) -> Iterator[Item]:

@@ -1,19 +1,20 @@
-"""What becomes of edited files: ``history``, ``restore``, ``reset`` and ``ship``."""
+"""Edited files: a run of a step, stage by stage; the commands ``history``, ``restore``, ``reset`` and ``ship``."""
 
 from __future__ import annotations
 
 import argparse
+import threading
 from collections.abc import Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 from pathlib import Path
 
 from rich.markup import escape
 
-from common.catalog import catalog, exercises
+from common.catalog import catalog, exercises, sources
 from common.catalog.catalog import Step
-from common.commands import arguments, console
+from common.commands import arguments, console, verdicts
 from common.commands.console import RIGHT, UNUSABLE
-from common.edit import history, shipped, words
+from common.edit import history, loop, shipped, words
 
 _SHOWN_EVENTS, _SHOWN_BROKEN = 30, 3
 
@@ -111,7 +112,7 @@ def _ship(_: argparse.Namespace) -> int:
 
 def name_edited_helpers(meaning: str = "", steps: Sequence[Step] | None = None) -> None:
     """Say which of the lessons' helpers, or of those that ``steps`` import, are edited, and what that means."""
-    wanted = None if steps is None else {path for step in steps for path in catalog.imported_helpers(step.path)}
+    wanted = None if steps is None else {path for step in steps for path in sources.imported_helpers(step.path)}
     for path in shipped.edited_helpers():
         if wanted is not None and path.is_file() and path not in wanted:
             continue
@@ -119,3 +120,41 @@ def name_edited_helpers(meaning: str = "", steps: Sequence[Step] | None = None) 
         said = f"{name} is edited: {meaning or 'so is every step that imports it'}"
         back = f"python -m common reset {path.stem} brings the shipped one back, and keeps yours"
         console.complain(f"[yellow]{said}; {back}[/]")
+
+
+def keep_shipped() -> None:
+    """Where no git keeps them, copy the shipped files before they are edited."""
+    try:
+        shipped.keep_copies()
+    except history.HistoryError as error:
+        console.complain(f"[yellow]the shipped files are not kept: {escape(str(error))}[/]")
+
+
+def run_edited(step: Step, preset: str | None, simulator: bool, stop: threading.Event | None = None) -> int:
+    """Run an edited step, printing each stage as it comes; it enters the history."""
+    say = console.say()
+    this = loop.Run(step, preset or catalog.usual_preset(step), simulator, stop or threading.Event())
+    code = UNUSABLE
+    with closing(this.stages()) as stages:
+        printed: list[str] = []
+        for stage in stages:
+            if not printed:
+                printed = words.printed(stage.outcomes)
+                for line in printed:
+                    say.print(line, soft_wrap=True, highlight=False)
+            if stage.failed:
+                verdicts.print_complaints(stage.failed)
+                say.print(f"[dim]{stage.seconds:.1f} s[/]")
+                code = verdicts.exit_code(stage.failed, asked=True)
+                break
+            code = RIGHT
+            for line in words.stage(step.name, stage, this.best):
+                say.print(line, soft_wrap=True)
+    if code == RIGHT and this.verdict not in ("right", "unfinished"):
+        say.print(f"[yellow]{this.verdict}: nothing was judged to be right[/]")
+        code = UNUSABLE
+    if this.verdict == "unfinished":
+        say.print("[dim]saved again: left unfinished[/]")
+    for warning in this.warnings:
+        console.complain(f"[yellow]{escape(warning)}[/]")
+    return code

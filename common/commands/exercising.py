@@ -1,4 +1,4 @@
-"""The commands ``grade``, ``hint`` and ``progress``."""
+"""The commands ``grade`` and ``hint``."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from common.catalog import catalog, device, exercises
-from common.commands import arguments, choosing, console, edits, flow, lessons
+from common.commands import arguments, choosing, console, edits
 from common.commands.console import RIGHT, WRONG
 from common.grade import folders, grade, sandbox, source
 from common.jobs import run
@@ -35,10 +35,8 @@ def commands(known: arguments.Commands) -> None:
     sub.add_argument("--workers", type=int, metavar="N", help="files at a time (default: one for each processor)")
     sub.add_argument("--out", type=Path, metavar="DIR", help="where a folder's grades.json and grades.md go")
 
-    sub = known.add("hint", _hint, "say one more hint on an exercise")
-    sub.add_argument("exercise", metavar="NUMBER", help="such as 02.3")
-
-    known.add("progress", _progress_of_exercises, "show which exercises have passed, and the hints used")
+    sub = known.add("hint", _hint, "say one more hint on an exercise; alone: which have passed, and the hints used")
+    sub.add_argument("exercise", nargs="?", metavar="NUMBER", help="such as 02.3")
 
 
 def _grade(options: argparse.Namespace) -> int:
@@ -64,13 +62,13 @@ def _grade(options: argparse.Namespace) -> int:
     grader = grade.Grader(grade.Machine(gpu, ceilings), limits)
     own = grade.own_sources(files)
     workers = options.workers or device.workers()
-    lessons.keep_shipped()
+    edits.keep_shipped()
     edits.name_edited_helpers("kernels are graded on the shipped one")
     found: dict[int, grade.Grade] = {}
     try:
         with closing(grader.all(files, workers)) as coming:
             noted = _noted(coming, found, out)
-            for _ in console.progress("grade", noted, files, flow.graded, options.json):
+            for _ in console.progress("grade", noted, files, _graded_line, options.json):
                 pass
     finally:
         files = [files[number] for number in sorted(found)]
@@ -97,6 +95,12 @@ def _grade(options: argparse.Namespace) -> int:
     if written:
         say.print(escape(f"written: {', '.join(source.printable(str(path)) for path in written)}"), soft_wrap=True)
     return RIGHT if all(one.passed for one in grades) else WRONG
+
+
+def _graded_line(entry: tuple[int, grade.Grade]) -> str:
+    """``ada 01.2: passed``."""
+    _, one = entry
+    return f"{' '.join(filter(None, (one.student, one.target)))}: {'passed' if one.passed else 'not passed'}"
 
 
 def _noted(
@@ -160,13 +164,11 @@ def _own(path: Path) -> str:
 
 
 def _hint(options: argparse.Namespace) -> int:
+    if options.exercise is None:
+        console.say().print(tables.progress(exercises.everything(), exercises.State()))
+        return RIGHT
     one = exercises.find(options.exercise)
     number, text = exercises.State().hint(one)
     head = f"{one.number} {escape(one.title)}: hint {number} of {len(one.hints)}"
     console.say().print(f"{head}\n  {escape(text)}", soft_wrap=True)
-    return RIGHT
-
-
-def _progress_of_exercises(_: argparse.Namespace) -> int:
-    console.say().print(tables.progress(exercises.everything(), exercises.State()))
     return RIGHT

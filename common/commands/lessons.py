@@ -5,24 +5,18 @@ from __future__ import annotations
 import argparse
 import threading
 import time
-from contextlib import closing
 from pathlib import Path
 
-from rich.markup import escape
-
-from common.catalog import catalog, problems
+from common.catalog import catalog, problems, sources
 from common.catalog.catalog import Step
 from common.check import plan
-from common.commands import arguments, choosing, console, edits, flow, verdicts
-from common.commands.console import RIGHT, UNUSABLE
-from common.edit import history, loop, saves, shipped, words
+from common.commands import arguments, choosing, console, edits, verdicts
+from common.commands.bench import Bench
+from common.commands.console import RIGHT
+from common.edit import saves, shipped
 from common.jobs import run
 from common.jobs.run import Outcome
-from common.records import current, recording
-from common.records.records import Record
 from common.run import isolate
-from common.timing import timing
-from common.timing.ceilings import Ceilings
 
 
 def parser(lesson: str, own: tuple[str, ...] = ()) -> arguments.Parser:
@@ -37,7 +31,7 @@ def parser(lesson: str, own: tuple[str, ...] = ()) -> arguments.Parser:
     parser.add_argument("--watch", action="store_true", help="run again whenever a file is saved, until Ctrl-C")
     parser.add_argument("--explain", action="store_true", help="let the one STEP say what it would do, and why")
     parser.add_argument("--shape", metavar='"N=2 C=3 ..."', help="with --explain: this shape, not a preset's")
-    parser.set_defaults(command=_lesson_command, parser=parser, lesson=lesson, json=False)
+    parser.set_defaults(command=_lesson_command, lesson=lesson, json=False)
     return parser
 
 
@@ -57,128 +51,58 @@ def _chosen_of(lesson: str, name: str | None, preset: str | None) -> list[Step]:
 
 
 def _lesson(lesson: str, name: str | None, preset: str | None, simulated: bool) -> int:
-    say = console.say()
     chosen = _chosen_of(lesson, name, preset)
     preset = choosing.preset_of(chosen if name else [], preset)
     simulator = choosing.simulator(simulated, None)
     isolate.warm()
-    keep_shipped()
+    edits.keep_shipped()
     meaning = "so is every step that imports it, and here only its Python runs, not what it compiles to"
     edits.name_edited_helpers(meaning if simulator else "", chosen)
     edited = [step for step in chosen if not shipped.as_shipped(step.path)]
     code = RIGHT
     for step in edited:  # first, and alone: their verdicts are waited for
-        code = max(code, _run_edited(step, preset, simulator))
+        code = max(code, edits.run_edited(step, preset, simulator))
+    rest = [step for step in chosen if step not in edited]
+    if code != RIGHT:
+        verdicts.say_left_out(_check(rest, simulator)[0])
+        return code
     pairs = choosing.pairs(choosing.with_predecessors(chosen), preset, every_preset=False)
-    timing_them = None if simulator or code != RIGHT else Lesson(pairs)
+    bench = None if simulator else Bench(pairs, *run.inspect_device(), fresh=True, libraries=False)
     # compiled while the checks run, and done before anything is timed
     needed = choosing.with_predecessors(chosen, last=True)
-    wanted = choosing.pairs(needed, preset, every_preset=False) if code == RIGHT else []
-    compiling = run.CardsBeside(wanted)
-    rest = [step for step in chosen if step not in edited]
-    left_out: list[Outcome] = []
+    compiling = run.CardsBeside(choosing.pairs(needed, preset, every_preset=False))
+    preparing = bench.prepare([]) if bench else None
     try:
-        if rest:
-            outcomes = list(verdicts.checked(rest, run.check_steps(rest, simulator, seed=plan.new_seed())))
-            verdicts.print_checks(outcomes)
-            left_out = [outcome for outcome in outcomes if outcome.left_out]
-            code = max(code, verdicts.exit_code(outcomes, asked=False))
+        outcomes, code = _check(rest, simulator)
         if code != RIGHT:
-            verdicts.say_left_out(left_out)
+            verdicts.say_left_out(outcomes)
             return code
         cards = compiling()
+        if bench is None or preparing is None:
+            console.say().print("\nNo GPU here, so nothing is timed. The records hold what these steps reached:\n")
+            verdicts.print_recorded(chosen, preset)
+            verdicts.print_cards(cards, {})
+            return code
+        preparing.before_timing()
+        bench.run()
     finally:
         compiling.cancel()
-        if timing_them and code != RIGHT:
-            timing_them.cancel()
-    if simulator:
-        say.print("\nNo GPU here, so nothing is timed. The records hold what these steps reached:\n")
-        verdicts.print_recorded(chosen, preset)
-        verdicts.print_cards(cards, {})
-        return code
-    assert timing_them
-    timed = timing_them.run()
+        if preparing:
+            preparing.cancel()
+    timed = bench.outcomes
     medians = {(o.step.name, o.preset): o.result["timing"].median_ms for o in timed if o.status == "right"}
     verdicts.print_cards(cards, medians)
-    verdicts.say_left_out(left_out)
+    verdicts.say_left_out(outcomes)
     return verdicts.exit_code(timed, asked=True)
 
 
-class Lesson:
-    """The kernels that a lesson times are compiled from the start, while others are checked."""
-
-    def __init__(self, pairs: list[tuple[Step, str]]) -> None:
-        self._pairs = pairs
-        self._gpu, _ = run.inspect_device()
-        self._record = Record.open(self._gpu)
-        wanted = {step: [problems.preset(preset)] for step, preset in pairs}
-        self._preparing = run.Preparing(wanted, self._gpu)
-
-    def run(self) -> list[Outcome]:
-        """Time them into the user's record, and print the tables; the ceilings are measured unless that has them."""
-        self._preparing.before_timing()
-        ceilings: Ceilings | None = self._record.ceilings if current.ceilings(self._record) else None
-        timed: list[Outcome] = []
-        key = self._record.start_run()
-        try:
-            measuring = run.measure(self._pairs, ceilings=ceilings is None)
-            for kind, found in console.progress("time", measuring, self._pairs, flow.measured):
-                if kind == "step":
-                    timed.append(found)
-                    if found.status == "right":
-                        recording.record_step(self._record, key, found)
-                elif found["status"] == "right":
-                    ceilings = found["ceilings"]
-                    self._record.set_ceilings(found["ceilings"], key, timing.MEASURE_VERSION)
-                else:
-                    raise run.DeviceError(f"the GPU could not be measured: {found['message']}")
-        finally:
-            self.cancel()
-        assert ceilings is not None
-        timed = run.latest(timed)
-        verdicts.print_times(timed, ceilings, self._gpu.name)
-        return timed
-
-    def cancel(self) -> None:
-        self._preparing.cancel()
-
-
-def _run_edited(step: Step, preset: str | None, simulator: bool, stop: threading.Event | None = None) -> int:
-    """Run an edited step, printing each stage as it comes; it enters the history."""
-    say = console.say()
-    this = loop.Run(step, preset or catalog.usual_preset(step), simulator, stop or threading.Event())
-    code = UNUSABLE
-    with closing(this.stages()) as stages:
-        printed: list[str] = []
-        for stage in stages:
-            if not printed:
-                printed = words.printed(stage.outcomes)
-                for line in printed:
-                    say.print(line, soft_wrap=True, highlight=False)
-            if stage.failed:
-                verdicts.print_complaints(stage.failed)
-                say.print(f"[dim]{stage.seconds:.1f} s[/]")
-                code = verdicts.exit_code(stage.failed, asked=True)
-                break
-            code = RIGHT
-            for line in words.stage(step.name, stage, this.best):
-                say.print(line, soft_wrap=True)
-    if code == RIGHT and this.verdict not in ("right", "unfinished"):
-        say.print(f"[yellow]{this.verdict}: nothing was judged to be right[/]")
-        code = UNUSABLE
-    if this.verdict == "unfinished":
-        say.print("[dim]saved again: left unfinished[/]")
-    for warning in this.warnings:
-        console.complain(f"[yellow]{escape(warning)}[/]")
-    return code
-
-
-def keep_shipped() -> None:
-    """Where no git keeps them, copy the shipped files before they are edited."""
-    try:
-        shipped.keep_copies()
-    except history.HistoryError as error:
-        console.complain(f"[yellow]the shipped files are not kept: {escape(str(error))}[/]")
+def _check(steps: list[Step], simulator: bool) -> tuple[list[Outcome], int]:
+    """Check steps and print what came of it; the outcomes and the exit code."""
+    if not steps:
+        return [], RIGHT
+    outcomes = list(verdicts.checked(steps, run.check_steps(steps, simulator, seed=plan.new_seed())))
+    verdicts.print_checks(outcomes)
+    return outcomes, verdicts.exit_code(outcomes, asked=False)
 
 
 def _watch(lesson: str, name: str | None, preset: str | None, simulated: bool) -> int:
@@ -186,7 +110,7 @@ def _watch(lesson: str, name: str | None, preset: str | None, simulated: bool) -
     say = console.say()
     chosen = _chosen_of(lesson, name, preset)
     simulator = choosing.simulator(simulated, None)
-    keep_shipped()
+    edits.keep_shipped()
     edits.name_edited_helpers(steps=chosen)
     stops: dict[Path, threading.Event] = {}
 
@@ -196,7 +120,7 @@ def _watch(lesson: str, name: str | None, preset: str | None, simulated: bool) -
 
     def concerned(path: Path) -> list[Step]:
         """The steps that a saved file is, or that import it."""
-        return [step for step in chosen if path == step.path or path in catalog.imported_helpers(step.path)]
+        return [step for step in chosen if path == step.path or path in sources.imported_helpers(step.path)]
 
     pending = [step.path for step in chosen if name or not shipped.as_shipped(step.path)]
     with saves.Saves([*(step.path for step in chosen), *shipped.helpers()], saved) as files:
@@ -208,7 +132,7 @@ def _watch(lesson: str, name: str | None, preset: str | None, simulated: bool) -
                     stops[path] = threading.Event()
                     say.rule(f"{path.name}, saved {time.strftime('%H:%M:%S', time.localtime(path.stat().st_mtime))}")
                     for step in concerned(path):
-                        _run_edited(step, preset, simulator, stops[path])
+                        edits.run_edited(step, preset, simulator, stops[path])
                 pending = []
         except KeyboardInterrupt:
             say.print("no longer watching")

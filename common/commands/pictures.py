@@ -1,57 +1,56 @@
-"""The commands ``charts`` and ``photo``."""
+"""The commands ``charts``, ``photo`` and ``book``."""
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterable
+import shutil
+import tempfile
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from rich.markup import escape
 
 from common.catalog import cache, catalog, device, ledger, lessontext, store
 from common.catalog.catalog import Step
-from common.commands import arguments, choosing, console, flow
+from common.commands import arguments, choosing, console
 from common.commands.console import RIGHT, WRONG
 from common.jobs import run
 from common.records import records
 from common.report import drawing, pages, traces
 from common.report.messages import Draw, DrawResult
 
+BOOK = catalog.ROOT / ".workbook" / "book"
+_WORK = catalog.ROOT / ".workbook" / "book-work"
+_MARK = ".workbook-book"  # in a book's folder before any page, so that one that was interrupted is known for one
+_WAIT_SECONDS = 600.0  # for another that is being built
 _PHOTO = [catalog.ROOT / "common" / name for name in ("report/photo.py", "jobs/tasks.py")]
 
 
 def commands(known: arguments.Commands) -> None:
-    sub = known.add(
-        "charts",
-        lambda options: redraw_shipped(options.fresh) if options.record else redraw(options.fresh),
-        "draw charts and tables of your own records, where anything changed",
-    )
+    sub = known.add("charts", _charts, "draw charts and tables of your own records, where anything changed")
     sub.add_argument("--fresh", action="store_true", help="draw all, changed or not")
     text = "draw the shipped charts, traces and page tables in their place (for maintainers)"
     sub.add_argument("--record", action="store_true", help=text)
 
     sub = known.add("photo", _photo, "convolve a photograph and draw the feature maps")
-    sub.add_argument("step", nargs="?", metavar="STEP", help=f"conv2d step (default: {_default()})")
-    sub.add_argument("--sim", action="store_true", help="as if there were no GPU: traced, on a reduced photograph")
+    sub.add_argument("step", nargs="?", metavar="STEP", help="conv2d step (default: the one of lesson 01's page)")
+    arguments.takes_sim(sub)
     sub.add_argument("--record", action="store_true", help="draw the shipped picture (for maintainers)")
 
-
-def _default() -> str:
-    """The step of the usage; a lesson's file that cannot be read is told of when it is needed."""
-    try:
-        return lessontext.photo(catalog.LESSONS)
-    except (OSError, ValueError):
-        return "none"
+    sub = known.add("book", _book, "build the book: a folder that opens in a browser, without network")
+    sub.add_argument("--out", type=Path, metavar="FOLDER", default=BOOK, help="default: .workbook/book")
+    sub.add_argument("--fresh", action="store_true", help="build all pages, changed or not")
 
 
-def _photo(options: argparse.Namespace) -> int:
-    step = catalog.find(lessontext.photo(catalog.LESSONS) if options.step is None else options.step)
-    if step.ladder != "conv2d":
-        raise ValueError(f"step {step.name!r}: the photograph needs a conv2d step, and this is a {step.ladder} step")
-    # there is one picture: what is kept of another step's holds no more
-    simulator = choosing.simulator(options.sim, options)
-    draw_photo(step, simulator, fresh=True, folder=choosing.folder(options.record))
-    return RIGHT
+def _charts(options: argparse.Namespace) -> int:
+    if not options.record:
+        return redraw(options.fresh)
+    code = max(_redraw(True, options.fresh), _retrace(options.fresh))
+    for path in pages.update(records.other(records.REFERENCE_GPU)):
+        console.say().print(f"tables rewritten: {path.relative_to(catalog.ROOT)}")
+    return code
 
 
 def redraw(fresh: bool) -> int:
@@ -64,22 +63,13 @@ def redraw(fresh: bool) -> int:
     return code
 
 
-def redraw_shipped(fresh: bool) -> int:
-    """Draw what changed of what is shipped, trace what the book shows, and write the tables into the pages."""
-    code = max(_redraw(True, fresh), _retrace(fresh))
-    for path in pages.update(records.other(records.REFERENCE_GPU)):
-        console.say().print(f"tables rewritten: {path.relative_to(catalog.ROOT)}")
-    return code
-
-
 def _redraw(shipped: bool, fresh: bool) -> int:
     """Draw what changed, and write a page of tables for each record."""
     say, folder = console.say(), choosing.folder(shipped)
     found = list(records.all_records(folder))
     everything, wanted = drawing.units(shipped), drawing.stale(shipped, fresh)
     console.say_kept(len(everything) - len(wanted), "set of charts", "sets of charts")
-    drawn = list(console.progress("charts", drawing.draw(wanted), wanted, flow.drawn)) if wanted else []
-    code = say_drawn(drawn)
+    code = say_drawn(console.progress("charts", drawing.draw(wanted), wanted, _drawn_line)) if wanted else RIGHT
     for record in found:
         summary = folder / f"{record.slug}.md"
         text = pages.summary(record)
@@ -89,6 +79,20 @@ def _redraw(shipped: bool, fresh: bool) -> int:
         where = f"charts in {store.shown(folder)}/charts/{record.slug}/, tables in {store.shown(summary)}"
         say.print(f"{record.title}, measured up to {day}: {where}", soft_wrap=True)
     return code
+
+
+def _drawn_line(entry: tuple[Draw, DrawResult]) -> str:
+    """``nvidia-h200: 58 files drawn, 9.1 s``."""
+    unit, result = entry
+    return f"{unit.name}: {len(result.get('files', []))} files drawn, {result.get('seconds', 0.0):.1f} s"
+
+
+def say_drawn(found: Iterable[tuple[Draw, DrawResult]]) -> int:
+    """Say what could not be drawn; returns the exit code."""
+    failed = [(unit.name, result["message"]) for unit, result in found if result["status"] != "right"]
+    for name, why in failed:
+        console.complain(f"[bold red]error:[/] {escape(name)}: not drawn: {escape(str(why))}")
+    return WRONG if failed else RIGHT
 
 
 def _retrace(fresh: bool) -> int:
@@ -103,22 +107,18 @@ def _retrace(fresh: bool) -> int:
     return code
 
 
-def say_drawn(found: Iterable[tuple[Draw, DrawResult]]) -> int:
-    """Say what could not be drawn."""
-    code = RIGHT
-    for unit, result in found:
-        if result["status"] != "right":
-            console.complain(f"[bold red]error:[/] {escape(unit.name)}: not drawn: {escape(str(result['message']))}")
-            code = WRONG
-    return code
+def _photo(options: argparse.Namespace) -> int:
+    step = catalog.find(lessontext.photo(catalog.LESSONS) if options.step is None else options.step)
+    if step.ladder != "conv2d":
+        raise ValueError(f"step {step.name!r}: the photograph needs a conv2d step, and this is a {step.ladder} step")
+    # there is one picture: what is kept of another step's holds no more
+    simulator = choosing.simulator(options.sim, options)
+    draw_photo(step, simulator, fresh=True, folder=choosing.folder(options.record))
+    return RIGHT
 
 
 def draw_photo(
-    step: Step,
-    simulator: bool,
-    gpu: device.Gpu | None = None,
-    fresh: bool = False,
-    folder: Path | None = None,
+    step: Step, simulator: bool, gpu: device.Gpu | None = None, fresh: bool = False, folder: Path | None = None
 ) -> None:
     """Draw the photograph's feature maps among ``folder``'s charts (default: the user's), unless those that are
     there hold, or with ``fresh``."""
@@ -140,3 +140,53 @@ def draw_photo(
         raise ValueError(str(error)) from None
     cache.put("photo", key, str(path))
     console.say().print(f"feature maps drawn: {path.relative_to(catalog.ROOT)}")
+
+
+def _book(options: argparse.Namespace) -> int:
+    out = options.out.resolve()
+    _require_own(out)
+    try:
+        from common.book import book  # brings Sphinx
+    except ModuleNotFoundError as error:
+        name = (error.name or "Sphinx").partition(".")[0]
+        raise ValueError(f"the book needs {name}, which is not installed: make setup brings it") from None
+    began = time.monotonic()
+    try:
+        with _workplace(options.fresh) as work:
+            built = book.build(out, work)
+    except book.BookError as error:
+        console.complain(f"[bold red]error:[/] {escape(str(error))}")
+        return WRONG
+    size = sum(path.stat().st_size for path in out.rglob("*") if path.is_file()) / 2**20
+    said = f"{built} pages, {size:.0f} MiB, {time.monotonic() - began:.0f} s: open {out / 'index.html'}"
+    console.say().print(escape(said), soft_wrap=True)
+    return RIGHT
+
+
+@contextmanager
+def _workplace(fresh: bool) -> Iterator[Path]:
+    """A folder to work in, this process's alone while open: the checkout's, which has what is unchanged, or where
+    that cannot be written, one that goes again."""
+    with ExitStack() as stack:
+        try:
+            choosing.make_folder(_WORK)
+            work = _WORK
+            stack.enter_context(store.locked(work, _WAIT_SECONDS))
+            for path in work.iterdir() if fresh else ():  # and not the folder, which is locked
+                shutil.rmtree(path, ignore_errors=True)
+        except ValueError:
+            work = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="workbook-")))
+        yield work
+
+
+def _require_own(out: Path) -> None:
+    """Raise ValueError unless the folder is new, empty, or an earlier book: nothing else is written over."""
+    if out.exists() and not out.is_dir():
+        raise ValueError(f"--out {out}: is a file, must be a folder")
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ValueError(f"--out {out}: cannot be made: {store.reason(error)}") from None
+    if any(out.iterdir()) and not any((out / name).exists() for name in ("searchindex.js", _MARK)):
+        raise ValueError(f"--out {out}: holds other files; must be new, empty, or a book")
+    store.write(out / _MARK, "a book that the workbook builds\n")

@@ -11,7 +11,7 @@ from rich.markup import escape
 from common.catalog import catalog, device
 from common.catalog.catalog import Step
 from common.check import plan
-from common.commands import arguments, choosing, console, flow, verdicts
+from common.commands import arguments, choosing, console, verdicts
 from common.commands.console import RIGHT
 from common.edit import loop
 from common.jobs import run, unchanged
@@ -20,21 +20,20 @@ from common.report import tables
 
 
 def commands(known: arguments.Commands) -> None:
-    sub = known.add("list", _list, "list the steps")
-    sub.add_argument("--json", action="store_true", help="as JSON on standard output")
+    arguments.takes_json(known.add("list", _list, "list the steps"))
 
     sub = known.add("check", _check, "check steps against the oracle")
     arguments.takes_steps(sub)
+    arguments.takes_sim(sub)
     sub.add_argument("--shape", metavar='"N=2 C=3 ..."', help="check at this shape only")
-    sub.add_argument("--sim", action="store_true", help="as if there were no GPU")
     sub.add_argument("--seed", type=int, metavar="N", help="draw the shapes that differ each time from this seed")
-
     sub.add_argument("--full", action="store_true", help="at hundreds of shapes: every pair of conditions occurs")
-    sub.add_argument("--record", action="store_true", help="write results/verdicts.json, as if there were no GPU")
+    text = "write the shipped verdicts, results/verdicts.json, as if there were no GPU (for maintainers)"
+    sub.add_argument("--record", action="store_true", help=text)
 
     sub = known.add("time", _time, "time steps on the GPU")
     arguments.takes_steps(sub)
-    sub.add_argument("--problem", metavar="PRESET", help="preset (default: one per ladder)")
+    arguments.takes_preset(sub, "one per ladder")
 
     sub = known.add("diff", _diff, "show what one step changes against another, docstrings left out")
     sub.add_argument("old", metavar="FROM", help="step or experiment; alone, it is compared with what it grew from")
@@ -45,24 +44,52 @@ def _list(options: argparse.Namespace) -> int:
     steps = catalog.steps()
     if options.json:
         print(json.dumps([step.as_dict() for step in steps], indent=1))
-        return RIGHT
-    console.say().print(tables.steps(steps))
+    else:
+        console.say().print(tables.steps(steps))
     return RIGHT
 
 
-def _record(options: argparse.Namespace, steps: list[Step]) -> int:
-    """Check steps at the whole plan and compile them for every architecture: the shipped verdicts of those right."""
+def _check(options: argparse.Namespace) -> int:
+    steps = choosing.chosen(options)
+    if options.seed is not None and not 0 <= options.seed < 2**31:
+        raise ValueError(f"--seed {options.seed}: must be an integer from 0 to {2**31 - 1}")
+    seed = plan.new_seed() if options.seed is None else options.seed
+    if options.record:
+        return _record(options, steps, seed)
+    if options.full and options.shape is not None:
+        raise ValueError("--full has shapes of its own: it cannot be given with --shape")
+    simulated = options.sim or not device.gpu_count()
+    shape = None if options.shape is None else choosing.shape_of(steps, options.shape, simulated)
+    simulator = choosing.simulator(options.sim, options)
+    keeper = loop.Keeper([] if options.file else steps)
+    checking = run.check_steps(steps, simulator, shape, options.file, seed, full=options.full)
+    outcomes = list(verdicts.checked(steps, checking, options.json))
+    verdicts.note(keeper, outcomes)
+    code = verdicts.exit_code(outcomes, shape is not None)
+    if options.json:
+        results = [{"step": o.step.name, **o.result, "shape": o.problem.shape()} for o in outcomes]
+        device_name = "simulator" if simulator else "gpu"
+        found = {"device": device_name, "right": code == RIGHT, "seed": seed, "results": results}
+        print(json.dumps(to_builtins(found), indent=1))
+    else:
+        verdicts.say_seed(seed, drawn=shape is None)
+        verdicts.print_checks(outcomes, options.file)
+    verdicts.say_left_out(outcomes, options.json)
+    return code
+
+
+def _record(options: argparse.Namespace, steps: list[Step], seed: int) -> int:
+    """Check steps at the whole plan and compile them for every architecture; ship the verdicts of those right."""
     from common.machine_code import codegen
 
     if options.file or options.shape or options.full or options.json:
         raise ValueError("--record: takes steps and --seed alone")
     choosing.require_shipped(steps)
-    seed = plan.new_seed() if options.seed is None else options.seed
     found: dict[Step, list[Outcome]] = {step: [] for step in steps}
     for outcome in verdicts.checked(steps, run.check_steps(steps, True, seed=seed, compiled=False)):
         found[outcome.step].append(outcome)
     compiling = run.compile_steps(steps, codegen.ARCHITECTURES, False)
-    compiled = list(console.progress("compile", compiling, steps, flow.compiled))
+    compiled = list(console.progress("compile", compiling, steps, verdicts.compiled_line))
     outcomes = [*(one for mine in found.values() for one in mine), *compiled]
     wrong = {outcome.step for outcome in outcomes if not outcome.fine}
     unchanged.ship({step: mine for step, mine in found.items() if step not in wrong and mine})
@@ -71,45 +98,13 @@ def _record(options: argparse.Namespace, steps: list[Step]) -> int:
     return verdicts.exit_code(outcomes, asked=False)
 
 
-def _check(options: argparse.Namespace) -> int:
-    steps = choosing.chosen(options)
-    if options.record:
-        return _record(options, steps)
-    simulated = options.sim or not device.gpu_count()
-    shape = None if options.shape is None else choosing.shape_of(steps, options.shape, simulated)
-    if options.seed is not None and not 0 <= options.seed < 2**31:
-        raise ValueError(f"--seed {options.seed}: must be an integer from 0 to {2**31 - 1}")
-    if options.full and shape:
-        raise ValueError("--full has shapes of its own: it cannot be given with --shape")
-    seed = plan.new_seed() if options.seed is None else options.seed
-    simulator = choosing.simulator(options.sim, options)
-    keeper = loop.Keeper([] if options.file else steps)
-    checking = run.check_steps(steps, simulator, shape, options.file, seed, full=options.full)
-    outcomes = list(verdicts.checked(steps, checking, options.json))
-    verdicts.note(keeper, outcomes)
-    if options.json:
-        results = [{"step": o.step.name, **o.result, "shape": o.problem.shape()} for o in outcomes]
-        found = {
-            "device": "simulator" if simulator else "gpu",
-            "right": verdicts.exit_code(outcomes, shape is not None) == RIGHT,
-            "seed": seed,
-            "results": results,
-        }
-        print(json.dumps(to_builtins(found), indent=1))
-    else:
-        verdicts.say_seed(seed, drawn=shape is None)
-        verdicts.print_checks(outcomes, options.file)
-    verdicts.say_left_out(outcomes, options.json)
-    return verdicts.exit_code(outcomes, shape is not None)
-
-
 def _time(options: argparse.Namespace) -> int:
     device.require_gpu("timing")
     steps = choosing.chosen(options)
     pairs = choosing.pairs(steps, options.problem, every_preset=False, named=bool(options.steps))
     gpu, ceilings = run.measure_device()
     keeper = loop.Keeper([] if options.file else steps)
-    timing = console.progress("time", run.time_steps(pairs, options.file), pairs, flow.timed, options.json)
+    timing = console.progress("time", run.time_steps(pairs, options.file), pairs, verdicts.timed_line, options.json)
     outcomes = run.latest(timing)
     verdicts.note(keeper, outcomes)
     if options.json:

@@ -29,23 +29,18 @@ def commands(known: arguments.Commands) -> None:
     arguments.takes_steps(sub, "one; or two, to compare; with --agree any, default: all steps")
     sub.add_argument("--shape", metavar='"M=2 N=3 ..."', help="trace at this shape (default: a small one)")
     sub.add_argument("--block", metavar="X,Y,Z", help="the block to trace (default: one in the middle)")
-    sub.add_argument("--figure", type=Path, metavar="OUT", help="draw the accesses as OUT.png and OUT.svg")
     sub.add_argument("--html", type=Path, metavar="OUT", help="write the trace as a page to look around in, one file")
     sub.add_argument(
         "--agree", action="store_true", help="compare with the hardware's counters; with a GPU, count anew"
     )
-    sub.add_argument("--record", action="store_true", help="with --agree: write both to the record")
 
 
 def _trace(options: argparse.Namespace) -> int:
     if options.agree:
         return _agree(options)
-    if options.record:
-        raise ValueError("--record: goes with --agree")
     if len(options.steps) not in (1, 2):
         raise ValueError(f"trace takes one STEP or two, and {len(options.steps)} are named")
     steps = choosing.one_or_two(options)
-    stem = None if options.figure is None else _figure_stem(options.figure, steps)
     shape = None if options.shape is None else choosing.shape_of(steps, options.shape, simulator=True)
     choice: dict[str, Any] = {} if options.block is None else {"block": tracewords.block(options.block)}
     if options.html is not None:
@@ -56,17 +51,6 @@ def _trace(options: argparse.Namespace) -> int:
     tasks = [trace.task(step, problem, options.file, **choice) for step, problem in pairs]
     found = list(console.quietly("trace", trace.results(tasks), steps))
     named = {step.name: one for step, one in zip(steps, found, strict=True)}
-    if stem is not None:
-        from common.report import canvas, tracefigures  # bring matplotlib
-
-        try:
-            drawn = canvas.save(tracefigures.accesses(found[0]), stem)
-            if trace.main_kernel(found[0])["pipeline"]:
-                over_time = canvas.save(tracefigures.pipeline(found[0]), stem.with_name(f"{stem.name}-pipeline"))
-                console.say(options).print(f"drawn: {over_time}")
-        except OSError as error:
-            raise ValueError(f"--figure {options.figure}: {error}") from None
-        console.say(options).print(f"drawn: {drawn}")
     if options.html is not None:
         from common.book import explorer
 
@@ -83,16 +67,6 @@ def _trace(options: argparse.Namespace) -> int:
         if compared:
             console.say().print(escape(compared), soft_wrap=True)
     return WRONG if any(kernel["faults"] for one in found for kernel in one["kernels"]) else RIGHT
-
-
-def _figure_stem(path: Path, steps: list[Step]) -> Path:
-    """What the figure's files are called but for .png and .svg; raises ValueError."""
-    if len(steps) != 1:
-        raise ValueError(f"--figure {path}: draws one STEP, and {len(steps)} are named")
-    if not path.name or path.suffix not in ("", ".png", ".svg"):
-        said = "must be a file's name that ends in .png or .svg, or in neither: both are drawn"
-        raise ValueError(f"--figure {path}: {said}")
-    return path.with_suffix("")
 
 
 def _require_page(path: Path) -> None:
@@ -133,32 +107,24 @@ def _print_trace(step: Step, problem: problems.Problem, found: Traced, usual: bo
 
 def _agree(options: argparse.Namespace) -> int:
     """Trace anew, and show that beside what the hardware counts: now, or where there is no GPU in the record."""
-    for name in ("block", "figure", "html"):
+    for name in ("block", "html"):
         if getattr(options, name) is not None:
             raise ValueError(f"--{name}: goes with a trace of one block; --agree compares all blocks")
-    if options.file and options.record:
-        raise ValueError(f"--record: the record is of shipped steps, and --file {options.file} is another file")
     steps = choosing.chosen(options)
-    if options.record:
-        choosing.require_shipped(steps)
     if options.file:
         steps = [replace(steps[0], path=options.file)]
     pairs = agreement.cases(steps)
     if options.shape is not None:
         shape = choosing.shape_of(steps, options.shape, simulator=True)
         pairs = [(step, shape) for step in steps]
-    record, key, known = None, None, None
+    known = None
     if not device.gpu_count():
         record = Record.load(records.RESULTS / f"{records.REFERENCE_GPU}.json")
         known = record.data.agreement
         agreement.require_counted(pairs, known, record.gpu_name)
-    elif options.record:
-        record, key = choosing.open_record(shipped=True)
     found: dict[str, dict[str, Agreement]] = {}
     for step, problem, entry in console.quietly("trace", agreement.refresh(pairs, known), pairs):
         found.setdefault(step.name, {})[str(problem)] = entry
-        if options.record and record:
-            record.put_agreement(step.name, str(problem), entry, key)
     if options.json:
         print(json.dumps(to_builtins(found), indent=1))
     else:

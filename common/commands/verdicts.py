@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import Any
 
 from rich.markup import escape
 
 from common.catalog import catalog, problems
 from common.catalog.catalog import Step
 from common.check import budget
-from common.commands import choosing, console, flow
+from common.commands import choosing, console
 from common.commands.console import RIGHT, UNUSABLE, WRONG
 from common.edit import loop, words
 from common.jobs.run import Outcome
@@ -72,8 +74,39 @@ def say_left_out(outcomes: Iterable[Outcome], aside: bool = False) -> None:
 def checked(steps: list[Step], outcomes: Iterator[Outcome], aside: bool = False) -> Iterator[Outcome]:
     """The outcomes of a check, step by step as they come; how far it is is said a step at a time."""
     grouped = (list(group) for _, group in itertools.groupby(outcomes, lambda outcome: outcome.step))
-    for group in console.progress("check", grouped, steps, flow.checked, aside):
+    for group in console.progress("check", grouped, steps, _checked_line, aside):
         yield from group
+
+
+def _checked_line(outcomes: list[Outcome]) -> str:
+    """``STEP: right at 5 shapes, 1.2 s``."""
+    counts = Counter("left out" if outcome.left_out else outcome.status for outcome in outcomes)
+    seconds = sum(outcome.result.get("seconds", 0.0) for outcome in outcomes)
+    parts = [f"{status.replace('_', ' ')} at {count} shape{'s' * (count > 1)}" for status, count in counts.items()]
+    return f"{outcomes[0].step.name}: {', '.join(parts)}, {seconds:.1f} s"
+
+
+def timed_line(outcome: Outcome) -> str:
+    """``gemm-4096: STEP 31.2 ms, measured in 1.5 s``."""
+    right = outcome.status == "right"
+    found = f"{outcome.result['timing'].median_ms:.4g} ms" if right else outcome.status.replace("_", " ")
+    return f"{outcome.preset}: {outcome.step.name} {found}, measured in {outcome.result.get('seconds', 0.0):.1f} s"
+
+
+def measured_line(entry: tuple[str, Any]) -> str:
+    """A line for what :func:`common.jobs.run.measure` yields: of a step, a library or the ceilings."""
+    kind, found = entry
+    if kind == "step":
+        return timed_line(found)
+    what, result = (f"{found[0]}: libraries", found[1]) if kind == "library" else ("the GPU's ceilings", found)
+    return f"{what}, measured in {result.get('seconds', 0.0):.1f} s"
+
+
+def compiled_line(outcome: Outcome) -> str:
+    """``STEP: 1 kernel compiled, 0.9 s``."""
+    count = len({entry["kernel"] for entry in outcome.result.get("kernels", [])})
+    what = f"{count} kernel{'s' * (count != 1)} compiled" if outcome.status == "right" else outcome.status
+    return f"{outcome.step.name}: {what.replace('_', ' ')}, {outcome.result.get('seconds', 0.0):.1f} s"
 
 
 def print_checks(outcomes: list[Outcome], file: Path | None = None) -> None:

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
-from common.catalog import catalog, problems, schema, store
+from common.catalog import catalog, problems, schema, sources, store
 from common.edit import history
 from common.records import records
 from common.records.entries import StepRow
@@ -94,7 +94,7 @@ def edited(path: Path) -> bool:
 
 def edited_helpers(path: Path | None = None) -> list[Path]:
     """The helpers that are edited, of those that a file imports, or of all."""
-    found = helpers() if path is None else catalog.imported_helpers(path)
+    found = helpers() if path is None else sources.imported_helpers(path)
     return [one for one in found if text(one) is not None and (not one.is_file() or edited(one))]
 
 
@@ -123,7 +123,7 @@ def note() -> Path:
         path for path in files() if path.is_file() and timed.get(path.stem) not in (None, _code(history.read(path)))
     ]
     there = [*(path for path in (*helpers(), *exercises()) if path.is_file()), *steps]
-    hashes = {path.relative_to(catalog.LESSONS).as_posix(): catalog.source_hash(path) for path in there}
+    hashes = {path.relative_to(catalog.LESSONS).as_posix(): sources.source_hash(path) for path in there}
     path = catalog.LESSONS / _NOTED
     history.write(path, (json.dumps(hashes, indent=1) + "\n").encode())
     return path
@@ -149,7 +149,7 @@ def _known() -> set[Path]:
 def _code(source: bytes) -> str | None:
     """The hash of a source's code; None if it is not Python."""
     try:
-        return catalog.code_hash(source.decode("utf-8"))
+        return sources.code_hash(source.decode("utf-8"))
     except (SyntaxError, ValueError):
         return None
 

@@ -257,7 +257,7 @@ def _compiled(name: str) -> Kernel:
     """The step's main kernel in the machine-code record; raises AnswerError without one."""
     kernel = records.main_kernel(records.load_code(), name)
     if kernel is None:
-        raise AnswerError(f"{name}: not in the machine-code record; make code writes it")
+        raise AnswerError(f"{name}: not in the machine-code record; python -m common inspect --record writes it")
     return kernel
 
 

@@ -27,7 +27,7 @@ from typing import Any
 
 import numpy as np
 
-from common.catalog import catalog, exercises, problems
+from common.catalog import catalog, exercises, problems, sources
 from common.catalog.catalog import Step
 from common.catalog.device import Gpu
 from common.catalog.exercises import Exercise
@@ -651,7 +651,7 @@ def _near(path: Path) -> str:
 
 def _code(text: str) -> str:
     try:
-        return catalog.code_hash(text)
+        return sources.code_hash(text)
     except (SyntaxError, ValueError, RecursionError):
         return text
 

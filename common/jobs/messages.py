@@ -14,7 +14,7 @@ from typing import ClassVar, Literal, TypedDict
 
 from msgspec import field
 
-from common.catalog import catalog, device
+from common.catalog import device, sources
 from common.check import check, plan
 from common.explain.faults import FindingFields
 from common.machine_code.messages import CodeCard, Compiled
@@ -55,7 +55,7 @@ class StepResult(Result, total=False):
     ``pairs``            by the names of others, what :class:`common.timing.timing.Paired` holds: theirs is the first
     ``gpu``              its name
 
-    ``source``, ``helpers`` and ``imports`` are the code that ran: :func:`common.catalog.catalog.provenance`.
+    ``source``, ``helpers`` and ``imports`` are the code that ran: :func:`common.catalog.sources.provenance`.
 
     Of what is compiled:
 
@@ -91,7 +91,7 @@ class StepResult(Result, total=False):
     gpu: str
     source: str
     helpers: dict[str, str] | None
-    imports: dict[str, catalog.Code | str]
+    imports: dict[str, sources.Code | str]
     kernels: list[Compiled]
     other_presets: dict[str, list[Compiled]]
     digest: str
@@ -156,8 +156,8 @@ class EpiloguesResult(Result, total=False):
 
     shape: Shape
     found: list[fusing.Fused]
-    code: catalog.Code
-    ways: catalog.Code
+    code: sources.Code
+    ways: sources.Code
     library: str
 
 
@@ -165,7 +165,7 @@ class AccuracyResult(Result, total=False):
     """``products``, and by step the code that ran."""
 
     products: list[accuracy.Measured]
-    code: dict[str, catalog.Code]
+    code: dict[str, sources.Code]
 
 
 class DeviceResult(Result, total=False):
@@ -241,6 +241,7 @@ class Prepare(FileTask[PrepareResult], frozen=True, kw_only=True, tag="jobs.prep
     ``kernels``  the folder that keeps them
     """
 
+    ahead: ClassVar[bool] = True
     shapes: list[dict[str, int]]
     device: device.Gpu
     kernels: str

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import itertools
 import threading
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import nullcontext
 from dataclasses import dataclass, field
@@ -15,8 +15,9 @@ from typing import Any, Literal
 from msgspec.structs import replace
 
 from common.catalog import cache, catalog, device, occupancy, problems, schema
-from common.catalog.catalog import Code, Step
+from common.catalog.catalog import Step
 from common.catalog.problems import Problem
+from common.catalog.sources import Code
 from common.check import budget, check, plan, shapes
 from common.explain.faults import Fault, FindingFields
 from common.jobs import messages
@@ -543,7 +544,7 @@ def measure(
     libraries: Iterable[str] = (),
     ceilings: bool = False,
     quick: bool = False,
-) -> Iterator[tuple[str, Any]]:
+) -> Generator[tuple[str, Any], None, None]:
     """Measure on the GPU, one process after the other, each getting ready while the one before has the GPU.
 
     Yields in order: ``("ceilings", result)`` if asked for; ``("step", Outcome)`` of each (step, preset), preset by

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from msgspec.structs import asdict
 
-from common.catalog import catalog, device, ledger, limits, occupancy, problems
+from common.catalog import catalog, device, ledger, limits, occupancy, problems, sources
 from common.catalog.patching import replaced
 from common.check import budget, plan
 from common.explain import faults
@@ -437,7 +437,7 @@ def time_task(task: messages.Time) -> StepResult:
     result["workspace_bytes"] = _nbytes(bench.step.workspace)
     path = Path(task.path)
     result["source"], result["helpers"] = _code(path)
-    result["imports"] = catalog.imported_steps(path)
+    result["imports"] = sources.imported_steps(path)
     return result
 
 
@@ -621,8 +621,8 @@ def epilogues_task(task: messages.Epilogues) -> messages.EpiloguesResult:
         "status": "right",
         "shape": problem.shape(),
         "found": fusing.measure(_module(task), ways.ways, problem, lambda: stopwatch),
-        "code": catalog.provenance(Path(task.path)),
-        "ways": catalog.provenance(Path(str(ways.__file__))),
+        "code": sources.provenance(Path(task.path)),
+        "ways": sources.provenance(Path(str(ways.__file__))),
         "library": peers.version(problem) if peers.available() else "",
     }
 
@@ -643,7 +643,7 @@ def accuracy_task(task: messages.Accuracy) -> messages.AccuracyResult:
 
     files = {name: (Path(path), name.split("_")[0]) for name, path in task.files.items()}
     steps = {name: (catalog.load(path, ladder), ladder) for name, (path, ladder) in files.items()}
-    code = {name: catalog.provenance(path) for name, (path, _) in files.items()}
+    code = {name: sources.provenance(path) for name, (path, _) in files.items()}
     return {"status": "right", "products": accuracy.measure(steps), "code": code}
 
 
@@ -680,7 +680,7 @@ def compile_task(task: messages.Compile) -> StepResult:
 
 def _by_card(path: Path, architectures: list[str]) -> list[list[str]]:
     """The architectures in groups for which a file starts the same kernels: of equal shared memory, if it asks."""
-    if ASKS not in {helper.stem for helper in catalog.imported_helpers(path)}:
+    if ASKS not in {helper.stem for helper in sources.imported_helpers(path)}:
         return [architectures]
     by_size = sorted(architectures, key=lambda name: occupancy.limits(name).shared_bytes)
     return [list(found) for _, found in itertools.groupby(by_size, lambda name: occupancy.limits(name).shared_bytes)]
@@ -834,7 +834,7 @@ def explain_task(task: messages.Explain) -> messages.ExplainResult:
 
 def _code(path: Path) -> tuple[str, dict[str, str]]:
     """``source`` and ``helpers`` of the code that runs."""
-    now = catalog.provenance(path)
+    now = sources.provenance(path)
     return now.source, now.helpers or {}
 
 

@@ -8,9 +8,10 @@ A sweep, which compares its own tiles, holds as long as the code.
 
 from __future__ import annotations
 
-from common.catalog import catalog, packages, problems
-from common.catalog.catalog import Code, Step
+from common.catalog import catalog, packages, problems, sources
+from common.catalog.catalog import Step
 from common.catalog.problems import Problem
+from common.catalog.sources import Code
 from common.check import budget
 from common.records import records
 from common.records.entries import Ceilings, Epilogues, PeerRow, Row, StepRow
@@ -56,7 +57,7 @@ def older(entry: object, name: str) -> bool:
 def epilogues(entry: Epilogues, name: str) -> bool:
     """Are a step's times with epilogues of its code, and of theirs, as they are now?"""
     made = catalog.ROOT / f"{entry.ways.replace('.', '/')}.py"
-    return not older(entry, name) and made.is_file() and catalog.is_current(entry.made, made)
+    return not older(entry, name) and made.is_file() and sources.is_current(entry.made, made)
 
 
 def timed(record: Record, preset: str, step: Step) -> bool:
@@ -104,11 +105,11 @@ def _row(record: Record, step: Step, preset: str, room_bytes: int, in_turn: bool
     row = record.row(preset, step.name)
     if not isinstance(row, StepRow) or not _measured_here(record, row, _COMPILING):
         return False
-    now = catalog.provenance(step.path)
+    now = sources.provenance(step.path)
     # an older row names no helpers: that holds only for a step that has none
     same = records.is_current(row, step.path) and (row.helpers is not None or not now.helpers)
     same = same and (not in_turn or _beside(record, step, preset, row))
-    return same and row.imports == catalog.imported_steps(step.path) and _same_size(row, preset, room_bytes)
+    return same and row.imports == sources.imported_steps(step.path) and _same_size(row, preset, room_bytes)
 
 
 def _beside(record: Record, step: Step, preset: str, row: StepRow) -> bool:

@@ -10,10 +10,11 @@ from typing import Annotated
 
 from msgspec import Struct, field
 
-from common.catalog.catalog import PRECISIONS, Code
+from common.catalog.catalog import PRECISIONS
 from common.catalog.device import Gpu
 from common.catalog.problems import PRESETS
 from common.catalog.schema import Amount, Count, Name, Positive, one_of
+from common.catalog.sources import Code
 from common.jobs.messages import Tile
 from common.machine_code.messages import Kernel
 from common.timing import ceilings
@@ -41,7 +42,7 @@ class Run(Struct, kw_only=True, omit_defaults=True):
 class StepRow(Code, kw_only=True, omit_defaults=True, tag_field="kind", tag="step"):
     """A step's time at one ``shape``. ``measure`` is :data:`common.timing.timing.MEASURE_VERSION` of then.
 
-    ``imports``: as :func:`common.catalog.catalog.imported_steps`. ``precision``, if not the first of PRECISIONS.
+    ``imports``: as :func:`common.catalog.sources.imported_steps`. ``precision``, if not the first of PRECISIONS.
     ``requires``: as the step says.
     """
 

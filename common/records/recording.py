@@ -5,7 +5,8 @@ from __future__ import annotations
 from msgspec.structs import asdict, replace
 
 from common.catalog import catalog, packages, schema
-from common.catalog.catalog import Code, Step
+from common.catalog.catalog import Step
+from common.catalog.sources import Code
 from common.jobs.messages import AccuracyResult, EpiloguesResult, PeerResult
 from common.jobs.run import Outcome
 from common.records import records

@@ -23,10 +23,11 @@ from typing import TypeVar
 from msgspec import to_builtins
 from msgspec.structs import asdict, replace
 
-from common.catalog import catalog, device, packages, problems, schema, store
-from common.catalog.catalog import Code, Step
+from common.catalog import catalog, device, packages, problems, schema, sources, store
+from common.catalog.catalog import Step
 from common.catalog.device import Gpu
 from common.catalog.problems import Problem
+from common.catalog.sources import Code
 from common.machine_code import loops
 from common.machine_code.messages import Kernel
 from common.records import entries
@@ -382,13 +383,13 @@ def _earlier(path: Path) -> dict[str, StepCode]:
 
 def is_current(entry: Code, path: Path) -> bool:
     """Was an entry made by a step's code as it is now, or by code that became the same machine code?"""
-    if catalog.is_current(entry, path):
+    if sources.is_current(entry, path):
         return True
     now = _earlier(RESULTS / CODE_FILE).get(path.stem)
     same = now is not None and any(
         one.source == entry.source and entry.helpers in (None, one.helpers) for one in now.earlier
     )
-    return same and now is not None and catalog.is_current(now, path)
+    return same and now is not None and sources.is_current(now, path)
 
 
 def code_kernels(code: MachineCode, step: str, preset: str | None = None) -> list[Kernel]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from common.catalog import catalog, device, lessontext, problems
+from common.catalog import catalog, device, lessontext, problems, sources
 from common.catalog.catalog import Step
 from common.catalog.lessontext import Remark
 from common.catalog.problems import Problem
@@ -132,7 +132,7 @@ def refresh(
         hardware = [{one.kernel: one.hardware for one in case.kernels} for case in cases]
     for (step, problem), kernels, (traced, merged) in zip(pairs, hardware, count(pairs), strict=True):
         # what the hardware ran
-        code = known[step.name][str(problem)] if known else catalog.provenance(step.path)
+        code = known[step.name][str(problem)] if known else sources.provenance(step.path)
         found = [
             Counted(kernel=name, hardware=counts, trace=traced[name], compiled=merged.get(name))
             for name, counts in kernels.items()

@@ -10,7 +10,6 @@ from rich.text import Text
 
 from common.catalog.catalog import Step
 from common.catalog.exercises import Exercise, State
-from common.catalog.ledger import Run
 from common.catalog.problems import Problem
 from common.jobs.messages import Tile
 from common.jobs.run import Outcome
@@ -74,14 +73,6 @@ def _status(outcome: Outcome) -> Text:
 
 def _warned(what: str, why: str) -> Text:
     return Text.assemble((what, "yellow"), f": {why}")
-
-
-def selftimed(name: str, run: Run) -> Table:
-    """Where the seconds of one run of the main job went, stage by stage."""
-    took = f"{run.wall:.1f} s, {run.cpu:.1f} s of CPU in all processes"
-    rows = [[stage, str(one.times), f"{one.cpu:.1f}", f"{one.wall:.1f}"] for stage, one in run.stages.items()]
-    title = f"{name}: {took}, first line after {run.first_line:.1f} s"
-    return Table(["stage", "times", "CPU s", "wall s"], rows, title=title)
 
 
 def times(outcomes: list[Outcome], ceilings: Ceilings, gpu: str, slow: Collection[str] = ()) -> Table:

@@ -192,12 +192,6 @@ _BUILTINS = dict(vars(builtins))
 _ANYTHING = BaseException  # which a step file may have deleted
 
 
-@functools.cache
-def _note_start() -> None:
-    """Enter, once, what it took to get here: the interpreter's start and imports."""
-    ledger.note("processes and imports", time.process_time(), time.process_time())
-
-
 def _path(task: Task[Result]) -> Path:
     return Path(task.path if isinstance(task, FileTask) else "")
 
@@ -205,7 +199,6 @@ def _path(task: Task[Result]) -> Path:
 def _attempt(task: Task[Result]) -> Result:
     path = _path(task)
     try:
-        _note_start()
         began = time.monotonic()
         layer, _, name = task.kind.partition(".")
         with ledger.stage(name):

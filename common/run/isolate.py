@@ -53,8 +53,8 @@ _LOST = 255  # exit code of a process whose fork server has ended
 
 Stopped = Callable[[], bool]
 
-on_wait: Callable[[Task[Result], float], None] | None = None
-"""Called, from any thread, with a task that lets wait and its limit in seconds."""
+on_wait: Callable[[str, float], None] | None = None
+"""Called, from any thread, with the subject of a task that lets wait and its limit in seconds."""
 
 _closed = False
 
@@ -434,9 +434,9 @@ class _Child:
                     return self._dead()
             if late := self._silent(stage, time.monotonic() - sign, used, limit):
                 return {**late, "fatal": True, "seconds": round(time.monotonic() - began, 3)}
-            if on_wait is not None and not told and time.monotonic() - began > TOLD_SHARE * limit:
+            if on_wait is not None and not told and not task.ahead and time.monotonic() - began > TOLD_SHARE * limit:
                 told = True
-                on_wait(task, limit)
+                on_wait(task.subject, limit)
         return None
 
     def _silent(self, stage: str, waited: float, used: float, limit: float) -> Result | None:

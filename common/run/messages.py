@@ -71,6 +71,9 @@ class Task(Message, Generic[Found], frozen=True, kw_only=True, tag_field="task")
     gpu: ClassVar[bool] = False
     """Does it touch the GPU? Then the process that owns it does the task."""
 
+    ahead: ClassVar[bool] = False
+    """Is it done before anybody needs it? Then nobody is told how long it takes."""
+
     seconds: float | None = None
     within: float | None = None
 

@@ -7,8 +7,7 @@ import sys
 
 import pytest
 
-from common.book import weighing
-
+PROGRAMS = ("chromium", "chromium-browser", "google-chrome")
 FRAMES = "new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))"
 
 
@@ -28,7 +27,7 @@ def book(tmp_path_factory):
 @pytest.fixture(scope="session")
 def chromium():
     """Headless Chromium, of the distribution."""
-    program = next(filter(None, map(shutil.which, weighing.PROGRAMS)), None)
+    program = next(filter(None, map(shutil.which, PROGRAMS)), None)
     if program is None:
         pytest.skip("no Chromium on this machine: apt install chromium")
     if importlib.util.find_spec("playwright") is None:

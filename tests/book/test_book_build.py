@@ -1,25 +1,16 @@
 """The book as a whole: built without a warning, in one folder, with every page that it should have."""
 
 import re
-import threading
-import time
-from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from common.book import explorations, links
+from common.book import explorations
 from common.catalog import catalog
 from common.cli import main
-from common.commands import web
+from common.commands import pictures
 from common.report import traces
 
 pytestmark = pytest.mark.xdist_group("book")
-
-
-def test_it_builds_without_a_warning(book):
-    out, said = book
-    assert re.fullmatch(r"\d+ pages, \d+ MiB, \d+ s: open \S+/index.html", said.strip())
-    assert links.broken(out) == []
 
 
 def test_nothing_of_it_comes_from_the_network(book):
@@ -60,13 +51,6 @@ def test_pictures_load_late_and_keep_their_place(book):
             assert re.search(rf'\b{what}"', picture), picture
 
 
-def test_no_answer_stands_open(book):
-    """What a page folds on GitHub is folded here."""
-    page = (book[0] / "lessons" / "02_shared_tiling" / "index.html").read_text()
-    source = (catalog.LESSONS / "02_shared_tiling" / "README.md").read_text()
-    assert page.count("<details") >= source.count("<details") > 0
-
-
 def test_it_is_no_larger_than_it_must_be(book):
     files = [path for path in book[0].rglob("*") if path.is_file()]
     assert sum(path.stat().st_size for path in files) < 24 * 2**20
@@ -74,6 +58,25 @@ def test_it_is_no_larger_than_it_must_be(book):
 
 
 # --- the command ---
+
+
+def test_what_was_built_is_said(book):
+    assert re.fullmatch(r"\d+ pages, \d+ MiB, \d+ s: open \S+/index.html", book[1].strip())
+
+
+@pytest.mark.parametrize(
+    ("place", "why"),
+    [
+        ("", "holds other files; must be new, empty, or a book"),
+        ("mine.txt", "is a file, must be a folder"),
+        ("mine.txt/book", "cannot be made: Not a directory"),
+    ],
+)
+def test_other_files_are_left_alone(tmp_path, book_main, place, why):
+    (tmp_path / "mine.txt").write_text("mine")
+    code, said = book_main("--out", tmp_path / place)
+    assert (code, (tmp_path / "mine.txt").read_text()) == (2, "mine")
+    assert why in said
 
 
 @pytest.fixture
@@ -89,28 +92,6 @@ def book_main(capsys):
     return run
 
 
-def test_a_folder_of_other_files_is_left_alone(tmp_path, book_main):
-    (tmp_path / "mine.txt").write_text("mine")
-    code, said = book_main("--out", tmp_path)
-    assert code == 2
-    assert "holds other files; must be new, empty, or a book" in said
-    assert [path.name for path in tmp_path.iterdir() if path.name != ".workbook"] == ["mine.txt"]
-
-
-def test_a_file_is_no_folder(tmp_path, book_main):
-    (tmp_path / "file").write_text("mine")
-    code, said = book_main("--out", tmp_path / "file")
-    assert (code, (tmp_path / "file").read_text()) == (2, "mine")
-    assert "is a file, must be a folder" in said
-
-
-def test_a_folder_that_cannot_be_made_is_said(tmp_path, book_main):
-    (tmp_path / "file").write_text("mine")
-    code, said = book_main("--out", tmp_path / "file" / "book")
-    assert code == 2
-    assert "cannot be made: Not a directory" in said
-
-
 def test_without_sphinx_one_line_says_so(tmp_path, book_main, monkeypatch):
     import sys
 
@@ -122,26 +103,13 @@ def test_without_sphinx_one_line_says_so(tmp_path, book_main, monkeypatch):
     assert "the book needs sphinx, which is not installed: make setup brings it" in said
 
 
-def test_a_link_that_leads_nowhere_is_said(tmp_path, book_main, monkeypatch):
-    pytest.importorskip("sphinx", reason="the book needs Sphinx: make setup")
-    from common.book import book as building
-
-    def build(*_):
-        raise building.BookError("a.html:3: gone.html: no such file")
-
-    monkeypatch.setattr(building, "build", build)
-    monkeypatch.setattr(web, "_WORK", tmp_path / "work")
-    code, said = book_main("--out", tmp_path / "book")
-    assert (code, said) == (1, "error: a.html:3: gone.html: no such file")
-
-
 @pytest.fixture
 def built(monkeypatch, tmp_path):
     """Books are built by the function that this is given, of the two folders, in a checkout of their own."""
     pytest.importorskip("sphinx", reason="the book needs Sphinx: make setup")
     from common.book import book as building
 
-    monkeypatch.setattr(web, "_WORK", tmp_path / "checkout" / "work")
+    monkeypatch.setattr(pictures, "_WORK", tmp_path / "checkout" / "work")
     return lambda build: monkeypatch.setattr(building, "build", build)
 
 
@@ -159,38 +127,3 @@ def test_a_book_that_was_interrupted_is_built_again(tmp_path, built):
     built(whole)
     assert main(["book", "--out", str(tmp_path / "book")]) == 0
     assert (tmp_path / "book" / "index.html").read_text() == "all"
-
-
-def test_two_books_are_built_one_after_the_other(tmp_path, built):
-    """They work in one folder, which a fresh one empties."""
-    at_work, together = [], threading.Barrier(2)
-
-    def build(to, work):
-        at_work.append(to)
-        (work / "pages").mkdir(exist_ok=True)
-        time.sleep(0.2)
-        assert at_work.count(to) == len(at_work) == 1
-        at_work.remove(to)
-        return 1
-
-    def ask(name):
-        together.wait(60)
-        return main(["book", "--fresh", "--out", str(tmp_path / name)])
-
-    built(build)
-    with ThreadPoolExecutor(2) as pool:
-        assert list(pool.map(ask, "ab")) == [0, 0]
-
-
-def test_a_checkout_that_cannot_be_written_has_a_book_elsewhere(tmp_path, built):
-    worked = []
-
-    def build(to, work):
-        (work / "source").mkdir()
-        worked.append(work)
-        return 1
-
-    built(build)
-    (tmp_path / "checkout").write_text("nothing is made below a file")
-    assert main(["book", "--out", str(tmp_path / "book")]) == 0
-    assert not worked[0].exists()

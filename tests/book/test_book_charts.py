@@ -111,29 +111,6 @@ def test_a_chart_changed_by_keyboard_keeps_the_focus(made, visit):
         assert page.evaluate("[document.activeElement.name, document.activeElement.value]") == [name, chosen]
 
 
-def test_what_has_no_share_of_the_floor_is_named_with_the_reason(made, visit):
-    page = visit(made)
-    assert "Not shown" not in page.locator(".answers .value").text_content()
-    page.locator("select[name=show]").select_option("share")
-    assert "Not shown: cuBLAS TF32, which rounds to TF32" in page.locator(".answers .value").text_content()
-    page.get_by_text("Choose steps").click()
-    page.get_by_role("checkbox", name="cuBLAS TF32").uncheck()
-    assert "Not shown" not in page.locator(".answers .value").text_content()
-
-
-def test_every_floor_is_named_once(made, visit):
-    page = visit(made)
-    page.get_by_label("show").select_option("ms")
-    assert page.locator(".floor-name").all_text_contents() == ["floor, TF32 floor", "floor by wgmma"]
-
-
-def test_steps_can_be_left_out(made, visit):
-    page = visit(made)
-    page.get_by_text("Choose steps").click()
-    page.get_by_role("checkbox", name="cuBLAS TF32").uncheck()
-    assert _values(page) == ["1.00", "10.0", "25.0"]
-
-
 def test_bars_are_read_by_keyboard(made, visit):
     page = visit(made)
     page.get_by_label("show").focus()
@@ -188,9 +165,3 @@ def test_on_a_phone_each_chapter_has_its_chart(made, visit):
     assert not page.locator(".grows").is_visible()
     labels = [one.get_attribute("aria-label") for one in page.locator(".narrow svg").all() if one.is_visible()]
     assert [re.sub(".* ", "", label) for label in labels] == [name for name, _, _, step in ROWS if step]
-
-
-def test_without_scripts_the_pictures_stand_there(made, visit):
-    page = visit(made, scripts=False)
-    assert page.locator("img").count() == 2
-    assert page.locator("svg").count() == 0

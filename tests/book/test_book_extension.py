@@ -2,15 +2,11 @@
 
 import pytest
 
-from common.catalog import catalog
-
 pytest.importorskip("docutils", reason="the book needs Sphinx: make setup")
 
 from docutils import nodes
 
 from common.book import extension
-
-GLOSSARY = '- <a id="sector"></a>**sector**: 32 bytes\n- <a id="lane"></a>**lane**, **thread of a warp**: one of 32\n'
 
 
 class Builder:
@@ -31,13 +27,6 @@ def mentions():
         return made
 
     return mentions
-
-
-def test_terms_are_those_of_the_glossary():
-    assert extension.terms(GLOSSARY) == {"sector": "sector", "lane": "lane", "thread of a warp": "lane"}
-    found = extension.terms((catalog.LESSONS / "GLOSSARY.md").read_text())
-    assert len(found) > 30
-    assert found["sector"] == "sector"
 
 
 def test_a_term_is_linked_where_it_is_first_said(mentions):

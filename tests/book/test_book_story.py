@@ -50,14 +50,6 @@ def test_a_chapter_has_the_record_s_figures(page):
         assert f"**What limited** `{before.name}`" in chapter
 
 
-def test_without_a_record_nothing_is_said_of_time(monkeypatch):
-    monkeypatch.setattr(records, "other", lambda slug: None)
-    page = story.page()
-    assert page.count("**Not timed yet.**") == len(story.chapters())
-    assert " ms**" not in page
-    assert "![" not in page
-
-
 def test_the_first_chapter_has_the_whole_kernel(page):
     first = story.chapters()[0]
     said = [text for _, text in _code(_chapter(page, first.name))]
@@ -69,16 +61,3 @@ def test_the_code_is_that_of_the_command_diff(page):
         lines = list(catalog.difference(catalog.find(step.builds_on), step))
         wanted = [(line[0], line[2:]) for line in lines if not line.startswith("@@")]
         assert _code(_chapter(page, step.name)) == wanted
-
-
-def test_every_change_stands_open(page):
-    """Beside the chart, without a click; its lines scroll where they are many (see the style)."""
-    for step in story.chapters():
-        assert 'class="diff" open' in _chapter(page, step.name)
-
-
-def test_chapters_lead_to_each_other(page):
-    names = [step.name for step in story.chapters()]
-    for before, after in itertools.pairwise(names):
-        assert f'<a href="#{after}" rel="next">' in _chapter(page, before)
-        assert f'<a href="#{before}" rel="prev">' in _chapter(page, after)

@@ -2,11 +2,10 @@
 
 import json
 import re
-from html.parser import HTMLParser
 
 import pytest
 
-from common.book import explorations, explorer
+from common.book import costs, explorations, explorer
 from common.catalog import catalog, store
 from common.cli import main
 from common.report import traces
@@ -25,11 +24,6 @@ def shown(*names):
     return [explorer.shown(catalog.find(name), traces.load(catalog.find(name))) for name in names]
 
 
-@pytest.fixture
-def without_records(monkeypatch):
-    monkeypatch.setattr(explorer, "_measured", lambda steps: [])
-
-
 @pytest.mark.parametrize("name", NAMES)
 def test_the_page_s_data_are_the_trace_s(name):
     step = catalog.find(name)
@@ -38,7 +32,7 @@ def test_the_page_s_data_are_the_trace_s(name):
     assert data["sources"][store.shown(step.path)] == step.path.read_text().splitlines()
     assert [kernel["name"] for kernel in data["trace"]["kernels"]] == [kernel["name"] for kernel in found["kernels"]]
     for told, kernel in zip(data["trace"]["kernels"], found["kernels"], strict=True):
-        sums = dict.fromkeys(explorer.UNITS, 0)
+        sums = dict.fromkeys(costs.UNITS, 0)
         for access in told["accesses"]:
             sums[access["space"]] += access["moved"]
         expected = {space: sum(a["moved"] for a in kernel["accesses"] if a["space"] == space) for space in sums}
@@ -47,21 +41,6 @@ def test_the_page_s_data_are_the_trace_s(name):
         if kernel["totals"]["load_sectors"] and not kernel["totals"]["copy_sectors"]:
             reads = [a for a in told["accesses"] if a["space"] == "global" and a["op"] == "read"]
             assert sum(a["moved"] for a in reads) == kernel["totals"]["load_sectors"]
-
-
-@pytest.mark.parametrize("name", [step.name for step in catalog.steps()])
-def test_kept_requests_cost_what_the_whole_costs(name):
-    """Where all requests of an access are kept, theirs add up to its cost."""
-    for kernel in traces.load(catalog.find(name)).kernels:
-        for access in kernel.accesses:
-            if access.space == "shared" and access.seen:
-                waves = [one.wavefronts for one in access.seen]
-                assert all(waves)
-                if len(waves) == access.requests:
-                    assert sum(waves) == access.moved, access
-                assert sum(waves) <= access.moved
-            for one in access.seen:
-                assert len(traces.unpacked(one.runs)) == 32
 
 
 @pytest.mark.parametrize("step", catalog.steps(), ids=lambda step: step.name)
@@ -77,53 +56,14 @@ def test_lines_are_of_the_file_that_the_kernel_stands_in(step):
 
 def test_one_file_without_links():
     text = explorer.page(shown(*PAIR))
-    assert len(text.encode()) < 200_000 < explorer.MOST_BYTES
+    assert len(text.encode()) < 200_000
     markup = re.sub(r"<script.*?</script>|<style.*?</style>", "", text, flags=re.DOTALL)
     assert not re.search(r"\b(src|href)=|url\(|@import", markup)
     assert "http" not in text.replace("http://www.w3.org/2000/svg", "")
 
 
-def test_every_step_s_page_is_small():
-    for step in catalog.steps():
-        assert len(explorer.page(shown(step.name)).encode()) < explorer.MOST_BYTES
-
-
-class Tables(HTMLParser):
-    def __init__(self):
-        super().__init__()
-        self.rows, self._in = [], False
-
-    def handle_starttag(self, tag, attrs):
-        if tag == "tr":
-            self.rows.append([])
-        self._in = tag in ("td", "code") if tag in ("td", "code", "th") else self._in
-        if tag == "td":
-            self.rows[-1].append("")
-
-    def handle_endtag(self, tag):
-        self._in = self._in and tag != "td"
-
-    def handle_data(self, data):
-        if self._in and self.rows and self.rows[-1]:
-            self.rows[-1][-1] += data
-
-
-def test_without_scripts_the_lines_stand_in_a_table():
-    (one,) = shown("gemm_shared_tile")
-    text = explorer.page([one])
-    reader = Tables()
-    reader.feed(text.partition("<noscript>")[2].partition("</noscript>")[0])
-    rows = [row for row in reader.rows if row]
-    assert len(rows) == len(one.trace.chief.accesses)
-    access = next(a for a in one.trace.chief.accesses if a.space == "shared" and a.op == "read")
-    assert [
-        str(access.line), f"read {access.array}", "32", str(access.requests), str(access.moved), "wavefronts", "100%",
-        "acc += a_tile[ty, k] * b_tile[k, tx]",
-    ] in rows  # fmt: skip
-
-
 def test_a_pair_says_why_one_is_slower():
-    said = explorer.sentences(shown(*PAIR))
+    said = costs.sentences(shown(*PAIR))
     before, after = (one.trace.chief for one in shown(*PAIR))
     was, now = (1000 * kernel.moved("shared") / kernel.fma for kernel in (before, after))
     shared = next(text for text in said if text.startswith("Wavefronts"))
@@ -147,9 +87,9 @@ def test_a_step_of_several_kernels_costs_what_all_of_them_cost():
     parts = [
         1000 * count * kernel.moved("global") / fma for count, kernel in zip(blocks, (unroll, multiply), strict=True)
     ]
-    assert explorer.per_thousand(one, "global") == pytest.approx(sum(parts))
-    assert f"{sum(parts):.3g} sectors of global memory" in explorer.sentences([one])[0]
-    (kernels,) = [text for text in explorer.notes([one]) if "starts 2 kernels" in text]
+    assert one.moved("global") == pytest.approx(sum(parts))
+    assert f"{sum(parts):.3g} sectors of global memory" in costs.sentences([one])[0]
+    (kernels,) = [text for text in costs.notes([one]) if "starts 2 kernels" in text]
     assert f"unroll_windows {parts[0]:.3g} sectors" in kernels
     assert f"{parts[1]:.3g} sectors" in kernels
 
@@ -157,18 +97,18 @@ def test_a_step_of_several_kernels_costs_what_all_of_them_cost():
 def test_what_runs_once_beforehand_is_left_out_of_the_sum():
     (one,) = shown("gemm_rectangular_tiles")
     assert [kernel.name for kernel in one.launched] == ["gemm_rectangular_tiles"]
-    assert any(text.startswith("transpose of gemm_rectangular_tiles runs once") for text in explorer.notes([one]))
+    assert any(text.startswith("transpose of gemm_rectangular_tiles runs once") for text in costs.notes([one]))
 
 
 def test_multiply_adds_on_padding_are_said():
     (one,) = shown("conv2d_unroll_gemm")
     useful = 12 / 16 * 25 / 32  # rows of filters, taps
-    assert any(f"{1 - useful:.0%} are on zeros that fill up its tiles" in text for text in explorer.notes([one]))
-    assert not any("zeros" in text for text in explorer.notes(shown("gemm_shared_tile")))
+    assert any(f"{1 - useful:.0%} are on zeros that fill up its tiles" in text for text in costs.notes([one]))
+    assert not any("zeros" in text for text in costs.notes(shown("gemm_shared_tile")))
 
 
 def test_counts_are_said_to_be_of_the_text_and_what_the_compiler_does():
-    told = explorer.notes(shown("gemm_shared_tile"))[-1]
+    told = costs.notes(shown("gemm_shared_tile"))[-1]
     assert "The counts are those of the Python as it is written" in told
     assert "The compiler reads four neighbours of a_tile with one 128-bit load." in told
 
@@ -178,22 +118,13 @@ def test_words_are_explained_where_they_stand_first():
     assert alone.count('<abbr title="wavefront: one pass of shared memory') == 1
     assert "GLOSSARY" not in alone
     assert '<a class="word" href="../lessons/GLOSSARY.html#wavefront" title="wavefront: ' in linked
-    assert set(explorer._glossary()) == set(explorer.WORDS)
+    assert all(f'data-word="{word}"' in alone for word in explorer.WORDS)
 
 
-def test_of_tensor_cores_no_clocks_are_said(without_records):
-    said = explorer.sentences(shown("hgemm_shared", "hgemm_swizzled"))
-    assert not [text for text in said if "clock" in text]
+def test_of_tensor_cores_no_clocks_are_said():
+    said = costs.sentences(shown("hgemm_shared", "hgemm_swizzled"))
+    assert not [text for text in said if text.startswith("In one clock")]
     assert any("wavefronts" in text.lower() for text in said)
-
-
-def test_bars_of_a_pair_have_one_scale():
-    steps = shown(*PAIR)
-    for title, values in explorer.bars(steps):
-        most = max(value for _, value in values)
-        text = explorer.page(steps).partition(title[1:])[2]
-        widths = [float(width) for width in re.findall(r'<i style="width:([\d.]+)%', text)[: len(values)]]
-        assert widths == pytest.approx([max(0.3, 100 * value / most) for _, value in values], abs=0.06)
 
 
 def test_names_and_source_are_escaped(write):
@@ -213,7 +144,7 @@ def test_the_book_s_pages_are_those_of_all_steps(tmp_path):
     (tmp_path / "explore" / "gone.html").write_text("")
     (tmp_path / "explore" / "gone.js").write_text("")
     (tmp_path / "explore" / "index.html").write_text("")
-    assert explorations.write(tmp_path, kept) == 6
+    explorations.write(tmp_path, kept)
     found = {path.name for path in (tmp_path / "explore").iterdir()}
     assert found == {
         "index.html", "gemm_naive.html", "gemm_shared_tile.html", "gemm_coarsened.html",
@@ -272,14 +203,3 @@ def test_trace_html_refuses_what_it_cannot_write(tmp_path, capsys, out, why):
     assert why in said.err
     assert said.err.count("error:") == 1
     assert "Traceback" not in said.err
-
-
-def test_trace_html_of_what_does_not_trace(write, tmp_path, capsys):
-    file = write("odd.py", "from numba import cuda\n\n\n@cuda.jit\ndef odd(a, b, c):\n    c[0, 0] = len({1: 2})\n\n\n"
-                 "def launch(a, b, c):\n    odd[1, 1](a, b, c)\n")  # fmt: skip
-    out = tmp_path / "page.html"
-    assert main(["trace", "gemm_naive", "--file", str(file), "--html", str(out)]) == 2
-    said = capsys.readouterr().err
-    assert said.count("error:") == 1
-    assert "Traceback" not in said
-    assert not out.exists()

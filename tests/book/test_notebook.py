@@ -63,21 +63,6 @@ def test_outside_a_checkout_it_asks_for_the_address(tmp_path):
     )
 
 
-def test_outside_a_checkout_it_clones(tmp_path):
-    """A clone of a repository on this disk, with a lesson 01 in it: no network."""
-    made = tmp_path / "made" / "lessons" / "01_naive"
-    made.mkdir(parents=True)
-    (made / "README.md").write_text("Lesson 01\n")
-    git = ["git", "-C", str(tmp_path / "made"), "-c", "user.name=a", "-c", "user.email=a@b"]
-    for words in (["init", "-q"], ["add", "."], ["commit", "-qm", "made"]):
-        subprocess.run([*git, *words], check=True)
-    (tmp_path / "here").mkdir()
-    code = _source(_cells("code")[0]).replace('REPOSITORY = ""', f"REPOSITORY = {(tmp_path / 'made').as_uri()!r}")
-    ran = _run(code, tmp_path / "here")
-    assert ran.returncode == 0, ran.stderr
-    assert (tmp_path / "here" / "workbook" / "lessons" / "01_naive" / "README.md").is_file()
-
-
 @pytest.mark.parametrize(
     ("driver", "extra"), [("CUDA Version: 12.8", "cu12"), ("CUDA Version: 13.0", "cu13"), ("", "cu13")]
 )
@@ -91,16 +76,6 @@ def test_what_is_missing_is_installed_for_the_driver(tmp_path, driver, extra):
     ran = _run(code, tmp_path, str(tmp_path))
     assert ran.returncode == 0, ran.stderr
     assert ran.stdout.splitlines() == [f"ASKED .[{extra}]", "installed now: no_such_package"]
-
-
-def test_what_it_links_to_is_there():
-    for cell in _cells("markdown"):
-        for target in _links(_source(cell)):
-            assert (NOTEBOOK.parent / target).exists(), target
-
-
-def _links(text):
-    return [part.partition(")")[0] for part in text.split("](")[1:] if "://" not in part.partition(")")[0]]
 
 
 def test_modules_it_asks_for_are_those_of_the_project():

@@ -2,13 +2,11 @@
 
 import os
 import time
-from pathlib import Path
 
 import pytest
 
 from common.catalog import cache, catalog, problems
 from common.jobs import run, unchanged
-from common.machine_code import kernelcache
 from common.report import drawing, traces
 from common.report.messages import Draw
 
@@ -23,7 +21,7 @@ def own_folder(monkeypatch, tmp_path):
 
 
 def forget():
-    for one in (cache._house, cache._of_house):
+    for one in (cache._named_in_common, cache._content_in_common):
         one.cache_clear()
 
 
@@ -83,22 +81,6 @@ def test_a_chart_depends_on_what_draws_it_and_not_on_the_tracer(depends):
     assert not depends["chart"] & of("book", "commands", "trace", "grade", "edit")
     wanted = ("report/charts.py", "records/entries.py", "records/records.py", "timing/tensorcores.py")
     assert {COMMON / name for name in wanted} <= depends["chart"]
-
-
-def test_a_trace_depends_on_all_that_the_tracer_runs(depends):
-    assert not depends["trace"] & of("book", "commands", "grade", "edit")
-    wanted = (
-        "trace/lanes.py",
-        "machine_code/loops.py",
-        "machine_code/capture.py",
-        "catalog/limits.py",
-        "explain/faults.py",
-    )
-    assert {COMMON / name for name in wanted} <= depends["trace"]
-
-
-def test_the_site_is_nobodys_dependency(depends):
-    assert not set().union(*depends.values()) & of("book", "commands")
 
 
 def test_comments_of_the_house_change_nothing_and_code_does(tmp_path, monkeypatch, write):
@@ -202,7 +184,3 @@ def test_what_was_not_used_for_longest_goes_first(tmp_path):
         os.utime(tmp_path / name, (now - age, now - age))
     cache.prune(tmp_path, most_bytes=25)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["new.kernel", "used.kernel"]
-
-
-def test_kernels_lie_in_the_same_cache():
-    assert Path(kernelcache.FOLDER).parent.name == "cache"

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from common.catalog import catalog, exercises, lessontext, store
-from common.catalog.catalog import CatalogError, Code
+from common.catalog import catalog, exercises, lessontext, sources, store
+from common.catalog.catalog import CatalogError
 from common.catalog.problems import DEFAULT_PRESET, LADDERS, PRESETS, parse_shape, timed_presets
+from common.catalog.sources import Code
 from common.edit import shipped
 from common.trace import trace
-from lessons import grid
 
 LAUNCH = {"gemm": "a, b, c", "conv2d": "x, filt, y", "conv3d": "x, filt, y, geometry"}
 
@@ -51,21 +51,6 @@ def test_shipped_steps_form_a_chain_per_ladder():
         assert [step.lesson for step in rungs] == sorted(step.lesson for step in rungs)
 
 
-def test_the_first_steps_are_the_naive_ones():
-    first = {}
-    for step in catalog.steps():
-        first.setdefault(step.ladder, step.name)
-    assert first == {
-        "gemm": "gemm_naive", "conv2d": "conv2d_naive", "conv3d": "conv3d_direct", "hgemm": "hgemm_mma",
-        "hconv3d": "hconv3d_mma", "dgrad": "dgrad_direct", "wgrad": "wgrad_direct",
-    }  # fmt: skip
-
-
-def test_lesson_01_holds_the_steps_its_design_names():
-    here = [step.name for step in catalog.steps() if step.lesson == "01_naive"]
-    assert here == ["gemm_naive", "conv2d_naive", "conv2d_unrolled", "conv2d_constant_weights", "conv3d_direct"]
-
-
 def test_no_step_file_is_left_out():
     names = [step.name for step in (*catalog.steps(), *catalog.experiments())]
     files = [
@@ -91,16 +76,6 @@ def test_every_title_is_a_sentence_and_every_docstring_says_how_to_run():
         assert f"\nRun: python -m lessons.{step.lesson} {step.name}\n" in step.path.read_text(), step.name
 
 
-def test_predecessors_are_the_rungs_below():
-    def names(step):
-        return [s.name for s in catalog.predecessors(catalog.find(step))]
-
-    assert names("gemm_naive") == []
-    assert names("conv2d_constant_weights") == ["conv2d_naive", "conv2d_unrolled"]
-    # an experiment is compared with the step it varies, too
-    assert names("gemm_naive_float64") == ["gemm_naive"]
-
-
 def test_slow_steps_are_not_timed_on_the_layers_left_to_later_ones():
     direct, fast = catalog.find("conv3d_direct"), catalog.find("conv3d_implicit_gemm_precomputed")
     late = {name for name in lessontext.timed_from(catalog.LESSONS) if PRESETS[name].ladder == "conv3d"}
@@ -108,18 +83,6 @@ def test_slow_steps_are_not_timed_on_the_layers_left_to_later_ones():
     assert set(catalog.presets(direct)) == set(timed_presets("conv3d")) - late
     assert catalog.presets(catalog.find("conv3d_implicit_gemm")) == catalog.presets(fast)
     assert set(catalog.presets(fast)) == set(timed_presets("conv3d")) | late
-
-
-def test_layers_left_to_a_step_name_a_step_of_their_ladder():
-    for preset, name in lessontext.timed_from(catalog.LESSONS).items():
-        assert PRESETS[preset].ladder == catalog.find(name).ladder
-    named = [
-        preset
-        for path in catalog.LESSONS.glob(f"*/{lessontext.NAME}")
-        for presets in store.read_toml(path).get("timed_from", {}).values()
-        for preset in presets
-    ]
-    assert len(named) == len(set(named))  # what one lesson says, another does not take back
 
 
 def test_what_a_step_is_shown_on_is_of_its_ladder():
@@ -151,26 +114,6 @@ def test_a_lesson_s_own_words_are_refused_with_file_and_field(write, text, says)
         lessontext.timed_from(lessons)
 
 
-def test_a_lesson_may_say_nothing(tmp_path):
-    assert lessontext.timed_from(tmp_path) == {}
-    assert lessontext.remarks(tmp_path, "gemm_naive") == {}
-    assert lessontext.usual(tmp_path, "gemm_naive") is None
-    with pytest.raises(ValueError, match=r"no lesson\.toml has \[photo\]"):
-        lessontext.photo(tmp_path)
-    with pytest.raises(ValueError, match=r"no lesson\.toml has \[picture\.banks\]"):
-        lessontext.banks(tmp_path)
-
-
-def test_pictures_are_of_steps_and_shapes_that_are_there():
-    assert catalog.find(lessontext.photo(catalog.LESSONS)).ladder == "conv2d"
-    assert lessontext.requests(catalog.LESSONS).steps
-    for path in sorted(catalog.LESSONS.glob("*/lesson.toml")):
-        for said in store.read_toml(path).get("picture", {}).values():
-            for step in map(catalog.find, said.get("steps", [said.get("step")])):
-                assert step.lesson == path.parent.name
-                assert "shape" not in said or parse_shape(step.ladder, said["shape"])
-
-
 def test_no_step_or_exercise_is_named_in_the_harness(root):
     """What a lesson's steps are called, and which of them is shown, its own files say."""
     names = {one.name for one in (*catalog.steps(), *catalog.experiments(), *exercises.everything())}
@@ -191,11 +134,6 @@ def test_remarks_are_on_steps_that_are_there():
             assert f"def {one['kernel'].removeprefix(f'{step.ladder}_')}" in kernels.replace(
                 f"def {step.ladder}_", "def "
             )
-
-
-def test_find_lists_the_steps_when_there_is_no_such():
-    with pytest.raises(CatalogError, match=r"'gemm_nave' is unknown: steps are gemm_naive, .*conv3d_direct"):
-        catalog.find("gemm_nave")
 
 
 def test_as_dict_has_the_fields_that_scripts_read():
@@ -314,61 +252,12 @@ def test_order_follows_the_chain_not_the_file_names(tree):
     assert catalog.lessons(root) == ["01_one", "02_two"]
 
 
-def test_folders_without_a_number_and_private_files_are_no_lessons_or_steps(tree):
-    root = tree({"01_one/gemm_z": "none", "drafts/gemm_y": "gemm_z", "01_one/_helpers": "none"})
-    assert [step.name for step in catalog.steps(root)] == ["gemm_z"]
-    (root / "02_file").write_text("")
-    assert catalog.lessons(root) == ["01_one"]
-
-
-def test_a_file_is_read_again_only_when_it_was_written(tree, write, monkeypatch):
-    monkeypatch.setattr(store, "_CLOCK_NS", 0)  # as if the files were old
-    read, reads = catalog._read, []
-    monkeypatch.setattr(
-        catalog, "_read", lambda path, *rest, **more: reads.append(path.stem) or read(path, *rest, **more)
-    )
-    root = tree({"01_a/gemm_x": "none", "02_b/gemm_y": "gemm_x"})
-    tree({"02_b/experiments/gemm_z": "gemm_x"}, "Variant of")
-
-    def names():
-        reads.clear()
-        found = catalog.everything(root)
-        assert [step for step in found if not step.experiment] == catalog.steps(root)
-        return [step.name for step in found]
-
-    assert names() == ["gemm_x", "gemm_y", "gemm_z"]
-    assert sorted(reads) == ["gemm_x", "gemm_y", "gemm_z"]
-    catalog.steps(root).clear()  # a caller's own list
-    assert names() == ["gemm_x", "gemm_y", "gemm_z"]
-    assert reads == []
-    path = write("01_a/gemm_x.py", header("gemm_x", "none").replace("something", "some other thing"))
-    assert names() == ["gemm_x", "gemm_y", "gemm_z"]
-    assert catalog.find("gemm_x", root).title == "does some other thing."
-    tree({"01_a/gemm_w": "gemm_y"})
-    assert names() == ["gemm_x", "gemm_y", "gemm_w", "gemm_z"]
-    (root / "01_a/gemm_w.py").unlink()
-    (root / "02_b/experiments/gemm_z.py").unlink()
-    assert names() == ["gemm_x", "gemm_y"]
-    other = root / "02_b/gemm_x.py"
-    path.rename(other)
-    assert [step.lesson for step in catalog.steps(root)] == ["02_b", "02_b"]
-    tree({"01_a/helpers/wide": "none", "wide": "none"})
-    with pytest.raises(CatalogError, match="helpers of one name"):
-        catalog.steps(root)
-
-
 def test_a_file_written_twice_within_a_tick_of_the_clock_is_read_twice(tree, write):
     root = tree({"01_a/gemm_x": "none"})
     for title in ("does one thing", "does six thing", "does ten thing"):
         path = write("01_a/gemm_x.py", header("gemm_x", "none").replace("does something", title))
         os.utime(path, ns=(0, 0))
         assert [step.title for step in catalog.steps(root)] == [f"{title}."]
-
-
-def test_a_title_may_end_in_quotes_or_a_full_stop(tree, write):
-    root = tree({"01_one/gemm_z": "none"})
-    (root / "01_one/gemm_z.py").write_text('"""gemm_z: short."""\n# comment\n"""\nPrevious step: none\n"""\n')
-    assert catalog.steps(root)[0].title == "short."
 
 
 @pytest.mark.parametrize(
@@ -416,11 +305,6 @@ def test_an_experiment_says_which_step_it_varies(tree):
     assert catalog.find("gemm_x_slow", root) == variant
 
 
-def test_an_experiment_with_a_step_header_is_refused(tree):
-    with pytest.raises(CatalogError, match=r"gemm_slow\.py: .*'Variant of: NAME'"):
-        catalog.experiments(tree({"01_a/experiments/gemm_slow": "gemm_x"}))
-
-
 def test_an_experiment_of_an_unknown_step_is_refused(tree):
     tree({"01_a/gemm_x": "none"})
     with pytest.raises(CatalogError, match="gemm_slow"):
@@ -441,11 +325,6 @@ def diff(write, old, new):
         path = write(f"{name}.py", header(name, "none") + text)
         steps.append(catalog.Step(name, "01_x", "gemm", None, path, "", False))
     return list(catalog.difference(*steps))
-
-
-def test_difference_shows_what_goes_and_what_comes(write):
-    lines = diff(write, "x = 1\ny = 2\nz = 3\n", "x = 1\ny = 20\nz = 3\n")
-    assert lines == ["@@ gemm_a.py 1-3, gemm_b.py 1-3 @@", "  x = 1", "- y = 2", "+ y = 20", "  z = 3"]
 
 
 def test_difference_leaves_docstring_indentation_and_the_own_name_out(write):
@@ -485,29 +364,6 @@ def test_load_says_what_the_file_must_define(write, ladder, text, message):
     assert message in str(caught.value)
 
 
-def test_load_takes_any_argument_names_and_defaults(write):
-    module = catalog.load(write("student.py", "def launch(left, right, out, extra=1): return out\n"), "gemm")
-    assert module.launch(1, 2, 3) == 3
-
-
-def test_load_refuses_what_is_not_python(write):
-    with pytest.raises(CatalogError, match=r"notes\.txt: must be a Python file"):
-        catalog.load(write("notes.txt", "def launch(a, b, c): ..."), "gemm")
-
-
-def test_what_the_file_raises_passes_through(write):
-    with pytest.raises(ZeroDivisionError):
-        catalog.load(write("student.py", "1 / 0"), "gemm")
-    with pytest.raises(SyntaxError):
-        catalog.load(write("broken.py", "def launch(:"), "gemm")
-
-
-def test_load_reads_an_edited_file_again(write):
-    first = catalog.load(write("student.py", "def launch(a, b, c): return 1\n"), "gemm")
-    second = catalog.load(write("student.py", "def launch(a, b, c): return 'other'\n"), "gemm")
-    assert (first.launch(0, 0, 0), second.launch(0, 0, 0)) == (1, "other")
-
-
 # --- other constants ---
 
 SWEPT = """
@@ -525,13 +381,6 @@ def test_other_constants_stand_before_what_is_derived_of_them(write):
     module = catalog.load(path, "gemm", constants={"WPT": 4, "ASYNC": True})
     assert module.launch(0, 0, 0) == (32, 4, True, 8)
     assert catalog.load(path, "gemm").launch(0, 0, 0) == (32, 8, False, 4)
-
-
-def test_the_file_may_refuse_constants_and_the_line_is_its_own(write):
-    path = write("student.py", SWEPT)
-    with pytest.raises(ValueError, match="TILE=32 must be a multiple of WPT=5") as caught:
-        catalog.load(path, "gemm", constants={"WPT": 5})
-    assert caught.traceback[-1].lineno + 1 == SWEPT.splitlines().index("if TILE % WPT:") + 2
 
 
 def test_a_constant_that_the_file_has_not_is_named(write):
@@ -556,25 +405,14 @@ def test_a_tile_is_taken_by_keyword_or_is_the_files_constants(write, launch, tak
 # --- grids ---
 
 
-@pytest.mark.parametrize("M", [1, 31, 32, 33, 65535 * 32 - 1, 65535 * 32, 65535 * 32 + 1, 3 * 65535 * 32])
-def test_row_slices_cover_all_rows_once_in_grids_that_can_be_launched(M):
-    pieces = list(grid.row_slices(M, 100, 32, 64))
-    assert [rows.start for rows, _ in pieces] == [0, *(rows.stop for rows, _ in pieces)][:-1]
-    assert pieces[-1][0].stop == M
-    for rows, (x, y) in pieces:
-        assert (x, y) == (2, -(-(rows.stop - rows.start) // 32))
-        assert y <= 65535
-    assert len(pieces) == -(-M // (65535 * 32))
-
-
 # --- helpers that lessons share ---
 
 
 def test_helpers_are_found_through_each_other():
-    found = catalog.imported_helpers(catalog.find("conv2d_layer_dispatch").path)
+    found = sources.imported_helpers(catalog.find("conv2d_layer_dispatch").path)
     assert [path.stem for path in found] == ["minimal_filtering", "one_channel_pairs", "tiling", "unrolled", "wide"]
     assert found[0].parent == catalog.LESSONS / "05_implicit_gemm" / "helpers"
-    assert catalog.imported_helpers(catalog.find("conv2d_naive").path) == []
+    assert sources.imported_helpers(catalog.find("conv2d_naive").path) == []
 
 
 @pytest.mark.parametrize(
@@ -594,13 +432,7 @@ def test_helpers_are_found_through_each_other():
     ],
 )
 def test_helpers_are_read_from_the_source(write, text, found):
-    assert [path.stem for path in catalog.imported_helpers(write("student.py", text + "\n"))] == found
-
-
-def test_no_two_helpers_have_one_name_nor_that_of_a_step():
-    names = [path.stem for path in catalog.LESSONS.rglob("*.py") if catalog.is_helper(path)]
-    assert {"wide", "minimal_filtering"} <= set(names)
-    assert len({*names, *(step.name for step in catalog.steps())}) == len(names) + len(catalog.steps())
+    assert [path.stem for path in sources.imported_helpers(write("student.py", text + "\n"))] == found
 
 
 @pytest.mark.parametrize(
@@ -665,18 +497,6 @@ def test_a_lesson_s_own_helper_can_be_stood_in_for(write):
     assert catalog.load(path, "gemm").launch(0, 0, 0) is before
 
 
-def test_a_stand_in_does_not_stay_where_nothing_was_before(write, monkeypatch):
-    import lessons
-
-    monkeypatch.delitem(sys.modules, "lessons.split_k", raising=False)
-    monkeypatch.delattr(lessons, "split_k", raising=False)
-    path = write("student.py", "from lessons.split_k import MINE\ndef launch(a, b, c): return MINE\n")
-    stand_in = write("kept/split_k.py", "MINE = 1\n")
-    assert catalog.load(path, "gemm", None, {"split_k": str(stand_in)}).launch(0, 0, 0) == 1
-    assert "lessons.split_k" not in sys.modules
-    assert not hasattr(lessons, "split_k")
-
-
 def test_a_stand_in_that_fails_leaves_the_helpers_alone(write):
     from lessons import wide
 
@@ -689,13 +509,13 @@ def test_a_stand_in_that_fails_leaves_the_helpers_alone(write):
 
 def test_an_entry_is_current_while_neither_file_nor_helper_changes(write):
     path = write("student.py", "from lessons import wide\n")
-    made = catalog.provenance(path)
+    made = sources.provenance(path)
     assert list(made.helpers) == ["wide"]
-    assert catalog.is_current(made, path)
-    assert not catalog.is_current(Code(source=made.source, helpers={"wide": "0" * 64}), path)
-    assert not catalog.is_current(Code(source=made.source, helpers={}), path)
-    assert catalog.is_current(Code(source=made.source), path)  # of before helpers were noted
-    assert not catalog.is_current(Code(source="0" * 64), path)
+    assert sources.is_current(made, path)
+    assert not sources.is_current(Code(source=made.source, helpers={"wide": "0" * 64}), path)
+    assert not sources.is_current(Code(source=made.source, helpers={}), path)
+    assert sources.is_current(Code(source=made.source), path)  # of before helpers were noted
+    assert not sources.is_current(Code(source="0" * 64), path)
 
 
 # --- source_hash ---
@@ -731,7 +551,7 @@ SOURCE = textwrap.dedent(
 @pytest.fixture
 def digest(write):
     def digest(text):
-        return catalog.source_hash(write("step.py", text))
+        return sources.source_hash(write("step.py", text))
 
     return digest
 
@@ -793,26 +613,10 @@ def test_hash_sees_a_change_of_code(digest, old, new):
     assert digest(SOURCE.replace(old, new)) != digest(SOURCE)
 
 
-def test_hash_sees_where_a_statement_belongs(digest):
-    inside = "for i in x:\n    f(i)\n    g(i)\n"
-    outside = "for i in x:\n    f(i)\ng(i)\n"
-    assert digest(inside) != digest(outside)
-
-
 def test_hash_is_the_same_under_every_python_version(digest):
     # the figure of 3.10, 3.11, 3.12 and 3.13; if it changes, every shipped record is stale
     pinned = "3f158f9e45d6739e8e89c5b723fa5f9d32c492b6986a348d04031913d5a1152c"
     assert digest("x = None\n\n\ndef f(a, *, b=1):\n    return a[0] + b\n") == pinned
-
-
-def test_a_file_saved_twice_in_a_second_is_imported_as_it_is(write, monkeypatch):
-    monkeypatch.setattr(sys, "dont_write_bytecode", False)
-    path = write("gemm_x.py", "WPT = 8\n")
-    stamp = path.stat().st_mtime_ns
-    for wpt in (8, 4, 2):
-        path.write_text(f"WPT = {wpt}\n")
-        os.utime(path, ns=(stamp, stamp))
-        assert wpt == catalog.load_file(path).WPT
 
 
 def test_a_copy_goes_by_the_originals_path(write):

@@ -53,15 +53,6 @@ def test_processors_are_those_that_this_process_may_use(share, count, tmp_path, 
     assert device.processors() == count
 
 
-def test_without_a_container_all_count(tmp_path, monkeypatch):
-    monkeypatch.setattr(device, "_SHARE", tmp_path / "none")
-    monkeypatch.delattr(os, "sched_getaffinity", raising=False)
-    monkeypatch.setattr(os, "cpu_count", lambda: 7)
-    assert device.processors() == 7
-    monkeypatch.setattr(os, "cpu_count", lambda: None)
-    assert device.processors() == 1
-
-
 class Driver:
     """What libcuda answers: attributes by number, an error by the name of the function that gives it."""
 
@@ -137,10 +128,6 @@ def test_a_gpu_that_cannot_be_used_is_told_in_one_line_with_what_to_do(driver, t
     assert driver.contexts == 0
 
 
-def test_without_packages_of_cuda_no_driver_is_too_old():
-    assert device.unusable(Driver(version=11040), None) == ""
-
-
 @pytest.mark.parametrize(
     ("driver", "told"),
     [
@@ -173,18 +160,6 @@ def test_a_gpu_that_cannot_be_used_is_ready_for_nothing(monkeypatch):
     for ask in (device.ready, lambda: device.require_gpu("timing")):
         with pytest.raises(device.NoGpuError, match="nvidia-smi -c DEFAULT"):
             ask()
-
-
-def test_the_packages_of_cuda_that_are_installed(monkeypatch):
-    monkeypatch.setattr(device.packages, "versions", lambda names: {names[0]: "13.0.88", names[1]: "12.9.1"})
-    assert device.toolkit() == 12
-    monkeypatch.setattr(device.packages, "versions", lambda names: {})
-    assert device.toolkit() is None
-
-
-@pytest.mark.gpu
-def test_this_gpu_is_ready():
-    assert device.ready()
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,6 @@
 """The oracle against a second one in plain Python loops, and the error bound from both sides."""
 
 import itertools
-import time
 
 import numpy as np
 import pytest
@@ -85,12 +84,6 @@ def test_full_equals_the_definition(problem, seed):
     np.testing.assert_array_equal(got, loops(problem, x, weight))
 
 
-@pytest.mark.parametrize("problem", ALL_RAGGED, ids=str)
-def test_full_equals_the_definition_at_the_ragged_shapes(problem):
-    x, weight = draw_operands(problem, 1)
-    np.testing.assert_array_equal(reference.full(problem, x, weight), loops(problem, x, weight))
-
-
 @given(
     problem=st.one_of(shapes.gemm, shapes.conv2d, shapes.conv3d, shapes.dgrad, shapes.wgrad),
     seed=st.integers(0, 2**32 - 1),
@@ -106,15 +99,6 @@ def test_at_agrees_with_full(problem, seed):
 
 
 @pytest.mark.parametrize("problem", ALL_RAGGED, ids=str)
-def test_at_gathers_every_element_in_pieces(problem):
-    x, weight = draw_operands(problem, 2)
-    everywhere = tuple(axis.reshape(-1) for axis in np.indices(problem.output_shape))
-    with replaced(reference, _GATHERED=0, _CHUNK_ELEMENTS=7 * max(problem.input_shape)):
-        found = reference.at(problem, x, weight, everywhere)
-    np.testing.assert_array_equal(found, reference.full(problem, x, weight).reshape(-1))
-
-
-@pytest.mark.parametrize("problem", ALL_RAGGED, ids=str)
 def test_operands_of_special_kinds_have_the_same_sums_in_any_order(problem):
     """Powers of two, and sums near 2^24, as float64 holds them exactly: no way to add them differs in a bit."""
     everywhere = tuple(axis.reshape(-1) for axis in np.indices(problem.output_shape))
@@ -123,16 +107,6 @@ def test_operands_of_special_kinds_have_the_same_sums_in_any_order(problem):
         with replaced(reference, _GATHERED=0):
             found = reference.at(problem, x, weight, everywhere)
         np.testing.assert_array_equal(found, reference.full(problem, x, weight).reshape(-1))
-
-
-def test_a_product_takes_the_time_of_a_matrix_product():
-    """It gathered all M x N x K elements once: 45 ns and 16 bytes for each multiply-add."""
-    problem = Gemm(M=256, N=256, K=4099)
-    x, weight = inputs.integers(problem, 0)
-    began = time.process_time()
-    reference.full(problem, x, weight)
-    spent = time.process_time() - began
-    assert spent < 2e-9 * problem.flops / 2, spent
 
 
 def forward_operands(problem, seed):
@@ -164,34 +138,6 @@ def test_gradients_are_finite_differences_of_the_forward_oracle(problem, seed):
             array[at] += 1
             assert (reference.full(problem, x, filt) * dy).sum() - loss == gradient[at]
             array[at] -= 1
-
-
-@given(problem=shapes.conv3d, seed=st.integers(0, 2**32 - 1))
-def test_both_gradients_give_the_loss_back(problem, seed):
-    x, filt, dy = forward_operands(problem, seed)
-    dx, dfilt = gradients(problem, x, filt, dy)
-    loss = (reference.full(problem, x, filt) * dy).sum()
-    assert (dx * x).sum() == (dfilt * filt).sum() == loss
-
-
-@pytest.mark.parametrize("problem", RAGGED["conv3d"], ids=str)
-def test_gradients_are_those_of_torch(problem):
-    torch = pytest.importorskip("torch")
-    x, filt, dy = forward_operands(problem, 4)
-    g = problem.geometry
-    leaves = [torch.from_numpy(array).movedim(-1, 1).clone().requires_grad_() for array in (x, filt)]
-    y = torch.nn.functional.conv3d(*leaves, stride=g[:3], padding=g[3:6], dilation=g[6:])
-    y.backward(torch.from_numpy(dy).movedim(-1, 1))
-    for found, leaf in zip(gradients(problem, x, filt, dy), leaves, strict=True):
-        np.testing.assert_array_equal(found, leaf.grad.movedim(1, -1).numpy())
-
-
-@pytest.mark.parametrize("ladder", ["dgrad", "wgrad"])
-@pytest.mark.parametrize("seed", range(3))
-def test_integers_of_gradients_are_exact_in_float32(ladder, seed):
-    for problem in RAGGED[ladder]:
-        x, weight = inputs.integers(problem, seed)
-        assert reference.full(problem, np.abs(x), np.abs(weight)).max() <= 2**24
 
 
 def test_depth_one_is_the_2d_convolution():
@@ -242,13 +188,6 @@ def test_the_bound_accepts_float32_sums_in_any_order(order, length):
     assert (np.abs(got - exact) <= bound).all()
 
 
-@pytest.mark.parametrize("length", [1, 2, 19, 70, 1000, 4096])
-def test_the_bound_rejects_float16_accumulation(length):
-    products, exact, bound = terms(Gemm(M=24, N=24, K=length), seed=length)
-    beyond = np.abs(in_sequence(products.astype(np.float16)) - exact) > bound
-    assert beyond.mean() > 0.5
-
-
 @pytest.mark.parametrize("problem", [p for p in ALL_RAGGED if p.output_dtype == np.float32], ids=str)
 def test_the_bound_rejects_tf32_operands_at_the_ragged_shapes(problem):
     def tf32(array):
@@ -264,12 +203,3 @@ def test_the_bound_rejects_tf32_operands_at_the_ragged_shapes(problem):
 def test_the_bound_rejects_a_dropped_term(length):
     products, exact, bound = terms(Gemm(M=24, N=24, K=length), seed=length)
     assert (np.abs(in_sequence(products[:, :-1]) - exact) > bound).mean() > 0.9
-
-
-def test_the_bound_is_zero_where_only_padding_is_summed():
-    problem = RAGGED["conv3d"][2]
-    magnitude = reference.full(
-        problem, *(np.ones(s, np.float32) for s in (problem.input_shape, problem.weight_shape))
-    )
-    assert (magnitude == 0).any()  # rows read from the padding alone
-    np.testing.assert_array_equal(reference.error_bound(problem, magnitude) == 0, magnitude == 0)

@@ -1,6 +1,5 @@
 """Files are written whole or not at all, and what is read is named where it is not as it must be."""
 
-import errno
 import json
 import os
 import subprocess
@@ -40,34 +39,6 @@ def test_a_write_that_fails_leaves_the_old_file_alone(tmp_path, monkeypatch, sta
         assert str(caught.value).endswith("page.md: cannot be written: No space left on device")
     assert path.read_text() == "old"
     assert files(tmp_path) == ["page.md"]
-
-
-@POSIX
-def test_a_limit_on_the_size_of_files_cuts_none(tmp_path):
-    path = tmp_path / "page.md"
-    store.write(path, "x" * 100)
-    code = (
-        "import resource, sys; from pathlib import Path; from common.catalog import store\n"
-        "resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))\n"
-        "try:\n    store.write(Path(sys.argv[1]), 'y' * 10000)\n"
-        "except store.StoreError as error:\n    print(error)\n"
-        "try:\n    store.append(Path(sys.argv[1]), 'y' * 10000)\n"
-        "except store.StoreError as error:\n    print(error)\n"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", code, str(path)], cwd=catalog.ROOT, capture_output=True, text=True, timeout=60
-    )
-    assert "page.md: cannot be written: File too large" in done.stdout
-    assert "page.md: cannot be written: the disk is full" in done.stdout  # for a part of the line there was room
-    assert path.read_text() == "x" * 100
-    assert files(tmp_path) == ["page.md"]
-
-
-def test_all_of_a_file_is_on_the_disk_before_it_is_moved_to_its_place(tmp_path, monkeypatch):
-    sizes = []
-    monkeypatch.setattr(store.os, "fsync", lambda handle: sizes.append(os.fstat(handle).st_size))
-    store.write(tmp_path / "page.md", "x" * 100)
-    assert sizes == [100]
 
 
 def test_folders_are_made_as_they_are_needed(tmp_path):
@@ -112,41 +83,6 @@ def test_a_new_file_has_the_mode_that_the_users_mask_leaves_it(tmp_path, mask, m
         os.umask(before)
     assert (tmp_path / "a" / "grades.json").stat().st_mode & 0o777 == mode
     assert (tmp_path / "a").stat().st_mode & 0o777 == mode | (mode & 0o444) >> 2
-
-
-@pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() != 0, reason="needs an administrator's rights")
-def test_a_file_keeps_its_owner_and_group(tmp_path):
-    """An administrator's command leaves a user's files theirs."""
-    path = tmp_path / "record.json"
-    store.write(path, "a")
-    path.chmod(0o640)
-    os.chown(path, 1234, 5678)
-    store.write(path, "b")
-    found = path.stat()
-    assert (found.st_uid, found.st_gid, found.st_mode & 0o777) == (1234, 5678, 0o640)
-
-
-@POSIX
-def test_a_file_whose_owner_cannot_be_kept_is_written(tmp_path, monkeypatch):
-    asked = []
-
-    def refuse(path, owner, group):
-        asked.append((owner, group))
-        raise PermissionError(1, "Operation not permitted")
-
-    path = tmp_path / "record.json"
-    store.write(path, "a")
-    monkeypatch.setattr(store.os, "chown", refuse)
-    store.write(path, "b")
-    assert path.read_text() == "b"
-    assert asked == [(os.getuid(), path.stat().st_gid), (-1, path.stat().st_gid)]
-
-
-@POSIX
-def test_a_file_of_a_long_name_is_written(tmp_path):
-    path = tmp_path / ("\u8bfe" * 80 + ".html")  # 245 bytes, and a system takes 255
-    store.write(path, "a")
-    assert path.read_text() == "a"
 
 
 def test_a_folder_in_a_files_place_is_named(tmp_path):
@@ -210,11 +146,6 @@ def test_what_is_no_toml_is_named(tmp_path, content):
         store.read_toml(path)
 
 
-def test_a_name_that_no_file_can_have_is_no_error_of_another_kind(tmp_path):
-    with pytest.raises(StoreError, match="cannot be read: embedded null byte"):
-        store.read_bytes(tmp_path / "a\0b")
-
-
 def test_the_lock_is_for_one_at_a_time(tmp_path):
     inside, most = 0, 0
 
@@ -237,23 +168,6 @@ def test_the_lock_is_for_one_at_a_time(tmp_path):
         with store.locked(tmp_path, 0.05):
             pass
     assert files(tmp_path) == []
-
-
-def test_a_file_in_the_folders_place_cannot_be_locked(tmp_path):
-    (tmp_path / "a").write_text("")
-    with pytest.raises(StoreError, match="a: cannot be locked: File exists"), store.locked(tmp_path / "a"):
-        pass
-
-
-@POSIX
-def test_a_file_system_without_locks_is_used_without(tmp_path, monkeypatch):
-    def flock(*_):
-        raise OSError(errno.ENOLCK, "No locks available")
-
-    monkeypatch.setattr(store.fcntl, "flock", flock)
-    with store.locked(tmp_path, 0.05):
-        store.write(tmp_path / "page.md", "x")
-    assert files(tmp_path) == ["page.md"]
 
 
 def test_hints_at_once_lose_none(tmp_path):

@@ -75,17 +75,6 @@ def test_a_launch_is_timed_small_first_and_never_lasts_too_long(preset):
         assert launches.sizes[0].flops <= problem.flops / 4
 
 
-def test_a_small_launch_that_leaves_the_card_idle_does_not_make_the_problem_small():
-    problem = PRESETS["c3d-conv3a"]  # 16 images: the launch timed first is of one
-    launches = Launches(problem.flops / 0.31, idle=0.04)
-    assert budget.within_time(problem, launches) == problem
-    assert [size.N for size in launches.sizes] == [1, 8]
-
-
-def test_a_quick_problem_is_not_timed_first():
-    assert budget.within_time(PRESETS["photo"], None) == PRESETS["photo"]
-
-
 def test_a_record_s_size_holds_where_it_would_be_chosen_again():
     problem = PRESETS["c3d-conv3a"]
     full, half, quarter, *_ = budget.sizes(problem)

@@ -1,6 +1,5 @@
 """The command line: exit codes, one line for what a user can mend, and JSON alone on standard output."""
 
-import dataclasses
 import io
 import json
 import os
@@ -18,7 +17,7 @@ from common import cli
 from common.catalog import catalog, device, exercises, problems
 from common.edit import history, shipped, words
 from common.edit.history import Event
-from common.jobs import messages, run
+from common.jobs import run
 from common.jobs.run import Outcome
 from common.records import records
 from common.records.entries import Point
@@ -101,9 +100,7 @@ MISTAKES = {
     "negative": (["check", "gemm_naive", "--shape", "M=1 N=-4 K=1"], ["N=-4: must be a positive integer"]),
     "no integer": (["check", "gemm_naive", "--shape", "M=1 N=1 K=1.5"], ["K='1.5': must be a positive integer"]),
     "missing": (["check", "gemm_naive", "--shape", "M=1 N=1"], ["'K' is missing", "M N K"]),
-    "empty": (["check", "gemm_naive", "--shape", ""], ["--shape ''", "must not be empty", "N=2 C=3"]),
     "blank": (["check", "gemm_naive", "--shape", " "], ["'M' is missing", "M N K"]),
-    "value left out": (["check", "gemm_naive", "--shape"], ["--shape: must have a value", "N=2 C=3"]),
     "unknown key": (["check", "gemm_naive", "--shape", "M=1 N=1 K=1 R=1"], ["'R' is unknown", "M N K"]),
     "twice": (["check", "gemm_naive", "--shape", "M=1 N=1 K=1 K=2"], ["'K' is given twice"]),
     "no value": (["check", "gemm_naive", "--shape", "M N=1 K=1"], ["'M' in the shape", "KEY=INTEGER"]),
@@ -117,11 +114,8 @@ MISTAKES = {
     "file with two": (["check", "gemm_naive", "conv2d_naive", "--file", "x.py"], ["one STEP", "2 are named"]),
     "no such file": (["check", "gemm_naive", "--file", "lost.py"], ["lost.py", "no such file"]),
     "folder": (["check", "gemm_naive", "--file", "lessons"], ["--file lessons", "is a folder"]),
-    "capability": (["compile", "gemm_naive", "--cc", "nine"], ["--cc 'nine'", "such as 9.0"]),
-    "whole capability": (["compile", "gemm_naive", "--cc", "90"], ["--cc '90'", "such as 9.0"]),
-    "compile preset": (["compile", "gemm_naive", "--problem", "photo"], ["'photo' is a conv2d problem", "gemm-4096"]),
-    "recording another": (["compile", "gemm_naive", "--record", "--problem", "gemm-2048"], ["no --problem"]),
-    "recording two": (["compile", "gemm_naive", "--record", "--cc", "8.0", "--cc", "9.0"], ["--record", "one --cc"]),
+    "capability": (["inspect", "gemm_naive", "--cc", "nine"], ["--cc 'nine'", "such as 9.0"]),
+    "inspect preset": (["inspect", "gemm_naive", "--problem", "photo"], ["'photo' is a conv2d problem", "gemm-4096"]),
     "photo": (["photo", "conv2d_nave"], ["'conv2d_nave' is unknown"]),
     "diff": (["diff", "gemm_naive", "gemm_nave"], ["'gemm_nave' is unknown"]),
     "diff of a first": (["diff", "gemm_naive"], ["gemm_naive starts its ladder", "compare it with"]),
@@ -149,8 +143,6 @@ WITHOUT_GPU = {
     "bench": (["bench", "gemm_naive"], ["the bench needs an NVIDIA GPU", "check --sim"]),
     "profile": (["profile", "gemm_naive"], ["profiling needs an NVIDIA GPU"]),
     "sanitize": (["sanitize", "gemm_naive"], ["an NVIDIA GPU"]),
-    "accuracy": (["accuracy"], ["measuring errors needs an NVIDIA GPU"]),
-    "epilogues": (["epilogues"], ["timing epilogues needs an NVIDIA GPU"]),
     "sweep": (["sweep", "gemm_naive"], ["a sweep needs an NVIDIA GPU"]),
 }
 
@@ -204,38 +196,8 @@ def test_a_reader_that_has_had_enough_is_no_error(command):
     assert program.returncode == 141  # as a shell says of SIGPIPE: no verdict
 
 
-def test_a_file_that_is_full_is_not_taken_for_standard_output():
-    """A pipe is never full: it is another file, which the system has not named."""
-    code = (
-        "import errno; from common import cli; from common.catalog import catalog\n"
-        "def full(): raise OSError(errno.EFBIG, 'File too large')\n"
-        "catalog.steps = full\n"
-        "raise SystemExit(cli.main(['list']))"
-    )
-    words = [sys.executable, "-c", code]
-    done = subprocess.run(words, cwd=catalog.ROOT, capture_output=True, text=True, timeout=240)
-    assert done.returncode == UNUSABLE
-    assert re.search(r"error: a file in \S+ \(TMPDIR may name another folder\): File too large", done.stderr)
-
-
-def test_errors_go_to_standard_error(call):
-    for mistake, _ in {**MISTAKES, **({} if GPU else WITHOUT_GPU)}.values():
-        _, out, err = call(*mistake)
-        assert out == "", mistake
-        assert err.strip().startswith("error: "), mistake
-
-
 def test_a_named_step_that_the_preset_does_not_fit_is_not_dropped(call, pretend_gpu):
     assert_one_line(call("time", "gemm_naive", "conv2d_naive", "--problem", "gemm-2048"), ["conv2d_naive"])
-
-
-@pytest.mark.parametrize("cc", ["9.", ".9"])
-def test_half_a_compute_capability_is_a_mistake(call, monkeypatch, cc):
-    def reached(*_):
-        raise AssertionError("the argument was accepted")
-
-    monkeypatch.setattr(run, "compile_steps", reached)
-    assert_one_line(call("compile", "gemm_naive", "--cc", cc), ["such as 9.0"])
 
 
 def test_a_corrupt_record_is_named_and_nothing_is_drawn(call, monkeypatch, tmp_path):
@@ -251,17 +213,12 @@ def test_a_corrupt_record_is_named_and_nothing_is_drawn(call, monkeypatch, tmp_p
     assert (tmp_path / "nvidia-test.json").read_text() == "{"
 
 
-def test_the_results_folder_can_be_set(monkeypatch, tmp_path):
-    monkeypatch.setattr(records, "RESULTS", tmp_path)  # and the user's own, by the fixture of all tests
-    assert list(records.all_records()) == []
-
-
 def test_a_profiler_that_takes_too_long_is_said(call, monkeypatch):
     def late(tasks, command, seconds):
         raise TimeoutError(f"{command[0]} was not done within {seconds:.0f} s")
 
     monkeypatch.setattr(device, "require_gpu", lambda what: None)
-    monkeypatch.setattr("common.commands.choosing.open_record", lambda shipped: None)
+    monkeypatch.setattr("common.commands.choosing.open_record", lambda shipped: (None, ""))
     monkeypatch.setattr(run.profiler, "command", lambda counters: ["ncu"])
     monkeypatch.setattr(run.isolate, "watched", late)
     monkeypatch.setattr(run, "inspect_device", lambda: (None, 8 << 30))
@@ -337,7 +294,7 @@ def test_a_signal_ends_a_hanging_command_at_once_and_leaves_nothing(write, tmp_p
 
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="a device that is always full")
-@pytest.mark.parametrize("words", [("list",), ("list", "--json"), ("progress",), ("list", "--wrong")])
+@pytest.mark.parametrize("words", [("list",), ("list", "--json"), ("hint",), ("list", "--wrong")])
 def test_a_full_disk_behind_standard_output_is_one_line(words):
     with open("/dev/full", "w") as full:
         done = subprocess.run(
@@ -418,7 +375,7 @@ def test_a_broken_event_is_named_beside_the_others(call, workbook, change, says)
         ('{"passed": {"01.1": 3}}', "passed.01.1 must be text, is 3"),
     ],
 )
-@pytest.mark.parametrize("words", [("hint", "01.1"), ("progress",)], ids=" ".join)
+@pytest.mark.parametrize("words", [("hint", "01.1"), ("hint",)], ids=" ".join)
 def test_a_broken_memory_of_exercises_is_one_line_and_stays(call, write, monkeypatch, words, content, says):
     path = write("exercises.json", content)
     monkeypatch.setattr(exercises.State.__init__, "__defaults__", (path,))
@@ -484,13 +441,6 @@ def test_diff_of_one_step_is_against_what_it_grew_from(call, step, origin):
     code, out, _ = call("diff", step)
     assert code == RIGHT
     assert out.startswith(f"@@ {origin}.py")
-
-
-def test_diff_follows_a_step_to_another_ladder(call, monkeypatch):
-    find = catalog.find
-    grown = dataclasses.replace(find("conv2d_coarsened"), builds_on="gemm_coarsened")
-    monkeypatch.setattr(catalog, "find", lambda name: grown if name == grown.name else find(name))
-    assert call("diff", grown.name)[1].startswith("@@ gemm_coarsened.py")
 
 
 def test_a_sweep_tries_every_combination():
@@ -657,7 +607,7 @@ def test_the_module_and_the_lessons_run_as_programs():
 @NO_GPU
 @pytest.mark.parametrize(
     "words",
-    [["check", "--sim", "--shape", "M=3 N=4 K=2"], ["trace", "--shape", "M=3 N=4 K=2"], ["compile", "--cc", "9.0"]],
+    [["check", "--sim", "--shape", "M=3 N=4 K=2"], ["trace", "--shape", "M=3 N=4 K=2"]],
 )
 def test_an_exercise_can_be_looked_at_by_its_name(call, words):
     code, out, _ = call(words[0], "gemm_one_bank", *words[1:])
@@ -713,29 +663,3 @@ def test_a_table_of_times_fits_and_keeps_its_figures(width):
     for figure in ("2.00", "No ratio to conv2d_naive", "wrong"):
         assert figure in text
     assert "…" not in text
-
-
-def test_a_table_of_machine_code_shows_every_figure_at_80_columns():
-    kernel = dict(zip(("registers", "stack_bytes", "shared_bytes"), (255, 10240, 49152), strict=True))
-    loop = {"FFMA": 1024, "LDG": 100, "LDS": 47, "LDC": 38, "IMAD": 37538}
-    hot = {"what": "multiply loop", "widths": {}}
-    kernel.update(kernel="conv2d_constant_weights", architecture="9.0", loop=loop, hot=hot)
-    text = printed(tables.compiled([outcome("right", kernels=[kernel])], ("9.0",), True))
-    assert max(map(len, text.splitlines())) <= 80
-    assert "conv2d_constant_weights 255 10240 49152 38747 1024 147 38 37.8" in " ".join(text.split())
-    assert "…" not in text
-
-
-def test_every_reason_is_told_once_with_the_shapes_it_holds_for():
-    finding = {"kind": "wrong", "message": "3 of 4"}
-    assert outcome("wrong", findings=[finding]).reasons == ["wrong: 3 of 4"]
-    assert outcome("crashed", message="NameError").reasons == ["crashed: NameError"]
-    assert outcome("right", findings=[]).reasons == []
-
-
-def test_whoever_waits_is_told_and_nobody_waits_for_what_is_compiled_ahead(capsys):
-    step = {"path": "gemm_tuned.py", "ladder": "gemm"}
-    gpu = device.Gpu("NVIDIA Test 9", "9.0", 4, 1 << 30, 1 << 20, "1.2", "13.0")
-    cli._let_wait(messages.Time(**step, step="gemm_naive", shape={"M": 1, "N": 1, "K": 1}), 30.0)
-    cli._let_wait(messages.Prepare(**step, step="gemm_tuned", shapes=[], device=gpu, kernels=""), 30.0)
-    assert capsys.readouterr().err == "gemm_naive: still at work; it has 30 s\n"

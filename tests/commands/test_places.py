@@ -34,8 +34,8 @@ def right(step, preset):
     problem = problems.preset(preset)
     result = {
         "status": "right", "timing": took, "prepare_ms": None, "first_launch_ms": 1.0, "workspace_bytes": 0,
-        "elements_compared": 5, "shape": problem.shape(), **to_builtins(catalog.provenance(step.path)),
-        "imports": to_builtins(catalog.imported_steps(step.path)),
+        "elements_compared": 5, "shape": problem.shape(), **to_builtins(sources.provenance(step.path)),
+        "imports": to_builtins(sources.imported_steps(step.path)),
     }
     return Outcome(step, problem, preset, result)
 

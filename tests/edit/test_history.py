@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from common import cli
-from common.catalog import catalog, device, exercises, problems, store
+from common.catalog import catalog, device, exercises, problems, sources, store
 from common.edit import history, shipped
 from common.edit.history import Event, HistoryError
 from common.jobs import run
@@ -133,9 +133,9 @@ def test_what_is_noted_as_shipped_is_so():
     record = Record.load(records.RESULTS / f"{records.REFERENCE_GPU}.json")
     rows = {name: row.source for preset in problems.PRESETS for name, row in record.rows(preset).items()
             if isinstance(row, StepRow)}  # fmt: skip
-    older = [path for path in shipped.files() if rows.get(path.stem, "") not in ("", catalog.source_hash(path))]
+    older = [path for path in shipped.files() if rows.get(path.stem, "") not in ("", sources.source_hash(path))]
     files = (*shipped.helpers(), *shipped.exercises(), *older)
-    assert noted == {path.relative_to(catalog.LESSONS).as_posix(): catalog.source_hash(path) for path in files}, (
+    assert noted == {path.relative_to(catalog.LESSONS).as_posix(): sources.source_hash(path) for path in files}, (
         "python -m common ship"
     )
 

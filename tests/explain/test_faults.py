@@ -1,7 +1,4 @@
-"""Every fault is named for what it is, at its line, with what to look at: ``tests/faults`` holds one file for each.
-
-In a file, the comment ``# <- here`` stands at the line that must be named.
-"""
+"""Every fault is named for what it is, at its line, with what to look at: ``tests/faults/faults.toml`` says which."""
 
 import re
 import time
@@ -10,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from common.catalog import catalog, problems
+from common.catalog import catalog, problems, store
 from common.edit import words
 from common.explain import faults
 from common.jobs import run
@@ -22,43 +19,28 @@ FOLDER = Path(__file__).parents[1] / "faults"
 SHAPE = problems.FIRST["gemm"]
 PATIENCE = 60.0
 ENDLESS_SECONDS = 3.0
-DOCSTRING = re.compile(
-    r"\w.+\.\n\nFault: (?P<kind>[\w-]+)\nShown by: (?P<by>both|compiler|tracer)\nSays: (?P<says>.+)\n"
-)
-
-# By name, so that none goes missing unnoticed.
-NAMES = [
-    "accumulator_never_set", "another_stream", "array_in_kernel", "barrier_in_guard", "barrier_not_called",
-    "builtin_deleted", "constant_memory", "constant_written", "device_argument_count", "divergent_barrier",
-    "dynamic_shared_too_large", "dynamic_shared_twice", "endless", "endless_constant", "exits", "exits_at_once",
-    "float64", "float_index", "float_tile_size", "grid_of_bools", "grid_of_floats", "helper_no_decorator",
-    "illegal_address", "import_module", "import_name", "int_accumulator", "integer_tile",
-    "kernel_argument_count", "kernel_no_decorator", "kernel_raises", "keyboard_interrupt",
-    "lane_not_in_its_mask", "lanes_apart", "launch_arguments", "launch_missing", "list_comprehension",
-    "local_for_shared", "misaligned", "nan", "negative_index", "no_block", "no_grid", "numpy_not_imported",
-    "out_of_memory", "output_read", "outside", "prepare_returns_nothing", "race", "recursion",
-    "refuses_without_reason", "segmentation_fault", "shape_from_argument", "shape_not_constant",
-    "shared_memory_as_stream", "shuffle_from_outside", "slices_multiplied", "stores_array", "sums_kept",
-    "syntax_error", "too_many_registers", "too_many_threads", "too_much_shared", "two_types",
-    "unknown_attribute", "unknown_function", "unknown_name", "unsupported", "unwritten", "workspace_float64",
-    "workspace_returns_nothing",
-]  # fmt: skip
+COUNT = 70  # so that none goes missing unnoticed
 
 
 @dataclass(frozen=True)
 class Fixture:
+    """A kernel with a fault, as faults.toml describes it; ``line`` is the one that must be named."""
+
     name: str
+    text: str
     kind: str
     by: str
     says: str
-    line: int | None
 
     @property
-    def path(self):
-        return FOLDER / f"{self.name}.py"
+    def line(self):
+        lines = self.text.splitlines()
+        return next((number for number, line in enumerate(lines, 1) if line.endswith("# <- here")), None)
 
-    def task(self, kind, **more):
-        return kind(**{"ladder": "gemm", "path": str(self.path), "shape": SHAPE.shape(), **more})
+    def task(self, kind, folder, **more):
+        path = folder / f"{self.name}.py"
+        path.write_text(self.text)
+        return kind(**{"ladder": "gemm", "path": str(path), "shape": SHAPE.shape(), **more})
 
     def require(self, result):
         found = result.get("faults", [])
@@ -68,22 +50,20 @@ class Fixture:
         assert re.search(self.says, fault["what"]), (self.says, fault["what"])
         if self.line:
             assert fault["line"] == self.line, fault
-            assert fault["code"] == self.path.read_text().splitlines()[self.line - 1].strip()
+            assert fault["code"] == self.text.splitlines()[self.line - 1].strip()
         assert len(fault["look_at"]) > 10
 
 
-def read(path):
-    text = path.read_text(encoding="utf-8")
-    # one of the files is not Python
-    docstring = re.match(r'r?"""(.*?)"""', text, re.DOTALL)[1]
-    found = DOCSTRING.fullmatch(docstring)
-    assert found, f"{path.name}: the docstring must be a sentence, then Fault:, Shown by: and Says:"
-    lines = [number for number, line in enumerate(text.splitlines(), 1) if line.endswith("# <- here")]
-    assert len(lines) <= 1
-    return Fixture(path.stem, found["kind"], found["by"], found["says"], lines[0] if lines else None)
+def read(name, kind, by, says, mistake, changes=(), base="naive"):
+    text = (FOLDER / f"{base}.py").read_text()
+    for find, replace in changes:
+        assert text.count(find) == 1, (name, find)
+        text = text.replace(find, replace)
+    assert mistake.endswith(".")
+    return Fixture(name, text, kind, by, says)
 
 
-FILES = [read(path) for path in sorted(FOLDER.glob("*.py"))]
+FILES = [read(name, **entry) for name, entry in store.read_toml(FOLDER / "faults.toml").items()]
 
 
 def each(fixtures):
@@ -91,16 +71,21 @@ def each(fixtures):
 
 
 def test_the_collection_is_complete():
-    assert [fixture.name for fixture in FILES] == NAMES
+    assert len(FILES) == COUNT
     assert {fixture.kind for fixture in FILES} <= set(faults.LOOK_AT)
 
 
 @pytest.fixture(scope="module")
-def traced():
+def folder(tmp_path_factory):
+    return tmp_path_factory.mktemp("faults")
+
+
+@pytest.fixture(scope="module")
+def traced(folder):
     """What one process that traces says of each, by name; the endless one last, in less time."""
     shown = [fixture for fixture in FILES if fixture.by != "compiler"]
     tasks = [
-        fixture.task(Check, repeats=1, **({"seconds": ENDLESS_SECONDS} if fixture.kind == "endless" else {}))
+        fixture.task(Check, folder, repeats=1, **({"seconds": ENDLESS_SECONDS} if fixture.kind == "endless" else {}))
         for fixture in shown
     ]
     results = [result for _, result in isolate.run(tasks, True, PATIENCE)]
@@ -108,11 +93,13 @@ def traced():
 
 
 @pytest.fixture(scope="module")
-def compiled():
+def compiled(folder):
     """What one compiling process says of each, by name."""
     shown = [fixture for fixture in FILES if fixture.by != "tracer"]
     options = {"architectures": ["9.0"], "machine_code": True}
-    results = [result for _, result in isolate.run([f.task(Compile, **options) for f in shown], False, PATIENCE)]
+    results = [
+        result for _, result in isolate.run([f.task(Compile, folder, **options) for f in shown], False, PATIENCE)
+    ]
     return dict(zip([fixture.name for fixture in shown], results, strict=True))
 
 
@@ -252,7 +239,7 @@ def test_an_expression_too_deep_for_python_is_told_with_its_line(write):
 def test_an_error_whose_words_cannot_be_had_is_still_told(write):
     text = "class E(Exception):\n    def __str__(self):\n        raise RuntimeError\n\n\nraise E\n"
     path = write("gemm_x.py", text)
-    ((_, result),) = isolate.run([Fixture("", "", "", "", None).task(Check, path=str(path))], True, PATIENCE)
+    ((_, result),) = isolate.run([Check(ladder="gemm", path=str(path), shape=SHAPE.shape())], True, PATIENCE)
     assert result["status"] == "crashed"
     assert "gemm_x.py:6: a E, which raises when asked what it says" in result["message"]
 
@@ -429,12 +416,12 @@ LUCKY = ("divergent-barrier", "race", "float64", "negative-index", "raises", "wa
 
 
 @pytest.fixture(scope="module")
-def on_gpu():
+def on_gpu(folder):
     """What the GPU says of each, by name: one process for as long as it lasts."""
     hanging = ("endless", "divergent-barrier")
-    tasks = [f.task(Check, **({"seconds": GPU_SECONDS} if f.kind in hanging else {})) for f in FILES]
+    tasks = [f.task(Check, folder, **({"seconds": GPU_SECONDS} if f.kind in hanging else {})) for f in FILES]
     results = [result for _, result in isolate.run(tasks, False, PATIENCE)]
-    return dict(zip(NAMES, results, strict=True))
+    return dict(zip([fixture.name for fixture in FILES], results, strict=True))
 
 
 @pytest.mark.gpu
@@ -452,9 +439,9 @@ def test_the_gpu_shows_it_or_hands_it_to_the_tracer(fixture, on_gpu):
 @pytest.mark.gpu
 @pytest.mark.xdist_group("gpu")
 @each([fixture for fixture in FILES if fixture.name in ("illegal_address", "misaligned", "endless", "outside")])
-def test_what_the_driver_cannot_place_gets_its_line(fixture, on_gpu):
+def test_what_the_driver_cannot_place_gets_its_line(fixture, on_gpu, folder):
     result = dict(on_gpu[fixture.name])
     assert run.wants_trace(result)
-    run.retell(fixture.task(Check, seconds=4.0), SHAPE, result)
+    run.retell(fixture.task(Check, folder, seconds=4.0), SHAPE, result)
     fixture.require(result)
     assert result["faults"][0]["what"].startswith(f"traced at {SHAPE}: ")

@@ -16,7 +16,7 @@ import pytest
 from msgspec import structs
 from sampling import some
 
-from common.catalog import catalog, device, exercises, problems, store
+from common.catalog import catalog, device, exercises, problems, sources, store
 from common.catalog.exercises import ExerciseError
 from common.check import check
 from common.grade import allowed_edits, answers, grade, limits
@@ -427,7 +427,7 @@ def test_what_was_kept_by_number_still_counts(write):
     """Progress was kept by numbers once, and numbers change where an exercise is put between two others."""
     one = structs.replace(next(one for one in ALL if one.was), path=write("gemm_x.py", "x = 1\n"), number="99.9")
     state = exercises.State(write("state.json", json.dumps({
-        "hints": {one.was: 2}, "passed": {one.was: catalog.source_hash(one.path)},
+        "hints": {one.was: 2}, "passed": {one.was: sources.source_hash(one.path)},
     })))  # fmt: skip
     assert (state.hints(one), state.passed(one)) == (2, True)
     assert state.hint(one) == (3, one.hints[2])

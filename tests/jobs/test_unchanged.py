@@ -6,9 +6,10 @@ import json
 import pytest
 from msgspec import to_builtins
 
-from common.catalog import cache, catalog, device, packages, problems
-from common.catalog.catalog import Code
-from common.commands import console, mainjob, measuring, verdicts
+from common.catalog import cache, catalog, device, packages, problems, sources
+from common.catalog.sources import Code
+from common.commands import bench as benches
+from common.commands import console, everything, verdicts
 from common.edit import loop
 from common.jobs import run, unchanged
 from common.jobs.run import Outcome
@@ -54,8 +55,8 @@ def steps(monkeypatch, write, tmp_path):
 def result(step, shape):
     return {
         "status": "right", "timing": TIMES, "prepare_ms": None, "first_launch_ms": 1.0, "workspace_bytes": 0,
-        "elements_compared": 5, "shape": shape, **to_builtins(catalog.provenance(step.path)),
-        "imports": to_builtins(catalog.imported_steps(step.path)),
+        "elements_compared": 5, "shape": shape, **to_builtins(sources.provenance(step.path)),
+        "imports": to_builtins(sources.imported_steps(step.path)),
     }  # fmt: skip
 
 
@@ -164,12 +165,12 @@ def test_a_step_that_another_imports_by_name_is_part_of_it(steps, write):
     text = PLAIN.format(name="gemm_by_name") + 'other = "lessons.01_one.gemm_plain"\nDATA = "times.json"\n'
     path = write("lessons/01_one/gemm_by_name.py", text)
     write("lessons/01_one/times.json", "{}")
-    before = catalog.imported_steps(path)
+    before = sources.imported_steps(path)
     assert sorted(before) == ["01_one.gemm_plain", "times.json"]
     write("lessons/01_one/times.json", "[]")
-    assert catalog.imported_steps(path)["times.json"] != before["times.json"]
+    assert sources.imported_steps(path)["times.json"] != before["times.json"]
     write("lessons/01_one/gemm_plain.py", PLAIN.format(name="gemm_plain") + "X = 1\n")
-    assert catalog.imported_steps(path)["01_one.gemm_plain"] != before["01_one.gemm_plain"]
+    assert sources.imported_steps(path)["01_one.gemm_plain"] != before["01_one.gemm_plain"]
 
 
 def test_ceilings_hold_as_rows_do(record):
@@ -215,10 +216,10 @@ def measured(record, steps, monkeypatch, write, tmp_path):
     """The record with all that is measured of a step beside its time."""
     monkeypatch.setattr(catalog, "ROOT", tmp_path)
     monkeypatch.setattr(catalog, "everything", lambda: steps)
-    made = catalog.provenance(write("lessons/01_one/ways.py", "WAYS = 1\n"))
+    made = sources.provenance(write("lessons/01_one/ways.py", "WAYS = 1\n"))
     (key,) = record.data.runs
     for step in steps:
-        code = catalog.provenance(step.path)
+        code = sources.provenance(step.path)
         fields = to_builtins(code)
         record.put_sweep(PRESET, step.name, entries.Sweep(**fields, points=[]), key)
         record.put_profile(PRESET, step.name, entries.Profile(**fields, kernels=[]), key)
@@ -227,7 +228,7 @@ def measured(record, steps, monkeypatch, write, tmp_path):
         record.put_sanitizer(step.name, dict.fromkeys(sanitizer.TOOLS, 0), code, key)
         entry = entries.Epilogues(**fields, shape=shape, found=[], ways="lessons.01_one.ways", made=made)
         record.put_epilogues(PRESET, step.name, entry, key)
-    errors = {step.name: entries.Accuracy(points=[], code=catalog.provenance(step.path)) for step in steps}
+    errors = {step.name: entries.Accuracy(points=[], code=sources.provenance(step.path)) for step in steps}
     record.set_accuracy({"normal": errors, "small": dict(errors)}, key)
     return record
 
@@ -337,7 +338,7 @@ def test_only_steps_that_are_right_are_kept(steps, monkeypatch, capsys):
         checks = unchanged.Outcomes("check", "simulator")
         known = checks.known(steps)
         rest = [step for step in steps if step.name not in known]
-        found = mainjob._check_rest(steps, known, rest, checks, None, {})
+        found = everything._check_rest(steps, known, rest, checks, None, {})
         assert [outcome.step.name for outcome in found] == ["gemm_plain"] * 2 + ["gemm_aided"] * 2
     assert checked == [["gemm_plain", "gemm_aided"], ["gemm_aided"]]
     assert "1 verdict is as new as its code and was kept" in capsys.readouterr().out
@@ -367,7 +368,7 @@ def bench(record, monkeypatch):
         monkeypatch.setattr(run, "measure", measure)
         card = device.Gpu(**{**GPU, **gpu})
         pairs = [(step, "gemm-2048") for step in steps]
-        assert measuring.Bench(steps, card, ROOM, fresh, pairs=pairs).run() == console.RIGHT
+        assert benches.Bench(pairs, card, ROOM, fresh).run() == console.RIGHT
         return measured
 
     return bench

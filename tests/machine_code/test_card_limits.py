@@ -9,14 +9,14 @@ import pytest
 from numba import cuda
 from sampling import some
 
-from common.catalog import catalog, device, limits, occupancy, problems
+from common.catalog import catalog, device, limits, occupancy, problems, sources
 from common.jobs import tasks
 from common.jobs.messages import Compile, Launches
 from common.run import isolate
 from lessons import card
 
 FILES = [*catalog.steps(), *catalog.experiments()]
-ASKING = [step for step in FILES if step.runs_on("8.6") and tasks.ASKS in catalog.hashes([step.path])]
+ASKING = [step for step in FILES if step.runs_on("8.6") and tasks.ASKS in sources.hashes([step.path])]
 TRIED = [*ASKING, *some([step for step in FILES if step not in ASKING], 8)]
 SECONDS = 3000 if os.environ.get("WORKBOOK_ALL") else 300
 

@@ -1041,7 +1041,7 @@ def test_the_markers_of_machine_code(code):
 def test_the_shipped_record_has_every_kernels_mix(step):
     found = records.load_code()
     kernel = records.main_kernel(found, step.name)
-    assert kernel is not None, "made by an older workbook: make code"
+    assert kernel is not None, "made by an older workbook: python -m common inspect --record"
     assert HotLoop.recorded(kernel).multiply_adds > 0
     for preset in problems.timed_presets(step.ladder):
         assert HotLoop.recorded(records.main_kernel(found, step.name, preset)).total > 0

@@ -6,7 +6,7 @@ import pytest
 from msgspec.structs import replace
 from sampling import one_of_each, some
 
-from common.catalog import catalog, lessontext, problems
+from common.catalog import catalog, lessontext, problems, sources
 from common.jobs import run
 from common.jobs.messages import Compile
 from common.machine_code import codegen, sass
@@ -62,7 +62,7 @@ def test_compiles_without_float64_stack_or_spills(step):
     built = {}
     for result in (*ptx, code):
         assert result["status"] == "right", result.get("message")
-        assert result["source"] == catalog.source_hash(step.path)
+        assert result["source"] == sources.source_hash(step.path)
         for kernel in result["kernels"]:
             built.setdefault(kernel["kernel"], []).append(kernel["architecture"])
             if step.name == ON_PURPOSE:

@@ -8,10 +8,10 @@ import pytest
 from msgspec import to_builtins
 from msgspec.structs import replace as replaced
 
-from common.catalog import catalog, packages, problems, store
-from common.catalog.catalog import Code
+from common.catalog import catalog, packages, problems, sources, store
 from common.catalog.device import Gpu
 from common.catalog.problems import Conv2d, Gemm
+from common.catalog.sources import Code
 from common.jobs import run
 from common.jobs.run import Outcome
 from common.records import entries, recording, records
@@ -68,11 +68,11 @@ def files(folder):
 
 def test_a_timed_outcome_is_stored_with_the_code_that_ran(record):
     step, key = catalog.find("gemm_wide_loads"), record.start_run()
-    ran = {**to_builtins(row(1.0)), **to_builtins(catalog.provenance(step.path))}
+    ran = {**to_builtins(row(1.0)), **to_builtins(sources.provenance(step.path))}
     result = {**ran, "first_launch_ms": 9.0, "elements_compared": 5, "other": 1}
     recording.record_step(record, key, run.Outcome(step, problems.preset("gemm-2048"), "gemm-2048", result))
     found = Record.load(record.path).row("gemm-2048", step.name)
-    assert catalog.is_current(found, step.path)
+    assert sources.is_current(found, step.path)
     assert set(found.helpers) == {"grid", "wide"}
     assert (found.first_launch_ms, found.run) == (9.0, key)
     assert "other" not in to_builtins(found)
@@ -542,9 +542,9 @@ def test_no_fp32_time_is_below_the_floor_but_an_algorithm_with_less_work(shipped
 def test_the_machine_code_record_is_of_the_shipped_kernels(step):
     code = records.load_code()
     entry = code.steps.get(step.name)
-    assert entry is not None, "not compiled: make code"
-    assert entry.helpers or not catalog.imported_helpers(step.path)
-    assert catalog.is_current(entry, step.path), "older than the kernel, or than a helper: make code"
+    assert entry is not None, "not compiled: python -m common inspect --record"
+    assert entry.helpers or not sources.imported_helpers(step.path)
+    assert sources.is_current(entry, step.path), "older than its code: python -m common inspect --record"
     assert entry.kernels
     assert code.tools
 

@@ -14,8 +14,8 @@ from msgspec.structs import replace
 from PIL import Image, ImageColor
 from pixels import without_pixels
 
-from common.catalog import catalog, exercises, problems, schema, store
-from common.catalog.catalog import Code
+from common.catalog import catalog, exercises, problems, schema, sources, store
+from common.catalog.sources import Code
 from common.records import current, entries, records
 from common.records.entries import MachineCode, PeerRow, Point, Profile, Sweep
 from common.records.records import Record
@@ -163,7 +163,7 @@ def test_a_chart_shows_times_and_speed_ups_of_its_record(shipped, tmp_path):
 def test_a_sweep_that_is_older_than_the_code_says_so(shipped, tmp_path):
     older = "measured on an older version of the file"
     made = Record(shipped.path, copy.deepcopy(shipped.data))
-    now = catalog.provenance(catalog.find("gemm_wide_loads").path)
+    now = sources.provenance(catalog.find("gemm_wide_loads").path)
     found = made.data.sweeps["gemm-4096"]
     found["gemm_gone"] = found["gemm_wide_loads"]
     for name, source, helpers, says in (

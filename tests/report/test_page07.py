@@ -9,7 +9,7 @@ import pytest
 from test_page05 import texts
 from test_page06 import plain
 
-from common.catalog import catalog, problems
+from common.catalog import catalog, problems, sources
 from common.report import tracewords
 from common.trace import boxes, trace
 
@@ -153,7 +153,7 @@ def test_excerpts_are_the_lines_of_their_steps():
     }  # fmt: skip
     for step, block in found:
         path = catalog.find(step).path
-        own = [helper for helper in catalog.imported_helpers(path) if helper.parent.parent == FOLDER]
+        own = [helper for helper in sources.imported_helpers(path) if helper.parent.parent == FOLDER]
         texts = [one.read_text(encoding="utf-8") for one in (path, *own)]
         source = "".join(plain(line) for text in texts for line in text.splitlines())
         for line in block.splitlines():

@@ -5,13 +5,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from common.catalog import catalog, lessontext
+from common.catalog import catalog, lessontext, sources
 from common.catalog.device import Gpu
 from common.jobs import messages
-from common.records import recording, records
+from common.records import recording
 from common.records.entries import MachineCode
 from common.records.records import Record
-from common.report import charts, figures, pages
+from common.report import pages
 from common.timing import accuracy, peers
 from tests.made import GPU
 
@@ -59,32 +59,6 @@ def test_every_product_is_measured_on_every_kind_of_operands(few):
     assert by[accuracy.USUAL, "cuBLAS FP16"].library == "CUDA 13"
 
 
-def test_a_step_on_float16_arrays_rounds_its_operands(few, monkeypatch):
-    monkeypatch.setattr(accuracy, "KINDS", {accuracy.USUAL: accuracy.KINDS[accuracy.USUAL]})
-    step = catalog.find("hgemm_mma")
-    found = accuracy.measure({step.name: (catalog.load(step.path, "hgemm"), "hgemm")}, extent=16)
-    errors = {one.product: one.points[0].rms for one in found}
-    assert errors["hgemm_mma"] == pytest.approx(errors["cuBLAS FP16"], rel=0.05)
-
-
-def test_some_rows_of_a_square_result_are_looked_at(few, monkeypatch):
-    seen = []
-    plain = accuracy.half_sums
-
-    def half_sums(a, b):
-        seen.append((a.shape, b.shape))
-        return plain(a, b)
-
-    monkeypatch.setattr(accuracy, "half_sums", half_sums)
-    monkeypatch.setattr(accuracy, "KINDS", {"square": accuracy.KINDS["square"]})
-    step = catalog.find("gemm_naive")
-    found = accuracy.measure({step.name: (catalog.load(step.path, "gemm"), "gemm")}, extent=16)
-    assert seen == [((16, 64), (64, 64))]
-    errors = {one.product: one.points[0] for one in found}
-    assert errors["gemm_naive"].rms < 1e-6
-    assert 1e-4 < errors["cuBLAS FP16"].rms < 1e-3
-
-
 def test_errors_are_over_the_root_mean_square_of_the_exact_results():
     exact = np.array([[3.0, 4.0], [3.0, 4.0]])
     off = accuracy.errors(np.array([[3.0, 4.5], [3.5, 4.0]]), exact, 8)
@@ -95,16 +69,6 @@ def test_errors_are_over_the_root_mean_square_of_the_exact_results():
     half = accuracy.errors(np.array([[3.0, np.inf], [np.nan, 4.0]], np.float16), exact, 8)
     assert (half.rms, half.largest, half.lost) == (0, 0, 0.5)
     assert accuracy.errors(np.full((2, 2), np.inf), exact, 8) == accuracy.Errors(K=8, lost=1.0)
-
-
-def test_half_sums_round_after_each_instruction():
-    a, b = np.ones((1, 4096), np.float32), np.ones((4096, 1), np.float32)
-    assert accuracy.half_sums(a, b) == 4096
-    b[0] = 0.5  # beyond 2048, float16 has every other integer
-    assert accuracy.half_sums(a, b) in (4094, 4096)
-    a[:] = 1 / 3
-    exact = rounded(a, b, np.float16)
-    assert abs(accuracy.half_sums(a, b) - exact) > 4 * np.spacing(np.float16(exact[0, 0]))
 
 
 def test_sums_in_float16_get_worse_with_k_and_sums_in_float32_do_not(few):
@@ -134,7 +98,7 @@ def point(depth, rms, lost=0.0):
 @pytest.fixture
 def record(tmp_path):
     record = Record.open(Gpu(**GPU), tmp_path)
-    code = catalog.provenance(catalog.find("gemm_naive").path)
+    code = sources.provenance(catalog.find("gemm_naive").path)
     products = [
         accuracy.Measured(product="gemm_naive", operands="normals", points=[point(256, 2.5e-7), point(512, 3.2e-7)]),
         accuracy.Measured(
@@ -153,7 +117,7 @@ def record(tmp_path):
 
 def test_errors_are_recorded_with_the_code_or_the_library(record):
     found = record.data.accuracy
-    assert found["normals"]["gemm_naive"].code == catalog.provenance(catalog.find("gemm_naive").path)
+    assert found["normals"]["gemm_naive"].code == sources.provenance(catalog.find("gemm_naive").path)
     assert found["normals"]["cuBLAS FP16"].library == "CUDA 13"
     assert found["large"]["cuBLAS FP16"].points == [accuracy.Errors(K=4096, lost=1.0)]
     assert {one.run for mine in found.values() for one in mine.values()} == set(record.data.runs)
@@ -172,39 +136,3 @@ def test_pages_show_errors_over_k_and_what_float16_does_not_hold(record):
     assert f"*large*: {accuracy.KINDS['large'].said}" in text
     assert "<!--= error normals cuBLAS-FP16 512 -->12,000<!--/-->" in text
     assert "<!--= error large cuBLAS-FP16 4096 -->?<!--/-->" in text
-
-
-def test_pages_tell_an_error_by_another_and_the_largest(record):
-    named = {
-        "worst normals gemm_naive 256": "1.2",
-        "against normals cuBLAS-FP16 gemm_naive 512 rms": "37500.00",
-        "against normals gemm_naive cuBLAS-FP16 512 largest": "0.00",
-        "against normals gemm_naive cuBLAS-FP32 512 rms": "?",
-        "against large cuBLAS-FP16 gemm_naive 4096 rms": "?",
-    }
-    for words, shown in named.items():
-        text = pages.rendered(f"<!--= {words} --><!--/-->", record, MachineCode())
-        assert text == f"<!--= {words} -->{shown}<!--/-->"
-
-
-def test_a_chart_has_a_line_for_each_product(record, tmp_path, no_pixels):
-    figure = charts.errors(record)
-    (axes,) = figure.axes
-    lines = {line.get_label(): list(zip(*line.get_data(), strict=True)) for line in axes.lines}
-    assert lines["gemm_naive"] == [(256, 2.5e-7), (512, 3.2e-7)]
-    assert set(lines) == {"gemm_naive", "cuBLAS FP16"}
-    written = charts.draw_all(record, tmp_path)
-    assert [path.stem for path in written] == ["accuracy"]
-
-
-def test_without_a_measurement_pages_say_so(tmp_path):
-    empty = Record.open(Gpu(**GPU), tmp_path)
-    for kind in ("accuracy", "unfit"):
-        text = pages.rendered(f"<!-- table: {kind} -->\n<!-- end table -->", empty, MachineCode())
-        assert "Nothing has been measured" in text
-    assert figures.error(empty, "normals", "gemm_naive", "256") is None
-
-
-def test_an_entry_of_an_unknown_run_is_refused(record):
-    record.data.accuracy["normals"]["gemm_naive"].run = "2020"
-    assert "accuracy.normals.gemm_naive.run" in records._flaw(record.data)

@@ -6,15 +6,14 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from common.catalog import catalog, lessontext, problems
+from common.catalog import catalog, lessontext, problems, sources
 from common.catalog.device import Gpu
 from common.jobs import messages
-from common.records import current, recording, records
+from common.records import recording
 from common.records.entries import MachineCode
 from common.records.records import Record
 from common.report import pages
 from common.timing import fusing, peers
-from common.timing.ceilings import Ceilings
 from common.timing.timing import Paired, Timing
 from tests.made import GPU
 
@@ -104,26 +103,6 @@ def test_an_epilogue_that_finds_something_else_fused_is_refused(wrong):
     fusing._require_same("bias", SimpleNamespace(fused=lambda: put(1), separate=lambda: put(1), found=found), problem)
 
 
-@pytest.mark.parametrize(("preset", "dtype", "near", "far"), [
-    ("tiny-conv3d", np.float32, 1e-5, 1e-4), ("tiny-conv3d", np.float16, 4e-3, 2e-2),
-    ("tiny-hconv3d", np.float32, 4e-3, 2e-2),
-])  # fmt: skip
-def test_what_rounding_explains_is_the_same_and_nothing_more(preset, dtype, near, far):
-    """Where y or the result is float16, kernels of their own may find y rounded, as a fused one does not."""
-    held = np.zeros(8, dtype)
-
-    def way(off):
-        fused = np.where(np.arange(8) == 3, 1 + off, 1)
-        return SimpleNamespace(
-            fused=lambda: np.copyto(held, fused, casting="unsafe"), separate=lambda: held.fill(1),
-            found=SimpleNamespace(dtype=held.dtype, copy_to_host=held.copy),
-        )  # fmt: skip
-
-    fusing._require_same("bias", way(near), problems.preset(preset))
-    with pytest.raises(RuntimeError, match="bias: fused it differs"):
-        fusing._require_same("bias", way(far), problems.preset(preset))
-
-
 def test_lessons_name_steps_that_take_epilogues_and_presets_of_theirs():
     named = lessontext.epilogues(catalog.LESSONS)
     assert {step for step, _, _ in named} == {"conv3d_implicit_gemm_precomputed", "hconv3d_mma"}
@@ -153,8 +132,8 @@ def record(tmp_path):
                 epilogue="column_sums", saved_bytes=102_760_448, alone=paired(3.0, 3.0), separate=paired(3.1, 3.0),
             ),
         ],
-        "code": catalog.provenance(step.path),
-        "ways": catalog.provenance(catalog.LESSONS / "08_training/helpers/beside.py"),
+        "code": sources.provenance(step.path),
+        "ways": sources.provenance(catalog.LESSONS / "08_training/helpers/beside.py"),
         "library": "cuDNN 9.1.2, PyTorch 2.11",
     }  # fmt: skip
     recording.record_epilogues(record, record.start_run(), step, PRESET, WAYS, result)
@@ -171,35 +150,3 @@ def test_a_page_counts_the_bytes_and_shows_the_times(record):
     assert "| `bias_relu` | 206 MB |  | 3.00 | 3.06 | +2.0% | 3.20 | 4.00 |" in text
     assert "| `column_sums` | 103 MB |  | 3.00 | 3.00 | +0.0% | 3.10 |  |" in text
     assert "cuDNN 9.1.2, PyTorch 2.11, NDHWC." in text
-
-
-def test_the_share_of_what_fusing_saves_is_a_figure(record):
-    page = f"<!--= saved {PRESET} {STEP} bias_relu -->!<!--/--> <!--= saved {PRESET} {STEP} none -->!<!--/-->"
-    assert "bias_relu -->?<!--/-->" in pages.rendered(page, record, MachineCode())
-    record.set_ceilings(Ceilings(copy_gbs=4000.0, fma_gflops=1.0), record.start_run())
-    written = pages.rendered(page, record, MachineCode())
-    assert "bias_relu -->1.6<!--/-->" in written  # 206 MB in 0.051 ms, of 3.20
-    assert "none -->?<!--/-->" in written
-
-
-def test_times_of_other_code_are_marked(record):
-    entry = record.data.epilogues[PRESET][STEP]
-    assert current.epilogues(entry, STEP)
-    for other in ("source", "made"):
-        entry = Record.load(record.path).data.epilogues[PRESET][STEP]
-        if other == "source":
-            entry.source = "0" * 64
-        else:
-            entry.made.source = "0" * 64
-        assert not current.epilogues(entry, STEP)
-        record.data.epilogues[PRESET][STEP] = entry
-        assert f"| `bias_relu` {pages.figures.OLDER} |" in rendered(record)
-
-
-def test_without_times_a_page_says_so(tmp_path):
-    assert "Nothing has been measured" in rendered(Record.open(Gpu(**GPU), tmp_path))
-
-
-def test_an_entry_of_an_unknown_run_is_refused(record):
-    record.data.epilogues[PRESET][STEP].run = "2020"
-    assert f"epilogues.{PRESET}.{STEP}.run" in records._flaw(record.data)

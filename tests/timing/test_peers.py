@@ -7,10 +7,9 @@ from typing import ClassVar
 import numpy as np
 import pytest
 
-from common.catalog import catalog, device, problems, reference
+from common.catalog import device, reference
 from common.catalog.problems import PRESETS, RAGGED
 from common.check import inputs
-from common.jobs import run
 from common.timing import peers, timing
 
 
@@ -92,17 +91,6 @@ def test_each_layout_of_the_library_computes_the_problem(problem):
         # whole numbers, but for what a transform of its own rounds
         np.testing.assert_allclose(to_output(run_it()).numpy(), expected, rtol=0, atol=0.01)
     assert layouts == ["NDHWC", "NCDHW"]
-
-
-def test_only_steps_for_tensor_cores_are_timed_in_turn():
-    def beside(name, precision, preset):
-        step = catalog.find(name)
-        step = catalog.Step(step.name, step.lesson, step.ladder, None, step.path, step.title, precision=precision)
-        return run._beside(step, problems.preset(preset))
-
-    assert beside("gemm_naive", "fp32", "gemm-4096") == ""
-    assert beside("gemm_naive", "tf32", "gemm-4096") == "tf32"
-    assert beside("gemm_naive", "fp32", "hgemm-4096") == "fp32"
 
 
 def test_a_library_that_runs_out_of_memory_leaves_out_itself_alone(library, monkeypatch):

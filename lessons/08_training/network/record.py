@@ -12,7 +12,7 @@ import numpy as np
 from msgspec import Meta, Struct, field, to_builtins
 from numpy.typing import NDArray
 
-from common.catalog import catalog, lessontext, schema, store
+from common.catalog import catalog, lessontext, schema, sources, store
 from common.catalog.device import Gpu
 from common.catalog.schema import Amount, Count, Digest, Extent, Name, Positive
 from common.records import records
@@ -156,7 +156,7 @@ def code() -> dict[str, str]:
     """The hashes of the files of the network, and of the steps that it runs, by name."""
     _, network = lessontext.training(catalog.LESSONS)
     files = Path(__file__).parent.glob("*.py")
-    return catalog.hashes([*files, *(catalog.find(name).path for name in network.steps)])
+    return sources.hashes([*files, *(catalog.find(name).path for name in network.steps)])
 
 
 def holds(entry: Trained | Compared | None) -> bool:

@@ -1,0 +1,161 @@
+"""What a result depends on: the files that a file of Python imports, and hashes blind to comments and layout."""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+import re
+from collections.abc import Iterable, Iterator
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from common.catalog import catalog, store
+from common.catalog.schema import Name
+
+_MODULE = re.compile(r"(common|lessons)(\.\w+)+")
+_DATA = re.compile(r"[\w./-]+\.(json|toml|txt|css|js|html|npz)")
+NO_PYTHON = (OSError, SyntaxError, ValueError, RecursionError, MemoryError)
+
+
+class Code(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """What a record says of the code that was run: the hashes of a step's file and of the helpers it imports.
+
+    An older record says nothing of ``helpers``.
+    """
+
+    source: Name
+    helpers: dict[str, Name] | None = None
+
+
+# --- hashes ---
+
+
+@store.kept_by_stamp
+def source_hash(path: Path) -> str:
+    """SHA-256 of a file's code, blind to comments, docstrings and layout, so records outlive an edited word."""
+    return code_hash(path.read_text(encoding="utf-8"))
+
+
+@lru_cache(maxsize=256)
+def code_hash(text: str) -> str:
+    """As :func:`source_hash`, of a source's text; raises SyntaxError if it is not Python."""
+    return hashlib.sha256(repr(_canonical(ast.parse(text))).encode()).hexdigest()
+
+
+def _canonical(node: object) -> Any:
+    """The syntax tree as nested tuples, the same under every Python version."""
+    if isinstance(node, ast.AST):
+        values = dict(ast.iter_fields(node))
+        body = values.get("body")
+        if isinstance(body, list):
+            values["body"] = [statement for statement in body if not _is_bare_string(statement)]
+        kept = ((key, _canonical(value)) for key, value in values.items() if key not in ("ctx", "kind"))
+        return type(node).__name__, tuple((key, value) for key, value in kept if value not in (None, ()))
+    if isinstance(node, list):
+        return tuple(_canonical(item) for item in node)
+    return None if node is None else repr(node)
+
+
+def _is_bare_string(node: object) -> bool:
+    return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
+
+
+# --- imports ---
+
+
+@store.kept_by_stamp
+def imports(path: Path) -> list[Path]:
+    """The files that a file of Python imports, or names in a text; none if it is no Python."""
+    try:
+        names = sorted(set(names_in(ast.parse(path.read_bytes()))))
+    except NO_PYTHON:
+        return []
+    return files_of(path, names)
+
+
+def files_of(path: Path, names: Iterable[str]) -> list[Path]:
+    """The files that go by these names, modules or data, in a file at ``path``; names of others are left out."""
+    return [found for name in names if (found := _file(path, name)) is not None]
+
+
+def _file(path: Path, name: str) -> Path | None:
+    if _DATA.fullmatch(name):
+        places = [path.parent / name, catalog.ROOT / name]
+    elif _MODULE.fullmatch(name):
+        top, _, rest = name.partition(".")
+        folder = catalog.LESSONS if top == "lessons" else catalog.ROOT / top
+        places = [folder / f"{rest.replace('.', '/')}.py"]
+    else:  # a file beside it
+        places = [path.parent / f"{name}.py"]
+    return next((place.resolve() for place in places if place.is_file()), None)
+
+
+def names_in(tree: ast.AST) -> Iterator[str]:
+    """Modules and data files, by their names in the code; what only a type checker reads is left out."""
+    if isinstance(tree, ast.If) and isinstance(tree.test, ast.Name) and tree.test.id == "TYPE_CHECKING":
+        return
+    if isinstance(tree, ast.Import):
+        yield from (alias.name for alias in tree.names)
+    elif isinstance(tree, ast.ImportFrom) and tree.module:
+        yield tree.module
+        yield from (f"{tree.module}.{alias.name}" for alias in tree.names)
+    elif isinstance(tree, ast.Constant) and isinstance(tree.value, str) and _names_a_file(tree.value):
+        yield tree.value
+    for child in ast.iter_child_nodes(tree):
+        yield from names_in(child)
+
+
+def _names_a_file(text: str) -> bool:
+    return bool(_MODULE.fullmatch(text) or _DATA.fullmatch(text))
+
+
+def imported_helpers(path: Path) -> list[Path]:
+    """The helpers that a file imports, directly or through each other; none if it is no Python."""
+    found: set[Path] = set()
+    pending = [path]
+    while pending:
+        new = {one for one in imports(pending.pop()) if catalog.is_helper(one)} - found
+        found |= new
+        pending += new
+    return sorted(found, key=lambda helper: helper.stem)
+
+
+def provenance(path: Path) -> Code:
+    """The code of a step's file as it is now."""
+    return Code(source=source_hash(path), helpers={h.stem: source_hash(h) for h in imported_helpers(path)})
+
+
+def is_current(entry: Code, path: Path) -> bool:
+    """Was a record's entry made by the code that is there now? One without ``helpers`` says nothing of those."""
+    now = provenance(path)
+    return entry.source == now.source and entry.helpers in (None, now.helpers)
+
+
+def imported_steps(path: Path) -> dict[str, Code | str]:
+    """By name, the :func:`provenance` of other steps that a step imports, and digests of data files beside it."""
+    found: dict[str, Code | str] = {}
+    for other in imports(path):
+        if other.suffix == ".json":
+            found[other.name] = hashlib.sha256(other.read_bytes()).hexdigest()
+        elif _is_step(other):
+            found[f"{other.parent.name}.{other.stem}"] = provenance(other)
+    return found
+
+
+def _is_step(path: Path) -> bool:
+    return path.parent.parent == catalog.LESSONS and path.suffix == ".py"
+
+
+def hashes(files: Iterable[Path]) -> dict[str, str]:
+    """By name, the hashes of files and of all steps and helpers that they import, directly or through each other."""
+    found: set[Path] = set()
+    pending = list(files)
+    while pending:
+        path = pending.pop()
+        if path not in found:
+            found.add(path)
+            pending += [one for one in imports(path) if catalog.is_helper(one) or _is_step(one)]
+    return {path.stem: source_hash(path) for path in sorted(found)}

@@ -1,0 +1,205 @@
+"""The command ``bench``: what this GPU's record lacks, or has of older code, is measured and recorded.
+
+It may be ended at any time: what is measured is kept as it comes, and the next run goes on with the rest.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import closing
+from itertools import chain
+from typing import Any
+
+from rich.markup import escape
+
+from common.catalog import catalog, device, problems
+from common.catalog.catalog import Step
+from common.commands import arguments, choosing, console, parts, verdicts
+from common.commands.choosing import Opened
+from common.commands.console import RIGHT, WRONG
+from common.jobs import run
+from common.jobs.run import Outcome
+from common.records import current, recording, records
+from common.records.records import Record
+from common.report import tables
+from common.timing import peers, profiler, sanitizer, timing
+from common.trace import lanes
+
+ROWS = "rows"  # times of steps and libraries, and the GPU's ceilings
+_FAILURES = (run.DeviceError, profiler.ProfileError, sanitizer.SanitizerError, lanes.TraceError, TimeoutError)
+_UNAVAILABLE = (profiler.UnavailableError, sanitizer.UnavailableError)
+
+
+def commands(known: arguments.Commands) -> None:
+    sub = known.add("bench", _bench, "check and time steps and the vendor's libraries: what has no current record")
+    sub.add_argument("steps", nargs="*", metavar="STEP", help="measure these anew (default: what is not current)")
+    arguments.takes_preset(sub, "all")
+    names = ", ".join((ROWS, *parts.PARTS))
+    sub.add_argument("--part", action="append", metavar="PART", help=f"{names} (default: rows; with --record all)")
+    sub.add_argument("--list", action="store_true", help="name what would be measured; needs no GPU")
+    sub.add_argument("--minutes", type=float, default=math.inf, metavar="N", help="begin nothing after so many")
+    sub.add_argument("--fresh", action="store_true", help="measure all of the rows anew")
+    arguments.takes_record(sub)
+
+
+def _bench(options: argparse.Namespace) -> int:
+    known = (ROWS, *parts.PARTS)
+    for name in options.part or ():
+        if name not in known:
+            raise ValueError(f"--part {name!r}: must be one of {', '.join(known)}")
+    whole = options.record and not (options.steps or options.problem)
+    names = options.part or (known if whole else (ROWS,))
+    if options.list:
+        return _list(names, options.record)
+    device.require_gpu("the bench")
+    steps = [catalog.find(name) for name in options.steps] or catalog.everything()
+    pairs = choosing.pairs(steps, options.problem, every_preset=True, named=bool(options.steps))
+    end = time.monotonic() + 60 * options.minutes
+    failed: list[tuple[str, str, str]] = []  # part, what of it, and why
+    code = RIGHT
+    for name in names:
+        if len(names) > 1:
+            console.say().rule(name)
+        if name == ROWS:
+            fresh = options.fresh or bool(options.steps)
+            bench = Bench(pairs, *run.inspect_device(), fresh, options.record)
+            code = bench.run(end=end)
+            failed += [(name, what, why) for what, why in bench.failed.items()]
+        else:
+            failed += [(name, *one) for one in _measure(parts.PARTS[name], choosing.open_record(options.record), end)]
+    if failed:
+        console.say().print(tables.failed(failed))
+    return max(code, WRONG if failed else RIGHT)
+
+
+def _list(names: Iterable[str], shipped: bool) -> int:
+    """Name what is missing of each part, or of older code."""
+    if device.gpu_count():
+        record, room = choosing.open_record(shipped)[0], run.inspect_device()[1]
+    else:
+        record, room = Record.load(records.RESULTS / f"{records.REFERENCE_GPU}.json"), None
+    say = console.say()
+    say.print(f"To be measured for the record of {escape(record.gpu_name)}:")
+    for name in names:
+        missing = parts.rows(record, room) if name == ROWS else parts.PARTS[name].missing(record)
+        say.print(f"{name}: {', '.join(map(parts.named, missing)) or 'nothing'}", soft_wrap=True)
+    return RIGHT
+
+
+def _measure(part: parts.Part, opened: Opened, end: float) -> Iterator[tuple[str, str]]:
+    """Measure what is missing, some together, and each alone of those that failed. Yields what failed, and why."""
+    missing = part.missing(opened[0])
+    groups = [missing[at : at + part.together] for at in range(0, len(missing), part.together)]
+    while groups:
+        group = groups.pop(0)
+        if time.monotonic() > end:
+            left = sum(map(len, groups), len(group))
+            console.say().print(f"the time is up: {left} are left, with which the next run goes on")
+            return
+        try:
+            part.measure(group, opened)
+        except _UNAVAILABLE as error:  # for all of them
+            yield ", ".join(parts.named(one) for one in chain(group, *groups)), str(error)
+            return
+        except _FAILURES as error:
+            if len(group) > 1:
+                groups[:0] = [[one] for one in group]
+            else:
+                yield parts.named(group[0]), str(error)
+
+
+class Bench:
+    """What of a card's record, its own or the ``shipped`` one, is to be measured, and doing it.
+
+    ``pairs``  steps and presets; with ``fresh`` also those whose rows are current
+    ``quick``  only a second of launches for each, and no library
+    ``libraries``  also the vendor's libraries; without them the ceilings are measured only if they are not current
+    ``outcomes``, ``failed``  what came of the steps, and what has no row since it was tried, with the reason
+    """
+
+    def __init__(
+        self,
+        pairs: list[tuple[Step, str]],
+        gpu: device.Gpu,
+        room_bytes: int,
+        fresh: bool,
+        shipped: bool = False,
+        quick: bool = False,
+        libraries: bool = True,
+    ) -> None:
+        self._record = Record.open(gpu, choosing.folder(shipped))
+        self._gpu, self._quick = gpu, quick
+        # a layer's channels-last twin has the layer's libraries beside it
+        twins = problems.CHANNELS_LAST.values()
+        presets = [preset for preset in dict.fromkeys(preset for _, preset in pairs) if preset not in twins]
+        self._libraries = libraries and not quick
+        presets = presets if peers.available() and self._libraries else []
+        held = [] if fresh else current.rows(self._record, pairs, room_bytes, not quick)
+        held_presets = [] if fresh else current.libraries(self._record, presets, room_bytes)
+        self._held = len(held) + len(held_presets)
+        self._pairs = [pair for pair in pairs if pair not in held]
+        self._presets = [preset for preset in presets if preset not in held_presets]
+        self._ceilings = (fresh and libraries) or not current.ceilings(self._record)
+        self.outcomes: list[Outcome] = []
+        self.failed: dict[str, str] = {}
+
+    def prepare(self, checked: list[Step]) -> run.Preparing:
+        """Compile what will be timed, and what is checked before, in the background."""
+        wanted: dict[Step, list[problems.Problem]] = {step: [] for step, _ in self._pairs}
+        for step, preset in self._pairs:
+            wanted[step].append(problems.preset(preset))
+        for step in checked:
+            wanted.setdefault(step, []).append(problems.FIRST[step.ladder])
+        return run.Preparing(wanted, self._gpu)
+
+    def run(self, wrong: Iterable[str] = (), end: float = math.inf) -> int:
+        """Measure, but for the steps named in ``wrong``, beginning nothing after ``end`` (as time.monotonic()).
+
+        Each row is written as soon as it is there. Returns the exit code.
+        """
+        say = console.say()
+        console.say_kept(self._held, "row", "rows")
+        pairs = [pair for pair in self._pairs if pair[0].name not in wrong]
+        names = ["ceilings"] * self._ceilings + [f"{step.name} {preset}" for step, preset in pairs]
+        names += [f"the library {preset}" for preset in self._presets]
+        if not names:
+            return RIGHT
+        key = self._record.start_run()
+        measuring = run.measure(pairs, None, self._presets, self._ceilings, self._quick)
+        with closing(measuring):
+            for kind, one in console.progress("time", measuring, names, verdicts.measured_line):
+                self._keep(kind, one, key)
+                if kind == "step":
+                    self.outcomes.append(one)
+                if time.monotonic() > end:
+                    say.print("the time is up: the next run goes on with the rest")
+                    break
+        self.outcomes, ceilings = run.latest(self.outcomes), self._record.ceilings
+        if ceilings is not None:
+            rates = f"copy {ceilings.copy_gbs:,.0f} GB/s, FP32 multiply-add {ceilings.fma_gflops:,.0f} GFLOP/s"
+            say.print(f"{escape(self._gpu.name)}: {rates}")
+            verdicts.print_times(self.outcomes, ceilings, self._gpu.name)
+        if not peers.available() and self._libraries:
+            say.print(peers.HOW_TO_GET)
+        return verdicts.exit_code(self.outcomes, asked=False)
+
+    def _keep(self, kind: str, found: Any, key: str) -> None:
+        """Write what came of one measurement, or note why nothing did."""
+        if kind == "ceilings":
+            if found["status"] != "right":
+                raise run.DeviceError(f"the GPU could not be measured: {found['message']}")
+            self._record.set_ceilings(found["ceilings"], key, timing.MEASURE_VERSION)
+        elif kind == "step" and found.status == "right":
+            recording.record_step(self._record, key, found)
+        elif kind == "step" and not found.elsewhere:
+            why = "; ".join(found.reasons) or found.result.get("message") or found.status
+            self.failed[f"{found.step.name} {found.preset}"] = why
+        elif kind == "library":
+            preset, result = found
+            if result["status"] == "right":
+                recording.record_peers(self._record, key, preset, result)
+            if result.get("message"):
+                self.failed[f"the library {preset}"] = result["message"]

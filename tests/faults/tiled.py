@@ -1,0 +1,31 @@
+"""A right kernel that the faults of faults.toml change: tiles of a and b in shared memory."""
+
+from numba import cuda, float32
+
+T = 16
+SHAPE = (T, T)
+
+
+@cuda.jit
+def product(a, b, c):
+    M, N = c.shape
+    K = a.shape[1]
+    n, m = cuda.grid(2)
+    a_tile = cuda.shared.array(SHAPE, float32)
+    b_tile = cuda.shared.array(SHAPE, float32)
+    tx, ty = cuda.threadIdx.x, cuda.threadIdx.y
+    acc = float32(0.0)
+    for k0 in range(0, K, T):
+        a_tile[ty, tx] = a[m, k0 + tx] if m < M and k0 + tx < K else float32(0.0)
+        b_tile[ty, tx] = b[k0 + ty, n] if k0 + ty < K and n < N else float32(0.0)
+        cuda.syncthreads()
+        for k in range(T):
+            acc += a_tile[ty, k] * b_tile[k, tx]
+        cuda.syncthreads()
+    if m < M and n < N:
+        c[m, n] = acc
+
+
+def launch(a, b, c):
+    M, N = c.shape
+    product[(-(-N // T), -(-M // T)), (T, T)](a, b, c)
